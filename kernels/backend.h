@@ -1,0 +1,86 @@
+// Where rules run: bulk numeric operations on one device. `cpu` is always there and is the definition of
+// correct; another may be loaded at run time (architecture.md: tier is not backend).
+// A Backend is owned by its creator and safe to use from several threads at once on disjoint buffers. Results depend on
+// the arguments alone, never on thread count or timing.
+#ifndef KAON_KERNELS_BACKEND_H_
+#define KAON_KERNELS_BACKEND_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/dtype.h"
+#include "kernels/grad_norm.h"
+#include "kernels/optimizer_rule.h"
+
+namespace kaon::kernels {
+
+// Per-step scalars of one parameter's update.
+struct UpdateScalars {
+  double lr = 0;
+  // Multiplies the gradient before anything else; exactly 1 leaves it bit-identical ([C5], [C9]).
+  double clip_factor = 1;
+  // Number of this update for this parameter, from 1 ([A1], [M6]).
+  int64_t t = 1;
+};
+
+// Buffers of one parameter's update; every span has the parameter's element count.
+struct UpdateBuffers {
+  absl::Span<const float> grad;
+  absl::Span<const float> param;
+  // May be the same memory as `param`, else must not overlap it.
+  absl::Span<float> new_param;
+  // As StateSlots() orders them; updated in place.
+  absl::Span<const absl::Span<float>> state;
+};
+
+struct UpdateResult {
+  // Newton-Schulz calls made: 1 for Muon, 0 for element-wise rules.
+  int newton_schulz_calls = 0;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  // "cpu" or the plugin's name, with the matrix product library: "cpu/onednn".
+  virtual std::string name() const = 0;
+
+  // acc[i] <- weight * g[i] when `first`, else fma(weight, g[i], acc[i]), g the fp32 value of src.
+  // Returns the index of the first non-finite g[i], or -1; accumulates all the same.
+  virtual int64_t Fold(DType dtype, const std::byte* src, float weight, bool first,
+                       absl::Span<float> acc) = 0;
+
+  // acc[i] <- (acc[i] / total_weight) / loss_scale, each division in fp32 ([T2]); a divisor of exactly 1 is left out.
+  virtual void FinishMean(float total_weight, float loss_scale, absl::Span<float> acc) = 0;
+
+  virtual GradNorm ComputeNorm(absl::Span<const float> grad) = 0;
+
+  // One update of one parameter. Arguments are checked by ValidateRule beforehand; sizes by CHECK.
+  virtual UpdateResult ApplyUpdate(const RuleConfig& rule, const UpdateScalars& scalars,
+                                   absl::Span<const uint64_t> shape,
+                                   const UpdateBuffers& buffers) = 0;
+};
+
+struct BackendOptions {
+  // "cpu", or NAME for a plugin libkaon_NAME.so found by dlopen in `plugin_dir` (or the loader's path if empty).
+  std::string name = "cpu";
+  // Matrix products of the cpu backend: "onednn" or "reference".
+  std::string gemm = "onednn";
+  std::string plugin_dir;
+};
+
+// INVALID_ARGUMENT for an unknown gemm, NOT_FOUND naming the library and the loader's reason for a missing plugin,
+// FAILED_PRECONDITION for a plugin of another interface version.
+absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(const BackendOptions& options);
+
+// What a plugin exports: extern "C" int kaon_backend_version(); extern "C" Backend* kaon_create_backend();
+inline constexpr int kBackendVersion = 1;
+
+}  // namespace kaon::kernels
+
+#endif  // KAON_KERNELS_BACKEND_H_

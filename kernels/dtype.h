@@ -1,0 +1,34 @@
+// Element types of tensors in memory and the bit-exact conversions between them.
+// Pure functions; any thread. Rounding is to nearest, ties to even; NaN stays NaN, overflow becomes infinity.
+#ifndef KAON_KERNELS_DTYPE_H_
+#define KAON_KERNELS_DTYPE_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace kaon::kernels {
+
+// Values equal those of kaon.v1.DType and of kaon::DType.
+enum class DType : uint8_t { kFloat32 = 1, kBFloat16 = 2, kFloat16 = 3 };
+
+// Bytes per element.
+size_t SizeOf(DType dtype);
+
+// "float32", "bfloat16", "float16".
+absl::string_view NameOf(DType dtype);
+
+// out[i] <- fp32 value of element i of `src` (little-endian, unaligned allowed).
+void ToFloat(DType dtype, const std::byte* src, absl::Span<float> out);
+
+// `dst` (unaligned allowed, in.size() * SizeOf(dtype) bytes) <- rounding of `in` ([M10], [M6]).
+void FromFloat(DType dtype, absl::Span<const float> in, std::byte* dst);
+
+// The value `x` has after being stored as `dtype`.
+float RoundTo(DType dtype, float x);
+
+}  // namespace kaon::kernels
+
+#endif  // KAON_KERNELS_DTYPE_H_

@@ -1,0 +1,30 @@
+// Facts about one gradient, in fp64 and in fixed order, so that they are the same on any shard,
+// thread count and instruction set (numerics.md [C1]).
+// Pure functions; any thread.
+#ifndef KAON_KERNELS_GRAD_NORM_H_
+#define KAON_KERNELS_GRAD_NORM_H_
+
+#include <cstdint>
+
+#include "absl/types/span.h"
+
+namespace kaon::kernels {
+
+// Elements per block of the sum of squares: inside a block 8 interleaved fp64 lanes are added pairwise
+// at its end; the blocks' sums are added in ascending order.
+inline constexpr int64_t kNormBlockElements = 4096;
+
+struct GradNorm {
+  double sum_squares = 0;
+  double absolute_max = 0;
+  int64_t num_elements = 0;
+  int64_t num_zeros = 0;
+  int64_t num_non_finite = 0;
+};
+
+// One pass over `grad`. With non-finite elements sum_squares is itself not finite.
+GradNorm ComputeGradNorm(absl::Span<const float> grad);
+
+}  // namespace kaon::kernels
+
+#endif  // KAON_KERNELS_GRAD_NORM_H_
