@@ -1,0 +1,201 @@
+// The Kaon client library: connect to a cluster, register or attach to a job, and train.
+//
+//   auto client = kaon::Client::Connect(options);
+//   auto job = client->Register(definition);
+//   auto worker = job->Join(rank);
+//   worker->LoadWeights(views).Get();                      // rank 0, once
+//   auto step = worker->Begin({.step = 1, .token_weight = tokens});
+//   step->Push(parameter_id, gradient_view);               // as each gradient becomes ready
+//   auto record = step->Finish({.loss = loss}).Get();      // the decision
+//   job->Pull(1, targets).Get();                           // the new weights
+//
+// Threads: Client, Job and Worker may be used from any threads at once; a Worker has one open Step at a
+// time. Of a Step, one thread pushes a given tensor, several threads may push different ones.
+// Gradients may be pushed in any order of parameters; micro-batches of one parameter in ascending order.
+// The library keeps no copy: views stay valid and unmodified until the future of Finish has its result.
+// fork() is not supported after Connect.
+// C++17; no gRPC, protobuf or Abseil types.
+#ifndef KAON_CLIENT_KAON_CLIENT_H_
+#define KAON_CLIENT_KAON_CLIENT_H_
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/kaon/future.h"
+#include "client/kaon/job_definition.h"
+#include "client/kaon/status.h"
+#include "client/kaon/tensor.h"
+
+namespace kaon {
+
+// PEM files; all three, or none on loopback only.
+struct TlsFiles {
+  std::string ca;
+  std::string certificate;
+  std::string private_key;
+};
+
+struct ClientOptions {
+  // host:port of every coordinator; any of them may hold the shards.
+  std::vector<std::string> coordinators;
+  TlsFiles tls;
+  // Deadline of each control call, retries included.
+  std::chrono::milliseconds call_deadline{30000};
+  // Deadline of a step from Finish to its decision, and of a pull; reconnects and redone rounds included.
+  std::chrono::milliseconds step_deadline{600000};
+  // Payload bytes sent and not yet credited, over all shards of one worker. >= 1 MiB.
+  uint64_t max_bytes_in_flight = 64 << 20;
+};
+
+// Norm and clipping of one group in one step.
+struct GroupNorm {
+  std::string group;
+  double norm = 0;
+  bool exempt = false;
+  double clip_factor = 1;
+};
+
+// The decision of a step.
+struct StepRecord {
+  uint64_t step = 0;
+  bool applied = false;
+  // Why it was skipped, naming the parameter or both values.
+  std::string reason;
+  std::vector<GroupNorm> norms;
+  double grad_norm = 0;
+  double live_norm = 0;
+  // Token-weighted mean of the workers' losses.
+  std::optional<double> loss;
+};
+
+struct BeginOptions {
+  // The job's applied step + 1.
+  uint64_t step = 0;
+  // Weight of this worker in the mean, usually its token count.
+  double token_weight = 1;
+  uint32_t micro_batches = 1;
+  // Times each group's base learning rate; the same on all workers.
+  double learning_rate_multiplier = 1;
+};
+
+struct FinishOptions {
+  std::optional<double> loss;
+  // Parameters without a gradient this step; every other one must have been pushed.
+  std::vector<uint32_t> missing_parameters;
+};
+
+struct PullTarget {
+  uint32_t parameter_id = 0;
+  // As many elements as the parameter; its dtype is the wire dtype (equal for all targets of a pull).
+  MutableTensorView into;
+};
+
+// Totals since Connect.
+struct TransferTotals {
+  // Payload bytes sent and received, re-sent ones included.
+  uint64_t push_bytes = 0;
+  uint64_t pull_bytes = 0;
+  // Calls and streams that were tried again.
+  uint64_t retries = 0;
+};
+
+class Step {
+ public:
+  Step(Step&&) noexcept;
+  Step& operator=(Step&&) noexcept;
+  ~Step();
+
+  // Queues a contribution; the future is ready once the shard has accepted all of it.
+  // INVALID_ARGUMENT at once for an unknown parameter, a wrong element count or micro-batch, or one pushed before.
+  Future<Done> Push(uint32_t parameter_id, TensorView gradient, uint32_t micro_batch = 0);
+
+  // Everything is queued: waits for the decision. DEADLINE_EXCEEDED, DATA_LOSS (the job stopped), ABORTED
+  // (another process took this rank), INVALID_ARGUMENT (a gradient is neither pushed nor listed as missing).
+  Future<StepRecord> Finish(FinishOptions options = {});
+
+ private:
+  friend class Worker;
+  class Impl;
+  explicit Step(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;
+};
+
+class Worker {
+ public:
+  Worker(Worker&&) noexcept;
+  Worker& operator=(Worker&&) noexcept;
+  ~Worker();
+
+  // Loads version 0 of the weights; views by parameter id, fp32, valid until the future is ready. For rank 0 of a job
+  // without weights; FAILED_PRECONDITION otherwise.
+  Future<Done> LoadWeights(std::vector<TensorView> weights);
+
+  // FAILED_PRECONDITION while another step is open, or when `step` is not the applied step + 1 (names both).
+  Result<Step> Begin(const BeginOptions& options);
+
+  uint32_t rank() const;
+
+ private:
+  friend class Job;
+  class Impl;
+  explicit Worker(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;
+};
+
+class Job {
+ public:
+  Job(Job&&) noexcept;
+  Job& operator=(Job&&) noexcept;
+  ~Job();
+
+  const JobDescription& description() const;
+
+  // Asks the coordinator again: applied step, whether weights are loaded. DATA_LOSS if the job stopped.
+  Result<JobDescription> Refresh();
+
+  // Takes a rank; an earlier process of that rank is superseded.
+  Result<Worker> Join(uint32_t rank);
+
+  // Reads version `step` (0 = initial weights) of the targets, all or an error. Memory is valid until the future is
+  // ready; its contents are undefined after an error.
+  Future<Done> Pull(uint64_t step, std::vector<PullTarget> targets);
+
+ private:
+  friend class Client;
+  class Impl;
+  explicit Job(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;
+};
+
+class Client {
+ public:
+  Client(Client&&) noexcept;
+  Client& operator=(Client&&) noexcept;
+  // Cancels what is under way and waits for the library's threads.
+  ~Client();
+
+  // Checks the options and reads the certificates; connections are made on first use.
+  // INVALID_ARGUMENT names the option; FAILED_PRECONDITION for plaintext to an address that is not loopback.
+  static Result<Client> Connect(const ClientOptions& options);
+
+  // Creates the job, or attaches to an equal one; ALREADY_EXISTS names the first difference.
+  Result<Job> Register(const JobDefinition& definition);
+
+  // NOT_FOUND if there is no job of that name.
+  Result<Job> Attach(const std::string& name);
+
+  TransferTotals transfer_totals() const;
+
+ private:
+  class Impl;
+  explicit Client(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace kaon
+
+#endif  // KAON_CLIENT_KAON_CLIENT_H_

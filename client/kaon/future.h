@@ -1,0 +1,109 @@
+// A value that arrives later, with deadline and cancellation. Movable, one consumer; the producer may be any
+// library thread. Destroying a Future does not cancel its operation. C++17, standard library only.
+#ifndef KAON_CLIENT_KAON_FUTURE_H_
+#define KAON_CLIENT_KAON_FUTURE_H_
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "client/kaon/status.h"
+
+namespace kaon {
+
+// What a Future<Done> carries.
+struct Done {};
+
+template <typename T>
+class Future;
+
+// The producing end. Copyable; the copies share one state. Set counts once, later ones are ignored.
+template <typename T>
+class Promise {
+ public:
+  Promise() : state_(std::make_shared<State>()) {}
+
+  Future<T> future() const { return Future<T>(state_); }
+
+  // Wakes the consumer. False if a result was already there.
+  bool Set(Result<T> result) const {
+    {
+      std::lock_guard<std::mutex> lock(state_->mu);
+      if (state_->result.has_value()) return false;
+      state_->result.emplace(std::move(result));
+      state_->cancel = nullptr;
+    }
+    state_->ready.notify_all();
+    return true;
+  }
+
+  // Called at most once, from the thread that calls Future::Cancel, while no result is there.
+  void OnCancel(std::function<void()> cancel) const {
+    std::lock_guard<std::mutex> lock(state_->mu);
+    if (!state_->result.has_value()) state_->cancel = std::move(cancel);
+  }
+
+ private:
+  friend class Future<T>;
+  struct State {
+    std::mutex mu;
+    std::condition_variable ready;
+    std::optional<Result<T>> result;
+    std::function<void()> cancel;
+  };
+  std::shared_ptr<State> state_;
+};
+
+template <typename T>
+class Future {
+ public:
+  Future() = default;
+
+  bool valid() const { return state_ != nullptr; }
+
+  // Whether Get() would return at once.
+  bool Ready() const {
+    std::lock_guard<std::mutex> lock(state_->mu);
+    return state_->result.has_value();
+  }
+
+  // Waits for the result and takes it: call once. Every operation has a deadline of its own (ClientOptions), so this
+  // returns in the end.
+  Result<T> Get() {
+    std::unique_lock<std::mutex> lock(state_->mu);
+    state_->ready.wait(lock, [this] { return state_->result.has_value(); });
+    return std::move(*state_->result);
+  }
+
+  // False if the result was not there in time; the operation goes on.
+  bool WaitFor(std::chrono::nanoseconds timeout) const {
+    std::unique_lock<std::mutex> lock(state_->mu);
+    return state_->ready.wait_for(lock, timeout, [this] { return state_->result.has_value(); });
+  }
+
+  // Asks the operation to stop; cooperative. The result becomes CANCELLED unless it is already on its way.
+  void Cancel() {
+    std::function<void()> cancel;
+    {
+      std::lock_guard<std::mutex> lock(state_->mu);
+      cancel = std::move(state_->cancel);
+      state_->cancel = nullptr;
+    }
+    if (cancel) cancel();
+  }
+
+ private:
+  friend class Promise<T>;
+  using State = typename Promise<T>::State;
+  explicit Future(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace kaon
+
+#endif  // KAON_CLIENT_KAON_FUTURE_H_

@@ -1,0 +1,39 @@
+// Views of tensors in the caller's memory. A view never owns; the caller keeps the memory alive and
+// unmodified as each call says. Plain values; any thread. C++17, standard library only.
+#ifndef KAON_CLIENT_KAON_TENSOR_H_
+#define KAON_CLIENT_KAON_TENSOR_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace kaon {
+
+enum class DType : uint8_t { kFloat32 = 1, kBFloat16 = 2, kFloat16 = 3 };
+
+// Bytes per element.
+constexpr size_t SizeOf(DType dtype) { return dtype == DType::kFloat32 ? 4 : 2; }
+
+// "float32", "bfloat16", "float16".
+const char* NameOf(DType dtype);
+
+// Dense, row-major elements to be read.
+struct TensorView {
+  const void* elements = nullptr;
+  uint64_t num_elements = 0;
+  DType dtype = DType::kFloat32;
+
+  size_t num_bytes() const { return num_elements * SizeOf(dtype); }
+};
+
+// Dense, row-major elements to be written.
+struct MutableTensorView {
+  void* elements = nullptr;
+  uint64_t num_elements = 0;
+  DType dtype = DType::kFloat32;
+
+  size_t num_bytes() const { return num_elements * SizeOf(dtype); }
+};
+
+}  // namespace kaon
+
+#endif  // KAON_CLIENT_KAON_TENSOR_H_
