@@ -1,0 +1,206 @@
+#include "proto/tensor_stream.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/crc32c.h"
+
+namespace kaon::proto {
+
+namespace {
+
+constexpr unsigned char kLengthDelimited = 2;
+constexpr unsigned char kChunkTag = (3 << 3) | kLengthDelimited;
+constexpr unsigned char kPayloadTag = (15 << 3) | kLengthDelimited;
+
+void AppendVarint(uint64_t value, std::string* out) {
+  while (value >= 0x80) {
+    out->push_back(static_cast<char>(value | 0x80));
+    value >>= 7;
+  }
+  out->push_back(static_cast<char>(value));
+}
+
+size_t TotalBytes(Slices slices) {
+  size_t bytes = 0;
+  for (const auto& slice : slices) bytes += slice.size();
+  return bytes;
+}
+
+// Reads slices from the front.
+class SliceReader {
+ public:
+  explicit SliceReader(Slices slices) : slices_(slices), remaining_(TotalBytes(slices)) {}
+
+  size_t remaining() const { return remaining_; }
+
+  // The next byte, appended to `copy`. There must be one.
+  unsigned char Next(std::string* copy) {
+    while (at_ == slices_.front().size()) Advance();
+    const auto byte = static_cast<unsigned char>(slices_.front()[at_++]);
+    --remaining_;
+    copy->push_back(static_cast<char>(byte));
+    return byte;
+  }
+
+  // `size` bytes appended to `copy`. False if there are fewer.
+  bool Copy(size_t size, std::string* copy) {
+    if (size > remaining_) return false;
+    remaining_ -= size;
+    while (size > 0) {
+      while (at_ == slices_.front().size()) Advance();
+      const size_t run = std::min(size, slices_.front().size() - at_);
+      copy->append(reinterpret_cast<const char*>(slices_.front().data()) + at_, run);
+      at_ += run;
+      size -= run;
+    }
+    return true;
+  }
+
+  std::vector<absl::Span<const std::byte>> TakeRest() {
+    std::vector<absl::Span<const std::byte>> rest;
+    for (; !slices_.empty(); Advance()) {
+      const auto slice = slices_.front().subspan(at_);
+      if (!slice.empty()) rest.push_back(slice);
+    }
+    remaining_ = 0;
+    return rest;
+  }
+
+ private:
+  void Advance() {
+    slices_.remove_prefix(1);
+    at_ = 0;
+  }
+
+  Slices slices_;
+  size_t at_ = 0;
+  size_t remaining_;
+};
+
+// A varint of at most four bytes; longer ones are left to the generated parser.
+std::optional<uint64_t> ReadShortVarint(SliceReader& reader, std::string* copy) {
+  uint64_t value = 0;
+  for (int shift = 0; shift < 28; shift += 7) {
+    if (reader.remaining() == 0) return std::nullopt;
+    const unsigned char byte = reader.Next(copy);
+    value |= static_cast<uint64_t>(byte & 0x7f) << shift;
+    if ((byte & 0x80) == 0) return value;
+  }
+  return std::nullopt;
+}
+
+// Copies the rest of a field whose tag was read. False if it is cut off, or of a kind left to the
+// generated parser.
+bool CopyField(unsigned char tag, SliceReader& reader, std::string* copy) {
+  switch (tag & 7) {
+    case 0:
+      while (reader.remaining() > 0) {
+        if ((reader.Next(copy) & 0x80) == 0) return true;
+      }
+      return false;
+    case 1:
+      return reader.Copy(8, copy);
+    case kLengthDelimited: {
+      const std::optional<uint64_t> size = ReadShortVarint(reader, copy);
+      return size.has_value() && reader.Copy(*size, copy);
+    }
+    case 5:
+      return reader.Copy(4, copy);
+    default:
+      return false;
+  }
+}
+
+// The message when its payload is the last field, or when it has none. Absent: the generated parser
+// decides.
+std::optional<DecodedPush> DecodeInPlace(Slices slices) {
+  SliceReader reader(slices);
+  std::string header;
+  DecodedPush decoded;
+  while (reader.remaining() > 0) {
+    const size_t field_start = header.size();
+    const unsigned char tag = reader.Next(&header);
+    if ((tag & 0x80) != 0 || (tag >> 3) == 0) return std::nullopt;
+    if (tag != kPayloadTag) {
+      if (!CopyField(tag, reader, &header)) return std::nullopt;
+      continue;
+    }
+    const std::optional<uint64_t> size = ReadShortVarint(reader, &header);
+    if (!size.has_value() || *size != reader.remaining()) return std::nullopt;
+    header.resize(field_start);
+    decoded.payload = reader.TakeRest();
+  }
+  if (!decoded.message.ParseFromString(header)) return std::nullopt;
+  return decoded;
+}
+
+}  // namespace
+
+size_t WireSizeOf(v1::DType dtype) {
+  switch (dtype) {
+    case v1::DTYPE_FLOAT32:
+      return 4;
+    case v1::DTYPE_BFLOAT16:
+    case v1::DTYPE_FLOAT16:
+      return 2;
+    default:
+      return 0;
+  }
+}
+
+std::string EncodeChunkHeader(const v1::TensorChunk& chunk, size_t payload_bytes) {
+  const std::string encoded_chunk = chunk.SerializeAsString();
+  std::string header(1, static_cast<char>(kChunkTag));
+  AppendVarint(encoded_chunk.size(), &header);
+  header += encoded_chunk;
+  header.push_back(static_cast<char>(kPayloadTag));
+  AppendVarint(payload_bytes, &header);
+  return header;
+}
+
+size_t DecodedPush::payload_bytes() const { return TotalBytes(payload); }
+
+absl::StatusOr<DecodedPush> DecodePush(Slices slices) {
+  if (std::optional<DecodedPush> decoded = DecodeInPlace(slices); decoded.has_value()) {
+    return *std::move(decoded);
+  }
+  const size_t size = TotalBytes(slices);
+  std::string flat;
+  flat.reserve(size);
+  for (const auto& slice : slices) {
+    flat.append(reinterpret_cast<const char*>(slice.data()), slice.size());
+  }
+  DecodedPush decoded;
+  if (size > static_cast<size_t>(std::numeric_limits<int>::max()) ||
+      !decoded.message.ParseFromString(flat)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("message of ", size, " bytes is not a kaon.v1.PushRequest"));
+  }
+  const std::string& payload = decoded.message.payload();
+  const auto* bytes = reinterpret_cast<const std::byte*>(payload.data());
+  decoded.owned.assign(bytes, bytes + payload.size());
+  if (!decoded.owned.empty()) decoded.payload.push_back(decoded.owned);
+  decoded.message.clear_payload();
+  return decoded;
+}
+
+uint32_t Crc32c(Slices slices) {
+  uint32_t crc = 0;
+  for (const auto& slice : slices) crc = ExtendCrc32c(crc, slice.data(), slice.size());
+  return crc;
+}
+
+absl::Status VerifyChecksum(const v1::TensorChunk& chunk, Slices payload) {
+  const uint32_t crc = Crc32c(payload);
+  if (crc == chunk.crc32c()) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(
+      "parameter ", chunk.parameter_id(), " micro-batch ", chunk.micro_batch(), " elements from ",
+      chunk.offset(), ": CRC32C of ", TotalBytes(payload), " bytes is ",
+      absl::Hex(crc, absl::kZeroPad8), ", sent as ", absl::Hex(chunk.crc32c(), absl::kZeroPad8)));
+}
+
+}  // namespace kaon::proto

@@ -1,0 +1,24 @@
+#include "proto/grpc_status.h"
+
+#include <gtest/gtest.h>
+
+namespace kaon::proto {
+namespace {
+
+TEST(GrpcStatusTest, KeepsEveryCodeAndMessageBothWays) {
+  for (int code = 1; code <= 16; ++code) {
+    const absl::Status status(static_cast<absl::StatusCode>(code), "shard 7: why");
+    const grpc::Status sent = ToGrpc(status);
+    EXPECT_EQ(sent.error_code(), code);
+    EXPECT_EQ(sent.error_message(), "shard 7: why");
+    EXPECT_EQ(FromGrpc(sent), status);
+  }
+}
+
+TEST(GrpcStatusTest, OkStaysOk) {
+  EXPECT_TRUE(ToGrpc(absl::OkStatus()).ok());
+  EXPECT_TRUE(FromGrpc(grpc::Status::OK).ok());
+}
+
+}  // namespace
+}  // namespace kaon::proto
