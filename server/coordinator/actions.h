@@ -1,0 +1,74 @@
+// What the coordinator's state machine asks its owner to do: messages to shards, answers to waiting
+// calls, the next time it wants to be woken. Plain values made by StepMachine and consumed by the
+// one thread that owns it.
+#ifndef KAON_SERVER_COORDINATOR_ACTIONS_H_
+#define KAON_SERVER_COORDINATOR_ACTIONS_H_
+
+#include <cstdint>
+#include <string>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "kaon/v1/coordinator.pb.h"
+#include "kaon/v1/shard_control.pb.h"
+
+namespace kaon::coordinator {
+
+// One call of a worker, named by the machine's owner; never reused while the call is open.
+using CallId = uint64_t;
+
+// May be lost without harm: everything that matters is sent again at each heartbeat.
+struct SendToShard {
+  int shard = 0;
+  v1::CoordinatorToShard message;
+};
+
+// The one answer to a unary call. `holder_address` is where the caller should go instead; empty if
+// unknown.
+struct ReplyRegister {
+  CallId call = 0;
+  absl::StatusOr<v1::JobDescription> response = absl::UnknownError("unset");
+  std::string holder_address;
+};
+struct ReplyGetJob {
+  CallId call = 0;
+  absl::StatusOr<v1::JobDescription> response = absl::UnknownError("unset");
+  std::string holder_address;
+};
+struct ReplyJoin {
+  CallId call = 0;
+  absl::StatusOr<v1::JoinWorkerResponse> response = absl::UnknownError("unset");
+  std::string holder_address;
+};
+struct ReplyBegin {
+  CallId call = 0;
+  absl::StatusOr<v1::BeginStepResponse> response = absl::UnknownError("unset");
+  std::string holder_address;
+};
+
+// One event on an AwaitStep stream; the stream ends OK after the event with `last`.
+struct AwaitEvent {
+  CallId call = 0;
+  v1::StepEvent event;
+  bool last = false;
+};
+// Ends an AwaitStep stream.
+struct AwaitFailed {
+  CallId call = 0;
+  absl::Status status;
+  std::string holder_address;
+};
+
+// Call Tick at this time; replaces any earlier request.
+struct WakeAt {
+  absl::Time time;
+};
+
+using CoordinatorAction = std::variant<SendToShard, ReplyRegister, ReplyGetJob, ReplyJoin,
+                                       ReplyBegin, AwaitEvent, AwaitFailed, WakeAt>;
+
+}  // namespace kaon::coordinator
+
+#endif  // KAON_SERVER_COORDINATOR_ACTIONS_H_

@@ -1,0 +1,26 @@
+// The decision on one log entry as a pure, versioned function of its PREPAREs and the record before
+// (protocol.md section 2; numerics.md [C1]-[C9], [T3], [T5]). Any thread; used by the coordinator
+// and its tests.
+#ifndef KAON_SERVER_COORDINATOR_DECIDE_H_
+#define KAON_SERVER_COORDINATOR_DECIDE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "kaon/v1/agreement.pb.h"
+
+namespace kaon::coordinator {
+
+// Goes into every plan; a change of the function is a new number, and old ones stay callable.
+inline constexpr uint32_t kDecideVersion = 1;
+
+// `job`: the registration as applied, or the plan's own body for the entry that registers it.
+// `prepared`: one per shard, all of `plan`, in any order. `previous`: record of the position
+// before; null at position 1. Pure: the same arguments give the same bytes, and the split over
+// shards does not matter.
+v1::StepDecision Decide(const v1::RegisterBody& job, const v1::StepPlan& plan,
+                        const std::vector<v1::Prepared>& prepared, const v1::StepRecord* previous);
+
+}  // namespace kaon::coordinator
+
+#endif  // KAON_SERVER_COORDINATOR_DECIDE_H_

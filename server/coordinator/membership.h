@@ -1,0 +1,85 @@
+// Which attempt of each worker rank is the current one, and what it has begun (protocol.md section
+// 1 and 2.1 rule 6). Pure; owned by StepMachine, called by its thread.
+#ifndef KAON_SERVER_COORDINATOR_MEMBERSHIP_H_
+#define KAON_SERVER_COORDINATOR_MEMBERSHIP_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kaon/v1/agreement.pb.h"
+#include "kaon/v1/coordinator.pb.h"
+
+namespace kaon::coordinator {
+
+struct WorkerSnapshot {
+  uint32_t rank = 0;
+  v1::Attempt attempt;
+  // Step it has begun and that is not decided; absent if none.
+  std::optional<uint64_t> begun_step;
+};
+
+class Membership {
+ public:
+  // Forgets every worker; ranks are 0 .. world_size-1 from now on.
+  void Reset(uint32_t world_size);
+  uint32_t world_size() const { return world_size_; }
+
+  // Allots or confirms the attempt of a rank; new ones are numbered under `ballot`.
+  // INVALID_ARGUMENT names the field; ABORTED when another process took the rank; UNAVAILABLE when
+  // the attempt is of a ballot above this coordinator's own.
+  absl::StatusOr<v1::Attempt> Join(const v1::JoinWorkerRequest& request, const v1::Ballot& ballot);
+
+  // INVALID_ARGUMENT for a rank out of range; ABORTED unless `attempt` is the rank's current one.
+  absl::Status CheckAttempt(uint32_t rank, const v1::Attempt& attempt) const;
+
+  // Checks rank, attempt, nonce and the values; changes nothing. Codes: BeginStep in
+  // coordinator.proto.
+  absl::Status CheckBegin(const v1::BeginStepRequest& request) const;
+  // Declares the step begun. After CheckBegin. ALREADY_EXISTS if begun with other values;
+  // INVALID_ARGUMENT if the learning-rate multiplier differs from another rank's.
+  absl::Status Begin(const v1::BeginStepRequest& request);
+  // No rank has begun any step but `step` any more.
+  void ForgetBegunExcept(uint64_t step);
+  void ForgetBegun();
+
+  // Whether every rank that takes part in `step` has begun it (rank 0 alone for step 0).
+  bool AllBegun(uint64_t step) const;
+  // In rank order. Requires AllBegun(step).
+  std::vector<v1::Member> MembersOf(uint64_t step) const;
+  // Requires AllBegun(step).
+  double MultiplierOf(uint64_t step) const;
+  // "waiting for rank 1, 3".
+  std::vector<uint32_t> MissingRanks(uint64_t step) const;
+
+  std::vector<WorkerSnapshot> Snapshot() const;
+
+ private:
+  struct Begun {
+    uint64_t step = 0;
+    double token_weight = 0;
+    uint32_t micro_batches = 0;
+    double multiplier = 0;
+  };
+  struct Worker {
+    v1::Attempt attempt;
+    uint64_t process_nonce = 0;
+    std::optional<Begun> begun;
+  };
+
+  uint32_t ParticipantsOf(uint64_t step) const { return step == 0 ? 1 : world_size_; }
+  // Numbers begin again under each ballot.
+  v1::Attempt Allot(const v1::Ballot& ballot);
+
+  uint32_t world_size_ = 0;
+  std::map<uint32_t, Worker> workers_;
+  v1::Ballot numbering_ballot_;
+  uint32_t last_number_ = 0;
+};
+
+}  // namespace kaon::coordinator
+
+#endif  // KAON_SERVER_COORDINATOR_MEMBERSHIP_H_

@@ -1,0 +1,28 @@
+// From a job's definition to the entry that registers it: validation, routes, placement; and the
+// comparison of two definitions. Pure functions; any thread.
+#ifndef KAON_SERVER_COORDINATOR_REGISTRATION_H_
+#define KAON_SERVER_COORDINATOR_REGISTRATION_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "kaon/v1/agreement.pb.h"
+#include "kaon/v1/parameters.pb.h"
+#include "server/coordinator/placement.h"
+
+namespace kaon::coordinator {
+
+// INVALID_ARGUMENT names field, value and range; RESOURCE_EXHAUSTED the arithmetic of what does not
+// fit.
+absl::StatusOr<v1::RegisterBody> MakeRegistration(const v1::JobDefinition& definition,
+                                                  const PlacementLimits& limits);
+
+// The first difference, for people: "groups[0].lr: 0.01 registered, 0.02 requested". Empty if
+// equal.
+std::string FirstDifference(const v1::JobDefinition& registered,
+                            const v1::JobDefinition& requested);
+
+}  // namespace kaon::coordinator
+
+#endif  // KAON_SERVER_COORDINATOR_REGISTRATION_H_

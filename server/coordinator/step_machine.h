@@ -1,0 +1,184 @@
+// One coordinator as a pure state machine (protocol.md section 2): election, reading of all shards,
+// recovery, registration, rounds, decision. No I/O, no clock, no threads; its only randomness is
+// seeded. Owned by CoordinatorServer (one thread) or by the simulator; may be called by one thread
+// at a time. It tolerates loss, duplication and reordering of every message.
+#ifndef KAON_SERVER_COORDINATOR_STEP_MACHINE_H_
+#define KAON_SERVER_COORDINATOR_STEP_MACHINE_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "kaon/v1/agreement.pb.h"
+#include "kaon/v1/coordinator.pb.h"
+#include "kaon/v1/shard_control.pb.h"
+#include "server/coordinator/actions.h"
+#include "server/coordinator/election.h"
+#include "server/coordinator/membership.h"
+#include "server/coordinator/recovery.h"
+
+namespace kaon::coordinator {
+
+struct StepMachineOptions {
+  // How workers reach this coordinator, host:port; told to the shards with every message.
+  std::string address;
+  // host:port of every shard; the order is the shards' identity. At least one.
+  std::vector<std::string> shard_addresses;
+  // 128 random bits of this process: two coordinators, or two lives of one, never share them.
+  uint64_t incarnation_high = 0;
+  uint64_t incarnation_low = 0;
+  uint64_t seed = 0;
+  absl::Duration heartbeat = absl::Milliseconds(100);
+  absl::Duration takeover = absl::Milliseconds(500);
+  // Bytes of state one shard may hold, for placement; 0 = unbounded.
+  uint64_t shard_capacity_bytes = 0;
+};
+
+// What Admin.GetStatus shows of a coordinator.
+struct CoordinatorSnapshot {
+  bool holder = false;
+  // The believed holder: this coordinator's own address when it holds; empty if unknown.
+  std::string holder_address;
+  v1::Ballot ballot;
+  // The job, once registered, its stop reason included.
+  std::optional<v1::JobDescription> job;
+  std::vector<WorkerSnapshot> workers;
+  std::string phase;
+};
+
+class StepMachine {
+ public:
+  explicit StepMachine(StepMachineOptions options);
+
+  // A stream to shard i is open, or no longer is. No message sent by shard i on an earlier stream
+  // needs to arrive.
+  void OnShardConnected(int shard);
+  void OnShardDisconnected(int shard);
+  void OnShardMessage(int shard, const v1::ShardToCoordinator& message, absl::Time now);
+  // To be called once at the start and then at each WakeAt; calling it more often only sends more.
+  void Tick(absl::Time now);
+
+  // Calls of workers; each is answered by actions. Codes: coordinator.proto. All but CancelCall
+  // answer FAILED_PRECONDITION with the holder's address when another coordinator is known to hold
+  // the shards, and UNAVAILABLE while nobody is.
+  void Register(CallId call, const v1::RegisterJobRequest& request);
+  void GetJob(CallId call, const v1::GetJobRequest& request);
+  void Join(CallId call, const v1::JoinWorkerRequest& request);
+  void Begin(CallId call, const v1::BeginStepRequest& request);
+  void Await(CallId call, const v1::AwaitStepRequest& request);
+  // The caller is gone; nothing more is said to it.
+  void CancelCall(CallId call);
+
+  // Everything to be done since the last time, in order.
+  std::vector<CoordinatorAction> TakeActions();
+
+  CoordinatorSnapshot Snapshot() const;
+  // It has read every shard under its own ballot and has not been refused since.
+  bool IsHolder() const { return phase_ > Phase::kReading; }
+
+ private:
+  // In the order in which a coordinator goes through them.
+  enum class Phase {
+    // Another coordinator may hold the shards; probing.
+    kStandby,
+    // A ballot is taken; its promise is asked of every shard.
+    kReading,
+    // `record_` is decided and not yet applied by every shard.
+    kApplying,
+    // Every shard has applied `position_`; waiting for workers or a registration.
+    kReady,
+    // `plan_` is open at position_ + 1; collecting its PREPAREs.
+    kRound,
+  };
+
+  struct ShardView {
+    bool connected = false;
+    // Answer to this ballot's promise.
+    std::optional<v1::ShardState> state;
+    // PREPARE of exactly `plan_`.
+    std::optional<v1::Prepared> prepared;
+    uint64_t applied_position = 0;
+    // Why it does not accept `plan_`; empty if it may.
+    std::string refusal;
+  };
+
+  struct Waiter {
+    uint32_t rank = 0;
+    v1::Attempt attempt;
+    uint64_t step = 0;
+  };
+
+  void Send(int shard, v1::CoordinatorToShard message);
+  void SendPhaseMessage(int shard);
+
+  void Stand();
+  void StepDown(absl::string_view holder_address);
+  void OnState(int shard, const v1::ShardState& state);
+  void OnRefused(int shard, const v1::Refused& refused);
+  void OnPrepared(int shard, const v1::Prepared& prepared);
+  void OnApplied(int shard, uint64_t position);
+  void RecoverWhenAllRead();
+  void Stop(absl::Status reason);
+
+  void OpenStepRound();
+  void OpenRound(v1::StepPlan plan);
+  void MaybeOpenStepRound();
+  void DecideWhenAllPrepared();
+  void Decide(const v1::StepPlan& plan, const std::vector<v1::Prepared>& prepared);
+  // The decided record becomes the newest; shards that have not applied it are sent it.
+  void Adopt(v1::StepRecord record);
+  void BecomeReadyWhenAllApplied();
+
+  // OK if this coordinator holds the shards.
+  absl::Status CheckHolder() const;
+  // CheckHolder, then NOT_FOUND unless the job is `job`.
+  absl::Status CheckJob(absl::string_view job) const;
+  absl::Status CheckAwait(const v1::AwaitStepRequest& request) const;
+  absl::StatusOr<v1::BeginStepResponse> TryBegin(const v1::BeginStepRequest& request);
+  std::string HolderHint() const;
+  v1::JobDescription Describe() const;
+  std::string PhaseText() const;
+
+  uint64_t NextStep() const { return weights_loaded_ ? applied_step_ + 1 : 0; }
+  void AnnouncePlan(CallId call, const Waiter& waiter);
+  void AnnounceRecord();
+  void FailRegistrations(const absl::Status& status);
+  void AnswerRegistrations();
+  void FailAwaitsOf(uint32_t rank, const v1::Attempt& kept);
+
+  const StepMachineOptions options_;
+  Election election_;
+  Membership membership_;
+  Phase phase_ = Phase::kStandby;
+  v1::Ballot ballot_;
+  std::vector<ShardView> shards_;
+
+  // The log as far as decided.
+  uint64_t position_ = 0;
+  std::optional<v1::StepRecord> record_;
+  std::optional<v1::RegisterBody> registration_;
+  uint64_t timeline_ = 1;
+  uint64_t config_revision_ = 0;
+  uint64_t applied_step_ = 0;
+  bool weights_loaded_ = false;
+  // Not OK once the job cannot go on.
+  absl::Status stopped_;
+
+  // The newest round at position_ + 1 under this ballot; 0 if none was opened.
+  uint64_t round_ = 0;
+  v1::StepPlan plan_;
+  std::string plan_bytes_;
+
+  std::map<CallId, Waiter> waiters_;
+  std::vector<CallId> registering_;
+  std::vector<CoordinatorAction> actions_;
+};
+
+}  // namespace kaon::coordinator
+
+#endif  // KAON_SERVER_COORDINATOR_STEP_MACHINE_H_
