@@ -1,0 +1,179 @@
+// The agreement of one shard as a pure state machine (protocol.md section 2.1): messages and
+// completions in, actions out. It does no I/O, starts no thread and reads no clock. Owned by
+// ShardCore (or the simulator); one thread at a time. Idempotent under loss, repetition and
+// reordering of control messages. The journal must complete in the order of appends.
+#ifndef KAON_SERVER_SHARD_SHARD_MACHINE_H_
+#define KAON_SERVER_SHARD_SHARD_MACHINE_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "kaon/v1/agreement.pb.h"
+#include "kaon/v1/shard_control.pb.h"
+#include "server/journal/record.h"
+
+namespace kaon::shard {
+
+// One control stream of one coordinator, for as long as it is open.
+using StreamId = uint64_t;
+
+// Send on a stream; if it has closed meanwhile the message is lost, as any message may be.
+struct SendToCoordinator {
+  StreamId stream = 0;
+  v1::ShardToCoordinator message;
+};
+
+// End a stream that broke the contract.
+struct EndStream {
+  StreamId stream = 0;
+  absl::Status status;
+};
+
+// Answer with OnDurable(token).
+struct AppendJournal {
+  uint64_t token = 0;
+  journal::Record record;
+};
+
+// Collect the contributions of a step; answer with OnFolded(generation) once all are folded. What
+// an earlier generation collected may be kept as rule 8 allows.
+struct BeginFolding {
+  v1::StepPlan plan;
+  uint64_t generation = 0;
+};
+
+// The plan in folding got a new (ballot, round) and nothing else; the generation stays.
+struct RestampPlan {
+  v1::StepPlan plan;
+};
+
+// Reserve memory for the job's parameters on this shard; answer with OnReserved(generation).
+struct ReserveJob {
+  v1::StepPlan plan;
+  uint64_t generation = 0;
+};
+
+// The entry is decided: change the state accordingly and answer with OnApplied(position).
+struct ApplyRecord {
+  v1::StepRecord record;
+};
+
+using ShardAction = std::variant<SendToCoordinator, EndStream, AppendJournal, BeginFolding,
+                                 RestampPlan, ReserveJob, ApplyRecord>;
+
+class ShardMachine {
+ public:
+  // `data_loss`: why this shard never votes, when it once held state and no longer does; else
+  // empty.
+  explicit ShardMachine(std::string data_loss = "");
+
+  // `now` serves only to say for how long the holder was silent; no decision depends on it.
+  void OnControl(StreamId stream, const v1::CoordinatorToShard& message, absl::Time now);
+  void OnStreamClosed(StreamId stream);
+  // Every contribution to the plan of `generation` is folded. `facts` without the plan. Late
+  // generations are ignored.
+  void OnFolded(uint64_t generation, v1::Prepared facts);
+  // An error refuses the registration with its message.
+  void OnReserved(uint64_t generation, const absl::Status& status);
+  void OnDurable(uint64_t token);
+  void OnApplied(uint64_t position);
+
+  // In the order in which they are to be carried out.
+  std::vector<ShardAction> TakeActions();
+
+  // What a new coordinator is told.
+  v1::ShardState state() const;
+
+  const v1::Ballot& promised() const { return promised_; }
+  const std::string& holder_address() const { return holder_address_; }
+  const std::string& data_loss() const { return data_loss_; }
+  uint64_t applied_position() const { return applied_position_; }
+  // Newest applied train step.
+  uint64_t applied_step() const { return applied_step_; }
+  uint64_t timeline() const { return timeline_; }
+  bool weights_loaded() const { return weights_loaded_; }
+  // Absent until the registration is applied.
+  const std::optional<v1::RegisterBody>& registration() const { return registration_; }
+  // Position of this shard in the coordinators' lists; 0 of 0 until told.
+  uint32_t shard() const { return shard_; }
+  uint32_t num_shards() const { return num_shards_; }
+  // The plan accepted for applied_position() + 1, folding or prepared.
+  const v1::StepPlan* accepted_plan() const {
+    return accepted_.has_value() ? &accepted_->plan : nullptr;
+  }
+
+ private:
+  // What is known of the entry at applied position + 1.
+  struct Accepted {
+    v1::StepPlan plan;
+    uint64_t generation = 0;
+    // Set once every contribution is folded.
+    std::optional<v1::Prepared> facts;
+  };
+  // A vote that is durable.
+  struct Held {
+    v1::StepPlan plan;
+    v1::Prepared prepared;
+  };
+
+  void OnProbe(StreamId stream, absl::Time now);
+  void OnPromise(StreamId stream, const v1::CoordinatorToShard& message);
+  void OnPlan(StreamId stream, const v1::CoordinatorToShard& message);
+  void OnDecision(StreamId stream, const v1::CoordinatorToShard& message);
+
+  // True if the message may be taken further; otherwise it was refused or dropped.
+  bool AdmitBallot(StreamId stream, const v1::CoordinatorToShard& message, absl::Time now);
+  bool AdmitShardIndex(StreamId stream, const v1::CoordinatorToShard& message);
+  // OK if `plan` is for the next position of this shard's log and fits the job.
+  absl::Status CheckPosition(const v1::StepPlan& plan) const;
+  void Accept(const v1::StepPlan& plan);
+  void Restamp(const v1::StepPlan& plan);
+  void AppendPrepare();
+  void AnswerPrepared();
+  void AnswerPromise(const v1::Ballot& ballot);
+  void Refuse(StreamId stream, v1::RefusalReason reason, std::string detail, uint64_t position);
+  void Send(StreamId stream, v1::ShardToCoordinator message);
+  uint64_t Append(journal::Record record);
+
+  const std::string data_loss_;
+  std::vector<ShardAction> actions_;
+
+  bool placed_ = false;
+  uint32_t shard_ = 0;
+  uint32_t num_shards_ = 0;
+
+  v1::Ballot promised_;
+  bool promise_durable_ = false;
+  std::string holder_address_;
+  std::optional<StreamId> holder_stream_;
+  std::optional<absl::Time> holder_heard_;
+  // Streams that wait for a promise to be durable, with its ballot.
+  std::map<StreamId, v1::Ballot> promise_waiters_;
+
+  uint64_t applied_position_ = 0;
+  uint64_t applied_step_ = 0;
+  uint64_t timeline_ = 0;
+  uint64_t config_revision_ = 0;
+  bool weights_loaded_ = false;
+  std::optional<v1::StepRecord> applied_record_;
+  std::optional<v1::RegisterBody> registration_;
+
+  std::optional<Accepted> accepted_;
+  std::optional<Held> held_;
+  std::optional<v1::StepRecord> applying_;
+
+  uint64_t next_generation_ = 1;
+  uint64_t next_token_ = 1;
+  // Appends that are not durable yet and have a consequence when they are.
+  std::map<uint64_t, journal::Record> in_flight_;
+};
+
+}  // namespace kaon::shard
+
+#endif  // KAON_SERVER_SHARD_SHARD_MACHINE_H_
