@@ -1,7 +1,7 @@
-// Where rules run: bulk numeric operations on one device. `cpu` is always there and is the definition of
-// correct; another may be loaded at run time (architecture.md: tier is not backend).
-// A Backend is owned by its creator and safe to use from several threads at once on disjoint buffers. Results depend on
-// the arguments alone, never on thread count or timing.
+// Where rules run: bulk numeric operations on one device. `cpu` is always there and is the
+// definition of correct; another may be loaded at run time (architecture.md: tier is not backend).
+// A Backend is owned by its creator and safe to use from several threads at once on disjoint
+// buffers. Results depend on the arguments alone, never on thread count or timing.
 #ifndef KAON_KERNELS_BACKEND_H_
 #define KAON_KERNELS_BACKEND_H_
 
@@ -55,7 +55,8 @@ class Backend {
   virtual int64_t Fold(DType dtype, const std::byte* src, float weight, bool first,
                        absl::Span<float> acc) = 0;
 
-  // acc[i] <- (acc[i] / total_weight) / loss_scale, each division in fp32 ([T2]); a divisor of exactly 1 is left out.
+  // acc[i] <- (acc[i] / total_weight) / loss_scale, each division in fp32 ([T2]); a divisor of
+  // exactly 1 is left out.
   virtual void FinishMean(float total_weight, float loss_scale, absl::Span<float> acc) = 0;
 
   virtual GradNorm ComputeNorm(absl::Span<const float> grad) = 0;
@@ -67,18 +68,20 @@ class Backend {
 };
 
 struct BackendOptions {
-  // "cpu", or NAME for a plugin libkaon_NAME.so found by dlopen in `plugin_dir` (or the loader's path if empty).
+  // "cpu", or NAME for a plugin libkaon_NAME.so found by dlopen in `plugin_dir` (or the loader's
+  // path if empty).
   std::string name = "cpu";
   // Matrix products of the cpu backend: "onednn" or "reference".
   std::string gemm = "onednn";
   std::string plugin_dir;
 };
 
-// INVALID_ARGUMENT for an unknown gemm, NOT_FOUND naming the library and the loader's reason for a missing plugin,
-// FAILED_PRECONDITION for a plugin of another interface version.
+// INVALID_ARGUMENT for an unknown gemm, NOT_FOUND naming the library and the loader's reason for a
+// missing plugin, FAILED_PRECONDITION for a plugin of another interface version.
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(const BackendOptions& options);
 
-// What a plugin exports: extern "C" int kaon_backend_version(); extern "C" Backend* kaon_create_backend();
+// What a plugin exports: extern "C" int kaon_backend_version(); extern "C" Backend*
+// kaon_create_backend();
 inline constexpr int kBackendVersion = 1;
 
 }  // namespace kaon::kernels

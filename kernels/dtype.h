@@ -1,5 +1,6 @@
 // Element types of tensors in memory and the bit-exact conversions between them.
-// Pure functions; any thread. Rounding is to nearest, ties to even; NaN stays NaN, overflow becomes infinity.
+// Pure functions; any thread. Rounding is to nearest, ties to even; NaN stays NaN, overflow becomes
+// infinity.
 #ifndef KAON_KERNELS_DTYPE_H_
 #define KAON_KERNELS_DTYPE_H_
 

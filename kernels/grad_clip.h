@@ -24,13 +24,14 @@ struct ClipResult {
   double live_norm = 0;
   // Per group.
   std::vector<double> group_norms;
-  // Per group; exactly 1 for exempt groups, for max_grad_norm = 0 and when the norm is within it ([C5], [C7]).
+  // Per group; exactly 1 for exempt groups, for max_grad_norm = 0 and when the norm is within it
+  // ([C5], [C7]).
   std::vector<double> clip_factors;
 };
 
-// `inputs` in parameter-id order: the sums are added in that order. `exempt[g]` says whether group g is
-// exempt; its size is the number of groups. All sums must be finite (CHECK).
-// c = max_grad_norm / (live_norm + 1e-6), applied only if c < 1 ([C5]).
+// `inputs` in parameter-id order: the sums are added in that order. `exempt[g]` says whether group
+// g is exempt; its size is the number of groups. All sums must be finite (CHECK). c = max_grad_norm
+// / (live_norm + 1e-6), applied only if c < 1 ([C5]).
 ClipResult ClipByNorm(absl::Span<const ClipInput> inputs, const std::vector<bool>& exempt,
                       double max_grad_norm);
 

@@ -10,8 +10,8 @@
 
 namespace kaon::kernels {
 
-// Elements per block of the sum of squares: inside a block 8 interleaved fp64 lanes are added pairwise
-// at its end; the blocks' sums are added in ascending order.
+// Elements per block of the sum of squares: inside a block 8 interleaved fp64 lanes are added
+// pairwise at its end; the blocks' sums are added in ascending order.
 inline constexpr int64_t kNormBlockElements = 4096;
 
 struct GradNorm {

@@ -48,20 +48,22 @@ struct StateSlot {
   int64_t num_elements = 0;
 };
 
-// INVALID_ARGUMENT naming field, value and range: 0 <= momentum, beta < 1; eps > 0; 1 <= ns_steps <= 99;
-// weight_decay finite and >= 0; Muon needs a 2-D shape.
+// INVALID_ARGUMENT naming field, value and range: 0 <= momentum, beta < 1; eps > 0; 1 <= ns_steps
+// <= 99; weight_decay finite and >= 0; Muon needs a 2-D shape.
 absl::Status ValidateRule(const RuleConfig& rule, absl::Span<const uint64_t> shape);
 
 // In the order in which Backend::ApplyUpdate takes them.
 std::vector<StateSlot> StateSlots(const RuleConfig& rule, absl::Span<const uint64_t> shape);
 
-// Update direction and size do not depend on the gradient's scale: exempt from norm clipping by default ([C7]).
+// Update direction and size do not depend on the gradient's scale: exempt from norm clipping by
+// default ([C7]).
 bool IsScaleInvariant(const RuleConfig& rule);
 
 // "muon", "adamw".
 const char* RuleName(const RuleConfig& rule);
 
-// Modelled time of one update, in units of one element's element-wise update; for placement (architecture: LPT).
+// Modelled time of one update, in units of one element's element-wise update; for placement
+// (architecture: LPT).
 double UpdateCost(const RuleConfig& rule, absl::Span<const uint64_t> shape);
 
 }  // namespace kaon::kernels

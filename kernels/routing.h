@@ -1,6 +1,6 @@
-// Which group steps a parameter: the routing rules (numerics.md section 2), first match wins, on logical
-// names and shapes. Pure functions over plain structs; any thread. Used by the coordinator at registration and by
-// kaon-train --local.
+// Which group steps a parameter: the routing rules (numerics.md section 2), first match wins, on
+// logical names and shapes. Pure functions over plain structs; any thread. Used by the coordinator
+// at registration and by kaon-train --local.
 #ifndef KAON_KERNELS_ROUTING_H_
 #define KAON_KERNELS_ROUTING_H_
 
@@ -31,14 +31,14 @@ struct RoutingTargets {
 struct Route {
   // Empty for a frozen parameter.
   std::string group;
-  // The rule that matched, for people: "explicit", "frozen", "ndim < 2", "embedding or output: wte", "adapter: lora",
-  // "matrix", "matrix routed to scalar: no matrix group".
+  // The rule that matched, for people: "explicit", "frozen", "ndim < 2", "embedding or output:
+  // wte", "adapter: lora", "matrix", "matrix routed to scalar: no matrix group".
   std::string reason;
 };
 
-// INVALID_ARGUMENT naming the parameter for >= 3 dimensions without an explicit group ([routing 7]), and when the
-// group a rule chooses is empty and there is no other (both groups are named).
-// A job without a matrix group sends matrices to the scalar group (all-Adam jobs, M15).
+// INVALID_ARGUMENT naming the parameter for >= 3 dimensions without an explicit group ([routing
+// 7]), and when the group a rule chooses is empty and there is no other (both groups are named). A
+// job without a matrix group sends matrices to the scalar group (all-Adam jobs, M15).
 absl::StatusOr<Route> RouteParameter(const RoutingInput& parameter, const RoutingTargets& targets);
 
 }  // namespace kaon::kernels

@@ -1,0 +1,76 @@
+// CreateBackend (backend.h): the one place that knows which backends and products there are.
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/backend.h"
+#include "kernels/cpu_backend.h"
+#include "kernels/onednn_gemm.h"
+#include "kernels/reference_gemm.h"
+
+namespace kaon::kernels {
+namespace {
+
+absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const std::string& gemm) {
+  if (gemm == "onednn") return std::make_unique<CpuBackend>(std::make_unique<OneDnnGemm>());
+  if (gemm == "reference") return std::make_unique<CpuBackend>(std::make_unique<ReferenceGemm>());
+  return absl::InvalidArgumentError(
+      absl::StrCat("gemm: is \"", gemm, "\", must be onednn or reference"));
+}
+
+struct LibraryCloser {
+  void operator()(void* library) const { dlclose(library); }
+};
+
+absl::StatusOr<std::unique_ptr<Backend>> LoadPlugin(const BackendOptions& options) {
+  // A name is no path: a setting must not be able to load a library from anywhere else.
+  const bool plain = std::all_of(options.name.begin(), options.name.end(), [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_';
+  });
+  if (!plain || options.name.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("backend: is \"", options.name,
+                                                   "\", must be letters, digits and underscores"));
+  }
+  std::string path = absl::StrCat("libkaon_", options.name, ".so");
+  if (!options.plugin_dir.empty()) path = absl::StrCat(options.plugin_dir, "/", path);
+  std::unique_ptr<void, LibraryCloser> library(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL));
+  if (library == nullptr) {
+    const char* reason = dlerror();
+    return absl::NotFoundError(absl::StrCat("backend ", options.name, ": cannot load ", path, ": ",
+                                            reason != nullptr ? reason : "no reason given"));
+  }
+  const auto version = reinterpret_cast<int (*)()>(dlsym(library.get(), "kaon_backend_version"));
+  const auto create = reinterpret_cast<Backend* (*)()>(dlsym(library.get(), "kaon_create_backend"));
+  if (version == nullptr || create == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("backend ", options.name, ": ", path,
+                     " exports not both of kaon_backend_version and kaon_create_backend"));
+  }
+  if (version() != kBackendVersion) {
+    return absl::FailedPreconditionError(absl::StrCat("backend ", options.name, ": ", path,
+                                                      " has interface version ", version(),
+                                                      ", this program has ", kBackendVersion));
+  }
+  std::unique_ptr<Backend> backend(create());
+  if (backend == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("backend ", options.name, ": ", path, " found no device it can use"));
+  }
+  // The backend's code lies in the library, so the library stays for as long as the process does.
+  static_cast<void>(library.release());
+  return backend;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(const BackendOptions& options) {
+  if (options.name == "cpu") return CreateCpuBackend(options.gemm);
+  return LoadPlugin(options);
+}
+
+}  // namespace kaon::kernels

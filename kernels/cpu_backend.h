@@ -1,0 +1,34 @@
+// The backend that is always there and that the others are measured against: plain loops vectorized
+// for the machine's instruction set with the same bits on each, and a Gemm for matrix products.
+// Owned by its creator; safe from several threads at once on disjoint buffers. Every call runs in
+// its caller's thread.
+#ifndef KAON_KERNELS_CPU_BACKEND_H_
+#define KAON_KERNELS_CPU_BACKEND_H_
+
+#include <memory>
+#include <string>
+
+#include "kernels/backend.h"
+#include "kernels/gemm.h"
+
+namespace kaon::kernels {
+
+class CpuBackend final : public Backend {
+ public:
+  explicit CpuBackend(std::unique_ptr<Gemm> gemm);
+
+  std::string name() const override;
+  int64_t Fold(DType dtype, const std::byte* src, float weight, bool first,
+               absl::Span<float> acc) override;
+  void FinishMean(float total_weight, float loss_scale, absl::Span<float> acc) override;
+  GradNorm ComputeNorm(absl::Span<const float> grad) override;
+  UpdateResult ApplyUpdate(const RuleConfig& rule, const UpdateScalars& scalars,
+                           absl::Span<const uint64_t> shape, const UpdateBuffers& buffers) override;
+
+ private:
+  const std::unique_ptr<Gemm> gemm_;
+};
+
+}  // namespace kaon::kernels
+
+#endif  // KAON_KERNELS_CPU_BACKEND_H_

@@ -1,0 +1,82 @@
+#include "kernels/reference_gemm.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "kernels/dtype.h"
+#include "kernels/vector_dispatch.h"
+
+namespace kaon::kernels {
+namespace {
+
+// Columns of C done together: their partial sums stay in registers.
+constexpr int64_t kPanelCols = 64;
+// Sums of this many products are added up, which keeps the error of long sums down.
+constexpr int64_t kInnerBlock = 256;
+
+// out[j] <- sum over k of a[k] panel[k][j], in ascending blocks.
+struct RowTimesPanel {
+  KAON_HOST_DEVICE static void Run(const float* a, const float* panel, int64_t inner, float* out) {
+    float total[kPanelCols] = {};
+    for (int64_t begin = 0; begin < inner; begin += kInnerBlock) {
+      const int64_t end = begin + kInnerBlock < inner ? begin + kInnerBlock : inner;
+      float sum[kPanelCols] = {};
+      for (int64_t k = begin; k < end; ++k) {
+        const float* row = panel + k * kPanelCols;
+        for (int64_t j = 0; j < kPanelCols; ++j) sum[j] = std::fma(a[k], row[j], sum[j]);
+      }
+      for (int64_t j = 0; j < kPanelCols; ++j) total[j] += sum[j];
+    }
+    for (int64_t j = 0; j < kPanelCols; ++j) out[j] = total[j];
+  }
+};
+
+// Columns [begin, begin + count) of op(B) as (inner, kPanelCols), padded with zeros.
+void PackPanel(const MatrixProduct& p, const float* b, int64_t begin, absl::Span<float> panel) {
+  const int64_t count = std::min(kPanelCols, p.cols - begin);
+  std::fill(panel.begin(), panel.end(), 0.0f);
+  for (int64_t k = 0; k < p.inner; ++k) {
+    for (int64_t j = 0; j < count; ++j) {
+      panel[k * kPanelCols + j] =
+          p.transpose_b ? b[(begin + j) * p.inner + k] : b[k * p.cols + begin + j];
+    }
+  }
+}
+
+std::vector<float> Expand(const uint16_t* x, int64_t n) {
+  std::vector<float> expanded(n);
+  ToFloat(DType::kBFloat16, reinterpret_cast<const std::byte*>(x), absl::MakeSpan(expanded));
+  return expanded;
+}
+
+}  // namespace
+
+void ReferenceGemm::Multiply(const MatrixProduct& product, const float* a, const float* b,
+                             float* c) {
+  std::vector<float> panel(product.inner * kPanelCols);
+  float sums[kPanelCols];
+  for (int64_t begin = 0; begin < product.cols; begin += kPanelCols) {
+    PackPanel(product, b, begin, absl::MakeSpan(panel));
+    const int64_t count = std::min(kPanelCols, product.cols - begin);
+    for (int64_t i = 0; i < product.rows; ++i) {
+      RunVectorized<RowTimesPanel>(a + i * product.inner, static_cast<const float*>(panel.data()),
+                                   product.inner, static_cast<float*>(sums));
+      float* out = c + i * product.cols + begin;
+      for (int64_t j = 0; j < count; ++j) {
+        out[j] = product.beta == 0 ? product.alpha * sums[j]
+                                   : std::fma(product.alpha, sums[j], product.beta * out[j]);
+      }
+    }
+  }
+}
+
+void ReferenceGemm::MultiplyBFloat16(const MatrixProduct& product, const uint16_t* a,
+                                     const uint16_t* b, float* c) {
+  const std::vector<float> wide_a = Expand(a, product.rows * product.inner);
+  const std::vector<float> wide_b = Expand(b, product.inner * product.cols);
+  Multiply(product, wide_a.data(), wide_b.data(), c);
+}
+
+}  // namespace kaon::kernels

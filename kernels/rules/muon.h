@@ -1,0 +1,56 @@
+// Muon as a rule: what it declares to its callers and the scale of a matrix's update. The step
+// itself is a composite of muon_elements.h and the Newton-Schulz iteration, put together by each
+// backend. Pure functions; any thread.
+#ifndef KAON_KERNELS_RULES_MUON_H_
+#define KAON_KERNELS_RULES_MUON_H_
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/optimizer_rule.h"
+
+namespace kaon::kernels {
+
+struct Muon {
+  using Config = MuonConfig;
+
+  static constexpr const char* kName = "muon";
+  static constexpr const char* kSlots[] = {"momentum_buffer"};
+  static constexpr int kNumSlots = 1;
+  // Normalisation [N5] divides the gradient's scale out: exempt from clipping by default ([C7]).
+  static constexpr bool kScaleInvariant = true;
+
+  // Multiply-adds of one step are 2 r r c (Gram and product with X) and r r r (the square), r <= c
+  // ([N1], [N4]).
+  static double NewtonSchulzFlops(const MuonConfig& config, uint64_t rows, uint64_t cols) {
+    const double r = static_cast<double>(std::min(rows, cols));
+    const double c = static_cast<double>(std::max(rows, cols));
+    return config.ns_steps * (4.0 * r * r * c + 2.0 * r * r * r);
+  }
+
+  // [S1] on (fan_out, fan_in); a transposed matrix swaps its arguments ([L1]).
+  static double UpdateScaleOf(const MuonConfig& config, uint64_t rows, uint64_t cols) {
+    const double out = static_cast<double>(config.transposed ? cols : rows);
+    const double in = static_cast<double>(config.transposed ? rows : cols);
+    switch (config.scale) {
+      case UpdateScale::kOriginal:
+        return std::sqrt(std::max(1.0, out / in));
+      case UpdateScale::kMatchRmsAdamW:
+        break;
+    }
+    return 0.2 * std::sqrt(std::max(out, in));
+  }
+
+  // Calls visit.Fraction, visit.Count or visit.NonNegative for each hyper-parameter, by its range.
+  template <typename Visitor>
+  static void VisitRanges(const MuonConfig& config, Visitor& visit) {
+    visit.Fraction("momentum", config.momentum);
+    visit.Count("ns_steps", config.ns_steps, 99);
+    visit.NonNegative("weight_decay", config.weight_decay);
+  }
+};
+
+}  // namespace kaon::kernels
+
+#endif  // KAON_KERNELS_RULES_MUON_H_

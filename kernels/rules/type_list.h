@@ -1,0 +1,39 @@
+// A list of types and the few questions asked of it at compile time: how rules are listed instead
+// of registered. No state; any thread.
+#ifndef KAON_KERNELS_RULES_TYPE_LIST_H_
+#define KAON_KERNELS_RULES_TYPE_LIST_H_
+
+#include <cstddef>
+#include <type_traits>
+
+namespace kaon::kernels {
+
+template <typename... Types>
+struct TypeList {
+  static constexpr size_t kSize = sizeof...(Types);
+};
+
+// The rule in a list whose Config is `Config`; its `type` is void when there is none.
+template <typename Config, typename List>
+struct FindRule {
+  using type = void;
+};
+
+template <typename Config, typename First, typename... Rest>
+struct FindRule<Config, TypeList<First, Rest...>> {
+  using type = std::conditional_t<std::is_same_v<Config, typename First::Config>, First,
+                                  typename FindRule<Config, TypeList<Rest...>>::type>;
+};
+
+// `Lists` with `First` before its members.
+template <typename First, typename List>
+struct Prepend;
+
+template <typename First, typename... Rest>
+struct Prepend<First, TypeList<Rest...>> {
+  using type = TypeList<First, Rest...>;
+};
+
+}  // namespace kaon::kernels
+
+#endif  // KAON_KERNELS_RULES_TYPE_LIST_H_

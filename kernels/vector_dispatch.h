@@ -1,0 +1,74 @@
+// Runs one loop compiled for several instruction sets and picks the widest this machine has. The
+// loops write every fused operation as std::fma and are built with -ffp-contract=off, so all
+// versions give the same bits. Explicit targets rather than target_clones: those need ifuncs, which
+// sanitizers cannot start under. Pure functions; any thread.
+#ifndef KAON_KERNELS_VECTOR_DISPATCH_H_
+#define KAON_KERNELS_VECTOR_DISPATCH_H_
+
+#include "kernels/host_device.h"
+
+namespace kaon::kernels {
+
+enum class InstructionSet { kScalar, kAvx2, kAvx512 };
+
+// The widest set of this machine.
+inline InstructionSet WidestInstructionSet() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+    return InstructionSet::kAvx512;
+  }
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    return InstructionSet::kAvx2;
+  }
+#endif
+  return InstructionSet::kScalar;
+}
+
+#if defined(__x86_64__)
+#define KAON_TARGET_AVX2 __attribute__((target("avx2,fma")))
+#define KAON_TARGET_AVX512 __attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")))
+#else
+#define KAON_TARGET_AVX2
+#define KAON_TARGET_AVX512
+#endif
+
+template <typename Kernel, typename... Args>
+auto RunScalar(Args... args) {
+  return Kernel::Run(args...);
+}
+
+template <typename Kernel, typename... Args>
+KAON_TARGET_AVX2 auto RunAvx2(Args... args) {
+  return Kernel::Run(args...);
+}
+
+template <typename Kernel, typename... Args>
+KAON_TARGET_AVX512 auto RunAvx512(Args... args) {
+  return Kernel::Run(args...);
+}
+
+// Kernel::Run(args...) for instruction set `isa`, which this machine must have. Run is a static
+// KAON_HOST_DEVICE function, so that its body is compiled anew for each set.
+template <typename Kernel, typename... Args>
+auto RunFor(InstructionSet isa, Args... args) {
+  switch (isa) {
+    case InstructionSet::kAvx512:
+      return RunAvx512<Kernel>(args...);
+    case InstructionSet::kAvx2:
+      return RunAvx2<Kernel>(args...);
+    case InstructionSet::kScalar:
+      break;
+  }
+  return RunScalar<Kernel>(args...);
+}
+
+template <typename Kernel, typename... Args>
+auto RunVectorized(Args... args) {
+  static const InstructionSet isa = WidestInstructionSet();
+  return RunFor<Kernel>(isa, args...);
+}
+
+}  // namespace kaon::kernels
+
+#endif  // KAON_KERNELS_VECTOR_DISPATCH_H_
