@@ -1,0 +1,62 @@
+#include "server/auth/authorization_matrix.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace kaon::auth {
+
+namespace {
+
+using proto::Role;
+
+constexpr Role kWorkers[] = {Role::kWorker};
+constexpr Role kReaders[] = {Role::kWorker, Role::kReader};
+constexpr Role kRegistrars[] = {Role::kWorker, Role::kAdmin};
+constexpr Role kJobViewers[] = {Role::kWorker, Role::kReader, Role::kAdmin};
+constexpr Role kCoordinators[] = {Role::kCoordinator};
+constexpr Role kInspectors[] = {Role::kCoordinator, Role::kAdmin};
+constexpr Role kAdmins[] = {Role::kAdmin};
+constexpr Role kEveryone[] = {Role::kWorker, Role::kReader, Role::kAdmin, Role::kCoordinator,
+                              Role::kShard};
+
+constexpr MethodRule kMatrix[] = {
+    {"/kaon.v1.ShardData/Push", kWorkers},
+    {"/kaon.v1.ShardData/Pull", kReaders},
+
+    {"/kaon.v1.ShardControl/Control", kCoordinators},
+    {"/kaon.v1.ShardControl/ReadHistory", kInspectors},
+    {"/kaon.v1.ShardControl/DescribeShard", kInspectors},
+
+    {"/kaon.v1.Coordinator/RegisterJob", kRegistrars},
+    {"/kaon.v1.Coordinator/GetJob", kJobViewers},
+    {"/kaon.v1.Coordinator/JoinWorker", kWorkers},
+    {"/kaon.v1.Coordinator/BeginStep", kWorkers},
+    {"/kaon.v1.Coordinator/AwaitStep", kWorkers},
+
+    {"/kaon.v1.Admin/GetStatus", kAdmins},
+    {"/kaon.v1.Admin/DescribeJob", kAdmins},
+    {"/kaon.v1.Admin/ListParameters", kAdmins},
+    {"/kaon.v1.Admin/StepHistory", kAdmins},
+
+    {"/grpc.health.v1.Health/Check", kEveryone},
+    {"/grpc.health.v1.Health/Watch", kEveryone},
+};
+
+}  // namespace
+
+absl::Span<const MethodRule> AuthorizationMatrix() { return kMatrix; }
+
+absl::Status AuthorizeMethod(proto::Role role, absl::string_view method) {
+  for (const MethodRule& rule : kMatrix) {
+    if (rule.method != method) continue;
+    if (std::find(rule.roles.begin(), rule.roles.end(), role) != rule.roles.end()) {
+      return absl::OkStatus();
+    }
+    break;
+  }
+  return absl::PermissionDeniedError(
+      absl::StrCat("role ", proto::NameOf(role), " may not call ", method));
+}
+
+}  // namespace kaon::auth

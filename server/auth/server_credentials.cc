@@ -1,0 +1,113 @@
+#include "server/auth/server_credentials.h"
+
+#include <grpc/compression.h>
+#include <grpc/grpc.h>
+#include <grpcpp/security/auth_metadata_processor.h>
+#include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/security/tls_credentials_options.h>
+
+#include <fstream>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "client/loopback.h"
+#include "proto/grpc_status.h"
+#include "proto/status_macros.h"
+#include "server/auth/authorization_matrix.h"
+#include "server/auth/peer_identity.h"
+
+namespace kaon::auth {
+
+namespace {
+
+// Seconds between looks at the certificate files.
+constexpr unsigned kCertificateRefreshSeconds = 2;
+
+// Called for every call before its handler. Owned by the credentials; any of gRPC's threads.
+class MethodAuthorizer : public grpc::AuthMetadataProcessor {
+ public:
+  // It only looks things up, so it need not leave gRPC's thread.
+  bool IsBlocking() const override { return false; }
+
+  grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext* context, OutputMetadata*,
+                       OutputMetadata*) override {
+    return proto::ToGrpc(Authorize(metadata, *context));
+  }
+
+ private:
+  static absl::Status Authorize(const InputMetadata& metadata, const grpc::AuthContext& context) {
+    const auto path = metadata.find(":path");
+    if (path == metadata.end()) return absl::PermissionDeniedError("call names no method");
+    KAON_ASSIGN_OR_RETURN(const proto::Identity identity, CertificateIdentity(context));
+    return AuthorizeMethod(identity.role,
+                           absl::string_view(path->second.data(), path->second.size()));
+  }
+};
+
+absl::Status CheckReadable(absl::string_view field, const std::string& path) {
+  std::ifstream file(path);
+  if (file.good()) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat("tls.", field, " '", path, "' cannot be read"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CreateServerCredentials(
+    const v1::TlsConfig& tls, absl::string_view listen) {
+  if (client::HostOf(listen).empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("listen '", listen, "' is not host:port with a port of 0 to 65535"));
+  }
+  const int files =
+      !tls.ca_file().empty() + !tls.certificate_file().empty() + !tls.private_key_file().empty();
+  if (files != 0 && files != 3) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tls: ", files,
+                     " of ca_file, certificate_file and private_key_file named, expecting 3 or 0"));
+  }
+  if (files == 0) {
+    if (client::IsLoopback(listen)) return grpc::InsecureServerCredentials();
+    return absl::FailedPreconditionError(absl::StrCat(
+        "listen ", listen, " is not a loopback address: tls certificates are required"));
+  }
+  KAON_RETURN_IF_ERROR(CheckReadable("ca_file", tls.ca_file()));
+  KAON_RETURN_IF_ERROR(CheckReadable("certificate_file", tls.certificate_file()));
+  KAON_RETURN_IF_ERROR(CheckReadable("private_key_file", tls.private_key_file()));
+  grpc::experimental::TlsServerCredentialsOptions options(
+      std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
+          tls.private_key_file(), tls.certificate_file(), tls.ca_file(),
+          kCertificateRefreshSeconds));
+  options.watch_root_certs();
+  options.watch_identity_key_cert_pairs();
+  options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  std::shared_ptr<grpc::ServerCredentials> credentials =
+      grpc::experimental::TlsServerCredentials(options);
+  credentials->SetAuthMetadataProcessor(std::make_shared<MethodAuthorizer>());
+  return credentials;
+}
+
+void HardenServer(grpc::ServerBuilder& builder, int max_message_bytes) {
+  builder.SetMaxReceiveMessageSize(max_message_bytes);
+  // Answers are bounded by what is asked for: a listing may be larger than any request.
+  builder.SetMaxSendMessageSize(kCoordinatorMessageBytes);
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
+  builder.SetDefaultCompressionAlgorithm(GRPC_COMPRESS_NONE);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 8 << 10);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 256);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10000);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // Without these 32 slow streams held 1.3 GB of read-ahead; with them 100 MB, as fast (protocol.md
+  // section 4).
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 1 << 20);
+  builder.AddChannelArgument(GRPC_ARG_TCP_READ_CHUNK_SIZE, 1 << 20);
+  builder.AddChannelArgument(GRPC_ARG_TCP_MIN_READ_CHUNK_SIZE, 1 << 20);
+  builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, 1 << 20);
+  // Callers ping every 10 s while a call is open (client/channel.cc); more often than every 5 s is
+  // abuse.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
+}
+
+}  // namespace kaon::auth

@@ -1,0 +1,41 @@
+// What every Kaon port requires of a caller before a handler runs: a certificate of the cluster's
+// CA, a role the method allows, and messages within the limits. Used once per server by its
+// composition root, before the server starts.
+#ifndef KAON_SERVER_AUTH_SERVER_CREDENTIALS_H_
+#define KAON_SERVER_AUTH_SERVER_CREDENTIALS_H_
+
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server_builder.h>
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "kaon/v1/config.pb.h"
+
+namespace kaon::auth {
+
+// A chunk of 1 MiB with its header; a registration of some ten thousand parameters.
+inline constexpr int kShardMessageBytes = (1 << 20) + (64 << 10);
+// A registration of 100,000 parameters.
+inline constexpr int kCoordinatorMessageBytes = 64 << 20;
+
+// Mutual TLS with the role x method table of authorization_matrix.h in front of every method: a
+// caller without a certificate of the CA fails in the handshake, one without an identity gets
+// UNAUTHENTICATED, one with the wrong role PERMISSION_DENIED. Files are read again within seconds
+// of a change. Without certificates: plaintext, every method open, on loopback only.
+//   INVALID_ARGUMENT     `listen` is not host:port, or only some of the three files are named
+//   FAILED_PRECONDITION  no certificates and `listen` is not a loopback address
+//   NOT_FOUND            a file cannot be read (names it)
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CreateServerCredentials(
+    const v1::TlsConfig& tls, absl::string_view listen);
+
+// Limits of protocol.md section 4 and reliability.md section 0: identity compression only
+// (UNIMPLEMENTED otherwise, before anything is inflated), message and metadata sizes
+// (RESOURCE_EXHAUSTED), handshake time, read-ahead, streams per connection; a port in use is an
+// error rather than shared.
+void HardenServer(grpc::ServerBuilder& builder, int max_message_bytes = kShardMessageBytes);
+
+}  // namespace kaon::auth
+
+#endif  // KAON_SERVER_AUTH_SERVER_CREDENTIALS_H_
