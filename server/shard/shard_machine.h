@@ -123,7 +123,7 @@ class ShardMachine {
   };
 
   void OnProbe(StreamId stream, absl::Time now);
-  void OnPromise(StreamId stream, const v1::CoordinatorToShard& message);
+  void OnPromise(StreamId stream, const v1::CoordinatorToShard& message, absl::Time now);
   void OnPlan(StreamId stream, const v1::CoordinatorToShard& message);
   void OnDecision(StreamId stream, const v1::CoordinatorToShard& message);
 
@@ -136,7 +136,8 @@ class ShardMachine {
   void Restamp(const v1::StepPlan& plan);
   void AppendPrepare();
   void AnswerPrepared();
-  void AnswerPromise(const v1::Ballot& ballot);
+  void OnPrepareDurable(v1::Prepared prepared);
+  void AnswerPromise(StreamId stream);
   void Refuse(StreamId stream, v1::RefusalReason reason, std::string detail, uint64_t position);
   void Send(StreamId stream, v1::ShardToCoordinator message);
   uint64_t Append(journal::Record record);

@@ -1,0 +1,142 @@
+#include "server/shard/plan_check.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "proto/status_macros.h"
+
+namespace kaon::shard {
+
+namespace {
+
+constexpr double kMaxTokenWeight = 1099511627776.0;  // 2^40
+constexpr uint32_t kMaxMicroBatches = 1024;
+
+bool IsInRange(double value, double low_excluded, double high) {
+  return std::isfinite(value) && value > low_excluded && value <= high;
+}
+
+absl::Status CheckMembers(const v1::JobDefinition& job, const v1::StepBody& step) {
+  const bool loading = step.kind() == v1::STEP_KIND_LOAD_WEIGHTS;
+  const uint32_t expected = loading ? 1 : job.world_size();
+  if (step.members_size() != static_cast<int>(expected)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("plan has ", step.members_size(), " members, expecting ", expected));
+  }
+  for (int i = 0; i < step.members_size(); ++i) {
+    const v1::Member& member = step.members(i);
+    if (member.rank() != static_cast<uint32_t>(i)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("member ", i, " of the plan has rank ", member.rank(), ", expecting ", i));
+    }
+    if (!IsInRange(member.token_weight(), 0, kMaxTokenWeight)) {
+      return absl::InvalidArgumentError(absl::StrCat("token weight of rank ", member.rank(), " is ",
+                                                     member.token_weight(),
+                                                     ", expecting (0, 2^40]"));
+    }
+    const uint32_t max_micro_batches = loading ? 1 : kMaxMicroBatches;
+    if (member.micro_batches() < 1 || member.micro_batches() > max_micro_batches) {
+      return absl::InvalidArgumentError(absl::StrCat("micro-batches of rank ", member.rank(),
+                                                     " are ", member.micro_batches(),
+                                                     ", expecting 1 .. ", max_micro_batches));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRates(const v1::JobDefinition& job, const v1::StepBody& step) {
+  if (step.rates_size() != job.groups_size()) {
+    return absl::InvalidArgumentError(absl::StrCat("plan has rates of ", step.rates_size(),
+                                                   " groups, the job has ", job.groups_size()));
+  }
+  for (int g = 0; g < step.rates_size(); ++g) {
+    const v1::GroupRate& rate = step.rates(g);
+    if (rate.group() != job.groups(g).name()) {
+      return absl::InvalidArgumentError(absl::StrCat("rate ", g, " of the plan is of group '",
+                                                     rate.group(), "', expecting '",
+                                                     job.groups(g).name(), "'"));
+    }
+    if (!std::isfinite(rate.learning_rate()) || rate.learning_rate() < 0) {
+      return absl::InvalidArgumentError(absl::StrCat("learning rate of group '", rate.group(),
+                                                     "' is ", rate.learning_rate(),
+                                                     ", expecting finite and >= 0"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Expects a registered job.
+absl::Status CheckStep(const JobProgress& progress, const v1::StepBody& step) {
+  const v1::JobDefinition& job = progress.registration->definition();
+  if (step.kind() != v1::STEP_KIND_TRAIN && step.kind() != v1::STEP_KIND_LOAD_WEIGHTS) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("step kind is ", step.kind(), ", expecting 1 or 2"));
+  }
+  const bool loading = step.kind() == v1::STEP_KIND_LOAD_WEIGHTS;
+  if (loading == progress.weights_loaded) {
+    return absl::FailedPreconditionError(loading ? "the initial weights are loaded already"
+                                                 : "the initial weights are not loaded yet");
+  }
+  const uint64_t next_step = loading ? 0 : progress.applied_step + 1;
+  if (step.step() != next_step) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("step ", step.step(), " planned, expecting ", next_step));
+  }
+  if (!IsInRange(step.loss_scale(), 0, INFINITY)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("loss scale is ", step.loss_scale(), ", expecting finite and > 0"));
+  }
+  KAON_RETURN_IF_ERROR(CheckMembers(job, step));
+  return CheckRates(job, step);
+}
+
+}  // namespace
+
+absl::Status CheckPlanBody(const JobProgress& progress, const v1::StepPlan& plan) {
+  switch (plan.body_case()) {
+    case v1::StepPlan::kRegistration:
+      if (progress.registration != nullptr) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("job '", plan.job(), "' planned, '",
+                         progress.registration->definition().name(), "' is registered"));
+      }
+      if (plan.job() != plan.registration().definition().name()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("plan is of job '", plan.job(), "', it registers '",
+                         plan.registration().definition().name(), "'"));
+      }
+      return absl::OkStatus();
+    case v1::StepPlan::kStep:
+      if (progress.registration == nullptr) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("step of job '", plan.job(), "' planned before its registration"));
+      }
+      if (plan.job() != progress.registration->definition().name()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("plan is of job '", plan.job(), "', expecting '",
+                         progress.registration->definition().name(), "'"));
+      }
+      return CheckStep(progress, plan.step());
+    case v1::StepPlan::BODY_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError("plan has neither a step nor a registration");
+}
+
+absl::Status CheckDecision(const v1::StepRecord& record) {
+  const v1::StepDecision& decision = record.decision();
+  if (decision.outcome() != v1::OUTCOME_APPLY && decision.outcome() != v1::OUTCOME_SKIP) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("outcome is ", decision.outcome(), ", expecting 1 or 2"));
+  }
+  for (const v1::GroupNorm& norm : decision.norms()) {
+    if (decision.outcome() == v1::OUTCOME_APPLY && !IsInRange(norm.clip_factor(), 0, 1)) {
+      return absl::InvalidArgumentError(absl::StrCat("clip factor of group '", norm.group(),
+                                                     "' is ", norm.clip_factor(),
+                                                     ", expecting (0, 1]"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace kaon::shard

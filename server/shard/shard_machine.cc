@@ -1,0 +1,406 @@
+#include "server/shard/shard_machine.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/ballot.h"
+#include "proto/status_macros.h"
+#include "server/shard/plan_check.h"
+
+namespace kaon::shard {
+
+namespace {
+
+std::string Describe(const v1::StepPlan& plan) {
+  return absl::StrCat("(ballot ", proto::ToString(plan.ballot()), ", round ", plan.round(), ")");
+}
+
+v1::RefusalReason ReasonOf(const absl::Status& status) {
+  return status.code() == absl::StatusCode::kFailedPrecondition ? v1::REFUSAL_REASON_STALE_PLAN
+                                                                : v1::REFUSAL_REASON_INVALID;
+}
+
+uint64_t PositionOf(const v1::CoordinatorToShard& message) {
+  if (message.has_plan()) return message.plan().position();
+  if (message.has_decision()) return message.decision().plan().position();
+  return 0;
+}
+
+}  // namespace
+
+ShardMachine::ShardMachine(std::string data_loss) : data_loss_(std::move(data_loss)) {}
+
+void ShardMachine::OnControl(StreamId stream, const v1::CoordinatorToShard& message,
+                             absl::Time now) {
+  if (!AdmitShardIndex(stream, message)) return;
+  if (message.has_probe()) return OnProbe(stream, now);
+  if (message.body_case() == v1::CoordinatorToShard::BODY_NOT_SET) {
+    return Refuse(stream, v1::REFUSAL_REASON_INVALID, "control message without a body", 0);
+  }
+  // Rule 1: "... So every decision is final, and DECISION itself needs no fence."
+  if (message.has_decision()) OnDecision(stream, message);
+  if (!AdmitBallot(stream, message, now)) return;
+  switch (message.body_case()) {
+    case v1::CoordinatorToShard::kPromise:
+      return OnPromise(stream, message, now);
+    case v1::CoordinatorToShard::kPlan:
+      return OnPlan(stream, message);
+    case v1::CoordinatorToShard::kHeartbeat:
+      if (promise_durable_) {
+        v1::ShardToCoordinator reply;
+        reply.mutable_heartbeat();
+        Send(stream, std::move(reply));
+      }
+      return;
+    default:
+      return;
+  }
+}
+
+void ShardMachine::OnStreamClosed(StreamId stream) {
+  promise_waiters_.erase(stream);
+  if (holder_stream_ == stream) holder_stream_.reset();
+}
+
+bool ShardMachine::AdmitShardIndex(StreamId stream, const v1::CoordinatorToShard& message) {
+  if (message.shard() >= message.num_shards()) {
+    actions_.push_back(
+        EndStream{stream, absl::InvalidArgumentError(
+                              absl::StrCat("shard ", message.shard(), " of ", message.num_shards(),
+                                           ", expecting an index below the number of shards"))});
+    return false;
+  }
+  if (!placed_) {
+    placed_ = true;
+    shard_ = message.shard();
+    num_shards_ = message.num_shards();
+  }
+  if (message.shard() != shard_ || message.num_shards() != num_shards_) {
+    actions_.push_back(EndStream{
+        stream, absl::FailedPreconditionError(absl::StrCat(
+                    "this is shard ", shard_, " of ", num_shards_, ", addressed as shard ",
+                    message.shard(), " of ", message.num_shards()))});
+    return false;
+  }
+  return true;
+}
+
+bool ShardMachine::AdmitBallot(StreamId stream, const v1::CoordinatorToShard& message,
+                               absl::Time now) {
+  if (message.ballot().counter() == 0) {
+    Refuse(stream, v1::REFUSAL_REASON_INVALID, "ballot counter is 0, expecting >= 1",
+           PositionOf(message));
+    return false;
+  }
+  const int order = proto::Compare(message.ballot(), promised_);
+  // Rule 1: "After promising b a shard sends no answer, PREPARE included, to a lower ballot."
+  if (order < 0) {
+    Refuse(stream, v1::REFUSAL_REASON_OLD_BALLOT,
+           absl::StrCat("ballot ", proto::ToString(message.ballot()), ", promised ",
+                        proto::ToString(promised_)),
+           PositionOf(message));
+    return false;
+  }
+  if (order > 0) {
+    if (message.has_promise()) return true;
+    // Rule 4: only "from the promised ballot".
+    if (message.has_plan()) {
+      Refuse(stream, v1::REFUSAL_REASON_STALE_PLAN,
+             absl::StrCat("plan of ballot ", proto::ToString(message.ballot()),
+                          " without its promise, promised ", proto::ToString(promised_)),
+             PositionOf(message));
+    }
+    return false;
+  }
+  holder_stream_ = stream;
+  holder_heard_ = now;
+  if (!message.holder_address().empty()) holder_address_ = message.holder_address();
+  return true;
+}
+
+void ShardMachine::OnProbe(StreamId stream, absl::Time now) {
+  v1::ShardToCoordinator reply;
+  v1::ProbeReply* probed = reply.mutable_probed();
+  probed->set_holder_address(holder_address_);
+  probed->set_holder_silent_ms(holder_heard_.has_value()
+                                   ? static_cast<uint64_t>(std::max<int64_t>(
+                                         0, absl::ToInt64Milliseconds(now - *holder_heard_)))
+                                   : static_cast<uint64_t>(std::numeric_limits<int64_t>::max()));
+  Send(stream, std::move(reply));
+}
+
+void ShardMachine::OnPromise(StreamId stream, const v1::CoordinatorToShard& message,
+                             absl::Time now) {
+  if (proto::Compare(message.ballot(), promised_) > 0) {
+    for (const auto& [waiter, ballot] : std::exchange(promise_waiters_, {})) {
+      if (waiter == stream) continue;
+      Refuse(waiter, v1::REFUSAL_REASON_OLD_BALLOT,
+             absl::StrCat("ballot ", proto::ToString(ballot), ", promised ",
+                          proto::ToString(message.ballot())),
+             0);
+    }
+    promised_ = message.ballot();
+    promise_durable_ = false;
+    holder_address_ = message.holder_address();
+    holder_stream_ = stream;
+    holder_heard_ = now;
+    promise_waiters_[stream] = promised_;
+    in_flight_[Append(journal::PromiseRecord{promised_})] = journal::PromiseRecord{promised_};
+    return;
+  }
+  if (promise_durable_) return AnswerPromise(stream);
+  promise_waiters_[stream] = promised_;
+}
+
+void ShardMachine::AnswerPromise(StreamId stream) {
+  v1::ShardToCoordinator reply;
+  // Rule 4: "A promise withdraws nothing": the held PREPARE is part of the answer.
+  *reply.mutable_state() = state();
+  Send(stream, std::move(reply));
+}
+
+absl::Status ShardMachine::CheckPosition(const v1::StepPlan& plan) const {
+  if (plan.decide_version() != kDecideVersion) {
+    return absl::InvalidArgumentError(absl::StrCat("decide() version ", plan.decide_version(),
+                                                   " planned, this shard knows ", kDecideVersion));
+  }
+  if (plan.round() == 0) return absl::InvalidArgumentError("round is 0, expecting >= 1");
+  if (plan.position() != applied_position_ + 1) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("position ", plan.position(), " planned, expecting ", applied_position_ + 1));
+  }
+  if (applying_.has_value()) {
+    return absl::FailedPreconditionError(absl::StrCat("position ", plan.position(), " is decided"));
+  }
+  const uint64_t timeline = registration_.has_value() ? timeline_ : 1;
+  if (plan.timeline() != timeline) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("timeline ", plan.timeline(), " planned, expecting ", timeline));
+  }
+  if (plan.config_revision() != config_revision_) {
+    return absl::FailedPreconditionError(absl::StrCat("config revision ", plan.config_revision(),
+                                                      " planned, applied is ", config_revision_));
+  }
+  JobProgress progress;
+  progress.registration = registration_.has_value() ? &*registration_ : nullptr;
+  progress.applied_step = applied_step_;
+  progress.weights_loaded = weights_loaded_;
+  return CheckPlanBody(progress, plan);
+}
+
+void ShardMachine::OnPlan(StreamId stream, const v1::CoordinatorToShard& message) {
+  const v1::StepPlan& plan = message.plan();
+  if (!data_loss_.empty()) {
+    return Refuse(stream, v1::REFUSAL_REASON_DATA_LOSS, data_loss_, plan.position());
+  }
+  // The coordinator reads before it plans, so this plan overtook nothing: it is lost, and comes
+  // again.
+  if (!promise_durable_) return;
+  if (proto::Compare(plan.ballot(), promised_) != 0) {
+    return Refuse(stream, v1::REFUSAL_REASON_INVALID,
+                  absl::StrCat("plan of ballot ", proto::ToString(plan.ballot()),
+                               " sent under ballot ", proto::ToString(promised_)),
+                  plan.position());
+  }
+  if (const absl::Status status = CheckPosition(plan); !status.ok()) {
+    return Refuse(stream, ReasonOf(status), std::string(status.message()), plan.position());
+  }
+  if (!accepted_.has_value()) return Accept(plan);
+  const int order = proto::CompareRound(plan, accepted_->plan);
+  if (order == 0 && proto::Alike(plan, accepted_->plan)) return AnswerPrepared();
+  // Rule 4: "A shard refuses (ballot, round) at or below its PREPARE's."
+  if (order <= 0) {
+    return Refuse(
+        stream, v1::REFUSAL_REASON_STALE_PLAN,
+        absl::StrCat("plan of ", Describe(plan), ", expecting above ", Describe(accepted_->plan)),
+        plan.position());
+  }
+  if (proto::AlikeButForRound(plan, accepted_->plan)) return Restamp(plan);
+  Accept(plan);
+}
+
+void ShardMachine::Accept(const v1::StepPlan& plan) {
+  // Rule 4: "Only an accepted PLAN with higher (ballot, round), from the promised ballot, at
+  // position applied + 1, does" withdraw a PREPARE.
+  held_.reset();
+  accepted_ = Accepted{plan, next_generation_++, std::nullopt};
+  if (plan.has_registration()) {
+    actions_.push_back(ReserveJob{plan, accepted_->generation});
+  } else {
+    actions_.push_back(BeginFolding{plan, accepted_->generation});
+  }
+}
+
+void ShardMachine::Restamp(const v1::StepPlan& plan) {
+  // Rule 2: "A PLAN that differs from the held PREPARE only in (ballot, round) is re-stamped
+  // durably without a re-push."
+  accepted_->plan = plan;
+  actions_.push_back(RestampPlan{plan});
+  if (accepted_->facts.has_value()) AppendPrepare();
+}
+
+void ShardMachine::OnFolded(uint64_t generation, v1::Prepared facts) {
+  if (!accepted_.has_value() || accepted_->generation != generation || accepted_->facts.has_value())
+    return;
+  accepted_->facts = std::move(facts);
+  AppendPrepare();
+}
+
+void ShardMachine::OnReserved(uint64_t generation, const absl::Status& status) {
+  if (status.ok()) return OnFolded(generation, v1::Prepared());
+  if (!accepted_.has_value() || accepted_->generation != generation) return;
+  const uint64_t position = accepted_->plan.position();
+  accepted_.reset();
+  if (holder_stream_.has_value()) {
+    Refuse(*holder_stream_, v1::REFUSAL_REASON_INVALID, std::string(status.message()), position);
+  }
+}
+
+void ShardMachine::AppendPrepare() {
+  v1::Prepared prepared = *accepted_->facts;
+  prepared.set_plan(accepted_->plan.SerializeAsString());
+  const journal::PrepareRecord record{std::move(prepared)};
+  in_flight_[Append(record)] = record;
+}
+
+void ShardMachine::OnDurable(uint64_t token) {
+  const auto found = in_flight_.find(token);
+  if (found == in_flight_.end()) return;
+  const journal::Record record = std::move(found->second);
+  in_flight_.erase(found);
+  if (const auto* prepare = std::get_if<journal::PrepareRecord>(&record)) {
+    return OnPrepareDurable(prepare->prepared);
+  }
+  const auto& promise = std::get<journal::PromiseRecord>(record);
+  if (proto::Compare(promise.ballot, promised_) != 0) return;
+  promise_durable_ = true;
+  // Rule 1: only answers "sent after that shard's promise was durable, count".
+  for (const auto& [stream, ballot] : std::exchange(promise_waiters_, {})) AnswerPromise(stream);
+}
+
+void ShardMachine::OnPrepareDurable(v1::Prepared prepared) {
+  v1::StepPlan plan;
+  // Our own serialization, of a plan that may have been withdrawn since.
+  if (!plan.ParseFromString(prepared.plan()) || !accepted_.has_value() ||
+      !accepted_->facts.has_value() || !proto::AlikeButForRound(plan, accepted_->plan)) {
+    return;
+  }
+  held_ = Held{std::move(plan), std::move(prepared)};
+  AnswerPrepared();
+}
+
+void ShardMachine::AnswerPrepared() {
+  // A re-stamp that is not durable yet answers when it is; a plan of an older ballot never (rule
+  // 1).
+  if (!held_.has_value() || !holder_stream_.has_value() || !promise_durable_ ||
+      !proto::Alike(held_->plan, accepted_->plan) ||
+      proto::Compare(held_->plan.ballot(), promised_) != 0) {
+    return;
+  }
+  v1::ShardToCoordinator reply;
+  *reply.mutable_prepared() = held_->prepared;
+  Send(*holder_stream_, std::move(reply));
+}
+
+void ShardMachine::OnDecision(StreamId stream, const v1::CoordinatorToShard& message) {
+  const v1::StepRecord& record = message.decision();
+  const uint64_t position = record.plan().position();
+  const bool may_answer = proto::Compare(message.ballot(), promised_) >= 0;
+  if (!data_loss_.empty()) {
+    if (may_answer) Refuse(stream, v1::REFUSAL_REASON_DATA_LOSS, data_loss_, position);
+    return;
+  }
+  if (position <= applied_position_) {
+    if (!may_answer) return;
+    v1::ShardToCoordinator reply;
+    reply.mutable_applied()->set_position(position);
+    return Send(stream, std::move(reply));
+  }
+  // A later entry cannot be decided while this shard has no PREPARE for it; one in application
+  // answers when it is done.
+  if (position > applied_position_ + 1 || applying_.has_value()) return;
+  absl::Status status = CheckDecision(record);
+  if (status.ok() && (!held_.has_value() || !proto::Alike(held_->plan, record.plan()))) {
+    status = absl::FailedPreconditionError(absl::StrCat(
+        "decision of position ", position, " with the plan of ", Describe(record.plan()),
+        ", held is ", held_.has_value() ? Describe(held_->plan) : std::string("no PREPARE")));
+  }
+  if (!status.ok()) {
+    if (may_answer) Refuse(stream, ReasonOf(status), std::string(status.message()), position);
+    return;
+  }
+  applying_ = record;
+  // Rule 5: "The record of every log entry n, step or control change, is durable in the same write
+  // as, or before, PREPARE(n+1)": it is appended before anything of n + 1 can be.
+  Append(journal::DecisionRecord{record});
+  actions_.push_back(ApplyRecord{record});
+}
+
+void ShardMachine::OnApplied(uint64_t position) {
+  if (!applying_.has_value() || applying_->plan().position() != position) return;
+  const v1::StepPlan& plan = applying_->plan();
+  const bool applied = applying_->decision().outcome() == v1::OUTCOME_APPLY;
+  applied_position_ = position;
+  if (plan.has_registration()) {
+    config_revision_ = position;
+    if (applied) {
+      registration_ = plan.registration();
+      timeline_ = plan.timeline();
+    }
+  } else if (plan.step().kind() == v1::STEP_KIND_TRAIN) {
+    applied_step_ = plan.step().step();
+  } else {
+    weights_loaded_ = applied;
+  }
+  applied_record_ = std::exchange(applying_, std::nullopt);
+  accepted_.reset();
+  held_.reset();
+  if (!holder_stream_.has_value() || !promise_durable_) return;
+  v1::ShardToCoordinator reply;
+  reply.mutable_applied()->set_position(position);
+  Send(*holder_stream_, std::move(reply));
+}
+
+std::vector<ShardAction> ShardMachine::TakeActions() { return std::exchange(actions_, {}); }
+
+v1::ShardState ShardMachine::state() const {
+  v1::ShardState state;
+  state.set_applied_position(applied_position_);
+  state.set_applied_step(applied_step_);
+  state.set_timeline(timeline_);
+  state.set_config_revision(config_revision_);
+  if (applied_record_.has_value()) *state.mutable_applied_record() = *applied_record_;
+  if (registration_.has_value()) *state.mutable_registration() = *registration_;
+  state.set_weights_loaded(weights_loaded_);
+  if (held_.has_value()) *state.mutable_prepared() = held_->prepared;
+  state.set_data_loss(data_loss_);
+  state.set_durability(v1::DURABILITY_MODE_NONE);
+  return state;
+}
+
+void ShardMachine::Refuse(StreamId stream, v1::RefusalReason reason, std::string detail,
+                          uint64_t position) {
+  v1::ShardToCoordinator reply;
+  v1::Refused* refused = reply.mutable_refused();
+  refused->set_reason(reason);
+  refused->set_detail(std::move(detail));
+  refused->set_holder_address(holder_address_);
+  refused->set_position(position);
+  Send(stream, std::move(reply));
+}
+
+void ShardMachine::Send(StreamId stream, v1::ShardToCoordinator message) {
+  message.set_shard(shard_);
+  *message.mutable_promised() = promised_;
+  actions_.push_back(SendToCoordinator{stream, std::move(message)});
+}
+
+uint64_t ShardMachine::Append(journal::Record record) {
+  const uint64_t token = next_token_++;
+  actions_.push_back(AppendJournal{token, std::move(record)});
+  return token;
+}
+
+}  // namespace kaon::shard
