@@ -7,7 +7,6 @@
 #include <cstring>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/types/span.h"
 #include "kernels/dtype.h"
 
@@ -93,6 +92,12 @@ std::vector<float> Widen(const uint16_t* x, int64_t n) {
   return wide;
 }
 
+bool HasBFloat16Instructions() {
+  // Each set's value holds the bits of the sets it contains.
+  return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) ==
+         dnnl_cpu_isa_avx512_core_bf16;
+}
+
 }  // namespace
 
 struct OneDnnGemm::Engine {
@@ -105,11 +110,12 @@ struct OneDnnGemm::BFloat16Primitive {
   dnnl_memory_desc_t b;
   dnnl_memory_desc_t c;
   dnnl_memory_desc_t scratchpad;
-  // Null where this machine has no bf16 product worth running.
   OwnedPrimitive primitive;
 };
 
-OneDnnGemm::OneDnnGemm() : engine_(std::make_unique<Engine>()) {
+OneDnnGemm::OneDnnGemm(BFloat16Products products)
+    : use_primitives_(products == BFloat16Products::kAlways || HasBFloat16Instructions()),
+      engine_(std::make_unique<Engine>()) {
   dnnl_engine_t engine = nullptr;
   Check(dnnl_engine_create(&engine, dnnl_cpu, 0), "engine");
   engine_->engine.reset(engine);
@@ -146,19 +152,14 @@ std::shared_ptr<OneDnnGemm::BFloat16Primitive> OneDnnGemm::FindOrMake(
   Check(dnnl_matmul_desc_init(&operation, &made->a, &made->b, nullptr, &made->c), "matmul");
   const OwnedAttributes attributes = AttributesOf(product);
   dnnl_primitive_desc_t raw = nullptr;
-  if (dnnl_primitive_desc_create(&raw, &operation, attributes.get(), engine_->engine.get(),
-                                 nullptr) == dnnl_success) {
-    const OwnedDescriptor descriptor(raw);
-    const char* implementation = "";
-    Check(dnnl_primitive_desc_query(raw, dnnl_query_impl_info_str, 0, &implementation), "query");
-    // The library's own reference loops are slower than a widened product by orders of magnitude.
-    if (!absl::StartsWith(implementation, "ref")) {
-      made->scratchpad = *dnnl_primitive_desc_query_md(raw, dnnl_query_scratchpad_md, 0);
-      dnnl_primitive_t primitive = nullptr;
-      Check(dnnl_primitive_create(&primitive, raw), "primitive");
-      made->primitive.reset(primitive);
-    }
-  }
+  Check(dnnl_primitive_desc_create(&raw, &operation, attributes.get(), engine_->engine.get(),
+                                   nullptr),
+        "matmul");
+  const OwnedDescriptor descriptor(raw);
+  made->scratchpad = *dnnl_primitive_desc_query_md(raw, dnnl_query_scratchpad_md, 0);
+  dnnl_primitive_t primitive = nullptr;
+  Check(dnnl_primitive_create(&primitive, raw), "primitive");
+  made->primitive.reset(primitive);
 
   MutexLock lock(mu_);
   cache_.push_front(made);
@@ -168,15 +169,15 @@ std::shared_ptr<OneDnnGemm::BFloat16Primitive> OneDnnGemm::FindOrMake(
 
 void OneDnnGemm::MultiplyBFloat16(const MatrixProduct& product, const uint16_t* a,
                                   const uint16_t* b, float* c) {
-  const SingleThreaded single_threaded;
-  const std::shared_ptr<BFloat16Primitive> matmul = FindOrMake(product);
-  if (matmul->primitive == nullptr) {
+  if (!use_primitives_) {
     const std::vector<float> wide_a = Widen(a, product.rows * product.inner);
     const std::vector<float> wide_b = Widen(b, product.inner * product.cols);
     Multiply(product, wide_a.data(), wide_b.data(), c);
     return;
   }
 
+  const SingleThreaded single_threaded;
+  const std::shared_ptr<BFloat16Primitive> matmul = FindOrMake(product);
   dnnl_engine_t engine = engine_->engine.get();
   dnnl_stream_t raw_stream = nullptr;
   Check(dnnl_stream_create(&raw_stream, engine, dnnl_stream_default_flags), "stream");

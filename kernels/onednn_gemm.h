@@ -18,7 +18,13 @@ class OneDnnGemm final : public Gemm {
   // Primitives kept; the least recently used goes first.
   static constexpr size_t kMaxCachedPrimitives = 256;
 
-  OneDnnGemm();
+  enum class BFloat16Products {
+    kWhereNative,
+    // Also where the library has to emulate them: lets tests reach the primitives on any machine.
+    kAlways,
+  };
+
+  explicit OneDnnGemm(BFloat16Products products = BFloat16Products::kWhereNative);
   ~OneDnnGemm() override;
 
   absl::string_view name() const override { return "onednn"; }
@@ -35,6 +41,7 @@ class OneDnnGemm final : public Gemm {
   // Shared with calls that run it while the cache drops it.
   std::shared_ptr<BFloat16Primitive> FindOrMake(const MatrixProduct& product);
 
+  const bool use_primitives_;
   const std::unique_ptr<Engine> engine_;
 
   mutable Mutex mu_;

@@ -11,25 +11,35 @@
 namespace kaon::kernels {
 namespace {
 
-// Columns of C done together: their partial sums stay in registers.
-constexpr int64_t kPanelCols = 64;
+// A tile of C done at once: its partial sums stay in registers, and a loaded piece of B serves
+// several rows.
+constexpr int64_t kTileRows = 4;
+constexpr int64_t kPanelCols = 32;
 // Sums of this many products are added up, which keeps the error of long sums down.
 constexpr int64_t kInnerBlock = 256;
 
-// out[j] <- sum over k of a[k] panel[k][j], in ascending blocks.
-struct RowTimesPanel {
+// out[j] <- sum over k of a[k] panel[k][j], in ascending blocks, for `rows` rows of A and of out.
+template <int64_t rows>
+struct RowsTimesPanel {
   KAON_HOST_DEVICE static void Run(const float* a, const float* panel, int64_t inner, float* out) {
-    float total[kPanelCols] = {};
+    float total[rows][kPanelCols] = {};
     for (int64_t begin = 0; begin < inner; begin += kInnerBlock) {
       const int64_t end = begin + kInnerBlock < inner ? begin + kInnerBlock : inner;
-      float sum[kPanelCols] = {};
+      float sum[rows][kPanelCols] = {};
       for (int64_t k = begin; k < end; ++k) {
         const float* row = panel + k * kPanelCols;
-        for (int64_t j = 0; j < kPanelCols; ++j) sum[j] = std::fma(a[k], row[j], sum[j]);
+        for (int64_t i = 0; i < rows; ++i) {
+          const float x = a[i * inner + k];
+          for (int64_t j = 0; j < kPanelCols; ++j) sum[i][j] = std::fma(x, row[j], sum[i][j]);
+        }
       }
-      for (int64_t j = 0; j < kPanelCols; ++j) total[j] += sum[j];
+      for (int64_t i = 0; i < rows; ++i) {
+        for (int64_t j = 0; j < kPanelCols; ++j) total[i][j] += sum[i][j];
+      }
     }
-    for (int64_t j = 0; j < kPanelCols; ++j) out[j] = total[j];
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t j = 0; j < kPanelCols; ++j) out[i * kPanelCols + j] = total[i][j];
+    }
   }
 };
 
@@ -45,6 +55,12 @@ void PackPanel(const MatrixProduct& p, const float* b, int64_t begin, absl::Span
   }
 }
 
+void StoreRow(const MatrixProduct& p, const float* sums, int64_t count, float* out) {
+  for (int64_t j = 0; j < count; ++j) {
+    out[j] = p.beta == 0 ? p.alpha * sums[j] : std::fma(p.alpha, sums[j], p.beta * out[j]);
+  }
+}
+
 std::vector<float> Expand(const uint16_t* x, int64_t n) {
   std::vector<float> expanded(n);
   ToFloat(DType::kBFloat16, reinterpret_cast<const std::byte*>(x), absl::MakeSpan(expanded));
@@ -56,17 +72,22 @@ std::vector<float> Expand(const uint16_t* x, int64_t n) {
 void ReferenceGemm::Multiply(const MatrixProduct& product, const float* a, const float* b,
                              float* c) {
   std::vector<float> panel(product.inner * kPanelCols);
-  float sums[kPanelCols];
+  float sums[kTileRows * kPanelCols];
   for (int64_t begin = 0; begin < product.cols; begin += kPanelCols) {
     PackPanel(product, b, begin, absl::MakeSpan(panel));
+    const float* packed = panel.data();
     const int64_t count = std::min(kPanelCols, product.cols - begin);
-    for (int64_t i = 0; i < product.rows; ++i) {
-      RunVectorized<RowTimesPanel>(a + i * product.inner, static_cast<const float*>(panel.data()),
-                                   product.inner, static_cast<float*>(sums));
-      float* out = c + i * product.cols + begin;
-      for (int64_t j = 0; j < count; ++j) {
-        out[j] = product.beta == 0 ? product.alpha * sums[j]
-                                   : std::fma(product.alpha, sums[j], product.beta * out[j]);
+    int64_t tile = 0;
+    for (int64_t i = 0; i < product.rows; i += tile) {
+      tile = product.rows - i >= kTileRows ? kTileRows : 1;
+      const float* rows = a + i * product.inner;
+      if (tile == kTileRows) {
+        RunVectorized<RowsTimesPanel<kTileRows>>(rows, packed, product.inner, &sums[0]);
+      } else {
+        RunVectorized<RowsTimesPanel<1>>(rows, packed, product.inner, &sums[0]);
+      }
+      for (int64_t row = 0; row < tile; ++row) {
+        StoreRow(product, &sums[row * kPanelCols], count, c + (i + row) * product.cols + begin);
       }
     }
   }
