@@ -1,0 +1,97 @@
+#include "server/shard/plan_check.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "tests/server/shard/plans.h"
+
+namespace kaon::shard {
+namespace {
+
+class PlanCheckTest : public testing::Test {
+ protected:
+  absl::Status CheckTrain(const std::function<void(v1::StepBody*)>& spoil) {
+    v1::StepPlan plan = TrainPlan(5, 1, 1);
+    spoil(plan.mutable_step());
+    return CheckPlanBody({&registration_, 4, true}, plan);
+  }
+  void ExpectInvalid(absl::string_view named, const std::function<void(v1::StepBody*)>& spoil) {
+    const absl::Status status = CheckTrain(spoil);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << named;
+    EXPECT_NE(status.message().find(named), absl::string_view::npos) << status;
+  }
+
+  const v1::RegisterBody registration_ = MakeRegistration();
+};
+
+TEST_F(PlanCheckTest, AcceptsTheNextEntryOfEachKind) {
+  EXPECT_TRUE(CheckPlanBody({}, RegistrationPlan(1, 1)).ok());
+  EXPECT_TRUE(CheckPlanBody({&registration_, 0, false}, LoadPlan(1, 1)).ok());
+  EXPECT_TRUE(CheckTrain([](v1::StepBody*) {}).ok());
+}
+
+TEST_F(PlanCheckTest, RefusesEntriesOutOfOrder) {
+  const auto stale = absl::StatusCode::kFailedPrecondition;
+  EXPECT_EQ(CheckPlanBody({}, LoadPlan(1, 1)).code(), stale);
+  EXPECT_EQ(CheckPlanBody({&registration_, 0, false}, RegistrationPlan(1, 1)).code(), stale);
+  EXPECT_EQ(CheckPlanBody({&registration_, 0, false}, TrainPlan(1, 1, 1)).code(), stale);
+  EXPECT_EQ(CheckPlanBody({&registration_, 0, true}, LoadPlan(1, 1)).code(), stale);
+  EXPECT_EQ(CheckPlanBody({&registration_, 4, true}, TrainPlan(6, 1, 1)).message(),
+            "step 6 planned, expecting 5");
+}
+
+TEST_F(PlanCheckTest, RefusesAPlanWithoutBody) {
+  v1::StepPlan plan;
+  EXPECT_EQ(CheckPlanBody({}, plan).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(PlanCheckTest, RefusesOtherJobs) {
+  v1::StepPlan plan = TrainPlan(5, 1, 1);
+  plan.set_job("bert");
+  EXPECT_EQ(CheckPlanBody({&registration_, 4, true}, plan).message(),
+            "plan is of job 'bert', expecting 'gpt2'");
+}
+
+TEST_F(PlanCheckTest, NamesTheMalformedMember) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  ExpectInvalid("plan has 1 members, expecting 2",
+                [](v1::StepBody* step) { step->mutable_members()->RemoveLast(); });
+  ExpectInvalid("member 1 of the plan has rank 0",
+                [](v1::StepBody* step) { step->mutable_members(1)->set_rank(0); });
+  ExpectInvalid("token weight of rank 1 is 0",
+                [](v1::StepBody* step) { step->mutable_members(1)->set_token_weight(0); });
+  ExpectInvalid("token weight of rank 1 is nan",
+                [&](v1::StepBody* step) { step->mutable_members(1)->set_token_weight(nan); });
+  ExpectInvalid("micro-batches of rank 0 are 0",
+                [](v1::StepBody* step) { step->mutable_members(0)->set_micro_batches(0); });
+  ExpectInvalid("micro-batches of rank 0 are 1025",
+                [](v1::StepBody* step) { step->mutable_members(0)->set_micro_batches(1025); });
+}
+
+TEST_F(PlanCheckTest, NamesTheMalformedRateAndScale) {
+  ExpectInvalid("rates of 1 groups, the job has 2",
+                [](v1::StepBody* step) { step->mutable_rates()->RemoveLast(); });
+  ExpectInvalid("is of group 'other', expecting 'scalars'",
+                [](v1::StepBody* step) { step->mutable_rates(1)->set_group("other"); });
+  ExpectInvalid("learning rate of group 'matrices' is -1",
+                [](v1::StepBody* step) { step->mutable_rates(0)->set_learning_rate(-1); });
+  ExpectInvalid("loss scale is 0", [](v1::StepBody* step) { step->set_loss_scale(0); });
+  ExpectInvalid("step kind is 9",
+                [](v1::StepBody* step) { step->set_kind(static_cast<v1::StepKind>(9)); });
+}
+
+TEST_F(PlanCheckTest, RefusesADecisionWithoutOutcomeOrWithAFactorOutOfRange) {
+  v1::StepRecord record = Applying(TrainPlan(5, 1, 1));
+  EXPECT_TRUE(CheckDecision(record).ok());
+  record.mutable_decision()->mutable_norms(0)->set_clip_factor(1.5);
+  EXPECT_EQ(CheckDecision(record).code(), absl::StatusCode::kInvalidArgument);
+  record.mutable_decision()->clear_norms();
+  record.mutable_decision()->clear_outcome();
+  EXPECT_EQ(CheckDecision(record).code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace kaon::shard
