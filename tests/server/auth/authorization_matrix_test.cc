@@ -1,0 +1,97 @@
+#include "server/auth/authorization_matrix.h"
+
+#include <google/protobuf/descriptor.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kaon/v1/admin.pb.h"
+#include "kaon/v1/coordinator.pb.h"
+#include "kaon/v1/shard_control.pb.h"
+#include "kaon/v1/shard_data.pb.h"
+
+namespace kaon::auth {
+namespace {
+
+using proto::Role;
+
+constexpr Role kRoles[] = {Role::kWorker, Role::kReader, Role::kAdmin, Role::kCoordinator,
+                           Role::kShard};
+
+// Every method of kaon.v1, from the descriptors the servers are built of, and the standard health
+// service.
+std::set<std::string> MethodsThatExist() {
+  std::set<std::string> methods = {"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"};
+  for (const google::protobuf::FileDescriptor* file :
+       {v1::GetStatusRequest::descriptor()->file(), v1::RegisterJobRequest::descriptor()->file(),
+        v1::CoordinatorToShard::descriptor()->file(), v1::PushRequest::descriptor()->file()}) {
+    for (int s = 0; s < file->service_count(); ++s) {
+      const google::protobuf::ServiceDescriptor& service = *file->service(s);
+      for (int m = 0; m < service.method_count(); ++m) {
+        methods.insert("/" + service.full_name() + "/" + service.method(m)->name());
+      }
+    }
+  }
+  return methods;
+}
+
+// w r a c s: worker, reader, admin, coordinator, shard. Written down a second time on purpose.
+const std::map<std::string, std::string>& ExpectedCells() {
+  static const std::map<std::string, std::string> cells = {
+      {"/kaon.v1.ShardData/Push", "w----"},
+      {"/kaon.v1.ShardData/Pull", "wr---"},
+      {"/kaon.v1.ShardControl/Control", "---c-"},
+      {"/kaon.v1.ShardControl/ReadHistory", "--ac-"},
+      {"/kaon.v1.ShardControl/DescribeShard", "--ac-"},
+      {"/kaon.v1.Coordinator/RegisterJob", "w-a--"},
+      {"/kaon.v1.Coordinator/GetJob", "wra--"},
+      {"/kaon.v1.Coordinator/JoinWorker", "w----"},
+      {"/kaon.v1.Coordinator/BeginStep", "w----"},
+      {"/kaon.v1.Coordinator/AwaitStep", "w----"},
+      {"/kaon.v1.Admin/GetStatus", "--a--"},
+      {"/kaon.v1.Admin/DescribeJob", "--a--"},
+      {"/kaon.v1.Admin/ListParameters", "--a--"},
+      {"/kaon.v1.Admin/StepHistory", "--a--"},
+      {"/grpc.health.v1.Health/Check", "wracs"},
+      {"/grpc.health.v1.Health/Watch", "wracs"},
+  };
+  return cells;
+}
+
+TEST(AuthorizationMatrixTest, HasExactlyOneRowForEveryMethodThatExists) {
+  std::multiset<std::string> rows;
+  for (const MethodRule& rule : AuthorizationMatrix()) rows.insert(std::string(rule.method));
+  const std::set<std::string> methods = MethodsThatExist();
+  EXPECT_EQ(rows, std::multiset<std::string>(methods.begin(), methods.end()));
+}
+
+TEST(AuthorizationMatrixTest, EveryCellIsAsDecided) {
+  for (const std::string& method : MethodsThatExist()) {
+    ASSERT_EQ(ExpectedCells().count(method), 1) << method;
+    const std::string& cells = ExpectedCells().at(method);
+    for (size_t i = 0; i < cells.size(); ++i) {
+      const absl::Status status = AuthorizeMethod(kRoles[i], method);
+      EXPECT_EQ(status.code(),
+                cells[i] == '-' ? absl::StatusCode::kPermissionDenied : absl::StatusCode::kOk)
+          << method << " by " << proto::NameOf(kRoles[i]);
+    }
+  }
+}
+
+TEST(AuthorizationMatrixTest, RefusesMethodWithoutRowToEveryRole) {
+  for (Role role : kRoles) {
+    EXPECT_EQ(AuthorizeMethod(role, "/grpc.reflection.v1alpha.ServerReflection/X").code(),
+              absl::StatusCode::kPermissionDenied);
+  }
+}
+
+TEST(AuthorizationMatrixTest, RefusalNamesRoleAndMethod) {
+  EXPECT_EQ(AuthorizeMethod(Role::kWorker, "/kaon.v1.Admin/GetStatus").message(),
+            "role worker may not call /kaon.v1.Admin/GetStatus");
+}
+
+}  // namespace
+}  // namespace kaon::auth

@@ -1,0 +1,31 @@
+// Certificates for tests, made by deploy/make_certificates.sh in the test's own scratch directory.
+// Needs openssl and the script among the test's data. One thread.
+#ifndef KAON_TESTS_SERVER_AUTH_CERTIFICATES_H_
+#define KAON_TESTS_SERVER_AUTH_CERTIFICATES_H_
+
+#include <string>
+
+#include "client/kaon/client.h"
+#include "kaon/v1/config.pb.h"
+
+namespace kaon::testing {
+
+// One cluster's certificates under $TEST_TMPDIR; a further one has another CA.
+class Certificates {
+ public:
+  // `arguments` as for the script, without the directory.
+  explicit Certificates(const std::string& arguments);
+
+  const std::string& directory() const { return directory_; }
+
+  // Files of the certificate `name`, such as "worker-0", as a client or a server takes them.
+  kaon::TlsFiles Client(const std::string& name) const;
+  v1::TlsConfig Server(const std::string& name) const;
+
+ private:
+  std::string directory_;
+};
+
+}  // namespace kaon::testing
+
+#endif  // KAON_TESTS_SERVER_AUTH_CERTIFICATES_H_

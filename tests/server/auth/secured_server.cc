@@ -1,0 +1,63 @@
+#include "tests/server/auth/secured_server.h"
+
+#include <glog/logging.h>
+#include <grpcpp/completion_queue.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/server_builder.h>
+
+#include <chrono>
+
+#include "server/auth/peer_identity.h"
+#include "server/auth/server_credentials.h"
+
+namespace kaon::testing {
+
+grpc::Status SecuredServer::ShardControl::DescribeShard(grpc::ServerContext* context,
+                                                        const v1::DescribeShardRequest*,
+                                                        v1::DescribeShardResponse*) {
+  last_peer = auth::PeerIdentity(*context);
+  ++calls;
+  return grpc::Status::OK;
+}
+
+SecuredServer::SecuredServer(const v1::TlsConfig& tls, const std::string& listen) {
+  auto credentials = auth::CreateServerCredentials(tls, listen);
+  CHECK(credentials.ok()) << credentials.status();
+  grpc::ServerBuilder builder;
+  auth::HardenServer(builder);
+  builder.AddListeningPort(listen, *credentials, &port_);
+  builder.RegisterService(&shard_data_);
+  builder.RegisterService(&shard_control_);
+  builder.RegisterService(&coordinator_);
+  builder.RegisterService(&admin_);
+  server_ = builder.BuildAndStart();
+  CHECK(server_ != nullptr);
+}
+
+SecuredServer::~SecuredServer() { server_->Shutdown(); }
+
+std::string SecuredServer::address(const std::string& host) const {
+  return host + ":" + std::to_string(port_);
+}
+
+grpc::Status CallEmpty(const std::shared_ptr<grpc::Channel>& channel, const std::string& method) {
+  grpc::GenericStub stub(channel);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+  grpc::CompletionQueue queue;
+  const grpc::ByteBuffer request(nullptr, 0);
+  auto call = stub.PrepareUnaryCall(&context, method, request, &queue);
+  call->StartCall();
+  grpc::ByteBuffer response;
+  grpc::Status status;
+  call->Finish(&response, &status, &call);
+  void* tag = nullptr;
+  bool ok = false;
+  CHECK(queue.Next(&tag, &ok));
+  queue.Shutdown();
+  while (queue.Next(&tag, &ok)) {
+  }
+  return status;
+}
+
+}  // namespace kaon::testing

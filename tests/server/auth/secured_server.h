@@ -1,0 +1,56 @@
+// A server with every kaon.v1 service behind the production credentials and limits, for tests of
+// what callers may do. Its handlers answer UNIMPLEMENTED, except DescribeShard, which answers OK
+// and counts. Calls from any thread; built and destroyed by one.
+#ifndef KAON_TESTS_SERVER_AUTH_SECURED_SERVER_H_
+#define KAON_TESTS_SERVER_AUTH_SECURED_SERVER_H_
+
+#include <grpcpp/channel.h>
+#include <grpcpp/server.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "kaon/v1/admin.grpc.pb.h"
+#include "kaon/v1/config.pb.h"
+#include "kaon/v1/coordinator.grpc.pb.h"
+#include "kaon/v1/shard_control.grpc.pb.h"
+#include "kaon/v1/shard_data.grpc.pb.h"
+#include "proto/identity.h"
+
+namespace kaon::testing {
+
+class SecuredServer {
+ public:
+  // An empty `tls` means plaintext.
+  explicit SecuredServer(const v1::TlsConfig& tls, const std::string& listen = "127.0.0.1:0");
+  ~SecuredServer();
+
+  std::string address(const std::string& host = "127.0.0.1") const;
+  int described() const { return shard_control_.calls; }
+  // Who the last DescribeShard came from.
+  const proto::Identity& last_peer() const { return shard_control_.last_peer; }
+
+ private:
+  struct ShardControl : public v1::ShardControl::Service {
+    grpc::Status DescribeShard(grpc::ServerContext* context,
+                               const v1::DescribeShardRequest* request,
+                               v1::DescribeShardResponse* response) override;
+    std::atomic<int> calls = 0;
+    proto::Identity last_peer;
+  };
+
+  v1::ShardData::Service shard_data_;
+  ShardControl shard_control_;
+  v1::Coordinator::Service coordinator_;
+  v1::Admin::Service admin_;
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+// Calls `method` with an empty request; the status it ends with.
+grpc::Status CallEmpty(const std::shared_ptr<grpc::Channel>& channel, const std::string& method);
+
+}  // namespace kaon::testing
+
+#endif  // KAON_TESTS_SERVER_AUTH_SECURED_SERVER_H_
