@@ -15,7 +15,7 @@ namespace kaon::coordinator {
 inline constexpr uint32_t kDecideVersion = 1;
 
 // `job`: the registration as applied, or the plan's own body for the entry that registers it.
-// `prepared`: one per shard, all of `plan`, in any order. `previous`: record of the position
+// `prepared`: one per shard, all of `plan`. `previous`: record of the position
 // before; null at position 1. Pure: the same arguments give the same bytes, and the split over
 // shards does not matter.
 v1::StepDecision Decide(const v1::RegisterBody& job, const v1::StepPlan& plan,

@@ -40,7 +40,6 @@ class Election {
   void Won();
   // Address of the holder of the highest ballot heard of; empty if none.
   const std::string& holder_address() const { return holder_address_; }
-  void ForgetHolder() { holder_address_.clear(); }
 
  private:
   void DrawPatience();

@@ -52,7 +52,7 @@ class Membership {
   std::vector<v1::Member> MembersOf(uint64_t step) const;
   // Requires AllBegun(step).
   double MultiplierOf(uint64_t step) const;
-  // "waiting for rank 1, 3".
+  // Ranks that take part in `step` and have not begun it, ascending.
   std::vector<uint32_t> MissingRanks(uint64_t step) const;
 
   std::vector<WorkerSnapshot> Snapshot() const;

@@ -8,10 +8,12 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "kaon/v1/agreement.pb.h"
@@ -117,7 +119,7 @@ class StepMachine {
   void SendPhaseMessage(int shard);
 
   void Stand();
-  void StepDown(absl::string_view holder_address);
+  void StepDown();
   void OnState(int shard, const v1::ShardState& state);
   void OnRefused(int shard, const v1::Refused& refused);
   void OnPrepared(int shard, const v1::Prepared& prepared);
@@ -129,27 +131,36 @@ class StepMachine {
   void OpenRound(v1::StepPlan plan);
   void MaybeOpenStepRound();
   void DecideWhenAllPrepared();
-  void Decide(const v1::StepPlan& plan, const std::vector<v1::Prepared>& prepared);
+  void TakeDecision(const v1::StepPlan& plan, const std::vector<v1::Prepared>& prepared);
   // The decided record becomes the newest; shards that have not applied it are sent it.
   void Adopt(v1::StepRecord record);
   void BecomeReadyWhenAllApplied();
 
   // OK if this coordinator holds the shards.
   absl::Status CheckHolder() const;
-  // CheckHolder, then NOT_FOUND unless the job is `job`.
+  // CheckHolder, then NOT_FOUND unless every shard has registered `job`.
   absl::Status CheckJob(absl::string_view job) const;
+  // CheckJob, then the reason the job stopped for.
+  absl::Status CheckRunning(absl::string_view job) const;
   absl::Status CheckAwait(const v1::AwaitStepRequest& request) const;
+  absl::StatusOr<v1::JoinWorkerResponse> TryJoin(const v1::JoinWorkerRequest& request);
   absl::StatusOr<v1::BeginStepResponse> TryBegin(const v1::BeginStepRequest& request);
   std::string HolderHint() const;
   v1::JobDescription Describe() const;
   std::string PhaseText() const;
 
+  bool RegistrationIsApplied() const;
+  std::vector<int> ShardsToWaitFor() const;
   uint64_t NextStep() const { return weights_loaded_ ? applied_step_ + 1 : 0; }
   void AnnouncePlan(CallId call, const Waiter& waiter);
   void AnnounceRecord();
-  void FailRegistrations(const absl::Status& status);
-  void AnswerRegistrations();
-  void FailAwaitsOf(uint32_t rank, const v1::Attempt& kept);
+  // Whether an Await of this step gets the newest record at once.
+  bool IsDecided(uint32_t rank, uint64_t step) const;
+  absl::Status TryRegister(CallId call, const v1::JobDefinition& definition);
+  void AnswerRegistrations(const absl::Status& status);
+  void FailAwaits(const absl::Status& status);
+  // Ends the Awaits of a rank's older attempts.
+  void FailAwaitsOfOthers(uint32_t rank, const v1::Attempt& current);
 
   const StepMachineOptions options_;
   Election election_;
@@ -175,7 +186,8 @@ class StepMachine {
   std::string plan_bytes_;
 
   std::map<CallId, Waiter> waiters_;
-  std::vector<CallId> registering_;
+  // Equal registrations that wait for every shard to have applied theirs.
+  std::set<CallId> registering_;
   std::vector<CoordinatorAction> actions_;
 };
 

@@ -1,0 +1,227 @@
+#include "server/coordinator/membership.h"
+
+#include <glog/logging.h>
+
+#include <cmath>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "proto/ballot.h"
+#include "proto/status_macros.h"
+
+namespace kaon::coordinator {
+
+namespace {
+
+constexpr double kMaxTokenWeight = 1099511627776.0;  // 2^40
+constexpr uint32_t kMaxMicroBatches = 1024;
+
+absl::Status Taken(uint32_t rank) {
+  return absl::AbortedError(absl::StrCat("rank ", rank, " was taken by another process"));
+}
+
+// 0 means 1.
+uint32_t MicroBatches(const v1::BeginStepRequest& request) {
+  return request.micro_batches() == 0 ? 1 : request.micro_batches();
+}
+
+absl::Status CheckShare(const v1::BeginStepRequest& request) {
+  const double weight = request.token_weight();
+  if (!std::isfinite(weight) || weight <= 0 || weight > kMaxTokenWeight) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("token_weight is ", weight, ", must be finite, > 0 and <= 2^40"));
+  }
+  if (request.micro_batches() > kMaxMicroBatches) {
+    return absl::InvalidArgumentError(absl::StrCat("micro_batches is ", request.micro_batches(),
+                                                   ", must be 1 .. ", kMaxMicroBatches));
+  }
+  const double multiplier = request.learning_rate_multiplier();
+  if (!std::isfinite(multiplier) || multiplier < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("learning_rate_multiplier is ", multiplier, ", must be finite and >= 0"));
+  }
+  if (request.step() != 0) return absl::OkStatus();
+  // The initial weights are pushed as one contribution that is divided by nothing.
+  if (request.rank() != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank is ", request.rank(), ", step 0 (initial weights) is rank 0's alone"));
+  }
+  if (weight != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("token_weight is ", weight, ", must be 1 for step 0 (initial weights)"));
+  }
+  if (MicroBatches(request) != 1) {
+    return absl::InvalidArgumentError(absl::StrCat("micro_batches is ", request.micro_batches(),
+                                                   ", must be 1 for step 0 (initial weights)"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void Membership::Reset(uint32_t world_size) {
+  world_size_ = world_size;
+  workers_.clear();
+}
+
+v1::Attempt Membership::Allot(const v1::Ballot& ballot) {
+  if (proto::Compare(ballot, numbering_ballot_) != 0) {
+    numbering_ballot_ = ballot;
+    last_number_ = 0;
+  }
+  v1::Attempt attempt;
+  *attempt.mutable_ballot() = ballot;
+  attempt.set_number(++last_number_);
+  return attempt;
+}
+
+absl::StatusOr<v1::Attempt> Membership::Join(const v1::JoinWorkerRequest& request,
+                                             const v1::Ballot& ballot) {
+  const uint32_t rank = request.rank();
+  if (rank >= world_size_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank is ", rank, ", must be 0 .. ", world_size_ - 1));
+  }
+  if (request.process_nonce() == 0) {
+    return absl::InvalidArgumentError("process_nonce is 0, must be a random number");
+  }
+  const auto known = workers_.find(rank);
+  const bool has_newer_attempt =
+      request.has_previous_attempt() &&
+      (known == workers_.end() ||
+       proto::Compare(request.previous_attempt(), known->second.attempt) > 0);
+  if (!has_newer_attempt && known != workers_.end() &&
+      known->second.process_nonce == request.process_nonce()) {
+    // A repeated Join of the same process, whose answer was lost, is the same attempt.
+    return known->second.attempt;
+  }
+  if (!request.has_previous_attempt()) {
+    workers_[rank] = {Allot(ballot), request.process_nonce(), std::nullopt};
+    return workers_[rank].attempt;
+  }
+  if (!has_newer_attempt) return Taken(rank);
+  const v1::Attempt& previous = request.previous_attempt();
+  const int by_ballot = proto::Compare(previous.ballot(), ballot);
+  if (by_ballot > 0) {
+    return absl::UnavailableError(absl::StrCat("previous_attempt is ", proto::ToString(previous),
+                                               ", of a coordinator newer than this one (",
+                                               proto::ToString(ballot), ")"));
+  }
+  // This coordinator knows every attempt it allotted under its own ballot.
+  if (by_ballot == 0) return Taken(rank);
+  workers_[rank] = {previous, request.process_nonce(), std::nullopt};
+  return previous;
+}
+
+absl::Status Membership::CheckAttempt(uint32_t rank, const v1::Attempt& attempt) const {
+  if (rank >= world_size_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank is ", rank, ", must be 0 .. ", world_size_ - 1));
+  }
+  const auto it = workers_.find(rank);
+  if (it == workers_.end()) {
+    return absl::AbortedError(absl::StrCat("rank ", rank,
+                                           ": this coordinator does not know attempt ",
+                                           proto::ToString(attempt), ", join again"));
+  }
+  if (proto::Compare(it->second.attempt, attempt) != 0) {
+    return absl::AbortedError(absl::StrCat("rank ", rank, ": attempt is ", proto::ToString(attempt),
+                                           ", the current one is ",
+                                           proto::ToString(it->second.attempt), ", join again"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Membership::CheckBegin(const v1::BeginStepRequest& request) const {
+  KAON_RETURN_IF_ERROR(CheckShare(request));
+  KAON_RETURN_IF_ERROR(CheckAttempt(request.rank(), request.attempt()));
+  const Worker& worker = workers_.at(request.rank());
+  if (worker.process_nonce != request.process_nonce()) return Taken(request.rank());
+  return absl::OkStatus();
+}
+
+absl::Status Membership::Begin(const v1::BeginStepRequest& request) {
+  const Begun begun{request.step(), request.token_weight(), MicroBatches(request),
+                    request.learning_rate_multiplier()};
+  for (const auto& [rank, worker] : workers_) {
+    if (!worker.begun || worker.begun->step != begun.step) continue;
+    const Begun& other = *worker.begun;
+    if (rank == request.rank()) {
+      // Rule 6: "Begin(t) of one attempt is immutable".
+      if (other.token_weight == begun.token_weight && other.micro_batches == begun.micro_batches &&
+          other.multiplier == begun.multiplier) {
+        return absl::OkStatus();
+      }
+      return absl::AlreadyExistsError(absl::StrCat(
+          "rank ", rank, " has begun step ", begun.step, " with token_weight ", other.token_weight,
+          ", micro_batches ", other.micro_batches, ", learning_rate_multiplier ", other.multiplier,
+          "; now it says ", begun.token_weight, ", ", begun.micro_batches, ", ", begun.multiplier));
+    }
+    if (other.multiplier != begun.multiplier) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "learning_rate_multiplier is ", begun.multiplier, " from rank ", request.rank(),
+          ", rank ", rank, " has begun step ", begun.step, " with ", other.multiplier));
+    }
+  }
+  workers_.at(request.rank()).begun = begun;
+  return absl::OkStatus();
+}
+
+void Membership::ForgetBegunExcept(uint64_t step) {
+  for (auto& [rank, worker] : workers_) {
+    if (worker.begun && worker.begun->step != step) worker.begun.reset();
+  }
+}
+
+void Membership::ForgetBegun() {
+  for (auto& [rank, worker] : workers_) worker.begun.reset();
+}
+
+std::vector<uint32_t> Membership::MissingRanks(uint64_t step) const {
+  std::vector<uint32_t> missing;
+  for (uint32_t rank = 0; rank < ParticipantsOf(step); ++rank) {
+    const auto it = workers_.find(rank);
+    if (it == workers_.end() || !it->second.begun || it->second.begun->step != step) {
+      missing.push_back(rank);
+    }
+  }
+  return missing;
+}
+
+bool Membership::AllBegun(uint64_t step) const {
+  return world_size_ > 0 && MissingRanks(step).empty();
+}
+
+std::vector<v1::Member> Membership::MembersOf(uint64_t step) const {
+  std::vector<v1::Member> members;
+  for (uint32_t rank = 0; rank < ParticipantsOf(step); ++rank) {
+    const Worker& worker = workers_.at(rank);
+    CHECK(worker.begun && worker.begun->step == step) << "rank " << rank;
+    v1::Member& member = members.emplace_back();
+    member.set_rank(rank);
+    *member.mutable_attempt() = worker.attempt;
+    member.set_process_nonce(worker.process_nonce);
+    member.set_token_weight(worker.begun->token_weight);
+    member.set_micro_batches(worker.begun->micro_batches);
+  }
+  return members;
+}
+
+double Membership::MultiplierOf(uint64_t step) const {
+  const Worker& worker = workers_.at(0);
+  CHECK(worker.begun && worker.begun->step == step);
+  return worker.begun->multiplier;
+}
+
+std::vector<WorkerSnapshot> Membership::Snapshot() const {
+  std::vector<WorkerSnapshot> snapshot;
+  for (const auto& [rank, worker] : workers_) {
+    WorkerSnapshot& row = snapshot.emplace_back();
+    row.rank = rank;
+    row.attempt = worker.attempt;
+    if (worker.begun) row.begun_step = worker.begun->step;
+  }
+  return snapshot;
+}
+
+}  // namespace kaon::coordinator

@@ -1,0 +1,426 @@
+// The shards' side of the machine; the workers' side is in step_machine_calls.cc.
+#include "server/coordinator/step_machine.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "proto/ballot.h"
+#include "server/coordinator/decide.h"
+
+namespace kaon::coordinator {
+
+namespace {
+
+constexpr size_t kRanksShown = 8;
+
+ElectionOptions ElectionOptionsOf(const StepMachineOptions& options) {
+  ElectionOptions election;
+  election.num_shards = static_cast<int>(options.shard_addresses.size());
+  election.incarnation_high = options.incarnation_high;
+  election.incarnation_low = options.incarnation_low;
+  election.seed = options.seed;
+  election.takeover = options.takeover;
+  return election;
+}
+
+std::string NameOfEntry(const v1::StepPlan& plan) {
+  if (!plan.has_step()) return absl::StrCat("registration of job ", plan.job());
+  if (plan.step().kind() == v1::STEP_KIND_LOAD_WEIGHTS) return "initial weights";
+  return absl::StrCat("step ", plan.step().step());
+}
+
+}  // namespace
+
+StepMachine::StepMachine(StepMachineOptions options)
+    : options_(std::move(options)),
+      election_(ElectionOptionsOf(options_)),
+      shards_(options_.shard_addresses.size()) {}
+
+void StepMachine::Send(int shard, v1::CoordinatorToShard message) {
+  if (!shards_[shard].connected) return;
+  // A probe asks on behalf of nobody: it must not be refused for the ballot this coordinator once
+  // had.
+  if (!message.has_probe()) *message.mutable_ballot() = ballot_;
+  message.set_holder_address(options_.address);
+  message.set_shard(shard);
+  message.set_num_shards(static_cast<uint32_t>(shards_.size()));
+  actions_.push_back(SendToShard{shard, std::move(message)});
+}
+
+// What `shard` has not answered yet, or a sign of life.
+void StepMachine::SendPhaseMessage(int shard) {
+  const ShardView& view = shards_[shard];
+  v1::CoordinatorToShard message;
+  if (phase_ == Phase::kStandby) {
+    message.mutable_probe();
+  } else if (!view.state) {
+    message.mutable_promise();
+  } else if (phase_ == Phase::kApplying && view.applied_position < position_) {
+    *message.mutable_decision() = *record_;
+  } else if (phase_ == Phase::kRound && !view.prepared) {
+    *message.mutable_plan() = plan_;
+  } else {
+    // Rule 7: "the holder heartbeats every shard".
+    message.mutable_heartbeat();
+  }
+  Send(shard, std::move(message));
+}
+
+void StepMachine::Tick(absl::Time now) {
+  for (int i = 0; i < shards_.size(); ++i) SendPhaseMessage(i);
+  actions_.push_back(WakeAt{now + options_.heartbeat});
+}
+
+void StepMachine::OnShardConnected(int shard) {
+  shards_[shard].connected = true;
+  // A shard that comes back may be another process. What it said under this ballot counts for
+  // nothing then, and late copies of it cannot be told from new answers; so read all shards again
+  // under a higher ballot (rule 1).
+  if (phase_ != Phase::kStandby && shards_[shard].state) {
+    Stand();
+  } else {
+    SendPhaseMessage(shard);
+  }
+}
+
+void StepMachine::OnShardDisconnected(int shard) { shards_[shard].connected = false; }
+
+void StepMachine::OnShardMessage(int shard, const v1::ShardToCoordinator& message, absl::Time now) {
+  election_.Observe(shard, message, now);
+  if (message.has_probed()) {
+    if (phase_ == Phase::kStandby && election_.HolderIsSilent(shard, message.probed(), now)) {
+      Stand();
+    }
+    return;
+  }
+  if (phase_ == Phase::kStandby) return;
+  const int by_ballot = proto::Compare(message.promised(), ballot_);
+  if (by_ballot > 0) {
+    StepDown();
+    return;
+  }
+  // Lost state is a fact about the shard, under whatever ballot: it never votes again (rule 5).
+  const bool lost = message.has_state() && !message.state().data_loss().empty();
+  // Rule 1: "only answers carrying its own ballot, sent after that shard's promise was durable,
+  // count".
+  if (by_ballot < 0 && !lost) return;
+  switch (message.body_case()) {
+    case v1::ShardToCoordinator::kState:
+      OnState(shard, message.state());
+      break;
+    case v1::ShardToCoordinator::kRefused:
+      OnRefused(shard, message.refused());
+      break;
+    case v1::ShardToCoordinator::kPrepared:
+      OnPrepared(shard, message.prepared());
+      break;
+    case v1::ShardToCoordinator::kApplied:
+      OnApplied(shard, message.applied().position());
+      break;
+    default:
+      break;
+  }
+}
+
+// Rule 1: "A coordinator first takes a higher ballot, then reads".
+void StepMachine::Stand() {
+  ballot_ = election_.TakeBallot();
+  phase_ = Phase::kReading;
+  stopped_ = absl::OkStatus();
+  round_ = 0;
+  for (ShardView& view : shards_) {
+    view.state.reset();
+    view.prepared.reset();
+    view.refusal.clear();
+    view.applied_position = 0;
+  }
+  AnswerRegistrations(absl::UnavailableError("the shards are being read again"));
+  for (int i = 0; i < shards_.size(); ++i) SendPhaseMessage(i);
+}
+
+// Rule 6: "a refused coordinator refuses Join and Begin".
+void StepMachine::StepDown() {
+  phase_ = Phase::kStandby;
+  election_.Refused();
+  membership_.Reset(0);
+  AnswerRegistrations(CheckHolder());
+  FailAwaits(CheckHolder());
+}
+
+void StepMachine::OnState(int shard, const v1::ShardState& state) {
+  ShardView& view = shards_[shard];
+  if (phase_ == Phase::kReading) {
+    if (view.state) return;
+    view.state = state;
+    view.applied_position = state.applied_position();
+    RecoverWhenAllRead();
+  } else if (!state.data_loss().empty()) {
+    Stop(absl::DataLossError(absl::StrCat("shard ", shard, ": ", state.data_loss())));
+  }
+}
+
+void StepMachine::RecoverWhenAllRead() {
+  std::vector<v1::ShardState> states;
+  for (const ShardView& view : shards_) {
+    if (!view.state) return;
+    states.push_back(*view.state);
+  }
+  election_.Won();
+  const Recovery recovery = Recover(states);
+  const v1::ShardState& newest = states[recovery.newest];
+  position_ = newest.applied_position();
+  record_.reset();
+  if (newest.has_applied_record()) record_ = newest.applied_record();
+  registration_.reset();
+  if (newest.has_registration()) registration_ = newest.registration();
+  timeline_ = std::max<uint64_t>(1, newest.timeline());
+  config_revision_ = newest.config_revision();
+  applied_step_ = newest.applied_step();
+  weights_loaded_ = newest.weights_loaded();
+  const uint32_t world_size = registration_ ? registration_->definition().world_size() : 0;
+  // Attempts that this process allotted or confirmed stay good when it reads the shards again.
+  if (membership_.world_size() != world_size) membership_.Reset(world_size);
+  if (!recovery.stop.ok()) {
+    Stop(recovery.stop);
+    return;
+  }
+  phase_ = Phase::kApplying;
+  AnnounceRecord();
+  if (recovery.must_decide) {
+    std::vector<v1::Prepared> prepared;
+    for (const v1::ShardState& state : states) prepared.push_back(state.prepared());
+    TakeDecision(*recovery.must_decide, prepared);
+    return;
+  }
+  membership_.ForgetBegunExcept(NextStep());
+  for (int shard : recovery.behind) SendPhaseMessage(shard);
+  BecomeReadyWhenAllApplied();
+}
+
+void StepMachine::Stop(absl::Status reason) {
+  stopped_ = std::move(reason);
+  phase_ = Phase::kReady;
+  AnswerRegistrations(stopped_);
+  FailAwaits(stopped_);
+}
+
+void StepMachine::OnRefused(int shard, const v1::Refused& refused) {
+  const std::string problem = absl::StrCat("shard ", shard, ": ", refused.detail());
+  if (refused.reason() == v1::REFUSAL_REASON_DATA_LOSS) {
+    Stop(absl::DataLossError(problem));
+    return;
+  }
+  // Stale refusals answer copies of older messages; whatever is still wanted is sent again at the
+  // next heartbeat.
+  if (refused.reason() != v1::REFUSAL_REASON_INVALID || phase_ != Phase::kRound ||
+      refused.position() != plan_.position()) {
+    return;
+  }
+  shards_[shard].refusal = refused.detail();
+  if (plan_.has_registration()) {
+    // Given up, not decided: the next registration is another round.
+    phase_ = Phase::kReady;
+    AnswerRegistrations(absl::ResourceExhaustedError(problem));
+  }
+}
+
+void StepMachine::OnPrepared(int shard, const v1::Prepared& prepared) {
+  // A vote for an older round is no vote for this one.
+  if (phase_ != Phase::kRound || prepared.plan() != plan_bytes_) return;
+  shards_[shard].prepared = prepared;
+  shards_[shard].refusal.clear();
+  DecideWhenAllPrepared();
+}
+
+void StepMachine::DecideWhenAllPrepared() {
+  std::vector<v1::Prepared> prepared;
+  for (const ShardView& view : shards_) {
+    if (!view.prepared) return;
+    prepared.push_back(*view.prepared);
+  }
+  TakeDecision(plan_, prepared);
+}
+
+void StepMachine::TakeDecision(const v1::StepPlan& plan,
+                               const std::vector<v1::Prepared>& prepared) {
+  if (plan.decide_version() != kDecideVersion) {
+    Stop(absl::FailedPreconditionError(
+        absl::StrCat(NameOfEntry(plan), " was planned with decide version ", plan.decide_version(),
+                     ", this coordinator has ", kDecideVersion)));
+    return;
+  }
+  v1::StepRecord record;
+  *record.mutable_plan() = plan;
+  *record.mutable_decision() =
+      coordinator::Decide(registration_ ? *registration_ : plan.registration(), plan, prepared,
+                          record_ ? &*record_ : nullptr);
+  Adopt(std::move(record));
+}
+
+void StepMachine::Adopt(v1::StepRecord record) {
+  const v1::StepPlan& plan = record.plan();
+  // Rule 3: "Having decided t it never opens a round for t": rounds are opened at position_ + 1
+  // only.
+  position_ = plan.position();
+  round_ = 0;
+  for (ShardView& view : shards_) {
+    view.prepared.reset();
+    view.refusal.clear();
+  }
+  if (plan.has_registration()) {
+    registration_ = plan.registration();
+    timeline_ = plan.timeline();
+    config_revision_ = plan.position();
+    membership_.Reset(registration_->definition().world_size());
+  } else if (plan.step().kind() == v1::STEP_KIND_TRAIN) {
+    applied_step_ = plan.step().step();
+  } else {
+    weights_loaded_ = record.decision().outcome() == v1::OUTCOME_APPLY;
+  }
+  // Workers may have begun the next step already when this record is taken again after a new
+  // reading. Initial weights that were refused are begun anew.
+  if (plan.has_step() && plan.step().step() == NextStep()) membership_.ForgetBegun();
+  membership_.ForgetBegunExcept(NextStep());
+  record_ = std::move(record);
+  phase_ = Phase::kApplying;
+  AnnounceRecord();
+  for (int i = 0; i < shards_.size(); ++i) SendPhaseMessage(i);
+}
+
+void StepMachine::OnApplied(int shard, uint64_t position) {
+  shards_[shard].applied_position = std::max(shards_[shard].applied_position, position);
+  if (phase_ == Phase::kApplying) BecomeReadyWhenAllApplied();
+}
+
+void StepMachine::BecomeReadyWhenAllApplied() {
+  for (const ShardView& view : shards_) {
+    if (view.applied_position < position_) return;
+  }
+  phase_ = Phase::kReady;
+  if (registration_) AnswerRegistrations(absl::OkStatus());
+  MaybeOpenStepRound();
+}
+
+// Rule 3: "It may open a round for t only after reading all shards so, none at t, and not all
+// prepared alike". Both phases it opens rounds from mean just that: kReady, every shard at
+// position_; kRound, a PREPARE still missing.
+void StepMachine::MaybeOpenStepRound() {
+  if (!stopped_.ok() || !registration_) return;
+  if (phase_ != Phase::kReady && phase_ != Phase::kRound) return;
+  if (!membership_.AllBegun(NextStep())) return;
+  if (phase_ == Phase::kRound) {
+    const std::vector<v1::Member> members = membership_.MembersOf(NextStep());
+    bool unchanged = members.size() == plan_.step().members_size();
+    for (int i = 0; unchanged && i < members.size(); ++i) {
+      unchanged = proto::Compare(members[i].attempt(), plan_.step().members(i).attempt()) == 0;
+    }
+    if (unchanged) return;
+  }
+  OpenStepRound();
+}
+
+void StepMachine::OpenStepRound() {
+  const v1::JobDefinition& job = registration_->definition();
+  v1::StepPlan plan;
+  v1::StepBody& step = *plan.mutable_step();
+  step.set_step(NextStep());
+  for (v1::Member& member : membership_.MembersOf(NextStep())) {
+    *step.add_members() = std::move(member);
+  }
+  if (weights_loaded_) {
+    step.set_kind(v1::STEP_KIND_TRAIN);
+    // Rule 8: "The loss scale of t comes from StepRecord(t-1) only".
+    step.set_loss_scale(record_->decision().next_loss_scale());
+    const double multiplier = membership_.MultiplierOf(NextStep());
+    for (const v1::ParameterGroup& group : job.groups()) {
+      v1::GroupRate& rate = *step.add_rates();
+      rate.set_group(group.name());
+      rate.set_learning_rate(group.lr() * multiplier);
+    }
+  } else {
+    step.set_kind(v1::STEP_KIND_LOAD_WEIGHTS);
+    step.set_loss_scale(1);
+  }
+  plan.set_job(job.name());
+  OpenRound(std::move(plan));
+}
+
+void StepMachine::OpenRound(v1::StepPlan plan) {
+  plan.set_timeline(timeline_);
+  plan.set_position(position_ + 1);
+  *plan.mutable_ballot() = ballot_;
+  plan.set_round(++round_);
+  plan.set_decide_version(kDecideVersion);
+  plan.set_config_revision(config_revision_);
+  plan_ = std::move(plan);
+  plan_bytes_ = plan_.SerializeAsString();
+  for (ShardView& view : shards_) {
+    view.prepared.reset();
+    view.refusal.clear();
+  }
+  phase_ = Phase::kRound;
+  for (int i = 0; i < shards_.size(); ++i) SendPhaseMessage(i);
+  for (const auto& [call, waiter] : waiters_) AnnouncePlan(call, waiter);
+}
+
+std::vector<int> StepMachine::ShardsToWaitFor() const {
+  std::vector<int> waiting;
+  for (int i = 0; i < shards_.size(); ++i) {
+    const ShardView& view = shards_[i];
+    const bool done = phase_ == Phase::kReading    ? view.state.has_value()
+                      : phase_ == Phase::kApplying ? view.applied_position >= position_
+                      : phase_ == Phase::kRound    ? view.prepared.has_value()
+                                                   : true;
+    if (!done) waiting.push_back(i);
+  }
+  return waiting;
+}
+
+std::string StepMachine::PhaseText() const {
+  if (!stopped_.ok()) return absl::StrCat("stopped: ", stopped_.ToString());
+  const std::string shards =
+      absl::StrCat("waiting for shard ", absl::StrJoin(ShardsToWaitFor(), ", "));
+  switch (phase_) {
+    case Phase::kStandby:
+      return HolderHint().empty()
+                 ? "standing by: no holder known"
+                 : absl::StrCat("standing by: ", HolderHint(), " holds the shards");
+    case Phase::kReading:
+      return absl::StrCat("reading the shards: ", shards);
+    case Phase::kApplying:
+      return absl::StrCat("applying ", NameOfEntry(record_->plan()), ": ", shards);
+    case Phase::kReady: {
+      if (!registration_) return "idle: no job is registered";
+      std::vector<uint32_t> missing = membership_.MissingRanks(NextStep());
+      const size_t more = missing.size() > kRanksShown ? missing.size() - kRanksShown : 0;
+      missing.resize(missing.size() - more);
+      return absl::StrCat(weights_loaded_ ? absl::StrCat("step ", NextStep()) : "initial weights",
+                          ": waiting for rank ", absl::StrJoin(missing, ", "),
+                          more > 0 ? absl::StrCat(" and ", more, " more") : "");
+    }
+    case Phase::kRound:
+      break;
+  }
+  std::string text = absl::StrCat(NameOfEntry(plan_), " round ", round_, ": ", shards);
+  for (int i = 0; i < shards_.size(); ++i) {
+    if (!shards_[i].refusal.empty())
+      absl::StrAppend(&text, "; shard ", i, ": ", shards_[i].refusal);
+  }
+  return text;
+}
+
+CoordinatorSnapshot StepMachine::Snapshot() const {
+  CoordinatorSnapshot snapshot;
+  snapshot.holder = IsHolder();
+  snapshot.holder_address = IsHolder() ? options_.address : HolderHint();
+  snapshot.ballot = ballot_;
+  if (registration_) snapshot.job = Describe();
+  snapshot.workers = membership_.Snapshot();
+  snapshot.phase = PhaseText();
+  return snapshot;
+}
+
+}  // namespace kaon::coordinator

@@ -1,0 +1,309 @@
+// The workers' side of the machine: Register, GetJob, Join, Begin, Await.
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/job_schema.h"
+#include "proto/ballot.h"
+#include "proto/status_macros.h"
+#include "server/coordinator/registration.h"
+#include "server/coordinator/step_machine.h"
+
+namespace kaon::coordinator {
+
+namespace {
+
+// Calls that may wait for one registration.
+constexpr size_t kMaxRegistering = 64;
+
+}  // namespace
+
+std::string StepMachine::HolderHint() const {
+  // The address may be that of an earlier life of this very coordinator.
+  if (election_.holder_address() == options_.address) return "";
+  return election_.holder_address();
+}
+
+absl::Status StepMachine::CheckHolder() const {
+  if (IsHolder()) return absl::OkStatus();
+  if (phase_ == Phase::kStandby && !HolderHint().empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "coordinator ", options_.address, " does not hold the shards, ", HolderHint(), " does"));
+  }
+  return absl::UnavailableError(
+      absl::StrCat("coordinator ", options_.address, " does not hold the shards: ", PhaseText()));
+}
+
+bool StepMachine::RegistrationIsApplied() const {
+  return registration_ && !(phase_ == Phase::kApplying && position_ == config_revision_);
+}
+
+absl::Status StepMachine::CheckJob(absl::string_view job) const {
+  KAON_RETURN_IF_ERROR(CheckHolder());
+  if (!registration_) {
+    if (!stopped_.ok()) return stopped_;
+    return absl::NotFoundError(absl::StrCat("job \"", job, "\": no job is registered"));
+  }
+  if (registration_->definition().name() != job) {
+    return absl::NotFoundError(absl::StrCat("job \"", job, "\": the job here is \"",
+                                            registration_->definition().name(), "\""));
+  }
+  if (!RegistrationIsApplied()) {
+    return absl::UnavailableError(absl::StrCat("job \"", job, "\" is being registered"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StepMachine::CheckRunning(absl::string_view job) const {
+  KAON_RETURN_IF_ERROR(CheckJob(job));
+  return stopped_;
+}
+
+v1::JobDescription StepMachine::Describe() const {
+  v1::JobDescription description;
+  *description.mutable_definition() = registration_->definition();
+  *description.mutable_placement() = registration_->placement();
+  description.set_timeline(timeline_);
+  description.set_applied_step(applied_step_);
+  description.set_weights_loaded(weights_loaded_);
+  for (const std::string& address : options_.shard_addresses) {
+    description.add_shard_addresses(address);
+  }
+  if (!stopped_.ok()) description.set_stopped_reason(stopped_.ToString());
+  return description;
+}
+
+// OK when the call waits in `registering_` or can be answered with the job.
+absl::Status StepMachine::TryRegister(CallId call, const v1::JobDefinition& definition) {
+  KAON_RETURN_IF_ERROR(CheckHolder());
+  KAON_RETURN_IF_ERROR(client::ValidateJob(definition));
+  if (registering_.size() >= kMaxRegistering) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(kMaxRegistering, " registrations are waiting already"));
+  }
+  if (registration_) {
+    const std::string difference = FirstDifference(registration_->definition(), definition);
+    if (!difference.empty()) {
+      return absl::AlreadyExistsError(absl::StrCat("job \"", registration_->definition().name(),
+                                                   "\" is registered and differs: ", difference));
+    }
+    if (!RegistrationIsApplied()) registering_.insert(call);
+    return absl::OkStatus();
+  }
+  KAON_RETURN_IF_ERROR(stopped_);
+  if (phase_ == Phase::kRound) {
+    if (!FirstDifference(plan_.registration().definition(), definition).empty()) {
+      return absl::UnavailableError(absl::StrCat("job \"", plan_.job(), "\" is being registered"));
+    }
+    registering_.insert(call);
+    return absl::OkStatus();
+  }
+  PlacementLimits limits;
+  limits.num_shards = static_cast<int>(shards_.size());
+  limits.shard_capacity_bytes = options_.shard_capacity_bytes;
+  KAON_ASSIGN_OR_RETURN(v1::RegisterBody body, MakeRegistration(definition, limits));
+  registering_.insert(call);
+  v1::StepPlan plan;
+  plan.set_job(body.definition().name());
+  *plan.mutable_registration() = std::move(body);
+  OpenRound(std::move(plan));
+  return absl::OkStatus();
+}
+
+void StepMachine::Register(CallId call, const v1::RegisterJobRequest& request) {
+  const absl::Status status = TryRegister(call, request.definition());
+  if (!status.ok()) {
+    actions_.push_back(ReplyRegister{call, status, IsHolder() ? "" : HolderHint()});
+  } else if (registering_.count(call) == 0) {
+    actions_.push_back(ReplyRegister{call, Describe(), ""});
+  }
+}
+
+void StepMachine::AnswerRegistrations(const absl::Status& status) {
+  for (CallId call : registering_) {
+    ReplyRegister reply{call, status, IsHolder() ? "" : HolderHint()};
+    if (status.ok()) reply.response = Describe();
+    actions_.push_back(std::move(reply));
+  }
+  registering_.clear();
+}
+
+void StepMachine::GetJob(CallId call, const v1::GetJobRequest& request) {
+  const absl::Status status = CheckJob(request.job());
+  ReplyGetJob reply{call, status, IsHolder() ? "" : HolderHint()};
+  if (status.ok()) reply.response = Describe();
+  actions_.push_back(std::move(reply));
+}
+
+absl::StatusOr<v1::JoinWorkerResponse> StepMachine::TryJoin(const v1::JoinWorkerRequest& request) {
+  KAON_RETURN_IF_ERROR(CheckRunning(request.job()));
+  KAON_ASSIGN_OR_RETURN(v1::Attempt attempt, membership_.Join(request, ballot_));
+  FailAwaitsOfOthers(request.rank(), attempt);
+  v1::JoinWorkerResponse response;
+  *response.mutable_attempt() = std::move(attempt);
+  response.set_process_nonce(request.process_nonce());
+  response.set_timeline(timeline_);
+  response.set_applied_step(applied_step_);
+  response.set_weights_loaded(weights_loaded_);
+  return response;
+}
+
+void StepMachine::Join(CallId call, const v1::JoinWorkerRequest& request) {
+  actions_.push_back(ReplyJoin{call, TryJoin(request), IsHolder() ? "" : HolderHint()});
+}
+
+absl::StatusOr<v1::BeginStepResponse> StepMachine::TryBegin(const v1::BeginStepRequest& request) {
+  KAON_RETURN_IF_ERROR(CheckRunning(request.job()));
+  KAON_RETURN_IF_ERROR(membership_.CheckBegin(request));
+  const uint64_t step = request.step();
+  v1::BeginStepResponse response;
+  if (step == NextStep()) {
+    KAON_RETURN_IF_ERROR(membership_.Begin(request));
+    MaybeOpenStepRound();
+    return response;
+  }
+  if (step > NextStep()) {
+    // Rule 8: "A request above the applied step is UNAVAILABLE, never a rewind."
+    return absl::UnavailableError(
+        weights_loaded_
+            ? absl::StrCat("step ", step, " begun, expecting ", NextStep())
+            : absl::StrCat("step ", step, " begun, the initial weights (step 0) are not loaded"));
+  }
+  if (IsDecided(request.rank(), step)) {
+    *response.mutable_record() = *record_;
+    return response;
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("step ", step, " begun, the newest applied step is ", applied_step_));
+}
+
+void StepMachine::Begin(CallId call, const v1::BeginStepRequest& request) {
+  absl::StatusOr<v1::BeginStepResponse> response = TryBegin(request);
+  actions_.push_back(ReplyBegin{call, std::move(response), IsHolder() ? "" : HolderHint()});
+}
+
+bool StepMachine::IsDecided(uint32_t rank, uint64_t step) const {
+  if (!record_ || !record_->plan().has_step() || record_->plan().step().step() != step) {
+    return false;
+  }
+  if (step != NextStep()) return true;
+  // The newest record says that initial weights were refused: final for the rank that brought them,
+  // unless it has begun again.
+  return rank == 0 && !membership_.AllBegun(step);
+}
+
+absl::Status StepMachine::CheckAwait(const v1::AwaitStepRequest& request) const {
+  KAON_RETURN_IF_ERROR(CheckRunning(request.job()));
+  KAON_RETURN_IF_ERROR(membership_.CheckAttempt(request.rank(), request.attempt()));
+  if (request.step() > NextStep()) {
+    return absl::UnavailableError(
+        absl::StrCat("step ", request.step(), " awaited, the next one is ", NextStep()));
+  }
+  if (request.step() != NextStep() && !IsDecided(request.rank(), request.step())) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "step ", request.step(), " awaited, the newest applied step is ", applied_step_));
+  }
+  return absl::OkStatus();
+}
+
+void StepMachine::Await(CallId call, const v1::AwaitStepRequest& request) {
+  const absl::Status status = CheckAwait(request);
+  if (!status.ok()) {
+    actions_.push_back(AwaitFailed{call, status, IsHolder() ? "" : HolderHint()});
+    return;
+  }
+  if (IsDecided(request.rank(), request.step())) {
+    AwaitEvent decided{call, {}, true};
+    *decided.event.mutable_decided() = *record_;
+    actions_.push_back(std::move(decided));
+    return;
+  }
+  // One waiting stream per worker bounds their number; a repeated call means that the older stream
+  // broke.
+  for (auto it = waiters_.begin(); it != waiters_.end();) {
+    if (it->second.rank != request.rank()) {
+      ++it;
+      continue;
+    }
+    actions_.push_back(AwaitFailed{
+        it->first, absl::CancelledError("a later AwaitStep of this worker replaces this one"), ""});
+    it = waiters_.erase(it);
+  }
+  const Waiter waiter{request.rank(), request.attempt(), request.step()};
+  waiters_[call] = waiter;
+  AnnouncePlan(call, waiter);
+}
+
+// Says that shards were sent the plan; a shard that does not have it yet answers pushes
+// UNAVAILABLE.
+void StepMachine::AnnouncePlan(CallId call, const Waiter& waiter) {
+  if (phase_ != Phase::kRound || !plan_.has_step() || plan_.step().step() != waiter.step) return;
+  // Ranks that take no part, or whose attempt was replaced since, have nothing to push.
+  const auto& members = plan_.step().members();
+  const bool is_member =
+      std::any_of(members.begin(), members.end(), [&waiter](const v1::Member& member) {
+        return member.rank() == waiter.rank &&
+               proto::Compare(member.attempt(), waiter.attempt) == 0;
+      });
+  if (!is_member) return;
+  AwaitEvent planned{call, {}, false};
+  *planned.event.mutable_planned()->mutable_ballot() = plan_.ballot();
+  planned.event.mutable_planned()->set_round(plan_.round());
+  actions_.push_back(std::move(planned));
+}
+
+// Ends every Await that the newest record answers, or makes pointless.
+void StepMachine::AnnounceRecord() {
+  if (!record_ || !record_->plan().has_step()) return;
+  const uint64_t decided_step = record_->plan().step().step();
+  for (auto it = waiters_.begin(); it != waiters_.end();) {
+    const bool begun_anew = it->second.step == NextStep() && membership_.AllBegun(NextStep());
+    if (it->second.step > decided_step || begun_anew) {
+      ++it;
+      continue;
+    }
+    if (it->second.step == decided_step) {
+      AwaitEvent decided{it->first, {}, true};
+      *decided.event.mutable_decided() = *record_;
+      actions_.push_back(std::move(decided));
+    } else {
+      actions_.push_back(AwaitFailed{
+          it->first,
+          absl::FailedPreconditionError(absl::StrCat(
+              "step ", it->second.step, " awaited, the newest applied step is ", decided_step)),
+          ""});
+    }
+    it = waiters_.erase(it);
+  }
+}
+
+void StepMachine::FailAwaits(const absl::Status& status) {
+  for (const auto& [call, waiter] : waiters_) {
+    actions_.push_back(AwaitFailed{call, status, IsHolder() ? "" : HolderHint()});
+  }
+  waiters_.clear();
+}
+
+void StepMachine::FailAwaitsOfOthers(uint32_t rank, const v1::Attempt& current) {
+  for (auto it = waiters_.begin(); it != waiters_.end();) {
+    if (it->second.rank != rank || proto::Compare(it->second.attempt, current) == 0) {
+      ++it;
+      continue;
+    }
+    actions_.push_back(AwaitFailed{
+        it->first, absl::AbortedError(absl::StrCat("rank ", rank, " was taken by another process")),
+        ""});
+    it = waiters_.erase(it);
+  }
+}
+
+void StepMachine::CancelCall(CallId call) {
+  waiters_.erase(call);
+  registering_.erase(call);
+}
+
+std::vector<CoordinatorAction> StepMachine::TakeActions() { return std::exchange(actions_, {}); }
+
+}  // namespace kaon::coordinator
