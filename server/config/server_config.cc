@@ -1,0 +1,159 @@
+#include "server/config/server_config.h"
+
+#include <fcntl.h>
+#include <glog/logging.h>
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/io/zero_copy_stream_impl.h>
+#include <google/protobuf/text_format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstring>
+#include <iostream>
+#include <map>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+
+namespace kaon::config {
+
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+// Keeps the first error of a parse; the parser would print it.
+class FirstError : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int line, google::protobuf::io::ColumnNumber column,
+                const std::string& message) override {
+    if (!text_.empty()) return;
+    text_ = absl::StrCat("line ", line + 1, ", column ", column + 1, ": ", message);
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+// The message that holds the last component of a dotted path, and the field.
+std::pair<Message*, const FieldDescriptor*> Resolve(absl::string_view path, Message* message) {
+  const std::vector<std::string> parts = absl::StrSplit(path, '.');
+  for (size_t i = 0; i + 1 < parts.size(); ++i) {
+    const FieldDescriptor* field = message->GetDescriptor()->FindFieldByName(parts[i]);
+    CHECK(field != nullptr) << path;
+    message = message->GetReflection()->MutableMessage(message, field);
+  }
+  const FieldDescriptor* field = message->GetDescriptor()->FindFieldByName(parts.back());
+  CHECK(field != nullptr) << path << " is not a field of " << message->GetTypeName();
+  return {message, field};
+}
+
+absl::Status SetField(const std::string& path, const std::string& value, Message* root) {
+  const auto [message, field] = Resolve(path, root);
+  const google::protobuf::Reflection* reflection = message->GetReflection();
+  if (field->is_repeated()) {
+    reflection->ClearField(message, field);
+    for (absl::string_view part : absl::StrSplit(value, ',', absl::SkipWhitespace())) {
+      reflection->AddString(message, field, std::string(absl::StripAsciiWhitespace(part)));
+    }
+    return absl::OkStatus();
+  }
+  if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+    reflection->SetString(message, field, value);
+    return absl::OkStatus();
+  }
+  uint64_t number = 0;
+  const bool narrow = field->cpp_type() == FieldDescriptor::CPPTYPE_UINT32;
+  const uint64_t max = narrow ? UINT32_MAX : UINT64_MAX;
+  if (!absl::SimpleAtoi(value, &number) || number > max) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": '", value, "' is not a number in 0 .. ", max));
+  }
+  if (narrow) {
+    reflection->SetUInt32(message, field, static_cast<uint32_t>(number));
+  } else {
+    reflection->SetUInt64(message, field, number);
+  }
+  return absl::OkStatus();
+}
+
+std::string FlagName(absl::string_view path) {
+  return absl::StrCat("--", absl::StrReplaceAll(path, {{"_", "-"}, {".", "-"}}));
+}
+
+std::string EnvironmentName(absl::string_view path) {
+  return absl::StrCat("KAON_", absl::AsciiStrToUpper(absl::StrReplaceAll(path, {{".", "_"}})));
+}
+
+int Fail(const std::string& program, const absl::Status& status) {
+  std::cerr << program << ": " << status.message() << std::endl;
+  return 2;
+}
+
+}  // namespace
+
+absl::Status LoadTextproto(const std::string& path, Message* message) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) {
+    return absl::NotFoundError(absl::StrCat("config file '", path, "': ", std::strerror(errno)));
+  }
+  google::protobuf::io::FileInputStream stream(file);
+  stream.SetCloseOnDelete(true);
+  google::protobuf::TextFormat::Parser parser;
+  FirstError error;
+  parser.RecordErrorsTo(&error);
+  if (!parser.Merge(&stream, message)) {
+    return absl::InvalidArgumentError(absl::StrCat("config file '", path, "': ", error.text()));
+  }
+  return absl::OkStatus();
+}
+
+std::optional<int> ParseCommandLine(const CommandLine& command_line, int argc,
+                                    const char* const* argv, Message* message) {
+  CLI::App app(command_line.description, command_line.program);
+  app.footer(
+      "Every flag can also be set in --config FILE (textproto) or by its variable; the file is "
+      "weakest, the flag strongest.");
+  std::string file;
+  bool print = false;
+  bool check = false;
+  app.add_option("--config", file, "textproto of this configuration")->envname("KAON_CONFIG");
+  app.add_flag("--print-config", print, "print the effective configuration and exit");
+  app.add_flag("--check-config", check, "check the configuration and exit");
+  std::map<std::string, std::string> given;
+  for (const Flag& flag : command_line.flags) {
+    app.add_option(FlagName(flag.field), given[flag.field], flag.help)
+        ->envname(EnvironmentName(flag.field));
+  }
+  try {  // CLI11 reports by exception; none leaves this function.
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  if (!file.empty()) {
+    if (absl::Status status = LoadTextproto(file, message); !status.ok()) {
+      return Fail(command_line.program, status);
+    }
+  }
+  for (const auto& [field, value] : given) {
+    if (value.empty()) continue;
+    if (absl::Status status = SetField(field, value, message); !status.ok()) {
+      return Fail(command_line.program, status);
+    }
+  }
+  if (print) {
+    std::string text;
+    google::protobuf::TextFormat::PrintToString(*message, &text);
+    std::cout << text;
+  }
+  if (print || check) return 0;
+  return std::nullopt;
+}
+
+}  // namespace kaon::config

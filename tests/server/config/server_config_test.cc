@@ -1,0 +1,88 @@
+#include "server/config/server_config.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <fstream>
+
+#include "kaon/v1/config.pb.h"
+
+namespace kaon::config {
+namespace {
+
+CommandLine TestCommandLine() {
+  return {"kaon-test",
+          "test",
+          {{"listen", "address"},
+           {"threads", "compute threads"},
+           {"host_memory_bytes", "capacity"},
+           {"tls.ca_file", "authority"}}};
+}
+
+std::string WriteFile(const std::string& text) {
+  const std::string path = testing::TempDir() + "/config.textproto";
+  std::ofstream(path) << text;
+  return path;
+}
+
+std::optional<int> Parse(std::vector<const char*> arguments, google::protobuf::Message* message) {
+  arguments.insert(arguments.begin(), "kaon-test");
+  return ParseCommandLine(TestCommandLine(), static_cast<int>(arguments.size()), arguments.data(),
+                          message);
+}
+
+TEST(ServerConfigTest, FlagBeatsEnvironmentBeatsFile) {
+  const std::string file = WriteFile("listen: 'file:1' threads: 1 tls { ca_file: 'file' }");
+  setenv("KAON_THREADS", "2", 1);
+  setenv("KAON_TLS_CA_FILE", "environment", 1);
+  v1::ShardConfig config;
+  EXPECT_EQ(Parse({"--config", file.c_str(), "--threads", "3"}, &config), std::nullopt);
+  unsetenv("KAON_THREADS");
+  unsetenv("KAON_TLS_CA_FILE");
+  EXPECT_EQ(config.listen(), "file:1");
+  EXPECT_EQ(config.tls().ca_file(), "environment");
+  EXPECT_EQ(config.threads(), 3);
+}
+
+TEST(ServerConfigTest, RepeatedFieldTakesCommaSeparatedValues) {
+  v1::CoordinatorConfig config;
+  const char* argv[] = {"kaon-test", "--shards", "a:1, b:2"};
+  EXPECT_EQ(ParseCommandLine({"kaon-test", "test", {{"shards", "addresses"}}}, 3, argv, &config),
+            std::nullopt);
+  ASSERT_EQ(config.shards_size(), 2);
+  EXPECT_EQ(config.shards(1), "b:2");
+}
+
+TEST(ServerConfigTest, UnknownFieldInFileNamesItAndItsLine) {
+  v1::ShardConfig config;
+  const absl::Status status = LoadTextproto(WriteFile("threads: 1\nthreds: 2"), &config);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("line 2"), std::string::npos) << status;
+  EXPECT_NE(status.message().find("threds"), std::string::npos) << status;
+}
+
+TEST(ServerConfigTest, MissingFileIsNamed) {
+  v1::ShardConfig config;
+  const absl::Status status = LoadTextproto("/nowhere/kaon.textproto", &config);
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_NE(status.message().find("/nowhere/kaon.textproto"), std::string::npos);
+}
+
+TEST(ServerConfigTest, BadNumberUnknownFlagAndBadFileExitWithTwo) {
+  v1::ShardConfig config;
+  EXPECT_EQ(Parse({"--threads", "many"}, &config), 2);
+  EXPECT_EQ(Parse({"--threads", "4294967296"}, &config), 2);
+  EXPECT_EQ(Parse({"--thread", "1"}, &config), 2);
+  EXPECT_EQ(Parse({"--config", "/nowhere"}, &config), 2);
+}
+
+TEST(ServerConfigTest, HelpAndPrintExitWithZero) {
+  v1::ShardConfig config;
+  EXPECT_EQ(Parse({"--help"}, &config), 0);
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(Parse({"--threads", "7", "--print-config"}, &config), 0);
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "threads: 7\n");
+}
+
+}  // namespace
+}  // namespace kaon::config
