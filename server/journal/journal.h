@@ -1,0 +1,35 @@
+// Where a shard makes its votes durable: the seam between the state machine and the durability
+// modes (protocol.md section 3). Owned by whoever builds the shard; Append is called by the shard's
+// step thread alone, History by any thread.
+#ifndef KAON_SERVER_JOURNAL_JOURNAL_H_
+#define KAON_SERVER_JOURNAL_JOURNAL_H_
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kaon/v1/agreement.pb.h"
+#include "server/journal/record.h"
+
+namespace kaon::journal {
+
+class Journal {
+ public:
+  virtual ~Journal() = default;
+
+  // `done` runs once the record is as durable as the mode makes it, in the order of appends, on any
+  // thread, perhaps before Append returns. A write that fails ends the process: a shard that cannot
+  // say whether it voted must not go on.
+  virtual void Append(Record record, std::function<void()> done) = 0;
+
+  // Records of decided entries from `from_position` (0 = the oldest kept) on, at most `limit`.
+  // OUT_OF_RANGE naming both positions when it is newer than the newest, or older than the oldest
+  // kept.
+  virtual absl::StatusOr<std::vector<v1::StepRecord>> History(uint64_t from_position,
+                                                              uint32_t limit) = 0;
+};
+
+}  // namespace kaon::journal
+
+#endif  // KAON_SERVER_JOURNAL_JOURNAL_H_

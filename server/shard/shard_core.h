@@ -1,0 +1,90 @@
+// One shard without its threads and its network: the agreement machine, the gradient accumulator,
+// the parameters and their publisher, driven by events. Rooms 5-8 of a gradient's life are Carry()
+// below. Owned by StepLoop, whose one thread drives it, or by the simulator, which is one thread.
+// Only accumulator() and publisher() may be used from other threads.
+#ifndef KAON_SERVER_SHARD_SHARD_CORE_H_
+#define KAON_SERVER_SHARD_SHARD_CORE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "kaon/v1/agreement.pb.h"
+#include "kaon/v1/shard_control.pb.h"
+#include "kernels/backend.h"
+#include "server/shard/gradient_accumulator.h"
+#include "server/shard/parameter_publisher.h"
+#include "server/shard/parameter_store.h"
+#include "server/shard/shard_machine.h"
+#include "server/tier/tiered_store.h"
+
+namespace kaon::shard {
+
+// What the owner carries out for the core.
+using ShardOutput = std::variant<SendToCoordinator, EndStream, AppendJournal>;
+
+class ShardCore {
+ public:
+  struct Options {
+    // Both outlive the core.
+    tier::TieredStore* store = nullptr;
+    kernels::Backend* backend = nullptr;
+    // Gradients that may wait for an earlier rank, all workers together.
+    uint64_t staging_bytes = 64 << 20;
+    // Why the shard lost the state it once held; empty if it did not.
+    std::string data_loss;
+    // Called, perhaps from a thread that pushes and perhaps inside a call of this class, when every
+    // contribution of a generation is folded: the owner must call OnFolded(generation) later, not
+    // from inside.
+    std::function<void(uint64_t generation)> on_folded;
+  };
+
+  explicit ShardCore(Options options);
+
+  // Events. After each, the owner takes the outputs.
+  void OnControl(StreamId stream, const v1::CoordinatorToShard& message, absl::Time now);
+  void OnStreamClosed(StreamId stream);
+  void OnFolded(uint64_t generation);
+  void OnDurable(uint64_t token);
+  std::vector<ShardOutput> TakeOutputs();
+
+  // Ends every push and every waiting pull with `status`.
+  void EndDataStreams(const absl::Status& status);
+
+  // NOT_FOUND when the shard does not hold `job` (empty = whatever it holds).
+  absl::StatusOr<v1::DescribeShardResponse> Describe(absl::string_view job) const;
+
+  const ShardMachine& machine() const { return machine_; }
+  GradientAccumulator& accumulator() { return accumulator_; }
+  ParameterPublisher& publisher() { return publisher_; }
+  // Null before a registration was prepared.
+  const ParameterStore* parameters() const { return parameters_.get(); }
+
+ private:
+  // Carries out what the machine asked for, in order, until it asks for nothing more.
+  void Carry();
+  void Reserve(const ReserveJob& reserve);
+  absl::Status TryReserve(const v1::StepPlan& plan);
+  void Apply(const v1::StepRecord& record);
+  void ApplyTrainStep(const v1::StepRecord& record);
+  // Tells the data plane which step it may serve from now on.
+  void ExpectNextStep();
+
+  const Options options_;
+  ShardMachine machine_;
+  ParameterPublisher publisher_;
+  GradientAccumulator accumulator_;
+  std::unique_ptr<ParameterStore> parameters_;
+  std::vector<ShardOutput> outputs_;
+  uint64_t applied_steps_ = 0;
+  uint64_t skipped_steps_ = 0;
+};
+
+}  // namespace kaon::shard
+
+#endif  // KAON_SERVER_SHARD_SHARD_CORE_H_

@@ -1,0 +1,53 @@
+// Host memory as a tier: extents aligned for vector instructions, which can also be used where they
+// lie. Owned by whoever builds the store over it; any thread may call it.
+#ifndef KAON_SERVER_TIER_HOST_TIER_H_
+#define KAON_SERVER_TIER_HOST_TIER_H_
+
+#include <map>
+#include <memory>
+
+#include "kernels/mutex.h"
+#include "server/tier/state_tier.h"
+
+namespace kaon::tier {
+
+// Alignment of an extent, and what its size is rounded up to: one cache line, one AVX-512 register.
+inline constexpr size_t kHostAlignmentBytes = 64;
+
+class HostTier : public StateTier {
+ public:
+  explicit HostTier(uint64_t capacity_bytes);
+
+  absl::string_view name() const override { return "host"; }
+  absl::StatusOr<ExtentId> Allocate(uint64_t bytes) override;
+  absl::Status Free(ExtentId extent) override;
+  absl::Status Load(ExtentId extent, uint64_t offset, absl::Span<std::byte> to) override;
+  absl::Status Store(ExtentId extent, uint64_t offset, absl::Span<const std::byte> from) override;
+  uint64_t capacity_bytes() const override { return capacity_bytes_; }
+  uint64_t used_bytes() const override;
+
+  // The extent's own bytes, valid until it is freed. NOT_FOUND if it is not allocated.
+  absl::StatusOr<absl::Span<std::byte>> Memory(ExtentId extent);
+
+ private:
+  struct FreeMemory {
+    void operator()(std::byte* memory) const;
+  };
+  struct Extent {
+    std::unique_ptr<std::byte, FreeMemory> memory;
+    uint64_t bytes = 0;
+  };
+
+  absl::StatusOr<absl::Span<std::byte>> Range(ExtentId extent, uint64_t offset, uint64_t size);
+
+  const uint64_t capacity_bytes_;
+
+  mutable Mutex mu_;
+  uint64_t used_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  ExtentId next_extent_ ABSL_GUARDED_BY(mu_) = 1;
+  std::map<ExtentId, Extent> extents_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace kaon::tier
+
+#endif  // KAON_SERVER_TIER_HOST_TIER_H_

@@ -1,0 +1,84 @@
+// Named tensors over tiers: code that computes pins a tensor and gets its memory, wherever the
+// tensor lives otherwise. In this version every tensor lives in host memory, so pinning moves
+// nothing. Owned by the shard's composition root and outlives its tensors and pins; any thread may
+// call it.
+#ifndef KAON_SERVER_TIER_TIERED_STORE_H_
+#define KAON_SERVER_TIER_TIERED_STORE_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "kernels/mutex.h"
+#include "server/tier/host_tier.h"
+
+namespace kaon::tier {
+
+class TieredStore;
+
+// The memory of one tensor while this object lives. Movable.
+class Pin {
+ public:
+  Pin() = default;
+  Pin(Pin&& other) noexcept;
+  Pin& operator=(Pin&& other) noexcept;
+  ~Pin();
+
+  absl::Span<std::byte> bytes() const { return bytes_; }
+  absl::Span<float> floats() const;
+
+ private:
+  friend class TieredStore;
+  Pin(TieredStore* store, std::string name, absl::Span<std::byte> bytes);
+  void Release();
+
+  // Null when empty.
+  TieredStore* store_ = nullptr;
+  std::string name_;
+  absl::Span<std::byte> bytes_;
+};
+
+class TieredStore {
+ public:
+  // `host` must outlive the store.
+  explicit TieredStore(HostTier& host);
+  // CHECKs that no pin is left.
+  ~TieredStore();
+
+  // A zeroed tensor of `num_elements` fp32. ALREADY_EXISTS for a name in use, RESOURCE_EXHAUSTED
+  // naming the tensor and the arithmetic.
+  absl::Status Allocate(absl::string_view name, uint64_t num_elements);
+  // NOT_FOUND, or FAILED_PRECONDITION while it is pinned.
+  absl::Status Free(absl::string_view name);
+  // NOT_FOUND. A tensor may be pinned more than once.
+  absl::StatusOr<kaon::tier::Pin> Pin(absl::string_view name);
+  // Says that the tensor will be pinned soon. NOT_FOUND. Nothing to do while host memory is the
+  // only tier.
+  absl::Status Prefetch(absl::string_view name);
+
+  uint64_t capacity_bytes() const { return host_.capacity_bytes(); }
+  uint64_t used_bytes() const { return host_.used_bytes(); }
+
+ private:
+  friend class kaon::tier::Pin;
+  struct Tensor {
+    ExtentId extent = 0;
+    uint64_t bytes = 0;
+    int pins = 0;
+  };
+
+  void Unpin(const std::string& name);
+
+  HostTier& host_;
+
+  Mutex mu_;
+  std::map<std::string, Tensor, std::less<>> tensors_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace kaon::tier
+
+#endif  // KAON_SERVER_TIER_TIERED_STORE_H_
