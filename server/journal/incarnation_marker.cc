@@ -1,0 +1,98 @@
+#include "server/journal/incarnation_marker.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/status_macros.h"
+
+namespace kaon::journal {
+
+namespace {
+
+constexpr char kFileName[] = "promised";
+constexpr char kContents[] = "kaon shard: promised once; without its state it never votes again\n";
+
+std::string Describe(absl::string_view what, const std::string& path) {
+  return absl::StrCat(what, " ", path, ": ", std::strerror(errno));
+}
+
+// Closes on every path.
+class OpenFile {
+ public:
+  OpenFile(const std::string& path, int flags)
+      : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0600)) {}
+  ~OpenFile() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+
+  int fd() const { return fd_; }
+
+ private:
+  const int fd_;
+};
+
+absl::Status SyncDirectory(const std::string& path) {
+  const OpenFile directory(path, O_RDONLY | O_DIRECTORY);
+  if (directory.fd() < 0 || ::fsync(directory.fd()) != 0) {
+    return absl::UnavailableError(Describe("syncing directory", path));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+IncarnationMarker::IncarnationMarker(std::string data_dir, bool held_state)
+    : data_dir_(std::move(data_dir)),
+      path_(absl::StrCat(data_dir_, "/", kFileName)),
+      held_state_(held_state),
+      written_(held_state) {}
+
+absl::StatusOr<IncarnationMarker> IncarnationMarker::Open(const std::string& data_dir) {
+  if (::mkdir(data_dir.c_str(), 0700) != 0 && errno != EEXIST) {
+    return absl::FailedPreconditionError(Describe("creating data_dir", data_dir));
+  }
+  struct stat directory;
+  if (::stat(data_dir.c_str(), &directory) != 0) {
+    return absl::FailedPreconditionError(Describe("data_dir", data_dir));
+  }
+  if (!S_ISDIR(directory.st_mode)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("data_dir ", data_dir, " is not a directory"));
+  }
+  if ((directory.st_mode & 077) != 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("data_dir ", data_dir, " has mode 0", absl::Hex((directory.st_mode >> 6) & 7),
+                     absl::Hex((directory.st_mode >> 3) & 7), absl::Hex(directory.st_mode & 7),
+                     ", expecting 0700"));
+  }
+  const std::string path = absl::StrCat(data_dir, "/", kFileName);
+  struct stat file;
+  if (::stat(path.c_str(), &file) == 0) return IncarnationMarker(data_dir, true);
+  if (errno != ENOENT) return absl::FailedPreconditionError(Describe("marker", path));
+  return IncarnationMarker(data_dir, false);
+}
+
+absl::Status IncarnationMarker::Write() {
+  if (written_) return absl::OkStatus();
+  {
+    const OpenFile file(path_, O_WRONLY | O_CREAT | O_TRUNC);
+    constexpr ssize_t kSize = sizeof(kContents) - 1;
+    // Its existence is what counts: a torn marker still says that a promise was under way.
+    if (file.fd() < 0 || ::write(file.fd(), kContents, kSize) != kSize || ::fsync(file.fd()) != 0) {
+      return absl::UnavailableError(Describe("writing marker", path_));
+    }
+  }
+  KAON_RETURN_IF_ERROR(SyncDirectory(data_dir_));
+  written_ = true;
+  return absl::OkStatus();
+}
+
+}  // namespace kaon::journal

@@ -1,0 +1,42 @@
+// Durability mode `none`: what is appended is kept in memory for as long as the process lives. A
+// restarted shard is told so by the incarnation marker, which is the one thing written to disk.
+// Owned by the shard's composition root; Append by one thread, History by any.
+#ifndef KAON_SERVER_JOURNAL_MEMORY_JOURNAL_H_
+#define KAON_SERVER_JOURNAL_MEMORY_JOURNAL_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <vector>
+
+#include "kernels/mutex.h"
+#include "server/journal/incarnation_marker.h"
+#include "server/journal/journal.h"
+
+namespace kaon::journal {
+
+// Records of decided entries a shard keeps.
+inline constexpr size_t kMaxHistory = 1000;
+
+class MemoryJournal : public Journal {
+ public:
+  // `marker` may be null (tests, which keep no directory); else it outlives the journal and is
+  // written before the first promise completes.
+  explicit MemoryJournal(IncarnationMarker* marker);
+
+  // Ends the process when the marker cannot be written.
+  void Append(Record record, std::function<void()> done) override;
+  absl::StatusOr<std::vector<v1::StepRecord>> History(uint64_t from_position,
+                                                      uint32_t limit) override;
+
+ private:
+  IncarnationMarker* const marker_;
+
+  Mutex mu_;
+  // Oldest first, without gaps.
+  std::deque<v1::StepRecord> history_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace kaon::journal
+
+#endif  // KAON_SERVER_JOURNAL_MEMORY_JOURNAL_H_

@@ -1,0 +1,92 @@
+#include "server/tier/host_tier.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace kaon::tier {
+
+void HostTier::FreeMemory::operator()(std::byte* memory) const { std::free(memory); }
+
+HostTier::HostTier(uint64_t capacity_bytes) : capacity_bytes_(capacity_bytes) {}
+
+absl::StatusOr<ExtentId> HostTier::Allocate(uint64_t bytes) {
+  if (bytes == 0)
+    return absl::InvalidArgumentError("0 bytes of host memory asked for, expecting > 0");
+  MutexLock lock(mu_);
+  const uint64_t free_bytes = capacity_bytes_ - used_bytes_;
+  // Compared before rounding up, which could overflow.
+  const uint64_t rounded = bytes > free_bytes ? bytes
+                                              : (bytes + kHostAlignmentBytes - 1) /
+                                                    kHostAlignmentBytes * kHostAlignmentBytes;
+  if (rounded > free_bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("host memory: ", rounded, " bytes needed, ",
+                                                     free_bytes, " free = ", capacity_bytes_,
+                                                     " capacity - ", used_bytes_, " in use"));
+  }
+  Extent extent;
+  extent.memory.reset(static_cast<std::byte*>(std::aligned_alloc(kHostAlignmentBytes, rounded)));
+  if (extent.memory == nullptr) {
+    return absl::ResourceExhaustedError(absl::StrCat("host memory: the system refused ", rounded,
+                                                     " bytes, ", free_bytes, " are free of ",
+                                                     capacity_bytes_, " capacity"));
+  }
+  extent.bytes = rounded;
+  std::memset(extent.memory.get(), 0, rounded);
+  used_bytes_ += rounded;
+  const ExtentId id = next_extent_++;
+  extents_.emplace(id, std::move(extent));
+  return id;
+}
+
+absl::Status HostTier::Free(ExtentId extent) {
+  MutexLock lock(mu_);
+  const auto found = extents_.find(extent);
+  if (found == extents_.end())
+    return absl::NotFoundError(absl::StrCat("host memory has no extent ", extent));
+  used_bytes_ -= found->second.bytes;
+  extents_.erase(found);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<absl::Span<std::byte>> HostTier::Memory(ExtentId extent) {
+  MutexLock lock(mu_);
+  const auto found = extents_.find(extent);
+  if (found == extents_.end())
+    return absl::NotFoundError(absl::StrCat("host memory has no extent ", extent));
+  return absl::MakeSpan(found->second.memory.get(), found->second.bytes);
+}
+
+absl::StatusOr<absl::Span<std::byte>> HostTier::Range(ExtentId extent, uint64_t offset,
+                                                      uint64_t size) {
+  const absl::StatusOr<absl::Span<std::byte>> memory = Memory(extent);
+  if (!memory.ok()) return memory.status();
+  if (offset > memory->size() || size > memory->size() - offset) {
+    return absl::OutOfRangeError(absl::StrCat("extent ", extent, ": ", size, " bytes from ", offset,
+                                              " asked for, it has ", memory->size()));
+  }
+  return memory->subspan(offset, size);
+}
+
+absl::Status HostTier::Load(ExtentId extent, uint64_t offset, absl::Span<std::byte> to) {
+  const absl::StatusOr<absl::Span<std::byte>> range = Range(extent, offset, to.size());
+  if (!range.ok()) return range.status();
+  if (!to.empty()) std::memcpy(to.data(), range->data(), to.size());
+  return absl::OkStatus();
+}
+
+absl::Status HostTier::Store(ExtentId extent, uint64_t offset, absl::Span<const std::byte> from) {
+  const absl::StatusOr<absl::Span<std::byte>> range = Range(extent, offset, from.size());
+  if (!range.ok()) return range.status();
+  if (!from.empty()) std::memcpy(range->data(), from.data(), from.size());
+  return absl::OkStatus();
+}
+
+uint64_t HostTier::used_bytes() const {
+  MutexLock lock(mu_);
+  return used_bytes_;
+}
+
+}  // namespace kaon::tier
