@@ -173,7 +173,7 @@ class WorkerSession {
   uint64_t coordinator_call_ = 0;
   std::string coordinator_;
   size_t rotation_ = 0;
-  // In a row, since a coordinator last accepted a Begin or Join.
+  // In a row, since the Begin or the last event: an accepted call alone does not show progress.
   int coordinator_failures_ = 0;
   std::optional<absl::Time> coordinator_retry_at_;
 

@@ -1,0 +1,236 @@
+#include "client/worker_session.h"
+
+#include <glog/logging.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/ballot.h"
+
+namespace kaon::client {
+namespace {
+
+// The same call, to this or another server, may succeed. CANCELLED is what a server that shuts down
+// answers; calls this side cancels are never reported.
+bool IsTransient(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+         absl::IsResourceExhausted(status) || absl::IsCancelled(status);
+}
+
+int CompareRounds(const Planned& a, const Planned& b) {
+  const int ballots = proto::Compare(a.ballot, b.ballot);
+  if (ballots != 0) return ballots;
+  return a.round < b.round ? -1 : (a.round > b.round ? 1 : 0);
+}
+
+}  // namespace
+
+WorkerSession::WorkerSession(WorkerSessionOptions options)
+    : options_(std::move(options)), jitter_(options_.jitter_seed) {
+  CHECK(!options_.coordinators.empty());
+  CHECK_NE(options_.process_nonce, 0u);
+  coordinator_ = options_.coordinators[0];
+}
+
+void WorkerSession::Join(absl::Time) {
+  CHECK(idle());
+  share_.reset();
+  coordinator_failures_ = 0;
+  phase_ = Phase::kJoining;
+  CallCoordinator();
+}
+
+void WorkerSession::Begin(const StepShare& share, absl::Time) {
+  CHECK(idle());
+  share_ = share;
+  planned_.reset();
+  pushes_.assign(options_.num_shards, ShardPush());
+  coordinator_failures_ = 0;
+  phase_ = attempt_.has_value() ? Phase::kBeginning : Phase::kJoining;
+  CallCoordinator();
+}
+
+void WorkerSession::Abandon() {
+  StopCalls();
+  phase_ = Phase::kIdle;
+}
+
+void WorkerSession::CallCoordinator() {
+  coordinator_retry_at_.reset();
+  coordinator_call_ = ++last_call_;
+  switch (phase_) {
+    case Phase::kJoining:
+      actions_.push_back(CallJoin{coordinator_call_, coordinator_, attempt_});
+      break;
+    case Phase::kBeginning:
+      actions_.push_back(CallBegin{coordinator_call_, coordinator_, *attempt_, *share_});
+      break;
+    case Phase::kAwaiting:
+      actions_.push_back(CallAwait{coordinator_call_, coordinator_, *attempt_, share_->step});
+      break;
+    case Phase::kIdle:
+      LOG(FATAL) << "nothing to call a coordinator for";
+  }
+}
+
+void WorkerSession::OnJoin(uint64_t call, const absl::StatusOr<Joined>& result,
+                           const std::string& holder, absl::Time now) {
+  if (call != coordinator_call_ || phase_ != Phase::kJoining) return;
+  coordinator_call_ = 0;
+  if (!result.ok()) {
+    // Nobody gives a rank back: what a join is refused for stays.
+    if (absl::IsAborted(result.status())) return Fail(result.status());
+    return OnCoordinatorFailure(result.status(), holder, now);
+  }
+  // Rule 6: "Join carries a process nonce, echoed".
+  if (result->process_nonce != options_.process_nonce) {
+    return Fail(absl::AbortedError(absl::StrCat(
+        "rank ", options_.rank, " was taken by another process: the coordinator echoed nonce ",
+        result->process_nonce, ", expecting ", options_.process_nonce)));
+  }
+  attempt_ = result->attempt;
+  if (!share_.has_value()) {
+    phase_ = Phase::kIdle;
+    actions_.push_back(JoinOver{*result});
+    return;
+  }
+  phase_ = Phase::kBeginning;
+  CallCoordinator();
+}
+
+void WorkerSession::OnBegin(uint64_t call,
+                            const absl::StatusOr<std::optional<v1::StepRecord>>& result,
+                            const std::string& holder, absl::Time now) {
+  if (call != coordinator_call_ || phase_ != Phase::kBeginning) return;
+  coordinator_call_ = 0;
+  if (!result.ok()) return OnCoordinatorFailure(result.status(), holder, now);
+  if (result->has_value()) return EndStep(**result);
+  phase_ = Phase::kAwaiting;
+  CallCoordinator();
+}
+
+void WorkerSession::OnEvent(uint64_t call, const AwaitEvent& event, absl::Time) {
+  if (call != coordinator_call_ || phase_ != Phase::kAwaiting) return;
+  coordinator_failures_ = 0;
+  if (const auto* record = std::get_if<v1::StepRecord>(&event)) return EndStep(*record);
+  OnPlanned(std::get<Planned>(event));
+}
+
+void WorkerSession::OnAwaitEnded(uint64_t call, const absl::Status& status,
+                                 const std::string& holder, absl::Time now) {
+  if (call != coordinator_call_ || phase_ != Phase::kAwaiting) return;
+  coordinator_call_ = 0;
+  // An end without the decision is a coordinator that went away politely.
+  OnCoordinatorFailure(status.ok() ? absl::UnavailableError(
+                                         absl::StrCat("coordinator ", coordinator_, " ended step ",
+                                                      share_->step, " without its decision"))
+                                   : status,
+                       holder, now);
+}
+
+void WorkerSession::OnCoordinatorFailure(const absl::Status& status, const std::string& holder,
+                                         absl::Time now) {
+  const bool redirected = absl::IsFailedPrecondition(status) && !holder.empty();
+  // Rule 6: "A refused attempt joins again at the holder named in the refusal".
+  const bool join_again = absl::IsAborted(status);
+  if (!redirected && !join_again && !IsTransient(status)) return Fail(status);
+  if (!holder.empty()) {
+    coordinator_ = holder;
+  } else if (!join_again) {
+    rotation_ = (rotation_ + 1) % options_.coordinators.size();
+    coordinator_ = options_.coordinators[rotation_];
+  }
+  // Pushes go on: the shards remember what they took, whoever holds them next.
+  phase_ = Phase::kJoining;
+  const int failures = coordinator_failures_++;
+  // The first refusal that says where to go costs nothing; two coordinators that send us to and
+  // fro, or one that cannot be reached, do.
+  if ((redirected || join_again) && failures == 0) return CallCoordinator();
+  coordinator_retry_at_ = now + Backoff(failures);
+  actions_.push_back(WakeAt{*coordinator_retry_at_});
+}
+
+void WorkerSession::OnPlanned(const Planned& planned) {
+  if (planned_.has_value() && CompareRounds(planned, *planned_) <= 0) return;
+  planned_ = planned;
+  CancelCalls cancel;
+  for (const ShardPush& push : pushes_) {
+    if (push.call != 0) cancel.calls.push_back(push.call);
+  }
+  if (!cancel.calls.empty()) actions_.push_back(std::move(cancel));
+  for (uint32_t shard = 0; shard < pushes_.size(); ++shard) {
+    pushes_[shard] = ShardPush();
+    OpenPush(shard);
+  }
+}
+
+void WorkerSession::OpenPush(uint32_t shard) {
+  ShardPush& push = pushes_[shard];
+  push.retry_at.reset();
+  push.call = ++last_call_;
+  actions_.push_back(
+      StartPush{push.call, shard, *attempt_, share_->step, planned_->ballot, planned_->round});
+}
+
+void WorkerSession::OnPushEnded(uint64_t call, uint32_t shard, const absl::Status& status,
+                                absl::Time now) {
+  if (idle() || shard >= pushes_.size() || pushes_[shard].call != call) return;
+  ShardPush& push = pushes_[shard];
+  push.call = 0;
+  if (status.ok()) return;
+  // The shard is past this step: its decision is on the way.
+  if (absl::IsFailedPrecondition(status)) return;
+  if (!absl::IsAborted(status) && !IsTransient(status)) return Fail(status);
+  push.retry_at = now + Backoff(push.failures++);
+  actions_.push_back(WakeAt{*push.retry_at});
+}
+
+void WorkerSession::Tick(absl::Time now) {
+  if (idle()) return;
+  if (coordinator_retry_at_.has_value() && *coordinator_retry_at_ <= now) CallCoordinator();
+  for (uint32_t shard = 0; shard < pushes_.size(); ++shard) {
+    const std::optional<absl::Time>& retry_at = pushes_[shard].retry_at;
+    if (retry_at.has_value() && *retry_at <= now) OpenPush(shard);
+  }
+}
+
+std::vector<SessionAction> WorkerSession::TakeActions() {
+  return std::exchange(actions_, std::vector<SessionAction>());
+}
+
+void WorkerSession::EndStep(absl::StatusOr<v1::StepRecord> record) {
+  StopCalls();
+  phase_ = Phase::kIdle;
+  actions_.push_back(StepOver{std::move(record)});
+}
+
+void WorkerSession::Fail(const absl::Status& status) {
+  if (share_.has_value()) return EndStep(status);
+  StopCalls();
+  phase_ = Phase::kIdle;
+  actions_.push_back(JoinOver{status});
+}
+
+void WorkerSession::StopCalls() {
+  CancelCalls cancel;
+  if (coordinator_call_ != 0) cancel.calls.push_back(coordinator_call_);
+  coordinator_call_ = 0;
+  coordinator_retry_at_.reset();
+  for (ShardPush& push : pushes_) {
+    if (push.call != 0) cancel.calls.push_back(push.call);
+    push = ShardPush();
+  }
+  if (!cancel.calls.empty()) actions_.push_back(std::move(cancel));
+}
+
+absl::Duration WorkerSession::Backoff(int failures) {
+  absl::Duration delay = options_.first_backoff;
+  for (int i = 0; i < failures && delay < options_.max_backoff; ++i) delay *= 2;
+  delay = std::min(delay, options_.max_backoff);
+  // 53 random bits: the same fraction on every platform, unlike std::uniform_real_distribution.
+  const double fraction = static_cast<double>(jitter_() >> 11) / 9007199254740992.0;
+  return delay * (0.5 + 0.5 * fraction);
+}
+
+}  // namespace kaon::client
