@@ -1,0 +1,161 @@
+#include "server/admin_cli/admin_calls.h"
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/completion_queue.h>
+#include <grpcpp/generic/generic_stub.h>
+
+#include <chrono>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "client/channel.h"
+#include "kaon/v1/admin.grpc.pb.h"
+#include "proto/grpc_status.h"
+#include "proto/status_macros.h"
+
+namespace kaon::admin_cli {
+
+namespace {
+
+std::chrono::system_clock::time_point Deadline(const Options& options) {
+  return std::chrono::system_clock::now() +
+         std::chrono::milliseconds(static_cast<int64_t>(options.timeout_seconds * 1000));
+}
+
+// Calls `call(stub, context)` on the endpoints in turn until one can be reached.
+template <typename Call>
+absl::Status CallAny(const Options& options, const Call& call) {
+  absl::Status status;
+  for (const std::string& endpoint : options.endpoints) {
+    KAON_ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel,
+                          client::CreateChannel(endpoint, options.tls, proto::Role::kCoordinator));
+    const std::unique_ptr<v1::Admin::Stub> stub = v1::Admin::NewStub(channel);
+    grpc::ClientContext context;
+    context.set_deadline(Deadline(options));
+    status = proto::FromGrpc(call(*stub, &context));
+    if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) return status;
+    status = absl::Status(status.code(), absl::StrCat("coordinator ", endpoint, ": ",
+                                                      absl::string_view(status.message())));
+  }
+  return status;
+}
+
+// grpc.health.v1.HealthCheckResponse has one field: the enum `status`, number 1.
+absl::StatusOr<std::string> ServingStatus(const grpc::ByteBuffer& response) {
+  std::vector<grpc::Slice> slices;
+  if (!response.Dump(&slices).ok()) return absl::InternalError("unreadable health response");
+  std::string bytes;
+  for (const grpc::Slice& slice : slices) {
+    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  }
+  google::protobuf::io::CodedInputStream in(reinterpret_cast<const uint8_t*>(bytes.data()),
+                                            static_cast<int>(bytes.size()));
+  uint32_t value = 0;
+  while (const uint32_t tag = in.ReadTag()) {
+    using google::protobuf::internal::WireFormatLite;
+    const bool is_status = tag == WireFormatLite::MakeTag(1, WireFormatLite::WIRETYPE_VARINT);
+    const bool read = is_status ? in.ReadVarint32(&value) : WireFormatLite::SkipField(&in, tag);
+    if (!read) return absl::InternalError("malformed health response");
+  }
+  constexpr const char* kNames[] = {"UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN"};
+  return value < std::size(kNames) ? kNames[value] : "UNKNOWN";
+}
+
+// Through the generic stub: Debian ships no generated code for grpc.health.v1.
+absl::StatusOr<std::string> CheckOne(const Options& options, const std::string& address,
+                                     proto::Role role) {
+  KAON_ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel,
+                        client::CreateChannel(address, options.tls, role));
+  grpc::GenericStub stub(channel);
+  grpc::ClientContext context;
+  context.set_deadline(Deadline(options));
+  grpc::CompletionQueue queue;
+  const grpc::ByteBuffer request(nullptr, 0);
+  const auto call =
+      stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", request, &queue);
+  call->StartCall();
+  grpc::ByteBuffer response;
+  grpc::Status status;
+  void* tag = nullptr;
+  bool ok = false;
+  call->Finish(&response, &status, &tag);
+  queue.Next(&tag, &ok);
+  queue.Shutdown();
+  while (queue.Next(&tag, &ok)) {
+  }
+  KAON_RETURN_IF_ERROR(proto::FromGrpc(status));
+  return ServingStatus(response);
+}
+
+HealthRow CheckRow(const Options& options, const std::string& address, proto::Role role) {
+  const absl::StatusOr<std::string> answer = CheckOne(options, address, role);
+  return {.role = std::string(proto::NameOf(role)),
+          .address = address,
+          .serving = answer.ok() && *answer == "SERVING",
+          .status = answer.ok() ? *answer : answer.status().ToString()};
+}
+
+}  // namespace
+
+absl::StatusOr<v1::GetStatusResponse> AdminCalls::GetStatus() const {
+  v1::GetStatusResponse response;
+  KAON_RETURN_IF_ERROR(CallAny(options_, [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
+    return stub.GetStatus(context, v1::GetStatusRequest(), &response);
+  }));
+  return response;
+}
+
+absl::StatusOr<v1::JobDescription> AdminCalls::DescribeJob() const {
+  v1::DescribeJobRequest request;
+  request.set_job(options_.job);
+  v1::JobDescription response;
+  KAON_RETURN_IF_ERROR(CallAny(options_, [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
+    return stub.DescribeJob(context, request, &response);
+  }));
+  return response;
+}
+
+absl::StatusOr<std::vector<v1::ParameterRow>> AdminCalls::ListParameters() const {
+  v1::ListParametersRequest request;
+  request.set_job(options_.job);
+  request.set_name_regex(options_.filter);
+  std::vector<v1::ParameterRow> rows;
+  do {
+    v1::ListParametersResponse response;
+    KAON_RETURN_IF_ERROR(
+        CallAny(options_, [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
+          return stub.ListParameters(context, request, &response);
+        }));
+    rows.insert(rows.end(), response.parameters().begin(), response.parameters().end());
+    request.set_page_token(response.next_page_token());
+  } while (!request.page_token().empty());
+  return rows;
+}
+
+absl::StatusOr<v1::StepHistoryResponse> AdminCalls::StepHistory() const {
+  v1::StepHistoryRequest request;
+  request.set_job(options_.job);
+  request.set_limit(options_.limit);
+  v1::StepHistoryResponse response;
+  KAON_RETURN_IF_ERROR(CallAny(options_, [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
+    return stub.StepHistory(context, request, &response);
+  }));
+  return response;
+}
+
+std::vector<HealthRow> AdminCalls::CheckHealth() const {
+  std::vector<HealthRow> rows;
+  for (const std::string& endpoint : options_.endpoints) {
+    rows.push_back(CheckRow(options_, endpoint, proto::Role::kCoordinator));
+  }
+  const absl::StatusOr<v1::GetStatusResponse> status = GetStatus();
+  if (!status.ok()) return rows;
+  for (const v1::ShardStatus& shard : status->shards()) {
+    rows.push_back(CheckRow(options_, shard.address(), proto::Role::kShard));
+  }
+  return rows;
+}
+
+}  // namespace kaon::admin_cli

@@ -1,0 +1,38 @@
+// The calls behind kaonctl: one coordinator out of the endpoints answers, each call with its
+// deadline. Owned by main; one thread.
+#ifndef KAON_SERVER_ADMIN_CLI_ADMIN_CALLS_H_
+#define KAON_SERVER_ADMIN_CLI_ADMIN_CALLS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kaon/v1/admin.pb.h"
+#include "kaon/v1/coordinator.pb.h"
+#include "server/admin_cli/options.h"
+#include "server/admin_cli/report.h"
+
+namespace kaon::admin_cli {
+
+// Every function asks the endpoints in order until one can be reached; UNAVAILABLE or
+// DEADLINE_EXCEEDED with the last one's error when none can, otherwise the status of the call.
+class AdminCalls {
+ public:
+  explicit AdminCalls(const Options& options) : options_(options) {}
+
+  absl::StatusOr<v1::GetStatusResponse> GetStatus() const;
+  absl::StatusOr<v1::JobDescription> DescribeJob() const;
+  // All pages. INVALID_ARGUMENT for a filter that is no RE2.
+  absl::StatusOr<std::vector<v1::ParameterRow>> ListParameters() const;
+  absl::StatusOr<v1::StepHistoryResponse> StepHistory() const;
+  // Every endpoint, and every shard that the first reachable one names. Servers that cannot be
+  // reached are rows, not errors.
+  std::vector<HealthRow> CheckHealth() const;
+
+ private:
+  const Options& options_;
+};
+
+}  // namespace kaon::admin_cli
+
+#endif  // KAON_SERVER_ADMIN_CLI_ADMIN_CALLS_H_

@@ -1,0 +1,63 @@
+#include <cstdlib>
+#include <iostream>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/admin_cli/admin_calls.h"
+#include "server/admin_cli/options.h"
+#include "server/admin_cli/report.h"
+
+namespace kaon::admin_cli {
+namespace {
+
+// Prints an answer in the form that was asked for; the exit status.
+template <typename T>
+int Print(const Options& options, const absl::StatusOr<T>& answer, Json (*json)(const T&),
+          std::string (*text)(const T&)) {
+  if (!answer.ok()) {
+    std::cerr << "kaonctl: " << answer.status() << "\n";
+    return 1;
+  }
+  if (options.json) {
+    std::cout << json(*answer).dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
+  } else {
+    std::cout << text(*answer);
+  }
+  return 0;
+}
+
+int Run(const Options& options) {
+  const AdminCalls calls(options);
+  switch (options.command) {
+    case Command::kStatus:
+      return Print(options, calls.GetStatus(), StatusJson, StatusText);
+    case Command::kJobShow:
+      return Print(options, calls.DescribeJob(), JobJson, JobText);
+    case Command::kParameters:
+      return Print(options, calls.ListParameters(), ParametersJson, ParametersText);
+    case Command::kSteps:
+      return Print(options, calls.StepHistory(), StepsJson, StepsText);
+    case Command::kHealth:
+      break;
+  }
+  const absl::StatusOr<std::vector<HealthRow>> rows = calls.CheckHealth();
+  int status = Print(options, rows, HealthJson, HealthText);
+  for (const HealthRow& row : *rows) {
+    if (!row.serving) status = 1;
+  }
+  return status;
+}
+
+}  // namespace
+}  // namespace kaon::admin_cli
+
+int main(int argc, char** argv) {
+  const kaon::admin_cli::ParsedCommandLine parsed = kaon::admin_cli::ParseCommandLine(argc, argv);
+  if (!parsed.options.has_value()) {
+    (parsed.exit_status == 0 ? std::cout : std::cerr) << parsed.text;
+    return parsed.exit_status;
+  }
+  // gRPC's own log would mix with the one line that says what is wrong.
+  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
+  return kaon::admin_cli::Run(*parsed.options);
+}

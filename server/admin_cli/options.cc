@@ -1,0 +1,146 @@
+#include "server/admin_cli/options.h"
+
+#include <CLI/CLI.hpp>
+#include <fstream>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace kaon::admin_cli {
+
+namespace {
+
+constexpr char kFooter[] =
+    "Where the cluster is: --endpoints with --tls-dir (or --ca, --cert, --key), or --dir, the\n"
+    "directory that deploy/quickstart.sh --keep-running names. A flag beats its KAON_ variable,\n"
+    "and both beat what --dir says.\n"
+    "Exit status: 0 done, 1 the service cannot be reached or refused, or is not healthy, 2 wrong\n"
+    "command line.\n"
+    "Examples:\n"
+    "  kaonctl --dir ~/kaon status\n"
+    "  kaonctl --dir ~/kaon parameters --filter 'hidden.*weight' -o json\n"
+    "  kaonctl --endpoints 127.0.0.1:7700 --tls-dir ~/kaon/tls steps --limit 5";
+
+// As typed, before --dir and --tls-dir are turned into endpoints and files.
+struct Typed {
+  Options options;
+  std::string output = "table";
+  std::string directory;
+  std::string tls_directory;
+};
+
+void AddGlobalOptions(CLI::App& app, Typed& typed) {
+  app.add_option("--dir", typed.directory, "A quickstart's directory: coordinator.port and tls/")
+      ->envname("KAON_DIR");
+  app.add_option("--endpoints", typed.options.endpoints, "Coordinators, host:port, comma-separated")
+      ->delimiter(',')
+      ->envname("KAON_ENDPOINTS");
+  app.add_option("--tls-dir", typed.tls_directory, "Directory with ca.crt, admin.crt, admin.key")
+      ->envname("KAON_TLS_DIR");
+  app.add_option("--ca", typed.options.tls.ca, "CA certificate, PEM")->envname("KAON_CA");
+  app.add_option("--cert", typed.options.tls.certificate, "Admin certificate, PEM")
+      ->envname("KAON_CERT");
+  app.add_option("--key", typed.options.tls.private_key, "Its private key, PEM")
+      ->envname("KAON_KEY");
+  app.add_option("-o,--output", typed.output, "table or json")
+      ->check(CLI::IsMember({"table", "json"}))
+      ->capture_default_str();
+  app.add_option("--timeout", typed.options.timeout_seconds, "Seconds for each call")
+      ->check(CLI::Range(0.1, 3600.0))
+      ->capture_default_str();
+  app.add_option("--job", typed.options.job, "Name of the job (default: the only one)");
+}
+
+// The subcommands; each sets its command when it is given.
+void AddCommands(CLI::App& app, Typed& typed) {
+  const auto add = [&typed](CLI::App& parent, const char* name, const char* help, Command command) {
+    CLI::App* sub = parent.add_subcommand(name, help);
+    sub->fallthrough();
+    sub->callback([&typed, command] { typed.options.command = command; });
+    return sub;
+  };
+  add(app, "status", "What the service is doing; shards and workers", Command::kStatus);
+  CLI::App* job = app.add_subcommand("job", "The job");
+  job->require_subcommand(1);
+  job->fallthrough();
+  add(*job, "show", "Definition, groups and progress of the job", Command::kJobShow);
+  CLI::App* parameters =
+      add(app, "parameters", "Route, home and state of every parameter", Command::kParameters);
+  parameters->add_option("--filter", typed.options.filter, "Only names that contain this RE2");
+  CLI::App* steps =
+      add(app, "steps", "Newest decisions: norms, clip factors, outcome", Command::kSteps);
+  steps->add_option("--limit", typed.options.limit, "So many of the newest")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  add(app, "health", "Whether every server is serving", Command::kHealth);
+}
+
+absl::Status ReadDirectory(const std::string& directory, Typed& typed) {
+  if (typed.options.endpoints.empty()) {
+    const std::string path = directory + "/coordinator.port";
+    std::ifstream file(path);
+    int port = 0;
+    if (!(file >> port)) {
+      return absl::NotFoundError(absl::StrCat("--dir: no port in '", path, "'"));
+    }
+    typed.options.endpoints.push_back(absl::StrCat("127.0.0.1:", port));
+  }
+  if (typed.tls_directory.empty()) typed.tls_directory = directory + "/tls";
+  return absl::OkStatus();
+}
+
+absl::Status Resolve(Typed& typed) {
+  Options& options = typed.options;
+  options.json = typed.output == "json";
+  if (!typed.directory.empty()) {
+    const absl::Status read = ReadDirectory(typed.directory, typed);
+    if (!read.ok()) return read;
+  }
+  if (options.endpoints.empty()) {
+    return absl::InvalidArgumentError("one of --endpoints and --dir is needed");
+  }
+  if (!typed.tls_directory.empty()) {
+    if (options.tls.ca.empty()) options.tls.ca = typed.tls_directory + "/ca.crt";
+    if (options.tls.certificate.empty()) {
+      options.tls.certificate = typed.tls_directory + "/admin.crt";
+    }
+    if (options.tls.private_key.empty()) {
+      options.tls.private_key = typed.tls_directory + "/admin.key";
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+ParsedCommandLine ParseCommandLine(int argc, const char* const* argv) {
+  Typed typed;
+  CLI::App app("Shows what a Kaon cluster is doing.", "kaonctl");
+  app.footer(kFooter);
+  app.require_subcommand(1);
+  AddGlobalOptions(app, typed);
+  AddCommands(app, typed);
+  ParsedCommandLine parsed;
+  // CLI11 reports by exception; it goes no further than this.
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    parsed.text = app.help();
+    return parsed;
+  } catch (const CLI::ParseError& error) {
+    parsed.text = absl::StrCat("kaonctl: ", error.what(), "; see kaonctl --help\n");
+    parsed.exit_status = 2;
+    return parsed;
+  }
+  const absl::Status resolved = Resolve(typed);
+  if (!resolved.ok()) {
+    parsed.text =
+        absl::StrCat("kaonctl: ", absl::string_view(resolved.message()), "; see kaonctl --help\n");
+    parsed.exit_status = 2;
+    return parsed;
+  }
+  parsed.options = typed.options;
+  return parsed;
+}
+
+}  // namespace kaon::admin_cli

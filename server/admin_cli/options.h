@@ -1,0 +1,45 @@
+// What kaonctl was asked to do: the command line and the environment, checked and resolved to
+// endpoints and certificate files. Plain values; called once from main, before any thread starts.
+#ifndef KAON_SERVER_ADMIN_CLI_OPTIONS_H_
+#define KAON_SERVER_ADMIN_CLI_OPTIONS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/kaon/client.h"
+
+namespace kaon::admin_cli {
+
+enum class Command { kStatus, kJobShow, kParameters, kSteps, kHealth };
+
+struct Options {
+  Command command = Command::kStatus;
+  bool json = false;
+  double timeout_seconds = 10;
+  // Coordinators, host:port.
+  std::vector<std::string> endpoints;
+  kaon::TlsFiles tls;
+  // Empty = the only job.
+  std::string job;
+  // parameters: RE2 on the name.
+  std::string filter;
+  // steps: newest so many.
+  uint32_t limit = 20;
+};
+
+// The options, or the text to print and the status to exit with: 0 for --help, 2 for a bad command
+// line.
+struct ParsedCommandLine {
+  std::optional<Options> options;
+  std::string text;
+  int exit_status = 0;
+};
+
+ParsedCommandLine ParseCommandLine(int argc, const char* const* argv);
+
+}  // namespace kaon::admin_cli
+
+#endif  // KAON_SERVER_ADMIN_CLI_OPTIONS_H_

@@ -1,0 +1,341 @@
+#include "server/admin_cli/report.h"
+
+#include <optional>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "server/admin_cli/table.h"
+
+namespace kaon::admin_cli {
+
+namespace {
+
+constexpr Align kRight = Align::kRight;
+
+// RULE_ADAMW -> adamw: the spelling of the job definition, without the enum's prefix.
+std::string Word(const std::string& name, absl::string_view prefix) {
+  return absl::AsciiStrToLower(absl::StripPrefix(name, prefix));
+}
+std::string Word(v1::Rule rule) { return Word(v1::Rule_Name(rule), "RULE_"); }
+std::string Word(v1::DType dtype) { return Word(v1::DType_Name(dtype), "DTYPE_"); }
+std::string Word(v1::Outcome outcome) { return Word(v1::Outcome_Name(outcome), "OUTCOME_"); }
+std::string Word(v1::StepKind kind) { return Word(v1::StepKind_Name(kind), "STEP_KIND_"); }
+std::string Word(v1::ClipPolicy policy) {
+  return policy == v1::CLIP_POLICY_UNSPECIFIED ? "by rule"
+                                               : Word(v1::ClipPolicy_Name(policy), "CLIP_POLICY_");
+}
+std::string Word(v1::DurabilityMode mode) {
+  return Word(v1::DurabilityMode_Name(mode), "DURABILITY_MODE_");
+}
+
+// As strings: JSON readers lose the low bits of 64-bit numbers.
+std::string Hex(uint64_t digest) { return absl::StrFormat("%016x", digest); }
+
+std::string Number(double value) { return absl::StrFormat("%.6g", value); }
+
+std::string YesNo(bool value) { return value ? "yes" : "no"; }
+
+std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; }
+
+Json BallotJson(const v1::Ballot& ballot) {
+  return {{"counter", ballot.counter()},
+          {"incarnation", Hex(ballot.incarnation_high()) + Hex(ballot.incarnation_low())}};
+}
+
+std::string AttemptText(const v1::Attempt& attempt) {
+  return absl::StrCat(attempt.ballot().counter(), ".", attempt.number());
+}
+
+// Of the whole job: the shards' digests add up. Absent while a shard is not described.
+std::optional<uint64_t> WeightsDigest(const v1::GetStatusResponse& status) {
+  uint64_t digest = 0;
+  for (const v1::ShardStatus& shard : status.shards()) {
+    if (!shard.connected()) return std::nullopt;
+    digest += shard.description().weights_digest();
+  }
+  return digest;
+}
+
+Json ShardJson(const v1::ShardStatus& shard) {
+  Json row = {{"shard", shard.shard()},
+              {"address", shard.address()},
+              {"connected", shard.connected()},
+              {"problem", shard.problem()}};
+  if (!shard.has_description()) return row;
+  const v1::DescribeShardResponse& facts = shard.description();
+  row["applied_position"] = facts.state().applied_position();
+  row["applied_step"] = facts.state().applied_step();
+  row["applied_steps"] = facts.applied_steps();
+  row["skipped_steps"] = facts.skipped_steps();
+  row["durability"] = Word(facts.state().durability());
+  row["data_loss"] = facts.state().data_loss();
+  row["parameters"] = facts.parameters_size();
+  row["capacity_bytes"] = facts.capacity_bytes();
+  row["used_bytes"] = facts.used_bytes();
+  row["staging_bytes"] = facts.staging_bytes();
+  row["backend"] = facts.backend();
+  row["weights_digest"] = Hex(facts.weights_digest());
+  row["state_digest"] = Hex(facts.state_digest());
+  return row;
+}
+
+std::string ShardsText(const v1::GetStatusResponse& status) {
+  Table table({{"SHARD", kRight},
+               {"ADDRESS"},
+               {"CONNECTED"},
+               {"POSITION", kRight},
+               {"STEP", kRight},
+               {"APPLIED", kRight},
+               {"SKIPPED", kRight},
+               {"PARAMETERS", kRight},
+               {"USED BYTES", kRight},
+               {"CAPACITY", kRight},
+               {"DURABILITY"},
+               {"BACKEND"},
+               {"PROBLEM"}});
+  for (const v1::ShardStatus& shard : status.shards()) {
+    const v1::DescribeShardResponse& facts = shard.description();
+    const std::string problem =
+        shard.problem().empty() ? facts.state().data_loss() : shard.problem();
+    table.AddRow({absl::StrCat(shard.shard()), shard.address(), YesNo(shard.connected()),
+                  absl::StrCat(facts.state().applied_position()),
+                  absl::StrCat(facts.state().applied_step()), absl::StrCat(facts.applied_steps()),
+                  absl::StrCat(facts.skipped_steps()), absl::StrCat(facts.parameters_size()),
+                  absl::StrCat(facts.used_bytes()), absl::StrCat(facts.capacity_bytes()),
+                  Word(facts.state().durability()), OrDash(facts.backend()), OrDash(problem)});
+  }
+  return table.ToString();
+}
+
+// The train or load step of a record; registrations have none.
+const v1::StepBody* StepOf(const v1::StepRecord& record) {
+  return record.plan().has_step() ? &record.plan().step() : nullptr;
+}
+
+std::string KindOf(const v1::StepRecord& record) {
+  const v1::StepBody* step = StepOf(record);
+  return step == nullptr ? "registration" : Word(step->kind());
+}
+
+Json StepJson(const v1::StepRecord& record) {
+  const v1::StepDecision& decision = record.decision();
+  Json row = {{"position", record.plan().position()}, {"kind", KindOf(record)}};
+  if (const v1::StepBody* step = StepOf(record)) row["step"] = step->step();
+  row["outcome"] = Word(decision.outcome());
+  row["reason"] = decision.reason();
+  if (decision.has_loss()) row["loss"] = decision.loss();
+  row["grad_norm"] = decision.grad_norm();
+  row["live_norm"] = decision.live_norm();
+  row["norms"] = Json::array();
+  for (const v1::GroupNorm& norm : decision.norms()) {
+    row["norms"].push_back({{"group", norm.group()},
+                            {"norm", norm.norm()},
+                            {"exempt", norm.exempt()},
+                            {"clip_factor", norm.clip_factor()}});
+  }
+  if (const v1::StepBody* step = StepOf(record)) {
+    row["loss_scale"] = step->loss_scale();
+    row["rates"] = Json::object();
+    for (const v1::GroupRate& rate : step->rates())
+      row["rates"][rate.group()] = rate.learning_rate();
+    row["members"] = Json::array();
+    for (const v1::Member& member : step->members()) {
+      row["members"].push_back({{"rank", member.rank()},
+                                {"attempt", AttemptText(member.attempt())},
+                                {"token_weight", member.token_weight()},
+                                {"micro_batches", member.micro_batches()}});
+    }
+  }
+  row["ballot"] = BallotJson(record.plan().ballot());
+  row["round"] = record.plan().round();
+  row["timeline"] = record.plan().timeline();
+  return row;
+}
+
+}  // namespace
+
+Json StatusJson(const v1::GetStatusResponse& status) {
+  Json json = {{"holder", status.holder()},
+               {"holder_address", status.holder_address()},
+               {"ballot", BallotJson(status.ballot())},
+               {"job", status.job()},
+               {"phase", status.phase()},
+               {"applied_step", status.applied_step()}};
+  const std::optional<uint64_t> digest = WeightsDigest(status);
+  json["weights_digest"] = digest.has_value() ? Json(Hex(*digest)) : Json(nullptr);
+  json["shards"] = Json::array();
+  for (const v1::ShardStatus& shard : status.shards()) json["shards"].push_back(ShardJson(shard));
+  json["workers"] = Json::array();
+  for (const v1::WorkerStatus& worker : status.workers()) {
+    json["workers"].push_back({{"rank", worker.rank()},
+                               {"attempt", AttemptText(worker.attempt())},
+                               {"begun_step", worker.begun_step()}});
+  }
+  return json;
+}
+
+std::string StatusText(const v1::GetStatusResponse& status) {
+  const std::optional<uint64_t> digest = WeightsDigest(status);
+  std::string text = absl::StrCat(
+      "job             ", OrDash(status.job()), "\nphase           ", OrDash(status.phase()),
+      "\napplied step    ", status.applied_step(), "\nholder          ",
+      status.holder() ? "this coordinator" : OrDash(status.holder_address()), " (ballot ",
+      status.ballot().counter(), ")\nweights digest  ", digest.has_value() ? Hex(*digest) : "-",
+      "\n\n", ShardsText(status));
+  Table workers({{"WORKER", kRight}, {"ATTEMPT"}, {"BEGUN STEP", kRight}});
+  for (const v1::WorkerStatus& worker : status.workers()) {
+    workers.AddRow({absl::StrCat(worker.rank()), AttemptText(worker.attempt()),
+                    worker.begun_step() == 0 ? "-" : absl::StrCat(worker.begun_step())});
+  }
+  absl::StrAppend(&text, "\n", workers.ToString());
+  return text;
+}
+
+Json JobJson(const v1::JobDescription& job) {
+  const v1::JobDefinition& definition = job.definition();
+  Json json = {{"job", definition.name()},
+               {"timeline", job.timeline()},
+               {"applied_step", job.applied_step()},
+               {"weights_loaded", job.weights_loaded()},
+               {"stopped_reason", job.stopped_reason()},
+               {"world_size", definition.world_size()},
+               {"num_parameters", definition.parameters_size()},
+               {"max_grad_norm", definition.max_grad_norm()},
+               {"matrix_group", definition.matrix_group()},
+               {"scalar_group", definition.scalar_group()}};
+  json["groups"] = Json::array();
+  for (const v1::ParameterGroup& group : definition.groups()) {
+    json["groups"].push_back({{"name", group.name()},
+                              {"rule", Word(group.rule())},
+                              {"lr", group.lr()},
+                              {"weight_decay", group.weight_decay()},
+                              {"clip", Word(group.clip_policy())}});
+  }
+  json["shards"] = Json::array();
+  for (const std::string& address : job.shard_addresses()) json["shards"].push_back(address);
+  return json;
+}
+
+std::string JobText(const v1::JobDescription& job) {
+  const v1::JobDefinition& definition = job.definition();
+  std::string text = absl::StrCat(
+      "job            ", definition.name(), "\nworkers        ", definition.world_size(),
+      "\nparameters     ", definition.parameters_size(), "\ntimeline       ", job.timeline(),
+      "\napplied step   ", job.applied_step(), "\nweights        ",
+      job.weights_loaded() ? "loaded" : "not loaded", "\nmax grad norm  ",
+      definition.max_grad_norm() > 0 ? Number(definition.max_grad_norm()) : "off",
+      "\nstopped        ", OrDash(job.stopped_reason()), "\nshards         ",
+      absl::StrJoin(job.shard_addresses(), ", "), "\n\n");
+  Table groups(
+      {{"GROUP"}, {"RULE"}, {"LR", kRight}, {"WEIGHT DECAY", kRight}, {"CLIP"}, {"TAKES"}});
+  for (const v1::ParameterGroup& group : definition.groups()) {
+    const std::string takes = group.name() == definition.matrix_group()   ? "matrices"
+                              : group.name() == definition.scalar_group() ? "everything else"
+                                                                          : "by name";
+    groups.AddRow({group.name(), Word(group.rule()), Number(group.lr()),
+                   Number(group.weight_decay()), Word(group.clip_policy()), takes});
+  }
+  return text + groups.ToString();
+}
+
+Json ParametersJson(const std::vector<v1::ParameterRow>& parameters) {
+  Json rows = Json::array();
+  for (const v1::ParameterRow& row : parameters) {
+    rows.push_back({{"parameter_id", row.placement().parameter_id()},
+                    {"name", row.spec().name()},
+                    {"route", row.spec().frozen() ? "frozen" : Word(row.rule())},
+                    {"reason", row.placement().route_reason()},
+                    {"group", row.placement().group()},
+                    {"shard", row.placement().shard()},
+                    {"shape", Json(std::vector<uint64_t>(row.spec().shape().begin(),
+                                                         row.spec().shape().end()))},
+                    {"dtype", Word(row.spec().dtype())},
+                    {"clip_exempt", row.clip_exempt()},
+                    {"state_bytes", row.state().state_bytes()},
+                    {"updates_applied", row.state().updates_applied()},
+                    {"newton_schulz_updates", row.state().newton_schulz_updates()}});
+  }
+  return {{"parameters", rows}};
+}
+
+std::string ParametersText(const std::vector<v1::ParameterRow>& parameters) {
+  Table table({{"ID", kRight},
+               {"NAME"},
+               {"SHAPE"},
+               {"DTYPE"},
+               {"ROUTE"},
+               {"GROUP"},
+               {"SHARD", kRight},
+               {"STATE BYTES", kRight},
+               {"UPDATES", kRight},
+               {"NEWTON-SCHULZ", kRight},
+               {"REASON"}});
+  for (const v1::ParameterRow& row : parameters) {
+    table.AddRow({absl::StrCat(row.placement().parameter_id()), row.spec().name(),
+                  absl::StrJoin(row.spec().shape(), "x"), Word(row.spec().dtype()),
+                  row.spec().frozen() ? "frozen" : Word(row.rule()),
+                  OrDash(row.placement().group()), absl::StrCat(row.placement().shard()),
+                  absl::StrCat(row.state().state_bytes()),
+                  absl::StrCat(row.state().updates_applied()),
+                  absl::StrCat(row.state().newton_schulz_updates()),
+                  OrDash(row.placement().route_reason())});
+  }
+  return table.ToString();
+}
+
+Json StepsJson(const v1::StepHistoryResponse& history) {
+  Json rows = Json::array();
+  for (const v1::StepRecord& record : history.records()) rows.push_back(StepJson(record));
+  return {{"steps", rows}};
+}
+
+std::string StepsText(const v1::StepHistoryResponse& history) {
+  Table table({{"POSITION", kRight},
+               {"KIND"},
+               {"STEP", kRight},
+               {"DECISION"},
+               {"LOSS", kRight},
+               {"GRAD NORM", kRight},
+               {"LIVE NORM", kRight},
+               {"NORM x CLIP FACTOR BY GROUP"},
+               {"REASON"}});
+  for (const v1::StepRecord& record : history.records()) {
+    const v1::StepDecision& decision = record.decision();
+    const v1::StepBody* step = StepOf(record);
+    std::string norms;
+    for (const v1::GroupNorm& norm : decision.norms()) {
+      absl::StrAppend(&norms, norms.empty() ? "" : ", ", norm.group(), " ", Number(norm.norm()),
+                      " x ", norm.exempt() ? "exempt" : Number(norm.clip_factor()));
+    }
+    table.AddRow({absl::StrCat(record.plan().position()), KindOf(record),
+                  step == nullptr ? "-" : absl::StrCat(step->step()), Word(decision.outcome()),
+                  decision.has_loss() ? Number(decision.loss()) : "-", Number(decision.grad_norm()),
+                  Number(decision.live_norm()), OrDash(norms), OrDash(decision.reason())});
+  }
+  return table.ToString();
+}
+
+Json HealthJson(const std::vector<HealthRow>& rows) {
+  Json servers = Json::array();
+  bool healthy = true;
+  for (const HealthRow& row : rows) {
+    healthy = healthy && row.serving;
+    servers.push_back({{"role", row.role},
+                       {"address", row.address},
+                       {"serving", row.serving},
+                       {"status", row.status}});
+  }
+  return {{"healthy", healthy}, {"servers", servers}};
+}
+
+std::string HealthText(const std::vector<HealthRow>& rows) {
+  Table table({{"ROLE"}, {"ADDRESS"}, {"STATUS"}});
+  for (const HealthRow& row : rows) table.AddRow({row.role, row.address, row.status});
+  return table.ToString();
+}
+
+}  // namespace kaon::admin_cli

@@ -1,0 +1,44 @@
+// What kaonctl prints for each answer of the Admin service, as JSON with stable keys
+// (docs/kaonctl.md) and as a table. Pure functions; any thread.
+#ifndef KAON_SERVER_ADMIN_CLI_REPORT_H_
+#define KAON_SERVER_ADMIN_CLI_REPORT_H_
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "kaon/v1/admin.pb.h"
+#include "kaon/v1/coordinator.pb.h"
+
+namespace kaon::admin_cli {
+
+// Keys keep the order they were added in: the documented one.
+using Json = nlohmann::ordered_json;
+
+// The answer of one server to grpc.health.v1.Health/Check.
+struct HealthRow {
+  std::string role;
+  std::string address;
+  bool serving = false;
+  // SERVING, NOT_SERVING, UNKNOWN, or the error of the call.
+  std::string status;
+};
+
+Json StatusJson(const v1::GetStatusResponse& status);
+std::string StatusText(const v1::GetStatusResponse& status);
+
+Json JobJson(const v1::JobDescription& job);
+std::string JobText(const v1::JobDescription& job);
+
+Json ParametersJson(const std::vector<v1::ParameterRow>& parameters);
+std::string ParametersText(const std::vector<v1::ParameterRow>& parameters);
+
+Json StepsJson(const v1::StepHistoryResponse& history);
+std::string StepsText(const v1::StepHistoryResponse& history);
+
+Json HealthJson(const std::vector<HealthRow>& rows);
+std::string HealthText(const std::vector<HealthRow>& rows);
+
+}  // namespace kaon::admin_cli
+
+#endif  // KAON_SERVER_ADMIN_CLI_REPORT_H_

@@ -1,0 +1,36 @@
+// Text tables for terminals: a header line, then rows, columns padded to their widest cell. A value
+// type; one thread.
+#ifndef KAON_SERVER_ADMIN_CLI_TABLE_H_
+#define KAON_SERVER_ADMIN_CLI_TABLE_H_
+
+#include <string>
+#include <vector>
+
+namespace kaon::admin_cli {
+
+enum class Align { kLeft, kRight };
+
+struct Column {
+  std::string title;
+  Align align = Align::kLeft;
+};
+
+class Table {
+ public:
+  explicit Table(std::vector<Column> columns);
+
+  // As many cells as columns (CHECK). Control characters are shown as '?', so that a cell stays on
+  // its line.
+  void AddRow(std::vector<std::string> cells);
+
+  // Lines end with a newline and have no trailing spaces. A table without rows is its header.
+  std::string ToString() const;
+
+ private:
+  std::vector<Column> columns_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+}  // namespace kaon::admin_cli
+
+#endif  // KAON_SERVER_ADMIN_CLI_TABLE_H_
