@@ -128,7 +128,10 @@ ParsedCommandLine ParseCommandLine(int argc, const char* const* argv) {
     parsed.text = app.help();
     return parsed;
   } catch (const CLI::ParseError& error) {
-    parsed.text = absl::StrCat("kaonctl: ", error.what(), "; see kaonctl --help\n");
+    const std::vector<std::string> unknown = app.remaining();
+    const std::string why =
+        unknown.empty() ? error.what() : absl::StrCat("unknown command or flag '", unknown[0], "'");
+    parsed.text = absl::StrCat("kaonctl: ", why, "; see kaonctl --help\n");
     parsed.exit_status = 2;
     return parsed;
   }

@@ -1,0 +1,118 @@
+#include "server/admin_cli/admin_calls.h"
+
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "kaon/v1/admin.grpc.pb.h"
+
+namespace kaon::admin_cli {
+namespace {
+
+// A coordinator with two pages of parameters that names one shard, which nobody serves.
+class FakeAdmin : public v1::Admin::Service {
+ public:
+  grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
+                         v1::GetStatusResponse* response) override {
+    response->set_phase("idle");
+    response->add_shards()->set_address("127.0.0.1:1");
+    return grpc::Status::OK;
+  }
+  grpc::Status DescribeJob(grpc::ServerContext*, const v1::DescribeJobRequest* request,
+                           v1::JobDescription*) override {
+    return grpc::Status(grpc::StatusCode::NOT_FOUND, "no job '" + request->job() + "'");
+  }
+  grpc::Status ListParameters(grpc::ServerContext*, const v1::ListParametersRequest* request,
+                              v1::ListParametersResponse* response) override {
+    const bool first = request->page_token().empty();
+    response->add_parameters()->mutable_spec()->set_name((first ? "first " : "second ") +
+                                                         request->name_regex());
+    if (first) response->set_next_page_token("more");
+    return grpc::Status::OK;
+  }
+  grpc::Status StepHistory(grpc::ServerContext*, const v1::StepHistoryRequest* request,
+                           v1::StepHistoryResponse* response) override {
+    for (uint32_t i = 0; i < request->limit(); ++i) response->add_records();
+    return grpc::Status::OK;
+  }
+};
+
+class AdminCallsTest : public ::testing::Test {
+ protected:
+  AdminCallsTest() {
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(&admin_);
+    server_ = builder.BuildAndStart();
+    options_.endpoints = {"127.0.0.1:" + std::to_string(port)};
+  }
+
+  FakeAdmin admin_;
+  std::unique_ptr<grpc::Server> server_;
+  Options options_;
+};
+
+TEST_F(AdminCallsTest, AsksTheNextEndpointWhenOneCannotBeReached) {
+  options_.endpoints.insert(options_.endpoints.begin(), "127.0.0.1:1");
+  const auto status = AdminCalls(options_).GetStatus();
+  ASSERT_TRUE(status.ok()) << status.status();
+  EXPECT_EQ(status->phase(), "idle");
+}
+
+TEST_F(AdminCallsTest, NamesTheEndpointWhenNoneCanBeReached) {
+  options_.endpoints = {"127.0.0.1:1"};
+  const auto status = AdminCalls(options_).GetStatus();
+  EXPECT_EQ(status.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_NE(status.status().message().find("coordinator 127.0.0.1:1"), absl::string_view::npos)
+      << status.status();
+}
+
+TEST_F(AdminCallsTest, DoesNotAskAnotherEndpointAfterARefusal) {
+  options_.endpoints.push_back("127.0.0.1:1");
+  options_.job = "run";
+  const auto job = AdminCalls(options_).DescribeJob();
+  EXPECT_EQ(job.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(job.status().message(), "no job 'run'");
+}
+
+TEST_F(AdminCallsTest, ReadsAllPagesWithTheFilter) {
+  options_.filter = "w.*";
+  const auto rows = AdminCalls(options_).ListParameters();
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  ASSERT_EQ(rows->size(), 2);
+  EXPECT_EQ((*rows)[0].spec().name(), "first w.*");
+  EXPECT_EQ((*rows)[1].spec().name(), "second w.*");
+}
+
+TEST_F(AdminCallsTest, AsksForSoManyStepsAsWanted) {
+  options_.limit = 7;
+  const auto history = AdminCalls(options_).StepHistory();
+  ASSERT_TRUE(history.ok()) << history.status();
+  EXPECT_EQ(history->records_size(), 7);
+}
+
+TEST_F(AdminCallsTest, HealthHasARowForEveryServerReachableOrNot) {
+  const std::vector<HealthRow> rows = AdminCalls(options_).CheckHealth();
+  ASSERT_EQ(rows.size(), 2);
+  EXPECT_EQ(rows[0].role, "coordinator");
+  EXPECT_TRUE(rows[0].serving) << rows[0].status;
+  EXPECT_EQ(rows[1].role, "shard");
+  EXPECT_FALSE(rows[1].serving);
+  EXPECT_EQ(rows[1].status.rfind("UNAVAILABLE", 0), 0) << rows[1].status;
+}
+
+TEST_F(AdminCallsTest, ServerThatDoesNotServeIsNotHealthy) {
+  server_->GetHealthCheckService()->SetServingStatus(false);
+  const std::vector<HealthRow> rows = AdminCalls(options_).CheckHealth();
+  EXPECT_FALSE(rows[0].serving);
+  EXPECT_EQ(rows[0].status, "NOT_SERVING");
+}
+
+}  // namespace
+}  // namespace kaon::admin_cli

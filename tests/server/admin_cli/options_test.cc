@@ -1,0 +1,105 @@
+#include "server/admin_cli/options.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace kaon::admin_cli {
+namespace {
+
+ParsedCommandLine Parse(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "kaonctl");
+  return ParseCommandLine(static_cast<int>(arguments.size()), arguments.data());
+}
+
+std::string DirectoryWithPort(const std::string& text) {
+  std::string pattern = ::testing::TempDir() + "/cluster.XXXXXX";
+  EXPECT_NE(mkdtemp(pattern.data()), nullptr);
+  std::ofstream(pattern + "/coordinator.port") << text;
+  return pattern;
+}
+
+TEST(OptionsTest, KnowsEveryCommand) {
+  const std::pair<std::vector<const char*>, Command> lines[] = {
+      {{"status"}, Command::kStatus},         {{"job", "show"}, Command::kJobShow},
+      {{"parameters"}, Command::kParameters}, {{"steps"}, Command::kSteps},
+      {{"health"}, Command::kHealth},
+  };
+  for (auto [words, command] : lines) {
+    words.insert(words.end(), {"--endpoints", "127.0.0.1:1"});
+    const ParsedCommandLine parsed = Parse(words);
+    ASSERT_TRUE(parsed.options.has_value()) << parsed.text;
+    EXPECT_EQ(parsed.options->command, command) << words[0];
+  }
+}
+
+TEST(OptionsTest, TakesGlobalOptionsBeforeAndAfterTheCommand) {
+  const ParsedCommandLine parsed =
+      Parse({"--endpoints", "a:1,b:2", "steps", "--limit", "3", "-o", "json"});
+  ASSERT_TRUE(parsed.options.has_value()) << parsed.text;
+  EXPECT_EQ(parsed.options->endpoints, (std::vector<std::string>{"a:1", "b:2"}));
+  EXPECT_EQ(parsed.options->limit, 3);
+  EXPECT_TRUE(parsed.options->json);
+}
+
+TEST(OptionsTest, FindsEndpointAndCertificatesInAQuickstartDirectory) {
+  const std::string directory = DirectoryWithPort("7700\n");
+  const ParsedCommandLine parsed = Parse({"--dir", directory.c_str(), "status"});
+  ASSERT_TRUE(parsed.options.has_value()) << parsed.text;
+  EXPECT_EQ(parsed.options->endpoints, std::vector<std::string>{"127.0.0.1:7700"});
+  EXPECT_EQ(parsed.options->tls.ca, directory + "/tls/ca.crt");
+  EXPECT_EQ(parsed.options->tls.certificate, directory + "/tls/admin.crt");
+  EXPECT_EQ(parsed.options->tls.private_key, directory + "/tls/admin.key");
+}
+
+TEST(OptionsTest, FlagBeatsEnvironmentBeatsDirectory) {
+  const std::string directory = DirectoryWithPort("7700\n");
+  setenv("KAON_DIR", directory.c_str(), 1);
+  setenv("KAON_ENDPOINTS", "env:1", 1);
+  setenv("KAON_CERT", "env.crt", 1);
+  const ParsedCommandLine from_environment = Parse({"status"});
+  const ParsedCommandLine from_flag = Parse({"status", "--endpoints", "flag:1", "--cert", "f.crt"});
+  unsetenv("KAON_DIR");
+  unsetenv("KAON_ENDPOINTS");
+  unsetenv("KAON_CERT");
+  ASSERT_TRUE(from_environment.options.has_value()) << from_environment.text;
+  EXPECT_EQ(from_environment.options->endpoints, std::vector<std::string>{"env:1"});
+  EXPECT_EQ(from_environment.options->tls.certificate, "env.crt");
+  EXPECT_EQ(from_environment.options->tls.ca, directory + "/tls/ca.crt");
+  ASSERT_TRUE(from_flag.options.has_value()) << from_flag.text;
+  EXPECT_EQ(from_flag.options->endpoints, std::vector<std::string>{"flag:1"});
+  EXPECT_EQ(from_flag.options->tls.certificate, "f.crt");
+}
+
+TEST(OptionsTest, BadCommandLinesExitWithTwoAndSayWhy) {
+  const std::pair<std::vector<const char*>, const char*> lines[] = {
+      {{}, "subcommand"},
+      {{"explode", "--endpoints", "a:1"}, "explode"},
+      {{"job", "--endpoints", "a:1"}, "subcommand"},
+      {{"status"}, "--endpoints"},
+      {{"status", "--endpoints", "a:1", "-o", "xml"}, "xml"},
+      {{"steps", "--endpoints", "a:1", "--limit", "1001"}, "1001"},
+      {{"status", "--dir", "/nonexistent"}, "/nonexistent/coordinator.port"},
+  };
+  for (const auto& [words, why] : lines) {
+    const ParsedCommandLine parsed = Parse(words);
+    EXPECT_FALSE(parsed.options.has_value());
+    EXPECT_EQ(parsed.exit_status, 2) << parsed.text;
+    EXPECT_NE(parsed.text.find(why), std::string::npos) << parsed.text;
+  }
+}
+
+TEST(OptionsTest, HelpNamesEveryCommandAndExitsWithZero) {
+  const ParsedCommandLine parsed = Parse({"--help"});
+  EXPECT_FALSE(parsed.options.has_value());
+  EXPECT_EQ(parsed.exit_status, 0);
+  for (const char* word : {"status", "job", "parameters", "steps", "health", "KAON_DIR"}) {
+    EXPECT_NE(parsed.text.find(word), std::string::npos) << word;
+  }
+}
+
+}  // namespace
+}  // namespace kaon::admin_cli
