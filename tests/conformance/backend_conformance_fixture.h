@@ -1,0 +1,83 @@
+// The fixture of the backend conformance suite (backend_conformance.h): a backend, a parameter with
+// its state, and the comparisons. Used by tests only; each test makes its own backend.
+#ifndef KAON_TESTS_CONFORMANCE_BACKEND_CONFORMANCE_FIXTURE_H_
+#define KAON_TESTS_CONFORMANCE_BACKEND_CONFORMANCE_FIXTURE_H_
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "kernels/backend.h"
+
+namespace kaon::kernels {
+
+using BackendMaker = std::function<std::unique_ptr<Backend>()>;
+
+// One parameter with its state, updated through a backend.
+struct Parameter {
+  Parameter(const RuleConfig& rule, std::vector<uint64_t> shape, std::vector<float> values)
+      : rule(rule), shape(std::move(shape)), weight(std::move(values)) {
+    for (const StateSlot& slot : StateSlots(rule, this->shape)) {
+      state.emplace_back(slot.num_elements, 0.0f);
+    }
+  }
+
+  UpdateResult Update(Backend& backend, const std::vector<float>& grad,
+                      const UpdateScalars& scalars) {
+    return UpdateInto(backend, grad, scalars, weight);
+  }
+
+  UpdateResult UpdateInto(Backend& backend, const std::vector<float>& grad,
+                          const UpdateScalars& scalars, std::vector<float>& new_weight) {
+    std::vector<absl::Span<float>> slots;
+    for (std::vector<float>& slot : state) slots.push_back(absl::MakeSpan(slot));
+    return backend.ApplyUpdate(rule, scalars, shape,
+                               {grad, weight, absl::MakeSpan(new_weight), slots});
+  }
+
+  RuleConfig rule;
+  std::vector<uint64_t> shape;
+  std::vector<float> weight;
+  std::vector<std::vector<float>> state;
+};
+
+// Equality of bits, so that -0 differs from 0 and a NaN equals itself.
+inline bool SameBits(const std::vector<float>& x, const std::vector<float>& y) {
+  return x.size() == y.size() &&
+         (x.empty() || memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0);
+}
+
+class BackendConformanceTest : public ::testing::TestWithParam<BackendMaker> {
+ protected:
+  BackendConformanceTest() : backend_(GetParam()()) {}
+
+  // `in` as `dtype`, one byte off alignment.
+  static std::vector<std::byte> Encode(DType dtype, const std::vector<float>& in) {
+    std::vector<std::byte> bytes(1 + in.size() * SizeOf(dtype));
+    FromFloat(dtype, in, bytes.data() + 1);
+    return bytes;
+  }
+
+  int64_t FoldVector(DType dtype, const std::vector<float>& in, float weight, bool first,
+                     std::vector<float>& acc) {
+    const std::vector<std::byte> bytes = Encode(dtype, in);
+    return backend_->Fold(dtype, bytes.data() + 1, weight, first, absl::MakeSpan(acc));
+  }
+
+  static std::vector<RuleConfig> Rules() {
+    MuonConfig bfloat16;
+    bfloat16.ns_dtype = NsDType::kBFloat16;
+    MuonConfig plain;
+    plain.nesterov = false;
+    return {MuonConfig{}, bfloat16, plain, AdamWConfig{}};
+  }
+
+  const std::unique_ptr<Backend> backend_;
+};
+
+}  // namespace kaon::kernels
+
+#endif  // KAON_TESTS_CONFORMANCE_BACKEND_CONFORMANCE_FIXTURE_H_

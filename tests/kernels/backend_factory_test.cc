@@ -1,0 +1,75 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "kernels/backend.h"
+
+namespace kaon::kernels {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+BackendOptions Plugin(const std::string& name) {
+  BackendOptions options;
+  options.name = name;
+  options.plugin_dir = "tests/kernels";
+  return options;
+}
+
+TEST(BackendFactoryTest, CpuBackendUsesTheProductsAskedFor) {
+  for (const std::string gemm : {"onednn", "reference"}) {
+    BackendOptions options;
+    options.gemm = gemm;
+    const absl::StatusOr<std::unique_ptr<Backend>> backend = CreateBackend(options);
+    ASSERT_TRUE(backend.ok()) << backend.status();
+    EXPECT_EQ((*backend)->name(), "cpu/" + gemm);
+  }
+}
+
+TEST(BackendFactoryTest, RefusesUnknownProductsByName) {
+  BackendOptions options;
+  options.gemm = "blas";
+  const absl::Status status = CreateBackend(options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("gemm"), HasSubstr("\"blas\"")));
+}
+
+TEST(BackendFactoryTest, LoadsAPluginByItsName) {
+  const absl::StatusOr<std::unique_ptr<Backend>> backend = CreateBackend(Plugin("echo"));
+  ASSERT_TRUE(backend.ok()) << backend.status();
+  EXPECT_EQ((*backend)->name(), "echo");
+  EXPECT_EQ((*backend)->Fold(DType::kFloat32, nullptr, 1.0f, true, {}), 4711);
+}
+
+TEST(BackendFactoryTest, MissingPluginIsNotFoundWithLibraryAndReason) {
+  const absl::Status status = CreateBackend(Plugin("absent")).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("tests/kernels/libkaon_absent.so"), HasSubstr("No such file")));
+}
+
+TEST(BackendFactoryTest, RefusesAPluginOfAnotherInterfaceVersion) {
+  const absl::Status status = CreateBackend(Plugin("stale")).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("version 999"), HasSubstr(std::to_string(kBackendVersion))));
+}
+
+TEST(BackendFactoryTest, RefusesALibraryThatIsNoPlugin) {
+  const absl::Status status = CreateBackend(Plugin("empty")).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("kaon_create_backend"));
+}
+
+TEST(BackendFactoryTest, RefusesANameThatIsAPath) {
+  for (const std::string name : {"", "../echo", "a/b", "x.so"}) {
+    EXPECT_EQ(CreateBackend(Plugin(name)).status().code(), absl::StatusCode::kInvalidArgument)
+        << name;
+  }
+}
+
+}  // namespace
+}  // namespace kaon::kernels

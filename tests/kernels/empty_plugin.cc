@@ -1,0 +1,2 @@
+// A shared library without any backend in it.
+extern "C" int kaon_nothing() { return 0; }

@@ -1,0 +1,121 @@
+#include "kernels/optimizer_rule.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace kaon::kernels {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+const std::vector<uint64_t> kMatrix = {3, 5};
+const double kNan = std::nan("");
+const double kInfinity = std::numeric_limits<double>::infinity();
+
+void ExpectRefused(const RuleConfig& rule, const std::string& field, const std::string& value) {
+  const absl::Status status = ValidateRule(rule, kMatrix);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << field << " " << value;
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr(field), HasSubstr(value), HasSubstr("must be")));
+}
+
+TEST(OptimizerRuleTest, DefaultsAreValid) {
+  EXPECT_EQ(ValidateRule(MuonConfig{}, kMatrix), absl::OkStatus());
+  EXPECT_EQ(ValidateRule(AdamWConfig{}, kMatrix), absl::OkStatus());
+  EXPECT_EQ(ValidateRule(AdamWConfig{}, {}), absl::OkStatus());
+  EXPECT_EQ(ValidateRule(AdamWConfig{}, {2, 3, 4}), absl::OkStatus());
+}
+
+TEST(OptimizerRuleTest, MuonRangesAreChecked) {
+  for (const double bad : {-0.1, 1.0, kNan}) {
+    MuonConfig config;
+    config.momentum = bad;
+    ExpectRefused(config, "muon.momentum", "[0, 1)");
+  }
+  for (const double bad : {-1.0, kInfinity, kNan}) {
+    MuonConfig config;
+    config.weight_decay = bad;
+    ExpectRefused(config, "muon.weight_decay", ">= 0");
+  }
+  MuonConfig config;
+  config.ns_steps = 0;
+  ExpectRefused(config, "muon.ns_steps", "is 0");
+  config.ns_steps = 100;
+  ExpectRefused(config, "muon.ns_steps", "is 100");
+  config.ns_steps = 99;
+  EXPECT_EQ(ValidateRule(config, kMatrix), absl::OkStatus());
+}
+
+TEST(OptimizerRuleTest, AdamWRangesAreChecked) {
+  AdamWConfig config;
+  config.beta1 = 1.0;
+  ExpectRefused(config, "adamw.beta1", "is 1");
+  config = {};
+  config.beta2 = -0.5;
+  ExpectRefused(config, "adamw.beta2", "is -0.5");
+  config = {};
+  config.eps = 0;
+  ExpectRefused(config, "adamw.eps", "is 0");
+  config = {};
+  config.eps = kNan;
+  ExpectRefused(config, "adamw.eps", "nan");
+  config = {};
+  config.weight_decay = -2;
+  ExpectRefused(config, "adamw.weight_decay", "is -2");
+}
+
+TEST(OptimizerRuleTest, MuonTakesMatricesOnly) {
+  for (const std::vector<uint64_t>& shape :
+       {std::vector<uint64_t>{}, std::vector<uint64_t>{5}, std::vector<uint64_t>{2, 3, 4}}) {
+    const absl::Status status = ValidateRule(MuonConfig{}, shape);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(std::to_string(shape.size())));
+  }
+}
+
+TEST(OptimizerRuleTest, StateSlotsHaveTorchNamesAndTheShapesSize) {
+  const std::vector<StateSlot> muon = StateSlots(MuonConfig{}, kMatrix);
+  ASSERT_EQ(muon.size(), 1u);
+  EXPECT_EQ(muon[0].name, "momentum_buffer");
+  EXPECT_EQ(muon[0].num_elements, 15);
+  const std::vector<StateSlot> adamw = StateSlots(AdamWConfig{}, {});
+  ASSERT_EQ(adamw.size(), 2u);
+  EXPECT_EQ(adamw[0].name, "exp_avg");
+  EXPECT_EQ(adamw[1].name, "exp_avg_sq");
+  EXPECT_EQ(adamw[1].num_elements, 1);
+}
+
+// [C7]: Muon is exempt by default, Adam never (edge case 5).
+TEST(OptimizerRuleTest, ScaleInvarianceIsTheRulesOwnDeclaration) {
+  EXPECT_TRUE(IsScaleInvariant(MuonConfig{}));
+  EXPECT_FALSE(IsScaleInvariant(AdamWConfig{}));
+}
+
+TEST(OptimizerRuleTest, NamesAreThoseOfTheConfiguration) {
+  EXPECT_STREQ(RuleName(MuonConfig{}), "muon");
+  EXPECT_STREQ(RuleName(AdamWConfig{}), "adamw");
+}
+
+TEST(OptimizerRuleTest, CostUnitIsOneAdamWElement) {
+  EXPECT_DOUBLE_EQ(UpdateCost(AdamWConfig{}, {10, 20}), 200.0);
+  EXPECT_DOUBLE_EQ(UpdateCost(AdamWConfig{}, {0, 20}), 0.0);
+}
+
+TEST(OptimizerRuleTest, MuonCostGrowsWithTheSmallerSideAndTheSteps) {
+  const double square = UpdateCost(MuonConfig{}, {512, 512});
+  EXPECT_GT(square, 10 * UpdateCost(AdamWConfig{}, {512, 512}));
+  EXPECT_GT(square, 2 * UpdateCost(MuonConfig{}, {128, 2048}));
+  EXPECT_DOUBLE_EQ(UpdateCost(MuonConfig{}, {128, 2048}), UpdateCost(MuonConfig{}, {2048, 128}));
+  MuonConfig longer;
+  longer.ns_steps = 10;
+  EXPECT_GT(UpdateCost(longer, {512, 512}), 1.9 * square);
+}
+
+}  // namespace
+}  // namespace kaon::kernels

@@ -1,0 +1,29 @@
+// Seeded inputs of the numeric tests: Gaussian matrices and matrices with a chosen spectrum.
+// Pure functions; any thread.
+#ifndef KAON_TESTS_KERNELS_REFERENCE_RANDOM_MATRICES_H_
+#define KAON_TESTS_KERNELS_REFERENCE_RANDOM_MATRICES_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "tests/kernels/reference/float64_optimizer.h"
+
+namespace kaon::reference {
+
+// Standard normal entries, rounded to fp32.
+std::vector<float> GaussianVector(size_t n, uint32_t seed);
+
+// `rows` x `cols` with random singular vectors and singular values 10^0 .. 10^-decades, evenly in
+// the logarithm; rounded to fp32. decades = 0 is a flat spectrum.
+std::vector<float> MatrixWithSpectrum(int rows, int cols, double decades, uint32_t seed);
+
+std::vector<double> Widened(const std::vector<float>& x);
+Matrix AsMatrix(const std::vector<float>& x, int rows, int cols);
+
+// ||x - expected||_F / ||expected||_F; the absolute norm of x where expected is zero.
+double RelativeError(const std::vector<float>& x, const Matrix& expected);
+double RelativeError(const std::vector<float>& x, const std::vector<double>& expected);
+
+}  // namespace kaon::reference
+
+#endif  // KAON_TESTS_KERNELS_REFERENCE_RANDOM_MATRICES_H_
