@@ -1,0 +1,18 @@
+// Tells whoever started a server which port it got: written once, by the server, when it accepts
+// calls.
+#ifndef KAON_SERVER_CONFIG_PORT_FILE_H_
+#define KAON_SERVER_CONFIG_PORT_FILE_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace kaon::config {
+
+// "PORT\n" at `path`, by rename, so that a reader never sees half of it. UNAVAILABLE names path and
+// reason.
+absl::Status WritePortFile(const std::string& path, int port);
+
+}  // namespace kaon::config
+
+#endif  // KAON_SERVER_CONFIG_PORT_FILE_H_

@@ -1,0 +1,214 @@
+#include "server/coordinator/admin_service.h"
+
+#include <re2/re2.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "proto/grpc_status.h"
+#include "proto/status_macros.h"
+
+namespace kaon::coordinator {
+
+namespace {
+
+// A person waits for the answer, and one dead shard must not hide the others.
+constexpr absl::Duration kShardTimeout = absl::Seconds(2);
+constexpr uint32_t kMaxPageSize = 10000;
+constexpr uint32_t kMaxHistory = 1000;
+constexpr uint32_t kDefaultHistory = 20;
+constexpr size_t kMaxRegexBytes = 1024;
+constexpr int64_t kMaxRegexMemoryBytes = 1 << 20;
+
+void Finish(grpc::ServerUnaryReactor* reactor, const absl::Status& status) {
+  reactor->Finish(proto::ToGrpc(status));
+}
+
+void Fill(const CoordinatorSnapshot& snapshot, const ClusterView& view,
+          v1::GetStatusResponse& response) {
+  response.set_holder(snapshot.holder);
+  response.set_holder_address(snapshot.holder_address);
+  *response.mutable_ballot() = snapshot.ballot;
+  response.set_phase(snapshot.phase);
+  for (int i = 0; i < view.shards.size(); ++i) {
+    v1::ShardStatus& shard = *response.add_shards();
+    shard.set_shard(i);
+    shard.set_address(view.addresses[i]);
+    shard.set_connected(view.shards[i].ok());
+    if (!view.shards[i].ok()) {
+      shard.set_problem(view.shards[i].status().ToString());
+      continue;
+    }
+    *shard.mutable_description() = *view.shards[i];
+    // Large, and DescribeJob's to show.
+    shard.mutable_description()->mutable_state()->clear_registration();
+    shard.mutable_description()->mutable_state()->clear_applied_record();
+    shard.mutable_description()->mutable_state()->clear_prepared();
+  }
+  for (const WorkerSnapshot& worker : snapshot.workers) {
+    v1::WorkerStatus& row = *response.add_workers();
+    row.set_rank(worker.rank);
+    *row.mutable_attempt() = worker.attempt;
+    row.set_begun_step(worker.begun_step.value_or(0));
+  }
+  // A coordinator that does not hold the shards knows the job from them only.
+  absl::StatusOr<v1::JobDescription> job = absl::NotFoundError("");
+  if (snapshot.holder && snapshot.job) {
+    job = *snapshot.job;
+  } else {
+    job = view.DescribeJob("");
+  }
+  if (!job.ok()) return;
+  response.set_job(job->definition().name());
+  response.set_applied_step(job->applied_step());
+}
+
+struct Listing {
+  uint32_t first = 0;
+  uint32_t limit = kMaxPageSize;
+  // Shared with the callback that lists.
+  std::shared_ptr<const RE2> name_regex;
+};
+
+absl::StatusOr<Listing> ParseListing(const v1::ListParametersRequest& request) {
+  Listing listing;
+  if (request.page_size() > kMaxPageSize) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("page_size is ", request.page_size(), ", must be 0 .. ", kMaxPageSize));
+  }
+  if (request.page_size() > 0) listing.limit = request.page_size();
+  if (!request.page_token().empty() && !absl::SimpleAtoi(request.page_token(), &listing.first)) {
+    return absl::InvalidArgumentError(absl::StrCat("page_token is \"", request.page_token(),
+                                                   "\", must be a next_page_token or empty"));
+  }
+  if (request.name_regex().size() > kMaxRegexBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("name_regex has ", request.name_regex().size(),
+                                                   " bytes, must have at most ", kMaxRegexBytes));
+  }
+  RE2::Options options;
+  options.set_log_errors(false);
+  options.set_max_mem(kMaxRegexMemoryBytes);
+  listing.name_regex = std::make_shared<const RE2>(request.name_regex(), options);
+  if (!listing.name_regex->ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("name_regex is \"", request.name_regex(),
+                                                   "\": ", listing.name_regex->error()));
+  }
+  return listing;
+}
+
+absl::Status List(const v1::ListParametersRequest& request, const Listing& listing,
+                  const ClusterView& view, v1::ListParametersResponse& response) {
+  KAON_ASSIGN_OR_RETURN(const v1::JobDescription job, view.DescribeJob(request.job()));
+  const uint32_t end = job.definition().parameters_size();
+  if (listing.first > end) {
+    return absl::InvalidArgumentError(absl::StrCat("page_token is ", listing.first, ", job \"",
+                                                   job.definition().name(), "\" has ", end,
+                                                   " parameters"));
+  }
+  uint32_t next = 0;
+  const auto wanted = [&listing](const std::string& name) {
+    return RE2::PartialMatch(name, *listing.name_regex);
+  };
+  for (v1::ParameterRow& row : view.Rows(job, listing.first, listing.limit, wanted, &next)) {
+    *response.add_parameters() = std::move(row);
+  }
+  if (next < end) response.set_next_page_token(absl::StrCat(next));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+AdminService::AdminService(MachineLoop& loop, const ShardLinks& links,
+                           std::vector<std::string> addresses)
+    : loop_(loop), links_(links), addresses_(std::move(addresses)) {}
+
+void AdminService::Gather(std::function<void(ClusterView)> done) {
+  GatherCluster(links_, addresses_, kShardTimeout, std::move(done));
+}
+
+grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* context,
+                                                  const v1::GetStatusRequest*,
+                                                  v1::GetStatusResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const bool posted = loop_.Post([this, reactor, response](StepMachine& machine, absl::Time) {
+    Gather([reactor, response, snapshot = machine.Snapshot()](const ClusterView& view) {
+      Fill(snapshot, view, *response);
+      Finish(reactor, absl::OkStatus());
+    });
+  });
+  if (!posted) {
+    Finish(reactor, absl::ResourceExhaustedError(
+                        "the coordinator has too many requests waiting, or is shutting down"));
+  }
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::DescribeJob(grpc::CallbackServerContext* context,
+                                                    const v1::DescribeJobRequest* request,
+                                                    v1::JobDescription* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  Gather([reactor, request, response](const ClusterView& view) {
+    absl::StatusOr<v1::JobDescription> job = view.DescribeJob(request->job());
+    if (job.ok()) *response = std::move(*job);
+    Finish(reactor, job.status());
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::ListParameters(grpc::CallbackServerContext* context,
+                                                       const v1::ListParametersRequest* request,
+                                                       v1::ListParametersResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const absl::StatusOr<Listing> listing = ParseListing(*request);
+  if (!listing.ok()) {
+    Finish(reactor, listing.status());
+    return reactor;
+  }
+  Gather([reactor, request, response, listing = *listing](const ClusterView& view) {
+    Finish(reactor, List(*request, listing, view, *response));
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::StepHistory(grpc::CallbackServerContext* context,
+                                                    const v1::StepHistoryRequest* request,
+                                                    v1::StepHistoryResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  if (request->limit() > kMaxHistory) {
+    Finish(reactor, absl::InvalidArgumentError(absl::StrCat("limit is ", request->limit(),
+                                                            ", must be 0 .. ", kMaxHistory)));
+    return reactor;
+  }
+  const uint32_t limit = request->limit() == 0 ? kDefaultHistory : request->limit();
+  Gather([this, reactor, request, response, limit](const ClusterView& view) {
+    const absl::StatusOr<v1::JobDescription> job = view.DescribeJob(request->job());
+    if (!job.ok()) {
+      Finish(reactor, job.status());
+      return;
+    }
+    // Records are byte-equal on all shards; the newest shard has the longest list.
+    const int shard = view.Newest();
+    const uint64_t applied = view.shards[shard]->state().applied_position();
+    v1::ReadHistoryRequest read;
+    read.set_job(job->definition().name());
+    read.set_from_position(applied >= limit ? applied - limit + 1 : 1);
+    read.set_limit(limit);
+    links_[shard]->ReadHistory(
+        read, kShardTimeout, [reactor, response](absl::StatusOr<v1::ReadHistoryResponse> history) {
+          if (history.ok()) {
+            for (v1::StepRecord& record : *history->mutable_records()) {
+              if (record.plan().has_step()) *response->add_records() = std::move(record);
+            }
+          }
+          Finish(reactor, history.status());
+        });
+  });
+  return reactor;
+}
+
+}  // namespace kaon::coordinator

@@ -1,0 +1,55 @@
+// kaon.v1.Admin over gRPC's callback API: asks the machine's loop for its snapshot and every shard
+// for its state, within a deadline, and shows both. Read-only. Owned by CoordinatorServer; called
+// by gRPC's threads.
+#ifndef KAON_SERVER_COORDINATOR_ADMIN_SERVICE_H_
+#define KAON_SERVER_COORDINATOR_ADMIN_SERVICE_H_
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kaon/v1/admin.grpc.pb.h"
+#include "kaon/v1/admin.pb.h"
+#include "server/coordinator/cluster_view.h"
+#include "server/coordinator/machine_loop.h"
+#include "server/coordinator/shard_link.h"
+
+namespace kaon::coordinator {
+
+class AdminService : public v1::Admin::CallbackService {
+ public:
+  using ShardLinks = std::vector<std::unique_ptr<ShardLink>>;
+
+  // `loop` and `links` outlive the service. `addresses` are the shards', by index.
+  AdminService(MachineLoop& loop, const ShardLinks& links, std::vector<std::string> addresses);
+
+  // RESOURCE_EXHAUSTED when the coordinator has too many requests waiting. Other codes:
+  // admin.proto.
+  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
+                                      const v1::GetStatusRequest* request,
+                                      v1::GetStatusResponse* response) override;
+  grpc::ServerUnaryReactor* DescribeJob(grpc::CallbackServerContext* context,
+                                        const v1::DescribeJobRequest* request,
+                                        v1::JobDescription* response) override;
+  grpc::ServerUnaryReactor* ListParameters(grpc::CallbackServerContext* context,
+                                           const v1::ListParametersRequest* request,
+                                           v1::ListParametersResponse* response) override;
+  grpc::ServerUnaryReactor* StepHistory(grpc::CallbackServerContext* context,
+                                        const v1::StepHistoryRequest* request,
+                                        v1::StepHistoryResponse* response) override;
+
+ private:
+  void Gather(std::function<void(ClusterView)> done);
+
+  MachineLoop& loop_;
+  const ShardLinks& links_;
+  const std::vector<std::string> addresses_;
+};
+
+}  // namespace kaon::coordinator
+
+#endif  // KAON_SERVER_COORDINATOR_ADMIN_SERVICE_H_

@@ -1,0 +1,112 @@
+#include "server/coordinator/cluster_view.h"
+
+#include <atomic>
+#include <cstdint>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "client/job_schema.h"
+
+namespace kaon::coordinator {
+
+int ClusterView::Newest() const {
+  int newest = -1;
+  for (int i = 0; i < shards.size(); ++i) {
+    if (!shards[i].ok() || !shards[i]->state().has_registration()) continue;
+    if (newest < 0 ||
+        shards[i]->state().applied_position() > shards[newest]->state().applied_position()) {
+      newest = i;
+    }
+  }
+  return newest;
+}
+
+absl::StatusOr<v1::JobDescription> ClusterView::DescribeJob(absl::string_view job) const {
+  const int newest = Newest();
+  if (newest < 0) {
+    for (int i = 0; i < shards.size(); ++i) {
+      if (!shards[i].ok()) {
+        return absl::UnavailableError(
+            absl::StrCat("shard ", i, " at ", addresses[i], ": ", shards[i].status().ToString()));
+      }
+    }
+    return absl::NotFoundError(absl::StrCat("job \"", job, "\": no job is registered"));
+  }
+  const v1::ShardState& state = shards[newest]->state();
+  const std::string& name = state.registration().definition().name();
+  if (!job.empty() && job != name) {
+    return absl::NotFoundError(absl::StrCat("job \"", job, "\": the job here is \"", name, "\""));
+  }
+  v1::JobDescription description;
+  *description.mutable_definition() = state.registration().definition();
+  *description.mutable_placement() = state.registration().placement();
+  description.set_timeline(state.timeline());
+  description.set_applied_step(state.applied_step());
+  description.set_weights_loaded(state.weights_loaded());
+  for (const std::string& address : addresses) description.add_shard_addresses(address);
+  for (int i = 0; i < shards.size(); ++i) {
+    if (!shards[i].ok() || shards[i]->state().data_loss().empty()) continue;
+    description.set_stopped_reason(
+        absl::StrCat("DATA_LOSS: shard ", i, ": ", shards[i]->state().data_loss()));
+    break;
+  }
+  return description;
+}
+
+std::vector<v1::ParameterRow> ClusterView::Rows(
+    const v1::JobDescription& job, uint32_t first, uint32_t limit,
+    const std::function<bool(const std::string&)>& wanted, uint32_t* next) const {
+  absl::flat_hash_map<uint32_t, const v1::ParameterState*> state_of;
+  for (const auto& shard : shards) {
+    if (!shard.ok()) continue;
+    for (const v1::ParameterState& state : shard->parameters()) {
+      state_of[state.parameter_id()] = &state;
+    }
+  }
+  const v1::JobDefinition& definition = job.definition();
+  const uint32_t end = definition.parameters_size();
+  std::vector<v1::ParameterRow> rows;
+  uint32_t id = first;
+  for (; id < end && rows.size() < limit; ++id) {
+    if (!wanted(definition.parameters(id).name())) continue;
+    v1::ParameterRow& row = rows.emplace_back();
+    *row.mutable_spec() = definition.parameters(id);
+    *row.mutable_placement() = job.placement().parameters(id);
+    const int group = client::GroupIndex(definition, row.placement().group());
+    if (group >= 0) {
+      row.set_rule(definition.groups(group).rule());
+      row.set_clip_exempt(client::IsClipExempt(definition.groups(group)));
+    }
+    if (const auto it = state_of.find(id); it != state_of.end()) *row.mutable_state() = *it->second;
+  }
+  *next = id;
+  return rows;
+}
+
+void GatherCluster(const std::vector<std::unique_ptr<ShardLink>>& links,
+                   std::vector<std::string> addresses, absl::Duration timeout,
+                   std::function<void(ClusterView)> done) {
+  struct Gathering {
+    ClusterView view;
+    std::function<void(ClusterView)> done;
+    std::atomic<size_t> missing{0};
+  };
+  // Shared by the calls; the last to answer passes the view on.
+  auto gathering = std::make_shared<Gathering>();
+  gathering->view.addresses = std::move(addresses);
+  gathering->view.shards.resize(links.size(), absl::UnknownError("not answered"));
+  gathering->done = std::move(done);
+  gathering->missing = links.size();
+  for (size_t i = 0; i < links.size(); ++i) {
+    links[i]->DescribeShard({}, timeout,
+                            [gathering, i](absl::StatusOr<v1::DescribeShardResponse> response) {
+                              gathering->view.shards[i] = std::move(response);
+                              if (--gathering->missing == 0) {
+                                gathering->done(std::move(gathering->view));
+                              }
+                            });
+  }
+}
+
+}  // namespace kaon::coordinator

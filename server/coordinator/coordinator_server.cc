@@ -1,0 +1,182 @@
+#include "server/coordinator/coordinator_server.h"
+
+#include <glog/logging.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/server_builder.h>
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "client/channel.h"
+#include "client/loopback.h"
+#include "proto/identity.h"
+#include "proto/status_macros.h"
+#include "server/auth/server_credentials.h"
+#include "server/config/port_file.h"
+
+namespace kaon::coordinator {
+
+namespace {
+
+constexpr int kMaxShards = 1024;
+constexpr uint32_t kMaxHeartbeatMs = 60000;
+constexpr uint32_t kMaxTakeoverMs = 600000;
+constexpr std::chrono::seconds kShutdownGrace(2);
+
+absl::Status CheckRange(absl::string_view field, uint64_t value, uint64_t min, uint64_t max) {
+  if (value >= min && value <= max) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " is ", value, ", must be ", min, " .. ", max));
+}
+
+absl::Status CheckAddress(absl::string_view field, const std::string& address) {
+  if (!client::HostOf(address).empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " is \"", address, "\", must be host:port"));
+}
+
+bool IsWildcard(absl::string_view listen) {
+  const absl::string_view host = client::HostOf(listen);
+  return host == "0.0.0.0" || host == "::";
+}
+
+uint64_t RandomBits(std::random_device& device) {
+  return (static_cast<uint64_t>(device()) << 32) | device();
+}
+
+}  // namespace
+
+absl::StatusOr<v1::CoordinatorConfig> CompleteConfig(v1::CoordinatorConfig config) {
+  if (config.listen().empty()) config.set_listen("127.0.0.1:0");
+  KAON_RETURN_IF_ERROR(CheckAddress("listen", config.listen()));
+  if (!config.advertise().empty()) {
+    KAON_RETURN_IF_ERROR(CheckAddress("advertise", config.advertise()));
+  } else if (IsWildcard(config.listen())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("advertise is empty, must be the host:port at which workers reach listen ",
+                     config.listen()));
+  }
+  KAON_RETURN_IF_ERROR(CheckRange("number of shards", config.shards_size(), 1, kMaxShards));
+  std::set<absl::string_view> seen;
+  for (int i = 0; i < config.shards_size(); ++i) {
+    KAON_RETURN_IF_ERROR(CheckAddress(absl::StrCat("shards[", i, "]"), config.shards(i)));
+    if (!seen.insert(config.shards(i)).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("shards[", i, "] is ", config.shards(i), ", which is there already"));
+    }
+  }
+  if (config.heartbeat_ms() == 0) config.set_heartbeat_ms(100);
+  KAON_RETURN_IF_ERROR(CheckRange("heartbeat_ms", config.heartbeat_ms(), 1, kMaxHeartbeatMs));
+  if (config.takeover_ms() == 0) config.set_takeover_ms(std::max(500u, 5 * config.heartbeat_ms()));
+  // One lost heartbeat is no reason to replace a holder.
+  KAON_RETURN_IF_ERROR(
+      CheckRange("takeover_ms", config.takeover_ms(), 2 * config.heartbeat_ms(), kMaxTakeoverMs));
+  return config;
+}
+
+CoordinatorServer::~CoordinatorServer() { Shutdown(); }
+
+absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
+    v1::CoordinatorConfig config) {
+  auto server = std::make_unique<CoordinatorServer>();
+  KAON_ASSIGN_OR_RETURN(server->config_, CompleteConfig(std::move(config)));
+  KAON_RETURN_IF_ERROR(server->Connect());
+  KAON_RETURN_IF_ERROR(server->Listen());
+  server->RunMachine();
+  if (!server->config_.port_file().empty()) {
+    KAON_RETURN_IF_ERROR(config::WritePortFile(server->config_.port_file(), server->port_));
+  }
+  return server;
+}
+
+absl::Status CoordinatorServer::Connect() {
+  loop_ = std::make_unique<MachineLoop>([this](int shard, v1::CoordinatorToShard message) {
+    links_[shard]->Send(std::move(message));
+  });
+  const kaon::TlsFiles tls{config_.tls().ca_file(), config_.tls().certificate_file(),
+                           config_.tls().private_key_file()};
+  for (int i = 0; i < config_.shards_size(); ++i) {
+    ShardLinkOptions options;
+    options.shard = i;
+    KAON_ASSIGN_OR_RETURN(options.channel,
+                          client::CreateChannel(config_.shards(i), tls, proto::Role::kShard));
+    ShardLinkEvents events;
+    events.connected = [this, i] {
+      loop_->PostAlways([i](StepMachine& machine, absl::Time) { machine.OnShardConnected(i); });
+    };
+    events.disconnected = [this, i] {
+      loop_->PostAlways([i](StepMachine& machine, absl::Time) { machine.OnShardDisconnected(i); });
+    };
+    events.message = [this, i](v1::ShardToCoordinator message) {
+      // A message dropped by a full queue is like one lost on the way.
+      loop_->Post([i, message = std::move(message)](StepMachine& machine, absl::Time now) {
+        machine.OnShardMessage(i, message, now);
+      });
+    };
+    links_.push_back(std::make_unique<ShardLink>(std::move(options), std::move(events)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CoordinatorServer::Listen() {
+  KAON_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ServerCredentials> credentials,
+                        auth::CreateServerCredentials(config_.tls(), config_.listen()));
+  coordinator_service_ = std::make_unique<CoordinatorService>(*loop_);
+  admin_service_ = std::make_unique<AdminService>(
+      *loop_, links_, std::vector<std::string>(config_.shards().begin(), config_.shards().end()));
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::ServerBuilder builder;
+  auth::HardenServer(builder, auth::kCoordinatorMessageBytes);
+  builder.AddListeningPort(config_.listen(), std::move(credentials), &port_);
+  builder.RegisterService(coordinator_service_.get());
+  builder.RegisterService(admin_service_.get());
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr || port_ == 0) {
+    return absl::UnavailableError(absl::StrCat("cannot listen on ", config_.listen()));
+  }
+  address_ = config_.advertise();
+  if (address_.empty()) {
+    address_ = absl::StrCat(config_.listen().substr(0, config_.listen().rfind(':')), ":", port_);
+  }
+  return absl::OkStatus();
+}
+
+void CoordinatorServer::RunMachine() {
+  std::random_device device;
+  StepMachineOptions options;
+  options.address = address_;
+  options.shard_addresses.assign(config_.shards().begin(), config_.shards().end());
+  options.incarnation_high = RandomBits(device);
+  options.incarnation_low = RandomBits(device);
+  options.seed = RandomBits(device);
+  options.heartbeat = absl::Milliseconds(config_.heartbeat_ms());
+  options.takeover = absl::Milliseconds(config_.takeover_ms());
+  loop_->Start(std::move(options));
+  for (int i = 0; i < links_.size(); ++i) {
+    v1::CoordinatorToShard probe;
+    probe.set_holder_address(address_);
+    probe.set_shard(i);
+    probe.set_num_shards(config_.shards_size());
+    probe.mutable_probe();
+    links_[i]->Start(std::move(probe));
+  }
+  LOG(INFO) << "coordinator " << address_ << " serves " << links_.size() << " shards";
+}
+
+void CoordinatorServer::Shutdown() {
+  // First the callers get their answers, then nothing can start new work, then the port closes.
+  if (loop_) loop_->Stop();
+  for (const auto& link : links_) link->Shutdown();
+  if (server_) {
+    server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+    server_->Wait();
+    server_.reset();
+  }
+}
+
+}  // namespace kaon::coordinator

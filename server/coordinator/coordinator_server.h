@@ -1,0 +1,59 @@
+// A whole coordinator in one object: the state machine on its thread, a link to every shard, the
+// gRPC server. The composition root; owned by main, or by a test that runs a cluster in its own
+// process. Start, then Shutdown, from one thread; what it serves is served by gRPC's threads.
+#ifndef KAON_SERVER_COORDINATOR_COORDINATOR_SERVER_H_
+#define KAON_SERVER_COORDINATOR_COORDINATOR_SERVER_H_
+
+#include <grpcpp/server.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kaon/v1/config.pb.h"
+#include "server/coordinator/admin_service.h"
+#include "server/coordinator/coordinator_service.h"
+#include "server/coordinator/machine_loop.h"
+#include "server/coordinator/shard_link.h"
+
+namespace kaon::coordinator {
+
+// Fills in the defaults. INVALID_ARGUMENT names field, value and range.
+absl::StatusOr<v1::CoordinatorConfig> CompleteConfig(v1::CoordinatorConfig config);
+
+class CoordinatorServer {
+ public:
+  // Returns once the port accepts calls; shards may come up later.
+  //   INVALID_ARGUMENT     a field of the configuration; names it, its value and range
+  //   FAILED_PRECONDITION  an address that is not loopback, without certificates
+  //   NOT_FOUND            a certificate file that cannot be read
+  //   UNAVAILABLE          the port is taken, or port_file cannot be written
+  static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Start(v1::CoordinatorConfig config);
+  // Serves nothing; use Start.
+  CoordinatorServer() = default;
+  ~CoordinatorServer();
+
+  // Ends every call with UNAVAILABLE, and everything the server started. Idempotent.
+  void Shutdown();
+  int port() const { return port_; }
+
+ private:
+  absl::Status Connect();
+  absl::Status Listen();
+  void RunMachine();
+
+  v1::CoordinatorConfig config_;
+  std::string address_;
+  int port_ = 0;
+  std::vector<std::unique_ptr<ShardLink>> links_;
+  std::unique_ptr<MachineLoop> loop_;
+  std::unique_ptr<CoordinatorService> coordinator_service_;
+  std::unique_ptr<AdminService> admin_service_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace kaon::coordinator
+
+#endif  // KAON_SERVER_COORDINATOR_COORDINATOR_SERVER_H_

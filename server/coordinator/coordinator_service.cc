@@ -1,0 +1,129 @@
+#include "server/coordinator/coordinator_service.h"
+
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "proto/grpc_status.h"
+#include "server/auth/peer_identity.h"
+#include "server/coordinator/await_reactor.h"
+
+namespace kaon::coordinator {
+
+namespace {
+
+absl::Status AuthorizeJob(const grpc::CallbackServerContext& context, absl::string_view job) {
+  const proto::Identity identity = auth::PeerIdentity(context);
+  if (!identity.job || *identity.job == job) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat("certificate is for job \"", *identity.job,
+                                                  "\", the request is for \"", job, "\""));
+}
+
+// The way back of a unary call. Copied into the loop; gRPC keeps context, reactor and response
+// alive until Finish.
+template <typename Reply, typename Response>
+class UnaryAnswer {
+ public:
+  UnaryAnswer(grpc::CallbackServerContext* context, Response* response)
+      : context_(context), reactor_(context->DefaultReactor()), response_(response) {}
+
+  grpc::ServerUnaryReactor* reactor() const { return reactor_; }
+
+  void operator()(CoordinatorAction action) const {
+    if (auto* failed = std::get_if<AwaitFailed>(&action)) {
+      Finish(failed->status, failed->holder_address);
+    } else if (auto* reply = std::get_if<Reply>(&action)) {
+      if (reply->response.ok()) *response_ = std::move(*reply->response);
+      Finish(reply->response.status(), reply->holder_address);
+    } else {
+      Finish(absl::InternalError("answer of another kind of call"), "");
+    }
+  }
+
+  void Finish(const absl::Status& status, const std::string& holder_address) const {
+    if (!holder_address.empty()) context_->AddTrailingMetadata(kHolderMetadata, holder_address);
+    reactor_->Finish(proto::ToGrpc(status));
+  }
+
+ private:
+  grpc::CallbackServerContext* context_;
+  grpc::ServerUnaryReactor* reactor_;
+  Response* response_;
+};
+
+}  // namespace
+
+grpc::ServerUnaryReactor* CoordinatorService::RegisterJob(grpc::CallbackServerContext* context,
+                                                          const v1::RegisterJobRequest* request,
+                                                          v1::JobDescription* response) {
+  const UnaryAnswer<ReplyRegister, v1::JobDescription> answer(context, response);
+  const absl::Status authorized = AuthorizeJob(*context, request->definition().name());
+  if (!authorized.ok()) {
+    answer.Finish(authorized, "");
+  } else {
+    loop_.Submit(
+        loop_.NewCall(),
+        [request](StepMachine& machine, CallId call) { machine.Register(call, *request); }, answer);
+  }
+  return answer.reactor();
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::GetJob(grpc::CallbackServerContext* context,
+                                                     const v1::GetJobRequest* request,
+                                                     v1::JobDescription* response) {
+  const UnaryAnswer<ReplyGetJob, v1::JobDescription> answer(context, response);
+  const absl::Status authorized = AuthorizeJob(*context, request->job());
+  if (!authorized.ok()) {
+    answer.Finish(authorized, "");
+  } else {
+    loop_.Submit(
+        loop_.NewCall(),
+        [request](StepMachine& machine, CallId call) { machine.GetJob(call, *request); }, answer);
+  }
+  return answer.reactor();
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::JoinWorker(grpc::CallbackServerContext* context,
+                                                         const v1::JoinWorkerRequest* request,
+                                                         v1::JoinWorkerResponse* response) {
+  const UnaryAnswer<ReplyJoin, v1::JoinWorkerResponse> answer(context, response);
+  const absl::Status authorized =
+      auth::AuthorizeWorker(auth::PeerIdentity(*context), request->job(), request->rank());
+  if (!authorized.ok()) {
+    answer.Finish(authorized, "");
+  } else {
+    loop_.Submit(
+        loop_.NewCall(),
+        [request](StepMachine& machine, CallId call) { machine.Join(call, *request); }, answer);
+  }
+  return answer.reactor();
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::BeginStep(grpc::CallbackServerContext* context,
+                                                        const v1::BeginStepRequest* request,
+                                                        v1::BeginStepResponse* response) {
+  const UnaryAnswer<ReplyBegin, v1::BeginStepResponse> answer(context, response);
+  const absl::Status authorized =
+      auth::AuthorizeWorker(auth::PeerIdentity(*context), request->job(), request->rank());
+  if (!authorized.ok()) {
+    answer.Finish(authorized, "");
+  } else {
+    loop_.Submit(
+        loop_.NewCall(),
+        [request](StepMachine& machine, CallId call) { machine.Begin(call, *request); }, answer);
+  }
+  return answer.reactor();
+}
+
+grpc::ServerWriteReactor<v1::StepEvent>* CoordinatorService::AwaitStep(
+    grpc::CallbackServerContext* context, const v1::AwaitStepRequest* request) {
+  const absl::Status authorized =
+      auth::AuthorizeWorker(auth::PeerIdentity(*context), request->job(), request->rank());
+  if (!authorized.ok()) return AwaitReactor::Refuse(loop_, *context, authorized);
+  return AwaitReactor::Start(loop_, *context, *request);
+}
+
+}  // namespace kaon::coordinator

@@ -1,0 +1,46 @@
+// kaon.v1.Coordinator over gRPC's callback API: checks who calls, hands the request to the
+// machine's loop, sends its answer. Owned by CoordinatorServer; called by gRPC's threads.
+#ifndef KAON_SERVER_COORDINATOR_COORDINATOR_SERVICE_H_
+#define KAON_SERVER_COORDINATOR_COORDINATOR_SERVICE_H_
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/server_callback.h>
+
+#include "kaon/v1/coordinator.grpc.pb.h"
+#include "kaon/v1/coordinator.pb.h"
+#include "server/coordinator/machine_loop.h"
+
+namespace kaon::coordinator {
+
+// Trailing metadata that names the coordinator to ask instead, host:port.
+inline constexpr char kHolderMetadata[] = "kaon-holder";
+
+class CoordinatorService : public v1::Coordinator::CallbackService {
+ public:
+  // `loop` outlives the service.
+  explicit CoordinatorService(MachineLoop& loop) : loop_(loop) {}
+
+  // A worker's certificate must be bound to the job (if to any), and to the rank where there is one
+  // (PERMISSION_DENIED). The other codes: coordinator.proto.
+  grpc::ServerUnaryReactor* RegisterJob(grpc::CallbackServerContext* context,
+                                        const v1::RegisterJobRequest* request,
+                                        v1::JobDescription* response) override;
+  grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context,
+                                   const v1::GetJobRequest* request,
+                                   v1::JobDescription* response) override;
+  grpc::ServerUnaryReactor* JoinWorker(grpc::CallbackServerContext* context,
+                                       const v1::JoinWorkerRequest* request,
+                                       v1::JoinWorkerResponse* response) override;
+  grpc::ServerUnaryReactor* BeginStep(grpc::CallbackServerContext* context,
+                                      const v1::BeginStepRequest* request,
+                                      v1::BeginStepResponse* response) override;
+  grpc::ServerWriteReactor<v1::StepEvent>* AwaitStep(grpc::CallbackServerContext* context,
+                                                     const v1::AwaitStepRequest* request) override;
+
+ private:
+  MachineLoop& loop_;
+};
+
+}  // namespace kaon::coordinator
+
+#endif  // KAON_SERVER_COORDINATOR_COORDINATOR_SERVICE_H_

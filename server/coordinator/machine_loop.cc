@@ -1,0 +1,134 @@
+#include "server/coordinator/machine_loop.h"
+
+#include <chrono>
+#include <limits>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+
+namespace kaon::coordinator {
+
+namespace {
+
+// Requests and shard messages that may wait for the thread. Far above what 4096 workers have open
+// at once.
+constexpr size_t kMaxEvents = 1 << 16;
+
+// Only differences matter to the machine, and they must not jump with the wall clock.
+absl::Time SteadyNow() {
+  return absl::UnixEpoch() + absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
+}
+
+template <typename... Ts>
+struct Overloaded : Ts... {
+  using Ts::operator()...;
+};
+template <typename... Ts>
+Overloaded(Ts...) -> Overloaded<Ts...>;
+
+}  // namespace
+
+MachineLoop::MachineLoop(ShardSender sender) : sender_(std::move(sender)) {}
+
+MachineLoop::~MachineLoop() { Stop(); }
+
+void MachineLoop::Start(StepMachineOptions options) {
+  machine_ = std::make_unique<StepMachine>(std::move(options));
+  thread_ = std::thread([this] { Run(); });
+}
+
+void MachineLoop::Stop() {
+  {
+    MutexLock lock(mu_);
+    stopping_ = true;
+    wake_.NotifyAll();
+  }
+  if (thread_.joinable()) thread_.join();
+  for (auto& [call, sink] : std::exchange(sinks_, {})) {
+    sink(AwaitFailed{call, absl::UnavailableError("coordinator is shutting down"), ""});
+  }
+}
+
+bool MachineLoop::Enqueue(Event event, size_t limit) {
+  MutexLock lock(mu_);
+  if (stopping_ || events_.size() >= limit) return false;
+  events_.push_back(std::move(event));
+  wake_.NotifyAll();
+  return true;
+}
+
+bool MachineLoop::Post(Event event) { return Enqueue(std::move(event), kMaxEvents); }
+
+void MachineLoop::PostAlways(Event event) {
+  Enqueue(std::move(event), std::numeric_limits<size_t>::max());
+}
+
+void MachineLoop::Submit(CallId call, Request request, Sink sink) {
+  const bool posted = Post([this, call, request, sink](StepMachine& machine, absl::Time) {
+    sinks_[call] = sink;
+    request(machine, call);
+  });
+  if (posted) return;
+  sink(AwaitFailed{call,
+                   absl::ResourceExhaustedError(absl::StrCat(
+                       "coordinator has ", kMaxEvents, " events waiting, or is shutting down")),
+                   ""});
+}
+
+void MachineLoop::Cancel(CallId call) {
+  PostAlways([this, call](StepMachine& machine, absl::Time) {
+    machine.CancelCall(call);
+    ToSink(call, true, AwaitFailed{call, absl::CancelledError("cancelled by the caller"), ""});
+  });
+}
+
+void MachineLoop::Run() {
+  while (true) {
+    std::deque<Event> events;
+    {
+      MutexLock lock(mu_);
+      while (events_.empty() && !stopping_) {
+        const absl::Duration wait = wake_at_ - SteadyNow();
+        if (wait <= absl::ZeroDuration()) break;
+        wake_.WaitFor(mu_, wait);
+      }
+      events.swap(events_);
+      // What is queued still runs: each request in it has a caller that waits for an answer.
+      if (stopping_ && events.empty()) return;
+    }
+    for (Event& event : events) {
+      event(*machine_, SteadyNow());
+      Dispatch();
+    }
+    if (const absl::Time now = SteadyNow(); now >= wake_at_) {
+      machine_->Tick(now);
+      Dispatch();
+    }
+  }
+}
+
+void MachineLoop::ToSink(CallId call, bool last, CoordinatorAction action) {
+  const auto it = sinks_.find(call);
+  if (it == sinks_.end()) return;
+  const Sink sink = it->second;
+  if (last) sinks_.erase(it);
+  sink(std::move(action));
+}
+
+void MachineLoop::Dispatch() {
+  for (CoordinatorAction& action : machine_->TakeActions()) {
+    std::visit(Overloaded{
+                   [this](SendToShard& send) { sender_(send.shard, std::move(send.message)); },
+                   [this](WakeAt& wake) { wake_at_ = wake.time; },
+                   [this](AwaitEvent& event) {
+                     const bool last = event.last;
+                     ToSink(event.call, last, std::move(event));
+                   },
+                   [this](auto& reply) { ToSink(reply.call, true, std::move(reply)); },
+               },
+               action);
+  }
+}
+
+}  // namespace kaon::coordinator

@@ -1,0 +1,82 @@
+// Runs one StepMachine on one thread: a bounded queue of events, the machine's timer, and the way
+// of its actions to shards and waiting calls. Owned by CoordinatorServer; Post, Submit and Cancel
+// may be called by any thread.
+#ifndef KAON_SERVER_COORDINATOR_MACHINE_LOOP_H_
+#define KAON_SERVER_COORDINATOR_MACHINE_LOOP_H_
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
+#include "kaon/v1/shard_control.pb.h"
+#include "kernels/mutex.h"
+#include "server/coordinator/actions.h"
+#include "server/coordinator/step_machine.h"
+
+namespace kaon::coordinator {
+
+class MachineLoop {
+ public:
+  using Event = std::function<void(StepMachine&, absl::Time now)>;
+  // Hands one request to the machine under its call id.
+  using Request = std::function<void(StepMachine&, CallId)>;
+  // Receives the actions of one call, on the loop's thread: AwaitEvents, then exactly one Reply...,
+  // last AwaitEvent or AwaitFailed. Calls that the loop itself ends get AwaitFailed, whatever their
+  // kind. Must not block.
+  using Sink = std::function<void(CoordinatorAction)>;
+  // To one shard; on the loop's thread; must not block.
+  using ShardSender = std::function<void(int shard, v1::CoordinatorToShard message)>;
+
+  explicit MachineLoop(ShardSender sender);
+  ~MachineLoop();
+  MachineLoop(const MachineLoop&) = delete;
+  MachineLoop& operator=(const MachineLoop&) = delete;
+
+  // Events posted before wait for it.
+  void Start(StepMachineOptions options);
+  // Ends every open call with UNAVAILABLE. Idempotent.
+  void Stop();
+
+  // Runs `event` on the loop's thread. False, and nothing happens, when the queue is full or the
+  // loop stopped.
+  bool Post(Event event);
+  // As Post, whatever the queue's length: for events of which there can only be a few.
+  void PostAlways(Event event);
+
+  CallId NewCall() { return ++last_call_; }
+  // Exactly one final action reaches `sink`; RESOURCE_EXHAUSTED, on the caller's thread, when the
+  // queue is full.
+  void Submit(CallId call, Request request, Sink sink);
+  // The caller is gone: ends the call with CANCELLED if it is still open.
+  void Cancel(CallId call);
+
+ private:
+  void Run();
+  void Dispatch();
+  void ToSink(CallId call, bool last, CoordinatorAction action);
+  bool Enqueue(Event event, size_t limit);
+
+  const ShardSender sender_;
+  std::atomic<CallId> last_call_{0};
+
+  Mutex mu_;
+  CondVar wake_;
+  std::deque<Event> events_ ABSL_GUARDED_BY(mu_);
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+
+  // Owned by the loop's thread (and by Stop once that is joined).
+  std::unique_ptr<StepMachine> machine_;
+  std::map<CallId, Sink> sinks_;
+  absl::Time wake_at_ = absl::InfinitePast();
+
+  std::thread thread_;
+};
+
+}  // namespace kaon::coordinator
+
+#endif  // KAON_SERVER_COORDINATOR_MACHINE_LOOP_H_

@@ -1,0 +1,250 @@
+#include "server/coordinator/shard_link.h"
+
+#include <glog/logging.h>
+#include <grpcpp/support/client_callback.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "proto/grpc_status.h"
+
+namespace kaon::coordinator {
+
+namespace {
+
+// Messages that may wait for a slow shard. Each tick adds at most one, so this is some seconds'
+// worth.
+constexpr size_t kMaxOutgoing = 32;
+constexpr absl::Duration kFirstBackoff = absl::Milliseconds(50);
+constexpr absl::Duration kMaxBackoff = absl::Seconds(1);
+
+}  // namespace
+
+// One life of the control stream. Owned by its link until OnDone.
+class ShardLink::Stream
+    : public grpc::ClientBidiReactor<v1::CoordinatorToShard, v1::ShardToCoordinator> {
+ public:
+  explicit Stream(ShardLink& link) : link_(link) {}
+
+  void Start(v1::ShardControl::Stub& stub, v1::CoordinatorToShard probe) {
+    // Otherwise a shard that is not up yet would end stream after stream.
+    context_.set_wait_for_ready(true);
+    stub.async()->Control(&context_, this);
+    // Writes are started from outside of reactions, so the stream may not end while reads go on.
+    AddHold();
+    StartRead(&incoming_);
+    StartCall();
+    Send(std::move(probe));
+  }
+
+  void Send(v1::CoordinatorToShard message) {
+    {
+      MutexLock lock(mu_);
+      if (broken_ || outgoing_.size() >= kMaxOutgoing) return;
+      outgoing_.push_back(std::move(message));
+      if (outgoing_.size() > 1) return;
+      // Keeps the stream from ending between here and StartWrite.
+      AddHold();
+    }
+    WriteFront();
+    RemoveHold();
+  }
+
+  void Cancel() { context_.TryCancel(); }
+
+  void OnWriteDone(bool ok) override {
+    {
+      MutexLock lock(mu_);
+      outgoing_.pop_front();
+      if (!ok) broken_ = true;
+      if (broken_ || outgoing_.empty()) return;
+    }
+    WriteFront();
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) {
+      {
+        MutexLock lock(mu_);
+        broken_ = true;
+      }
+      RemoveHold();
+      return;
+    }
+    link_.OnMessage(std::exchange(incoming_, {}));
+    StartRead(&incoming_);
+  }
+
+  void OnDone(const grpc::Status& status) override { link_.OnStreamDone(status); }
+
+ private:
+  // By the one that put it there, or by the end of the write before: never twice at a time.
+  void WriteFront() {
+    const v1::CoordinatorToShard* front = nullptr;
+    {
+      MutexLock lock(mu_);
+      front = &outgoing_.front();
+    }
+    StartWrite(front);
+  }
+
+  ShardLink& link_;
+  grpc::ClientContext context_;
+  // Owned by the one read under way.
+  v1::ShardToCoordinator incoming_;
+
+  Mutex mu_;
+  // The front is being written.
+  std::deque<v1::CoordinatorToShard> outgoing_ ABSL_GUARDED_BY(mu_);
+  bool broken_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+ShardLink::ShardLink(ShardLinkOptions options, ShardLinkEvents events)
+    : options_(std::move(options)),
+      events_(std::move(events)),
+      stub_(v1::ShardControl::NewStub(options_.channel)),
+      backoff_(kFirstBackoff) {}
+
+ShardLink::~ShardLink() { Shutdown(); }
+
+void ShardLink::Start(v1::CoordinatorToShard probe) {
+  probe_ = std::move(probe);
+  OpenStream();
+}
+
+void ShardLink::OpenStream() {
+  auto stream = std::make_shared<Stream>(*this);
+  {
+    MutexLock lock(mu_);
+    if (shutting_down_) return;
+    stream_ = stream;
+  }
+  stream->Start(*stub_, probe_);
+}
+
+void ShardLink::Send(v1::CoordinatorToShard message) {
+  std::shared_ptr<Stream> stream;
+  {
+    MutexLock lock(mu_);
+    if (!connected_) return;
+    stream = stream_;
+  }
+  if (stream) stream->Send(std::move(message));
+}
+
+void ShardLink::OnMessage(v1::ShardToCoordinator message) {
+  bool first = false;
+  {
+    MutexLock lock(mu_);
+    first = !std::exchange(connected_, true);
+    backoff_ = kFirstBackoff;
+  }
+  if (first) {
+    LOG(INFO) << "shard " << options_.shard << ": connected";
+    events_.connected();
+  }
+  events_.message(std::move(message));
+}
+
+void ShardLink::OnStreamDone(const grpc::Status& status) {
+  std::shared_ptr<Stream> ended;
+  bool was_connected = false;
+  {
+    MutexLock lock(mu_);
+    was_connected = connected_;
+  }
+  if (was_connected) {
+    LOG(WARNING) << "shard " << options_.shard
+                 << ": control stream ended: " << proto::FromGrpc(status);
+    events_.disconnected();
+  }
+  MutexLock lock(mu_);
+  ended = std::move(stream_);
+  connected_ = false;
+  if (!shutting_down_) {
+    ++alarms_pending_;
+    alarm_ = std::make_unique<grpc::Alarm>();
+    alarm_->Set(absl::ToChronoTime(absl::Now() + backoff_), [this](bool fired) {
+      if (fired) OpenStream();
+      MutexLock lock(mu_);
+      --alarms_pending_;
+      idle_.NotifyAll();
+    });
+    backoff_ = std::min(backoff_ * 2, kMaxBackoff);
+  }
+  idle_.NotifyAll();
+}
+
+void ShardLink::Shutdown() {
+  std::shared_ptr<Stream> stream;
+  {
+    MutexLock lock(mu_);
+    shutting_down_ = true;
+    stream = stream_;
+    if (alarm_) alarm_->Cancel();
+    for (const auto& call : unary_) call->context.TryCancel();
+  }
+  if (stream) stream->Cancel();
+  stream.reset();
+  MutexLock lock(mu_);
+  while (stream_ || alarms_pending_ > 0 || !unary_.empty()) idle_.Wait(mu_);
+}
+
+std::shared_ptr<ShardLink::UnaryContext> ShardLink::BeginUnary(absl::Duration timeout) {
+  auto call = std::make_shared<UnaryContext>();
+  call->context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  MutexLock lock(mu_);
+  if (shutting_down_) return nullptr;
+  unary_.insert(call);
+  return call;
+}
+
+void ShardLink::EndUnary(const std::shared_ptr<UnaryContext>& call) {
+  MutexLock lock(mu_);
+  unary_.erase(call);
+  idle_.NotifyAll();
+}
+
+void ShardLink::DescribeShard(const v1::DescribeShardRequest& request, absl::Duration timeout,
+                              Callback<v1::DescribeShardResponse> callback) {
+  const std::shared_ptr<UnaryContext> call = BeginUnary(timeout);
+  if (!call) {
+    callback(absl::UnavailableError("coordinator is shutting down"));
+    return;
+  }
+  auto sent = std::make_shared<v1::DescribeShardRequest>(request);
+  auto response = std::make_shared<v1::DescribeShardResponse>();
+  stub_->async()->DescribeShard(
+      &call->context, sent.get(), response.get(),
+      [this, call, sent, response, callback = std::move(callback)](grpc::Status status) {
+        if (status.ok()) {
+          callback(std::move(*response));
+        } else {
+          callback(proto::FromGrpc(status));
+        }
+        EndUnary(call);
+      });
+}
+
+void ShardLink::ReadHistory(const v1::ReadHistoryRequest& request, absl::Duration timeout,
+                            Callback<v1::ReadHistoryResponse> callback) {
+  const std::shared_ptr<UnaryContext> call = BeginUnary(timeout);
+  if (!call) {
+    callback(absl::UnavailableError("coordinator is shutting down"));
+    return;
+  }
+  auto sent = std::make_shared<v1::ReadHistoryRequest>(request);
+  auto response = std::make_shared<v1::ReadHistoryResponse>();
+  stub_->async()->ReadHistory(
+      &call->context, sent.get(), response.get(),
+      [this, call, sent, response, callback = std::move(callback)](grpc::Status status) {
+        if (status.ok()) {
+          callback(std::move(*response));
+        } else {
+          callback(proto::FromGrpc(status));
+        }
+        EndUnary(call);
+      });
+}
+
+}  // namespace kaon::coordinator

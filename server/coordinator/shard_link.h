@@ -1,0 +1,102 @@
+// The coordinator's connection to one shard: the control stream, opened again whenever it ends, and
+// the unary calls of the side door. Owned by CoordinatorServer; any thread may call it.
+#ifndef KAON_SERVER_COORDINATOR_SHARD_LINK_H_
+#define KAON_SERVER_COORDINATOR_SHARD_LINK_H_
+
+#include <grpcpp/alarm.h>
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "kaon/v1/shard_control.grpc.pb.h"
+#include "kaon/v1/shard_control.pb.h"
+#include "kernels/mutex.h"
+
+namespace kaon::coordinator {
+
+struct ShardLinkOptions {
+  int shard = 0;
+  // Shared with nobody but the stubs made from it.
+  std::shared_ptr<grpc::Channel> channel;
+};
+
+// Called from gRPC's threads, one at a time; they may call Send, and must not block.
+struct ShardLinkEvents {
+  // The shard answered on a new stream; and: that stream ended.
+  std::function<void()> connected;
+  std::function<void()> disconnected;
+  std::function<void(v1::ShardToCoordinator)> message;
+};
+
+class ShardLink {
+ public:
+  template <typename Response>
+  using Callback = std::function<void(absl::StatusOr<Response>)>;
+
+  ShardLink(ShardLinkOptions options, ShardLinkEvents events);
+  ~ShardLink();
+  ShardLink(const ShardLink&) = delete;
+  ShardLink& operator=(const ShardLink&) = delete;
+
+  // `probe` opens the conversation on every new stream; its answer shows that the shard is there.
+  // Once; unary calls may come before.
+  void Start(v1::CoordinatorToShard probe);
+  // Cancels everything and returns once no callback runs or will run. Idempotent.
+  void Shutdown();
+
+  // Dropped when no stream is open or too many messages wait already: the state machine sends
+  // again.
+  void Send(v1::CoordinatorToShard message);
+
+  // `callback` runs exactly once, on gRPC's threads, with DEADLINE_EXCEEDED at the latest after
+  // `timeout`.
+  void DescribeShard(const v1::DescribeShardRequest& request, absl::Duration timeout,
+                     Callback<v1::DescribeShardResponse> callback);
+  void ReadHistory(const v1::ReadHistoryRequest& request, absl::Duration timeout,
+                   Callback<v1::ReadHistoryResponse> callback);
+
+ private:
+  class Stream;
+  struct UnaryContext {
+    grpc::ClientContext context;
+  };
+
+  void OpenStream();
+  void OnMessage(v1::ShardToCoordinator message);
+  void OnStreamDone(const grpc::Status& status);
+  // Null after Shutdown.
+  std::shared_ptr<UnaryContext> BeginUnary(absl::Duration timeout);
+  void EndUnary(const std::shared_ptr<UnaryContext>& call);
+
+  const ShardLinkOptions options_;
+  const ShardLinkEvents events_;
+  const std::unique_ptr<v1::ShardControl::Stub> stub_;
+  // Constant once started.
+  v1::CoordinatorToShard probe_;
+
+  Mutex mu_;
+  CondVar idle_;
+  bool shutting_down_ ABSL_GUARDED_BY(mu_) = false;
+  // Shared with a Send that is handing it a message.
+  std::shared_ptr<Stream> stream_ ABSL_GUARDED_BY(mu_);
+  bool connected_ ABSL_GUARDED_BY(mu_) = false;
+  // Waits before the next stream.
+  std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mu_);
+  // Alarms whose callback has not returned; a new one may be set while the last is returning.
+  int alarms_pending_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::Duration backoff_ ABSL_GUARDED_BY(mu_);
+  // Shared with gRPC's callback of the call.
+  std::set<std::shared_ptr<UnaryContext>> unary_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace kaon::coordinator
+
+#endif  // KAON_SERVER_COORDINATOR_SHARD_LINK_H_
