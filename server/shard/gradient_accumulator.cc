@@ -1,0 +1,474 @@
+#include "server/shard/gradient_accumulator.h"
+
+#include <glog/logging.h>
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "client/job_schema.h"
+#include "kernels/digest.h"
+#include "proto/ballot.h"
+#include "proto/status_macros.h"
+
+namespace kaon::shard {
+
+namespace {
+
+std::string TensorName(uint32_t parameter_id) { return absl::StrCat("gradient/", parameter_id); }
+
+void Run(const std::vector<std::function<void()>>& calls) {
+  for (const auto& call : calls) call();
+}
+
+// Whether a member's contributions to one plan are its contributions to another.
+bool IsUnchanged(const v1::Member& a, const v1::Member& b) {
+  return a.SerializeAsString() == b.SerializeAsString();
+}
+
+// Everything about a chunk that does not depend on what was pushed before.
+absl::Status CheckShape(const std::string& name, uint64_t num_elements,
+                        const v1::TensorChunk& chunk, uint64_t payload_bytes) {
+  const uint64_t element_bytes = proto::WireSizeOf(chunk.dtype());
+  if (element_bytes == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameter ", name, ": dtype ", chunk.dtype(),
+                     " pushed, expecting 1 (fp32), 2 (bf16) or 3 (fp16)"));
+  }
+  const uint64_t most_elements = proto::kMaxChunkBytes / element_bytes;
+  if (chunk.num_elements() < 1 || chunk.num_elements() > most_elements) {
+    return absl::InvalidArgumentError(absl::StrCat("parameter ", name, ": num_elements is ",
+                                                   chunk.num_elements(), ", expecting 1 .. ",
+                                                   most_elements));
+  }
+  if (payload_bytes != chunk.num_elements() * element_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("parameter ", name, ": payload has ",
+                                                   payload_bytes, " bytes, expecting ",
+                                                   chunk.num_elements() * element_bytes));
+  }
+  if (chunk.offset() > num_elements || chunk.num_elements() > num_elements - chunk.offset()) {
+    return absl::InvalidArgumentError(absl::StrCat("parameter ", name, ": offset ", chunk.offset(),
+                                                   " + ", chunk.num_elements(),
+                                                   " elements pushed, it has ", num_elements));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+GradientAccumulator::GradientAccumulator(Options options) : options_(std::move(options)) {}
+
+GradientAccumulator::~GradientAccumulator() { ReleaseReservation(); }
+
+void GradientAccumulator::ReleaseReservation() {
+  for (auto& [id, parameter] : parameters_) {
+    parameter->pin = tier::Pin();
+    const absl::Status status = options_.store->Free(TensorName(id));
+    CHECK(status.ok()) << status;
+  }
+  parameters_.clear();
+}
+
+absl::Status GradientAccumulator::Reserve(const v1::RegisterBody& registration, uint32_t shard) {
+  ReleaseReservation();
+  const uint64_t workers = std::max<uint64_t>(1, registration.definition().world_size());
+  window_bytes_ = options_.staging_bytes / workers;
+  if (window_bytes_ < proto::kMaxChunkBytes) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "staging_bytes: ", options_.staging_bytes, " / ", workers, " workers = ", window_bytes_,
+        " bytes each, expecting at least one chunk of ", proto::kMaxChunkBytes));
+  }
+  for (const v1::ParameterPlacement& placement : registration.placement().parameters()) {
+    if (placement.shard() != shard) continue;
+    const uint32_t id = placement.parameter_id();
+    const v1::ParameterSpec& spec = registration.definition().parameters(static_cast<int>(id));
+    absl::Status status = options_.store->Allocate(TensorName(id), client::NumElements(spec));
+    if (!status.ok()) {
+      ReleaseReservation();
+      return absl::Status(status.code(),
+                          absl::StrCat("parameter ", spec.name(), ": ", status.message()));
+    }
+    auto parameter = std::make_unique<Parameter>();
+    parameter->frozen = spec.frozen();
+    absl::StatusOr<tier::Pin> pin = options_.store->Pin(TensorName(id));
+    CHECK(pin.ok()) << pin.status();
+    parameter->pin = *std::move(pin);
+    parameter->fold =
+        std::make_unique<ParameterFold>(id, spec.name(), parameter->pin.floats(), options_.backend);
+    parameters_.emplace(id, std::move(parameter));
+  }
+  registration_ = registration;
+  return absl::OkStatus();
+}
+
+void GradientAccumulator::ExpectStep(ExpectedStep expected) {
+  Calls calls;
+  {
+    MutexLock lock(mu_);
+    EndStreamsLocked(absl::FailedPreconditionError(absl::StrCat(
+                         "the step pushed is decided, expecting step ", expected.step)),
+                     &calls);
+    expected_ = std::move(expected);
+    plan_.reset();
+    generation_ = 0;
+    workers_.clear();
+    for (auto& [id, parameter] : parameters_) {
+      MutexLock parameter_lock(parameter->mu);
+      parameter->generation = 0;
+    }
+  }
+  Run(calls);
+}
+
+bool GradientAccumulator::IsActiveLocked(const Parameter& parameter) const {
+  // Frozen parameters are loaded, then served unchanged ([T8]).
+  return plan_.has_value() &&
+         (!parameter.frozen || plan_->step().kind() == v1::STEP_KIND_LOAD_WEIGHTS);
+}
+
+size_t GradientAccumulator::KeptMembersLocked(const v1::StepPlan& plan) {
+  // A finished sum is divided already, so nothing can be added to it.
+  if (!plan_.has_value() || folded_ || plan_->step().step() != plan.step().step() ||
+      plan_->step().kind() != plan.step().kind()) {
+    return 0;
+  }
+  int kept = 0;
+  while (kept < plan.step().members_size() && kept < plan_->step().members_size() &&
+         IsUnchanged(plan.step().members(kept), plan_->step().members(kept))) {
+    ++kept;
+  }
+  // Rule 8: "A shard keeps its sums iff what is folded is a rank-order prefix of unchanged
+  // attempts."
+  for (auto& [id, parameter] : parameters_) {
+    if (!IsActiveLocked(*parameter)) continue;
+    MutexLock parameter_lock(parameter->mu);
+    if (parameter->fold->HasFoldedBeyond(static_cast<size_t>(kept))) return 0;
+  }
+  return static_cast<size_t>(kept);
+}
+
+void GradientAccumulator::BeginFolding(const v1::StepPlan& plan, uint64_t generation) {
+  Calls calls;
+  {
+    MutexLock lock(mu_);
+    EndStreamsLocked(absl::AbortedError(
+                         absl::StrCat("step ", plan.step().step(), " was reopened as round ",
+                                      plan.round(), " of ballot ", proto::ToString(plan.ballot()))),
+                     &calls);
+    // No chunk of the old generation is taken from here on: what is kept must not move.
+    for (auto& [id, parameter] : parameters_) {
+      MutexLock parameter_lock(parameter->mu);
+      parameter->generation = 0;
+    }
+    const size_t kept = KeptMembersLocked(plan);
+    plan_ = plan;
+    generation_ = generation;
+    folded_ = false;
+    const std::vector<v1::Member> members(plan.step().members().begin(),
+                                          plan.step().members().end());
+    const bool loading = plan.step().kind() == v1::STEP_KIND_LOAD_WEIGHTS;
+    for (auto& [id, parameter] : parameters_) {
+      if (!IsActiveLocked(*parameter)) continue;
+      MutexLock parameter_lock(parameter->mu);
+      if (kept > 0) {
+        parameter->fold->ReplaceMembersFrom(kept, members);
+      } else {
+        parameter->fold->Expect(members, loading);
+      }
+      parameter->generation = generation;
+    }
+    ResetWorkersLocked(kept);
+    CheckFoldedLocked(&calls);
+  }
+  Run(calls);
+}
+
+void GradientAccumulator::ResetWorkersLocked(size_t kept) {
+  std::map<uint32_t, Worker> before = std::move(workers_);
+  workers_.clear();
+  for (int i = 0; i < plan_->step().members_size(); ++i) {
+    const v1::Member& member = plan_->step().members(i);
+    Worker worker;
+    if (static_cast<size_t>(i) < kept) worker = std::move(before[member.rank()]);
+    worker.member = member;
+    worker.stream.reset();
+    worker.staged_bytes = 0;
+    for (auto& [id, parameter] : parameters_) {
+      MutexLock parameter_lock(parameter->mu);
+      if (parameter->generation == generation_) {
+        worker.staged_bytes += static_cast<int64_t>(parameter->fold->StagedBytes(member.rank()));
+      }
+    }
+    workers_.emplace(member.rank(), std::move(worker));
+  }
+}
+
+absl::Status GradientAccumulator::CheckOpenLocked(const v1::PushOpen& open) const {
+  KAON_RETURN_IF_ERROR(closed_);
+  if (!expected_.has_value() || open.job() != expected_->job) {
+    return absl::NotFoundError(absl::StrCat(
+        "job '", open.job(), "' pushed, this shard holds ",
+        expected_.has_value() ? absl::StrCat("'", expected_->job, "'") : std::string("none")));
+  }
+  if (open.timeline() != expected_->timeline) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("timeline ", open.timeline(), " pushed, expecting ", expected_->timeline));
+  }
+  if (open.step() < expected_->step) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("step ", open.step(), " pushed, expecting ", expected_->step));
+  }
+  // Rule 8: "A request above the applied step is UNAVAILABLE, never a rewind."
+  if (open.step() > expected_->step || !plan_.has_value()) {
+    return absl::UnavailableError(absl::StrCat("step ", open.step(), " pushed, expecting ",
+                                               expected_->step,
+                                               plan_.has_value() ? "" : ", which has no plan yet"));
+  }
+  const auto worker = workers_.find(open.rank());
+  if (worker == workers_.end()) {
+    return absl::InvalidArgumentError(absl::StrCat("rank ", open.rank(), " pushed, step ",
+                                                   open.step(), " has ranks 0 .. ",
+                                                   plan_->step().members_size() - 1));
+  }
+  if (proto::Compare(open.attempt(), worker->second.member.attempt()) != 0) {
+    return absl::AbortedError(absl::StrCat("attempt ", proto::ToString(open.attempt()), " of rank ",
+                                           open.rank(), " pushed, the plan has ",
+                                           proto::ToString(worker->second.member.attempt())));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<OpenPush> GradientAccumulator::Open(const v1::PushOpen& open,
+                                                   PushCallbacks callbacks) {
+  Calls calls;
+  OpenPush result;
+  {
+    MutexLock lock(mu_);
+    KAON_RETURN_IF_ERROR(CheckOpenLocked(open));
+    Worker& worker = workers_[open.rank()];
+    if (worker.stream.has_value()) {
+      if (const auto old = streams_.find(*worker.stream); old != streams_.end()) {
+        calls.push_back([ended = old->second.callbacks.on_ended, rank = open.rank()] {
+          ended(absl::AbortedError(absl::StrCat("rank ", rank, " opened another push stream")));
+        });
+        streams_.erase(old);
+      }
+    }
+    result.stream = next_stream_++;
+    worker.stream = result.stream;
+    streams_[result.stream] = {open.rank(), generation_, std::move(callbacks)};
+    result.opened.set_finished(worker.finished);
+    const int64_t room = static_cast<int64_t>(window_bytes_) - worker.staged_bytes;
+    result.opened.set_credit_bytes(static_cast<uint64_t>(std::max<int64_t>(0, room)));
+    for (auto& [id, parameter] : parameters_) {
+      MutexLock parameter_lock(parameter->mu);
+      if (parameter->generation != generation_) continue;
+      parameter->fold->AppendReceived(open.rank(), result.opened.mutable_received());
+    }
+  }
+  Run(calls);
+  return result;
+}
+
+absl::StatusOr<GradientAccumulator::Parameter*> GradientAccumulator::FindParameterLocked(
+    uint32_t parameter_id) const {
+  const auto found = parameters_.find(parameter_id);
+  const v1::JobDefinition& job = registration_.definition();
+  if (parameter_id >= static_cast<uint32_t>(job.parameters_size())) {
+    return absl::InvalidArgumentError(absl::StrCat("parameter_id is ", parameter_id,
+                                                   ", expecting 0 .. ", job.parameters_size() - 1));
+  }
+  const std::string& name = job.parameters(static_cast<int>(parameter_id)).name();
+  if (found == parameters_.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameter ", name, " is on shard ",
+                     registration_.placement().parameters(static_cast<int>(parameter_id)).shard(),
+                     ", not on this one"));
+  }
+  if (!IsActiveLocked(*found->second)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameter ", name, " is frozen, it takes no gradient"));
+  }
+  return found->second.get();
+}
+
+absl::Status GradientAccumulator::AddChunk(PushStreamId stream_id, const v1::TensorChunk& chunk,
+                                           proto::Slices payload) {
+  Parameter* parameter = nullptr;
+  Stream stream;
+  uint64_t room = 0;
+  {
+    MutexLock lock(mu_);
+    const auto found = streams_.find(stream_id);
+    if (found == streams_.end()) return absl::AbortedError("the push stream is over");
+    stream = found->second;
+    KAON_ASSIGN_OR_RETURN(parameter, FindParameterLocked(chunk.parameter_id()));
+    const int64_t staged = workers_[stream.rank].staged_bytes;
+    room =
+        static_cast<uint64_t>(std::max<int64_t>(0, static_cast<int64_t>(window_bytes_) - staged));
+  }
+  uint64_t payload_bytes = 0;
+  for (const auto& slice : payload) payload_bytes += slice.size();
+  const v1::ParameterSpec& spec =
+      registration_.definition().parameters(static_cast<int>(chunk.parameter_id()));
+  KAON_RETURN_IF_ERROR(CheckShape(spec.name(), client::NumElements(spec), chunk, payload_bytes));
+  // Before anything is added: a sum cannot be undone.
+  KAON_RETURN_IF_ERROR(proto::VerifyChecksum(chunk, payload));
+  std::vector<ReleasedBytes> released;
+  {
+    MutexLock parameter_lock(parameter->mu);
+    if (parameter->generation != stream.generation)
+      return absl::AbortedError("the push stream is over");
+    KAON_RETURN_IF_ERROR(parameter->fold->Add(stream.rank, chunk, payload, room, &released));
+  }
+  Calls calls;
+  {
+    MutexLock lock(mu_);
+    if (generation_ != stream.generation) return absl::OkStatus();
+    workers_[stream.rank].staged_bytes += static_cast<int64_t>(payload_bytes);
+    ReleaseLocked(released, &calls);
+  }
+  Run(calls);
+  return absl::OkStatus();
+}
+
+void GradientAccumulator::ReleaseLocked(const std::vector<ReleasedBytes>& released, Calls* calls) {
+  for (const ReleasedBytes& bytes : released) {
+    Worker& worker = workers_[bytes.rank];
+    worker.staged_bytes -= static_cast<int64_t>(bytes.bytes);
+    if (!worker.stream.has_value()) continue;
+    const auto stream = streams_.find(*worker.stream);
+    if (stream == streams_.end()) continue;
+    calls->push_back(
+        [credit = stream->second.callbacks.on_credit, count = bytes.bytes] { credit(count); });
+  }
+}
+
+absl::Status GradientAccumulator::CheckAllSentLocked(uint32_t rank, const v1::PushFinish& finish) {
+  std::set<uint32_t> missing;
+  for (uint32_t id : finish.missing_parameters()) {
+    KAON_ASSIGN_OR_RETURN(Parameter * parameter, FindParameterLocked(id));
+    if (plan_->step().kind() == v1::STEP_KIND_LOAD_WEIGHTS) {
+      MutexLock parameter_lock(parameter->mu);
+      return absl::InvalidArgumentError(absl::StrCat(
+          "parameter ", parameter->fold->name(), ": its initial weights are finished as missing"));
+    }
+    missing.insert(id);
+  }
+  for (auto& [id, parameter] : parameters_) {
+    if (!IsActiveLocked(*parameter)) continue;
+    MutexLock parameter_lock(parameter->mu);
+    KAON_RETURN_IF_ERROR(parameter->fold->CheckFinished(rank, missing.count(id) > 0));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GradientAccumulator::Finish(PushStreamId stream_id, const v1::PushFinish& finish) {
+  Calls calls;
+  {
+    MutexLock lock(mu_);
+    const auto stream = streams_.find(stream_id);
+    if (stream == streams_.end()) return absl::AbortedError("the push stream is over");
+    const uint32_t rank = stream->second.rank;
+    Worker& worker = workers_[rank];
+    if (worker.finished) return absl::OkStatus();
+    KAON_RETURN_IF_ERROR(CheckAllSentLocked(rank, finish));
+    std::vector<ReleasedBytes> released;
+    for (uint32_t id : finish.missing_parameters()) {
+      Parameter& parameter = *parameters_.at(id);
+      MutexLock parameter_lock(parameter.mu);
+      parameter.fold->MarkMissing(rank, &released);
+    }
+    worker.finished = true;
+    if (finish.has_loss()) worker.loss = finish.loss();
+    ReleaseLocked(released, &calls);
+    CheckFoldedLocked(&calls);
+  }
+  Run(calls);
+  return absl::OkStatus();
+}
+
+void GradientAccumulator::CheckFoldedLocked(Calls* calls) {
+  if (folded_) return;
+  bool any_active = false;
+  for (auto& [id, parameter] : parameters_) any_active = any_active || IsActiveLocked(*parameter);
+  for (const auto& [rank, worker] : workers_) {
+    // A shard without anything to sum waits for nobody.
+    if (any_active && !worker.finished) return;
+  }
+  // Every contribution was received whole, so none can still wait for an earlier one.
+  folded_ = true;
+  calls->push_back([this, generation = generation_] { options_.on_folded(generation); });
+}
+
+void GradientAccumulator::EndStreamsLocked(const absl::Status& status, Calls* calls) {
+  for (auto& [id, stream] : streams_) {
+    calls->push_back([ended = std::move(stream.callbacks.on_ended), status] { ended(status); });
+  }
+  streams_.clear();
+  for (auto& [rank, worker] : workers_) worker.stream.reset();
+}
+
+void GradientAccumulator::Close(PushStreamId stream_id) {
+  MutexLock lock(mu_);
+  streams_.erase(stream_id);
+}
+
+void GradientAccumulator::CloseAll(const absl::Status& status) {
+  Calls calls;
+  {
+    MutexLock lock(mu_);
+    closed_ = status;
+    EndStreamsLocked(status, &calls);
+  }
+  Run(calls);
+}
+
+v1::Prepared GradientAccumulator::FinishSums() {
+  v1::Prepared prepared;
+  float total_weight = 1;
+  float loss_scale = 1;
+  std::vector<Parameter*> active;
+  {
+    MutexLock lock(mu_);
+    CHECK(folded_ && plan_.has_value());
+    if (plan_->step().kind() == v1::STEP_KIND_TRAIN) {
+      double sum = 0;
+      for (const v1::Member& member : plan_->step().members()) sum += member.token_weight();
+      total_weight = static_cast<float>(sum);
+      loss_scale = static_cast<float>(plan_->step().loss_scale());
+    }
+    for (const auto& [rank, worker] : workers_) {
+      if (!worker.loss.has_value()) continue;
+      v1::WorkerLoss* loss = prepared.add_losses();
+      loss->set_rank(rank);
+      loss->set_loss(*worker.loss);
+    }
+    for (auto& [id, parameter] : parameters_) {
+      if (IsActiveLocked(*parameter)) active.push_back(parameter.get());
+    }
+  }
+  uint64_t digest = 0;
+  for (Parameter* parameter : active) {
+    MutexLock parameter_lock(parameter->mu);
+    ParameterFold& fold = *parameter->fold;
+    *prepared.add_sums() = fold.Finish(total_weight, loss_scale);
+    if (!fold.missing())
+      digest += kernels::TensorDigest(fold.parameter_id(), kernels::kGradientSlot, fold.sum());
+    const std::optional<int32_t> rank = fold.first_non_finite_rank();
+    if (rank.has_value() && !prepared.has_first_non_finite()) {
+      prepared.mutable_first_non_finite()->set_parameter_id(fold.parameter_id());
+      prepared.mutable_first_non_finite()->set_rank(*rank);
+    }
+  }
+  prepared.set_gradient_digest(digest);
+  return prepared;
+}
+
+absl::Span<const float> GradientAccumulator::gradient(uint32_t parameter_id) const {
+  Parameter& parameter = *parameters_.at(parameter_id);
+  MutexLock parameter_lock(parameter.mu);
+  return parameter.fold->missing() ? absl::Span<const float>() : parameter.fold->sum();
+}
+
+}  // namespace kaon::shard

@@ -1,0 +1,166 @@
+// Takes the gradients the workers push for one step and sums them in rank order (room 4 of a
+// gradient's life). Knows jobs, plans, attempts and credits; the arithmetic of one parameter is
+// ParameterFold's. Owned by ShardCore. Push calls come from any thread; those under "Step thread"
+// from the one that drives the core.
+#ifndef KAON_SERVER_SHARD_GRADIENT_ACCUMULATOR_H_
+#define KAON_SERVER_SHARD_GRADIENT_ACCUMULATOR_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kaon/v1/agreement.pb.h"
+#include "kaon/v1/shard_data.pb.h"
+#include "kernels/backend.h"
+#include "kernels/mutex.h"
+#include "proto/tensor_stream.h"
+#include "server/shard/parameter_fold.h"
+#include "server/tier/tiered_store.h"
+
+namespace kaon::shard {
+
+using PushStreamId = uint64_t;
+
+// Called without a lock held, on any thread, perhaps still after Close: they must keep alive what
+// they touch.
+struct PushCallbacks {
+  // So many more payload bytes may be sent.
+  std::function<void(uint64_t bytes)> on_credit;
+  // The stream is over; nothing more will be taken from it.
+  std::function<void(const absl::Status& status)> on_ended;
+};
+
+struct OpenPush {
+  PushStreamId stream = 0;
+  v1::PushOpened opened;
+};
+
+// Which step the shard may take next.
+struct ExpectedStep {
+  std::string job;
+  uint64_t timeline = 0;
+  // 0 until the initial weights are loaded.
+  uint64_t step = 0;
+};
+
+class GradientAccumulator {
+ public:
+  struct Options {
+    // Both outlive the accumulator.
+    tier::TieredStore* store = nullptr;
+    kernels::Backend* backend = nullptr;
+    // Split evenly over the job's workers.
+    uint64_t staging_bytes = 0;
+    // Everything of a generation is folded. Called without a lock held, on any thread, perhaps
+    // inside BeginFolding.
+    std::function<void(uint64_t generation)> on_folded;
+  };
+
+  explicit GradientAccumulator(Options options);
+  ~GradientAccumulator();
+
+  // FAILED_PRECONDITION (older step, other timeline: names both), NOT_FOUND (other job),
+  // UNAVAILABLE (newer step or no plan yet), ABORTED (the plan has another attempt of this rank),
+  // INVALID_ARGUMENT (no such rank), or what the accumulator was closed with. Ends the rank's
+  // earlier stream.
+  absl::StatusOr<OpenPush> Open(const v1::PushOpen& open, PushCallbacks callbacks);
+  // INVALID_ARGUMENT, ALREADY_EXISTS, DATA_LOSS and RESOURCE_EXHAUSTED as in shard_data.proto;
+  // ABORTED when the stream is over. `payload` is read before the call returns.
+  absl::Status AddChunk(PushStreamId stream, const v1::TensorChunk& chunk, proto::Slices payload);
+  // INVALID_ARGUMENT naming the first parameter that is neither complete nor missing; nothing
+  // changed then. Repeatable.
+  absl::Status Finish(PushStreamId stream, const v1::PushFinish& finish);
+  void Close(PushStreamId stream);
+
+  // Step thread.
+
+  // Allocates a sum for each of the job's parameters on `shard`, in place of an earlier
+  // reservation's. RESOURCE_EXHAUSTED with the arithmetic; nothing is reserved then.
+  absl::Status Reserve(const v1::RegisterBody& registration, uint32_t shard);
+  // Forgets the plan; until the next one, pushes of `expected.step` are UNAVAILABLE.
+  void ExpectStep(ExpectedStep expected);
+  // Ends the streams of the generation before with ABORTED and, if rule 8 allows, keeps what they
+  // pushed.
+  void BeginFolding(const v1::StepPlan& plan, uint64_t generation);
+  // Divides the sums and describes them; `plan` stays empty. After on_folded(generation), once.
+  v1::Prepared FinishSums();
+  // The finished gradient; empty if no worker had one.
+  absl::Span<const float> gradient(uint32_t parameter_id) const;
+  // Ends every stream and refuses new ones with `status`.
+  void CloseAll(const absl::Status& status);
+
+  // Bytes one rank may have waiting.
+  uint64_t staging_window_bytes() const { return window_bytes_; }
+
+ private:
+  struct Parameter {
+    tier::Pin pin;
+    bool frozen = false;
+    Mutex mu;
+    // Contributions are taken for this generation only; 0 for none.
+    uint64_t generation ABSL_GUARDED_BY(mu) = 0;
+    std::unique_ptr<ParameterFold> fold ABSL_PT_GUARDED_BY(mu);
+  };
+  struct Worker {
+    v1::Member member;
+    bool finished = false;
+    std::optional<double> loss;
+    // Signed: bytes may be released before they are counted.
+    int64_t staged_bytes = 0;
+    std::optional<PushStreamId> stream;
+  };
+  struct Stream {
+    uint32_t rank = 0;
+    uint64_t generation = 0;
+    PushCallbacks callbacks;
+  };
+  // Calls to be made once no lock is held.
+  using Calls = std::vector<std::function<void()>>;
+
+  absl::Status CheckOpenLocked(const v1::PushOpen& open) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<Parameter*> FindParameterLocked(uint32_t parameter_id) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status CheckAllSentLocked(uint32_t rank, const v1::PushFinish& finish)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ReleaseLocked(const std::vector<ReleasedBytes>& released, Calls* calls)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EndStreamsLocked(const absl::Status& status, Calls* calls)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Number of members whose contributions to the plan before are kept for `plan`.
+  size_t KeptMembersLocked(const v1::StepPlan& plan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ResetWorkersLocked(size_t kept) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CheckFoldedLocked(Calls* calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool IsActiveLocked(const Parameter& parameter) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ReleaseReservation();
+
+  const Options options_;
+
+  // Step thread, before the job is expected.
+  uint64_t window_bytes_ = 0;
+  std::map<uint32_t, std::unique_ptr<Parameter>> parameters_;
+  v1::RegisterBody registration_;
+
+  // Taken before a parameter's lock, never inside one.
+  mutable Mutex mu_;
+  absl::Status closed_ ABSL_GUARDED_BY(mu_);
+  std::optional<ExpectedStep> expected_ ABSL_GUARDED_BY(mu_);
+  std::optional<v1::StepPlan> plan_ ABSL_GUARDED_BY(mu_);
+  uint64_t generation_ ABSL_GUARDED_BY(mu_) = 0;
+  // on_folded was called for the generation.
+  bool folded_ ABSL_GUARDED_BY(mu_) = false;
+  // By rank.
+  std::map<uint32_t, Worker> workers_ ABSL_GUARDED_BY(mu_);
+  std::map<PushStreamId, Stream> streams_ ABSL_GUARDED_BY(mu_);
+  PushStreamId next_stream_ ABSL_GUARDED_BY(mu_) = 1;
+};
+
+}  // namespace kaon::shard
+
+#endif  // KAON_SERVER_SHARD_GRADIENT_ACCUMULATOR_H_
