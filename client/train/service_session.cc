@@ -1,0 +1,129 @@
+#include "client/train/service_session.h"
+
+#include <chrono>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+namespace kaon::train {
+namespace {
+
+// How often a waiting worker looks whether it should give up.
+constexpr std::chrono::milliseconds kLookInterval(100);
+// What an open step may take after the user asked to stop.
+constexpr absl::Duration kStopGrace = absl::Seconds(10);
+
+absl::Status ToAbsl(const kaon::Status& status) {
+  return absl::Status(static_cast<absl::StatusCode>(status.code()), status.message());
+}
+
+kaon::TensorView ViewOf(const std::vector<std::byte>& tensor, kernels::DType dtype) {
+  return {tensor.data(), tensor.size() / kernels::SizeOf(dtype), static_cast<kaon::DType>(dtype)};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ServiceSession>> ServiceSession::Create(
+    const ServiceSessionOptions& options, StopGate& gate) {
+  kaon::Result<kaon::Client> client = kaon::Client::Connect(options.client);
+  if (!client.ok()) return ToAbsl(client.status());
+  kaon::Result<kaon::Job> job = client->Register(options.job);
+  if (!job.ok()) return ToAbsl(job.status());
+  kaon::Result<kaon::Worker> worker = job->Join(options.rank);
+  if (!worker.ok()) return ToAbsl(worker.status());
+  return std::unique_ptr<ServiceSession>(new ServiceSession(
+      std::move(client).value(), std::move(job).value(), std::move(worker).value(), gate));
+}
+
+template <typename T>
+kaon::Result<T> ServiceSession::Await(kaon::Future<T> future) {
+  absl::Time give_up = absl::InfiniteFuture();
+  while (!future.WaitFor(kLookInterval)) {
+    if (give_up == absl::InfiniteFuture() && gate_.stop_requested()) {
+      give_up = absl::Now() + kStopGrace;
+    }
+    if (!gate_.failure().ok() || absl::Now() > give_up) {
+      future.Cancel();
+      break;
+    }
+  }
+  return future.Get();
+}
+
+absl::StatusOr<uint64_t> ServiceSession::Start(
+    const std::vector<std::vector<float>>& initial_weights) {
+  kaon::Result<kaon::JobDescription> job = job_.Refresh();
+  if (!job.ok()) return ToAbsl(job.status());
+  if (!job->weights_loaded && worker_.rank() == 0) {
+    std::vector<kaon::TensorView> views;
+    for (const std::vector<float>& tensor : initial_weights) {
+      views.push_back({tensor.data(), tensor.size(), kaon::DType::kFloat32});
+    }
+    const kaon::Result<kaon::Done> loaded = Await(worker_.LoadWeights(std::move(views)));
+    if (!loaded.ok()) return ToAbsl(loaded.status());
+    return uint64_t{0};
+  }
+  while (!job->weights_loaded) {
+    if (!gate_.failure().ok() || gate_.stop_requested()) {
+      return absl::CancelledError("stopped while waiting for rank 0 to load the weights");
+    }
+    std::this_thread::sleep_for(kLookInterval);
+    job = job_.Refresh();
+    if (!job.ok()) return ToAbsl(job.status());
+  }
+  return job->applied_step;
+}
+
+absl::StatusOr<StepOutcome> ServiceSession::Exchange(const StepContribution& contribution) {
+  const absl::Time begin = absl::Now();
+  kaon::BeginOptions options;
+  options.step = contribution.step;
+  options.token_weight = contribution.token_weight;
+  options.learning_rate_multiplier = contribution.learning_rate_multiplier;
+  kaon::Result<kaon::Step> step = worker_.Begin(options);
+  if (!step.ok()) return ToAbsl(step.status());
+  const TensorBuffers& gradients = *contribution.gradients;
+  std::vector<kaon::Future<kaon::Done>> pushes;
+  for (uint32_t id = 0; id < gradients.tensors.size(); ++id) {
+    pushes.push_back(step->Push(id, ViewOf(gradients.tensors[id], gradients.dtype)));
+  }
+  kaon::FinishOptions finish;
+  finish.loss = contribution.loss;
+  kaon::Future<kaon::StepRecord> decision = step->Finish(finish);
+  absl::Status failed;
+  for (kaon::Future<kaon::Done>& push : pushes) {
+    const kaon::Result<kaon::Done> pushed = Await(std::move(push));
+    if (!pushed.ok() && failed.ok()) failed = ToAbsl(pushed.status());
+  }
+  StepOutcome outcome;
+  const absl::Time pushed = absl::Now();
+  outcome.push_seconds = absl::ToDoubleSeconds(pushed - begin);
+  // The gradients are borrowed until the decision, also when a push failed.
+  if (!failed.ok()) decision.Cancel();
+  kaon::Result<kaon::StepRecord> record = Await(std::move(decision));
+  if (!record.ok()) {
+    return failed.ok() || absl::IsCancelled(failed) ? ToAbsl(record.status()) : failed;
+  }
+  outcome.record = std::move(record).value();
+  outcome.decide_seconds = absl::ToDoubleSeconds(absl::Now() - pushed);
+  return outcome;
+}
+
+absl::Status ServiceSession::Pull(uint64_t step, TensorBuffers* weights) {
+  std::vector<kaon::PullTarget> targets;
+  for (uint32_t id = 0; id < weights->tensors.size(); ++id) {
+    const kaon::TensorView view = ViewOf(weights->tensors[id], weights->dtype);
+    targets.push_back({id, {weights->tensors[id].data(), view.num_elements, view.dtype}});
+  }
+  return ToAbsl(Await(job_.Pull(step, std::move(targets))).status());
+}
+
+TransferredBytes ServiceSession::transferred() const {
+  const kaon::TransferTotals totals = client_.transfer_totals();
+  return {totals.push_bytes, totals.pull_bytes};
+}
+
+}  // namespace kaon::train

@@ -1,0 +1,56 @@
+// A training session through Kaon servers: one Client, one rank, one open step.
+// Owned by its worker's thread.
+#ifndef KAON_CLIENT_TRAIN_SERVICE_SESSION_H_
+#define KAON_CLIENT_TRAIN_SERVICE_SESSION_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/kaon/client.h"
+#include "client/train/stop_gate.h"
+#include "client/train/training_session.h"
+
+namespace kaon::train {
+
+struct ServiceSessionOptions {
+  kaon::ClientOptions client;
+  kaon::JobDefinition job;
+  uint32_t rank = 0;
+};
+
+class ServiceSession : public TrainingSession {
+ public:
+  // Connects, registers the job or attaches to an equal one, and takes the rank. `gate` outlives
+  // the session.
+  static absl::StatusOr<std::unique_ptr<ServiceSession>> Create(
+      const ServiceSessionOptions& options, StopGate& gate);
+
+  // Rank 0 loads the weights of a job without any; other ranks wait for them.
+  absl::StatusOr<uint64_t> Start(const std::vector<std::vector<float>>& initial_weights) override;
+  absl::StatusOr<StepOutcome> Exchange(const StepContribution& contribution) override;
+  absl::Status Pull(uint64_t step, TensorBuffers* weights) override;
+  TransferredBytes transferred() const override;
+
+ private:
+  ServiceSession(kaon::Client client, kaon::Job job, kaon::Worker worker, StopGate& gate)
+      : gate_(gate), client_(std::move(client)), job_(std::move(job)), worker_(std::move(worker)) {}
+
+  // Get(), but the operation is cancelled when another worker failed, or some time after a stop was
+  // asked for.
+  template <typename T>
+  kaon::Result<T> Await(kaon::Future<T> future);
+
+  StopGate& gate_;
+  // In this order: steps and jobs go before the client that carries them.
+  kaon::Client client_;
+  kaon::Job job_;
+  kaon::Worker worker_;
+};
+
+}  // namespace kaon::train
+
+#endif  // KAON_CLIENT_TRAIN_SERVICE_SESSION_H_

@@ -1,0 +1,220 @@
+#include "client/train/train_options.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <map>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace kaon::train {
+namespace {
+
+constexpr double kMuonWeightDecay = 0.1;
+constexpr double kAdamWWeightDecay = 0.01;
+constexpr double kMaxGradNorm = 1.0;
+
+constexpr char kDescription[] =
+    "Trains a character-level language model on the licence texts of this machine: hidden "
+    "matrices\n"
+    "by Muon, everything else by AdamW, through a Kaon cluster (--connect) or, for comparison, in\n"
+    "this process alone (--local). Both end with the same weights bit for bit.";
+
+constexpr char kFooter[] =
+    "Environment: KAON_COORDINATORS, KAON_TLS_DIR, KAON_CA, KAON_CERT and KAON_KEY stand in for "
+    "the\n"
+    "flags of the same meaning. Exit status: 0 done, 1 failed, 2 wrong command line, 130 stopped "
+    "by\n"
+    "SIGINT or SIGTERM (the open step is finished and the summary printed).\n"
+    "Examples:\n"
+    "  kaon-train --local\n"
+    "  kaon-train --connect 127.0.0.1:7700 --tls-dir ~/kaon/tls\n"
+    "  kaon-train --connect 127.0.0.1:7700 --tls-dir ~/kaon/tls --workers 2 --rank 0";
+
+const std::map<std::string, kernels::DType>& DTypeNames() {
+  static const std::map<std::string, kernels::DType>& names =
+      *new std::map<std::string, kernels::DType>{{"float32", kernels::DType::kFloat32},
+                                                 {"bfloat16", kernels::DType::kBFloat16},
+                                                 {"float16", kernels::DType::kFloat16}};
+  return names;
+}
+
+void AddJobOptions(CLI::App& app, TrainOptions& o) {
+  app.add_option("--connect", o.coordinators, "Coordinators, host:port, comma-separated")
+      ->delimiter(',');
+  app.add_flag("--local", o.local, "Run without any server, in this process");
+  app.add_option("--gemm", o.gemm, "Matrix products of --local: onednn or reference")
+      ->check(CLI::IsMember({"onednn", "reference"}))
+      ->capture_default_str();
+  app.add_option("--job", o.job, "Name of the job; an equal one is resumed at its newest step")
+      ->capture_default_str();
+  app.add_option("--tls-dir", o.tls_dir, "Directory with ca.crt and worker-<rank>.{crt,key}");
+  app.add_option("--ca", o.tls.ca, "CA certificate, PEM");
+  app.add_option("--cert", o.tls.certificate, "Certificate of the worker, PEM");
+  app.add_option("--key", o.tls.private_key, "Its private key, PEM");
+}
+
+void AddWorkerOptions(CLI::App& app, TrainOptions& o) {
+  app.add_option("--workers", o.workers, "Workers of the job, each a thread of this process")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_option("--rank", o.rank, "Run only this worker here; the others run elsewhere");
+  app.add_option("--split", o.split, "Shares of the batch by rank, such as 3,5 (default: equal)")
+      ->delimiter(',');
+  app.add_option("--push-dtype", o.push_dtype, "Gradients: float32, bfloat16 or float16")
+      ->transform(CLI::CheckedTransformer(DTypeNames()).description(""))
+      ->default_str("float32");
+  app.add_option("--pull-dtype", o.pull_dtype, "Weights: float32, bfloat16 or float16")
+      ->transform(CLI::CheckedTransformer(DTypeNames()).description(""))
+      ->default_str("float32");
+}
+
+void AddTrainingOptions(CLI::App& app, TrainOptions& o) {
+  app.add_option("--steps", o.steps, "Train up to this step; also sets the learning-rate schedule")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1000000}))
+      ->capture_default_str();
+  app.add_option("--seed", o.seed, "Of the initial weights and the batches")->capture_default_str();
+  app.add_option("--batch-size", o.batch_size, "Predicted characters per step, all workers")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--context", o.model.context, "Characters each prediction sees")
+      ->check(CLI::Range(6, 256))
+      ->capture_default_str();
+  app.add_option("--embedding", o.model.embedding, "Width of a character's embedding")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app.add_option("--hidden", o.model.hidden, "Width of the hidden layers")
+      ->check(CLI::Range(1, 8192))
+      ->capture_default_str();
+  app.add_option("--blocks", o.model.blocks, "Residual blocks, one hidden x hidden matrix each")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_option("--muon-lr", o.muon_lr, "Base learning rate of group muon")->capture_default_str();
+  app.add_option("--adamw-lr", o.adamw_lr, "Base learning rate of group adamw")
+      ->capture_default_str();
+  app.add_option("--corpus-dir", o.corpus_dir, "Text files; Artistic and Apache-2.0 validate")
+      ->capture_default_str();
+  app.add_option("--poison-step", o.poison_step,
+                 "Rank 0 pushes one NaN in this step, to see it skipped (0: never)");
+  app.add_option("--report-every", o.report_every, "Steps between progress lines")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1000000}))
+      ->capture_default_str();
+  app.add_option("--log-jsonl", o.log_jsonl, "Also write every step and the summary here as JSON");
+}
+
+std::string FromEnvironment(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value == nullptr ? "" : value;
+}
+
+// Flags beat the environment: a run that names its coordinators, or is local, or names any
+// certificate, takes none of these from it.
+void ApplyEnvironment(TrainOptions& options) {
+  if (!options.local && options.coordinators.empty()) {
+    options.coordinators =
+        absl::StrSplit(FromEnvironment("KAON_COORDINATORS"), ',', absl::SkipEmpty());
+  }
+  const kaon::TlsFiles& tls = options.tls;
+  const bool by_flag = !options.tls_dir.empty() || !tls.ca.empty() || !tls.certificate.empty() ||
+                       !tls.private_key.empty();
+  if (by_flag) return;
+  options.tls_dir = FromEnvironment("KAON_TLS_DIR");
+  options.tls.ca = FromEnvironment("KAON_CA");
+  options.tls.certificate = FromEnvironment("KAON_CERT");
+  options.tls.private_key = FromEnvironment("KAON_KEY");
+}
+
+}  // namespace
+
+absl::Status ValidateOptions(const TrainOptions& options) {
+  if (options.local && !options.coordinators.empty()) {
+    return absl::InvalidArgumentError("--local and --connect exclude each other");
+  }
+  if (!options.local && options.coordinators.empty()) {
+    return absl::InvalidArgumentError("one of --connect HOST:PORT and --local is needed");
+  }
+  if (options.rank.has_value() && options.local) {
+    return absl::InvalidArgumentError("--rank needs servers, --local runs all ranks");
+  }
+  if (options.rank.has_value() && *options.rank >= options.workers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--rank is ", *options.rank, ", must be below --workers ", options.workers));
+  }
+  if (!options.split.empty() && options.split.size() != options.workers) {
+    return absl::InvalidArgumentError(absl::StrCat("--split has ", options.split.size(),
+                                                   " shares for --workers ", options.workers));
+  }
+  return absl::OkStatus();
+}
+
+ParsedCommandLine ParseCommandLine(int argc, const char* const* argv) {
+  TrainOptions options;
+  CLI::App app(kDescription, "kaon-train");
+  app.footer(kFooter);
+  AddJobOptions(app, options);
+  AddWorkerOptions(app, options);
+  AddTrainingOptions(app, options);
+  ParsedCommandLine parsed;
+  // CLI11 reports by exception; it goes no further than this.
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    parsed.text = app.help();
+    return parsed;
+  } catch (const CLI::ParseError& error) {
+    parsed.text = absl::StrCat("kaon-train: ", error.what(), "\n");
+    parsed.exit_status = 2;
+    return parsed;
+  }
+  ApplyEnvironment(options);
+  const absl::Status valid = ValidateOptions(options);
+  if (!valid.ok()) {
+    parsed.text = absl::StrCat("kaon-train: ", valid.message(), "; see --help\n");
+    parsed.exit_status = 2;
+    return parsed;
+  }
+  if (options.split.empty()) options.split.assign(options.workers, 1);
+  parsed.options = options;
+  return parsed;
+}
+
+kaon::TlsFiles TlsFilesOf(const TrainOptions& options, uint32_t rank) {
+  kaon::TlsFiles files = options.tls;
+  if (options.tls_dir.empty()) return files;
+  const std::string worker = absl::StrCat(options.tls_dir, "/worker-", rank);
+  if (files.ca.empty()) files.ca = options.tls_dir + "/ca.crt";
+  if (files.certificate.empty()) files.certificate = worker + ".crt";
+  if (files.private_key.empty()) files.private_key = worker + ".key";
+  return files;
+}
+
+kaon::JobDefinition MakeJobDefinition(const TrainOptions& options, const ModelShape& model) {
+  kaon::JobDefinition job;
+  job.name = options.job;
+  job.world_size = options.workers;
+  job.max_grad_norm = kMaxGradNorm;
+  for (const ModelParameter& parameter : ModelParameters(model)) {
+    kaon::ParameterSpec spec;
+    spec.name = parameter.name;
+    spec.shape = parameter.shape;
+    spec.is_embedding_or_output = parameter.is_embedding_or_output;
+    job.parameters.push_back(spec);
+  }
+  kaon::ParameterGroup muon;
+  muon.name = "muon";
+  muon.rule = kaon::Rule::kMuon;
+  muon.lr = options.muon_lr;
+  muon.weight_decay = kMuonWeightDecay;
+  kaon::ParameterGroup adamw;
+  adamw.name = "adamw";
+  adamw.rule = kaon::Rule::kAdamW;
+  adamw.lr = options.adamw_lr;
+  adamw.weight_decay = kAdamWWeightDecay;
+  job.groups = {muon, adamw};
+  job.matrix_group = muon.name;
+  job.scalar_group = adamw.name;
+  return job;
+}
+
+}  // namespace kaon::train

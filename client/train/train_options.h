@@ -1,0 +1,74 @@
+// What kaon-train was asked to do: the command line, checked and with its defaults.
+// Plain values and pure functions; any thread.
+#ifndef KAON_CLIENT_TRAIN_TRAIN_OPTIONS_H_
+#define KAON_CLIENT_TRAIN_TRAIN_OPTIONS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/kaon/client.h"
+#include "client/train/corpus.h"
+#include "client/train/language_model.h"
+#include "kernels/dtype.h"
+
+namespace kaon::train {
+
+struct TrainOptions {
+  std::string job = "kaon-train";
+  // Without servers, in this process.
+  bool local = false;
+  // Matrix products of --local: onednn or reference.
+  std::string gemm = "onednn";
+  std::vector<std::string> coordinators;
+  // Directory with ca.crt and worker-<rank>.{crt,key}; or the three files.
+  std::string tls_dir;
+  kaon::TlsFiles tls;
+
+  uint32_t workers = 2;
+  // Only this rank in this process.
+  std::optional<uint32_t> rank;
+  // Relative shares of the batch by rank; as many as workers.
+  std::vector<uint32_t> split;
+
+  uint64_t steps = 300;
+  uint64_t seed = 1;
+  int batch_size = 512;
+  // The vocabulary comes from the corpus.
+  ModelShape model = {.vocabulary = 0, .context = 16, .embedding = 24, .hidden = 192, .blocks = 2};
+  double muon_lr = 0.02;
+  double adamw_lr = 0.006;
+  kernels::DType push_dtype = kernels::DType::kFloat32;
+  kernels::DType pull_dtype = kernels::DType::kFloat32;
+  std::string corpus_dir = kDefaultCorpusDirectory;
+  // 0 = never.
+  uint64_t poison_step = 0;
+
+  uint64_t report_every = 20;
+  std::string log_jsonl;
+};
+
+// The options, or the text to print and the status to exit with (0 for --help).
+struct ParsedCommandLine {
+  std::optional<TrainOptions> options;
+  std::string text;
+  int exit_status = 0;
+};
+
+ParsedCommandLine ParseCommandLine(int argc, const char* const* argv);
+
+// INVALID_ARGUMENT naming the first option that does not fit the others.
+absl::Status ValidateOptions(const TrainOptions& options);
+
+// PEM files of one rank.
+kaon::TlsFiles TlsFilesOf(const TrainOptions& options, uint32_t rank);
+
+// The job these options describe: hidden matrices to group "muon", all else to "adamw", clipped to
+// norm 1.
+kaon::JobDefinition MakeJobDefinition(const TrainOptions& options, const ModelShape& model);
+
+}  // namespace kaon::train
+
+#endif  // KAON_CLIENT_TRAIN_TRAIN_OPTIONS_H_

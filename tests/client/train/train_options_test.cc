@@ -1,0 +1,125 @@
+#include "client/train/train_options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <vector>
+
+namespace kaon::train {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class TrainOptionsTest : public testing::Test {
+ protected:
+  TrainOptionsTest() {
+    for (const char* name :
+         {"KAON_COORDINATORS", "KAON_TLS_DIR", "KAON_CA", "KAON_CERT", "KAON_KEY"}) {
+      unsetenv(name);
+    }
+  }
+
+  static ParsedCommandLine Parse(std::vector<const char*> arguments) {
+    arguments.insert(arguments.begin(), "kaon-train");
+    return ParseCommandLine(static_cast<int>(arguments.size()), arguments.data());
+  }
+};
+
+TEST_F(TrainOptionsTest, LocalRunNeedsNothingElse) {
+  const ParsedCommandLine parsed = Parse({"--local"});
+  ASSERT_TRUE(parsed.options.has_value()) << parsed.text;
+  EXPECT_THAT(parsed.options->split, ElementsAre(1, 1));
+  EXPECT_EQ(parsed.options->push_dtype, kernels::DType::kFloat32);
+}
+
+TEST_F(TrainOptionsTest, ReadsListsAndDTypes) {
+  const ParsedCommandLine parsed = Parse({"--connect", "a:1,b:2", "--split", "3,5", "--push-dtype",
+                                          "bfloat16", "--pull-dtype", "float16", "--rank", "1"});
+  ASSERT_TRUE(parsed.options.has_value()) << parsed.text;
+  EXPECT_THAT(parsed.options->coordinators, ElementsAre("a:1", "b:2"));
+  EXPECT_THAT(parsed.options->split, ElementsAre(3, 5));
+  EXPECT_EQ(parsed.options->push_dtype, kernels::DType::kBFloat16);
+  EXPECT_EQ(parsed.options->pull_dtype, kernels::DType::kFloat16);
+  EXPECT_EQ(parsed.options->rank, 1u);
+}
+
+TEST_F(TrainOptionsTest, HelpExitsWithZero) {
+  const ParsedCommandLine parsed = Parse({"--help"});
+  EXPECT_FALSE(parsed.options.has_value());
+  EXPECT_EQ(parsed.exit_status, 0);
+  EXPECT_THAT(parsed.text, HasSubstr("--log-jsonl"));
+}
+
+struct Refusal {
+  std::vector<const char*> arguments;
+  const char* named;
+};
+
+class TrainOptionsRefusalTest : public TrainOptionsTest,
+                                public testing::WithParamInterface<Refusal> {};
+
+TEST_P(TrainOptionsRefusalTest, NamesTheOption) {
+  const ParsedCommandLine parsed = Parse(GetParam().arguments);
+  EXPECT_FALSE(parsed.options.has_value());
+  EXPECT_EQ(parsed.exit_status, 2);
+  EXPECT_THAT(parsed.text, HasSubstr(GetParam().named));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    WrongCommandLines, TrainOptionsRefusalTest,
+    testing::Values(Refusal{{}, "--connect"}, Refusal{{"--local", "--connect", "a:1"}, "--local"},
+                    Refusal{{"--local", "--rank", "0"}, "--rank"},
+                    Refusal{{"--connect", "a:1", "--rank", "2"}, "--rank is 2"},
+                    Refusal{{"--local", "--split", "1,2,3"}, "--split has 3"},
+                    Refusal{{"--local", "--steps", "0"}, "--steps"},
+                    Refusal{{"--local", "--push-dtype", "float8"}, "--push-dtype"},
+                    Refusal{{"--local", "--gemm", "blas"}, "--gemm"},
+                    Refusal{{"--local", "--colour"}, "--colour"}));
+
+TEST_F(TrainOptionsTest, TakesCoordinatorsAndCertificatesFromTheEnvironment) {
+  setenv("KAON_COORDINATORS", "a:1,b:2", 1);
+  setenv("KAON_TLS_DIR", "/tls", 1);
+  const ParsedCommandLine parsed = Parse({});
+  ASSERT_TRUE(parsed.options.has_value()) << parsed.text;
+  EXPECT_THAT(parsed.options->coordinators, ElementsAre("a:1", "b:2"));
+  EXPECT_EQ(parsed.options->tls_dir, "/tls");
+}
+
+TEST_F(TrainOptionsTest, FlagsBeatTheEnvironment) {
+  setenv("KAON_COORDINATORS", "a:1", 1);
+  setenv("KAON_CERT", "/env.crt", 1);
+  const ParsedCommandLine parsed = Parse({"--connect", "c:3", "--tls-dir", "/tls"});
+  ASSERT_TRUE(parsed.options.has_value()) << parsed.text;
+  EXPECT_THAT(parsed.options->coordinators, ElementsAre("c:3"));
+  EXPECT_EQ(TlsFilesOf(*parsed.options, 0).certificate, "/tls/worker-0.crt");
+  EXPECT_TRUE(Parse({"--local"}).options.has_value());
+}
+
+TEST(TlsFilesOfTest, FindsEachRanksCertificate) {
+  TrainOptions options;
+  options.tls_dir = "/tls";
+  options.tls.private_key = "/elsewhere.key";
+  const kaon::TlsFiles files = TlsFilesOf(options, 3);
+  EXPECT_EQ(files.ca, "/tls/ca.crt");
+  EXPECT_EQ(files.certificate, "/tls/worker-3.crt");
+  EXPECT_EQ(files.private_key, "/elsewhere.key");
+}
+
+TEST(MakeJobDefinitionTest, ClipsAndGivesEachGroupItsOwnRate) {
+  TrainOptions options;
+  options.muon_lr = 0.5;
+  options.adamw_lr = 0.25;
+  ModelShape model = options.model;
+  model.vocabulary = 80;
+  const kaon::JobDefinition job = MakeJobDefinition(options, model);
+  EXPECT_EQ(job.max_grad_norm, 1);
+  ASSERT_EQ(job.groups.size(), 2u);
+  EXPECT_EQ(job.groups[0].lr, 0.5);
+  EXPECT_EQ(job.groups[1].lr, 0.25);
+  EXPECT_EQ(job.parameters.size(), ModelParameters(model).size());
+}
+
+}  // namespace
+}  // namespace kaon::train

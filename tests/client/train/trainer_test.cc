@@ -1,0 +1,205 @@
+#include "client/train/trainer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "client/train/local_cluster.h"
+
+namespace kaon::train {
+namespace {
+
+using ::testing::HasSubstr;
+
+TrainOptions SmallOptions() {
+  TrainOptions options;
+  options.local = true;
+  options.workers = 2;
+  options.split = {1, 1};
+  options.steps = 12;
+  options.batch_size = 48;
+  options.model = {.vocabulary = 0, .context = 8, .embedding = 6, .hidden = 16, .blocks = 2};
+  options.report_every = 5;
+  return options;
+}
+
+std::unique_ptr<LocalCluster> MakeCluster(const TrainOptions& options, const TrainingText& text) {
+  kernels::BackendOptions backend;
+  backend.gemm = "reference";
+  LocalOptimizer optimizer = LocalOptimizer::Create(MakeJobDefinition(options, text.model),
+                                                    kernels::CreateBackend(backend).value(),
+                                                    InitialWeights(text.model, options.seed))
+                                 .value();
+  return std::make_unique<LocalCluster>(std::move(optimizer), options.workers);
+}
+
+struct Outcome {
+  absl::StatusOr<RunSummary> summary;
+  std::string output;
+};
+
+Outcome RunLocally(const TrainOptions& options) {
+  const TrainingText text = ReadTrainingText(options).value();
+  const std::unique_ptr<LocalCluster> cluster = MakeCluster(options, text);
+  const std::atomic<bool> signalled{false};
+  StopGate gate(signalled);
+  std::ostringstream out;
+  const TrainingRun run = {options,
+                           text,
+                           [&](uint32_t rank) { return cluster->MakeSession(rank); },
+                           [&] { return cluster->newton_schulz_calls(); },
+                           gate,
+                           out};
+  absl::StatusOr<RunSummary> summary = RunTraining(run);
+  return {std::move(summary), out.str()};
+}
+
+class TrainerSplitTest : public testing::TestWithParam<std::vector<uint32_t>> {};
+
+TEST_P(TrainerSplitTest, GivesTheSameWeightsHoweverTheThreadsAreTimed) {
+  TrainOptions options = SmallOptions();
+  options.split = GetParam();
+  options.workers = GetParam().size();
+  const RunSummary first = RunLocally(options).summary.value();
+  const RunSummary second = RunLocally(options).summary.value();
+  EXPECT_EQ(first.applied, options.steps);
+  EXPECT_EQ(first.weights_digest, second.weights_digest);
+  EXPECT_EQ(first.validation_loss, second.validation_loss);
+}
+
+INSTANTIATE_TEST_SUITE_P(Splits, TrainerSplitTest,
+                         testing::Values(std::vector<uint32_t>{1}, std::vector<uint32_t>{1, 1},
+                                         std::vector<uint32_t>{3, 5},
+                                         std::vector<uint32_t>{1, 2, 3}));
+
+TEST(TrainerTest, TrainsTheSameModelForAnySplitButForRounding) {
+  TrainOptions options = SmallOptions();
+  const double two = RunLocally(options).summary->validation_loss;
+  options.workers = 3;
+  options.split = {1, 2, 3};
+  EXPECT_NEAR(RunLocally(options).summary->validation_loss, two, 1e-3);
+}
+
+TEST(TrainerTest, RoundsWhatWorkersPushAndPull) {
+  TrainOptions options = SmallOptions();
+  const uint64_t exact = RunLocally(options).summary->weights_digest;
+  options.push_dtype = kernels::DType::kBFloat16;
+  const RunSummary pushed = RunLocally(options).summary.value();
+  options.push_dtype = kernels::DType::kFloat32;
+  options.pull_dtype = kernels::DType::kBFloat16;
+  const RunSummary pulled = RunLocally(options).summary.value();
+  EXPECT_NE(pushed.weights_digest, exact);
+  EXPECT_NE(pulled.weights_digest, exact);
+  EXPECT_EQ(pushed.push_bytes * 2, pulled.push_bytes);
+  EXPECT_EQ(pulled.pull_bytes * 2, pushed.pull_bytes);
+}
+
+TEST(TrainerTest, ReportsAPoisonedStepAndTrainsOn) {
+  TrainOptions options = SmallOptions();
+  options.poison_step = 4;
+  const Outcome outcome = RunLocally(options);
+  ASSERT_TRUE(outcome.summary.ok());
+  EXPECT_EQ(outcome.summary->applied, 11u);
+  EXPECT_EQ(outcome.summary->skipped, 1u);
+  EXPECT_THAT(outcome.output,
+              HasSubstr("SKIPPED: non-finite gradient of parameter input.weight from rank 0"));
+  for (const ParameterSummary& parameter : outcome.summary->parameters) {
+    EXPECT_EQ(parameter.newton_schulz_updates, parameter.orthogonalized ? 11u : 0u)
+        << parameter.name;
+  }
+}
+
+TEST(TrainerTest, LogsEveryStepAndTheSummary) {
+  TrainOptions options = SmallOptions();
+  options.log_jsonl = testing::TempDir() + "/trainer_test.jsonl";
+  ASSERT_TRUE(RunLocally(options).summary.ok());
+  std::ifstream file(options.log_jsonl);
+  std::string line, last;
+  int lines = 0;
+  while (std::getline(file, line)) {
+    ++lines;
+    last = line;
+  }
+  EXPECT_EQ(lines, 13);
+  EXPECT_THAT(last, HasSubstr("\"type\":\"summary\""));
+}
+
+TEST(TrainerTest, LearnsMoreThanABigramTableHolds) {
+  TrainOptions options = SmallOptions();
+  options.steps = 200;
+  options.batch_size = 256;
+  options.model.embedding = 16;
+  options.model.hidden = 64;
+  const RunSummary summary = RunLocally(options).summary.value();
+  EXPECT_LT(summary.validation_loss, summary.bigram_loss);
+}
+
+// Stops the run as a signal would, once the step before has been decided.
+class StoppingSession : public TrainingSession {
+ public:
+  StoppingSession(std::unique_ptr<TrainingSession> inner, std::atomic<bool>& signalled)
+      : inner_(std::move(inner)), signalled_(signalled) {}
+
+  absl::StatusOr<uint64_t> Start(const std::vector<std::vector<float>>& weights) override {
+    return inner_->Start(weights);
+  }
+  absl::StatusOr<StepOutcome> Exchange(const StepContribution& contribution) override {
+    if (contribution.step == 3) signalled_ = true;
+    return inner_->Exchange(contribution);
+  }
+  absl::Status Pull(uint64_t step, TensorBuffers* weights) override {
+    return inner_->Pull(step, weights);
+  }
+  TransferredBytes transferred() const override { return inner_->transferred(); }
+
+ private:
+  std::unique_ptr<TrainingSession> inner_;
+  std::atomic<bool>& signalled_;
+};
+
+TEST(TrainerTest, FinishesTheOpenStepWhenStopped) {
+  const TrainOptions options = SmallOptions();
+  const TrainingText text = ReadTrainingText(options).value();
+  const std::unique_ptr<LocalCluster> cluster = MakeCluster(options, text);
+  std::atomic<bool> signalled{false};
+  StopGate gate(signalled);
+  std::ostringstream out;
+  const TrainingRun run = {options,
+                           text,
+                           [&](uint32_t rank) -> absl::StatusOr<std::unique_ptr<TrainingSession>> {
+                             return std::make_unique<StoppingSession>(cluster->MakeSession(rank),
+                                                                      signalled);
+                           },
+                           nullptr,
+                           gate,
+                           out};
+  const RunSummary summary = RunTraining(run).value();
+  EXPECT_TRUE(summary.stopped);
+  EXPECT_EQ(summary.last_step, 3u);
+}
+
+TEST(TrainerTest, FailsWithTheFirstWorkersFailure) {
+  TrainOptions options = SmallOptions();
+  const TrainingText text = ReadTrainingText(options).value();
+  const std::atomic<bool> signalled{false};
+  StopGate gate(signalled);
+  std::ostringstream out;
+  const TrainingRun run = {
+      options, text, [](uint32_t) { return absl::UnavailableError("no coordinator"); },
+      nullptr, gate, out};
+  EXPECT_EQ(RunTraining(run).status(), absl::UnavailableError("no coordinator"));
+}
+
+TEST(TrainerTest, RefusesALogFileThatCannotBeWritten) {
+  TrainOptions options = SmallOptions();
+  options.log_jsonl = "/nonexistent-directory/log.jsonl";
+  const absl::Status status = RunLocally(options).summary.status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("/nonexistent-directory/log.jsonl"));
+}
+
+}  // namespace
+}  // namespace kaon::train
