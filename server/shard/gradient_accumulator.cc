@@ -424,14 +424,14 @@ void GradientAccumulator::CloseAll(const absl::Status& status) {
   Run(calls);
 }
 
-v1::Prepared GradientAccumulator::FinishSums() {
+std::optional<v1::Prepared> GradientAccumulator::FinishSums(uint64_t generation) {
   v1::Prepared prepared;
   float total_weight = 1;
   float loss_scale = 1;
   std::vector<Parameter*> active;
   {
     MutexLock lock(mu_);
-    CHECK(folded_ && plan_.has_value());
+    if (generation != generation_ || !folded_) return std::nullopt;
     if (plan_->step().kind() == v1::STEP_KIND_TRAIN) {
       double sum = 0;
       for (const v1::Member& member : plan_->step().members()) sum += member.token_weight();

@@ -89,8 +89,9 @@ class GradientAccumulator {
   // Ends the streams of the generation before with ABORTED and, if rule 8 allows, keeps what they
   // pushed.
   void BeginFolding(const v1::StepPlan& plan, uint64_t generation);
-  // Divides the sums and describes them; `plan` stays empty. After on_folded(generation), once.
-  v1::Prepared FinishSums();
+  // Divides the sums and describes them; `plan` stays empty. Once, after on_folded(generation);
+  // absent if another generation has begun since.
+  std::optional<v1::Prepared> FinishSums(uint64_t generation);
   // The finished gradient; empty if no worker had one.
   absl::Span<const float> gradient(uint32_t parameter_id) const;
   // Ends every stream and refuses new ones with `status`.

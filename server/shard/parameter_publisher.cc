@@ -1,0 +1,201 @@
+#include "server/shard/parameter_publisher.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/status_macros.h"
+#include "proto/tensor_stream.h"
+
+namespace kaon::shard {
+
+void ParameterPublisher::Serve(const std::string& job, uint64_t timeline,
+                               std::vector<Source> sources) {
+  MutexLock lock(mu_);
+  parameters_.clear();
+  for (Source& source : sources) {
+    auto parameter = std::make_unique<Parameter>();
+    parameter->name = std::move(source.name);
+    parameter->num_elements = source.first.size();
+    {
+      MutexLock parameter_lock(parameter->mu);
+      parameter->versions[0].memory = source.first;
+      parameter->versions[1].memory = source.second;
+      // The first write goes to the first buffer, also where there is no second.
+      parameter->current = 1;
+    }
+    parameters_.emplace(source.parameter_id, std::move(parameter));
+  }
+  job_ = job;
+  timeline_ = timeline;
+}
+
+absl::StatusOr<const ParameterPublisher::Parameter*> ParameterPublisher::FindLocked(
+    uint32_t parameter_id) const {
+  const auto found = parameters_.find(parameter_id);
+  if (found != parameters_.end()) return found->second.get();
+  return absl::InvalidArgumentError(
+      absl::StrCat("parameter_id ", parameter_id, " pulled, this shard does not hold it"));
+}
+
+absl::Status ParameterPublisher::CheckStepLocked(const Parameter& parameter, uint64_t step,
+                                                 bool* readable) const {
+  MutexLock parameter_lock(parameter.mu);
+  *readable = false;
+  bool any_valid = false;
+  uint64_t newest = 0;
+  for (const Version& version : parameter.versions) {
+    if (!version.valid) continue;
+    if (version.first_step <= step && step <= version.last_step) {
+      *readable = true;
+      return absl::OkStatus();
+    }
+    any_valid = true;
+    newest = std::max(newest, version.last_step);
+  }
+  if (any_valid && step < newest) {
+    return absl::FailedPreconditionError(absl::StrCat("parameter ", parameter.name, ": version ",
+                                                      step, " pulled, it is gone, the newest is ",
+                                                      newest));
+  }
+  if (expected_step_ == step) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(
+      "parameter ", parameter.name, ": version ", step, " pulled, ",
+      any_valid ? absl::StrCat("the newest is ", newest) : std::string("there is none yet")));
+}
+
+absl::Status ParameterPublisher::CheckPull(const v1::PullRequest& request) const {
+  MutexLock lock(mu_);
+  KAON_RETURN_IF_ERROR(closed_);
+  if (job_.empty() || request.job() != job_) {
+    return absl::NotFoundError(
+        absl::StrCat("job '", request.job(), "' pulled, this shard holds ",
+                     job_.empty() ? std::string("none") : absl::StrCat("'", job_, "'")));
+  }
+  if (request.timeline() != timeline_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("timeline ", request.timeline(), " pulled, expecting ", timeline_));
+  }
+  if (proto::WireSizeOf(request.dtype()) == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "dtype ", request.dtype(), " pulled, expecting 1 (fp32), 2 (bf16) or 3 (fp16)"));
+  }
+  if (request.parameter_ids_size() > kMaxPulledParameters) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameter_ids has ", request.parameter_ids_size(),
+                     " entries, expecting at most ", kMaxPulledParameters));
+  }
+  for (uint32_t id : request.parameter_ids()) {
+    KAON_ASSIGN_OR_RETURN(const Parameter* parameter, FindLocked(id));
+    bool readable = false;
+    KAON_RETURN_IF_ERROR(CheckStepLocked(*parameter, request.step(), &readable));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> ParameterPublisher::Await(uint32_t parameter_id, uint64_t step,
+                                               std::function<void()> ready) {
+  MutexLock lock(mu_);
+  KAON_RETURN_IF_ERROR(closed_);
+  KAON_ASSIGN_OR_RETURN(const Parameter* parameter, FindLocked(parameter_id));
+  bool readable = false;
+  KAON_RETURN_IF_ERROR(CheckStepLocked(*parameter, step, &readable));
+  if (!readable) waiters_.push_back({parameter_id, std::move(ready)});
+  return readable;
+}
+
+absl::Status ParameterPublisher::Read(uint32_t parameter_id, uint64_t step, uint64_t offset,
+                                      kernels::DType dtype, uint64_t num_elements,
+                                      std::byte* to) const {
+  const Parameter* parameter = nullptr;
+  {
+    MutexLock lock(mu_);
+    KAON_ASSIGN_OR_RETURN(parameter, FindLocked(parameter_id));
+  }
+  MutexLock parameter_lock(parameter->mu);
+  uint64_t newest = 0;
+  for (const Version& version : parameter->versions) {
+    if (!version.valid) continue;
+    newest = std::max(newest, version.last_step);
+    if (step < version.first_step || step > version.last_step) continue;
+    kernels::FromFloat(dtype, version.memory.subspan(offset, num_elements), to);
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("parameter ", parameter->name, ": version ", step,
+                   " was replaced while it was read, the newest is ", newest));
+}
+
+uint64_t ParameterPublisher::num_elements(uint32_t parameter_id) const {
+  MutexLock lock(mu_);
+  const auto found = parameters_.find(parameter_id);
+  return found == parameters_.end() ? 0 : found->second->num_elements;
+}
+
+void ParameterPublisher::ExpectStep(std::optional<uint64_t> step) {
+  {
+    MutexLock lock(mu_);
+    if (expected_step_ == step) return;
+    expected_step_ = step;
+  }
+  Wake(std::nullopt);
+}
+
+absl::Span<const float> ParameterPublisher::current(uint32_t parameter_id) const {
+  const Parameter& parameter = *parameters_.at(parameter_id);
+  MutexLock parameter_lock(parameter.mu);
+  return parameter.versions[parameter.current].memory;
+}
+
+absl::Span<float> ParameterPublisher::BeginWrite(uint32_t parameter_id) {
+  Parameter& parameter = *parameters_.at(parameter_id);
+  MutexLock parameter_lock(parameter.mu);
+  Version& next = parameter.versions[1 - parameter.current];
+  next.valid = false;
+  return next.memory;
+}
+
+void ParameterPublisher::Publish(uint32_t parameter_id, uint64_t step) {
+  Parameter& parameter = *parameters_.at(parameter_id);
+  {
+    MutexLock parameter_lock(parameter.mu);
+    parameter.current = 1 - parameter.current;
+    Version& version = parameter.versions[parameter.current];
+    version.valid = true;
+    version.first_step = step;
+    version.last_step = step;
+  }
+  Wake(parameter_id);
+}
+
+void ParameterPublisher::Carry(uint32_t parameter_id, uint64_t step) {
+  Parameter& parameter = *parameters_.at(parameter_id);
+  {
+    MutexLock parameter_lock(parameter.mu);
+    parameter.versions[parameter.current].last_step = step;
+  }
+  Wake(parameter_id);
+}
+
+void ParameterPublisher::Wake(std::optional<uint32_t> parameter_id) {
+  std::vector<Waiter> woken;
+  {
+    MutexLock lock(mu_);
+    std::vector<Waiter> kept;
+    for (Waiter& waiter : waiters_) {
+      const bool wake = !parameter_id.has_value() || waiter.parameter_id == *parameter_id;
+      (wake ? woken : kept).push_back(std::move(waiter));
+    }
+    waiters_ = std::move(kept);
+  }
+  for (const Waiter& waiter : woken) waiter.ready();
+}
+
+void ParameterPublisher::CloseAll(const absl::Status& status) {
+  {
+    MutexLock lock(mu_);
+    closed_ = status;
+  }
+  Wake(std::nullopt);
+}
+
+}  // namespace kaon::shard

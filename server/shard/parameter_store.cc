@@ -1,0 +1,175 @@
+#include "server/shard/parameter_store.h"
+
+#include <glog/logging.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/job_schema.h"
+#include "kernels/digest.h"
+#include "proto/status_macros.h"
+
+namespace kaon::shard {
+
+namespace {
+
+// Slots of facts in the state digest, beside those of kernels/digest.h.
+constexpr uint32_t kUpdatesSlot = 1001;
+constexpr uint32_t kPositionSlot = 1002;
+
+absl::Status CheckPlacement(const v1::RegisterBody& registration, uint32_t num_shards) {
+  const v1::JobDefinition& job = registration.definition();
+  const v1::Placement& placement = registration.placement();
+  if (placement.num_shards() != num_shards) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("placement on ", placement.num_shards(), " shards, there are ", num_shards));
+  }
+  if (placement.parameters_size() != job.parameters_size()) {
+    return absl::InvalidArgumentError(absl::StrCat("placement of ", placement.parameters_size(),
+                                                   " parameters, the job has ",
+                                                   job.parameters_size()));
+  }
+  for (int i = 0; i < placement.parameters_size(); ++i) {
+    const v1::ParameterPlacement& parameter = placement.parameters(i);
+    const std::string& name = job.parameters(i).name();
+    if (parameter.parameter_id() != static_cast<uint32_t>(i)) {
+      return absl::InvalidArgumentError(absl::StrCat("placement ", i, " is of parameter_id ",
+                                                     parameter.parameter_id(), ", expecting ", i));
+    }
+    if (parameter.shard() >= num_shards) {
+      return absl::InvalidArgumentError(absl::StrCat("parameter ", name, " is placed on shard ",
+                                                     parameter.shard(), ", there are ",
+                                                     num_shards));
+    }
+    const bool known = client::GroupIndex(job, parameter.group()) >= 0;
+    if (job.parameters(i).frozen() ? !parameter.group().empty() : !known) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("parameter ", name, " is routed to group '", parameter.group(),
+                       "', expecting ", job.parameters(i).frozen() ? "none" : "one of the job's"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(
+    tier::TieredStore& store, const v1::RegisterBody& registration, uint32_t shard,
+    uint32_t num_shards) {
+  KAON_RETURN_IF_ERROR(client::ValidateJob(registration.definition()));
+  KAON_RETURN_IF_ERROR(CheckPlacement(registration, num_shards));
+  std::unique_ptr<ParameterStore> parameters(new ParameterStore(store));
+  for (const v1::ParameterPlacement& placement : registration.placement().parameters()) {
+    if (placement.shard() != shard) continue;
+    KAON_RETURN_IF_ERROR(parameters->Add(registration, placement));
+  }
+  return parameters;
+}
+
+ParameterStore::~ParameterStore() {
+  for (StoredParameter& parameter : parameters_) {
+    parameter.weights.clear();
+    parameter.state.clear();
+    for (const std::string& name : parameter.tensor_names) {
+      const absl::Status status = store_.Free(name);
+      CHECK(status.ok()) << status;
+    }
+  }
+}
+
+absl::StatusOr<tier::Pin> ParameterStore::AllocateTensor(const std::string& tensor,
+                                                         uint64_t num_elements,
+                                                         StoredParameter* parameter) {
+  const absl::Status status = store_.Allocate(tensor, num_elements);
+  if (!status.ok()) {
+    return absl::Status(status.code(),
+                        absl::StrCat("parameter ", parameter->name, ": ", status.message()));
+  }
+  parameter->tensor_names.push_back(tensor);
+  parameter->state_bytes += num_elements * sizeof(float);
+  return store_.Pin(tensor);
+}
+
+absl::Status ParameterStore::Add(const v1::RegisterBody& registration,
+                                 const v1::ParameterPlacement& placement) {
+  const v1::JobDefinition& job = registration.definition();
+  const v1::ParameterSpec& spec = job.parameters(static_cast<int>(placement.parameter_id()));
+  // In the list before anything is allocated, so that the destructor frees what a later refusal
+  // leaves.
+  StoredParameter& parameter = parameters_.emplace_back();
+  parameter.id = placement.parameter_id();
+  parameter.name = spec.name();
+  parameter.shape.assign(spec.shape().begin(), spec.shape().end());
+  const uint64_t num_elements = client::NumElements(spec);
+  // The gradient's sum, which GradientAccumulator allocates.
+  parameter.state_bytes = num_elements * sizeof(float);
+  const int num_buffers = spec.frozen() ? 1 : 2;
+  for (int i = 0; i < num_buffers; ++i) {
+    const std::string tensor = absl::StrCat("weight.", i, "/", parameter.id);
+    KAON_ASSIGN_OR_RETURN(tier::Pin pin, AllocateTensor(tensor, num_elements, &parameter));
+    parameter.weights.push_back(std::move(pin));
+  }
+  if (spec.frozen()) return absl::OkStatus();
+  parameter.group = client::GroupIndex(job, placement.group());
+  parameter.rule = client::RuleConfigOf(job.groups(parameter.group), spec);
+  KAON_RETURN_IF_ERROR(kernels::ValidateRule(*parameter.rule, parameter.shape));
+  for (const kernels::StateSlot& slot : kernels::StateSlots(*parameter.rule, parameter.shape)) {
+    const std::string tensor = absl::StrCat(slot.name, "/", parameter.id);
+    KAON_ASSIGN_OR_RETURN(
+        tier::Pin pin,
+        AllocateTensor(tensor, static_cast<uint64_t>(slot.num_elements), &parameter));
+    parameter.state.push_back(std::move(pin));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<ParameterPublisher::Source> ParameterStore::sources() const {
+  std::vector<ParameterPublisher::Source> sources;
+  for (const StoredParameter& parameter : parameters_) {
+    ParameterPublisher::Source source;
+    source.parameter_id = parameter.id;
+    source.name = parameter.name;
+    source.first = parameter.weights[0].floats();
+    if (parameter.weights.size() > 1) source.second = parameter.weights[1].floats();
+    sources.push_back(std::move(source));
+  }
+  return sources;
+}
+
+uint64_t ParameterStore::WeightsDigest(const ParameterPublisher& publisher) const {
+  uint64_t digest = 0;
+  for (const StoredParameter& parameter : parameters_) {
+    digest +=
+        kernels::TensorDigest(parameter.id, kernels::kWeightSlot, publisher.current(parameter.id));
+  }
+  return digest;
+}
+
+uint64_t ParameterStore::StateDigest(const ParameterPublisher& publisher,
+                                     uint64_t applied_position) const {
+  uint64_t digest = WeightsDigest(publisher);
+  for (const StoredParameter& parameter : parameters_) {
+    for (size_t slot = 0; slot < parameter.state.size(); ++slot) {
+      digest += kernels::TensorDigest(parameter.id, static_cast<uint32_t>(slot) + 1,
+                                      parameter.state[slot].floats());
+    }
+    digest += kernels::FactDigest(parameter.id, kUpdatesSlot, parameter.updates_applied);
+    // Per parameter, so that the sum over shards does not depend on their number.
+    digest += kernels::FactDigest(parameter.id, kPositionSlot, applied_position);
+  }
+  return digest;
+}
+
+std::vector<v1::ParameterState> ParameterStore::Describe() const {
+  std::vector<v1::ParameterState> described;
+  for (const StoredParameter& parameter : parameters_) {
+    v1::ParameterState& state = described.emplace_back();
+    state.set_parameter_id(parameter.id);
+    state.set_state_bytes(parameter.state_bytes);
+    state.set_updates_applied(parameter.updates_applied);
+    state.set_newton_schulz_updates(parameter.newton_schulz_updates);
+  }
+  return described;
+}
+
+}  // namespace kaon::shard

@@ -1,0 +1,75 @@
+// The parameters of one job on one shard: where each one's weights and optimizer state live, which
+// rule steps it, how often it was stepped. Owned by ShardCore; used by the thread that drives it.
+#ifndef KAON_SERVER_SHARD_PARAMETER_STORE_H_
+#define KAON_SERVER_SHARD_PARAMETER_STORE_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kaon/v1/agreement.pb.h"
+#include "kaon/v1/shard_control.pb.h"
+#include "kernels/optimizer_rule.h"
+#include "server/shard/parameter_publisher.h"
+#include "server/tier/tiered_store.h"
+
+namespace kaon::shard {
+
+struct StoredParameter {
+  uint32_t id = 0;
+  std::string name;
+  std::vector<uint64_t> shape;
+  // Index of its group; -1 for a frozen parameter, which has no rule and no state.
+  int group = -1;
+  std::optional<kernels::RuleConfig> rule;
+  // Two buffers of weights, one for a frozen parameter; ParameterPublisher says which is which
+  // version.
+  std::vector<tier::Pin> weights;
+  // As kernels::StateSlots orders them.
+  std::vector<tier::Pin> state;
+  std::vector<std::string> tensor_names;
+  uint64_t state_bytes = 0;
+  uint64_t updates_applied = 0;
+  uint64_t newton_schulz_updates = 0;
+};
+
+class ParameterStore {
+ public:
+  // Memory for the job's parameters on `shard`. RESOURCE_EXHAUSTED naming the parameter and the
+  // arithmetic, INVALID_ARGUMENT naming a field of the definition or placement; nothing stays
+  // reserved then. `store` outlives the result.
+  static absl::StatusOr<std::unique_ptr<ParameterStore>> Create(
+      tier::TieredStore& store, const v1::RegisterBody& registration, uint32_t shard,
+      uint32_t num_shards);
+  ~ParameterStore();
+
+  // Ordered by id.
+  std::vector<StoredParameter>& parameters() { return parameters_; }
+  const std::vector<StoredParameter>& parameters() const { return parameters_; }
+  // For ParameterPublisher::Serve.
+  std::vector<ParameterPublisher::Source> sources() const;
+
+  // Digest of the newest weights; of weights, state, counters and position (shard_control.proto).
+  uint64_t WeightsDigest(const ParameterPublisher& publisher) const;
+  uint64_t StateDigest(const ParameterPublisher& publisher, uint64_t applied_position) const;
+  std::vector<v1::ParameterState> Describe() const;
+
+ private:
+  explicit ParameterStore(tier::TieredStore& store) : store_(store) {}
+
+  absl::Status Add(const v1::RegisterBody& registration, const v1::ParameterPlacement& placement);
+  absl::StatusOr<tier::Pin> AllocateTensor(const std::string& tensor, uint64_t num_elements,
+                                           StoredParameter* parameter);
+
+  tier::TieredStore& store_;
+  std::vector<StoredParameter> parameters_;
+};
+
+}  // namespace kaon::shard
+
+#endif  // KAON_SERVER_SHARD_PARAMETER_STORE_H_

@@ -1,0 +1,200 @@
+#include "server/shard/shard_core.h"
+
+#include <glog/logging.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/status_macros.h"
+
+namespace kaon::shard {
+
+namespace {
+
+double ClipFactorOf(const v1::StepDecision& decision, const std::string& group) {
+  for (const v1::GroupNorm& norm : decision.norms()) {
+    if (norm.group() == group) return norm.clip_factor();
+  }
+  // No parameter of the group had a gradient.
+  return 1;
+}
+
+}  // namespace
+
+ShardCore::ShardCore(Options options)
+    : options_(std::move(options)),
+      machine_(options_.data_loss),
+      accumulator_({options_.store, options_.backend, options_.staging_bytes, options_.on_folded}) {
+  if (!options_.data_loss.empty()) EndDataStreams(absl::DataLossError(options_.data_loss));
+}
+
+void ShardCore::OnControl(StreamId stream, const v1::CoordinatorToShard& message, absl::Time now) {
+  machine_.OnControl(stream, message, now);
+  Carry();
+}
+
+void ShardCore::OnStreamClosed(StreamId stream) {
+  machine_.OnStreamClosed(stream);
+  Carry();
+}
+
+void ShardCore::OnDurable(uint64_t token) {
+  machine_.OnDurable(token);
+  Carry();
+}
+
+void ShardCore::OnFolded(uint64_t generation) {
+  // Room 5: the sum becomes a mean, its norm is taken, and the shard votes.
+  std::optional<v1::Prepared> facts = accumulator_.FinishSums(generation);
+  if (!facts.has_value()) return;
+  machine_.OnFolded(generation, *std::move(facts));
+  Carry();
+}
+
+std::vector<ShardOutput> ShardCore::TakeOutputs() { return std::exchange(outputs_, {}); }
+
+void ShardCore::Carry() {
+  for (auto actions = machine_.TakeActions(); !actions.empty(); actions = machine_.TakeActions()) {
+    for (ShardAction& action : actions) {
+      if (auto* send = std::get_if<SendToCoordinator>(&action)) {
+        outputs_.push_back(std::move(*send));
+      } else if (auto* end = std::get_if<EndStream>(&action)) {
+        outputs_.push_back(std::move(*end));
+      } else if (auto* append = std::get_if<AppendJournal>(&action)) {
+        outputs_.push_back(std::move(*append));
+      } else if (const auto* begin = std::get_if<BeginFolding>(&action)) {
+        publisher_.ExpectStep(begin->plan.step().step());
+        accumulator_.BeginFolding(begin->plan, begin->generation);
+      } else if (const auto* reserve = std::get_if<ReserveJob>(&action)) {
+        Reserve(*reserve);
+      } else if (const auto* apply = std::get_if<ApplyRecord>(&action)) {
+        // Room 6 was the coordinator's: the decision is in the record.
+        Apply(apply->record);
+      }
+      // RestampPlan: no gradient depends on (ballot, round).
+    }
+  }
+}
+
+void ShardCore::Reserve(const ReserveJob& reserve) {
+  const absl::Status status = TryReserve(reserve.plan);
+  if (!status.ok()) parameters_.reset();
+  machine_.OnReserved(reserve.generation, status);
+}
+
+absl::Status ShardCore::TryReserve(const v1::StepPlan& plan) {
+  // What an earlier, withdrawn registration reserved goes first.
+  parameters_.reset();
+  KAON_ASSIGN_OR_RETURN(
+      parameters_, ParameterStore::Create(*options_.store, plan.registration(), machine_.shard(),
+                                          machine_.num_shards()));
+  return accumulator_.Reserve(plan.registration(), machine_.shard());
+}
+
+void ShardCore::Apply(const v1::StepRecord& record) {
+  const v1::StepPlan& plan = record.plan();
+  const bool applied = record.decision().outcome() == v1::OUTCOME_APPLY;
+  if (plan.has_registration()) {
+    if (applied) publisher_.Serve(plan.job(), plan.timeline(), parameters_->sources());
+  } else if (plan.step().kind() == v1::STEP_KIND_LOAD_WEIGHTS) {
+    if (applied) LoadWeights();
+  } else {
+    ApplyTrainStep(record);
+    ++(applied ? applied_steps_ : skipped_steps_);
+  }
+  machine_.OnApplied(plan.position());
+  ExpectNextStep();
+}
+
+void ShardCore::LoadWeights() {
+  for (const StoredParameter& parameter : parameters_->parameters()) {
+    const absl::Span<const float> weights = accumulator_.gradient(parameter.id);
+    const absl::Span<float> to = publisher_.BeginWrite(parameter.id);
+    CHECK_EQ(weights.size(), to.size()) << parameter.name;
+    std::copy(weights.begin(), weights.end(), to.begin());
+    publisher_.Publish(parameter.id, 0);
+  }
+}
+
+// Rooms 7 and 8: version t of each parameter is written beside t - 1, then published.
+void ShardCore::ApplyTrainStep(const v1::StepRecord& record) {
+  const v1::StepBody& step = record.plan().step();
+  const bool applied = record.decision().outcome() == v1::OUTCOME_APPLY;
+  for (StoredParameter& parameter : parameters_->parameters()) {
+    // 7a. Frozen parameters, and those no worker had a gradient for, are left alone ([T7], [T8]); a
+    // skipped step leaves all alone.
+    const absl::Span<const float> gradient = applied && parameter.rule.has_value()
+                                                 ? accumulator_.gradient(parameter.id)
+                                                 : absl::Span<const float>();
+    if (gradient.empty()) {
+      publisher_.Carry(parameter.id, step.step());
+      continue;
+    }
+    // 7b. Learning rate and clip factor of its group; the parameter's own count of updates ([A1],
+    // [M6]).
+    const v1::GroupRate& rate = step.rates(parameter.group);
+    kernels::UpdateScalars scalars;
+    scalars.lr = rate.learning_rate();
+    scalars.clip_factor = ClipFactorOf(record.decision(), rate.group());
+    scalars.t = static_cast<int64_t>(parameter.updates_applied) + 1;
+    // 7c. The rule, from the newest weights into the other buffer.
+    std::vector<absl::Span<float>> state;
+    for (const tier::Pin& slot : parameter.state) state.push_back(slot.floats());
+    kernels::UpdateBuffers buffers;
+    buffers.grad = gradient;
+    buffers.param = publisher_.current(parameter.id);
+    buffers.new_param = publisher_.BeginWrite(parameter.id);
+    buffers.state = state;
+    const kernels::UpdateResult result =
+        options_.backend->ApplyUpdate(*parameter.rule, scalars, parameter.shape, buffers);
+    parameter.updates_applied += 1;
+    parameter.newton_schulz_updates += static_cast<uint64_t>(result.newton_schulz_calls);
+    // 8. Readers may have it.
+    publisher_.Publish(parameter.id, step.step());
+  }
+}
+
+void ShardCore::ExpectNextStep() {
+  if (!machine_.registration().has_value()) return;
+  ExpectedStep expected;
+  expected.job = machine_.registration()->definition().name();
+  expected.timeline = machine_.timeline();
+  expected.step = machine_.weights_loaded() ? machine_.applied_step() + 1 : 0;
+  accumulator_.ExpectStep(std::move(expected));
+  publisher_.ExpectStep(std::nullopt);
+}
+
+void ShardCore::EndDataStreams(const absl::Status& status) {
+  accumulator_.CloseAll(status);
+  publisher_.CloseAll(status);
+}
+
+absl::StatusOr<v1::DescribeShardResponse> ShardCore::Describe(absl::string_view job) const {
+  const std::optional<v1::RegisterBody>& registration = machine_.registration();
+  if (!job.empty() && (!registration.has_value() || registration->definition().name() != job)) {
+    return absl::NotFoundError(absl::StrCat(
+        "job '", job, "' asked for, this shard holds ",
+        registration.has_value() ? absl::StrCat("'", registration->definition().name(), "'")
+                                 : std::string("none")));
+  }
+  v1::DescribeShardResponse response;
+  response.set_shard(machine_.shard());
+  *response.mutable_state() = machine_.state();
+  response.set_capacity_bytes(options_.store->capacity_bytes());
+  response.set_used_bytes(options_.store->used_bytes());
+  response.set_staging_bytes(options_.staging_bytes);
+  response.set_backend(options_.backend->name());
+  response.set_applied_steps(applied_steps_);
+  response.set_skipped_steps(skipped_steps_);
+  if (!registration.has_value()) return response;
+  for (v1::ParameterState& state : parameters_->Describe()) {
+    *response.add_parameters() = std::move(state);
+  }
+  response.set_weights_digest(parameters_->WeightsDigest(publisher_));
+  response.set_state_digest(parameters_->StateDigest(publisher_, machine_.applied_position()));
+  return response;
+}
+
+}  // namespace kaon::shard
