@@ -34,8 +34,8 @@ absl::StatusOr<std::unique_ptr<ServiceSession>> ServiceSession::Create(
   if (!job.ok()) return ToAbsl(job.status());
   kaon::Result<kaon::Worker> worker = job->Join(options.rank);
   if (!worker.ok()) return ToAbsl(worker.status());
-  return std::unique_ptr<ServiceSession>(new ServiceSession(
-      std::move(client).value(), std::move(job).value(), std::move(worker).value(), gate));
+  return std::make_unique<ServiceSession>(std::move(client).value(), std::move(job).value(),
+                                          std::move(worker).value(), gate);
 }
 
 template <typename T>

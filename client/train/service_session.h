@@ -29,6 +29,10 @@ class ServiceSession : public TrainingSession {
   static absl::StatusOr<std::unique_ptr<ServiceSession>> Create(
       const ServiceSessionOptions& options, StopGate& gate);
 
+  // Of parts that Create has made.
+  ServiceSession(kaon::Client client, kaon::Job job, kaon::Worker worker, StopGate& gate)
+      : gate_(gate), client_(std::move(client)), job_(std::move(job)), worker_(std::move(worker)) {}
+
   // Rank 0 loads the weights of a job without any; other ranks wait for them.
   absl::StatusOr<uint64_t> Start(const std::vector<std::vector<float>>& initial_weights) override;
   absl::StatusOr<StepOutcome> Exchange(const StepContribution& contribution) override;
@@ -36,9 +40,6 @@ class ServiceSession : public TrainingSession {
   TransferredBytes transferred() const override;
 
  private:
-  ServiceSession(kaon::Client client, kaon::Job job, kaon::Worker worker, StopGate& gate)
-      : gate_(gate), client_(std::move(client)), job_(std::move(job)), worker_(std::move(worker)) {}
-
   // Get(), but the operation is cancelled when another worker failed, or some time after a stop was
   // asked for.
   template <typename T>

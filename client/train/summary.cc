@@ -15,6 +15,11 @@ using Json = nlohmann::ordered_json;
 
 double Rate(double amount, double seconds) { return seconds > 0 ? amount / seconds : 0; }
 
+// Reasons come from servers: bytes that are no UTF-8 are replaced, not refused.
+std::string OneLine(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 std::string HexDigest(uint64_t digest) { return absl::StrFormat("%016x", digest); }
 
 Json PhasesJson(const PhaseSeconds& seconds) {
@@ -116,7 +121,7 @@ std::string StepJson(const StepReport& report) {
   json["push_bytes"] = report.push_bytes;
   json["pull_bytes"] = report.pull_bytes;
   json["seconds"] = PhasesJson(report.seconds);
-  return json.dump();
+  return OneLine(json);
 }
 
 std::string SummaryJson(const RunSummary& summary) {
@@ -144,7 +149,7 @@ std::string SummaryJson(const RunSummary& summary) {
   json["tokens"] = summary.tokens;
   json["push_bytes"] = summary.push_bytes;
   json["pull_bytes"] = summary.pull_bytes;
-  return json.dump();
+  return OneLine(json);
 }
 
 }  // namespace kaon::train

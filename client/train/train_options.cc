@@ -13,7 +13,6 @@ namespace {
 
 constexpr double kMuonWeightDecay = 0.1;
 constexpr double kAdamWWeightDecay = 0.01;
-constexpr double kMaxGradNorm = 1.0;
 
 constexpr char kDescription[] =
     "Trains a character-level language model on the licence texts of this machine: hidden "
@@ -32,12 +31,10 @@ constexpr char kFooter[] =
     "  kaon-train --connect 127.0.0.1:7700 --tls-dir ~/kaon/tls\n"
     "  kaon-train --connect 127.0.0.1:7700 --tls-dir ~/kaon/tls --workers 2 --rank 0";
 
-const std::map<std::string, kernels::DType>& DTypeNames() {
-  static const std::map<std::string, kernels::DType>& names =
-      *new std::map<std::string, kernels::DType>{{"float32", kernels::DType::kFloat32},
-                                                 {"bfloat16", kernels::DType::kBFloat16},
-                                                 {"float16", kernels::DType::kFloat16}};
-  return names;
+std::map<std::string, kernels::DType> DTypeNames() {
+  return {{"float32", kernels::DType::kFloat32},
+          {"bfloat16", kernels::DType::kBFloat16},
+          {"float16", kernels::DType::kFloat16}};
 }
 
 void AddJobOptions(CLI::App& app, TrainOptions& o) {
@@ -92,6 +89,10 @@ void AddTrainingOptions(CLI::App& app, TrainOptions& o) {
       ->capture_default_str();
   app.add_option("--muon-lr", o.muon_lr, "Base learning rate of group muon")->capture_default_str();
   app.add_option("--adamw-lr", o.adamw_lr, "Base learning rate of group adamw")
+      ->capture_default_str();
+  app.add_option("--max-grad-norm", o.max_grad_norm,
+                 "Clip the norm of group adamw to this (0: off)")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--corpus-dir", o.corpus_dir, "Text files; Artistic and Apache-2.0 validate")
       ->capture_default_str();
@@ -193,7 +194,7 @@ kaon::JobDefinition MakeJobDefinition(const TrainOptions& options, const ModelSh
   kaon::JobDefinition job;
   job.name = options.job;
   job.world_size = options.workers;
-  job.max_grad_norm = kMaxGradNorm;
+  job.max_grad_norm = options.max_grad_norm;
   for (const ModelParameter& parameter : ModelParameters(model)) {
     kaon::ParameterSpec spec;
     spec.name = parameter.name;

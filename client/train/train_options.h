@@ -40,6 +40,9 @@ struct TrainOptions {
   ModelShape model = {.vocabulary = 0, .context = 16, .embedding = 24, .hidden = 192, .blocks = 2};
   double muon_lr = 0.02;
   double adamw_lr = 0.006;
+  // Of the gradients that are not exempt, those of group adamw. About their usual norm, so that
+  // runs clip.
+  double max_grad_norm = 0.5;
   kernels::DType push_dtype = kernels::DType::kFloat32;
   kernels::DType pull_dtype = kernels::DType::kFloat32;
   std::string corpus_dir = kDefaultCorpusDirectory;

@@ -107,5 +107,12 @@ TEST(StepJsonTest, WritesLossesThatAreMissingOrNotFiniteAsNull) {
   EXPECT_TRUE(nlohmann::json::parse(StepJson(report))["loss"].is_null());
 }
 
+TEST(StepJsonTest, SurvivesAReasonThatIsNoText) {
+  StepReport report = MakeReport();
+  report.record.applied = false;
+  report.record.reason = "bad \xff";
+  EXPECT_THAT(StepJson(report), HasSubstr("\"reason\":\"bad "));
+}
+
 }  // namespace
 }  // namespace kaon::train

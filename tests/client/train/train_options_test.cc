@@ -114,7 +114,7 @@ TEST(MakeJobDefinitionTest, ClipsAndGivesEachGroupItsOwnRate) {
   ModelShape model = options.model;
   model.vocabulary = 80;
   const kaon::JobDefinition job = MakeJobDefinition(options, model);
-  EXPECT_EQ(job.max_grad_norm, 1);
+  EXPECT_EQ(job.max_grad_norm, 0.5);
   ASSERT_EQ(job.groups.size(), 2u);
   EXPECT_EQ(job.groups[0].lr, 0.5);
   EXPECT_EQ(job.groups[1].lr, 0.25);
