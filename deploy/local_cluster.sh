@@ -1,0 +1,206 @@
+#!/bin/bash
+# A Kaon cluster on this machine's loopback addresses: one coordinator and some shards, mTLS between all of them.
+# Run it, or source it and use its functions (deploy/quickstart.sh and the tests do).
+#
+# A cluster's directory (mode 0700) holds tls/ with the certificates, and for each of `coordinator`, `shard-0`, ...
+# NAME.port, NAME.pid and NAME.log; shards also have a data directory shard-N/.
+
+local_cluster_usage() {
+  cat <<'TEXT'
+Usage: deploy/local_cluster.sh start DIR [--shards N] [--workers N] [--binaries BIN]
+       deploy/local_cluster.sh stop DIR
+
+start   makes DIR with fresh certificates, starts the servers, waits until they serve, and leaves them running
+stop    ends them
+BIN is a bazel-bin of `bazel build //server/... //client/train:kaon-train` (default: this checkout's).
+TEXT
+}
+
+KAON_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+cluster_say() { echo "local_cluster: $*" >&2; }
+
+# cluster_find_binaries [BIN]: sets KAON_COORDINATOR, KAON_SHARD, KAONCTL and KAON_TRAIN.
+cluster_find_binaries() {
+  local bin=${1:-$KAON_ROOT/.bazel/bin}
+  KAON_COORDINATOR=$bin/server/coordinator/kaon-coordinator
+  KAON_SHARD=$bin/server/shard/kaon-shard
+  KAONCTL=$bin/server/admin_cli/kaonctl
+  KAON_TRAIN=$bin/client/train/kaon-train
+  local binary
+  for binary in "$KAON_COORDINATOR" "$KAON_SHARD" "$KAONCTL"; do
+    if [ ! -x "$binary" ]; then
+      cluster_say "$binary is missing: build it first"
+      return 1
+    fi
+  done
+}
+
+# cluster_alive DIR NAME: whether that server runs.
+cluster_alive() {
+  local pid state parent
+  pid=$(cat "$1/$2.pid" 2>/dev/null) || return 1
+  read -r state parent < <(ps -o stat=,ppid= -p "$pid" 2>/dev/null) || return 1
+  [[ $state != Z* ]] || return 1
+  # The pid of a child cannot be used again before it is waited for; any other might be somebody else's by now.
+  [ "$parent" = $$ ] || tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline" | grep -q kaon-
+}
+
+# cluster_spawn DIR NAME COMMAND...: starts a server in a session of its own, so that Ctrl-C reaches this script alone
+# and the servers are stopped in order. Unless KAON_CLUSTER_DETACHED is set, a server ends when this shell dies.
+cluster_spawn() {
+  local dir=$1 name=$2
+  shift 2
+  rm -f "$dir/$name.port"
+  local bind=(setpriv --pdeathsig TERM)
+  [ -z "${KAON_CLUSTER_DETACHED:-}" ] || bind=()
+  setsid ${bind[@]+"${bind[@]}"} "$@" </dev/null >>"$dir/$name.log" 2>&1 &
+  echo $! >"$dir/$name.pid"
+}
+
+# cluster_wait_port DIR NAME: waits until the server has written its port; fails when it died or after a minute.
+cluster_wait_port() {
+  local dir=$1 name=$2 deadline=$((SECONDS + 60))
+  until [ -s "$dir/$name.port" ]; do
+    if ! cluster_alive "$dir" "$name" && [ ! -s "$dir/$name.port" ]; then
+      cluster_say "$name ended while starting"
+      return 1
+    fi
+    if [ $SECONDS -ge $deadline ]; then
+      cluster_say "$name did not serve within 60 s"
+      return 1
+    fi
+    sleep 0.05
+  done
+}
+
+# cluster_start_shard DIR N [LISTEN]
+cluster_start_shard() {
+  local dir=$1 name=shard-$2 listen=${3:-127.0.0.1:0}
+  mkdir -p -m 700 "$dir/$name"
+  cluster_spawn "$dir" "$name" "$KAON_SHARD" --listen "$listen" --data-dir "$dir/$name" \
+    --port-file "$dir/$name.port" --tls-ca-file "$dir/tls/ca.crt" \
+    --tls-certificate-file "$dir/tls/shard.crt" --tls-private-key-file "$dir/tls/shard.key"
+}
+
+# cluster_start_coordinator DIR SHARDS [LISTEN]: the shards must serve already.
+cluster_start_coordinator() {
+  local dir=$1 shards=$2 listen=${3:-127.0.0.1:0} addresses= i
+  for ((i = 0; i < shards; i++)); do
+    addresses+=${addresses:+,}127.0.0.1:$(cat "$dir/shard-$i.port")
+  done
+  cluster_spawn "$dir" coordinator "$KAON_COORDINATOR" --listen "$listen" --shards "$addresses" \
+    --port-file "$dir/coordinator.port" --tls-ca-file "$dir/tls/ca.crt" \
+    --tls-certificate-file "$dir/tls/coordinator.crt" \
+    --tls-private-key-file "$dir/tls/coordinator.key"
+}
+
+# cluster_wait_serving DIR: waits until the coordinator holds every shard, as kaonctl sees it.
+cluster_wait_serving() {
+  local dir=$1 deadline=$((SECONDS + 60)) status=
+  until status=$("$KAONCTL" --dir "$dir" --timeout 5 -o json status 2>&1) &&
+    [[ $status == *'"holder": true'* && $status != *'"connected": false'* ]]; do
+    if ! cluster_alive "$dir" coordinator || [ $SECONDS -ge $deadline ]; then
+      cluster_say "the coordinator does not hold all shards; last answer: $status"
+      return 1
+    fi
+    sleep 0.1
+  done
+}
+
+# cluster_claim DIR: fails, and says why, if a cluster already runs there.
+cluster_claim() {
+  cluster_alive "$1" coordinator || return 0
+  cluster_say "$1 already has a running cluster; stop it with deploy/local_cluster.sh stop $1"
+  return 1
+}
+
+# cluster_start DIR SHARDS WORKERS: certificates, shards, coordinator; returns when they serve.
+cluster_start() {
+  local dir=$1 shards=$2 workers=$3 i
+  mkdir -p -m 700 "$dir" || return 1
+  rm -rf "$dir"/tls "$dir"/shard-* "$dir"/coordinator.*
+  "$KAON_ROOT/deploy/make_certificates.sh" "$dir/tls" --workers "$workers" || return 1
+  for ((i = 0; i < shards; i++)); do cluster_start_shard "$dir" "$i"; done
+  for ((i = 0; i < shards; i++)); do cluster_wait_port "$dir" "shard-$i" || return 1; done
+  cluster_start_coordinator "$dir" "$shards"
+  cluster_wait_port "$dir" coordinator && cluster_wait_serving "$dir"
+}
+
+# cluster_stop DIR: the coordinator first, so that it does not report shards that go; a server that is still there after
+# 10 seconds is killed, which is an error.
+cluster_stop() {
+  local dir=$1 file name pid deadline failed=0
+  for file in "$dir"/coordinator.pid "$dir"/shard-*.pid; do
+    [ -e "$file" ] || continue
+    name=$(basename "$file" .pid)
+    pid=$(cat "$file")
+    if cluster_alive "$dir" "$name"; then
+      kill -TERM "$pid" 2>/dev/null || true
+      deadline=$((SECONDS + 10))
+      while cluster_alive "$dir" "$name"; do
+        if [ $SECONDS -ge $deadline ]; then
+          cluster_say "$name (pid $pid) did not stop within 10 s; killing it"
+          kill -KILL "$pid" 2>/dev/null || true
+          failed=1
+          break
+        fi
+        sleep 0.05
+      done
+    fi
+    wait "$pid" 2>/dev/null || true
+    rm -f "$file"
+  done
+  return $failed
+}
+
+# cluster_show_logs DIR: the end of every server's log.
+cluster_show_logs() {
+  local log
+  for log in "$1"/*.log; do
+    [ -e "$log" ] || continue
+    echo "--- $log"
+    tail -n 25 "$log"
+  done >&2
+}
+
+local_cluster_main() {
+  set -euo pipefail
+  local action=${1:-} dir=${2:-} shards=2 workers=2 binaries=
+  case "$action" in
+    --help | -h) local_cluster_usage; return 0 ;;
+    start | stop) ;;
+    *) local_cluster_usage >&2; return 2 ;;
+  esac
+  if [ -z "$dir" ]; then
+    local_cluster_usage >&2
+    return 2
+  fi
+  shift 2
+  while [ $# -gt 0 ]; do
+    case "$1" in
+      --shards) shards=${2:?}; shift 2 ;;
+      --workers) workers=${2:?}; shift 2 ;;
+      --binaries) binaries=${2:?}; shift 2 ;;
+      *) local_cluster_usage >&2; return 2 ;;
+    esac
+  done
+  if [ "$action" = stop ]; then
+    cluster_stop "$dir"
+    return
+  fi
+  dir=$(realpath -m "$dir")
+  cluster_find_binaries "$binaries"
+  KAON_CLUSTER_DETACHED=1
+  cluster_claim "$dir"
+  if ! cluster_start "$dir" "$shards" "$workers"; then
+    cluster_show_logs "$dir"
+    cluster_stop "$dir" || true
+    return 1
+  fi
+  echo "Serving on 127.0.0.1:$(cat "$dir/coordinator.port"); stop with: deploy/local_cluster.sh stop $dir"
+}
+
+if [ "${BASH_SOURCE[0]}" = "$0" ]; then
+  local_cluster_main "$@"
+fi

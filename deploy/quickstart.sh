@@ -1,0 +1,200 @@
+#!/bin/bash
+# From a fresh clone to a trained model: installs, builds, starts a cluster, trains, shows what happened, stops all of it.
+set -euo pipefail
+
+usage() {
+  cat <<'TEXT'
+Usage: deploy/quickstart.sh [options]
+
+Installs the Debian packages Kaon needs, builds it, starts one coordinator and some shards on loopback with their own
+certificates, trains a language model on the licence texts of this machine, and stops everything. No option is needed.
+
+  --shards N       shard servers (default 2)
+  --workers N      workers of the trainer (default 2)
+  --steps N        training steps (default: kaon-train's)
+  --dir DIR        keep certificates, logs and the servers' data in DIR (default: a private temporary directory,
+                   removed after success)
+  --keep-running   leave the servers running after training and say how to look at them and stop them
+  --binaries BIN   use the programs of this bazel-bin instead of building
+  --help           this text
+
+Exit status: 0 done, 1 failed, 2 wrong command line, 130 after Ctrl-C, 143 after TERM. The last line is SUMMARY {json}.
+TEXT
+}
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+# shellcheck source=deploy/local_cluster.sh
+source "$root/deploy/local_cluster.sh"
+
+shards=2
+workers=2
+steps=
+dir=
+binaries=
+keep_running=
+is_own_dir=
+# Whether what is in the directory was started here, and is stopped here.
+is_claimed=
+# What this script runs and must not leave behind: Bazel, then the trainer.
+running_pid=
+status=0
+
+say() { echo "==> $*"; }
+
+usage_error() {
+  echo "quickstart.sh: $*; see --help" >&2
+  exit 2
+}
+
+number() {
+  [[ ${2:-} =~ ^[1-9][0-9]{0,5}$ ]] || usage_error "$1 is '${2:-}', expecting a number from 1 to 999999"
+}
+
+parse_command_line() {
+  while [ $# -gt 0 ]; do
+    case "$1" in
+      --help | -h) usage; exit 0 ;;
+      --keep-running) keep_running=1; shift; continue ;;
+      --shards) number "$@"; shards=$2 ;;
+      --workers) number "$@"; workers=$2 ;;
+      --steps) number "$@"; steps=$2 ;;
+      --dir) dir=${2:-}; [ -n "$dir" ] || usage_error "--dir needs a directory" ;;
+      --binaries) binaries=${2:-}; [ -n "$binaries" ] || usage_error "--binaries needs a directory" ;;
+      *) usage_error "unknown option $1" ;;
+    esac
+    shift 2
+  done
+}
+
+# Whether Bazel's server for this checkout runs already; if not, it is not left behind either.
+bazel_is_running() {
+  local user_root=$HOME/.cache/bazel/_bazel_${USER:-$(id -un)} pid
+  pid=$(cat "$user_root/$(printf %s "$root" | md5sum | cut -c1-32)/server/server.pid.txt" 2>/dev/null) &&
+    kill -0 "$pid" 2>/dev/null
+}
+
+# Runs a command in the background, so that a signal to this script is seen while it runs; its exit status.
+supervise() {
+  local result=0
+  "$@" &
+  running_pid=$!
+  wait "$running_pid" || result=$?
+  running_pid=
+  return $result
+}
+
+build() {
+  local was_running= options
+  bazel_is_running && was_running=1
+  options=(--config=opt "--disk_cache=${XDG_CACHE_HOME:-$HOME/.cache}/kaon-bazel")
+  cd "$root"
+  supervise bazel build "${options[@]}" --noshow_progress --ui_event_filters=-info \
+    //server/coordinator:kaon-coordinator //server/shard:kaon-shard //server/admin_cli:kaonctl \
+    //client/train:kaon-train || exit 1
+  binaries=$(bazel info "${options[@]}" bazel-bin 2>/dev/null)
+  [ -n "$was_running" ] || bazel shutdown
+  cd - >/dev/null
+}
+
+# stop_running SIGNAL: ends what supervise runs. The trainer finishes its open step; hanging servers must not keep it.
+stop_running() {
+  local deadline=$((SECONDS + 20))
+  [ -n "$running_pid" ] || return 0
+  kill -s "$1" "$running_pid" 2>/dev/null || true
+  while [[ $(ps -o stat= -p "$running_pid") =~ ^[^Z] ]]; do
+    if [ $SECONDS -ge $deadline ]; then
+      kill -KILL "$running_pid" 2>/dev/null || true
+      break
+    fi
+    sleep 0.05
+  done
+  wait "$running_pid" 2>/dev/null || true
+}
+
+# Ends what is left; runs once, whatever the reason. The directory stays if it says why, or was asked for.
+finish() {
+  trap '' INT TERM HUP
+  trap - EXIT
+  stop_running INT
+  if [ -n "$is_claimed" ]; then
+    if [ "$status" -ne 0 ] || [ -z "$keep_running" ]; then
+      cluster_stop "$dir" || [ "$status" -ne 0 ] || status=1
+    fi
+    if [ "$status" -eq 1 ]; then
+      cluster_show_logs "$dir"
+      echo "quickstart.sh: failed; logs are in $dir" >&2
+    elif [ -n "$is_own_dir" ] && { [ "$status" -ne 0 ] || [ -z "$keep_running" ]; }; then
+      rm -rf "$dir"
+    fi
+  fi
+  exit "$status"
+}
+
+on_signal() {
+  echo >&2
+  echo "quickstart.sh: stopped by $1" >&2
+  status=$2
+  finish
+}
+
+train() {
+  local options=(--connect "127.0.0.1:$(cat "$dir/coordinator.port")" --tls-dir "$dir/tls" --workers "$workers")
+  [ -z "$steps" ] || options+=(--steps "$steps")
+  local out tee_pid result=0
+  exec {out}> >(exec setsid tee "$dir/train.out")
+  tee_pid=$!
+  # In a session of its own: Ctrl-C reaches this script alone, which then stops things in order.
+  supervise setsid setpriv --pdeathsig TERM "$KAON_TRAIN" "${options[@]}" \
+    >&"$out" 2>"$dir/train.log" </dev/null || result=$?
+  exec {out}>&-
+  wait "$tee_pid" || true
+  return $result
+}
+
+show() {
+  say "kaonctl parameters"
+  "$KAONCTL" --dir "$dir" parameters
+  say "kaonctl steps --limit 5"
+  "$KAONCTL" --dir "$dir" steps --limit 5
+}
+
+main() {
+  parse_command_line "$@"
+  if [ -z "$binaries" ]; then
+    "$root/deploy/install_packages.sh"
+    say "building"
+    build
+  fi
+  cluster_find_binaries "$binaries"
+  if [ -z "$dir" ]; then
+    is_own_dir=1
+    dir=$(mktemp -d "${TMPDIR:-/tmp}/kaon.XXXXXX")
+  fi
+  dir=$(realpath -m "$dir")
+  [ -z "$keep_running" ] || KAON_CLUSTER_DETACHED=1
+  cluster_claim "$dir"
+  is_claimed=1
+  say "starting 1 coordinator and $shards shards in $dir"
+  cluster_start "$dir" "$shards" "$workers"
+  say "training with $workers workers"
+  train || {
+    echo "quickstart.sh: kaon-train ended with exit status $?" >&2
+    exit 1
+  }
+  show
+  local summary
+  summary=$(grep '^SUMMARY {' "$dir/train.out" | tail -n 1)
+  if [ -n "$keep_running" ]; then
+    say "left running: kaonctl is $KAONCTL --dir $dir; stop with deploy/local_cluster.sh stop $dir"
+  else
+    say "stopping"
+    cluster_stop "$dir"
+  fi
+  echo "$summary"
+}
+
+trap 'on_signal SIGINT 130' INT
+trap 'on_signal SIGTERM 143' TERM
+trap 'on_signal SIGHUP 129' HUP
+trap 'status=$?; finish' EXIT
+main "$@"

@@ -1,0 +1,162 @@
+#!/bin/bash
+# What deploy/quickstart.sh promises about starting and stopping, with stand-ins for the four programs: the order of
+# things, exit statuses, and that no process and no directory is left behind.
+set -euo pipefail
+
+quickstart=$PWD/deploy/quickstart.sh
+stop=$PWD/deploy/local_cluster.sh
+export FAKE=$TEST_TMPDIR/fake TMPDIR=$TEST_TMPDIR/tmp
+failures=0
+
+fail() {
+  echo "FAILED: $current: $*"
+  failures=$((failures + 1))
+}
+
+# fake PATH BODY: a program that writes its pid to $FAKE/pids and then does BODY.
+fake() {
+  mkdir -p "$(dirname "$FAKE/bin/$1")"
+  printf '#!/bin/bash\necho $$ >>"$FAKE/pids"\n%s\n' "$2" >"$FAKE/bin/$1"
+  chmod +x "$FAKE/bin/$1"
+}
+
+serve='
+while [ $# -gt 0 ]; do [ "$1" != --port-file ] || echo 1234 >"$2"; shift; done
+echo "serving as $0"
+exec -a "$0" sleep 1000'
+
+begin() {
+  current=$1
+  rm -rf "$FAKE" "$TMPDIR"
+  mkdir -p "$FAKE" "$TMPDIR"
+  touch "$FAKE/pids"
+  fake server/coordinator/kaon-coordinator "$serve"
+  fake server/shard/kaon-shard "$serve"
+  fake server/admin_cli/kaonctl 'echo "{\"holder\": true}"'
+  fake client/train/kaon-train 'echo "step 1"; echo "SUMMARY {\"steps\": 1}"'
+}
+
+run() {
+  result=0
+  "$quickstart" --binaries "$FAKE/bin" "$@" >"$FAKE/out" 2>"$FAKE/err" || result=$?
+}
+
+# wait_for COMMAND...: polls until it is true; 30 seconds at most.
+wait_for() {
+  local deadline=$((SECONDS + 30))
+  until "$@"; do
+    [ $SECONDS -lt $deadline ] || { fail "waited in vain for: $*"; return 0; }
+    sleep 0.05
+  done
+}
+
+nothing_runs() {
+  local pid
+  while read -r pid; do
+    [[ $(ps -o stat= -p "$pid") =~ ^[^Z] ]] && return 1
+  done <"$FAKE/pids"
+  return 0
+}
+
+expect_status() { [ "$result" -eq "$1" ] || fail "exit status $result, expecting $1: $(cat "$FAKE/err")"; }
+expect_no_process() { nothing_runs || fail "a process is left"; }
+expect_no_directory() { [ -z "$(ls -A "$TMPDIR")" ] || fail "left behind: $(ls -A "$TMPDIR")"; }
+
+begin "a run that succeeds"
+run
+expect_status 0
+expect_no_process
+expect_no_directory
+[ "$(tail -n 1 "$FAKE/out")" = 'SUMMARY {"steps": 1}' ] || fail "last line: $(tail -n 1 "$FAKE/out")"
+[ "$(wc -l <"$FAKE/pids")" -ge 6 ] || fail "fewer programs ran than 2 shards, coordinator, trainer and kaonctl"
+
+begin "as many shards and steps as asked for"
+fake client/train/kaon-train 'echo "SUMMARY {\"arguments\": \"$*\"}"'
+run --shards 3 --workers 1 --steps 7
+expect_status 0
+[[ $(tail -n 1 "$FAKE/out") == *"--workers 1 --steps 7"* ]] || fail "$(tail -n 1 "$FAKE/out")"
+
+begin "a trainer that fails"
+fake client/train/kaon-train 'echo "out of luck" >&2; exit 3'
+run
+expect_status 1
+expect_no_process
+grep -q "out of luck" "$FAKE/err" || fail "the trainer's words are not shown"
+grep -q "serving as" "$FAKE/err" || fail "the servers' logs are not shown"
+[ -n "$(ls -A "$TMPDIR")" ] || fail "the logs are gone"
+
+begin "a shard that dies while starting"
+fake server/shard/kaon-shard 'echo "no memory"; exit 1'
+run
+expect_status 1
+expect_no_process
+grep -q "no memory" "$FAKE/err" || fail "the shard's words are not shown"
+
+begin "a coordinator that never holds the shards and dies"
+fake server/coordinator/kaon-coordinator "${serve/sleep 1000/sleep 1}"
+fake server/admin_cli/kaonctl 'echo "{\"holder\": false}"'
+run
+expect_status 1
+expect_no_process
+
+for signal in INT:130 TERM:143 HUP:129; do
+  begin "signal ${signal%:*} while training"
+  fake client/train/kaon-train 'touch "$FAKE/training"; exec -a "$0" sleep 1000'
+  # A background job of a script ignores SIGINT unless it is started anew.
+  python3 -c 'import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])' "$quickstart" --binaries "$FAKE/bin" >"$FAKE/out" 2>"$FAKE/err" &
+  pid=$!
+  wait_for test -e "$FAKE/training"
+  kill -s "${signal%:*}" "$pid"
+  result=0
+  wait "$pid" || result=$?
+  expect_status "${signal#*:}"
+  expect_no_process
+  expect_no_directory
+done
+
+begin "SIGKILL while training"
+fake client/train/kaon-train 'touch "$FAKE/training"; exec -a "$0" sleep 1000'
+"$quickstart" --binaries "$FAKE/bin" >"$FAKE/out" 2>"$FAKE/err" &
+pid=$!
+wait_for test -e "$FAKE/training"
+kill -KILL "$pid"
+wait "$pid" 2>/dev/null || true
+wait_for nothing_runs
+
+begin "a server that ignores SIGTERM"
+fake server/shard/kaon-shard "trap '' TERM
+$serve"
+run --shards 1
+expect_status 1
+expect_no_process
+grep -q "did not stop within 10 s" "$FAKE/err" || fail "$(cat "$FAKE/err")"
+
+begin "--keep-running"
+run --keep-running --dir "$FAKE/cluster"
+expect_status 0
+nothing_runs && fail "nothing is left running"
+"$stop" stop "$FAKE/cluster"
+expect_no_process
+[ -e "$FAKE/cluster/tls/ca.crt" ] || fail "the directory that was asked for is gone"
+
+begin "a directory whose cluster runs"
+run --keep-running --dir "$FAKE/cluster"
+run --dir "$FAKE/cluster"
+expect_status 1
+grep -q "already has a running cluster" "$FAKE/err" || fail "$(cat "$FAKE/err")"
+nothing_runs && fail "it was stopped"
+"$stop" stop "$FAKE/cluster"
+expect_no_process
+
+begin "bad command lines"
+for line in "--shards 0" "--shards" "--steps x" "--explode"; do
+  # shellcheck disable=SC2086
+  run $line
+  expect_status 2
+done
+run --help
+expect_status 0
+
+[ "$failures" -eq 0 ] || { echo "$failures failures"; exit 1; }
