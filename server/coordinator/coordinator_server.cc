@@ -61,7 +61,7 @@ absl::StatusOr<v1::CoordinatorConfig> CompleteConfig(v1::CoordinatorConfig confi
         absl::StrCat("advertise is empty, must be the host:port at which workers reach listen ",
                      config.listen()));
   }
-  KAON_RETURN_IF_ERROR(CheckRange("number of shards", config.shards_size(), 1, kMaxShards));
+  KAON_RETURN_IF_ERROR(CheckRange("length of shards", config.shards_size(), 1, kMaxShards));
   std::set<absl::string_view> seen;
   for (int i = 0; i < config.shards_size(); ++i) {
     KAON_RETURN_IF_ERROR(CheckAddress(absl::StrCat("shards[", i, "]"), config.shards(i)));

@@ -1,0 +1,221 @@
+#include "server/coordinator/decide.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "server/coordinator/registration.h"
+#include "tests/server/coordinator/test_job.h"
+
+namespace kaon::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A job of many parameters of both routes, whose sums of squares are all over the range.
+v1::JobDefinition WideJob() {
+  v1::JobDefinition job = TestJob();
+  for (int i = 0; i < 40; ++i) AddParameter(job, "more" + std::to_string(i), {4, 4});
+  for (int i = 0; i < 40; ++i) AddParameter(job, "bias" + std::to_string(i), {4});
+  return job;
+}
+
+v1::RegisterBody Register(const v1::JobDefinition& job, int num_shards) {
+  const auto body = MakeRegistration(job, {num_shards, 0});
+  EXPECT_TRUE(body.ok()) << body.status();
+  return *body;
+}
+
+v1::StepPlan TrainPlan() {
+  v1::StepPlan plan;
+  plan.set_position(9);
+  plan.set_decide_version(kDecideVersion);
+  plan.mutable_step()->set_step(7);
+  plan.mutable_step()->set_kind(v1::STEP_KIND_TRAIN);
+  plan.mutable_step()->set_loss_scale(8);
+  for (uint32_t rank : {0, 1}) {
+    v1::Member& member = *plan.mutable_step()->add_members();
+    member.set_rank(rank);
+    member.set_token_weight(rank == 0 ? 1 : 3);
+  }
+  return plan;
+}
+
+// The votes of all shards when parameter i has sum of squares sums[i].
+std::vector<v1::Prepared> Votes(const v1::RegisterBody& job, const std::vector<double>& sums) {
+  std::vector<v1::Prepared> votes(job.placement().num_shards());
+  for (int id = 0; id < job.definition().parameters_size(); ++id) {
+    if (job.definition().parameters(id).frozen()) continue;
+    v1::ParameterSums& row = *votes[job.placement().parameters(id).shard()].add_sums();
+    row.set_parameter_id(id);
+    row.set_sum_squares(sums[id]);
+    row.set_num_elements(1);
+  }
+  return votes;
+}
+
+v1::ParameterSums& SumsOf(std::vector<v1::Prepared>& votes, uint32_t id) {
+  for (v1::Prepared& vote : votes) {
+    for (v1::ParameterSums& row : *vote.mutable_sums()) {
+      if (row.parameter_id() == id) return row;
+    }
+  }
+  ADD_FAILURE() << "no sums of parameter " << id;
+  return *votes[0].add_sums();
+}
+
+std::vector<double> RandomSums(size_t count) {
+  std::mt19937_64 random(3);
+  std::vector<double> sums;
+  for (size_t i = 0; i < count; ++i)
+    sums.push_back(std::exp2(static_cast<int>(random() % 40) - 20) / 3);
+  return sums;
+}
+
+TEST(DecideTest, DecisionIsBitEqualForAnyNumberOfShards) {
+  const std::vector<double> sums = RandomSums(WideJob().parameters_size());
+  const v1::RegisterBody one = Register(WideJob(), 1);
+  const std::string expected =
+      Decide(one, TrainPlan(), Votes(one, sums), nullptr).SerializeAsString();
+  for (int num_shards : {2, 3, 7}) {
+    const v1::RegisterBody job = Register(WideJob(), num_shards);
+    EXPECT_EQ(Decide(job, TrainPlan(), Votes(job, sums), nullptr).SerializeAsString(), expected)
+        << num_shards;
+  }
+}
+
+TEST(DecideTest, ClipsByTheLiveNormAndLeavesScaleInvariantGroupsAlone) {
+  const v1::RegisterBody job = Register(TestJob(), 2);
+  // Muon: 400 + 500; AdamW: 9 + 16.
+  const v1::StepDecision decision =
+      Decide(job, TrainPlan(), Votes(job, {400, 9, 500, 16, 0}), nullptr);
+  EXPECT_EQ(decision.outcome(), v1::OUTCOME_APPLY);
+  EXPECT_EQ(decision.grad_norm(), std::sqrt(925.0));  // [C3]: exempt ones included
+  EXPECT_EQ(decision.live_norm(), 5);                 // [C8] live
+  ASSERT_EQ(decision.norms_size(), 2);
+  EXPECT_TRUE(decision.norms(0).exempt());
+  EXPECT_EQ(decision.norms(0).norm(), 30);
+  EXPECT_EQ(decision.norms(0).clip_factor(), 1);  // [C7]
+  EXPECT_EQ(decision.norms(1).norm(), 5);
+  EXPECT_EQ(decision.norms(1).clip_factor(), 1.0 / (5 + 1e-6));  // [C5]
+}
+
+TEST(DecideTest, NormWithinTheLimitClipsNothing) {
+  const v1::RegisterBody job = Register(TestJob(), 2);
+  const v1::StepDecision decision =
+      Decide(job, TrainPlan(), Votes(job, {400, 0.25, 500, 0.25, 0}), nullptr);
+  EXPECT_EQ(decision.norms(1).clip_factor(), 1);
+}
+
+TEST(DecideTest, ClipsMuonToWhenThePolicySaysSo) {
+  v1::JobDefinition definition = TestJob();
+  definition.mutable_groups(0)->set_clip_policy(v1::CLIP_POLICY_CLIP);
+  const v1::RegisterBody job = Register(definition, 1);
+  const v1::StepDecision decision = Decide(job, TrainPlan(), Votes(job, {16, 0, 9, 0, 0}), nullptr);
+  EXPECT_FALSE(decision.norms(0).exempt());
+  EXPECT_EQ(decision.norms(0).clip_factor(), 1.0 / (5 + 1e-6));
+}
+
+TEST(DecideTest, MuonOnlyJobReadsNoNormForClipping) {
+  v1::JobDefinition definition = TestJob();
+  definition.clear_parameters();
+  AddParameter(definition, "w", {4, 4});
+  const v1::RegisterBody job = Register(definition, 1);
+  const v1::StepDecision decision = Decide(job, TrainPlan(), Votes(job, {1e12}), nullptr);
+  EXPECT_EQ(decision.live_norm(), 0);  // [T5]
+  EXPECT_EQ(decision.grad_norm(), 1e6);
+  for (const v1::GroupNorm& norm : decision.norms()) EXPECT_EQ(norm.clip_factor(), 1);
+}
+
+TEST(DecideTest, GroupWithoutGradientsHasNormZeroAndFactorOne) {
+  const v1::RegisterBody job = Register(TestJob(), 1);
+  std::vector<v1::Prepared> votes = Votes(job, {1, 2, 3, 4, 0});
+  SumsOf(votes, 1).set_missing(true);
+  SumsOf(votes, 3).set_missing(true);
+  const v1::StepDecision decision = Decide(job, TrainPlan(), votes, nullptr);
+  EXPECT_EQ(decision.outcome(), v1::OUTCOME_APPLY);
+  EXPECT_EQ(decision.norms(1).norm(), 0);  // [C4]
+  EXPECT_EQ(decision.norms(1).clip_factor(), 1);
+}
+
+TEST(DecideTest, NonFiniteGradientSkipsNamingParameterAndRank) {
+  const v1::RegisterBody job = Register(TestJob(), 3);
+  std::vector<v1::Prepared> votes = Votes(job, {1, 2, 3, 4, 0});
+  for (const auto& [id, rank] : {std::pair(3, 0), std::pair(2, 1)}) {
+    SumsOf(votes, id).set_num_non_finite(1);
+    v1::Prepared& vote = votes[job.placement().parameters(id).shard()];
+    // A shard names its first only.
+    if (vote.has_first_non_finite() && vote.first_non_finite().parameter_id() < id) continue;
+    vote.mutable_first_non_finite()->set_parameter_id(id);
+    vote.mutable_first_non_finite()->set_rank(rank);
+  }
+  const v1::StepDecision decision = Decide(job, TrainPlan(), votes, nullptr);
+  EXPECT_EQ(decision.outcome(), v1::OUTCOME_SKIP);
+  EXPECT_EQ(decision.reason(), "non-finite gradient of parameter layer1.w from rank 1");
+  EXPECT_EQ(decision.norms_size(), 0);
+  EXPECT_EQ(decision.next_loss_scale(), 8);
+}
+
+TEST(DecideTest, SumThatOverflowedSkips) {
+  const v1::RegisterBody job = Register(TestJob(), 1);
+  const double infinity = std::numeric_limits<double>::infinity();
+  const v1::StepDecision decision =
+      Decide(job, TrainPlan(), Votes(job, {1, infinity, 3, 4, 0}), nullptr);
+  EXPECT_EQ(decision.outcome(), v1::OUTCOME_SKIP);
+  EXPECT_EQ(decision.reason(), "non-finite gradient of parameter layer0.b in the sum over ranks");
+}
+
+TEST(DecideTest, LossIsTheTokenWeightedMeanOfThoseThatReported) {
+  const v1::RegisterBody job = Register(TestJob(), 2);
+  std::vector<v1::Prepared> votes = Votes(job, {1, 2, 3, 4, 0});
+  EXPECT_FALSE(Decide(job, TrainPlan(), votes, nullptr).has_loss());
+  for (v1::Prepared& vote : votes) {
+    v1::WorkerLoss& loss = *vote.add_losses();
+    loss.set_rank(1);
+    loss.set_loss(2.5);
+  }
+  EXPECT_EQ(Decide(job, TrainPlan(), votes, nullptr).loss(), 2.5);
+  v1::WorkerLoss& loss = *votes[0].add_losses();
+  loss.set_rank(0);
+  loss.set_loss(0.5);
+  EXPECT_EQ(Decide(job, TrainPlan(), votes, nullptr).loss(), (1 * 0.5 + 3 * 2.5) / 4);
+}
+
+v1::StepPlan LoadPlan() {
+  v1::StepPlan plan;
+  plan.mutable_step()->set_kind(v1::STEP_KIND_LOAD_WEIGHTS);
+  plan.mutable_step()->set_loss_scale(1);
+  return plan;
+}
+
+TEST(DecideTest, InitialWeightsApplyUnlessNonFiniteOrMissing) {
+  const v1::RegisterBody job = Register(TestJob(), 2);
+  std::vector<v1::Prepared> votes = Votes(job, {1, 2, 3, 4, 0});
+  v1::StepRecord previous;
+  previous.mutable_decision()->set_next_loss_scale(4);
+  const v1::StepDecision applied = Decide(job, LoadPlan(), votes, &previous);
+  EXPECT_EQ(applied.outcome(), v1::OUTCOME_APPLY);
+  EXPECT_EQ(applied.next_loss_scale(), 4);
+
+  SumsOf(votes, 2).set_missing(true);
+  EXPECT_EQ(Decide(job, LoadPlan(), votes, &previous).outcome(), v1::OUTCOME_SKIP);
+  EXPECT_THAT(Decide(job, LoadPlan(), votes, &previous).reason(), HasSubstr("layer1.w"));
+
+  SumsOf(votes, 1).set_num_non_finite(2);
+  EXPECT_THAT(Decide(job, LoadPlan(), votes, &previous).reason(), HasSubstr("layer0.b"));
+}
+
+TEST(DecideTest, RegistrationAppliesWithLossScaleOne) {
+  v1::StepPlan plan;
+  *plan.mutable_registration() = Register(TestJob(), 2);
+  const v1::StepDecision decision =
+      Decide(plan.registration(), plan, std::vector<v1::Prepared>(2), nullptr);
+  EXPECT_EQ(decision.outcome(), v1::OUTCOME_APPLY);
+  EXPECT_EQ(decision.next_loss_scale(), 1);
+}
+
+}  // namespace
+}  // namespace kaon::coordinator

@@ -1,0 +1,56 @@
+#include "server/coordinator/registration.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/server/coordinator/test_job.h"
+
+namespace kaon::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(RegistrationTest, RoutesAndPlacesEveryParameter) {
+  const auto body = MakeRegistration(TestJob(), {3, 0});
+  ASSERT_TRUE(body.ok()) << body.status();
+  const v1::Placement& placement = body->placement();
+  EXPECT_EQ(placement.num_shards(), 3);
+  ASSERT_EQ(placement.parameters_size(), 5);
+  EXPECT_EQ(placement.parameters(0).group(), "muon");
+  EXPECT_EQ(placement.parameters(1).group(), "adamw");
+  EXPECT_EQ(placement.parameters(4).group(), "");
+  EXPECT_NE(placement.parameters(0).shard(), placement.parameters(2).shard());
+}
+
+TEST(RegistrationTest, RefusesAMalformedDefinitionNamingTheField) {
+  v1::JobDefinition job = TestJob();
+  job.mutable_groups(0)->set_lr(-1);
+  const auto body = MakeRegistration(job, {1, 0});
+  EXPECT_EQ(body.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(body.status().message(), HasSubstr("lr"));
+}
+
+TEST(RegistrationTest, RefusesAMatrixLargerThanAShard) {
+  const auto body = MakeRegistration(TestJob(), {4, 500});
+  EXPECT_EQ(body.status().code(), absl::StatusCode::kResourceExhausted);
+  // Two weight buffers, an accumulator and the momentum of 32 fp32 elements.
+  EXPECT_THAT(body.status().message(), HasSubstr("layer0.w needs 512 bytes"));
+}
+
+TEST(RegistrationTest, WrittenOutDefaultsAreNoDifference) {
+  v1::JobDefinition written_out = TestJob();
+  written_out.mutable_groups(0)->mutable_muon()->set_momentum(0.95);
+  EXPECT_EQ(FirstDifference(TestJob(), written_out), "");
+}
+
+TEST(RegistrationTest, NamesTheFirstDifferenceWithBothValues) {
+  v1::JobDefinition other = TestJob();
+  other.mutable_groups(1)->set_lr(0.5);
+  const std::string difference = FirstDifference(TestJob(), other);
+  EXPECT_THAT(difference, HasSubstr("groups[1].lr"));
+  EXPECT_THAT(difference, HasSubstr("0.001"));
+  EXPECT_THAT(difference, HasSubstr("0.5"));
+}
+
+}  // namespace
+}  // namespace kaon::coordinator
