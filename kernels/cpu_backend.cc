@@ -83,9 +83,7 @@ struct MuonWeightKernel {
                                    const float* param, float* new_param, int64_t n) {
     const MuonWeightScalars s = *scalars;
     // new_param may be param: each element is read before it is written.
-#if defined(__clang__)
-#pragma clang loop vectorize(assume_safety)
-#elif defined(__GNUC__)
+#if !defined(__clang__)
 #pragma GCC ivdep
 #endif
     for (int64_t i = 0; i < n; ++i) new_param[i] = MuonWeight(s, orthogonal[i], param[i]);

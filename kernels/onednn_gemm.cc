@@ -132,17 +132,24 @@ void OneDnnGemm::Multiply(const MatrixProduct& product, const float* a, const fl
         "sgemm");
 }
 
+std::shared_ptr<OneDnnGemm::BFloat16Primitive> OneDnnGemm::FindLocked(
+    const MatrixProduct& product) {
+  for (auto it = cache_.begin(); it != cache_.end(); ++it) {
+    if (!SameProduct((*it)->product, product)) continue;
+    cache_.splice(cache_.begin(), cache_, it);
+    return cache_.front();
+  }
+  return nullptr;
+}
+
 std::shared_ptr<OneDnnGemm::BFloat16Primitive> OneDnnGemm::FindOrMake(
     const MatrixProduct& product) {
   {
     MutexLock lock(mu_);
-    for (auto it = cache_.begin(); it != cache_.end(); ++it) {
-      if (!SameProduct((*it)->product, product)) continue;
-      cache_.splice(cache_.begin(), cache_, it);
-      return cache_.front();
-    }
+    if (std::shared_ptr<BFloat16Primitive> found = FindLocked(product)) return found;
   }
 
+  // Made outside the lock: generating code takes milliseconds.
   auto made = std::make_shared<BFloat16Primitive>();
   made->product = product;
   made->a = Matrix(product.rows, product.inner, false, dnnl_bf16);
@@ -162,6 +169,8 @@ std::shared_ptr<OneDnnGemm::BFloat16Primitive> OneDnnGemm::FindOrMake(
   made->primitive.reset(primitive);
 
   MutexLock lock(mu_);
+  // Another thread may have made the same one meanwhile.
+  if (std::shared_ptr<BFloat16Primitive> found = FindLocked(product)) return found;
   cache_.push_front(made);
   if (cache_.size() > kMaxCachedPrimitives) cache_.pop_back();
   return made;

@@ -40,6 +40,9 @@ class OneDnnGemm final : public Gemm {
 
   // Shared with calls that run it while the cache drops it.
   std::shared_ptr<BFloat16Primitive> FindOrMake(const MatrixProduct& product);
+  // Null when there is none; moves it to the front.
+  std::shared_ptr<BFloat16Primitive> FindLocked(const MatrixProduct& product)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const bool use_primitives_;
   const std::unique_ptr<Engine> engine_;

@@ -28,9 +28,7 @@ struct ElementWiseKernel {
     const typename Rule::Scalars s = *scalars;
     const ElementWiseArrays<Rule> a = *arrays;
     // No element depends on another, not even when new_param is param.
-#if defined(__clang__)
-#pragma clang loop vectorize(assume_safety)
-#elif defined(__GNUC__)
+#if !defined(__clang__)
 #pragma GCC ivdep
 #endif
     for (int64_t i = 0; i < a.n; ++i) {
