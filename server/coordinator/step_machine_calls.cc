@@ -123,18 +123,22 @@ void StepMachine::Register(CallId call, const v1::RegisterJobRequest& request) {
 
 void StepMachine::AnswerRegistrations(const absl::Status& status) {
   for (CallId call : registering_) {
-    ReplyRegister reply{call, status, IsHolder() ? "" : HolderHint()};
-    if (status.ok()) reply.response = Describe();
-    actions_.push_back(std::move(reply));
+    if (status.ok()) {
+      actions_.push_back(ReplyRegister{call, Describe(), ""});
+    } else {
+      actions_.push_back(ReplyRegister{call, status, IsHolder() ? "" : HolderHint()});
+    }
   }
   registering_.clear();
 }
 
 void StepMachine::GetJob(CallId call, const v1::GetJobRequest& request) {
   const absl::Status status = CheckJob(request.job());
-  ReplyGetJob reply{call, status, IsHolder() ? "" : HolderHint()};
-  if (status.ok()) reply.response = Describe();
-  actions_.push_back(std::move(reply));
+  if (status.ok()) {
+    actions_.push_back(ReplyGetJob{call, Describe(), ""});
+  } else {
+    actions_.push_back(ReplyGetJob{call, status, IsHolder() ? "" : HolderHint()});
+  }
 }
 
 absl::StatusOr<v1::JoinWorkerResponse> StepMachine::TryJoin(const v1::JoinWorkerRequest& request) {

@@ -1,0 +1,255 @@
+#include "tests/server/coordinator/machine_harness.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tests/server/coordinator/test_job.h"
+
+namespace kaon::coordinator {
+
+namespace {
+
+constexpr uint64_t kNever = std::numeric_limits<int64_t>::max();
+
+StepMachineOptions Options(int num_shards, const std::string& address) {
+  StepMachineOptions options;
+  options.address = address;
+  for (int i = 0; i < num_shards; ++i) options.shard_addresses.push_back(absl::StrCat("shard:", i));
+  options.incarnation_high = std::hash<std::string>()(address);
+  options.seed = options.incarnation_high;
+  return options;
+}
+
+}  // namespace
+
+MachineHarness::MachineHarness(int num_shards, std::string address)
+    : num_shards_(num_shards), machine_(Options(num_shards, address)) {}
+
+void MachineHarness::Drain() {
+  for (CoordinatorAction& action : machine_.TakeActions()) {
+    if (auto* send = std::get_if<SendToShard>(&action)) {
+      sent_[send->shard].push_back(std::move(send->message));
+    } else if (auto* event = std::get_if<AwaitEvent>(&action)) {
+      EXPECT_EQ(ended_.count(event->call), 0) << "event after the end";
+      events_[event->call].push_back(event->event);
+      if (event->last) ended_[event->call] = absl::OkStatus();
+    } else if (auto* failed = std::get_if<AwaitFailed>(&action)) {
+      EXPECT_EQ(ended_.count(failed->call), 0) << "ended twice";
+      ended_[failed->call] = failed->status;
+      holder_address_ = failed->holder_address;
+    } else if (!std::holds_alternative<WakeAt>(action)) {
+      std::visit(
+          [this, &action](const auto& reply) {
+            if constexpr (requires { reply.response; }) {
+              EXPECT_EQ(replies_.count(reply.call), 0) << "answered twice";
+              holder_address_ = reply.holder_address;
+              replies_[reply.call] = action;
+            }
+          },
+          action);
+    }
+  }
+}
+
+void MachineHarness::Tick(absl::Duration by) {
+  now_ += by;
+  machine_.Tick(now_);
+  Drain();
+}
+
+void MachineHarness::FromShard(int shard, v1::ShardToCoordinator message,
+                               std::optional<v1::Ballot> promised) {
+  message.set_shard(shard);
+  *message.mutable_promised() = promised.value_or(ballot());
+  machine_.OnShardMessage(shard, message, now_);
+  Drain();
+}
+
+void MachineHarness::Probed(int shard, uint64_t silent_ms, const v1::Ballot& promised,
+                            const std::string& holder) {
+  v1::ShardToCoordinator message;
+  message.mutable_probed()->set_holder_silent_ms(silent_ms);
+  message.mutable_probed()->set_holder_address(holder);
+  FromShard(shard, message, promised);
+}
+
+void MachineHarness::State(int shard, const v1::ShardState& state) {
+  v1::ShardToCoordinator message;
+  *message.mutable_state() = state;
+  FromShard(shard, message);
+}
+
+v1::Prepared MachineHarness::VoteFor(const v1::StepPlan& plan, int shard) {
+  v1::Prepared vote;
+  vote.set_plan(plan.SerializeAsString());
+  const auto job = machine_.Snapshot().job;
+  if (!plan.has_step() || !job) return vote;
+  for (const v1::ParameterPlacement& row : job->placement().parameters()) {
+    if (row.shard() != shard || row.group().empty()) continue;
+    v1::ParameterSums& sums = *vote.add_sums();
+    sums.set_parameter_id(row.parameter_id());
+    sums.set_sum_squares(0.25);
+  }
+  return vote;
+}
+
+void MachineHarness::Vote(int shard, const v1::StepPlan& plan) {
+  v1::ShardToCoordinator message;
+  *message.mutable_prepared() = VoteFor(plan, shard);
+  FromShard(shard, message);
+}
+
+void MachineHarness::Applied(int shard, uint64_t position) {
+  v1::ShardToCoordinator message;
+  message.mutable_applied()->set_position(position);
+  FromShard(shard, message);
+}
+
+void MachineHarness::Refuse(int shard, v1::RefusalReason reason, const std::string& detail,
+                            const v1::Ballot& promised, const std::string& holder) {
+  v1::ShardToCoordinator message;
+  message.mutable_refused()->set_reason(reason);
+  message.mutable_refused()->set_detail(detail);
+  message.mutable_refused()->set_holder_address(holder);
+  message.mutable_refused()->set_position(1);
+  FromShard(shard, message, promised);
+}
+
+void MachineHarness::Stand(const v1::Ballot& promised) {
+  for (int i = 0; i < num_shards_; ++i) machine_.OnShardConnected(i);
+  Tick();
+  Probed(0, kNever, promised, "");
+  Tick(absl::Seconds(1));
+  Probed(0, kNever, promised, "");
+}
+
+void MachineHarness::Hold(const v1::ShardState& state, const v1::Ballot& promised) {
+  Stand(promised);
+  for (int i = 0; i < num_shards_; ++i) State(i, state);
+  ASSERT_TRUE(machine_.IsHolder()) << phase();
+}
+
+v1::StepRecord MachineHarness::VoteAndApply() {
+  const std::optional<v1::StepPlan> plan = SentPlan(0);
+  EXPECT_TRUE(plan.has_value()) << phase();
+  if (!plan) return {};
+  for (int i = 0; i < num_shards_; ++i) Vote(i, *plan);
+  const std::optional<v1::StepRecord> record = SentRecord(0);
+  EXPECT_TRUE(record.has_value()) << phase();
+  for (int i = 0; i < num_shards_; ++i) Applied(i, plan->position());
+  ClearSent();
+  return record.value_or(v1::StepRecord());
+}
+
+void MachineHarness::Train(uint32_t world_size) {
+  Hold();
+  v1::RegisterJobRequest request;
+  *request.mutable_definition() = TestJob(world_size);
+  machine_.Register(++last_call_, request);
+  Drain();
+  VoteAndApply();
+  for (uint32_t rank = 0; rank < world_size; ++rank) ASSERT_TRUE(Join(rank, 100 + rank).ok());
+  ASSERT_TRUE(Begin(0, 0).ok());
+  VoteAndApply();
+}
+
+absl::StatusOr<v1::JobDescription> MachineHarness::Register(const v1::JobDefinition& job) {
+  v1::RegisterJobRequest request;
+  *request.mutable_definition() = job;
+  const CallId call = ++last_call_;
+  machine_.Register(call, request);
+  Drain();
+  if (replies_.count(call) == 0) VoteAndApply();
+  return std::get<ReplyRegister>(replies_.at(call)).response;
+}
+
+absl::StatusOr<v1::JoinWorkerResponse> MachineHarness::Join(const v1::JoinWorkerRequest& request) {
+  const CallId call = ++last_call_;
+  machine_.Join(call, request);
+  Drain();
+  const auto response = std::get<ReplyJoin>(replies_.at(call)).response;
+  if (response.ok()) joined_[request.rank()] = *response;
+  return response;
+}
+
+absl::StatusOr<v1::JoinWorkerResponse> MachineHarness::Join(uint32_t rank, uint64_t nonce) {
+  v1::JoinWorkerRequest request;
+  request.set_job("tiny");
+  request.set_rank(rank);
+  request.set_process_nonce(nonce);
+  return Join(request);
+}
+
+v1::BeginStepRequest MachineHarness::BeginRequest(uint32_t rank, uint64_t step) {
+  v1::BeginStepRequest request;
+  request.set_job("tiny");
+  request.set_rank(rank);
+  *request.mutable_attempt() = joined_[rank].attempt();
+  request.set_process_nonce(joined_[rank].process_nonce());
+  request.set_step(step);
+  request.set_token_weight(1);
+  request.set_learning_rate_multiplier(1);
+  return request;
+}
+
+absl::StatusOr<v1::BeginStepResponse> MachineHarness::Begin(const v1::BeginStepRequest& request) {
+  const CallId call = ++last_call_;
+  machine_.Begin(call, request);
+  Drain();
+  return std::get<ReplyBegin>(replies_.at(call)).response;
+}
+
+absl::StatusOr<v1::BeginStepResponse> MachineHarness::Begin(uint32_t rank, uint64_t step) {
+  return Begin(BeginRequest(rank, step));
+}
+
+CallId MachineHarness::Await(uint32_t rank, uint64_t step) {
+  v1::AwaitStepRequest request;
+  request.set_job("tiny");
+  request.set_rank(rank);
+  *request.mutable_attempt() = joined_[rank].attempt();
+  request.set_step(step);
+  const CallId call = ++last_call_;
+  machine_.Await(call, request);
+  Drain();
+  return call;
+}
+
+std::optional<absl::Status> MachineHarness::ended(CallId call) {
+  const auto it = ended_.find(call);
+  if (it == ended_.end()) return std::nullopt;
+  return it->second;
+}
+
+void MachineHarness::ClearSent() {
+  Drain();
+  sent_.clear();
+}
+
+std::optional<v1::StepPlan> MachineHarness::SentPlan(int shard) {
+  std::optional<v1::StepPlan> plan;
+  for (const v1::CoordinatorToShard& message : sent_[shard]) {
+    if (message.has_plan()) plan = message.plan();
+  }
+  return plan;
+}
+
+std::optional<v1::StepRecord> MachineHarness::SentRecord(int shard) {
+  std::optional<v1::StepRecord> record;
+  for (const v1::CoordinatorToShard& message : sent_[shard]) {
+    if (message.has_decision()) record = message.decision();
+  }
+  return record;
+}
+
+bool MachineHarness::SentPromise(int shard) {
+  for (const v1::CoordinatorToShard& message : sent_[shard]) {
+    if (message.has_promise()) return true;
+  }
+  return false;
+}
+
+}  // namespace kaon::coordinator
