@@ -1,0 +1,78 @@
+#!/bin/bash
+# The suites that take too long for every change. Each ends within 40 minutes on two cores and prints one table row, as
+# kept in docs/nightly.md.
+set -euo pipefail
+
+suites=(
+  "asan:everything under AddressSanitizer and LeakSanitizer"
+  "ubsan:everything under UndefinedBehaviorSanitizer"
+  "tsan:everything above the transport under ThreadSanitizer, with the reference matrix product"
+  "tsa:clang's thread-safety analysis of every library and program; nothing is run"
+  "sim:long simulations of the step protocol (tests tagged nightly under tests/simulation)"
+  "fuzz:differential and malformed-input fuzzing (tests tagged nightly under tests/fuzz)"
+  "long:all other tests tagged nightly"
+)
+
+usage() {
+  cat <<'TEXT'
+Usage: tests/nightly.sh --suite NAME | --list
+
+  --suite NAME   run one suite
+  --list         print the suites
+The last line is a row: | suite | date | commit | result | passed | failed | minutes |
+Exit status: 0 if the suite passed.
+TEXT
+}
+
+list() {
+  local suite
+  for suite in "${suites[@]}"; do printf '%-6s %s\n' "${suite%%:*}" "${suite#*:}"; done
+}
+
+suite=
+case "${1:-}" in
+  --help | -h) usage; exit 0 ;;
+  --list) list; exit 0 ;;
+  --suite) suite=${2:-} ;;
+  *) usage >&2; exit 2 ;;
+esac
+
+# What Bazel is asked to do for each suite.
+verb=test
+targets=(//...)
+case "$suite" in
+  asan | ubsan | tsan) options=("--config=$suite" --build_tests_only) ;;
+  tsa) verb=build; options=(--config=tsa) ;;
+  sim) options=(--config=opt --test_tag_filters=nightly); targets=(//tests/simulation/...) ;;
+  fuzz) options=(--config=opt --test_tag_filters=nightly); targets=(//tests/fuzz/...) ;;
+  long)
+    options=(--config=opt --test_tag_filters=nightly,-gpu)
+    targets=(//tests/... -//tests/simulation/... -//tests/fuzz/...)
+    ;;
+  *) echo "nightly.sh: unknown suite '$suite'; there are:" >&2; list >&2; exit 2 ;;
+esac
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+cd "$root"
+deploy/install_packages.sh --test --sanitizers
+work=$(mktemp -d "${TMPDIR:-/tmp}/kaon-nightly.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+start=$SECONDS
+result=0
+# Sanitized tests are several times slower than the sizes in the BUILD files assume.
+timeout --signal=INT --kill-after=60 2340 bazel "$verb" --keep_going "${options[@]}" \
+  "--disk_cache=${XDG_CACHE_HOME:-$HOME/.cache}/kaon-bazel" --test_timeout=600,900,1800,2100 \
+  --noshow_progress --ui_event_filters=-info "--build_event_json_file=$work/events.json" \
+  -- "${targets[@]}" </dev/null || result=$?
+if [ "$verb" = test ]; then
+  counts=$(python3 tests/count_results.py "$work/events.json") || result=1
+  echo "$counts"
+  numbers=$(tail -n 1 <<<"$counts" | sed 's/\([0-9]*\) passed, \([0-9]*\) failed/\1 | \2/')
+else
+  numbers='- | -'
+fi
+outcome=passed
+[ "$result" -eq 0 ] || outcome=FAILED
+commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
+echo "| $suite | $(date -u +%F) | $commit | $outcome | $numbers | $(((SECONDS - start + 59) / 60)) |"
+[ "$result" -eq 0 ]
