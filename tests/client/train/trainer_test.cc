@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <utility>
 
 #include "client/train/local_cluster.h"
 
@@ -13,6 +15,19 @@ namespace kaon::train {
 namespace {
 
 using ::testing::HasSubstr;
+
+// Some pages of the licences: enough to learn from, little enough for sanitizers.
+std::string SmallCorpus() {
+  const std::string directory = testing::TempDir() + "/trainer_test_corpus";
+  std::filesystem::create_directories(directory);
+  for (const auto& [name, size] : {std::pair("GPL-1", 12000), std::pair("Artistic", 1500)}) {
+    std::ifstream in(std::string(kDefaultCorpusDirectory) + "/" + name);
+    std::string text(size, ' ');
+    in.read(text.data(), size);
+    std::ofstream(directory + "/" + name) << text;
+  }
+  return directory;
+}
 
 TrainOptions SmallOptions() {
   TrainOptions options;
@@ -23,6 +38,7 @@ TrainOptions SmallOptions() {
   options.batch_size = 48;
   options.model = {.vocabulary = 0, .context = 8, .embedding = 6, .hidden = 16, .blocks = 2};
   options.report_every = 5;
+  options.corpus_dir = SmallCorpus();
   return options;
 }
 
@@ -129,10 +145,10 @@ TEST(TrainerTest, LogsEveryStepAndTheSummary) {
 
 TEST(TrainerTest, LearnsMoreThanABigramTableHolds) {
   TrainOptions options = SmallOptions();
-  options.steps = 200;
-  options.batch_size = 256;
+  options.steps = 150;
+  options.batch_size = 128;
   options.model.embedding = 16;
-  options.model.hidden = 64;
+  options.model.hidden = 48;
   const RunSummary summary = RunLocally(options).summary.value();
   EXPECT_LT(summary.validation_loss, summary.bigram_loss);
 }
