@@ -1,5 +1,6 @@
 #include "server/shard/parameter_publisher.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -92,15 +93,24 @@ absl::Status ParameterPublisher::CheckPull(const v1::PullRequest& request) const
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> ParameterPublisher::Await(uint32_t parameter_id, uint64_t step,
-                                               std::function<void()> ready) {
+absl::StatusOr<WaiterId> ParameterPublisher::Await(uint32_t parameter_id, uint64_t step,
+                                                   std::function<void()> ready) {
   MutexLock lock(mu_);
   KAON_RETURN_IF_ERROR(closed_);
   KAON_ASSIGN_OR_RETURN(const Parameter* parameter, FindLocked(parameter_id));
   bool readable = false;
   KAON_RETURN_IF_ERROR(CheckStepLocked(*parameter, step, &readable));
-  if (!readable) waiters_.push_back({parameter_id, std::move(ready)});
-  return readable;
+  if (readable) return WaiterId{0};
+  const WaiterId waiter = next_waiter_++;
+  waiters_.push_back({waiter, parameter_id, std::move(ready)});
+  return waiter;
+}
+
+void ParameterPublisher::Forget(WaiterId waiter) {
+  MutexLock lock(mu_);
+  waiters_.erase(std::remove_if(waiters_.begin(), waiters_.end(),
+                                [waiter](const Waiter& other) { return other.id == waiter; }),
+                 waiters_.end());
 }
 
 absl::Status ParameterPublisher::Read(uint32_t parameter_id, uint64_t step, uint64_t offset,

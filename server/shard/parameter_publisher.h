@@ -44,10 +44,11 @@ class ParameterPublisher {
   // publisher was closed with.
   absl::Status CheckPull(const v1::PullRequest& request) const;
 
-  // True: Read may be called. False: `ready` will be called once, without a lock held, on any
-  // thread, when it is worth asking again; it must keep alive what it touches. Otherwise the codes
-  // of CheckPull.
-  absl::StatusOr<bool> Await(uint32_t parameter_id, uint64_t step, std::function<void()> ready);
+  // 0: Read may be called. Otherwise `ready` will be called once, without a lock held, on any
+  // thread, when it is worth asking again, unless Forget comes first; it must keep alive what it
+  // touches. Errors are those of CheckPull.
+  absl::StatusOr<WaiterId> Await(uint32_t parameter_id, uint64_t step, std::function<void()> ready);
+  void Forget(WaiterId waiter);
 
   // `to` <- elements [offset, offset + num_elements) of version `step`, rounded to `dtype`. The
   // parameter and the range must be this shard's. FAILED_PRECONDITION naming both steps when the
@@ -89,6 +90,7 @@ class ParameterPublisher {
     int current ABSL_GUARDED_BY(mu) = 0;
   };
   struct Waiter {
+    WaiterId id = 0;
     uint32_t parameter_id = 0;
     std::function<void()> ready;
   };
@@ -110,6 +112,7 @@ class ParameterPublisher {
   std::string job_ ABSL_GUARDED_BY(mu_);
   uint64_t timeline_ ABSL_GUARDED_BY(mu_) = 0;
   std::optional<uint64_t> expected_step_ ABSL_GUARDED_BY(mu_);
+  WaiterId next_waiter_ ABSL_GUARDED_BY(mu_) = 1;
   std::vector<Waiter> waiters_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -1,0 +1,65 @@
+// One worker's Push call: gRPC reads and writes on one side, GradientAccumulator on the other (room
+// 3 of a gradient's life: decode, check who it is, hand over; no decisions). Owns itself until the
+// call is done; callbacks of gRPC and of the accumulator come from any thread.
+#ifndef KAON_SERVER_SHARD_PUSH_STREAM_H_
+#define KAON_SERVER_SHARD_PUSH_STREAM_H_
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "kaon/v1/shard_data.pb.h"
+#include "kernels/mutex.h"
+#include "proto/identity.h"
+#include "proto/tensor_stream.h"
+#include "server/shard/gradient_accumulator.h"
+
+namespace kaon::shard {
+
+class PushStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+                   public std::enable_shared_from_this<PushStream> {
+ public:
+  // Starts reading. `accumulator` outlives the call.
+  static PushStream* Start(GradientAccumulator& accumulator, proto::Identity peer);
+
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+ private:
+  PushStream(GradientAccumulator& accumulator, proto::Identity peer);
+
+  absl::Status Take(proto::Slices slices);
+  absl::Status Open(const v1::PushOpen& open);
+  void AddCredit(uint64_t bytes);
+  void End(const absl::Status& status);
+  void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  GradientAccumulator& accumulator_;
+  const proto::Identity peer_;
+  // Keeps this object alive until OnDone, beside callbacks of the accumulator that are under way.
+  std::shared_ptr<PushStream> self_;
+
+  // Owned by the one read in flight.
+  grpc::ByteBuffer received_;
+  std::optional<PushStreamId> stream_;
+  bool finish_received_ = false;
+
+  Mutex mu_;
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  // Left to be written, in this order.
+  std::optional<v1::PushOpened> opened_ ABSL_GUARDED_BY(mu_);
+  uint64_t credit_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;
+  grpc::ByteBuffer sent_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace kaon::shard
+
+#endif  // KAON_SERVER_SHARD_PUSH_STREAM_H_

@@ -1,0 +1,68 @@
+// kaon-shard: the process. Configuration by file, environment and flags; ends cleanly on SIGTERM
+// and SIGINT.
+#include <glog/logging.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "kaon/v1/config.pb.h"
+#include "server/config/server_config.h"
+#include "server/shard/shard_server.h"
+
+namespace {
+
+kaon::config::CommandLine Describe() {
+  kaon::config::CommandLine line;
+  line.program = "kaon-shard";
+  line.description = "Holds a part of a training job's weights and optimizer state, and steps it.";
+  line.flags = {
+      {"listen", "host:port to serve on; port 0 = any (127.0.0.1:0)"},
+      {"tls.ca_file", "PEM file of the cluster's CA"},
+      {"tls.certificate_file", "PEM file of this shard's certificate"},
+      {"tls.private_key_file", "PEM file of its private key"},
+      {"data_dir", "private directory (0700) for the incarnation marker"},
+      {"host_memory_bytes", "capacity of the CPU memory tier (4294967296)"},
+      {"staging_bytes",
+       "gradients that may wait for an earlier rank, all workers together (67108864)"},
+      {"backend", "cpu, or the name of a loadable backend (cpu)"},
+      {"gemm", "onednn or reference (onednn)"},
+      {"threads", "compute threads (1)"},
+      {"port_file", "write the bound port here once calls are accepted"},
+  };
+  return line;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  FLAGS_logtostderr = true;
+  google::InitGoogleLogging(argv[0]);
+  kaon::v1::ShardConfig config;
+  if (const std::optional<int> exit_status =
+          kaon::config::ParseCommandLine(Describe(), argc, argv, &config)) {
+    return *exit_status;
+  }
+  // Before the first thread, so that every thread leaves these signals to sigwait.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+
+  absl::StatusOr<std::unique_ptr<kaon::shard::ShardServer>> server =
+      kaon::shard::ShardServer::Start(std::move(config));
+  if (!server.ok()) {
+    std::cerr << "kaon-shard: " << server.status() << std::endl;
+    return 1;
+  }
+  int signal = 0;
+  sigwait(&signals, &signal);
+  LOG(INFO) << "signal " << signal << ": shutting down";
+  (*server)->Shutdown();
+  return 0;
+}

@@ -1,0 +1,121 @@
+#include "server/shard/shard_server.h"
+
+#include <glog/logging.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/loopback.h"
+#include "proto/status_macros.h"
+#include "proto/tensor_stream.h"
+#include "server/auth/server_credentials.h"
+#include "server/config/port_file.h"
+
+namespace kaon::shard {
+
+namespace {
+
+constexpr uint64_t kDefaultHostMemoryBytes = uint64_t{4} << 30;
+constexpr uint64_t kDefaultStagingBytes = uint64_t{64} << 20;
+constexpr std::chrono::seconds kShutdownGrace(2);
+
+}  // namespace
+
+absl::StatusOr<v1::ShardConfig> CompleteConfig(v1::ShardConfig config) {
+  if (config.listen().empty()) config.set_listen("127.0.0.1:0");
+  if (client::HostOf(config.listen()).empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("listen is \"", config.listen(), "\", must be host:port"));
+  }
+  if (config.data_dir().empty()) {
+    return absl::InvalidArgumentError(
+        "data_dir is empty, must be a private directory: without its marker a restarted shard "
+        "would forget that it voted");
+  }
+  if (config.host_memory_bytes() == 0) config.set_host_memory_bytes(kDefaultHostMemoryBytes);
+  if (config.staging_bytes() == 0) config.set_staging_bytes(kDefaultStagingBytes);
+  if (config.staging_bytes() < proto::kMaxChunkBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("staging_bytes is ", config.staging_bytes(),
+                                                   ", must be at least ", proto::kMaxChunkBytes));
+  }
+  if (config.backend().empty()) config.set_backend("cpu");
+  if (config.gemm().empty()) config.set_gemm("onednn");
+  if (config.threads() == 0) config.set_threads(1);
+  if (config.threads() > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("threads is ", config.threads(), ", this version computes on 1"));
+  }
+  return config;
+}
+
+absl::StatusOr<std::unique_ptr<ShardServer>> ShardServer::Start(v1::ShardConfig config) {
+  KAON_ASSIGN_OR_RETURN(const v1::ShardConfig complete, CompleteConfig(std::move(config)));
+  std::unique_ptr<ShardServer> server(new ShardServer());
+  KAON_RETURN_IF_ERROR(server->Build(complete));
+  KAON_RETURN_IF_ERROR(server->Listen(complete));
+  if (!complete.port_file().empty()) {
+    KAON_RETURN_IF_ERROR(config::WritePortFile(complete.port_file(), server->port_));
+  }
+  return server;
+}
+
+absl::Status ShardServer::Build(const v1::ShardConfig& config) {
+  kernels::BackendOptions backend;
+  backend.name = config.backend();
+  backend.gemm = config.gemm();
+  KAON_ASSIGN_OR_RETURN(backend_, kernels::CreateBackend(backend));
+  KAON_ASSIGN_OR_RETURN(marker_, journal::IncarnationMarker::Open(config.data_dir()));
+  host_tier_ = std::make_unique<tier::HostTier>(config.host_memory_bytes());
+  store_ = std::make_unique<tier::TieredStore>(*host_tier_);
+  journal_ = std::make_unique<journal::MemoryJournal>(&*marker_);
+  ShardCore::Options options;
+  options.store = store_.get();
+  options.backend = backend_.get();
+  options.staging_bytes = config.staging_bytes();
+  if (marker_->held_state()) {
+    // Rule 5: "in `none` a restarted shard is DATA_LOSS, never a voter."
+    options.data_loss =
+        absl::StrCat("this shard restarted, its state was in memory only (durability mode none); ",
+                     marker_->path(), " says that it had voted");
+    LOG(ERROR) << options.data_loss;
+  }
+  loop_ = std::make_unique<StepLoop>(std::move(options), *journal_);
+  data_service_ = std::make_unique<ShardDataService>(*loop_);
+  control_service_ = std::make_unique<ShardControlService>(*loop_);
+  return absl::OkStatus();
+}
+
+absl::Status ShardServer::Listen(const v1::ShardConfig& config) {
+  KAON_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ServerCredentials> credentials,
+                        auth::CreateServerCredentials(config.tls(), config.listen()));
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::ServerBuilder builder;
+  // As large as a registration; PushStream and PullStream hold the data plane to a chunk.
+  auth::HardenServer(builder, auth::kCoordinatorMessageBytes);
+  builder.AddListeningPort(config.listen(), std::move(credentials), &port_);
+  builder.RegisterService(data_service_.get());
+  builder.RegisterService(control_service_.get());
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr || port_ == 0) {
+    return absl::FailedPreconditionError(absl::StrCat("cannot listen on ", config.listen()));
+  }
+  LOG(INFO) << "shard serves on port " << port_ << " with " << backend_->name() << ", "
+            << config.host_memory_bytes() << " bytes of host memory";
+  return absl::OkStatus();
+}
+
+ShardServer::~ShardServer() { Shutdown(); }
+
+void ShardServer::Shutdown() {
+  // First, so that every open stream ends by itself.
+  if (loop_ != nullptr) loop_->Stop();
+  if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+  // Joins gRPC's calls: nothing of the services runs afterwards.
+  server_.reset();
+}
+
+}  // namespace kaon::shard

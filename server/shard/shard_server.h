@@ -1,0 +1,61 @@
+// The composition root of a shard: builds tiers, backend, journal, step loop and services from a
+// configuration, and serves them on one port. Owned by main or by a test; one thread at a time.
+#ifndef KAON_SERVER_SHARD_SHARD_SERVER_H_
+#define KAON_SERVER_SHARD_SHARD_SERVER_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "kaon/v1/config.pb.h"
+#include "kernels/backend.h"
+#include "server/journal/incarnation_marker.h"
+#include "server/journal/memory_journal.h"
+#include "server/shard/shard_service.h"
+#include "server/shard/step_loop.h"
+#include "server/tier/host_tier.h"
+#include "server/tier/tiered_store.h"
+
+namespace grpc {
+class Server;
+}
+
+namespace kaon::shard {
+
+// Fills in the defaults of config.proto. INVALID_ARGUMENT naming field, value and range.
+absl::StatusOr<v1::ShardConfig> CompleteConfig(v1::ShardConfig config);
+
+class ShardServer {
+ public:
+  // Serving when it returns. INVALID_ARGUMENT for a bad configuration, FAILED_PRECONDITION when the
+  // address, the certificates or data_dir cannot be used, NOT_FOUND for a missing backend.
+  static absl::StatusOr<std::unique_ptr<ShardServer>> Start(v1::ShardConfig config);
+  ~ShardServer();
+
+  // Ends every call and stops serving. Idempotent.
+  void Shutdown();
+
+  int port() const { return port_; }
+
+ private:
+  ShardServer() = default;
+  absl::Status Build(const v1::ShardConfig& config);
+  absl::Status Listen(const v1::ShardConfig& config);
+
+  // In the order in which they depend on each other; destroyed in reverse.
+  std::unique_ptr<tier::HostTier> host_tier_;
+  std::unique_ptr<tier::TieredStore> store_;
+  std::unique_ptr<kernels::Backend> backend_;
+  std::optional<journal::IncarnationMarker> marker_;
+  std::unique_ptr<journal::MemoryJournal> journal_;
+  std::unique_ptr<StepLoop> loop_;
+  std::unique_ptr<ShardDataService> data_service_;
+  std::unique_ptr<ShardControlService> control_service_;
+  std::unique_ptr<grpc::Server> server_;
+  int port_ = 0;
+};
+
+}  // namespace kaon::shard
+
+#endif  // KAON_SERVER_SHARD_SHARD_SERVER_H_

@@ -1,0 +1,58 @@
+#include "server/shard/shard_service.h"
+
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "proto/grpc_status.h"
+#include "server/auth/peer_identity.h"
+#include "server/shard/control_stream.h"
+#include "server/shard/pull_stream.h"
+#include "server/shard/push_stream.h"
+
+namespace kaon::shard {
+
+namespace {
+
+// Ends a unary call with what the loop answers.
+template <typename Response>
+auto Answer(grpc::ServerUnaryReactor* reactor, Response* response) {
+  return [reactor, response](absl::StatusOr<Response> answer) {
+    if (answer.ok()) *response = *std::move(answer);
+    reactor->Finish(proto::ToGrpc(answer.status()));
+  };
+}
+
+}  // namespace
+
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ShardDataService::Push(
+    grpc::CallbackServerContext* context) {
+  return PushStream::Start(loop_.accumulator(), auth::PeerIdentity(*context));
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* ShardDataService::Pull(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+  return PullStream::Start(loop_.publisher(), auth::PeerIdentity(*context), *request);
+}
+
+grpc::ServerBidiReactor<v1::CoordinatorToShard, v1::ShardToCoordinator>*
+ShardControlService::Control(grpc::CallbackServerContext* /*context*/) {
+  return ControlStream::Start(loop_);
+}
+
+grpc::ServerUnaryReactor* ShardControlService::ReadHistory(grpc::CallbackServerContext* context,
+                                                           const v1::ReadHistoryRequest* request,
+                                                           v1::ReadHistoryResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  loop_.ReadHistory(*request, Answer(reactor, response));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* ShardControlService::DescribeShard(
+    grpc::CallbackServerContext* context, const v1::DescribeShardRequest* request,
+    v1::DescribeShardResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  loop_.Describe(request->job(), Answer(reactor, response));
+  return reactor;
+}
+
+}  // namespace kaon::shard

@@ -1,0 +1,52 @@
+// The two gRPC services of a shard. They translate: data-plane calls become PushStream and
+// PullStream, control streams ControlStream, the rest questions to the StepLoop. Owned by
+// ShardServer; called by gRPC's threads.
+#ifndef KAON_SERVER_SHARD_SHARD_SERVICE_H_
+#define KAON_SERVER_SHARD_SHARD_SERVICE_H_
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/server_callback.h>
+
+#include "kaon/v1/shard_control.grpc.pb.h"
+#include "kaon/v1/shard_data.grpc.pb.h"
+#include "server/shard/step_loop.h"
+
+namespace kaon::shard {
+
+// Raw on both methods: tensor bytes are read and written as slices, without the generated parser.
+class ShardDataService : public v1::ShardData::WithRawCallbackMethod_Push<
+                             v1::ShardData::WithRawCallbackMethod_Pull<v1::ShardData::Service>> {
+ public:
+  // `loop` outlives the service.
+  explicit ShardDataService(StepLoop& loop) : loop_(loop) {}
+
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Push(
+      grpc::CallbackServerContext* context) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Pull(grpc::CallbackServerContext* context,
+                                                   const grpc::ByteBuffer* request) override;
+
+ private:
+  StepLoop& loop_;
+};
+
+class ShardControlService : public v1::ShardControl::CallbackService {
+ public:
+  // `loop` outlives the service.
+  explicit ShardControlService(StepLoop& loop) : loop_(loop) {}
+
+  grpc::ServerBidiReactor<v1::CoordinatorToShard, v1::ShardToCoordinator>* Control(
+      grpc::CallbackServerContext* context) override;
+  grpc::ServerUnaryReactor* ReadHistory(grpc::CallbackServerContext* context,
+                                        const v1::ReadHistoryRequest* request,
+                                        v1::ReadHistoryResponse* response) override;
+  grpc::ServerUnaryReactor* DescribeShard(grpc::CallbackServerContext* context,
+                                          const v1::DescribeShardRequest* request,
+                                          v1::DescribeShardResponse* response) override;
+
+ private:
+  StepLoop& loop_;
+};
+
+}  // namespace kaon::shard
+
+#endif  // KAON_SERVER_SHARD_SHARD_SERVICE_H_

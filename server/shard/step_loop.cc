@@ -1,0 +1,177 @@
+#include "server/shard/step_loop.h"
+
+#include <glog/logging.h>
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "proto/ballot.h"
+
+namespace kaon::shard {
+
+namespace {
+
+constexpr uint32_t kMaxHistoryReply = 1000;
+
+absl::Status Stopping() { return absl::UnavailableError("the shard is shutting down"); }
+
+std::string NameOf(const v1::StepPlan& plan) {
+  const std::string entry = plan.has_registration()
+                                ? absl::StrCat("registration of job ", plan.job())
+                            : plan.step().kind() == v1::STEP_KIND_LOAD_WEIGHTS
+                                ? std::string("initial weights")
+                                : absl::StrCat("step ", plan.step().step());
+  return absl::StrCat(entry, " (position ", plan.position(), ", ballot ",
+                      proto::ToString(plan.ballot()), ", round ", plan.round(), ")");
+}
+
+}  // namespace
+
+StepLoop::StepLoop(ShardCore::Options options, journal::Journal& journal)
+    : journal_(journal), core_([this, &options] {
+        options.on_folded = [this](uint64_t generation) {
+          Post([this, generation] { core_.OnFolded(generation); });
+        };
+        return std::move(options);
+      }()) {
+  thread_ = std::thread([this] { Run(); });
+}
+
+StepLoop::~StepLoop() { Stop(); }
+
+bool StepLoop::Post(Event event) {
+  MutexLock lock(mu_);
+  if (stopping_) return false;
+  events_.push_back(std::move(event));
+  wake_.NotifyOne();
+  return true;
+}
+
+void StepLoop::Run() {
+  while (true) {
+    Event event;
+    {
+      MutexLock lock(mu_);
+      while (events_.empty() && !stopping_) wake_.Wait(mu_);
+      if (events_.empty()) return;
+      event = std::move(events_.front());
+      events_.pop_front();
+    }
+    event();
+    Deliver();
+  }
+}
+
+void StepLoop::Deliver() {
+  for (ShardOutput& output : core_.TakeOutputs()) {
+    if (auto* append = std::get_if<AppendJournal>(&output)) {
+      Log(append->record);
+      journal_.Append(std::move(append->record), [this, token = append->token] {
+        Post([this, token] { core_.OnDurable(token); });
+      });
+      continue;
+    }
+    auto* send = std::get_if<SendToCoordinator>(&output);
+    auto* end = std::get_if<EndStream>(&output);
+    ControlSink sink;
+    {
+      MutexLock lock(mu_);
+      const auto found = sinks_.find(send != nullptr ? send->stream : end->stream);
+      if (found == sinks_.end()) continue;
+      sink = found->second;
+    }
+    if (send != nullptr) {
+      sink.send(std::move(send->message));
+    } else {
+      LOG(WARNING) << "shard " << core_.machine().shard()
+                   << ": control stream ended: " << end->status;
+      sink.end(end->status);
+    }
+  }
+}
+
+void StepLoop::Log(const journal::Record& record) const {
+  const uint32_t shard = core_.machine().shard();
+  if (const auto* promise = std::get_if<journal::PromiseRecord>(&record)) {
+    LOG(INFO) << "shard " << shard << ": promises ballot " << proto::ToString(promise->ballot)
+              << " to " << core_.machine().holder_address();
+  } else if (const auto* decision = std::get_if<journal::DecisionRecord>(&record)) {
+    const bool applied = decision->record.decision().outcome() == v1::OUTCOME_APPLY;
+    LOG(INFO) << "shard " << shard << ": " << NameOf(decision->record.plan())
+              << (applied ? " applied" : " skipped: ") << decision->record.decision().reason();
+  } else {
+    const v1::StepPlan* plan = core_.machine().accepted_plan();
+    if (plan != nullptr) LOG(INFO) << "shard " << shard << ": " << NameOf(*plan) << " prepared";
+  }
+}
+
+StreamId StepLoop::OpenStream(ControlSink sink) {
+  MutexLock lock(mu_);
+  const StreamId stream = next_stream_++;
+  sinks_[stream] = std::move(sink);
+  return stream;
+}
+
+bool StepLoop::OnControl(StreamId stream, v1::CoordinatorToShard message,
+                         std::function<void()> done) {
+  return Post([this, stream, message = std::move(message), done = std::move(done)] {
+    core_.OnControl(stream, message, absl::Now());
+    Deliver();
+    done();
+  });
+}
+
+void StepLoop::CloseStream(StreamId stream) {
+  {
+    MutexLock lock(mu_);
+    sinks_.erase(stream);
+  }
+  Post([this, stream] { core_.OnStreamClosed(stream); });
+}
+
+void StepLoop::Describe(const std::string& job,
+                        std::function<void(absl::StatusOr<v1::DescribeShardResponse>)> answer) {
+  if (!Post([this, job, answer] { answer(core_.Describe(job)); })) answer(Stopping());
+}
+
+void StepLoop::ReadHistory(const v1::ReadHistoryRequest& request,
+                           std::function<void(absl::StatusOr<v1::ReadHistoryResponse>)> answer) {
+  if (request.limit() > kMaxHistoryReply) {
+    return answer(absl::InvalidArgumentError(absl::StrCat(
+        "limit is ", request.limit(), ", expecting 1 .. ", kMaxHistoryReply, " or 0")));
+  }
+  const bool posted = Post([this, request, answer] {
+    const auto& registration = core_.machine().registration();
+    if (!request.job().empty() &&
+        (!registration.has_value() || registration->definition().name() != request.job())) {
+      return answer(
+          absl::NotFoundError(absl::StrCat("this shard does not hold job '", request.job(), "'")));
+    }
+    const uint32_t limit = request.limit() == 0 ? kMaxHistoryReply : request.limit();
+    absl::StatusOr<std::vector<v1::StepRecord>> records =
+        journal_.History(request.from_position(), limit);
+    if (!records.ok()) return answer(records.status());
+    v1::ReadHistoryResponse response;
+    for (v1::StepRecord& record : *records) *response.add_records() = std::move(record);
+    answer(std::move(response));
+  });
+  if (!posted) answer(Stopping());
+}
+
+void StepLoop::Stop() {
+  std::map<StreamId, ControlSink> sinks;
+  {
+    MutexLock lock(mu_);
+    if (stopping_) return;
+    stopping_ = true;
+    sinks.swap(sinks_);
+    wake_.NotifyAll();
+  }
+  thread_.join();
+  core_.EndDataStreams(Stopping());
+  for (auto& [id, sink] : sinks) sink.end(Stopping());
+}
+
+}  // namespace kaon::shard

@@ -1,0 +1,85 @@
+// The step thread of a shard: everything that changes the core happens here, one event after the
+// other, and what the core asks for is carried out. Pushes and pulls bypass it (accumulator(),
+// publisher()). Owned by ShardServer; any thread may call it. The queue is bounded by its sources:
+// each control stream hands over one message at a time, each append and each generation one
+// completion, each call one question.
+#ifndef KAON_SERVER_SHARD_STEP_LOOP_H_
+#define KAON_SERVER_SHARD_STEP_LOOP_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "kaon/v1/shard_control.pb.h"
+#include "kernels/mutex.h"
+#include "server/journal/journal.h"
+#include "server/shard/shard_core.h"
+
+namespace kaon::shard {
+
+// A coordinator's end of a control stream. Called on the step thread, perhaps still after
+// CloseStream: they must keep alive what they touch, and must not block.
+struct ControlSink {
+  std::function<void(v1::ShardToCoordinator message)> send;
+  std::function<void(const absl::Status& status)> end;
+};
+
+class StepLoop {
+ public:
+  // `options` without on_folded. `journal`, and what the options name, outlive the loop.
+  StepLoop(ShardCore::Options options, journal::Journal& journal);
+  // Stops.
+  ~StepLoop();
+
+  StreamId OpenStream(ControlSink sink);
+  // `done` runs on the step thread once the message is worked off. False, and it never runs, once
+  // stopped.
+  bool OnControl(StreamId stream, v1::CoordinatorToShard message, std::function<void()> done);
+  void CloseStream(StreamId stream);
+
+  // `answer` runs on the step thread, or at once with UNAVAILABLE once stopped. NOT_FOUND for
+  // another job.
+  void Describe(const std::string& job,
+                std::function<void(absl::StatusOr<v1::DescribeShardResponse>)> answer);
+  // As Journal::History, but NOT_FOUND for another job.
+  void ReadHistory(const v1::ReadHistoryRequest& request,
+                   std::function<void(absl::StatusOr<v1::ReadHistoryResponse>)> answer);
+
+  GradientAccumulator& accumulator() { return core_.accumulator(); }
+  ParameterPublisher& publisher() { return core_.publisher(); }
+
+  // Ends every stream with UNAVAILABLE, works off what is queued, joins the thread. Idempotent.
+  void Stop();
+
+ private:
+  using Event = std::function<void()>;
+
+  // False, and nothing happens, once stopped.
+  bool Post(Event event);
+  void Run();
+  // Carries out what the core asked for.
+  void Deliver();
+  void Log(const journal::Record& record) const;
+
+  journal::Journal& journal_;
+
+  Mutex mu_;
+  CondVar wake_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::deque<Event> events_ ABSL_GUARDED_BY(mu_);
+  StreamId next_stream_ ABSL_GUARDED_BY(mu_) = 1;
+  std::map<StreamId, ControlSink> sinks_ ABSL_GUARDED_BY(mu_);
+
+  // Owned by the step thread, but for accumulator() and publisher().
+  ShardCore core_;
+  std::thread thread_;
+};
+
+}  // namespace kaon::shard
+
+#endif  // KAON_SERVER_SHARD_STEP_LOOP_H_
