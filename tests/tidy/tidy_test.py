@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""Tests of the tidy rules: a small tree that passes, and one change to it for each rule that must then be found."""
+
+import os
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+import tidy  # noqa: E402  (found beside this file)
+
+OPENING = "// A thing of the tests. Owned by whoever makes it; any thread may read it.\n"
+
+
+def header(path, body="", opening=OPENING):
+    guard = "KAON_" + path.upper().replace("/", "_").replace(".", "_") + "_"
+    return f"{opening}#ifndef {guard}\n#define {guard}\n\n{body}\n\n#endif  // {guard}\n"
+
+
+GOOD = {
+    "kernels/norm.h": header("kernels/norm.h", "namespace kaon { class GradNorm {}; }"),
+    "kernels/norm.cc": '#include "kernels/norm.h"\n\nint Two() { return 2; }\n',
+    "kernels/BUILD": 'srcs = ["norm.cc"], hdrs = ["norm.h"]\n',
+    "client/session.cc": '#include "kernels/norm.h"\n#include "kaon/v1/step.pb.h"\n',
+    "client/BUILD": 'srcs = glob(["*.cc"])\n',
+    "server/shard/loop.cc": '#include "server/tier/store.h"\n#include "client/session.h"\n',
+    "server/shard/BUILD": 'srcs = ["loop.cc"]\n',
+    "server/shard/shard_main.cc": "int main() { return 0; }\n",
+    "tests/kernels/norm_test.cc": '#include "kernels/norm.h"\n',
+    "tests/kernels/BUILD": 'srcs = ["norm_test.cc"]\n',
+    "tests/client/session_test.cc": "",
+    "tests/client/BUILD": '[cc_test(name = n + "_test", srcs = [n + "_test.cc"]) for n in ["session"]]\n',
+    "tests/server/shard/loop_test.cc": "",
+    "tests/server/shard/BUILD": 'srcs = ["loop_test.cc"]\n',
+}
+GOOD["server/shard/BUILD"] += 'srcs = ["shard_main.cc"]\n'
+
+
+class TidyTest(unittest.TestCase):
+    def check(self, change=None, exempt=None):
+        """The rules that are broken by the good tree with `change` (path -> text, None = absent)."""
+        tree = {**GOOD, **(change or {})}
+        with tempfile.TemporaryDirectory() as root:
+            for path, text in tree.items():
+                if text is None:
+                    continue
+                os.makedirs(os.path.join(root, os.path.dirname(path)), exist_ok=True)
+                with open(os.path.join(root, path), "w", encoding="utf-8") as file:
+                    file.write(text)
+            return [(rule, path) for path, _, rule, _ in tidy.check_tree(root, exempt or {})]
+
+    def finds(self, rule, path, text):
+        found = self.check({path: text})
+        self.assertIn((rule, path), found)
+        self.assertEqual({r for r, _ in found} - {"target", "mirrored-test"}, {rule} - {"target", "mirrored-test"})
+
+    def passes(self, path, text):
+        self.assertEqual(self.check({path: text}), [])
+
+    def test_the_good_tree_passes(self):
+        self.assertEqual(self.check(), [])
+
+    def test_folders_include_only_leftwards(self):
+        self.finds("include-folder", "kernels/norm.cc", '#include "client/session.h"\n')
+        self.finds("include-folder", "client/session.cc", '#include "server/shard/loop.h"\n')
+        self.finds("include-folder", "server/shard/loop.cc", '#include "server/coordinator/decide.h"\n')
+        self.finds("include-folder", "server/shard/loop.cc", '#include "tests/testing/fake.h"\n')
+
+    def test_kernels_know_no_rpc(self):
+        self.finds("include-rpc", "kernels/norm.cc", "#include <grpcpp/server.h>\n")
+        self.finds("include-rpc", "kernels/norm.cc", "#include <google/protobuf/message.h>\n")
+
+    def test_state_machines_know_no_grpc_clock_or_thread(self):
+        path = "server/coordinator/decide.h"
+        self.finds("include-rpc", path, header(path, "#include <grpcpp/server.h>"))
+        self.finds("clock", path, header(path, "auto t = std::chrono::system_clock::now();"))
+        self.finds("clock", path, header(path, "auto t = absl::Now();"))
+        self.finds("thread", path, header(path, "std::thread t;"))
+
+    def test_public_headers_use_the_standard_library_only(self):
+        path = "client/kaon/client.h"
+        self.finds("include-public", path, header(path, '#include "absl/status/status.h"'))
+        self.finds("include-public", path, header(path, '#include "proto/identity.h"'))
+
+    def test_sizes(self):
+        self.finds("file-length", "kernels/norm.h", header("kernels/norm.h", "//\n" * 200))
+        self.finds("file-length", "kernels/norm.cc", "//\n" * 501)
+        self.passes("kernels/norm.cc", "//\n" * 500)
+        self.finds("columns", "kernels/norm.cc", "// " + "x" * 98 + "\n")
+        self.passes("kernels/norm.cc", "// " + "x" * 97 + "\n")
+
+    def test_function_length(self):
+        self.passes("kernels/norm.cc", "int F(int a) {\n" + "  a++;\n" * 68 + "}\n")
+        long_body = "  a++;\n" * 69 + "}\n"
+        self.finds("function-length", "kernels/norm.cc", "int F(int a) {\n" + long_body)
+        self.finds("function-length", "kernels/norm.cc", "namespace {\nclass A {\n int F(int a) {\n" + long_body + "};\n}\n")
+        self.finds("function-length", "kernels/norm.cc", "A::A(int a)\n    : b_{a}, c_(a) {\n" + long_body)
+        # Braces in literals, comments and macros are not braces.
+        self.finds("function-length", "kernels/norm.cc", "int F(int a) {\n  // }\n  G(\"}\", '}');\n" + long_body)
+
+    def test_many_short_functions_are_not_one_long_one(self):
+        self.passes("kernels/norm.cc", "class A {\n" + " int F() {\n  if (a) { b(); }\n }\n" * 60 + "};\n")
+
+    def test_headers_open_with_what_they_are(self):
+        self.finds("opening", "kernels/norm.h", header("kernels/norm.h", opening=""))
+        self.finds("opening", "kernels/norm.h", header("kernels/norm.h", opening="// Norms.\n"))
+
+    def test_include_guard_is_the_path(self):
+        self.finds("include-guard", "kernels/norm.h", OPENING + "#pragma once\n")
+
+    def test_names_that_say_nothing(self):
+        self.finds("file-name", "kernels/norm_utils.cc", "")
+        self.finds("file-name", "server/shard/data.proto", 'syntax = "proto3";\n')
+        self.finds("type-name", "kernels/norm.cc", "class NormManager {};\n")
+        self.finds("type-name", "kernels/norm.cc", "struct NewNorm {};\n")
+        self.finds("type-name", "kernels/norm.cc", "enum class FastInfo { kA };\n")
+        self.finds("type-name", "kernels/norm.cc", "using BaseNorm = int;\n")
+        self.passes("kernels/norm.cc", "class Database {};\nclass Renewal {};\n")
+
+    def test_banned_code(self):
+        for rule, code in (
+            ("mutex", "absl::Mutex mu;"),
+            ("mutex", "std::mutex mu;"),
+            ("assert", "void F() { assert(true); }"),
+            ("new", "auto* p = new Norm(1);"),
+            ("delete", "void F(int* p) { delete p; }"),
+            ("delete", "void F(int* p) { delete[] p; }"),
+            ("throw", "void F() { throw 1; }"),
+            ("random", "int x = rand();"),
+            ("using-namespace", "using namespace std;"),
+        ):
+            with self.subTest(code):
+                self.finds(rule, "kernels/norm.cc", code + "\n")
+
+    def test_code_that_only_looks_banned(self):
+        for code in (
+            "// absl::Mutex, new Norm, delete p, assert(x), throw",
+            'const char* kText = "new Norm(1); throw 1;";',
+            "static_assert(true);",
+            "struct A { A(const A&) = delete; };",
+            "std::unique_ptr<Norm> norm(new Norm());",
+            "auto norm = absl::WrapUnique(new Norm());",
+            "int operand(int);",
+            "int x = operand(1);",
+        ):
+            with self.subTest(code):
+                self.passes("kernels/norm.cc", code + "\n")
+
+    def test_nothing_sleeps_in_servers_and_tests(self):
+        for code in ("absl::SleepFor(d);", "std::this_thread::sleep_for(d);", "usleep(1);"):
+            self.finds("sleep", "server/shard/loop.cc", f"void F() {{ {code} }}\n")
+            self.finds("sleep", "tests/kernels/norm_test.cc", f"void F() {{ {code} }}\n")
+
+    def test_no_test_is_skipped(self):
+        self.finds("skipped-test", "tests/kernels/norm_test.cc", "TEST(A, DISABLED_B) {}\n")
+        self.finds("skipped-test", "tests/kernels/norm_test.cc", "TEST(A, B) { GTEST_SKIP(); }\n")
+
+    def test_a_dropped_status_needs_a_reason(self):
+        self.finds("ignored-error", "kernels/norm.cc", "int x;\nvoid F() { G().IgnoreError(); }\n")
+        self.passes("kernels/norm.cc", "// It failed before.\nvoid F() { G().IgnoreError(); }\n")
+
+    def test_unfinished_work_is_found_in_every_kind_of_file(self):
+        marker = "TO" + "DO"
+        self.finds("marker", "kernels/norm.cc", f"// {marker}: later\n")
+        self.finds("marker", "deploy/run.sh", f"# {marker}\n")
+        self.finds("marker", "docs/page.md", f"{marker}\n")
+
+    def test_every_source_has_its_mirrored_test(self):
+        self.assertEqual(self.check({"tests/kernels/norm_test.cc": None}), [("mirrored-test", "kernels/norm.cc")])
+
+    def test_every_source_is_in_a_target(self):
+        found = self.check({"tests/kernels/lost_test.cc": ""})
+        self.assertEqual(found, [("target", "tests/kernels/lost_test.cc")])
+
+    def test_an_exemption_silences_its_rule_in_its_file_only(self):
+        exempt = {("throw", "kernels/norm.cc"): "a reason"}
+        code = "void F() { throw 1; }\n"
+        self.assertEqual(self.check({"kernels/norm.cc": code}, exempt), [])
+        self.assertEqual(self.check({"kernels/norm.cc": code, "client/session.cc": code}, exempt),
+                         [("throw", "client/session.cc")])
+
+    def test_an_exemption_that_nothing_needs_is_found(self):
+        exempt = {("throw", "kernels/norm.cc"): "a reason"}
+        self.assertEqual(self.check(exempt=exempt), [("exemption", "kernels/norm.cc")])
+
+
+if __name__ == "__main__":
+    unittest.main()
