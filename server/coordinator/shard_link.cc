@@ -149,13 +149,15 @@ void ShardLink::OnMessage(v1::ShardToCoordinator message) {
 void ShardLink::OnStreamDone(const grpc::Status& status) {
   std::shared_ptr<Stream> ended;
   bool was_connected = false;
+  bool wanted = false;
   {
     MutexLock lock(mu_);
     was_connected = connected_;
+    wanted = !shutting_down_;
   }
   if (was_connected) {
-    LOG(WARNING) << "shard " << options_.shard
-                 << ": control stream ended: " << proto::FromGrpc(status);
+    LOG_IF(WARNING, wanted) << "shard " << options_.shard
+                            << ": control stream ended: " << proto::FromGrpc(status);
     events_.disconnected();
   }
   MutexLock lock(mu_);

@@ -1,0 +1,63 @@
+// A shard as far as a coordinator can tell, in memory, behind a real gRPC port on loopback:
+// promises, votes for every plan at once, applies every decision. Owned by a test; gRPC's threads
+// call the service.
+#ifndef KAON_TESTS_SERVER_COORDINATOR_FAKE_SHARD_H_
+#define KAON_TESTS_SERVER_COORDINATOR_FAKE_SHARD_H_
+
+#include <grpcpp/server.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
+#include "kaon/v1/shard_control.grpc.pb.h"
+#include "kaon/v1/shard_control.pb.h"
+#include "kernels/mutex.h"
+
+namespace kaon::coordinator {
+
+class FakeShard : public v1::ShardControl::Service {
+ public:
+  // Listens on `address`; port 0 = any.
+  explicit FakeShard(const std::string& address = "127.0.0.1:0");
+  ~FakeShard() override;
+
+  const std::string& address() const { return address_; }
+  // What it would lose with its memory.
+  v1::ShardState state();
+  // From now on plans are accepted without a vote, until it is turned on again.
+  void set_votes(bool votes);
+  void Stop();
+
+ private:
+  grpc::Status Control(
+      grpc::ServerContext* context,
+      grpc::ServerReaderWriter<v1::ShardToCoordinator, v1::CoordinatorToShard>* stream) override;
+  grpc::Status ReadHistory(grpc::ServerContext* context, const v1::ReadHistoryRequest* request,
+                           v1::ReadHistoryResponse* response) override;
+  grpc::Status DescribeShard(grpc::ServerContext* context, const v1::DescribeShardRequest* request,
+                             v1::DescribeShardResponse* response) override;
+
+  // Empty answers are not sent.
+  v1::ShardToCoordinator Answer(const v1::CoordinatorToShard& message);
+  void ApplyLocked(const v1::StepRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  std::string address_;
+  Mutex mu_;
+  v1::Ballot promised_ ABSL_GUARDED_BY(mu_);
+  std::string holder_ ABSL_GUARDED_BY(mu_);
+  // Last message of the promised ballot.
+  absl::Time heard_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
+  uint32_t shard_ ABSL_GUARDED_BY(mu_) = 0;
+  bool votes_ ABSL_GUARDED_BY(mu_) = true;
+  v1::ShardState state_ ABSL_GUARDED_BY(mu_);
+  std::vector<v1::StepRecord> history_ ABSL_GUARDED_BY(mu_);
+
+  std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace kaon::coordinator
+
+#endif  // KAON_TESTS_SERVER_COORDINATOR_FAKE_SHARD_H_
