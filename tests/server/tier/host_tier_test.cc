@@ -1,0 +1,42 @@
+#include "server/tier/host_tier.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "tests/conformance/state_tier_conformance.h"
+
+namespace kaon::tier {
+namespace {
+
+struct HostTierFactory {
+  static std::unique_ptr<StateTier> Create(uint64_t capacity_bytes) {
+    return std::make_unique<HostTier>(capacity_bytes);
+  }
+};
+
+INSTANTIATE_TYPED_TEST_SUITE_P(HostTier, StateTierConformance, HostTierFactory);
+
+TEST(HostTierTest, AlignsEveryExtent) {
+  HostTier tier(1 << 12);
+  for (uint64_t bytes : {1, 63, 64, 65, 200}) {
+    const ExtentId extent = *tier.Allocate(bytes);
+    const auto address = reinterpret_cast<uintptr_t>(tier.Memory(extent)->data());
+    EXPECT_EQ(address % kHostAlignmentBytes, 0u) << bytes;
+  }
+  EXPECT_EQ(tier.used_bytes(), 64u + 64 + 64 + 128 + 256);
+}
+
+TEST(HostTierTest, GivesTheMemoryThatLoadReads) {
+  HostTier tier(64);
+  const ExtentId extent = *tier.Allocate(64);
+  (*tier.Memory(extent))[5] = std::byte{42};
+  std::byte loaded{0};
+  ASSERT_TRUE(tier.Load(extent, 5, absl::MakeSpan(&loaded, 1)).ok());
+  EXPECT_EQ(loaded, std::byte{42});
+  EXPECT_EQ(tier.Memory(extent + 1).status().code(), absl::StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace kaon::tier
