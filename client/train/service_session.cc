@@ -40,13 +40,18 @@ absl::StatusOr<std::unique_ptr<ServiceSession>> ServiceSession::Create(
 
 template <typename T>
 kaon::Result<T> ServiceSession::Await(kaon::Future<T> future) {
+  return Await(std::move(future), [&future] { future.Cancel(); });
+}
+
+template <typename T, typename Cancel>
+kaon::Result<T> ServiceSession::Await(kaon::Future<T>&& future, const Cancel& cancel) {
   absl::Time give_up = absl::InfiniteFuture();
   while (!future.WaitFor(kLookInterval)) {
     if (give_up == absl::InfiniteFuture() && gate_.stop_requested()) {
       give_up = absl::Now() + kStopGrace;
     }
     if (!gate_.failure().ok() || absl::Now() > give_up) {
-      future.Cancel();
+      cancel();
       break;
     }
   }
@@ -95,7 +100,8 @@ absl::StatusOr<StepOutcome> ServiceSession::Exchange(const StepContribution& con
   kaon::Future<kaon::StepRecord> decision = step->Finish(finish);
   absl::Status failed;
   for (kaon::Future<kaon::Done>& push : pushes) {
-    const kaon::Result<kaon::Done> pushed = Await(std::move(push));
+    const kaon::Result<kaon::Done> pushed =
+        Await(std::move(push), [&decision] { decision.Cancel(); });
     if (!pushed.ok() && failed.ok()) failed = ToAbsl(pushed.status());
   }
   StepOutcome outcome;

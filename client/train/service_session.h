@@ -44,6 +44,9 @@ class ServiceSession : public TrainingSession {
   // asked for.
   template <typename T>
   kaon::Result<T> Await(kaon::Future<T> future);
+  // The same where giving up is another operation's cancellation: a push ends with its step.
+  template <typename T, typename Cancel>
+  kaon::Result<T> Await(kaon::Future<T>&& future, const Cancel& cancel);
 
   StopGate& gate_;
   // In this order: steps and jobs go before the client that carries them.

@@ -1,0 +1,32 @@
+#include "client/train/service_session.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+namespace kaon::train {
+namespace {
+
+// A session that trains is the subject of tests/integration; here is what is refused before any server is asked.
+class ServiceSessionTest : public testing::Test {
+ protected:
+  absl::Status Create() { return ServiceSession::Create(options_, gate_).status(); }
+
+  ServiceSessionOptions options_;
+  const std::atomic<bool> signalled_{false};
+  StopGate gate_{signalled_};
+};
+
+TEST_F(ServiceSessionTest, KeepsTheCodeOfARefusalToConnect) {
+  options_.client.coordinators = {"192.0.2.1:7700"};
+  EXPECT_EQ(Create().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(ServiceSessionTest, KeepsTheCodeOfARefusedJob) {
+  options_.client.coordinators = {"127.0.0.1:1"};
+  options_.job.name = "Not A Name";
+  EXPECT_EQ(Create().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace kaon::train
