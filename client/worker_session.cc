@@ -2,7 +2,6 @@
 
 #include <glog/logging.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -27,7 +26,8 @@ int CompareRounds(const Planned& a, const Planned& b) {
 }  // namespace
 
 WorkerSession::WorkerSession(WorkerSessionOptions options)
-    : options_(std::move(options)), jitter_(options_.jitter_seed) {
+    : options_(std::move(options)),
+      backoff_(options_.first_backoff, options_.max_backoff, options_.jitter_seed) {
   CHECK(!options_.coordinators.empty());
   CHECK_NE(options_.process_nonce, 0u);
   coordinator_ = options_.coordinators[0];
@@ -147,7 +147,7 @@ void WorkerSession::OnCoordinatorFailure(const absl::Status& status, const std::
   // The first refusal that says where to go costs nothing; two coordinators that send us to and
   // fro, or one that cannot be reached, do.
   if ((redirected || join_again) && failures == 0) return CallCoordinator();
-  coordinator_retry_at_ = now + Backoff(failures);
+  coordinator_retry_at_ = now + backoff_.Delay(failures);
   actions_.push_back(WakeAt{*coordinator_retry_at_});
 }
 
@@ -182,7 +182,7 @@ void WorkerSession::OnPushEnded(uint64_t call, uint32_t shard, const absl::Statu
   // The shard is past this step: its decision is on the way.
   if (absl::IsFailedPrecondition(status)) return;
   if (!absl::IsAborted(status) && !IsTransient(status)) return Fail(status);
-  push.retry_at = now + Backoff(push.failures++);
+  push.retry_at = now + backoff_.Delay(push.failures++);
   actions_.push_back(WakeAt{*push.retry_at});
 }
 
@@ -222,15 +222,6 @@ void WorkerSession::StopCalls() {
     push = ShardPush();
   }
   if (!cancel.calls.empty()) actions_.push_back(std::move(cancel));
-}
-
-absl::Duration WorkerSession::Backoff(int failures) {
-  absl::Duration delay = options_.first_backoff;
-  for (int i = 0; i < failures && delay < options_.max_backoff; ++i) delay *= 2;
-  delay = std::min(delay, options_.max_backoff);
-  // 53 random bits: the same fraction on every platform, unlike std::uniform_real_distribution.
-  const double fraction = static_cast<double>(jitter_() >> 11) / 9007199254740992.0;
-  return delay * (0.5 + 0.5 * fraction);
 }
 
 }  // namespace kaon::client

@@ -8,7 +8,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <random>
 #include <string>
 #include <variant>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/backoff.h"
 #include "kaon/v1/agreement.pb.h"
 
 namespace kaon::client {
@@ -161,10 +161,9 @@ class WorkerSession {
   // Ends the Join or the step with an error.
   void Fail(const absl::Status& status);
   void StopCalls();
-  absl::Duration Backoff(int failures);
 
   const WorkerSessionOptions options_;
-  std::mt19937_64 jitter_;
+  Backoff backoff_;
   std::vector<SessionAction> actions_;
 
   Phase phase_ = Phase::kIdle;

@@ -1,0 +1,30 @@
+// Delays between tries: doubling, bounded, with a random factor so that many clients do not come
+// back at once. Owned by one retrying thing; one thread at a time.
+#ifndef KAON_CLIENT_BACKOFF_H_
+#define KAON_CLIENT_BACKOFF_H_
+
+#include <cstdint>
+#include <random>
+
+#include "absl/time/time.h"
+
+namespace kaon::client {
+
+class Backoff {
+ public:
+  Backoff(absl::Duration first, absl::Duration max, uint64_t seed)
+      : first_(first), max_(max), jitter_(seed) {}
+
+  // The delay after `failures` earlier failures in a row: first * 2^failures, at most max, times a
+  // random factor of [0.5, 1).
+  absl::Duration Delay(int failures);
+
+ private:
+  const absl::Duration first_;
+  const absl::Duration max_;
+  std::mt19937_64 jitter_;
+};
+
+}  // namespace kaon::client
+
+#endif  // KAON_CLIENT_BACKOFF_H_

@@ -1,0 +1,32 @@
+// gRPC messages around a chunk whose payload is never copied: out from the caller's memory, in from
+// the slices the transport received. Pure functions; any thread.
+#ifndef KAON_CLIENT_CHUNK_MESSAGE_H_
+#define KAON_CLIENT_CHUNK_MESSAGE_H_
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/slice.h>
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/shard_channel.h"
+#include "proto/tensor_stream.h"
+
+namespace kaon::client {
+
+// A PushRequest with this chunk: a header slice, then a slice over the payload where it lies, which
+// holds the lease until gRPC releases it. The CRC32C is taken from the payload now.
+grpc::ByteBuffer BuildChunkMessage(const LeasedChunk& chunk);
+
+// A received chunk. The payload lies in `slices`, which keep it alive.
+struct ReceivedChunk {
+  std::vector<grpc::Slice> slices;
+  proto::DecodedPush decoded;
+};
+
+// INVALID_ARGUMENT for bytes that are no PushRequest or PullResponse.
+absl::StatusOr<ReceivedChunk> ReadChunkMessage(const grpc::ByteBuffer& message);
+
+}  // namespace kaon::client
+
+#endif  // KAON_CLIENT_CHUNK_MESSAGE_H_

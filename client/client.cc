@@ -1,0 +1,211 @@
+#include "client/kaon/client.h"
+
+#include <utility>
+
+#include "client/job_call.h"
+#include "client/job_context.h"
+#include "client/job_schema.h"
+#include "client/public_status.h"
+#include "client/pull_operation.h"
+#include "client/runtime.h"
+#include "client/step_operation.h"
+#include "client/worker_state.h"
+
+namespace kaon {
+
+using client::JobContext;
+using client::Runtime;
+using client::StepOperation;
+using client::ToPublic;
+using client::WorkerState;
+
+class Step::Impl {
+ public:
+  Impl(std::shared_ptr<StepOperation> step, std::shared_ptr<const WorkerState> worker)
+      : step_(std::move(step)), worker_(std::move(worker)) {}
+
+  // A step that nobody can finish any more: the views are the caller's again on return. The threads
+  // that would do so do not exist in a child of fork().
+  ~Impl() {
+    if (worker_->job().runtime().InForkedChild() || step_->finished()) return;
+    step_->StopAndWait(absl::CancelledError("the step was destroyed before Finish"));
+  }
+
+  const std::shared_ptr<StepOperation>& step() const { return step_; }
+
+ private:
+  // Shared with the library's threads until the step is closed.
+  const std::shared_ptr<StepOperation> step_;
+  // Shared with the public Worker, which may go first.
+  const std::shared_ptr<const WorkerState> worker_;
+};
+
+Step::Step(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Step::Step(Step&&) noexcept = default;
+Step& Step::operator=(Step&&) noexcept = default;
+Step::~Step() = default;
+
+Future<Done> Step::Push(uint32_t parameter_id, TensorView gradient, uint32_t micro_batch) {
+  return impl_->step()->Push(parameter_id, gradient, micro_batch);
+}
+
+Future<StepRecord> Step::Finish(FinishOptions options) {
+  const Promise<StepRecord> promise;
+  promise.OnCancel([weak = std::weak_ptr<StepOperation>(impl_->step())] {
+    if (const std::shared_ptr<StepOperation> step = weak.lock()) {
+      step->Stop(absl::CancelledError("the step was cancelled"));
+    }
+  });
+  const absl::Status finished =
+      impl_->step()->Finish(options, [promise](const StepOperation::Outcome& outcome) {
+        if (outcome.ok()) {
+          promise.Set(ToPublic(*outcome));
+        } else {
+          promise.Set(ToPublic(outcome.status()));
+        }
+      });
+  if (!finished.ok()) promise.Set(ToPublic(finished));
+  return promise.future();
+}
+
+class Worker::Impl {
+ public:
+  explicit Impl(std::shared_ptr<WorkerState> worker) : worker_(std::move(worker)) {}
+  const std::shared_ptr<WorkerState>& worker() const { return worker_; }
+
+ private:
+  // Shared with its steps.
+  const std::shared_ptr<WorkerState> worker_;
+};
+
+Worker::Worker(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Worker::Worker(Worker&&) noexcept = default;
+Worker& Worker::operator=(Worker&&) noexcept = default;
+Worker::~Worker() = default;
+
+Future<Done> Worker::LoadWeights(std::vector<TensorView> weights) {
+  return impl_->worker()->LoadWeights(weights);
+}
+
+Result<Step> Worker::Begin(const BeginOptions& options) {
+  absl::StatusOr<std::shared_ptr<StepOperation>> step = impl_->worker()->Begin(options);
+  if (!step.ok()) return ToPublic(step.status());
+  return Step(std::make_shared<Step::Impl>(*std::move(step), impl_->worker()));
+}
+
+uint32_t Worker::rank() const { return impl_->worker()->rank(); }
+
+class Job::Impl {
+ public:
+  explicit Impl(std::shared_ptr<const JobContext> job) : job_(std::move(job)) {}
+  const std::shared_ptr<const JobContext>& job() const { return job_; }
+
+ private:
+  // Shared with its workers and pulls.
+  const std::shared_ptr<const JobContext> job_;
+};
+
+Job::Job(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Job::Job(Job&&) noexcept = default;
+Job& Job::operator=(Job&&) noexcept = default;
+Job::~Job() = default;
+
+const JobDescription& Job::description() const { return impl_->job()->description(); }
+
+Result<JobDescription> Job::Refresh() {
+  const JobContext& job = *impl_->job();
+  const absl::Status usable = job.runtime().CheckUsable();
+  if (!usable.ok()) return ToPublic(usable);
+  const absl::StatusOr<v1::JobDescription> description =
+      client::LookUpJob(job.shared_runtime(), job.name());
+  if (!description.ok()) return ToPublic(description.status());
+  if (!description->stopped_reason().empty()) {
+    return Status(StatusCode::kDataLoss,
+                  "job " + job.name() + " stopped: " + description->stopped_reason());
+  }
+  return client::FromProto(*description);
+}
+
+Result<Worker> Job::Join(uint32_t rank) {
+  const absl::Status usable = impl_->job()->runtime().CheckUsable();
+  if (!usable.ok()) return ToPublic(usable);
+  absl::StatusOr<std::shared_ptr<WorkerState>> worker = WorkerState::Join(impl_->job(), rank);
+  if (!worker.ok()) return ToPublic(worker.status());
+  return Worker(std::make_shared<Worker::Impl>(*std::move(worker)));
+}
+
+Future<Done> Job::Pull(uint64_t step, std::vector<PullTarget> targets) {
+  return client::StartPull(impl_->job(), step, targets);
+}
+
+class Client::Impl {
+ public:
+  explicit Impl(std::shared_ptr<Runtime> runtime) : runtime_(std::move(runtime)) {}
+
+  ~Impl() {
+    if (runtime_->InForkedChild()) {
+      // The loop's thread does not exist here and must not be joined: the runtime stays for ever.
+      (void)std::make_unique<std::shared_ptr<Runtime>>(runtime_).release();
+    } else {
+      runtime_->Shutdown();
+    }
+  }
+
+  const std::shared_ptr<Runtime>& runtime() const { return runtime_; }
+
+ private:
+  // Shared with jobs, workers and steps, which may outlive the client.
+  const std::shared_ptr<Runtime> runtime_;
+};
+
+namespace {
+
+Result<std::shared_ptr<const JobContext>> ToJob(
+    const std::shared_ptr<Runtime>& runtime,
+    const absl::StatusOr<v1::JobDescription>& description) {
+  if (!description.ok()) return ToPublic(description.status());
+  absl::StatusOr<std::shared_ptr<const JobContext>> job = JobContext::Create(runtime, *description);
+  if (!job.ok()) return ToPublic(job.status());
+  return *std::move(job);
+}
+
+}  // namespace
+
+Client::Client(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Client::Client(Client&&) noexcept = default;
+Client& Client::operator=(Client&&) noexcept = default;
+Client::~Client() = default;
+
+Result<Client> Client::Connect(const ClientOptions& options) {
+  absl::StatusOr<std::shared_ptr<Runtime>> runtime = Runtime::Create(options);
+  if (!runtime.ok()) return ToPublic(runtime.status());
+  return Client(std::make_shared<Impl>(*std::move(runtime)));
+}
+
+Result<Job> Client::Register(const JobDefinition& definition) {
+  const absl::Status usable = impl_->runtime()->CheckUsable();
+  if (!usable.ok()) return ToPublic(usable);
+  const v1::JobDefinition job = client::ToProto(definition);
+  const absl::Status valid = client::ValidateJob(job);
+  if (!valid.ok()) return ToPublic(valid);
+  Result<std::shared_ptr<const JobContext>> context =
+      ToJob(impl_->runtime(), client::RegisterJob(impl_->runtime(), job));
+  if (!context.ok()) return context.status();
+  return Job(std::make_shared<Job::Impl>(*context));
+}
+
+Result<Job> Client::Attach(const std::string& name) {
+  const absl::Status usable = impl_->runtime()->CheckUsable();
+  if (!usable.ok()) return ToPublic(usable);
+  Result<std::shared_ptr<const JobContext>> context =
+      ToJob(impl_->runtime(), client::LookUpJob(impl_->runtime(), name));
+  if (!context.ok()) return context.status();
+  return Job(std::make_shared<Job::Impl>(*context));
+}
+
+TransferTotals Client::transfer_totals() const {
+  const client::TransferCounters& counters = *impl_->runtime()->counters();
+  return {counters.push_bytes, counters.pull_bytes, counters.retries};
+}
+
+}  // namespace kaon

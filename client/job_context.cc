@@ -1,0 +1,33 @@
+#include "client/job_context.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace kaon::client {
+
+absl::StatusOr<std::shared_ptr<const JobContext>> JobContext::Create(
+    std::shared_ptr<Runtime> runtime, const v1::JobDescription& description) {
+  auto context = std::make_shared<const JobContext>(std::move(runtime), description);
+  if (description.placement().parameters_size() != description.definition().parameters_size()) {
+    return absl::InternalError(absl::StrCat(
+        "job ", context->name(), " has ", description.definition().parameters_size(),
+        " parameters, but ", description.placement().parameters_size(), " are placed"));
+  }
+  for (uint32_t id = 0; id < context->num_parameters(); ++id) {
+    if (context->shard_of(id) < context->num_shards()) continue;
+    return absl::InternalError(absl::StrCat("job ", context->name(), ": parameter ",
+                                            context->parameter(id).name, " is on shard ",
+                                            context->shard_of(id), " of ", context->num_shards()));
+  }
+  return context;
+}
+
+JobContext::JobContext(std::shared_ptr<Runtime> runtime, const v1::JobDescription& description)
+    : runtime_(std::move(runtime)), description_(FromProto(description)) {
+  for (const v1::ParameterSpec& parameter : description.definition().parameters()) {
+    num_elements_.push_back(NumElements(parameter));
+  }
+}
+
+}  // namespace kaon::client

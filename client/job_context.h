@@ -1,0 +1,52 @@
+// What every worker and pull of one job shares: the client's runtime and the job as it was
+// registered. Immutable after construction, shared by the public objects of that job; any thread.
+#ifndef KAON_CLIENT_JOB_CONTEXT_H_
+#define KAON_CLIENT_JOB_CONTEXT_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/job_schema.h"
+#include "client/kaon/job_definition.h"
+#include "client/runtime.h"
+#include "kaon/v1/coordinator.pb.h"
+
+namespace kaon::client {
+
+class JobContext {
+ public:
+  // INTERNAL when the coordinator's description contradicts itself.
+  static absl::StatusOr<std::shared_ptr<const JobContext>> Create(
+      std::shared_ptr<Runtime> runtime, const v1::JobDescription& description);
+
+  Runtime& runtime() const { return *runtime_; }
+  const std::shared_ptr<Runtime>& shared_runtime() const { return runtime_; }
+  const JobDescription& description() const { return description_; }
+  const std::string& name() const { return description_.definition.name; }
+  uint32_t num_shards() const { return static_cast<uint32_t>(description_.shard_addresses.size()); }
+  uint32_t num_parameters() const { return static_cast<uint32_t>(num_elements_.size()); }
+  // By parameter id.
+  const kaon::ParameterSpec& parameter(uint32_t id) const {
+    return description_.definition.parameters[id];
+  }
+  uint64_t num_elements(uint32_t id) const { return num_elements_[id]; }
+  uint32_t shard_of(uint32_t id) const { return description_.routes[id].shard; }
+
+  absl::StatusOr<std::shared_ptr<ShardChannel>> ShardChannelOf(uint32_t shard) const {
+    return runtime_->ShardChannelOf(description_.shard_addresses[shard]);
+  }
+
+  JobContext(std::shared_ptr<Runtime> runtime, const v1::JobDescription& description);
+
+ private:
+  const std::shared_ptr<Runtime> runtime_;
+  const JobDescription description_;
+  std::vector<uint64_t> num_elements_;
+};
+
+}  // namespace kaon::client
+
+#endif  // KAON_CLIENT_JOB_CONTEXT_H_

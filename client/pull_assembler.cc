@@ -1,0 +1,62 @@
+#include "client/pull_assembler.h"
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/status_macros.h"
+
+namespace kaon::client {
+
+PullAssembler::PullAssembler(const v1::PullRequest& request, std::vector<MutableTensorView> targets)
+    : parameter_ids_(request.parameter_ids().begin(), request.parameter_ids().end()),
+      dtype_(request.dtype()),
+      targets_(std::move(targets)) {}
+
+absl::Status PullAssembler::Accept(const v1::TensorChunk& chunk, proto::Slices payload) {
+  if (target_ == targets_.size()) {
+    return absl::InternalError(absl::StrCat("pulled parameter ", chunk.parameter_id(), ", offset ",
+                                            chunk.offset(), " after all that was asked for"));
+  }
+  const MutableTensorView& target = targets_[target_];
+  if (chunk.parameter_id() != parameter_ids_[target_] || chunk.offset() != num_elements_) {
+    return absl::InternalError(absl::StrCat("pulled parameter ", chunk.parameter_id(), ", offset ",
+                                            chunk.offset(), ", expecting parameter ",
+                                            parameter_ids_[target_], ", offset ", num_elements_));
+  }
+  if (chunk.dtype() != dtype_) {
+    return absl::InternalError(absl::StrCat("pulled parameter ", chunk.parameter_id(), " as dtype ",
+                                            static_cast<int>(chunk.dtype()), ", expecting ",
+                                            static_cast<int>(dtype_)));
+  }
+  size_t bytes = 0;
+  for (const absl::Span<const std::byte>& run : payload) bytes += run.size();
+  const size_t size = SizeOf(target.dtype);
+  if (chunk.num_elements() == 0 || chunk.num_elements() > target.num_elements - num_elements_ ||
+      bytes != chunk.num_elements() * size) {
+    return absl::InternalError(absl::StrCat(
+        "pulled parameter ", chunk.parameter_id(), ", offset ", chunk.offset(), ": ",
+        chunk.num_elements(), " elements in ", bytes, " bytes, of ", target.num_elements));
+  }
+  KAON_RETURN_IF_ERROR(proto::VerifyChecksum(chunk, payload));
+  auto* to = static_cast<std::byte*>(target.elements) + num_elements_ * size;
+  for (const absl::Span<const std::byte>& run : payload) {
+    std::memcpy(to, run.data(), run.size());
+    to += run.size();
+  }
+  num_elements_ += chunk.num_elements();
+  if (num_elements_ == target.num_elements) {
+    ++target_;
+    num_elements_ = 0;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PullAssembler::CheckComplete() const {
+  if (target_ == targets_.size()) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("the pull ended with ", num_elements_, " of ",
+                                          targets_[target_].num_elements, " elements of parameter ",
+                                          parameter_ids_[target_]));
+}
+
+}  // namespace kaon::client

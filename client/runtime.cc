@@ -1,0 +1,110 @@
+#include "client/runtime.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/grpc_shard_channel.h"
+#include "proto/status_macros.h"
+#include "proto/tensor_stream.h"
+
+namespace kaon::client {
+
+absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Create(const ClientOptions& options) {
+  if (options.coordinators.empty()) {
+    return absl::InvalidArgumentError("coordinators is empty, must name at least one host:port");
+  }
+  if (options.call_deadline.count() <= 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("call_deadline is ", options.call_deadline.count(), " ms, must be > 0"));
+  }
+  if (options.step_deadline.count() <= 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("step_deadline is ", options.step_deadline.count(), " ms, must be > 0"));
+  }
+  if (options.max_bytes_in_flight < proto::kMaxChunkBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("max_bytes_in_flight is ",
+                                                   options.max_bytes_in_flight,
+                                                   ", must be >= ", proto::kMaxChunkBytes));
+  }
+  auto runtime = std::make_shared<Runtime>(options);
+  for (const std::string& address : options.coordinators) {
+    KAON_RETURN_IF_ERROR(runtime->coordinators().Open(address));
+  }
+  return runtime;
+}
+
+Runtime::Runtime(const ClientOptions& options)
+    : options_(options),
+      process_(getpid()),
+      counters_(std::make_shared<TransferCounters>()),
+      coordinators_(options.tls) {}
+
+bool Runtime::InForkedChild() const { return getpid() != process_; }
+
+absl::Status Runtime::CheckUsable() const {
+  if (InForkedChild()) {
+    return absl::FailedPreconditionError(absl::StrCat("process ", getpid(),
+                                                      " is a fork of process ", process_,
+                                                      ", which connected: connect after fork()"));
+  }
+  MutexLock lock(mu_);
+  if (shut_down_) return absl::FailedPreconditionError("the client was destroyed");
+  return absl::OkStatus();
+}
+
+bool Runtime::AddOperation(std::function<void()> cancel, uint64_t& operation) {
+  MutexLock lock(mu_);
+  if (shut_down_) return false;
+  operation = ++last_operation_;
+  operations_.emplace(operation, std::move(cancel));
+  return true;
+}
+
+void Runtime::RemoveOperation(uint64_t operation) {
+  std::function<void()> cancel;
+  {
+    MutexLock lock(mu_);
+    const auto found = operations_.find(operation);
+    if (found == operations_.end()) return;
+    // Destroyed outside the lock: it may own the operation.
+    cancel = std::move(found->second);
+    operations_.erase(found);
+    operation_ended_.NotifyAll();
+  }
+}
+
+void Runtime::Shutdown() {
+  std::vector<std::function<void()>> cancels;
+  {
+    MutexLock lock(mu_);
+    shut_down_ = true;
+    for (const auto& [number, cancel] : operations_) cancels.push_back(cancel);
+  }
+  for (std::function<void()>& cancel : cancels) loop_.Post(std::move(cancel));
+  {
+    MutexLock lock(mu_);
+    while (!operations_.empty()) operation_ended_.Wait(mu_);
+  }
+  loop_.Stop();
+}
+
+absl::StatusOr<std::shared_ptr<ShardChannel>> Runtime::ShardChannelOf(const std::string& address) {
+  {
+    MutexLock lock(mu_);
+    const auto channel = shard_channels_.find(address);
+    if (channel != shard_channels_.end()) return channel->second;
+  }
+  // Reads files: not under the lock. Of two threads that do, the first one's connection stays.
+  KAON_ASSIGN_OR_RETURN(std::shared_ptr<ShardChannel> made,
+                        CreateGrpcShardChannel(address, options_.tls));
+  MutexLock lock(mu_);
+  return shard_channels_.emplace(address, std::move(made)).first->second;
+}
+
+absl::Duration Runtime::try_timeout() const { return std::min(call_deadline(), absl::Seconds(5)); }
+
+}  // namespace kaon::client

@@ -1,0 +1,78 @@
+// What all parts of one Client share: its options, event loop, connections and counters, and the
+// list of operations that must end before the client can go. Shared by the public objects, so that
+// they stay valid, though useless, after their Client is gone; thread-safe.
+#ifndef KAON_CLIENT_RUNTIME_H_
+#define KAON_CLIENT_RUNTIME_H_
+
+#include <sys/types.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/coordinator_client.h"
+#include "client/event_loop.h"
+#include "client/kaon/client.h"
+#include "client/shard_channel.h"
+#include "client/transfer_counters.h"
+#include "kernels/mutex.h"
+
+namespace kaon::client {
+
+class Runtime {
+ public:
+  // INVALID_ARGUMENT names the option; otherwise as CreateChannel.
+  static absl::StatusOr<std::shared_ptr<Runtime>> Create(const ClientOptions& options);
+
+  explicit Runtime(const ClientOptions& options);
+
+  // FAILED_PRECONDITION in a child of fork(), or after Shutdown.
+  absl::Status CheckUsable() const ABSL_LOCKS_EXCLUDED(mu_);
+  bool InForkedChild() const;
+
+  // Adds an operation; `cancel` is called on the loop by Shutdown, which waits until the operation
+  // is removed. `operation` becomes its number before `cancel` can be called. False after Shutdown.
+  bool AddOperation(std::function<void()> cancel, uint64_t& operation) ABSL_LOCKS_EXCLUDED(mu_);
+  void RemoveOperation(uint64_t operation) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Cancels all operations, waits for their end, and stops the loop. Not from the loop.
+  void Shutdown() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // The connection to a shard, made on first use.
+  absl::StatusOr<std::shared_ptr<ShardChannel>> ShardChannelOf(const std::string& address)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+  const ClientOptions& options() const { return options_; }
+  absl::Duration call_deadline() const { return absl::FromChrono(options_.call_deadline); }
+  absl::Duration step_deadline() const { return absl::FromChrono(options_.step_deadline); }
+  EventLoop& loop() { return loop_; }
+  CoordinatorClient& coordinators() { return coordinators_; }
+  const std::shared_ptr<TransferCounters>& counters() const { return counters_; }
+  // How long one try of a control call may take, so that a silent coordinator is left in time.
+  absl::Duration try_timeout() const;
+
+ private:
+  const ClientOptions options_;
+  const pid_t process_;
+  const std::shared_ptr<TransferCounters> counters_;
+  CoordinatorClient coordinators_;
+
+  mutable Mutex mu_;
+  CondVar operation_ended_;
+  bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t last_operation_ ABSL_GUARDED_BY(mu_) = 0;
+  std::map<uint64_t, std::function<void()>> operations_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, std::shared_ptr<ShardChannel>> shard_channels_ ABSL_GUARDED_BY(mu_);
+
+  // Last: its tasks use everything above.
+  EventLoop loop_;
+};
+
+}  // namespace kaon::client
+
+#endif  // KAON_CLIENT_RUNTIME_H_

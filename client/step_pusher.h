@@ -1,0 +1,120 @@
+// All pushes of one step of one worker: the contributions queued by the caller's threads, one
+// stream to each shard, the limit of bytes in flight over all of them, and the lease on the
+// caller's memory. Shared by the step and its streams; thread-safe.
+#ifndef KAON_CLIENT_STEP_PUSHER_H_
+#define KAON_CLIENT_STEP_PUSHER_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "client/kaon/future.h"
+#include "client/push_queue.h"
+#include "client/shard_channel.h"
+#include "client/transfer_counters.h"
+#include "kernels/mutex.h"
+
+namespace kaon::client {
+
+struct StepPusherOptions {
+  std::string job;
+  uint64_t timeline = 0;
+  uint64_t step = 0;
+  uint32_t rank = 0;
+  uint32_t num_shards = 0;
+  // At least one chunk.
+  uint64_t max_bytes_in_flight = 0;
+  // Shared with the whole client.
+  std::shared_ptr<TransferCounters> counters;
+};
+
+class StepPusher : public std::enable_shared_from_this<StepPusher> {
+ public:
+  explicit StepPusher(StepPusherOptions options);
+
+  // Queues a contribution, each key once; `accepted` is set when the shard has all of it or the
+  // step is over. After Close, it is set at once.
+  void Push(uint32_t shard, ContributionKey key, const TensorView& tensor,
+            const Promise<Done>& accepted) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Everything is queued: by shard, what to finish with.
+  void Finish(std::vector<v1::PushFinish> by_shard) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Opens a stream to `shard` in place of any earlier one, and sends what the shard lacks. `done`
+  // is called when it ends, unless it was replaced, cancelled, or Close was called.
+  void StartStream(uint32_t shard, const v1::Attempt& attempt, ShardChannel& channel,
+                   std::function<void(const absl::Status&)> done) ABSL_LOCKS_EXCLUDED(mu_);
+
+  void CancelStream(uint32_t shard) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // The step is over: cancels the streams and settles every promise with `outcome`. `on_free` is
+  // called, perhaps at once, from any thread, when the caller's memory is not looked at any more.
+  // Later calls are ignored.
+  void Close(const absl::Status& outcome, std::function<void()> on_free) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  class Source;
+
+  // Its end is the end of the last slice over the caller's memory.
+  struct Lease {
+    ~Lease() {
+      if (on_free) on_free();
+    }
+    std::function<void()> on_free;
+  };
+
+  struct Shard {
+    explicit Shard(size_t max_chunk_bytes) : queue(max_chunk_bytes) {}
+    PushQueue queue;
+    // Streams are numbered; what comes from an earlier one is ignored.
+    uint64_t generation = 0;
+    std::shared_ptr<PushStream> stream;
+    std::function<void(const absl::Status&)> done;
+    bool finish_sent = false;
+    // Had something to send and no credit or budget for it.
+    bool starved = false;
+  };
+
+  // What is done after the lock is released: settling promises, resuming streams.
+  struct Afterwards {
+    std::vector<Promise<Done>> accepted;
+    std::vector<std::shared_ptr<PushStream>> resume;
+    void Run();
+  };
+
+  absl::Status OnOpened(uint32_t shard, uint64_t generation, const v1::PushOpened& opened)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  void OnCredit(uint32_t shard, uint64_t generation, uint64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
+  PushMessage Next(uint32_t shard, uint64_t generation) ABSL_LOCKS_EXCLUDED(mu_);
+  void OnDone(uint32_t shard, uint64_t generation, const absl::Status& status)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+  bool IsCurrentLocked(uint32_t shard, uint64_t generation) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  uint64_t BudgetLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Streams that may be able to send now that bytes are not in flight any more.
+  void ResumeStarvedLocked(Afterwards& after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TakeAcceptedLocked(Shard& shard, Afterwards& after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Ends the current stream of a shard; it is cancelled by whoever gets it.
+  std::shared_ptr<PushStream> DetachStreamLocked(Shard& shard) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const StepPusherOptions options_;
+
+  Mutex mu_;
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status outcome_ ABSL_GUARDED_BY(mu_);
+  std::vector<Shard> shards_ ABSL_GUARDED_BY(mu_);
+  std::vector<v1::PushFinish> finish_ ABSL_GUARDED_BY(mu_);
+  std::map<ContributionKey, Promise<Done>> promises_ ABSL_GUARDED_BY(mu_);
+  // Shared with every slice in flight; given up by Close.
+  std::shared_ptr<Lease> lease_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace kaon::client
+
+#endif  // KAON_CLIENT_STEP_PUSHER_H_

@@ -1,0 +1,21 @@
+// Totals of what a client sent, received and tried again. Shared by all parts of one client; any
+// thread.
+#ifndef KAON_CLIENT_TRANSFER_COUNTERS_H_
+#define KAON_CLIENT_TRANSFER_COUNTERS_H_
+
+#include <atomic>
+#include <cstdint>
+
+namespace kaon::client {
+
+struct TransferCounters {
+  // Payload bytes, re-sent ones included.
+  std::atomic<uint64_t> push_bytes{0};
+  std::atomic<uint64_t> pull_bytes{0};
+  // Calls and streams.
+  std::atomic<uint64_t> retries{0};
+};
+
+}  // namespace kaon::client
+
+#endif  // KAON_CLIENT_TRANSFER_COUNTERS_H_

@@ -1,0 +1,245 @@
+#include "client/worker_state.h"
+
+#include <cmath>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/job_call.h"
+#include "client/public_status.h"
+#include "proto/status_macros.h"
+
+namespace kaon::client {
+namespace {
+
+constexpr double kMaxTokenWeight = 1099511627776.0;  // 2^40
+constexpr uint32_t kMaxMicroBatches = 1024;
+
+uint64_t RandomNonce() {
+  std::random_device device;
+  uint64_t nonce = 0;
+  // 0 stands for none on the wire.
+  while (nonce == 0) nonce = (uint64_t{device()} << 32) | device();
+  return nonce;
+}
+
+absl::Status CheckShare(const BeginOptions& options) {
+  if (options.step == 0) return absl::InvalidArgumentError("step is 0, must be >= 1");
+  if (!std::isfinite(options.token_weight) || options.token_weight <= 0 ||
+      options.token_weight > kMaxTokenWeight) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("token_weight is ", options.token_weight, ", must be > 0 and <= 2^40"));
+  }
+  if (options.micro_batches < 1 || options.micro_batches > kMaxMicroBatches) {
+    return absl::InvalidArgumentError(absl::StrCat("micro_batches is ", options.micro_batches,
+                                                   ", must be 1 .. ", kMaxMicroBatches));
+  }
+  if (!std::isfinite(options.learning_rate_multiplier) || options.learning_rate_multiplier < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("learning_rate_multiplier is ",
+                                                   options.learning_rate_multiplier,
+                                                   ", must be finite and >= 0"));
+  }
+  return absl::OkStatus();
+}
+
+// A job's join that is waited for. Shared by the waiting thread and the loop.
+struct PendingJoin {
+  uint64_t operation = 0;
+  Promise<Done> ended;
+  // Written on the loop before `ended` is set.
+  std::optional<absl::StatusOr<Joined>> result;
+
+  bool End(Runtime& runtime, absl::StatusOr<Joined> joined) {
+    if (result.has_value()) return false;
+    result = std::move(joined);
+    runtime.RemoveOperation(operation);
+    ended.Set(Done());
+    return true;
+  }
+};
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<WorkerState>> WorkerState::Join(
+    std::shared_ptr<const JobContext> job, uint32_t rank) {
+  const uint32_t world_size = job->description().definition.world_size;
+  if (rank >= world_size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank is ", rank, ", must be 0 .. ", world_size - 1));
+  }
+  auto worker = std::make_shared<WorkerState>(std::move(job), rank);
+  KAON_RETURN_IF_ERROR(worker->WaitForJoin());
+  return worker;
+}
+
+WorkerState::WorkerState(std::shared_ptr<const JobContext> job, uint32_t rank)
+    : job_(std::move(job)), driver_(std::make_shared<WorkerDriver>(job_, rank, RandomNonce())) {}
+
+absl::Status WorkerState::WaitForJoin() {
+  Runtime& runtime = job_->runtime();
+  auto pending = std::make_shared<PendingJoin>();
+  const auto give_up = [pending, driver = driver_, &runtime](const absl::Status& status) {
+    if (pending->End(runtime, status)) driver->Abandon();
+  };
+  const bool added = runtime.AddOperation(
+      [give_up] { give_up(absl::CancelledError("the client was destroyed")); }, pending->operation);
+  if (!added) return runtime.CheckUsable();
+  runtime.loop().Post([pending, driver = driver_, &runtime] {
+    if (pending->result.has_value()) return;
+    driver->Join([pending, &runtime](const absl::StatusOr<Joined>& joined) {
+      pending->End(runtime, joined);
+    });
+  });
+  const EventLoop::Timer timer =
+      runtime.loop().PostAt(EventLoop::Now() + runtime.call_deadline(), [give_up, rank = rank()] {
+        give_up(absl::DeadlineExceededError(
+            absl::StrCat("no coordinator let rank ", rank, " join in time")));
+      });
+  Future<Done> ended = pending->ended.future();
+  (void)ended.Get();
+  runtime.loop().Cancel(timer);
+  KAON_RETURN_IF_ERROR(pending->result->status());
+  MutexLock lock(mu_);
+  applied_step_ = (**pending->result).applied_step;
+  weights_loaded_ = (**pending->result).weights_loaded;
+  return absl::OkStatus();
+}
+
+absl::Status WorkerState::CheckIsNext(uint64_t step) {
+  {
+    MutexLock lock(mu_);
+    if (step == applied_step_ + 1) return absl::OkStatus();
+  }
+  // Steps may have been decided that this worker gave up on.
+  KAON_ASSIGN_OR_RETURN(const v1::JobDescription job,
+                        LookUpJob(job_->shared_runtime(), job_->name()));
+  MutexLock lock(mu_);
+  if (!step_is_open_) {
+    applied_step_ = job.applied_step();
+    weights_loaded_ = job.weights_loaded();
+  }
+  if (step == applied_step_ + 1) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("step ", step, " begun, expecting ", applied_step_ + 1));
+}
+
+absl::StatusOr<std::shared_ptr<StepOperation>> WorkerState::Begin(const BeginOptions& options) {
+  KAON_RETURN_IF_ERROR(job_->runtime().CheckUsable());
+  KAON_RETURN_IF_ERROR(CheckShare(options));
+  KAON_RETURN_IF_ERROR(CheckIsNext(options.step));
+  StepShare share;
+  share.step = options.step;
+  share.token_weight = options.token_weight;
+  share.micro_batches = options.micro_batches;
+  share.learning_rate_multiplier = options.learning_rate_multiplier;
+  return Open(share, /*load_weights=*/false);
+}
+
+absl::StatusOr<std::shared_ptr<StepOperation>> WorkerState::Open(const StepShare& share,
+                                                                 bool load_weights) {
+  {
+    MutexLock lock(mu_);
+    if (step_is_open_) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "rank ", rank(), ": step ", share.step, " begun while step ", open_step_, " is open"));
+    }
+    if (load_weights && weights_loaded_) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("job ", job_->name(), " has weights: its applied step is ", applied_step_));
+    }
+    step_is_open_ = true;
+    open_step_ = share.step;
+  }
+  StepOperation::Options options;
+  options.job = job_;
+  options.driver = driver_;
+  options.share = share;
+  options.load_weights = load_weights;
+  options.on_closed = [self = shared_from_this()](const StepOperation::Outcome& outcome) {
+    self->OnClosed(outcome);
+  };
+  absl::StatusOr<std::shared_ptr<StepOperation>> step = StepOperation::Start(std::move(options));
+  if (!step.ok()) OnClosed(step.status());
+  return step;
+}
+
+void WorkerState::OnClosed(const StepOperation::Outcome& outcome) {
+  MutexLock lock(mu_);
+  step_is_open_ = false;
+  if (!outcome.ok()) return;
+  const v1::StepBody& step = outcome->plan().step();
+  if (step.kind() == v1::STEP_KIND_LOAD_WEIGHTS) {
+    // Weights that were refused may be loaded again.
+    weights_loaded_ = outcome->decision().outcome() == v1::OUTCOME_APPLY;
+  } else {
+    weights_loaded_ = true;
+    applied_step_ = step.step();
+  }
+}
+
+Future<Done> WorkerState::LoadWeights(const std::vector<TensorView>& weights) {
+  const Promise<Done> promise;
+  absl::Status valid = job_->runtime().CheckUsable();
+  if (valid.ok() && rank() != 0) {
+    valid = absl::FailedPreconditionError(
+        absl::StrCat("rank ", rank(), " loads weights, expecting rank 0"));
+  }
+  if (valid.ok() && weights.size() != job_->num_parameters()) {
+    valid = absl::InvalidArgumentError(
+        absl::StrCat(weights.size(), " tensors of weights, expecting ", job_->num_parameters()));
+  }
+  if (!valid.ok()) {
+    promise.Set(ToPublic(valid));
+    return promise.future();
+  }
+  const absl::StatusOr<std::shared_ptr<StepOperation>> step =
+      Open({0, 1, 1, 1}, /*load_weights=*/true);
+  if (!step.ok()) {
+    promise.Set(ToPublic(step.status()));
+    return promise.future();
+  }
+  for (uint32_t id = 0; id < weights.size(); ++id) {
+    // Only a bad argument is there at once; it ends the step, for Finish to report.
+    Future<Done> pushed = (*step)->Push(id, weights[id], 0);
+    if (!pushed.Ready()) continue;
+    const Result<Done> result = pushed.Get();
+    if (result.ok()) continue;
+    (*step)->StopAndWait(absl::CancelledError("refused"));
+    promise.Set(result.status());
+    return promise.future();
+  }
+  promise.OnCancel([weak = std::weak_ptr<StepOperation>(*step)] {
+    if (const auto loading = weak.lock()) {
+      loading->Stop(absl::CancelledError("the loading of weights was cancelled"));
+    }
+  });
+  const absl::Status finished =
+      (*step)->Finish(FinishOptions(), [promise](const StepOperation::Outcome& outcome) {
+        if (!outcome.ok()) {
+          promise.Set(ToPublic(outcome.status()));
+        } else if (outcome->decision().outcome() == v1::OUTCOME_APPLY) {
+          promise.Set(Done());
+        } else {
+          promise.Set(kaon::Status(StatusCode::kInvalidArgument, outcome->decision().reason()));
+        }
+      });
+  if (!finished.ok()) promise.Set(ToPublic(finished));
+  return promise.future();
+}
+
+StepRecord ToPublic(const v1::StepRecord& record) {
+  const v1::StepDecision& decision = record.decision();
+  StepRecord out;
+  out.step = record.plan().step().step();
+  out.applied = decision.outcome() == v1::OUTCOME_APPLY;
+  out.reason = decision.reason();
+  for (const v1::GroupNorm& norm : decision.norms()) {
+    out.norms.push_back({norm.group(), norm.norm(), norm.exempt(), norm.clip_factor()});
+  }
+  out.grad_norm = decision.grad_norm();
+  out.live_norm = decision.live_norm();
+  if (decision.has_loss()) out.loss = decision.loss();
+  return out;
+}
+
+}  // namespace kaon::client

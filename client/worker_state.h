@@ -1,0 +1,62 @@
+// One joined worker: its session, and which step is open. Shared by the public Worker and its
+// steps; thread-safe.
+#ifndef KAON_CLIENT_WORKER_STATE_H_
+#define KAON_CLIENT_WORKER_STATE_H_
+
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "client/job_context.h"
+#include "client/kaon/client.h"
+#include "client/step_operation.h"
+#include "client/worker_driver.h"
+#include "kernels/mutex.h"
+
+namespace kaon::client {
+
+class WorkerState : public std::enable_shared_from_this<WorkerState> {
+ public:
+  // Joins, within ClientOptions::call_deadline. Not from the loop.
+  static absl::StatusOr<std::shared_ptr<WorkerState>> Join(std::shared_ptr<const JobContext> job,
+                                                           uint32_t rank);
+
+  WorkerState(std::shared_ptr<const JobContext> job, uint32_t rank);
+
+  // As Worker::Begin. May ask the coordinator for the applied step: not from the loop.
+  absl::StatusOr<std::shared_ptr<StepOperation>> Begin(const BeginOptions& options)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+  Future<Done> LoadWeights(const std::vector<TensorView>& weights) ABSL_LOCKS_EXCLUDED(mu_);
+
+  uint32_t rank() const { return driver_->rank(); }
+  const JobContext& job() const { return *job_; }
+
+ private:
+  absl::Status WaitForJoin();
+  absl::Status CheckIsNext(uint64_t step) ABSL_LOCKS_EXCLUDED(mu_);
+  // Takes the place of the one open step and starts it.
+  absl::StatusOr<std::shared_ptr<StepOperation>> Open(const StepShare& share, bool load_weights)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  void OnClosed(const StepOperation::Outcome& outcome) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Shared with the whole job.
+  const std::shared_ptr<const JobContext> job_;
+  // Shared with the calls it makes.
+  const std::shared_ptr<WorkerDriver> driver_;
+
+  Mutex mu_;
+  bool step_is_open_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t open_step_ ABSL_GUARDED_BY(mu_) = 0;
+  // As far as this worker knows.
+  uint64_t applied_step_ ABSL_GUARDED_BY(mu_) = 0;
+  bool weights_loaded_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+// The public form of a record.
+StepRecord ToPublic(const v1::StepRecord& record);
+
+}  // namespace kaon::client
+
+#endif  // KAON_CLIENT_WORKER_STATE_H_

@@ -1,0 +1,98 @@
+#include "client/pull_assembler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "proto/crc32c.h"
+
+namespace kaon::client {
+namespace {
+
+using ::testing::HasSubstr;
+
+class PullAssemblerTest : public ::testing::Test {
+ protected:
+  PullAssemblerTest() : assembler_(Request(), Targets()) {}
+
+  static v1::PullRequest Request() {
+    v1::PullRequest request;
+    request.add_parameter_ids(4);
+    request.add_parameter_ids(2);
+    request.set_dtype(v1::DTYPE_FLOAT32);
+    return request;
+  }
+
+  std::vector<MutableTensorView> Targets() {
+    return {{first_.data(), first_.size(), DType::kFloat32},
+            {second_.data(), second_.size(), DType::kFloat32}};
+  }
+
+  absl::Status Accept(uint32_t parameter, uint64_t offset, const std::vector<float>& values,
+                      uint32_t damage = 0) {
+    v1::TensorChunk chunk;
+    chunk.set_parameter_id(parameter);
+    chunk.set_offset(offset);
+    chunk.set_num_elements(values.size());
+    chunk.set_dtype(v1::DTYPE_FLOAT32);
+    chunk.set_crc32c(proto::Crc32c(values.data(), values.size() * 4) ^ damage);
+    const auto* bytes = reinterpret_cast<const std::byte*>(values.data());
+    // As it arrives: in slices cut anywhere.
+    const absl::Span<const std::byte> runs[] = {
+        absl::MakeConstSpan(bytes, 3), absl::MakeConstSpan(bytes + 3, values.size() * 4 - 3)};
+    return assembler_.Accept(chunk, runs);
+  }
+
+  std::vector<float> first_ = std::vector<float>(3, -1);
+  std::vector<float> second_ = std::vector<float>(1, -1);
+  PullAssembler assembler_;
+};
+
+TEST_F(PullAssemblerTest, WritesChunksWhereTheyBelong) {
+  ASSERT_TRUE(Accept(4, 0, {1, 2}).ok());
+  ASSERT_TRUE(Accept(4, 2, {3}).ok());
+  ASSERT_TRUE(Accept(2, 0, {4}).ok());
+  EXPECT_TRUE(assembler_.CheckComplete().ok());
+  EXPECT_EQ(first_, (std::vector<float>{1, 2, 3}));
+  EXPECT_EQ(second_, std::vector<float>{4});
+}
+
+TEST_F(PullAssemblerTest, RefusesAChecksumThatDoesNotMatchAndWritesNothing) {
+  const absl::Status status = Accept(4, 0, {1, 2}, /*damage=*/1);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(first_[0], -1);
+}
+
+TEST_F(PullAssemblerTest, RefusesAChunkOutOfTurn) {
+  const absl::Status status = Accept(2, 0, {4});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("parameter 2, offset 0"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("expecting parameter 4"));
+}
+
+TEST_F(PullAssemblerTest, RefusesAGap) {
+  EXPECT_EQ(Accept(4, 1, {1, 2}).code(), absl::StatusCode::kInternal);
+}
+
+TEST_F(PullAssemblerTest, RefusesToWriteBeyondItsTarget) {
+  EXPECT_EQ(Accept(4, 0, {1, 2, 3, 4}).code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(first_[0], -1);
+}
+
+TEST_F(PullAssemblerTest, RefusesMoreThanWasAskedFor) {
+  ASSERT_TRUE(Accept(4, 0, {1, 2, 3}).ok());
+  ASSERT_TRUE(Accept(2, 0, {4}).ok());
+  EXPECT_EQ(Accept(2, 1, {5}).code(), absl::StatusCode::kInternal);
+}
+
+TEST_F(PullAssemblerTest, NamesWhatIsMissingAtTheEnd) {
+  ASSERT_TRUE(Accept(4, 0, {1, 2}).ok());
+  const absl::Status status = assembler_.CheckComplete();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("2 of 3 elements of parameter 4"));
+}
+
+}  // namespace
+}  // namespace kaon::client
