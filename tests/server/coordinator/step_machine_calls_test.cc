@@ -1,0 +1,177 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "proto/ballot.h"
+#include "server/coordinator/step_machine.h"
+#include "tests/server/coordinator/machine_harness.h"
+#include "tests/server/coordinator/mid_step.h"
+#include "tests/server/coordinator/test_job.h"
+
+namespace kaon::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(StepMachineCallsTest, LossScaleComesFromTheRecordBefore) {
+  MidStep mid;
+  v1::ShardState state = mid.state();
+  state.mutable_applied_record()->mutable_decision()->set_next_loss_scale(512);
+  MachineHarness machine;
+  machine.Hold(state);
+  ASSERT_TRUE(machine.Join(0, 1).ok() && machine.Join(1, 2).ok());
+  ASSERT_TRUE(machine.Begin(0, 2).ok() && machine.Begin(1, 2).ok());
+  EXPECT_EQ(machine.SentPlan(0)->step().loss_scale(), 512);
+}
+
+TEST(StepMachineCallsTest, PlanCarriesRatesWeightsAndRevision) {
+  MidStep mid;
+  MachineHarness& machine = mid.old();
+  machine.VoteAndApply();
+  v1::BeginStepRequest first = machine.BeginRequest(0, 3);
+  first.set_learning_rate_multiplier(0.5);
+  first.set_token_weight(3);
+  v1::BeginStepRequest second = machine.BeginRequest(1, 3);
+  second.set_learning_rate_multiplier(0.5);
+  second.set_micro_batches(4);
+  ASSERT_TRUE(machine.Begin(first).ok() && machine.Begin(second).ok());
+  const v1::StepPlan plan = *machine.SentPlan(1);
+  EXPECT_EQ(plan.position(), mid.plan().position() + 1);
+  EXPECT_EQ(plan.config_revision(), 1);
+  EXPECT_EQ(plan.step().rates(0).learning_rate(), 0.02 * 0.5);
+  EXPECT_EQ(plan.step().rates(1).learning_rate(), 0.001 * 0.5);
+  EXPECT_EQ(plan.step().members(0).token_weight(), 3);
+  EXPECT_EQ(plan.step().members(0).micro_batches(), 1);
+  EXPECT_EQ(plan.step().members(1).micro_batches(), 4);
+}
+
+TEST(StepMachineCallsTest, OtherMultiplierIsRefusedToTheLaterBegin) {
+  MidStep mid;
+  MachineHarness& machine = mid.old();
+  machine.VoteAndApply();
+  ASSERT_TRUE(machine.Begin(0, 3).ok());
+  v1::BeginStepRequest other = machine.BeginRequest(1, 3);
+  other.set_learning_rate_multiplier(2);
+  const auto refused = machine.Begin(other);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(refused.status().message(), HasSubstr("learning_rate_multiplier is 2 from rank 1"));
+  EXPECT_TRUE(machine.Begin(1, 3).ok());
+}
+
+TEST(StepMachineCallsTest, BeginIsImmutablePerAttemptAndStep) {
+  MidStep mid;
+  EXPECT_TRUE(mid.old().Begin(0, 2).ok());
+  v1::BeginStepRequest other = mid.old().BeginRequest(0, 2);
+  other.set_token_weight(9);
+  EXPECT_EQ(mid.old().Begin(other).status().code(), absl::StatusCode::kAlreadyExists);
+}
+
+TEST(StepMachineCallsTest, BeginOfOtherStepsNamesBoth) {
+  MidStep mid;
+  const auto above = mid.old().Begin(0, 5);
+  EXPECT_EQ(above.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(above.status().message(), "step 5 begun, expecting 2");
+  mid.old().VoteAndApply();
+  const auto old = mid.old().Begin(0, 1);
+  EXPECT_EQ(old.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(old.status().message(), "step 1 begun, the newest applied step is 2");
+  EXPECT_EQ(mid.old().Begin(0, 2)->record().plan().step().step(), 2);
+}
+
+TEST(StepMachineCallsTest, JoinIsIdempotentPerProcessAndTakesTheRankFromAnother) {
+  MachineHarness machine;
+  machine.Train();
+  const auto first = machine.Join(0, 100);
+  EXPECT_EQ(first->attempt().SerializeAsString(),
+            machine.Join(0, 100)->attempt().SerializeAsString());
+  const auto second = machine.Join(0, 200);
+  EXPECT_GT(proto::Compare(second->attempt(), first->attempt()), 0);
+  EXPECT_EQ(second->process_nonce(), 200);
+  v1::JoinWorkerRequest late;
+  late.set_job("tiny");
+  late.set_process_nonce(100);
+  *late.mutable_previous_attempt() = first->attempt();
+  const auto refused = machine.Join(late);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(refused.status().message(), "rank 0 was taken by another process");
+}
+
+TEST(StepMachineCallsTest, AwaitTellsPlanThenRecordThenEnds) {
+  MidStep mid;
+  const CallId await = mid.old().Await(0, 2);
+  ASSERT_EQ(mid.old().events(await).size(), 1);
+  EXPECT_EQ(mid.old().events(await)[0].planned().round(), mid.plan().round());
+  EXPECT_EQ(proto::Compare(mid.old().events(await)[0].planned().ballot(), mid.plan().ballot()), 0);
+  const v1::StepRecord record = mid.old().VoteAndApply();
+  ASSERT_EQ(mid.old().events(await).size(), 2);
+  EXPECT_EQ(mid.old().events(await)[1].decided().SerializeAsString(), record.SerializeAsString());
+  EXPECT_EQ(mid.old().ended(await), absl::OkStatus());
+  // And again, for a worker whose stream broke.
+  const CallId late = mid.old().Await(1, 2);
+  EXPECT_EQ(mid.old().ended(late), absl::OkStatus());
+}
+
+TEST(StepMachineCallsTest, CancelledCallHearsNothingMore) {
+  MidStep mid;
+  const CallId await = mid.old().Await(0, 2);
+  mid.old().machine().CancelCall(await);
+  mid.old().VoteAndApply();
+  EXPECT_EQ(mid.old().events(await).size(), 1);
+  EXPECT_FALSE(mid.old().ended(await).has_value());
+}
+
+TEST(StepMachineCallsTest, SkippedInitialWeightsMayBeLoadedAgain) {
+  MachineHarness machine;
+  machine.Hold();
+  ASSERT_TRUE(machine.Register(TestJob(1)).ok());
+  ASSERT_TRUE(machine.Join(0, 1).ok());
+  ASSERT_TRUE(machine.Begin(0, 0).ok());
+  const v1::StepPlan plan = *machine.SentPlan(0);
+  EXPECT_EQ(plan.step().kind(), v1::STEP_KIND_LOAD_WEIGHTS);
+  const CallId await = machine.Await(0, 0);
+  v1::ShardToCoordinator bad;
+  *bad.mutable_prepared() = machine.VoteFor(plan, 0);
+  bad.mutable_prepared()->mutable_first_non_finite()->set_parameter_id(1);
+  machine.FromShard(0, bad);
+  machine.Vote(1, plan);
+  EXPECT_EQ(machine.events(await).back().decided().decision().outcome(), v1::OUTCOME_SKIP);
+  machine.Applied(0, 2);
+  machine.Applied(1, 2);
+  EXPECT_EQ(machine.Begin(0, 1).status().code(), absl::StatusCode::kUnavailable);
+  machine.ClearSent();
+  ASSERT_TRUE(machine.Begin(0, 0).ok());
+  machine.VoteAndApply();
+  EXPECT_TRUE(machine.Begin(0, 1).ok());
+}
+
+TEST(StepMachineCallsTest, RegistrationIsAnsweredOnceEveryShardAppliedIt) {
+  MachineHarness machine;
+  machine.Hold();
+  const auto job = machine.Register(TestJob());
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->placement().num_shards(), 2);
+  EXPECT_EQ(job->timeline(), 1);
+  EXPECT_THAT(job->shard_addresses(), ::testing::ElementsAre("shard:0", "shard:1"));
+  // An equal one attaches.
+  EXPECT_TRUE(machine.Register(TestJob()).ok());
+  v1::JobDefinition other = TestJob();
+  other.set_max_grad_norm(7);
+  const auto refused = machine.Register(other);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(refused.status().message(), HasSubstr("max_grad_norm"));
+}
+
+TEST(StepMachineCallsTest, RegistrationAShardRefusesIsGivenUpAndAnotherMayFollow) {
+  MachineHarness machine;
+  machine.Hold();
+  v1::RegisterJobRequest request;
+  *request.mutable_definition() = TestJob();
+  machine.machine().Register(1000, request);
+  machine.Refuse(1, v1::REFUSAL_REASON_INVALID, "needs 9 bytes, has 8", machine.ballot());
+  EXPECT_EQ(machine.phase(), "idle: no job is registered");
+  machine.ClearSent();
+  const auto job = machine.Register(TestJob(1));
+  ASSERT_TRUE(job.ok()) << job.status();
+}
+
+}  // namespace
+}  // namespace kaon::coordinator
