@@ -88,7 +88,6 @@ class RankLoop {
     }
     transferred_ = session_->transferred();
     if (log_ == nullptr) return absl::OkStatus();
-    log_->summary.stopped = step < options.steps;
     // The masters themselves: what the workers compute with may be rounded.
     pulled_.dtype = kernels::DType::kFloat32;
     Allocate(weights_, &pulled_);
@@ -239,6 +238,7 @@ absl::StatusOr<RunSummary> RunTraining(const TrainingRun& run) {
   const absl::Time begin = absl::Now();
   RunRanks(run, ranks);
   summary.seconds = SecondsSince(begin);
+  summary.stopped = run.gate.stop_requested() && summary.last_step < options.steps;
   KAON_RETURN_IF_ERROR(run.gate.failure());
   for (const std::unique_ptr<RankLoop>& rank : ranks) {
     summary.push_bytes += rank->transferred().pushed;
