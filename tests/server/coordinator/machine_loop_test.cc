@@ -1,0 +1,97 @@
+#include "server/coordinator/machine_loop.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+#include <vector>
+
+namespace kaon::coordinator {
+namespace {
+
+StepMachineOptions Options() {
+  StepMachineOptions options;
+  options.address = "a:1";
+  options.shard_addresses = {"s:1"};
+  options.heartbeat = absl::Milliseconds(5);
+  return options;
+}
+
+void Ignore(int, v1::CoordinatorToShard) {}
+
+absl::Status StatusOf(const CoordinatorAction& action) {
+  return std::get<AwaitFailed>(action).status;
+}
+
+TEST(MachineLoopTest, EventsWaitForTheStartAndRunInOrder) {
+  MachineLoop loop(Ignore);
+  std::vector<int> ran;
+  std::promise<void> done;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(loop.Post([&ran, i](StepMachine&, absl::Time) { ran.push_back(i); }));
+  }
+  EXPECT_TRUE(loop.Post([&done](StepMachine&, absl::Time) { done.set_value(); }));
+  EXPECT_TRUE(ran.empty());
+  loop.Start(Options());
+  done.get_future().wait();
+  EXPECT_EQ(ran, (std::vector<int>{0, 1, 2}));
+}
+
+TEST(MachineLoopTest, TicksAtTheHeartbeat) {
+  std::promise<void> third;
+  int probes = 0;
+  MachineLoop loop([&](int shard, v1::CoordinatorToShard message) {
+    EXPECT_EQ(shard, 0);
+    EXPECT_TRUE(message.has_probe());
+    if (++probes == 3) third.set_value();
+  });
+  loop.Post([](StepMachine& machine, absl::Time) { machine.OnShardConnected(0); });
+  loop.Start(Options());
+  third.get_future().wait();
+}
+
+TEST(MachineLoopTest, AnswerReachesTheSinkOfItsCall) {
+  MachineLoop loop(Ignore);
+  loop.Start(Options());
+  std::promise<absl::Status> answered;
+  loop.Submit(
+      loop.NewCall(),
+      [](StepMachine& machine, CallId call) { machine.GetJob(call, v1::GetJobRequest()); },
+      [&answered](CoordinatorAction action) {
+        answered.set_value(std::get<ReplyGetJob>(action).response.status());
+      });
+  EXPECT_EQ(answered.get_future().get().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(MachineLoopTest, CancelEndsAnOpenCallOnce) {
+  MachineLoop loop(Ignore);
+  loop.Start(Options());
+  std::promise<absl::Status> ended;
+  const CallId call = loop.NewCall();
+  loop.Submit(
+      call, [](StepMachine&, CallId) {},
+      [&ended](CoordinatorAction action) { ended.set_value(StatusOf(action)); });
+  loop.Cancel(call);
+  loop.Cancel(call);
+  EXPECT_EQ(ended.get_future().get().code(), absl::StatusCode::kCancelled);
+  loop.Stop();
+}
+
+TEST(MachineLoopTest, StopEndsOpenCallsAndLaterOnesFail) {
+  MachineLoop loop(Ignore);
+  loop.Start(Options());
+  std::vector<absl::StatusCode> codes;
+  const auto sink = [&codes](CoordinatorAction action) {
+    codes.push_back(StatusOf(action).code());
+  };
+  loop.Submit(
+      loop.NewCall(), [](StepMachine&, CallId) {}, sink);
+  loop.Stop();
+  EXPECT_EQ(codes, std::vector<absl::StatusCode>{absl::StatusCode::kUnavailable});
+  loop.Submit(
+      loop.NewCall(), [](StepMachine&, CallId) {}, sink);
+  EXPECT_EQ(codes.size(), 2);
+  EXPECT_FALSE(loop.Post([](StepMachine&, absl::Time) {}));
+}
+
+}  // namespace
+}  // namespace kaon::coordinator
