@@ -72,7 +72,7 @@ TEST_F(PlanCheckTest, NamesTheMalformedMember) {
 }
 
 TEST_F(PlanCheckTest, NamesTheMalformedRateAndScale) {
-  ExpectInvalid("rates of 1 groups, the job has 2",
+  ExpectInvalid("rates of 1 groups, expecting 2",
                 [](v1::StepBody* step) { step->mutable_rates()->RemoveLast(); });
   ExpectInvalid("is of group 'other', expecting 'scalars'",
                 [](v1::StepBody* step) { step->mutable_rates(1)->set_group("other"); });

@@ -1,0 +1,132 @@
+#include "tests/server/shard/driven_shard.h"
+
+#include <glog/logging.h>
+
+#include <utility>
+#include <variant>
+
+#include "proto/crc32c.h"
+#include "proto/status_macros.h"
+
+namespace kaon::shard {
+
+DrivenShard::DrivenShard(uint64_t capacity_bytes, std::string data_loss)
+    : host_(capacity_bytes), store_(host_) {
+  kernels::BackendOptions backend;
+  backend.gemm = "reference";
+  backend_ = *kernels::CreateBackend(backend);
+  ShardCore::Options options;
+  options.store = &store_;
+  options.backend = backend_.get();
+  options.staging_bytes = 4 << 20;
+  options.data_loss = std::move(data_loss);
+  options.on_folded = [this](uint64_t generation) { folded_.push_back(generation); };
+  core_ = std::make_unique<ShardCore>(std::move(options));
+}
+
+v1::CoordinatorToShard DrivenShard::Envelope(uint64_t counter) {
+  v1::CoordinatorToShard message;
+  *message.mutable_ballot() = MakeBallot(counter);
+  message.set_holder_address("coordinator");
+  message.set_num_shards(1);
+  return message;
+}
+
+std::vector<v1::ShardToCoordinator> DrivenShard::Pump() {
+  std::vector<v1::ShardToCoordinator> sent;
+  while (true) {
+    std::vector<ShardOutput> outputs = core_->TakeOutputs();
+    const std::vector<uint64_t> folded = std::exchange(folded_, {});
+    if (outputs.empty() && folded.empty()) return sent;
+    for (ShardOutput& output : outputs) {
+      if (auto* send = std::get_if<SendToCoordinator>(&output))
+        sent.push_back(std::move(send->message));
+      if (auto* append = std::get_if<AppendJournal>(&output)) core_->OnDurable(append->token);
+    }
+    for (uint64_t generation : folded) core_->OnFolded(generation);
+  }
+}
+
+std::vector<v1::ShardToCoordinator> DrivenShard::Promise(uint64_t counter) {
+  v1::CoordinatorToShard message = Envelope(counter);
+  message.mutable_promise();
+  core_->OnControl(1, message, absl::UnixEpoch());
+  return Pump();
+}
+
+std::vector<v1::ShardToCoordinator> DrivenShard::Plan(const v1::StepPlan& plan) {
+  v1::CoordinatorToShard message = Envelope(plan.ballot().counter());
+  *message.mutable_plan() = plan;
+  core_->OnControl(1, message, absl::UnixEpoch());
+  return Pump();
+}
+
+std::vector<v1::ShardToCoordinator> DrivenShard::Decide(const v1::StepRecord& record) {
+  v1::CoordinatorToShard message = Envelope(record.plan().ballot().counter());
+  *message.mutable_decision() = record;
+  core_->OnControl(1, message, absl::UnixEpoch());
+  return Pump();
+}
+
+absl::Status DrivenShard::Push(uint32_t rank, uint64_t step,
+                               const std::vector<std::vector<float>>& values) {
+  v1::PushOpen open;
+  open.set_job("gpt2");
+  open.set_timeline(1);
+  open.set_step(step);
+  open.set_rank(rank);
+  *open.mutable_attempt()->mutable_ballot() = MakeBallot(1);
+  open.mutable_attempt()->set_number(rank + 1);
+  KAON_ASSIGN_OR_RETURN(
+      const OpenPush push,
+      core_->accumulator().Open(open, {[](uint64_t) {}, [](const absl::Status&) {}}));
+  v1::PushFinish finish;
+  for (uint32_t id = 0; id < values.size(); ++id) {
+    if (values[id].empty()) {
+      finish.add_missing_parameters(id);
+      continue;
+    }
+    const auto* bytes = reinterpret_cast<const std::byte*>(values[id].data());
+    const auto payload = absl::MakeConstSpan(bytes, values[id].size() * sizeof(float));
+    v1::TensorChunk chunk;
+    chunk.set_parameter_id(id);
+    chunk.set_num_elements(values[id].size());
+    chunk.set_dtype(v1::DTYPE_FLOAT32);
+    chunk.set_crc32c(proto::Crc32c(payload.data(), payload.size()));
+    KAON_RETURN_IF_ERROR(core_->accumulator().AddChunk(push.stream, chunk, {payload}));
+  }
+  return core_->accumulator().Finish(push.stream, finish);
+}
+
+void DrivenShard::Load() {
+  Promise(1);
+  Plan(RegistrationPlan(1, 1));
+  Decide(Applying(RegistrationPlan(1, 1)));
+  Plan(LoadPlan(1, 1));
+  const absl::Status status =
+      Push(0, 0, {{1, 2, 3, 4, 5, 6}, std::vector<float>(4, 1), std::vector<float>(5, 9)});
+  CHECK(status.ok()) << status;
+  Pump();
+  Decide(Applying(LoadPlan(1, 1)));
+}
+
+void DrivenShard::Train(uint64_t step, const std::vector<std::vector<float>>& values) {
+  Plan(TrainPlan(step, 1, 1));
+  for (uint32_t rank : {0, 1}) {
+    const absl::Status status = Push(rank, step, values);
+    CHECK(status.ok()) << status;
+  }
+  Pump();
+  Decide(Applying(TrainPlan(step, 1, 1)));
+}
+
+std::vector<float> DrivenShard::Read(uint32_t parameter_id, uint64_t step) {
+  std::vector<float> values(core_->publisher().num_elements(parameter_id));
+  const absl::Status status =
+      core_->publisher().Read(parameter_id, step, 0, kernels::DType::kFloat32, values.size(),
+                              reinterpret_cast<std::byte*>(values.data()));
+  CHECK(status.ok()) << status;
+  return values;
+}
+
+}  // namespace kaon::shard

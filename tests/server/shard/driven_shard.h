@@ -1,0 +1,57 @@
+// A ShardCore driven by a test as its owner would, with a journal that completes at once. One
+// thread.
+#ifndef KAON_TESTS_SERVER_SHARD_DRIVEN_SHARD_H_
+#define KAON_TESTS_SERVER_SHARD_DRIVEN_SHARD_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "server/shard/shard_core.h"
+#include "server/tier/host_tier.h"
+#include "server/tier/tiered_store.h"
+#include "tests/server/shard/plans.h"
+
+namespace kaon::shard {
+
+class DrivenShard {
+ public:
+  explicit DrivenShard(uint64_t capacity_bytes = 1 << 16, std::string data_loss = "");
+
+  ShardCore& core() { return *core_; }
+  tier::TieredStore& store() { return store_; }
+
+  // Each returns what the shard answered.
+  std::vector<v1::ShardToCoordinator> Promise(uint64_t counter);
+  std::vector<v1::ShardToCoordinator> Plan(const v1::StepPlan& plan);
+  std::vector<v1::ShardToCoordinator> Decide(const v1::StepRecord& record);
+
+  // Pushes all of `values` as one chunk each, by parameter id, and finishes; a parameter without
+  // values is missing.
+  absl::Status Push(uint32_t rank, uint64_t step, const std::vector<std::vector<float>>& values);
+  // What the pushes led to.
+  std::vector<v1::ShardToCoordinator> Pump();
+
+  // Registers MakeRegistration() and loads weights: w = 1 .. 6, b = 1, f = 9.
+  void Load();
+  // One step of both ranks with these gradients of w and b (f is frozen), applied with clip
+  // factor 1.
+  void Train(uint64_t step, const std::vector<std::vector<float>>& values);
+
+  std::vector<float> Read(uint32_t parameter_id, uint64_t step);
+
+ private:
+  v1::CoordinatorToShard Envelope(uint64_t counter);
+
+  tier::HostTier host_;
+  tier::TieredStore store_;
+  std::unique_ptr<kernels::Backend> backend_;
+  std::vector<uint64_t> folded_;
+  std::unique_ptr<ShardCore> core_;
+};
+
+}  // namespace kaon::shard
+
+#endif  // KAON_TESTS_SERVER_SHARD_DRIVEN_SHARD_H_

@@ -1,0 +1,166 @@
+#include "server/shard/parameter_publisher.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace kaon::shard {
+namespace {
+
+class ParameterPublisherTest : public testing::Test {
+ protected:
+  ParameterPublisherTest() {
+    publisher_.Serve("gpt2", 1,
+                     {{7, "w", absl::MakeSpan(first_), absl::MakeSpan(second_)},
+                      {8, "f", absl::MakeSpan(frozen_), {}}});
+  }
+  void Write(uint64_t step, float value) {
+    const absl::Span<float> to = publisher_.BeginWrite(7);
+    std::fill(to.begin(), to.end(), value);
+    publisher_.Publish(7, step);
+  }
+  absl::StatusOr<float> Read(uint64_t step) {
+    float value = 0;
+    const absl::Status status = publisher_.Read(7, step, 1, kernels::DType::kFloat32, 1,
+                                                reinterpret_cast<std::byte*>(&value));
+    if (!status.ok()) return status;
+    return value;
+  }
+  v1::PullRequest Request(uint64_t step = 0) {
+    v1::PullRequest request;
+    request.set_job("gpt2");
+    request.set_timeline(1);
+    request.set_step(step);
+    request.set_dtype(v1::DTYPE_FLOAT32);
+    request.add_parameter_ids(7);
+    return request;
+  }
+
+  std::vector<float> first_ = std::vector<float>(3);
+  std::vector<float> second_ = std::vector<float>(3);
+  std::vector<float> frozen_ = std::vector<float>(2);
+  ParameterPublisher publisher_;
+};
+
+TEST_F(ParameterPublisherTest, ServesTheNewestVersionAndTheOneBefore) {
+  Write(0, 10);
+  Write(1, 11);
+  EXPECT_EQ(*Read(0), 10);
+  EXPECT_EQ(*Read(1), 11);
+  Write(2, 12);
+  EXPECT_EQ(*Read(1), 11);
+  EXPECT_EQ(Read(0).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(publisher_.CheckPull(Request(0)).message(),
+            "parameter w: version 0 pulled, it is gone, the newest is 2");
+}
+
+TEST_F(ParameterPublisherTest, AVersionIsGoneBeforeItsMemoryIsWritten) {
+  Write(0, 10);
+  Write(1, 11);
+  publisher_.BeginWrite(7);
+  EXPECT_EQ(Read(0).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(*Read(1), 11);
+}
+
+TEST_F(ParameterPublisherTest, ACarriedVersionIsTheSameMemory) {
+  Write(0, 10);
+  publisher_.Carry(7, 1);
+  EXPECT_EQ(*Read(0), 10);
+  EXPECT_EQ(*Read(1), 10);
+  EXPECT_EQ(publisher_.current(7)[0], 10);
+}
+
+TEST_F(ParameterPublisherTest, WritesAFrozenParameterOnce) {
+  const absl::Span<float> to = publisher_.BeginWrite(8);
+  ASSERT_EQ(to.size(), 2u);
+  publisher_.Publish(8, 0);
+  publisher_.Carry(8, 1);
+  EXPECT_TRUE(publisher_.Await(8, 1, [] {}).ok());
+}
+
+TEST_F(ParameterPublisherTest, WakesAReaderWhenItsVersionIsPublished) {
+  Write(0, 10);
+  publisher_.ExpectStep(1);
+  int woken = 0;
+  const absl::StatusOr<WaiterId> waiter = publisher_.Await(7, 1, [&] { ++woken; });
+  ASSERT_TRUE(waiter.ok()) << waiter.status();
+  EXPECT_NE(*waiter, 0u);
+  EXPECT_EQ(woken, 0);
+  Write(1, 11);
+  EXPECT_EQ(woken, 1);
+  EXPECT_EQ(*publisher_.Await(7, 1, [] {}), 0u);
+  publisher_.CloseAll(absl::UnavailableError("over"));
+  EXPECT_EQ(woken, 1);
+}
+
+TEST_F(ParameterPublisherTest, WakesNobodyWhoWasForgotten) {
+  publisher_.ExpectStep(0);
+  int woken = 0;
+  const absl::StatusOr<WaiterId> waiter = publisher_.Await(7, 0, [&] { ++woken; });
+  ASSERT_TRUE(waiter.ok());
+  publisher_.Forget(*waiter);
+  Write(0, 10);
+  EXPECT_EQ(woken, 0);
+}
+
+TEST_F(ParameterPublisherTest, RefusesAVersionThatIsNotPlanned) {
+  EXPECT_EQ(publisher_.CheckPull(Request(0)).code(), absl::StatusCode::kUnavailable);
+  publisher_.ExpectStep(0);
+  EXPECT_TRUE(publisher_.CheckPull(Request(0)).ok());
+  Write(0, 10);
+  EXPECT_EQ(publisher_.Await(7, 1, [] {}).status().message(),
+            "parameter w: version 1 pulled, the newest is 0");
+}
+
+TEST_F(ParameterPublisherTest, WakesReadersOfAStepThatIsNoLongerPlanned) {
+  publisher_.ExpectStep(0);
+  int woken = 0;
+  ASSERT_TRUE(publisher_.Await(7, 0, [&] { ++woken; }).ok());
+  publisher_.ExpectStep(std::nullopt);
+  EXPECT_EQ(woken, 1);
+  EXPECT_EQ(publisher_.Await(7, 0, [] {}).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(ParameterPublisherTest, RefusesAPullThatDoesNotFit) {
+  Write(0, 10);
+  const auto code = [&](auto&& spoil) {
+    v1::PullRequest request = Request();
+    spoil(&request);
+    return publisher_.CheckPull(request).code();
+  };
+  EXPECT_EQ(code([](v1::PullRequest*) {}), absl::StatusCode::kOk);
+  EXPECT_EQ(code([](v1::PullRequest* r) { r->set_job("bert"); }), absl::StatusCode::kNotFound);
+  EXPECT_EQ(code([](v1::PullRequest* r) { r->set_timeline(2); }),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(code([](v1::PullRequest* r) { r->clear_dtype(); }), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code([](v1::PullRequest* r) { r->add_parameter_ids(9); }),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code([](v1::PullRequest* r) {
+              for (int i = 0; i < kMaxPulledParameters; ++i) r->add_parameter_ids(7);
+            }),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(ParameterPublisherTest, RoundsToTheTypeAskedFor) {
+  Write(0, 1.00390625f);  // Halfway between two bfloat16 values: ties to even.
+  uint16_t value = 0;
+  ASSERT_TRUE(
+      publisher_.Read(7, 0, 0, kernels::DType::kBFloat16, 1, reinterpret_cast<std::byte*>(&value))
+          .ok());
+  EXPECT_EQ(value, 0x3f80);
+}
+
+TEST_F(ParameterPublisherTest, RefusesEverythingOnceClosed) {
+  Write(0, 10);
+  publisher_.ExpectStep(1);
+  int woken = 0;
+  ASSERT_TRUE(publisher_.Await(7, 1, [&] { ++woken; }).ok());
+  publisher_.CloseAll(absl::DataLossError("lost"));
+  EXPECT_EQ(woken, 1);
+  EXPECT_EQ(publisher_.CheckPull(Request()).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(publisher_.Await(7, 0, [] {}).status().code(), absl::StatusCode::kDataLoss);
+}
+
+}  // namespace
+}  // namespace kaon::shard

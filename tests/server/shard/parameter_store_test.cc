@@ -1,0 +1,109 @@
+#include "server/shard/parameter_store.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "server/tier/host_tier.h"
+#include "tests/server/shard/plans.h"
+
+namespace kaon::shard {
+namespace {
+
+class ParameterStoreTest : public testing::Test {
+ protected:
+  ParameterStoreTest() : host_(1 << 16), store_(host_) {}
+
+  absl::StatusOr<std::unique_ptr<ParameterStore>> Create() {
+    return ParameterStore::Create(store_, registration_, 0, 1);
+  }
+  void ExpectRefused(absl::string_view words) {
+    const absl::Status status = Create().status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find(words), absl::string_view::npos) << status;
+    EXPECT_EQ(store_.used_bytes(), 0u);
+  }
+
+  tier::HostTier host_;
+  tier::TieredStore store_;
+  v1::RegisterBody registration_ = MakeRegistration();
+};
+
+TEST_F(ParameterStoreTest, GivesEachParameterTheStateItsRuleNeeds) {
+  const absl::StatusOr<std::unique_ptr<ParameterStore>> parameters = Create();
+  ASSERT_TRUE(parameters.ok()) << parameters.status();
+  const std::vector<StoredParameter>& stored = (*parameters)->parameters();
+  ASSERT_EQ(stored.size(), 3u);
+  EXPECT_EQ(stored[0].state.size(), 1u);
+  EXPECT_EQ(stored[0].weights.size(), 2u);
+  EXPECT_EQ(stored[1].state.size(), 2u);
+  EXPECT_EQ(stored[2].state.size(), 0u);
+  EXPECT_EQ(stored[2].weights.size(), 1u);
+  EXPECT_FALSE(stored[2].rule.has_value());
+  // Two buffers of weights, the gradient, and the slots of the rule.
+  EXPECT_EQ(stored[0].state_bytes, 6u * 4 * 4);
+  EXPECT_EQ(stored[1].state_bytes, 4u * 4 * 5);
+  EXPECT_EQ(stored[2].state_bytes, 5u * 4 * 2);
+}
+
+TEST_F(ParameterStoreTest, TakesOnlyTheParametersOfItsShard) {
+  registration_.mutable_placement()->set_num_shards(2);
+  registration_.mutable_placement()->mutable_parameters(1)->set_shard(1);
+  const auto parameters = ParameterStore::Create(store_, registration_, 1, 2);
+  ASSERT_TRUE(parameters.ok()) << parameters.status();
+  ASSERT_EQ((*parameters)->parameters().size(), 1u);
+  EXPECT_EQ((*parameters)->parameters()[0].name, "b");
+}
+
+TEST_F(ParameterStoreTest, ReturnsItsMemory) {
+  { const auto parameters = Create(); }
+  EXPECT_EQ(store_.used_bytes(), 0u);
+}
+
+TEST_F(ParameterStoreTest, NamesTheParameterThatDoesNotFit) {
+  tier::HostTier host(256);
+  tier::TieredStore store(host);
+  const absl::Status status = ParameterStore::Create(store, registration_, 0, 1).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(status.message().find("parameter b: tensor"), absl::string_view::npos) << status;
+  EXPECT_EQ(store.used_bytes(), 0u);
+}
+
+TEST_F(ParameterStoreTest, RefusesAPlacementOfOtherParameters) {
+  registration_.mutable_placement()->mutable_parameters()->RemoveLast();
+  ExpectRefused("placement of 2 parameters, the job has 3");
+}
+
+TEST_F(ParameterStoreTest, RefusesAPlacementOutOfOrder) {
+  registration_.mutable_placement()->mutable_parameters()->SwapElements(0, 1);
+  ExpectRefused("placement 0 is of parameter_id 1, expecting 0");
+}
+
+TEST_F(ParameterStoreTest, RefusesAPlacementBeyondTheShards) {
+  registration_.mutable_placement()->mutable_parameters(0)->set_shard(1);
+  ExpectRefused("parameter w is placed on shard 1, there are 1");
+}
+
+TEST_F(ParameterStoreTest, RefusesARouteToNoGroup) {
+  registration_.mutable_placement()->mutable_parameters(1)->set_group("other");
+  ExpectRefused("parameter b is routed to group 'other'");
+}
+
+TEST_F(ParameterStoreTest, RefusesARouteOfAFrozenParameter) {
+  registration_.mutable_placement()->mutable_parameters(2)->set_group("scalars");
+  ExpectRefused("parameter f is routed to group 'scalars', expecting none");
+}
+
+TEST_F(ParameterStoreTest, RefusesARuleThatCannotStepTheShape) {
+  registration_.mutable_placement()->mutable_parameters(1)->set_group("matrices");
+  EXPECT_EQ(Create().status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(store_.used_bytes(), 0u);
+}
+
+TEST_F(ParameterStoreTest, RefusesADefinitionThatIsInvalid) {
+  registration_.mutable_definition()->mutable_groups(0)->set_lr(-1);
+  EXPECT_EQ(Create().status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace kaon::shard

@@ -1,0 +1,177 @@
+#include "server/shard/shard_core.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "tests/server/shard/driven_shard.h"
+
+namespace kaon::shard {
+namespace {
+
+constexpr uint32_t kW = 0;
+constexpr uint32_t kB = 1;
+constexpr uint32_t kFrozen = 2;
+const std::vector<float> kGradientOfW = {0.5, -1, 2, 0.25, -0.5, 1};
+const std::vector<float> kGradientOfB = {1, -2, 3, -4};
+
+TEST(ShardCoreTest, ServesTheInitialWeightsBitForBit) {
+  DrivenShard shard;
+  shard.Load();
+  EXPECT_TRUE(shard.core().machine().weights_loaded());
+  EXPECT_EQ(shard.Read(kW, 0), (std::vector<float>{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(shard.Read(kFrozen, 0), std::vector<float>(5, 9));
+}
+
+TEST(ShardCoreTest, StepsEachParameterByItsGroupsRule) {
+  DrivenShard shard;
+  shard.Load();
+  shard.Train(1, {kGradientOfW, kGradientOfB});
+  // The same update by the backend alone.
+  kernels::BackendOptions options;
+  options.gemm = "reference";
+  const std::unique_ptr<kernels::Backend> backend = *kernels::CreateBackend(options);
+  std::vector<float> b(4, 1);
+  std::vector<float> exp_avg(4);
+  std::vector<float> exp_avg_sq(4);
+  const absl::Span<float> state[] = {absl::MakeSpan(exp_avg), absl::MakeSpan(exp_avg_sq)};
+  kernels::UpdateScalars scalars;
+  scalars.lr = 0.001;
+  const uint64_t shape[] = {4};
+  backend->ApplyUpdate(kernels::AdamWConfig(), scalars, shape,
+                       {kGradientOfB, b, absl::MakeSpan(b), state});
+  EXPECT_EQ(shard.Read(kB, 1), b);
+  const absl::StatusOr<v1::DescribeShardResponse> description = shard.core().Describe("gpt2");
+  ASSERT_TRUE(description.ok()) << description.status();
+  EXPECT_EQ(description->parameters(kW).newton_schulz_updates(), 1u);
+  EXPECT_EQ(description->parameters(kB).newton_schulz_updates(), 0u);
+  EXPECT_EQ(description->parameters(kB).updates_applied(), 1u);
+  EXPECT_EQ(description->parameters(kFrozen).updates_applied(), 0u);
+  EXPECT_EQ(description->applied_steps(), 1u);
+}
+
+TEST(ShardCoreTest, ServesVersionTBesideTheOneBefore) {
+  DrivenShard shard;
+  shard.Load();
+  shard.Train(1, {kGradientOfW, kGradientOfB});
+  EXPECT_EQ(shard.Read(kW, 0), (std::vector<float>{1, 2, 3, 4, 5, 6}));
+  EXPECT_NE(shard.Read(kW, 1), shard.Read(kW, 0));
+  EXPECT_EQ(shard.Read(kFrozen, 1), std::vector<float>(5, 9));
+}
+
+TEST(ShardCoreTest, ASkippedStepIsCountedAndChangesNothing) {
+  DrivenShard shard;
+  shard.Load();
+  const uint64_t weights = shard.core().Describe("")->weights_digest();
+  shard.Plan(TrainPlan(1, 1, 1));
+  for (uint32_t rank : {0, 1}) {
+    ASSERT_TRUE(shard.Push(rank, 1, {kGradientOfW, {NAN, 0, 0, 0}}).ok());
+  }
+  const std::vector<v1::ShardToCoordinator> sent = shard.Pump();
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].prepared().first_non_finite().parameter_id(), kB);
+  shard.Decide(Skipping(TrainPlan(1, 1, 1)));
+  const absl::StatusOr<v1::DescribeShardResponse> description = shard.core().Describe("gpt2");
+  EXPECT_EQ(description->weights_digest(), weights);
+  EXPECT_EQ(description->skipped_steps(), 1u);
+  EXPECT_EQ(description->state().applied_step(), 1u);
+  EXPECT_EQ(shard.Read(kB, 1), shard.Read(kB, 0));
+  // The next step starts from there.
+  shard.Train(2, {kGradientOfW, kGradientOfB});
+  EXPECT_EQ(shard.core().Describe("")->parameters(kB).updates_applied(), 1u);
+}
+
+TEST(ShardCoreTest, LeavesAParameterAloneThatNobodyHasAGradientFor) {
+  DrivenShard shard;
+  shard.Load();
+  shard.Train(1, {kGradientOfW, {}});
+  EXPECT_EQ(shard.Read(kB, 1), std::vector<float>(4, 1));
+  EXPECT_EQ(shard.core().Describe("")->parameters(kB).updates_applied(), 0u);
+}
+
+TEST(ShardCoreTest, ScalesAGroupsGradientByItsClipFactor) {
+  DrivenShard clipped;
+  clipped.Load();
+  DrivenShard halved;
+  halved.Load();
+  clipped.Plan(TrainPlan(1, 1, 1));
+  for (uint32_t rank : {0, 1}) ASSERT_TRUE(clipped.Push(rank, 1, {{}, {4, 8, 16, 32}}).ok());
+  clipped.Pump();
+  v1::StepRecord record = Applying(TrainPlan(1, 1, 1));
+  record.mutable_decision()->mutable_norms(1)->set_clip_factor(0.5);
+  clipped.Decide(record);
+  halved.Train(1, {{}, {2, 4, 8, 16}});
+  EXPECT_EQ(clipped.Read(kB, 1), halved.Read(kB, 1));
+  EXPECT_EQ(clipped.core().Describe("")->state_digest(),
+            halved.core().Describe("")->state_digest());
+}
+
+TEST(ShardCoreTest, DigestsTellStatesApart) {
+  DrivenShard a;
+  a.Load();
+  DrivenShard b;
+  b.Load();
+  EXPECT_EQ(a.core().Describe("")->state_digest(), b.core().Describe("")->state_digest());
+  a.Train(1, {kGradientOfW, kGradientOfB});
+  EXPECT_NE(a.core().Describe("")->weights_digest(), b.core().Describe("")->weights_digest());
+  b.Train(1, {kGradientOfW, kGradientOfB});
+  EXPECT_EQ(a.core().Describe("")->state_digest(), b.core().Describe("")->state_digest());
+}
+
+TEST(ShardCoreTest, KeepsTheSumsOfAPlanThatIsOnlyRestamped) {
+  DrivenShard shard;
+  shard.Load();
+  shard.Plan(TrainPlan(1, 1, 1));
+  ASSERT_TRUE(shard.Push(0, 1, {kGradientOfW, kGradientOfB}).ok());
+  shard.Promise(2);
+  shard.Plan(TrainPlan(1, 2, 1));
+  ASSERT_TRUE(shard.Push(1, 1, {kGradientOfW, kGradientOfB}).ok());
+  const std::vector<v1::ShardToCoordinator> sent = shard.Pump();
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].prepared().plan(), TrainPlan(1, 2, 1).SerializeAsString());
+}
+
+TEST(ShardCoreTest, RefusesAJobThatDoesNotFitAndReservesNothing) {
+  DrivenShard shard(/*capacity_bytes=*/256);
+  shard.Promise(1);
+  const std::vector<v1::ShardToCoordinator> sent = shard.Plan(RegistrationPlan(1, 1));
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].refused().reason(), v1::REFUSAL_REASON_INVALID);
+  EXPECT_NE(sent[0].refused().detail().find("0 free = 256 capacity - 256 in use"),
+            std::string::npos)
+      << sent[0].refused().detail();
+  EXPECT_EQ(shard.store().used_bytes(), 0u);
+}
+
+TEST(ShardCoreTest, RefusesARegistrationWithAPlacementOfOthers) {
+  DrivenShard shard;
+  shard.Promise(1);
+  v1::StepPlan plan = RegistrationPlan(1, 1);
+  plan.mutable_registration()->mutable_placement()->set_num_shards(2);
+  EXPECT_EQ(shard.Plan(plan).at(0).refused().detail(), "placement on 2 shards, there are 1");
+}
+
+TEST(ShardCoreTest, WithoutItsStateItServesNothing) {
+  DrivenShard shard(1 << 16, "the state was in memory only");
+  EXPECT_EQ(shard.Promise(1).at(0).state().data_loss(), "the state was in memory only");
+  EXPECT_EQ(shard.Push(0, 1, {}).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(shard.core().publisher().CheckPull(v1::PullRequest()).code(),
+            absl::StatusCode::kDataLoss);
+}
+
+TEST(ShardCoreTest, DescribesNoOtherJob) {
+  DrivenShard shard;
+  EXPECT_TRUE(shard.core().Describe("").ok());
+  EXPECT_EQ(shard.core().Describe("gpt2").status().code(), absl::StatusCode::kNotFound);
+  shard.Load();
+  EXPECT_TRUE(shard.core().Describe("gpt2").ok());
+  EXPECT_EQ(shard.core().Describe("bert").status().message(),
+            "job 'bert' asked for, this shard holds 'gpt2'");
+}
+
+}  // namespace
+}  // namespace kaon::shard
