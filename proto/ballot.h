@@ -1,4 +1,5 @@
-// Ordering and printing of ballots and attempts (protocol.md section 1). Pure functions; any thread.
+// Ordering and printing of ballots and attempts (protocol.md section 1). Pure functions; any
+// thread.
 #ifndef KAON_PROTO_BALLOT_H_
 #define KAON_PROTO_BALLOT_H_
 

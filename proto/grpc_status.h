@@ -1,4 +1,5 @@
-// absl::Status <-> grpc::Status: the same canonical codes on both sides. Pure functions; any thread.
+// absl::Status <-> grpc::Status: the same canonical codes on both sides. Pure functions; any
+// thread.
 #ifndef KAON_PROTO_GRPC_STATUS_H_
 #define KAON_PROTO_GRPC_STATUS_H_
 

@@ -18,7 +18,8 @@ constexpr Role kRoles[] = {Role::kWorker, Role::kReader, Role::kAdmin, Role::kCo
 absl::Status Malformed(absl::string_view uri, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat(
       "identity URI '", uri, "': ", why,
-      "; expected spiffe://<domain>/kaon/<worker|reader|admin|coordinator|shard>[/<job>[/<rank>]]"));
+      "; expected "
+      "spiffe://<domain>/kaon/<worker|reader|admin|coordinator|shard>[/<job>[/<rank>]]"));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// Who a certificate says its holder is: role, and for workers the job and rank they are bound to, from the URI SAN
-// spiffe://<domain>/kaon/<role>[/<job>[/<rank>]] (operations.md, tenancy). Pure functions; any thread.
+// Who a certificate says its holder is: role, and for workers the job and rank they are bound to,
+// from the URI SAN spiffe://<domain>/kaon/<role>[/<job>[/<rank>]] (operations.md, tenancy). Pure
+// functions; any thread.
 #ifndef KAON_PROTO_IDENTITY_H_
 #define KAON_PROTO_IDENTITY_H_
 
@@ -28,8 +29,8 @@ struct Identity {
   std::string ToUri() const;
 };
 
-// INVALID_ARGUMENT naming what is wrong: scheme, path, unknown role (with the roles there are), rank not a number, a rank for a
-// role other than worker.
+// INVALID_ARGUMENT naming what is wrong: scheme, path, unknown role (with the roles there are),
+// rank not a number, a rank for a role other than worker.
 absl::StatusOr<Identity> ParseIdentity(absl::string_view uri);
 
 }  // namespace kaon::proto

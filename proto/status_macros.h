@@ -7,11 +7,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#define KAON_RETURN_IF_ERROR(expression)                                    \
-  do {                                                                      \
-    if (absl::Status kaon_status = (expression); !kaon_status.ok()) {       \
-      return kaon_status;                                                   \
-    }                                                                       \
+#define KAON_RETURN_IF_ERROR(expression)                              \
+  do {                                                                \
+    if (absl::Status kaon_status = (expression); !kaon_status.ok()) { \
+      return kaon_status;                                             \
+    }                                                                 \
   } while (false)
 
 #define KAON_CONCAT_INNER(a, b) a##b

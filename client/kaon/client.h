@@ -9,12 +9,11 @@
 //   auto record = step->Finish({.loss = loss}).Get();      // the decision
 //   job->Pull(1, targets).Get();                           // the new weights
 //
-// Threads: Client, Job and Worker may be used from any threads at once; a Worker has one open Step at a
-// time. Of a Step, one thread pushes a given tensor, several threads may push different ones.
-// Gradients may be pushed in any order of parameters; micro-batches of one parameter in ascending order.
-// The library keeps no copy: views stay valid and unmodified until the future of Finish has its result.
-// fork() is not supported after Connect.
-// C++17; no gRPC, protobuf or Abseil types.
+// Threads: Client, Job and Worker may be used from any threads at once; a Worker has one open Step
+// at a time. Of a Step, one thread pushes a given tensor, several threads may push different ones.
+// Gradients may be pushed in any order of parameters; micro-batches of one parameter in ascending
+// order. The library keeps no copy: views stay valid and unmodified until the future of Finish has
+// its result. fork() is not supported after Connect. C++17; no gRPC, protobuf or Abseil types.
 #ifndef KAON_CLIENT_KAON_CLIENT_H_
 #define KAON_CLIENT_KAON_CLIENT_H_
 
@@ -28,6 +27,7 @@
 #include "client/kaon/future.h"
 #include "client/kaon/job_definition.h"
 #include "client/kaon/status.h"
+#include "client/kaon/step_record.h"
 #include "client/kaon/tensor.h"
 
 namespace kaon {
@@ -45,31 +45,11 @@ struct ClientOptions {
   TlsFiles tls;
   // Deadline of each control call, retries included.
   std::chrono::milliseconds call_deadline{30000};
-  // Deadline of a step from Finish to its decision, and of a pull; reconnects and redone rounds included.
+  // Deadline of a step from Finish to its decision, and of a pull; reconnects and redone rounds
+  // included.
   std::chrono::milliseconds step_deadline{600000};
   // Payload bytes sent and not yet credited, over all shards of one worker. >= 1 MiB.
   uint64_t max_bytes_in_flight = 64 << 20;
-};
-
-// Norm and clipping of one group in one step.
-struct GroupNorm {
-  std::string group;
-  double norm = 0;
-  bool exempt = false;
-  double clip_factor = 1;
-};
-
-// The decision of a step.
-struct StepRecord {
-  uint64_t step = 0;
-  bool applied = false;
-  // Why it was skipped, naming the parameter or both values.
-  std::string reason;
-  std::vector<GroupNorm> norms;
-  double grad_norm = 0;
-  double live_norm = 0;
-  // Token-weighted mean of the workers' losses.
-  std::optional<double> loss;
 };
 
 struct BeginOptions {
@@ -90,7 +70,8 @@ struct FinishOptions {
 
 struct PullTarget {
   uint32_t parameter_id = 0;
-  // As many elements as the parameter; its dtype is the wire dtype (equal for all targets of a pull).
+  // As many elements as the parameter; its dtype is the wire dtype (equal for all targets of a
+  // pull).
   MutableTensorView into;
 };
 
@@ -110,11 +91,13 @@ class Step {
   ~Step();
 
   // Queues a contribution; the future is ready once the shard has accepted all of it.
-  // INVALID_ARGUMENT at once for an unknown parameter, a wrong element count or micro-batch, or one pushed before.
+  // INVALID_ARGUMENT at once for an unknown parameter, a wrong element count or micro-batch, or one
+  // pushed before.
   Future<Done> Push(uint32_t parameter_id, TensorView gradient, uint32_t micro_batch = 0);
 
-  // Everything is queued: waits for the decision. DEADLINE_EXCEEDED, DATA_LOSS (the job stopped), ABORTED
-  // (another process took this rank), INVALID_ARGUMENT (a gradient is neither pushed nor listed as missing).
+  // Everything is queued: waits for the decision. DEADLINE_EXCEEDED, DATA_LOSS (the job stopped),
+  // ABORTED (another process took this rank), INVALID_ARGUMENT (a gradient is neither pushed nor
+  // listed as missing).
   Future<StepRecord> Finish(FinishOptions options = {});
 
  private:
@@ -130,11 +113,12 @@ class Worker {
   Worker& operator=(Worker&&) noexcept;
   ~Worker();
 
-  // Loads version 0 of the weights; views by parameter id, fp32, valid until the future is ready. For rank 0 of a job
-  // without weights; FAILED_PRECONDITION otherwise.
+  // Loads version 0 of the weights; views by parameter id, fp32, valid until the future is ready.
+  // For rank 0 of a job without weights; FAILED_PRECONDITION otherwise.
   Future<Done> LoadWeights(std::vector<TensorView> weights);
 
-  // FAILED_PRECONDITION while another step is open, or when `step` is not the applied step + 1 (names both).
+  // FAILED_PRECONDITION while another step is open, or when `step` is not the applied step + 1
+  // (names both).
   Result<Step> Begin(const BeginOptions& options);
 
   uint32_t rank() const;
@@ -154,14 +138,15 @@ class Job {
 
   const JobDescription& description() const;
 
-  // Asks the coordinator again: applied step, whether weights are loaded. DATA_LOSS if the job stopped.
+  // Asks the coordinator again: applied step, whether weights are loaded. DATA_LOSS if the job
+  // stopped.
   Result<JobDescription> Refresh();
 
   // Takes a rank; an earlier process of that rank is superseded.
   Result<Worker> Join(uint32_t rank);
 
-  // Reads version `step` (0 = initial weights) of the targets, all or an error. Memory is valid until the future is
-  // ready; its contents are undefined after an error.
+  // Reads version `step` (0 = initial weights) of the targets, all or an error. Memory is valid
+  // until the future is ready; its contents are undefined after an error.
   Future<Done> Pull(uint64_t step, std::vector<PullTarget> targets);
 
  private:
@@ -179,7 +164,8 @@ class Client {
   ~Client();
 
   // Checks the options and reads the certificates; connections are made on first use.
-  // INVALID_ARGUMENT names the option; FAILED_PRECONDITION for plaintext to an address that is not loopback.
+  // INVALID_ARGUMENT names the option; FAILED_PRECONDITION for plaintext to an address that is not
+  // loopback.
   static Result<Client> Connect(const ClientOptions& options);
 
   // Creates the job, or attaches to an equal one; ALREADY_EXISTS names the first difference.

@@ -1,5 +1,6 @@
-// A value that arrives later, with deadline and cancellation. Movable, one consumer; the producer may be any
-// library thread. Destroying a Future does not cancel its operation. C++17, standard library only.
+// A value that arrives later, with deadline and cancellation. Movable, one consumer; the producer
+// may be any library thread. Destroying a Future does not cancel its operation. C++17, standard
+// library only.
 #ifndef KAON_CLIENT_KAON_FUTURE_H_
 #define KAON_CLIENT_KAON_FUTURE_H_
 
@@ -71,8 +72,8 @@ class Future {
     return state_->result.has_value();
   }
 
-  // Waits for the result and takes it: call once. Every operation has a deadline of its own (ClientOptions), so this
-  // returns in the end.
+  // Waits for the result and takes it: call once. Every operation has a deadline of its own
+  // (ClientOptions), so this returns in the end.
   Result<T> Get() {
     std::unique_lock<std::mutex> lock(state_->mu);
     state_->ready.wait(lock, [this] { return state_->result.has_value(); });
@@ -85,7 +86,8 @@ class Future {
     return state_->ready.wait_for(lock, timeout, [this] { return state_->result.has_value(); });
   }
 
-  // Asks the operation to stop; cooperative. The result becomes CANCELLED unless it is already on its way.
+  // Asks the operation to stop; cooperative. The result becomes CANCELLED unless it is already on
+  // its way.
   void Cancel() {
     std::function<void()> cancel;
     {

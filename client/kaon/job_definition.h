@@ -1,6 +1,7 @@
-// What a training job is: its parameters, groups and clipping, as the trainer declares them at registration.
-// Plain values; any thread. C++17, standard library only. Fields mean what the same fields of proto kaon.v1 mean;
-// ranges are checked by the coordinator, which names field, value and range.
+// What a training job is: its parameters, groups and clipping, as the trainer declares them at
+// registration. Plain values; any thread. C++17, standard library only. Fields mean what the same
+// fields of proto kaon.v1 mean; ranges are checked by the coordinator, which names field, value and
+// range.
 #ifndef KAON_CLIENT_KAON_JOB_DEFINITION_H_
 #define KAON_CLIENT_KAON_JOB_DEFINITION_H_
 

@@ -1,5 +1,6 @@
-// Outcome of a call of the Kaon client library: a canonical code, a message that names the thing and both values, and
-// whether trying again can help. Plain values; any thread. C++17, standard library only.
+// Outcome of a call of the Kaon client library: a canonical code, a message that names the thing
+// and both values, and whether trying again can help. Plain values; any thread. C++17, standard
+// library only.
 #ifndef KAON_CLIENT_KAON_STATUS_H_
 #define KAON_CLIENT_KAON_STATUS_H_
 
@@ -51,7 +52,8 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
-// A value or the reason there is none. value() of a failed Result ends the process with the status printed.
+// A value or the reason there is none. value() of a failed Result ends the process with the status
+// printed.
 template <typename T>
 class [[nodiscard]] Result {
  public:

@@ -1,0 +1,36 @@
+// The decision of a step, as the client library returns it. Values; any thread.
+// C++17; no gRPC, protobuf or Abseil types.
+#ifndef KAON_CLIENT_KAON_STEP_RECORD_H_
+#define KAON_CLIENT_KAON_STEP_RECORD_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kaon {
+
+// Norm and clipping of one group in one step.
+struct GroupNorm {
+  std::string group;
+  double norm = 0;
+  bool exempt = false;
+  double clip_factor = 1;
+};
+
+// The decision of a step.
+struct StepRecord {
+  uint64_t step = 0;
+  bool applied = false;
+  // Why it was skipped, naming the parameter or both values.
+  std::string reason;
+  std::vector<GroupNorm> norms;
+  double grad_norm = 0;
+  double live_norm = 0;
+  // Token-weighted mean of the workers' losses.
+  std::optional<double> loss;
+};
+
+}  // namespace kaon
+
+#endif  // KAON_CLIENT_KAON_STEP_RECORD_H_
