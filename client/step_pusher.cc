@@ -71,8 +71,9 @@ void StepPusher::Finish(std::vector<v1::PushFinish> by_shard) {
   after.Run();
 }
 
-void StepPusher::StartStream(uint32_t shard, const v1::Attempt& attempt, ShardChannel& channel,
+void StepPusher::StartStream(const StartPush& start, ShardChannel& channel,
                              std::function<void(const absl::Status&)> done) {
+  const uint32_t shard = start.shard;
   uint64_t generation = 0;
   std::shared_ptr<PushStream> replaced;
   {
@@ -89,7 +90,9 @@ void StepPusher::StartStream(uint32_t shard, const v1::Attempt& attempt, ShardCh
   open.set_timeline(options_.timeline);
   open.set_step(options_.step);
   open.set_rank(options_.rank);
-  *open.mutable_attempt() = attempt;
+  *open.mutable_attempt() = start.attempt;
+  *open.mutable_ballot() = start.ballot;
+  open.set_round(start.round);
   const std::shared_ptr<PushStream> stream =
       channel.Push(open, std::make_shared<Source>(shared_from_this(), shard, generation));
   bool current = false;

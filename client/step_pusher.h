@@ -17,6 +17,7 @@
 #include "client/push_queue.h"
 #include "client/shard_channel.h"
 #include "client/transfer_counters.h"
+#include "client/worker_session.h"
 #include "kernels/mutex.h"
 
 namespace kaon::client {
@@ -45,9 +46,9 @@ class StepPusher : public std::enable_shared_from_this<StepPusher> {
   // Everything is queued: by shard, what to finish with.
   void Finish(std::vector<v1::PushFinish> by_shard) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Opens a stream to `shard` in place of any earlier one, and sends what the shard lacks. `done`
-  // is called when it ends, unless it was replaced, cancelled, or Close was called.
-  void StartStream(uint32_t shard, const v1::Attempt& attempt, ShardChannel& channel,
+  // Opens a stream to start.shard in place of any earlier one, and sends what the shard lacks.
+  // `done` is called when it ends, unless it was replaced, cancelled, or Close was called.
+  void StartStream(const StartPush& start, ShardChannel& channel,
                    std::function<void(const absl::Status&)> done) ABSL_LOCKS_EXCLUDED(mu_);
 
   void CancelStream(uint32_t shard) ABSL_LOCKS_EXCLUDED(mu_);

@@ -168,7 +168,7 @@ void WorkerDriver::Do(const StartPush& action) {
     });
   }
   pushes_[call] = shard;
-  pusher_->StartStream(shard, action.attempt, **channel,
+  pusher_->StartStream(action, **channel,
                        [self = shared_from_this(), call, shard](const absl::Status& status) {
                          self->Post([call, shard, status](WorkerDriver& driver) {
                            driver.pushes_.erase(call);

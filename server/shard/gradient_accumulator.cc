@@ -147,6 +147,12 @@ size_t GradientAccumulator::KeptMembersLocked(const v1::StepPlan& plan) {
   return static_cast<size_t>(kept);
 }
 
+void GradientAccumulator::Restamp(const v1::StepPlan& plan) {
+  MutexLock lock(mu_);
+  // A registration is folded by nobody.
+  if (plan_.has_value()) plan_ = plan;
+}
+
 void GradientAccumulator::BeginFolding(const v1::StepPlan& plan, uint64_t generation) {
   Calls calls;
   {
@@ -223,6 +229,15 @@ absl::Status GradientAccumulator::CheckOpenLocked(const v1::PushOpen& open) cons
     return absl::UnavailableError(absl::StrCat("step ", open.step(), " pushed, expecting ",
                                                expected_->step,
                                                plan_.has_value() ? "" : ", which has no plan yet"));
+  }
+  // Sums that an accepted plan will clear must not be answered for: the worker would never push
+  // them again.
+  const int by_ballot = proto::Compare(plan_->ballot(), open.ballot());
+  if (by_ballot < 0 || (by_ballot == 0 && plan_->round() < open.round())) {
+    return absl::UnavailableError(
+        absl::StrCat("push for ballot ", proto::ToString(open.ballot()), " round ", open.round(),
+                     ", this shard has accepted ballot ", proto::ToString(plan_->ballot()),
+                     " round ", plan_->round()));
   }
   const auto worker = workers_.find(open.rank());
   if (worker == workers_.end()) {

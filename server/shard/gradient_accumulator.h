@@ -89,6 +89,8 @@ class GradientAccumulator {
   // Ends the streams of the generation before with ABORTED and, if rule 8 allows, keeps what they
   // pushed.
   void BeginFolding(const v1::StepPlan& plan, uint64_t generation);
+  // The plan in folding, or already folded, has a new (ballot, round) and nothing else.
+  void Restamp(const v1::StepPlan& plan);
   // Divides the sums and describes them; `plan` stays empty. Once, after on_folded(generation);
   // absent if another generation has begun since.
   std::optional<v1::Prepared> FinishSums(uint64_t generation);

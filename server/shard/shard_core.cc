@@ -67,13 +67,14 @@ void ShardCore::Carry() {
       } else if (const auto* begin = std::get_if<BeginFolding>(&action)) {
         publisher_.ExpectStep(begin->plan.step().step());
         accumulator_.BeginFolding(begin->plan, begin->generation);
+      } else if (const auto* restamp = std::get_if<RestampPlan>(&action)) {
+        accumulator_.Restamp(restamp->plan);
       } else if (const auto* reserve = std::get_if<ReserveJob>(&action)) {
         Reserve(*reserve);
       } else if (const auto* apply = std::get_if<ApplyRecord>(&action)) {
         // Room 6 was the coordinator's: the decision is in the record.
         Apply(apply->record);
       }
-      // RestampPlan: no gradient depends on (ballot, round).
     }
   }
 }

@@ -1,0 +1,64 @@
+// A whole cluster in one thread and virtual time: the production state machines of coordinators,
+// shards and workers, joined by a network that delays, reorders, repeats and loses messages and
+// breaks streams, with processes that die, freeze and start again. Everything follows from the
+// seed. Used by step_simulation_test; one thread.
+#ifndef KAON_TESTS_SIMULATION_CLUSTER_H_
+#define KAON_TESTS_SIMULATION_CLUSTER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/time/time.h"
+
+namespace kaon::simulation {
+
+// Deliberate faults of the kind the protocol must not have; the run must report a violation.
+enum class SeededBug {
+  kNone,
+  // A shard starts again empty and does not say that it lost its state (rule 5).
+  kForgetfulShard,
+  // A worker computes another gradient under the same attempt after a reopened round (rule 6).
+  kChangedGradient,
+};
+
+struct ClusterOptions {
+  uint64_t seed = 1;
+  int num_shards = 3;
+  int num_coordinators = 2;
+  int num_workers = 3;
+  // Train steps to reach.
+  uint64_t num_steps = 10;
+  // Probabilities per message.
+  double loss = 0.05;
+  double duplication = 0.05;
+  // Mean time between kills or freezes of some process, while faults last.
+  absl::Duration time_between_faults = absl::Seconds(2);
+  absl::Duration fault_phase = absl::Seconds(15);
+  // Virtual time within which all steps must be done once faults have stopped.
+  absl::Duration liveness_limit = absl::Seconds(120);
+  SeededBug bug = SeededBug::kNone;
+  // Prints every event.
+  bool trace = false;
+};
+
+struct ClusterResult {
+  // Empty if every promise held.
+  std::string violation;
+  uint64_t num_events = 0;
+  // Same seed, same hash.
+  uint64_t event_hash = 0;
+  uint64_t applied_step = 0;
+  int coordinator_kills = 0;
+  int coordinator_freezes = 0;
+  int worker_kills = 0;
+  int takeovers = 0;
+  int reopened_rounds = 0;
+  int skipped_steps = 0;
+};
+
+ClusterResult RunCluster(const ClusterOptions& options);
+
+}  // namespace kaon::simulation
+
+#endif  // KAON_TESTS_SIMULATION_CLUSTER_H_

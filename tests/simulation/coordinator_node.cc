@@ -1,0 +1,173 @@
+#include "tests/simulation/coordinator_node.h"
+
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+
+namespace kaon::simulation {
+
+CoordinatorNode::CoordinatorNode(World& world, int index, std::vector<ShardNode*> shards)
+    : world_(world), index_(index), shards_(std::move(shards)), links_(shards_.size()) {}
+
+void CoordinatorNode::Start() {
+  ++life_;
+  coordinator::StepMachineOptions options;
+  options.address = address();
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    options.shard_addresses.push_back(absl::StrCat("s", i));
+  }
+  options.incarnation_high = world_.Random();
+  options.incarnation_low = world_.Random();
+  options.seed = world_.Random();
+  machine_ = std::make_unique<coordinator::StepMachine>(std::move(options));
+  held_ = false;
+  world_.Trace(absl::StrCat(address(), " starts"));
+  for (size_t i = 0; i < shards_.size(); ++i) Connect(i);
+  Run([this] {
+    machine_->Tick(world_.now());
+    Drain();
+  });
+}
+
+void CoordinatorNode::Kill() {
+  world_.Trace(absl::StrCat(address(), " dies"));
+  machine_.reset();
+  ++life_;
+  frozen_until_ = absl::InfinitePast();
+  for (size_t i = 0; i < shards_.size(); ++i) Break(i);
+  for (auto& [call, on_answer] : std::exchange(calls_, {})) {
+    on_answer(coordinator::AwaitFailed{call, absl::UnavailableError("connection lost"), ""});
+  }
+}
+
+void CoordinatorNode::Freeze(absl::Duration duration) {
+  world_.Trace(absl::StrCat(address(), " freezes"));
+  frozen_until_ = world_.now() + duration;
+}
+
+void CoordinatorNode::Run(std::function<void()> event) {
+  world_.queue().At(std::max(world_.now(), frozen_until_), [this, event, life = life_] {
+    if (life != life_ || machine_ == nullptr) return;
+    // Frozen again meanwhile.
+    if (world_.now() < frozen_until_) return Run(event);
+    event();
+  });
+}
+
+void CoordinatorNode::Call(const MakeCall& make, OnAnswer on_answer) {
+  if (machine_ == nullptr) {
+    on_answer(coordinator::AwaitFailed{0, absl::UnavailableError("connection refused"), ""});
+    return;
+  }
+  const coordinator::CallId call = next_call_++;
+  calls_[call] = std::move(on_answer);
+  Run([this, make, call] {
+    make(*machine_, call);
+    Drain();
+  });
+}
+
+void CoordinatorNode::Connect(int shard) {
+  world_.queue().After(world_.Latency(), [this, shard, life = life_] {
+    if (life != life_ || machine_ == nullptr) return;
+    const shard::StreamId stream = shards_[shard]->OpenStream(
+        [this, shard, life](shard::StreamId id, const v1::ShardToCoordinator& message) {
+          if (life == life_) Receive(shard, id, message);
+        });
+    links_[shard] = {true, stream};
+    Run([this, shard] {
+      machine_->OnShardConnected(shard);
+      Drain();
+    });
+  });
+}
+
+void CoordinatorNode::Break(int shard) {
+  if (!links_[shard].open) return;
+  links_[shard].open = false;
+  shards_[shard]->CloseStream(links_[shard].stream);
+}
+
+void CoordinatorNode::Receive(int shard, shard::StreamId stream,
+                              const v1::ShardToCoordinator& message) {
+  Run([this, shard, stream, message] {
+    if (!links_[shard].open || links_[shard].stream != stream) return;
+    machine_->OnShardMessage(shard, message, world_.now());
+    Drain();
+  });
+}
+
+void CoordinatorNode::SendToShard(int shard, const v1::CoordinatorToShard& message) {
+  world_.invariants().OnCoordinatorSends(message);
+  if (message.has_plan()) {
+    world_.Trace(absl::StrCat(address(), " -> s", shard, " plan of position ",
+                              message.plan().position(), " round ", message.plan().round()));
+  }
+  if (!links_[shard].open) return;
+  // A stream that breaks loses what is in flight in both directions and is opened again.
+  if (world_.faulty() && world_.Chance(0.002)) {
+    Break(shard);
+    machine_->OnShardDisconnected(shard);
+    return Connect(shard);
+  }
+  const int copies = world_.Lost() ? 0 : (world_.Doubled() ? 2 : 1);
+  for (int i = 0; i < copies; ++i) {
+    world_.queue().After(world_.Latency(), [this, shard, message, stream = links_[shard].stream] {
+      shards_[shard]->Deliver(stream, message);
+    });
+  }
+}
+
+void CoordinatorNode::Answer(coordinator::CallId call, const coordinator::CoordinatorAction& action,
+                             bool last) {
+  const auto found = calls_.find(call);
+  if (found == calls_.end()) return;
+  const OnAnswer on_answer = found->second;
+  if (last) calls_.erase(found);
+  on_answer(action);
+}
+
+void CoordinatorNode::Drain() {
+  // Carrying out an action may break a stream, which the machine answers with more.
+  for (auto actions = machine_->TakeActions(); !actions.empty();
+       actions = machine_->TakeActions()) {
+    for (const coordinator::CoordinatorAction& action : actions) CarryOut(action);
+  }
+  if (machine_->IsHolder() && !held_) {
+    held_ = true;
+    ++world_.result().takeovers;
+    world_.Trace(absl::StrCat(address(), " holds the shards"));
+  } else if (!machine_->IsHolder()) {
+    held_ = false;
+  }
+}
+
+void CoordinatorNode::CarryOut(const coordinator::CoordinatorAction& action) {
+  if (const auto* send = std::get_if<coordinator::SendToShard>(&action)) {
+    SendToShard(send->shard, send->message);
+  } else if (const auto* wake = std::get_if<coordinator::WakeAt>(&action)) {
+    world_.queue().At(wake->time, [this, number = ++wake_, life = life_] {
+      if (life != life_ || number != wake_) return;
+      Run([this] {
+        machine_->Tick(world_.now());
+        Drain();
+      });
+    });
+  } else if (const auto* event = std::get_if<coordinator::AwaitEvent>(&action)) {
+    if (event->event.has_decided()) world_.invariants().OnRecord(event->event.decided());
+    Answer(event->call, action, event->last);
+  } else if (const auto* failed = std::get_if<coordinator::AwaitFailed>(&action)) {
+    Answer(failed->call, action, true);
+  } else {
+    const coordinator::CallId call = std::visit(
+        [](const auto& reply) -> coordinator::CallId {
+          if constexpr (requires { reply.response; }) return reply.call;
+          return 0;
+        },
+        action);
+    Answer(call, action, true);
+  }
+}
+
+}  // namespace kaon::simulation

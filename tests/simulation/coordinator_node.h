@@ -1,0 +1,71 @@
+// One coordinator process of a simulated cluster: its machine, its streams to the shards, the calls
+// of workers; it can be killed, started again with a new incarnation, and frozen. Owned by
+// RunCluster; one thread.
+#ifndef KAON_TESTS_SIMULATION_COORDINATOR_NODE_H_
+#define KAON_TESTS_SIMULATION_COORDINATOR_NODE_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/coordinator/step_machine.h"
+#include "tests/simulation/shard_node.h"
+#include "tests/simulation/world.h"
+
+namespace kaon::simulation {
+
+class CoordinatorNode {
+ public:
+  // Gets each answer of a call; AwaitFailed UNAVAILABLE if the process dies first.
+  using OnAnswer = std::function<void(const coordinator::CoordinatorAction&)>;
+  using MakeCall = std::function<void(coordinator::StepMachine&, coordinator::CallId)>;
+
+  CoordinatorNode(World& world, int index, std::vector<ShardNode*> shards);
+
+  // "c0", "c1", ...: how workers call it.
+  std::string address() const { return absl::StrCat("c", index_); }
+  bool alive() const { return machine_ != nullptr; }
+
+  void Start();
+  void Kill();
+  // It does nothing until then; what arrives meanwhile waits.
+  void Freeze(absl::Duration duration);
+
+  // Answers with AwaitFailed at once if the process is dead.
+  void Call(const MakeCall& make, OnAnswer on_answer);
+
+ private:
+  struct Link {
+    bool open = false;
+    shard::StreamId stream = 0;
+  };
+
+  // Runs `event` on the machine of this life, later if frozen, never if it died.
+  void Run(std::function<void()> event);
+  void Connect(int shard);
+  void Break(int shard);
+  void Drain();
+  void CarryOut(const coordinator::CoordinatorAction& action);
+  void SendToShard(int shard, const v1::CoordinatorToShard& message);
+  void Receive(int shard, shard::StreamId stream, const v1::ShardToCoordinator& message);
+  void Answer(coordinator::CallId call, const coordinator::CoordinatorAction& action, bool last);
+
+  World& world_;
+  const int index_;
+  const std::vector<ShardNode*> shards_;
+  std::unique_ptr<coordinator::StepMachine> machine_;
+  uint64_t life_ = 0;
+  absl::Time frozen_until_ = absl::InfinitePast();
+  std::vector<Link> links_;
+  coordinator::CallId next_call_ = 1;
+  std::map<coordinator::CallId, OnAnswer> calls_;
+  uint64_t wake_ = 0;
+  bool held_ = false;
+};
+
+}  // namespace kaon::simulation
+
+#endif  // KAON_TESTS_SIMULATION_COORDINATOR_NODE_H_

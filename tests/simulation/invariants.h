@@ -1,0 +1,65 @@
+// What must hold at every moment of a run (protocol.md section 2.1, "The simulator asserts"). Fed
+// with everything the machines emit; remembers the first violation. Owned by one Cluster; one
+// thread.
+#ifndef KAON_TESTS_SIMULATION_INVARIANTS_H_
+#define KAON_TESTS_SIMULATION_INVARIANTS_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kaon/v1/agreement.pb.h"
+#include "kaon/v1/shard_control.pb.h"
+#include "server/shard/shard_machine.h"
+
+namespace kaon::simulation {
+
+class Invariants {
+ public:
+  // The machine of a shard, as it is now; asked when something is decided.
+  using MachineOf = std::function<const shard::ShardMachine&(int shard)>;
+  Invariants(MachineOf machine_of, int num_shards);
+
+  // A coordinator sends this to a shard.
+  void OnCoordinatorSends(const v1::CoordinatorToShard& message);
+  // A shard sends this to a coordinator.
+  void OnShardSends(int shard, const v1::ShardToCoordinator& message);
+  // A shard was handed an event; looks at its promise, PREPARE and applied position.
+  void AfterShardEvent(int shard);
+  // Anybody learned that this is the outcome of a position.
+  void OnRecord(const v1::StepRecord& record);
+  void Violated(const std::string& what);
+
+  // Empty if nothing was violated.
+  const std::string& violation() const { return violation_; }
+  // Decided records by position.
+  const std::map<uint64_t, v1::StepRecord>& records() const { return records_; }
+
+ private:
+  struct Seen {
+    v1::Ballot promised;
+    uint64_t applied = 0;
+    // Highest (ballot, round) prepared at applied + 1.
+    v1::StepPlan prepared;
+  };
+
+  void CheckDurableEverywhere(const v1::StepRecord& record);
+
+  const MachineOf machine_of_;
+  std::vector<Seen> seen_;
+  std::map<uint64_t, v1::StepRecord> records_;
+  // Serialized ballots of the coordinators that decided a position.
+  std::map<uint64_t, std::set<std::string>> deciders_;
+  // Position, ballot and round name one plan.
+  std::map<std::string, std::string> plans_;
+  // One process per attempt.
+  std::map<std::string, uint64_t> nonces_;
+  std::string violation_;
+};
+
+}  // namespace kaon::simulation
+
+#endif  // KAON_TESTS_SIMULATION_INVARIANTS_H_

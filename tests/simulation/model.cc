@@ -1,0 +1,154 @@
+#include "tests/simulation/model.h"
+
+#include <glog/logging.h>
+
+#include <limits>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "client/job_schema.h"
+#include "kernels/routing.h"
+
+namespace kaon::simulation {
+
+namespace {
+
+constexpr uint64_t kPoisonedStep = 7;
+
+std::vector<float> Draw(uint64_t seed, uint64_t count) {
+  std::mt19937_64 random(seed);
+  std::vector<float> values(count);
+  for (float& value : values) {
+    value = static_cast<float>(static_cast<int64_t>(random() % 2001) - 1000) / 256.0f;
+  }
+  return values;
+}
+
+std::vector<uint64_t> Shape(const v1::ParameterSpec& parameter) {
+  return {parameter.shape().begin(), parameter.shape().end()};
+}
+
+void AddParameter(const char* name, std::vector<uint64_t> shape, bool frozen,
+                  v1::JobDefinition& job) {
+  v1::ParameterSpec* parameter = job.add_parameters();
+  parameter->set_name(name);
+  for (uint64_t dimension : shape) parameter->add_shape(dimension);
+  parameter->set_dtype(v1::DTYPE_FLOAT32);
+  parameter->set_frozen(frozen);
+}
+
+}  // namespace
+
+v1::JobDefinition TinyJob(uint32_t world_size) {
+  v1::JobDefinition job;
+  job.set_name("tiny");
+  AddParameter("embed.weight", {3, 4}, false, job);
+  AddParameter("hidden.weight", {6, 4}, false, job);
+  AddParameter("hidden.bias", {6}, false, job);
+  AddParameter("table", {5}, true, job);
+  AddParameter("scale", {1}, false, job);
+  v1::ParameterGroup* muon = job.add_groups();
+  muon->set_name("muon");
+  muon->set_rule(v1::RULE_MUON);
+  muon->set_lr(0.02);
+  v1::ParameterGroup* adamw = job.add_groups();
+  adamw->set_name("adamw");
+  adamw->set_rule(v1::RULE_ADAMW);
+  adamw->set_lr(0.001);
+  adamw->set_weight_decay(0.1);
+  job.set_matrix_group("muon");
+  job.set_scalar_group("adamw");
+  job.set_max_grad_norm(1);
+  job.set_world_size(world_size);
+  return job;
+}
+
+std::vector<float> InitialWeights(const v1::JobDefinition& job, uint32_t parameter_id) {
+  return Draw(parameter_id + 1, client::NumElements(job.parameters(parameter_id)));
+}
+
+std::vector<float> Gradient(const v1::JobDefinition& job, uint32_t parameter_id, uint32_t rank,
+                            uint64_t process_nonce, uint64_t step) {
+  std::seed_seq mixed{uint64_t{parameter_id}, uint64_t{rank}, process_nonce, step};
+  uint32_t words[2];
+  mixed.generate(words, words + 2);
+  std::vector<float> gradient = Draw((uint64_t{words[0]} << 32) | words[1],
+                                     client::NumElements(job.parameters(parameter_id)));
+  if (step == kPoisonedStep && rank == 0) gradient[0] = std::numeric_limits<float>::quiet_NaN();
+  return gradient;
+}
+
+client::StepShare Share(uint32_t rank, uint64_t step) {
+  client::StepShare share;
+  share.step = step;
+  share.token_weight = step == 0 ? 1 : 3 + rank;
+  share.micro_batches = step == 0 ? 1 : 1 + rank % 2;
+  return share;
+}
+
+SerialReplay::SerialReplay(const v1::JobDefinition& job)
+    : job_(job), weights_(job.parameters_size()), state_(job.parameters_size()) {
+  kernels::BackendOptions options;
+  options.gemm = "reference";
+  auto backend = kernels::CreateBackend(options);
+  CHECK(backend.ok()) << backend.status();
+  backend_ = std::move(*backend);
+  updates_.resize(job.parameters_size());
+}
+
+std::vector<float> SerialReplay::ReducedGradient(const v1::StepBody& step, uint32_t parameter_id) {
+  std::vector<float> sum(client::NumElements(job_.parameters(parameter_id)));
+  double total_weight = 0;
+  bool first = true;
+  for (const v1::Member& member : step.members()) {
+    const std::vector<float> gradient =
+        Gradient(job_, parameter_id, member.rank(), member.process_nonce(), step.step());
+    for (uint32_t micro = 0; micro < member.micro_batches(); ++micro) {
+      backend_->Fold(kernels::DType::kFloat32, reinterpret_cast<const std::byte*>(gradient.data()),
+                     static_cast<float>(member.token_weight()), first, absl::MakeSpan(sum));
+      first = false;
+    }
+    total_weight += member.token_weight();
+  }
+  backend_->FinishMean(static_cast<float>(total_weight), static_cast<float>(step.loss_scale()),
+                       absl::MakeSpan(sum));
+  return sum;
+}
+
+void SerialReplay::Update(const v1::StepRecord& record, uint32_t parameter_id) {
+  const v1::ParameterSpec& parameter = job_.parameters(parameter_id);
+  if (parameter.frozen()) return;
+  const auto routes = client::RouteParameters(job_);
+  CHECK(routes.ok()) << routes.status();
+  const int group = client::GroupIndex(job_, (*routes)[parameter_id].group);
+  const kernels::RuleConfig rule = client::RuleConfigOf(job_.groups(group), parameter);
+  const std::vector<uint64_t> shape = Shape(parameter);
+  std::vector<std::vector<float>>& state = state_[parameter_id];
+  if (state.empty()) {
+    for (const kernels::StateSlot& slot : kernels::StateSlots(rule, shape)) {
+      state.emplace_back(slot.num_elements);
+    }
+  }
+  std::vector<absl::Span<float>> slots;
+  for (std::vector<float>& slot : state) slots.push_back(absl::MakeSpan(slot));
+  const std::vector<float> gradient = ReducedGradient(record.plan().step(), parameter_id);
+  kernels::UpdateScalars scalars;
+  scalars.lr = record.plan().step().rates(group).learning_rate();
+  scalars.clip_factor = record.decision().norms(group).clip_factor();
+  scalars.t = ++updates_[parameter_id];
+  std::vector<float>& weights = weights_[parameter_id];
+  backend_->ApplyUpdate(rule, scalars, shape, {gradient, weights, absl::MakeSpan(weights), slots});
+}
+
+void SerialReplay::Apply(const v1::StepRecord& record) {
+  if (!record.plan().has_step() || record.decision().outcome() != v1::OUTCOME_APPLY) return;
+  for (int id = 0; id < job_.parameters_size(); ++id) {
+    if (record.plan().step().kind() == v1::STEP_KIND_LOAD_WEIGHTS) {
+      weights_[id] = InitialWeights(job_, id);
+    } else {
+      Update(record, id);
+    }
+  }
+}
+
+}  // namespace kaon::simulation

@@ -1,0 +1,76 @@
+// One worker rank of a simulated cluster: registers the job, loads the weights (rank 0) and trains
+// step after step through the production WorkerSession; its process can be killed and started again
+// with other gradients. Owned by RunCluster; one thread.
+#ifndef KAON_TESTS_SIMULATION_WORKER_NODE_H_
+#define KAON_TESTS_SIMULATION_WORKER_NODE_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "client/worker_session.h"
+#include "tests/simulation/coordinator_node.h"
+#include "tests/simulation/push_stream.h"
+#include "tests/simulation/shard_node.h"
+#include "tests/simulation/world.h"
+
+namespace kaon::simulation {
+
+class WorkerNode {
+ public:
+  WorkerNode(World& world, uint32_t rank, v1::JobDefinition job,
+             std::vector<CoordinatorNode*> coordinators, std::vector<ShardNode*> shards);
+
+  void Start();
+  void Kill();
+  bool alive() const { return session_ != nullptr; }
+  // Newest step this rank knows to be decided.
+  uint64_t finished_step() const { return finished_step_; }
+
+ private:
+  using OnAnswer = CoordinatorNode::OnAnswer;
+
+  void Register();
+  void JoinAfter(absl::Duration delay);
+  void BeginNext();
+  void Drain();
+  void CarryOut(const client::SessionAction& action);
+  void OnJoinOver(const client::JoinOver& over);
+  void OnStepOver(const client::StepOver& over);
+
+  void Join(const client::CallJoin& call);
+  void Begin(const client::CallBegin& call);
+  void Await(const client::CallAwait& call);
+  void Push(const client::StartPush& call);
+
+  // Requests and answers travel with latency, may be lost or repeated; a lost one becomes
+  // UNAVAILABLE after a timeout. `on_answer` runs once.
+  void Unary(const std::string& address, const CoordinatorNode::MakeCall& make, OnAnswer on_answer);
+  // Runs `event` after a latency in this life of the process.
+  void Later(absl::Duration delay, std::function<void()> event);
+  CoordinatorNode* Find(const std::string& address) const;
+
+  World& world_;
+  const uint32_t rank_;
+  const v1::JobDefinition job_;
+  const std::vector<CoordinatorNode*> coordinators_;
+  const std::vector<ShardNode*> shards_;
+
+  std::unique_ptr<client::WorkerSession> session_;
+  uint64_t life_ = 0;
+  uint64_t nonce_ = 0;
+  uint64_t finished_step_ = 0;
+  uint64_t open_step_ = 0;
+  uint64_t pushes_of_step_ = 0;
+  // Calls that still matter.
+  std::map<uint64_t, std::shared_ptr<PushStream>> pushes_;
+  absl::Time wake_ = absl::InfiniteFuture();
+};
+
+}  // namespace kaon::simulation
+
+#endif  // KAON_TESTS_SIMULATION_WORKER_NODE_H_

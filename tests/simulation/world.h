@@ -1,0 +1,76 @@
+// What the nodes of a simulated cluster share: virtual time, the seed's randomness, the network's
+// habits, the trace and its hash, the verdict. Owned by RunCluster; one thread.
+#ifndef KAON_TESTS_SIMULATION_WORLD_H_
+#define KAON_TESTS_SIMULATION_WORLD_H_
+
+#include <cstdint>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "tests/simulation/cluster.h"
+#include "tests/simulation/event_queue.h"
+#include "tests/simulation/invariants.h"
+
+namespace kaon::simulation {
+
+class World {
+ public:
+  explicit World(const ClusterOptions& options) : options_(options), random_(options.seed) {}
+
+  const ClusterOptions& options() const { return options_; }
+  EventQueue& queue() { return queue_; }
+  absl::Time now() const { return queue_.now(); }
+  ClusterResult& result() { return result_; }
+  Invariants& invariants() { return *invariants_; }
+  void set_invariants(std::unique_ptr<Invariants> invariants) {
+    invariants_ = std::move(invariants);
+  }
+
+  // Faults stop for good once this is false.
+  bool faulty() const { return faulty_; }
+  void StopFaults() { faulty_ = false; }
+
+  uint64_t Random() { return random_(); }
+  uint64_t Below(uint64_t bound) { return random_() % bound; }
+  bool Chance(double probability) {
+    return static_cast<double>(random_() >> 11) * 0x1p-53 < probability;
+  }
+  bool Lost() { return faulty_ && Chance(options_.loss); }
+  bool Doubled() { return faulty_ && Chance(options_.duplication); }
+  absl::Duration Between(absl::Duration low, absl::Duration high) {
+    return low + (high - low) * (static_cast<double>(random_() >> 11) * 0x1p-53);
+  }
+  // Of one message. A few are much later than the rest, so that they overtake one another.
+  absl::Duration Latency() {
+    return Chance(0.02) ? Between(absl::Milliseconds(5), absl::Milliseconds(400))
+                        : Between(absl::Microseconds(100), absl::Milliseconds(2));
+  }
+
+  // One line of the trace. Always hashed: two runs of one seed must do the same.
+  void Trace(const std::string& line) {
+    for (const char c : absl::StrCat(absl::ToUnixMicros(now()), " ", line)) {
+      result_.event_hash = (result_.event_hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
+    }
+    if (options_.trace) {
+      std::cerr << absl::ToUnixMicros(now()) << " " << line << std::endl;
+    }
+  }
+
+ private:
+  const ClusterOptions options_;
+  EventQueue queue_;
+  std::mt19937_64 random_;
+  ClusterResult result_;
+  std::unique_ptr<Invariants> invariants_;
+  bool faulty_ = true;
+};
+
+}  // namespace kaon::simulation
+
+#endif  // KAON_TESTS_SIMULATION_WORLD_H_
