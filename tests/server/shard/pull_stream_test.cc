@@ -1,0 +1,116 @@
+#include "server/shard/pull_stream.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "proto/crc32c.h"
+#include "tests/server/shard/served_shard.h"
+
+namespace kaon::shard {
+namespace {
+
+class PullStreamTest : public ServedShardTest {
+ protected:
+  PullStreamTest() { PlanStepOne(); }
+
+  void ExpectRefused(grpc::StatusCode code, const std::string& words,
+                     const std::function<void(v1::PullRequest*)>& spoil) {
+    const uint64_t digest = Describe().state_digest();
+    v1::PullRequest request = PullOf(0, {0});
+    spoil(&request);
+    const grpc::Status status = Pull(request);
+    EXPECT_EQ(status.error_code(), code) << status.error_message();
+    EXPECT_NE(status.error_message().find(words), std::string::npos) << status.error_message();
+    EXPECT_EQ(Describe().state_digest(), digest);
+  }
+};
+
+TEST_F(PullStreamTest, SendsTheParametersInTheOrderAskedFor) {
+  std::vector<v1::PullResponse> responses;
+  const grpc::Status status = Pull(PullOf(0, {2, 0}), &responses);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_EQ(responses.size(), 2u);
+  EXPECT_EQ(responses[0].chunk().parameter_id(), 2u);
+  const float expected[] = {1, 2, 3, 4, 5, 6};
+  ASSERT_EQ(responses[1].payload().size(), sizeof(expected));
+  EXPECT_EQ(std::memcmp(responses[1].payload().data(), expected, sizeof(expected)), 0);
+  EXPECT_EQ(responses[1].chunk().num_elements(), 6u);
+  EXPECT_EQ(responses[1].chunk().crc32c(), proto::Crc32c(expected, sizeof(expected)));
+}
+
+TEST_F(PullStreamTest, RoundsToTheTypeAskedFor) {
+  v1::PullRequest request = PullOf(0, {0});
+  request.set_dtype(v1::DTYPE_BFLOAT16);
+  std::vector<v1::PullResponse> responses;
+  ASSERT_TRUE(Pull(request, &responses).ok());
+  ASSERT_EQ(responses.at(0).payload().size(), 12u);
+  uint16_t first = 0;
+  std::memcpy(&first, responses[0].payload().data(), sizeof(first));
+  EXPECT_EQ(first, 0x3f80);
+}
+
+TEST_F(PullStreamTest, AnEmptyListIsAnEmptyAnswer) {
+  std::vector<v1::PullResponse> responses;
+  EXPECT_TRUE(Pull(PullOf(0, {}), &responses).ok());
+  EXPECT_TRUE(responses.empty());
+}
+
+TEST_F(PullStreamTest, WaitsForAStepThatIsPlanned) {
+  std::vector<v1::PullResponse> responses;
+  grpc::Status status;
+  std::thread reader([&] { status = Pull(PullOf(1, {0, 2}), &responses); });
+  for (uint32_t rank : {0, 1}) {
+    EXPECT_TRUE(
+        Push({OpenRequest(rank, 1), ChunkRequest(0, {1, 0, 0, 0, 1, 0}), FinishRequest({1})}).ok());
+  }
+  EXPECT_TRUE(coordinator_->Receive().has_prepared());
+  EXPECT_TRUE(coordinator_->Ask(DecisionOf(Applying(TrainPlan(1, 1, 1)))).has_applied());
+  reader.join();
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(responses.size(), 2u);
+}
+
+TEST_F(PullStreamTest, AReaderThatLeavesWhileItWaitsIsForgotten) {
+  const auto context = WithDeadline();
+  const auto stream = data_->Pull(context.get(), PullOf(1, {0}));
+  context->TryCancel();
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  for (uint32_t rank : {0, 1}) {
+    ASSERT_TRUE(Push({OpenRequest(rank, 1), FinishRequest({0, 1})}).ok());
+  }
+  ASSERT_TRUE(coordinator_->Receive().has_prepared());
+  EXPECT_TRUE(coordinator_->Ask(DecisionOf(Applying(TrainPlan(1, 1, 1)))).has_applied());
+}
+
+TEST_F(PullStreamTest, EndsAWaitAtShutdown) {
+  grpc::Status status;
+  std::thread reader([&] { status = Pull(PullOf(1, {0})); });
+  server_->Shutdown();
+  reader.join();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE) << status.error_message();
+}
+
+TEST_F(PullStreamTest, RefusesARequestThatDoesNotFit) {
+  const auto invalid = grpc::StatusCode::INVALID_ARGUMENT;
+  ExpectRefused(grpc::StatusCode::NOT_FOUND, "job 'bert' pulled, this shard holds 'gpt2'",
+                [](v1::PullRequest* r) { r->set_job("bert"); });
+  ExpectRefused(grpc::StatusCode::FAILED_PRECONDITION, "timeline 3 pulled, expecting 1",
+                [](v1::PullRequest* r) { r->set_timeline(3); });
+  ExpectRefused(grpc::StatusCode::UNAVAILABLE, "version 2 pulled, the newest is 0",
+                [](v1::PullRequest* r) { r->set_step(2); });
+  ExpectRefused(invalid, "parameter_id 7 pulled",
+                [](v1::PullRequest* r) { r->add_parameter_ids(7); });
+  ExpectRefused(invalid, "dtype 0 pulled", [](v1::PullRequest* r) { r->clear_dtype(); });
+  ExpectRefused(invalid, "parameter_ids has 100001 entries", [](v1::PullRequest* r) {
+    for (int i = 0; i < 100000; ++i) r->add_parameter_ids(0);
+  });
+  ExpectRefused(grpc::StatusCode::RESOURCE_EXHAUSTED, "bytes, expecting at most 1048576",
+                [](v1::PullRequest* r) { r->set_job(std::string(2 << 20, 'x')); });
+}
+
+}  // namespace
+}  // namespace kaon::shard

@@ -1,0 +1,109 @@
+#include "server/shard/step_loop.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "server/journal/memory_journal.h"
+#include "server/tier/host_tier.h"
+#include "tests/server/shard/plans.h"
+
+namespace kaon::shard {
+namespace {
+
+class StepLoopTest : public testing::Test {
+ protected:
+  StepLoopTest() : host_(1 << 16), store_(host_), journal_(nullptr) {
+    kernels::BackendOptions backend;
+    backend.gemm = "reference";
+    backend_ = *kernels::CreateBackend(backend);
+    ShardCore::Options options;
+    options.store = &store_;
+    options.backend = backend_.get();
+    options.staging_bytes = 4 << 20;
+    loop_ = std::make_unique<StepLoop>(options, journal_);
+  }
+
+  // Everything the loop sends to one stream, read by the test's thread once an event behind it is
+  // answered.
+  struct Inbox {
+    Mutex mu;
+    std::vector<v1::ShardToCoordinator> messages ABSL_GUARDED_BY(mu);
+    std::vector<absl::Status> ends ABSL_GUARDED_BY(mu);
+  };
+  StreamId Open(const std::shared_ptr<Inbox>& inbox) {
+    ControlSink sink;
+    sink.send = [inbox](v1::ShardToCoordinator message) {
+      MutexLock lock(inbox->mu);
+      inbox->messages.push_back(std::move(message));
+    };
+    sink.end = [inbox](const absl::Status& status) {
+      MutexLock lock(inbox->mu);
+      inbox->ends.push_back(status);
+    };
+    return loop_->OpenStream(std::move(sink));
+  }
+  // True once the message is worked off.
+  bool Promise(StreamId stream) {
+    v1::CoordinatorToShard message;
+    *message.mutable_ballot() = MakeBallot(1);
+    message.set_num_shards(1);
+    message.mutable_promise();
+    auto done = std::make_shared<std::promise<void>>();
+    if (!loop_->OnControl(stream, message, [done] { done->set_value(); })) return false;
+    done->get_future().wait();
+    return true;
+  }
+  absl::StatusOr<v1::DescribeShardResponse> Describe() {
+    auto answer = std::make_shared<std::promise<absl::StatusOr<v1::DescribeShardResponse>>>();
+    loop_->Describe("", [answer](absl::StatusOr<v1::DescribeShardResponse> response) {
+      answer->set_value(std::move(response));
+    });
+    return answer->get_future().get();
+  }
+
+  tier::HostTier host_;
+  tier::TieredStore store_;
+  std::unique_ptr<kernels::Backend> backend_;
+  journal::MemoryJournal journal_;
+  std::unique_ptr<StepLoop> loop_;
+};
+
+TEST_F(StepLoopTest, CarriesAnAppendThroughTheJournalToTheAnswer) {
+  const auto inbox = std::make_shared<Inbox>();
+  ASSERT_TRUE(Promise(Open(inbox)));
+  ASSERT_TRUE(Describe().ok());
+  MutexLock lock(inbox->mu);
+  ASSERT_EQ(inbox->messages.size(), 1u);
+  EXPECT_TRUE(inbox->messages[0].has_state());
+}
+
+TEST_F(StepLoopTest, SendsNothingToAClosedStream) {
+  const auto inbox = std::make_shared<Inbox>();
+  const StreamId stream = Open(inbox);
+  loop_->CloseStream(stream);
+  ASSERT_TRUE(Promise(stream));
+  ASSERT_TRUE(Describe().ok());
+  MutexLock lock(inbox->mu);
+  EXPECT_TRUE(inbox->messages.empty());
+}
+
+TEST_F(StepLoopTest, EndsEveryStreamAndTakesNothingOnceStopped) {
+  const auto inbox = std::make_shared<Inbox>();
+  const StreamId stream = Open(inbox);
+  loop_->Stop();
+  loop_->Stop();
+  EXPECT_FALSE(Promise(stream));
+  EXPECT_EQ(Describe().status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(loop_->publisher().CheckPull(v1::PullRequest()).code(), absl::StatusCode::kUnavailable);
+  MutexLock lock(inbox->mu);
+  ASSERT_EQ(inbox->ends.size(), 1u);
+  EXPECT_EQ(inbox->ends[0].code(), absl::StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace kaon::shard
