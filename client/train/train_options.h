@@ -33,7 +33,7 @@ struct TrainOptions {
   // Relative shares of the batch by rank; as many as workers.
   std::vector<uint32_t> split;
 
-  uint64_t steps = 300;
+  uint64_t steps = 250;
   uint64_t seed = 1;
   int batch_size = 512;
   // The vocabulary comes from the corpus.

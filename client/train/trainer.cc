@@ -84,7 +84,12 @@ class RankLoop {
     if (log_ != nullptr) log_->summary.first_step = log_->summary.last_step = step;
     KAON_RETURN_IF_ERROR(PullWeights(step));
     while (step < options.steps && run_.gate.MayBegin(step + 1)) {
-      KAON_RETURN_IF_ERROR(RunStep(++step));
+      const absl::Status status = RunStep(step + 1);
+      // An open step that others of its workers left: the newest decided one is what there is to
+      // report.
+      if (absl::IsCancelled(status) && run_.gate.stop_requested()) break;
+      KAON_RETURN_IF_ERROR(status);
+      ++step;
     }
     transferred_ = session_->transferred();
     if (log_ == nullptr) return absl::OkStatus();

@@ -153,17 +153,21 @@ TEST(TrainerTest, LearnsMoreThanABigramTableHolds) {
   EXPECT_LT(summary.validation_loss, summary.bigram_loss);
 }
 
-// Stops the run as a signal would, once the step before has been decided.
+// Stops the run as a signal would, while step 3 is open; that step is decided, or given up.
 class StoppingSession : public TrainingSession {
  public:
-  StoppingSession(std::unique_ptr<TrainingSession> inner, std::atomic<bool>& signalled)
-      : inner_(std::move(inner)), signalled_(signalled) {}
+  StoppingSession(std::unique_ptr<TrainingSession> inner, std::atomic<bool>& signalled,
+                  bool give_up)
+      : inner_(std::move(inner)), signalled_(signalled), give_up_(give_up) {}
 
   absl::StatusOr<uint64_t> Start(const std::vector<std::vector<float>>& weights) override {
     return inner_->Start(weights);
   }
   absl::StatusOr<StepOutcome> Exchange(const StepContribution& contribution) override {
-    if (contribution.step == 3) signalled_ = true;
+    if (contribution.step == 3) {
+      signalled_ = true;
+      if (give_up_) return absl::CancelledError("nobody else took part");
+    }
     return inner_->Exchange(contribution);
   }
   absl::Status Pull(uint64_t step, TensorBuffers* weights) override {
@@ -174,9 +178,10 @@ class StoppingSession : public TrainingSession {
  private:
   std::unique_ptr<TrainingSession> inner_;
   std::atomic<bool>& signalled_;
+  const bool give_up_;
 };
 
-TEST(TrainerTest, FinishesTheOpenStepWhenStopped) {
+RunSummary RunUntilStopped(bool give_up) {
   const TrainOptions options = SmallOptions();
   const TrainingText text = ReadTrainingText(options).value();
   const std::unique_ptr<LocalCluster> cluster = MakeCluster(options, text);
@@ -192,9 +197,20 @@ TEST(TrainerTest, FinishesTheOpenStepWhenStopped) {
                            nullptr,
                            gate,
                            out};
-  const RunSummary summary = RunTraining(run).value();
+  return RunTraining(run).value();
+}
+
+TEST(TrainerTest, FinishesTheOpenStepWhenStopped) {
+  const RunSummary summary = RunUntilStopped(false);
   EXPECT_TRUE(summary.stopped);
   EXPECT_EQ(summary.last_step, 3u);
+}
+
+TEST(TrainerTest, ReportsTheNewestDecidedStepWhenTheOpenOneIsGivenUp) {
+  const RunSummary summary = RunUntilStopped(true);
+  EXPECT_TRUE(summary.stopped);
+  EXPECT_EQ(summary.last_step, 2u);
+  EXPECT_EQ(summary.applied, 2u);
 }
 
 TEST(TrainerTest, FailsWithTheFirstWorkersFailure) {
