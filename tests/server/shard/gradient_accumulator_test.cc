@@ -2,244 +2,20 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <limits>
 #include <memory>
-#include <random>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "kernels/backend.h"
-#include "kernels/dtype.h"
-#include "proto/crc32c.h"
-#include "server/tier/host_tier.h"
-#include "tests/server/shard/plans.h"
+#include "tests/server/shard/accumulator_fixture.h"
 
 namespace kaon::shard {
 namespace {
 
-constexpr uint32_t kW = 0;
-constexpr uint32_t kB = 1;
-constexpr uint32_t kFrozen = 2;
-
-struct Worker {
-  PushStreamId stream = 0;
-  v1::PushOpened opened;
-  std::shared_ptr<uint64_t> credit = std::make_shared<uint64_t>(0);
-  std::shared_ptr<std::vector<absl::Status>> ended = std::make_shared<std::vector<absl::Status>>();
-};
-
-class GradientAccumulatorTest : public testing::Test {
- protected:
-  GradientAccumulatorTest() : host_(1 << 20), store_(host_) {
-    kernels::BackendOptions options;
-    options.gemm = "reference";
-    backend_ = *kernels::CreateBackend(options);
-    Restart(2 * proto::kMaxChunkBytes);
-  }
-
-  void Restart(uint64_t staging_bytes) {
-    accumulator_.reset();
-    folded_.clear();
-    GradientAccumulator::Options options;
-    options.store = &store_;
-    options.backend = backend_.get();
-    options.staging_bytes = staging_bytes;
-    options.on_folded = [this](uint64_t generation) { folded_.push_back(generation); };
-    accumulator_ = std::make_unique<GradientAccumulator>(options);
-    ASSERT_TRUE(accumulator_->Reserve(registration_, 0).ok());
-    accumulator_->ExpectStep({"gpt2", 1, 1});
-  }
-  // Step 1, generation 1.
-  void Begin() { accumulator_->BeginFolding(plan_, 1); }
-
-  v1::PushOpen OpenRequest(uint32_t rank, uint64_t step = 1) {
-    v1::PushOpen open;
-    open.set_job("gpt2");
-    open.set_timeline(1);
-    open.set_step(step);
-    open.set_rank(rank);
-    *open.mutable_attempt()->mutable_ballot() = MakeBallot(1);
-    open.mutable_attempt()->set_number(rank + 1);
-    return open;
-  }
-  absl::StatusOr<Worker> TryOpen(const v1::PushOpen& request) {
-    Worker worker;
-    PushCallbacks callbacks;
-    callbacks.on_credit = [credit = worker.credit](uint64_t bytes) { *credit += bytes; };
-    callbacks.on_ended = [ended = worker.ended](const absl::Status& status) {
-      ended->push_back(status);
-    };
-    absl::StatusOr<OpenPush> opened = accumulator_->Open(request, callbacks);
-    if (!opened.ok()) return opened.status();
-    worker.stream = opened->stream;
-    worker.opened = opened->opened;
-    return worker;
-  }
-  Worker Open(uint32_t rank) {
-    absl::StatusOr<Worker> worker = TryOpen(OpenRequest(rank));
-    EXPECT_TRUE(worker.ok()) << worker.status();
-    return worker.ok() ? *worker : Worker();
-  }
-
-  static v1::TensorChunk Header(uint32_t parameter, uint64_t offset,
-                                const std::vector<std::byte>& payload,
-                                v1::DType dtype = v1::DTYPE_FLOAT32) {
-    v1::TensorChunk chunk;
-    chunk.set_parameter_id(parameter);
-    chunk.set_offset(offset);
-    chunk.set_dtype(dtype);
-    chunk.set_num_elements(payload.size() / std::max<size_t>(1, proto::WireSizeOf(dtype)));
-    chunk.set_crc32c(proto::Crc32c(payload.data(), payload.size()));
-    return chunk;
-  }
-  static std::vector<std::byte> Encode(const std::vector<float>& values,
-                                       v1::DType dtype = v1::DTYPE_FLOAT32) {
-    std::vector<std::byte> bytes(values.size() * proto::WireSizeOf(dtype));
-    kernels::FromFloat(static_cast<kernels::DType>(dtype), values, bytes.data());
-    return bytes;
-  }
-  absl::Status Push(const Worker& worker, uint32_t parameter, uint64_t offset,
-                    const std::vector<float>& values, uint32_t micro_batch = 0) {
-    const std::vector<std::byte> payload = Encode(values);
-    v1::TensorChunk chunk = Header(parameter, offset, payload);
-    chunk.set_micro_batch(micro_batch);
-    return accumulator_->AddChunk(worker.stream, chunk, {absl::MakeConstSpan(payload)});
-  }
-  absl::Status Finish(const Worker& worker, std::vector<uint32_t> missing = {}) {
-    v1::PushFinish finish;
-    for (uint32_t id : missing) finish.add_missing_parameters(id);
-    return accumulator_->Finish(worker.stream, finish);
-  }
-  // Pushes 6 elements of w and 4 of b, and finishes.
-  void PushAll(const Worker& worker, float scale) {
-    ASSERT_TRUE(
-        Push(worker, kW, 0, {scale, 2 * scale, 3 * scale, 4 * scale, 5 * scale, 6 * scale}).ok());
-    ASSERT_TRUE(Push(worker, kB, 0, {scale, scale, scale, scale}).ok());
-    ASSERT_TRUE(Finish(worker).ok());
-  }
-  std::vector<float> Gradient(uint32_t parameter) {
-    const absl::Span<const float> gradient = accumulator_->gradient(parameter);
-    return std::vector<float>(gradient.begin(), gradient.end());
-  }
-  static void ExpectInvalid(const absl::Status& status, absl::string_view words) {
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
-    EXPECT_NE(status.message().find(words), absl::string_view::npos) << status;
-  }
-
-  const v1::RegisterBody registration_ = MakeRegistration();
-  v1::StepPlan plan_ = TrainPlan(1, 1, 1);
-  tier::HostTier host_;
-  tier::TieredStore store_;
-  std::unique_ptr<kernels::Backend> backend_;
-  std::vector<uint64_t> folded_;
-  std::unique_ptr<GradientAccumulator> accumulator_;
-};
-
-TEST_F(GradientAccumulatorTest, DividesTheWeightedSumByTheTotalWeightAndTheLossScale) {
-  plan_.mutable_step()->mutable_members(0)->set_token_weight(3);
-  plan_.mutable_step()->set_loss_scale(2);
-  Begin();
-  PushAll(Open(0), 1);
-  EXPECT_TRUE(folded_.empty());
-  PushAll(Open(1), 5);
-  ASSERT_EQ(folded_, std::vector<uint64_t>{1});
-  const std::optional<v1::Prepared> facts = accumulator_->FinishSums(1);
-  ASSERT_TRUE(facts.has_value());
-  // (3 * 1 + 1 * 5) / 4 / 2.
-  EXPECT_EQ(Gradient(kB), std::vector<float>(4, 1));
-  EXPECT_EQ(Gradient(kW), (std::vector<float>{1, 2, 3, 4, 5, 6}));
-  ASSERT_EQ(facts->sums_size(), 2);
-  EXPECT_EQ(facts->sums(0).parameter_id(), kW);
-  EXPECT_EQ(facts->sums(0).sum_squares(), 91);
-  EXPECT_EQ(facts->sums(0).absolute_max(), 6);
-  EXPECT_EQ(facts->sums(1).num_elements(), 4u);
-  EXPECT_FALSE(facts->has_first_non_finite());
-}
-
-TEST_F(GradientAccumulatorTest, GivesTheSameBitsForEveryOrderOfArrival) {
-  constexpr uint32_t kSeed = 7;
-  std::mt19937 random(kSeed);
-  plan_.mutable_step()->mutable_members(0)->set_token_weight(0.1);
-  plan_.mutable_step()->mutable_members(1)->set_token_weight(0.7);
-  plan_.mutable_step()->mutable_members(0)->set_micro_batches(2);
-  plan_.mutable_step()->mutable_members(1)->set_micro_batches(2);
-  struct Piece {
-    uint32_t rank, micro, parameter;
-    uint64_t offset;
-    std::vector<float> values;
-  };
-  std::vector<Piece> pieces;
-  for (uint32_t rank : {0, 1}) {
-    for (uint32_t micro : {0, 1}) {
-      for (uint64_t i = 0; i < 6; ++i) {
-        const float value =
-            std::ldexp(1.0f + rank * 0.37f + micro * 0.11f, static_cast<int>(random() % 40) - 20);
-        pieces.push_back({rank, micro, kW, i, {value}});
-        if (i < 4) pieces.push_back({rank, micro, kB, i, {-value}});
-      }
-    }
-  }
-  std::vector<float> expected;
-  uint64_t digest = 0;
-  for (int order = 0; order < 50; ++order) {
-    Restart(2 * proto::kMaxChunkBytes);
-    Begin();
-    const Worker workers[] = {Open(0), Open(1)};
-    std::vector<Piece> left = pieces;
-    // A random order that keeps each contribution's pieces ascending.
-    while (!left.empty()) {
-      const Piece& pick = left[random() % left.size()];
-      const auto next = std::find_if(left.begin(), left.end(), [&](const Piece& piece) {
-        return piece.rank == pick.rank && piece.micro == pick.micro &&
-               piece.parameter == pick.parameter;
-      });
-      ASSERT_TRUE(
-          Push(workers[next->rank], next->parameter, next->offset, next->values, next->micro).ok());
-      left.erase(next);
-    }
-    const uint32_t first = random() % 2;
-    ASSERT_TRUE(Finish(workers[first]).ok());
-    ASSERT_TRUE(Finish(workers[1 - first]).ok());
-    const std::optional<v1::Prepared> facts = accumulator_->FinishSums(1);
-    ASSERT_TRUE(facts.has_value());
-    if (order == 0) {
-      expected = Gradient(kW);
-      digest = facts->gradient_digest();
-    }
-    const std::vector<float> gradient = Gradient(kW);
-    ASSERT_EQ(std::memcmp(gradient.data(), expected.data(), expected.size() * sizeof(float)), 0)
-        << "order " << order << " of seed " << kSeed;
-    ASSERT_EQ(facts->gradient_digest(), digest);
-  }
-}
-
-TEST_F(GradientAccumulatorTest, TakesEveryDtypeAndElementsSplitAcrossSlices) {
-  for (v1::DType dtype : {v1::DTYPE_FLOAT32, v1::DTYPE_BFLOAT16, v1::DTYPE_FLOAT16}) {
-    Restart(2 * proto::kMaxChunkBytes);
-    Begin();
-    for (uint32_t rank : {0, 1}) {
-      const Worker worker = Open(rank);
-      const std::vector<std::byte> payload = Encode({1, -2, 0.5, 4, 8, 16}, dtype);
-      std::vector<absl::Span<const std::byte>> slices;
-      for (size_t at = 0; at < payload.size(); at += 3) {
-        slices.push_back(absl::MakeConstSpan(payload).subspan(at, 3));
-      }
-      ASSERT_TRUE(
-          accumulator_->AddChunk(worker.stream, Header(kW, 0, payload, dtype), slices).ok());
-      ASSERT_TRUE(Finish(worker, {kB}).ok());
-    }
-    ASSERT_TRUE(accumulator_->FinishSums(1).has_value());
-    EXPECT_EQ(Gradient(kW), (std::vector<float>{1, -2, 0.5, 4, 8, 16})) << dtype;
-  }
-}
+using GradientAccumulatorTest = AccumulatorFixture;
 
 TEST_F(GradientAccumulatorTest, DropsAChunkThatIsRepeatedAndCreditsIt) {
   Begin();
-  const Worker worker = Open(0);
+  const PushingWorker worker = Open(0);
   ASSERT_TRUE(Push(worker, kB, 0, {1, 2}).ok());
   ASSERT_TRUE(Push(worker, kB, 0, {1, 2}).ok());
   EXPECT_EQ(*worker.credit, 16u);
@@ -253,7 +29,7 @@ TEST_F(GradientAccumulatorTest, DropsAChunkThatIsRepeatedAndCreditsIt) {
 
 TEST_F(GradientAccumulatorTest, RefusesOtherBytesForWhatItHas) {
   Begin();
-  const Worker worker = Open(0);
+  const PushingWorker worker = Open(0);
   ASSERT_TRUE(Push(worker, kB, 0, {1, 2}).ok());
   const absl::Status status = Push(worker, kB, 0, {1, 3});
   EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
@@ -269,7 +45,7 @@ TEST_F(GradientAccumulatorTest, RefusesOtherBytesForWhatItHas) {
 
 TEST_F(GradientAccumulatorTest, RefusesGapsAndOverlapsNamingBothOffsets) {
   Begin();
-  const Worker worker = Open(0);
+  const PushingWorker worker = Open(0);
   ASSERT_TRUE(Push(worker, kW, 0, {1, 2}).ok());
   ExpectInvalid(Push(worker, kW, 3, {1}), "gap: elements from 3 pushed, expecting from 2");
   ExpectInvalid(Push(worker, kW, 1, {2, 3}), "overlap: elements 1 .. 3 pushed, elements 0 .. 2");
@@ -278,7 +54,7 @@ TEST_F(GradientAccumulatorTest, RefusesGapsAndOverlapsNamingBothOffsets) {
 
 TEST_F(GradientAccumulatorTest, RefusesABadChecksumBeforeAddingAnything) {
   Begin();
-  const Worker worker = Open(0);
+  const PushingWorker worker = Open(0);
   std::vector<std::byte> payload = Encode({1, 2, 3, 4});
   const v1::TensorChunk chunk = Header(kB, 0, payload);
   payload[5] ^= std::byte{1};
@@ -290,7 +66,7 @@ TEST_F(GradientAccumulatorTest, RefusesABadChecksumBeforeAddingAnything) {
 
 TEST_F(GradientAccumulatorTest, NamesWhatIsMalformedInAChunk) {
   Begin();
-  const Worker worker = Open(0);
+  const PushingWorker worker = Open(0);
   const std::vector<std::byte> payload = Encode({1, 2});
   const auto push = [&](auto&& spoil) {
     v1::TensorChunk chunk = Header(kB, 0, payload);
@@ -325,11 +101,11 @@ TEST_F(GradientAccumulatorTest, NamesTheShardOfAParameterThatIsElsewhere) {
 
 TEST_F(GradientAccumulatorTest, StagesWhatComesEarlyAndCreditsItWhenItIsFolded) {
   Begin();
-  const Worker late = Open(1);
+  const PushingWorker late = Open(1);
   ASSERT_TRUE(Push(late, kB, 0, {1, 1}).ok());
   ASSERT_TRUE(Push(late, kB, 2, {1, 1}).ok());
   EXPECT_EQ(*late.credit, 0u);
-  const Worker first = Open(0);
+  const PushingWorker first = Open(0);
   ASSERT_TRUE(Push(first, kB, 0, {2, 2, 2}).ok());
   EXPECT_EQ(*first.credit, 12u);
   EXPECT_EQ(*late.credit, 8u);
@@ -371,7 +147,7 @@ TEST_F(GradientAccumulatorTest, RefusesMoreThanTheCreditGranted) {
 
 TEST_F(GradientAccumulatorTest, RefusesAFinishThatLeavesSomethingOut) {
   Begin();
-  const Worker worker = Open(0);
+  const PushingWorker worker = Open(0);
   ASSERT_TRUE(Push(worker, kW, 0, {1, 2, 3, 4}).ok());
   ASSERT_TRUE(Push(worker, kB, 0, {1, 2, 3, 4}).ok());
   ExpectInvalid(Finish(worker),
@@ -381,87 +157,6 @@ TEST_F(GradientAccumulatorTest, RefusesAFinishThatLeavesSomethingOut) {
   ASSERT_TRUE(Push(worker, kW, 4, {5, 6}).ok());
   EXPECT_TRUE(Finish(worker).ok());
   EXPECT_TRUE(Finish(worker).ok());
-}
-
-TEST_F(GradientAccumulatorTest, KeepsTheDivisorWhenSomeWorkersHaveNoGradient) {
-  Begin();
-  const Worker late = Open(1);
-  ASSERT_TRUE(Push(late, kB, 0, {4, 4, 4, 4}).ok());
-  ASSERT_TRUE(Finish(late, {kW}).ok());
-  EXPECT_EQ(*late.credit, 0u);
-  ASSERT_TRUE(Finish(Open(0), {kW, kB}).ok());
-  // What waited for the rank that has none no longer does.
-  EXPECT_EQ(*late.credit, 16u);
-  const std::optional<v1::Prepared> facts = accumulator_->FinishSums(1);
-  ASSERT_TRUE(facts.has_value());
-  EXPECT_EQ(Gradient(kB), std::vector<float>(4, 2));
-  EXPECT_TRUE(facts->sums(0).missing());
-  EXPECT_FALSE(facts->sums(1).missing());
-  EXPECT_TRUE(Gradient(kW).empty());
-}
-
-TEST_F(GradientAccumulatorTest, NamesTheLowestRankWithANonFiniteGradient) {
-  Begin();
-  const float inf = std::numeric_limits<float>::infinity();
-  const Worker late = Open(1);
-  ASSERT_TRUE(Push(late, kW, 0, {1, 2, 3, 4, 5, 6}).ok());
-  ASSERT_TRUE(Push(late, kB, 0, {1, inf, 1, 1}).ok());
-  ASSERT_TRUE(Finish(late).ok());
-  const Worker first = Open(0);
-  ASSERT_TRUE(Push(first, kW, 0, {1, 2, 3, 4, 5, 6}).ok());
-  ASSERT_TRUE(Push(first, kB, 0, {1, 1, 1, std::nanf("")}).ok());
-  ASSERT_TRUE(Finish(first).ok());
-  const std::optional<v1::Prepared> facts = accumulator_->FinishSums(1);
-  ASSERT_TRUE(facts.has_value());
-  EXPECT_EQ(facts->first_non_finite().parameter_id(), kB);
-  EXPECT_EQ(facts->first_non_finite().rank(), 0);
-  EXPECT_EQ(facts->sums(1).num_non_finite(), 2u);
-}
-
-TEST_F(GradientAccumulatorTest, ReportsANonFiniteSumOfFiniteGradients) {
-  Begin();
-  const float max = std::numeric_limits<float>::max();
-  for (uint32_t rank : {0, 1}) {
-    const Worker worker = Open(rank);
-    ASSERT_TRUE(Push(worker, kB, 0, {max, 1, 1, 1}).ok());
-    ASSERT_TRUE(Finish(worker, {kW}).ok());
-  }
-  const std::optional<v1::Prepared> facts = accumulator_->FinishSums(1);
-  ASSERT_TRUE(facts.has_value() && facts->has_first_non_finite());
-  EXPECT_EQ(facts->first_non_finite().rank(), -1);
-}
-
-TEST_F(GradientAccumulatorTest, CarriesTheLossesOfThoseWhoReportedOne) {
-  Begin();
-  PushAll(Open(0), 1);
-  const Worker worker = Open(1);
-  ASSERT_TRUE(Push(worker, kW, 0, {1, 2, 3, 4, 5, 6}).ok());
-  v1::PushFinish finish;
-  finish.add_missing_parameters(kB);
-  finish.set_loss(2.5);
-  ASSERT_TRUE(accumulator_->Finish(worker.stream, finish).ok());
-  const std::optional<v1::Prepared> facts = accumulator_->FinishSums(1);
-  ASSERT_EQ(facts->losses_size(), 1);
-  EXPECT_EQ(facts->losses(0).rank(), 1u);
-  EXPECT_EQ(facts->losses(0).loss(), 2.5);
-}
-
-TEST_F(GradientAccumulatorTest, TakesInitialWeightsOfEveryParameterAsTheyAre) {
-  accumulator_->ExpectStep({"gpt2", 1, 0});
-  v1::StepPlan load = LoadPlan(1, 1);
-  load.mutable_step()->mutable_members(0)->set_token_weight(3);
-  accumulator_->BeginFolding(load, 1);
-  const absl::StatusOr<Worker> worker = TryOpen(OpenRequest(0, 0));
-  ASSERT_TRUE(worker.ok()) << worker.status();
-  ASSERT_TRUE(Push(*worker, kW, 0, {1, 2, 3, 4, 5, -0.0f}).ok());
-  ASSERT_TRUE(Push(*worker, kB, 0, {1, 2, 3, 4}).ok());
-  ExpectInvalid(Finish(*worker, {kFrozen}), "parameter f: its initial weights");
-  ExpectInvalid(Finish(*worker), "parameter f of rank 0");
-  ASSERT_TRUE(Push(*worker, kFrozen, 0, {9, 9, 9, 9, 9}).ok());
-  ASSERT_TRUE(Finish(*worker).ok());
-  ASSERT_EQ(accumulator_->FinishSums(1)->sums_size(), 3);
-  EXPECT_EQ(Gradient(kFrozen), std::vector<float>(5, 9));
-  EXPECT_TRUE(std::signbit(Gradient(kW)[5]));
 }
 
 TEST_F(GradientAccumulatorTest, RefusesAnOpenThatDoesNotFit) {
@@ -490,8 +185,8 @@ TEST_F(GradientAccumulatorTest, RefusesGradientFromPastStepNamingBoth) {
 
 TEST_F(GradientAccumulatorTest, EndsTheOlderStreamOfARank) {
   Begin();
-  const Worker old = Open(0);
-  const Worker worker = Open(0);
+  const PushingWorker old = Open(0);
+  const PushingWorker worker = Open(0);
   ASSERT_EQ(old.ended->size(), 1u);
   EXPECT_EQ(old.ended->at(0).code(), absl::StatusCode::kAborted);
   EXPECT_EQ(Push(old, kB, 0, {1}).code(), absl::StatusCode::kAborted);
@@ -500,21 +195,21 @@ TEST_F(GradientAccumulatorTest, EndsTheOlderStreamOfARank) {
 
 TEST_F(GradientAccumulatorTest, KeepsAPrefixOfUnchangedRanksWhenAStepIsReopened) {
   Begin();
-  const Worker first = Open(0);
+  const PushingWorker first = Open(0);
   PushAll(first, 1);
-  const Worker replaced = Open(1);
+  const PushingWorker replaced = Open(1);
   v1::StepPlan reopened = plan_;
   reopened.set_round(2);
   reopened.mutable_step()->mutable_members(1)->mutable_attempt()->set_number(9);
   accumulator_->BeginFolding(reopened, 2);
   EXPECT_EQ(first.ended->at(0).code(), absl::StatusCode::kAborted);
   EXPECT_EQ(replaced.ended->at(0).code(), absl::StatusCode::kAborted);
-  const Worker again = Open(0);
+  const PushingWorker again = Open(0);
   EXPECT_TRUE(again.opened.finished());
   EXPECT_EQ(again.opened.received_size(), 2);
   v1::PushOpen open = OpenRequest(1);
   open.mutable_attempt()->set_number(9);
-  const absl::StatusOr<Worker> newcomer = TryOpen(open);
+  const absl::StatusOr<PushingWorker> newcomer = TryOpen(open);
   ASSERT_TRUE(newcomer.ok()) << newcomer.status();
   EXPECT_EQ(newcomer->opened.received_size(), 0);
   PushAll(*newcomer, 3);
@@ -532,7 +227,7 @@ TEST_F(GradientAccumulatorTest, ClearsItsSumsWhenAReplacedRankIsFoldedIn) {
   reopened.set_round(2);
   reopened.mutable_step()->mutable_members(1)->mutable_attempt()->set_number(9);
   accumulator_->BeginFolding(reopened, 2);
-  const Worker first = Open(0);
+  const PushingWorker first = Open(0);
   EXPECT_FALSE(first.opened.finished());
   EXPECT_EQ(first.opened.received_size(), 0);
   PushAll(first, 1);
@@ -552,7 +247,7 @@ TEST_F(GradientAccumulatorTest, ForgetsStagedChunksOfAReplacedRank) {
   accumulator_->BeginFolding(reopened, 2);
   v1::PushOpen open = OpenRequest(1);
   open.mutable_attempt()->set_number(9);
-  const absl::StatusOr<Worker> newcomer = TryOpen(open);
+  const absl::StatusOr<PushingWorker> newcomer = TryOpen(open);
   EXPECT_EQ(newcomer->opened.credit_bytes(), accumulator_->staging_window_bytes());
   PushAll(Open(0), 1);
   PushAll(*newcomer, 3);
@@ -596,7 +291,7 @@ TEST_F(GradientAccumulatorTest, RefusesAJobWhoseWorkersGetLessThanAChunkOfStagin
 
 TEST_F(GradientAccumulatorTest, EndsAndRefusesEverythingOnceClosed) {
   Begin();
-  const Worker worker = Open(0);
+  const PushingWorker worker = Open(0);
   accumulator_->CloseAll(absl::DataLossError("lost"));
   EXPECT_EQ(worker.ended->at(0).code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(TryOpen(OpenRequest(0)).status().code(), absl::StatusCode::kDataLoss);

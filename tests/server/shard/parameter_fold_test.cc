@@ -1,0 +1,145 @@
+#include "server/shard/parameter_fold.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "kernels/backend.h"
+
+namespace kaon::shard {
+namespace {
+
+constexpr uint64_t kRoom = 1 << 20;
+
+class ParameterFoldTest : public testing::Test {
+ protected:
+  ParameterFoldTest() {
+    kernels::BackendOptions options;
+    options.gemm = "reference";
+    backend_ = *kernels::CreateBackend(options);
+    fold_ = std::make_unique<ParameterFold>(7, "w", absl::MakeSpan(sum_), backend_.get());
+  }
+
+  static std::vector<v1::Member> Members(int count, uint32_t micro_batches = 1) {
+    std::vector<v1::Member> members(count);
+    for (int i = 0; i < count; ++i) {
+      members[i].set_rank(i);
+      members[i].set_token_weight(1);
+      members[i].set_micro_batches(micro_batches);
+    }
+    return members;
+  }
+  absl::Status Add(uint32_t rank, uint64_t offset, const std::vector<float>& values,
+                   uint32_t micro = 0, uint64_t room = kRoom) {
+    v1::TensorChunk chunk;
+    chunk.set_micro_batch(micro);
+    chunk.set_offset(offset);
+    chunk.set_num_elements(values.size());
+    chunk.set_dtype(v1::DTYPE_FLOAT32);
+    const auto* bytes = reinterpret_cast<const std::byte*>(values.data());
+    return fold_->Add(rank, chunk, {absl::MakeConstSpan(bytes, values.size() * 4)}, room,
+                      &released_);
+  }
+
+  std::vector<float> sum_ = std::vector<float>(4, 77);
+  std::unique_ptr<kernels::Backend> backend_;
+  std::unique_ptr<ParameterFold> fold_;
+  std::vector<ReleasedBytes> released_;
+};
+
+TEST_F(ParameterFoldTest, OverwritesWhatTheMemoryHeld) {
+  fold_->Expect(Members(1), false);
+  ASSERT_TRUE(Add(0, 0, {1, 2, 3, 4}).ok());
+  EXPECT_EQ(sum_, (std::vector<float>{1, 2, 3, 4}));
+  EXPECT_TRUE(fold_->IsComplete());
+}
+
+TEST_F(ParameterFoldTest, FoldsAContributionAsFarAsTheOneBefore) {
+  fold_->Expect(Members(2), false);
+  ASSERT_TRUE(Add(0, 0, {1, 1}).ok());
+  ASSERT_TRUE(Add(1, 0, {10, 10}).ok());
+  EXPECT_EQ(sum_, (std::vector<float>{11, 11, 77, 77}));
+  // It reaches beyond what rank 0 has, so all of it waits.
+  ASSERT_TRUE(Add(1, 2, {10, 10}).ok());
+  ASSERT_TRUE(Add(0, 2, {1}).ok());
+  EXPECT_EQ(fold_->StagedBytes(1), 8u);
+  ASSERT_TRUE(Add(0, 3, {1}).ok());
+  EXPECT_EQ(sum_, std::vector<float>(4, 11));
+  EXPECT_EQ(fold_->StagedBytes(1), 0u);
+}
+
+TEST_F(ParameterFoldTest, OneChunkMayFreeAWholeChainOfRanks) {
+  fold_->Expect(Members(3, 2), false);
+  for (uint32_t rank : {2, 1, 0}) {
+    for (uint32_t micro : {1, 0}) {
+      if (rank == 0 && micro == 0) continue;
+      ASSERT_TRUE(Add(rank, 0, {1, 1, 1, 1}, micro).ok());
+    }
+  }
+  EXPECT_TRUE(released_.empty());
+  ASSERT_TRUE(Add(0, 0, {1, 1, 1, 1}, 0).ok());
+  EXPECT_EQ(released_.size(), 6u);
+  EXPECT_TRUE(fold_->IsComplete());
+  EXPECT_EQ(sum_, std::vector<float>(4, 6));
+}
+
+TEST_F(ParameterFoldTest, AMissingRankBetweenTwoHoldsNothingUp) {
+  fold_->Expect(Members(3), false);
+  ASSERT_TRUE(Add(2, 0, {4, 4, 4, 4}).ok());
+  ASSERT_TRUE(Add(0, 0, {1, 1, 1, 1}).ok());
+  EXPECT_FALSE(fold_->IsComplete());
+  fold_->MarkMissing(1, &released_);
+  EXPECT_TRUE(fold_->IsComplete());
+  EXPECT_EQ(sum_, std::vector<float>(4, 5));
+}
+
+TEST_F(ParameterFoldTest, TakesNothingOfARankThatFinishedAsMissing) {
+  fold_->Expect(Members(2), false);
+  fold_->MarkMissing(0, &released_);
+  EXPECT_EQ(Add(0, 0, {1}).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(fold_->CheckFinished(0, true).ok());
+  EXPECT_EQ(fold_->CheckFinished(0, false).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(ParameterFoldTest, StagesNothingBeyondItsRoom) {
+  fold_->Expect(Members(2), false);
+  EXPECT_EQ(Add(1, 0, {1, 1}, 0, 7).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(Add(1, 0, {1, 1}, 0, 8).ok());
+  // What need not wait needs no room.
+  EXPECT_TRUE(Add(0, 0, {1, 1}, 0, 0).ok());
+}
+
+TEST_F(ParameterFoldTest, KeepsUnchangedMembersWhenOthersAreReplaced) {
+  fold_->Expect(Members(2), false);
+  ASSERT_TRUE(Add(0, 0, {1, 1, 1, 1}).ok());
+  EXPECT_FALSE(fold_->HasFoldedBeyond(1));
+  EXPECT_TRUE(fold_->HasFoldedBeyond(0));
+  std::vector<v1::Member> members = Members(2);
+  members[1].set_token_weight(3);
+  fold_->ReplaceMembersFrom(1, members);
+  ASSERT_TRUE(Add(1, 0, {2, 2, 2, 2}).ok());
+  EXPECT_EQ(sum_, std::vector<float>(4, 7));
+  EXPECT_TRUE(fold_->HasFoldedBeyond(1));
+}
+
+TEST_F(ParameterFoldTest, LoadedWeightsAreNotWeighted) {
+  std::vector<v1::Member> members = Members(1);
+  members[0].set_token_weight(5);
+  fold_->Expect(members, true);
+  ASSERT_TRUE(Add(0, 0, {1, 2, 3, 4}).ok());
+  EXPECT_EQ(sum_, (std::vector<float>{1, 2, 3, 4}));
+}
+
+TEST_F(ParameterFoldTest, WithoutAnyGradientItDescribesAMissingParameter) {
+  fold_->Expect(Members(2), false);
+  fold_->MarkMissing(0, &released_);
+  fold_->MarkMissing(1, &released_);
+  const v1::ParameterSums sums = fold_->Finish(2, 1);
+  EXPECT_TRUE(sums.missing());
+  EXPECT_EQ(sums.sum_squares(), 0);
+  EXPECT_FALSE(fold_->first_non_finite_rank().has_value());
+}
+
+}  // namespace
+}  // namespace kaon::shard
