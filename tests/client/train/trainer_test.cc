@@ -192,7 +192,7 @@ RunSummary RunUntilStopped(bool give_up) {
                            text,
                            [&](uint32_t rank) -> absl::StatusOr<std::unique_ptr<TrainingSession>> {
                              return std::make_unique<StoppingSession>(cluster->MakeSession(rank),
-                                                                      signalled);
+                                                                      signalled, give_up);
                            },
                            nullptr,
                            gate,
