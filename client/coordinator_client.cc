@@ -33,47 +33,50 @@ std::string HolderOf(const grpc::ClientContext& context) {
 // What a unary call needs until its callback has run. Shared by the callback and the caller.
 template <typename Request, typename Response>
 struct UnaryCall : public OutgoingCall {
+  explicit UnaryCall(std::shared_ptr<CallTracker> tracker) : token(std::move(tracker)) {}
   void Cancel() override { context.TryCancel(); }
 
+  const CallTracker::Token token;
   grpc::ClientContext context;
   Request request;
   Response response;
-  // Keeps the connection while the call lasts.
-  std::shared_ptr<void> peer;
+  CoordinatorClient::Callback<Response> done;
 };
 
 template <typename Request, typename Response, typename Method>
-std::shared_ptr<OutgoingCall> StartUnary(std::shared_ptr<void> peer, const Request& request,
-                                         absl::Duration timeout,
+std::shared_ptr<OutgoingCall> StartUnary(std::shared_ptr<CallTracker> tracker,
+                                         const Request& request, absl::Duration timeout,
                                          CoordinatorClient::Callback<Response> done,
                                          Method method) {
-  auto call = std::make_shared<UnaryCall<Request, Response>>();
-  call->peer = std::move(peer);
+  auto call = std::make_shared<UnaryCall<Request, Response>>(std::move(tracker));
   call->request = request;
+  call->done = std::move(done);
   call->context.set_deadline(std::chrono::system_clock::now() +
                              absl::ToChronoMilliseconds(timeout));
-  method(&call->context, &call->request, &call->response,
-         [call, done = std::move(done)](const grpc::Status& status) {
-           const std::string holder = HolderOf(call->context);
-           if (status.ok()) {
-             done(std::move(call->response), holder);
-           } else {
-             done(proto::FromGrpc(status), holder);
-           }
-         });
+  method(&call->context, &call->request, &call->response, [call](const grpc::Status& status) {
+    const std::string holder = HolderOf(call->context);
+    const auto done = std::move(call->done);
+    if (status.ok()) {
+      done(std::move(call->response), holder);
+    } else {
+      done(proto::FromGrpc(status), holder);
+    }
+  });
   return call;
 }
 
 // One AwaitStep. Keeps itself alive from Start to OnDone.
 class AwaitCall : public OutgoingCall, public grpc::ClientReadReactor<v1::StepEvent> {
  public:
-  AwaitCall(const v1::AwaitStepRequest& request, std::function<void(const v1::StepEvent&)> on_event,
+  AwaitCall(std::shared_ptr<CallTracker> tracker, const v1::AwaitStepRequest& request,
+            std::function<void(const v1::StepEvent&)> on_event,
             std::function<void(const absl::Status&, const std::string&)> on_end)
-      : request_(request), on_event_(std::move(on_event)), on_end_(std::move(on_end)) {}
+      : token_(std::move(tracker)),
+        request_(request),
+        on_event_(std::move(on_event)),
+        on_end_(std::move(on_end)) {}
 
-  void Start(v1::Coordinator::Stub& stub, std::shared_ptr<void> peer,
-             std::shared_ptr<AwaitCall> self) {
-    peer_ = std::move(peer);
+  void Start(v1::Coordinator::Stub& stub, std::shared_ptr<AwaitCall> self) {
     self_ = std::move(self);
     stub.async()->AwaitStep(&context_, &request_, this);
     StartRead(&event_);
@@ -94,20 +97,20 @@ class AwaitCall : public OutgoingCall, public grpc::ClientReadReactor<v1::StepEv
   }
 
  private:
+  const CallTracker::Token token_;
   grpc::ClientContext context_;
   const v1::AwaitStepRequest request_;
   const std::function<void(const v1::StepEvent&)> on_event_;
   const std::function<void(const absl::Status&, const std::string&)> on_end_;
   v1::StepEvent event_;
-  // Keeps the connection while the call lasts.
-  std::shared_ptr<void> peer_;
   // The call itself shares this object until OnDone.
   std::shared_ptr<AwaitCall> self_;
 };
 
 }  // namespace
 
-CoordinatorClient::CoordinatorClient(TlsFiles tls) : tls_(std::move(tls)) {}
+CoordinatorClient::CoordinatorClient(TlsFiles tls, std::shared_ptr<CallTracker> tracker)
+    : tls_(std::move(tls)), tracker_(std::move(tracker)) {}
 
 CoordinatorClient::~CoordinatorClient() = default;
 
@@ -140,7 +143,7 @@ std::shared_ptr<OutgoingCall> CoordinatorClient::Register(const std::string& add
     return nullptr;
   }
   v1::Coordinator::Stub& stub = *(*peer)->stub;
-  return StartUnary(*peer, request, timeout, std::move(done),
+  return StartUnary(tracker_, request, timeout, std::move(done),
                     [&stub](auto... call) { stub.async()->RegisterJob(call...); });
 }
 
@@ -154,7 +157,7 @@ std::shared_ptr<OutgoingCall> CoordinatorClient::GetJob(const std::string& addre
     return nullptr;
   }
   v1::Coordinator::Stub& stub = *(*peer)->stub;
-  return StartUnary(*peer, request, timeout, std::move(done),
+  return StartUnary(tracker_, request, timeout, std::move(done),
                     [&stub](auto... call) { stub.async()->GetJob(call...); });
 }
 
@@ -168,7 +171,7 @@ std::shared_ptr<OutgoingCall> CoordinatorClient::Join(const std::string& address
     return nullptr;
   }
   v1::Coordinator::Stub& stub = *(*peer)->stub;
-  return StartUnary(*peer, request, timeout, std::move(done),
+  return StartUnary(tracker_, request, timeout, std::move(done),
                     [&stub](auto... call) { stub.async()->JoinWorker(call...); });
 }
 
@@ -182,7 +185,7 @@ std::shared_ptr<OutgoingCall> CoordinatorClient::Begin(const std::string& addres
     return nullptr;
   }
   v1::Coordinator::Stub& stub = *(*peer)->stub;
-  return StartUnary(*peer, request, timeout, std::move(done),
+  return StartUnary(tracker_, request, timeout, std::move(done),
                     [&stub](auto... call) { stub.async()->BeginStep(call...); });
 }
 
@@ -195,8 +198,9 @@ std::shared_ptr<OutgoingCall> CoordinatorClient::Await(
     on_end(peer.status(), std::string());
     return nullptr;
   }
-  auto call = std::make_shared<AwaitCall>(request, std::move(on_event), std::move(on_end));
-  call->Start(*(*peer)->stub, *peer, call);
+  auto call =
+      std::make_shared<AwaitCall>(tracker_, request, std::move(on_event), std::move(on_end));
+  call->Start(*(*peer)->stub, call);
   return call;
 }
 

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/call_tracker.h"
 #include "client/kaon/client.h"
 #include "kaon/v1/coordinator.pb.h"
 #include "kernels/mutex.h"
@@ -33,7 +34,7 @@ class CoordinatorClient {
   using Callback =
       std::function<void(const absl::StatusOr<Response>& response, const std::string& holder)>;
 
-  explicit CoordinatorClient(TlsFiles tls);
+  CoordinatorClient(TlsFiles tls, std::shared_ptr<CallTracker> tracker);
   ~CoordinatorClient();
 
   // Prepares the connection to `address`. Errors as CreateChannel.
@@ -65,6 +66,8 @@ class CoordinatorClient {
   absl::StatusOr<std::shared_ptr<Peer>> PeerOf(const std::string& address) ABSL_LOCKS_EXCLUDED(mu_);
 
   const TlsFiles tls_;
+  // Shared with the calls.
+  const std::shared_ptr<CallTracker> tracker_;
 
   Mutex mu_;
   std::map<std::string, std::shared_ptr<Peer>> peers_ ABSL_GUARDED_BY(mu_);

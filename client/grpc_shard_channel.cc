@@ -33,9 +33,9 @@ grpc::ByteBuffer Serialize(const google::protobuf::Message& message) {
 // and cancel.
 class GrpcPushStream : public PushStream, public Reactor {
  public:
-  GrpcPushStream(std::shared_ptr<grpc::Channel> channel, const v1::PushOpen& open,
-                 std::shared_ptr<PushSource> source)
-      : stub_(std::move(channel)), source_(std::move(source)) {
+  GrpcPushStream(std::shared_ptr<CallTracker> tracker, std::shared_ptr<grpc::Channel> channel,
+                 const v1::PushOpen& open, std::shared_ptr<PushSource> source)
+      : token_(std::move(tracker)), stub_(std::move(channel)), source_(std::move(source)) {
     v1::PushRequest request;
     *request.mutable_open() = open;
     out_ = Serialize(request);
@@ -166,6 +166,7 @@ class GrpcPushStream : public PushStream, public Reactor {
     if (remove) RemoveHold();
   }
 
+  const CallTracker::Token token_;
   grpc::GenericStub stub_;
   grpc::ClientContext context_;
   std::shared_ptr<PushSource> source_;
@@ -193,8 +194,10 @@ class GrpcPushStream : public PushStream, public Reactor {
 // One pull. Keeps itself alive from Start to OnDone.
 class GrpcPullStream : public PullStream, public Reactor {
  public:
-  GrpcPullStream(std::shared_ptr<grpc::Channel> channel, PullOptions options)
-      : stub_(std::move(channel)),
+  GrpcPullStream(std::shared_ptr<CallTracker> tracker, std::shared_ptr<grpc::Channel> channel,
+                 PullOptions options)
+      : token_(std::move(tracker)),
+        stub_(std::move(channel)),
         options_(std::move(options)),
         assembler_(options_.request, options_.targets),
         out_(Serialize(options_.request)) {}
@@ -238,6 +241,7 @@ class GrpcPullStream : public PullStream, public Reactor {
     return assembler_.Accept(received->decoded.message.chunk(), received->decoded.payload);
   }
 
+  const CallTracker::Token token_;
   grpc::GenericStub stub_;
   grpc::ClientContext context_;
   const PullOptions options_;
@@ -254,34 +258,35 @@ class GrpcPullStream : public PullStream, public Reactor {
 
 class GrpcShardChannel : public ShardChannel {
  public:
-  explicit GrpcShardChannel(std::shared_ptr<grpc::Channel> channel)
-      : channel_(std::move(channel)) {}
+  GrpcShardChannel(std::shared_ptr<CallTracker> tracker, std::shared_ptr<grpc::Channel> channel)
+      : tracker_(std::move(tracker)), channel_(std::move(channel)) {}
 
   std::shared_ptr<PushStream> Push(const v1::PushOpen& open,
                                    std::shared_ptr<PushSource> source) override {
-    auto stream = std::make_shared<GrpcPushStream>(channel_, open, std::move(source));
+    auto stream = std::make_shared<GrpcPushStream>(tracker_, channel_, open, std::move(source));
     stream->Start(stream);
     return stream;
   }
 
   std::shared_ptr<PullStream> Pull(PullOptions options) override {
-    auto stream = std::make_shared<GrpcPullStream>(channel_, std::move(options));
+    auto stream = std::make_shared<GrpcPullStream>(tracker_, channel_, std::move(options));
     stream->Start(stream);
     return stream;
   }
 
  private:
-  // Shared by its streams.
+  // Both shared with the streams.
+  const std::shared_ptr<CallTracker> tracker_;
   const std::shared_ptr<grpc::Channel> channel_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<ShardChannel>> CreateGrpcShardChannel(const std::string& address,
-                                                                     const TlsFiles& tls) {
+absl::StatusOr<std::shared_ptr<ShardChannel>> CreateGrpcShardChannel(
+    const std::string& address, const TlsFiles& tls, std::shared_ptr<CallTracker> tracker) {
   KAON_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel,
                         CreateChannel(address, tls, proto::Role::kShard));
-  return std::make_shared<GrpcShardChannel>(std::move(channel));
+  return std::make_shared<GrpcShardChannel>(std::move(tracker), std::move(channel));
 }
 
 }  // namespace kaon::client

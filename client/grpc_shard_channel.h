@@ -7,14 +7,16 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "client/call_tracker.h"
 #include "client/kaon/client.h"
 #include "client/shard_channel.h"
 
 namespace kaon::client {
 
-// Connects on first use. Errors as CreateChannel.
-absl::StatusOr<std::shared_ptr<ShardChannel>> CreateGrpcShardChannel(const std::string& address,
-                                                                     const TlsFiles& tls);
+// Connects on first use. Errors as CreateChannel. The calls are counted in `tracker`, shared with
+// them.
+absl::StatusOr<std::shared_ptr<ShardChannel>> CreateGrpcShardChannel(
+    const std::string& address, const TlsFiles& tls, std::shared_ptr<CallTracker> tracker);
 
 }  // namespace kaon::client
 

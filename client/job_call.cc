@@ -56,6 +56,7 @@ class JobCall : public std::enable_shared_from_this<JobCall> {
 
   void OnAnswer(const Answer& answer, const std::string& holder) {
     if (answer_.has_value()) return;
+    call_.reset();
     const absl::Status& status = answer.status();
     const bool redirected = absl::IsFailedPrecondition(status) && !holder.empty();
     const bool transient = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
@@ -80,6 +81,7 @@ class JobCall : public std::enable_shared_from_this<JobCall> {
     if (answer_.has_value()) return;
     answer_ = std::move(answer);
     if (call_ != nullptr) call_->Cancel();
+    call_.reset();
     runtime_->RemoveOperation(operation_);
     ended_.Set(Done());
   }

@@ -41,7 +41,8 @@ Runtime::Runtime(const ClientOptions& options)
     : options_(options),
       process_(getpid()),
       counters_(std::make_shared<TransferCounters>()),
-      coordinators_(options.tls) {}
+      calls_(std::make_shared<CallTracker>()),
+      coordinators_(options.tls, calls_) {}
 
 bool Runtime::InForkedChild() const { return getpid() != process_; }
 
@@ -89,6 +90,8 @@ void Runtime::Shutdown() {
     MutexLock lock(mu_);
     while (!operations_.empty()) operation_ended_.Wait(mu_);
   }
+  // The loop still runs: ending calls report to it.
+  calls_->AwaitNone();
   loop_.Stop();
 }
 
@@ -100,7 +103,7 @@ absl::StatusOr<std::shared_ptr<ShardChannel>> Runtime::ShardChannelOf(const std:
   }
   // Reads files: not under the lock. Of two threads that do, the first one's connection stays.
   KAON_ASSIGN_OR_RETURN(std::shared_ptr<ShardChannel> made,
-                        CreateGrpcShardChannel(address, options_.tls));
+                        CreateGrpcShardChannel(address, options_.tls, calls_));
   MutexLock lock(mu_);
   return shard_channels_.emplace(address, std::move(made)).first->second;
 }

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/call_tracker.h"
 #include "client/coordinator_client.h"
 #include "client/event_loop.h"
 #include "client/kaon/client.h"
@@ -40,7 +41,8 @@ class Runtime {
   bool AddOperation(std::function<void()> cancel, uint64_t& operation) ABSL_LOCKS_EXCLUDED(mu_);
   void RemoveOperation(uint64_t operation) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Cancels all operations, waits for their end, and stops the loop. Not from the loop.
+  // Cancels all operations, waits for their end and that of their calls, and stops the loop. Not
+  // from the loop.
   void Shutdown() ABSL_LOCKS_EXCLUDED(mu_);
 
   // The connection to a shard, made on first use.
@@ -60,6 +62,8 @@ class Runtime {
   const ClientOptions options_;
   const pid_t process_;
   const std::shared_ptr<TransferCounters> counters_;
+  // Shared with the calls.
+  const std::shared_ptr<CallTracker> calls_;
   CoordinatorClient coordinators_;
 
   mutable Mutex mu_;
