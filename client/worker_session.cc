@@ -10,6 +10,9 @@
 namespace kaon::client {
 namespace {
 
+// Consecutive failures after which "no such job" is believed; with the backoff about ten seconds.
+constexpr int kMaxNotFound = 10;
+
 // The same call, to this or another server, may succeed. CANCELLED is what a server that shuts down
 // answers; calls this side cancels are never reported.
 bool IsTransient(const absl::Status& status) {
@@ -27,7 +30,8 @@ int CompareRounds(const Planned& a, const Planned& b) {
 
 WorkerSession::WorkerSession(WorkerSessionOptions options)
     : options_(std::move(options)),
-      backoff_(options_.first_backoff, options_.max_backoff, options_.jitter_seed) {
+      backoff_(options_.first_backoff, options_.max_backoff, options_.jitter_seed),
+      push_backoff_(options_.first_push_backoff, options_.max_backoff, options_.jitter_seed + 1) {
   CHECK(!options_.coordinators.empty());
   CHECK_NE(options_.process_nonce, 0u);
   coordinator_ = options_.coordinators[0];
@@ -134,7 +138,11 @@ void WorkerSession::OnCoordinatorFailure(const absl::Status& status, const std::
   const bool redirected = absl::IsFailedPrecondition(status) && !holder.empty();
   // Rule 6: "A refused attempt joins again at the holder named in the refusal".
   const bool join_again = absl::IsAborted(status);
-  if (!redirected && !join_again && !IsTransient(status)) return Fail(status);
+  // The job exists, or there would be no session: a coordinator that was frozen since before the
+  // registration does not know yet that it is replaced. Another one, or its next heartbeat, will
+  // tell.
+  const bool outdated = absl::IsNotFound(status) && coordinator_failures_ < kMaxNotFound;
+  if (!redirected && !join_again && !outdated && !IsTransient(status)) return Fail(status);
   if (!holder.empty()) {
     coordinator_ = holder;
   } else if (!join_again) {
@@ -182,7 +190,7 @@ void WorkerSession::OnPushEnded(uint64_t call, uint32_t shard, const absl::Statu
   // The shard is past this step: its decision is on the way.
   if (absl::IsFailedPrecondition(status)) return;
   if (!absl::IsAborted(status) && !IsTransient(status)) return Fail(status);
-  push.retry_at = now + backoff_.Delay(push.failures++);
+  push.retry_at = now + push_backoff_.Delay(push.failures++);
   actions_.push_back(WakeAt{*push.retry_at});
 }
 

@@ -182,7 +182,7 @@ TEST_F(WorkerSessionTest, IgnoresResultsOfPushesItReplaced) {
 
 TEST_F(WorkerSessionTest, RetriesAPushToTheSameShardAfterADoublingDelay) {
   StartPush push = ReachPush()[1];
-  absl::Duration shortest = Options().first_backoff / 2;
+  absl::Duration shortest = Options().first_push_backoff / 2;
   for (int i = 0; i < 4; ++i) {
     session_.OnPushEnded(push.call, 1, absl::UnavailableError("no plan yet"), now_);
     const absl::Time at = Only<WakeAt>().at;
@@ -342,6 +342,20 @@ TEST_F(WorkerSessionTest, RefusesAnAttemptThatEchoesAnotherProcess) {
   const absl::Status error = StepError();
   EXPECT_TRUE(absl::IsAborted(error));
   EXPECT_THAT(std::string(error.message()), HasSubstr("rank 3"));
+}
+
+// A coordinator that was frozen since before the registration answers so until it learns that it is
+// replaced.
+TEST_F(WorkerSessionTest, BelievesThatThereIsNoJobOnlyWhenItIsSaidAgainAndAgain) {
+  session_.Begin({7, 10, 1, 1}, now_);
+  const absl::Status unknown = absl::NotFoundError("job \"tiny\": no job is registered");
+  for (int i = 0; i < 10; ++i) {
+    session_.OnJoin(Only<CallJoin>().call, unknown, "", now_);
+    now_ = Only<WakeAt>().at;
+    session_.Tick(now_);
+  }
+  session_.OnJoin(Only<CallJoin>().call, unknown, "", now_);
+  EXPECT_EQ(StepError(), unknown);
 }
 
 TEST_F(WorkerSessionTest, EndsTheStepForARefusalThatNamesNoHolder) {

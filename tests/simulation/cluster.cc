@@ -120,7 +120,9 @@ class Cluster {
         if (!node.alive()) return;
         ++world_.result().worker_kills;
         node.Kill();
-        world_.queue().After(downtime, [&node] { node.Start(); });
+        world_.queue().After(downtime, [&node] {
+          if (!node.alive()) node.Start();
+        });
       }
     }
   }

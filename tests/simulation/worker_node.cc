@@ -152,6 +152,16 @@ void WorkerNode::OnStepOver(const client::StepOver& over) {
     if (over.record.status().code() == absl::StatusCode::kFailedPrecondition) {
       return JoinAfter(absl::Milliseconds(20));
     }
+    // A join of this rank's dead process arrived after this one's own. The process ends with that error and is
+    // started again, as its supervisor would.
+    if (absl::IsAborted(over.record.status())) {
+      return Later(absl::ZeroDuration(), [this] {
+        Kill();
+        world_.queue().After(absl::Milliseconds(100), [this, life = life_] {
+          if (life == life_) Start();
+        });
+      });
+    }
     return world_.invariants().Violated(absl::StrCat("worker ", rank_, ", step ", open_step_, ": ",
                                                      over.record.status().ToString()));
   }
