@@ -137,15 +137,22 @@ on_signal() {
   finish
 }
 
+# run_trainer OUT OPTIONS...: takes the place of the (background) shell it is called in. In a session of its own: Ctrl-C
+# reaches this script alone, which then stops things in order.
+run_trainer() {
+  local out=$1
+  shift
+  exec setsid setpriv --pdeathsig TERM "$KAON_TRAIN" "$@" >&"$out" 2>"$dir/train.log" </dev/null
+}
+
 train() {
   local options=(--connect "127.0.0.1:$(cat "$dir/coordinator.port")" --tls-dir "$dir/tls" --workers "$workers")
   [ -z "$steps" ] || options+=(--steps "$steps")
   local out tee_pid result=0
-  exec {out}> >(exec setsid tee "$dir/train.out")
+  # The summary is shown once, as the last line of all.
+  exec {out}> >(exec setsid bash -c 'tee "$0" | grep --line-buffered -v "^SUMMARY {"' "$dir/train.out")
   tee_pid=$!
-  # In a session of its own: Ctrl-C reaches this script alone, which then stops things in order.
-  supervise setsid setpriv --pdeathsig TERM "$KAON_TRAIN" "${options[@]}" \
-    >&"$out" 2>"$dir/train.log" </dev/null || result=$?
+  supervise run_trainer "$out" "${options[@]}" || result=$?
   exec {out}>&-
   wait "$tee_pid" || true
   return $result

@@ -68,6 +68,7 @@ expect_status 0
 expect_no_process
 expect_no_directory
 [ "$(tail -n 1 "$FAKE/out")" = 'SUMMARY {"steps": 1}' ] || fail "last line: $(tail -n 1 "$FAKE/out")"
+[ "$(grep -c SUMMARY "$FAKE/out")" -eq 1 ] || fail "the summary is printed more than once"
 [ "$(wc -l <"$FAKE/pids")" -ge 6 ] || fail "fewer programs ran than 2 shards, coordinator, trainer and kaonctl"
 
 begin "as many shards and steps as asked for"
@@ -112,6 +113,7 @@ os.execv(sys.argv[1], sys.argv[1:])' "$quickstart" --binaries "$FAKE/bin" >"$FAK
   result=0
   wait "$pid" || result=$?
   expect_status "${signal#*:}"
+  grep -q "stopped by SIG${signal%:*}" "$FAKE/err" || fail "it is not said why: $(cat "$FAKE/err")"
   expect_no_process
   expect_no_directory
 done
