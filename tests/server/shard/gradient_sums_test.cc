@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "tests/server/shard/accumulator_fixture.h"
@@ -90,6 +91,32 @@ TEST_F(GradientSumsTest, GivesTheSameBitsForEveryOrderOfArrival) {
     ASSERT_EQ(std::memcmp(gradient.data(), expected.data(), expected.size() * sizeof(float)), 0)
         << "order " << order << " of seed " << kSeed;
     ASSERT_EQ(facts->gradient_digest(), digest);
+  }
+}
+
+TEST_F(GradientSumsTest, GivesTheSameBitsWhenWorkersPushAtOnce) {
+  const std::vector<float> big = {1e8f, 1, -1e8f, 3, 1e-8f, 7};
+  const std::vector<float> small = {0.1f, 0.2f, 0.3f, 0.4f, 0.5f, 0.6f};
+  std::vector<float> expected;
+  for (int run = 0; run < 20; ++run) {
+    Restart(2 * proto::kMaxChunkBytes);
+    Begin();
+    const PushingWorker workers[] = {Open(0), Open(1)};
+    std::vector<std::thread> threads;
+    for (int rank : {0, 1}) {
+      threads.emplace_back([&, rank] {
+        const std::vector<float>& values = rank == 0 ? big : small;
+        for (uint64_t i = 0; i < values.size(); ++i) {
+          EXPECT_TRUE(Push(workers[rank], kW, i, {values[i]}).ok());
+        }
+        EXPECT_TRUE(Finish(workers[rank], {kB}).ok());
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    ASSERT_EQ(folded_, std::vector<uint64_t>{1});
+    ASSERT_TRUE(accumulator_->FinishSums(1).has_value());
+    if (run == 0) expected = Gradient(kW);
+    ASSERT_EQ(Gradient(kW), expected) << "run " << run;
   }
 }
 
