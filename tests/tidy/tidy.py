@@ -59,7 +59,7 @@ BANNED_CODE = (
      "an injected clock, or a condition to wait for"),
     ("assert", r"(?<!static_)\bassert\s*\(", EVERYWHERE, "CHECK for our bugs, absl::Status for the world"),
     # Allowed where an owner takes it at once: the constructor is private, or the owner is a std::shared_ptr's.
-    ("new", r"(?:\b(?:unique|shared)_ptr<[^;{}]*>\s*\w*\(|\bWrapUnique\(|\breset\()?\bnew\s+[\w:(]", EVERYWHERE,
+    ("new", r"(?:\b(?:unique|shared)_ptr<[^;{}]*>\s*\w*\(\s*|\bWrapUnique\(\s*|\breset\(\s*)?\bnew\s+[\w:(]", EVERYWHERE,
      "std::make_unique or a container"),
     ("delete", r"(?<!=\s)(?<!=)\bdelete\b(\s*\[\s*\])?\s+[\w(*]", EVERYWHERE, "an owner that frees it"),
     ("throw", r"\bthrow\b", EVERYWHERE, "absl::Status"),

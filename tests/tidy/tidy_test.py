@@ -139,6 +139,7 @@ class TidyTest(unittest.TestCase):
             "static_assert(true);",
             "struct A { A(const A&) = delete; };",
             "std::unique_ptr<Norm> norm(new Norm());",
+            "std::shared_ptr<Norm> norm(\n    new Norm());",
             "auto norm = absl::WrapUnique(new Norm());",
             "int operand(int);",
             "int x = operand(1);",
