@@ -152,8 +152,8 @@ void WorkerNode::OnStepOver(const client::StepOver& over) {
     if (over.record.status().code() == absl::StatusCode::kFailedPrecondition) {
       return JoinAfter(absl::Milliseconds(20));
     }
-    // A join of this rank's dead process arrived after this one's own. The process ends with that error and is
-    // started again, as its supervisor would.
+    // A join of this rank's dead process arrived after this one's own. The process ends with that
+    // error and is started again, as its supervisor would.
     if (absl::IsAborted(over.record.status())) {
       return Later(absl::ZeroDuration(), [this] {
         Kill();

@@ -7,7 +7,8 @@
 namespace kaon::train {
 namespace {
 
-// A session that trains is the subject of tests/integration; here is what is refused before any server is asked.
+// A session that trains is the subject of tests/integration; here is what is refused before any
+// server is asked.
 class ServiceSessionTest : public testing::Test {
  protected:
   absl::Status Create() { return ServiceSession::Create(options_, gate_).status(); }
