@@ -491,17 +491,5 @@ TEST_F(ClientTest, RefusesToWorkInAForkedChild) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-TEST(ClientOptionsTest, AreCheckedAtConnect) {
-  ClientOptions options;
-  EXPECT_THAT(Client::Connect(options).status().message(), HasSubstr("coordinators"));
-  options.coordinators = {"127.0.0.1:1"};
-  options.max_bytes_in_flight = 10;
-  EXPECT_THAT(Client::Connect(options).status().message(),
-              HasSubstr("max_bytes_in_flight is 10, must be >= 1048576"));
-  options.max_bytes_in_flight = 1 << 20;
-  options.coordinators = {"192.0.2.1:1"};
-  EXPECT_EQ(Client::Connect(options).status().code(), StatusCode::kFailedPrecondition);
-}
-
 }  // namespace
 }  // namespace kaon
