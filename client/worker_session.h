@@ -30,6 +30,8 @@ struct WorkerSessionOptions {
   uint64_t jitter_seed = 0;
   // Delay before a retry: doubles from first to max, times a random factor of [0.5, 1).
   absl::Duration first_backoff = absl::Milliseconds(20);
+  // A push often comes a moment before its shard has accepted the plan.
+  absl::Duration first_push_backoff = absl::Milliseconds(1);
   absl::Duration max_backoff = absl::Seconds(2);
 };
 
@@ -164,6 +166,7 @@ class WorkerSession {
 
   const WorkerSessionOptions options_;
   Backoff backoff_;
+  Backoff push_backoff_;
   std::vector<SessionAction> actions_;
 
   Phase phase_ = Phase::kIdle;
