@@ -41,7 +41,7 @@ class FakeCluster::CoordinatorService : public v1::Coordinator::Service {
                       v1::JobDescription* response) override {
     MutexLock lock(cluster_.mu_);
     if (Redirects(*context)) return NotTheHolder();
-    const State& state = cluster_.state_;
+    State& state = cluster_.state_;
     if (!state.job.has_value() || state.job->name() != request->job()) {
       return grpc::Status(grpc::StatusCode::NOT_FOUND, "no job " + request->job());
     }
