@@ -32,13 +32,15 @@ class Promise {
 
   // Wakes the consumer. False if a result was already there.
   bool Set(Result<T> result) const {
+    // The consumer may destroy this promise as soon as the result is there.
+    const std::shared_ptr<State> state = state_;
     {
-      std::lock_guard<std::mutex> lock(state_->mu);
-      if (state_->result.has_value()) return false;
-      state_->result.emplace(std::move(result));
-      state_->cancel = nullptr;
+      std::lock_guard<std::mutex> lock(state->mu);
+      if (state->result.has_value()) return false;
+      state->result.emplace(std::move(result));
+      state->cancel = nullptr;
     }
-    state_->ready.notify_all();
+    state->ready.notify_all();
     return true;
   }
 

@@ -1,0 +1,66 @@
+#include "client/kaon/future.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+#include <utility>
+
+namespace kaon {
+namespace {
+
+TEST(FutureTest, HandsTheResultOver) {
+  const Promise<std::string> promise;
+  Future<std::string> future = promise.future();
+  EXPECT_FALSE(future.Ready());
+  EXPECT_TRUE(promise.Set(std::string("there")));
+  EXPECT_TRUE(future.Ready());
+  EXPECT_EQ(future.Get().value(), "there");
+}
+
+TEST(FutureTest, CountsTheFirstResultOnly) {
+  const Promise<int> promise;
+  EXPECT_TRUE(promise.Set(1));
+  EXPECT_FALSE(promise.Set(2));
+  EXPECT_EQ(promise.future().Get().value(), 1);
+}
+
+TEST(FutureTest, WaitsForAnotherThread) {
+  Promise<int> promise;
+  Future<int> future = promise.future();
+  std::thread producer([promise = std::move(promise)] { promise.Set(7); });
+  EXPECT_EQ(future.Get().value(), 7);
+  producer.join();
+}
+
+TEST(FutureTest, SaysWhenTheResultWasNotThereInTime) {
+  const Promise<int> promise;
+  EXPECT_FALSE(promise.future().WaitFor(std::chrono::milliseconds(1)));
+  promise.Set(1);
+  EXPECT_TRUE(promise.future().WaitFor(std::chrono::milliseconds(1)));
+}
+
+TEST(FutureTest, CancelsOnce) {
+  const Promise<int> promise;
+  Future<int> future = promise.future();
+  int cancelled = 0;
+  promise.OnCancel([&cancelled] { ++cancelled; });
+  future.Cancel();
+  future.Cancel();
+  EXPECT_EQ(cancelled, 1);
+}
+
+TEST(FutureTest, DoesNotCancelWhatHasAResult) {
+  const Promise<int> promise;
+  int cancelled = 0;
+  promise.OnCancel([&cancelled] { ++cancelled; });
+  promise.Set(1);
+  promise.future().Cancel();
+  promise.OnCancel([&cancelled] { ++cancelled; });
+  promise.future().Cancel();
+  EXPECT_EQ(cancelled, 0);
+}
+
+}  // namespace
+}  // namespace kaon
