@@ -44,7 +44,7 @@ case "$suite" in
   asan | ubsan | tsan) options=("--config=$suite" --build_tests_only) ;;
   tsa) verb=build; options=(--config=tsa) ;;
   sim) options=(--config=opt --test_tag_filters=nightly); targets=(//tests/simulation/...) ;;
-  fuzz) options=(--config=opt --test_tag_filters=nightly); targets=(//tests/fuzz/...) ;;
+  fuzz) options=(--config=fuzz --build_tests_only); targets=(//tests/fuzz/...) ;;
   long)
     options=(--config=opt --test_tag_filters=nightly,-gpu)
     targets=(//tests/... -//tests/simulation/... -//tests/fuzz/...)

@@ -1,0 +1,30 @@
+"""Checks a step history printed by `kaonctl -o json steps`: clipping of AdamW, exemption of Muon, the skipped step."""
+
+import json
+import sys
+
+
+def main():
+    with open(sys.argv[1]) as file:
+        steps = json.load(file)["steps"]
+    problems = []
+    for step in steps:
+        if step["step"] == 0:
+            continue
+        if step["step"] == 3:
+            if step["outcome"] != "skip" or "non-finite" not in step["reason"] or "rank 0" not in step["reason"]:
+                problems.append(f"step 3: {step}")
+            continue
+        groups = {group["group"]: group for group in step["norms"]}
+        if groups["muon"]["clip_factor"] != 1 or not groups["muon"]["exempt"]:
+            problems.append(f"muon is clipped: {step}")
+        if not 0 < groups["adamw"]["clip_factor"] < 1:
+            problems.append(f"adamw is not clipped: {step}")
+    if [step["step"] for step in steps if step["step"] > 0] != list(range(1, 9)):
+        problems.append(f"steps: {[step['step'] for step in steps]}")
+    for problem in problems:
+        print(problem)
+    return 1 if problems else 0
+
+
+sys.exit(main())

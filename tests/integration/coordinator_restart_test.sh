@@ -1,0 +1,37 @@
+#!/bin/bash
+# Killing the coordinator with -9 in the middle of training and starting another in its place loses nothing: training
+# goes on by itself and ends in the bits of an undisturbed run (protocol.md section 2).
+source tests/integration/real_cluster.sh
+
+OPTIONS=(--workers 2 --split 3,5 --steps 40 --max-grad-norm 0.05)
+
+step_reached() { grep -q "\"step\": *$1[,}]" "$TEST_TMPDIR/log" 2>/dev/null; }
+trained() { ! kill -0 "$trainer" 2>/dev/null; }
+
+start 2 2
+listen=127.0.0.1:$(cat "$DIR/coordinator.port")
+train "$TEST_TMPDIR/service" "${OPTIONS[@]}" --log-jsonl "$TEST_TMPDIR/log" &
+trainer=$!
+for step in 5 12 20; do
+  wait_for 60 step_reached $step || { cat "$TEST_TMPDIR/service"; exit 1; }
+  pid=$(cat "$DIR/coordinator.pid")
+  kill -KILL "$pid"
+  wait "$pid" 2>/dev/null || true
+  cluster_start_coordinator "$DIR" 2 "$listen"
+  cluster_wait_port "$DIR" coordinator
+  echo "coordinator replaced after step $step"
+done
+wait_for 60 trained
+wait "$trainer" || { cat "$TEST_TMPDIR/service"; fail "kaon-train: exit status $?"; }
+
+# The replaced coordinator shows the whole history and every worker's attempts.
+"$KAONCTL" --dir "$DIR" -o json steps --limit 1000 >"$TEST_TMPDIR/steps"
+[ "$(grep -c '"outcome": "apply"' "$TEST_TMPDIR/steps")" -ge 40 ] || fail "history: $(cat "$TEST_TMPDIR/steps")"
+stop
+train_local "$TEST_TMPDIR/local" "${OPTIONS[@]}"
+here=$(field "$TEST_TMPDIR/local" weights_digest)
+there=$(field "$TEST_TMPDIR/service" weights_digest)
+echo "service with 3 kills $there, local $here"
+[ "$here" = "$there" ] || fail "digests differ"
+[ "$(field "$TEST_TMPDIR/service" applied)" = 40 ] || fail "not 40 steps applied"
+finish

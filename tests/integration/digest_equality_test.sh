@@ -1,0 +1,45 @@
+#!/bin/bash
+# The weights of a service run equal those of `kaon-train --local` bit for bit: 1, 2 and 3 shards, 1, 2 and 3 workers with equal and
+# unequal splits of the batch, more shards than parameters, every wire dtype, one step skipped, clipping active.
+source tests/integration/real_cluster.sh
+
+# Low enough that the AdamW group is clipped in every step.
+OPTIONS=(--steps 8 --max-grad-norm 0.05 --poison-step 3)
+
+# compare SHARDS WORKERS OPTIONS...
+compare() {
+  local shards=$1 workers=$2 here there
+  shift 2
+  start "$shards" "$workers"
+  train "$TEST_TMPDIR/service" --workers "$workers" "${OPTIONS[@]}" --log-jsonl "$TEST_TMPDIR/log" "$@" || {
+    cat "$TEST_TMPDIR/service"
+    fail "kaon-train with $shards shards, $workers workers $*"
+    return
+  }
+  "$KAONCTL" --dir "$DIR" -o json steps >"$TEST_TMPDIR/steps"
+  stop
+  train_local "$TEST_TMPDIR/local" --workers "$workers" "${OPTIONS[@]}" "$@"
+  there=$(field "$TEST_TMPDIR/service" weights_digest)
+  here=$(field "$TEST_TMPDIR/local" weights_digest)
+  echo "$shards shards, $workers workers $*: service $there, local $here"
+  [ "$there" = "$here" ] || fail "digests differ: $shards shards, $workers workers $*"
+  [ "$(field "$TEST_TMPDIR/service" applied)" = 7 ] || fail "applied is not 7"
+  [ "$(field "$TEST_TMPDIR/service" skipped)" = 1 ] || fail "skipped is not 1"
+  python3 tests/integration/check_steps.py "$TEST_TMPDIR/steps" || fail "step history, $shards shards"
+  digests+=("$workers $* $there")
+}
+
+digests=()
+for shards in 1 2 3; do
+  compare $shards 1
+  compare $shards 2 --split 3,5
+  compare $shards 3 --split 1,2,3
+done
+compare 2 2
+compare 14 2
+compare 2 2 --push-dtype bfloat16 --pull-dtype float16
+compare 3 2 --push-dtype float16 --pull-dtype bfloat16
+
+# One run, whatever the number of shards: of 9 + 4 runs, 6 are different.
+[ "$(printf '%s\n' "${digests[@]}" | sort -u | wc -l)" -eq 6 ] || fail "digests: ${digests[*]}"
+finish

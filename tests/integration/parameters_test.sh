@@ -1,0 +1,15 @@
+#!/bin/bash
+# The proof that the optimizer ran: `kaonctl parameters -o json` shows that each hidden matrix took exactly as many
+# Newton-Schulz updates as steps were applied, and every other parameter none; the trainer's summary says the same.
+source tests/integration/real_cluster.sh
+
+start 2 2
+train "$TEST_TMPDIR/service" --workers 2 --steps 9 --poison-step 4 || { cat "$TEST_TMPDIR/service"; exit 1; }
+"$KAONCTL" --dir "$DIR" -o json parameters >"$TEST_TMPDIR/parameters"
+"$KAONCTL" --dir "$DIR" parameters --filter hidden
+tail -n 1 "$TEST_TMPDIR/service" >"$TEST_TMPDIR/summary"
+python3 tests/integration/check_parameters.py "$TEST_TMPDIR/parameters" "$TEST_TMPDIR/summary" || fail "parameters"
+# The table of groups, routes and clipping is there for people too.
+"$KAONCTL" --dir "$DIR" job show | grep -q adamw || fail "job show"
+stop
+finish

@@ -1,0 +1,67 @@
+# What the integration tests share: real servers and kaon-train from the test's runfiles, started by deploy/local_cluster.sh in a
+# directory of the test. To be sourced; a test calls its functions and ends with `finish`.
+set -euo pipefail
+
+# shellcheck source=deploy/local_cluster.sh
+source deploy/local_cluster.sh
+cluster_find_binaries "$PWD"
+
+DIR=$TEST_TMPDIR/cluster
+failures=0
+# A small model: these tests are about the service.
+SMALL=(--hidden 48 --embedding 8 --batch-size 96 --report-every 1)
+
+fail() {
+  echo "FAILED: $*"
+  failures=$((failures + 1))
+}
+
+# start SHARDS WORKERS: a fresh cluster.
+start() {
+  rm -rf "$DIR"
+  cluster_start "$DIR" "$1" "$2" || { cluster_show_logs "$DIR"; exit 1; }
+}
+
+stop() { cluster_stop "$DIR" || fail "servers did not stop cleanly"; }
+
+trap 'cluster_stop "$DIR" >/dev/null 2>&1 || true' EXIT
+
+# train OUT OPTIONS...: kaon-train against the cluster.
+train() {
+  local out=$1
+  shift
+  "$KAON_TRAIN" --connect "127.0.0.1:$(cat "$DIR/coordinator.port")" --tls-dir "$DIR/tls" "${SMALL[@]}" "$@" >"$out" 2>&1
+}
+
+train_local() {
+  local out=$1
+  shift
+  "$KAON_TRAIN" --local "${SMALL[@]}" "$@" >"$out" 2>&1
+}
+
+# field OUT NAME: a field of the SUMMARY that is the last line of OUT.
+field() {
+  tail -n 1 "$1" | python3 -c '
+import json, sys
+line = sys.stdin.readline()
+assert line.startswith("SUMMARY "), line
+print(json.loads(line[8:])[sys.argv[1]])' "$2"
+}
+
+# wait_for SECONDS COMMAND...: polls until it is true.
+wait_for() {
+  local deadline=$((SECONDS + $1))
+  shift
+  until "$@"; do
+    [ $SECONDS -lt $deadline ] || { fail "waited in vain for: $*"; return 1; }
+    sleep 0.05
+  done
+}
+
+finish() {
+  if [ "$failures" -gt 0 ]; then
+    echo "$failures failures"
+    exit 1
+  fi
+  echo "all passed"
+}
