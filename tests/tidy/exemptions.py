@@ -19,7 +19,6 @@ EXEMPT = {
     ("mirrored-test", "client/pull_operation.cc"): _WHOLE_CALLS,
     ("mirrored-test", "client/runtime.cc"): _WHOLE_CALLS,
     ("mirrored-test", "client/step_operation.cc"): _WHOLE_CALLS,
-    ("mirrored-test", "client/step_pusher.cc"): _WHOLE_CALLS,
     ("mirrored-test", "client/worker_driver.cc"): _WHOLE_CALLS,
     ("mirrored-test", "client/worker_state.cc"): _WHOLE_CALLS,
 }
