@@ -164,7 +164,7 @@ class TidyTest(unittest.TestCase):
         marker = "TO" + "DO"
         self.finds("marker", "kernels/norm.cc", f"// {marker}: later\n")
         self.finds("marker", "deploy/run.sh", f"# {marker}\n")
-        self.finds("marker", "docs/page.md", f"{marker}\n")
+        self.finds("marker", "bazel/rule.bzl", f"# {marker}\n")
 
     def test_every_source_has_its_mirrored_test(self):
         self.assertEqual(self.check({"tests/kernels/norm_test.cc": None}), [("mirrored-test", "kernels/norm.cc")])
