@@ -12,7 +12,7 @@ def main():
         if step["step"] == 0:
             continue
         if step["step"] == 3:
-            if step["outcome"] != "skip" or "non-finite" not in step["reason"] or "rank 0" not in step["reason"]:
+            if step["outcome"] != "skip" or "non-finite" not in step["reason"] or "input.weight from rank 0" not in step["reason"]:
                 problems.append(f"step 3: {step}")
             continue
         groups = {group["group"]: group for group in step["norms"]}

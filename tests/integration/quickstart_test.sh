@@ -1,0 +1,22 @@
+#!/bin/bash
+# The quickstart's default run, with the real programs: the model learns what the README says, the last line is its summary, and
+# nothing is left behind.
+source tests/integration/real_cluster.sh
+
+export TMPDIR=$TEST_TMPDIR/private
+mkdir -p "$TMPDIR"
+start=$SECONDS
+deploy/quickstart.sh --binaries "$PWD" >"$TEST_TMPDIR/out" 2>&1 || { cat "$TEST_TMPDIR/out"; fail "exit status $?"; finish; }
+echo "$((SECONDS - start)) s, of which training $(field "$TEST_TMPDIR/out" seconds) s"
+tail -n 1 "$TEST_TMPDIR/out" | python3 -c '
+import json, sys
+summary = json.loads(sys.stdin.readline()[len("SUMMARY "):])
+print({key: summary[key] for key in ("steps", "validation_loss", "bigram_loss", "fivegram_loss", "weights_digest")})
+assert summary["validation_loss"] <= 1.85, summary
+assert 2.3 < summary["bigram_loss"] < 2.7 and 1.2 < summary["fivegram_loss"] < 1.6, summary
+assert summary["applied"] == summary["steps"] and summary["skipped"] == 0, summary
+for key in ("newton_schulz_updates", "push_bytes", "pull_bytes"):
+    assert summary[key], key
+' || fail "the summary: $(tail -n 1 "$TEST_TMPDIR/out")"
+[ -z "$(ls -A "$TMPDIR")" ] || fail "left behind: $(ls -A "$TMPDIR")"
+finish

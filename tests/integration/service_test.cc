@@ -1,0 +1,274 @@
+// The public client against real servers in one process: whatever the number of shards and workers,
+// the weights are those of a plain loop over the kernels, to the bit; a coordinator that is
+// replaced loses nothing; what is malformed changes nothing.
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/job_schema.h"
+#include "client/kaon/client.h"
+#include "kaon/v1/admin.grpc.pb.h"
+#include "kaon/v1/coordinator.grpc.pb.h"
+#include "kaon/v1/shard_control.grpc.pb.h"
+#include "tests/simulation/model.h"
+#include "tests/testing/in_process_cluster.h"
+
+namespace kaon {
+namespace {
+
+using simulation::Gradient;
+using simulation::InitialWeights;
+using simulation::SerialReplay;
+using simulation::Share;
+using simulation::TinyJob;
+
+// Gradients here depend on the rank alone, not on its process.
+constexpr uint64_t kNonce = 0;
+// Of which step 7 holds a NaN and is skipped.
+constexpr uint64_t kSteps = 9;
+
+JobDefinition PublicJob(const v1::JobDefinition& job) {
+  v1::JobDescription description;
+  *description.mutable_definition() = job;
+  return client::FromProto(description).definition;
+}
+
+// The record the service must have made of a step, for the replay.
+v1::StepRecord RecordOf(const v1::JobDefinition& job, const StepRecord& decided) {
+  v1::StepRecord record;
+  v1::StepBody& step = *record.mutable_plan()->mutable_step();
+  step.set_step(decided.step);
+  step.set_kind(v1::STEP_KIND_TRAIN);
+  step.set_loss_scale(1);
+  for (uint32_t rank = 0; rank < job.world_size(); ++rank) {
+    v1::Member& member = *step.add_members();
+    member.set_rank(rank);
+    member.set_process_nonce(kNonce);
+    member.set_token_weight(Share(rank, decided.step).token_weight);
+    member.set_micro_batches(Share(rank, decided.step).micro_batches);
+  }
+  for (const v1::ParameterGroup& group : job.groups()) {
+    step.add_rates()->set_learning_rate(group.lr());
+  }
+  record.mutable_decision()->set_outcome(decided.applied ? v1::OUTCOME_APPLY : v1::OUTCOME_SKIP);
+  for (const GroupNorm& norm : decided.norms) {
+    record.mutable_decision()->add_norms()->set_clip_factor(norm.clip_factor);
+  }
+  return record;
+}
+
+StepRecord TrainStep(const v1::JobDefinition& job, Worker& worker, uint64_t number) {
+  const client::StepShare share = Share(worker.rank(), number);
+  BeginOptions begin;
+  begin.step = number;
+  begin.token_weight = share.token_weight;
+  begin.micro_batches = share.micro_batches;
+  Result<Step> step = worker.Begin(begin);
+  EXPECT_TRUE(step.ok()) << step.status().ToString();
+  std::vector<std::vector<float>> gradients;
+  for (int id = 0; id < job.parameters_size(); ++id) {
+    gradients.push_back(Gradient(job, id, worker.rank(), kNonce, number));
+  }
+  for (int id = job.parameters_size() - 1; id >= 0; --id) {
+    if (job.parameters(id).frozen()) continue;
+    for (uint32_t micro = 0; micro < share.micro_batches; ++micro) {
+      step->Push(id, {gradients[id].data(), gradients[id].size(), DType::kFloat32}, micro);
+    }
+  }
+  FinishOptions finish;
+  finish.loss = worker.rank();
+  Result<StepRecord> record = step->Finish(finish).Get();
+  EXPECT_TRUE(record.ok()) << record.status().ToString();
+  return record.ok() ? *record : StepRecord();
+}
+
+std::vector<std::vector<float>> PullAll(const v1::JobDefinition& job, Job& from, uint64_t step) {
+  std::vector<std::vector<float>> weights;
+  std::vector<PullTarget> targets;
+  for (int id = 0; id < job.parameters_size(); ++id) {
+    weights.emplace_back(client::NumElements(job.parameters(id)));
+  }
+  for (uint32_t id = 0; id < weights.size(); ++id) {
+    targets.push_back({id, {weights[id].data(), weights[id].size(), DType::kFloat32}});
+  }
+  const Result<Done> pulled = from.Pull(step, targets).Get();
+  EXPECT_TRUE(pulled.ok()) << pulled.status().ToString();
+  return weights;
+}
+
+// One rank's whole training; returns its records.
+std::vector<StepRecord> TrainRank(const testing::InProcessCluster& cluster,
+                                  const v1::JobDefinition& job, uint32_t rank) {
+  Client client = cluster.Connect();
+  Result<Job> registered = client.Register(PublicJob(job));
+  EXPECT_TRUE(registered.ok()) << registered.status().ToString();
+  Result<Worker> worker = registered->Join(rank);
+  EXPECT_TRUE(worker.ok()) << worker.status().ToString();
+  if (rank == 0) {
+    std::vector<std::vector<float>> weights;
+    std::vector<TensorView> views;
+    for (int id = 0; id < job.parameters_size(); ++id) weights.push_back(InitialWeights(job, id));
+    for (const auto& values : weights) {
+      views.push_back({values.data(), values.size(), DType::kFloat32});
+    }
+    const Result<Done> loaded = worker->LoadWeights(views).Get();
+    EXPECT_TRUE(loaded.ok()) << loaded.status().ToString();
+  }
+  // Version 0 is there once rank 0 has loaded it; a pull waits for it.
+  PullAll(job, *registered, 0);
+  std::vector<StepRecord> records;
+  for (uint64_t step = 1; step <= kSteps; ++step) {
+    records.push_back(TrainStep(job, *worker, step));
+  }
+  return records;
+}
+
+// Trains to the end on every rank and compares the weights with the serial run.
+void TrainAndCompare(testing::InProcessCluster& cluster, uint32_t num_workers) {
+  const v1::JobDefinition job = TinyJob(num_workers);
+  std::vector<std::vector<StepRecord>> records(num_workers);
+  std::vector<std::thread> workers;
+  for (uint32_t rank = 0; rank < num_workers; ++rank) {
+    workers.emplace_back([&, rank] { records[rank] = TrainRank(cluster, job, rank); });
+  }
+  for (std::thread& worker : workers) worker.join();
+
+  SerialReplay replay(job);
+  v1::StepRecord load;
+  load.mutable_plan()->mutable_step()->set_kind(v1::STEP_KIND_LOAD_WEIGHTS);
+  load.mutable_decision()->set_outcome(v1::OUTCOME_APPLY);
+  replay.Apply(load);
+  bool clipped = false;
+  for (const StepRecord& record : records[0]) {
+    if (record.step == 7) {
+      EXPECT_FALSE(record.applied);
+      EXPECT_THAT(record.reason, ::testing::HasSubstr("embed.weight"));
+      EXPECT_THAT(record.reason, ::testing::HasSubstr("rank 0"));
+      continue;
+    }
+    ASSERT_TRUE(record.applied) << record.reason;
+    clipped = clipped || record.norms[1].clip_factor < 1;
+    EXPECT_EQ(record.norms[0].clip_factor, 1);
+    replay.Apply(RecordOf(job, record));
+  }
+  EXPECT_TRUE(clipped);
+  Client reader = cluster.Connect();
+  Result<Job> attached = reader.Attach(job.name());
+  ASSERT_TRUE(attached.ok()) << attached.status().ToString();
+  EXPECT_EQ(PullAll(job, *attached, kSteps), replay.weights());
+}
+
+class ServiceTest : public ::testing::TestWithParam<std::pair<int, int>> {};
+
+TEST_P(ServiceTest, EndsInTheWeightsOfTheSerialRun) {
+  testing::InProcessCluster cluster(GetParam().first);
+  TrainAndCompare(cluster, GetParam().second);
+}
+
+// The job has five parameters: with seven shards some own none.
+INSTANTIATE_TEST_SUITE_P(ShardsAndWorkers, ServiceTest,
+                         ::testing::Values(std::pair(1, 1), std::pair(2, 2), std::pair(3, 1),
+                                           std::pair(3, 3), std::pair(7, 2)));
+
+TEST(ServiceTest, AReplacedCoordinatorLosesNothing) {
+  testing::InProcessCluster cluster(2);
+  const v1::JobDefinition job = TinyJob(1);
+  Client client = cluster.Connect();
+  Result<Job> registered = client.Register(PublicJob(job));
+  ASSERT_TRUE(registered.ok()) << registered.status().ToString();
+  cluster.ReplaceCoordinator();
+  std::vector<StepRecord> records = TrainRank(cluster, job, 0);
+  EXPECT_EQ(records.size(), kSteps);
+  cluster.ReplaceCoordinator();
+  Result<JobDescription> description = registered->Refresh();
+  ASSERT_TRUE(description.ok()) << description.status().ToString();
+  EXPECT_EQ(description->applied_step, kSteps);
+  EXPECT_TRUE(description->weights_loaded);
+}
+
+// Digests of every shard's state.
+std::vector<uint64_t> StateDigests(const testing::InProcessCluster& cluster, int num_shards) {
+  std::vector<uint64_t> digests;
+  for (int i = 0; i < num_shards; ++i) {
+    auto stub = v1::ShardControl::NewStub(
+        grpc::CreateChannel(cluster.shard_address(i), grpc::InsecureChannelCredentials()));
+    grpc::ClientContext context;
+    v1::DescribeShardResponse response;
+    const grpc::Status status = stub->DescribeShard(&context, {}, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    digests.push_back(response.state_digest());
+  }
+  return digests;
+}
+
+TEST(ServiceTest, MalformedRequestsToTheCoordinatorLeaveTheStateDigestAlone) {
+  testing::InProcessCluster cluster(2);
+  const v1::JobDefinition job = TinyJob(1);
+  TrainRank(cluster, job, 0);
+  const std::vector<uint64_t> before = StateDigests(cluster, 2);
+  const auto channel =
+      grpc::CreateChannel(cluster.coordinator_address(), grpc::InsecureChannelCredentials());
+  const auto stub = v1::Coordinator::NewStub(channel);
+  const auto expect = [](const grpc::Status& status, grpc::StatusCode code, const char* what) {
+    EXPECT_EQ(status.error_code(), code) << status.error_message();
+    EXPECT_THAT(status.error_message(), ::testing::HasSubstr(what));
+  };
+  {
+    grpc::ClientContext context;
+    v1::RegisterJobRequest request;
+    *request.mutable_definition() = job;
+    request.mutable_definition()->mutable_groups(0)->set_lr(0.5);
+    v1::JobDescription response;
+    expect(stub->RegisterJob(&context, request, &response), grpc::ALREADY_EXISTS, "lr");
+  }
+  {
+    grpc::ClientContext context;
+    v1::JoinWorkerRequest request;
+    request.set_job(job.name());
+    request.set_rank(4);
+    request.set_process_nonce(1);
+    v1::JoinWorkerResponse response;
+    expect(stub->JoinWorker(&context, request, &response), grpc::INVALID_ARGUMENT, "rank");
+  }
+  {
+    grpc::ClientContext context;
+    v1::BeginStepRequest request;
+    request.set_job("other");
+    v1::BeginStepResponse response;
+    expect(stub->BeginStep(&context, request, &response), grpc::NOT_FOUND, "other");
+  }
+  {
+    grpc::ClientContext context;
+    v1::GetJobRequest request;
+    request.set_job("other");
+    v1::JobDescription response;
+    expect(stub->GetJob(&context, request, &response), grpc::NOT_FOUND, "other");
+  }
+  const auto admin = v1::Admin::NewStub(channel);
+  {
+    grpc::ClientContext context;
+    v1::StepHistoryRequest request;
+    request.set_job(job.name());
+    request.set_limit(1001);
+    v1::StepHistoryResponse response;
+    expect(admin->StepHistory(&context, request, &response), grpc::INVALID_ARGUMENT, "limit");
+  }
+  {
+    grpc::ClientContext context;
+    v1::ListParametersRequest request;
+    request.set_job(job.name());
+    request.set_name_regex("(");
+    v1::ListParametersResponse response;
+    expect(admin->ListParameters(&context, request, &response), grpc::INVALID_ARGUMENT, "regex");
+  }
+  EXPECT_EQ(StateDigests(cluster, 2), before);
+}
+
+}  // namespace
+}  // namespace kaon

@@ -1,0 +1,68 @@
+#include "tests/testing/in_process_cluster.h"
+
+#include <glog/logging.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace kaon::testing {
+
+InProcessCluster::InProcessCluster(int num_shards) {
+  for (int i = 0; i < num_shards; ++i) {
+    std::string directory = absl::StrCat(::testing::TempDir(), "/kaon-shard-XXXXXX");
+    CHECK(mkdtemp(directory.data()) != nullptr) << directory;
+    v1::ShardConfig config;
+    config.set_listen("127.0.0.1:0");
+    config.set_data_dir(directory);
+    config.set_gemm("reference");
+    config.set_host_memory_bytes(16 << 20);
+    auto shard = shard::ShardServer::Start(config);
+    CHECK(shard.ok()) << shard.status();
+    shards_.push_back(*std::move(shard));
+  }
+  StartCoordinator(0);
+}
+
+InProcessCluster::~InProcessCluster() {
+  coordinator_->Shutdown();
+  for (auto& shard : shards_) shard->Shutdown();
+}
+
+void InProcessCluster::StartCoordinator(int port) {
+  v1::CoordinatorConfig config;
+  config.set_listen(absl::StrCat("127.0.0.1:", port));
+  for (int i = 0; i < static_cast<int>(shards_.size()); ++i) config.add_shards(shard_address(i));
+  config.set_heartbeat_ms(50);
+  config.set_takeover_ms(300);
+  auto coordinator = coordinator::CoordinatorServer::Start(config);
+  CHECK(coordinator.ok()) << coordinator.status();
+  coordinator_ = *std::move(coordinator);
+  coordinator_port_ = coordinator_->port();
+}
+
+void InProcessCluster::ReplaceCoordinator() {
+  coordinator_->Shutdown();
+  coordinator_.reset();
+  StartCoordinator(coordinator_port_);
+}
+
+std::string InProcessCluster::coordinator_address() const {
+  return absl::StrCat("127.0.0.1:", coordinator_port_);
+}
+
+std::string InProcessCluster::shard_address(int shard) const {
+  return absl::StrCat("127.0.0.1:", shards_[shard]->port());
+}
+
+Client InProcessCluster::Connect() const {
+  ClientOptions options;
+  options.coordinators = {coordinator_address()};
+  options.call_deadline = std::chrono::milliseconds(60000);
+  options.step_deadline = std::chrono::milliseconds(120000);
+  auto client = Client::Connect(options);
+  CHECK(client.ok()) << client.status().ToString();
+  return std::move(client).value();
+}
+
+}  // namespace kaon::testing

@@ -1,0 +1,41 @@
+// A coordinator and shards in this process, on loopback ports without TLS, for tests of the real
+// client against the real servers (also under sanitizers). Owned by one test; one thread.
+#ifndef KAON_TESTS_TESTING_IN_PROCESS_CLUSTER_H_
+#define KAON_TESTS_TESTING_IN_PROCESS_CLUSTER_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/kaon/client.h"
+#include "server/coordinator/coordinator_server.h"
+#include "server/shard/shard_server.h"
+
+namespace kaon::testing {
+
+class InProcessCluster {
+ public:
+  // Serving when it returns; CHECKs otherwise. Data directories are made below the test's temporary
+  // directory.
+  explicit InProcessCluster(int num_shards);
+  ~InProcessCluster();
+
+  // Ends the coordinator, and starts another on the same port.
+  void ReplaceCoordinator();
+
+  std::string coordinator_address() const;
+  std::string shard_address(int shard) const;
+  // A client of the coordinator, with deadlines that suit a test.
+  Client Connect() const;
+
+ private:
+  void StartCoordinator(int port);
+
+  std::vector<std::unique_ptr<shard::ShardServer>> shards_;
+  std::unique_ptr<coordinator::CoordinatorServer> coordinator_;
+  int coordinator_port_ = 0;
+};
+
+}  // namespace kaon::testing
+
+#endif  // KAON_TESTS_TESTING_IN_PROCESS_CLUSTER_H_
