@@ -113,13 +113,35 @@ def check_sizes(file):
     limit = MAX_HEADER_LINES if is_header else MAX_BODY_LINES
     if len(file.lines) > limit:
         yield finding(file, limit + 1, "file-length", f"{len(file.lines)} lines, at most {limit}: split at a noun")
-    for number, text in enumerate(file.lines, 1):
-        if len(text) > MAX_COLUMNS:
-            yield finding(file, number, "columns", f"{len(text)} columns, at most {MAX_COLUMNS}")
     for first, last, head in file.functions():
         if last - first + 1 > MAX_FUNCTION_LINES:
             name = " ".join(head.split())[:60]
             yield finding(file, first, "function-length", f"{last - first + 1} lines, at most {MAX_FUNCTION_LINES}: {name}")
+
+
+def check_columns(file):
+    for number, text in enumerate(file.lines, 1):
+        if len(text) > MAX_COLUMNS:
+            yield finding(file, number, "columns", f"{len(text)} columns, at most {MAX_COLUMNS}")
+
+
+def check_proto_comments(file):
+    """What a .proto declares is read by people who have no code: each name has a comment of its own above it."""
+    start = 0
+    for match in re.finditer(r"[;{}]", file.code):
+        statement = file.code[start:match.start()]
+        first = start + len(statement) - len(statement.lstrip())
+        start = match.end()
+        head = statement.split()
+        # A oneof is no name on the wire; its fields are.
+        if not head or head[0] in ("syntax", "package", "import", "option", "reserved", "oneof"):
+            continue
+        line = file.line_of(first)
+        opens_line = not file.code[file.code.rfind("\n", 0, first) + 1:first].strip()
+        above = file.lines[line - 2].strip() if line > 1 else ""
+        if not opens_line or not re.match(r"//.*\w", above):
+            name = " ".join(statement.split("=")[0].split("(")[0].split())
+            yield finding(file, line, "proto-comment", f"'{name}' has no comment above it: unit, range, errors")
 
 
 def check_header(file):
@@ -226,10 +248,11 @@ def check_tree(root, exempt=None):
     for file in files.values():
         findings += check_markers(file)
         if file.path.endswith(CPP):
-            for check in (check_includes, check_sizes, check_header, check_names, check_code):
+            for check in (check_includes, check_sizes, check_columns, check_header, check_names, check_code):
                 findings += check(file)
         elif file.path.endswith(".proto"):
-            findings += check_names(file)
+            for check in (check_names, check_columns, check_proto_comments):
+                findings += check(file)
     findings += check_tests_exist(files)
     findings += check_targets(files, builds)
     used = {(rule, path) for path, _, rule, _ in findings if (rule, path) in exempt}

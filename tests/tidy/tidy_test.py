@@ -166,6 +166,58 @@ class TidyTest(unittest.TestCase):
         self.finds("marker", "deploy/run.sh", f"# {marker}\n")
         self.finds("marker", "bazel/rule.bzl", f"# {marker}\n")
 
+    def test_everything_a_proto_declares_has_a_comment_above_it(self):
+        path = "proto/kaon/v1/step.proto"
+        lines = [
+            'syntax = "proto3";',
+            "package kaon.v1;",
+            "// What can be asked.",
+            "service Steps {",
+            "  // Asks; see Step.",
+            "  rpc Ask(Step) returns (Step);",
+            "}",
+            "// One step.",
+            "message Step {",
+            "  reserved 7;",
+            "  // Counts from 1.",
+            "  uint64 step = 1;",
+            "  oneof body {",
+            "    // Losses; finite,",
+            "    // in nats.",
+            "    double loss = 2;",
+            "  }",
+            "  // How it ended.",
+            "  repeated Outcome",
+            "      outcomes = 3;",
+            "}",
+            "// How a step ended.",
+            "enum Outcome {",
+            "  // Refused.",
+            "  OUTCOME_UNSPECIFIED = 0;",
+            "}",
+        ]
+        self.passes(path, "\n".join(lines) + "\n")
+        # Without the comment above each of these, that one is found and nothing else.
+        for declared in ("service", "  rpc", "message", "  uint64", "    double", "  repeated", "enum", "  OUTCOME"):
+            number = next(n for n, text in enumerate(lines) if text.startswith(declared))
+            with self.subTest(declared):
+                first = number
+                while lines[first - 1].strip().startswith("//"):
+                    first -= 1
+                self.finds("proto-comment", path, "\n".join(lines[:first] + lines[number:]) + "\n")
+        for text in (
+            "// One step.\nmessage Step { uint64 step = 1; }\n",
+            "// One step.\nmessage Step {\n  uint64 step = 1;  // Counts from 1.\n}\n",
+            "// One step.\n\nmessage Step {}\n",
+            "//\nmessage Step {}\n",
+        ):
+            with self.subTest(text):
+                self.finds("proto-comment", path, text)
+
+    def test_a_proto_keeps_its_columns(self):
+        self.finds("columns", "proto/kaon/v1/step.proto", "// " + "x" * 98 + "\n")
+        self.passes("proto/kaon/v1/step.proto", "// " + "x" * 97 + "\n")
+
     def test_every_source_has_its_mirrored_test(self):
         self.assertEqual(self.check({"tests/kernels/norm_test.cc": None}), [("mirrored-test", "kernels/norm.cc")])
 
