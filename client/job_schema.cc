@@ -1,6 +1,7 @@
 #include "client/job_schema.h"
 
 #include <cmath>
+#include <limits>
 #include <set>
 #include <string>
 #include <utility>
@@ -18,6 +19,9 @@ constexpr int kMaxGroups = 1000;
 constexpr int kMaxDimensions = 8;
 constexpr size_t kMaxParameterName = 512;
 constexpr uint32_t kMaxWorldSize = 4096;
+constexpr double kMaxFloat = std::numeric_limits<float>::max();
+// Far below it a clip factor, max_grad_norm / norm, would become 0, which no shard applies.
+constexpr double kMinGradNorm = 1e-30;
 
 v1::ParameterGroup GroupToProto(const kaon::ParameterGroup& group) {
   v1::ParameterGroup out;
@@ -105,10 +109,10 @@ bool IsName(absl::string_view name, size_t max, absl::string_view more) {
   return true;
 }
 
-absl::Status CheckFiniteNotNegative(absl::string_view field, double value) {
-  if (std::isfinite(value) && value >= 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, " is ", value, ", must be finite and >= 0"));
+absl::Status CheckMaxGradNorm(double value) {
+  if (value == 0 || (value >= kMinGradNorm && value <= kMaxFloat)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "max_grad_norm is ", value, ", must be 0 (off) or ", kMinGradNorm, " .. ", kMaxFloat));
 }
 
 // Enumerators above the newest known one come from a newer client: refused, never guessed.
@@ -127,7 +131,7 @@ absl::Status ValidateGroup(const v1::ParameterGroup& group) {
     return absl::InvalidArgumentError(absl::StrCat(at, "rule is ", static_cast<int>(group.rule()),
                                                    ", must be 1 (muon) or 2 (adamw)"));
   }
-  KAON_RETURN_IF_ERROR(CheckFiniteNotNegative(absl::StrCat(at, "lr"), group.lr()));
+  KAON_RETURN_IF_ERROR(ValidateLearningRate(absl::StrCat(at, "lr"), group.lr()));
   KAON_RETURN_IF_ERROR(CheckEnum(absl::StrCat(at, "clip_policy"), group.clip_policy(),
                                  v1::ClipPolicy_IsValid(group.clip_policy())));
   const v1::MuonOptions& muon = group.muon();
@@ -339,7 +343,7 @@ absl::Status ValidateJob(const v1::JobDefinition& job) {
     return absl::InvalidArgumentError(
         absl::StrCat("name is \"", job.name(), "\", must match [a-z0-9-]{1,63}"));
   }
-  KAON_RETURN_IF_ERROR(CheckFiniteNotNegative("max_grad_norm", job.max_grad_norm()));
+  KAON_RETURN_IF_ERROR(CheckMaxGradNorm(job.max_grad_norm()));
   if (job.world_size() < 1 || job.world_size() > kMaxWorldSize) {
     return absl::InvalidArgumentError(
         absl::StrCat("world_size is ", job.world_size(), ", must be 1 .. ", kMaxWorldSize));
@@ -357,6 +361,42 @@ absl::Status ValidateJob(const v1::JobDefinition& job) {
       return absl::InvalidArgumentError(absl::StrCat("parameter ", parameter.name(), ", group ",
                                                      group.name(), ": ", rule.message()));
     }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateTokenWeight(absl::string_view field, double token_weight) {
+  if (token_weight >= kMinTokenWeight && token_weight <= kMaxTokenWeight) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " is ", token_weight, ", must be ", kMinTokenWeight, " .. 2^40"));
+}
+
+absl::Status ValidateLearningRate(absl::string_view field, double learning_rate) {
+  if (learning_rate >= 0 && learning_rate <= kMaxFloat) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " is ", learning_rate, ", must be 0 .. ", kMaxFloat));
+}
+
+absl::Status ValidateShare(double token_weight, uint32_t micro_batches,
+                           double learning_rate_multiplier) {
+  KAON_RETURN_IF_ERROR(ValidateTokenWeight("token_weight", token_weight));
+  if (micro_batches < 1 || micro_batches > kMaxMicroBatches) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("micro_batches is ", micro_batches, ", must be 1 .. ", kMaxMicroBatches));
+  }
+  if (!std::isfinite(learning_rate_multiplier) || learning_rate_multiplier < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "learning_rate_multiplier is ", learning_rate_multiplier, ", must be finite and >= 0"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateMultiplier(const v1::JobDefinition& job, double learning_rate_multiplier) {
+  for (const v1::ParameterGroup& group : job.groups()) {
+    KAON_RETURN_IF_ERROR(
+        ValidateLearningRate(absl::StrCat("group ", group.name(), ": lr ", group.lr(),
+                                          " * learning_rate_multiplier ", learning_rate_multiplier),
+                             group.lr() * learning_rate_multiplier));
   }
   return absl::OkStatus();
 }

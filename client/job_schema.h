@@ -6,6 +6,7 @@
 #define KAON_CLIENT_JOB_SCHEMA_H_
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,6 +19,11 @@
 #include "kernels/routing.h"
 
 namespace kaon::client {
+
+// Of a worker's share in a step. As a float no token weight may become 0.
+inline constexpr double kMinTokenWeight = std::numeric_limits<float>::min();
+inline constexpr double kMaxTokenWeight = 1099511627776.0;  // 2^40
+inline constexpr uint32_t kMaxMicroBatches = 1024;
 
 // Every option of every group is written out, so that equal definitions are equal messages.
 v1::JobDefinition ToProto(const kaon::JobDefinition& definition);
@@ -41,6 +47,18 @@ absl::StatusOr<std::vector<kernels::Route>> RouteParameters(const v1::JobDefinit
 // INVALID_ARGUMENT naming field, value and range of the first error: names, shapes, dtypes, groups,
 // hyper-parameters, routes, world size.
 absl::Status ValidateJob(const v1::JobDefinition& job);
+
+// INVALID_ARGUMENT naming field, value and range: what a worker begins a step with.
+absl::Status ValidateShare(double token_weight, uint32_t micro_batches,
+                           double learning_rate_multiplier);
+
+// INVALID_ARGUMENT naming group, rate and multiplier unless every group's product of both is a
+// finite float: shards step with floats.
+absl::Status ValidateMultiplier(const v1::JobDefinition& job, double learning_rate_multiplier);
+
+// INVALID_ARGUMENT naming `field`, value and range.
+absl::Status ValidateTokenWeight(absl::string_view field, double token_weight);
+absl::Status ValidateLearningRate(absl::string_view field, double learning_rate);
 
 // Product of the shape; 1 for a scalar. Meant for a validated job: no overflow check.
 uint64_t NumElements(const v1::ParameterSpec& parameter);

@@ -1,19 +1,16 @@
 #include "client/worker_state.h"
 
-#include <cmath>
 #include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/job_call.h"
+#include "client/job_schema.h"
 #include "client/public_status.h"
 #include "proto/status_macros.h"
 
 namespace kaon::client {
 namespace {
-
-constexpr double kMaxTokenWeight = 1099511627776.0;  // 2^40
-constexpr uint32_t kMaxMicroBatches = 1024;
 
 uint64_t RandomNonce() {
   std::random_device device;
@@ -25,21 +22,8 @@ uint64_t RandomNonce() {
 
 absl::Status CheckShare(const BeginOptions& options) {
   if (options.step == 0) return absl::InvalidArgumentError("step is 0, must be >= 1");
-  if (!std::isfinite(options.token_weight) || options.token_weight <= 0 ||
-      options.token_weight > kMaxTokenWeight) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("token_weight is ", options.token_weight, ", must be > 0 and <= 2^40"));
-  }
-  if (options.micro_batches < 1 || options.micro_batches > kMaxMicroBatches) {
-    return absl::InvalidArgumentError(absl::StrCat("micro_batches is ", options.micro_batches,
-                                                   ", must be 1 .. ", kMaxMicroBatches));
-  }
-  if (!std::isfinite(options.learning_rate_multiplier) || options.learning_rate_multiplier < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("learning_rate_multiplier is ",
-                                                   options.learning_rate_multiplier,
-                                                   ", must be finite and >= 0"));
-  }
-  return absl::OkStatus();
+  return ValidateShare(options.token_weight, options.micro_batches,
+                       options.learning_rate_multiplier);
 }
 
 // A job's join that is waited for. Shared by the waiting thread and the loop.

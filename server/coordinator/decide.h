@@ -4,15 +4,11 @@
 #ifndef KAON_SERVER_COORDINATOR_DECIDE_H_
 #define KAON_SERVER_COORDINATOR_DECIDE_H_
 
-#include <cstdint>
 #include <vector>
 
 #include "kaon/v1/agreement.pb.h"
 
 namespace kaon::coordinator {
-
-// Goes into every plan; a change of the function is a new number, and old ones stay callable.
-inline constexpr uint32_t kDecideVersion = 1;
 
 // `job`: the registration as applied, or the plan's own body for the entry that registers it.
 // `prepared`: one per shard, all of `plan`. `previous`: record of the position

@@ -2,19 +2,16 @@
 
 #include <glog/logging.h>
 
-#include <cmath>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "client/job_schema.h"
 #include "proto/ballot.h"
 #include "proto/status_macros.h"
 
 namespace kaon::coordinator {
 
 namespace {
-
-constexpr double kMaxTokenWeight = 1099511627776.0;  // 2^40
-constexpr uint32_t kMaxMicroBatches = 1024;
 
 absl::Status Taken(uint32_t rank) {
   return absl::AbortedError(absl::StrCat("rank ", rank, " was taken by another process"));
@@ -27,19 +24,8 @@ uint32_t MicroBatches(const v1::BeginStepRequest& request) {
 
 absl::Status CheckShare(const v1::BeginStepRequest& request) {
   const double weight = request.token_weight();
-  if (!std::isfinite(weight) || weight <= 0 || weight > kMaxTokenWeight) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("token_weight is ", weight, ", must be finite, > 0 and <= 2^40"));
-  }
-  if (request.micro_batches() > kMaxMicroBatches) {
-    return absl::InvalidArgumentError(absl::StrCat("micro_batches is ", request.micro_batches(),
-                                                   ", must be 1 .. ", kMaxMicroBatches));
-  }
-  const double multiplier = request.learning_rate_multiplier();
-  if (!std::isfinite(multiplier) || multiplier < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("learning_rate_multiplier is ", multiplier, ", must be finite and >= 0"));
-  }
+  KAON_RETURN_IF_ERROR(
+      client::ValidateShare(weight, MicroBatches(request), request.learning_rate_multiplier()));
   if (request.step() != 0) return absl::OkStatus();
   // The initial weights are pushed as one contribution that is divided by nothing.
   if (request.rank() != 0) {

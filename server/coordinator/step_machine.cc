@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/ballot.h"
+#include "proto/decide_version.h"
 #include "server/coordinator/decide.h"
 
 namespace kaon::coordinator {
@@ -246,10 +247,10 @@ void StepMachine::DecideWhenAllPrepared() {
 
 void StepMachine::TakeDecision(const v1::StepPlan& plan,
                                const std::vector<v1::Prepared>& prepared) {
-  if (plan.decide_version() != kDecideVersion) {
+  if (plan.decide_version() != proto::kDecideVersion) {
     Stop(absl::FailedPreconditionError(
         absl::StrCat(NameOfEntry(plan), " was planned with decide version ", plan.decide_version(),
-                     ", this coordinator has ", kDecideVersion)));
+                     ", this coordinator has ", proto::kDecideVersion)));
     return;
   }
   v1::StepRecord record;
@@ -353,7 +354,7 @@ void StepMachine::OpenRound(v1::StepPlan plan) {
   plan.set_position(position_ + 1);
   *plan.mutable_ballot() = ballot_;
   plan.set_round(++round_);
-  plan.set_decide_version(kDecideVersion);
+  plan.set_decide_version(proto::kDecideVersion);
   plan.set_config_revision(config_revision_);
   plan_ = std::move(plan);
   plan_bytes_ = plan_.SerializeAsString();

@@ -161,6 +161,9 @@ void StepMachine::Join(CallId call, const v1::JoinWorkerRequest& request) {
 absl::StatusOr<v1::BeginStepResponse> StepMachine::TryBegin(const v1::BeginStepRequest& request) {
   KAON_RETURN_IF_ERROR(CheckRunning(request.job()));
   KAON_RETURN_IF_ERROR(membership_.CheckBegin(request));
+  // Shards refuse a plan with other rates for ever.
+  KAON_RETURN_IF_ERROR(
+      client::ValidateMultiplier(registration_->definition(), request.learning_rate_multiplier()));
   const uint64_t step = request.step();
   v1::BeginStepResponse response;
   if (step == NextStep()) {

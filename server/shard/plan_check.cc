@@ -3,14 +3,12 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "client/job_schema.h"
 #include "proto/status_macros.h"
 
 namespace kaon::shard {
 
 namespace {
-
-constexpr double kMaxTokenWeight = 1099511627776.0;  // 2^40
-constexpr uint32_t kMaxMicroBatches = 1024;
 
 bool IsInRange(double value, double low_excluded, double high) {
   return std::isfinite(value) && value > low_excluded && value <= high;
@@ -29,12 +27,9 @@ absl::Status CheckMembers(const v1::JobDefinition& job, const v1::StepBody& step
       return absl::InvalidArgumentError(
           absl::StrCat("member ", i, " of the plan has rank ", member.rank(), ", expecting ", i));
     }
-    if (!IsInRange(member.token_weight(), 0, kMaxTokenWeight)) {
-      return absl::InvalidArgumentError(absl::StrCat("token weight of rank ", member.rank(), " is ",
-                                                     member.token_weight(),
-                                                     ", expecting (0, 2^40]"));
-    }
-    const uint32_t max_micro_batches = loading ? 1 : kMaxMicroBatches;
+    KAON_RETURN_IF_ERROR(client::ValidateTokenWeight(
+        absl::StrCat("token weight of rank ", member.rank()), member.token_weight()));
+    const uint32_t max_micro_batches = loading ? 1 : client::kMaxMicroBatches;
     if (member.micro_batches() < 1 || member.micro_batches() > max_micro_batches) {
       return absl::InvalidArgumentError(absl::StrCat("micro-batches of rank ", member.rank(),
                                                      " are ", member.micro_batches(),
@@ -48,8 +43,8 @@ absl::Status CheckRates(const v1::JobDefinition& job, const v1::StepBody& step) 
   // Loading weights runs no rule.
   const int expected = step.kind() == v1::STEP_KIND_LOAD_WEIGHTS ? 0 : job.groups_size();
   if (step.rates_size() != expected) {
-    return absl::InvalidArgumentError(absl::StrCat("plan has rates of ", step.rates_size(),
-                                                   " groups, expecting ", expected));
+    return absl::InvalidArgumentError(
+        absl::StrCat("plan has rates of ", step.rates_size(), " groups, expecting ", expected));
   }
   for (int g = 0; g < step.rates_size(); ++g) {
     const v1::GroupRate& rate = step.rates(g);
@@ -58,11 +53,8 @@ absl::Status CheckRates(const v1::JobDefinition& job, const v1::StepBody& step) 
                                                      rate.group(), "', expecting '",
                                                      job.groups(g).name(), "'"));
     }
-    if (!std::isfinite(rate.learning_rate()) || rate.learning_rate() < 0) {
-      return absl::InvalidArgumentError(absl::StrCat("learning rate of group '", rate.group(),
-                                                     "' is ", rate.learning_rate(),
-                                                     ", expecting finite and >= 0"));
-    }
+    KAON_RETURN_IF_ERROR(client::ValidateLearningRate(
+        absl::StrCat("learning rate of group '", rate.group(), "'"), rate.learning_rate()));
   }
   return absl::OkStatus();
 }

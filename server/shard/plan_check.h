@@ -10,9 +10,6 @@
 
 namespace kaon::shard {
 
-// Version of decide() whose records this shard can apply.
-inline constexpr uint32_t kDecideVersion = 1;
-
 struct JobProgress {
   // Null before the registration was applied.
   const v1::RegisterBody* registration = nullptr;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/ballot.h"
+#include "proto/decide_version.h"
 #include "proto/status_macros.h"
 #include "server/shard/plan_check.h"
 
@@ -162,9 +163,10 @@ void ShardMachine::AnswerPromise(StreamId stream) {
 }
 
 absl::Status ShardMachine::CheckPosition(const v1::StepPlan& plan) const {
-  if (plan.decide_version() != kDecideVersion) {
+  if (plan.decide_version() != proto::kDecideVersion) {
     return absl::InvalidArgumentError(absl::StrCat("decide() version ", plan.decide_version(),
-                                                   " planned, this shard knows ", kDecideVersion));
+                                                   " planned, this shard knows ",
+                                                   proto::kDecideVersion));
   }
   if (plan.round() == 0) return absl::InvalidArgumentError("round is 0, expecting >= 1");
   if (plan.position() != applied_position_ + 1) {

@@ -141,6 +141,14 @@ TEST(JobSchemaTest, RefusesANormLimitThatIsNotANumber) {
   v1::JobDefinition job = ToProto(SmallJob());
   job.set_max_grad_norm(std::numeric_limits<double>::quiet_NaN());
   EXPECT_THAT(ValidationError(job), HasSubstr("max_grad_norm"));
+  job.set_max_grad_norm(1e-320);
+  EXPECT_THAT(ValidationError(job), HasSubstr("must be 0 (off) or 1e-30 .. 3.40282e+38"));
+  job.set_max_grad_norm(1e39);
+  EXPECT_THAT(ValidationError(job), HasSubstr("max_grad_norm is 1e+39"));
+  job.set_max_grad_norm(1e-30);
+  EXPECT_EQ(ValidationError(job), "OK");
+  job.set_max_grad_norm(0);
+  EXPECT_EQ(ValidationError(job), "OK");
 }
 
 TEST(JobSchemaTest, RefusesTwoParametersOfOneName) {
@@ -183,6 +191,8 @@ TEST(JobSchemaTest, RefusesHyperParametersOutOfRangeNamingTheGroup) {
   job = ToProto(SmallJob());
   job.mutable_groups(0)->set_lr(-1);
   EXPECT_THAT(ValidationError(job), HasSubstr("group matrices: lr is -1"));
+  job.mutable_groups(0)->set_lr(1e39);
+  EXPECT_THAT(ValidationError(job), HasSubstr("group matrices: lr is 1e+39, must be 0 .. "));
 }
 
 TEST(JobSchemaTest, RefusesOptionsOfAnotherRule) {

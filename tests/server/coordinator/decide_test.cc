@@ -7,6 +7,7 @@
 #include <limits>
 #include <random>
 
+#include "proto/decide_version.h"
 #include "server/coordinator/registration.h"
 #include "tests/server/coordinator/test_job.h"
 
@@ -32,7 +33,7 @@ v1::RegisterBody Register(const v1::JobDefinition& job, int num_shards) {
 v1::StepPlan TrainPlan() {
   v1::StepPlan plan;
   plan.set_position(9);
-  plan.set_decide_version(kDecideVersion);
+  plan.set_decide_version(proto::kDecideVersion);
   plan.mutable_step()->set_step(7);
   plan.mutable_step()->set_kind(v1::STEP_KIND_TRAIN);
   plan.mutable_step()->set_loss_scale(8);

@@ -57,6 +57,27 @@ TEST(StepMachineCallsTest, OtherMultiplierIsRefusedToTheLaterBegin) {
   EXPECT_TRUE(machine.Begin(1, 3).ok());
 }
 
+TEST(StepMachineCallsTest, SharesThatNoShardCouldStepWithAreRefused) {
+  MidStep mid;
+  MachineHarness& machine = mid.old();
+  machine.VoteAndApply();
+  v1::BeginStepRequest begin = machine.BeginRequest(0, 3);
+  for (double multiplier : {1e41, 1e308}) {
+    begin.set_learning_rate_multiplier(multiplier);
+    const auto refused = machine.Begin(begin);
+    EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(refused.status().message(),
+                HasSubstr("group muon: lr 0.02 * learning_rate_multiplier 1"));
+  }
+  begin.set_learning_rate_multiplier(1);
+  begin.set_token_weight(1e-39);
+  const auto light = machine.Begin(begin);
+  EXPECT_EQ(light.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(light.status().message(), HasSubstr("token_weight is 1e-39, must be 1.17549e-38"));
+  begin.set_token_weight(1);
+  EXPECT_TRUE(machine.Begin(begin).ok());
+}
+
 TEST(StepMachineCallsTest, BeginIsImmutablePerAttemptAndStep) {
   MidStep mid;
   EXPECT_TRUE(mid.old().Begin(0, 2).ok());

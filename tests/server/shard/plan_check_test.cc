@@ -63,6 +63,8 @@ TEST_F(PlanCheckTest, NamesTheMalformedMember) {
                 [](v1::StepBody* step) { step->mutable_members(1)->set_rank(0); });
   ExpectInvalid("token weight of rank 1 is 0",
                 [](v1::StepBody* step) { step->mutable_members(1)->set_token_weight(0); });
+  ExpectInvalid("token weight of rank 1 is 1e-300",
+                [](v1::StepBody* step) { step->mutable_members(1)->set_token_weight(1e-300); });
   ExpectInvalid("token weight of rank 1 is nan",
                 [&](v1::StepBody* step) { step->mutable_members(1)->set_token_weight(nan); });
   ExpectInvalid("micro-batches of rank 0 are 0",
@@ -78,6 +80,8 @@ TEST_F(PlanCheckTest, NamesTheMalformedRateAndScale) {
                 [](v1::StepBody* step) { step->mutable_rates(1)->set_group("other"); });
   ExpectInvalid("learning rate of group 'matrices' is -1",
                 [](v1::StepBody* step) { step->mutable_rates(0)->set_learning_rate(-1); });
+  ExpectInvalid("learning rate of group 'matrices' is 1e+39",
+                [](v1::StepBody* step) { step->mutable_rates(0)->set_learning_rate(1e39); });
   ExpectInvalid("loss scale is 0", [](v1::StepBody* step) { step->set_loss_scale(0); });
   ExpectInvalid("step kind is 9",
                 [](v1::StepBody* step) { step->set_kind(static_cast<v1::StepKind>(9)); });
