@@ -1,7 +1,8 @@
 #include "client/event_loop.h"
 
-#include <chrono>
 #include <utility>
+
+#include "kernels/steady_clock.h"
 
 namespace kaon::client {
 
@@ -9,9 +10,7 @@ EventLoop::EventLoop() : thread_([this] { Run(); }) {}
 
 EventLoop::~EventLoop() { Stop(); }
 
-absl::Time EventLoop::Now() {
-  return absl::UnixEpoch() + absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
-}
+absl::Time EventLoop::Now() { return SteadyNow(); }
 
 void EventLoop::Post(Task task) {
   MutexLock lock(mu_);

@@ -1,11 +1,12 @@
 #include "server/coordinator/machine_loop.h"
 
-#include <chrono>
 #include <limits>
 #include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "kernels/steady_clock.h"
 
 namespace kaon::coordinator {
 
@@ -14,11 +15,6 @@ namespace {
 // Requests and shard messages that may wait for the thread. Far above what 4096 workers have open
 // at once.
 constexpr size_t kMaxEvents = 1 << 16;
-
-// Only differences matter to the machine, and they must not jump with the wall clock.
-absl::Time SteadyNow() {
-  return absl::UnixEpoch() + absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
-}
 
 template <typename... Ts>
 struct Overloaded : Ts... {

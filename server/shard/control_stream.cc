@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/steady_clock.h"
 #include "proto/grpc_status.h"
 
 namespace kaon::shard {
@@ -26,7 +27,7 @@ void ControlStream::Read() {
 void ControlStream::OnReadDone(bool ok) {
   if (!ok) return End(absl::OkStatus());
   // The next message is read when this one is worked off: that bounds the loop's queue.
-  if (!loop_.OnControl(stream_, std::move(received_),
+  if (!loop_.OnControl(stream_, std::move(received_), SteadyNow(),
                        [self = shared_from_this()] { self->Read(); })) {
     End(absl::UnavailableError("the shard is shutting down"));
   }

@@ -35,6 +35,8 @@ void ShardCore::OnControl(StreamId stream, const v1::CoordinatorToShard& message
   Carry();
 }
 
+void ShardCore::OnReady(StreamId stream, absl::Time now) { machine_.OnReady(stream, now); }
+
 void ShardCore::OnStreamClosed(StreamId stream) {
   machine_.OnStreamClosed(stream);
   Carry();

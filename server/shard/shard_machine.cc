@@ -60,6 +60,10 @@ void ShardMachine::OnControl(StreamId stream, const v1::CoordinatorToShard& mess
   }
 }
 
+void ShardMachine::OnReady(StreamId stream, absl::Time now) {
+  if (holder_stream_ == stream) holder_heard_ = now;
+}
+
 void ShardMachine::OnStreamClosed(StreamId stream) {
   promise_waiters_.erase(stream);
   if (holder_stream_ == stream) holder_stream_.reset();

@@ -75,6 +75,9 @@ class ShardMachine {
 
   // `now` serves only to say for how long the holder was silent; no decision depends on it.
   void OnControl(StreamId stream, const v1::CoordinatorToShard& message, absl::Time now);
+  // The next message of `stream` can be received from now on: before, its sender was not silent, it
+  // was not listened to.
+  void OnReady(StreamId stream, absl::Time now);
   void OnStreamClosed(StreamId stream);
   // Every contribution to the plan of `generation` is folded. `facts` without the plan. Late
   // generations are ignored.

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "kernels/steady_clock.h"
 #include "proto/ballot.h"
 
 namespace kaon::shard {
@@ -114,11 +114,12 @@ StreamId StepLoop::OpenStream(ControlSink sink) {
   return stream;
 }
 
-bool StepLoop::OnControl(StreamId stream, v1::CoordinatorToShard message,
+bool StepLoop::OnControl(StreamId stream, v1::CoordinatorToShard message, absl::Time received,
                          std::function<void()> done) {
-  return Post([this, stream, message = std::move(message), done = std::move(done)] {
-    core_.OnControl(stream, message, absl::Now());
+  return Post([this, stream, message = std::move(message), received, done = std::move(done)] {
+    core_.OnControl(stream, message, received);
     Deliver();
+    core_.OnReady(stream, SteadyNow());
     done();
   });
 }

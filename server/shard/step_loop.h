@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "kaon/v1/shard_control.pb.h"
 #include "kernels/mutex.h"
 #include "server/journal/journal.h"
@@ -37,9 +38,11 @@ class StepLoop {
   ~StepLoop();
 
   StreamId OpenStream(ControlSink sink);
-  // `done` runs on the step thread once the message is worked off. False, and it never runs, once
-  // stopped.
-  bool OnControl(StreamId stream, v1::CoordinatorToShard message, std::function<void()> done);
+  // `received` is of SteadyNow(): a message that waited for the step thread does not count as
+  // silence of its sender. `done` runs on the step thread once the message is worked off. False,
+  // and it never runs, once stopped.
+  bool OnControl(StreamId stream, v1::CoordinatorToShard message, absl::Time received,
+                 std::function<void()> done);
   void CloseStream(StreamId stream);
 
   // `answer` runs on the step thread, or at once with UNAVAILABLE once stopped. NOT_FOUND for

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/steady_clock.h"
 #include "server/journal/memory_journal.h"
 #include "server/tier/host_tier.h"
 #include "tests/server/shard/plans.h"
@@ -48,15 +49,27 @@ class StepLoopTest : public testing::Test {
     return loop_->OpenStream(std::move(sink));
   }
   // True once the message is worked off.
-  bool Promise(StreamId stream) {
-    v1::CoordinatorToShard message;
-    *message.mutable_ballot() = MakeBallot(1);
+  bool Control(StreamId stream, v1::CoordinatorToShard message, absl::Time received) {
     message.set_num_shards(1);
-    message.mutable_promise();
     auto done = std::make_shared<std::promise<void>>();
-    if (!loop_->OnControl(stream, message, [done] { done->set_value(); })) return false;
+    if (!loop_->OnControl(stream, message, received, [done] { done->set_value(); })) return false;
     done->get_future().wait();
     return true;
+  }
+  bool Promise(StreamId stream, absl::Time received = SteadyNow()) {
+    v1::CoordinatorToShard message;
+    *message.mutable_ballot() = MakeBallot(1);
+    message.mutable_promise();
+    return Control(stream, message, received);
+  }
+  // For how long the holder was silent, as a probe received at `received` is told.
+  absl::Duration Silence(absl::Time received) {
+    const auto inbox = std::make_shared<Inbox>();
+    v1::CoordinatorToShard message;
+    message.mutable_probe();
+    EXPECT_TRUE(Control(Open(inbox), message, received));
+    MutexLock lock(inbox->mu);
+    return absl::Milliseconds(inbox->messages.at(0).probed().holder_silent_ms());
   }
   absl::StatusOr<v1::DescribeShardResponse> Describe() {
     auto answer = std::make_shared<std::promise<absl::StatusOr<v1::DescribeShardResponse>>>();
@@ -80,6 +93,18 @@ TEST_F(StepLoopTest, CarriesAnAppendThroughTheJournalToTheAnswer) {
   MutexLock lock(inbox->mu);
   ASSERT_EQ(inbox->messages.size(), 1u);
   EXPECT_TRUE(inbox->messages[0].has_state());
+}
+
+TEST_F(StepLoopTest, MeasuresTheHoldersSilenceWhenTheQuestionWasReceived) {
+  ASSERT_TRUE(Promise(Open(std::make_shared<Inbox>())));
+  EXPECT_GT(Silence(SteadyNow() + absl::Hours(1)), absl::Minutes(59));
+  EXPECT_EQ(Silence(SteadyNow() - absl::Hours(1)), absl::ZeroDuration());
+}
+
+TEST_F(StepLoopTest, DoesNotTakeALongApplyForSilenceOfTheHolder) {
+  // Worked off an hour after it was received, and the holder's next message cannot be read before.
+  ASSERT_TRUE(Promise(Open(std::make_shared<Inbox>()), SteadyNow() - absl::Hours(1)));
+  EXPECT_LT(Silence(SteadyNow()), absl::Minutes(1));
 }
 
 TEST_F(StepLoopTest, SendsNothingToAClosedStream) {
