@@ -136,19 +136,13 @@ std::vector<ParameterPublisher::Source> ParameterStore::sources() const {
   return sources;
 }
 
-uint64_t ParameterStore::WeightsDigest(const ParameterPublisher& publisher) const {
+StateDigests ParameterStore::Digests(const ParameterPublisher& publisher,
+                                     uint64_t applied_position) const {
+  uint64_t weights = 0;
   uint64_t digest = 0;
   for (const StoredParameter& parameter : parameters_) {
-    digest +=
+    weights +=
         kernels::TensorDigest(parameter.id, kernels::kWeightSlot, publisher.current(parameter.id));
-  }
-  return digest;
-}
-
-uint64_t ParameterStore::StateDigest(const ParameterPublisher& publisher,
-                                     uint64_t applied_position) const {
-  uint64_t digest = WeightsDigest(publisher);
-  for (const StoredParameter& parameter : parameters_) {
     for (size_t slot = 0; slot < parameter.state.size(); ++slot) {
       digest += kernels::TensorDigest(parameter.id, static_cast<uint32_t>(slot) + 1,
                                       parameter.state[slot].floats());
@@ -157,7 +151,7 @@ uint64_t ParameterStore::StateDigest(const ParameterPublisher& publisher,
     // Per parameter, so that the sum over shards does not depend on their number.
     digest += kernels::FactDigest(parameter.id, kPositionSlot, applied_position);
   }
-  return digest;
+  return {weights, weights + digest};
 }
 
 std::vector<v1::ParameterState> ParameterStore::Describe() const {

@@ -38,6 +38,12 @@ struct StoredParameter {
   uint64_t newton_schulz_updates = 0;
 };
 
+// docs/formats.md: of the newest weights; of weights, state, counters and position.
+struct StateDigests {
+  uint64_t weights = 0;
+  uint64_t state = 0;
+};
+
 class ParameterStore {
  public:
   // Memory for the job's parameters on `shard`. RESOURCE_EXHAUSTED naming the parameter and the
@@ -54,9 +60,8 @@ class ParameterStore {
   // For ParameterPublisher::Serve.
   std::vector<ParameterPublisher::Source> sources() const;
 
-  // Digest of the newest weights; of weights, state, counters and position (shard_control.proto).
-  uint64_t WeightsDigest(const ParameterPublisher& publisher) const;
-  uint64_t StateDigest(const ParameterPublisher& publisher, uint64_t applied_position) const;
+  // Reads every weight and all state once: callers keep the answer.
+  StateDigests Digests(const ParameterPublisher& publisher, uint64_t applied_position) const;
   std::vector<v1::ParameterState> Describe() const;
 
  private:

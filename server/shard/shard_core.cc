@@ -97,6 +97,7 @@ absl::Status ShardCore::TryReserve(const v1::StepPlan& plan) {
 }
 
 void ShardCore::Apply(const v1::StepRecord& record) {
+  digests_.reset();
   const v1::StepPlan& plan = record.plan();
   const bool applied = record.decision().outcome() == v1::OUTCOME_APPLY;
   if (plan.has_registration()) {
@@ -195,8 +196,11 @@ absl::StatusOr<v1::DescribeShardResponse> ShardCore::Describe(absl::string_view 
   for (v1::ParameterState& state : parameters_->Describe()) {
     *response.add_parameters() = std::move(state);
   }
-  response.set_weights_digest(parameters_->WeightsDigest(publisher_));
-  response.set_state_digest(parameters_->StateDigest(publisher_, machine_.applied_position()));
+  if (!digests_.has_value()) {
+    digests_ = parameters_->Digests(publisher_, machine_.applied_position());
+  }
+  response.set_weights_digest(digests_->weights);
+  response.set_state_digest(digests_->state);
   return response;
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -59,7 +60,7 @@ class ShardCore {
   void EndDataStreams(const absl::Status& status);
 
   // NOT_FOUND when the shard does not hold `job` (empty = whatever it holds).
-  absl::StatusOr<v1::DescribeShardResponse> Describe(absl::string_view job) const;
+  absl::StatusOr<v1::DescribeShardResponse> Describe(absl::string_view job);
 
   const ShardMachine& machine() const { return machine_; }
   GradientAccumulator& accumulator() { return accumulator_; }
@@ -83,6 +84,9 @@ class ShardCore {
   ParameterPublisher publisher_;
   GradientAccumulator accumulator_;
   std::unique_ptr<ParameterStore> parameters_;
+  // Of the applied position, taken when first asked for: hashing everything at each question would
+  // hold up the steps.
+  std::optional<StateDigests> digests_;
   std::vector<ShardOutput> outputs_;
   uint64_t applied_steps_ = 0;
   uint64_t skipped_steps_ = 0;

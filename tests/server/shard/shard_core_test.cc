@@ -122,6 +122,27 @@ TEST(ShardCoreTest, DigestsTellStatesApart) {
   EXPECT_EQ(a.core().Describe("")->state_digest(), b.core().Describe("")->state_digest());
 }
 
+TEST(ShardCoreTest, TakesDigestsOncePerAppliedPosition) {
+  DrivenShard shard;
+  shard.Load();
+  const uint64_t weights = shard.core().Describe("")->weights_digest();
+  const uint64_t state = shard.core().Describe("")->state_digest();
+  // What no step did is seen only when the digests are taken again.
+  for (const tier::Pin& buffer : shard.core().parameters()->parameters()[kB].weights) {
+    buffer.floats()[0] = 42;
+  }
+  EXPECT_EQ(shard.core().Describe("")->weights_digest(), weights);
+  EXPECT_EQ(shard.core().Describe("")->state_digest(), state);
+  shard.Train(1, {kGradientOfW, {}});
+  DrivenShard untouched;
+  untouched.Load();
+  untouched.Train(1, {kGradientOfW, {}});
+  EXPECT_NE(shard.core().Describe("")->weights_digest(),
+            untouched.core().Describe("")->weights_digest());
+  EXPECT_NE(shard.core().Describe("")->state_digest(),
+            untouched.core().Describe("")->state_digest());
+}
+
 TEST(ShardCoreTest, KeepsTheSumsOfAPlanThatIsOnlyRestamped) {
   DrivenShard shard;
   shard.Load();
