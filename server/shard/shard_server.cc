@@ -2,6 +2,7 @@
 
 #include <glog/logging.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
@@ -22,6 +23,9 @@ namespace {
 constexpr uint64_t kDefaultHostMemoryBytes = uint64_t{4} << 30;
 constexpr uint64_t kDefaultStagingBytes = uint64_t{64} << 20;
 constexpr std::chrono::seconds kShutdownGrace(2);
+// What gRPC may hold beyond the gradients that wait: a few registrations, and a chunk on its way
+// for each of many streams.
+constexpr uint64_t kTransportBytes = uint64_t{256} << 20;
 
 }  // namespace
 
@@ -96,6 +100,11 @@ absl::Status ShardServer::Listen(const v1::ShardConfig& config) {
   grpc::ServerBuilder builder;
   // As large as a registration; PushStream and PullStream hold the data plane to a chunk.
   auth::HardenServer(builder, auth::kCoordinatorMessageBytes);
+  // A last fuse: as the port takes messages of a registration's size from anyone with a
+  // certificate, gRPC as a whole stops reading before they exhaust the process.
+  grpc::ResourceQuota quota("kaon-shard");
+  quota.Resize(config.staging_bytes() + kTransportBytes);
+  builder.SetResourceQuota(quota);
   builder.AddListeningPort(config.listen(), std::move(credentials), &port_);
   builder.RegisterService(data_service_.get());
   builder.RegisterService(control_service_.get());
