@@ -147,6 +147,9 @@ std::optional<int> ParseCommandLine(const CommandLine& command_line, int argc,
       return Fail(command_line.program, status);
     }
   }
+  if (absl::Status status = command_line.complete(message); !status.ok()) {
+    return Fail(command_line.program, status);
+  }
   if (print) {
     std::string text;
     google::protobuf::TextFormat::PrintToString(*message, &text);

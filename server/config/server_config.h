@@ -4,6 +4,7 @@
 #ifndef KAON_SERVER_CONFIG_SERVER_CONFIG_H_
 #define KAON_SERVER_CONFIG_SERVER_CONFIG_H_
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,12 +29,15 @@ struct CommandLine {
   std::string description;
   // Every field of the message; a field without a row is a bug (CHECK).
   std::vector<Flag> flags;
+  // Fills in defaults and refuses what the server would refuse.
+  std::function<absl::Status(google::protobuf::Message*)> complete;
 };
 
 // Fills `message` from --config FILE (or KAON_CONFIG), then the environment, then the flags.
-// Repeated fields take comma-separated values. Returns the exit status if the process should end
-// now: 0 after --help, --print-config and --check-config, 2 with the reason on stderr for a bad
-// value, a bad file or an unknown flag.
+// Repeated fields take comma-separated values. Then `complete` has its say, so that --print-config
+// shows and --check-config checks what the server would run with. Returns the exit status if the
+// process should end now: 0 after --help, --print-config and --check-config, 2 with the reason on
+// stderr for a bad value, a bad file or an unknown flag.
 std::optional<int> ParseCommandLine(const CommandLine& command_line, int argc,
                                     const char* const* argv, google::protobuf::Message* message);
 

@@ -9,8 +9,10 @@
 #include <optional>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kaon/v1/config.pb.h"
+#include "proto/status_macros.h"
 #include "server/config/server_config.h"
 #include "server/coordinator/coordinator_server.h"
 
@@ -30,6 +32,11 @@ kaon::config::CommandLine Describe() {
       {"heartbeat_ms", "interval of heartbeats to the shards, milliseconds (100)"},
       {"takeover_ms", "a holder silent for this long may be replaced, milliseconds (500)"},
       {"port_file", "write the bound port here once calls are accepted"},
+  };
+  line.complete = [](google::protobuf::Message* message) -> absl::Status {
+    auto& config = static_cast<kaon::v1::CoordinatorConfig&>(*message);
+    KAON_ASSIGN_OR_RETURN(config, kaon::coordinator::CompleteConfig(config));
+    return absl::OkStatus();
   };
   return line;
 }

@@ -9,8 +9,10 @@
 #include <optional>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kaon/v1/config.pb.h"
+#include "proto/status_macros.h"
 #include "server/config/server_config.h"
 #include "server/shard/shard_server.h"
 
@@ -33,6 +35,11 @@ kaon::config::CommandLine Describe() {
       {"gemm", "onednn or reference (onednn)"},
       {"threads", "compute threads (1)"},
       {"port_file", "write the bound port here once calls are accepted"},
+  };
+  line.complete = [](google::protobuf::Message* message) -> absl::Status {
+    auto& config = static_cast<kaon::v1::ShardConfig&>(*message);
+    KAON_ASSIGN_OR_RETURN(config, kaon::shard::CompleteConfig(config));
+    return absl::OkStatus();
   };
   return line;
 }

@@ -10,13 +10,22 @@
 namespace kaon::config {
 namespace {
 
+// As a server's: one default, one limit.
+absl::Status Complete(google::protobuf::Message* message) {
+  auto& config = static_cast<v1::ShardConfig&>(*message);
+  if (config.host_memory_bytes() == 0) config.set_host_memory_bytes(4096);
+  if (config.threads() > 7) return absl::InvalidArgumentError("threads is beyond 7");
+  return absl::OkStatus();
+}
+
 CommandLine TestCommandLine() {
   return {"kaon-test",
           "test",
           {{"listen", "address"},
            {"threads", "compute threads"},
            {"host_memory_bytes", "capacity"},
-           {"tls.ca_file", "authority"}}};
+           {"tls.ca_file", "authority"}},
+          Complete};
 }
 
 std::string WriteFile(const std::string& text) {
@@ -47,8 +56,10 @@ TEST(ServerConfigTest, FlagBeatsEnvironmentBeatsFile) {
 TEST(ServerConfigTest, RepeatedFieldTakesCommaSeparatedValues) {
   v1::CoordinatorConfig config;
   const char* argv[] = {"kaon-test", "--shards", "a:1, b:2"};
-  EXPECT_EQ(ParseCommandLine({"kaon-test", "test", {{"shards", "addresses"}}}, 3, argv, &config),
-            std::nullopt);
+  const auto accept = [](google::protobuf::Message*) { return absl::OkStatus(); };
+  EXPECT_EQ(
+      ParseCommandLine({"kaon-test", "test", {{"shards", "addresses"}}, accept}, 3, argv, &config),
+      std::nullopt);
   ASSERT_EQ(config.shards_size(), 2);
   EXPECT_EQ(config.shards(1), "b:2");
 }
@@ -76,12 +87,25 @@ TEST(ServerConfigTest, BadNumberUnknownFlagAndBadFileExitWithTwo) {
   EXPECT_EQ(Parse({"--config", "/nowhere"}, &config), 2);
 }
 
-TEST(ServerConfigTest, HelpAndPrintExitWithZero) {
+TEST(ServerConfigTest, HelpAndPrintExitWithZeroAndPrintShowsDefaults) {
   v1::ShardConfig config;
   EXPECT_EQ(Parse({"--help"}, &config), 0);
   testing::internal::CaptureStdout();
   EXPECT_EQ(Parse({"--threads", "7", "--print-config"}, &config), 0);
-  EXPECT_EQ(testing::internal::GetCapturedStdout(), "threads: 7\n");
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "host_memory_bytes: 4096\nthreads: 7\n");
+}
+
+TEST(ServerConfigTest, ChecksWhatTheServerWouldRefuse) {
+  v1::ShardConfig config;
+  for (const char* flag : {"--check-config", "--print-config"}) {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(Parse({"--threads", "8", flag}, &config), 2) << flag;
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "kaon-test: threads is beyond 7\n");
+  }
+  EXPECT_EQ(Parse({"--threads", "8"}, &config), 2);
+  EXPECT_EQ(Parse({"--threads", "7", "--check-config"}, &config), 0);
+  EXPECT_EQ(Parse({"--threads", "7"}, &config), std::nullopt);
+  EXPECT_EQ(config.host_memory_bytes(), 4096u);
 }
 
 }  // namespace
