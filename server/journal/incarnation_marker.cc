@@ -8,15 +8,19 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "proto/status_macros.h"
 
 namespace kaon::journal {
 
 namespace {
 
-constexpr char kFileName[] = "promised";
-constexpr char kContents[] = "kaon shard: promised once; without its state it never votes again\n";
+constexpr char kFileName[] = "incarnation";
+constexpr absl::string_view kContents = "kaon incarnation 1\n";
 
 std::string Describe(absl::string_view what, const std::string& path) {
   return absl::StrCat(what, " ", path, ": ", std::strerror(errno));
@@ -38,6 +42,24 @@ class OpenFile {
  private:
   const int fd_;
 };
+
+// Its existence is what counts: one torn by a crash still says that a promise was under way. What
+// another version wrote is not ours to judge.
+absl::Status CheckContents(const std::string& path) {
+  const OpenFile file(path, O_RDONLY);
+  // Enough of a foreign line to name it.
+  char buffer[80];
+  const ssize_t size = file.fd() < 0 ? -1 : ::read(file.fd(), buffer, sizeof(buffer));
+  if (size < 0) return absl::FailedPreconditionError(Describe("marker", path));
+  const absl::string_view contents(buffer, static_cast<size_t>(size));
+  if (absl::StartsWith(contents, kContents) || absl::StartsWith(kContents, contents)) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("marker ", path, " starts with the line '",
+                   absl::CHexEscape(contents.substr(0, contents.find('\n'))), "', expecting '",
+                   absl::StripTrailingAsciiWhitespace(kContents), "'"));
+}
 
 absl::Status SyncDirectory(const std::string& path) {
   const OpenFile directory(path, O_RDONLY | O_DIRECTORY);
@@ -75,7 +97,10 @@ absl::StatusOr<IncarnationMarker> IncarnationMarker::Open(const std::string& dat
   }
   const std::string path = absl::StrCat(data_dir, "/", kFileName);
   struct stat file;
-  if (::stat(path.c_str(), &file) == 0) return IncarnationMarker(data_dir, true);
+  if (::stat(path.c_str(), &file) == 0) {
+    KAON_RETURN_IF_ERROR(CheckContents(path));
+    return IncarnationMarker(data_dir, true);
+  }
   if (errno != ENOENT) return absl::FailedPreconditionError(Describe("marker", path));
   return IncarnationMarker(data_dir, false);
 }
@@ -84,9 +109,9 @@ absl::Status IncarnationMarker::Write() {
   if (written_) return absl::OkStatus();
   {
     const OpenFile file(path_, O_WRONLY | O_CREAT | O_TRUNC);
-    constexpr ssize_t kSize = sizeof(kContents) - 1;
-    // Its existence is what counts: a torn marker still says that a promise was under way.
-    if (file.fd() < 0 || ::write(file.fd(), kContents, kSize) != kSize || ::fsync(file.fd()) != 0) {
+    constexpr ssize_t kSize = kContents.size();
+    if (file.fd() < 0 || ::write(file.fd(), kContents.data(), kSize) != kSize ||
+        ::fsync(file.fd()) != 0) {
       return absl::UnavailableError(Describe("writing marker", path_));
     }
   }

@@ -14,7 +14,8 @@ namespace kaon::journal {
 class IncarnationMarker {
  public:
   // Creates `data_dir` (mode 0700) if it does not exist; its parent must. FAILED_PRECONDITION
-  // naming the path and the system's reason, or when the directory is open to others.
+  // naming the path and the system's reason, or when the directory is open to others, or naming the
+  // first line of a marker of another version.
   static absl::StatusOr<IncarnationMarker> Open(const std::string& data_dir);
 
   // Whether an earlier process promised.

@@ -50,6 +50,36 @@ TEST_F(IncarnationMarkerTest, RefusesWhatIsNoDirectoryAndWhatHasNoParent) {
             absl::StatusCode::kFailedPrecondition);
 }
 
+TEST_F(IncarnationMarkerTest, IsTheFileThatTheFormatsPageDescribes) {
+  absl::StatusOr<IncarnationMarker> marker = IncarnationMarker::Open(data_dir_);
+  ASSERT_TRUE(marker.ok() && marker->Write().ok());
+  std::string line;
+  std::getline(std::ifstream(data_dir_ + "/incarnation"), line);
+  EXPECT_EQ(line, "kaon incarnation 1");
+}
+
+TEST_F(IncarnationMarkerTest, RefusesTheFileOfAnotherVersion) {
+  ASSERT_TRUE(IncarnationMarker::Open(data_dir_).ok());
+  const std::string path = data_dir_ + "/incarnation";
+  for (const std::string line : {"kaon incarnation 2", "kaon incarnation 10", "something else"}) {
+    std::ofstream(path) << line << "\nmore\n";
+    const absl::Status status = IncarnationMarker::Open(data_dir_).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_EQ(status.message(), "marker " + path + " starts with the line '" + line +
+                                    "', expecting 'kaon incarnation 1'");
+  }
+}
+
+TEST_F(IncarnationMarkerTest, TakesATornFileForAPromise) {
+  ASSERT_TRUE(IncarnationMarker::Open(data_dir_).ok());
+  for (const std::string torn : {"", "kaon inc"}) {
+    std::ofstream(data_dir_ + "/incarnation") << torn;
+    const absl::StatusOr<IncarnationMarker> marker = IncarnationMarker::Open(data_dir_);
+    ASSERT_TRUE(marker.ok()) << marker.status();
+    EXPECT_TRUE(marker->held_state());
+  }
+}
+
 TEST_F(IncarnationMarkerTest, SaysWhenItCannotBeWritten) {
   absl::StatusOr<IncarnationMarker> marker = IncarnationMarker::Open(data_dir_);
   ASSERT_EQ(rmdir(data_dir_.c_str()), 0);
