@@ -175,7 +175,7 @@ void ShardCore::EndDataStreams(const absl::Status& status) {
   publisher_.CloseAll(status);
 }
 
-absl::StatusOr<v1::DescribeShardResponse> ShardCore::Describe(absl::string_view job) const {
+absl::StatusOr<v1::DescribeShardResponse> ShardCore::Describe(absl::string_view job) {
   const std::optional<v1::RegisterBody>& registration = machine_.registration();
   if (!job.empty() && (!registration.has_value() || registration->definition().name() != job)) {
     return absl::NotFoundError(absl::StrCat(

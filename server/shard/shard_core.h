@@ -49,9 +49,9 @@ class ShardCore {
 
   // Events. After each, the owner takes the outputs.
   void OnControl(StreamId stream, const v1::CoordinatorToShard& message, absl::Time now);
-  void OnStreamClosed(StreamId stream);
   // As ShardMachine::OnReady; leads to no output.
   void OnReady(StreamId stream, absl::Time now);
+  void OnStreamClosed(StreamId stream);
   void OnFolded(uint64_t generation);
   void OnDurable(uint64_t token);
   std::vector<ShardOutput> TakeOutputs();
