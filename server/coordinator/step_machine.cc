@@ -71,7 +71,14 @@ void StepMachine::SendPhaseMessage(int shard) {
 }
 
 void StepMachine::Tick(absl::Time now) {
-  for (int i = 0; i < shards_.size(); ++i) SendPhaseMessage(i);
+  for (int i = 0; i < shards_.size(); ++i) {
+    shards_[i].silence = now - shards_[i].heard;
+    SendPhaseMessage(i);
+  }
+  if (const absl::Status heard = CheckHeard(); !heard.ok()) {
+    AnswerRegistrations(heard);
+    FailAwaits(heard);
+  }
   actions_.push_back(WakeAt{now + options_.heartbeat});
 }
 
@@ -91,6 +98,8 @@ void StepMachine::OnShardDisconnected(int shard) { shards_[shard].connected = fa
 
 void StepMachine::OnShardMessage(int shard, const v1::ShardToCoordinator& message, absl::Time now) {
   election_.Observe(shard, message, now);
+  shards_[shard].heard = now;
+  shards_[shard].silence = absl::ZeroDuration();
   if (message.has_probed()) {
     if (phase_ == Phase::kStandby && election_.HolderIsSilent(shard, message.probed(), now)) {
       Stand();

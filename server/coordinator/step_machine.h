@@ -100,6 +100,8 @@ class StepMachine {
 
   struct ShardView {
     bool connected = false;
+    absl::Time heard = absl::InfinitePast();
+    absl::Duration silence;  // As of the newest tick; 0 once it is heard again.
     // Answer to this ballot's promise.
     std::optional<v1::ShardState> state;
     // PREPARE of exactly `plan_`.
@@ -140,7 +142,9 @@ class StepMachine {
   absl::Status CheckHolder() const;
   // CheckHolder, then NOT_FOUND unless every shard has registered `job`.
   absl::Status CheckJob(absl::string_view job) const;
-  // CheckJob, then the reason the job stopped for.
+  // UNAVAILABLE while some shard is silent: it may have another holder by now.
+  absl::Status CheckHeard() const;
+  // CheckJob, then the reason the job stopped for, then CheckHeard.
   absl::Status CheckRunning(absl::string_view job) const;
   absl::Status CheckAwait(const v1::AwaitStepRequest& request) const;
   absl::StatusOr<v1::JoinWorkerResponse> TryJoin(const v1::JoinWorkerRequest& request);

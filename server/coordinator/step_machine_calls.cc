@@ -56,9 +56,21 @@ absl::Status StepMachine::CheckJob(absl::string_view job) const {
   return absl::OkStatus();
 }
 
+absl::Status StepMachine::CheckHeard() const {
+  for (int i = 0; i < shards_.size(); ++i) {
+    // By then every other coordinator that hears the shard may have replaced this one (rule 7).
+    if (shards_[i].silence <= 2 * options_.takeover) continue;
+    return absl::UnavailableError(absl::StrCat("coordinator ", options_.address, ": shard ", i,
+                                               " not heard for ",
+                                               absl::FormatDuration(shards_[i].silence)));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status StepMachine::CheckRunning(absl::string_view job) const {
   KAON_RETURN_IF_ERROR(CheckJob(job));
-  return stopped_;
+  KAON_RETURN_IF_ERROR(stopped_);
+  return CheckHeard();
 }
 
 v1::JobDescription StepMachine::Describe() const {

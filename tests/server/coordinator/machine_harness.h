@@ -62,6 +62,10 @@ class MachineHarness {
   // With token weight 1 and the attempt the rank last joined with.
   absl::StatusOr<v1::BeginStepResponse> Begin(uint32_t rank, uint64_t step);
   v1::BeginStepRequest BeginRequest(uint32_t rank, uint64_t step);
+  // How a call of machine().Register was answered; it must have been.
+  absl::Status registered(CallId call) {
+    return std::get<ReplyRegister>(replies_.at(call)).response.status();
+  }
   // A stream; its events are in events(call).
   CallId Await(uint32_t rank, uint64_t step);
   const std::vector<v1::StepEvent>& events(CallId call) { return events_[call]; }

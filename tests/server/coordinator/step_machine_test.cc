@@ -178,6 +178,42 @@ TEST(StepMachineTest, RefusedCoordinatorEndsAwaitsNamingTheHolder) {
   EXPECT_EQ(mid.old().Join(0, 1).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
+TEST(StepMachineTest, HolderThatDoesNotHearAShardKeepsNoWorkers) {
+  MidStep mid;
+  MachineHarness& machine = mid.old();
+  v1::ShardToCoordinator alive;
+  alive.mutable_heartbeat();
+  machine.FromShard(0, alive);
+  machine.FromShard(1, alive);
+  const CallId await = machine.Await(0, 2);
+  for (int i = 0; i < 10; ++i) {
+    machine.Tick();
+    machine.FromShard(0, alive);
+  }
+  EXPECT_FALSE(machine.ended(await).has_value());
+  machine.Tick();
+  ASSERT_TRUE(machine.ended(await).has_value());
+  EXPECT_EQ(machine.ended(await)->code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(machine.ended(await)->message(), HasSubstr("shard 1 not heard for 1.1s"));
+  EXPECT_EQ(machine.Join(0, 1).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(machine.Begin(0, 2).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(machine.ended(machine.Await(0, 2))->code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(machine.machine().IsHolder());
+  machine.FromShard(1, alive);
+  EXPECT_TRUE(machine.Begin(0, 2).ok());
+  EXPECT_FALSE(machine.ended(machine.Await(0, 2)).has_value());
+}
+
+TEST(StepMachineTest, RegistrationDoesNotWaitForASilentShard) {
+  MachineHarness machine;
+  machine.Hold();
+  v1::RegisterJobRequest request;
+  *request.mutable_definition() = TestJob();
+  machine.machine().Register(1, request);
+  machine.Tick(absl::Seconds(2));
+  EXPECT_EQ(machine.registered(1).code(), absl::StatusCode::kUnavailable);
+}
+
 TEST(StepMachineTest, WaitsLongerAfterEachRefusal) {
   MachineHarness machine(1);
   machine.machine().OnShardConnected(0);
