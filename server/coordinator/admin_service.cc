@@ -135,16 +135,14 @@ grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* c
                                                   const v1::GetStatusRequest*,
                                                   v1::GetStatusResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const bool posted = loop_.Post([this, reactor, response](StepMachine& machine, absl::Time) {
-    Gather([reactor, response, snapshot = machine.Snapshot()](const ClusterView& view) {
-      Fill(snapshot, view, *response);
-      Finish(reactor, absl::OkStatus());
-    });
-  });
-  if (!posted) {
-    Finish(reactor, absl::ResourceExhaustedError(
-                        "the coordinator has too many requests waiting, or is shutting down"));
-  }
+  const absl::Status posted =
+      loop_.Post([this, reactor, response](StepMachine& machine, absl::Time) {
+        Gather([reactor, response, snapshot = machine.Snapshot()](const ClusterView& view) {
+          Fill(snapshot, view, *response);
+          Finish(reactor, absl::OkStatus());
+        });
+      });
+  if (!posted.ok()) Finish(reactor, posted);
   return reactor;
 }
 

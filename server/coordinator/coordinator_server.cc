@@ -114,9 +114,11 @@ absl::Status CoordinatorServer::Connect() {
     };
     events.message = [this, i](v1::ShardToCoordinator message) {
       // A message dropped by a full queue is like one lost on the way.
-      loop_->Post([i, message = std::move(message)](StepMachine& machine, absl::Time now) {
-        machine.OnShardMessage(i, message, now);
-      });
+      loop_
+          ->Post([i, message = std::move(message)](StepMachine& machine, absl::Time now) {
+            machine.OnShardMessage(i, message, now);
+          })
+          .IgnoreError();
     };
     links_.push_back(std::make_unique<ShardLink>(std::move(options), std::move(events)));
   }

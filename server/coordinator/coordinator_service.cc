@@ -1,5 +1,6 @@
 #include "server/coordinator/coordinator_service.h"
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
@@ -28,7 +29,10 @@ template <typename Reply, typename Response>
 class UnaryAnswer {
  public:
   UnaryAnswer(grpc::CallbackServerContext* context, Response* response)
-      : context_(context), reactor_(context->DefaultReactor()), response_(response) {}
+      : UnaryAnswer(context, context->DefaultReactor(), response) {}
+  UnaryAnswer(grpc::CallbackServerContext* context, grpc::ServerUnaryReactor* reactor,
+              Response* response)
+      : context_(context), reactor_(reactor), response_(response) {}
 
   grpc::ServerUnaryReactor* reactor() const { return reactor_; }
 
@@ -54,21 +58,47 @@ class UnaryAnswer {
   Response* response_;
 };
 
+// Reactor of a unary call that may wait for long: ends it in the loop when its caller is gone. Owns
+// itself until gRPC is done with it.
+class WaitingReactor : public grpc::ServerUnaryReactor {
+ public:
+  static WaitingReactor* Make(MachineLoop& loop) {
+    auto reactor = std::make_shared<WaitingReactor>(loop);
+    reactor->self_ = reactor;
+    return reactor.get();
+  }
+
+  explicit WaitingReactor(MachineLoop& loop) : loop_(loop), call_(loop.NewCall()) {}
+
+  CallId call() const { return call_; }
+  void OnCancel() override { loop_.Cancel(call_); }
+  void OnDone() override {
+    // The last owner: nothing may be touched after this.
+    const std::shared_ptr<WaitingReactor> last = std::move(self_);
+  }
+
+ private:
+  MachineLoop& loop_;
+  const CallId call_;
+  std::shared_ptr<WaitingReactor> self_;
+};
+
 }  // namespace
 
 grpc::ServerUnaryReactor* CoordinatorService::RegisterJob(grpc::CallbackServerContext* context,
                                                           const v1::RegisterJobRequest* request,
                                                           v1::JobDescription* response) {
-  const UnaryAnswer<ReplyRegister, v1::JobDescription> answer(context, response);
+  WaitingReactor* const reactor = WaitingReactor::Make(loop_);
+  const UnaryAnswer<ReplyRegister, v1::JobDescription> answer(context, reactor, response);
   const absl::Status authorized = AuthorizeJob(*context, request->definition().name());
   if (!authorized.ok()) {
     answer.Finish(authorized, "");
   } else {
     loop_.Submit(
-        loop_.NewCall(),
+        reactor->call(),
         [request](StepMachine& machine, CallId call) { machine.Register(call, *request); }, answer);
   }
-  return answer.reactor();
+  return reactor;
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::GetJob(grpc::CallbackServerContext* context,

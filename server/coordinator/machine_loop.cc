@@ -6,11 +6,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/string_view.h"
 #include "kernels/steady_clock.h"
 
 namespace kaon::coordinator {
 
 namespace {
+constexpr absl::string_view kShuttingDown = "coordinator is shutting down";
+
 
 // Requests and shard messages that may wait for the thread. Far above what 4096 workers have open
 // at once.
@@ -42,26 +45,31 @@ void MachineLoop::Stop() {
   }
   if (thread_.joinable()) thread_.join();
   for (auto& [call, sink] : std::exchange(sinks_, {})) {
-    sink(AwaitFailed{call, absl::UnavailableError("coordinator is shutting down"), ""});
+    sink(AwaitFailed{call, absl::UnavailableError(kShuttingDown), ""});
   }
 }
 
-bool MachineLoop::Enqueue(Event event, size_t limit) {
+absl::Status MachineLoop::Enqueue(Event event, size_t limit) {
   MutexLock lock(mu_);
-  if (stopping_ || events_.size() >= limit) return false;
+  if (stopping_) return absl::UnavailableError(kShuttingDown);
+  if (events_.size() >= limit) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("coordinator has ", events_.size(), " events waiting, at most ", limit));
+  }
   events_.push_back(std::move(event));
   wake_.NotifyAll();
-  return true;
+  return absl::OkStatus();
 }
 
-bool MachineLoop::Post(Event event) { return Enqueue(std::move(event), kMaxEvents); }
+absl::Status MachineLoop::Post(Event event) { return Enqueue(std::move(event), kMaxEvents); }
 
 void MachineLoop::PostAlways(Event event) {
-  Enqueue(std::move(event), std::numeric_limits<size_t>::max());
+  // A loop that stopped needs no more events.
+  Enqueue(std::move(event), std::numeric_limits<size_t>::max()).IgnoreError();
 }
 
 void MachineLoop::Submit(CallId call, Request request, Sink sink) {
-  const bool posted = Post([this, call, request, sink](StepMachine& machine, absl::Time) {
+  const absl::Status posted = Post([this, call, request, sink](StepMachine& machine, absl::Time) {
     sinks_[call] = sink;
     request(machine, call);
   });

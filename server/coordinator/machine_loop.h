@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "kaon/v1/shard_control.pb.h"
 #include "kernels/mutex.h"
@@ -42,15 +43,15 @@ class MachineLoop {
   // Ends every open call with UNAVAILABLE. Idempotent.
   void Stop();
 
-  // Runs `event` on the loop's thread. False, and nothing happens, when the queue is full or the
-  // loop stopped.
-  bool Post(Event event);
+  // Runs `event` on the loop's thread. Or nothing happens: RESOURCE_EXHAUSTED when the queue is
+  // full, UNAVAILABLE when the loop stopped.
+  absl::Status Post(Event event);
   // As Post, whatever the queue's length: for events of which there can only be a few.
   void PostAlways(Event event);
 
   CallId NewCall() { return ++last_call_; }
-  // Exactly one final action reaches `sink`; RESOURCE_EXHAUSTED, on the caller's thread, when the
-  // queue is full.
+  // Exactly one final action reaches `sink`; if Post fails it is that status, on the caller's
+  // thread.
   void Submit(CallId call, Request request, Sink sink);
   // The caller is gone: ends the call with CANCELLED if it is still open.
   void Cancel(CallId call);
@@ -59,7 +60,7 @@ class MachineLoop {
   void Run();
   void Dispatch();
   void ToSink(CallId call, bool last, CoordinatorAction action);
-  bool Enqueue(Event event, size_t limit);
+  absl::Status Enqueue(Event event, size_t limit);
 
   const ShardSender sender_;
   std::atomic<CallId> last_call_{0};

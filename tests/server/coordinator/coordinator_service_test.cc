@@ -7,7 +7,10 @@
 #include <functional>
 #include <future>
 #include <limits>
+#include <vector>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "tests/server/coordinator/server_fixture.h"
 #include "tests/server/coordinator/test_job.h"
 
@@ -65,6 +68,33 @@ TEST_F(CoordinatorServiceTest, ShutdownEndsWaitingCallsAsUnavailable) {
   EXPECT_FALSE(reader->Read(&event));
   const auto code = reader->Finish().error_code();
   EXPECT_TRUE(code == grpc::StatusCode::UNAVAILABLE || code == grpc::StatusCode::CANCELLED) << code;
+}
+
+TEST_F(CoordinatorServiceTest, RegistrationsWhoseCallersAreGoneDoNotWait) {
+  WaitFor([](const v1::GetStatusResponse& status) { return status.holder(); });
+  shards_[1]->set_votes(false);
+  v1::RegisterJobRequest request;
+  *request.mutable_definition() = TestJob();
+  const auto register_until = [this, &request](absl::Time deadline) {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(deadline));
+    v1::JobDescription response;
+    return coordinator_->RegisterJob(&context, request, &response).error_code();
+  };
+  const absl::Time deadline = absl::Now() + absl::Milliseconds(500);
+  std::vector<std::future<grpc::StatusCode>> waiting;
+  // As many as may wait.
+  for (int i = 0; i < 64; ++i) {
+    waiting.push_back(std::async(std::launch::async, register_until, deadline));
+  }
+  for (auto& call : waiting) EXPECT_EQ(call.get(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  // The server may hear of it later than the callers.
+  const absl::Time patience = absl::Now() + absl::Seconds(10);
+  grpc::StatusCode next;
+  do {
+    next = register_until(absl::Now() + absl::Milliseconds(500));
+  } while (next == grpc::StatusCode::RESOURCE_EXHAUSTED && absl::Now() < patience);
+  EXPECT_EQ(next, grpc::StatusCode::DEADLINE_EXCEEDED);
 }
 
 TEST_F(CoordinatorServiceTest, ReplacementKnowsTheJob) {

@@ -27,9 +27,9 @@ TEST(MachineLoopTest, EventsWaitForTheStartAndRunInOrder) {
   std::vector<int> ran;
   std::promise<void> done;
   for (int i = 0; i < 3; ++i) {
-    EXPECT_TRUE(loop.Post([&ran, i](StepMachine&, absl::Time) { ran.push_back(i); }));
+    EXPECT_TRUE(loop.Post([&ran, i](StepMachine&, absl::Time) { ran.push_back(i); }).ok());
   }
-  EXPECT_TRUE(loop.Post([&done](StepMachine&, absl::Time) { done.set_value(); }));
+  EXPECT_TRUE(loop.Post([&done](StepMachine&, absl::Time) { done.set_value(); }).ok());
   EXPECT_TRUE(ran.empty());
   loop.Start(Options());
   done.get_future().wait();
@@ -44,7 +44,7 @@ TEST(MachineLoopTest, TicksAtTheHeartbeat) {
     EXPECT_TRUE(message.has_probe());
     if (++probes == 3) third.set_value();
   });
-  loop.Post([](StepMachine& machine, absl::Time) { machine.OnShardConnected(0); });
+  loop.PostAlways([](StepMachine& machine, absl::Time) { machine.OnShardConnected(0); });
   loop.Start(Options());
   third.get_future().wait();
 }
@@ -89,8 +89,16 @@ TEST(MachineLoopTest, StopEndsOpenCallsAndLaterOnesFail) {
   EXPECT_EQ(codes, std::vector<absl::StatusCode>{absl::StatusCode::kUnavailable});
   loop.Submit(
       loop.NewCall(), [](StepMachine&, CallId) {}, sink);
-  EXPECT_EQ(codes.size(), 2);
-  EXPECT_FALSE(loop.Post([](StepMachine&, absl::Time) {}));
+  EXPECT_EQ(codes, std::vector<absl::StatusCode>(2, absl::StatusCode::kUnavailable));
+  EXPECT_EQ(loop.Post([](StepMachine&, absl::Time) {}).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(MachineLoopTest, FullQueueIsAnExhaustedResource) {
+  MachineLoop loop(Ignore);
+  absl::Status posted;
+  while (posted.ok()) posted = loop.Post([](StepMachine&, absl::Time) {});
+  EXPECT_EQ(posted.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(posted.message(), "coordinator has 65536 events waiting, at most 65536");
 }
 
 }  // namespace
