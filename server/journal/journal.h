@@ -23,9 +23,8 @@ class Journal {
   // say whether it voted must not go on.
   virtual void Append(Record record, std::function<void()> done) = 0;
 
-  // Records of decided entries from `from_position` (0 = the oldest kept) on, at most `limit`.
-  // OUT_OF_RANGE naming both positions when it is newer than the newest, or older than the oldest
-  // kept.
+  // Records of decided entries from `from_position` on, at most `limit`; from the oldest kept if
+  // that one is older. OUT_OF_RANGE naming both positions when it is newer than the newest.
   virtual absl::StatusOr<std::vector<v1::StepRecord>> History(uint64_t from_position,
                                                               uint32_t limit) = 0;
 };

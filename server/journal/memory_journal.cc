@@ -30,8 +30,9 @@ absl::StatusOr<std::vector<v1::StepRecord>> MemoryJournal::History(uint64_t from
   MutexLock lock(mu_);
   const uint64_t oldest = history_.empty() ? 1 : history_.front().plan().position();
   const uint64_t newest = history_.empty() ? 0 : history_.back().plan().position();
-  const uint64_t from = from_position == 0 ? oldest : from_position;
-  if (from_position != 0 && (from > newest || from < oldest)) {
+  // Records that were dropped since the caller looked are no error.
+  const uint64_t from = std::max(from_position, oldest);
+  if (from_position > newest) {
     return absl::OutOfRangeError(absl::StrCat("history from position ", from,
                                               " asked for, kept are ", oldest, " .. ", newest));
   }
