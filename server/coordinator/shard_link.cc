@@ -24,7 +24,7 @@ constexpr absl::Duration kMaxBackoff = absl::Seconds(1);
 class ShardLink::Stream
     : public grpc::ClientBidiReactor<v1::CoordinatorToShard, v1::ShardToCoordinator> {
  public:
-  explicit Stream(ShardLink& link) : link_(link) {}
+  explicit Stream(ShardLink& link) : token_(link.calls_), link_(link) {}
 
   void Start(v1::ShardControl::Stub& stub, v1::CoordinatorToShard probe) {
     // Otherwise a shard that is not up yet would end stream after stream.
@@ -88,6 +88,7 @@ class ShardLink::Stream
     StartWrite(front);
   }
 
+  const client::CallTracker::Token token_;
   ShardLink& link_;
   grpc::ClientContext context_;
   // Owned by the one read under way.
@@ -188,12 +189,16 @@ void ShardLink::Shutdown() {
   }
   if (stream) stream->Cancel();
   stream.reset();
-  MutexLock lock(mu_);
-  while (stream_ || alarms_pending_ > 0 || !unary_.empty()) idle_.Wait(mu_);
+  {
+    MutexLock lock(mu_);
+    while (stream_ || alarms_pending_ > 0 || !unary_.empty()) idle_.Wait(mu_);
+  }
+  // gRPC's threads must not be the ones that drop the channel.
+  calls_->AwaitNone();
 }
 
 std::shared_ptr<ShardLink::UnaryContext> ShardLink::BeginUnary(absl::Duration timeout) {
-  auto call = std::make_shared<UnaryContext>();
+  auto call = std::make_shared<UnaryContext>(calls_);
   call->context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   MutexLock lock(mu_);
   if (shutting_down_) return nullptr;

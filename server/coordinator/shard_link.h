@@ -12,10 +12,12 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/call_tracker.h"
 #include "kaon/v1/shard_control.grpc.pb.h"
 #include "kaon/v1/shard_control.pb.h"
 #include "kernels/mutex.h"
@@ -66,6 +68,10 @@ class ShardLink {
  private:
   class Stream;
   struct UnaryContext {
+    explicit UnaryContext(std::shared_ptr<client::CallTracker> tracker)
+        : token(std::move(tracker)) {}
+
+    const client::CallTracker::Token token;
     grpc::ClientContext context;
   };
 
@@ -79,6 +85,8 @@ class ShardLink {
   const ShardLinkOptions options_;
   const ShardLinkEvents events_;
   const std::unique_ptr<v1::ShardControl::Stub> stub_;
+  // Of everything that holds the channel.
+  const std::shared_ptr<client::CallTracker> calls_ = std::make_shared<client::CallTracker>();
   // Constant once started.
   v1::CoordinatorToShard probe_;
 
