@@ -49,6 +49,12 @@ class Cluster {
         world_.invariants().Violated(absl::StrCat("no progress: ", Progress()));
       }
     }
+    // "after faults stop, bounded takeovers": a sleeper may wake up once more, then one holder
+    // stays.
+    const int takeovers = world_.result().takeovers - takeovers_under_faults_;
+    if (!world_.faulty() && takeovers > 2 * world_.options().num_coordinators + 2) {
+      world_.invariants().Violated(absl::StrCat(takeovers, " takeovers after faults had stopped"));
+    }
     if (world_.invariants().violation().empty()) CheckWeights();
     ClusterResult& result = world_.result();
     result.violation = world_.invariants().violation();
@@ -99,7 +105,7 @@ class Cluster {
     if (world_.options().bug == SeededBug::kForgetfulShard) {
       return shards_[world_.Below(shards_.size())]->Forget();
     }
-    switch (world_.Below(3)) {
+    switch (world_.Below(4)) {
       case 0: {
         CoordinatorNode& node = *coordinators_[world_.Below(coordinators_.size())];
         if (!node.alive()) return;
@@ -113,6 +119,13 @@ class Cluster {
         if (!node.alive()) return;
         ++world_.result().coordinator_freezes;
         node.Freeze(downtime * 2);
+        return;
+      }
+      case 2: {
+        CoordinatorNode& node = *coordinators_[world_.Below(coordinators_.size())];
+        if (!node.alive()) return;
+        ++world_.result().partitions;
+        node.CutOff(downtime * 2);
         return;
       }
       default: {
@@ -130,12 +143,17 @@ class Cluster {
   void Heal() {
     world_.Trace("faults stop");
     world_.StopFaults();
+    takeovers_under_faults_ = world_.result().takeovers;
   }
 
   // Every shard's weights are those of the serial run of the decided records, to the bit.
   void CheckWeights() {
     SerialReplay replay(job_);
-    for (const auto& [position, record] : world_.invariants().records()) replay.Apply(record);
+    for (const auto& [position, record] : world_.invariants().records()) {
+      replay.Apply(record);
+      if (record.plan().has_step()) CheckPulled(record.plan().step().step(), replay);
+    }
+    if (world_.invariants().pulled().empty()) world_.invariants().Violated("nothing was pulled");
     for (auto& shard : shards_) {
       const shard::ShardMachine& machine = shard->machine();
       for (const v1::ParameterPlacement& home : machine.registration()->placement().parameters()) {
@@ -150,11 +168,23 @@ class Cluster {
     }
   }
 
+  void CheckPulled(uint64_t step, const SerialReplay& replay) {
+    for (int id = 0; id < job_.parameters_size(); ++id) {
+      const auto found = world_.invariants().pulled().find({step, id});
+      if (found == world_.invariants().pulled().end()) continue;
+      if (found->second != replay.weights()[id]) {
+        world_.invariants().Violated(absl::StrCat("version ", step, " of parameter ", id,
+                                                  " was pulled with other weights than decided"));
+      }
+    }
+  }
+
   World world_;
   const v1::JobDefinition job_;
   std::vector<std::unique_ptr<ShardNode>> shards_;
   std::vector<std::unique_ptr<CoordinatorNode>> coordinators_;
   std::vector<std::unique_ptr<WorkerNode>> workers_;
+  int takeovers_under_faults_ = 0;
 };
 
 }  // namespace

@@ -51,6 +51,8 @@ struct ClusterResult {
   uint64_t applied_step = 0;
   int coordinator_kills = 0;
   int coordinator_freezes = 0;
+  // Coordinators cut off from all shards, but not from workers.
+  int partitions = 0;
   int worker_kills = 0;
   int takeovers = 0;
   int reopened_rounds = 0;

@@ -46,6 +46,11 @@ void CoordinatorNode::Freeze(absl::Duration duration) {
   frozen_until_ = world_.now() + duration;
 }
 
+void CoordinatorNode::CutOff(absl::Duration duration) {
+  world_.Trace(absl::StrCat(address(), " is cut off"));
+  cut_off_until_ = world_.now() + duration;
+}
+
 void CoordinatorNode::Run(std::function<void()> event) {
   world_.queue().At(std::max(world_.now(), frozen_until_), [this, event, life = life_] {
     if (life != life_ || machine_ == nullptr) return;
@@ -91,6 +96,7 @@ void CoordinatorNode::Break(int shard) {
 
 void CoordinatorNode::Receive(int shard, shard::StreamId stream,
                               const v1::ShardToCoordinator& message) {
+  if (world_.now() < cut_off_until_) return;
   Run([this, shard, stream, message] {
     if (!links_[shard].open || links_[shard].stream != stream) return;
     machine_->OnShardMessage(shard, message, world_.now());
@@ -104,7 +110,7 @@ void CoordinatorNode::SendToShard(int shard, const v1::CoordinatorToShard& messa
     world_.Trace(absl::StrCat(address(), " -> s", shard, " plan of position ",
                               message.plan().position(), " round ", message.plan().round()));
   }
-  if (!links_[shard].open) return;
+  if (!links_[shard].open || world_.now() < cut_off_until_) return;
   // A stream that breaks loses what is in flight in both directions and is opened again.
   if (world_.faulty() && world_.Chance(0.002)) {
     Break(shard);

@@ -33,6 +33,8 @@ class CoordinatorNode {
   void Kill();
   // It does nothing until then; what arrives meanwhile waits.
   void Freeze(absl::Duration duration);
+  // Nothing passes between it and the shards until then; nobody is told.
+  void CutOff(absl::Duration duration);
 
   // Answers with AwaitFailed at once if the process is dead.
   void Call(const MakeCall& make, OnAnswer on_answer);
@@ -59,6 +61,7 @@ class CoordinatorNode {
   std::unique_ptr<coordinator::StepMachine> machine_;
   uint64_t life_ = 0;
   absl::Time frozen_until_ = absl::InfinitePast();
+  absl::Time cut_off_until_ = absl::InfinitePast();
   std::vector<Link> links_;
   coordinator::CallId next_call_ = 1;
   std::map<coordinator::CallId, OnAnswer> calls_;

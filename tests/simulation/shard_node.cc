@@ -71,6 +71,24 @@ std::vector<float> ShardNode::Weights(uint32_t parameter_id) {
   return {weights.begin(), weights.end()};
 }
 
+void ShardNode::Pull(uint32_t parameter_id, uint64_t step,
+                     std::function<void(const std::vector<float>&)> on_read) {
+  shard::ParameterPublisher& publisher = core_->publisher();
+  const auto waiter = publisher.Await(parameter_id, step, [this, parameter_id, step, on_read] {
+    world_.queue().After(absl::ZeroDuration(), [this, parameter_id, step, on_read] {
+      Pull(parameter_id, step, on_read);
+    });
+  });
+  if (!waiter.ok() || *waiter != 0) return;
+  std::vector<float> weights(publisher.num_elements(parameter_id));
+  if (publisher
+          .Read(parameter_id, step, 0, kernels::DType::kFloat32, weights.size(),
+                reinterpret_cast<std::byte*>(weights.data()))
+          .ok()) {
+    on_read(weights);
+  }
+}
+
 void ShardNode::Drain() {
   for (shard::ShardOutput& output : core_->TakeOutputs()) {
     if (const auto* send = std::get_if<shard::SendToCoordinator>(&output)) {

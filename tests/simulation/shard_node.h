@@ -35,6 +35,9 @@ class ShardNode {
 
   // Of the newest version.
   std::vector<float> Weights(uint32_t parameter_id);
+  // Calls `on_read` when version `step` can be read; never if it is gone.
+  void Pull(uint32_t parameter_id, uint64_t step,
+            std::function<void(const std::vector<float>&)> on_read);
 
   // Carries out what the core wants after an event on it.
   void Drain();

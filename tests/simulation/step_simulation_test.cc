@@ -44,6 +44,7 @@ TEST(StepSimulationTest, KeepsEveryPromiseAndProgressesUnderFaults) {
     total.num_events += result.num_events;
     total.coordinator_kills += result.coordinator_kills;
     total.coordinator_freezes += result.coordinator_freezes;
+    total.partitions += result.partitions;
     total.worker_kills += result.worker_kills;
     total.takeovers += result.takeovers;
     total.reopened_rounds += result.reopened_rounds;
@@ -51,13 +52,15 @@ TEST(StepSimulationTest, KeepsEveryPromiseAndProgressesUnderFaults) {
   }
   std::cout << num_seeds << " seeds, " << total.num_events << " events, " << total.coordinator_kills
             << " coordinators killed, " << total.coordinator_freezes << " frozen, "
-            << total.worker_kills << " workers killed, " << total.takeovers << " takeovers, "
-            << total.reopened_rounds << " pushes in reopened rounds, " << total.skipped_steps
-            << " skipped steps" << std::endl;
+            << total.partitions << " cut off, " << total.worker_kills << " workers killed, "
+            << total.takeovers << " takeovers, " << total.reopened_rounds
+            << " pushes in reopened rounds, " << total.skipped_steps << " skipped steps"
+            << std::endl;
   if (num_seeds < 50) return;
   // The run is worth nothing if the faults it is about did not happen.
   EXPECT_GT(total.coordinator_kills, 0);
   EXPECT_GT(total.coordinator_freezes, 0);
+  EXPECT_GT(total.partitions, 0);
   EXPECT_GT(total.worker_kills, 0);
   EXPECT_GT(total.takeovers, static_cast<int>(num_seeds));
   EXPECT_GT(total.reopened_rounds, 0);

@@ -174,6 +174,7 @@ void WorkerNode::OnStepOver(const client::StepOver& over) {
   }
   finished_step_ = step;
   open_step_ = step + 1;
+  Pull(step);
   // The next gradient takes a while.
   Later(world_.Between(absl::Milliseconds(1), absl::Milliseconds(30)), [this] { BeginNext(); });
 }
@@ -324,6 +325,20 @@ void WorkerNode::Push(const client::StartPush& call) {
                           session_->OnPushEnded(call.call, call.shard, status, world_.now());
                           Drain();
                         });
+}
+
+void WorkerNode::Pull(uint64_t step) {
+  for (ShardNode* shard : shards_) {
+    for (const v1::ParameterPlacement& home :
+         shard->machine().registration()->placement().parameters()) {
+      if (home.shard() != shard->machine().shard()) continue;
+      world_.queue().After(world_.Latency(), [this, shard, step, id = home.parameter_id()] {
+        shard->Pull(id, step, [this, step, id](const std::vector<float>& weights) {
+          world_.invariants().OnPulled(step, id, weights);
+        });
+      });
+    }
+  }
 }
 
 }  // namespace kaon::simulation

@@ -46,6 +46,8 @@ class WorkerNode {
   void Begin(const client::CallBegin& call);
   void Await(const client::CallAwait& call);
   void Push(const client::StartPush& call);
+  // Reads the version of every parameter, whenever it is there.
+  void Pull(uint64_t step);
 
   // Requests and answers travel with latency, may be lost or repeated; a lost one becomes
   // UNAVAILABLE after a timeout. `on_answer` runs once.
