@@ -6,14 +6,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/strings/string_view.h"
 #include "kernels/steady_clock.h"
 
 namespace kaon::coordinator {
 
 namespace {
-constexpr absl::string_view kShuttingDown = "coordinator is shutting down";
 
+constexpr absl::string_view kShuttingDown = "coordinator is shutting down";
 
 // Requests and shard messages that may wait for the thread. Far above what 4096 workers have open
 // at once.
@@ -73,11 +72,7 @@ void MachineLoop::Submit(CallId call, Request request, Sink sink) {
     sinks_[call] = sink;
     request(machine, call);
   });
-  if (posted) return;
-  sink(AwaitFailed{call,
-                   absl::ResourceExhaustedError(absl::StrCat(
-                       "coordinator has ", kMaxEvents, " events waiting, or is shutting down")),
-                   ""});
+  if (!posted.ok()) sink(AwaitFailed{call, posted, ""});
 }
 
 void MachineLoop::Cancel(CallId call) {
