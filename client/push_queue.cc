@@ -30,9 +30,11 @@ absl::Status PushQueue::Open(uint64_t credit_bytes, absl::Span<const ReceivedEle
     received_[elements.key] = elements.num_elements;
   }
   open_ = true;
-  window_bytes_ = credit_bytes;
+  // The first stream of a step opens with the whole window. What a later one lacks of it is in the
+  // shard's staging, from streams before, and is credited on this one.
+  window_bytes_ = std::max(window_bytes_, credit_bytes);
   credit_bytes_ = credit_bytes;
-  in_flight_bytes_ = 0;
+  in_flight_bytes_ = window_bytes_ - credit_bytes;
   unsent_.clear();
   unacknowledged_.clear();
   for (auto& [key, entry] : entries_) {

@@ -113,11 +113,11 @@ absl::Status CoordinatorServer::Connect() {
       loop_->PostAlways([i](StepMachine& machine, absl::Time) { machine.OnShardDisconnected(i); });
     };
     events.message = [this, i](v1::ShardToCoordinator message) {
-      // A message dropped by a full queue is like one lost on the way.
       loop_
           ->Post([i, message = std::move(message)](StepMachine& machine, absl::Time now) {
             machine.OnShardMessage(i, message, now);
           })
+          // A message dropped by a full queue is like one lost on the way.
           .IgnoreError();
     };
     links_.push_back(std::make_unique<ShardLink>(std::move(options), std::move(events)));

@@ -64,9 +64,15 @@ void StepMachine::SendPhaseMessage(int shard) {
   } else if (phase_ == Phase::kRound && !view.prepared) {
     *message.mutable_plan() = plan_;
   } else {
-    // Rule 7: "the holder heartbeats every shard".
-    message.mutable_heartbeat();
+    return SendHeartbeat(shard);
   }
+  Send(shard, std::move(message));
+}
+
+// Rule 7: "the holder heartbeats every shard".
+void StepMachine::SendHeartbeat(int shard) {
+  v1::CoordinatorToShard message;
+  message.mutable_heartbeat();
   Send(shard, std::move(message));
 }
 
@@ -74,6 +80,9 @@ void StepMachine::Tick(absl::Time now) {
   for (int i = 0; i < shards_.size(); ++i) {
     shards_[i].silence = now - shards_[i].heard;
     SendPhaseMessage(i);
+    // A plan is answered only when every worker has pushed, however long that takes: the shard must
+    // be heard meanwhile.
+    if (phase_ == Phase::kRound && !shards_[i].prepared) SendHeartbeat(i);
   }
   if (const absl::Status heard = CheckHeard(); !heard.ok()) {
     AnswerRegistrations(heard);

@@ -119,7 +119,7 @@ class StepMachine {
 
   void Send(int shard, v1::CoordinatorToShard message);
   void SendPhaseMessage(int shard);
-
+  void SendHeartbeat(int shard);
   void Stand();
   void StepDown();
   void OnState(int shard, const v1::ShardState& state);

@@ -98,6 +98,24 @@ TEST_F(PushQueueTest, WaitsForBudget) {
   EXPECT_THAT(Send(40), ElementsAre("0.0@0+10"));
 }
 
+// A stream that breaks while the shard's staging is full is followed by one without any credit.
+TEST_F(PushQueueTest, GoesOnWithTheCreditOfWhatEarlierStreamsLeftInStaging) {
+  queue_.Add({0, 0}, Tensor(30));
+  ASSERT_TRUE(queue_.Open(80, {}).ok());
+  EXPECT_THAT(Send(), ElementsAre("0.0@0+10", "0.0@10+10"));
+  queue_.Close();
+  ASSERT_TRUE(queue_.Open(0, {{{0, 0}, 20}}).ok());
+  EXPECT_THAT(Send(), IsEmpty());
+  queue_.AddCredit(40);
+  // Cut for the whole window, not for what was left of it.
+  EXPECT_THAT(Send(), ElementsAre("0.0@20+10"));
+  // A chunk of the earlier stream and this one are staged: which one a credit is for, nobody says.
+  queue_.AddCredit(40);
+  EXPECT_THAT(queue_.TakeAccepted(), IsEmpty());
+  queue_.AddCredit(40);
+  EXPECT_THAT(queue_.TakeAccepted(), ElementsAre(ContributionKey{0, 0}));
+}
+
 TEST_F(PushQueueTest, IgnoresCreditForMoreThanIsInFlight) {
   queue_.Add({0, 0}, Tensor(100));
   ASSERT_TRUE(queue_.Open(80, {}).ok());
