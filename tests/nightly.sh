@@ -10,7 +10,6 @@ suites=(
   "tsa:clang's thread-safety analysis of every library and program; nothing is run"
   "sim:long simulations of the step protocol (tests tagged nightly under tests/simulation)"
   "fuzz:differential and malformed-input fuzzing (tests tagged nightly under tests/fuzz)"
-  "long:all other tests tagged nightly"
 )
 
 usage() {
@@ -45,10 +44,6 @@ case "$suite" in
   tsa) verb=build; options=(--config=tsa) ;;
   sim) options=(--config=opt --test_tag_filters=nightly); targets=(//tests/simulation/...) ;;
   fuzz) options=(--config=fuzz --build_tests_only); targets=(//tests/fuzz/...) ;;
-  long)
-    options=(--config=opt --test_tag_filters=nightly,-gpu)
-    targets=(//tests/... -//tests/simulation/... -//tests/fuzz/...)
-    ;;
   *) echo "nightly.sh: unknown suite '$suite'; there are:" >&2; list >&2; exit 2 ;;
 esac
 

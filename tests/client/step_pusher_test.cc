@@ -82,6 +82,10 @@ class FakeChannel : public ShardChannel {
 class StepPusherTest : public ::testing::Test {
  protected:
   StepPusherTest() : pusher_(std::make_shared<StepPusher>(Options())) {}
+  // The pusher and its streams own each other until it is closed.
+  ~StepPusherTest() override {
+    pusher_->Close(absl::CancelledError("the test is over"), [] {});
+  }
 
   StepPusherOptions Options() {
     StepPusherOptions options;

@@ -13,23 +13,22 @@
 namespace kaon::coordinator {
 namespace {
 
+enum Event { kConnected, kDisconnected, kProbed, kPromised, kNumEvents };
+
 // Counts what the link reports.
 struct Seen {
   Mutex mu;
   CondVar changed;
-  int connected ABSL_GUARDED_BY(mu) = 0;
-  int disconnected ABSL_GUARDED_BY(mu) = 0;
-  int probed ABSL_GUARDED_BY(mu) = 0;
-  int promised ABSL_GUARDED_BY(mu) = 0;
+  int counts[kNumEvents] ABSL_GUARDED_BY(mu) = {};
 
-  void Add(int& count) {
+  void Add(Event event) {
     MutexLock lock(mu);
-    ++count;
+    ++counts[event];
     changed.NotifyAll();
   }
-  void WaitFor(const int& count, int value) {
+  void WaitFor(Event event, int count) {
     MutexLock lock(mu);
-    while (count < value) changed.Wait(mu);
+    while (counts[event] < count) changed.Wait(mu);
   }
 };
 
@@ -39,11 +38,11 @@ class ShardLinkTest : public ::testing::Test {
     ShardLinkOptions options;
     options.channel = grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
     ShardLinkEvents events;
-    events.connected = [this] { seen_.Add(seen_.connected); };
-    events.disconnected = [this] { seen_.Add(seen_.disconnected); };
+    events.connected = [this] { seen_.Add(kConnected); };
+    events.disconnected = [this] { seen_.Add(kDisconnected); };
     events.message = [this](v1::ShardToCoordinator message) {
-      if (message.has_probed()) seen_.Add(seen_.probed);
-      if (message.has_state()) seen_.Add(seen_.promised);
+      if (message.has_probed()) seen_.Add(kProbed);
+      if (message.has_state()) seen_.Add(kPromised);
     };
     return std::make_unique<ShardLink>(std::move(options), std::move(events));
   }
@@ -66,10 +65,10 @@ TEST_F(ShardLinkTest, ConnectsWithAProbeAndCarriesMessagesBothWays) {
   FakeShard shard;
   const auto link = LinkTo(shard.address());
   link->Start(Probe());
-  seen_.WaitFor(seen_.connected, 1);
-  seen_.WaitFor(seen_.probed, 1);
+  seen_.WaitFor(kConnected, 1);
+  seen_.WaitFor(kProbed, 1);
   for (int i = 0; i < 10; ++i) link->Send(Promise());
-  seen_.WaitFor(seen_.promised, 10);
+  seen_.WaitFor(kPromised, 10);
 }
 
 TEST_F(ShardLinkTest, ConnectsAgainWhenTheShardComesBack) {
@@ -77,12 +76,12 @@ TEST_F(ShardLinkTest, ConnectsAgainWhenTheShardComesBack) {
   const std::string address = shard->address();
   const auto link = LinkTo(address);
   link->Start(Probe());
-  seen_.WaitFor(seen_.connected, 1);
+  seen_.WaitFor(kConnected, 1);
   shard.reset();
-  seen_.WaitFor(seen_.disconnected, 1);
+  seen_.WaitFor(kDisconnected, 1);
   link->Send(Promise());
   shard = std::make_unique<FakeShard>(address);
-  seen_.WaitFor(seen_.connected, 2);
+  seen_.WaitFor(kConnected, 2);
   link->Shutdown();
 }
 
