@@ -10,6 +10,7 @@
 #include "kernels/digest.h"
 #include "proto/ballot.h"
 #include "proto/status_macros.h"
+#include "server/shard/chunk_check.h"
 
 namespace kaon::shard {
 
@@ -24,34 +25,6 @@ void Run(const std::vector<std::function<void()>>& calls) {
 // Whether a member's contributions to one plan are its contributions to another.
 bool IsUnchanged(const v1::Member& a, const v1::Member& b) {
   return a.SerializeAsString() == b.SerializeAsString();
-}
-
-// Everything about a chunk that does not depend on what was pushed before.
-absl::Status CheckShape(const std::string& name, uint64_t num_elements,
-                        const v1::TensorChunk& chunk, uint64_t payload_bytes) {
-  const uint64_t element_bytes = proto::WireSizeOf(chunk.dtype());
-  if (element_bytes == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("parameter ", name, ": dtype ", chunk.dtype(),
-                     " pushed, expecting 1 (fp32), 2 (bf16) or 3 (fp16)"));
-  }
-  const uint64_t most_elements = proto::kMaxChunkBytes / element_bytes;
-  if (chunk.num_elements() < 1 || chunk.num_elements() > most_elements) {
-    return absl::InvalidArgumentError(absl::StrCat("parameter ", name, ": num_elements is ",
-                                                   chunk.num_elements(), ", expecting 1 .. ",
-                                                   most_elements));
-  }
-  if (payload_bytes != chunk.num_elements() * element_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("parameter ", name, ": payload has ",
-                                                   payload_bytes, " bytes, expecting ",
-                                                   chunk.num_elements() * element_bytes));
-  }
-  if (chunk.offset() > num_elements || chunk.num_elements() > num_elements - chunk.offset()) {
-    return absl::InvalidArgumentError(absl::StrCat("parameter ", name, ": offset ", chunk.offset(),
-                                                   " + ", chunk.num_elements(),
-                                                   " elements pushed, it has ", num_elements));
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -326,7 +299,7 @@ absl::Status GradientAccumulator::AddChunk(PushStreamId stream_id, const v1::Ten
   for (const auto& slice : payload) payload_bytes += slice.size();
   const v1::ParameterSpec& spec =
       registration_.definition().parameters(static_cast<int>(chunk.parameter_id()));
-  KAON_RETURN_IF_ERROR(CheckShape(spec.name(), client::NumElements(spec), chunk, payload_bytes));
+  KAON_RETURN_IF_ERROR(CheckChunk(spec.name(), client::NumElements(spec), chunk, payload_bytes));
   // Before anything is added: a sum cannot be undone.
   KAON_RETURN_IF_ERROR(proto::VerifyChecksum(chunk, payload));
   std::vector<ReleasedBytes> released;
