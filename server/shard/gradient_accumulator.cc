@@ -175,7 +175,7 @@ void GradientAccumulator::ResetWorkersLocked(size_t kept) {
     for (auto& [id, parameter] : parameters_) {
       MutexLock parameter_lock(parameter->mu);
       if (parameter->generation == generation_) {
-        worker.staged_bytes += static_cast<int64_t>(parameter->fold->StagedBytes(member.rank()));
+        worker.staged_bytes += parameter->fold->StagedBytes(member.rank());
       }
     }
     workers_.emplace(member.rank(), std::move(worker));
@@ -226,6 +226,11 @@ absl::Status GradientAccumulator::CheckOpenLocked(const v1::PushOpen& open) cons
   return absl::OkStatus();
 }
 
+uint64_t GradientAccumulator::RoomLocked(const Worker& worker) const {
+  // A chunk whose turn has come is taken even without credit.
+  return worker.staged_bytes >= window_bytes_ ? 0 : window_bytes_ - worker.staged_bytes;
+}
+
 absl::StatusOr<OpenPush> GradientAccumulator::Open(const v1::PushOpen& open,
                                                    PushCallbacks callbacks) {
   Calls calls;
@@ -246,8 +251,7 @@ absl::StatusOr<OpenPush> GradientAccumulator::Open(const v1::PushOpen& open,
     worker.stream = result.stream;
     streams_[result.stream] = {open.rank(), generation_, std::move(callbacks)};
     result.opened.set_finished(worker.finished);
-    const int64_t room = static_cast<int64_t>(window_bytes_) - worker.staged_bytes;
-    result.opened.set_credit_bytes(static_cast<uint64_t>(std::max<int64_t>(0, room)));
+    result.opened.set_credit_bytes(RoomLocked(worker));
     for (auto& [id, parameter] : parameters_) {
       MutexLock parameter_lock(parameter->mu);
       if (parameter->generation != generation_) continue;
@@ -283,17 +287,10 @@ absl::StatusOr<GradientAccumulator::Parameter*> GradientAccumulator::FindParamet
 absl::Status GradientAccumulator::AddChunk(PushStreamId stream_id, const v1::TensorChunk& chunk,
                                            proto::Slices payload) {
   Parameter* parameter = nullptr;
-  Stream stream;
-  uint64_t room = 0;
   {
     MutexLock lock(mu_);
-    const auto found = streams_.find(stream_id);
-    if (found == streams_.end()) return absl::AbortedError("the push stream is over");
-    stream = found->second;
+    if (streams_.count(stream_id) == 0) return absl::AbortedError("the push stream is over");
     KAON_ASSIGN_OR_RETURN(parameter, FindParameterLocked(chunk.parameter_id()));
-    const int64_t staged = workers_[stream.rank].staged_bytes;
-    room =
-        static_cast<uint64_t>(std::max<int64_t>(0, static_cast<int64_t>(window_bytes_) - staged));
   }
   uint64_t payload_bytes = 0;
   for (const auto& slice : payload) payload_bytes += slice.size();
@@ -302,34 +299,62 @@ absl::Status GradientAccumulator::AddChunk(PushStreamId stream_id, const v1::Ten
   KAON_RETURN_IF_ERROR(CheckChunk(spec.name(), client::NumElements(spec), chunk, payload_bytes));
   // Before anything is added: a sum cannot be undone.
   KAON_RETURN_IF_ERROR(proto::VerifyChecksum(chunk, payload));
+  uint32_t rank = 0;
+  uint64_t generation = 0;
+  uint64_t room = 0;
+  {
+    MutexLock lock(mu_);
+    const auto stream = streams_.find(stream_id);
+    if (stream == streams_.end()) return absl::AbortedError("the push stream is over");
+    rank = stream->second.rank;
+    generation = stream->second.generation;
+    Worker& worker = workers_[rank];
+    room = RoomLocked(worker);
+    // Before it is added: a stream that the rank opens meanwhile must not get credit for it.
+    worker.staged_bytes += payload_bytes;
+  }
   std::vector<ReleasedBytes> released;
+  absl::Status status = absl::AbortedError("the push stream is over");
   {
     MutexLock parameter_lock(parameter->mu);
-    if (parameter->generation != stream.generation)
-      return absl::AbortedError("the push stream is over");
-    KAON_RETURN_IF_ERROR(parameter->fold->Add(stream.rank, chunk, payload, room, &released));
+    if (parameter->generation == generation)
+      status = parameter->fold->Add(rank, chunk, payload, room, &released);
   }
   Calls calls;
   {
     MutexLock lock(mu_);
-    if (generation_ != stream.generation) return absl::OkStatus();
-    workers_[stream.rank].staged_bytes += static_cast<int64_t>(payload_bytes);
-    ReleaseLocked(released, &calls);
+    // Otherwise the workers' bytes have been counted anew.
+    if (generation_ == generation) {
+      ReleaseLocked(released, &calls);
+      if (!status.ok()) ForgetRefusedLocked(rank, stream_id, payload_bytes, &calls);
+    }
   }
   Run(calls);
-  return absl::OkStatus();
+  return status;
+}
+
+void GradientAccumulator::ForgetRefusedLocked(uint32_t rank, PushStreamId stream, uint64_t bytes,
+                                              Calls* calls) {
+  Worker& worker = workers_[rank];
+  worker.staged_bytes -= bytes;
+  // To the worker, credit on the stream itself would mean that the chunk was accepted.
+  if (worker.stream != stream) CreditLocked(worker, bytes, calls);
 }
 
 void GradientAccumulator::ReleaseLocked(const std::vector<ReleasedBytes>& released, Calls* calls) {
   for (const ReleasedBytes& bytes : released) {
     Worker& worker = workers_[bytes.rank];
-    worker.staged_bytes -= static_cast<int64_t>(bytes.bytes);
-    if (!worker.stream.has_value()) continue;
-    const auto stream = streams_.find(*worker.stream);
-    if (stream == streams_.end()) continue;
-    calls->push_back(
-        [credit = stream->second.callbacks.on_credit, count = bytes.bytes] { credit(count); });
+    CHECK_GE(worker.staged_bytes, bytes.bytes) << "rank " << bytes.rank;
+    worker.staged_bytes -= bytes.bytes;
+    CreditLocked(worker, bytes.bytes, calls);
   }
+}
+
+void GradientAccumulator::CreditLocked(const Worker& worker, uint64_t bytes, Calls* calls) {
+  if (!worker.stream.has_value()) return;
+  const auto stream = streams_.find(*worker.stream);
+  if (stream == streams_.end()) return;
+  calls->push_back([credit = stream->second.callbacks.on_credit, bytes] { credit(bytes); });
 }
 
 absl::Status GradientAccumulator::CheckAllSentLocked(uint32_t rank, const v1::PushFinish& finish) {

@@ -115,8 +115,8 @@ class GradientAccumulator {
     v1::Member member;
     bool finished = false;
     std::optional<double> loss;
-    // Signed: bytes may be released before they are counted.
-    int64_t staged_bytes = 0;
+    // Of the window: what waits, and the chunk that is being added.
+    uint64_t staged_bytes = 0;
     std::optional<PushStreamId> stream;
   };
   struct Stream {
@@ -128,11 +128,18 @@ class GradientAccumulator {
   using Calls = std::vector<std::function<void()>>;
 
   absl::Status CheckOpenLocked(const v1::PushOpen& open) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What is left of a worker's window.
+  uint64_t RoomLocked(const Worker& worker) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<Parameter*> FindParameterLocked(uint32_t parameter_id) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckAllSentLocked(uint32_t rank, const v1::PushFinish& finish)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReleaseLocked(const std::vector<ReleasedBytes>& released, Calls* calls)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Of a chunk that was counted and then refused.
+  void ForgetRefusedLocked(uint32_t rank, PushStreamId stream, uint64_t bytes, Calls* calls)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CreditLocked(const Worker& worker, uint64_t bytes, Calls* calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndStreamsLocked(const absl::Status& status, Calls* calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

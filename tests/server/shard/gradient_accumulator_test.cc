@@ -2,16 +2,50 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "tests/server/shard/accumulator_fixture.h"
 
 namespace kaon::shard {
 namespace {
 
 using GradientAccumulatorTest = AccumulatorFixture;
+
+// Another backend, with something to be done in the middle of a fold.
+class InterruptedBackend final : public kernels::Backend {
+ public:
+  InterruptedBackend(kernels::Backend& backend, std::function<void()> interrupt)
+      : backend_(backend), interrupt_(std::move(interrupt)) {}
+
+  std::string name() const override { return backend_.name(); }
+  int64_t Fold(kernels::DType dtype, const std::byte* src, float weight, bool first,
+               absl::Span<float> acc) override {
+    interrupt_();
+    return backend_.Fold(dtype, src, weight, first, acc);
+  }
+  void FinishMean(float total_weight, float loss_scale, absl::Span<float> acc) override {
+    backend_.FinishMean(total_weight, loss_scale, acc);
+  }
+  kernels::GradNorm ComputeNorm(absl::Span<const float> grad) override {
+    return backend_.ComputeNorm(grad);
+  }
+  kernels::UpdateResult ApplyUpdate(const kernels::RuleConfig& rule,
+                                    const kernels::UpdateScalars& scalars,
+                                    absl::Span<const uint64_t> shape,
+                                    const kernels::UpdateBuffers& buffers) override {
+    return backend_.ApplyUpdate(rule, scalars, shape, buffers);
+  }
+
+ private:
+  kernels::Backend& backend_;
+  const std::function<void()> interrupt_;
+};
 
 TEST_F(GradientAccumulatorTest, DropsAChunkThatIsRepeatedAndCreditsIt) {
   Begin();
@@ -143,6 +177,69 @@ TEST_F(GradientAccumulatorTest, RefusesMoreThanTheCreditGranted) {
       accumulator.Open(OpenRequest(1), {[](uint64_t) {}, [](const absl::Status&) {}});
   EXPECT_EQ(again->opened.credit_bytes(), 0u);
   EXPECT_EQ(again->opened.received(0).num_elements(), chunk_elements);
+}
+
+// A worker whose stream broke opens another one while the shard still adds the last chunk of the
+// first: credit for that chunk comes once, with the new stream or when it is folded.
+TEST_F(GradientAccumulatorTest, GrantsNoCreditForAChunkThatIsBeingAdded) {
+  absl::Notification folding;
+  absl::Notification replaced;
+  InterruptedBackend backend(*backend_, [&] {
+    folding.Notify();
+    // The other thread holds the accumulator's lock then, and has not looked at the credit yet.
+    EXPECT_TRUE(replaced.WaitForNotificationWithTimeout(absl::Seconds(30)));
+  });
+  GradientAccumulator::Options options;
+  options.store = &store_;
+  options.backend = &backend;
+  options.staging_bytes = 2 * proto::kMaxChunkBytes;
+  options.on_folded = [](uint64_t) {};
+  accumulator_ = nullptr;
+  accumulator_ = std::make_unique<GradientAccumulator>(options);
+  ASSERT_TRUE(accumulator_->Reserve(registration_, 0).ok());
+  accumulator_->ExpectStep({"gpt2", 1, 1});
+  Begin();
+
+  std::thread::id opening;
+  PushCallbacks callbacks;
+  callbacks.on_credit = [](uint64_t) {};
+  // Destroyed with the stream it belongs to.
+  struct NotifyWhenReplaced {
+    ~NotifyWhenReplaced() {
+      if (std::this_thread::get_id() == *opening && !replaced->HasBeenNotified())
+        replaced->Notify();
+    }
+    std::thread::id* opening;
+    absl::Notification* replaced;
+    void operator()(const absl::Status&) const {}
+  };
+  callbacks.on_ended = NotifyWhenReplaced{&opening, &replaced};
+  const absl::StatusOr<OpenPush> old = accumulator_->Open(OpenRequest(0), std::move(callbacks));
+  ASSERT_TRUE(old.ok()) << old.status();
+
+  PushingWorker worker;
+  std::thread opener([&] {
+    folding.WaitForNotification();
+    opening = std::this_thread::get_id();
+    worker = Open(0);
+  });
+  const std::vector<std::byte> payload = Encode({1, 2, 3, 4});
+  EXPECT_TRUE(
+      accumulator_->AddChunk(old->stream, Header(kB, 0, payload), {absl::MakeConstSpan(payload)})
+          .ok());
+  opener.join();
+  EXPECT_EQ(worker.opened.credit_bytes(), accumulator_->staging_window_bytes() - 16);
+  EXPECT_EQ(*worker.credit, 16u);
+}
+
+TEST_F(GradientAccumulatorTest, KeepsNothingOfARefusedChunkInTheWindow) {
+  Begin();
+  const PushingWorker worker = Open(1);
+  ASSERT_TRUE(Push(worker, kB, 0, {1, 2}).ok());
+  ExpectInvalid(Push(worker, kB, 3, {4}), "gap");
+  // The worker would take it for accepted.
+  EXPECT_EQ(*worker.credit, 0u);
+  EXPECT_EQ(Open(1).opened.credit_bytes(), accumulator_->staging_window_bytes() - 8);
 }
 
 TEST_F(GradientAccumulatorTest, RefusesAFinishThatLeavesSomethingOut) {
