@@ -10,9 +10,18 @@
 
 namespace kaon::shard {
 
-// `name` and `num_elements` are the parameter's. INVALID_ARGUMENT naming the parameter, the field,
-// its value and its range.
-absl::Status CheckChunk(absl::string_view name, uint64_t num_elements, const v1::TensorChunk& chunk,
+// What a chunk must fit.
+struct ChunkBounds {
+  // Of the parameter.
+  absl::string_view name;
+  uint64_t num_elements = 0;
+  // Fewest payload bytes of a chunk that does not end its parameter: each chunk that is taken costs
+  // memory until its step is applied, whatever its size.
+  uint64_t min_chunk_bytes = 0;
+};
+
+// INVALID_ARGUMENT naming the parameter, the field, its value and its range.
+absl::Status CheckChunk(const ChunkBounds& bounds, const v1::TensorChunk& chunk,
                         uint64_t payload_bytes);
 
 }  // namespace kaon::shard

@@ -61,6 +61,8 @@ class GradientAccumulator {
     // Everything of a generation is folded. Called without a lock held, on any thread, perhaps
     // inside BeginFolding.
     std::function<void(uint64_t generation)> on_folded;
+    // Fewest bytes of a chunk that does not end its parameter.
+    uint64_t min_chunk_bytes = 0;
   };
 
   explicit GradientAccumulator(Options options);

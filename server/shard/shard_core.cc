@@ -26,7 +26,8 @@ double ClipFactorOf(const v1::StepDecision& decision, const std::string& group) 
 ShardCore::ShardCore(Options options)
     : options_(std::move(options)),
       machine_(options_.data_loss),
-      accumulator_({options_.store, options_.backend, options_.staging_bytes, options_.on_folded}) {
+      accumulator_({options_.store, options_.backend, options_.staging_bytes, options_.on_folded,
+                    options_.min_chunk_bytes}) {
   if (!options_.data_loss.empty()) EndDataStreams(absl::DataLossError(options_.data_loss));
 }
 

@@ -37,6 +37,8 @@ class ShardCore {
     kernels::Backend* backend = nullptr;
     // Gradients that may wait for an earlier rank, all workers together.
     uint64_t staging_bytes = 64 << 20;
+    // As in GradientAccumulator::Options.
+    uint64_t min_chunk_bytes = 0;
     // Why the shard lost the state it once held; empty if it did not.
     std::string data_loss;
     // Called, perhaps from a thread that pushes and perhaps inside a call of this class, when every

@@ -22,6 +22,8 @@ namespace {
 
 constexpr uint64_t kDefaultHostMemoryBytes = uint64_t{4} << 30;
 constexpr uint64_t kDefaultStagingBytes = uint64_t{64} << 20;
+// What the shard keeps of a chunk until its step is applied is some dozens of bytes.
+constexpr uint64_t kMinChunkBytes = 4096;
 constexpr std::chrono::seconds kShutdownGrace(2);
 // What gRPC may hold beyond the gradients that wait: a few registrations, and a chunk on its way
 // for each of many streams.
@@ -80,6 +82,7 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
   options.store = store_.get();
   options.backend = backend_.get();
   options.staging_bytes = config.staging_bytes();
+  options.min_chunk_bytes = kMinChunkBytes;
   if (marker_->held_state()) {
     // Rule 5: "in `none` a restarted shard is DATA_LOSS, never a voter."
     options.data_loss =

@@ -127,14 +127,26 @@ TEST_F(PushStreamTest, RefusesAChunkThatDoesNotFit) {
 
 TEST_F(PushStreamTest, RefusesChunksThatDoNotFollowOneAnother) {
   const auto invalid = grpc::StatusCode::INVALID_ARGUMENT;
-  ExpectRefused({OpenRequest(0, 1), ChunkRequest(0, {1, 2}), ChunkRequest(0, {2, 3}, 1)}, invalid,
-                "overlap: elements 1 .. 3 pushed");
-  ExpectRefused({OpenRequest(0, 1), ChunkRequest(0, {5}, 4)}, invalid,
-                "gap: elements from 4 pushed, expecting from 2");
-  ExpectRefused({OpenRequest(0, 1), ChunkRequest(0, {1, 7})}, grpc::StatusCode::ALREADY_EXISTS,
-                "parameter w of rank 0");
+  ExpectRefused({OpenRequest(0, 1), ChunkRequest(0, {6}, 5)}, invalid,
+                "gap: elements from 5 pushed, expecting from 0");
+  ExpectRefused({OpenRequest(0, 1), ChunkRequest(0, kW), ChunkRequest(0, {6}, 5)}, invalid,
+                "overlap: elements 5 .. 6 pushed");
+  ExpectRefused({OpenRequest(0, 1), ChunkRequest(0, {1, 2, 3, 4, 5, 7})},
+                grpc::StatusCode::ALREADY_EXISTS, "parameter w of rank 0");
   ExpectRefused({OpenRequest(0, 1), FinishRequest()}, invalid,
-                "finished with 2 elements, expecting 6");
+                "parameter b of rank 0 micro-batch 0: finished with 0 elements, expecting 4");
+}
+
+// Each chunk that is taken is remembered until the step is applied.
+TEST_F(PushStreamTest, RefusesASmallChunkThatDoesNotEndItsParameter) {
+  ExpectRefused({OpenRequest(0, 1), ChunkRequest(0, {1, 2, 3, 4, 5})},
+                grpc::StatusCode::INVALID_ARGUMENT,
+                "parameter w: payload has 20 bytes, expecting at least 4096");
+  std::vector<v1::PushResponse> responses;
+  ASSERT_TRUE(Push({OpenRequest(0, 1), ChunkRequest(0, kW), ChunkRequest(1, kB), FinishRequest()},
+                   &responses)
+                  .ok());
+  EXPECT_EQ(responses.front().opened().received_size(), 0);
 }
 
 TEST_F(PushStreamTest, RefusesMessagesOutOfOrder) {
