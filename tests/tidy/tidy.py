@@ -46,7 +46,7 @@ SERVER_FOLDERS = {
 # The state machines: everything that is not in their messages comes in as an argument.
 PURE = re.compile(
     r"^(server/coordinator/(step_machine\w*|decide|election|recovery|registration|placement|membership)"
-    r"|server/shard/(shard_machine|plan_check|gradient_accumulator)"
+    r"|server/shard/(shard_machine|plan_check|chunk_check|gradient_accumulator)"
     r"|client/(worker_session|job_schema)|proto/ballot)\.(h|cc)$"
 )
 
