@@ -1,5 +1,7 @@
 #include "server/shard/parameter_fold.h"
 
+#include <glog/logging.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -257,6 +259,7 @@ uint64_t ParameterFold::StagedBytes(uint32_t rank) const {
 bool ParameterFold::missing() const { return Previous(contributions_.size()) == nullptr; }
 
 v1::ParameterSums ParameterFold::Finish(float total_weight, float loss_scale) {
+  CHECK(IsComplete()) << "parameter " << name_ << ": its sum is not complete";
   v1::ParameterSums sums;
   sums.set_parameter_id(parameter_id_);
   sums.set_num_elements(sum_.size());

@@ -94,6 +94,16 @@ TEST_F(ParameterFoldTest, AMissingRankBetweenTwoHoldsNothingUp) {
   EXPECT_EQ(sum_, std::vector<float>(4, 5));
 }
 
+// A part of a gradient must never pass for all of it.
+TEST_F(ParameterFoldTest, FinishesOnlyWhatIsComplete) {
+  fold_->Expect(Members(2), false);
+  ASSERT_TRUE(Add(0, 0, {1, 1, 1, 1}).ok());
+  ASSERT_TRUE(Add(1, 0, {1, 1, 1}).ok());
+  EXPECT_DEATH(fold_->Finish(2, 1), "parameter w: its sum is not complete");
+  ASSERT_TRUE(Add(1, 3, {1}).ok());
+  EXPECT_EQ(fold_->Finish(2, 1).num_elements(), 4u);
+}
+
 TEST_F(ParameterFoldTest, TakesNothingOfARankThatFinishedAsMissing) {
   fold_->Expect(Members(2), false);
   fold_->MarkMissing(0, &released_);
