@@ -1,19 +1,12 @@
 // kaon-coordinator: the process. Configuration by file, environment and flags; ends cleanly on
 // SIGTERM and SIGINT.
 #include <glog/logging.h>
-#include <pthread.h>
-#include <signal.h>
-
-#include <iostream>
-#include <memory>
-#include <optional>
-#include <utility>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "kaon/v1/config.pb.h"
 #include "proto/status_macros.h"
 #include "server/config/server_config.h"
+#include "server/config/server_process.h"
 #include "server/coordinator/coordinator_server.h"
 
 namespace {
@@ -46,27 +39,6 @@ kaon::config::CommandLine Describe() {
 int main(int argc, char** argv) {
   FLAGS_logtostderr = true;
   google::InitGoogleLogging(argv[0]);
-  kaon::v1::CoordinatorConfig config;
-  if (const std::optional<int> exit_status =
-          kaon::config::ParseCommandLine(Describe(), argc, argv, &config)) {
-    return *exit_status;
-  }
-  // Before the first thread, so that every thread leaves these signals to sigwait.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-
-  absl::StatusOr<std::unique_ptr<kaon::coordinator::CoordinatorServer>> server =
-      kaon::coordinator::CoordinatorServer::Start(std::move(config));
-  if (!server.ok()) {
-    std::cerr << "kaon-coordinator: " << server.status() << std::endl;
-    return 1;
-  }
-  int signal = 0;
-  sigwait(&signals, &signal);
-  LOG(INFO) << "signal " << signal << ": shutting down";
-  (*server)->Shutdown();
-  return 0;
+  return kaon::config::RunServer<kaon::coordinator::CoordinatorServer, kaon::v1::CoordinatorConfig>(
+      Describe(), argc, argv);
 }

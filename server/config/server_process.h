@@ -1,0 +1,50 @@
+// The life of a server's process, the same for every server: configured from file, environment and
+// flags, serving until SIGTERM or SIGINT, shut down in order. Called once from main, before any
+// thread starts.
+#ifndef KAON_SERVER_CONFIG_SERVER_PROCESS_H_
+#define KAON_SERVER_CONFIG_SERVER_PROCESS_H_
+
+#include <glog/logging.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "server/config/server_config.h"
+
+namespace kaon::config {
+
+// Server has `static StatusOr<unique_ptr<Server>> Start(Config)` and `Shutdown()`. Returns the exit
+// status: ParseCommandLine's, 1 with the reason on stderr if Start fails, 0 after a shutdown.
+template <typename Server, typename Config>
+int RunServer(const CommandLine& command_line, int argc, const char* const* argv) {
+  Config config;
+  if (const std::optional<int> exit_status = ParseCommandLine(command_line, argc, argv, &config)) {
+    return *exit_status;
+  }
+  // Before the first thread, so that every thread leaves these signals to sigwait.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(std::move(config));
+  if (!server.ok()) {
+    std::cerr << command_line.program << ": " << server.status() << std::endl;
+    return 1;
+  }
+  int signal = 0;
+  sigwait(&signals, &signal);
+  LOG(INFO) << "signal " << signal << ": shutting down";
+  (*server)->Shutdown();
+  return 0;
+}
+
+}  // namespace kaon::config
+
+#endif  // KAON_SERVER_CONFIG_SERVER_PROCESS_H_
