@@ -5,12 +5,10 @@
 #include <grpc/grpc.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
-#include <grpcpp/security/tls_certificate_provider.h>
 #include <grpcpp/security/tls_certificate_verifier.h>
 #include <grpcpp/security/tls_credentials_options.h>
 #include <grpcpp/support/channel_arguments.h>
 
-#include <fstream>
 #include <functional>
 #include <utility>
 #include <vector>
@@ -19,15 +17,13 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "client/certificate_files.h"
 #include "client/loopback.h"
 #include "proto/status_macros.h"
 
 namespace kaon::client {
 
 namespace {
-
-// Seconds between looks at the certificate files.
-constexpr unsigned kCertificateRefreshSeconds = 2;
 
 absl::string_view View(grpc::string_ref text) { return {text.data(), text.size()}; }
 
@@ -96,21 +92,11 @@ class RoleVerifier : public grpc::experimental::ExternalCertificateVerifier {
   const std::string host_;
 };
 
-absl::Status CheckReadable(absl::string_view field, const std::string& path) {
-  std::ifstream file(path);
-  if (file.good()) return absl::OkStatus();
-  return absl::NotFoundError(absl::StrCat("tls ", field, " file '", path, "' cannot be read"));
-}
-
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeCredentials(
     const std::string& host, const kaon::TlsFiles& tls, proto::Role expected_server) {
-  KAON_RETURN_IF_ERROR(CheckReadable("ca", tls.ca));
-  KAON_RETURN_IF_ERROR(CheckReadable("certificate", tls.certificate));
-  KAON_RETURN_IF_ERROR(CheckReadable("private key", tls.private_key));
+  KAON_ASSIGN_OR_RETURN(const auto provider, WatchFiles(tls));
   grpc::experimental::TlsChannelCredentialsOptions options;
-  options.set_certificate_provider(
-      std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
-          tls.private_key, tls.certificate, tls.ca, kCertificateRefreshSeconds));
+  options.set_certificate_provider(provider);
   options.watch_root_certs();
   options.watch_identity_key_cert_pairs();
   options.set_verify_server_certs(true);
@@ -158,13 +144,9 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> CreateChannel(const std::string& 
     return absl::InvalidArgumentError(
         absl::StrCat("address '", address, "' is not host:port with a port of 0 to 65535"));
   }
-  const int files = !tls.ca.empty() + !tls.certificate.empty() + !tls.private_key.empty();
-  if (files != 0 && files != 3) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "tls: ", files, " of the files ca, certificate and private key named, expecting 3 or 0"));
-  }
+  KAON_ASSIGN_OR_RETURN(const bool secured, AreNamed(tls));
   std::shared_ptr<grpc::ChannelCredentials> credentials;
-  if (files == 3) {
+  if (secured) {
     KAON_ASSIGN_OR_RETURN(credentials, MakeCredentials(host, tls, expected_server));
   } else if (IsLoopback(address)) {
     credentials = grpc::InsecureChannelCredentials();

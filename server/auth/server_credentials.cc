@@ -3,14 +3,14 @@
 #include <grpc/compression.h>
 #include <grpc/grpc.h>
 #include <grpcpp/security/auth_metadata_processor.h>
-#include <grpcpp/security/tls_certificate_provider.h>
 #include <grpcpp/security/tls_credentials_options.h>
 
-#include <fstream>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "client/certificate_files.h"
+#include "client/kaon/client.h"
 #include "client/loopback.h"
 #include "proto/grpc_status.h"
 #include "proto/status_macros.h"
@@ -20,9 +20,6 @@
 namespace kaon::auth {
 
 namespace {
-
-// Seconds between looks at the certificate files.
-constexpr unsigned kCertificateRefreshSeconds = 2;
 
 // Called for every call before its handler. Owned by the credentials; any of gRPC's threads.
 class MethodAuthorizer : public grpc::AuthMetadataProcessor {
@@ -45,12 +42,6 @@ class MethodAuthorizer : public grpc::AuthMetadataProcessor {
   }
 };
 
-absl::Status CheckReadable(absl::string_view field, const std::string& path) {
-  std::ifstream file(path);
-  if (file.good()) return absl::OkStatus();
-  return absl::NotFoundError(absl::StrCat("tls.", field, " '", path, "' cannot be read"));
-}
-
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CreateServerCredentials(
@@ -59,25 +50,15 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CreateServerCredentials
     return absl::InvalidArgumentError(
         absl::StrCat("listen '", listen, "' is not host:port with a port of 0 to 65535"));
   }
-  const int files =
-      !tls.ca_file().empty() + !tls.certificate_file().empty() + !tls.private_key_file().empty();
-  if (files != 0 && files != 3) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("tls: ", files,
-                     " of ca_file, certificate_file and private_key_file named, expecting 3 or 0"));
-  }
-  if (files == 0) {
+  const kaon::TlsFiles files{tls.ca_file(), tls.certificate_file(), tls.private_key_file()};
+  KAON_ASSIGN_OR_RETURN(const bool secured, client::AreNamed(files));
+  if (!secured) {
     if (client::IsLoopback(listen)) return grpc::InsecureServerCredentials();
     return absl::FailedPreconditionError(absl::StrCat(
         "listen ", listen, " is not a loopback address: tls certificates are required"));
   }
-  KAON_RETURN_IF_ERROR(CheckReadable("ca_file", tls.ca_file()));
-  KAON_RETURN_IF_ERROR(CheckReadable("certificate_file", tls.certificate_file()));
-  KAON_RETURN_IF_ERROR(CheckReadable("private_key_file", tls.private_key_file()));
-  grpc::experimental::TlsServerCredentialsOptions options(
-      std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
-          tls.private_key_file(), tls.certificate_file(), tls.ca_file(),
-          kCertificateRefreshSeconds));
+  KAON_ASSIGN_OR_RETURN(const auto provider, client::WatchFiles(files));
+  grpc::experimental::TlsServerCredentialsOptions options(provider);
   options.watch_root_certs();
   options.watch_identity_key_cert_pairs();
   options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);

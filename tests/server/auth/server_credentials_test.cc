@@ -135,7 +135,7 @@ TEST(CreateServerCredentialsTest, NamesTheFileThatCannotBeRead) {
   tls.set_private_key_file("/nonexistent/x.key");
   const absl::Status status = CreateServerCredentials(tls, "127.0.0.1:0").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(status.message(), "tls.ca_file '/nonexistent/ca.crt' cannot be read");
+  EXPECT_EQ(status.message(), "tls ca file '/nonexistent/ca.crt' cannot be read");
 }
 
 TEST(CreateServerCredentialsTest, RefusesListenWithoutPort) {
