@@ -33,37 +33,17 @@ std::string HolderOf(const grpc::ClientContext& context) {
 // What a unary call needs until its callback has run. Shared by the callback and the caller.
 template <typename Request, typename Response>
 struct UnaryCall : public OutgoingCall {
-  explicit UnaryCall(std::shared_ptr<CallTracker> tracker) : token(std::move(tracker)) {}
+  UnaryCall(std::shared_ptr<CallTracker> tracker, const Request& request,
+            CoordinatorClient::Callback<Response> done)
+      : token(std::move(tracker)), request(request), done(std::move(done)) {}
   void Cancel() override { context.TryCancel(); }
 
   const CallTracker::Token token;
   grpc::ClientContext context;
-  Request request;
+  const Request request;
   Response response;
   CoordinatorClient::Callback<Response> done;
 };
-
-template <typename Request, typename Response, typename Method>
-std::shared_ptr<OutgoingCall> StartUnary(std::shared_ptr<CallTracker> tracker,
-                                         const Request& request, absl::Duration timeout,
-                                         CoordinatorClient::Callback<Response> done,
-                                         Method method) {
-  auto call = std::make_shared<UnaryCall<Request, Response>>(std::move(tracker));
-  call->request = request;
-  call->done = std::move(done);
-  call->context.set_deadline(std::chrono::system_clock::now() +
-                             absl::ToChronoMilliseconds(timeout));
-  method(&call->context, &call->request, &call->response, [call](const grpc::Status& status) {
-    const std::string holder = HolderOf(call->context);
-    const auto done = std::move(call->done);
-    if (status.ok()) {
-      done(std::move(call->response), holder);
-    } else {
-      done(proto::FromGrpc(status), holder);
-    }
-  });
-  return call;
-}
 
 // One AwaitStep. Keeps itself alive from Start to OnDone.
 class AwaitCall : public OutgoingCall, public grpc::ClientReadReactor<v1::StepEvent> {
@@ -133,60 +113,62 @@ absl::StatusOr<std::shared_ptr<CoordinatorClient::Peer>> CoordinatorClient::Peer
   return peers_.emplace(address, std::move(made)).first->second;
 }
 
-std::shared_ptr<OutgoingCall> CoordinatorClient::Register(const std::string& address,
-                                                          const v1::RegisterJobRequest& request,
-                                                          absl::Duration timeout,
-                                                          Callback<v1::JobDescription> done) {
+template <typename Request, typename Response, typename Method>
+std::shared_ptr<OutgoingCall> CoordinatorClient::Call(const std::string& address,
+                                                      const Request& request,
+                                                      absl::Duration timeout,
+                                                      Callback<Response> done, Method method) {
   const absl::StatusOr<std::shared_ptr<Peer>> peer = PeerOf(address);
   if (!peer.ok()) {
     done(peer.status(), std::string());
     return nullptr;
   }
-  v1::Coordinator::Stub& stub = *(*peer)->stub;
-  return StartUnary(tracker_, request, timeout, std::move(done),
-                    [&stub](auto... call) { stub.async()->RegisterJob(call...); });
+  auto call = std::make_shared<UnaryCall<Request, Response>>(tracker_, request, std::move(done));
+  call->context.set_deadline(std::chrono::system_clock::now() +
+                             absl::ToChronoMilliseconds(timeout));
+  const auto on_done = [call](const grpc::Status& status) {
+    const std::string holder = HolderOf(call->context);
+    const auto done = std::move(call->done);
+    if (status.ok()) {
+      done(std::move(call->response), holder);
+    } else {
+      done(proto::FromGrpc(status), holder);
+    }
+  };
+  method((*peer)->stub->async(), &call->context, &call->request, &call->response, on_done);
+  return call;
+}
+
+std::shared_ptr<OutgoingCall> CoordinatorClient::Register(const std::string& address,
+                                                          const v1::RegisterJobRequest& request,
+                                                          absl::Duration timeout,
+                                                          Callback<v1::JobDescription> done) {
+  return Call(address, request, timeout, std::move(done),
+              [](auto* stub, auto... call) { stub->RegisterJob(call...); });
 }
 
 std::shared_ptr<OutgoingCall> CoordinatorClient::GetJob(const std::string& address,
                                                         const v1::GetJobRequest& request,
                                                         absl::Duration timeout,
                                                         Callback<v1::JobDescription> done) {
-  const absl::StatusOr<std::shared_ptr<Peer>> peer = PeerOf(address);
-  if (!peer.ok()) {
-    done(peer.status(), std::string());
-    return nullptr;
-  }
-  v1::Coordinator::Stub& stub = *(*peer)->stub;
-  return StartUnary(tracker_, request, timeout, std::move(done),
-                    [&stub](auto... call) { stub.async()->GetJob(call...); });
+  return Call(address, request, timeout, std::move(done),
+              [](auto* stub, auto... call) { stub->GetJob(call...); });
 }
 
 std::shared_ptr<OutgoingCall> CoordinatorClient::Join(const std::string& address,
                                                       const v1::JoinWorkerRequest& request,
                                                       absl::Duration timeout,
                                                       Callback<v1::JoinWorkerResponse> done) {
-  const absl::StatusOr<std::shared_ptr<Peer>> peer = PeerOf(address);
-  if (!peer.ok()) {
-    done(peer.status(), std::string());
-    return nullptr;
-  }
-  v1::Coordinator::Stub& stub = *(*peer)->stub;
-  return StartUnary(tracker_, request, timeout, std::move(done),
-                    [&stub](auto... call) { stub.async()->JoinWorker(call...); });
+  return Call(address, request, timeout, std::move(done),
+              [](auto* stub, auto... call) { stub->JoinWorker(call...); });
 }
 
 std::shared_ptr<OutgoingCall> CoordinatorClient::Begin(const std::string& address,
                                                        const v1::BeginStepRequest& request,
                                                        absl::Duration timeout,
                                                        Callback<v1::BeginStepResponse> done) {
-  const absl::StatusOr<std::shared_ptr<Peer>> peer = PeerOf(address);
-  if (!peer.ok()) {
-    done(peer.status(), std::string());
-    return nullptr;
-  }
-  v1::Coordinator::Stub& stub = *(*peer)->stub;
-  return StartUnary(tracker_, request, timeout, std::move(done),
-                    [&stub](auto... call) { stub.async()->BeginStep(call...); });
+  return Call(address, request, timeout, std::move(done),
+              [](auto* stub, auto... call) { stub->BeginStep(call...); });
 }
 
 std::shared_ptr<OutgoingCall> CoordinatorClient::Await(

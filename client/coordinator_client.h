@@ -62,6 +62,11 @@ class CoordinatorClient {
  private:
   struct Peer;
 
+  // `method` starts the RPC on the stub it is given.
+  template <typename Request, typename Response, typename Method>
+  std::shared_ptr<OutgoingCall> Call(const std::string& address, const Request& request,
+                                     absl::Duration timeout, Callback<Response> done,
+                                     Method method);
   // The connection to `address`, made if there is none yet. Shared with the calls on it.
   absl::StatusOr<std::shared_ptr<Peer>> PeerOf(const std::string& address) ABSL_LOCKS_EXCLUDED(mu_);
 

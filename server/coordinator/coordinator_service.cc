@@ -83,6 +83,24 @@ class WaitingReactor : public grpc::ServerUnaryReactor {
   std::shared_ptr<WaitingReactor> self_;
 };
 
+// Asks the machine `question`, in its thread, unless the caller may not; it answers by `answer`.
+template <typename Request, typename Answer>
+grpc::ServerUnaryReactor* Ask(MachineLoop& loop, CallId call, const absl::Status& authorized,
+                              void (StepMachine::*question)(CallId, const Request&),
+                              const Request& request, const Answer& answer) {
+  if (!authorized.ok()) {
+    answer.Finish(authorized, "");
+  } else {
+    loop.Submit(
+        call,
+        [question, &request](StepMachine& machine, CallId call) {
+          (machine.*question)(call, request);
+        },
+        answer);
+  }
+  return answer.reactor();
+}
+
 }  // namespace
 
 grpc::ServerUnaryReactor* CoordinatorService::RegisterJob(grpc::CallbackServerContext* context,
@@ -90,62 +108,34 @@ grpc::ServerUnaryReactor* CoordinatorService::RegisterJob(grpc::CallbackServerCo
                                                           v1::JobDescription* response) {
   WaitingReactor* const reactor = WaitingReactor::Make(loop_);
   const UnaryAnswer<ReplyRegister, v1::JobDescription> answer(context, reactor, response);
-  const absl::Status authorized = AuthorizeJob(*context, request->definition().name());
-  if (!authorized.ok()) {
-    answer.Finish(authorized, "");
-  } else {
-    loop_.Submit(
-        reactor->call(),
-        [request](StepMachine& machine, CallId call) { machine.Register(call, *request); }, answer);
-  }
-  return reactor;
+  return Ask(loop_, reactor->call(), AuthorizeJob(*context, request->definition().name()),
+             &StepMachine::Register, *request, answer);
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::GetJob(grpc::CallbackServerContext* context,
                                                      const v1::GetJobRequest* request,
                                                      v1::JobDescription* response) {
   const UnaryAnswer<ReplyGetJob, v1::JobDescription> answer(context, response);
-  const absl::Status authorized = AuthorizeJob(*context, request->job());
-  if (!authorized.ok()) {
-    answer.Finish(authorized, "");
-  } else {
-    loop_.Submit(
-        loop_.NewCall(),
-        [request](StepMachine& machine, CallId call) { machine.GetJob(call, *request); }, answer);
-  }
-  return answer.reactor();
+  return Ask(loop_, loop_.NewCall(), AuthorizeJob(*context, request->job()), &StepMachine::GetJob,
+             *request, answer);
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::JoinWorker(grpc::CallbackServerContext* context,
                                                          const v1::JoinWorkerRequest* request,
                                                          v1::JoinWorkerResponse* response) {
   const UnaryAnswer<ReplyJoin, v1::JoinWorkerResponse> answer(context, response);
-  const absl::Status authorized =
-      auth::AuthorizeWorker(auth::PeerIdentity(*context), request->job(), request->rank());
-  if (!authorized.ok()) {
-    answer.Finish(authorized, "");
-  } else {
-    loop_.Submit(
-        loop_.NewCall(),
-        [request](StepMachine& machine, CallId call) { machine.Join(call, *request); }, answer);
-  }
-  return answer.reactor();
+  return Ask(loop_, loop_.NewCall(),
+             auth::AuthorizeWorker(auth::PeerIdentity(*context), request->job(), request->rank()),
+             &StepMachine::Join, *request, answer);
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::BeginStep(grpc::CallbackServerContext* context,
                                                         const v1::BeginStepRequest* request,
                                                         v1::BeginStepResponse* response) {
   const UnaryAnswer<ReplyBegin, v1::BeginStepResponse> answer(context, response);
-  const absl::Status authorized =
-      auth::AuthorizeWorker(auth::PeerIdentity(*context), request->job(), request->rank());
-  if (!authorized.ok()) {
-    answer.Finish(authorized, "");
-  } else {
-    loop_.Submit(
-        loop_.NewCall(),
-        [request](StepMachine& machine, CallId call) { machine.Begin(call, *request); }, answer);
-  }
-  return answer.reactor();
+  return Ask(loop_, loop_.NewCall(),
+             auth::AuthorizeWorker(auth::PeerIdentity(*context), request->job(), request->rank()),
+             &StepMachine::Begin, *request, answer);
 }
 
 grpc::ServerWriteReactor<v1::StepEvent>* CoordinatorService::AwaitStep(

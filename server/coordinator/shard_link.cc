@@ -212,46 +212,37 @@ void ShardLink::EndUnary(const std::shared_ptr<UnaryContext>& call) {
   idle_.NotifyAll();
 }
 
-void ShardLink::DescribeShard(const v1::DescribeShardRequest& request, absl::Duration timeout,
-                              Callback<v1::DescribeShardResponse> callback) {
+template <typename Request, typename Response, typename Method>
+void ShardLink::Call(const Request& request, absl::Duration timeout, Callback<Response> callback,
+                     Method method) {
   const std::shared_ptr<UnaryContext> call = BeginUnary(timeout);
   if (!call) {
     callback(absl::UnavailableError("coordinator is shutting down"));
     return;
   }
-  auto sent = std::make_shared<v1::DescribeShardRequest>(request);
-  auto response = std::make_shared<v1::DescribeShardResponse>();
-  stub_->async()->DescribeShard(
-      &call->context, sent.get(), response.get(),
-      [this, call, sent, response, callback = std::move(callback)](grpc::Status status) {
-        if (status.ok()) {
-          callback(std::move(*response));
-        } else {
-          callback(proto::FromGrpc(status));
-        }
-        EndUnary(call);
-      });
+  auto sent = std::make_shared<Request>(request);
+  auto response = std::make_shared<Response>();
+  method(stub_->async(), &call->context, sent.get(), response.get(),
+         [this, call, sent, response, callback = std::move(callback)](grpc::Status status) {
+           if (status.ok()) {
+             callback(std::move(*response));
+           } else {
+             callback(proto::FromGrpc(status));
+           }
+           EndUnary(call);
+         });
+}
+
+void ShardLink::DescribeShard(const v1::DescribeShardRequest& request, absl::Duration timeout,
+                              Callback<v1::DescribeShardResponse> callback) {
+  Call(request, timeout, std::move(callback),
+       [](auto* stub, auto... call) { stub->DescribeShard(call...); });
 }
 
 void ShardLink::ReadHistory(const v1::ReadHistoryRequest& request, absl::Duration timeout,
                             Callback<v1::ReadHistoryResponse> callback) {
-  const std::shared_ptr<UnaryContext> call = BeginUnary(timeout);
-  if (!call) {
-    callback(absl::UnavailableError("coordinator is shutting down"));
-    return;
-  }
-  auto sent = std::make_shared<v1::ReadHistoryRequest>(request);
-  auto response = std::make_shared<v1::ReadHistoryResponse>();
-  stub_->async()->ReadHistory(
-      &call->context, sent.get(), response.get(),
-      [this, call, sent, response, callback = std::move(callback)](grpc::Status status) {
-        if (status.ok()) {
-          callback(std::move(*response));
-        } else {
-          callback(proto::FromGrpc(status));
-        }
-        EndUnary(call);
-      });
+  Call(request, timeout, std::move(callback),
+       [](auto* stub, auto... call) { stub->ReadHistory(call...); });
 }
 
 }  // namespace kaon::coordinator

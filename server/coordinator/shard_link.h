@@ -78,6 +78,10 @@ class ShardLink {
   void OpenStream();
   void OnMessage(v1::ShardToCoordinator message);
   void OnStreamDone(const grpc::Status& status);
+  // `method` starts the RPC on the stub it is given.
+  template <typename Request, typename Response, typename Method>
+  void Call(const Request& request, absl::Duration timeout, Callback<Response> callback,
+            Method method);
   // Null after Shutdown.
   std::shared_ptr<UnaryContext> BeginUnary(absl::Duration timeout);
   void EndUnary(const std::shared_ptr<UnaryContext>& call);
