@@ -4,12 +4,13 @@
 
 #include "client/job_call.h"
 #include "client/job_context.h"
-#include "client/job_schema.h"
+#include "client/job_conversion.h"
 #include "client/public_status.h"
 #include "client/pull_operation.h"
 #include "client/runtime.h"
 #include "client/step_operation.h"
 #include "client/worker_state.h"
+#include "job/resolve.h"
 
 namespace kaon {
 
@@ -186,7 +187,7 @@ Result<Job> Client::Register(const JobDefinition& definition) {
   const absl::Status usable = impl_->runtime()->CheckUsable();
   if (!usable.ok()) return ToPublic(usable);
   const v1::JobDefinition job = client::ToProto(definition);
-  const absl::Status valid = client::ValidateJob(job);
+  const absl::Status valid = job::Resolve(job).status();
   if (!valid.ok()) return ToPublic(valid);
   Result<std::shared_ptr<const JobContext>> context =
       ToJob(impl_->runtime(), client::RegisterJob(impl_->runtime(), job));

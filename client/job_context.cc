@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "job/definition.h"
 
 namespace kaon::client {
 
@@ -26,7 +27,7 @@ absl::StatusOr<std::shared_ptr<const JobContext>> JobContext::Create(
 JobContext::JobContext(std::shared_ptr<Runtime> runtime, const v1::JobDescription& description)
     : runtime_(std::move(runtime)), description_(FromProto(description)) {
   for (const v1::ParameterSpec& parameter : description.definition().parameters()) {
-    num_elements_.push_back(NumElements(parameter));
+    num_elements_.push_back(job::NumElements(parameter));
   }
 }
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/job_schema.h"
+#include "client/job_conversion.h"
 #include "client/kaon/job_definition.h"
 #include "client/runtime.h"
 #include "kaon/v1/coordinator.pb.h"

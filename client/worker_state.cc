@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/job_call.h"
-#include "client/job_schema.h"
 #include "client/public_status.h"
+#include "job/validation.h"
 #include "proto/status_macros.h"
 
 namespace kaon::client {
@@ -22,8 +22,8 @@ uint64_t RandomNonce() {
 
 absl::Status CheckShare(const BeginOptions& options) {
   if (options.step == 0) return absl::InvalidArgumentError("step is 0, must be >= 1");
-  return ValidateShare(options.token_weight, options.micro_batches,
-                       options.learning_rate_multiplier);
+  return job::ValidateShare(options.token_weight, options.micro_batches,
+                            options.learning_rate_multiplier);
 }
 
 // A job's join that is waited for. Shared by the waiting thread and the loop.

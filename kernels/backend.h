@@ -28,18 +28,19 @@ struct UpdateScalars {
   int64_t t = 1;
 };
 
-// Buffers of one parameter's update; every span has the parameter's element count.
+// Buffers of one parameter's update; every span of floats has the parameter's element count.
 struct UpdateBuffers {
   absl::Span<const float> grad;
   absl::Span<const float> param;
   // May be the same memory as `param`, else must not overlap it.
   absl::Span<float> new_param;
-  // As StateSlots() orders them; updated in place.
-  absl::Span<const absl::Span<float>> state;
+  // As StateSlots() orders and sizes them, aligned for float; updated in place.
+  absl::Span<const absl::Span<std::byte>> state;
 };
 
 struct UpdateResult {
-  // Newton-Schulz calls made: 1 for Muon, 0 for element-wise rules.
+  // Updates of the parameter that went through Newton-Schulz, however many blocks it has: 1 for
+  // Muon, 0 for element-wise rules.
   int newton_schulz_calls = 0;
 };
 
@@ -82,7 +83,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(const BackendOptions& opt
 
 // What a plugin exports: extern "C" int kaon_backend_version(); extern "C" Backend*
 // kaon_create_backend();
-inline constexpr int kBackendVersion = 1;
+inline constexpr int kBackendVersion = 2;
 
 }  // namespace kaon::kernels
 

@@ -90,18 +90,24 @@ struct MuonWeightKernel {
   }
 };
 
-void CheckSizes(size_t num_slots, absl::Span<const uint64_t> shape, const UpdateBuffers& buffers) {
+void CheckSizes(const RuleConfig& rule, absl::Span<const uint64_t> shape,
+                const UpdateBuffers& buffers) {
   uint64_t n = 1;
   for (const uint64_t extent : shape) n *= extent;
   CHECK(buffers.grad.size() == n && buffers.param.size() == n && buffers.new_param.size() == n)
       << "shape has " << n << " elements, gradient " << buffers.grad.size() << ", parameter "
       << buffers.param.size() << ", new parameter " << buffers.new_param.size();
-  CHECK(buffers.state.size() == num_slots)
-      << "rule has " << num_slots << " state slots, given " << buffers.state.size();
-  for (const absl::Span<float> slot : buffers.state) {
-    CHECK(slot.size() == n) << "state slot has " << slot.size() << " elements, shape " << n;
+  const std::vector<StateSlot> slots = StateSlots(rule, shape);
+  CHECK(buffers.state.size() == slots.size())
+      << "rule has " << slots.size() << " state slots, given " << buffers.state.size();
+  for (size_t i = 0; i < slots.size(); ++i) {
+    CHECK(static_cast<int64_t>(buffers.state[i].size()) == slots[i].num_bytes)
+        << slots[i].name << " has " << buffers.state[i].size() << " bytes, needs "
+        << slots[i].num_bytes;
   }
 }
+
+float* Floats(absl::Span<std::byte> slot) { return reinterpret_cast<float*>(slot.data()); }
 
 template <typename Rule>
 UpdateResult ApplyElementWise(const typename Rule::Config& config, const UpdateScalars& scalars,
@@ -112,7 +118,7 @@ UpdateResult ApplyElementWise(const typename Rule::Config& config, const UpdateS
   arrays.grad = buffers.grad.data();
   arrays.param = buffers.param.data();
   arrays.new_param = buffers.new_param.data();
-  for (int k = 0; k < Rule::kNumSlots; ++k) arrays.state[k] = buffers.state[k].data();
+  for (int k = 0; k < Rule::kNumSlots; ++k) arrays.state[k] = Floats(buffers.state[k]);
   arrays.n = static_cast<int64_t>(buffers.param.size());
   RunVectorized<ElementWiseKernel<Rule>>(&s, static_cast<const ElementWiseArrays<Rule>*>(&arrays));
   return UpdateResult{};
@@ -129,14 +135,10 @@ UpdateResult ApplyMuon(const MuonConfig& config, const UpdateScalars& scalars, M
   // [M3]: a copy even without Nesterov; orthogonalizing must not reach the state.
   std::vector<float> update(buffers.param.size());
   RunVectorized<MuonDirectionKernel>(static_cast<const MuonMomentumScalars*>(&before),
-                                     buffers.grad.data(), buffers.state[0].data(), update.data(),
+                                     buffers.grad.data(), Floats(buffers.state[0]), update.data(),
                                      n);
 
-  NewtonSchulzOptions options;
-  options.coefficients = config.ns_coefficients;
-  options.steps = config.ns_steps;
-  options.dtype = config.ns_dtype;
-  NewtonSchulz(options, shape, update, absl::MakeSpan(update), gemm);
+  NewtonSchulz(config.newton_schulz, shape, update, absl::MakeSpan(update), gemm);
 
   MuonWeightScalars after;
   after.minus_decay = static_cast<float>(0.0 - scalars.lr * config.weight_decay);
@@ -179,18 +181,17 @@ GradNorm CpuBackend::ComputeNorm(absl::Span<const float> grad) { return ComputeG
 UpdateResult CpuBackend::ApplyUpdate(const RuleConfig& rule, const UpdateScalars& scalars,
                                      absl::Span<const uint64_t> shape,
                                      const UpdateBuffers& buffers) {
+  CheckSizes(rule, shape, buffers);
   return std::visit(
       [&](const auto& config) {
         using Config = std::decay_t<decltype(config)>;
         if constexpr (std::is_same_v<Config, MuonConfig>) {
-          CheckSizes(Muon::kNumSlots, shape, buffers);
           CHECK(shape.size() == 2)
               << "muon takes matrices, given " << shape.size() << " dimensions";
           const MatrixShape matrix{static_cast<int64_t>(shape[0]), static_cast<int64_t>(shape[1])};
           return ApplyMuon(config, scalars, matrix, buffers, *gemm_);
         } else {
           using Rule = typename FindRule<Config, ElementWiseRules>::type;
-          CheckSizes(Rule::kNumSlots, shape, buffers);
           return ApplyElementWise<Rule>(config, scalars, buffers);
         }
       },

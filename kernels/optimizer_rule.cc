@@ -97,7 +97,10 @@ std::vector<StateSlot> StateSlots(const RuleConfig& rule, absl::Span<const uint6
       [&](const auto& config) {
         using Rule = RuleOf<std::decay_t<decltype(config)>>;
         std::vector<StateSlot> slots;
-        for (const char* name : Rule::kSlots) slots.push_back({name, NumElements(shape)});
+        const int64_t n = NumElements(shape);
+        for (const char* name : Rule::kSlots) {
+          slots.push_back({name, StateDType::kFloat32, n, n * static_cast<int64_t>(sizeof(float))});
+        }
         return slots;
       },
       rule);

@@ -11,45 +11,83 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "kernels/matrix_layout.h"
+#include "kernels/newton_schulz_config.h"
 
 namespace kaon::kernels {
 
-enum class NsCoefficients { kJordan, kPolarExpress };
-enum class UpdateScale { kOriginal, kMatchRmsAdamW };
-enum class NsDType { kFloat32, kBFloat16 };
+// How a parameter's weight decays ([W1]).
+enum class DecayMode { kDecoupled, kIndependent, kL2, kPalm };
 
-// Muon (numerics.md [M1]-[M6]): ema momentum, Nesterov, Newton-Schulz, scale, decoupled decay.
+// How a momentum buffer is kept between updates; kInt8 as [Q1] has it.
+enum class StateDType { kFloat32, kBFloat16, kInt8 };
+
+enum class MomentumForm { kEma, kSum };
+
+// Muon ([M1]-[M6]).
 struct MuonConfig {
   double momentum = 0.95;
   bool nesterov = true;
-  NsCoefficients ns_coefficients = NsCoefficients::kJordan;
-  int ns_steps = 5;
+  MomentumForm momentum_form = MomentumForm::kEma;
+  NewtonSchulzConfig newton_schulz;
   UpdateScale scale = UpdateScale::kMatchRmsAdamW;
-  NsDType ns_dtype = NsDType::kFloat32;
+  // Multiplies the scale.
+  double scale_extra = 1;
   double weight_decay = 0;
-  // Stored as (fan_in, fan_out) ([L1]).
-  bool transposed = false;
+  DecayMode decay_mode = DecayMode::kDecoupled;
+  StateDType momentum_dtype = StateDType::kFloat32;
+  MatrixLayout layout;
 };
 
-// AdamW ([A1], [A2] eps outside the root, [A3] decoupled decay).
+enum class AdamEpsMode { kOutside, kUncorrected };
+
+// Adam ([A1]-[A5]).
 struct AdamWConfig {
   double beta1 = 0.9;
   double beta2 = 0.95;
   double eps = 1e-8;
+  AdamEpsMode eps_mode = AdamEpsMode::kOutside;
+  bool amsgrad = false;
+  bool bias_correction = true;
   double weight_decay = 0;
+  DecayMode decay_mode = DecayMode::kDecoupled;
+  // Of exp_avg.
+  StateDType momentum_dtype = StateDType::kFloat32;
+};
+
+// SGD ([G1]); keeps no buffer without momentum.
+struct SgdConfig {
+  double momentum = 0;
+  double dampening = 0;
+  bool nesterov = false;
+  double weight_decay = 0;
+  DecayMode decay_mode = DecayMode::kL2;
+  StateDType momentum_dtype = StateDType::kFloat32;
+};
+
+// Lion ([G2]).
+struct LionConfig {
+  double beta1 = 0.95;
+  double beta2 = 0.98;
+  double weight_decay = 0;
+  DecayMode decay_mode = DecayMode::kDecoupled;
+  // Of exp_avg.
+  StateDType momentum_dtype = StateDType::kFloat32;
 };
 
 using RuleConfig = std::variant<MuonConfig, AdamWConfig>;
 
-// One persistent fp32 buffer of optimizer state; starts at zero.
+// One persistent buffer of optimizer state; starts as zero bytes, which every dtype reads as 0.
 struct StateSlot {
-  // torch's name: momentum_buffer, exp_avg, exp_avg_sq.
+  // torch's name: momentum_buffer, exp_avg, exp_avg_sq, max_exp_avg_sq.
   std::string name;
+  StateDType dtype = StateDType::kFloat32;
   int64_t num_elements = 0;
+  int64_t num_bytes = 0;
 };
 
-// INVALID_ARGUMENT naming field, value and range: 0 <= momentum, beta < 1; eps > 0; 1 <= ns_steps
-// <= 99; weight_decay finite and >= 0; Muon needs a 2-D shape.
+// INVALID_ARGUMENT naming field, value and range, as the rules' headers declare them; for Muon the
+// arithmetic of a layout that does not fit the shape.
 absl::Status ValidateRule(const RuleConfig& rule, absl::Span<const uint64_t> shape);
 
 // In the order in which Backend::ApplyUpdate takes them.

@@ -7,7 +7,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "client/job_schema.h"
+#include "client/job_conversion.h"
+#include "job/definition.h"
+#include "job/resolve.h"
+#include "job/rule_config.h"
 #include "kernels/grad_clip.h"
 #include "proto/status_macros.h"
 
@@ -33,32 +36,32 @@ absl::StatusOr<LocalOptimizer> LocalOptimizer::Create(const kaon::JobDefinition&
                                                       std::unique_ptr<kernels::Backend> backend,
                                                       std::vector<std::vector<float>> weights) {
   LocalOptimizer optimizer;
-  optimizer.job_ = client::ToProto(job);
-  KAON_RETURN_IF_ERROR(client::ValidateJob(optimizer.job_));
-  KAON_ASSIGN_OR_RETURN(const std::vector<kernels::Route> routes,
-                        client::RouteParameters(optimizer.job_));
-  if (weights.size() != routes.size()) {
+  KAON_ASSIGN_OR_RETURN(const v1::RegisterBody body, job::Resolve(client::ToProto(job)));
+  optimizer.job_ = body.definition();
+  const size_t num_parameters = optimizer.job_.parameters_size();
+  if (weights.size() != num_parameters) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "weights of ", weights.size(), " parameters given, the job has ", routes.size()));
+        "weights of ", weights.size(), " parameters given, the job has ", num_parameters));
   }
   for (const v1::ParameterGroup& group : optimizer.job_.groups()) {
-    optimizer.exempt_.push_back(client::IsClipExempt(group));
+    optimizer.exempt_.push_back(job::IsClipExempt(group));
   }
   for (int id = 0; id < optimizer.job_.parameters_size(); ++id) {
     const v1::ParameterSpec& spec = optimizer.job_.parameters(id);
-    if (weights[id].size() != client::NumElements(spec)) {
+    if (weights[id].size() != job::NumElements(spec)) {
       return absl::InvalidArgumentError(absl::StrCat("parameter ", spec.name(), ": ",
                                                      weights[id].size(), " weights given, it has ",
-                                                     client::NumElements(spec), " elements"));
+                                                     job::NumElements(spec), " elements"));
     }
     Parameter parameter;
     parameter.name = spec.name();
     parameter.shape.assign(spec.shape().begin(), spec.shape().end());
-    parameter.group = client::GroupIndex(optimizer.job_, routes[id].group);
+    const v1::ParameterPlacement& placement = body.placement().parameters(id);
+    parameter.group = job::GroupIndex(optimizer.job_, placement.group());
     if (parameter.group >= 0) {
-      parameter.rule = client::RuleConfigOf(optimizer.job_.groups(parameter.group), spec);
+      parameter.rule = job::RuleConfigOf(optimizer.job_.groups(parameter.group), spec, placement);
       for (const kernels::StateSlot& slot : kernels::StateSlots(parameter.rule, parameter.shape)) {
-        parameter.state.emplace_back(slot.num_elements, 0.0f);
+        parameter.state.emplace_back(slot.num_bytes);
       }
     }
     optimizer.parameters_.push_back(std::move(parameter));
@@ -104,8 +107,8 @@ void LocalOptimizer::Apply(double multiplier, const std::vector<double>& clip_fa
   for (size_t id = 0; id < parameters_.size(); ++id) {
     Parameter& parameter = parameters_[id];
     if (parameter.group < 0) continue;
-    std::vector<absl::Span<float>> state;
-    for (std::vector<float>& slot : parameter.state) state.push_back(absl::MakeSpan(slot));
+    std::vector<absl::Span<std::byte>> state;
+    for (std::vector<std::byte>& slot : parameter.state) state.push_back(absl::MakeSpan(slot));
     kernels::UpdateScalars scalars;
     scalars.lr = job_.groups(parameter.group).lr() * multiplier;
     scalars.clip_factor = clip_factors[parameter.group];

@@ -44,7 +44,7 @@ class LocalOptimizer {
     // Index into job_.groups(), -1 when frozen.
     int group = -1;
     kernels::RuleConfig rule;
-    std::vector<std::vector<float>> state;
+    std::vector<std::vector<std::byte>> state;
     int64_t updates = 0;
   };
 

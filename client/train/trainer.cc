@@ -12,9 +12,11 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "client/job_schema.h"
+#include "client/job_conversion.h"
 #include "client/train/batch_plan.h"
 #include "client/train/ngram.h"
+#include "job/definition.h"
+#include "job/resolve.h"
 #include "kernels/digest.h"
 #include "proto/status_macros.h"
 
@@ -178,20 +180,22 @@ double ValidationLoss(const TrainingText& text, const Weights& weights) {
 }
 
 absl::Status AddParameters(const TrainingRun& run, RunSummary* summary) {
-  const v1::JobDefinition job = client::ToProto(MakeJobDefinition(run.options, run.text.model));
-  KAON_ASSIGN_OR_RETURN(const std::vector<kernels::Route> routes, client::RouteParameters(job));
-  const std::vector<uint64_t> calls = run.newton_schulz_calls
-                                          ? run.newton_schulz_calls()
-                                          : std::vector<uint64_t>(routes.size(), summary->applied);
+  KAON_ASSIGN_OR_RETURN(
+      const v1::RegisterBody body,
+      job::Resolve(client::ToProto(MakeJobDefinition(run.options, run.text.model))));
+  const v1::JobDefinition& job = body.definition();
+  const std::vector<uint64_t> calls =
+      run.newton_schulz_calls ? run.newton_schulz_calls()
+                              : std::vector<uint64_t>(job.parameters_size(), summary->applied);
   for (int id = 0; id < job.parameters_size(); ++id) {
     ParameterSummary parameter;
     parameter.name = job.parameters(id).name();
     parameter.shape.assign(job.parameters(id).shape().begin(), job.parameters(id).shape().end());
-    parameter.group = routes[id].group;
-    parameter.reason = routes[id].reason;
+    parameter.group = body.placement().parameters(id).group();
+    parameter.reason = body.placement().parameters(id).route_reason();
     parameter.updates = summary->applied;
     parameter.orthogonalized =
-        job.groups(client::GroupIndex(job, parameter.group)).rule() == v1::RULE_MUON;
+        job.groups(job::GroupIndex(job, parameter.group)).rule() == v1::RULE_MUON;
     if (parameter.orthogonalized) parameter.newton_schulz_updates = calls[id];
     summary->parameters.push_back(parameter);
   }

@@ -9,13 +9,6 @@
 
 namespace kaon::kernels {
 
-// One step's polynomial a s + b s^3 + c2 s^5 on every singular value ([N1]).
-struct NewtonSchulzTriple {
-  float a;
-  float b;
-  float c2;
-};
-
 struct NewtonSchulzCoefficientSet {
   NsCoefficients id;
   absl::string_view name;

@@ -50,13 +50,13 @@ bool Normalize(absl::Span<float> x) {
 }
 
 // [N1] with fp32 storage: X (r, c) in place.
-void IterateFloat32(const NewtonSchulzOptions& options, int64_t r, int64_t c, std::vector<float>& x,
+void IterateFloat32(const NewtonSchulzConfig& config, int64_t r, int64_t c, std::vector<float>& x,
                     Gemm& gemm) {
   std::vector<float> next(x.size());
   std::vector<float> gram(r * r);
   std::vector<float> polynomial(r * r);
-  for (int step = 0; step < options.steps; ++step) {
-    const NewtonSchulzTriple t = NewtonSchulzCoefficients(options.coefficients, step);
+  for (int step = 0; step < config.steps; ++step) {
+    const NewtonSchulzTriple t = NewtonSchulzCoefficients(config.coefficients, step);
     gemm.Multiply({.rows = r, .cols = r, .inner = c, .transpose_b = true}, x.data(), x.data(),
                   gram.data());
     polynomial = gram;
@@ -79,15 +79,15 @@ void WidenAll(const std::vector<uint16_t>& from, std::vector<float>& to) {
 
 // [N1] with bf16 storage ([N6]): A, B and X are rounded when stored, every sum is fp32. X (r, c) in
 // place, normalised before its first rounding.
-void IterateBFloat16(const NewtonSchulzOptions& options, int64_t r, int64_t c,
-                     std::vector<float>& x, Gemm& gemm) {
+void IterateBFloat16(const NewtonSchulzConfig& config, int64_t r, int64_t c, std::vector<float>& x,
+                     Gemm& gemm) {
   std::vector<uint16_t> stored(x.size());
   std::vector<uint16_t> gram(r * r);
   std::vector<uint16_t> polynomial(r * r);
   std::vector<float> square(r * r);
   RoundAll(x, stored);
-  for (int step = 0; step < options.steps; ++step) {
-    const NewtonSchulzTriple t = NewtonSchulzCoefficients(options.coefficients, step);
+  for (int step = 0; step < config.steps; ++step) {
+    const NewtonSchulzTriple t = NewtonSchulzCoefficients(config.coefficients, step);
     gemm.MultiplyBFloat16({.rows = r, .cols = r, .inner = c, .transpose_b = true}, stored.data(),
                           stored.data(), square.data());
     RoundAll(square, gram);
@@ -105,7 +105,7 @@ void IterateBFloat16(const NewtonSchulzOptions& options, int64_t r, int64_t c,
 
 }  // namespace
 
-void NewtonSchulz(const NewtonSchulzOptions& options, MatrixShape shape, absl::Span<const float> in,
+void NewtonSchulz(const NewtonSchulzConfig& config, MatrixShape shape, absl::Span<const float> in,
                   absl::Span<float> out, Gemm& gemm) {
   CHECK(static_cast<int64_t>(in.size()) == shape.rows * shape.cols && in.size() == out.size())
       << in.size() << " in, " << out.size() << " out, shape " << shape.rows << "x" << shape.cols;
@@ -125,12 +125,13 @@ void NewtonSchulz(const NewtonSchulzOptions& options, MatrixShape shape, absl::S
     std::fill(out.begin(), out.end(), 0.0f);
     return;
   }
-  switch (options.dtype) {
+  switch (config.dtype) {
     case NsDType::kFloat32:
-      IterateFloat32(options, r, c, x, gemm);
+      IterateFloat32(config, r, c, x, gemm);
       break;
     case NsDType::kBFloat16:
-      IterateBFloat16(options, r, c, x, gemm);
+    case NsDType::kFloat16:
+      IterateBFloat16(config, r, c, x, gemm);
       break;
   }
   if (transposed) {

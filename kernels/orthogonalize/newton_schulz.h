@@ -8,16 +8,9 @@
 
 #include "absl/types/span.h"
 #include "kernels/gemm.h"
-#include "kernels/optimizer_rule.h"
+#include "kernels/newton_schulz_config.h"
 
 namespace kaon::kernels {
-
-struct NewtonSchulzOptions {
-  NsCoefficients coefficients = NsCoefficients::kJordan;
-  int steps = 5;
-  // How X, A and B are stored between products; sums are fp32 either way.
-  NsDType dtype = NsDType::kFloat32;
-};
 
 struct MatrixShape {
   int64_t rows = 0;
@@ -26,7 +19,7 @@ struct MatrixShape {
 
 // out <- the orthogonalized `in`, both row-major of `shape`; out may be in. Zero gives exactly
 // zero, an empty matrix is left alone. `in` is finite ([T3]).
-void NewtonSchulz(const NewtonSchulzOptions& options, MatrixShape shape, absl::Span<const float> in,
+void NewtonSchulz(const NewtonSchulzConfig& config, MatrixShape shape, absl::Span<const float> in,
                   absl::Span<float> out, Gemm& gemm);
 
 }  // namespace kaon::kernels

@@ -26,17 +26,17 @@ struct Muon {
   static double NewtonSchulzFlops(const MuonConfig& config, uint64_t rows, uint64_t cols) {
     const double r = static_cast<double>(std::min(rows, cols));
     const double c = static_cast<double>(std::max(rows, cols));
-    return config.ns_steps * (4.0 * r * r * c + 2.0 * r * r * r);
+    return config.newton_schulz.steps * (4.0 * r * r * c + 2.0 * r * r * r);
   }
 
   // [S1] on (fan_out, fan_in); a transposed matrix swaps its arguments ([L1]).
   static double UpdateScaleOf(const MuonConfig& config, uint64_t rows, uint64_t cols) {
-    const double out = static_cast<double>(config.transposed ? cols : rows);
-    const double in = static_cast<double>(config.transposed ? rows : cols);
+    const double out = static_cast<double>(config.layout.transposed ? cols : rows);
+    const double in = static_cast<double>(config.layout.transposed ? rows : cols);
     switch (config.scale) {
       case UpdateScale::kOriginal:
         return std::sqrt(std::max(1.0, out / in));
-      case UpdateScale::kMatchRmsAdamW:
+      default:
         break;
     }
     return 0.2 * std::sqrt(std::max(out, in));
@@ -46,7 +46,7 @@ struct Muon {
   template <typename Visitor>
   static void VisitRanges(const MuonConfig& config, Visitor& visit) {
     visit.Fraction("momentum", config.momentum);
-    visit.Count("ns_steps", config.ns_steps, 99);
+    visit.Count("ns_steps", config.newton_schulz.steps, 99);
     visit.NonNegative("weight_decay", config.weight_decay);
   }
 };

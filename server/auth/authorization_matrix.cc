@@ -27,6 +27,8 @@ constexpr MethodRule kMatrix[] = {
     {"/kaon.v1.ShardControl/Control", kCoordinators},
     {"/kaon.v1.ShardControl/ReadHistory", kInspectors},
     {"/kaon.v1.ShardControl/DescribeShard", kInspectors},
+    {"/kaon.v1.ShardControl/GetParameterStats", kInspectors},
+    {"/kaon.v1.ShardControl/GetParameterDiagnostics", kInspectors},
 
     {"/kaon.v1.Coordinator/RegisterJob", kRegistrars},
     {"/kaon.v1.Coordinator/GetJob", kJobViewers},
@@ -38,6 +40,9 @@ constexpr MethodRule kMatrix[] = {
     {"/kaon.v1.Admin/DescribeJob", kAdmins},
     {"/kaon.v1.Admin/ListParameters", kAdmins},
     {"/kaon.v1.Admin/StepHistory", kAdmins},
+    {"/kaon.v1.Admin/SetGroup", kAdmins},
+    {"/kaon.v1.Admin/GetParameterStats", kAdmins},
+    {"/kaon.v1.Admin/GetParameterDiagnostics", kAdmins},
 
     {"/grpc.health.v1.Health/Check", kEveryone},
     {"/grpc.health.v1.Health/Watch", kEveryone},

@@ -6,7 +6,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "client/job_schema.h"
+#include "job/definition.h"
+#include "job/rule_config.h"
 
 namespace kaon::coordinator {
 
@@ -73,10 +74,10 @@ std::vector<v1::ParameterRow> ClusterView::Rows(
     v1::ParameterRow& row = rows.emplace_back();
     *row.mutable_spec() = definition.parameters(id);
     *row.mutable_placement() = job.placement().parameters(id);
-    const int group = client::GroupIndex(definition, row.placement().group());
+    const int group = job::GroupIndex(definition, row.placement().group());
     if (group >= 0) {
       row.set_rule(definition.groups(group).rule());
-      row.set_clip_exempt(client::IsClipExempt(definition.groups(group)));
+      row.set_clip_exempt(job::IsClipExempt(definition.groups(group)));
     }
     if (const auto it = state_of.find(id); it != state_of.end()) *row.mutable_state() = *it->second;
   }

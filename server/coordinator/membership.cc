@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "client/job_schema.h"
+#include "job/validation.h"
 #include "proto/ballot.h"
 #include "proto/status_macros.h"
 
@@ -22,10 +22,14 @@ uint32_t MicroBatches(const v1::BeginStepRequest& request) {
   return request.micro_batches() == 0 ? 1 : request.micro_batches();
 }
 
+// Absent means 1.
+double Multiplier(const v1::BeginStepRequest& request) {
+  return request.has_learning_rate_multiplier() ? request.learning_rate_multiplier() : 1;
+}
+
 absl::Status CheckShare(const v1::BeginStepRequest& request) {
   const double weight = request.token_weight();
-  KAON_RETURN_IF_ERROR(
-      client::ValidateShare(weight, MicroBatches(request), request.learning_rate_multiplier()));
+  KAON_RETURN_IF_ERROR(job::ValidateShare(weight, MicroBatches(request), Multiplier(request)));
   if (request.step() != 0) return absl::OkStatus();
   // The initial weights are pushed as one contribution that is divided by nothing.
   if (request.rank() != 0) {
@@ -128,7 +132,7 @@ absl::Status Membership::CheckBegin(const v1::BeginStepRequest& request) const {
 
 absl::Status Membership::Begin(const v1::BeginStepRequest& request) {
   const Begun begun{request.step(), request.token_weight(), MicroBatches(request),
-                    request.learning_rate_multiplier()};
+                    Multiplier(request)};
   for (const auto& [rank, worker] : workers_) {
     if (!worker.begun || worker.begun->step != begun.step) continue;
     const Begun& other = *worker.begun;

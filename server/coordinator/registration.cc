@@ -5,10 +5,11 @@
 #include <utility>
 #include <vector>
 
-#include "client/job_schema.h"
-#include "kaon/v1/coordinator.pb.h"
+#include "job/definition.h"
+#include "job/effective.h"
+#include "job/resolve.h"
+#include "job/rule_config.h"
 #include "kernels/optimizer_rule.h"
-#include "kernels/routing.h"
 #include "proto/status_macros.h"
 
 namespace kaon::coordinator {
@@ -23,16 +24,9 @@ constexpr uint64_t kBytesPerElement = 4;
 // Versions t and t-1 of the weight lie side by side.
 constexpr uint64_t kWeightBuffers = 2;
 
-// Every option written out, so that two definitions that mean the same compare equal.
-v1::JobDefinition Normalized(const v1::JobDefinition& definition) {
-  v1::JobDescription description;
-  *description.mutable_definition() = definition;
-  return client::ToProto(client::FromProto(description).definition);
-}
-
 PlacementItem ItemOf(const v1::JobDefinition& job, const v1::ParameterSpec& parameter,
-                     const kernels::Route& route) {
-  const uint64_t num_elements = client::NumElements(parameter);
+                     const v1::ParameterPlacement& route) {
+  const uint64_t num_elements = job::NumElements(parameter);
   PlacementItem item;
   item.name = parameter.name();
   uint64_t buffers = kWeightBuffers;
@@ -40,12 +34,15 @@ PlacementItem ItemOf(const v1::JobDefinition& job, const v1::ParameterSpec& para
   if (!parameter.frozen()) {
     const std::vector<uint64_t> shape(parameter.shape().begin(), parameter.shape().end());
     const kernels::RuleConfig rule =
-        client::RuleConfigOf(job.groups(client::GroupIndex(job, route.group)), parameter);
+        job::RuleConfigOf(job.groups(job::GroupIndex(job, route.group())), parameter, route);
     item.cost = kernels::UpdateCost(rule, shape);
-    buffers += 1 + kernels::StateSlots(rule, shape).size();
+    for (const kernels::StateSlot& slot : kernels::StateSlots(rule, shape)) {
+      item.state_bytes += static_cast<uint64_t>(slot.num_bytes);
+    }
+    buffers += 1;
     wire_elements += num_elements;
   }
-  item.state_bytes = buffers * num_elements * kBytesPerElement;
+  item.state_bytes += buffers * num_elements * kBytesPerElement;
   const double wire_bytes =
       static_cast<double>(wire_elements * kBytesPerElement) * job.world_size();
   item.cost += kCostPerStateByte * static_cast<double>(item.state_bytes);
@@ -57,36 +54,33 @@ PlacementItem ItemOf(const v1::JobDefinition& job, const v1::ParameterSpec& para
 
 absl::StatusOr<v1::RegisterBody> MakeRegistration(const v1::JobDefinition& definition,
                                                   const PlacementLimits& limits) {
-  KAON_RETURN_IF_ERROR(client::ValidateJob(definition));
-  v1::RegisterBody body;
-  *body.mutable_definition() = Normalized(definition);
+  KAON_ASSIGN_OR_RETURN(v1::RegisterBody body, job::Resolve(definition));
   const v1::JobDefinition& job = body.definition();
-  KAON_ASSIGN_OR_RETURN(const std::vector<kernels::Route> routes, client::RouteParameters(job));
-
   std::vector<PlacementItem> items;
-  items.reserve(routes.size());
+  items.reserve(job.parameters_size());
   for (int id = 0; id < job.parameters_size(); ++id) {
-    items.push_back(ItemOf(job, job.parameters(id), routes[id]));
+    items.push_back(ItemOf(job, job.parameters(id), body.placement().parameters(id)));
   }
   KAON_ASSIGN_OR_RETURN(const std::vector<int> shard_of, PlaceParameters(items, limits));
 
   body.mutable_placement()->set_num_shards(limits.num_shards);
-  for (size_t id = 0; id < routes.size(); ++id) {
-    v1::ParameterPlacement& row = *body.mutable_placement()->add_parameters();
-    row.set_parameter_id(id);
-    row.set_group(routes[id].group);
-    row.set_route_reason(routes[id].reason);
-    row.set_shard(shard_of[id]);
+  for (int id = 0; id < job.parameters_size(); ++id) {
+    body.mutable_placement()->mutable_parameters(id)->set_shard(
+        static_cast<uint32_t>(shard_of[id]));
   }
   return body;
 }
 
 std::string FirstDifference(const v1::JobDefinition& registered,
                             const v1::JobDefinition& requested) {
+  const absl::StatusOr<v1::JobDefinition> there_is = job::Effective(registered);
+  if (!there_is.ok()) return std::string(there_is.status().message());
+  const absl::StatusOr<v1::JobDefinition> other = job::Effective(requested);
+  if (!other.ok()) return std::string(other.status().message());
   std::string differences;
   google::protobuf::util::MessageDifferencer differencer;
   differencer.ReportDifferencesToString(&differences);
-  if (differencer.Compare(Normalized(registered), Normalized(requested))) return "";
+  if (differencer.Compare(*there_is, *other)) return "";
   return differences.substr(0, differences.find('\n'));
 }
 

@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "job/decide.h"
 #include "proto/ballot.h"
 #include "proto/decide_version.h"
-#include "server/coordinator/decide.h"
 
 namespace kaon::coordinator {
 
@@ -274,8 +274,8 @@ void StepMachine::TakeDecision(const v1::StepPlan& plan,
   v1::StepRecord record;
   *record.mutable_plan() = plan;
   *record.mutable_decision() =
-      coordinator::Decide(registration_ ? *registration_ : plan.registration(), plan, prepared,
-                          record_ ? &*record_ : nullptr);
+      job::Decide(registration_ ? *registration_ : plan.registration(), plan, prepared,
+                               record_ ? &*record_ : nullptr);
   Adopt(std::move(record));
 }
 

@@ -5,7 +5,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/job_schema.h"
+#include "job/resolve.h"
+#include "job/validation.h"
 #include "proto/ballot.h"
 #include "proto/status_macros.h"
 #include "server/coordinator/registration.h"
@@ -90,7 +91,7 @@ v1::JobDescription StepMachine::Describe() const {
 // OK when the call waits in `registering_` or can be answered with the job.
 absl::Status StepMachine::TryRegister(CallId call, const v1::JobDefinition& definition) {
   KAON_RETURN_IF_ERROR(CheckHolder());
-  KAON_RETURN_IF_ERROR(client::ValidateJob(definition));
+  KAON_RETURN_IF_ERROR(job::Resolve(definition).status());
   if (registering_.size() >= kMaxRegistering) {
     return absl::ResourceExhaustedError(
         absl::StrCat(kMaxRegistering, " registrations are waiting already"));
@@ -163,6 +164,7 @@ absl::StatusOr<v1::JoinWorkerResponse> StepMachine::TryJoin(const v1::JoinWorker
   response.set_timeline(timeline_);
   response.set_applied_step(applied_step_);
   response.set_weights_loaded(weights_loaded_);
+  response.set_loss_scale(record_.has_value() ? record_->decision().next_loss_scale() : 1);
   return response;
 }
 
@@ -174,8 +176,10 @@ absl::StatusOr<v1::BeginStepResponse> StepMachine::TryBegin(const v1::BeginStepR
   KAON_RETURN_IF_ERROR(CheckRunning(request.job()));
   KAON_RETURN_IF_ERROR(membership_.CheckBegin(request));
   // Shards refuse a plan with other rates for ever.
-  KAON_RETURN_IF_ERROR(
-      client::ValidateMultiplier(registration_->definition(), request.learning_rate_multiplier()));
+  if (request.has_learning_rate_multiplier()) {
+    KAON_RETURN_IF_ERROR(
+        job::ValidateMultiplier(registration_->definition(), request.learning_rate_multiplier()));
+  }
   const uint64_t step = request.step();
   v1::BeginStepResponse response;
   if (step == NextStep()) {

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "client/job_schema.h"
+#include "job/definition.h"
 #include "kernels/digest.h"
 #include "proto/ballot.h"
 #include "proto/status_macros.h"
@@ -55,7 +55,7 @@ absl::Status GradientAccumulator::Reserve(const v1::RegisterBody& registration, 
     if (placement.shard() != shard) continue;
     const uint32_t id = placement.parameter_id();
     const v1::ParameterSpec& spec = registration.definition().parameters(static_cast<int>(id));
-    absl::Status status = options_.store->Allocate(TensorName(id), client::NumElements(spec));
+    absl::Status status = options_.store->Allocate(TensorName(id), job::NumElements(spec));
     if (!status.ok()) {
       ReleaseReservation();
       return absl::Status(status.code(),
@@ -297,7 +297,7 @@ absl::Status GradientAccumulator::AddChunk(PushStreamId stream_id, const v1::Ten
   const v1::ParameterSpec& spec =
       registration_.definition().parameters(static_cast<int>(chunk.parameter_id()));
   KAON_RETURN_IF_ERROR(CheckChunk(
-      {spec.name(), client::NumElements(spec), options_.min_chunk_bytes}, chunk, payload_bytes));
+      {spec.name(), job::NumElements(spec), options_.min_chunk_bytes}, chunk, payload_bytes));
   // Before anything is added: a sum cannot be undone.
   KAON_RETURN_IF_ERROR(proto::VerifyChecksum(chunk, payload));
   uint32_t rank = 0;

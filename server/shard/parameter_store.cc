@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/job_schema.h"
+#include "job/definition.h"
+#include "job/rule_config.h"
+#include "job/validation.h"
 #include "kernels/digest.h"
 #include "proto/status_macros.h"
 
@@ -41,7 +43,7 @@ absl::Status CheckPlacement(const v1::RegisterBody& registration, uint32_t num_s
                                                      parameter.shard(), ", there are ",
                                                      num_shards));
     }
-    const bool known = client::GroupIndex(job, parameter.group()) >= 0;
+    const bool known = job::GroupIndex(job, parameter.group()) >= 0;
     if (job.parameters(i).frozen() ? !parameter.group().empty() : !known) {
       return absl::InvalidArgumentError(
           absl::StrCat("parameter ", name, " is routed to group '", parameter.group(),
@@ -56,7 +58,7 @@ absl::Status CheckPlacement(const v1::RegisterBody& registration, uint32_t num_s
 absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(
     tier::TieredStore& store, const v1::RegisterBody& registration, uint32_t shard,
     uint32_t num_shards) {
-  KAON_RETURN_IF_ERROR(client::ValidateJob(registration.definition()));
+  KAON_RETURN_IF_ERROR(job::ValidateJob(registration.definition()));
   KAON_RETURN_IF_ERROR(CheckPlacement(registration, num_shards));
   std::unique_ptr<ParameterStore> parameters(new ParameterStore(store));
   for (const v1::ParameterPlacement& placement : registration.placement().parameters()) {
@@ -100,7 +102,7 @@ absl::Status ParameterStore::Add(const v1::RegisterBody& registration,
   parameter.id = placement.parameter_id();
   parameter.name = spec.name();
   parameter.shape.assign(spec.shape().begin(), spec.shape().end());
-  const uint64_t num_elements = client::NumElements(spec);
+  const uint64_t num_elements = job::NumElements(spec);
   // The gradient's sum, which GradientAccumulator allocates.
   parameter.state_bytes = num_elements * sizeof(float);
   const int num_buffers = spec.frozen() ? 1 : 2;
@@ -110,14 +112,16 @@ absl::Status ParameterStore::Add(const v1::RegisterBody& registration,
     parameter.weights.push_back(std::move(pin));
   }
   if (spec.frozen()) return absl::OkStatus();
-  parameter.group = client::GroupIndex(job, placement.group());
-  parameter.rule = client::RuleConfigOf(job.groups(parameter.group), spec);
+  parameter.group = job::GroupIndex(job, placement.group());
+  parameter.rule = job::RuleConfigOf(job.groups(parameter.group), spec, placement);
   KAON_RETURN_IF_ERROR(kernels::ValidateRule(*parameter.rule, parameter.shape));
   for (const kernels::StateSlot& slot : kernels::StateSlots(*parameter.rule, parameter.shape)) {
     const std::string tensor = absl::StrCat(slot.name, "/", parameter.id);
-    KAON_ASSIGN_OR_RETURN(
-        tier::Pin pin,
-        AllocateTensor(tensor, static_cast<uint64_t>(slot.num_elements), &parameter));
+    // The tiers count in floats.
+    const uint64_t floats =
+        (static_cast<uint64_t>(slot.num_bytes) + sizeof(float) - 1) / sizeof(float);
+    KAON_ASSIGN_OR_RETURN(tier::Pin pin, AllocateTensor(tensor, floats, &parameter));
+    parameter.state_slots.push_back(slot);
     parameter.state.push_back(std::move(pin));
   }
   return absl::OkStatus();

@@ -30,8 +30,9 @@ struct StoredParameter {
   // Two buffers of weights, one for a frozen parameter; ParameterPublisher says which is which
   // version.
   std::vector<tier::Pin> weights;
-  // As kernels::StateSlots orders them.
+  // As kernels::StateSlots orders them, and what each is.
   std::vector<tier::Pin> state;
+  std::vector<kernels::StateSlot> state_slots;
   std::vector<std::string> tensor_names;
   uint64_t state_bytes = 0;
   uint64_t updates_applied = 0;

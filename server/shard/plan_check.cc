@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "client/job_schema.h"
+#include "job/validation.h"
 #include "proto/status_macros.h"
 
 namespace kaon::shard {
@@ -27,9 +27,9 @@ absl::Status CheckMembers(const v1::JobDefinition& job, const v1::StepBody& step
       return absl::InvalidArgumentError(
           absl::StrCat("member ", i, " of the plan has rank ", member.rank(), ", expecting ", i));
     }
-    KAON_RETURN_IF_ERROR(client::ValidateTokenWeight(
+    KAON_RETURN_IF_ERROR(job::ValidateTokenWeight(
         absl::StrCat("token weight of rank ", member.rank()), member.token_weight()));
-    const uint32_t max_micro_batches = loading ? 1 : client::kMaxMicroBatches;
+    const uint32_t max_micro_batches = loading ? 1 : job::kMaxMicroBatches;
     if (member.micro_batches() < 1 || member.micro_batches() > max_micro_batches) {
       return absl::InvalidArgumentError(absl::StrCat("micro-batches of rank ", member.rank(),
                                                      " are ", member.micro_batches(),
@@ -53,7 +53,7 @@ absl::Status CheckRates(const v1::JobDefinition& job, const v1::StepBody& step) 
                                                      rate.group(), "', expecting '",
                                                      job.groups(g).name(), "'"));
     }
-    KAON_RETURN_IF_ERROR(client::ValidateLearningRate(
+    KAON_RETURN_IF_ERROR(job::ValidateLearningRate(
         absl::StrCat("learning rate of group '", rate.group(), "'"), rate.learning_rate()));
   }
   return absl::OkStatus();
@@ -101,6 +101,8 @@ absl::Status CheckPlanBody(const JobProgress& progress, const v1::StepPlan& plan
                          plan.registration().definition().name(), "'"));
       }
       return absl::OkStatus();
+    case v1::StepPlan::kGroupChange:
+      return absl::InvalidArgumentError("changes of groups are not known to this version");
     case v1::StepPlan::kStep:
       if (progress.registration == nullptr) {
         return absl::FailedPreconditionError(

@@ -145,8 +145,11 @@ void ShardCore::ApplyTrainStep(const v1::StepRecord& record) {
     scalars.clip_factor = ClipFactorOf(record.decision(), rate.group());
     scalars.t = static_cast<int64_t>(parameter.updates_applied) + 1;
     // 7c. The rule, from the newest weights into the other buffer.
-    std::vector<absl::Span<float>> state;
-    for (const tier::Pin& slot : parameter.state) state.push_back(slot.floats());
+    std::vector<absl::Span<std::byte>> state;
+    for (size_t i = 0; i < parameter.state.size(); ++i) {
+      const auto num_bytes = static_cast<size_t>(parameter.state_slots[i].num_bytes);
+      state.push_back(parameter.state[i].bytes().first(num_bytes));
+    }
     kernels::UpdateBuffers buffers;
     buffers.grad = gradient;
     buffers.param = publisher_.current(parameter.id);

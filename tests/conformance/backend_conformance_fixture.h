@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -32,8 +33,10 @@ struct Parameter {
 
   UpdateResult UpdateInto(Backend& backend, const std::vector<float>& grad,
                           const UpdateScalars& scalars, std::vector<float>& new_weight) {
-    std::vector<absl::Span<float>> slots;
-    for (std::vector<float>& slot : state) slots.push_back(absl::MakeSpan(slot));
+    std::vector<absl::Span<std::byte>> slots;
+    for (std::vector<float>& slot : state) {
+      slots.emplace_back(reinterpret_cast<std::byte*>(slot.data()), slot.size() * sizeof(float));
+    }
     return backend.ApplyUpdate(rule, scalars, shape,
                                {grad, weight, absl::MakeSpan(new_weight), slots});
   }
@@ -69,7 +72,7 @@ class BackendConformanceTest : public ::testing::TestWithParam<BackendMaker> {
 
   static std::vector<RuleConfig> Rules() {
     MuonConfig bfloat16;
-    bfloat16.ns_dtype = NsDType::kBFloat16;
+    bfloat16.newton_schulz.dtype = NsDType::kBFloat16;
     MuonConfig plain;
     plain.nesterov = false;
     return {MuonConfig{}, bfloat16, plain, AdamWConfig{}};

@@ -17,7 +17,7 @@ TEST_P(BackendConformanceTest, MuonFollowsTheReferenceOverManySteps) {
   for (const bool nesterov : {true, false}) {
     MuonConfig config;
     config.nesterov = nesterov;
-    config.ns_coefficients = NsCoefficients::kPolarExpress;
+    config.newton_schulz.coefficients = NsCoefficients::kPolarExpress;
     config.weight_decay = 0.1;
     Parameter parameter(config, {24, 40}, reference::GaussianVector(960, 9));
     reference::Matrix expected = reference::AsMatrix(parameter.weight, 24, 40);
@@ -42,7 +42,7 @@ TEST_P(BackendConformanceTest, TransposedMatrixTakesTheScaleOfItsLogicalShape) {
   const std::vector<float> grad = reference::GaussianVector(12 * 48, 10);
   Parameter wide(config, {12, 48}, std::vector<float>(12 * 48));
   wide.Update(*backend_, grad, {1.0, 1.0, 1});
-  config.transposed = true;
+  config.layout.transposed = true;
   Parameter transposed(config, {12, 48}, std::vector<float>(12 * 48));
   transposed.Update(*backend_, grad, {1.0, 1.0, 1});
   ASSERT_EQ(reference::ScaleOriginal(48, 12), 2.0);
@@ -68,7 +68,7 @@ TEST_P(BackendConformanceTest, OrthogonalizationDoesNotReachTheMomentum) {
   for (const NsDType dtype : {NsDType::kFloat32, NsDType::kBFloat16}) {
     MuonConfig config;
     config.nesterov = false;
-    config.ns_dtype = dtype;
+    config.newton_schulz.dtype = dtype;
     Parameter parameter(config, {16, 16}, std::vector<float>(256));
     const std::vector<float> grad = reference::GaussianVector(256, 15);
     parameter.Update(*backend_, grad, {1e-2, 1.0, 1});

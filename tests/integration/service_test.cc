@@ -11,8 +11,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/job_schema.h"
+#include "client/job_conversion.h"
 #include "client/kaon/client.h"
+#include "job/definition.h"
 #include "kaon/v1/admin.grpc.pb.h"
 #include "kaon/v1/coordinator.grpc.pb.h"
 #include "kaon/v1/shard_control.grpc.pb.h"
@@ -92,7 +93,7 @@ std::vector<std::vector<float>> PullAll(const v1::JobDefinition& job, Job& from,
   std::vector<std::vector<float>> weights;
   std::vector<PullTarget> targets;
   for (int id = 0; id < job.parameters_size(); ++id) {
-    weights.emplace_back(client::NumElements(job.parameters(id)));
+    weights.emplace_back(job::NumElements(job.parameters(id)));
   }
   for (uint32_t id = 0; id < weights.size(); ++id) {
     targets.push_back({id, {weights[id].data(), weights[id].size(), DType::kFloat32}});

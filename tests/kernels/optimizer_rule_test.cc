@@ -44,11 +44,11 @@ TEST(OptimizerRuleTest, MuonRangesAreChecked) {
     ExpectRefused(config, "muon.weight_decay", ">= 0");
   }
   MuonConfig config;
-  config.ns_steps = 0;
+  config.newton_schulz.steps = 0;
   ExpectRefused(config, "muon.ns_steps", "is 0");
-  config.ns_steps = 100;
+  config.newton_schulz.steps = 100;
   ExpectRefused(config, "muon.ns_steps", "is 100");
-  config.ns_steps = 99;
+  config.newton_schulz.steps = 99;
   EXPECT_EQ(ValidateRule(config, kMatrix), absl::OkStatus());
 }
 
@@ -113,7 +113,7 @@ TEST(OptimizerRuleTest, MuonCostGrowsWithTheSmallerSideAndTheSteps) {
   EXPECT_GT(square, 2 * UpdateCost(MuonConfig{}, {128, 2048}));
   EXPECT_DOUBLE_EQ(UpdateCost(MuonConfig{}, {128, 2048}), UpdateCost(MuonConfig{}, {2048, 128}));
   MuonConfig longer;
-  longer.ns_steps = 10;
+  longer.newton_schulz.steps = 10;
   EXPECT_GT(UpdateCost(longer, {512, 512}), 1.9 * square);
 }
 

@@ -6,7 +6,9 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
-#include "client/job_schema.h"
+#include "job/definition.h"
+#include "job/resolve.h"
+#include "job/rule_config.h"
 #include "kernels/routing.h"
 
 namespace kaon::simulation {
@@ -64,7 +66,7 @@ v1::JobDefinition TinyJob(uint32_t world_size) {
 }
 
 std::vector<float> InitialWeights(const v1::JobDefinition& job, uint32_t parameter_id) {
-  return Draw(parameter_id + 1, client::NumElements(job.parameters(parameter_id)));
+  return Draw(parameter_id + 1, job::NumElements(job.parameters(parameter_id)));
 }
 
 std::vector<float> Gradient(const v1::JobDefinition& job, uint32_t parameter_id, uint32_t rank,
@@ -72,8 +74,8 @@ std::vector<float> Gradient(const v1::JobDefinition& job, uint32_t parameter_id,
   std::seed_seq mixed{uint64_t{parameter_id}, uint64_t{rank}, process_nonce, step};
   uint32_t words[2];
   mixed.generate(words, words + 2);
-  std::vector<float> gradient = Draw((uint64_t{words[0]} << 32) | words[1],
-                                     client::NumElements(job.parameters(parameter_id)));
+  std::vector<float> gradient =
+      Draw((uint64_t{words[0]} << 32) | words[1], job::NumElements(job.parameters(parameter_id)));
   if (step == kPoisonedStep && rank == 0) gradient[0] = std::numeric_limits<float>::quiet_NaN();
   return gradient;
 }
@@ -97,7 +99,7 @@ SerialReplay::SerialReplay(const v1::JobDefinition& job)
 }
 
 std::vector<float> SerialReplay::ReducedGradient(const v1::StepBody& step, uint32_t parameter_id) {
-  std::vector<float> sum(client::NumElements(job_.parameters(parameter_id)));
+  std::vector<float> sum(job::NumElements(job_.parameters(parameter_id)));
   double total_weight = 0;
   bool first = true;
   for (const v1::Member& member : step.members()) {
@@ -118,19 +120,22 @@ std::vector<float> SerialReplay::ReducedGradient(const v1::StepBody& step, uint3
 void SerialReplay::Update(const v1::StepRecord& record, uint32_t parameter_id) {
   const v1::ParameterSpec& parameter = job_.parameters(parameter_id);
   if (parameter.frozen()) return;
-  const auto routes = client::RouteParameters(job_);
-  CHECK(routes.ok()) << routes.status();
-  const int group = client::GroupIndex(job_, (*routes)[parameter_id].group);
-  const kernels::RuleConfig rule = client::RuleConfigOf(job_.groups(group), parameter);
+  const auto body = job::Resolve(job_);
+  CHECK(body.ok()) << body.status();
+  const v1::ParameterPlacement& placement =
+      body->placement().parameters(static_cast<int>(parameter_id));
+  const v1::JobDefinition& job = body->definition();
+  const int group = job::GroupIndex(job, placement.group());
+  const kernels::RuleConfig rule = job::RuleConfigOf(job.groups(group), parameter, placement);
   const std::vector<uint64_t> shape = Shape(parameter);
-  std::vector<std::vector<float>>& state = state_[parameter_id];
+  std::vector<std::vector<std::byte>>& state = state_[parameter_id];
   if (state.empty()) {
     for (const kernels::StateSlot& slot : kernels::StateSlots(rule, shape)) {
-      state.emplace_back(slot.num_elements);
+      state.emplace_back(slot.num_bytes);
     }
   }
-  std::vector<absl::Span<float>> slots;
-  for (std::vector<float>& slot : state) slots.push_back(absl::MakeSpan(slot));
+  std::vector<absl::Span<std::byte>> slots;
+  for (std::vector<std::byte>& slot : state) slots.push_back(absl::MakeSpan(slot));
   const std::vector<float> gradient = ReducedGradient(record.plan().step(), parameter_id);
   kernels::UpdateScalars scalars;
   scalars.lr = record.plan().step().rates(group).learning_rate();

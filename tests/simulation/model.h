@@ -48,7 +48,7 @@ class SerialReplay {
   const v1::JobDefinition job_;
   std::unique_ptr<kernels::Backend> backend_;
   std::vector<std::vector<float>> weights_;
-  std::vector<std::vector<std::vector<float>>> state_;
+  std::vector<std::vector<std::vector<std::byte>>> state_;
   std::vector<int64_t> updates_;
 };
 

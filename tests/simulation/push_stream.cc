@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/job_schema.h"
+#include "job/definition.h"
 #include "proto/crc32c.h"
 #include "tests/simulation/model.h"
 
@@ -97,7 +97,7 @@ void PushStream::Plan(const v1::PushOpened& opened) {
     if (home.shard() != shard_.machine().shard() || (parameter.frozen() && context_.step > 0)) {
       continue;
     }
-    const uint64_t size = client::NumElements(parameter);
+    const uint64_t size = job::NumElements(parameter);
     for (uint32_t micro = 0; micro < context_.share.micro_batches; ++micro) {
       for (uint64_t offset = received[{home.parameter_id(), micro}]; offset < size;
            offset += kChunkElements) {

@@ -28,10 +28,11 @@ TEXT = CPP + (".proto", ".py", ".sh", ".bzl")
 FOLDERS = {
     "proto": {"proto"},
     "kernels": {"kernels"},
-    "client": {"proto", "kernels", "client"},
-    "server": {"proto", "kernels", "client", "server"},
+    "job": {"proto", "kernels", "job"},
+    "client": {"proto", "kernels", "job", "client"},
+    "server": {"proto", "kernels", "job", "client", "server"},
     "deploy": set(),
-    "tests": {"proto", "kernels", "client", "server", "tests"},
+    "tests": {"proto", "kernels", "job", "client", "server", "tests"},
 }
 # The same inside server/: leaves, and the two programs that are built of them and never of each other.
 SERVER_FOLDERS = {
@@ -45,9 +46,9 @@ SERVER_FOLDERS = {
 }
 # The state machines: everything that is not in their messages comes in as an argument.
 PURE = re.compile(
-    r"^(server/coordinator/(step_machine\w*|decide|election|recovery|registration|placement|membership)"
+    r"^(server/coordinator/(step_machine\w*|election|recovery|registration|placement|membership)"
     r"|server/shard/(shard_machine|plan_check|chunk_check|gradient_accumulator)"
-    r"|client/(worker_session|job_schema)|proto/ballot)\.(h|cc)$"
+    r"|client/(worker_session|job_conversion)|job/\w+|proto/ballot)\.(h|cc)$"
 )
 
 # (rule, pattern, where it applies, what to use instead)

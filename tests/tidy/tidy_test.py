@@ -63,7 +63,7 @@ class TidyTest(unittest.TestCase):
     def test_folders_include_only_leftwards(self):
         self.finds("include-folder", "kernels/norm.cc", '#include "client/session.h"\n')
         self.finds("include-folder", "client/session.cc", '#include "server/shard/loop.h"\n')
-        self.finds("include-folder", "server/shard/loop.cc", '#include "server/coordinator/decide.h"\n')
+        self.finds("include-folder", "server/shard/loop.cc", '#include "server/coordinator/election.h"\n')
         self.finds("include-folder", "server/shard/loop.cc", '#include "tests/testing/fake.h"\n')
 
     def test_kernels_know_no_rpc(self):
@@ -71,7 +71,7 @@ class TidyTest(unittest.TestCase):
         self.finds("include-rpc", "kernels/norm.cc", "#include <google/protobuf/message.h>\n")
 
     def test_state_machines_know_no_grpc_clock_or_thread(self):
-        path = "server/coordinator/decide.h"
+        path = "job/decide.h"
         self.finds("include-rpc", path, header(path, "#include <grpcpp/server.h>"))
         self.finds("clock", path, header(path, "auto t = std::chrono::system_clock::now();"))
         self.finds("clock", path, header(path, "auto t = absl::Now();"))

@@ -11,7 +11,15 @@
 namespace kaon::kernels {
 namespace {
 
-std::vector<float> Orthogonalized(const NewtonSchulzOptions& options, int rows, int cols,
+NewtonSchulzConfig Config(NsCoefficients coefficients, int steps, NsDType dtype) {
+  NewtonSchulzConfig config;
+  config.coefficients = coefficients;
+  config.steps = steps;
+  config.dtype = dtype;
+  return config;
+}
+
+std::vector<float> Orthogonalized(const NewtonSchulzConfig& options, int rows, int cols,
                                   const std::vector<float>& in) {
   ReferenceGemm gemm;
   std::vector<float> out(in.size());
@@ -19,31 +27,32 @@ std::vector<float> Orthogonalized(const NewtonSchulzOptions& options, int rows, 
   return out;
 }
 
-reference::Triples TriplesOf(const NewtonSchulzOptions& options) {
+reference::Triples TriplesOf(const NewtonSchulzConfig& options) {
   return options.coefficients == NsCoefficients::kJordan ? reference::Jordan(options.steps)
                                                          : reference::PolarExpress(options.steps);
 }
 
-const NewtonSchulzOptions kEveryOption[] = {{NsCoefficients::kJordan, 5, NsDType::kFloat32},
-                                            {NsCoefficients::kPolarExpress, 5, NsDType::kFloat32},
-                                            {NsCoefficients::kPolarExpress, 8, NsDType::kFloat32},
-                                            {NsCoefficients::kJordan, 5, NsDType::kBFloat16},
-                                            {NsCoefficients::kPolarExpress, 5, NsDType::kBFloat16},
-                                            {NsCoefficients::kPolarExpress, 8, NsDType::kBFloat16}};
+const NewtonSchulzConfig kEveryOption[] = {
+    Config(NsCoefficients::kJordan, 5, NsDType::kFloat32),
+    Config(NsCoefficients::kPolarExpress, 5, NsDType::kFloat32),
+    Config(NsCoefficients::kPolarExpress, 8, NsDType::kFloat32),
+    Config(NsCoefficients::kJordan, 5, NsDType::kBFloat16),
+    Config(NsCoefficients::kPolarExpress, 5, NsDType::kBFloat16),
+    Config(NsCoefficients::kPolarExpress, 8, NsDType::kBFloat16)};
 
 // [N9], relative to float64: flat and Gaussian spectra, then four decades.
-double FlatTolerance(const NewtonSchulzOptions& options) {
+double FlatTolerance(const NewtonSchulzConfig& options) {
   return options.dtype == NsDType::kFloat32 ? 1e-5 : 4e-2;
 }
 
-double DecadesTolerance(const NewtonSchulzOptions& options) {
+double DecadesTolerance(const NewtonSchulzConfig& options) {
   if (options.dtype == NsDType::kFloat32) return options.steps > 5 ? 2e-4 : 5e-5;
   return options.steps > 5 ? 5e-1 : 2e-1;
 }
 
 constexpr int kShapes[][2] = {{16, 16}, {31, 77}, {77, 31}, {64, 100}};
 
-void ExpectWithin(const NewtonSchulzOptions& options, int rows, int cols,
+void ExpectWithin(const NewtonSchulzConfig& options, int rows, int cols,
                   const std::vector<float>& in, double tolerance) {
   const std::vector<float> out = Orthogonalized(options, rows, cols, in);
   const reference::Matrix expected =
@@ -53,7 +62,7 @@ void ExpectWithin(const NewtonSchulzOptions& options, int rows, int cols,
 }
 
 TEST(NewtonSchulzTest, FlatAndGaussianSpectraAgreeWithFloat64) {
-  for (const NewtonSchulzOptions& options : kEveryOption) {
+  for (const NewtonSchulzConfig& options : kEveryOption) {
     for (const auto& [rows, cols] : kShapes) {
       ExpectWithin(options, rows, cols, reference::MatrixWithSpectrum(rows, cols, 0, 1),
                    FlatTolerance(options));
@@ -63,7 +72,7 @@ TEST(NewtonSchulzTest, FlatAndGaussianSpectraAgreeWithFloat64) {
 }
 
 TEST(NewtonSchulzTest, SpectraOverFourDecadesAgreeWithFloat64) {
-  for (const NewtonSchulzOptions& options : kEveryOption) {
+  for (const NewtonSchulzConfig& options : kEveryOption) {
     for (const auto& [rows, cols] : kShapes) {
       ExpectWithin(options, rows, cols, reference::MatrixWithSpectrum(rows, cols, 4, 3),
                    DecadesTolerance(options));
@@ -73,7 +82,7 @@ TEST(NewtonSchulzTest, SpectraOverFourDecadesAgreeWithFloat64) {
 
 // [N9]: the wide bf16 tolerances would hide a rounding in the wrong place.
 TEST(NewtonSchulzTest, BFloat16RoundsExactlyWhereItStores) {
-  for (const NewtonSchulzOptions& options : kEveryOption) {
+  for (const NewtonSchulzConfig& options : kEveryOption) {
     if (options.dtype != NsDType::kBFloat16 || options.steps > 5) continue;
     for (const auto& [rows, cols] : kShapes) {
       for (const double decades : {0.0, 4.0}) {
@@ -90,7 +99,7 @@ TEST(NewtonSchulzTest, BFloat16RoundsExactlyWhereItStores) {
 // Edge case 1, [N5]: powers of two are exact, so those results have the same bits.
 TEST(NewtonSchulzTest, ScaleOfTheInputDoesNotMatter) {
   const std::vector<float> in = reference::GaussianVector(20 * 33, 5);
-  for (const NewtonSchulzOptions& options : kEveryOption) {
+  for (const NewtonSchulzConfig& options : kEveryOption) {
     const std::vector<float> expected = Orthogonalized(options, 20, 33, in);
     for (const float scale : {1e-30f, 1e-20f, 1e-9f, 3.0f, 1e15f, 1e30f}) {
       std::vector<float> scaled = in;
@@ -115,7 +124,7 @@ TEST(NewtonSchulzTest, TransposedInputGivesTheTransposedBits) {
   for (int i = 0; i < 13; ++i) {
     for (int j = 0; j < 40; ++j) transposed[j * 13 + i] = in[i * 40 + j];
   }
-  for (const NewtonSchulzOptions& options : kEveryOption) {
+  for (const NewtonSchulzConfig& options : kEveryOption) {
     const std::vector<float> wide = Orthogonalized(options, 13, 40, in);
     const std::vector<float> tall = Orthogonalized(options, 40, 13, transposed);
     for (int i = 0; i < 13; ++i) {
@@ -129,7 +138,7 @@ TEST(NewtonSchulzTest, NegatedInputGivesTheNegatedBits) {
   const std::vector<float> in = reference::GaussianVector(9 * 14, 7);
   std::vector<float> negated = in;
   for (float& x : negated) x = -x;
-  for (const NewtonSchulzOptions& options : kEveryOption) {
+  for (const NewtonSchulzConfig& options : kEveryOption) {
     std::vector<float> out = Orthogonalized(options, 9, 14, negated);
     for (float& x : out) x = -x;
     EXPECT_EQ(out, Orthogonalized(options, 9, 14, in));
@@ -138,7 +147,7 @@ TEST(NewtonSchulzTest, NegatedInputGivesTheNegatedBits) {
 
 // Edge case 2, [N8].
 TEST(NewtonSchulzTest, ZeroGivesExactlyZero) {
-  for (const NewtonSchulzOptions& options : kEveryOption) {
+  for (const NewtonSchulzConfig& options : kEveryOption) {
     const std::vector<float> zero(6 * 4, 0.0f);
     EXPECT_EQ(Orthogonalized(options, 6, 4, zero), zero);
   }
@@ -153,7 +162,7 @@ TEST(NewtonSchulzTest, EmptyMatrixIsLeftAlone) {
 // all cancellation, so only the emulator that rounds where we do says what is right.
 TEST(NewtonSchulzTest, RowsColumnsAndSingleElements) {
   constexpr int kVectors[][2] = {{1, 9}, {9, 1}, {1, 1}};
-  for (const NewtonSchulzOptions& options : kEveryOption) {
+  for (const NewtonSchulzConfig& options : kEveryOption) {
     for (const auto& [rows, cols] : kVectors) {
       const std::vector<float> in = reference::GaussianVector(rows * cols, 8);
       const reference::Matrix matrix = reference::AsMatrix(in, rows, cols);
@@ -182,7 +191,7 @@ TEST(NewtonSchulzTest, RankOneKeepsItsDirection) {
   for (const float x : u) {
     for (const float y : v) in.push_back(x * y);
   }
-  for (const NewtonSchulzOptions& options : kEveryOption) {
+  for (const NewtonSchulzConfig& options : kEveryOption) {
     const reference::Matrix out = reference::AsMatrix(Orthogonalized(options, 20, 30, in), 20, 30);
     const double along = (u64 * out * v64.transpose())(0, 0);
     EXPECT_GT(along, 0.66);
@@ -195,7 +204,7 @@ TEST(NewtonSchulzTest, RankOneKeepsItsDirection) {
 
 // Edge case 50: never a step uphill.
 TEST(NewtonSchulzTest, UpdateIsAlignedWithTheDirection) {
-  for (const NewtonSchulzOptions& options : kEveryOption) {
+  for (const NewtonSchulzConfig& options : kEveryOption) {
     for (const double decades : {0.0, 4.0, 12.0}) {
       const std::vector<float> in = reference::MatrixWithSpectrum(24, 32, decades, 12);
       const std::vector<float> out = Orthogonalized(options, 24, 32, in);
@@ -209,14 +218,15 @@ TEST(NewtonSchulzTest, UpdateIsAlignedWithTheDirection) {
 TEST(NewtonSchulzTest, ConvergedSetGivesOrthonormalRows) {
   const std::vector<float> in = reference::GaussianVector(24 * 48, 13);
   const reference::Matrix out = reference::AsMatrix(
-      Orthogonalized({NsCoefficients::kPolarExpress, 8, NsDType::kFloat32}, 24, 48, in), 24, 48);
+      Orthogonalized(Config(NsCoefficients::kPolarExpress, 8, NsDType::kFloat32), 24, 48, in), 24,
+      48);
   EXPECT_LE((out * out.transpose() - reference::Matrix::Identity(24, 24)).norm(), 1e-4);
 }
 
 TEST(NewtonSchulzTest, MoreStepsThanTriplesRepeatTheLast) {
   const std::vector<float> in = reference::GaussianVector(10 * 12, 14);
-  ExpectWithin({NsCoefficients::kPolarExpress, 12, NsDType::kFloat32}, 10, 12, in, 2e-4);
-  ExpectWithin({NsCoefficients::kJordan, 1, NsDType::kFloat32}, 10, 12, in, 1e-5);
+  ExpectWithin(Config(NsCoefficients::kPolarExpress, 12, NsDType::kFloat32), 10, 12, in, 2e-4);
+  ExpectWithin(Config(NsCoefficients::kJordan, 1, NsDType::kFloat32), 10, 12, in, 1e-5);
 }
 
 TEST(NewtonSchulzTest, OutputMayBeTheInput) {

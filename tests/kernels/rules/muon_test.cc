@@ -18,14 +18,14 @@ TEST(MuonTest, ScalesAreThoseOfTheReference) {
                      reference::ScaleMatchRmsAdamW(rows, cols));
     config.scale = UpdateScale::kOriginal;
     EXPECT_DOUBLE_EQ(Muon::UpdateScaleOf(config, rows, cols), reference::ScaleOriginal(rows, cols));
-    config.transposed = true;
+    config.layout.transposed = true;
     EXPECT_DOUBLE_EQ(Muon::UpdateScaleOf(config, rows, cols), reference::ScaleOriginal(cols, rows));
   }
 }
 
 TEST(MuonTest, FlopsCountTheWideForm) {
   MuonConfig config;
-  config.ns_steps = 1;
+  config.newton_schulz.steps = 1;
   EXPECT_DOUBLE_EQ(Muon::NewtonSchulzFlops(config, 2, 10), 4.0 * 2 * 2 * 10 + 2.0 * 2 * 2 * 2);
   EXPECT_DOUBLE_EQ(Muon::NewtonSchulzFlops(config, 10, 2), Muon::NewtonSchulzFlops(config, 2, 10));
 }

@@ -46,6 +46,8 @@ const std::map<std::string, std::string>& ExpectedCells() {
       {"/kaon.v1.ShardControl/Control", "---c-"},
       {"/kaon.v1.ShardControl/ReadHistory", "--ac-"},
       {"/kaon.v1.ShardControl/DescribeShard", "--ac-"},
+      {"/kaon.v1.ShardControl/GetParameterStats", "--ac-"},
+      {"/kaon.v1.ShardControl/GetParameterDiagnostics", "--ac-"},
       {"/kaon.v1.Coordinator/RegisterJob", "w-a--"},
       {"/kaon.v1.Coordinator/GetJob", "wra--"},
       {"/kaon.v1.Coordinator/JoinWorker", "w----"},
@@ -55,6 +57,9 @@ const std::map<std::string, std::string>& ExpectedCells() {
       {"/kaon.v1.Admin/DescribeJob", "--a--"},
       {"/kaon.v1.Admin/ListParameters", "--a--"},
       {"/kaon.v1.Admin/StepHistory", "--a--"},
+      {"/kaon.v1.Admin/SetGroup", "--a--"},
+      {"/kaon.v1.Admin/GetParameterStats", "--a--"},
+      {"/kaon.v1.Admin/GetParameterDiagnostics", "--a--"},
       {"/grpc.health.v1.Health/Check", "wracs"},
       {"/grpc.health.v1.Health/Watch", "wracs"},
   };

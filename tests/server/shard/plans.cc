@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "job/resolve.h"
+
 namespace kaon::shard {
 
 namespace {
@@ -39,17 +41,13 @@ void AddRates(v1::StepBody* step) {
   }
 }
 
-void AddParameter(const std::string& name, std::vector<uint64_t> shape, const std::string& group,
-                  v1::RegisterBody* registration) {
-  v1::ParameterSpec* spec = registration->mutable_definition()->add_parameters();
+void AddParameter(const std::string& name, std::vector<uint64_t> shape, bool frozen,
+                  v1::JobDefinition* job) {
+  v1::ParameterSpec* spec = job->add_parameters();
   spec->set_name(name);
   for (uint64_t size : shape) spec->add_shape(size);
   spec->set_dtype(v1::DTYPE_FLOAT32);
-  spec->set_frozen(group.empty());
-  v1::ParameterPlacement* placement = registration->mutable_placement()->add_parameters();
-  placement->set_parameter_id(registration->definition().parameters_size() - 1);
-  placement->set_group(group);
-  placement->set_route_reason("test");
+  spec->set_frozen(frozen);
 }
 
 }  // namespace
@@ -63,23 +61,23 @@ v1::Ballot MakeBallot(uint64_t counter) {
 }
 
 v1::RegisterBody MakeRegistration() {
-  v1::RegisterBody registration;
-  v1::JobDefinition* job = registration.mutable_definition();
-  job->set_name("gpt2");
-  v1::ParameterGroup* matrices = job->add_groups();
+  v1::JobDefinition job;
+  job.set_name("gpt2");
+  v1::ParameterGroup* matrices = job.add_groups();
   matrices->set_name("matrices");
   matrices->set_rule(v1::RULE_MUON);
   matrices->set_lr(0.02);
-  v1::ParameterGroup* scalars = job->add_groups();
+  v1::ParameterGroup* scalars = job.add_groups();
   scalars->set_name("scalars");
   scalars->set_rule(v1::RULE_ADAMW);
   scalars->set_lr(0.001);
-  job->set_matrix_group("matrices");
-  job->set_scalar_group("scalars");
-  job->set_world_size(2);
-  AddParameter("w", {2, 3}, "matrices", &registration);
-  AddParameter("b", {4}, "scalars", &registration);
-  AddParameter("f", {5}, "", &registration);
+  job.set_matrix_group("matrices");
+  job.set_scalar_group("scalars");
+  job.set_world_size(2);
+  AddParameter("w", {2, 3}, false, &job);
+  AddParameter("b", {4}, false, &job);
+  AddParameter("f", {5}, true, &job);
+  v1::RegisterBody registration = *job::Resolve(job);
   registration.mutable_placement()->set_num_shards(1);
   return registration;
 }

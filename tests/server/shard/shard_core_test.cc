@@ -38,7 +38,9 @@ TEST(ShardCoreTest, StepsEachParameterByItsGroupsRule) {
   std::vector<float> b(4, 1);
   std::vector<float> exp_avg(4);
   std::vector<float> exp_avg_sq(4);
-  const absl::Span<float> state[] = {absl::MakeSpan(exp_avg), absl::MakeSpan(exp_avg_sq)};
+  const absl::Span<std::byte> state[] = {
+      {reinterpret_cast<std::byte*>(exp_avg.data()), exp_avg.size() * sizeof(float)},
+      {reinterpret_cast<std::byte*>(exp_avg_sq.data()), exp_avg_sq.size() * sizeof(float)}};
   kernels::UpdateScalars scalars;
   scalars.lr = 0.001;
   const uint64_t shape[] = {4};

@@ -1,4 +1,4 @@
-#include "client/job_schema.h"
+#include "job/validation.h"
 
 #include <cmath>
 #include <limits>
@@ -8,9 +8,13 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "job/definition.h"
+#include "job/routes.h"
+#include "job/rule_config.h"
+#include "kernels/optimizer_rule.h"
 #include "proto/status_macros.h"
 
-namespace kaon::client {
+namespace kaon::job {
 namespace {
 
 constexpr uint64_t kMaxElements = uint64_t{1} << 40;
@@ -22,81 +26,6 @@ constexpr uint32_t kMaxWorldSize = 4096;
 constexpr double kMaxFloat = std::numeric_limits<float>::max();
 // Far below it a clip factor, max_grad_norm / norm, would become 0, which no shard applies.
 constexpr double kMinGradNorm = 1e-30;
-
-v1::ParameterGroup GroupToProto(const kaon::ParameterGroup& group) {
-  v1::ParameterGroup out;
-  out.set_name(group.name);
-  out.set_rule(static_cast<v1::Rule>(group.rule));
-  out.set_lr(group.lr);
-  out.set_weight_decay(group.weight_decay);
-  out.set_clip_policy(static_cast<v1::ClipPolicy>(group.clip_policy));
-  if (group.rule == Rule::kMuon) {
-    v1::MuonOptions& muon = *out.mutable_muon();
-    muon.set_momentum(group.muon.momentum);
-    muon.set_nesterov(group.muon.nesterov);
-    muon.set_ns_coefficients(static_cast<v1::NewtonSchulzCoefficients>(group.muon.ns_coefficients));
-    muon.set_ns_steps(group.muon.ns_steps);
-    muon.set_scale(static_cast<v1::UpdateScale>(group.muon.scale));
-    muon.set_ns_dtype(static_cast<v1::NewtonSchulzDType>(group.muon.ns_dtype));
-  } else {
-    v1::AdamWOptions& adamw = *out.mutable_adamw();
-    adamw.set_beta1(group.adamw.beta1);
-    adamw.set_beta2(group.adamw.beta2);
-    adamw.set_eps(group.adamw.eps);
-  }
-  return out;
-}
-
-v1::ParameterSpec ParameterToProto(const kaon::ParameterSpec& parameter) {
-  v1::ParameterSpec out;
-  out.set_name(parameter.name);
-  for (uint64_t dimension : parameter.shape) out.add_shape(dimension);
-  out.set_dtype(static_cast<v1::DType>(parameter.dtype));
-  out.set_group(parameter.group);
-  out.set_transposed(parameter.transposed);
-  out.set_is_embedding_or_output(parameter.is_embedding_or_output);
-  out.set_frozen(parameter.frozen);
-  return out;
-}
-
-kaon::ParameterGroup GroupFromProto(const v1::ParameterGroup& group) {
-  kaon::ParameterGroup out;
-  out.name = group.name();
-  out.rule = static_cast<kaon::Rule>(group.rule());
-  out.lr = group.lr();
-  out.weight_decay = group.weight_decay();
-  out.clip_policy = static_cast<kaon::ClipPolicy>(group.clip_policy());
-  const v1::MuonOptions& muon = group.muon();
-  if (muon.has_momentum()) out.muon.momentum = muon.momentum();
-  if (muon.has_nesterov()) out.muon.nesterov = muon.nesterov();
-  if (muon.has_ns_steps()) out.muon.ns_steps = muon.ns_steps();
-  if (muon.ns_coefficients() != v1::NEWTON_SCHULZ_COEFFICIENTS_UNSPECIFIED) {
-    out.muon.ns_coefficients = static_cast<kaon::NewtonSchulzCoefficients>(muon.ns_coefficients());
-  }
-  if (muon.scale() != v1::UPDATE_SCALE_UNSPECIFIED) {
-    out.muon.scale = static_cast<kaon::UpdateScale>(muon.scale());
-  }
-  if (muon.ns_dtype() != v1::NEWTON_SCHULZ_DTYPE_UNSPECIFIED) {
-    out.muon.ns_dtype = static_cast<kaon::NewtonSchulzDType>(muon.ns_dtype());
-  }
-  const v1::AdamWOptions& adamw = group.adamw();
-  if (adamw.has_beta1()) out.adamw.beta1 = adamw.beta1();
-  if (adamw.has_beta2()) out.adamw.beta2 = adamw.beta2();
-  if (adamw.has_eps()) out.adamw.eps = adamw.eps();
-  return out;
-}
-
-kaon::ParameterSpec ParameterFromProto(const v1::ParameterSpec& parameter) {
-  kaon::ParameterSpec out;
-  out.name = parameter.name();
-  out.shape.assign(parameter.shape().begin(), parameter.shape().end());
-  out.dtype = static_cast<kaon::DType>(parameter.dtype());
-  out.group = parameter.group();
-  out.transposed = parameter.transposed();
-  out.is_embedding_or_output = parameter.is_embedding_or_output();
-  out.frozen = parameter.frozen();
-  return out;
-}
 
 // Whether `name` has 1 .. max characters, each a lower-case letter, a digit, '-', or one of `more`.
 bool IsName(absl::string_view name, size_t max, absl::string_view more) {
@@ -154,8 +83,7 @@ absl::Status ValidateGroup(const v1::ParameterGroup& group) {
     return absl::InvalidArgumentError(absl::StrCat(at, "adamw is set, but the rule is muon"));
   }
   const std::vector<uint64_t> any_matrix = {1, 1};
-  const absl::Status rule =
-      kernels::ValidateRule(RuleConfigOf(group, v1::ParameterSpec()), any_matrix);
+  const absl::Status rule = kernels::ValidateRule(RuleConfigOf(group), any_matrix);
   if (!rule.ok()) return absl::InvalidArgumentError(absl::StrCat(at, rule.message()));
   return absl::OkStatus();
 }
@@ -240,104 +168,6 @@ absl::Status ValidateParameters(const v1::JobDefinition& job) {
 
 }  // namespace
 
-v1::JobDefinition ToProto(const kaon::JobDefinition& definition) {
-  v1::JobDefinition out;
-  out.set_name(definition.name);
-  for (const kaon::ParameterSpec& parameter : definition.parameters) {
-    *out.add_parameters() = ParameterToProto(parameter);
-  }
-  for (const kaon::ParameterGroup& group : definition.groups) {
-    *out.add_groups() = GroupToProto(group);
-  }
-  out.set_matrix_group(definition.matrix_group);
-  out.set_scalar_group(definition.scalar_group);
-  out.set_max_grad_norm(definition.max_grad_norm);
-  out.set_world_size(definition.world_size);
-  return out;
-}
-
-kaon::JobDescription FromProto(const v1::JobDescription& description) {
-  kaon::JobDescription out;
-  const v1::JobDefinition& definition = description.definition();
-  out.definition.name = definition.name();
-  for (const v1::ParameterSpec& parameter : definition.parameters()) {
-    out.definition.parameters.push_back(ParameterFromProto(parameter));
-  }
-  for (const v1::ParameterGroup& group : definition.groups()) {
-    out.definition.groups.push_back(GroupFromProto(group));
-  }
-  out.definition.matrix_group = definition.matrix_group();
-  out.definition.scalar_group = definition.scalar_group();
-  out.definition.max_grad_norm = definition.max_grad_norm();
-  out.definition.world_size = definition.world_size();
-  out.routes.resize(definition.parameters_size());
-  for (const v1::ParameterPlacement& placement : description.placement().parameters()) {
-    if (placement.parameter_id() >= out.routes.size()) continue;
-    out.routes[placement.parameter_id()] = {placement.group(), placement.route_reason(),
-                                            placement.shard()};
-  }
-  out.timeline = description.timeline();
-  out.applied_step = description.applied_step();
-  out.weights_loaded = description.weights_loaded();
-  out.shard_addresses.assign(description.shard_addresses().begin(),
-                             description.shard_addresses().end());
-  return out;
-}
-
-kernels::RuleConfig RuleConfigOf(const v1::ParameterGroup& group,
-                                 const v1::ParameterSpec& parameter) {
-  if (group.rule() != v1::RULE_MUON) {
-    const v1::AdamWOptions& options = group.adamw();
-    kernels::AdamWConfig adamw;
-    if (options.has_beta1()) adamw.beta1 = options.beta1();
-    if (options.has_beta2()) adamw.beta2 = options.beta2();
-    if (options.has_eps()) adamw.eps = options.eps();
-    adamw.weight_decay = group.weight_decay();
-    return adamw;
-  }
-  const v1::MuonOptions& options = group.muon();
-  kernels::MuonConfig muon;
-  if (options.has_momentum()) muon.momentum = options.momentum();
-  if (options.has_nesterov()) muon.nesterov = options.nesterov();
-  if (options.has_ns_steps()) muon.ns_steps = static_cast<int>(options.ns_steps());
-  if (options.ns_coefficients() == v1::NEWTON_SCHULZ_COEFFICIENTS_POLAR_EXPRESS) {
-    muon.ns_coefficients = kernels::NsCoefficients::kPolarExpress;
-  }
-  if (options.scale() == v1::UPDATE_SCALE_ORIGINAL) muon.scale = kernels::UpdateScale::kOriginal;
-  if (options.ns_dtype() == v1::NEWTON_SCHULZ_DTYPE_BFLOAT16) {
-    muon.ns_dtype = kernels::NsDType::kBFloat16;
-  }
-  muon.weight_decay = group.weight_decay();
-  muon.transposed = parameter.transposed();
-  return muon;
-}
-
-bool IsClipExempt(const v1::ParameterGroup& group) {
-  if (group.clip_policy() != v1::CLIP_POLICY_UNSPECIFIED) {
-    return group.clip_policy() == v1::CLIP_POLICY_EXEMPT;
-  }
-  return kernels::IsScaleInvariant(RuleConfigOf(group, v1::ParameterSpec()));
-}
-
-absl::StatusOr<std::vector<kernels::Route>> RouteParameters(const v1::JobDefinition& job) {
-  const kernels::RoutingTargets targets = {job.matrix_group(), job.scalar_group()};
-  std::vector<kernels::Route> routes;
-  routes.reserve(job.parameters_size());
-  for (const v1::ParameterSpec& parameter : job.parameters()) {
-    kernels::RoutingInput input;
-    input.name = parameter.name();
-    input.shape.assign(parameter.shape().begin(), parameter.shape().end());
-    input.group = parameter.group();
-    input.is_embedding_or_output = parameter.is_embedding_or_output();
-    input.frozen = parameter.frozen();
-    KAON_ASSIGN_OR_RETURN(kernels::Route route, kernels::RouteParameter(input, targets));
-    KAON_RETURN_IF_ERROR(CheckGroupExists(
-        job, absl::StrCat("parameter ", parameter.name(), ": group"), route.group));
-    routes.push_back(std::move(route));
-  }
-  return routes;
-}
-
 absl::Status ValidateJob(const v1::JobDefinition& job) {
   if (!IsName(job.name(), 63, "")) {
     return absl::InvalidArgumentError(
@@ -350,13 +180,14 @@ absl::Status ValidateJob(const v1::JobDefinition& job) {
   }
   KAON_RETURN_IF_ERROR(ValidateGroups(job));
   KAON_RETURN_IF_ERROR(ValidateParameters(job));
-  KAON_ASSIGN_OR_RETURN(const std::vector<kernels::Route> routes, RouteParameters(job));
+  KAON_ASSIGN_OR_RETURN(const v1::Placement routes, RouteParameters(job));
   for (int id = 0; id < job.parameters_size(); ++id) {
-    if (routes[id].group.empty()) continue;
+    const v1::ParameterPlacement& route = routes.parameters(id);
+    if (route.group().empty()) continue;
     const v1::ParameterSpec& parameter = job.parameters(id);
     const std::vector<uint64_t> shape(parameter.shape().begin(), parameter.shape().end());
-    const v1::ParameterGroup& group = job.groups(GroupIndex(job, routes[id].group));
-    const absl::Status rule = kernels::ValidateRule(RuleConfigOf(group, parameter), shape);
+    const v1::ParameterGroup& group = job.groups(GroupIndex(job, route.group()));
+    const absl::Status rule = kernels::ValidateRule(RuleConfigOf(group, parameter, route), shape);
     if (!rule.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("parameter ", parameter.name(), ", group ",
                                                      group.name(), ": ", rule.message()));
@@ -401,17 +232,4 @@ absl::Status ValidateMultiplier(const v1::JobDefinition& job, double learning_ra
   return absl::OkStatus();
 }
 
-uint64_t NumElements(const v1::ParameterSpec& parameter) {
-  uint64_t elements = 1;
-  for (uint64_t dimension : parameter.shape()) elements *= dimension;
-  return elements;
-}
-
-int GroupIndex(const v1::JobDefinition& job, absl::string_view group) {
-  for (int i = 0; i < job.groups_size(); ++i) {
-    if (job.groups(i).name() == group) return i;
-  }
-  return -1;
-}
-
-}  // namespace kaon::client
+}  // namespace kaon::job

@@ -1,14 +1,14 @@
 // The decision on one log entry as a pure, versioned function of its PREPAREs and the record before
-// (protocol.md section 2; numerics.md [C1]-[C9], [T3], [T5]). Any thread; used by the coordinator
-// and its tests.
-#ifndef KAON_SERVER_COORDINATOR_DECIDE_H_
-#define KAON_SERVER_COORDINATOR_DECIDE_H_
+// (protocol.md section 2; numerics.md [C1]-[C9], [T3], [T5]). Any thread; used by the
+// coordinator, its tests and kaon-train --local.
+#ifndef KAON_JOB_DECIDE_H_
+#define KAON_JOB_DECIDE_H_
 
 #include <vector>
 
 #include "kaon/v1/agreement.pb.h"
 
-namespace kaon::coordinator {
+namespace kaon::job {
 
 // `job`: the registration as applied, or the plan's own body for the entry that registers it.
 // `prepared`: one per shard, all of `plan`. `previous`: record of the position
@@ -17,6 +17,6 @@ namespace kaon::coordinator {
 v1::StepDecision Decide(const v1::RegisterBody& job, const v1::StepPlan& plan,
                         const std::vector<v1::Prepared>& prepared, const v1::StepRecord* previous);
 
-}  // namespace kaon::coordinator
+}  // namespace kaon::job
 
-#endif  // KAON_SERVER_COORDINATOR_DECIDE_H_
+#endif  // KAON_JOB_DECIDE_H_

@@ -1,4 +1,4 @@
-#include "server/coordinator/decide.h"
+#include "job/decide.h"
 
 #include <cmath>
 #include <map>
@@ -7,10 +7,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/job_schema.h"
+#include "job/definition.h"
+#include "job/rule_config.h"
 #include "kernels/grad_clip.h"
 
-namespace kaon::coordinator {
+namespace kaon::job {
 
 namespace {
 
@@ -96,13 +97,13 @@ void AddNorms(const v1::RegisterBody& job, const SumsById& sums, v1::StepDecisio
   const v1::JobDefinition& definition = job.definition();
   std::vector<bool> exempt;
   for (const v1::ParameterGroup& group : definition.groups()) {
-    exempt.push_back(client::IsClipExempt(group));
+    exempt.push_back(IsClipExempt(group));
   }
   std::vector<kernels::ClipInput> inputs;
   for (const auto& [id, row] : sums) {
     // No gradient this step: neither counted nor touched ([C2], [T7]).
     if (row.missing()) continue;
-    const int group = client::GroupIndex(definition, job.placement().parameters(id).group());
+    const int group = GroupIndex(definition, job.placement().parameters(id).group());
     if (group < 0) continue;
     inputs.push_back({group, row.sum_squares()});
   }
@@ -173,4 +174,4 @@ v1::StepDecision Decide(const v1::RegisterBody& job, const v1::StepPlan& plan,
   return DecideTrain(job, plan.step(), prepared);
 }
 
-}  // namespace kaon::coordinator
+}  // namespace kaon::job

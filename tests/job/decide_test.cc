@@ -1,4 +1,4 @@
-#include "server/coordinator/decide.h"
+#include "job/decide.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,12 +7,15 @@
 #include <limits>
 #include <random>
 
+#include "job/resolve.h"
 #include "proto/decide_version.h"
-#include "server/coordinator/registration.h"
 #include "tests/server/coordinator/test_job.h"
 
-namespace kaon::coordinator {
+namespace kaon::job {
 namespace {
+
+using coordinator::AddParameter;
+using coordinator::TestJob;
 
 using ::testing::HasSubstr;
 
@@ -25,8 +28,12 @@ v1::JobDefinition WideJob() {
 }
 
 v1::RegisterBody Register(const v1::JobDefinition& job, int num_shards) {
-  const auto body = MakeRegistration(job, {num_shards, 0});
+  auto body = Resolve(job);
   EXPECT_TRUE(body.ok()) << body.status();
+  for (v1::ParameterPlacement& row : *body->mutable_placement()->mutable_parameters()) {
+    row.set_shard(row.parameter_id() % static_cast<uint32_t>(num_shards));
+  }
+  body->mutable_placement()->set_num_shards(static_cast<uint32_t>(num_shards));
   return *body;
 }
 
@@ -219,4 +226,4 @@ TEST(DecideTest, RegistrationAppliesWithLossScaleOne) {
 }
 
 }  // namespace
-}  // namespace kaon::coordinator
+}  // namespace kaon::job

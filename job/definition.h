@@ -1,0 +1,23 @@
+// Questions a job's definition answers by itself. Pure functions; any thread.
+#ifndef KAON_JOB_DEFINITION_H_
+#define KAON_JOB_DEFINITION_H_
+
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+#include "kaon/v1/parameters.pb.h"
+
+namespace kaon::job {
+
+// Norm group of every parameter that names no other ([C3]).
+inline constexpr absl::string_view kMainNormGroup = "main";
+
+// Product of the shape; 1 for a scalar. Meant for a validated job: no overflow check.
+uint64_t NumElements(const v1::ParameterSpec& parameter);
+
+// Index of the group of that name, -1 if none.
+int GroupIndex(const v1::JobDefinition& job, absl::string_view group);
+
+}  // namespace kaon::job
+
+#endif  // KAON_JOB_DEFINITION_H_

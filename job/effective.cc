@@ -1,0 +1,147 @@
+#include "job/effective.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace kaon::job {
+namespace {
+
+void CompleteNewtonSchulz(uint32_t ns_steps, v1::NewtonSchulzOptions& options) {
+  if (options.custom_size() > 0 &&
+      options.custom_repeat() == v1::NEWTON_SCHULZ_REPEAT_UNSPECIFIED) {
+    options.set_custom_repeat(v1::NEWTON_SCHULZ_REPEAT_LAST);
+  }
+  if (options.norm_mode() == v1::NORM_MODE_UNSPECIFIED) {
+    options.set_norm_mode(v1::NORM_MODE_SCALE_INVARIANT);
+  }
+  if (options.norm_mode() != v1::NORM_MODE_SCALE_INVARIANT && !options.has_norm_eps()) {
+    options.set_norm_eps(1e-7);
+  }
+  if (options.form() == v1::NEWTON_SCHULZ_FORM_UNSPECIFIED) {
+    options.set_form(v1::NEWTON_SCHULZ_FORM_STANDARD);
+  }
+  if (options.form() == v1::NEWTON_SCHULZ_FORM_GRAM && options.gram_restarts().empty()) {
+    // [N7]: a single restart is enough for 5 steps.
+    for (uint32_t at = 2; at < ns_steps && (at == 2 || ns_steps > 5); at += 2) {
+      options.add_gram_restarts(at);
+    }
+  }
+}
+
+uint32_t DefaultSteps(v1::NewtonSchulzCoefficients set, const v1::NewtonSchulzOptions& options) {
+  if (set == v1::NEWTON_SCHULZ_COEFFICIENTS_DEEPSEEK_V4) return 10;
+  if (set == v1::NEWTON_SCHULZ_COEFFICIENTS_CUSTOM &&
+      options.custom_repeat() == v1::NEWTON_SCHULZ_REPEAT_FIXED) {
+    return static_cast<uint32_t>(options.custom_size());
+  }
+  return 5;
+}
+
+void CompleteMuon(v1::MuonOptions& muon) {
+  if (!muon.has_momentum()) muon.set_momentum(0.95);
+  if (!muon.has_nesterov()) muon.set_nesterov(true);
+  if (muon.ns_coefficients() == v1::NEWTON_SCHULZ_COEFFICIENTS_UNSPECIFIED) {
+    muon.set_ns_coefficients(v1::NEWTON_SCHULZ_COEFFICIENTS_JORDAN);
+  }
+  if (!muon.has_ns_steps()) {
+    muon.set_ns_steps(DefaultSteps(muon.ns_coefficients(), muon.newton_schulz()));
+  }
+  if (muon.scale() == v1::UPDATE_SCALE_UNSPECIFIED) {
+    muon.set_scale(v1::UPDATE_SCALE_MATCH_RMS_ADAMW);
+  }
+  if (muon.ns_dtype() == v1::NEWTON_SCHULZ_DTYPE_UNSPECIFIED) {
+    muon.set_ns_dtype(v1::NEWTON_SCHULZ_DTYPE_FLOAT32);
+  }
+  if (muon.momentum_form() == v1::MOMENTUM_FORM_UNSPECIFIED) {
+    muon.set_momentum_form(v1::MOMENTUM_FORM_EMA);
+  }
+  if (!muon.has_scale_extra()) muon.set_scale_extra(1);
+  CompleteNewtonSchulz(muon.ns_steps(), *muon.mutable_newton_schulz());
+}
+
+void CompleteAdamW(v1::AdamWOptions& adamw) {
+  if (!adamw.has_beta1()) adamw.set_beta1(0.9);
+  if (!adamw.has_beta2()) adamw.set_beta2(0.95);
+  if (!adamw.has_eps()) adamw.set_eps(1e-8);
+  if (adamw.eps_mode() == v1::ADAM_EPS_MODE_UNSPECIFIED) {
+    adamw.set_eps_mode(v1::ADAM_EPS_MODE_OUTSIDE);
+  }
+  if (!adamw.has_amsgrad()) adamw.set_amsgrad(false);
+  if (!adamw.has_bias_correction()) adamw.set_bias_correction(true);
+}
+
+void CompleteSgd(v1::SgdOptions& sgd) {
+  if (!sgd.has_momentum()) sgd.set_momentum(0);
+  if (!sgd.has_dampening()) sgd.set_dampening(0);
+  if (!sgd.has_nesterov()) sgd.set_nesterov(false);
+}
+
+void CompleteLion(v1::LionOptions& lion) {
+  if (!lion.has_beta1()) lion.set_beta1(0.95);
+  if (!lion.has_beta2()) lion.set_beta2(0.98);
+}
+
+// Options of another rule stay as they are: ValidateJob refuses them.
+void CompleteGroup(v1::ParameterGroup& group) {
+  switch (group.rule()) {
+    case v1::RULE_MUON:
+      CompleteMuon(*group.mutable_muon());
+      break;
+    case v1::RULE_ADAMW:
+      CompleteAdamW(*group.mutable_adamw());
+      break;
+    case v1::RULE_SGD:
+      CompleteSgd(*group.mutable_sgd());
+      break;
+    case v1::RULE_LION:
+      CompleteLion(*group.mutable_lion());
+      break;
+    default:
+      break;
+  }
+  if (!group.has_weight_decay()) group.set_weight_decay(0);
+  if (group.norm_group().empty()) group.set_norm_group("main");
+  if (group.decay_mode() == v1::DECAY_MODE_UNSPECIFIED) {
+    group.set_decay_mode(group.rule() == v1::RULE_SGD ? v1::DECAY_MODE_L2
+                                                      : v1::DECAY_MODE_DECOUPLED);
+  }
+  if (group.momentum_dtype() == v1::STATE_DTYPE_UNSPECIFIED) {
+    group.set_momentum_dtype(v1::STATE_DTYPE_FLOAT32);
+  }
+  if (group.missing_gradient() == v1::MISSING_GRADIENT_UNSPECIFIED) {
+    group.set_missing_gradient(v1::MISSING_GRADIENT_SKIP);
+  }
+  v1::Schedule& schedule = *group.mutable_schedule();
+  if (schedule.kind() == v1::SCHEDULE_KIND_UNSPECIFIED) {
+    schedule.set_kind(v1::SCHEDULE_KIND_CONSTANT);
+  }
+}
+
+void CompleteLossScaler(v1::LossScaler& scaler) {
+  if (!scaler.has_dynamic()) scaler.set_dynamic(false);
+  if (!scaler.has_initial_scale()) scaler.set_initial_scale(scaler.dynamic() ? 65536 : 1);
+  if (!scaler.dynamic()) return;
+  if (!scaler.has_min_scale()) scaler.set_min_scale(1);
+  if (!scaler.has_growth_interval()) scaler.set_growth_interval(1000);
+  if (!scaler.has_hysteresis()) scaler.set_hysteresis(2);
+}
+
+}  // namespace
+
+absl::StatusOr<v1::JobDefinition> Effective(const v1::JobDefinition& requested) {
+  v1::JobDefinition job = requested;
+  if (!job.preset().empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("preset is \"", job.preset(), "\", which is not known"));
+  }
+  for (v1::ParameterGroup& group : *job.mutable_groups()) CompleteGroup(group);
+  if (!job.has_max_grad_norm()) job.set_max_grad_norm(0);
+  if (job.clip_scope() == v1::CLIP_SCOPE_UNSPECIFIED) job.set_clip_scope(v1::CLIP_SCOPE_LIVE);
+  if (!job.has_clip_floor()) job.set_clip_floor(0);
+  if (job.report_norms() == v1::REPORT_NORMS_UNSPECIFIED) {
+    job.set_report_norms(v1::REPORT_NORMS_ON);
+  }
+  CompleteLossScaler(*job.mutable_loss_scaler());
+  return job;
+}
+
+}  // namespace kaon::job

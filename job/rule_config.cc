@@ -1,0 +1,92 @@
+#include "job/rule_config.h"
+
+namespace kaon::job {
+namespace {
+
+// Enumerators of the wire are those of the kernels, counted from 1.
+template <typename Kernel, typename Wire>
+Kernel FromWire(Wire value) {
+  return static_cast<Kernel>(static_cast<int>(value) - 1);
+}
+
+kernels::NsCoefficients CoefficientsOf(v1::NewtonSchulzCoefficients set) {
+  return FromWire<kernels::NsCoefficients>(set);
+}
+
+kernels::NewtonSchulzConfig NewtonSchulzOf(const v1::MuonOptions& muon) {
+  const v1::NewtonSchulzOptions& options = muon.newton_schulz();
+  kernels::NewtonSchulzConfig config;
+  config.coefficients = CoefficientsOf(muon.ns_coefficients());
+  for (const v1::NewtonSchulzTriple& triple : options.custom()) {
+    config.custom.push_back({static_cast<float>(triple.a()), static_cast<float>(triple.b()),
+                             static_cast<float>(triple.c2())});
+  }
+  if (!config.custom.empty()) {
+    config.custom_repeat = FromWire<kernels::NsRepeat>(options.custom_repeat());
+  }
+  config.steps = static_cast<int>(muon.ns_steps());
+  config.dtype = FromWire<kernels::NsDType>(muon.ns_dtype());
+  config.norm_mode = FromWire<kernels::NormMode>(options.norm_mode());
+  config.norm_eps = options.norm_eps();
+  config.form = FromWire<kernels::NsForm>(options.form());
+  config.gram_restarts.assign(options.gram_restarts().begin(), options.gram_restarts().end());
+  return config;
+}
+
+kernels::MuonConfig MuonOf(const v1::MuonOptions& options, const v1::ParameterSpec& parameter,
+                           const v1::ParameterPlacement& placement) {
+  kernels::MuonConfig muon;
+  muon.momentum = options.momentum();
+  muon.nesterov = options.nesterov();
+  muon.momentum_form = FromWire<kernels::MomentumForm>(options.momentum_form());
+  muon.newton_schulz = NewtonSchulzOf(options);
+  muon.scale = FromWire<kernels::UpdateScale>(options.scale());
+  muon.scale_extra = options.scale_extra();
+  muon.layout.kind = FromWire<kernels::MatrixLayoutKind>(placement.layout().kind());
+  muon.layout.transposed = parameter.transposed();
+  muon.layout.sizes.assign(placement.layout().sizes().begin(), placement.layout().sizes().end());
+  muon.layout.num_heads = placement.layout().num_heads();
+  return muon;
+}
+
+kernels::AdamWConfig AdamWOf(const v1::AdamWOptions& options) {
+  kernels::AdamWConfig adamw;
+  adamw.beta1 = options.beta1();
+  adamw.beta2 = options.beta2();
+  adamw.eps = options.eps();
+  adamw.eps_mode = FromWire<kernels::AdamEpsMode>(options.eps_mode());
+  adamw.amsgrad = options.amsgrad();
+  adamw.bias_correction = options.bias_correction();
+  return adamw;
+}
+
+}  // namespace
+
+kernels::RuleConfig RuleConfigOf(const v1::ParameterGroup& group,
+                                 const v1::ParameterSpec& parameter,
+                                 const v1::ParameterPlacement& placement) {
+  const auto complete = [&](auto config) {
+    config.weight_decay = group.weight_decay() * placement.weight_decay_multiplier();
+    config.decay_mode = FromWire<kernels::DecayMode>(group.decay_mode());
+    config.momentum_dtype = FromWire<kernels::StateDType>(group.momentum_dtype());
+    return kernels::RuleConfig(config);
+  };
+  if (group.rule() == v1::RULE_MUON) return complete(MuonOf(group.muon(), parameter, placement));
+  return complete(AdamWOf(group.adamw()));
+}
+
+kernels::RuleConfig RuleConfigOf(const v1::ParameterGroup& group) {
+  v1::ParameterPlacement plain;
+  plain.mutable_layout()->set_kind(v1::MATRIX_LAYOUT_KIND_MATRIX);
+  plain.set_weight_decay_multiplier(1);
+  return RuleConfigOf(group, v1::ParameterSpec(), plain);
+}
+
+bool IsClipExempt(const v1::ParameterGroup& group) {
+  if (group.clip_policy() != v1::CLIP_POLICY_UNSPECIFIED) {
+    return group.clip_policy() == v1::CLIP_POLICY_EXEMPT;
+  }
+  return kernels::IsScaleInvariant(RuleConfigOf(group));
+}
+
+}  // namespace kaon::job

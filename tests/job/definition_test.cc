@@ -1,0 +1,26 @@
+#include "job/definition.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/job/small_job.h"
+
+namespace kaon::job {
+namespace {
+
+TEST(DefinitionTest, CountsElements) {
+  v1::ParameterSpec parameter;
+  EXPECT_EQ(NumElements(parameter), 1u);
+  parameter.add_shape(3);
+  parameter.add_shape(5);
+  EXPECT_EQ(NumElements(parameter), 15u);
+}
+
+TEST(DefinitionTest, FindsGroupsByName) {
+  const v1::JobDefinition job = SmallJob();
+  EXPECT_EQ(GroupIndex(job, "scalars"), 1);
+  EXPECT_EQ(GroupIndex(job, "none"), -1);
+}
+
+}  // namespace
+}  // namespace kaon::job
