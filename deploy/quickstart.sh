@@ -7,7 +7,8 @@ usage() {
 Usage: deploy/quickstart.sh [options]
 
 Installs the Debian packages Kaon needs, builds it, starts one coordinator and some shards on loopback with their own
-certificates, trains a language model on the licence texts of this machine, and stops everything. No option is needed.
+certificates, trains a language model on the licence texts of this machine, checks that the shards counted as many
+Newton-Schulz updates as the trainer claims, and stops everything. No option is needed.
 
   --shards N       shard servers (default 2)
   --workers N      workers of the trainer (default 2)
@@ -165,6 +166,26 @@ show() {
   "$KAONCTL" --dir "$dir" steps --limit 5
 }
 
+# check_updates SUMMARY: the trainer derives its Newton-Schulz updates from the decisions it was told, as a worker may not
+# ask the shards; the admin may.
+check_updates() {
+  "$KAONCTL" --dir "$dir" -o json parameters | python3 -c '
+import json, sys
+
+claimed = json.loads(sys.argv[1][len("SUMMARY "):])["newton_schulz_updates"]
+rows = json.load(sys.stdin)["parameters"]
+counted = {row["name"]: row["newton_schulz_updates"] for row in rows
+           if row["route"] == "muon" or row["newton_schulz_updates"] > 0}
+differing = [name for name in sorted({**claimed, **counted}) if claimed.get(name) != counted.get(name)]
+for name in differing:
+    said, count = (f"{n} Newton-Schulz updates" if n is not None else "nothing"
+                   for n in (claimed.get(name), counted.get(name)))
+    print(f"quickstart.sh: parameter {name}: the summary says {said}, the shards counted {count}", file=sys.stderr)
+if not counted and not claimed:
+    sys.exit("quickstart.sh: no parameter goes to Muon")
+sys.exit(1 if differing else 0)' "$1" || exit 1
+}
+
 main() {
   parse_command_line "$@"
   if [ -z "$binaries" ]; then
@@ -191,6 +212,7 @@ main() {
   show
   local summary
   summary=$(grep '^SUMMARY {' "$dir/train.out" | tail -n 1)
+  check_updates "$summary"
   if [ -n "$keep_running" ]; then
     say "left running: kaonctl is $KAONCTL --dir $dir; stop with deploy/local_cluster.sh stop $dir"
   else

@@ -41,8 +41,10 @@ struct ParameterSummary {
   std::string reason;
   // Applied steps of this run.
   uint64_t updates = 0;
-  // Muon parameters only.
   bool orthogonalized = false;
+  // Of this run; Muon parameters only. Counted by --local. A worker of the service may not ask the
+  // shards: there it is the applied steps of the records it was told, each of which is one update
+  // of every matrix. `kaonctl parameters` shows what the shards counted since the job began.
   uint64_t newton_schulz_updates = 0;
 };
 

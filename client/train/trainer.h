@@ -36,7 +36,7 @@ struct TrainingRun {
   // Called on each worker's own thread.
   std::function<absl::StatusOr<std::unique_ptr<TrainingSession>>(uint32_t rank)> make_session;
   // Newton-Schulz calls by parameter id, when they can be counted here; otherwise they are the
-  // applied steps.
+  // applied steps (ParameterSummary::newton_schulz_updates).
   std::function<std::vector<uint64_t>()> newton_schulz_calls;
   StopGate& gate;
   // Progress.

@@ -25,6 +25,12 @@ while [ $# -gt 0 ]; do [ "$1" != --port-file ] || echo 1234 >"$2"; shift; done
 echo "serving as $0"
 exec -a "$0" sleep 1000'
 
+# What kaonctl answers to every question, and the trainer's last line.
+answer='echo "{\"holder\": true, \"parameters\": [
+  {\"name\": \"hidden.weight\", \"route\": \"muon\", \"newton_schulz_updates\": ${COUNTED:-1}},
+  {\"name\": \"hidden.bias\", \"route\": \"adamw\", \"newton_schulz_updates\": 0}]}"'
+summary='SUMMARY {"steps": 1, "newton_schulz_updates": {"hidden.weight": 1}}'
+
 begin() {
   current=$1
   rm -rf "$FAKE" "$TMPDIR"
@@ -32,8 +38,8 @@ begin() {
   touch "$FAKE/pids"
   fake server/coordinator/kaon-coordinator "$serve"
   fake server/shard/kaon-shard "$serve"
-  fake server/admin_cli/kaonctl 'echo "{\"holder\": true}"'
-  fake client/train/kaon-train 'echo "step 1"; echo "SUMMARY {\"steps\": 1}"'
+  fake server/admin_cli/kaonctl "$answer"
+  fake client/train/kaon-train "echo 'step 1'; echo '$summary'"
 }
 
 run() {
@@ -67,15 +73,15 @@ run
 expect_status 0
 expect_no_process
 expect_no_directory
-[ "$(tail -n 1 "$FAKE/out")" = 'SUMMARY {"steps": 1}' ] || fail "last line: $(tail -n 1 "$FAKE/out")"
+[ "$(tail -n 1 "$FAKE/out")" = "$summary" ] || fail "last line: $(tail -n 1 "$FAKE/out")"
 [ "$(grep -c SUMMARY "$FAKE/out")" -eq 1 ] || fail "the summary is printed more than once"
 [ "$(wc -l <"$FAKE/pids")" -ge 6 ] || fail "fewer programs ran than 2 shards, coordinator, trainer and kaonctl"
 
 begin "as many shards and steps as asked for"
-fake client/train/kaon-train 'echo "SUMMARY {\"arguments\": \"$*\"}"'
+fake client/train/kaon-train "echo \"\$*\"; echo '$summary'"
 run --shards 3 --workers 1 --steps 7
 expect_status 0
-[[ $(tail -n 1 "$FAKE/out") == *"--workers 1 --steps 7"* ]] || fail "$(tail -n 1 "$FAKE/out")"
+grep -q -e "--workers 1 --steps 7" "$FAKE/out" || fail "$(cat "$FAKE/out")"
 
 begin "a trainer that fails"
 fake client/train/kaon-train 'echo "out of luck" >&2; exit 3'
@@ -85,6 +91,29 @@ expect_no_process
 grep -q "out of luck" "$FAKE/err" || fail "the trainer's words are not shown"
 grep -q "serving as" "$FAKE/err" || fail "the servers' logs are not shown"
 [ -n "$(ls -A "$TMPDIR")" ] || fail "the logs are gone"
+
+begin "shards that counted other updates than the trainer says"
+COUNTED=3 run
+expect_status 1
+expect_no_process
+grep -q "parameter hidden.weight: the summary says 1 Newton-Schulz updates, the shards counted 3" "$FAKE/err" ||
+  fail "it is not said which: $(cat "$FAKE/err")"
+grep -q "serving as" "$FAKE/err" || fail "the servers' logs are not shown"
+
+begin "a matrix that the trainer does not know, and one that the shards do not"
+fake client/train/kaon-train "echo '${summary/hidden.weight/output.weight}'"
+run
+expect_status 1
+grep -q "parameter hidden.weight: the summary says nothing, the shards counted 1" "$FAKE/err" || fail "$(cat "$FAKE/err")"
+grep -q "parameter output.weight: the summary says 1 Newton-Schulz updates, the shards counted nothing" "$FAKE/err" ||
+  fail "$(cat "$FAKE/err")"
+
+begin "a cluster without any matrix"
+fake server/admin_cli/kaonctl 'echo "{\"holder\": true, \"parameters\": []}"'
+fake client/train/kaon-train 'echo "SUMMARY {\"steps\": 1, \"newton_schulz_updates\": {}}"'
+run
+expect_status 1
+grep -q "no parameter goes to Muon" "$FAKE/err" || fail "$(cat "$FAKE/err")"
 
 begin "a shard that dies while starting"
 fake server/shard/kaon-shard 'echo "no memory"; exit 1'

@@ -50,6 +50,7 @@ TEST_F(TrainOptionsTest, HelpExitsWithZero) {
   EXPECT_FALSE(parsed.options.has_value());
   EXPECT_EQ(parsed.exit_status, 0);
   EXPECT_THAT(parsed.text, HasSubstr("--log-jsonl"));
+  EXPECT_THAT(parsed.text, HasSubstr("newton_schulz_updates"));
 }
 
 struct Refusal {
