@@ -1,0 +1,21 @@
+// One whole update of one parameter by Muon on the CPU ([M1]-[M6]): momentum, direction,
+// orthogonalization, scale, decay. Pure function over borrowed buffers; any thread, on disjoint
+// buffers, as far as the Gemm allows.
+#ifndef KAON_KERNELS_MUON_STEP_H_
+#define KAON_KERNELS_MUON_STEP_H_
+
+#include <cstdint>
+
+#include "absl/types/span.h"
+#include "kernels/backend.h"
+#include "kernels/gemm.h"
+
+namespace kaon::kernels {
+
+// As Backend::ApplyUpdate; sizes have been checked.
+UpdateResult ApplyMuon(const MuonConfig& config, const UpdateScalars& scalars,
+                       absl::Span<const uint64_t> shape, const UpdateBuffers& buffers, Gemm& gemm);
+
+}  // namespace kaon::kernels
+
+#endif  // KAON_KERNELS_MUON_STEP_H_
