@@ -1,0 +1,36 @@
+// How a slot of optimizer state is kept between updates: as fp32, as bf16 rounded to nearest even,
+// or as int8 in groups of 32 elements with a bf16 scale each ([Q1]). One layout of bytes for
+// memory, files and the wire: docs/formats.md. Zero bytes are zeros in every dtype.
+// Pure functions; any thread, on disjoint buffers.
+#ifndef KAON_KERNELS_STATE_CODEC_H_
+#define KAON_KERNELS_STATE_CODEC_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/types/span.h"
+#include "kernels/optimizer_rule.h"
+
+namespace kaon::kernels {
+
+// Contiguous elements that share a scale.
+inline constexpr int64_t kStateGroup = 32;
+
+// Bytes of a slot of `num_elements`.
+int64_t StateBytes(StateDType dtype, int64_t num_elements);
+
+// out[i] <- element first + i of the slot. `bytes` is the whole slot, at any alignment; `first` is
+// a multiple of kStateGroup, and so is the number of elements unless they end the slot (CHECK).
+void DecodeState(StateDType dtype, absl::Span<const std::byte> bytes, int64_t first,
+                 absl::Span<float> out);
+
+// The inverse, with the same demands. Finite values stay finite: those beyond bf16's range become
+// its largest, and in int8 a group whose largest magnitude is A has a scale s < (A / 127) (1 +
+// 2^-7) + 2^-133 and an error of at most s / 2. Non-finite values do not survive int8: they become
+// the largest finite ones.
+void EncodeState(StateDType dtype, absl::Span<const float> in, int64_t first,
+                 absl::Span<std::byte> bytes);
+
+}  // namespace kaon::kernels
+
+#endif  // KAON_KERNELS_STATE_CODEC_H_
