@@ -1,0 +1,44 @@
+// Changes of a group's hyper-parameters while its job runs: fields by their path, values as a
+// person writes them. What the coordinator proposes and the shards check. Pure functions; any
+// thread.
+#ifndef KAON_JOB_SETTINGS_H_
+#define KAON_JOB_SETTINGS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kaon/v1/agreement.pb.h"
+#include "kaon/v1/parameters.pb.h"
+
+namespace kaon::job {
+
+// Paths of the fields of `group` that can be set, in the order of the schema: lr, muon.momentum.
+std::vector<std::string> SettableFields(const v1::ParameterGroup& group);
+
+// `group`, every option written out, with these fields set. Numbers and enumerators are read whole;
+// ranges that concern more than the field are CheckGroupChange's. INVALID_ARGUMENT naming the
+// field, the value and what is allowed: unknown fields, fields of another rule, those that would
+// change what is stored, fields given twice.
+absl::StatusOr<v1::ParameterGroup> ApplySettings(const v1::ParameterGroup& group,
+                                                 absl::Span<const v1::GroupSetting> settings);
+
+// The entry at `position` that sets fields of one group of `job`, checked as the shards will check
+// it. NOT_FOUND naming the group; INVALID_ARGUMENT as ApplySettings and CheckGroupChange.
+absl::StatusOr<v1::GroupChangeBody> MakeGroupChange(const v1::JobDefinition& job,
+                                                    const std::string& group,
+                                                    absl::Span<const v1::GroupSetting> settings,
+                                                    uint64_t position);
+
+// Whether `job` can go on with these groups and its state as it is: every option written out, the
+// same groups in the same order with the same state, and a valid job. INVALID_ARGUMENT otherwise.
+absl::Status CheckGroupChange(const v1::JobDefinition& job, const v1::GroupChangeBody& change);
+
+// The job after the change.
+void ApplyGroupChange(const v1::GroupChangeBody& change, v1::RegisterBody& registration);
+
+}  // namespace kaon::job
+
+#endif  // KAON_JOB_SETTINGS_H_
