@@ -153,7 +153,6 @@ void StepMachine::Stand() {
   for (ShardView& view : shards_) {
     view.state.reset();
     view.prepared.reset();
-    view.refusal.clear();
     view.applied_position = 0;
   }
   AnswerRegistrations(absl::UnavailableError("the shards are being read again"));
@@ -238,11 +237,14 @@ void StepMachine::OnRefused(int shard, const v1::Refused& refused) {
       refused.position() != plan_.position()) {
     return;
   }
-  shards_[shard].refusal = refused.detail();
   if (plan_.has_registration()) {
     // Given up, not decided: the next registration is another round.
     phase_ = Phase::kReady;
     AnswerRegistrations(absl::ResourceExhaustedError(problem));
+  } else {
+    // What workers say of a step is checked when they begin it, so every plan of it would be
+    // refused.
+    Stop(absl::InternalError(absl::StrCat(NameOfEntry(plan_), " refused by ", problem)));
   }
 }
 
@@ -250,7 +252,6 @@ void StepMachine::OnPrepared(int shard, const v1::Prepared& prepared) {
   // A vote for an older round is no vote for this one.
   if (phase_ != Phase::kRound || prepared.plan() != plan_bytes_) return;
   shards_[shard].prepared = prepared;
-  shards_[shard].refusal.clear();
   DecideWhenAllPrepared();
 }
 
@@ -285,10 +286,7 @@ void StepMachine::Adopt(v1::StepRecord record) {
   // only.
   position_ = plan.position();
   round_ = 0;
-  for (ShardView& view : shards_) {
-    view.prepared.reset();
-    view.refusal.clear();
-  }
+  for (ShardView& view : shards_) view.prepared.reset();
   if (plan.has_registration()) {
     registration_ = plan.registration();
     timeline_ = plan.timeline();
@@ -376,10 +374,7 @@ void StepMachine::OpenRound(v1::StepPlan plan) {
   plan.set_config_revision(config_revision_);
   plan_ = std::move(plan);
   plan_bytes_ = plan_.SerializeAsString();
-  for (ShardView& view : shards_) {
-    view.prepared.reset();
-    view.refusal.clear();
-  }
+  for (ShardView& view : shards_) view.prepared.reset();
   phase_ = Phase::kRound;
   for (int i = 0; i < shards_.size(); ++i) SendPhaseMessage(i);
   for (const auto& [call, waiter] : waiters_) AnnouncePlan(call, waiter);
@@ -423,12 +418,7 @@ std::string StepMachine::PhaseText() const {
     case Phase::kRound:
       break;
   }
-  std::string text = absl::StrCat(NameOfEntry(plan_), " round ", round_, ": ", shards);
-  for (int i = 0; i < shards_.size(); ++i) {
-    if (!shards_[i].refusal.empty())
-      absl::StrAppend(&text, "; shard ", i, ": ", shards_[i].refusal);
-  }
-  return text;
+  return absl::StrCat(NameOfEntry(plan_), " round ", round_, ": ", shards);
 }
 
 CoordinatorSnapshot StepMachine::Snapshot() const {

@@ -107,8 +107,6 @@ class StepMachine {
     // PREPARE of exactly `plan_`.
     std::optional<v1::Prepared> prepared;
     uint64_t applied_position = 0;
-    // Why it does not accept `plan_`; empty if it may.
-    std::string refusal;
   };
 
   struct Waiter {

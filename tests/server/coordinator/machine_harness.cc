@@ -109,12 +109,13 @@ void MachineHarness::Applied(int shard, uint64_t position) {
 }
 
 void MachineHarness::Refuse(int shard, v1::RefusalReason reason, const std::string& detail,
-                            const v1::Ballot& promised, const std::string& holder) {
+                            const v1::Ballot& promised, const std::string& holder,
+                            uint64_t position) {
   v1::ShardToCoordinator message;
   message.mutable_refused()->set_reason(reason);
   message.mutable_refused()->set_detail(detail);
   message.mutable_refused()->set_holder_address(holder);
-  message.mutable_refused()->set_position(1);
+  message.mutable_refused()->set_position(position);
   FromShard(shard, message, promised);
 }
 

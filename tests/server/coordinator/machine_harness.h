@@ -40,9 +40,9 @@ class MachineHarness {
   v1::Prepared VoteFor(const v1::StepPlan& plan, int shard);
   void Vote(int shard, const v1::StepPlan& plan);
   void Applied(int shard, uint64_t position);
-  // Refused under `promised`.
+  // A message about the entry at `position` is refused under `promised`.
   void Refuse(int shard, v1::RefusalReason reason, const std::string& detail,
-              const v1::Ballot& promised, const std::string& holder = "");
+              const v1::Ballot& promised, const std::string& holder = "", uint64_t position = 1);
 
   // Connects every shard and makes the machine stand, without answering its promise. The shards
   // have promised `promised` before.

@@ -194,5 +194,32 @@ TEST(StepMachineCallsTest, RegistrationAShardRefusesIsGivenUpAndAnotherMayFollow
   ASSERT_TRUE(job.ok()) << job.status();
 }
 
+// It would be refused for ever.
+TEST(StepMachineCallsTest, StepAShardRefusesStopsTheJobForThatReason) {
+  MidStep mid;
+  MachineHarness& machine = mid.old();
+  const CallId await = machine.Await(0, 2);
+  const std::string why = "decide() version 1 planned, this shard knows 2";
+  const auto refuse = [&](v1::RefusalReason reason, const v1::Ballot& promised, uint64_t position) {
+    machine.Refuse(1, reason, why, promised, "", position);
+  };
+  v1::Ballot older = machine.ballot();
+  older.set_counter(older.counter() - 1);
+  // Answers to copies of older messages.
+  refuse(v1::REFUSAL_REASON_INVALID, older, mid.plan().position());
+  refuse(v1::REFUSAL_REASON_INVALID, machine.ballot(), mid.plan().position() - 1);
+  refuse(v1::REFUSAL_REASON_STALE_PLAN, machine.ballot(), mid.plan().position());
+  EXPECT_FALSE(machine.ended(await).has_value());
+  refuse(v1::REFUSAL_REASON_INVALID, machine.ballot(), mid.plan().position());
+  ASSERT_TRUE(machine.ended(await).has_value());
+  EXPECT_EQ(machine.ended(await)->code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(machine.ended(await)->message(), "step 2 refused by shard 1: " + why);
+  EXPECT_EQ(machine.Begin(0, 2).status().code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(machine.phase(), "stopped: INTERNAL: step 2 refused by shard 1: " + why);
+  machine.ClearSent();
+  machine.Tick();
+  EXPECT_FALSE(machine.SentPlan(1).has_value());
+}
+
 }  // namespace
 }  // namespace kaon::coordinator
