@@ -122,7 +122,6 @@ size_t GradientAccumulator::KeptMembersLocked(const v1::StepPlan& plan) {
 
 void GradientAccumulator::Restamp(const v1::StepPlan& plan) {
   MutexLock lock(mu_);
-  // A registration is folded by nobody.
   if (plan_.has_value()) plan_ = plan;
 }
 
@@ -296,8 +295,8 @@ absl::Status GradientAccumulator::AddChunk(PushStreamId stream_id, const v1::Ten
   for (const auto& slice : payload) payload_bytes += slice.size();
   const v1::ParameterSpec& spec =
       registration_.definition().parameters(static_cast<int>(chunk.parameter_id()));
-  KAON_RETURN_IF_ERROR(CheckChunk(
-      {spec.name(), job::NumElements(spec), options_.min_chunk_bytes}, chunk, payload_bytes));
+  KAON_RETURN_IF_ERROR(CheckChunk({spec.name(), job::NumElements(spec), options_.min_chunk_bytes},
+                                  chunk, payload_bytes));
   // Before anything is added: a sum cannot be undone.
   KAON_RETURN_IF_ERROR(proto::VerifyChecksum(chunk, payload));
   uint32_t rank = 0;

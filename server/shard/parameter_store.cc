@@ -127,6 +127,16 @@ absl::Status ParameterStore::Add(const v1::RegisterBody& registration,
   return absl::OkStatus();
 }
 
+void ParameterStore::SetGroups(const v1::RegisterBody& registration) {
+  const v1::JobDefinition& job = registration.definition();
+  for (StoredParameter& parameter : parameters_) {
+    if (!parameter.rule.has_value()) continue;
+    const int id = static_cast<int>(parameter.id);
+    parameter.rule = job::RuleConfigOf(job.groups(parameter.group), job.parameters(id),
+                                       registration.placement().parameters(id));
+  }
+}
+
 std::vector<ParameterPublisher::Source> ParameterStore::sources() const {
   std::vector<ParameterPublisher::Source> sources;
   for (const StoredParameter& parameter : parameters_) {

@@ -55,6 +55,10 @@ class ParameterStore {
       uint32_t num_shards);
   ~ParameterStore();
 
+  // Steps by the groups of `registration` from now on, which keep rule and state of the job
+  // (job::CheckGroupChange). Touches no state.
+  void SetGroups(const v1::RegisterBody& registration);
+
   // Ordered by id.
   std::vector<StoredParameter>& parameters() { return parameters_; }
   const std::vector<StoredParameter>& parameters() const { return parameters_; }

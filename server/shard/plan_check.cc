@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "job/settings.h"
 #include "job/validation.h"
 #include "proto/status_macros.h"
 
@@ -85,6 +86,33 @@ absl::Status CheckStep(const JobProgress& progress, const v1::StepBody& step) {
   return loading ? absl::OkStatus() : CheckRates(job, step);
 }
 
+// An entry about a job that is there.
+absl::Status CheckJob(const JobProgress& progress, const v1::StepPlan& plan,
+                      absl::string_view entry) {
+  if (progress.registration == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(entry, " of job '", plan.job(), "' planned before its registration"));
+  }
+  if (plan.job() != progress.registration->definition().name()) {
+    return absl::InvalidArgumentError(absl::StrCat("plan is of job '", plan.job(), "', expecting '",
+                                                   progress.registration->definition().name(),
+                                                   "'"));
+  }
+  return absl::OkStatus();
+}
+
+// Expects a registered job.
+absl::Status CheckGroupChange(const JobProgress& progress, const v1::StepPlan& plan) {
+  for (const v1::GroupSetting& setting : plan.group_change().settings()) {
+    if (setting.position() != plan.position()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("setting ", setting.field(), " of group '", setting.group(),
+                       "' is of position ", setting.position(), ", expecting ", plan.position()));
+    }
+  }
+  return job::CheckGroupChange(progress.registration->definition(), plan.group_change());
+}
+
 }  // namespace
 
 absl::Status CheckPlanBody(const JobProgress& progress, const v1::StepPlan& plan) {
@@ -102,22 +130,15 @@ absl::Status CheckPlanBody(const JobProgress& progress, const v1::StepPlan& plan
       }
       return absl::OkStatus();
     case v1::StepPlan::kGroupChange:
-      return absl::InvalidArgumentError("changes of groups are not known to this version");
+      KAON_RETURN_IF_ERROR(CheckJob(progress, plan, "change of groups"));
+      return CheckGroupChange(progress, plan);
     case v1::StepPlan::kStep:
-      if (progress.registration == nullptr) {
-        return absl::FailedPreconditionError(
-            absl::StrCat("step of job '", plan.job(), "' planned before its registration"));
-      }
-      if (plan.job() != progress.registration->definition().name()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("plan is of job '", plan.job(), "', expecting '",
-                         progress.registration->definition().name(), "'"));
-      }
+      KAON_RETURN_IF_ERROR(CheckJob(progress, plan, "step"));
       return CheckStep(progress, plan.step());
     case v1::StepPlan::BODY_NOT_SET:
       break;
   }
-  return absl::InvalidArgumentError("plan has neither a step nor a registration");
+  return absl::InvalidArgumentError("plan has neither a step nor a control change");
 }
 
 absl::Status CheckDecision(const v1::StepRecord& record) {

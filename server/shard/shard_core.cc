@@ -103,6 +103,8 @@ void ShardCore::Apply(const v1::StepRecord& record) {
   const bool applied = record.decision().outcome() == v1::OUTCOME_APPLY;
   if (plan.has_registration()) {
     if (applied) publisher_.Serve(plan.job(), plan.timeline(), parameters_->sources());
+  } else if (plan.has_group_change()) {
+    return ApplyGroupChange(record);
   } else if (plan.step().kind() == v1::STEP_KIND_LOAD_WEIGHTS) {
     if (applied) LoadWeights();
   } else {
@@ -110,6 +112,13 @@ void ShardCore::Apply(const v1::StepRecord& record) {
     ++(applied ? applied_steps_ : skipped_steps_);
   }
   machine_.OnApplied(plan.position());
+  ExpectNextStep();
+}
+
+void ShardCore::ApplyGroupChange(const v1::StepRecord& record) {
+  machine_.OnApplied(record.plan().position());
+  parameters_->SetGroups(*machine_.registration());
+  // A step that was planned at this position by an earlier holder is planned again at the next one.
   ExpectNextStep();
 }
 

@@ -76,6 +76,7 @@ class ShardCore {
   void Reserve(const ReserveJob& reserve);
   absl::Status TryReserve(const v1::StepPlan& plan);
   void Apply(const v1::StepRecord& record);
+  void ApplyGroupChange(const v1::StepRecord& record);
   void LoadWeights();
   void ApplyTrainStep(const v1::StepRecord& record);
   // Tells the data plane which step it may serve from now on.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "job/settings.h"
 #include "proto/ballot.h"
 #include "proto/decide_version.h"
 #include "proto/status_macros.h"
@@ -234,6 +235,9 @@ void ShardMachine::Accept(const v1::StepPlan& plan) {
   accepted_ = Accepted{plan, next_generation_++, std::nullopt};
   if (plan.has_registration()) {
     actions_.push_back(ReserveJob{plan, accepted_->generation});
+  } else if (plan.has_group_change()) {
+    // Nothing to collect: it was checked whole, and changes no memory.
+    OnFolded(accepted_->generation, v1::Prepared());
   } else {
     actions_.push_back(BeginFolding{plan, accepted_->generation});
   }
@@ -243,7 +247,8 @@ void ShardMachine::Restamp(const v1::StepPlan& plan) {
   // Rule 2: "A PLAN that differs from the held PREPARE only in (ballot, round) is re-stamped
   // durably without a re-push."
   accepted_->plan = plan;
-  actions_.push_back(RestampPlan{plan});
+  // Control changes are folded by nobody.
+  if (plan.has_step()) actions_.push_back(RestampPlan{plan});
   if (accepted_->facts.has_value()) AppendPrepare();
 }
 
@@ -355,6 +360,9 @@ void ShardMachine::OnApplied(uint64_t position) {
       registration_ = plan.registration();
       timeline_ = plan.timeline();
     }
+  } else if (plan.has_group_change()) {
+    config_revision_ = position;
+    if (applied) job::ApplyGroupChange(plan.group_change(), *registration_);
   } else if (plan.step().kind() == v1::STEP_KIND_TRAIN) {
     applied_step_ = plan.step().step();
   } else {

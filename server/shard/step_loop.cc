@@ -20,6 +20,7 @@ absl::Status Stopping() { return absl::UnavailableError("the shard is shutting d
 std::string NameOf(const v1::StepPlan& plan) {
   const std::string entry = plan.has_registration()
                                 ? absl::StrCat("registration of job ", plan.job())
+                            : plan.has_group_change() ? std::string("change of groups")
                             : plan.step().kind() == v1::STEP_KIND_LOAD_WEIGHTS
                                 ? std::string("initial weights")
                                 : absl::StrCat("step ", plan.step().step());

@@ -55,6 +55,27 @@ TEST_F(PlanCheckTest, RefusesOtherJobs) {
             "plan is of job 'bert', expecting 'gpt2'");
 }
 
+TEST_F(PlanCheckTest, AcceptsAChangeOfGroupsThatKeepsTheirState) {
+  const JobProgress progress = {&registration_, 4, true};
+  EXPECT_TRUE(CheckPlanBody(progress, GroupChangePlan(7, 0.5, 1, 1)).ok());
+  EXPECT_EQ(CheckPlanBody({}, GroupChangePlan(7, 0.5, 1, 1)).message(),
+            "change of groups of job 'gpt2' planned before its registration");
+  v1::StepPlan plan = GroupChangePlan(7, 0.5, 1, 1);
+  plan.set_job("bert");
+  EXPECT_EQ(CheckPlanBody(progress, plan).message(), "plan is of job 'bert', expecting 'gpt2'");
+  plan = GroupChangePlan(7, 0.5, 1, 1);
+  plan.mutable_group_change()->mutable_settings(0)->set_position(6);
+  EXPECT_EQ(CheckPlanBody(progress, plan).message(),
+            "setting lr of group 'scalars' is of position 6, expecting 7");
+  plan = GroupChangePlan(7, 0.5, 1, 1);
+  plan.mutable_group_change()->mutable_groups(0)->set_rule(v1::RULE_ADAMW);
+  EXPECT_EQ(CheckPlanBody(progress, plan).message(),
+            "group matrices: rule is adamw, must stay muon while the job runs");
+  plan = GroupChangePlan(7, 0.5, 1, 1);
+  plan.mutable_group_change()->mutable_groups(1)->set_lr(-1);
+  EXPECT_EQ(CheckPlanBody(progress, plan).code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(PlanCheckTest, NamesTheMalformedMember) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   ExpectInvalid("plan has 1 members, expecting 2",

@@ -4,7 +4,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "job/resolve.h"
+#include "job/settings.h"
 
 namespace kaon::shard {
 
@@ -105,6 +107,16 @@ v1::StepPlan TrainPlan(uint64_t step, uint64_t counter, uint64_t round) {
   AddMember(0, plan.mutable_step());
   AddMember(1, plan.mutable_step());
   AddRates(plan.mutable_step());
+  return plan;
+}
+
+v1::StepPlan GroupChangePlan(uint64_t position, double lr, uint64_t counter, uint64_t round) {
+  v1::StepPlan plan = EmptyPlan(position, counter, round);
+  v1::GroupSetting setting;
+  setting.set_field("lr");
+  setting.set_value(absl::StrCat(lr));
+  *plan.mutable_group_change() =
+      *job::MakeGroupChange(MakeRegistration().definition(), "scalars", {setting}, position);
   return plan;
 }
 

@@ -19,6 +19,8 @@ v1::StepPlan RegistrationPlan(uint64_t counter, uint64_t round);
 v1::StepPlan LoadPlan(uint64_t counter, uint64_t round);
 // Position step + 2.
 v1::StepPlan TrainPlan(uint64_t step, uint64_t counter, uint64_t round);
+// Sets the learning rate of group scalars; the first change of the job.
+v1::StepPlan GroupChangePlan(uint64_t position, double lr, uint64_t counter, uint64_t round);
 
 v1::StepRecord Applying(const v1::StepPlan& plan);
 v1::StepRecord Skipping(const v1::StepPlan& plan);

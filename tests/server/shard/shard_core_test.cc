@@ -112,6 +112,61 @@ TEST(ShardCoreTest, ScalesAGroupsGradientByItsClipFactor) {
             halved.core().Describe("")->state_digest());
 }
 
+v1::StepPlan After(v1::StepPlan plan, uint64_t position, uint64_t config_revision) {
+  plan.set_position(position);
+  plan.set_config_revision(config_revision);
+  return plan;
+}
+
+TEST(ShardCoreTest, StepsByTheChangedGroupsAndKeepsTheState) {
+  DrivenShard shard;
+  shard.Load();
+  shard.Train(1, {kGradientOfW, kGradientOfB});
+  const uint64_t weights = shard.core().Describe("")->weights_digest();
+  v1::StepPlan change = GroupChangePlan(4, 0.001, 1, 1);
+  change.mutable_group_change()->mutable_groups(1)->set_weight_decay(0.5);
+  EXPECT_TRUE(shard.Plan(change).at(0).has_prepared());
+  EXPECT_EQ(shard.Decide(Applying(change)).at(0).applied().position(), 4u);
+  EXPECT_EQ(shard.core().Describe("")->weights_digest(), weights);
+  EXPECT_EQ(shard.core().Describe("")->applied_steps(), 1u);
+  // The same state without the change: only the decay tells them apart.
+  DrivenShard plain;
+  plain.Load();
+  plain.Train(1, {kGradientOfW, kGradientOfB});
+  plain.Train(2, {kGradientOfW, kGradientOfB});
+  const v1::StepPlan next = After(TrainPlan(2, 1, 1), 5, 4);
+  shard.Plan(next);
+  for (uint32_t rank : {0, 1}) {
+    ASSERT_TRUE(shard.Push(rank, 2, {kGradientOfW, kGradientOfB}).ok());
+  }
+  shard.Pump();
+  shard.Decide(Applying(next));
+  EXPECT_EQ(shard.Read(kW, 2), plain.Read(kW, 2));
+  EXPECT_NE(shard.Read(kB, 2), plain.Read(kB, 2));
+  const tier::Pin& exp_avg = shard.core().parameters()->parameters()[kB].state[0];
+  const tier::Pin& expected = plain.core().parameters()->parameters()[kB].state[0];
+  EXPECT_EQ(exp_avg.floats(), expected.floats());
+}
+
+// The holder that had planned step 1 died; the next one changes a group first.
+TEST(ShardCoreTest, AStepThatAChangeOvertookIsPushedAgain) {
+  DrivenShard shard;
+  shard.Load();
+  shard.Plan(TrainPlan(1, 1, 1));
+  ASSERT_TRUE(shard.Push(0, 1, {kGradientOfW, kGradientOfB}).ok());
+  shard.Promise(2);
+  const v1::StepPlan change = GroupChangePlan(3, 0.5, 2, 1);
+  ASSERT_TRUE(shard.Plan(change).at(0).has_prepared());
+  shard.Decide(Applying(change));
+  EXPECT_EQ(shard.Push(1, 1, {kGradientOfW, kGradientOfB}).code(), absl::StatusCode::kUnavailable);
+  const v1::StepPlan next = After(TrainPlan(1, 2, 1), 4, 3);
+  EXPECT_TRUE(shard.Plan(next).empty());
+  for (uint32_t rank : {0, 1}) {
+    ASSERT_TRUE(shard.Push(rank, 1, {kGradientOfW, kGradientOfB}).ok());
+  }
+  EXPECT_EQ(shard.Pump().at(0).prepared().plan(), next.SerializeAsString());
+}
+
 TEST(ShardCoreTest, DigestsTellStatesApart) {
   DrivenShard a;
   a.Load();

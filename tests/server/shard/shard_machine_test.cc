@@ -96,6 +96,49 @@ TEST_F(ShardMachineTest, AnswersOnlyTheNewestStampWhenOneOvertakesAnAppend) {
   EXPECT_TRUE(proto::Alike(PlanOf(sent[0].message.prepared()), TrainPlan(1, 1, 2)));
 }
 
+TEST_F(ShardMachineTest, AChangeOfGroupsIsPreparedAtOnceAndAppliedWhole) {
+  Start();
+  const v1::StepPlan change = GroupChangePlan(3, 0.5, 1, 1);
+  Plan(kHolder, change);
+  EXPECT_EQ(foldings_, 0);
+  EXPECT_TRUE(TakeSent().empty());
+  MakeDurable();
+  EXPECT_EQ(TakeSent().at(0).message.prepared().plan(), change.SerializeAsString());
+  EXPECT_EQ(machine_.registration()->definition().groups(1).lr(), 0.001);
+  Decide(kHolder, 1, Applying(change));
+  Apply(3);
+  EXPECT_EQ(machine_.state().config_revision(), 3u);
+  EXPECT_EQ(machine_.state().applied_position(), 3u);
+  EXPECT_EQ(machine_.state().applied_step(), 0u);
+  EXPECT_TRUE(machine_.weights_loaded());
+  EXPECT_EQ(machine_.registration()->definition().groups(1).lr(), 0.5);
+  EXPECT_EQ(machine_.registration()->changed(0).position(), 3u);
+  TakeSent();
+  // Later entries name the new revision.
+  v1::StepPlan step = TrainPlan(1, 1, 1);
+  step.set_position(4);
+  Plan(kHolder, step);
+  EXPECT_EQ(TakeSent().at(0).message.refused().detail(), "config revision 1 planned, applied is 3");
+  step.set_config_revision(3);
+  Plan(kHolder, step);
+  EXPECT_EQ(foldings_, 1);
+}
+
+// Rule 2 holds for control changes too; nobody folds them.
+TEST_F(ShardMachineTest, AChangeOfGroupsIsRestamped) {
+  Start();
+  Plan(kHolder, GroupChangePlan(3, 0.5, 1, 1));
+  MakeDurable();
+  Promise(kOld, 2);
+  MakeDurable();
+  EXPECT_TRUE(TakeSent().back().message.state().has_prepared());
+  Plan(kOld, GroupChangePlan(3, 0.5, 2, 1));
+  MakeDurable();
+  EXPECT_EQ(restamps_, 0);
+  EXPECT_EQ(TakeSent().at(0).message.prepared().plan(),
+            GroupChangePlan(3, 0.5, 2, 1).SerializeAsString());
+}
+
 TEST_F(ShardMachineTest, AHigherPlanThatIsNotAlikeWithdrawsThePrepare) {
   StartPrepared(TrainPlan(1, 1, 1));
   v1::StepPlan other = TrainPlan(1, 1, 2);
