@@ -47,8 +47,13 @@ struct MatrixBlock {
   std::vector<RowRun> runs;
 };
 
-// Every element of the parameter is in exactly one block. INVALID_ARGUMENT with the arithmetic when
-// the shape has another number of dimensions or sizes do not add up or divide.
+// Runs of all blocks of one parameter together; more is taken for a mistake.
+inline constexpr uint64_t kMostRowRuns = uint64_t{1} << 20;
+
+// Every element of the parameter is in exactly one block. In the order of `sizes` within each
+// matrix, matrices and heads in memory order. INVALID_ARGUMENT with the arithmetic when the shape
+// has another number of dimensions, sizes do not add up or divide, or a field is given that the
+// kind does not take.
 absl::StatusOr<std::vector<MatrixBlock>> MatrixBlocks(const MatrixLayout& layout,
                                                       absl::Span<const uint64_t> shape);
 
