@@ -1,0 +1,115 @@
+#include "tests/conformance/gradient_cases.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/dtype.h"
+#include "tests/conformance/float64_orthogonalize.h"
+#include "tests/kernels/reference/random_matrices.h"
+
+namespace kaon::conformance {
+namespace {
+
+using kernels::Backend;
+using kernels::DType;
+
+constexpr size_t kElements = 5000;
+
+double Rounded(DType dtype, double x) {
+  if (dtype == DType::kBFloat16) return reference::RoundToBFloat16(x);
+  return dtype == DType::kFloat16 ? RoundToFloat16(x) : x;
+}
+
+// Workers' gradients as they arrive, their mean by Fold and FinishMean, and the same in float64
+// ([T1], [T2]).
+double MeanError(DType dtype, const std::vector<double>& weights, double loss_scale,
+                 Backend& backend) {
+  std::vector<float> mean(kElements);
+  std::vector<std::vector<double>> gradients;
+  double total = 0;
+  for (size_t worker = 0; worker < weights.size(); ++worker) {
+    std::vector<float> grad = reference::GaussianVector(kElements, 300 + worker);
+    for (float& g : grad) g = static_cast<float>(Rounded(dtype, g * loss_scale));
+    gradients.push_back(reference::Widened(grad));
+    std::vector<std::byte> bytes(kElements * kernels::SizeOf(dtype));
+    kernels::FromFloat(dtype, grad, bytes.data());
+    const auto weight = static_cast<float>(weights[worker]);
+    if (backend.Fold(dtype, bytes.data(), weight, worker == 0, absl::MakeSpan(mean)) != -1) {
+      return std::numeric_limits<double>::infinity();
+    }
+    total += weights[worker];
+  }
+  backend.FinishMean(static_cast<float>(total), static_cast<float>(loss_scale),
+                     absl::MakeSpan(mean));
+  return reference::RelativeError(mean, reference::WeightedMean(gradients, weights, loss_scale));
+}
+
+// Relative error of the norm; what it counts must be exact ([C1]).
+double NormError(double scale, Backend& backend) {
+  std::vector<float> grad = reference::GaussianVector(kElements, 310);
+  double largest = 0;
+  for (size_t i = 0; i < grad.size(); ++i) {
+    grad[i] = i % 7 == 3 ? 0.0f : static_cast<float>(grad[i] * scale);
+    largest = std::max<double>(largest, std::fabs(grad[i]));
+  }
+  const kernels::GradNorm norm = backend.ComputeNorm(grad);
+  const auto zeros = static_cast<int64_t>(std::count(grad.begin(), grad.end(), 0.0f));
+  if (norm.num_elements != static_cast<int64_t>(kElements) || norm.num_zeros != zeros ||
+      norm.num_non_finite != 0 || norm.absolute_max != largest) {
+    return std::numeric_limits<double>::infinity();
+  }
+  const double expected = reference::Norm(reference::Widened(grad));
+  return std::fabs(std::sqrt(norm.sum_squares) - expected) / expected;
+}
+
+// How far the index and the count of non-finite elements are off ([T3]).
+double NonFiniteError(DType dtype, float value, Backend& backend) {
+  std::vector<float> grad(kElements, 1.0f);
+  grad[1234] = grad[4321] = value;
+  std::vector<std::byte> bytes(kElements * kernels::SizeOf(dtype));
+  kernels::FromFloat(dtype, grad, bytes.data());
+  std::vector<float> acc(kElements);
+  const int64_t at = backend.Fold(dtype, bytes.data(), 1.0f, true, absl::MakeSpan(acc));
+  const int64_t count = backend.ComputeNorm(acc).num_non_finite;
+  return static_cast<double>(std::abs(at - 1234) + std::abs(count - 2));
+}
+
+}  // namespace
+
+std::vector<NumericsCase> GradientCases() {
+  std::vector<NumericsCase> cases;
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    for (const std::vector<double>& weights :
+         {std::vector<double>{1}, {1, 1, 1, 1}, {3, 1, 1024, 77}}) {
+      for (const double loss_scale : {1.0, 1024.0}) {
+        cases.push_back({"gradient",
+                         absl::StrCat(kernels::NameOf(dtype), " ", weights.size(),
+                                      weights.back() == 1 ? " equal" : " unequal",
+                                      " workers, loss scale ", loss_scale),
+                         "[T1] [T2]", "mean", 1e-6, [=](Backend& backend) {
+                           return MeanError(dtype, weights, loss_scale, backend);
+                         }});
+      }
+    }
+    for (const float value :
+         {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+      cases.push_back({"gradient",
+                       absl::StrCat(kernels::NameOf(dtype), std::isnan(value) ? " NaN" : " inf"),
+                       "[T3]", "index and count of non-finite elements", 0,
+                       [=](Backend& backend) { return NonFiniteError(dtype, value, backend); }});
+    }
+  }
+  // Edge case 43, and sums of squares that fp32 would lose.
+  for (const double scale : {1.0, 1e20, 1e-25}) {
+    cases.push_back({"gradient", absl::StrCat("entries of size ", scale), "[C1]", "norm and counts",
+                     1e-12, [=](Backend& backend) { return NormError(scale, backend); }});
+  }
+  return cases;
+}
+
+}  // namespace kaon::conformance
