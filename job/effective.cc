@@ -1,9 +1,17 @@
 #include "job/effective.h"
 
-#include "absl/strings/str_cat.h"
+#include <algorithm>
+#include <utility>
+
+#include "job/definition.h"
+#include "job/presets.h"
+#include "job/rule_config.h"
+#include "proto/status_macros.h"
 
 namespace kaon::job {
 namespace {
+
+constexpr uint32_t kMaxSteps = 99;
 
 void CompleteNewtonSchulz(uint32_t ns_steps, v1::NewtonSchulzOptions& options) {
   if (options.custom_size() > 0 &&
@@ -20,8 +28,10 @@ void CompleteNewtonSchulz(uint32_t ns_steps, v1::NewtonSchulzOptions& options) {
     options.set_form(v1::NEWTON_SCHULZ_FORM_STANDARD);
   }
   if (options.form() == v1::NEWTON_SCHULZ_FORM_GRAM && options.gram_restarts().empty()) {
-    // [N7]: a single restart is enough for 5 steps.
-    for (uint32_t at = 2; at < ns_steps && (at == 2 || ns_steps > 5); at += 2) {
+    // [N7]: a single restart is enough for 5 steps. A number of steps out of range gets few: it is
+    // refused later.
+    const uint32_t end = std::min<uint32_t>(ns_steps, kMaxSteps);
+    for (uint32_t at = 2; at < end && (at == 2 || ns_steps > 5); at += 2) {
       options.add_gram_restarts(at);
     }
   }
@@ -114,6 +124,27 @@ void CompleteGroup(v1::ParameterGroup& group) {
   if (schedule.kind() == v1::SCHEDULE_KIND_UNSPECIFIED) {
     schedule.set_kind(v1::SCHEDULE_KIND_CONSTANT);
   }
+  if (group.clip_policy() == v1::CLIP_POLICY_UNSPECIFIED) {
+    // Last: asked of a complete group.
+    group.set_clip_policy(IsClipExempt(group) ? v1::CLIP_POLICY_EXEMPT : v1::CLIP_POLICY_CLIP);
+  }
+}
+
+// `main` declared is the job's own max_grad_norm under another name; declared twice it stays, to be
+// refused.
+void CompleteNormGroups(v1::JobDefinition& job) {
+  int main = -1;
+  int num_main = 0;
+  for (int i = 0; i < job.norm_groups_size(); ++i) {
+    v1::NormGroup& group = *job.mutable_norm_groups(i);
+    if (!group.has_max_grad_norm()) group.set_max_grad_norm(job.max_grad_norm());
+    if (group.name() != kMainNormGroup) continue;
+    main = i;
+    ++num_main;
+  }
+  if (num_main != 1) return;
+  job.set_max_grad_norm(job.norm_groups(main).max_grad_norm());
+  job.mutable_norm_groups()->DeleteSubrange(main, 1);
 }
 
 void CompleteLossScaler(v1::LossScaler& scaler) {
@@ -128,13 +159,15 @@ void CompleteLossScaler(v1::LossScaler& scaler) {
 }  // namespace
 
 absl::StatusOr<v1::JobDefinition> Effective(const v1::JobDefinition& requested) {
-  v1::JobDefinition job = requested;
-  if (!job.preset().empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("preset is \"", job.preset(), "\", which is not known"));
-  }
+  KAON_ASSIGN_OR_RETURN(v1::JobDefinition job, WithPreset(requested));
+  // Its values are written out: a job that has them by itself is the same job.
+  job.clear_preset();
   for (v1::ParameterGroup& group : *job.mutable_groups()) CompleteGroup(group);
+  for (v1::ParameterSpec& parameter : *job.mutable_parameters()) {
+    if (parameter.layout().ByteSizeLong() == 0) parameter.clear_layout();
+  }
   if (!job.has_max_grad_norm()) job.set_max_grad_norm(0);
+  CompleteNormGroups(job);
   if (job.clip_scope() == v1::CLIP_SCOPE_UNSPECIFIED) job.set_clip_scope(v1::CLIP_SCOPE_LIVE);
   if (!job.has_clip_floor()) job.set_clip_floor(0);
   if (job.report_norms() == v1::REPORT_NORMS_UNSPECIFIED) {

@@ -8,8 +8,9 @@
 
 namespace kaon::job {
 
-// Two requests that mean the same give equal messages; Effective of its own result changes nothing.
-// INVALID_ARGUMENT naming an unknown preset. Ranges are checked by ValidateJob, afterwards.
+// Two requests that mean the same give equal messages: the preset's name is gone, its values are
+// there. Effective of its own result changes nothing. INVALID_ARGUMENT naming an unknown preset.
+// Ranges are checked by ValidateJob, afterwards.
 absl::StatusOr<v1::JobDefinition> Effective(const v1::JobDefinition& requested);
 
 }  // namespace kaon::job

@@ -1,5 +1,7 @@
 #include "job/names.h"
 
+#include <charconv>
+
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -70,6 +72,12 @@ absl::StatusOr<int> ParseName(const EnumDescriptor& type, absl::string_view fiel
   }
   return absl::InvalidArgumentError(absl::StrCat(field, " is \"", word, "\", must be one of ",
                                                  absl::StrJoin(NamesOf(type), ", ")));
+}
+
+std::string NumberText(double value) {
+  char text[32];
+  const std::to_chars_result end = std::to_chars(text, text + sizeof(text), value);
+  return std::string(text, end.ptr);
 }
 
 }  // namespace kaon::job

@@ -27,6 +27,9 @@ std::vector<std::string> NamesOf(const google::protobuf::EnumDescriptor& type);
 absl::StatusOr<int> ParseName(const google::protobuf::EnumDescriptor& type, absl::string_view field,
                               absl::string_view word);
 
+// The shortest text that reads back as exactly this number.
+std::string NumberText(double value);
+
 template <typename Enum>
 std::string NameOf(Enum value) {
   return NameOf(*google::protobuf::GetEnumDescriptor<Enum>(), static_cast<int>(value));

@@ -49,6 +49,9 @@ absl::StatusOr<Route> RouteParameter(const RoutingInput& parameter, const Routin
   // [T8] holds even against an explicit group: a frozen parameter joins none.
   if (parameter.frozen) return Route{"", "frozen"};
   if (!parameter.group.empty()) return Route{parameter.group, "explicit"};
+  if (!parameter.rule_group.empty()) {
+    return Route{parameter.rule_group, absl::StrCat("rule ", parameter.rule_name)};
+  }
   if (parameter.shape.size() < 2) return ToScalar(parameter, targets, "ndim < 2");
   if (parameter.is_embedding_or_output) {
     return ToScalar(parameter, targets, "embedding or output: declared");
@@ -59,13 +62,15 @@ absl::StatusOr<Route> RouteParameter(const RoutingInput& parameter, const Routin
     return ToScalar(parameter, targets, absl::StrCat("embedding or output: ", word));
   }
   if (absl::StrContains(name, "lora")) return ToScalar(parameter, targets, "adapter: lora");
-  if (parameter.shape.size() > 2) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "parameter ", parameter.name, ": has ", parameter.shape.size(),
-        " dimensions and no explicit group; only 2 are routed by themselves ([routing 7])"));
+  if (targets.matrix_group.empty()) {
+    return ToScalar(parameter, targets, "matrix routed to scalar: no matrix group");
   }
-  if (!targets.matrix_group.empty()) return Route{targets.matrix_group, "matrix"};
-  return ToScalar(parameter, targets, "matrix routed to scalar: no matrix group");
+  if (parameter.shape.size() == 2) return Route{targets.matrix_group, "matrix"};
+  if (parameter.has_layout) return Route{targets.matrix_group, "matrices by layout"};
+  return absl::InvalidArgumentError(
+      absl::StrCat("parameter ", parameter.name, ": has ", parameter.shape.size(),
+                   " dimensions and neither group nor layout; only 2 are routed by themselves "
+                   "([routing 7])"));
 }
 
 }  // namespace kaon::kernels

@@ -20,6 +20,11 @@ struct RoutingInput {
   std::string group;
   bool is_embedding_or_output = false;
   bool frozen = false;
+  // Group that a rule of the user's gives it, and the rule's name; or both empty.
+  std::string rule_group = "";
+  std::string rule_name = "";
+  // Says how it is cut into matrices ([L1]-[L6]).
+  bool has_layout = false;
 };
 
 // The two groups routing chooses from; a name may be empty when the job has no such group.
@@ -31,14 +36,16 @@ struct RoutingTargets {
 struct Route {
   // Empty for a frozen parameter.
   std::string group;
-  // The rule that matched, for people: "explicit", "frozen", "ndim < 2", "embedding or output:
-  // wte", "adapter: lora", "matrix", "matrix routed to scalar: no matrix group".
+  // The rule that matched, for people: "frozen", "explicit", "rule experts", "ndim < 2", "embedding
+  // or output: wte", "adapter: lora", "matrix", "matrices by layout", "matrix routed to scalar: no
+  // matrix group".
   std::string reason;
 };
 
-// INVALID_ARGUMENT naming the parameter for >= 3 dimensions without an explicit group ([routing
-// 7]), and when the group a rule chooses is empty and there is no other (both groups are named). A
-// job without a matrix group sends matrices to the scalar group (all-Adam jobs, M15).
+// INVALID_ARGUMENT naming the parameter for >= 3 dimensions that neither a group nor a layout is
+// declared for ([routing 7]), and when the group a rule chooses is empty and there is no other
+// (both groups are named). A job without a matrix group sends matrices, of any number of
+// dimensions, to the scalar group (all-Adam jobs, M15).
 absl::StatusOr<Route> RouteParameter(const RoutingInput& parameter, const RoutingTargets& targets);
 
 }  // namespace kaon::kernels

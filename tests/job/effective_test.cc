@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
+#include "job/presets.h"
 #include "tests/job/small_job.h"
 
 namespace kaon::job {
@@ -29,9 +33,91 @@ TEST(EffectiveTest, KeepsOptionsThatAreSetToTheirZero) {
   EXPECT_FALSE(effective.groups(0).muon().nesterov());
 }
 
+// A preset's request as short as it can be.
+v1::JobDefinition PresetJob(const std::string& preset) {
+  v1::JobDefinition job = SmallJob();
+  job.clear_groups();
+  job.clear_matrix_group();
+  job.clear_scalar_group();
+  job.clear_max_grad_norm();
+  job.set_preset(preset);
+  return job;
+}
+
 TEST(EffectiveTest, ChangesNothingTheSecondTime) {
-  const v1::JobDefinition once = *Effective(SmallJob());
-  EXPECT_EQ(Effective(once)->SerializeAsString(), once.SerializeAsString());
+  std::vector<v1::JobDefinition> jobs = {SmallJob()};
+  for (const std::string& preset : PresetNames()) jobs.push_back(PresetJob(preset));
+  jobs[0].mutable_groups(0)->mutable_muon()->mutable_newton_schulz()->set_form(
+      v1::NEWTON_SCHULZ_FORM_GRAM);
+  jobs[0].mutable_loss_scaler()->set_dynamic(true);
+  jobs[0].add_norm_groups()->set_name("mtp");
+  for (const v1::JobDefinition& job : jobs) {
+    const v1::JobDefinition once = *Effective(job);
+    EXPECT_EQ(Effective(once)->SerializeAsString(), once.SerializeAsString()) << job.preset();
+  }
+}
+
+TEST(EffectiveTest, GivesEqualMessagesForWhatMeansTheSame) {
+  // No groups at all is the preset `default`.
+  EXPECT_EQ(Effective(PresetJob(""))->SerializeAsString(),
+            Effective(PresetJob("default"))->SerializeAsString());
+
+  // A preset's values may be written out as well, and a default too.
+  v1::JobDefinition explicit_job = PresetJob("adamw");
+  v1::ParameterGroup& scalars = *explicit_job.add_groups();
+  scalars.set_name("scalars");
+  scalars.set_rule(v1::RULE_ADAMW);
+  scalars.mutable_adamw()->set_beta2(0.999);
+  scalars.set_clip_policy(v1::CLIP_POLICY_CLIP);
+  scalars.set_norm_group("main");
+  explicit_job.mutable_parameters(0)->mutable_layout();
+  explicit_job.add_norm_groups()->set_name("main");
+  EXPECT_EQ(Effective(explicit_job)->SerializeAsString(),
+            Effective(PresetJob("adamw"))->SerializeAsString());
+}
+
+// [C3]: main is always there; declared, its limit is the job's.
+TEST(EffectiveTest, GivesNormGroupsTheJobsLimitUnlessTheyHaveTheirOwn) {
+  v1::JobDefinition job = SmallJob();
+  job.add_norm_groups()->set_name("mtp");
+  v1::NormGroup& main = *job.add_norm_groups();
+  main.set_name("main");
+  main.set_max_grad_norm(0.25);
+  const v1::JobDefinition effective = *Effective(job);
+  ASSERT_EQ(effective.norm_groups_size(), 1);
+  EXPECT_EQ(effective.norm_groups(0).max_grad_norm(), 1);
+  EXPECT_EQ(effective.max_grad_norm(), 0.25);
+}
+
+// [N3], [N7]
+TEST(EffectiveTest, ChoosesStepsAndRestartsByTheCoefficients) {
+  v1::JobDefinition job = SmallJob();
+  v1::MuonOptions& muon = *job.mutable_groups(0)->mutable_muon();
+  muon.set_ns_coefficients(v1::NEWTON_SCHULZ_COEFFICIENTS_DEEPSEEK_V4);
+  EXPECT_EQ(Effective(job)->groups(0).muon().ns_steps(), 10u);
+  muon.mutable_newton_schulz()->set_form(v1::NEWTON_SCHULZ_FORM_GRAM);
+  EXPECT_THAT(Effective(job)->groups(0).muon().newton_schulz().gram_restarts(),
+              ::testing::ElementsAre(2, 4, 6, 8));
+  muon.set_ns_steps(5);
+  EXPECT_THAT(Effective(job)->groups(0).muon().newton_schulz().gram_restarts(),
+              ::testing::ElementsAre(2));
+  // Out of range: refused later, but it must not fill the memory here.
+  muon.set_ns_steps(4000000000u);
+  EXPECT_LT(Effective(job)->groups(0).muon().newton_schulz().gram_restarts_size(), 50);
+  muon.clear_ns_steps();
+  muon.set_ns_coefficients(v1::NEWTON_SCHULZ_COEFFICIENTS_CUSTOM);
+  muon.mutable_newton_schulz()->set_custom_repeat(v1::NEWTON_SCHULZ_REPEAT_FIXED);
+  for (int i = 0; i < 3; ++i) muon.mutable_newton_schulz()->add_custom()->set_a(1);
+  EXPECT_EQ(Effective(job)->groups(0).muon().ns_steps(), 3u);
+}
+
+// [C7]
+TEST(EffectiveTest, WritesTheClipPolicyOfTheRuleOutAndKeepsOneThatIsNotKnown) {
+  v1::JobDefinition job = SmallJob();
+  EXPECT_EQ(Effective(job)->groups(0).clip_policy(), v1::CLIP_POLICY_EXEMPT);
+  EXPECT_EQ(Effective(job)->groups(1).clip_policy(), v1::CLIP_POLICY_CLIP);
+  job.mutable_groups(0)->set_clip_policy(static_cast<v1::ClipPolicy>(9));
+  EXPECT_EQ(Effective(job)->groups(0).clip_policy(), 9);
 }
 
 TEST(EffectiveTest, RefusesAPresetThatIsNotKnown) {

@@ -71,5 +71,12 @@ TEST(NamesTest, RefusesAmbiguousWordsWithTheNamesTheyMayStandFor) {
   EXPECT_THAT(Parsed<v1::NewtonSchulzCoefficients>("aol"), HasSubstr("not offered"));
 }
 
+TEST(NamesTest, NumbersAreShortAndExact) {
+  EXPECT_EQ(NumberText(0.1), "0.1");
+  EXPECT_EQ(NumberText(1), "1");
+  EXPECT_EQ(NumberText(1e-7), "1e-07");
+  EXPECT_NE(NumberText(0.1), NumberText(0.1 + 1e-16));
+}
+
 }  // namespace
 }  // namespace kaon::job

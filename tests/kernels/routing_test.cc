@@ -79,7 +79,35 @@ TEST(RoutingTest, FrozenParametersJoinNoGroupNotEvenAnExplicitOne) {
   EXPECT_EQ(Routed(parameter), ": frozen");
 }
 
-TEST(RoutingTest, MoreThanTwoDimensionsNeedAnExplicitGroup) {
+// Rule 2 stands between the explicit group and everything that looks at shape and name.
+TEST(RoutingTest, AUsersRuleBeatsShapeAndNameButNotAnExplicitGroup) {
+  RoutingInput parameter = {"lm_head.lora", {2, 3, 4}, "", true, false};
+  parameter.rule_group = "mine";
+  parameter.rule_name = "experts";
+  EXPECT_EQ(Routed(parameter), "mine: rule experts");
+  parameter.shape = {7};
+  EXPECT_EQ(Routed(parameter), "mine: rule experts");
+  parameter.group = "other";
+  EXPECT_EQ(Routed(parameter), "other: explicit");
+  parameter.frozen = true;
+  EXPECT_EQ(Routed(parameter), ": frozen");
+}
+
+// [routing 7]
+TEST(RoutingTest, ADeclaredLayoutRoutesMoreDimensionsToTheMatrixGroup) {
+  RoutingInput parameter = {"experts.up", {8, 3, 3}, "", false, false};
+  parameter.has_layout = true;
+  EXPECT_EQ(Routed(parameter), "hidden: matrices by layout");
+  parameter.name = "wte";
+  EXPECT_EQ(Routed(parameter), "rest: embedding or output: wte");
+}
+
+TEST(RoutingTest, WithoutAMatrixGroupNoLayoutIsNeeded) {
+  EXPECT_EQ(Routed({"conv.weight", {8, 3, 3}, "", false, false}, {"", "adam"}),
+            "adam: matrix routed to scalar: no matrix group");
+}
+
+TEST(RoutingTest, MoreThanTwoDimensionsNeedAGroupOrALayout) {
   const absl::Status status =
       RouteParameter({"conv.weight", {8, 3, 3}, "", false, false}, kBoth).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
