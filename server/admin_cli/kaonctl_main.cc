@@ -1,11 +1,14 @@
 #include <cstdlib>
 #include <iostream>
+#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/backend.h"
 #include "server/admin_cli/admin_calls.h"
 #include "server/admin_cli/options.h"
 #include "server/admin_cli/report.h"
+#include "server/admin_cli/verify_numerics.h"
 
 namespace kaon::admin_cli {
 namespace {
@@ -26,7 +29,22 @@ int Print(const Options& options, const absl::StatusOr<T>& answer, Json (*json)(
   return 0;
 }
 
+int RunNumerics(const Options& options) {
+  kernels::BackendOptions wanted;
+  wanted.name = options.backend;
+  wanted.gemm = options.gemm;
+  const absl::StatusOr<std::unique_ptr<kernels::Backend>> backend = kernels::CreateBackend(wanted);
+  if (!backend.ok()) {
+    std::cerr << "kaonctl: " << backend.status() << "\n";
+    return 1;
+  }
+  const NumericsReport report = VerifyNumerics(conformance::NumericsCases(), **backend, std::cerr);
+  Print<NumericsReport>(options, report, NumericsJson, NumericsText);
+  return NumFailed(report) == 0 ? 0 : 1;
+}
+
 int Run(const Options& options) {
+  if (options.command == Command::kVerifyNumerics) return RunNumerics(options);
   const AdminCalls calls(options);
   switch (options.command) {
     case Command::kStatus:
@@ -38,6 +56,7 @@ int Run(const Options& options) {
     case Command::kSteps:
       return Print(options, calls.StepHistory(), StepsJson, StepsText);
     case Command::kHealth:
+    case Command::kVerifyNumerics:
       break;
   }
   const absl::StatusOr<std::vector<HealthRow>> rows = calls.CheckHealth();

@@ -14,8 +14,8 @@ constexpr char kFooter[] =
     "Where the cluster is: --endpoints with --tls-dir (or --ca, --cert, --key), or --dir, the\n"
     "directory that deploy/quickstart.sh --keep-running names. A flag beats its KAON_ variable,\n"
     "and both beat what --dir says.\n"
-    "Exit status: 0 done, 1 the service cannot be reached or refused, or is not healthy, 2 wrong\n"
-    "command line.\n"
+    "Exit status: 0 done, 1 the service cannot be reached or refused, or is not healthy, or a row\n"
+    "of verify-numerics failed, 2 wrong command line.\n"
     "Examples:\n"
     "  kaonctl --dir ~/kaon status\n"
     "  kaonctl --dir ~/kaon parameters --filter 'hidden.*weight' -o json\n"
@@ -73,6 +73,14 @@ void AddCommands(CLI::App& app, Typed& typed) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   add(app, "health", "Whether every server is serving", Command::kHealth);
+  CLI::App* verify =
+      add(app, "verify-numerics", "Every rule on this machine beside float64; needs no cluster",
+          Command::kVerifyNumerics);
+  verify->add_option("--backend", typed.options.backend, "cpu, or the name of a plugin")
+      ->capture_default_str();
+  verify->add_option("--gemm", typed.options.gemm, "Matrix products of cpu: onednn or reference")
+      ->check(CLI::IsMember({"onednn", "reference"}))
+      ->capture_default_str();
 }
 
 absl::Status ReadDirectory(const std::string& directory, Typed& typed) {
@@ -92,6 +100,7 @@ absl::Status ReadDirectory(const std::string& directory, Typed& typed) {
 absl::Status Resolve(Typed& typed) {
   Options& options = typed.options;
   options.json = typed.output == "json";
+  if (options.command == Command::kVerifyNumerics) return absl::OkStatus();
   if (!typed.directory.empty()) {
     const absl::Status read = ReadDirectory(typed.directory, typed);
     if (!read.ok()) return read;

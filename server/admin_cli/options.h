@@ -13,7 +13,7 @@
 
 namespace kaon::admin_cli {
 
-enum class Command { kStatus, kJobShow, kParameters, kSteps, kHealth };
+enum class Command { kStatus, kJobShow, kParameters, kSteps, kHealth, kVerifyNumerics };
 
 struct Options {
   Command command = Command::kStatus;
@@ -28,6 +28,9 @@ struct Options {
   std::string filter;
   // steps: newest so many.
   uint32_t limit = 20;
+  // verify-numerics: as kernels::BackendOptions has them.
+  std::string backend = "cpu";
+  std::string gemm = "onednn";
 };
 
 // The options, or the text to print and the status to exit with: 0 for --help, 2 for a bad command

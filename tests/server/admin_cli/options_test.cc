@@ -36,6 +36,15 @@ TEST(OptionsTest, KnowsEveryCommand) {
   }
 }
 
+TEST(OptionsTest, VerifiesNumericsWithoutACluster) {
+  const ParsedCommandLine parsed = Parse({"verify-numerics", "--gemm", "reference", "-o", "json"});
+  ASSERT_TRUE(parsed.options.has_value()) << parsed.text;
+  EXPECT_EQ(parsed.options->command, Command::kVerifyNumerics);
+  EXPECT_EQ(parsed.options->backend, "cpu");
+  EXPECT_EQ(parsed.options->gemm, "reference");
+  EXPECT_EQ(Parse({"verify-numerics", "--gemm", "other"}).exit_status, 2);
+}
+
 TEST(OptionsTest, TakesGlobalOptionsBeforeAndAfterTheCommand) {
   const ParsedCommandLine parsed =
       Parse({"--endpoints", "a:1,b:2", "steps", "--limit", "3", "-o", "json"});

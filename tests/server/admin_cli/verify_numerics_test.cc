@@ -1,0 +1,85 @@
+#include "server/admin_cli/verify_numerics.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <sstream>
+#include <string>
+
+#include "kernels/backend.h"
+
+namespace kaon::admin_cli {
+namespace {
+
+std::unique_ptr<kernels::Backend> Cpu() {
+  kernels::BackendOptions options;
+  options.gemm = "reference";
+  return *kernels::CreateBackend(options);
+}
+
+// The cpu backend, but the first weight of every update is off by one part in a thousand.
+class BrokenBackend : public kernels::Backend {
+ public:
+  std::string name() const override { return "broken"; }
+  int64_t Fold(kernels::DType dtype, const std::byte* src, float weight, bool first,
+               absl::Span<float> acc) override {
+    return cpu_->Fold(dtype, src, weight, first, acc);
+  }
+  void FinishMean(float total_weight, float loss_scale, absl::Span<float> acc) override {
+    cpu_->FinishMean(total_weight, loss_scale, acc);
+  }
+  kernels::GradNorm ComputeNorm(absl::Span<const float> grad) override {
+    return cpu_->ComputeNorm(grad);
+  }
+  kernels::UpdateResult ApplyUpdate(const kernels::RuleConfig& rule,
+                                    const kernels::UpdateScalars& scalars,
+                                    absl::Span<const uint64_t> shape,
+                                    const kernels::UpdateBuffers& buffers) override {
+    const kernels::UpdateResult result = cpu_->ApplyUpdate(rule, scalars, shape, buffers);
+    if (!buffers.new_param.empty()) buffers.new_param[0] *= 1.001f;
+    return result;
+  }
+
+ private:
+  const std::unique_ptr<kernels::Backend> cpu_ = Cpu();
+};
+
+// The first `count` rows of one rule.
+std::vector<conformance::NumericsCase> RowsOf(const std::string& rule, size_t count) {
+  std::vector<conformance::NumericsCase> rows;
+  for (const conformance::NumericsCase& row : conformance::NumericsCases()) {
+    if (row.rule == rule && rows.size() < count) rows.push_back(row);
+  }
+  return rows;
+}
+
+TEST(VerifyNumericsTest, PassesOnTheCpuBackend) {
+  std::ostringstream progress;
+  const NumericsReport report = VerifyNumerics(RowsOf("adamw", 20), *Cpu(), progress);
+  EXPECT_EQ(report.backend, "cpu/reference");
+  EXPECT_EQ(report.rows.size(), 20);
+  EXPECT_EQ(NumFailed(report), 0);
+  EXPECT_EQ(progress.str(), "verify-numerics: 20 of 20 rows on cpu/reference, 0 failed\n");
+  const std::string text = NumericsText(report);
+  EXPECT_NE(text.find("cpu/reference: 20 passed, 0 failed, "), std::string::npos) << text;
+  EXPECT_EQ(text.find("FAIL"), std::string::npos) << text;
+}
+
+TEST(VerifyNumericsTest, ReportsABackendWhoseUpdatesAreOff) {
+  BrokenBackend broken;
+  std::ostringstream progress;
+  const NumericsReport report = VerifyNumerics(RowsOf("adamw", 20), broken, progress);
+  // The rows of the state pass: only the weights are off.
+  EXPECT_EQ(NumFailed(report), 10);
+  EXPECT_NE(NumericsText(report).find("FAIL"), std::string::npos);
+  const Json json = NumericsJson(report);
+  EXPECT_EQ(json["backend"], "broken");
+  EXPECT_EQ(json["failed"], 10);
+  EXPECT_EQ(json["passed"], 10);
+  EXPECT_EQ(json["rows"][0]["rule"], "adamw");
+  EXPECT_EQ(json["rows"][0]["passed"], false);
+  EXPECT_GT(json["rows"][0]["error"], json["rows"][0]["tolerance"]);
+}
+
+}  // namespace
+}  // namespace kaon::admin_cli
