@@ -2,25 +2,29 @@
 
 #include <glog/logging.h>
 
+#include <algorithm>
+#include <array>
 #include <vector>
 
+#include "kernels/matrix_layout.h"
 #include "kernels/orthogonalize/newton_schulz.h"
 #include "kernels/rules/muon.h"
 #include "kernels/rules/muon_elements.h"
+#include "kernels/state_codec.h"
 #include "kernels/vector_dispatch.h"
 
 namespace kaon::kernels {
 namespace {
 
-float* Floats(absl::Span<std::byte> slot) { return reinterpret_cast<float*>(slot.data()); }
-
+template <bool reads_param>
 struct MuonDirectionKernel {
   KAON_HOST_DEVICE static void Run(const MuonMomentumScalars* scalars, const float* grad,
-                                   float* momentum, float* direction, int64_t n) {
+                                   const float* param, float* momentum, float* direction,
+                                   int64_t n) {
     const MuonMomentumScalars s = *scalars;
     for (int64_t i = 0; i < n; ++i) {
       float m = momentum[i];
-      direction[i] = MuonDirection(s, grad[i], m);
+      direction[i] = MuonDirection(s, grad[i], reads_param ? param[i] : 0.0f, m);
       momentum[i] = m;
     }
   }
@@ -38,33 +42,104 @@ struct MuonWeightKernel {
   }
 };
 
+// Updates `momentum` and writes `direction`, for elements `first` and on.
+void Advance(const MuonMomentumScalars& scalars, const UpdateBuffers& buffers, int64_t first,
+             absl::Span<float> momentum, float* direction) {
+  const float* grad = buffers.grad.data() + first;
+  const float* param = buffers.param.data() + first;
+  const int64_t n = static_cast<int64_t>(momentum.size());
+  if (scalars.decay.l2 != 0) {
+    RunVectorized<MuonDirectionKernel<true>>(&scalars, grad, param, momentum.data(), direction, n);
+  } else {
+    RunVectorized<MuonDirectionKernel<false>>(&scalars, grad, param, momentum.data(), direction, n);
+  }
+}
+
+// [M1], [M2]. A copy even without Nesterov ([M3]), and of the new momentum before its state is
+// rounded ([Q1]).
+std::vector<float> Direction(const MuonConfig& config, const MuonMomentumScalars& scalars,
+                             const UpdateBuffers& buffers) {
+  // Compact states pass through a buffer that stays in cache.
+  constexpr int64_t kChunk = 128 * kStateGroup;
+  const absl::Span<std::byte> state = buffers.state[0];
+  const int64_t n = static_cast<int64_t>(buffers.param.size());
+  std::vector<float> direction(buffers.param.size());
+  if (config.momentum_dtype == StateDType::kFloat32) {
+    Advance(scalars, buffers, 0, {reinterpret_cast<float*>(state.data()), direction.size()},
+            direction.data());
+    return direction;
+  }
+  std::array<float, kChunk> chunk;
+  for (int64_t first = 0; first < n; first += kChunk) {
+    const absl::Span<float> momentum(chunk.data(), std::min(kChunk, n - first));
+    DecodeState(config.momentum_dtype, state, first, momentum);
+    Advance(scalars, buffers, first, momentum, direction.data() + first);
+    EncodeState(config.momentum_dtype, momentum, first, state);
+  }
+  return direction;
+}
+
+// visit(element of the parameter, element of the block, count) for each stretch of memory of the
+// block, in the block's order.
+template <typename Visit>
+void ForEachStretch(const MatrixBlock& block, const Visit& visit) {
+  int64_t at = 0;
+  for (const RowRun& run : block.runs) {
+    const bool dense = block.row_stride == block.cols;
+    const int64_t count = dense ? run.num_rows * block.cols : block.cols;
+    for (int64_t i = 0; i < (dense ? 1 : run.num_rows); ++i) {
+      visit(run.offset + i * block.row_stride, at, count);
+      at += count;
+    }
+  }
+}
+
+// The block's elements of `direction`, one after the other: where they are, or copied to `scratch`.
+absl::Span<float> MatrixOf(const MatrixBlock& block, absl::Span<float> direction,
+                           std::vector<float>& scratch) {
+  const size_t n = block.rows * block.cols;
+  if (block.row_stride == block.cols && block.runs.size() == 1) {
+    return direction.subspan(block.runs[0].offset, n);
+  }
+  scratch.resize(std::max(scratch.size(), n));
+  ForEachStretch(block, [&](int64_t element, int64_t at, int64_t count) {
+    std::copy_n(direction.data() + element, count, scratch.data() + at);
+  });
+  return absl::MakeSpan(scratch).first(n);
+}
+
 }  // namespace
 
 UpdateResult ApplyMuon(const MuonConfig& config, const UpdateScalars& scalars,
                        absl::Span<const uint64_t> shape, const UpdateBuffers& buffers, Gemm& gemm) {
-  CHECK(shape.size() == 2) << "muon takes matrices, given " << shape.size() << " dimensions";
-  const MatrixShape matrix{static_cast<int64_t>(shape[0]), static_cast<int64_t>(shape[1])};
-  const int64_t n = static_cast<int64_t>(buffers.param.size());
+  const auto blocks = MatrixBlocks(config.layout, shape);
+  CHECK(blocks.ok()) << blocks.status();
+  const DecayScalars decay = PrepareDecay(config, scalars.lr);
   MuonMomentumScalars before;
   before.clip = static_cast<float>(scalars.clip_factor);
   before.momentum = static_cast<float>(config.momentum);
-  before.one_minus_momentum = static_cast<float>(1.0 - config.momentum);
+  before.grad_share =
+      config.momentum_form == MomentumForm::kSum ? 1.0f : static_cast<float>(1.0 - config.momentum);
   before.nesterov = config.nesterov;
-  // [M3]: a copy even without Nesterov; orthogonalizing must not reach the state.
-  std::vector<float> update(buffers.param.size());
-  RunVectorized<MuonDirectionKernel>(static_cast<const MuonMomentumScalars*>(&before),
-                                     buffers.grad.data(), Floats(buffers.state[0]), update.data(),
-                                     n);
+  before.decay = decay;
+  std::vector<float> direction = Direction(config, before, buffers);
 
-  NewtonSchulz(config.newton_schulz, matrix, update, absl::MakeSpan(update), gemm);
-
-  MuonWeightScalars after;
-  after.minus_decay = static_cast<float>(0.0 - scalars.lr * config.weight_decay);
-  after.step_size =
-      static_cast<float>(scalars.lr * Muon::UpdateScaleOf(config, matrix.rows, matrix.cols));
-  RunVectorized<MuonWeightKernel>(static_cast<const MuonWeightScalars*>(&after),
-                                  static_cast<const float*>(update.data()), buffers.param.data(),
-                                  buffers.new_param.data(), n);
+  // [M4]: every block as if it were a parameter of its own, one after the other to share memory.
+  std::vector<float> scratch;
+  for (const MatrixBlock& block : *blocks) {
+    const absl::Span<float> update = MatrixOf(block, absl::MakeSpan(direction), scratch);
+    NewtonSchulz(config.newton_schulz, {block.rows, block.cols}, update, update, gemm);
+    MuonWeightScalars after;
+    after.decay = decay;
+    after.step_size =
+        static_cast<float>(scalars.lr * Muon::UpdateScaleOf(config, block.rows, block.cols));
+    ForEachStretch(block, [&](int64_t element, int64_t at, int64_t count) {
+      RunVectorized<MuonWeightKernel>(static_cast<const MuonWeightScalars*>(&after),
+                                      static_cast<const float*>(update.data() + at),
+                                      buffers.param.data() + element,
+                                      buffers.new_param.data() + element, count);
+    });
+  }
   return UpdateResult{.newton_schulz_calls = 1};
 }
 

@@ -67,10 +67,8 @@ double ElementWiseCost(double num_elements) {
   return num_elements * (12 + 8 * Rule::kNumSlots) / kBytesPerElementUpdate;
 }
 
-absl::Status CheckShape(const MuonConfig&, absl::Span<const uint64_t> shape) {
-  if (shape.size() == 2) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("muon: shape has ", shape.size(), " dimensions, must have 2"));
+absl::Status CheckShape(const MuonConfig& config, absl::Span<const uint64_t> shape) {
+  return MatrixBlocks(config.layout, shape).status();
 }
 
 template <typename Config>
@@ -123,8 +121,11 @@ double UpdateCost(const RuleConfig& rule, absl::Span<const uint64_t> shape) {
         using Config = std::decay_t<decltype(config)>;
         double cost = ElementWiseCost<RuleOf<Config>>(static_cast<double>(NumElements(shape)));
         if constexpr (std::is_same_v<Config, MuonConfig>) {
-          if (shape.size() == 2) {
-            cost += Muon::NewtonSchulzFlops(config, shape[0], shape[1]) / kFlopsPerElementUpdate;
+          const auto blocks = MatrixBlocks(config.layout, shape);
+          if (!blocks.ok()) return cost;
+          for (const MatrixBlock& block : *blocks) {
+            cost +=
+                Muon::NewtonSchulzFlops(config, block.rows, block.cols) / kFlopsPerElementUpdate;
           }
         }
         return cost;

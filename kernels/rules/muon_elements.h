@@ -7,36 +7,39 @@
 #include <cmath>
 
 #include "kernels/host_device.h"
+#include "kernels/rules/weight_decay.h"
 
 namespace kaon::kernels {
 
 struct MuonMomentumScalars {
   float clip;
   float momentum;
-  float one_minus_momentum;
+  // Of the gradient that enters the momentum: 1 - mu for `ema`, exactly 1 for `sum`.
+  float grad_share;
   bool nesterov;
+  DecayScalars decay;
 };
 
-// M <- mu M + (1 - mu) g in place; returns the direction, mu M + (1 - mu) g with the updated M for
-// Nesterov, else M
-// ([M2] `ema`).
-KAON_HOST_DEVICE float MuonDirection(const MuonMomentumScalars& s, float grad, float& momentum) {
-  const float share = s.one_minus_momentum * (s.clip * grad);
+// M <- mu M + share g in place, g the clipped gradient with `l2` decay of `param`; returns the
+// direction, mu M + share g with the updated M for Nesterov, else M ([M1], [M2]).
+KAON_HOST_DEVICE float MuonDirection(const MuonMomentumScalars& s, float grad, float param,
+                                     float& momentum) {
+  const float share = s.grad_share * DecayedGradient(s.decay, s.clip * grad, param);
   momentum = std::fma(s.momentum, momentum, share);
   const float ahead = std::fma(s.momentum, momentum, share);
   return s.nesterov ? ahead : momentum;
 }
 
 struct MuonWeightScalars {
-  // Minus lr times weight decay, +0 without it; base lr: the shape's scale never enters it ([M5]).
-  float minus_decay;
+  // By the base lr: the shape's scale never enters it ([M5]).
+  DecayScalars decay;
   // lr times the shape's scale.
   float step_size;
 };
 
 // Decay, then the update ([M5]).
 KAON_HOST_DEVICE float MuonWeight(const MuonWeightScalars& s, float orthogonal, float param) {
-  return std::fma(-s.step_size, orthogonal, std::fma(s.minus_decay, param, param));
+  return std::fma(-s.step_size, orthogonal, DecayedWeight(s.decay, param));
 }
 
 }  // namespace kaon::kernels

@@ -43,6 +43,11 @@ TEST(OptimizerRuleTest, MuonRangesAreChecked) {
     config.weight_decay = bad;
     ExpectRefused(config, "muon.weight_decay", ">= 0");
   }
+  for (const double bad : {0.0, -1.0, kInfinity, kNan}) {
+    MuonConfig config;
+    config.scale_extra = bad;
+    ExpectRefused(config, "muon.scale_extra", "finite and > 0");
+  }
   MuonConfig config;
   config.newton_schulz.steps = 0;
   ExpectRefused(config, "muon.ns_steps", "is 0");
@@ -77,6 +82,21 @@ TEST(OptimizerRuleTest, MuonTakesMatricesOnly) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()), HasSubstr(std::to_string(shape.size())));
   }
+}
+
+// [L2], [L5]: a layout is what makes other shapes matrices, where it fits.
+TEST(OptimizerRuleTest, MuonTakesWhatItsLayoutCutsIntoMatrices) {
+  MuonConfig config;
+  config.layout.kind = MatrixLayoutKind::kBatched;
+  EXPECT_EQ(ValidateRule(config, {2, 3, 4}), absl::OkStatus());
+  EXPECT_FALSE(ValidateRule(config, kMatrix).ok());
+  config.layout.kind = MatrixLayoutKind::kQkvInterleaved;
+  config.layout.sizes = {4, 1, 1, 1};
+  EXPECT_EQ(ValidateRule(config, {98, 8}), absl::OkStatus());
+  const absl::Status status = ValidateRule(config, {96, 8});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("rows 96 are not a multiple of 4 + 1 + 1 + 1 = 7"));
 }
 
 TEST(OptimizerRuleTest, StateSlotsHaveTorchNamesAndTheShapesSize) {
@@ -115,6 +135,18 @@ TEST(OptimizerRuleTest, MuonCostGrowsWithTheSmallerSideAndTheSteps) {
   MuonConfig longer;
   longer.newton_schulz.steps = 10;
   EXPECT_GT(UpdateCost(longer, {512, 512}), 1.9 * square);
+}
+
+// A fused parameter costs what its matrices cost.
+TEST(OptimizerRuleTest, MuonCostIsThatOfTheBlocks) {
+  MuonConfig batched;
+  batched.layout.kind = MatrixLayoutKind::kBatched;
+  EXPECT_DOUBLE_EQ(UpdateCost(batched, {8, 64, 128}), 8 * UpdateCost(MuonConfig{}, {64, 128}));
+  MuonConfig split;
+  split.layout.kind = MatrixLayoutKind::kSplitRows;
+  split.layout.sizes = {64, 32};
+  EXPECT_DOUBLE_EQ(UpdateCost(split, {96, 128}),
+                   UpdateCost(MuonConfig{}, {64, 128}) + UpdateCost(MuonConfig{}, {32, 128}));
 }
 
 }  // namespace
