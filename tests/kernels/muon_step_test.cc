@@ -3,37 +3,26 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
+#include <utility>
 #include <vector>
 
+#include "kernels/cpu_backend.h"
 #include "kernels/orthogonalize/newton_schulz.h"
-#include "kernels/reference_gemm.h"
+#include "tests/kernels/reference/float64_muon.h"
 #include "tests/kernels/reference/random_matrices.h"
+#include "tests/kernels/stepped_muon.h"
 
 namespace kaon::kernels {
 namespace {
 
 using reference::GaussianVector;
 
-// One parameter with its momentum, stepped with the reference products.
-struct Stepped {
-  Stepped(MuonConfig config, std::vector<uint64_t> shape, std::vector<float> weight)
-      : config(std::move(config)), shape(std::move(shape)), weight(std::move(weight)) {
-    momentum.resize(this->weight.size());
-  }
-
-  UpdateResult Step(const std::vector<float>& grad, const UpdateScalars& scalars) {
-    ReferenceGemm gemm;
-    const absl::Span<std::byte> slot(reinterpret_cast<std::byte*>(momentum.data()),
-                                     momentum.size() * sizeof(float));
-    return ApplyMuon(config, scalars, shape,
-                     {grad, weight, absl::MakeSpan(weight), absl::MakeSpan(&slot, 1)}, gemm);
-  }
-
-  MuonConfig config;
-  std::vector<uint64_t> shape;
-  std::vector<float> weight;
-  std::vector<float> momentum;
-};
+double Distance(const std::vector<float>& x, const std::vector<float>& y) {
+  double sum = 0;
+  for (size_t i = 0; i < x.size(); ++i) sum += (x[i] - y[i]) * (x[i] - y[i]);
+  return std::sqrt(sum);
+}
 
 // The default configuration's step ([M1]-[M5]) operation by operation: replays of old steps, and
 // everyone's digests, depend on each of these roundings.
@@ -42,14 +31,13 @@ TEST(MuonStepTest, DefaultStepIsTheseOperations) {
   constexpr int kCols = 10;
   MuonConfig config;
   config.weight_decay = 0.1;
-  Stepped actual(config, {kRows, kCols}, GaussianVector(kRows * kCols, 1));
+  SteppedMuon actual(config, {kRows, kCols}, GaussianVector(kRows * kCols, 1));
   std::vector<float> weight = actual.weight;
   std::vector<float> momentum(weight.size());
   ReferenceGemm gemm;
   for (int t = 1; t <= 4; ++t) {
     const std::vector<float> grad = GaussianVector(weight.size(), 10 + t);
-    const UpdateScalars scalars = {0.02, 0.3, t};
-    EXPECT_EQ(actual.Step(grad, scalars).newton_schulz_calls, 1);
+    EXPECT_EQ(actual.Step(grad, {0.02, 0.3, t}).newton_schulz_calls, 1);
 
     std::vector<float> update(weight.size());
     for (size_t i = 0; i < weight.size(); ++i) {
@@ -63,8 +51,207 @@ TEST(MuonStepTest, DefaultStepIsTheseOperations) {
     for (size_t i = 0; i < weight.size(); ++i) {
       weight[i] = std::fma(-step, update[i], std::fma(-decay, weight[i], weight[i]));
     }
-    ASSERT_EQ(actual.momentum, momentum) << t;
-    ASSERT_EQ(actual.weight, weight) << t;
+    ASSERT_TRUE(EqualBits(actual.Momentum(), momentum)) << t;
+    ASSERT_TRUE(EqualBits(actual.weight, weight)) << t;
+  }
+}
+
+// [M1], [M2], [M5], [W1]: all of them together, also under `transposed`.
+TEST(MuonStepTest, EveryFormAndDecayFollowsTheReference) {
+  const std::pair<DecayMode, const char*> modes[] = {{DecayMode::kDecoupled, "decoupled"},
+                                                     {DecayMode::kIndependent, "independent"},
+                                                     {DecayMode::kL2, "l2"},
+                                                     {DecayMode::kPalm, "palm"}};
+  for (const auto& [mode, name] : modes) {
+    for (const int bits : {0, 1, 2, 3}) {
+      MuonConfig config;
+      config.momentum = 0.9;
+      config.nesterov = (bits & 1) != 0;
+      config.momentum_form = (bits & 2) != 0 ? MomentumForm::kSum : MomentumForm::kEma;
+      config.decay_mode = mode;
+      config.weight_decay = 0.2;
+      config.scale = UpdateScale::kMaxDim;
+      SteppedMuon actual(config, {24, 40}, GaussianVector(960, 9));
+      std::vector<double> expected = reference::Widened(actual.weight);
+      reference::LayoutMuon muon;
+      muon.lr = 0.05;
+      muon.momentum = 0.9;
+      muon.nesterov = config.nesterov;
+      muon.sums = (bits & 2) != 0;
+      muon.weight_decay = 0.2;
+      muon.decay = name;
+      muon.scale = "max_dim";
+      muon.layout.shape = {24, 40};
+      for (int t = 1; t <= 10; ++t) {
+        const std::vector<float> grad = GaussianVector(960, 200 + t);
+        actual.Step(grad, {0.05, 1.0, t});
+        muon.Step(reference::Widened(grad), expected);
+      }
+      EXPECT_LE(reference::RelativeError(actual.weight, expected), 5e-6) << name << " " << bits;
+      EXPECT_LE(reference::RelativeError(actual.Momentum(), muon.buffer), 5e-6) << name;
+    }
+  }
+}
+
+// [M2]: with the scale-invariant norm both forms walk the same way; their buffers differ by 1 - mu.
+TEST(MuonStepTest, EmaAndSumTakeTheSameTrajectory) {
+  for (const bool nesterov : {true, false}) {
+    MuonConfig config;
+    config.nesterov = nesterov;
+    config.weight_decay = 0.1;
+    SteppedMuon ema(config, {12, 20}, GaussianVector(240, 1));
+    config.momentum_form = MomentumForm::kSum;
+    SteppedMuon sum(config, {12, 20}, ema.weight);
+    const std::vector<float> start = ema.weight;
+    for (int t = 1; t <= 20; ++t) {
+      const std::vector<float> grad = GaussianVector(240, 30 + t);
+      ema.Step(grad, {0.1, 1.0, t});
+      sum.Step(grad, {0.1, 1.0, t});
+    }
+    ASSERT_GT(Distance(ema.weight, start), 1.0);
+    EXPECT_LE(reference::RelativeError(sum.weight, reference::Widened(ema.weight)), 1e-5);
+    std::vector<double> scaled = reference::Widened(sum.Momentum());
+    for (double& x : scaled) x *= 1 - 0.95;
+    EXPECT_LE(reference::RelativeError(ema.Momentum(), scaled), 1e-6);
+  }
+}
+
+// [M3], edge 28: the state is the momentum and nothing else, whatever was done to the direction.
+TEST(MuonStepTest, MomentumIsNeitherAliasedNorNormalised) {
+  for (const StateDType dtype : {StateDType::kFloat32, StateDType::kBFloat16, StateDType::kInt8}) {
+    for (const bool nesterov : {false, true}) {
+      MuonConfig config;
+      config.momentum_dtype = dtype;
+      config.nesterov = nesterov;
+      config.newton_schulz.dtype = NsDType::kBFloat16;
+      // More than one chunk, and a group cut short at the end.
+      SteppedMuon stepped(config, {67, 131}, GaussianVector(67 * 131, 1));
+      std::vector<float> momentum(67 * 131);
+      for (int t = 1; t <= 3; ++t) {
+        const std::vector<float> grad = GaussianVector(67 * 131, 40 + t);
+        stepped.Step(grad, {0.1, 1.0, t});
+        const float share = static_cast<float>(1.0 - 0.95);
+        for (size_t i = 0; i < grad.size(); ++i) {
+          momentum[i] = std::fma(0.95f, momentum[i], share * grad[i]);
+        }
+        std::vector<std::byte> expected(stepped.state.size());
+        EncodeState(dtype, momentum, 0, absl::MakeSpan(expected));
+        ASSERT_EQ(stepped.state, expected) << t;
+        DecodeState(dtype, expected, 0, absl::MakeSpan(momentum));
+      }
+    }
+  }
+}
+
+// [Q1]: the direction is that of the momentum before it is rounded, so a first step does not depend
+// on how the momentum is kept, and later ones nearly not.
+TEST(MuonStepTest, DirectionComesFromTheUnquantisedMomentum) {
+  const std::pair<StateDType, double> cases[] = {{StateDType::kBFloat16, 1e-2},
+                                                 {StateDType::kInt8, 3e-2}};
+  for (const auto& [dtype, tolerance] : cases) {
+    for (const bool nesterov : {false, true}) {
+      MuonConfig config;
+      config.nesterov = nesterov;
+      SteppedMuon exact(config, {67, 131}, std::vector<float>(67 * 131));
+      config.momentum_dtype = dtype;
+      SteppedMuon compact(config, {67, 131}, exact.weight);
+      for (int t = 1; t <= 10; ++t) {
+        const std::vector<float> grad = GaussianVector(67 * 131, 50 + t);
+        exact.Step(grad, {0.1, 1.0, t});
+        compact.Step(grad, {0.1, 1.0, t});
+        EXPECT_TRUE(t > 1 || EqualBits(compact.weight, exact.weight));
+      }
+      EXPECT_FALSE(EqualBits(compact.weight, exact.weight));
+      EXPECT_LE(reference::RelativeError(compact.weight, reference::Widened(exact.weight)),
+                tolerance);
+    }
+  }
+}
+
+// 1.3: what a missing gradient taken as zeros ([T7]) does to Muon.
+TEST(MuonStepTest, LiveMomentumStepsAtFullSizeWithoutAGradient) {
+  SteppedMuon stepped(MuonConfig{}, {12, 20}, std::vector<float>(240));
+  stepped.Step(GaussianVector(240, 1), {1.0, 1.0, 1});
+  const std::vector<float> first = stepped.weight;
+  stepped.Step(std::vector<float>(240), {1.0, 1.0, 2});
+  const double full = Distance(first, std::vector<float>(240));
+  EXPECT_NEAR(Distance(stepped.weight, first), full, 1e-4 * full);
+}
+
+// Edge 45, [M5]: a zero update leaves the weights' bits alone without decay, and with it only the
+// decay happens, by the base rate: no shape or scale is in it.
+TEST(MuonStepTest, ZeroUpdateDecaysAndDoesNothingElse) {
+  std::vector<float> weight = GaussianVector(24, 1);
+  weight[0] = -0.0f;
+  weight[1] = 1e-41f;
+  const std::vector<float> zeros(24);
+  const std::pair<DecayMode, double> shares[] = {{DecayMode::kDecoupled, 0.5 * 0.25},
+                                                 {DecayMode::kIndependent, 0.25},
+                                                 {DecayMode::kPalm, 0.25 * 0.5 * 0.5}};
+  for (const auto& [mode, share] : shares) {
+    for (const UpdateScale scale : {UpdateScale::kMatchRmsAdamW, UpdateScale::kMaxDim}) {
+      MuonConfig config;
+      config.decay_mode = mode;
+      config.scale = scale;
+      config.scale_extra = 3;
+      SteppedMuon stepped(config, {4, 6}, weight);
+      stepped.Step(zeros, {0.5, 1.0, 1});
+      EXPECT_TRUE(EqualBits(stepped.weight, weight));
+      stepped.config.weight_decay = 0.25;
+      stepped.Step(zeros, {0.5, 1.0, 2});
+      for (size_t i = 0; i < weight.size(); ++i) {
+        ASSERT_EQ(stepped.weight[i], std::fma(static_cast<float>(-share), weight[i], weight[i]));
+      }
+    }
+  }
+  // `l2` without decay has no gradient either.
+  MuonConfig l2;
+  l2.decay_mode = DecayMode::kL2;
+  SteppedMuon stepped(l2, {4, 6}, weight);
+  stepped.Step(zeros, {0.5, 1.0, 1});
+  EXPECT_TRUE(EqualBits(stepped.weight, weight));
+}
+
+// Steps 6 times; step t is clipped by factors[t % 2].
+std::vector<float> WeightClippedBy(const std::vector<double>& factors) {
+  SteppedMuon stepped(MuonConfig{}, {12, 20}, std::vector<float>(240));
+  for (int t = 1; t <= 6; ++t) {
+    stepped.Step(GaussianVector(240, 60 + t), {1.0, factors[t % 2], t});
+  }
+  return stepped.weight;
+}
+
+// [C7], edge 46: clipping is no pure no-op for a scale-invariant rule.
+TEST(MuonStepTest, OnlyAVaryingClipFactorChangesTheResult) {
+  const std::vector<double> unclipped = reference::Widened(WeightClippedBy({1.0, 1.0}));
+  EXPECT_LE(reference::RelativeError(WeightClippedBy({0.01, 0.01}), unclipped), 1e-5);
+  EXPECT_GE(reference::RelativeError(WeightClippedBy({1.0, 0.01}), unclipped), 0.1);
+}
+
+// [T1], edge 14: micro-batches make one gradient, and the momentum advances once. Multiples of 1/8
+// make every sum exact, so that bits can be compared.
+TEST(MuonStepTest, MicroBatchesAreOneStep) {
+  CpuBackend backend(std::make_unique<ReferenceGemm>());
+  constexpr int kBatches = 4;
+  std::vector<float> folded(240);
+  std::vector<float> mean(240);
+  for (int k = 0; k < kBatches; ++k) {
+    std::vector<float> grad = GaussianVector(240, 70 + k);
+    for (float& x : grad) x = std::nearbyint(8 * x) / 8;
+    for (size_t i = 0; i < mean.size(); ++i) mean[i] += grad[i] / kBatches;
+    EXPECT_EQ(backend.Fold(DType::kFloat32, reinterpret_cast<const std::byte*>(grad.data()), 1.0f,
+                           k == 0, absl::MakeSpan(folded)),
+              -1);
+  }
+  backend.FinishMean(kBatches, 1.0f, absl::MakeSpan(folded));
+  SteppedMuon once(MuonConfig{}, {12, 20}, GaussianVector(240, 1));
+  SteppedMuon accumulated = once;
+  once.Step(mean, {0.1, 1.0, 1});
+  accumulated.Step(folded, {0.1, 1.0, 1});
+  EXPECT_TRUE(EqualBits(accumulated.weight, once.weight));
+  const float share = static_cast<float>(1.0 - 0.95);
+  for (size_t i = 0; i < mean.size(); ++i) {
+    ASSERT_EQ(accumulated.Momentum()[i], share * mean[i]) << i;
   }
 }
 
