@@ -2,6 +2,7 @@
 
 #include <glog/logging.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <type_traits>
@@ -13,6 +14,7 @@
 #include "kernels/muon_step.h"
 #include "kernels/rules/element_wise_kernel.h"
 #include "kernels/rules/element_wise_rules.h"
+#include "kernels/state_codec.h"
 #include "kernels/vector_dispatch.h"
 
 namespace kaon::kernels {
@@ -83,18 +85,55 @@ void CheckSizes(const RuleConfig& rule, absl::Span<const uint64_t> shape,
 
 float* Floats(absl::Span<std::byte> slot) { return reinterpret_cast<float*>(slot.data()); }
 
+// Elements that are decoded at a time: few enough to stay in the first cache.
+constexpr int64_t kChunk = 2048;
+static_assert(kChunk % kStateGroup == 0);
+
+template <typename Rule>
+void RunElementWise(const typename Rule::Scalars& scalars, int num_slots,
+                    const ElementWiseArrays<Rule>& arrays) {
+  WithElementWiseKernel<Rule>(
+      num_slots, [&](auto kernel) { RunVectorized<decltype(kernel)>(&scalars, &arrays); });
+}
+
+// The same bits as decoding the whole slot, updating and encoding it: no element sees another, and
+// chunks end where groups do.
+template <typename Rule>
+void RunInChunks(const typename Rule::Scalars& scalars, StateDType dtype, int num_slots,
+                 absl::Span<std::byte> encoded, const ElementWiseArrays<Rule>& arrays) {
+  float momentum[kChunk];
+  for (int64_t first = 0; first < arrays.n; first += kChunk) {
+    ElementWiseArrays<Rule> chunk;
+    chunk.n = std::min(kChunk, arrays.n - first);
+    chunk.grad = arrays.grad + first;
+    chunk.param = arrays.param + first;
+    chunk.new_param = arrays.new_param + first;
+    chunk.state[0] = momentum;
+    for (int k = 1; k < num_slots; ++k) chunk.state[k] = arrays.state[k] + first;
+    const absl::Span<float> decoded = absl::MakeSpan(momentum, chunk.n);
+    DecodeState(dtype, encoded, first, decoded);
+    RunElementWise<Rule>(scalars, num_slots, chunk);
+    EncodeState(dtype, decoded, first, encoded);
+  }
+}
+
 template <typename Rule>
 UpdateResult ApplyElementWise(const typename Rule::Config& config, const UpdateScalars& scalars,
                               const UpdateBuffers& buffers) {
   const typename Rule::Scalars s =
       Rule::Prepare(config, scalars.lr, scalars.clip_factor, scalars.t);
+  const int num_slots = Rule::NumSlots(config);
   ElementWiseArrays<Rule> arrays;
   arrays.grad = buffers.grad.data();
   arrays.param = buffers.param.data();
   arrays.new_param = buffers.new_param.data();
-  for (int k = 0; k < Rule::kNumSlots; ++k) arrays.state[k] = Floats(buffers.state[k]);
+  for (int k = 0; k < num_slots; ++k) arrays.state[k] = Floats(buffers.state[k]);
   arrays.n = static_cast<int64_t>(buffers.param.size());
-  RunVectorized<ElementWiseKernel<Rule>>(&s, static_cast<const ElementWiseArrays<Rule>*>(&arrays));
+  if (num_slots == 0 || config.momentum_dtype == StateDType::kFloat32) {
+    RunElementWise<Rule>(s, num_slots, arrays);
+  } else {
+    RunInChunks<Rule>(s, config.momentum_dtype, num_slots, buffers.state[0], arrays);
+  }
   return UpdateResult{};
 }
 

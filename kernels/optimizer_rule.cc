@@ -8,6 +8,7 @@
 #include "kernels/rules/element_wise_rules.h"
 #include "kernels/rules/muon.h"
 #include "kernels/rules/type_list.h"
+#include "kernels/state_codec.h"
 
 namespace kaon::kernels {
 namespace {
@@ -27,14 +28,29 @@ class RangeChecker {
   void Fraction(absl::string_view field, double value) {
     Check(value >= 0 && value < 1, field, value, "in [0, 1)");
   }
+  void AtMostOne(absl::string_view field, double value) {
+    Check(value >= 0 && value <= 1, field, value, "in [0, 1]");
+  }
   void Positive(absl::string_view field, double value) {
     Check(std::isfinite(value) && value > 0, field, value, "finite and > 0");
+  }
+  // Also as the float that it is used as: an eps of 1e-50 would divide by 0.
+  void PositiveFloat(absl::string_view field, double value) {
+    const auto used = static_cast<float>(value);
+    Check(std::isfinite(used) && used > 0, field, value, "finite and > 0 in fp32");
   }
   void NonNegative(absl::string_view field, double value) {
     Check(std::isfinite(value) && value >= 0, field, value, "finite and >= 0");
   }
   void Count(absl::string_view field, int value, int most) {
     Check(value >= 1 && value <= most, field, value, absl::StrCat("in [1, ", most, "]"));
+  }
+  // `field` is set although `other` is not what it needs.
+  void Requires(absl::string_view field, bool ok, absl::string_view other, double value,
+                absl::string_view needed) {
+    if (ok || !status_.ok()) return;
+    status_ = absl::InvalidArgumentError(absl::StrCat(rule_, ".", field, ": is set, but ", other,
+                                                      " is ", value, ", must be ", needed));
   }
 
   const absl::Status& status() const { return status_; }
@@ -62,9 +78,10 @@ constexpr double kFlopsPerElementUpdate = 160;
 // fp32 gradient, weight in, weight out, and each slot both ways; AdamW's 28 bytes are the unit.
 constexpr double kBytesPerElementUpdate = 28;
 
-template <typename Rule>
-double ElementWiseCost(double num_elements) {
-  return num_elements * (12 + 8 * Rule::kNumSlots) / kBytesPerElementUpdate;
+double ElementWiseCost(const RuleConfig& rule, absl::Span<const uint64_t> shape) {
+  int64_t bytes = 12 * NumElements(shape);
+  for (const StateSlot& slot : StateSlots(rule, shape)) bytes += 2 * slot.num_bytes;
+  return static_cast<double>(bytes) / kBytesPerElementUpdate;
 }
 
 absl::Status CheckShape(const MuonConfig& config, absl::Span<const uint64_t> shape) {
@@ -96,8 +113,10 @@ std::vector<StateSlot> StateSlots(const RuleConfig& rule, absl::Span<const uint6
         using Rule = RuleOf<std::decay_t<decltype(config)>>;
         std::vector<StateSlot> slots;
         const int64_t n = NumElements(shape);
-        for (const char* name : Rule::kSlots) {
-          slots.push_back({name, StateDType::kFloat32, n, n * static_cast<int64_t>(sizeof(float))});
+        for (int k = 0; k < Rule::NumSlots(config); ++k) {
+          // Second moments span too many magnitudes for fewer bits.
+          const StateDType dtype = k == 0 ? config.momentum_dtype : StateDType::kFloat32;
+          slots.push_back({Rule::kSlots[k], dtype, n, StateBytes(dtype, n)});
         }
         return slots;
       },
@@ -119,7 +138,7 @@ double UpdateCost(const RuleConfig& rule, absl::Span<const uint64_t> shape) {
   return std::visit(
       [&](const auto& config) {
         using Config = std::decay_t<decltype(config)>;
-        double cost = ElementWiseCost<RuleOf<Config>>(static_cast<double>(NumElements(shape)));
+        double cost = ElementWiseCost(rule, shape);
         if constexpr (std::is_same_v<Config, MuonConfig>) {
           const auto blocks = MatrixBlocks(config.layout, shape);
           if (!blocks.ok()) return cost;

@@ -75,7 +75,7 @@ struct LionConfig {
   StateDType momentum_dtype = StateDType::kFloat32;
 };
 
-using RuleConfig = std::variant<MuonConfig, AdamWConfig>;
+using RuleConfig = std::variant<MuonConfig, AdamWConfig, SgdConfig, LionConfig>;
 
 // One persistent buffer of optimizer state; starts as zero bytes, which every dtype reads as 0.
 struct StateSlot {
@@ -90,14 +90,14 @@ struct StateSlot {
 // arithmetic of a layout that does not fit the shape.
 absl::Status ValidateRule(const RuleConfig& rule, absl::Span<const uint64_t> shape);
 
-// In the order in which Backend::ApplyUpdate takes them.
+// In the order in which Backend::ApplyUpdate takes them; bytes as state_codec.h keeps them.
 std::vector<StateSlot> StateSlots(const RuleConfig& rule, absl::Span<const uint64_t> shape);
 
 // Update direction and size do not depend on the gradient's scale: exempt from norm clipping by
 // default ([C7]).
 bool IsScaleInvariant(const RuleConfig& rule);
 
-// "muon", "adamw".
+// "muon", "adamw", "sgd", "lion".
 const char* RuleName(const RuleConfig& rule);
 
 // Modelled time of one update, in units of one element's element-wise update; for placement

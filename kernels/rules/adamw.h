@@ -1,6 +1,7 @@
-// AdamW, one element at a time: [A1] moments, [A2] eps outside the root, [A3] decoupled decay
-// before the update. Everything a backend or a caller needs to know of the rule is declared here;
-// Abseil-free, so that a CUDA kernel includes it as it stands. Pure functions; any thread.
+// Adam, one element at a time: [A1] moments, [A2] eps outside the root, [A3] decay by
+// weight_decay.h (AdamW when decoupled), [A4] amsgrad, [A5] bias correction. Everything a backend
+// or a caller needs to know of the rule is declared here; Abseil-free, so that a CUDA kernel
+// includes it as it stands. Pure functions; any thread.
 #ifndef KAON_KERNELS_RULES_ADAMW_H_
 #define KAON_KERNELS_RULES_ADAMW_H_
 
@@ -8,6 +9,7 @@
 #include <cstdint>
 
 #include "kernels/host_device.h"
+#include "kernels/rules/weight_decay.h"
 
 namespace kaon::kernels {
 
@@ -18,14 +20,21 @@ struct AdamW {
 
   static constexpr const char* kName = "adamw";
   // torch's names, in the order of Element's moments.
-  static constexpr const char* kSlots[] = {"exp_avg", "exp_avg_sq"};
-  static constexpr int kNumSlots = 2;
+  static constexpr const char* kSlots[] = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
+  static constexpr int kMinSlots = 2;
+  static constexpr int kMaxSlots = 3;
   // eps breaks it, and the moments remember old scales (numerics.md 1.4): Adam is clipped.
   static constexpr bool kScaleInvariant = false;
+
+  template <typename ConfigType>
+  static int NumSlots(const ConfigType& config) {
+    return config.amsgrad ? 3 : 2;
+  }
 
   // What is the same for all elements of one update.
   struct Scalars {
     float clip;
+    DecayScalars decay;
     float beta1;
     float one_minus_beta1;
     float beta2;
@@ -33,50 +42,53 @@ struct AdamW {
     float inverse_sqrt_c2;
     float eps;
     float step_size;
-    // Minus lr times weight decay; +0 without decay, which leaves even a -0 weight its bits.
-    float minus_decay;
   };
 
   // Bias corrections c_i = 1 - beta_i^t in double ([A2]); t from 1.
   template <typename ConfigType>
   static Scalars Prepare(const ConfigType& config, double lr, double clip_factor, int64_t t) {
-    const double c1 = 1.0 - std::pow(config.beta1, static_cast<double>(t));
-    const double c2 = 1.0 - std::pow(config.beta2, static_cast<double>(t));
+    using EpsMode = decltype(config.eps_mode);
+    const double step = static_cast<double>(t);
+    const double c1 = config.bias_correction ? 1.0 - std::pow(config.beta1, step) : 1.0;
+    const double c2 = config.bias_correction ? 1.0 - std::pow(config.beta2, step) : 1.0;
+    // `uncorrected` takes sqrt(c2) out of the denominator, so that eps is beside sqrt(v) itself.
+    const bool corrected = config.eps_mode == EpsMode::kOutside;
     Scalars s;
     s.clip = static_cast<float>(clip_factor);
+    s.decay = PrepareDecay(config, lr);
     s.beta1 = static_cast<float>(config.beta1);
     s.one_minus_beta1 = static_cast<float>(1.0 - config.beta1);
     s.beta2 = static_cast<float>(config.beta2);
     s.one_minus_beta2 = static_cast<float>(1.0 - config.beta2);
-    s.inverse_sqrt_c2 = static_cast<float>(1.0 / std::sqrt(c2));
+    s.inverse_sqrt_c2 = static_cast<float>(corrected ? 1.0 / std::sqrt(c2) : 1.0);
     s.eps = static_cast<float>(config.eps);
-    s.step_size = static_cast<float>(lr / c1);
-    s.minus_decay = static_cast<float>(0.0 - lr * config.weight_decay);
+    s.step_size = static_cast<float>(corrected ? lr / c1 : lr * std::sqrt(c2) / c1);
     return s;
   }
 
   // The updated parameter; moments are updated in place. A clip of 1 leaves the gradient's bits
   // alone ([C5]).
   KAON_HOST_DEVICE static float Element(const Scalars& s, float grad, float param,
-                                        float (&moment)[kNumSlots]) {
-    const float g = s.clip * grad;
+                                        float (&moment)[kMaxSlots]) {
+    const float g = DecayedGradient(s.decay, s.clip * grad, param);
     const float m = std::fma(s.beta1, moment[0], s.one_minus_beta1 * g);
     const float v = std::fma(s.beta2, moment[1], (s.one_minus_beta2 * g) * g);
+    // [A4]: of the raw moment. Without the slot this is v itself, which is never below 0.
+    const float largest = moment[2] > v ? moment[2] : v;
     moment[0] = m;
     moment[1] = v;
-    // p - (lr wd) p in one rounding: a factor 1 - lr wd would lose most of a small decay.
-    const float decayed = std::fma(s.minus_decay, param, param);
-    const float denominator = std::fma(std::sqrt(v), s.inverse_sqrt_c2, s.eps);
-    return std::fma(-s.step_size, m / denominator, decayed);
+    moment[2] = largest;
+    const float denominator = std::fma(std::sqrt(largest), s.inverse_sqrt_c2, s.eps);
+    return std::fma(-s.step_size, m / denominator, DecayedWeight(s.decay, param));
   }
 
-  // Calls visit.Fraction, visit.Positive or visit.NonNegative for each hyper-parameter, by its
+  // Calls visit.Fraction, visit.PositiveFloat or visit.NonNegative for each hyper-parameter, by its
   // range.
   template <typename ConfigType, typename Visitor>
   static void VisitRanges(const ConfigType& config, Visitor& visit) {
     visit.Fraction("beta1", config.beta1);
     visit.Fraction("beta2", config.beta2);
-    visit.Positive("eps", config.eps);
+    visit.PositiveFloat("eps", config.eps);
     visit.NonNegative("weight_decay", config.weight_decay);
   }
 };

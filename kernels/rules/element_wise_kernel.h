@@ -15,11 +15,13 @@ struct ElementWiseArrays {
   const float* grad;
   const float* param;
   float* new_param;
-  float* state[Rule::kNumSlots];
+  // As many as the configuration has slots.
+  float* state[Rule::kMaxSlots];
   int64_t n;
 };
 
-template <typename Rule>
+// For configurations with `num_slots` slots. To Element, a slot that is not there holds 0.
+template <typename Rule, int num_slots>
 struct ElementWiseKernel {
   KAON_HOST_DEVICE static void Run(const typename Rule::Scalars* scalars,
                                    const ElementWiseArrays<Rule>* arrays) {
@@ -32,13 +34,22 @@ struct ElementWiseKernel {
 #pragma GCC ivdep
 #endif
     for (int64_t i = 0; i < a.n; ++i) {
-      float state[Rule::kNumSlots];
-      for (int k = 0; k < Rule::kNumSlots; ++k) state[k] = a.state[k][i];
+      float state[Rule::kMaxSlots] = {};
+      for (int k = 0; k < num_slots; ++k) state[k] = a.state[k][i];
       a.new_param[i] = Rule::Element(s, a.grad[i], a.param[i], state);
-      for (int k = 0; k < Rule::kNumSlots; ++k) a.state[k][i] = state[k];
+      for (int k = 0; k < num_slots; ++k) a.state[k][i] = state[k];
     }
   }
 };
+
+// Calls run with the kernel for `num_slots`, which is Rule::kMinSlots .. Rule::kMaxSlots.
+template <typename Rule, int at = Rule::kMinSlots, typename Callback>
+void WithElementWiseKernel(int num_slots, const Callback& run) {
+  if constexpr (at < Rule::kMaxSlots) {
+    if (num_slots > at) return WithElementWiseKernel<Rule, at + 1>(num_slots, run);
+  }
+  run(ElementWiseKernel<Rule, at>());
+}
 
 }  // namespace kaon::kernels
 

@@ -17,9 +17,10 @@ struct Muon {
 
   static constexpr const char* kName = "muon";
   static constexpr const char* kSlots[] = {"momentum_buffer"};
-  static constexpr int kNumSlots = 1;
   // Normalisation [N5] divides the gradient's scale out: exempt from clipping by default ([C7]).
   static constexpr bool kScaleInvariant = true;
+
+  static int NumSlots(const MuonConfig&) { return 1; }
 
   // Of one matrix. Multiply-adds of one step are 2 r r c (Gram and product with X) and r r r (the
   // square), r <= c ([N1], [N4]); in the Gram form those with c are of each start only, and of the

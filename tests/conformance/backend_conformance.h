@@ -6,6 +6,8 @@
 #define KAON_TESTS_CONFORMANCE_BACKEND_CONFORMANCE_H_
 
 // The tests are defined in these, so that including this header registers them all.
+#include "tests/conformance/backend_conformance_element_wise.h"
+#include "tests/conformance/backend_conformance_encoded.h"
 #include "tests/conformance/backend_conformance_fixture.h"
 #include "tests/conformance/backend_conformance_mean.h"
 #include "tests/conformance/backend_conformance_muon.h"

@@ -21,8 +21,9 @@ using BackendMaker = std::function<std::unique_ptr<Backend>()>;
 struct Parameter {
   Parameter(const RuleConfig& rule, std::vector<uint64_t> shape, std::vector<float> values)
       : rule(rule), shape(std::move(shape)), weight(std::move(values)) {
-    for (const StateSlot& slot : StateSlots(rule, this->shape)) {
-      state.emplace_back(slot.num_elements, 0.0f);
+    slots = StateSlots(rule, this->shape);
+    for (const StateSlot& slot : slots) {
+      state.emplace_back((slot.num_bytes + sizeof(float) - 1) / sizeof(float), 0.0f);
     }
   }
 
@@ -33,17 +34,22 @@ struct Parameter {
 
   UpdateResult UpdateInto(Backend& backend, const std::vector<float>& grad,
                           const UpdateScalars& scalars, std::vector<float>& new_weight) {
-    std::vector<absl::Span<std::byte>> slots;
-    for (std::vector<float>& slot : state) {
-      slots.emplace_back(reinterpret_cast<std::byte*>(slot.data()), slot.size() * sizeof(float));
-    }
+    std::vector<absl::Span<std::byte>> bytes;
+    for (size_t k = 0; k < state.size(); ++k) bytes.push_back(StateBytesOf(k));
     return backend.ApplyUpdate(rule, scalars, shape,
-                               {grad, weight, absl::MakeSpan(new_weight), slots});
+                               {grad, weight, absl::MakeSpan(new_weight), bytes});
+  }
+
+  absl::Span<std::byte> StateBytesOf(size_t slot) {
+    return {reinterpret_cast<std::byte*>(state[slot].data()),
+            static_cast<size_t>(slots[slot].num_bytes)};
   }
 
   RuleConfig rule;
   std::vector<uint64_t> shape;
   std::vector<float> weight;
+  std::vector<StateSlot> slots;
+  // The elements of an fp32 slot; of an encoded one its bytes, filled up to whole floats.
   std::vector<std::vector<float>> state;
 };
 
@@ -51,6 +57,13 @@ struct Parameter {
 inline bool SameBits(const std::vector<float>& x, const std::vector<float>& y) {
   return x.size() == y.size() &&
          (x.empty() || memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0);
+}
+
+// An encoded slot is no floats: read as such it may have NaN.
+inline bool SameState(const Parameter& x, const Parameter& y) {
+  bool same = x.state.size() == y.state.size();
+  for (size_t k = 0; same && k < x.state.size(); ++k) same = SameBits(x.state[k], y.state[k]);
+  return same;
 }
 
 class BackendConformanceTest : public ::testing::TestWithParam<BackendMaker> {
@@ -75,7 +88,18 @@ class BackendConformanceTest : public ::testing::TestWithParam<BackendMaker> {
     bfloat16.newton_schulz.dtype = NsDType::kBFloat16;
     MuonConfig plain;
     plain.nesterov = false;
-    return {MuonConfig{}, bfloat16, plain, AdamWConfig{}};
+    MuonConfig encoded;
+    encoded.momentum_dtype = StateDType::kInt8;
+    AdamWConfig amsgrad;
+    amsgrad.amsgrad = true;
+    amsgrad.momentum_dtype = StateDType::kInt8;
+    SgdConfig momentum;
+    momentum.momentum = 0.9;
+    momentum.nesterov = true;
+    LionConfig half;
+    half.momentum_dtype = StateDType::kBFloat16;
+    return {MuonConfig{}, bfloat16,    plain,    encoded,      AdamWConfig{},
+            amsgrad,      SgdConfig{}, momentum, LionConfig{}, half};
   }
 
   const std::unique_ptr<Backend> backend_;

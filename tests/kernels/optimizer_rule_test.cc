@@ -30,6 +30,8 @@ TEST(OptimizerRuleTest, DefaultsAreValid) {
   EXPECT_EQ(ValidateRule(AdamWConfig{}, kMatrix), absl::OkStatus());
   EXPECT_EQ(ValidateRule(AdamWConfig{}, {}), absl::OkStatus());
   EXPECT_EQ(ValidateRule(AdamWConfig{}, {2, 3, 4}), absl::OkStatus());
+  EXPECT_EQ(ValidateRule(SgdConfig{}, {7}), absl::OkStatus());
+  EXPECT_EQ(ValidateRule(LionConfig{}, {2, 3, 4}), absl::OkStatus());
 }
 
 TEST(OptimizerRuleTest, MuonRangesAreChecked) {
@@ -68,11 +70,32 @@ TEST(OptimizerRuleTest, AdamWRangesAreChecked) {
   config.eps = 0;
   ExpectRefused(config, "adamw.eps", "is 0");
   config = {};
+  // 0 as the float that divides.
+  config.eps = 1e-50;
+  ExpectRefused(config, "adamw.eps", "is 1e-50");
   config.eps = kNan;
   ExpectRefused(config, "adamw.eps", "nan");
   config = {};
   config.weight_decay = -2;
   ExpectRefused(config, "adamw.weight_decay", "is -2");
+}
+
+TEST(OptimizerRuleTest, SgdRangesAreChecked) {
+  ExpectRefused(SgdConfig{1.0}, "sgd.momentum", "is 1");
+  ExpectRefused(SgdConfig{-0.1}, "sgd.momentum", "[0, 1)");
+  ExpectRefused(SgdConfig{0.9, 1.5}, "sgd.dampening", "[0, 1]");
+  ExpectRefused(SgdConfig{0.9, kNan}, "sgd.dampening", "nan");
+  ExpectRefused(SgdConfig{0.9, 0, false, kInfinity}, "sgd.weight_decay", "is inf");
+  ExpectRefused(SgdConfig{0, 0, true}, "sgd.nesterov", "momentum is 0, must be > 0");
+  ExpectRefused(SgdConfig{0.9, 0.5, true}, "sgd.nesterov", "dampening is 0.5, must be 0");
+  EXPECT_EQ(ValidateRule(SgdConfig{0.9, 1}, {7}), absl::OkStatus());
+  EXPECT_EQ(ValidateRule(SgdConfig{0.9, 0, true}, {7}), absl::OkStatus());
+}
+
+TEST(OptimizerRuleTest, LionRangesAreChecked) {
+  ExpectRefused(LionConfig{1.0}, "lion.beta1", "is 1");
+  ExpectRefused(LionConfig{0.9, -0.5}, "lion.beta2", "is -0.5");
+  ExpectRefused(LionConfig{0.9, 0.99, -1}, "lion.weight_decay", "is -1");
 }
 
 TEST(OptimizerRuleTest, MuonTakesMatricesOnly) {
@@ -111,20 +134,60 @@ TEST(OptimizerRuleTest, StateSlotsHaveTorchNamesAndTheShapesSize) {
   EXPECT_EQ(adamw[1].num_elements, 1);
 }
 
-// [C7]: Muon is exempt by default, Adam never (edge case 5).
+TEST(OptimizerRuleTest, StateSlotsDependOnWhatTheConfigurationUses) {
+  EXPECT_EQ(StateSlots(SgdConfig{}, kMatrix).size(), 0u);
+  ASSERT_EQ(StateSlots(SgdConfig{0.9}, kMatrix).size(), 1u);
+  EXPECT_EQ(StateSlots(SgdConfig{0.9}, kMatrix)[0].name, "momentum_buffer");
+  ASSERT_EQ(StateSlots(LionConfig{}, kMatrix).size(), 1u);
+  EXPECT_EQ(StateSlots(LionConfig{}, kMatrix)[0].name, "exp_avg");
+  AdamWConfig amsgrad;
+  amsgrad.amsgrad = true;
+  ASSERT_EQ(StateSlots(amsgrad, kMatrix).size(), 3u);
+  EXPECT_EQ(StateSlots(amsgrad, kMatrix)[2].name, "max_exp_avg_sq");
+}
+
+// [Q1]: of the momentum only.
+TEST(OptimizerRuleTest, MomentumDTypeSizesTheMomentumAndNoSecondMoment) {
+  for (const auto& [dtype, num_bytes] : {std::pair{StateDType::kFloat32, 400},
+                                         {StateDType::kBFloat16, 200},
+                                         {StateDType::kInt8, 108}}) {
+    MuonConfig muon;
+    AdamWConfig adamw;
+    adamw.amsgrad = true;
+    SgdConfig sgd{0.9};
+    LionConfig lion;
+    muon.momentum_dtype = adamw.momentum_dtype = sgd.momentum_dtype = lion.momentum_dtype = dtype;
+    for (const RuleConfig& rule : std::vector<RuleConfig>{muon, adamw, sgd, lion}) {
+      const std::vector<StateSlot> slots = StateSlots(rule, {10, 10});
+      EXPECT_EQ(slots[0].dtype, dtype);
+      EXPECT_EQ(slots[0].num_bytes, num_bytes);
+      for (size_t k = 1; k < slots.size(); ++k) {
+        EXPECT_EQ(slots[k].dtype, StateDType::kFloat32);
+        EXPECT_EQ(slots[k].num_bytes, 400);
+      }
+    }
+  }
+}
+
+// [C7]: Muon is exempt by default, no other rule (edge case 5).
 TEST(OptimizerRuleTest, ScaleInvarianceIsTheRulesOwnDeclaration) {
   EXPECT_TRUE(IsScaleInvariant(MuonConfig{}));
   EXPECT_FALSE(IsScaleInvariant(AdamWConfig{}));
+  EXPECT_FALSE(IsScaleInvariant(SgdConfig{}));
+  EXPECT_FALSE(IsScaleInvariant(LionConfig{}));
 }
 
 TEST(OptimizerRuleTest, NamesAreThoseOfTheConfiguration) {
   EXPECT_STREQ(RuleName(MuonConfig{}), "muon");
   EXPECT_STREQ(RuleName(AdamWConfig{}), "adamw");
+  EXPECT_STREQ(RuleName(SgdConfig{}), "sgd");
+  EXPECT_STREQ(RuleName(LionConfig{}), "lion");
 }
 
 TEST(OptimizerRuleTest, CostUnitIsOneAdamWElement) {
   EXPECT_DOUBLE_EQ(UpdateCost(AdamWConfig{}, {10, 20}), 200.0);
   EXPECT_DOUBLE_EQ(UpdateCost(AdamWConfig{}, {0, 20}), 0.0);
+  EXPECT_DOUBLE_EQ(UpdateCost(SgdConfig{}, {10, 20}), 200.0 * 12 / 28);
 }
 
 TEST(OptimizerRuleTest, MuonCostGrowsWithTheSmallerSideAndTheSteps) {

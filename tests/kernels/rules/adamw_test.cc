@@ -11,7 +11,7 @@ namespace {
 
 // One update of one element from zero moments.
 float FirstStep(const AdamWConfig& config, double lr, float grad, float param) {
-  float moments[2] = {0, 0};
+  float moments[3] = {0, 0, 0};
   return AdamW::Element(AdamW::Prepare(config, lr, 1.0, 1), grad, param, moments);
 }
 
@@ -55,9 +55,36 @@ TEST(AdamWTest, BiasCorrectionsFollowTheCounter) {
   EXPECT_EQ(late.inverse_sqrt_c2, 1.0f);
 }
 
-// [A5]: g^2 underflows, so the step is m_hat / eps.
+// [A4]: g^2 underflows below 1e-23, so the step is m_hat / eps.
 TEST(AdamWTest, GradientsWhoseSquareUnderflowsAreDividedByEps) {
   EXPECT_NEAR(FirstStep(AdamWConfig{}, 1.0, 1e-25f, 0.0f), -1e-17, 1e-22);
+}
+
+// [A5].
+TEST(AdamWTest, WithoutBiasCorrectionTheCounterDoesNotMatter) {
+  AdamWConfig config;
+  config.bias_correction = false;
+  for (const int64_t t : {int64_t{1}, int64_t{1} << 40}) {
+    const AdamW::Scalars s = AdamW::Prepare(config, 1.0, 1.0, t);
+    EXPECT_EQ(s.step_size, 1.0f);
+    EXPECT_EQ(s.inverse_sqrt_c2, 1.0f);
+  }
+}
+
+// [A4]: the largest of the raw moments divides, however small the newest.
+TEST(AdamWTest, AmsgradNeverForgetsALargeGradient) {
+  AdamWConfig config;
+  config.amsgrad = true;
+  config.beta2 = 0;
+  config.bias_correction = false;
+  const AdamW::Scalars s = AdamW::Prepare(config, 1.0, 1.0, 1);
+  float moments[3] = {0, 0, 0};
+  AdamW::Element(s, 4.0f, 0.0f, moments);
+  EXPECT_EQ(moments[1], 16.0f);
+  EXPECT_EQ(moments[2], 16.0f);
+  AdamW::Element(s, 0.5f, 0.0f, moments);
+  EXPECT_EQ(moments[1], 0.25f);
+  EXPECT_EQ(moments[2], 16.0f);
 }
 
 }  // namespace

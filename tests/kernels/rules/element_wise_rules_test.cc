@@ -15,25 +15,43 @@ namespace {
 
 // Weight, then each slot, after three updates.
 template <typename Rule>
-std::vector<std::vector<float>> RunThreeUpdates(InstructionSet isa) {
+std::vector<std::vector<float>> RunThreeUpdates(InstructionSet isa,
+                                                const typename Rule::Config& config) {
   constexpr int64_t kNumElements = 1037;
-  std::vector<std::vector<float>> buffers(1 + Rule::kNumSlots, std::vector<float>(kNumElements));
+  const int num_slots = Rule::NumSlots(config);
+  std::vector<std::vector<float>> buffers(1 + num_slots, std::vector<float>(kNumElements));
   buffers[0] = reference::GaussianVector(kNumElements, 1);
-  typename Rule::Config config;
-  config.weight_decay = 0.1;
   for (int t = 1; t <= 3; ++t) {
     const std::vector<float> grad = reference::GaussianVector(kNumElements, 1 + t);
     ElementWiseArrays<Rule> arrays;
     arrays.grad = grad.data();
     arrays.param = buffers[0].data();
     arrays.new_param = buffers[0].data();
-    for (int k = 0; k < Rule::kNumSlots; ++k) arrays.state[k] = buffers[1 + k].data();
+    for (int k = 0; k < num_slots; ++k) arrays.state[k] = buffers[1 + k].data();
     arrays.n = kNumElements;
     const typename Rule::Scalars scalars = Rule::Prepare(config, 1e-2, 0.7, t);
-    RunFor<ElementWiseKernel<Rule>>(isa, &scalars,
-                                    static_cast<const ElementWiseArrays<Rule>*>(&arrays));
+    WithElementWiseKernel<Rule>(num_slots, [&](auto kernel) {
+      RunFor<decltype(kernel)>(isa, &scalars, static_cast<const ElementWiseArrays<Rule>*>(&arrays));
+    });
   }
   return buffers;
+}
+
+// The default and what uses every slot, each with decay on the weight and on the gradient.
+template <typename Config>
+std::vector<Config> Configurations() {
+  Config all;
+  if constexpr (std::is_same_v<Config, AdamWConfig>) all.amsgrad = true;
+  if constexpr (std::is_same_v<Config, SgdConfig>) all.momentum = 0.9;
+  std::vector<Config> configurations;
+  for (Config config : {Config(), all}) {
+    config.weight_decay = 0.1;
+    for (const DecayMode mode : {DecayMode::kDecoupled, DecayMode::kL2}) {
+      config.decay_mode = mode;
+      configurations.push_back(config);
+    }
+  }
+  return configurations;
 }
 
 template <typename List>
@@ -48,13 +66,21 @@ class ElementWiseRulesTest : public ::testing::Test {};
 TYPED_TEST_SUITE(ElementWiseRulesTest, GTestTypes<ElementWiseRules>::type);
 
 TYPED_TEST(ElementWiseRulesTest, EveryInstructionSetGivesTheSameBits) {
-  const auto expected = RunThreeUpdates<TypeParam>(InstructionSet::kScalar);
-  if (WidestInstructionSet() >= InstructionSet::kAvx2) {
-    EXPECT_EQ(RunThreeUpdates<TypeParam>(InstructionSet::kAvx2), expected);
+  for (const auto& config : Configurations<typename TypeParam::Config>()) {
+    const auto expected = RunThreeUpdates<TypeParam>(InstructionSet::kScalar, config);
+    if (WidestInstructionSet() >= InstructionSet::kAvx2) {
+      EXPECT_EQ(RunThreeUpdates<TypeParam>(InstructionSet::kAvx2, config), expected);
+    }
+    if (WidestInstructionSet() >= InstructionSet::kAvx512) {
+      EXPECT_EQ(RunThreeUpdates<TypeParam>(InstructionSet::kAvx512, config), expected);
+    }
   }
-  if (WidestInstructionSet() >= InstructionSet::kAvx512) {
-    EXPECT_EQ(RunThreeUpdates<TypeParam>(InstructionSet::kAvx512), expected);
-  }
+}
+
+TYPED_TEST(ElementWiseRulesTest, ConfigurationsUseTheLeastAndTheMostSlots) {
+  const auto configurations = Configurations<typename TypeParam::Config>();
+  EXPECT_EQ(TypeParam::NumSlots(configurations.front()), TypeParam::kMinSlots);
+  EXPECT_EQ(TypeParam::NumSlots(configurations.back()), TypeParam::kMaxSlots);
 }
 
 TYPED_TEST(ElementWiseRulesTest, TheListFindsTheRuleByItsConfiguration) {
