@@ -60,6 +60,21 @@ kernels::AdamWConfig AdamWOf(const v1::AdamWOptions& options) {
   return adamw;
 }
 
+kernels::SgdConfig SgdOf(const v1::SgdOptions& options) {
+  kernels::SgdConfig sgd;
+  sgd.momentum = options.momentum();
+  sgd.dampening = options.dampening();
+  sgd.nesterov = options.nesterov();
+  return sgd;
+}
+
+kernels::LionConfig LionOf(const v1::LionOptions& options) {
+  kernels::LionConfig lion;
+  lion.beta1 = options.beta1();
+  lion.beta2 = options.beta2();
+  return lion;
+}
+
 }  // namespace
 
 kernels::RuleConfig RuleConfigOf(const v1::ParameterGroup& group,
@@ -71,8 +86,16 @@ kernels::RuleConfig RuleConfigOf(const v1::ParameterGroup& group,
     config.momentum_dtype = FromWire<kernels::StateDType>(group.momentum_dtype());
     return kernels::RuleConfig(config);
   };
-  if (group.rule() == v1::RULE_MUON) return complete(MuonOf(group.muon(), parameter, placement));
-  return complete(AdamWOf(group.adamw()));
+  switch (group.rule()) {
+    case v1::RULE_MUON:
+      return complete(MuonOf(group.muon(), parameter, placement));
+    case v1::RULE_SGD:
+      return complete(SgdOf(group.sgd()));
+    case v1::RULE_LION:
+      return complete(LionOf(group.lion()));
+    default:
+      return complete(AdamWOf(group.adamw()));
+  }
 }
 
 kernels::RuleConfig RuleConfigOf(const v1::ParameterGroup& group) {

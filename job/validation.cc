@@ -50,15 +50,40 @@ absl::Status CheckEnum(absl::string_view field, int value, bool known) {
   return absl::InvalidArgumentError(absl::StrCat(field, " is ", value, ", which is not known"));
 }
 
+struct RuleOptions {
+  v1::Rule rule;
+  absl::string_view name;
+  bool set;
+};
+
+// An option that maps to nothing is an error, never ignored (numerics.md edge case 51).
+absl::Status RefuseOptionsOfOtherRules(const std::string& at, const v1::ParameterGroup& group) {
+  const RuleOptions all[] = {{v1::RULE_MUON, "muon", group.has_muon()},
+                             {v1::RULE_ADAMW, "adamw", group.has_adamw()},
+                             {v1::RULE_SGD, "sgd", group.has_sgd()},
+                             {v1::RULE_LION, "lion", group.has_lion()}};
+  absl::string_view rule;
+  for (const RuleOptions& options : all) {
+    if (options.rule == group.rule()) rule = options.name;
+  }
+  for (const RuleOptions& options : all) {
+    if (!options.set || options.rule == group.rule()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(at, options.name, " is set, but the rule is ", rule));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ValidateGroup(const v1::ParameterGroup& group) {
   if (!IsName(group.name(), 64, "_")) {
     return absl::InvalidArgumentError(
         absl::StrCat("groups.name is \"", group.name(), "\", must match [a-z0-9_-]{1,64}"));
   }
   const std::string at = absl::StrCat("group ", group.name(), ": ");
-  if (group.rule() != v1::RULE_MUON && group.rule() != v1::RULE_ADAMW) {
-    return absl::InvalidArgumentError(absl::StrCat(at, "rule is ", static_cast<int>(group.rule()),
-                                                   ", must be 1 (muon) or 2 (adamw)"));
+  if (group.rule() == v1::RULE_UNSPECIFIED || !v1::Rule_IsValid(group.rule())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(at, "rule is ", static_cast<int>(group.rule()),
+                     ", must be 1 (muon), 2 (adamw), 3 (sgd) or 4 (lion)"));
   }
   KAON_RETURN_IF_ERROR(ValidateLearningRate(absl::StrCat(at, "lr"), group.lr()));
   KAON_RETURN_IF_ERROR(CheckEnum(absl::StrCat(at, "clip_policy"), group.clip_policy(),
@@ -75,13 +100,13 @@ absl::Status ValidateGroup(const v1::ParameterGroup& group) {
     return absl::InvalidArgumentError(
         absl::StrCat(at, "muon.ns_steps is ", muon.ns_steps(), ", must be 1 .. 99"));
   }
-  // An option that maps to nothing is an error, never ignored (numerics.md edge case 51).
-  if (group.rule() == v1::RULE_ADAMW && group.has_muon()) {
-    return absl::InvalidArgumentError(absl::StrCat(at, "muon is set, but the rule is adamw"));
-  }
-  if (group.rule() == v1::RULE_MUON && group.has_adamw()) {
-    return absl::InvalidArgumentError(absl::StrCat(at, "adamw is set, but the rule is muon"));
-  }
+  KAON_RETURN_IF_ERROR(CheckEnum(absl::StrCat(at, "adamw.eps_mode"), group.adamw().eps_mode(),
+                                 v1::AdamEpsMode_IsValid(group.adamw().eps_mode())));
+  KAON_RETURN_IF_ERROR(CheckEnum(absl::StrCat(at, "decay_mode"), group.decay_mode(),
+                                 v1::DecayMode_IsValid(group.decay_mode())));
+  KAON_RETURN_IF_ERROR(CheckEnum(absl::StrCat(at, "momentum_dtype"), group.momentum_dtype(),
+                                 v1::StateDType_IsValid(group.momentum_dtype())));
+  KAON_RETURN_IF_ERROR(RefuseOptionsOfOtherRules(at, group));
   const std::vector<uint64_t> any_matrix = {1, 1};
   const absl::Status rule = kernels::ValidateRule(RuleConfigOf(group), any_matrix);
   if (!rule.ok()) return absl::InvalidArgumentError(absl::StrCat(at, rule.message()));

@@ -33,6 +33,43 @@ TEST(RuleConfigTest, CarriesTheGroupsOptionsAndTheParametersOwn) {
   EXPECT_EQ(muon.layout.num_heads, 2u);
 }
 
+TEST(RuleConfigTest, CarriesTheOptionsOfElementWiseRules) {
+  v1::JobDefinition job = SmallJob();
+  v1::ParameterGroup& group = *job.mutable_groups(1);
+  group.mutable_adamw()->set_eps_mode(v1::ADAM_EPS_MODE_UNCORRECTED);
+  group.mutable_adamw()->set_amsgrad(true);
+  group.mutable_adamw()->set_bias_correction(false);
+  group.set_decay_mode(v1::DECAY_MODE_PALM);
+  const auto adamw = std::get<kernels::AdamWConfig>(RuleConfigOf(Effective(job)->groups(1)));
+  EXPECT_EQ(adamw.beta2, 0.95);
+  EXPECT_EQ(adamw.eps_mode, kernels::AdamEpsMode::kUncorrected);
+  EXPECT_TRUE(adamw.amsgrad);
+  EXPECT_FALSE(adamw.bias_correction);
+  EXPECT_EQ(adamw.decay_mode, kernels::DecayMode::kPalm);
+
+  group = SmallJob().groups(1);
+  group.set_rule(v1::RULE_SGD);
+  group.mutable_sgd()->set_momentum(0.5);
+  group.mutable_sgd()->set_nesterov(true);
+  group.set_momentum_dtype(v1::STATE_DTYPE_BFLOAT16);
+  const auto sgd = std::get<kernels::SgdConfig>(RuleConfigOf(Effective(job)->groups(1)));
+  EXPECT_EQ(sgd.momentum, 0.5);
+  EXPECT_EQ(sgd.dampening, 0);
+  EXPECT_TRUE(sgd.nesterov);
+  EXPECT_EQ(sgd.decay_mode, kernels::DecayMode::kL2);
+  EXPECT_EQ(sgd.momentum_dtype, kernels::StateDType::kBFloat16);
+
+  group = SmallJob().groups(1);
+  group.set_rule(v1::RULE_LION);
+  group.mutable_lion()->set_beta1(0.5);
+  group.set_weight_decay(2);
+  const auto lion = std::get<kernels::LionConfig>(RuleConfigOf(Effective(job)->groups(1)));
+  EXPECT_EQ(lion.beta1, 0.5);
+  EXPECT_EQ(lion.beta2, 0.98);
+  EXPECT_EQ(lion.weight_decay, 2);
+  EXPECT_EQ(lion.decay_mode, kernels::DecayMode::kDecoupled);
+}
+
 TEST(RuleConfigTest, ExemptsScaleInvariantRulesFromClippingUnlessThePolicySaysOtherwise) {
   v1::JobDefinition job = *Effective(SmallJob());
   EXPECT_TRUE(IsClipExempt(job.groups(0)));

@@ -96,10 +96,48 @@ TEST(ValidationTest, RefusesHyperParametersOutOfRangeNamingTheGroup) {
   EXPECT_THAT(ValidationError(job), HasSubstr("group matrices: lr is 1e+39, must be 0 .. "));
 }
 
+// Edge 51.
 TEST(ValidationTest, RefusesOptionsOfAnotherRule) {
   v1::JobDefinition job = SmallJob();
   job.mutable_groups(1)->mutable_muon();
   EXPECT_THAT(ValidationError(job), HasSubstr("group scalars: muon is set, but the rule is adamw"));
+  job = SmallJob();
+  job.mutable_groups(1)->set_rule(v1::RULE_LION);
+  job.mutable_groups(1)->mutable_adamw();
+  EXPECT_THAT(ValidationError(job), HasSubstr("group scalars: adamw is set, but the rule is lion"));
+  job = SmallJob();
+  job.mutable_groups(0)->mutable_sgd();
+  EXPECT_THAT(ValidationError(job), HasSubstr("group matrices: sgd is set, but the rule is muon"));
+  job = SmallJob();
+  job.mutable_groups(1)->set_rule(v1::RULE_SGD);
+  job.mutable_groups(1)->mutable_lion();
+  EXPECT_THAT(ValidationError(job), HasSubstr("group scalars: lion is set, but the rule is sgd"));
+}
+
+TEST(ValidationTest, TakesSgdAndLionAndNoRuleBeyond) {
+  for (const v1::Rule rule : {v1::RULE_SGD, v1::RULE_LION}) {
+    v1::JobDefinition job = SmallJob();
+    job.mutable_groups(1)->set_rule(rule);
+    EXPECT_EQ(ValidationError(job), "OK");
+  }
+  v1::JobDefinition job = SmallJob();
+  job.mutable_groups(1)->set_rule(static_cast<v1::Rule>(5));
+  EXPECT_THAT(ValidationError(job), HasSubstr("rule is 5, must be 1 (muon), 2 (adamw), 3 (sgd)"));
+  job.mutable_groups(1)->set_rule(v1::RULE_SGD);
+  job.mutable_groups(1)->mutable_sgd()->set_nesterov(true);
+  EXPECT_THAT(ValidationError(job), HasSubstr("sgd.nesterov: is set, but momentum is 0"));
+}
+
+TEST(ValidationTest, RefusesEnumeratorsOfTheFuture) {
+  v1::JobDefinition job = SmallJob();
+  job.mutable_groups(1)->set_decay_mode(static_cast<v1::DecayMode>(9));
+  EXPECT_THAT(ValidationError(job), HasSubstr("group scalars: decay_mode is 9"));
+  job = SmallJob();
+  job.mutable_groups(1)->set_momentum_dtype(static_cast<v1::StateDType>(9));
+  EXPECT_THAT(ValidationError(job), HasSubstr("group scalars: momentum_dtype is 9"));
+  job = SmallJob();
+  job.mutable_groups(1)->mutable_adamw()->set_eps_mode(static_cast<v1::AdamEpsMode>(9));
+  EXPECT_THAT(ValidationError(job), HasSubstr("group scalars: adamw.eps_mode is 9"));
 }
 
 TEST(ValidationTest, RefusesMuonForAVector) {
