@@ -1,0 +1,110 @@
+#include "kernels/orthogonality.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "kernels/muon_step.h"
+#include "kernels/reference_gemm.h"
+#include "tests/kernels/reference/random_matrices.h"
+
+namespace kaon::kernels {
+namespace {
+
+using reference::GaussianVector;
+
+constexpr double kLr = 0.5;
+
+MuonConfig Unscaled() {
+  MuonConfig config;
+  config.scale = UpdateScale::kNone;
+  return config;
+}
+
+std::optional<double> ErrorOf(const MuonConfig& config, std::vector<uint64_t> shape,
+                              const std::vector<float>& orthogonal) {
+  // w - lr O with numbers that fp32 holds exactly.
+  std::vector<float> before(orthogonal.size(), 1);
+  std::vector<float> after;
+  for (float value : orthogonal) after.push_back(1 - static_cast<float>(kLr) * value);
+  return OrthogonalityError(config, kLr, shape, before, after);
+}
+
+TEST(OrthogonalityTest, OfAnOrthogonalUpdateIsZero) {
+  EXPECT_EQ(ErrorOf(Unscaled(), {2, 3}, {1, 0, 0, 0, 0, -1}), 0.0);
+  EXPECT_EQ(ErrorOf(Unscaled(), {3, 2}, {0, 1, 0, 0, -1, 0}), 0.0);
+}
+
+// By hand: O = diag(2, 1), O O^T - I = diag(3, 0), norm 3, over sqrt(2). And O O^T = [[2, 1],
+// [1, 1]]: error [[1, 1], [1, 0]], norm sqrt(3).
+TEST(OrthogonalityTest, IsTheNormOfTheGramMatrixLessTheIdentity) {
+  EXPECT_DOUBLE_EQ(*ErrorOf(Unscaled(), {2, 2}, {2, 0, 0, 1}), 3 / std::sqrt(2.0));
+  EXPECT_DOUBLE_EQ(*ErrorOf(Unscaled(), {2, 2}, {1, 1, 0, 1}), std::sqrt(3.0 / 2));
+  // A zero update is as far from orthogonal as a null direction is.
+  EXPECT_DOUBLE_EQ(*ErrorOf(Unscaled(), {2, 2}, {0, 0, 0, 0}), 1.0);
+}
+
+// [L2] The worst of the blocks counts, each with the scale of its own shape ([S1]).
+TEST(OrthogonalityTest, TakesTheWorstOfTheBlocks) {
+  MuonConfig config = Unscaled();
+  config.layout.kind = MatrixLayoutKind::kBatched;
+  EXPECT_DOUBLE_EQ(*ErrorOf(config, {2, 2, 2}, {1, 0, 0, 1, 2, 0, 0, 1}), 3 / std::sqrt(2.0));
+  config.layout = {.kind = MatrixLayoutKind::kSplitCols, .sizes = {1, 1}};
+  // Columns (1, 0) and (0, 2): errors 0 and 3.
+  EXPECT_DOUBLE_EQ(*ErrorOf(config, {2, 2}, {1, 0, 0, 2}), 3.0);
+}
+
+// [W1], [S1] What ApplyMuon did is found again, whatever the decay and scale.
+TEST(OrthogonalityTest, TakesDecayLearningRateAndScaleOut) {
+  const std::vector<uint64_t> shape = {24, 40};
+  for (DecayMode mode :
+       {DecayMode::kDecoupled, DecayMode::kIndependent, DecayMode::kL2, DecayMode::kPalm}) {
+    MuonConfig config;
+    config.newton_schulz.coefficients = NsCoefficients::kPolarExpress;
+    config.newton_schulz.steps = 8;
+    config.weight_decay = 0.25;
+    config.decay_mode = mode;
+    const std::vector<float> before = GaussianVector(24 * 40, 1);
+    std::vector<float> after(before.size());
+    std::vector<float> momentum(before.size());
+    const absl::Span<std::byte> slot(reinterpret_cast<std::byte*>(momentum.data()),
+                                     momentum.size() * sizeof(float));
+    ReferenceGemm gemm;
+    ApplyMuon(config, {0.125, 1, 1}, shape,
+              {GaussianVector(24 * 40, 2), before, absl::MakeSpan(after), absl::MakeSpan(&slot, 1)},
+              gemm);
+    const std::optional<double> error = OrthogonalityError(config, 0.125, shape, before, after);
+    ASSERT_TRUE(error.has_value());
+    // [N2] polar_express converges to 1; the weights' rounding is what is left.
+    EXPECT_LT(*error, 1e-2) << static_cast<int>(mode);
+  }
+}
+
+TEST(OrthogonalityTest, OfNoUpdateIsAbsent) {
+  const std::vector<float> weight = {1, 2};
+  EXPECT_FALSE(OrthogonalityError(Unscaled(), 0, {{1, 2}}, weight, weight).has_value());
+  EXPECT_FALSE(OrthogonalityError(Unscaled(), 1, {{0, 2}}, {}, {}).has_value());
+}
+
+// A diagonal of 1 and 2 in turns, too large for its Gram matrix: error 3 on every second row.
+TEST(OrthogonalityTest, IsEstimatedForLargeMatricesToSomePercent) {
+  constexpr uint64_t kRows = 700;
+  for (const auto& [rows, cols] : {std::pair(kRows, kRows + 100), std::pair(kRows + 100, kRows)}) {
+    std::vector<float> orthogonal(rows * cols);
+    for (uint64_t i = 0; i < kRows; ++i) orthogonal[i * cols + i] = i % 2 == 0 ? 1 : 2;
+    EXPECT_NEAR(*ErrorOf(Unscaled(), {rows, cols}, orthogonal), 3 / std::sqrt(2.0), 1e-9);
+    // Off the diagonal the signs of the probes matter.
+    for (uint64_t i = 0; i < kRows; ++i) orthogonal[i * cols + (i + 1) % kRows] = 1;
+    double squared = 0;
+    for (uint64_t i = 0; i < kRows; ++i) {
+      const double own = i % 2 == 0 ? 1 : 4;
+      squared += own * own + 2 * (i % 2 == 0 ? 4 : 1);
+    }
+    const double expected = std::sqrt(squared / kRows);
+    EXPECT_NEAR(*ErrorOf(Unscaled(), {rows, cols}, orthogonal), expected, 0.05 * expected);
+  }
+}
+
+}  // namespace
+}  // namespace kaon::kernels
