@@ -1,26 +1,35 @@
-// The coefficient sets of the Newton-Schulz iteration ([N2]): one table row per set.
+// The coefficient sets of the Newton-Schulz iteration ([N2]): one table row per set. `aol` is left
+// out on purpose: normalised by the Frobenius norm it steps uphill (edge case 50).
 // Constant tables; any thread.
 #ifndef KAON_KERNELS_ORTHOGONALIZE_COEFFICIENTS_H_
 #define KAON_KERNELS_ORTHOGONALIZE_COEFFICIENTS_H_
 
 #include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "absl/types/span.h"
-#include "kernels/optimizer_rule.h"
+#include "kernels/newton_schulz_config.h"
 
 namespace kaon::kernels {
 
 struct NewtonSchulzCoefficientSet {
-  NsCoefficients id;
+  NsCoefficients id = NsCoefficients::kCustom;
   absl::string_view name;
-  // More steps than triples repeat the last ([N3]).
   absl::Span<const NewtonSchulzTriple> triples;
+  // With more steps than triples ([N3]).
+  NsRepeat repeat = NsRepeat::kLast;
+  // Multiplies the norm that the input is divided by ([N5]).
+  double safety_factor = 1;
 };
 
-// Every set there is.
+// Every set but `custom`, in the order of NsCoefficients.
 absl::Span<const NewtonSchulzCoefficientSet> NewtonSchulzCoefficientSets();
 
-// The triple of `step`, from 0.
-NewtonSchulzTriple NewtonSchulzCoefficients(NsCoefficients set, int step);
+// The set `config` names; `custom` borrows its triples from `config`. None for a value that is no
+// enumerator.
+absl::optional<NewtonSchulzCoefficientSet> FindCoefficientSet(const NewtonSchulzConfig& config);
+
+// The triple of `step`, from 0; a set has at least one.
+NewtonSchulzTriple TripleOfStep(const NewtonSchulzCoefficientSet& set, int step);
 
 }  // namespace kaon::kernels
 

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
-#include <utility>
 #include <vector>
 
-#include "kernels/dtype.h"
+#include "absl/types/optional.h"
 #include "kernels/grad_norm.h"
 #include "kernels/orthogonalize/coefficients.h"
+#include "kernels/orthogonalize/iteration.h"
+#include "kernels/orthogonalize/matrix_storage.h"
 #include "kernels/vector_dispatch.h"
 
 namespace kaon::kernels {
@@ -37,70 +37,21 @@ void Transpose(const float* from, int64_t rows, int64_t cols, float* to) {
   }
 }
 
-// [N5]: x <- x / max|x|, then divided by its Frobenius norm. No eps: the result is the same at any
-// scale. False for a zero matrix.
-bool Normalize(absl::Span<float> x) {
+// [N5]. False for a zero matrix.
+bool Normalize(const NewtonSchulzConfig& config, double safety_factor, absl::Span<float> x) {
   const int64_t n = static_cast<int64_t>(x.size());
-  const float largest = static_cast<float>(ComputeGradNorm(x).absolute_max);
-  if (largest == 0) return false;
-  RunVectorized<DivideBy>(x.data(), largest, n);
-  const float norm = static_cast<float>(std::sqrt(ComputeGradNorm(x).sum_squares));
+  GradNorm sums = ComputeGradNorm(x);
+  if (sums.absolute_max == 0) return false;
+  if (config.norm_mode == NormMode::kScaleInvariant) {
+    RunVectorized<DivideBy>(x.data(), static_cast<float>(sums.absolute_max), n);
+    sums = ComputeGradNorm(x);
+  }
+  float norm = static_cast<float>(safety_factor * std::sqrt(sums.sum_squares));
+  const float eps = static_cast<float>(config.norm_eps);
+  if (config.norm_mode == NormMode::kAddEps) norm += eps;
+  if (config.norm_mode == NormMode::kClampEps) norm = std::max(norm, eps);
   RunVectorized<DivideBy>(x.data(), norm, n);
   return true;
-}
-
-// [N1] with fp32 storage: X (r, c) in place.
-void IterateFloat32(const NewtonSchulzConfig& config, int64_t r, int64_t c, std::vector<float>& x,
-                    Gemm& gemm) {
-  std::vector<float> next(x.size());
-  std::vector<float> gram(r * r);
-  std::vector<float> polynomial(r * r);
-  for (int step = 0; step < config.steps; ++step) {
-    const NewtonSchulzTriple t = NewtonSchulzCoefficients(config.coefficients, step);
-    gemm.Multiply({.rows = r, .cols = r, .inner = c, .transpose_b = true}, x.data(), x.data(),
-                  gram.data());
-    polynomial = gram;
-    gemm.Multiply({.rows = r, .cols = r, .inner = r, .alpha = t.c2, .beta = t.b}, gram.data(),
-                  gram.data(), polynomial.data());
-    next = x;
-    gemm.Multiply({.rows = r, .cols = c, .inner = r, .beta = t.a}, polynomial.data(), x.data(),
-                  next.data());
-    std::swap(x, next);
-  }
-}
-
-void RoundAll(const std::vector<float>& from, std::vector<uint16_t>& to) {
-  FromFloat(DType::kBFloat16, from, reinterpret_cast<std::byte*>(to.data()));
-}
-
-void WidenAll(const std::vector<uint16_t>& from, std::vector<float>& to) {
-  ToFloat(DType::kBFloat16, reinterpret_cast<const std::byte*>(from.data()), absl::MakeSpan(to));
-}
-
-// [N1] with bf16 storage ([N6]): A, B and X are rounded when stored, every sum is fp32. X (r, c) in
-// place, normalised before its first rounding.
-void IterateBFloat16(const NewtonSchulzConfig& config, int64_t r, int64_t c, std::vector<float>& x,
-                     Gemm& gemm) {
-  std::vector<uint16_t> stored(x.size());
-  std::vector<uint16_t> gram(r * r);
-  std::vector<uint16_t> polynomial(r * r);
-  std::vector<float> square(r * r);
-  RoundAll(x, stored);
-  for (int step = 0; step < config.steps; ++step) {
-    const NewtonSchulzTriple t = NewtonSchulzCoefficients(config.coefficients, step);
-    gemm.MultiplyBFloat16({.rows = r, .cols = r, .inner = c, .transpose_b = true}, stored.data(),
-                          stored.data(), square.data());
-    RoundAll(square, gram);
-    WidenAll(gram, square);
-    gemm.MultiplyBFloat16({.rows = r, .cols = r, .inner = r, .alpha = t.c2, .beta = t.b},
-                          gram.data(), gram.data(), square.data());
-    RoundAll(square, polynomial);
-    WidenAll(stored, x);
-    gemm.MultiplyBFloat16({.rows = r, .cols = c, .inner = r, .beta = t.a}, polynomial.data(),
-                          stored.data(), x.data());
-    RoundAll(x, stored);
-  }
-  WidenAll(stored, x);
 }
 
 }  // namespace
@@ -121,17 +72,22 @@ void NewtonSchulz(const NewtonSchulzConfig& config, MatrixShape shape, absl::Spa
   } else {
     std::copy(in.begin(), in.end(), x.begin());
   }
-  if (!Normalize(absl::MakeSpan(x))) {
+  const absl::optional<NewtonSchulzCoefficientSet> set = FindCoefficientSet(config);
+  CHECK(set) << "coefficient set " << static_cast<int>(config.coefficients) << " has no row";
+  if (!Normalize(config, set->safety_factor, absl::MakeSpan(x))) {
     std::fill(out.begin(), out.end(), 0.0f);
     return;
   }
+  const Iteration iteration{config, *set, r, c, gemm};
   switch (config.dtype) {
     case NsDType::kFloat32:
-      IterateFloat32(config, r, c, x, gemm);
+      Iterate<Float32Storage>(iteration, x);
       break;
     case NsDType::kBFloat16:
+      Iterate<BFloat16Storage>(iteration, x);
+      break;
     case NsDType::kFloat16:
-      IterateBFloat16(config, r, c, x, gemm);
+      Iterate<Float16Storage>(iteration, x);
       break;
   }
   if (transposed) {

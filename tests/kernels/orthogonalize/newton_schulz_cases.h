@@ -1,0 +1,97 @@
+// Every configuration of Newton-Schulz that passes validation at its usual number of steps, and the
+// float64 versions each is compared with ([N9]). Used by tests only; pure functions.
+#ifndef KAON_TESTS_KERNELS_ORTHOGONALIZE_NEWTON_SCHULZ_CASES_H_
+#define KAON_TESTS_KERNELS_ORTHOGONALIZE_NEWTON_SCHULZ_CASES_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/orthogonalize/coefficients.h"
+#include "kernels/orthogonalize/newton_schulz.h"
+#include "kernels/orthogonalize/newton_schulz_validation.h"
+#include "kernels/reference_gemm.h"
+#include "tests/kernels/reference/float64_newton_schulz.h"
+#include "tests/kernels/reference/random_matrices.h"
+
+namespace kaon::kernels {
+
+struct NewtonSchulzTestCase {
+  std::string set;
+  NewtonSchulzConfig config;
+  // Standard form, no rounding.
+  reference::NewtonSchulzCase exact;
+  // The same form, rounding wherever the implementation stores.
+  reference::NewtonSchulzCase emulator;
+
+  std::string Name() const {
+    const char* const dtypes[] = {"fp32", "bf16", "fp16"};
+    return absl::StrCat(set, " ", config.steps, " steps ", dtypes[static_cast<int>(config.dtype)],
+                        config.form == NsForm::kGram ? " gram" : " standard");
+  }
+};
+
+inline NewtonSchulzTestCase TestCase(const NewtonSchulzCoefficientSet& set, int steps,
+                                     NsDType dtype, NsForm form) {
+  NewtonSchulzTestCase c;
+  c.set = std::string(set.name);
+  c.config.coefficients = set.id;
+  c.config.steps = steps;
+  c.config.dtype = dtype;
+  c.config.form = form;
+  if (form == NsForm::kGram) {
+    c.config.gram_restarts = {2};
+    for (int at = 4; steps > 5 && at < steps; at += 2) c.config.gram_restarts.push_back(at);
+  }
+  c.exact.triples = reference::TriplesOfSet(c.set, steps);
+  c.exact.safety_factor = reference::SafetyFactorOfSet(c.set);
+  c.emulator = c.exact;
+  c.emulator.gram = form == NsForm::kGram;
+  c.emulator.gram_restarts = c.config.gram_restarts;
+  if (dtype == NsDType::kBFloat16) c.emulator.store = &reference::RoundToBFloat16;
+  if (dtype == NsDType::kFloat16) c.emulator.store = &reference::RoundToFloat16;
+  return c;
+}
+
+inline std::vector<NewtonSchulzTestCase> EveryNewtonSchulzCase() {
+  std::vector<NewtonSchulzTestCase> cases;
+  for (const NewtonSchulzCoefficientSet& set : NewtonSchulzCoefficientSets()) {
+    std::vector<int> steps = {5};
+    if (set.repeat == NsRepeat::kFixed) steps = {static_cast<int>(set.triples.size())};
+    if (set.triples.size() == 8) steps.push_back(8);
+    for (const int n : steps) {
+      for (const NsDType dtype : {NsDType::kFloat32, NsDType::kBFloat16, NsDType::kFloat16}) {
+        for (const NsForm form : {NsForm::kStandard, NsForm::kGram}) {
+          const NewtonSchulzTestCase c = TestCase(set, n, dtype, form);
+          if (ValidateNewtonSchulz(c.config).ok()) cases.push_back(c);
+        }
+      }
+    }
+  }
+  return cases;
+}
+
+inline std::vector<float> Orthogonalized(const NewtonSchulzConfig& config, int rows, int cols,
+                                         const std::vector<float>& in) {
+  ReferenceGemm gemm;
+  std::vector<float> out(in.size());
+  NewtonSchulz(config, {rows, cols}, in, absl::MakeSpan(out), gemm);
+  return out;
+}
+
+inline std::vector<float> Times(double factor, std::vector<float> x) {
+  for (float& value : x) value = static_cast<float>(factor * value);
+  return x;
+}
+
+inline std::vector<float> Transposed(const std::vector<float>& x, int rows, int cols) {
+  std::vector<float> transposed(x.size());
+  for (int i = 0; i < rows; ++i) {
+    for (int j = 0; j < cols; ++j) transposed[j * rows + i] = x[i * cols + j];
+  }
+  return transposed;
+}
+
+}  // namespace kaon::kernels
+
+#endif  // KAON_TESTS_KERNELS_ORTHOGONALIZE_NEWTON_SCHULZ_CASES_H_
