@@ -14,6 +14,8 @@ using kernels::AdamEpsMode;
 using kernels::AdamWConfig;
 using kernels::Backend;
 using kernels::DecayMode;
+using kernels::LionConfig;
+using kernels::SgdConfig;
 using kernels::StateDType;
 
 constexpr DecayMode kDecayModes[] = {DecayMode::kDecoupled, DecayMode::kIndependent, DecayMode::kL2,
@@ -87,15 +89,36 @@ std::pair<AdamWConfig, std::string> AdamW(const Row& row) {
                                config.bias_correction ? "" : " no_bias_correction")};
 }
 
+std::pair<SgdConfig, std::string> Sgd(const Row& row) {
+  SgdConfig config;
+  config.momentum = row[kFirstOwn] == 0 ? 0.0 : 0.9;
+  config.dampening = row[kFirstOwn + 1] == 0 ? 0.0 : 0.25;
+  config.nesterov = row[kFirstOwn + 2] == 1;
+  return {config, absl::StrCat(" momentum=", config.momentum, " dampening=", config.dampening,
+                               config.nesterov ? " nesterov" : "")};
+}
+
+// Nesterov needs momentum, and no dampening.
+bool SgdAllows(const Row& row) {
+  if (row[kFirstOwn + 2] != 1) return true;
+  return row[kFirstOwn] != 0 && row[kFirstOwn + 1] != 1;
+}
+
+std::pair<LionConfig, std::string> Lion(const Row& row) {
+  LionConfig config;
+  config.beta1 = row[kFirstOwn] == 0 ? 0.95 : 0.5;
+  config.beta2 = row[kFirstOwn + 1] == 0 ? 0.98 : 0.75;
+  return {config, absl::StrCat(" beta1=", config.beta1, " beta2=", config.beta2)};
+}
+
 }  // namespace
 
 std::vector<NumericsCase> ElementWiseCases() {
   std::vector<NumericsCase> cases;
-  const RowFilter all = [](const Row& row) {
-    return row[kMomentumDType] <= 0 && row[kDecay] <= 0 && row[kFirstOwn + 2] <= 0 &&
-           row[kFirstOwn + 3] <= 0 && row[kFirstOwn + 4] <= 0;
-  };
+  const RowFilter all = [](const Row&) { return true; };
   AddRows({"adamw", "[A1] [A2] [A4] [A5] [W1] [Q1]", {2, 2, 2, 2, 2, 2}, all}, AdamW, cases);
+  AddRows({"sgd", "[G1] [W1] [Q1]", {2, 2, 2}, SgdAllows}, Sgd, cases);
+  AddRows({"lion", "[G2] [W1] [Q1]", {2, 2}, all}, Lion, cases);
   return cases;
 }
 

@@ -120,15 +120,18 @@ const std::vector<int> kSizes = {8, 2, 4, 10, 2, 3, 3, 2, 2, 3, 5, 4, 6};
 
 // Values that every backend has.
 bool Measured(const Row& row) {
-  return row[kLayout] <= 0 && row[kSet] <= 1 && row[kForm] <= 0 && row[kDType] <= 1 &&
-         row[kNorm] <= 0 && row[kMomentum] <= 0 && row[kMomentumDType] <= 0 &&
-         (row[kScale] < 0 || row[kScale] == 1 || row[kScale] == 2) && row[kDecay] <= 0;
+  return row[kSet] <= 1 && row[kForm] <= 0 && row[kDType] <= 1 && row[kNorm] <= 0;
 }
 
-// An eps of the historical forms takes the iterates below what fp16 can hold when the gradient is
-// tiny; that they then vanish is measured nowhere.
+// What gives no meaningful number: an eps of the historical forms takes the iterates of a tiny
+// gradient below what fp16 can hold, and `cans`, whose singular values come near 2, runs away in
+// the Gram form in half precision.
 bool Allowed(const Row& row) {
   if (!Measured(row)) return false;
+  if (row[kForm] > 0 && row[kDType] > 0 && row[kSet] >= 0 &&
+      kCoefficients[row[kSet]].value == NsCoefficients::kCans) {
+    return false;
+  }
   if (row[kNorm] > 0 && kInputs[std::max(0, row[kInput])].value == Input::kTiny) {
     return row[kDType] <= 0;
   }
@@ -242,15 +245,23 @@ double EmulatedTolerance(Input input) {
   return input == Input::kFlat ? 1e-2 : 2e-2;
 }
 
+// l2 decay takes the weights, with their errors, into the momentum.
+double MomentumTolerance(const MuonConfig& config) {
+  if (config.decay_mode != DecayMode::kL2) return 1e-6;
+  return config.newton_schulz.dtype == NsDType::kFloat32 ? 1e-5 : 1e-2;
+}
+
+// Rows of one trial, its weights in fp32 held to `tolerance`.
 void AddTrial(const std::string& name, const std::string& rule_ids, const Trial& trial,
-              std::vector<NumericsCase>& cases) {
+              double tolerance, std::vector<NumericsCase>& cases) {
   const auto& config = std::get<MuonConfig>(trial.rule);
   const auto add = [&](const char* compared, double tolerance, auto measure) {
     cases.push_back({"muon", name, rule_ids, compared, tolerance, std::move(measure)});
   };
-  add("weights", WeightTolerance(config.newton_schulz, trial.input),
+  add("weights", tolerance,
       [trial](kernels::Backend& b) { return WeightError(trial, Stored::kExact, b); });
-  add("momentum", 1e-6, [trial](kernels::Backend& b) { return StateError(trial, b); });
+  add("momentum", MomentumTolerance(config),
+      [trial](kernels::Backend& b) { return StateError(trial, b); });
   if (config.newton_schulz.dtype == NsDType::kFloat32) return;
   add("weights, emulated rounding", EmulatedTolerance(trial.input),
       [trial](kernels::Backend& b) { return WeightError(trial, Stored::kAsConfigured, b); });
@@ -262,21 +273,32 @@ void AddPairs(std::vector<NumericsCase>& cases) {
     const Trial trial{ConfigOf(row),
                       DimensionsOf(kLayouts[row[kLayout]].value, kShapes[row[kShape]]),
                       kInputs[row[kInput]].value, seed++};
-    AddTrial(NameOf(row), "[N1] [N2] [N5] [N6] [N7] [L] [M] [S1] [W1] [Q1]", trial, cases);
+    AddTrial(NameOf(row), "[N1] [N2] [N5] [N6] [N7] [L] [M] [S1] [W1] [Q1]", trial,
+             WeightTolerance(ConfigOf(row).newton_schulz, trial.input), cases);
   }
+}
+
+// Where one singular value carries the norm, `cans` goes through 2 four times, where its
+// polynomials have slopes of 10 to 26: the rounding of the input counts 5e4 times. The other sets
+// have slopes of 1 to 7 there.
+double ShapeTolerance(NsCoefficients set, const Shape& shape) {
+  const uint64_t rank = std::min(shape.rows, shape.cols);
+  if (set == NsCoefficients::kCans) return rank == 1 ? 1e-2 : rank < 10 ? 2e-4 : 1e-5;
+  return rank == 1 ? 5e-5 : 1e-5;
 }
 
 // Edge case 34.
 void AddShapes(std::vector<NumericsCase>& cases) {
   const Shape shapes[] = {{1, 40}, {40, 1}, {1, 1}, {7, 129}, {64, 64}};
   for (const auto& set : kCoefficients) {
+    if (&set - kCoefficients > 1) continue;
     for (const Shape& shape : shapes) {
       MuonConfig config;
       config.newton_schulz.coefficients = set.value;
-      if (&set - kCoefficients > 1) continue;
       config.newton_schulz.steps = NaturalSteps(set.value);
       AddTrial(absl::StrCat("matrix ", shape.rows, "x", shape.cols, " ", set.name),
-               "[N2] [N4] [N8]", {config, {shape.rows, shape.cols}, Input::kGaussian, 17}, cases);
+               "[N2] [N4] [N8]", {config, {shape.rows, shape.cols}, Input::kGaussian, 17},
+               ShapeTolerance(set.value, shape), cases);
     }
   }
 }
@@ -289,8 +311,9 @@ void AddSteps(std::vector<NumericsCase>& cases) {
       MuonConfig config;
       config.newton_schulz.coefficients = set.value;
       config.newton_schulz.steps = steps;
+      // Sets that do not converge multiply rounding errors from step to step.
       AddTrial(absl::StrCat("matrix 24x40 ", set.name, " ", steps, " steps"), "[N2] [N3]",
-               {config, {24, 40}, Input::kGaussian, 18}, cases);
+               {config, {24, 40}, Input::kGaussian, 18}, steps > 8 ? 5e-5 : 1e-5, cases);
     }
   }
 }
