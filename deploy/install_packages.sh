@@ -4,10 +4,11 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-Usage: deploy/install_packages.sh [--test] [--sanitizers] [--list]
+Usage: deploy/install_packages.sh [--test] [--sanitizers] [--torch] [--list]
 
   --test         also what the tests need
   --sanitizers   also what tests/nightly.sh needs: clang, its run-time libraries, clang-format
+  --torch        also what the nightly suite torch compares with: python3-torch
   --list         print the packages and stop
 Needs root, or sudo, only if something is missing.
 TEXT
@@ -29,6 +30,7 @@ for argument in "$@"; do
     --help | -h) usage; exit 0 ;;
     --test) packages+=(libgtest-dev libgmock-dev git) ;;
     --sanitizers) packages+=(clang-14 libclang-rt-14-dev llvm-14 clang-format-14) ;;
+    --torch) packages+=(python3-torch) ;;
     --list) list_only=1 ;;
     *) echo "install_packages.sh: unknown option $argument; see --help" >&2; exit 2 ;;
   esac

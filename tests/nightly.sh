@@ -10,6 +10,7 @@ suites=(
   "tsa:clang's thread-safety analysis of every library and program; nothing is run"
   "sim:long simulations of the step protocol (tests tagged nightly under tests/simulation)"
   "fuzz:differential and malformed-input fuzzing (tests tagged nightly under tests/fuzz)"
+  "torch:element-wise rules against torch.optim, with Debian's python3-torch (tests under tests/torch)"
 )
 
 usage() {
@@ -39,17 +40,19 @@ esac
 # What Bazel is asked to do for each suite.
 verb=test
 targets=(//...)
+packages=(--sanitizers)
 case "$suite" in
   asan | ubsan | tsan) options=("--config=$suite" --build_tests_only) ;;
   tsa) verb=build; options=(--config=tsa) ;;
   sim) options=(--config=opt --test_tag_filters=nightly); targets=(//tests/simulation/...) ;;
+  torch) options=(--test_tag_filters=nightly); targets=(//tests/torch/...); packages=(--torch) ;;
   fuzz) options=(--config=fuzz --build_tests_only); targets=(//tests/fuzz/...) ;;
   *) echo "nightly.sh: unknown suite '$suite'; there are:" >&2; list >&2; exit 2 ;;
 esac
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"
-deploy/install_packages.sh --test --sanitizers
+deploy/install_packages.sh --test "${packages[@]}"
 work=$(mktemp -d "${TMPDIR:-/tmp}/kaon-nightly.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 start=$SECONDS
