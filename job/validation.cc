@@ -2,13 +2,18 @@
 
 #include <cmath>
 #include <limits>
-#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "job/definition.h"
+#include "job/field_checks.h"
+#include "job/group_validation.h"
 #include "job/routes.h"
 #include "job/rule_config.h"
 #include "kernels/optimizer_rule.h"
@@ -20,108 +25,46 @@ namespace {
 constexpr uint64_t kMaxElements = uint64_t{1} << 40;
 constexpr int kMaxParameters = 100000;
 constexpr int kMaxGroups = 1000;
+constexpr int kMaxRoutingRules = 1000;
+constexpr int kMaxNormGroups = 100;
+constexpr int kMaxAttributes = 16;
 constexpr int kMaxDimensions = 8;
 constexpr size_t kMaxParameterName = 512;
+constexpr size_t kMaxPattern = 1024;
 constexpr uint32_t kMaxWorldSize = 4096;
-constexpr double kMaxFloat = std::numeric_limits<float>::max();
+constexpr uint32_t kMaxCounter = std::numeric_limits<uint32_t>::max();
 // Far below it a clip factor, max_grad_norm / norm, would become 0, which no shard applies.
 constexpr double kMinGradNorm = 1e-30;
 
-// Whether `name` has 1 .. max characters, each a lower-case letter, a digit, '-', or one of `more`.
-bool IsName(absl::string_view name, size_t max, absl::string_view more) {
-  if (name.empty() || name.size() > max) return false;
-  for (char c : name) {
-    const bool allowed = absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '-' ||
-                         more.find(c) != absl::string_view::npos;
-    if (!allowed) return false;
-  }
-  return true;
-}
+using Names = absl::flat_hash_set<std::string>;
 
-absl::Status CheckMaxGradNorm(double value) {
+absl::Status CheckMaxGradNorm(absl::string_view field, double value) {
   if (value == 0 || (value >= kMinGradNorm && value <= kMaxFloat)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "max_grad_norm is ", value, ", must be 0 (off) or ", kMinGradNorm, " .. ", kMaxFloat));
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " is ", value, ", must be 0 (off) or ", kMinGradNorm, " .. ", kMaxFloat));
 }
 
-// Enumerators above the newest known one come from a newer client: refused, never guessed.
-absl::Status CheckEnum(absl::string_view field, int value, bool known) {
-  if (known) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(field, " is ", value, ", which is not known"));
+absl::Status CheckEntries(absl::string_view field, int entries, int least, int most) {
+  if (entries >= least && entries <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " has ", entries, " entries, must be ", least, " .. ", most));
 }
 
-struct RuleOptions {
-  v1::Rule rule;
-  absl::string_view name;
-  bool set;
-};
-
-// An option that maps to nothing is an error, never ignored (numerics.md edge case 51).
-absl::Status RefuseOptionsOfOtherRules(const std::string& at, const v1::ParameterGroup& group) {
-  const RuleOptions all[] = {{v1::RULE_MUON, "muon", group.has_muon()},
-                             {v1::RULE_ADAMW, "adamw", group.has_adamw()},
-                             {v1::RULE_SGD, "sgd", group.has_sgd()},
-                             {v1::RULE_LION, "lion", group.has_lion()}};
-  absl::string_view rule;
-  for (const RuleOptions& options : all) {
-    if (options.rule == group.rule()) rule = options.name;
-  }
-  for (const RuleOptions& options : all) {
-    if (!options.set || options.rule == group.rule()) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(at, options.name, " is set, but the rule is ", rule));
-  }
-  return absl::OkStatus();
+absl::Status CheckUnique(absl::string_view field, const std::string& name, Names& names) {
+  if (names.insert(name).second) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " \"", name, "\" is there twice, must be unique"));
 }
 
-absl::Status ValidateGroup(const v1::ParameterGroup& group) {
-  if (!IsName(group.name(), 64, "_")) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("groups.name is \"", group.name(), "\", must match [a-z0-9_-]{1,64}"));
-  }
-  const std::string at = absl::StrCat("group ", group.name(), ": ");
-  if (group.rule() == v1::RULE_UNSPECIFIED || !v1::Rule_IsValid(group.rule())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(at, "rule is ", static_cast<int>(group.rule()),
-                     ", must be 1 (muon), 2 (adamw), 3 (sgd) or 4 (lion)"));
-  }
-  KAON_RETURN_IF_ERROR(ValidateLearningRate(absl::StrCat(at, "lr"), group.lr()));
-  KAON_RETURN_IF_ERROR(CheckEnum(absl::StrCat(at, "clip_policy"), group.clip_policy(),
-                                 v1::ClipPolicy_IsValid(group.clip_policy())));
-  const v1::MuonOptions& muon = group.muon();
-  KAON_RETURN_IF_ERROR(CheckEnum(absl::StrCat(at, "muon.ns_coefficients"), muon.ns_coefficients(),
-                                 v1::NewtonSchulzCoefficients_IsValid(muon.ns_coefficients())));
-  KAON_RETURN_IF_ERROR(CheckEnum(absl::StrCat(at, "muon.scale"), muon.scale(),
-                                 v1::UpdateScale_IsValid(muon.scale())));
-  KAON_RETURN_IF_ERROR(CheckEnum(absl::StrCat(at, "muon.ns_dtype"), muon.ns_dtype(),
-                                 v1::NewtonSchulzDType_IsValid(muon.ns_dtype())));
-  if (muon.has_ns_steps() && (muon.ns_steps() < 1 || muon.ns_steps() > 99)) {
-    // Before ValidateRule: its field is an int.
-    return absl::InvalidArgumentError(
-        absl::StrCat(at, "muon.ns_steps is ", muon.ns_steps(), ", must be 1 .. 99"));
-  }
-  KAON_RETURN_IF_ERROR(CheckEnum(absl::StrCat(at, "adamw.eps_mode"), group.adamw().eps_mode(),
-                                 v1::AdamEpsMode_IsValid(group.adamw().eps_mode())));
-  KAON_RETURN_IF_ERROR(CheckEnum(absl::StrCat(at, "decay_mode"), group.decay_mode(),
-                                 v1::DecayMode_IsValid(group.decay_mode())));
-  KAON_RETURN_IF_ERROR(CheckEnum(absl::StrCat(at, "momentum_dtype"), group.momentum_dtype(),
-                                 v1::StateDType_IsValid(group.momentum_dtype())));
-  KAON_RETURN_IF_ERROR(RefuseOptionsOfOtherRules(at, group));
-  const std::vector<uint64_t> any_matrix = {1, 1};
-  const absl::Status rule = kernels::ValidateRule(RuleConfigOf(group), any_matrix);
-  if (!rule.ok()) return absl::InvalidArgumentError(absl::StrCat(at, rule.message()));
-  return absl::OkStatus();
+// `name` is empty, or one of `known`.
+absl::Status CheckKnown(absl::string_view field, const std::string& name, const Names& known,
+                        absl::string_view what) {
+  if (name.empty() || known.contains(name)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(field, " is \"", name, "\", which is none of the ",
+                                                 "job's ", known.size(), " ", what));
 }
 
-absl::Status ValidateParameter(const v1::ParameterSpec& parameter, int id) {
-  bool printable = !parameter.name().empty() && parameter.name().size() <= kMaxParameterName;
-  for (char c : parameter.name()) printable = printable && absl::ascii_isprint(c);
-  if (!printable) {
-    return absl::InvalidArgumentError(absl::StrCat("parameters[", id, "].name has ",
-                                                   parameter.name().size(), " bytes, must be 1 .. ",
-                                                   kMaxParameterName, " of printable ASCII"));
-  }
-  const std::string at = absl::StrCat("parameter ", parameter.name(), ": ");
+absl::Status CheckShape(const std::string& at, const v1::ParameterSpec& parameter) {
   if (parameter.shape_size() > kMaxDimensions) {
     return absl::InvalidArgumentError(absl::StrCat(at, "shape has ", parameter.shape_size(),
                                                    " dimensions, must be 0 .. ", kMaxDimensions));
@@ -138,87 +81,241 @@ absl::Status ValidateParameter(const v1::ParameterSpec& parameter, int id) {
     }
     elements *= dimension;
   }
-  if (parameter.dtype() == v1::DTYPE_UNSPECIFIED || !v1::DType_IsValid(parameter.dtype())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(at, "dtype is ", static_cast<int>(parameter.dtype()),
-                     ", must be 1 (float32), 2 (bfloat16) or 3 (float16)"));
+  return absl::OkStatus();
+}
+
+// A frozen parameter joins nothing ([T8]): what would need a group is an error (edge case 51).
+absl::Status CheckFrozen(const std::string& at, const v1::ParameterSpec& parameter) {
+  if (!parameter.frozen()) return absl::OkStatus();
+  absl::string_view field;
+  if (!parameter.group().empty()) field = "group";
+  if (!parameter.norm_group().empty()) field = "norm_group";
+  if (!parameter.tied_to().empty()) field = "tied_to";
+  if (parameter.has_lr_multiplier()) field = "lr_multiplier";
+  if (parameter.has_weight_decay_multiplier()) field = "weight_decay_multiplier";
+  if (field.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(at, field, " is set, must be unset: a frozen parameter has none"));
+}
+
+// Names of what parameters and rules may refer to.
+struct Targets {
+  Names groups;
+  Names norm_groups = {std::string(kMainNormGroup)};
+};
+
+absl::Status ValidateParameter(const v1::ParameterSpec& parameter, int id, const Targets& targets) {
+  bool printable = !parameter.name().empty() && parameter.name().size() <= kMaxParameterName;
+  for (char c : parameter.name()) printable = printable && absl::ascii_isprint(c);
+  if (!printable) {
+    return absl::InvalidArgumentError(absl::StrCat("parameters[", id, "].name has ",
+                                                   parameter.name().size(), " bytes, must be 1 .. ",
+                                                   kMaxParameterName, " of printable ASCII"));
   }
-  if (parameter.frozen() && !parameter.group().empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(at, "group is \"", parameter.group(), "\", but a frozen parameter has none"));
+  const std::string at = absl::StrCat("parameter ", parameter.name(), ": ");
+  KAON_RETURN_IF_ERROR(CheckShape(at, parameter));
+  KAON_RETURN_IF_ERROR(CheckEnums(at, parameter));
+  KAON_RETURN_IF_ERROR(CheckFrozen(at, parameter));
+  KAON_RETURN_IF_ERROR(
+      CheckKnown(absl::StrCat(at, "group"), parameter.group(), targets.groups, "groups"));
+  KAON_RETURN_IF_ERROR(CheckKnown(absl::StrCat(at, "norm_group"), parameter.norm_group(),
+                                  targets.norm_groups, "norm groups"));
+  KAON_RETURN_IF_ERROR(CheckFactor(absl::StrCat(at, "lr_multiplier"), parameter.lr_multiplier()));
+  KAON_RETURN_IF_ERROR(CheckFactor(absl::StrCat(at, "weight_decay_multiplier"),
+                                   parameter.weight_decay_multiplier()));
+  KAON_RETURN_IF_ERROR(
+      CheckEntries(absl::StrCat(at, "attributes"), parameter.attributes_size(), 0, kMaxAttributes));
+  for (const std::string& attribute : parameter.attributes()) {
+    KAON_RETURN_IF_ERROR(CheckName(absl::StrCat(at, "attributes"), attribute));
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckGroupExists(const v1::JobDefinition& job, absl::string_view field,
-                              const std::string& group) {
-  if (group.empty() || GroupIndex(job, group) >= 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      field, " is \"", group, "\", which is none of the job's ", job.groups_size(), " groups"));
-}
-
-absl::Status ValidateGroups(const v1::JobDefinition& job) {
-  if (job.groups_size() < 1 || job.groups_size() > kMaxGroups) {
+// [C2]: what a copy says it is a copy of.
+absl::Status CheckTie(const v1::ParameterSpec& copy, const v1::ParameterSpec* original) {
+  const auto error = [&copy](const std::string& why) {
     return absl::InvalidArgumentError(
-        absl::StrCat("groups has ", job.groups_size(), " entries, must be 1 .. ", kMaxGroups));
+        absl::StrCat("parameter ", copy.name(), ": tied_to is \"", copy.tied_to(), "\", ", why));
+  };
+  if (original == nullptr) return error("which is no parameter of the job");
+  if (original == &copy) return error("which is the parameter itself");
+  if (!original->tied_to().empty()) {
+    return error(absl::StrCat("which is itself a copy, of \"", original->tied_to(), "\""));
   }
-  std::set<std::string> names;
-  for (const v1::ParameterGroup& group : job.groups()) {
-    KAON_RETURN_IF_ERROR(ValidateGroup(group));
-    if (!names.insert(group.name()).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("groups.name \"", group.name(), "\" is there twice, must be unique"));
-    }
+  if (original->frozen()) return error("which is frozen: a copy of it must be frozen, not tied");
+  if (absl::StrJoin(copy.shape(), ", ") != absl::StrJoin(original->shape(), ", ")) {
+    return error(absl::StrCat("whose shape is [", absl::StrJoin(original->shape(), ", "),
+                              "], must be that of the copy, [", absl::StrJoin(copy.shape(), ", "),
+                              "]"));
   }
-  KAON_RETURN_IF_ERROR(CheckGroupExists(job, "matrix_group", job.matrix_group()));
-  return CheckGroupExists(job, "scalar_group", job.scalar_group());
+  return absl::OkStatus();
 }
 
-absl::Status ValidateParameters(const v1::JobDefinition& job) {
-  if (job.parameters_size() < 1 || job.parameters_size() > kMaxParameters) {
-    return absl::InvalidArgumentError(absl::StrCat("parameters has ", job.parameters_size(),
-                                                   " entries, must be 1 .. ", kMaxParameters));
-  }
-  std::set<std::string> names;
+absl::Status ValidateParameters(const v1::JobDefinition& job, const Targets& targets) {
+  KAON_RETURN_IF_ERROR(CheckEntries("parameters", job.parameters_size(), 1, kMaxParameters));
+  absl::flat_hash_map<std::string, const v1::ParameterSpec*> by_name;
   for (int id = 0; id < job.parameters_size(); ++id) {
     const v1::ParameterSpec& parameter = job.parameters(id);
-    KAON_RETURN_IF_ERROR(ValidateParameter(parameter, id));
-    if (!names.insert(parameter.name()).second) {
+    KAON_RETURN_IF_ERROR(ValidateParameter(parameter, id, targets));
+    if (!by_name.emplace(parameter.name(), &parameter).second) {
       return absl::InvalidArgumentError(absl::StrCat(
           "parameters[", id, "].name \"", parameter.name(), "\" is there twice, must be unique"));
     }
   }
+  for (const v1::ParameterSpec& parameter : job.parameters()) {
+    if (parameter.tied_to().empty()) continue;
+    const auto original = by_name.find(parameter.tied_to());
+    KAON_RETURN_IF_ERROR(
+        CheckTie(parameter, original == by_name.end() ? nullptr : original->second));
+  }
   return absl::OkStatus();
+}
+
+absl::Status CheckOrdered(const std::string& at, absl::string_view what, bool has_both,
+                          uint64_t least, uint64_t most) {
+  if (!has_both || least <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(at, "min_", what, " is ", least,
+                                                 ", must be 0 .. max_", what, ", which is ", most));
+}
+
+absl::Status ValidateRoutingRule(const v1::RoutingRule& rule, const Targets& targets) {
+  KAON_RETURN_IF_ERROR(CheckName("routing_rules.name", rule.name()));
+  const std::string at = absl::StrCat("routing rule ", rule.name(), ": ");
+  KAON_RETURN_IF_ERROR(CheckEnums(at, rule));
+  KAON_RETURN_IF_ERROR(
+      CheckCount(absl::StrCat(at, "bytes of name_glob"), rule.name_glob().size(), 0, kMaxPattern));
+  KAON_RETURN_IF_ERROR(CheckCount(absl::StrCat(at, "bytes of name_regex"), rule.name_regex().size(),
+                                  0, kMaxPattern));
+  if (!rule.attribute().empty()) {
+    KAON_RETURN_IF_ERROR(CheckName(absl::StrCat(at, "attribute"), rule.attribute()));
+  }
+  KAON_RETURN_IF_ERROR(CheckOrdered(at, "ndim", rule.has_min_ndim() && rule.has_max_ndim(),
+                                    rule.min_ndim(), rule.max_ndim()));
+  KAON_RETURN_IF_ERROR(CheckOrdered(at, "elements",
+                                    rule.has_min_elements() && rule.has_max_elements(),
+                                    rule.min_elements(), rule.max_elements()));
+  KAON_RETURN_IF_ERROR(
+      CheckKnown(absl::StrCat(at, "group"), rule.group(), targets.groups, "groups"));
+  KAON_RETURN_IF_ERROR(CheckKnown(absl::StrCat(at, "norm_group"), rule.norm_group(),
+                                  targets.norm_groups, "norm groups"));
+  KAON_RETURN_IF_ERROR(CheckFactor(absl::StrCat(at, "lr_multiplier"), rule.lr_multiplier()));
+  KAON_RETURN_IF_ERROR(
+      CheckFactor(absl::StrCat(at, "weight_decay_multiplier"), rule.weight_decay_multiplier()));
+  const bool sets = !rule.group().empty() || !rule.norm_group().empty() || rule.has_layout() ||
+                    rule.has_lr_multiplier() || rule.has_weight_decay_multiplier();
+  if (sets) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(at,
+                   "sets nothing, must set group, norm_group, layout, lr_multiplier or "
+                   "weight_decay_multiplier"));
+}
+
+absl::Status ValidateRoutingRules(const v1::JobDefinition& job, const Targets& targets) {
+  KAON_RETURN_IF_ERROR(
+      CheckEntries("routing_rules", job.routing_rules_size(), 0, kMaxRoutingRules));
+  Names names;
+  for (const v1::RoutingRule& rule : job.routing_rules()) {
+    KAON_RETURN_IF_ERROR(ValidateRoutingRule(rule, targets));
+    KAON_RETURN_IF_ERROR(CheckUnique("routing_rules.name", rule.name(), names));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Targets> ValidateGroups(const v1::JobDefinition& job) {
+  Targets targets;
+  KAON_RETURN_IF_ERROR(CheckEntries("norm_groups", job.norm_groups_size(), 0, kMaxNormGroups));
+  Names declared;
+  for (const v1::NormGroup& group : job.norm_groups()) {
+    KAON_RETURN_IF_ERROR(CheckName("norm_groups.name", group.name()));
+    KAON_RETURN_IF_ERROR(CheckUnique("norm_groups.name", group.name(), declared));
+    KAON_RETURN_IF_ERROR(CheckMaxGradNorm(
+        absl::StrCat("norm group ", group.name(), ": max_grad_norm"), group.max_grad_norm()));
+    targets.norm_groups.insert(group.name());
+  }
+  KAON_RETURN_IF_ERROR(CheckEntries("groups", job.groups_size(), 1, kMaxGroups));
+  for (const v1::ParameterGroup& group : job.groups()) {
+    KAON_RETURN_IF_ERROR(ValidateGroup(group));
+    KAON_RETURN_IF_ERROR(CheckUnique("groups.name", group.name(), targets.groups));
+    KAON_RETURN_IF_ERROR(CheckKnown(absl::StrCat("group ", group.name(), ": norm_group"),
+                                    group.norm_group(), targets.norm_groups, "norm groups"));
+  }
+  KAON_RETURN_IF_ERROR(CheckKnown("matrix_group", job.matrix_group(), targets.groups, "groups"));
+  KAON_RETURN_IF_ERROR(CheckKnown("scalar_group", job.scalar_group(), targets.groups, "groups"));
+  return targets;
+}
+
+absl::Status ValidateLossScaler(const v1::LossScaler& scaler) {
+  KAON_RETURN_IF_ERROR(
+      CheckRange("loss_scaler.initial_scale", scaler.initial_scale(), kMinFloat, kMaxFloat));
+  if (scaler.dynamic()) {
+    KAON_RETURN_IF_ERROR(
+        CheckRange("loss_scaler.min_scale", scaler.min_scale(), kMinFloat, kMaxFloat));
+    KAON_RETURN_IF_ERROR(
+        CheckCount("loss_scaler.growth_interval", scaler.growth_interval(), 1, kMaxCounter));
+    return CheckCount("loss_scaler.hysteresis", scaler.hysteresis(), 1, kMaxCounter);
+  }
+  absl::string_view field;
+  if (scaler.has_min_scale()) field = "min_scale";
+  if (scaler.has_growth_interval()) field = "growth_interval";
+  if (scaler.has_hysteresis()) field = "hysteresis";
+  if (field.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("loss_scaler.", field, " is set, must be unset: it needs dynamic true"));
+}
+
+// The route's own numbers and arithmetic: multipliers may overflow, a layout may not fit.
+absl::Status ValidateRoute(const v1::ParameterSpec& parameter, const v1::ParameterGroup& group,
+                           const v1::ParameterPlacement& route) {
+  const std::string at =
+      absl::StrCat("parameter ", parameter.name(), ", group ", group.name(), ": ");
+  KAON_RETURN_IF_ERROR(
+      CheckFactor(absl::StrCat(at, "lr ", group.lr(), " * lr_multiplier ", route.lr_multiplier()),
+                  group.lr() * route.lr_multiplier()));
+  KAON_RETURN_IF_ERROR(
+      CheckFactor(absl::StrCat(at, "weight_decay ", group.weight_decay(),
+                               " * weight_decay_multiplier ", route.weight_decay_multiplier()),
+                  group.weight_decay() * route.weight_decay_multiplier()));
+  const std::vector<uint64_t> shape(parameter.shape().begin(), parameter.shape().end());
+  const absl::Status rule = kernels::ValidateRule(RuleConfigOf(group, parameter, route), shape);
+  if (!rule.ok()) return absl::InvalidArgumentError(absl::StrCat(at, rule.message()));
+  return absl::OkStatus();
+}
+
+absl::Status ValidateRoutes(const v1::JobDefinition& job) {
+  KAON_ASSIGN_OR_RETURN(const v1::Placement routes, RouteParameters(job));
+  absl::flat_hash_map<std::string, const v1::ParameterGroup*> groups;
+  for (const v1::ParameterGroup& group : job.groups()) groups[group.name()] = &group;
+  for (int id = 0; id < job.parameters_size(); ++id) {
+    const v1::ParameterPlacement& route = routes.parameters(id);
+    if (route.group().empty()) continue;
+    KAON_RETURN_IF_ERROR(ValidateRoute(job.parameters(id), *groups[route.group()], route));
+  }
+  return absl::OkStatus();
+}
+
+// Fields of the job itself.
+absl::Status ValidateOwnFields(const v1::JobDefinition& job) {
+  KAON_RETURN_IF_ERROR(CheckJobName("name", job.name()));
+  KAON_RETURN_IF_ERROR(CheckEnums("", job));
+  KAON_RETURN_IF_ERROR(CheckMaxGradNorm("max_grad_norm", job.max_grad_norm()));
+  KAON_RETURN_IF_ERROR(CheckCount("world_size", job.world_size(), 1, kMaxWorldSize));
+  KAON_RETURN_IF_ERROR(CheckRange("clip_floor", job.clip_floor(), 0, 1));
+  if (job.has_grad_norm_skip_threshold()) {
+    KAON_RETURN_IF_ERROR(CheckRange("grad_norm_skip_threshold", job.grad_norm_skip_threshold(),
+                                    std::numeric_limits<double>::denorm_min(),
+                                    std::numeric_limits<double>::max()));
+  }
+  return ValidateLossScaler(job.loss_scaler());
 }
 
 }  // namespace
 
 absl::Status ValidateJob(const v1::JobDefinition& job) {
-  if (!IsName(job.name(), 63, "")) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("name is \"", job.name(), "\", must match [a-z0-9-]{1,63}"));
-  }
-  KAON_RETURN_IF_ERROR(CheckMaxGradNorm(job.max_grad_norm()));
-  if (job.world_size() < 1 || job.world_size() > kMaxWorldSize) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("world_size is ", job.world_size(), ", must be 1 .. ", kMaxWorldSize));
-  }
-  KAON_RETURN_IF_ERROR(ValidateGroups(job));
-  KAON_RETURN_IF_ERROR(ValidateParameters(job));
-  KAON_ASSIGN_OR_RETURN(const v1::Placement routes, RouteParameters(job));
-  for (int id = 0; id < job.parameters_size(); ++id) {
-    const v1::ParameterPlacement& route = routes.parameters(id);
-    if (route.group().empty()) continue;
-    const v1::ParameterSpec& parameter = job.parameters(id);
-    const std::vector<uint64_t> shape(parameter.shape().begin(), parameter.shape().end());
-    const v1::ParameterGroup& group = job.groups(GroupIndex(job, route.group()));
-    const absl::Status rule = kernels::ValidateRule(RuleConfigOf(group, parameter, route), shape);
-    if (!rule.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat("parameter ", parameter.name(), ", group ",
-                                                     group.name(), ": ", rule.message()));
-    }
-  }
-  return absl::OkStatus();
+  KAON_RETURN_IF_ERROR(ValidateOwnFields(job));
+  KAON_ASSIGN_OR_RETURN(const Targets targets, ValidateGroups(job));
+  KAON_RETURN_IF_ERROR(ValidateParameters(job, targets));
+  KAON_RETURN_IF_ERROR(ValidateRoutingRules(job, targets));
+  return ValidateRoutes(job);
 }
 
 absl::Status ValidateTokenWeight(absl::string_view field, double token_weight) {
@@ -228,9 +325,7 @@ absl::Status ValidateTokenWeight(absl::string_view field, double token_weight) {
 }
 
 absl::Status ValidateLearningRate(absl::string_view field, double learning_rate) {
-  if (learning_rate >= 0 && learning_rate <= kMaxFloat) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, " is ", learning_rate, ", must be 0 .. ", kMaxFloat));
+  return CheckFactor(field, learning_rate);
 }
 
 absl::Status ValidateShare(double token_weight, uint32_t micro_batches,

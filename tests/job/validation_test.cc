@@ -6,6 +6,7 @@
 #include <limits>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "job/resolve.h"
 #include "tests/job/small_job.h"
 
@@ -122,7 +123,7 @@ TEST(ValidationTest, TakesSgdAndLionAndNoRuleBeyond) {
   }
   v1::JobDefinition job = SmallJob();
   job.mutable_groups(1)->set_rule(static_cast<v1::Rule>(5));
-  EXPECT_THAT(ValidationError(job), HasSubstr("rule is 5, must be 1 (muon), 2 (adamw), 3 (sgd)"));
+  EXPECT_THAT(ValidationError(job), HasSubstr("rule is 5, must be one of muon, adamw, sgd, lion"));
   job.mutable_groups(1)->set_rule(v1::RULE_SGD);
   job.mutable_groups(1)->mutable_sgd()->set_nesterov(true);
   EXPECT_THAT(ValidationError(job), HasSubstr("sgd.nesterov: is set, but momentum is 0"));
@@ -151,6 +152,180 @@ TEST(ValidationTest, RefusesAFrozenParameterWithAGroup) {
   job.mutable_parameters(0)->set_frozen(true);
   job.mutable_parameters(0)->set_group("matrices");
   EXPECT_THAT(ValidationError(job), AllOf(HasSubstr("h.weight"), HasSubstr("frozen")));
+}
+
+// [C3], edge 9: unknown norm groups are an error, wherever they are named.
+TEST(ValidationTest, RefusesANormGroupThatIsNotDeclared) {
+  v1::JobDefinition job = SmallJob();
+  job.mutable_parameters(1)->set_norm_group("mtp");
+  EXPECT_THAT(ValidationError(job), AllOf(HasSubstr("parameter h.bias: norm_group is \"mtp\""),
+                                          HasSubstr("none of the job's 1 norm groups")));
+  job.add_norm_groups()->set_name("mtp");
+  EXPECT_EQ(ValidationError(job), "OK");
+  job.mutable_groups(0)->set_norm_group("elsewhere");
+  EXPECT_THAT(ValidationError(job), HasSubstr("group matrices: norm_group is \"elsewhere\""));
+  job.mutable_groups(0)->set_norm_group("main");
+  job.add_norm_groups()->set_name("mtp");
+  EXPECT_THAT(ValidationError(job), HasSubstr("norm_groups.name \"mtp\" is there twice"));
+  job.mutable_norm_groups(1)->set_name("main");
+  EXPECT_EQ(ValidationError(job), "OK");
+  job.mutable_norm_groups(1)->set_max_grad_norm(-1);
+  EXPECT_THAT(ValidationError(job), HasSubstr("max_grad_norm is -1"));
+}
+
+TEST(ValidationTest, RefusesClippingOptionsOutOfRange) {
+  v1::JobDefinition job = SmallJob();
+  job.set_clip_floor(1.5);
+  EXPECT_THAT(ValidationError(job), HasSubstr("clip_floor is 1.5, must be 0 .. 1"));
+  job.set_clip_floor(1);
+  job.set_grad_norm_skip_threshold(0);
+  EXPECT_THAT(ValidationError(job), HasSubstr("grad_norm_skip_threshold is 0"));
+  job.set_grad_norm_skip_threshold(1e300);
+  job.set_clip_scope(static_cast<v1::ClipScope>(8));
+  EXPECT_THAT(ValidationError(job), HasSubstr("clip_scope is 8, must be one of live, all"));
+  job.clear_clip_scope();
+  job.set_report_norms(static_cast<v1::ReportNorms>(8));
+  EXPECT_THAT(ValidationError(job), HasSubstr("report_norms is 8, must be one of on, off"));
+}
+
+// [T2b], edge 51.
+TEST(ValidationTest, RefusesLossScalerOptionsOutOfRangeOrWithoutUse) {
+  v1::JobDefinition job = SmallJob();
+  v1::LossScaler& scaler = *job.mutable_loss_scaler();
+  scaler.set_initial_scale(0);
+  EXPECT_THAT(ValidationError(job), HasSubstr("loss_scaler.initial_scale is 0"));
+  scaler.set_initial_scale(8);
+  scaler.set_growth_interval(5);
+  EXPECT_THAT(ValidationError(job), HasSubstr("loss_scaler.growth_interval is set"));
+  scaler.set_dynamic(true);
+  EXPECT_EQ(ValidationError(job), "OK");
+  scaler.set_growth_interval(0);
+  EXPECT_THAT(ValidationError(job), HasSubstr("loss_scaler.growth_interval is 0, must be 1 .. "));
+  scaler.set_growth_interval(1);
+  scaler.set_hysteresis(0);
+  EXPECT_THAT(ValidationError(job), HasSubstr("loss_scaler.hysteresis is 0"));
+  scaler.set_hysteresis(1);
+  scaler.set_min_scale(std::numeric_limits<double>::infinity());
+  EXPECT_THAT(ValidationError(job), HasSubstr("loss_scaler.min_scale is inf"));
+}
+
+// [C2]
+TEST(ValidationTest, RefusesACopyThatCannotBeOne) {
+  v1::JobDefinition job = SmallJob();
+  v1::ParameterSpec& copy = *job.add_parameters();
+  copy = job.parameters(1);
+  copy.set_name("copy");
+  copy.set_tied_to("h.bias");
+  EXPECT_EQ(ValidationError(job), "OK");
+  copy.set_tied_to("nothing");
+  EXPECT_THAT(ValidationError(job),
+              HasSubstr("parameter copy: tied_to is \"nothing\", which is no"));
+  copy.set_tied_to("copy");
+  EXPECT_THAT(ValidationError(job), HasSubstr("the parameter itself"));
+  copy.set_tied_to("h.weight");
+  EXPECT_THAT(ValidationError(job), HasSubstr("shape is [4, 6], must be that of the copy, [6]"));
+  copy.set_tied_to("h.bias");
+  job.mutable_parameters(1)->set_tied_to("copy");
+  EXPECT_THAT(ValidationError(job), HasSubstr("itself a copy"));
+  job.mutable_parameters(1)->clear_tied_to();
+  job.mutable_parameters(1)->set_frozen(true);
+  EXPECT_THAT(ValidationError(job), HasSubstr("which is frozen"));
+}
+
+TEST(ValidationTest, RefusesMultipliersOutOfRangeAlsoAsAProduct) {
+  v1::JobDefinition job = SmallJob();
+  job.mutable_parameters(0)->set_lr_multiplier(-1);
+  EXPECT_THAT(ValidationError(job), HasSubstr("parameter h.weight: lr_multiplier is -1"));
+  job.mutable_parameters(0)->set_lr_multiplier(1e38);
+  job.mutable_groups(0)->set_lr(1e3);
+  EXPECT_THAT(ValidationError(job), HasSubstr("lr 1000 * lr_multiplier 1e+38 is 1e+41"));
+  job.mutable_parameters(0)->set_lr_multiplier(0);
+  job.mutable_parameters(0)->set_weight_decay_multiplier(std::numeric_limits<double>::quiet_NaN());
+  EXPECT_THAT(ValidationError(job), HasSubstr("weight_decay_multiplier is nan"));
+}
+
+TEST(ValidationTest, RefusesAttributesThatAreNoNames) {
+  v1::JobDefinition job = SmallJob();
+  job.mutable_parameters(0)->add_attributes("Not a name");
+  EXPECT_THAT(ValidationError(job), HasSubstr("parameter h.weight: attributes is \"Not a name\""));
+  job.mutable_parameters(0)->clear_attributes();
+  for (int i = 0; i < 17; ++i) job.mutable_parameters(0)->add_attributes("a");
+  EXPECT_THAT(ValidationError(job), HasSubstr("attributes has 17 entries, must be 0 .. 16"));
+}
+
+TEST(ValidationTest, RefusesRoutingRulesThatCannotApply) {
+  v1::JobDefinition job = SmallJob();
+  v1::RoutingRule& rule = *job.add_routing_rules();
+  rule.set_name("mine");
+  EXPECT_THAT(ValidationError(job), HasSubstr("routing rule mine: sets nothing"));
+  rule.set_group("nowhere");
+  EXPECT_THAT(ValidationError(job), HasSubstr("routing rule mine: group is \"nowhere\""));
+  rule.set_group("scalars");
+  EXPECT_EQ(ValidationError(job), "OK");
+  rule.set_norm_group("nowhere");
+  EXPECT_THAT(ValidationError(job), HasSubstr("routing rule mine: norm_group is \"nowhere\""));
+  rule.clear_norm_group();
+  rule.set_min_ndim(3);
+  rule.set_max_ndim(2);
+  EXPECT_THAT(ValidationError(job), HasSubstr("min_ndim is 3, must be 0 .. max_ndim, which is 2"));
+  rule.clear_max_ndim();
+  rule.set_name_glob(std::string(1025, 'a'));
+  EXPECT_THAT(ValidationError(job), HasSubstr("bytes of name_glob is 1025"));
+  rule.clear_name_glob();
+  rule.set_name_regex("(");
+  EXPECT_THAT(ValidationError(job), HasSubstr("name_regex \"(\" is no RE2"));
+  rule.clear_name_regex();
+  rule.mutable_layout();
+  EXPECT_THAT(ValidationError(job), HasSubstr("layout.kind is unset"));
+  rule.clear_layout();
+  rule.set_attribute("Bad");
+  EXPECT_THAT(ValidationError(job), HasSubstr("routing rule mine: attribute is \"Bad\""));
+  rule.clear_attribute();
+  *job.add_routing_rules() = rule;
+  EXPECT_THAT(ValidationError(job), HasSubstr("routing_rules.name \"mine\" is there twice"));
+}
+
+TEST(ValidationTest, RefusesMoreThanTheLimits) {
+  v1::JobDefinition job = SmallJob();
+  for (int i = 0; i < 101; ++i) job.add_norm_groups()->set_name(absl::StrCat("n", i));
+  EXPECT_THAT(ValidationError(job), HasSubstr("norm_groups has 101 entries, must be 0 .. 100"));
+  job.clear_norm_groups();
+  for (int i = 0; i < 1001; ++i) job.add_routing_rules()->set_name(absl::StrCat("n", i));
+  EXPECT_THAT(ValidationError(job), HasSubstr("routing_rules has 1001 entries"));
+  job.clear_routing_rules();
+  for (int i = 0; i < 1000; ++i) {
+    *job.add_groups() = job.groups(1);
+    job.mutable_groups(i + 2)->set_name(absl::StrCat("n", i));
+  }
+  EXPECT_THAT(ValidationError(job), HasSubstr("groups has 1002 entries, must be 1 .. 1000"));
+}
+
+// [T8], edge 19: a group nobody joins is legal.
+TEST(ValidationTest, AcceptsEmptyGroups) {
+  v1::JobDefinition job = SmallJob();
+  job.mutable_parameters(0)->set_frozen(true);
+  *job.add_groups() = job.groups(0);
+  job.mutable_groups(2)->set_name("spare");
+  EXPECT_EQ(ValidationError(job), "OK");
+}
+
+// Edge 49: groups are told apart by their names, not by their values.
+TEST(ValidationTest, AcceptsTwoGroupsThatDifferByNameOnly) {
+  v1::JobDefinition job = SmallJob();
+  *job.add_groups() = job.groups(1);
+  EXPECT_THAT(ValidationError(job), HasSubstr("groups.name \"scalars\" is there twice"));
+  job.mutable_groups(2)->set_name("scalars-too");
+  job.mutable_parameters(0)->set_group("scalars-too");
+  EXPECT_EQ(ValidationError(job), "OK");
+}
+
+TEST(ValidationTest, AFrozenParameterTakesNothingThatNeedsAGroup) {
+  v1::JobDefinition job = SmallJob();
+  job.mutable_parameters(0)->set_frozen(true);
+  job.mutable_parameters(0)->mutable_layout()->set_kind(v1::MATRIX_LAYOUT_KIND_MATRIX);
+  EXPECT_EQ(ValidationError(job), "OK");
+  job.mutable_parameters(0)->set_lr_multiplier(1);
+  EXPECT_THAT(ValidationError(job), HasSubstr("lr_multiplier is set, must be unset: a frozen"));
 }
 
 }  // namespace
