@@ -11,18 +11,27 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "kaon/v1/admin.pb.h"
 #include "kaon/v1/coordinator.pb.h"
 #include "kaon/v1/shard_control.pb.h"
 
 namespace kaon::coordinator {
 
-// One call of a worker, named by the machine's owner; never reused while the call is open.
+// One call of a worker or an admin, named by the machine's owner; never reused while the call is
+// open.
 using CallId = uint64_t;
 
 // May be lost without harm: everything that matters is sent again at each heartbeat.
 struct SendToShard {
   int shard = 0;
   v1::CoordinatorToShard message;
+};
+
+// Read the record of `position` from a shard's history; answer with OnRecordRead. Asked again at
+// each heartbeat until it is answered.
+struct ReadRecord {
+  int shard = 0;
+  uint64_t position = 0;
 };
 
 // The one answer to a unary call. `holder_address` is where the caller should go instead; empty if
@@ -47,6 +56,11 @@ struct ReplyBegin {
   absl::StatusOr<v1::BeginStepResponse> response = absl::UnknownError("unset");
   std::string holder_address;
 };
+struct ReplySetGroup {
+  CallId call = 0;
+  absl::StatusOr<v1::SetGroupResponse> response = absl::UnknownError("unset");
+  std::string holder_address;
+};
 
 // One event on an AwaitStep stream; the stream ends OK after the event with `last`.
 struct AwaitEvent {
@@ -66,8 +80,9 @@ struct WakeAt {
   absl::Time time;
 };
 
-using CoordinatorAction = std::variant<SendToShard, ReplyRegister, ReplyGetJob, ReplyJoin,
-                                       ReplyBegin, AwaitEvent, AwaitFailed, WakeAt>;
+using CoordinatorAction =
+    std::variant<SendToShard, ReplyRegister, ReplyGetJob, ReplyJoin, ReplyBegin, ReplySetGroup,
+                 AwaitEvent, AwaitFailed, ReadRecord, WakeAt>;
 
 }  // namespace kaon::coordinator
 

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/grpc_status.h"
 #include "proto/status_macros.h"
+#include "server/coordinator/unary_call.h"
 
 namespace kaon::coordinator {
 
@@ -200,13 +201,22 @@ grpc::ServerUnaryReactor* AdminService::StepHistory(grpc::CallbackServerContext*
         read, kShardTimeout, [reactor, response](absl::StatusOr<v1::ReadHistoryResponse> history) {
           if (history.ok()) {
             for (v1::StepRecord& record : *history->mutable_records()) {
-              if (record.plan().has_step()) *response->add_records() = std::move(record);
+              if (!record.plan().has_registration()) *response->add_records() = std::move(record);
             }
           }
           Finish(reactor, history.status());
         });
   });
   return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::SetGroup(grpc::CallbackServerContext* context,
+                                                 const v1::SetGroupRequest* request,
+                                                 v1::SetGroupResponse* response) {
+  // It may wait for a step to end.
+  WaitingReactor* const reactor = WaitingReactor::Make(loop_);
+  const UnaryAnswer<ReplySetGroup, v1::SetGroupResponse> answer(context, reactor, response);
+  return Ask(loop_, reactor->call(), absl::OkStatus(), &StepMachine::SetGroup, *request, answer);
 }
 
 }  // namespace kaon::coordinator

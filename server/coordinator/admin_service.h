@@ -1,6 +1,6 @@
 // kaon.v1.Admin over gRPC's callback API: asks the machine's loop for its snapshot and every shard
-// for its state, within a deadline, and shows both. Read-only. Owned by CoordinatorServer; called
-// by gRPC's threads.
+// for its state, within a deadline, and shows both; hands changes to the machine. Owned by
+// CoordinatorServer; called by gRPC's threads.
 #ifndef KAON_SERVER_COORDINATOR_ADMIN_SERVICE_H_
 #define KAON_SERVER_COORDINATOR_ADMIN_SERVICE_H_
 
@@ -41,6 +41,9 @@ class AdminService : public v1::Admin::CallbackService {
   grpc::ServerUnaryReactor* StepHistory(grpc::CallbackServerContext* context,
                                         const v1::StepHistoryRequest* request,
                                         v1::StepHistoryResponse* response) override;
+  grpc::ServerUnaryReactor* SetGroup(grpc::CallbackServerContext* context,
+                                     const v1::SetGroupRequest* request,
+                                     v1::SetGroupResponse* response) override;
 
  private:
   void Gather(std::function<void(ClusterView)> done);

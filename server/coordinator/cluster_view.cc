@@ -45,6 +45,9 @@ absl::StatusOr<v1::JobDescription> ClusterView::DescribeJob(absl::string_view jo
   description.set_timeline(state.timeline());
   description.set_applied_step(state.applied_step());
   description.set_weights_loaded(state.weights_loaded());
+  *description.mutable_requested() = state.registration().requested();
+  *description.mutable_changed() = state.registration().changed();
+  description.set_config_revision(state.config_revision());
   for (const std::string& address : addresses) description.add_shard_addresses(address);
   for (int i = 0; i < shards.size(); ++i) {
     if (!shards[i].ok() || shards[i]->state().data_loss().empty()) continue;

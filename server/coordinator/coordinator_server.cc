@@ -27,6 +27,8 @@ constexpr int kMaxShards = 1024;
 constexpr uint32_t kMaxHeartbeatMs = 60000;
 constexpr uint32_t kMaxTakeoverMs = 600000;
 constexpr std::chrono::seconds kShutdownGrace(2);
+// A worker waits for what is read; the machine asks again at each heartbeat.
+constexpr absl::Duration kReadTimeout = absl::Seconds(2);
 
 absl::Status CheckRange(absl::string_view field, uint64_t value, uint64_t min, uint64_t max) {
   if (value >= min && value <= max) return absl::OkStatus();
@@ -95,9 +97,11 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
 }
 
 absl::Status CoordinatorServer::Connect() {
-  loop_ = std::make_unique<MachineLoop>([this](int shard, v1::CoordinatorToShard message) {
-    links_[shard]->Send(std::move(message));
-  });
+  loop_ = std::make_unique<MachineLoop>(
+      [this](int shard, v1::CoordinatorToShard message) {
+        links_[shard]->Send(std::move(message));
+      },
+      [this](int shard, uint64_t position) { ReadRecord(shard, position); });
   const kaon::TlsFiles tls{config_.tls().ca_file(), config_.tls().certificate_file(),
                            config_.tls().private_key_file()};
   for (int i = 0; i < config_.shards_size(); ++i) {
@@ -123,6 +127,23 @@ absl::Status CoordinatorServer::Connect() {
     links_.push_back(std::make_unique<ShardLink>(std::move(options), std::move(events)));
   }
   return absl::OkStatus();
+}
+
+void CoordinatorServer::ReadRecord(int shard, uint64_t position) {
+  v1::ReadHistoryRequest request;
+  request.set_from_position(position);
+  request.set_limit(1);
+  links_[shard]->ReadHistory(
+      request, kReadTimeout, [this, position](absl::StatusOr<v1::ReadHistoryResponse> history) {
+        absl::StatusOr<v1::StepRecord> record = absl::UnavailableError("no record");
+        if (history.ok() && history->records_size() > 0) record = history->records(0);
+        loop_
+            ->Post([position, record = std::move(record)](StepMachine& machine, absl::Time) {
+              machine.OnRecordRead(position, record);
+            })
+            // The machine asks again.
+            .IgnoreError();
+      });
 }
 
 absl::Status CoordinatorServer::Listen() {

@@ -43,6 +43,7 @@ class CoordinatorServer {
   absl::Status Connect();
   absl::Status Listen();
   void RunMachine();
+  void ReadRecord(int shard, uint64_t position);
 
   v1::CoordinatorConfig config_;
   std::string address_;

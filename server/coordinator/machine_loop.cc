@@ -27,7 +27,8 @@ Overloaded(Ts...) -> Overloaded<Ts...>;
 
 }  // namespace
 
-MachineLoop::MachineLoop(ShardSender sender) : sender_(std::move(sender)) {}
+MachineLoop::MachineLoop(ShardSender sender, RecordReader reader)
+    : sender_(std::move(sender)), reader_(std::move(reader)) {}
 
 MachineLoop::~MachineLoop() { Stop(); }
 
@@ -119,6 +120,9 @@ void MachineLoop::Dispatch() {
   for (CoordinatorAction& action : machine_->TakeActions()) {
     std::visit(Overloaded{
                    [this](SendToShard& send) { sender_(send.shard, std::move(send.message)); },
+                   [this](ReadRecord& read) {
+                     if (reader_) reader_(read.shard, read.position);
+                   },
                    [this](WakeAt& wake) { wake_at_ = wake.time; },
                    [this](AwaitEvent& event) {
                      const bool last = event.last;

@@ -33,7 +33,12 @@ class MachineLoop {
   // To one shard; on the loop's thread; must not block.
   using ShardSender = std::function<void(int shard, v1::CoordinatorToShard message)>;
 
-  explicit MachineLoop(ShardSender sender);
+  // Asks `shard` for the record of `position`, to be answered with StepMachine::OnRecordRead; on
+  // the loop's thread; must not block.
+  using RecordReader = std::function<void(int shard, uint64_t position)>;
+
+  // Without a `reader` no record is ever read.
+  explicit MachineLoop(ShardSender sender, RecordReader reader = nullptr);
   ~MachineLoop();
   MachineLoop(const MachineLoop&) = delete;
   MachineLoop& operator=(const MachineLoop&) = delete;
@@ -63,6 +68,7 @@ class MachineLoop {
   absl::Status Enqueue(Event event, size_t limit);
 
   const ShardSender sender_;
+  const RecordReader reader_;
   std::atomic<CallId> last_call_{0};
 
   Mutex mu_;

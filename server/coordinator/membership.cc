@@ -203,6 +203,13 @@ double Membership::MultiplierOf(uint64_t step) const {
   return worker.begun->multiplier;
 }
 
+std::optional<double> Membership::BegunMultiplier(uint64_t step) const {
+  for (const auto& [rank, worker] : workers_) {
+    if (worker.begun && worker.begun->step == step) return worker.begun->multiplier;
+  }
+  return std::nullopt;
+}
+
 std::vector<WorkerSnapshot> Membership::Snapshot() const {
   std::vector<WorkerSnapshot> snapshot;
   for (const auto& [rank, worker] : workers_) {

@@ -52,6 +52,8 @@ class Membership {
   std::vector<v1::Member> MembersOf(uint64_t step) const;
   // Requires AllBegun(step).
   double MultiplierOf(uint64_t step) const;
+  // Of any rank that has begun the step; they all have the same.
+  std::optional<double> BegunMultiplier(uint64_t step) const;
   // Ranks that take part in `step` and have not begun it, ascending.
   std::vector<uint32_t> MissingRanks(uint64_t step) const;
 

@@ -71,9 +71,12 @@ absl::StatusOr<v1::RegisterBody> MakeRegistration(const v1::JobDefinition& defin
   return body;
 }
 
-std::string FirstDifference(const v1::JobDefinition& registered,
+std::string FirstDifference(const v1::RegisterBody& registered,
                             const v1::JobDefinition& requested) {
-  const absl::StatusOr<v1::JobDefinition> there_is = job::Effective(registered);
+  v1::JobDefinition original = registered.requested();
+  // Left out of what was asked for, and never changed.
+  *original.mutable_parameters() = registered.definition().parameters();
+  const absl::StatusOr<v1::JobDefinition> there_is = job::Effective(original);
   if (!there_is.ok()) return std::string(there_is.status().message());
   const absl::StatusOr<v1::JobDefinition> other = job::Effective(requested);
   if (!other.ok()) return std::string(other.status().message());

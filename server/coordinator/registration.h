@@ -18,10 +18,10 @@ namespace kaon::coordinator {
 absl::StatusOr<v1::RegisterBody> MakeRegistration(const v1::JobDefinition& definition,
                                                   const PlacementLimits& limits);
 
-// The first difference of `requested` to the job there is, the defaults of both written out, for
-// people: "groups[0].lr: 0.01 registered, 0.02 requested". Empty if equal.
-std::string FirstDifference(const v1::JobDefinition& registered,
-                            const v1::JobDefinition& requested);
+// The first difference of `requested` to the job as it was registered, whatever was changed since,
+// the defaults of both written out, for people: "groups[0].lr: 0.01 registered, 0.02 requested".
+// Empty if equal.
+std::string FirstDifference(const v1::RegisterBody& registered, const v1::JobDefinition& requested);
 
 }  // namespace kaon::coordinator
 

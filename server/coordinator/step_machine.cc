@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "job/decide.h"
+#include "job/settings.h"
 #include "proto/ballot.h"
 #include "proto/decide_version.h"
 
@@ -28,6 +29,10 @@ ElectionOptions ElectionOptionsOf(const StepMachineOptions& options) {
 }
 
 std::string NameOfEntry(const v1::StepPlan& plan) {
+  if (plan.has_group_change()) {
+    const auto& settings = plan.group_change().settings();
+    return absl::StrCat("change of group ", settings.empty() ? "" : settings[0].group());
+  }
   if (!plan.has_step()) return absl::StrCat("registration of job ", plan.job());
   if (plan.step().kind() == v1::STEP_KIND_LOAD_WEIGHTS) return "initial weights";
   return absl::StrCat("step ", plan.step().step());
@@ -86,8 +91,10 @@ void StepMachine::Tick(absl::Time now) {
   }
   if (const absl::Status heard = CheckHeard(); !heard.ok()) {
     AnswerRegistrations(heard);
+    AnswerGroupChange(heard);
     FailAwaits(heard);
   }
+  ReadStepRecord();
   actions_.push_back(WakeAt{now + options_.heartbeat});
 }
 
@@ -155,7 +162,10 @@ void StepMachine::Stand() {
     view.prepared.reset();
     view.applied_position = 0;
   }
-  AnswerRegistrations(absl::UnavailableError("the shards are being read again"));
+  wanted_position_ = 0;
+  const absl::Status reading = absl::UnavailableError("the shards are being read again");
+  AnswerRegistrations(reading);
+  AnswerGroupChange(reading);
   for (int i = 0; i < shards_.size(); ++i) SendPhaseMessage(i);
 }
 
@@ -165,6 +175,7 @@ void StepMachine::StepDown() {
   election_.Refused();
   membership_.Reset(0);
   AnswerRegistrations(CheckHolder());
+  AnswerGroupChange(CheckHolder());
   FailAwaits(CheckHolder());
 }
 
@@ -206,6 +217,7 @@ void StepMachine::RecoverWhenAllRead() {
     return;
   }
   phase_ = Phase::kApplying;
+  FindStepRecord();
   AnnounceRecord();
   if (recovery.must_decide) {
     std::vector<v1::Prepared> prepared;
@@ -222,6 +234,7 @@ void StepMachine::Stop(absl::Status reason) {
   stopped_ = std::move(reason);
   phase_ = Phase::kReady;
   AnswerRegistrations(stopped_);
+  AnswerGroupChange(stopped_);
   FailAwaits(stopped_);
 }
 
@@ -241,6 +254,11 @@ void StepMachine::OnRefused(int shard, const v1::Refused& refused) {
     // Given up, not decided: the next registration is another round.
     phase_ = Phase::kReady;
     AnswerRegistrations(absl::ResourceExhaustedError(problem));
+  } else if (plan_.has_group_change()) {
+    AnswerGroupChange(absl::InvalidArgumentError(problem));
+    // Given up, not decided. Late copies of this refusal could not be told from refusals of the
+    // next plan at this position, so that comes under a higher ballot.
+    Stand();
   } else {
     // What workers say of a step is checked when they begin it, so every plan of it would be
     // refused.
@@ -274,9 +292,8 @@ void StepMachine::TakeDecision(const v1::StepPlan& plan,
   }
   v1::StepRecord record;
   *record.mutable_plan() = plan;
-  *record.mutable_decision() =
-      job::Decide(registration_ ? *registration_ : plan.registration(), plan, prepared,
-                               record_ ? &*record_ : nullptr);
+  *record.mutable_decision() = job::Decide(registration_ ? *registration_ : plan.registration(),
+                                           plan, prepared, record_ ? &*record_ : nullptr);
   Adopt(std::move(record));
 }
 
@@ -292,6 +309,9 @@ void StepMachine::Adopt(v1::StepRecord record) {
     timeline_ = plan.timeline();
     config_revision_ = plan.position();
     membership_.Reset(registration_->definition().world_size());
+  } else if (plan.has_group_change()) {
+    config_revision_ = plan.position();
+    job::ApplyGroupChange(plan.group_change(), *registration_);
   } else if (plan.step().kind() == v1::STEP_KIND_TRAIN) {
     applied_step_ = plan.step().step();
   } else {
@@ -302,6 +322,10 @@ void StepMachine::Adopt(v1::StepRecord record) {
   if (plan.has_step() && plan.step().step() == NextStep()) membership_.ForgetBegun();
   membership_.ForgetBegunExcept(NextStep());
   record_ = std::move(record);
+  if (record_->plan().has_step()) {
+    step_record_ = record_;
+    wanted_position_ = 0;
+  }
   phase_ = Phase::kApplying;
   AnnounceRecord();
   for (int i = 0; i < shards_.size(); ++i) SendPhaseMessage(i);
@@ -318,7 +342,12 @@ void StepMachine::BecomeReadyWhenAllApplied() {
   }
   phase_ = Phase::kReady;
   if (registration_) AnswerRegistrations(absl::OkStatus());
-  MaybeOpenStepRound();
+  if (record_ && record_->plan().has_group_change()) {
+    AnswerGroupChange(absl::OkStatus());
+    ForgetSharesOutOfRange();
+  }
+  // Between two steps, and before the next is planned.
+  if (!OpenGroupChange()) MaybeOpenStepRound();
 }
 
 // Rule 3: "It may open a round for t only after reading all shards so, none at t, and not all
@@ -326,7 +355,7 @@ void StepMachine::BecomeReadyWhenAllApplied() {
 // position_; kRound, a PREPARE still missing.
 void StepMachine::MaybeOpenStepRound() {
   if (!stopped_.ok() || !registration_) return;
-  if (phase_ != Phase::kReady && phase_ != Phase::kRound) return;
+  if (phase_ != Phase::kReady && (phase_ != Phase::kRound || !plan_.has_step())) return;
   if (!membership_.AllBegun(NextStep())) return;
   if (phase_ == Phase::kRound) {
     const std::vector<v1::Member> members = membership_.MembersOf(NextStep());

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "kaon/v1/admin.pb.h"
 #include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/coordinator.pb.h"
 #include "kaon/v1/shard_control.pb.h"
@@ -23,35 +24,9 @@
 #include "server/coordinator/election.h"
 #include "server/coordinator/membership.h"
 #include "server/coordinator/recovery.h"
+#include "server/coordinator/step_machine_options.h"
 
 namespace kaon::coordinator {
-
-struct StepMachineOptions {
-  // How workers reach this coordinator, host:port; told to the shards with every message.
-  std::string address;
-  // host:port of every shard; the order is the shards' identity. At least one.
-  std::vector<std::string> shard_addresses;
-  // 128 random bits of this process: two coordinators, or two lives of one, never share them.
-  uint64_t incarnation_high = 0;
-  uint64_t incarnation_low = 0;
-  uint64_t seed = 0;
-  absl::Duration heartbeat = absl::Milliseconds(100);
-  absl::Duration takeover = absl::Milliseconds(500);
-  // Bytes of state one shard may hold, for placement; 0 = unbounded.
-  uint64_t shard_capacity_bytes = 0;
-};
-
-// What Admin.GetStatus shows of a coordinator.
-struct CoordinatorSnapshot {
-  bool holder = false;
-  // The believed holder: this coordinator's own address when it holds; empty if unknown.
-  std::string holder_address;
-  v1::Ballot ballot;
-  // The job, once registered, its stop reason included.
-  std::optional<v1::JobDescription> job;
-  std::vector<WorkerSnapshot> workers;
-  std::string phase;
-};
 
 class StepMachine {
  public:
@@ -65,6 +40,9 @@ class StepMachine {
   // To be called once at the start and then at each WakeAt; calling it more often only sends more.
   void Tick(absl::Time now);
 
+  // The answer to a ReadRecord.
+  void OnRecordRead(uint64_t position, const absl::StatusOr<v1::StepRecord>& record);
+
   // Calls of workers; each is answered by actions. Codes: coordinator.proto. All but CancelCall
   // answer FAILED_PRECONDITION with the holder's address when another coordinator is known to hold
   // the shards, and UNAVAILABLE while nobody is.
@@ -73,7 +51,9 @@ class StepMachine {
   void Join(CallId call, const v1::JoinWorkerRequest& request);
   void Begin(CallId call, const v1::BeginStepRequest& request);
   void Await(CallId call, const v1::AwaitStepRequest& request);
-  // The caller is gone; nothing more is said to it.
+  // Of an admin; codes: admin.proto. Planned at the next boundary between steps.
+  void SetGroup(CallId call, const v1::SetGroupRequest& request);
+  // The caller is gone; nothing more is said to it, and a change not yet planned is dropped.
   void CancelCall(CallId call);
 
   // Everything to be done since the last time, in order.
@@ -115,6 +95,11 @@ class StepMachine {
     uint64_t step = 0;
   };
 
+  struct PendingChange {
+    CallId call = 0;
+    v1::SetGroupRequest request;
+  };
+
   void Send(int shard, v1::CoordinatorToShard message);
   void SendPhaseMessage(int shard);
   void SendHeartbeat(int shard);
@@ -125,11 +110,16 @@ class StepMachine {
   void OnPrepared(int shard, const v1::Prepared& prepared);
   void OnApplied(int shard, uint64_t position);
   void RecoverWhenAllRead();
+  // Where the newest record is no step, asks a shard for those before it until one is.
+  void FindStepRecord();
+  void ReadStepRecord();
   void Stop(absl::Status reason);
 
   void OpenStepRound();
   void OpenRound(v1::StepPlan plan);
   void MaybeOpenStepRound();
+  // False if there is none to be planned.
+  bool OpenGroupChange();
   void DecideWhenAllPrepared();
   void TakeDecision(const v1::StepPlan& plan, const std::vector<v1::Prepared>& prepared);
   // The decided record becomes the newest; shards that have not applied it are sent it.
@@ -160,6 +150,12 @@ class StepMachine {
   bool IsDecided(uint32_t rank, uint64_t step) const;
   absl::Status TryRegister(CallId call, const v1::JobDefinition& definition);
   void AnswerRegistrations(const absl::Status& status);
+  absl::Status TrySetGroup(CallId call, const v1::SetGroupRequest& request);
+  absl::Status CheckRevision(const v1::SetGroupRequest& request) const;
+  bool GroupChangeIsOpen() const;
+  void AnswerGroupChange(const absl::Status& status);
+  // Shares begun with a multiplier that the groups, as they are now, cannot take.
+  void ForgetSharesOutOfRange();
   void FailAwaits(const absl::Status& status);
   // Ends the Awaits of a rank's older attempts.
   void FailAwaitsOfOthers(uint32_t rank, const v1::Attempt& current);
@@ -174,6 +170,10 @@ class StepMachine {
   // The log as far as decided.
   uint64_t position_ = 0;
   std::optional<v1::StepRecord> record_;
+  // The newest that is a step; absent before the first, and while `wanted_position_` is read.
+  std::optional<v1::StepRecord> step_record_;
+  // Position of a record to be read from a shard's history; 0 = none.
+  uint64_t wanted_position_ = 0;
   std::optional<v1::RegisterBody> registration_;
   uint64_t timeline_ = 1;
   uint64_t config_revision_ = 0;
@@ -190,6 +190,8 @@ class StepMachine {
   std::map<CallId, Waiter> waiters_;
   // Equal registrations that wait for every shard to have applied theirs.
   std::set<CallId> registering_;
+  // The one change of groups that waits: for the boundary, or for its entry to be applied.
+  std::optional<PendingChange> change_;
   std::vector<CoordinatorAction> actions_;
 };
 

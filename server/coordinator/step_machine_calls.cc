@@ -38,7 +38,7 @@ absl::Status StepMachine::CheckHolder() const {
 }
 
 bool StepMachine::RegistrationIsApplied() const {
-  return registration_ && !(phase_ == Phase::kApplying && position_ == config_revision_);
+  return registration_ && !(phase_ == Phase::kApplying && record_->plan().has_registration());
 }
 
 absl::Status StepMachine::CheckJob(absl::string_view job) const {
@@ -81,6 +81,9 @@ v1::JobDescription StepMachine::Describe() const {
   description.set_timeline(timeline_);
   description.set_applied_step(applied_step_);
   description.set_weights_loaded(weights_loaded_);
+  *description.mutable_requested() = registration_->requested();
+  *description.mutable_changed() = registration_->changed();
+  description.set_config_revision(config_revision_);
   for (const std::string& address : options_.shard_addresses) {
     description.add_shard_addresses(address);
   }
@@ -97,7 +100,7 @@ absl::Status StepMachine::TryRegister(CallId call, const v1::JobDefinition& defi
         absl::StrCat(kMaxRegistering, " registrations are waiting already"));
   }
   if (registration_) {
-    const std::string difference = FirstDifference(registration_->definition(), definition);
+    const std::string difference = FirstDifference(*registration_, definition);
     if (!difference.empty()) {
       return absl::AlreadyExistsError(absl::StrCat("job \"", registration_->definition().name(),
                                                    "\" is registered and differs: ", difference));
@@ -107,7 +110,7 @@ absl::Status StepMachine::TryRegister(CallId call, const v1::JobDefinition& defi
   }
   KAON_RETURN_IF_ERROR(stopped_);
   if (phase_ == Phase::kRound) {
-    if (!FirstDifference(plan_.registration().definition(), definition).empty()) {
+    if (!FirstDifference(plan_.registration(), definition).empty()) {
       return absl::UnavailableError(absl::StrCat("job \"", plan_.job(), "\" is being registered"));
     }
     registering_.insert(call);
@@ -195,8 +198,11 @@ absl::StatusOr<v1::BeginStepResponse> StepMachine::TryBegin(const v1::BeginStepR
             : absl::StrCat("step ", step, " begun, the initial weights (step 0) are not loaded"));
   }
   if (IsDecided(request.rank(), step)) {
-    *response.mutable_record() = *record_;
+    *response.mutable_record() = *step_record_;
     return response;
+  }
+  if (wanted_position_ > 0 && step + 1 == NextStep()) {
+    return absl::UnavailableError(absl::StrCat("the record of step ", step, " is being read"));
   }
   return absl::FailedPreconditionError(
       absl::StrCat("step ", step, " begun, the newest applied step is ", applied_step_));
@@ -208,9 +214,7 @@ void StepMachine::Begin(CallId call, const v1::BeginStepRequest& request) {
 }
 
 bool StepMachine::IsDecided(uint32_t rank, uint64_t step) const {
-  if (!record_ || !record_->plan().has_step() || record_->plan().step().step() != step) {
-    return false;
-  }
+  if (!step_record_ || step_record_->plan().step().step() != step) return false;
   if (step != NextStep()) return true;
   // The newest record says that initial weights were refused: final for the rank that brought them,
   // unless it has begun again.
@@ -224,7 +228,8 @@ absl::Status StepMachine::CheckAwait(const v1::AwaitStepRequest& request) const 
     return absl::UnavailableError(
         absl::StrCat("step ", request.step(), " awaited, the next one is ", NextStep()));
   }
-  if (request.step() != NextStep() && !IsDecided(request.rank(), request.step())) {
+  const bool is_read = wanted_position_ > 0 && request.step() + 1 == NextStep();
+  if (request.step() != NextStep() && !is_read && !IsDecided(request.rank(), request.step())) {
     return absl::FailedPreconditionError(absl::StrCat(
         "step ", request.step(), " awaited, the newest applied step is ", applied_step_));
   }
@@ -239,7 +244,7 @@ void StepMachine::Await(CallId call, const v1::AwaitStepRequest& request) {
   }
   if (IsDecided(request.rank(), request.step())) {
     AwaitEvent decided{call, {}, true};
-    *decided.event.mutable_decided() = *record_;
+    *decided.event.mutable_decided() = *step_record_;
     actions_.push_back(std::move(decided));
     return;
   }
@@ -277,10 +282,10 @@ void StepMachine::AnnouncePlan(CallId call, const Waiter& waiter) {
   actions_.push_back(std::move(planned));
 }
 
-// Ends every Await that the newest record answers, or makes pointless.
+// Ends every Await that the newest step's record answers, or makes pointless.
 void StepMachine::AnnounceRecord() {
-  if (!record_ || !record_->plan().has_step()) return;
-  const uint64_t decided_step = record_->plan().step().step();
+  if (!step_record_) return;
+  const uint64_t decided_step = step_record_->plan().step().step();
   for (auto it = waiters_.begin(); it != waiters_.end();) {
     const bool begun_anew = it->second.step == NextStep() && membership_.AllBegun(NextStep());
     if (it->second.step > decided_step || begun_anew) {
@@ -289,7 +294,7 @@ void StepMachine::AnnounceRecord() {
     }
     if (it->second.step == decided_step) {
       AwaitEvent decided{it->first, {}, true};
-      *decided.event.mutable_decided() = *record_;
+      *decided.event.mutable_decided() = *step_record_;
       actions_.push_back(std::move(decided));
     } else {
       actions_.push_back(AwaitFailed{
@@ -325,6 +330,7 @@ void StepMachine::FailAwaitsOfOthers(uint32_t rank, const v1::Attempt& current) 
 void StepMachine::CancelCall(CallId call) {
   waiters_.erase(call);
   registering_.erase(call);
+  if (change_ && change_->call == call) change_.reset();
 }
 
 std::vector<CoordinatorAction> StepMachine::TakeActions() { return std::exchange(actions_, {}); }

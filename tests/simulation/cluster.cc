@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tests/simulation/admin_node.h"
 #include "tests/simulation/coordinator_node.h"
 #include "tests/simulation/model.h"
 #include "tests/simulation/shard_node.h"
@@ -32,6 +33,7 @@ class Cluster {
       coordinators_.push_back(std::make_unique<CoordinatorNode>(world_, i, shards));
       coordinators.push_back(coordinators_.back().get());
     }
+    admin_ = std::make_unique<AdminNode>(world_, coordinators, shards);
     for (int i = 0; i < options.num_workers; ++i) {
       workers_.push_back(std::make_unique<WorkerNode>(world_, i, job_, coordinators, shards));
     }
@@ -40,6 +42,7 @@ class Cluster {
   ClusterResult Run() {
     for (auto& coordinator : coordinators_) coordinator->Start();
     for (auto& worker : workers_) worker->Start();
+    admin_->Start();
     const absl::Time faults_end = world_.now() + world_.options().fault_phase;
     ScheduleFault(faults_end);
     world_.queue().At(faults_end, [this] { Heal(); });
@@ -55,7 +58,10 @@ class Cluster {
     if (!world_.faulty() && takeovers > 2 * world_.options().num_coordinators + 2) {
       world_.invariants().Violated(absl::StrCat(takeovers, " takeovers after faults had stopped"));
     }
-    if (world_.invariants().violation().empty()) CheckWeights();
+    if (world_.invariants().violation().empty()) {
+      CheckWeights();
+      admin_->CheckLog();
+    }
     ClusterResult& result = world_.result();
     result.violation = world_.invariants().violation();
     result.num_events = world_.queue().num_run();
@@ -69,7 +75,8 @@ class Cluster {
 
  private:
   bool Finished() const {
-    return std::all_of(workers_.begin(), workers_.end(),
+    return admin_->finished() &&
+           std::all_of(workers_.begin(), workers_.end(),
                        [this](const auto& worker) {
                          return worker->finished_step() >= world_.options().num_steps;
                        }) &&
@@ -86,6 +93,7 @@ class Cluster {
     for (const auto& worker : workers_) {
       absl::StrAppend(&text, "worker finished step ", worker->finished_step(), "; ");
     }
+    if (!admin_->finished()) absl::StrAppend(&text, "the admin waits");
     return text;
   }
 
@@ -184,6 +192,7 @@ class Cluster {
   std::vector<std::unique_ptr<ShardNode>> shards_;
   std::vector<std::unique_ptr<CoordinatorNode>> coordinators_;
   std::vector<std::unique_ptr<WorkerNode>> workers_;
+  std::unique_ptr<AdminNode> admin_;
   int takeovers_under_faults_ = 0;
 };
 

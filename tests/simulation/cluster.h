@@ -57,6 +57,9 @@ struct ClusterResult {
   int takeovers = 0;
   int reopened_rounds = 0;
   int skipped_steps = 0;
+  int group_changes = 0;
+  // Records that a new holder had to ask for.
+  int record_reads = 0;
 };
 
 ClusterResult RunCluster(const ClusterOptions& options);

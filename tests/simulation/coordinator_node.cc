@@ -149,6 +149,22 @@ void CoordinatorNode::Drain() {
   }
 }
 
+// A unary call beside the streams.
+void CoordinatorNode::Read(const coordinator::ReadRecord& read) {
+  if (world_.now() < cut_off_until_ || world_.Lost()) return;
+  ++world_.result().record_reads;
+  world_.queue().After(world_.Latency(), [this, read, life = life_] {
+    const absl::StatusOr<v1::StepRecord> record = shards_[read.shard]->ReadHistory(read.position);
+    world_.queue().After(world_.Latency(), [this, read, record, life] {
+      if (life != life_) return;
+      Run([this, read, record] {
+        machine_->OnRecordRead(read.position, record);
+        Drain();
+      });
+    });
+  });
+}
+
 void CoordinatorNode::CarryOut(const coordinator::CoordinatorAction& action) {
   if (const auto* send = std::get_if<coordinator::SendToShard>(&action)) {
     SendToShard(send->shard, send->message);
@@ -160,6 +176,8 @@ void CoordinatorNode::CarryOut(const coordinator::CoordinatorAction& action) {
         Drain();
       });
     });
+  } else if (const auto* read = std::get_if<coordinator::ReadRecord>(&action)) {
+    Read(*read);
   } else if (const auto* event = std::get_if<coordinator::AwaitEvent>(&action)) {
     if (event->event.has_decided()) world_.invariants().OnRecord(event->event.decided());
     Answer(event->call, action, event->last);

@@ -50,6 +50,7 @@ class CoordinatorNode {
   void Connect(int shard);
   void Break(int shard);
   void Drain();
+  void Read(const coordinator::ReadRecord& read);
   void CarryOut(const coordinator::CoordinatorAction& action);
   void SendToShard(int shard, const v1::CoordinatorToShard& message);
   void Receive(int shard, shard::StreamId stream, const v1::ShardToCoordinator& message);

@@ -118,11 +118,12 @@ void Invariants::OnRecord(const v1::StepRecord& record) {
   if (position > 1 && records_.count(position - 1) == 0) {
     Violated(absl::StrCat("position ", position, " was decided before ", position - 1));
   }
-  // "config revision in the plan = applied revision": the registration is the only control entry.
-  if (record.plan().config_revision() != (position == 1 ? 0 : 1)) {
+  // "config revision in the plan = applied revision"
+  if (record.plan().config_revision() != config_revision_) {
     Violated(absl::StrCat("position ", position, " was planned at config revision ",
-                          record.plan().config_revision()));
+                          record.plan().config_revision(), ", applied is ", config_revision_));
   }
+  if (!record.plan().has_step()) config_revision_ = position;
   CheckDurableEverywhere(record);
 }
 

@@ -58,6 +58,8 @@ class Invariants {
   const MachineOf machine_of_;
   std::vector<Seen> seen_;
   std::map<uint64_t, v1::StepRecord> records_;
+  // Position of the newest decided control entry.
+  uint64_t config_revision_ = 0;
   // Serialized ballots of the coordinators that decided a position.
   std::map<uint64_t, std::set<std::string>> deciders_;
   // Position, ballot and round name one plan.

@@ -95,6 +95,9 @@ SerialReplay::SerialReplay(const v1::JobDefinition& job)
   auto backend = kernels::CreateBackend(options);
   CHECK(backend.ok()) << backend.status();
   backend_ = std::move(*backend);
+  auto body = job::Resolve(job);
+  CHECK(body.ok()) << body.status();
+  body_ = *std::move(body);
   updates_.resize(job.parameters_size());
 }
 
@@ -120,11 +123,9 @@ std::vector<float> SerialReplay::ReducedGradient(const v1::StepBody& step, uint3
 void SerialReplay::Update(const v1::StepRecord& record, uint32_t parameter_id) {
   const v1::ParameterSpec& parameter = job_.parameters(parameter_id);
   if (parameter.frozen()) return;
-  const auto body = job::Resolve(job_);
-  CHECK(body.ok()) << body.status();
   const v1::ParameterPlacement& placement =
-      body->placement().parameters(static_cast<int>(parameter_id));
-  const v1::JobDefinition& job = body->definition();
+      body_.placement().parameters(static_cast<int>(parameter_id));
+  const v1::JobDefinition& job = body_.definition();
   const int group = job::GroupIndex(job, placement.group());
   const kernels::RuleConfig rule = job::RuleConfigOf(job.groups(group), parameter, placement);
   const std::vector<uint64_t> shape = Shape(parameter);
@@ -146,6 +147,9 @@ void SerialReplay::Update(const v1::StepRecord& record, uint32_t parameter_id) {
 }
 
 void SerialReplay::Apply(const v1::StepRecord& record) {
+  if (record.plan().has_group_change()) {
+    *body_.mutable_definition()->mutable_groups() = record.plan().group_change().groups();
+  }
   if (!record.plan().has_step() || record.decision().outcome() != v1::OUTCOME_APPLY) return;
   for (int id = 0; id < job_.parameters_size(); ++id) {
     if (record.plan().step().kind() == v1::STEP_KIND_LOAD_WEIGHTS) {

@@ -30,8 +30,8 @@ std::vector<float> Gradient(const v1::JobDefinition& job, uint32_t parameter_id,
 // What a worker declares for a step; members have unequal weights and micro-batches.
 client::StepShare Share(uint32_t rank, uint64_t step);
 
-// The weights after decided records, from members, nonces, rates and clip factors of the records
-// alone.
+// The weights after decided records, from members, nonces, rates, clip factors and changes of
+// groups in the records alone.
 class SerialReplay {
  public:
   explicit SerialReplay(const v1::JobDefinition& job);
@@ -46,6 +46,8 @@ class SerialReplay {
   void Update(const v1::StepRecord& record, uint32_t parameter_id);
 
   const v1::JobDefinition job_;
+  // As resolved, with the groups as they are now.
+  v1::RegisterBody body_;
   std::unique_ptr<kernels::Backend> backend_;
   std::vector<std::vector<float>> weights_;
   std::vector<std::vector<std::vector<std::byte>>> state_;

@@ -23,6 +23,7 @@ ShardNode::~ShardNode() = default;
 
 void ShardNode::Start() {
   ++life_;
+  history_.clear();
   core_.reset();
   store_.reset();
   tier_ = std::make_unique<tier::HostTier>(1 << 20);
@@ -89,6 +90,12 @@ void ShardNode::Pull(uint32_t parameter_id, uint64_t step,
   }
 }
 
+absl::StatusOr<v1::StepRecord> ShardNode::ReadHistory(uint64_t position) const {
+  const auto found = history_.find(position);
+  if (found == history_.end()) return absl::OutOfRangeError(absl::StrCat("position ", position));
+  return found->second;
+}
+
 void ShardNode::Drain() {
   for (shard::ShardOutput& output : core_->TakeOutputs()) {
     if (const auto* send = std::get_if<shard::SendToCoordinator>(&output)) {
@@ -101,6 +108,9 @@ void ShardNode::Drain() {
         });
       }
     } else if (const auto* append = std::get_if<shard::AppendJournal>(&output)) {
+      if (const auto* decided = std::get_if<journal::DecisionRecord>(&append->record)) {
+        history_[decided->record.plan().position()] = decided->record;
+      }
       const absl::Duration write = world_.Between(absl::Microseconds(50), absl::Milliseconds(20));
       last_durable_ = std::max(last_durable_, world_.now() + write);
       world_.queue().At(last_durable_, [this, token = append->token, life = life_] {

@@ -9,6 +9,8 @@
 #include <memory>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "kaon/v1/agreement.pb.h"
 #include "kernels/backend.h"
 #include "server/shard/shard_core.h"
 #include "server/tier/host_tier.h"
@@ -39,6 +41,9 @@ class ShardNode {
   void Pull(uint32_t parameter_id, uint64_t step,
             std::function<void(const std::vector<float>&)> on_read);
 
+  // The record of an entry it has decided.
+  absl::StatusOr<v1::StepRecord> ReadHistory(uint64_t position) const;
+
   // Carries out what the core wants after an event on it.
   void Drain();
 
@@ -57,6 +62,8 @@ class ShardNode {
   uint64_t life_ = 0;
   shard::StreamId next_stream_ = 1;
   std::map<shard::StreamId, OnMessage> streams_;
+  // Decided records by position.
+  std::map<uint64_t, v1::StepRecord> history_;
   // Appends become durable in order.
   absl::Time last_durable_ = absl::InfinitePast();
 };

@@ -49,13 +49,16 @@ TEST(StepSimulationTest, KeepsEveryPromiseAndProgressesUnderFaults) {
     total.takeovers += result.takeovers;
     total.reopened_rounds += result.reopened_rounds;
     total.skipped_steps += result.skipped_steps;
+    total.group_changes += result.group_changes;
+    total.record_reads += result.record_reads;
   }
   std::cout << num_seeds << " seeds, " << total.num_events << " events, " << total.coordinator_kills
             << " coordinators killed, " << total.coordinator_freezes << " frozen, "
             << total.partitions << " cut off, " << total.worker_kills << " workers killed, "
             << total.takeovers << " takeovers, " << total.reopened_rounds
-            << " pushes in reopened rounds, " << total.skipped_steps << " skipped steps"
-            << std::endl;
+            << " pushes in reopened rounds, " << total.skipped_steps << " skipped steps, "
+            << total.group_changes << " changes of groups, " << total.record_reads
+            << " records read by new holders" << std::endl;
   if (num_seeds < 50) return;
   // The run is worth nothing if the faults it is about did not happen.
   EXPECT_GT(total.coordinator_kills, 0);
@@ -65,6 +68,8 @@ TEST(StepSimulationTest, KeepsEveryPromiseAndProgressesUnderFaults) {
   EXPECT_GT(total.takeovers, static_cast<int>(num_seeds));
   EXPECT_GT(total.reopened_rounds, 0);
   EXPECT_GT(total.skipped_steps, 0);
+  EXPECT_GT(total.group_changes, 0);
+  EXPECT_GT(total.record_reads, 0);
 }
 
 TEST(StepSimulationTest, SameSeedDoesTheSame) {

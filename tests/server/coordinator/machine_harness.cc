@@ -40,6 +40,8 @@ void MachineHarness::Drain() {
       EXPECT_EQ(ended_.count(failed->call), 0) << "ended twice";
       ended_[failed->call] = failed->status;
       holder_address_ = failed->holder_address;
+    } else if (auto* read = std::get_if<ReadRecord>(&action)) {
+      reads_.push_back(read->position);
     } else if (!std::holds_alternative<WakeAt>(action)) {
       std::visit(
           [this, &action](const auto& reply) {
@@ -207,6 +209,33 @@ absl::StatusOr<v1::BeginStepResponse> MachineHarness::Begin(uint32_t rank, uint6
   return Begin(BeginRequest(rank, step));
 }
 
+CallId MachineHarness::SetGroup(const v1::SetGroupRequest& request) {
+  const CallId call = ++last_call_;
+  machine_.SetGroup(call, request);
+  Drain();
+  return call;
+}
+
+CallId MachineHarness::SetRate(const std::string& lr, uint64_t expected_revision) {
+  v1::SetGroupRequest request;
+  request.set_group("adamw");
+  request.add_settings()->set_field("lr");
+  request.mutable_settings(0)->set_value(lr);
+  request.set_expected_revision(expected_revision);
+  return SetGroup(request);
+}
+
+std::optional<absl::StatusOr<v1::SetGroupResponse>> MachineHarness::set(CallId call) {
+  const auto it = replies_.find(call);
+  if (it == replies_.end()) return std::nullopt;
+  return std::get<ReplySetGroup>(it->second).response;
+}
+
+void MachineHarness::RecordRead(uint64_t position, const absl::StatusOr<v1::StepRecord>& record) {
+  machine_.OnRecordRead(position, record);
+  Drain();
+}
+
 CallId MachineHarness::Await(uint32_t rank, uint64_t step) {
   v1::AwaitStepRequest request;
   request.set_job("tiny");
@@ -228,6 +257,7 @@ std::optional<absl::Status> MachineHarness::ended(CallId call) {
 void MachineHarness::ClearSent() {
   Drain();
   sent_.clear();
+  reads_.clear();
 }
 
 std::optional<v1::StepPlan> MachineHarness::SentPlan(int shard) {

@@ -66,6 +66,14 @@ class MachineHarness {
   absl::Status registered(CallId call) {
     return std::get<ReplyRegister>(replies_.at(call)).response.status();
   }
+  // Sets adamw's learning rate; how it was answered is in set(call).
+  CallId SetRate(const std::string& lr, uint64_t expected_revision);
+  CallId SetGroup(const v1::SetGroupRequest& request);
+  // Nothing while it is open.
+  std::optional<absl::StatusOr<v1::SetGroupResponse>> set(CallId call);
+  // Positions whose records were asked for since the last ClearSent.
+  const std::vector<uint64_t>& reads() const { return reads_; }
+  void RecordRead(uint64_t position, const absl::StatusOr<v1::StepRecord>& record);
   // A stream; its events are in events(call).
   CallId Await(uint32_t rank, uint64_t step);
   const std::vector<v1::StepEvent>& events(CallId call) { return events_[call]; }
@@ -90,6 +98,7 @@ class MachineHarness {
   CallId last_call_ = 0;
   std::map<uint32_t, v1::JoinWorkerResponse> joined_;
   std::map<int, std::vector<v1::CoordinatorToShard>> sent_;
+  std::vector<uint64_t> reads_;
   std::map<CallId, CoordinatorAction> replies_;
   std::map<CallId, std::vector<v1::StepEvent>> events_;
   std::map<CallId, absl::Status> ended_;

@@ -19,12 +19,14 @@ inline v1::ShardState StateAt(MachineHarness& source, const v1::StepRecord& reco
   v1::ShardState state;
   const v1::JobDescription job = *source.machine().Snapshot().job;
   state.set_applied_position(record.plan().position());
-  state.set_applied_step(record.plan().step().step());
+  state.set_applied_step(job.applied_step());
   state.set_timeline(1);
-  state.set_config_revision(1);
+  state.set_config_revision(job.config_revision());
   *state.mutable_applied_record() = record;
   *state.mutable_registration()->mutable_definition() = job.definition();
   *state.mutable_registration()->mutable_placement() = job.placement();
+  *state.mutable_registration()->mutable_requested() = job.requested();
+  *state.mutable_registration()->mutable_changed() = job.changed();
   state.set_weights_loaded(true);
   return state;
 }

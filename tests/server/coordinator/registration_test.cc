@@ -37,19 +37,31 @@ TEST(RegistrationTest, RefusesAMatrixLargerThanAShard) {
   EXPECT_THAT(body.status().message(), HasSubstr("layer0.w needs 512 bytes"));
 }
 
+v1::RegisterBody Registered() { return *MakeRegistration(TestJob(), {1, 0}); }
+
 TEST(RegistrationTest, WrittenOutDefaultsAreNoDifference) {
   v1::JobDefinition written_out = TestJob();
   written_out.mutable_groups(0)->mutable_muon()->set_momentum(0.95);
-  EXPECT_EQ(FirstDifference(TestJob(), written_out), "");
+  EXPECT_EQ(FirstDifference(Registered(), written_out), "");
 }
 
 TEST(RegistrationTest, NamesTheFirstDifferenceWithBothValues) {
   v1::JobDefinition other = TestJob();
   other.mutable_groups(1)->set_lr(0.5);
-  const std::string difference = FirstDifference(TestJob(), other);
+  const std::string difference = FirstDifference(Registered(), other);
   EXPECT_THAT(difference, HasSubstr("groups[1].lr"));
   EXPECT_THAT(difference, HasSubstr("0.001"));
   EXPECT_THAT(difference, HasSubstr("0.5"));
+}
+
+// A worker that starts again brings what its program says, not what an admin has changed since.
+TEST(RegistrationTest, ChangesSinceAreNoDifference) {
+  v1::RegisterBody registered = Registered();
+  registered.mutable_definition()->mutable_groups(1)->set_lr(0.5);
+  EXPECT_EQ(FirstDifference(registered, TestJob()), "");
+  v1::JobDefinition other = TestJob();
+  other.mutable_groups(1)->set_lr(0.5);
+  EXPECT_THAT(FirstDifference(registered, other), HasSubstr("groups[1].lr"));
 }
 
 }  // namespace

@@ -1,0 +1,165 @@
+// The admins' side of the machine: SetGroup, and what a log entry that is no step means for those
+// who still ask for the step before it.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "job/settings.h"
+#include "job/validation.h"
+#include "proto/status_macros.h"
+#include "server/coordinator/step_machine.h"
+
+namespace kaon::coordinator {
+
+namespace {
+
+absl::StatusOr<v1::GroupChangeBody> BodyOf(const v1::JobDefinition& job,
+                                           const v1::SetGroupRequest& request, uint64_t position) {
+  const std::vector<v1::GroupSetting> settings(request.settings().begin(),
+                                               request.settings().end());
+  return job::MakeGroupChange(job, request.group(), settings, position);
+}
+
+v1::JobDefinition After(v1::JobDefinition job, const v1::GroupChangeBody& change) {
+  *job.mutable_groups() = change.groups();
+  return job;
+}
+
+}  // namespace
+
+bool StepMachine::GroupChangeIsOpen() const {
+  return (phase_ == Phase::kRound && plan_.has_group_change()) ||
+         (phase_ == Phase::kApplying && record_ && record_->plan().has_group_change());
+}
+
+absl::Status StepMachine::CheckRevision(const v1::SetGroupRequest& request) const {
+  if (request.expected_revision() == config_revision_) return absl::OkStatus();
+  const v1::JobDefinition& job = registration_->definition();
+  // So that a caller whose answer was lost, with the coordinator that would have given it, can
+  // tell.
+  const absl::StatusOr<v1::GroupChangeBody> change = BodyOf(job, request, position_ + 1);
+  const bool in_place =
+      change.ok() && After(job, *change).SerializeAsString() == job.SerializeAsString();
+  return absl::AbortedError(absl::StrCat("expected_revision is ", request.expected_revision(),
+                                         ", config_revision is ", config_revision_,
+                                         in_place ? "; the change is in place" : ""));
+}
+
+// OK when the call waits in `change_`.
+absl::Status StepMachine::TrySetGroup(CallId call, const v1::SetGroupRequest& request) {
+  const bool any = request.job().empty() && registration_;
+  KAON_RETURN_IF_ERROR(CheckRunning(any ? registration_->definition().name() : request.job()));
+  KAON_RETURN_IF_ERROR(CheckRevision(request));
+  if (change_ || GroupChangeIsOpen()) {
+    return absl::AbortedError(absl::StrCat("expected_revision is ", request.expected_revision(),
+                                           ", and another change of it is under way"));
+  }
+  KAON_RETURN_IF_ERROR(BodyOf(registration_->definition(), request, position_ + 1).status());
+  change_ = PendingChange{call, request};
+  if (phase_ == Phase::kReady) OpenGroupChange();
+  return absl::OkStatus();
+}
+
+void StepMachine::SetGroup(CallId call, const v1::SetGroupRequest& request) {
+  const absl::Status status = TrySetGroup(call, request);
+  if (status.ok()) return;
+  actions_.push_back(ReplySetGroup{call, status, IsHolder() ? "" : HolderHint()});
+}
+
+bool StepMachine::OpenGroupChange() {
+  if (!change_ || !stopped_.ok()) return false;
+  const v1::JobDefinition& job = registration_->definition();
+  absl::StatusOr<v1::GroupChangeBody> body = BodyOf(job, change_->request, position_ + 1);
+  absl::Status status = body.status();
+  const std::optional<double> multiplier = membership_.BegunMultiplier(NextStep());
+  if (status.ok() && multiplier) {
+    status = job::ValidateMultiplier(After(job, *body), *multiplier);
+  }
+  if (!status.ok()) {
+    AnswerGroupChange(status);
+    return false;
+  }
+  v1::StepPlan plan;
+  plan.set_job(job.name());
+  *plan.mutable_group_change() = *std::move(body);
+  OpenRound(std::move(plan));
+  return true;
+}
+
+void StepMachine::AnswerGroupChange(const absl::Status& status) {
+  if (!change_) return;
+  const PendingChange change = *std::exchange(change_, std::nullopt);
+  ReplySetGroup reply;
+  reply.call = change.call;
+  reply.holder_address = IsHolder() ? "" : HolderHint();
+  if (!status.ok()) {
+    reply.response = status;
+  } else {
+    v1::SetGroupResponse response;
+    response.set_config_revision(config_revision_);
+    for (const v1::ParameterGroup& group : registration_->definition().groups()) {
+      if (group.name() == change.request.group()) *response.mutable_group() = group;
+    }
+    reply.response = std::move(response);
+  }
+  actions_.push_back(std::move(reply));
+}
+
+void StepMachine::ForgetSharesOutOfRange() {
+  const std::optional<double> multiplier = membership_.BegunMultiplier(NextStep());
+  if (!multiplier) return;
+  const absl::Status status = job::ValidateMultiplier(registration_->definition(), *multiplier);
+  if (status.ok()) return;
+  // Shards would refuse the plan for ever; beginning again tells the worker why.
+  membership_.ForgetBegun();
+  FailAwaits(absl::UnavailableError(status.message()));
+}
+
+void StepMachine::FindStepRecord() {
+  wanted_position_ = 0;
+  if (!record_ || record_->plan().has_step()) {
+    step_record_ = record_;
+    return;
+  }
+  const bool known = step_record_ && applied_step_ > 0 &&
+                     step_record_->plan().step().kind() == v1::STEP_KIND_TRAIN &&
+                     step_record_->plan().step().step() == applied_step_;
+  if (known) return;
+  step_record_.reset();
+  wanted_position_ = position_ - 1;
+  ReadStepRecord();
+}
+
+void StepMachine::ReadStepRecord() {
+  if (wanted_position_ == 0 || !IsHolder()) return;
+  // Decided records are the same on every shard; one that is away is asked again.
+  for (int i = 0; i < shards_.size(); ++i) {
+    if (!shards_[i].connected || !shards_[i].state ||
+        shards_[i].state->applied_position() < wanted_position_) {
+      continue;
+    }
+    actions_.push_back(ReadRecord{i, wanted_position_});
+    return;
+  }
+}
+
+void StepMachine::OnRecordRead(uint64_t position, const absl::StatusOr<v1::StepRecord>& record) {
+  // An answer that failed is asked for again at the next heartbeat.
+  if (position != wanted_position_ || !IsHolder() || !record.ok()) return;
+  const v1::StepPlan& plan = record->plan();
+  if (plan.position() == position && plan.has_group_change()) {
+    --wanted_position_;
+    return ReadStepRecord();
+  }
+  wanted_position_ = 0;
+  if (plan.position() != position) {
+    // Those who wait for it are told so when they ask again.
+    FailAwaits(absl::UnavailableError("the record of the newest step is not kept any more"));
+  } else if (plan.has_step()) {
+    step_record_ = *record;
+    AnnounceRecord();
+  }
+}
+
+}  // namespace kaon::coordinator

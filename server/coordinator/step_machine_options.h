@@ -1,0 +1,47 @@
+// What a coordinator's state machine is made with, and what it shows of itself. Plain values; any
+// thread.
+#ifndef KAON_SERVER_COORDINATOR_STEP_MACHINE_OPTIONS_H_
+#define KAON_SERVER_COORDINATOR_STEP_MACHINE_OPTIONS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "kaon/v1/agreement.pb.h"
+#include "kaon/v1/coordinator.pb.h"
+#include "server/coordinator/membership.h"
+
+namespace kaon::coordinator {
+
+struct StepMachineOptions {
+  // How workers reach this coordinator, host:port; told to the shards with every message.
+  std::string address;
+  // host:port of every shard; the order is the shards' identity. At least one.
+  std::vector<std::string> shard_addresses;
+  // 128 random bits of this process: two coordinators, or two lives of one, never share them.
+  uint64_t incarnation_high = 0;
+  uint64_t incarnation_low = 0;
+  uint64_t seed = 0;
+  absl::Duration heartbeat = absl::Milliseconds(100);
+  absl::Duration takeover = absl::Milliseconds(500);
+  // Bytes of state one shard may hold, for placement; 0 = unbounded.
+  uint64_t shard_capacity_bytes = 0;
+};
+
+// What Admin.GetStatus shows of a coordinator.
+struct CoordinatorSnapshot {
+  bool holder = false;
+  // The believed holder: this coordinator's own address when it holds; empty if unknown.
+  std::string holder_address;
+  v1::Ballot ballot;
+  // The job, once registered, its stop reason included.
+  std::optional<v1::JobDescription> job;
+  std::vector<WorkerSnapshot> workers;
+  std::string phase;
+};
+
+}  // namespace kaon::coordinator
+
+#endif  // KAON_SERVER_COORDINATOR_STEP_MACHINE_OPTIONS_H_

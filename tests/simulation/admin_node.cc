@@ -1,0 +1,162 @@
+#include "tests/simulation/admin_node.h"
+
+#include <memory>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+
+namespace kaon::simulation {
+
+namespace {
+
+constexpr size_t kChanges = 5;
+constexpr absl::Duration kCallTimeout = absl::Milliseconds(500);
+
+struct Setting {
+  const char* field;
+  const char* value;
+};
+// Each changes what the kernels or decide() do.
+constexpr Setting kOfMuon[] = {{"weight_decay", "0.1"},    {"muon.momentum", "0.8"},
+                               {"muon.nesterov", "false"}, {"muon.nesterov", "true"},
+                               {"muon.ns_steps", "3"},     {"muon.scale", "original"},
+                               {"clip_policy", "clip"},    {"clip_policy", "exempt"}};
+constexpr Setting kOfAdamw[] = {{"weight_decay", "0.01"}, {"adamw.beta1", "0.8"},
+                                {"adamw.beta2", "0.99"},  {"adamw.eps", "0.001"},
+                                {"clip_policy", "clip"},  {"clip_policy", "exempt"}};
+
+void Add(const std::string& field, const std::string& value, v1::SetGroupRequest& request) {
+  v1::GroupSetting& setting = *request.add_settings();
+  setting.set_field(field);
+  setting.set_value(value);
+}
+
+}  // namespace
+
+AdminNode::AdminNode(World& world, std::vector<CoordinatorNode*> coordinators,
+                     std::vector<ShardNode*> shards)
+    : world_(world), coordinators_(std::move(coordinators)), shards_(std::move(shards)) {}
+
+void AdminNode::Start() { ReadRevision(); }
+
+bool AdminNode::finished() const { return done_.size() >= kChanges; }
+
+void AdminNode::Later(absl::Duration delay, std::function<void()> event) {
+  world_.queue().After(delay, std::move(event));
+}
+
+void AdminNode::Call(const CoordinatorNode::MakeCall& make, CoordinatorNode::OnAnswer on_answer) {
+  auto done = std::make_shared<bool>(false);
+  const auto finish =
+      [done, on_answer = std::move(on_answer)](const coordinator::CoordinatorAction& action) {
+        if (!std::exchange(*done, true)) on_answer(action);
+      };
+  Later(kCallTimeout, [finish] {
+    finish(coordinator::AwaitFailed{0, absl::UnavailableError("deadline"), ""});
+  });
+  if (world_.Lost()) return;
+  CoordinatorNode* node = coordinators_[world_.Below(coordinators_.size())];
+  Later(world_.Latency(), [this, node, make, finish] {
+    node->Call(make, [this, finish](const coordinator::CoordinatorAction& action) {
+      if (world_.Lost()) return;
+      Later(world_.Latency(), [finish, action] { finish(action); });
+    });
+  });
+}
+
+void AdminNode::ReadRevision() {
+  v1::GetJobRequest request;
+  request.set_job("tiny");
+  Call([request](coordinator::StepMachine& machine,
+                 coordinator::CallId call) { machine.GetJob(call, request); },
+       [this](const coordinator::CoordinatorAction& action) {
+         const auto* reply = std::get_if<coordinator::ReplyGetJob>(&action);
+         if (reply == nullptr || !reply->response.ok()) {
+           return Later(absl::Milliseconds(50), [this] { ReadRevision(); });
+         }
+         Draw(reply->response->config_revision());
+         Send();
+       });
+}
+
+void AdminNode::Draw(uint64_t revision) {
+  const bool muon = world_.Chance(0.5);
+  ++drawn_;
+  change_ = Change();
+  change_.request.set_group(muon ? "muon" : "adamw");
+  change_.request.set_expected_revision(revision);
+  Add("lr", muon ? absl::StrCat("0.02", drawn_) : absl::StrCat("0.001", drawn_), change_.request);
+  const Setting& more = muon ? kOfMuon[world_.Below(std::size(kOfMuon))]
+                             : kOfAdamw[world_.Below(std::size(kOfAdamw))];
+  Add(more.field, more.value, change_.request);
+}
+
+void AdminNode::Send() {
+  Call([request = change_.request](coordinator::StepMachine& machine,
+                                   coordinator::CallId call) { machine.SetGroup(call, request); },
+       [this](const coordinator::CoordinatorAction& action) { OnAnswer(action); });
+}
+
+void AdminNode::OnAnswer(const coordinator::CoordinatorAction& action) {
+  const auto* reply = std::get_if<coordinator::ReplySetGroup>(&action);
+  const absl::Status status = reply == nullptr ? std::get<coordinator::AwaitFailed>(action).status
+                                               : reply->response.status();
+  if (status.ok()) return OnDone(reply->response->config_revision());
+  if (absl::IsAborted(status)) {
+    if (!change_.uncertain) refused_.insert(change_.request.settings(0).value());
+    return Later(absl::Milliseconds(50), [this] { ReadRevision(); });
+  }
+  // NOT_FOUND is what a coordinator says that was frozen since before the registration.
+  if (!absl::IsUnavailable(status) && !absl::IsFailedPrecondition(status) &&
+      !absl::IsNotFound(status)) {
+    world_.invariants().Violated(absl::StrCat("a change of groups got ", status.ToString()));
+    return;
+  }
+  change_.uncertain = true;
+  Later(absl::Milliseconds(50), [this] { Send(); });
+}
+
+void AdminNode::OnDone(uint64_t revision) {
+  const std::string& value = change_.request.settings(0).value();
+  world_.Trace(absl::StrCat("admin: change ", value, " is revision ", revision));
+  done_[value] = revision;
+  // "Answers once every shard has applied the entry."
+  for (const ShardNode* shard : shards_) {
+    if (shard->machine().applied_position() < revision) {
+      world_.invariants().Violated(absl::StrCat("change at position ", revision,
+                                                " was answered while shard ", shard->index(),
+                                                " is at ", shard->machine().applied_position()));
+    }
+  }
+  if (finished()) return;
+  Later(world_.Between(absl::Milliseconds(1), absl::Milliseconds(1500)),
+        [this] { ReadRevision(); });
+}
+
+void AdminNode::CheckLog() {
+  std::map<std::string, uint64_t> decided;
+  for (const auto& [position, record] : world_.invariants().records()) {
+    for (const v1::GroupSetting& setting : record.plan().group_change().settings()) {
+      if (setting.field() != "lr") continue;
+      if (!decided.emplace(setting.value(), position).second) {
+        world_.invariants().Violated(absl::StrCat("change ", setting.value(), " was made twice"));
+      }
+    }
+  }
+  for (const auto& [value, revision] : done_) {
+    const auto found = decided.find(value);
+    if (found == decided.end() || found->second != revision) {
+      world_.invariants().Violated(absl::StrCat("change ", value, " was answered with revision ",
+                                                revision, ", which is another entry"));
+    }
+  }
+  for (const std::string& value : refused_) {
+    if (decided.count(value) > 0) {
+      world_.invariants().Violated(absl::StrCat("change ", value, " was refused and made"));
+    }
+  }
+  world_.result().group_changes = static_cast<int>(decided.size());
+}
+
+}  // namespace kaon::simulation

@@ -1,0 +1,62 @@
+// An admin of a simulated cluster: changes hyper-parameters of groups at random moments, each
+// change compared with the revision it has read, asks again when an answer is lost, and knows what
+// must have come of it. Owned by RunCluster; one thread.
+#ifndef KAON_TESTS_SIMULATION_ADMIN_NODE_H_
+#define KAON_TESTS_SIMULATION_ADMIN_NODE_H_
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kaon/v1/admin.pb.h"
+#include "tests/simulation/coordinator_node.h"
+#include "tests/simulation/shard_node.h"
+#include "tests/simulation/world.h"
+
+namespace kaon::simulation {
+
+class AdminNode {
+ public:
+  AdminNode(World& world, std::vector<CoordinatorNode*> coordinators,
+            std::vector<ShardNode*> shards);
+
+  void Start();
+  // As many changes as it wanted are answered OK.
+  bool finished() const;
+  // Changes that were answered OK are in the log where the answer said, those that were refused are
+  // not, none is there twice.
+  void CheckLog();
+
+ private:
+  // One change: its answer may have been lost before.
+  struct Change {
+    v1::SetGroupRequest request;
+    bool uncertain = false;
+  };
+
+  void Later(absl::Duration delay, std::function<void()> event);
+  // No answer within the deadline is UNAVAILABLE; requests and answers may be lost, none is
+  // repeated.
+  void Call(const CoordinatorNode::MakeCall& make, CoordinatorNode::OnAnswer on_answer);
+  void ReadRevision();
+  void Draw(uint64_t revision);
+  void Send();
+  void OnAnswer(const coordinator::CoordinatorAction& action);
+  void OnDone(uint64_t revision);
+
+  World& world_;
+  const std::vector<CoordinatorNode*> coordinators_;
+  const std::vector<ShardNode*> shards_;
+  Change change_;
+  uint64_t drawn_ = 0;
+  // The learning rate of each change names it.
+  std::map<std::string, uint64_t> done_;
+  std::set<std::string> refused_;
+};
+
+}  // namespace kaon::simulation
+
+#endif  // KAON_TESTS_SIMULATION_ADMIN_NODE_H_
