@@ -60,7 +60,7 @@ TEST_P(BackendConformanceTest, ClipFactorMultipliesTheGradientBeforeTheMomentum)
   }
 }
 
-// Edge case 45.
+// Edge 45.
 TEST_P(BackendConformanceTest, ZeroUpdateDecaysOnlyByTheBaseRate) {
   for (const RuleConfig& rule : Rules()) {
     RuleConfig decayed = rule;
@@ -81,18 +81,23 @@ TEST_P(BackendConformanceTest, ZeroUpdateDecaysOnlyByTheBaseRate) {
   }
 }
 
-// Edge case 35: [M6], the master weight is fp32 whatever is pulled.
+// Edge 35: [M6], the master weight is fp32 whatever is pulled. Every one of these rules steps by
+// the rate when all gradients are 1.
 TEST_P(BackendConformanceTest, MasterWeightAccumulatesBelowABFloat16Ulp) {
-  Parameter parameter(AdamWConfig{}, {4}, std::vector<float>(4, 1.0f));
-  const std::vector<float> grad(4, 1.0f);
-  parameter.Update(*backend_, grad, {1e-5, 1.0, 1});
-  EXPECT_EQ(RoundTo(DType::kBFloat16, parameter.weight[0]), 1.0f);
-  EXPECT_LT(parameter.weight[0], 1.0f);
-  for (int t = 2; t <= 1000; ++t) parameter.Update(*backend_, grad, {1e-5, 1.0, t});
-  EXPECT_NEAR(parameter.weight[0], 0.99, 1e-4);
-  EXPECT_LT(RoundTo(DType::kBFloat16, parameter.weight[0]), 1.0f);
+  for (const RuleConfig& rule :
+       {RuleConfig(AdamWConfig{}), RuleConfig(SgdConfig{}), RuleConfig(LionConfig{})}) {
+    Parameter parameter(rule, {4}, std::vector<float>(4, 1.0f));
+    const std::vector<float> grad(4, 1.0f);
+    parameter.Update(*backend_, grad, {1e-5, 1.0, 1});
+    EXPECT_EQ(RoundTo(DType::kBFloat16, parameter.weight[0]), 1.0f);
+    EXPECT_LT(parameter.weight[0], 1.0f);
+    for (int t = 2; t <= 1000; ++t) parameter.Update(*backend_, grad, {1e-5, 1.0, t});
+    EXPECT_NEAR(parameter.weight[0], 0.99, 1e-4);
+    EXPECT_LT(RoundTo(DType::kBFloat16, parameter.weight[0]), 1.0f);
+  }
 }
 
+// Edge 41: the counter of this parameter, as an int64.
 TEST_P(BackendConformanceTest, AdamWCountsStepsFarBeyondSixteenBits) {
   Parameter parameter(AdamWConfig{}, {1}, {0.0f});
   parameter.state[0][0] = 1.0f;
