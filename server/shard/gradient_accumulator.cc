@@ -484,4 +484,10 @@ absl::Span<const float> GradientAccumulator::gradient(uint32_t parameter_id) con
   return parameter.fold->missing() ? absl::Span<const float>() : parameter.fold->sum();
 }
 
+v1::DType GradientAccumulator::gradient_dtype(uint32_t parameter_id) const {
+  Parameter& parameter = *parameters_.at(parameter_id);
+  MutexLock parameter_lock(parameter.mu);
+  return parameter.fold->first_dtype();
+}
+
 }  // namespace kaon::shard

@@ -98,6 +98,8 @@ class GradientAccumulator {
   std::optional<v1::Prepared> FinishSums(uint64_t generation);
   // The finished gradient; empty if no worker had one.
   absl::Span<const float> gradient(uint32_t parameter_id) const;
+  // As which it was pushed first; unspecified if no worker had one.
+  v1::DType gradient_dtype(uint32_t parameter_id) const;
   // Ends every stream and refuses new ones with `status`.
   void CloseAll(const absl::Status& status);
 

@@ -256,6 +256,13 @@ uint64_t ParameterFold::StagedBytes(uint32_t rank) const {
   return bytes;
 }
 
+v1::DType ParameterFold::first_dtype() const {
+  for (const Contribution& contribution : contributions_) {
+    if (!contribution.taken.empty()) return contribution.taken.front().dtype;
+  }
+  return v1::DTYPE_UNSPECIFIED;
+}
+
 bool ParameterFold::missing() const { return Previous(contributions_.size()) == nullptr; }
 
 v1::ParameterSums ParameterFold::Finish(float total_weight, float loss_scale) {

@@ -77,6 +77,8 @@ class ParameterFold {
   const std::string& name() const { return name_; }
   absl::Span<const float> sum() const { return sum_; }
   bool missing() const;
+  // Of what came first in (rank, micro-batch) order; unspecified before.
+  v1::DType first_dtype() const;
 
  private:
   // A chunk that was taken, for telling a repetition from other bytes.

@@ -156,6 +156,13 @@ absl::Span<const float> ParameterPublisher::current(uint32_t parameter_id) const
   return parameter.versions[parameter.current].memory;
 }
 
+absl::Span<const float> ParameterPublisher::previous(uint32_t parameter_id) const {
+  const Parameter& parameter = *parameters_.at(parameter_id);
+  MutexLock parameter_lock(parameter.mu);
+  const Version& version = parameter.versions[1 - parameter.current];
+  return version.valid ? version.memory : absl::Span<float>();
+}
+
 absl::Span<float> ParameterPublisher::BeginWrite(uint32_t parameter_id) {
   Parameter& parameter = *parameters_.at(parameter_id);
   MutexLock parameter_lock(parameter.mu);

@@ -65,6 +65,8 @@ class ParameterPublisher {
   void ExpectStep(std::optional<uint64_t> step);
   // The newest version.
   absl::Span<const float> current(uint32_t parameter_id) const;
+  // The version before the newest write; empty before the second write.
+  absl::Span<const float> previous(uint32_t parameter_id) const;
   // Memory for the next version; what it held is gone from now on.
   absl::Span<float> BeginWrite(uint32_t parameter_id);
   // What was written is version `step`.

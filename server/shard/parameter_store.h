@@ -16,6 +16,7 @@
 #include "kaon/v1/shard_control.pb.h"
 #include "kernels/optimizer_rule.h"
 #include "server/shard/parameter_publisher.h"
+#include "server/shard/parameter_trace.h"
 #include "server/tier/tiered_store.h"
 
 namespace kaon::shard {
@@ -37,6 +38,7 @@ struct StoredParameter {
   uint64_t state_bytes = 0;
   uint64_t updates_applied = 0;
   uint64_t newton_schulz_updates = 0;
+  ParameterTrace trace;
 };
 
 // docs/formats.md: of the newest weights; of weights, state, counters and position.

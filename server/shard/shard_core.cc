@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/status_macros.h"
+#include "server/shard/parameter_stats.h"
 
 namespace kaon::shard {
 
@@ -52,6 +53,7 @@ void ShardCore::OnFolded(uint64_t generation) {
   // Room 5: the sum becomes a mean, its norm is taken, and the shard votes.
   std::optional<v1::Prepared> facts = accumulator_.FinishSums(generation);
   if (!facts.has_value()) return;
+  sums_.assign(facts->sums().begin(), facts->sums().end());
   machine_.OnFolded(generation, *std::move(facts));
   Carry();
 }
@@ -136,6 +138,7 @@ void ShardCore::LoadWeights() {
 void ShardCore::ApplyTrainStep(const v1::StepRecord& record) {
   const v1::StepBody& step = record.plan().step();
   const bool applied = record.decision().outcome() == v1::OUTCOME_APPLY;
+  TraceGradients(step.step());
   for (StoredParameter& parameter : parameters_->parameters()) {
     // 7a. Frozen parameters, and those no worker had a gradient for, are left alone ([T7], [T8]); a
     // skipped step leaves all alone.
@@ -168,8 +171,26 @@ void ShardCore::ApplyTrainStep(const v1::StepRecord& record) {
         options_.backend->ApplyUpdate(*parameter.rule, scalars, parameter.shape, buffers);
     parameter.updates_applied += 1;
     parameter.newton_schulz_updates += static_cast<uint64_t>(result.newton_schulz_calls);
+    parameter.trace.update = {scalars.lr, *parameter.rule};
+    if (parameter.trace.first_update_step == 0) parameter.trace.first_update_step = step.step();
     // 8. Readers may have it.
     publisher_.Publish(parameter.id, step.step());
+  }
+}
+
+void ShardCore::TraceGradients(uint64_t step) {
+  // Both are in the order of parameter ids; frozen parameters have no sums.
+  auto sums = sums_.begin();
+  for (StoredParameter& parameter : parameters_->parameters()) {
+    ParameterTrace& trace = parameter.trace;
+    while (sums != sums_.end() && sums->parameter_id() < parameter.id) ++sums;
+    if (sums == sums_.end() || sums->parameter_id() != parameter.id) continue;
+    trace.sums = *sums;
+    if (sums->num_non_finite() > 0) ++trace.non_finite_steps;
+    trace.non_finite_elements += sums->num_non_finite();
+    if (sums->missing() || trace.first_gradient_step > 0) continue;
+    trace.first_gradient_step = step;
+    trace.gradient_dtype = accumulator_.gradient_dtype(parameter.id);
   }
 }
 
@@ -188,14 +209,45 @@ void ShardCore::EndDataStreams(const absl::Status& status) {
   publisher_.CloseAll(status);
 }
 
-absl::StatusOr<v1::DescribeShardResponse> ShardCore::Describe(absl::string_view job) {
+absl::Status ShardCore::CheckJob(absl::string_view job) const {
   const std::optional<v1::RegisterBody>& registration = machine_.registration();
-  if (!job.empty() && (!registration.has_value() || registration->definition().name() != job)) {
-    return absl::NotFoundError(absl::StrCat(
-        "job '", job, "' asked for, this shard holds ",
-        registration.has_value() ? absl::StrCat("'", registration->definition().name(), "'")
-                                 : std::string("none")));
+  if (job.empty() || (registration.has_value() && registration->definition().name() == job)) {
+    return absl::OkStatus();
   }
+  return absl::NotFoundError(absl::StrCat(
+      "job '", job, "' asked for, this shard holds ",
+      registration.has_value() ? absl::StrCat("'", registration->definition().name(), "'")
+                               : std::string("none")));
+}
+
+absl::StatusOr<const StoredParameter*> ShardCore::Find(
+    const v1::ShardParameterRequest& request) const {
+  KAON_RETURN_IF_ERROR(CheckJob(request.job()));
+  if (!machine_.registration().has_value()) {
+    return absl::NotFoundError("parameter asked for, this shard holds no job");
+  }
+  for (const StoredParameter& parameter : parameters_->parameters()) {
+    if (parameter.id == request.parameter_id()) return &parameter;
+  }
+  return absl::NotFoundError(absl::StrCat("parameter_id ", request.parameter_id(),
+                                          " asked for, this shard holds no such parameter"));
+}
+
+absl::StatusOr<v1::ParameterStats> ShardCore::Stats(
+    const v1::ShardParameterRequest& request) const {
+  KAON_ASSIGN_OR_RETURN(const StoredParameter* parameter, Find(request));
+  return StatsOf(*parameter, publisher_.current(parameter->id), publisher_.previous(parameter->id));
+}
+
+absl::StatusOr<v1::ParameterDiagnostics> ShardCore::Diagnostics(
+    const v1::ShardParameterRequest& request) const {
+  KAON_ASSIGN_OR_RETURN(const StoredParameter* parameter, Find(request));
+  return DiagnosticsOf(*parameter, options_.backend->name());
+}
+
+absl::StatusOr<v1::DescribeShardResponse> ShardCore::Describe(absl::string_view job) {
+  KAON_RETURN_IF_ERROR(CheckJob(job));
+  const std::optional<v1::RegisterBody>& registration = machine_.registration();
   v1::DescribeShardResponse response;
   response.set_shard(machine_.shard());
   *response.mutable_state() = machine_.state();

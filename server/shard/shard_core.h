@@ -63,6 +63,10 @@ class ShardCore {
 
   // NOT_FOUND when the shard does not hold `job` (empty = whatever it holds).
   absl::StatusOr<v1::DescribeShardResponse> Describe(absl::string_view job);
+  // NOT_FOUND as Describe, before registration, and naming a parameter that is another shard's.
+  absl::StatusOr<v1::ParameterStats> Stats(const v1::ShardParameterRequest& request) const;
+  absl::StatusOr<v1::ParameterDiagnostics> Diagnostics(
+      const v1::ShardParameterRequest& request) const;
 
   const ShardMachine& machine() const { return machine_; }
   GradientAccumulator& accumulator() { return accumulator_; }
@@ -79,6 +83,10 @@ class ShardCore {
   void ApplyGroupChange(const v1::StepRecord& record);
   void LoadWeights();
   void ApplyTrainStep(const v1::StepRecord& record);
+  // Keeps what statistics need of a decided train step.
+  void TraceGradients(uint64_t step);
+  absl::Status CheckJob(absl::string_view job) const;
+  absl::StatusOr<const StoredParameter*> Find(const v1::ShardParameterRequest& request) const;
   // Tells the data plane which step it may serve from now on.
   void ExpectNextStep();
 
@@ -90,6 +98,8 @@ class ShardCore {
   // Of the applied position, taken when first asked for: hashing everything at each question would
   // hold up the steps.
   std::optional<StateDigests> digests_;
+  // Of what was folded last.
+  std::vector<v1::ParameterSums> sums_;
   std::vector<ShardOutput> outputs_;
   uint64_t applied_steps_ = 0;
   uint64_t skipped_steps_ = 0;

@@ -55,4 +55,20 @@ grpc::ServerUnaryReactor* ShardControlService::DescribeShard(
   return reactor;
 }
 
+grpc::ServerUnaryReactor* ShardControlService::GetParameterStats(
+    grpc::CallbackServerContext* context, const v1::ShardParameterRequest* request,
+    v1::ParameterStats* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  loop_.Stats(*request, Answer(reactor, response));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* ShardControlService::GetParameterDiagnostics(
+    grpc::CallbackServerContext* context, const v1::ShardParameterRequest* request,
+    v1::ParameterDiagnostics* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  loop_.Diagnostics(*request, Answer(reactor, response));
+  return reactor;
+}
+
 }  // namespace kaon::shard

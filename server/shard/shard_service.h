@@ -42,6 +42,12 @@ class ShardControlService : public v1::ShardControl::CallbackService {
   grpc::ServerUnaryReactor* DescribeShard(grpc::CallbackServerContext* context,
                                           const v1::DescribeShardRequest* request,
                                           v1::DescribeShardResponse* response) override;
+  grpc::ServerUnaryReactor* GetParameterStats(grpc::CallbackServerContext* context,
+                                              const v1::ShardParameterRequest* request,
+                                              v1::ParameterStats* response) override;
+  grpc::ServerUnaryReactor* GetParameterDiagnostics(grpc::CallbackServerContext* context,
+                                                    const v1::ShardParameterRequest* request,
+                                                    v1::ParameterDiagnostics* response) override;
 
  private:
   StepLoop& loop_;

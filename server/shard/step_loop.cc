@@ -138,6 +138,16 @@ void StepLoop::Describe(const std::string& job,
   if (!Post([this, job, answer] { answer(core_.Describe(job)); })) answer(Stopping());
 }
 
+void StepLoop::Stats(const v1::ShardParameterRequest& request,
+                     std::function<void(absl::StatusOr<v1::ParameterStats>)> answer) {
+  if (!Post([this, request, answer] { answer(core_.Stats(request)); })) answer(Stopping());
+}
+
+void StepLoop::Diagnostics(const v1::ShardParameterRequest& request,
+                           std::function<void(absl::StatusOr<v1::ParameterDiagnostics>)> answer) {
+  if (!Post([this, request, answer] { answer(core_.Diagnostics(request)); })) answer(Stopping());
+}
+
 void StepLoop::ReadHistory(const v1::ReadHistoryRequest& request,
                            std::function<void(absl::StatusOr<v1::ReadHistoryResponse>)> answer) {
   if (request.limit() > kMaxHistoryReply) {

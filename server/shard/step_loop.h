@@ -49,6 +49,11 @@ class StepLoop {
   // another job.
   void Describe(const std::string& job,
                 std::function<void(absl::StatusOr<v1::DescribeShardResponse>)> answer);
+  // As Describe; NOT_FOUND for a parameter that is not this shard's too.
+  void Stats(const v1::ShardParameterRequest& request,
+             std::function<void(absl::StatusOr<v1::ParameterStats>)> answer);
+  void Diagnostics(const v1::ShardParameterRequest& request,
+                   std::function<void(absl::StatusOr<v1::ParameterDiagnostics>)> answer);
   // As Journal::History, but NOT_FOUND for another job.
   void ReadHistory(const v1::ReadHistoryRequest& request,
                    std::function<void(absl::StatusOr<v1::ReadHistoryResponse>)> answer);

@@ -40,6 +40,29 @@ TEST_F(ShardServiceTest, DescribesNoOtherJob) {
             grpc::StatusCode::NOT_FOUND);
 }
 
+TEST_F(ShardServiceTest, AnswersForOneParameter) {
+  PlanStepOne();
+  const uint64_t digest = Describe().state_digest();
+  v1::ShardParameterRequest request;
+  request.set_job("gpt2");
+  v1::ParameterStats stats;
+  ASSERT_TRUE(control_->GetParameterStats(WithDeadline().get(), request, &stats).ok());
+  EXPECT_GT(stats.weight_norm(), 9);
+  v1::ParameterDiagnostics diagnostics;
+  ASSERT_TRUE(control_->GetParameterDiagnostics(WithDeadline().get(), request, &diagnostics).ok());
+  EXPECT_EQ(diagnostics.rule(), "muon");
+  request.set_parameter_id(3);
+  const grpc::Status unknown = control_->GetParameterStats(WithDeadline().get(), request, &stats);
+  EXPECT_EQ(unknown.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(unknown.error_message(),
+            "parameter_id 3 asked for, this shard holds no such parameter");
+  request.set_job("bert");
+  EXPECT_EQ(
+      control_->GetParameterDiagnostics(WithDeadline().get(), request, &diagnostics).error_code(),
+      grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(Describe().state_digest(), digest);
+}
+
 TEST_F(ShardServiceTest, ReadsTheRecordsOfAppliedEntries) {
   PlanStepOne();
   v1::ReadHistoryResponse response;
