@@ -42,8 +42,10 @@ class RangeChecker {
   void NonNegative(absl::string_view field, double value) {
     Check(std::isfinite(value) && value >= 0, field, value, "finite and >= 0");
   }
-  void Count(absl::string_view field, int value, int most) {
-    Check(value >= 1 && value <= most, field, value, absl::StrCat("in [1, ", most, "]"));
+  // Of several fields; its message begins with the first bad one.
+  void Part(const absl::Status& status) {
+    if (status.ok() || !status_.ok()) return;
+    status_ = absl::Status(status.code(), absl::StrCat(rule_, ".", status.message()));
   }
   // `field` is set although `other` is not what it needs.
   void Requires(absl::string_view field, bool ok, absl::string_view other, double value,

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "kernels/optimizer_rule.h"
+#include "kernels/orthogonalize/newton_schulz_validation.h"
 
 namespace kaon::kernels {
 
@@ -43,12 +44,12 @@ struct Muon {
     return config.scale_extra * ScaleByFans(config.scale, out, in);
   }
 
-  // Calls visit.Fraction, visit.Count, visit.Positive or visit.NonNegative for each
-  // hyper-parameter, by its range.
+  // Calls visit.Fraction, visit.Positive or visit.NonNegative for each hyper-parameter, by its
+  // range, and visit.Part with the status of a group of them.
   template <typename Visitor>
   static void VisitRanges(const MuonConfig& config, Visitor& visit) {
     visit.Fraction("momentum", config.momentum);
-    visit.Count("ns_steps", config.newton_schulz.steps, 99);
+    visit.Part(ValidateNewtonSchulz(config.newton_schulz));
     visit.Positive("scale_extra", config.scale_extra);
     visit.NonNegative("weight_decay", config.weight_decay);
   }

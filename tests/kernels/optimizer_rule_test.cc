@@ -59,6 +59,17 @@ TEST(OptimizerRuleTest, MuonRangesAreChecked) {
   EXPECT_EQ(ValidateRule(config, kMatrix), absl::OkStatus());
 }
 
+// [N3], [N7]: the whole iteration is checked, not its steps alone.
+TEST(OptimizerRuleTest, MuonsNewtonSchulzIsChecked) {
+  MuonConfig config;
+  config.newton_schulz.coefficients = NsCoefficients::kDeepSeekV4;
+  ExpectRefused(config, "muon.ns_steps", "be 10");
+  config = {};
+  config.newton_schulz.form = NsForm::kGram;
+  config.newton_schulz.gram_restarts = {5};
+  ExpectRefused(config, "muon.newton_schulz.gram_restarts[0]", "is 5");
+}
+
 TEST(OptimizerRuleTest, AdamWRangesAreChecked) {
   AdamWConfig config;
   config.beta1 = 1.0;
