@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/grpc_status.h"
 #include "proto/status_macros.h"
+#include "server/coordinator/parameter_lookup.h"
 #include "server/coordinator/unary_call.h"
 
 namespace kaon::coordinator {
@@ -217,6 +218,53 @@ grpc::ServerUnaryReactor* AdminService::SetGroup(grpc::CallbackServerContext* co
   WaitingReactor* const reactor = WaitingReactor::Make(loop_);
   const UnaryAnswer<ReplySetGroup, v1::SetGroupResponse> answer(context, reactor, response);
   return Ask(loop_, reactor->call(), absl::OkStatus(), &StepMachine::SetGroup, *request, answer);
+}
+
+template <typename Request, typename Response, typename Answer>
+void AdminService::AskShard(grpc::ServerUnaryReactor* reactor, const Request& request,
+                            Response* response,
+                            void (ShardLink::*method)(const v1::ShardParameterRequest&,
+                                                      absl::Duration, ShardLink::Callback<Answer>),
+                            Answer* (Response::*mutable_answer)()) {
+  Gather([=, this, &request](const ClusterView& view) {
+    const absl::StatusOr<v1::JobDescription> job = view.DescribeJob(request.job());
+    if (!job.ok()) return Finish(reactor, job.status());
+    const absl::StatusOr<v1::ParameterPlacement> found = FindParameter(*job, request.parameter());
+    if (!found.ok()) return Finish(reactor, found.status());
+    *response->mutable_placement() = *found;
+    const uint32_t shard = found->shard();
+    v1::ShardParameterRequest ask;
+    ask.set_job(job->definition().name());
+    ask.set_parameter_id(found->parameter_id());
+    ((*links_[shard]).*method)(ask, kShardTimeout, [=, this](absl::StatusOr<Answer> answer) {
+      absl::Status status = answer.status();
+      if (answer.ok()) {
+        *(response->*mutable_answer)() = *std::move(answer);
+      } else if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) {
+        status = absl::UnavailableError(
+            absl::StrCat("shard ", shard, " at ", addresses_[shard], ": ", status.ToString()));
+      }
+      Finish(reactor, status);
+    });
+  });
+}
+
+grpc::ServerUnaryReactor* AdminService::GetParameterStats(
+    grpc::CallbackServerContext* context, const v1::GetParameterStatsRequest* request,
+    v1::GetParameterStatsResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  AskShard(reactor, *request, response, &ShardLink::GetParameterStats,
+           &v1::GetParameterStatsResponse::mutable_stats);
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::GetParameterDiagnostics(
+    grpc::CallbackServerContext* context, const v1::GetParameterDiagnosticsRequest* request,
+    v1::GetParameterDiagnosticsResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  AskShard(reactor, *request, response, &ShardLink::GetParameterDiagnostics,
+           &v1::GetParameterDiagnosticsResponse::mutable_diagnostics);
+  return reactor;
 }
 
 }  // namespace kaon::coordinator

@@ -44,9 +44,21 @@ class AdminService : public v1::Admin::CallbackService {
   grpc::ServerUnaryReactor* SetGroup(grpc::CallbackServerContext* context,
                                      const v1::SetGroupRequest* request,
                                      v1::SetGroupResponse* response) override;
+  grpc::ServerUnaryReactor* GetParameterStats(grpc::CallbackServerContext* context,
+                                              const v1::GetParameterStatsRequest* request,
+                                              v1::GetParameterStatsResponse* response) override;
+  grpc::ServerUnaryReactor* GetParameterDiagnostics(
+      grpc::CallbackServerContext* context, const v1::GetParameterDiagnosticsRequest* request,
+      v1::GetParameterDiagnosticsResponse* response) override;
 
  private:
   void Gather(std::function<void(ClusterView)> done);
+  // Finds the parameter that `request` names and asks the shard that holds it by `method`.
+  template <typename Request, typename Response, typename Answer>
+  void AskShard(grpc::ServerUnaryReactor* reactor, const Request& request, Response* response,
+                void (ShardLink::*method)(const v1::ShardParameterRequest&, absl::Duration,
+                                          ShardLink::Callback<Answer>),
+                Answer* (Response::*mutable_answer)());
 
   MachineLoop& loop_;
   const ShardLinks& links_;

@@ -245,4 +245,17 @@ void ShardLink::ReadHistory(const v1::ReadHistoryRequest& request, absl::Duratio
        [](auto* stub, auto... call) { stub->ReadHistory(call...); });
 }
 
+void ShardLink::GetParameterStats(const v1::ShardParameterRequest& request, absl::Duration timeout,
+                                  Callback<v1::ParameterStats> callback) {
+  Call(request, timeout, std::move(callback),
+       [](auto* stub, auto... call) { stub->GetParameterStats(call...); });
+}
+
+void ShardLink::GetParameterDiagnostics(const v1::ShardParameterRequest& request,
+                                        absl::Duration timeout,
+                                        Callback<v1::ParameterDiagnostics> callback) {
+  Call(request, timeout, std::move(callback),
+       [](auto* stub, auto... call) { stub->GetParameterDiagnostics(call...); });
+}
+
 }  // namespace kaon::coordinator

@@ -64,6 +64,10 @@ class ShardLink {
                      Callback<v1::DescribeShardResponse> callback);
   void ReadHistory(const v1::ReadHistoryRequest& request, absl::Duration timeout,
                    Callback<v1::ReadHistoryResponse> callback);
+  void GetParameterStats(const v1::ShardParameterRequest& request, absl::Duration timeout,
+                         Callback<v1::ParameterStats> callback);
+  void GetParameterDiagnostics(const v1::ShardParameterRequest& request, absl::Duration timeout,
+                               Callback<v1::ParameterDiagnostics> callback);
 
  private:
   class Stream;

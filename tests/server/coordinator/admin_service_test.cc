@@ -109,5 +109,69 @@ TEST_F(AdminServiceTest, StepHistoryIsTheNewestStepsNewestLast) {
   EXPECT_EQ(history.records_size(), 2);
 }
 
+TEST_F(AdminServiceTest, AsksTheShardThatHoldsAParameter) {
+  Train();
+  v1::JobDescription job;
+  ASSERT_TRUE(Call(&v1::Admin::Stub::DescribeJob, *admin_, v1::DescribeJobRequest(), &job).ok());
+  for (int id = 0; id < job.definition().parameters_size(); ++id) {
+    v1::GetParameterDiagnosticsRequest request;
+    request.set_parameter(job.definition().parameters(id).name());
+    v1::GetParameterDiagnosticsResponse response;
+    ASSERT_TRUE(Call(&v1::Admin::Stub::GetParameterDiagnostics, *admin_, request, &response).ok());
+    EXPECT_EQ(response.diagnostics().parameter_id(), id);
+    EXPECT_EQ(response.diagnostics().backend(),
+              absl::StrCat("shard ", job.placement().parameters(id).shard()));
+    EXPECT_EQ(response.placement().SerializeAsString(),
+              job.placement().parameters(id).SerializeAsString());
+  }
+  v1::GetParameterStatsRequest request;
+  request.set_job("tiny");
+  request.set_parameter("table");
+  v1::GetParameterStatsResponse response;
+  ASSERT_TRUE(Call(&v1::Admin::Stub::GetParameterStats, *admin_, request, &response).ok());
+  EXPECT_EQ(response.stats().parameter_id(), 4);
+}
+
+TEST_F(AdminServiceTest, RefusesAParameterThatDoesNotExist) {
+  v1::GetParameterStatsRequest request;
+  v1::GetParameterStatsResponse response;
+  const auto refusal = [&] {
+    return Call(&v1::Admin::Stub::GetParameterStats, *admin_, request, &response);
+  };
+  request.set_parameter("table");
+  EXPECT_EQ(refusal().code(), absl::StatusCode::kNotFound);
+  Train();
+  const std::string before = Visible();
+  request.set_parameter("Table");
+  EXPECT_EQ(refusal().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(refusal().message(), HasSubstr("\"Table\""));
+  EXPECT_THAT(refusal().message(), HasSubstr("did you mean \"table\"?"));
+  request.clear_parameter();
+  EXPECT_EQ(refusal().code(), absl::StatusCode::kInvalidArgument);
+  request.set_job("other");
+  EXPECT_THAT(refusal().message(), HasSubstr("the job here is \"tiny\""));
+  EXPECT_EQ(Visible(), before);
+}
+
+TEST_F(AdminServiceTest, NamesTheShardOfAParameterThatDoesNotAnswer) {
+  Train();
+  v1::JobDescription job;
+  ASSERT_TRUE(Call(&v1::Admin::Stub::DescribeJob, *admin_, v1::DescribeJobRequest(), &job).ok());
+  shards_[1]->Stop();
+  for (int id = 0; id < job.definition().parameters_size(); ++id) {
+    v1::GetParameterStatsRequest request;
+    request.set_parameter(job.definition().parameters(id).name());
+    v1::GetParameterStatsResponse response;
+    const absl::Status status =
+        Call(&v1::Admin::Stub::GetParameterStats, *admin_, request, &response);
+    if (job.placement().parameters(id).shard() == 0) {
+      EXPECT_TRUE(status.ok()) << status;
+    } else {
+      EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+      EXPECT_THAT(status.message(), HasSubstr("shard 1 at " + shards_[1]->address()));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kaon::coordinator

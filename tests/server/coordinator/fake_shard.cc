@@ -124,4 +124,22 @@ grpc::Status FakeShard::DescribeShard(grpc::ServerContext*, const v1::DescribeSh
   return grpc::Status::OK;
 }
 
+grpc::Status FakeShard::GetParameterStats(grpc::ServerContext*,
+                                          const v1::ShardParameterRequest* request,
+                                          v1::ParameterStats* response) {
+  MutexLock lock(mu_);
+  response->set_parameter_id(request->parameter_id());
+  response->set_updates_applied(state_.applied_step());
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeShard::GetParameterDiagnostics(grpc::ServerContext*,
+                                                const v1::ShardParameterRequest* request,
+                                                v1::ParameterDiagnostics* response) {
+  MutexLock lock(mu_);
+  response->set_parameter_id(request->parameter_id());
+  response->set_backend(absl::StrCat("shard ", shard_));
+  return grpc::Status::OK;
+}
+
 }  // namespace kaon::coordinator

@@ -39,6 +39,13 @@ class FakeShard : public v1::ShardControl::Service {
                            v1::ReadHistoryResponse* response) override;
   grpc::Status DescribeShard(grpc::ServerContext* context, const v1::DescribeShardRequest* request,
                              v1::DescribeShardResponse* response) override;
+  // Of any parameter: its id and the shard's newest step.
+  grpc::Status GetParameterStats(grpc::ServerContext* context,
+                                 const v1::ShardParameterRequest* request,
+                                 v1::ParameterStats* response) override;
+  grpc::Status GetParameterDiagnostics(grpc::ServerContext* context,
+                                       const v1::ShardParameterRequest* request,
+                                       v1::ParameterDiagnostics* response) override;
 
   // Empty answers are not sent.
   v1::ShardToCoordinator Answer(const v1::CoordinatorToShard& message);
