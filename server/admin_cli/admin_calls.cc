@@ -145,6 +145,30 @@ absl::StatusOr<v1::StepHistoryResponse> AdminCalls::StepHistory() const {
   return response;
 }
 
+absl::StatusOr<NamedStats> AdminCalls::GetParameterStats() const {
+  v1::GetParameterStatsRequest request;
+  request.set_job(options_.job);
+  request.set_parameter(options_.parameter);
+  NamedStats stats;
+  stats.name = options_.parameter;
+  KAON_RETURN_IF_ERROR(CallAny(options_, [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
+    return stub.GetParameterStats(context, request, &stats.answer);
+  }));
+  return stats;
+}
+
+absl::StatusOr<NamedDiagnostics> AdminCalls::GetParameterDiagnostics() const {
+  v1::GetParameterDiagnosticsRequest request;
+  request.set_job(options_.job);
+  request.set_parameter(options_.parameter);
+  NamedDiagnostics diagnostics;
+  diagnostics.name = options_.parameter;
+  KAON_RETURN_IF_ERROR(CallAny(options_, [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
+    return stub.GetParameterDiagnostics(context, request, &diagnostics.answer);
+  }));
+  return diagnostics;
+}
+
 std::vector<HealthRow> AdminCalls::CheckHealth() const {
   std::vector<HealthRow> rows;
   for (const std::string& endpoint : options_.endpoints) {

@@ -10,6 +10,7 @@
 #include "kaon/v1/admin.pb.h"
 #include "kaon/v1/coordinator.pb.h"
 #include "server/admin_cli/options.h"
+#include "server/admin_cli/parameter_command.h"
 #include "server/admin_cli/report.h"
 
 namespace kaon::admin_cli {
@@ -25,6 +26,9 @@ class AdminCalls {
   // All pages. INVALID_ARGUMENT for a filter that is no RE2.
   absl::StatusOr<std::vector<v1::ParameterRow>> ListParameters() const;
   absl::StatusOr<v1::StepHistoryResponse> StepHistory() const;
+  // Of the parameter that the options name.
+  absl::StatusOr<NamedStats> GetParameterStats() const;
+  absl::StatusOr<NamedDiagnostics> GetParameterDiagnostics() const;
   // Every endpoint, and every shard that the first reachable one names. Servers that cannot be
   // reached are rows, not errors.
   std::vector<HealthRow> CheckHealth() const;

@@ -7,6 +7,7 @@
 #include "kernels/backend.h"
 #include "server/admin_cli/admin_calls.h"
 #include "server/admin_cli/options.h"
+#include "server/admin_cli/parameter_command.h"
 #include "server/admin_cli/report.h"
 #include "server/admin_cli/verify_numerics.h"
 
@@ -53,6 +54,11 @@ int Run(const Options& options) {
       return Print(options, calls.DescribeJob(), JobJson, JobText);
     case Command::kParameters:
       return Print(options, calls.ListParameters(), ParametersJson, ParametersText);
+    case Command::kParameterStats:
+      return Print(options, calls.GetParameterStats(), ParameterStatsJson, ParameterStatsText);
+    case Command::kParameterDiagnostics:
+      return Print(options, calls.GetParameterDiagnostics(), ParameterDiagnosticsJson,
+                   ParameterDiagnosticsText);
     case Command::kSteps:
       return Print(options, calls.StepHistory(), StepsJson, StepsText);
     case Command::kHealth:

@@ -19,6 +19,7 @@ constexpr char kFooter[] =
     "Examples:\n"
     "  kaonctl --dir ~/kaon status\n"
     "  kaonctl --dir ~/kaon parameters --filter 'hidden.*weight' -o json\n"
+    "  kaonctl --dir ~/kaon parameter stats hidden.0.weight\n"
     "  kaonctl --endpoints 127.0.0.1:7700 --tls-dir ~/kaon/tls steps --limit 5";
 
 // As typed, before --dir and --tls-dir are turned into endpoints and files.
@@ -67,6 +68,16 @@ void AddCommands(CLI::App& app, Typed& typed) {
   CLI::App* parameters =
       add(app, "parameters", "Route, home and state of every parameter", Command::kParameters);
   parameters->add_option("--filter", typed.options.filter, "Only names that contain this RE2");
+  CLI::App* parameter = app.add_subcommand("parameter", "One parameter");
+  parameter->require_subcommand(1);
+  parameter->fallthrough();
+  for (CLI::App* one :
+       {add(*parameter, "stats", "Norms of weight, gradient, last update and momentum",
+            Command::kParameterStats),
+        add(*parameter, "diagnostics", "Every stored tensor: dtype, bytes, tier, first use",
+            Command::kParameterDiagnostics)}) {
+    one->add_option("NAME", typed.options.parameter, "Its whole name")->required();
+  }
   CLI::App* steps =
       add(app, "steps", "Newest decisions: norms, clip factors, outcome", Command::kSteps);
   steps->add_option("--limit", typed.options.limit, "So many of the newest")

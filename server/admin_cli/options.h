@@ -13,7 +13,16 @@
 
 namespace kaon::admin_cli {
 
-enum class Command { kStatus, kJobShow, kParameters, kSteps, kHealth, kVerifyNumerics };
+enum class Command {
+  kStatus,
+  kJobShow,
+  kParameters,
+  kSteps,
+  kHealth,
+  kVerifyNumerics,
+  kParameterStats,
+  kParameterDiagnostics
+};
 
 struct Options {
   Command command = Command::kStatus;
@@ -26,6 +35,8 @@ struct Options {
   std::string job;
   // parameters: RE2 on the name.
   std::string filter;
+  // parameter: its whole name.
+  std::string parameter;
   // steps: newest so many.
   uint32_t limit = 20;
   // verify-numerics: as kernels::BackendOptions has them.

@@ -137,6 +137,15 @@ Json StepJson(const v1::StepRecord& record) {
                             {"exempt", norm.exempt()},
                             {"clip_factor", norm.clip_factor()}});
   }
+  row["norm_groups"] = Json::array();
+  for (const v1::NormGroupNorm& norm : decision.norm_groups()) {
+    row["norm_groups"].push_back({{"norm_group", norm.norm_group()},
+                                  {"norm", norm.norm()},
+                                  {"live_norm", norm.live_norm()},
+                                  {"clip_factor", norm.clip_factor()}});
+  }
+  row["applied_updates"] = decision.applied_updates();
+  row["clip_reductions_total"] = decision.clip_reductions_total();
   if (const v1::StepBody* step = StepOf(record)) {
     row["loss_scale"] = step->loss_scale();
     row["rates"] = Json::object();

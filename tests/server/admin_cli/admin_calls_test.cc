@@ -39,6 +39,16 @@ class FakeAdmin : public v1::Admin::Service {
     for (uint32_t i = 0; i < request->limit(); ++i) response->add_records();
     return grpc::Status::OK;
   }
+  grpc::Status GetParameterStats(grpc::ServerContext*, const v1::GetParameterStatsRequest* request,
+                                 v1::GetParameterStatsResponse* response) override {
+    response->mutable_placement()->set_group(request->job() + "/" + request->parameter());
+    return grpc::Status::OK;
+  }
+  grpc::Status GetParameterDiagnostics(grpc::ServerContext*,
+                                       const v1::GetParameterDiagnosticsRequest* request,
+                                       v1::GetParameterDiagnosticsResponse*) override {
+    return grpc::Status(grpc::StatusCode::NOT_FOUND, "no " + request->parameter());
+  }
 };
 
 class AdminCallsTest : public ::testing::Test {
@@ -95,6 +105,16 @@ TEST_F(AdminCallsTest, AsksForSoManyStepsAsWanted) {
   const auto history = AdminCalls(options_).StepHistory();
   ASSERT_TRUE(history.ok()) << history.status();
   EXPECT_EQ(history->records_size(), 7);
+}
+
+TEST_F(AdminCallsTest, AsksForTheParameterThatIsNamed) {
+  options_.job = "run";
+  options_.parameter = "wte";
+  const auto stats = AdminCalls(options_).GetParameterStats();
+  ASSERT_TRUE(stats.ok()) << stats.status();
+  EXPECT_EQ(stats->name, "wte");
+  EXPECT_EQ(stats->answer.placement().group(), "run/wte");
+  EXPECT_EQ(AdminCalls(options_).GetParameterDiagnostics().status().message(), "no wte");
 }
 
 TEST_F(AdminCallsTest, HealthHasARowForEveryServerReachableOrNot) {

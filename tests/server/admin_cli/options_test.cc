@@ -45,6 +45,20 @@ TEST(OptionsTest, VerifiesNumericsWithoutACluster) {
   EXPECT_EQ(Parse({"verify-numerics", "--gemm", "other"}).exit_status, 2);
 }
 
+TEST(OptionsTest, AskingForOneParameterNeedsItsName) {
+  const ParsedCommandLine stats =
+      Parse({"parameter", "stats", "h.0.weight", "--endpoints", "a:1", "-o", "json"});
+  ASSERT_TRUE(stats.options.has_value()) << stats.text;
+  EXPECT_EQ(stats.options->command, Command::kParameterStats);
+  EXPECT_EQ(stats.options->parameter, "h.0.weight");
+  const ParsedCommandLine diagnostics =
+      Parse({"--endpoints", "a:1", "parameter", "diagnostics", "wte"});
+  ASSERT_TRUE(diagnostics.options.has_value()) << diagnostics.text;
+  EXPECT_EQ(diagnostics.options->command, Command::kParameterDiagnostics);
+  EXPECT_EQ(Parse({"--endpoints", "a:1", "parameter", "stats"}).exit_status, 2);
+  EXPECT_EQ(Parse({"--endpoints", "a:1", "parameter"}).exit_status, 2);
+}
+
 TEST(OptionsTest, TakesGlobalOptionsBeforeAndAfterTheCommand) {
   const ParsedCommandLine parsed =
       Parse({"--endpoints", "a:1,b:2", "steps", "--limit", "3", "-o", "json"});

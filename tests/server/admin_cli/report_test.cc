@@ -117,7 +117,9 @@ v1::StepHistoryResponse History() {
         members { rank: 0 token_weight: 256 } rates { group: "muon" learning_rate: 0.01 } } }
       decision { outcome: OUTCOME_SKIP reason: "non-finite gradient of parameter w from rank 0"
         norms { group: "adamw" norm: 2 clip_factor: 0.5 }
-        norms { group: "muon" norm: 9 exempt: true clip_factor: 1 } loss: 4.5 } })");
+        norms { group: "muon" norm: 9 exempt: true clip_factor: 1 } loss: 4.5
+        norm_groups { norm_group: "mtp" norm: 8 live_norm: 6 clip_factor: 0.25 }
+        applied_updates: 6 clip_reductions_total: 3 } })");
 }
 
 TEST(StepsReportTest, ShowsNormsClipFactorsAndTheReasonOfASkip) {
@@ -128,6 +130,10 @@ TEST(StepsReportTest, ShowsNormsClipFactorsAndTheReasonOfASkip) {
   EXPECT_EQ(step["reason"], "non-finite gradient of parameter w from rank 0");
   EXPECT_EQ(step["norms"][0]["clip_factor"], 0.5);
   EXPECT_EQ(step["norms"][1]["exempt"], true);
+  EXPECT_EQ(step["norm_groups"].dump(),
+            R"([{"norm_group":"mtp","norm":8.0,"live_norm":6.0,"clip_factor":0.25}])");
+  EXPECT_EQ(step["applied_updates"], 6);
+  EXPECT_EQ(step["clip_reductions_total"], 3);
   EXPECT_EQ(step["rates"]["muon"], 0.01);
   EXPECT_EQ(step["members"][0]["token_weight"], 256);
   const std::string text = StepsText(History());

@@ -1,0 +1,32 @@
+// What `kaonctl parameter stats` and `kaonctl parameter diagnostics` print, as JSON with stable
+// keys (docs/kaonctl.md) and as a table. Pure functions; any thread.
+#ifndef KAON_SERVER_ADMIN_CLI_PARAMETER_COMMAND_H_
+#define KAON_SERVER_ADMIN_CLI_PARAMETER_COMMAND_H_
+
+#include <string>
+
+#include "kaon/v1/admin.pb.h"
+#include "server/admin_cli/report.h"
+
+namespace kaon::admin_cli {
+
+// One parameter, as it was named on the command line.
+struct NamedStats {
+  std::string name;
+  v1::GetParameterStatsResponse answer;
+};
+struct NamedDiagnostics {
+  std::string name;
+  v1::GetParameterDiagnosticsResponse answer;
+};
+
+// What there is not yet, or not for this rule, is null, and a dash in the table.
+Json ParameterStatsJson(const NamedStats& stats);
+std::string ParameterStatsText(const NamedStats& stats);
+
+Json ParameterDiagnosticsJson(const NamedDiagnostics& diagnostics);
+std::string ParameterDiagnosticsText(const NamedDiagnostics& diagnostics);
+
+}  // namespace kaon::admin_cli
+
+#endif  // KAON_SERVER_ADMIN_CLI_PARAMETER_COMMAND_H_
