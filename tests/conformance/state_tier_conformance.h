@@ -31,6 +31,7 @@ class StateTierConformance : public testing::Test {
 
 TYPED_TEST_SUITE_P(StateTierConformance);
 
+// [P3]: bytes come back as they went.
 TYPED_TEST_P(StateTierConformance, LoadsWhatWasStoredAtAnyOffset) {
   const ExtentId extent = *this->tier_->Allocate(1000);
   const std::vector<std::byte> stored = this->Pattern(100);

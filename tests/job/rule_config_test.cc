@@ -70,6 +70,29 @@ TEST(RuleConfigTest, CarriesTheOptionsOfElementWiseRules) {
   EXPECT_EQ(lion.decay_mode, kernels::DecayMode::kDecoupled);
 }
 
+// Edge 18.
+TEST(RuleConfigTest, TwoMuonGroupsKeepTheirOwnOptions) {
+  v1::JobDefinition job = SmallJob();
+  *job.add_groups() = job.groups(0);
+  v1::ParameterGroup& second = *job.mutable_groups(job.groups_size() - 1);
+  second.set_name("other_matrices");
+  second.set_lr(0.5);
+  second.mutable_muon()->set_momentum(0.5);
+  second.mutable_muon()->set_ns_coefficients(v1::NEWTON_SCHULZ_COEFFICIENTS_YOU);
+  const v1::JobDefinition effective = *Effective(job);
+  const auto config_of = [&](int group) {
+    return std::get<kernels::MuonConfig>(
+        RuleConfigOf(effective.groups(group), v1::ParameterSpec(), v1::ParameterPlacement()));
+  };
+  EXPECT_EQ(config_of(0).momentum, 0.95);
+  EXPECT_EQ(config_of(0).newton_schulz.coefficients, kernels::NsCoefficients::kJordan);
+  EXPECT_EQ(config_of(job.groups_size() - 1).momentum, 0.5);
+  EXPECT_EQ(config_of(job.groups_size() - 1).newton_schulz.coefficients,
+            kernels::NsCoefficients::kYou);
+  EXPECT_NE(effective.groups(0).lr(), effective.groups(job.groups_size() - 1).lr());
+}
+
+// [C7], edge 4: it follows from the rule wherever a configuration is made anew.
 TEST(RuleConfigTest, ExemptsScaleInvariantRulesFromClippingUnlessThePolicySaysOtherwise) {
   v1::JobDefinition job = *Effective(SmallJob());
   EXPECT_TRUE(IsClipExempt(job.groups(0)));

@@ -113,7 +113,7 @@ void ExpectStepsLikeSeparateMatrices(const Case& c, MuonConfig config) {
   }
 }
 
-// Edges 29, 30 and 31: bit for bit.
+// [M4], edges 29, 30 and 31: bit for bit.
 TEST(MuonStepLayoutsTest, EveryLayoutEqualsItsSeparateParameters) {
   std::vector<MuonConfig> configs(4);
   configs[0].weight_decay = 0.1;

@@ -133,6 +133,7 @@ TEST(OptimizerRuleTest, MuonTakesWhatItsLayoutCutsIntoMatrices) {
               HasSubstr("rows 96 are not a multiple of 4 + 1 + 1 + 1 = 7"));
 }
 
+// [P3]: fp32 unless asked otherwise, whatever dtype gradients arrive in.
 TEST(OptimizerRuleTest, StateSlotsHaveTorchNamesAndTheShapesSize) {
   const std::vector<StateSlot> muon = StateSlots(MuonConfig{}, kMatrix);
   ASSERT_EQ(muon.size(), 1u);

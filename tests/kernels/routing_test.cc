@@ -27,6 +27,7 @@ TEST(RoutingTest, MatricesGoToTheMatrixGroup) {
   EXPECT_EQ(Routed(Matrix("layers.0.attention.wq.weight")), "hidden: matrix");
 }
 
+// [routing 4]
 TEST(RoutingTest, VectorsAndScalarsGoToTheScalarGroup) {
   EXPECT_EQ(Routed({"norm.bias", {4}, "", false, false}), "rest: ndim < 2");
   EXPECT_EQ(Routed({"temperature", {}, "", false, false}), "rest: ndim < 2");
@@ -53,17 +54,20 @@ TEST(RoutingTest, EmbeddingAndOutputWordsStandBetweenBoundaries) {
   for (const auto& [name, expected] : cases) EXPECT_EQ(Routed(Matrix(name)), expected) << name;
 }
 
+// [routing 5]
 TEST(RoutingTest, DeclaredEmbeddingNeedsNoName) {
   RoutingInput parameter = Matrix("table");
   parameter.is_embedding_or_output = true;
   EXPECT_EQ(Routed(parameter), "rest: embedding or output: declared");
 }
 
+// [routing 6]
 TEST(RoutingTest, AdaptersGoToTheScalarGroup) {
   EXPECT_EQ(Routed(Matrix("layers.0.q_proj.lora_A.weight")), "rest: adapter: lora");
   EXPECT_EQ(Routed(Matrix("layers.0.LoRA_b")), "rest: adapter: lora");
 }
 
+// [routing 1]
 TEST(RoutingTest, ExplicitGroupBeatsEveryOtherRule) {
   RoutingInput parameter = {"lm_head.lora", {2, 3, 4}, "mine", true, false};
   EXPECT_EQ(Routed(parameter), "mine: explicit");
@@ -72,6 +76,7 @@ TEST(RoutingTest, ExplicitGroupBeatsEveryOtherRule) {
 }
 
 // [T8]
+// [routing 3]
 TEST(RoutingTest, FrozenParametersJoinNoGroupNotEvenAnExplicitOne) {
   RoutingInput parameter = {"conv.weight", {2, 3, 4}, "", false, true};
   EXPECT_EQ(Routed(parameter), ": frozen");
@@ -80,6 +85,7 @@ TEST(RoutingTest, FrozenParametersJoinNoGroupNotEvenAnExplicitOne) {
 }
 
 // Rule 2 stands between the explicit group and everything that looks at shape and name.
+// [routing 2]
 TEST(RoutingTest, AUsersRuleBeatsShapeAndNameButNotAnExplicitGroup) {
   RoutingInput parameter = {"lm_head.lora", {2, 3, 4}, "", true, false};
   parameter.rule_group = "mine";

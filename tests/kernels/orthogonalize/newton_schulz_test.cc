@@ -153,6 +153,7 @@ TEST(NewtonSchulzTest, FormsTakeTheProductsTheyMust) {
 }
 
 // [N6]: what comes out was stored in the storage type, and fp16 is not kept as bf16.
+// Edge 36: rounded to the storage type where it says so, and fp32 to the caller.
 TEST(NewtonSchulzTest, ResultsAreValuesOfTheStorageType) {
   const std::vector<float> in = reference::GaussianVector(11 * 30, 9);
   for (const NewtonSchulzTestCase& c : EveryNewtonSchulzCase()) {

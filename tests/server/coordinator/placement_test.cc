@@ -31,6 +31,7 @@ std::vector<double> Loads(const std::vector<PlacementItem>& items, const std::ve
   return loads;
 }
 
+// Edge 48: also after a restart, which places anew.
 TEST(PlacementTest, SameItemsAlwaysGoToTheSameShards) {
   const auto first = PlaceParameters(MixedSizes(), {4, 0});
   const auto second = PlaceParameters(MixedSizes(), {4, 0});
@@ -38,6 +39,7 @@ TEST(PlacementTest, SameItemsAlwaysGoToTheSameShards) {
   EXPECT_EQ(*first, *second);
 }
 
+// Edge 48.
 TEST(PlacementTest, BalancesMixedSizesWithinTwoPercentOfTheMean) {
   for (int num_shards : {2, 3, 4, 7}) {
     const auto shard_of = PlaceParameters(MixedSizes(), {num_shards, 0});
@@ -55,6 +57,7 @@ TEST(PlacementTest, BreaksTiesByParameterThenByShard) {
   EXPECT_THAT(*shard_of, ElementsAre(0, 1, 2, 0, 1));
 }
 
+// [P2], edges 16 and 27: nothing is padded to fill the shards.
 TEST(PlacementTest, FewerParametersThanShardsLeavesShardsEmpty) {
   const auto shard_of = PlaceParameters({{"a", 2, 1}, {"b", 3, 1}}, {7, 0});
   ASSERT_TRUE(shard_of.ok());

@@ -10,6 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
+// [P1]: whole parameters, each on one shard.
 TEST(RegistrationTest, RoutesAndPlacesEveryParameter) {
   const auto body = MakeRegistration(TestJob(), {3, 0});
   ASSERT_TRUE(body.ok()) << body.status();

@@ -47,6 +47,7 @@ class InterruptedBackend final : public kernels::Backend {
   const std::function<void()> interrupt_;
 };
 
+// [T9]
 TEST_F(GradientAccumulatorTest, DropsAChunkThatIsRepeatedAndCreditsIt) {
   Begin();
   const PushingWorker worker = Open(0);
@@ -275,6 +276,7 @@ TEST_F(GradientAccumulatorTest, RefusesAnOpenThatDoesNotFit) {
   EXPECT_EQ(code([](v1::PushOpen*) {}), absl::StatusCode::kOk);
 }
 
+// [T9]: a late push of a decided step.
 TEST_F(GradientAccumulatorTest, RefusesGradientFromPastStepNamingBoth) {
   accumulator_->ExpectStep({"gpt2", 1, 42});
   EXPECT_EQ(TryOpen(OpenRequest(0, 41)).status().message(), "step 41 pushed, expecting 42");
@@ -352,6 +354,7 @@ TEST_F(GradientAccumulatorTest, ForgetsStagedChunksOfAReplacedRank) {
   EXPECT_EQ(Gradient(kB), std::vector<float>(4, 2));
 }
 
+// [P2], edges 16 and 27: a shard without a parameter votes like the others.
 TEST_F(GradientAccumulatorTest, WaitsForNobodyWhenItHasNothingToSum) {
   v1::RegisterBody registration = registration_;
   for (v1::ParameterPlacement& placement :

@@ -29,6 +29,7 @@ class ParameterStoreTest : public testing::Test {
   v1::RegisterBody registration_ = MakeRegistration();
 };
 
+// Edge 26: all of it before the first gradient, if there ever is one.
 TEST_F(ParameterStoreTest, GivesEachParameterTheStateItsRuleNeeds) {
   const absl::StatusOr<std::unique_ptr<ParameterStore>> parameters = Create();
   ASSERT_TRUE(parameters.ok()) << parameters.status();

@@ -27,6 +27,7 @@ TEST(ShardCoreTest, ServesTheInitialWeightsBitForBit) {
   EXPECT_EQ(shard.Read(kFrozen, 0), std::vector<float>(5, 9));
 }
 
+// [M6], edge 21: Newton-Schulz ran, once for each applied step.
 TEST(ShardCoreTest, StepsEachParameterByItsGroupsRule) {
   DrivenShard shard;
   shard.Load();
@@ -56,6 +57,7 @@ TEST(ShardCoreTest, StepsEachParameterByItsGroupsRule) {
   EXPECT_EQ(description->applied_steps(), 1u);
 }
 
+// [T6]
 TEST(ShardCoreTest, ServesVersionTBesideTheOneBefore) {
   DrivenShard shard;
   shard.Load();
@@ -65,6 +67,7 @@ TEST(ShardCoreTest, ServesVersionTBesideTheOneBefore) {
   EXPECT_EQ(shard.Read(kFrozen, 1), std::vector<float>(5, 9));
 }
 
+// [T3], edges 10 and 11.
 TEST(ShardCoreTest, ASkippedStepIsCountedAndChangesNothing) {
   DrivenShard shard;
   shard.Load();
@@ -87,6 +90,7 @@ TEST(ShardCoreTest, ASkippedStepIsCountedAndChangesNothing) {
   EXPECT_EQ(shard.core().Describe("")->parameters(kB).updates_applied(), 1u);
 }
 
+// [T7], edge 41: its count of updates stays behind that of the job.
 TEST(ShardCoreTest, LeavesAParameterAloneThatNobodyHasAGradientFor) {
   DrivenShard shard;
   shard.Load();
