@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/float_bits.h"
 #include "kernels/muon_step.h"
+#include "kernels/mutation.h"
 #include "kernels/rules/element_wise_kernel.h"
 #include "kernels/rules/element_wise_rules.h"
 #include "kernels/state_codec.h"
@@ -41,7 +42,8 @@ struct FoldKernel {
     for (int64_t i = 0; i < n; ++i) {
       const float g = LoadAs<dtype>(src, i);
       non_finite |= static_cast<uint32_t>(IsNonFinite(g));
-      acc[i] = first ? weight * g : std::fma(weight, g, acc[i]);
+      const float sum = first ? weight * g : std::fma(weight, g, acc[i]);
+      acc[i] = Mutated(Mutation::kFoldInFloat16) ? Float16ToFloat(FloatToFloat16(sum)) : sum;
     }
     return non_finite != 0;
   }
@@ -62,7 +64,8 @@ int64_t FoldAs(const std::byte* src, float weight, bool first, absl::Span<float>
 struct DivideTwice {
   KAON_HOST_DEVICE static void Run(float* acc, float total_weight, float loss_scale, int64_t n) {
     // Dividing by exactly 1 changes no bit, so neither divisor needs to be left out by hand.
-    for (int64_t i = 0; i < n; ++i) acc[i] = (acc[i] / total_weight) / loss_scale;
+    const float scale = Mutated(Mutation::kLossScaleNotTakenOut) ? 1.0f : loss_scale;
+    for (int64_t i = 0; i < n; ++i) acc[i] = (acc[i] / total_weight) / scale;
   }
 };
 

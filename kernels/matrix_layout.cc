@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "kernels/mutation.h"
 
 namespace kaon::kernels {
 namespace {
@@ -184,7 +185,9 @@ std::vector<MatrixBlock> RowBlocks(uint64_t count, absl::Span<const uint64_t> si
   blocks.reserve(count * sizes.size());
   int64_t offset = 0;
   for (uint64_t i = 0; i < count; ++i) {
-    for (const uint64_t size : sizes) {
+    for (size_t k = 0; k < sizes.size(); ++k) {
+      const bool off = Mutated(Mutation::kSplitRowsOffByOne) && sizes.size() > 1 && k < 2;
+      const uint64_t size = !off ? sizes[k] : k == 0 ? sizes[k] + 1 : sizes[k] - 1;
       blocks.push_back(WholeRows(offset, size, cols));
       offset += blocks.back().rows * blocks.back().cols;
     }

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <vector>
 
 #include "kernels/matrix_layout.h"
+#include "kernels/mutation.h"
 #include "kernels/orthogonalize/newton_schulz.h"
 #include "kernels/rules/muon.h"
 #include "kernels/rules/muon_elements.h"
@@ -75,6 +77,10 @@ std::vector<float> Direction(const MuonConfig& config, const MuonMomentumScalars
     DecodeState(config.momentum_dtype, state, first, momentum);
     Advance(scalars, buffers, first, momentum, direction.data() + first);
     EncodeState(config.momentum_dtype, momentum, first, state);
+    if (Mutated(Mutation::kInt8DirectionFromState)) {
+      DecodeState(config.momentum_dtype, state, first,
+                  absl::MakeSpan(direction.data() + first, momentum.size()));
+    }
   }
   return direction;
 }
@@ -119,7 +125,9 @@ UpdateResult ApplyMuon(const MuonConfig& config, const UpdateScalars& scalars,
   before.clip = static_cast<float>(scalars.clip_factor);
   before.momentum = static_cast<float>(config.momentum);
   before.grad_share =
-      config.momentum_form == MomentumForm::kSum ? 1.0f : static_cast<float>(1.0 - config.momentum);
+      (config.momentum_form == MomentumForm::kSum) != Mutated(Mutation::kEmaAndSumSwapped)
+          ? 1.0f
+          : static_cast<float>(1.0 - config.momentum);
   before.nesterov = config.nesterov;
   before.decay = decay;
   std::vector<float> direction = Direction(config, before, buffers);
@@ -129,16 +137,23 @@ UpdateResult ApplyMuon(const MuonConfig& config, const UpdateScalars& scalars,
   for (const MatrixBlock& block : *blocks) {
     const absl::Span<float> update = MatrixOf(block, absl::MakeSpan(direction), scratch);
     NewtonSchulz(config.newton_schulz, {block.rows, block.cols}, update, update, gemm);
+    const bool from_kernel = Mutated(Mutation::kConvScaleFromKernelSize) && shape.size() > 3;
+    const MatrixShape fans =
+        from_kernel ? MatrixShape{static_cast<int64_t>(shape[2]), static_cast<int64_t>(shape[3])}
+                    : MatrixShape{block.rows, block.cols};
     MuonWeightScalars after;
-    after.decay = decay;
-    after.step_size =
-        static_cast<float>(scalars.lr * Muon::UpdateScaleOf(config, block.rows, block.cols));
+    const double step_size = scalars.lr * Muon::UpdateScaleOf(config, fans.rows, fans.cols);
+    after.decay = Mutated(Mutation::kDecayWithScaledRate) ? PrepareDecay(config, step_size) : decay;
+    after.step_size = static_cast<float>(step_size);
     ForEachStretch(block, [&](int64_t element, int64_t at, int64_t count) {
       RunVectorized<MuonWeightKernel>(static_cast<const MuonWeightScalars*>(&after),
                                       static_cast<const float*>(update.data() + at),
                                       buffers.param.data() + element,
                                       buffers.new_param.data() + element, count);
     });
+  }
+  if (Mutated(Mutation::kMomentumAliased) && config.momentum_dtype == StateDType::kFloat32) {
+    memcpy(buffers.state[0].data(), direction.data(), buffers.state[0].size());
   }
   return UpdateResult{.newton_schulz_calls = 1};
 }

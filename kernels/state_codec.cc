@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "kernels/float_bits.h"
+#include "kernels/mutation.h"
 #include "kernels/vector_dispatch.h"
 
 namespace kaon::kernels {
@@ -58,7 +59,8 @@ KAON_HOST_DEVICE void EncodeGroup(const float* in, std::byte* group, int64_t n) 
     largest = largest > magnitudes[i] ? largest : magnitudes[i];
   }
   // Rounded up, or the largest element would have the code 128 or lose up to 2^-9 of itself.
-  const uint32_t up = (BitsOf(FloatOf(largest) / 127.0f) + 0xffffu) >> 16;
+  constexpr uint32_t kRoundUp = Mutated(Mutation::kInt8ScaleRoundedDown) ? 0 : 0xffff;
+  const uint32_t up = (BitsOf(FloatOf(largest) / 127.0f) + kRoundUp) >> 16;
   const auto scale_bits = static_cast<uint16_t>(up);
   memcpy(group, &scale_bits, sizeof(scale_bits));
   const float scale = BFloat16ToFloat(scale_bits);

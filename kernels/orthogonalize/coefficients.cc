@@ -4,6 +4,8 @@
 #include <array>
 #include <cstddef>
 
+#include "kernels/mutation.h"
+
 namespace kaon::kernels {
 namespace {
 
@@ -120,7 +122,8 @@ absl::optional<NewtonSchulzCoefficientSet> FindCoefficientSet(const NewtonSchulz
 
 NewtonSchulzTriple TripleOfStep(const NewtonSchulzCoefficientSet& set, int step) {
   const size_t index = static_cast<size_t>(step);
-  if (set.repeat == NsRepeat::kCycle) return set.triples[index % set.triples.size()];
+  const bool cycles = set.repeat == NsRepeat::kCycle || Mutated(Mutation::kLastTripleNotRepeated);
+  if (cycles) return set.triples[index % set.triples.size()];
   return set.triples[std::min(index, set.triples.size() - 1)];
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/gemm.h"
+#include "kernels/mutation.h"
 #include "kernels/newton_schulz_config.h"
 #include "kernels/orthogonalize/coefficients.h"
 
@@ -88,8 +89,10 @@ void IterateGram(const Iteration& it, std::vector<float>& x, typename Storage::M
     Storage::Store(wide, factor);
 
     const int done = step + 1;
-    begins = done == it.config.steps ||
-             std::find(restarts.begin(), restarts.end(), done) != restarts.end();
+    const bool restarts_count = !Mutated(Mutation::kGramWithoutRestart);
+    begins =
+        done == it.config.steps ||
+        (restarts_count && std::find(restarts.begin(), restarts.end(), done) != restarts.end());
     if (begins) {
       Storage::Multiply(it.gemm, it.Times(it.c, 1, 0), factor, stored, x);
       Storage::Store(x, stored);

@@ -8,6 +8,7 @@
 
 #include "absl/types/optional.h"
 #include "kernels/grad_norm.h"
+#include "kernels/mutation.h"
 #include "kernels/orthogonalize/coefficients.h"
 #include "kernels/orthogonalize/iteration.h"
 #include "kernels/orthogonalize/matrix_storage.h"
@@ -46,11 +47,12 @@ bool Normalize(const NewtonSchulzConfig& config, double safety_factor, absl::Spa
     RunVectorized<DivideBy>(x.data(), static_cast<float>(sums.absolute_max), n);
     sums = ComputeGradNorm(x);
   }
+  if (Mutated(Mutation::kSafetyFactorMissing)) safety_factor = 1;
   float norm = static_cast<float>(safety_factor * std::sqrt(sums.sum_squares));
   const float eps = static_cast<float>(config.norm_eps);
   if (config.norm_mode == NormMode::kAddEps) norm += eps;
   if (config.norm_mode == NormMode::kClampEps) norm = std::max(norm, eps);
-  RunVectorized<DivideBy>(x.data(), norm, n);
+  RunVectorized<DivideBy>(x.data(), Mutated(Mutation::kNotNormalised) ? 1.0f : norm, n);
   return true;
 }
 
@@ -90,7 +92,7 @@ void NewtonSchulz(const NewtonSchulzConfig& config, MatrixShape shape, absl::Spa
       Iterate<Float16Storage>(iteration, x);
       break;
   }
-  if (transposed) {
+  if (transposed && !Mutated(Mutation::kNotTransposedBack)) {
     Transpose(x.data(), r, c, out.data());
   } else {
     std::copy(x.begin(), x.end(), out.begin());

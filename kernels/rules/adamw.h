@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "kernels/host_device.h"
+#include "kernels/mutation.h"
 #include "kernels/rules/weight_decay.h"
 
 namespace kaon::kernels {
@@ -48,7 +49,8 @@ struct AdamW {
   template <typename ConfigType>
   static Scalars Prepare(const ConfigType& config, double lr, double clip_factor, int64_t t) {
     using EpsMode = decltype(config.eps_mode);
-    const double step = static_cast<double>(t);
+    const double step =
+        static_cast<double>(Mutated(Mutation::kBiasCorrectionOneBehind) && t > 1 ? t - 1 : t);
     const double c1 = config.bias_correction ? 1.0 - std::pow(config.beta1, step) : 1.0;
     const double c2 = config.bias_correction ? 1.0 - std::pow(config.beta2, step) : 1.0;
     // `uncorrected` takes sqrt(c2) out of the denominator, so that eps is beside sqrt(v) itself.
@@ -78,7 +80,9 @@ struct AdamW {
     moment[0] = m;
     moment[1] = v;
     moment[2] = largest;
-    const float denominator = std::fma(std::sqrt(largest), s.inverse_sqrt_c2, s.eps);
+    const float denominator = Mutated(Mutation::kEpsInsideRoot)
+                                  ? std::sqrt(largest + s.eps) * s.inverse_sqrt_c2
+                                  : std::fma(std::sqrt(largest), s.inverse_sqrt_c2, s.eps);
     return std::fma(-s.step_size, m / denominator, DecayedWeight(s.decay, param));
   }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "kernels/host_device.h"
+#include "kernels/mutation.h"
 #include "kernels/rules/weight_decay.h"
 
 namespace kaon::kernels {
@@ -58,8 +59,11 @@ struct Lion {
   KAON_HOST_DEVICE static float Element(const Scalars& s, float grad, float param,
                                         float (&state)[kMaxSlots]) {
     const float g = DecayedGradient(s.decay, s.clip * grad, param);
-    const float mixed = std::fma(s.beta1, state[0], s.one_minus_beta1 * g);
-    state[0] = std::fma(s.beta2, state[0], s.one_minus_beta2 * g);
+    const float before = state[0];
+    state[0] = std::fma(s.beta2, before, s.one_minus_beta2 * g);
+    const float mixed =
+        std::fma(s.beta1, Mutated(Mutation::kLionUsesNewMomentum) ? state[0] : before,
+                 s.one_minus_beta1 * g);
     // 0 has no sign, as in the paper: a parameter without gradients stays where it is.
     const float sign = mixed > 0 ? 1.0f : (mixed < 0 ? -1.0f : 0.0f);
     return std::fma(-s.lr, sign, DecayedWeight(s.decay, param));

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "kernels/mutation.h"
 #include "kernels/optimizer_rule.h"
 #include "kernels/orthogonalize/newton_schulz_validation.h"
 
@@ -39,8 +40,9 @@ struct Muon {
 
   // [S1] on (fan_out, fan_in); a transposed matrix swaps its arguments ([L1]).
   static double UpdateScaleOf(const MuonConfig& config, uint64_t rows, uint64_t cols) {
-    const double out = static_cast<double>(config.layout.transposed ? cols : rows);
-    const double in = static_cast<double>(config.layout.transposed ? rows : cols);
+    const bool swaps = config.layout.transposed != Mutated(Mutation::kScaleArgumentsSwapped);
+    const double out = static_cast<double>(swaps ? cols : rows);
+    const double in = static_cast<double>(swaps ? rows : cols);
     return config.scale_extra * ScaleByFans(config.scale, out, in);
   }
 

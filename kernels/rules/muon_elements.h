@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "kernels/host_device.h"
+#include "kernels/mutation.h"
 #include "kernels/rules/weight_decay.h"
 
 namespace kaon::kernels {
@@ -24,9 +25,12 @@ struct MuonMomentumScalars {
 // direction, mu M + share g with the updated M for Nesterov, else M ([M1], [M2]).
 KAON_HOST_DEVICE float MuonDirection(const MuonMomentumScalars& s, float grad, float param,
                                      float& momentum) {
-  const float share = s.grad_share * DecayedGradient(s.decay, s.clip * grad, param);
+  const float clipped = Mutated(Mutation::kClipAfterMomentum) ? grad : s.clip * grad;
+  const float share = s.grad_share * DecayedGradient(s.decay, clipped, param);
+  const float before = momentum;
   momentum = std::fma(s.momentum, momentum, share);
-  const float ahead = std::fma(s.momentum, momentum, share);
+  const float ahead = std::fma(
+      s.momentum, Mutated(Mutation::kNesterovWithoutFreshMomentum) ? before : momentum, share);
   return s.nesterov ? ahead : momentum;
 }
 
@@ -39,6 +43,9 @@ struct MuonWeightScalars {
 
 // Decay, then the update ([M5]).
 KAON_HOST_DEVICE float MuonWeight(const MuonWeightScalars& s, float orthogonal, float param) {
+  if (Mutated(Mutation::kDecayAfterUpdate)) {
+    return DecayedWeight(s.decay, std::fma(-s.step_size, orthogonal, param));
+  }
   return std::fma(-s.step_size, orthogonal, DecayedWeight(s.decay, param));
 }
 

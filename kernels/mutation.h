@@ -1,0 +1,46 @@
+// Numeric bugs that can be built in, one at a time, to see that tests find each of them
+// (tests/mutation.sh). KAON_MUTATION is the number of the one in this build; in every product it is
+// 0, and Mutated() is a constant that leaves no trace. A mutation is one `Mutated(...) ? wrong :
+// right` in one place, in the files named beside it; a header's place counts in all sources that
+// include it. Constants only; any thread.
+#ifndef KAON_KERNELS_MUTATION_H_
+#define KAON_KERNELS_MUTATION_H_
+
+#ifndef KAON_MUTATION
+#define KAON_MUTATION 0
+#endif
+
+namespace kaon::kernels {
+
+// tests/mutation.sh reads this list: one line each, `kName = number,  // sources to build with it`.
+// clang-format off
+enum class Mutation {
+  kScaleArgumentsSwapped = 1,  // kernels/(muon_step|orthogonality|optimizer_rule)
+  kDecayAfterUpdate = 2,  // kernels/muon_step
+  kMomentumAliased = 3,  // kernels/muon_step
+  kEpsInsideRoot = 4,  // kernels/cpu_backend
+  kClipAfterMomentum = 5,  // kernels/muon_step
+  kNotTransposedBack = 6,  // kernels/orthogonalize/newton_schulz
+  kBiasCorrectionOneBehind = 7,  // kernels/cpu_backend
+  kNesterovWithoutFreshMomentum = 8,  // kernels/muon_step
+  kNotNormalised = 9,  // kernels/orthogonalize/newton_schulz
+  kSafetyFactorMissing = 10,  // kernels/orthogonalize/newton_schulz
+  kGramWithoutRestart = 11,  // kernels/orthogonalize/newton_schulz
+  kLastTripleNotRepeated = 12,  // kernels/orthogonalize/coefficients
+  kSplitRowsOffByOne = 13,  // kernels/matrix_layout
+  kConvScaleFromKernelSize = 14,  // kernels/muon_step
+  kDecayWithScaledRate = 15,  // kernels/muon_step
+  kEmaAndSumSwapped = 16,  // kernels/muon_step
+  kInt8ScaleRoundedDown = 17,  // kernels/state_codec
+  kInt8DirectionFromState = 18,  // kernels/muon_step
+  kFoldInFloat16 = 19,  // kernels/cpu_backend
+  kLionUsesNewMomentum = 20,  // kernels/cpu_backend
+  kLossScaleNotTakenOut = 21,  // kernels/cpu_backend
+};
+// clang-format on
+
+constexpr bool Mutated(Mutation mutation) { return static_cast<int>(mutation) == KAON_MUTATION; }
+
+}  // namespace kaon::kernels
+
+#endif  // KAON_KERNELS_MUTATION_H_
