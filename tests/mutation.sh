@@ -32,7 +32,7 @@ for row in "${rows[@]}"; do
   [ $# -eq 0 ] || [[ $wanted == *" $number "* ]] || continue
   tried=$((tried + 1))
   status=0
-  # The first failure ends it. A commit's own results are not asked for: they are what is on trial.
+  # The first failure ends it.
   bazel test --notest_keep_going --nokeep_going --noshow_progress --test_output=errors \
     "--disk_cache=${XDG_CACHE_HOME:-$HOME/.cache}/kaon-bazel" \
     "--per_file_copt=^${sources}\.cc\$@-DKAON_MUTATION=$number" \

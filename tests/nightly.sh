@@ -10,6 +10,7 @@ suites=(
   "tsa:clang's thread-safety analysis of every library and program; nothing is run"
   "sim:long simulations of the step protocol (tests tagged nightly under tests/simulation)"
   "fuzz:differential and malformed-input fuzzing (tests tagged nightly under tests/fuzz)"
+  "mutation:every numeric bug of kernels/mutation.h, built in one at a time, is found by a test (tests/mutation.sh)"
   "torch:element-wise rules against torch.optim, with Debian's python3-torch (tests under tests/torch)"
 )
 
@@ -26,7 +27,7 @@ TEXT
 
 list() {
   local suite
-  for suite in "${suites[@]}"; do printf '%-6s %s\n' "${suite%%:*}" "${suite#*:}"; done
+  for suite in "${suites[@]}"; do printf '%-8s %s\n' "${suite%%:*}" "${suite#*:}"; done
 }
 
 suite=
@@ -47,6 +48,7 @@ case "$suite" in
   sim) options=(--config=opt --test_tag_filters=nightly); targets=(//tests/simulation/...) ;;
   torch) options=(--test_tag_filters=nightly); targets=(//tests/torch/...); packages=(--torch) ;;
   fuzz) options=(--config=fuzz --build_tests_only); targets=(//tests/fuzz/...) ;;
+  mutation) verb=mutation; options=(); packages=() ;;
   *) echo "nightly.sh: unknown suite '$suite'; there are:" >&2; list >&2; exit 2 ;;
 esac
 
@@ -57,15 +59,21 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/kaon-nightly.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 start=$SECONDS
 result=0
-# Sanitized tests are several times slower than the sizes in the BUILD files assume.
-timeout --signal=INT --kill-after=60 2340 bazel "$verb" --keep_going "${options[@]}" \
-  "--disk_cache=${XDG_CACHE_HOME:-$HOME/.cache}/kaon-bazel" --test_timeout=600,900,1800,2100 \
-  --noshow_progress --ui_event_filters=-info "--build_event_json_file=$work/events.json" \
-  -- "${targets[@]}" </dev/null || result=$?
+if [ "$verb" = mutation ]; then
+  timeout --signal=INT --kill-after=60 2340 tests/mutation.sh | tee "$work/mutation" || result=$?
+else
+  # Sanitized tests are several times slower than the sizes in the BUILD files assume.
+  timeout --signal=INT --kill-after=60 2340 bazel "$verb" --keep_going "${options[@]}" \
+    "--disk_cache=${XDG_CACHE_HOME:-$HOME/.cache}/kaon-bazel" --test_timeout=600,900,1800,2100 \
+    --noshow_progress --ui_event_filters=-info "--build_event_json_file=$work/events.json" \
+    -- "${targets[@]}" </dev/null || result=$?
+fi
 if [ "$verb" = test ]; then
   counts=$(python3 tests/count_results.py "$work/events.json") || result=1
   echo "$counts"
   numbers=$(tail -n 1 <<<"$counts" | sed 's/\([0-9]*\) passed, \([0-9]*\) failed/\1 | \2/')
+elif [ "$verb" = mutation ]; then
+  numbers=$(sed -nE 's|^([0-9]+)/([0-9]+) found$|\1 \2|p' "$work/mutation" | awk '{print $1 " | " $2 - $1}')
 else
   numbers='- | -'
 fi
