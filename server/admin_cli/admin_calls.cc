@@ -19,6 +19,9 @@ namespace kaon::admin_cli {
 
 namespace {
 
+// Trailing metadata: where the holder of the shards is.
+constexpr char kHolderKey[] = "kaon-holder";
+
 std::chrono::system_clock::time_point Deadline(const Options& options) {
   return std::chrono::system_clock::now() +
          std::chrono::milliseconds(static_cast<int64_t>(options.timeout_seconds * 1000));
@@ -167,6 +170,27 @@ absl::StatusOr<NamedDiagnostics> AdminCalls::GetParameterDiagnostics() const {
     return stub.GetParameterDiagnostics(context, request, &diagnostics.answer);
   }));
   return diagnostics;
+}
+
+absl::StatusOr<v1::SetGroupResponse> AdminCalls::SetGroup(
+    const v1::SetGroupRequest& request) const {
+  v1::SetGroupResponse response;
+  std::string holder;
+  const auto call = [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
+    const grpc::Status status = stub.SetGroup(context, request, &response);
+    const auto& metadata = context->GetServerTrailingMetadata();
+    const auto found = metadata.find(kHolderKey);
+    holder = found == metadata.end() ? "" : std::string(found->second.data(), found->second.size());
+    return status;
+  };
+  absl::Status status = CallAny(options_, call);
+  if (absl::IsFailedPrecondition(status) && !holder.empty()) {
+    Options there = options_;
+    there.endpoints = {holder};
+    status = CallAny(there, call);
+  }
+  KAON_RETURN_IF_ERROR(status);
+  return response;
 }
 
 std::vector<HealthRow> AdminCalls::CheckHealth() const {

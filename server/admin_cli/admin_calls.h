@@ -29,6 +29,9 @@ class AdminCalls {
   // Of the parameter that the options name.
   absl::StatusOr<NamedStats> GetParameterStats() const;
   absl::StatusOr<NamedDiagnostics> GetParameterDiagnostics() const;
+  // Follows to the coordinator that holds the shards. A call whose answer was lost may be in place:
+  // ABORTED says so when it is asked again.
+  absl::StatusOr<v1::SetGroupResponse> SetGroup(const v1::SetGroupRequest& request) const;
   // Every endpoint, and every shard that the first reachable one names. Servers that cannot be
   // reached are rows, not errors.
   std::vector<HealthRow> CheckHealth() const;

@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
 #include "server/admin_cli/admin_calls.h"
+#include "server/admin_cli/group_command.h"
 #include "server/admin_cli/options.h"
 #include "server/admin_cli/parameter_command.h"
 #include "server/admin_cli/report.h"
@@ -61,6 +62,8 @@ int Run(const Options& options) {
                    ParameterDiagnosticsText);
     case Command::kSteps:
       return Print(options, calls.StepHistory(), StepsJson, StepsText);
+    case Command::kGroupSet:
+      return Print(options, SetGroup(calls, options), GroupJson, GroupText);
     case Command::kHealth:
     case Command::kVerifyNumerics:
       break;

@@ -20,6 +20,7 @@ constexpr char kFooter[] =
     "  kaonctl --dir ~/kaon status\n"
     "  kaonctl --dir ~/kaon parameters --filter 'hidden.*weight' -o json\n"
     "  kaonctl --dir ~/kaon parameter stats hidden.0.weight\n"
+    "  kaonctl --dir ~/kaon group set scalars lr=0.002 adamw.beta1=0.8\n"
     "  kaonctl --endpoints 127.0.0.1:7700 --tls-dir ~/kaon/tls steps --limit 5";
 
 // As typed, before --dir and --tls-dir are turned into endpoints and files.
@@ -84,6 +85,21 @@ void AddCommands(CLI::App& app, Typed& typed) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   add(app, "health", "Whether every server is serving", Command::kHealth);
+  CLI::App* group = app.add_subcommand("group", "Groups of hyper-parameters");
+  group->require_subcommand(1);
+  group->fallthrough();
+  CLI::App* set = add(*group, "set", "Change fields of a group from the next step on, all or none",
+                      Command::kGroupSet);
+  set->add_option("group", typed.options.group, "Name of the group")->required();
+  set->add_option("settings", typed.options.settings, "FIELD=VALUE: lr=0.01 muon.momentum=0.9")
+      ->required()
+      ->check([](const std::string& argument) {
+        const size_t equals = argument.find('=');
+        const bool good = equals != std::string::npos && equals > 0;
+        return good ? std::string() : absl::StrCat("'", argument, "' is not FIELD=VALUE");
+      });
+  set->add_option("--expect-revision", typed.options.expected_revision,
+                  "Only if the job is still at this one (default: the one it is at now)");
   CLI::App* verify =
       add(app, "verify-numerics", "Every rule on this machine beside float64; needs no cluster",
           Command::kVerifyNumerics);

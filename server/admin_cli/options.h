@@ -21,7 +21,8 @@ enum class Command {
   kHealth,
   kVerifyNumerics,
   kParameterStats,
-  kParameterDiagnostics
+  kParameterDiagnostics,
+  kGroupSet
 };
 
 struct Options {
@@ -39,6 +40,11 @@ struct Options {
   std::string parameter;
   // steps: newest so many.
   uint32_t limit = 20;
+  // group set: the group, FIELD=VALUE each, and the revision to compare with; unset = read it
+  // first.
+  std::string group;
+  std::vector<std::string> settings;
+  std::optional<uint64_t> expected_revision;
   // verify-numerics: as kernels::BackendOptions has them.
   std::string backend = "cpu";
   std::string gemm = "onednn";

@@ -111,19 +111,37 @@ std::string ShardsText(const v1::GetStatusResponse& status) {
   return table.ToString();
 }
 
-// The train or load step of a record; registrations have none.
+// The train or load step of a record; control entries have none.
 const v1::StepBody* StepOf(const v1::StepRecord& record) {
   return record.plan().has_step() ? &record.plan().step() : nullptr;
 }
 
 std::string KindOf(const v1::StepRecord& record) {
   const v1::StepBody* step = StepOf(record);
-  return step == nullptr ? "registration" : Word(step->kind());
+  if (step != nullptr) return Word(step->kind());
+  return record.plan().has_group_change() ? "group_change" : "registration";
+}
+
+// Why a step was skipped, or what a change of groups set.
+std::string ReasonText(const v1::StepRecord& record) {
+  if (!record.plan().has_group_change()) return OrDash(record.decision().reason());
+  return absl::StrJoin(record.plan().group_change().settings(), ", ",
+                       [](std::string* out, const v1::GroupSetting& setting) {
+                         absl::StrAppend(out, setting.group(), " ", setting.field(), "=",
+                                         setting.value());
+                       });
 }
 
 Json StepJson(const v1::StepRecord& record) {
   const v1::StepDecision& decision = record.decision();
   Json row = {{"position", record.plan().position()}, {"kind", KindOf(record)}};
+  if (record.plan().has_group_change()) {
+    row["settings"] = Json::array();
+    for (const v1::GroupSetting& setting : record.plan().group_change().settings()) {
+      row["settings"].push_back(
+          {{"group", setting.group()}, {"field", setting.field()}, {"value", setting.value()}});
+    }
+  }
   if (const v1::StepBody* step = StepOf(record)) row["step"] = step->step();
   row["outcome"] = Word(decision.outcome());
   row["reason"] = decision.reason();
@@ -323,7 +341,7 @@ std::string StepsText(const v1::StepHistoryResponse& history) {
     table.AddRow({absl::StrCat(record.plan().position()), KindOf(record),
                   step == nullptr ? "-" : absl::StrCat(step->step()), Word(decision.outcome()),
                   decision.has_loss() ? Number(decision.loss()) : "-", Number(decision.grad_norm()),
-                  Number(decision.live_norm()), OrDash(norms), OrDash(decision.reason())});
+                  Number(decision.live_norm()), OrDash(norms), ReasonText(record)});
   }
   return table.ToString();
 }

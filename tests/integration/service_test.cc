@@ -208,10 +208,19 @@ std::vector<uint64_t> StateDigests(const testing::InProcessCluster& cluster, int
   return digests;
 }
 
+// The newest step is decided before every shard has applied it; its weights can be pulled after.
+void WaitUntilApplied(const testing::InProcessCluster& cluster, const v1::JobDefinition& job) {
+  Client reader = cluster.Connect();
+  Result<Job> attached = reader.Attach(job.name());
+  ASSERT_TRUE(attached.ok()) << attached.status().ToString();
+  PullAll(job, *attached, kSteps);
+}
+
 TEST(ServiceTest, MalformedRequestsToTheCoordinatorLeaveTheStateDigestAlone) {
   testing::InProcessCluster cluster(2);
   const v1::JobDefinition job = TinyJob(1);
   TrainRank(cluster, job, 0);
+  WaitUntilApplied(cluster, job);
   const std::vector<uint64_t> before = StateDigests(cluster, 2);
   const auto channel =
       grpc::CreateChannel(cluster.coordinator_address(), grpc::InsecureChannelCredentials());
@@ -269,6 +278,82 @@ TEST(ServiceTest, MalformedRequestsToTheCoordinatorLeaveTheStateDigestAlone) {
     expect(admin->ListParameters(&context, request, &response), grpc::INVALID_ARGUMENT, "regex");
   }
   EXPECT_EQ(StateDigests(cluster, 2), before);
+}
+
+TEST(ServiceTest, MalformedChangesOfGroupsLeaveTheStateDigestAlone) {
+  testing::InProcessCluster cluster(2);
+  TrainRank(cluster, TinyJob(1), 0);
+  WaitUntilApplied(cluster, TinyJob(1));
+  const std::vector<uint64_t> before = StateDigests(cluster, 2);
+  const auto admin = v1::Admin::NewStub(
+      grpc::CreateChannel(cluster.coordinator_address(), grpc::InsecureChannelCredentials()));
+  const struct {
+    const char* job;
+    const char* group;
+    const char* field;
+    const char* value;
+    uint64_t revision;
+    grpc::StatusCode code;
+    const char* says;
+  } kRefused[] = {
+      {"", "adamw", "lr", "0.5", 9, grpc::ABORTED, "expected_revision is 9, config_revision is 1"},
+      {"elsewhere", "adamw", "lr", "0.5", 1, grpc::NOT_FOUND, "elsewhere"},
+      {"tiny", "other", "lr", "0.5", 1, grpc::NOT_FOUND, "other"},
+      {"tiny", "adamw", "lr", "-1", 1, grpc::INVALID_ARGUMENT, "lr is -1, must be 0"},
+      {"tiny", "adamw", "lr", "fast", 1, grpc::INVALID_ARGUMENT, "lr is \"fast\""},
+      {"tiny", "adamw", "rate", "1", 1, grpc::INVALID_ARGUMENT, "field \"rate\""},
+      {"tiny", "adamw", "norm_group", "x", 1, grpc::INVALID_ARGUMENT, "norm_group"},
+      {"tiny", "muon", "adamw.eps", "1", 1, grpc::INVALID_ARGUMENT, "adamw.eps"},
+  };
+  for (const auto& refused : kRefused) {
+    grpc::ClientContext context;
+    v1::SetGroupRequest request;
+    request.set_job(refused.job);
+    request.set_group(refused.group);
+    request.add_settings()->set_field(refused.field);
+    request.mutable_settings(0)->set_value(refused.value);
+    request.set_expected_revision(refused.revision);
+    v1::SetGroupResponse response;
+    const grpc::Status status = admin->SetGroup(&context, request, &response);
+    EXPECT_EQ(status.error_code(), refused.code) << refused.says;
+    EXPECT_THAT(status.error_message(), ::testing::HasSubstr(refused.says));
+  }
+  EXPECT_EQ(StateDigests(cluster, 2), before);
+}
+
+// The whole way of a change: asked of the coordinator, applied by the shards, seen in the rates and
+// in the history, and no obstacle for a worker that starts again.
+TEST(ServiceTest, AChangeOfAGroupIsInTheNextStep) {
+  testing::InProcessCluster cluster(2);
+  const v1::JobDefinition job = TinyJob(1);
+  Client client = cluster.Connect();
+  Result<Job> registered = client.Register(PublicJob(job));
+  ASSERT_TRUE(registered.ok()) << registered.status().ToString();
+  const auto admin = v1::Admin::NewStub(
+      grpc::CreateChannel(cluster.coordinator_address(), grpc::InsecureChannelCredentials()));
+  v1::SetGroupResponse changed;
+  {
+    grpc::ClientContext context;
+    v1::SetGroupRequest request;
+    request.set_group("adamw");
+    request.add_settings()->set_field("lr");
+    request.mutable_settings(0)->set_value("0.25");
+    request.set_expected_revision(1);
+    const grpc::Status status = admin->SetGroup(&context, request, &changed);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+  }
+  EXPECT_EQ(changed.config_revision(), 2u);
+  EXPECT_EQ(changed.group().lr(), 0.25);
+  cluster.ReplaceCoordinator();
+  // A new process with the definition it has always had.
+  TrainRank(cluster, job, 0);
+  grpc::ClientContext context;
+  v1::StepHistoryResponse history;
+  ASSERT_TRUE(admin->StepHistory(&context, v1::StepHistoryRequest(), &history).ok());
+  ASSERT_EQ(history.records_size(), static_cast<int>(kSteps) + 2);
+  EXPECT_EQ(history.records(0).plan().group_change().settings(0).value(), "0.25");
+  EXPECT_EQ(history.records(2).plan().config_revision(), 2u);
+  EXPECT_EQ(history.records(2).plan().step().rates(1).learning_rate(), 0.25);
 }
 
 }  // namespace

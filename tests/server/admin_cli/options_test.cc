@@ -59,6 +59,20 @@ TEST(OptionsTest, AskingForOneParameterNeedsItsName) {
   EXPECT_EQ(Parse({"--endpoints", "a:1", "parameter"}).exit_status, 2);
 }
 
+TEST(OptionsTest, SetsFieldsOfAGroup) {
+  const ParsedCommandLine parsed =
+      Parse({"group", "set", "scalars", "lr=0.5", "adamw.eps=1e-6", "--endpoints", "a:1"});
+  ASSERT_TRUE(parsed.options.has_value()) << parsed.text;
+  EXPECT_EQ(parsed.options->command, Command::kGroupSet);
+  EXPECT_EQ(parsed.options->group, "scalars");
+  EXPECT_EQ(parsed.options->settings, (std::vector<std::string>{"lr=0.5", "adamw.eps=1e-6"}));
+  EXPECT_FALSE(parsed.options->expected_revision.has_value());
+  const ParsedCommandLine expecting =
+      Parse({"group", "set", "scalars", "lr=", "--expect-revision", "7", "--endpoints", "a:1"});
+  ASSERT_TRUE(expecting.options.has_value()) << expecting.text;
+  EXPECT_EQ(expecting.options->expected_revision, 7u);
+}
+
 TEST(OptionsTest, TakesGlobalOptionsBeforeAndAfterTheCommand) {
   const ParsedCommandLine parsed =
       Parse({"--endpoints", "a:1,b:2", "steps", "--limit", "3", "-o", "json"});
@@ -105,6 +119,9 @@ TEST(OptionsTest, BadCommandLinesExitWithTwoAndSayWhy) {
       {{"status"}, "--endpoints"},
       {{"status", "--endpoints", "a:1", "-o", "xml"}, "xml"},
       {{"steps", "--endpoints", "a:1", "--limit", "1001"}, "1001"},
+      {{"group", "set", "scalars", "--endpoints", "a:1"}, "settings"},
+      {{"group", "set", "scalars", "lr", "--endpoints", "a:1"}, "'lr' is not FIELD=VALUE"},
+      {{"group", "set", "scalars", "=1", "--endpoints", "a:1"}, "'=1' is not FIELD=VALUE"},
       {{"status", "--dir", "/nonexistent"}, "/nonexistent/coordinator.port"},
   };
   for (const auto& [words, why] : lines) {

@@ -146,6 +146,22 @@ TEST(StepsReportTest, RegistrationHasNoStep) {
   EXPECT_EQ(registration.count("step"), 0);
 }
 
+TEST(StepsReportTest, AChangeOfGroupsShowsWhatItSet) {
+  const auto history = Parse<v1::StepHistoryResponse>(R"(
+    records { plan { position: 4 group_change { groups { name: "adamw" }
+      settings { group: "adamw" field: "lr" value: "0.5" position: 4 }
+      settings { group: "adamw" field: "adamw.eps" value: "1e-6" position: 4 } } }
+      decision { outcome: OUTCOME_APPLY } })");
+  const Json change = StepsJson(history)["steps"][0];
+  EXPECT_EQ(change["position"], 4);
+  EXPECT_EQ(change["kind"], "group_change");
+  EXPECT_EQ(change.count("step"), 0);
+  EXPECT_EQ(change["settings"][0]["group"], "adamw");
+  EXPECT_EQ(change["settings"][0]["field"], "lr");
+  EXPECT_EQ(change["settings"][1]["value"], "1e-6");
+  EXPECT_NE(StepsText(history).find("adamw lr=0.5, adamw adamw.eps=1e-6"), std::string::npos);
+}
+
 TEST(HealthReportTest, IsHealthyOnlyIfEveryServerServes) {
   const HealthRow good = {"coordinator", "127.0.0.1:1", true, "SERVING"};
   const HealthRow bad = {"shard", "127.0.0.1:2", false, "NOT_SERVING"};
