@@ -7,6 +7,7 @@
 #include "client/job_conversion.h"
 #include "client/public_status.h"
 #include "client/pull_operation.h"
+#include "client/record_conversion.h"
 #include "client/runtime.h"
 #include "client/step_operation.h"
 #include "client/worker_state.h"
@@ -93,6 +94,8 @@ Result<Step> Worker::Begin(const BeginOptions& options) {
   if (!step.ok()) return ToPublic(step.status());
   return Step(std::make_shared<Step::Impl>(*std::move(step), impl_->worker()));
 }
+
+double Worker::loss_scale() const { return impl_->worker()->loss_scale(); }
 
 uint32_t Worker::rank() const { return impl_->worker()->rank(); }
 

@@ -20,7 +20,7 @@ WorkerSessionOptions SessionOptions(const JobContext& job, uint32_t rank, uint64
 absl::StatusOr<Joined> ToJoined(const absl::StatusOr<v1::JoinWorkerResponse>& response) {
   if (!response.ok()) return response.status();
   return Joined{response->attempt(), response->process_nonce(), response->applied_step(),
-                response->weights_loaded()};
+                response->weights_loaded(), response->loss_scale()};
 }
 
 absl::StatusOr<std::optional<v1::StepRecord>> RecordOf(

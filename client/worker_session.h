@@ -49,6 +49,7 @@ struct Joined {
   uint64_t process_nonce = 0;
   uint64_t applied_step = 0;
   bool weights_loaded = false;
+  double loss_scale = 1;
 };
 
 // Events of AwaitStep.

@@ -86,7 +86,13 @@ absl::Status WorkerState::WaitForJoin() {
   MutexLock lock(mu_);
   applied_step_ = (**pending->result).applied_step;
   weights_loaded_ = (**pending->result).weights_loaded;
+  loss_scale_ = (**pending->result).loss_scale;
   return absl::OkStatus();
+}
+
+double WorkerState::loss_scale() const {
+  MutexLock lock(mu_);
+  return loss_scale_;
 }
 
 absl::Status WorkerState::CheckIsNext(uint64_t step) {
@@ -151,6 +157,7 @@ void WorkerState::OnClosed(const StepOperation::Outcome& outcome) {
   MutexLock lock(mu_);
   step_is_open_ = false;
   if (!outcome.ok()) return;
+  loss_scale_ = outcome->decision().next_loss_scale();
   const v1::StepBody& step = outcome->plan().step();
   if (step.kind() == v1::STEP_KIND_LOAD_WEIGHTS) {
     // Weights that were refused may be loaded again.
@@ -209,21 +216,6 @@ Future<Done> WorkerState::LoadWeights(const std::vector<TensorView>& weights) {
       });
   if (!finished.ok()) promise.Set(ToPublic(finished));
   return promise.future();
-}
-
-StepRecord ToPublic(const v1::StepRecord& record) {
-  const v1::StepDecision& decision = record.decision();
-  StepRecord out;
-  out.step = record.plan().step().step();
-  out.applied = decision.outcome() == v1::OUTCOME_APPLY;
-  out.reason = decision.reason();
-  for (const v1::GroupNorm& norm : decision.norms()) {
-    out.norms.push_back({norm.group(), norm.norm(), norm.exempt(), norm.clip_factor()});
-  }
-  out.grad_norm = decision.grad_norm();
-  out.live_norm = decision.live_norm();
-  if (decision.has_loss()) out.loss = decision.loss();
-  return out;
 }
 
 }  // namespace kaon::client

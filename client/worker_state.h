@@ -30,6 +30,9 @@ class WorkerState : public std::enable_shared_from_this<WorkerState> {
 
   Future<Done> LoadWeights(const std::vector<TensorView>& weights) ABSL_LOCKS_EXCLUDED(mu_);
 
+  // As Worker::loss_scale.
+  double loss_scale() const ABSL_LOCKS_EXCLUDED(mu_);
+
   uint32_t rank() const { return driver_->rank(); }
   const JobContext& job() const { return *job_; }
 
@@ -46,16 +49,14 @@ class WorkerState : public std::enable_shared_from_this<WorkerState> {
   // Shared with the calls it makes.
   const std::shared_ptr<WorkerDriver> driver_;
 
-  Mutex mu_;
+  mutable Mutex mu_;
   bool step_is_open_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t open_step_ ABSL_GUARDED_BY(mu_) = 0;
   // As far as this worker knows.
   uint64_t applied_step_ ABSL_GUARDED_BY(mu_) = 0;
   bool weights_loaded_ ABSL_GUARDED_BY(mu_) = false;
+  double loss_scale_ ABSL_GUARDED_BY(mu_) = 1;
 };
-
-// The public form of a record.
-StepRecord ToPublic(const v1::StepRecord& record);
 
 }  // namespace kaon::client
 

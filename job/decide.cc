@@ -8,7 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "job/definition.h"
-#include "job/rule_config.h"
+#include "job/loss_scaler.h"
+#include "job/norm_use.h"
 #include "kernels/grad_clip.h"
 
 namespace kaon::job {
@@ -91,87 +92,134 @@ void AddLoss(const v1::StepBody& step, const std::vector<v1::Prepared>& prepared
   if (weight > 0) decision.set_loss(sum / weight);
 }
 
-// Norms of every group, exempt ones included ([C7]), and the factors of the others ([C5], scope
-// live [C8]).
-void AddNorms(const v1::RegisterBody& job, const SumsById& sums, v1::StepDecision& decision) {
-  const v1::JobDefinition& definition = job.definition();
-  std::vector<bool> exempt;
-  for (const v1::ParameterGroup& group : definition.groups()) {
-    exempt.push_back(IsClipExempt(group));
-  }
+// [C2], [T7]: what is counted and scaled is what has a gradient this step.
+std::vector<kernels::ClipInput> ClipInputsOf(const NormUse& use, const SumsById& sums) {
   std::vector<kernels::ClipInput> inputs;
   for (const auto& [id, row] : sums) {
-    // No gradient this step: neither counted nor touched ([C2], [T7]).
-    if (row.missing()) continue;
-    const int group = GroupIndex(definition, job.placement().parameters(id).group());
-    if (group < 0) continue;
-    inputs.push_back({group, row.sum_squares()});
+    const ParameterNormUse& parameter = use.parameters[id];
+    if (row.missing() || parameter.group < 0) continue;
+    inputs.push_back({parameter.group, parameter.norm_group, parameter.exempt, parameter.counted,
+                      parameter.takes_sum ? row.sum_squares() : 0});
   }
-  const kernels::ClipResult clip = kernels::ClipByNorm(inputs, exempt, definition.max_grad_norm());
-  decision.set_grad_norm(clip.grad_norm);
-  decision.set_live_norm(clip.live_norm);
-  for (int g = 0; g < definition.groups_size(); ++g) {
+  return inputs;
+}
+
+// Norms and factors of every norm group, and of every group ([C3]-[C8]). Those that the job does
+// not report are 0 unless the decision reads them ([T5]).
+void AddNorms(const v1::JobDefinition& job, const NormUse& use, const SumsById& sums,
+              v1::StepDecision& decision) {
+  kernels::ClipPolicy policy;
+  for (const NormGroupUse& group : use.norm_groups) {
+    policy.max_grad_norms.push_back(group.max_grad_norm);
+  }
+  policy.floor = job.clip_floor();
+  if (job.clip_scope() == v1::CLIP_SCOPE_ALL) policy.scope = kernels::ClipScope::kAll;
+  const kernels::ClipResult clip =
+      kernels::ClipByNorm(ClipInputsOf(use, sums), job.groups_size(), policy);
+  for (size_t n = 0; n < use.norm_groups.size(); ++n) {
+    const NormGroupUse& group = use.norm_groups[n];
+    v1::NormGroupNorm& norm = *decision.add_norm_groups();
+    norm.set_norm_group(group.name);
+    if (use.reports_all || group.reads_norm) norm.set_norm(clip.norm_groups[n].norm);
+    if (use.reports_all || group.reads_live_norm) norm.set_live_norm(clip.norm_groups[n].live_norm);
+    norm.set_clip_factor(clip.norm_groups[n].clip_factor);
+  }
+  decision.set_grad_norm(decision.norm_groups(0).norm());
+  decision.set_live_norm(decision.norm_groups(0).live_norm());
+  for (int g = 0; g < job.groups_size(); ++g) {
     v1::GroupNorm& norm = *decision.add_norms();
-    norm.set_group(definition.groups(g).name());
-    norm.set_norm(clip.group_norms[g]);
-    norm.set_exempt(exempt[g]);
-    norm.set_clip_factor(clip.clip_factors[g]);
+    norm.set_group(job.groups(g).name());
+    if (use.reports_all) norm.set_norm(clip.group_norms[g]);
+    norm.set_exempt(use.exempt[g]);
+    norm.set_clip_factor(1);
+    if (use.exempt[g]) continue;
+    for (const v1::NormGroupNorm& own : decision.norm_groups()) {
+      const bool is_own = own.norm_group() == job.groups(g).norm_group();
+      if (is_own) norm.set_clip_factor(own.clip_factor());
+    }
   }
 }
 
-v1::StepDecision DecideLoad(const v1::RegisterBody& job, const std::vector<v1::Prepared>& prepared,
-                            double next_loss_scale) {
+// [T4]: a spike skips the whole step, groups that it says nothing about included. Without a live
+// gradient the norm is 0 and never above.
+void CheckThreshold(const v1::JobDefinition& job, v1::StepDecision& decision) {
+  if (!job.has_grad_norm_skip_threshold()) return;
+  if (!(decision.live_norm() > job.grad_norm_skip_threshold())) return;
+  Skip(absl::StrCat("gradient norm ", decision.live_norm(), " of norm group ", kMainNormGroup,
+                    " is above grad_norm_skip_threshold ", job.grad_norm_skip_threshold()),
+       decision);
+}
+
+// What an entry that is no train step hands on (protocol.md 2.1 rule 8).
+v1::StepDecision PassOn(const v1::StepRecord* previous) {
   v1::StepDecision decision;
-  decision.set_next_loss_scale(next_loss_scale);
   decision.set_outcome(v1::OUTCOME_APPLY);
+  decision.set_next_loss_scale(1);
+  if (previous == nullptr) return decision;
+  const v1::StepDecision& before = previous->decision();
+  decision.set_next_loss_scale(before.next_loss_scale());
+  decision.set_applied_updates(before.applied_updates());
+  decision.set_clip_reductions_total(before.clip_reductions_total());
+  if (before.has_loss_scaler()) *decision.mutable_loss_scaler() = before.loss_scaler();
+  return decision;
+}
+
+void SetLossScale(const LossScale& scale, v1::StepDecision& decision) {
+  decision.set_next_loss_scale(scale.scale);
+  if (scale.state.has_value()) *decision.mutable_loss_scaler() = *scale.state;
+}
+
+void DecideLoad(const v1::RegisterBody& job, const std::vector<v1::Prepared>& prepared,
+                v1::StepDecision& decision) {
   if (const std::optional<v1::NonFinite> bad = FirstNonFinite(prepared)) {
     Skip(absl::StrCat("non-finite initial weight of parameter ", NameOf(job, bad->parameter_id())),
          decision);
-    return decision;
+    return;
   }
   if (const std::optional<uint32_t> id = FirstMissing(prepared)) {
     Skip(absl::StrCat("no initial weights for parameter ", NameOf(job, *id)), decision);
   }
-  return decision;
 }
 
-v1::StepDecision DecideTrain(const v1::RegisterBody& job, const v1::StepBody& step,
-                             const std::vector<v1::Prepared>& prepared) {
-  v1::StepDecision decision;
-  // A constant scaler never moves ([T2b]).
-  decision.set_next_loss_scale(step.loss_scale());
+void DecideTrain(const v1::RegisterBody& job, const v1::StepBody& step,
+                 const std::vector<v1::Prepared>& prepared, v1::StepDecision& decision) {
   AddLoss(step, prepared, decision);
-  if (const std::optional<v1::NonFinite> bad = FirstNonFinite(prepared)) {
+  const std::optional<v1::NonFinite> bad = FirstNonFinite(prepared);
+  LossScale scale;
+  scale.scale = step.loss_scale();
+  if (decision.has_loss_scaler()) scale.state = decision.loss_scaler();
+  SetLossScale(NextLossScale(job.definition().loss_scaler(), scale, bad.has_value()), decision);
+  if (bad.has_value()) {
     // [T3]: the whole step on every shard, exempt groups included; norms are absent.
     const std::string from =
         bad->rank() < 0 ? "in the sum over ranks" : absl::StrCat("from rank ", bad->rank());
     Skip(absl::StrCat("non-finite gradient of parameter ", NameOf(job, bad->parameter_id()), " ",
                       from),
          decision);
-    return decision;
+    return;
   }
-  decision.set_outcome(v1::OUTCOME_APPLY);
-  AddNorms(job, Gather(job, prepared), decision);
-  return decision;
+  const NormUse use = NormUseOf(job);
+  AddNorms(job.definition(), use, Gather(job, prepared), decision);
+  if (use.reads_any) decision.set_clip_reductions_total(decision.clip_reductions_total() + 1);
+  CheckThreshold(job.definition(), decision);
+  if (decision.outcome() == v1::OUTCOME_APPLY) {
+    decision.set_applied_updates(decision.applied_updates() + 1);
+  }
 }
 
 }  // namespace
 
 v1::StepDecision Decide(const v1::RegisterBody& job, const v1::StepPlan& plan,
                         const std::vector<v1::Prepared>& prepared, const v1::StepRecord* previous) {
-  // protocol.md 2.1 rule 8: the loss scale of t comes from StepRecord(t-1) only; entries that are
-  // no train step pass it on.
-  const double passed_on = previous == nullptr ? 1.0 : previous->decision().next_loss_scale();
-  if (!plan.has_step()) {
-    v1::StepDecision decision;
-    decision.set_outcome(v1::OUTCOME_APPLY);
-    decision.set_next_loss_scale(passed_on);
-    return decision;
+  v1::StepDecision decision = PassOn(previous);
+  if (plan.has_registration()) {
+    SetLossScale(InitialLossScale(job.definition().loss_scaler()), decision);
+  } else if (plan.has_step() && plan.step().kind() == v1::STEP_KIND_LOAD_WEIGHTS) {
+    DecideLoad(job, prepared, decision);
+  } else if (plan.has_step()) {
+    DecideTrain(job, plan.step(), prepared, decision);
   }
-  if (plan.step().kind() == v1::STEP_KIND_LOAD_WEIGHTS) {
-    return DecideLoad(job, prepared, passed_on);
-  }
-  return DecideTrain(job, plan.step(), prepared);
+  return decision;
 }
 
 }  // namespace kaon::job

@@ -1,5 +1,5 @@
 // The decision on one log entry as a pure, versioned function of its PREPAREs and the record before
-// (protocol.md section 2; numerics.md [C1]-[C9], [T3], [T5]). Any thread; used by the
+// (protocol.md section 2; numerics.md [C1]-[C8], [T2b]-[T5], [T8]). Any thread; used by the
 // coordinator, its tests and kaon-train --local.
 #ifndef KAON_JOB_DECIDE_H_
 #define KAON_JOB_DECIDE_H_

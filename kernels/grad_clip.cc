@@ -2,40 +2,49 @@
 
 #include <glog/logging.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace kaon::kernels {
 
-ClipResult ClipByNorm(absl::Span<const ClipInput> inputs, const std::vector<bool>& exempt,
-                      double max_grad_norm) {
-  double total = 0;
-  double live = 0;
-  std::vector<double> per_group(exempt.size(), 0.0);
+double ClipFactor(double norm, double max_grad_norm, double floor) {
+  // 0 turns clipping off, unlike torch's, which zeroes the gradients.
+  if (max_grad_norm == 0) return 1;
+  const double coefficient = std::max(max_grad_norm / (norm + 1e-6), floor);
+  return coefficient < 1 ? coefficient : 1;
+}
+
+ClipResult ClipByNorm(absl::Span<const ClipInput> inputs, int num_groups,
+                      const ClipPolicy& policy) {
+  const int num_norm_groups = static_cast<int>(policy.max_grad_norms.size());
+  std::vector<double> by_group(num_groups, 0.0);
+  std::vector<double> all(num_norm_groups, 0.0);
+  std::vector<double> live(num_norm_groups, 0.0);
+  std::vector<bool> has_live(num_norm_groups, false);
   for (const ClipInput& input : inputs) {
     CHECK(std::isfinite(input.sum_squares)) << "sum of squares " << input.sum_squares
                                             << " of group " << input.group << " must be finite";
-    CHECK(input.group >= 0 && input.group < static_cast<int>(exempt.size()))
-        << "group " << input.group << " of " << exempt.size();
-    total += input.sum_squares;
-    per_group[input.group] += input.sum_squares;
-    if (!exempt[input.group]) live += input.sum_squares;
+    CHECK(input.group >= 0 && input.group < num_groups)
+        << "group " << input.group << " of " << num_groups;
+    CHECK(input.norm_group >= 0 && input.norm_group < num_norm_groups)
+        << "norm group " << input.norm_group << " of " << num_norm_groups;
+    if (!input.exempt) has_live[input.norm_group] = true;
+    if (!input.counted) continue;
+    by_group[input.group] += input.sum_squares;
+    all[input.norm_group] += input.sum_squares;
+    if (!input.exempt) live[input.norm_group] += input.sum_squares;
   }
 
   ClipResult result;
-  result.grad_norm = std::sqrt(total);
-  result.live_norm = std::sqrt(live);
-  result.group_norms.reserve(exempt.size());
-  for (const double sum : per_group) result.group_norms.push_back(std::sqrt(sum));
-  result.clip_factors.assign(exempt.size(), 1.0);
-  // [C5]: 0 turns clipping off. [T5]: with every group exempt no norm decides anything.
-  bool any_live = false;
-  for (const bool is_exempt : exempt) any_live |= !is_exempt;
-  if (max_grad_norm == 0 || !any_live) return result;
-
-  const double coefficient = max_grad_norm / (result.live_norm + 1e-6);
-  if (!(coefficient < 1)) return result;
-  for (size_t g = 0; g < exempt.size(); ++g) {
-    if (!exempt[g]) result.clip_factors[g] = coefficient;
+  for (const double sum : by_group) result.group_norms.push_back(std::sqrt(sum));
+  for (int n = 0; n < num_norm_groups; ++n) {
+    NormGroupClip clip;
+    clip.norm = std::sqrt(all[n]);
+    clip.live_norm = std::sqrt(live[n]);
+    const double norm = policy.scope == ClipScope::kAll ? clip.norm : clip.live_norm;
+    // With nothing to scale no norm decides anything ([T5]).
+    if (has_live[n]) clip.clip_factor = ClipFactor(norm, policy.max_grad_norms[n], policy.floor);
+    result.norm_groups.push_back(clip);
   }
   return result;
 }

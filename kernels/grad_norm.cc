@@ -76,16 +76,15 @@ int32_t LargestBitsWithoutNan(const float* x, int64_t n) {
   return largest;
 }
 
-}  // namespace
-
-GradNorm ComputeGradNorm(absl::Span<const float> grad) {
+template <bool kSumSquares>
+GradNorm Describe(absl::Span<const float> grad) {
   GradNorm norm;
   norm.num_elements = static_cast<int64_t>(grad.size());
   int32_t largest_bits = 0;
   for (int64_t begin = 0; begin < norm.num_elements; begin += kNormBlockElements) {
     const float* block = grad.data() + begin;
     const int64_t n = std::min(kNormBlockElements, norm.num_elements - begin);
-    norm.sum_squares += RunVectorized<BlockSumSquares>(block, n);
+    if constexpr (kSumSquares) norm.sum_squares += RunVectorized<BlockSumSquares>(block, n);
     BlockCounts counts = RunVectorized<CountBlock>(block, n);
     if (counts.largest_bits > kInfinityBits) counts.largest_bits = LargestBitsWithoutNan(block, n);
     norm.num_zeros += counts.zeros;
@@ -95,5 +94,11 @@ GradNorm ComputeGradNorm(absl::Span<const float> grad) {
   norm.absolute_max = FloatOf(static_cast<uint32_t>(largest_bits));
   return norm;
 }
+
+}  // namespace
+
+GradNorm ComputeGradNorm(absl::Span<const float> grad) { return Describe<true>(grad); }
+
+GradNorm CountGradient(absl::Span<const float> grad) { return Describe<false>(grad); }
 
 }  // namespace kaon::kernels

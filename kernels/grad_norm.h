@@ -25,6 +25,10 @@ struct GradNorm {
 // One pass over `grad`. With non-finite elements sum_squares is itself not finite.
 GradNorm ComputeGradNorm(absl::Span<const float> grad);
 
+// The same without the sum of squares, which stays 0: for a gradient whose norm nobody reads
+// ([T5]).
+GradNorm CountGradient(absl::Span<const float> grad);
+
 }  // namespace kaon::kernels
 
 #endif  // KAON_KERNELS_GRAD_NORM_H_

@@ -7,8 +7,9 @@
 
 namespace kaon::proto {
 
-// A change of the function is a new number, and old ones stay callable.
-inline constexpr uint32_t kDecideVersion = 1;
+// A change of the function is a new number; an entry planned under another one is not decided. 2:
+// norm groups, clip scope and floor, the skip threshold, the loss scaler, counts carried along.
+inline constexpr uint32_t kDecideVersion = 2;
 
 }  // namespace kaon::proto
 

@@ -121,6 +121,10 @@ class Worker {
   // (names both).
   Result<Step> Begin(const BeginOptions& options);
 
+  // What the loss, and so every gradient, of the next step is to be multiplied by: as of the newest
+  // step this worker finished, or of its Join. Who gave up on a step joins again to know it.
+  double loss_scale() const;
+
   uint32_t rank() const;
 
  private:

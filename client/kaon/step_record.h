@@ -18,17 +18,33 @@ struct GroupNorm {
   double clip_factor = 1;
 };
 
+// Norms and clipping of one norm group in one step.
+struct NormGroupNorm {
+  std::string norm_group;
+  // Over everything counted in it; and over what can be clipped.
+  double norm = 0;
+  double live_norm = 0;
+  double clip_factor = 1;
+};
+
 // The decision of a step.
 struct StepRecord {
   uint64_t step = 0;
   bool applied = false;
   // Why it was skipped, naming the parameter or both values.
   std::string reason;
+  // Both empty when a gradient was not finite.
   std::vector<GroupNorm> norms;
+  std::vector<NormGroupNorm> norm_groups;
+  // Of norm group main: over everything counted in it; and over what can be clipped.
   double grad_norm = 0;
   double live_norm = 0;
   // Token-weighted mean of the workers' losses.
   std::optional<double> loss;
+  // To multiply the loss of the next step by; Worker::loss_scale() has it too.
+  double next_loss_scale = 1;
+  // Steps applied so far, this one included.
+  uint64_t applied_updates = 0;
 };
 
 }  // namespace kaon

@@ -32,6 +32,8 @@ class LocalCluster::Session : public TrainingSession {
     return absl::OkStatus();
   }
 
+  double loss_scale() const override { return cluster_.loss_scale(); }
+
   TransferredBytes transferred() const override { return transferred_; }
 
  private:
@@ -64,6 +66,11 @@ kaon::StepRecord LocalCluster::Exchange(int rank, const StepContribution& contri
   }
   // The next step cannot be decided before this rank brings its part of it.
   return record_;
+}
+
+double LocalCluster::loss_scale() const {
+  MutexLock lock(mu_);
+  return optimizer_.loss_scale();
 }
 
 uint64_t LocalCluster::CopyWeights(TensorBuffers* weights) const {

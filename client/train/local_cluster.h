@@ -28,6 +28,7 @@ class LocalCluster {
   class Session;
 
   kaon::StepRecord Exchange(int rank, const StepContribution& contribution);
+  double loss_scale() const;
   uint64_t CopyWeights(TensorBuffers* weights) const;
 
   mutable Mutex mu_;

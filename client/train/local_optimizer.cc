@@ -2,32 +2,28 @@
 
 #include <glog/logging.h>
 
-#include <cmath>
+#include <algorithm>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "client/job_conversion.h"
+#include "client/record_conversion.h"
+#include "job/decide.h"
 #include "job/definition.h"
 #include "job/resolve.h"
 #include "job/rule_config.h"
-#include "kernels/grad_clip.h"
+#include "job/schedule.h"
+#include "kernels/grad_norm.h"
+#include "proto/decide_version.h"
 #include "proto/status_macros.h"
 
 namespace kaon::train {
 namespace {
 
-// Token-weighted mean over the workers that reported a loss.
-std::optional<double> MeanLoss(absl::Span<const StepContribution> contributions) {
-  double sum = 0;
-  double weight = 0;
-  for (const StepContribution& contribution : contributions) {
-    if (!contribution.loss.has_value()) continue;
-    sum += contribution.token_weight * *contribution.loss;
-    weight += contribution.token_weight;
-  }
-  if (weight == 0) return std::nullopt;
-  return sum / weight;
+bool IsMissing(const StepContribution& contribution, uint32_t id) {
+  const std::vector<uint32_t>& missing = contribution.missing_parameters;
+  return std::find(missing.begin(), missing.end(), id) != missing.end();
 }
 
 }  // namespace
@@ -35,83 +31,147 @@ std::optional<double> MeanLoss(absl::Span<const StepContribution> contributions)
 absl::StatusOr<LocalOptimizer> LocalOptimizer::Create(const kaon::JobDefinition& job,
                                                       std::unique_ptr<kernels::Backend> backend,
                                                       std::vector<std::vector<float>> weights) {
+  return Create(client::ToProto(job), std::move(backend), std::move(weights));
+}
+
+absl::StatusOr<LocalOptimizer> LocalOptimizer::Create(const v1::JobDefinition& job,
+                                                      std::unique_ptr<kernels::Backend> backend,
+                                                      std::vector<std::vector<float>> weights) {
   LocalOptimizer optimizer;
-  KAON_ASSIGN_OR_RETURN(const v1::RegisterBody body, job::Resolve(client::ToProto(job)));
-  optimizer.job_ = body.definition();
-  const size_t num_parameters = optimizer.job_.parameters_size();
+  KAON_ASSIGN_OR_RETURN(optimizer.registration_, job::Resolve(job));
+  const v1::RegisterBody& registration = optimizer.registration_;
+  const size_t num_parameters = registration.definition().parameters_size();
   if (weights.size() != num_parameters) {
     return absl::InvalidArgumentError(absl::StrCat(
         "weights of ", weights.size(), " parameters given, the job has ", num_parameters));
   }
-  for (const v1::ParameterGroup& group : optimizer.job_.groups()) {
-    optimizer.exempt_.push_back(job::IsClipExempt(group));
+  for (size_t id = 0; id < num_parameters; ++id) {
+    KAON_RETURN_IF_ERROR(optimizer.AddParameter(static_cast<int>(id), weights[id].size()));
   }
-  for (int id = 0; id < optimizer.job_.parameters_size(); ++id) {
-    const v1::ParameterSpec& spec = optimizer.job_.parameters(id);
-    if (weights[id].size() != job::NumElements(spec)) {
-      return absl::InvalidArgumentError(absl::StrCat("parameter ", spec.name(), ": ",
-                                                     weights[id].size(), " weights given, it has ",
-                                                     job::NumElements(spec), " elements"));
-    }
-    Parameter parameter;
-    parameter.name = spec.name();
-    parameter.shape.assign(spec.shape().begin(), spec.shape().end());
-    const v1::ParameterPlacement& placement = body.placement().parameters(id);
-    parameter.group = job::GroupIndex(optimizer.job_, placement.group());
-    if (parameter.group >= 0) {
-      parameter.rule = job::RuleConfigOf(optimizer.job_.groups(parameter.group), spec, placement);
-      for (const kernels::StateSlot& slot : kernels::StateSlots(parameter.rule, parameter.shape)) {
-        parameter.state.emplace_back(slot.num_bytes);
-      }
-    }
-    optimizer.parameters_.push_back(std::move(parameter));
-    optimizer.sums_.emplace_back(weights[id].size(), 0.0f);
-  }
-  optimizer.sum_squares_.resize(weights.size());
-  optimizer.newton_schulz_calls_.resize(weights.size());
+  optimizer.norm_use_ = job::NormUseOf(registration);
+  optimizer.newton_schulz_calls_.resize(num_parameters);
   optimizer.weights_ = std::move(weights);
   optimizer.backend_ = std::move(backend);
+  v1::StepPlan& plan = *optimizer.record_.mutable_plan();
+  plan.set_decide_version(proto::kDecideVersion);
+  *plan.mutable_registration() = registration;
+  *optimizer.record_.mutable_decision() = job::Decide(registration, plan, {}, nullptr);
   return optimizer;
 }
 
-std::optional<std::string> LocalOptimizer::Fold(absl::Span<const StepContribution> contributions) {
-  double total_weight = 0;
-  for (const StepContribution& contribution : contributions) {
-    total_weight += contribution.token_weight;
+absl::Status LocalOptimizer::AddParameter(int id, size_t num_weights) {
+  const v1::JobDefinition& job = registration_.definition();
+  const v1::ParameterSpec& spec = job.parameters(id);
+  if (num_weights != job::NumElements(spec)) {
+    return absl::InvalidArgumentError(absl::StrCat("parameter ", spec.name(), ": ", num_weights,
+                                                   " weights given, it has ",
+                                                   job::NumElements(spec), " elements"));
   }
-  std::optional<std::string> reason;
-  for (size_t id = 0; id < parameters_.size(); ++id) {
-    if (parameters_[id].group < 0) continue;
-    const absl::Span<float> sum = absl::MakeSpan(sums_[id]);
-    for (size_t rank = 0; rank < contributions.size(); ++rank) {
-      const TensorBuffers& gradients = *contributions[rank].gradients;
-      const int64_t non_finite =
-          backend_->Fold(gradients.dtype, gradients.tensors[id].data(),
-                         static_cast<float>(contributions[rank].token_weight), rank == 0, sum);
-      if (non_finite >= 0 && !reason.has_value()) {
-        reason = absl::StrCat("non-finite gradient of parameter ", parameters_[id].name,
-                              " from rank ", rank);
-      }
-    }
-    backend_->FinishMean(static_cast<float>(total_weight), 1.0f, sum);
-    sum_squares_[id] = backend_->ComputeNorm(sum).sum_squares;
-    if (!std::isfinite(sum_squares_[id]) && !reason.has_value()) {
-      reason = absl::StrCat("non-finite gradient of parameter ", parameters_[id].name,
-                            " in the sum over ranks");
-    }
+  Parameter& parameter = parameters_.emplace_back();
+  parameter.shape.assign(spec.shape().begin(), spec.shape().end());
+  sums_.emplace_back(num_weights, 0.0f);
+  const v1::ParameterPlacement& placement = registration_.placement().parameters(id);
+  parameter.group = job::GroupIndex(job, placement.group());
+  if (parameter.group < 0) return absl::OkStatus();
+  parameter.rule = job::RuleConfigOf(job.groups(parameter.group), spec, placement);
+  for (const kernels::StateSlot& slot : kernels::StateSlots(parameter.rule, parameter.shape)) {
+    parameter.state.emplace_back(slot.num_bytes);
   }
-  return reason;
+  return absl::OkStatus();
 }
 
-void LocalOptimizer::Apply(double multiplier, const std::vector<double>& clip_factors) {
+v1::StepPlan LocalOptimizer::PlanOf(absl::Span<const StepContribution> contributions) const {
+  v1::StepPlan plan;
+  plan.set_job(registration_.definition().name());
+  plan.set_decide_version(proto::kDecideVersion);
+  v1::StepBody& step = *plan.mutable_step();
+  step.set_step(step_);
+  step.set_kind(v1::STEP_KIND_TRAIN);
+  for (size_t rank = 0; rank < contributions.size(); ++rank) {
+    v1::Member& member = *step.add_members();
+    member.set_rank(static_cast<uint32_t>(rank));
+    member.set_token_weight(contributions[rank].token_weight);
+    member.set_micro_batches(1);
+  }
+  step.set_loss_scale(loss_scale());
+  job::AddRates(registration_.definition(), record_.decision().applied_updates(),
+                contributions[0].learning_rate_multiplier, step);
+  return plan;
+}
+
+v1::ParameterSums LocalOptimizer::FoldParameter(const v1::StepBody& step, uint32_t id,
+                                                absl::Span<const StepContribution> contributions,
+                                                v1::Prepared& prepared) {
+  Parameter& parameter = parameters_[id];
+  const absl::Span<float> sum = absl::MakeSpan(sums_[id]);
+  double total_weight = 0;
+  int non_finite_rank = -1;
+  parameter.missing = true;
+  for (size_t rank = 0; rank < contributions.size(); ++rank) {
+    // Whoever has no gradient weighs in the mean all the same, as zeros.
+    total_weight += contributions[rank].token_weight;
+    if (IsMissing(contributions[rank], id)) continue;
+    const TensorBuffers& gradients = *contributions[rank].gradients;
+    const int64_t non_finite = backend_->Fold(gradients.dtype, gradients.tensors[id].data(),
+                                              static_cast<float>(contributions[rank].token_weight),
+                                              parameter.missing, sum);
+    if (non_finite >= 0 && non_finite_rank < 0) non_finite_rank = static_cast<int>(rank);
+    parameter.missing = false;
+  }
+  v1::ParameterSums sums;
+  sums.set_parameter_id(id);
+  sums.set_num_elements(sum.size());
+  if (!parameter.missing) {
+    backend_->FinishMean(static_cast<float>(total_weight), static_cast<float>(step.loss_scale()),
+                         sum);
+  } else if (registration_.definition().groups(parameter.group).missing_gradient() ==
+             v1::MISSING_GRADIENT_ZERO) {
+    std::fill(sum.begin(), sum.end(), 0.0f);
+    parameter.missing = false;
+  }
+  sums.set_missing(parameter.missing);
+  if (parameter.missing) return sums;
+  const kernels::GradNorm norm =
+      norm_use_.parameters[id].takes_sum ? backend_->ComputeNorm(sum) : kernels::CountGradient(sum);
+  sums.set_sum_squares(norm.sum_squares);
+  sums.set_num_non_finite(static_cast<uint64_t>(norm.num_non_finite));
+  if ((non_finite_rank >= 0 || norm.num_non_finite > 0) && !prepared.has_first_non_finite()) {
+    prepared.mutable_first_non_finite()->set_parameter_id(id);
+    prepared.mutable_first_non_finite()->set_rank(non_finite_rank);
+  }
+  return sums;
+}
+
+v1::Prepared LocalOptimizer::Fold(const v1::StepPlan& plan,
+                                  absl::Span<const StepContribution> contributions) {
+  v1::Prepared prepared;
+  for (uint32_t id = 0; id < parameters_.size(); ++id) {
+    if (parameters_[id].group < 0) continue;
+    *prepared.add_sums() = FoldParameter(plan.step(), id, contributions, prepared);
+  }
+  for (size_t rank = 0; rank < contributions.size(); ++rank) {
+    if (!contributions[rank].loss.has_value()) continue;
+    v1::WorkerLoss& loss = *prepared.add_losses();
+    loss.set_rank(static_cast<uint32_t>(rank));
+    loss.set_loss(*contributions[rank].loss);
+  }
+  return prepared;
+}
+
+void LocalOptimizer::Apply(const v1::StepRecord& record) {
+  const v1::StepDecision& decision = record.decision();
   for (size_t id = 0; id < parameters_.size(); ++id) {
     Parameter& parameter = parameters_[id];
-    if (parameter.group < 0) continue;
+    if (parameter.group < 0 || parameter.missing) continue;
+    const job::ParameterNormUse& norm_use = norm_use_.parameters[id];
     std::vector<absl::Span<std::byte>> state;
     for (std::vector<std::byte>& slot : parameter.state) state.push_back(absl::MakeSpan(slot));
     kernels::UpdateScalars scalars;
-    scalars.lr = job_.groups(parameter.group).lr() * multiplier;
-    scalars.clip_factor = clip_factors[parameter.group];
+    scalars.lr = record.plan().step().rates(parameter.group).learning_rate() *
+                 registration_.placement().parameters(static_cast<int>(id)).lr_multiplier();
+    if (!norm_use.exempt) {
+      scalars.clip_factor = decision.norm_groups(norm_use.norm_group).clip_factor();
+    }
     // [M6]: counts applied updates only.
     scalars.t = ++parameter.updates;
     kernels::UpdateBuffers buffers;
@@ -127,33 +187,17 @@ void LocalOptimizer::Apply(double multiplier, const std::vector<double>& clip_fa
 
 kaon::StepRecord LocalOptimizer::Step(absl::Span<const StepContribution> contributions) {
   ++step_;
-  const double multiplier = contributions[0].learning_rate_multiplier;
   for (const StepContribution& contribution : contributions) {
     CHECK_EQ(contribution.step, step_);
-    CHECK_EQ(contribution.learning_rate_multiplier, multiplier);
+    CHECK_EQ(contribution.learning_rate_multiplier, contributions[0].learning_rate_multiplier);
   }
-  kaon::StepRecord record;
-  record.step = step_;
-  record.loss = MeanLoss(contributions);
-  const std::optional<std::string> reason = Fold(contributions);
-  if (reason.has_value()) {
-    record.reason = *reason;
-    return record;
-  }
-  std::vector<kernels::ClipInput> inputs;
-  for (size_t id = 0; id < parameters_.size(); ++id) {
-    if (parameters_[id].group >= 0) inputs.push_back({parameters_[id].group, sum_squares_[id]});
-  }
-  const kernels::ClipResult clip = kernels::ClipByNorm(inputs, exempt_, job_.max_grad_norm());
-  record.applied = true;
-  record.grad_norm = clip.grad_norm;
-  record.live_norm = clip.live_norm;
-  for (int group = 0; group < job_.groups_size(); ++group) {
-    record.norms.push_back({job_.groups(group).name(), clip.group_norms[group], exempt_[group],
-                            clip.clip_factors[group]});
-  }
-  Apply(multiplier, clip.clip_factors);
-  return record;
+  v1::StepRecord record;
+  *record.mutable_plan() = PlanOf(contributions);
+  const v1::Prepared prepared = Fold(record.plan(), contributions);
+  *record.mutable_decision() = job::Decide(registration_, record.plan(), {prepared}, &record_);
+  if (record.decision().outcome() == v1::OUTCOME_APPLY) Apply(record);
+  record_ = std::move(record);
+  return client::ToPublic(record_);
 }
 
 }  // namespace kaon::train

@@ -1,6 +1,7 @@
 #include "client/train/service_session.h"
 
 #include <chrono>
+#include <set>
 #include <thread>
 
 #include "absl/status/status.h"
@@ -92,11 +93,15 @@ absl::StatusOr<StepOutcome> ServiceSession::Exchange(const StepContribution& con
   if (!step.ok()) return ToAbsl(step.status());
   const TensorBuffers& gradients = *contribution.gradients;
   std::vector<kaon::Future<kaon::Done>> pushes;
+  const std::set<uint32_t> missing(contribution.missing_parameters.begin(),
+                                   contribution.missing_parameters.end());
   for (uint32_t id = 0; id < gradients.tensors.size(); ++id) {
+    if (missing.count(id) > 0) continue;
     pushes.push_back(step->Push(id, ViewOf(gradients.tensors[id], gradients.dtype)));
   }
   kaon::FinishOptions finish;
   finish.loss = contribution.loss;
+  finish.missing_parameters = contribution.missing_parameters;
   kaon::Future<kaon::StepRecord> decision = step->Finish(finish);
   absl::Status failed;
   for (kaon::Future<kaon::Done>& push : pushes) {

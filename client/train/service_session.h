@@ -37,6 +37,7 @@ class ServiceSession : public TrainingSession {
   absl::StatusOr<uint64_t> Start(const std::vector<std::vector<float>>& initial_weights) override;
   absl::StatusOr<StepOutcome> Exchange(const StepContribution& contribution) override;
   absl::Status Pull(uint64_t step, TensorBuffers* weights) override;
+  double loss_scale() const override { return worker_.loss_scale(); }
   TransferredBytes transferred() const override;
 
  private:

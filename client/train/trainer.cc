@@ -133,6 +133,7 @@ class RankLoop {
     contribution.learning_rate_multiplier = LearningRateMultiplier(step, run_.options.steps);
     contribution.loss = model_.LossAndGradients(weights_, batch, &raw_gradients_);
     if (rank_ == 0 && step == run_.options.poison_step) Poison();
+    MultiplyGradients(static_cast<float>(session_->loss_scale()));
     Encode(raw_gradients_, &gradients_);
     contribution.gradients = &gradients_;
     report.seconds.compute = SecondsSince(begin);
@@ -148,6 +149,14 @@ class RankLoop {
     report.pull_bytes = after.pulled - before.pulled;
     if (log_ != nullptr) log_->Add(report);
     return absl::OkStatus();
+  }
+
+  // [T2]: what multiplying the loss comes to. The shards divide by it.
+  void MultiplyGradients(float loss_scale) {
+    if (loss_scale == 1) return;
+    for (std::vector<float>& tensor : raw_gradients_) {
+      for (float& value : tensor) value *= loss_scale;
+    }
   }
 
   // In input.weight, the first hidden matrix.

@@ -21,8 +21,10 @@ struct StepContribution {
   double token_weight = 1;
   double learning_rate_multiplier = 1;
   std::optional<double> loss;
-  // Borrowed until the step is decided.
+  // Multiplied by the session's loss scale. Borrowed until the step is decided.
   const TensorBuffers* gradients = nullptr;
+  // Parameters this worker has no gradient for; theirs is not read.
+  std::vector<uint32_t> missing_parameters;
 };
 
 struct StepOutcome {
@@ -53,6 +55,9 @@ class TrainingSession {
 
   // Fills `weights` (allocated by the caller; its dtype is the wire dtype) with version `step`.
   virtual absl::Status Pull(uint64_t step, TensorBuffers* weights) = 0;
+
+  // What the gradients of the next step are to be multiplied by.
+  virtual double loss_scale() const = 0;
 
   virtual TransferredBytes transferred() const = 0;
 };

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "job/decide.h"
+#include "job/schedule.h"
 #include "job/settings.h"
 #include "proto/ballot.h"
 #include "proto/decide_version.h"
@@ -369,7 +370,7 @@ void StepMachine::MaybeOpenStepRound() {
 }
 
 void StepMachine::OpenStepRound() {
-  const v1::JobDefinition& job = registration_->definition();
+  const v1::JobDefinition& definition = registration_->definition();
   v1::StepPlan plan;
   v1::StepBody& step = *plan.mutable_step();
   step.set_step(NextStep());
@@ -380,17 +381,13 @@ void StepMachine::OpenStepRound() {
     step.set_kind(v1::STEP_KIND_TRAIN);
     // Rule 8: "The loss scale of t comes from StepRecord(t-1) only".
     step.set_loss_scale(record_->decision().next_loss_scale());
-    const double multiplier = membership_.MultiplierOf(NextStep());
-    for (const v1::ParameterGroup& group : job.groups()) {
-      v1::GroupRate& rate = *step.add_rates();
-      rate.set_group(group.name());
-      rate.set_learning_rate(group.lr() * multiplier);
-    }
+    job::AddRates(definition, record_->decision().applied_updates(),
+                  membership_.MultiplierOf(NextStep()), step);
   } else {
     step.set_kind(v1::STEP_KIND_LOAD_WEIGHTS);
     step.set_loss_scale(1);
   }
-  plan.set_job(job.name());
+  plan.set_job(definition.name());
   OpenRound(std::move(plan));
 }
 

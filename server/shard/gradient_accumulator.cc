@@ -71,6 +71,7 @@ absl::Status GradientAccumulator::Reserve(const v1::RegisterBody& registration, 
     parameters_.emplace(id, std::move(parameter));
   }
   registration_ = registration;
+  AdoptGroups(registration);
   return absl::OkStatus();
 }
 
@@ -465,7 +466,7 @@ std::optional<v1::Prepared> GradientAccumulator::FinishSums(uint64_t generation)
   for (Parameter* parameter : active) {
     MutexLock parameter_lock(parameter->mu);
     ParameterFold& fold = *parameter->fold;
-    *prepared.add_sums() = fold.Finish(total_weight, loss_scale);
+    *prepared.add_sums() = fold.Finish(total_weight, loss_scale, reductions_[fold.parameter_id()]);
     if (!fold.missing())
       digest += kernels::TensorDigest(fold.parameter_id(), kernels::kGradientSlot, fold.sum());
     const std::optional<int32_t> rank = fold.first_non_finite_rank();

@@ -22,6 +22,7 @@
 #include "kernels/mutex.h"
 #include "proto/tensor_stream.h"
 #include "server/shard/parameter_fold.h"
+#include "server/shard/reduction.h"
 #include "server/tier/tiered_store.h"
 
 namespace kaon::shard {
@@ -86,6 +87,8 @@ class GradientAccumulator {
   // Allocates a sum for each of the job's parameters on `shard`, in place of an earlier
   // reservation's. RESOURCE_EXHAUSTED with the arithmetic; nothing is reserved then.
   absl::Status Reserve(const v1::RegisterBody& registration, uint32_t shard);
+  // The job's groups as they are from now on.
+  void AdoptGroups(const v1::RegisterBody& job) { reductions_ = ReductionsOf(job); }
   // Forgets the plan; until the next one, pushes of `expected.step` are UNAVAILABLE.
   void ExpectStep(ExpectedStep expected);
   // Ends the streams of the generation before with ABORTED and, if rule 8 allows, keeps what they
@@ -96,7 +99,7 @@ class GradientAccumulator {
   // Divides the sums and describes them; `plan` stays empty. Once, after on_folded(generation);
   // absent if another generation has begun since.
   std::optional<v1::Prepared> FinishSums(uint64_t generation);
-  // The finished gradient; empty if no worker had one.
+  // The finished gradient; empty if the parameter is left alone ([T7]).
   absl::Span<const float> gradient(uint32_t parameter_id) const;
   // As which it was pushed first; unspecified if no worker had one.
   v1::DType gradient_dtype(uint32_t parameter_id) const;
@@ -160,6 +163,7 @@ class GradientAccumulator {
   uint64_t window_bytes_ = 0;
   std::map<uint32_t, std::unique_ptr<Parameter>> parameters_;
   v1::RegisterBody registration_;
+  std::vector<Reduction> reductions_;
 
   // Taken before a parameter's lock, never inside one.
   mutable Mutex mu_;

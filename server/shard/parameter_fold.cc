@@ -38,6 +38,7 @@ void ParameterFold::Expect(absl::Span<const v1::Member> members, bool loading_we
   contributions_.clear();
   non_finite_rank_.reset();
   sum_is_finite_ = true;
+  is_zero_ = false;
   AppendContributions(members, loading_weights);
 }
 
@@ -263,19 +264,24 @@ v1::DType ParameterFold::first_dtype() const {
   return v1::DTYPE_UNSPECIFIED;
 }
 
-bool ParameterFold::missing() const { return Previous(contributions_.size()) == nullptr; }
-
-v1::ParameterSums ParameterFold::Finish(float total_weight, float loss_scale) {
+v1::ParameterSums ParameterFold::Finish(float total_weight, float loss_scale,
+                                        const Reduction& reduction) {
   CHECK(IsComplete()) << "parameter " << name_ << ": its sum is not complete";
   v1::ParameterSums sums;
   sums.set_parameter_id(parameter_id_);
   sums.set_num_elements(sum_.size());
-  if (missing()) {
+  if (missing() && !reduction.zero_if_missing) {
     sums.set_missing(true);
     return sums;
   }
-  backend_->FinishMean(total_weight, loss_scale, sum_);
-  const kernels::GradNorm norm = backend_->ComputeNorm(sum_);
+  if (missing()) {
+    std::fill(sum_.begin(), sum_.end(), 0.0f);
+    is_zero_ = true;
+  } else {
+    backend_->FinishMean(total_weight, loss_scale, sum_);
+  }
+  const kernels::GradNorm norm =
+      reduction.takes_sum ? backend_->ComputeNorm(sum_) : kernels::CountGradient(sum_);
   sums.set_sum_squares(norm.sum_squares);
   sums.set_absolute_max(norm.absolute_max);
   sums.set_num_zeros(static_cast<uint64_t>(norm.num_zeros));

@@ -19,6 +19,7 @@
 #include "kaon/v1/tensor.pb.h"
 #include "kernels/backend.h"
 #include "proto/tensor_stream.h"
+#include "server/shard/reduction.h"
 
 namespace kaon::shard {
 
@@ -60,7 +61,7 @@ class ParameterFold {
   // Every contribution is folded or missing.
   bool IsComplete() const;
   // Divides ([T2]) and describes the sum. Call once, when complete.
-  v1::ParameterSums Finish(float total_weight, float loss_scale);
+  v1::ParameterSums Finish(float total_weight, float loss_scale, const Reduction& reduction = {});
 
   // Lowest rank with a NaN or infinity; -1 if only the sum has one; absent if all is finite. After
   // Finish.
@@ -76,7 +77,8 @@ class ParameterFold {
   uint32_t parameter_id() const { return parameter_id_; }
   const std::string& name() const { return name_; }
   absl::Span<const float> sum() const { return sum_; }
-  bool missing() const;
+  // After Finish: no worker sent any, and zeros do not stand in for it.
+  bool missing() const { return !is_zero_ && Previous(contributions_.size()) == nullptr; }
   // Of what came first in (rank, micro-batch) order; unspecified before.
   v1::DType first_dtype() const;
 
@@ -129,6 +131,8 @@ class ParameterFold {
   // Lowest rank a non-finite element came from.
   std::optional<uint32_t> non_finite_rank_;
   bool sum_is_finite_ = true;
+  // Nothing was sent and the sum is zeros ([T7]).
+  bool is_zero_ = false;
 };
 
 }  // namespace kaon::shard

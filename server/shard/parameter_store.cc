@@ -2,10 +2,12 @@
 
 #include <glog/logging.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "job/definition.h"
+#include "job/norm_use.h"
 #include "job/rule_config.h"
 #include "job/validation.h"
 #include "kernels/digest.h"
@@ -53,6 +55,19 @@ absl::Status CheckPlacement(const v1::RegisterBody& registration, uint32_t num_s
   return absl::OkStatus();
 }
 
+// [C3]: a norm group nobody declared is an error.
+absl::Status CheckNormGroups(const v1::RegisterBody& registration) {
+  const std::vector<std::string> known = job::NormGroupNames(registration.definition());
+  for (const v1::ParameterPlacement& parameter : registration.placement().parameters()) {
+    if (parameter.group().empty()) continue;
+    if (std::find(known.begin(), known.end(), parameter.norm_group()) != known.end()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameter_id ", parameter.parameter_id(), " is placed in norm group '",
+                     parameter.norm_group(), "', which the job does not declare"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(
@@ -60,6 +75,7 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(
     uint32_t num_shards) {
   KAON_RETURN_IF_ERROR(job::ValidateJob(registration.definition()));
   KAON_RETURN_IF_ERROR(CheckPlacement(registration, num_shards));
+  KAON_RETURN_IF_ERROR(CheckNormGroups(registration));
   std::unique_ptr<ParameterStore> parameters(new ParameterStore(store));
   for (const v1::ParameterPlacement& placement : registration.placement().parameters()) {
     if (placement.shard() != shard) continue;

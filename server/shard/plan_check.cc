@@ -1,8 +1,12 @@
 #include "server/shard/plan_check.h"
 
 #include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "job/norm_use.h"
 #include "job/settings.h"
 #include "job/validation.h"
 #include "proto/status_macros.h"
@@ -13,6 +17,41 @@ namespace {
 
 bool IsInRange(double value, double low_excluded, double high) {
   return std::isfinite(value) && value > low_excluded && value <= high;
+}
+
+// Gradients are divided by it as a float.
+absl::Status CheckLossScale(absl::string_view field, double scale) {
+  if (IsInRange(static_cast<float>(scale), 0, std::numeric_limits<float>::max())) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " is ", scale, ", expecting a finite float > 0"));
+}
+
+struct NamedFactor {
+  std::string name;
+  double clip_factor = 0;
+};
+
+absl::Status CheckFactors(absl::string_view of, const std::vector<std::string>& expected,
+                          const std::vector<NamedFactor>& factors) {
+  if (factors.size() != expected.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("decision has norms of ", factors.size(), " ",
+                                                   of, "s, expecting ", expected.size()));
+  }
+  for (size_t i = 0; i < factors.size(); ++i) {
+    if (factors[i].name != expected[i]) {
+      return absl::InvalidArgumentError(absl::StrCat("norm ", i, " of the decision is of ", of,
+                                                     " '", factors[i].name, "', expecting '",
+                                                     expected[i], "'"));
+    }
+    if (!IsInRange(factors[i].clip_factor, 0, 1)) {
+      return absl::InvalidArgumentError(absl::StrCat("clip factor of ", of, " '", factors[i].name,
+                                                     "' is ", factors[i].clip_factor,
+                                                     ", expecting (0, 1]"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckMembers(const v1::JobDefinition& job, const v1::StepBody& step) {
@@ -77,10 +116,7 @@ absl::Status CheckStep(const JobProgress& progress, const v1::StepBody& step) {
     return absl::FailedPreconditionError(
         absl::StrCat("step ", step.step(), " planned, expecting ", next_step));
   }
-  if (!IsInRange(step.loss_scale(), 0, INFINITY)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("loss scale is ", step.loss_scale(), ", expecting finite and > 0"));
-  }
+  KAON_RETURN_IF_ERROR(CheckLossScale("loss scale", step.loss_scale()));
   KAON_RETURN_IF_ERROR(CheckMembers(job, step));
   // Loading steps nothing: it has no rates.
   return loading ? absl::OkStatus() : CheckRates(job, step);
@@ -141,20 +177,30 @@ absl::Status CheckPlanBody(const JobProgress& progress, const v1::StepPlan& plan
   return absl::InvalidArgumentError("plan has neither a step nor a control change");
 }
 
-absl::Status CheckDecision(const v1::StepRecord& record) {
+absl::Status CheckDecision(const v1::RegisterBody* registration, const v1::StepRecord& record) {
   const v1::StepDecision& decision = record.decision();
   if (decision.outcome() != v1::OUTCOME_APPLY && decision.outcome() != v1::OUTCOME_SKIP) {
     return absl::InvalidArgumentError(
         absl::StrCat("outcome is ", decision.outcome(), ", expecting 1 or 2"));
   }
-  for (const v1::GroupNorm& norm : decision.norms()) {
-    if (decision.outcome() == v1::OUTCOME_APPLY && !IsInRange(norm.clip_factor(), 0, 1)) {
-      return absl::InvalidArgumentError(absl::StrCat("clip factor of group '", norm.group(),
-                                                     "' is ", norm.clip_factor(),
-                                                     ", expecting (0, 1]"));
-    }
+  KAON_RETURN_IF_ERROR(CheckLossScale("next loss scale", decision.next_loss_scale()));
+  const bool steps =
+      record.plan().step().kind() == v1::STEP_KIND_TRAIN && decision.outcome() == v1::OUTCOME_APPLY;
+  if (!steps || registration == nullptr) return absl::OkStatus();
+  std::vector<std::string> groups;
+  for (const v1::ParameterGroup& group : registration->definition().groups()) {
+    groups.push_back(group.name());
   }
-  return absl::OkStatus();
+  std::vector<NamedFactor> factors;
+  for (const v1::GroupNorm& norm : decision.norms()) {
+    factors.push_back({norm.group(), norm.clip_factor()});
+  }
+  KAON_RETURN_IF_ERROR(CheckFactors("group", groups, factors));
+  factors.clear();
+  for (const v1::NormGroupNorm& norm : decision.norm_groups()) {
+    factors.push_back({norm.norm_group(), norm.clip_factor()});
+  }
+  return CheckFactors("norm group", job::NormGroupNames(registration->definition()), factors);
 }
 
 }  // namespace kaon::shard

@@ -21,8 +21,10 @@ struct JobProgress {
 // range for a malformed body.
 absl::Status CheckPlanBody(const JobProgress& progress, const v1::StepPlan& plan);
 
-// INVALID_ARGUMENT for an unknown outcome or a clip factor outside (0, 1].
-absl::Status CheckDecision(const v1::StepRecord& record);
+// INVALID_ARGUMENT for an unknown outcome, a loss scale out of range, a clip factor outside (0, 1],
+// or, of a step that is applied, other groups or norm groups than the job's. `registration` is the
+// applied one, null before.
+absl::Status CheckDecision(const v1::RegisterBody* registration, const v1::StepRecord& record);
 
 }  // namespace kaon::shard
 

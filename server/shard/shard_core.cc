@@ -14,11 +14,12 @@ namespace kaon::shard {
 
 namespace {
 
-double ClipFactorOf(const v1::StepDecision& decision, const std::string& group) {
-  for (const v1::GroupNorm& norm : decision.norms()) {
-    if (norm.group() == group) return norm.clip_factor();
+// Of its norm group, unless its group is exempt ([C3], [C7]).
+double ClipFactorOf(const v1::StepDecision& decision, int group, const std::string& norm_group) {
+  if (decision.norms(group).exempt()) return 1;
+  for (const v1::NormGroupNorm& norm : decision.norm_groups()) {
+    if (norm.norm_group() == norm_group) return norm.clip_factor();
   }
-  // No parameter of the group had a gradient.
   return 1;
 }
 
@@ -120,6 +121,7 @@ void ShardCore::Apply(const v1::StepRecord& record) {
 void ShardCore::ApplyGroupChange(const v1::StepRecord& record) {
   machine_.OnApplied(record.plan().position());
   parameters_->SetGroups(*machine_.registration());
+  accumulator_.AdoptGroups(*machine_.registration());
   // A step that was planned at this position by an earlier holder is planned again at the next one.
   ExpectNextStep();
 }
@@ -149,12 +151,13 @@ void ShardCore::ApplyTrainStep(const v1::StepRecord& record) {
       publisher_.Carry(parameter.id, step.step());
       continue;
     }
-    // 7b. Learning rate and clip factor of its group; the parameter's own count of updates ([A1],
-    // [M6]).
-    const v1::GroupRate& rate = step.rates(parameter.group);
+    // 7b. Learning rate of its group times its own multiplier, clip factor of its norm group; the
+    // parameter's own count of updates ([A1], [M6]).
+    const v1::ParameterPlacement& placement =
+        machine_.registration()->placement().parameters(static_cast<int>(parameter.id));
     kernels::UpdateScalars scalars;
-    scalars.lr = rate.learning_rate();
-    scalars.clip_factor = ClipFactorOf(record.decision(), rate.group());
+    scalars.lr = step.rates(parameter.group).learning_rate() * placement.lr_multiplier();
+    scalars.clip_factor = ClipFactorOf(record.decision(), parameter.group, placement.norm_group());
     scalars.t = static_cast<int64_t>(parameter.updates_applied) + 1;
     // 7c. The rule, from the newest weights into the other buffer.
     std::vector<absl::Span<std::byte>> state;

@@ -332,7 +332,8 @@ void ShardMachine::OnDecision(StreamId stream, const v1::CoordinatorToShard& mes
   // A later entry cannot be decided while this shard has no PREPARE for it; one in application
   // answers when it is done.
   if (position > applied_position_ + 1 || applying_.has_value()) return;
-  absl::Status status = CheckDecision(record);
+  absl::Status status =
+      CheckDecision(registration_.has_value() ? &*registration_ : nullptr, record);
   if (status.ok() && (!held_.has_value() || !proto::Alike(held_->plan, record.plan()))) {
     status = absl::FailedPreconditionError(absl::StrCat(
         "decision of position ", position, " with the plan of ", Describe(record.plan()),

@@ -173,6 +173,7 @@ class StoppingSession : public TrainingSession {
   absl::Status Pull(uint64_t step, TensorBuffers* weights) override {
     return inner_->Pull(step, weights);
   }
+  double loss_scale() const override { return inner_->loss_scale(); }
   TransferredBytes transferred() const override { return inner_->transferred(); }
 
  private:

@@ -151,5 +151,34 @@ TEST_F(ParameterFoldTest, WithoutAnyGradientItDescribesAMissingParameter) {
   EXPECT_FALSE(fold_->first_non_finite_rank().has_value());
 }
 
+// [T7] zero: stepped with zeros, whatever the memory held; edge 29: an expert without tokens.
+TEST_F(ParameterFoldTest, ZerosStandInForWhatNobodySentWhereTheGroupSaysSo) {
+  fold_->Expect(Members(2), false);
+  fold_->MarkMissing(0, &released_);
+  fold_->MarkMissing(1, &released_);
+  const v1::ParameterSums sums = fold_->Finish(1, 1, {true, true});
+  EXPECT_FALSE(sums.missing());
+  EXPECT_FALSE(fold_->missing());
+  EXPECT_EQ(sums.num_zeros(), 4u);
+  EXPECT_EQ(sums.sum_squares(), 0);
+  EXPECT_EQ(sum_, std::vector<float>(4, 0));
+  // Of that step only.
+  fold_->Expect(Members(1), false);
+  fold_->MarkMissing(0, &released_);
+  EXPECT_TRUE(fold_->Finish(1, 1).missing());
+}
+
+// [T3], [T5]: what is not finite is found without the sum of squares.
+TEST_F(ParameterFoldTest, FindsWhatIsNotFiniteWhenNobodyReadsTheNorm) {
+  fold_->Expect(Members(2), false);
+  ASSERT_TRUE(Add(0, 0, {3e38f, 0, 5, 1}).ok());
+  ASSERT_TRUE(Add(1, 0, {3e38f, 0, 5, 1}).ok());
+  const v1::ParameterSums sums = fold_->Finish(1, 1, {false, false});
+  EXPECT_EQ(sums.sum_squares(), 0);
+  EXPECT_EQ(sums.num_non_finite(), 1u);
+  EXPECT_EQ(sums.num_zeros(), 1u);
+  EXPECT_EQ(fold_->first_non_finite_rank(), -1);
+}
+
 }  // namespace
 }  // namespace kaon::shard

@@ -108,14 +108,49 @@ TEST_F(PlanCheckTest, NamesTheMalformedRateAndScale) {
                 [](v1::StepBody* step) { step->set_kind(static_cast<v1::StepKind>(9)); });
 }
 
-TEST_F(PlanCheckTest, RefusesADecisionWithoutOutcomeOrWithAFactorOutOfRange) {
-  v1::StepRecord record = Applying(TrainPlan(5, 1, 1));
-  EXPECT_TRUE(CheckDecision(record).ok());
-  record.mutable_decision()->mutable_norms(0)->set_clip_factor(1.5);
-  EXPECT_EQ(CheckDecision(record).code(), absl::StatusCode::kInvalidArgument);
-  record.mutable_decision()->clear_norms();
-  record.mutable_decision()->clear_outcome();
-  EXPECT_EQ(CheckDecision(record).code(), absl::StatusCode::kInvalidArgument);
+class DecisionCheckTest : public PlanCheckTest {
+ protected:
+  void ExpectRefused(absl::string_view named, const std::function<void(v1::StepDecision&)>& spoil) {
+    v1::StepRecord record = Applying(TrainPlan(5, 1, 1));
+    spoil(*record.mutable_decision());
+    const absl::Status status = CheckDecision(&registration_, record);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << named;
+    EXPECT_NE(status.message().find(named), absl::string_view::npos) << status;
+  }
+};
+
+TEST_F(DecisionCheckTest, AcceptsWhatIsDecided) {
+  EXPECT_TRUE(CheckDecision(&registration_, Applying(TrainPlan(5, 1, 1))).ok());
+  // A step that is skipped has no norms, nor have other entries.
+  EXPECT_TRUE(CheckDecision(&registration_, Skipping(TrainPlan(5, 1, 1))).ok());
+  EXPECT_TRUE(CheckDecision(&registration_, Applying(LoadPlan(1, 1))).ok());
+  EXPECT_TRUE(CheckDecision(nullptr, Applying(RegistrationPlan(1, 1))).ok());
+}
+
+TEST_F(DecisionCheckTest, NamesWhatIsMalformed) {
+  ExpectRefused("outcome is 0", [](auto& decision) { decision.clear_outcome(); });
+  ExpectRefused("next loss scale is 0", [](auto& decision) { decision.clear_next_loss_scale(); });
+  ExpectRefused("next loss scale is 1e-50",
+                [](auto& decision) { decision.set_next_loss_scale(1e-50); });
+  ExpectRefused("next loss scale is 1e+50",
+                [](auto& decision) { decision.set_next_loss_scale(1e50); });
+}
+
+// [C3], [C5].
+TEST_F(DecisionCheckTest, ExpectsAFactorOfEveryGroupAndNormGroup) {
+  ExpectRefused("norms of 0 groups, expecting 2", [](auto& decision) { decision.clear_norms(); });
+  ExpectRefused("is of group 'other', expecting 'matrices'",
+                [](auto& decision) { decision.mutable_norms(0)->set_group("other"); });
+  ExpectRefused("clip factor of group 'scalars' is 1.5",
+                [](auto& decision) { decision.mutable_norms(1)->set_clip_factor(1.5); });
+  ExpectRefused("norms of 0 norm groups, expecting 1",
+                [](auto& decision) { decision.clear_norm_groups(); });
+  ExpectRefused("is of norm group 'mtp', expecting 'main'",
+                [](auto& decision) { decision.mutable_norm_groups(0)->set_norm_group("mtp"); });
+  ExpectRefused("clip factor of norm group 'main' is 0",
+                [](auto& decision) { decision.mutable_norm_groups(0)->set_clip_factor(0); });
+  ExpectRefused("clip factor of norm group 'main' is nan",
+                [](auto& decision) { decision.mutable_norm_groups(0)->set_clip_factor(NAN); });
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "job/resolve.h"
 #include "job/settings.h"
+#include "proto/decide_version.h"
 
 namespace kaon::shard {
 
@@ -19,7 +20,7 @@ v1::StepPlan EmptyPlan(uint64_t position, uint64_t counter, uint64_t round) {
   plan.set_position(position);
   *plan.mutable_ballot() = MakeBallot(counter);
   plan.set_round(round);
-  plan.set_decide_version(1);
+  plan.set_decide_version(proto::kDecideVersion);
   plan.set_config_revision(position > 1 ? 1 : 0);
   return plan;
 }
@@ -131,6 +132,9 @@ v1::StepRecord Applying(const v1::StepPlan& plan) {
       norm->set_group(rate.group());
       norm->set_clip_factor(1);
     }
+    v1::NormGroupNorm* main = record.mutable_decision()->add_norm_groups();
+    main->set_norm_group("main");
+    main->set_clip_factor(1);
   }
   return record;
 }

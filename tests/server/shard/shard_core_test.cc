@@ -99,18 +99,23 @@ TEST(ShardCoreTest, LeavesAParameterAloneThatNobodyHasAGradientFor) {
   EXPECT_EQ(shard.core().Describe("")->parameters(kB).updates_applied(), 0u);
 }
 
-TEST(ShardCoreTest, ScalesAGroupsGradientByItsClipFactor) {
+// [C3], [C7], [C9]: the gradient, before any state is touched; not that of an exempt group.
+TEST(ShardCoreTest, ScalesGradientsByTheFactorOfTheirNormGroup) {
   DrivenShard clipped;
   clipped.Load();
   DrivenShard halved;
   halved.Load();
   clipped.Plan(TrainPlan(1, 1, 1));
-  for (uint32_t rank : {0, 1}) ASSERT_TRUE(clipped.Push(rank, 1, {{}, {4, 8, 16, 32}}).ok());
+  for (uint32_t rank : {0, 1}) {
+    ASSERT_TRUE(clipped.Push(rank, 1, {kGradientOfW, {4, 8, 16, 32}}).ok());
+  }
   clipped.Pump();
   v1::StepRecord record = Applying(TrainPlan(1, 1, 1));
-  record.mutable_decision()->mutable_norms(1)->set_clip_factor(0.5);
+  record.mutable_decision()->mutable_norms(0)->set_exempt(true);
+  record.mutable_decision()->mutable_norm_groups(0)->set_clip_factor(0.5);
   clipped.Decide(record);
-  halved.Train(1, {{}, {2, 4, 8, 16}});
+  halved.Train(1, {kGradientOfW, {2, 4, 8, 16}});
+  EXPECT_EQ(clipped.Read(kW, 1), halved.Read(kW, 1));
   EXPECT_EQ(clipped.Read(kB, 1), halved.Read(kB, 1));
   EXPECT_EQ(clipped.core().Describe("")->state_digest(),
             halved.core().Describe("")->state_digest());

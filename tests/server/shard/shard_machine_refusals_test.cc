@@ -105,7 +105,7 @@ TEST_F(ShardMachineRefusalsTest, RefusesPlansOfOtherPositionsTimelinesAndRevisio
 TEST_F(ShardMachineRefusalsTest, RefusesMalformedPlansForGood) {
   Start();
   v1::StepPlan version = TrainPlan(1, 1, 1);
-  version.set_decide_version(2);
+  version.set_decide_version(version.decide_version() + 1);
   v1::StepPlan weight = TrainPlan(1, 1, 1);
   weight.mutable_step()->mutable_members(0)->set_token_weight(-1);
   v1::StepPlan round = TrainPlan(1, 1, 0);

@@ -1,0 +1,20 @@
+#include "server/shard/reduction.h"
+
+#include "job/norm_use.h"
+
+namespace kaon::shard {
+
+std::vector<Reduction> ReductionsOf(const v1::RegisterBody& job) {
+  const job::NormUse use = job::NormUseOf(job);
+  std::vector<Reduction> reductions;
+  for (const job::ParameterNormUse& parameter : use.parameters) {
+    Reduction& reduction = reductions.emplace_back();
+    reduction.takes_sum = parameter.takes_sum;
+    reduction.zero_if_missing =
+        parameter.group >= 0 &&
+        job.definition().groups(parameter.group).missing_gradient() == v1::MISSING_GRADIENT_ZERO;
+  }
+  return reductions;
+}
+
+}  // namespace kaon::shard

@@ -1,0 +1,209 @@
+// The service and the path without servers make the same decisions and the same weights, to the
+// bit, with every rule about norms, skips, schedules, scales and missing gradients in use at once
+// (numerics.md [P1]-[P3], [T1]-[T9]), on any number of shards.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tests/integration/trained_job.h"
+
+namespace kaon {
+namespace {
+
+using testing::DrawTensor;
+using ::testing::HasSubstr;
+using testing::TrainedJob;
+using testing::TrainingPlan;
+using testing::TrainOnShards;
+using testing::TrainWithoutServers;
+
+constexpr uint64_t kOverflowStep = 4;
+constexpr uint64_t kSpikeStep = 6;
+constexpr uint64_t kSteps = 9;
+
+v1::ParameterSpec& AddParameter(v1::JobDefinition& job, const std::string& name,
+                                std::vector<uint64_t> shape, const std::string& group = "") {
+  v1::ParameterSpec& parameter = *job.add_parameters();
+  parameter.set_name(name);
+  for (uint64_t dimension : shape) parameter.add_shape(dimension);
+  parameter.set_dtype(v1::DTYPE_FLOAT32);
+  parameter.set_group(group);
+  return parameter;
+}
+
+v1::ParameterGroup& AddGroup(v1::JobDefinition& job, const std::string& name, v1::Rule rule,
+                             double lr) {
+  v1::ParameterGroup& group = *job.add_groups();
+  group.set_name(name);
+  group.set_rule(rule);
+  group.set_lr(lr);
+  group.set_weight_decay(0.1);
+  return group;
+}
+
+void SetSchedule(v1::ScheduleKind kind, uint64_t warmup, uint64_t total, uint64_t decay,
+                 v1::ParameterGroup& group) {
+  v1::Schedule& schedule = *group.mutable_schedule();
+  schedule.set_kind(kind);
+  schedule.set_warmup_steps(warmup);
+  schedule.set_total_steps(total);
+  schedule.set_decay_steps(decay);
+  schedule.set_final_factor(0.1);
+}
+
+// Nine parameters in four groups and two norm groups; scope `all`, a floor, a threshold, a dynamic
+// loss scaler.
+v1::JobDefinition RichJob() {
+  v1::JobDefinition job;
+  job.set_name("rich");
+  job.set_world_size(2);
+  job.set_matrix_group("muon");
+  job.set_scalar_group("adamw");
+  job.set_max_grad_norm(1);
+  job.set_clip_scope(v1::CLIP_SCOPE_ALL);
+  job.set_clip_floor(1e-3);
+  job.set_grad_norm_skip_threshold(1e4);
+  job.mutable_loss_scaler()->set_dynamic(true);
+  job.mutable_loss_scaler()->set_initial_scale(1024);
+  job.mutable_loss_scaler()->set_growth_interval(3);
+  job.mutable_loss_scaler()->set_hysteresis(1);
+  v1::NormGroup& mtp = *job.add_norm_groups();
+  mtp.set_name("mtp");
+  mtp.set_max_grad_norm(0.5);
+  SetSchedule(v1::SCHEDULE_KIND_COSINE, 2, 8, 0, AddGroup(job, "muon", v1::RULE_MUON, 0.02));
+  SetSchedule(v1::SCHEDULE_KIND_WARMUP_STABLE_DECAY, 1, 9, 4,
+              AddGroup(job, "adamw", v1::RULE_ADAMW, 0.01));
+  v1::ParameterGroup& experts = AddGroup(job, "experts", v1::RULE_MUON, 0.01);
+  experts.set_missing_gradient(v1::MISSING_GRADIENT_ZERO);
+  experts.set_clip_policy(v1::CLIP_POLICY_CLIP);
+  SetSchedule(v1::SCHEDULE_KIND_LINEAR, 0, 12, 0, AddGroup(job, "sparse", v1::RULE_ADAMW, 0.003));
+  AddParameter(job, "embed.weight", {5, 4});
+  AddParameter(job, "head.weight", {5, 4}, "adamw").set_tied_to("embed.weight");
+  AddParameter(job, "hidden.weight", {6, 4});
+  AddParameter(job, "wide.weight", {4, 9}).set_lr_multiplier(0.5);
+  AddParameter(job, "hidden.bias", {6});
+  AddParameter(job, "expert.weight", {4, 4}, "experts");
+  AddParameter(job, "sparse.bias", {7}, "sparse").set_weight_decay_multiplier(0);
+  AddParameter(job, "mtp.bias", {3}).set_norm_group("mtp");
+  AddParameter(job, "table", {5}).set_frozen(true);
+  return job;
+}
+
+bool IsNamed(const v1::JobDefinition& job, uint32_t id, const char* name) {
+  return job.parameters(static_cast<int>(id)).name() == name;
+}
+
+TrainingPlan RichPlan() {
+  TrainingPlan plan;
+  plan.job = RichJob();
+  plan.steps = kSteps;
+  plan.gradient = [job = plan.job](uint32_t id, uint32_t rank, uint64_t step) {
+    // A zero-token expert (edge 29), and a parameter that one rank, or all, have nothing for.
+    const bool expert = IsNamed(job, id, "expert.weight") && step % 3 == 2;
+    const bool sparse = IsNamed(job, id, "sparse.bias") && (step % 2 == 0 || rank == 0);
+    if (expert || (sparse && step != 3)) return std::vector<float>();
+    std::vector<float> gradient = DrawTensor(job, id, 10 * step + rank);
+    if (step == kSpikeStep && IsNamed(job, id, "hidden.bias")) gradient[0] = 1e6;
+    if (step == kOverflowStep && rank == 1 && IsNamed(job, id, "wide.weight")) {
+      gradient[3] = std::numeric_limits<float>::infinity();
+    }
+    return gradient;
+  };
+  return plan;
+}
+
+void ExpectEqual(const StepRecord& a, const StepRecord& b) {
+  EXPECT_EQ(a.applied, b.applied) << a.step;
+  EXPECT_EQ(a.reason, b.reason) << a.step;
+  EXPECT_EQ(a.grad_norm, b.grad_norm) << a.step;
+  EXPECT_EQ(a.live_norm, b.live_norm) << a.step;
+  EXPECT_EQ(a.loss, b.loss) << a.step;
+  EXPECT_EQ(a.next_loss_scale, b.next_loss_scale) << a.step;
+  EXPECT_EQ(a.applied_updates, b.applied_updates) << a.step;
+  ASSERT_EQ(a.norm_groups.size(), b.norm_groups.size()) << a.step;
+  for (size_t i = 0; i < a.norm_groups.size(); ++i) {
+    EXPECT_EQ(a.norm_groups[i].norm, b.norm_groups[i].norm) << a.step;
+    EXPECT_EQ(a.norm_groups[i].clip_factor, b.norm_groups[i].clip_factor) << a.step;
+  }
+}
+
+// [P2]: fewer parameters than shards included.
+class NumericsServiceTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(NumericsServiceTest, EndsInTheWeightsOfThePathWithoutServers) {
+  const TrainingPlan plan = RichPlan();
+  const TrainedJob expected = TrainWithoutServers(plan);
+  const TrainedJob service = TrainOnShards(plan, GetParam());
+  EXPECT_EQ(service.weights, expected.weights);
+  ASSERT_EQ(service.records.size(), expected.records.size());
+  for (size_t i = 0; i < service.records.size(); ++i) {
+    ExpectEqual(service.records[i], expected.records[i]);
+  }
+  const std::vector<StepRecord>& records = service.records;
+  EXPECT_THAT(records[kOverflowStep - 1].reason, HasSubstr("wide.weight from rank 1"));
+  EXPECT_THAT(records[kSpikeStep - 1].reason, HasSubstr("grad_norm_skip_threshold 10000"));
+  // [T2b]: grown after three steps, halved by the overflow.
+  EXPECT_EQ(records[2].next_loss_scale, 2048);
+  EXPECT_EQ(records[kOverflowStep - 1].next_loss_scale, 1024);
+  // Edge 52.
+  EXPECT_EQ(records.back().applied_updates, kSteps - 2);
+  EXPECT_LT(records[0].norm_groups[0].clip_factor, 1);
+  EXPECT_LT(records[0].norm_groups[1].clip_factor, 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shards, NumericsServiceTest, ::testing::Values(1, 2, 3, 7, 11));
+
+// Edges 10, 11, [T3], [T4]: weights, momentum, moments and counters are those of before, to the
+// bit.
+TEST(NumericsServiceTest, ASkippedStepLeavesEveryStateAsItWas) {
+  const TrainedJob service = TrainOnShards(RichPlan(), 2);
+  const std::vector<uint64_t>& digests = service.state_digests;
+  for (uint64_t step = 2; step <= kSteps; ++step) {
+    const bool skipped = step == kOverflowStep || step == kSpikeStep;
+    EXPECT_EQ(digests[step - 1] == digests[step - 2], skipped) << step;
+  }
+}
+
+// Edge 13, [T2]: the scale changes nothing but what the workers send.
+TEST(NumericsServiceTest, WeightsDoNotDependOnTheLossScale) {
+  TrainingPlan plan = RichPlan();
+  plan.steps = kOverflowStep - 1;
+  const TrainedJob scaled = TrainOnShards(plan, 2);
+  plan.job.clear_loss_scaler();
+  EXPECT_EQ(TrainOnShards(plan, 2).weights, scaled.weights);
+}
+
+// Edge 14, [T1]: one update per step, however many micro-batches it is pushed in.
+TEST(NumericsServiceTest, WeightsDoNotDependOnTheMicroBatches) {
+  TrainingPlan plan = RichPlan();
+  const TrainedJob whole = TrainOnShards(plan, 2);
+  plan.micro_batches = 4;
+  const TrainedJob cut = TrainOnShards(plan, 2);
+  EXPECT_EQ(cut.weights, whole.weights);
+  EXPECT_EQ(cut.state_digests, whole.state_digests);
+}
+
+// Edge 41, [T7]: what has no gradient is left alone, its own count of updates included; or is
+// stepped with zeros where its group says so.
+TEST(NumericsServiceTest, AMissingGradientSkipsOrCountsAsZeros) {
+  TrainingPlan plan = RichPlan();
+  plan.job.clear_grad_norm_skip_threshold();
+  plan.steps = 2;
+  const TrainedJob one = [&] {
+    TrainingPlan first = plan;
+    first.steps = 1;
+    return TrainWithoutServers(first);
+  }();
+  const TrainedJob two = TrainOnShards(plan, 2);
+  for (int id = 0; id < plan.job.parameters_size(); ++id) {
+    const std::string& name = plan.job.parameters(id).name();
+    const bool still = name == "sparse.bias" || name == "table";
+    EXPECT_EQ(one.weights[id] == two.weights[id], still) << name;
+  }
+}
+
+}  // namespace
+}  // namespace kaon

@@ -1,0 +1,243 @@
+// Which steps are skipped, and what the log carries from step to step: numerics.md [T2b]-[T5],
+// [T7], [T8].
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/job/decide_fixture.h"
+
+namespace kaon::job {
+namespace {
+
+using coordinator::AddParameter;
+using coordinator::TestJob;
+using ::testing::HasSubstr;
+
+v1::JobDefinition JobWithThreshold(double threshold) {
+  v1::JobDefinition job = TestJob();
+  job.set_grad_norm_skip_threshold(threshold);
+  return job;
+}
+
+v1::JobDefinition JobWithScaler() {
+  v1::JobDefinition job = TestJob();
+  v1::LossScaler& scaler = *job.mutable_loss_scaler();
+  scaler.set_dynamic(true);
+  scaler.set_initial_scale(8);
+  scaler.set_growth_interval(2);
+  scaler.set_hysteresis(1);
+  return job;
+}
+
+// The decision that registers `job`.
+v1::StepDecision Registration(const v1::JobDefinition& definition) {
+  v1::StepPlan plan;
+  *plan.mutable_registration() = Register(definition, 1);
+  return Decide(plan.registration(), plan, std::vector<v1::Prepared>(1), nullptr);
+}
+
+// The decision on a step after `before`, run with the scale that asked for.
+v1::StepDecision StepAfter(const v1::JobDefinition& definition, const v1::StepDecision& before,
+                           double sum) {
+  const v1::RegisterBody job = Register(definition, 1);
+  v1::StepPlan plan = TrainPlan();
+  plan.mutable_step()->set_loss_scale(before.next_loss_scale());
+  const v1::StepRecord previous = RecordWith(before);
+  return Decide(job, plan, Votes(job, {1, sum, 1, 1, 0}), &previous);
+}
+
+// [T3]: wherever it is - exempt, live, a copy, a separate norm group - the whole step is skipped.
+TEST(DecideSkipTest, ANonFiniteGradientAnywhereSkipsTheWholeStep) {
+  v1::JobDefinition definition = TestJob();
+  definition.add_norm_groups()->set_name("mtp");
+  definition.mutable_parameters(3)->set_norm_group("mtp");
+  v1::RegisterBody job = Register(definition, 2);
+  job.mutable_placement()->mutable_parameters(1)->set_counted(false);
+  for (const int id : {0, 1, 2, 3}) {
+    std::vector<v1::Prepared> votes = Votes(job, {1, 1, 1, 1, 0});
+    SumsOf(votes, id).set_num_non_finite(1);
+    const v1::StepDecision decision = Decide(job, TrainPlan(), votes, nullptr);
+    EXPECT_EQ(decision.outcome(), v1::OUTCOME_SKIP) << id;
+    EXPECT_EQ(decision.norms_size() + decision.norm_groups_size(), 0) << id;
+    EXPECT_EQ(decision.grad_norm(), 0) << id;
+    EXPECT_THAT(decision.reason(), HasSubstr(definition.parameters(id).name()));
+  }
+}
+
+// [T3], [T5]: seen without any sum of squares.
+TEST(DecideSkipTest, ANonFiniteGradientIsSeenWhenNobodyTakesNorms) {
+  v1::JobDefinition definition = TestJob();
+  definition.set_max_grad_norm(0);
+  definition.set_report_norms(v1::REPORT_NORMS_OFF);
+  const v1::RegisterBody job = Register(definition, 1);
+  std::vector<v1::Prepared> votes = Votes(job, {0, 0, 0, 0, 0});
+  SumsOf(votes, 2).set_num_non_finite(3);
+  EXPECT_EQ(Decide(job, TrainPlan(), votes, nullptr).outcome(), v1::OUTCOME_SKIP);
+}
+
+// [T4]: strictly above, before clipping; the reason names both values.
+TEST(DecideSkipTest, ANormAboveTheThresholdSkips) {
+  const v1::StepDecision decision = DecideOn(JobWithThreshold(4.5), {0, 9, 0, 16, 0});
+  EXPECT_EQ(decision.outcome(), v1::OUTCOME_SKIP);
+  EXPECT_EQ(decision.reason(),
+            "gradient norm 5 of norm group main is above grad_norm_skip_threshold 4.5");
+  // Finite norms are in the record all the same.
+  EXPECT_EQ(decision.norm_groups(0).live_norm(), 5);
+  EXPECT_EQ(decision.applied_updates(), 0);
+  EXPECT_EQ(DecideOn(JobWithThreshold(5), {0, 9, 0, 16, 0}).outcome(), v1::OUTCOME_APPLY);
+  EXPECT_EQ(DecideOn(JobWithThreshold(4.99), {0, 9, 0, 16, 0}).outcome(), v1::OUTCOME_SKIP);
+}
+
+// [T4], edge 6: Muon's norm of 6.2e6 does not trip it while Adam's is 4e-4.
+TEST(DecideSkipTest, TheThresholdIgnoresExemptNorms) {
+  v1::JobDefinition job = JobWithThreshold(100);
+  const std::vector<double> sums = {6.2e6 * 6.2e6, 4e-4 * 4e-4, 0, 0, 0};
+  EXPECT_EQ(DecideOn(job, sums).outcome(), v1::OUTCOME_APPLY);
+  // Not with scope `all` either: that one is about clipping.
+  job.set_clip_scope(v1::CLIP_SCOPE_ALL);
+  EXPECT_EQ(DecideOn(job, sums).outcome(), v1::OUTCOME_APPLY);
+}
+
+// [T4], edge 6: nothing live, nothing to check.
+TEST(DecideSkipTest, AMuonOnlyJobIsNeverSkippedByTheThreshold) {
+  v1::JobDefinition job = JobWithThreshold(1e-3);
+  job.clear_parameters();
+  AddParameter(job, "w", {4, 4});
+  const v1::StepDecision decision = DecideOn(job, {1e12});
+  EXPECT_EQ(decision.outcome(), v1::OUTCOME_APPLY);
+  EXPECT_EQ(decision.clip_reductions_total(), 0);
+}
+
+// [T4], edge 6: NaN is never just "not greater".
+TEST(DecideSkipTest, ANanNormDoesNotPassTheThreshold) {
+  EXPECT_EQ(DecideOn(JobWithThreshold(1e9), {0, NAN, 0, 0, 0}).outcome(), v1::OUTCOME_SKIP);
+}
+
+// [T4], edge 9: separate norm groups neither count nor trigger.
+TEST(DecideSkipTest, TheThresholdIgnoresSeparateNormGroups) {
+  v1::JobDefinition job = JobWithThreshold(10);
+  job.add_norm_groups()->set_name("mtp");
+  job.mutable_parameters(3)->set_norm_group("mtp");
+  EXPECT_EQ(DecideOn(job, {0, 9, 0, 1e12, 0}).outcome(), v1::OUTCOME_APPLY);
+}
+
+// [T4], edge 8: live groups of different rules and shards are added into one norm.
+TEST(DecideSkipTest, TheThresholdAddsUpAllLiveGroups) {
+  v1::JobDefinition job = JobWithThreshold(4.5);
+  job.mutable_groups(0)->set_clip_policy(v1::CLIP_POLICY_CLIP);
+  for (const int num_shards : {1, 2, 5}) {
+    const v1::RegisterBody body = Register(job, num_shards);
+    const v1::StepDecision decision =
+        Decide(body, TrainPlan(), Votes(body, {16, 4, 0, 5, 0}), nullptr);
+    EXPECT_EQ(decision.outcome(), v1::OUTCOME_SKIP);
+    EXPECT_EQ(decision.live_norm(), 5);
+  }
+}
+
+// Edge 52: what schedules go by counts applied steps only.
+TEST(DecideSkipTest, SkippedStepsAreNotCountedAsUpdates) {
+  v1::StepDecision decision = Registration(TestJob());
+  EXPECT_EQ(decision.applied_updates(), 0);
+  decision = StepAfter(TestJob(), decision, 1);
+  decision = StepAfter(TestJob(), decision, NAN);
+  EXPECT_EQ(decision.applied_updates(), 1);
+  decision = StepAfter(JobWithThreshold(0.5), decision, 1);
+  EXPECT_EQ(decision.applied_updates(), 1);
+  decision = StepAfter(TestJob(), decision, 1);
+  EXPECT_EQ(decision.applied_updates(), 2);
+}
+
+// [T2b]: from the registration on.
+TEST(DecideSkipTest, TheInitialScaleIsTheJobs) {
+  const v1::StepDecision decision = Registration(JobWithScaler());
+  EXPECT_EQ(decision.next_loss_scale(), 8);
+  EXPECT_EQ(decision.loss_scaler().hysteresis_left(), 1);
+  v1::JobDefinition constant = TestJob();
+  constant.mutable_loss_scaler()->set_initial_scale(512);
+  EXPECT_EQ(Registration(constant).next_loss_scale(), 512);
+  EXPECT_FALSE(Registration(constant).has_loss_scaler());
+  EXPECT_EQ(Registration(TestJob()).next_loss_scale(), 1);
+}
+
+// [T2b], edge 47.
+TEST(DecideSkipTest, OverflowMovesTheScaleAndSkips) {
+  const v1::JobDefinition job = JobWithScaler();
+  v1::StepDecision decision = StepAfter(job, Registration(job), INFINITY);
+  EXPECT_EQ(decision.outcome(), v1::OUTCOME_SKIP);
+  EXPECT_EQ(decision.next_loss_scale(), 4);
+  decision = StepAfter(job, decision, 1);
+  EXPECT_EQ(decision.next_loss_scale(), 4);
+  decision = StepAfter(job, decision, 1);
+  EXPECT_EQ(decision.next_loss_scale(), 8);
+}
+
+// [T2b], [T4]: a spike that the threshold skips is no overflow.
+TEST(DecideSkipTest, TheThresholdDoesNotMoveTheScale) {
+  v1::JobDefinition job = JobWithScaler();
+  job.set_grad_norm_skip_threshold(0.5);
+  v1::StepDecision decision = StepAfter(job, Registration(job), 1);
+  EXPECT_EQ(decision.outcome(), v1::OUTCOME_SKIP);
+  EXPECT_EQ(decision.next_loss_scale(), 8);
+  EXPECT_EQ(decision.loss_scaler().growth_steps(), 1);
+}
+
+// [T2b].
+TEST(DecideSkipTest, AConstantScaleStaysThroughOverflows) {
+  v1::JobDefinition job = TestJob();
+  job.mutable_loss_scaler()->set_initial_scale(512);
+  v1::StepDecision decision = Registration(job);
+  for (const double sum : {1.0, static_cast<double>(INFINITY), 1.0}) {
+    decision = StepAfter(job, decision, sum);
+    EXPECT_EQ(decision.next_loss_scale(), 512);
+  }
+}
+
+// protocol.md 2.1 rule 8: entries that are no train step hand everything on.
+TEST(DecideSkipTest, OtherEntriesHandOnWhatIsCarried) {
+  const v1::JobDefinition definition = JobWithScaler();
+  const v1::RegisterBody job = Register(definition, 1);
+  v1::StepRecord previous = RecordWith(StepAfter(definition, Registration(definition), 1));
+  v1::StepPlan load;
+  load.mutable_step()->set_kind(v1::STEP_KIND_LOAD_WEIGHTS);
+  v1::StepPlan change;
+  change.mutable_group_change();
+  for (const v1::StepPlan& plan : {load, change}) {
+    const v1::StepDecision decision = Decide(job, plan, Votes(job, {1, 1, 1, 1, 0}), &previous);
+    EXPECT_EQ(decision.outcome(), v1::OUTCOME_APPLY);
+    EXPECT_EQ(decision.next_loss_scale(), 8);
+    EXPECT_EQ(decision.applied_updates(), 1);
+    EXPECT_EQ(decision.clip_reductions_total(), 1);
+    EXPECT_EQ(decision.loss_scaler().growth_steps(), 1);
+  }
+}
+
+// [T8], edge 19: frozen parameters join no group and no norm, and a group may be empty.
+TEST(DecideSkipTest, FrozenParametersAreInNoNorm) {
+  v1::JobDefinition definition = TestJob();
+  for (v1::ParameterSpec& parameter : *definition.mutable_parameters()) {
+    if (parameter.shape_size() == 1) parameter.set_frozen(true);
+  }
+  const v1::RegisterBody job = Register(definition, 1);
+  std::vector<v1::Prepared> votes = Votes(job, {9, 0, 16, 0, 0});
+  v1::ParameterSums& stray = *votes[0].add_sums();
+  stray.set_parameter_id(1);
+  stray.set_sum_squares(1e12);
+  const v1::StepDecision decision = Decide(job, TrainPlan(), votes, nullptr);
+  EXPECT_EQ(decision.outcome(), v1::OUTCOME_APPLY);
+  EXPECT_EQ(decision.grad_norm(), 5);
+  EXPECT_EQ(decision.norms(1).norm(), 0);
+  EXPECT_EQ(decision.norms(1).clip_factor(), 1);
+}
+
+// [T7]: what nobody has a gradient for is in no norm.
+TEST(DecideSkipTest, MissingParametersAreInNoNorm) {
+  const v1::RegisterBody job = Register(TestJob(), 1);
+  std::vector<v1::Prepared> votes = Votes(job, {9, 1e12, 16, 4, 0});
+  SumsOf(votes, 1).set_missing(true);
+  const v1::StepDecision decision = Decide(job, TrainPlan(), votes, nullptr);
+  EXPECT_EQ(decision.live_norm(), 2);
+}
+
+}  // namespace
+}  // namespace kaon::job
