@@ -48,6 +48,12 @@ struct TrainOptions {
   std::string corpus_dir = kDefaultCorpusDirectory;
   // 0 = never.
   uint64_t poison_step = 0;
+  // Multiplies the gradient of one parameter, to see what a spike does; none when its name is
+  // empty.
+  struct {
+    std::string parameter;
+    double factor = 1;
+  } scale_gradient;
 
   uint64_t report_every = 20;
   std::string log_jsonl;

@@ -133,6 +133,7 @@ class RankLoop {
     contribution.learning_rate_multiplier = LearningRateMultiplier(step, run_.options.steps);
     contribution.loss = model_.LossAndGradients(weights_, batch, &raw_gradients_);
     if (rank_ == 0 && step == run_.options.poison_step) Poison();
+    ScaleOneGradient();
     MultiplyGradients(static_cast<float>(session_->loss_scale()));
     Encode(raw_gradients_, &gradients_);
     contribution.gradients = &gradients_;
@@ -149,6 +150,16 @@ class RankLoop {
     report.pull_bytes = after.pulled - before.pulled;
     if (log_ != nullptr) log_->Add(report);
     return absl::OkStatus();
+  }
+
+  void ScaleOneGradient() {
+    const std::vector<ModelParameter> parameters = ModelParameters(run_.text.model);
+    for (size_t id = 0; id < parameters.size(); ++id) {
+      if (parameters[id].name != run_.options.scale_gradient.parameter) continue;
+      for (float& value : raw_gradients_[id]) {
+        value *= static_cast<float>(run_.options.scale_gradient.factor);
+      }
+    }
   }
 
   // [T2]: what multiplying the loss comes to. The shards divide by it.
