@@ -1,10 +1,13 @@
 #include "client/train/train_options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <map>
 
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
@@ -38,6 +41,18 @@ std::map<std::string, kernels::DType> DTypeNames() {
   return {{"float32", kernels::DType::kFloat32},
           {"bfloat16", kernels::DType::kBFloat16},
           {"float16", kernels::DType::kFloat16}};
+}
+
+// Whether `text` is PARAMETER=FACTOR.
+bool ParseScaleGradient(const std::string& text, TrainOptions& o) {
+  const size_t equals = text.rfind('=');
+  double factor = 0;
+  if (equals == std::string::npos || !absl::SimpleAtod(text.substr(equals + 1), &factor) ||
+      !std::isfinite(factor)) {
+    return false;
+  }
+  o.scale_gradient = {text.substr(0, equals), factor};
+  return true;
 }
 
 void AddJobOptions(CLI::App& app, TrainOptions& o) {
@@ -101,6 +116,16 @@ void AddTrainingOptions(CLI::App& app, TrainOptions& o) {
       ->capture_default_str();
   app.add_option("--poison-step", o.poison_step,
                  "Rank 0 pushes one NaN in this step, to see it skipped (0: never)");
+  app.add_option_function<std::string>(
+         "--scale-gradient", [&o](const std::string& text) { ParseScaleGradient(text, o); },
+         "Multiply one parameter's gradient, to see what a spike does")
+      ->check(CLI::Validator(
+          [](std::string& text) -> std::string {
+            TrainOptions ignored;
+            if (ParseScaleGradient(text, ignored)) return "";
+            return "is \"" + text + "\", must be PARAMETER=FACTOR, FACTOR finite";
+          },
+          "PARAMETER=FACTOR"));
   app.add_option("--report-every", o.report_every, "Steps between progress lines")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1000000}))
       ->capture_default_str();
@@ -148,6 +173,16 @@ absl::Status ValidateOptions(const TrainOptions& options) {
   if (!options.split.empty() && options.split.size() != options.workers) {
     return absl::InvalidArgumentError(absl::StrCat("--split has ", options.split.size(),
                                                    " shares for --workers ", options.workers));
+  }
+  const std::string& scaled = options.scale_gradient.parameter;
+  const std::vector<ModelParameter> parameters = ModelParameters(options.model);
+  const bool known =
+      std::any_of(parameters.begin(), parameters.end(),
+                  [&scaled](const ModelParameter& parameter) { return parameter.name == scaled; });
+  if (!scaled.empty() && !known) {
+    return absl::InvalidArgumentError(absl::StrCat("--scale-gradient names ", scaled,
+                                                   ", which the model does not have; ",
+                                                   parameters[1].name, " is one"));
   }
   return absl::OkStatus();
 }

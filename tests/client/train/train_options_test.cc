@@ -122,5 +122,17 @@ TEST(MakeJobDefinitionTest, ClipsAndGivesEachGroupItsOwnRate) {
   EXPECT_EQ(job.parameters.size(), ModelParameters(model).size());
 }
 
+TEST_F(TrainOptionsTest, ScalesTheGradientOfAParameterOfTheModel) {
+  const ParsedCommandLine parsed = Parse({"--local", "--scale-gradient", "block1.weight=1e9"});
+  ASSERT_TRUE(parsed.options.has_value()) << parsed.text;
+  EXPECT_EQ(parsed.options->scale_gradient.parameter, "block1.weight");
+  EXPECT_EQ(parsed.options->scale_gradient.factor, 1e9);
+  for (const char* wrong : {"block1.weight", "block1.weight=much", "block1.weight=inf", "no=2"}) {
+    const ParsedCommandLine refused = Parse({"--local", "--scale-gradient", wrong});
+    EXPECT_EQ(refused.exit_status, 2) << wrong;
+    EXPECT_THAT(refused.text, HasSubstr("--scale-gradient")) << wrong;
+  }
+}
+
 }  // namespace
 }  // namespace kaon::train
