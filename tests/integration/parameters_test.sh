@@ -9,6 +9,16 @@ train "$TEST_TMPDIR/service" --workers 2 --steps 9 --poison-step 4 || { cat "$TE
 "$KAONCTL" --dir "$DIR" parameters --filter hidden
 tail -n 1 "$TEST_TMPDIR/service" >"$TEST_TMPDIR/summary"
 python3 tests/integration/check_parameters.py "$TEST_TMPDIR/parameters" "$TEST_TMPDIR/summary" || fail "parameters"
+# One by one: the last update of each matrix was orthogonal as far as its coefficients make it so.
+names=$(python3 -c 'import json, sys; print(*[row["name"] for row in json.load(sys.stdin)["parameters"]], sep="\n")' \
+  <"$TEST_TMPDIR/parameters")
+for name in $names; do
+  "$KAONCTL" --dir "$DIR" -o json parameter stats "$name" >>"$TEST_TMPDIR/stats" || fail "stats of $name"
+  "$KAONCTL" --dir "$DIR" -o json parameter diagnostics "$name" >>"$TEST_TMPDIR/diagnostics" || fail "diagnostics of $name"
+done
+python3 tests/integration/check_parameter_stats.py "$TEST_TMPDIR/stats" "$TEST_TMPDIR/diagnostics" || fail "parameter stats"
+refusal=$("$KAONCTL" --dir "$DIR" parameter stats "${name^^}" 2>&1 || true)
+[[ $refusal == *"did you mean \"$name\""* ]] || fail "a suggestion: $refusal"
 # The table of groups, routes and clipping is there for people too.
 "$KAONCTL" --dir "$DIR" job show | grep -q adamw || fail "job show"
 stop
