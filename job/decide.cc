@@ -11,6 +11,7 @@
 #include "job/loss_scaler.h"
 #include "job/norm_use.h"
 #include "kernels/grad_clip.h"
+#include "kernels/mutation.h"
 
 namespace kaon::job {
 
@@ -202,7 +203,9 @@ void DecideTrain(const v1::RegisterBody& job, const v1::StepBody& step,
   AddNorms(job.definition(), use, Gather(job, prepared), decision);
   if (use.reads_any) decision.set_clip_reductions_total(decision.clip_reductions_total() + 1);
   CheckThreshold(job.definition(), decision);
-  if (decision.outcome() == v1::OUTCOME_APPLY) {
+  // A skipped step does not advance the schedules (edge 52).
+  if (decision.outcome() == v1::OUTCOME_APPLY ||
+      kernels::Mutated(kernels::Mutation::kScheduleAdvancesOnSkip)) {
     decision.set_applied_updates(decision.applied_updates() + 1);
   }
 }

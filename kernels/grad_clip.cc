@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/mutation.h"
+
 namespace kaon::kernels {
 
 double ClipFactor(double norm, double max_grad_norm, double floor) {
   // 0 turns clipping off, unlike torch's, which zeroes the gradients.
   if (max_grad_norm == 0) return 1;
-  const double coefficient = std::max(max_grad_norm / (norm + 1e-6), floor);
+  const double lowest = Mutated(Mutation::kClipFloorIgnored) ? 0 : floor;
+  const double coefficient = std::max(max_grad_norm / (norm + 1e-6), lowest);
   return coefficient < 1 ? coefficient : 1;
 }
 
@@ -28,11 +31,12 @@ ClipResult ClipByNorm(absl::Span<const ClipInput> inputs, int num_groups,
         << "group " << input.group << " of " << num_groups;
     CHECK(input.norm_group >= 0 && input.norm_group < num_norm_groups)
         << "norm group " << input.norm_group << " of " << num_norm_groups;
-    if (!input.exempt) has_live[input.norm_group] = true;
-    if (!input.counted) continue;
+    const bool is_live = Mutated(Mutation::kExemptCountedAsLive) || !input.exempt;
+    if (is_live) has_live[input.norm_group] = true;
+    if (!input.counted && !Mutated(Mutation::kCopyCountedInNorm)) continue;
     by_group[input.group] += input.sum_squares;
     all[input.norm_group] += input.sum_squares;
-    if (!input.exempt) live[input.norm_group] += input.sum_squares;
+    if (is_live) live[input.norm_group] += input.sum_squares;
   }
 
   ClipResult result;

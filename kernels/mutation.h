@@ -36,6 +36,10 @@ enum class Mutation {
   kFoldInFloat16 = 19,  // kernels/cpu_backend
   kLionUsesNewMomentum = 20,  // kernels/cpu_backend
   kLossScaleNotTakenOut = 21,  // kernels/cpu_backend
+  kCopyCountedInNorm = 22,  // kernels/grad_clip
+  kClipFloorIgnored = 23,  // kernels/grad_clip
+  kExemptCountedAsLive = 24,  // kernels/grad_clip
+  kScheduleAdvancesOnSkip = 25,  // job/decide
 };
 // clang-format on
 
