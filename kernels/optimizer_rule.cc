@@ -1,7 +1,9 @@
 #include "kernels/optimizer_rule.h"
 
 #include <cmath>
+#include <map>
 #include <type_traits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -129,6 +131,25 @@ bool IsScaleInvariant(const RuleConfig& rule) {
   return std::visit(
       [](const auto& config) { return RuleOf<std::decay_t<decltype(config)>>::kScaleInvariant; },
       rule);
+}
+
+std::vector<ScaledMatrices> OrthogonalizedMatrices(const RuleConfig& rule,
+                                                   absl::Span<const uint64_t> shape) {
+  std::vector<ScaledMatrices> matrices;
+  const MuonConfig* muon = std::get_if<MuonConfig>(&rule);
+  if (muon == nullptr) return matrices;
+  const absl::StatusOr<std::vector<MatrixBlock>> blocks = MatrixBlocks(muon->layout, shape);
+  if (!blocks.ok()) return matrices;
+  std::map<std::pair<int64_t, int64_t>, size_t> index_of;
+  for (const MatrixBlock& block : *blocks) {
+    const auto [at, added] = index_of.emplace(std::pair(block.rows, block.cols), matrices.size());
+    if (added) {
+      matrices.push_back(
+          {block.rows, block.cols, 0, Muon::UpdateScaleOf(*muon, block.rows, block.cols)});
+    }
+    ++matrices[at->second].count;
+  }
+  return matrices;
 }
 
 const char* RuleName(const RuleConfig& rule) {

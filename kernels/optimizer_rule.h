@@ -97,6 +97,20 @@ std::vector<StateSlot> StateSlots(const RuleConfig& rule, absl::Span<const uint6
 // default ([C7]).
 bool IsScaleInvariant(const RuleConfig& rule);
 
+// Equal matrices of one parameter that a rule orthogonalizes, and the factor on their updates
+// ([S1]), extra factor included.
+struct ScaledMatrices {
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t count = 0;
+  double scale = 0;
+};
+
+// Of a rule and shape that ValidateRule accepts, in order of first appearance; empty for
+// element-wise rules.
+std::vector<ScaledMatrices> OrthogonalizedMatrices(const RuleConfig& rule,
+                                                   absl::Span<const uint64_t> shape);
+
 // "muon", "adamw", "sgd", "lion".
 const char* RuleName(const RuleConfig& rule);
 

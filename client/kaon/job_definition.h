@@ -6,57 +6,33 @@
 #define KAON_CLIENT_KAON_JOB_DEFINITION_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "client/kaon/optimizer_options.h"
+#include "client/kaon/routing.h"
 #include "client/kaon/tensor.h"
 
 namespace kaon {
 
-enum class Rule { kMuon = 1, kAdamW = 2 };
-enum class NewtonSchulzCoefficients { kJordan = 1, kPolarExpress = 2 };
-enum class UpdateScale { kOriginal = 1, kMatchRmsAdamW = 2 };
-enum class NewtonSchulzDType { kFloat32 = 1, kBFloat16 = 2 };
-// kByRule: scale-invariant rules (Muon) are exempt, all others clip.
-enum class ClipPolicy { kByRule = 0, kClip = 1, kExempt = 2 };
+enum class ClipScope { kLive = 1, kAll = 2 };
+enum class ReportNorms { kOn = 1, kOff = 2 };
 
-struct MuonOptions {
-  double momentum = 0.95;
-  bool nesterov = true;
-  NewtonSchulzCoefficients ns_coefficients = NewtonSchulzCoefficients::kJordan;
-  uint32_t ns_steps = 5;
-  UpdateScale scale = UpdateScale::kMatchRmsAdamW;
-  NewtonSchulzDType ns_dtype = NewtonSchulzDType::kFloat32;
-};
-
-struct AdamWOptions {
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double eps = 1e-8;
-};
-
-struct ParameterGroup {
-  // [a-z0-9_-]{1,64}.
+// Parameters whose gradient norm is taken and clipped by itself.
+struct NormGroup {
   std::string name;
-  Rule rule = Rule::kAdamW;
-  double lr = 0;
-  // Decoupled.
-  double weight_decay = 0;
-  MuonOptions muon;
-  AdamWOptions adamw;
-  ClipPolicy clip_policy = ClipPolicy::kByRule;
+  // Unset = the job's; 0 = off.
+  std::optional<double> max_grad_norm;
 };
 
-struct ParameterSpec {
-  std::string name;
-  std::vector<uint64_t> shape;
-  DType dtype = DType::kFloat32;
-  // Explicit route; empty = by the routing rules.
-  std::string group;
-  // Stored as (fan_in, fan_out).
-  bool transposed = false;
-  bool is_embedding_or_output = false;
-  bool frozen = false;
+struct LossScaler {
+  std::optional<double> initial_scale;  // 1; dynamic: 65536
+  bool dynamic = false;
+  // Only when dynamic.
+  std::optional<double> min_scale;          // 1
+  std::optional<uint32_t> growth_interval;  // 1000
+  std::optional<uint32_t> hysteresis;       // 2
 };
 
 struct JobDefinition {
@@ -64,24 +40,34 @@ struct JobDefinition {
   std::string name;
   // In canonical push order; a parameter's index is its id.
   std::vector<ParameterSpec> parameters;
+  // None, with no preset either, is the preset "default".
   std::vector<ParameterGroup> groups;
-  // Groups the routing rules choose from; a name may be empty.
+  // Groups the routing rules choose from; empty = the preset's, or none.
   std::string matrix_group;
   std::string scalar_group;
-  // 0 = no clipping.
-  double max_grad_norm = 0;
+  // 0 = no clipping; unset = the preset's, or none.
+  std::optional<double> max_grad_norm;
   uint32_t world_size = 1;
-};
-
-// Where a parameter went, and why.
-struct ParameterRoute {
-  std::string group;
-  std::string reason;
-  uint32_t shard = 0;
+  // default, keller, moonlight, megatron, dion or adamw: values of everything unset.
+  std::string preset;
+  std::vector<RoutingRule> routing_rules;
+  // Besides main.
+  std::vector<NormGroup> norm_groups;
+  // kLive.
+  std::optional<ClipScope> clip_scope;
+  // No clip factor goes below this; 0: off.
+  std::optional<double> clip_floor;
+  // Steps of a larger norm are skipped; unset = off.
+  std::optional<double> grad_norm_skip_threshold;
+  // kOn.
+  std::optional<ReportNorms> report_norms;
+  // Unset = the scale is 1.
+  std::optional<LossScaler> loss_scaler;
 };
 
 // A registered job.
 struct JobDescription {
+  // Every default written out.
   JobDefinition definition;
   // By parameter id.
   std::vector<ParameterRoute> routes;

@@ -112,6 +112,9 @@ void AddTrainingOptions(CLI::App& app, TrainOptions& o) {
                  "Clip the norm of group adamw to this (0: off)")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  app.add_option("--preset", o.preset,
+                 "Groups, rates and norm limit of this preset: default, keller, adamw ...")
+      ->excludes("--muon-lr", "--adamw-lr", "--max-grad-norm");
   app.add_option("--corpus-dir", o.corpus_dir, "Text files; Artistic and Apache-2.0 validate")
       ->capture_default_str();
   app.add_option("--poison-step", o.poison_step,
@@ -232,7 +235,6 @@ kaon::JobDefinition MakeJobDefinition(const TrainOptions& options, const ModelSh
   kaon::JobDefinition job;
   job.name = options.job;
   job.world_size = options.workers;
-  job.max_grad_norm = options.max_grad_norm;
   for (const ModelParameter& parameter : ModelParameters(model)) {
     kaon::ParameterSpec spec;
     spec.name = parameter.name;
@@ -240,6 +242,11 @@ kaon::JobDefinition MakeJobDefinition(const TrainOptions& options, const ModelSh
     spec.is_embedding_or_output = parameter.is_embedding_or_output;
     job.parameters.push_back(spec);
   }
+  if (!options.preset.empty()) {
+    job.preset = options.preset;
+    return job;
+  }
+  job.max_grad_norm = options.max_grad_norm;
   kaon::ParameterGroup muon;
   muon.name = "muon";
   muon.rule = kaon::Rule::kMuon;

@@ -38,6 +38,8 @@ struct TrainOptions {
   int batch_size = 512;
   // The vocabulary comes from the corpus.
   ModelShape model = {.vocabulary = 0, .context = 16, .embedding = 24, .hidden = 192, .blocks = 2};
+  // Instead of the two groups and the limit below; empty = those.
+  std::string preset;
   double muon_lr = 0.02;
   double adamw_lr = 0.006;
   // Of the gradients that are not exempt, those of group adamw. About their usual norm, so that

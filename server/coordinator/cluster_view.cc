@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "job/definition.h"
 #include "job/rule_config.h"
+#include "kernels/optimizer_rule.h"
 
 namespace kaon::coordinator {
 
@@ -58,6 +59,25 @@ absl::StatusOr<v1::JobDescription> ClusterView::DescribeJob(absl::string_view jo
   return description;
 }
 
+namespace {
+
+// What the group of the row does to its parameter.
+void FillRule(const v1::ParameterGroup& group, v1::ParameterRow& row) {
+  row.set_rule(group.rule());
+  row.set_clip_exempt(job::IsClipExempt(group));
+  const std::vector<uint64_t> shape(row.spec().shape().begin(), row.spec().shape().end());
+  const kernels::RuleConfig rule = job::RuleConfigOf(group, row.spec(), row.placement());
+  for (const kernels::ScaledMatrices& matrices : kernels::OrthogonalizedMatrices(rule, shape)) {
+    v1::MatrixBlocks& blocks = *row.add_blocks();
+    blocks.set_rows(static_cast<uint64_t>(matrices.rows));
+    blocks.set_cols(static_cast<uint64_t>(matrices.cols));
+    blocks.set_count(static_cast<uint64_t>(matrices.count));
+    blocks.set_scale(matrices.scale);
+  }
+}
+
+}  // namespace
+
 std::vector<v1::ParameterRow> ClusterView::Rows(
     const v1::JobDescription& job, uint32_t first, uint32_t limit,
     const std::function<bool(const std::string&)>& wanted, uint32_t* next) const {
@@ -78,10 +98,7 @@ std::vector<v1::ParameterRow> ClusterView::Rows(
     *row.mutable_spec() = definition.parameters(id);
     *row.mutable_placement() = job.placement().parameters(id);
     const int group = job::GroupIndex(definition, row.placement().group());
-    if (group >= 0) {
-      row.set_rule(definition.groups(group).rule());
-      row.set_clip_exempt(job::IsClipExempt(definition.groups(group)));
-    }
+    if (group >= 0) FillRule(definition.groups(group), row);
     if (const auto it = state_of.find(id); it != state_of.end()) *row.mutable_state() = *it->second;
   }
   *next = id;

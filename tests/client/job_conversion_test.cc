@@ -3,6 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <string>
+
+#include "job/effective.h"
+#include "job/presets.h"
+
 namespace kaon::client {
 namespace {
 
@@ -43,6 +49,56 @@ TEST(JobConversionTest, RoundTripsADefinitionThroughTheWire) {
   const kaon::JobDescription back = FromProto(description);
   EXPECT_EQ(ToProto(back.definition).SerializeAsString(), ToProto(job).SerializeAsString());
   EXPECT_EQ(back.routes.size(), 2u);
+}
+
+TEST(JobConversionTest, RoundTripsWhatRoutesAndNormsAParameter) {
+  kaon::JobDefinition job = SmallJob();
+  job.parameters[0].layout = MatrixLayout{MatrixLayoutKind::kSplitRows, {1, 3}, 0};
+  job.parameters[0].norm_group = "mtp";
+  job.parameters[0].lr_multiplier = 0;
+  job.parameters[0].attributes = {"expert"};
+  job.parameters[1].tied_to = "other";
+  job.parameters[1].weight_decay_multiplier = 0.5;
+  RoutingRule rule;
+  rule.name = "experts";
+  rule.priority = -3;
+  rule.name_glob = "*";
+  rule.name_regex = "e$";
+  rule.attribute = "expert";
+  rule.min_ndim = 0;
+  rule.max_elements = 7;
+  rule.layout = MatrixLayout{MatrixLayoutKind::kHeads, {}, 4};
+  rule.group = "scalars";
+  job.routing_rules = {rule};
+  job.norm_groups = {{"mtp", 0.5}, {"free", std::nullopt}};
+  job.clip_scope = ClipScope::kAll;
+  job.clip_floor = 0.125;
+  job.grad_norm_skip_threshold = 9;
+  job.report_norms = ReportNorms::kOff;
+  job.loss_scaler = LossScaler{1024, true, 2, 10, 3};
+  job.preset = "keller";
+  const v1::JobDefinition wire = ToProto(job);
+  EXPECT_TRUE(wire.routing_rules(0).has_min_ndim());
+  EXPECT_FALSE(wire.routing_rules(0).has_max_ndim());
+  EXPECT_FALSE(wire.norm_groups(1).has_max_grad_norm());
+  v1::JobDescription description;
+  *description.mutable_definition() = wire;
+  EXPECT_EQ(ToProto(FromProto(description).definition).SerializeAsString(),
+            wire.SerializeAsString());
+}
+
+// What is registered can be registered again as it was described: every option has its place.
+TEST(JobConversionTest, RoundTripsEveryPresetWrittenOut) {
+  for (const std::string& preset : job::PresetNames()) {
+    kaon::JobDefinition job;
+    job.name = "small";
+    job.preset = preset;
+    v1::JobDescription description;
+    *description.mutable_definition() = *job::Effective(ToProto(job));
+    EXPECT_EQ(ToProto(FromProto(description).definition).SerializeAsString(),
+              description.definition().SerializeAsString())
+        << preset;
+  }
 }
 
 TEST(JobConversionTest, PlacesRoutesByParameterId) {

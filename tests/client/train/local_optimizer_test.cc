@@ -34,7 +34,9 @@ kaon::JobDefinition TwoParameterJob(uint32_t world_size, double max_grad_norm) {
   job.groups[0].lr = 0.1;
   job.groups[1].name = "adamw";
   job.groups[1].lr = kLr;
-  job.groups[1].adamw = {.beta1 = 0, .beta2 = 0, .eps = kEps};
+  job.groups[1].adamw.beta1 = 0;
+  job.groups[1].adamw.beta2 = 0;
+  job.groups[1].adamw.eps = kEps;
   job.matrix_group = "muon";
   job.scalar_group = "adamw";
   return job;

@@ -134,5 +134,17 @@ TEST_F(TrainOptionsTest, ScalesTheGradientOfAParameterOfTheModel) {
   }
 }
 
+TEST(MakeJobDefinitionTest, APresetReplacesGroupsAndLimit) {
+  TrainOptions options;
+  options.preset = "keller";
+  ModelShape model = options.model;
+  model.vocabulary = 80;
+  const kaon::JobDefinition job = MakeJobDefinition(options, model);
+  EXPECT_EQ(job.preset, "keller");
+  EXPECT_TRUE(job.groups.empty());
+  EXPECT_FALSE(job.max_grad_norm.has_value());
+  EXPECT_EQ(job.parameters.size(), ModelParameters(model).size());
+}
+
 }  // namespace
 }  // namespace kaon::train

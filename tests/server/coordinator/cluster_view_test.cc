@@ -39,6 +39,36 @@ TEST_F(ClusterViewTest, JobIsTheNewestShardsView) {
   EXPECT_EQ(view_.DescribeJob("tiny")->applied_step(), 5);
 }
 
+TEST_F(ClusterViewTest, JobSaysWhatWasAskedForAndWhatChangedSince) {
+  v1::ShardState& state = *view_.shards[1]->mutable_state();
+  state.set_config_revision(4);
+  state.mutable_registration()->add_changed()->set_field("lr");
+  const v1::JobDescription job = *view_.DescribeJob("");
+  EXPECT_EQ(job.config_revision(), 4u);
+  EXPECT_EQ(job.changed(0).field(), "lr");
+  EXPECT_FALSE(job.requested().groups(0).has_weight_decay());
+  EXPECT_TRUE(job.definition().groups(0).has_weight_decay());
+}
+
+// Section 2: an admin sees route, layout, blocks and scale of every parameter.
+TEST_F(ClusterViewTest, RowsOfMuonListTheMatricesItStepsAndTheirScale) {
+  v1::JobDefinition definition = TestJob();
+  v1::MatrixLayout& layout = *definition.mutable_parameters(0)->mutable_layout();
+  layout.set_kind(v1::MATRIX_LAYOUT_KIND_SPLIT_ROWS);
+  for (uint64_t rows : {4, 2, 2}) layout.add_sizes(rows);
+  definition.mutable_groups(0)->mutable_muon()->set_scale(v1::UPDATE_SCALE_MAX_DIM);
+  *view_.shards[1]->mutable_state()->mutable_registration() = *MakeRegistration(definition, {2, 0});
+  uint32_t next = 0;
+  const std::vector<v1::ParameterRow> rows = view_.Rows(*view_.DescribeJob(""), 0, 9, Any, &next);
+  ASSERT_EQ(rows[0].blocks_size(), 2);
+  EXPECT_EQ(rows[0].blocks(0).rows(), 4u);
+  EXPECT_EQ(rows[0].blocks(0).scale(), 2);
+  EXPECT_EQ(rows[0].blocks(1).rows(), 2u);
+  EXPECT_EQ(rows[0].blocks(1).cols(), 4u);
+  EXPECT_EQ(rows[0].blocks(1).count(), 2u);
+  EXPECT_EQ(rows[1].blocks_size(), 0);
+}
+
 TEST_F(ClusterViewTest, JobOfAnotherNameIsNotFoundNamingBoth) {
   EXPECT_EQ(view_.DescribeJob("x").status().message(), "job \"x\": the job here is \"tiny\"");
 }

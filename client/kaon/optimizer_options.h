@@ -1,0 +1,145 @@
+// How a group of parameters is stepped: its rule and everything the rule takes. Plain values; any
+// thread. C++17, standard library only. Fields and enumerators mean what those of proto kaon.v1
+// mean, and have their numbers. What is left unset takes the value of the job's preset, or the
+// default named here; the coordinator checks ranges and names field, value and range.
+#ifndef KAON_CLIENT_KAON_OPTIMIZER_OPTIONS_H_
+#define KAON_CLIENT_KAON_OPTIMIZER_OPTIONS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kaon {
+
+enum class Rule { kMuon = 1, kAdamW = 2, kSgd = 3, kLion = 4 };
+enum class NewtonSchulzCoefficients {
+  kJordan = 1,
+  kPolarExpress = 2,
+  kYou = 3,
+  kPolarExpressExact = 4,
+  kPolarExpress5S102 = 5,
+  kPolarExpress5S105 = 6,
+  kCans = 7,
+  kDeepSeekV4 = 8,
+  kCubic5 = 9,
+  kCustom = 10
+};
+enum class NewtonSchulzRepeat { kCycle = 1, kLast = 2, kFixed = 3 };
+enum class NormMode { kScaleInvariant = 1, kAddEps = 2, kClampEps = 3 };
+enum class NewtonSchulzForm { kStandard = 1, kGram = 2 };
+enum class UpdateScale {
+  kOriginal = 1,
+  kMatchRmsAdamW = 2,
+  kNone = 3,
+  kMaxDim = 4,
+  kUnitRmsNorm = 5
+};
+enum class NewtonSchulzDType { kFloat32 = 1, kBFloat16 = 2, kFloat16 = 3 };
+enum class MomentumForm { kEma = 1, kSum = 2 };
+enum class DecayMode { kDecoupled = 1, kIndependent = 2, kL2 = 3, kPalm = 4 };
+enum class StateDType { kFloat32 = 1, kBFloat16 = 2, kInt8 = 3 };
+enum class AdamEpsMode { kOutside = 1, kUncorrected = 2 };
+enum class ClipPolicy { kClip = 1, kExempt = 2 };
+enum class MissingGradient { kSkip = 1, kZero = 2 };
+enum class ScheduleKind { kConstant = 1, kCosine = 2, kLinear = 3, kWarmupStableDecay = 4 };
+
+// One iteration's a s + b s^3 + c2 s^5.
+struct NewtonSchulzTriple {
+  double a = 0;
+  double b = 0;
+  double c2 = 0;
+};
+
+struct NewtonSchulzOptions {
+  // With kCustom, 1 .. 99 of them.
+  std::vector<NewtonSchulzTriple> custom;
+  // After the last of them; kLast.
+  std::optional<NewtonSchulzRepeat> custom_repeat;
+  // kScaleInvariant.
+  std::optional<NormMode> norm_mode;
+  // With kAddEps and kClampEps; 1e-7.
+  std::optional<double> norm_eps;
+  // kStandard.
+  std::optional<NewtonSchulzForm> form;
+  // With kGram: after these iterations; 2, or 2, 4, 6 and so on with more than 5.
+  std::vector<uint32_t> gram_restarts;
+};
+
+struct MuonOptions {
+  std::optional<double> momentum;  // 0.95
+  std::optional<bool> nesterov;    // true
+  // kJordan.
+  std::optional<NewtonSchulzCoefficients> ns_coefficients;
+  // 5, or the only number the coefficients allow.
+  std::optional<uint32_t> ns_steps;
+  // kMatchRmsAdamW.
+  std::optional<UpdateScale> scale;
+  // kFloat32.
+  std::optional<NewtonSchulzDType> ns_dtype;
+  // kEma.
+  std::optional<MomentumForm> momentum_form;
+  std::optional<double> scale_extra;  // 1
+  NewtonSchulzOptions newton_schulz;
+};
+
+struct AdamWOptions {
+  std::optional<double> beta1;  // 0.9
+  std::optional<double> beta2;  // 0.95
+  std::optional<double> eps;    // 1e-8
+  // kOutside.
+  std::optional<AdamEpsMode> eps_mode;
+  std::optional<bool> amsgrad;          // false
+  std::optional<bool> bias_correction;  // true
+};
+
+struct SgdOptions {
+  std::optional<double> momentum;   // 0
+  std::optional<double> dampening;  // 0
+  std::optional<bool> nesterov;     // false
+};
+
+struct LionOptions {
+  std::optional<double> beta1;  // 0.95
+  std::optional<double> beta2;  // 0.98
+};
+
+// Factor on the learning rate over applied steps.
+struct Schedule {
+  ScheduleKind kind = ScheduleKind::kConstant;
+  uint64_t warmup_steps = 0;
+  // Not with kConstant: the step from which on the factor is final_factor.
+  uint64_t total_steps = 0;
+  // With kWarmupStableDecay.
+  uint64_t decay_steps = 0;
+  double final_factor = 0;
+};
+
+struct ParameterGroup {
+  // [a-z0-9_-]{1,64}.
+  std::string name;
+  Rule rule = Rule::kAdamW;
+  // Needed, unless a preset has one for the rule.
+  std::optional<double> lr;
+  std::optional<double> weight_decay;  // 0
+  // Options of a rule that is not the group's are an error.
+  MuonOptions muon;
+  AdamWOptions adamw;
+  SgdOptions sgd;
+  LionOptions lion;
+  // Scale-invariant rules (Muon) are exempt, all others clip.
+  std::optional<ClipPolicy> clip_policy;
+  // One of the job's norm groups; empty = main.
+  std::string norm_group;
+  // kDecoupled; kL2 with kSgd.
+  std::optional<DecayMode> decay_mode;
+  // kFloat32.
+  std::optional<StateDType> momentum_dtype;
+  // kSkip.
+  std::optional<MissingGradient> missing_gradient;
+  std::optional<Schedule> schedule;
+};
+
+}  // namespace kaon
+
+#endif  // KAON_CLIENT_KAON_OPTIMIZER_OPTIONS_H_
