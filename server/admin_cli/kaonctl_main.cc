@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
 #include "server/admin_cli/admin_calls.h"
+#include "server/admin_cli/effective_report.h"
 #include "server/admin_cli/group_command.h"
 #include "server/admin_cli/options.h"
 #include "server/admin_cli/parameter_command.h"
@@ -53,6 +54,8 @@ int Run(const Options& options) {
       return Print(options, calls.GetStatus(), StatusJson, StatusText);
     case Command::kJobShow:
       return Print(options, calls.DescribeJob(), JobJson, JobText);
+    case Command::kJobEffective:
+      return Print(options, calls.DescribeJob(), EffectiveJson, EffectiveText);
     case Command::kParameters:
       return Print(options, calls.ListParameters(), ParametersJson, ParametersText);
     case Command::kParameterStats:

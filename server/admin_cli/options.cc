@@ -27,6 +27,7 @@ constexpr char kFooter[] =
 struct Typed {
   Options options;
   std::string output = "table";
+  bool effective = false;
   std::string directory;
   std::string tls_directory;
 };
@@ -65,7 +66,10 @@ void AddCommands(CLI::App& app, Typed& typed) {
   CLI::App* job = app.add_subcommand("job", "The job");
   job->require_subcommand(1);
   job->fallthrough();
-  add(*job, "show", "Definition, groups and progress of the job", Command::kJobShow);
+  CLI::App* show =
+      add(*job, "show", "Definition, groups and progress of the job", Command::kJobShow);
+  show->add_flag("--effective", typed.effective,
+                 "Every value of the job and its groups, and where it comes from");
   CLI::App* parameters =
       add(app, "parameters", "Route, home and state of every parameter", Command::kParameters);
   parameters->add_option("--filter", typed.options.filter, "Only names that contain this RE2");
@@ -127,6 +131,7 @@ absl::Status ReadDirectory(const std::string& directory, Typed& typed) {
 absl::Status Resolve(Typed& typed) {
   Options& options = typed.options;
   options.json = typed.output == "json";
+  if (typed.effective) options.command = Command::kJobEffective;
   if (options.command == Command::kVerifyNumerics) return absl::OkStatus();
   if (!typed.directory.empty()) {
     const absl::Status read = ReadDirectory(typed.directory, typed);

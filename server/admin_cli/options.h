@@ -16,6 +16,7 @@ namespace kaon::admin_cli {
 enum class Command {
   kStatus,
   kJobShow,
+  kJobEffective,
   kParameters,
   kSteps,
   kHealth,

@@ -269,22 +269,71 @@ std::string JobText(const v1::JobDescription& job) {
   return text + groups.ToString();
 }
 
+namespace {
+
+// As the routing rules and layouts of a job are written.
+std::string LayoutWord(const v1::MatrixLayout& layout) {
+  return Word(v1::MatrixLayoutKind_Name(layout.kind()), "MATRIX_LAYOUT_KIND_");
+}
+
+Json BlocksJson(const v1::ParameterRow& row) {
+  Json blocks = Json::array();
+  for (const v1::MatrixBlocks& block : row.blocks()) {
+    blocks.push_back({{"rows", block.rows()},
+                      {"cols", block.cols()},
+                      {"count", block.count()},
+                      {"scale", block.scale()}});
+  }
+  return blocks;
+}
+
+// "8 of 64x64 * 1.6, 1 of 32x64 * 1".
+std::string BlocksText(const v1::ParameterRow& row) {
+  return absl::StrJoin(row.blocks(), ", ", [](std::string* out, const v1::MatrixBlocks& block) {
+    absl::StrAppend(out, block.count(), " of ", block.rows(), "x", block.cols(), " * ",
+                    Number(block.scale()));
+  });
+}
+
+// "main", with what is special about the parameter's rates and counting.
+std::string NormText(const v1::ParameterRow& row) {
+  if (row.spec().frozen()) return "-";
+  return absl::StrCat(row.placement().norm_group(), row.clip_exempt() ? ", exempt" : "",
+                      row.placement().counted() ? "" : ", not counted");
+}
+
+std::string MultipliersText(const v1::ParameterRow& row) {
+  if (row.spec().frozen()) return "-";
+  return absl::StrCat(Number(row.placement().lr_multiplier()), " ",
+                      Number(row.placement().weight_decay_multiplier()));
+}
+
+}  // namespace
+
 Json ParametersJson(const std::vector<v1::ParameterRow>& parameters) {
   Json rows = Json::array();
   for (const v1::ParameterRow& row : parameters) {
-    rows.push_back({{"parameter_id", row.placement().parameter_id()},
-                    {"name", row.spec().name()},
-                    {"route", row.spec().frozen() ? "frozen" : Word(row.rule())},
-                    {"reason", row.placement().route_reason()},
-                    {"group", row.placement().group()},
-                    {"shard", row.placement().shard()},
-                    {"shape", Json(std::vector<uint64_t>(row.spec().shape().begin(),
-                                                         row.spec().shape().end()))},
-                    {"dtype", Word(row.spec().dtype())},
-                    {"clip_exempt", row.clip_exempt()},
-                    {"state_bytes", row.state().state_bytes()},
-                    {"updates_applied", row.state().updates_applied()},
-                    {"newton_schulz_updates", row.state().newton_schulz_updates()}});
+    rows.push_back(
+        {{"parameter_id", row.placement().parameter_id()},
+         {"name", row.spec().name()},
+         {"route", row.spec().frozen() ? "frozen" : Word(row.rule())},
+         {"reason", row.placement().route_reason()},
+         {"group", row.placement().group()},
+         {"shard", row.placement().shard()},
+         {"shape",
+          Json(std::vector<uint64_t>(row.spec().shape().begin(), row.spec().shape().end()))},
+         {"dtype", Word(row.spec().dtype())},
+         {"clip_exempt", row.clip_exempt()},
+         {"norm_group", row.placement().norm_group()},
+         {"counted", row.placement().counted()},
+         {"lr_multiplier", row.placement().lr_multiplier()},
+         {"weight_decay_multiplier", row.placement().weight_decay_multiplier()},
+         {"layout", row.placement().has_layout() ? Json(LayoutWord(row.placement().layout()))
+                                                 : Json(nullptr)},
+         {"blocks", BlocksJson(row)},
+         {"state_bytes", row.state().state_bytes()},
+         {"updates_applied", row.state().updates_applied()},
+         {"newton_schulz_updates", row.state().newton_schulz_updates()}});
   }
   return {{"parameters", rows}};
 }
@@ -300,16 +349,21 @@ std::string ParametersText(const std::vector<v1::ParameterRow>& parameters) {
                {"STATE BYTES", kRight},
                {"UPDATES", kRight},
                {"NEWTON-SCHULZ", kRight},
+               {"NORM GROUP"},
+               {"LR x, DECAY x"},
+               {"LAYOUT"},
+               {"MATRICES * SCALE"},
                {"REASON"}});
   for (const v1::ParameterRow& row : parameters) {
-    table.AddRow({absl::StrCat(row.placement().parameter_id()), row.spec().name(),
-                  absl::StrJoin(row.spec().shape(), "x"), Word(row.spec().dtype()),
-                  row.spec().frozen() ? "frozen" : Word(row.rule()),
-                  OrDash(row.placement().group()), absl::StrCat(row.placement().shard()),
-                  absl::StrCat(row.state().state_bytes()),
-                  absl::StrCat(row.state().updates_applied()),
-                  absl::StrCat(row.state().newton_schulz_updates()),
-                  OrDash(row.placement().route_reason())});
+    table.AddRow(
+        {absl::StrCat(row.placement().parameter_id()), row.spec().name(),
+         absl::StrJoin(row.spec().shape(), "x"), Word(row.spec().dtype()),
+         row.spec().frozen() ? "frozen" : Word(row.rule()), OrDash(row.placement().group()),
+         absl::StrCat(row.placement().shard()), absl::StrCat(row.state().state_bytes()),
+         absl::StrCat(row.state().updates_applied()),
+         absl::StrCat(row.state().newton_schulz_updates()), NormText(row), MultipliersText(row),
+         row.placement().has_layout() ? LayoutWord(row.placement().layout()) : "-",
+         OrDash(BlocksText(row)), OrDash(row.placement().route_reason())});
   }
   return table.ToString();
 }

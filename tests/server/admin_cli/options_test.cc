@@ -24,9 +24,12 @@ std::string DirectoryWithPort(const std::string& text) {
 
 TEST(OptionsTest, KnowsEveryCommand) {
   const std::pair<std::vector<const char*>, Command> lines[] = {
-      {{"status"}, Command::kStatus},         {{"job", "show"}, Command::kJobShow},
-      {{"parameters"}, Command::kParameters}, {{"steps"}, Command::kSteps},
+      {{"status"}, Command::kStatus},
+      {{"job", "show"}, Command::kJobShow},
+      {{"parameters"}, Command::kParameters},
+      {{"steps"}, Command::kSteps},
       {{"health"}, Command::kHealth},
+      {{"job", "show", "--effective"}, Command::kJobEffective},
   };
   for (auto [words, command] : lines) {
     words.insert(words.end(), {"--endpoints", "127.0.0.1:1"});

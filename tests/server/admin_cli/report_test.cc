@@ -85,8 +85,11 @@ TEST(JobReportTest, TextSaysWhyTheJobStopped) {
 std::vector<v1::ParameterRow> Rows() {
   return {Parse<v1::ParameterRow>(R"(
             spec { name: "hidden.0.weight" shape: 192 shape: 408 dtype: DTYPE_FLOAT32 }
-            placement { parameter_id: 4 group: "muon" route_reason: "matrix" shard: 1 }
+            placement { parameter_id: 4 group: "muon" route_reason: "matrix" shard: 1
+              norm_group: "main" layout { kind: MATRIX_LAYOUT_KIND_SPLIT_ROWS }
+              lr_multiplier: 1 weight_decay_multiplier: 0.5 counted: true }
             rule: RULE_MUON clip_exempt: true
+            blocks { rows: 64 cols: 408 count: 3 scale: 4.03 }
             state { state_bytes: 1253376 updates_applied: 60 newton_schulz_updates: 60 })"),
           Parse<v1::ParameterRow>(R"(spec { name: "table" shape: 3 frozen: true })")};
 }
@@ -102,6 +105,18 @@ TEST(ParametersReportTest, ShowsRouteAndUpdates) {
   EXPECT_EQ(row["state_bytes"], 1253376);
   EXPECT_EQ(row["updates_applied"], 60);
   EXPECT_EQ(row["newton_schulz_updates"], 60);
+}
+
+TEST(ParametersReportTest, ShowsLayoutMatricesAndNormGroup) {
+  const Json row = ParametersJson(Rows())["parameters"][0];
+  EXPECT_EQ(row["layout"], "split_rows");
+  EXPECT_EQ(row["blocks"][0], Json({{"rows", 64}, {"cols", 408}, {"count", 3}, {"scale", 4.03}}));
+  EXPECT_EQ(row["norm_group"], "main");
+  EXPECT_EQ(row["counted"], true);
+  EXPECT_EQ(row["weight_decay_multiplier"], 0.5);
+  EXPECT_NE(ParametersText(Rows()).find("main, exempt"), std::string::npos);
+  EXPECT_NE(ParametersText(Rows()).find("3 of 64x408 * 4.03"), std::string::npos);
+  EXPECT_TRUE(ParametersJson(Rows())["parameters"][1]["layout"].is_null());
 }
 
 TEST(ParametersReportTest, FrozenParameterHasNoRule) {

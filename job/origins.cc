@@ -1,0 +1,152 @@
+#include "job/origins.h"
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "job/definition.h"
+#include "job/names.h"
+#include "job/presets.h"
+
+namespace kaon::job {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+struct FieldValue {
+  std::string path;
+  std::string value;
+};
+using FieldValues = std::vector<FieldValue>;
+
+std::string ScalarText(const Message& message, const FieldDescriptor& field) {
+  const google::protobuf::Reflection& fields = *message.GetReflection();
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return NameOf(*field.enum_type(), fields.GetEnumValue(message, &field));
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return fields.GetBool(message, &field) ? "true" : "false";
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return NumberText(fields.GetDouble(message, &field));
+    case FieldDescriptor::CPPTYPE_UINT32:
+      return absl::StrCat(fields.GetUInt32(message, &field));
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return absl::StrCat(fields.GetUInt64(message, &field));
+    case FieldDescriptor::CPPTYPE_STRING:
+      return fields.GetString(message, &field);
+    default:
+      return "";
+  }
+}
+
+// Entries of a repeated field: those with a name by themselves, others as one list.
+void AppendRepeated(const std::string& path, const Message& message, const FieldDescriptor& field,
+                    FieldValues& out) {
+  const google::protobuf::Reflection& fields = *message.GetReflection();
+  std::vector<std::string> list;
+  for (int i = 0; i < fields.FieldSize(message, &field); ++i) {
+    if (field.cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) {
+      list.push_back(absl::StrCat(fields.GetRepeatedUInt32(message, &field, i)));
+      continue;
+    }
+    const Message& entry = fields.GetRepeatedMessage(message, &field, i);
+    const FieldDescriptor* name = entry.GetDescriptor()->FindFieldByName("name");
+    if (name == nullptr) {
+      list.push_back(absl::StrCat("{", entry.ShortDebugString(), "}"));
+    } else {
+      out.push_back({absl::StrCat(path, ".", ScalarText(entry, *name)), entry.ShortDebugString()});
+    }
+  }
+  if (!list.empty()) out.push_back({path, absl::StrCat("[", absl::StrJoin(list, ", "), "]")});
+}
+
+// Every field that is set, in the order of the schema.
+void Append(const std::string& prefix, const Message& message, FieldValues& out) {
+  const google::protobuf::Reflection& fields = *message.GetReflection();
+  const google::protobuf::Descriptor& type = *message.GetDescriptor();
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor& field = *type.field(i);
+    const std::string path = absl::StrCat(prefix, field.name());
+    if (field.is_repeated()) {
+      AppendRepeated(path, message, field, out);
+    } else if (!fields.HasField(message, &field)) {
+      continue;
+    } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+      Append(absl::StrCat(path, "."), fields.GetMessage(message, &field), out);
+    } else {
+      out.push_back({path, ScalarText(message, field)});
+    }
+  }
+}
+
+// The job's own fields.
+FieldValues OwnValues(v1::JobDefinition job) {
+  job.clear_parameters();
+  job.clear_groups();
+  job.clear_preset();
+  FieldValues values;
+  Append("", job, values);
+  return values;
+}
+
+FieldValues GroupValues(v1::ParameterGroup group) {
+  group.clear_name();
+  FieldValues values;
+  Append("", group, values);
+  return values;
+}
+
+// Paths of everything a definition sets, by group; the job's own under "".
+std::map<std::string, std::set<std::string>> PathsOf(const v1::JobDefinition& job) {
+  std::map<std::string, std::set<std::string>> paths;
+  for (const FieldValue& value : OwnValues(job)) paths[""].insert(value.path);
+  for (const v1::ParameterGroup& group : job.groups()) {
+    for (const FieldValue& value : GroupValues(group)) paths[group.name()].insert(value.path);
+  }
+  // Declaring main's limit is setting the job's.
+  for (const v1::NormGroup& group : job.norm_groups()) {
+    if (group.name() == kMainNormGroup && group.has_max_grad_norm()) {
+      paths[""].insert("max_grad_norm");
+    }
+  }
+  return paths;
+}
+
+}  // namespace
+
+std::vector<EffectiveValue> EffectiveValues(const v1::JobDescription& job) {
+  auto requested = PathsOf(job.requested());
+  const std::string preset = PresetOf(job.requested());
+  const absl::StatusOr<v1::JobDefinition> with_preset = WithPreset(job.requested());
+  auto by_preset = PathsOf(with_preset.ok() ? *with_preset : job.requested());
+  std::map<std::pair<std::string, std::string>, uint64_t> changed;
+  for (const v1::GroupSetting& setting : job.changed()) {
+    changed[{setting.group(), setting.field()}] = setting.position();
+  }
+  std::vector<EffectiveValue> values;
+  const auto add = [&](const std::string& group, const FieldValues& fields) {
+    for (const FieldValue& field : fields) {
+      std::string origin = "default";
+      if (by_preset[group].count(field.path) > 0) origin = absl::StrCat("preset ", preset);
+      if (requested[group].count(field.path) > 0) origin = "set";
+      const auto change = changed.find({group, field.path});
+      if (change != changed.end()) origin = absl::StrCat("group set at entry ", change->second);
+      values.push_back({group, field.path, field.value, origin});
+    }
+  };
+  if (!preset.empty()) {
+    values.push_back({"", "preset", preset, job.requested().preset().empty() ? "default" : "set"});
+  }
+  add("", OwnValues(job.definition()));
+  for (const v1::ParameterGroup& group : job.definition().groups()) {
+    add(group.name(), GroupValues(group));
+  }
+  return values;
+}
+
+}  // namespace kaon::job
