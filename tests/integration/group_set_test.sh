@@ -25,7 +25,9 @@ wait_for 60 step_reached 3 || { cat "$TEST_TMPDIR/service"; exit 1; }
 "$KAONCTL" --dir "$DIR" -o json group set adamw lr=0.25 adamw.beta1=0.8 --expect-revision 1 >"$TEST_TMPDIR/set" || fail "group set"
 wait "$trainer" || { cat "$TEST_TMPDIR/service"; fail "kaon-train: exit status $?"; }
 "$KAONCTL" --dir "$DIR" -o json steps --limit 1000 >"$TEST_TMPDIR/steps"
-"$KAONCTL" --dir "$DIR" steps --limit 1000 | grep -q "adamw lr=0.25" || fail "the table of steps shows no change"
+# Read whole: a reader that leaves early would break the pipe.
+"$KAONCTL" --dir "$DIR" steps --limit 1000 >"$TEST_TMPDIR/table"
+grep -q "adamw lr=0.25" "$TEST_TMPDIR/table" || fail "the table of steps shows no change"
 python3 tests/integration/check_group_set.py "$TEST_TMPDIR/set" "$TEST_TMPDIR/steps" || fail "history"
 
 wait_for 60 quiet
