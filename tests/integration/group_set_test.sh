@@ -6,7 +6,7 @@ source tests/integration/real_cluster.sh
 step_reached() { grep -q "\"step\": *$1[,}]" "$TEST_TMPDIR/log" 2>/dev/null; }
 digests() { "$KAONCTL" --dir "$DIR" -o json status | grep state_digest; }
 # Every shard has applied everything that is decided.
-quiet() { "$KAONCTL" --dir "$DIR" -o json status | grep -q '"phase": "step [0-9]*: waiting for rank'; }
+quiet() { "$KAONCTL" --dir "$DIR" -o json status | grep '"phase": "step [0-9]*: waiting for rank' >/dev/null; }
 # refused CODE WORDS COMMAND...: kaonctl group set fails and says why.
 refused() {
   local code=$1 words=$2
@@ -42,6 +42,6 @@ refused NOT_FOUND "muon, adamw" scalars lr=1
 [ "$(digests)" = "$before" ] || fail "what was refused changed the state: $before, now $(digests)"
 
 # Without workers there is no step to wait for; the revision is read first.
-"$KAONCTL" --dir "$DIR" group set muon muon.momentum=0.9 | grep -q "muon.momentum  *0.9" || fail "group set without a revision"
+"$KAONCTL" --dir "$DIR" group set muon muon.momentum=0.9 | grep "muon.momentum  *0.9" >/dev/null || fail "group set without a revision"
 stop
 finish
