@@ -1,15 +1,17 @@
 // Where a shard makes its votes durable: the seam between the state machine and the durability
-// modes (protocol.md section 3). Owned by whoever builds the shard; Append is called by the shard's
-// step thread alone, History by any thread.
+// modes (protocol.md section 3). Owned by whoever builds the shard; History is called by any
+// thread, everything else by the shard's step thread alone.
 #ifndef KAON_SERVER_JOURNAL_JOURNAL_H_
 #define KAON_SERVER_JOURNAL_JOURNAL_H_
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "kaon/v1/agreement.pb.h"
+#include "kaon/v1/shard_control.pb.h"
 #include "server/journal/record.h"
 
 namespace kaon::journal {
@@ -18,15 +20,28 @@ class Journal {
  public:
   virtual ~Journal() = default;
 
-  // `done` runs once the record is as durable as the mode makes it, in the order of appends, on any
-  // thread, perhaps before Append returns. A write that fails ends the process: a shard that cannot
-  // say whether it voted must not go on.
+  // `done` runs once the record, and all that was appended before it, is as durable as the mode
+  // makes it, in the order of appends, on any thread, perhaps before Append returns. A write that
+  // fails for good ends the process: a shard that cannot say whether it voted must not go on. A
+  // full disk only delays `done`.
   virtual void Append(Record record, std::function<void()> done) = 0;
+
+  // To be called for the whole gradient of a generation before its PREPARE is appended, each
+  // parameter's slices in ascending order of offset. The values are borrowed, unchanged, until that
+  // PREPARE's `done` runs or Withdraw returns.
+  virtual void AppendGradient(const GradientSlice& slice) = 0;
+
+  // The gradients appended since the newest PREPARE are not voted on any more: what is not written
+  // yet need not be, and none of their values is read once this returns.
+  virtual void Withdraw() = 0;
 
   // Records of decided entries from `from_position` on, at most `limit`; from the oldest kept if
   // that one is older. OUT_OF_RANGE naming both positions when it is newer than the newest.
   virtual absl::StatusOr<std::vector<v1::StepRecord>> History(uint64_t from_position,
                                                               uint32_t limit) = 0;
+
+  // What an operator is told. Any thread.
+  virtual v1::JournalStatus Status() const = 0;
 };
 
 }  // namespace kaon::journal

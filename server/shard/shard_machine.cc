@@ -153,7 +153,8 @@ void ShardMachine::OnPromise(StreamId stream, const v1::CoordinatorToShard& mess
     holder_stream_ = stream;
     holder_heard_ = now;
     promise_waiters_[stream] = promised_;
-    in_flight_[Append(journal::PromiseRecord{promised_})] = journal::PromiseRecord{promised_};
+    const journal::PromiseRecord record{promised_, shard_, num_shards_};
+    in_flight_[Append(record)] = record;
     return;
   }
   if (promise_durable_) return AnswerPromise(stream);
@@ -272,7 +273,7 @@ void ShardMachine::OnReserved(uint64_t generation, const absl::Status& status) {
 void ShardMachine::AppendPrepare() {
   v1::Prepared prepared = *accepted_->facts;
   prepared.set_plan(accepted_->plan.SerializeAsString());
-  const journal::PrepareRecord record{std::move(prepared)};
+  const journal::PrepareRecord record{std::move(prepared), accepted_->generation};
   in_flight_[Append(record)] = record;
 }
 
