@@ -158,6 +158,40 @@ TEST(DecideClipTest, ThePolicyOfAGroupOverridesItsRule) {
   EXPECT_EQ(decision.norms(kAdamW).clip_factor(), 1);
 }
 
+// Edge 5: in one chain with exempt Muon every other rule still clips, by the norm of all of them.
+TEST(DecideClipTest, EveryRuleButMuonClipsInOneChain) {
+  v1::JobDefinition job = TestJob();
+  for (const v1::Rule rule : {v1::RULE_SGD, v1::RULE_LION}) {
+    v1::ParameterGroup& group = *job.add_groups();
+    group.set_name(rule == v1::RULE_SGD ? "sgd" : "lion");
+    group.set_rule(rule);
+    group.set_lr(0.001);
+  }
+  job.mutable_parameters(2)->set_group("sgd");
+  job.mutable_parameters(3)->set_group("lion");
+  // Muon's norm is huge; 2, 3 and 6 make 7.
+  const v1::StepDecision decision = DecideOn(job, {1e24, 4, 9, 36, 0});
+  EXPECT_EQ(decision.live_norm(), 7);
+  ASSERT_EQ(decision.norms_size(), 4);
+  for (const v1::GroupNorm& norm : decision.norms()) {
+    const bool is_muon = norm.group() == "muon";
+    EXPECT_EQ(norm.exempt(), is_muon) << norm.group();
+    EXPECT_EQ(norm.clip_factor(), is_muon ? 1 : 1 / (7 + 1e-6)) << norm.group();
+  }
+}
+
+// Edge 5: nor does it take a second clipped rule in the chain.
+TEST(DecideClipTest, AnyRuleClipsAloneBesideMuon) {
+  for (const v1::Rule rule : {v1::RULE_ADAMW, v1::RULE_SGD, v1::RULE_LION}) {
+    v1::JobDefinition job = TestJob();
+    job.mutable_groups(kAdamW)->set_rule(rule);
+    const v1::StepDecision decision = DecideOn(job, {1e24, 9, 0, 16, 0});
+    EXPECT_EQ(decision.norms(kMuon).clip_factor(), 1) << rule;
+    EXPECT_EQ(decision.norms(kAdamW).clip_factor(), 1 / (5 + 1e-6)) << rule;
+    EXPECT_EQ(decision.clip_reductions_total(), 1) << rule;
+  }
+}
+
 // [C8]: both norms are reported with either scope; only the factor differs.
 TEST(DecideClipTest, TheScopeSaysWhichNormClips) {
   v1::JobDefinition job = TestJob();
