@@ -8,13 +8,18 @@
 #include <string>
 #include <vector>
 
+#include "tests/integration/job_parts.h"
 #include "tests/integration/trained_job.h"
 
 namespace kaon {
 namespace {
 
+using testing::AddGroup;
+using testing::AddParameter;
 using testing::DrawTensor;
+using testing::ExpectEqual;
 using ::testing::HasSubstr;
+using testing::SetSchedule;
 using testing::TrainedJob;
 using testing::TrainingPlan;
 using testing::TrainOnShards;
@@ -23,36 +28,6 @@ using testing::TrainWithoutServers;
 constexpr uint64_t kOverflowStep = 4;
 constexpr uint64_t kSpikeStep = 6;
 constexpr uint64_t kSteps = 9;
-
-v1::ParameterSpec& AddParameter(v1::JobDefinition& job, const std::string& name,
-                                std::vector<uint64_t> shape, const std::string& group = "") {
-  v1::ParameterSpec& parameter = *job.add_parameters();
-  parameter.set_name(name);
-  for (uint64_t dimension : shape) parameter.add_shape(dimension);
-  parameter.set_dtype(v1::DTYPE_FLOAT32);
-  parameter.set_group(group);
-  return parameter;
-}
-
-v1::ParameterGroup& AddGroup(v1::JobDefinition& job, const std::string& name, v1::Rule rule,
-                             double lr) {
-  v1::ParameterGroup& group = *job.add_groups();
-  group.set_name(name);
-  group.set_rule(rule);
-  group.set_lr(lr);
-  group.set_weight_decay(0.1);
-  return group;
-}
-
-void SetSchedule(v1::ScheduleKind kind, uint64_t warmup, uint64_t total, uint64_t decay,
-                 v1::ParameterGroup& group) {
-  v1::Schedule& schedule = *group.mutable_schedule();
-  schedule.set_kind(kind);
-  schedule.set_warmup_steps(warmup);
-  schedule.set_total_steps(total);
-  schedule.set_decay_steps(decay);
-  schedule.set_final_factor(0.1);
-}
 
 // Nine parameters in four groups and two norm groups; scope `all`, a floor, a threshold, a dynamic
 // loss scaler.
@@ -115,21 +90,6 @@ TrainingPlan RichPlan() {
   return plan;
 }
 
-void ExpectEqual(const StepRecord& a, const StepRecord& b) {
-  EXPECT_EQ(a.applied, b.applied) << a.step;
-  EXPECT_EQ(a.reason, b.reason) << a.step;
-  EXPECT_EQ(a.grad_norm, b.grad_norm) << a.step;
-  EXPECT_EQ(a.live_norm, b.live_norm) << a.step;
-  EXPECT_EQ(a.loss, b.loss) << a.step;
-  EXPECT_EQ(a.next_loss_scale, b.next_loss_scale) << a.step;
-  EXPECT_EQ(a.applied_updates, b.applied_updates) << a.step;
-  ASSERT_EQ(a.norm_groups.size(), b.norm_groups.size()) << a.step;
-  for (size_t i = 0; i < a.norm_groups.size(); ++i) {
-    EXPECT_EQ(a.norm_groups[i].norm, b.norm_groups[i].norm) << a.step;
-    EXPECT_EQ(a.norm_groups[i].clip_factor, b.norm_groups[i].clip_factor) << a.step;
-  }
-}
-
 // [P2]: fewer parameters than shards included.
 class NumericsServiceTest : public ::testing::TestWithParam<int> {};
 
@@ -137,11 +97,7 @@ TEST_P(NumericsServiceTest, EndsInTheWeightsOfThePathWithoutServers) {
   const TrainingPlan plan = RichPlan();
   const TrainedJob expected = TrainWithoutServers(plan);
   const TrainedJob service = TrainOnShards(plan, GetParam());
-  EXPECT_EQ(service.weights, expected.weights);
-  ASSERT_EQ(service.records.size(), expected.records.size());
-  for (size_t i = 0; i < service.records.size(); ++i) {
-    ExpectEqual(service.records[i], expected.records[i]);
-  }
+  ExpectEqual(plan.job, service, expected);
   const std::vector<StepRecord>& records = service.records;
   EXPECT_THAT(records[kOverflowStep - 1].reason, HasSubstr("wide.weight from rank 1"));
   EXPECT_THAT(records[kSpikeStep - 1].reason, HasSubstr("grad_norm_skip_threshold 10000"));
