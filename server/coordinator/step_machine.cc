@@ -39,6 +39,12 @@ std::string NameOfEntry(const v1::StepPlan& plan) {
   return absl::StrCat("step ", plan.step().step());
 }
 
+// Late refusals of older rounds and ballots are about other plans.
+bool IsAbout(const v1::Refused& refused, const v1::StepPlan& plan) {
+  return refused.position() == plan.position() && refused.round() == plan.round() &&
+         proto::Compare(refused.ballot(), plan.ballot()) == 0;
+}
+
 }  // namespace
 
 StepMachine::StepMachine(StepMachineOptions options)
@@ -247,24 +253,26 @@ void StepMachine::OnRefused(int shard, const v1::Refused& refused) {
   }
   // Stale refusals answer copies of older messages; whatever is still wanted is sent again at the
   // next heartbeat.
-  if (refused.reason() != v1::REFUSAL_REASON_INVALID || phase_ != Phase::kRound ||
-      refused.position() != plan_.position()) {
+  if (refused.reason() != v1::REFUSAL_REASON_INVALID) return;
+  if (refused.decision()) {
+    if (phase_ != Phase::kApplying || !IsAbout(refused, record_->plan())) return;
+    // It is final and this shard cannot apply it: sent again, it would be refused for ever.
+    Stop(absl::InternalError(
+        absl::StrCat("decision of ", NameOfEntry(record_->plan()), " refused by ", problem)));
     return;
   }
-  if (plan_.has_registration()) {
-    // Given up, not decided: the next registration is another round.
-    phase_ = Phase::kReady;
-    AnswerRegistrations(absl::ResourceExhaustedError(problem));
-  } else if (plan_.has_group_change()) {
-    AnswerGroupChange(absl::InvalidArgumentError(problem));
-    // Given up, not decided. Late copies of this refusal could not be told from refusals of the
-    // next plan at this position, so that comes under a higher ballot.
-    Stand();
-  } else {
+  if (phase_ != Phase::kRound || !IsAbout(refused, plan_)) return;
+  if (plan_.has_step()) {
     // What workers say of a step is checked when they begin it, so every plan of it would be
     // refused.
     Stop(absl::InternalError(absl::StrCat(NameOfEntry(plan_), " refused by ", problem)));
+    return;
   }
+  // Given up, not decided: what comes next at this position is another round.
+  phase_ = Phase::kReady;
+  AnswerRegistrations(absl::ResourceExhaustedError(problem));
+  AnswerGroupChange(absl::InvalidArgumentError(problem));
+  MaybeOpenStepRound();
 }
 
 void StepMachine::OnPrepared(int shard, const v1::Prepared& prepared) {

@@ -24,10 +24,21 @@ v1::RefusalReason ReasonOf(const absl::Status& status) {
                                                                 : v1::REFUSAL_REASON_INVALID;
 }
 
-uint64_t PositionOf(const v1::CoordinatorToShard& message) {
-  if (message.has_plan()) return message.plan().position();
-  if (message.has_decision()) return message.decision().plan().position();
-  return 0;
+// What a refusal of `plan` says it is about.
+v1::Refused About(const v1::StepPlan& plan) {
+  v1::Refused about;
+  about.set_position(plan.position());
+  *about.mutable_ballot() = plan.ballot();
+  about.set_round(plan.round());
+  return about;
+}
+
+v1::Refused About(const v1::CoordinatorToShard& message) {
+  if (message.has_plan()) return About(message.plan());
+  if (!message.has_decision()) return {};
+  v1::Refused about = About(message.decision().plan());
+  about.set_decision(true);
+  return about;
 }
 
 }  // namespace
@@ -39,7 +50,7 @@ void ShardMachine::OnControl(StreamId stream, const v1::CoordinatorToShard& mess
   if (!AdmitShardIndex(stream, message)) return;
   if (message.has_probe()) return OnProbe(stream, now);
   if (message.body_case() == v1::CoordinatorToShard::BODY_NOT_SET) {
-    return Refuse(stream, v1::REFUSAL_REASON_INVALID, "control message without a body", 0);
+    return Refuse(stream, v1::REFUSAL_REASON_INVALID, "control message without a body", {});
   }
   // Rule 1: "... So every decision is final, and DECISION itself needs no fence."
   if (message.has_decision()) OnDecision(stream, message);
@@ -97,7 +108,7 @@ bool ShardMachine::AdmitBallot(StreamId stream, const v1::CoordinatorToShard& me
                                absl::Time now) {
   if (message.ballot().counter() == 0) {
     Refuse(stream, v1::REFUSAL_REASON_INVALID, "ballot counter is 0, expecting >= 1",
-           PositionOf(message));
+           About(message));
     return false;
   }
   const int order = proto::Compare(message.ballot(), promised_);
@@ -106,7 +117,7 @@ bool ShardMachine::AdmitBallot(StreamId stream, const v1::CoordinatorToShard& me
     Refuse(stream, v1::REFUSAL_REASON_OLD_BALLOT,
            absl::StrCat("ballot ", proto::ToString(message.ballot()), ", promised ",
                         proto::ToString(promised_)),
-           PositionOf(message));
+           About(message));
     return false;
   }
   if (order > 0) {
@@ -116,7 +127,7 @@ bool ShardMachine::AdmitBallot(StreamId stream, const v1::CoordinatorToShard& me
       Refuse(stream, v1::REFUSAL_REASON_STALE_PLAN,
              absl::StrCat("plan of ballot ", proto::ToString(message.ballot()),
                           " without its promise, promised ", proto::ToString(promised_)),
-             PositionOf(message));
+             About(message));
     }
     return false;
   }
@@ -145,7 +156,7 @@ void ShardMachine::OnPromise(StreamId stream, const v1::CoordinatorToShard& mess
       Refuse(waiter, v1::REFUSAL_REASON_OLD_BALLOT,
              absl::StrCat("ballot ", proto::ToString(ballot), ", promised ",
                           proto::ToString(message.ballot())),
-             0);
+             {});
     }
     promised_ = message.ballot();
     promise_durable_ = false;
@@ -201,7 +212,7 @@ absl::Status ShardMachine::CheckPosition(const v1::StepPlan& plan) const {
 void ShardMachine::OnPlan(StreamId stream, const v1::CoordinatorToShard& message) {
   const v1::StepPlan& plan = message.plan();
   if (!data_loss_.empty()) {
-    return Refuse(stream, v1::REFUSAL_REASON_DATA_LOSS, data_loss_, plan.position());
+    return Refuse(stream, v1::REFUSAL_REASON_DATA_LOSS, data_loss_, About(plan));
   }
   // The coordinator reads before it plans, so this plan overtook nothing: it is lost, and comes
   // again.
@@ -210,10 +221,10 @@ void ShardMachine::OnPlan(StreamId stream, const v1::CoordinatorToShard& message
     return Refuse(stream, v1::REFUSAL_REASON_INVALID,
                   absl::StrCat("plan of ballot ", proto::ToString(plan.ballot()),
                                " sent under ballot ", proto::ToString(promised_)),
-                  plan.position());
+                  About(plan));
   }
   if (const absl::Status status = CheckPosition(plan); !status.ok()) {
-    return Refuse(stream, ReasonOf(status), std::string(status.message()), plan.position());
+    return Refuse(stream, ReasonOf(status), std::string(status.message()), About(plan));
   }
   if (!accepted_.has_value()) return Accept(plan);
   const int order = proto::CompareRound(plan, accepted_->plan);
@@ -223,7 +234,7 @@ void ShardMachine::OnPlan(StreamId stream, const v1::CoordinatorToShard& message
     return Refuse(
         stream, v1::REFUSAL_REASON_STALE_PLAN,
         absl::StrCat("plan of ", Describe(plan), ", expecting above ", Describe(accepted_->plan)),
-        plan.position());
+        About(plan));
   }
   if (proto::AlikeButForRound(plan, accepted_->plan)) return Restamp(plan);
   Accept(plan);
@@ -263,10 +274,11 @@ void ShardMachine::OnFolded(uint64_t generation, v1::Prepared facts) {
 void ShardMachine::OnReserved(uint64_t generation, const absl::Status& status) {
   if (status.ok()) return OnFolded(generation, v1::Prepared());
   if (!accepted_.has_value() || accepted_->generation != generation) return;
-  const uint64_t position = accepted_->plan.position();
+  v1::Refused about = About(accepted_->plan);
   accepted_.reset();
   if (holder_stream_.has_value()) {
-    Refuse(*holder_stream_, v1::REFUSAL_REASON_INVALID, std::string(status.message()), position);
+    Refuse(*holder_stream_, v1::REFUSAL_REASON_INVALID, std::string(status.message()),
+           std::move(about));
   }
 }
 
@@ -321,7 +333,7 @@ void ShardMachine::OnDecision(StreamId stream, const v1::CoordinatorToShard& mes
   const uint64_t position = record.plan().position();
   const bool may_answer = proto::Compare(message.ballot(), promised_) >= 0;
   if (!data_loss_.empty()) {
-    if (may_answer) Refuse(stream, v1::REFUSAL_REASON_DATA_LOSS, data_loss_, position);
+    if (may_answer) Refuse(stream, v1::REFUSAL_REASON_DATA_LOSS, data_loss_, About(message));
     return;
   }
   if (position <= applied_position_) {
@@ -341,7 +353,9 @@ void ShardMachine::OnDecision(StreamId stream, const v1::CoordinatorToShard& mes
         ", held is ", held_.has_value() ? Describe(held_->plan) : std::string("no PREPARE")));
   }
   if (!status.ok()) {
-    if (may_answer) Refuse(stream, ReasonOf(status), std::string(status.message()), position);
+    if (may_answer) {
+      Refuse(stream, ReasonOf(status), std::string(status.message()), About(message));
+    }
     return;
   }
   applying_ = record;
@@ -397,13 +411,12 @@ v1::ShardState ShardMachine::state() const {
 }
 
 void ShardMachine::Refuse(StreamId stream, v1::RefusalReason reason, std::string detail,
-                          uint64_t position) {
+                          v1::Refused about) {
+  about.set_reason(reason);
+  about.set_detail(std::move(detail));
+  about.set_holder_address(holder_address_);
   v1::ShardToCoordinator reply;
-  v1::Refused* refused = reply.mutable_refused();
-  refused->set_reason(reason);
-  refused->set_detail(std::move(detail));
-  refused->set_holder_address(holder_address_);
-  refused->set_position(position);
+  *reply.mutable_refused() = std::move(about);
   Send(stream, std::move(reply));
 }
 

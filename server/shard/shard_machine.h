@@ -141,7 +141,8 @@ class ShardMachine {
   void AnswerPrepared();
   void OnPrepareDurable(v1::Prepared prepared);
   void AnswerPromise(StreamId stream);
-  void Refuse(StreamId stream, v1::RefusalReason reason, std::string detail, uint64_t position);
+  // `about` says which message it answers.
+  void Refuse(StreamId stream, v1::RefusalReason reason, std::string detail, v1::Refused about);
   void Send(StreamId stream, v1::ShardToCoordinator message);
   uint64_t Append(journal::Record record);
 

@@ -23,6 +23,16 @@ StepMachineOptions Options(int num_shards, const std::string& address) {
   return options;
 }
 
+v1::Refused Refusal(const std::string& detail, const v1::StepPlan& plan) {
+  v1::Refused refused;
+  refused.set_reason(v1::REFUSAL_REASON_INVALID);
+  refused.set_detail(detail);
+  refused.set_position(plan.position());
+  *refused.mutable_ballot() = plan.ballot();
+  refused.set_round(plan.round());
+  return refused;
+}
+
 }  // namespace
 
 MachineHarness::MachineHarness(int num_shards, std::string address)
@@ -111,14 +121,28 @@ void MachineHarness::Applied(int shard, uint64_t position) {
 }
 
 void MachineHarness::Refuse(int shard, v1::RefusalReason reason, const std::string& detail,
-                            const v1::Ballot& promised, const std::string& holder,
-                            uint64_t position) {
+                            const v1::Ballot& promised, const std::string& holder) {
   v1::ShardToCoordinator message;
   message.mutable_refused()->set_reason(reason);
   message.mutable_refused()->set_detail(detail);
   message.mutable_refused()->set_holder_address(holder);
-  message.mutable_refused()->set_position(position);
   FromShard(shard, message, promised);
+}
+
+void MachineHarness::RefusePlan(int shard, const std::string& detail, const v1::StepPlan& plan,
+                                std::optional<v1::Ballot> promised, v1::RefusalReason reason) {
+  v1::ShardToCoordinator message;
+  *message.mutable_refused() = Refusal(detail, plan);
+  message.mutable_refused()->set_reason(reason);
+  FromShard(shard, message, promised);
+}
+
+void MachineHarness::RefuseDecision(int shard, const std::string& detail,
+                                    const v1::StepPlan& plan) {
+  v1::ShardToCoordinator message;
+  *message.mutable_refused() = Refusal(detail, plan);
+  message.mutable_refused()->set_decision(true);
+  FromShard(shard, message);
 }
 
 void MachineHarness::Stand(const v1::Ballot& promised) {

@@ -40,9 +40,15 @@ class MachineHarness {
   v1::Prepared VoteFor(const v1::StepPlan& plan, int shard);
   void Vote(int shard, const v1::StepPlan& plan);
   void Applied(int shard, uint64_t position);
-  // A message about the entry at `position` is refused under `promised`.
+  // Some message that carried neither plan nor decision is refused under `promised`.
   void Refuse(int shard, v1::RefusalReason reason, const std::string& detail,
-              const v1::Ballot& promised, const std::string& holder = "", uint64_t position = 1);
+              const v1::Ballot& promised, const std::string& holder);
+  // `plan`, or the decision of it, is refused as INVALID; `promised` defaults to the machine's own
+  // ballot.
+  void RefusePlan(int shard, const std::string& detail, const v1::StepPlan& plan,
+                  std::optional<v1::Ballot> promised = std::nullopt,
+                  v1::RefusalReason reason = v1::REFUSAL_REASON_INVALID);
+  void RefuseDecision(int shard, const std::string& detail, const v1::StepPlan& plan);
 
   // Connects every shard and makes the machine stand, without answering its promise. The shards
   // have promised `promised` before.

@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "proto/ballot.h"
 #include "server/coordinator/step_machine.h"
 #include "tests/server/coordinator/machine_harness.h"
@@ -187,11 +189,18 @@ TEST(StepMachineCallsTest, RegistrationAShardRefusesIsGivenUpAndAnotherMayFollow
   v1::RegisterJobRequest request;
   *request.mutable_definition() = TestJob();
   machine.machine().Register(1000, request);
-  machine.Refuse(1, v1::REFUSAL_REASON_INVALID, "needs 9 bytes, has 8", machine.ballot());
+  machine.Tick();
+  const v1::StepPlan first = *machine.SentPlan(1);
+  machine.RefusePlan(1, "needs 9 bytes, has 8", first);
+  EXPECT_EQ(machine.registered(1000).code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(machine.phase(), "idle: no job is registered");
   machine.ClearSent();
-  const auto job = machine.Register(TestJob(1));
-  ASSERT_TRUE(job.ok()) << job.status();
+  *request.mutable_definition() = TestJob(1);
+  machine.machine().Register(1001, request);
+  // A copy of it that comes late says nothing of the next one.
+  machine.RefusePlan(1, "needs 9 bytes, has 8", first);
+  machine.VoteAndApply();
+  EXPECT_TRUE(machine.registered(1001).ok()) << machine.registered(1001);
 }
 
 // It would be refused for ever.
@@ -200,17 +209,7 @@ TEST(StepMachineCallsTest, StepAShardRefusesStopsTheJobForThatReason) {
   MachineHarness& machine = mid.old();
   const CallId await = machine.Await(0, 2);
   const std::string why = "decide() version 1 planned, this shard knows 2";
-  const auto refuse = [&](v1::RefusalReason reason, const v1::Ballot& promised, uint64_t position) {
-    machine.Refuse(1, reason, why, promised, "", position);
-  };
-  v1::Ballot older = machine.ballot();
-  older.set_counter(older.counter() - 1);
-  // Answers to copies of older messages.
-  refuse(v1::REFUSAL_REASON_INVALID, older, mid.plan().position());
-  refuse(v1::REFUSAL_REASON_INVALID, machine.ballot(), mid.plan().position() - 1);
-  refuse(v1::REFUSAL_REASON_STALE_PLAN, machine.ballot(), mid.plan().position());
-  EXPECT_FALSE(machine.ended(await).has_value());
-  refuse(v1::REFUSAL_REASON_INVALID, machine.ballot(), mid.plan().position());
+  machine.RefusePlan(1, why, mid.plan());
   ASSERT_TRUE(machine.ended(await).has_value());
   EXPECT_EQ(machine.ended(await)->code(), absl::StatusCode::kInternal);
   EXPECT_EQ(machine.ended(await)->message(), "step 2 refused by shard 1: " + why);
@@ -219,6 +218,56 @@ TEST(StepMachineCallsTest, StepAShardRefusesStopsTheJobForThatReason) {
   machine.ClearSent();
   machine.Tick();
   EXPECT_FALSE(machine.SentPlan(1).has_value());
+}
+
+TEST(StepMachineCallsTest, RefusalsOfOtherMessagesThanThePlanChangeNothing) {
+  MidStep mid;
+  MachineHarness& machine = mid.old();
+  const CallId await = machine.Await(0, 2);
+  v1::StepPlan other = mid.plan();
+  other.set_position(other.position() - 1);
+  machine.RefusePlan(1, "bad", other);
+  other = mid.plan();
+  other.mutable_ballot()->set_counter(other.ballot().counter() - 1);
+  machine.RefusePlan(1, "bad", other);
+  machine.RefusePlan(1, "bad", mid.plan(), other.ballot());
+  machine.RefusePlan(1, "old", mid.plan(), std::nullopt, v1::REFUSAL_REASON_STALE_PLAN);
+  machine.RefuseDecision(1, "bad", mid.plan());
+  EXPECT_FALSE(machine.ended(await).has_value());
+  // Another attempt of rank 1 makes another round: what was said of the first is late.
+  ASSERT_TRUE(machine.Join(1, 201).ok());
+  ASSERT_TRUE(machine.Begin(1, 2).ok());
+  ASSERT_EQ(machine.SentPlan(1)->round(), mid.plan().round() + 1);
+  machine.RefusePlan(1, "bad", mid.plan());
+  EXPECT_FALSE(machine.ended(await).has_value());
+  machine.VoteAndApply();
+  EXPECT_TRUE(machine.ended(await).has_value());
+  EXPECT_TRUE(machine.Begin(0, 3).ok());
+}
+
+// It is final, so that nothing else can be put in its place, and would be refused for ever.
+TEST(StepMachineCallsTest, DecisionAShardRefusesStopsTheJobForThatReason) {
+  MidStep mid;
+  MachineHarness& machine = mid.old();
+  for (int shard : {0, 1}) machine.Vote(shard, mid.plan());
+  ASSERT_TRUE(machine.SentRecord(1).has_value());
+  const std::string why = "clip factor of group 'adamw' is 0, expecting (0, 1]";
+  // Of the plan, or of another decision: late.
+  machine.RefusePlan(1, why, mid.plan());
+  v1::StepPlan other = mid.plan();
+  other.set_round(other.round() + 1);
+  machine.RefuseDecision(1, why, other);
+  EXPECT_TRUE(machine.Begin(0, 3).ok());
+  machine.RefuseDecision(1, why, mid.plan());
+  EXPECT_EQ(machine.phase(), "stopped: INTERNAL: decision of step 2 refused by shard 1: " + why);
+  EXPECT_EQ(machine.machine().Snapshot().job->stopped_reason(),
+            "INTERNAL: decision of step 2 refused by shard 1: " + why);
+  EXPECT_EQ(machine.Begin(1, 3).status().message(),
+            "decision of step 2 refused by shard 1: " + why);
+  machine.ClearSent();
+  machine.Applied(0, mid.plan().position());
+  machine.Tick();
+  EXPECT_FALSE(machine.SentRecord(1).has_value());
 }
 
 }  // namespace

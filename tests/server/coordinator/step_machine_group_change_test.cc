@@ -4,7 +4,6 @@
 #include <optional>
 #include <string>
 
-#include "proto/ballot.h"
 #include "tests/server/coordinator/machine_harness.h"
 #include "tests/server/coordinator/mid_step.h"
 #include "tests/server/coordinator/test_job.h"
@@ -154,21 +153,27 @@ TEST(GroupChangeTest, NamesTheHolderWhenAnotherHoldsTheShards) {
             absl::StatusCode::kFailedPrecondition);
 }
 
-// A shard of another build: nothing was decided, so the next plan comes under a higher ballot.
-TEST(GroupChangeTest, AChangeAShardRefusesIsGivenUp) {
+// A shard of another build: nothing was decided.
+TEST(GroupChangeTest, AChangeAShardRefusesIsGivenUpAndTheStepGoesOn) {
   MachineHarness harness;
   harness.Train();
   const CallId call = harness.SetRate("0.5", 1);
-  const v1::Ballot before = harness.ballot();
-  v1::ShardToCoordinator refusal;
-  refusal.mutable_refused()->set_reason(v1::REFUSAL_REASON_INVALID);
-  refusal.mutable_refused()->set_detail("no such option");
-  refusal.mutable_refused()->set_position(3);
-  harness.FromShard(0, refusal);
+  const v1::StepPlan change = *harness.SentPlan(0);
+  for (uint32_t rank : {0, 1}) ASSERT_TRUE(harness.Begin(rank, 1).ok());
+  const CallId await = harness.Await(0, 1);
+  harness.ClearSent();
+  harness.RefusePlan(0, "no such option", change);
   EXPECT_EQ(StatusOf(harness, call).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(StatusOf(harness, call).message(), HasSubstr("shard 0: no such option"));
-  EXPECT_GT(proto::Compare(harness.ballot(), before), 0);
-  EXPECT_FALSE(harness.machine().IsHolder());
+  EXPECT_EQ(StatusOf(harness, call).message(), "shard 0: no such option");
+  ASSERT_TRUE(harness.SentPlan(0));
+  EXPECT_EQ(harness.SentPlan(0)->position(), change.position());
+  EXPECT_EQ(harness.SentPlan(0)->round(), change.round() + 1);
+  // A copy that comes late is about the change, not about the step.
+  harness.RefusePlan(0, "no such option", change);
+  harness.VoteAndApply();
+  ASSERT_TRUE(harness.ended(await));
+  EXPECT_TRUE(harness.ended(await)->ok()) << *harness.ended(await);
+  EXPECT_EQ(Adamw(harness).lr(), 0.001);
 }
 
 // What every shard has prepared must be decided (2.1 rule 3), whatever it is.

@@ -116,6 +116,32 @@ TEST_F(ShardMachineRefusalsTest, RefusesMalformedPlansForGood) {
   }
 }
 
+TEST_F(ShardMachineRefusalsTest, NamesThePlanItRefuses) {
+  Start();
+  v1::StepPlan bad = TrainPlan(1, 1, 7);
+  bad.mutable_step()->mutable_members(0)->set_token_weight(-1);
+  Plan(kHolder, bad);
+  const v1::Refused refused = TakeSent().at(0).message.refused();
+  EXPECT_EQ(refused.position(), 3u);
+  EXPECT_EQ(refused.ballot().counter(), 1u);
+  EXPECT_EQ(refused.round(), 7u);
+  EXPECT_FALSE(refused.decision());
+}
+
+TEST_F(ShardMachineRefusalsTest, NamesTheDecisionItRefuses) {
+  StartPrepared(TrainPlan(1, 1, 4));
+  v1::StepRecord record = Applying(TrainPlan(1, 1, 4));
+  record.mutable_decision()->mutable_norms(0)->set_clip_factor(0);
+  Decide(kHolder, 1, record);
+  EXPECT_TRUE(applies_.empty());
+  const v1::Refused refused = TakeSent().at(0).message.refused();
+  EXPECT_EQ(refused.reason(), v1::REFUSAL_REASON_INVALID);
+  EXPECT_EQ(refused.position(), 3u);
+  EXPECT_EQ(refused.ballot().counter(), 1u);
+  EXPECT_EQ(refused.round(), 4u);
+  EXPECT_TRUE(refused.decision());
+}
+
 TEST_F(ShardMachineRefusalsTest, RefusesAPlanWhoseBallotIsNotTheSenders) {
   Start();
   v1::CoordinatorToShard message = Envelope(1);
@@ -150,6 +176,8 @@ TEST_F(ShardMachineRefusalsTest, RefusesARegistrationThatDoesNotFitWithItsArithm
   ASSERT_EQ(sent.size(), 1u);
   EXPECT_EQ(sent[0].message.refused().reason(), v1::REFUSAL_REASON_INVALID);
   EXPECT_EQ(sent[0].message.refused().detail(), "100 bytes needed, 40 free");
+  EXPECT_EQ(sent[0].message.refused().ballot().counter(), 1u);
+  EXPECT_EQ(sent[0].message.refused().round(), 1u);
   EXPECT_TRUE(appends_.empty());
   Plan(kHolder, RegistrationPlan(1, 2));
   EXPECT_NE(machine_.accepted_plan(), nullptr);
