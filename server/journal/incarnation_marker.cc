@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "proto/status_macros.h"
+#include "server/disk/private_directory.h"
 
 namespace kaon::journal {
 
@@ -78,23 +79,7 @@ IncarnationMarker::IncarnationMarker(std::string data_dir, bool held_state)
       written_(held_state) {}
 
 absl::StatusOr<IncarnationMarker> IncarnationMarker::Open(const std::string& data_dir) {
-  if (::mkdir(data_dir.c_str(), 0700) != 0 && errno != EEXIST) {
-    return absl::FailedPreconditionError(Describe("creating data_dir", data_dir));
-  }
-  struct stat directory;
-  if (::stat(data_dir.c_str(), &directory) != 0) {
-    return absl::FailedPreconditionError(Describe("data_dir", data_dir));
-  }
-  if (!S_ISDIR(directory.st_mode)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("data_dir ", data_dir, " is not a directory"));
-  }
-  if ((directory.st_mode & 077) != 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("data_dir ", data_dir, " has mode 0", absl::Hex((directory.st_mode >> 6) & 7),
-                     absl::Hex((directory.st_mode >> 3) & 7), absl::Hex(directory.st_mode & 7),
-                     ", expecting 0700"));
-  }
+  KAON_RETURN_IF_ERROR(disk::CreatePrivateDirectory("data_dir", data_dir));
   const std::string path = absl::StrCat(data_dir, "/", kFileName);
   struct stat file;
   if (::stat(path.c_str(), &file) == 0) {

@@ -37,11 +37,12 @@ FOLDERS = {
 # The same inside server/: leaves, and the two programs that are built of them and never of each other.
 SERVER_FOLDERS = {
     "tier": {"tier"},
-    "journal": {"journal"},
+    "disk": {"disk"},
+    "journal": {"disk", "journal"},
     "auth": {"auth"},
     "config": {"config"},
     "admin_cli": {"admin_cli"},
-    "shard": {"tier", "journal", "auth", "config", "shard"},
+    "shard": {"tier", "disk", "journal", "auth", "config", "shard"},
     "coordinator": {"auth", "config", "coordinator"},
 }
 # The state machines: everything that is not in their messages comes in as an argument.

@@ -1,0 +1,232 @@
+#include "server/disk/posix_directory.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/status_macros.h"
+
+namespace kaon::disk {
+
+namespace {
+
+// Slices that one system call takes; IOV_MAX is 1024.
+constexpr size_t kMaxSlicesAtOnce = 64;
+
+// What the caller can do depends on the code alone: wait for room, end, or tell the user.
+absl::Status SystemError(absl::string_view what, const std::string& path, int error) {
+  const std::string message = absl::StrCat(what, " ", path, ": ", std::strerror(error));
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+      return absl::ResourceExhaustedError(message);
+    case EIO:
+    case ENXIO:
+    case ENODEV:
+    case EBADMSG:
+    case EUCLEAN:
+      return absl::DataLossError(message);
+    case ENOENT:
+      return absl::NotFoundError(message);
+    case EEXIST:
+      return absl::AlreadyExistsError(message);
+    default:
+      return absl::FailedPreconditionError(message);
+  }
+}
+
+absl::Status CheckName(const std::string& directory, const std::string& name) {
+  const bool usable = !name.empty() && name != "." && name != ".." &&
+                      name.find('/') == std::string::npos && name.find('\0') == std::string::npos;
+  if (usable) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("'", name, "' in ", directory, " is not a file name, expecting one component"));
+}
+
+// Repeats a system call that a signal interrupted.
+template <typename Call>
+auto Repeat(const Call& call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
+class PosixFile : public File {
+ public:
+  PosixFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  ~PosixFile() override { ::close(fd_); }
+  PosixFile(const PosixFile&) = delete;
+  PosixFile& operator=(const PosixFile&) = delete;
+
+  absl::Status Write(uint64_t offset, absl::Span<const absl::string_view> slices) override {
+    std::vector<struct iovec> left;
+    left.reserve(slices.size());
+    for (const absl::string_view slice : slices) {
+      if (!slice.empty()) left.push_back({const_cast<char*>(slice.data()), slice.size()});
+    }
+    size_t first = 0;
+    while (first < left.size()) {
+      const int count = static_cast<int>(std::min(left.size() - first, kMaxSlicesAtOnce));
+      const ssize_t written =
+          Repeat([&] { return ::pwritev(fd_, &left[first], count, static_cast<off_t>(offset)); });
+      if (written < 0) return SystemError("writing", path_, errno);
+      offset += static_cast<uint64_t>(written);
+      first = Skip(left, first, static_cast<size_t>(written));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<size_t> Read(uint64_t offset, size_t size, char* to) override {
+    size_t total = 0;
+    while (total < size) {
+      const ssize_t count = Repeat([&] {
+        return ::pread(fd_, to + total, size - total, static_cast<off_t>(offset + total));
+      });
+      if (count < 0) return SystemError("reading", path_, errno);
+      if (count == 0) break;
+      total += static_cast<size_t>(count);
+    }
+    return total;
+  }
+
+  absl::StatusOr<uint64_t> Size() override {
+    struct stat state;
+    if (::fstat(fd_, &state) != 0) return SystemError("asking for the size of", path_, errno);
+    return static_cast<uint64_t>(state.st_size);
+  }
+
+  absl::Status Truncate(uint64_t size) override {
+    if (Repeat([&] { return ::ftruncate(fd_, static_cast<off_t>(size)); }) != 0) {
+      return SystemError("truncating", path_, errno);
+    }
+    return absl::OkStatus();
+  }
+
+  // Not repeated when interrupted: what a failed sync leaves behind is unknown.
+  absl::Status Sync() override {
+    if (::fdatasync(fd_) != 0) return SystemError("syncing", path_, errno);
+    return absl::OkStatus();
+  }
+
+  const std::string& path() const override { return path_; }
+
+ private:
+  // The first slice that is not written whole once `written` more bytes are, cut to what is left.
+  static size_t Skip(std::vector<struct iovec>& slices, size_t first, size_t written) {
+    while (first < slices.size() && written >= slices[first].iov_len) {
+      written -= slices[first].iov_len;
+      ++first;
+    }
+    if (written > 0) {
+      slices[first].iov_base = static_cast<char*>(slices[first].iov_base) + written;
+      slices[first].iov_len -= written;
+    }
+    return first;
+  }
+
+  const std::string path_;
+  const int fd_;
+};
+
+}  // namespace
+
+PosixDirectory::PosixDirectory(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+
+PosixDirectory::~PosixDirectory() { ::close(fd_); }
+
+absl::StatusOr<std::unique_ptr<PosixDirectory>> PosixDirectory::At(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("directory ", path, ": ", std::strerror(errno)));
+  }
+  return std::unique_ptr<PosixDirectory>(new PosixDirectory(path, fd));
+}
+
+absl::Status PosixDirectory::Lock() {
+  if (Repeat([&] { return ::flock(fd_, LOCK_EX | LOCK_NB); }) == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("directory ", path_, ": ",
+                   errno == EWOULDBLOCK ? "another process is using it" : std::strerror(errno)));
+}
+
+absl::StatusOr<std::unique_ptr<File>> PosixDirectory::OpenAt(const std::string& name, int flags) {
+  KAON_RETURN_IF_ERROR(CheckName(path_, name));
+  std::string path = absl::StrCat(path_, "/", name);
+  // O_NONBLOCK: what lies there instead of a file, a pipe say, must not hold us up.
+  const int fd = Repeat([&] {
+    return ::openat(fd_, name.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | flags, 0600);
+  });
+  if (fd < 0) return SystemError("opening", path, errno);
+  auto file = std::make_unique<PosixFile>(std::move(path), fd);
+  struct stat state;
+  if (::fstat(fd, &state) != 0) return SystemError("opening", file->path(), errno);
+  if (!S_ISREG(state.st_mode)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("opening ", file->path(), ": it is not a regular file"));
+  }
+  return file;
+}
+
+absl::StatusOr<std::unique_ptr<File>> PosixDirectory::Open(const std::string& name) {
+  return OpenAt(name, 0);
+}
+
+absl::StatusOr<std::unique_ptr<File>> PosixDirectory::Create(const std::string& name) {
+  return OpenAt(name, O_CREAT | O_EXCL);
+}
+
+absl::StatusOr<std::vector<std::string>> PosixDirectory::List() {
+  // A descriptor of its own: the stream takes it over, with its place in the directory.
+  const int fd = ::openat(fd_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return SystemError("listing", path_, errno);
+  const std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(fd), &::closedir);
+  if (stream == nullptr) {
+    const int error = errno;
+    ::close(fd);
+    return SystemError("listing", path_, error);
+  }
+  std::vector<std::string> names;
+  errno = 0;
+  for (const dirent* entry; (entry = ::readdir(stream.get())) != nullptr; errno = 0) {
+    struct stat state;
+    if (::fstatat(fd_, entry->d_name, &state, AT_SYMLINK_NOFOLLOW) != 0) {
+      return SystemError("listing", absl::StrCat(path_, "/", entry->d_name), errno);
+    }
+    if (!S_ISDIR(state.st_mode)) names.emplace_back(entry->d_name);
+  }
+  if (errno != 0) return SystemError("listing", path_, errno);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+absl::Status PosixDirectory::Rename(const std::string& from, const std::string& to) {
+  KAON_RETURN_IF_ERROR(CheckName(path_, from));
+  KAON_RETURN_IF_ERROR(CheckName(path_, to));
+  if (::renameat(fd_, from.c_str(), fd_, to.c_str()) == 0) return absl::OkStatus();
+  return SystemError("renaming", absl::StrCat(path_, "/", from, " to ", to), errno);
+}
+
+absl::Status PosixDirectory::Remove(const std::string& name) {
+  KAON_RETURN_IF_ERROR(CheckName(path_, name));
+  if (::unlinkat(fd_, name.c_str(), 0) == 0) return absl::OkStatus();
+  return SystemError("removing", absl::StrCat(path_, "/", name), errno);
+}
+
+absl::Status PosixDirectory::Sync() {
+  if (::fsync(fd_) == 0) return absl::OkStatus();
+  return SystemError("syncing directory", path_, errno);
+}
+
+}  // namespace kaon::disk

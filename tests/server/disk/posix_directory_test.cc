@@ -1,0 +1,104 @@
+#include "server/disk/posix_directory.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <string>
+
+#include "tests/conformance/directory_conformance.h"
+
+namespace kaon::disk {
+namespace {
+
+struct PosixDirectoryFactory {
+  static std::string CreatePath() {
+    std::string path = testing::TempDir() + "/directory-XXXXXX";
+    EXPECT_NE(mkdtemp(path.data()), nullptr);
+    return path;
+  }
+  static std::unique_ptr<Directory> Create() {
+    return std::move(PosixDirectory::At(CreatePath())).value();
+  }
+};
+
+INSTANTIATE_TYPED_TEST_SUITE_P(PosixDirectory, DirectoryConformance, PosixDirectoryFactory);
+
+class PosixDirectoryTest : public testing::Test {
+ protected:
+  const std::string path_ = PosixDirectoryFactory::CreatePath();
+  std::unique_ptr<PosixDirectory> directory_ = std::move(PosixDirectory::At(path_)).value();
+};
+
+TEST_F(PosixDirectoryTest, OpensOnlyADirectory) {
+  const absl::Status missing = PosixDirectory::At(path_ + "/none").status();
+  EXPECT_EQ(missing.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(missing.message(), "directory " + path_ + "/none: No such file or directory");
+  ASSERT_TRUE(directory_->Create("file").ok());
+  EXPECT_EQ(PosixDirectory::At(path_ + "/file").status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(PosixDirectoryTest, CreatesFilesThatOnlyTheirOwnerMayRead) {
+  const mode_t mask = umask(0);
+  ASSERT_TRUE(directory_->Create("file").ok());
+  umask(mask);
+  struct stat state;
+  ASSERT_EQ(stat((path_ + "/file").c_str(), &state), 0);
+  EXPECT_EQ(state.st_mode & 07777, 0600u);
+}
+
+TEST_F(PosixDirectoryTest, FollowsNoSymbolicLinkAndOpensNoPipe) {
+  ASSERT_EQ(symlink("/etc/passwd", (path_ + "/link").c_str()), 0);
+  ASSERT_EQ(mkfifo((path_ + "/pipe").c_str(), 0600), 0);
+  ASSERT_EQ(mkdir((path_ + "/folder").c_str(), 0700), 0);
+  for (const std::string name : {"link", "pipe", "folder"}) {
+    const absl::Status status = directory_->Open(name).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    EXPECT_NE(status.message().find(path_ + "/" + name), absl::string_view::npos) << status;
+    EXPECT_EQ(directory_->Create(name).status().code(), absl::StatusCode::kAlreadyExists);
+  }
+  EXPECT_EQ(*directory_->List(), (std::vector<std::string>{"link", "pipe"}));
+}
+
+TEST_F(PosixDirectoryTest, StaysInItsDirectoryWhenThatIsMoved) {
+  ASSERT_EQ(rename(path_.c_str(), (path_ + "-moved").c_str()), 0);
+  ASSERT_EQ(mkdir(path_.c_str(), 0700), 0);
+  ASSERT_TRUE(directory_->Create("file").ok());
+  EXPECT_EQ(access((path_ + "-moved/file").c_str(), F_OK), 0);
+  EXPECT_NE(access((path_ + "/file").c_str(), F_OK), 0);
+}
+
+TEST_F(PosixDirectoryTest, IsLockedByOneAtATime) {
+  ASSERT_TRUE(directory_->Lock().ok());
+  EXPECT_TRUE(directory_->Lock().ok());
+  const std::unique_ptr<PosixDirectory> other = std::move(PosixDirectory::At(path_)).value();
+  const absl::Status status = other->Lock();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(status.message(), "directory " + path_ + ": another process is using it");
+  directory_.reset();
+  EXPECT_TRUE(other->Lock().ok());
+}
+
+// What a full disk and an exhausted quota lead to as well, by a limit that needs no privileges.
+TEST_F(PosixDirectoryTest, SaysThatThereIsNoRoomAndWritesOnOnceThereIs) {
+  ASSERT_NE(std::signal(SIGXFSZ, SIG_IGN), SIG_ERR);
+  const std::unique_ptr<File> file = std::move(directory_->Create("file")).value();
+  rlimit limit;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const rlimit low = {1000, limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &low), 0);
+  const std::string bytes(3000, 'x');
+  const absl::Status status = file->Write(0, {bytes});
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(status.message(), "writing " + path_ + "/file: File too large");
+  EXPECT_EQ(*file->Size(), 1000u);
+  ASSERT_TRUE(file->Write(0, {bytes}).ok());
+  EXPECT_EQ(*file->Size(), 3000u);
+}
+
+}  // namespace
+}  // namespace kaon::disk
