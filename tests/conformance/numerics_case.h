@@ -10,7 +10,8 @@
 namespace kaon::conformance {
 
 struct NumericsCase {
-  // "muon", "adamw", "sgd", "lion", or "gradient" for what comes before every rule.
+  // "muon", "adamw", "sgd", "lion"; or, for what comes before every rule, "gradient", "decision",
+  // "loss_scale", "schedule".
   std::string rule;
   // Unique with `rule` and `compared`: the values of the dimensions.
   std::string name;

@@ -1,7 +1,7 @@
 // The numerics table: what a backend computes beside an independent float64 implementation, one row
 // per combination of rule, layout, scale, coefficient set, dtype, momentum dtype and so on, with
-// the tolerances of numerics.md [N9]. Run by tests and, on the user's machine, by `kaonctl
-// verify-numerics` (ADR 0014).
+// the tolerances of numerics.md [N9]; and what decide() makes of the norms it took, beside the
+// same. Run by tests and, on the user's machine, by `kaonctl verify-numerics` (ADR 0014).
 //
 // How rows are chosen: of each rule's dimensions, the rows contain every pair of values of any two
 // (pairwise.h), where both are allowed together; the full product would be millions of rows. On top
