@@ -43,6 +43,23 @@ std::map<std::string, kernels::DType> DTypeNames() {
           {"float16", kernels::DType::kFloat16}};
 }
 
+// `words` go into the help and into the refusal of any other.
+template <typename Enum>
+CLI::Option* AddWordOption(CLI::App& app, const char* flag, std::optional<Enum>& value,
+                           const std::map<std::string, Enum>& words, const char* help) {
+  return app
+      .add_option_function<std::string>(
+          flag, [&value, words](const std::string& word) { value = words.at(word); }, help)
+      ->check(CLI::IsMember(words));
+}
+
+// CLI::Range would let nan pass.
+std::string CheckFraction(const std::string& text) {
+  double value = 0;
+  if (absl::SimpleAtod(text, &value) && value >= 0 && value <= 1) return "";
+  return absl::StrCat("is \"", text, "\", must be a number from 0 to 1");
+}
+
 // Whether `text` is PARAMETER=FACTOR.
 bool ParseScaleGradient(const std::string& text, TrainOptions& o) {
   const size_t equals = text.rfind('=');
@@ -85,6 +102,29 @@ void AddWorkerOptions(CLI::App& app, TrainOptions& o) {
       ->default_str("float32");
 }
 
+// Clipping, and the normalisation that a clipped gradient can be too small for.
+void AddClippingOptions(CLI::App& app, TrainOptions& o) {
+  app.add_option("--max-grad-norm", o.max_grad_norm,
+                 "Clip the norm of what is not exempt, group adamw, to this (0: off)")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  AddWordOption<kaon::ClipScope>(
+      app, "--clip-scope", o.clip_scope,
+      {{"live", kaon::ClipScope::kLive}, {"all", kaon::ClipScope::kAll}},
+      "Norm that the limit is for: of what is clipped, or of exempt gradients too (default: live)");
+  app.add_option("--clip-floor", o.clip_floor, "No clip factor goes below this (default: 0, off)")
+      ->check(CLI::Validator(CheckFraction, "0 .. 1"));
+  AddWordOption<kaon::ClipPolicy>(
+      app, "--muon-clip-policy", o.muon_clip_policy,
+      {{"clip", kaon::ClipPolicy::kClip}, {"exempt", kaon::ClipPolicy::kExempt}},
+      "Whether group muon is clipped (default: exempt)");
+  AddWordOption<kaon::NormMode>(app, "--norm-mode", o.norm_mode,
+                                {{"scale_invariant", kaon::NormMode::kScaleInvariant},
+                                 {"add_eps", kaon::NormMode::kAddEps},
+                                 {"clamp_eps", kaon::NormMode::kClampEps}},
+                                "How Newton-Schulz divides by the norm (default: scale_invariant)");
+}
+
 void AddTrainingOptions(CLI::App& app, TrainOptions& o) {
   app.add_option("--steps", o.steps, "Train up to this step; also sets the learning-rate schedule")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1000000}))
@@ -108,13 +148,9 @@ void AddTrainingOptions(CLI::App& app, TrainOptions& o) {
   app.add_option("--muon-lr", o.muon_lr, "Base learning rate of group muon")->capture_default_str();
   app.add_option("--adamw-lr", o.adamw_lr, "Base learning rate of group adamw")
       ->capture_default_str();
-  app.add_option("--max-grad-norm", o.max_grad_norm,
-                 "Clip the norm of group adamw to this (0: off)")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
   app.add_option("--preset", o.preset,
                  "Groups, rates and norm limit of this preset: default, keller, adamw ...")
-      ->excludes("--muon-lr", "--adamw-lr", "--max-grad-norm");
+      ->excludes("--muon-lr", "--adamw-lr", "--max-grad-norm", "--muon-clip-policy", "--norm-mode");
   app.add_option("--corpus-dir", o.corpus_dir, "Text files; Artistic and Apache-2.0 validate")
       ->capture_default_str();
   app.add_option("--poison-step", o.poison_step,
@@ -196,6 +232,7 @@ ParsedCommandLine ParseCommandLine(int argc, const char* const* argv) {
   app.footer(kFooter);
   AddJobOptions(app, options);
   AddWorkerOptions(app, options);
+  AddClippingOptions(app, options);
   AddTrainingOptions(app, options);
   ParsedCommandLine parsed;
   // CLI11 reports by exception; it goes no further than this.
@@ -242,6 +279,8 @@ kaon::JobDefinition MakeJobDefinition(const TrainOptions& options, const ModelSh
     spec.is_embedding_or_output = parameter.is_embedding_or_output;
     job.parameters.push_back(spec);
   }
+  job.clip_scope = options.clip_scope;
+  job.clip_floor = options.clip_floor;
   if (!options.preset.empty()) {
     job.preset = options.preset;
     return job;
@@ -252,6 +291,8 @@ kaon::JobDefinition MakeJobDefinition(const TrainOptions& options, const ModelSh
   muon.rule = kaon::Rule::kMuon;
   muon.lr = options.muon_lr;
   muon.weight_decay = kMuonWeightDecay;
+  muon.clip_policy = options.muon_clip_policy;
+  muon.muon.newton_schulz.norm_mode = options.norm_mode;
   kaon::ParameterGroup adamw;
   adamw.name = "adamw";
   adamw.rule = kaon::Rule::kAdamW;

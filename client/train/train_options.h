@@ -45,6 +45,12 @@ struct TrainOptions {
   // Of the gradients that are not exempt, those of group adamw. About their usual norm, so that
   // runs clip.
   double max_grad_norm = 0.5;
+  // Fields of the job definition; unset = its defaults.
+  std::optional<kaon::ClipScope> clip_scope;
+  std::optional<double> clip_floor;
+  // Of group muon.
+  std::optional<kaon::ClipPolicy> muon_clip_policy;
+  std::optional<kaon::NormMode> norm_mode;
   kernels::DType push_dtype = kernels::DType::kFloat32;
   kernels::DType pull_dtype = kernels::DType::kFloat32;
   std::string corpus_dir = kDefaultCorpusDirectory;

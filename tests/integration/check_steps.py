@@ -1,4 +1,5 @@
-"""Checks a step history printed by `kaonctl -o json steps`: clipping of AdamW, exemption of Muon, the skipped step."""
+"""check_steps.py FILE exempt|clip: checks a step history printed by `kaonctl -o json steps`: clipping of AdamW, exemption of Muon or
+its clipping to the floor of 0.25, the skipped step."""
 
 import json
 import sys
@@ -16,8 +17,9 @@ def main():
                 problems.append(f"step 3: {step}")
             continue
         groups = {group["group"]: group for group in step["norms"]}
-        if groups["muon"]["clip_factor"] != 1 or not groups["muon"]["exempt"]:
-            problems.append(f"muon is clipped: {step}")
+        is_exempt = sys.argv[2] == "exempt"
+        if groups["muon"]["exempt"] != is_exempt or groups["muon"]["clip_factor"] != (1 if is_exempt else 0.25):
+            problems.append(f"muon, which is to be {sys.argv[2]}: {step}")
         if not 0 < groups["adamw"]["clip_factor"] < 1:
             problems.append(f"adamw is not clipped: {step}")
     if [step["step"] for step in steps if step["step"] > 0] != list(range(1, 9)):

@@ -1,6 +1,7 @@
 #!/bin/bash
 # The weights of a service run equal those of `kaon-train --local` bit for bit: 1, 2 and 3 shards, 1, 2 and 3 workers with equal and
-# unequal splits of the batch, more shards than parameters, every wire dtype, one step skipped, clipping active.
+# unequal splits of the batch, more shards than parameters, every wire dtype, one step skipped, clipping active, and with Muon clipped
+# too, by one norm and down to a floor, and normalised with an eps.
 source tests/integration/real_cluster.sh
 
 # Low enough that the AdamW group is clipped in every step.
@@ -8,7 +9,7 @@ OPTIONS=(--steps 8 --max-grad-norm 0.05 --poison-step 3)
 
 # compare SHARDS WORKERS OPTIONS...
 compare() {
-  local shards=$1 workers=$2 here there
+  local shards=$1 workers=$2 here there policy
   shift 2
   start "$shards" "$workers"
   train "$TEST_TMPDIR/service" --workers "$workers" "${OPTIONS[@]}" --log-jsonl "$TEST_TMPDIR/log" "$@" || {
@@ -25,7 +26,9 @@ compare() {
   [ "$there" = "$here" ] || fail "digests differ: $shards shards, $workers workers $*"
   [ "$(field "$TEST_TMPDIR/service" applied)" = 7 ] || fail "applied is not 7"
   [ "$(field "$TEST_TMPDIR/service" skipped)" = 1 ] || fail "skipped is not 1"
-  python3 tests/integration/check_steps.py "$TEST_TMPDIR/steps" || fail "step history, $shards shards"
+  policy=exempt
+  [[ " $* " != *" --muon-clip-policy clip "* ]] || policy=clip
+  python3 tests/integration/check_steps.py "$TEST_TMPDIR/steps" "$policy" || fail "step history, $shards shards"
   digests+=("$workers $* $there")
 }
 
@@ -39,7 +42,9 @@ compare 2 2
 compare 14 2
 compare 2 2 --push-dtype bfloat16 --pull-dtype float16
 compare 3 2 --push-dtype float16 --pull-dtype bfloat16
+# The norm is about 1: the floor holds in every step.
+compare 2 2 --clip-scope all --muon-clip-policy clip --norm-mode add_eps --clip-floor 0.25
 
-# One run, whatever the number of shards: of 9 + 4 runs, 6 are different.
-[ "$(printf '%s\n' "${digests[@]}" | sort -u | wc -l)" -eq 6 ] || fail "digests: ${digests[*]}"
+# One run, whatever the number of shards: of 9 + 5 runs, 7 are different.
+[ "$(printf '%s\n' "${digests[@]}" | sort -u | wc -l)" -eq 7 ] || fail "digests: ${digests[*]}"
 finish

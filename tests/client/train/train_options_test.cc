@@ -53,6 +53,60 @@ TEST_F(TrainOptionsTest, HelpExitsWithZero) {
   EXPECT_THAT(parsed.text, HasSubstr("newton_schulz_updates"));
 }
 
+kaon::JobDefinition JobOf(const TrainOptions& options) {
+  ModelShape model = options.model;
+  model.vocabulary = 80;
+  return MakeJobDefinition(options, model);
+}
+
+// [C6]-[C8], [N5].
+TEST_F(TrainOptionsTest, ClippingAndNormModeGoIntoTheJob) {
+  const ParsedCommandLine parsed = Parse({"--local", "--clip-scope", "all", "--clip-floor", "0.25",
+                                          "--muon-clip-policy", "clip", "--norm-mode", "add_eps"});
+  ASSERT_TRUE(parsed.options.has_value()) << parsed.text;
+  const kaon::JobDefinition job = JobOf(*parsed.options);
+  EXPECT_EQ(job.clip_scope, kaon::ClipScope::kAll);
+  EXPECT_EQ(job.clip_floor, 0.25);
+  ASSERT_EQ(job.groups.size(), 2u);
+  EXPECT_EQ(job.groups[0].rule, kaon::Rule::kMuon);
+  EXPECT_EQ(job.groups[0].clip_policy, kaon::ClipPolicy::kClip);
+  EXPECT_EQ(job.groups[0].muon.newton_schulz.norm_mode, kaon::NormMode::kAddEps);
+  EXPECT_FALSE(job.groups[1].clip_policy.has_value());
+}
+
+TEST_F(TrainOptionsTest, WithoutThoseFlagsTheJobsDefaultsHold) {
+  const ParsedCommandLine parsed = Parse({"--local"});
+  ASSERT_TRUE(parsed.options.has_value()) << parsed.text;
+  const kaon::JobDefinition job = JobOf(*parsed.options);
+  EXPECT_FALSE(job.clip_scope.has_value());
+  EXPECT_FALSE(job.clip_floor.has_value());
+  ASSERT_EQ(job.groups.size(), 2u);
+  EXPECT_FALSE(job.groups[0].clip_policy.has_value());
+  EXPECT_FALSE(job.groups[0].muon.newton_schulz.norm_mode.has_value());
+}
+
+TEST_F(TrainOptionsTest, EveryWordOfTheClippingFlagsIsTaken) {
+  const auto options = [](const char* flag, const char* word) {
+    const ParsedCommandLine parsed = Parse({"--local", flag, word});
+    EXPECT_TRUE(parsed.options.has_value()) << parsed.text;
+    return parsed.options.value_or(TrainOptions{});
+  };
+  EXPECT_EQ(options("--clip-scope", "live").clip_scope, kaon::ClipScope::kLive);
+  EXPECT_EQ(options("--muon-clip-policy", "exempt").muon_clip_policy, kaon::ClipPolicy::kExempt);
+  EXPECT_EQ(options("--norm-mode", "clamp_eps").norm_mode, kaon::NormMode::kClampEps);
+  EXPECT_EQ(options("--norm-mode", "scale_invariant").norm_mode, kaon::NormMode::kScaleInvariant);
+}
+
+// Scope and floor are the job's; groups are the preset's, and so is what they say.
+TEST_F(TrainOptionsTest, APresetTakesScopeAndFloor) {
+  const ParsedCommandLine parsed =
+      Parse({"--local", "--preset", "keller", "--clip-scope", "all", "--clip-floor", "0.25"});
+  ASSERT_TRUE(parsed.options.has_value()) << parsed.text;
+  const kaon::JobDefinition job = JobOf(*parsed.options);
+  EXPECT_EQ(job.clip_scope, kaon::ClipScope::kAll);
+  EXPECT_EQ(job.clip_floor, 0.25);
+}
+
 struct Refusal {
   std::vector<const char*> arguments;
   const char* named;
@@ -68,6 +122,36 @@ TEST_P(TrainOptionsRefusalTest, NamesTheOption) {
   EXPECT_THAT(parsed.text, HasSubstr(GetParam().named));
 }
 
+struct WordRefusal {
+  const char* flag;
+  std::vector<const char*> words;
+};
+
+class TrainOptionsWordTest : public TrainOptionsTest,
+                             public testing::WithParamInterface<WordRefusal> {};
+
+TEST_P(TrainOptionsWordTest, IsNamedWithAllThatThereAre) {
+  for (const char* wrong : {"none", "ADD_EPS", "1", ""}) {
+    const ParsedCommandLine parsed = Parse({"--local", GetParam().flag, wrong});
+    EXPECT_EQ(parsed.exit_status, 2) << wrong;
+    EXPECT_THAT(parsed.text, HasSubstr(GetParam().flag));
+    for (const char* word : GetParam().words) EXPECT_THAT(parsed.text, HasSubstr(word));
+  }
+}
+
+TEST_P(TrainOptionsWordTest, IsInTheHelpWithAllThatThereAre) {
+  const std::string help = Parse({"--help"}).text;
+  const size_t flag = help.find(GetParam().flag);
+  ASSERT_NE(flag, std::string::npos);
+  for (const char* word : GetParam().words) EXPECT_NE(help.find(word, flag), std::string::npos);
+}
+
+INSTANTIATE_TEST_SUITE_P(UnknownWords, TrainOptionsWordTest,
+                         testing::Values(WordRefusal{"--clip-scope", {"live", "all"}},
+                                         WordRefusal{"--muon-clip-policy", {"clip", "exempt"}},
+                                         WordRefusal{"--norm-mode",
+                                                     {"scale_invariant", "add_eps", "clamp_eps"}}));
+
 INSTANTIATE_TEST_SUITE_P(
     WrongCommandLines, TrainOptionsRefusalTest,
     testing::Values(Refusal{{}, "--connect"}, Refusal{{"--local", "--connect", "a:1"}, "--local"},
@@ -77,6 +161,14 @@ INSTANTIATE_TEST_SUITE_P(
                     Refusal{{"--local", "--steps", "0"}, "--steps"},
                     Refusal{{"--local", "--push-dtype", "float8"}, "--push-dtype"},
                     Refusal{{"--local", "--gemm", "blas"}, "--gemm"},
+                    Refusal{{"--local", "--clip-floor", "1.5"}, "--clip-floor"},
+                    Refusal{{"--local", "--clip-floor", "-0.1"}, "--clip-floor"},
+                    Refusal{{"--local", "--clip-floor", "nan"}, "--clip-floor"},
+                    Refusal{{"--local", "--clip-floor", "low"}, "--clip-floor"},
+                    Refusal{{"--local", "--preset", "keller", "--norm-mode", "add_eps"},
+                            "--norm-mode"},
+                    Refusal{{"--local", "--preset", "keller", "--muon-clip-policy", "clip"},
+                            "--muon-clip-policy"},
                     Refusal{{"--local", "--colour"}, "--colour"}));
 
 TEST_F(TrainOptionsTest, TakesCoordinatorsAndCertificatesFromTheEnvironment) {
