@@ -39,11 +39,12 @@ SERVER_FOLDERS = {
     "tier": {"tier"},
     "disk": {"disk"},
     "journal": {"disk", "journal"},
+    "checkpoint": {"disk", "checkpoint"},
     "auth": {"auth"},
     "config": {"config"},
     "admin_cli": {"admin_cli"},
-    "shard": {"tier", "disk", "journal", "auth", "config", "shard"},
-    "coordinator": {"auth", "config", "coordinator"},
+    "shard": {"tier", "disk", "journal", "checkpoint", "auth", "config", "shard"},
+    "coordinator": {"checkpoint", "auth", "config", "coordinator"},
 }
 # The state machines: everything that is not in their messages comes in as an argument.
 PURE = re.compile(
