@@ -342,12 +342,30 @@ absl::Status ValidateShare(double token_weight, uint32_t micro_batches,
   return absl::OkStatus();
 }
 
-absl::Status ValidateMultiplier(const v1::JobDefinition& job, double learning_rate_multiplier) {
+absl::Status ValidateMultiplier(const v1::JobDefinition& job, const v1::Placement& routes,
+                                double learning_rate_multiplier) {
+  absl::flat_hash_map<std::string, double> rates;
   for (const v1::ParameterGroup& group : job.groups()) {
+    rates[group.name()] = group.lr();
     KAON_RETURN_IF_ERROR(
         ValidateLearningRate(absl::StrCat("group ", group.name(), ": lr ", group.lr(),
                                           " * learning_rate_multiplier ", learning_rate_multiplier),
                              group.lr() * learning_rate_multiplier));
+  }
+  // Without a multiplier the products were checked at registration.
+  if (learning_rate_multiplier <= 1) return absl::OkStatus();
+  for (const v1::ParameterPlacement& route : routes.parameters()) {
+    // Frozen parameters have no group.
+    const auto group = rates.find(route.group());
+    if (group == rates.end()) continue;
+    const double rate = group->second * learning_rate_multiplier * route.lr_multiplier();
+    if (rate <= kMaxFloat) continue;
+    return ValidateLearningRate(
+        absl::StrCat("parameter ", job.parameters(static_cast<int>(route.parameter_id())).name(),
+                     ", group ", route.group(), ": lr ", group->second,
+                     " * learning_rate_multiplier ", learning_rate_multiplier, " * lr_multiplier ",
+                     route.lr_multiplier()),
+        rate);
   }
   return absl::OkStatus();
 }

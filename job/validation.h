@@ -25,9 +25,11 @@ absl::Status ValidateJob(const v1::JobDefinition& job);
 absl::Status ValidateShare(double token_weight, uint32_t micro_batches,
                            double learning_rate_multiplier);
 
-// INVALID_ARGUMENT naming group, rate and multiplier unless every group's product of both is a
-// finite float: shards step with floats.
-absl::Status ValidateMultiplier(const v1::JobDefinition& job, double learning_rate_multiplier);
+// INVALID_ARGUMENT naming group and multipliers, and the parameter where it is its own that does
+// it, unless every parameter's lr * learning_rate_multiplier * lr_multiplier is a finite float:
+// shards step with floats. A schedule only makes it smaller. `routes` are the job's own.
+absl::Status ValidateMultiplier(const v1::JobDefinition& job, const v1::Placement& routes,
+                                double learning_rate_multiplier);
 
 // INVALID_ARGUMENT naming `field`, value and range.
 absl::Status ValidateTokenWeight(absl::string_view field, double token_weight);

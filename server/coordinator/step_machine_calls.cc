@@ -178,10 +178,11 @@ void StepMachine::Join(CallId call, const v1::JoinWorkerRequest& request) {
 absl::StatusOr<v1::BeginStepResponse> StepMachine::TryBegin(const v1::BeginStepRequest& request) {
   KAON_RETURN_IF_ERROR(CheckRunning(request.job()));
   KAON_RETURN_IF_ERROR(membership_.CheckBegin(request));
-  // Shards refuse a plan with other rates for ever.
+  // A plan with other rates would stop the job.
   if (request.has_learning_rate_multiplier()) {
-    KAON_RETURN_IF_ERROR(
-        job::ValidateMultiplier(registration_->definition(), request.learning_rate_multiplier()));
+    KAON_RETURN_IF_ERROR(job::ValidateMultiplier(registration_->definition(),
+                                                 registration_->placement(),
+                                                 request.learning_rate_multiplier()));
   }
   const uint64_t step = request.step();
   v1::BeginStepResponse response;

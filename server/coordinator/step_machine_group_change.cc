@@ -74,7 +74,7 @@ bool StepMachine::OpenGroupChange() {
   absl::Status status = body.status();
   const std::optional<double> multiplier = membership_.BegunMultiplier(NextStep());
   if (status.ok() && multiplier) {
-    status = job::ValidateMultiplier(After(job, *body), *multiplier);
+    status = job::ValidateMultiplier(After(job, *body), registration_->placement(), *multiplier);
   }
   if (!status.ok()) {
     AnswerGroupChange(status);
@@ -109,9 +109,10 @@ void StepMachine::AnswerGroupChange(const absl::Status& status) {
 void StepMachine::ForgetSharesOutOfRange() {
   const std::optional<double> multiplier = membership_.BegunMultiplier(NextStep());
   if (!multiplier) return;
-  const absl::Status status = job::ValidateMultiplier(registration_->definition(), *multiplier);
+  const absl::Status status =
+      job::ValidateMultiplier(registration_->definition(), registration_->placement(), *multiplier);
   if (status.ok()) return;
-  // Shards would refuse the plan for ever; beginning again tells the worker why.
+  // The plan would stop the job; beginning again tells the worker why.
   membership_.ForgetBegun();
   FailAwaits(absl::UnavailableError(status.message()));
 }

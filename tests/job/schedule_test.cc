@@ -68,6 +68,23 @@ TEST(ScheduleTest, StaysWithinZeroAndOne) {
   }
 }
 
+// So that no schedule can take a rate out of its range, or make it no number, at any length.
+TEST(ScheduleTest, StaysWithinZeroAndOneAtTheLongestSchedulesThereAre) {
+  constexpr uint64_t kMost = uint64_t{1} << 40;
+  for (const v1::Schedule& schedule :
+       {Make(v1::SCHEDULE_KIND_CONSTANT, kMost, 0, 0),
+        Make(v1::SCHEDULE_KIND_COSINE, kMost - 1, kMost, 0),
+        Make(v1::SCHEDULE_KIND_COSINE, 0, kMost, 1), Make(v1::SCHEDULE_KIND_LINEAR, 0, kMost, 0),
+        Make(v1::SCHEDULE_KIND_WARMUP_STABLE_DECAY, 0, kMost, 0, kMost),
+        Make(v1::SCHEDULE_KIND_WARMUP_STABLE_DECAY, kMost - 1, kMost, 1, 1)}) {
+    for (const uint64_t n :
+         {uint64_t{0}, uint64_t{1}, kMost / 2, kMost - 2, kMost - 1, kMost, ~uint64_t{0}}) {
+      const double factor = ScheduleFactor(schedule, n);
+      EXPECT_TRUE(factor >= 0 && factor <= 1) << schedule.ShortDebugString() << n << " " << factor;
+    }
+  }
+}
+
 // Edge 20: each group has its own base rate and its own schedule, at the start and later.
 TEST(ScheduleTest, EveryGroupKeepsItsOwnRate) {
   v1::JobDefinition job;

@@ -80,6 +80,31 @@ TEST(StepMachineCallsTest, SharesThatNoShardCouldStepWithAreRefused) {
   EXPECT_TRUE(machine.Begin(begin).ok());
 }
 
+// Each factor fits, and so do any two of them.
+TEST(StepMachineCallsTest, RateThatAParametersOwnMultiplierBreaksIsRefused) {
+  MachineHarness machine;
+  machine.Hold();
+  v1::JobDefinition job = TestJob(1);
+  job.mutable_parameters(2)->set_lr_multiplier(1e20);
+  ASSERT_TRUE(machine.Register(job).ok());
+  ASSERT_TRUE(machine.Join(0, 100).ok());
+  ASSERT_TRUE(machine.Begin(0, 0).ok());
+  machine.VoteAndApply();
+  const std::string phase = machine.phase();
+  v1::BeginStepRequest begin = machine.BeginRequest(0, 1);
+  begin.set_learning_rate_multiplier(1e30);
+  const absl::Status refused = machine.Begin(begin).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(refused.message(),
+            "parameter layer1.w, group muon: lr 0.02 * learning_rate_multiplier 1e+30 * "
+            "lr_multiplier 1e+20 is 2e+48, must be 0 .. 3.40282e+38");
+  EXPECT_EQ(machine.phase(), phase);
+  EXPECT_FALSE(machine.SentPlan(0).has_value());
+  begin.set_learning_rate_multiplier(1e15);
+  ASSERT_TRUE(machine.Begin(begin).ok());
+  EXPECT_EQ(machine.SentPlan(0)->step().rates(0).learning_rate(), 0.02 * 1e15);
+}
+
 TEST(StepMachineCallsTest, BeginIsImmutablePerAttemptAndStep) {
   MidStep mid;
   EXPECT_TRUE(mid.old().Begin(0, 2).ok());

@@ -259,6 +259,25 @@ TEST(GroupChangeTest, RefusesARateThatABegunStepCannotTake) {
   EXPECT_FALSE(harness.SentPlan(0));
 }
 
+TEST(GroupChangeTest, RefusesARateThatABegunStepTimesAParametersMultiplierCannotTake) {
+  MachineHarness harness;
+  harness.Hold();
+  v1::JobDefinition job = TestJob();
+  job.mutable_parameters(1)->set_lr_multiplier(1e20);
+  ASSERT_TRUE(harness.Register(job).ok());
+  for (uint32_t rank : {0, 1}) ASSERT_TRUE(harness.Join(rank, 100 + rank).ok());
+  ASSERT_TRUE(harness.Begin(0, 0).ok());
+  harness.VoteAndApply();
+  v1::BeginStepRequest begin = harness.BeginRequest(0, 1);
+  begin.set_learning_rate_multiplier(1e10);
+  ASSERT_TRUE(harness.Begin(begin).ok());
+  const absl::Status status = StatusOf(harness, harness.SetRate("1e10", 1));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("parameter layer0.b, group adamw: lr 1e+10 * "
+                                          "learning_rate_multiplier 1e+10 * lr_multiplier 1e+20"));
+  EXPECT_FALSE(harness.SentPlan(0));
+}
+
 // The share was begun while the change was under way.
 TEST(GroupChangeTest, AShareThatNoLongerFitsIsBegunAnew) {
   MachineHarness harness;
