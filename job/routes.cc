@@ -38,7 +38,13 @@ kernels::RoutingInput InputOf(const v1::ParameterSpec& parameter, const RuleOutc
 class Router {
  public:
   Router(const v1::JobDefinition& job, RoutingRules rules) : job_(job), rules_(std::move(rules)) {
-    for (const v1::ParameterGroup& group : job.groups()) groups_[group.name()] = &group;
+    targets_.matrix_group = job.matrix_group();
+    targets_.scalar_group = job.scalar_group();
+    targets_.has_matrix_rule = false;
+    for (const v1::ParameterGroup& group : job.groups()) {
+      groups_[group.name()] = &group;
+      targets_.has_matrix_rule |= group.rule() == v1::RULE_MUON;
+    }
   }
 
   absl::StatusOr<v1::ParameterPlacement> Route(const v1::ParameterSpec& parameter) const {
@@ -48,8 +54,7 @@ class Router {
       KAON_ASSIGN_OR_RETURN(rules, rules_.Match(parameter));
     }
     KAON_ASSIGN_OR_RETURN(const kernels::Route route,
-                          kernels::RouteParameter(InputOf(parameter, rules),
-                                                  {job_.matrix_group(), job_.scalar_group()}));
+                          kernels::RouteParameter(InputOf(parameter, rules), targets_));
     v1::ParameterPlacement row;
     row.set_group(route.group);
     row.set_route_reason(route.reason);
@@ -106,6 +111,7 @@ class Router {
 
   const v1::JobDefinition& job_;
   const RoutingRules rules_;
+  kernels::RoutingTargets targets_;
   absl::flat_hash_map<std::string, const v1::ParameterGroup*> groups_;
 };
 

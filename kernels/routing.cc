@@ -62,15 +62,21 @@ absl::StatusOr<Route> RouteParameter(const RoutingInput& parameter, const Routin
     return ToScalar(parameter, targets, absl::StrCat("embedding or output: ", word));
   }
   if (absl::StrContains(name, "lora")) return ToScalar(parameter, targets, "adapter: lora");
+  const bool is_matrix = parameter.shape.size() == 2;
+  // What steps by elements takes any shape; what steps matrices must be told which they are, and a
+  // job that has such a rule may have meant it.
+  if (!is_matrix && !parameter.has_layout && targets.has_matrix_rule) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameter ", parameter.name, ": has ", parameter.shape.size(),
+                     " dimensions and neither group nor layout; only 2 are routed by themselves "
+                     "in a job with a muon group ([routing 7])"));
+  }
   if (targets.matrix_group.empty()) {
     return ToScalar(parameter, targets, "matrix routed to scalar: no matrix group");
   }
-  if (parameter.shape.size() == 2) return Route{targets.matrix_group, "matrix"};
-  if (parameter.has_layout) return Route{targets.matrix_group, "matrices by layout"};
-  return absl::InvalidArgumentError(
-      absl::StrCat("parameter ", parameter.name, ": has ", parameter.shape.size(),
-                   " dimensions and neither group nor layout; only 2 are routed by themselves "
-                   "([routing 7])"));
+  if (is_matrix) return Route{targets.matrix_group, "matrix"};
+  return Route{targets.matrix_group,
+               parameter.has_layout ? "matrices by layout" : "ndim > 2: no group needs a layout"};
 }
 
 }  // namespace kaon::kernels

@@ -31,21 +31,23 @@ struct RoutingInput {
 struct RoutingTargets {
   std::string matrix_group;
   std::string scalar_group;
+  // Some group of the job, these two or another, is stepped matrix by matrix (Muon).
+  bool has_matrix_rule = true;
 };
 
 struct Route {
   // Empty for a frozen parameter.
   std::string group;
   // The rule that matched, for people: "frozen", "explicit", "rule experts", "ndim < 2", "embedding
-  // or output: wte", "adapter: lora", "matrix", "matrices by layout", "matrix routed to scalar: no
-  // matrix group".
+  // or output: wte", "adapter: lora", "matrix", "matrices by layout", "ndim > 2: no group needs a
+  // layout", "matrix routed to scalar: no matrix group".
   std::string reason;
 };
 
 // INVALID_ARGUMENT naming the parameter for >= 3 dimensions that neither a group nor a layout is
-// declared for ([routing 7]), and when the group a rule chooses is empty and there is no other
-// (both groups are named). A job without a matrix group sends matrices, of any number of
-// dimensions, to the scalar group (all-Adam jobs, M15).
+// declared for in a job with a matrix rule, wherever they would go ([routing 7]), and when the
+// group a rule chooses is empty and there is no other (both groups are named). A job without a
+// matrix group sends matrices to the scalar group (all-Adam jobs, M15).
 absl::StatusOr<Route> RouteParameter(const RoutingInput& parameter, const RoutingTargets& targets);
 
 }  // namespace kaon::kernels

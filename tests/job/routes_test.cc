@@ -97,6 +97,25 @@ TEST(RoutesTest, ADeclaredLayoutRoutesThreeDimensionsToMuon) {
   EXPECT_EQ(row.layout().kind(), v1::MATRIX_LAYOUT_KIND_BATCHED);
 }
 
+// [routing 7]: with a Muon group in the job, even one that matrices do not go to by themselves,
+// three dimensions must say what they are; without one they are stepped by elements.
+TEST(RoutesTest, ThreeDimensionsWithoutALayoutNeedAJobWithoutMuon) {
+  v1::JobDefinition job = SmallJob();
+  job.mutable_parameters(0)->add_shape(3);
+  EXPECT_EQ(RouteParameters(*Effective(job)).status().code(), absl::StatusCode::kInvalidArgument);
+  job.clear_matrix_group();
+  EXPECT_THAT(std::string(RouteParameters(*Effective(job)).status().message()),
+              ::testing::HasSubstr("parameter h.weight: has 3 dimensions"));
+  job.mutable_groups()->DeleteSubrange(0, 1);
+  const v1::ParameterPlacement row = RouteParameters(*Effective(job))->parameters(0);
+  EXPECT_EQ(row.group(), "scalars");
+  EXPECT_EQ(row.route_reason(), "matrix routed to scalar: no matrix group");
+  EXPECT_FALSE(row.has_layout());
+  job.set_matrix_group("scalars");
+  EXPECT_EQ(RouteParameters(*Effective(job))->parameters(0).route_reason(),
+            "ndim > 2: no group needs a layout");
+}
+
 // Routers of mixtures of experts by AdamW: a rule of the user's, off unless asked for.
 TEST(RoutesTest, RoutersGoToAdamWByARule) {
   v1::JobDefinition job = SmallJob();

@@ -108,16 +108,28 @@ TEST(RoutingTest, ADeclaredLayoutRoutesMoreDimensionsToTheMatrixGroup) {
   EXPECT_EQ(Routed(parameter), "rest: embedding or output: wte");
 }
 
-TEST(RoutingTest, WithoutAMatrixGroupNoLayoutIsNeeded) {
-  EXPECT_EQ(Routed({"conv.weight", {8, 3, 3}, "", false, false}, {"", "adam"}),
-            "adam: matrix routed to scalar: no matrix group");
+// [routing 7], one side: nothing of the job asks what its matrices are.
+TEST(RoutingTest, WithoutAMatrixRuleNoLayoutIsNeeded) {
+  const RoutingInput conv = {"conv.weight", {8, 3, 3}, "", false, false};
+  EXPECT_EQ(Routed(conv, {"", "adam", false}), "adam: matrix routed to scalar: no matrix group");
+  EXPECT_EQ(Routed(conv, {"sgd", "adam", false}), "sgd: ndim > 2: no group needs a layout");
 }
 
+// [routing 7], the other side: it may have been meant for the group with the matrix rule, whether
+// or not that is the one matrices go to by themselves.
 TEST(RoutingTest, MoreThanTwoDimensionsNeedAGroupOrALayout) {
-  const absl::Status status =
-      RouteParameter({"conv.weight", {8, 3, 3}, "", false, false}, kBoth).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("conv.weight"), HasSubstr("3 dim")));
+  for (const char* matrix_group : {"hidden", ""}) {
+    RoutingInput conv = {"conv.weight", {8, 3, 3}, "", false, false};
+    const RoutingTargets targets = {matrix_group, "rest", true};
+    const absl::Status status = RouteParameter(conv, targets).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("conv.weight"), HasSubstr("3 dim")));
+    conv.has_layout = true;
+    EXPECT_TRUE(RouteParameter(conv, targets).ok());
+    conv.has_layout = false;
+    conv.group = "rest";
+    EXPECT_EQ(Routed(conv, targets), "rest: explicit");
+  }
 }
 
 TEST(RoutingTest, EarlierRulesStillApplyAboveTwoDimensions) {
