@@ -123,6 +123,8 @@ v1::ParameterDiagnostics DiagnosticsOf(const StoredParameter& parameter,
     const absl::string_view name =
         kernels::NameOf(static_cast<kernels::DType>(trace.gradient_dtype));
     gradient->set_dtype(std::string(name));
+  } else if (trace.first_gradient_step > 0) {
+    gradient->set_dtype("float32 zeros");
   }
   // Whatever is pushed, the sum is fp32.
   gradient->set_bytes(weight_bytes);

@@ -23,7 +23,7 @@ struct ParameterTrace {
   // Of the newest decided train step; absent before the first.
   std::optional<v1::ParameterSums> sums;
   std::optional<Update> update;
-  // As first pushed; unspecified before.
+  // As first pushed; unspecified before, also while zeros stand in for it ([T7]).
   v1::DType gradient_dtype = v1::DTYPE_UNSPECIFIED;
   // Train steps, 0 if not yet.
   uint64_t first_gradient_step = 0;

@@ -191,8 +191,10 @@ void ShardCore::TraceGradients(uint64_t step) {
     trace.sums = *sums;
     if (sums->num_non_finite() > 0) ++trace.non_finite_steps;
     trace.non_finite_elements += sums->num_non_finite();
-    if (sums->missing() || trace.first_gradient_step > 0) continue;
-    trace.first_gradient_step = step;
+    if (sums->missing()) continue;
+    if (trace.first_gradient_step == 0) trace.first_gradient_step = step;
+    // Zeros that stand in for a missing gradient ([T7]) were pushed by nobody.
+    if (trace.gradient_dtype != v1::DTYPE_UNSPECIFIED) continue;
     trace.gradient_dtype = accumulator_.gradient_dtype(parameter.id);
   }
 }

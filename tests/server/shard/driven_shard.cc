@@ -98,10 +98,10 @@ absl::Status DrivenShard::Push(uint32_t rank, uint64_t step,
   return core_->accumulator().Finish(push.stream, finish);
 }
 
-void DrivenShard::Load() {
+void DrivenShard::Load(const v1::StepPlan& registration) {
   Promise(1);
-  Plan(RegistrationPlan(1, 1));
-  Decide(Applying(RegistrationPlan(1, 1)));
+  Plan(registration);
+  Decide(Applying(registration));
   Plan(LoadPlan(1, 1));
   const absl::Status status =
       Push(0, 0, {{1, 2, 3, 4, 5, 6}, std::vector<float>(4, 1), std::vector<float>(5, 9)});

@@ -34,8 +34,8 @@ class DrivenShard {
   // What the pushes led to.
   std::vector<v1::ShardToCoordinator> Pump();
 
-  // Registers MakeRegistration() and loads weights: w = 1 .. 6, b = 1, f = 9.
-  void Load();
+  // Registers the job and loads weights: w = 1 .. 6, b = 1, f = 9.
+  void Load(const v1::StepPlan& registration = RegistrationPlan(1, 1));
   // One step of both ranks with these gradients of w and b (f is frozen), applied with clip
   // factor 1.
   void Train(uint64_t step, const std::vector<std::vector<float>>& values);

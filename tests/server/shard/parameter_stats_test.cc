@@ -224,6 +224,27 @@ TEST(ParameterDiagnosticsTest, NameEveryTensorThatIsStored) {
   EXPECT_EQ(diagnostics.backend(), "cpu/reference");
 }
 
+// [T7]
+TEST(ParameterDiagnosticsTest, SayThatZerosStandInForAGradientThatWasNeverPushed) {
+  DrivenShard shard;
+  v1::StepPlan registration = RegistrationPlan(1, 1);
+  registration.mutable_registration()
+      ->mutable_definition()
+      ->mutable_groups(1)
+      ->set_missing_gradient(v1::MISSING_GRADIENT_ZERO);
+  shard.Load(registration);
+  EXPECT_EQ(DiagnosticsIn(shard, kB).tensors(1).dtype(), "");
+  shard.Train(1, {kGradientOfW, {}});
+  v1::StoredTensor gradient = DiagnosticsIn(shard, kB).tensors(1);
+  EXPECT_EQ(gradient.dtype(), "float32 zeros");
+  EXPECT_EQ(gradient.first_used_step(), 1u);
+  shard.Train(2, {kGradientOfW, kGradientOfB});
+  shard.Train(3, {kGradientOfW, {}});
+  gradient = DiagnosticsIn(shard, kB).tensors(1);
+  EXPECT_EQ(gradient.dtype(), "float32");
+  EXPECT_EQ(gradient.first_used_step(), 1u);
+}
+
 TEST(ParameterDiagnosticsTest, OfAFrozenParameterNameNoRule) {
   DrivenShard shard;
   shard.Load();
