@@ -42,10 +42,8 @@ kernels::MuonConfig MuonOf(const v1::MuonOptions& options, const v1::ParameterSp
   muon.newton_schulz = NewtonSchulzOf(options);
   muon.scale = FromWire<kernels::UpdateScale>(options.scale());
   muon.scale_extra = options.scale_extra();
-  muon.layout.kind = FromWire<kernels::MatrixLayoutKind>(placement.layout().kind());
+  muon.layout = LayoutOf(placement.layout());
   muon.layout.transposed = parameter.transposed();
-  muon.layout.sizes.assign(placement.layout().sizes().begin(), placement.layout().sizes().end());
-  muon.layout.num_heads = placement.layout().num_heads();
   return muon;
 }
 
@@ -76,6 +74,14 @@ kernels::LionConfig LionOf(const v1::LionOptions& options) {
 }
 
 }  // namespace
+
+kernels::MatrixLayout LayoutOf(const v1::MatrixLayout& layout) {
+  kernels::MatrixLayout result;
+  result.kind = FromWire<kernels::MatrixLayoutKind>(layout.kind());
+  result.sizes.assign(layout.sizes().begin(), layout.sizes().end());
+  result.num_heads = layout.num_heads();
+  return result;
+}
 
 kernels::RuleConfig RuleConfigOf(const v1::ParameterGroup& group,
                                  const v1::ParameterSpec& parameter,

@@ -4,6 +4,7 @@
 #define KAON_JOB_RULE_CONFIG_H_
 
 #include "kaon/v1/parameters.pb.h"
+#include "kernels/matrix_layout.h"
 #include "kernels/optimizer_rule.h"
 
 namespace kaon::job {
@@ -15,6 +16,9 @@ kernels::RuleConfig RuleConfigOf(const v1::ParameterGroup& group,
 
 // The same for a plain matrix without overrides of its own.
 kernels::RuleConfig RuleConfigOf(const v1::ParameterGroup& group);
+
+// A layout whose kind is written out; `transposed` is the parameter's.
+kernels::MatrixLayout LayoutOf(const v1::MatrixLayout& layout);
 
 // Whether the norm clip leaves this group alone: its policy, or else its rule's scale-invariance
 // ([C7]).

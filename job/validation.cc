@@ -16,6 +16,7 @@
 #include "job/group_validation.h"
 #include "job/routes.h"
 #include "job/rule_config.h"
+#include "kernels/matrix_layout.h"
 #include "kernels/optimizer_rule.h"
 #include "proto/status_macros.h"
 
@@ -84,6 +85,16 @@ absl::Status CheckShape(const std::string& at, const v1::ParameterSpec& paramete
   return absl::OkStatus();
 }
 
+// Whatever steps it: a declaration that cannot be true is a mistake ([L5]), and one that only its
+// group makes harmless would break the job when its route changes.
+absl::Status CheckDeclaredLayout(const std::string& at, const v1::ParameterSpec& parameter) {
+  if (!parameter.has_layout()) return absl::OkStatus();
+  const std::vector<uint64_t> shape(parameter.shape().begin(), parameter.shape().end());
+  const absl::Status status = kernels::CheckLayout(LayoutOf(parameter.layout()), shape);
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(absl::StrCat(at, status.message()));
+}
+
 // A frozen parameter joins nothing ([T8]): what would need a group is an error (edge case 51).
 absl::Status CheckFrozen(const std::string& at, const v1::ParameterSpec& parameter) {
   if (!parameter.frozen()) return absl::OkStatus();
@@ -115,6 +126,7 @@ absl::Status ValidateParameter(const v1::ParameterSpec& parameter, int id, const
   const std::string at = absl::StrCat("parameter ", parameter.name(), ": ");
   KAON_RETURN_IF_ERROR(CheckShape(at, parameter));
   KAON_RETURN_IF_ERROR(CheckEnums(at, parameter));
+  KAON_RETURN_IF_ERROR(CheckDeclaredLayout(at, parameter));
   KAON_RETURN_IF_ERROR(CheckFrozen(at, parameter));
   KAON_RETURN_IF_ERROR(
       CheckKnown(absl::StrCat(at, "group"), parameter.group(), targets.groups, "groups"));

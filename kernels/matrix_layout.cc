@@ -145,7 +145,7 @@ absl::Status CheckExtents(const KindTraits& kind, const MatrixLayout& layout,
   const uint64_t sum = SumOf(layout.sizes);
   if (shape[0] % sum == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("layout ", kind.name, ": rows ", shape[0],
-                                                 " are not a multiple of ",
+                                                 " are not a multiple of sizes ",
                                                  Joined(layout.sizes, " + "), " = ", sum));
 }
 
@@ -229,16 +229,20 @@ std::vector<MatrixBlock> InterleavedBlocks(absl::Span<const uint64_t> sizes, uin
 
 }  // namespace
 
-absl::StatusOr<std::vector<MatrixBlock>> MatrixBlocks(const MatrixLayout& layout,
-                                                      absl::Span<const uint64_t> shape) {
+absl::Status CheckLayout(const MatrixLayout& layout, absl::Span<const uint64_t> shape) {
   const KindTraits kind = TraitsOf(layout.kind);
   if (absl::Status status = CheckFields(kind, layout, shape); !status.ok()) return status;
   if (absl::Status status = CheckExtents(kind, layout, shape); !status.ok()) return status;
-  if (const uint64_t runs = CountRuns(layout, shape); runs > kMostRowRuns) {
-    return absl::InvalidArgumentError(absl::StrCat("layout ", kind.name, " cuts shape [",
-                                                   Joined(shape, ", "), "] into ", runs,
-                                                   " pieces, must be <= ", kMostRowRuns));
-  }
+  const uint64_t runs = CountRuns(layout, shape);
+  if (runs <= kMostRowRuns) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("layout ", kind.name, " cuts shape [",
+                                                 Joined(shape, ", "), "] into ", runs,
+                                                 " pieces, must be <= ", kMostRowRuns));
+}
+
+absl::StatusOr<std::vector<MatrixBlock>> MatrixBlocks(const MatrixLayout& layout,
+                                                      absl::Span<const uint64_t> shape) {
+  if (absl::Status status = CheckLayout(layout, shape); !status.ok()) return status;
   const uint64_t cols = shape.back();
   switch (layout.kind) {
     case MatrixLayoutKind::kMatrix:

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
@@ -50,10 +51,13 @@ struct MatrixBlock {
 // Runs of all blocks of one parameter together; more is taken for a mistake.
 inline constexpr uint64_t kMostRowRuns = uint64_t{1} << 20;
 
+// OK if `shape` can be cut so. INVALID_ARGUMENT naming the field, with the arithmetic, when the
+// shape has another number of dimensions, sizes do not add up or divide, or a field is given that
+// the kind does not take.
+absl::Status CheckLayout(const MatrixLayout& layout, absl::Span<const uint64_t> shape);
+
 // Every element of the parameter is in exactly one block. In the order of `sizes` within each
-// matrix, matrices and heads in memory order. INVALID_ARGUMENT with the arithmetic when the shape
-// has another number of dimensions, sizes do not add up or divide, or a field is given that the
-// kind does not take.
+// matrix, matrices and heads in memory order. Errors are those of CheckLayout.
 absl::StatusOr<std::vector<MatrixBlock>> MatrixBlocks(const MatrixLayout& layout,
                                                       absl::Span<const uint64_t> shape);
 

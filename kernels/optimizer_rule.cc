@@ -89,7 +89,7 @@ double ElementWiseCost(const RuleConfig& rule, absl::Span<const uint64_t> shape)
 }
 
 absl::Status CheckShape(const MuonConfig& config, absl::Span<const uint64_t> shape) {
-  return MatrixBlocks(config.layout, shape).status();
+  return CheckLayout(config.layout, shape);
 }
 
 template <typename Config>

@@ -319,6 +319,54 @@ TEST(ValidationTest, AcceptsTwoGroupsThatDifferByNameOnly) {
   EXPECT_EQ(ValidationError(job), "OK");
 }
 
+// [L4], [L5], edge 31: whoever steps the parameter, or nobody does.
+TEST(ValidationTest, RefusesADeclaredLayoutThatDoesNotFitWhateverTheRoute) {
+  v1::JobDefinition job = SmallJob();
+  v1::ParameterSpec& parameter = *job.mutable_parameters(0);
+  v1::MatrixLayout& layout = *parameter.mutable_layout();
+  const auto expect_refused = [&job, &parameter](const std::string& message) {
+    const std::string expected = "parameter h.weight: layout " + message;
+    parameter.clear_group();
+    EXPECT_THAT(ValidationError(job), HasSubstr(expected));
+    parameter.set_group("scalars");
+    EXPECT_THAT(ValidationError(job), HasSubstr(expected));
+    parameter.clear_group();
+    parameter.set_frozen(true);
+    EXPECT_THAT(ValidationError(job), HasSubstr(expected));
+    parameter.set_frozen(false);
+  };
+  layout.set_kind(v1::MATRIX_LAYOUT_KIND_HEADS);
+  layout.set_num_heads(3);
+  expect_refused("heads: rows 4 are not a multiple of num_heads 3");
+  layout.clear_num_heads();
+  layout.set_kind(v1::MATRIX_LAYOUT_KIND_SPLIT_ROWS);
+  layout.add_sizes(2);
+  layout.add_sizes(1);
+  expect_refused("split_rows: sizes 2 + 1 = 3 are not the 4 rows");
+  layout.set_kind(v1::MATRIX_LAYOUT_KIND_QKV_INTERLEAVED);
+  expect_refused("qkv_interleaved: rows 4 are not a multiple of sizes 2 + 1 = 3");
+  layout.set_kind(v1::MATRIX_LAYOUT_KIND_BATCHED);
+  expect_refused("batched needs >= 3 dimensions, shape [4, 6] has 2");
+  layout.set_kind(v1::MATRIX_LAYOUT_KIND_MATRIX);
+  expect_refused("matrix takes no sizes, given 2, 1");
+  layout.clear_sizes();
+  parameter.set_group("scalars");
+  EXPECT_EQ(ValidationError(job), "OK");
+}
+
+// A rule says how matrices are cut, wherever it matches: what steps by elements takes no notice.
+TEST(ValidationTest, ARulesLayoutCountsForMuonAlone) {
+  v1::JobDefinition job = SmallJob();
+  v1::RoutingRule& rule = *job.add_routing_rules();
+  rule.set_name("all");
+  rule.mutable_layout()->set_kind(v1::MATRIX_LAYOUT_KIND_HEADS);
+  rule.mutable_layout()->set_num_heads(2);
+  EXPECT_EQ(ValidationError(job), "OK");
+  rule.mutable_layout()->set_num_heads(3);
+  EXPECT_THAT(ValidationError(job),
+              HasSubstr("parameter h.weight, group matrices: layout heads: rows 4 are not"));
+}
+
 TEST(ValidationTest, AFrozenParameterTakesNothingThatNeedsAGroup) {
   v1::JobDefinition job = SmallJob();
   job.mutable_parameters(0)->set_frozen(true);

@@ -206,7 +206,7 @@ TEST(MatrixLayoutTest, SizesThatDoNotFitAreRefusedWithTheArithmetic) {
   ExpectRefused({
       {{.kind = Kind::kQkvInterleaved, .sizes = {4, 1, 1, 1}},
        {96, 8},
-       "rows 96 are not a multiple of 4 + 1 + 1 + 1 = 7"},
+       "rows 96 are not a multiple of sizes 4 + 1 + 1 + 1 = 7"},
       {{.kind = Kind::kQkvInterleaved, .sizes = {4}}, {4, 8}, "takes 2 .. 4 sizes, given 1"},
       {{.kind = Kind::kQkvInterleaved, .sizes = {1, 1, 1, 1, 1}}, {5, 8}, "2 .. 4 sizes, given 5"},
       {{.kind = Kind::kSplitRows, .sizes = {3, 4}}, {8, 6}, "sizes 3 + 4 = 7 are not the 8 rows"},

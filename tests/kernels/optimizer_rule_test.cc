@@ -130,7 +130,7 @@ TEST(OptimizerRuleTest, MuonTakesWhatItsLayoutCutsIntoMatrices) {
   const absl::Status status = ValidateRule(config, {96, 8});
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("rows 96 are not a multiple of 4 + 1 + 1 + 1 = 7"));
+              HasSubstr("rows 96 are not a multiple of sizes 4 + 1 + 1 + 1 = 7"));
 }
 
 // [P3]: fp32 unless asked otherwise, whatever dtype gradients arrive in.
