@@ -45,6 +45,9 @@ struct GradientSlice {
   absl::Span<const float> values;
 };
 
+// All that is in a journal.
+using Entry = std::variant<PromiseRecord, PrepareRecord, DecisionRecord, GradientSlice>;
+
 }  // namespace kaon::journal
 
 #endif  // KAON_SERVER_JOURNAL_RECORD_H_

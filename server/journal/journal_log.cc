@@ -1,0 +1,220 @@
+#include "server/journal/journal_log.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "proto/status_macros.h"
+#include "server/journal/entry_codec.h"
+
+namespace kaon::journal {
+
+namespace {
+
+absl::string_view Bytes(const EncodedHeader& header) { return {header.data(), header.size()}; }
+
+absl::Status WriteFrame(disk::File& file, uint64_t offset, const EncodedHeader& header,
+                        absl::string_view payload) {
+  const auto payload_bytes = static_cast<uint32_t>(payload.size());
+  return file.Write(offset, {Bytes(header), payload, FramePadding(payload_bytes)});
+}
+
+EncodedHeader FirstFrame(uint64_t directory_hash) {
+  FrameHeader header;
+  header.type = FrameType::kSegmentStart;
+  header.directory = directory_hash;
+  header.sequence = 1;
+  return EncodeFrameHeader(header);
+}
+
+// Without an identity nothing was ever durable but, perhaps, the first frame of the first segment.
+absl::Status CheckNothingIsLost(disk::Directory& directory, const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    if (name != kDurableMarkFile && !ParseSegmentName(name).has_value()) continue;
+    KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::File> file, directory.Open(name));
+    KAON_ASSIGN_OR_RETURN(const uint64_t size, file->Size());
+    if (name == SegmentName(1) && size <= kSectorBytes) continue;
+    return absl::DataLossError(absl::StrCat("journal ", file->path(), " of ", size,
+                                            " bytes is there, but ", directory.path(), "/",
+                                            kIdentityFile, " is missing"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CreateJournal(disk::Directory& directory, const DirectoryId& id) {
+  KAON_ASSIGN_OR_RETURN(const std::vector<std::string> names, directory.List());
+  KAON_RETURN_IF_ERROR(CheckNothingIsLost(directory, names));
+  if (std::find(names.begin(), names.end(), SegmentName(1)) != names.end()) {
+    KAON_RETURN_IF_ERROR(directory.Remove(SegmentName(1)));
+  }
+  KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::File> file, directory.Create(SegmentName(1)));
+  KAON_RETURN_IF_ERROR(WriteFrame(*file, 0, FirstFrame(id.Hash()), ""));
+  KAON_RETURN_IF_ERROR(file->Sync());
+  KAON_RETURN_IF_ERROR(directory.Sync());
+  // Last: a directory with an identity has a journal.
+  return WriteIdentity(directory, id);
+}
+
+}  // namespace
+
+JournalLog::JournalLog(disk::Directory& directory, const Options& options, uint64_t directory_hash)
+    : directory_(directory), options_(options), directory_hash_(directory_hash) {}
+
+absl::StatusOr<std::unique_ptr<JournalLog>> JournalLog::Open(disk::Directory& directory,
+                                                             const Options& options,
+                                                             const Visitor& visit) {
+  KAON_ASSIGN_OR_RETURN(std::optional<DirectoryId> id, ReadIdentity(directory));
+  if (!id.has_value()) {
+    id = options.id_if_created;
+    KAON_RETURN_IF_ERROR(CreateJournal(directory, *id));
+  }
+  KAON_ASSIGN_OR_RETURN(const std::optional<DurableMark> mark,
+                        DurableMarkFile::Read(directory, id->Hash()));
+  LogReader reader(directory, id->Hash(), mark, visit);
+  KAON_ASSIGN_OR_RETURN(const LogEnd end, reader.Read());
+  std::unique_ptr<JournalLog> log(new JournalLog(directory, options, id->Hash()));
+  KAON_RETURN_IF_ERROR(log->TakeUp(end));
+  return log;
+}
+
+absl::Status JournalLog::TakeUp(const LogEnd& end) {
+  // The newest first: a crash in between leaves what this run found, only less of it.
+  for (auto name = end.unfinished.rbegin(); name != end.unfinished.rend(); ++name) {
+    KAON_RETURN_IF_ERROR(directory_.Remove(*name));
+  }
+  KAON_ASSIGN_OR_RETURN(file_, directory_.Open(end.segment));
+  if (end.torn_bytes > 0) {
+    found_.torn_tail =
+        absl::StrCat(file_->path(), " from offset ", end.offset, ": ", end.torn_bytes, " bytes");
+    KAON_RETURN_IF_ERROR(file_->Truncate(end.offset));
+  }
+  // What was read back may be on its way to the disk only, and counts from now on.
+  KAON_RETURN_IF_ERROR(file_->Sync());
+  KAON_RETURN_IF_ERROR(directory_.Sync());
+  tail_ = {end.offset, end.next_sequence, end.chain};
+  durable_sequence_ = end.next_sequence - 1;
+  closed_bytes_ = end.closed_bytes;
+  found_.entries = end.entries;
+  found_.bytes = bytes();
+  return MarkDurable();
+}
+
+absl::Status JournalLog::Remember(absl::Status status) {
+  if (!status.ok() && status.code() != absl::StatusCode::kResourceExhausted) broken_ = status;
+  return status;
+}
+
+absl::Status JournalLog::Append(const Entry& entry) {
+  KAON_RETURN_IF_ERROR(broken_);
+  return Remember(TryAppend(entry));
+}
+
+absl::Status JournalLog::TryAppend(const Entry& entry) {
+  if (write_failed_) KAON_RETURN_IF_ERROR(CutFailedWrite());
+  if (tail_.offset >= options_.segment_bytes) KAON_RETURN_IF_ERROR(Rotate());
+  Tail tail = tail_;
+  const auto* slice = std::get_if<GradientSlice>(&entry);
+  write_failed_ = true;
+  if (slice == nullptr) {
+    KAON_RETURN_IF_ERROR(WriteEntry(entry, tail));
+  } else {
+    constexpr size_t kValues = kMaxGradientBytes / sizeof(float);
+    size_t at = 0;
+    do {
+      GradientSlice piece = *slice;
+      piece.offset += at;
+      piece.values = slice->values.subspan(at, kValues);
+      KAON_RETURN_IF_ERROR(WriteEntry(piece, tail));
+      at += piece.values.size();
+    } while (at < slice->values.size());
+  }
+  write_failed_ = false;
+  tail_ = tail;
+  return absl::OkStatus();
+}
+
+absl::Status JournalLog::WriteEntry(const Entry& entry, Tail& tail) {
+  KAON_ASSIGN_OR_RETURN(EncodedEntry encoded, EncodeEntry(entry));
+  encoded.header.directory = directory_hash_;
+  encoded.header.sequence = tail.sequence;
+  encoded.header.durable_sequence = durable_sequence_;
+  encoded.header.chain = tail.chain;
+  const EncodedHeader header = EncodeFrameHeader(encoded.header);
+  KAON_RETURN_IF_ERROR(WriteFrame(*file_, tail.offset, header, encoded.payload()));
+  tail.offset += FrameBytes(encoded.header.payload_bytes);
+  ++tail.sequence;
+  tail.chain = HeaderCrc(Bytes(header));
+  return absl::OkStatus();
+}
+
+absl::Status JournalLog::CutFailedWrite() {
+  KAON_RETURN_IF_ERROR(file_->Truncate(tail_.offset));
+  KAON_RETURN_IF_ERROR(Synced(file_->Sync()));
+  write_failed_ = false;
+  return absl::OkStatus();
+}
+
+// Each stage is durable before the next, so that wherever a crash comes the reader knows: a segment
+// that is closed has a successor with its first frame, and what follows one that is not closed was
+// never used.
+absl::Status JournalLog::Rotate() {
+  if (!opening_.has_value()) KAON_RETURN_IF_ERROR(StartOpening());
+  KAON_RETURN_IF_ERROR(WriteFrame(*opening_->file, 0, opening_->start, ""));
+  KAON_RETURN_IF_ERROR(Synced(opening_->file->Sync()));
+  KAON_RETURN_IF_ERROR(Synced(directory_.Sync()));
+  KAON_RETURN_IF_ERROR(WriteFrame(*file_, tail_.offset, opening_->end_of_last, ""));
+  KAON_RETURN_IF_ERROR(Synced(file_->Sync()));
+  closed_bytes_ += tail_.offset + kSectorBytes;
+  file_ = std::move(opening_->file);
+  tail_ = {kSectorBytes, tail_.sequence + 2, HeaderCrc(Bytes(opening_->start))};
+  durable_sequence_ = tail_.sequence - 1;
+  opening_.reset();
+  return MarkDurable();
+}
+
+absl::Status JournalLog::StartOpening() {
+  KAON_RETURN_IF_ERROR(Sync());
+  Opening opening;
+  FrameHeader header;
+  header.directory = directory_hash_;
+  header.durable_sequence = durable_sequence_;
+  header.type = FrameType::kSegmentEnd;
+  header.sequence = tail_.sequence;
+  header.chain = tail_.chain;
+  opening.end_of_last = EncodeFrameHeader(header);
+  header.type = FrameType::kSegmentStart;
+  header.sequence = tail_.sequence + 1;
+  header.chain = HeaderCrc(Bytes(opening.end_of_last));
+  opening.start = EncodeFrameHeader(header);
+  KAON_ASSIGN_OR_RETURN(opening.file, directory_.Create(SegmentName(header.sequence)));
+  opening_ = std::move(opening);
+  return absl::OkStatus();
+}
+
+absl::Status JournalLog::Sync() {
+  KAON_RETURN_IF_ERROR(broken_);
+  if (durable_sequence_ + 1 == tail_.sequence) return absl::OkStatus();
+  KAON_RETURN_IF_ERROR(Synced(file_->Sync()));
+  durable_sequence_ = tail_.sequence - 1;
+  return Remember(MarkDurable());
+}
+
+absl::Status JournalLog::Synced(const absl::Status& status) {
+  if (!status.ok()) broken_ = absl::DataLossError(status.message());
+  return broken_;
+}
+
+absl::Status JournalLog::MarkDurable() {
+  absl::Status status;
+  if (!mark_.has_value()) {
+    absl::StatusOr<DurableMarkFile> mark = DurableMarkFile::Open(directory_, directory_hash_);
+    status = mark.status();
+    if (mark.ok()) mark_.emplace(std::move(*mark));
+  }
+  if (status.ok()) status = mark_->Write({durable_sequence_, tail_.chain});
+  // A mark that lags for want of room is still true.
+  return status.code() == absl::StatusCode::kResourceExhausted ? absl::OkStatus() : status;
+}
+
+}  // namespace kaon::journal

@@ -1,0 +1,80 @@
+// Reads a whole journal in order, checks that nothing that was durable is missing or changed, and
+// says where it ends. Changes nothing. Owned by JournalLog::Open; one thread.
+#ifndef KAON_SERVER_JOURNAL_LOG_READER_H_
+#define KAON_SERVER_JOURNAL_LOG_READER_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/disk/disk.h"
+#include "server/journal/durable_mark.h"
+#include "server/journal/record.h"
+#include "server/journal/segment_reader.h"
+
+namespace kaon::journal {
+
+// Where the next frame goes.
+struct LogEnd {
+  // Name of the file, and the offset in it.
+  std::string segment;
+  uint64_t offset = 0;
+  uint64_t next_sequence = 1;
+  // HeaderCrc of the last frame.
+  uint32_t chain = 0;
+
+  // Entries read.
+  uint64_t entries = 0;
+  // Of the segments before.
+  uint64_t closed_bytes = 0;
+  // Bytes behind the end that hold nothing durable.
+  uint64_t torn_bytes = 0;
+  // Segments behind the end, which hold nothing durable either: begun when the crash came.
+  std::vector<std::string> unfinished;
+};
+
+class LogReader {
+ public:
+  using Visitor = std::function<absl::Status(const Entry& entry)>;
+
+  // `directory_hash` and `mark` as its files say. All references outlive the reader.
+  LogReader(disk::Directory& directory, uint64_t directory_hash,
+            const std::optional<DurableMark>& mark, const Visitor& visit);
+
+  // Once. DATA_LOSS naming file, offset, sequence number and position when a frame that was durable
+  // is missing, damaged or of another directory; FAILED_PRECONDITION naming both versions; errors
+  // of `visit`.
+  absl::StatusOr<LogEnd> Read();
+
+ private:
+  // Names of `segments_` from the one with this index on; false when the log ends in it.
+  absl::StatusOr<bool> ReadSegment(size_t index);
+  absl::Status TakeFrame(const std::string& path, uint64_t offset,
+                         const SegmentReader::Found& found);
+  // What makes an intact frame the wrong one here; empty if nothing does.
+  std::string WhyNotNext(bool first_of_segment, const SegmentReader::Found& found) const;
+  // OK if the log may end where `reader` stands: what is missing from there on was never durable.
+  absl::Status EndIn(size_t index, const std::string& path, SegmentReader& reader,
+                     const SegmentReader::Found& found);
+  // The highest number that a frame of a later segment says was durable.
+  absl::StatusOr<uint64_t> HighestDurableFrom(size_t index) const;
+  absl::Status Damage(const std::string& path, uint64_t offset, absl::string_view what) const;
+
+  disk::Directory& directory_;
+  const uint64_t directory_hash_;
+  const std::optional<DurableMark> mark_;
+  const Visitor& visit_;
+
+  std::vector<std::string> segments_;
+  LogEnd end_;
+  // Of the newest entry that has one.
+  uint64_t position_ = 0;
+};
+
+}  // namespace kaon::journal
+
+#endif  // KAON_SERVER_JOURNAL_LOG_READER_H_

@@ -1,0 +1,182 @@
+#include "server/journal/log_reader.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "server/journal/entry_codec.h"
+#include "tests/server/journal/journal_files.h"
+
+namespace kaon::journal {
+namespace {
+
+constexpr uint64_t kDirectory = 0x77;
+
+// Segments made frame by frame, right or wrong.
+class LogReaderTest : public testing::Test {
+ protected:
+  void Add(FrameType type, std::string& segment) {
+    FrameHeader header;
+    std::string payload;
+    if (type == FrameType::kDecision) {
+      const EncodedEntry entry = *EncodeEntry(Decision(5));
+      header = entry.header;
+      payload = entry.message;
+    }
+    header.type = type;
+    header.directory = kDirectory;
+    header.sequence = sequence_++;
+    header.durable_sequence = durable_;
+    header.chain = chain_;
+    change_(header);
+    change_ = [](FrameHeader&) {};
+    const EncodedHeader encoded = EncodeFrameHeader(header);
+    const absl::string_view bytes(encoded.data(), encoded.size());
+    chain_ = HeaderCrc(bytes);
+    absl::StrAppend(&segment, bytes, payload, FramePadding(header.payload_bytes));
+  }
+
+  void Write(uint64_t sequence, const std::string& segment) {
+    WriteFile(directory_->path() + "/" + SegmentName(sequence), segment);
+  }
+
+  absl::StatusOr<LogEnd> Read(std::optional<DurableMark> mark = std::nullopt) {
+    const LogReader::Visitor visit = [](const Entry&) { return absl::OkStatus(); };
+    return LogReader(*directory_, kDirectory, mark, visit).Read();
+  }
+
+  // A start, two decisions, and an end if wanted.
+  std::string Segment(bool closed) {
+    std::string segment;
+    Add(FrameType::kSegmentStart, segment);
+    Add(FrameType::kDecision, segment);
+    Add(FrameType::kDecision, segment);
+    if (closed) Add(FrameType::kSegmentEnd, segment);
+    return segment;
+  }
+
+  void ExpectDamage(absl::string_view what) {
+    const absl::Status status = Read().status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+    EXPECT_NE(status.message().find(what), absl::string_view::npos) << status;
+  }
+
+  const std::unique_ptr<disk::PosixDirectory> directory_ = TemporaryDirectory();
+  uint64_t sequence_ = 1;
+  uint64_t durable_ = 0;
+  uint32_t chain_ = 0;
+  // What is wrong with the next frame.
+  std::function<void(FrameHeader&)> change_ = [](FrameHeader&) {};
+};
+
+TEST_F(LogReaderTest, SaysWhereTheNextFrameGoes) {
+  Write(1, Segment(true));
+  Write(5, Segment(false));
+  const absl::StatusOr<LogEnd> end = Read();
+  ASSERT_TRUE(end.ok()) << end.status();
+  EXPECT_EQ(end->segment, SegmentName(5));
+  EXPECT_EQ(end->offset, 3 * kSectorBytes);
+  EXPECT_EQ(end->next_sequence, 8u);
+  EXPECT_EQ(end->chain, chain_);
+  EXPECT_EQ(end->entries, 4u);
+  EXPECT_EQ(end->closed_bytes, 4 * kSectorBytes);
+  EXPECT_EQ(end->torn_bytes, 0u);
+  EXPECT_TRUE(end->unfinished.empty());
+}
+
+TEST_F(LogReaderTest, LeavesOutASegmentThatWasBegunWhenTheLastOneWasNotClosed) {
+  const std::string first = Segment(false);
+  Write(1, first);
+  ++sequence_;
+  std::string second;
+  Add(FrameType::kSegmentStart, second);
+  Write(5, second);
+  for (const std::string& torn : {std::string(), std::string(512, '\0'), std::string(100, 'x')}) {
+    Write(1, first + torn.substr(0, 0));
+    Write(5, torn.empty() ? second : torn);
+    const absl::StatusOr<LogEnd> end = Read();
+    ASSERT_TRUE(end.ok()) << end.status();
+    EXPECT_EQ(end->segment, SegmentName(1));
+    EXPECT_EQ(end->unfinished, std::vector<std::string>{SegmentName(5)});
+  }
+}
+
+TEST_F(LogReaderTest, RefusesFramesThatBelongElsewhere) {
+  for (const auto& [what, change] :
+       std::vector<std::pair<std::string, std::function<void(FrameHeader&)>>>{
+           {"a frame of directory 78, expecting 77", [](FrameHeader& h) { h.directory = 0x78; }},
+           {"frame 2 after position 0: frame 3 lies there", [](FrameHeader& h) { h.sequence = 3; }},
+           {"frame 1 lies there", [](FrameHeader& h) { h.sequence = 1; }},
+           {"it follows a frame with header CRC 5", [](FrameHeader& h) { h.chain = 5; }},
+           {"frame type 1 at this place",
+            [](FrameHeader& h) { h.type = FrameType::kSegmentStart; }},
+           {"frame type 7 at this place", [](FrameHeader& h) { h.type = FrameType::kDurable; }},
+           {"promise of ", [](FrameHeader& h) { h.type = FrameType::kPromise; }}}) {
+    sequence_ = 1;
+    chain_ = 0;
+    std::string segment;
+    Add(FrameType::kSegmentStart, segment);
+    change_ = change;
+    Add(FrameType::kDecision, segment);
+    Write(1, segment);
+    ExpectDamage(what);
+    ExpectDamage(SegmentName(1) + " at offset 512, frame 2 after position 0: ");
+  }
+}
+
+TEST_F(LogReaderTest, RefusesASegmentThatDoesNotStartAsOne) {
+  std::string segment;
+  Add(FrameType::kDecision, segment);
+  Write(1, segment);
+  ExpectDamage("frame type 5 at this place");
+  Write(1, "");
+  ExpectDamage("the segment is empty");
+  Write(1, std::string(4096, '\0'));
+  ExpectDamage("magic number 0");
+}
+
+TEST_F(LogReaderTest, RefusesAClosedSegmentThatGoesOnOrHasNoSuccessor) {
+  const std::string closed = Segment(true);
+  Write(1, closed);
+  ExpectDamage(SegmentName(5) + " at offset 0, frame 5 after position 5: the segment is missing");
+  Write(1, closed + std::string(512, '\0'));
+  ExpectDamage("512 bytes behind the segment's end");
+  Write(1, closed);
+  Write(6, Segment(false));
+  ExpectDamage("segment " + SegmentName(5) + " is missing");
+  Write(5, std::string(512, '\0'));
+  ExpectDamage(SegmentName(5) + " at offset 0");
+}
+
+TEST_F(LogReaderTest, RefusesADirectoryWithoutSegments) { ExpectDamage(SegmentName(1)); }
+
+TEST_F(LogReaderTest, TakesALaterSegmentsWordForWhatWasDurable) {
+  std::string first = Segment(true);
+  durable_ = 3;
+  std::string second;
+  Add(FrameType::kSegmentStart, second);
+  Write(5, second);
+  // The end of the first segment, frame 4, was perhaps not: the one before it was.
+  Write(1, first.substr(0, 3 * 512));
+  EXPECT_TRUE(Read().ok());
+  Write(1, first.substr(0, 2 * 512));
+  ExpectDamage("frame 3 after position 5: it is missing; everything up to 3 was durable");
+}
+
+TEST_F(LogReaderTest, TakesTheMarksWordForWhatWasDurable) {
+  Write(1, Segment(false));
+  EXPECT_TRUE(Read(DurableMark{3, chain_}).ok());
+  const absl::Status missing = Read(DurableMark{4, 1}).status();
+  EXPECT_EQ(missing.code(), absl::StatusCode::kDataLoss);
+  EXPECT_NE(missing.message().find("frame 4 after position 5: it is missing"),
+            absl::string_view::npos)
+      << missing;
+  const absl::Status other = Read(DurableMark{3, chain_ + 1}).status();
+  EXPECT_EQ(other.code(), absl::StatusCode::kDataLoss);
+  EXPECT_NE(other.message().find("the durable one's was"), absl::string_view::npos) << other;
+}
+
+}  // namespace
+}  // namespace kaon::journal
