@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <string>
 #include <vector>
@@ -90,7 +91,7 @@ TrainingPlan RichPlan() {
   return plan;
 }
 
-// [P2]: fewer parameters than shards included.
+// [P2], edges 16 and 27: fewer parameters than shards included.
 class NumericsServiceTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(NumericsServiceTest, EndsInTheWeightsOfThePathWithoutServers) {
@@ -130,6 +131,16 @@ TEST(NumericsServiceTest, WeightsDoNotDependOnTheLossScale) {
   const TrainedJob scaled = TrainOnShards(plan, 2);
   plan.job.clear_loss_scaler();
   EXPECT_EQ(TrainOnShards(plan, 2).weights, scaled.weights);
+}
+
+// Edge 17: rates, norms and rules are found by the group, not by its place in the list.
+TEST(NumericsServiceTest, WeightsDoNotDependOnTheOrderOfGroups) {
+  TrainingPlan plan = RichPlan();
+  const TrainedJob trained = TrainOnShards(plan, 2);
+  std::reverse(plan.job.mutable_groups()->pointer_begin(),
+               plan.job.mutable_groups()->pointer_end());
+  ASSERT_EQ(plan.job.groups(0).rule(), v1::RULE_ADAMW);
+  EXPECT_EQ(TrainOnShards(plan, 2).weights, trained.weights);
 }
 
 // Edge 14, [T1]: one update per step, however many micro-batches it is pushed in.

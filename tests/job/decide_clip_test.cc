@@ -33,7 +33,8 @@ TEST(DecideClipTest, SumsBeyondFp32HaveAFiniteNorm) {
   EXPECT_DOUBLE_EQ(decision.norms(kAdamW).clip_factor(), 5e-21);
 }
 
-// [C1], edge 43: one addition order, whatever the number of shards.
+// [C1], edges 33 and 43: the norm is that of all shards, in one addition order, whatever their
+// number.
 TEST(DecideClipTest, TheSumIsTakenInParameterOrder) {
   for (const int num_shards : {1, 2, 3, 7}) {
     const v1::RegisterBody job = Register(TestJob(), num_shards);
@@ -156,6 +157,28 @@ TEST(DecideClipTest, ThePolicyOfAGroupOverridesItsRule) {
   EXPECT_EQ(decision.norms(kMuon).clip_factor(), 1 / (5 + 1e-6));
   EXPECT_TRUE(decision.norms(kAdamW).exempt());
   EXPECT_EQ(decision.norms(kAdamW).clip_factor(), 1);
+}
+
+// Edge 4: exemption survives that a job is resolved once more, passes through a log and has its
+// groups changed; beside other rules and alone.
+TEST(DecideClipTest, ExemptionSurvivesMakingTheJobAnew) {
+  v1::JobDefinition muon_only = TestJob();
+  muon_only.clear_parameters();
+  AddParameter(muon_only, "w", {4, 4});
+  for (const v1::JobDefinition& job : {TestJob(), muon_only}) {
+    const bool alone = job.parameters_size() == 1;
+    v1::RegisterBody again = Register(Register(job, 2).definition(), 2);
+    again.mutable_definition()->mutable_groups(kMuon)->mutable_muon()->set_momentum(0.5);
+    again.mutable_definition()->mutable_groups(kAdamW)->set_lr(0.5);
+    v1::RegisterBody read;
+    ASSERT_TRUE(read.ParseFromString(again.SerializeAsString()));
+    const v1::StepDecision decision =
+        Decide(read, TrainPlan(), Votes(read, {1e24, 9, 0, 16, 0}), nullptr);
+    EXPECT_TRUE(decision.norms(kMuon).exempt()) << alone;
+    EXPECT_EQ(decision.norms(kMuon).clip_factor(), 1) << alone;
+    EXPECT_FALSE(decision.norms(kAdamW).exempt()) << alone;
+    EXPECT_EQ(decision.norms(kAdamW).clip_factor(), alone ? 1 : 1 / (5 + 1e-6));
+  }
 }
 
 // Edge 5: in one chain with exempt Muon every other rule still clips, by the norm of all of them.

@@ -139,7 +139,6 @@ TEST(RoutesTest, ACopyIsNotCounted) {
   EXPECT_EQ(routes.parameters(2).group(), "scalars");
 }
 
-// Edge 22: shapes are the logical ones of the definition, whatever a trainer's storage is.
 // Edge 19: with everything on one optimizer and the rest frozen, the other group is empty.
 TEST(RoutesTest, AGroupMayStayEmpty) {
   v1::JobDefinition job = SmallJob();

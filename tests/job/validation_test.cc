@@ -154,6 +154,16 @@ TEST(ValidationTest, RefusesAFrozenParameterWithAGroup) {
   EXPECT_THAT(ValidationError(job), AllOf(HasSubstr("h.weight"), HasSubstr("frozen")));
 }
 
+// Edge 22: the shape of an empty placeholder is refused, not sent to the scalar group.
+TEST(ValidationTest, RefusesTheShapeOfAPlaceholder) {
+  for (const bool flat : {false, true}) {
+    v1::JobDefinition job = SmallJob();
+    job.mutable_parameters(0)->set_shape(0, 0);
+    if (flat) job.mutable_parameters(0)->mutable_shape()->Truncate(1);
+    EXPECT_THAT(ValidationError(job), HasSubstr("h.weight: shape[0] is 0, must be >= 1"));
+  }
+}
+
 // [C3], edge 9: unknown norm groups are an error, wherever they are named.
 TEST(ValidationTest, RefusesANormGroupThatIsNotDeclared) {
   v1::JobDefinition job = SmallJob();

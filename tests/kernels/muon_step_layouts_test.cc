@@ -115,7 +115,7 @@ void ExpectStepsLikeSeparateMatrices(const Case& c, MuonConfig config) {
 
 // [M4], edges 29, 30 and 31: bit for bit.
 TEST(MuonStepLayoutsTest, EveryLayoutEqualsItsSeparateParameters) {
-  std::vector<MuonConfig> configs(4);
+  std::vector<MuonConfig> configs(5);
   configs[0].weight_decay = 0.1;
   configs[1].nesterov = false;
   configs[1].scale = UpdateScale::kOriginal;
@@ -126,6 +126,9 @@ TEST(MuonStepLayoutsTest, EveryLayoutEqualsItsSeparateParameters) {
   configs[3].weight_decay = 0.3;
   configs[3].momentum_form = MomentumForm::kSum;
   configs[3].scale = UpdateScale::kUnitRmsNorm;
+  // Takes batches as well.
+  configs[4].newton_schulz.form = NsForm::kGram;
+  configs[4].newton_schulz.gram_restarts = {2};
   for (const Case& c : Cases()) {
     for (size_t i = 0; i < configs.size(); ++i) {
       SCOPED_TRACE(c.name + ", configuration " + std::to_string(i));

@@ -61,7 +61,7 @@ TEST(RoutingTest, DeclaredEmbeddingNeedsNoName) {
   EXPECT_EQ(Routed(parameter), "rest: embedding or output: declared");
 }
 
-// [routing 6]
+// [routing 6], edge 38.
 TEST(RoutingTest, AdaptersGoToTheScalarGroup) {
   EXPECT_EQ(Routed(Matrix("layers.0.q_proj.lora_A.weight")), "rest: adapter: lora");
   EXPECT_EQ(Routed(Matrix("layers.0.LoRA_b")), "rest: adapter: lora");

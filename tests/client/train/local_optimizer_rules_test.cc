@@ -92,8 +92,8 @@ double Distance(const std::vector<float>& a, const std::vector<float>& b) {
   return std::sqrt(sum);
 }
 
-// [C9]: the raw gradient is scaled, before momentum and Newton-Schulz: an update of Muon's has its
-// full size however small the factor. A system that scales the update instead divides it.
+// [C9], edge 13: the raw gradient is scaled, before momentum and Newton-Schulz: an update of Muon's
+// has its full size however small the factor. A system that scales the update instead divides it.
 TEST(LocalOptimizerRulesTest, ClippingScalesTheGradientAndNotTheUpdate) {
   v1::JobDefinition job = MatrixAndVector();
   Trainer plain(job);

@@ -300,7 +300,8 @@ TEST(NewtonSchulzTest, RefusedSetsDoStepUphillOrRunAway) {
   EXPECT_FALSE(ValidateNewtonSchulz(cans).ok());
 }
 
-// Edge 34: sizes that are no multiple of anything, against the neighbour sizes padded with zeros.
+// Edges 27 and 34: sizes that are no multiple of anything, against the neighbour sizes padded with
+// zeros.
 TEST(NewtonSchulzTest, RowsOfZerosStayZeroAndChangeNothing) {
   const std::vector<float> in = reference::GaussianVector(7 * 23, 23);
   std::vector<float> padded = in;

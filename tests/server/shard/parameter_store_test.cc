@@ -47,6 +47,22 @@ TEST_F(ParameterStoreTest, GivesEachParameterTheStateItsRuleNeeds) {
   EXPECT_EQ(stored[2].state_bytes, 5u * 4 * 2);
 }
 
+// Edge 26: and it is zero, whatever the memory held before.
+TEST_F(ParameterStoreTest, StateBeginsAsZeros) {
+  for (const unsigned char fill : {0xff, 0x00}) {
+    const absl::StatusOr<std::unique_ptr<ParameterStore>> parameters = Create();
+    ASSERT_TRUE(parameters.ok()) << parameters.status();
+    for (const StoredParameter& parameter : (*parameters)->parameters()) {
+      for (const tier::Pin& slot : parameter.state) {
+        for (std::byte& byte : slot.bytes()) {
+          ASSERT_EQ(byte, std::byte{0}) << parameter.name;
+          byte = std::byte{fill};
+        }
+      }
+    }
+  }
+}
+
 TEST_F(ParameterStoreTest, TakesOnlyTheParametersOfItsShard) {
   registration_.mutable_placement()->set_num_shards(2);
   registration_.mutable_placement()->mutable_parameters(1)->set_shard(1);

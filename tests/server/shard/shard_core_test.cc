@@ -90,6 +90,34 @@ TEST(ShardCoreTest, ASkippedStepIsCountedAndChangesNothing) {
   EXPECT_EQ(shard.core().Describe("")->parameters(kB).updates_applied(), 1u);
 }
 
+// [T3], edges 10 and 11: what follows a skip is as if its gradients had never come, sound ones
+// included: no momentum, moment or counter remembers them.
+TEST(ShardCoreTest, ASkippedGradientIsForgotten) {
+  DrivenShard skipping;
+  skipping.Load();
+  skipping.Train(1, {kGradientOfW, kGradientOfB});
+  skipping.Plan(TrainPlan(2, 1, 1));
+  for (uint32_t rank : {0, 1}) {
+    ASSERT_TRUE(skipping.Push(rank, 2, {{9, 8, -7, 6, -5, 4}, {INFINITY, 5, -6, 7}}).ok());
+  }
+  skipping.Pump();
+  skipping.Decide(Skipping(TrainPlan(2, 1, 1)));
+  const std::vector<float> w = {-1, 0.5, 0.25, -2, 1, 3};
+  const std::vector<float> b = {4, 1, -1, 2};
+  skipping.Train(3, {w, b});
+  DrivenShard plain;
+  plain.Load();
+  plain.Train(1, {kGradientOfW, kGradientOfB});
+  plain.Train(2, {w, b});
+  EXPECT_EQ(skipping.Read(kW, 3), plain.Read(kW, 2));
+  EXPECT_EQ(skipping.Read(kB, 3), plain.Read(kB, 2));
+  for (const uint32_t id : {kW, kB}) {
+    const auto row = skipping.core().Describe("")->parameters(static_cast<int>(id));
+    EXPECT_EQ(row.updates_applied(), 2u) << id;
+    EXPECT_EQ(row.newton_schulz_updates(), id == kW ? 2u : 0u);
+  }
+}
+
 // [T7], edge 41: its count of updates stays behind that of the job.
 TEST(ShardCoreTest, LeavesAParameterAloneThatNobodyHasAGradientFor) {
   DrivenShard shard;
