@@ -21,6 +21,7 @@
 #include "kernels/backend.h"
 #include "kernels/mutex.h"
 #include "proto/tensor_stream.h"
+#include "server/journal/record.h"
 #include "server/shard/parameter_fold.h"
 #include "server/shard/reduction.h"
 #include "server/tier/tiered_store.h"
@@ -99,6 +100,16 @@ class GradientAccumulator {
   // Divides the sums and describes them; `plan` stays empty. Once, after on_folded(generation);
   // absent if another generation has begun since.
   std::optional<v1::Prepared> FinishSums(uint64_t generation);
+  // Every finished gradient of `generation`, by parameter id, then offset; nothing once another
+  // generation has begun.
+  void AppendGradient(uint64_t generation,
+                      const std::function<void(const journal::GradientSlice&)>& append) const;
+  // Where a journal's gradients are read back to; absent for a parameter of another shard.
+  std::optional<absl::Span<float>> restorable_sum(uint32_t parameter_id);
+  // As if `plan` had been folded to what restorable_sum holds now, and `facts` were of it.
+  // DATA_LOSS naming a parameter that they leave out.
+  absl::Status RestoreFolded(const v1::StepPlan& plan, uint64_t generation,
+                             const v1::Prepared& facts);
   // The finished gradient; empty if the parameter is left alone ([T7]).
   absl::Span<const float> gradient(uint32_t parameter_id) const;
   // As which it was pushed first; unspecified if no worker had one.

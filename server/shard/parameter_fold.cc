@@ -72,6 +72,15 @@ void ParameterFold::ReplaceMembersFrom(size_t num_members, absl::Span<const v1::
   AppendContributions(members.subspan(num_members), loading_weights_);
 }
 
+void ParameterFold::Restore(absl::Span<const v1::Member> members, bool loading_weights,
+                            bool missing) {
+  Expect(members, loading_weights);
+  for (Contribution& contribution : contributions_) {
+    contribution.missing = missing;
+    if (!missing) contribution.received = contribution.folded = sum_.size();
+  }
+}
+
 size_t ParameterFold::LowerBound(uint32_t rank, uint32_t micro_batch) const {
   const auto found = std::lower_bound(
       contributions_.begin(), contributions_.end(), std::make_pair(rank, micro_batch),
@@ -95,6 +104,8 @@ absl::StatusOr<bool> ParameterFold::CheckOrder(const Contribution& contribution,
     return Invalid(contribution, absl::StrCat("gap: elements from ", chunk.offset(),
                                               " pushed, expecting from ", contribution.received));
   }
+  // Restored: of its chunks nothing is known but that they were taken.
+  if (contribution.taken.empty()) return true;
   const uint64_t end = chunk.offset() + chunk.num_elements();
   const auto taken =
       std::upper_bound(contribution.taken.begin(), contribution.taken.end(), chunk.offset(),

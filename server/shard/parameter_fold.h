@@ -45,6 +45,10 @@ class ParameterFold {
   void ReplaceMembersFrom(size_t num_members, absl::Span<const v1::Member> members);
   bool HasFoldedBeyond(size_t num_members) const;
 
+  // As if `members` had sent what the sum holds now and Finish had been called; or, with `missing`,
+  // nothing.
+  void Restore(absl::Span<const v1::Member> members, bool loading_weights, bool missing);
+
   // Adds one chunk whose checksum is right, and appends to `released` what no longer waits, this
   // chunk included unless it waits. INVALID_ARGUMENT (gap, overlap, micro-batch), ALREADY_EXISTS
   // (other bytes), RESOURCE_EXHAUSTED (it would have to wait, and `staging_room` bytes are too

@@ -29,7 +29,8 @@ ShardCore::ShardCore(Options options)
     : options_(std::move(options)),
       machine_(options_.data_loss),
       accumulator_({options_.store, options_.backend, options_.staging_bytes, options_.on_folded,
-                    options_.min_chunk_bytes}) {
+                    options_.min_chunk_bytes}),
+      gradient_replay_(accumulator_) {
   if (!options_.data_loss.empty()) EndDataStreams(absl::DataLossError(options_.data_loss));
 }
 
@@ -69,6 +70,7 @@ void ShardCore::Carry() {
       } else if (auto* end = std::get_if<EndStream>(&action)) {
         outputs_.push_back(std::move(*end));
       } else if (auto* append = std::get_if<AppendJournal>(&action)) {
+        AppendGradientOf(append->record);
         outputs_.push_back(std::move(*append));
       } else if (const auto* begin = std::get_if<BeginFolding>(&action)) {
         publisher_.ExpectStep(begin->plan.step().step());
@@ -83,6 +85,13 @@ void ShardCore::Carry() {
       }
     }
   }
+}
+
+void ShardCore::AppendGradientOf(const journal::Record& record) {
+  const auto* prepare = std::get_if<journal::PrepareRecord>(&record);
+  if (prepare == nullptr || prepare->generation == appended_generation_) return;
+  appended_generation_ = prepare->generation;
+  accumulator_.AppendGradient(prepare->generation, options_.append_gradient);
 }
 
 void ShardCore::Reserve(const ReserveJob& reserve) {

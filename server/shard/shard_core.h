@@ -18,7 +18,9 @@
 #include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/shard_control.pb.h"
 #include "kernels/backend.h"
+#include "server/journal/record.h"
 #include "server/shard/gradient_accumulator.h"
+#include "server/shard/gradient_replay.h"
 #include "server/shard/parameter_publisher.h"
 #include "server/shard/parameter_store.h"
 #include "server/shard/shard_machine.h"
@@ -45,9 +47,19 @@ class ShardCore {
     // contribution of a generation is folded: the owner must call OnFolded(generation) later, not
     // from inside.
     std::function<void(uint64_t generation)> on_folded;
+    // Called inside an event that leads to a PREPARE, for the whole gradient it votes on, before it
+    // is among the outputs. As Journal::AppendGradient: the values are borrowed until OnDurable of
+    // that PREPARE.
+    std::function<void(const journal::GradientSlice& slice)> append_gradient;
   };
 
   explicit ShardCore(Options options);
+
+  // One entry of the shard's journal, in order, before any event; after the last, FinishReplay.
+  // DATA_LOSS naming the position and both values when it does not follow those before,
+  // RESOURCE_EXHAUSTED when the job does not fit into memory; the core is useless then.
+  absl::Status Replay(const journal::Entry& entry);
+  void FinishReplay();
 
   // Events. After each, the owner takes the outputs.
   void OnControl(StreamId stream, const v1::CoordinatorToShard& message, absl::Time now);
@@ -77,7 +89,11 @@ class ShardCore {
  private:
   // Carries out what the machine asked for, in order, until it asks for nothing more.
   void Carry();
+  // What the vote is about goes before it into the journal; once, however often it is stamped.
+  void AppendGradientOf(const journal::Record& record);
   void Reserve(const ReserveJob& reserve);
+  absl::Status ReplaySlice(const journal::GradientSlice& slice);
+  absl::Status ReplayPrepare(const v1::StepPlan& plan, const journal::PrepareRecord& prepare);
   absl::Status TryReserve(const v1::StepPlan& plan);
   void Apply(const v1::StepRecord& record);
   void ApplyGroupChange(const v1::StepRecord& record);
@@ -94,6 +110,7 @@ class ShardCore {
   ShardMachine machine_;
   ParameterPublisher publisher_;
   GradientAccumulator accumulator_;
+  GradientReplay gradient_replay_;
   std::unique_ptr<ParameterStore> parameters_;
   // Of the applied position, taken when first asked for: hashing everything at each question would
   // hold up the steps.
@@ -101,6 +118,8 @@ class ShardCore {
   // Of what was folded last.
   std::vector<v1::ParameterSums> sums_;
   std::vector<ShardOutput> outputs_;
+  // The newest generation whose PREPARE was appended.
+  uint64_t appended_generation_ = 0;
   uint64_t applied_steps_ = 0;
   uint64_t skipped_steps_ = 0;
 };

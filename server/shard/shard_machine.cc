@@ -179,12 +179,16 @@ void ShardMachine::AnswerPromise(StreamId stream) {
   Send(stream, std::move(reply));
 }
 
-absl::Status ShardMachine::CheckPosition(const v1::StepPlan& plan) const {
+absl::Status ShardMachine::CheckPlan(const v1::StepPlan& plan) const {
   if (plan.decide_version() != proto::kDecideVersion) {
     return absl::InvalidArgumentError(absl::StrCat("decide() version ", plan.decide_version(),
                                                    " planned, this shard knows ",
                                                    proto::kDecideVersion));
   }
+  return CheckPosition(plan);
+}
+
+absl::Status ShardMachine::CheckPosition(const v1::StepPlan& plan) const {
   if (plan.round() == 0) return absl::InvalidArgumentError("round is 0, expecting >= 1");
   if (plan.position() != applied_position_ + 1) {
     return absl::FailedPreconditionError(
@@ -223,7 +227,7 @@ void ShardMachine::OnPlan(StreamId stream, const v1::CoordinatorToShard& message
                                " sent under ballot ", proto::ToString(promised_)),
                   About(plan));
   }
-  if (const absl::Status status = CheckPosition(plan); !status.ok()) {
+  if (const absl::Status status = CheckPlan(plan); !status.ok()) {
     return Refuse(stream, ReasonOf(status), std::string(status.message()), About(plan));
   }
   if (!accepted_.has_value()) return Accept(plan);
@@ -237,6 +241,9 @@ void ShardMachine::OnPlan(StreamId stream, const v1::CoordinatorToShard& message
         About(plan));
   }
   if (proto::AlikeButForRound(plan, accepted_->plan)) return Restamp(plan);
+  // The journal still reads the gradient that this plan would overwrite: it is lost, and comes
+  // again.
+  if (accepted_->facts.has_value() && !held_.has_value()) return;
   Accept(plan);
 }
 

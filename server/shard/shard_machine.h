@@ -87,6 +87,15 @@ class ShardMachine {
   void OnDurable(uint64_t token);
   void OnApplied(uint64_t position);
 
+  // Replay: the machine stands where what it once appended says it stood; no actions come of it.
+  // DATA_LOSS naming both values for a record that does not follow those before.
+  absl::Status RestorePromise(const journal::PromiseRecord& promise);
+  absl::Status RestorePrepared(const v1::StepPlan& plan, const journal::PrepareRecord& prepare);
+  // To be applied; answer with OnApplied.
+  absl::Status RestoreDecision(const v1::StepRecord& record);
+  // New generations are above `generation`.
+  void RestoreGeneration(uint64_t generation);
+
   // In the order in which they are to be carried out.
   std::vector<ShardAction> TakeActions();
 
@@ -110,6 +119,8 @@ class ShardMachine {
   const v1::StepPlan* accepted_plan() const {
     return accepted_.has_value() ? &accepted_->plan : nullptr;
   }
+  // Of accepted_plan(); 0 without one.
+  uint64_t accepted_generation() const { return accepted_.has_value() ? accepted_->generation : 0; }
 
  private:
   // What is known of the entry at applied position + 1.
@@ -133,6 +144,8 @@ class ShardMachine {
   // True if the message may be taken further; otherwise it was refused or dropped.
   bool AdmitBallot(StreamId stream, const v1::CoordinatorToShard& message, absl::Time now);
   bool AdmitShardIndex(StreamId stream, const v1::CoordinatorToShard& message);
+  // OK if `plan` may be voted for: CheckPosition, and it will be decided as this shard knows it.
+  absl::Status CheckPlan(const v1::StepPlan& plan) const;
   // OK if `plan` is for the next position of this shard's log and fits the job.
   absl::Status CheckPosition(const v1::StepPlan& plan) const;
   void Accept(const v1::StepPlan& plan);

@@ -35,6 +35,9 @@ StepLoop::StepLoop(ShardCore::Options options, journal::Journal& journal)
         options.on_folded = [this](uint64_t generation) {
           Post([this, generation] { core_.OnFolded(generation); });
         };
+        options.append_gradient = [this](const journal::GradientSlice& slice) {
+          journal_.AppendGradient(slice);
+        };
         return std::move(options);
       }()) {
   thread_ = std::thread([this] { Run(); });

@@ -32,7 +32,7 @@ struct ControlSink {
 
 class StepLoop {
  public:
-  // `options` without on_folded. `journal`, and what the options name, outlive the loop.
+  // `options` without callbacks. `journal`, and what the options name, outlive the loop.
   StepLoop(ShardCore::Options options, journal::Journal& journal);
   // Stops.
   ~StepLoop();

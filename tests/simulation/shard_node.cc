@@ -40,6 +40,7 @@ void ShardNode::Start() {
       Drain();
     });
   };
+  options.append_gradient = [](const journal::GradientSlice&) {};
   core_ = std::make_unique<shard::ShardCore>(std::move(options));
 }
 

@@ -49,7 +49,7 @@ SERVER_FOLDERS = {
 # The state machines: everything that is not in their messages comes in as an argument.
 PURE = re.compile(
     r"^(server/coordinator/(step_machine\w*|election|recovery|registration|placement|membership)"
-    r"|server/shard/(shard_machine|plan_check|chunk_check|gradient_accumulator)"
+    r"|server/shard/(shard_machine\w*|plan_check|chunk_check|gradient_\w+)"
     r"|client/(worker_session|job_conversion)|job/\w+|proto/ballot)\.(h|cc)$"
 )
 

@@ -21,6 +21,7 @@ DrivenShard::DrivenShard(uint64_t capacity_bytes, std::string data_loss)
   options.staging_bytes = 4 << 20;
   options.data_loss = std::move(data_loss);
   options.on_folded = [this](uint64_t generation) { folded_.push_back(generation); };
+  options.append_gradient = [this](const journal::GradientSlice& slice) { journal_.Append(slice); };
   core_ = std::make_unique<ShardCore>(std::move(options));
 }
 
@@ -41,7 +42,10 @@ std::vector<v1::ShardToCoordinator> DrivenShard::Pump() {
     for (ShardOutput& output : outputs) {
       if (auto* send = std::get_if<SendToCoordinator>(&output))
         sent.push_back(std::move(send->message));
-      if (auto* append = std::get_if<AppendJournal>(&output)) core_->OnDurable(append->token);
+      if (auto* append = std::get_if<AppendJournal>(&output)) {
+        journal_.Append(append->record);
+        core_->OnDurable(append->token);
+      }
     }
     for (uint64_t generation : folded) core_->OnFolded(generation);
   }

@@ -13,6 +13,7 @@
 #include "server/tier/host_tier.h"
 #include "server/tier/tiered_store.h"
 #include "tests/server/shard/plans.h"
+#include "tests/server/shard/recorded_journal.h"
 
 namespace kaon::shard {
 
@@ -21,6 +22,8 @@ class DrivenShard {
   explicit DrivenShard(uint64_t capacity_bytes = 1 << 16, std::string data_loss = "");
 
   ShardCore& core() { return *core_; }
+  // Everything it appended.
+  const RecordedJournal& journal() const { return journal_; }
   tier::TieredStore& store() { return store_; }
 
   // Each returns what the shard answered.
@@ -49,6 +52,7 @@ class DrivenShard {
   tier::TieredStore store_;
   std::unique_ptr<kernels::Backend> backend_;
   std::vector<uint64_t> folded_;
+  RecordedJournal journal_;
   std::unique_ptr<ShardCore> core_;
 };
 

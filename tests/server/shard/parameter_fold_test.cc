@@ -180,5 +180,24 @@ TEST_F(ParameterFoldTest, FindsWhatIsNotFiniteWhenNobodyReadsTheNorm) {
   EXPECT_EQ(fold_->first_non_finite_rank(), -1);
 }
 
+TEST_F(ParameterFoldTest, StandsRestoredAsIfEveryMemberHadSentTheSum) {
+  sum_ = {1, 2, 3, 4};
+  fold_->Restore(Members(2, 2), false, /*missing=*/false);
+  EXPECT_TRUE(fold_->IsComplete());
+  EXPECT_FALSE(fold_->missing());
+  EXPECT_TRUE(fold_->CheckFinished(1, false).ok());
+  // Of its chunks nothing is known: whatever comes is a repetition.
+  EXPECT_TRUE(Add(1, 2, {9, 9}, 1).ok());
+  ASSERT_EQ(released_.size(), 1u);
+  EXPECT_EQ(sum_, (std::vector<float>{1, 2, 3, 4}));
+}
+
+TEST_F(ParameterFoldTest, StandsRestoredAsMissing) {
+  fold_->Restore(Members(2), false, /*missing=*/true);
+  EXPECT_TRUE(fold_->IsComplete());
+  EXPECT_TRUE(fold_->missing());
+  EXPECT_TRUE(fold_->CheckFinished(0, true).ok());
+}
+
 }  // namespace
 }  // namespace kaon::shard

@@ -237,6 +237,51 @@ TEST(ShardCoreTest, TakesDigestsOncePerAppliedPosition) {
             untouched.core().Describe("")->state_digest());
 }
 
+// "S" of a slice, and the others by their first letter.
+std::string KindsOf(const RecordedJournal& journal) {
+  std::string kinds;
+  for (const journal::Entry& entry : journal.entries()) kinds += "prdS"[entry.index()];
+  return kinds;
+}
+
+// Protocol 2, PREPARE: the reduced gradient is part of what is durable before the answer.
+TEST(ShardCoreTest, AppendsEveryGradientBeforeThePrepareThatVotesOnIt) {
+  DrivenShard shard;
+  shard.Load();
+  shard.Train(1, {kGradientOfW, kGradientOfB});
+  shard.Train(2, {{}, kGradientOfB});
+  // Promise; registration; initial weights of all three; w and b; b alone.
+  EXPECT_EQ(KindsOf(shard.journal()),
+            "p"
+            "rd"
+            "SSSrd"
+            "SSrd"
+            "Srd");
+  const auto slices = shard.journal().All<journal::GradientSlice>();
+  const auto prepares = shard.journal().All<journal::PrepareRecord>();
+  EXPECT_EQ(slices[3].generation, prepares[2].generation);
+  EXPECT_EQ(slices[3].position, 3u);
+  EXPECT_EQ(slices[5].generation, prepares[3].generation);
+  EXPECT_NE(prepares[2].generation, prepares[3].generation);
+}
+
+// Rule 2: "re-stamped durably without a re-push": the gradient is there already.
+TEST(ShardCoreTest, AppendsTheGradientOfARestampedPrepareOnce) {
+  DrivenShard shard;
+  shard.Load();
+  const size_t before = KindsOf(shard.journal()).size();
+  shard.Plan(TrainPlan(1, 1, 1));
+  for (uint32_t rank : {0, 1}) {
+    ASSERT_TRUE(shard.Push(rank, 1, {kGradientOfW, kGradientOfB}).ok());
+  }
+  shard.Pump();
+  shard.Promise(2);
+  shard.Plan(TrainPlan(1, 2, 1));
+  EXPECT_EQ(KindsOf(shard.journal()).substr(before), "SSrpr");
+  const auto prepares = shard.journal().All<journal::PrepareRecord>();
+  EXPECT_EQ(prepares[2].generation, prepares[3].generation);
+}
+
 TEST(ShardCoreTest, KeepsTheSumsOfAPlanThatIsOnlyRestamped) {
   DrivenShard shard;
   shard.Load();

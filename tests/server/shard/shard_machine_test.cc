@@ -153,13 +153,32 @@ TEST_F(ShardMachineTest, AHigherPlanThatIsNotAlikeWithdrawsThePrepare) {
   EXPECT_TRUE(appends_.empty());
 }
 
-TEST_F(ShardMachineTest, AnAppendOfAWithdrawnPrepareIsNoVote) {
+// The journal still reads the gradient that the other plan would overwrite.
+TEST_F(ShardMachineTest, LosesAPlanThatWouldWithdrawAPrepareBeforeItIsDurable) {
   Start();
   Plan(kHolder, TrainPlan(1, 1, 1));
   Fold();
+  foldings_ = 0;
   v1::StepPlan other = TrainPlan(1, 1, 2);
   other.mutable_step()->mutable_members(1)->mutable_attempt()->set_number(9);
   Plan(kHolder, other);
+  EXPECT_EQ(foldings_, 0);
+  EXPECT_TRUE(TakeSent().empty());
+  MakeDurable();
+  EXPECT_TRUE(proto::Alike(PlanOf(TakeSent().at(0).message.prepared()), TrainPlan(1, 1, 1)));
+  // It comes again.
+  Plan(kHolder, other);
+  EXPECT_EQ(foldings_, 1);
+  EXPECT_FALSE(machine_.state().has_prepared());
+}
+
+TEST_F(ShardMachineTest, WithdrawsADurablePrepareWhoseRestampIsNotDurableYet) {
+  StartPrepared(TrainPlan(1, 1, 1));
+  Plan(kHolder, TrainPlan(1, 1, 2));
+  v1::StepPlan other = TrainPlan(1, 1, 3);
+  other.mutable_step()->mutable_members(1)->mutable_attempt()->set_number(9);
+  Plan(kHolder, other);
+  EXPECT_EQ(foldings_, 1);
   MakeDurable();
   EXPECT_TRUE(TakeSent().empty());
   EXPECT_FALSE(machine_.state().has_prepared());

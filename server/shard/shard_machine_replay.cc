@@ -1,0 +1,97 @@
+// The machine read back from its journal: the same checks as of messages, but nobody is answered.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "proto/ballot.h"
+#include "proto/status_macros.h"
+#include "server/shard/plan_check.h"
+#include "server/shard/shard_machine.h"
+
+namespace kaon::shard {
+
+namespace {
+
+std::string Describe(const v1::StepPlan& plan) {
+  return absl::StrCat("(ballot ", proto::ToString(plan.ballot()), ", round ", plan.round(), ")");
+}
+
+}  // namespace
+
+absl::Status ShardMachine::RestorePromise(const journal::PromiseRecord& promise) {
+  if (proto::Compare(promise.ballot, promised_) <= 0) {
+    return absl::DataLossError(absl::StrCat("promise of ballot ", proto::ToString(promise.ballot),
+                                            " after ", proto::ToString(promised_)));
+  }
+  if (promise.shard >= promise.num_shards ||
+      (placed_ && (promise.shard != shard_ || promise.num_shards != num_shards_))) {
+    return absl::DataLossError(absl::StrCat("promise as shard ", promise.shard, " of ",
+                                            promise.num_shards, ", before as shard ", shard_,
+                                            " of ", num_shards_));
+  }
+  placed_ = true;
+  shard_ = promise.shard;
+  num_shards_ = promise.num_shards;
+  promised_ = promise.ballot;
+  promise_durable_ = true;
+  return absl::OkStatus();
+}
+
+void ShardMachine::RestoreGeneration(uint64_t generation) {
+  next_generation_ = std::max(next_generation_, generation + 1);
+}
+
+absl::Status ShardMachine::RestorePrepared(const v1::StepPlan& plan,
+                                           const journal::PrepareRecord& prepare) {
+  KAON_RETURN_IF_ERROR(CheckPosition(plan));
+  if (proto::Compare(plan.ballot(), promised_) > 0) {
+    return absl::DataLossError(absl::StrCat("PREPARE of ", Describe(plan), ", promised is ballot ",
+                                            proto::ToString(promised_)));
+  }
+  v1::Prepared facts = prepare.prepared;
+  facts.clear_plan();
+  if (accepted_.has_value()) {
+    // Rule 4: "A shard refuses (ballot, round) at or below its PREPARE's."
+    if (proto::CompareRound(plan, accepted_->plan) <= 0) {
+      return absl::DataLossError(absl::StrCat("PREPARE of ", Describe(plan), " after that of ",
+                                              Describe(accepted_->plan)));
+    }
+    // Rule 2: only (ballot, round) of a re-stamped vote differ.
+    if (accepted_->generation == prepare.generation &&
+        (!proto::AlikeButForRound(plan, accepted_->plan) ||
+         facts.SerializeAsString() != accepted_->facts->SerializeAsString())) {
+      return absl::DataLossError(
+          absl::StrCat("PREPARE of ", Describe(plan), " and that of ", Describe(accepted_->plan),
+                       " differ, both are of generation ", prepare.generation));
+    }
+  }
+  if (accepted_generation() != prepare.generation && prepare.generation + 1 < next_generation_) {
+    return absl::DataLossError(absl::StrCat("PREPARE of generation ", prepare.generation,
+                                            " after generation ", next_generation_ - 1));
+  }
+  RestoreGeneration(prepare.generation);
+  accepted_ = Accepted{plan, prepare.generation, std::move(facts)};
+  held_ = Held{plan, prepare.prepared};
+  return absl::OkStatus();
+}
+
+absl::Status ShardMachine::RestoreDecision(const v1::StepRecord& record) {
+  const v1::StepPlan& plan = record.plan();
+  if (plan.position() != applied_position_ + 1) {
+    return absl::DataLossError(absl::StrCat("decision of position ", plan.position(),
+                                            ", expecting ", applied_position_ + 1));
+  }
+  // Which of its stamps was decided does not matter: a later one may have been on its way to the
+  // disk.
+  if (!held_.has_value() || !proto::AlikeButForRound(plan, held_->plan)) {
+    return absl::DataLossError(
+        absl::StrCat("decision of the plan of ", Describe(plan), ", held is ",
+                     held_.has_value() ? absl::StrCat("another one, of ", Describe(held_->plan))
+                                       : std::string("no PREPARE")));
+  }
+  KAON_RETURN_IF_ERROR(
+      CheckDecision(registration_.has_value() ? &*registration_ : nullptr, record));
+  applying_ = record;
+  return absl::OkStatus();
+}
+
+}  // namespace kaon::shard
