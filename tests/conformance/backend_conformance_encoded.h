@@ -23,6 +23,7 @@ inline RuleConfig WithMomentumDType(RuleConfig rule, StateDType dtype) {
 
 // By definition: decode the whole slot, update in fp32, encode it. Long enough for several chunks,
 // and with a last group that is not full.
+// [Q1].
 TEST_P(BackendConformanceTest, EncodedMomentumIsDecodedUpdatedInFloat32AndRounded) {
   const std::vector<uint64_t> shape = {3, 4099};
   const size_t n = 3 * 4099;

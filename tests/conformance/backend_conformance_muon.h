@@ -13,6 +13,7 @@
 
 namespace kaon::kernels {
 
+// [N9].
 TEST_P(BackendConformanceTest, MuonFollowsTheReferenceOverManySteps) {
   for (const bool nesterov : {true, false}) {
     MuonConfig config;

@@ -190,7 +190,7 @@ void AddScheduleRows(std::vector<NumericsCase>& cases) {
           cases.push_back({"schedule",
                            absl::StrCat(kind.name, " warmup=", warmup, " final=", final_factor,
                                         at_the_end ? absl::StrCat(" decay=", decay) : ""),
-                           "[T3] [T4] edge 52", "learning rates", kFewUnits,
+                           "[T3] [T4] edges 20 and 52", "learning rates", kFewUnits,
                            [=](Backend& backend) { return RateError(schedule, shape, backend); }});
         }
       }

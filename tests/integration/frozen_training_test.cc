@@ -234,6 +234,7 @@ TEST_F(FrozenTrainingTest, TheRoutesAreWhatTheseTestsTakeThemFor) {
 }
 
 // Measured: the same losses to 1e-5, the same paths to 1e-4.
+// [C7], [C8], edge 3.
 TEST_F(FrozenTrainingTest, OurDefaultsReachTheUndisturbedLoss) {
   const TrainedRun run = Train(kDisturb);
   EXPECT_NEAR(run.validation_loss, undisturbed_->validation_loss, 0.01);

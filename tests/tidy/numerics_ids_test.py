@@ -37,13 +37,34 @@ def mentioned_in(text):
     return ids
 
 
+def claims_of(path, text):
+    """What of a test file says which ids it shows: its lines from the first one of code on, without comments that no code follows.
+
+    A mention in the file's opening comment, or above nothing, would outlive the test it speaks of."""
+    comment = re.compile(r"^\s*#(?!include|define|if|endif)" if path.endswith((".py", ".sh")) else r"^\s*//")
+    claims = []
+    pending = []
+    in_code = False
+    for line in text.splitlines():
+        if comment.match(line):
+            pending.append(line)
+            continue
+        if line.strip() and not re.match(r"\s*(#include|#ifndef|#define|import |from |set -)", line):
+            in_code = True
+            claims += pending
+        if in_code:
+            claims.append(line)
+        pending = []
+    return "\n".join(claims)
+
+
 def findings(specification, table, tests):
     """What is wrong, one line each. `tests` is path under tests/ -> text."""
     ids = ids_of(specification)
     rows = {match[0]: match[2] for match in _ROW.findall(table)}
     by_stem = {}
     for path, text in tests.items():
-        by_stem.setdefault(os.path.splitext(path)[0], []).append(mentioned_in(text))
+        by_stem.setdefault(os.path.splitext(path)[0], []).append(mentioned_in(claims_of(path, text)))
     for name in ids:
         if name not in rows:
             yield f"{name}: docs/numerics.md has no line for it"
@@ -96,7 +117,7 @@ TABLE = """| [N1] | x | `a/one_test` |
 | edge 1 | x | `a/one_test` |
 | edge 15 | x | later: no such matrices yet |
 """
-TESTS = {"a/one_test.cc": "// [N1], [T2b] and [routing 1]; [routing 2] [routing 3]; edges 1, 7 and 8\n"}
+TESTS = {"a/one_test.cc": "// [N1], [T2b] and [routing 1]; [routing 2] [routing 3]; edges 1, 7 and 8\nTEST(One, Test) {}\n"}
 MENTIONS = "[L2]-[L4], [T2b]; [routing 6]; edge 5; Edge case 6; edges 1, 2 and 3, not 4; edge cases 8, and 9; ledge 7"
 
 
@@ -125,6 +146,13 @@ class NumericsIdsTest(unittest.TestCase):
     def test_a_test_that_does_not_mention_its_id_is_found(self):
         self.assertEqual(self.found(tests={"a/one_test.cc": TESTS["a/one_test.cc"].replace("edges 1,", "edges 6,")}),
                          ["edge 1: tests/a/one_test does not mention it"])
+
+    def test_a_comment_above_no_test_shows_nothing(self):
+        comment = TESTS["a/one_test.cc"].splitlines()[0]
+        everything = [f"{name}: tests/a/one_test does not mention it" for name in
+                      ("[N1]", "[T2b]", "routing 1", "routing 2", "routing 3", "edge 1")]
+        self.assertEqual(self.found(tests={"a/one_test.cc": comment + "\n#include <x>\nTEST(One, Test) {}\n"}), everything)
+        self.assertEqual(self.found(tests={"a/one_test.cc": "TEST(One, Test) {}\n" + comment + "\n\n}\n"}), everything)
 
     def test_only_what_is_listed_may_be_put_off(self):
         self.assertEqual(self.found(TABLE.replace("| edge 1 | x | `a/one_test`", "| edge 1 | x | later: tired")),
