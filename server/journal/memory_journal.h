@@ -5,18 +5,14 @@
 #define KAON_SERVER_JOURNAL_MEMORY_JOURNAL_H_
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <vector>
 
-#include "kernels/mutex.h"
+#include "server/journal/history.h"
 #include "server/journal/incarnation_marker.h"
 #include "server/journal/journal.h"
 
 namespace kaon::journal {
-
-// Records of decided entries a shard keeps.
-inline constexpr size_t kMaxHistory = 1000;
 
 class MemoryJournal : public Journal {
  public:
@@ -34,10 +30,7 @@ class MemoryJournal : public Journal {
 
  private:
   IncarnationMarker* const marker_;
-
-  Mutex mu_;
-  // Oldest first, without gaps.
-  std::deque<v1::StepRecord> history_ ABSL_GUARDED_BY(mu_);
+  journal::History history_;
 };
 
 }  // namespace kaon::journal

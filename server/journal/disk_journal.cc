@@ -1,0 +1,194 @@
+#include "server/journal/disk_journal.h"
+
+#include <glog/logging.h>
+
+#include <iterator>
+#include <utility>
+#include <variant>
+
+#include "kernels/steady_clock.h"
+#include "proto/status_macros.h"
+
+namespace kaon::journal {
+
+namespace {
+
+// A decision may wait: a coordinator would come to the same one from the votes.
+bool IsAwaited(const Entry& entry) {
+  return std::holds_alternative<PromiseRecord>(entry) ||
+         std::holds_alternative<PrepareRecord>(entry);
+}
+
+bool IsGradient(const Entry& entry) { return std::holds_alternative<GradientSlice>(entry); }
+
+}  // namespace
+
+DiskJournal::DiskJournal(const Options& options) : options_(options) {}
+
+absl::StatusOr<std::unique_ptr<DiskJournal>> DiskJournal::Open(disk::Directory& directory,
+                                                               const Options& options,
+                                                               const JournalLog::Visitor& visit) {
+  const absl::Time start = SteadyNow();
+  std::unique_ptr<DiskJournal> journal(new DiskJournal(options));
+  const auto keep_history = [&](const Entry& entry) {
+    if (const auto* decision = std::get_if<DecisionRecord>(&entry)) {
+      journal->history_.Add(decision->record);
+    }
+    return visit(entry);
+  };
+  KAON_ASSIGN_OR_RETURN(journal->log_, JournalLog::Open(directory, options.log, keep_history));
+  const JournalLog::Found& found = journal->log_->found();
+  journal->opened_.set_recovered_entries(found.entries);
+  journal->opened_.set_torn_tail(found.torn_tail);
+  journal->opened_.set_recovery_seconds(absl::ToDoubleSeconds(SteadyNow() - start));
+  {
+    MutexLock lock(journal->mu_);
+    journal->bytes_ = journal->log_->bytes();
+  }
+  journal->thread_ = std::thread([raw = journal.get()] { raw->Run(); });
+  return journal;
+}
+
+DiskJournal::~DiskJournal() { Stop(); }
+
+void DiskJournal::Stop() {
+  {
+    MutexLock lock(mu_);
+    stopping_ = true;
+    wake_.NotifyAll();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void DiskJournal::Append(Record record, std::function<void()> done) {
+  if (const auto* decision = std::get_if<DecisionRecord>(&record)) {
+    history_.Add(decision->record);
+  }
+  Enqueue({std::visit([](auto& one) { return Entry(std::move(one)); }, record), std::move(done)});
+}
+
+void DiskJournal::AppendGradient(const GradientSlice& slice) { Enqueue({slice, nullptr}); }
+
+void DiskJournal::Enqueue(Item item) {
+  MutexLock lock(mu_);
+  if (stopping_ || ended_) return;
+  queue_.push_back(std::move(item));
+  wake_.NotifyAll();
+}
+
+void DiskJournal::Withdraw() {
+  MutexLock lock(mu_);
+  // From the newest back to the last PREPARE: what lies before that is voted on.
+  auto item = queue_.end();
+  while (item != queue_.begin()) {
+    --item;
+    if (std::holds_alternative<PrepareRecord>(item->entry)) return;
+    if (!IsGradient(item->entry)) continue;
+    if (writing_ && item == queue_.begin()) {
+      withdrawn_ = true;
+      while (writing_) idle_.Wait(mu_);
+      return;
+    }
+    item = queue_.erase(item);
+  }
+}
+
+absl::StatusOr<std::vector<v1::StepRecord>> DiskJournal::History(uint64_t from_position,
+                                                                 uint32_t limit) {
+  return history_.Read(from_position, limit);
+}
+
+v1::JournalStatus DiskJournal::Status() const {
+  v1::JournalStatus status = opened_;
+  MutexLock lock(mu_);
+  status.set_bytes(bytes_);
+  status.set_read_only_reason(read_only_reason_);
+  return status;
+}
+
+void DiskJournal::Run() {
+  MutexLock lock(mu_);
+  while (!ended_) {
+    if (SyncIsDueLocked()) {
+      SyncLocked();
+    } else if (!queue_.empty()) {
+      WriteFrontLocked();
+    } else if (stopping_) {
+      if (!written_.empty()) SyncLocked();
+      ended_ = true;
+    } else if (written_.empty()) {
+      wake_.Wait(mu_);
+    } else if (!wake_.WaitFor(mu_, options_.idle_delay) && queue_.empty()) {
+      SyncLocked();
+    }
+  }
+}
+
+bool DiskJournal::SyncIsDueLocked() const {
+  // Gradients of a later step share nothing with a vote that is waited for.
+  return awaited_ && (queue_.empty() || IsGradient(queue_.front().entry));
+}
+
+void DiskJournal::WriteFrontLocked() {
+  const Entry& entry = queue_.front().entry;
+  writing_ = true;
+  mu_.Unlock();
+  const absl::Status status = log_->Append(entry);
+  mu_.Lock();
+  writing_ = false;
+  const bool withdrawn = std::exchange(withdrawn_, false);
+  idle_.NotifyAll();
+  if (status.ok()) {
+    read_only_reason_.clear();
+    bytes_ = log_->bytes();
+    awaited_ |= IsAwaited(entry);
+    if (queue_.front().done) written_.push_back(std::move(queue_.front().done));
+    queue_.pop_front();
+  } else if (status.code() == absl::StatusCode::kResourceExhausted) {
+    if (withdrawn) queue_.pop_front();
+    if (read_only_reason_.empty()) LOG(WARNING) << "journal: " << status << "; waiting for room";
+    read_only_reason_ = std::string(status.message());
+    WaitForRoomLocked();
+  } else {
+    FailLocked(status);
+  }
+}
+
+void DiskJournal::WaitForRoomLocked() {
+  // What is written already need not wait.
+  if (awaited_) SyncLocked();
+  const absl::Time retry_at = SteadyNow() + options_.retry_delay;
+  while (!stopping_ && !ended_ && SteadyNow() < retry_at) {
+    wake_.WaitFor(mu_, retry_at - SteadyNow());
+  }
+  if (!stopping_) return;
+  // The votes that are queued were never given.
+  LOG(ERROR) << "journal: " << queue_.size() << " entries not written: " << read_only_reason_;
+  queue_.clear();
+}
+
+void DiskJournal::SyncLocked() {
+  const std::vector<std::function<void()>> done = std::exchange(written_, {});
+  awaited_ = false;
+  mu_.Unlock();
+  const absl::Status status = log_->Sync();
+  if (status.ok()) {
+    for (const std::function<void()>& one : done) one();
+  }
+  mu_.Lock();
+  if (!status.ok()) FailLocked(status);
+}
+
+void DiskJournal::FailLocked(const absl::Status& status) {
+  ended_ = true;
+  mu_.Unlock();
+  if (options_.on_failed) {
+    options_.on_failed(status);
+  } else {
+    // Whether a vote is on disk is unknown now: a restart finds out.
+    LOG(FATAL) << "journal: " << status;
+  }
+  mu_.Lock();
+}
+
+}  // namespace kaon::journal

@@ -1,0 +1,32 @@
+#include "server/journal/history.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace kaon::journal {
+
+void History::Add(v1::StepRecord record) {
+  MutexLock lock(mu_);
+  records_.push_back(std::move(record));
+  if (records_.size() > kMaxHistory) records_.pop_front();
+}
+
+absl::StatusOr<std::vector<v1::StepRecord>> History::Read(uint64_t from_position, uint32_t limit) {
+  MutexLock lock(mu_);
+  const uint64_t oldest = records_.empty() ? 1 : records_.front().plan().position();
+  const uint64_t newest = records_.empty() ? 0 : records_.back().plan().position();
+  // Records that were dropped since the caller looked are no error.
+  const uint64_t from = std::max(from_position, oldest);
+  if (from_position > newest) {
+    return absl::OutOfRangeError(absl::StrCat("history from position ", from,
+                                              " asked for, kept are ", oldest, " .. ", newest));
+  }
+  const uint64_t available = newest + 1 - from;
+  const auto begin = records_.begin() + static_cast<std::ptrdiff_t>(from - oldest);
+  return std::vector<v1::StepRecord>(
+      begin, begin + static_cast<std::ptrdiff_t>(std::min<uint64_t>(available, limit)));
+}
+
+}  // namespace kaon::journal

@@ -1,0 +1,36 @@
+// The records of the newest decided entries, which a shard shows to a coordinator that takes over
+// and to people. Owned by a Journal; any thread.
+#ifndef KAON_SERVER_JOURNAL_HISTORY_H_
+#define KAON_SERVER_JOURNAL_HISTORY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kaon/v1/agreement.pb.h"
+#include "kernels/mutex.h"
+
+namespace kaon::journal {
+
+// Records that are kept.
+inline constexpr size_t kMaxHistory = 1000;
+
+class History {
+ public:
+  // Of the position after the newest.
+  void Add(v1::StepRecord record);
+
+  // As Journal::History.
+  absl::StatusOr<std::vector<v1::StepRecord>> Read(uint64_t from_position, uint32_t limit);
+
+ private:
+  Mutex mu_;
+  // Oldest first, without gaps.
+  std::deque<v1::StepRecord> records_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace kaon::journal
+
+#endif  // KAON_SERVER_JOURNAL_HISTORY_H_
