@@ -24,11 +24,7 @@ SumsById Gather(const v1::RegisterBody& job, const std::vector<v1::Prepared>& pr
   SumsById sums;
   for (const v1::Prepared& vote : prepared) {
     for (const v1::ParameterSums& row : vote.sums()) {
-      // Frozen parameters join no group and no norm ([T8]).
-      if (row.parameter_id() >= job.definition().parameters_size() ||
-          job.definition().parameters(row.parameter_id()).frozen()) {
-        continue;
-      }
+      if (row.parameter_id() >= job.definition().parameters_size()) continue;
       sums.emplace(row.parameter_id(), row);
     }
   }
@@ -93,7 +89,8 @@ void AddLoss(const v1::StepBody& step, const std::vector<v1::Prepared>& prepared
   if (weight > 0) decision.set_loss(sum / weight);
 }
 
-// [C2], [T7]: what is counted and scaled is what has a gradient this step.
+// [C2], [T7]: what is counted and scaled is what has a gradient this step. Frozen parameters join
+// no group and no norm ([T8]).
 std::vector<kernels::ClipInput> ClipInputsOf(const NormUse& use, const SumsById& sums) {
   std::vector<kernels::ClipInput> inputs;
   for (const auto& [id, row] : sums) {

@@ -81,6 +81,8 @@ TEST(NormUseTest, NobodyTakesTheSumOfACopyUnlessItIsReported) {
   v1::RegisterBody job = Register(Quiet(), 1);
   job.mutable_placement()->mutable_parameters(3)->set_counted(false);
   EXPECT_EQ(Sums(NormUseOf(job)), (std::vector<bool>{false, true, false, false, false}));
+  job.mutable_definition()->set_report_norms(v1::REPORT_NORMS_ON);
+  EXPECT_EQ(Sums(NormUseOf(job)), (std::vector<bool>{true, true, true, true, false}));
 }
 
 }  // namespace

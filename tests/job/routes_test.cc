@@ -139,6 +139,18 @@ TEST(RoutesTest, ACopyIsNotCounted) {
   EXPECT_EQ(routes.parameters(2).group(), "scalars");
 }
 
+// Edge 22: the logical shape decides, whatever a trainer's storage is: one of 24 elements is a
+// matrix or not.
+TEST(RoutesTest, TheShapeOfTheDefinitionDecides) {
+  v1::JobDefinition job = SmallJob();
+  EXPECT_EQ(RouteParameters(*Effective(job))->parameters(0).group(), "matrices");
+  job.mutable_parameters(0)->clear_shape();
+  job.mutable_parameters(0)->add_shape(24);
+  EXPECT_EQ(RouteParameters(*Effective(job))->parameters(0).group(), "scalars");
+  job.mutable_parameters(0)->add_shape(1);
+  EXPECT_EQ(RouteParameters(*Effective(job))->parameters(0).group(), "matrices");
+}
+
 // Edge 19: with everything on one optimizer and the rest frozen, the other group is empty.
 TEST(RoutesTest, AGroupMayStayEmpty) {
   v1::JobDefinition job = SmallJob();

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "job/effective.h"
 #include "tests/job/small_job.h"
 
@@ -31,6 +33,57 @@ TEST(RuleConfigTest, CarriesTheGroupsOptionsAndTheParametersOwn) {
   EXPECT_TRUE(muon.layout.transposed);
   EXPECT_EQ(muon.layout.kind, kernels::MatrixLayoutKind::kHeads);
   EXPECT_EQ(muon.layout.num_heads, 2u);
+}
+
+TEST(RuleConfigTest, CarriesEveryOptionOfMuon) {
+  v1::JobDefinition job = SmallJob();
+  v1::MuonOptions& options = *job.mutable_groups(0)->mutable_muon();
+  options.set_momentum(0.5);
+  options.set_nesterov(false);
+  options.set_momentum_form(v1::MOMENTUM_FORM_SUM);
+  options.set_scale_extra(3);
+  options.set_ns_coefficients(v1::NEWTON_SCHULZ_COEFFICIENTS_CUSTOM);
+  options.set_ns_steps(7);
+  options.set_ns_dtype(v1::NEWTON_SCHULZ_DTYPE_FLOAT16);
+  v1::NewtonSchulzOptions& iteration = *options.mutable_newton_schulz();
+  v1::NewtonSchulzTriple& triple = *iteration.add_custom();
+  triple.set_a(2);
+  triple.set_b(-1.5);
+  triple.set_c2(0.5);
+  iteration.set_custom_repeat(v1::NEWTON_SCHULZ_REPEAT_CYCLE);
+  iteration.set_norm_mode(v1::NORM_MODE_CLAMP_EPS);
+  iteration.set_norm_eps(1e-5);
+  iteration.set_form(v1::NEWTON_SCHULZ_FORM_GRAM);
+  iteration.add_gram_restarts(3);
+  iteration.add_gram_restarts(5);
+  const auto muon = std::get<kernels::MuonConfig>(RuleConfigOf(Effective(job)->groups(0)));
+  EXPECT_EQ(muon.momentum, 0.5);
+  EXPECT_FALSE(muon.nesterov);
+  EXPECT_EQ(muon.momentum_form, kernels::MomentumForm::kSum);
+  EXPECT_EQ(muon.scale_extra, 3);
+  const kernels::NewtonSchulzConfig& config = muon.newton_schulz;
+  EXPECT_EQ(config.coefficients, kernels::NsCoefficients::kCustom);
+  ASSERT_EQ(config.custom.size(), 1u);
+  EXPECT_EQ(config.custom[0].a, 2);
+  EXPECT_EQ(config.custom[0].b, -1.5);
+  EXPECT_EQ(config.custom[0].c2, 0.5);
+  EXPECT_EQ(config.custom_repeat, kernels::NsRepeat::kCycle);
+  EXPECT_EQ(config.steps, 7);
+  EXPECT_EQ(config.dtype, kernels::NsDType::kFloat16);
+  EXPECT_EQ(config.norm_mode, kernels::NormMode::kClampEps);
+  EXPECT_EQ(config.norm_eps, 1e-5);
+  EXPECT_EQ(config.form, kernels::NsForm::kGram);
+  EXPECT_EQ(config.gram_restarts, (std::vector<int>{3, 5}));
+}
+
+TEST(RuleConfigTest, CarriesALayoutsSizes) {
+  v1::MatrixLayout layout;
+  layout.set_kind(v1::MATRIX_LAYOUT_KIND_SPLIT_COLS);
+  layout.add_sizes(3);
+  layout.add_sizes(1);
+  EXPECT_EQ(LayoutOf(layout).kind, kernels::MatrixLayoutKind::kSplitCols);
+  EXPECT_EQ(LayoutOf(layout).sizes, (std::vector<uint64_t>{3, 1}));
+  EXPECT_EQ(LayoutOf(layout).num_heads, 0u);
 }
 
 TEST(RuleConfigTest, CarriesTheOptionsOfElementWiseRules) {

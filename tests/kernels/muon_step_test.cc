@@ -56,7 +56,7 @@ TEST(MuonStepTest, DefaultStepIsTheseOperations) {
   }
 }
 
-// [M1], [M2], [M5], [W1]: all of them together, also under `transposed`.
+// [M1], [M2], [M5], [W1]: all of them together.
 TEST(MuonStepTest, EveryFormAndDecayFollowsTheReference) {
   const std::pair<DecayMode, const char*> modes[] = {{DecayMode::kDecoupled, "decoupled"},
                                                      {DecayMode::kIndependent, "independent"},
@@ -233,7 +233,8 @@ TEST(MuonStepTest, OnlyAVaryingClipFactorChangesTheResult) {
 TEST(MuonStepTest, MicroBatchesAreOneStep) {
   CpuBackend backend(std::make_unique<ReferenceGemm>());
   constexpr int kBatches = 4;
-  std::vector<float> folded(240);
+  // Folding begins anew with the first, whatever was there.
+  std::vector<float> folded(240, std::nanf(""));
   std::vector<float> mean(240);
   for (int k = 0; k < kBatches; ++k) {
     std::vector<float> grad = GaussianVector(240, 70 + k);

@@ -53,6 +53,13 @@ TEST(OrthogonalityTest, TakesTheWorstOfTheBlocks) {
   config.layout = {.kind = MatrixLayoutKind::kSplitCols, .sizes = {1, 1}};
   // Columns (1, 0) and (0, 2): errors 0 and 3.
   EXPECT_DOUBLE_EQ(*ErrorOf(config, {2, 2}, {1, 0, 0, 2}), 3.0);
+  // Three blocks of (4, 4), (4, 4) and (1, 4), orthogonal times 2, which is the root of their own
+  // longer side; that of the whole is 3.
+  config.layout = {.kind = MatrixLayoutKind::kSplitRows, .sizes = {4, 4, 1}};
+  config.scale = UpdateScale::kMaxDim;
+  std::vector<float> doubled(9 * 4);
+  for (int row = 0; row < 9; ++row) doubled[row * 4 + row % 4] = 2;
+  EXPECT_DOUBLE_EQ(*ErrorOf(config, {9, 4}, doubled), 0.0);
 }
 
 // [W1], [S1] What ApplyMuon did is found again, whatever the decay and scale.

@@ -47,6 +47,7 @@ class CountingGemm final : public Gemm {
  public:
   absl::string_view name() const override { return "counting"; }
   void Multiply(const MatrixProduct& product, const float* a, const float* b, float* c) override {
+    if (first.empty()) first.assign(a, a + product.rows * product.inner);
     (product.cols == product.rows && product.inner == product.rows ? square : wide) += 1;
     gemm_.Multiply(product, a, b, c);
   }
@@ -56,6 +57,8 @@ class CountingGemm final : public Gemm {
 
   int square = 0;
   int wide = 0;
+  // Left operand of the first product.
+  std::vector<float> first;
 
  private:
   ReferenceGemm gemm_;
@@ -102,7 +105,21 @@ TEST(NewtonSchulzTest, TransposedInputGivesTheTransposedBits) {
   }
 }
 
-// [N4]: a square matrix is not transposed; its transpose differs by rounding alone.
+// [N4]: what is worked on is the matrix itself, and its transpose only when it is tall.
+TEST(NewtonSchulzTest, OnlyTallMatricesAreWorkedOnTransposed) {
+  const auto worked_on = [](int rows, int cols, const std::vector<float>& in) {
+    std::vector<float> out(in.size());
+    CountingGemm gemm;
+    NewtonSchulz({}, {rows, cols}, in, absl::MakeSpan(out), gemm);
+    return gemm.first;
+  };
+  // Norm 4.
+  EXPECT_EQ(worked_on(2, 2, {2, 2, 0, 2.8284271f})[2], 0.0f);
+  EXPECT_EQ(worked_on(2, 3, {2, 2, 2, 0, 2, 0}), (std::vector<float>{0.5, 0.5, 0.5, 0, 0.5, 0}));
+  EXPECT_EQ(worked_on(3, 2, {2, 0, 2, 2, 2, 0}), (std::vector<float>{0.5, 0.5, 0.5, 0, 0.5, 0}));
+}
+
+// [N4]: a square matrix' transpose gives the transpose but for rounding.
 TEST(NewtonSchulzTest, TransposedSquareGivesTheTranspose) {
   const std::vector<float> in = reference::MatrixWithSpectrum(17, 17, 1, 6);
   for (const NewtonSchulzTestCase& c : EveryNewtonSchulzCase()) {

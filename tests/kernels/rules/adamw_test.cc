@@ -79,10 +79,11 @@ TEST(AdamWTest, AmsgradNeverForgetsALargeGradient) {
   config.bias_correction = false;
   const AdamW::Scalars s = AdamW::Prepare(config, 1.0, 1.0, 1);
   float moments[3] = {0, 0, 0};
-  AdamW::Element(s, 4.0f, 0.0f, moments);
+  EXPECT_NEAR(AdamW::Element(s, 4.0f, 0.0f, moments), -0.4 / 4, 1e-6);
   EXPECT_EQ(moments[1], 16.0f);
   EXPECT_EQ(moments[2], 16.0f);
-  AdamW::Element(s, 0.5f, 0.0f, moments);
+  // m = 0.9 * 0.4 + 0.1 * 0.5, over the root of 16 and not of 0.25.
+  EXPECT_NEAR(AdamW::Element(s, 0.5f, 0.0f, moments), -0.41 / 4, 1e-6);
   EXPECT_EQ(moments[1], 0.25f);
   EXPECT_EQ(moments[2], 16.0f);
 }
