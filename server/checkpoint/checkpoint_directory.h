@@ -1,0 +1,107 @@
+// The checkpoints of one directory: <id>.manifest, and the files with tensors that it names. A
+// checkpoint exists from the moment its manifest is renamed into place (P9); there is no pointer to
+// the newest one that could be torn: who loads looks at every manifest. Owned by whoever writes or
+// loads checkpoints; one thread at a time.
+#ifndef KAON_SERVER_CHECKPOINT_CHECKPOINT_DIRECTORY_H_
+#define KAON_SERVER_CHECKPOINT_CHECKPOINT_DIRECTORY_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "kaon/v1/checkpoint.pb.h"
+#include "server/checkpoint/checked_file.h"
+#include "server/disk/disk.h"
+
+namespace kaon::checkpoint {
+
+// A checkpoint that is not used, and why. It is never deleted.
+struct SkippedCheckpoint {
+  std::string id;
+  std::string reason;
+};
+
+struct FoundCheckpoint {
+  // Every byte of it was checked. Absent if there is none.
+  std::optional<v1::CheckpointManifest> newest;
+  // Those that would have been newer, and those that do not say how new they are.
+  std::vector<SkippedCheckpoint> skipped;
+};
+
+struct RetainedCheckpoints {
+  // Newest first; every byte of them was checked.
+  std::vector<std::string> kept;
+  std::vector<std::string> removed;
+  std::vector<SkippedCheckpoint> skipped;
+};
+
+class CheckpointDirectory {
+ public:
+  // Fewer than so many good checkpoints are never left.
+  static constexpr size_t kMinKept = 2;
+
+  // `directory` outlives the result.
+  explicit CheckpointDirectory(disk::Directory& directory) : directory_(directory) {}
+
+  // "<id>.shard-00001-of-00002.0000.safetensors".
+  static std::string FileName(absl::string_view id, uint32_t shard, uint32_t num_shards,
+                              uint32_t index);
+  static std::string ManifestName(absl::string_view id);
+
+  // A new, empty file. INVALID_ARGUMENT for a bad id, ALREADY_EXISTS.
+  absl::StatusOr<std::unique_ptr<disk::File>> CreateFile(absl::string_view id, uint32_t shard,
+                                                         uint32_t num_shards, uint32_t index);
+  // Names of files created so far are durable when it returns.
+  absl::Status SyncNames() { return directory_.Sync(); }
+
+  // The checkpoint exists, durably, when it returns OK; after an error of the disk it does or does
+  // not. INVALID_ARGUMENT as CheckManifest; DATA_LOSS naming a file that is not as the manifest has
+  // it (sizes and headers are looked at, Verify reads the rest); ALREADY_EXISTS.
+  absl::Status Commit(const v1::CheckpointManifest& manifest);
+
+  // Ids of checkpoints that have a manifest, ascending.
+  absl::StatusOr<std::vector<std::string>> List();
+  // The manifest alone, checked. NOT_FOUND; DATA_LOSS or INVALID_ARGUMENT naming what is wrong;
+  // FAILED_PRECONDITION for another version.
+  absl::StatusOr<v1::CheckpointManifest> Load(absl::string_view id);
+  // As Load, and every byte of every file: DATA_LOSS naming the first bad one.
+  absl::StatusOr<v1::CheckpointManifest> Verify(absl::string_view id);
+  // A file of a loaded checkpoint, whose every read is checked.
+  absl::StatusOr<std::unique_ptr<CheckedFile>> Open(const v1::CheckpointFile& file);
+
+  // The checkpoint of `job` with the highest (timeline, position) that passes Verify. Fails only if
+  // the directory cannot be listed.
+  absl::StatusOr<FoundCheckpoint> FindNewest(absl::string_view job);
+
+  // Removes good checkpoints of `job` but the `keep` newest good ones. INVALID_ARGUMENT when `keep`
+  // is less than kMinKept. A bad one counts as none and is left alone.
+  absl::StatusOr<RetainedCheckpoints> Retain(absl::string_view job, size_t keep);
+
+  // Removes what an interrupted writer of `id` left. FAILED_PRECONDITION when it has a manifest.
+  absl::Status RemoveUncommitted(absl::string_view id);
+
+ private:
+  struct Candidate {
+    std::string id;
+    uint64_t timeline = 0;
+    uint64_t position = 0;
+  };
+
+  // That the file's header says what the manifest says of it.
+  absl::Status CheckHeader(const v1::CheckpointManifest& manifest, int file, CheckedFile& checked);
+  // Of `job`, newest first; what cannot be loaded goes to `skipped`.
+  absl::StatusOr<std::vector<Candidate>> NewestFirst(absl::string_view job,
+                                                     std::vector<SkippedCheckpoint>* skipped);
+  absl::Status Remove(const v1::CheckpointManifest& manifest);
+
+  disk::Directory& directory_;
+};
+
+}  // namespace kaon::checkpoint
+
+#endif  // KAON_SERVER_CHECKPOINT_CHECKPOINT_DIRECTORY_H_
