@@ -103,7 +103,7 @@ std::vector<kernels::ClipInput> ClipInputsOf(const NormUse& use, const SumsById&
 }
 
 // Norms and factors of every norm group, and of every group ([C3]-[C8]). Those that the job does
-// not report are 0 unless the decision reads them ([T5]).
+// not report are absent unless the decision reads them ([T5]).
 void AddNorms(const v1::JobDefinition& job, const NormUse& use, const SumsById& sums,
               v1::StepDecision& decision) {
   kernels::ClipPolicy policy;
@@ -122,8 +122,9 @@ void AddNorms(const v1::JobDefinition& job, const NormUse& use, const SumsById& 
     if (use.reports_all || group.reads_live_norm) norm.set_live_norm(clip.norm_groups[n].live_norm);
     norm.set_clip_factor(clip.norm_groups[n].clip_factor);
   }
-  decision.set_grad_norm(decision.norm_groups(0).norm());
-  decision.set_live_norm(decision.norm_groups(0).live_norm());
+  const v1::NormGroupNorm& main = decision.norm_groups(0);
+  if (main.has_norm()) decision.set_grad_norm(main.norm());
+  if (main.has_live_norm()) decision.set_live_norm(main.live_norm());
   for (int g = 0; g < job.groups_size(); ++g) {
     v1::GroupNorm& norm = *decision.add_norms();
     norm.set_group(job.groups(g).name());

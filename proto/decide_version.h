@@ -9,7 +9,8 @@ namespace kaon::proto {
 
 // A change of the function is a new number; an entry planned under another one is not decided. 2:
 // norm groups, clip scope and floor, the skip threshold, the loss scaler, counts carried along.
-inline constexpr uint32_t kDecideVersion = 2;
+// 3: norms that were not taken are absent.
+inline constexpr uint32_t kDecideVersion = 3;
 
 }  // namespace kaon::proto
 

@@ -13,17 +13,21 @@ namespace kaon {
 // Norm and clipping of one group in one step.
 struct GroupNorm {
   std::string group;
-  double norm = 0;
+  // Absent when the job does not report norms.
+  std::optional<double> norm;
   bool exempt = false;
+  // Of its parameters without a norm group of their own; the others have that one's factor.
   double clip_factor = 1;
 };
 
 // Norms and clipping of one norm group in one step.
 struct NormGroupNorm {
   std::string norm_group;
-  // Over everything counted in it; and over what can be clipped.
-  double norm = 0;
-  double live_norm = 0;
+  // Over everything counted in it; and over what can be clipped. Absent when the job does not
+  // report norms and no decision reads this one.
+  std::optional<double> norm;
+  std::optional<double> live_norm;
+  // Of every parameter in it that can be clipped.
   double clip_factor = 1;
 };
 
@@ -36,9 +40,10 @@ struct StepRecord {
   // Both empty when a gradient was not finite.
   std::vector<GroupNorm> norms;
   std::vector<NormGroupNorm> norm_groups;
-  // Of norm group main: over everything counted in it; and over what can be clipped.
-  double grad_norm = 0;
-  double live_norm = 0;
+  // Of norm group main: over everything counted in it; and over what can be clipped. Absent when a
+  // gradient was not finite, and when the norm was not taken.
+  std::optional<double> grad_norm;
+  std::optional<double> live_norm;
   // Token-weighted mean of the workers' losses.
   std::optional<double> loss;
   // To multiply the loss of the next step by; Worker::loss_scale() has it too.

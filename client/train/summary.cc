@@ -2,6 +2,7 @@
 
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,6 +19,10 @@ double Rate(double amount, double seconds) { return seconds > 0 ? amount / secon
 // Reasons come from servers: bytes that are no UTF-8 are replaced, not refused.
 std::string OneLine(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Json OrNull(const std::optional<double>& value) {
+  return value.has_value() ? Json(*value) : Json(nullptr);
 }
 
 std::string HexDigest(uint64_t digest) { return absl::StrFormat("%016x", digest); }
@@ -52,7 +57,8 @@ std::string FormatStep(const StepReport& report) {
   std::string line = absl::StrFormat("step %5d", record.step);
   if (record.loss.has_value()) absl::StrAppendFormat(&line, "  loss %.4f", *record.loss);
   for (const kaon::GroupNorm& norm : record.norms) {
-    absl::StrAppendFormat(&line, "  |%s| %.4f", norm.group, norm.norm);
+    absl::StrAppend(&line, "  |", norm.group, "| ",
+                    norm.norm.has_value() ? absl::StrFormat("%.4f", *norm.norm) : "-");
     if (norm.exempt) {
       absl::StrAppend(&line, " (exempt)");
     } else {
@@ -109,13 +115,13 @@ std::string StepJson(const StepReport& report) {
   const kaon::StepRecord& record = report.record;
   Json json = {{"type", "step"}, {"step", record.step}, {"applied", record.applied}};
   if (!record.applied) json["reason"] = record.reason;
-  json["loss"] = record.loss.has_value() ? Json(*record.loss) : Json(nullptr);
-  json["grad_norm"] = record.grad_norm;
-  json["live_norm"] = record.live_norm;
+  json["loss"] = OrNull(record.loss);
+  json["grad_norm"] = OrNull(record.grad_norm);
+  json["live_norm"] = OrNull(record.live_norm);
   json["groups"] = Json::object();
   for (const kaon::GroupNorm& norm : record.norms) {
     json["groups"][norm.group] = {
-        {"norm", norm.norm}, {"exempt", norm.exempt}, {"clip_factor", norm.clip_factor}};
+        {"norm", OrNull(norm.norm)}, {"exempt", norm.exempt}, {"clip_factor", norm.clip_factor}};
   }
   json["tokens"] = report.tokens;
   json["push_bytes"] = report.push_bytes;

@@ -132,6 +132,11 @@ std::string ReasonText(const v1::StepRecord& record) {
                        });
 }
 
+// A norm that was not taken is null, and "-" in a table: 0 is the norm of gradients that are 0.
+Json NormJson(bool is_taken, double norm) { return is_taken ? Json(norm) : Json(nullptr); }
+
+std::string NormText(bool is_taken, double norm) { return is_taken ? Number(norm) : "-"; }
+
 Json StepJson(const v1::StepRecord& record) {
   const v1::StepDecision& decision = record.decision();
   Json row = {{"position", record.plan().position()}, {"kind", KindOf(record)}};
@@ -146,20 +151,20 @@ Json StepJson(const v1::StepRecord& record) {
   row["outcome"] = Word(decision.outcome());
   row["reason"] = decision.reason();
   if (decision.has_loss()) row["loss"] = decision.loss();
-  row["grad_norm"] = decision.grad_norm();
-  row["live_norm"] = decision.live_norm();
+  row["grad_norm"] = NormJson(decision.has_grad_norm(), decision.grad_norm());
+  row["live_norm"] = NormJson(decision.has_live_norm(), decision.live_norm());
   row["norms"] = Json::array();
   for (const v1::GroupNorm& norm : decision.norms()) {
     row["norms"].push_back({{"group", norm.group()},
-                            {"norm", norm.norm()},
+                            {"norm", NormJson(norm.has_norm(), norm.norm())},
                             {"exempt", norm.exempt()},
                             {"clip_factor", norm.clip_factor()}});
   }
   row["norm_groups"] = Json::array();
   for (const v1::NormGroupNorm& norm : decision.norm_groups()) {
     row["norm_groups"].push_back({{"norm_group", norm.norm_group()},
-                                  {"norm", norm.norm()},
-                                  {"live_norm", norm.live_norm()},
+                                  {"norm", NormJson(norm.has_norm(), norm.norm())},
+                                  {"live_norm", NormJson(norm.has_live_norm(), norm.live_norm())},
                                   {"clip_factor", norm.clip_factor()}});
   }
   row["applied_updates"] = decision.applied_updates();
@@ -389,13 +394,16 @@ std::string StepsText(const v1::StepHistoryResponse& history) {
     const v1::StepBody* step = StepOf(record);
     std::string norms;
     for (const v1::GroupNorm& norm : decision.norms()) {
-      absl::StrAppend(&norms, norms.empty() ? "" : ", ", norm.group(), " ", Number(norm.norm()),
-                      " x ", norm.exempt() ? "exempt" : Number(norm.clip_factor()));
+      absl::StrAppend(&norms, norms.empty() ? "" : ", ", norm.group(), " ",
+                      NormText(norm.has_norm(), norm.norm()), " x ",
+                      norm.exempt() ? "exempt" : Number(norm.clip_factor()));
     }
     table.AddRow({absl::StrCat(record.plan().position()), KindOf(record),
                   step == nullptr ? "-" : absl::StrCat(step->step()), Word(decision.outcome()),
-                  decision.has_loss() ? Number(decision.loss()) : "-", Number(decision.grad_norm()),
-                  Number(decision.live_norm()), OrDash(norms), ReasonText(record)});
+                  decision.has_loss() ? Number(decision.loss()) : "-",
+                  NormText(decision.has_grad_norm(), decision.grad_norm()),
+                  NormText(decision.has_live_norm(), decision.live_norm()), OrDash(norms),
+                  ReasonText(record)});
   }
   return table.ToString();
 }

@@ -55,5 +55,23 @@ TEST(RecordConversionTest, SaysWhyAStepWasSkipped) {
   EXPECT_FALSE(out.loss.has_value());
 }
 
+// [T3]: absent, for 0 would be the norm of gradients that are 0.
+TEST(RecordConversionTest, NormsThatWereNotTakenAreAbsent) {
+  v1::StepRecord record;
+  record.mutable_decision()->add_norms();
+  record.mutable_decision()->add_norm_groups();
+  kaon::StepRecord out = ToPublic(record);
+  EXPECT_FALSE(out.grad_norm.has_value());
+  EXPECT_FALSE(out.live_norm.has_value());
+  EXPECT_FALSE(out.norms[0].norm.has_value());
+  EXPECT_FALSE(out.norm_groups[0].norm.has_value());
+  EXPECT_FALSE(out.norm_groups[0].live_norm.has_value());
+  record.mutable_decision()->set_grad_norm(0);
+  record.mutable_decision()->mutable_norm_groups(0)->set_live_norm(0);
+  out = ToPublic(record);
+  EXPECT_EQ(out.grad_norm, 0);
+  EXPECT_EQ(out.norm_groups[0].live_norm, 0);
+}
+
 }  // namespace
 }  // namespace kaon::client

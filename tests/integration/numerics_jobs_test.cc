@@ -226,7 +226,7 @@ TEST_P(NumericsJobsTest, EndsInTheWeightsOfThePathWithoutServers) {
     // Both limits were at work, and the second is not the first's.
     EXPECT_LT(record.norm_groups[0].clip_factor, 1) << step;
     EXPECT_LT(record.norm_groups[1].clip_factor, 1) << step;
-    EXPECT_EQ(record.norm_groups[1].clip_factor, 0.25 / (record.norm_groups[1].norm + 1e-6));
+    EXPECT_EQ(record.norm_groups[1].clip_factor, 0.25 / (*record.norm_groups[1].norm + 1e-6));
   }
   // Edges 10 and 11: the skip left momentum, moments and counters alone; every other step moved
   // them.

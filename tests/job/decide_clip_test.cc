@@ -97,6 +97,7 @@ TEST(DecideClipTest, AnEmptyNormGroupHasNormZeroAndFactorOne) {
   v1::JobDefinition job = JobWithSeparateGroup();
   job.mutable_parameters(3)->clear_norm_group();
   const v1::StepDecision decision = DecideOn(job, {1, 1, 1, 1, 0});
+  EXPECT_TRUE(decision.norm_groups(1).has_norm());
   EXPECT_EQ(decision.norm_groups(1).norm(), 0);
   EXPECT_EQ(decision.norm_groups(1).clip_factor(), 1);
 }
@@ -273,17 +274,17 @@ TEST(DecideClipTest, WithoutAReportOnlyNormsThatDecideAreRecorded) {
   const v1::StepDecision with = DecideOn(job, sums);
   job.set_report_norms(v1::REPORT_NORMS_OFF);
   const v1::StepDecision without = DecideOn(job, sums);
-  EXPECT_EQ(without.grad_norm(), 0);
+  EXPECT_FALSE(without.has_grad_norm());
   EXPECT_EQ(without.live_norm(), 3);
   for (int g = 0; g < 2; ++g) {
-    EXPECT_EQ(without.norms(g).norm(), 0);
+    EXPECT_FALSE(without.norms(g).has_norm());
     EXPECT_EQ(without.norms(g).clip_factor(), with.norms(g).clip_factor());
-    EXPECT_EQ(without.norm_groups(g).norm(), 0);
+    EXPECT_FALSE(without.norm_groups(g).has_norm());
     EXPECT_EQ(without.norm_groups(g).live_norm(), with.norm_groups(g).live_norm());
     EXPECT_EQ(without.norm_groups(g).clip_factor(), with.norm_groups(g).clip_factor());
   }
   job.set_max_grad_norm(0);
-  EXPECT_EQ(DecideOn(job, sums).live_norm(), 0);
+  EXPECT_FALSE(DecideOn(job, sums).has_live_norm());
 }
 
 }  // namespace

@@ -114,8 +114,8 @@ TEST_P(LocalOptimizerMeanTest, ReportsTheNormsOfTheMean) {
   double squares[2] = {};
   for (int i = 0; i < 12; ++i) squares[0] += std::pow(contributions.Mean(0, i), 2);
   for (int i = 0; i < 5; ++i) squares[1] += std::pow(contributions.Mean(1, i), 2);
-  EXPECT_NEAR(record.grad_norm, std::sqrt(squares[0] + squares[1]), 1e-6);
-  EXPECT_NEAR(record.live_norm, std::sqrt(squares[1]), 1e-6);
+  EXPECT_NEAR(*record.grad_norm, std::sqrt(squares[0] + squares[1]), 1e-6);
+  EXPECT_NEAR(*record.live_norm, std::sqrt(squares[1]), 1e-6);
   EXPECT_TRUE(record.norms[0].exempt);
   EXPECT_EQ(record.norms[0].clip_factor, 1);
   EXPECT_NEAR(record.norms[1].clip_factor, 0.01 / (std::sqrt(squares[1]) + 1e-6), 1e-6);

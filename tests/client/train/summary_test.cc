@@ -58,6 +58,12 @@ TEST(FormatStepTest, SaysWhyAStepWasSkipped) {
               HasSubstr("SKIPPED: non-finite gradient of parameter w from rank 0"));
 }
 
+TEST(FormatStepTest, ANormThatWasNotTakenIsADash) {
+  StepReport report = MakeReport();
+  report.record.norms[1].norm.reset();
+  EXPECT_THAT(FormatStep(report), HasSubstr("|adamw| - clip 0.5000"));
+}
+
 TEST(FormatStepTest, SurvivesPhasesThatTookNoTime) {
   StepReport report = MakeReport();
   report.seconds = {};

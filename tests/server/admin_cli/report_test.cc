@@ -155,6 +155,24 @@ TEST(StepsReportTest, ShowsNormsClipFactorsAndTheReasonOfASkip) {
   EXPECT_NE(text.find("adamw 2 x 0.5, muon 9 x exempt"), std::string::npos) << text;
 }
 
+// [T3], [T5]: 0 is the norm of gradients that are all 0, and nothing else.
+TEST(StepsReportTest, ANormThatWasNotTakenIsNullAndADash) {
+  const Json skipped = StepsJson(History())["steps"][1];
+  EXPECT_TRUE(skipped["grad_norm"].is_null());
+  EXPECT_TRUE(skipped["live_norm"].is_null());
+  const auto history = Parse<v1::StepHistoryResponse>(R"(
+    records { plan { position: 3 step { step: 1 kind: STEP_KIND_TRAIN } }
+      decision { outcome: OUTCOME_APPLY grad_norm: 0 live_norm: 0 norms { group: "adamw" }
+        norm_groups { norm_group: "main" live_norm: 0 } } })");
+  const Json step = StepsJson(history)["steps"][0];
+  EXPECT_EQ(step["grad_norm"], 0.0);
+  EXPECT_EQ(step["live_norm"], 0.0);
+  EXPECT_TRUE(step["norms"][0]["norm"].is_null());
+  EXPECT_TRUE(step["norm_groups"][0]["norm"].is_null());
+  EXPECT_EQ(step["norm_groups"][0]["live_norm"], 0.0);
+  EXPECT_NE(StepsText(history).find("adamw - x 0"), std::string::npos) << StepsText(history);
+}
+
 TEST(StepsReportTest, RegistrationHasNoStep) {
   const Json registration = StepsJson(History())["steps"][0];
   EXPECT_EQ(registration["kind"], "registration");
