@@ -30,7 +30,8 @@ LossScale NextLossScale(const v1::LossScaler& scaler, const LossScale& current, 
     // What is used up comes back with the next growth only: a run of overflows halves each time.
     if (state.hysteresis_left() > 0) state.set_hysteresis_left(state.hysteresis_left() - 1);
     if (state.hysteresis_left() == 0) {
-      next.scale = std::max(current.scale * kBackoff, scaler.min_scale());
+      // Not above what it was, should that be below the minimum.
+      next.scale = std::min(current.scale, std::max(current.scale * kBackoff, scaler.min_scale()));
     }
     return next;
   }

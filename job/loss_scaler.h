@@ -20,9 +20,10 @@ struct LossScale {
 // or empty and means 1.
 LossScale InitialLossScale(const v1::LossScaler& scaler);
 
-// After a train step that ran with `current`. `overflow`: some gradient was not finite. A step that
-// the norm threshold skips is none: its gradients were sound. A constant scale never moves. It is
-// never doubled beyond what a float holds, for shards divide by a float.
+// After a train step that ran with `current`. `overflow`: some gradient was not finite, or too
+// large to be stepped with. A step that the norm threshold skips is none: its gradients were sound.
+// A constant scale never moves, and no overflow raises one. It is never doubled beyond what a float
+// holds, for shards divide by a float.
 LossScale NextLossScale(const v1::LossScaler& scaler, const LossScale& current, bool overflow);
 
 }  // namespace kaon::job

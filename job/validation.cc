@@ -262,6 +262,12 @@ absl::Status ValidateLossScaler(const v1::LossScaler& scaler) {
   if (scaler.dynamic()) {
     KAON_RETURN_IF_ERROR(
         CheckRange("loss_scaler.min_scale", scaler.min_scale(), kMinFloat, kMaxFloat));
+    // Else the first overflow would have to raise it.
+    if (scaler.min_scale() > scaler.initial_scale()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "loss_scaler.min_scale is ", scaler.min_scale(),
+          ", must be <= loss_scaler.initial_scale, which is ", scaler.initial_scale()));
+    }
     KAON_RETURN_IF_ERROR(
         CheckCount("loss_scaler.growth_interval", scaler.growth_interval(), 1, kMaxCounter));
     return CheckCount("loss_scaler.hysteresis", scaler.hysteresis(), 1, kMaxCounter);

@@ -72,6 +72,14 @@ TEST(LossScalerTest, AConstantScaleNeverMoves) {
 
 TEST(LossScalerTest, NoScalerMeansOne) { EXPECT_EQ(InitialLossScale({}).scale, 1); }
 
+// [T2b]: registration refuses such a minimum, but no overflow raises a scale in any case.
+TEST(LossScalerTest, AnOverflowNeverRaisesTheScale) {
+  const v1::LossScaler scaler = Dynamic(0.5, 1, 3, 1);
+  EXPECT_EQ(NextLossScale(scaler, InitialLossScale(scaler), true).scale, 0.5);
+  const v1::LossScaler far_below = Dynamic(1, 1024, 3, 1);
+  EXPECT_EQ(NextLossScale(far_below, InitialLossScale(far_below), true).scale, 1);
+}
+
 TEST(LossScalerTest, NeverGrowsBeyondAFloat) {
   const v1::LossScaler scaler = Dynamic(0x1p127, 1, 1, 2);
   EXPECT_EQ(NextLossScale(scaler, InitialLossScale(scaler), false).scale, 0x1p127);

@@ -219,6 +219,22 @@ TEST(ValidationTest, RefusesLossScalerOptionsOutOfRangeOrWithoutUse) {
   EXPECT_THAT(ValidationError(job), HasSubstr("loss_scaler.min_scale is inf"));
 }
 
+// [T2b]: an overflow would have to raise it.
+TEST(ValidationTest, RefusesALossScaleThatBeginsBelowItsMinimum) {
+  v1::JobDefinition job = SmallJob();
+  v1::LossScaler& scaler = *job.mutable_loss_scaler();
+  scaler.set_dynamic(true);
+  scaler.set_initial_scale(0.5);
+  EXPECT_THAT(ValidationError(job),
+              HasSubstr("loss_scaler.min_scale is 1, must be <= loss_scaler.initial_scale, which "
+                        "is 0.5"));
+  scaler.set_min_scale(0.5);
+  EXPECT_EQ(ValidationError(job), "OK");
+  scaler.set_initial_scale(1);
+  scaler.set_min_scale(1024);
+  EXPECT_THAT(ValidationError(job), HasSubstr("loss_scaler.min_scale is 1024"));
+}
+
 // [C2]
 TEST(ValidationTest, RefusesACopyThatCannotBeOne) {
   v1::JobDefinition job = SmallJob();
