@@ -82,8 +82,8 @@ absl::Status ValidateOptions(const TrainOptions& options);
 // PEM files of one rank.
 kaon::TlsFiles TlsFilesOf(const TrainOptions& options, uint32_t rank);
 
-// The job these options describe: hidden matrices to group "muon", all else to "adamw", clipped to
-// norm 1.
+// The job these options describe: hidden matrices to group "muon", all else to "adamw", and what
+// can be clipped to norm max_grad_norm; with a preset, the preset's groups and limit instead.
 kaon::JobDefinition MakeJobDefinition(const TrainOptions& options, const ModelShape& model);
 
 }  // namespace kaon::train
