@@ -149,6 +149,24 @@ void CheckThreshold(const v1::JobDefinition& job, v1::StepDecision& decision) {
        decision);
 }
 
+// [T3]: why the step is an overflow although everything is finite; the first parameter in id order.
+// Neither a sum over shards nor a norm is read for it ([T5]).
+std::optional<std::string> TooLarge(const v1::RegisterBody& job, const NormUse& use,
+                                    const SumsById& sums, const v1::StepDecision& decision) {
+  for (const auto& [id, row] : sums) {
+    const ParameterNormUse& parameter = use.parameters[id];
+    if (row.missing() || parameter.group < 0) continue;
+    const double factor =
+        parameter.exempt ? 1 : decision.norm_groups(parameter.norm_group).clip_factor();
+    const double largest = row.absolute_max() * factor;
+    if (largest <= kMostGradient) continue;
+    return absl::StrCat("gradient of parameter ", NameOf(job, id), " has an element of size ",
+                        row.absolute_max(), factor == 1 ? "" : absl::StrCat(" * ", factor),
+                        ", must be <= 2^62 = ", kMostGradient, " after clipping");
+  }
+  return std::nullopt;
+}
+
 // What an entry that is no train step hands on (protocol.md 2.1 rule 8).
 v1::StepDecision PassOn(const v1::StepRecord* previous) {
   v1::StepDecision decision;
@@ -180,26 +198,37 @@ void DecideLoad(const v1::RegisterBody& job, const std::vector<v1::Prepared>& pr
   }
 }
 
-void DecideTrain(const v1::RegisterBody& job, const v1::StepBody& step,
-                 const std::vector<v1::Prepared>& prepared, v1::StepDecision& decision) {
-  AddLoss(step, prepared, decision);
-  const std::optional<v1::NonFinite> bad = FirstNonFinite(prepared);
-  LossScale scale;
-  scale.scale = step.loss_scale();
-  if (decision.has_loss_scaler()) scale.state = decision.loss_scaler();
-  SetLossScale(NextLossScale(job.definition().loss_scaler(), scale, bad.has_value()), decision);
-  if (bad.has_value()) {
-    // [T3]: the whole step on every shard, exempt groups included; norms are absent.
+// [T3]: skips the whole step on every shard, exempt groups included, where a gradient is not finite
+// or too large. Adds the norms, but not of a step with one that is not finite.
+bool CheckOverflow(const v1::RegisterBody& job, const std::vector<v1::Prepared>& prepared,
+                   v1::StepDecision& decision) {
+  if (const std::optional<v1::NonFinite> bad = FirstNonFinite(prepared)) {
     const std::string from =
         bad->rank() < 0 ? "in the sum over ranks" : absl::StrCat("from rank ", bad->rank());
     Skip(absl::StrCat("non-finite gradient of parameter ", NameOf(job, bad->parameter_id()), " ",
                       from),
          decision);
-    return;
+    return true;
   }
   const NormUse use = NormUseOf(job);
-  AddNorms(job.definition(), use, Gather(job, prepared), decision);
+  const SumsById sums = Gather(job, prepared);
+  AddNorms(job.definition(), use, sums, decision);
   if (use.reads_any) decision.set_clip_reductions_total(decision.clip_reductions_total() + 1);
+  std::optional<std::string> reason = TooLarge(job, use, sums, decision);
+  if (!reason.has_value()) return false;
+  Skip(*std::move(reason), decision);
+  return true;
+}
+
+void DecideTrain(const v1::RegisterBody& job, const v1::StepBody& step,
+                 const std::vector<v1::Prepared>& prepared, v1::StepDecision& decision) {
+  AddLoss(step, prepared, decision);
+  const bool overflow = CheckOverflow(job, prepared, decision);
+  LossScale scale;
+  scale.scale = step.loss_scale();
+  if (decision.has_loss_scaler()) scale.state = decision.loss_scaler();
+  SetLossScale(NextLossScale(job.definition().loss_scaler(), scale, overflow), decision);
+  if (overflow) return;
   CheckThreshold(job.definition(), decision);
   // A skipped step does not advance the schedules (edge 52).
   if (decision.outcome() == v1::OUTCOME_APPLY ||

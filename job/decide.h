@@ -10,6 +10,11 @@
 
 namespace kaon::job {
 
+// No parameter is stepped with an element of its clipped gradient beyond it ([T3]): squares of such
+// elements, 2^124, and what a momentum that keeps all but 2^-24 of itself sums them up to, 2^86,
+// are finite in fp32, so that no finite gradient makes a moment or a weight that is not.
+inline constexpr double kMostGradient = 0x1p62;
+
 // `job`: the registration as applied, or the plan's own body for the entry that registers it.
 // `prepared`: one per shard, all of `plan`. `previous`: record of the position
 // before; null at position 1. Pure: the same arguments give the same bytes, and the split over

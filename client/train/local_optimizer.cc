@@ -134,6 +134,7 @@ v1::ParameterSums LocalOptimizer::FoldParameter(const v1::StepBody& step, uint32
   const kernels::GradNorm norm =
       norm_use_.parameters[id].takes_sum ? backend_->ComputeNorm(sum) : kernels::CountGradient(sum);
   sums.set_sum_squares(norm.sum_squares);
+  sums.set_absolute_max(norm.absolute_max);
   sums.set_num_non_finite(static_cast<uint64_t>(norm.num_non_finite));
   if ((non_finite_rank >= 0 || norm.num_non_finite > 0) && !prepared.has_first_non_finite()) {
     prepared.mutable_first_non_finite()->set_parameter_id(id);

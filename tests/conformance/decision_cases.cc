@@ -265,6 +265,28 @@ void AddBoundaryRows(std::vector<NumericsCase>& cases) {
   }
 }
 
+// [T3]: the largest element that is stepped with and the next one, beside what does and does not
+// clip it.
+void AddLargestRows(std::vector<NumericsCase>& cases) {
+  const float limit = 0x1p62f;
+  for (const float value : {limit, std::nextafter(limit, HUGE_VALF), 1e21f, 2e38f}) {
+    for (const int id : {kW0, kB0, kB1, kE0}) {
+      for (const bool clips : {false, true}) {
+        Row row = PlainRow();
+        row[kInput] = kZero;
+        row[kLimit] = clips ? 0 : 1;
+        row[kNormGroup] = kMtpOff;
+        row[kSpecial] = kCopy;
+        DecisionTrial trial = TrialOf(row);
+        trial.gradients[id][0] = -value;
+        AddRows(absl::StrCat("element ", value, value == limit ? "" : " above the limit", " in ",
+                             trial.job.parameters(id).name(), clips ? ", clipped" : ""),
+                "[T3] [T5] [C5]", trial, cases);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<NumericsCase> DecisionCases() {
@@ -276,6 +298,7 @@ std::vector<NumericsCase> DecisionCases() {
   }
   AddNonFiniteRows(cases);
   AddBoundaryRows(cases);
+  AddLargestRows(cases);
   return cases;
 }
 

@@ -113,6 +113,30 @@ TEST_P(NumericsServiceTest, EndsInTheWeightsOfThePathWithoutServers) {
 
 INSTANTIATE_TEST_SUITE_P(Shards, NumericsServiceTest, ::testing::Values(1, 2, 3, 7, 11));
 
+// [T3], [T5]: a finite gradient too large to be stepped with is found on its shard, and skipped by
+// all; without clipping no norm is read for it.
+TEST(NumericsServiceTest, AGradientTooLargeToBeSteppedWithIsSkippedAlike) {
+  TrainingPlan plan = RichPlan();
+  plan.steps = 3;
+  plan.job.set_max_grad_norm(0);
+  plan.job.mutable_norm_groups(0)->set_max_grad_norm(0);
+  plan.job.clear_grad_norm_skip_threshold();
+  plan.job.set_report_norms(v1::REPORT_NORMS_OFF);
+  plan.gradient = [job = plan.job](uint32_t id, uint32_t rank, uint64_t step) {
+    std::vector<float> gradient = DrawTensor(job, id, 10 * step + rank);
+    if (step == 2 && rank == 1 && IsNamed(job, id, "wide.weight")) gradient[3] = 1e30f;
+    return gradient;
+  };
+  const TrainedJob expected = TrainWithoutServers(plan);
+  const TrainedJob service = TrainOnShards(plan, 3);
+  ExpectEqual(plan.job, service, expected);
+  EXPECT_THAT(service.records[1].reason, HasSubstr("gradient of parameter wide.weight has an"));
+  EXPECT_EQ(service.records[1].next_loss_scale, 512);
+  EXPECT_FALSE(service.records[1].grad_norm.has_value());
+  EXPECT_EQ(service.state_digests[1], service.state_digests[0]);
+  EXPECT_TRUE(service.records[2].applied);
+}
+
 // Edges 10, 11, [T3], [T4]: weights, momentum, moments and counters are those of before, to the
 // bit.
 TEST(NumericsServiceTest, ASkippedStepLeavesEveryStateAsItWas) {

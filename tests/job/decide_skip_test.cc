@@ -78,6 +78,87 @@ TEST(DecideSkipTest, ANonFiniteGradientIsSeenWhenNobodyTakesNorms) {
   EXPECT_EQ(Decide(job, TrainPlan(), votes, nullptr).outcome(), v1::OUTCOME_SKIP);
 }
 
+// The decision on an element of this size in layer0.w (Muon, exempt) or layer0.b (AdamW).
+v1::StepDecision DecideOnElement(const v1::JobDefinition& definition, int id, double value) {
+  const v1::RegisterBody job = Register(definition, 2);
+  std::vector<v1::Prepared> votes = Votes(job, {0, 0, 0, 0, 0});
+  SumsOf(votes, id).set_absolute_max(value);
+  SumsOf(votes, id).set_sum_squares(value * value);
+  return Decide(job, TrainPlan(), votes, nullptr);
+}
+
+// [T3]: squares and sums of what is stepped with stay finite in fp32.
+TEST(DecideSkipTest, AnElementTooLargeToBeSteppedWithIsAnOverflow) {
+  v1::JobDefinition off = TestJob();
+  off.set_max_grad_norm(0);
+  for (const int id : {0, 1}) {
+    EXPECT_EQ(DecideOnElement(off, id, kMostGradient).outcome(), v1::OUTCOME_APPLY) << id;
+    for (const double value : {std::nextafter(0x1p62f, HUGE_VALF) * 1.0, 1e21, 2e38}) {
+      const v1::StepDecision decision = DecideOnElement(off, id, value);
+      EXPECT_EQ(decision.outcome(), v1::OUTCOME_SKIP) << id << " " << value;
+      EXPECT_EQ(decision.applied_updates(), 0);
+      // Its norms are finite, and in the record.
+      EXPECT_EQ(decision.grad_norm(), value);
+    }
+  }
+  EXPECT_EQ(DecideOnElement(off, 1, 2e38).reason(),
+            "gradient of parameter layer0.b has an element of size 2e+38, must be <= 2^62 = "
+            "4.61169e+18 after clipping");
+}
+
+// [T3], [C5]: by what is left of it after clipping; what is exempt is not clipped ([C7]).
+TEST(DecideSkipTest, AClippedElementIsJudgedAfterClipping) {
+  v1::JobDefinition job = TestJob();
+  EXPECT_EQ(DecideOnElement(job, 1, 2e38).outcome(), v1::OUTCOME_APPLY);
+  EXPECT_EQ(DecideOnElement(job, 0, 2e38).outcome(), v1::OUTCOME_SKIP);
+  job.set_clip_floor(0x1p-62);
+  EXPECT_EQ(DecideOnElement(job, 1, 0x1p124).outcome(), v1::OUTCOME_APPLY);
+  EXPECT_EQ(DecideOnElement(job, 1, 0x1p125).outcome(), v1::OUTCOME_SKIP);
+  EXPECT_THAT(DecideOnElement(job, 1, 0x1p125).reason(), HasSubstr("4.25353e+37 * 2.1684e-19"));
+}
+
+// [T3], [T7], [T8]: only of what would be stepped.
+TEST(DecideSkipTest, AnElementThatIsNotSteppedWithIsNeverTooLarge) {
+  v1::JobDefinition definition = TestJob();
+  definition.mutable_parameters(1)->set_frozen(true);
+  const v1::RegisterBody job = Register(definition, 1);
+  std::vector<v1::Prepared> votes = Votes(job, {0, 0, 0, 0, 0});
+  SumsOf(votes, 0).set_missing(true);
+  SumsOf(votes, 0).set_absolute_max(2e38);
+  v1::ParameterSums& stray = *votes[0].add_sums();
+  stray.set_parameter_id(1);
+  stray.set_absolute_max(2e38);
+  EXPECT_EQ(Decide(job, TrainPlan(), votes, nullptr).outcome(), v1::OUTCOME_APPLY);
+}
+
+// [T5]: the largest element is no norm; without clipping none is read.
+TEST(DecideSkipTest, LookingForLargeElementsReadsNoNorm) {
+  v1::JobDefinition muon_only = TestJob();
+  muon_only.clear_parameters();
+  AddParameter(muon_only, "w", {4, 4});
+  const v1::RegisterBody job = Register(muon_only, 1);
+  std::vector<v1::Prepared> votes = Votes(job, {0});
+  SumsOf(votes, 0).set_absolute_max(2e38);
+  const v1::StepDecision decision = Decide(job, TrainPlan(), votes, nullptr);
+  EXPECT_EQ(decision.outcome(), v1::OUTCOME_SKIP);
+  EXPECT_EQ(decision.clip_reductions_total(), 0);
+}
+
+// [T2b], [T3]: the scale that made it so large has to move.
+TEST(DecideSkipTest, AnElementTooLargeMovesTheScale) {
+  v1::JobDefinition definition = JobWithScaler();
+  definition.set_max_grad_norm(0);
+  // And before the threshold, which would leave the scale alone.
+  definition.set_grad_norm_skip_threshold(1);
+  const v1::RegisterBody job = Register(definition, 1);
+  const v1::StepRecord previous = RecordWith(Registration(definition));
+  std::vector<v1::Prepared> votes = Votes(job, {0, 1e42, 0, 0, 0});
+  SumsOf(votes, 1).set_absolute_max(1e21);
+  const v1::StepDecision decision = Decide(job, TrainPlan(), votes, &previous);
+  EXPECT_THAT(decision.reason(), HasSubstr("1e+21"));
+  EXPECT_EQ(decision.next_loss_scale(), 4);
+}
+
 // [T4]: strictly above, before clipping; the reason names both values.
 TEST(DecideSkipTest, ANormAboveTheThresholdSkips) {
   const v1::StepDecision decision = DecideOn(JobWithThreshold(4.5), {0, 9, 0, 16, 0});

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "client/train/local_optimizer.h"
 #include "client/train/random.h"
@@ -211,6 +212,63 @@ TEST(LocalOptimizerRulesTest, AParameterHasItsOwnMultiplierOfTheRate) {
   still.Step(Random(2));
   EXPECT_EQ(still.weights(kVector), Random(1)[kVector]);
   EXPECT_EQ(still.weights(kMatrix), plain.weights(kMatrix));
+}
+
+bool AllFinite(const Trainer& trainer) {
+  for (const int id : {kMatrix, kVector}) {
+    for (const float weight : trainer.weights(id)) {
+      if (!std::isfinite(weight)) return false;
+    }
+  }
+  return true;
+}
+
+// [T3]: of finite gradients no momentum becomes infinite and no weight NaN. `sum` with Nesterov
+// makes infinity of 2e38 at once, without Nesterov of two; AdamW's second moment of 1e21.
+TEST(LocalOptimizerRulesTest, NoFiniteGradientMakesAWeightThatIsNot) {
+  for (const bool nesterov : {true, false}) {
+    v1::JobDefinition job = MatrixAndVector();
+    job.set_max_grad_norm(0);
+    job.mutable_groups(kMatrix)->mutable_muon()->set_momentum_form(v1::MOMENTUM_FORM_SUM);
+    job.mutable_groups(kMatrix)->mutable_muon()->set_nesterov(nesterov);
+    Trainer trainer(job);
+    Tensors gradients = Random(2);
+    for (const auto& [id, value] :
+         {std::pair(kMatrix, 2e38f), std::pair(kVector, 1e21f), std::pair(kVector, 2e38f)}) {
+      Tensors spike = gradients;
+      spike[id][1] = value;
+      const std::vector<float> before = trainer.weights(id);
+      const kaon::StepRecord record = trainer.Step(spike);
+      EXPECT_FALSE(record.applied);
+      EXPECT_THAT(record.reason, testing::HasSubstr("after clipping"));
+      EXPECT_EQ(record.grad_norm, value);
+      EXPECT_EQ(trainer.weights(id), before);
+    }
+    // The largest there may be, again and again.
+    gradients[kMatrix][1] = 0x1p62f;
+    gradients[kVector][1] = 0x1p62f;
+    for (int step = 0; step < 50; ++step) ASSERT_TRUE(trainer.Step(gradients).applied);
+    EXPECT_TRUE(AllFinite(trainer));
+    gradients = Random(3);
+    const float stuck = trainer.weights(kVector)[1];
+    for (int step = 0; step < 3; ++step) ASSERT_TRUE(trainer.Step(gradients).applied);
+    EXPECT_TRUE(AllFinite(trainer));
+    // Its moments are finite: it still moves.
+    EXPECT_NE(trainer.weights(kVector)[1], stuck);
+  }
+}
+
+// [T3], [C5]: clipping makes any finite gradient fit; what is exempt has to fit as it is.
+TEST(LocalOptimizerRulesTest, AClippedSpikeIsSteppedWith) {
+  v1::JobDefinition job = MatrixAndVector();
+  job.set_max_grad_norm(1);
+  Trainer trainer(job);
+  Tensors gradients = Random(2);
+  gradients[kVector][1] = 3e38f;
+  EXPECT_TRUE(trainer.Step(gradients).applied);
+  EXPECT_TRUE(AllFinite(trainer));
+  gradients[kMatrix][1] = 3e38f;
+  EXPECT_FALSE(trainer.Step(gradients).applied);
 }
 
 // [T7], edge 41: left alone, and its next update is its first.

@@ -78,6 +78,16 @@ Decision DecideStep(const DecisionPolicy& policy,
     decision.group_norms.push_back(
         NormOver(parameters, [g](const DecisionParameter& p) { return p.group == g; }));
   }
+  // [T3]: nothing is stepped with an element beyond 2^62.
+  for (const DecisionParameter& parameter : parameters) {
+    if (!TakesPart(parameter)) continue;
+    const double factor =
+        is_live(parameter) ? decision.norm_groups[parameter.norm_group].clip_factor : 1;
+    for (const double g : parameter.grad) {
+      if (std::fabs(g) * factor > 4611686018427387904.0) decision.applied = false;
+    }
+  }
+  if (!decision.applied) return decision;
   // [T4].
   decision.applied = !(decision.norm_groups[0].live_norm > policy.skip_threshold);
   return decision;
