@@ -152,6 +152,15 @@ TEST(NewtonSchulzValidationTest, NarrowDipsAreFound) {
   EXPECT_EQ(ValidateNewtonSchulz(Custom({{0.2501f, -1, 1}}, 1)), absl::OkStatus());
 }
 
+// [N2]: the first step ends at 2.094 exactly, and past the second one's zero of 2.113 with B and A
+// rounded the worst way; fp32 has room for it.
+TEST(NewtonSchulzValidationTest, TheEndOfAStepHasItsRoundingsToo) {
+  NewtonSchulzConfig config = Custom({{8.287f, -23.596f, 17.3f}, {1, -0.224f, 0}}, 2);
+  EXPECT_EQ(ValidateNewtonSchulz(config), absl::OkStatus());
+  config.dtype = NsDType::kBFloat16;
+  ExpectRefused(config, "newton_schulz.custom", "bfloat16, step 2 of 2", "(0, 1]");
+}
+
 TEST(NewtonSchulzValidationTest, CustomSetsThatRunAwayAreRefused) {
   ExpectRefused(Custom({{4, 0, 0}}, 2), "newton_schulz.custom", "to 16", "<= 10");
   ExpectRefused(Custom({{1, 2, 0}}, 99), "newton_schulz.custom", "step 2 of 99", "<= 10");
