@@ -1,7 +1,10 @@
 #include "kernels/optimizer_rule.h"
 
+#include <charconv>
 #include <cmath>
+#include <iterator>
 #include <map>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -22,13 +25,21 @@ static_assert(AllRules::kSize == std::variant_size_v<RuleConfig>,
 template <typename Config>
 using RuleOf = typename FindRule<Config, AllRules>::type;
 
+// As many digits as it takes to read the same number back: six of them make 1 of 0.99999999.
+std::string Digits(double value) {
+  char digits[32];
+  const auto end = std::to_chars(std::begin(digits), std::end(digits), value).ptr;
+  return std::string(digits, end);
+}
+
 // Keeps the first range that a hyper-parameter violates.
 class RangeChecker {
  public:
   explicit RangeChecker(absl::string_view rule) : rule_(rule) {}
 
+  // As the float that it is used as: 0.99999999 would be 1, and a momentum that sums never decay.
   void Fraction(absl::string_view field, double value) {
-    Check(value >= 0 && value < 1, field, value, "in [0, 1)");
+    Check(value >= 0 && static_cast<float>(value) < 1, field, value, "in [0, 1) in fp32");
   }
   void AtMostOne(absl::string_view field, double value) {
     Check(value >= 0 && value <= 1, field, value, "in [0, 1]");
@@ -42,7 +53,8 @@ class RangeChecker {
     Check(std::isfinite(used) && used > 0, field, value, "finite and > 0 in fp32");
   }
   void NonNegative(absl::string_view field, double value) {
-    Check(std::isfinite(value) && value >= 0, field, value, "finite and >= 0");
+    Check(std::isfinite(static_cast<float>(value)) && value >= 0, field, value,
+          "finite in fp32 and >= 0");
   }
   // Of several fields; its message begins with the first bad one.
   void Part(const absl::Status& status) {
@@ -54,7 +66,7 @@ class RangeChecker {
                 absl::string_view needed) {
     if (ok || !status_.ok()) return;
     status_ = absl::InvalidArgumentError(absl::StrCat(rule_, ".", field, ": is set, but ", other,
-                                                      " is ", value, ", must be ", needed));
+                                                      " is ", Digits(value), ", must be ", needed));
   }
 
   const absl::Status& status() const { return status_; }
@@ -63,7 +75,7 @@ class RangeChecker {
   void Check(bool ok, absl::string_view field, double value, absl::string_view range) {
     if (ok || !status_.ok()) return;
     status_ = absl::InvalidArgumentError(
-        absl::StrCat(rule_, ".", field, ": is ", value, ", must be ", range));
+        absl::StrCat(rule_, ".", field, ": is ", Digits(value), ", must be ", range));
   }
 
   const absl::string_view rule_;

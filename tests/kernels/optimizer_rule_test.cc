@@ -34,6 +34,30 @@ TEST(OptimizerRuleTest, DefaultsAreValid) {
   EXPECT_EQ(ValidateRule(LionConfig{}, {2, 3, 4}), absl::OkStatus());
 }
 
+// [M2]: 0.99999999 is 1 as the float that it is used as, and a momentum that sums never decays.
+TEST(OptimizerRuleTest, RangesAreThoseOfTheFloatThatIsUsed) {
+  for (const double bad : {0.99999999, 1 - 0x1p-25}) {
+    MuonConfig muon;
+    muon.momentum = bad;
+    ExpectRefused(muon, "muon.momentum", "is 0.9999999");
+    AdamWConfig adamw;
+    adamw.beta2 = bad;
+    ExpectRefused(adamw, "adamw.beta2", "must be in [0, 1) in fp32");
+    SgdConfig sgd;
+    sgd.momentum = bad;
+    ExpectRefused(sgd, "sgd.momentum", "is 0.9999999");
+    LionConfig lion;
+    lion.beta1 = bad;
+    ExpectRefused(lion, "lion.beta1", "is 0.9999999");
+  }
+  AdamWConfig largest;
+  largest.beta2 = 1 - 0x1p-24;
+  EXPECT_EQ(ValidateRule(largest, kMatrix), absl::OkStatus());
+  // Infinite as a float: 0 times it would be NaN.
+  largest.weight_decay = 1e39;
+  ExpectRefused(largest, "adamw.weight_decay", "is 1e+39");
+}
+
 TEST(OptimizerRuleTest, MuonRangesAreChecked) {
   for (const double bad : {-0.1, 1.0, kNan}) {
     MuonConfig config;
