@@ -10,6 +10,7 @@
 #include "kernels/matrix_layout.h"
 #include "kernels/mutation.h"
 #include "kernels/orthogonalize/newton_schulz.h"
+#include "kernels/rules/gradient_clip.h"
 #include "kernels/rules/muon.h"
 #include "kernels/rules/muon_elements.h"
 #include "kernels/state_codec.h"
@@ -122,7 +123,7 @@ UpdateResult ApplyMuon(const MuonConfig& config, const UpdateScalars& scalars,
   CHECK(blocks.ok()) << blocks.status();
   const DecayScalars decay = PrepareDecay(config, scalars.lr);
   MuonMomentumScalars before;
-  before.clip = static_cast<float>(scalars.clip_factor);
+  before.clip = PrepareClip(scalars.clip_factor);
   before.momentum = static_cast<float>(config.momentum);
   before.grad_share =
       (config.momentum_form == MomentumForm::kSum) != Mutated(Mutation::kEmaAndSumSwapped)

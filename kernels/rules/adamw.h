@@ -10,6 +10,7 @@
 
 #include "kernels/host_device.h"
 #include "kernels/mutation.h"
+#include "kernels/rules/gradient_clip.h"
 #include "kernels/rules/weight_decay.h"
 
 namespace kaon::kernels {
@@ -34,7 +35,7 @@ struct AdamW {
 
   // What is the same for all elements of one update.
   struct Scalars {
-    float clip;
+    ClipScalars clip;
     DecayScalars decay;
     float beta1;
     float one_minus_beta1;
@@ -56,7 +57,7 @@ struct AdamW {
     // `uncorrected` takes sqrt(c2) out of the denominator, so that eps is beside sqrt(v) itself.
     const bool corrected = config.eps_mode == EpsMode::kOutside;
     Scalars s;
-    s.clip = static_cast<float>(clip_factor);
+    s.clip = PrepareClip(clip_factor);
     s.decay = PrepareDecay(config, lr);
     s.beta1 = static_cast<float>(config.beta1);
     s.one_minus_beta1 = static_cast<float>(1.0 - config.beta1);
@@ -72,7 +73,7 @@ struct AdamW {
   // alone ([C5]).
   KAON_HOST_DEVICE static float Element(const Scalars& s, float grad, float param,
                                         float (&moment)[kMaxSlots]) {
-    const float g = DecayedGradient(s.decay, s.clip * grad, param);
+    const float g = DecayedGradient(s.decay, ClippedGradient(s.clip, grad), param);
     const float m = std::fma(s.beta1, moment[0], s.one_minus_beta1 * g);
     const float v = std::fma(s.beta2, moment[1], (s.one_minus_beta2 * g) * g);
     // [A4]: of the raw moment. Without the slot this is v itself, which is never below 0.

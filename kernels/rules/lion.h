@@ -9,6 +9,7 @@
 
 #include "kernels/host_device.h"
 #include "kernels/mutation.h"
+#include "kernels/rules/gradient_clip.h"
 #include "kernels/rules/weight_decay.h"
 
 namespace kaon::kernels {
@@ -32,7 +33,7 @@ struct Lion {
 
   // What is the same for all elements of one update.
   struct Scalars {
-    float clip;
+    ClipScalars clip;
     DecayScalars decay;
     float beta1;
     float one_minus_beta1;
@@ -44,7 +45,7 @@ struct Lion {
   template <typename ConfigType>
   static Scalars Prepare(const ConfigType& config, double lr, double clip_factor, int64_t) {
     Scalars s;
-    s.clip = static_cast<float>(clip_factor);
+    s.clip = PrepareClip(clip_factor);
     s.decay = PrepareDecay(config, lr);
     s.beta1 = static_cast<float>(config.beta1);
     s.one_minus_beta1 = static_cast<float>(1.0 - config.beta1);
@@ -58,7 +59,7 @@ struct Lion {
   // the gradient's bits alone ([C5]).
   KAON_HOST_DEVICE static float Element(const Scalars& s, float grad, float param,
                                         float (&state)[kMaxSlots]) {
-    const float g = DecayedGradient(s.decay, s.clip * grad, param);
+    const float g = DecayedGradient(s.decay, ClippedGradient(s.clip, grad), param);
     const float before = state[0];
     state[0] = std::fma(s.beta2, before, s.one_minus_beta2 * g);
     const float mixed =

@@ -8,12 +8,13 @@
 
 #include "kernels/host_device.h"
 #include "kernels/mutation.h"
+#include "kernels/rules/gradient_clip.h"
 #include "kernels/rules/weight_decay.h"
 
 namespace kaon::kernels {
 
 struct MuonMomentumScalars {
-  float clip;
+  ClipScalars clip;
   float momentum;
   // Of the gradient that enters the momentum: 1 - mu for `ema`, exactly 1 for `sum`.
   float grad_share;
@@ -25,7 +26,8 @@ struct MuonMomentumScalars {
 // direction, mu M + share g with the updated M for Nesterov, else M ([M1], [M2]).
 KAON_HOST_DEVICE float MuonDirection(const MuonMomentumScalars& s, float grad, float param,
                                      float& momentum) {
-  const float clipped = Mutated(Mutation::kClipAfterMomentum) ? grad : s.clip * grad;
+  const float clipped =
+      Mutated(Mutation::kClipAfterMomentum) ? grad : ClippedGradient(s.clip, grad);
   const float share = s.grad_share * DecayedGradient(s.decay, clipped, param);
   const float before = momentum;
   momentum = std::fma(s.momentum, momentum, share);

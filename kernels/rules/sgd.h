@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "kernels/host_device.h"
+#include "kernels/rules/gradient_clip.h"
 #include "kernels/rules/weight_decay.h"
 
 namespace kaon::kernels {
@@ -32,7 +33,7 @@ struct Sgd {
 
   // What is the same for all elements of one update.
   struct Scalars {
-    float clip;
+    ClipScalars clip;
     DecayScalars decay;
     // Of the buffer and of the gradient in the new buffer.
     float momentum;
@@ -48,7 +49,7 @@ struct Sgd {
   static Scalars Prepare(const ConfigType& config, double lr, double clip_factor, int64_t t) {
     const bool first = t == 1 || NumSlots(config) == 0;
     Scalars s;
-    s.clip = static_cast<float>(clip_factor);
+    s.clip = PrepareClip(clip_factor);
     s.decay = PrepareDecay(config, lr);
     s.momentum = static_cast<float>(first ? 0.0 : config.momentum);
     s.share = static_cast<float>(first ? 1.0 : 1.0 - config.dampening);
@@ -62,7 +63,7 @@ struct Sgd {
   // alone ([C5]).
   KAON_HOST_DEVICE static float Element(const Scalars& s, float grad, float param,
                                         float (&state)[kMaxSlots]) {
-    const float g = DecayedGradient(s.decay, s.clip * grad, param);
+    const float g = DecayedGradient(s.decay, ClippedGradient(s.clip, grad), param);
     const float buffer = std::fma(s.momentum, state[0], s.share * g);
     state[0] = buffer;
     const float direction = std::fma(s.buffer_weight, buffer, s.grad_weight * g);

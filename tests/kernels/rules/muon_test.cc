@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "kernels/rules/gradient_clip.h"
 #include "kernels/rules/muon_elements.h"
 #include "tests/kernels/reference/float64_muon.h"
 
@@ -60,7 +61,7 @@ TEST(MuonTest, FlopsOfTheGramFormHaveTheWideSideOncePerStart) {
 }
 
 TEST(MuonTest, NesterovLooksAheadOfTheUpdatedMomentum) {
-  const MuonMomentumScalars s = {0.5f, 0.75f, 0.25f, true, {}};
+  const MuonMomentumScalars s = {PrepareClip(0.5), 0.75f, 0.25f, true, {}};
   float momentum = 4.0f;
   // g = 0.5 * 8; M = 0.75 * 4 + 0.25 * 4; D = 0.75 * 4 + 0.25 * 4.
   EXPECT_EQ(MuonDirection(s, 8.0f, 100.0f, momentum), 4.0f);
@@ -71,7 +72,7 @@ TEST(MuonTest, NesterovLooksAheadOfTheUpdatedMomentum) {
 }
 
 TEST(MuonTest, WithoutNesterovTheDirectionIsTheMomentum) {
-  const MuonMomentumScalars s = {1.0f, 0.75f, 0.25f, false, {}};
+  const MuonMomentumScalars s = {PrepareClip(1), 0.75f, 0.25f, false, {}};
   float momentum = 4.0f;
   EXPECT_EQ(MuonDirection(s, 16.0f, 100.0f, momentum), 7.0f);
   EXPECT_EQ(momentum, 7.0f);
@@ -79,7 +80,7 @@ TEST(MuonTest, WithoutNesterovTheDirectionIsTheMomentum) {
 
 // [M2] `sum`.
 TEST(MuonTest, SumTakesTheWholeGradient) {
-  const MuonMomentumScalars s = {0.5f, 0.75f, 1.0f, true, {}};
+  const MuonMomentumScalars s = {PrepareClip(0.5), 0.75f, 1.0f, true, {}};
   float momentum = 4.0f;
   // M = 0.75 * 4 + 4; D = 0.75 * 7 + 4.
   EXPECT_EQ(MuonDirection(s, 8.0f, 100.0f, momentum), 9.25f);
@@ -88,7 +89,7 @@ TEST(MuonTest, SumTakesTheWholeGradient) {
 
 // [M1]: after the clip, which does not scale the decay ([C9]).
 TEST(MuonTest, L2DecayEntersTheGradient) {
-  const MuonMomentumScalars s = {0.5f, 0.75f, 0.25f, false, {0.0f, 0.125f}};
+  const MuonMomentumScalars s = {PrepareClip(0.5), 0.75f, 0.25f, false, {0.0f, 0.125f}};
   float momentum = 4.0f;
   // g = 0.5 * 8 + 0.125 * 64.
   EXPECT_EQ(MuonDirection(s, 8.0f, 64.0f, momentum), 6.0f);
