@@ -17,38 +17,47 @@ namespace {
 // One value for each probe.
 using Probes = std::array<double, kOrthogonalityProbes>;
 
+// Columns of a wide matrix that are worked on together: their probes stay in cache.
+constexpr int64_t kTileColumns = 2048;
+
 // The orthogonalized update of one block, row by row.
 class Update {
  public:
   Update(const MatrixBlock& block, const DecayScalars& decay, float step_size,
          absl::Span<const float> before, absl::Span<const float> after)
-      : block_(block), decay_(decay), step_size_(step_size), before_(before), after_(after) {
-    for (const RowRun& run : block.runs) {
-      for (int64_t i = 0; i < run.num_rows; ++i) {
-        offsets_.push_back(run.offset + i * block.row_stride);
-      }
-    }
-  }
+      : block_(block), decay_(decay), step_size_(step_size), before_(before), after_(after) {}
 
   int64_t rows() const { return block_.rows; }
   int64_t cols() const { return block_.cols; }
 
-  void ReadRow(int64_t row, std::vector<double>& out) const {
-    for (int64_t j = 0; j < block_.cols; ++j) {
-      const int64_t at = offsets_[row] + j;
-      const double decayed = std::fma(static_cast<double>(decay_.minus_decay),
-                                      static_cast<double>(before_[at]), before_[at]);
-      out[j] = (decayed - after_[at]) / step_size_;
+  // visit(row, its elements first .. first + row.size()) for every row in order; `buffer` has as
+  // many elements as are wanted.
+  template <typename Visit>
+  void ForEachRow(int64_t first, absl::Span<double> buffer, const Visit& visit) const {
+    int64_t row = 0;
+    for (const RowRun& run : block_.runs) {
+      for (int64_t i = 0; i < run.num_rows; ++i) {
+        Read(run.offset + i * block_.row_stride + first, buffer);
+        visit(row++);
+      }
     }
   }
 
  private:
+  void Read(int64_t at, absl::Span<double> out) const {
+    for (double& element : out) {
+      const double decayed = std::fma(static_cast<double>(decay_.minus_decay),
+                                      static_cast<double>(before_[at]), before_[at]);
+      element = (decayed - after_[at]) / step_size_;
+      ++at;
+    }
+  }
+
   const MatrixBlock& block_;
   const DecayScalars decay_;
   const double step_size_;
   const absl::Span<const float> before_;
   const absl::Span<const float> after_;
-  std::vector<int64_t> offsets_;
 };
 
 // The squared norm of O O^T - I, in full.
@@ -58,10 +67,9 @@ double SquaredError(const Update& update) {
   const int64_t c = wide ? update.cols() : update.rows();
   std::vector<double> x(r * c);
   std::vector<double> row(update.cols());
-  for (int64_t i = 0; i < update.rows(); ++i) {
-    update.ReadRow(i, row);
+  update.ForEachRow(0, absl::MakeSpan(row), [&](int64_t i) {
     for (int64_t j = 0; j < update.cols(); ++j) x[wide ? i * c + j : j * c + i] = row[j];
-  }
+  });
   double sum = 0;
   for (int64_t i = 0; i < r; ++i) {
     for (int64_t k = 0; k <= i; ++k) {
@@ -85,39 +93,59 @@ Probes SignsAt(int64_t position) {
   return signs;
 }
 
+std::vector<Probes> SignsOf(int64_t count) {
+  std::vector<Probes> signs(count);
+  for (int64_t i = 0; i < count; ++i) signs[i] = SignsAt(i);
+  return signs;
+}
+
 void AddProduct(double factor, const Probes& values, Probes& to) {
   for (int p = 0; p < kOrthogonalityProbes; ++p) to[p] += factor * values[p];
 }
 
-// For z of random signs the mean of ||(O O^T - I) z||^2 is the squared norm of O O^T - I: two
-// passes over the matrix instead of its Gram matrix, and no copy of it.
-double EstimatedSquaredError(const Update& update) {
-  const int64_t rows = update.rows();
-  const int64_t cols = update.cols();
-  const bool wide = rows <= cols;
-  std::vector<double> row(cols);
-  // O^T z when wide, else O^T O z.
-  std::vector<Probes> column_values(cols, Probes{});
-  double sum = 0;
-  for (int64_t i = 0; i < rows; ++i) {
-    update.ReadRow(i, row);
-    Probes factors = wide ? SignsAt(i) : Probes{};
-    if (!wide) {
-      for (int64_t j = 0; j < cols; ++j) AddProduct(row[j], SignsAt(j), factors);
-    }
-    for (int64_t j = 0; j < cols; ++j) AddProduct(row[j], factors, column_values[j]);
+// O O^T z of a wide matrix: O^T z for some columns at a time, and their share of the product.
+std::vector<Probes> GramTimesWide(const Update& update, const std::vector<Probes>& signs) {
+  std::vector<Probes> product(update.rows(), Probes{});
+  std::vector<Probes> column_values(std::min(kTileColumns, update.cols()));
+  std::vector<double> buffer(column_values.size());
+  for (int64_t first = 0; first < update.cols(); first += kTileColumns) {
+    const int64_t columns = std::min(kTileColumns, update.cols() - first);
+    const absl::Span<double> row = absl::MakeSpan(buffer).first(columns);
+    std::fill(column_values.begin(), column_values.end(), Probes{});
+    update.ForEachRow(first, row, [&](int64_t i) {
+      for (int64_t j = 0; j < columns; ++j) AddProduct(row[j], signs[i], column_values[j]);
+    });
+    update.ForEachRow(first, row, [&](int64_t i) {
+      for (int64_t j = 0; j < columns; ++j) AddProduct(row[j], column_values[j], product[i]);
+    });
   }
-  for (int64_t i = 0; i < (wide ? rows : cols); ++i) {
+  return product;
+}
+
+// O^T O z of a tall matrix, row by row.
+std::vector<Probes> GramTimesTall(const Update& update, const std::vector<Probes>& signs) {
+  std::vector<Probes> product(update.cols(), Probes{});
+  std::vector<double> row(update.cols());
+  update.ForEachRow(0, absl::MakeSpan(row), [&](int64_t) {
     Probes value{};
-    if (wide) {
-      update.ReadRow(i, row);
-      for (int64_t j = 0; j < cols; ++j) AddProduct(row[j], column_values[j], value);
-    } else {
-      value = column_values[i];
-    }
-    const Probes signs = SignsAt(i);
+    for (int64_t j = 0; j < update.cols(); ++j) AddProduct(row[j], signs[j], value);
+    for (int64_t j = 0; j < update.cols(); ++j) AddProduct(row[j], value, product[j]);
+  });
+  return product;
+}
+
+// For z of random signs the mean of ||(O O^T - I) z||^2 is the squared norm of O O^T - I: a few
+// passes over the matrix instead of its Gram matrix, no copy of it, and memory for its shorter side
+// alone.
+double EstimatedSquaredError(const Update& update) {
+  const bool wide = update.rows() <= update.cols();
+  const std::vector<Probes> signs = SignsOf(std::min(update.rows(), update.cols()));
+  const std::vector<Probes> product =
+      wide ? GramTimesWide(update, signs) : GramTimesTall(update, signs);
+  double sum = 0;
+  for (size_t i = 0; i < signs.size(); ++i) {
     for (int p = 0; p < kOrthogonalityProbes; ++p) {
-      sum += (value[p] - signs[p]) * (value[p] - signs[p]);
+      sum += (product[i][p] - signs[i][p]) * (product[i][p] - signs[i][p]);
     }
   }
   return sum / kOrthogonalityProbes;
@@ -144,8 +172,11 @@ std::optional<double> OrthogonalityError(const MuonConfig& config, double lr,
   CHECK(blocks.ok()) << blocks.status();
   CHECK_EQ(before.size(), after.size());
   const bool small = IsSmall(*blocks);
+  int64_t budget = kMostOrthogonalityElements;
   std::optional<double> largest;
   for (const MatrixBlock& block : *blocks) {
+    budget -= block.rows * block.cols;
+    if (budget < 0) break;
     // As ApplyMuon takes it.
     const auto step_size =
         static_cast<float>(lr * Muon::UpdateScaleOf(config, block.rows, block.cols));

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
+#include <memory>
 #include <vector>
 
 #include "kernels/muon_step.h"
@@ -111,6 +113,48 @@ TEST(OrthogonalityTest, IsEstimatedForLargeMatricesToSomePercent) {
     const double expected = std::sqrt(squared / kRows);
     EXPECT_NEAR(*ErrorOf(Unscaled(), {rows, cols}, orthogonal), expected, 0.05 * expected);
   }
+}
+
+// Columns are worked on in tiles, and the memory that takes is that of the shorter side: of a
+// single row or column, 64 bytes for each of its elements would be a GB.
+TEST(OrthogonalityTest, IsEstimatedForLongRowsAndColumns) {
+  constexpr uint64_t kLong = (uint64_t{1} << 22) + 1;
+  std::vector<float> orthogonal(kLong);
+  for (const uint64_t place : {uint64_t{0}, uint64_t{2047}, uint64_t{2048}, kLong - 1}) {
+    orthogonal[place] = 1;
+  }
+  // Norm 2: O O^T = 4.
+  EXPECT_DOUBLE_EQ(*ErrorOf(Unscaled(), {1, kLong}, orthogonal), 3);
+  EXPECT_DOUBLE_EQ(*ErrorOf(Unscaled(), {kLong, 1}, orthogonal), 3);
+}
+
+struct Free {
+  void operator()(float* memory) const { free(memory); }
+};
+
+// Weights that stay zero, most of which nobody may touch.
+class Untouched {
+ public:
+  explicit Untouched(size_t count)
+      : memory_(static_cast<float*>(calloc(count, sizeof(float)))), span_(memory_.get(), count) {}
+
+  absl::Span<const float> span() const { return span_; }
+
+ private:
+  std::unique_ptr<float, Free> memory_;
+  absl::Span<const float> span_;
+};
+
+TEST(OrthogonalityTest, LooksAtSoManyElementsOnly) {
+  const Untouched weights(4 * kMostOrthogonalityElements);
+  const absl::Span<const float> zeros = weights.span();
+  const uint64_t most = kMostOrthogonalityElements;
+  EXPECT_FALSE(OrthogonalityError(Unscaled(), 1, {{4, most}}, zeros, zeros).has_value());
+  EXPECT_FALSE(OrthogonalityError(Unscaled(), 1, {{4 * most, 1}}, zeros, zeros).has_value());
+  // The first matrix fits, the second does not.
+  MuonConfig blocks = Unscaled();
+  blocks.layout = {.kind = MatrixLayoutKind::kSplitRows, .sizes = {1, 4095}};
+  EXPECT_EQ(OrthogonalityError(blocks, 1, {{4096, most / 1024}}, zeros, zeros), 1.0);
 }
 
 }  // namespace
