@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 
@@ -64,6 +65,17 @@ const char* NameOf(kernels::StateDType dtype) {
   return "float32";
 }
 
+// Of the newest gradient, where there was one, it was finite, and its squares were summed.
+std::optional<double> GradNormOf(const ParameterTrace& trace) {
+  if (!trace.sums.has_value() || trace.sums->missing() || trace.sums->num_non_finite() > 0) {
+    return std::nullopt;
+  }
+  // In float64 no square of an element vanishes: a sum of 0 beside one was not taken ([T5]).
+  const double sum = trace.sums->sum_squares();
+  if (sum == 0 && trace.sums->absolute_max() > 0) return std::nullopt;
+  return std::sqrt(sum);
+}
+
 v1::StoredTensor* AddTensor(const StoredParameter& parameter, const std::string& name,
                             v1::ParameterDiagnostics* diagnostics) {
   v1::StoredTensor* tensor = diagnostics->add_tensors();
@@ -81,9 +93,8 @@ v1::ParameterStats StatsOf(const StoredParameter& parameter, absl::Span<const fl
   v1::ParameterStats stats;
   stats.set_parameter_id(parameter.id);
   stats.set_weight_norm(NormOf(current));
-  if (trace.sums.has_value() && !trace.sums->missing() && trace.sums->num_non_finite() == 0) {
-    stats.set_grad_norm(std::sqrt(trace.sums->sum_squares()));
-  }
+  const std::optional<double> grad_norm = GradNormOf(trace);
+  if (grad_norm.has_value()) stats.set_grad_norm(*grad_norm);
   if (trace.update.has_value() && !previous.empty()) {
     stats.set_update_norm(NormOfDifference(current, previous));
     if (stats.weight_norm() > 0) {

@@ -113,6 +113,19 @@ TEST(ParameterStatsTest, OfZeroWeightsHaveNoRatio) {
   EXPECT_FALSE(stats.has_momentum_norm());
 }
 
+// [T5] With report_norms off no squares are summed where no decision reads them.
+TEST(ParameterStatsTest, OfAGradientWhoseSquaresNobodySummedHaveNoNorm) {
+  StoredParameter parameter;
+  parameter.trace.sums.emplace().set_absolute_max(0x1p-149);
+  EXPECT_FALSE(StatsOf(parameter, {}, {}).has_grad_norm());
+  parameter.trace.sums->set_sum_squares(0x1p-298);
+  EXPECT_EQ(StatsOf(parameter, {}, {}).grad_norm(), 0x1p-149);
+  // Zeros need no sum.
+  parameter.trace.sums.emplace().set_num_zeros(4);
+  EXPECT_TRUE(StatsOf(parameter, {}, {}).has_grad_norm());
+  EXPECT_EQ(StatsOf(parameter, {}, {}).grad_norm(), 0);
+}
+
 // [T3] Nothing of the last update changes; what the gradient held is counted.
 TEST(ParameterStatsTest, ASkippedStepIsCountedAndKeepsTheRest) {
   DrivenShard shard;
