@@ -137,6 +137,45 @@ TEST(MuonStepLayoutsTest, EveryLayoutEqualsItsSeparateParameters) {
   }
 }
 
+// [M4], [Q1]: int8 momentum is kept in groups of 32 of the parameter's memory: bit for bit where
+// blocks begin and end with a group.
+TEST(MuonStepLayoutsTest, Int8MomentumOfWholeGroupsEqualsSeparateParameters) {
+  using Kind = MatrixLayoutKind;
+  MuonConfig config;
+  config.momentum_dtype = StateDType::kInt8;
+  for (const Case& c : {Case{"batched", Sized(Kind::kBatched, {}), {3, 8, 12}},
+                        Case{"split_rows", Sized(Kind::kSplitRows, {16, 8}), {24, 16}},
+                        Case{"qkv_interleaved", Sized(Kind::kQkvInterleaved, {2, 1, 1}), {8, 32}},
+                        Case{"split_cols", Sized(Kind::kSplitCols, {32, 64}), {5, 96}}}) {
+    SCOPED_TRACE(c.name);
+    ExpectStepsLikeSeparateMatrices(c, config);
+  }
+}
+
+// [M4], [Q1]: and within the codec's rounding elsewhere. Two blocks of 35: the second begins in the
+// group in which the first ends, and shares its scale.
+TEST(MuonStepLayoutsTest, Int8GroupsRunAcrossBlocks) {
+  MuonConfig config;
+  config.momentum_dtype = StateDType::kInt8;
+  config.momentum_form = MomentumForm::kSum;
+  SteppedMuon separate(config, {7, 5}, std::vector<float>(35));
+  config.layout.kind = MatrixLayoutKind::kBatched;
+  SteppedMuon whole(config, {2, 7, 5}, std::vector<float>(70));
+  std::vector<float> grad = GaussianVector(70, 7);
+  grad[34] = 1000;
+  whole.Step(grad, {0.05, 1.0, 1});
+  separate.Step(std::vector<float>(grad.begin() + 35, grad.end()), {0.05, 1.0, 1});
+  const std::vector<float> momenta = whole.Momentum();
+  const std::vector<float> expected = separate.Momentum();
+  for (size_t i = 0; i < 35; ++i) {
+    const bool shares_a_group = 35 + i < 64;
+    EXPECT_NEAR(momenta[35 + i], expected[i], shares_a_group ? 1000 / 127.0 : 0.05) << i;
+    if (shares_a_group) {
+      EXPECT_EQ(momenta[35 + i], 0) << i;
+    }
+  }
+}
+
 // [S1] per block, [L1]-[L6]: against the float64 reference for every layout and scale.
 TEST(MuonStepLayoutsTest, EveryLayoutAndScaleFollowsTheReference) {
   const std::pair<UpdateScale, const char*> scales[] = {
