@@ -159,6 +159,15 @@ TEST(NewtonSchulzValidationTest, TheEndOfAStepHasItsRoundingsToo) {
   EXPECT_EQ(ValidateNewtonSchulz(config), absl::OkStatus());
   config.dtype = NsDType::kBFloat16;
   ExpectRefused(config, "newton_schulz.custom", "bfloat16, step 2 of 2", "(0, 1]");
+  // By its name a set is judged by what was measured.
+  config = CustomCopy("polar_express", 8);
+  config.dtype = NsDType::kBFloat16;
+  EXPECT_FALSE(ValidateNewtonSchulz(config).ok());
+  config = {};
+  config.coefficients = NsCoefficients::kPolarExpress;
+  config.steps = 8;
+  config.dtype = NsDType::kBFloat16;
+  EXPECT_EQ(ValidateNewtonSchulz(config), absl::OkStatus());
 }
 
 TEST(NewtonSchulzValidationTest, CustomSetsThatRunAwayAreRefused) {
