@@ -163,7 +163,9 @@ absl::Status JournalLog::Rotate() {
   KAON_RETURN_IF_ERROR(WriteFrame(*opening_->file, 0, opening_->start, ""));
   KAON_RETURN_IF_ERROR(Synced(opening_->file->Sync()));
   KAON_RETURN_IF_ERROR(Synced(directory_.Sync()));
+  write_failed_ = true;
   KAON_RETURN_IF_ERROR(WriteFrame(*file_, tail_.offset, opening_->end_of_last, ""));
+  write_failed_ = false;
   KAON_RETURN_IF_ERROR(Synced(file_->Sync()));
   closed_bytes_ += tail_.offset + kSectorBytes;
   file_ = std::move(opening_->file);

@@ -88,8 +88,8 @@ class JournalLog {
   absl::Status Remember(absl::Status status);
   absl::Status TryAppend(const Entry& entry);
   absl::Status WriteEntry(const Entry& entry, Tail& tail);
-  // Cuts off what a failed write may have left behind the tail, for good, so that no crash brings
-  // it back.
+  // Cuts off what a failed write may have left behind the tail, for good: written over, half of it
+  // could come back in a crash, in the middle of a sector.
   absl::Status CutFailedWrite();
   absl::Status Rotate();
   absl::Status StartOpening();

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "proto/crc32c.h"
 
 namespace kaon::journal {
 
@@ -60,10 +60,10 @@ std::string Describe(const Entry& entry) {
     return absl::StrCat("decision ", decision->record.ShortDebugString());
   }
   const auto& slice = std::get<GradientSlice>(entry);
-  std::string values;
-  for (const float value : slice.values) absl::StrAppend(&values, " ", value);
+  const size_t size = slice.values.size() * sizeof(float);
   return absl::StrCat("gradient ", slice.position, " ", slice.generation, " ", slice.parameter_id,
-                      " ", slice.offset, ":", values);
+                      " ", slice.offset, ": ", slice.values.size(), " values with CRC ",
+                      proto::Crc32c(slice.values.data(), size));
 }
 
 std::unique_ptr<disk::PosixDirectory> TemporaryDirectory() {

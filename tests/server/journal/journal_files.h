@@ -22,7 +22,7 @@ DecisionRecord Decision(uint64_t position);
 GradientSlice Slice(uint64_t position, uint64_t generation, uint32_t parameter_id,
                     const std::vector<float>& values);
 
-// Everything that an entry says, for comparison.
+// Everything that an entry says, for comparison; of values their number and a CRC.
 std::string Describe(const Entry& entry);
 
 // An empty temporary directory.
