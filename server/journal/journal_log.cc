@@ -79,10 +79,7 @@ absl::StatusOr<std::unique_ptr<JournalLog>> JournalLog::Open(disk::Directory& di
 }
 
 absl::Status JournalLog::TakeUp(const LogEnd& end) {
-  // The newest first: a crash in between leaves what this run found, only less of it.
-  for (auto name = end.unfinished.rbegin(); name != end.unfinished.rend(); ++name) {
-    KAON_RETURN_IF_ERROR(directory_.Remove(*name));
-  }
+  if (!end.unfinished.empty()) KAON_RETURN_IF_ERROR(directory_.Remove(end.unfinished));
   KAON_ASSIGN_OR_RETURN(file_, directory_.Open(end.segment));
   if (end.torn_bytes > 0) {
     found_.torn_tail =

@@ -122,8 +122,21 @@ absl::Status LogReader::EndIn(size_t index, const std::string& path, SegmentRead
   end_.segment = segments_[index];
   end_.offset = reader.offset();
   end_.torn_bytes = reader.size() - reader.offset();
-  end_.unfinished.assign(segments_.begin() + static_cast<std::ptrdiff_t>(index) + 1,
-                         segments_.end());
+  return TakeUnfinished(index + 1);
+}
+
+absl::Status LogReader::TakeUnfinished(size_t index) {
+  for (; index < segments_.size(); ++index) {
+    KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::File> file,
+                          directory_.Open(segments_[index]));
+    KAON_ASSIGN_OR_RETURN(const uint64_t size, file->Size());
+    // The frame that was to close the last segment comes before its first.
+    if (segments_[index] != SegmentName(end_.next_sequence + 1) || size > kSectorBytes) {
+      return Damage(file->path(), 0,
+                    absl::StrCat("a segment of ", size, " bytes lies behind the journal's end"));
+    }
+    end_.unfinished = segments_[index];
+  }
   return absl::OkStatus();
 }
 

@@ -33,8 +33,9 @@ struct LogEnd {
   uint64_t closed_bytes = 0;
   // Bytes behind the end that hold nothing durable.
   uint64_t torn_bytes = 0;
-  // Segments behind the end, which hold nothing durable either: begun when the crash came.
-  std::vector<std::string> unfinished;
+  // Name of a segment that was being begun when a crash came, and holds nothing; empty if there is
+  // none.
+  std::string unfinished;
 };
 
 class LogReader {
@@ -51,7 +52,7 @@ class LogReader {
   absl::StatusOr<LogEnd> Read();
 
  private:
-  // Names of `segments_` from the one with this index on; false when the log ends in it.
+  // False when the log ends in it.
   absl::StatusOr<bool> ReadSegment(size_t index);
   absl::Status TakeFrame(const std::string& path, uint64_t offset,
                          const SegmentReader::Found& found);
@@ -60,6 +61,8 @@ class LogReader {
   // OK if the log may end where `reader` stands: what is missing from there on was never durable.
   absl::Status EndIn(size_t index, const std::string& path, SegmentReader& reader,
                      const SegmentReader::Found& found);
+  // What lies behind the end may be a segment that was just begun, and nothing else.
+  absl::Status TakeUnfinished(size_t index);
   // The highest number that a frame of a later segment says was durable.
   absl::StatusOr<uint64_t> HighestDurableFrom(size_t index) const;
   absl::Status Damage(const std::string& path, uint64_t offset, absl::string_view what) const;

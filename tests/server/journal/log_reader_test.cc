@@ -93,14 +93,18 @@ TEST_F(LogReaderTest, LeavesOutASegmentThatWasBegunWhenTheLastOneWasNotClosed) {
   std::string second;
   Add(FrameType::kSegmentStart, second);
   Write(5, second);
-  for (const std::string& torn : {std::string(), std::string(512, '\0'), std::string(100, 'x')}) {
-    Write(1, first + torn.substr(0, 0));
-    Write(5, torn.empty() ? second : torn);
+  for (const std::string& begun : {second, std::string(), std::string(512, '\0')}) {
+    Write(5, begun);
     const absl::StatusOr<LogEnd> end = Read();
     ASSERT_TRUE(end.ok()) << end.status();
     EXPECT_EQ(end->segment, SegmentName(1));
-    EXPECT_EQ(end->unfinished, std::vector<std::string>{SegmentName(5)});
+    EXPECT_EQ(end->unfinished, SegmentName(5));
   }
+  Write(5, second + second);
+  ExpectDamage(SegmentName(5) + " at offset 0, frame 4 after position 5: a segment of 1024 bytes");
+  Write(5, second);
+  Write(6, second);
+  ExpectDamage(SegmentName(6));
 }
 
 TEST_F(LogReaderTest, RefusesFramesThatBelongElsewhere) {
