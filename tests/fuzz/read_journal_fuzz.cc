@@ -1,0 +1,85 @@
+// Whatever bytes a segment file holds: a frame decodes to what encodes to it or is refused, and a
+// journal that is read has an end, or is refused naming a reason - as the bytes are, and with every
+// checksum made right, so that what lies behind the checksums is reached.
+#include <glog/logging.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "proto/crc32c.h"
+#include "server/journal/frame.h"
+#include "server/journal/identity_file.h"
+#include "server/journal/log_reader.h"
+#include "tests/simulation/simulated_disk.h"
+
+namespace {
+
+using kaon::journal::FrameBytes;
+using kaon::journal::kFrameHeaderBytes;
+
+// Of the journal that the corpus is taken from.
+constexpr kaon::journal::DirectoryId kId = {0x0123456789abcdef, 0xfedcba9876543210};
+
+bool IsRefusal(const absl::Status& status) {
+  return status.code() == absl::StatusCode::kDataLoss ||
+         status.code() == absl::StatusCode::kFailedPrecondition;
+}
+
+void CheckFrame(absl::string_view bytes) {
+  const auto frame = kaon::journal::DecodeFrame(bytes);
+  kaon::journal::MayBeUnwritten(bytes);
+  if (!frame.ok()) {
+    CHECK(IsRefusal(frame.status())) << frame.status();
+    return;
+  }
+  const auto header = kaon::journal::EncodeFrameHeader(frame->header);
+  CHECK(absl::string_view(header.data(), header.size()) == bytes.substr(0, kFrameHeaderBytes));
+  CHECK_EQ(FrameBytes(frame->header.payload_bytes), bytes.size());
+}
+
+// Walks the frames as their lengths say.
+void MakeChecksumsRight(std::string& bytes) {
+  for (size_t at = 0; at + kFrameHeaderBytes <= bytes.size();) {
+    uint32_t payload_bytes;
+    std::memcpy(&payload_bytes, &bytes[at + 68], sizeof(payload_bytes));
+    const size_t left = bytes.size() - at - kFrameHeaderBytes;
+    const size_t size = std::min<size_t>(payload_bytes, left);
+    const uint32_t payload_crc = kaon::proto::Crc32c(&bytes[at] + kFrameHeaderBytes, size);
+    std::memcpy(&bytes[at + 76], &payload_crc, sizeof(payload_crc));
+    const uint32_t header_crc = kaon::proto::Crc32c(&bytes[at], kFrameHeaderBytes - 4);
+    std::memcpy(&bytes[at + kFrameHeaderBytes - 4], &header_crc, sizeof(header_crc));
+    at += FrameBytes(static_cast<uint32_t>(size));
+  }
+}
+
+void CheckJournal(const std::string& segment) {
+  kaon::simulation::SimulatedDirectory directory("/d", 1);
+  const auto file = std::move(directory.Create(kaon::journal::SegmentName(1))).value();
+  CHECK(file->Write(0, {segment}).ok());
+  uint64_t visited = 0;
+  const kaon::journal::LogReader::Visitor visit = [&](const kaon::journal::Entry&) {
+    ++visited;
+    return absl::OkStatus();
+  };
+  const auto end = kaon::journal::LogReader(directory, kId.Hash(), std::nullopt, visit).Read();
+  if (!end.ok()) {
+    CHECK(IsRefusal(end.status())) << end.status();
+    return;
+  }
+  CHECK_EQ(end->entries, visited);
+  CHECK_LE(end->offset, segment.size());
+  CHECK_EQ(end->offset + end->torn_bytes, segment.size());
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
+  std::string input(reinterpret_cast<const char*>(bytes), size);
+  CheckFrame(input);
+  CheckJournal(input);
+  MakeChecksumsRight(input);
+  CheckFrame(input);
+  CheckJournal(input);
+  return 0;
+}

@@ -1,0 +1,78 @@
+// A journal that version 1 wrote, kept under golden/, is read for ever (T20).
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/server/journal/journal_files.h"
+
+namespace kaon::journal {
+namespace {
+
+constexpr char kGolden[] = "tests/server/journal/golden/";
+
+// The files of the golden journal, where they may be changed.
+std::unique_ptr<disk::PosixDirectory> CopyOfGolden() {
+  std::unique_ptr<disk::PosixDirectory> directory = TemporaryDirectory();
+  for (const std::string name : {"identity", "durable", "journal-0000000000000001",
+                                 "journal-000000000000000a", "journal-0000000000000013"}) {
+    WriteFile(directory->path() + "/" + name, ReadFile(kGolden + name));
+  }
+  return directory;
+}
+
+// What was appended.
+std::vector<std::string> GoldenEntries() {
+  std::vector<std::string> entries = {Describe(Promise(3))};
+  for (uint64_t position = 1; position <= 5; ++position) {
+    std::vector<float> values(300, 0.0f);
+    for (size_t i = 0; i < 100; ++i) values[i] = static_cast<float>(i * position) / 8;
+    entries.push_back(Describe(Slice(position, position + 1, 0, values)));
+    entries.push_back(Describe(Slice(position, position + 1, 1, {-1.5f, 0.0f, 3e-40f})));
+    entries.push_back(Describe(Prepare(position, position + 1)));
+    entries.push_back(Describe(Decision(position)));
+  }
+  return entries;
+}
+
+TEST(GoldenJournalTest, IsReadAsItWasWritten) {
+  const std::unique_ptr<disk::PosixDirectory> directory = CopyOfGolden();
+  std::vector<std::string> found;
+  const absl::StatusOr<std::unique_ptr<JournalLog>> log = OpenLog(*directory, &found);
+  ASSERT_TRUE(log.ok()) << log.status();
+  EXPECT_EQ(found, GoldenEntries());
+  EXPECT_EQ((*log)->found().torn_tail, "");
+  EXPECT_EQ((*log)->bytes(), 18432u);
+}
+
+TEST(GoldenJournalTest, CanBeGoneOnWith) {
+  const std::unique_ptr<disk::PosixDirectory> directory = CopyOfGolden();
+  std::vector<std::string> found;
+  absl::StatusOr<std::unique_ptr<JournalLog>> log = OpenLog(*directory, &found);
+  ASSERT_TRUE(log.ok()) << log.status();
+  ASSERT_TRUE((*log)->Append(Promise(9)).ok());
+  ASSERT_TRUE(OpenLog(*directory, &found).ok());
+  std::vector<std::string> expected = GoldenEntries();
+  expected.push_back(Describe(Promise(9)));
+  EXPECT_EQ(found, expected);
+}
+
+// The numbers that Describe prints only the checksum of.
+TEST(GoldenJournalTest, HoldsTheValuesOfItsGradients) {
+  const std::unique_ptr<disk::PosixDirectory> directory = CopyOfGolden();
+  std::vector<std::vector<float>> gradients;
+  const auto log = JournalLog::Open(*directory, {}, [&](const Entry& entry) {
+    if (const auto* slice = std::get_if<GradientSlice>(&entry)) {
+      gradients.emplace_back(slice->values.begin(), slice->values.end());
+    }
+    return absl::OkStatus();
+  });
+  ASSERT_TRUE(log.ok()) << log.status();
+  ASSERT_EQ(gradients.size(), 10u);
+  EXPECT_EQ(gradients[0][80], 10.0f);
+  EXPECT_EQ(gradients[9], (std::vector<float>{-1.5f, 0.0f, 3e-40f}));
+}
+
+}  // namespace
+}  // namespace kaon::journal
