@@ -2,25 +2,30 @@
 
 #include <cstddef>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
 namespace kaon::job {
 namespace {
 
-// One element of a pattern other than *, matched against one character.
-struct Element {
-  bool matches = false;
-  // Characters of the pattern it takes; 0 where a set has no end.
-  size_t length = 0;
-};
+std::string Character(unsigned char c) { return absl::StrCat("\\x{", absl::Hex(c), "}"); }
 
-// Of the set that begins with the '[' at the front of `pattern`.
-Element MatchSet(absl::string_view pattern, unsigned char c) {
-  size_t at = 1;
+// Writes the set that begins with the '[' at `begin`; returns the position after its ']', or 0 when
+// it has none.
+size_t AppendSet(absl::string_view pattern, size_t begin, std::string& regex) {
+  size_t at = begin + 1;
   const bool negated = at < pattern.size() && (pattern[at] == '!' || pattern[at] == '^');
   if (negated) ++at;
-  bool found = false;
+  std::string members;
   // A ']' that comes first is a member.
   for (size_t first = at; at < pattern.size(); ++at) {
-    if (pattern[at] == ']' && at != first) return {found != negated, at + 1};
+    if (pattern[at] == ']' && at != first) {
+      // Ranges from high to low hold nothing, and a set may have no others.
+      const char* empty = negated ? "." : "[^\\x{0}-\\x{10ffff}]";
+      absl::StrAppend(&regex,
+                      members.empty() ? empty : absl::StrCat(negated ? "[^" : "[", members, "]"));
+      return at + 1;
+    }
     if (pattern[at] == '\\' && at + 1 < pattern.size()) ++at;
     const unsigned char low = pattern[at];
     unsigned char high = low;
@@ -29,53 +34,38 @@ Element MatchSet(absl::string_view pattern, unsigned char c) {
       if (pattern[at] == '\\' && at + 1 < pattern.size()) ++at;
       high = pattern[at];
     }
-    found = found || (low <= c && c <= high);
+    if (low <= high) absl::StrAppend(&members, Character(low), "-", Character(high));
   }
-  return {};
-}
-
-// Of the element at the front of `pattern`, which is no *.
-Element MatchOne(absl::string_view pattern, unsigned char c) {
-  if (pattern[0] == '?') return {true, 1};
-  if (pattern[0] == '[') {
-    const Element set = MatchSet(pattern, c);
-    if (set.length > 0) return set;
-  }
-  if (pattern[0] == '\\' && pattern.size() > 1) {
-    return {static_cast<unsigned char>(pattern[1]) == c, 2};
-  }
-  return {static_cast<unsigned char>(pattern[0]) == c, 1};
+  return 0;
 }
 
 }  // namespace
 
-bool GlobMatches(absl::string_view pattern, absl::string_view name) {
-  size_t p = 0;
-  size_t n = 0;
-  // After the newest *, and the first character it does not take so far. Only the newest needs to
-  // be tried again: an earlier one taking more gives nothing new.
-  size_t star = absl::string_view::npos;
-  size_t resume = 0;
-  while (n < name.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = ++p;
-      resume = n;
+std::string GlobToRegex(absl::string_view pattern) {
+  std::string regex = "\\A(?s:";
+  // Where one [ has no ], none after it has: looking for each would take the pattern's length
+  // squared.
+  bool sets_end = true;
+  for (size_t at = 0; at < pattern.size();) {
+    const size_t after_set =
+        sets_end && pattern[at] == '[' ? AppendSet(pattern, at, regex) : size_t{0};
+    if (after_set > 0) {
+      at = after_set;
       continue;
     }
-    if (p < pattern.size()) {
-      const Element element = MatchOne(pattern.substr(p), name[n]);
-      if (element.matches) {
-        p += element.length;
-        ++n;
-        continue;
-      }
+    if (pattern[at] == '[') sets_end = false;
+    if (pattern[at] == '*') {
+      // Two stars are one.
+      if (!absl::EndsWith(regex, ".*")) absl::StrAppend(&regex, ".*");
+    } else if (pattern[at] == '?') {
+      absl::StrAppend(&regex, ".");
+    } else {
+      if (pattern[at] == '\\' && at + 1 < pattern.size()) ++at;
+      absl::StrAppend(&regex, Character(pattern[at]));
     }
-    if (star == absl::string_view::npos) return false;
-    p = star;
-    n = ++resume;
+    ++at;
   }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
+  return absl::StrCat(regex, ")\\z");
 }
 
 }  // namespace kaon::job

@@ -47,7 +47,7 @@ class Router {
     }
   }
 
-  absl::StatusOr<v1::ParameterPlacement> Route(const v1::ParameterSpec& parameter) const {
+  absl::StatusOr<v1::ParameterPlacement> Route(const v1::ParameterSpec& parameter) {
     RuleOutcome rules;
     // A frozen parameter joins nothing, so that no rule is asked ([T8]).
     if (!parameter.frozen()) {
@@ -110,7 +110,7 @@ class Router {
   }
 
   const v1::JobDefinition& job_;
-  const RoutingRules rules_;
+  RoutingRules rules_;
   kernels::RoutingTargets targets_;
   absl::flat_hash_map<std::string, const v1::ParameterGroup*> groups_;
 };
@@ -119,7 +119,7 @@ class Router {
 
 absl::StatusOr<v1::Placement> RouteParameters(const v1::JobDefinition& job) {
   KAON_ASSIGN_OR_RETURN(RoutingRules rules, RoutingRules::Create(job));
-  const Router router(job, std::move(rules));
+  Router router(job, std::move(rules));
   v1::Placement placement;
   for (int id = 0; id < job.parameters_size(); ++id) {
     KAON_ASSIGN_OR_RETURN(v1::ParameterPlacement row, router.Route(job.parameters(id)));

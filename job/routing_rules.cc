@@ -1,6 +1,8 @@
 #include "job/routing_rules.h"
 
 #include <algorithm>
+#include <iterator>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -15,8 +17,8 @@
 namespace kaon::job {
 namespace {
 
-// Bounds what a thousand patterns may hold together.
-constexpr int64_t kMaxRegexBytes = 1 << 20;
+// Of the automaton of all patterns, half of it for their program.
+constexpr int64_t kAutomatonBytes = 64 << 20;
 
 bool InRange(const v1::RoutingRule& rule, const v1::ParameterSpec& parameter) {
   const uint32_t ndim = static_cast<uint32_t>(parameter.shape_size());
@@ -69,15 +71,16 @@ const RuleField kFields[] = {
 absl::Status Merge(const v1::ParameterSpec& parameter, const v1::RoutingRule& rule,
                    RuleOutcome& outcome) {
   for (const RuleField& field : kFields) {
+    const v1::RoutingRule*& winner = outcome.*field.setter;
+    if (winner != nullptr && winner->priority() > rule.priority()) continue;
     const std::string value = field.text(rule);
     if (value.empty()) continue;
-    const v1::RoutingRule*& winner = outcome.*field.setter;
     if (winner == nullptr) {
       winner = &rule;
       continue;
     }
     const std::string other = field.text(*winner);
-    if (winner->priority() > rule.priority() || other == value) continue;
+    if (other == value) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "parameter ", parameter.name(), ": routing rules ", winner->name(), " and ", rule.name(),
         " of priority ", rule.priority(), " contradict each other: ", field.name, " is ", other,
@@ -88,41 +91,96 @@ absl::Status Merge(const v1::ParameterSpec& parameter, const v1::RoutingRule& ru
 
 }  // namespace
 
+absl::Status RoutingRules::AddPattern(size_t rule, absl::string_view regex) {
+  const v1::RoutingRule& of = *rules_[rule].rule;
+  std::string error;
+  if (patterns_->Add(re2::StringPiece(regex.data(), regex.size()), &error) < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("routing rule ", of.name(), ": name_regex \"",
+                                                   of.name_regex(), "\" is no RE2: ", error));
+  }
+  rule_of_pattern_.push_back(rule);
+  ++rules_[rule].num_patterns;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<RoutingRules> RoutingRules::Create(const v1::JobDefinition& job) {
   RoutingRules rules;
-  RE2::Options options;
-  options.set_log_errors(false);
-  options.set_max_mem(kMaxRegexBytes);
+  int64_t pattern_bytes = 0;
   for (const v1::RoutingRule& rule : job.routing_rules()) {
-    Rule& compiled = rules.rules_.emplace_back();
-    compiled.rule = &rule;
-    if (rule.name_regex().empty()) continue;
-    compiled.regex = std::make_unique<RE2>(rule.name_regex(), options);
-    if (compiled.regex->ok()) continue;
-    return absl::InvalidArgumentError(absl::StrCat("routing rule ", rule.name(), ": name_regex \"",
-                                                   rule.name_regex(),
-                                                   "\" is no RE2: ", compiled.regex->error()));
+    rules.rules_.push_back({&rule, 0});
+    pattern_bytes += static_cast<int64_t>(rule.name_glob().size() + rule.name_regex().size());
+  }
+  if (pattern_bytes > kMostPatternBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("routing_rules have ", pattern_bytes,
+                                                   " bytes of name_glob and name_regex, must be ",
+                                                   "0 .. ", kMostPatternBytes));
   }
   // Of equal ones the first of the job is named first.
   std::stable_sort(rules.rules_.begin(), rules.rules_.end(), [](const Rule& a, const Rule& b) {
     return a.rule->priority() > b.rule->priority();
   });
+  RE2::Options options;
+  options.set_log_errors(false);
+  options.set_max_mem(kAutomatonBytes);
+  rules.patterns_ = std::make_unique<RE2::Set>(options, RE2::UNANCHORED);
+  for (size_t i = 0; i < rules.rules_.size(); ++i) {
+    const v1::RoutingRule& rule = *rules.rules_[i].rule;
+    if (!rule.name_glob().empty()) {
+      KAON_RETURN_IF_ERROR(rules.AddPattern(i, GlobToRegex(rule.name_glob())));
+    }
+    if (!rule.name_regex().empty()) KAON_RETURN_IF_ERROR(rules.AddPattern(i, rule.name_regex()));
+    if (rules.rules_[i].num_patterns == 0) rules.rules_without_pattern_.push_back(i);
+  }
+  if (rules.rule_of_pattern_.empty()) {
+    rules.patterns_ = nullptr;
+  } else if (!rules.patterns_->Compile()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "routing_rules: the patterns of ", rules.rules_.size(), " rules need more than ",
+        kAutomatonBytes / 2, " bytes together; repetitions such as a{1000} need most"));
+  }
   return rules;
 }
 
-bool RoutingRules::Matches(const Rule& rule, const v1::ParameterSpec& parameter) {
-  const v1::RoutingRule& wants = *rule.rule;
-  return InRange(wants, parameter) &&
-         (wants.attribute().empty() || HasAttribute(parameter, wants.attribute())) &&
-         (wants.name_glob().empty() || GlobMatches(wants.name_glob(), parameter.name())) &&
-         (rule.regex == nullptr || RE2::PartialMatch(parameter.name(), *rule.regex));
+absl::StatusOr<std::vector<size_t>> RoutingRules::MatchingNames(
+    const v1::ParameterSpec& parameter) const {
+  std::vector<size_t> matching;
+  if (patterns_ == nullptr) return matching;
+  std::vector<int> found;
+  RE2::Set::ErrorInfo error{RE2::Set::kNoError};
+  patterns_->Match(parameter.name(), &found, &error);
+  if (error.kind != RE2::Set::kNoError) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameter ", parameter.name(), ": matching it needs more than ",
+                     kAutomatonBytes / 2, " bytes; routing_rules must have simpler patterns"));
+  }
+  std::sort(found.begin(), found.end());
+  for (size_t i = 0; i < found.size();) {
+    const size_t rule = rule_of_pattern_[found[i]];
+    const size_t first = i;
+    while (i < found.size() && rule_of_pattern_[found[i]] == rule) ++i;
+    if (i - first == static_cast<size_t>(rules_[rule].num_patterns)) matching.push_back(rule);
+  }
+  return matching;
 }
 
-absl::StatusOr<RuleOutcome> RoutingRules::Match(const v1::ParameterSpec& parameter) const {
+absl::StatusOr<RuleOutcome> RoutingRules::Match(const v1::ParameterSpec& parameter) {
+  KAON_ASSIGN_OR_RETURN(const std::vector<size_t> matching, MatchingNames(parameter));
+  std::vector<size_t> candidates;
+  candidates.reserve(matching.size() + rules_without_pattern_.size());
+  std::merge(matching.begin(), matching.end(), rules_without_pattern_.begin(),
+             rules_without_pattern_.end(), std::back_inserter(candidates));
+  looked_at_ += static_cast<int64_t>(candidates.size());
+  if (looked_at_ > kMostRulesLookedAt) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "parameter ", parameter.name(), ": with it, ", looked_at_, " times a routing rule matches ",
+        "a parameter's name, must be <= ", kMostRulesLookedAt, " for the whole job"));
+  }
   RuleOutcome outcome;
-  for (const Rule& rule : rules_) {
-    if (!Matches(rule, parameter)) continue;
-    KAON_RETURN_IF_ERROR(Merge(parameter, *rule.rule, outcome));
+  for (const size_t i : candidates) {
+    const v1::RoutingRule& rule = *rules_[i].rule;
+    if (!InRange(rule, parameter)) continue;
+    if (!rule.attribute().empty() && !HasAttribute(parameter, rule.attribute())) continue;
+    KAON_RETURN_IF_ERROR(Merge(parameter, rule, outcome));
   }
   return outcome;
 }

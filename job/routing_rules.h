@@ -3,13 +3,15 @@
 #ifndef KAON_JOB_ROUTING_RULES_H_
 #define KAON_JOB_ROUTING_RULES_H_
 
-#include <re2/re2.h>
+#include <re2/set.h>
 
+#include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "kaon/v1/parameters.pb.h"
 
 namespace kaon::job {
@@ -23,26 +25,42 @@ struct RuleOutcome {
   const v1::RoutingRule* weight_decay_multiplier = nullptr;
 };
 
+// A coordinator routes on the thread that must answer its shards in time: these bound how long it
+// takes, for any job. Bytes of all patterns together; rules that are looked at for all parameters
+// together, where a rule with a pattern is looked at for the names it matches only.
+inline constexpr int64_t kMostPatternBytes = 1 << 16;
+inline constexpr int64_t kMostRulesLookedAt = 4000000;
+
 class RoutingRules {
  public:
-  // INVALID_ARGUMENT naming the rule and what is wrong with its regular expression.
+  // INVALID_ARGUMENT naming the rule and what is wrong with its regular expression, or the limit
+  // that all patterns together exceed.
   static absl::StatusOr<RoutingRules> Create(const v1::JobDefinition& job);
 
   // What all matching rules set, the highest priority first. INVALID_ARGUMENT naming the parameter,
-  // both rules and both values when two of equal priority set one field differently.
-  absl::StatusOr<RuleOutcome> Match(const v1::ParameterSpec& parameter) const;
+  // both rules and both values when two of equal priority set one field differently and no rule
+  // above them sets it; or the limit exceeded, by this parameter and those asked for before.
+  absl::StatusOr<RuleOutcome> Match(const v1::ParameterSpec& parameter);
 
  private:
   struct Rule {
     const v1::RoutingRule* rule = nullptr;
-    // Null when the rule has none.
-    std::unique_ptr<RE2> regex;
+    // Of name_glob and name_regex.
+    int num_patterns = 0;
   };
 
-  static bool Matches(const Rule& rule, const v1::ParameterSpec& parameter);
+  absl::Status AddPattern(size_t rule, absl::string_view regex);
+  // Indices of the rules whose patterns the name matches, ascending.
+  absl::StatusOr<std::vector<size_t>> MatchingNames(const v1::ParameterSpec& parameter) const;
 
   // Falling priority.
   std::vector<Rule> rules_;
+  // All patterns of all rules, matched in one pass over a name; null when there are none.
+  std::unique_ptr<RE2::Set> patterns_;
+  // Of each pattern, ascending.
+  std::vector<size_t> rule_of_pattern_;
+  std::vector<size_t> rules_without_pattern_;
+  int64_t looked_at_ = 0;
 };
 
 }  // namespace kaon::job

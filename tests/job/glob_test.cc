@@ -2,12 +2,19 @@
 
 #include <fnmatch.h>
 #include <gtest/gtest.h>
+#include <re2/re2.h>
 
 #include <random>
 #include <string>
 
 namespace kaon::job {
 namespace {
+
+bool GlobMatches(const std::string& pattern, const std::string& name) {
+  const RE2 regex(GlobToRegex(pattern));
+  EXPECT_TRUE(regex.ok()) << pattern << ": " << regex.error();
+  return RE2::PartialMatch(name, regex);
+}
 
 TEST(GlobTest, StarsMatchDotsAndNothing) {
   EXPECT_TRUE(GlobMatches("*", ""));
@@ -40,6 +47,20 @@ TEST(GlobTest, ManyStarsTakeNoTime) {
   EXPECT_FALSE(GlobMatches(pattern + "b", std::string(512, 'a')));
 }
 
+// Each [ without its ] was looked after to the pattern's end, for every character of the name.
+TEST(GlobTest, SetsWithoutAnEndAreReadOnce) {
+  const std::string pattern = "*" + std::string(256, '[') + std::string(767, 'a');
+  EXPECT_FALSE(GlobMatches(pattern, std::string(511, '[') + "b"));
+  EXPECT_TRUE(GlobMatches(pattern, "x" + pattern.substr(1)));
+  EXPECT_TRUE(GlobMatches("[[\\]", "[[]"));
+  EXPECT_LT(GlobToRegex(pattern).size(), 8 * pattern.size());
+}
+
+TEST(GlobTest, SetsThatHoldNothing) {
+  EXPECT_FALSE(GlobMatches("[z-a]", "b"));
+  EXPECT_TRUE(GlobMatches("[!z-a]", "b"));
+}
+
 TEST(GlobTest, AgreesWithFnmatch) {
   constexpr unsigned kSeed = 20;
   std::mt19937 random(kSeed);
@@ -49,7 +70,7 @@ TEST(GlobTest, AgreesWithFnmatch) {
     return out;
   };
   int matches = 0;
-  for (int i = 0; i < 200000; ++i) {
+  for (int i = 0; i < 50000; ++i) {
     const std::string pattern = text("ab.*?[]!-\\", 7);
     // The C library's reading of a lone backslash at the end, or in a set, is its own.
     if (!pattern.empty() && pattern.back() == '\\') continue;
@@ -60,7 +81,7 @@ TEST(GlobTest, AgreesWithFnmatch) {
     ASSERT_EQ(GlobMatches(pattern, name), expected) << "'" << pattern << "' on '" << name << "'";
     matches += expected;
   }
-  EXPECT_GT(matches, 1000);
+  EXPECT_GT(matches, 250);
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ v1::ParameterSpec Parameter(const std::string& name, const std::vector<uint64_t>
 
 // Name of the rule that gives the parameter its group, "" if none, or the message.
 std::string GroupRule(const v1::JobDefinition& job, const v1::ParameterSpec& parameter) {
-  const absl::StatusOr<RoutingRules> rules = RoutingRules::Create(job);
+  absl::StatusOr<RoutingRules> rules = RoutingRules::Create(job);
   if (!rules.ok()) return std::string(rules.status().message());
   const absl::StatusOr<RuleOutcome> outcome = rules->Match(parameter);
   if (!outcome.ok()) return std::string(outcome.status().message());
@@ -83,7 +83,7 @@ TEST(RoutingRulesTest, HigherPriorityWinsFieldByField) {
   v1::RoutingRule& high = AddRule(job, "high", 1);
   high.set_group("b");
   high.set_norm_group("mtp");
-  const RoutingRules rules = *RoutingRules::Create(job);
+  RoutingRules rules = *RoutingRules::Create(job);
   const RuleOutcome outcome = *rules.Match(Parameter("x", {2}));
   EXPECT_EQ(outcome.group->name(), "high");
   EXPECT_EQ(outcome.norm_group->name(), "high");
