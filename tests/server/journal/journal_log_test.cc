@@ -1,7 +1,9 @@
 #include "server/journal/journal_log.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <string>
 #include <vector>
 
@@ -304,6 +306,27 @@ TEST_F(JournalLogTest, GoesOnOnceAFullDiskHasRoomAgain) {
   }
   log = MustOpen();
   EXPECT_EQ(log->found().torn_tail, "");
+  EXPECT_EQ(found_, appended_);
+}
+
+// As the operating system refuses it: part of a write is done.
+TEST_F(JournalLogTest, GoesOnAfterTheSystemRefusedToLetAFileGrow) {
+  ASSERT_NE(std::signal(SIGXFSZ, SIG_IGN), SIG_ERR);
+  rlimit limit;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  std::unique_ptr<JournalLog> log = MustOpen(1 << 20);
+  for (uint64_t position = 1; position <= 30; ++position) {
+    const Entry slice = Slice(position, position, 3, values_);
+    const rlimit low = {log->bytes() + position * 50, limit.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &low), 0);
+    const absl::Status status = log->Append(slice);
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    ASSERT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+    if (position % 2 == 0) Append(*log, slice);
+    Append(*log, Prepare(position, position));
+    if (position % 3 == 0) log = MustOpen();
+  }
+  MustOpen();
   EXPECT_EQ(found_, appended_);
 }
 
