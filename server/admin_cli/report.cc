@@ -73,6 +73,11 @@ Json ShardJson(const v1::ShardStatus& shard) {
   row["skipped_steps"] = facts.skipped_steps();
   row["durability"] = Word(facts.state().durability());
   row["data_loss"] = facts.state().data_loss();
+  row["journal_bytes"] = facts.journal().bytes();
+  row["read_only_reason"] = facts.journal().read_only_reason();
+  row["recovered_entries"] = facts.journal().recovered_entries();
+  row["recovery_seconds"] = facts.journal().recovery_seconds();
+  row["torn_tail"] = facts.journal().torn_tail();
   row["parameters"] = facts.parameters_size();
   row["capacity_bytes"] = facts.capacity_bytes();
   row["used_bytes"] = facts.used_bytes();
@@ -81,6 +86,15 @@ Json ShardJson(const v1::ShardStatus& shard) {
   row["weights_digest"] = Hex(facts.weights_digest());
   row["state_digest"] = Hex(facts.state_digest());
   return row;
+}
+
+// The worst of what is wrong with a shard.
+std::string ProblemOf(const v1::ShardStatus& shard) {
+  if (!shard.problem().empty()) return shard.problem();
+  const v1::DescribeShardResponse& facts = shard.description();
+  if (!facts.state().data_loss().empty()) return facts.state().data_loss();
+  if (facts.journal().read_only_reason().empty()) return "";
+  return absl::StrCat("read-only: ", facts.journal().read_only_reason());
 }
 
 std::string ShardsText(const v1::GetStatusResponse& status) {
@@ -95,18 +109,18 @@ std::string ShardsText(const v1::GetStatusResponse& status) {
                {"USED BYTES", kRight},
                {"CAPACITY", kRight},
                {"DURABILITY"},
+               {"JOURNAL", kRight},
                {"BACKEND"},
                {"PROBLEM"}});
   for (const v1::ShardStatus& shard : status.shards()) {
     const v1::DescribeShardResponse& facts = shard.description();
-    const std::string problem =
-        shard.problem().empty() ? facts.state().data_loss() : shard.problem();
     table.AddRow({absl::StrCat(shard.shard()), shard.address(), YesNo(shard.connected()),
                   absl::StrCat(facts.state().applied_position()),
                   absl::StrCat(facts.state().applied_step()), absl::StrCat(facts.applied_steps()),
                   absl::StrCat(facts.skipped_steps()), absl::StrCat(facts.parameters_size()),
                   absl::StrCat(facts.used_bytes()), absl::StrCat(facts.capacity_bytes()),
-                  Word(facts.state().durability()), OrDash(facts.backend()), OrDash(problem)});
+                  Word(facts.state().durability()), absl::StrCat(facts.journal().bytes()),
+                  OrDash(facts.backend()), OrDash(ProblemOf(shard))});
   }
   return table.ToString();
 }

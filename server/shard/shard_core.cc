@@ -27,7 +27,7 @@ double ClipFactorOf(const v1::StepDecision& decision, int group, const std::stri
 
 ShardCore::ShardCore(Options options)
     : options_(std::move(options)),
-      machine_(options_.data_loss),
+      machine_(options_.data_loss, options_.durability),
       accumulator_({options_.store, options_.backend, options_.staging_bytes, options_.on_folded,
                     options_.min_chunk_bytes}),
       gradient_replay_(accumulator_) {

@@ -43,6 +43,8 @@ class ShardCore {
     uint64_t min_chunk_bytes = 0;
     // Why the shard lost the state it once held; empty if it did not.
     std::string data_loss;
+    // What survives a restart, as it is shown.
+    v1::DurabilityMode durability = v1::DURABILITY_MODE_NONE;
     // Called, perhaps from a thread that pushes and perhaps inside a call of this class, when every
     // contribution of a generation is folded: the owner must call OnFolded(generation) later, not
     // from inside.

@@ -43,7 +43,8 @@ v1::Refused About(const v1::CoordinatorToShard& message) {
 
 }  // namespace
 
-ShardMachine::ShardMachine(std::string data_loss) : data_loss_(std::move(data_loss)) {}
+ShardMachine::ShardMachine(std::string data_loss, v1::DurabilityMode durability)
+    : data_loss_(std::move(data_loss)), durability_(durability) {}
 
 void ShardMachine::OnControl(StreamId stream, const v1::CoordinatorToShard& message,
                              absl::Time now) {
@@ -413,7 +414,7 @@ v1::ShardState ShardMachine::state() const {
   state.set_weights_loaded(weights_loaded_);
   if (held_.has_value()) *state.mutable_prepared() = held_->prepared;
   state.set_data_loss(data_loss_);
-  state.set_durability(v1::DURABILITY_MODE_NONE);
+  state.set_durability(durability_);
   return state;
 }
 

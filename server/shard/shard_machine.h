@@ -70,8 +70,9 @@ using ShardAction = std::variant<SendToCoordinator, EndStream, AppendJournal, Be
 class ShardMachine {
  public:
   // `data_loss`: why this shard never votes, when it once held state and no longer does; else
-  // empty.
-  explicit ShardMachine(std::string data_loss = "");
+  // empty. `durability` is what it says of its journal; nothing depends on it.
+  explicit ShardMachine(std::string data_loss = "",
+                        v1::DurabilityMode durability = v1::DURABILITY_MODE_NONE);
 
   // `now` serves only to say for how long the holder was silent; no decision depends on it.
   void OnControl(StreamId stream, const v1::CoordinatorToShard& message, absl::Time now);
@@ -160,6 +161,7 @@ class ShardMachine {
   uint64_t Append(journal::Record record);
 
   const std::string data_loss_;
+  const v1::DurabilityMode durability_;
   std::vector<ShardAction> actions_;
 
   bool placed_ = false;

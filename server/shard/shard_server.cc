@@ -11,10 +11,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/loopback.h"
+#include "kernels/steady_clock.h"
 #include "proto/status_macros.h"
 #include "proto/tensor_stream.h"
 #include "server/auth/server_credentials.h"
 #include "server/config/port_file.h"
+#include "server/journal/disk_journal.h"
+#include "server/journal/memory_journal.h"
 
 namespace kaon::shard {
 
@@ -25,6 +28,8 @@ constexpr uint64_t kDefaultStagingBytes = uint64_t{64} << 20;
 // What the shard keeps of a chunk until its step is applied is some dozens of bytes.
 constexpr uint64_t kMinChunkBytes = 4096;
 constexpr std::chrono::seconds kShutdownGrace(2);
+constexpr char kJournal[] = "journal";
+constexpr char kNone[] = "none";
 // What gRPC may hold beyond the gradients that wait: a few registrations, and a chunk on its way
 // for each of many streams.
 constexpr uint64_t kTransportBytes = uint64_t{256} << 20;
@@ -39,8 +44,13 @@ absl::StatusOr<v1::ShardConfig> CompleteConfig(v1::ShardConfig config) {
   }
   if (config.data_dir().empty()) {
     return absl::InvalidArgumentError(
-        "data_dir is empty, must be a private directory: without its marker a restarted shard "
-        "would forget that it voted");
+        "data_dir is empty, must be a private directory: without it a restarted shard would forget "
+        "that it voted");
+  }
+  if (config.durability().empty()) config.set_durability(kJournal);
+  if (config.durability() != kJournal && config.durability() != kNone) {
+    return absl::InvalidArgumentError(absl::StrCat("durability is \"", config.durability(),
+                                                   "\", must be ", kJournal, " or ", kNone));
   }
   if (config.host_memory_bytes() == 0) config.set_host_memory_bytes(kDefaultHostMemoryBytes);
   if (config.staging_bytes() == 0) config.set_staging_bytes(kDefaultStagingBytes);
@@ -74,26 +84,82 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
   backend.name = config.backend();
   backend.gemm = config.gemm();
   KAON_ASSIGN_OR_RETURN(backend_, kernels::CreateBackend(backend));
+  KAON_ASSIGN_OR_RETURN(directory_, journal::ShardDirectory::Open(config.data_dir()));
   KAON_ASSIGN_OR_RETURN(marker_, journal::IncarnationMarker::Open(config.data_dir()));
   host_tier_ = std::make_unique<tier::HostTier>(config.host_memory_bytes());
   store_ = std::make_unique<tier::TieredStore>(*host_tier_);
-  journal_ = std::make_unique<journal::MemoryJournal>(&*marker_);
   ShardCore::Options options;
   options.store = store_.get();
   options.backend = backend_.get();
   options.staging_bytes = config.staging_bytes();
   options.min_chunk_bytes = kMinChunkBytes;
-  if (marker_->held_state()) {
-    // Rule 5: "in `none` a restarted shard is DATA_LOSS, never a voter."
-    options.data_loss =
-        absl::StrCat("this shard restarted, its state was in memory only (durability mode none); ",
-                     marker_->path(), " says that it had voted");
-    LOG(ERROR) << options.data_loss;
-  }
-  loop_ = std::make_unique<StepLoop>(std::move(options), *journal_);
+  const bool on_disk = config.durability() == kJournal;
+  options.durability = on_disk ? v1::DURABILITY_MODE_JOURNAL : v1::DURABILITY_MODE_NONE;
+  KAON_RETURN_IF_ERROR(on_disk ? BuildOnDisk(config, std::move(options))
+                               : BuildInMemory(config, std::move(options)));
+  loop_->Start(*journal_);
   data_service_ = std::make_unique<ShardDataService>(*loop_);
   control_service_ = std::make_unique<ShardControlService>(*loop_);
   return absl::OkStatus();
+}
+
+absl::Status ShardServer::BuildInMemory(const v1::ShardConfig& config, ShardCore::Options options) {
+  KAON_ASSIGN_OR_RETURN(const bool holds_journal, directory_->HoldsJournal());
+  if (holds_journal) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("data_dir ", config.data_dir(), " holds a journal, durability is ", kNone,
+                     ", must be ", kJournal, " or the directory another one"));
+  }
+  if (marker_->held_state()) {
+    // Rule 5: "in `none` a restarted shard is DATA_LOSS, never a voter."
+    BuildLost(std::move(options),
+              absl::StrCat("this shard restarted, its state was in memory only (durability mode ",
+                           "none); ", marker_->path(), " says that it had voted"));
+    return absl::OkStatus();
+  }
+  loop_ = std::make_unique<StepLoop>(std::move(options));
+  journal_ = std::make_unique<journal::MemoryJournal>(&*marker_);
+  return absl::OkStatus();
+}
+
+absl::Status ShardServer::BuildOnDisk(const v1::ShardConfig& config, ShardCore::Options options) {
+  if (marker_->held_state()) {
+    BuildLost(std::move(options),
+              absl::StrCat("this shard's state was in memory only (durability mode none) when it ",
+                           "voted; ", marker_->path(), " says so"));
+    return absl::OkStatus();
+  }
+  const absl::Time start = SteadyNow();
+  loop_ = std::make_unique<StepLoop>(options);
+  journal::DiskJournal::Options journal;
+  journal.log.id_if_created = journal::RandomDirectoryId();
+  absl::StatusOr<std::unique_ptr<journal::DiskJournal>> opened = journal::DiskJournal::Open(
+      directory_->files(), journal,
+      [this](const journal::Entry& entry) { return loop_->Replay(entry); });
+  if (absl::IsDataLoss(opened.status())) {
+    // P8: "found before use, then ... refused, naming file, block, step."
+    BuildLost(std::move(options), absl::StrCat("the journal in ", config.data_dir(),
+                                               " cannot be used: ", opened.status().message()));
+    return absl::OkStatus();
+  }
+  KAON_RETURN_IF_ERROR(opened.status());
+  const v1::JournalStatus status = (*opened)->Status();
+  LOG_IF(WARNING, !status.torn_tail().empty()) << "journal: cut off " << status.torn_tail();
+  LOG(INFO) << "journal: " << status.recovered_entries() << " entries of " << status.bytes()
+            << " bytes replayed in " << absl::ToDoubleSeconds(SteadyNow() - start)
+            << " s, at position " << loop_->applied_position();
+  journal_ = *std::move(opened);
+  return absl::OkStatus();
+}
+
+void ShardServer::BuildLost(ShardCore::Options options, std::string why) {
+  LOG(ERROR) << why;
+  options.data_loss = std::move(why);
+  // What a replay reserved goes first.
+  loop_.reset();
+  loop_ = std::make_unique<StepLoop>(std::move(options));
+  // Its promises bind nobody: a shard that lost its state never votes.
+  journal_ = std::make_unique<journal::MemoryJournal>(nullptr);
 }
 
 absl::Status ShardServer::Listen(const v1::ShardConfig& config) {
@@ -128,6 +194,7 @@ void ShardServer::Shutdown() {
   if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
   // Joins gRPC's calls: nothing of the services runs afterwards.
   server_.reset();
+  journal_.reset();
 }
 
 }  // namespace kaon::shard

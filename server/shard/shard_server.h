@@ -11,7 +11,8 @@
 #include "kaon/v1/config.pb.h"
 #include "kernels/backend.h"
 #include "server/journal/incarnation_marker.h"
-#include "server/journal/memory_journal.h"
+#include "server/journal/journal.h"
+#include "server/journal/shard_directory.h"
 #include "server/shard/shard_service.h"
 #include "server/shard/step_loop.h"
 #include "server/tier/host_tier.h"
@@ -41,15 +42,22 @@ class ShardServer {
  private:
   ShardServer() = default;
   absl::Status Build(const v1::ShardConfig& config);
+  // Each builds the journal of one durability mode, and the loop that goes on from it.
+  absl::Status BuildInMemory(const v1::ShardConfig& config, ShardCore::Options options);
+  absl::Status BuildOnDisk(const v1::ShardConfig& config, ShardCore::Options options);
+  // A loop that says `why` and never votes.
+  void BuildLost(ShardCore::Options options, std::string why);
   absl::Status Listen(const v1::ShardConfig& config);
 
   // In the order in which they depend on each other; destroyed in reverse.
   std::unique_ptr<tier::HostTier> host_tier_;
   std::unique_ptr<tier::TieredStore> store_;
   std::unique_ptr<kernels::Backend> backend_;
+  std::unique_ptr<journal::ShardDirectory> directory_;
   std::optional<journal::IncarnationMarker> marker_;
-  std::unique_ptr<journal::MemoryJournal> journal_;
   std::unique_ptr<StepLoop> loop_;
+  // Goes before the loop, whose gradients it borrows.
+  std::unique_ptr<journal::Journal> journal_;
   std::unique_ptr<ShardDataService> data_service_;
   std::unique_ptr<ShardControlService> control_service_;
   std::unique_ptr<grpc::Server> server_;

@@ -30,16 +30,20 @@ std::string NameOf(const v1::StepPlan& plan) {
 
 }  // namespace
 
-StepLoop::StepLoop(ShardCore::Options options, journal::Journal& journal)
-    : journal_(journal), core_([this, &options] {
+StepLoop::StepLoop(ShardCore::Options options)
+    : core_([this, &options] {
         options.on_folded = [this](uint64_t generation) {
           Post([this, generation] { core_.OnFolded(generation); });
         };
         options.append_gradient = [this](const journal::GradientSlice& slice) {
-          journal_.AppendGradient(slice);
+          journal_->AppendGradient(slice);
         };
         return std::move(options);
-      }()) {
+      }()) {}
+
+void StepLoop::Start(journal::Journal& journal) {
+  core_.FinishReplay();
+  journal_ = &journal;
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -72,7 +76,7 @@ void StepLoop::Deliver() {
   for (ShardOutput& output : core_.TakeOutputs()) {
     if (auto* append = std::get_if<AppendJournal>(&output)) {
       Log(append->record);
-      journal_.Append(std::move(append->record), [this, token = append->token] {
+      journal_->Append(std::move(append->record), [this, token = append->token] {
         Post([this, token] { core_.OnDurable(token); });
       });
       continue;
@@ -138,7 +142,12 @@ void StepLoop::CloseStream(StreamId stream) {
 
 void StepLoop::Describe(const std::string& job,
                         std::function<void(absl::StatusOr<v1::DescribeShardResponse>)> answer) {
-  if (!Post([this, job, answer] { answer(core_.Describe(job)); })) answer(Stopping());
+  const bool posted = Post([this, job, answer] {
+    absl::StatusOr<v1::DescribeShardResponse> response = core_.Describe(job);
+    if (response.ok()) *response->mutable_journal() = journal_->Status();
+    answer(std::move(response));
+  });
+  if (!posted) answer(Stopping());
 }
 
 void StepLoop::Stats(const v1::ShardParameterRequest& request,
@@ -166,7 +175,7 @@ void StepLoop::ReadHistory(const v1::ReadHistoryRequest& request,
     }
     const uint32_t limit = request.limit() == 0 ? kMaxHistoryReply : request.limit();
     absl::StatusOr<std::vector<v1::StepRecord>> records =
-        journal_.History(request.from_position(), limit);
+        journal_->History(request.from_position(), limit);
     if (!records.ok()) return answer(records.status());
     v1::ReadHistoryResponse response;
     for (v1::StepRecord& record : *records) *response.add_records() = std::move(record);
@@ -184,7 +193,7 @@ void StepLoop::Stop() {
     sinks.swap(sinks_);
     wake_.NotifyAll();
   }
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
   core_.EndDataStreams(Stopping());
   for (auto& [id, sink] : sinks) sink.end(Stopping());
 }

@@ -32,10 +32,18 @@ struct ControlSink {
 
 class StepLoop {
  public:
-  // `options` without callbacks. `journal`, and what the options name, outlive the loop.
-  StepLoop(ShardCore::Options options, journal::Journal& journal);
+  // `options` without callbacks; what they name outlives the loop.
+  explicit StepLoop(ShardCore::Options options);
   // Stops.
   ~StepLoop();
+
+  // As ShardCore::Replay; before Start.
+  absl::Status Replay(const journal::Entry& entry) { return core_.Replay(entry); }
+  // Where replay ended, or Start will begin.
+  uint64_t applied_position() const { return core_.machine().applied_position(); }
+  // Ends the replay and starts the step thread. `journal` lives until Stop, and reads nothing of
+  // the loop's gradients once it is gone. Once, before any other call.
+  void Start(journal::Journal& journal);
 
   StreamId OpenStream(ControlSink sink);
   // `received` is of SteadyNow(): a message that waited for the step thread does not count as
@@ -74,7 +82,8 @@ class StepLoop {
   void Deliver();
   void Log(const journal::Record& record) const;
 
-  journal::Journal& journal_;
+  // Constant once started.
+  journal::Journal* journal_ = nullptr;
 
   Mutex mu_;
   CondVar wake_;

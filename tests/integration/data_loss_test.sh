@@ -2,6 +2,7 @@
 # In durability mode `none` a shard that starts again without its state says so: the job stops with DATA_LOSS naming the shard, the
 # trainer ends with that reason, and nothing is initialised silently.
 source tests/integration/real_cluster.sh
+export KAON_DURABILITY=none
 
 step_reached() { grep -q "\"step\": *$1[,}]" "$TEST_TMPDIR/log" 2>/dev/null; }
 trained() { ! kill -0 "$trainer" 2>/dev/null; }

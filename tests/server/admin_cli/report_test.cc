@@ -52,6 +52,32 @@ TEST(StatusReportTest, TextShowsTheDurabilityMode) {
   EXPECT_NE(StatusText(TwoShards()).find("none"), std::string::npos);
 }
 
+TEST(StatusReportTest, ShowsWhatAShardKeepsOnDisk) {
+  v1::GetStatusResponse status = TwoShards();
+  v1::DescribeShardResponse& facts = *status.mutable_shards(0)->mutable_description();
+  facts.mutable_state()->set_durability(v1::DURABILITY_MODE_JOURNAL);
+  facts.mutable_journal()->set_bytes(123456);
+  facts.mutable_journal()->set_recovered_entries(7);
+  facts.mutable_journal()->set_recovery_seconds(0.5);
+  facts.mutable_journal()->set_torn_tail("12 bytes");
+  const Json row = StatusJson(status)["shards"][0];
+  EXPECT_EQ(row["durability"], "journal");
+  EXPECT_EQ(row["journal_bytes"], 123456);
+  EXPECT_EQ(row["recovered_entries"], 7);
+  EXPECT_EQ(row["recovery_seconds"], 0.5);
+  EXPECT_EQ(row["torn_tail"], "12 bytes");
+  EXPECT_EQ(row["read_only_reason"], "");
+  EXPECT_NE(StatusText(status).find("123456"), std::string::npos);
+}
+
+// P18: "service turns read-only (Pull works), says why".
+TEST(StatusReportTest, TextSaysWhyAShardIsReadOnly) {
+  v1::GetStatusResponse status = TwoShards();
+  status.mutable_shards(0)->mutable_description()->mutable_journal()->set_read_only_reason(
+      "no space left");
+  EXPECT_NE(StatusText(status).find("read-only: no space left"), std::string::npos);
+}
+
 TEST(StatusReportTest, TextNamesLostState) {
   v1::GetStatusResponse status = TwoShards();
   status.mutable_shards(0)->mutable_description()->mutable_state()->set_data_loss("state is gone");

@@ -19,6 +19,23 @@ class ShardServerTest : public ServedShardTest {
     config.set_gemm("reference");
     return config;
   }
+  v1::ShardConfig SameDirectory() {
+    v1::ShardConfig config = Config();
+    config.set_data_dir(data_dir_);
+    return config;
+  }
+  // Ends the server, and starts another.
+  void Restart(const v1::ShardConfig& config) {
+    coordinator_.reset();
+    server_.reset();
+    absl::StatusOr<std::unique_ptr<ShardServer>> restarted = ShardServer::Start(config);
+    ASSERT_TRUE(restarted.ok()) << restarted.status();
+    server_ = *std::move(restarted);
+    channel_ = grpc::CreateChannel("127.0.0.1:" + std::to_string(server_->port()),
+                                   grpc::InsecureChannelCredentials());
+    data_ = v1::ShardData::NewStub(channel_);
+    control_ = v1::ShardControl::NewStub(channel_);
+  }
   void ExpectRefused(const v1::ShardConfig& config, absl::StatusCode code,
                      const std::string& words) {
     const absl::Status status = ShardServer::Start(config).status();
@@ -27,39 +44,94 @@ class ShardServerTest : public ServedShardTest {
   }
 };
 
-TEST_F(ShardServerTest, ReportsDataLossWhenItRestartsAfterItPromised) {
+TEST_F(ShardServerTest, StandsWhereItStoodWhenItRestarts) {
+  PlanStepOne();
+  const uint64_t digest = Describe().state_digest();
+  EXPECT_GT(Describe().journal().bytes(), 0u);
+  Restart(SameDirectory());
+  ControlCall coordinator(*control_);
+  // Rule 1: the promise is as durable as the rest.
+  EXPECT_TRUE(coordinator.Ask(PromiseOf(0)).has_refused());
+  const v1::ShardState state = coordinator.Ask(PromiseOf(1)).state();
+  EXPECT_EQ(state.applied_position(), 2u);
+  EXPECT_TRUE(state.weights_loaded());
+  EXPECT_EQ(state.data_loss(), "");
+  EXPECT_EQ(state.durability(), v1::DURABILITY_MODE_JOURNAL);
+  const v1::DescribeShardResponse description = Describe();
+  EXPECT_EQ(description.state_digest(), digest);
+  EXPECT_GT(description.journal().recovered_entries(), 5u);
+  EXPECT_EQ(Pull(PullOf(0, {0})).error_code(), grpc::StatusCode::OK);
+}
+
+// P8
+TEST_F(ShardServerTest, NeverVotesOnADamagedJournalAndNamesIt) {
   PlanStepOne();
   coordinator_.reset();
   server_.reset();
-  v1::ShardConfig config = Config();
-  config.set_data_dir(data_dir_);
-  absl::StatusOr<std::unique_ptr<ShardServer>> restarted = ShardServer::Start(config);
-  ASSERT_TRUE(restarted.ok()) << restarted.status();
-  server_ = *std::move(restarted);
-  channel_ = grpc::CreateChannel("127.0.0.1:" + std::to_string(server_->port()),
-                                 grpc::InsecureChannelCredentials());
-  data_ = v1::ShardData::NewStub(channel_);
-  control_ = v1::ShardControl::NewStub(channel_);
+  const std::string path = data_dir_ + "/journal-0000000000000001";
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  ASSERT_TRUE(file.is_open()) << path;
+  file.seekg(600);
+  const char byte = static_cast<char>(file.get());
+  file.seekp(600);
+  file.put(static_cast<char>(byte ^ 1));
+  file.close();
+  Restart(SameDirectory());
   ControlCall coordinator(*control_);
   const v1::ShardState state = coordinator.Ask(PromiseOf(2)).state();
-  EXPECT_NE(state.data_loss().find("restarted"), std::string::npos) << state.data_loss();
+  EXPECT_NE(state.data_loss().find("journal-0000000000000001"), std::string::npos)
+      << state.data_loss();
   EXPECT_EQ(coordinator.Ask(PlanOf(RegistrationPlan(2, 1))).refused().reason(),
             v1::REFUSAL_REASON_DATA_LOSS);
-  EXPECT_EQ(Push({OpenRequest(0, 1)}).error_code(), grpc::StatusCode::DATA_LOSS);
-  EXPECT_EQ(Pull(PullOf(0, {0})).error_code(), grpc::StatusCode::DATA_LOSS);
+}
+
+TEST_F(ShardServerTest, RefusesToForgetAJournal) {
+  PlanStepOne();
+  coordinator_.reset();
+  server_.reset();
+  v1::ShardConfig config = SameDirectory();
+  config.set_durability("none");
+  ExpectRefused(config, absl::StatusCode::kFailedPrecondition, "holds a journal");
+}
+
+TEST_F(ShardServerTest, RefusesADirectoryThatAnotherProcessUses) {
+  ExpectRefused(SameDirectory(), absl::StatusCode::kFailedPrecondition, data_dir_);
+}
+
+// What is not durable is lost with the process: rule 5, "in `none` a restarted shard is DATA_LOSS,
+// never a voter."
+TEST_F(ShardServerTest, ReportsDataLossWhenItRestartsInModeNoneAfterItPromised) {
+  v1::ShardConfig config = Config();
+  config.set_durability("none");
+  Restart(config);
+  {
+    ControlCall coordinator(*control_);
+    EXPECT_EQ(coordinator.Ask(PromiseOf(1)).state().durability(), v1::DURABILITY_MODE_NONE);
+  }
+  // Nor does a journal that starts now know what was promised.
+  for (const char* durability : {"none", "journal"}) {
+    config.set_durability(durability);
+    Restart(config);
+    ControlCall coordinator(*control_);
+    const v1::ShardState state = coordinator.Ask(PromiseOf(2)).state();
+    EXPECT_NE(state.data_loss().find("incarnation"), std::string::npos) << state.data_loss();
+    EXPECT_EQ(coordinator.Ask(PlanOf(RegistrationPlan(2, 1))).refused().reason(),
+              v1::REFUSAL_REASON_DATA_LOSS);
+    EXPECT_EQ(Push({OpenRequest(0, 1)}).error_code(), grpc::StatusCode::DATA_LOSS);
+    EXPECT_EQ(Pull(PullOf(0, {0})).error_code(), grpc::StatusCode::DATA_LOSS);
+  }
 }
 
 TEST_F(ShardServerTest, ARestartBeforeAnyPromiseLosesNothing) {
-  server_.reset();
-  v1::ShardConfig config = Config();
-  config.set_data_dir(data_dir_);
-  absl::StatusOr<std::unique_ptr<ShardServer>> restarted = ShardServer::Start(config);
-  ASSERT_TRUE(restarted.ok()) << restarted.status();
-  const auto channel = grpc::CreateChannel("127.0.0.1:" + std::to_string((*restarted)->port()),
-                                           grpc::InsecureChannelCredentials());
-  const auto control = v1::ShardControl::NewStub(channel);
-  ControlCall coordinator(*control);
-  EXPECT_EQ(coordinator.Ask(PromiseOf(1)).state().data_loss(), "");
+  for (const char* durability : {"none", "journal"}) {
+    v1::ShardConfig config = Config();
+    config.set_data_dir(data_dir_ + durability);
+    config.set_durability(durability);
+    Restart(config);
+    Restart(config);
+    ControlCall coordinator(*control_);
+    EXPECT_EQ(coordinator.Ask(PromiseOf(1)).state().data_loss(), "");
+  }
 }
 
 TEST_F(ShardServerTest, WritesThePortItGot) {
@@ -80,6 +152,9 @@ TEST_F(ShardServerTest, RefusesAConfigurationItCannotServe) {
   config = Config();
   config.set_listen("nowhere");
   ExpectRefused(config, absl::StatusCode::kInvalidArgument, "listen is \"nowhere\"");
+  config = Config();
+  config.set_durability("perhaps");
+  ExpectRefused(config, absl::StatusCode::kInvalidArgument, "durability is \"perhaps\"");
   config = Config();
   config.set_staging_bytes(1000);
   ExpectRefused(config, absl::StatusCode::kInvalidArgument, "staging_bytes is 1000");

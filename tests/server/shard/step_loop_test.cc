@@ -26,7 +26,8 @@ class StepLoopTest : public testing::Test {
     options.store = &store_;
     options.backend = backend_.get();
     options.staging_bytes = 4 << 20;
-    loop_ = std::make_unique<StepLoop>(options, journal_);
+    loop_ = std::make_unique<StepLoop>(options);
+    loop_->Start(journal_);
   }
 
   // Everything the loop sends to one stream, read by the test's thread once an event behind it is
