@@ -3,7 +3,7 @@
 #include <glog/logging.h>
 #include <grpcpp/support/client_callback.h>
 
-#include <algorithm>
+#include <random>
 #include <utility>
 
 #include "proto/grpc_status.h"
@@ -104,7 +104,7 @@ ShardLink::ShardLink(ShardLinkOptions options, ShardLinkEvents events)
     : options_(std::move(options)),
       events_(std::move(events)),
       stub_(v1::ShardControl::NewStub(options_.channel)),
-      backoff_(kFirstBackoff) {}
+      backoff_(kFirstBackoff, kMaxBackoff, std::random_device()()) {}
 
 ShardLink::~ShardLink() { Shutdown(); }
 
@@ -138,7 +138,7 @@ void ShardLink::OnMessage(v1::ShardToCoordinator message) {
   {
     MutexLock lock(mu_);
     first = !std::exchange(connected_, true);
-    backoff_ = kFirstBackoff;
+    failures_ = 0;
   }
   if (first) {
     LOG(INFO) << "shard " << options_.shard << ": connected";
@@ -167,13 +167,12 @@ void ShardLink::OnStreamDone(const grpc::Status& status) {
   if (!shutting_down_) {
     ++alarms_pending_;
     alarm_ = std::make_unique<grpc::Alarm>();
-    alarm_->Set(absl::ToChronoTime(absl::Now() + backoff_), [this](bool fired) {
+    alarm_->Set(absl::ToChronoTime(absl::Now() + backoff_.Delay(failures_++)), [this](bool fired) {
       if (fired) OpenStream();
       MutexLock lock(mu_);
       --alarms_pending_;
       idle_.NotifyAll();
     });
-    backoff_ = std::min(backoff_ * 2, kMaxBackoff);
   }
   idle_.NotifyAll();
 }

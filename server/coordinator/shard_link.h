@@ -17,6 +17,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/backoff.h"
 #include "client/call_tracker.h"
 #include "kaon/v1/shard_control.grpc.pb.h"
 #include "kaon/v1/shard_control.pb.h"
@@ -108,7 +109,10 @@ class ShardLink {
   std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mu_);
   // Alarms whose callback has not returned; a new one may be set while the last is returning.
   int alarms_pending_ ABSL_GUARDED_BY(mu_) = 0;
-  absl::Duration backoff_ ABSL_GUARDED_BY(mu_);
+  // With jitter: all coordinators lose a shard at once.
+  client::Backoff backoff_ ABSL_GUARDED_BY(mu_);
+  // Streams in a row that ended without a word.
+  int failures_ ABSL_GUARDED_BY(mu_) = 0;
   // Shared with gRPC's callback of the call.
   std::set<std::shared_ptr<UnaryContext>> unary_ ABSL_GUARDED_BY(mu_);
 };
