@@ -154,6 +154,30 @@ cluster_stop() {
   return $failed
 }
 
+# cluster_kill DIR NAME: ends a server as a crash would.
+cluster_kill() {
+  local pid
+  pid=$(cat "$1/$2.pid")
+  kill -KILL "$pid" 2>/dev/null || true
+  wait "$pid" 2>/dev/null || true
+}
+
+# cluster_revive_shard DIR N: starts a killed shard again on its data and its port; returns when it serves.
+cluster_revive_shard() {
+  local dir=$1 port
+  port=$(cat "$dir/shard-$2.port")
+  cluster_start_shard "$dir" "$2" "127.0.0.1:$port"
+  cluster_wait_port "$dir" "shard-$2"
+}
+
+# cluster_revive_coordinator DIR SHARDS: the same of the coordinator; the shards must serve.
+cluster_revive_coordinator() {
+  local dir=$1 port
+  port=$(cat "$dir/coordinator.port")
+  cluster_start_coordinator "$dir" "$2" "127.0.0.1:$port"
+  cluster_wait_port "$dir" coordinator
+}
+
 # cluster_show_logs DIR: the end of every server's log.
 cluster_show_logs() {
   local log

@@ -13,6 +13,9 @@ Newton-Schulz updates as the trainer claims, and stops everything. No option is 
   --shards N       shard servers (default 2)
   --workers N      workers of the trainer (default 2)
   --steps N        training steps (default: kaon-train's)
+  --chaos          kill a shard, then a shard and the coordinator together, with -9 in the middle of training, start
+                   them again on what they left on the disk, and show that training ends in the same bits as an
+                   undisturbed run of `kaon-train --local` (100 steps unless --steps is given)
   --dir DIR        keep certificates, logs and the servers' data in DIR (default: a private temporary directory,
                    removed after success)
   --keep-running   leave the servers running after training and say how to look at them and stop them
@@ -33,6 +36,7 @@ steps=
 dir=
 binaries=
 keep_running=
+chaos=
 is_own_dir=
 # Whether what is in the directory was started here, and is stopped here.
 is_claimed=
@@ -56,6 +60,7 @@ parse_command_line() {
     case "$1" in
       --help | -h) usage; exit 0 ;;
       --keep-running) keep_running=1; shift; continue ;;
+      --chaos) chaos=1; shift; continue ;;
       --shards) number "$@"; shards=$2 ;;
       --workers) number "$@"; workers=$2 ;;
       --steps) number "$@"; steps=$2 ;;
@@ -65,6 +70,10 @@ parse_command_line() {
     esac
     shift 2
   done
+  if [ -n "$chaos" ]; then
+    steps=${steps:-100}
+    [ "$steps" -ge 3 ] || usage_error "--steps is $steps, expecting at least 3 with --chaos"
+  fi
 }
 
 # Whether Bazel's server for this checkout runs already; if not, it is not left behind either.
@@ -74,14 +83,23 @@ bazel_is_running() {
     kill -0 "$pid" 2>/dev/null
 }
 
-# Runs a command in the background, so that a signal to this script is seen while it runs; its exit status.
-supervise() {
-  local result=0
+# Runs a command in the background, so that a signal to this script is seen while it runs.
+start_supervised() {
   "$@" &
   running_pid=$!
+}
+
+# Its exit status.
+await_supervised() {
+  local result=0
   wait "$running_pid" || result=$?
   running_pid=
   return $result
+}
+
+supervise() {
+  start_supervised "$@"
+  await_supervised
 }
 
 build() {
@@ -146,14 +164,77 @@ run_trainer() {
   exec setsid setpriv --pdeathsig TERM "$KAON_TRAIN" "$@" >&"$out" 2>"$dir/train.log" </dev/null
 }
 
+# The newest step that the trainer has logged; 0 before the first.
+steps_done() {
+  local line
+  line=$(tail -n 1 "$dir/train.jsonl" 2>/dev/null | grep -o '"step": *[0-9]*') || line=0
+  echo "${line##*[!0-9]}"
+}
+
+# await_step N: polls until it is done; fails when the trainer ends before.
+await_step() {
+  until [ "$(steps_done)" -ge "$1" ]; do
+    [[ $(ps -o stat= -p "$running_pid") =~ ^[^Z] ]] || return 1
+    sleep 0.02
+  done
+}
+
+# strike NAME...: kills servers at once and starts them again, shards first; returns when training goes on.
+strike() {
+  local name step start
+  step=$(steps_done)
+  say "killing $* with -9 after step $step"
+  start=$(date +%s%N)
+  for name in "$@"; do cluster_kill "$dir" "$name"; done
+  for name in "$@"; do
+    case "$name" in
+      shard-*) cluster_revive_shard "$dir" "${name#shard-}" || return 1 ;;
+      coordinator) cluster_revive_coordinator "$dir" "$shards" || return 1 ;;
+    esac
+  done
+  await_step $((step + 1)) || return 0
+  say "training goes on after $((($(date +%s%N) - start) / 1000000)) ms"
+}
+
+# Fails when a server does not come back.
+disturb() {
+  await_step $((steps / 3)) || return 0
+  strike "shard-$((shards - 1))" || return 1
+  await_step $((steps * 2 / 3)) || return 0
+  strike shard-0 coordinator
+}
+
+# digest FILE: of the weights, as the summary in it says.
+digest() {
+  grep '^SUMMARY {' "$1" | tail -n 1 | grep -o '"weights_digest": *"[0-9a-f]*"' | grep -o '[0-9a-f]*"$' | tr -d '"'
+}
+
+compare() {
+  local here there
+  say "training undisturbed, with kaon-train --local"
+  supervise run_trainer 1 --local --workers "$workers" --steps "$steps" >"$dir/undisturbed.out" || return 1
+  here=$(digest "$dir/train.out")
+  there=$(digest "$dir/undisturbed.out")
+  if [ -z "$here" ] || [ "$here" != "$there" ]; then
+    echo "quickstart.sh: weights digest '$here' with kills, '$there' undisturbed" >&2
+    return 1
+  fi
+  say "weights digest $here with 3 kills, $there undisturbed: the same bits"
+}
+
 train() {
+  rm -f "$dir/train.jsonl"
   local options=(--connect "127.0.0.1:$(cat "$dir/coordinator.port")" --tls-dir "$dir/tls" --workers "$workers")
   [ -z "$steps" ] || options+=(--steps "$steps")
+  [ -z "$chaos" ] || options+=(--log-jsonl "$dir/train.jsonl")
   local out tee_pid result=0
   # The summary is shown once, as the last line of all.
   exec {out}> >(exec setsid bash -c 'tee "$0" | grep --line-buffered -v "^SUMMARY {"' "$dir/train.out")
   tee_pid=$!
-  supervise run_trainer "$out" "${options[@]}" || result=$?
+  start_supervised run_trainer "$out" "${options[@]}"
+  if [ -n "$chaos" ]; then disturb || result=1; fi
+  [ "$result" -eq 0 ] || stop_running TERM
+  [ -z "$running_pid" ] || await_supervised || result=$?
   exec {out}>&-
   wait "$tee_pid" || true
   return $result
@@ -212,6 +293,7 @@ main() {
   show
   local summary
   summary=$(grep '^SUMMARY {' "$dir/train.out" | tail -n 1)
+  [ -z "$chaos" ] || compare || exit 1
   check_updates "$summary"
   if [ -n "$keep_running" ]; then
     say "left running: kaonctl is $KAONCTL --dir $dir; stop with deploy/local_cluster.sh stop $dir"

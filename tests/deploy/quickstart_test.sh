@@ -5,7 +5,7 @@ set -euo pipefail
 
 quickstart=$PWD/deploy/quickstart.sh
 stop=$PWD/deploy/local_cluster.sh
-export FAKE=$TEST_TMPDIR/fake TMPDIR=$TEST_TMPDIR/tmp
+export LOCAL= FAKE=$TEST_TMPDIR/fake TMPDIR=$TEST_TMPDIR/tmp
 failures=0
 
 fail() {
@@ -164,6 +164,56 @@ expect_status 1
 expect_no_process
 grep -q "did not stop within 10 s" "$FAKE/err" || fail "$(cat "$FAKE/err")"
 
+# Steps on only as servers come back, and ends in the digest it is told.
+chaotic='
+log=
+case "$*" in *--local*) echo "SUMMARY {\"weights_digest\": \"$LOCAL\"}"; exit ;; esac
+while [ $# -gt 0 ]; do [ "$1" != --log-jsonl ] || log=$2; shift; done
+started() { [ "$(cat "$FAKE/servers" 2>/dev/null | wc -l)" -ge "$1" ]; }
+for step in 1 2 3 4 5 6 7 8 9; do
+  echo "{\"type\": \"step\", \"step\": $step}" >>"$log"
+  [ $step -ne 3 ] || until started 4; do sleep 0.05; done
+  [ $step -ne 6 ] || until started 6; do sleep 0.05; done
+done
+echo "SUMMARY {\"weights_digest\": \"00ff\", \"newton_schulz_updates\": {\"hidden.weight\": 1}}"'
+
+begin_chaos() {
+  begin "$1"
+  fake client/train/kaon-train "$chaotic"
+  for server in coordinator/kaon-coordinator shard/kaon-shard; do
+    fake "server/$server" "echo \"\$*\" >>\"\$FAKE/servers\"$serve"
+  done
+}
+
+begin_chaos "--chaos that ends in the same bits"
+LOCAL=00ff run --chaos --steps 9
+expect_status 0
+expect_no_process
+expect_no_directory
+grep -q "killing shard-1 with -9 after step 3" "$FAKE/out" || fail "$(cat "$FAKE/out")"
+grep -q "killing shard-0 coordinator with -9 after step 6" "$FAKE/out" || fail "$(cat "$FAKE/out")"
+[ "$(grep -c "training goes on after" "$FAKE/out")" -eq 2 ] || fail "recovery is not timed: $(cat "$FAKE/out")"
+grep -q "weights digest 00ff with 3 kills, 00ff undisturbed" "$FAKE/out" || fail "$(cat "$FAKE/out")"
+[ "$(tail -n 1 "$FAKE/out")" = "$(grep '^SUMMARY' "$FAKE/out")" ] || fail "last line: $(tail -n 1 "$FAKE/out")"
+# Two shards and a coordinator, then three of them again: the same data, the same port.
+[ "$(wc -l <"$FAKE/servers")" -eq 6 ] || fail "started: $(cat "$FAKE/servers")"
+[ "$(grep -c -e "--listen 127.0.0.1:1234" "$FAKE/servers")" -eq 3 ] || fail "started: $(cat "$FAKE/servers")"
+[ "$(grep -o -e "--data-dir [^ ]*" "$FAKE/servers" | sort -u | wc -l)" -eq 2 ] || fail "started: $(cat "$FAKE/servers")"
+
+begin_chaos "--chaos that ends in other bits"
+LOCAL=00fe run --chaos --steps 9
+expect_status 1
+expect_no_process
+grep -q "weights digest '00ff' with kills, '00fe' undisturbed" "$FAKE/err" || fail "$(cat "$FAKE/err")"
+
+begin_chaos "--chaos and a shard that does not come back"
+fake server/shard/kaon-shard "echo \"\$*\" >>\"\$FAKE/servers\"
+[ \"\$(wc -l <\"\$FAKE/servers\")\" -le 3 ] || { echo 'no disk'; exit 1; }$serve"
+LOCAL=00ff run --chaos --steps 9
+expect_status 1
+expect_no_process
+grep -q "no disk" "$FAKE/err" || fail "the shard's words are not shown: $(cat "$FAKE/err")"
+
 begin "--keep-running"
 run --keep-running --dir "$FAKE/cluster"
 expect_status 0
@@ -182,7 +232,7 @@ nothing_runs && fail "it was stopped"
 expect_no_process
 
 begin "bad command lines"
-for line in "--shards 0" "--shards" "--steps x" "--explode"; do
+for line in "--shards 0" "--shards" "--steps x" "--explode" "--chaos --steps 2"; do
   # shellcheck disable=SC2086
   run $line
   expect_status 2
