@@ -232,10 +232,11 @@ train() {
   exec {out}> >(exec setsid bash -c 'tee "$0" | grep --line-buffered -v "^SUMMARY {"' "$dir/train.out")
   tee_pid=$!
   start_supervised run_trainer "$out" "${options[@]}"
+  # Servers that are started meanwhile must not keep it open.
+  exec {out}>&-
   if [ -n "$chaos" ]; then disturb || result=1; fi
   [ "$result" -eq 0 ] || stop_running TERM
   [ -z "$running_pid" ] || await_supervised || result=$?
-  exec {out}>&-
   wait "$tee_pid" || true
   return $result
 }

@@ -6,8 +6,8 @@ source tests/integration/real_cluster.sh
 STEPS=${STEPS:-60}
 OPTIONS=(--workers 2 --split 3,5 --steps "$STEPS" --max-grad-norm 0.05)
 
-reached() { [ "$(grep -c '"type": *"step"' "$TEST_TMPDIR/log" 2>/dev/null)" -ge "$1" ] || trained; }
-steps_done() { grep -c '"type": *"step"' "$TEST_TMPDIR/log"; }
+reached() { [ "$(steps_done)" -ge "$1" ] || trained; }
+steps_done() { cat "$TEST_TMPDIR/log" 2>/dev/null | grep -c '"type": *"step"'; }
 trained() { ! kill -0 "$trainer" 2>/dev/null; }
 now_ms() { echo $(($(date +%s%N) / 1000000)); }
 
