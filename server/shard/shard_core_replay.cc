@@ -77,6 +77,13 @@ void ShardCore::FinishReplay() {
   applied_steps_ = 0;
   skipped_steps_ = 0;
   gradient_replay_.Clear();
+  if (parameters_ == nullptr) return;
+  for (StoredParameter& parameter : parameters_->parameters()) {
+    parameter.trace.non_finite_steps = 0;
+    parameter.trace.non_finite_elements = 0;
+    // As what it was pushed is in no journal.
+    parameter.trace.first_gradient_step = 0;
+  }
 }
 
 }  // namespace kaon::shard
