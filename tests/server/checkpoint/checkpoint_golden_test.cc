@@ -1,0 +1,55 @@
+// T20: a checkpoint that version 1 wrote is loaded by every later version. The files in golden/ are
+// WriteCheckpoint(directory, "v1", 10, {1}) of the first version, and are never written again.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "server/checkpoint/checkpoint_directory.h"
+#include "server/checkpoint/checkpoint_reader.h"
+#include "server/checkpoint/state_tensors.h"
+#include "tests/server/checkpoint/tiny_checkpoint.h"
+#include "tests/simulation/simulated_disk.h"
+
+namespace kaon::checkpoint {
+namespace {
+
+constexpr char kFolder[] = "tests/server/checkpoint/golden/";
+
+void Load(const std::string& name, disk::Directory& directory) {
+  std::ifstream stream(kFolder + name, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  ASSERT_FALSE(bytes.empty()) << name;
+  ASSERT_TRUE(directory.Create(name).value()->Write(0, {bytes}).ok());
+}
+
+TEST(CheckpointGoldenTest, LoadsWhatVersion1Wrote) {
+  simulation::SimulatedDirectory disk("disk", 1);
+  Load("v1.manifest", disk);
+  Load(CheckpointDirectory::FileName("v1", 0, 1, 0), disk);
+  CheckpointDirectory directory(disk);
+  const FoundCheckpoint found = directory.FindNewest("tiny").value();
+  for (const SkippedCheckpoint& skipped : found.skipped) ADD_FAILURE() << skipped.reason;
+  ASSERT_TRUE(found.newest.has_value());
+  EXPECT_EQ(found.newest->position(), 10u);
+  EXPECT_EQ(found.newest->step(), 8u);
+  EXPECT_EQ(found.newest->weights_digest(), 10000u);
+  EXPECT_EQ(found.newest->files(0).build(), "test");
+  CheckpointReader reader(directory, *found.newest);
+  const std::vector<StateTensor> tensors = StateTensorsOf(found.newest->registration()).value();
+  EXPECT_EQ(tensors.size(), 9u);
+  for (const StateTensor& tensor : tensors) {
+    const std::string expected =
+        TinyBytes(10, tensor.parameter_id, tensor.role, tensor.dtype, 0, tensor.num_elements);
+    std::string read(expected.size(), '\0');
+    ASSERT_TRUE(
+        reader.Read(tensor.parameter_id, tensor.role, 0, tensor.num_elements, absl::MakeSpan(read))
+            .ok());
+    EXPECT_EQ(read, expected) << tensor.role;
+  }
+}
+
+}  // namespace
+}  // namespace kaon::checkpoint
