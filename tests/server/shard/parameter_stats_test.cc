@@ -102,8 +102,7 @@ TEST(ParameterStatsTest, OfAdamWAreThoseOfExpAvg) {
 
 TEST(ParameterStatsTest, OfZeroWeightsHaveNoRatio) {
   StoredParameter parameter;
-  parameter.trace.update.emplace();
-  parameter.trace.update->rule = kernels::AdamWConfig();
+  parameter.trace.update = ParameterTrace::Update{0, kernels::AdamWConfig()};
   const std::vector<float> zero(3);
   const std::vector<float> before = {3, 0, 4};
   const v1::ParameterStats stats = StatsOf(parameter, zero, before);

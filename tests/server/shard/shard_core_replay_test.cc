@@ -205,7 +205,6 @@ TEST(ShardCoreReplayTest, AJobThatDoesNotFitIntoMemoryIsNoLoss) {
 // 1: two slices, PREPARE, decision.
 class LostJournalTest : public testing::Test {
  protected:
-  static constexpr size_t kLoadSlices = 3;
   static constexpr size_t kLoadDecision = 7;
   static constexpr size_t kSlices = 8;
   static constexpr size_t kPrepare = 10;
