@@ -26,6 +26,8 @@ struct UpdateScalars {
   double clip_factor = 1;
   // Number of this update for this parameter, from 1 ([A1], [M6]).
   int64_t t = 1;
+  // Keys the digests of the result; no number depends on it.
+  uint32_t parameter_id = 0;
 };
 
 // Buffers of one parameter's update; every span of floats has the parameter's element count.
@@ -42,6 +44,10 @@ struct UpdateResult {
   // Updates of the parameter that went through Newton-Schulz, however many blocks it has: 1 for
   // Muon, 0 for element-wise rules.
   int newton_schulz_calls = 0;
+  // kernels/digest.h over what was written, taken as it is written: new_param as slot 0; every
+  // state slot's bytes as slots 1, 2, ..., added up.
+  uint64_t weights_digest = 0;
+  uint64_t slots_digest = 0;
 };
 
 class Backend {
@@ -83,7 +89,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(const BackendOptions& opt
 
 // What a plugin exports: extern "C" int kaon_backend_version(); extern "C" Backend*
 // kaon_create_backend();
-inline constexpr int kBackendVersion = 2;
+inline constexpr int kBackendVersion = 3;
 
 }  // namespace kaon::kernels
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/digest.h"
 #include "kernels/float_bits.h"
 #include "kernels/muon_step.h"
 #include "kernels/mutation.h"
@@ -88,9 +89,23 @@ void CheckSizes(const RuleConfig& rule, absl::Span<const uint64_t> shape,
 
 float* Floats(absl::Span<std::byte> slot) { return reinterpret_cast<float*>(slot.data()); }
 
-// Elements that are decoded at a time: few enough to stay in the first cache.
-constexpr int64_t kChunk = 2048;
-static_assert(kChunk % kStateGroup == 0);
+// Elements stepped at a time: few enough that what was written is still in the first cache when it
+// is digested, and encoded state while it is fp32.
+constexpr int64_t kChunk = 1024;
+static_assert(kChunk % (2 * kStateGroup) == 0, "encoded chunks end where a digested word does");
+
+// The state of a rule as it is stored, with what a chunk of it needs.
+struct StoredSlot {
+  absl::Span<std::byte> bytes;
+  StateDType dtype = StateDType::kFloat32;
+  TensorDigester digester;
+
+  uint64_t DigestOf(int64_t first, int64_t n) const {
+    const int64_t begin = StateBytes(dtype, first);
+    const int64_t end = StateBytes(dtype, first + n);
+    return digester.OfBytes(bytes.subspan(begin, end - begin), begin);
+  }
+};
 
 template <typename Rule>
 void RunElementWise(const typename Rule::Scalars& scalars, int num_slots,
@@ -99,45 +114,50 @@ void RunElementWise(const typename Rule::Scalars& scalars, int num_slots,
       num_slots, [&](auto kernel) { RunVectorized<decltype(kernel)>(&scalars, &arrays); });
 }
 
-// The same bits as decoding the whole slot, updating and encoding it: no element sees another, and
-// chunks end where groups do.
-template <typename Rule>
-void RunInChunks(const typename Rule::Scalars& scalars, StateDType dtype, int num_slots,
-                 absl::Span<std::byte> encoded, const ElementWiseArrays<Rule>& arrays) {
-  float momentum[kChunk];
-  for (int64_t first = 0; first < arrays.n; first += kChunk) {
-    ElementWiseArrays<Rule> chunk;
-    chunk.n = std::min(kChunk, arrays.n - first);
-    chunk.grad = arrays.grad + first;
-    chunk.param = arrays.param + first;
-    chunk.new_param = arrays.new_param + first;
-    chunk.state[0] = momentum;
-    for (int k = 1; k < num_slots; ++k) chunk.state[k] = arrays.state[k] + first;
-    const absl::Span<float> decoded = absl::MakeSpan(momentum, chunk.n);
-    DecodeState(dtype, encoded, first, decoded);
-    RunElementWise<Rule>(scalars, num_slots, chunk);
-    EncodeState(dtype, decoded, first, encoded);
+template <typename Config>
+std::vector<StoredSlot> StoredSlots(const Config& config, int num_slots, uint32_t parameter_id,
+                                    const UpdateBuffers& buffers) {
+  std::vector<StoredSlot> slots;
+  for (int k = 0; k < num_slots; ++k) {
+    slots.push_back({buffers.state[k], k == 0 ? config.momentum_dtype : StateDType::kFloat32,
+                     TensorDigester(parameter_id, static_cast<uint32_t>(k) + 1)});
   }
+  return slots;
 }
 
+// In chunks: the same bits as all at once, for no element sees another, and chunks end where groups
+// do.
 template <typename Rule>
 UpdateResult ApplyElementWise(const typename Rule::Config& config, const UpdateScalars& scalars,
                               const UpdateBuffers& buffers) {
   const typename Rule::Scalars s =
       Rule::Prepare(config, scalars.lr, scalars.clip_factor, scalars.t);
   const int num_slots = Rule::NumSlots(config);
-  ElementWiseArrays<Rule> arrays;
-  arrays.grad = buffers.grad.data();
-  arrays.param = buffers.param.data();
-  arrays.new_param = buffers.new_param.data();
-  for (int k = 0; k < num_slots; ++k) arrays.state[k] = Floats(buffers.state[k]);
-  arrays.n = static_cast<int64_t>(buffers.param.size());
-  if (num_slots == 0 || config.momentum_dtype == StateDType::kFloat32) {
-    RunElementWise<Rule>(s, num_slots, arrays);
-  } else {
-    RunInChunks<Rule>(s, config.momentum_dtype, num_slots, buffers.state[0], arrays);
+  const std::vector<StoredSlot> slots =
+      StoredSlots(config, num_slots, scalars.parameter_id, buffers);
+  const TensorDigester weights(scalars.parameter_id, kWeightSlot);
+  const bool encoded = num_slots > 0 && config.momentum_dtype != StateDType::kFloat32;
+  const auto n = static_cast<int64_t>(buffers.param.size());
+  UpdateResult result;
+  float momentum[kChunk];
+  for (int64_t first = 0; first < n; first += kChunk) {
+    ElementWiseArrays<Rule> chunk;
+    chunk.n = std::min(kChunk, n - first);
+    chunk.grad = buffers.grad.data() + first;
+    chunk.param = buffers.param.data() + first;
+    chunk.new_param = buffers.new_param.data() + first;
+    for (int k = 0; k < num_slots; ++k) chunk.state[k] = Floats(slots[k].bytes) + first;
+    const absl::Span<float> decoded = absl::MakeSpan(momentum, chunk.n);
+    if (encoded) {
+      DecodeState(config.momentum_dtype, slots[0].bytes, first, decoded);
+      chunk.state[0] = momentum;
+    }
+    RunElementWise<Rule>(s, num_slots, chunk);
+    if (encoded) EncodeState(config.momentum_dtype, decoded, first, slots[0].bytes);
+    result.weights_digest += weights.Of(buffers.new_param.subspan(first, chunk.n), first);
+    for (const StoredSlot& slot : slots) result.slots_digest += slot.DigestOf(first, chunk.n);
   }
-  return UpdateResult{};
+  return result;
 }
 
 }  // namespace

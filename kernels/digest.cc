@@ -1,8 +1,11 @@
 #include "kernels/digest.h"
 
-#include <algorithm>
+#include <glog/logging.h>
 
-#include "kernels/float_bits.h"
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/host_device.h"
 #include "kernels/vector_dispatch.h"
 
 namespace kaon::kernels {
@@ -18,6 +21,7 @@ KAON_HOST_DEVICE uint64_t Mix(uint64_t x) {
 
 constexpr uint64_t kTensorDomain = 0x4b616f6e54656e73ull;
 constexpr uint64_t kFactDomain = 0x4b616f6e46616374ull;
+constexpr uint64_t kWordBytes = 4;
 
 uint64_t KeyOf(uint64_t domain, uint32_t parameter_id, uint32_t slot) {
   return Mix(Mix(domain) ^ (static_cast<uint64_t>(parameter_id) << 32 | slot));
@@ -26,12 +30,14 @@ uint64_t KeyOf(uint64_t domain, uint32_t parameter_id, uint32_t slot) {
 // Elements whose indices share their upper half, which is in `key`; the lower half and the value
 // fill one word.
 struct SumMixed {
-  KAON_HOST_DEVICE static uint64_t Run(const float* values, int64_t n, uint64_t key,
+  KAON_HOST_DEVICE static uint64_t Run(const std::byte* words, int64_t n, uint64_t key,
                                        uint64_t low_index) {
     uint64_t sum = 0;
     for (int64_t i = 0; i < n; ++i) {
+      uint32_t word;
+      memcpy(&word, words + kWordBytes * i, sizeof(word));
       const uint64_t index = low_index + static_cast<uint64_t>(i);
-      sum += Mix(key ^ (index << 32 | BitsOf(values[i])));
+      sum += Mix(key ^ (index << 32 | word));
     }
     return sum;
   }
@@ -39,20 +45,45 @@ struct SumMixed {
 
 }  // namespace
 
-uint64_t TensorDigest(uint32_t parameter_id, uint32_t slot, absl::Span<const float> values,
-                      uint64_t first_index) {
-  const uint64_t tensor_key = KeyOf(kTensorDomain, parameter_id, slot);
+TensorDigester::TensorDigester(uint32_t parameter_id, uint32_t slot)
+    : key_(KeyOf(kTensorDomain, parameter_id, slot)) {}
+
+uint64_t TensorDigester::OfWords(const std::byte* words, uint64_t num_words,
+                                 uint64_t first_index) const {
   uint64_t sum = 0;
   uint64_t index = first_index;
-  while (!values.empty()) {
+  for (uint64_t left = num_words; left > 0;) {
     const uint64_t low = index & 0xffffffffull;
-    const uint64_t n = std::min<uint64_t>(values.size(), (1ull << 32) - low);
-    const uint64_t key = Mix(tensor_key ^ (index >> 32));
-    sum += RunVectorized<SumMixed>(values.data(), static_cast<int64_t>(n), key, low);
-    values.remove_prefix(n);
+    const uint64_t n = std::min<uint64_t>(left, (1ull << 32) - low);
+    const uint64_t key = Mix(key_ ^ (index >> 32));
+    sum += RunVectorized<SumMixed>(words, static_cast<int64_t>(n), key, low);
+    words += n * kWordBytes;
     index += n;
+    left -= n;
   }
   return sum;
+}
+
+uint64_t TensorDigester::Of(absl::Span<const float> values, uint64_t first_index) const {
+  return OfWords(reinterpret_cast<const std::byte*>(values.data()), values.size(), first_index);
+}
+
+uint64_t TensorDigester::OfBytes(absl::Span<const std::byte> bytes, uint64_t first_byte) const {
+  CHECK(first_byte % kWordBytes == 0)
+      << "bytes from " << first_byte << ", must be a multiple of " << kWordBytes;
+  const uint64_t whole = bytes.size() / kWordBytes;
+  const uint64_t first = first_byte / kWordBytes;
+  uint64_t sum = OfWords(bytes.data(), whole, first);
+  const absl::Span<const std::byte> rest = bytes.subspan(whole * kWordBytes);
+  if (rest.empty()) return sum;
+  std::byte last[kWordBytes] = {};
+  std::copy(rest.begin(), rest.end(), last);
+  return sum + OfWords(last, 1, first + whole);
+}
+
+uint64_t TensorDigest(uint32_t parameter_id, uint32_t slot, absl::Span<const float> values,
+                      uint64_t first_index) {
+  return TensorDigester(parameter_id, slot).Of(values, first_index);
 }
 
 uint64_t FactDigest(uint32_t parameter_id, uint32_t slot, uint64_t value) {

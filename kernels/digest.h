@@ -1,9 +1,10 @@
 // Order-free 64-bit digest of tensors: the sum, mod 2^64, of one mixed word per element, so that it
 // does not depend on placement, shard count or the order of computation (protocol.md section 3).
-// Pure functions; any thread.
+// Pure functions and values; any thread.
 #ifndef KAON_KERNELS_DIGEST_H_
 #define KAON_KERNELS_DIGEST_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "absl/types/span.h"
@@ -11,9 +12,29 @@
 namespace kaon::kernels {
 
 // Slot number of the master weight; state slots are 1, 2, ... in StateSlots() order, the gradient
-// is 1000.
+// is 1000. Slots of facts: how often the parameter was updated, the log position it is at.
 inline constexpr uint32_t kWeightSlot = 0;
 inline constexpr uint32_t kGradientSlot = 1000;
+inline constexpr uint32_t kUpdatesSlot = 1001;
+inline constexpr uint32_t kPositionSlot = 1002;
+
+// Digests one tensor piece by piece, as whoever writes it comes by: digests of disjoint ranges add
+// up, to TensorDigest of the whole.
+class TensorDigester {
+ public:
+  TensorDigester(uint32_t parameter_id, uint32_t slot);
+
+  // Elements first_index and on.
+  uint64_t Of(absl::Span<const float> values, uint64_t first_index) const;
+  // Of state that is no fp32 (state_codec.h): its bytes as little-endian words of 32 bits, one
+  // element each, the last filled up with zeros. `first_byte` is a multiple of 4 (CHECK).
+  uint64_t OfBytes(absl::Span<const std::byte> bytes, uint64_t first_byte) const;
+
+ private:
+  uint64_t OfWords(const std::byte* words, uint64_t num_words, uint64_t first_index) const;
+
+  const uint64_t key_;
+};
 
 // Sum over i of mix(parameter_id, slot, first_index + i, bits(values[i])); 0 for an empty span.
 // Digests of disjoint ranges add up. Detects every single changed, moved or swapped element with

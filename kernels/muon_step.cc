@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "kernels/digest.h"
 #include "kernels/matrix_layout.h"
 #include "kernels/mutation.h"
 #include "kernels/orthogonalize/newton_schulz.h"
@@ -58,32 +59,54 @@ void Advance(const MuonMomentumScalars& scalars, const UpdateBuffers& buffers, i
   }
 }
 
+// Elements that stay in the first cache between being written and digested, and, of a compact
+// state, while they are fp32.
+constexpr int64_t kChunk = 64 * kStateGroup;
+static_assert(kChunk % (2 * kStateGroup) == 0, "encoded chunks end where a digested word does");
+
 // [M1], [M2]. A copy even without Nesterov ([M3]), and of the new momentum before its state is
-// rounded ([Q1]).
+// rounded ([Q1]). Adds the digest of the new state to `digest`.
 std::vector<float> Direction(const MuonConfig& config, const MuonMomentumScalars& scalars,
-                             const UpdateBuffers& buffers) {
-  // Compact states pass through a buffer that stays in cache.
-  constexpr int64_t kChunk = 128 * kStateGroup;
+                             const UpdateBuffers& buffers, const TensorDigester& digester,
+                             uint64_t& digest) {
+  const StateDType dtype = config.momentum_dtype;
+  const bool encoded = dtype != StateDType::kFloat32;
   const absl::Span<std::byte> state = buffers.state[0];
   const int64_t n = static_cast<int64_t>(buffers.param.size());
   std::vector<float> direction(buffers.param.size());
-  if (config.momentum_dtype == StateDType::kFloat32) {
-    Advance(scalars, buffers, 0, {reinterpret_cast<float*>(state.data()), direction.size()},
-            direction.data());
-    return direction;
-  }
   std::array<float, kChunk> chunk;
   for (int64_t first = 0; first < n; first += kChunk) {
-    const absl::Span<float> momentum(chunk.data(), std::min(kChunk, n - first));
-    DecodeState(config.momentum_dtype, state, first, momentum);
+    const int64_t count = std::min(kChunk, n - first);
+    float* stored = reinterpret_cast<float*>(state.data()) + first;
+    const absl::Span<float> momentum(encoded ? chunk.data() : stored, count);
+    if (encoded) DecodeState(dtype, state, first, momentum);
     Advance(scalars, buffers, first, momentum, direction.data() + first);
-    EncodeState(config.momentum_dtype, momentum, first, state);
-    if (Mutated(Mutation::kInt8DirectionFromState)) {
-      DecodeState(config.momentum_dtype, state, first,
-                  absl::MakeSpan(direction.data() + first, momentum.size()));
+    if (encoded) EncodeState(dtype, momentum, first, state);
+    if (encoded && Mutated(Mutation::kInt8DirectionFromState)) {
+      DecodeState(dtype, state, first, absl::MakeSpan(direction.data() + first, count));
     }
+    const int64_t begin = StateBytes(dtype, first);
+    const int64_t end = StateBytes(dtype, first + count);
+    digest += digester.OfBytes(state.subspan(begin, end - begin), begin);
   }
   return direction;
+}
+
+// Elements `element` and on of the parameter; the digest of what was written.
+uint64_t StepWeights(const MuonWeightScalars& scalars, absl::Span<const float> orthogonal,
+                     const UpdateBuffers& buffers, int64_t element,
+                     const TensorDigester& digester) {
+  uint64_t digest = 0;
+  const auto n = static_cast<int64_t>(orthogonal.size());
+  for (int64_t first = 0; first < n; first += kChunk) {
+    const int64_t count = std::min(kChunk, n - first);
+    const int64_t at = element + first;
+    const absl::Span<float> written = buffers.new_param.subspan(at, count);
+    RunVectorized<MuonWeightKernel>(&scalars, orthogonal.data() + first, buffers.param.data() + at,
+                                    written.data(), count);
+    digest += digester.Of(written, at);
+  }
+  return digest;
 }
 
 // visit(element of the parameter, element of the block, count) for each stretch of memory of the
@@ -131,8 +154,11 @@ UpdateResult ApplyMuon(const MuonConfig& config, const UpdateScalars& scalars,
           : static_cast<float>(1.0 - config.momentum);
   before.nesterov = config.nesterov;
   before.decay = decay;
-  std::vector<float> direction = Direction(config, before, buffers);
+  UpdateResult result{.newton_schulz_calls = 1};
+  std::vector<float> direction = Direction(
+      config, before, buffers, TensorDigester(scalars.parameter_id, 1), result.slots_digest);
 
+  const TensorDigester weights(scalars.parameter_id, kWeightSlot);
   // [M4]: every block as if it were a parameter of its own, one after the other to share memory.
   std::vector<float> scratch;
   for (const MatrixBlock& block : *blocks) {
@@ -147,16 +173,14 @@ UpdateResult ApplyMuon(const MuonConfig& config, const UpdateScalars& scalars,
     after.decay = Mutated(Mutation::kDecayWithScaledRate) ? PrepareDecay(config, step_size) : decay;
     after.step_size = static_cast<float>(step_size);
     ForEachStretch(block, [&](int64_t element, int64_t at, int64_t count) {
-      RunVectorized<MuonWeightKernel>(static_cast<const MuonWeightScalars*>(&after),
-                                      static_cast<const float*>(update.data() + at),
-                                      buffers.param.data() + element,
-                                      buffers.new_param.data() + element, count);
+      result.weights_digest +=
+          StepWeights(after, update.subspan(at, count), buffers, element, weights);
     });
   }
   if (Mutated(Mutation::kMomentumAliased) && config.momentum_dtype == StateDType::kFloat32) {
     memcpy(buffers.state[0].data(), direction.data(), buffers.state[0].size());
   }
-  return UpdateResult{.newton_schulz_calls = 1};
+  return result;
 }
 
 }  // namespace kaon::kernels

@@ -6,6 +6,7 @@
 #define KAON_TESTS_CONFORMANCE_BACKEND_CONFORMANCE_H_
 
 // The tests are defined in these, so that including this header registers them all.
+#include "tests/conformance/backend_conformance_digest.h"
 #include "tests/conformance/backend_conformance_element_wise.h"
 #include "tests/conformance/backend_conformance_encoded.h"
 #include "tests/conformance/backend_conformance_fixture.h"

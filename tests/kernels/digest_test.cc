@@ -71,6 +71,30 @@ TEST(DigestTest, ParameterAndSlotCount) {
   EXPECT_EQ(digests.size(), 10u * 4 * 3);
 }
 
+TEST(DigestTest, PiecesAddUpToTheWhole) {
+  const std::vector<float> x = reference::GaussianVector(1000, 4);
+  const absl::Span<const float> all(x);
+  const TensorDigester digester(3, 1);
+  EXPECT_EQ(digester.Of(all.subspan(0, 513), 0) + digester.Of(all.subspan(513), 513),
+            TensorDigest(3, 1, all));
+}
+
+// Encoded state: of a slot of 10 bytes, 3 words of which the last ends in zeros.
+TEST(DigestTest, BytesAreWordsFilledUpWithZeros) {
+  const std::vector<float> words = {1.5f, -2.0f, 3.1f};
+  std::vector<std::byte> bytes(12);
+  memcpy(bytes.data(), words.data(), 12);
+  const absl::Span<const std::byte> all(bytes);
+  const TensorDigester digester(3, 1);
+  EXPECT_EQ(digester.OfBytes(all, 0), TensorDigest(3, 1, words));
+  EXPECT_EQ(digester.OfBytes(all.first(8), 0) + digester.OfBytes(all.subspan(8), 8),
+            TensorDigest(3, 1, words));
+  bytes[10] = bytes[11] = std::byte{0};
+  EXPECT_EQ(digester.OfBytes(all.first(10), 0), digester.OfBytes(all, 0));
+  EXPECT_NE(digester.OfBytes(all.first(9), 0), digester.OfBytes(all, 0));
+  EXPECT_DEATH(digester.OfBytes(all, 2), "bytes from 2, must be a multiple of 4");
+}
+
 // Written down once: stored digests must mean the same after an upgrade.
 TEST(DigestTest, ValuesAreStable) {
   const std::vector<float> x = {0.0f, 1.0f, -2.5f};
