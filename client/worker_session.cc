@@ -10,7 +10,7 @@
 namespace kaon::client {
 namespace {
 
-// Consecutive failures after which "no such job" is believed; with the backoff about ten seconds.
+// Failures after which "no such job" is believed; with the backoff about ten seconds.
 constexpr int kMaxNotFound = 10;
 
 // The same call, to this or another server, may succeed. CANCELLED is what a server that shuts down
@@ -189,7 +189,10 @@ void WorkerSession::OnPushEnded(uint64_t call, uint32_t shard, const absl::Statu
   if (status.ok()) return;
   // The shard is past this step: its decision is on the way.
   if (absl::IsFailedPrecondition(status)) return;
-  if (!absl::IsAborted(status) && !IsTransient(status)) return Fail(status);
+  // A shard that died before the job's registration was on its disk as decided holds no job until
+  // the holder has sent it again.
+  const bool outdated = absl::IsNotFound(status) && push.not_found++ < kMaxNotFound;
+  if (!absl::IsAborted(status) && !outdated && !IsTransient(status)) return Fail(status);
   push.retry_at = now + push_backoff_.Delay(push.failures++);
   actions_.push_back(WakeAt{*push.retry_at});
 }

@@ -151,6 +151,7 @@ class WorkerSession {
     // 0 = none under way.
     uint64_t call = 0;
     int failures = 0;
+    int not_found = 0;
     std::optional<absl::Time> retry_at;
   };
 

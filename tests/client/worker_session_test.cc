@@ -212,6 +212,19 @@ TEST_F(WorkerSessionTest, RetriesAPushForEachCodeThatMayPass) {
   EXPECT_FALSE(session_.idle());
 }
 
+TEST_F(WorkerSessionTest, BelievesAShardThatItHoldsNoJobOnlyWhenItSaysSoAgainAndAgain) {
+  const absl::Status unknown = absl::NotFoundError("job 'tiny' pushed, this shard holds none");
+  StartPush push = ReachPush()[0];
+  for (int i = 0; i < 10; ++i) {
+    session_.OnPushEnded(push.call, 0, unknown, now_);
+    now_ = Only<WakeAt>().at;
+    session_.Tick(now_);
+    push = Only<StartPush>();
+  }
+  session_.OnPushEnded(push.call, 0, unknown, now_);
+  EXPECT_EQ(StepError(), unknown);
+}
+
 TEST_F(WorkerSessionTest, EndsTheStepForAPushThatCanNeverSucceed) {
   const std::vector<absl::Status> fatal = {
       absl::InvalidArgumentError("x"), absl::AlreadyExistsError("x"), absl::DataLossError("x"),
