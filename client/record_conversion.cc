@@ -32,6 +32,7 @@ kaon::StepRecord ToPublic(const v1::StepRecord& record) {
   if (decision.has_loss()) out.loss = decision.loss();
   out.next_loss_scale = decision.next_loss_scale();
   out.applied_updates = decision.applied_updates();
+  out.state_digest = decision.state_digest();
   return out;
 }
 

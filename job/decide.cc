@@ -242,6 +242,10 @@ void DecideTrain(const v1::RegisterBody& job, const v1::StepBody& step,
 v1::StepDecision Decide(const v1::RegisterBody& job, const v1::StepPlan& plan,
                         const std::vector<v1::Prepared>& prepared, const v1::StepRecord* previous) {
   v1::StepDecision decision = PassOn(previous);
+  // Order-free, so that the placement does not matter.
+  uint64_t state_digest = 0;
+  for (const v1::Prepared& vote : prepared) state_digest += vote.state_digest();
+  decision.set_state_digest(state_digest);
   if (plan.has_registration()) {
     SetLossScale(InitialLossScale(job.definition().loss_scaler()), decision);
   } else if (plan.has_step() && plan.step().kind() == v1::STEP_KIND_LOAD_WEIGHTS) {

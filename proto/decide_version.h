@@ -9,8 +9,9 @@ namespace kaon::proto {
 
 // A change of the function is a new number; an entry planned under another one is not decided. 2:
 // norm groups, clip scope and floor, the skip threshold, the loss scaler, counts carried along.
-// 3: norms that were not taken are absent; an element beyond kMostGradient is an overflow.
-inline constexpr uint32_t kDecideVersion = 3;
+// 3: norms that were not taken are absent; an element beyond kMostGradient is an overflow. 4: the
+// digest of the state that the entry found.
+inline constexpr uint32_t kDecideVersion = 4;
 
 }  // namespace kaon::proto
 

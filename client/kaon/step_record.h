@@ -50,6 +50,9 @@ struct StepRecord {
   double next_loss_scale = 1;
   // Steps applied so far, this one included.
   uint64_t applied_updates = 0;
+  // Of weights, optimizer state and update counters of the whole job before this step, the same for
+  // any number of shards.
+  uint64_t state_digest = 0;
 };
 
 }  // namespace kaon

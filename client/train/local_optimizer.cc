@@ -14,6 +14,7 @@
 #include "job/resolve.h"
 #include "job/rule_config.h"
 #include "job/schedule.h"
+#include "kernels/digest.h"
 #include "kernels/grad_norm.h"
 #include "proto/decide_version.h"
 #include "proto/status_macros.h"
@@ -51,6 +52,10 @@ absl::StatusOr<LocalOptimizer> LocalOptimizer::Create(const v1::JobDefinition& j
   optimizer.norm_use_ = job::NormUseOf(registration);
   optimizer.newton_schulz_calls_.resize(num_parameters);
   optimizer.weights_ = std::move(weights);
+  for (uint32_t id = 0; id < num_parameters; ++id) {
+    optimizer.parameters_[id].weights_digest =
+        kernels::TensorDigest(id, kernels::kWeightSlot, optimizer.weights_[id]);
+  }
   optimizer.backend_ = std::move(backend);
   v1::StepPlan& plan = *optimizer.record_.mutable_plan();
   plan.set_decide_version(proto::kDecideVersion);
@@ -76,6 +81,8 @@ absl::Status LocalOptimizer::AddParameter(int id, size_t num_weights) {
   parameter.rule = job::RuleConfigOf(job.groups(parameter.group), spec, placement);
   for (const kernels::StateSlot& slot : kernels::StateSlots(parameter.rule, parameter.shape)) {
     parameter.state.emplace_back(slot.num_bytes);
+    const kernels::TensorDigester digester(id, static_cast<uint32_t>(parameter.state.size()));
+    parameter.slots_digest += digester.OfBytes(parameter.state.back(), 0);
   }
   return absl::OkStatus();
 }
@@ -156,7 +163,18 @@ v1::Prepared LocalOptimizer::Fold(const v1::StepPlan& plan,
     loss.set_rank(static_cast<uint32_t>(rank));
     loss.set_loss(*contributions[rank].loss);
   }
+  prepared.set_state_digest(StateDigest());
   return prepared;
+}
+
+uint64_t LocalOptimizer::StateDigest() const {
+  uint64_t digest = 0;
+  for (size_t id = 0; id < parameters_.size(); ++id) {
+    const Parameter& parameter = parameters_[id];
+    digest += parameter.weights_digest + parameter.slots_digest;
+    digest += kernels::FactDigest(id, kernels::kUpdatesSlot, parameter.updates);
+  }
+  return digest;
 }
 
 void LocalOptimizer::Apply(const v1::StepRecord& record) {
@@ -175,14 +193,17 @@ void LocalOptimizer::Apply(const v1::StepRecord& record) {
     }
     // [M6]: counts applied updates only.
     scalars.t = ++parameter.updates;
+    scalars.parameter_id = static_cast<uint32_t>(id);
     kernels::UpdateBuffers buffers;
     buffers.grad = sums_[id];
     buffers.param = weights_[id];
     buffers.new_param = absl::MakeSpan(weights_[id]);
     buffers.state = state;
-    newton_schulz_calls_[id] +=
-        backend_->ApplyUpdate(parameter.rule, scalars, parameter.shape, buffers)
-            .newton_schulz_calls;
+    const kernels::UpdateResult result =
+        backend_->ApplyUpdate(parameter.rule, scalars, parameter.shape, buffers);
+    newton_schulz_calls_[id] += result.newton_schulz_calls;
+    parameter.weights_digest = result.weights_digest;
+    parameter.slots_digest = result.slots_digest;
   }
 }
 

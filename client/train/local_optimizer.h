@@ -53,6 +53,9 @@ class LocalOptimizer {
     kernels::RuleConfig rule;
     std::vector<std::vector<std::byte>> state;
     int64_t updates = 0;
+    // As kernels::UpdateResult has them.
+    uint64_t weights_digest = 0;
+    uint64_t slots_digest = 0;
     // Of the step under way.
     bool missing = false;
   };
@@ -67,6 +70,8 @@ class LocalOptimizer {
                                   absl::Span<const StepContribution> contributions,
                                   v1::Prepared& prepared);
   void Apply(const v1::StepRecord& record);
+  // Of weights, optimizer state and update counters as they are.
+  uint64_t StateDigest() const;
 
   v1::RegisterBody registration_;
   job::NormUse norm_use_;

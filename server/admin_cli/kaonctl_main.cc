@@ -4,8 +4,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "kernels/backend.h"
+#include "kernels/mutex.h"
 #include "server/admin_cli/admin_calls.h"
+#include "server/admin_cli/digest_command.h"
 #include "server/admin_cli/effective_report.h"
 #include "server/admin_cli/group_command.h"
 #include "server/admin_cli/options.h"
@@ -65,6 +68,16 @@ int Run(const Options& options) {
                    ParameterDiagnosticsText);
     case Command::kSteps:
       return Print(options, calls.StepHistory(), StepsJson, StepsText);
+    case Command::kDigest:
+      return Print(options,
+                   AskDigests([&calls] { return calls.GetStatus(); },
+                              [] {
+                                Mutex mu;
+                                MutexLock lock(mu);
+                                CondVar never;
+                                never.WaitFor(mu, absl::Milliseconds(50));
+                              }),
+                   DigestsJson, DigestsText);
     case Command::kGroupSet:
       return Print(options, SetGroup(calls, options), GroupJson, GroupText);
     case Command::kHealth:

@@ -88,6 +88,8 @@ void AddCommands(CLI::App& app, Typed& typed) {
   steps->add_option("--limit", typed.options.limit, "So many of the newest")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
+  add(app, "digest", "Digests of weights and state at one position, per shard and of the job",
+      Command::kDigest);
   add(app, "health", "Whether every server is serving", Command::kHealth);
   CLI::App* group = app.add_subcommand("group", "Groups of hyper-parameters");
   group->require_subcommand(1);

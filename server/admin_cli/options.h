@@ -19,6 +19,7 @@ enum class Command {
   kJobEffective,
   kParameters,
   kSteps,
+  kDigest,
   kHealth,
   kVerifyNumerics,
   kParameterStats,

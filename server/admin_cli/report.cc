@@ -12,6 +12,8 @@
 
 namespace kaon::admin_cli {
 
+std::string Hex(uint64_t digest) { return absl::StrFormat("%016x", digest); }
+
 namespace {
 
 constexpr Align kRight = Align::kRight;
@@ -31,9 +33,6 @@ std::string Word(v1::ClipPolicy policy) {
 std::string Word(v1::DurabilityMode mode) {
   return Word(v1::DurabilityMode_Name(mode), "DURABILITY_MODE_");
 }
-
-// As strings: JSON readers lose the low bits of 64-bit numbers.
-std::string Hex(uint64_t digest) { return absl::StrFormat("%016x", digest); }
 
 std::string Number(double value) { return absl::StrFormat("%.6g", value); }
 
@@ -183,6 +182,7 @@ Json StepJson(const v1::StepRecord& record) {
   }
   row["applied_updates"] = decision.applied_updates();
   row["clip_reductions_total"] = decision.clip_reductions_total();
+  row["state_digest"] = Hex(decision.state_digest());
   if (const v1::StepBody* step = StepOf(record)) {
     row["loss_scale"] = step->loss_scale();
     row["rates"] = Json::object();

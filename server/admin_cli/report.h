@@ -3,6 +3,7 @@
 #ifndef KAON_SERVER_ADMIN_CLI_REPORT_H_
 #define KAON_SERVER_ADMIN_CLI_REPORT_H_
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -14,6 +15,9 @@ namespace kaon::admin_cli {
 
 // Keys keep the order they were added in: the documented one.
 using Json = nlohmann::ordered_json;
+
+// 16 digits: JSON readers lose the low bits of 64-bit numbers.
+std::string Hex(uint64_t digest);
 
 // The answer of one server to grpc.health.v1.Health/Check.
 struct HealthRow {

@@ -17,10 +17,6 @@ namespace kaon::shard {
 
 namespace {
 
-// Slots of facts in the state digest, beside those of kernels/digest.h.
-constexpr uint32_t kUpdatesSlot = 1001;
-constexpr uint32_t kPositionSlot = 1002;
-
 absl::Status CheckPlacement(const v1::RegisterBody& registration, uint32_t num_shards) {
   const v1::JobDefinition& job = registration.definition();
   const v1::Placement& placement = registration.placement();
@@ -139,6 +135,9 @@ absl::Status ParameterStore::Add(const v1::RegisterBody& registration,
     KAON_ASSIGN_OR_RETURN(tier::Pin pin, AllocateTensor(tensor, floats, &parameter));
     parameter.state_slots.push_back(slot);
     parameter.state.push_back(std::move(pin));
+    parameter.slots_digest +=
+        kernels::TensorDigest(parameter.id, static_cast<uint32_t>(parameter.state.size()),
+                              parameter.state.back().floats());
   }
   return absl::OkStatus();
 }
@@ -166,22 +165,25 @@ std::vector<ParameterPublisher::Source> ParameterStore::sources() const {
   return sources;
 }
 
-StateDigests ParameterStore::Digests(const ParameterPublisher& publisher,
-                                     uint64_t applied_position) const {
-  uint64_t weights = 0;
-  uint64_t digest = 0;
+StateDigests ParameterStore::Digests() const {
+  StateDigests digests;
   for (const StoredParameter& parameter : parameters_) {
-    weights +=
-        kernels::TensorDigest(parameter.id, kernels::kWeightSlot, publisher.current(parameter.id));
-    for (size_t slot = 0; slot < parameter.state.size(); ++slot) {
-      digest += kernels::TensorDigest(parameter.id, static_cast<uint32_t>(slot) + 1,
-                                      parameter.state[slot].floats());
-    }
-    digest += kernels::FactDigest(parameter.id, kUpdatesSlot, parameter.updates_applied);
-    // Per parameter, so that the sum over shards does not depend on their number.
-    digest += kernels::FactDigest(parameter.id, kPositionSlot, applied_position);
+    digests.weights += parameter.weights_digest;
+    digests.state += parameter.slots_digest;
+    digests.state +=
+        kernels::FactDigest(parameter.id, kernels::kUpdatesSlot, parameter.updates_applied);
   }
-  return {weights, weights + digest};
+  digests.state += digests.weights;
+  return digests;
+}
+
+uint64_t ParameterStore::PositionDigest(uint64_t applied_position) const {
+  uint64_t digest = 0;
+  // Per parameter, so that the sum over shards does not depend on their number.
+  for (const StoredParameter& parameter : parameters_) {
+    digest += kernels::FactDigest(parameter.id, kernels::kPositionSlot, applied_position);
+  }
+  return digest;
 }
 
 std::vector<v1::ParameterState> ParameterStore::Describe() const {

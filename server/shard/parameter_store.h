@@ -38,10 +38,14 @@ struct StoredParameter {
   uint64_t state_bytes = 0;
   uint64_t updates_applied = 0;
   uint64_t newton_schulz_updates = 0;
+  // Of the newest weights, 0 before there are any; of all slots. Whoever writes them says what they
+  // are now.
+  uint64_t weights_digest = 0;
+  uint64_t slots_digest = 0;
   ParameterTrace trace;
 };
 
-// docs/formats.md: of the newest weights; of weights, state, counters and position.
+// docs/formats.md: of the newest weights; of weights, slots and counters.
 struct StateDigests {
   uint64_t weights = 0;
   uint64_t state = 0;
@@ -67,8 +71,10 @@ class ParameterStore {
   // For ParameterPublisher::Serve.
   std::vector<ParameterPublisher::Source> sources() const;
 
-  // Reads every weight and all state once: callers keep the answer.
-  StateDigests Digests(const ParameterPublisher& publisher, uint64_t applied_position) const;
+  // Of this shard; reads no tensor.
+  StateDigests Digests() const;
+  // What the position adds to the state digest of DescribeShardResponse.
+  uint64_t PositionDigest(uint64_t applied_position) const;
   std::vector<v1::ParameterState> Describe() const;
 
  private:

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/digest.h"
 #include "proto/status_macros.h"
 #include "server/shard/parameter_stats.h"
 
@@ -110,7 +111,6 @@ absl::Status ShardCore::TryReserve(const v1::StepPlan& plan) {
 }
 
 void ShardCore::Apply(const v1::StepRecord& record) {
-  digests_.reset();
   const v1::StepPlan& plan = record.plan();
   const bool applied = record.decision().outcome() == v1::OUTCOME_APPLY;
   if (plan.has_registration()) {
@@ -123,12 +123,16 @@ void ShardCore::Apply(const v1::StepRecord& record) {
     ApplyTrainStep(record);
     ++(applied ? applied_steps_ : skipped_steps_);
   }
-  machine_.OnApplied(plan.position());
+  FinishApply(plan.position());
   ExpectNextStep();
 }
 
+void ShardCore::FinishApply(uint64_t position) {
+  machine_.OnApplied(position, parameters_->Digests().state);
+}
+
 void ShardCore::ApplyGroupChange(const v1::StepRecord& record) {
-  machine_.OnApplied(record.plan().position());
+  FinishApply(record.plan().position());
   parameters_->SetGroups(*machine_.registration());
   accumulator_.AdoptGroups(*machine_.registration());
   // A step that was planned at this position by an earlier holder is planned again at the next one.
@@ -136,11 +140,12 @@ void ShardCore::ApplyGroupChange(const v1::StepRecord& record) {
 }
 
 void ShardCore::LoadWeights() {
-  for (const StoredParameter& parameter : parameters_->parameters()) {
+  for (StoredParameter& parameter : parameters_->parameters()) {
     const absl::Span<const float> weights = accumulator_.gradient(parameter.id);
     const absl::Span<float> to = publisher_.BeginWrite(parameter.id);
     CHECK_EQ(weights.size(), to.size()) << parameter.name;
     std::copy(weights.begin(), weights.end(), to.begin());
+    parameter.weights_digest = kernels::TensorDigest(parameter.id, kernels::kWeightSlot, to);
     publisher_.Publish(parameter.id, 0);
   }
 }
@@ -168,6 +173,7 @@ void ShardCore::ApplyTrainStep(const v1::StepRecord& record) {
     scalars.lr = step.rates(parameter.group).learning_rate() * placement.lr_multiplier();
     scalars.clip_factor = ClipFactorOf(record.decision(), parameter.group, placement.norm_group());
     scalars.t = static_cast<int64_t>(parameter.updates_applied) + 1;
+    scalars.parameter_id = parameter.id;
     // 7c. The rule, from the newest weights into the other buffer.
     std::vector<absl::Span<std::byte>> state;
     for (size_t i = 0; i < parameter.state.size(); ++i) {
@@ -183,6 +189,8 @@ void ShardCore::ApplyTrainStep(const v1::StepRecord& record) {
         options_.backend->ApplyUpdate(*parameter.rule, scalars, parameter.shape, buffers);
     parameter.updates_applied += 1;
     parameter.newton_schulz_updates += static_cast<uint64_t>(result.newton_schulz_calls);
+    parameter.weights_digest = result.weights_digest;
+    parameter.slots_digest = result.slots_digest;
     parameter.trace.update = {scalars.lr, *parameter.rule};
     if (parameter.trace.first_update_step == 0) parameter.trace.first_update_step = step.step();
     // 8. Readers may have it.
@@ -275,11 +283,10 @@ absl::StatusOr<v1::DescribeShardResponse> ShardCore::Describe(absl::string_view 
   for (v1::ParameterState& state : parameters_->Describe()) {
     *response.add_parameters() = std::move(state);
   }
-  if (!digests_.has_value()) {
-    digests_ = parameters_->Digests(publisher_, machine_.applied_position());
-  }
-  response.set_weights_digest(digests_->weights);
-  response.set_state_digest(digests_->state);
+  const StateDigests digests = parameters_->Digests();
+  response.set_weights_digest(digests.weights);
+  response.set_state_digest(digests.state +
+                            parameters_->PositionDigest(machine_.applied_position()));
   return response;
 }
 

@@ -101,6 +101,8 @@ class ShardCore {
   void ApplyGroupChange(const v1::StepRecord& record);
   void LoadWeights();
   void ApplyTrainStep(const v1::StepRecord& record);
+  // Tells the machine that the entry at `position` is applied, and what the state is now.
+  void FinishApply(uint64_t position);
   // Keeps what statistics need of a decided train step.
   void TraceGradients(uint64_t step);
   absl::Status CheckJob(absl::string_view job) const;
@@ -114,9 +116,6 @@ class ShardCore {
   GradientAccumulator accumulator_;
   GradientReplay gradient_replay_;
   std::unique_ptr<ParameterStore> parameters_;
-  // Of the applied position, taken when first asked for: hashing everything at each question would
-  // hold up the steps.
-  std::optional<StateDigests> digests_;
   // Of what was folded last.
   std::vector<v1::ParameterSums> sums_;
   std::vector<ShardOutput> outputs_;

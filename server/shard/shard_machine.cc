@@ -293,6 +293,7 @@ void ShardMachine::OnReserved(uint64_t generation, const absl::Status& status) {
 void ShardMachine::AppendPrepare() {
   v1::Prepared prepared = *accepted_->facts;
   prepared.set_plan(accepted_->plan.SerializeAsString());
+  prepared.set_state_digest(state_digest_);
   const journal::PrepareRecord record{std::move(prepared), accepted_->generation};
   in_flight_[Append(record)] = record;
 }
@@ -373,11 +374,12 @@ void ShardMachine::OnDecision(StreamId stream, const v1::CoordinatorToShard& mes
   actions_.push_back(ApplyRecord{record});
 }
 
-void ShardMachine::OnApplied(uint64_t position) {
+void ShardMachine::OnApplied(uint64_t position, uint64_t state_digest) {
   if (!applying_.has_value() || applying_->plan().position() != position) return;
   const v1::StepPlan& plan = applying_->plan();
   const bool applied = applying_->decision().outcome() == v1::OUTCOME_APPLY;
   applied_position_ = position;
+  state_digest_ = state_digest;
   if (plan.has_registration()) {
     config_revision_ = position;
     if (applied) {

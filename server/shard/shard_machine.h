@@ -59,7 +59,7 @@ struct ReserveJob {
   uint64_t generation = 0;
 };
 
-// The entry is decided: change the state accordingly and answer with OnApplied(position).
+// The entry is decided: change the state accordingly, answer OnApplied with its digest then.
 struct ApplyRecord {
   v1::StepRecord record;
 };
@@ -69,15 +69,13 @@ using ShardAction = std::variant<SendToCoordinator, EndStream, AppendJournal, Be
 
 class ShardMachine {
  public:
-  // `data_loss`: why this shard never votes, when it once held state and no longer does; else
-  // empty. `durability` is what it says of its journal; nothing depends on it.
+  // `data_loss`: why it never votes, else empty. `durability` is only what it says of its journal.
   explicit ShardMachine(std::string data_loss = "",
                         v1::DurabilityMode durability = v1::DURABILITY_MODE_NONE);
 
   // `now` serves only to say for how long the holder was silent; no decision depends on it.
   void OnControl(StreamId stream, const v1::CoordinatorToShard& message, absl::Time now);
-  // The next message of `stream` can be received from now on: before, its sender was not silent, it
-  // was not listened to.
+  // `stream` is listened to from now on: before, its sender was not silent.
   void OnReady(StreamId stream, absl::Time now);
   void OnStreamClosed(StreamId stream);
   // Every contribution to the plan of `generation` is folded. `facts` without the plan. Late
@@ -86,7 +84,7 @@ class ShardMachine {
   // An error refuses the registration with its message.
   void OnReserved(uint64_t generation, const absl::Status& status);
   void OnDurable(uint64_t token);
-  void OnApplied(uint64_t position);
+  void OnApplied(uint64_t position, uint64_t state_digest);
 
   // Replay: the machine stands where what it once appended says it stood; no actions come of it.
   // DATA_LOSS naming both values for a record that does not follow those before.
@@ -111,6 +109,8 @@ class ShardMachine {
   uint64_t applied_step() const { return applied_step_; }
   uint64_t timeline() const { return timeline_; }
   bool weights_loaded() const { return weights_loaded_; }
+  // Of weights, optimizer state and update counters as applied; 0 before registration.
+  uint64_t state_digest() const { return state_digest_; }
   // Absent until the registration is applied.
   const std::optional<v1::RegisterBody>& registration() const { return registration_; }
   // Position of this shard in the coordinators' lists; 0 of 0 until told.
@@ -181,6 +181,7 @@ class ShardMachine {
   uint64_t timeline_ = 0;
   uint64_t config_revision_ = 0;
   bool weights_loaded_ = false;
+  uint64_t state_digest_ = 0;
   std::optional<v1::StepRecord> applied_record_;
   std::optional<v1::RegisterBody> registration_;
 

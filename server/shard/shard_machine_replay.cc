@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "proto/ballot.h"
 #include "proto/status_macros.h"
 #include "server/shard/plan_check.h"
@@ -46,6 +47,12 @@ absl::Status ShardMachine::RestorePrepared(const v1::StepPlan& plan,
   if (proto::Compare(plan.ballot(), promised_) > 0) {
     return absl::DataLossError(absl::StrCat("PREPARE of ", Describe(plan), ", promised is ballot ",
                                             proto::ToString(promised_)));
+  }
+  // P7, P11: what replay made of the journal is what the shard held when it voted.
+  if (prepare.prepared.state_digest() != state_digest_) {
+    return absl::DataLossError(absl::StrFormat(
+        "the PREPARE of %s was made with state digest %016x, replay gives %016x", Describe(plan),
+        prepare.prepared.state_digest(), state_digest_));
   }
   v1::Prepared facts = prepare.prepared;
   facts.clear_plan();

@@ -15,6 +15,7 @@ TEST(RecordConversionTest, HasEveryFieldOfTheDecision) {
   decision.set_loss(2.5);
   decision.set_next_loss_scale(1024);
   decision.set_applied_updates(6);
+  decision.set_state_digest(0xfedc);
   v1::GroupNorm& group = *decision.add_norms();
   group.set_group("muon");
   group.set_norm(4);
@@ -33,6 +34,7 @@ TEST(RecordConversionTest, HasEveryFieldOfTheDecision) {
   EXPECT_EQ(out.loss, 2.5);
   EXPECT_EQ(out.next_loss_scale, 1024);
   EXPECT_EQ(out.applied_updates, 6u);
+  EXPECT_EQ(out.state_digest, 0xfedcu);
   ASSERT_EQ(out.norms.size(), 1u);
   EXPECT_EQ(out.norms[0].group, "muon");
   EXPECT_EQ(out.norms[0].norm, 4);

@@ -176,5 +176,23 @@ TEST(DecideTest, RegistrationAppliesWithLossScaleOne) {
   EXPECT_EQ(decision.next_loss_scale(), 1);
 }
 
+// P4: of the whole job, whatever the placement; mod 2^64, and of every kind of entry.
+TEST(DecideTest, AddsUpTheShardsStateDigests) {
+  const v1::RegisterBody job = Register(TestJob(), 3);
+  std::vector<v1::Prepared> votes = Votes(job, RandomSums(TestJob().parameters_size()));
+  votes[0].set_state_digest(5);
+  votes[1].set_state_digest(~uint64_t{0});
+  votes[2].set_state_digest(10);
+  EXPECT_EQ(Decide(job, TrainPlan(), votes, nullptr).state_digest(), 14u);
+  EXPECT_EQ(Decide(job, LoadPlan(), votes, nullptr).state_digest(), 14u);
+  v1::StepPlan change;
+  change.mutable_group_change();
+  EXPECT_EQ(Decide(job, change, votes, nullptr).state_digest(), 14u);
+  votes[0].mutable_sums(0)->set_num_non_finite(1);
+  const v1::StepDecision skipped = Decide(job, TrainPlan(), votes, nullptr);
+  EXPECT_EQ(skipped.outcome(), v1::OUTCOME_SKIP);
+  EXPECT_EQ(skipped.state_digest(), 14u);
+}
+
 }  // namespace
 }  // namespace kaon::job

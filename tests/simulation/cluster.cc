@@ -158,6 +158,12 @@ class Cluster {
   void CheckWeights() {
     SerialReplay replay(job_);
     for (const auto& [position, record] : world_.invariants().records()) {
+      // P4: each record says what state the entry found.
+      if (record.decision().state_digest() != replay.StateDigest()) {
+        world_.invariants().Violated(absl::StrCat(
+            "record of position ", position, " has state digest ", record.decision().state_digest(),
+            ", the serial run ", replay.StateDigest()));
+      }
       replay.Apply(record);
       if (record.plan().has_step()) CheckPulled(record.plan().step().step(), replay);
     }

@@ -9,6 +9,7 @@
 #include "job/definition.h"
 #include "job/resolve.h"
 #include "job/rule_config.h"
+#include "kernels/digest.h"
 #include "kernels/routing.h"
 
 namespace kaon::simulation {
@@ -99,6 +100,33 @@ SerialReplay::SerialReplay(const v1::JobDefinition& job)
   CHECK(body.ok()) << body.status();
   body_ = *std::move(body);
   updates_.resize(job.parameters_size());
+  for (int id = 0; id < job.parameters_size(); ++id) {
+    if (job.parameters(id).frozen()) continue;
+    const kernels::RuleConfig rule = RuleOf(id);
+    for (const kernels::StateSlot& slot : kernels::StateSlots(rule, Shape(job.parameters(id)))) {
+      state_[id].emplace_back(slot.num_bytes);
+    }
+  }
+}
+
+kernels::RuleConfig SerialReplay::RuleOf(uint32_t parameter_id) const {
+  const int id = static_cast<int>(parameter_id);
+  const v1::ParameterPlacement& placement = body_.placement().parameters(id);
+  const v1::JobDefinition& job = body_.definition();
+  return job::RuleConfigOf(job.groups(job::GroupIndex(job, placement.group())), job.parameters(id),
+                           placement);
+}
+
+uint64_t SerialReplay::StateDigest() const {
+  uint64_t digest = 0;
+  for (uint32_t id = 0; registered_ && id < weights_.size(); ++id) {
+    digest += kernels::TensorDigest(id, kernels::kWeightSlot, weights_[id]);
+    for (uint32_t k = 0; k < state_[id].size(); ++k) {
+      digest += kernels::TensorDigester(id, k + 1).OfBytes(state_[id][k], 0);
+    }
+    digest += kernels::FactDigest(id, kernels::kUpdatesSlot, updates_[id]);
+  }
+  return digest;
 }
 
 std::vector<float> SerialReplay::ReducedGradient(const v1::StepBody& step, uint32_t parameter_id) {
@@ -125,18 +153,11 @@ void SerialReplay::Update(const v1::StepRecord& record, uint32_t parameter_id) {
   if (parameter.frozen()) return;
   const v1::ParameterPlacement& placement =
       body_.placement().parameters(static_cast<int>(parameter_id));
-  const v1::JobDefinition& job = body_.definition();
-  const int group = job::GroupIndex(job, placement.group());
-  const kernels::RuleConfig rule = job::RuleConfigOf(job.groups(group), parameter, placement);
+  const int group = job::GroupIndex(body_.definition(), placement.group());
+  const kernels::RuleConfig rule = RuleOf(parameter_id);
   const std::vector<uint64_t> shape = Shape(parameter);
-  std::vector<std::vector<std::byte>>& state = state_[parameter_id];
-  if (state.empty()) {
-    for (const kernels::StateSlot& slot : kernels::StateSlots(rule, shape)) {
-      state.emplace_back(slot.num_bytes);
-    }
-  }
   std::vector<absl::Span<std::byte>> slots;
-  for (std::vector<std::byte>& slot : state) slots.push_back(absl::MakeSpan(slot));
+  for (std::vector<std::byte>& slot : state_[parameter_id]) slots.push_back(absl::MakeSpan(slot));
   const std::vector<float> gradient = ReducedGradient(record.plan().step(), parameter_id);
   kernels::UpdateScalars scalars;
   scalars.lr = record.plan().step().rates(group).learning_rate();
@@ -147,6 +168,7 @@ void SerialReplay::Update(const v1::StepRecord& record, uint32_t parameter_id) {
 }
 
 void SerialReplay::Apply(const v1::StepRecord& record) {
+  registered_ = true;
   if (record.plan().has_group_change()) {
     *body_.mutable_definition()->mutable_groups() = record.plan().group_change().groups();
   }

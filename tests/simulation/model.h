@@ -40,10 +40,13 @@ class SerialReplay {
   void Apply(const v1::StepRecord& record);
   // By parameter id.
   const std::vector<std::vector<float>>& weights() const { return weights_; }
+  // Of weights, optimizer state and update counters, all read again; 0 before registration.
+  uint64_t StateDigest() const;
 
  private:
   std::vector<float> ReducedGradient(const v1::StepBody& step, uint32_t parameter_id);
   void Update(const v1::StepRecord& record, uint32_t parameter_id);
+  kernels::RuleConfig RuleOf(uint32_t parameter_id) const;
 
   const v1::JobDefinition job_;
   // As resolved, with the groups as they are now.
@@ -52,6 +55,7 @@ class SerialReplay {
   std::vector<std::vector<float>> weights_;
   std::vector<std::vector<std::vector<std::byte>>> state_;
   std::vector<int64_t> updates_;
+  bool registered_ = false;
 };
 
 }  // namespace kaon::simulation

@@ -28,6 +28,7 @@ TEST(OptionsTest, KnowsEveryCommand) {
       {{"job", "show"}, Command::kJobShow},
       {{"parameters"}, Command::kParameters},
       {{"steps"}, Command::kSteps},
+      {{"digest"}, Command::kDigest},
       {{"health"}, Command::kHealth},
       {{"job", "show", "--effective"}, Command::kJobEffective},
   };

@@ -160,7 +160,7 @@ v1::StepHistoryResponse History() {
         norms { group: "adamw" norm: 2 clip_factor: 0.5 }
         norms { group: "muon" norm: 9 exempt: true clip_factor: 1 } loss: 4.5
         norm_groups { norm_group: "mtp" norm: 8 live_norm: 6 clip_factor: 0.25 }
-        applied_updates: 6 clip_reductions_total: 3 } })");
+        applied_updates: 6 clip_reductions_total: 3 state_digest: 0xab } })");
 }
 
 TEST(StepsReportTest, ShowsNormsClipFactorsAndTheReasonOfASkip) {
@@ -175,6 +175,7 @@ TEST(StepsReportTest, ShowsNormsClipFactorsAndTheReasonOfASkip) {
             R"([{"norm_group":"mtp","norm":8.0,"live_norm":6.0,"clip_factor":0.25}])");
   EXPECT_EQ(step["applied_updates"], 6);
   EXPECT_EQ(step["clip_reductions_total"], 3);
+  EXPECT_EQ(step["state_digest"], "00000000000000ab");
   EXPECT_EQ(step["rates"]["muon"], 0.01);
   EXPECT_EQ(step["members"][0]["token_weight"], 256);
   const std::string text = StepsText(History());

@@ -25,11 +25,17 @@ DrivenShard::DrivenShard(uint64_t capacity_bytes, std::string data_loss)
   core_ = std::make_unique<ShardCore>(std::move(options));
 }
 
+void DrivenShard::PlaceAs(uint32_t shard, uint32_t num_shards) {
+  shard_ = shard;
+  num_shards_ = num_shards;
+}
+
 v1::CoordinatorToShard DrivenShard::Envelope(uint64_t counter) {
   v1::CoordinatorToShard message;
   *message.mutable_ballot() = MakeBallot(counter);
   message.set_holder_address("coordinator");
-  message.set_num_shards(1);
+  message.set_shard(shard_);
+  message.set_num_shards(num_shards_);
   return message;
 }
 
@@ -74,6 +80,13 @@ std::vector<v1::ShardToCoordinator> DrivenShard::Decide(const v1::StepRecord& re
 
 absl::Status DrivenShard::Push(uint32_t rank, uint64_t step,
                                const std::vector<std::vector<float>>& values) {
+  std::map<uint32_t, std::vector<float>> by_id;
+  for (uint32_t id = 0; id < values.size(); ++id) by_id[id] = values[id];
+  return PushParameters(rank, step, by_id);
+}
+
+absl::Status DrivenShard::PushParameters(uint32_t rank, uint64_t step,
+                                         const std::map<uint32_t, std::vector<float>>& values) {
   v1::PushOpen open;
   open.set_job("gpt2");
   open.set_timeline(1);
@@ -85,16 +98,16 @@ absl::Status DrivenShard::Push(uint32_t rank, uint64_t step,
       const OpenPush push,
       core_->accumulator().Open(open, {[](uint64_t) {}, [](const absl::Status&) {}}));
   v1::PushFinish finish;
-  for (uint32_t id = 0; id < values.size(); ++id) {
-    if (values[id].empty()) {
+  for (const auto& [id, tensor] : values) {
+    if (tensor.empty()) {
       finish.add_missing_parameters(id);
       continue;
     }
-    const auto* bytes = reinterpret_cast<const std::byte*>(values[id].data());
-    const auto payload = absl::MakeConstSpan(bytes, values[id].size() * sizeof(float));
+    const auto* bytes = reinterpret_cast<const std::byte*>(tensor.data());
+    const auto payload = absl::MakeConstSpan(bytes, tensor.size() * sizeof(float));
     v1::TensorChunk chunk;
     chunk.set_parameter_id(id);
-    chunk.set_num_elements(values[id].size());
+    chunk.set_num_elements(tensor.size());
     chunk.set_dtype(v1::DTYPE_FLOAT32);
     chunk.set_crc32c(proto::Crc32c(payload.data(), payload.size()));
     KAON_RETURN_IF_ERROR(core_->accumulator().AddChunk(push.stream, chunk, {payload}));

@@ -4,6 +4,7 @@
 #define KAON_TESTS_SERVER_SHARD_DRIVEN_SHARD_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +27,9 @@ class DrivenShard {
   const RecordedJournal& journal() const { return journal_; }
   tier::TieredStore& store() { return store_; }
 
+  // Before anything else: it is not the only shard.
+  void PlaceAs(uint32_t shard, uint32_t num_shards);
+
   // Each returns what the shard answered.
   std::vector<v1::ShardToCoordinator> Promise(uint64_t counter);
   std::vector<v1::ShardToCoordinator> Plan(const v1::StepPlan& plan);
@@ -34,6 +38,9 @@ class DrivenShard {
   // Pushes all of `values` as one chunk each, by parameter id, and finishes; a parameter without
   // values is missing.
   absl::Status Push(uint32_t rank, uint64_t step, const std::vector<std::vector<float>>& values);
+  // The same of the parameters that are named.
+  absl::Status PushParameters(uint32_t rank, uint64_t step,
+                              const std::map<uint32_t, std::vector<float>>& values);
   // What the pushes led to.
   std::vector<v1::ShardToCoordinator> Pump();
 
@@ -51,6 +58,8 @@ class DrivenShard {
   tier::HostTier host_;
   tier::TieredStore store_;
   std::unique_ptr<kernels::Backend> backend_;
+  uint32_t shard_ = 0;
+  uint32_t num_shards_ = 1;
   std::vector<uint64_t> folded_;
   RecordedJournal journal_;
   std::unique_ptr<ShardCore> core_;

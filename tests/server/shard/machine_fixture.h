@@ -71,8 +71,9 @@ class MachineFixture : public testing::Test {
     machine_.OnFolded(generation_, facts);
     Collect();
   }
-  void Apply(uint64_t position) {
-    machine_.OnApplied(position);
+  // `state_digest`: of the state after it.
+  void Apply(uint64_t position, uint64_t state_digest = 0) {
+    machine_.OnApplied(position, state_digest);
     Collect();
   }
   void Collect() {

@@ -233,6 +233,12 @@ class LostJournalTest : public testing::Test {
 
 TEST_F(LostJournalTest, IsWholeToBeginWith) { EXPECT_TRUE(ReplayAll(entries_).ok()); }
 
+// P7, P11: what replay makes of the entries before is not what the shard voted on.
+TEST_F(LostJournalTest, AVoteOnAnotherState) {
+  At<journal::PrepareRecord>(kPrepare).prepared.set_state_digest(0xabc);
+  ExpectLost(entries_, "was made with state digest 0000000000000abc, replay gives ");
+}
+
 TEST_F(LostJournalTest, ASliceOfAnUnknownParameter) {
   At<journal::GradientSlice>(kSlices).parameter_id = 5;
   ExpectLost(entries_, "position 3: slice of parameter_id 5, which is not on this shard");

@@ -216,70 +216,37 @@ TEST(ShardCoreTest, DigestsTellStatesApart) {
   EXPECT_EQ(a.core().Describe("")->state_digest(), b.core().Describe("")->state_digest());
 }
 
-TEST(ShardCoreTest, TakesDigestsOncePerAppliedPosition) {
+// P4: what was pushed for an entry, and how it ends, does not enter its own digest.
+TEST(ShardCoreTest, VotesWithTheDigestOfTheStateItFound) {
   DrivenShard shard;
+  shard.Promise(1);
+  EXPECT_EQ(shard.Plan(RegistrationPlan(1, 1)).at(0).prepared().state_digest(), 0u);
+  shard.Decide(Applying(RegistrationPlan(1, 1)));
+  const uint64_t registered = shard.core().machine().state_digest();
+  EXPECT_NE(registered, 0u);
+  EXPECT_EQ(shard.core().Describe("")->weights_digest(), 0u);
   shard.Load();
-  const uint64_t weights = shard.core().Describe("")->weights_digest();
-  const uint64_t state = shard.core().Describe("")->state_digest();
-  // What no step did is seen only when the digests are taken again.
-  for (const tier::Pin& buffer : shard.core().parameters()->parameters()[kB].weights) {
-    buffer.floats()[0] = 42;
-  }
-  EXPECT_EQ(shard.core().Describe("")->weights_digest(), weights);
-  EXPECT_EQ(shard.core().Describe("")->state_digest(), state);
-  shard.Train(1, {kGradientOfW, {}});
-  DrivenShard untouched;
-  untouched.Load();
-  untouched.Train(1, {kGradientOfW, {}});
-  EXPECT_NE(shard.core().Describe("")->weights_digest(),
-            untouched.core().Describe("")->weights_digest());
-  EXPECT_NE(shard.core().Describe("")->state_digest(),
-            untouched.core().Describe("")->state_digest());
-}
-
-// "S" of a slice, and the others by their first letter.
-std::string KindsOf(const RecordedJournal& journal) {
-  std::string kinds;
-  for (const journal::Entry& entry : journal.entries()) kinds += "prdS"[entry.index()];
-  return kinds;
-}
-
-// Protocol 2, PREPARE: the reduced gradient is part of what is durable before the answer.
-TEST(ShardCoreTest, AppendsEveryGradientBeforeThePrepareThatVotesOnIt) {
-  DrivenShard shard;
-  shard.Load();
-  shard.Train(1, {kGradientOfW, kGradientOfB});
-  shard.Train(2, {{}, kGradientOfB});
-  // Promise; registration; initial weights of all three; w and b; b alone.
-  EXPECT_EQ(KindsOf(shard.journal()),
-            "p"
-            "rd"
-            "SSSrd"
-            "SSrd"
-            "Srd");
-  const auto slices = shard.journal().All<journal::GradientSlice>();
-  const auto prepares = shard.journal().All<journal::PrepareRecord>();
-  EXPECT_EQ(slices[3].generation, prepares[2].generation);
-  EXPECT_EQ(slices[3].position, 3u);
-  EXPECT_EQ(slices[5].generation, prepares[3].generation);
-  EXPECT_NE(prepares[2].generation, prepares[3].generation);
-}
-
-// Rule 2: "re-stamped durably without a re-push": the gradient is there already.
-TEST(ShardCoreTest, AppendsTheGradientOfARestampedPrepareOnce) {
-  DrivenShard shard;
-  shard.Load();
-  const size_t before = KindsOf(shard.journal()).size();
-  shard.Plan(TrainPlan(1, 1, 1));
-  for (uint32_t rank : {0, 1}) {
-    ASSERT_TRUE(shard.Push(rank, 1, {kGradientOfW, kGradientOfB}).ok());
-  }
-  shard.Pump();
-  shard.Promise(2);
-  shard.Plan(TrainPlan(1, 2, 1));
-  EXPECT_EQ(KindsOf(shard.journal()).substr(before), "SSrpr");
-  const auto prepares = shard.journal().All<journal::PrepareRecord>();
-  EXPECT_EQ(prepares[2].generation, prepares[3].generation);
+  const auto vote = [&shard](const v1::StepPlan& plan, const std::vector<float>& of_b) {
+    shard.Plan(plan);
+    for (uint32_t rank : {0, 1}) {
+      EXPECT_TRUE(shard.Push(rank, plan.step().step(), {kGradientOfW, of_b}).ok());
+    }
+    return shard.Pump().at(0).prepared().state_digest();
+  };
+  const uint64_t loaded = shard.core().machine().state_digest();
+  EXPECT_NE(loaded, registered);
+  EXPECT_EQ(vote(TrainPlan(1, 1, 1), kGradientOfB), loaded);
+  shard.Decide(Applying(TrainPlan(1, 1, 1)));
+  const uint64_t stepped = shard.core().machine().state_digest();
+  EXPECT_NE(stepped, loaded);
+  EXPECT_EQ(vote(TrainPlan(2, 1, 1), {NAN, 0, 0, 0}), stepped);
+  // Edge 10: a skipped step leaves the state as it was, and so its digest.
+  shard.Decide(Skipping(TrainPlan(2, 1, 1)));
+  EXPECT_EQ(shard.core().machine().state_digest(), stepped);
+  const v1::StepPlan change = GroupChangePlan(5, 0.5, 1, 1);
+  EXPECT_EQ(shard.Plan(change).at(0).prepared().state_digest(), stepped);
+  shard.Decide(Applying(change));
+  EXPECT_EQ(vote(After(TrainPlan(3, 1, 1), 6, 5), kGradientOfB), stepped);
 }
 
 TEST(ShardCoreTest, KeepsTheSumsOfAPlanThatIsOnlyRestamped) {

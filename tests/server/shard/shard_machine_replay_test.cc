@@ -27,7 +27,7 @@ class ShardMachineReplayTest : public MachineFixture {
       if (loadable.has_step()) loadable.mutable_step()->clear_rates();
       ASSERT_TRUE(Prepare(loadable, loadable.position()).ok());
       ASSERT_TRUE(machine_.RestoreDecision(Applying(loadable)).ok());
-      machine_.OnApplied(loadable.position());
+      machine_.OnApplied(loadable.position(), 0);
     }
     Collect();
   }
@@ -76,6 +76,20 @@ TEST_F(ShardMachineReplayTest, StartsNewGenerationsAboveEverySeenOne) {
   machine_.RestoreGeneration(17);
   Plan(kHolder, TrainPlan(1, 1, 1));
   EXPECT_EQ(generation_, 18u);
+}
+
+// P7, P11: recorded and replayed state are compared at every vote, a re-stamped one included.
+TEST_F(ShardMachineReplayTest, RefusesAVoteThatWasMadeOnAnotherState) {
+  RestoreLoaded();
+  journal::PrepareRecord prepare = PrepareOf(TrainPlan(1, 1, 1), 3);
+  prepare.prepared.set_state_digest(0xabc);
+  const absl::Status status = machine_.RestorePrepared(TrainPlan(1, 1, 1), prepare);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_NE(status.message().find("was made with state digest 0000000000000abc, replay gives "
+                                  "0000000000000000"),
+            absl::string_view::npos)
+      << status;
+  EXPECT_FALSE(machine_.state().has_prepared());
 }
 
 // A journal outlives the version of decide() that its entries were decided by; a vote under it is

@@ -308,5 +308,23 @@ TEST_F(ShardMachineTest, ReportsForHowLongTheHolderWasSilent) {
   EXPECT_EQ(TakeSent().at(0).message.probed().holder_silent_ms(), 0u);
 }
 
+// P4, rule 2: every vote, re-stamped or about a change, says what state it found.
+TEST_F(ShardMachineTest, StampsEveryVoteWithTheStateAfterTheEntryBefore) {
+  StartPrepared(TrainPlan(1, 1, 1));
+  Decide(kHolder, 1, Applying(TrainPlan(1, 1, 1)));
+  Apply(3, /*state_digest=*/99);
+  EXPECT_EQ(machine_.state_digest(), 99u);
+  Plan(kHolder, TrainPlan(2, 1, 1));
+  Fold();
+  MakeDurable();
+  TakeSent();
+  Plan(kHolder, TrainPlan(2, 1, 2));
+  MakeDurable();
+  EXPECT_EQ(TakeSent().at(0).message.prepared().state_digest(), 99u);
+  Plan(kHolder, GroupChangePlan(4, 0.5, 1, 3));
+  MakeDurable();
+  EXPECT_EQ(TakeSent().at(0).message.prepared().state_digest(), 99u);
+}
+
 }  // namespace
 }  // namespace kaon::shard
