@@ -100,10 +100,12 @@ struct StoredSlot {
   StateDType dtype = StateDType::kFloat32;
   TensorDigester digester;
 
-  uint64_t DigestOf(int64_t first, int64_t n) const {
+  // `beside`: what else to fetch with the next chunk of the slot; that only where there is one.
+  uint64_t DigestOf(int64_t first, int64_t n, bool is_last, const float* beside) const {
     const int64_t begin = StateBytes(dtype, first);
     const int64_t end = StateBytes(dtype, first + n);
-    return digester.OfBytes(bytes.subspan(begin, end - begin), begin);
+    const Ahead ahead = is_last ? Ahead{} : Ahead{bytes.data() + end, beside};
+    return digester.OfBytes(bytes.subspan(begin, end - begin), begin, ahead);
   }
 };
 
@@ -154,8 +156,14 @@ UpdateResult ApplyElementWise(const typename Rule::Config& config, const UpdateS
     }
     RunElementWise<Rule>(s, num_slots, chunk);
     if (encoded) EncodeState(config.momentum_dtype, decoded, first, slots[0].bytes);
-    result.weights_digest += weights.Of(buffers.new_param.subspan(first, chunk.n), first);
-    for (const StoredSlot& slot : slots) result.slots_digest += slot.DigestOf(first, chunk.n);
+    const bool is_last = first + 2 * kChunk > n;
+    const float* beside = is_last ? nullptr : chunk.new_param + kChunk;
+    result.weights_digest +=
+        weights.Of(buffers.new_param.subspan(first, chunk.n), first,
+                   is_last ? Ahead{} : Ahead{chunk.grad + kChunk, chunk.param + kChunk});
+    for (const StoredSlot& slot : slots) {
+      result.slots_digest += slot.DigestOf(first, chunk.n, is_last, std::exchange(beside, nullptr));
+    }
   }
   return result;
 }

@@ -18,6 +18,13 @@ inline constexpr uint32_t kGradientSlot = 1000;
 inline constexpr uint32_t kUpdatesSlot = 1001;
 inline constexpr uint32_t kPositionSlot = 1002;
 
+// Memory of the next piece, as long as this one, that is worth having in the cache by then:
+// digesting is arithmetic on what is in the cache, so that memory would stand idle. Null for none.
+struct Ahead {
+  const void* first = nullptr;
+  const void* second = nullptr;
+};
+
 // Digests one tensor piece by piece, as whoever writes it comes by: digests of disjoint ranges add
 // up, to TensorDigest of the whole.
 class TensorDigester {
@@ -25,13 +32,14 @@ class TensorDigester {
   TensorDigester(uint32_t parameter_id, uint32_t slot);
 
   // Elements first_index and on.
-  uint64_t Of(absl::Span<const float> values, uint64_t first_index) const;
+  uint64_t Of(absl::Span<const float> values, uint64_t first_index, Ahead ahead = {}) const;
   // Of state that is no fp32 (state_codec.h): its bytes as little-endian words of 32 bits, one
   // element each, the last filled up with zeros. `first_byte` is a multiple of 4 (CHECK).
-  uint64_t OfBytes(absl::Span<const std::byte> bytes, uint64_t first_byte) const;
+  uint64_t OfBytes(absl::Span<const std::byte> bytes, uint64_t first_byte, Ahead ahead = {}) const;
 
  private:
-  uint64_t OfWords(const std::byte* words, uint64_t num_words, uint64_t first_index) const;
+  uint64_t OfWords(const std::byte* words, uint64_t num_words, uint64_t first_index,
+                   Ahead ahead) const;
 
   const uint64_t key_;
 };
