@@ -2,7 +2,6 @@
 
 #include <glog/logging.h>
 
-#include <iterator>
 #include <utility>
 #include <variant>
 
@@ -76,23 +75,6 @@ void DiskJournal::Enqueue(Item item) {
   wake_.NotifyAll();
 }
 
-void DiskJournal::Withdraw() {
-  MutexLock lock(mu_);
-  // From the newest back to the last PREPARE: what lies before that is voted on.
-  auto item = queue_.end();
-  while (item != queue_.begin()) {
-    --item;
-    if (std::holds_alternative<PrepareRecord>(item->entry)) return;
-    if (!IsGradient(item->entry)) continue;
-    if (writing_ && item == queue_.begin()) {
-      withdrawn_ = true;
-      while (writing_) idle_.Wait(mu_);
-      return;
-    }
-    item = queue_.erase(item);
-  }
-}
-
 absl::StatusOr<std::vector<v1::StepRecord>> DiskJournal::History(uint64_t from_position,
                                                                  uint32_t limit) {
   return history_.Read(from_position, limit);
@@ -131,13 +113,9 @@ bool DiskJournal::SyncIsDueLocked() const {
 
 void DiskJournal::WriteFrontLocked() {
   const Entry& entry = queue_.front().entry;
-  writing_ = true;
   mu_.Unlock();
   const absl::Status status = log_->Append(entry);
   mu_.Lock();
-  writing_ = false;
-  const bool withdrawn = std::exchange(withdrawn_, false);
-  idle_.NotifyAll();
   if (status.ok()) {
     read_only_reason_.clear();
     bytes_ = log_->bytes();
@@ -145,7 +123,6 @@ void DiskJournal::WriteFrontLocked() {
     if (queue_.front().done) written_.push_back(std::move(queue_.front().done));
     queue_.pop_front();
   } else if (status.code() == absl::StatusCode::kResourceExhausted) {
-    if (withdrawn) queue_.pop_front();
     if (read_only_reason_.empty()) LOG(WARNING) << "journal: " << status << "; waiting for room";
     read_only_reason_ = std::string(status.message());
     WaitForRoomLocked();

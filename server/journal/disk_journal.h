@@ -1,7 +1,7 @@
 // Durability mode `journal`: appends go through one thread into a JournalLog, and are done once
 // they are synced; what is queued while a sync runs shares the next one. A full disk only delays:
 // the queue waits and goes on by itself. Any other failure ends the process (protocol.md section
-// 3). Owned by the shard's composition root; Append, AppendGradient and Withdraw by one thread,
+// 3). Owned by the shard's composition root; Append and AppendGradient by one thread,
 // everything else by any. The queue is bounded by its sources, as StepLoop's is: the step waits for
 // its PREPARE, and gradients are borrowed.
 #ifndef KAON_SERVER_JOURNAL_DISK_JOURNAL_H_
@@ -55,8 +55,6 @@ class DiskJournal : public Journal {
 
   void Append(Record record, std::function<void()> done) override;
   void AppendGradient(const GradientSlice& slice) override;
-  // Waits for the one write in progress at most.
-  void Withdraw() override;
   absl::StatusOr<std::vector<v1::StepRecord>> History(uint64_t from_position,
                                                       uint32_t limit) override;
   v1::JournalStatus Status() const override;
@@ -91,18 +89,12 @@ class DiskJournal : public Journal {
   mutable Mutex mu_;
   // Something is queued, or the journal stops.
   CondVar wake_;
-  // No write is in progress.
-  CondVar idle_;
   // A list: the entry that is being written stays where it is.
   std::list<Item> queue_ ABSL_GUARDED_BY(mu_);
   // Completions of what is written and not synced.
   std::vector<std::function<void()>> written_ ABSL_GUARDED_BY(mu_);
   // One of them is a vote or a promise.
   bool awaited_ ABSL_GUARDED_BY(mu_) = false;
-  // The front of the queue is being written, without the lock.
-  bool writing_ ABSL_GUARDED_BY(mu_) = false;
-  // It was withdrawn meanwhile.
-  bool withdrawn_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   // Nothing is written any more.
   bool ended_ ABSL_GUARDED_BY(mu_) = false;

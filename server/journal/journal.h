@@ -28,12 +28,8 @@ class Journal {
 
   // To be called for the whole gradient of a generation before its PREPARE is appended, each
   // parameter's slices in ascending order of offset. The values are borrowed, unchanged, until that
-  // PREPARE's `done` runs or Withdraw returns.
+  // PREPARE's `done` runs.
   virtual void AppendGradient(const GradientSlice& slice) = 0;
-
-  // The gradients appended since the newest PREPARE are not voted on any more: what is not written
-  // yet need not be, and none of their values is read once this returns.
-  virtual void Withdraw() = 0;
 
   // Records of decided entries from `from_position` on, at most `limit`; from the oldest kept if
   // that one is older. OUT_OF_RANGE naming both positions when it is newer than the newest.

@@ -22,7 +22,6 @@ void MemoryJournal::Append(Record record, std::function<void()> done) {
 
 // Gradients stay where they are: nothing outlives the process.
 void MemoryJournal::AppendGradient(const GradientSlice& /*slice*/) {}
-void MemoryJournal::Withdraw() {}
 
 v1::JournalStatus MemoryJournal::Status() const { return v1::JournalStatus(); }
 

@@ -215,60 +215,6 @@ TEST_F(DiskJournalTest, SyncsWhatIsWrittenAlsoWhenTheDiskIsFull) {
   WaitUntilDone("ab");
 }
 
-TEST_F(DiskJournalTest, WithdrawsGradientsThatAreNotVotedOn) {
-  Open();
-  SetError("write", absl::ResourceExhaustedError("full"));
-  journal_->AppendGradient(Slice(1, 1, 0, values_));
-  Append(Prepare(1, 1), 'a');
-  journal_->AppendGradient(Slice(2, 2, 0, values_));
-  Append(Promise(2), 'b');
-  journal_->AppendGradient(Slice(2, 2, 1, values_));
-  WaitUntilReadOnly(true);
-  journal_->Withdraw();
-  SetError("", absl::OkStatus());
-  WaitUntilDone("ab");
-  const std::vector<std::string> expected = {Describe(Slice(1, 1, 0, values_)),
-                                             Describe(Prepare(1, 1)), Describe(Promise(2))};
-  EXPECT_EQ(Reopened(), expected);
-}
-
-TEST_F(DiskJournalTest, WithdrawsWhatAFullDiskDidNotTake) {
-  Open();
-  SetError("write", absl::ResourceExhaustedError("full"));
-  {
-    const std::vector<float> gone(300, 5.0f);
-    journal_->AppendGradient(Slice(1, 1, 0, gone));
-    WaitUntilReadOnly(true);
-    journal_->Withdraw();
-  }
-  SetError("", absl::OkStatus());
-  Append(Prepare(1, 2), 'a');
-  WaitUntilDone("a");
-  EXPECT_EQ(Reopened(), std::vector<std::string>{Describe(Prepare(1, 2))});
-}
-
-TEST_F(DiskJournalTest, WaitsForTheWriteInProgressBeforeValuesAreGivenBack) {
-  Open();
-  Hold("write");
-  journal_->AppendGradient(Slice(1, 1, 0, values_));
-  WaitUntilHeld();
-  bool returned = false;
-  std::thread withdrawal([&] {
-    journal_->Withdraw();
-    MutexLock lock(mu_);
-    returned = true;
-    changed_.NotifyAll();
-  });
-  {
-    MutexLock lock(mu_);
-    // Long enough for a withdrawal that does not wait.
-    for (int i = 0; i < 20 && !returned; ++i) changed_.WaitFor(mu_, absl::Milliseconds(5));
-    EXPECT_FALSE(returned);
-  }
-  Release();
-  withdrawal.join();
-}
-
 TEST_F(DiskJournalTest, WritesWhatIsQueuedWhenItStops) {
   Open();
   Hold("write");
@@ -311,7 +257,6 @@ TEST_F(DiskJournalTest, ReportsAFailureForGoodAndDoesNothingMore) {
     EXPECT_EQ(failure.code(), absl::StatusCode::kDataLoss);
     SetError("", absl::OkStatus());
     journal_->AppendGradient(Slice(1, 1, 0, values_));
-    journal_->Withdraw();
     Append(Prepare(2, 2), 'b');
     journal_->Stop();
     EXPECT_EQ(Done(), "");
