@@ -11,6 +11,7 @@ suites=(
   "sim:long simulations of the step protocol (tests tagged nightly under tests/simulation)"
   "fuzz:differential and malformed-input fuzzing (tests tagged nightly under tests/fuzz)"
   "mutation:every numeric bug of kernels/mutation.h, built in one at a time, is found by a test (tests/mutation.sh)"
+  "protocol:every protocol bug of server/mutation/mutation.h, built in one at a time, is found by a simulation (tests/protocol_mutation.sh)"
   "torch:element-wise rules against torch.optim, with Debian's python3-torch (tests under tests/torch)"
 )
 
@@ -48,7 +49,8 @@ case "$suite" in
   sim) options=(--config=opt --test_tag_filters=nightly); targets=(//tests/simulation/...) ;;
   torch) options=(--test_tag_filters=nightly); targets=(//tests/torch/...); packages=(--torch) ;;
   fuzz) options=(--config=fuzz --build_tests_only); targets=(//tests/fuzz/...) ;;
-  mutation) verb=mutation; options=(); packages=() ;;
+  mutation) verb=mutation; script=tests/mutation.sh; options=(); packages=() ;;
+  protocol) verb=mutation; script=tests/protocol_mutation.sh; options=(); packages=() ;;
   *) echo "nightly.sh: unknown suite '$suite'; there are:" >&2; list >&2; exit 2 ;;
 esac
 
@@ -60,7 +62,7 @@ trap 'rm -rf "$work"' EXIT
 start=$SECONDS
 result=0
 if [ "$verb" = mutation ]; then
-  timeout --signal=INT --kill-after=60 2340 tests/mutation.sh | tee "$work/mutation" || result=$?
+  timeout --signal=INT --kill-after=60 2340 "$script" | tee "$work/mutation" || result=$?
 else
   # Sanitized tests are several times slower than the sizes in the BUILD files assume.
   timeout --signal=INT --kill-after=60 2340 bazel "$verb" --keep_going "${options[@]}" \

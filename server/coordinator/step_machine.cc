@@ -12,6 +12,7 @@
 #include "job/settings.h"
 #include "proto/ballot.h"
 #include "proto/decide_version.h"
+#include "server/mutation/mutation.h"
 
 namespace kaon::coordinator {
 
@@ -83,6 +84,7 @@ void StepMachine::SendPhaseMessage(int shard) {
 
 // Rule 7: "the holder heartbeats every shard".
 void StepMachine::SendHeartbeat(int shard) {
+  if (Mutated(Mutation::kNoHeartbeats)) return;
   v1::CoordinatorToShard message;
   message.mutable_heartbeat();
   Send(shard, std::move(message));
@@ -139,7 +141,7 @@ void StepMachine::OnShardMessage(int shard, const v1::ShardToCoordinator& messag
   const bool lost = message.has_state() && !message.state().data_loss().empty();
   // Rule 1: "only answers carrying its own ballot, sent after that shard's promise was durable,
   // count".
-  if (by_ballot < 0 && !lost) return;
+  if (by_ballot < 0 && !lost && !Mutated(Mutation::kAnswersOfOtherBallotsCount)) return;
   switch (message.body_case()) {
     case v1::ShardToCoordinator::kState:
       OnState(shard, message.state());
@@ -226,7 +228,7 @@ void StepMachine::RecoverWhenAllRead() {
   phase_ = Phase::kApplying;
   FindStepRecord();
   AnnounceRecord();
-  if (recovery.must_decide) {
+  if (recovery.must_decide && !Mutated(Mutation::kUnanimousVoteReopened)) {
     std::vector<v1::Prepared> prepared;
     for (const v1::ShardState& state : states) prepared.push_back(state.prepared());
     TakeDecision(*recovery.must_decide, prepared);
@@ -277,7 +279,8 @@ void StepMachine::OnRefused(int shard, const v1::Refused& refused) {
 
 void StepMachine::OnPrepared(int shard, const v1::Prepared& prepared) {
   // A vote for an older round is no vote for this one.
-  if (phase_ != Phase::kRound || prepared.plan() != plan_bytes_) return;
+  if (phase_ != Phase::kRound) return;
+  if (prepared.plan() != plan_bytes_ && !Mutated(Mutation::kOtherVotesCount)) return;
   shards_[shard].prepared = prepared;
   DecideWhenAllPrepared();
 }
@@ -285,6 +288,7 @@ void StepMachine::OnPrepared(int shard, const v1::Prepared& prepared) {
 void StepMachine::DecideWhenAllPrepared() {
   std::vector<v1::Prepared> prepared;
   for (const ShardView& view : shards_) {
+    if (!view.prepared && Mutated(Mutation::kDecidedWithoutAll)) continue;
     if (!view.prepared) return;
     prepared.push_back(*view.prepared);
   }
@@ -372,7 +376,7 @@ void StepMachine::MaybeOpenStepRound() {
     for (int i = 0; unchanged && i < members.size(); ++i) {
       unchanged = proto::Compare(members[i].attempt(), plan_.step().members(i).attempt()) == 0;
     }
-    if (unchanged) return;
+    if (unchanged || Mutated(Mutation::kStaleMembers)) return;
   }
   OpenStepRound();
 }

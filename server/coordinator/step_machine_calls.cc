@@ -11,6 +11,7 @@
 #include "proto/status_macros.h"
 #include "server/coordinator/registration.h"
 #include "server/coordinator/step_machine.h"
+#include "server/mutation/mutation.h"
 
 namespace kaon::coordinator {
 
@@ -42,7 +43,7 @@ bool StepMachine::RegistrationIsApplied() const {
 }
 
 absl::Status StepMachine::CheckJob(absl::string_view job) const {
-  KAON_RETURN_IF_ERROR(CheckHolder());
+  if (!Mutated(Mutation::kRefusedCoordinatorAnswers)) KAON_RETURN_IF_ERROR(CheckHolder());
   if (!registration_) {
     if (!stopped_.ok()) return stopped_;
     return absl::NotFoundError(absl::StrCat("job \"", job, "\": no job is registered"));

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/crc32c.h"
 #include "proto/status_macros.h"
+#include "server/mutation/mutation.h"
 
 namespace kaon::journal {
 
@@ -172,6 +173,7 @@ absl::StatusOr<Frame> DecodeFrame(absl::string_view bytes) {
     return Damaged("frame of bytes", bytes.size(), expected_bytes);
   }
   frame.payload = bytes.substr(kFrameHeaderBytes, frame.header.payload_bytes);
+  if (Mutated(Mutation::kTornRecordTaken)) return frame;
   FrameHeader found;
   DescribePayload(frame.payload, found);
   if (found.payload_crc != frame.header.payload_crc) {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/status_macros.h"
 #include "server/journal/entry_codec.h"
+#include "server/mutation/mutation.h"
 
 namespace kaon::journal {
 
@@ -104,7 +105,11 @@ absl::Status JournalLog::Remember(absl::Status status) {
 
 absl::Status JournalLog::Append(const Entry& entry) {
   KAON_RETURN_IF_ERROR(broken_);
-  return Remember(TryAppend(entry));
+  const absl::Status status = TryAppend(entry);
+  if (absl::IsResourceExhausted(status) && Mutated(Mutation::kFullDiskAcknowledged)) {
+    return absl::OkStatus();
+  }
+  return Remember(status);
 }
 
 absl::Status JournalLog::TryAppend(const Entry& entry) {
@@ -159,7 +164,7 @@ absl::Status JournalLog::Rotate() {
   if (!opening_.has_value()) KAON_RETURN_IF_ERROR(StartOpening());
   KAON_RETURN_IF_ERROR(WriteFrame(*opening_->file, 0, opening_->start, ""));
   KAON_RETURN_IF_ERROR(Synced(opening_->file->Sync()));
-  KAON_RETURN_IF_ERROR(Synced(directory_.Sync()));
+  if (!Mutated(Mutation::kNamesUnsynced)) KAON_RETURN_IF_ERROR(Synced(directory_.Sync()));
   write_failed_ = true;
   KAON_RETURN_IF_ERROR(WriteFrame(*file_, tail_.offset, opening_->end_of_last, ""));
   write_failed_ = false;
@@ -194,7 +199,7 @@ absl::Status JournalLog::StartOpening() {
 absl::Status JournalLog::Sync() {
   KAON_RETURN_IF_ERROR(broken_);
   if (durable_sequence_ + 1 == tail_.sequence) return absl::OkStatus();
-  KAON_RETURN_IF_ERROR(Synced(file_->Sync()));
+  if (!Mutated(Mutation::kSyncLeftOut)) KAON_RETURN_IF_ERROR(Synced(file_->Sync()));
   durable_sequence_ = tail_.sequence - 1;
   return Remember(MarkDurable());
 }

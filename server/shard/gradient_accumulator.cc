@@ -10,6 +10,7 @@
 #include "kernels/digest.h"
 #include "proto/ballot.h"
 #include "proto/status_macros.h"
+#include "server/mutation/mutation.h"
 #include "server/shard/chunk_check.h"
 
 namespace kaon::shard {
@@ -116,6 +117,7 @@ size_t GradientAccumulator::KeptMembersLocked(const v1::StepPlan& plan) {
   for (auto& [id, parameter] : parameters_) {
     if (!IsActiveLocked(*parameter)) continue;
     MutexLock parameter_lock(parameter->mu);
+    if (Mutated(Mutation::kOtherAttemptsKept)) continue;
     if (parameter->fold->HasFoldedBeyond(static_cast<size_t>(kept))) return 0;
   }
   return static_cast<size_t>(kept);
@@ -218,7 +220,8 @@ absl::Status GradientAccumulator::CheckOpenLocked(const v1::PushOpen& open) cons
                                                    open.step(), " has ranks 0 .. ",
                                                    plan_->step().members_size() - 1));
   }
-  if (proto::Compare(open.attempt(), worker->second.member.attempt()) != 0) {
+  if (proto::Compare(open.attempt(), worker->second.member.attempt()) != 0 &&
+      !Mutated(Mutation::kAnyAttemptPushes)) {
     return absl::AbortedError(absl::StrCat("attempt ", proto::ToString(open.attempt()), " of rank ",
                                            open.rank(), " pushed, the plan has ",
                                            proto::ToString(worker->second.member.attempt())));

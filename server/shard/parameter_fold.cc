@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/dtype.h"
 #include "proto/status_macros.h"
+#include "server/mutation/mutation.h"
 
 namespace kaon::shard {
 
@@ -141,14 +142,15 @@ absl::Status ParameterFold::Add(uint32_t rank, const v1::TensorChunk& chunk, pro
     return Invalid(contribution, "pushed, it was finished as missing");
   }
   KAON_ASSIGN_OR_RETURN(const bool repeated, CheckOrder(contribution, chunk));
-  if (repeated) {
+  if (repeated && !Mutated(Mutation::kRepetitionFolded)) {
     released->push_back({rank, bytes});
     return absl::OkStatus();
   }
   const uint64_t end = chunk.offset() + chunk.num_elements();
   const Contribution* previous = Previous(index);
   const bool in_turn =
-      contribution.staged.empty() && (previous == nullptr || previous->folded >= end);
+      (contribution.staged.empty() && (previous == nullptr || previous->folded >= end)) ||
+      Mutated(Mutation::kFoldedAsTheyArrive);
   if (!in_turn && bytes > staging_room) {
     return absl::ResourceExhaustedError(
         absl::StrCat("parameter ", name_, " of rank ", rank, ": ", bytes,
@@ -177,7 +179,10 @@ const ParameterFold::Contribution* ParameterFold::Previous(size_t index) const {
 void ParameterFold::Fold(size_t index, kernels::DType dtype, uint64_t offset,
                          proto::Slices payload) {
   Contribution& contribution = contributions_[index];
-  const bool first = Previous(index) == nullptr;
+  const auto folded_before = [offset](const Contribution& other) { return other.folded > offset; };
+  const bool first = Mutated(Mutation::kFoldedAsTheyArrive)
+                         ? std::none_of(contributions_.begin(), contributions_.end(), folded_before)
+                         : Previous(index) == nullptr;
   const size_t element_bytes = kernels::SizeOf(dtype);
   uint64_t next = offset;
   int64_t non_finite = -1;

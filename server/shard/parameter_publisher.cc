@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/status_macros.h"
+#include "server/mutation/mutation.h"
 #include "proto/tensor_stream.h"
 
 namespace kaon::shard {
@@ -126,7 +127,8 @@ absl::Status ParameterPublisher::Read(uint32_t parameter_id, uint64_t step, uint
   for (const Version& version : parameter->versions) {
     if (!version.valid) continue;
     newest = std::max(newest, version.last_step);
-    if (step < version.first_step || step > version.last_step) continue;
+    const bool wanted = step >= version.first_step && step <= version.last_step;
+    if (!wanted && !Mutated(Mutation::kAnyVersionRead)) continue;
     kernels::FromFloat(dtype, version.memory.subspan(offset, num_elements), to);
     return absl::OkStatus();
   }

@@ -9,6 +9,7 @@
 #include "proto/ballot.h"
 #include "proto/decide_version.h"
 #include "proto/status_macros.h"
+#include "server/mutation/mutation.h"
 #include "server/shard/plan_check.h"
 
 namespace kaon::shard {
@@ -112,6 +113,7 @@ bool ShardMachine::AdmitBallot(StreamId stream, const v1::CoordinatorToShard& me
            About(message));
     return false;
   }
+  if (Mutated(Mutation::kLowerBallotsAnswered)) promised_ = message.ballot();
   const int order = proto::Compare(message.ballot(), promised_);
   // Rule 1: "After promising b a shard sends no answer, PREPARE included, to a lower ballot."
   if (order < 0) {
@@ -167,6 +169,8 @@ void ShardMachine::OnPromise(StreamId stream, const v1::CoordinatorToShard& mess
     promise_waiters_[stream] = promised_;
     const journal::PromiseRecord record{promised_, shard_, num_shards_};
     in_flight_[Append(record)] = record;
+    if (Mutated(Mutation::kPromiseWithdraws)) accepted_.reset(), held_.reset();
+    if (Mutated(Mutation::kPromiseAnsweredUnsynced)) OnDurable(next_token_ - 1);
     return;
   }
   if (promise_durable_) return AnswerPromise(stream);
@@ -235,7 +239,7 @@ void ShardMachine::OnPlan(StreamId stream, const v1::CoordinatorToShard& message
   const int order = proto::CompareRound(plan, accepted_->plan);
   if (order == 0 && proto::Alike(plan, accepted_->plan)) return AnswerPrepared();
   // Rule 4: "A shard refuses (ballot, round) at or below its PREPARE's."
-  if (order <= 0) {
+  if (order <= 0 && !Mutated(Mutation::kLowerRoundReplaces)) {
     return Refuse(
         stream, v1::REFUSAL_REASON_STALE_PLAN,
         absl::StrCat("plan of ", Describe(plan), ", expecting above ", Describe(accepted_->plan)),
@@ -244,7 +248,8 @@ void ShardMachine::OnPlan(StreamId stream, const v1::CoordinatorToShard& message
   if (proto::AlikeButForRound(plan, accepted_->plan)) return Restamp(plan);
   // The journal still reads the gradient that this plan would overwrite: it is lost, and comes
   // again.
-  if (accepted_->facts.has_value() && !held_.has_value()) return;
+  const bool is_read = accepted_->facts.has_value() && !held_.has_value();
+  if (is_read && !Mutated(Mutation::kJournaledGradientOverwritten)) return;
   Accept(plan);
 }
 
@@ -270,6 +275,9 @@ void ShardMachine::Restamp(const v1::StepPlan& plan) {
   // Control changes are folded by nobody.
   if (plan.has_step()) actions_.push_back(RestampPlan{plan});
   if (accepted_->facts.has_value()) AppendPrepare();
+  if (Mutated(Mutation::kRestampUnsynced) && accepted_->facts.has_value()) {
+    OnDurable(next_token_ - 1);
+  }
 }
 
 void ShardMachine::OnFolded(uint64_t generation, v1::Prepared facts) {
@@ -296,6 +304,7 @@ void ShardMachine::AppendPrepare() {
   prepared.set_state_digest(state_digest_);
   const journal::PrepareRecord record{std::move(prepared), accepted_->generation};
   in_flight_[Append(record)] = record;
+  if (Mutated(Mutation::kPrepareAnsweredUnsynced)) OnDurable(next_token_ - 1);
 }
 
 void ShardMachine::OnDurable(uint64_t token) {
@@ -370,7 +379,7 @@ void ShardMachine::OnDecision(StreamId stream, const v1::CoordinatorToShard& mes
   applying_ = record;
   // Rule 5: "The record of every log entry n, step or control change, is durable in the same write
   // as, or before, PREPARE(n+1)": it is appended before anything of n + 1 can be.
-  Append(journal::DecisionRecord{record});
+  if (!Mutated(Mutation::kDecisionNotJournaled)) Append(journal::DecisionRecord{record});
   actions_.push_back(ApplyRecord{record});
 }
 

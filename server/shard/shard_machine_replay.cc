@@ -5,6 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "proto/ballot.h"
 #include "proto/status_macros.h"
+#include "server/mutation/mutation.h"
 #include "server/shard/plan_check.h"
 #include "server/shard/shard_machine.h"
 
@@ -38,6 +39,7 @@ absl::Status ShardMachine::RestorePromise(const journal::PromiseRecord& promise)
 }
 
 void ShardMachine::RestoreGeneration(uint64_t generation) {
+  if (Mutated(Mutation::kGenerationsReused)) return;
   next_generation_ = std::max(next_generation_, generation + 1);
 }
 

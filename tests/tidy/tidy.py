@@ -38,13 +38,14 @@ FOLDERS = {
 SERVER_FOLDERS = {
     "tier": {"tier"},
     "disk": {"disk"},
-    "journal": {"disk", "journal"},
+    "mutation": {"mutation"},
+    "journal": {"disk", "journal", "mutation"},
     "checkpoint": {"disk", "checkpoint"},
     "auth": {"auth"},
     "config": {"config"},
     "admin_cli": {"admin_cli"},
-    "shard": {"tier", "disk", "journal", "checkpoint", "auth", "config", "shard"},
-    "coordinator": {"checkpoint", "auth", "config", "coordinator"},
+    "shard": {"tier", "disk", "journal", "checkpoint", "auth", "config", "mutation", "shard"},
+    "coordinator": {"checkpoint", "auth", "config", "coordinator", "mutation"},
 }
 # The state machines: everything that is not in their messages comes in as an argument.
 PURE = re.compile(

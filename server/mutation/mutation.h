@@ -1,0 +1,81 @@
+// Bugs of the protocol that can be switched on, one at a time, to see that the simulation finds
+// each of them (tests/protocol_mutation.sh, which builds with KAON_PROTOCOL_MUTATIONS). In every
+// product that is not defined, and Mutated() is a constant that leaves no trace. A mutation is one
+// condition in one place, in the file named beside it. One thread, as the simulation has.
+#ifndef KAON_SERVER_MUTATION_MUTATION_H_
+#define KAON_SERVER_MUTATION_MUTATION_H_
+
+namespace kaon {
+
+// tests/protocol_mutation.sh reads this list: one line each, `kName = number,  // where it is`.
+// Rules are those of protocol.md 2.1.
+// clang-format off
+enum class Mutation {
+  // Rule 1: "only answers carrying its own ballot [...] count".
+  kAnswersOfOtherBallotsCount = 1,  // server/coordinator/step_machine
+  // Rule 2: alike means byte-equal, round included.
+  kOtherVotesCount = 2,  // server/coordinator/step_machine
+  // Rule 3: "if all are alike it must decide".
+  kUnanimousVoteReopened = 3,  // server/coordinator/step_machine
+  // A decision takes the PREPARE of every shard.
+  kDecidedWithoutAll = 4,  // server/coordinator/step_machine
+  // All shards use the current attempt of each worker.
+  kStaleMembers = 5,  // server/coordinator/step_machine
+  // Rule 6: "a refused coordinator refuses Join and Begin".
+  kRefusedCoordinatorAnswers = 6,  // server/coordinator/step_machine_calls
+  // Rule 7: "the holder heartbeats every shard".
+  kNoHeartbeats = 7,  // server/coordinator/step_machine
+  // Rule 8: "A shard keeps its sums iff what is folded is a rank-order prefix of unchanged
+  // attempts."
+  kOtherAttemptsKept = 8,  // server/shard/gradient_accumulator
+  // An attempt that the plan does not name pushes.
+  kAnyAttemptPushes = 9,  // server/shard/gradient_accumulator
+  // A chunk that is sent again counts again.
+  kRepetitionFolded = 10,  // server/shard/parameter_fold
+  // Contributions are summed in the order of their arrival.
+  kFoldedAsTheyArrive = 11,  // server/shard/parameter_fold
+  // A pull gets whatever version comes first.
+  kAnyVersionRead = 12,  // server/shard/parameter_publisher
+  // Rule 1: "After promising b a shard sends no answer [...] to a lower ballot."
+  kLowerBallotsAnswered = 13,  // server/shard/shard_machine
+  // Rule 1: "sent after that shard's promise was durable".
+  kPromiseAnsweredUnsynced = 14,  // server/shard/shard_machine
+  // A PREPARE is answered before it is on disk.
+  kPrepareAnsweredUnsynced = 15,  // server/shard/shard_machine
+  // Rule 2: "re-stamped durably".
+  kRestampUnsynced = 16,  // server/shard/shard_machine
+  // Rule 4: "A promise withdraws nothing."
+  kPromiseWithdraws = 17,  // server/shard/shard_machine
+  // Rule 4: "A shard refuses (ballot, round) at or below its PREPARE's."
+  kLowerRoundReplaces = 18,  // server/shard/shard_machine
+  // Rule 5: "The record of every log entry n [...] is durable in the same write as, or before,
+  // PREPARE(n+1)."
+  kDecisionNotJournaled = 19,  // server/shard/shard_machine
+  // A plan is accepted while the journal still reads the gradient it will overwrite.
+  kJournaledGradientOverwritten = 20,  // server/shard/shard_machine
+  // A generation is used again after a restart.
+  kGenerationsReused = 21,  // server/shard/shard_machine_replay
+  // A gradient read back is not compared with the digest that was voted on.
+  kReplayDigestIgnored = 22,  // server/shard/gradient_replay
+  // A record counts although its payload is not what was written.
+  kTornRecordTaken = 23,  // server/journal/frame
+  // What did not fit on the disk is acknowledged.
+  kFullDiskAcknowledged = 24,  // server/journal/journal_log
+  // The journal is written and not synced.
+  kSyncLeftOut = 25,  // server/journal/journal_log
+  // A segment is used before its name is on disk.
+  kNamesUnsynced = 26,  // server/journal/journal_log
+};
+// clang-format on
+
+#ifdef KAON_PROTOCOL_MUTATIONS
+// Number of the one that is on; 0 for none.
+inline int chosen_mutation = 0;
+inline bool Mutated(Mutation mutation) { return static_cast<int>(mutation) == chosen_mutation; }
+#else
+constexpr bool Mutated(Mutation) { return false; }
+#endif
+
+}  // namespace kaon
+
+#endif  // KAON_SERVER_MUTATION_MUTATION_H_
