@@ -116,11 +116,11 @@ class ShardMachine {
   // Position of this shard in the coordinators' lists; 0 of 0 until told.
   uint32_t shard() const { return shard_; }
   uint32_t num_shards() const { return num_shards_; }
-  // The plan accepted for applied_position() + 1, folding or prepared.
-  const v1::StepPlan* accepted_plan() const {
-    return accepted_.has_value() ? &accepted_->plan : nullptr;
-  }
-  // Of accepted_plan(); 0 without one.
+  // Of the newest applied position; and the durable vote for the next, null if there is none.
+  const std::optional<v1::StepRecord>& applied_record() const { return applied_record_; }
+  const v1::Prepared* held() const { return held_.has_value() ? &held_->prepared : nullptr; }
+  // The plan accepted for applied_position() + 1, folding or prepared, and its generation or 0.
+  const v1::StepPlan* accepted_plan() const { return accepted_ ? &accepted_->plan : nullptr; }
   uint64_t accepted_generation() const { return accepted_.has_value() ? accepted_->generation : 0; }
 
  private:

@@ -16,6 +16,9 @@ namespace kaon::simulation {
 
 namespace {
 
+// Share of the decisions at which every disk is read.
+constexpr double kDisksRead = 0.05;
+
 class Cluster {
  public:
   explicit Cluster(const ClusterOptions& options)
@@ -25,9 +28,7 @@ class Cluster {
       shards_.push_back(std::make_unique<ShardNode>(world_, i));
       shards.push_back(shards_.back().get());
     }
-    world_.set_invariants(std::make_unique<Invariants>(
-        [this](int shard) -> const auto& { return shards_[shard]->machine(); },
-        options.num_shards));
+    world_.set_invariants(std::make_unique<Invariants>(InvariantsOf()));
     std::vector<CoordinatorNode*> coordinators;
     for (int i = 0; i < options.num_coordinators; ++i) {
       coordinators_.push_back(std::make_unique<CoordinatorNode>(world_, i, shards));
@@ -40,6 +41,7 @@ class Cluster {
   }
 
   ClusterResult Run() {
+    for (auto& shard : shards_) shard->Start();
     for (auto& coordinator : coordinators_) coordinator->Start();
     for (auto& worker : workers_) worker->Start();
     admin_->Start();
@@ -74,6 +76,20 @@ class Cluster {
   }
 
  private:
+  Invariants::Cluster InvariantsOf() {
+    Invariants::Cluster cluster;
+    cluster.num_shards = world_.options().num_shards;
+    cluster.machine_of = [this](int shard) { return shards_[shard]->machine(); };
+    if (!world_.options().durable) return cluster;
+    cluster.disk_of = [this](int shard) { return shards_[shard]->ReadDurable(); };
+    cluster.draw_check = [this] {
+      if (!world_.Chance(kDisksRead)) return false;
+      ++world_.result().disks_checked;
+      return true;
+    };
+    return cluster;
+  }
+
   bool Finished() const {
     return admin_->finished() &&
            std::all_of(workers_.begin(), workers_.end(),
@@ -81,14 +97,19 @@ class Cluster {
                          return worker->finished_step() >= world_.options().num_steps;
                        }) &&
            std::all_of(shards_.begin(), shards_.end(), [this](const auto& shard) {
-             return shard->machine().applied_step() >= world_.options().num_steps;
+             return shard->alive() &&
+                    shard->machine()->applied_step() >= world_.options().num_steps;
            });
   }
 
   std::string Progress() const {
     std::string text;
     for (const auto& shard : shards_) {
-      absl::StrAppend(&text, "shard at position ", shard->machine().applied_position(), "; ");
+      if (!shard->alive()) {
+        absl::StrAppend(&text, "shard dead; ");
+        continue;
+      }
+      absl::StrAppend(&text, "shard at position ", shard->machine()->applied_position(), "; ");
     }
     for (const auto& worker : workers_) {
       absl::StrAppend(&text, "worker finished step ", worker->finished_step(), "; ");
@@ -107,21 +128,21 @@ class Cluster {
     });
   }
 
+  absl::Duration Downtime() {
+    return world_.Between(absl::Milliseconds(10), absl::Milliseconds(1500));
+  }
+
   void Fault() {
-    const absl::Duration downtime =
-        world_.Between(absl::Milliseconds(10), absl::Milliseconds(1500));
     if (world_.options().bug == SeededBug::kForgetfulShard) {
       return shards_[world_.Below(shards_.size())]->Forget();
     }
+    if (world_.options().durable && world_.Chance(world_.options().shard_faults)) {
+      return ShardFault(*shards_[world_.Below(shards_.size())]);
+    }
+    const absl::Duration downtime = Downtime();
     switch (world_.Below(4)) {
-      case 0: {
-        CoordinatorNode& node = *coordinators_[world_.Below(coordinators_.size())];
-        if (!node.alive()) return;
-        ++world_.result().coordinator_kills;
-        node.Kill();
-        world_.queue().After(downtime, [&node] { node.Start(); });
-        return;
-      }
+      case 0:
+        return KillCoordinator(*coordinators_[world_.Below(coordinators_.size())], downtime);
       case 1: {
         CoordinatorNode& node = *coordinators_[world_.Below(coordinators_.size())];
         if (!node.alive()) return;
@@ -136,16 +157,49 @@ class Cluster {
         node.CutOff(downtime * 2);
         return;
       }
-      default: {
-        WorkerNode& node = *workers_[world_.Below(workers_.size())];
-        if (!node.alive()) return;
-        ++world_.result().worker_kills;
-        node.Kill();
-        world_.queue().After(downtime, [&node] {
-          if (!node.alive()) node.Start();
-        });
-      }
+      default:
+        return KillWorker(*workers_[world_.Below(workers_.size())], downtime);
     }
+  }
+
+  void ShardFault(ShardNode& shard) {
+    const uint64_t kind = world_.Below(8);
+    if (kind == 0) return shard.FillDisk(Downtime());
+    if (kind == 1) return shard.BreakDisk();
+    const auto die = [this, &shard, kind] {
+      if (kind < 4) return shard.Kill(Downtime());
+      if (kind < 7) return shard.CutPower(Downtime());
+      Blackout();
+    };
+    // Most of the time there is nothing unsynced to lose.
+    if (world_.Chance(0.3)) return die();
+    shard.AtNextAppend(die);
+  }
+
+  // The power of the whole cluster is cut.
+  void Blackout() {
+    ++world_.result().blackouts;
+    for (auto& shard : shards_) shard->CutPower(Downtime());
+    for (auto& coordinator : coordinators_) KillCoordinator(*coordinator, Downtime());
+    // Workers may be elsewhere.
+    if (world_.Chance(0.5)) return;
+    for (auto& worker : workers_) KillWorker(*worker, Downtime());
+  }
+
+  void KillCoordinator(CoordinatorNode& node, absl::Duration downtime) {
+    if (!node.alive()) return;
+    ++world_.result().coordinator_kills;
+    node.Kill();
+    world_.queue().After(downtime, [&node] { node.Start(); });
+  }
+
+  void KillWorker(WorkerNode& node, absl::Duration downtime) {
+    if (!node.alive()) return;
+    ++world_.result().worker_kills;
+    node.Kill();
+    world_.queue().After(downtime, [&node] {
+      if (!node.alive()) node.Start();
+    });
   }
 
   void Heal() {
@@ -169,7 +223,7 @@ class Cluster {
     }
     if (world_.invariants().pulled().empty()) world_.invariants().Violated("nothing was pulled");
     for (auto& shard : shards_) {
-      const shard::ShardMachine& machine = shard->machine();
+      const shard::ShardMachine& machine = *shard->machine();
       for (const v1::ParameterPlacement& home : machine.registration()->placement().parameters()) {
         if (home.shard() != machine.shard()) continue;
         const std::vector<float> held = shard->Weights(home.parameter_id());

@@ -1,7 +1,8 @@
 // A whole cluster in one thread and virtual time: the production state machines of coordinators,
 // shards and workers, joined by a network that delays, reorders, repeats and loses messages and
-// breaks streams, with processes that die, freeze and start again. Everything follows from the
-// seed. Used by step_simulation_test; one thread.
+// breaks streams, with processes that die, freeze and start again, over disks that fill up, fail
+// and lose what was not synced. Everything follows from the seed. Used by step_simulation_test; one
+// thread.
 #ifndef KAON_TESTS_SIMULATION_CLUSTER_H_
 #define KAON_TESTS_SIMULATION_CLUSTER_H_
 
@@ -37,6 +38,13 @@ struct ClusterOptions {
   absl::Duration fault_phase = absl::Seconds(15);
   // Virtual time within which all steps must be done once faults have stopped.
   absl::Duration liveness_limit = absl::Seconds(120);
+  // Shards journal to simulated disks and may die (mode `journal`); otherwise they live as long as
+  // the run (mode `none`).
+  bool durable = true;
+  // Share of the faults that hit shards, when they are durable.
+  double shard_faults = 0.6;
+  // Bits of gradients flip in memory while a journal is replayed: the digest must tell.
+  bool flips = false;
   SeededBug bug = SeededBug::kNone;
   // Prints every event.
   bool trace = false;
@@ -54,6 +62,22 @@ struct ClusterResult {
   // Coordinators cut off from all shards, but not from workers.
   int partitions = 0;
   int worker_kills = 0;
+  int shard_kills = 0;
+  // Of single shards, and of all machines at once.
+  int power_cuts = 0;
+  int blackouts = 0;
+  // Calls that a full disk refused; processes that a failing one ended.
+  uint64_t full_refusals = 0;
+  int disk_failures = 0;
+  // Starts that found a journal with a torn end, and starts that did not get through it.
+  int torn_tails = 0;
+  int deaths_in_recovery = 0;
+  // Bits that had flipped in memory, found by the digest.
+  int flips_found = 0;
+  // Written and not synced when the power was cut.
+  uint64_t sectors_lost = 0;
+  // Decisions at which every shard's disk was read.
+  int disks_checked = 0;
   int takeovers = 0;
   int reopened_rounds = 0;
   int skipped_steps = 0;

@@ -7,6 +7,12 @@
 
 namespace kaon::simulation {
 
+namespace {
+
+constexpr absl::Duration kReconnect = absl::Milliseconds(50);
+
+}  // namespace
+
 CoordinatorNode::CoordinatorNode(World& world, int index, std::vector<ShardNode*> shards)
     : world_(world), index_(index), shards_(std::move(shards)), links_(shards_.size()) {}
 
@@ -79,13 +85,30 @@ void CoordinatorNode::Connect(int shard) {
     const shard::StreamId stream = shards_[shard]->OpenStream(
         [this, shard, life](shard::StreamId id, const v1::ShardToCoordinator& message) {
           if (life == life_) Receive(shard, id, message);
+        },
+        [this, shard, life](shard::StreamId id) {
+          if (life == life_) Run([this, shard, id] { OnClosed(shard, id); });
         });
+    if (stream == 0) {
+      // Connection refused.
+      return world_.queue().After(kReconnect, [this, shard, life] {
+        if (life == life_) Connect(shard);
+      });
+    }
     links_[shard] = {true, stream};
     Run([this, shard] {
       machine_->OnShardConnected(shard);
       Drain();
     });
   });
+}
+
+void CoordinatorNode::OnClosed(int shard, shard::StreamId stream) {
+  if (!links_[shard].open || links_[shard].stream != stream) return;
+  links_[shard].open = false;
+  machine_->OnShardDisconnected(shard);
+  Drain();
+  Connect(shard);
 }
 
 void CoordinatorNode::Break(int shard) {

@@ -49,6 +49,8 @@ class CoordinatorNode {
   void Run(std::function<void()> event);
   void Connect(int shard);
   void Break(int shard);
+  // The shard's process died.
+  void OnClosed(int shard, shard::StreamId stream);
   void Drain();
   void Read(const coordinator::ReadRecord& read);
   void CarryOut(const coordinator::CoordinatorAction& action);

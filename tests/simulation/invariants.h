@@ -12,17 +12,29 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/shard_control.pb.h"
 #include "server/shard/shard_machine.h"
+#include "tests/simulation/durable_state.h"
 
 namespace kaon::simulation {
 
 class Invariants {
  public:
-  // The machine of a shard, as it is now; asked when something is decided.
-  using MachineOf = std::function<const shard::ShardMachine&(int shard)>;
-  Invariants(MachineOf machine_of, int num_shards);
+  // The machine of a shard, as it is now; null while its process is dead.
+  using MachineOf = std::function<const shard::ShardMachine*(int shard)>;
+  // What its disk holds for certain; absent when shards keep everything in memory (mode `none`).
+  using DiskOf = std::function<absl::StatusOr<DurableState>(int shard)>;
+  // Whether the disks are read for this decision, beyond those of dead shards.
+  using DrawCheck = std::function<bool()>;
+  struct Cluster {
+    int num_shards = 0;
+    MachineOf machine_of;
+    DiskOf disk_of;
+    DrawCheck draw_check;
+  };
+  explicit Invariants(Cluster cluster);
 
   // A coordinator sends this to a shard.
   void OnCoordinatorSends(const v1::CoordinatorToShard& message);
@@ -30,6 +42,8 @@ class Invariants {
   void OnShardSends(int shard, const v1::ShardToCoordinator& message);
   // A shard was handed an event; looks at its promise, PREPARE and applied position.
   void AfterShardEvent(int shard);
+  // A shard's process has started, and stands where its journal says.
+  void AfterShardStart(int shard);
   // Anybody learned that this is the outcome of a position.
   void OnRecord(const v1::StepRecord& record);
   // A reader got these weights as version `step` of a parameter.
@@ -44,20 +58,41 @@ class Invariants {
   }
   // Decided records by position.
   const std::map<uint64_t, v1::StepRecord>& records() const { return records_; }
+  // Of the job; empty before its registration is decided.
+  const v1::Placement& placement() const { return placement_; }
+  // The newest position the shard has ever applied, in any of its lives.
+  uint64_t highest_applied(int shard) const { return seen_[shard].highest_applied; }
 
  private:
+  // A vote, by what orders it.
+  struct Vote {
+    uint64_t position = 0;
+    v1::StepPlan plan;
+  };
   struct Seen {
     v1::Ballot promised;
     uint64_t applied = 0;
+    uint64_t highest_applied = 0;
     // Highest (ballot, round) prepared at applied + 1.
     v1::StepPlan prepared;
+    std::string prepared_bytes;
+    // What coordinators were answered: it must survive the process.
+    v1::Ballot answered_promise;
+    Vote answered;
   };
 
-  void CheckDurableEverywhere(const v1::StepRecord& record);
+  void OnPlan(const v1::StepPlan& plan, const std::string& ballot);
+  void CheckPrepared(int shard, Seen& seen);
+  void CheckHeldEverywhere(const v1::StepRecord& record);
+  // The same, on disk.
+  void CheckDisk(int shard, uint64_t position, const std::string& plan);
 
-  const MachineOf machine_of_;
+  const Cluster cluster_;
   std::vector<Seen> seen_;
   std::map<uint64_t, v1::StepRecord> records_;
+  // The same, serialized.
+  std::map<uint64_t, std::string> record_bytes_;
+  v1::Placement placement_;
   // Position of the newest decided control entry.
   uint64_t config_revision_ = 0;
   // Serialized ballots of the coordinators that decided a position.

@@ -22,7 +22,8 @@ std::vector<float> Draw(uint64_t seed, uint64_t count) {
   std::mt19937_64 random(seed);
   std::vector<float> values(count);
   for (float& value : values) {
-    value = static_cast<float>(static_cast<int64_t>(random() % 2001) - 1000) / 256.0f;
+    // Sums of these round, so that their order shows.
+    value = static_cast<float>(static_cast<int64_t>(random() % 2001) - 1000) / 251.0f;
   }
   return values;
 }

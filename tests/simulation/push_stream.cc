@@ -36,9 +36,12 @@ void PushStream::Later(std::function<void()> event) {
 
 void PushStream::Break() {
   on_ended_ = nullptr;
-  Later([this] {
-    if (stream_ != 0) shard_.core().accumulator().Close(stream_);
-  });
+  Later([this] { Close(); });
+}
+
+void PushStream::Close() {
+  if (stream_ != 0 && !Lost()) shard_.core().accumulator().Close(stream_);
+  stream_ = 0;
 }
 
 void PushStream::End(const absl::Status& status) {
@@ -50,11 +53,13 @@ void PushStream::End(const absl::Status& status) {
     if (on_ended_ == nullptr) return;
     std::exchange(on_ended_, nullptr)(status);
   });
-  if (stream_ != 0) shard_.core().accumulator().Close(stream_);
+  Close();
   chunks_.clear();
 }
 
 void PushStream::Open() {
+  if (!shard_.alive()) return End(absl::UnavailableError("connection refused"));
+  shard_life_ = shard_.life();
   v1::PushOpen open;
   open.set_job(context_.job->name());
   open.set_timeline(1);
@@ -78,6 +83,10 @@ void PushStream::Open() {
   auto opened = shard_.core().accumulator().Open(open, std::move(callbacks));
   if (!opened.ok()) return End(opened.status());
   stream_ = opened->stream;
+  shard_.OnDeath([self = weak_from_this()] {
+    const auto stream = self.lock();
+    if (stream != nullptr && stream->stream_ != 0) stream->End(absl::UnavailableError("lost"));
+  });
   credit_bytes_ += static_cast<int64_t>(opened->opened.credit_bytes());
   Plan(opened->opened);
   Later([this] { SendNext(); });
@@ -91,10 +100,10 @@ void PushStream::Plan(const v1::PushOpened& opened) {
       received[{chunk.parameter_id(), chunk.micro_batch()}] = chunk.num_elements();
     }
   }
-  const v1::Placement& placement = shard_.machine().registration()->placement();
+  const v1::Placement& placement = shard_.machine()->registration()->placement();
   for (const v1::ParameterPlacement& home : placement.parameters()) {
     const v1::ParameterSpec& parameter = context_.job->parameters(home.parameter_id());
-    if (home.shard() != shard_.machine().shard() || (parameter.frozen() && context_.step > 0)) {
+    if (home.shard() != shard_.machine()->shard() || (parameter.frozen() && context_.step > 0)) {
       continue;
     }
     const uint64_t size = job::NumElements(parameter);
@@ -130,6 +139,7 @@ std::vector<float> PushStream::Values(uint32_t parameter_id) const {
 
 void PushStream::Deliver(const Chunk& chunk) {
   if (stream_ == 0) return;
+  if (Lost()) return End(absl::UnavailableError("connection reset"));
   const std::vector<float> values = Values(chunk.parameter_id);
   const absl::Span<const std::byte> payload(
       reinterpret_cast<const std::byte*>(values.data() + chunk.offset),
@@ -149,6 +159,7 @@ void PushStream::Deliver(const Chunk& chunk) {
 
 void PushStream::DeliverFinish() {
   if (stream_ == 0) return;
+  if (Lost()) return End(absl::UnavailableError("connection reset"));
   v1::PushFinish finish;
   finish.set_loss(1.0 / (1 + context_.rank));
   End(shard_.core().accumulator().Finish(stream_, finish));

@@ -59,6 +59,9 @@ class PushStream : public std::enable_shared_from_this<PushStream> {
   void Deliver(const Chunk& chunk);
   void DeliverFinish();
   void End(const absl::Status& status);
+  // What the shard knows of the stream is gone.
+  bool Lost() const { return !shard_.alive() || shard_.life() != shard_life_; }
+  void Close();
   void Later(std::function<void()> event);
   std::vector<float> Values(uint32_t parameter_id) const;
 
@@ -66,7 +69,10 @@ class PushStream : public std::enable_shared_from_this<PushStream> {
   ShardNode& shard_;
   const PushContext context_;
   OnEnded on_ended_;
+  // 0 before it is open, and once it is over.
   shard::PushStreamId stream_ = 0;
+  // Of the shard, when it was opened.
+  uint64_t shard_life_ = 0;
   int64_t credit_bytes_ = 0;
   bool waiting_for_credit_ = false;
   std::deque<Chunk> chunks_;

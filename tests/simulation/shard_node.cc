@@ -2,32 +2,44 @@
 
 #include <glog/logging.h>
 
-#include <algorithm>
 #include <utility>
 #include <variant>
 
+#include "absl/base/casts.h"
 #include "absl/strings/str_cat.h"
+#include "proto/ballot.h"
 
 namespace kaon::simulation {
 
-ShardNode::ShardNode(World& world, int index) : world_(world), index_(index) {
+namespace {
+
+// A segment of the journal is closed every few steps.
+constexpr uint64_t kSegmentBytes = 16 << 10;
+// What a power cut leaves is noticed when nothing was heard for a while.
+constexpr absl::Duration kKeepAlive = absl::Seconds(1);
+// In which an append is written, perhaps in parts, and synced.
+constexpr absl::Duration kWrite = absl::Milliseconds(25);
+// What a supervisor waits for before it starts the process again.
+constexpr absl::Duration kRespawn = absl::Milliseconds(200);
+
+}  // namespace
+
+ShardNode::ShardNode(World& world, int index)
+    : world_(world),
+      index_(index),
+      disk_(std::make_unique<SimulatedDirectory>(absl::StrCat("/s", index), world.Random())) {
   kernels::BackendOptions options;
   options.gemm = "reference";
   auto backend = kernels::CreateBackend(options);
   CHECK(backend.ok()) << backend.status();
   backend_ = std::move(*backend);
-  Start();
 }
 
 ShardNode::~ShardNode() = default;
 
-void ShardNode::Start() {
-  ++life_;
-  history_.clear();
-  core_.reset();
-  store_.reset();
-  tier_ = std::make_unique<tier::HostTier>(1 << 20);
-  store_ = std::make_unique<tier::TieredStore>(*tier_);
+absl::StatusOr<DurableState> ShardNode::ReadDurable() const { return ReadDurableState(*disk_); }
+
+shard::ShardCore::Options ShardNode::CoreOptions() {
   shard::ShardCore::Options options;
   options.store = store_.get();
   options.backend = backend_.get();
@@ -35,24 +47,164 @@ void ShardNode::Start() {
   options.staging_bytes = uint64_t{1} << 22;
   options.on_folded = [this, life = life_](uint64_t generation) {
     world_.queue().After(absl::Microseconds(50), [this, life, generation] {
-      if (life != life_) return;
+      if (life != life_ || !alive()) return;
       core_->OnFolded(generation);
       Drain();
     });
   };
-  options.append_gradient = [](const journal::GradientSlice&) {};
-  core_ = std::make_unique<shard::ShardCore>(std::move(options));
+  options.append_gradient = [this](const journal::GradientSlice& slice) {
+    journal_->AppendGradient(slice);
+  };
+  return options;
+}
+
+absl::StatusOr<std::unique_ptr<journal::JournalLog>> ShardNode::OpenLog(shard::ShardCore& core) {
+  if (!world_.options().durable) return nullptr;
+  journal::JournalLog::Options options;
+  options.segment_bytes = kSegmentBytes;
+  options.id_if_created = {world_.Random(), world_.Random()};
+  auto log = journal::JournalLog::Open(
+      *disk_, options, [this, &core](const journal::Entry& entry) -> absl::Status {
+        if (const auto* decided = std::get_if<journal::DecisionRecord>(&entry)) {
+          history_[decided->record.plan().position()] = decided->record;
+        }
+        if (const auto* slice = std::get_if<journal::GradientSlice>(&entry)) {
+          return ReplaySlice(*slice, core);
+        }
+        return core.Replay(entry);
+      });
+  if (log.ok()) core.FinishReplay();
+  return log;
+}
+
+absl::Status ShardNode::ReplaySlice(const journal::GradientSlice& slice, shard::ShardCore& core) {
+  const bool flips = world_.options().flips && world_.faulty() && !slice.values.empty();
+  if (!flips || !world_.Chance(0.02)) return core.Replay(slice);
+  std::vector<float> values(slice.values.begin(), slice.values.end());
+  float& value = values[world_.Below(values.size())];
+  value = absl::bit_cast<float>(absl::bit_cast<uint32_t>(value) ^ 1);
+  journal::GradientSlice changed = slice;
+  changed.values = values;
+  flipped_ = true;
+  return core.Replay(changed);
+}
+
+void ShardNode::Start() {
+  if (alive()) return;
+  ++life_;
+  history_.clear();
+  tier_ = std::make_unique<tier::HostTier>(1 << 20);
+  store_ = std::make_unique<tier::TieredStore>(*tier_);
+  auto core = std::make_unique<shard::ShardCore>(CoreOptions());
+  // A process may die again while it reads.
+  const uint64_t failed = disk_->counters().failed;
+  disk_->SetHealthy();
+  if (world_.faulty() && world_.Chance(0.2)) disk_->FailAfter(world_.Below(30));
+  flipped_ = false;
+  auto log = OpenLog(*core);
+  disk_->SetHealthy();
+  if (!log.ok()) {
+    world_.Trace(absl::StrCat("s", index_, " cannot start: ", log.status().ToString()));
+    core.reset();
+    const bool full = absl::IsResourceExhausted(log.status());
+    if (flipped_ && absl::IsDataLoss(log.status())) {
+      ++world_.result().flips_found;
+    } else if (!full && disk_->counters().failed == failed) {
+      return world_.invariants().Violated(
+          absl::StrCat("shard ", index_, " cannot start: ", log.status().ToString()));
+    }
+    if (disk_->counters().failed > failed) ++world_.result().deaths_in_recovery;
+    if (world_.Chance(0.5)) {
+      disk_->CutPower();
+    } else {
+      disk_->Crash();
+    }
+    return RestartAfter(kRespawn);
+  }
+  if (*log != nullptr && !(*log)->found().torn_tail.empty()) ++world_.result().torn_tails;
+  journal_ = std::make_unique<SimulatedJournal>(
+      world_, std::move(*log), [this](const absl::Status& status) {
+        // Later: the journal that says so dies with its process.
+        world_.queue().After(absl::ZeroDuration(), [this, status, life = life_] {
+          if (life == life_) EndOf(status);
+        });
+      });
+  core_ = std::move(core);
+  world_.Trace(absl::StrCat("s", index_, " starts at position ", machine()->applied_position(),
+                            ", promised ", proto::ToString(machine()->promised())));
+  world_.invariants().AfterShardStart(index_);
+}
+
+void ShardNode::RestartAfter(absl::Duration downtime) {
+  world_.queue().After(downtime, [this] { Start(); });
+}
+
+void ShardNode::Die(absl::Duration until_noticed) {
+  ++life_;
+  journal_.reset();
+  core_.reset();
+  store_.reset();
+  tier_.reset();
+  world_.queue().After(until_noticed, [streams = std::exchange(streams_, {}),
+                                       events = std::exchange(on_death_, {})] {
+    for (const auto& [id, stream] : streams) stream.on_closed(id);
+    for (const auto& event : events) event();
+  });
+}
+
+void ShardNode::EndOf(const absl::Status& status) {
+  world_.Trace(absl::StrCat("s", index_, " ends: ", status.ToString()));
+  ++world_.result().disk_failures;
+  disk_->Crash();
+  Die(world_.Latency());
+  RestartAfter(kRespawn);
+}
+
+void ShardNode::Kill(absl::Duration downtime) {
+  if (!alive()) return;
+  world_.Trace(absl::StrCat("s", index_, " dies"));
+  ++world_.result().shard_kills;
+  disk_->Crash();
+  Die(world_.Latency());
+  RestartAfter(downtime);
+}
+
+void ShardNode::CutPower(absl::Duration downtime) {
+  if (!alive()) return;
+  world_.Trace(absl::StrCat("s", index_, " loses power"));
+  ++world_.result().power_cuts;
+  const uint64_t lost = disk_->counters().sectors_lost;
+  disk_->CutPower();
+  world_.result().sectors_lost += disk_->counters().sectors_lost - lost;
+  Die(world_.Between(absl::ZeroDuration(), kKeepAlive));
+  RestartAfter(downtime);
+}
+
+void ShardNode::FillDisk(absl::Duration duration) {
+  world_.Trace(absl::StrCat("s", index_, ": disk full"));
+  disk_->SetFreeBytes(world_.Below(3000));
+  world_.queue().After(duration, [this] {
+    world_.result().full_refusals +=
+        disk_->counters().full - std::exchange(full_seen_, disk_->counters().full);
+    disk_->SetUnbounded();
+  });
+}
+
+void ShardNode::BreakDisk() {
+  if (alive()) disk_->FailAfter(world_.Below(20));
 }
 
 void ShardNode::Forget() {
   world_.Trace(absl::StrCat("s", index_, " forgets"));
-  streams_.clear();
+  if (alive()) Die(world_.Latency());
+  disk_ = std::make_unique<SimulatedDirectory>(absl::StrCat("/s", index_), world_.Random());
   Start();
 }
 
-shard::StreamId ShardNode::OpenStream(OnMessage on_message) {
+shard::StreamId ShardNode::OpenStream(OnMessage on_message, OnClosed on_closed) {
+  if (!alive()) return 0;
   const shard::StreamId stream = next_stream_++;
-  streams_[stream] = std::move(on_message);
+  streams_[stream] = {std::move(on_message), std::move(on_closed)};
   return stream;
 }
 
@@ -75,12 +227,14 @@ std::vector<float> ShardNode::Weights(uint32_t parameter_id) {
 
 void ShardNode::Pull(uint32_t parameter_id, uint64_t step,
                      std::function<void(const std::vector<float>&)> on_read) {
+  if (!alive()) return;
   shard::ParameterPublisher& publisher = core_->publisher();
-  const auto waiter = publisher.Await(parameter_id, step, [this, parameter_id, step, on_read] {
-    world_.queue().After(absl::ZeroDuration(), [this, parameter_id, step, on_read] {
-      Pull(parameter_id, step, on_read);
+  const auto again = [this, parameter_id, step, on_read, life = life_] {
+    world_.queue().After(absl::ZeroDuration(), [this, parameter_id, step, on_read, life] {
+      if (life == life_) Pull(parameter_id, step, on_read);
     });
-  });
+  };
+  const auto waiter = publisher.Await(parameter_id, step, again);
   if (!waiter.ok() || *waiter != 0) return;
   std::vector<float> weights(publisher.num_elements(parameter_id));
   if (publisher
@@ -92,6 +246,7 @@ void ShardNode::Pull(uint32_t parameter_id, uint64_t step,
 }
 
 absl::StatusOr<v1::StepRecord> ShardNode::ReadHistory(uint64_t position) const {
+  if (!alive()) return absl::UnavailableError("connection refused");
   const auto found = history_.find(position);
   if (found == history_.end()) return absl::OutOfRangeError(absl::StrCat("position ", position));
   return found->second;
@@ -105,17 +260,20 @@ void ShardNode::Drain() {
       for (int i = 0; i < copies; ++i) {
         world_.queue().After(world_.Latency(), [this, send = *send] {
           const auto found = streams_.find(send.stream);
-          if (found != streams_.end()) found->second(send.stream, send.message);
+          if (found != streams_.end()) found->second.on_message(send.stream, send.message);
         });
       }
-    } else if (const auto* append = std::get_if<shard::AppendJournal>(&output)) {
+    } else if (auto* append = std::get_if<shard::AppendJournal>(&output)) {
       if (const auto* decided = std::get_if<journal::DecisionRecord>(&append->record)) {
         history_[decided->record.plan().position()] = decided->record;
       }
-      const absl::Duration write = world_.Between(absl::Microseconds(50), absl::Milliseconds(20));
-      last_durable_ = std::max(last_durable_, world_.now() + write);
-      world_.queue().At(last_durable_, [this, token = append->token, life = life_] {
-        if (life != life_) return;
+      if (at_next_append_ != nullptr) {
+        world_.queue().After(world_.Between(absl::ZeroDuration(), kWrite),
+                             [this, fault = std::exchange(at_next_append_, nullptr)] {
+                               if (world_.faulty()) fault();
+                             });
+      }
+      journal_->Append(std::move(append->record), [this, token = append->token] {
         core_->OnDurable(token);
         Drain();
       });

@@ -1,5 +1,6 @@
-// One shard process of a simulated cluster: the production ShardCore with a journal and streams in
-// virtual time. Owned by RunCluster; one thread.
+// One shard process of a simulated cluster: the production ShardCore over a journal on a simulated
+// disk, and streams, in virtual time; it can be killed, its power cut, its disk filled or broken,
+// and it starts again by replaying its journal. Owned by RunCluster; one thread.
 #ifndef KAON_TESTS_SIMULATION_SHARD_NODE_H_
 #define KAON_TESTS_SIMULATION_SHARD_NODE_H_
 
@@ -7,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -15,6 +17,9 @@
 #include "server/shard/shard_core.h"
 #include "server/tier/host_tier.h"
 #include "server/tier/tiered_store.h"
+#include "tests/simulation/durable_state.h"
+#include "tests/simulation/simulated_disk.h"
+#include "tests/simulation/simulated_journal.h"
 #include "tests/simulation/world.h"
 
 namespace kaon::simulation {
@@ -22,18 +27,43 @@ namespace kaon::simulation {
 class ShardNode {
  public:
   using OnMessage = std::function<void(shard::StreamId, const v1::ShardToCoordinator&)>;
+  using OnClosed = std::function<void(shard::StreamId)>;
 
   ShardNode(World& world, int index);
   ~ShardNode();
 
   int index() const { return index_; }
+  bool alive() const { return core_ != nullptr; }
+  // Of the process, counted from 1.
+  uint64_t life() const { return life_; }
+  // While it is alive.
   shard::ShardCore& core() { return *core_; }
-  const shard::ShardMachine& machine() const { return core_->machine(); }
+  // Null while it is dead.
+  const shard::ShardMachine* machine() const { return alive() ? &core_->machine() : nullptr; }
+  // What is on disk for certain.
+  absl::StatusOr<DurableState> ReadDurable() const;
 
-  // A control stream. Messages to it are lost once it is closed.
-  shard::StreamId OpenStream(OnMessage on_message);
+  // From the journal. Nothing if it is alive.
+  void Start();
+  // kill -9: the operating system keeps what was written.
+  void Kill(absl::Duration downtime);
+  // Of what was not synced only a part is left, and that the connections are gone is noticed late.
+  void CutPower(absl::Duration downtime);
+  // Runs `fault` a moment after it has appended something to its journal, while faults last.
+  void AtNextAppend(std::function<void()> fault) { at_next_append_ = std::move(fault); }
+  // Nothing more fits on its disk until then.
+  void FillDisk(absl::Duration duration);
+  // The device fails at one of its next operations, and works again when the process is started
+  // again.
+  void BreakDisk();
+
+  // A control stream; 0 if the process is dead. Messages to it are lost once it is closed;
+  // `on_closed` runs when the other end learns that the process died.
+  shard::StreamId OpenStream(OnMessage on_message, OnClosed on_closed);
   void CloseStream(shard::StreamId stream);
   void Deliver(shard::StreamId stream, const v1::CoordinatorToShard& message);
+  // Runs when the other end of a data stream learns that the process died.
+  void OnDeath(std::function<void()> event) { on_death_.push_back(std::move(event)); }
 
   // Of the newest version.
   std::vector<float> Weights(uint32_t parameter_id);
@@ -51,21 +81,40 @@ class ShardNode {
   void Forget();
 
  private:
-  void Start();
+  struct ControlStream {
+    OnMessage on_message;
+    OnClosed on_closed;
+  };
+
+  shard::ShardCore::Options CoreOptions();
+  // Replayed into `core`; null in mode `none`.
+  absl::StatusOr<std::unique_ptr<journal::JournalLog>> OpenLog(shard::ShardCore& core);
+  // Memory may change on the way from the disk.
+  absl::Status ReplaySlice(const journal::GradientSlice& slice, shard::ShardCore& core);
+  // A write or a sync failed for good.
+  void EndOf(const absl::Status& status);
+  void Die(absl::Duration until_noticed);
+  void RestartAfter(absl::Duration downtime);
 
   World& world_;
   const int index_;
   std::unique_ptr<kernels::Backend> backend_;
+  std::unique_ptr<SimulatedDirectory> disk_;
+  uint64_t life_ = 0;
   std::unique_ptr<tier::HostTier> tier_;
   std::unique_ptr<tier::TieredStore> store_;
   std::unique_ptr<shard::ShardCore> core_;
-  uint64_t life_ = 0;
+  std::unique_ptr<SimulatedJournal> journal_;
   shard::StreamId next_stream_ = 1;
-  std::map<shard::StreamId, OnMessage> streams_;
+  std::map<shard::StreamId, ControlStream> streams_;
+  std::vector<std::function<void()>> on_death_;
+  std::function<void()> at_next_append_;
   // Decided records by position.
   std::map<uint64_t, v1::StepRecord> history_;
-  // Appends become durable in order.
-  absl::Time last_durable_ = absl::InfinitePast();
+  // A bit of what was read back at this start was changed.
+  bool flipped_ = false;
+  // Refusals of the disk that are counted already.
+  uint64_t full_seen_ = 0;
 };
 
 }  // namespace kaon::simulation

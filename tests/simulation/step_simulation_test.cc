@@ -1,8 +1,10 @@
 // Runs the whole step protocol over many seeds. `--seeds=N --first_seed=S` choose them; a failing
 // seed prints the command that replays it with its trace.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <iostream>
 #include <string>
 
@@ -10,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "server/mutation/mutation.h"
 #include "tests/simulation/cluster.h"
 
 namespace kaon::simulation {
@@ -18,6 +21,17 @@ namespace {
 uint64_t num_seeds = 200;
 uint64_t first_seed = 1;
 bool trace = false;
+volatile uint64_t seed_in_progress = 0;
+
+// A failed CHECK is a finding too.
+void OnDeath(int signal) {
+  char text[] = "FOUND seed                     : the process died\n";
+  char* digit = text + sizeof("FOUND seed                    ") - 1;
+  for (uint64_t rest = seed_in_progress; rest > 0; rest /= 10) *digit-- = '0' + rest % 10;
+  if (write(STDOUT_FILENO, text, sizeof(text) - 1) < 0) _exit(1);
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
 
 // Shapes of clusters vary with the seed, so that few seeds cover many.
 ClusterOptions OptionsOf(uint64_t seed) {
@@ -27,6 +41,14 @@ ClusterOptions OptionsOf(uint64_t seed) {
   options.num_coordinators = 1 + (seed / 4) % 3;
   options.num_workers = 1 + (seed / 12) % 3;
   options.loss = (seed % 3) * 0.03;
+  // Mode `none` too.
+  options.durable = seed % 10 != 0;
+  const absl::Duration between[] = {absl::Milliseconds(150), absl::Milliseconds(400),
+                                    absl::Seconds(1), absl::Seconds(2)};
+  options.time_between_faults = between[(seed / 2) % 4];
+  const double shard_faults[] = {0.8, 0.5, 0.2};
+  options.shard_faults = shard_faults[(seed / 3) % 3];
+  options.flips = seed % 7 == 3;
   options.trace = trace;
   return options;
 }
@@ -39,13 +61,27 @@ std::string Replay(uint64_t seed) {
 TEST(StepSimulationTest, KeepsEveryPromiseAndProgressesUnderFaults) {
   ClusterResult total;
   for (uint64_t seed = first_seed; seed < first_seed + num_seeds; ++seed) {
+    seed_in_progress = seed;
     const ClusterResult result = RunCluster(OptionsOf(seed));
-    ASSERT_EQ(result.violation, "") << "seed " << seed << "; " << Replay(seed);
+    if (!result.violation.empty()) {
+      std::cout << "FOUND seed " << seed << ": " << result.violation << std::endl;
+      FAIL() << Replay(seed);
+    }
     total.num_events += result.num_events;
     total.coordinator_kills += result.coordinator_kills;
     total.coordinator_freezes += result.coordinator_freezes;
     total.partitions += result.partitions;
     total.worker_kills += result.worker_kills;
+    total.shard_kills += result.shard_kills;
+    total.power_cuts += result.power_cuts;
+    total.blackouts += result.blackouts;
+    total.full_refusals += result.full_refusals;
+    total.disk_failures += result.disk_failures;
+    total.torn_tails += result.torn_tails;
+    total.deaths_in_recovery += result.deaths_in_recovery;
+    total.sectors_lost += result.sectors_lost;
+    total.flips_found += result.flips_found;
+    total.disks_checked += result.disks_checked;
     total.takeovers += result.takeovers;
     total.reopened_rounds += result.reopened_rounds;
     total.skipped_steps += result.skipped_steps;
@@ -58,7 +94,13 @@ TEST(StepSimulationTest, KeepsEveryPromiseAndProgressesUnderFaults) {
             << total.takeovers << " takeovers, " << total.reopened_rounds
             << " pushes in reopened rounds, " << total.skipped_steps << " skipped steps, "
             << total.group_changes << " changes of groups, " << total.record_reads
-            << " records read by new holders" << std::endl;
+            << " records read by new holders, " << total.shard_kills << " shards killed, "
+            << total.power_cuts << " power cuts (" << total.blackouts << " of everything), "
+            << total.sectors_lost << " sectors lost, " << total.torn_tails << " torn tails, "
+            << total.full_refusals << " writes to full disks, " << total.disk_failures
+            << " failed disks, " << total.deaths_in_recovery << " deaths in recovery, "
+            << total.flips_found << " flipped bits found, " << total.disks_checked
+            << " decisions compared with all disks" << std::endl;
   if (num_seeds < 50) return;
   // The run is worth nothing if the faults it is about did not happen.
   EXPECT_GT(total.coordinator_kills, 0);
@@ -70,6 +112,16 @@ TEST(StepSimulationTest, KeepsEveryPromiseAndProgressesUnderFaults) {
   EXPECT_GT(total.skipped_steps, 0);
   EXPECT_GT(total.group_changes, 0);
   EXPECT_GT(total.record_reads, 0);
+  EXPECT_GT(total.shard_kills, 0);
+  EXPECT_GT(total.power_cuts, 0);
+  EXPECT_GT(total.blackouts, 0);
+  EXPECT_GT(total.sectors_lost, 0u);
+  EXPECT_GT(total.torn_tails, 0);
+  EXPECT_GT(total.full_refusals, 0u);
+  EXPECT_GT(total.disk_failures, 0);
+  EXPECT_GT(total.deaths_in_recovery, 0);
+  EXPECT_GT(total.flips_found, 0);
+  EXPECT_GT(total.disks_checked, 0);
 }
 
 TEST(StepSimulationTest, SameSeedDoesTheSame) {
@@ -107,10 +159,16 @@ TEST(StepSimulationTest, FindsAWorkerThatChangesItsGradient) {
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
+  for (const int signal : {SIGABRT, SIGSEGV}) std::signal(signal, kaon::simulation::OnDeath);
   for (int i = 1; i < argc; ++i) {
     absl::string_view argument = argv[i];
     bool known = argument == "--trace";
     if (known) kaon::simulation::trace = true;
+#ifdef KAON_PROTOCOL_MUTATIONS
+    if (absl::ConsumePrefix(&argument, "--mutation=")) {
+      known = absl::SimpleAtoi(argument, &kaon::chosen_mutation);
+    }
+#endif
     if (absl::ConsumePrefix(&argument, "--seeds=")) {
       known = absl::SimpleAtoi(argument, &kaon::simulation::num_seeds);
     } else if (absl::ConsumePrefix(&argument, "--first_seed=")) {

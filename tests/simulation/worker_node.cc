@@ -329,9 +329,8 @@ void WorkerNode::Push(const client::StartPush& call) {
 
 void WorkerNode::Pull(uint64_t step) {
   for (ShardNode* shard : shards_) {
-    for (const v1::ParameterPlacement& home :
-         shard->machine().registration()->placement().parameters()) {
-      if (home.shard() != shard->machine().shard()) continue;
+    for (const v1::ParameterPlacement& home : world_.invariants().placement().parameters()) {
+      if (home.shard() != static_cast<uint32_t>(shard->index())) continue;
       world_.queue().After(world_.Latency(), [this, shard, step, id = home.parameter_id()] {
         shard->Pull(id, step, [this, step, id](const std::vector<float>& weights) {
           world_.invariants().OnPulled(step, id, weights);
