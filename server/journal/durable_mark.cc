@@ -1,5 +1,6 @@
 #include "server/journal/durable_mark.h"
 
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,6 +19,14 @@ absl::StatusOr<DurableMarkFile> DurableMarkFile::Open(disk::Directory& directory
   if (file.status().code() == absl::StatusCode::kNotFound)
     file = directory.Create(kDurableMarkFile);
   if (!file.ok()) return file.status();
+  // Its one sector is there for good before it says anything: a write that a full disk cuts short
+  // would leave a part of a header, which is not the trace of a crash.
+  KAON_ASSIGN_OR_RETURN(const uint64_t size, (*file)->Size());
+  if (size < kSectorBytes) {
+    const std::string zeros(kSectorBytes, '\0');
+    KAON_RETURN_IF_ERROR((*file)->Write(0, {zeros}));
+    KAON_RETURN_IF_ERROR((*file)->Sync());
+  }
   return DurableMarkFile(std::move(*file), directory_hash);
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tests/server/journal/journal_files.h"
+#include "tests/simulation/simulated_disk.h"
 
 namespace kaon::journal {
 namespace {
@@ -40,6 +41,23 @@ TEST_F(DurableMarkTest, IsAbsentWhereItsSectorWasNotWritten) {
   EXPECT_FALSE(Read()->has_value());
   WriteFile(path_, contents.substr(0, 100));
   EXPECT_FALSE(Read()->has_value());
+}
+
+TEST(DurableMarkOfAFullDiskTest, SurvivesAPowerCutAfterAWriteThatWasCutShort) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    simulation::SimulatedDirectory directory("/disk", seed);
+    directory.SetFreeBytes(seed % kSectorBytes);
+    if (auto file = DurableMarkFile::Open(directory, kDirectory); file.ok()) {
+      EXPECT_EQ(file->Write({5, 6}).code(), absl::StatusCode::kResourceExhausted);
+    }
+    directory.SetUnbounded();
+    ASSERT_TRUE(directory.Sync().ok());
+    absl::StatusOr<DurableMarkFile> file = DurableMarkFile::Open(directory, kDirectory);
+    ASSERT_TRUE(file.ok() && file->Write({7, 8}).ok());
+    directory.CutPower();
+    const auto mark = DurableMarkFile::Read(directory, kDirectory);
+    ASSERT_TRUE(mark.ok()) << "seed " << seed << ": " << mark.status();
+  }
 }
 
 TEST_F(DurableMarkTest, IsRefusedWhenDamagedOrOfAnotherDirectory) {
