@@ -43,6 +43,10 @@ constexpr MethodRule kMatrix[] = {
     {"/kaon.v1.Admin/SetGroup", kAdmins},
     {"/kaon.v1.Admin/GetParameterStats", kAdmins},
     {"/kaon.v1.Admin/GetParameterDiagnostics", kAdmins},
+    {"/kaon.v1.Admin/CreateCheckpoint", kAdmins},
+    {"/kaon.v1.Admin/ListCheckpoints", kAdmins},
+    {"/kaon.v1.Admin/VerifyCheckpoint", kAdmins},
+    {"/kaon.v1.Admin/RestoreCheckpoint", kAdmins},
 
     {"/grpc.health.v1.Health/Check", kEveryone},
     {"/grpc.health.v1.Health/Watch", kEveryone},

@@ -171,6 +171,8 @@ absl::Status CheckPlanBody(const JobProgress& progress, const v1::StepPlan& plan
     case v1::StepPlan::kStep:
       KAON_RETURN_IF_ERROR(CheckJob(progress, plan, "step"));
       return CheckStep(progress, plan.step());
+    case v1::StepPlan::kRestore:
+      return absl::UnimplementedError("a shard of this version restores no checkpoint");
     case v1::StepPlan::BODY_NOT_SET:
       break;
   }
