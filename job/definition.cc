@@ -15,4 +15,10 @@ int GroupIndex(const v1::JobDefinition& job, absl::string_view group) {
   return -1;
 }
 
+absl::flat_hash_map<std::string, int> GroupIndices(const v1::JobDefinition& job) {
+  absl::flat_hash_map<std::string, int> indices;
+  for (int i = 0; i < job.groups_size(); ++i) indices[job.groups(i).name()] = i;
+  return indices;
+}
+
 }  // namespace kaon::job

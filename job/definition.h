@@ -3,7 +3,9 @@
 #define KAON_JOB_DEFINITION_H_
 
 #include <cstdint>
+#include <string>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "kaon/v1/parameters.pb.h"
 
@@ -17,6 +19,9 @@ uint64_t NumElements(const v1::ParameterSpec& parameter);
 
 // Index of the group of that name, -1 if none.
 int GroupIndex(const v1::JobDefinition& job, absl::string_view group);
+
+// The same for every name: what asks for each of a job's parameters asks these.
+absl::flat_hash_map<std::string, int> GroupIndices(const v1::JobDefinition& job);
 
 }  // namespace kaon::job
 

@@ -3,15 +3,16 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "job/definition.h"
 #include "job/presets.h"
 #include "job/rule_config.h"
+#include "kernels/newton_schulz_config.h"
 #include "proto/status_macros.h"
 
 namespace kaon::job {
 namespace {
-
-constexpr uint32_t kMaxSteps = 99;
 
 void CompleteNewtonSchulz(uint32_t ns_steps, v1::NewtonSchulzOptions& options) {
   if (options.custom_size() > 0 &&
@@ -28,12 +29,7 @@ void CompleteNewtonSchulz(uint32_t ns_steps, v1::NewtonSchulzOptions& options) {
     options.set_form(v1::NEWTON_SCHULZ_FORM_STANDARD);
   }
   if (options.form() == v1::NEWTON_SCHULZ_FORM_GRAM && options.gram_restarts().empty()) {
-    // [N7]: a single restart is enough for 5 steps. A number of steps out of range gets few: it is
-    // refused later.
-    const uint32_t end = std::min<uint32_t>(ns_steps, kMaxSteps);
-    for (uint32_t at = 2; at < end && (at == 2 || ns_steps > 5); at += 2) {
-      options.add_gram_restarts(at);
-    }
+    for (const uint32_t at : DefaultGramRestarts(ns_steps)) options.add_gram_restarts(at);
   }
 }
 
@@ -130,21 +126,38 @@ void CompleteGroup(v1::ParameterGroup& group) {
   }
 }
 
-// `main` declared is the job's own max_grad_norm under another name; declared twice it stays, to be
-// refused.
+// `main` declared is the job's own max_grad_norm under another name, that of all who name none;
+// declared twice it stays, to be refused.
 void CompleteNormGroups(v1::JobDefinition& job) {
   int main = -1;
   int num_main = 0;
   for (int i = 0; i < job.norm_groups_size(); ++i) {
-    v1::NormGroup& group = *job.mutable_norm_groups(i);
-    if (!group.has_max_grad_norm()) group.set_max_grad_norm(job.max_grad_norm());
-    if (group.name() != kMainNormGroup) continue;
+    if (job.norm_groups(i).name() != kMainNormGroup) continue;
     main = i;
     ++num_main;
   }
-  if (num_main != 1) return;
-  job.set_max_grad_norm(job.norm_groups(main).max_grad_norm());
-  job.mutable_norm_groups()->DeleteSubrange(main, 1);
+  if (num_main == 1) {
+    const v1::NormGroup& group = job.norm_groups(main);
+    if (group.has_max_grad_norm()) job.set_max_grad_norm(group.max_grad_norm());
+    job.mutable_norm_groups()->DeleteSubrange(main, 1);
+  }
+  for (v1::NormGroup& group : *job.mutable_norm_groups()) {
+    if (!group.has_max_grad_norm()) group.set_max_grad_norm(job.max_grad_norm());
+  }
+}
+
+// Neither of two limits that were asked for may give way to the other unsaid.
+absl::Status CheckOneLimitOfMain(const v1::JobDefinition& job) {
+  if (!job.has_max_grad_norm()) return absl::OkStatus();
+  for (const v1::NormGroup& group : job.norm_groups()) {
+    if (group.name() != kMainNormGroup || !group.has_max_grad_norm()) continue;
+    if (group.max_grad_norm() == job.max_grad_norm()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("norm group main: max_grad_norm is ", group.max_grad_norm(),
+                     ", the job's max_grad_norm is ", job.max_grad_norm(),
+                     ", must be equal or only one of them set"));
+  }
+  return absl::OkStatus();
 }
 
 void CompleteLossScaler(v1::LossScaler& scaler) {
@@ -158,7 +171,22 @@ void CompleteLossScaler(v1::LossScaler& scaler) {
 
 }  // namespace
 
+v1::ParameterGroup EffectiveGroup(v1::ParameterGroup requested) {
+  CompleteGroup(requested);
+  return requested;
+}
+
+std::vector<uint32_t> DefaultGramRestarts(uint32_t ns_steps) {
+  std::vector<uint32_t> restarts;
+  const uint32_t end = std::min<uint32_t>(ns_steps, kernels::kMaxNewtonSchulzSteps);
+  // A single one is enough for 5 steps.
+  const bool one = ns_steps <= kernels::kMaxStepsWithOneRestart;
+  for (uint32_t at = 2; at < end && (at == 2 || !one); at += 2) restarts.push_back(at);
+  return restarts;
+}
+
 absl::StatusOr<v1::JobDefinition> Effective(const v1::JobDefinition& requested) {
+  KAON_RETURN_IF_ERROR(CheckOneLimitOfMain(requested));
   KAON_ASSIGN_OR_RETURN(v1::JobDefinition job, WithPreset(requested));
   // Its values are written out: a job that has them by itself is the same job.
   job.clear_preset();

@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "job/field_checks.h"
 #include "job/names.h"
 #include "job/rule_config.h"
+#include "kernels/newton_schulz_config.h"
 #include "kernels/optimizer_rule.h"
 #include "proto/status_macros.h"
 
@@ -15,9 +15,6 @@ namespace kaon::job {
 namespace {
 
 constexpr uint64_t kMaxSteps = uint64_t{1} << 40;
-constexpr uint32_t kMaxIterations = 99;
-// [N7]: with more iterations one restart is not enough in half precision.
-constexpr uint32_t kMaxIterationsOfOneRestart = 5;
 
 // An option that maps to nothing is an error, never ignored (numerics.md edge case 51).
 absl::Status CheckUnset(absl::string_view field, bool set, absl::string_view needs) {
@@ -57,69 +54,43 @@ absl::Status CheckSchedule(const std::string& at, const v1::Schedule& schedule) 
   return CheckRange(absl::StrCat(at, "final_factor"), schedule.final_factor(), 0, constant ? 0 : 1);
 }
 
-absl::Status CheckCustom(const std::string& group, const v1::MuonOptions& muon) {
-  const std::string at = absl::StrCat(group, "muon.newton_schulz.");
-  const v1::NewtonSchulzOptions& options = muon.newton_schulz();
-  const bool custom = muon.ns_coefficients() == v1::NEWTON_SCHULZ_COEFFICIENTS_CUSTOM;
-  constexpr absl::string_view kNeeds = "ns_coefficients custom";
-  if (!custom) {
-    KAON_RETURN_IF_ERROR(CheckUnset(absl::StrCat(at, "custom"), options.custom_size() > 0, kNeeds));
-    return CheckUnset(absl::StrCat(at, "custom_repeat"), options.custom_repeat() != 0, kNeeds);
-  }
-  KAON_RETURN_IF_ERROR(CheckCount(absl::StrCat("number of entries of ", at, "custom"),
-                                  options.custom_size(), 1, kMaxIterations));
-  for (int i = 0; i < options.custom_size(); ++i) {
-    const v1::NewtonSchulzTriple& triple = options.custom(i);
-    const std::string entry = absl::StrCat(at, "custom[", i, "].");
-    // a <= 0 goes uphill (edge case 50).
-    KAON_RETURN_IF_ERROR(CheckRange(absl::StrCat(entry, "a"), triple.a(), kMinFloat, kMaxFloat));
-    KAON_RETURN_IF_ERROR(CheckRange(absl::StrCat(entry, "b"), triple.b(), -kMaxFloat, kMaxFloat));
-    KAON_RETURN_IF_ERROR(CheckRange(absl::StrCat(entry, "c2"), triple.c2(), -kMaxFloat, kMaxFloat));
-  }
-  if (options.custom_repeat() == v1::NEWTON_SCHULZ_REPEAT_FIXED) {
-    return CheckCount(absl::StrCat(group, "muon.ns_steps"), muon.ns_steps(), options.custom_size(),
-                      options.custom_size());
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckRestarts(const std::string& at, const v1::MuonOptions& muon) {
-  const v1::NewtonSchulzOptions& options = muon.newton_schulz();
-  const std::string field = absl::StrCat(at, "gram_restarts");
-  if (options.form() != v1::NEWTON_SCHULZ_FORM_GRAM) {
-    return CheckUnset(field, options.gram_restarts_size() > 0, "form gram");
-  }
-  uint32_t least = 1;
-  for (int i = 0; i < options.gram_restarts_size(); ++i) {
-    // Ascending: each is above the one before.
-    const std::string entry = absl::StrCat(field, "[", i, "]");
-    KAON_RETURN_IF_ERROR(CheckCount(entry, options.gram_restarts(i), least, muon.ns_steps() - 1));
-    least = options.gram_restarts(i) + 1;
-  }
-  if (muon.ns_steps() > kMaxIterationsOfOneRestart && options.gram_restarts_size() < 2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(field, " is [", absl::StrJoin(options.gram_restarts(), ", "),
-                     "], must be at least 2 of them with ns_steps ", muon.ns_steps(), " > ",
-                     kMaxIterationsOfOneRestart, " ([N7])"));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckMuon(const std::string& group, const v1::MuonOptions& muon) {
   const v1::NewtonSchulzOptions& options = muon.newton_schulz();
-  KAON_RETURN_IF_ERROR(
-      CheckCount(absl::StrCat(group, "muon.ns_steps"), muon.ns_steps(), 1, kMaxIterations));
+  KAON_RETURN_IF_ERROR(CheckCount(absl::StrCat(group, "muon.ns_steps"), muon.ns_steps(), 1,
+                                  kernels::kMaxNewtonSchulzSteps));
   KAON_RETURN_IF_ERROR(CheckRange(absl::StrCat(group, "muon.scale_extra"), muon.scale_extra(),
                                   kMinFloat, kMaxFloat));
   const std::string at = absl::StrCat(group, "muon.newton_schulz.");
-  KAON_RETURN_IF_ERROR(CheckCustom(group, muon));
+  // Triples of another set are refused with the rule, whatever repeats them.
+  if (muon.ns_coefficients() != v1::NEWTON_SCHULZ_COEFFICIENTS_CUSTOM &&
+      options.custom_size() == 0) {
+    KAON_RETURN_IF_ERROR(CheckUnset(absl::StrCat(at, "custom_repeat"), options.custom_repeat() != 0,
+                                    "ns_coefficients custom"));
+  }
   const std::string eps = absl::StrCat(at, "norm_eps");
   if (options.norm_mode() == v1::NORM_MODE_SCALE_INVARIANT) {
     KAON_RETURN_IF_ERROR(CheckUnset(eps, options.has_norm_eps(), "norm_mode add_eps or clamp_eps"));
   } else {
     KAON_RETURN_IF_ERROR(CheckRange(eps, options.norm_eps(), kMinFloat, kMaxFloat));
   }
-  return CheckRestarts(at, muon);
+  return absl::OkStatus();
+}
+
+// [A2], [A5]: the mode says how the eps meets a correction.
+absl::Status CheckAdamW(const std::string& at, const v1::AdamWOptions& adamw) {
+  return CheckUnset(absl::StrCat(at, "adamw.eps_mode ", NameOf(adamw.eps_mode())),
+                    adamw.eps_mode() != v1::ADAM_EPS_MODE_OUTSIDE && !adamw.bias_correction(),
+                    "bias_correction true");
+}
+
+// [G1]: without momentum there is no buffer.
+absl::Status CheckSgd(const std::string& at, const v1::ParameterGroup& group) {
+  if (group.sgd().momentum() != 0) return absl::OkStatus();
+  constexpr absl::string_view kNeeds = "sgd.momentum above 0";
+  KAON_RETURN_IF_ERROR(
+      CheckUnset(absl::StrCat(at, "sgd.dampening"), group.sgd().dampening() != 0, kNeeds));
+  return CheckUnset(absl::StrCat(at, "momentum_dtype ", NameOf(group.momentum_dtype())),
+                    group.momentum_dtype() != v1::STATE_DTYPE_FLOAT32, kNeeds);
 }
 
 }  // namespace
@@ -139,6 +110,8 @@ absl::Status ValidateGroup(const v1::ParameterGroup& group) {
   KAON_RETURN_IF_ERROR(CheckFactor(absl::StrCat(at, "weight_decay"), group.weight_decay()));
   KAON_RETURN_IF_ERROR(CheckSchedule(absl::StrCat(at, "schedule."), group.schedule()));
   if (group.rule() == v1::RULE_MUON) KAON_RETURN_IF_ERROR(CheckMuon(at, group.muon()));
+  if (group.rule() == v1::RULE_ADAMW) KAON_RETURN_IF_ERROR(CheckAdamW(at, group.adamw()));
+  if (group.rule() == v1::RULE_SGD) KAON_RETURN_IF_ERROR(CheckSgd(at, group));
   const std::vector<uint64_t> any_matrix = {1, 1};
   const absl::Status rule = kernels::ValidateRule(RuleConfigOf(group), any_matrix);
   if (!rule.ok()) return absl::InvalidArgumentError(absl::StrCat(at, rule.message()));

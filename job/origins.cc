@@ -4,7 +4,7 @@
 #include <google/protobuf/message.h>
 
 #include <map>
-#include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -65,8 +65,16 @@ void AppendRepeated(const std::string& path, const Message& message, const Field
   if (!list.empty()) out.push_back({path, absl::StrCat("[", absl::StrJoin(list, ", "), "]")});
 }
 
-// Every field that is set, in the order of the schema.
-void Append(const std::string& prefix, const Message& message, FieldValues& out) {
+// A number that is there whether it is 0 or not.
+bool IsPlainNumber(const FieldDescriptor& field) {
+  return !field.has_presence() && (field.cpp_type() == FieldDescriptor::CPPTYPE_UINT64 ||
+                                   field.cpp_type() == FieldDescriptor::CPPTYPE_UINT32 ||
+                                   field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE);
+}
+
+// Every field that is set, in the order of the schema. Plain numbers that are 0 are values of a
+// complete job, but nothing that a request sets.
+void Append(const std::string& prefix, const Message& message, bool complete, FieldValues& out) {
   const google::protobuf::Reflection& fields = *message.GetReflection();
   const google::protobuf::Descriptor& type = *message.GetDescriptor();
   for (int i = 0; i < type.field_count(); ++i) {
@@ -74,10 +82,10 @@ void Append(const std::string& prefix, const Message& message, FieldValues& out)
     const std::string path = absl::StrCat(prefix, field.name());
     if (field.is_repeated()) {
       AppendRepeated(path, message, field, out);
-    } else if (!fields.HasField(message, &field)) {
+    } else if (!fields.HasField(message, &field) && !(complete && IsPlainNumber(field))) {
       continue;
     } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
-      Append(absl::StrCat(path, "."), fields.GetMessage(message, &field), out);
+      Append(absl::StrCat(path, "."), fields.GetMessage(message, &field), complete, out);
     } else {
       out.push_back({path, ScalarText(message, field)});
     }
@@ -85,45 +93,57 @@ void Append(const std::string& prefix, const Message& message, FieldValues& out)
 }
 
 // The job's own fields.
-FieldValues OwnValues(v1::JobDefinition job) {
+FieldValues OwnValues(v1::JobDefinition job, bool complete) {
   job.clear_parameters();
   job.clear_groups();
   job.clear_preset();
   FieldValues values;
-  Append("", job, values);
+  Append("", job, complete, values);
   return values;
 }
 
-FieldValues GroupValues(v1::ParameterGroup group) {
+FieldValues GroupValues(v1::ParameterGroup group, bool complete) {
   group.clear_name();
   FieldValues values;
-  Append("", group, values);
+  Append("", group, complete, values);
   return values;
 }
 
-// Paths of everything a definition sets, by group; the job's own under "".
-std::map<std::string, std::set<std::string>> PathsOf(const v1::JobDefinition& job) {
-  std::map<std::string, std::set<std::string>> paths;
-  for (const FieldValue& value : OwnValues(job)) paths[""].insert(value.path);
+// By group, the job's own under "", and path.
+using ValuesOf = std::map<std::string, std::map<std::string, std::string>>;
+
+// Everything a definition sets.
+ValuesOf SetBy(const v1::JobDefinition& job) {
+  ValuesOf values;
+  for (const FieldValue& value : OwnValues(job, false)) values[""][value.path] = value.value;
   for (const v1::ParameterGroup& group : job.groups()) {
-    for (const FieldValue& value : GroupValues(group)) paths[group.name()].insert(value.path);
+    for (const FieldValue& value : GroupValues(group, false)) {
+      values[group.name()][value.path] = value.value;
+    }
   }
   // Declaring main's limit is setting the job's.
   for (const v1::NormGroup& group : job.norm_groups()) {
     if (group.name() == kMainNormGroup && group.has_max_grad_norm()) {
-      paths[""].insert("max_grad_norm");
+      values[""]["max_grad_norm"] = NumberText(group.max_grad_norm());
     }
   }
-  return paths;
+  return values;
+}
+
+// Whether the value a group has is the one that was set: a change may have replaced it by a
+// default. Nothing changes the job's own.
+bool Sets(ValuesOf& values, const std::string& group, const FieldValue& field) {
+  const auto it = values[group].find(field.path);
+  return it != values[group].end() && (group.empty() || it->second == field.value);
 }
 
 }  // namespace
 
 std::vector<EffectiveValue> EffectiveValues(const v1::JobDescription& job) {
-  auto requested = PathsOf(job.requested());
+  ValuesOf requested = SetBy(job.requested());
   const std::string preset = PresetOf(job.requested());
   const absl::StatusOr<v1::JobDefinition> with_preset = WithPreset(job.requested());
-  auto by_preset = PathsOf(with_preset.ok() ? *with_preset : job.requested());
+  ValuesOf by_preset = SetBy(with_preset.ok() ? *with_preset : job.requested());
   std::map<std::pair<std::string, std::string>, uint64_t> changed;
   for (const v1::GroupSetting& setting : job.changed()) {
     changed[{setting.group(), setting.field()}] = setting.position();
@@ -132,8 +152,8 @@ std::vector<EffectiveValue> EffectiveValues(const v1::JobDescription& job) {
   const auto add = [&](const std::string& group, const FieldValues& fields) {
     for (const FieldValue& field : fields) {
       std::string origin = "default";
-      if (by_preset[group].count(field.path) > 0) origin = absl::StrCat("preset ", preset);
-      if (requested[group].count(field.path) > 0) origin = "set";
+      if (Sets(by_preset, group, field)) origin = absl::StrCat("preset ", preset);
+      if (Sets(requested, group, field)) origin = "set";
       const auto change = changed.find({group, field.path});
       if (change != changed.end()) origin = absl::StrCat("group set at entry ", change->second);
       values.push_back({group, field.path, field.value, origin});
@@ -142,9 +162,9 @@ std::vector<EffectiveValue> EffectiveValues(const v1::JobDescription& job) {
   if (!preset.empty()) {
     values.push_back({"", "preset", preset, job.requested().preset().empty() ? "default" : "set"});
   }
-  add("", OwnValues(job.definition()));
+  add("", OwnValues(job.definition(), true));
   for (const v1::ParameterGroup& group : job.definition().groups()) {
-    add(group.name(), GroupValues(group));
+    add(group.name(), GroupValues(group, true));
   }
   return values;
 }

@@ -1,7 +1,6 @@
 #include "job/resolve.h"
 
 #include "job/effective.h"
-#include "job/routes.h"
 #include "job/validation.h"
 #include "proto/status_macros.h"
 
@@ -10,8 +9,7 @@ namespace kaon::job {
 absl::StatusOr<v1::RegisterBody> Resolve(const v1::JobDefinition& requested) {
   v1::RegisterBody body;
   KAON_ASSIGN_OR_RETURN(*body.mutable_definition(), Effective(requested));
-  KAON_RETURN_IF_ERROR(ValidateJob(body.definition()));
-  KAON_ASSIGN_OR_RETURN(*body.mutable_placement(), RouteParameters(body.definition()));
+  KAON_ASSIGN_OR_RETURN(*body.mutable_placement(), ValidateJob(body.definition()));
   *body.mutable_requested() = requested;
   body.mutable_requested()->clear_parameters();
   return body;

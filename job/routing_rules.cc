@@ -46,25 +46,32 @@ struct RuleField {
   absl::string_view name;
   const v1::RoutingRule* RuleOutcome::*setter;
   FieldText text;
+  // Whether the parameter says it itself, so that no rule is asked.
+  bool (*is_own)(const v1::ParameterSpec&);
 };
 
 const RuleField kFields[] = {
-    {"group", &RuleOutcome::group, [](const v1::RoutingRule& rule) { return rule.group(); }},
+    {"group", &RuleOutcome::group, [](const v1::RoutingRule& rule) { return rule.group(); },
+     [](const v1::ParameterSpec& parameter) { return !parameter.group().empty(); }},
     {"norm_group", &RuleOutcome::norm_group,
-     [](const v1::RoutingRule& rule) { return rule.norm_group(); }},
+     [](const v1::RoutingRule& rule) { return rule.norm_group(); },
+     [](const v1::ParameterSpec& parameter) { return !parameter.norm_group().empty(); }},
     {"layout", &RuleOutcome::layout,
      [](const v1::RoutingRule& rule) {
        return rule.has_layout() ? LayoutText(rule.layout()) : std::string();
-     }},
+     },
+     [](const v1::ParameterSpec& parameter) { return parameter.has_layout(); }},
     {"lr_multiplier", &RuleOutcome::lr_multiplier,
      [](const v1::RoutingRule& rule) {
        return rule.has_lr_multiplier() ? NumberText(rule.lr_multiplier()) : std::string();
-     }},
+     },
+     [](const v1::ParameterSpec& parameter) { return parameter.has_lr_multiplier(); }},
     {"weight_decay_multiplier", &RuleOutcome::weight_decay_multiplier,
      [](const v1::RoutingRule& rule) {
        return rule.has_weight_decay_multiplier() ? NumberText(rule.weight_decay_multiplier())
                                                  : std::string();
-     }},
+     },
+     [](const v1::ParameterSpec& parameter) { return parameter.has_weight_decay_multiplier(); }},
 };
 
 // Takes over what `rule` sets; rules come by falling priority.
@@ -73,6 +80,7 @@ absl::Status Merge(const v1::ParameterSpec& parameter, const v1::RoutingRule& ru
   for (const RuleField& field : kFields) {
     const v1::RoutingRule*& winner = outcome.*field.setter;
     if (winner != nullptr && winner->priority() > rule.priority()) continue;
+    if (field.is_own(parameter)) continue;
     const std::string value = field.text(rule);
     if (value.empty()) continue;
     if (winner == nullptr) {

@@ -16,7 +16,8 @@
 
 namespace kaon::job {
 
-// For each field the rule that sets it for one parameter; null where none does.
+// For each field the rule that sets it for one parameter; null where none does, or where the
+// parameter says it itself.
 struct RuleOutcome {
   const v1::RoutingRule* group = nullptr;
   const v1::RoutingRule* norm_group = nullptr;
@@ -40,8 +41,9 @@ class RoutingRules {
   static absl::StatusOr<RoutingRules> Create(const v1::JobDefinition& job);
 
   // What all matching rules set, the highest priority first. INVALID_ARGUMENT naming the parameter,
-  // both rules and both values when two of equal priority set one field differently and no rule
-  // above them sets it; or the limit exceeded, by this parameter and those asked for before.
+  // both rules and both values when two of equal priority set one field differently, and neither
+  // the parameter itself nor a rule above them sets it; or the limit exceeded, by this parameter
+  // and those asked for before.
   absl::StatusOr<RuleOutcome> Match(const v1::ParameterSpec& parameter);
 
  private:

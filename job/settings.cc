@@ -2,6 +2,7 @@
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
+#include <google/protobuf/text_format.h>
 #include <google/protobuf/util/message_differencer.h>
 
 #include <algorithm>
@@ -19,8 +20,9 @@
 #include "absl/strings/string_view.h"
 #include "job/definition.h"
 #include "job/effective.h"
+#include "job/group_validation.h"
 #include "job/names.h"
-#include "job/validation.h"
+#include "job/route_validation.h"
 #include "proto/status_macros.h"
 
 namespace kaon::job {
@@ -31,12 +33,16 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
+// The text is kept in the log and the registration.
+constexpr size_t kMaxSettingBytes = 64;
+
 struct FixedField {
   absl::string_view path;
   absl::string_view why;
 };
 
-// Fields that no running job can change.
+// Fields that no running job can change: what is stored is of them, or what its parameters are
+// counted in. Proposals and entries are both checked against this list.
 constexpr FixedField kFixed[] = {
     {"name", "it is the group's identity"},
     {"rule", "the stored state is the rule's"},
@@ -46,9 +52,11 @@ constexpr FixedField kFixed[] = {
     {"muon.ns_dtype", "it is fixed per group at registration ([N6])"},
     {"muon.newton_schulz.custom", "coefficients are fixed at registration"},
     {"muon.newton_schulz.custom_repeat", "coefficients are fixed at registration"},
-    {"muon.newton_schulz.gram_restarts", "lists are fixed at registration"},
     {"adamw.amsgrad", "it adds a buffer of state ([A4])"},
 };
+
+// A list, which no text sets: it follows from the form and the steps.
+constexpr absl::string_view kGramRestarts = "muon.newton_schulz.gram_restarts";
 
 const FixedField* FindFixed(absl::string_view path) {
   for (const FixedField& fixed : kFixed) {
@@ -68,7 +76,9 @@ void AddFields(const Descriptor& type, const std::string& prefix, const v1::Para
   for (int i = 0; i < type.field_count(); ++i) {
     const FieldDescriptor& field = *type.field(i);
     const std::string path = absl::StrCat(prefix, field.name());
-    if (FindFixed(path) != nullptr || IsOfAnotherRule(path, group)) continue;
+    if (FindFixed(path) != nullptr || path == kGramRestarts || IsOfAnotherRule(path, group)) {
+      continue;
+    }
     if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
       AddFields(*field.message_type(), absl::StrCat(path, "."), group, paths);
     } else {
@@ -137,6 +147,15 @@ absl::Status Apply(const v1::GroupSetting& setting, v1::ParameterGroup& group) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, " cannot be changed while the job runs: ", fixed->why));
   }
+  if (path == kGramRestarts) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, " cannot be changed while the job runs: a change of form or ns_steps gives its ",
+        "default"));
+  }
+  if (setting.value().size() > kMaxSettingBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " has a value of ", setting.value().size(),
+                                                   " bytes, must be 0 .. ", kMaxSettingBytes));
+  }
   const std::vector<std::string> parts = absl::StrSplit(path, '.');
   if (parts.size() > 1 && IsOfAnotherRule(parts[0], group)) {
     return absl::InvalidArgumentError(absl::StrCat(path, " is an option of rule ", parts[0],
@@ -156,45 +175,111 @@ absl::Status Apply(const v1::GroupSetting& setting, v1::ParameterGroup& group) {
   return SetField(setting, *message->GetDescriptor()->FindFieldByName(parts.back()), *message);
 }
 
-// Everything that says what is stored for the group's parameters, and what they are counted in.
+// A field and the message it is in.
+struct Place {
+  const Message* message;
+  const FieldDescriptor* field;
+};
+
+// Null where the path names none.
+Place Find(const Message& group, absl::string_view path) {
+  Place place{&group, nullptr};
+  for (const std::string& part : std::vector<std::string>(absl::StrSplit(path, '.'))) {
+    if (place.field != nullptr) {
+      if (place.field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) return {&group, nullptr};
+      place.message = &place.message->GetReflection()->GetMessage(*place.message, place.field);
+    }
+    place.field = place.message->GetDescriptor()->FindFieldByName(part);
+    if (place.field == nullptr) break;
+  }
+  return place;
+}
+
+// Those without presence always are.
+bool IsSet(const Message& group, absl::string_view path) {
+  const Place place = Find(group, path);
+  if (place.field == nullptr || place.field->is_repeated()) return false;
+  return !place.field->has_presence() ||
+         place.message->GetReflection()->HasField(*place.message, place.field);
+}
+
+// The field as text; lists as a whole.
+std::string TextOf(const Message& group, absl::string_view path) {
+  const Place place = Find(group, path);
+  const Message* message = place.message;
+  const FieldDescriptor& field = *place.field;
+  std::string text;
+  if (field.is_repeated()) {
+    for (int i = 0; i < message->GetReflection()->FieldSize(*message, &field); ++i) {
+      std::string entry;
+      google::protobuf::TextFormat::PrintFieldValueToString(*message, &field, i, &entry);
+      absl::StrAppend(&text, "{", entry, "}");
+    }
+    return text;
+  }
+  if (field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM) {
+    return NameOf(*field.enum_type(), message->GetReflection()->GetEnumValue(*message, &field));
+  }
+  if (field.cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+    return message->GetReflection()->GetString(*message, &field);
+  }
+  google::protobuf::TextFormat::PrintFieldValueToString(*message, &field, -1, &text);
+  return text;
+}
+
 absl::Status CheckSameState(const v1::ParameterGroup& before, const v1::ParameterGroup& after) {
-  const auto differs = [&before](absl::string_view field, const auto& was, const auto& is) {
+  const auto differs = [&before](absl::string_view field, absl::string_view was,
+                                 absl::string_view is) {
     return absl::InvalidArgumentError(absl::StrCat("group ", before.name(), ": ", field, " is ", is,
                                                    ", must stay ", was, " while the job runs"));
   };
-  if (after.name() != before.name()) return differs("name", before.name(), after.name());
-  if (after.rule() != before.rule()) {
-    return differs("rule", NameOf(before.rule()), NameOf(after.rule()));
-  }
-  if (after.norm_group() != before.norm_group()) {
-    return differs("norm_group", before.norm_group(), after.norm_group());
-  }
-  if (after.momentum_dtype() != before.momentum_dtype()) {
-    return differs("momentum_dtype", NameOf(before.momentum_dtype()),
-                   NameOf(after.momentum_dtype()));
-  }
-  if (after.muon().momentum_form() != before.muon().momentum_form()) {
-    return differs("muon.momentum_form", NameOf(before.muon().momentum_form()),
-                   NameOf(after.muon().momentum_form()));
-  }
-  if (after.adamw().amsgrad() != before.adamw().amsgrad()) {
-    return differs("adamw.amsgrad", before.adamw().amsgrad(), after.adamw().amsgrad());
+  for (const FixedField& fixed : kFixed) {
+    const std::string was = TextOf(before, fixed.path);
+    const std::string is = TextOf(after, fixed.path);
+    if (is != was) return differs(fixed.path, was, is);
   }
   // Without momentum there is no buffer ([G1]).
   if ((after.sgd().momentum() == 0) != (before.sgd().momentum() == 0)) {
     return differs("sgd.momentum", before.sgd().momentum() == 0 ? "0" : "above 0",
-                   after.sgd().momentum());
+                   NumberText(after.sgd().momentum()));
+  }
+  // The triples of a custom set would be lost, and nothing could bring them.
+  const auto is_custom = [](const v1::ParameterGroup& group) {
+    return group.muon().ns_coefficients() == v1::NEWTON_SCHULZ_COEFFICIENTS_CUSTOM;
+  };
+  if (is_custom(before) != is_custom(after)) {
+    return differs("muon.ns_coefficients", is_custom(before) ? "custom" : "one of the named sets",
+                   NameOf(after.muon().ns_coefficients()));
   }
   return absl::OkStatus();
 }
 
-// The job with other groups, every option written out.
-absl::StatusOr<v1::JobDefinition> WithGroups(
-    const v1::JobDefinition& job,
-    const google::protobuf::RepeatedPtrField<v1::ParameterGroup>& groups) {
-  v1::JobDefinition changed = job;
-  *changed.mutable_groups() = groups;
-  return Effective(changed);
+// Clears what was derived of options that are others now, so that its default is derived anew.
+void ClearDerived(const v1::ParameterGroup& before, const std::set<std::string>& set,
+                  v1::ParameterGroup& after) {
+  if (after.rule() != v1::RULE_MUON) return;
+  v1::NewtonSchulzOptions& options = *after.mutable_muon()->mutable_newton_schulz();
+  // The eps belongs to the mode that goes.
+  if (options.norm_mode() == v1::NORM_MODE_SCALE_INVARIANT &&
+      set.count("muon.newton_schulz.norm_eps") == 0) {
+    options.clear_norm_eps();
+  }
+  const auto& restarts = before.muon().newton_schulz().gram_restarts();
+  const std::vector<uint32_t> was_default = DefaultGramRestarts(before.muon().ns_steps());
+  // Restarts of the user's are kept as long as the form is; they may not fit other steps.
+  if (options.form() != v1::NEWTON_SCHULZ_FORM_GRAM ||
+      std::equal(restarts.begin(), restarts.end(), was_default.begin(), was_default.end())) {
+    options.clear_gram_restarts();
+  }
+}
+
+// What is unset would mean something else in another build.
+absl::Status CheckWrittenOut(const v1::ParameterGroup& group) {
+  if (google::protobuf::util::MessageDifferencer::Equals(EffectiveGroup(group), group)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("group ", group.name(), ": not every option is written out"));
 }
 
 }  // namespace
@@ -216,21 +301,16 @@ absl::StatusOr<v1::ParameterGroup> ApplySettings(const v1::ParameterGroup& group
           absl::StrCat(setting.field(), " is given twice, must be given once"));
     }
   }
-  // The eps belongs to the mode that goes.
-  v1::NewtonSchulzOptions& newton_schulz = *changed.mutable_muon()->mutable_newton_schulz();
-  if (newton_schulz.norm_mode() == v1::NORM_MODE_SCALE_INVARIANT &&
-      seen.count("muon.newton_schulz.norm_eps") == 0) {
-    newton_schulz.clear_norm_eps();
-  }
-  if (changed.rule() != v1::RULE_MUON) changed.clear_muon();
+  ClearDerived(group, seen, changed);
   KAON_RETURN_IF_ERROR(CheckSameState(group, changed));
   return changed;
 }
 
-absl::StatusOr<v1::GroupChangeBody> MakeGroupChange(const v1::JobDefinition& job,
+absl::StatusOr<v1::GroupChangeBody> MakeGroupChange(const v1::RegisterBody& registration,
                                                     const std::string& group,
                                                     absl::Span<const v1::GroupSetting> settings,
                                                     uint64_t position) {
+  const v1::JobDefinition& job = registration.definition();
   const int index = GroupIndex(job, group);
   if (index < 0) {
     return absl::NotFoundError(absl::StrCat(
@@ -251,9 +331,8 @@ absl::StatusOr<v1::GroupChangeBody> MakeGroupChange(const v1::JobDefinition& job
   v1::GroupChangeBody change;
   *change.mutable_groups() = job.groups();
   KAON_ASSIGN_OR_RETURN(*change.mutable_groups(index), ApplySettings(job.groups(index), settings));
-  KAON_ASSIGN_OR_RETURN(v1::JobDefinition changed, WithGroups(job, change.groups()));
-  *change.mutable_groups() = std::move(*changed.mutable_groups());
-  KAON_RETURN_IF_ERROR(CheckGroupChange(job, change));
+  *change.mutable_groups(index) = EffectiveGroup(std::move(*change.mutable_groups(index)));
+  KAON_RETURN_IF_ERROR(CheckGroupChange(registration, change));
   std::map<std::string, std::string> ordered;
   for (const v1::GroupSetting& setting : settings) ordered[setting.field()] = setting.value();
   for (const auto& [field, value] : ordered) {
@@ -266,23 +345,24 @@ absl::StatusOr<v1::GroupChangeBody> MakeGroupChange(const v1::JobDefinition& job
   return change;
 }
 
-absl::Status CheckGroupChange(const v1::JobDefinition& job, const v1::GroupChangeBody& change) {
+absl::Status CheckGroupChange(const v1::RegisterBody& registration,
+                              const v1::GroupChangeBody& change) {
+  const v1::JobDefinition& job = registration.definition();
   if (change.groups_size() != job.groups_size()) {
     return absl::InvalidArgumentError(absl::StrCat("group change has ", change.groups_size(),
                                                    " groups, must have ", job.groups_size()));
   }
+  // The others, and the routes, were checked when the job was registered: they are the same.
+  Groups changed;
   for (int g = 0; g < job.groups_size(); ++g) {
-    KAON_RETURN_IF_ERROR(CheckSameState(job.groups(g), change.groups(g)));
+    const v1::ParameterGroup& group = change.groups(g);
+    KAON_RETURN_IF_ERROR(CheckSameState(job.groups(g), group));
+    if (google::protobuf::util::MessageDifferencer::Equals(job.groups(g), group)) continue;
+    KAON_RETURN_IF_ERROR(CheckWrittenOut(group));
+    KAON_RETURN_IF_ERROR(ValidateGroup(group));
+    *changed.Add() = group;
   }
-  KAON_ASSIGN_OR_RETURN(const v1::JobDefinition changed, WithGroups(job, change.groups()));
-  for (int g = 0; g < job.groups_size(); ++g) {
-    // What is unset would mean something else in another build.
-    if (!google::protobuf::util::MessageDifferencer::Equals(changed.groups(g), change.groups(g))) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("group ", change.groups(g).name(), ": not every option is written out"));
-    }
-  }
-  return ValidateJob(changed);
+  return ValidateRoutes(changed, job, registration.placement());
 }
 
 void ApplyGroupChange(const v1::GroupChangeBody& change, v1::RegisterBody& registration) {
@@ -293,6 +373,12 @@ void ApplyGroupChange(const v1::GroupChangeBody& change, v1::RegisterBody& regis
   }
   for (const v1::GroupSetting& setting : change.settings()) {
     newest[{setting.group(), setting.field()}] = setting;
+  }
+  // A setting of an option that went with its mode says nothing of the default that comes back.
+  for (auto it = newest.begin(); it != newest.end();) {
+    const int group = GroupIndex(registration.definition(), it->first.first);
+    const bool set = group >= 0 && IsSet(registration.definition().groups(group), it->first.second);
+    it = set ? std::next(it) : newest.erase(it);
   }
   registration.clear_changed();
   for (auto& [key, setting] : newest) *registration.add_changed() = std::move(setting);

@@ -21,22 +21,25 @@ std::vector<std::string> SettableFields(const v1::ParameterGroup& group);
 // `group`, every option written out, with these fields set. Numbers and enumerators are read whole;
 // ranges that concern more than the field are CheckGroupChange's. INVALID_ARGUMENT naming the
 // field, the value and what is allowed: unknown fields, fields of another rule, those that would
-// change what is stored, fields given twice.
+// change what is stored, fields given twice. Options that only another one calls for go with it:
+// norm_eps with scale_invariant; gram_restarts with the form, and defaulted ones with the steps.
 absl::StatusOr<v1::ParameterGroup> ApplySettings(const v1::ParameterGroup& group,
                                                  absl::Span<const v1::GroupSetting> settings);
 
-// The entry at `position` that sets fields of one group of `job`, checked as the shards will check
-// it. NOT_FOUND naming the group; INVALID_ARGUMENT as ApplySettings and CheckGroupChange.
-absl::StatusOr<v1::GroupChangeBody> MakeGroupChange(const v1::JobDefinition& job,
+// The entry at `position` that sets fields of one group of the job, checked as the shards will
+// check it. NOT_FOUND naming the group; INVALID_ARGUMENT as ApplySettings and CheckGroupChange.
+absl::StatusOr<v1::GroupChangeBody> MakeGroupChange(const v1::RegisterBody& registration,
                                                     const std::string& group,
                                                     absl::Span<const v1::GroupSetting> settings,
                                                     uint64_t position);
 
-// Whether `job` can go on with these groups and its state as it is: every option written out, the
-// same groups in the same order with the same state, and a valid job. INVALID_ARGUMENT otherwise.
-absl::Status CheckGroupChange(const v1::JobDefinition& job, const v1::GroupChangeBody& change);
+// Whether the job can go on with these groups and its state as it is: the same groups in the same
+// order with the same state, those that change valid with every option written out, and so the
+// parameters routed to them. INVALID_ARGUMENT otherwise.
+absl::Status CheckGroupChange(const v1::RegisterBody& registration,
+                              const v1::GroupChangeBody& change);
 
-// The job after the change.
+// The job after the change. What it says was changed are fields that still have the value set.
 void ApplyGroupChange(const v1::GroupChangeBody& change, v1::RegisterBody& registration);
 
 }  // namespace kaon::job

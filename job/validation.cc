@@ -1,5 +1,6 @@
 #include "job/validation.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -14,10 +15,10 @@
 #include "job/definition.h"
 #include "job/field_checks.h"
 #include "job/group_validation.h"
+#include "job/route_validation.h"
 #include "job/routes.h"
 #include "job/rule_config.h"
 #include "kernels/matrix_layout.h"
-#include "kernels/optimizer_rule.h"
 #include "proto/status_macros.h"
 
 namespace kaon::job {
@@ -61,8 +62,14 @@ absl::Status CheckUnique(absl::string_view field, const std::string& name, Names
 absl::Status CheckKnown(absl::string_view field, const std::string& name, const Names& known,
                         absl::string_view what) {
   if (name.empty() || known.contains(name)) return absl::OkStatus();
+  constexpr size_t kMostNamed = 16;
+  std::vector<std::string> names(known.begin(), known.end());
+  std::sort(names.begin(), names.end());
+  const bool cut = names.size() > kMostNamed;
+  if (cut) names.resize(kMostNamed);
   return absl::InvalidArgumentError(absl::StrCat(field, " is \"", name, "\", which is none of the ",
-                                                 "job's ", known.size(), " ", what));
+                                                 "job's ", known.size(), " ", what, ": ",
+                                                 absl::StrJoin(names, ", "), cut ? ", ..." : ""));
 }
 
 absl::Status CheckShape(const std::string& at, const v1::ParameterSpec& parameter) {
@@ -281,36 +288,6 @@ absl::Status ValidateLossScaler(const v1::LossScaler& scaler) {
       absl::StrCat("loss_scaler.", field, " is set, must be unset: it needs dynamic true"));
 }
 
-// The route's own numbers and arithmetic: multipliers may overflow, a layout may not fit.
-absl::Status ValidateRoute(const v1::ParameterSpec& parameter, const v1::ParameterGroup& group,
-                           const v1::ParameterPlacement& route) {
-  const std::string at =
-      absl::StrCat("parameter ", parameter.name(), ", group ", group.name(), ": ");
-  KAON_RETURN_IF_ERROR(
-      CheckFactor(absl::StrCat(at, "lr ", group.lr(), " * lr_multiplier ", route.lr_multiplier()),
-                  group.lr() * route.lr_multiplier()));
-  KAON_RETURN_IF_ERROR(
-      CheckFactor(absl::StrCat(at, "weight_decay ", group.weight_decay(),
-                               " * weight_decay_multiplier ", route.weight_decay_multiplier()),
-                  group.weight_decay() * route.weight_decay_multiplier()));
-  const std::vector<uint64_t> shape(parameter.shape().begin(), parameter.shape().end());
-  const absl::Status rule = kernels::ValidateRule(RuleConfigOf(group, parameter, route), shape);
-  if (!rule.ok()) return absl::InvalidArgumentError(absl::StrCat(at, rule.message()));
-  return absl::OkStatus();
-}
-
-absl::Status ValidateRoutes(const v1::JobDefinition& job) {
-  KAON_ASSIGN_OR_RETURN(const v1::Placement routes, RouteParameters(job));
-  absl::flat_hash_map<std::string, const v1::ParameterGroup*> groups;
-  for (const v1::ParameterGroup& group : job.groups()) groups[group.name()] = &group;
-  for (int id = 0; id < job.parameters_size(); ++id) {
-    const v1::ParameterPlacement& route = routes.parameters(id);
-    if (route.group().empty()) continue;
-    KAON_RETURN_IF_ERROR(ValidateRoute(job.parameters(id), *groups[route.group()], route));
-  }
-  return absl::OkStatus();
-}
-
 // Fields of the job itself.
 absl::Status ValidateOwnFields(const v1::JobDefinition& job) {
   KAON_RETURN_IF_ERROR(CheckJobName("name", job.name()));
@@ -326,14 +303,21 @@ absl::Status ValidateOwnFields(const v1::JobDefinition& job) {
   return ValidateLossScaler(job.loss_scaler());
 }
 
-}  // namespace
-
-absl::Status ValidateJob(const v1::JobDefinition& job) {
+// Everything but the routes.
+absl::Status ValidateDefinition(const v1::JobDefinition& job) {
   KAON_RETURN_IF_ERROR(ValidateOwnFields(job));
   KAON_ASSIGN_OR_RETURN(const Targets targets, ValidateGroups(job));
   KAON_RETURN_IF_ERROR(ValidateParameters(job, targets));
-  KAON_RETURN_IF_ERROR(ValidateRoutingRules(job, targets));
-  return ValidateRoutes(job);
+  return ValidateRoutingRules(job, targets);
+}
+
+}  // namespace
+
+absl::StatusOr<v1::Placement> ValidateJob(const v1::JobDefinition& job) {
+  KAON_RETURN_IF_ERROR(ValidateDefinition(job));
+  KAON_ASSIGN_OR_RETURN(v1::Placement routes, RouteParameters(job));
+  KAON_RETURN_IF_ERROR(ValidateRoutes(job.groups(), job, routes));
+  return routes;
 }
 
 absl::Status ValidateTokenWeight(absl::string_view field, double token_weight) {
@@ -356,34 +340,6 @@ absl::Status ValidateShare(double token_weight, uint32_t micro_batches,
   if (!std::isfinite(learning_rate_multiplier) || learning_rate_multiplier < 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "learning_rate_multiplier is ", learning_rate_multiplier, ", must be finite and >= 0"));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ValidateMultiplier(const v1::JobDefinition& job, const v1::Placement& routes,
-                                double learning_rate_multiplier) {
-  absl::flat_hash_map<std::string, double> rates;
-  for (const v1::ParameterGroup& group : job.groups()) {
-    rates[group.name()] = group.lr();
-    KAON_RETURN_IF_ERROR(
-        ValidateLearningRate(absl::StrCat("group ", group.name(), ": lr ", group.lr(),
-                                          " * learning_rate_multiplier ", learning_rate_multiplier),
-                             group.lr() * learning_rate_multiplier));
-  }
-  // Without a multiplier the products were checked at registration.
-  if (learning_rate_multiplier <= 1) return absl::OkStatus();
-  for (const v1::ParameterPlacement& route : routes.parameters()) {
-    // Frozen parameters have no group.
-    const auto group = rates.find(route.group());
-    if (group == rates.end()) continue;
-    const double rate = group->second * learning_rate_multiplier * route.lr_multiplier();
-    if (rate <= kMaxFloat) continue;
-    return ValidateLearningRate(
-        absl::StrCat("parameter ", job.parameters(static_cast<int>(route.parameter_id())).name(),
-                     ", group ", route.group(), ": lr ", group->second,
-                     " * learning_rate_multiplier ", learning_rate_multiplier, " * lr_multiplier ",
-                     route.lr_multiplier()),
-        rate);
   }
   return absl::OkStatus();
 }

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "kaon/v1/parameters.pb.h"
 
@@ -17,19 +18,13 @@ inline constexpr double kMinTokenWeight = std::numeric_limits<float>::min();
 inline constexpr double kMaxTokenWeight = 1099511627776.0;  // 2^40
 inline constexpr uint32_t kMaxMicroBatches = 1024;
 
-// The first error of a job with every option written out (effective.h): names, shapes, dtypes,
-// groups, hyper-parameters, routes, world size.
-absl::Status ValidateJob(const v1::JobDefinition& job);
+// The routes of a job with every option written out (effective.h), or the first error of names,
+// shapes, dtypes, groups, hyper-parameters, routes, world size.
+absl::StatusOr<v1::Placement> ValidateJob(const v1::JobDefinition& job);
 
 // INVALID_ARGUMENT naming field, value and range: what a worker begins a step with.
 absl::Status ValidateShare(double token_weight, uint32_t micro_batches,
                            double learning_rate_multiplier);
-
-// INVALID_ARGUMENT naming group and multipliers, and the parameter where it is its own that does
-// it, unless every parameter's lr * learning_rate_multiplier * lr_multiplier is a finite float:
-// shards step with floats. A schedule only makes it smaller. `routes` are the job's own.
-absl::Status ValidateMultiplier(const v1::JobDefinition& job, const v1::Placement& routes,
-                                double learning_rate_multiplier);
 
 // INVALID_ARGUMENT naming `field`, value and range.
 absl::Status ValidateTokenWeight(absl::string_view field, double token_weight);

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -149,25 +150,6 @@ absl::Status CheckExtents(const KindTraits& kind, const MatrixLayout& layout,
                                                  Joined(layout.sizes, " + "), " = ", sum));
 }
 
-// Runs of the layout, from values that have passed CheckExtents.
-uint64_t CountRuns(const MatrixLayout& layout, absl::Span<const uint64_t> shape) {
-  switch (layout.kind) {
-    case MatrixLayoutKind::kMatrix:
-    case MatrixLayoutKind::kConvFlatten:
-      return 1;
-    case MatrixLayoutKind::kBatched:
-      return ProductOf(shape.first(shape.size() - 2)) * std::max<size_t>(1, layout.sizes.size());
-    case MatrixLayoutKind::kQkvInterleaved:
-      return shape[0] / SumOf(layout.sizes) * layout.sizes.size();
-    case MatrixLayoutKind::kHeads:
-      return layout.num_heads;
-    case MatrixLayoutKind::kSplitRows:
-    case MatrixLayoutKind::kSplitCols:
-      break;
-  }
-  return layout.sizes.size();
-}
-
 // `rows` whole rows of `cols` elements from `offset` on.
 MatrixBlock WholeRows(int64_t offset, uint64_t rows, uint64_t cols) {
   MatrixBlock block;
@@ -227,17 +209,83 @@ std::vector<MatrixBlock> InterleavedBlocks(absl::Span<const uint64_t> sizes, uin
   return blocks;
 }
 
+// `count` matrices of each of `sizes` rows.
+std::vector<MatrixCount> CountBySize(absl::Span<const uint64_t> sizes, uint64_t count,
+                                     uint64_t cols) {
+  std::vector<MatrixCount> matrices;
+  absl::flat_hash_map<uint64_t, size_t> index_of;
+  for (const uint64_t size : sizes) {
+    const auto [at, added] = index_of.emplace(size, matrices.size());
+    if (added) {
+      matrices.push_back({static_cast<int64_t>(size), static_cast<int64_t>(cols), 0});
+    }
+    matrices[at->second].count += static_cast<int64_t>(count);
+  }
+  return matrices;
+}
+
 }  // namespace
 
 absl::Status CheckLayout(const MatrixLayout& layout, absl::Span<const uint64_t> shape) {
   const KindTraits kind = TraitsOf(layout.kind);
   if (absl::Status status = CheckFields(kind, layout, shape); !status.ok()) return status;
   if (absl::Status status = CheckExtents(kind, layout, shape); !status.ok()) return status;
-  const uint64_t runs = CountRuns(layout, shape);
+  const uint64_t runs = NumRowRuns(layout, shape);
   if (runs <= kMostRowRuns) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("layout ", kind.name, " cuts shape [",
                                                  Joined(shape, ", "), "] into ", runs,
                                                  " pieces, must be <= ", kMostRowRuns));
+}
+
+uint64_t NumRowRuns(const MatrixLayout& layout, absl::Span<const uint64_t> shape) {
+  switch (layout.kind) {
+    case MatrixLayoutKind::kMatrix:
+    case MatrixLayoutKind::kConvFlatten:
+      return 1;
+    case MatrixLayoutKind::kBatched:
+      return ProductOf(shape.first(shape.size() - 2)) * std::max<size_t>(1, layout.sizes.size());
+    case MatrixLayoutKind::kQkvInterleaved:
+      return shape[0] / SumOf(layout.sizes) * layout.sizes.size();
+    case MatrixLayoutKind::kHeads:
+      return layout.num_heads;
+    case MatrixLayoutKind::kSplitRows:
+    case MatrixLayoutKind::kSplitCols:
+      break;
+  }
+  return layout.sizes.size();
+}
+
+absl::StatusOr<std::vector<MatrixCount>> CountMatrices(const MatrixLayout& layout,
+                                                       absl::Span<const uint64_t> shape) {
+  if (absl::Status status = CheckLayout(layout, shape); !status.ok()) return status;
+  const uint64_t cols = shape.back();
+  switch (layout.kind) {
+    case MatrixLayoutKind::kMatrix:
+      break;
+    case MatrixLayoutKind::kBatched: {
+      const uint64_t rows = shape[shape.size() - 2];
+      const uint64_t count = ProductOf(shape.first(shape.size() - 2));
+      if (layout.sizes.empty()) return CountBySize({rows}, count, cols);
+      return CountBySize(layout.sizes, count, cols);
+    }
+    case MatrixLayoutKind::kConvFlatten:
+      return CountBySize(shape.first(1), 1, ProductOf(shape.subspan(1)));
+    case MatrixLayoutKind::kSplitRows:
+      return CountBySize(layout.sizes, 1, cols);
+    case MatrixLayoutKind::kQkvInterleaved: {
+      std::vector<uint64_t> rows = layout.sizes;
+      for (uint64_t& size : rows) size *= shape[0] / SumOf(layout.sizes);
+      return CountBySize(rows, 1, cols);
+    }
+    case MatrixLayoutKind::kHeads:
+      return CountBySize({shape[0] / layout.num_heads}, layout.num_heads, cols);
+    case MatrixLayoutKind::kSplitCols: {
+      std::vector<MatrixCount> matrices = CountBySize(layout.sizes, 1, shape[0]);
+      for (MatrixCount& matrix : matrices) std::swap(matrix.rows, matrix.cols);
+      return matrices;
+    }
+  }
+  return CountBySize(shape.first(1), 1, cols);
 }
 
 absl::StatusOr<std::vector<MatrixBlock>> MatrixBlocks(const MatrixLayout& layout,

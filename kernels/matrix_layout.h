@@ -56,6 +56,21 @@ inline constexpr uint64_t kMostRowRuns = uint64_t{1} << 20;
 // the kind does not take.
 absl::Status CheckLayout(const MatrixLayout& layout, absl::Span<const uint64_t> shape);
 
+// Runs of all blocks of a layout that CheckLayout accepts.
+uint64_t NumRowRuns(const MatrixLayout& layout, absl::Span<const uint64_t> shape);
+
+// Equal blocks of one parameter.
+struct MatrixCount {
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t count = 0;
+};
+
+// MatrixBlocks by their extents, in order of first appearance; builds none of them. Errors are
+// those of CheckLayout.
+absl::StatusOr<std::vector<MatrixCount>> CountMatrices(const MatrixLayout& layout,
+                                                       absl::Span<const uint64_t> shape);
+
 // Every element of the parameter is in exactly one block. In the order of `sizes` within each
 // matrix, matrices and heads in memory order. Errors are those of CheckLayout.
 absl::StatusOr<std::vector<MatrixBlock>> MatrixBlocks(const MatrixLayout& layout,

@@ -7,6 +7,12 @@
 
 namespace kaon::kernels {
 
+// [N3]. Triples of a custom set, as many at most.
+inline constexpr int kMaxNewtonSchulzSteps = 99;
+
+// [N7], measured: the Gram form restarts once with so many steps, more often with more.
+inline constexpr int kMaxStepsWithOneRestart = 5;
+
 // [N2]; kCustom has its triples in the config.
 enum class NsCoefficients {
   kJordan,

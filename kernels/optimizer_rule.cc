@@ -3,7 +3,6 @@
 #include <charconv>
 #include <cmath>
 #include <iterator>
-#include <map>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -150,16 +149,11 @@ std::vector<ScaledMatrices> OrthogonalizedMatrices(const RuleConfig& rule,
   std::vector<ScaledMatrices> matrices;
   const MuonConfig* muon = std::get_if<MuonConfig>(&rule);
   if (muon == nullptr) return matrices;
-  const absl::StatusOr<std::vector<MatrixBlock>> blocks = MatrixBlocks(muon->layout, shape);
-  if (!blocks.ok()) return matrices;
-  std::map<std::pair<int64_t, int64_t>, size_t> index_of;
-  for (const MatrixBlock& block : *blocks) {
-    const auto [at, added] = index_of.emplace(std::pair(block.rows, block.cols), matrices.size());
-    if (added) {
-      matrices.push_back(
-          {block.rows, block.cols, 0, Muon::UpdateScaleOf(*muon, block.rows, block.cols)});
-    }
-    ++matrices[at->second].count;
+  const absl::StatusOr<std::vector<MatrixCount>> counts = CountMatrices(muon->layout, shape);
+  if (!counts.ok()) return matrices;
+  for (const MatrixCount& matrix : *counts) {
+    matrices.push_back({matrix.rows, matrix.cols, matrix.count,
+                        Muon::UpdateScaleOf(*muon, matrix.rows, matrix.cols)});
   }
   return matrices;
 }
@@ -175,11 +169,12 @@ double UpdateCost(const RuleConfig& rule, absl::Span<const uint64_t> shape) {
         using Config = std::decay_t<decltype(config)>;
         double cost = ElementWiseCost(rule, shape);
         if constexpr (std::is_same_v<Config, MuonConfig>) {
-          const auto blocks = MatrixBlocks(config.layout, shape);
-          if (!blocks.ok()) return cost;
-          for (const MatrixBlock& block : *blocks) {
-            cost +=
-                Muon::NewtonSchulzFlops(config, block.rows, block.cols) / kFlopsPerElementUpdate;
+          const auto matrices = CountMatrices(config.layout, shape);
+          if (!matrices.ok()) return cost;
+          for (const MatrixCount& matrix : *matrices) {
+            cost += static_cast<double>(matrix.count) *
+                    Muon::NewtonSchulzFlops(config, matrix.rows, matrix.cols) /
+                    kFlopsPerElementUpdate;
           }
         }
         return cost;

@@ -14,13 +14,12 @@
 namespace kaon::kernels {
 namespace {
 
-constexpr int kMaxSteps = 99;
-constexpr size_t kMaxTriples = 99;
+constexpr int kMaxSteps = kMaxNewtonSchulzSteps;
+constexpr size_t kMaxTriples = kMaxNewtonSchulzSteps;
 // Above what any set reaches (2). Past it the iteration runs away, in fp16 soonest.
 constexpr double kMaxSingularValue = 10;
 // [N7], measured: how many steps may follow each other on the Gram matrix before its small
 // eigenvalues are rounding errors that the next step enlarges.
-constexpr int kMaxStepsWithOneRestart = 5;
 constexpr int kMaxStretchInFloat32 = 4;
 constexpr int kMaxStretchInHalf = 2;
 

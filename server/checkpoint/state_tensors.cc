@@ -58,7 +58,7 @@ absl::Status AddSlots(const v1::JobDefinition& job, const v1::ParameterPlacement
 absl::StatusOr<std::vector<StateTensor>> StateTensorsOf(const v1::RegisterBody& registration) {
   const v1::JobDefinition& job = registration.definition();
   const v1::Placement& placement = registration.placement();
-  KAON_RETURN_IF_ERROR(job::ValidateJob(job));
+  KAON_RETURN_IF_ERROR(job::ValidateJob(job).status());
   if (placement.parameters_size() != job.parameters_size()) {
     return absl::InvalidArgumentError(absl::StrCat("placement of ", placement.parameters_size(),
                                                    " parameters, the job has ",

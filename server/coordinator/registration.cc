@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "job/definition.h"
 #include "job/effective.h"
 #include "job/resolve.h"
@@ -24,17 +25,17 @@ constexpr uint64_t kBytesPerElement = 4;
 // Versions t and t-1 of the weight lie side by side.
 constexpr uint64_t kWeightBuffers = 2;
 
-PlacementItem ItemOf(const v1::JobDefinition& job, const v1::ParameterSpec& parameter,
-                     const v1::ParameterPlacement& route) {
+// `group` is null for a frozen parameter.
+PlacementItem ItemOf(uint32_t world_size, const v1::ParameterSpec& parameter,
+                     const v1::ParameterPlacement& route, const v1::ParameterGroup* group) {
   const uint64_t num_elements = job::NumElements(parameter);
   PlacementItem item;
   item.name = parameter.name();
   uint64_t buffers = kWeightBuffers;
   uint64_t wire_elements = num_elements;  // Pulled by each worker.
-  if (!parameter.frozen()) {
+  if (group != nullptr) {
     const std::vector<uint64_t> shape(parameter.shape().begin(), parameter.shape().end());
-    const kernels::RuleConfig rule =
-        job::RuleConfigOf(job.groups(job::GroupIndex(job, route.group())), parameter, route);
+    const kernels::RuleConfig rule = job::RuleConfigOf(*group, parameter, route);
     item.cost = kernels::UpdateCost(rule, shape);
     for (const kernels::StateSlot& slot : kernels::StateSlots(rule, shape)) {
       item.state_bytes += static_cast<uint64_t>(slot.num_bytes);
@@ -43,8 +44,7 @@ PlacementItem ItemOf(const v1::JobDefinition& job, const v1::ParameterSpec& para
     wire_elements += num_elements;
   }
   item.state_bytes += buffers * num_elements * kBytesPerElement;
-  const double wire_bytes =
-      static_cast<double>(wire_elements * kBytesPerElement) * job.world_size();
+  const double wire_bytes = static_cast<double>(wire_elements * kBytesPerElement) * world_size;
   item.cost += kCostPerStateByte * static_cast<double>(item.state_bytes);
   item.cost += kCostPerWireByte * wire_bytes;
   return item;
@@ -56,10 +56,14 @@ absl::StatusOr<v1::RegisterBody> MakeRegistration(const v1::JobDefinition& defin
                                                   const PlacementLimits& limits) {
   KAON_ASSIGN_OR_RETURN(v1::RegisterBody body, job::Resolve(definition));
   const v1::JobDefinition& job = body.definition();
+  const absl::flat_hash_map<std::string, int> groups = job::GroupIndices(job);
   std::vector<PlacementItem> items;
   items.reserve(job.parameters_size());
   for (int id = 0; id < job.parameters_size(); ++id) {
-    items.push_back(ItemOf(job, job.parameters(id), body.placement().parameters(id)));
+    const v1::ParameterPlacement& route = body.placement().parameters(id);
+    const auto group = groups.find(route.group());
+    items.push_back(ItemOf(job.world_size(), job.parameters(id), route,
+                           group == groups.end() ? nullptr : &job.groups(group->second)));
   }
   KAON_ASSIGN_OR_RETURN(const std::vector<int> shard_of, PlaceParameters(items, limits));
 
@@ -80,6 +84,8 @@ std::string FirstDifference(const v1::RegisterBody& registered,
   if (!there_is.ok()) return std::string(there_is.status().message());
   const absl::StatusOr<v1::JobDefinition> other = job::Effective(requested);
   if (!other.ok()) return std::string(other.status().message());
+  // Two bytewise equal ones take a moment; each worker's registration but the first is one.
+  if (there_is->SerializeAsString() == other->SerializeAsString()) return "";
   std::string differences;
   google::protobuf::util::MessageDifferencer differencer;
   differencer.ReportDifferencesToString(&differences);

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "job/resolve.h"
-#include "job/validation.h"
+#include "job/route_validation.h"
 #include "proto/ballot.h"
 #include "proto/status_macros.h"
 #include "server/coordinator/registration.h"
@@ -95,7 +95,6 @@ v1::JobDescription StepMachine::Describe() const {
 // OK when the call waits in `registering_` or can be answered with the job.
 absl::Status StepMachine::TryRegister(CallId call, const v1::JobDefinition& definition) {
   KAON_RETURN_IF_ERROR(CheckHolder());
-  KAON_RETURN_IF_ERROR(job::Resolve(definition).status());
   if (registering_.size() >= kMaxRegistering) {
     return absl::ResourceExhaustedError(
         absl::StrCat(kMaxRegistering, " registrations are waiting already"));
@@ -103,6 +102,8 @@ absl::Status StepMachine::TryRegister(CallId call, const v1::JobDefinition& defi
   if (registration_) {
     const std::string difference = FirstDifference(*registration_, definition);
     if (!difference.empty()) {
+      // What is wrong with it comes first.
+      KAON_RETURN_IF_ERROR(job::Resolve(definition).status());
       return absl::AlreadyExistsError(absl::StrCat("job \"", registration_->definition().name(),
                                                    "\" is registered and differs: ", difference));
     }
@@ -112,6 +113,7 @@ absl::Status StepMachine::TryRegister(CallId call, const v1::JobDefinition& defi
   KAON_RETURN_IF_ERROR(stopped_);
   if (phase_ == Phase::kRound) {
     if (!FirstDifference(plan_.registration(), definition).empty()) {
+      KAON_RETURN_IF_ERROR(job::Resolve(definition).status());
       return absl::UnavailableError(absl::StrCat("job \"", plan_.job(), "\" is being registered"));
     }
     registering_.insert(call);
@@ -180,10 +182,11 @@ absl::StatusOr<v1::BeginStepResponse> StepMachine::TryBegin(const v1::BeginStepR
   KAON_RETURN_IF_ERROR(CheckRunning(request.job()));
   KAON_RETURN_IF_ERROR(membership_.CheckBegin(request));
   // A plan with other rates would stop the job.
-  if (request.has_learning_rate_multiplier()) {
-    KAON_RETURN_IF_ERROR(job::ValidateMultiplier(registration_->definition(),
-                                                 registration_->placement(),
-                                                 request.learning_rate_multiplier()));
+  if (request.has_learning_rate_multiplier() &&
+      membership_.BegunMultiplier(NextStep()) != request.learning_rate_multiplier()) {
+    KAON_RETURN_IF_ERROR(
+        job::ValidateMultiplier(registration_->definition().groups(), registration_->definition(),
+                                registration_->placement(), request.learning_rate_multiplier()));
   }
   const uint64_t step = request.step();
   v1::BeginStepResponse response;

@@ -1,12 +1,15 @@
 // The admins' side of the machine: SetGroup, and what a log entry that is no step means for those
 // who still ask for the step before it.
+#include <google/protobuf/util/message_differencer.h>
+
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "job/route_validation.h"
 #include "job/settings.h"
-#include "job/validation.h"
 #include "proto/status_macros.h"
 #include "server/coordinator/step_machine.h"
 
@@ -14,16 +17,13 @@ namespace kaon::coordinator {
 
 namespace {
 
-absl::StatusOr<v1::GroupChangeBody> BodyOf(const v1::JobDefinition& job,
+using google::protobuf::util::MessageDifferencer;
+
+absl::StatusOr<v1::GroupChangeBody> BodyOf(const v1::RegisterBody& job,
                                            const v1::SetGroupRequest& request, uint64_t position) {
   const std::vector<v1::GroupSetting> settings(request.settings().begin(),
                                                request.settings().end());
   return job::MakeGroupChange(job, request.group(), settings, position);
-}
-
-v1::JobDefinition After(v1::JobDefinition job, const v1::GroupChangeBody& change) {
-  *job.mutable_groups() = change.groups();
-  return job;
 }
 
 }  // namespace
@@ -35,12 +35,15 @@ bool StepMachine::GroupChangeIsOpen() const {
 
 absl::Status StepMachine::CheckRevision(const v1::SetGroupRequest& request) const {
   if (request.expected_revision() == config_revision_) return absl::OkStatus();
-  const v1::JobDefinition& job = registration_->definition();
   // So that a caller whose answer was lost, with the coordinator that would have given it, can
   // tell.
-  const absl::StatusOr<v1::GroupChangeBody> change = BodyOf(job, request, position_ + 1);
+  const absl::StatusOr<v1::GroupChangeBody> change = BodyOf(*registration_, request, position_ + 1);
   const bool in_place =
-      change.ok() && After(job, *change).SerializeAsString() == job.SerializeAsString();
+      change.ok() && std::equal(change->groups().begin(), change->groups().end(),
+                                registration_->definition().groups().begin(),
+                                [](const v1::ParameterGroup& a, const v1::ParameterGroup& b) {
+                                  return MessageDifferencer::Equals(a, b);
+                                });
   return absl::AbortedError(absl::StrCat("expected_revision is ", request.expected_revision(),
                                          ", config_revision is ", config_revision_,
                                          in_place ? "; the change is in place" : ""));
@@ -55,7 +58,7 @@ absl::Status StepMachine::TrySetGroup(CallId call, const v1::SetGroupRequest& re
     return absl::AbortedError(absl::StrCat("expected_revision is ", request.expected_revision(),
                                            ", and another change of it is under way"));
   }
-  KAON_RETURN_IF_ERROR(BodyOf(registration_->definition(), request, position_ + 1).status());
+  KAON_RETURN_IF_ERROR(BodyOf(*registration_, request, position_ + 1).status());
   change_ = PendingChange{call, request};
   if (phase_ == Phase::kReady) OpenGroupChange();
   return absl::OkStatus();
@@ -70,11 +73,12 @@ void StepMachine::SetGroup(CallId call, const v1::SetGroupRequest& request) {
 bool StepMachine::OpenGroupChange() {
   if (!change_ || !stopped_.ok()) return false;
   const v1::JobDefinition& job = registration_->definition();
-  absl::StatusOr<v1::GroupChangeBody> body = BodyOf(job, change_->request, position_ + 1);
+  absl::StatusOr<v1::GroupChangeBody> body =
+      BodyOf(*registration_, change_->request, position_ + 1);
   absl::Status status = body.status();
   const std::optional<double> multiplier = membership_.BegunMultiplier(NextStep());
   if (status.ok() && multiplier) {
-    status = job::ValidateMultiplier(After(job, *body), registration_->placement(), *multiplier);
+    status = job::ValidateMultiplier(body->groups(), job, registration_->placement(), *multiplier);
   }
   if (!status.ok()) {
     AnswerGroupChange(status);
@@ -110,7 +114,8 @@ void StepMachine::ForgetSharesOutOfRange() {
   const std::optional<double> multiplier = membership_.BegunMultiplier(NextStep());
   if (!multiplier) return;
   const absl::Status status =
-      job::ValidateMultiplier(registration_->definition(), registration_->placement(), *multiplier);
+      job::ValidateMultiplier(registration_->definition().groups(), registration_->definition(),
+                              registration_->placement(), *multiplier);
   if (status.ok()) return;
   // The plan would stop the job; beginning again tells the worker why.
   membership_.ForgetBegun();

@@ -29,6 +29,7 @@ absl::Status CheckPlacement(const v1::RegisterBody& registration, uint32_t num_s
                                                    " parameters, the job has ",
                                                    job.parameters_size()));
   }
+  const absl::flat_hash_map<std::string, int> groups = job::GroupIndices(job);
   for (int i = 0; i < placement.parameters_size(); ++i) {
     const v1::ParameterPlacement& parameter = placement.parameters(i);
     const std::string& name = job.parameters(i).name();
@@ -41,7 +42,7 @@ absl::Status CheckPlacement(const v1::RegisterBody& registration, uint32_t num_s
                                                      parameter.shard(), ", there are ",
                                                      num_shards));
     }
-    const bool known = job::GroupIndex(job, parameter.group()) >= 0;
+    const bool known = groups.contains(parameter.group());
     if (job.parameters(i).frozen() ? !parameter.group().empty() : !known) {
       return absl::InvalidArgumentError(
           absl::StrCat("parameter ", name, " is routed to group '", parameter.group(),
@@ -69,7 +70,7 @@ absl::Status CheckNormGroups(const v1::RegisterBody& registration) {
 absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(
     tier::TieredStore& store, const v1::RegisterBody& registration, uint32_t shard,
     uint32_t num_shards) {
-  KAON_RETURN_IF_ERROR(job::ValidateJob(registration.definition()));
+  KAON_RETURN_IF_ERROR(job::ValidateJob(registration.definition()).status());
   KAON_RETURN_IF_ERROR(CheckPlacement(registration, num_shards));
   KAON_RETURN_IF_ERROR(CheckNormGroups(registration));
   std::unique_ptr<ParameterStore> parameters(new ParameterStore(store));

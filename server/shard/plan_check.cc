@@ -146,7 +146,7 @@ absl::Status CheckGroupChange(const JobProgress& progress, const v1::StepPlan& p
                        "' is of position ", setting.position(), ", expecting ", plan.position()));
     }
   }
-  return job::CheckGroupChange(progress.registration->definition(), plan.group_change());
+  return job::CheckGroupChange(*progress.registration, plan.group_change());
 }
 
 }  // namespace

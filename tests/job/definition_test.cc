@@ -22,5 +22,14 @@ TEST(DefinitionTest, FindsGroupsByName) {
   EXPECT_EQ(GroupIndex(job, "none"), -1);
 }
 
+TEST(DefinitionTest, IndicesOfAllGroupsAreThoseOfEach) {
+  v1::JobDefinition job;
+  job.add_groups()->set_name("a");
+  job.add_groups()->set_name("b");
+  const auto indices = GroupIndices(job);
+  EXPECT_EQ(indices.size(), 2u);
+  EXPECT_EQ(indices.at("b"), GroupIndex(job, "b"));
+}
+
 }  // namespace
 }  // namespace kaon::job

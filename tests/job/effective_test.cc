@@ -83,9 +83,13 @@ TEST(EffectiveTest, GivesNormGroupsTheJobsLimitUnlessTheyHaveTheirOwn) {
   v1::NormGroup& main = *job.add_norm_groups();
   main.set_name("main");
   main.set_max_grad_norm(0.25);
+  EXPECT_THAT(
+      std::string(Effective(job).status().message()),
+      ::testing::HasSubstr("norm group main: max_grad_norm is 0.25, the job's max_grad_norm"));
+  job.clear_max_grad_norm();
   const v1::JobDefinition effective = *Effective(job);
   ASSERT_EQ(effective.norm_groups_size(), 1);
-  EXPECT_EQ(effective.norm_groups(0).max_grad_norm(), 1);
+  EXPECT_EQ(effective.norm_groups(0).max_grad_norm(), 0.25);
   EXPECT_EQ(effective.max_grad_norm(), 0.25);
 }
 

@@ -114,20 +114,21 @@ TEST(GroupValidationTest, CustomCoefficientsNeedTriplesAndOthersTakeNone) {
   };
   EXPECT_EQ(MuonRefusal([&](auto& m) { custom(m, 1.5); }), "OK");
   EXPECT_THAT(MuonRefusal([&](auto& m) { custom(m, 1.5).clear_custom(); }),
-              HasSubstr("custom is 0, must be 1 .. 99"));
-  EXPECT_THAT(MuonRefusal([&](auto& m) { custom(m, 0); }), HasSubstr("custom[0].a is 0"));
+              HasSubstr("muon.newton_schulz.custom: has 0 triples, must be 1 .. 99"));
+  EXPECT_THAT(MuonRefusal([&](auto& m) { custom(m, 0); }),
+              HasSubstr("custom[0].a: is 0, must be finite and > 0"));
   EXPECT_THAT(MuonRefusal([&](auto& m) { custom(m, 1).mutable_custom(0)->set_b(kNan); }),
-              HasSubstr("custom[0].b is nan"));
+              HasSubstr("custom[0]: b is nan"));
   EXPECT_THAT(MuonRefusal([&](auto& m) {
                 custom(m, 1).set_custom_repeat(v1::NEWTON_SCHULZ_REPEAT_FIXED);
                 m.set_ns_steps(2);
               }),
-              HasSubstr("muon.ns_steps is 2, must be 1 .. 1"));
+              HasSubstr("muon.ns_steps: is 2, must be 1 with the coefficients custom"));
   EXPECT_THAT(MuonRefusal([&](auto& m) {
                 custom(m, 1);
                 m.set_ns_coefficients(v1::NEWTON_SCHULZ_COEFFICIENTS_YOU);
               }),
-              HasSubstr("newton_schulz.custom is set"));
+              HasSubstr("newton_schulz.custom: has 1 triples, must be empty"));
   EXPECT_THAT(MuonRefusal([&](auto& m) {
                 m.mutable_newton_schulz()->set_custom_repeat(v1::NEWTON_SCHULZ_REPEAT_CYCLE);
               }),
@@ -158,11 +159,12 @@ TEST(GroupValidationTest, GramWithManyStepsNeedsMoreThanOneRestart) {
   EXPECT_EQ(gram(5, {2}), "OK");
   EXPECT_EQ(gram(8, {}), "OK");  // The default has enough.
   EXPECT_EQ(gram(8, {2, 4, 6}), "OK");
-  EXPECT_THAT(gram(8, {2}), AllOf(HasSubstr("gram_restarts is [2]"), HasSubstr("ns_steps 8")));
-  EXPECT_THAT(gram(5, {5}), HasSubstr("gram_restarts[0] is 5, must be 1 .. 4"));
-  EXPECT_THAT(gram(8, {4, 4}), HasSubstr("gram_restarts[1] is 4, must be 5 .. 7"));
+  EXPECT_THAT(gram(8, {2}),
+              HasSubstr("gram_restarts: has 1 entries with ns_steps 8, must be >= 2"));
+  EXPECT_THAT(gram(5, {5}), HasSubstr("gram_restarts[0]: is 5, must be ascending and within"));
+  EXPECT_THAT(gram(8, {4, 4}), HasSubstr("gram_restarts[1]: is 4, must be ascending"));
   EXPECT_THAT(MuonRefusal([](auto& m) { m.mutable_newton_schulz()->add_gram_restarts(2); }),
-              HasSubstr("gram_restarts is set"));
+              HasSubstr("gram_restarts: has 1 entries, must be empty"));
 }
 
 TEST(GroupValidationTest, RefusesAdamWOptionsOutOfRange) {
@@ -183,6 +185,36 @@ TEST(GroupValidationTest, NesterovOfSgdNeedsMomentumWithoutDampening) {
   };
   EXPECT_THAT(sgd(0, 0), HasSubstr("sgd.nesterov: is set, but momentum is 0"));
   EXPECT_THAT(sgd(0.9, 0.5), HasSubstr("dampening is 0.5"));
+}
+
+// Edge 51: without momentum SGD has no buffer that these could say something of ([G1]).
+TEST(GroupValidationTest, SgdWithoutMomentumTakesNoOptionOfItsBuffer) {
+  const auto sgd = [](double momentum, double dampening, v1::StateDType dtype) {
+    return Refusal(1, [&](v1::ParameterGroup& group) {
+      group.set_rule(v1::RULE_SGD);
+      group.mutable_sgd()->set_momentum(momentum);
+      group.mutable_sgd()->set_dampening(dampening);
+      group.set_momentum_dtype(dtype);
+    });
+  };
+  EXPECT_EQ(sgd(0.9, 0.5, v1::STATE_DTYPE_INT8), "OK");
+  EXPECT_EQ(sgd(0, 0, v1::STATE_DTYPE_FLOAT32), "OK");
+  EXPECT_THAT(sgd(0, 0.5, v1::STATE_DTYPE_FLOAT32),
+              HasSubstr("sgd.dampening is set, must be unset: it needs sgd.momentum above 0"));
+  EXPECT_THAT(sgd(0, 0, v1::STATE_DTYPE_INT8), HasSubstr("momentum_dtype int8 is set"));
+}
+
+// [A2], [A5], edge 51.
+TEST(GroupValidationTest, AnEpsModeOfTheCorrectionNeedsOne) {
+  const auto adamw = [](bool corrected) {
+    return Refusal(1, [&](v1::ParameterGroup& group) {
+      group.mutable_adamw()->set_eps_mode(v1::ADAM_EPS_MODE_UNCORRECTED);
+      group.mutable_adamw()->set_bias_correction(corrected);
+    });
+  };
+  EXPECT_EQ(adamw(true), "OK");
+  EXPECT_THAT(adamw(false), HasSubstr("adamw.eps_mode uncorrected is set, must be unset: it needs "
+                                      "bias_correction true"));
 }
 
 }  // namespace

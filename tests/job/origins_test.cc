@@ -90,5 +90,38 @@ TEST(OriginsTest, RulesNormGroupsAndListsAreOneValueEach) {
   EXPECT_EQ(Of(job, "matrices", "muon.newton_schulz.gram_restarts"), "[2, 4, 6], default");
 }
 
+TEST(OriginsTest, ShowsNumbersThatAreZero) {
+  v1::JobDefinition requested = SmallJob();
+  v1::Schedule& schedule = *requested.mutable_groups(0)->mutable_schedule();
+  schedule.set_kind(v1::SCHEDULE_KIND_COSINE);
+  schedule.set_total_steps(10);
+  v1::JobDescription job = Describe(requested);
+  EXPECT_EQ(Of(job, "matrices", "schedule.final_factor"), "0, default");
+  EXPECT_EQ(Of(job, "matrices", "schedule.total_steps"), "10, set");
+  v1::GroupSetting& setting = *job.add_changed();
+  setting.set_group("matrices");
+  setting.set_field("schedule.warmup_steps");
+  setting.set_position(3);
+  EXPECT_EQ(Of(job, "matrices", "schedule.warmup_steps"), "0, group set at entry 3");
+}
+
+// The eps that was asked for went with its mode; the one that is there is none's but the default.
+TEST(OriginsTest, ADefaultThatReplacedWhatWasSetIsADefault) {
+  v1::JobDefinition requested = SmallJob();
+  v1::NewtonSchulzOptions& options =
+      *requested.mutable_groups(0)->mutable_muon()->mutable_newton_schulz();
+  options.set_norm_mode(v1::NORM_MODE_ADD_EPS);
+  options.set_norm_eps(0.5);
+  v1::JobDescription job = Describe(requested);
+  const std::string kEps = "muon.newton_schulz.norm_eps";
+  EXPECT_EQ(Of(job, "matrices", kEps), "0.5, set");
+  job.mutable_definition()
+      ->mutable_groups(0)
+      ->mutable_muon()
+      ->mutable_newton_schulz()
+      ->set_norm_eps(1e-7);
+  EXPECT_EQ(Of(job, "matrices", kEps), "1e-07, default");
+}
+
 }  // namespace
 }  // namespace kaon::job

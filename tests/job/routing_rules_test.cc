@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "tests/job/small_job.h"
 
 namespace kaon::job {
@@ -127,6 +128,80 @@ TEST(RoutingRulesTest, RefusesARegexThatIsNone) {
               AllOf(HasSubstr("routing rule broken"), HasSubstr("name_regex \"(\"")));
   job.mutable_routing_rules(0)->set_name_regex("((((a{1,100}){1,100}){1,100}){1,100})");
   EXPECT_THAT(GroupRule(job, Parameter("x", {})), HasSubstr("routing rule broken"));
+}
+
+// Only a conflict that decides something is one.
+TEST(RoutingRulesTest, WhatAParameterSaysItselfEndsAConflict) {
+  v1::JobDefinition job;
+  AddRule(job, "one").set_lr_multiplier(0.5);
+  AddRule(job, "two").set_lr_multiplier(0.25);
+  v1::ParameterSpec parameter = Parameter("x", {2});
+  EXPECT_THAT(GroupRule(job, parameter), HasSubstr("contradict"));
+  parameter.set_lr_multiplier(2);
+  EXPECT_EQ(GroupRule(job, parameter), "");
+  AddRule(job, "three").set_group("a");
+  AddRule(job, "four").set_group("b");
+  EXPECT_THAT(GroupRule(job, parameter), HasSubstr("three and four"));
+  parameter.set_group("c");
+  EXPECT_EQ(GroupRule(job, parameter), "");
+}
+
+TEST(RoutingRulesTest, ManyRulesOfManyPatternsStayApart) {
+  v1::JobDefinition job;
+  for (int i = 0; i < 1000; ++i) {
+    v1::RoutingRule& rule = AddRule(job, absl::StrCat("r", i), i % 7);
+    rule.set_group(absl::StrCat("g", i));
+    rule.set_name_glob(absl::StrCat("*.", i, ".*"));
+    if (i % 2 == 0) rule.set_name_regex("weight$");
+  }
+  EXPECT_EQ(GroupRule(job, Parameter("h.17.bias", {2})), "r17");
+  EXPECT_EQ(GroupRule(job, Parameter("h.18.bias", {2})), "");
+  EXPECT_EQ(GroupRule(job, Parameter("h.18.weight", {2})), "r18");
+  EXPECT_EQ(GroupRule(job, Parameter("h.999.12.x", {2})), "r999");
+}
+
+// Registration runs on the one thread that answers the shards: what a job may ask of it is bounded.
+TEST(RoutingRulesTest, RefusesWhatWouldTakeTooLong) {
+  v1::JobDefinition job;
+  for (int i = 0; i < 65; ++i) {
+    v1::RoutingRule& rule = AddRule(job, absl::StrCat("r", i));
+    rule.set_group("g");
+    rule.set_name_glob(std::string(1024, 'a'));
+  }
+  EXPECT_THAT(GroupRule(job, Parameter("x", {})),
+              HasSubstr("routing_rules have 66560 bytes of name_glob and name_regex, must be 0 .. "
+                        "65536"));
+
+  job.clear_routing_rules();
+  for (int i = 0; i < 1000; ++i) AddRule(job, absl::StrCat("r", i)).set_name_regex("(a{500}b?){2}");
+  EXPECT_THAT(GroupRule(job, Parameter("x", {})), HasSubstr("need more than 33554432 bytes"));
+
+  job.clear_routing_rules();
+  for (int i = 0; i < 1000; ++i) AddRule(job, absl::StrCat("r", i)).set_attribute("none");
+  RoutingRules rules = *RoutingRules::Create(job);
+  for (int i = 0; i < 4000; ++i) ASSERT_TRUE(rules.Match(Parameter("x", {})).ok());
+  EXPECT_THAT(rules.Match(Parameter("y", {})).status().message(),
+              AllOf(HasSubstr("parameter y"), HasSubstr("must be <= 4000000 for the whole job")));
+}
+
+// A set of states for every subset of the last 20 characters.
+TEST(RoutingRulesTest, RefusesPatternsWhoseAutomatonIsTooLarge) {
+  v1::JobDefinition job;
+  for (int i = 0; i < 40; ++i) {
+    AddRule(job, absl::StrCat("r", i)).set_name_regex(absl::StrCat("[ab]*a[ab]{", 200 + i, "}c"));
+  }
+  RoutingRules rules = *RoutingRules::Create(job);
+  absl::Status status;
+  uint32_t random = 1;
+  for (int i = 0; i < 10000 && status.ok(); ++i) {
+    std::string name;
+    for (int c = 0; c < 512; ++c) {
+      random = random * 1664525 + 1013904223;
+      name.push_back(random >> 31 ? 'a' : 'b');
+    }
+    status = rules.Match(Parameter(name, {})).status();
+  }
+  EXPECT_THAT(status.message(), HasSubstr("routing_rules must have simpler patterns"));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "job/resolve.h"
 #include "tests/job/small_job.h"
 
@@ -33,7 +34,7 @@ v1::RegisterBody Registered() {
 
 absl::StatusOr<v1::GroupChangeBody> Change(
     const std::string& group, std::vector<std::pair<std::string, std::string>> fields) {
-  return MakeGroupChange(Registered().definition(), group, Settings(std::move(fields)), 7);
+  return MakeGroupChange(Registered(), group, Settings(std::move(fields)), 7);
 }
 
 TEST(SettingsTest, SetsEveryTypeOfField) {
@@ -136,12 +137,12 @@ TEST(SettingsTest, SgdMomentumStaysZeroOrStaysAboveZero) {
 
 TEST(SettingsTest, TheNormEpsComesAndGoesWithItsMode) {
   v1::RegisterBody job = Registered();
-  auto change = MakeGroupChange(job.definition(), "matrices",
-                                Settings({{"muon.newton_schulz.norm_mode", "add_eps"}}), 2);
+  auto change =
+      MakeGroupChange(job, "matrices", Settings({{"muon.newton_schulz.norm_mode", "add_eps"}}), 2);
   ASSERT_TRUE(change.ok()) << change.status();
   EXPECT_EQ(change->groups(0).muon().newton_schulz().norm_eps(), 1e-7);
   ApplyGroupChange(*change, job);
-  change = MakeGroupChange(job.definition(), "matrices",
+  change = MakeGroupChange(job, "matrices",
                            Settings({{"muon.newton_schulz.norm_mode", "scale_invariant"}}), 3);
   ASSERT_TRUE(change.ok()) << change.status();
   EXPECT_FALSE(change->groups(0).muon().newton_schulz().has_norm_eps());
@@ -149,14 +150,14 @@ TEST(SettingsTest, TheNormEpsComesAndGoesWithItsMode) {
 
 TEST(SettingsTest, TheEntryListsWhatWasSetAndTheJobKeepsTheNewestOfEachField) {
   v1::RegisterBody job = Registered();
-  const auto first = MakeGroupChange(job.definition(), "scalars",
-                                     Settings({{"weight_decay", "0.5"}, {"lr", "0.25"}}), 4);
+  const auto first =
+      MakeGroupChange(job, "scalars", Settings({{"weight_decay", "0.5"}, {"lr", "0.25"}}), 4);
   ASSERT_TRUE(first.ok()) << first.status();
   ASSERT_EQ(first->settings_size(), 2);
   EXPECT_EQ(first->settings(0).ShortDebugString(),
             "group: \"scalars\" field: \"lr\" value: \"0.25\" position: 4");
   ApplyGroupChange(*first, job);
-  const auto second = MakeGroupChange(job.definition(), "scalars", Settings({{"lr", "0.125"}}), 9);
+  const auto second = MakeGroupChange(job, "scalars", Settings({{"lr", "0.125"}}), 9);
   ASSERT_TRUE(second.ok()) << second.status();
   ApplyGroupChange(*second, job);
   EXPECT_EQ(job.definition().groups(1).lr(), 0.125);
@@ -169,10 +170,10 @@ TEST(SettingsTest, TheEntryListsWhatWasSetAndTheJobKeepsTheNewestOfEachField) {
 
 // What a shard must not take from a coordinator of another build.
 TEST(SettingsTest, ChecksTheWholeEntry) {
-  const v1::JobDefinition job = Registered().definition();
+  const v1::RegisterBody job = Registered();
   const auto refused = [&job](void (*break_it)(v1::GroupChangeBody&)) {
     v1::GroupChangeBody change;
-    *change.mutable_groups() = job.groups();
+    *change.mutable_groups() = job.definition().groups();
     EXPECT_TRUE(CheckGroupChange(job, change).ok());
     break_it(change);
     return std::string(CheckGroupChange(job, change).message());
@@ -197,6 +198,89 @@ TEST(SettingsTest, ChecksTheWholeEntry) {
               HasSubstr("not every option is written out"));
   EXPECT_THAT(refused([](Body& change) { change.mutable_groups(1)->set_lr(-1); }),
               HasSubstr("lr is -1"));
+  // [N6]
+  EXPECT_THAT(
+      refused([](Body& change) {
+        change.mutable_groups(0)->mutable_muon()->set_ns_dtype(v1::NEWTON_SCHULZ_DTYPE_BFLOAT16);
+      }),
+      HasSubstr("muon.ns_dtype is bfloat16, must stay float32"));
+  EXPECT_THAT(refused([](Body& change) {
+                v1::MuonOptions& muon = *change.mutable_groups(0)->mutable_muon();
+                muon.mutable_newton_schulz()->add_custom()->set_a(1.5);
+              }),
+              HasSubstr("muon.newton_schulz.custom is {"));
+  EXPECT_THAT(refused([](Body& change) { change.mutable_groups(1)->set_lr(3e38); }),
+              HasSubstr("parameter h.bias, group scalars: lr 3e+38 * lr_multiplier 1 * 1 / (1 - "
+                        "beta1)"));
+}
+
+v1::RegisterBody GramJob(uint32_t steps, const std::vector<uint32_t>& restarts) {
+  v1::JobDefinition job = SmallJob();
+  v1::MuonOptions& muon = *job.mutable_groups(0)->mutable_muon();
+  muon.set_ns_steps(steps);
+  muon.mutable_newton_schulz()->set_form(v1::NEWTON_SCHULZ_FORM_GRAM);
+  for (uint32_t at : restarts) muon.mutable_newton_schulz()->add_gram_restarts(at);
+  return *Resolve(job);
+}
+
+// The restarts after a change of the Muon group, or the refusal.
+std::string RestartsAfter(const v1::RegisterBody& job, const std::string& field,
+                          const std::string& value) {
+  const auto change = MakeGroupChange(job, "matrices", Settings({{field, value}}), 2);
+  if (!change.ok()) return std::string(change.status().message());
+  return absl::StrJoin(change->groups(0).muon().newton_schulz().gram_restarts(), ",");
+}
+
+// [N7]: lists cannot be set, so that a change must bring the ones it needs.
+TEST(SettingsTest, DefaultedRestartsFollowTheFormAndTheSteps) {
+  const std::string kForm = "muon.newton_schulz.form";
+  EXPECT_EQ(RestartsAfter(GramJob(5, {}), kForm, "standard"), "");
+  EXPECT_EQ(RestartsAfter(Registered(), kForm, "gram"), "2");
+  EXPECT_EQ(RestartsAfter(GramJob(5, {}), "muon.ns_steps", "8"), "2,4,6");
+  EXPECT_EQ(RestartsAfter(GramJob(8, {}), "muon.ns_steps", "5"), "2");
+  EXPECT_EQ(RestartsAfter(GramJob(5, {}), "muon.ns_steps", "2"), "");
+  EXPECT_EQ(RestartsAfter(GramJob(5, {}), "lr", "0.5"), "2");
+  // A user's own stay, and say so where they do not fit.
+  EXPECT_EQ(RestartsAfter(GramJob(6, {1, 3}), "muon.ns_steps", "7"), "1,3");
+  EXPECT_THAT(RestartsAfter(GramJob(6, {2, 5}), "muon.ns_steps", "4"), HasSubstr("gram_restarts"));
+  EXPECT_EQ(RestartsAfter(GramJob(6, {1, 3}), kForm, "standard"), "");
+  EXPECT_THAT(RestartsAfter(GramJob(5, {}), "muon.newton_schulz.gram_restarts", "2"),
+              HasSubstr("cannot be changed while the job runs"));
+}
+
+TEST(SettingsTest, CustomCoefficientsNeitherComeNorGo) {
+  v1::JobDefinition job = SmallJob();
+  v1::MuonOptions& muon = *job.mutable_groups(0)->mutable_muon();
+  muon.set_ns_coefficients(v1::NEWTON_SCHULZ_COEFFICIENTS_CUSTOM);
+  muon.mutable_newton_schulz()->add_custom()->set_a(1.5);
+  EXPECT_THAT(RestartsAfter(*Resolve(job), "muon.ns_coefficients", "jordan"),
+              HasSubstr("muon.ns_coefficients is jordan, must stay custom"));
+  EXPECT_THAT(RestartsAfter(Registered(), "muon.ns_coefficients", "custom"),
+              HasSubstr("muon.ns_coefficients is custom, must stay one of the named sets"));
+}
+
+TEST(SettingsTest, RefusesAValueThatIsNoValueButALongText) {
+  EXPECT_THAT(Change("scalars", {{"lr", std::string(65, '1')}}).status().message(),
+              HasSubstr("lr has a value of 65 bytes, must be 0 .. 64"));
+}
+
+TEST(SettingsTest, ASettingThatWentWithItsModeIsForgotten) {
+  v1::RegisterBody job = Registered();
+  const auto set = [&job](std::vector<std::pair<std::string, std::string>> fields, uint64_t at) {
+    const auto change = MakeGroupChange(job, "matrices", Settings(std::move(fields)), at);
+    ASSERT_TRUE(change.ok()) << change.status();
+    ApplyGroupChange(*change, job);
+  };
+  const std::string kMode = "muon.newton_schulz.norm_mode";
+  set({{kMode, "add_eps"}, {"muon.newton_schulz.norm_eps", "0.5"}}, 4);
+  EXPECT_EQ(job.changed_size(), 2);
+  set({{kMode, "scale_invariant"}}, 5);
+  set({{kMode, "add_eps"}}, 6);
+  EXPECT_EQ(job.definition().groups(0).muon().newton_schulz().norm_eps(), 1e-7);
+  ASSERT_EQ(job.changed_size(), 1);
+  EXPECT_EQ(job.changed(0).field(), kMode);
+  set({{"schedule.warmup_steps", "0"}}, 7);
+  EXPECT_EQ(job.changed_size(), 2);
 }
 
 }  // namespace

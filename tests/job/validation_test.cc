@@ -80,7 +80,8 @@ TEST(ValidationTest, RefusesAGroupThatDoesNotExist) {
   EXPECT_THAT(ValidationError(job), AllOf(HasSubstr("h.weight"), HasSubstr("elsewhere")));
   job = SmallJob();
   job.set_matrix_group("nowhere");
-  EXPECT_THAT(ValidationError(job), HasSubstr("matrix_group is \"nowhere\""));
+  EXPECT_THAT(ValidationError(job), HasSubstr("matrix_group is \"nowhere\", which is none of the "
+                                              "job's 2 groups: matrices, scalars"));
 }
 
 TEST(ValidationTest, RefusesHyperParametersOutOfRangeNamingTheGroup) {
@@ -169,7 +170,7 @@ TEST(ValidationTest, RefusesANormGroupThatIsNotDeclared) {
   v1::JobDefinition job = SmallJob();
   job.mutable_parameters(1)->set_norm_group("mtp");
   EXPECT_THAT(ValidationError(job), AllOf(HasSubstr("parameter h.bias: norm_group is \"mtp\""),
-                                          HasSubstr("none of the job's 1 norm groups")));
+                                          HasSubstr("none of the job's 1 norm groups: main")));
   job.add_norm_groups()->set_name("mtp");
   EXPECT_EQ(ValidationError(job), "OK");
   job.mutable_groups(0)->set_norm_group("elsewhere");
@@ -264,7 +265,8 @@ TEST(ValidationTest, RefusesMultipliersOutOfRangeAlsoAsAProduct) {
   EXPECT_THAT(ValidationError(job), HasSubstr("parameter h.weight: lr_multiplier is -1"));
   job.mutable_parameters(0)->set_lr_multiplier(1e38);
   job.mutable_groups(0)->set_lr(1e3);
-  EXPECT_THAT(ValidationError(job), HasSubstr("lr 1000 * lr_multiplier 1e+38 is 1e+41"));
+  EXPECT_THAT(ValidationError(job),
+              HasSubstr("lr 1000 * lr_multiplier 1e+38 is 1e+41, must be 0 .. 3.40282e+38"));
   job.mutable_parameters(0)->set_lr_multiplier(0);
   job.mutable_parameters(0)->set_weight_decay_multiplier(std::numeric_limits<double>::quiet_NaN());
   EXPECT_THAT(ValidationError(job), HasSubstr("weight_decay_multiplier is nan"));

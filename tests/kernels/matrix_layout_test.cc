@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <random>
@@ -130,6 +131,35 @@ TEST(MatrixLayoutTest, RandomLayoutsPartitionTheParameter) {
     const Case drawn = layouts.Draw();
     SCOPED_TRACE(kNames.at(drawn.layout.kind) + ", case " + std::to_string(i));
     ASSERT_NO_FATAL_FAILURE(ExpectEveryElementOnceInItsPlace(drawn));
+  }
+}
+
+// [P1]: what placement and listings ask of a layout is what stepping it does.
+TEST(MatrixLayoutTest, CountsAreThoseOfTheBlocks) {
+  RandomLayouts layouts;
+  for (int i = 0; i < 500; ++i) {
+    const Case drawn = layouts.Draw();
+    SCOPED_TRACE(kNames.at(drawn.layout.kind) + ", case " + std::to_string(i));
+    const auto blocks = MatrixBlocks(drawn.layout, drawn.shape);
+    const auto counts = CountMatrices(drawn.layout, drawn.shape);
+    ASSERT_TRUE(blocks.ok() && counts.ok());
+    std::vector<MatrixCount> expected;
+    uint64_t runs = 0;
+    for (const MatrixBlock& block : *blocks) {
+      runs += block.runs.size();
+      auto same = std::find_if(expected.begin(), expected.end(), [&block](const MatrixCount& one) {
+        return one.rows == block.rows && one.cols == block.cols;
+      });
+      if (same == expected.end()) same = expected.insert(same, {block.rows, block.cols, 0});
+      ++same->count;
+    }
+    EXPECT_EQ(NumRowRuns(drawn.layout, drawn.shape), runs);
+    ASSERT_EQ(counts->size(), expected.size());
+    for (size_t k = 0; k < expected.size(); ++k) {
+      EXPECT_EQ((*counts)[k].rows, expected[k].rows);
+      EXPECT_EQ((*counts)[k].cols, expected[k].cols);
+      EXPECT_EQ((*counts)[k].count, expected[k].count);
+    }
   }
 }
 

@@ -117,7 +117,7 @@ v1::StepPlan GroupChangePlan(uint64_t position, double lr, uint64_t counter, uin
   setting.set_field("lr");
   setting.set_value(absl::StrCat(lr));
   *plan.mutable_group_change() =
-      *job::MakeGroupChange(MakeRegistration().definition(), "scalars", {setting}, position);
+      *job::MakeGroupChange(MakeRegistration(), "scalars", {setting}, position);
   return plan;
 }
 

@@ -148,8 +148,8 @@ class Shards {
       if (step > 0 && job.parameters(id).frozen()) continue;
       std::vector<float>& values = gradients[id];
       if (!missing.empty() && missing[id]) continue;
-      values = reference::GaussianVector(
-          static_cast<int>(job::NumElements(job.parameters(id))), 100 * step + id);
+      values = reference::GaussianVector(static_cast<int>(job::NumElements(job.parameters(id))),
+                                         100 * step + id);
     }
     return gradients;
   }
@@ -168,8 +168,7 @@ class Shards {
     setting.set_field("lr");
     setting.set_value(absl::StrCat(lr));
     *plan.mutable_group_change() = *job::MakeGroupChange(
-        registration_.definition(), registration_.definition().groups(group).name(), {setting},
-        position_ + 1);
+        registration_, registration_.definition().groups(group).name(), {setting}, position_ + 1);
     Enter(plan, {});
   }
 
