@@ -1,9 +1,10 @@
 #include "job/routing_rules.h"
 
 #include <algorithm>
-#include <iterator>
+#include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -17,8 +18,13 @@
 namespace kaon::job {
 namespace {
 
-// Of the automaton of all patterns, half of it for their program.
-constexpr int64_t kAutomatonBytes = 64 << 20;
+// Of one compiled pattern and what matching it needs.
+constexpr int64_t kPatternMemory = 1 << 20;
+
+bool MatchesAll(const std::vector<std::unique_ptr<RE2>>& patterns, const std::string& name) {
+  return std::all_of(patterns.begin(), patterns.end(),
+                     [&name](const auto& pattern) { return RE2::PartialMatch(name, *pattern); });
+}
 
 bool InRange(const v1::RoutingRule& rule, const v1::ParameterSpec& parameter) {
   const uint32_t ndim = static_cast<uint32_t>(parameter.shape_size());
@@ -99,15 +105,18 @@ absl::Status Merge(const v1::ParameterSpec& parameter, const v1::RoutingRule& ru
 
 }  // namespace
 
-absl::Status RoutingRules::AddPattern(size_t rule, absl::string_view regex) {
-  const v1::RoutingRule& of = *rules_[rule].rule;
-  std::string error;
-  if (patterns_->Add(re2::StringPiece(regex.data(), regex.size()), &error) < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("routing rule ", of.name(), ": name_regex \"",
-                                                   of.name_regex(), "\" is no RE2: ", error));
+absl::Status RoutingRules::AddPattern(Rule& rule, absl::string_view regex) {
+  RE2::Options options;
+  options.set_log_errors(false);
+  options.set_max_mem(kPatternMemory);
+  auto pattern = std::make_unique<RE2>(re2::StringPiece(regex.data(), regex.size()), options);
+  if (!pattern->ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("routing rule ", rule.rule->name(),
+                                                   ": name_regex \"", rule.rule->name_regex(),
+                                                   "\" is no RE2: ", pattern->error()));
   }
-  rule_of_pattern_.push_back(rule);
-  ++rules_[rule].num_patterns;
+  instructions_ += pattern->ProgramSize();
+  rule.patterns.push_back(std::move(pattern));
   return absl::OkStatus();
 }
 
@@ -115,7 +124,7 @@ absl::StatusOr<RoutingRules> RoutingRules::Create(const v1::JobDefinition& job) 
   RoutingRules rules;
   int64_t pattern_bytes = 0;
   for (const v1::RoutingRule& rule : job.routing_rules()) {
-    rules.rules_.push_back({&rule, 0});
+    rules.rules_.push_back({&rule, {}});
     pattern_bytes += static_cast<int64_t>(rule.name_glob().size() + rule.name_regex().size());
   }
   if (pattern_bytes > kMostPatternBytes) {
@@ -127,67 +136,37 @@ absl::StatusOr<RoutingRules> RoutingRules::Create(const v1::JobDefinition& job) 
   std::stable_sort(rules.rules_.begin(), rules.rules_.end(), [](const Rule& a, const Rule& b) {
     return a.rule->priority() > b.rule->priority();
   });
-  RE2::Options options;
-  options.set_log_errors(false);
-  options.set_max_mem(kAutomatonBytes);
-  rules.patterns_ = std::make_unique<RE2::Set>(options, RE2::UNANCHORED);
-  for (size_t i = 0; i < rules.rules_.size(); ++i) {
-    const v1::RoutingRule& rule = *rules.rules_[i].rule;
-    if (!rule.name_glob().empty()) {
-      KAON_RETURN_IF_ERROR(rules.AddPattern(i, GlobToRegex(rule.name_glob())));
+  for (Rule& rule : rules.rules_) {
+    if (!rule.rule->name_glob().empty()) {
+      KAON_RETURN_IF_ERROR(rules.AddPattern(rule, GlobToRegex(rule.rule->name_glob())));
     }
-    if (!rule.name_regex().empty()) KAON_RETURN_IF_ERROR(rules.AddPattern(i, rule.name_regex()));
-    if (rules.rules_[i].num_patterns == 0) rules.rules_without_pattern_.push_back(i);
-  }
-  if (rules.rule_of_pattern_.empty()) {
-    rules.patterns_ = nullptr;
-  } else if (!rules.patterns_->Compile()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "routing_rules: the patterns of ", rules.rules_.size(), " rules need more than ",
-        kAutomatonBytes / 2, " bytes together; repetitions such as a{1000} need most"));
+    if (!rule.rule->name_regex().empty()) {
+      KAON_RETURN_IF_ERROR(rules.AddPattern(rule, rule.rule->name_regex()));
+    }
   }
   return rules;
 }
 
-absl::StatusOr<std::vector<size_t>> RoutingRules::MatchingNames(
-    const v1::ParameterSpec& parameter) const {
-  std::vector<size_t> matching;
-  if (patterns_ == nullptr) return matching;
-  std::vector<int> found;
-  RE2::Set::ErrorInfo error{RE2::Set::kNoError};
-  patterns_->Match(parameter.name(), &found, &error);
-  if (error.kind != RE2::Set::kNoError) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("parameter ", parameter.name(), ": matching it needs more than ",
-                     kAutomatonBytes / 2, " bytes; routing_rules must have simpler patterns"));
-  }
-  std::sort(found.begin(), found.end());
-  for (size_t i = 0; i < found.size();) {
-    const size_t rule = rule_of_pattern_[found[i]];
-    const size_t first = i;
-    while (i < found.size() && rule_of_pattern_[found[i]] == rule) ++i;
-    if (i - first == static_cast<size_t>(rules_[rule].num_patterns)) matching.push_back(rule);
-  }
-  return matching;
-}
-
 absl::StatusOr<RuleOutcome> RoutingRules::Match(const v1::ParameterSpec& parameter) {
-  KAON_ASSIGN_OR_RETURN(const std::vector<size_t> matching, MatchingNames(parameter));
-  std::vector<size_t> candidates;
-  candidates.reserve(matching.size() + rules_without_pattern_.size());
-  std::merge(matching.begin(), matching.end(), rules_without_pattern_.begin(),
-             rules_without_pattern_.end(), std::back_inserter(candidates));
-  looked_at_ += static_cast<int64_t>(candidates.size());
+  name_bytes_ += static_cast<int64_t>(parameter.name().size());
+  if (instructions_ * name_bytes_ > kMostPatternSteps) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "parameter ", parameter.name(), ": with it, routing_rules' patterns of ", instructions_,
+        " instructions match ", name_bytes_, " bytes of names; the product must be <= ",
+        kMostPatternSteps, ": use fewer or simpler patterns, or attributes"));
+  }
+  looked_at_ += static_cast<int64_t>(rules_.size());
   if (looked_at_ > kMostRulesLookedAt) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "parameter ", parameter.name(), ": with it, ", looked_at_, " times a routing rule matches ",
-        "a parameter's name, must be <= ", kMostRulesLookedAt, " for the whole job"));
+        "parameter ", parameter.name(), ": with it, ", looked_at_, " times a routing rule is ",
+        "looked at for a parameter, must be <= ", kMostRulesLookedAt, " for the whole job"));
   }
   RuleOutcome outcome;
-  for (const size_t i : candidates) {
-    const v1::RoutingRule& rule = *rules_[i].rule;
+  for (const Rule& compiled : rules_) {
+    const v1::RoutingRule& rule = *compiled.rule;
     if (!InRange(rule, parameter)) continue;
     if (!rule.attribute().empty() && !HasAttribute(parameter, rule.attribute())) continue;
+    if (!MatchesAll(compiled.patterns, parameter.name())) continue;
     KAON_RETURN_IF_ERROR(Merge(parameter, rule, outcome));
   }
   return outcome;

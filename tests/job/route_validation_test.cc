@@ -158,7 +158,7 @@ TEST(RouteValidationTest, TheLargestJobIsRoutedInBoundedTime) {
   EXPECT_TRUE(Resolve(job).ok());
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   RecordProperty("seconds", absl::StrCat(seconds.count()));
-  EXPECT_LT(seconds.count(), 30);
+  EXPECT_LT(seconds.count(), 120);
 }
 
 }  // namespace
