@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <functional>
 #include <string>
 
@@ -135,9 +135,8 @@ TEST(RouteValidationTest, LimitsThePiecesOfAllParametersTogether) {
                     HasSubstr("cut into 1048577 pieces or more, must be <= 1048576")));
 }
 
-// The largest job, on the thread that answers the shards: it must not be taken for dead. Bounds of
-// a debug build on a busy machine; takeover waits for half a second.
-TEST(RouteValidationTest, TheLargestJobIsRoutedInBoundedTime) {
+// Seconds of processor time that resolving a job of so many parameters and 100 rules takes.
+double SecondsToResolve(int num_parameters) {
   v1::JobDefinition job = SmallJob();
   job.clear_parameters();
   for (int i = 0; i < 100; ++i) {
@@ -146,19 +145,27 @@ TEST(RouteValidationTest, TheLargestJobIsRoutedInBoundedTime) {
     rule.set_name_glob(absl::StrCat("layers.*.", i, ".*weight*[a-z"));
     rule.set_name_regex(absl::StrCat("[", i % 10, "]+.*bias"));
     rule.set_lr_multiplier(0.5);
+    rule.set_may_match_none(true);
   }
-  for (int i = 0; i < 100000; ++i) {
+  for (int i = 0; i < num_parameters; ++i) {
     v1::ParameterSpec& parameter = *job.add_parameters();
     parameter.set_name(absl::StrCat("layers.", i / 100, ".experts.", i % 100, ".down_proj.weight"));
     parameter.add_shape(8);
     parameter.add_shape(8);
     parameter.set_dtype(v1::DTYPE_FLOAT32);
   }
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();
   EXPECT_TRUE(Resolve(job).ok());
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  RecordProperty("seconds", absl::StrCat(seconds.count()));
-  EXPECT_LT(seconds.count(), 120);
+  return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+}
+
+// On the thread that answers the shards, which must not be taken for dead: what grows with the
+// square of the parameters would take 16 times as long. The largest job has 100000.
+TEST(RouteValidationTest, ResolvingGrowsNoFasterThanTheParameters) {
+  const double few = SecondsToResolve(2500);
+  const double many = SecondsToResolve(10000);
+  RecordProperty("seconds_of_10000", absl::StrCat(many));
+  EXPECT_LT(many, 9 * few);
 }
 
 }  // namespace
