@@ -75,6 +75,7 @@ v1::RoutingRule RuleToProto(const kaon::RoutingRule& rule) {
   if (rule.max_elements) wire.set_max_elements(*rule.max_elements);
   if (rule.lr_multiplier) wire.set_lr_multiplier(*rule.lr_multiplier);
   if (rule.weight_decay_multiplier) wire.set_weight_decay_multiplier(*rule.weight_decay_multiplier);
+  wire.set_may_match_none(rule.may_match_none);
   return wire;
 }
 
@@ -95,6 +96,7 @@ kaon::RoutingRule RuleFromProto(const v1::RoutingRule& wire) {
   if (wire.has_lr_multiplier()) rule.lr_multiplier = wire.lr_multiplier();
   if (wire.has_weight_decay_multiplier())
     rule.weight_decay_multiplier = wire.weight_decay_multiplier();
+  rule.may_match_none = wire.may_match_none();
   return rule;
 }
 

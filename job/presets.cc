@@ -92,12 +92,13 @@ v1::JobDefinition Moonlight() {
   return job;
 }
 
-// No decay of what the rule matches; below every rule of the request's own.
+// No decay of what the rule matches, if anything; below every rule of the request's own.
 v1::RoutingRule& AddNoDecay(v1::JobDefinition& job, const char* name) {
   v1::RoutingRule& rule = *job.add_routing_rules();
   rule.set_name(name);
   rule.set_priority(std::numeric_limits<int32_t>::min());
   rule.set_weight_decay_multiplier(0);
+  rule.set_may_match_none(true);
   return rule;
 }
 

@@ -48,11 +48,7 @@ class Router {
   }
 
   absl::StatusOr<v1::ParameterPlacement> Route(const v1::ParameterSpec& parameter) {
-    RuleOutcome rules;
-    // A frozen parameter joins nothing, so that no rule is asked ([T8]).
-    if (!parameter.frozen()) {
-      KAON_ASSIGN_OR_RETURN(rules, rules_.Match(parameter));
-    }
+    KAON_ASSIGN_OR_RETURN(const RuleOutcome rules, rules_.Match(parameter));
     KAON_ASSIGN_OR_RETURN(const kernels::Route route,
                           kernels::RouteParameter(InputOf(parameter, rules), targets_));
     v1::ParameterPlacement row;
@@ -68,6 +64,8 @@ class Router {
     Complete(parameter, *group->second, rules, row);
     return row;
   }
+
+  absl::Status CheckEachRuleMatched() const { return rules_.CheckEachMatched(); }
 
  private:
   // What the parameter says of itself beats what rules say, and both beat its group.
@@ -126,6 +124,7 @@ absl::StatusOr<v1::Placement> RouteParameters(const v1::JobDefinition& job) {
     row.set_parameter_id(static_cast<uint32_t>(id));
     *placement.add_parameters() = std::move(row);
   }
+  KAON_RETURN_IF_ERROR(router.CheckEachRuleMatched());
   return placement;
 }
 

@@ -124,7 +124,7 @@ absl::StatusOr<RoutingRules> RoutingRules::Create(const v1::JobDefinition& job) 
   RoutingRules rules;
   int64_t pattern_bytes = 0;
   for (const v1::RoutingRule& rule : job.routing_rules()) {
-    rules.rules_.push_back({&rule, {}});
+    rules.rules_.push_back({&rule, {}, false});
     pattern_bytes += static_cast<int64_t>(rule.name_glob().size() + rule.name_regex().size());
   }
   if (pattern_bytes > kMostPatternBytes) {
@@ -162,14 +162,25 @@ absl::StatusOr<RuleOutcome> RoutingRules::Match(const v1::ParameterSpec& paramet
         "looked at for a parameter, must be <= ", kMostRulesLookedAt, " for the whole job"));
   }
   RuleOutcome outcome;
-  for (const Rule& compiled : rules_) {
+  for (Rule& compiled : rules_) {
     const v1::RoutingRule& rule = *compiled.rule;
     if (!InRange(rule, parameter)) continue;
     if (!rule.attribute().empty() && !HasAttribute(parameter, rule.attribute())) continue;
     if (!MatchesAll(compiled.patterns, parameter.name())) continue;
-    KAON_RETURN_IF_ERROR(Merge(parameter, rule, outcome));
+    compiled.matched = true;
+    if (!parameter.frozen()) KAON_RETURN_IF_ERROR(Merge(parameter, rule, outcome));
   }
   return outcome;
+}
+
+absl::Status RoutingRules::CheckEachMatched() const {
+  for (const Rule& compiled : rules_) {
+    if (compiled.matched || compiled.rule->may_match_none()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("routing rule ", compiled.rule->name(),
+                     " matches 0 parameters, must match at least 1 unless may_match_none is set"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace kaon::job

@@ -41,17 +41,23 @@ class RoutingRules {
   // that all patterns together exceed.
   static absl::StatusOr<RoutingRules> Create(const v1::JobDefinition& job);
 
-  // What all matching rules set, the highest priority first. INVALID_ARGUMENT naming the parameter,
+  // What all matching rules set, the highest priority first; nothing for a frozen parameter, which
+  // joins nothing ([T8]). INVALID_ARGUMENT naming the parameter,
   // both rules and both values when two of equal priority set one field differently, and neither
   // the parameter itself nor a rule above them sets it; or the limit exceeded, by this parameter
   // and those asked for before.
   absl::StatusOr<RuleOutcome> Match(const v1::ParameterSpec& parameter);
+
+  // After the last parameter. INVALID_ARGUMENT naming a rule that matched none, though it has to:
+  // most likely it is mistyped (edge 51).
+  absl::Status CheckEachMatched() const;
 
  private:
   struct Rule {
     const v1::RoutingRule* rule = nullptr;
     // Of name_glob and name_regex; the name must match each.
     std::vector<std::unique_ptr<RE2>> patterns;
+    bool matched = false;
   };
 
   absl::Status AddPattern(Rule& rule, absl::string_view regex);

@@ -55,7 +55,7 @@ struct ParameterSpec {
 };
 
 // Matches a parameter when everything it asks for holds. Higher priority wins, field by field;
-// equal priority must agree.
+// those of equal priority must agree where they decide.
 struct RoutingRule {
   std::string name;
   int32_t priority = 0;
@@ -73,6 +73,8 @@ struct RoutingRule {
   std::optional<MatrixLayout> layout;
   std::optional<double> lr_multiplier;
   std::optional<double> weight_decay_multiplier;
+  // Without, a rule that matches no parameter is an error: most likely it is mistyped.
+  bool may_match_none = false;
 };
 
 // Where a parameter went, and why.

@@ -69,6 +69,7 @@ TEST(JobConversionTest, RoundTripsWhatRoutesAndNormsAParameter) {
   rule.max_elements = 7;
   rule.layout = MatrixLayout{MatrixLayoutKind::kHeads, {}, 4};
   rule.group = "scalars";
+  rule.may_match_none = true;
   job.routing_rules = {rule};
   job.norm_groups = {{"mtp", 0.5}, {"free", std::nullopt}};
   job.clip_scope = ClipScope::kAll;

@@ -146,6 +146,38 @@ TEST(RoutingRulesTest, WhatAParameterSaysItselfEndsAConflict) {
   EXPECT_EQ(GroupRule(job, parameter), "");
 }
 
+// Edge 51: a mistyped name is found when the job is registered.
+TEST(RoutingRulesTest, RefusesARuleThatMatchesNoParameter) {
+  v1::JobDefinition job;
+  AddRule(job, "weights").set_name_glob("*.weight");
+  AddRule(job, "biases").set_name_glob("*.bais");
+  RoutingRules rules = *RoutingRules::Create(job);
+  ASSERT_TRUE(rules.Match(Parameter("h.bias", {2})).ok());
+  EXPECT_THAT(rules.CheckEachMatched().message(), HasSubstr("routing rule weights matches 0"));
+  ASSERT_TRUE(rules.Match(Parameter("h.weight", {2})).ok());
+  EXPECT_THAT(rules.CheckEachMatched().message(),
+              AllOf(HasSubstr("routing rule biases matches 0"), HasSubstr("may_match_none")));
+
+  job.mutable_routing_rules(1)->set_may_match_none(true);
+  rules = *RoutingRules::Create(job);
+  ASSERT_TRUE(rules.Match(Parameter("h.weight", {2})).ok());
+  EXPECT_TRUE(rules.CheckEachMatched().ok());
+}
+
+// Fine-tuning freezes what rules were written for: they are not mistyped, and set nothing ([T8]).
+TEST(RoutingRulesTest, AFrozenParameterMatchesButTakesNothing) {
+  v1::JobDefinition job;
+  AddRule(job, "one").set_lr_multiplier(0.5);
+  AddRule(job, "two").set_lr_multiplier(0.25);
+  v1::ParameterSpec frozen = Parameter("x", {2});
+  frozen.set_frozen(true);
+  RoutingRules rules = *RoutingRules::Create(job);
+  const absl::StatusOr<RuleOutcome> outcome = rules.Match(frozen);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->lr_multiplier, nullptr);
+  EXPECT_TRUE(rules.CheckEachMatched().ok());
+}
+
 TEST(RoutingRulesTest, ManyRulesOfManyPatternsStayApart) {
   v1::JobDefinition job;
   for (int i = 0; i < 1000; ++i) {
