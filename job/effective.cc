@@ -169,6 +169,14 @@ void CompleteLossScaler(v1::LossScaler& scaler) {
   if (!scaler.has_hysteresis()) scaler.set_hysteresis(2);
 }
 
+void CompleteWorkerLoss(v1::JobDefinition& job) {
+  if (job.worker_loss() == v1::WORKER_LOSS_POLICY_UNSPECIFIED) {
+    job.set_worker_loss(v1::WORKER_LOSS_POLICY_WAIT);
+  }
+  if (job.worker_loss() == v1::WORKER_LOSS_POLICY_WAIT) return;
+  if (!job.has_worker_loss_seconds()) job.set_worker_loss_seconds(60);
+}
+
 }  // namespace
 
 v1::ParameterGroup EffectiveGroup(v1::ParameterGroup requested) {
@@ -202,6 +210,7 @@ absl::StatusOr<v1::JobDefinition> Effective(const v1::JobDefinition& requested) 
     job.set_report_norms(v1::REPORT_NORMS_ON);
   }
   CompleteLossScaler(*job.mutable_loss_scaler());
+  CompleteWorkerLoss(job);
   return job;
 }
 
