@@ -83,6 +83,7 @@ void ShardCore::Carry() {
       } else if (const auto* apply = std::get_if<ApplyRecord>(&action)) {
         // Room 6 was the coordinator's: the decision is in the record.
         Apply(apply->record);
+        if (options_.on_applied != nullptr) options_.on_applied();
       }
     }
   }
@@ -103,6 +104,7 @@ void ShardCore::Reserve(const ReserveJob& reserve) {
 
 absl::Status ShardCore::TryReserve(const v1::StepPlan& plan) {
   // What an earlier, withdrawn registration reserved goes first.
+  freezes_.EndAll();
   parameters_.reset();
   KAON_ASSIGN_OR_RETURN(
       parameters_, ParameterStore::Create(*options_.store, plan.registration(), machine_.shard(),
@@ -144,6 +146,7 @@ void ShardCore::LoadWeights() {
     const absl::Span<const float> weights = accumulator_.gradient(parameter.id);
     const absl::Span<float> to = publisher_.BeginWrite(parameter.id);
     CHECK_EQ(weights.size(), to.size()) << parameter.name;
+    freezes_.BeforeWrite(parameter.id, to);
     std::copy(weights.begin(), weights.end(), to.begin());
     parameter.weights_digest = kernels::TensorDigest(parameter.id, kernels::kWeightSlot, to);
     publisher_.Publish(parameter.id, 0);
@@ -185,6 +188,7 @@ void ShardCore::ApplyTrainStep(const v1::StepRecord& record) {
     buffers.param = publisher_.current(parameter.id);
     buffers.new_param = publisher_.BeginWrite(parameter.id);
     buffers.state = state;
+    freezes_.BeforeWrite(parameter.id, buffers.new_param);
     const kernels::UpdateResult result =
         options_.backend->ApplyUpdate(*parameter.rule, scalars, parameter.shape, buffers);
     parameter.updates_applied += 1;
@@ -224,6 +228,20 @@ void ShardCore::ExpectNextStep() {
   expected.step = machine_.weights_loaded() ? machine_.applied_step() + 1 : 0;
   accumulator_.ExpectStep(std::move(expected));
   publisher_.ExpectStep(std::nullopt);
+}
+
+absl::StatusOr<std::unique_ptr<StateFreeze>> ShardCore::Freeze() {
+  if (parameters_ == nullptr || !machine_.data_loss().empty()) {
+    return absl::FailedPreconditionError("this shard holds no state to freeze");
+  }
+  FrozenFacts facts;
+  facts.state = machine_.state();
+  facts.state.clear_prepared();
+  facts.promised = machine_.promised();
+  facts.shard = machine_.shard();
+  facts.num_shards = machine_.num_shards();
+  facts.newest_generation = machine_.newest_generation();
+  return freezes_.Add(std::move(facts), *parameters_, publisher_);
 }
 
 void ShardCore::EndDataStreams(const absl::Status& status) {

@@ -24,6 +24,7 @@
 #include "server/shard/parameter_publisher.h"
 #include "server/shard/parameter_store.h"
 #include "server/shard/shard_machine.h"
+#include "server/shard/state_freeze.h"
 #include "server/tier/tiered_store.h"
 
 namespace kaon::shard {
@@ -53,6 +54,9 @@ class ShardCore {
     // is among the outputs. As Journal::AppendGradient: the values are borrowed until OnDurable of
     // that PREPARE.
     std::function<void(const journal::GradientSlice& slice)> append_gradient;
+    // Called inside an event, once an entry has taken effect and before what follows from it is
+    // among the outputs; not during replay. May call Freeze.
+    std::function<void()> on_applied;
   };
 
   explicit ShardCore(Options options);
@@ -71,6 +75,11 @@ class ShardCore {
   void OnFolded(uint64_t generation);
   void OnDurable(uint64_t token);
   std::vector<ShardOutput> TakeOutputs();
+
+  // The state after machine().applied_position(), to be read while events go on: BeforeWrite of
+  // FreezeList says when they wait. FAILED_PRECONDITION before weights are loaded, and for a shard
+  // that lost its state. The reader ends before this object's memory does, or gets CANCELLED.
+  absl::StatusOr<std::unique_ptr<StateFreeze>> Freeze();
 
   // Ends every push and every waiting pull with `status`.
   void EndDataStreams(const absl::Status& status);
@@ -116,6 +125,8 @@ class ShardCore {
   GradientAccumulator accumulator_;
   GradientReplay gradient_replay_;
   std::unique_ptr<ParameterStore> parameters_;
+  // Read the memory of parameters_, and go first.
+  FreezeList freezes_;
   // Of what was folded last.
   std::vector<v1::ParameterSums> sums_;
   std::vector<ShardOutput> outputs_;

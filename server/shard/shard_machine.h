@@ -78,8 +78,7 @@ class ShardMachine {
   // `stream` is listened to from now on: before, its sender was not silent.
   void OnReady(StreamId stream, absl::Time now);
   void OnStreamClosed(StreamId stream);
-  // Every contribution to the plan of `generation` is folded. `facts` without the plan. Late
-  // generations are ignored.
+  // All contributions to the plan of `generation` are folded; `facts` lack the plan. Late: ignored.
   void OnFolded(uint64_t generation, v1::Prepared facts);
   // An error refuses the registration with its message.
   void OnReserved(uint64_t generation, const absl::Status& status);
@@ -119,9 +118,10 @@ class ShardMachine {
   // Of the newest applied position; and the durable vote for the next, null if there is none.
   const std::optional<v1::StepRecord>& applied_record() const { return applied_record_; }
   const v1::Prepared* held() const { return held_.has_value() ? &held_->prepared : nullptr; }
-  // The plan accepted for applied_position() + 1, folding or prepared, and its generation or 0.
+  // The plan accepted for applied_position() + 1, folding or prepared; its generation or 0; newest.
   const v1::StepPlan* accepted_plan() const { return accepted_ ? &accepted_->plan : nullptr; }
   uint64_t accepted_generation() const { return accepted_.has_value() ? accepted_->generation : 0; }
+  uint64_t newest_generation() const { return next_generation_ - 1; }
 
  private:
   // What is known of the entry at applied position + 1.
