@@ -34,6 +34,20 @@ v1::RoutingRule& AddRule(v1::JobDefinition& job, const std::string& name) {
   return rule;
 }
 
+// Edge 51: the whole job is refused, not only noted.
+TEST(RoutesTest, RefusesARuleThatNoParameterMatches) {
+  v1::JobDefinition job = SmallJob();
+  v1::RoutingRule& rule = AddRule(job, "typo");
+  rule.set_name_glob("*.wieght");
+  rule.set_lr_multiplier(2);
+  const absl::Status status = RouteParameters(*Effective(job)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              ::testing::HasSubstr("routing rule typo matches 0 parameters"));
+  rule.set_may_match_none(true);
+  EXPECT_TRUE(RouteParameters(*Effective(job)).ok());
+}
+
 // A rule that would need a group the job lacks is refused where it is used.
 TEST(RoutesTest, RuleNamesTheReason) {
   v1::JobDefinition job = SmallJob();
