@@ -138,7 +138,7 @@ v1::JobDefinition Dion() {
   v1::ParameterGroup& scalars = AddScalars(job, 0.01, 0.01);
   SetBetas(scalars, 0.9, 0.95);
   scalars.mutable_adamw()->set_eps(1e-8);
-  scalars.mutable_adamw()->set_eps_mode(v1::ADAM_EPS_MODE_UNCORRECTED);
+  scalars.mutable_adamw()->set_eps_mode(v1::ADAM_EPS_MODE_OUTSIDE);
   job.set_max_grad_norm(0);
   return job;
 }

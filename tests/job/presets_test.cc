@@ -1,10 +1,15 @@
 #include "job/presets.h"
 
 #include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
+#include <google/protobuf/util/message_differencer.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <string>
 
+#include "job/effective.h"
 #include "job/resolve.h"
 #include "tests/job/small_job.h"
 
@@ -25,6 +30,26 @@ v1::JobDefinition PresetJob(const std::string& preset) {
 }
 
 v1::JobDefinition Completed(const std::string& preset) { return *WithPreset(PresetJob(preset)); }
+
+// The whole job, defaults included, beside the published sources that each file names: neither a
+// preset nor a default that it relies on can change unnoticed.
+TEST(PresetsTest, EveryPresetMeansWhatItsSourceSays) {
+  for (const std::string& preset : PresetNames()) {
+    std::ifstream file("tests/job/golden/" + preset + ".txtpb");
+    ASSERT_TRUE(file.is_open()) << preset;
+    const std::string text((std::istreambuf_iterator<char>(file)), {});
+    v1::JobDefinition golden;
+    ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &golden)) << preset;
+    v1::JobDefinition requested;
+    requested.set_preset(preset);
+    const absl::StatusOr<v1::JobDefinition> job = Effective(requested);
+    ASSERT_TRUE(job.ok()) << job.status();
+    std::string differences;
+    google::protobuf::util::MessageDifferencer differencer;
+    differencer.ReportDifferencesToString(&differences);
+    EXPECT_TRUE(differencer.Compare(golden, *job)) << preset << ": " << differences;
+  }
+}
 
 TEST(PresetsTest, EveryPresetMakesAJobOfParametersAlone) {
   for (const std::string& preset : PresetNames()) {
