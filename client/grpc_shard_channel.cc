@@ -13,6 +13,7 @@
 #include "client/chunk_message.h"
 #include "client/pull_assembler.h"
 #include "kernels/mutex.h"
+#include "proto/failpoint.h"
 #include "proto/grpc_status.h"
 #include "proto/status_macros.h"
 
@@ -111,6 +112,7 @@ class GrpcPushStream : public PushStream, public Reactor {
     }
     switch (response.body_case()) {
       case v1::PushResponse::kOpened:
+        PassFailpoint(Failpoint::worker_push_opened);
         failure_ = source_->OnOpened(response.opened());
         // The shard has it all from an earlier stream.
         confirmed_ = failure_.ok() && response.opened().finished();
@@ -134,13 +136,15 @@ class GrpcPushStream : public PushStream, public Reactor {
       PushMessage message = source_->Next();
       if (const auto* chunk = std::get_if<LeasedChunk>(&message)) {
         out_ = BuildChunkMessage(*chunk);
-        return StartWrite(&out_);
+        StartWrite(&out_);
+        return PassFailpoint(Failpoint::worker_chunk_sent);
       }
       if (const auto* finish = std::get_if<v1::PushFinish>(&message)) {
         v1::PushRequest request;
         *request.mutable_finish() = *finish;
         out_ = Serialize(request);
-        return StartWrite(&out_);
+        StartWrite(&out_);
+        return PassFailpoint(Failpoint::worker_finish_push);
       }
       {
         MutexLock lock(mu_);
@@ -233,6 +237,7 @@ class GrpcPullStream : public PullStream, public Reactor {
 
  private:
   absl::Status OnChunk() {
+    PassFailpoint(Failpoint::worker_pull_chunk);
     const absl::StatusOr<ReceivedChunk> received = ReadChunkMessage(in_);
     if (!received.ok()) {
       return absl::InternalError(absl::StrCat("pull: ", received.status().message()));

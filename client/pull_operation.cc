@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/backoff.h"
 #include "client/public_status.h"
+#include "proto/failpoint.h"
 #include "proto/status_macros.h"
 
 namespace kaon::client {
@@ -120,12 +121,14 @@ class PullOperation : public std::enable_shared_from_this<PullOperation> {
       loop.Post([self, shard, status] { self->OnPartDone(shard, status); });
     };
     part.stream = (*channel)->Pull(std::move(options));
+    PassFailpoint(Failpoint::worker_pull_begin);
   }
 
   void OnPartDone(uint32_t shard, const absl::Status& status) {
     ShardPart& part = parts_[shard];
     part.stream.reset();
     if (status.ok()) {
+      PassFailpoint(Failpoint::worker_pulled);
       part.complete = true;
       return CheckEnd();
     }

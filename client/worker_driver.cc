@@ -4,6 +4,8 @@
 #include <utility>
 #include <variant>
 
+#include "proto/failpoint.h"
+
 namespace kaon::client {
 namespace {
 
@@ -87,6 +89,7 @@ void WorkerDriver::Do(const CallJoin& action) {
                   const absl::StatusOr<v1::JoinWorkerResponse>& response,
                   const std::string& holder) {
     const absl::StatusOr<Joined> joined = ToJoined(response);
+    if (joined.ok()) PassFailpoint(Failpoint::worker_joined);
     self->Post([call, joined, holder](WorkerDriver& driver) {
       driver.calls_.erase(call);
       if (!joined.ok()) ++driver.job_->runtime().counters()->retries;
@@ -99,6 +102,7 @@ void WorkerDriver::Do(const CallJoin& action) {
 }
 
 void WorkerDriver::Do(const CallBegin& action) {
+  PassFailpoint(Failpoint::worker_begin);
   v1::BeginStepRequest request;
   request.set_job(job_->name());
   request.set_rank(rank_);
@@ -132,6 +136,7 @@ void WorkerDriver::Do(const CallAwait& action) {
   auto on_event = [self = shared_from_this(), call = action.call](const v1::StepEvent& event) {
     AwaitEvent heard;
     if (event.has_planned()) {
+      PassFailpoint(Failpoint::worker_plan_received);
       heard = Planned{event.planned().ballot(), event.planned().round()};
     } else if (event.has_decided()) {
       heard = event.decided();
@@ -209,6 +214,7 @@ void WorkerDriver::Do(const JoinOver& action) {
 }
 
 void WorkerDriver::Do(const StepOver& action) {
+  PassFailpoint(Failpoint::worker_decided);
   pusher_.reset();
   const OnRecord done = std::exchange(on_record_, nullptr);
   if (done) done(action.record);

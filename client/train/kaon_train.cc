@@ -14,6 +14,7 @@
 #include "client/train/stop_gate.h"
 #include "client/train/train_options.h"
 #include "client/train/trainer.h"
+#include "proto/failpoint.h"
 #include "proto/status_macros.h"
 
 namespace kaon::train {
@@ -81,6 +82,10 @@ int Main(int argc, char** argv) {
   if (!parsed.options.has_value()) {
     (parsed.exit_status == 0 ? std::cout : std::cerr) << parsed.text;
     return parsed.exit_status;
+  }
+  if (const absl::Status armed = ArmFailpointOfEnvironment(); !armed.ok()) {
+    std::cerr << "kaon-train: " << armed.message() << std::endl;
+    return 2;
   }
   InstallSignalHandlers();
   const absl::StatusOr<RunSummary> summary = Train(*parsed.options);

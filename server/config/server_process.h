@@ -13,7 +13,9 @@
 #include <optional>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "proto/failpoint.h"
 #include "server/config/server_config.h"
 
 namespace kaon::config {
@@ -25,6 +27,10 @@ int RunServer(const CommandLine& command_line, int argc, const char* const* argv
   Config config;
   if (const std::optional<int> exit_status = ParseCommandLine(command_line, argc, argv, &config)) {
     return *exit_status;
+  }
+  if (const absl::Status armed = ArmFailpointOfEnvironment(); !armed.ok()) {
+    std::cerr << command_line.program << ": " << armed.message() << std::endl;
+    return 2;
   }
   // Before the first thread, so that every thread leaves these signals to sigwait.
   sigset_t signals;

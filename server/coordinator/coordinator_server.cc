@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "client/channel.h"
 #include "client/loopback.h"
+#include "proto/failpoint.h"
 #include "proto/identity.h"
 #include "proto/status_macros.h"
 #include "server/auth/server_credentials.h"
@@ -49,6 +50,12 @@ bool IsWildcard(absl::string_view listen) {
 
 uint64_t RandomBits(std::random_device& device) {
   return (static_cast<uint64_t>(device()) << 32) | device();
+}
+
+void PassReceived(const v1::ShardToCoordinator& message) {
+  if (message.has_state()) PassFailpoint(Failpoint::coordinator_state_received);
+  if (message.has_prepared()) PassFailpoint(Failpoint::coordinator_prepared_received);
+  if (message.has_applied()) PassFailpoint(Failpoint::coordinator_applied_received);
 }
 
 }  // namespace
@@ -119,6 +126,7 @@ absl::Status CoordinatorServer::Connect() {
     events.message = [this, i](v1::ShardToCoordinator message) {
       loop_
           ->Post([i, message = std::move(message)](StepMachine& machine, absl::Time now) {
+            PassReceived(message);
             machine.OnShardMessage(i, message, now);
           })
           // A message dropped by a full queue is like one lost on the way.

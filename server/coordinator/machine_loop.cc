@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "kernels/steady_clock.h"
+#include "proto/failpoint.h"
 
 namespace kaon::coordinator {
 
@@ -24,6 +25,28 @@ struct Overloaded : Ts... {
 };
 template <typename... Ts>
 Overloaded(Ts...) -> Overloaded<Ts...>;
+
+// After the message went out: a decision may then be with the first shard alone.
+void PassSent(v1::CoordinatorToShard::BodyCase body) {
+  if (body == v1::CoordinatorToShard::kPromise) {
+    PassFailpoint(Failpoint::coordinator_promise_sent);
+  } else if (body == v1::CoordinatorToShard::kPlan) {
+    PassFailpoint(Failpoint::coordinator_plan_sent);
+  } else if (body == v1::CoordinatorToShard::kDecision) {
+    PassFailpoint(Failpoint::coordinator_decision_sent);
+  }
+}
+
+void PassAnnounced(const v1::StepEvent& event) {
+  if (event.has_planned()) PassFailpoint(Failpoint::coordinator_plan_announced);
+  if (event.has_decided()) PassFailpoint(Failpoint::coordinator_decision_announced);
+}
+
+template <typename Reply>
+void PassReplied(const Reply&) {
+  if (std::is_same_v<Reply, ReplyJoin>) PassFailpoint(Failpoint::coordinator_joined);
+  if (std::is_same_v<Reply, ReplyBegin>) PassFailpoint(Failpoint::coordinator_begun);
+}
 
 }  // namespace
 
@@ -119,16 +142,24 @@ void MachineLoop::ToSink(CallId call, bool last, CoordinatorAction action) {
 void MachineLoop::Dispatch() {
   for (CoordinatorAction& action : machine_->TakeActions()) {
     std::visit(Overloaded{
-                   [this](SendToShard& send) { sender_(send.shard, std::move(send.message)); },
+                   [this](SendToShard& send) {
+                     const auto body = send.message.body_case();
+                     sender_(send.shard, std::move(send.message));
+                     PassSent(body);
+                   },
                    [this](ReadRecord& read) {
                      if (reader_) reader_(read.shard, read.position);
                    },
                    [this](WakeAt& wake) { wake_at_ = wake.time; },
                    [this](AwaitEvent& event) {
+                     PassAnnounced(event.event);
                      const bool last = event.last;
                      ToSink(event.call, last, std::move(event));
                    },
-                   [this](auto& reply) { ToSink(reply.call, true, std::move(reply)); },
+                   [this](auto& reply) {
+                     PassReplied(reply);
+                     ToSink(reply.call, true, std::move(reply));
+                   },
                },
                action);
   }

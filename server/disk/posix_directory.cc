@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/failpoint.h"
 #include "proto/status_macros.h"
 
 namespace kaon::disk {
@@ -75,6 +76,7 @@ class PosixFile : public File {
     for (const absl::string_view slice : slices) {
       if (!slice.empty()) left.push_back({const_cast<char*>(slice.data()), slice.size()});
     }
+    PassFailpoint(Failpoint::disk_write_begin);
     size_t first = 0;
     while (first < left.size()) {
       const int count = static_cast<int>(std::min(left.size() - first, kMaxSlicesAtOnce));
@@ -84,6 +86,7 @@ class PosixFile : public File {
       offset += static_cast<uint64_t>(written);
       first = Skip(left, first, static_cast<size_t>(written));
     }
+    PassFailpoint(Failpoint::disk_write_end);
     return absl::OkStatus();
   }
 
@@ -115,7 +118,9 @@ class PosixFile : public File {
 
   // Not repeated when interrupted: what a failed sync leaves behind is unknown.
   absl::Status Sync() override {
+    PassFailpoint(Failpoint::disk_sync_begin);
     if (::fdatasync(fd_) != 0) return SystemError("syncing", path_, errno);
+    PassFailpoint(Failpoint::disk_sync_end);
     return absl::OkStatus();
   }
 
@@ -214,8 +219,12 @@ absl::StatusOr<std::vector<std::string>> PosixDirectory::List() {
 absl::Status PosixDirectory::Rename(const std::string& from, const std::string& to) {
   KAON_RETURN_IF_ERROR(CheckName(path_, from));
   KAON_RETURN_IF_ERROR(CheckName(path_, to));
-  if (::renameat(fd_, from.c_str(), fd_, to.c_str()) == 0) return absl::OkStatus();
-  return SystemError("renaming", absl::StrCat(path_, "/", from, " to ", to), errno);
+  PassFailpoint(Failpoint::disk_rename_begin);
+  if (::renameat(fd_, from.c_str(), fd_, to.c_str()) != 0) {
+    return SystemError("renaming", absl::StrCat(path_, "/", from, " to ", to), errno);
+  }
+  PassFailpoint(Failpoint::disk_rename_end);
+  return absl::OkStatus();
 }
 
 absl::Status PosixDirectory::Remove(const std::string& name) {
@@ -225,8 +234,10 @@ absl::Status PosixDirectory::Remove(const std::string& name) {
 }
 
 absl::Status PosixDirectory::Sync() {
-  if (::fsync(fd_) == 0) return absl::OkStatus();
-  return SystemError("syncing directory", path_, errno);
+  PassFailpoint(Failpoint::disk_directory_sync_begin);
+  if (::fsync(fd_) != 0) return SystemError("syncing directory", path_, errno);
+  PassFailpoint(Failpoint::disk_directory_sync_end);
+  return absl::OkStatus();
 }
 
 }  // namespace kaon::disk

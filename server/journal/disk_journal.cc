@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "kernels/steady_clock.h"
+#include "proto/failpoint.h"
 #include "proto/status_macros.h"
 
 namespace kaon::journal {
@@ -150,6 +151,7 @@ void DiskJournal::SyncLocked() {
   mu_.Unlock();
   const absl::Status status = log_->Sync();
   if (status.ok()) {
+    PassFailpoint(Failpoint::journal_entries_durable);
     for (const std::function<void()>& one : done) one();
   }
   mu_.Lock();

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "proto/failpoint.h"
 #include "proto/status_macros.h"
 #include "server/journal/entry_codec.h"
 #include "server/mutation/mutation.h"
@@ -44,6 +45,7 @@ absl::Status CheckNothingIsLost(disk::Directory& directory, const std::vector<st
 }
 
 absl::Status CreateJournal(disk::Directory& directory, const DirectoryId& id) {
+  PassFailpoint(Failpoint::journal_create_begin);
   KAON_ASSIGN_OR_RETURN(const std::vector<std::string> names, directory.List());
   KAON_RETURN_IF_ERROR(CheckNothingIsLost(directory, names));
   if (std::find(names.begin(), names.end(), SegmentName(1)) != names.end()) {
@@ -65,6 +67,7 @@ JournalLog::JournalLog(disk::Directory& directory, const Options& options, uint6
 absl::StatusOr<std::unique_ptr<JournalLog>> JournalLog::Open(disk::Directory& directory,
                                                              const Options& options,
                                                              const Visitor& visit) {
+  PassFailpoint(Failpoint::journal_open_begin);
   KAON_ASSIGN_OR_RETURN(std::optional<DirectoryId> id, ReadIdentity(directory));
   if (!id.has_value()) {
     id = options.id_if_created;
@@ -74,8 +77,10 @@ absl::StatusOr<std::unique_ptr<JournalLog>> JournalLog::Open(disk::Directory& di
                         DurableMarkFile::Read(directory, id->Hash()));
   LogReader reader(directory, id->Hash(), mark, visit);
   KAON_ASSIGN_OR_RETURN(const LogEnd end, reader.Read());
+  PassFailpoint(Failpoint::journal_read_back);
   std::unique_ptr<JournalLog> log(new JournalLog(directory, options, id->Hash()));
   KAON_RETURN_IF_ERROR(log->TakeUp(end));
+  PassFailpoint(Failpoint::journal_opened);
   return log;
 }
 
@@ -118,6 +123,7 @@ absl::Status JournalLog::TryAppend(const Entry& entry) {
   Tail tail = tail_;
   const auto* slice = std::get_if<GradientSlice>(&entry);
   write_failed_ = true;
+  PassFailpoint(Failpoint::journal_append_begin);
   if (slice == nullptr) {
     KAON_RETURN_IF_ERROR(WriteEntry(entry, tail));
   } else {
@@ -131,6 +137,7 @@ absl::Status JournalLog::TryAppend(const Entry& entry) {
       at += piece.values.size();
     } while (at < slice->values.size());
   }
+  PassFailpoint(Failpoint::journal_append_end);
   write_failed_ = false;
   tail_ = tail;
   return absl::OkStatus();
@@ -161,14 +168,18 @@ absl::Status JournalLog::CutFailedWrite() {
 // that is closed has a successor with its first frame, and what follows one that is not closed was
 // never used.
 absl::Status JournalLog::Rotate() {
+  PassFailpoint(Failpoint::journal_rotate_begin);
   if (!opening_.has_value()) KAON_RETURN_IF_ERROR(StartOpening());
+  PassFailpoint(Failpoint::journal_rotate_created);
   KAON_RETURN_IF_ERROR(WriteFrame(*opening_->file, 0, opening_->start, ""));
   KAON_RETURN_IF_ERROR(Synced(opening_->file->Sync()));
   if (!Mutated(Mutation::kNamesUnsynced)) KAON_RETURN_IF_ERROR(Synced(directory_.Sync()));
+  PassFailpoint(Failpoint::journal_rotate_named);
   write_failed_ = true;
   KAON_RETURN_IF_ERROR(WriteFrame(*file_, tail_.offset, opening_->end_of_last, ""));
   write_failed_ = false;
   KAON_RETURN_IF_ERROR(Synced(file_->Sync()));
+  PassFailpoint(Failpoint::journal_rotate_closed);
   closed_bytes_ += tail_.offset + kSectorBytes;
   file_ = std::move(opening_->file);
   tail_ = {kSectorBytes, tail_.sequence + 2, HeaderCrc(Bytes(opening_->start))};
@@ -200,6 +211,7 @@ absl::Status JournalLog::Sync() {
   KAON_RETURN_IF_ERROR(broken_);
   if (durable_sequence_ + 1 == tail_.sequence) return absl::OkStatus();
   if (!Mutated(Mutation::kSyncLeftOut)) KAON_RETURN_IF_ERROR(Synced(file_->Sync()));
+  PassFailpoint(Failpoint::journal_synced);
   durable_sequence_ = tail_.sequence - 1;
   return Remember(MarkDurable());
 }
@@ -216,7 +228,9 @@ absl::Status JournalLog::MarkDurable() {
     status = mark.status();
     if (mark.ok()) mark_.emplace(std::move(*mark));
   }
+  PassFailpoint(Failpoint::journal_mark_begin);
   if (status.ok()) status = mark_->Write({durable_sequence_, tail_.chain});
+  PassFailpoint(Failpoint::journal_mark_end);
   // A mark that lags for want of room is still true.
   return status.code() == absl::StatusCode::kResourceExhausted ? absl::OkStatus() : status;
 }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/dtype.h"
 #include "proto/crc32c.h"
+#include "proto/failpoint.h"
 #include "proto/grpc_status.h"
 #include "proto/status_macros.h"
 #include "proto/tensor_stream.h"
@@ -102,6 +103,7 @@ absl::Status PullStream::WriteChunkLocked() {
     ++next_parameter_;
     next_element_ = 0;
   }
+  PassFailpoint(Failpoint::shard_pull_chunk);
   StartWrite(&sent_);
   return absl::OkStatus();
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "proto/failpoint.h"
 #include "proto/grpc_status.h"
 #include "proto/status_macros.h"
 #include "server/auth/peer_identity.h"
@@ -75,8 +76,12 @@ absl::Status PushStream::Take(proto::Slices slices) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the first message is a ", message.has_chunk() ? "chunk" : "finish", ", expecting open"));
   }
-  if (message.has_chunk()) return accumulator_.AddChunk(*stream_, message.chunk(), decoded.payload);
+  if (message.has_chunk()) {
+    PassFailpoint(Failpoint::shard_chunk_received);
+    return accumulator_.AddChunk(*stream_, message.chunk(), decoded.payload);
+  }
   KAON_RETURN_IF_ERROR(accumulator_.Finish(*stream_, message.finish()));
+  PassFailpoint(Failpoint::shard_push_finished);
   finish_received_ = true;
   MutexLock lock(mu_);
   finished_ = true;
@@ -93,6 +98,7 @@ absl::Status PushStream::Open(const v1::PushOpen& open) {
     self->End(status);
   };
   KAON_ASSIGN_OR_RETURN(OpenPush opened, accumulator_.Open(open, std::move(callbacks)));
+  PassFailpoint(Failpoint::shard_push_opened);
   stream_ = opened.stream;
   MutexLock lock(mu_);
   opened_ = std::move(opened.opened);

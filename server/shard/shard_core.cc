@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/digest.h"
+#include "proto/failpoint.h"
 #include "proto/status_macros.h"
 #include "server/shard/parameter_stats.h"
 
@@ -56,6 +57,7 @@ void ShardCore::OnFolded(uint64_t generation) {
   // Room 5: the sum becomes a mean, its norm is taken, and the shard votes.
   std::optional<v1::Prepared> facts = accumulator_.FinishSums(generation);
   if (!facts.has_value()) return;
+  PassFailpoint(Failpoint::shard_folded);
   sums_.assign(facts->sums().begin(), facts->sums().end());
   machine_.OnFolded(generation, *std::move(facts));
   Carry();
@@ -97,6 +99,7 @@ void ShardCore::AppendGradientOf(const journal::Record& record) {
 }
 
 void ShardCore::Reserve(const ReserveJob& reserve) {
+  PassFailpoint(Failpoint::shard_reserve_begin);
   const absl::Status status = TryReserve(reserve.plan);
   if (!status.ok()) parameters_.reset();
   machine_.OnReserved(reserve.generation, status);
@@ -115,6 +118,7 @@ absl::Status ShardCore::TryReserve(const v1::StepPlan& plan) {
 void ShardCore::Apply(const v1::StepRecord& record) {
   const v1::StepPlan& plan = record.plan();
   const bool applied = record.decision().outcome() == v1::OUTCOME_APPLY;
+  PassFailpoint(Failpoint::apply_begin);
   if (plan.has_registration()) {
     if (applied) publisher_.Serve(plan.job(), plan.timeline(), parameters_->sources());
   } else if (plan.has_group_change()) {
@@ -130,6 +134,7 @@ void ShardCore::Apply(const v1::StepRecord& record) {
 }
 
 void ShardCore::FinishApply(uint64_t position) {
+  PassFailpoint(Failpoint::apply_end);
   machine_.OnApplied(position, parameters_->Digests().state);
 }
 
@@ -143,6 +148,7 @@ void ShardCore::ApplyGroupChange(const v1::StepRecord& record) {
 
 void ShardCore::LoadWeights() {
   for (StoredParameter& parameter : parameters_->parameters()) {
+    PassFailpoint(Failpoint::load_weights_parameter);
     const absl::Span<const float> weights = accumulator_.gradient(parameter.id);
     const absl::Span<float> to = publisher_.BeginWrite(parameter.id);
     CHECK_EQ(weights.size(), to.size()) << parameter.name;
@@ -177,6 +183,7 @@ void ShardCore::ApplyTrainStep(const v1::StepRecord& record) {
     scalars.clip_factor = ClipFactorOf(record.decision(), parameter.group, placement.norm_group());
     scalars.t = static_cast<int64_t>(parameter.updates_applied) + 1;
     scalars.parameter_id = parameter.id;
+    PassFailpoint(Failpoint::apply_parameter_begin);
     // 7c. The rule, from the newest weights into the other buffer.
     std::vector<absl::Span<std::byte>> state;
     for (size_t i = 0; i < parameter.state.size(); ++i) {
@@ -191,6 +198,7 @@ void ShardCore::ApplyTrainStep(const v1::StepRecord& record) {
     freezes_.BeforeWrite(parameter.id, buffers.new_param);
     const kernels::UpdateResult result =
         options_.backend->ApplyUpdate(*parameter.rule, scalars, parameter.shape, buffers);
+    PassFailpoint(Failpoint::apply_parameter_written);
     parameter.updates_applied += 1;
     parameter.newton_schulz_updates += static_cast<uint64_t>(result.newton_schulz_calls);
     parameter.weights_digest = result.weights_digest;
@@ -199,6 +207,7 @@ void ShardCore::ApplyTrainStep(const v1::StepRecord& record) {
     if (parameter.trace.first_update_step == 0) parameter.trace.first_update_step = step.step();
     // 8. Readers may have it.
     publisher_.Publish(parameter.id, step.step());
+    PassFailpoint(Failpoint::apply_parameter_published);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <glog/logging.h>
 
 #include "absl/strings/str_cat.h"
+#include "proto/failpoint.h"
 #include "proto/status_macros.h"
 #include "server/shard/shard_core.h"
 
@@ -24,12 +25,15 @@ absl::Status About(uint64_t position, const absl::Status& status) {
 
 absl::Status ShardCore::Replay(const journal::Entry& entry) {
   if (const auto* promise = std::get_if<journal::PromiseRecord>(&entry)) {
+    PassFailpoint(Failpoint::replay_promise);
     return About(machine_.applied_position() + 1, machine_.RestorePromise(*promise));
   }
   if (const auto* slice = std::get_if<journal::GradientSlice>(&entry)) {
+    PassFailpoint(Failpoint::replay_gradient);
     return About(slice->position, ReplaySlice(*slice));
   }
   if (const auto* prepare = std::get_if<journal::PrepareRecord>(&entry)) {
+    PassFailpoint(Failpoint::replay_prepare);
     v1::StepPlan plan;
     if (!plan.ParseFromString(prepare->prepared.plan())) {
       return About(machine_.applied_position() + 1,
@@ -39,6 +43,7 @@ absl::Status ShardCore::Replay(const journal::Entry& entry) {
     }
     return About(plan.position(), ReplayPrepare(plan, *prepare));
   }
+  PassFailpoint(Failpoint::replay_decision);
   const v1::StepRecord& record = std::get<journal::DecisionRecord>(entry).record;
   KAON_RETURN_IF_ERROR(About(record.plan().position(), machine_.RestoreDecision(record)));
   Apply(record);

@@ -7,11 +7,14 @@
 #include <grpcpp/server_builder.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client/loopback.h"
 #include "kernels/steady_clock.h"
+#include "proto/failpoint.h"
 #include "proto/status_macros.h"
 #include "proto/tensor_stream.h"
 #include "server/auth/server_credentials.h"
@@ -33,6 +36,18 @@ constexpr char kNone[] = "none";
 // What gRPC may hold beyond the gradients that wait: a few registrations, and a chunk on its way
 // for each of many streams.
 constexpr uint64_t kTransportBytes = uint64_t{256} << 20;
+// Of the journal. Not among the settings, as no job is better off with another size: tests/crash
+// makes segments end every few steps by it.
+constexpr char kSegmentBytesVariable[] = "KAON_JOURNAL_SEGMENT_BYTES";
+
+absl::Status SetSegmentBytes(uint64_t& segment_bytes) {
+  const char* text = std::getenv(kSegmentBytesVariable);
+  if (text == nullptr || (absl::SimpleAtoi(text, &segment_bytes) && segment_bytes > 0)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(kSegmentBytesVariable, " is \"", text, "\", must be a number of bytes from 1"));
+}
 
 }  // namespace
 
@@ -73,6 +88,7 @@ absl::StatusOr<std::unique_ptr<ShardServer>> ShardServer::Start(v1::ShardConfig 
   std::unique_ptr<ShardServer> server(new ShardServer());
   KAON_RETURN_IF_ERROR(server->Build(complete));
   KAON_RETURN_IF_ERROR(server->Listen(complete));
+  PassFailpoint(Failpoint::shard_serving);
   if (!complete.port_file().empty()) {
     KAON_RETURN_IF_ERROR(config::WritePortFile(complete.port_file(), server->port_));
   }
@@ -133,6 +149,7 @@ absl::Status ShardServer::BuildOnDisk(const v1::ShardConfig& config, ShardCore::
   loop_ = std::make_unique<StepLoop>(options);
   journal::DiskJournal::Options journal;
   journal.log.id_if_created = journal::RandomDirectoryId();
+  KAON_RETURN_IF_ERROR(SetSegmentBytes(journal.log.segment_bytes));
   absl::StatusOr<std::unique_ptr<journal::DiskJournal>> opened = journal::DiskJournal::Open(
       directory_->files(), journal,
       [this](const journal::Entry& entry) { return loop_->Replay(entry); });

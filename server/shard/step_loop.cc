@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/steady_clock.h"
 #include "proto/ballot.h"
+#include "proto/failpoint.h"
 
 namespace kaon::shard {
 
@@ -16,6 +17,28 @@ namespace {
 constexpr uint32_t kMaxHistoryReply = 1000;
 
 absl::Status Stopping() { return absl::UnavailableError("the shard is shutting down"); }
+
+void PassReceived(const v1::CoordinatorToShard& message) {
+  if (message.has_promise()) PassFailpoint(Failpoint::shard_promise_received);
+  if (message.has_plan()) PassFailpoint(Failpoint::shard_plan_received);
+  if (message.has_decision()) PassFailpoint(Failpoint::shard_decision_received);
+}
+
+void PassSent(const v1::ShardToCoordinator& message) {
+  if (message.has_state()) PassFailpoint(Failpoint::shard_state_sent);
+  if (message.has_prepared()) PassFailpoint(Failpoint::shard_prepared_sent);
+  if (message.has_applied()) PassFailpoint(Failpoint::shard_applied_sent);
+}
+
+void PassAppended(const journal::Record& record) {
+  if (std::holds_alternative<journal::PromiseRecord>(record)) {
+    PassFailpoint(Failpoint::shard_promise_appended);
+  } else if (std::holds_alternative<journal::PrepareRecord>(record)) {
+    PassFailpoint(Failpoint::shard_prepare_appended);
+  } else {
+    PassFailpoint(Failpoint::shard_decision_appended);
+  }
+}
 
 std::string NameOf(const v1::StepPlan& plan) {
   const std::string entry = plan.has_registration()
@@ -76,6 +99,7 @@ void StepLoop::Deliver() {
   for (ShardOutput& output : core_.TakeOutputs()) {
     if (auto* append = std::get_if<AppendJournal>(&output)) {
       Log(append->record);
+      PassAppended(append->record);
       journal_->Append(std::move(append->record), [this, token = append->token] {
         Post([this, token] { core_.OnDurable(token); });
       });
@@ -91,6 +115,7 @@ void StepLoop::Deliver() {
       sink = found->second;
     }
     if (send != nullptr) {
+      PassSent(send->message);
       sink.send(std::move(send->message));
     } else {
       LOG(WARNING) << "shard " << core_.machine().shard()
@@ -125,6 +150,7 @@ StreamId StepLoop::OpenStream(ControlSink sink) {
 bool StepLoop::OnControl(StreamId stream, v1::CoordinatorToShard message, absl::Time received,
                          std::function<void()> done) {
   return Post([this, stream, message = std::move(message), received, done = std::move(done)] {
+    PassReceived(message);
     core_.OnControl(stream, message, received);
     Deliver();
     core_.OnReady(stream, SteadyNow());
