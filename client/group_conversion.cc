@@ -132,7 +132,7 @@ kaon::LionOptions FromProto(const v1::LionOptions& wire) {
 v1::ParameterGroup GroupToProto(const kaon::ParameterGroup& group) {
   v1::ParameterGroup wire;
   wire.set_name(group.name);
-  wire.set_rule(static_cast<v1::Rule>(group.rule));
+  if (group.rule) wire.set_rule(static_cast<v1::Rule>(*group.rule));
   if (group.lr) wire.set_lr(*group.lr);
   if (group.weight_decay) wire.set_weight_decay(*group.weight_decay);
   if (group.clip_policy) wire.set_clip_policy(static_cast<v1::ClipPolicy>(*group.clip_policy));
@@ -160,7 +160,7 @@ v1::ParameterGroup GroupToProto(const kaon::ParameterGroup& group) {
 kaon::ParameterGroup GroupFromProto(const v1::ParameterGroup& wire) {
   kaon::ParameterGroup group;
   group.name = wire.name();
-  group.rule = static_cast<kaon::Rule>(wire.rule());
+  if (wire.rule() != 0) group.rule = static_cast<kaon::Rule>(wire.rule());
   if (wire.has_lr()) group.lr = wire.lr();
   if (wire.has_weight_decay()) group.weight_decay = wire.weight_decay();
   if (wire.clip_policy() != 0)

@@ -118,7 +118,8 @@ struct Schedule {
 struct ParameterGroup {
   // [a-z0-9_-]{1,64}.
   std::string name;
-  Rule rule = Rule::kAdamW;
+  // Needed: no group is stepped by a rule that nobody chose.
+  std::optional<Rule> rule;
   // Needed, unless a preset has one for the rule.
   std::optional<double> lr;
   std::optional<double> weight_decay;  // 0

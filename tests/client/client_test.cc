@@ -30,6 +30,7 @@ JobDefinition SmallJob() {
   job.name = "small";
   ParameterGroup scalars;
   scalars.name = "scalars";
+  scalars.rule = Rule::kAdamW;
   scalars.lr = 0.001;
   job.groups = {scalars};
   job.scalar_group = "scalars";

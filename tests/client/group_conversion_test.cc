@@ -3,20 +3,47 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <string>
+
+#include "job/resolve.h"
+
 namespace kaon::client {
 namespace {
 
 TEST(GroupConversionTest, WhatIsUnsetStaysUnset) {
   kaon::ParameterGroup group;
   group.name = "g";
-  group.rule = Rule::kMuon;
   const v1::ParameterGroup wire = GroupToProto(group);
+  EXPECT_EQ(wire.rule(), v1::RULE_UNSPECIFIED);
+  EXPECT_EQ(GroupFromProto(wire).rule, std::nullopt);
   EXPECT_FALSE(wire.has_lr());
   EXPECT_FALSE(wire.has_weight_decay());
   EXPECT_FALSE(wire.has_muon());
   EXPECT_FALSE(wire.has_adamw());
   EXPECT_FALSE(wire.has_schedule());
   EXPECT_EQ(wire.clip_policy(), v1::CLIP_POLICY_UNSPECIFIED);
+}
+
+// Not stepped by whatever rule comes first.
+TEST(GroupConversionTest, AGroupWithoutARuleIsRefusedByName) {
+  kaon::ParameterGroup group;
+  group.name = "g";
+  group.lr = 0.5;
+  v1::JobDefinition job;
+  job.set_name("small");
+  job.set_world_size(1);
+  *job.add_groups() = GroupToProto(group);
+  job.set_scalar_group("g");
+  v1::ParameterSpec& bias = *job.add_parameters();
+  bias.set_name("bias");
+  bias.add_shape(4);
+  bias.set_dtype(v1::DTYPE_FLOAT32);
+  EXPECT_THAT(std::string(job::Resolve(job).status().message()),
+              ::testing::HasSubstr("group g: rule is unset"));
+  group.rule = Rule::kAdamW;
+  *job.mutable_groups(0) = GroupToProto(group);
+  EXPECT_TRUE(job::Resolve(job).ok());
 }
 
 TEST(GroupConversionTest, WhatIsSetToItsZeroIsSet) {

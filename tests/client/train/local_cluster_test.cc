@@ -19,6 +19,7 @@ LocalOptimizer MakeOptimizer() {
   job.parameters[0].shape = {2};
   job.groups.resize(1);
   job.groups[0].name = "adamw";
+  job.groups[0].rule = kaon::Rule::kAdamW;
   job.groups[0].lr = 0.01;
   job.scalar_group = "adamw";
   return LocalOptimizer::Create(job, kernels::CreateBackend({}).value(), {{1, 2}}).value();

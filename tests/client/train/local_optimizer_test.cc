@@ -33,6 +33,7 @@ kaon::JobDefinition TwoParameterJob(uint32_t world_size, double max_grad_norm) {
   job.groups[0].rule = kaon::Rule::kMuon;
   job.groups[0].lr = 0.1;
   job.groups[1].name = "adamw";
+  job.groups[1].rule = kaon::Rule::kAdamW;
   job.groups[1].lr = kLr;
   job.groups[1].adamw.beta1 = 0;
   job.groups[1].adamw.beta2 = 0;
