@@ -1,25 +1,10 @@
 #include "client/job_conversion.h"
 
 #include "client/group_conversion.h"
+#include "client/route_conversion.h"
 
 namespace kaon::client {
 namespace {
-
-v1::MatrixLayout LayoutToProto(const kaon::MatrixLayout& layout) {
-  v1::MatrixLayout wire;
-  wire.set_kind(static_cast<v1::MatrixLayoutKind>(layout.kind));
-  for (uint64_t size : layout.sizes) wire.add_sizes(size);
-  wire.set_num_heads(layout.num_heads);
-  return wire;
-}
-
-kaon::MatrixLayout LayoutFromProto(const v1::MatrixLayout& wire) {
-  kaon::MatrixLayout layout;
-  layout.kind = static_cast<kaon::MatrixLayoutKind>(wire.kind());
-  layout.sizes.assign(wire.sizes().begin(), wire.sizes().end());
-  layout.num_heads = wire.num_heads();
-  return layout;
-}
 
 v1::ParameterSpec ParameterToProto(const kaon::ParameterSpec& parameter) {
   v1::ParameterSpec wire;
@@ -152,18 +137,6 @@ kaon::JobDefinition DefinitionFromProto(const v1::JobDefinition& wire) {
   return job;
 }
 
-kaon::ParameterRoute RouteFromProto(const v1::ParameterPlacement& wire) {
-  kaon::ParameterRoute route;
-  route.group = wire.group();
-  route.reason = wire.route_reason();
-  route.shard = wire.shard();
-  route.norm_group = wire.norm_group();
-  if (wire.has_layout()) route.layout = LayoutFromProto(wire.layout());
-  route.lr_multiplier = wire.lr_multiplier();
-  route.weight_decay_multiplier = wire.weight_decay_multiplier();
-  return route;
-}
-
 }  // namespace
 
 v1::JobDefinition ToProto(const kaon::JobDefinition& job) {
@@ -198,16 +171,16 @@ v1::JobDefinition ToProto(const kaon::JobDefinition& job) {
 kaon::JobDescription FromProto(const v1::JobDescription& description) {
   kaon::JobDescription out;
   out.definition = DefinitionFromProto(description.definition());
-  out.routes.resize(description.definition().parameters_size());
-  for (const v1::ParameterPlacement& placement : description.placement().parameters()) {
-    if (placement.parameter_id() >= out.routes.size()) continue;
-    out.routes[placement.parameter_id()] = RouteFromProto(placement);
-  }
+  out.routes = RoutesFromProto(description);
   out.timeline = description.timeline();
   out.applied_step = description.applied_step();
   out.weights_loaded = description.weights_loaded();
   out.shard_addresses.assign(description.shard_addresses().begin(),
                              description.shard_addresses().end());
+  for (const v1::GroupSetting& setting : description.changed()) {
+    out.changed.push_back({setting.group(), setting.field(), setting.value(), setting.position()});
+  }
+  out.config_revision = description.config_revision();
   return out;
 }
 

@@ -65,9 +65,20 @@ struct JobDefinition {
   std::optional<LossScaler> loss_scaler;
 };
 
+// One hyper-parameter that `kaonctl group set` changed after registration.
+struct GroupSetting {
+  std::string group;
+  // muon.momentum, for instance.
+  std::string field;
+  // As it was given.
+  std::string value;
+  // Of the log entry that changed it.
+  uint64_t position = 0;
+};
+
 // A registered job.
 struct JobDescription {
-  // Every default written out.
+  // Every default written out; groups as they are now.
   JobDefinition definition;
   // By parameter id.
   std::vector<ParameterRoute> routes;
@@ -75,6 +86,10 @@ struct JobDescription {
   uint64_t applied_step = 0;
   bool weights_loaded = false;
   std::vector<std::string> shard_addresses;
+  // Since registration, the newest of each field.
+  std::vector<GroupSetting> changed;
+  // Position of the newest change of the job's configuration, its registration included.
+  uint64_t config_revision = 0;
 };
 
 }  // namespace kaon

@@ -77,7 +77,17 @@ struct RoutingRule {
   bool may_match_none = false;
 };
 
-// Where a parameter went, and why.
+// Equal matrices of one parameter and the factor on their updates.
+struct MatrixBlocks {
+  // As stored.
+  uint64_t rows = 0;
+  uint64_t cols = 0;
+  uint64_t count = 0;
+  // scale_extra included.
+  double scale = 0;
+};
+
+// Where a parameter went, and why; of a frozen one group and norm_group are empty.
 struct ParameterRoute {
   std::string group;
   std::string reason;
@@ -87,6 +97,14 @@ struct ParameterRoute {
   std::optional<MatrixLayout> layout;
   double lr_multiplier = 1;
   double weight_decay_multiplier = 1;
+  // In norms: not a copy of another, and not frozen.
+  bool counted = false;
+  // The norm clip leaves its group alone.
+  bool clip_exempt = false;
+  // Stored as (fan_in, fan_out).
+  bool transposed = false;
+  // What Muon steps of it, with the scale of the group as it is now; empty for other rules.
+  std::vector<MatrixBlocks> blocks;
 };
 
 }  // namespace kaon

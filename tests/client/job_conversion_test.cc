@@ -102,17 +102,23 @@ TEST(JobConversionTest, RoundTripsEveryPresetWrittenOut) {
   }
 }
 
-TEST(JobConversionTest, PlacesRoutesByParameterId) {
+// Who attaches to a job that an admin has changed can tell what is no longer as registered.
+TEST(JobConversionTest, TellsWhatWasChangedSinceRegistration) {
   v1::JobDescription description;
   *description.mutable_definition() = ToProto(SmallJob());
-  v1::ParameterPlacement& placement = *description.mutable_placement()->add_parameters();
-  placement.set_parameter_id(1);
-  placement.set_group("scalars");
-  placement.set_shard(3);
+  description.set_config_revision(17);
+  v1::GroupSetting& setting = *description.add_changed();
+  setting.set_group("matrices");
+  setting.set_field("lr");
+  setting.set_value("0.01");
+  setting.set_position(17);
   const kaon::JobDescription job = FromProto(description);
-  EXPECT_EQ(job.routes[1].shard, 3u);
-  EXPECT_EQ(job.routes[1].group, "scalars");
-  EXPECT_EQ(job.routes[0].group, "");
+  EXPECT_EQ(job.config_revision, 17u);
+  ASSERT_EQ(job.changed.size(), 1u);
+  EXPECT_EQ(job.changed[0].group, "matrices");
+  EXPECT_EQ(job.changed[0].field, "lr");
+  EXPECT_EQ(job.changed[0].value, "0.01");
+  EXPECT_EQ(job.changed[0].position, 17u);
 }
 
 }  // namespace
