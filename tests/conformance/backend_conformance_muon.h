@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "tests/conformance/backend_conformance_fixture.h"
-#include "tests/kernels/reference/float64_optimizer.h"
+#include "tests/kernels/reference/float64_muon.h"
+#include "tests/kernels/reference/float64_newton_schulz.h"
 #include "tests/kernels/reference/random_matrices.h"
 
 namespace kaon::kernels {
@@ -21,15 +22,17 @@ TEST_P(BackendConformanceTest, MuonFollowsTheReferenceOverManySteps) {
     config.newton_schulz.coefficients = NsCoefficients::kPolarExpress;
     config.weight_decay = 0.1;
     Parameter parameter(config, {24, 40}, reference::GaussianVector(960, 9));
-    reference::Matrix expected = reference::AsMatrix(parameter.weight, 24, 40);
-    reference::Muon muon{1e-2,     config.momentum,
-                         0.1,      reference::ScaleMatchRmsAdamW(24, 40),
-                         nesterov, reference::PolarExpress(5),
-                         {}};
+    std::vector<double> expected = reference::Widened(parameter.weight);
+    reference::LayoutMuon muon;
+    muon.lr = 1e-2;
+    muon.nesterov = nesterov;
+    muon.weight_decay = 0.1;
+    muon.newton_schulz.triples = reference::TriplesOfSet("polar_express", 5);
+    muon.layout.shape = {24, 40};
     for (int t = 1; t <= 10; ++t) {
       const std::vector<float> grad = reference::GaussianVector(960, 200 + t);
       EXPECT_EQ(parameter.Update(*backend_, grad, {1e-2, 1.0, t}).newton_schulz_calls, 1);
-      muon.Step(reference::AsMatrix(grad, 24, 40), expected);
+      muon.Step(reference::Widened(grad), expected);
     }
     EXPECT_LE(reference::RelativeError(parameter.weight, expected), 2e-6);
     EXPECT_LE(reference::RelativeError(parameter.state[0], muon.buffer), 1e-6);
@@ -46,7 +49,7 @@ TEST_P(BackendConformanceTest, TransposedMatrixTakesTheScaleOfItsLogicalShape) {
   config.layout.transposed = true;
   Parameter transposed(config, {12, 48}, std::vector<float>(12 * 48));
   transposed.Update(*backend_, grad, {1.0, 1.0, 1});
-  ASSERT_EQ(reference::ScaleOriginal(48, 12), 2.0);
+  ASSERT_EQ(reference::ScaleNamed("original", 48, 12), 2.0);
   for (size_t i = 0; i < grad.size(); ++i) {
     ASSERT_EQ(transposed.weight[i], 2.0f * wide.weight[i]) << i;
   }
@@ -104,9 +107,9 @@ TEST_P(BackendConformanceTest, MuonTakesEveryMatrixShape) {
     parameter.Update(*backend_, grad, {1.0, 1.0, 1});
     if (n == 0) continue;
     const reference::Matrix expected =
-        -reference::ScaleMatchRmsAdamW(shape[0], shape[1]) *
-        reference::NewtonSchulz(reference::AsMatrix(grad, shape[0], shape[1]),
-                                reference::Jordan(5));
+        -reference::ScaleNamed("match_rms_adamw", shape[0], shape[1]) *
+        reference::Orthogonalized({reference::TriplesOfSet("jordan", 5)},
+                                  reference::AsMatrix(grad, shape[0], shape[1]));
     EXPECT_LE(reference::RelativeError(parameter.weight, expected), 1e-5)
         << shape[0] << "x" << shape[1];
   }

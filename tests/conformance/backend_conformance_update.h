@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "tests/conformance/backend_conformance_fixture.h"
-#include "tests/kernels/reference/float64_optimizer.h"
+#include "tests/kernels/reference/float64_element_wise.h"
 #include "tests/kernels/reference/random_matrices.h"
 
 namespace kaon::kernels {
@@ -20,7 +20,8 @@ TEST_P(BackendConformanceTest, AdamWFollowsTheReferenceOverManySteps) {
   config.weight_decay = 0.1;
   Parameter parameter(config, {13, 17}, reference::GaussianVector(221, 8));
   std::vector<double> expected = reference::Widened(parameter.weight);
-  reference::AdamW adamw{1e-2, config.beta1, config.beta2, config.eps, config.weight_decay, {}, {}};
+  reference::Adam adamw{1e-2, config.beta1, config.beta2, config.eps};
+  adamw.decay.amount = config.weight_decay;
   for (int t = 1; t <= 30; ++t) {
     const std::vector<float> grad = reference::GaussianVector(221, 100 + t);
     EXPECT_EQ(parameter.Update(*backend_, grad, {1e-2, 1.0, t}).newton_schulz_calls, 0);

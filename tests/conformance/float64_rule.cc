@@ -2,15 +2,22 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <utility>
 #include <variant>
 
-#include "tests/conformance/float64_blocks.h"
+#include "tests/kernels/reference/float64_element_wise.h"
+#include "tests/kernels/reference/float64_muon.h"
+#include "tests/kernels/reference/float64_newton_schulz.h"
 
 namespace kaon::conformance {
 namespace {
 
 using kernels::DecayMode;
+using kernels::MatrixLayoutKind;
+using kernels::NsCoefficients;
+using kernels::NsDType;
+using kernels::NsRepeat;
 using kernels::StateDType;
 using kernels::UpdateScalars;
 
@@ -20,31 +27,137 @@ size_t Product(const std::vector<uint64_t>& shape) {
   return n;
 }
 
-// [W1] `l2`: before the update, on the clipped gradient.
-template <typename Config>
-void DecayIntoGradient(const Config& config, const std::vector<double>& param,
-                       std::vector<double>& grad) {
-  if (config.decay_mode != DecayMode::kL2) return;
-  for (size_t i = 0; i < grad.size(); ++i) grad[i] += config.weight_decay * param[i];
-}
-
-// [W1], all modes but l2.
-template <typename Config>
-double DecayFactor(const Config& config, double lr) {
-  switch (config.decay_mode) {
-    case DecayMode::kDecoupled:
-      return 1 - lr * config.weight_decay;
-    case DecayMode::kIndependent:
-      return 1 - config.weight_decay;
-    case DecayMode::kPalm:
-      return 1 - config.weight_decay * lr * lr;
-    case DecayMode::kL2:
+// The reference knows modes by the names of numerics.md. No defaults: the compiler names what is
+// forgotten.
+std::string NameOf(NsCoefficients set) {
+  switch (set) {
+    case NsCoefficients::kJordan:
+      return "jordan";
+    case NsCoefficients::kPolarExpress:
+      return "polar_express";
+    case NsCoefficients::kYou:
+      return "you";
+    case NsCoefficients::kPolarExpressExact:
+      return "polar_express_exact";
+    case NsCoefficients::kPolarExpress5S102:
+      return "polar_express_5_s102";
+    case NsCoefficients::kPolarExpress5S105:
+      return "polar_express_5_s105";
+    case NsCoefficients::kCans:
+      return "cans";
+    case NsCoefficients::kDeepSeekV4:
+      return "deepseek_v4";
+    case NsCoefficients::kCubic5:
+      return "cubic5";
+    case NsCoefficients::kCustom:
       break;
   }
-  return 1;
+  return "custom";
 }
 
-double Sign(double x) { return x > 0 ? 1 : x < 0 ? -1 : 0; }
+std::string NameOf(MatrixLayoutKind kind) {
+  switch (kind) {
+    case MatrixLayoutKind::kMatrix:
+      return "matrix";
+    case MatrixLayoutKind::kBatched:
+      return "batched";
+    case MatrixLayoutKind::kConvFlatten:
+      return "conv_flatten";
+    case MatrixLayoutKind::kSplitRows:
+      return "split_rows";
+    case MatrixLayoutKind::kQkvInterleaved:
+      return "qkv_interleaved";
+    case MatrixLayoutKind::kHeads:
+      return "heads";
+    case MatrixLayoutKind::kSplitCols:
+      return "split_cols";
+  }
+  return "";
+}
+
+std::string NameOf(kernels::UpdateScale scale) {
+  switch (scale) {
+    case kernels::UpdateScale::kOriginal:
+      return "original";
+    case kernels::UpdateScale::kMatchRmsAdamW:
+      return "match_rms_adamw";
+    case kernels::UpdateScale::kNone:
+      return "none";
+    case kernels::UpdateScale::kMaxDim:
+      return "max_dim";
+    case kernels::UpdateScale::kUnitRmsNorm:
+      return "unit_rms_norm";
+  }
+  return "";
+}
+
+std::string NameOf(DecayMode mode) {
+  switch (mode) {
+    case DecayMode::kDecoupled:
+      return "decoupled";
+    case DecayMode::kIndependent:
+      return "independent";
+    case DecayMode::kL2:
+      return "l2";
+    case DecayMode::kPalm:
+      return "palm";
+  }
+  return "";
+}
+
+template <typename Config>
+reference::WeightDecay DecayOf(const Config& config) {
+  switch (config.decay_mode) {
+    case DecayMode::kDecoupled:
+      return {reference::Decay::kDecoupled, config.weight_decay};
+    case DecayMode::kIndependent:
+      return {reference::Decay::kIndependent, config.weight_decay};
+    case DecayMode::kL2:
+      return {reference::Decay::kL2, config.weight_decay};
+    case DecayMode::kPalm:
+      return {reference::Decay::kPalm, config.weight_decay};
+  }
+  return {};
+}
+
+// [N3] of a custom set.
+reference::Triples CustomTriples(const kernels::NewtonSchulzConfig& config) {
+  const size_t count = config.custom.size();
+  reference::Triples triples;
+  for (size_t i = 0; i < static_cast<size_t>(config.steps); ++i) {
+    const bool cycles = config.custom_repeat == NsRepeat::kCycle;
+    const auto& t = config.custom.at(cycles ? i % count : std::min(i, count - 1));
+    triples.push_back({t.a, t.b, t.c2});
+  }
+  return triples;
+}
+
+reference::NewtonSchulzCase CaseOf(const kernels::NewtonSchulzConfig& config, Stored stored) {
+  reference::NewtonSchulzCase c;
+  if (config.coefficients == NsCoefficients::kCustom) {
+    c.triples = CustomTriples(config);
+  } else {
+    c.triples = reference::TriplesOfSet(NameOf(config.coefficients), config.steps);
+    c.safety_factor = reference::SafetyFactorOfSet(NameOf(config.coefficients));
+  }
+  if (config.norm_mode == kernels::NormMode::kAddEps) c.add_eps = config.norm_eps;
+  if (config.norm_mode == kernels::NormMode::kClampEps) c.clamp_eps = config.norm_eps;
+  if (stored == Stored::kAsConfigured) {
+    if (config.dtype == NsDType::kBFloat16) c.store = &reference::RoundToBFloat16;
+    if (config.dtype == NsDType::kFloat16) c.store = &reference::RoundToFloat16;
+  }
+  c.gram = config.form == kernels::NsForm::kGram;
+  c.gram_restarts = config.gram_restarts;
+  return c;
+}
+
+reference::Layout LayoutOf(const kernels::MatrixLayout& layout,
+                           const std::vector<uint64_t>& shape) {
+  return {NameOf(layout.kind),
+          {shape.begin(), shape.end()},
+          {layout.sizes.begin(), layout.sizes.end()},
+          static_cast<int64_t>(layout.num_heads)};
+}
 
 // The smallest bfloat16 that is not below x > 0.
 double RoundUpToBFloat16(double x) {
@@ -66,14 +179,22 @@ void ThroughInt8(std::vector<double>& x) {
   }
 }
 
-}  // namespace
-
+// What a momentum buffer reads back as after it was stored as `dtype`.
 std::vector<double> StoredAs(StateDType dtype, std::vector<double> x) {
   if (dtype == StateDType::kInt8) ThroughInt8(x);
   if (dtype == StateDType::kBFloat16) {
-    for (double& value : x) value = RoundToBits(value, 8, -133, 128);
+    for (double& value : x) value = reference::RoundToBFloat16(value);
   }
   return x;
+}
+
+double RoundToFloat32(double x) { return reference::RoundToBits(x, 24, -149, 128); }
+
+}  // namespace
+
+int NaturalSteps(NsCoefficients set) {
+  if (set == NsCoefficients::kCustom) return 5;
+  return std::max(5, reference::SizeOfSet(NameOf(set)));
 }
 
 Float64Rule::Float64Rule(kernels::RuleConfig rule, std::vector<uint64_t> shape, Stored stored)
@@ -91,85 +212,74 @@ void Float64Rule::Step(const UpdateScalars& scalars, const std::vector<double>& 
                        std::vector<double>& param) {
   std::vector<double> clipped = grad;
   for (double& g : clipped) g *= scalars.clip_factor;
-  std::visit(
-      [&](const auto& config) {
-        DecayIntoGradient(config, param, clipped);
-        Update(config, scalars, clipped, param);
-      },
-      rule_);
+  std::visit([&](const auto& config) { Update(config, scalars, clipped, param); }, rule_);
 }
 
 void Float64Rule::Update(const kernels::MuonConfig& config, const UpdateScalars& scalars,
-                         std::vector<double> grad, std::vector<double>& param) {
-  const double share =
-      config.momentum_form == kernels::MomentumForm::kEma ? 1 - config.momentum : 1;
-  std::vector<double>& momentum = Slot(0);
-  std::vector<double> direction(num_elements_);
-  for (size_t i = 0; i < num_elements_; ++i) {
-    momentum[i] = config.momentum * momentum[i] + share * grad[i];
-    direction[i] = config.nesterov ? config.momentum * momentum[i] + share * grad[i] : momentum[i];
-  }
-  momentum = StoredAs(config.momentum_dtype, momentum);
-  std::vector<double> update(num_elements_);
-  for (const Block& block : BlocksOf(config.layout, shape_)) {
-    const Matrix x = block.Cut(direction);
-    const double scale = ScaleOf(config, x.rows(), x.cols());
-    block.Join(scale * Orthogonalize(config.newton_schulz, stored_, x), update);
-  }
-  const double decay = DecayFactor(config, scalars.lr);
-  for (size_t i = 0; i < num_elements_; ++i) param[i] = decay * param[i] - scalars.lr * update[i];
+                         const std::vector<double>& grad, std::vector<double>& param) {
+  reference::LayoutMuon muon;
+  muon.lr = scalars.lr;
+  muon.momentum = config.momentum;
+  muon.nesterov = config.nesterov;
+  muon.sums = config.momentum_form == kernels::MomentumForm::kSum;
+  muon.weight_decay = config.weight_decay;
+  muon.decay = NameOf(config.decay_mode);
+  muon.scale = NameOf(config.scale);
+  muon.scale_extra = config.scale_extra;
+  muon.transposed = config.layout.transposed;
+  muon.newton_schulz = CaseOf(config.newton_schulz, stored_);
+  muon.layout = LayoutOf(config.layout, shape_);
+  muon.buffer = Slot(0);
+  muon.Step(grad, param);
+  Slot(0) = StoredAs(config.momentum_dtype, muon.buffer);
 }
 
 void Float64Rule::Update(const kernels::AdamWConfig& config, const UpdateScalars& scalars,
-                         std::vector<double> grad, std::vector<double>& param) {
-  if (config.amsgrad) Slot(2);
-  Slot(1);
-  std::vector<double>& m = Slot(0);
-  std::vector<double>& v = Slot(1);
-  const double t = static_cast<double>(scalars.t);
-  const double c1 = config.bias_correction ? 1 - std::pow(config.beta1, t) : 1;
-  const double c2 = config.bias_correction ? 1 - std::pow(config.beta2, t) : 1;
-  const double decay = DecayFactor(config, scalars.lr);
-  for (size_t i = 0; i < num_elements_; ++i) {
-    m[i] = config.beta1 * m[i] + (1 - config.beta1) * grad[i];
-    // fp32, or the squares that it has no numbers for would be seen ([A5]).
-    v[i] = RoundToBits(config.beta2 * v[i] + (1 - config.beta2) * grad[i] * grad[i], 24, -149, 128);
-    double second = v[i];
-    if (config.amsgrad) second = Slot(2)[i] = std::max(Slot(2)[i], v[i]);
-    const double u = config.eps_mode == kernels::AdamEpsMode::kOutside
-                         ? (m[i] / c1) / (std::sqrt(second / c2) + config.eps)
-                         : m[i] / (std::sqrt(second) + config.eps) * std::sqrt(c2) / c1;
-    param[i] = decay * param[i] - scalars.lr * u;
-  }
-  m = StoredAs(config.momentum_dtype, m);
+                         const std::vector<double>& grad, std::vector<double>& param) {
+  reference::Adam adam;
+  adam.lr = scalars.lr;
+  adam.beta1 = config.beta1;
+  adam.beta2 = config.beta2;
+  adam.eps = config.eps;
+  adam.eps_beside_corrected_root = config.eps_mode == kernels::AdamEpsMode::kOutside;
+  adam.amsgrad = config.amsgrad;
+  adam.bias_correction = config.bias_correction;
+  adam.decay = DecayOf(config);
+  // fp32, or the squares that it has no numbers for would be seen ([A5]).
+  adam.store = &RoundToFloat32;
+  adam.m = Slot(0);
+  adam.v = Slot(1);
+  if (config.amsgrad) adam.largest_v = Slot(2);
+  adam.t = scalars.t - 1;
+  adam.Step(grad, param);
+  Slot(0) = StoredAs(config.momentum_dtype, adam.m);
+  Slot(1) = adam.v;
+  if (config.amsgrad) Slot(2) = adam.largest_v;
 }
 
 void Float64Rule::Update(const kernels::SgdConfig& config, const UpdateScalars& scalars,
-                         std::vector<double> grad, std::vector<double>& param) {
-  const double decay = DecayFactor(config, scalars.lr);
-  for (size_t i = 0; i < num_elements_; ++i) {
-    double u = grad[i];
-    if (config.momentum > 0) {
-      double& buffer = Slot(0)[i];
-      buffer =
-          scalars.t == 1 ? grad[i] : config.momentum * buffer + (1 - config.dampening) * grad[i];
-      u = config.nesterov ? grad[i] + config.momentum * buffer : buffer;
-    }
-    param[i] = decay * param[i] - scalars.lr * u;
-  }
-  if (config.momentum > 0) Slot(0) = StoredAs(config.momentum_dtype, Slot(0));
+                         const std::vector<double>& grad, std::vector<double>& param) {
+  reference::Sgd sgd;
+  sgd.lr = scalars.lr;
+  sgd.momentum = config.momentum;
+  sgd.dampening = config.dampening;
+  sgd.nesterov = config.nesterov;
+  sgd.decay = DecayOf(config);
+  if (config.momentum > 0 && scalars.t > 1) sgd.buffer = Slot(0);
+  sgd.Step(grad, param);
+  if (config.momentum > 0) Slot(0) = StoredAs(config.momentum_dtype, sgd.buffer);
 }
 
 void Float64Rule::Update(const kernels::LionConfig& config, const UpdateScalars& scalars,
-                         std::vector<double> grad, std::vector<double>& param) {
-  const double decay = DecayFactor(config, scalars.lr);
-  std::vector<double>& m = Slot(0);
-  for (size_t i = 0; i < num_elements_; ++i) {
-    const double u = Sign(config.beta1 * m[i] + (1 - config.beta1) * grad[i]);
-    m[i] = config.beta2 * m[i] + (1 - config.beta2) * grad[i];
-    param[i] = decay * param[i] - scalars.lr * u;
-  }
-  m = StoredAs(config.momentum_dtype, m);
+                         const std::vector<double>& grad, std::vector<double>& param) {
+  reference::Lion lion;
+  lion.lr = scalars.lr;
+  lion.beta1 = config.beta1;
+  lion.beta2 = config.beta2;
+  lion.decay = DecayOf(config);
+  lion.m = Slot(0);
+  lion.Step(grad, param);
+  Slot(0) = StoredAs(config.momentum_dtype, lion.m);
 }
 
 }  // namespace kaon::conformance

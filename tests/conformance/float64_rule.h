@@ -1,6 +1,7 @@
-// Every optimizer rule in float64, composed from the text of numerics.md ([M1]-[M6], [A1]-[A5],
-// [G1], [G2], [W1], [Q1]): what the numerics table compares backends with. Reads the kernels'
-// configuration structs, runs none of their code. A value type; one thread.
+// What the numerics table compares backends with: a kernels' configuration run by the float64
+// reference of tests/kernels/reference, which is the only one there is, for tests and for kaonctl
+// verify-numerics alike. Translates options and keeps state as they say; all arithmetic but the
+// rounding of a stored momentum ([Q1]) is the reference's. A value type; one thread.
 #ifndef KAON_TESTS_CONFORMANCE_FLOAT64_RULE_H_
 #define KAON_TESTS_CONFORMANCE_FLOAT64_RULE_H_
 
@@ -8,9 +9,16 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "tests/conformance/float64_orthogonalize.h"
 
 namespace kaon::conformance {
+
+// What a stored iterate of Newton-Schulz becomes: X, A and B (in the Gram form X, R, Z, Q and RZ)
+// are rounded to the configuration's dtype, or not ([N6], [N9]).
+enum class Stored { kExact, kAsConfigured };
+
+// Steps of a set where the configuration leaves them open: all its triples, at least 5; of a custom
+// set 5.
+int NaturalSteps(kernels::NsCoefficients set);
 
 class Float64Rule {
  public:
@@ -26,13 +34,13 @@ class Float64Rule {
 
  private:
   void Update(const kernels::MuonConfig& config, const kernels::UpdateScalars& scalars,
-              std::vector<double> grad, std::vector<double>& param);
+              const std::vector<double>& grad, std::vector<double>& param);
   void Update(const kernels::AdamWConfig& config, const kernels::UpdateScalars& scalars,
-              std::vector<double> grad, std::vector<double>& param);
+              const std::vector<double>& grad, std::vector<double>& param);
   void Update(const kernels::SgdConfig& config, const kernels::UpdateScalars& scalars,
-              std::vector<double> grad, std::vector<double>& param);
+              const std::vector<double>& grad, std::vector<double>& param);
   void Update(const kernels::LionConfig& config, const kernels::UpdateScalars& scalars,
-              std::vector<double> grad, std::vector<double>& param);
+              const std::vector<double>& grad, std::vector<double>& param);
   // Slot `index`, zeros at first.
   std::vector<double>& Slot(size_t index);
 
@@ -42,9 +50,6 @@ class Float64Rule {
   const size_t num_elements_;
   std::vector<std::vector<double>> state_;
 };
-
-// What a momentum buffer reads back as after it was stored as `dtype`.
-std::vector<double> StoredAs(kernels::StateDType dtype, std::vector<double> x);
 
 }  // namespace kaon::conformance
 

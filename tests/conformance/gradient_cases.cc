@@ -9,7 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/dtype.h"
-#include "tests/conformance/float64_orthogonalize.h"
+#include "tests/kernels/reference/float64_newton_schulz.h"
+#include "tests/kernels/reference/float64_optimizer.h"
 #include "tests/kernels/reference/random_matrices.h"
 
 namespace kaon::conformance {
@@ -22,7 +23,7 @@ constexpr size_t kElements = 5000;
 
 double Rounded(DType dtype, double x) {
   if (dtype == DType::kBFloat16) return reference::RoundToBFloat16(x);
-  return dtype == DType::kFloat16 ? RoundToFloat16(x) : x;
+  return dtype == DType::kFloat16 ? reference::RoundToFloat16(x) : x;
 }
 
 // Workers' gradients as they arrive, their mean by Fold and FinishMean, and the same in float64

@@ -8,7 +8,6 @@
 #include <limits>
 #include <variant>
 
-#include "tests/conformance/float64_rule.h"
 #include "tests/kernels/reference/random_matrices.h"
 
 namespace kaon::conformance {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "tests/conformance/float64_orthogonalize.h"
+#include "tests/conformance/float64_rule.h"
 
 namespace kaon::conformance {
 

@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "tests/kernels/reference/float64_optimizer.h"
 #include "tests/kernels/reference/random_matrices.h"
 
 namespace kaon::kernels {

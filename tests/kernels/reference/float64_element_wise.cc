@@ -25,6 +25,7 @@ void Adam::Step(const std::vector<double>& grad, std::vector<double>& param) {
     decay.Apply(lr, g, param[i]);
     m[i] = beta1 * m[i] + (1 - beta1) * g;
     v[i] = beta2 * v[i] + (1 - beta2) * g * g;
+    if (store != nullptr) v[i] = store(v[i]);
     largest_v[i] = std::max(largest_v[i], v[i]);
     const double second = amsgrad ? largest_v[i] : v[i];
     if (eps_beside_corrected_root) {

@@ -30,6 +30,8 @@ struct Adam {
   bool amsgrad = false;
   bool bias_correction = true;
   WeightDecay decay = {};
+  // Applied to the second moment whenever it is stored; none = exact.
+  double (*store)(double) = nullptr;
 
   void Step(const std::vector<double>& grad, std::vector<double>& param);
 

@@ -111,7 +111,8 @@ void LayoutMuon::Step(const std::vector<double>& grad, std::vector<double>& para
   for (Matrix& update : updates) {
     const double fan_out = static_cast<double>(transposed ? update.cols() : update.rows());
     const double fan_in = static_cast<double>(transposed ? update.rows() : update.cols());
-    update = scale_extra * ScaleNamed(scale, fan_out, fan_in) * NewtonSchulz(update, triples);
+    update =
+        scale_extra * ScaleNamed(scale, fan_out, fan_in) * Orthogonalized(newton_schulz, update);
   }
   double kept = 1;
   if (decay == "decoupled") {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/kernels/reference/float64_optimizer.h"
+#include "tests/kernels/reference/float64_newton_schulz.h"
 
 namespace kaon::reference {
 
@@ -52,7 +52,7 @@ struct LayoutMuon {
   std::string scale = "match_rms_adamw";
   double scale_extra = 1;
   bool transposed = false;
-  Triples triples = Jordan(5);
+  NewtonSchulzCase newton_schulz = {TriplesOfSet("jordan", 5)};
   Layout layout;
   std::vector<double> buffer;
 

@@ -154,16 +154,22 @@ Triples TriplesOfSet(const std::string& name, int steps) {
 
 double SafetyFactorOfSet(const std::string& name) { return SetOf(name).safety_factor; }
 
-double RoundToFloat16(double x) {
-  if (x == 0) return x;
+int SizeOfSet(const std::string& name) { return static_cast<int>(SetOf(name).triples.size()); }
+
+double RoundToBits(double x, int bits, int floor, int ceiling) {
+  if (x == 0 || !std::isfinite(x)) return x;
   int exponent = 0;
   std::frexp(x, &exponent);
-  // 11 significant bits, the last worth at least 2^-24; nearbyint rounds ties to even.
-  const int last = std::max(exponent - 11, -24);
-  const double rounded = std::ldexp(std::nearbyint(std::ldexp(x, -last)), last);
-  const double infinity = std::numeric_limits<double>::infinity();
-  return std::abs(rounded) > 65504 ? std::copysign(infinity, x) : rounded;
+  const int ulp = std::max(exponent - bits, floor);
+  // nearbyint rounds ties to even.
+  const double rounded = std::ldexp(std::nearbyint(std::ldexp(x, -ulp)), ulp);
+  if (std::fabs(rounded) < std::ldexp(1.0, ceiling)) return rounded;
+  return std::copysign(std::numeric_limits<double>::infinity(), x);
 }
+
+double RoundToBFloat16(double x) { return RoundToBits(x, 8, -133, 128); }
+
+double RoundToFloat16(double x) { return RoundToBits(x, 11, -24, 16); }
 
 Matrix Orthogonalized(const NewtonSchulzCase& c, const Matrix& g) {
   if (g.size() == 0 || g.norm() == 0) return Matrix::Zero(g.rows(), g.cols());

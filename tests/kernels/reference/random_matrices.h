@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tests/kernels/reference/float64_optimizer.h"
+#include "tests/kernels/reference/float64_newton_schulz.h"
 
 namespace kaon::reference {
 
