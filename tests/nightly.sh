@@ -12,6 +12,7 @@ suites=(
   "fuzz:differential and malformed-input fuzzing (tests tagged nightly under tests/fuzz)"
   "mutation:every numeric bug of kernels/mutation.h, built in one at a time, is found by a test (tests/mutation.sh)"
   "protocol:every protocol bug of server/mutation/mutation.h, built in one at a time, is found by a simulation (tests/protocol_mutation.sh)"
+  "crash:3,000 crashes of real processes at failpoints, a crash at every system call of a shard, 100 recoveries (tests tagged nightly under tests/crash)"
   "torch:element-wise rules against torch.optim, with Debian's python3-torch (tests under tests/torch)"
 )
 
@@ -48,6 +49,7 @@ case "$suite" in
   tsa) verb=build; options=(--config=tsa) ;;
   sim) options=(--config=opt --test_tag_filters=nightly); targets=(//tests/simulation/...) ;;
   torch) options=(--test_tag_filters=nightly); targets=(//tests/torch/...); packages=(--torch) ;;
+  crash) options=(--config=opt --test_tag_filters=nightly --test_output=all); targets=(//tests/crash/...); packages=() ;;
   fuzz) options=(--config=fuzz --build_tests_only); targets=(//tests/fuzz/...) ;;
   mutation) verb=mutation; script=tests/mutation.sh; options=(); packages=() ;;
   protocol) verb=mutation; script=tests/protocol_mutation.sh; options=(); packages=() ;;

@@ -39,6 +39,9 @@ int RunServer(const CommandLine& command_line, int argc, const char* const* argv
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 
+  // A file that may grow no more is a full disk, which is waited for, and no reason to end.
+  signal(SIGXFSZ, SIG_IGN);
+
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(std::move(config));
   if (!server.ok()) {
     std::cerr << command_line.program << ": " << server.status() << std::endl;

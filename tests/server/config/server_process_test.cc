@@ -27,6 +27,7 @@ class Server {
     life.started = true;
     life.ca_file = config.ca_file();
     if (config.ca_file() == "bad") return absl::FailedPreconditionError("ca_file is bad");
+    if (config.ca_file() == "grows") kill(getpid(), SIGXFSZ);
     // Waits, as RunServer has blocked it, until it is asked for.
     kill(getpid(), SIGTERM);
     return std::make_unique<Server>();
@@ -49,6 +50,20 @@ TEST(RunServerTest, ServesUntilASignalAndShutsDown) {
   EXPECT_EQ(RunWith({"--ca-file", "ca.pem"}), 0);
   EXPECT_EQ(life.ca_file, "ca.pem");
   EXPECT_TRUE(life.shut_down);
+}
+
+TEST(RunServerTest, LivesOnWhenAFileMayGrowNoMore) {
+  EXPECT_EQ(RunWith({"--ca-file", "grows"}), 0);
+  EXPECT_TRUE(life.shut_down);
+}
+
+TEST(RunServerTest, RefusesAFailpointThatIsNone) {
+  setenv("KAON_FAILPOINT", "no_such_point", 1);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(RunWith({"--ca-file", "ca.pem"}), 2);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("no_such_point"), std::string::npos);
+  EXPECT_FALSE(life.started);
+  unsetenv("KAON_FAILPOINT");
 }
 
 TEST(RunServerTest, SaysWhyItCannotStart) {

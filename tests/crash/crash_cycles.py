@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""T3: processes that kill themselves at named points, started again, lose no step and end in the bits of an undisturbed run.
+
+A round is one training of two workers on two shards, in processes of their own. Each of the five processes is started with
+a failpoint armed; whenever one has died of it, it is started again with another one armed - alone, or after everything else
+was killed as well - until the training has ended. One such death is a cycle. Rounds follow until there were enough cycles.
+Which point is next is drawn among those that were reached least often.
+"""
+
+import argparse
+import collections
+import json
+import os
+import random
+import re
+import shutil
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+import servers  # noqa: E402  (found beside this file)
+
+STEPS = 10
+# A segment ends every few steps of the small model.
+ENVIRONMENT = {"KAON_JOURNAL_SEGMENT_BYTES": "16384"}
+# Share of the deaths at which everything else is killed, too.
+ALL_AT_ONCE = 0.15
+
+
+def read_points(header):
+    """(process, when, name) of each point, in the order of proto/failpoint.h."""
+    with open(header, encoding="utf-8") as file:
+        return re.findall(r"^  POINT\((\w+), (\w+), (\w+)\)", file.read(), re.MULTILINE)
+
+
+class Cycles:
+    """Counts over all rounds, and the choice of what is armed next."""
+
+    def __init__(self, seed, points):
+        self.rng = random.Random(seed)
+        self.points = points
+        self.reached = collections.Counter()
+        self.kinds = collections.Counter()
+        self.steps_lost = 0
+        self.serving_seconds = []
+        self.step_seconds = []
+        self.rounds = 0
+
+    def total(self):
+        return sum(self.reached.values())
+
+    def draw(self, role, fresh):
+        """The next point for a process of `role`, as KAON_FAILPOINT takes it."""
+        usable = [name for process, when, name in self.points if process == role and (fresh or when == "run")]
+        if fresh and self.rng.random() < 0.7:
+            usable = [name for process, when, name in self.points if process == role and when == "start"] or usable
+        least = min(self.reached[name] for name in usable)
+        name = self.rng.choice([name for name in usable if self.reached[name] <= least + 1])
+        # At first its first passing; then any of the first ones, in the middle of a step or of a later one.
+        nth = 1 if self.reached[name] == 0 else self.rng.choice([1, 1, 2, 3, 4, 6, 9, 14])
+        return f"{name}:{nth}"
+
+
+class Round:
+    """One training, from its first process to its last."""
+
+    def __init__(self, cycles, folder, shared, digest):
+        self.cycles = cycles
+        self.digest = digest
+        self.cluster = servers.Cluster(folder, shared, cycles.rng, train=servers.MODEL + ["--steps", str(STEPS)])
+        self.armed = {}
+        # When a server that died must serve again, and when training must go on: name -> time of its death.
+        self.dead_servers = {}
+        self.step_before = None
+        self.finished = set()
+
+    def start(self, name, fresh=False):
+        self.armed[name] = self.cycles.draw(name.split("-")[0], fresh)
+        self.cluster.start(name, {**ENVIRONMENT, "KAON_FAILPOINT": self.armed[name]})
+
+    def run(self):
+        self.cycles.rounds += 1
+        for name in self.cluster.processes:
+            self.start(name, fresh=name in self.cluster.shards)
+        progress = time.monotonic()
+        while len(self.finished) < len(self.cluster.workers):
+            died = [name for name in self.cluster.processes if name not in self.finished and self.has_died(name)]
+            for name in died:
+                self.after_death(name)
+            self.note_recovery()
+            if died:
+                progress = time.monotonic()
+            elif time.monotonic() > progress + 30:
+                raise servers.Failure(f"no death and no end for 30 s; armed: {self.armed}")
+            time.sleep(0.002)
+        self.check_end()
+
+    def has_died(self, name):
+        process = self.cluster.processes[name]
+        if process.running():
+            return False
+        if name in self.cluster.workers and process.child.returncode == 0:
+            self.finished.add(name)
+            return False
+        return True
+
+    def after_death(self, name):
+        process = self.cluster.processes[name]
+        # Killed with all others a moment ago.
+        if process.running():
+            return
+        point = process.failpoint()
+        if point is None or point != self.armed[name].split(":")[0]:
+            raise servers.Failure(f"{name} ended with status {process.child.returncode}, armed was {self.armed[name]}")
+        self.cycles.reached[point] += 1
+        names = [name]
+        if self.cycles.rng.random() < ALL_AT_ONCE:
+            names = [other for other in self.cluster.processes if other not in self.finished]
+            for other in names:
+                self.cluster.processes[other].kill()
+        self.cycles.kinds["all at once" if len(names) > 1 else name.split("-")[0]] += 1
+        now = time.monotonic()
+        if self.step_before is None:
+            self.step_before = (now, self.cluster.newest_step())
+        for other in names:
+            if other in self.cluster.ports:
+                self.dead_servers[other] = now
+            self.start(other)
+
+    def note_recovery(self):
+        now = time.monotonic()
+        for name in [name for name in self.dead_servers if self.cluster.serving(name)]:
+            self.cycles.serving_seconds.append(now - self.dead_servers.pop(name))
+        if self.step_before is not None and self.cluster.newest_step() > self.step_before[1]:
+            self.cycles.step_seconds.append(now - self.step_before[0])
+            self.step_before = None
+
+    def check_end(self):
+        for name in self.cluster.workers:
+            summary = servers.summary_of(self.cluster.processes[name].said())
+            if (summary["last_step"], summary["weights_digest"]) != (STEPS, self.digest):
+                raise servers.Failure(f"{name} ended at step {summary['last_step']} with digest "
+                                      f"{summary['weights_digest']}, undisturbed it is {STEPS} with {self.digest}")
+            self.count_lost(name)
+        self.check_history()
+        self.cluster.remove()
+
+    def count_lost(self, name):
+        """A life goes on after the newest step that an earlier one has seen decided and pulled."""
+        newest = 0
+        for steps in self.cluster.steps(name):
+            if not steps:
+                continue
+            if steps != list(range(steps[0], steps[0] + len(steps))):
+                raise servers.Failure(f"{name} saw steps {steps}")
+            self.cycles.steps_lost += max(0, newest + 1 - steps[0])
+            newest = max(newest, steps[-1])
+
+    def check_history(self):
+        """Every step once, all applied: asked of servers that nothing is armed in."""
+        for name in self.cluster.ports:
+            self.cluster.processes[name].kill()
+            self.cluster.start(name, ENVIRONMENT)
+        servers.wait_until("serving servers", lambda: all(map(self.cluster.serving, self.cluster.ports)))
+        answers = []
+
+        def answered():
+            answers.append(self.cluster.kaonctl("-o", "json", "steps", "--limit", "1000"))
+            return answers[-1].returncode == 0
+
+        servers.wait_until("kaonctl steps", answered)
+        records = [record for record in json.loads(answers[-1].stdout)["steps"] if record["kind"] == "train"]
+        if [(record["step"], record["outcome"]) for record in records] != [(s, "apply") for s in range(1, STEPS + 1)]:
+            raise servers.Failure(f"history: {answers[-1].stdout.decode()[-3000:]}")
+
+
+def report(cycles, seconds, points):
+    kinds = ", ".join(f"{count} of {kind}" for kind, count in sorted(cycles.kinds.items()))
+    print(f"crash cycles: {cycles.total()} ({kinds}), {cycles.rounds} trainings, {seconds / max(1, cycles.total()):.2f} s each")
+    missing = [name for _, _, name in points if cycles.reached[name] == 0]
+    print(f"points reached: {len(points) - len(missing)} of {len(points)}{' ' if missing else ''}{', '.join(missing)}")
+    print(f"steps lost: {cycles.steps_lost}")
+    print(f"until a killed server serves again: p50 {servers.percentile(cycles.serving_seconds, 0.5):.3f} s, "
+          f"p99 {servers.percentile(cycles.serving_seconds, 0.99):.3f} s; until the next step is done: "
+          f"p50 {servers.percentile(cycles.step_seconds, 0.5):.3f} s, p99 {servers.percentile(cycles.step_seconds, 0.99):.3f} s")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--cycles", type=int, default=300)
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin no round after this long")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--points", default="proto/failpoint.h")
+    options = parser.parse_args()
+    points = read_points(options.points)
+    folder = tempfile.mkdtemp(prefix="kaon-crash.", dir=os.environ.get("TEST_TMPDIR"))
+    shared = os.path.join(folder, "shared")
+    servers.Cluster.prepare(shared)
+    digest = servers.undisturbed_digest(shared, 2, servers.MODEL + ["--steps", str(STEPS)])
+    cycles = Cycles(options.seed, points)
+    start = time.monotonic()
+    current = None
+    try:
+        while cycles.total() < options.cycles and time.monotonic() - start < options.seconds:
+            current = Round(cycles, os.path.join(folder, f"round-{cycles.rounds + 1}"), shared, digest)
+            current.run()
+        failure = None
+    except servers.Failure as found:
+        failure = f"seed {options.seed}, round {cycles.rounds}: {found}"
+        current.cluster.show_logs()
+    finally:
+        current.cluster.kill()
+    report(cycles, time.monotonic() - start, points)
+    missing = [name for _, _, name in points if cycles.reached[name] == 0]
+    if failure is None and cycles.steps_lost > 0:
+        failure = f"{cycles.steps_lost} steps lost"
+    if failure is None and cycles.total() < options.cycles:
+        print(f"stopped after {options.seconds:.0f} s: {cycles.total()} of {options.cycles} cycles")
+    if failure is None and missing and cycles.total() >= 4 * len(points):
+        failure = f"points never reached: {', '.join(missing)}"
+    if failure is not None:
+        print(f"FAILED: {failure}")
+        sys.exit(1)
+    shutil.rmtree(folder)
+    print("all passed")
+
+
+if __name__ == "__main__":
+    main()

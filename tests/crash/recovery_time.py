@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""T19: how long after kill -9 a shard with 64 MiB of state serves the pull of every weight again.
+
+One shard, one worker, AdamW, some steps of training. Then, again and again: kill -9, start the shard on its data, and at the
+same time a trainer that has nothing left to train, so that it pulls all weights and ends. Each recovery reads back whatever
+the shard wrote, so a further step now and then makes it more. The time ends with that trainer's own process, which
+includes its start.
+"""
+
+import argparse
+import json
+import math
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+import servers  # noqa: E402  (found beside this file)
+
+# Weights and two moments of 5.6 million parameters.
+MODEL = ["--hidden", "1182", "--embedding", "4", "--context", "6", "--blocks", "4", "--batch-size", "4", "--preset", "adamw",
+         "--report-every", "1"]
+BYTES_PER_PARAMETER = 12
+STEPS = 4
+# T19.
+LIMIT_SECONDS = 2.0
+
+
+class Recovery:
+    """The cluster, and what was measured."""
+
+    def __init__(self, folder):
+        self.shared = os.path.join(folder, "shared")
+        servers.Cluster.prepare(self.shared, workers=1)
+        self.cluster = servers.Cluster(os.path.join(folder, "cluster"), self.shared, random.Random(1), shards=1, workers=1)
+        self.serving = []
+        self.pulled = []
+        self.state_bytes = 0
+        self.digest = None
+
+    def train(self, steps):
+        """Runs a trainer up to that step; its digest."""
+        self.cluster.train_options = MODEL + ["--steps", str(steps)]
+        self.cluster.start("worker-0")
+        worker = self.cluster.processes["worker-0"]
+        servers.wait_until("the end of the trainer", lambda: not worker.running(), 120)
+        summary = servers.summary_of(worker.said())
+        if summary["last_step"] != steps:
+            raise servers.Failure(f"trained up to step {summary['last_step']}, expecting {steps}")
+        return summary
+
+    def start(self):
+        for name in self.cluster.ports:
+            self.cluster.start(name)
+        summary = self.train(STEPS)
+        listed = json.loads(self.cluster.kaonctl("-o", "json", "parameters").stdout)["parameters"]
+        self.state_bytes = BYTES_PER_PARAMETER * sum(math.prod(parameter["shape"]) for parameter in listed)
+        self.digest = summary["weights_digest"]
+
+    def recover(self, steps):
+        self.cluster.processes["shard-0"].kill()
+        begin = time.monotonic()
+        self.cluster.start("shard-0")
+        self.cluster.train_options = MODEL + ["--steps", str(steps)]
+        self.cluster.start("worker-0")
+        worker = self.cluster.processes["worker-0"]
+        served = None
+        deadline = begin + 60
+        while worker.running():
+            if served is None and self.cluster.serving("shard-0"):
+                served = time.monotonic() - begin
+            if time.monotonic() > deadline:
+                raise servers.Failure("no pull within 60 s")
+            time.sleep(0.003)
+        self.pulled.append(time.monotonic() - begin)
+        self.serving.append(served if served is not None else self.pulled[-1])
+        summary = servers.summary_of(worker.said())
+        if (summary["last_step"], summary["weights_digest"]) != (steps, self.digest):
+            raise servers.Failure(f"step {summary['last_step']} with digest {summary['weights_digest']} after the recovery, "
+                                  f"before it was {steps} with {self.digest}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--recoveries", type=int, default=12)
+    options = parser.parse_args()
+    folder = tempfile.mkdtemp(prefix="kaon-recovery.", dir=os.environ.get("TEST_TMPDIR"))
+    recovery = Recovery(folder)
+    steps = STEPS
+    try:
+        recovery.start()
+        for number in range(options.recoveries):
+            if number % 10 == 9:
+                steps += 1
+                recovery.digest = recovery.train(steps)["weights_digest"]
+            recovery.recover(steps)
+    except servers.Failure as failure:
+        recovery.cluster.show_logs()
+        print(f"FAILED: {failure}")
+        sys.exit(1)
+    finally:
+        recovery.cluster.kill()
+    p99 = servers.percentile(recovery.serving, 0.99)
+    print(f"recovery: {recovery.state_bytes} bytes of state, {options.recoveries} kills, until the shard serves "
+          f"p50 {servers.percentile(recovery.serving, 0.5):.3f} s, p99 {p99:.3f} s; until a new process has pulled every "
+          f"weight p50 {servers.percentile(recovery.pulled, 0.5):.3f} s, p99 {servers.percentile(recovery.pulled, 0.99):.3f} s")
+    if p99 > LIMIT_SECONDS:
+        print(f"FAILED: p99 {p99:.3f} s, expecting at most {LIMIT_SECONDS} s (T19)")
+        sys.exit(1)
+    shutil.rmtree(folder)
+    print("all passed")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,229 @@
+"""Real processes of one cluster on loopback: shards, a coordinator and one trainer process for each rank.
+
+Used by the crash suites. Every process of a cluster has a name (`shard-0`, `coordinator`, `worker-1`), one log to which all
+of its lives append, and, for servers, one port in all of its lives. Whoever starts a process may wrap it (strace) and give
+it an environment (a failpoint).
+"""
+
+import glob
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+# A small model: these suites are about the service.
+MODEL = ["--hidden", "8", "--embedding", "4", "--context", "6", "--blocks", "1", "--batch-size", "16",
+         "--max-grad-norm", "0.5", "--report-every", "1"]
+FAILPOINT_SAID = b"KAON_FAILPOINT "
+
+
+class Failure(Exception):
+    """What a suite ends with; the logs of all processes are shown."""
+
+
+def binary(name):
+    """A program of the test's runfiles."""
+    folders = {"kaon-shard": "server/shard", "kaon-coordinator": "server/coordinator", "kaonctl": "server/admin_cli",
+               "kaon-train": "client/train"}
+    return os.path.abspath(os.path.join(os.environ.get("KAON_BINARIES", "."), folders[name], name))
+
+
+def free_port(rng):
+    """A port that nobody listens on, outside of the range from which outgoing connections get theirs."""
+    while True:
+        port = rng.randrange(20000, 32000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
+
+
+def write_corpus(folder):
+    """A text that is learnt from in milliseconds."""
+    os.makedirs(folder)
+    rng = random.Random(7)
+    words = ["the", "shard", "votes", "once", "and", "keeps", "what", "it", "said", "until", "every", "step", "is", "done"]
+    for name, count in (("training", 400), ("Artistic", 40)):
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+            file.write(" ".join(rng.choice(words) for _ in range(count)))
+
+
+class Process:
+    """One life after the other of one program."""
+
+    def __init__(self, name, log):
+        self.name = name
+        self.log = log
+        self.lives = 0
+        self.child = None
+        self.log_offset = 0
+
+    def start(self, command, environment):
+        self.lives += 1
+        self.log_offset = os.path.getsize(self.log) if os.path.exists(self.log) else 0
+        with open(self.log, "ab") as log:
+            self.child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                          env={**os.environ, **environment}, start_new_session=True)
+
+    def running(self):
+        return self.child is not None and self.child.poll() is None
+
+    def kill(self, how=signal.SIGKILL):
+        """Ends the whole session: a tracer that is killed would let what it traces go on."""
+        if self.child is None:
+            return
+        try:
+            os.killpg(self.child.pid, how)
+        except ProcessLookupError:
+            pass
+        if how == signal.SIGKILL:
+            self.child.wait()
+
+    def said(self):
+        """What this life has logged so far."""
+        with open(self.log, "rb") as log:
+            log.seek(self.log_offset)
+            return log.read()
+
+    def failpoint(self):
+        """The point at which this life killed itself, or None."""
+        if self.child.returncode != -signal.SIGKILL:
+            return None
+        at = self.said().rfind(FAILPOINT_SAID)
+        return None if at < 0 else self.said()[at + len(FAILPOINT_SAID):].split(b":")[0].decode()
+
+
+class Cluster:
+    """All processes of one cluster, in a directory of their own. Certificates and corpus may be shared by many."""
+
+    def __init__(self, folder, shared, rng, shards=2, workers=2, train=None, shard_options=None):
+        self.folder = folder
+        self.shared = shared
+        self.train_options = train or MODEL
+        self.shard_options = shard_options or []
+        self.num_workers = workers
+        os.makedirs(folder)
+        names = [f"shard-{i}" for i in range(shards)] + ["coordinator"]
+        self.ports = {name: free_port(rng) for name in names}
+        names += [f"worker-{i}" for i in range(workers)]
+        self.processes = {name: Process(name, os.path.join(folder, name + ".log")) for name in names}
+        self.shards = names[:shards]
+        self.workers = names[shards + 1:]
+
+    @staticmethod
+    def prepare(shared, workers=2):
+        """Certificates and corpus."""
+        os.makedirs(shared)
+        subprocess.run(["deploy/make_certificates.sh", os.path.join(shared, "tls"), "--workers", str(workers)], check=True,
+                       stdout=subprocess.DEVNULL)
+        write_corpus(os.path.join(shared, "corpus"))
+
+    def _server(self, program, name, role):
+        tls = os.path.join(self.shared, "tls")
+        return [binary(program), "--listen", f"127.0.0.1:{self.ports[name]}", "--port-file", self.port_file(name),
+                "--tls-ca-file", f"{tls}/ca.crt", "--tls-certificate-file", f"{tls}/{role}.crt",
+                "--tls-private-key-file", f"{tls}/{role}.key"]
+
+    def port_file(self, name):
+        return os.path.join(self.folder, name + ".port")
+
+    def data_dir(self, name):
+        return os.path.join(self.folder, name)
+
+    def step_log(self, name, life):
+        return os.path.join(self.folder, f"{name}.{life}.jsonl")
+
+    def command(self, name):
+        """What starts `name`."""
+        if name in self.shards:
+            os.makedirs(self.data_dir(name), mode=0o700, exist_ok=True)
+            return self._server("kaon-shard", name, "shard") + ["--data-dir", self.data_dir(name)] + self.shard_options
+        if name == "coordinator":
+            addresses = ",".join(f"127.0.0.1:{self.ports[shard]}" for shard in self.shards)
+            return self._server("kaon-coordinator", name, "coordinator") + [
+                "--shards", addresses, "--heartbeat-ms", "20", "--takeover-ms", "60"]
+        rank = name.split("-")[1]
+        return [binary("kaon-train"), "--connect", f"127.0.0.1:{self.ports['coordinator']}",
+                "--tls-dir", os.path.join(self.shared, "tls"), "--corpus-dir", os.path.join(self.shared, "corpus"),
+                "--workers", str(self.num_workers), "--rank", rank,
+                "--log-jsonl", self.step_log(name, self.processes[name].lives + 1)] + self.train_options
+
+    def start(self, name, environment=None, wrapper=None):
+        if name in self.ports and os.path.exists(self.port_file(name)):
+            os.remove(self.port_file(name))
+        self.processes[name].start((wrapper or []) + self.command(name), environment or {})
+
+    def serving(self, name):
+        return os.path.exists(self.port_file(name))
+
+    def kill(self):
+        for process in self.processes.values():
+            process.kill()
+
+    def steps(self, name):
+        """Steps that the lives of a worker logged, one list for each."""
+        lives = []
+        for life in range(1, self.processes[name].lives + 1):
+            steps = []
+            if os.path.exists(self.step_log(name, life)):
+                with open(self.step_log(name, life), encoding="utf-8") as log:
+                    for line in log:
+                        # The last one may be cut off.
+                        if line.endswith("\n") and '"type":"step"' in line.replace('": "', '":"'):
+                            steps.append(json.loads(line)["step"])
+            lives.append(steps)
+        return lives
+
+    def newest_step(self):
+        """The newest step that any worker has finished."""
+        return max([0] + [step for name in self.workers for life in self.steps(name) for step in life])
+
+    def kaonctl(self, *arguments):
+        return subprocess.run(
+            [binary("kaonctl"), "--endpoints", f"127.0.0.1:{self.ports['coordinator']}",
+             "--tls-dir", os.path.join(self.shared, "tls"), *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+
+    def show_logs(self):
+        for path in sorted(glob.glob(os.path.join(self.folder, "*.log"))):
+            with open(path, encoding="utf-8", errors="replace") as log:
+                print(f"--- {path}\n{''.join(log.readlines()[-25:])}", flush=True)
+
+    def remove(self):
+        self.kill()
+        shutil.rmtree(self.folder)
+
+
+def wait_until(what, predicate, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not predicate():
+        if time.monotonic() > deadline:
+            raise Failure(f"waited in vain for {seconds} s: {what}")
+        time.sleep(0.003)
+
+
+def summary_of(text):
+    """The SUMMARY that a trainer ended with."""
+    lines = [line for line in text.decode("utf-8", "replace").splitlines() if line.startswith("SUMMARY ")]
+    if not lines:
+        raise Failure(f"no SUMMARY in: {text[-2000:]}")
+    return json.loads(lines[-1][len("SUMMARY "):])
+
+
+def undisturbed_digest(shared, workers, options):
+    """Weights digest of the same training in one process, without any server."""
+    done = subprocess.run([binary("kaon-train"), "--local", "--workers", str(workers),
+                           "--corpus-dir", os.path.join(shared, "corpus"), *options], stdout=subprocess.PIPE, check=True)
+    return summary_of(done.stdout)["weights_digest"]
+
+
+def percentile(values, share):
+    """Of measured values: the smallest that so large a share of them does not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0
