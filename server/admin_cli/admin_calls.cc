@@ -193,6 +193,26 @@ absl::StatusOr<v1::SetGroupResponse> AdminCalls::SetGroup(
   return response;
 }
 
+absl::StatusOr<v1::ListCheckpointsResponse> AdminCalls::ListCheckpoints() const {
+  v1::ListCheckpointsRequest request;
+  request.set_job(options_.job);
+  v1::ListCheckpointsResponse response;
+  KAON_RETURN_IF_ERROR(CallAny(options_, [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
+    return stub.ListCheckpoints(context, request, &response);
+  }));
+  return response;
+}
+
+absl::StatusOr<v1::CheckpointSummary> AdminCalls::VerifyCheckpoint() const {
+  v1::VerifyCheckpointRequest request;
+  request.set_id(options_.checkpoint);
+  v1::VerifyCheckpointResponse response;
+  KAON_RETURN_IF_ERROR(CallAny(options_, [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
+    return stub.VerifyCheckpoint(context, request, &response);
+  }));
+  return response.checkpoint();
+}
+
 std::vector<HealthRow> AdminCalls::CheckHealth() const {
   std::vector<HealthRow> rows;
   for (const std::string& endpoint : options_.endpoints) {

@@ -32,6 +32,9 @@ class AdminCalls {
   // Follows to the coordinator that holds the shards. A call whose answer was lost may be in place:
   // ABORTED says so when it is asked again.
   absl::StatusOr<v1::SetGroupResponse> SetGroup(const v1::SetGroupRequest& request) const;
+  // DEADLINE_EXCEEDED when reading takes longer than the timeout.
+  absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints() const;
+  absl::StatusOr<v1::CheckpointSummary> VerifyCheckpoint() const;
   // Every endpoint, and every shard that the first reachable one names. Servers that cannot be
   // reached are rows, not errors.
   std::vector<HealthRow> CheckHealth() const;

@@ -8,6 +8,7 @@
 #include "kernels/backend.h"
 #include "kernels/mutex.h"
 #include "server/admin_cli/admin_calls.h"
+#include "server/admin_cli/checkpoint_command.h"
 #include "server/admin_cli/digest_command.h"
 #include "server/admin_cli/effective_report.h"
 #include "server/admin_cli/group_command.h"
@@ -49,8 +50,19 @@ int RunNumerics(const Options& options) {
   return NumFailed(report) == 0 ? 0 : 1;
 }
 
+int RunOffline(const Options& options) {
+  switch (options.command) {
+    case Command::kCheckpointExport:
+      return Print(options, ExportCheckpoint(options), ExportedJson, ExportedText);
+    case Command::kCheckpointImport:
+      return Print(options, ImportCheckpoint(options), CheckpointJson, CheckpointText);
+    default:
+      return RunNumerics(options);
+  }
+}
+
 int Run(const Options& options) {
-  if (options.command == Command::kVerifyNumerics) return RunNumerics(options);
+  if (IsOffline(options.command)) return RunOffline(options);
   const AdminCalls calls(options);
   switch (options.command) {
     case Command::kStatus:
@@ -80,8 +92,11 @@ int Run(const Options& options) {
                    DigestsJson, DigestsText);
     case Command::kGroupSet:
       return Print(options, SetGroup(calls, options), GroupJson, GroupText);
-    case Command::kHealth:
-    case Command::kVerifyNumerics:
+    case Command::kCheckpointList:
+      return Print(options, calls.ListCheckpoints(), CheckpointsJson, CheckpointsText);
+    case Command::kCheckpointVerify:
+      return Print(options, calls.VerifyCheckpoint(), CheckpointJson, CheckpointText);
+    default:
       break;
   }
   const absl::StatusOr<std::vector<HealthRow>> rows = calls.CheckHealth();

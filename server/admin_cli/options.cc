@@ -21,6 +21,7 @@ constexpr char kFooter[] =
     "  kaonctl --dir ~/kaon parameters --filter 'hidden.*weight' -o json\n"
     "  kaonctl --dir ~/kaon parameter stats hidden.0.weight\n"
     "  kaonctl --dir ~/kaon group set scalars lr=0.002 adamw.beta1=0.8\n"
+    "  kaonctl checkpoint export run-1-42 --checkpoint-dir /ckpt --out run.safetensors\n"
     "  kaonctl --endpoints 127.0.0.1:7700 --tls-dir ~/kaon/tls steps --limit 5";
 
 // As typed, before --dir and --tls-dir are turned into endpoints and files.
@@ -54,13 +55,50 @@ void AddGlobalOptions(CLI::App& app, Typed& typed) {
   app.add_option("--job", typed.options.job, "Name of the job (default: the only one)");
 }
 
-// The subcommands; each sets its command when it is given.
+// A subcommand that sets its command when it is given.
+CLI::App* AddCommand(CLI::App& parent, const char* name, const char* help, Command command,
+                     Typed& typed) {
+  CLI::App* sub = parent.add_subcommand(name, help);
+  sub->fallthrough();
+  sub->callback([&typed, command] { typed.options.command = command; });
+  return sub;
+}
+
+void AddCheckpointCommands(CLI::App& app, Typed& typed) {
+  Options& options = typed.options;
+  CLI::App* checkpoint = app.add_subcommand("checkpoint", "Checkpoints of a job");
+  checkpoint->require_subcommand(1);
+  checkpoint->fallthrough();
+  AddCommand(*checkpoint, "list", "What the coordinator's checkpoint directory holds, newest first",
+             Command::kCheckpointList, typed);
+  CLI::App* verify = AddCommand(*checkpoint, "verify", "Read every byte of a checkpoint",
+                                Command::kCheckpointVerify, typed);
+  verify->add_option("ID", options.checkpoint, "Its id")->required();
+  CLI::App* exported =
+      AddCommand(*checkpoint, "export", "Its weights as one safetensors file; needs no cluster",
+                 Command::kCheckpointExport, typed);
+  exported->add_option("ID", options.checkpoint, "Its id")->required();
+  exported->add_option("--out", options.file, "The file to write")->required();
+  exported->add_option("--dtype", options.dtype, "float32 (the masters) or bfloat16")
+      ->check(CLI::IsMember({"float32", "bfloat16"}))
+      ->capture_default_str();
+  CLI::App* import =
+      AddCommand(*checkpoint, "import", "A checkpoint of step 0 out of weights; needs no cluster",
+                 Command::kCheckpointImport, typed);
+  import->add_option("FILE", options.file, "A safetensors file with every parameter")->required();
+  import->add_option("--job", options.job_file, "The job's definition, .textproto or .json")
+      ->required();
+  import->add_option("--id", options.checkpoint, "Id of the new checkpoint")->required();
+  for (CLI::App* one : {exported, import}) {
+    one->add_option("--checkpoint-dir", options.checkpoint_directory, "Where checkpoints lie")
+        ->envname("KAON_CHECKPOINT_DIR")
+        ->required();
+  }
+}
+
 void AddCommands(CLI::App& app, Typed& typed) {
   const auto add = [&typed](CLI::App& parent, const char* name, const char* help, Command command) {
-    CLI::App* sub = parent.add_subcommand(name, help);
-    sub->fallthrough();
-    sub->callback([&typed, command] { typed.options.command = command; });
-    return sub;
+    return AddCommand(parent, name, help, command, typed);
   };
   add(app, "status", "What the service is doing; shards and workers", Command::kStatus);
   CLI::App* job = app.add_subcommand("job", "The job");
@@ -106,6 +144,7 @@ void AddCommands(CLI::App& app, Typed& typed) {
       });
   set->add_option("--expect-revision", typed.options.expected_revision,
                   "Only if the job is still at this one (default: the one it is at now)");
+  AddCheckpointCommands(app, typed);
   CLI::App* verify =
       add(app, "verify-numerics", "Every rule on this machine beside float64; needs no cluster",
           Command::kVerifyNumerics);
@@ -134,7 +173,7 @@ absl::Status Resolve(Typed& typed) {
   Options& options = typed.options;
   options.json = typed.output == "json";
   if (typed.effective) options.command = Command::kJobEffective;
-  if (options.command == Command::kVerifyNumerics) return absl::OkStatus();
+  if (IsOffline(options.command)) return absl::OkStatus();
   if (!typed.directory.empty()) {
     const absl::Status read = ReadDirectory(typed.directory, typed);
     if (!read.ok()) return read;
@@ -155,6 +194,11 @@ absl::Status Resolve(Typed& typed) {
 }
 
 }  // namespace
+
+bool IsOffline(Command command) {
+  return command == Command::kVerifyNumerics || command == Command::kCheckpointExport ||
+         command == Command::kCheckpointImport;
+}
 
 ParsedCommandLine ParseCommandLine(int argc, const char* const* argv) {
   Typed typed;

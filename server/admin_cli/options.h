@@ -24,7 +24,11 @@ enum class Command {
   kVerifyNumerics,
   kParameterStats,
   kParameterDiagnostics,
-  kGroupSet
+  kGroupSet,
+  kCheckpointList,
+  kCheckpointVerify,
+  kCheckpointExport,
+  kCheckpointImport
 };
 
 struct Options {
@@ -47,6 +51,14 @@ struct Options {
   std::string group;
   std::vector<std::string> settings;
   std::optional<uint64_t> expected_revision;
+  // checkpoint: its id; where checkpoints lie, for the commands that work on files.
+  std::string checkpoint;
+  std::string checkpoint_directory;
+  // checkpoint export: the file to write, float32 or bfloat16. checkpoint import: the file to read,
+  // and that with the job's definition.
+  std::string file;
+  std::string dtype = "float32";
+  std::string job_file;
   // verify-numerics: as kernels::BackendOptions has them.
   std::string backend = "cpu";
   std::string gemm = "onednn";
@@ -59,6 +71,9 @@ struct ParsedCommandLine {
   std::string text;
   int exit_status = 0;
 };
+
+// Whether the command works on this machine alone: no endpoints are needed.
+bool IsOffline(Command command);
 
 ParsedCommandLine ParseCommandLine(int argc, const char* const* argv);
 

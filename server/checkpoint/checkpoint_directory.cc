@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "job/effective.h"
 #include "proto/status_macros.h"
 #include "server/checkpoint/manifest.h"
 #include "server/checkpoint/manifest_file.h"
@@ -139,6 +140,9 @@ absl::StatusOr<v1::CheckpointManifest> CheckpointDirectory::Load(absl::string_vi
     return absl::DataLossError(absl::StrCat("manifest ", file->path(), " is of checkpoint ",
                                             Quoted(manifest.id()), ", expecting ", Quoted(id)));
   }
+  // An option that was not there when the checkpoint was written is as if it was not set.
+  v1::JobDefinition& job = *manifest.mutable_registration()->mutable_definition();
+  KAON_ASSIGN_OR_RETURN(job, job::Effective(job));
   KAON_RETURN_IF_ERROR(CheckManifest(manifest));
   return manifest;
 }

@@ -126,8 +126,8 @@ absl::Status List(const v1::ListParametersRequest& request, const Listing& listi
 }  // namespace
 
 AdminService::AdminService(MachineLoop& loop, const ShardLinks& links,
-                           std::vector<std::string> addresses)
-    : loop_(loop), links_(links), addresses_(std::move(addresses)) {}
+                           std::vector<std::string> addresses, CheckpointKeeper& checkpoints)
+    : loop_(loop), links_(links), addresses_(std::move(addresses)), checkpoints_(checkpoints) {}
 
 void AdminService::Gather(std::function<void(ClusterView)> done) {
   GatherCluster(links_, addresses_, kShardTimeout, std::move(done));

@@ -14,6 +14,7 @@
 
 #include "kaon/v1/admin.grpc.pb.h"
 #include "kaon/v1/admin.pb.h"
+#include "server/coordinator/checkpoint_keeper.h"
 #include "server/coordinator/cluster_view.h"
 #include "server/coordinator/machine_loop.h"
 #include "server/coordinator/shard_link.h"
@@ -24,8 +25,9 @@ class AdminService : public v1::Admin::CallbackService {
  public:
   using ShardLinks = std::vector<std::unique_ptr<ShardLink>>;
 
-  // `loop` and `links` outlive the service. `addresses` are the shards', by index.
-  AdminService(MachineLoop& loop, const ShardLinks& links, std::vector<std::string> addresses);
+  // `loop`, `links` and `checkpoints` outlive the service. `addresses` are the shards', by index.
+  AdminService(MachineLoop& loop, const ShardLinks& links, std::vector<std::string> addresses,
+               CheckpointKeeper& checkpoints);
 
   // RESOURCE_EXHAUSTED when the coordinator has too many requests waiting. Other codes:
   // admin.proto.
@@ -50,6 +52,12 @@ class AdminService : public v1::Admin::CallbackService {
   grpc::ServerUnaryReactor* GetParameterDiagnostics(
       grpc::CallbackServerContext* context, const v1::GetParameterDiagnosticsRequest* request,
       v1::GetParameterDiagnosticsResponse* response) override;
+  grpc::ServerUnaryReactor* ListCheckpoints(grpc::CallbackServerContext* context,
+                                            const v1::ListCheckpointsRequest* request,
+                                            v1::ListCheckpointsResponse* response) override;
+  grpc::ServerUnaryReactor* VerifyCheckpoint(grpc::CallbackServerContext* context,
+                                             const v1::VerifyCheckpointRequest* request,
+                                             v1::VerifyCheckpointResponse* response) override;
 
  private:
   void Gather(std::function<void(ClusterView)> done);
@@ -63,6 +71,7 @@ class AdminService : public v1::Admin::CallbackService {
   MachineLoop& loop_;
   const ShardLinks& links_;
   const std::vector<std::string> addresses_;
+  CheckpointKeeper& checkpoints_;
 };
 
 }  // namespace kaon::coordinator

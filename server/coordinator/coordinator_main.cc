@@ -2,16 +2,25 @@
 // SIGTERM and SIGINT.
 #include <glog/logging.h>
 
+#include <utility>
+
 #include "absl/status/status.h"
 #include "kaon/v1/config.pb.h"
 #include "proto/status_macros.h"
+#include "server/config/checkpoint_options.h"
 #include "server/config/server_config.h"
 #include "server/config/server_process.h"
 #include "server/coordinator/coordinator_server.h"
 
 namespace {
 
-kaon::config::CommandLine Describe() {
+// What is typed, and what it says once the command line is complete.
+struct Checkpoints {
+  kaon::config::CheckpointFlags flags;
+  kaon::config::CheckpointOptions options;
+};
+
+kaon::config::CommandLine Describe(Checkpoints& checkpoints) {
   kaon::config::CommandLine line;
   line.program = "kaon-coordinator";
   line.description = "Coordinates the steps of one training job over Kaon shards.";
@@ -26,10 +35,12 @@ kaon::config::CommandLine Describe() {
       {"takeover_ms", "a holder silent for this long may be replaced, milliseconds (500)"},
       {"port_file", "write the bound port here once calls are accepted"},
   };
-  line.complete = [](google::protobuf::Message* message) -> absl::Status {
+  line.loose_flags = kaon::config::CheckpointPolicyFlags(checkpoints.flags);
+  line.loose_flags.push_back(kaon::config::CheckpointDirectoryFlag(checkpoints.flags));
+  line.complete = [&checkpoints](google::protobuf::Message* message) -> absl::Status {
     auto& config = static_cast<kaon::v1::CoordinatorConfig&>(*message);
     KAON_ASSIGN_OR_RETURN(config, kaon::coordinator::CompleteConfig(config));
-    return absl::OkStatus();
+    return kaon::config::ReadCheckpointFlags(checkpoints.flags, &checkpoints.options);
   };
   return line;
 }
@@ -39,6 +50,9 @@ kaon::config::CommandLine Describe() {
 int main(int argc, char** argv) {
   FLAGS_logtostderr = true;
   google::InitGoogleLogging(argv[0]);
+  Checkpoints checkpoints;
   return kaon::config::RunServer<kaon::coordinator::CoordinatorServer, kaon::v1::CoordinatorConfig>(
-      Describe(), argc, argv);
+      Describe(checkpoints), argc, argv, [&checkpoints](kaon::v1::CoordinatorConfig config) {
+        return kaon::coordinator::CoordinatorServer::Start(std::move(config), checkpoints.options);
+      });
 }

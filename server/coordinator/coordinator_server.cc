@@ -91,9 +91,11 @@ absl::StatusOr<v1::CoordinatorConfig> CompleteConfig(v1::CoordinatorConfig confi
 CoordinatorServer::~CoordinatorServer() { Shutdown(); }
 
 absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
-    v1::CoordinatorConfig config) {
+    v1::CoordinatorConfig config, config::CheckpointOptions checkpoints) {
   auto server = std::make_unique<CoordinatorServer>();
   KAON_ASSIGN_OR_RETURN(server->config_, CompleteConfig(std::move(config)));
+  server->checkpoints_ = std::move(checkpoints);
+  KAON_ASSIGN_OR_RETURN(server->keeper_, CheckpointKeeper::Create(server->checkpoints_.directory));
   KAON_RETURN_IF_ERROR(server->Connect());
   KAON_RETURN_IF_ERROR(server->Listen());
   server->RunMachine();
@@ -159,7 +161,8 @@ absl::Status CoordinatorServer::Listen() {
                         auth::CreateServerCredentials(config_.tls(), config_.listen()));
   coordinator_service_ = std::make_unique<CoordinatorService>(*loop_);
   admin_service_ = std::make_unique<AdminService>(
-      *loop_, links_, std::vector<std::string>(config_.shards().begin(), config_.shards().end()));
+      *loop_, links_, std::vector<std::string>(config_.shards().begin(), config_.shards().end()),
+      *keeper_);
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   auth::HardenServer(builder, auth::kCoordinatorMessageBytes);
@@ -203,6 +206,7 @@ void CoordinatorServer::Shutdown() {
   // First the callers get their answers, then nothing can start new work, then the port closes.
   if (loop_) loop_->Stop();
   for (const auto& link : links_) link->Shutdown();
+  if (keeper_) keeper_->Stop();
   if (server_) {
     server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
     server_->Wait();

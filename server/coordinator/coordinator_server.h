@@ -13,7 +13,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kaon/v1/config.pb.h"
+#include "server/config/checkpoint_options.h"
 #include "server/coordinator/admin_service.h"
+#include "server/coordinator/checkpoint_keeper.h"
 #include "server/coordinator/coordinator_service.h"
 #include "server/coordinator/machine_loop.h"
 #include "server/coordinator/shard_link.h"
@@ -27,10 +29,12 @@ class CoordinatorServer {
  public:
   // Returns once the port accepts calls; shards may come up later.
   //   INVALID_ARGUMENT     a field of the configuration; names it, its value and range
-  //   FAILED_PRECONDITION  an address that is not loopback, without certificates
+  //   FAILED_PRECONDITION  an address that is not loopback, without certificates; a checkpoint
+  //                        directory that cannot be opened
   //   NOT_FOUND            a certificate file that cannot be read
   //   UNAVAILABLE          the port is taken, or port_file cannot be written
-  static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Start(v1::CoordinatorConfig config);
+  static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Start(
+      v1::CoordinatorConfig config, config::CheckpointOptions checkpoints = {});
   // Serves nothing; use Start.
   CoordinatorServer() = default;
   ~CoordinatorServer();
@@ -46,10 +50,12 @@ class CoordinatorServer {
   void ReadRecord(int shard, uint64_t position);
 
   v1::CoordinatorConfig config_;
+  config::CheckpointOptions checkpoints_;
   std::string address_;
   int port_ = 0;
   std::vector<std::unique_ptr<ShardLink>> links_;
   std::unique_ptr<MachineLoop> loop_;
+  std::unique_ptr<CheckpointKeeper> keeper_;
   std::unique_ptr<CoordinatorService> coordinator_service_;
   std::unique_ptr<AdminService> admin_service_;
   std::unique_ptr<grpc::Server> server_;

@@ -43,9 +43,9 @@ SERVER_FOLDERS = {
     "checkpoint": {"disk", "checkpoint"},
     "auth": {"auth"},
     "config": {"config"},
-    "admin_cli": {"admin_cli"},
+    "admin_cli": {"disk", "checkpoint", "config", "admin_cli"},
     "shard": {"tier", "disk", "journal", "checkpoint", "auth", "config", "mutation", "shard"},
-    "coordinator": {"checkpoint", "auth", "config", "coordinator", "mutation"},
+    "coordinator": {"disk", "checkpoint", "auth", "config", "coordinator", "mutation"},
 }
 # The state machines: everything that is not in their messages comes in as an argument.
 PURE = re.compile(

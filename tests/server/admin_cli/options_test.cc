@@ -136,6 +136,34 @@ TEST(OptionsTest, BadCommandLinesExitWithTwoAndSayWhy) {
   }
 }
 
+TEST(OptionsTest, CheckpointCommandsOnFilesNeedNoCluster) {
+  const ParsedCommandLine exported = Parse({"checkpoint", "export", "run-1-42", "--checkpoint-dir",
+                                            "/ckpt", "--out", "w", "--dtype", "bfloat16"});
+  ASSERT_TRUE(exported.options.has_value()) << exported.text;
+  EXPECT_EQ(exported.options->command, Command::kCheckpointExport);
+  EXPECT_EQ(exported.options->checkpoint, "run-1-42");
+  EXPECT_EQ(exported.options->checkpoint_directory, "/ckpt");
+  EXPECT_EQ(exported.options->file, "w");
+  EXPECT_EQ(exported.options->dtype, "bfloat16");
+  const ParsedCommandLine imported = Parse({"checkpoint", "import", "w", "--job", "job.json",
+                                            "--checkpoint-dir", "/ckpt", "--id", "start"});
+  ASSERT_TRUE(imported.options.has_value()) << imported.text;
+  EXPECT_EQ(imported.options->command, Command::kCheckpointImport);
+  EXPECT_EQ(imported.options->job_file, "job.json");
+  EXPECT_EQ(imported.options->job, "");
+  EXPECT_EQ(imported.options->checkpoint, "start");
+}
+
+TEST(OptionsTest, OtherCheckpointCommandsAskTheCoordinator) {
+  const ParsedCommandLine verify = Parse({"checkpoint", "verify", "a", "--endpoints", "c:1"});
+  ASSERT_TRUE(verify.options.has_value()) << verify.text;
+  EXPECT_EQ(verify.options->command, Command::kCheckpointVerify);
+  EXPECT_EQ(verify.options->checkpoint, "a");
+  EXPECT_FALSE(Parse({"checkpoint", "list"}).options.has_value());
+  EXPECT_FALSE(Parse({"checkpoint", "verify", "--endpoints", "c:1"}).options.has_value());
+  EXPECT_FALSE(Parse({"checkpoint", "export", "a", "--out", "w"}).options.has_value());
+}
+
 TEST(OptionsTest, HelpNamesEveryCommandAndExitsWithZero) {
   const ParsedCommandLine parsed = Parse({"--help"});
   EXPECT_FALSE(parsed.options.has_value());

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "kaon/v1/admin.grpc.pb.h"
 #include "kaon/v1/coordinator.grpc.pb.h"
+#include "server/config/checkpoint_options.h"
 #include "server/coordinator/coordinator_server.h"
 #include "tests/server/coordinator/fake_shard.h"
 
@@ -49,6 +50,8 @@ class ServerFixture : public ::testing::Test {
   v1::AwaitStepRequest AwaitRequest(uint32_t rank, uint64_t step);
   v1::GetStatusResponse Status();
 
+  // Of coordinators that are started from now on.
+  config::CheckpointOptions checkpoints_;
   std::vector<std::unique_ptr<FakeShard>> shards_;
   std::unique_ptr<CoordinatorServer> server_;
   std::unique_ptr<v1::Coordinator::Stub> coordinator_;

@@ -1,0 +1,156 @@
+#include "server/admin_cli/checkpoint_command.h"
+
+#include <google/protobuf/util/json_util.h>
+
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/dtype.h"
+#include "proto/status_macros.h"
+#include "server/admin_cli/table.h"
+#include "server/checkpoint/checkpoint_directory.h"
+#include "server/checkpoint/export.h"
+#include "server/checkpoint/import.h"
+#include "server/checkpoint/listing.h"
+#include "server/config/server_config.h"
+#include "server/disk/posix_directory.h"
+
+namespace kaon::admin_cli {
+
+namespace {
+
+// A file by the directory it is in.
+struct Location {
+  std::string directory;
+  std::string name;
+};
+
+absl::StatusOr<Location> Locate(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  Location location;
+  location.directory = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  location.name = slash == std::string::npos ? path : path.substr(slash + 1);
+  if (!location.name.empty()) return location;
+  return absl::InvalidArgumentError(absl::StrCat("'", path, "' names no file"));
+}
+
+}  // namespace
+
+absl::StatusOr<v1::JobDefinition> ReadJobFile(const std::string& path) {
+  v1::JobDefinition job;
+  if (!absl::EndsWith(path, ".json")) {
+    KAON_RETURN_IF_ERROR(config::LoadTextproto(path, &job));
+    return job;
+  }
+  std::ifstream file(path);
+  if (!file) return absl::NotFoundError(absl::StrCat("job file '", path, "' cannot be read"));
+  std::stringstream text;
+  text << file.rdbuf();
+  const auto parsed = google::protobuf::util::JsonStringToMessage(text.str(), &job);
+  if (parsed.ok()) return job;
+  return absl::InvalidArgumentError(
+      absl::StrCat("job file '", path,
+                   "': ", absl::string_view(parsed.message().data(), parsed.message().size())));
+}
+
+absl::StatusOr<ExportedFile> ExportCheckpoint(const Options& options) {
+  KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::PosixDirectory> files,
+                        disk::PosixDirectory::At(options.checkpoint_directory));
+  checkpoint::CheckpointDirectory checkpoints(*files);
+  KAON_ASSIGN_OR_RETURN(const v1::CheckpointManifest manifest,
+                        checkpoints.Load(options.checkpoint));
+  KAON_ASSIGN_OR_RETURN(const Location to, Locate(options.file));
+  KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::PosixDirectory> directory,
+                        disk::PosixDirectory::At(to.directory));
+  const kernels::DType dtype =
+      options.dtype == "bfloat16" ? kernels::DType::kBFloat16 : kernels::DType::kFloat32;
+  KAON_ASSIGN_OR_RETURN(
+      const checkpoint::FileSums sums,
+      checkpoint::ExportWeights(checkpoints, manifest, dtype, *directory, to.name));
+  return ExportedFile{options.file, sums.num_bytes, absl::BytesToHexString(sums.sha256)};
+}
+
+absl::StatusOr<v1::CheckpointSummary> ImportCheckpoint(const Options& options) {
+  KAON_ASSIGN_OR_RETURN(const v1::JobDefinition job, ReadJobFile(options.job_file));
+  KAON_ASSIGN_OR_RETURN(const Location from, Locate(options.file));
+  KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::PosixDirectory> directory,
+                        disk::PosixDirectory::At(from.directory));
+  KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::File> file, directory->Open(from.name));
+  KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::PosixDirectory> files,
+                        disk::PosixDirectory::At(options.checkpoint_directory));
+  checkpoint::CheckpointDirectory checkpoints(*files);
+  KAON_ASSIGN_OR_RETURN(const v1::CheckpointManifest manifest,
+                        checkpoint::ImportWeights(*file, job, options.checkpoint, checkpoints));
+  return checkpoint::SummaryOf(manifest);
+}
+
+Json CheckpointJson(const v1::CheckpointSummary& checkpoint) {
+  return {{"id", checkpoint.id()},
+          {"job", checkpoint.job()},
+          {"timeline", checkpoint.timeline()},
+          {"position", checkpoint.position()},
+          {"step", checkpoint.step()},
+          {"bytes", checkpoint.bytes()},
+          {"shards", checkpoint.num_shards()},
+          {"weights_digest", Hex(checkpoint.weights_digest())},
+          {"state_digest", Hex(checkpoint.state_digest())}};
+}
+
+std::string CheckpointText(const v1::CheckpointSummary& checkpoint) {
+  return absl::StrCat(
+      "checkpoint      ", checkpoint.id(), "\njob             ", checkpoint.job(),
+      "\ntimeline        ", checkpoint.timeline(), "\nposition        ", checkpoint.position(),
+      "\nstep            ", checkpoint.step(), "\nbytes           ", checkpoint.bytes(),
+      "\nshards          ", checkpoint.num_shards(), "\nweights digest  ",
+      Hex(checkpoint.weights_digest()), "\nstate digest    ", Hex(checkpoint.state_digest()), "\n");
+}
+
+Json CheckpointsJson(const v1::ListCheckpointsResponse& response) {
+  Json json = {{"checkpoints", Json::array()}};
+  for (const v1::CheckpointRow& row : response.checkpoints()) {
+    Json checkpoint = row.problem().empty() ? CheckpointJson(row.checkpoint())
+                                            : Json{{"id", row.checkpoint().id()}};
+    checkpoint["problem"] = row.problem();
+    json["checkpoints"].push_back(std::move(checkpoint));
+  }
+  return json;
+}
+
+std::string CheckpointsText(const v1::ListCheckpointsResponse& response) {
+  constexpr Align kRight = Align::kRight;
+  Table table({{"ID"},
+               {"JOB"},
+               {"TIMELINE", kRight},
+               {"POSITION", kRight},
+               {"STEP", kRight},
+               {"BYTES", kRight},
+               {"SHARDS", kRight},
+               {"WEIGHTS DIGEST"},
+               {"PROBLEM"}});
+  for (const v1::CheckpointRow& row : response.checkpoints()) {
+    const v1::CheckpointSummary& one = row.checkpoint();
+    if (!row.problem().empty()) {
+      table.AddRow({one.id(), "-", "-", "-", "-", "-", "-", "-", row.problem()});
+      continue;
+    }
+    table.AddRow({one.id(), one.job(), absl::StrCat(one.timeline()), absl::StrCat(one.position()),
+                  absl::StrCat(one.step()), absl::StrCat(one.bytes()),
+                  absl::StrCat(one.num_shards()), Hex(one.weights_digest()), ""});
+  }
+  return table.ToString();
+}
+
+Json ExportedJson(const ExportedFile& file) {
+  return {{"file", file.path}, {"bytes", file.bytes}, {"sha256", file.sha256}};
+}
+
+std::string ExportedText(const ExportedFile& file) {
+  return absl::StrCat(file.path, ": ", file.bytes, " bytes, sha256 ", file.sha256, "\n");
+}
+
+}  // namespace kaon::admin_cli

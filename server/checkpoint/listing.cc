@@ -1,0 +1,81 @@
+#include "server/checkpoint/listing.h"
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "proto/status_macros.h"
+
+namespace kaon::checkpoint {
+
+namespace {
+
+absl::Status CheckSizes(CheckpointDirectory& directory, const v1::CheckpointManifest& manifest) {
+  for (const v1::CheckpointFile& file : manifest.files()) {
+    KAON_RETURN_IF_ERROR(directory.Open(file).status());
+  }
+  return absl::OkStatus();
+}
+
+auto AgeOf(const v1::CheckpointSummary& summary) {
+  return std::make_tuple(summary.timeline(), summary.position(), absl::string_view(summary.id()));
+}
+
+}  // namespace
+
+v1::CheckpointSummary SummaryOf(const v1::CheckpointManifest& manifest) {
+  v1::CheckpointSummary summary;
+  summary.set_id(manifest.id());
+  summary.set_job(manifest.job());
+  summary.set_timeline(manifest.timeline());
+  summary.set_position(manifest.position());
+  summary.set_step(manifest.step());
+  std::set<uint32_t> shards;
+  for (const v1::CheckpointFile& file : manifest.files()) {
+    summary.set_bytes(summary.bytes() + file.size());
+    shards.insert(file.shard());
+  }
+  summary.set_num_shards(static_cast<uint32_t>(shards.size()));
+  summary.set_weights_digest(manifest.weights_digest());
+  summary.set_state_digest(manifest.state_digest());
+  return summary;
+}
+
+v1::CheckpointRow RowOf(const SkippedCheckpoint& skipped) {
+  v1::CheckpointRow row;
+  row.mutable_checkpoint()->set_id(skipped.id);
+  row.set_problem(skipped.reason);
+  return row;
+}
+
+absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints(CheckpointDirectory& directory,
+                                                            absl::string_view job) {
+  KAON_ASSIGN_OR_RETURN(const std::vector<std::string> ids, directory.List());
+  std::vector<v1::CheckpointSummary> good;
+  std::vector<v1::CheckpointRow> bad;
+  for (const std::string& id : ids) {
+    const absl::StatusOr<v1::CheckpointManifest> manifest = directory.Load(id);
+    absl::Status status = manifest.status();
+    // Of whose job a manifest is that cannot be read, nobody knows: it is shown.
+    if (status.ok() && !job.empty() && manifest->job() != job) continue;
+    if (status.ok()) status = CheckSizes(directory, *manifest);
+    if (status.ok()) {
+      good.push_back(SummaryOf(*manifest));
+    } else {
+      bad.push_back(RowOf({id, status.ToString()}));
+    }
+  }
+  std::sort(good.begin(), good.end(),
+            [](const auto& a, const auto& b) { return AgeOf(a) > AgeOf(b); });
+  v1::ListCheckpointsResponse response;
+  for (v1::CheckpointSummary& summary : good) {
+    *response.add_checkpoints()->mutable_checkpoint() = std::move(summary);
+  }
+  for (v1::CheckpointRow& row : bad) *response.add_checkpoints() = std::move(row);
+  return response;
+}
+
+}  // namespace kaon::checkpoint

@@ -1,0 +1,80 @@
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <memory>
+#include <string>
+
+#include "server/checkpoint/checkpoint_directory.h"
+#include "server/coordinator/admin_service.h"
+#include "server/disk/posix_directory.h"
+#include "tests/server/checkpoint/tiny_checkpoint.h"
+#include "tests/server/coordinator/server_fixture.h"
+
+namespace kaon::coordinator {
+namespace {
+
+// Its coordinator has a directory with two checkpoints.
+class AdminServiceCheckpointTest : public ServerFixture {
+ protected:
+  AdminServiceCheckpointTest() {
+    checkpoints_.directory = testing::TempDir() + "/checkpoints.XXXXXX";
+    EXPECT_NE(mkdtemp(checkpoints_.directory.data()), nullptr);
+    files_ = disk::PosixDirectory::At(checkpoints_.directory).value();
+    checkpoint::CheckpointDirectory directory(*files_);
+    EXPECT_TRUE(checkpoint::WriteCheckpoint(directory, "old", 8).ok());
+    newest_ = checkpoint::WriteCheckpoint(directory, "new", 12).value();
+  }
+
+  absl::Status Verify(const std::string& id, v1::VerifyCheckpointResponse* response) {
+    v1::VerifyCheckpointRequest request;
+    request.set_id(id);
+    return Call(&v1::Admin::Stub::VerifyCheckpoint, *admin_, request, response);
+  }
+
+  std::unique_ptr<disk::PosixDirectory> files_;
+  v1::CheckpointManifest newest_;
+};
+
+TEST_F(AdminServiceCheckpointTest, ListsWhatTheDirectoryHolds) {
+  v1::ListCheckpointsResponse listed;
+  ASSERT_TRUE(
+      Call(&v1::Admin::Stub::ListCheckpoints, *admin_, v1::ListCheckpointsRequest(), &listed).ok());
+  ASSERT_EQ(listed.checkpoints_size(), 2);
+  EXPECT_EQ(listed.checkpoints(0).checkpoint().id(), "new");
+  EXPECT_EQ(listed.checkpoints(1).checkpoint().id(), "old");
+}
+
+TEST_F(AdminServiceCheckpointTest, VerifiesAGoodOneAndNamesTheBadFileOfAnother) {
+  v1::VerifyCheckpointResponse response;
+  ASSERT_TRUE(Verify("new", &response).ok());
+  EXPECT_EQ(response.checkpoint().step(), 10u);
+  EXPECT_EQ(response.checkpoint().weights_digest(), newest_.weights_digest());
+  const std::unique_ptr<disk::File> file = files_->Open(newest_.files(1).name()).value();
+  const uint64_t last = newest_.files(1).size() - 1;
+  char byte = 0;
+  ASSERT_TRUE(file->Read(last, 1, &byte).ok());
+  byte = static_cast<char>(byte ^ 1);
+  ASSERT_TRUE(file->Write(last, {absl::string_view(&byte, 1)}).ok());
+  const absl::Status status = Verify("new", &response);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_NE(status.message().find(newest_.files(1).name()), absl::string_view::npos) << status;
+}
+
+TEST_F(AdminServiceCheckpointTest, NamesAnIdThatIsNotThereOrNone) {
+  v1::VerifyCheckpointResponse response;
+  EXPECT_EQ(Verify("absent", &response).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Verify("../etc", &response).code(), absl::StatusCode::kInvalidArgument);
+}
+
+using AdminServiceWithoutCheckpointsTest = ServerFixture;
+
+TEST_F(AdminServiceWithoutCheckpointsTest, SaysThatThereIsNoDirectory) {
+  v1::ListCheckpointsResponse listed;
+  const absl::Status status =
+      Call(&v1::Admin::Stub::ListCheckpoints, *admin_, v1::ListCheckpointsRequest(), &listed);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(status.message().find("--checkpoint-dir"), absl::string_view::npos) << status;
+}
+
+}  // namespace
+}  // namespace kaon::coordinator

@@ -1,0 +1,96 @@
+#include "server/coordinator/checkpoint_keeper.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "kernels/mutex.h"
+
+namespace kaon::coordinator {
+namespace {
+
+using Directory = absl::StatusOr<checkpoint::CheckpointDirectory*>;
+
+std::string NewDirectory() {
+  std::string path = testing::TempDir() + "/checkpoints.XXXXXX";
+  EXPECT_NE(mkdtemp(path.data()), nullptr);
+  return path;
+}
+
+// Opened once.
+class Gate {
+ public:
+  void Open() {
+    MutexLock lock(mu_);
+    open_ = true;
+    changed_.NotifyAll();
+  }
+  void Wait() {
+    MutexLock lock(mu_);
+    while (!open_) changed_.Wait(mu_);
+  }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  bool open_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+TEST(CheckpointKeeperTest, GivesTheDirectoryToTheTasksInTheirOrder) {
+  const auto keeper = CheckpointKeeper::Create(NewDirectory()).value();
+  std::vector<int> ran;
+  Gate done;
+  keeper->Run([&](const Directory& directory) {
+    EXPECT_TRUE((*directory)->List()->empty());
+    ran.push_back(1);
+  });
+  keeper->Run([&](const Directory&) {
+    ran.push_back(2);
+    done.Open();
+  });
+  done.Wait();
+  EXPECT_EQ(ran, (std::vector<int>{1, 2}));
+}
+
+TEST(CheckpointKeeperTest, SaysThatThereIsNoDirectory) {
+  const auto keeper = CheckpointKeeper::Create("").value();
+  absl::Status status;
+  keeper->Run([&status](const Directory& directory) { status = directory.status(); });
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(status.message().find("--checkpoint-dir"), absl::string_view::npos);
+}
+
+TEST(CheckpointKeeperTest, IsNotMadeOfADirectoryThatIsNotThere) {
+  const std::string path = NewDirectory() + "/absent";
+  const absl::Status status = CheckpointKeeper::Create(path).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(status.message().find(path), absl::string_view::npos) << status;
+}
+
+TEST(CheckpointKeeperTest, RefusesMoreThanMayWaitAndEndsThemAll) {
+  const auto keeper = CheckpointKeeper::Create(NewDirectory()).value();
+  Gate started;
+  Gate blocked;
+  keeper->Run([&](const Directory&) {
+    started.Open();
+    blocked.Wait();
+  });
+  started.Wait();
+  std::vector<absl::Status> ended(CheckpointKeeper::kMaxTasks + 1);
+  for (absl::Status& status : ended) {
+    keeper->Run([&status](const Directory& directory) { status = directory.status(); });
+  }
+  EXPECT_EQ(ended.back().code(), absl::StatusCode::kResourceExhausted);
+  blocked.Open();
+  keeper->Stop();
+  absl::Status late;
+  keeper->Run([&late](const Directory& directory) { late = directory.status(); });
+  EXPECT_EQ(late.code(), absl::StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace kaon::coordinator
