@@ -63,6 +63,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/kaon-nightly.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 start=$SECONDS
 result=0
+touch "$work/start"
 if [ "$verb" = mutation ]; then
   timeout --signal=INT --kill-after=60 2340 "$script" | tee "$work/mutation" || result=$?
 else
@@ -80,6 +81,13 @@ elif [ "$verb" = mutation ]; then
   numbers=$(sed -nE 's|^([0-9]+)/([0-9]+) found$|\1 \2|p' "$work/mutation" | awk '{print $1 " | " $2 - $1}')
 else
   numbers='- | -'
+fi
+# What tests/report.py reads.
+mkdir -p .bazel
+if [ "$verb" = mutation ]; then
+  cp "$work/mutation" ".bazel/nightly-$suite.log"
+elif [ "$verb" = test ]; then
+  find -L .bazel/testlogs/ -name test.log -newer "$work/start" -exec cat {} + >".bazel/nightly-$suite.log" || true
 fi
 outcome=passed
 [ "$result" -eq 0 ] || outcome=FAILED
