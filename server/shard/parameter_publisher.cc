@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/status_macros.h"
-#include "server/mutation/mutation.h"
 #include "proto/tensor_stream.h"
+#include "server/mutation/mutation.h"
 
 namespace kaon::shard {
 

@@ -9,6 +9,7 @@
 #include "job/norm_use.h"
 #include "job/settings.h"
 #include "job/validation.h"
+#include "proto/ballot.h"
 #include "proto/status_macros.h"
 
 namespace kaon::shard {
@@ -150,6 +151,10 @@ absl::Status CheckGroupChange(const JobProgress& progress, const v1::StepPlan& p
 }
 
 }  // namespace
+
+std::string DescribeStamp(const v1::StepPlan& plan) {
+  return absl::StrCat("(ballot ", proto::ToString(plan.ballot()), ", round ", plan.round(), ")");
+}
 
 absl::Status CheckPlanBody(const JobProgress& progress, const v1::StepPlan& plan) {
   switch (plan.body_case()) {

@@ -4,11 +4,15 @@
 #define KAON_SERVER_SHARD_PLAN_CHECK_H_
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 #include "kaon/v1/agreement.pb.h"
 
 namespace kaon::shard {
+
+// "(ballot ..., round ...)", for messages.
+std::string DescribeStamp(const v1::StepPlan& plan);
 
 struct JobProgress {
   // Null before the registration was applied.

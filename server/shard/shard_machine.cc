@@ -16,10 +16,6 @@ namespace kaon::shard {
 
 namespace {
 
-std::string Describe(const v1::StepPlan& plan) {
-  return absl::StrCat("(ballot ", proto::ToString(plan.ballot()), ", round ", plan.round(), ")");
-}
-
 v1::RefusalReason ReasonOf(const absl::Status& status) {
   return status.code() == absl::StatusCode::kFailedPrecondition ? v1::REFUSAL_REASON_STALE_PLAN
                                                                 : v1::REFUSAL_REASON_INVALID;
@@ -169,7 +165,10 @@ void ShardMachine::OnPromise(StreamId stream, const v1::CoordinatorToShard& mess
     promise_waiters_[stream] = promised_;
     const journal::PromiseRecord record{promised_, shard_, num_shards_};
     in_flight_[Append(record)] = record;
-    if (Mutated(Mutation::kPromiseWithdraws)) accepted_.reset(), held_.reset();
+    if (Mutated(Mutation::kPromiseWithdraws)) {
+      accepted_.reset();
+      held_.reset();
+    }
     if (Mutated(Mutation::kPromiseAnsweredUnsynced)) OnDurable(next_token_ - 1);
     return;
   }
@@ -240,10 +239,10 @@ void ShardMachine::OnPlan(StreamId stream, const v1::CoordinatorToShard& message
   if (order == 0 && proto::Alike(plan, accepted_->plan)) return AnswerPrepared();
   // Rule 4: "A shard refuses (ballot, round) at or below its PREPARE's."
   if (order <= 0 && !Mutated(Mutation::kLowerRoundReplaces)) {
-    return Refuse(
-        stream, v1::REFUSAL_REASON_STALE_PLAN,
-        absl::StrCat("plan of ", Describe(plan), ", expecting above ", Describe(accepted_->plan)),
-        About(plan));
+    return Refuse(stream, v1::REFUSAL_REASON_STALE_PLAN,
+                  absl::StrCat("plan of ", DescribeStamp(plan), ", expecting above ",
+                               DescribeStamp(accepted_->plan)),
+                  About(plan));
   }
   if (proto::AlikeButForRound(plan, accepted_->plan)) return Restamp(plan);
   // The journal still reads the gradient that this plan would overwrite: it is lost, and comes
@@ -367,8 +366,8 @@ void ShardMachine::OnDecision(StreamId stream, const v1::CoordinatorToShard& mes
       CheckDecision(registration_.has_value() ? &*registration_ : nullptr, record);
   if (status.ok() && (!held_.has_value() || !proto::Alike(held_->plan, record.plan()))) {
     status = absl::FailedPreconditionError(absl::StrCat(
-        "decision of position ", position, " with the plan of ", Describe(record.plan()),
-        ", held is ", held_.has_value() ? Describe(held_->plan) : std::string("no PREPARE")));
+        "decision of position ", position, " with the plan of ", DescribeStamp(record.plan()),
+        ", held is ", held_.has_value() ? DescribeStamp(held_->plan) : std::string("no PREPARE")));
   }
   if (!status.ok()) {
     if (may_answer) {

@@ -11,14 +11,6 @@
 
 namespace kaon::shard {
 
-namespace {
-
-std::string Describe(const v1::StepPlan& plan) {
-  return absl::StrCat("(ballot ", proto::ToString(plan.ballot()), ", round ", plan.round(), ")");
-}
-
-}  // namespace
-
 absl::Status ShardMachine::RestorePromise(const journal::PromiseRecord& promise) {
   if (proto::Compare(promise.ballot, promised_) <= 0) {
     return absl::DataLossError(absl::StrCat("promise of ballot ", proto::ToString(promise.ballot),
@@ -47,30 +39,30 @@ absl::Status ShardMachine::RestorePrepared(const v1::StepPlan& plan,
                                            const journal::PrepareRecord& prepare) {
   KAON_RETURN_IF_ERROR(CheckPosition(plan));
   if (proto::Compare(plan.ballot(), promised_) > 0) {
-    return absl::DataLossError(absl::StrCat("PREPARE of ", Describe(plan), ", promised is ballot ",
-                                            proto::ToString(promised_)));
+    return absl::DataLossError(absl::StrCat("PREPARE of ", DescribeStamp(plan),
+                                            ", promised is ballot ", proto::ToString(promised_)));
   }
   // P7, P11: what replay made of the journal is what the shard held when it voted.
   if (prepare.prepared.state_digest() != state_digest_) {
-    return absl::DataLossError(absl::StrFormat(
-        "the PREPARE of %s was made with state digest %016x, replay gives %016x", Describe(plan),
-        prepare.prepared.state_digest(), state_digest_));
+    return absl::DataLossError(
+        absl::StrFormat("the PREPARE of %s was made with state digest %016x, replay gives %016x",
+                        DescribeStamp(plan), prepare.prepared.state_digest(), state_digest_));
   }
   v1::Prepared facts = prepare.prepared;
   facts.clear_plan();
   if (accepted_.has_value()) {
     // Rule 4: "A shard refuses (ballot, round) at or below its PREPARE's."
     if (proto::CompareRound(plan, accepted_->plan) <= 0) {
-      return absl::DataLossError(absl::StrCat("PREPARE of ", Describe(plan), " after that of ",
-                                              Describe(accepted_->plan)));
+      return absl::DataLossError(absl::StrCat("PREPARE of ", DescribeStamp(plan), " after that of ",
+                                              DescribeStamp(accepted_->plan)));
     }
     // Rule 2: only (ballot, round) of a re-stamped vote differ.
     if (accepted_->generation == prepare.generation &&
         (!proto::AlikeButForRound(plan, accepted_->plan) ||
          facts.SerializeAsString() != accepted_->facts->SerializeAsString())) {
-      return absl::DataLossError(
-          absl::StrCat("PREPARE of ", Describe(plan), " and that of ", Describe(accepted_->plan),
-                       " differ, both are of generation ", prepare.generation));
+      return absl::DataLossError(absl::StrCat(
+          "PREPARE of ", DescribeStamp(plan), " and that of ", DescribeStamp(accepted_->plan),
+          " differ, both are of generation ", prepare.generation));
     }
   }
   if (accepted_generation() != prepare.generation && prepare.generation + 1 < next_generation_) {
@@ -92,10 +84,10 @@ absl::Status ShardMachine::RestoreDecision(const v1::StepRecord& record) {
   // Which of its stamps was decided does not matter: a later one may have been on its way to the
   // disk.
   if (!held_.has_value() || !proto::AlikeButForRound(plan, held_->plan)) {
-    return absl::DataLossError(
-        absl::StrCat("decision of the plan of ", Describe(plan), ", held is ",
-                     held_.has_value() ? absl::StrCat("another one, of ", Describe(held_->plan))
-                                       : std::string("no PREPARE")));
+    return absl::DataLossError(absl::StrCat(
+        "decision of the plan of ", DescribeStamp(plan), ", held is ",
+        held_.has_value() ? absl::StrCat("another one, of ", DescribeStamp(held_->plan))
+                          : std::string("no PREPARE")));
   }
   KAON_RETURN_IF_ERROR(
       CheckDecision(registration_.has_value() ? &*registration_ : nullptr, record));
