@@ -2,6 +2,7 @@
 
 #include <glog/logging.h>
 
+#include <iterator>
 #include <utility>
 #include <variant>
 
@@ -69,6 +70,24 @@ void DiskJournal::Append(Record record, std::function<void()> done) {
 
 void DiskJournal::AppendGradient(const GradientSlice& slice) { Enqueue({slice, nullptr}); }
 
+void DiskJournal::WithdrawGradients() {
+  MutexLock lock(mu_);
+  // A write that finds the disk full leaves its entry where it was.
+  while (EraseGradientsLocked()) write_ended_.Wait(mu_);
+}
+
+bool DiskJournal::EraseGradientsLocked() {
+  for (auto next = queue_.end(); next != queue_.begin();) {
+    const auto item = std::prev(next);
+    // What is before it was voted on.
+    if (std::holds_alternative<PrepareRecord>(item->entry)) return false;
+    const bool gradient = IsGradient(item->entry);
+    if (gradient && writing_ && item == queue_.begin()) return true;
+    next = gradient ? queue_.erase(item) : item;
+  }
+  return false;
+}
+
 void DiskJournal::Enqueue(Item item) {
   MutexLock lock(mu_);
   if (stopping_ || ended_) return;
@@ -114,9 +133,12 @@ bool DiskJournal::SyncIsDueLocked() const {
 
 void DiskJournal::WriteFrontLocked() {
   const Entry& entry = queue_.front().entry;
+  writing_ = true;
   mu_.Unlock();
   const absl::Status status = log_->Append(entry);
   mu_.Lock();
+  writing_ = false;
+  write_ended_.NotifyAll();
   if (status.ok()) {
     read_only_reason_.clear();
     bytes_ = log_->bytes();

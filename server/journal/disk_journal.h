@@ -1,7 +1,7 @@
 // Durability mode `journal`: appends go through one thread into a JournalLog, and are done once
 // they are synced; what is queued while a sync runs shares the next one. A full disk only delays:
 // the queue waits and goes on by itself. Any other failure ends the process (protocol.md section
-// 3). Owned by the shard's composition root; Append and AppendGradient by one thread,
+// 3). Owned by the shard's composition root; appends and withdrawals by one thread,
 // everything else by any. The queue is bounded by its sources, as StepLoop's is: the step waits for
 // its PREPARE, and gradients are borrowed.
 #ifndef KAON_SERVER_JOURNAL_DISK_JOURNAL_H_
@@ -55,6 +55,7 @@ class DiskJournal : public Journal {
 
   void Append(Record record, std::function<void()> done) override;
   void AppendGradient(const GradientSlice& slice) override;
+  void WithdrawGradients() override;
   absl::StatusOr<std::vector<v1::StepRecord>> History(uint64_t from_position,
                                                       uint32_t limit) override;
   v1::JournalStatus Status() const override;
@@ -69,6 +70,8 @@ class DiskJournal : public Journal {
   explicit DiskJournal(const Options& options);
 
   void Enqueue(Item item);
+  // Of gradients after the newest PREPARE; true if one of them is being written, which stays.
+  bool EraseGradientsLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Run();
   // Each gives up the lock while it writes.
   void WriteFrontLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -91,6 +94,10 @@ class DiskJournal : public Journal {
   CondVar wake_;
   // A list: the entry that is being written stays where it is.
   std::list<Item> queue_ ABSL_GUARDED_BY(mu_);
+  // Its front is being written, without the lock.
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  // It is not any more.
+  CondVar write_ended_;
   // Completions of what is written and not synced.
   std::vector<std::function<void()>> written_ ABSL_GUARDED_BY(mu_);
   // One of them is a vote or a promise.

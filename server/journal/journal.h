@@ -28,8 +28,11 @@ class Journal {
 
   // To be called for the whole gradient of a generation before its PREPARE is appended, each
   // parameter's slices in ascending order of offset. The values are borrowed, unchanged, until that
-  // PREPARE's `done` runs.
+  // PREPARE's `done` runs, or WithdrawGradients returns.
   virtual void AppendGradient(const GradientSlice& slice) = 0;
+  // No PREPARE will come for the gradients appended since the last one: their values are not read
+  // any more. Waits for a write of one of them that is under way.
+  virtual void WithdrawGradients() = 0;
 
   // Records of decided entries from `from_position` on, at most `limit`; from the oldest kept if
   // that one is older. OUT_OF_RANGE naming both positions when it is newer than the newest.

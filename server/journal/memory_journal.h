@@ -23,6 +23,7 @@ class MemoryJournal : public Journal {
   // Ends the process when the marker cannot be written.
   void Append(Record record, std::function<void()> done) override;
   void AppendGradient(const GradientSlice& slice) override;
+  void WithdrawGradients() override {}
   absl::StatusOr<std::vector<v1::StepRecord>> History(uint64_t from_position,
                                                       uint32_t limit) override;
   v1::JournalStatus Status() const override;

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "job/definition.h"
-#include "kernels/digest.h"
 #include "proto/ballot.h"
 #include "proto/status_macros.h"
 #include "server/mutation/mutation.h"
@@ -118,6 +117,7 @@ size_t GradientAccumulator::KeptMembersLocked(const v1::StepPlan& plan) {
     if (!IsActiveLocked(*parameter)) continue;
     MutexLock parameter_lock(parameter->mu);
     if (Mutated(Mutation::kOtherAttemptsKept)) continue;
+    if (parameter->fold->finished()) return 0;
     if (parameter->fold->HasFoldedBeyond(static_cast<size_t>(kept))) return 0;
   }
   return static_cast<size_t>(kept);
@@ -156,6 +156,8 @@ void GradientAccumulator::BeginFolding(const v1::StepPlan& plan, uint64_t genera
       } else {
         parameter->fold->Expect(members, loading);
       }
+      parameter->announced = false;
+      parameter->appended = false;
       parameter->generation = generation;
     }
     ResetWorkersLocked(kept);
@@ -319,12 +321,14 @@ absl::Status GradientAccumulator::AddChunk(PushStreamId stream_id, const v1::Ten
   }
   std::vector<ReleasedBytes> released;
   absl::Status status = absl::AbortedError("the push stream is over");
+  Calls calls;
   {
     MutexLock parameter_lock(parameter->mu);
-    if (parameter->generation == generation)
+    if (parameter->generation == generation) {
       status = parameter->fold->Add(rank, chunk, payload, room, &released);
+      CheckSettledLocked(*parameter, generation, &calls);
+    }
   }
-  Calls calls;
   {
     MutexLock lock(mu_);
     // Otherwise the workers' bytes have been counted anew.
@@ -395,6 +399,7 @@ absl::Status GradientAccumulator::Finish(PushStreamId stream_id, const v1::PushF
       Parameter& parameter = *parameters_.at(id);
       MutexLock parameter_lock(parameter.mu);
       parameter.fold->MarkMissing(rank, &released);
+      CheckSettledLocked(parameter, generation_, &calls);
     }
     worker.finished = true;
     if (finish.has_loss()) worker.loss = finish.loss();
@@ -439,47 +444,6 @@ void GradientAccumulator::CloseAll(const absl::Status& status) {
     EndStreamsLocked(status, &calls);
   }
   Run(calls);
-}
-
-std::optional<v1::Prepared> GradientAccumulator::FinishSums(uint64_t generation) {
-  v1::Prepared prepared;
-  float total_weight = 1;
-  float loss_scale = 1;
-  std::vector<Parameter*> active;
-  {
-    MutexLock lock(mu_);
-    if (generation != generation_ || !folded_) return std::nullopt;
-    if (plan_->step().kind() == v1::STEP_KIND_TRAIN) {
-      double sum = 0;
-      for (const v1::Member& member : plan_->step().members()) sum += member.token_weight();
-      total_weight = static_cast<float>(sum);
-      loss_scale = static_cast<float>(plan_->step().loss_scale());
-    }
-    for (const auto& [rank, worker] : workers_) {
-      if (!worker.loss.has_value()) continue;
-      v1::WorkerLoss* loss = prepared.add_losses();
-      loss->set_rank(rank);
-      loss->set_loss(*worker.loss);
-    }
-    for (auto& [id, parameter] : parameters_) {
-      if (IsActiveLocked(*parameter)) active.push_back(parameter.get());
-    }
-  }
-  uint64_t digest = 0;
-  for (Parameter* parameter : active) {
-    MutexLock parameter_lock(parameter->mu);
-    ParameterFold& fold = *parameter->fold;
-    *prepared.add_sums() = fold.Finish(total_weight, loss_scale, reductions_[fold.parameter_id()]);
-    if (!fold.missing())
-      digest += kernels::TensorDigest(fold.parameter_id(), kernels::kGradientSlot, fold.sum());
-    const std::optional<int32_t> rank = fold.first_non_finite_rank();
-    if (rank.has_value() && !prepared.has_first_non_finite()) {
-      prepared.mutable_first_non_finite()->set_parameter_id(fold.parameter_id());
-      prepared.mutable_first_non_finite()->set_rank(*rank);
-    }
-  }
-  prepared.set_gradient_digest(digest);
-  return prepared;
 }
 
 absl::Span<const float> GradientAccumulator::gradient(uint32_t parameter_id) const {

@@ -22,27 +22,12 @@
 #include "kernels/mutex.h"
 #include "proto/tensor_stream.h"
 #include "server/journal/record.h"
+#include "server/shard/open_push.h"
 #include "server/shard/parameter_fold.h"
 #include "server/shard/reduction.h"
 #include "server/tier/tiered_store.h"
 
 namespace kaon::shard {
-
-using PushStreamId = uint64_t;
-
-// Called without a lock held, on any thread, perhaps still after Close: they must keep alive what
-// they touch.
-struct PushCallbacks {
-  // So many more payload bytes may be sent.
-  std::function<void(uint64_t bytes)> on_credit;
-  // The stream is over; nothing more will be taken from it.
-  std::function<void(const absl::Status& status)> on_ended;
-};
-
-struct OpenPush {
-  PushStreamId stream = 0;
-  v1::PushOpened opened;
-};
 
 // Which step the shard may take next.
 struct ExpectedStep {
@@ -54,6 +39,8 @@ struct ExpectedStep {
 
 class GradientAccumulator {
  public:
+  using AppendSlice = std::function<void(const journal::GradientSlice& slice)>;
+
   struct Options {
     // Both outlive the accumulator.
     tier::TieredStore* store = nullptr;
@@ -63,6 +50,9 @@ class GradientAccumulator {
     // Everything of a generation is folded. Called without a lock held, on any thread, perhaps
     // inside BeginFolding.
     std::function<void(uint64_t generation)> on_folded;
+    // One parameter of it is, before everything is; once. As on_folded, but not inside
+    // BeginFolding.
+    std::function<void(uint64_t generation, uint32_t parameter_id)> on_parameter_folded;
     // Fewest bytes of a chunk that does not end its parameter.
     uint64_t min_chunk_bytes = 0;
   };
@@ -97,13 +87,15 @@ class GradientAccumulator {
   void BeginFolding(const v1::StepPlan& plan, uint64_t generation);
   // The plan in folding, or already folded, has a new (ballot, round) and nothing else.
   void Restamp(const v1::StepPlan& plan);
-  // Divides the sums and describes them; `plan` stays empty. Once, after on_folded(generation);
-  // absent if another generation has begun since.
+  // Divides one sum and appends it, after on_parameter_folded. False if nothing was appended: none
+  // is there, it was done before, or another generation has begun since.
+  bool FinishParameter(uint64_t generation, uint32_t parameter_id, const AppendSlice& append);
+  // Divides the other sums and describes all; `plan` stays empty. Once, after
+  // on_folded(generation); absent if another generation has begun since.
   std::optional<v1::Prepared> FinishSums(uint64_t generation);
-  // Every finished gradient of `generation`, by parameter id, then offset; nothing once another
-  // generation has begun.
-  void AppendGradient(uint64_t generation,
-                      const std::function<void(const journal::GradientSlice&)>& append) const;
+  // Every finished gradient of `generation` that FinishParameter did not append, by parameter id,
+  // then offset; nothing once another generation has begun.
+  void AppendGradient(uint64_t generation, const AppendSlice& append);
   // Where a journal's gradients are read back to; absent for a parameter of another shard.
   std::optional<absl::Span<float>> restorable_sum(uint32_t parameter_id);
   // As if `plan` had been folded to what restorable_sum holds now, and `facts` were of it.
@@ -128,6 +120,10 @@ class GradientAccumulator {
     // Contributions are taken for this generation only; 0 for none.
     uint64_t generation ABSL_GUARDED_BY(mu) = 0;
     std::unique_ptr<ParameterFold> fold ABSL_PT_GUARDED_BY(mu);
+    // on_parameter_folded was called for the generation.
+    bool announced ABSL_GUARDED_BY(mu) = false;
+    // And its gradient was appended.
+    bool appended ABSL_GUARDED_BY(mu) = false;
   };
   struct Worker {
     v1::Member member;
@@ -165,6 +161,12 @@ class GradientAccumulator {
   size_t KeptMembersLocked(const v1::StepPlan& plan) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ResetWorkersLocked(size_t kept) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CheckFoldedLocked(Calls* calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Says so once no contribution to it can come any more.
+  void CheckSettledLocked(Parameter& parameter, uint64_t generation, Calls* calls)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(parameter.mu);
+  // False if there was nothing to append.
+  static bool AppendLocked(Parameter& parameter, journal::GradientSlice slice,
+                           const AppendSlice& append) ABSL_EXCLUSIVE_LOCKS_REQUIRED(parameter.mu);
   bool IsActiveLocked(const Parameter& parameter) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReleaseReservation();
 

@@ -1,4 +1,6 @@
-// The accumulator's side of the journal: finished gradients on their way out, and read back.
+// Sums that become gradients, on their way to the journal; and gradients read back from it.
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "server/shard/gradient_accumulator.h"
 
@@ -6,14 +8,95 @@ namespace kaon::shard {
 
 namespace {
 
-// 1 MiB: little enough that taking back what is not written waits for little, much enough that what
-// a record costs beside its values does not count.
+// 1 MiB: little enough that a full disk, which makes the journal write an entry again, makes it
+// write little; much enough that what a record costs beside its values does not count.
 constexpr size_t kMaxSliceElements = size_t{1} << 18;
+
+Divisors DivisorsOf(const v1::StepPlan& plan) {
+  Divisors divisors;
+  if (plan.step().kind() != v1::STEP_KIND_TRAIN) return divisors;
+  double sum = 0;
+  for (const v1::Member& member : plan.step().members()) sum += member.token_weight();
+  divisors.total_weight = static_cast<float>(sum);
+  divisors.loss_scale = static_cast<float>(plan.step().loss_scale());
+  return divisors;
+}
 
 }  // namespace
 
-void GradientAccumulator::AppendGradient(
-    uint64_t generation, const std::function<void(const journal::GradientSlice&)>& append) const {
+void GradientAccumulator::CheckSettledLocked(Parameter& parameter, uint64_t generation,
+                                             Calls* calls) {
+  if (parameter.announced || !parameter.fold->IsSettled()) return;
+  parameter.announced = true;
+  calls->push_back([this, generation, id = parameter.fold->parameter_id()] {
+    options_.on_parameter_folded(generation, id);
+  });
+}
+
+bool GradientAccumulator::AppendLocked(Parameter& parameter, journal::GradientSlice slice,
+                                       const AppendSlice& append) {
+  if (std::exchange(parameter.appended, true) || parameter.fold->missing()) return false;
+  const absl::Span<const float> values = parameter.fold->sum();
+  slice.parameter_id = parameter.fold->parameter_id();
+  for (slice.offset = 0; slice.offset < values.size(); slice.offset += slice.values.size()) {
+    slice.values = values.subspan(slice.offset, kMaxSliceElements);
+    append(slice);
+  }
+  return true;
+}
+
+bool GradientAccumulator::FinishParameter(uint64_t generation, uint32_t parameter_id,
+                                          const AppendSlice& append) {
+  journal::GradientSlice slice;
+  slice.generation = generation;
+  Divisors divisors;
+  {
+    MutexLock lock(mu_);
+    if (generation != generation_) return false;
+    slice.position = plan_->position();
+    divisors = DivisorsOf(*plan_);
+  }
+  Parameter& parameter = *parameters_.at(parameter_id);
+  MutexLock parameter_lock(parameter.mu);
+  parameter.fold->Finish(divisors, reductions_[parameter_id]);
+  return AppendLocked(parameter, slice, append);
+}
+
+std::optional<v1::Prepared> GradientAccumulator::FinishSums(uint64_t generation) {
+  v1::Prepared prepared;
+  Divisors divisors;
+  std::vector<Parameter*> active;
+  {
+    MutexLock lock(mu_);
+    if (generation != generation_ || !folded_) return std::nullopt;
+    divisors = DivisorsOf(*plan_);
+    for (const auto& [rank, worker] : workers_) {
+      if (!worker.loss.has_value()) continue;
+      v1::WorkerLoss* loss = prepared.add_losses();
+      loss->set_rank(rank);
+      loss->set_loss(*worker.loss);
+    }
+    for (auto& [id, parameter] : parameters_) {
+      if (IsActiveLocked(*parameter)) active.push_back(parameter.get());
+    }
+  }
+  uint64_t digest = 0;
+  for (Parameter* parameter : active) {
+    MutexLock parameter_lock(parameter->mu);
+    ParameterFold& fold = *parameter->fold;
+    *prepared.add_sums() = fold.Finish(divisors, reductions_[fold.parameter_id()]);
+    digest += fold.gradient_digest();
+    const std::optional<int32_t> rank = fold.first_non_finite_rank();
+    if (rank.has_value() && !prepared.has_first_non_finite()) {
+      prepared.mutable_first_non_finite()->set_parameter_id(fold.parameter_id());
+      prepared.mutable_first_non_finite()->set_rank(*rank);
+    }
+  }
+  prepared.set_gradient_digest(digest);
+  return prepared;
+}
+
+void GradientAccumulator::AppendGradient(uint64_t generation, const AppendSlice& append) {
   journal::GradientSlice slice;
   slice.generation = generation;
   {
@@ -22,17 +105,9 @@ void GradientAccumulator::AppendGradient(
     slice.position = plan_->position();
   }
   for (const auto& [id, parameter] : parameters_) {
-    absl::Span<const float> values;
-    {
-      MutexLock parameter_lock(parameter->mu);
-      if (parameter->generation != generation || parameter->fold->missing()) continue;
-      values = parameter->fold->sum();
-    }
-    slice.parameter_id = id;
-    for (slice.offset = 0; slice.offset < values.size(); slice.offset += slice.values.size()) {
-      slice.values = values.subspan(slice.offset, kMaxSliceElements);
-      append(slice);
-    }
+    MutexLock parameter_lock(parameter->mu);
+    if (parameter->generation != generation || !parameter->fold->finished()) continue;
+    AppendLocked(*parameter, slice, append);
   }
 }
 
@@ -44,8 +119,8 @@ std::optional<absl::Span<float>> GradientAccumulator::restorable_sum(uint32_t pa
 
 absl::Status GradientAccumulator::RestoreFolded(const v1::StepPlan& plan, uint64_t generation,
                                                 const v1::Prepared& facts) {
-  std::map<uint32_t, bool> missing;
-  for (const v1::ParameterSums& sums : facts.sums()) missing[sums.parameter_id()] = sums.missing();
+  std::map<uint32_t, const v1::ParameterSums*> sums;
+  for (const v1::ParameterSums& one : facts.sums()) sums[one.parameter_id()] = &one;
   const std::vector<v1::Member> members(plan.step().members().begin(), plan.step().members().end());
   const bool loading = plan.step().kind() == v1::STEP_KIND_LOAD_WEIGHTS;
   MutexLock lock(mu_);
@@ -56,12 +131,15 @@ absl::Status GradientAccumulator::RestoreFolded(const v1::StepPlan& plan, uint64
     MutexLock parameter_lock(parameter->mu);
     parameter->generation = 0;
     if (!IsActiveLocked(*parameter)) continue;
-    const auto found = missing.find(id);
-    if (found == missing.end()) {
+    const auto found = sums.find(id);
+    if (found == sums.end()) {
       return absl::DataLossError(
           absl::StrCat("PREPARE says nothing of parameter ", parameter->fold->name()));
     }
-    parameter->fold->Restore(members, loading, found->second);
+    parameter->fold->Restore(members, loading, *found->second);
+    // A worker that pushes again finishes nothing again.
+    parameter->announced = true;
+    parameter->appended = true;
     parameter->generation = generation;
   }
   ResetWorkersLocked(0);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/digest.h"
 #include "kernels/dtype.h"
 #include "proto/status_macros.h"
 #include "server/mutation/mutation.h"
@@ -40,6 +41,8 @@ void ParameterFold::Expect(absl::Span<const v1::Member> members, bool loading_we
   non_finite_rank_.reset();
   sum_is_finite_ = true;
   is_zero_ = false;
+  finished_.reset();
+  gradient_digest_ = 0;
   AppendContributions(members, loading_weights);
 }
 
@@ -74,11 +77,12 @@ void ParameterFold::ReplaceMembersFrom(size_t num_members, absl::Span<const v1::
 }
 
 void ParameterFold::Restore(absl::Span<const v1::Member> members, bool loading_weights,
-                            bool missing) {
+                            const v1::ParameterSums& sums) {
   Expect(members, loading_weights);
+  finished_ = sums;
   for (Contribution& contribution : contributions_) {
-    contribution.missing = missing;
-    if (!missing) contribution.received = contribution.folded = sum_.size();
+    contribution.missing = sums.missing();
+    if (!sums.missing()) contribution.received = contribution.folded = sum_.size();
   }
 }
 
@@ -264,6 +268,11 @@ bool ParameterFold::IsComplete() const {
   return last == nullptr || last->folded == sum_.size();
 }
 
+bool ParameterFold::IsSettled() const {
+  return std::all_of(contributions_.begin(), contributions_.end(),
+                     [this](const auto& one) { return one.missing || one.folded == sum_.size(); });
+}
+
 uint64_t ParameterFold::StagedBytes(uint32_t rank) const {
   uint64_t bytes = 0;
   for (size_t i = LowerBound(rank, 0); i < contributions_.size() && contributions_[i].rank == rank;
@@ -280,10 +289,11 @@ v1::DType ParameterFold::first_dtype() const {
   return v1::DTYPE_UNSPECIFIED;
 }
 
-v1::ParameterSums ParameterFold::Finish(float total_weight, float loss_scale,
-                                        const Reduction& reduction) {
+const v1::ParameterSums& ParameterFold::Finish(const Divisors& divisors,
+                                               const Reduction& reduction) {
+  if (finished_.has_value()) return *finished_;
   CHECK(IsComplete()) << "parameter " << name_ << ": its sum is not complete";
-  v1::ParameterSums sums;
+  v1::ParameterSums& sums = finished_.emplace();
   sums.set_parameter_id(parameter_id_);
   sums.set_num_elements(sum_.size());
   if (missing() && !reduction.zero_if_missing) {
@@ -294,7 +304,7 @@ v1::ParameterSums ParameterFold::Finish(float total_weight, float loss_scale,
     std::fill(sum_.begin(), sum_.end(), 0.0f);
     is_zero_ = true;
   } else {
-    backend_->FinishMean(total_weight, loss_scale, sum_);
+    backend_->FinishMean(divisors.total_weight, divisors.loss_scale, sum_);
   }
   const kernels::GradNorm norm =
       reduction.takes_sum ? backend_->ComputeNorm(sum_) : kernels::CountGradient(sum_);
@@ -303,6 +313,7 @@ v1::ParameterSums ParameterFold::Finish(float total_weight, float loss_scale,
   sums.set_num_zeros(static_cast<uint64_t>(norm.num_zeros));
   sums.set_num_non_finite(static_cast<uint64_t>(norm.num_non_finite));
   sum_is_finite_ = norm.num_non_finite == 0;
+  gradient_digest_ = kernels::TensorDigest(parameter_id_, kernels::kGradientSlot, sum_);
   return sums;
 }
 

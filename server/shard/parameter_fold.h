@@ -29,6 +29,12 @@ struct ReleasedBytes {
   uint64_t bytes = 0;
 };
 
+// What a sum is divided by to be the gradient.
+struct Divisors {
+  float total_weight = 1;
+  float loss_scale = 1;
+};
+
 class ParameterFold {
  public:
   // `name` is for messages. `sum` and `backend` outlive this object; sum.size() is the parameter's
@@ -45,9 +51,10 @@ class ParameterFold {
   void ReplaceMembersFrom(size_t num_members, absl::Span<const v1::Member> members);
   bool HasFoldedBeyond(size_t num_members) const;
 
-  // As if `members` had sent what the sum holds now and Finish had been called; or, with `missing`,
-  // nothing.
-  void Restore(absl::Span<const v1::Member> members, bool loading_weights, bool missing);
+  // As if `members` had sent what made the gradient that the sum holds now, and Finish had given
+  // `sums`; or nothing, if that is missing.
+  void Restore(absl::Span<const v1::Member> members, bool loading_weights,
+               const v1::ParameterSums& sums);
 
   // Adds one chunk whose checksum is right, and appends to `released` what no longer waits, this
   // chunk included unless it waits. INVALID_ARGUMENT (gap, overlap, micro-batch), ALREADY_EXISTS
@@ -64,8 +71,14 @@ class ParameterFold {
 
   // Every contribution is folded or missing.
   bool IsComplete() const;
-  // Divides ([T2]) and describes the sum. Call once, when complete.
-  v1::ParameterSums Finish(float total_weight, float loss_scale, const Reduction& reduction = {});
+  // As IsComplete, and no rank can still say that it is missing one.
+  bool IsSettled() const;
+  // Divides ([T2]) and describes the sum, once complete; called again, only says it again. Nothing
+  // is added any more then.
+  const v1::ParameterSums& Finish(const Divisors& divisors, const Reduction& reduction = {});
+  bool finished() const { return finished_.has_value(); }
+  // Of the gradient, after Finish; 0 if it is missing.
+  uint64_t gradient_digest() const { return gradient_digest_; }
 
   // Lowest rank with a NaN or infinity; -1 if only the sum has one; absent if all is finite. After
   // Finish.
@@ -137,6 +150,8 @@ class ParameterFold {
   bool sum_is_finite_ = true;
   // Nothing was sent and the sum is zeros ([T7]).
   bool is_zero_ = false;
+  std::optional<v1::ParameterSums> finished_;
+  uint64_t gradient_digest_ = 0;
 };
 
 }  // namespace kaon::shard

@@ -31,7 +31,7 @@ ShardCore::ShardCore(Options options)
     : options_(std::move(options)),
       machine_(options_.data_loss, options_.durability),
       accumulator_({options_.store, options_.backend, options_.staging_bytes, options_.on_folded,
-                    options_.min_chunk_bytes}),
+                    options_.on_parameter_folded, options_.min_chunk_bytes}),
       gradient_replay_(accumulator_) {
   if (!options_.data_loss.empty()) EndDataStreams(absl::DataLossError(options_.data_loss));
 }
@@ -53,8 +53,15 @@ void ShardCore::OnDurable(uint64_t token) {
   Carry();
 }
 
+// Room 5: the sum becomes a mean, its norm is taken, it goes to the journal while others are still
+// pushed, and once all are there the shard votes.
+void ShardCore::OnParameterFolded(uint64_t generation, uint32_t parameter_id) {
+  if (accumulator_.FinishParameter(generation, parameter_id, options_.append_gradient)) {
+    ahead_of_prepare_ = true;
+  }
+}
+
 void ShardCore::OnFolded(uint64_t generation) {
-  // Room 5: the sum becomes a mean, its norm is taken, and the shard votes.
   std::optional<v1::Prepared> facts = accumulator_.FinishSums(generation);
   if (!facts.has_value()) return;
   PassFailpoint(Failpoint::shard_folded);
@@ -77,6 +84,7 @@ void ShardCore::Carry() {
         outputs_.push_back(std::move(*append));
       } else if (const auto* begin = std::get_if<BeginFolding>(&action)) {
         publisher_.ExpectStep(begin->plan.step().step());
+        WithdrawGradients();
         accumulator_.BeginFolding(begin->plan, begin->generation);
       } else if (const auto* restamp = std::get_if<RestampPlan>(&action)) {
         accumulator_.Restamp(restamp->plan);
@@ -96,6 +104,11 @@ void ShardCore::AppendGradientOf(const journal::Record& record) {
   if (prepare == nullptr || prepare->generation == appended_generation_) return;
   appended_generation_ = prepare->generation;
   accumulator_.AppendGradient(prepare->generation, options_.append_gradient);
+  ahead_of_prepare_ = false;
+}
+
+void ShardCore::WithdrawGradients() {
+  if (std::exchange(ahead_of_prepare_, false)) options_.withdraw_gradients();
 }
 
 void ShardCore::Reserve(const ReserveJob& reserve) {
@@ -108,6 +121,7 @@ void ShardCore::Reserve(const ReserveJob& reserve) {
 absl::Status ShardCore::TryReserve(const v1::StepPlan& plan) {
   // What an earlier, withdrawn registration reserved goes first.
   freezes_.EndAll();
+  WithdrawGradients();
   parameters_.reset();
   KAON_ASSIGN_OR_RETURN(
       parameters_, ParameterStore::Create(*options_.store, plan.registration(), machine_.shard(),

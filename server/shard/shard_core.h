@@ -50,13 +50,17 @@ class ShardCore {
     // contribution of a generation is folded: the owner must call OnFolded(generation) later, not
     // from inside.
     std::function<void(uint64_t generation)> on_folded;
-    // Called inside an event that leads to a PREPARE, for the whole gradient it votes on, before it
-    // is among the outputs. As Journal::AppendGradient: the values are borrowed until OnDurable of
-    // that PREPARE.
+    // As on_folded, for one parameter while others are still pushed: OnParameterFolded.
+    std::function<void(uint64_t generation, uint32_t parameter_id)> on_parameter_folded;
+    // Called inside events, for the whole gradient that a PREPARE votes on, before that is among
+    // the outputs. As Journal::AppendGradient: the values are borrowed until OnDurable of that
+    // PREPARE, or withdraw_gradients.
     std::function<void(const journal::GradientSlice& slice)> append_gradient;
     // Called inside an event, once an entry has taken effect and before what follows from it is
     // among the outputs; not during replay. May call Freeze.
     std::function<void()> on_applied;
+    // As Journal::WithdrawGradients: no PREPARE will come for what was appended since the last.
+    std::function<void()> withdraw_gradients;
   };
 
   explicit ShardCore(Options options);
@@ -72,6 +76,7 @@ class ShardCore {
   // As ShardMachine::OnReady; leads to no output.
   void OnReady(StreamId stream, absl::Time now);
   void OnStreamClosed(StreamId stream);
+  void OnParameterFolded(uint64_t generation, uint32_t parameter_id);
   void OnFolded(uint64_t generation);
   void OnDurable(uint64_t token);
   std::vector<ShardOutput> TakeOutputs();
@@ -102,6 +107,8 @@ class ShardCore {
   void Carry();
   // What the vote is about goes before it into the journal; once, however often it is stamped.
   void AppendGradientOf(const journal::Record& record);
+  // Before the memory of sums is used again.
+  void WithdrawGradients();
   void Reserve(const ReserveJob& reserve);
   absl::Status ReplaySlice(const journal::GradientSlice& slice);
   absl::Status ReplayPrepare(const v1::StepPlan& plan, const journal::PrepareRecord& prepare);
@@ -132,6 +139,8 @@ class ShardCore {
   std::vector<ShardOutput> outputs_;
   // The newest generation whose PREPARE was appended.
   uint64_t appended_generation_ = 0;
+  // Gradients were appended, their PREPARE was not.
+  bool ahead_of_prepare_ = false;
   uint64_t applied_steps_ = 0;
   uint64_t skipped_steps_ = 0;
 };

@@ -58,6 +58,12 @@ StepLoop::StepLoop(ShardCore::Options options)
         options.on_folded = [this](uint64_t generation) {
           Post([this, generation] { core_.OnFolded(generation); });
         };
+        options.on_parameter_folded = [this](uint64_t generation, uint32_t parameter_id) {
+          Post([this, generation, parameter_id] {
+            core_.OnParameterFolded(generation, parameter_id);
+          });
+        };
+        options.withdraw_gradients = [this] { journal_->WithdrawGradients(); };
         options.append_gradient = [this](const journal::GradientSlice& slice) {
           journal_->AppendGradient(slice);
         };

@@ -52,6 +52,14 @@ shard::ShardCore::Options ShardNode::CoreOptions() {
       Drain();
     });
   };
+  options.on_parameter_folded = [this, life = life_](uint64_t generation, uint32_t parameter_id) {
+    // Perhaps long after: the parameter is finished with all others then.
+    const absl::Duration delay = absl::Microseconds(world_.Chance(0.1) ? 2000 : 20);
+    world_.queue().After(delay, [this, life, generation, parameter_id] {
+      if (life == life_ && alive()) core_->OnParameterFolded(generation, parameter_id);
+    });
+  };
+  options.withdraw_gradients = [this] { journal_->WithdrawGradients(); };
   options.append_gradient = [this](const journal::GradientSlice& slice) {
     journal_->AppendGradient(slice);
   };

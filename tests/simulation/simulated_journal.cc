@@ -1,5 +1,7 @@
 #include "tests/simulation/simulated_journal.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 #include <variant>
 
@@ -37,6 +39,18 @@ void SimulatedJournal::AppendGradient(const journal::GradientSlice& slice) {
   if (log_ == nullptr) return;
   queue_.push_back({slice, nullptr});
   Wake();
+}
+
+void SimulatedJournal::WithdrawGradients() {
+  auto from = queue_.end();
+  while (from != queue_.begin() &&
+         !std::holds_alternative<journal::PrepareRecord>(std::prev(from)->entry)) {
+    --from;
+  }
+  const auto is_gradient = [](const Item& item) {
+    return std::holds_alternative<journal::GradientSlice>(item.entry);
+  };
+  queue_.erase(std::remove_if(from, queue_.end(), is_gradient), queue_.end());
 }
 
 absl::StatusOr<std::vector<v1::StepRecord>> SimulatedJournal::History(uint64_t, uint32_t) {

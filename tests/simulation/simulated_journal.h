@@ -30,6 +30,7 @@ class SimulatedJournal : public journal::Journal {
 
   void Append(journal::Record record, std::function<void()> done) override;
   void AppendGradient(const journal::GradientSlice& slice) override;
+  void WithdrawGradients() override;
   // Not kept here.
   absl::StatusOr<std::vector<v1::StepRecord>> History(uint64_t from_position,
                                                       uint32_t limit) override;

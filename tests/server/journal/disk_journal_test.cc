@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <thread>
 #include <vector>
@@ -183,6 +184,57 @@ TEST_F(DiskJournalTest, DoesNotLetAVoteWaitForLaterGradients) {
   WaitUntilDone("a");
   MutexLock lock(mu_);
   EXPECT_EQ(operations_before_done_, "ws");
+}
+
+TEST_F(DiskJournalTest, ForgetsGradientsThatNoVoteWillCome) {
+  Open();
+  Hold("write");
+  Append(Promise(1), 'a');
+  WaitUntilHeld();
+  journal_->AppendGradient(Slice(2, 1, 0, values_));
+  Append(Prepare(2, 1), 'b');
+  journal_->AppendGradient(Slice(2, 2, 0, values_));
+  Append(Promise(2), 'c');
+  journal_->AppendGradient(Slice(2, 2, 300, values_));
+  journal_->WithdrawGradients();
+  Release();
+  WaitUntilDone("abc");
+  const std::vector<std::string> expected = {Describe(Promise(1)),
+                                             Describe(Slice(2, 1, 0, values_)),
+                                             Describe(Prepare(2, 1)), Describe(Promise(2))};
+  EXPECT_EQ(Reopened(), expected);
+}
+
+// The values are the caller's again once the call returns.
+TEST_F(DiskJournalTest, ReadsNoWithdrawnGradientAnyMore) {
+  Open();
+  std::vector<float> values = values_;
+  Hold("write");
+  journal_->AppendGradient(Slice(2, 1, 0, values));
+  WaitUntilHeld();
+  std::thread withdrawing([this, &values] {
+    journal_->WithdrawGradients();
+    std::fill(values.begin(), values.end(), -1.0f);
+  });
+  Release();
+  withdrawing.join();
+  Append(Prepare(2, 2), 'a');
+  WaitUntilDone("a");
+  const std::vector<std::string> expected = {Describe(Slice(2, 1, 0, values_)),
+                                             Describe(Prepare(2, 2))};
+  EXPECT_EQ(Reopened(), expected);
+}
+
+TEST_F(DiskJournalTest, ForgetsGradientsThatWaitForRoom) {
+  Open();
+  SetError("write", absl::ResourceExhaustedError("writing /d/x: No space left on device"));
+  journal_->AppendGradient(Slice(2, 1, 0, values_));
+  WaitUntilReadOnly(true);
+  journal_->WithdrawGradients();
+  SetError("", absl::OkStatus());
+  Append(Promise(1), 'a');
+  WaitUntilDone("a");
+  EXPECT_EQ(Reopened(), std::vector<std::string>{Describe(Promise(1))});
 }
 
 // P18: nothing is acknowledged while the disk is full; it says why and goes on by itself.

@@ -43,11 +43,15 @@ class AccumulatorFixture : public testing::Test {
   void Restart(uint64_t staging_bytes) {
     accumulator_.reset();
     folded_.clear();
+    folded_parameters_.clear();
     GradientAccumulator::Options options;
     options.store = &store_;
     options.backend = backend_.get();
     options.staging_bytes = staging_bytes;
     options.on_folded = [this](uint64_t generation) { folded_.push_back(generation); };
+    options.on_parameter_folded = [this](uint64_t generation, uint32_t parameter_id) {
+      folded_parameters_.push_back({generation, parameter_id});
+    };
     accumulator_ = std::make_unique<GradientAccumulator>(options);
     ASSERT_TRUE(accumulator_->Reserve(registration_, 0).ok());
     accumulator_->ExpectStep({"gpt2", 1, 1});
@@ -135,6 +139,7 @@ class AccumulatorFixture : public testing::Test {
   tier::TieredStore store_;
   std::unique_ptr<kernels::Backend> backend_;
   std::vector<uint64_t> folded_;
+  std::vector<std::pair<uint64_t, uint32_t>> folded_parameters_;
   std::unique_ptr<GradientAccumulator> accumulator_;
 };
 

@@ -21,6 +21,10 @@ DrivenShard::DrivenShard(uint64_t capacity_bytes, std::string data_loss)
   options.staging_bytes = 4 << 20;
   options.data_loss = std::move(data_loss);
   options.on_folded = [this](uint64_t generation) { folded_.push_back(generation); };
+  options.on_parameter_folded = [this](uint64_t generation, uint32_t parameter_id) {
+    folded_parameters_.push_back({generation, parameter_id});
+  };
+  options.withdraw_gradients = [] {};
   options.append_gradient = [this](const journal::GradientSlice& slice) { journal_.Append(slice); };
   core_ = std::make_unique<ShardCore>(std::move(options));
 }
@@ -44,7 +48,8 @@ std::vector<v1::ShardToCoordinator> DrivenShard::Pump() {
   while (true) {
     std::vector<ShardOutput> outputs = core_->TakeOutputs();
     const std::vector<uint64_t> folded = std::exchange(folded_, {});
-    if (outputs.empty() && folded.empty()) return sent;
+    const auto folded_parameters = std::exchange(folded_parameters_, {});
+    if (outputs.empty() && folded.empty() && folded_parameters.empty()) return sent;
     for (ShardOutput& output : outputs) {
       if (auto* send = std::get_if<SendToCoordinator>(&output))
         sent.push_back(std::move(send->message));
@@ -53,6 +58,7 @@ std::vector<v1::ShardToCoordinator> DrivenShard::Pump() {
         core_->OnDurable(append->token);
       }
     }
+    for (const auto& [generation, id] : folded_parameters) core_->OnParameterFolded(generation, id);
     for (uint64_t generation : folded) core_->OnFolded(generation);
   }
 }

@@ -61,6 +61,7 @@ class DrivenShard {
   uint32_t shard_ = 0;
   uint32_t num_shards_ = 1;
   std::vector<uint64_t> folded_;
+  std::vector<std::pair<uint64_t, uint32_t>> folded_parameters_;
   RecordedJournal journal_;
   std::unique_ptr<ShardCore> core_;
 };

@@ -88,6 +88,7 @@ class FullStagingTest : public AccumulatorFixture {
     options.backend = backend_.get();
     options.staging_bytes = 2 * proto::kMaxChunkBytes;
     options.on_folded = [this](uint64_t generation) { folded_.push_back(generation); };
+    options.on_parameter_folded = [](uint64_t, uint32_t) {};
     options.min_chunk_bytes = 4096;
     accumulator_ = std::make_unique<GradientAccumulator>(options);
     EXPECT_TRUE(accumulator_->Reserve(registration, 0).ok());

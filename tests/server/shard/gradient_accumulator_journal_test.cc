@@ -38,6 +38,68 @@ TEST_F(GradientAccumulatorJournalTest, AppendsFinishedGradientsByParameterAndLea
   EXPECT_EQ(ValuesOf(slices[1]), std::vector<float>(4, 2));
 }
 
+// Room 5 begins while other parameters are still pushed.
+TEST_F(GradientAccumulatorJournalTest, AppendsAParameterOnceNothingMoreOfItCanCome) {
+  Begin();
+  const PushingWorker first = Open(0);
+  const PushingWorker second = Open(1);
+  ASSERT_TRUE(Push(first, kW, 0, {1, 2, 3, 4, 5, 6}).ok());
+  ASSERT_TRUE(Push(second, kW, 0, {3, 6, 9}).ok());
+  EXPECT_TRUE(folded_parameters_.empty());
+  ASSERT_TRUE(Push(second, kW, 3, {12, 15, 18}).ok());
+  ASSERT_EQ(folded_parameters_, (std::vector<std::pair<uint64_t, uint32_t>>{{1, kW}}));
+  std::vector<journal::GradientSlice> early;
+  const auto append = [&early](const journal::GradientSlice& slice) { early.push_back(slice); };
+  EXPECT_FALSE(accumulator_->FinishParameter(2, kW, append));
+  EXPECT_TRUE(accumulator_->FinishParameter(1, kW, append));
+  ASSERT_EQ(early.size(), 1u);
+  EXPECT_EQ(early[0].parameter_id, kW);
+  EXPECT_EQ(early[0].generation, 1u);
+  EXPECT_EQ(ValuesOf(early[0]), (std::vector<float>{2, 4, 6, 8, 10, 12}));
+
+  ASSERT_TRUE(Push(first, kB, 0, {1, 1, 1, 1}).ok());
+  ASSERT_TRUE(Finish(first).ok());
+  ASSERT_TRUE(Push(second, kB, 0, {3, 3, 3, 3}).ok());
+  ASSERT_TRUE(Finish(second).ok());
+  const std::optional<v1::Prepared> facts = accumulator_->FinishSums(1);
+  ASSERT_TRUE(facts.has_value());
+  EXPECT_EQ(facts->sums(0).sum_squares(), 4 * 91.0);
+  const std::vector<journal::GradientSlice> rest = Append(1);
+  ASSERT_EQ(rest.size(), 1u);
+  EXPECT_EQ(rest[0].parameter_id, kB);
+
+  // The same facts as of gradients that are all finished together.
+  Restart(2 * proto::kMaxChunkBytes);
+  Begin();
+  PushAll(Open(0), 1);
+  PushAll(Open(1), 3);
+  EXPECT_EQ(accumulator_->FinishSums(1)->SerializeAsString(), facts->SerializeAsString());
+}
+
+TEST_F(GradientAccumulatorJournalTest, WaitsForAWorkerThatMayStillHaveNoGradient) {
+  Begin();
+  const PushingWorker first = Open(0);
+  const PushingWorker second = Open(1);
+  ASSERT_TRUE(Push(first, kW, 0, {1, 2, 3, 4, 5, 6}).ok());
+  ASSERT_TRUE(Push(second, kB, 0, {3, 3, 3, 3}).ok());
+  EXPECT_TRUE(folded_parameters_.empty());
+  ASSERT_TRUE(Finish(second, {kW}).ok());
+  EXPECT_EQ(folded_parameters_, (std::vector<std::pair<uint64_t, uint32_t>>{{1, kW}}));
+}
+
+// Rule 8: "A shard keeps its sums iff what is folded is a rank-order prefix of unchanged attempts."
+// A divided sum is no such prefix.
+TEST_F(GradientAccumulatorJournalTest, KeepsNothingOnceASumIsDivided) {
+  Begin();
+  ASSERT_TRUE(Push(Open(0), kW, 0, {1, 2, 3, 4, 5, 6}).ok());
+  ASSERT_TRUE(Push(Open(1), kW, 0, {3, 6, 9, 12, 15, 18}).ok());
+  ASSERT_TRUE(accumulator_->FinishParameter(1, kW, [](const journal::GradientSlice&) {}));
+  plan_.set_round(2);
+  plan_.mutable_step()->mutable_rates(0)->set_learning_rate(0.5);
+  accumulator_->BeginFolding(plan_, 2);
+  EXPECT_EQ(Open(0).opened.received_size(), 0);
+}
+
 // [T7]
 TEST_F(GradientAccumulatorJournalTest, LeavesOutWhatNoWorkerHadAGradientFor) {
   Begin();
@@ -72,6 +134,7 @@ TEST(LargeGradientTest, IsCutIntoSlicesOfAMebibyteAscendingWithoutGaps) {
   options.backend = backend.get();
   options.staging_bytes = 2 * proto::kMaxChunkBytes;
   options.on_folded = [](uint64_t) {};
+  options.on_parameter_folded = [](uint64_t, uint32_t) {};
   GradientAccumulator accumulator(options);
   v1::RegisterBody registration = MakeRegistration();
   registration.mutable_definition()->mutable_parameters(kB)->set_shape(0, kElements);

@@ -156,7 +156,7 @@ TEST_F(GradientAccumulatorTest, RefusesMoreThanTheCreditGranted) {
   tier::HostTier host(64 << 20);
   tier::TieredStore store(host);
   GradientAccumulator::Options options{&store, backend_.get(), 2 * proto::kMaxChunkBytes,
-                                       [](uint64_t) {}};
+                                       [](uint64_t) {}, [](uint64_t, uint32_t) {}};
   GradientAccumulator accumulator(options);
   ASSERT_TRUE(accumulator.Reserve(registration, 0).ok());
   accumulator.ExpectStep({"gpt2", 1, 1});
@@ -195,6 +195,7 @@ TEST_F(GradientAccumulatorTest, GrantsNoCreditForAChunkThatIsBeingAdded) {
   options.backend = &backend;
   options.staging_bytes = 2 * proto::kMaxChunkBytes;
   options.on_folded = [](uint64_t) {};
+  options.on_parameter_folded = [](uint64_t, uint32_t) {};
   accumulator_ = nullptr;
   accumulator_ = std::make_unique<GradientAccumulator>(options);
   ASSERT_TRUE(accumulator_->Reserve(registration_, 0).ok());
@@ -370,8 +371,8 @@ TEST_F(GradientAccumulatorTest, WaitsForNobodyWhenItHasNothingToSum) {
 TEST_F(GradientAccumulatorTest, ReservesAllOrNothing) {
   tier::HostTier host(64 * 2);
   tier::TieredStore store(host);
-  GradientAccumulator accumulator(
-      {&store, backend_.get(), 2 * proto::kMaxChunkBytes, [](uint64_t) {}});
+  GradientAccumulator accumulator({&store, backend_.get(), 2 * proto::kMaxChunkBytes,
+                                   [](uint64_t) {}, [](uint64_t, uint32_t) {}});
   const absl::Status status = accumulator.Reserve(registration_, 0);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(status.message().find("20 bytes needed, 0 free = 128 capacity - 128 in use"),
@@ -382,7 +383,7 @@ TEST_F(GradientAccumulatorTest, ReservesAllOrNothing) {
 
 TEST_F(GradientAccumulatorTest, RefusesAJobWhoseWorkersGetLessThanAChunkOfStaging) {
   GradientAccumulator accumulator(
-      {&store_, backend_.get(), proto::kMaxChunkBytes, [](uint64_t) {}});
+      {&store_, backend_.get(), proto::kMaxChunkBytes, [](uint64_t) {}, [](uint64_t, uint32_t) {}});
   const absl::Status status = accumulator.Reserve(registration_, 0);
   EXPECT_EQ(status.message(),
             "staging_bytes: 1048576 / 2 workers = 524288 bytes each, expecting at least one chunk "

@@ -99,9 +99,9 @@ TEST_F(ParameterFoldTest, FinishesOnlyWhatIsComplete) {
   fold_->Expect(Members(2), false);
   ASSERT_TRUE(Add(0, 0, {1, 1, 1, 1}).ok());
   ASSERT_TRUE(Add(1, 0, {1, 1, 1}).ok());
-  EXPECT_DEATH(fold_->Finish(2, 1), "parameter w: its sum is not complete");
+  EXPECT_DEATH(fold_->Finish({2, 1}), "parameter w: its sum is not complete");
   ASSERT_TRUE(Add(1, 3, {1}).ok());
-  EXPECT_EQ(fold_->Finish(2, 1).num_elements(), 4u);
+  EXPECT_EQ(fold_->Finish({2, 1}).num_elements(), 4u);
 }
 
 TEST_F(ParameterFoldTest, TakesNothingOfARankThatFinishedAsMissing) {
@@ -145,7 +145,7 @@ TEST_F(ParameterFoldTest, WithoutAnyGradientItDescribesAMissingParameter) {
   fold_->Expect(Members(2), false);
   fold_->MarkMissing(0, &released_);
   fold_->MarkMissing(1, &released_);
-  const v1::ParameterSums sums = fold_->Finish(2, 1);
+  const v1::ParameterSums sums = fold_->Finish({2, 1});
   EXPECT_TRUE(sums.missing());
   EXPECT_EQ(sums.sum_squares(), 0);
   EXPECT_FALSE(fold_->first_non_finite_rank().has_value());
@@ -156,7 +156,7 @@ TEST_F(ParameterFoldTest, ZerosStandInForWhatNobodySentWhereTheGroupSaysSo) {
   fold_->Expect(Members(2), false);
   fold_->MarkMissing(0, &released_);
   fold_->MarkMissing(1, &released_);
-  const v1::ParameterSums sums = fold_->Finish(1, 1, {true, true});
+  const v1::ParameterSums sums = fold_->Finish({1, 1}, {true, true});
   EXPECT_FALSE(sums.missing());
   EXPECT_FALSE(fold_->missing());
   EXPECT_EQ(sums.num_zeros(), 4u);
@@ -165,7 +165,7 @@ TEST_F(ParameterFoldTest, ZerosStandInForWhatNobodySentWhereTheGroupSaysSo) {
   // Of that step only.
   fold_->Expect(Members(1), false);
   fold_->MarkMissing(0, &released_);
-  EXPECT_TRUE(fold_->Finish(1, 1).missing());
+  EXPECT_TRUE(fold_->Finish({1, 1}).missing());
 }
 
 // [T3], [T5]: what is not finite is found without the sum of squares.
@@ -173,7 +173,7 @@ TEST_F(ParameterFoldTest, FindsWhatIsNotFiniteWhenNobodyReadsTheNorm) {
   fold_->Expect(Members(2), false);
   ASSERT_TRUE(Add(0, 0, {3e38f, 0, 5, 1}).ok());
   ASSERT_TRUE(Add(1, 0, {3e38f, 0, 5, 1}).ok());
-  const v1::ParameterSums sums = fold_->Finish(1, 1, {false, false});
+  const v1::ParameterSums sums = fold_->Finish({1, 1}, {false, false});
   EXPECT_EQ(sums.sum_squares(), 0);
   EXPECT_EQ(sums.num_non_finite(), 1u);
   EXPECT_EQ(sums.num_zeros(), 1u);
@@ -182,10 +182,14 @@ TEST_F(ParameterFoldTest, FindsWhatIsNotFiniteWhenNobodyReadsTheNorm) {
 
 TEST_F(ParameterFoldTest, StandsRestoredAsIfEveryMemberHadSentTheSum) {
   sum_ = {1, 2, 3, 4};
-  fold_->Restore(Members(2, 2), false, /*missing=*/false);
+  v1::ParameterSums sums;
+  sums.set_sum_squares(4);
+  fold_->Restore(Members(2, 2), false, sums);
   EXPECT_TRUE(fold_->IsComplete());
   EXPECT_FALSE(fold_->missing());
   EXPECT_TRUE(fold_->CheckFinished(1, false).ok());
+  // It is divided already.
+  EXPECT_EQ(fold_->Finish({2, 1}).sum_squares(), 4);
   // Of its chunks nothing is known: whatever comes is a repetition.
   EXPECT_TRUE(Add(1, 2, {9, 9}, 1).ok());
   ASSERT_EQ(released_.size(), 1u);
@@ -193,7 +197,9 @@ TEST_F(ParameterFoldTest, StandsRestoredAsIfEveryMemberHadSentTheSum) {
 }
 
 TEST_F(ParameterFoldTest, StandsRestoredAsMissing) {
-  fold_->Restore(Members(2), false, /*missing=*/true);
+  v1::ParameterSums sums;
+  sums.set_missing(true);
+  fold_->Restore(Members(2), false, sums);
   EXPECT_TRUE(fold_->IsComplete());
   EXPECT_TRUE(fold_->missing());
   EXPECT_TRUE(fold_->CheckFinished(0, true).ok());

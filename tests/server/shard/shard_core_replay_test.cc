@@ -125,6 +125,15 @@ TEST_F(HeldPrepareTest, IsDecidedAtOnceToTheSameBits) {
   EXPECT_EQ(shard_->Read(0, 1), before_.Read(0, 1));
 }
 
+TEST_F(HeldPrepareTest, IsNotChangedByWorkersThatPushAgain) {
+  for (uint32_t rank : {0, 1}) EXPECT_TRUE(shard_->Push(rank, 2, kGradients).ok());
+  EXPECT_TRUE(shard_->Pump().empty());
+  EXPECT_TRUE(shard_->journal().All<journal::GradientSlice>().empty());
+  before_.Decide(Applying(TrainPlan(2, 1, 1)));
+  shard_->Decide(Applying(TrainPlan(2, 1, 1)));
+  EXPECT_EQ(Describe(*shard_), Describe(before_));
+}
+
 // Rule 2: "A PLAN that differs from the held PREPARE only in (ballot, round) is re-stamped durably
 // without a re-push."
 TEST_F(HeldPrepareTest, IsRestampedWithoutAnotherGradient) {

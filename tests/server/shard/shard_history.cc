@@ -110,8 +110,7 @@ class Author {
     setting.set_field(Chance(50) ? "lr" : "weight_decay");
     setting.set_value(absl::StrCat(0.001 * static_cast<double>(1 + random_() % 9)));
     v1::StepPlan plan = GroupChangePlan(position_, 0.5, counter_, 1);
-    *plan.mutable_group_change() =
-        *job::MakeGroupChange(body_, "scalars", {setting}, position_);
+    *plan.mutable_group_change() = *job::MakeGroupChange(body_, "scalars", {setting}, position_);
     ++history_.counts.group_changes;
     Vote(std::move(plan));
   }
