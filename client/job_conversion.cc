@@ -134,6 +134,8 @@ kaon::JobDefinition DefinitionFromProto(const v1::JobDefinition& wire) {
   if (wire.report_norms() != 0)
     job.report_norms = static_cast<kaon::ReportNorms>(wire.report_norms());
   if (wire.has_loss_scaler()) job.loss_scaler = ScalerFromProto(wire.loss_scaler());
+  if (wire.worker_loss() != 0) job.worker_loss = static_cast<kaon::WorkerLoss>(wire.worker_loss());
+  if (wire.has_worker_loss_seconds()) job.worker_loss_seconds = wire.worker_loss_seconds();
   return job;
 }
 
@@ -165,6 +167,8 @@ v1::JobDefinition ToProto(const kaon::JobDefinition& job) {
     wire.set_grad_norm_skip_threshold(*job.grad_norm_skip_threshold);
   if (job.report_norms) wire.set_report_norms(static_cast<v1::ReportNorms>(*job.report_norms));
   if (job.loss_scaler) *wire.mutable_loss_scaler() = ScalerToProto(*job.loss_scaler);
+  if (job.worker_loss) wire.set_worker_loss(static_cast<v1::WorkerLossPolicy>(*job.worker_loss));
+  if (job.worker_loss_seconds) wire.set_worker_loss_seconds(*job.worker_loss_seconds);
   return wire;
 }
 

@@ -19,6 +19,9 @@ kaon::StepRecord ToPublic(const v1::StepRecord& record) {
   out.step = record.plan().step().step();
   out.applied = decision.outcome() == v1::OUTCOME_APPLY;
   out.reason = decision.reason();
+  for (const v1::Member& member : record.plan().step().members()) {
+    out.ranks.push_back(member.rank());
+  }
   for (const v1::GroupNorm& norm : decision.norms()) {
     out.norms.push_back(
         {norm.group(), Taken(norm.has_norm(), norm.norm()), norm.exempt(), norm.clip_factor()});

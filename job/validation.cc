@@ -35,6 +35,8 @@ constexpr size_t kMaxParameterName = 512;
 constexpr size_t kMaxPattern = 1024;
 constexpr uint32_t kMaxWorldSize = 4096;
 constexpr uint32_t kMaxCounter = std::numeric_limits<uint32_t>::max();
+constexpr double kMinLossSeconds = 1;
+constexpr double kMaxLossSeconds = 86400;
 // Far below it a clip factor, max_grad_norm / norm, would become 0, which no shard applies.
 constexpr double kMinGradNorm = 1e-30;
 
@@ -288,6 +290,17 @@ absl::Status ValidateLossScaler(const v1::LossScaler& scaler) {
       absl::StrCat("loss_scaler.", field, " is set, must be unset: it needs dynamic true"));
 }
 
+absl::Status ValidateWorkerLoss(const v1::JobDefinition& job) {
+  if (job.worker_loss() != v1::WORKER_LOSS_POLICY_WAIT) {
+    return CheckRange("worker_loss_seconds", job.worker_loss_seconds(), kMinLossSeconds,
+                      kMaxLossSeconds);
+  }
+  if (!job.has_worker_loss_seconds()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("worker_loss_seconds is ", job.worker_loss_seconds(),
+                   ", must be unset: under worker_loss wait no worker is lost"));
+}
+
 // Fields of the job itself.
 absl::Status ValidateOwnFields(const v1::JobDefinition& job) {
   KAON_RETURN_IF_ERROR(CheckJobName("name", job.name()));
@@ -300,6 +313,7 @@ absl::Status ValidateOwnFields(const v1::JobDefinition& job) {
                                     std::numeric_limits<double>::denorm_min(),
                                     std::numeric_limits<double>::max()));
   }
+  KAON_RETURN_IF_ERROR(ValidateWorkerLoss(job));
   return ValidateLossScaler(job.loss_scaler());
 }
 

@@ -19,6 +19,16 @@ namespace kaon {
 enum class ClipScope { kLive = 1, kAll = 2 };
 enum class ReportNorms { kOn = 1, kOff = 2 };
 
+// What happens when a worker is lost.
+enum class WorkerLoss {
+  // Steps wait until a process has joined in its place.
+  kWait = 1,
+  // The step goes on with those that are left.
+  kShrink = 2,
+  // The job stops, naming the rank.
+  kFail = 3,
+};
+
 // Parameters whose gradient norm is taken and clipped by itself.
 struct NormGroup {
   std::string name;
@@ -63,6 +73,11 @@ struct JobDefinition {
   std::optional<ReportNorms> report_norms;
   // Unset = the scale is 1.
   std::optional<LossScaler> loss_scaler;
+  // kWait.
+  std::optional<WorkerLoss> worker_loss;
+  // How long a step that another worker has begun waits for one of which no stream is open; 1 ..
+  // 86400, unset under kWait. 60.
+  std::optional<double> worker_loss_seconds;
 };
 
 // One hyper-parameter that `kaonctl group set` changed after registration.

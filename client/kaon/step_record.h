@@ -37,6 +37,8 @@ struct StepRecord {
   bool applied = false;
   // Why it was skipped, naming the parameter or both values.
   std::string reason;
+  // Whose gradients it is made of, ascending. A worker that was lost is not among them.
+  std::vector<uint32_t> ranks;
   // Both empty when a gradient was not finite.
   std::vector<GroupNorm> norms;
   std::vector<NormGroupNorm> norm_groups;

@@ -4,8 +4,8 @@
 
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "kernels/steady_clock.h"
 
 namespace kaon::train {
 
@@ -18,10 +18,10 @@ class LocalCluster::Session : public TrainingSession {
   }
 
   absl::StatusOr<StepOutcome> Exchange(const StepContribution& contribution) override {
-    const absl::Time begin = absl::Now();
+    const absl::Time begin = SteadyNow();
     StepOutcome outcome;
     outcome.record = cluster_.Exchange(rank_, contribution);
-    outcome.decide_seconds = absl::ToDoubleSeconds(absl::Now() - begin);
+    outcome.decide_seconds = absl::ToDoubleSeconds(SteadyNow() - begin);
     transferred_.pushed += contribution.gradients->num_bytes();
     return outcome;
   }
@@ -58,7 +58,11 @@ kaon::StepRecord LocalCluster::Exchange(int rank, const StepContribution& contri
   MutexLock lock(mu_);
   contributions_[rank] = contribution;
   if (--missing_ranks_ == 0) {
-    record_ = optimizer_.Step(contributions_);
+    std::vector<StepContribution> taken;
+    for (const StepContribution& each : contributions_) {
+      if (each.takes_part) taken.push_back(each);
+    }
+    record_ = optimizer_.Step(taken);
     missing_ranks_ = static_cast<int>(contributions_.size());
     decided_.NotifyAll();
   } else {

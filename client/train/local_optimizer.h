@@ -32,9 +32,9 @@ class LocalOptimizer {
                                                std::unique_ptr<kernels::Backend> backend,
                                                std::vector<std::vector<float>> weights);
 
-  // One step with the contributions of ranks 0 .. n-1, in that order; their steps and multipliers
-  // are equal (CHECK). A step that is skipped changes nothing but the step number and the loss
-  // scale.
+  // One step with the contributions of those that take part, in rank order, at least one; their
+  // steps and multipliers are equal (CHECK). A step that is skipped changes nothing but the step
+  // number and the loss scale.
   kaon::StepRecord Step(absl::Span<const StepContribution> contributions);
 
   uint64_t step() const { return step_; }

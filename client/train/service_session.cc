@@ -6,8 +6,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "kernels/steady_clock.h"
 
 namespace kaon::train {
 namespace {
@@ -49,9 +49,9 @@ kaon::Result<T> ServiceSession::Await(kaon::Future<T>&& future, const Cancel& ca
   absl::Time give_up = absl::InfiniteFuture();
   while (!future.WaitFor(kLookInterval)) {
     if (give_up == absl::InfiniteFuture() && gate_.stop_requested()) {
-      give_up = absl::Now() + kStopGrace;
+      give_up = SteadyNow() + kStopGrace;
     }
-    if (!gate_.failure().ok() || absl::Now() > give_up) {
+    if (!gate_.failure().ok() || SteadyNow() > give_up) {
       cancel();
       break;
     }
@@ -84,7 +84,7 @@ absl::StatusOr<uint64_t> ServiceSession::Start(
 }
 
 absl::StatusOr<StepOutcome> ServiceSession::Exchange(const StepContribution& contribution) {
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = SteadyNow();
   kaon::BeginOptions options;
   options.step = contribution.step;
   options.token_weight = contribution.token_weight;
@@ -110,7 +110,7 @@ absl::StatusOr<StepOutcome> ServiceSession::Exchange(const StepContribution& con
     if (!pushed.ok() && failed.ok()) failed = ToAbsl(pushed.status());
   }
   StepOutcome outcome;
-  const absl::Time pushed = absl::Now();
+  const absl::Time pushed = SteadyNow();
   outcome.push_seconds = absl::ToDoubleSeconds(pushed - begin);
   // The gradients are borrowed until the decision, also when a push failed.
   if (!failed.ok()) decision.Cancel();
@@ -119,7 +119,7 @@ absl::StatusOr<StepOutcome> ServiceSession::Exchange(const StepContribution& con
     return failed.ok() || absl::IsCancelled(failed) ? ToAbsl(record.status()) : failed;
   }
   outcome.record = std::move(record).value();
-  outcome.decide_seconds = absl::ToDoubleSeconds(absl::Now() - pushed);
+  outcome.decide_seconds = absl::ToDoubleSeconds(SteadyNow() - pushed);
   return outcome;
 }
 

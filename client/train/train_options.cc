@@ -72,6 +72,23 @@ bool ParseScaleGradient(const std::string& text, TrainOptions& o) {
   return true;
 }
 
+// Whether `text` is RANK:FIRST-LAST.
+bool ParseAbsence(const std::string& text, Absence* absence) {
+  const std::vector<std::string> parts = absl::StrSplit(text, absl::ByAnyChar(":-"));
+  return parts.size() == 3 && absl::SimpleAtoi(parts[0], &absence->rank) &&
+         absl::SimpleAtoi(parts[1], &absence->first_step) &&
+         absl::SimpleAtoi(parts[2], &absence->last_step) &&
+         absence->first_step <= absence->last_step &&
+         text == absl::StrCat(parts[0], ":", parts[1], "-", parts[2]);
+}
+
+// The error of a command line that names an absence badly; empty if it is good.
+std::string CheckAbsence(const std::string& text) {
+  Absence ignored;
+  if (ParseAbsence(text, &ignored)) return "";
+  return absl::StrCat("is \"", text, "\", must be RANK:FIRST-LAST");
+}
+
 void AddJobOptions(CLI::App& app, TrainOptions& o) {
   app.add_option("--connect", o.coordinators, "Coordinators, host:port, comma-separated")
       ->delimiter(',');
@@ -92,6 +109,21 @@ void AddWorkerOptions(CLI::App& app, TrainOptions& o) {
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   app.add_option("--rank", o.rank, "Run only this worker here; the others run elsewhere");
+  AddWordOption<kaon::WorkerLoss>(app, "--worker-loss", o.worker_loss,
+                                  {{"wait", kaon::WorkerLoss::kWait},
+                                   {"shrink", kaon::WorkerLoss::kShrink},
+                                   {"fail", kaon::WorkerLoss::kFail}},
+                                  "When a worker is lost: wait for another process, go on without, "
+                                  "or stop the job (default: wait)");
+  app.add_option("--worker-loss-seconds", o.worker_loss_seconds,
+                 "How long a step waits for a worker of which nothing is heard (default: 60)");
+  app.add_option_function<std::vector<std::string>>(
+         "--absent",
+         [&o](const std::vector<std::string>& texts) {
+           for (const std::string& text : texts) ParseAbsence(text, &o.absences.emplace_back());
+         },
+         "Of --local: steps without that rank, as a job that shrank had")
+      ->check(CLI::Validator(CheckAbsence, "RANK:FIRST-LAST"));
   app.add_option("--split", o.split, "Shares of the batch by rank, such as 3,5 (default: equal)")
       ->delimiter(',');
   app.add_option("--push-dtype", o.push_dtype, "Gradients: float32, bfloat16 or float16")
@@ -209,6 +241,12 @@ absl::Status ValidateOptions(const TrainOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("--rank is ", *options.rank, ", must be below --workers ", options.workers));
   }
+  for (const Absence& absence : options.absences) {
+    if (!options.local) return absl::InvalidArgumentError("--absent needs --local");
+    if (absence.rank >= 1 && absence.rank < options.workers) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--absent names rank ", absence.rank, ", must be 1 .. ", options.workers - 1));
+  }
   if (!options.split.empty() && options.split.size() != options.workers) {
     return absl::InvalidArgumentError(absl::StrCat("--split has ", options.split.size(),
                                                    " shares for --workers ", options.workers));
@@ -281,6 +319,8 @@ kaon::JobDefinition MakeJobDefinition(const TrainOptions& options, const ModelSh
   }
   job.clip_scope = options.clip_scope;
   job.clip_floor = options.clip_floor;
+  job.worker_loss = options.worker_loss;
+  job.worker_loss_seconds = options.worker_loss_seconds;
   if (!options.preset.empty()) {
     job.preset = options.preset;
     return job;

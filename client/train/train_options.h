@@ -16,6 +16,13 @@
 
 namespace kaon::train {
 
+// Steps that go on without a rank.
+struct Absence {
+  uint32_t rank = 0;
+  uint64_t first_step = 0;
+  uint64_t last_step = 0;
+};
+
 struct TrainOptions {
   std::string job = "kaon-train";
   // Without servers, in this process.
@@ -28,6 +35,9 @@ struct TrainOptions {
   kaon::TlsFiles tls;
 
   uint32_t workers = 2;
+  // Of --local: what a job with worker_loss shrink ends in is repeated by leaving out whom it left
+  // out.
+  std::vector<Absence> absences;
   // Only this rank in this process.
   std::optional<uint32_t> rank;
   // Relative shares of the batch by rank; as many as workers.
@@ -51,6 +61,8 @@ struct TrainOptions {
   // Of group muon.
   std::optional<kaon::ClipPolicy> muon_clip_policy;
   std::optional<kaon::NormMode> norm_mode;
+  std::optional<kaon::WorkerLoss> worker_loss;
+  std::optional<double> worker_loss_seconds;
   kernels::DType push_dtype = kernels::DType::kFloat32;
   kernels::DType pull_dtype = kernels::DType::kFloat32;
   std::string corpus_dir = kDefaultCorpusDirectory;

@@ -10,7 +10,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/job_conversion.h"
 #include "client/train/batch_plan.h"
@@ -18,6 +17,7 @@
 #include "job/definition.h"
 #include "job/resolve.h"
 #include "kernels/digest.h"
+#include "kernels/steady_clock.h"
 #include "proto/status_macros.h"
 
 namespace kaon::train {
@@ -25,7 +25,7 @@ namespace {
 
 using Weights = std::vector<std::vector<float>>;
 
-double SecondsSince(absl::Time begin) { return absl::ToDoubleSeconds(absl::Now() - begin); }
+double SecondsSince(absl::Time begin) { return absl::ToDoubleSeconds(SteadyNow() - begin); }
 
 // Prints, logs and adds up the steps. Used by the reporting worker's thread alone until it is
 // joined.
@@ -125,7 +125,7 @@ class RankLoop {
     StepReport report;
     report.tokens = run_.options.batch_size;
     const TransferredBytes before = session_->transferred();
-    const absl::Time begin = absl::Now();
+    const absl::Time begin = SteadyNow();
     const Batch batch = run_.text.training.MakeBatch(plan_->Slice(step, rank_));
     StepContribution contribution;
     contribution.step = step;
@@ -137,12 +137,16 @@ class RankLoop {
     MultiplyGradients(static_cast<float>(session_->loss_scale()));
     Encode(raw_gradients_, &gradients_);
     contribution.gradients = &gradients_;
+    for (const Absence& absence : run_.options.absences) {
+      if (absence.rank != rank_) continue;
+      if (step >= absence.first_step && step <= absence.last_step) contribution.takes_part = false;
+    }
     report.seconds.compute = SecondsSince(begin);
     KAON_ASSIGN_OR_RETURN(const StepOutcome outcome, session_->Exchange(contribution));
     report.record = outcome.record;
     report.seconds.push = outcome.push_seconds;
     report.seconds.decide = outcome.decide_seconds;
-    const absl::Time pull = absl::Now();
+    const absl::Time pull = SteadyNow();
     KAON_RETURN_IF_ERROR(PullWeights(step));
     report.seconds.pull = SecondsSince(pull);
     const TransferredBytes after = session_->transferred();
@@ -264,7 +268,7 @@ absl::StatusOr<RunSummary> RunTraining(const TrainingRun& run) {
     if (options.rank.has_value() && rank != *options.rank) continue;
     ranks.push_back(std::make_unique<RankLoop>(run, rank, ranks.empty() ? &log : nullptr));
   }
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = SteadyNow();
   RunRanks(run, ranks);
   summary.seconds = SecondsSince(begin);
   summary.stopped = run.gate.stop_requested() && summary.last_step < options.steps;

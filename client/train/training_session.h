@@ -25,6 +25,8 @@ struct StepContribution {
   const TensorBuffers* gradients = nullptr;
   // Parameters this worker has no gradient for; theirs is not read.
   std::vector<uint32_t> missing_parameters;
+  // Without servers: false leaves this worker out of the step. At least one takes part.
+  bool takes_part = true;
 };
 
 struct StepOutcome {

@@ -77,6 +77,8 @@ TEST(JobConversionTest, RoundTripsWhatRoutesAndNormsAParameter) {
   job.grad_norm_skip_threshold = 9;
   job.report_norms = ReportNorms::kOff;
   job.loss_scaler = LossScaler{1024, true, 2, 10, 3};
+  job.worker_loss = WorkerLoss::kShrink;
+  job.worker_loss_seconds = 5;
   job.preset = "keller";
   const v1::JobDefinition wire = ToProto(job);
   EXPECT_TRUE(wire.routing_rules(0).has_min_ndim());

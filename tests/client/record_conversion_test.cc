@@ -8,6 +8,9 @@ namespace {
 TEST(RecordConversionTest, HasEveryFieldOfTheDecision) {
   v1::StepRecord record;
   record.mutable_plan()->mutable_step()->set_step(7);
+  for (const uint32_t rank : {0, 2}) {
+    record.mutable_plan()->mutable_step()->add_members()->set_rank(rank);
+  }
   v1::StepDecision& decision = *record.mutable_decision();
   decision.set_outcome(v1::OUTCOME_APPLY);
   decision.set_grad_norm(5);
@@ -29,6 +32,7 @@ TEST(RecordConversionTest, HasEveryFieldOfTheDecision) {
   const kaon::StepRecord out = ToPublic(record);
   EXPECT_EQ(out.step, 7u);
   EXPECT_TRUE(out.applied);
+  EXPECT_EQ(out.ranks, (std::vector<uint32_t>{0, 2}));
   EXPECT_EQ(out.grad_norm, 5);
   EXPECT_EQ(out.live_norm, 3);
   EXPECT_EQ(out.loss, 2.5);

@@ -24,6 +24,16 @@ TEST(EffectiveTest, FillsUnsetOptionsWithTheDocumentedDefaults) {
   EXPECT_EQ(job.loss_scaler().initial_scale(), 1);
 }
 
+TEST(EffectiveTest, SaysHowLongAWorkerIsWaitedForUnlessItIsForEver) {
+  v1::JobDefinition job = SmallJob();
+  EXPECT_EQ(Effective(job)->worker_loss(), v1::WORKER_LOSS_POLICY_WAIT);
+  EXPECT_FALSE(Effective(job)->has_worker_loss_seconds());
+  job.set_worker_loss(v1::WORKER_LOSS_POLICY_SHRINK);
+  EXPECT_EQ(Effective(job)->worker_loss_seconds(), 60);
+  job.set_worker_loss_seconds(5);
+  EXPECT_EQ(Effective(job)->worker_loss_seconds(), 5);
+}
+
 TEST(EffectiveTest, KeepsOptionsThatAreSetToTheirZero) {
   v1::JobDefinition job = SmallJob();
   job.mutable_groups(0)->mutable_muon()->set_momentum(0);

@@ -199,6 +199,22 @@ TEST(ValidationTest, RefusesClippingOptionsOutOfRange) {
   EXPECT_THAT(ValidationError(job), HasSubstr("report_norms is 8, must be one of on, off"));
 }
 
+TEST(ValidationTest, RefusesWorkerLossOutOfRangeOrWithoutUse) {
+  v1::JobDefinition job = SmallJob();
+  job.set_worker_loss(static_cast<v1::WorkerLossPolicy>(8));
+  EXPECT_THAT(ValidationError(job), HasSubstr("worker_loss is 8, must be one of wait, shrink"));
+  job.set_worker_loss(v1::WORKER_LOSS_POLICY_FAIL);
+  EXPECT_EQ(ValidationError(job), "OK");
+  for (const double seconds : {0.5, 86401.0, std::numeric_limits<double>::quiet_NaN()}) {
+    job.set_worker_loss_seconds(seconds);
+    EXPECT_THAT(ValidationError(job), HasSubstr("must be 1 .. 86400"));
+  }
+  job.set_worker_loss_seconds(1);
+  EXPECT_EQ(ValidationError(job), "OK");
+  job.set_worker_loss(v1::WORKER_LOSS_POLICY_WAIT);
+  EXPECT_THAT(ValidationError(job), HasSubstr("worker_loss_seconds is 1, must be unset"));
+}
+
 // [T2b], edge 51.
 TEST(ValidationTest, RefusesLossScalerOptionsOutOfRangeOrWithoutUse) {
   v1::JobDefinition job = SmallJob();

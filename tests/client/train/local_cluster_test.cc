@@ -74,6 +74,30 @@ TEST(LocalClusterTest, ThreadsGetTheWeightsOfOneOptimizer) {
   for (const TensorBuffers& weights : pulled) EXPECT_EQ(weights.tensors, expected.tensors);
 }
 
+// T21: never a part of a contribution; whoever takes no part weighs nothing.
+TEST(LocalClusterTest, LeavesOutWhoTakesNoPart) {
+  LocalOptimizer alone = MakeOptimizer();
+  const std::vector<TensorBuffers> gradients = {GradientOf(0, 1), GradientOf(1, 1),
+                                                GradientOf(2, 1)};
+  const std::vector<StepContribution> all = ContributionsOf(gradients, 1);
+  alone.Step({all[0], all[2]});
+  LocalCluster cluster(MakeOptimizer(), kWorldSize);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kWorldSize; ++rank) {
+    threads.emplace_back([&, rank] {
+      StepContribution contribution = all[rank];
+      contribution.takes_part = rank != 1;
+      EXPECT_TRUE(cluster.MakeSession(rank)->Exchange(contribution).ok());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  TensorBuffers expected;
+  Encode(alone.weights(), &expected);
+  TensorBuffers pulled;
+  ASSERT_TRUE(cluster.MakeSession(0)->Pull(1, &pulled).ok());
+  EXPECT_EQ(pulled.tensors, expected.tensors);
+}
+
 TEST(LocalClusterTest, CountsPayloadBytes) {
   LocalCluster cluster(MakeOptimizer(), 1);
   const std::unique_ptr<TrainingSession> session = cluster.MakeSession(0);

@@ -74,6 +74,20 @@ TEST_F(TrainOptionsTest, ClippingAndNormModeGoIntoTheJob) {
   EXPECT_FALSE(job.groups[1].clip_policy.has_value());
 }
 
+TEST_F(TrainOptionsTest, SaysWhatIsDoneAboutLostWorkers) {
+  const ParsedCommandLine parsed =
+      Parse({"--connect", "a:1", "--worker-loss", "shrink", "--worker-loss-seconds", "5"});
+  ASSERT_TRUE(parsed.options.has_value()) << parsed.text;
+  EXPECT_EQ(JobOf(*parsed.options).worker_loss, kaon::WorkerLoss::kShrink);
+  EXPECT_EQ(JobOf(*parsed.options).worker_loss_seconds, 5);
+  const ParsedCommandLine local = Parse({"--local", "--absent", "1:3-5", "--absent", "1:9-9"});
+  ASSERT_TRUE(local.options.has_value()) << local.text;
+  ASSERT_EQ(local.options->absences.size(), 2u);
+  EXPECT_EQ(local.options->absences[0].rank, 1u);
+  EXPECT_EQ(local.options->absences[0].first_step, 3u);
+  EXPECT_EQ(local.options->absences[0].last_step, 5u);
+}
+
 TEST_F(TrainOptionsTest, WithoutThoseFlagsTheJobsDefaultsHold) {
   const ParsedCommandLine parsed = Parse({"--local"});
   ASSERT_TRUE(parsed.options.has_value()) << parsed.text;
@@ -169,6 +183,12 @@ INSTANTIATE_TEST_SUITE_P(
                             "--norm-mode"},
                     Refusal{{"--local", "--preset", "keller", "--muon-clip-policy", "clip"},
                             "--muon-clip-policy"},
+                    Refusal{{"--local", "--worker-loss", "retry"}, "--worker-loss"},
+                    Refusal{{"--local", "--absent", "1:5"}, "RANK:FIRST-LAST"},
+                    Refusal{{"--local", "--absent", "1:9-5"}, "RANK:FIRST-LAST"},
+                    Refusal{{"--local", "--absent", "2:1-5"}, "rank 2, must be 1 .. 1"},
+                    Refusal{{"--local", "--absent", "0:1-5"}, "rank 0, must be 1 .. 1"},
+                    Refusal{{"--connect", "a:1", "--absent", "1:1-5"}, "--absent needs --local"},
                     Refusal{{"--local", "--colour"}, "--colour"}));
 
 TEST_F(TrainOptionsTest, TakesCoordinatorsAndCertificatesFromTheEnvironment) {
