@@ -218,9 +218,12 @@ absl::Status GradientAccumulator::CheckOpenLocked(const v1::PushOpen& open) cons
   }
   const auto worker = workers_.find(open.rank());
   if (worker == workers_.end()) {
-    return absl::InvalidArgumentError(absl::StrCat("rank ", open.rank(), " pushed, step ",
-                                                   open.step(), " has ranks 0 .. ",
-                                                   plan_->step().members_size() - 1));
+    const std::string why =
+        absl::StrCat("rank ", open.rank(), " pushed, which takes no part in step ", open.step());
+    // One that was lost may be in a later round, or will hear of the decision.
+    const bool is_one = open.rank() < registration_.definition().world_size();
+    const bool trains = plan_->step().kind() == v1::STEP_KIND_TRAIN;
+    return is_one && trains ? absl::AbortedError(why) : absl::InvalidArgumentError(why);
   }
   if (proto::Compare(open.attempt(), worker->second.member.attempt()) != 0 &&
       !Mutated(Mutation::kAnyAttemptPushes)) {

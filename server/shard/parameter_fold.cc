@@ -70,9 +70,8 @@ bool ParameterFold::HasFoldedBeyond(size_t num_members) const {
 }
 
 void ParameterFold::ReplaceMembersFrom(size_t num_members, absl::Span<const v1::Member> members) {
-  const size_t keep = num_members < members.size() ? LowerBound(members[num_members].rank(), 0)
-                                                   : contributions_.size();
-  contributions_.resize(std::min(keep, contributions_.size()));
+  // Not up to the next member's: the one after those kept may have left the plan.
+  contributions_.resize(num_members == 0 ? 0 : LowerBound(members[num_members - 1].rank() + 1, 0));
   AppendContributions(members.subspan(num_members), loading_weights_);
 }
 

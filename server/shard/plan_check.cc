@@ -55,19 +55,34 @@ absl::Status CheckFactors(absl::string_view of, const std::vector<std::string>& 
   return absl::OkStatus();
 }
 
-absl::Status CheckMembers(const v1::JobDefinition& job, const v1::StepBody& step) {
+// Each rank once, ascending; all there are, unless the job goes on without those that are lost.
+absl::Status CheckRanks(const v1::JobDefinition& job, const v1::StepBody& step) {
   const bool loading = step.kind() == v1::STEP_KIND_LOAD_WEIGHTS;
-  const uint32_t expected = loading ? 1 : job.world_size();
-  if (step.members_size() != static_cast<int>(expected)) {
+  const bool shrinks = !loading && job.worker_loss() == v1::WORKER_LOSS_POLICY_SHRINK;
+  const int most = loading ? 1 : static_cast<int>(job.world_size());
+  const int least = shrinks ? 1 : most;
+  if (step.members_size() < least || step.members_size() > most) {
     return absl::InvalidArgumentError(
-        absl::StrCat("plan has ", step.members_size(), " members, expecting ", expected));
+        absl::StrCat("plan has ", step.members_size(), " members, expecting ",
+                     least < most ? absl::StrCat(least, " .. ") : "", most));
   }
   for (int i = 0; i < step.members_size(); ++i) {
-    const v1::Member& member = step.members(i);
-    if (member.rank() != static_cast<uint32_t>(i)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("member ", i, " of the plan has rank ", member.rank(), ", expecting ", i));
-    }
+    const uint32_t rank = step.members(i).rank();
+    const uint32_t first = i == 0 ? 0 : step.members(i - 1).rank() + 1;
+    // Enough ranks must be left for the members after it.
+    const uint32_t last = static_cast<uint32_t>(most - (shrinks ? 1 : step.members_size() - i));
+    if (rank >= first && rank <= last) continue;
+    return absl::InvalidArgumentError(absl::StrCat("member ", i, " of the plan has rank ", rank,
+                                                   ", expecting ", first,
+                                                   first < last ? absl::StrCat(" .. ", last) : ""));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckMembers(const v1::JobDefinition& job, const v1::StepBody& step) {
+  KAON_RETURN_IF_ERROR(CheckRanks(job, step));
+  const bool loading = step.kind() == v1::STEP_KIND_LOAD_WEIGHTS;
+  for (const v1::Member& member : step.members()) {
     KAON_RETURN_IF_ERROR(job::ValidateTokenWeight(
         absl::StrCat("token weight of rank ", member.rank()), member.token_weight()));
     const uint32_t max_micro_batches = loading ? 1 : job::kMaxMicroBatches;

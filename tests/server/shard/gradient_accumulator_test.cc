@@ -338,6 +338,30 @@ TEST_F(GradientAccumulatorTest, ClearsItsSumsWhenAReplacedRankIsFoldedIn) {
   EXPECT_EQ(Gradient(kB), std::vector<float>(4, 2));
 }
 
+// T21: never a part of a contribution, whether it was folded in already or waits for its turn.
+TEST_F(GradientAccumulatorTest, AWorkerThatIsLostLeavesNothingBehind) {
+  for (const bool folded : {false, true}) {
+    Restart(2 * proto::kMaxChunkBytes);
+    plan_ = TrainPlan(1, 1, 1);
+    Begin();
+    const PushingWorker lost = Open(1);
+    ASSERT_TRUE(Push(lost, kW, 0, {9, 9, 9}).ok());
+    if (folded) PushAll(Open(0), 1);
+    plan_.set_round(2);
+    plan_.mutable_step()->mutable_members()->RemoveLast();
+    accumulator_->BeginFolding(plan_, 2);
+    EXPECT_TRUE(folded_.empty());
+    ASSERT_EQ(lost.ended->size(), 1u);
+    EXPECT_EQ(lost.ended->front().code(), absl::StatusCode::kAborted);
+    const absl::Status back = TryOpen(OpenRequest(1)).status();
+    EXPECT_EQ(back.code(), absl::StatusCode::kAborted);
+    EXPECT_EQ(back.message(), "rank 1 pushed, which takes no part in step 1");
+    PushAll(Open(0), 1);
+    EXPECT_EQ(folded_, std::vector<uint64_t>{2});
+    EXPECT_EQ(Gradient(kW), (std::vector<float>{1, 2, 3, 4, 5, 6}));
+  }
+}
+
 TEST_F(GradientAccumulatorTest, ForgetsStagedChunksOfAReplacedRank) {
   Begin();
   ASSERT_TRUE(Push(Open(1), kB, 0, {7, 7, 7, 7}).ok());

@@ -133,6 +133,18 @@ TEST_F(ParameterFoldTest, KeepsUnchangedMembersWhenOthersAreReplaced) {
   EXPECT_TRUE(fold_->HasFoldedBeyond(1));
 }
 
+// T21
+TEST_F(ParameterFoldTest, ForgetsMembersThatAreReplacedByNobody) {
+  fold_->Expect(Members(3), false);
+  ASSERT_TRUE(Add(0, 0, {1, 1, 1}).ok());
+  ASSERT_TRUE(Add(1, 3, {9}).code() == absl::StatusCode::kInvalidArgument);
+  ASSERT_TRUE(Add(2, 0, {9, 9, 9, 9}).ok());
+  fold_->ReplaceMembersFrom(1, Members(1));
+  ASSERT_TRUE(Add(0, 3, {1}).ok());
+  EXPECT_TRUE(fold_->IsComplete());
+  EXPECT_EQ(sum_, std::vector<float>(4, 1));
+}
+
 TEST_F(ParameterFoldTest, LoadedWeightsAreNotWeighted) {
   std::vector<v1::Member> members = Members(1);
   members[0].set_token_weight(5);

@@ -94,6 +94,35 @@ TEST_F(PlanCheckTest, NamesTheMalformedMember) {
                 [](v1::StepBody* step) { step->mutable_members(0)->set_micro_batches(1025); });
 }
 
+// T21
+TEST_F(PlanCheckTest, AJobThatShrinksGoesOnWithThoseThatAreLeft) {
+  v1::RegisterBody shrinks = registration_;
+  shrinks.mutable_definition()->set_worker_loss(v1::WORKER_LOSS_POLICY_SHRINK);
+  shrinks.mutable_definition()->set_world_size(3);
+  const JobProgress progress{&shrinks, 4, true};
+  v1::StepPlan plan = TrainPlan(5, 1, 1);
+  v1::StepBody& step = *plan.mutable_step();
+  EXPECT_TRUE(CheckPlanBody(progress, plan).ok());
+  step.mutable_members(1)->set_rank(2);
+  EXPECT_TRUE(CheckPlanBody(progress, plan).ok());
+  step.mutable_members(1)->set_rank(3);
+  EXPECT_EQ(CheckPlanBody(progress, plan).message(),
+            "member 1 of the plan has rank 3, expecting 1 .. 2");
+  step.mutable_members(1)->set_rank(0);
+  EXPECT_EQ(CheckPlanBody(progress, plan).message(),
+            "member 1 of the plan has rank 0, expecting 1 .. 2");
+  step.mutable_members()->RemoveLast();
+  step.mutable_members(0)->set_rank(2);
+  EXPECT_TRUE(CheckPlanBody(progress, plan).ok());
+  step.clear_members();
+  EXPECT_EQ(CheckPlanBody(progress, plan).message(), "plan has 0 members, expecting 1 .. 3");
+  // Weights are never loaded by another one.
+  plan = LoadPlan(1, 1);
+  plan.mutable_step()->mutable_members(0)->set_rank(1);
+  EXPECT_EQ(CheckPlanBody({&shrinks, 0, false}, plan).message(),
+            "member 0 of the plan has rank 1, expecting 0");
+}
+
 TEST_F(PlanCheckTest, NamesTheMalformedRateAndScale) {
   ExpectInvalid("rates of 1 groups, expecting 2",
                 [](v1::StepBody* step) { step->mutable_rates()->RemoveLast(); });

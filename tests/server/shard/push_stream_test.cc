@@ -98,7 +98,8 @@ TEST_F(PushStreamTest, RefusesAnOpenThatDoesNotFit) {
                     [](v1::PushOpen* open) { open->set_step(0); });
   ExpectOpenRefused(grpc::StatusCode::UNAVAILABLE, "step 2 pushed, expecting 1",
                     [](v1::PushOpen* open) { open->set_step(2); });
-  ExpectOpenRefused(grpc::StatusCode::INVALID_ARGUMENT, "rank 2 pushed, step 1 has ranks 0 .. 1",
+  ExpectOpenRefused(grpc::StatusCode::INVALID_ARGUMENT,
+                    "rank 2 pushed, which takes no part in step 1",
                     [](v1::PushOpen* open) { open->set_rank(2); });
   ExpectOpenRefused(grpc::StatusCode::ABORTED, "of rank 0 pushed, the plan has",
                     [](v1::PushOpen* open) { open->mutable_attempt()->set_number(9); });
