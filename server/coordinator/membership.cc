@@ -2,6 +2,7 @@
 
 #include <glog/logging.h>
 
+#include <algorithm>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -52,6 +53,7 @@ absl::Status CheckShare(const v1::BeginStepRequest& request) {
 void Membership::Reset(uint32_t world_size) {
   world_size_ = world_size;
   workers_.clear();
+  lost_.clear();
 }
 
 v1::Attempt Membership::Allot(const v1::Ballot& ballot) {
@@ -67,6 +69,13 @@ v1::Attempt Membership::Allot(const v1::Ballot& ballot) {
 
 absl::StatusOr<v1::Attempt> Membership::Join(const v1::JoinWorkerRequest& request,
                                              const v1::Ballot& ballot) {
+  absl::StatusOr<v1::Attempt> attempt = TakeRank(request, ballot);
+  if (attempt.ok()) Regain(request.rank());
+  return attempt;
+}
+
+absl::StatusOr<v1::Attempt> Membership::TakeRank(const v1::JoinWorkerRequest& request,
+                                                 const v1::Ballot& ballot) {
   const uint32_t rank = request.rank();
   if (rank >= world_size_) {
     return absl::InvalidArgumentError(
@@ -170,6 +179,7 @@ void Membership::ForgetBegun() {
 std::vector<uint32_t> Membership::MissingRanks(uint64_t step) const {
   std::vector<uint32_t> missing;
   for (uint32_t rank = 0; rank < ParticipantsOf(step); ++rank) {
+    if (IsLost(step, rank)) continue;
     const auto it = workers_.find(rank);
     if (it == workers_.end() || !it->second.begun || it->second.begun->step != step) {
       missing.push_back(rank);
@@ -179,14 +189,20 @@ std::vector<uint32_t> Membership::MissingRanks(uint64_t step) const {
 }
 
 bool Membership::AllBegun(uint64_t step) const {
-  return world_size_ > 0 && MissingRanks(step).empty();
+  return MissingRanks(step).empty() && !MembersOf(step).empty();
+}
+
+bool Membership::AnyBegun(uint64_t step, const std::set<uint32_t>& ranks) const {
+  return std::any_of(ranks.begin(), ranks.end(), [this, step](uint32_t rank) {
+    const auto it = workers_.find(rank);
+    return it != workers_.end() && it->second.begun && it->second.begun->step == step;
+  });
 }
 
 std::vector<v1::Member> Membership::MembersOf(uint64_t step) const {
   std::vector<v1::Member> members;
-  for (uint32_t rank = 0; rank < ParticipantsOf(step); ++rank) {
-    const Worker& worker = workers_.at(rank);
-    CHECK(worker.begun && worker.begun->step == step) << "rank " << rank;
+  for (const auto& [rank, worker] : workers_) {
+    if (!worker.begun || worker.begun->step != step || IsLost(step, rank)) continue;
     v1::Member& member = members.emplace_back();
     member.set_rank(rank);
     *member.mutable_attempt() = worker.attempt;
@@ -198,9 +214,9 @@ std::vector<v1::Member> Membership::MembersOf(uint64_t step) const {
 }
 
 double Membership::MultiplierOf(uint64_t step) const {
-  const Worker& worker = workers_.at(0);
-  CHECK(worker.begun && worker.begun->step == step);
-  return worker.begun->multiplier;
+  const std::optional<double> multiplier = BegunMultiplier(step);
+  CHECK(multiplier.has_value()) << "nobody has begun step " << step;
+  return *multiplier;
 }
 
 std::optional<double> Membership::BegunMultiplier(uint64_t step) const {

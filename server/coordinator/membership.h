@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -46,9 +47,17 @@ class Membership {
   void ForgetBegunExcept(uint64_t step);
   void ForgetBegun();
 
-  // Whether every rank that takes part in `step` has begun it (rank 0 alone for step 0).
+  // Steps go on without the rank until it joins, or is there again.
+  void Lose(uint32_t rank) { lost_.insert(rank); }
+  void Regain(uint32_t rank) { lost_.erase(rank); }
+  const std::set<uint32_t>& lost() const { return lost_; }
+
+  // Whether every rank that takes part in `step` has begun it: rank 0 alone for step 0, else those
+  // that are not lost, at least one.
   bool AllBegun(uint64_t step) const;
-  // In rank order. Requires AllBegun(step).
+  // Whether one of `ranks` has begun it.
+  bool AnyBegun(uint64_t step, const std::set<uint32_t>& ranks) const;
+  // Those that have begun it and are not lost, in rank order.
   std::vector<v1::Member> MembersOf(uint64_t step) const;
   // Requires AllBegun(step).
   double MultiplierOf(uint64_t step) const;
@@ -73,11 +82,15 @@ class Membership {
   };
 
   uint32_t ParticipantsOf(uint64_t step) const { return step == 0 ? 1 : world_size_; }
+  bool IsLost(uint64_t step, uint32_t rank) const { return step > 0 && lost_.count(rank) > 0; }
+  absl::StatusOr<v1::Attempt> TakeRank(const v1::JoinWorkerRequest& request,
+                                       const v1::Ballot& ballot);
   // Numbers begin again under each ballot.
   v1::Attempt Allot(const v1::Ballot& ballot);
 
   uint32_t world_size_ = 0;
   std::map<uint32_t, Worker> workers_;
+  std::set<uint32_t> lost_;
   v1::Ballot numbering_ballot_;
   uint32_t last_number_ = 0;
 };

@@ -51,6 +51,7 @@ bool IsAbout(const v1::Refused& refused, const v1::StepPlan& plan) {
 StepMachine::StepMachine(StepMachineOptions options)
     : options_(std::move(options)),
       election_(ElectionOptionsOf(options_)),
+      watch_(2 * options_.heartbeat),
       shards_(options_.shard_addresses.size()) {}
 
 void StepMachine::Send(int shard, v1::CoordinatorToShard message) {
@@ -103,6 +104,7 @@ void StepMachine::Tick(absl::Time now) {
     AnswerGroupChange(heard);
     FailAwaits(heard);
   }
+  LoseWorkers(now);
   ReadStepRecord();
   actions_.push_back(WakeAt{now + options_.heartbeat});
 }
@@ -359,6 +361,7 @@ void StepMachine::BecomeReadyWhenAllApplied() {
     AnswerGroupChange(absl::OkStatus());
     ForgetSharesOutOfRange();
   }
+  if (failure_.first == timeline_) return Stop(failure_.second);
   // Between two steps, and before the next is planned.
   if (!OpenGroupChange()) MaybeOpenStepRound();
 }
@@ -371,11 +374,16 @@ void StepMachine::MaybeOpenStepRound() {
   if (phase_ != Phase::kReady && (phase_ != Phase::kRound || !plan_.has_step())) return;
   if (!membership_.AllBegun(NextStep())) return;
   if (phase_ == Phase::kRound) {
+    // Who is back after it was lost takes part in the next round, but needs none.
     const std::vector<v1::Member> members = membership_.MembersOf(NextStep());
-    bool unchanged = members.size() == plan_.step().members_size();
-    for (int i = 0; unchanged && i < members.size(); ++i) {
-      unchanged = proto::Compare(members[i].attempt(), plan_.step().members(i).attempt()) == 0;
-    }
+    const auto& planned = plan_.step().members();
+    const bool unchanged =
+        std::all_of(planned.begin(), planned.end(), [&members](const v1::Member& member) {
+          return std::any_of(members.begin(), members.end(), [&member](const v1::Member& now) {
+            return now.rank() == member.rank() &&
+                   proto::Compare(now.attempt(), member.attempt()) == 0;
+          });
+        });
     if (unchanged || Mutated(Mutation::kStaleMembers)) return;
   }
   OpenStepRound();
@@ -451,12 +459,12 @@ std::string StepMachine::PhaseText() const {
       missing.resize(missing.size() - more);
       return absl::StrCat(weights_loaded_ ? absl::StrCat("step ", NextStep()) : "initial weights",
                           ": waiting for rank ", absl::StrJoin(missing, ", "),
-                          more > 0 ? absl::StrCat(" and ", more, " more") : "");
+                          more > 0 ? absl::StrCat(" and ", more, " more") : "", LostText());
     }
     case Phase::kRound:
       break;
   }
-  return absl::StrCat(NameOfEntry(plan_), " round ", round_, ": ", shards);
+  return absl::StrCat(NameOfEntry(plan_), " round ", round_, ": ", shards, LostText());
 }
 
 CoordinatorSnapshot StepMachine::Snapshot() const {

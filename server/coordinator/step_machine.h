@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -23,8 +24,10 @@
 #include "server/coordinator/actions.h"
 #include "server/coordinator/election.h"
 #include "server/coordinator/membership.h"
+#include "server/coordinator/pending_calls.h"
 #include "server/coordinator/recovery.h"
 #include "server/coordinator/step_machine_options.h"
+#include "server/coordinator/worker_watch.h"
 
 namespace kaon::coordinator {
 
@@ -89,17 +92,6 @@ class StepMachine {
     uint64_t applied_position = 0;
   };
 
-  struct Waiter {
-    uint32_t rank = 0;
-    v1::Attempt attempt;
-    uint64_t step = 0;
-  };
-
-  struct PendingChange {
-    CallId call = 0;
-    v1::SetGroupRequest request;
-  };
-
   void Send(int shard, v1::CoordinatorToShard message);
   void SendPhaseMessage(int shard);
   void SendHeartbeat(int shard);
@@ -141,6 +133,11 @@ class StepMachine {
   v1::JobDescription Describe() const;
   std::string PhaseText() const;
 
+  // Ranks that the next step waits for and that have no stream open.
+  std::vector<uint32_t> AbsentWorkers() const;
+  void LoseWorkers(absl::Time now);
+  std::string LostText() const;
+
   bool RegistrationIsApplied() const;
   std::vector<int> ShardsToWaitFor() const;
   uint64_t NextStep() const { return weights_loaded_ ? applied_step_ + 1 : 0; }
@@ -163,6 +160,7 @@ class StepMachine {
   const StepMachineOptions options_;
   Election election_;
   Membership membership_;
+  WorkerWatch watch_;
   Phase phase_ = Phase::kStandby;
   v1::Ballot ballot_;
   std::vector<ShardView> shards_;
@@ -181,6 +179,8 @@ class StepMachine {
   bool weights_loaded_ = false;
   // Not OK once the job cannot go on.
   absl::Status stopped_;
+  // The timeline that ended with the loss of a worker, and why.
+  std::pair<uint64_t, absl::Status> failure_;
 
   // The newest round at position_ + 1 under this ballot; 0 if none was opened.
   uint64_t round_ = 0;

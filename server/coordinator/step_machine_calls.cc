@@ -164,6 +164,7 @@ absl::StatusOr<v1::JoinWorkerResponse> StepMachine::TryJoin(const v1::JoinWorker
   KAON_RETURN_IF_ERROR(CheckRunning(request.job()));
   KAON_ASSIGN_OR_RETURN(v1::Attempt attempt, membership_.Join(request, ballot_));
   FailAwaitsOfOthers(request.rank(), attempt);
+  watch_.Heard(request.rank());
   v1::JoinWorkerResponse response;
   *response.mutable_attempt() = std::move(attempt);
   response.set_process_nonce(request.process_nonce());
@@ -181,6 +182,8 @@ void StepMachine::Join(CallId call, const v1::JoinWorkerRequest& request) {
 absl::StatusOr<v1::BeginStepResponse> StepMachine::TryBegin(const v1::BeginStepRequest& request) {
   KAON_RETURN_IF_ERROR(CheckRunning(request.job()));
   KAON_RETURN_IF_ERROR(membership_.CheckBegin(request));
+  watch_.Heard(request.rank());
+  membership_.Regain(request.rank());
   // A plan with other rates would stop the job.
   if (request.has_learning_rate_multiplier() &&
       membership_.BegunMultiplier(NextStep()) != request.learning_rate_multiplier()) {

@@ -19,10 +19,17 @@ namespace {
 // Share of the decisions at which every disk is read.
 constexpr double kDisksRead = 0.05;
 
+v1::JobDefinition JobOf(const ClusterOptions& options) {
+  v1::JobDefinition job = TinyJob(options.num_workers);
+  if (!options.shrink) return job;
+  job.set_worker_loss(v1::WORKER_LOSS_POLICY_SHRINK);
+  job.set_worker_loss_seconds(1);
+  return job;
+}
+
 class Cluster {
  public:
-  explicit Cluster(const ClusterOptions& options)
-      : world_(options), job_(TinyJob(options.num_workers)) {
+  explicit Cluster(const ClusterOptions& options) : world_(options), job_(JobOf(options)) {
     std::vector<ShardNode*> shards;
     for (int i = 0; i < options.num_shards; ++i) {
       shards_.push_back(std::make_unique<ShardNode>(world_, i));
@@ -67,6 +74,7 @@ class Cluster {
     ClusterResult& result = world_.result();
     result.violation = world_.invariants().violation();
     result.num_events = world_.queue().num_run();
+    CountMembers();
     for (const auto& [position, record] : world_.invariants().records()) {
       if (!record.plan().has_step()) continue;
       result.applied_step = std::max(result.applied_step, record.plan().step().step());
@@ -94,7 +102,8 @@ class Cluster {
     return admin_->finished() &&
            std::all_of(workers_.begin(), workers_.end(),
                        [this](const auto& worker) {
-                         return worker->finished_step() >= world_.options().num_steps;
+                         return worker->gone() ||
+                                worker->finished_step() >= world_.options().num_steps;
                        }) &&
            std::all_of(shards_.begin(), shards_.end(), [this](const auto& shard) {
              return shard->alive() &&
@@ -158,7 +167,37 @@ class Cluster {
         return;
       }
       default:
-        return KillWorker(*workers_[world_.Below(workers_.size())], downtime);
+        return LoseWorker(*workers_[world_.Below(workers_.size())], downtime);
+    }
+  }
+
+  void LoseWorker(WorkerNode& node, absl::Duration downtime) {
+    if (!world_.options().shrink) return KillWorker(node, downtime);
+    const bool left = std::any_of(workers_.begin(), workers_.end(), [&node](const auto& other) {
+      return other.get() != &node && !other->gone();
+    });
+    // Nobody else could load the weights.
+    const bool loaded = shards_[0]->alive() && shards_[0]->machine()->weights_loaded();
+    if (!left || !loaded || !node.alive() || !world_.Chance(0.2)) {
+      // Often for longer than it is waited for.
+      return KillWorker(node, downtime * 3);
+    }
+    ++world_.result().worker_kills;
+    ++world_.result().workers_gone;
+    node.KillForGood();
+  }
+
+  void CountMembers() {
+    std::vector<bool> was_out(workers_.size());
+    for (const auto& [position, record] : world_.invariants().records()) {
+      if (record.plan().step().kind() != v1::STEP_KIND_TRAIN) continue;
+      std::vector<bool> out(workers_.size(), true);
+      for (const v1::Member& member : record.plan().step().members()) {
+        out[member.rank()] = false;
+        world_.result().returns += was_out[member.rank()];
+      }
+      world_.result().shrunk_steps += std::count(out.begin(), out.end(), true) > 0;
+      was_out = out;
     }
   }
 

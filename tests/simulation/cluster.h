@@ -43,6 +43,8 @@ struct ClusterOptions {
   bool durable = true;
   // Share of the faults that hit shards, when they are durable.
   double shard_faults = 0.6;
+  // The job goes on without workers that are lost (T21); some never come back.
+  bool shrink = false;
   // Bits of gradients flip in memory while a journal is replayed: the digest must tell.
   bool flips = false;
   SeededBug bug = SeededBug::kNone;
@@ -62,6 +64,11 @@ struct ClusterResult {
   // Coordinators cut off from all shards, but not from workers.
   int partitions = 0;
   int worker_kills = 0;
+  // Of these, those that never came back; steps with fewer members than workers, and ranks that
+  // took part again after such a step.
+  int workers_gone = 0;
+  int shrunk_steps = 0;
+  int returns = 0;
   int shard_kills = 0;
   // Of single shards, and of all machines at once.
   int power_cuts = 0;

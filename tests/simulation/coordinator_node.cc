@@ -66,15 +66,24 @@ void CoordinatorNode::Run(std::function<void()> event) {
   });
 }
 
-void CoordinatorNode::Call(const MakeCall& make, OnAnswer on_answer) {
+coordinator::CallId CoordinatorNode::Call(const MakeCall& make, OnAnswer on_answer) {
   if (machine_ == nullptr) {
     on_answer(coordinator::AwaitFailed{0, absl::UnavailableError("connection refused"), ""});
-    return;
+    return 0;
   }
   const coordinator::CallId call = next_call_++;
   calls_[call] = std::move(on_answer);
   Run([this, make, call] {
     make(*machine_, call);
+    Drain();
+  });
+  return call;
+}
+
+void CoordinatorNode::HangUp(coordinator::CallId call) {
+  if (calls_.erase(call) == 0) return;
+  Run([this, call] {
+    machine_->CancelCall(call);
     Drain();
   });
 }

@@ -37,7 +37,9 @@ class CoordinatorNode {
   void CutOff(absl::Duration duration);
 
   // Answers with AwaitFailed at once if the process is dead.
-  void Call(const MakeCall& make, OnAnswer on_answer);
+  coordinator::CallId Call(const MakeCall& make, OnAnswer on_answer);
+  // The caller is gone.
+  void HangUp(coordinator::CallId call);
 
  private:
   struct Link {

@@ -49,6 +49,7 @@ ClusterOptions OptionsOf(uint64_t seed) {
   const double shard_faults[] = {0.8, 0.5, 0.2};
   options.shard_faults = shard_faults[(seed / 3) % 3];
   options.flips = seed % 7 == 3;
+  options.shrink = seed % 5 < 2;
   options.trace = trace;
   return options;
 }
@@ -56,6 +57,50 @@ ClusterOptions OptionsOf(uint64_t seed) {
 std::string Replay(uint64_t seed) {
   return absl::StrCat("replay with: step_simulation_test --first_seed=", seed,
                       " --seeds=1 --trace");
+}
+
+void Add(const ClusterResult& result, ClusterResult& total) {
+  total.num_events += result.num_events;
+  total.coordinator_kills += result.coordinator_kills;
+  total.coordinator_freezes += result.coordinator_freezes;
+  total.partitions += result.partitions;
+  total.worker_kills += result.worker_kills;
+  total.workers_gone += result.workers_gone;
+  total.shrunk_steps += result.shrunk_steps;
+  total.returns += result.returns;
+  total.shard_kills += result.shard_kills;
+  total.power_cuts += result.power_cuts;
+  total.blackouts += result.blackouts;
+  total.full_refusals += result.full_refusals;
+  total.disk_failures += result.disk_failures;
+  total.torn_tails += result.torn_tails;
+  total.deaths_in_recovery += result.deaths_in_recovery;
+  total.sectors_lost += result.sectors_lost;
+  total.flips_found += result.flips_found;
+  total.disks_checked += result.disks_checked;
+  total.takeovers += result.takeovers;
+  total.reopened_rounds += result.reopened_rounds;
+  total.skipped_steps += result.skipped_steps;
+  total.group_changes += result.group_changes;
+  total.record_reads += result.record_reads;
+}
+
+void Print(const ClusterResult& total) {
+  std::cout << num_seeds << " seeds, " << total.num_events << " events, " << total.coordinator_kills
+            << " coordinators killed, " << total.coordinator_freezes << " frozen, "
+            << total.partitions << " cut off, " << total.worker_kills << " workers killed ("
+            << total.workers_gone << " for good), " << total.shrunk_steps
+            << " steps with those that were left, " << total.returns << " returns, "
+            << total.takeovers << " takeovers, " << total.reopened_rounds
+            << " pushes in reopened rounds, " << total.skipped_steps << " skipped steps, "
+            << total.group_changes << " changes of groups, " << total.record_reads
+            << " records read by new holders, " << total.shard_kills << " shards killed, "
+            << total.power_cuts << " power cuts (" << total.blackouts << " of everything), "
+            << total.sectors_lost << " sectors lost, " << total.torn_tails << " torn tails, "
+            << total.full_refusals << " writes to full disks, " << total.disk_failures
+            << " failed disks, " << total.deaths_in_recovery << " deaths in recovery, "
+            << total.flips_found << " flipped bits found, " << total.disks_checked
+            << " decisions compared with all disks" << std::endl;
 }
 
 TEST(StepSimulationTest, KeepsEveryPromiseAndProgressesUnderFaults) {
@@ -67,46 +112,18 @@ TEST(StepSimulationTest, KeepsEveryPromiseAndProgressesUnderFaults) {
       std::cout << "FOUND seed " << seed << ": " << result.violation << std::endl;
       FAIL() << Replay(seed);
     }
-    total.num_events += result.num_events;
-    total.coordinator_kills += result.coordinator_kills;
-    total.coordinator_freezes += result.coordinator_freezes;
-    total.partitions += result.partitions;
-    total.worker_kills += result.worker_kills;
-    total.shard_kills += result.shard_kills;
-    total.power_cuts += result.power_cuts;
-    total.blackouts += result.blackouts;
-    total.full_refusals += result.full_refusals;
-    total.disk_failures += result.disk_failures;
-    total.torn_tails += result.torn_tails;
-    total.deaths_in_recovery += result.deaths_in_recovery;
-    total.sectors_lost += result.sectors_lost;
-    total.flips_found += result.flips_found;
-    total.disks_checked += result.disks_checked;
-    total.takeovers += result.takeovers;
-    total.reopened_rounds += result.reopened_rounds;
-    total.skipped_steps += result.skipped_steps;
-    total.group_changes += result.group_changes;
-    total.record_reads += result.record_reads;
+    Add(result, total);
   }
-  std::cout << num_seeds << " seeds, " << total.num_events << " events, " << total.coordinator_kills
-            << " coordinators killed, " << total.coordinator_freezes << " frozen, "
-            << total.partitions << " cut off, " << total.worker_kills << " workers killed, "
-            << total.takeovers << " takeovers, " << total.reopened_rounds
-            << " pushes in reopened rounds, " << total.skipped_steps << " skipped steps, "
-            << total.group_changes << " changes of groups, " << total.record_reads
-            << " records read by new holders, " << total.shard_kills << " shards killed, "
-            << total.power_cuts << " power cuts (" << total.blackouts << " of everything), "
-            << total.sectors_lost << " sectors lost, " << total.torn_tails << " torn tails, "
-            << total.full_refusals << " writes to full disks, " << total.disk_failures
-            << " failed disks, " << total.deaths_in_recovery << " deaths in recovery, "
-            << total.flips_found << " flipped bits found, " << total.disks_checked
-            << " decisions compared with all disks" << std::endl;
+  Print(total);
   if (num_seeds < 50) return;
   // The run is worth nothing if the faults it is about did not happen.
   EXPECT_GT(total.coordinator_kills, 0);
   EXPECT_GT(total.coordinator_freezes, 0);
   EXPECT_GT(total.partitions, 0);
   EXPECT_GT(total.worker_kills, 0);
+  EXPECT_GT(total.workers_gone, 0);
+  EXPECT_GT(total.shrunk_steps, 0);
+  EXPECT_GT(total.returns, 0);
   EXPECT_GT(total.takeovers, static_cast<int>(num_seeds));
   EXPECT_GT(total.reopened_rounds, 0);
   EXPECT_GT(total.skipped_steps, 0);

@@ -40,6 +40,7 @@ WorkerNode::WorkerNode(World& world, uint32_t rank, v1::JobDefinition job,
       shards_(std::move(shards)) {}
 
 void WorkerNode::Start() {
+  if (gone_) return;
   ++life_;
   nonce_ = world_.Random() | 1;
   pushes_of_step_ = 0;
@@ -64,6 +65,19 @@ void WorkerNode::Kill() {
   ++life_;
   for (auto& [call, push] : std::exchange(pushes_, {})) push->Break();
   session_.reset();
+  HangUp();
+}
+
+void WorkerNode::KillForGood() {
+  Kill();
+  gone_ = true;
+}
+
+void WorkerNode::HangUp() {
+  if (awaited_ == nullptr) return;
+  world_.queue().After(world_.Latency(),
+                       [node = awaited_, call = await_call_] { node->HangUp(call); });
+  awaited_ = nullptr;
 }
 
 void WorkerNode::Later(absl::Duration delay, std::function<void()> event) {
@@ -283,6 +297,7 @@ void WorkerNode::Await(const client::CallAwait& call) {
     std::string holder = failed != nullptr ? failed->holder_address : "";
     if (world_.Lost()) status = absl::UnavailableError("stream broke");
     stream->broken = !status.ok();
+    if (stream->broken && failed == nullptr) HangUp();
     world_.queue().At(stream->last, [this, action, status, holder, number, life] {
       if (life != life_) return;
       if (!status.ok()) {
@@ -299,9 +314,10 @@ void WorkerNode::Await(const client::CallAwait& call) {
     });
   };
   Later(world_.Latency(), [this, address = call.coordinator, request, deliver] {
-    Find(address)->Call([request](coordinator::StepMachine& machine,
-                                  coordinator::CallId id) { machine.Await(id, request); },
-                        deliver);
+    awaited_ = Find(address);
+    await_call_ = awaited_->Call([request](coordinator::StepMachine& machine,
+                                           coordinator::CallId id) { machine.Await(id, request); },
+                                 deliver);
   });
 }
 

@@ -27,6 +27,9 @@ class WorkerNode {
 
   void Start();
   void Kill();
+  // Never started again.
+  void KillForGood();
+  bool gone() const { return gone_; }
   bool alive() const { return session_ != nullptr; }
   // Newest step this rank knows to be decided.
   uint64_t finished_step() const { return finished_step_; }
@@ -45,6 +48,8 @@ class WorkerNode {
   void Join(const client::CallJoin& call);
   void Begin(const client::CallBegin& call);
   void Await(const client::CallAwait& call);
+  // The coordinator hears, after a while, that the stream of its AwaitStep is gone.
+  void HangUp();
   void Push(const client::StartPush& call);
   // Reads the version of every parameter, whenever it is there.
   void Pull(uint64_t step);
@@ -64,12 +69,16 @@ class WorkerNode {
 
   std::unique_ptr<client::WorkerSession> session_;
   uint64_t life_ = 0;
+  bool gone_ = false;
   uint64_t nonce_ = 0;
   uint64_t finished_step_ = 0;
   uint64_t open_step_ = 0;
   uint64_t pushes_of_step_ = 0;
   // Calls that still matter.
   std::map<uint64_t, std::shared_ptr<PushStream>> pushes_;
+  // Where the newest AwaitStep arrived.
+  CoordinatorNode* awaited_ = nullptr;
+  coordinator::CallId await_call_ = 0;
   absl::Time wake_ = absl::InfiniteFuture();
 };
 

@@ -171,14 +171,16 @@ v1::StepRecord MachineHarness::VoteAndApply() {
   return record.value_or(v1::StepRecord());
 }
 
-void MachineHarness::Train(uint32_t world_size) {
+void MachineHarness::Train(uint32_t world_size) { Train(TestJob(world_size)); }
+
+void MachineHarness::Train(const v1::JobDefinition& job) {
   Hold();
   v1::RegisterJobRequest request;
-  *request.mutable_definition() = TestJob(world_size);
+  *request.mutable_definition() = job;
   machine_.Register(++last_call_, request);
   Drain();
   VoteAndApply();
-  for (uint32_t rank = 0; rank < world_size; ++rank) ASSERT_TRUE(Join(rank, 100 + rank).ok());
+  for (uint32_t rank = 0; rank < job.world_size(); ++rank) ASSERT_TRUE(Join(rank, 100 + rank).ok());
   ASSERT_TRUE(Begin(0, 0).ok());
   VoteAndApply();
 }
@@ -270,6 +272,11 @@ CallId MachineHarness::Await(uint32_t rank, uint64_t step) {
   machine_.Await(call, request);
   Drain();
   return call;
+}
+
+void MachineHarness::HangUp(CallId call) {
+  machine_.CancelCall(call);
+  Drain();
 }
 
 std::optional<absl::Status> MachineHarness::ended(CallId call) {

@@ -57,9 +57,10 @@ class MachineHarness {
   void Hold(const v1::ShardState& state = {}, const v1::Ballot& promised = {});
   // The newest plan is voted for and applied by every shard.
   v1::StepRecord VoteAndApply();
-  // Hold, then register TestJob(world_size) and load its weights; every rank has joined with nonce
-  // 100 + rank.
+  // Hold, then register the job, TestJob(world_size), and load its weights; every rank has joined
+  // with nonce 100 + rank.
   void Train(uint32_t world_size = 2);
+  void Train(const v1::JobDefinition& job);
 
   absl::StatusOr<v1::JobDescription> Register(const v1::JobDefinition& job);
   absl::StatusOr<v1::JoinWorkerResponse> Join(const v1::JoinWorkerRequest& request);
@@ -82,6 +83,8 @@ class MachineHarness {
   void RecordRead(uint64_t position, const absl::StatusOr<v1::StepRecord>& record);
   // A stream; its events are in events(call).
   CallId Await(uint32_t rank, uint64_t step);
+  // Its caller is gone.
+  void HangUp(CallId call);
   const std::vector<v1::StepEvent>& events(CallId call) { return events_[call]; }
   // How the stream ended; nothing while it is open.
   std::optional<absl::Status> ended(CallId call);

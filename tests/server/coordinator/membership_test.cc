@@ -91,6 +91,33 @@ TEST_F(MembershipTest, StepIsBegunByAllRanksAndTheWeightsByRankZero) {
   EXPECT_THAT(members_.MissingRanks(0), ElementsAre(0));
 }
 
+// T21
+TEST_F(MembershipTest, StepsGoOnWithoutALostRankUntilItJoinsOrIsThereAgain) {
+  EXPECT_FALSE(members_.AllBegun(7));
+  ASSERT_TRUE(Begin(0, *Join(0, 1), 1, 7).ok());
+  members_.Lose(1);
+  EXPECT_THAT(members_.MissingRanks(7), ElementsAre());
+  EXPECT_TRUE(members_.AllBegun(7));
+  EXPECT_EQ(members_.MembersOf(7).size(), 1u);
+  EXPECT_TRUE(members_.AnyBegun(7, {0, 1}));
+  EXPECT_FALSE(members_.AnyBegun(7, {1}));
+  const v1::Attempt one = *Join(1, 2);
+  EXPECT_THAT(members_.MissingRanks(7), ElementsAre(1));
+  ASSERT_TRUE(Begin(1, one, 2, 7).ok());
+  EXPECT_EQ(members_.MembersOf(7).size(), 2u);
+  // What it has begun is not forgotten, and counts for nothing while it is lost.
+  members_.Lose(0);
+  EXPECT_EQ(members_.MembersOf(7)[0].rank(), 1u);
+  EXPECT_EQ(members_.MultiplierOf(7), 0.5);
+  members_.Regain(0);
+  EXPECT_EQ(members_.MembersOf(7).size(), 2u);
+  // Without anybody there is no step; the weights are rank 0's, lost or not.
+  members_.Lose(0);
+  members_.Lose(1);
+  EXPECT_FALSE(members_.AllBegun(7));
+  EXPECT_THAT(members_.MissingRanks(0), ElementsAre(0));
+}
+
 TEST_F(MembershipTest, RankThatJoinsAnewHasBegunNothing) {
   ASSERT_TRUE(Begin(0, *Join(0, 1), 1, 7).ok());
   ASSERT_TRUE(Join(0, 9).ok());
