@@ -58,6 +58,57 @@ wait_for() {
   done
 }
 
+# Training by one process for each rank, with the array OPTIONS of the test.
+declare -A trainer
+
+# launch RANK OPTIONS...: starts a trainer; its output goes to rank-RANK.
+launch() {
+  local rank=$1
+  shift
+  # Not through a function: its pid is the trainer's.
+  "$KAON_TRAIN" --connect "${CONNECT:-127.0.0.1:$(cat "$DIR/coordinator.port")}" --tls-dir "$DIR/tls" "${SMALL[@]}" "${OPTIONS[@]}" \
+    --rank "$rank" "$@" >"$TEST_TMPDIR/rank-$rank" 2>&1 &
+  trainer[$rank]=$!
+}
+
+ended() { ! kill -0 "${trainer[$1]}" 2>/dev/null; }
+
+# join_trainer SECONDS RANK: waits for its end, which must be a good one.
+join_trainer() {
+  wait_for "$1" ended "$2" || give_up
+  wait "${trainer[$2]}" || give_up
+}
+
+kill_trainer() {
+  kill -KILL "${trainer[$1]}"
+  wait "${trainer[$1]}" 2>/dev/null || true
+}
+
+# status_field NAME: a field of `kaonctl status`.
+status_field() {
+  "$KAONCTL" --dir "$DIR" -o json status | python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$1"
+}
+step_reached() { [ "$(status_field applied_step)" -ge "$1" ]; }
+phase_has() { [[ $(status_field phase) == *"$1"* ]]; }
+
+# compare STEPS OPTIONS...: the trainers ended like a run without servers.
+compare() {
+  local steps=$1 here there
+  shift
+  train_local "$TEST_TMPDIR/local" "${OPTIONS[@]}" --steps "$steps" "$@"
+  here=$(field "$TEST_TMPDIR/local" weights_digest)
+  there=$(field "$TEST_TMPDIR/rank-0" weights_digest)
+  echo "service $there, local $here"
+  [ "$here" = "$there" ] || fail "digests differ"
+}
+
+give_up() {
+  cat "$TEST_TMPDIR"/rank-*
+  "$KAONCTL" --dir "$DIR" status
+  cluster_show_logs "$DIR"
+  exit 1
+}
+
 finish() {
   if [ "$failures" -gt 0 ]; then
     echo "$failures failures"

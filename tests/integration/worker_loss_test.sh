@@ -1,0 +1,73 @@
+#!/bin/bash
+# T21: a trainer is killed with -9 in the middle of training, and started again, under each policy for lost workers. Whatever
+# members the steps had, the weights are those of a run without servers that leaves out the same ones: never a part of a contribution.
+source tests/integration/real_cluster.sh
+
+OPTIONS=(--workers 2 --split 3,5 --max-grad-norm 0.05)
+
+# history: one line per train step: number, ranks.
+history() {
+  "$KAONCTL" --dir "$DIR" -o json steps --limit 1000 | python3 -c '
+import json, sys
+for record in json.load(sys.stdin)["steps"]:
+    if record["kind"] == "train":
+        print(record["step"], *[member["rank"] for member in record["members"]])'
+}
+
+echo "== wait"
+start 2 2
+launch 0 --steps 40
+launch 1 --steps 40
+wait_for 60 step_reached 10 || give_up
+kill_trainer 1
+# Longer than the other policies below wait, once the step that had all it needed is over.
+sleep 0.5
+held=$(status_field applied_step)
+sleep 2
+[ "$(status_field applied_step)" = "$held" ] || fail "wait: went on without rank 1"
+launch 1 --steps 40
+join_trainer 60 0
+join_trainer 60 1
+[ "$(history | awk 'NF != 3' | wc -l)" = 0 ] || fail "wait: a step with fewer members: $(history)"
+stop
+compare 40
+
+echo "== shrink"
+STEPS=${STEPS:-400}
+start 2 2
+launch 0 --steps "$STEPS" --worker-loss shrink --worker-loss-seconds 1
+launch 1 --steps "$STEPS" --worker-loss shrink --worker-loss-seconds 1
+wait_for 60 step_reached 10 || give_up
+kill_trainer 1
+wait_for 60 phase_has "without rank 1 (lost)" || give_up
+launch 1 --steps "$STEPS" --worker-loss shrink --worker-loss-seconds 1
+join_trainer 120 0
+join_trainer 60 1
+history >"$TEST_TMPDIR/history"
+alone=$(awk 'NF == 2 && $2 == 0 {print $1}' "$TEST_TMPDIR/history")
+first=$(head -n 1 <<<"$alone")
+last=$(tail -n 1 <<<"$alone")
+echo "rank 0 alone from step ${first:-none} to ${last:-none} of $STEPS"
+[ -n "$first" ] || fail "shrink: every step had both ranks"
+[ "$(wc -l <<<"$alone")" = $((last - first + 1)) ] || fail "shrink: rank 1 came and went"
+[ "$last" -lt "$STEPS" ] || fail "shrink: rank 1 never took part again"
+stop
+compare "$STEPS" --absent "1:$first-$last"
+
+echo "== fail"
+start 2 2
+launch 0 --steps 400 --worker-loss fail --worker-loss-seconds 1
+launch 1 --steps 400 --worker-loss fail --worker-loss-seconds 1
+wait_for 60 step_reached 10 || give_up
+kill_trainer 1
+wait_for 60 ended 0 || give_up
+if wait "${trainer[0]}"; then fail "fail: rank 0 says that all is well"; fi
+grep -q "rank 1 was lost" "$TEST_TMPDIR/rank-0" || fail "fail: $(cat "$TEST_TMPDIR/rank-0")"
+phase_has "stopped: FAILED_PRECONDITION: rank 1 was lost" || fail "fail: $(status_field phase)"
+# What was trained is there.
+"$KAONCTL" --dir "$DIR" digest >/dev/null || fail "fail: no digest"
+launch 1 --steps 400 --worker-loss fail --worker-loss-seconds 1
+wait_for 60 ended 1 || give_up
+grep -q "rank 1 was lost" "$TEST_TMPDIR/rank-1" || fail "fail: rank 1 again: $(cat "$TEST_TMPDIR/rank-1")"
+stop
+finish
