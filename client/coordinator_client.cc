@@ -3,11 +3,11 @@
 #include <grpcpp/client_context.h>
 #include <grpcpp/support/client_callback.h>
 
-#include <chrono>
 #include <utility>
 
 #include "client/channel.h"
 #include "kaon/v1/coordinator.grpc.pb.h"
+#include "proto/grpc_deadline.h"
 #include "proto/grpc_status.h"
 #include "proto/status_macros.h"
 
@@ -124,8 +124,7 @@ std::shared_ptr<OutgoingCall> CoordinatorClient::Call(const std::string& address
     return nullptr;
   }
   auto call = std::make_shared<UnaryCall<Request, Response>>(tracker_, request, std::move(done));
-  call->context.set_deadline(std::chrono::system_clock::now() +
-                             absl::ToChronoMilliseconds(timeout));
+  call->context.set_deadline(proto::DeadlineAfter(timeout));
   const auto on_done = [call](const grpc::Status& status) {
     const std::string holder = HolderOf(call->context);
     const auto done = std::move(call->done);

@@ -5,7 +5,6 @@
 #include <grpcpp/impl/codegen/proto_utils.h>
 #include <grpcpp/support/client_callback.h>
 
-#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +13,7 @@
 #include "client/pull_assembler.h"
 #include "kernels/mutex.h"
 #include "proto/failpoint.h"
+#include "proto/grpc_deadline.h"
 #include "proto/grpc_status.h"
 #include "proto/status_macros.h"
 
@@ -209,8 +209,7 @@ class GrpcPullStream : public PullStream, public Reactor {
   void Start(std::shared_ptr<GrpcPullStream> self) {
     self_ = std::move(self);
     if (options_.timeout != absl::InfiniteDuration()) {
-      context_.set_deadline(std::chrono::system_clock::now() +
-                            absl::ToChronoMilliseconds(options_.timeout));
+      context_.set_deadline(proto::DeadlineAfter(options_.timeout));
     }
     stub_.PrepareBidiStreamingCall(&context_, kPullMethod, grpc::StubOptions(), this);
     StartWriteLast(&out_, grpc::WriteOptions());

@@ -6,12 +6,12 @@
 #include <grpcpp/completion_queue.h>
 #include <grpcpp/generic/generic_stub.h>
 
-#include <chrono>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "client/channel.h"
 #include "kaon/v1/admin.grpc.pb.h"
+#include "proto/grpc_deadline.h"
 #include "proto/grpc_status.h"
 #include "proto/status_macros.h"
 
@@ -22,9 +22,8 @@ namespace {
 // Trailing metadata: where the holder of the shards is.
 constexpr char kHolderKey[] = "kaon-holder";
 
-std::chrono::system_clock::time_point Deadline(const Options& options) {
-  return std::chrono::system_clock::now() +
-         std::chrono::milliseconds(static_cast<int64_t>(options.timeout_seconds * 1000));
+gpr_timespec Deadline(const Options& options) {
+  return proto::DeadlineAfter(absl::Seconds(options.timeout_seconds));
 }
 
 // Calls `call(stub, context)` on the endpoints in turn until one can be reached.

@@ -5,7 +5,6 @@
 #include <grpcpp/server_builder.h>
 
 #include <algorithm>
-#include <chrono>
 #include <random>
 #include <set>
 #include <utility>
@@ -15,6 +14,7 @@
 #include "client/channel.h"
 #include "client/loopback.h"
 #include "proto/failpoint.h"
+#include "proto/grpc_deadline.h"
 #include "proto/identity.h"
 #include "proto/status_macros.h"
 #include "server/auth/server_credentials.h"
@@ -27,7 +27,7 @@ namespace {
 constexpr int kMaxShards = 1024;
 constexpr uint32_t kMaxHeartbeatMs = 60000;
 constexpr uint32_t kMaxTakeoverMs = 600000;
-constexpr std::chrono::seconds kShutdownGrace(2);
+constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
 // A worker waits for what is read; the machine asks again at each heartbeat.
 constexpr absl::Duration kReadTimeout = absl::Seconds(2);
 
@@ -208,7 +208,7 @@ void CoordinatorServer::Shutdown() {
   for (const auto& link : links_) link->Shutdown();
   if (keeper_) keeper_->Stop();
   if (server_) {
-    server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+    server_->Shutdown(proto::DeadlineAfter(kShutdownGrace));
     server_->Wait();
     server_.reset();
   }

@@ -6,6 +6,7 @@
 #include <random>
 #include <utility>
 
+#include "proto/grpc_deadline.h"
 #include "proto/grpc_status.h"
 
 namespace kaon::coordinator {
@@ -167,7 +168,7 @@ void ShardLink::OnStreamDone(const grpc::Status& status) {
   if (!shutting_down_) {
     ++alarms_pending_;
     alarm_ = std::make_unique<grpc::Alarm>();
-    alarm_->Set(absl::ToChronoTime(absl::Now() + backoff_.Delay(failures_++)), [this](bool fired) {
+    alarm_->Set(proto::DeadlineAfter(backoff_.Delay(failures_++)), [this](bool fired) {
       if (fired) OpenStream();
       MutexLock lock(mu_);
       --alarms_pending_;
@@ -198,7 +199,7 @@ void ShardLink::Shutdown() {
 
 std::shared_ptr<ShardLink::UnaryContext> ShardLink::BeginUnary(absl::Duration timeout) {
   auto call = std::make_shared<UnaryContext>(calls_);
-  call->context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  call->context.set_deadline(proto::DeadlineAfter(timeout));
   MutexLock lock(mu_);
   if (shutting_down_) return nullptr;
   unary_.insert(call);

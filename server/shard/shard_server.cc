@@ -15,6 +15,7 @@
 #include "client/loopback.h"
 #include "kernels/steady_clock.h"
 #include "proto/failpoint.h"
+#include "proto/grpc_deadline.h"
 #include "proto/status_macros.h"
 #include "proto/tensor_stream.h"
 #include "server/auth/server_credentials.h"
@@ -30,7 +31,7 @@ constexpr uint64_t kDefaultHostMemoryBytes = uint64_t{4} << 30;
 constexpr uint64_t kDefaultStagingBytes = uint64_t{64} << 20;
 // What the shard keeps of a chunk until its step is applied is some dozens of bytes.
 constexpr uint64_t kMinChunkBytes = 4096;
-constexpr std::chrono::seconds kShutdownGrace(2);
+constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
 constexpr char kJournal[] = "journal";
 constexpr char kNone[] = "none";
 // What gRPC may hold beyond the gradients that wait: a few registrations, and a chunk on its way
@@ -208,7 +209,7 @@ ShardServer::~ShardServer() { Shutdown(); }
 void ShardServer::Shutdown() {
   // First, so that every open stream ends by itself.
   if (loop_ != nullptr) loop_->Stop();
-  if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+  if (server_ != nullptr) server_->Shutdown(proto::DeadlineAfter(kShutdownGrace));
   // Joins gRPC's calls: nothing of the services runs afterwards.
   server_.reset();
   journal_.reset();

@@ -73,8 +73,8 @@ class TidyTest(unittest.TestCase):
     def test_state_machines_know_no_grpc_clock_or_thread(self):
         path = "job/decide.h"
         self.finds("include-rpc", path, header(path, "#include <grpcpp/server.h>"))
-        self.finds("clock", path, header(path, "auto t = std::chrono::system_clock::now();"))
-        self.finds("clock", path, header(path, "auto t = absl::Now();"))
+        self.finds("clock", path, header(path, "auto t = std::chrono::steady_clock::now();"))
+        self.finds("clock", path, header(path, "auto t = SteadyNow();"))
         self.finds("thread", path, header(path, "std::thread t;"))
 
     def test_public_headers_use_the_standard_library_only(self):
@@ -151,6 +151,22 @@ class TidyTest(unittest.TestCase):
         for code in ("absl::SleepFor(d);", "std::this_thread::sleep_for(d);", "usleep(1);"):
             self.finds("sleep", "server/shard/loop.cc", f"void F() {{ {code} }}\n")
             self.finds("sleep", "tests/kernels/norm_test.cc", f"void F() {{ {code} }}\n")
+
+    def test_no_time_but_the_one_that_never_jumps(self):
+        for code in (
+            "auto t = std::chrono::system_clock::now();",
+            "auto t = absl::Now();",
+            "auto t = time(nullptr);",
+            "std::time_t t = std::time(&u);",
+            "clock_gettime(CLOCK_REALTIME, &t);",
+            "gettimeofday(&t, nullptr);",
+        ):
+            with self.subTest(code):
+                self.finds("wall-clock", "server/shard/loop.cc", f"void F() {{ {code} }}\n")
+                self.finds("wall-clock", "client/session.cc", f"void F() {{ {code} }}\n")
+        for code in ("auto t = SteadyNow();", "auto t = step.time(0);", "Lifetime(0);", "// absl::Now()"):
+            with self.subTest(code):
+                self.passes("kernels/norm.cc", code + "\n")
 
     def test_no_test_is_skipped(self):
         self.finds("skipped-test", "tests/kernels/norm_test.cc", "TEST(A, DISABLED_B) {}\n")
