@@ -1,0 +1,438 @@
+// T11: what a worker with a good certificate and arbitrary bytes can do. Each behaviour is refused
+// with its status code and the field's name, changes no state, and keeps an honest worker's step
+// from nothing: it commits, in the weights of the serial run.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <iostream>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/job_conversion.h"
+#include "client/kaon/client.h"
+#include "job/definition.h"
+#include "tests/integration/byzantine_peer.h"
+#include "tests/simulation/model.h"
+#include "tests/testing/in_process_cluster.h"
+
+namespace kaon {
+namespace {
+
+using grpc::StatusCode;
+
+struct Behaviour {
+  const char* name;
+  StatusCode code;
+  // In the message.
+  const char* names;
+  std::function<grpc::Status(ByzantinePeer&)> act;
+};
+using Behaviours = std::vector<Behaviour>;
+
+const double kNan = std::numeric_limits<double>::quiet_NaN();
+const double kInfinity = std::numeric_limits<double>::infinity();
+constexpr uint64_t kHuge = std::numeric_limits<uint64_t>::max();
+// Parameters of the tiny job.
+constexpr uint32_t kEmbed = 0;
+constexpr uint32_t kBias = 2;
+constexpr uint32_t kFrozen = 3;
+
+Behaviour Registers(const char* name, StatusCode code, const char* names,
+                    std::function<void(v1::JobDefinition&)> spoil) {
+  return {name, code, names, [spoil](ByzantinePeer& peer) {
+            v1::JobDefinition job = peer.job();
+            spoil(job);
+            return peer.Register(job);
+          }};
+}
+Behaviour Joins(const char* name, StatusCode code, const char* names,
+                std::function<void(v1::JoinWorkerRequest&)> spoil) {
+  return {name, code, names, [spoil](ByzantinePeer& peer) {
+            v1::JoinWorkerRequest request = peer.JoinRequest();
+            spoil(request);
+            return peer.Join(request);
+          }};
+}
+Behaviour Begins(const char* name, StatusCode code, const char* names,
+                 std::function<void(v1::BeginStepRequest&)> spoil) {
+  return {name, code, names, [spoil](ByzantinePeer& peer) {
+            v1::BeginStepRequest request = peer.BeginRequest();
+            spoil(request);
+            return peer.Begin(request);
+          }};
+}
+Behaviour Awaits(const char* name, StatusCode code, const char* names,
+                 std::function<void(v1::AwaitStepRequest&)> spoil) {
+  return {name, code, names, [spoil](ByzantinePeer& peer) {
+            v1::AwaitStepRequest request = peer.AwaitRequest();
+            spoil(request);
+            return peer.Await(request);
+          }};
+}
+Behaviour Opens(const char* name, StatusCode code, const char* names,
+                std::function<void(v1::PushOpen&)> spoil) {
+  return {name, code, names, [spoil](ByzantinePeer& peer) {
+            v1::PushRequest request = peer.Open();
+            spoil(*request.mutable_open());
+            return peer.Push({request});
+          }};
+}
+// Of hidden.bias, six elements.
+Behaviour Chunks(const char* name, StatusCode code, const char* names,
+                 std::function<void(v1::PushRequest&)> spoil) {
+  return {name, code, names, [spoil](ByzantinePeer& peer) {
+            v1::PushRequest request = peer.Chunk(kBias);
+            spoil(request);
+            return peer.Push({peer.Open(), request});
+          }};
+}
+Behaviour Finishes(const char* name, StatusCode code, const char* names,
+                   std::function<void(v1::PushFinish&)> spoil) {
+  return {name, code, names, [spoil](ByzantinePeer& peer) {
+            v1::PushRequest request = ByzantinePeer::Finish();
+            spoil(*request.mutable_finish());
+            return peer.Push({peer.Open(), request});
+          }};
+}
+Behaviour Pulls(const char* name, StatusCode code, const char* names,
+                std::function<void(v1::PullRequest&)> spoil) {
+  return {name, code, names, [spoil](ByzantinePeer& peer) {
+            v1::PullRequest request = peer.PullRequest();
+            spoil(request);
+            return peer.Pull(request);
+          }};
+}
+
+constexpr StatusCode kInvalid = StatusCode::INVALID_ARGUMENT;
+
+Behaviours OfRegistration() {
+  return {
+      Registers("job without a name", kInvalid, "name", [](auto& j) { j.clear_name(); }),
+      Registers("job without workers", kInvalid, "world_size is 0, must be 1 .. 4096",
+                [](auto& j) { j.set_world_size(0); }),
+      Registers("job of too many workers", kInvalid, "world_size is 5000, must be 1 .. 4096",
+                [](auto& j) { j.set_world_size(5000); }),
+      Registers("shape of no elements", kInvalid, "shape[0] is 0, must be >= 1",
+                [](auto& j) { j.mutable_parameters(0)->set_shape(0, 0); }),
+      Registers("shape whose product overflows", kInvalid, "shape[1] is",
+                [](auto& j) {
+                  j.mutable_parameters(0)->set_shape(0, uint64_t{1} << 40);
+                  j.mutable_parameters(0)->set_shape(1, uint64_t{1} << 40);
+                }),
+      Registers("two parameters of one name", kInvalid, "is there twice, must be unique",
+                [](auto& j) { j.mutable_parameters(1)->set_name(j.parameters(0).name()); }),
+      Registers("learning rate that is no number", kInvalid, "lr is nan",
+                [](auto& j) { j.mutable_groups(0)->set_lr(kNan); }),
+      Registers("norm limit below zero", kInvalid, "max_grad_norm is -1",
+                [](auto& j) { j.set_max_grad_norm(-1); }),
+      Registers("unknown policy", kInvalid, "worker_loss is 9, must be one of wait, shrink, fail",
+                [](auto& j) { j.set_worker_loss(static_cast<v1::WorkerLossPolicy>(9)); }),
+      Registers("pattern that never ends", kInvalid, "name_regex",
+                [](auto& j) {
+                  v1::RoutingRule& rule = *j.add_routing_rules();
+                  rule.set_name("r");
+                  rule.set_group("adamw");
+                  rule.set_name_regex("((a{1,100}){1,100}){1,100}");
+                }),
+      Registers("another job of the same name", StatusCode::ALREADY_EXISTS,
+                "differs: ", [](auto& j) { j.set_max_grad_norm(3); }),
+      {"question about another job", StatusCode::NOT_FOUND, "job \"other\": the job here is",
+       [](ByzantinePeer& peer) { return peer.GetJob("other"); }},
+  };
+}
+
+Behaviours OfJoining() {
+  return {
+      Joins("rank that is not there", kInvalid, "rank is 2, must be 0 .. 1",
+            [](auto& r) { r.set_rank(2); }),
+      Joins("largest rank", kInvalid, "rank is 4294967295", [](auto& r) { r.set_rank(~0u); }),
+      Joins("no nonce", kInvalid, "process_nonce is 0", [](auto& r) { r.set_process_nonce(0); }),
+      Joins("invented attempt", StatusCode::ABORTED, "rank 1 was taken by another process",
+            [](auto& r) {
+              r.set_process_nonce(5);
+              r.mutable_previous_attempt();
+            }),
+      Joins("attempt of a coordinator to come", StatusCode::UNAVAILABLE, "previous_attempt is",
+            [](auto& r) { r.mutable_previous_attempt()->mutable_ballot()->set_counter(1u << 30); }),
+      Awaits("stream of a rank that is not there", kInvalid, "rank is 4, must be 0 .. 1",
+             [](auto& r) { r.set_rank(4); }),
+      Awaits("stream without an attempt", StatusCode::ABORTED, "join again",
+             [](auto& r) { r.clear_attempt(); }),
+      Awaits("stream of a step to come", StatusCode::UNAVAILABLE,
+             "step 5 awaited, the next one is 1", [](auto& r) { r.set_step(5); }),
+      Awaits("stream of another job", StatusCode::NOT_FOUND, "\"x\"",
+             [](auto& r) { r.set_job("x"); }),
+  };
+}
+
+Behaviours OfBeginning() {
+  const auto weight = [](const char* name, double value) {
+    return Begins(name, kInvalid, "token_weight is",
+                  [value](auto& r) { r.set_token_weight(value); });
+  };
+  const auto multiplier = [](const char* name, double value, const char* names) {
+    return Begins(name, kInvalid, names,
+                  [value](auto& r) { r.set_learning_rate_multiplier(value); });
+  };
+  return {
+      weight("weight of nothing", 0),
+      weight("weight below nothing", -1),
+      weight("weight that is no number", kNan),
+      weight("weight without bounds", kInfinity),
+      weight("weight beyond 2^40", 2199023255552.0),
+      Begins("too many micro-batches", kInvalid, "micro_batches is 1025, must be 1 .. 1024",
+             [](auto& r) { r.set_micro_batches(1025); }),
+      multiplier("multiplier that is no number", kNan, "learning_rate_multiplier is nan"),
+      multiplier("multiplier below zero", -1, "learning_rate_multiplier is -1"),
+      multiplier("multiplier that overflows", 1e300, "learning_rate_multiplier 1e+300"),
+      Begins("step begun twice with other values", StatusCode::ALREADY_EXISTS,
+             "rank 1 has begun step 1", [](auto& r) { r.set_token_weight(9); }),
+      Begins("weights that are rank 0's to load", kInvalid, "rank is 1, step 0",
+             [](auto& r) { r.set_step(0); }),
+      Begins("step to come", StatusCode::UNAVAILABLE, "step 9 begun, expecting 1",
+             [](auto& r) { r.set_step(9); }),
+      Begins("step of another rank", StatusCode::ABORTED, "rank 0: attempt is",
+             [](auto& r) { r.set_rank(0); }),
+      Begins("step of another process", StatusCode::ABORTED, "rank 1 was taken",
+             [](auto& r) { r.set_process_nonce(5); }),
+      Begins("step of another job", StatusCode::NOT_FOUND, "\"x\"",
+             [](auto& r) { r.set_job("x"); }),
+  };
+}
+
+Behaviours OfOpening() {
+  return {
+      Opens("push to another job", StatusCode::NOT_FOUND, "job 'x' pushed, this shard holds 'tiny'",
+            [](auto& o) { o.set_job("x"); }),
+      Opens("push on another timeline", StatusCode::FAILED_PRECONDITION,
+            "timeline 7 pushed, expecting 1", [](auto& o) { o.set_timeline(7); }),
+      Opens("push of a past step", StatusCode::FAILED_PRECONDITION, "step 0 pushed, expecting 1",
+            [](auto& o) { o.set_step(0); }),
+      Opens("push of a step to come", StatusCode::UNAVAILABLE, "step 2 pushed, expecting 1",
+            [](auto& o) { o.set_step(2); }),
+      Opens("push of the last step there could be", StatusCode::UNAVAILABLE, "expecting 1",
+            [](auto& o) { o.set_step(kHuge); }),
+      Opens("push of a rank that is not there", kInvalid,
+            "rank 2 pushed, which takes no part in step 1", [](auto& o) { o.set_rank(2); }),
+      Opens("push of another attempt", StatusCode::ABORTED, "of rank 1 pushed, the plan has",
+            [](auto& o) { o.mutable_attempt()->set_number(9999); }),
+      Opens("push of a round to come", StatusCode::UNAVAILABLE, "this shard has accepted ballot",
+            [](auto& o) {
+              *o.mutable_ballot() = o.attempt().ballot();
+              o.set_round(1000);
+            }),
+      {"chunk before open", kInvalid, "the first message is a chunk, expecting open",
+       [](ByzantinePeer& peer) { return peer.Push({peer.Chunk(kBias)}); }},
+      {"open twice", kInvalid, "open was sent twice",
+       [](ByzantinePeer& peer) {
+         return peer.Push({peer.Open(), peer.Open()});
+       }},
+      {"message of nothing", kInvalid, "0 of open, finish and chunk are set",
+       [](ByzantinePeer& peer) { return peer.Push({v1::PushRequest()}); }},
+      {"end without a finish", kInvalid, "the push stream ended without a finish",
+       [](ByzantinePeer& peer) { return peer.Push({peer.Open()}); }},
+      {"compressed message", StatusCode::UNIMPLEMENTED, "",
+       [](ByzantinePeer& peer) {
+         v1::PushRequest request = peer.Open();
+         request.mutable_open()->set_job(std::string(10000, 'a'));
+         return peer.PushCompressed(request);
+       }},
+      {"flood of metadata", StatusCode::RESOURCE_EXHAUSTED, "",
+       [](ByzantinePeer& peer) { return peer.PushWithMetadata(64 << 10); }},
+      {"streams that are given up at once", StatusCode::CANCELLED, "all of them",
+       [](ByzantinePeer& peer) { return peer.CancelStorm(100); }},
+  };
+}
+
+Behaviours OfChunks() {
+  return {
+      Chunks("parameter that is not there", kInvalid, "parameter_id is 9, expecting 0 .. 4",
+             [](auto& r) { r.mutable_chunk()->set_parameter_id(9); }),
+      Chunks("frozen parameter", kInvalid, "parameter table is frozen",
+             [](auto& r) { r.mutable_chunk()->set_parameter_id(kFrozen); }),
+      Chunks("unknown type", kInvalid, "dtype 9 pushed",
+             [](auto& r) { r.mutable_chunk()->set_dtype(static_cast<v1::DType>(9)); }),
+      Chunks("payload of another length", kInvalid, "payload has 24 bytes, expecting 20",
+             [](auto& r) { r.mutable_chunk()->set_num_elements(5); }),
+      Chunks("payload of another type", kInvalid, "payload has 24 bytes, expecting 12",
+             [](auto& r) { r.mutable_chunk()->set_dtype(v1::DTYPE_BFLOAT16); }),
+      Chunks("chunk of nothing", kInvalid, "num_elements is 0, expecting 1 .. 262144",
+             [](auto& r) {
+               r.mutable_chunk()->set_num_elements(0);
+               r.clear_payload();
+             }),
+      Chunks("number of elements beyond all bounds", kInvalid, "num_elements is",
+             [](auto& r) { r.mutable_chunk()->set_num_elements(kHuge); }),
+      Chunks("offset whose end overflows", kInvalid, "offset 18446744073709551615 + 6 elements",
+             [](auto& r) { r.mutable_chunk()->set_offset(kHuge); }),
+      Chunks("offset whose bytes overflow", kInvalid, "offset 4611686018427387904 + 6 elements",
+             [](auto& r) { r.mutable_chunk()->set_offset(uint64_t{1} << 62); }),
+      Chunks("more than the parameter has", kInvalid, "offset 1 + 6 elements pushed, it has 6",
+             [](auto& r) { r.mutable_chunk()->set_offset(1); }),
+      Chunks("micro-batch that was not declared", kInvalid, "micro-batch 7 of rank 1",
+             [](auto& r) { r.mutable_chunk()->set_micro_batch(7); }),
+      Chunks("flipped bit", StatusCode::DATA_LOSS, "parameter 2 micro-batch 0",
+             [](auto& r) { (*r.mutable_payload())[3] ^= 1; }),
+      Chunks("chunk too small to be one of many", kInvalid,
+             "payload has 4 bytes, expecting at least 4096",
+             [](auto& r) {
+               r.mutable_chunk()->set_num_elements(1);
+               r = ByzantinePeer::WithPayload(r, r.payload().substr(0, 4));
+             }),
+      Chunks("message beyond the limit", StatusCode::RESOURCE_EXHAUSTED,
+             "bytes pushed, expecting at most 1114112",
+             [](auto& r) { r.set_payload(std::string(2 << 20, 'x')); }),
+      Finishes("finish that leaves everything out", kInvalid, "finished with 0 elements, expecting",
+               [](auto&) {}),
+      Finishes("finish that names no parameter", kInvalid, "9",
+               [](auto& f) { f.add_missing_parameters(9); }),
+      Finishes("finish that misses a frozen one", kInvalid, "table",
+               [](auto& f) { f.add_missing_parameters(kFrozen); }),
+      {"other bytes for what is there", StatusCode::ALREADY_EXISTS, "hidden.bias of rank 1",
+       [](ByzantinePeer& peer) {
+         const v1::PushRequest there = peer.Chunk(kBias);
+         const std::string other = peer.Chunk(kEmbed).payload().substr(0, there.payload().size());
+         return peer.Push({peer.Open(), there, ByzantinePeer::WithPayload(there, other)});
+       }},
+  };
+}
+
+Behaviours OfPulling() {
+  return {
+      Pulls("pull of another job", StatusCode::NOT_FOUND, "job 'x' pulled",
+            [](auto& r) { r.set_job("x"); }),
+      Pulls("pull on another timeline", StatusCode::FAILED_PRECONDITION,
+            "timeline 3 pulled, expecting 1", [](auto& r) { r.set_timeline(3); }),
+      Pulls("pull of a version to come", StatusCode::UNAVAILABLE, "version 9 pulled",
+            [](auto& r) { r.set_step(9); }),
+      Pulls("pull of a parameter that is not there", kInvalid, "parameter_id 7 pulled",
+            [](auto& r) { r.add_parameter_ids(7); }),
+      Pulls("pull of no type", kInvalid, "dtype 0 pulled", [](auto& r) { r.clear_dtype(); }),
+      Pulls("pull of too many", kInvalid, "parameter_ids has 100006 entries",
+            [](auto& r) {
+              for (int i = 0; i < 100001; ++i) r.add_parameter_ids(0);
+            }),
+      {"pull that is never read", StatusCode::CANCELLED, "",
+       [](ByzantinePeer& peer) { return peer.PullWithoutReading(); }},
+  };
+}
+
+// Rank 0, through the library.
+class HonestWorker {
+ public:
+  HonestWorker(const testing::InProcessCluster& cluster, const v1::JobDefinition& job)
+      : job_(job), client_(cluster.Connect()) {
+    v1::JobDescription description;
+    *description.mutable_definition() = job;
+    registered_.emplace(client_.Register(client::FromProto(description).definition).value());
+    worker_.emplace(registered_->Join(0).value());
+    std::vector<TensorView> views;
+    for (int id = 0; id < job.parameters_size(); ++id) {
+      tensors_.push_back(simulation::InitialWeights(job, id));
+      views.push_back({tensors_.back().data(), tensors_.back().size(), DType::kFloat32});
+    }
+    EXPECT_TRUE(worker_->LoadWeights(views).Get().ok());
+  }
+
+  // Begins step 1 and pushes its part of it.
+  Future<StepRecord> PushStep() {
+    const client::StepShare share = simulation::Share(0, 1);
+    step_.emplace(worker_->Begin({1, share.token_weight, share.micro_batches, 1}).value());
+    for (int id = 0; id < job_.parameters_size(); ++id) {
+      if (job_.parameters(id).frozen()) continue;
+      tensors_[id] = simulation::Gradient(job_, id, 0, 0, 1);
+      for (uint32_t micro = 0; micro < share.micro_batches; ++micro) {
+        step_->Push(id, {tensors_[id].data(), tensors_[id].size(), DType::kFloat32}, micro);
+      }
+    }
+    return step_->Finish();
+  }
+
+  std::vector<std::vector<float>> PullStep() {
+    std::vector<std::vector<float>> weights;
+    std::vector<PullTarget> targets;
+    for (int id = 0; id < job_.parameters_size(); ++id) {
+      weights.emplace_back(job::NumElements(job_.parameters(id)));
+    }
+    for (uint32_t id = 0; id < weights.size(); ++id) {
+      targets.push_back({id, {weights[id].data(), weights[id].size(), DType::kFloat32}});
+    }
+    EXPECT_TRUE(registered_->Pull(1, targets).Get().ok());
+    return weights;
+  }
+
+ private:
+  const v1::JobDefinition job_;
+  Client client_;
+  std::optional<Job> registered_;
+  std::optional<Worker> worker_;
+  std::optional<Step> step_;
+  std::vector<std::vector<float>> tensors_;
+};
+
+// What both ranks' first step must have come to.
+std::vector<std::vector<float>> WeightsOfStepOne(const v1::JobDefinition& job,
+                                                 const StepRecord& decided) {
+  simulation::SerialReplay replay(job);
+  v1::StepRecord load;
+  load.mutable_plan()->mutable_step()->set_kind(v1::STEP_KIND_LOAD_WEIGHTS);
+  load.mutable_decision()->set_outcome(v1::OUTCOME_APPLY);
+  replay.Apply(load);
+  v1::StepRecord record;
+  v1::StepBody& step = *record.mutable_plan()->mutable_step();
+  step.set_step(1);
+  step.set_kind(v1::STEP_KIND_TRAIN);
+  step.set_loss_scale(1);
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    v1::Member& member = *step.add_members();
+    member.set_rank(rank);
+    member.set_token_weight(simulation::Share(rank, 1).token_weight);
+    member.set_micro_batches(simulation::Share(rank, 1).micro_batches);
+  }
+  for (const v1::ParameterGroup& group : job.groups()) {
+    step.add_rates()->set_learning_rate(group.lr());
+  }
+  record.mutable_decision()->set_outcome(v1::OUTCOME_APPLY);
+  for (const GroupNorm& norm : decided.norms) {
+    record.mutable_decision()->add_norms()->set_clip_factor(norm.clip_factor);
+  }
+  replay.Apply(record);
+  return replay.weights();
+}
+
+TEST(ByzantineClientTest, EveryBehaviourIsRefusedByNameAndAnHonestStepStillCommits) {
+  testing::InProcessCluster cluster(1);
+  const v1::JobDefinition job = simulation::TinyJob(2);
+  HonestWorker honest(cluster, job);
+  Future<StepRecord> decision = honest.PushStep();
+  ByzantinePeer peer(cluster, job);
+  const grpc::Status begun = peer.BeginHonestly();
+  ASSERT_TRUE(begun.ok()) << begun.error_message();
+  const uint64_t digest = peer.StateDigest();
+  size_t count = 0;
+  for (const Behaviours& behaviours :
+       {OfRegistration(), OfJoining(), OfBeginning(), OfOpening(), OfChunks(), OfPulling()}) {
+    for (const Behaviour& behaviour : behaviours) {
+      SCOPED_TRACE(behaviour.name);
+      const grpc::Status status = behaviour.act(peer);
+      EXPECT_EQ(status.error_code(), behaviour.code) << status.error_message();
+      EXPECT_THAT(status.error_message(), ::testing::HasSubstr(behaviour.names));
+      EXPECT_EQ(peer.StateDigest(), digest);
+      ++count;
+    }
+  }
+  EXPECT_GE(count, 40u);
+  const grpc::Status pushed = peer.PushHonestly();
+  ASSERT_TRUE(pushed.ok()) << pushed.error_message();
+  Result<StepRecord> record = decision.Get();
+  ASSERT_TRUE(record.ok()) << record.status().ToString();
+  EXPECT_TRUE(record->applied) << record->reason;
+  EXPECT_EQ(honest.PullStep(), WeightsOfStepOne(job, *record));
+  std::cout << count << " behaviours" << std::endl;
+}
+
+}  // namespace
+}  // namespace kaon

@@ -1,0 +1,241 @@
+#include "tests/integration/byzantine_peer.h"
+
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "proto/crc32c.h"
+#include "tests/simulation/model.h"
+
+namespace kaon {
+
+namespace {
+
+constexpr uint64_t kStep = 1;
+// What the test's honest worker and its replay take gradients by.
+constexpr uint64_t kGradientNonce = 0;
+
+std::unique_ptr<grpc::ClientContext> WithDeadline() {
+  auto context = std::make_unique<grpc::ClientContext>();
+  context->set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+  return context;
+}
+
+}  // namespace
+
+ByzantinePeer::ByzantinePeer(const testing::InProcessCluster& cluster, v1::JobDefinition job)
+    : job_(std::move(job)),
+      shard_channel_(
+          grpc::CreateChannel(cluster.shard_address(0), grpc::InsecureChannelCredentials())),
+      coordinator_(v1::Coordinator::NewStub(
+          grpc::CreateChannel(cluster.coordinator_address(), grpc::InsecureChannelCredentials()))),
+      data_(v1::ShardData::NewStub(shard_channel_)),
+      control_(v1::ShardControl::NewStub(shard_channel_)) {}
+
+grpc::Status ByzantinePeer::BeginHonestly() {
+  const auto context = WithDeadline();
+  v1::JoinWorkerResponse joined;
+  grpc::Status status = coordinator_->JoinWorker(context.get(), JoinRequest(), &joined);
+  if (!status.ok()) return status;
+  attempt_ = joined.attempt();
+  status = Begin(BeginRequest());
+  if (!status.ok()) return status;
+  const auto following = WithDeadline();
+  const auto stream = coordinator_->AwaitStep(following.get(), AwaitRequest());
+  v1::StepEvent event;
+  const bool planned = stream->Read(&event) && event.has_planned();
+  following->TryCancel();
+  stream->Finish();
+  return planned ? grpc::Status::OK : grpc::Status(grpc::StatusCode::INTERNAL, "no plan");
+}
+
+grpc::Status ByzantinePeer::PushHonestly() {
+  std::vector<v1::PushRequest> requests = {Open()};
+  for (int id = 0; id < job_.parameters_size(); ++id) {
+    if (job_.parameters(id).frozen()) continue;
+    for (uint32_t micro = 0; micro < BeginRequest().micro_batches(); ++micro) {
+      requests.push_back(Chunk(id));
+      requests.back().mutable_chunk()->set_micro_batch(micro);
+    }
+  }
+  requests.push_back(Finish());
+  return Push(requests);
+}
+
+v1::JoinWorkerRequest ByzantinePeer::JoinRequest() const {
+  v1::JoinWorkerRequest request;
+  request.set_job(job_.name());
+  request.set_rank(kRank);
+  request.set_process_nonce(kNonce);
+  return request;
+}
+
+v1::BeginStepRequest ByzantinePeer::BeginRequest() const {
+  v1::BeginStepRequest request;
+  request.set_job(job_.name());
+  request.set_rank(kRank);
+  *request.mutable_attempt() = attempt_;
+  request.set_process_nonce(kNonce);
+  request.set_step(kStep);
+  request.set_token_weight(simulation::Share(kRank, kStep).token_weight);
+  request.set_micro_batches(simulation::Share(kRank, kStep).micro_batches);
+  request.set_learning_rate_multiplier(1);
+  return request;
+}
+
+v1::AwaitStepRequest ByzantinePeer::AwaitRequest() const {
+  v1::AwaitStepRequest request;
+  request.set_job(job_.name());
+  request.set_rank(kRank);
+  *request.mutable_attempt() = attempt_;
+  request.set_step(kStep);
+  return request;
+}
+
+v1::PushRequest ByzantinePeer::Open() const {
+  v1::PushRequest request;
+  v1::PushOpen& open = *request.mutable_open();
+  open.set_job(job_.name());
+  open.set_timeline(1);
+  open.set_step(kStep);
+  open.set_rank(kRank);
+  *open.mutable_attempt() = attempt_;
+  return request;
+}
+
+v1::PushRequest ByzantinePeer::Chunk(uint32_t parameter_id) const {
+  const std::vector<float> gradient =
+      simulation::Gradient(job_, parameter_id, kRank, kGradientNonce, kStep);
+  v1::PushRequest request;
+  v1::TensorChunk& chunk = *request.mutable_chunk();
+  chunk.set_parameter_id(parameter_id);
+  chunk.set_num_elements(gradient.size());
+  chunk.set_dtype(v1::DTYPE_FLOAT32);
+  return WithPayload(std::move(request), std::string(reinterpret_cast<const char*>(gradient.data()),
+                                                     gradient.size() * sizeof(float)));
+}
+
+v1::PushRequest ByzantinePeer::WithPayload(v1::PushRequest request, std::string payload) {
+  request.mutable_chunk()->set_crc32c(proto::Crc32c(payload.data(), payload.size()));
+  request.set_payload(std::move(payload));
+  return request;
+}
+
+v1::PushRequest ByzantinePeer::Finish() {
+  v1::PushRequest request;
+  request.mutable_finish();
+  return request;
+}
+
+v1::PullRequest ByzantinePeer::PullRequest() const {
+  v1::PullRequest request;
+  request.set_job(job_.name());
+  request.set_timeline(1);
+  request.set_dtype(v1::DTYPE_FLOAT32);
+  for (int id = 0; id < job_.parameters_size(); ++id) request.add_parameter_ids(id);
+  return request;
+}
+
+grpc::Status ByzantinePeer::Register(const v1::JobDefinition& job) {
+  v1::RegisterJobRequest request;
+  *request.mutable_definition() = job;
+  v1::JobDescription response;
+  return coordinator_->RegisterJob(WithDeadline().get(), request, &response);
+}
+
+grpc::Status ByzantinePeer::GetJob(const std::string& job) {
+  v1::GetJobRequest request;
+  request.set_job(job);
+  v1::JobDescription response;
+  return coordinator_->GetJob(WithDeadline().get(), request, &response);
+}
+
+grpc::Status ByzantinePeer::Join(const v1::JoinWorkerRequest& request) {
+  v1::JoinWorkerResponse response;
+  return coordinator_->JoinWorker(WithDeadline().get(), request, &response);
+}
+
+grpc::Status ByzantinePeer::Begin(const v1::BeginStepRequest& request) {
+  v1::BeginStepResponse response;
+  return coordinator_->BeginStep(WithDeadline().get(), request, &response);
+}
+
+grpc::Status ByzantinePeer::Await(const v1::AwaitStepRequest& request) {
+  const auto context = WithDeadline();
+  const auto stream = coordinator_->AwaitStep(context.get(), request);
+  v1::StepEvent event;
+  while (stream->Read(&event)) {
+  }
+  return stream->Finish();
+}
+
+grpc::Status ByzantinePeer::Push(const std::vector<v1::PushRequest>& requests) {
+  const auto context = WithDeadline();
+  const auto stream = data_->Push(context.get());
+  for (const v1::PushRequest& request : requests) {
+    if (!stream->Write(request)) break;
+  }
+  stream->WritesDone();
+  v1::PushResponse response;
+  while (stream->Read(&response)) {
+  }
+  return stream->Finish();
+}
+
+grpc::Status ByzantinePeer::PushCompressed(const v1::PushRequest& request) {
+  const auto context = WithDeadline();
+  context->set_compression_algorithm(GRPC_COMPRESS_GZIP);
+  const auto stream = data_->Push(context.get());
+  stream->Write(request);
+  v1::PushResponse response;
+  while (stream->Read(&response)) {
+  }
+  return stream->Finish();
+}
+
+grpc::Status ByzantinePeer::PushWithMetadata(size_t bytes) {
+  const auto context = WithDeadline();
+  context->AddMetadata("flood", std::string(bytes, 'x'));
+  const auto stream = data_->Push(context.get());
+  stream->Write(Open());
+  v1::PushResponse response;
+  while (stream->Read(&response)) {
+  }
+  return stream->Finish();
+}
+
+grpc::Status ByzantinePeer::Pull(const v1::PullRequest& request) {
+  const auto context = WithDeadline();
+  const auto stream = data_->Pull(context.get(), request);
+  v1::PullResponse response;
+  while (stream->Read(&response)) {
+  }
+  return stream->Finish();
+}
+
+grpc::Status ByzantinePeer::CancelStorm(int streams) {
+  for (int i = 0; i < streams; ++i) {
+    const auto context = WithDeadline();
+    const auto stream = data_->Push(context.get());
+    stream->Write(Open());
+    context->TryCancel();
+    const grpc::Status status = stream->Finish();
+    if (status.error_code() != grpc::StatusCode::CANCELLED) return status;
+  }
+  return grpc::Status(grpc::StatusCode::CANCELLED, "all of them");
+}
+
+grpc::Status ByzantinePeer::PullWithoutReading() {
+  const auto context = WithDeadline();
+  const auto stream = data_->Pull(context.get(), PullRequest());
+  context->TryCancel();
+  return stream->Finish();
+}
+
+uint64_t ByzantinePeer::StateDigest() {
+  v1::DescribeShardResponse response;
+  const grpc::Status status = control_->DescribeShard(WithDeadline().get(), {}, &response);
+  return status.ok() ? response.state_digest() : 0;
+}
+
+}  // namespace kaon
