@@ -133,7 +133,7 @@ class AccumulatorFixture : public testing::Test {
     EXPECT_NE(status.message().find(words), absl::string_view::npos) << status;
   }
 
-  const v1::RegisterBody registration_ = MakeRegistration();
+  v1::RegisterBody registration_ = MakeRegistration();
   v1::StepPlan plan_ = TrainPlan(1, 1, 1);
   tier::HostTier host_;
   tier::TieredStore store_;

@@ -37,6 +37,7 @@ TEST_F(GradientSumsTest, DividesTheWeightedSumByTheTotalWeightAndTheLossScale) {
   EXPECT_FALSE(facts->has_first_non_finite());
 }
 
+// T17
 TEST_F(GradientSumsTest, GivesTheSameBitsForEveryOrderOfArrival) {
   constexpr uint32_t kSeed = 7;
   std::mt19937 random(kSeed);
@@ -62,7 +63,7 @@ TEST_F(GradientSumsTest, GivesTheSameBitsForEveryOrderOfArrival) {
   }
   std::vector<float> expected;
   uint64_t digest = 0;
-  for (int order = 0; order < 50; ++order) {
+  for (int order = 0; order < 200; ++order) {
     Restart(2 * proto::kMaxChunkBytes);
     Begin();
     const PushingWorker workers[] = {Open(0), Open(1)};
@@ -117,6 +118,55 @@ TEST_F(GradientSumsTest, GivesTheSameBitsWhenWorkersPushAtOnce) {
     ASSERT_TRUE(accumulator_->FinishSums(1).has_value());
     if (run == 0) expected = Gradient(kW);
     ASSERT_EQ(Gradient(kW), expected) << "run " << run;
+  }
+}
+
+// T17
+TEST_F(GradientSumsTest, GivesTheSameBitsForAnyNumberOfPushingThreads) {
+  constexpr uint32_t kWorkers = 8;
+  std::mt19937 random(11);
+  registration_.mutable_definition()->set_world_size(kWorkers);
+  v1::StepBody& step = *plan_.mutable_step();
+  for (uint32_t rank = 2; rank < kWorkers; ++rank) {
+    v1::Member& member = *step.add_members();
+    member = step.members(1);
+    member.set_rank(rank);
+    member.mutable_attempt()->set_number(rank + 1);
+    member.set_token_weight(0.3 * rank);
+  }
+  std::vector<float> expected;
+  uint64_t digest = 0;
+  for (const size_t num_threads : {1, 2, 8, 8, 2, 8}) {
+    Restart(kWorkers * proto::kMaxChunkBytes);
+    Begin();
+    std::vector<PushingWorker> workers;
+    std::vector<uint32_t> ranks;
+    for (uint32_t rank = 0; rank < kWorkers; ++rank) {
+      workers.push_back(Open(rank));
+      ranks.push_back(rank);
+    }
+    std::shuffle(ranks.begin(), ranks.end(), random);
+    const auto push = [&](size_t thread) {
+      for (size_t i = thread; i < ranks.size(); i += num_threads) {
+        const uint32_t rank = ranks[i];
+        for (uint64_t at = 0; at < 6; ++at) {
+          const float value = std::ldexp(1.0f + rank * 0.37f, static_cast<int>(7 * at + rank) - 20);
+          EXPECT_TRUE(Push(workers[rank], kW, at, {value}).ok());
+        }
+        EXPECT_TRUE(Finish(workers[rank], {kB}).ok());
+      }
+    };
+    std::vector<std::thread> threads;
+    for (size_t thread = 0; thread < num_threads; ++thread) threads.emplace_back(push, thread);
+    for (std::thread& thread : threads) thread.join();
+    const std::optional<v1::Prepared> facts = accumulator_->FinishSums(1);
+    ASSERT_TRUE(facts.has_value());
+    if (expected.empty()) {
+      expected = Gradient(kW);
+      digest = facts->gradient_digest();
+    }
+    ASSERT_EQ(Gradient(kW), expected) << num_threads << " threads";
+    ASSERT_EQ(facts->gradient_digest(), digest);
   }
 }
 
