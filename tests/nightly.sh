@@ -9,6 +9,7 @@ suites=(
   "tsan:everything above the transport under ThreadSanitizer, with the reference matrix product"
   "tsa:clang's thread-safety analysis of every library and program; nothing is run"
   "sim:long simulations of the step protocol (tests tagged nightly under tests/simulation)"
+  "network:60 schedules of network faults, and peers stopped for up to a minute (tests tagged nightly under tests/network)"
   "fuzz:differential and malformed-input fuzzing (tests tagged nightly under tests/fuzz)"
   "mutation:every numeric bug of kernels/mutation.h, built in one at a time, is found by a test (tests/mutation.sh)"
   "protocol:every protocol bug of server/mutation/mutation.h, built in one at a time, is found by a simulation (tests/protocol_mutation.sh)"
@@ -48,6 +49,7 @@ case "$suite" in
   asan | ubsan | tsan) options=("--config=$suite" --build_tests_only) ;;
   tsa) verb=build; options=(--config=tsa) ;;
   sim) options=(--config=opt --test_tag_filters=nightly); targets=(//tests/simulation/...) ;;
+  network) options=(--config=opt --test_tag_filters=nightly); targets=(//tests/network/...); packages=() ;;
   torch) options=(--test_tag_filters=nightly); targets=(//tests/torch/...); packages=(--torch) ;;
   crash) options=(--config=opt --test_tag_filters=nightly --test_output=all); targets=(//tests/crash/...); packages=() ;;
   fuzz) options=(--config=fuzz --build_tests_only); targets=(//tests/fuzz/...) ;;

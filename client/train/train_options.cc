@@ -161,6 +161,8 @@ void AddTrainingOptions(CLI::App& app, TrainOptions& o) {
   app.add_option("--steps", o.steps, "Train up to this step; also sets the learning-rate schedule")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1000000}))
       ->capture_default_str();
+  app.add_option("--stop-after", o.stop_after,
+                 "End after this step, on the schedule of --steps (0: do not)");
   app.add_option("--seed", o.seed, "Of the initial weights and the batches")->capture_default_str();
   app.add_option("--batch-size", o.batch_size, "Predicted characters per step, all workers")
       ->check(CLI::Range(1, 1 << 20))

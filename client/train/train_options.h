@@ -44,6 +44,8 @@ struct TrainOptions {
   std::vector<uint32_t> split;
 
   uint64_t steps = 250;
+  // Ends there, on the schedule of `steps`; 0 = does not.
+  uint64_t stop_after = 0;
   uint64_t seed = 1;
   int batch_size = 512;
   // The vocabulary comes from the corpus.

@@ -85,7 +85,9 @@ class RankLoop {
     KAON_ASSIGN_OR_RETURN(uint64_t step, session_->Start(weights_));
     if (log_ != nullptr) log_->summary.first_step = log_->summary.last_step = step;
     KAON_RETURN_IF_ERROR(PullWeights(step));
-    while (step < options.steps && run_.gate.MayBegin(step + 1)) {
+    const uint64_t end =
+        options.stop_after > 0 ? std::min(options.steps, options.stop_after) : options.steps;
+    while (step < end && run_.gate.MayBegin(step + 1)) {
       const absl::Status status = RunStep(step + 1);
       // An open step that others of its workers left: the newest decided one is what there is to
       // report.

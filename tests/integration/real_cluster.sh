@@ -102,6 +102,25 @@ compare() {
   [ "$here" = "$there" ] || fail "digests differ"
 }
 
+# compare_open STEPS OPTIONS...: kills the trainers wherever they are; the service has the weights of a run without servers that
+# ends there.
+compare_open() {
+  local steps=$1 here there= last= seen=
+  shift
+  for rank in "${!trainer[@]}"; do kill_trainer "$rank"; done
+  # A step that had all it needed is still decided.
+  until [ -n "$last" ] && [ "$seen" = "$last" ]; do
+    seen=$last
+    sleep 0.3
+    last=$(status_field applied_step)
+  done
+  there=$(status_field weights_digest)
+  train_local "$TEST_TMPDIR/local" "${OPTIONS[@]}" --steps "$steps" --stop-after "$last" "$@"
+  here=$(field "$TEST_TMPDIR/local" weights_digest)
+  echo "step $last: service $there, local $here"
+  [ "$here" = "$there" ] || fail "digests differ"
+}
+
 give_up() {
   cat "$TEST_TMPDIR"/rank-*
   "$KAONCTL" --dir "$DIR" status

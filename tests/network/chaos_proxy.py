@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+"""A TCP proxy that makes trouble: one listening port for each target, bytes passed on as they are (mTLS too), and faults by a
+seeded schedule. Faults are named in a report, together with how busy each second was: of TLS, the records that callers sent.
+
+  chaos_proxy.py --ports FILE --report FILE --seed N --faults SECONDS HOST:PORT...
+
+FILE of --ports gets one port per target, in order, once all listen. Trouble begins with SIGUSR1 and lasts for --faults seconds;
+SIGTERM writes the report and ends. Kinds of trouble, each on one target or on all, for 0.2 to 3 seconds:
+  delay     every chunk 20 to 300 ms late, in order
+  throttle  100 to 2000 KiB/s
+  freeze    nothing passes, connections stay open (half-open: the other side is never told)
+  reset     every connection is reset (RST), new ones are accepted
+  refuse    every connection is reset and new ones are, too
+  double    new connections are made twice to the target; the second never says anything
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import signal
+import socket
+import struct
+import sys
+import time
+
+CHUNK = 1 << 16
+KINDS = ("delay", "throttle", "freeze", "reset", "refuse", "double")
+
+
+class Records:
+    """Counts the TLS records of one stream of bytes by their headers; what is no TLS counts as chunks."""
+
+    def __init__(self, count):
+        self.count = count
+        self.skip = 0
+        self.header = b""
+
+    def add(self, data):
+        at = 0
+        while at < len(data):
+            if self.skip:
+                step = min(self.skip, len(data) - at)
+                self.skip -= step
+                at += step
+                continue
+            take = min(5 - len(self.header), len(data) - at)
+            self.header += data[at:at + take]
+            at += take
+            if len(self.header) == 5:
+                self.skip = struct.unpack(">H", self.header[3:])[0]
+                self.header = b""
+                self.count()
+
+
+class Target:
+    """One forwarded address, and the trouble it has now."""
+
+    def __init__(self, address):
+        host, port = address.rsplit(":", 1)
+        self.host, self.port = host, int(port)
+        self.trouble = None
+        self.level = 0.0
+        self.calm = asyncio.Event()
+        self.calm.set()
+        self.writers = set()
+        self.records_by_second = {}
+        self.connections_by_second = {}
+
+    def begin(self, kind, level):
+        self.trouble, self.level = kind, level
+        if kind == "freeze":
+            self.calm.clear()
+        if kind in ("reset", "refuse"):
+            for writer in list(self.writers):
+                self.reset(writer)
+
+    def end(self):
+        self.trouble = None
+        self.calm.set()
+
+    @staticmethod
+    def reset(writer):
+        sock = writer.get_extra_info("socket")
+        if sock is not None:
+            # So that closing sends RST.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
+
+    def count(self, table):
+        second = int(time.monotonic())
+        table[second] = table.get(second, 0) + 1
+
+    async def pass_on(self, reader, writer, records):
+        try:
+            while data := await reader.read(CHUNK):
+                if records is not None:
+                    records.add(data)
+                if self.trouble == "delay":
+                    await asyncio.sleep(self.level)
+                elif self.trouble == "throttle":
+                    await asyncio.sleep(len(data) / self.level)
+                await self.calm.wait()
+                writer.write(data)
+                await writer.drain()
+            if writer.can_write_eof():
+                writer.write_eof()
+        except (ConnectionError, OSError):
+            pass
+        finally:
+            writer.close()
+
+    async def serve(self, reader, writer):
+        self.count(self.connections_by_second)
+        if self.trouble == "refuse":
+            return self.reset(writer)
+        try:
+            back, out = await asyncio.open_connection(self.host, self.port)
+            if self.trouble == "double":
+                _, silent = await asyncio.open_connection(self.host, self.port)
+                self.writers.add(silent)
+        except OSError:
+            return self.reset(writer)
+        pair = {writer, out}
+        self.writers |= pair
+        records = Records(lambda: self.count(self.records_by_second))
+        await asyncio.gather(self.pass_on(reader, out, records), self.pass_on(back, writer, None))
+        self.writers -= pair
+
+
+class Schedule:
+    """The seed's trouble, one after the other with pauses between, on the clock from SIGUSR1 on."""
+
+    def __init__(self, targets, seed, seconds):
+        self.targets = targets
+        self.random = random.Random(seed)
+        self.seconds = seconds
+        self.events = []
+
+    async def run(self):
+        begin = time.monotonic()
+        kinds = list(KINDS)
+        self.random.shuffle(kinds)
+        while time.monotonic() - begin < self.seconds:
+            if not kinds:
+                kinds = list(KINDS)
+                self.random.shuffle(kinds)
+            kind = kinds.pop()
+            hit = self.targets if self.random.random() < 0.3 else [self.random.choice(self.targets)]
+            level = {"delay": self.random.uniform(0.02, 0.3),
+                     "throttle": self.random.uniform(100, 2000) * 1024}.get(kind, 0.0)
+            lasts = self.random.uniform(0.2, 3)
+            pause = self.random.uniform(0.1, 1)
+            start = time.monotonic()
+            for target in hit:
+                target.begin(kind, level)
+            await asyncio.sleep(lasts)
+            for target in hit:
+                target.end()
+            self.events.append({"kind": kind, "targets": [self.targets.index(t) for t in hit], "level": level,
+                                "from": start, "to": time.monotonic()})
+            await asyncio.sleep(pause)
+
+
+async def serve(arguments):
+    targets = [Target(address) for address in arguments.targets]
+    schedule = Schedule(targets, arguments.seed, arguments.faults)
+    servers = [await asyncio.start_server(target.serve, "127.0.0.1", 0, limit=4 * CHUNK) for target in targets]
+    ports = [server.sockets[0].getsockname()[1] for server in servers]
+    with open(arguments.ports + ".tmp", "w", encoding="utf-8") as file:
+        file.write("".join(f"{port}\n" for port in ports))
+    os.rename(arguments.ports + ".tmp", arguments.ports)
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    healed = []
+
+    async def trouble():
+        await schedule.run()
+        healed.append(time.monotonic())
+        with open(arguments.report + ".healed", "w", encoding="utf-8") as file:
+            file.write("healed\n")
+
+    loop.add_signal_handler(signal.SIGUSR1, lambda: asyncio.ensure_future(trouble()))
+    loop.add_signal_handler(signal.SIGTERM, ended.set)
+    await ended.wait()
+    report = {"seed": arguments.seed, "events": schedule.events, "healed": healed,
+              "records": [target.records_by_second for target in targets],
+              "connections": [target.connections_by_second for target in targets]}
+    with open(arguments.report, "w", encoding="utf-8") as file:
+        json.dump(report, file)
+    # Without waiting for what is still open.
+    os._exit(0)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ports", required=True)
+    parser.add_argument("--report", required=True)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--faults", type=float, default=5)
+    parser.add_argument("targets", nargs="+")
+    asyncio.run(serve(parser.parse_args()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

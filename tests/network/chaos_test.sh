@@ -1,0 +1,69 @@
+#!/bin/bash
+# T7: training through proxies that delay, throttle, freeze, reset, refuse and double connections, by the schedule of a seed, between
+# trainers, coordinator and shards. It goes on within 5 seconds of the last fault, ends in the bits of an undisturbed run, and nobody
+# answers trouble with a storm of calls.
+# SEEDS: the schedules; FAULTS: seconds of trouble in each.
+source tests/integration/real_cluster.sh
+
+SEEDS=${SEEDS:-1 2 3 4 5 6}
+FAULTS=${FAULTS:-5}
+# More than there is time for.
+STEPS=100000
+OPTIONS=(--workers 2 --split 3,5 --max-grad-norm 0.05)
+declare -A proxy
+
+# run_proxy NAME SEED TARGET...: its ports are then in NAME.ports.
+run_proxy() {
+  local name=$1 seed=$2
+  shift 2
+  rm -f "$DIR/$name.ports"
+  python3 tests/network/chaos_proxy.py --ports "$DIR/$name.ports" --report "$DIR/$name.report" --seed "$seed" \
+    --faults "$FAULTS" "$@" 2>>"$DIR/$name.errors" &
+  proxy[$name]=$!
+  wait_for 20 test -e "$DIR/$name.ports" || give_up
+}
+end_proxies() {
+  local name
+  for name in "${!proxy[@]}"; do
+    kill -TERM "${proxy[$name]}" 2>/dev/null || true
+    wait "${proxy[$name]}" 2>/dev/null || true
+  done
+  proxy=()
+}
+trap 'end_proxies; cluster_stop "$DIR" >/dev/null 2>&1 || true' EXIT
+healed() { [ -e "$DIR/shards.report.healed" ] && [ -e "$DIR/calls.report.healed" ]; }
+now_ms() { echo $(($(date +%s%N) / 1000000)); }
+
+for seed in $SEEDS; do
+  rm -rf "$DIR"
+  mkdir -p -m 700 "$DIR"
+  deploy/make_certificates.sh "$DIR/tls" --workers 2
+  for i in 0 1; do cluster_start_shard "$DIR" $i; done
+  for i in 0 1; do cluster_wait_port "$DIR" shard-$i; done
+  run_proxy shards "$seed" "127.0.0.1:$(cat "$DIR/shard-0.port")" "127.0.0.1:$(cat "$DIR/shard-1.port")"
+  # The coordinator and whoever asks it know the shards by these.
+  for i in 0 1; do sed -n "$((i + 1))p" "$DIR/shards.ports" >"$DIR/shard-$i.port"; done
+  cluster_start_coordinator "$DIR" 2
+  cluster_wait_port "$DIR" coordinator && cluster_wait_serving "$DIR" || give_up
+  run_proxy calls $((seed + 1000)) "127.0.0.1:$(cat "$DIR/coordinator.port")"
+  CONNECT=127.0.0.1:$(cat "$DIR/calls.ports")
+  launch 0 --steps "$STEPS"
+  launch 1 --steps "$STEPS"
+  wait_for 60 step_reached 10 || give_up
+  # What is usual, for comparison.
+  sleep 1.5
+  kill -USR1 "${proxy[shards]}" "${proxy[calls]}"
+  wait_for $((${FAULTS%.*} + 30)) healed || give_up
+  calm=$(now_ms)
+  step=$(status_field applied_step)
+  wait_for 30 step_reached $((step + 1)) || give_up
+  took=$(($(now_ms) - calm))
+  [ "$took" -le 5000 ] || fail "seed $seed: $took ms until the next step"
+  wait_for 30 step_reached $((step + 20)) || give_up
+  compare_open "$STEPS"
+  end_proxies
+  stop
+  python3 tests/network/check_chaos.py "$seed" "$took" "$step" "$DIR/shards.report" "$DIR/calls.report" ||
+    fail "seed $seed: too many calls"
+done
+finish

@@ -1,0 +1,87 @@
+#!/bin/bash
+# T8: a shard, a worker and the coordinator that holds the shards are stopped in the middle of training (SIGSTOP), the coordinator
+# for longer than it takes another one to replace it, and go on again (SIGCONT) as if no time had passed. Everybody else still
+# answers in time, what the late ones say is harmless, and training ends in the bits of an undisturbed run.
+# FREEZES: how long each is stopped, in seconds; each is stopped once for each of them.
+source tests/integration/real_cluster.sh
+
+FREEZES=${FREEZES:-0.3 2.5}
+# More than there is time for.
+STEPS=100000
+OPTIONS=(--workers 2 --split 3,5 --max-grad-norm 0.05)
+
+now_ms() { echo $(($(date +%s%N) / 1000000)); }
+address() { echo "127.0.0.1:$(cat "$DIR/$1.port")"; }
+pid_of() {
+  case "$1" in
+    rank-*) echo "${trainer[${1#rank-}]}" ;;
+    *) cat "$DIR/$1.pid" ;;
+  esac
+}
+# ask COORDINATOR FIELD: of its status; empty when it does not answer in time.
+ask() {
+  timeout 10 "$KAONCTL" --endpoints "$(address "$1")" --tls-dir "$DIR/tls" --timeout 6 -o json status 2>/dev/null |
+    python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$2" 2>/dev/null || true
+}
+holds() { [ "$(ask "$1" holder)" = True ]; }
+holder() { if holds coordinator; then echo coordinator; else echo standby; fi; }
+other() { if [ "$1" = coordinator ]; then echo standby; else echo coordinator; fi; }
+reached() { [ "$(ask "$1" applied_step)" -ge "$2" ]; }
+
+# freeze NAME SECONDS WITNESS: WITNESS, a coordinator, must answer all the while.
+freeze() {
+  local name=$1 seconds=$2 witness=$3 pid start asked step answered=0
+  pid=$(pid_of "$name")
+  start=$(now_ms)
+  kill -STOP "$pid"
+  while [ $(($(now_ms) - start)) -lt "$(awk "BEGIN { print int($seconds * 1000) }")" ]; do
+    asked=$(now_ms)
+    step=$(ask "$witness" applied_step)
+    # A shard that does not answer is given two seconds.
+    [ -n "$step" ] && [ $(($(now_ms) - asked)) -lt 5000 ] || fail "$witness did not answer in time while $name was stopped"
+    answered=$((answered + 1))
+  done
+  kill -CONT "$pid"
+  echo "$name stopped for $(($(now_ms) - start)) ms, $witness answered $answered times"
+}
+# progress COORDINATOR: two more steps.
+progress() {
+  local step start
+  start=$(now_ms)
+  step=$(ask "$1" applied_step)
+  wait_for 30 reached "$1" $((step + 2)) || give_up
+  echo "going on after $(($(now_ms) - start)) ms"
+}
+
+start 2 2
+cluster_spawn "$DIR" standby "$KAON_COORDINATOR" --listen 127.0.0.1:0 --shards "$(address shard-0),$(address shard-1)" \
+  --port-file "$DIR/standby.port" --tls-ca-file "$DIR/tls/ca.crt" \
+  --tls-certificate-file "$DIR/tls/coordinator.crt" --tls-private-key-file "$DIR/tls/coordinator.key"
+cluster_wait_port "$DIR" standby
+CONNECT="$(address coordinator),$(address standby)"
+launch 0 --steps "$STEPS"
+launch 1 --steps "$STEPS"
+wait_for 60 reached coordinator 5 || give_up
+
+for seconds in $FREEZES; do
+  for name in shard-1 rank-1 rank-0; do
+    freeze "$name" "$seconds" "$(holder)"
+    progress "$(holder)"
+  done
+  frozen=$(holder)
+  next=$(other "$frozen")
+  freeze "$frozen" "$seconds" "$next"
+  # Replaced if it was away for that long; whoever is late steps down.
+  if [ "$(awk "BEGIN { print ($seconds > 2) }")" = 1 ]; then
+    wait_for 30 holds "$next" || give_up
+    if holds "$frozen"; then fail "$frozen and $next both hold the shards"; fi
+  fi
+  progress "$(holder)"
+done
+
+# What kaonctl asks from here on.
+cp "$DIR/$(holder).port" "$DIR/holder.port" && mv "$DIR/holder.port" "$DIR/coordinator.port"
+compare_open "$STEPS"
+kill -TERM "$(cat "$DIR/standby.pid")"
+stop
+finish
