@@ -51,7 +51,7 @@ for seed in $SEEDS; do
   launch 1 --steps "$STEPS"
   wait_for 60 step_reached 10 || give_up
   # What is usual, for comparison.
-  sleep 1.5
+  sleep 2.5
   kill -USR1 "${proxy[shards]}" "${proxy[calls]}"
   wait_for $((${FAULTS%.*} + 30)) healed || give_up
   calm=$(now_ms)

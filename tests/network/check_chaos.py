@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Reads the reports of the chaos proxies: fails when the callers sent more than three times as much under trouble as without it.
+"""Reads the reports of the chaos proxies: fails when the callers sent more than three times as much under trouble as without it, on
+average or in one second.
 
   check_chaos.py SEED MILLISECONDS STEP REPORT...
 """
@@ -37,18 +38,22 @@ def main(arguments):
     after = [records[s] for s in sorted(records) if s >= last + 1][:-1]
     calm = before + after
     base = sum(calm) / len(calm) if calm else 0
+    busiest = max(calm, default=0)
     # With the second after it: what had piled up comes then.
-    troubled = {s: n for s, n in records.items() if first <= s <= last + 1}
-    worst = max(troubled.values(), default=0)
+    troubled = [n for s, n in records.items() if first <= s <= last + 1]
+    mean = sum(troubled) / (last + 1 - first)
+    worst = max(troubled, default=0)
     dials = max((n for s, n in connections.items() if first <= s <= last + 1), default=0)
     kinds = " ".join(f"{event['kind']}@{','.join(map(str, event['targets']))}" for event in events)
-    print(f"seed {seed}: step {step} at the end of the trouble, next after {took} ms; {base:.0f} records/s usually, at most "
-          f"{worst} under trouble, at most {dials} new connections/s; {kinds}")
+    print(f"seed {seed}: step {step} at the end of the trouble, next after {took} ms; {base:.0f} records/s usually, at most {busiest}; "
+          f"under trouble {mean:.0f}, at most {worst}, at most {dials} new connections/s; {kinds}")
     problems = []
     if not calm:
         problems.append("no calm second to compare with")
-    if worst > MOST_TIMES_BASE * base:
-        problems.append(f"{worst} records in a second, {base:.0f} usually")
+    if mean > MOST_TIMES_BASE * base:
+        problems.append(f"{mean:.0f} records/s, {base:.0f} usually")
+    if worst > MOST_TIMES_BASE * busiest:
+        problems.append(f"{worst} records in a second, at most {busiest} usually")
     if dials > MOST_CONNECTIONS_PER_SECOND:
         problems.append(f"{dials} new connections in a second")
     for problem in problems:
