@@ -166,8 +166,15 @@ class Cluster {
         node.CutOff(downtime * 2);
         return;
       }
-      default:
-        return LoseWorker(*workers_[world_.Below(workers_.size())], downtime);
+      default: {
+        WorkerNode& node = *workers_[world_.Below(workers_.size())];
+        if (world_.Chance(0.4)) return LoseWorker(node, downtime);
+        // Most of the time nothing of it is under way; and it may be back before its pushes end.
+        return node.AtNextPush([this, &node, downtime] {
+          if (!world_.faulty()) return;
+          world_.Chance(0.5) ? KillWorker(node, downtime / 20) : LoseWorker(node, downtime);
+        });
+      }
     }
   }
 
@@ -203,6 +210,7 @@ class Cluster {
 
   void ShardFault(ShardNode& shard) {
     const uint64_t kind = world_.Below(8);
+    if (kind == 0 && world_.Chance(0.5)) return FillDiskUnderAReopenedRound(shard);
     if (kind == 0) return shard.FillDisk(Downtime());
     if (kind == 1) return shard.BreakDisk();
     const auto die = [this, &shard, kind] {
@@ -213,6 +221,22 @@ class Cluster {
     // Most of the time there is nothing unsynced to lose.
     if (world_.Chance(0.3)) return die();
     shard.AtNextAppend(die);
+  }
+
+  // The vote waits for room while a worker comes back with another gradient; and the journal that
+  // was written then is read back.
+  void FillDiskUnderAReopenedRound(ShardNode& shard) {
+    const absl::Duration full = world_.Between(absl::Milliseconds(300), absl::Milliseconds(1200));
+    shard.FillDisk(full);
+    WorkerNode& worker = *workers_[world_.Below(workers_.size())];
+    const absl::Duration restart = world_.Between(absl::Milliseconds(20), absl::Milliseconds(200));
+    world_.queue().After(restart, [this, &worker] {
+      KillWorker(worker, world_.Between(absl::Milliseconds(10), absl::Milliseconds(60)));
+    });
+    world_.queue().After(full + world_.Between(absl::Milliseconds(50), absl::Milliseconds(500)),
+                         [this, &shard] {
+                           if (world_.faulty()) shard.Kill(Downtime());
+                         });
   }
 
   // The power of the whole cluster is cut.

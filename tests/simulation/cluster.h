@@ -69,6 +69,12 @@ struct ClusterResult {
   int workers_gone = 0;
   int shrunk_steps = 0;
   int returns = 0;
+  // Push streams of workers that should be dead, opened again; and those that shards refused for
+  // their attempt.
+  int outlived_pushes = 0;
+  int outlived_refused = 0;
+  // Late copies of answers and plans that were obsolete when they came.
+  int obsolete_copies = 0;
   int shard_kills = 0;
   // Of single shards, and of all machines at once.
   int power_cuts = 0;

@@ -4,12 +4,20 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "proto/ballot.h"
 
 namespace kaon::simulation {
 
 namespace {
 
 constexpr absl::Duration kReconnect = absl::Milliseconds(50);
+// Per message. A stream that breaks under a decision leaves it with some shards only.
+constexpr double kBreaks = 0.002;
+constexpr double kBreaksUnderDecision = 0.02;
+// Of messages that are made obsolete: a copy comes late.
+constexpr double kObsoleteRepeated = 0.3;
+// In which a reopened round gets its votes.
+constexpr absl::Duration kRound = absl::Milliseconds(40);
 
 }  // namespace
 
@@ -104,7 +112,7 @@ void CoordinatorNode::Connect(int shard) {
         if (life == life_) Connect(shard);
       });
     }
-    links_[shard] = {true, stream};
+    links_[shard] = {true, stream, std::nullopt, std::nullopt};
     Run([this, shard] {
       machine_->OnShardConnected(shard);
       Drain();
@@ -131,6 +139,7 @@ void CoordinatorNode::Receive(int shard, shard::StreamId stream,
   if (world_.now() < cut_off_until_) return;
   Run([this, shard, stream, message] {
     if (!links_[shard].open || links_[shard].stream != stream) return;
+    if (message.has_state()) links_[shard].last_state = message;
     machine_->OnShardMessage(shard, message, world_.now());
     Drain();
   });
@@ -144,7 +153,7 @@ void CoordinatorNode::SendToShard(int shard, const v1::CoordinatorToShard& messa
   }
   if (!links_[shard].open || world_.now() < cut_off_until_) return;
   // A stream that breaks loses what is in flight in both directions and is opened again.
-  if (world_.faulty() && world_.Chance(0.002)) {
+  if (world_.faulty() && world_.Chance(message.has_decision() ? kBreaksUnderDecision : kBreaks)) {
     Break(shard);
     machine_->OnShardDisconnected(shard);
     return Connect(shard);
@@ -155,6 +164,32 @@ void CoordinatorNode::SendToShard(int shard, const v1::CoordinatorToShard& messa
       shards_[shard]->Deliver(stream, message);
     });
   }
+  if (world_.faulty()) RepeatObsolete(shard, message);
+}
+
+// Between fresh messages such a copy would have to be very late to meet the moment in which it does
+// harm to a machine that believes it.
+void CoordinatorNode::RepeatObsolete(int shard, const v1::CoordinatorToShard& message) {
+  Link& link = links_[shard];
+  if (message.has_promise() && link.last_state.has_value() && world_.Chance(kObsoleteRepeated)) {
+    ++world_.result().obsolete_copies;
+    world_.queue().After(world_.Latency(), [this, shard, stream = link.stream,
+                                            state = *link.last_state, life = life_] {
+      if (life == life_) Receive(shard, stream, state);
+    });
+  }
+  if (!message.has_plan()) return;
+  const bool obsolete = link.last_plan.has_value() &&
+                        link.last_plan->plan().position() == message.plan().position() &&
+                        proto::CompareRound(link.last_plan->plan(), message.plan()) < 0;
+  if (obsolete && world_.Chance(kObsoleteRepeated)) {
+    ++world_.result().obsolete_copies;
+    world_.queue().After(world_.Between(absl::ZeroDuration(), kRound),
+                         [this, shard, stream = link.stream, plan = *link.last_plan] {
+                           shards_[shard]->Deliver(stream, plan);
+                         });
+  }
+  if (!obsolete || world_.Chance(0.5)) link.last_plan = message;
 }
 
 void CoordinatorNode::Answer(coordinator::CallId call, const coordinator::CoordinatorAction& action,

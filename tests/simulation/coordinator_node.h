@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,9 @@ class CoordinatorNode {
   struct Link {
     bool open = false;
     shard::StreamId stream = 0;
+    // What went over it last: copies of these may come after what replaced them.
+    std::optional<v1::ShardToCoordinator> last_state;
+    std::optional<v1::CoordinatorToShard> last_plan;
   };
 
   // Runs `event` on the machine of this life, later if frozen, never if it died.
@@ -57,6 +61,8 @@ class CoordinatorNode {
   void Read(const coordinator::ReadRecord& read);
   void CarryOut(const coordinator::CoordinatorAction& action);
   void SendToShard(int shard, const v1::CoordinatorToShard& message);
+  // A copy of what `message` makes obsolete arrives when `message` is on its way.
+  void RepeatObsolete(int shard, const v1::CoordinatorToShard& message);
   void Receive(int shard, shard::StreamId stream, const v1::ShardToCoordinator& message);
   void Answer(coordinator::CallId call, const coordinator::CoordinatorAction& action, bool last);
 

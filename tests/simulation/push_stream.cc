@@ -15,6 +15,9 @@ namespace {
 
 // Small, so that every parameter takes several chunks.
 constexpr uint64_t kChunkElements = 5;
+// For so long does a process go on that should be dead.
+constexpr int kReopenings = 20;
+constexpr absl::Duration kReopenAfter = absl::Milliseconds(20);
 
 }  // namespace
 
@@ -39,6 +42,11 @@ void PushStream::Break() {
   Later([this] { Close(); });
 }
 
+void PushStream::Outlive() {
+  on_ended_ = nullptr;
+  reopenings_ = kReopenings;
+}
+
 void PushStream::Close() {
   if (stream_ != 0 && !Lost()) shard_.core().accumulator().Close(stream_);
   stream_ = 0;
@@ -55,6 +63,14 @@ void PushStream::End(const absl::Status& status) {
   });
   Close();
   chunks_.clear();
+  if (reopenings_ == 0 || !world_.faulty()) return;
+  --reopenings_;
+  credit_bytes_ = 0;
+  waiting_for_credit_ = false;
+  world_.queue().After(world_.Between(absl::ZeroDuration(), kReopenAfter),
+                       [self = shared_from_this()] {
+                         if (self->stream_ == 0) self->Open();
+                       });
 }
 
 void PushStream::Open() {
@@ -81,6 +97,8 @@ void PushStream::Open() {
     if (stream != nullptr && !status.ok()) stream->End(status);
   };
   auto opened = shard_.core().accumulator().Open(open, std::move(callbacks));
+  if (reopenings_ > 0) ++world_.result().outlived_pushes;
+  if (reopenings_ > 0 && absl::IsAborted(opened.status())) ++world_.result().outlived_refused;
   if (!opened.ok()) return End(opened.status());
   stream_ = opened->stream;
   shard_.OnDeath([self = weak_from_this()] {

@@ -42,6 +42,10 @@ class PushStream : public std::enable_shared_from_this<PushStream> {
   // The worker is no longer interested, or dead; what is under way may still arrive.
   void Break();
 
+  // The process is not as dead as who started another one in its place believes: it goes on for a
+  // while, and opens the stream again when the shard ends it.
+  void Outlive();
+
  private:
   struct Chunk {
     uint32_t parameter_id = 0;
@@ -69,6 +73,8 @@ class PushStream : public std::enable_shared_from_this<PushStream> {
   ShardNode& shard_;
   const PushContext context_;
   OnEnded on_ended_;
+  // How often an outlived stream is opened again.
+  int reopenings_ = 0;
   // 0 before it is open, and once it is over.
   shard::PushStreamId stream_ = 0;
   // Of the shard, when it was opened.

@@ -68,6 +68,9 @@ void Add(const ClusterResult& result, ClusterResult& total) {
   total.workers_gone += result.workers_gone;
   total.shrunk_steps += result.shrunk_steps;
   total.returns += result.returns;
+  total.outlived_pushes += result.outlived_pushes;
+  total.outlived_refused += result.outlived_refused;
+  total.obsolete_copies += result.obsolete_copies;
   total.shard_kills += result.shard_kills;
   total.power_cuts += result.power_cuts;
   total.blackouts += result.blackouts;
@@ -91,7 +94,9 @@ void Print(const ClusterResult& total) {
             << total.partitions << " cut off, " << total.worker_kills << " workers killed ("
             << total.workers_gone << " for good), " << total.shrunk_steps
             << " steps with those that were left, " << total.returns << " returns, "
-            << total.takeovers << " takeovers, " << total.reopened_rounds
+            << total.outlived_pushes << " pushes of workers that should be dead ("
+            << total.outlived_refused << " refused for their attempt), " << total.obsolete_copies
+            << " obsolete copies, " << total.takeovers << " takeovers, " << total.reopened_rounds
             << " pushes in reopened rounds, " << total.skipped_steps << " skipped steps, "
             << total.group_changes << " changes of groups, " << total.record_reads
             << " records read by new holders, " << total.shard_kills << " shards killed, "
@@ -124,6 +129,8 @@ TEST(StepSimulationTest, KeepsEveryPromiseAndProgressesUnderFaults) {
   EXPECT_GT(total.workers_gone, 0);
   EXPECT_GT(total.shrunk_steps, 0);
   EXPECT_GT(total.returns, 0);
+  EXPECT_GT(total.outlived_refused, 0);
+  EXPECT_GT(total.obsolete_copies, 0);
   EXPECT_GT(total.takeovers, static_cast<int>(num_seeds));
   EXPECT_GT(total.reopened_rounds, 0);
   EXPECT_GT(total.skipped_steps, 0);

@@ -12,6 +12,10 @@ namespace kaon::simulation {
 namespace {
 
 constexpr absl::Duration kCallTimeout = absl::Milliseconds(500);
+// Of processes that are replaced: they still push.
+constexpr double kOutlived = 0.3;
+// In which the first push of a step is under way.
+constexpr absl::Duration kPush = absl::Milliseconds(8);
 
 template <typename T>
 struct Outcome {
@@ -63,7 +67,9 @@ void WorkerNode::Start() {
 void WorkerNode::Kill() {
   world_.Trace(absl::StrCat("w", rank_, " dies"));
   ++life_;
-  for (auto& [call, push] : std::exchange(pushes_, {})) push->Break();
+  at_next_push_ = nullptr;
+  const bool outlived = world_.faulty() && world_.Chance(kOutlived);
+  for (auto& [call, push] : std::exchange(pushes_, {})) outlived ? push->Outlive() : push->Break();
   session_.reset();
   HangUp();
 }
@@ -323,6 +329,9 @@ void WorkerNode::Await(const client::CallAwait& call) {
 
 void WorkerNode::Push(const client::StartPush& call) {
   if (call.round > 1) ++world_.result().reopened_rounds;
+  if (at_next_push_ != nullptr) {
+    Later(world_.Between(absl::ZeroDuration(), kPush), std::exchange(at_next_push_, nullptr));
+  }
   const bool changed =
       world_.options().bug == SeededBug::kChangedGradient && ++pushes_of_step_ > shards_.size();
   PushContext context;

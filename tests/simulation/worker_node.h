@@ -10,6 +10,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "client/worker_session.h"
@@ -30,6 +31,8 @@ class WorkerNode {
   // Never started again.
   void KillForGood();
   bool gone() const { return gone_; }
+  // `fault` happens soon after it has begun to push the next time, unless it dies before.
+  void AtNextPush(std::function<void()> fault) { at_next_push_ = std::move(fault); }
   bool alive() const { return session_ != nullptr; }
   // Newest step this rank knows to be decided.
   uint64_t finished_step() const { return finished_step_; }
@@ -80,6 +83,7 @@ class WorkerNode {
   CoordinatorNode* awaited_ = nullptr;
   coordinator::CallId await_call_ = 0;
   absl::Time wake_ = absl::InfiniteFuture();
+  std::function<void()> at_next_push_;
 };
 
 }  // namespace kaon::simulation
