@@ -2,6 +2,7 @@
 
 #include <glog/logging.h>
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 #include <variant>
@@ -45,6 +46,7 @@ absl::StatusOr<std::unique_ptr<DiskJournal>> DiskJournal::Open(disk::Directory& 
   {
     MutexLock lock(journal->mu_);
     journal->bytes_ = journal->log_->bytes();
+    journal->appended_bytes_ = journal->log_->appended_bytes();
   }
   journal->thread_ = std::thread([raw = journal.get()] { raw->Run(); });
   return journal;
@@ -100,6 +102,17 @@ absl::StatusOr<std::vector<v1::StepRecord>> DiskJournal::History(uint64_t from_p
   return history_.Read(from_position, limit);
 }
 
+void DiskJournal::Truncate(uint64_t position) {
+  MutexLock lock(mu_);
+  truncate_to_ = std::max(truncate_to_, position);
+  wake_.NotifyAll();
+}
+
+uint64_t DiskJournal::appended_bytes() const {
+  MutexLock lock(mu_);
+  return appended_bytes_;
+}
+
 v1::JournalStatus DiskJournal::Status() const {
   v1::JournalStatus status = opened_;
   MutexLock lock(mu_);
@@ -113,6 +126,9 @@ void DiskJournal::Run() {
   while (!ended_) {
     if (SyncIsDueLocked()) {
       SyncLocked();
+    } else if (truncate_to_ > 0) {
+      // Also while the disk is full: this is what makes room.
+      TruncateLocked();
     } else if (!queue_.empty()) {
       WriteFrontLocked();
     } else if (stopping_) {
@@ -142,6 +158,7 @@ void DiskJournal::WriteFrontLocked() {
   if (status.ok()) {
     read_only_reason_.clear();
     bytes_ = log_->bytes();
+    appended_bytes_ = log_->appended_bytes();
     awaited_ |= IsAwaited(entry);
     if (queue_.front().done) written_.push_back(std::move(queue_.front().done));
     queue_.pop_front();
@@ -178,6 +195,19 @@ void DiskJournal::SyncLocked() {
   }
   mu_.Lock();
   if (!status.ok()) FailLocked(status);
+}
+
+void DiskJournal::TruncateLocked() {
+  const uint64_t position = std::exchange(truncate_to_, 0);
+  mu_.Unlock();
+  const absl::Status status = log_->Truncate(position);
+  mu_.Lock();
+  bytes_ = log_->bytes();
+  if (absl::IsResourceExhausted(status)) {
+    LOG(WARNING) << "journal: not truncated: " << status;
+  } else if (!status.ok()) {
+    FailLocked(status);
+  }
 }
 
 void DiskJournal::FailLocked(const absl::Status& status) {

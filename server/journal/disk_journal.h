@@ -58,6 +58,9 @@ class DiskJournal : public Journal {
   void WithdrawGradients() override;
   absl::StatusOr<std::vector<v1::StepRecord>> History(uint64_t from_position,
                                                       uint32_t limit) override;
+  // Soon, by the journal's thread. A full disk only leaves it for the next time.
+  void Truncate(uint64_t position) override;
+  uint64_t appended_bytes() const override;
   v1::JournalStatus Status() const override;
 
  private:
@@ -77,6 +80,7 @@ class DiskJournal : public Journal {
   void WriteFrontLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WaitForRoomLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SyncLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TruncateLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FailLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What is written should be synced now: somebody waits, and nothing queued could share the sync.
   bool SyncIsDueLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -106,6 +110,9 @@ class DiskJournal : public Journal {
   // Nothing is written any more.
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t appended_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  // Up to which position; 0 if there is nothing to remove.
+  uint64_t truncate_to_ ABSL_GUARDED_BY(mu_) = 0;
   std::string read_only_reason_ ABSL_GUARDED_BY(mu_);
 
   std::thread thread_;

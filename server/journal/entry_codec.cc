@@ -130,6 +130,7 @@ absl::StatusOr<Entry> DecodeEntry(const Frame& frame) {
     case FrameType::kSegmentStart:
     case FrameType::kSegmentEnd:
     case FrameType::kDurable:
+    case FrameType::kStart:
       break;
   }
   return absl::DataLossError(

@@ -31,8 +31,9 @@ enum class FrameType : uint16_t {
   kPrepare = 4,
   kDecision = 5,
   kGradient = 6,
-  // Not in a segment: what the file `durable` holds.
+  // Not in a segment: what the files `durable` and `start` hold.
   kDurable = 7,
+  kStart = 8,
 };
 
 // Zero where the type has none.

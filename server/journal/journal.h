@@ -1,6 +1,6 @@
 // Where a shard makes its votes durable: the seam between the state machine and the durability
-// modes (protocol.md section 3). Owned by whoever builds the shard; History is called by any
-// thread, everything else by the shard's step thread alone.
+// modes (protocol.md section 3). Owned by whoever builds the shard; Append and AppendGradient are
+// called by the shard's step thread alone, everything else by any thread.
 #ifndef KAON_SERVER_JOURNAL_JOURNAL_H_
 #define KAON_SERVER_JOURNAL_JOURNAL_H_
 
@@ -39,7 +39,13 @@ class Journal {
   virtual absl::StatusOr<std::vector<v1::StepRecord>> History(uint64_t from_position,
                                                               uint32_t limit) = 0;
 
-  // What an operator is told. Any thread.
+  // The snapshot of `position` is durable, and so is that decision: what comes before it is not
+  // needed any more, and is removed at some time.
+  virtual void Truncate(uint64_t position) = 0;
+  // Grows with what is written; 0 where nothing is.
+  virtual uint64_t appended_bytes() const = 0;
+
+  // What an operator is told.
   virtual v1::JournalStatus Status() const = 0;
 };
 

@@ -8,6 +8,7 @@
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
 #include "server/journal/entry_codec.h"
+#include "server/journal/journal_start.h"
 #include "server/mutation/mutation.h"
 
 namespace kaon::journal {
@@ -33,7 +34,9 @@ EncodedHeader FirstFrame(uint64_t directory_hash) {
 // Without an identity nothing was ever durable but, perhaps, the first frame of the first segment.
 absl::Status CheckNothingIsLost(disk::Directory& directory, const std::vector<std::string>& names) {
   for (const std::string& name : names) {
-    if (name != kDurableMarkFile && !ParseSegmentName(name).has_value()) continue;
+    if (name != kDurableMarkFile && name != kStartFile && !ParseSegmentName(name).has_value()) {
+      continue;
+    }
     KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::File> file, directory.Open(name));
     KAON_ASSIGN_OR_RETURN(const uint64_t size, file->Size());
     if (name == SegmentName(1) && size <= kSectorBytes) continue;
@@ -75,9 +78,21 @@ absl::StatusOr<std::unique_ptr<JournalLog>> JournalLog::Open(disk::Directory& di
   }
   KAON_ASSIGN_OR_RETURN(const std::optional<DurableMark> mark,
                         DurableMarkFile::Read(directory, id->Hash()));
-  LogReader reader(directory, id->Hash(), mark, visit);
+  KAON_ASSIGN_OR_RETURN(const JournalStart start, ReadStart(directory, id->Hash()));
+  const uint64_t snapshot = options.snapshot_position.value_or(start.position);
+  if (snapshot < start.position) {
+    return absl::DataLossError(absl::StrCat(
+        directory.path(), "/", kStartFile, " says that the journal was removed up to position ",
+        start.position, ", the newest whole snapshot is of position ", snapshot));
+  }
+  LogReader reader(directory, id->Hash(), start, mark, visit);
   KAON_ASSIGN_OR_RETURN(const LogEnd end, reader.Read());
   PassFailpoint(Failpoint::journal_read_back);
+  if (end.kept.back().decided < snapshot) {
+    return absl::DataLossError(absl::StrCat(
+        "journal ", directory.path(), " ends with the decision of position ",
+        end.kept.back().decided, ", the newest whole snapshot is of position ", snapshot));
+  }
   std::unique_ptr<JournalLog> log(new JournalLog(directory, options, id->Hash()));
   KAON_RETURN_IF_ERROR(log->TakeUp(end));
   PassFailpoint(Failpoint::journal_opened);
@@ -86,6 +101,7 @@ absl::StatusOr<std::unique_ptr<JournalLog>> JournalLog::Open(disk::Directory& di
 
 absl::Status JournalLog::TakeUp(const LogEnd& end) {
   if (!end.unfinished.empty()) KAON_RETURN_IF_ERROR(directory_.Remove(end.unfinished));
+  for (const std::string& name : end.removable) KAON_RETURN_IF_ERROR(directory_.Remove(name));
   KAON_ASSIGN_OR_RETURN(file_, directory_.Open(end.segment));
   if (end.torn_bytes > 0) {
     found_.torn_tail =
@@ -97,7 +113,8 @@ absl::Status JournalLog::TakeUp(const LogEnd& end) {
   KAON_RETURN_IF_ERROR(directory_.Sync());
   tail_ = {end.offset, end.next_sequence, end.chain};
   durable_sequence_ = end.next_sequence - 1;
-  closed_bytes_ = end.closed_bytes;
+  kept_.assign(end.kept.begin(), end.kept.end());
+  for (const KeptSegment& segment : kept_) closed_bytes_ += segment.bytes;
   found_.entries = end.entries;
   found_.bytes = bytes();
   return MarkDurable();
@@ -140,6 +157,9 @@ absl::Status JournalLog::TryAppend(const Entry& entry) {
   PassFailpoint(Failpoint::journal_append_end);
   write_failed_ = false;
   tail_ = tail;
+  if (const auto* decision = std::get_if<DecisionRecord>(&entry)) {
+    kept_.back().decided = decision->record.plan().position();
+  }
   return absl::OkStatus();
 }
 
@@ -180,7 +200,10 @@ absl::Status JournalLog::Rotate() {
   write_failed_ = false;
   KAON_RETURN_IF_ERROR(Synced(file_->Sync()));
   PassFailpoint(Failpoint::journal_rotate_closed);
-  closed_bytes_ += tail_.offset + kSectorBytes;
+  kept_.back().bytes = tail_.offset + kSectorBytes;
+  closed_bytes_ += kept_.back().bytes;
+  kept_.push_back(
+      {tail_.sequence + 1, HeaderCrc(Bytes(opening_->end_of_last)), 0, kept_.back().decided});
   file_ = std::move(opening_->file);
   tail_ = {kSectorBytes, tail_.sequence + 2, HeaderCrc(Bytes(opening_->start))};
   durable_sequence_ = tail_.sequence - 1;
@@ -214,6 +237,31 @@ absl::Status JournalLog::Sync() {
   PassFailpoint(Failpoint::journal_synced);
   durable_sequence_ = tail_.sequence - 1;
   return Remember(MarkDurable());
+}
+
+// What stands for the removed segments is durable before the first of them goes, and they go from
+// the oldest on: wherever a crash comes, the reader knows which may be missing.
+absl::Status JournalLog::Truncate(uint64_t position) {
+  KAON_RETURN_IF_ERROR(broken_);
+  if (position > decided_position()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("journal ", directory_.path(), " was to be truncated up to position ",
+                     position, ", the newest decision in it is of ", decided_position()));
+  }
+  KAON_RETURN_IF_ERROR(Sync());
+  const auto first = std::find_if(kept_.begin(), kept_.end(), [position](const auto& segment) {
+    return segment.decided >= position;
+  });
+  if (first == kept_.begin()) return absl::OkStatus();
+  const JournalStart start = {first->first_sequence, first->chain, position};
+  KAON_RETURN_IF_ERROR(Remember(WriteStart(directory_, directory_hash_, start)));
+  while (kept_.front().first_sequence != start.sequence) {
+    KAON_RETURN_IF_ERROR(Synced(directory_.Remove(SegmentName(kept_.front().first_sequence))));
+    closed_bytes_ -= kept_.front().bytes;
+    removed_bytes_ += kept_.front().bytes;
+    kept_.pop_front();
+  }
+  return Synced(directory_.Sync());
 }
 
 absl::Status JournalLog::Synced(const absl::Status& status) {

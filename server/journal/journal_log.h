@@ -6,6 +6,7 @@
 #define KAON_SERVER_JOURNAL_JOURNAL_LOG_H_
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -30,6 +31,9 @@ class JournalLog {
     uint64_t segment_bytes = uint64_t{256} << 20;
     // What a directory without a journal is to be known by: random but in tests.
     DirectoryId id_if_created;
+    // Of the newest whole snapshot, 0 if there is none: it must stand for what was truncated, and
+    // the journal must reach it. Absent: whoever reads does not need one.
+    std::optional<uint64_t> snapshot_position = 0;
   };
 
   // Takes one entry that was read back, in the order of appends; what it borrows is valid during
@@ -49,8 +53,9 @@ class JournalLog {
   // Reads everything in `directory` through `visit`, cuts a torn tail off, makes the rest durable
   // and is ready to append. A directory without a journal gets one. DATA_LOSS naming file, offset,
   // sequence number and position when a record that was durable is missing, damaged or of another
-  // directory; FAILED_PRECONDITION naming both versions for a journal of another version. Nothing
-  // is changed then. `directory` outlives the result.
+  // directory, or when neither the journal nor the snapshot has it; FAILED_PRECONDITION naming both
+  // versions for a journal of another version. Nothing is changed then. `directory` outlives the
+  // result.
   static absl::StatusOr<std::unique_ptr<JournalLog>> Open(disk::Directory& directory,
                                                           const Options& options,
                                                           const Visitor& visit);
@@ -61,7 +66,16 @@ class JournalLog {
   // Everything appended is durable when it returns OK; any error is for good.
   absl::Status Sync();
 
+  // Removes segments all of whose entries come before the decision of `position`, which is in the
+  // journal and whose snapshot is durable: FAILED_PRECONDITION naming both positions when it is
+  // not. On RESOURCE_EXHAUSTED nothing is removed; any other error is for good.
+  absl::Status Truncate(uint64_t position);
+
   const Found& found() const { return found_; }
+  // Newest position whose decision was appended; 0 if there is none.
+  uint64_t decided_position() const { return kept_.back().decided; }
+  // Grows with every append, whatever is removed.
+  uint64_t appended_bytes() const { return removed_bytes_ + bytes(); }
   // Of the segments on disk.
   uint64_t bytes() const { return closed_bytes_ + tail_.offset; }
 
@@ -107,7 +121,10 @@ class JournalLog {
   std::optional<DurableMarkFile> mark_;
   Tail tail_;
   uint64_t durable_sequence_ = 0;
+  // The last one is open.
+  std::deque<KeptSegment> kept_;
   uint64_t closed_bytes_ = 0;
+  uint64_t removed_bytes_ = 0;
   bool write_failed_ = false;
   std::optional<Opening> opening_;
   // Why nothing can be done any more.

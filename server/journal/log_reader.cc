@@ -16,14 +16,23 @@ using Kind = SegmentReader::Kind;
 
 }  // namespace
 
-LogReader::LogReader(disk::Directory& directory, uint64_t directory_hash,
+LogReader::LogReader(disk::Directory& directory, uint64_t directory_hash, const JournalStart& start,
                      const std::optional<DurableMark>& mark, const Visitor& visit)
-    : directory_(directory), directory_hash_(directory_hash), mark_(mark), visit_(visit) {}
+    : directory_(directory),
+      directory_hash_(directory_hash),
+      start_(start),
+      mark_(mark),
+      visit_(visit),
+      position_(start.position) {
+  end_.next_sequence = start.sequence;
+  end_.chain = start.chain;
+}
 
 absl::StatusOr<LogEnd> LogReader::Read() {
   KAON_ASSIGN_OR_RETURN(const std::vector<std::string> names, directory_.List());
   for (const std::string& name : names) {
-    if (ParseSegmentName(name).has_value()) segments_.push_back(name);
+    const std::optional<uint64_t> first = ParseSegmentName(name);
+    if (first.has_value()) (*first < start_.sequence ? end_.removable : segments_).push_back(name);
   }
   for (size_t index = 0; index < segments_.size(); ++index) {
     if (segments_[index] != SegmentName(end_.next_sequence)) {
@@ -42,6 +51,8 @@ absl::StatusOr<bool> LogReader::ReadSegment(size_t index) {
   KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::File> file, directory_.Open(segments_[index]));
   KAON_ASSIGN_OR_RETURN(const uint64_t size, file->Size());
   SegmentReader reader(*file, size);
+  const uint64_t decided = end_.kept.empty() ? 0 : end_.kept.back().decided;
+  end_.kept.push_back({end_.next_sequence, end_.chain, 0, decided});
   while (true) {
     const uint64_t offset = reader.offset();
     KAON_ASSIGN_OR_RETURN(const SegmentReader::Found found, reader.Read());
@@ -55,7 +66,7 @@ absl::StatusOr<bool> LogReader::ReadSegment(size_t index) {
       return Damage(file->path(), reader.offset(),
                     absl::StrCat(size - reader.offset(), " bytes behind the segment's end"));
     }
-    end_.closed_bytes += size;
+    end_.kept.back().bytes = size;
     return true;
   }
 }
@@ -74,7 +85,7 @@ std::string LogReader::WhyNotNext(bool first_of_segment, const SegmentReader::Fo
                         ", the one before it has ", end_.chain);
   }
   if ((header.type == FrameType::kSegmentStart) != first_of_segment ||
-      header.type == FrameType::kDurable) {
+      header.type == FrameType::kDurable || header.type == FrameType::kStart) {
     return absl::StrCat("frame type ", static_cast<uint16_t>(header.type), " at this place");
   }
   if (mark_.has_value() && mark_->sequence == header.sequence &&
@@ -96,6 +107,7 @@ absl::Status LogReader::TakeFrame(const std::string& path, uint64_t offset,
     KAON_RETURN_IF_ERROR(visit_(*entry));
     ++end_.entries;
     if (header.position != 0) position_ = header.position;
+    if (header.type == FrameType::kDecision) end_.kept.back().decided = header.position;
   }
   ++end_.next_sequence;
   end_.chain = found.header_crc;

@@ -13,10 +13,22 @@
 #include "absl/status/statusor.h"
 #include "server/disk/disk.h"
 #include "server/journal/durable_mark.h"
+#include "server/journal/journal_start.h"
 #include "server/journal/record.h"
 #include "server/journal/segment_reader.h"
 
 namespace kaon::journal {
+
+// One segment file that a journal has.
+struct KeptSegment {
+  uint64_t first_sequence = 1;
+  // HeaderCrc of the frame before its first; 0 for the first of all.
+  uint32_t chain = 0;
+  // Once it is closed.
+  uint64_t bytes = 0;
+  // Newest position decided in it or before it.
+  uint64_t decided = 0;
+};
 
 // Where the next frame goes.
 struct LogEnd {
@@ -29,21 +41,23 @@ struct LogEnd {
 
   // Entries read.
   uint64_t entries = 0;
-  // Of the segments before.
-  uint64_t closed_bytes = 0;
+  // Oldest first; the last one is where the next frame goes.
+  std::vector<KeptSegment> kept;
   // Bytes behind the end that hold nothing durable.
   uint64_t torn_bytes = 0;
   // Name of a segment that was being begun when a crash came, and holds nothing; empty if there is
   // none.
   std::string unfinished;
+  // Names of segments before `start`, which a truncation did not get to.
+  std::vector<std::string> removable;
 };
 
 class LogReader {
  public:
   using Visitor = std::function<absl::Status(const Entry& entry)>;
 
-  // `directory_hash` and `mark` as its files say. All references outlive the reader.
-  LogReader(disk::Directory& directory, uint64_t directory_hash,
+  // `directory_hash`, `start` and `mark` as its files say. All references outlive the reader.
+  LogReader(disk::Directory& directory, uint64_t directory_hash, const JournalStart& start,
             const std::optional<DurableMark>& mark, const Visitor& visit);
 
   // Once. DATA_LOSS naming file, offset, sequence number and position when a frame that was durable
@@ -69,13 +83,14 @@ class LogReader {
 
   disk::Directory& directory_;
   const uint64_t directory_hash_;
+  const JournalStart start_;
   const std::optional<DurableMark> mark_;
   const Visitor& visit_;
 
   std::vector<std::string> segments_;
   LogEnd end_;
   // Of the newest entry that has one.
-  uint64_t position_ = 0;
+  uint64_t position_;
 };
 
 }  // namespace kaon::journal

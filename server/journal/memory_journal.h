@@ -26,6 +26,8 @@ class MemoryJournal : public Journal {
   void WithdrawGradients() override {}
   absl::StatusOr<std::vector<v1::StepRecord>> History(uint64_t from_position,
                                                       uint32_t limit) override;
+  void Truncate(uint64_t /*position*/) override {}
+  uint64_t appended_bytes() const override { return 0; }
   v1::JournalStatus Status() const override;
 
  private:

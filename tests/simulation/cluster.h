@@ -85,6 +85,10 @@ struct ClusterResult {
   // Starts that found a journal with a torn end, and starts that did not get through it.
   int torn_tails = 0;
   int deaths_in_recovery = 0;
+  // Snapshots finished, starts that found one, and truncations that removed something.
+  int snapshots = 0;
+  int restored_snapshots = 0;
+  int truncations = 0;
   // Bits that had flipped in memory, found by the digest.
   int flips_found = 0;
   // Written and not synced when the power was cut.

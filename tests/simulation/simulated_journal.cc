@@ -57,6 +57,20 @@ absl::StatusOr<std::vector<v1::StepRecord>> SimulatedJournal::History(uint64_t, 
   return absl::UnimplementedError("ShardNode keeps the records");
 }
 
+void SimulatedJournal::Truncate(uint64_t position) {
+  if (log_ == nullptr) return;
+  const uint64_t bytes = log_->bytes();
+  const absl::Status status = log_->Truncate(position);
+  world_.result().truncations += log_->bytes() < bytes;
+  // A full disk leaves it for the next time.
+  if (status.ok() || absl::IsResourceExhausted(status)) return;
+  After(absl::ZeroDuration(), [this, status] { on_failed_(status); });
+}
+
+uint64_t SimulatedJournal::appended_bytes() const {
+  return log_ == nullptr ? 0 : log_->appended_bytes();
+}
+
 v1::JournalStatus SimulatedJournal::Status() const { return {}; }
 
 void SimulatedJournal::Wake() {

@@ -34,6 +34,9 @@ class SimulatedJournal : public journal::Journal {
   // Not kept here.
   absl::StatusOr<std::vector<v1::StepRecord>> History(uint64_t from_position,
                                                       uint32_t limit) override;
+  // At once.
+  void Truncate(uint64_t position) override;
+  uint64_t appended_bytes() const override;
   v1::JournalStatus Status() const override;
 
  private:

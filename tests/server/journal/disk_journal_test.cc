@@ -237,6 +237,32 @@ TEST_F(DiskJournalTest, ForgetsGradientsThatWaitForRoom) {
   EXPECT_EQ(Reopened(), std::vector<std::string>{Describe(Promise(1))});
 }
 
+TEST_F(DiskJournalTest, ForgetsWhatASnapshotStandsForAndGoesOn) {
+  options_.log.segment_bytes = 3000;
+  Open();
+  for (uint64_t position = 1; position <= 9; ++position) {
+    journal_->AppendGradient(Slice(position, position, 0, values_));
+    Append(Prepare(position, position), 'p');
+    Append(Decision(position), 'd');
+  }
+  Append(Promise(1), 'a');
+  WaitUntilDone("pdpdpdpdpdpdpdpdpda");
+  const uint64_t bytes = journal_->Status().bytes();
+  const uint64_t appended = journal_->appended_bytes();
+  EXPECT_EQ(appended, bytes);
+  journal_->Truncate(7);
+  while (journal_->Status().bytes() == bytes) std::this_thread::yield();
+  EXPECT_LT(journal_->Status().bytes(), bytes / 2);
+  EXPECT_EQ(journal_->appended_bytes(), appended);
+  Append(Promise(2), 'b');
+  WaitUntilDone("pdpdpdpdpdpdpdpdpdab");
+  journal_.reset();
+  options_.log.snapshot_position = 7;
+  Open();
+  EXPECT_EQ(found_.back(), Describe(Promise(2)));
+  EXPECT_LT(found_.size(), 15u);
+}
+
 // P18: nothing is acknowledged while the disk is full; it says why and goes on by itself.
 TEST_F(DiskJournalTest, WaitsForRoomAndGoesOnByItself) {
   Open();

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "server/journal/journal_start.h"
 #include "tests/server/journal/journal_files.h"
 
 namespace kaon::journal {
@@ -56,6 +57,27 @@ TEST(GoldenJournalTest, CanBeGoneOnWith) {
   std::vector<std::string> expected = GoldenEntries();
   expected.push_back(Describe(Promise(9)));
   EXPECT_EQ(found, expected);
+}
+
+// The same journal without its first segment, and the file that says so.
+TEST(GoldenJournalTest, IsReadAsItWasTruncated) {
+  const std::unique_ptr<disk::PosixDirectory> directory = CopyOfGolden();
+  const std::string start = ReadFile(std::string(kGolden) + "start");
+  WriteFile(directory->path() + "/start", start);
+  ASSERT_TRUE(directory->Remove("journal-0000000000000001").ok());
+  std::vector<std::string> found;
+  const absl::StatusOr<std::unique_ptr<JournalLog>> log = OpenLog(*directory, &found);
+  ASSERT_TRUE(log.ok()) << log.status();
+  const std::vector<std::string> all = GoldenEntries();
+  ASSERT_EQ(found.size(), 14u);
+  EXPECT_EQ(found, std::vector<std::string>(all.end() - 14, all.end()));
+  const uint64_t hash = DirectoryId{0x0123456789abcdef, 0xfedcba9876543210}.Hash();
+  const absl::StatusOr<JournalStart> read = ReadStart(*directory, hash);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->sequence, 10u);
+  EXPECT_EQ(read->position, 2u);
+  ASSERT_TRUE(WriteStart(*directory, hash, *read).ok());
+  EXPECT_EQ(ReadFile(directory->path() + "/start"), start);
 }
 
 // The numbers that Describe prints only the checksum of.

@@ -5,6 +5,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -78,6 +79,7 @@ absl::StatusOr<std::unique_ptr<JournalLog>> OpenLog(disk::Directory& directory,
   found->clear();
   JournalLog::Options options;
   options.segment_bytes = segment_bytes;
+  options.snapshot_position = std::nullopt;
   options.id_if_created = {0x0123456789abcdef, 0xfedcba9876543210};
   return JournalLog::Open(directory, options, [found](const Entry& entry) {
     found->push_back(Describe(entry));

@@ -28,7 +28,8 @@ std::string Describe(const Entry& entry);
 // An empty temporary directory.
 std::unique_ptr<disk::PosixDirectory> TemporaryDirectory();
 
-// Opens the journal there; what it holds goes to `*found`, one line per entry.
+// Opens the journal there, as if it had any snapshot; what it holds goes to `*found`, one line per
+// entry.
 absl::StatusOr<std::unique_ptr<JournalLog>> OpenLog(disk::Directory& directory,
                                                     std::vector<std::string>* found,
                                                     uint64_t segment_bytes = uint64_t{1} << 20);

@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <csignal>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/server/journal/hooked_directory.h"
 #include "tests/server/journal/journal_files.h"
@@ -51,6 +53,106 @@ class JournalLogTest : public testing::Test {
   std::vector<std::string> appended_;
   std::vector<std::string> found_;
 };
+
+TEST_F(JournalLogTest, TruncationLeavesWhatFollowsTheDecision) {
+  std::unique_ptr<JournalLog> log = MustOpen(3000);
+  AppendSteps(*log, 1, 20);
+  const uint64_t bytes = log->bytes();
+  const uint64_t appended_bytes = log->appended_bytes();
+  ASSERT_TRUE(log->Truncate(15).ok());
+  EXPECT_LT(log->bytes(), bytes / 2);
+  EXPECT_EQ(log->appended_bytes(), appended_bytes);
+  EXPECT_EQ(log->decided_position(), 20u);
+  // Again, and for less: nothing more goes.
+  const std::vector<std::string> names = Names();
+  ASSERT_TRUE(log->Truncate(15).ok());
+  ASSERT_TRUE(log->Truncate(3).ok());
+  EXPECT_EQ(Names(), names);
+  AppendSteps(*log, 21, 25);
+  log = MustOpen(3000);
+  EXPECT_EQ(log->bytes(), log->found().bytes);
+  // A whole tail of what was appended, with the decision in it.
+  ASSERT_LT(found_.size(), appended_.size());
+  EXPECT_EQ(found_, std::vector<std::string>(appended_.end() - found_.size(), appended_.end()));
+  EXPECT_NE(std::find(found_.begin(), found_.end(), Describe(Decision(15))), found_.end());
+  AppendSteps(*log, 26, 30);
+  ASSERT_TRUE(log->Truncate(30).ok());
+  EXPECT_LT(log->bytes(), 6000u);
+}
+
+TEST_F(JournalLogTest, RefusesToTruncateWhatWasNotDecided) {
+  std::unique_ptr<JournalLog> log = MustOpen(3000);
+  AppendSteps(*log, 1, 5);
+  const absl::Status status = log->Truncate(6);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(
+      absl::StrContains(status.message(), "up to position 6, the newest decision in it is of 5"))
+      << status;
+  EXPECT_TRUE(log->Append(Promise(9)).ok());
+}
+
+// What stands for the removed segments is durable before the first of them goes.
+TEST_F(JournalLogTest, SaysWhereItBeginsBeforeItRemovesAnything) {
+  std::unique_ptr<JournalLog> log = MustOpen(3000);
+  AppendSteps(*log, 1, 10);
+  std::vector<std::string> operations;
+  directory_.set_hook([&](absl::string_view operation, const std::string& name) {
+    operations.push_back(absl::StrCat(operation, " ", name));
+    return absl::OkStatus();
+  });
+  ASSERT_TRUE(log->Truncate(6).ok());
+  const auto at = [&](const std::string& operation) {
+    const auto found = std::find(operations.begin(), operations.end(), operation);
+    EXPECT_NE(found, operations.end()) << operation;
+    return found - operations.begin();
+  };
+  EXPECT_LT(at("write start.tmp"), at("sync start.tmp"));
+  EXPECT_LT(at("sync start.tmp"), at("rename start.tmp"));
+  EXPECT_LT(at("rename start.tmp"), at("sync directory "));
+  EXPECT_LT(at("sync directory "), at(absl::StrCat("remove ", kFirstSegment)));
+}
+
+TEST_F(JournalLogTest, AFullDiskLeavesTheJournalWhole) {
+  std::unique_ptr<JournalLog> log = MustOpen(3000);
+  AppendSteps(*log, 1, 10);
+  const std::vector<std::string> names = Names();
+  directory_.set_hook([&](absl::string_view operation, const std::string& name) {
+    return operation == "write" && name == "start.tmp" ? absl::ResourceExhaustedError("full")
+                                                       : absl::OkStatus();
+  });
+  EXPECT_EQ(log->Truncate(6).code(), absl::StatusCode::kResourceExhausted);
+  directory_.set_hook(nullptr);
+  ASSERT_TRUE(posix_->Remove("start.tmp").ok());
+  EXPECT_EQ(Names(), names);
+  AppendSteps(*log, 11, 12);
+  ASSERT_TRUE(log->Truncate(6).ok());
+  EXPECT_LT(Names().size(), names.size());
+}
+
+// No snapshot, or only one that is too old, stands for what is gone.
+TEST_F(JournalLogTest, RefusesATruncatedJournalWithoutItsSnapshot) {
+  std::unique_ptr<JournalLog> log = MustOpen(3000);
+  AppendSteps(*log, 1, 10);
+  ASSERT_TRUE(log->Truncate(6).ok());
+  log.reset();
+  JournalLog::Options options;
+  const auto open = [&](uint64_t position) {
+    options.snapshot_position = position;
+    return JournalLog::Open(directory_, options, [](const Entry&) { return absl::OkStatus(); })
+        .status();
+  };
+  EXPECT_TRUE(open(6).ok());
+  EXPECT_TRUE(open(10).ok());
+  EXPECT_TRUE(absl::StrContains(open(11).message(),
+                                "ends with the decision of position 10, the newest whole snapshot "
+                                "is of position 11"));
+  const absl::Status status = open(5);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_TRUE(absl::StrContains(status.message(),
+                                "/start says that the journal was removed up to position 6, the "
+                                "newest whole snapshot is of position 5"))
+      << status;
+}
 
 TEST_F(JournalLogTest, ReadsBackWhatWasAppendedInOrder) {
   std::unique_ptr<JournalLog> log = MustOpen();

@@ -44,7 +44,7 @@ class LogReaderTest : public testing::Test {
 
   absl::StatusOr<LogEnd> Read(std::optional<DurableMark> mark = std::nullopt) {
     const LogReader::Visitor visit = [](const Entry&) { return absl::OkStatus(); };
-    return LogReader(*directory_, kDirectory, mark, visit).Read();
+    return LogReader(*directory_, kDirectory, start_, mark, visit).Read();
   }
 
   // A start, two decisions, and an end if wanted.
@@ -64,6 +64,7 @@ class LogReaderTest : public testing::Test {
   }
 
   const std::unique_ptr<disk::PosixDirectory> directory_ = TemporaryDirectory();
+  JournalStart start_;
   uint64_t sequence_ = 1;
   uint64_t durable_ = 0;
   uint32_t chain_ = 0;
@@ -81,9 +82,32 @@ TEST_F(LogReaderTest, SaysWhereTheNextFrameGoes) {
   EXPECT_EQ(end->next_sequence, 8u);
   EXPECT_EQ(end->chain, chain_);
   EXPECT_EQ(end->entries, 4u);
-  EXPECT_EQ(end->closed_bytes, 4 * kSectorBytes);
+  ASSERT_EQ(end->kept.size(), 2u);
+  EXPECT_EQ(end->kept[0].first_sequence, 1u);
+  EXPECT_EQ(end->kept[0].bytes, 4 * kSectorBytes);
+  EXPECT_EQ(end->kept[0].decided, 5u);
+  EXPECT_EQ(end->kept[1].first_sequence, 5u);
   EXPECT_EQ(end->torn_bytes, 0u);
   EXPECT_TRUE(end->unfinished.empty());
+}
+
+// What the file `start` says is gone may be there or not; what it says is first must be there.
+TEST_F(LogReaderTest, BeginsWhereTheStartSays) {
+  Write(1, Segment(true));
+  start_ = {5, chain_, 6};
+  Write(5, Segment(false));
+  absl::StatusOr<LogEnd> end = Read();
+  ASSERT_TRUE(end.ok()) << end.status();
+  EXPECT_EQ(end->entries, 2u);
+  EXPECT_EQ(end->removable, std::vector<std::string>{SegmentName(1)});
+  ASSERT_TRUE(directory_->Remove(SegmentName(1)).ok());
+  end = Read();
+  ASSERT_TRUE(end.ok()) << end.status();
+  EXPECT_TRUE(end->removable.empty());
+  ++start_.chain;
+  ExpectDamage("frame 5 after position 6: it follows a frame with header CRC");
+  ASSERT_TRUE(directory_->Remove(SegmentName(5)).ok());
+  ExpectDamage(SegmentName(5));
 }
 
 TEST_F(LogReaderTest, LeavesOutASegmentThatWasBegunWhenTheLastOneWasNotClosed) {

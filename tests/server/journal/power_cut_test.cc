@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -28,6 +29,7 @@ struct Totals {
   int full_disks = 0;
   uint64_t entries = 0;
   uint64_t segments = 0;
+  int truncations = 0;
 };
 
 // One directory through many lives of its process.
@@ -76,9 +78,17 @@ class Lives {
   }
 
   void CheckFound(const std::vector<std::string>& found) {
-    ASSERT_GE(found.size(), num_durable_);
-    ASSERT_LE(found.size(), appended_.size());
-    ASSERT_TRUE(std::equal(found.begin(), found.end(), appended_.begin()));
+    // Where it begins now: not behind what the snapshot was said to stand for.
+    const auto first =
+        found.empty() ? appended_.begin() : std::find(appended_.begin(), appended_.end(), found[0]);
+    const auto needed =
+        std::find(appended_.begin(), appended_.end(), Describe(Decision(relied_on_)));
+    ASSERT_TRUE(relied_on_ == 0 ? first == appended_.begin() : first <= needed);
+    totals_.truncations += first != appended_.begin();
+    const auto removed = static_cast<size_t>(first - appended_.begin());
+    ASSERT_GE(found.size() + removed, num_durable_);
+    ASSERT_LE(found.size() + removed, appended_.size());
+    ASSERT_TRUE(std::equal(found.begin(), found.end(), first));
     totals_.entries += found.size();
   }
 
@@ -106,7 +116,25 @@ class Lives {
         }
         num_durable_ = appended_.size();
       }
+      if (Below(12) == 0 && !Truncate(log)) return;
     }
+  }
+
+  // Up to any decision. False when the process must end.
+  bool Truncate(JournalLog& log) {
+    std::vector<uint64_t> decided;
+    for (const std::string& entry : appended_) {
+      if (const auto found = positions_.find(entry); found != positions_.end()) {
+        decided.push_back(found->second);
+      }
+    }
+    if (decided.empty()) return true;
+    const uint64_t position = decided[Below(decided.size())];
+    relied_on_ = std::max(relied_on_, position);
+    const absl::Status status = log.Truncate(position);
+    if (status.ok()) num_durable_ = appended_.size();
+    totals_.device_failures += absl::IsDataLoss(status);
+    return status.ok() || absl::IsResourceExhausted(status);
   }
 
   Entry Draw() {
@@ -117,6 +145,7 @@ class Lives {
       case 1:
         return Prepare(number, number);
       case 2:
+        positions_[Describe(Decision(number))] = number;
         return Decision(number);
       default:
         // Zeros as well: a gradient may be, and must not be taken for what was not written.
@@ -130,6 +159,10 @@ class Lives {
   SimulatedDirectory directory_;
   std::vector<float> values_;
   std::vector<std::string> appended_;
+  // Of all decisions that were drawn.
+  std::map<std::string, uint64_t> positions_;
+  // The highest that a truncation was given; it may have been carried out or not.
+  uint64_t relied_on_ = 0;
   // Of those, how many a sync made durable.
   size_t num_durable_ = 0;
   uint64_t number_ = 0;
@@ -148,12 +181,14 @@ TEST(PowerCutTest, LosesNothingThatWasSynced) {
             << ": " << totals.power_cuts << " power cuts, " << totals.device_failures
             << " failures of the device, " << totals.full_disks << " writes to a full disk, "
             << totals.torn_tails << " torn tails cut off, " << totals.entries
-            << " entries read back, " << totals.segments << " segments" << std::endl;
+            << " entries read back, " << totals.segments << " segments, " << totals.truncations
+            << " starts that found it truncated" << std::endl;
   EXPECT_GE(totals.power_cuts, 10'000);
   EXPECT_GT(totals.torn_tails, 1000);
   EXPECT_GT(totals.device_failures, 1000);
   EXPECT_GT(totals.full_disks, 1000);
-  EXPECT_GT(totals.segments, 10 * kDirectories);
+  EXPECT_GT(totals.segments, 3 * kDirectories);
+  EXPECT_GT(totals.truncations, 1000);
 }
 
 }  // namespace

@@ -1,0 +1,63 @@
+#include "server/journal/journal_start.h"
+
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "proto/status_macros.h"
+#include "server/journal/frame.h"
+
+namespace kaon::journal {
+
+namespace {
+
+constexpr char kTemporaryFile[] = "start.tmp";
+
+}  // namespace
+
+absl::StatusOr<JournalStart> ReadStart(disk::Directory& directory, uint64_t directory_hash) {
+  const absl::StatusOr<std::unique_ptr<disk::File>> file = directory.Open(kStartFile);
+  if (absl::IsNotFound(file.status())) return JournalStart();
+  if (!file.ok()) return file.status();
+  // One byte more than the file has, to see that it has no more.
+  char buffer[kSectorBytes + 1];
+  KAON_ASSIGN_OR_RETURN(const size_t size, (*file)->Read(0, sizeof(buffer), buffer));
+  const absl::StatusOr<Frame> frame = DecodeFrame(absl::string_view(buffer, size));
+  if (!frame.ok()) {
+    return absl::Status(frame.status().code(),
+                        absl::StrCat((*file)->path(), ": ", frame.status().message()));
+  }
+  const FrameHeader& header = frame->header;
+  if (header.type != FrameType::kStart || header.directory != directory_hash) {
+    return absl::DataLossError(
+        absl::StrCat((*file)->path(), " is of directory ", absl::Hex(header.directory),
+                     " and type ", static_cast<uint16_t>(header.type), ", expecting ",
+                     absl::Hex(directory_hash), " and ", static_cast<uint16_t>(FrameType::kStart)));
+  }
+  return JournalStart{header.sequence, header.chain, header.position};
+}
+
+absl::Status WriteStart(disk::Directory& directory, uint64_t directory_hash,
+                        const JournalStart& start) {
+  // Left behind by a crash, or by a full disk.
+  const absl::Status removed = directory.Remove(kTemporaryFile);
+  if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
+  FrameHeader header;
+  header.type = FrameType::kStart;
+  header.directory = directory_hash;
+  header.sequence = start.sequence;
+  header.chain = start.chain;
+  header.position = start.position;
+  const EncodedHeader encoded = EncodeFrameHeader(header);
+  KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::File> file, directory.Create(kTemporaryFile));
+  KAON_RETURN_IF_ERROR(
+      file->Write(0, {absl::string_view(encoded.data(), encoded.size()), FramePadding(0)}));
+  KAON_RETURN_IF_ERROR(file->Sync());
+  KAON_RETURN_IF_ERROR(directory.Rename(kTemporaryFile, kStartFile));
+  const absl::Status synced = directory.Sync();
+  // Which of the two a crash would leave is unknown now.
+  if (absl::IsResourceExhausted(synced)) return absl::DataLossError(synced.message());
+  return synced;
+}
+
+}  // namespace kaon::journal
