@@ -113,20 +113,21 @@ void ShardCore::WithdrawGradients() {
 
 void ShardCore::Reserve(const ReserveJob& reserve) {
   PassFailpoint(Failpoint::shard_reserve_begin);
-  const absl::Status status = TryReserve(reserve.plan);
+  const absl::Status status =
+      TryReserve(reserve.plan.registration(), machine_.shard(), machine_.num_shards());
   if (!status.ok()) parameters_.reset();
   machine_.OnReserved(reserve.generation, status);
 }
 
-absl::Status ShardCore::TryReserve(const v1::StepPlan& plan) {
+absl::Status ShardCore::TryReserve(const v1::RegisterBody& registration, uint32_t shard,
+                                   uint32_t num_shards) {
   // What an earlier, withdrawn registration reserved goes first.
   freezes_.EndAll();
   WithdrawGradients();
   parameters_.reset();
-  KAON_ASSIGN_OR_RETURN(
-      parameters_, ParameterStore::Create(*options_.store, plan.registration(), machine_.shard(),
-                                          machine_.num_shards()));
-  return accumulator_.Reserve(plan.registration(), machine_.shard());
+  KAON_ASSIGN_OR_RETURN(parameters_,
+                        ParameterStore::Create(*options_.store, registration, shard, num_shards));
+  return accumulator_.Reserve(registration, shard);
 }
 
 void ShardCore::Apply(const v1::StepRecord& record) {

@@ -65,6 +65,16 @@ class ShardCore {
 
   explicit ShardCore(Options options);
 
+  // All bytes of a tensor, as checkpoint::StateBytes lays them out.
+  using ReadTensor =
+      std::function<absl::Status(const v1::CheckpointTensor& tensor, absl::Span<char> to)>;
+  // The state of a snapshot, its tensors in the order of `part`; before Replay of the whole
+  // journal, of which it leaves out what the snapshot holds. DATA_LOSS naming both digests when
+  // what was read is not what was written, RESOURCE_EXHAUSTED when the job does not fit into
+  // memory, and the errors of `read`; the core is useless then.
+  absl::Status Restore(const FrozenFacts& facts, const v1::CheckpointPart& part,
+                       const ReadTensor& read);
+
   // One entry of the shard's journal, in order, before any event; after the last, FinishReplay.
   // DATA_LOSS naming the position and both values when it does not follow those before,
   // RESOURCE_EXHAUSTED when the job does not fit into memory; the core is useless then.
@@ -112,7 +122,11 @@ class ShardCore {
   void Reserve(const ReserveJob& reserve);
   absl::Status ReplaySlice(const journal::GradientSlice& slice);
   absl::Status ReplayPrepare(const v1::StepPlan& plan, const journal::PrepareRecord& prepare);
-  absl::Status TryReserve(const v1::StepPlan& plan);
+  // True for what a restored snapshot holds already.
+  absl::StatusOr<bool> IsInSnapshot(const journal::Entry& entry) const;
+  absl::Status LoadTensors(const v1::CheckpointPart& part, uint64_t step, const ReadTensor& read);
+  absl::Status TryReserve(const v1::RegisterBody& registration, uint32_t shard,
+                          uint32_t num_shards);
   void Apply(const v1::StepRecord& record);
   void ApplyGroupChange(const v1::StepRecord& record);
   void LoadWeights();
@@ -131,6 +145,9 @@ class ShardCore {
   ParameterPublisher publisher_;
   GradientAccumulator accumulator_;
   GradientReplay gradient_replay_;
+  // Of the snapshot that was restored; position 0 if there was none.
+  uint64_t restored_position_ = 0;
+  v1::Ballot restored_promise_;
   std::unique_ptr<ParameterStore> parameters_;
   // Read the memory of parameters_, and go first.
   FreezeList freezes_;

@@ -1,10 +1,16 @@
-// A shard that stands again where its journal says it stood: every entry in its order, through the
-// code that made it, and quietly.
+// A shard that stands again where its disk says it stood: at its snapshot if there is one, then
+// every later entry of the journal in its order, through the code that made it, and quietly.
 #include <glog/logging.h>
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "kernels/digest.h"
+#include "proto/ballot.h"
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
+#include "server/checkpoint/state_tensors.h"
 #include "server/shard/shard_core.h"
 
 namespace kaon::shard {
@@ -24,6 +30,8 @@ absl::Status About(uint64_t position, const absl::Status& status) {
 }  // namespace
 
 absl::Status ShardCore::Replay(const journal::Entry& entry) {
+  KAON_ASSIGN_OR_RETURN(const bool in_snapshot, IsInSnapshot(entry));
+  if (in_snapshot) return absl::OkStatus();
   if (const auto* promise = std::get_if<journal::PromiseRecord>(&entry)) {
     PassFailpoint(Failpoint::replay_promise);
     return About(machine_.applied_position() + 1, machine_.RestorePromise(*promise));
@@ -51,6 +59,104 @@ absl::Status ShardCore::Replay(const journal::Entry& entry) {
   return absl::OkStatus();
 }
 
+absl::Status ShardCore::Restore(const FrozenFacts& facts, const v1::CheckpointPart& part,
+                                const ReadTensor& read) {
+  const v1::RegisterBody& registration = facts.state.registration();
+  KAON_RETURN_IF_ERROR(TryReserve(registration, facts.shard, facts.num_shards));
+  publisher_.Serve(registration.definition().name(), facts.state.timeline(),
+                   parameters_->sources());
+  KAON_RETURN_IF_ERROR(LoadTensors(part, facts.state.applied_step(), read));
+  // P7: what was read is what was frozen.
+  const StateDigests digests = parameters_->Digests();
+  const uint64_t state = digests.state + parameters_->PositionDigest(part.position());
+  if (digests.weights != part.weights_digest() || state != part.state_digest()) {
+    return absl::DataLossError(absl::StrFormat(
+        "the snapshot of position %d was made with weights digest %016x and state digest %016x, "
+        "what was read has %016x and %016x",
+        part.position(), part.weights_digest(), part.state_digest(), digests.weights, state));
+  }
+  machine_.RestoreFacts(facts, digests.state);
+  restored_position_ = part.position();
+  restored_promise_ = facts.promised;
+  ExpectNextStep();
+  return absl::OkStatus();
+}
+
+absl::Status ShardCore::LoadTensors(const v1::CheckpointPart& part, uint64_t step,
+                                    const ReadTensor& read) {
+  const auto find = [this](uint32_t id) -> StoredParameter* {
+    std::vector<StoredParameter>& all = parameters_->parameters();
+    const auto found = std::lower_bound(
+        all.begin(), all.end(), id,
+        [](const StoredParameter& parameter, uint32_t wanted) { return parameter.id < wanted; });
+    return found != all.end() && found->id == id ? &*found : nullptr;
+  };
+  for (const v1::CheckpointTensor& tensor : part.tensors()) {
+    StoredParameter* parameter = find(tensor.parameter_id());
+    absl::Span<std::byte> to;
+    const bool weights = tensor.role() == checkpoint::kWeightRole;
+    if (parameter != nullptr && weights) {
+      const absl::Span<float> memory = publisher_.BeginWrite(parameter->id);
+      to = {reinterpret_cast<std::byte*>(memory.data()), memory.size() * sizeof(float)};
+    }
+    for (size_t i = 0; parameter != nullptr && i < parameter->state_slots.size(); ++i) {
+      const kernels::StateSlot& slot = parameter->state_slots[i];
+      if (slot.name != tensor.role()) continue;
+      to = parameter->state[i].bytes().first(static_cast<size_t>(slot.num_bytes));
+    }
+    const uint64_t size = checkpoint::StateBytes(tensor.dtype(), tensor.num_elements());
+    if (to.size() != size) {
+      return absl::DataLossError(absl::StrCat("the snapshot has ", size, " bytes of parameter_id ",
+                                              tensor.parameter_id(), " ", tensor.role(),
+                                              ", expecting ", to.size()));
+    }
+    KAON_RETURN_IF_ERROR(
+        read(tensor, absl::MakeSpan(reinterpret_cast<char*>(to.data()), to.size())));
+    if (weights) publisher_.Publish(parameter->id, step);
+  }
+  for (const v1::CheckpointParameter& counters : part.parameters()) {
+    StoredParameter* parameter = find(counters.parameter_id());
+    if (parameter == nullptr) continue;
+    parameter->updates_applied = counters.updates_applied();
+    parameter->newton_schulz_updates = counters.newton_schulz_updates();
+  }
+  for (StoredParameter& parameter : parameters_->parameters()) {
+    parameter.weights_digest =
+        kernels::TensorDigest(parameter.id, kernels::kWeightSlot, publisher_.current(parameter.id));
+    parameter.slots_digest = 0;
+    for (size_t i = 0; i < parameter.state.size(); ++i) {
+      parameter.slots_digest += kernels::TensorDigest(parameter.id, static_cast<uint32_t>(i) + 1,
+                                                      parameter.state[i].floats());
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> ShardCore::IsInSnapshot(const journal::Entry& entry) const {
+  if (restored_position_ == 0) return false;
+  if (const auto* promise = std::get_if<journal::PromiseRecord>(&entry)) {
+    return proto::Compare(promise->ballot, restored_promise_) <= 0;
+  }
+  if (const auto* slice = std::get_if<journal::GradientSlice>(&entry)) {
+    return slice->position <= restored_position_;
+  }
+  if (const auto* prepare = std::get_if<journal::PrepareRecord>(&entry)) {
+    v1::StepPlan plan;
+    // One that does not parse is refused by Replay.
+    return plan.ParseFromString(prepare->prepared.plan()) && plan.position() <= restored_position_;
+  }
+  const v1::StepRecord& record = std::get<journal::DecisionRecord>(entry).record;
+  const uint64_t position = record.plan().position();
+  // Both are ours, serialized by the same code.
+  if (position == restored_position_ &&
+      record.SerializeAsString() != machine_.applied_record()->SerializeAsString()) {
+    return absl::DataLossError(absl::StrCat("position ", position,
+                                            ": the journal's decision and "
+                                            "that of the snapshot differ"));
+  }
+  return position <= restored_position_;
+}
+
 absl::Status ShardCore::ReplaySlice(const journal::GradientSlice& slice) {
   if (slice.position != machine_.applied_position() + 1) {
     return absl::DataLossError(absl::StrCat("slice of parameter_id ", slice.parameter_id,
@@ -70,7 +176,9 @@ absl::Status ShardCore::ReplayPrepare(const v1::StepPlan& plan,
     if (plan.has_step()) accumulator_.Restamp(plan);
     return absl::OkStatus();
   }
-  if (plan.has_registration()) return TryReserve(plan);
+  if (plan.has_registration()) {
+    return TryReserve(plan.registration(), machine_.shard(), machine_.num_shards());
+  }
   if (!plan.has_step()) return absl::OkStatus();
   sums_.assign(prepare.prepared.sums().begin(), prepare.prepared.sums().end());
   publisher_.ExpectStep(plan.step().step());

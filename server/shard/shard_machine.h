@@ -9,7 +9,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -17,55 +16,10 @@
 #include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/shard_control.pb.h"
 #include "server/journal/record.h"
+#include "server/shard/frozen_facts.h"
+#include "server/shard/shard_action.h"
 
 namespace kaon::shard {
-
-// One control stream of one coordinator, for as long as it is open.
-using StreamId = uint64_t;
-
-// Send on a stream; if it has closed meanwhile the message is lost, as any message may be.
-struct SendToCoordinator {
-  StreamId stream = 0;
-  v1::ShardToCoordinator message;
-};
-
-// End a stream that broke the contract.
-struct EndStream {
-  StreamId stream = 0;
-  absl::Status status;
-};
-
-// Answer with OnDurable(token).
-struct AppendJournal {
-  uint64_t token = 0;
-  journal::Record record;
-};
-
-// Collect the contributions of a step; answer with OnFolded(generation) once all are folded. What
-// an earlier generation collected may be kept as rule 8 allows.
-struct BeginFolding {
-  v1::StepPlan plan;
-  uint64_t generation = 0;
-};
-
-// The plan in folding got a new (ballot, round) and nothing else; the generation stays.
-struct RestampPlan {
-  v1::StepPlan plan;
-};
-
-// Reserve memory for the job's parameters on this shard; answer with OnReserved(generation).
-struct ReserveJob {
-  v1::StepPlan plan;
-  uint64_t generation = 0;
-};
-
-// The entry is decided: change the state accordingly, answer OnApplied with its digest then.
-struct ApplyRecord {
-  v1::StepRecord record;
-};
-
-using ShardAction = std::variant<SendToCoordinator, EndStream, AppendJournal, BeginFolding,
-                                 RestampPlan, ReserveJob, ApplyRecord>;
 
 class ShardMachine {
  public:
@@ -93,6 +47,8 @@ class ShardMachine {
   absl::Status RestoreDecision(const v1::StepRecord& record);
   // New generations are above `generation`.
   void RestoreGeneration(uint64_t generation);
+  // As if everything up to the newest entry of `facts` had been replayed; before anything else.
+  void RestoreFacts(const FrozenFacts& facts, uint64_t state_digest);
 
   // In the order in which they are to be carried out.
   std::vector<ShardAction> TakeActions();
@@ -118,10 +74,11 @@ class ShardMachine {
   // Of the newest applied position; and the durable vote for the next, null if there is none.
   const std::optional<v1::StepRecord>& applied_record() const { return applied_record_; }
   const v1::Prepared* held() const { return held_.has_value() ? &held_->prepared : nullptr; }
-  // The plan accepted for applied_position() + 1, folding or prepared; its generation or 0; newest.
+  // Allotted so far; 0 if none was.
+  uint64_t newest_generation() const { return next_generation_ - 1; }
+  // The plan accepted for applied_position() + 1, folding or prepared, and its generation or 0.
   const v1::StepPlan* accepted_plan() const { return accepted_ ? &accepted_->plan : nullptr; }
   uint64_t accepted_generation() const { return accepted_.has_value() ? accepted_->generation : 0; }
-  uint64_t newest_generation() const { return next_generation_ - 1; }
 
  private:
   // What is known of the entry at applied position + 1.

@@ -35,6 +35,23 @@ void ShardMachine::RestoreGeneration(uint64_t generation) {
   next_generation_ = std::max(next_generation_, generation + 1);
 }
 
+void ShardMachine::RestoreFacts(const FrozenFacts& facts, uint64_t state_digest) {
+  placed_ = true;
+  shard_ = facts.shard;
+  num_shards_ = facts.num_shards;
+  promised_ = facts.promised;
+  promise_durable_ = true;
+  applied_position_ = facts.state.applied_position();
+  applied_step_ = facts.state.applied_step();
+  timeline_ = facts.state.timeline();
+  config_revision_ = facts.state.config_revision();
+  weights_loaded_ = facts.state.weights_loaded();
+  applied_record_ = facts.state.applied_record();
+  registration_ = facts.state.registration();
+  state_digest_ = state_digest;
+  RestoreGeneration(facts.newest_generation);
+}
+
 absl::Status ShardMachine::RestorePrepared(const v1::StepPlan& plan,
                                            const journal::PrepareRecord& prepare) {
   KAON_RETURN_IF_ERROR(CheckPosition(plan));

@@ -15,21 +15,11 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kaon/v1/checkpoint.pb.h"
-#include "kaon/v1/shard_control.pb.h"
+#include "server/shard/frozen_facts.h"
 #include "server/shard/parameter_publisher.h"
 #include "server/shard/parameter_store.h"
 
 namespace kaon::shard {
-
-// What the agreement knew of the shard at that entry.
-struct FrozenFacts {
-  // With the registration and the record of the entry; without a vote on the next one.
-  v1::ShardState state;
-  v1::Ballot promised;
-  uint32_t shard = 0;
-  uint32_t num_shards = 0;
-  uint64_t newest_generation = 0;
-};
 
 class StateFreeze {
  public:
