@@ -2,19 +2,26 @@
 
 #include <glog/logging.h>
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 #include <variant>
 
 #include "absl/base/casts.h"
 #include "absl/strings/str_cat.h"
 #include "proto/ballot.h"
+#include "proto/status_macros.h"
+#include "server/journal/identity_file.h"
+#include "server/shard/snapshot_restore.h"
 
 namespace kaon::simulation {
 
 namespace {
 
 // A segment of the journal is closed every few steps.
-constexpr uint64_t kSegmentBytes = 16 << 10;
+constexpr uint64_t kSegmentBytes = 6 << 10;
+// Growth of the journal that leads to a snapshot.
+constexpr uint64_t kSnapshotBytes = 5 << 10;
 // What a power cut leaves is noticed when nothing was heard for a while.
 constexpr absl::Duration kKeepAlive = absl::Seconds(1);
 // In which an append is written, perhaps in parts, and synced.
@@ -63,16 +70,39 @@ shard::ShardCore::Options ShardNode::CoreOptions() {
   options.append_gradient = [this](const journal::GradientSlice& slice) {
     journal_->AppendGradient(slice);
   };
+  options.on_applied = [this] { MaybeFreeze(); };
   return options;
 }
 
-absl::StatusOr<std::unique_ptr<journal::JournalLog>> ShardNode::OpenLog(shard::ShardCore& core) {
+absl::StatusOr<uint64_t> ShardNode::RestoreSnapshot(std::unique_ptr<shard::ShardCore>& core) {
+  KAON_ASSIGN_OR_RETURN(const std::optional<journal::DirectoryId> id,
+                        journal::ReadIdentity(*disk_));
+  if (!id.has_value()) return 0;
+  snapshots_ = std::make_unique<shard::SnapshotDirectory>(*disk_, *id);
+  const auto renew = [&] {
+    core.reset();
+    core = std::make_unique<shard::ShardCore>(CoreOptions());
+  };
+  KAON_ASSIGN_OR_RETURN(
+      const shard::RestoredSnapshot restored,
+      shard::RestoreNewest(*snapshots_, [&](const shard::Snapshot& snapshot,
+                                            const shard::ShardCore::ReadTensor& read) {
+        renew();
+        return core->Restore(snapshot.facts, snapshot.part, read);
+      }));
+  if (restored.position == 0) renew();
+  return restored.position;
+}
+
+absl::StatusOr<std::unique_ptr<journal::JournalLog>> ShardNode::OpenLog(
+    std::unique_ptr<shard::ShardCore>& core) {
   if (!world_.options().durable) return nullptr;
   journal::JournalLog::Options options;
+  KAON_ASSIGN_OR_RETURN(options.snapshot_position, RestoreSnapshot(core));
   options.segment_bytes = kSegmentBytes;
   options.id_if_created = {world_.Random(), world_.Random()};
   auto log = journal::JournalLog::Open(
-      *disk_, options, [this, &core](const journal::Entry& entry) -> absl::Status {
+      *disk_, options, [this, &core = *core](const journal::Entry& entry) -> absl::Status {
         if (const auto* decided = std::get_if<journal::DecisionRecord>(&entry)) {
           history_[decided->record.plan().position()] = decided->record;
         }
@@ -81,8 +111,65 @@ absl::StatusOr<std::unique_ptr<journal::JournalLog>> ShardNode::OpenLog(shard::S
         }
         return core.Replay(entry);
       });
-  if (log.ok()) core.FinishReplay();
+  if (!log.ok()) return log;
+  core->FinishReplay();
+  if (*options.snapshot_position > 0) ++world_.result().restored_snapshots;
+  KAON_ASSIGN_OR_RETURN(const std::optional<journal::DirectoryId> id,
+                        journal::ReadIdentity(*disk_));
+  if (snapshots_ == nullptr) {
+    snapshots_ = std::make_unique<shard::SnapshotDirectory>(*disk_, id.value());
+  }
+  grown_from_ = (*log)->appended_bytes();
+  durable_position_ = (*log)->decided_position();
   return log;
+}
+
+void ShardNode::MaybeFreeze() {
+  if (snapshots_ == nullptr || freeze_ != nullptr || snapshot_ != nullptr) return;
+  const uint64_t appended = journal_->appended_bytes();
+  if (!machine()->weights_loaded() || appended - grown_from_ < kSnapshotBytes) return;
+  grown_from_ = appended;
+  auto freeze = core_->Freeze();
+  CHECK(freeze.ok()) << freeze.status();
+  freeze_ = std::move(*freeze);
+  WriteSnapshotSoon();
+}
+
+void ShardNode::WriteSnapshotSoon() {
+  world_.queue().After(world_.Between(absl::ZeroDuration(), absl::Milliseconds(5)),
+                       [this, life = life_] {
+                         if (life != life_) return;
+                         absl::Status status = WriteSnapshot();
+                         if (absl::IsResourceExhausted(status)) {
+                           world_.Trace(absl::StrCat("s", index_, ": ", status.ToString()));
+                           freeze_.reset();
+                           snapshot_.reset();
+                           status = snapshots_->RemoveUnfinished();
+                         }
+                         if (!status.ok()) return EndOf(status);
+                         if (snapshot_ != nullptr) WriteSnapshotSoon();
+                       });
+}
+
+absl::Status ShardNode::WriteSnapshot() {
+  if (freeze_ != nullptr) {
+    snapshot_written_ = false;
+    KAON_ASSIGN_OR_RETURN(snapshot_, shard::SnapshotWriter::Create(*snapshots_, std::move(freeze_),
+                                                                   v1::CheckpointFile()));
+    return absl::OkStatus();
+  }
+  if (!snapshot_written_) {
+    KAON_ASSIGN_OR_RETURN(const bool more, snapshot_->WriteSome());
+    snapshot_written_ = !more;
+    return absl::OkStatus();
+  }
+  if (durable_position_ < snapshot_->position()) return absl::OkStatus();
+  KAON_RETURN_IF_ERROR(snapshot_->Commit());
+  world_.Trace(absl::StrCat("s", index_, ": snapshot of position ", snapshot_->position()));
+  ++world_.result().snapshots;
+  snapshot_.reset();
+  if (snapshots_->oldest_kept() > 0) journal_->Truncate(snapshots_->oldest_kept());
+  return snapshots_->Retain();
 }
 
 absl::Status ShardNode::ReplaySlice(const journal::GradientSlice& slice, shard::ShardCore& core) {
@@ -109,11 +196,12 @@ void ShardNode::Start() {
   disk_->SetHealthy();
   if (world_.faulty() && world_.Chance(0.2)) disk_->FailAfter(world_.Below(30));
   flipped_ = false;
-  auto log = OpenLog(*core);
+  auto log = OpenLog(core);
   disk_->SetHealthy();
   if (!log.ok()) {
     world_.Trace(absl::StrCat("s", index_, " cannot start: ", log.status().ToString()));
     core.reset();
+    snapshots_.reset();
     const bool full = absl::IsResourceExhausted(log.status());
     if (flipped_ && absl::IsDataLoss(log.status())) {
       ++world_.result().flips_found;
@@ -150,6 +238,9 @@ void ShardNode::RestartAfter(absl::Duration downtime) {
 void ShardNode::Die(absl::Duration until_noticed) {
   ++life_;
   journal_.reset();
+  snapshot_.reset();
+  freeze_.reset();
+  snapshots_.reset();
   core_.reset();
   store_.reset();
   tier_.reset();
@@ -281,7 +372,12 @@ void ShardNode::Drain() {
                                if (world_.faulty()) fault();
                              });
       }
-      journal_->Append(std::move(append->record), [this, token = append->token] {
+      uint64_t decision = 0;
+      if (const auto* decided = std::get_if<journal::DecisionRecord>(&append->record)) {
+        decision = decided->record.plan().position();
+      }
+      journal_->Append(std::move(append->record), [this, token = append->token, decision] {
+        durable_position_ = std::max(durable_position_, decision);
         core_->OnDurable(token);
         Drain();
       });

@@ -1,6 +1,7 @@
-// One shard process of a simulated cluster: the production ShardCore over a journal on a simulated
-// disk, and streams, in virtual time; it can be killed, its power cut, its disk filled or broken,
-// and it starts again by replaying its journal. Owned by RunCluster; one thread.
+// One shard process of a simulated cluster: the production ShardCore over a journal and snapshots
+// on a simulated disk, and streams, in virtual time; it can be killed, its power cut, its disk
+// filled or broken, and it starts again from its snapshot and its journal. Owned by RunCluster; one
+// thread.
 #ifndef KAON_TESTS_SIMULATION_SHARD_NODE_H_
 #define KAON_TESTS_SIMULATION_SHARD_NODE_H_
 
@@ -15,6 +16,8 @@
 #include "kaon/v1/agreement.pb.h"
 #include "kernels/backend.h"
 #include "server/shard/shard_core.h"
+#include "server/shard/snapshot_directory.h"
+#include "server/shard/snapshot_writer.h"
 #include "server/tier/host_tier.h"
 #include "server/tier/tiered_store.h"
 #include "tests/simulation/durable_state.h"
@@ -87,10 +90,17 @@ class ShardNode {
   };
 
   shard::ShardCore::Options CoreOptions();
-  // Replayed into `core`; null in mode `none`.
-  absl::StatusOr<std::unique_ptr<journal::JournalLog>> OpenLog(shard::ShardCore& core);
+  // Null in mode `none`. `core` is a new one then, as the disk says it stood.
+  absl::StatusOr<std::unique_ptr<journal::JournalLog>> OpenLog(
+      std::unique_ptr<shard::ShardCore>& core);
+  absl::StatusOr<uint64_t> RestoreSnapshot(std::unique_ptr<shard::ShardCore>& core);
   // Memory may change on the way from the disk.
   absl::Status ReplaySlice(const journal::GradientSlice& slice, shard::ShardCore& core);
+  // An entry has taken effect.
+  void MaybeFreeze();
+  // One operation on a snapshot, a moment later, until it is finished.
+  void WriteSnapshotSoon();
+  absl::Status WriteSnapshot();
   // A write or a sync failed for good.
   void EndOf(const absl::Status& status);
   void Die(absl::Duration until_noticed);
@@ -105,6 +115,16 @@ class ShardNode {
   std::unique_ptr<tier::TieredStore> store_;
   std::unique_ptr<shard::ShardCore> core_;
   std::unique_ptr<SimulatedJournal> journal_;
+  // Null in mode `none`; the snapshot that is being written, begun or not, and whether everything
+  // but its .meta is there.
+  std::unique_ptr<shard::SnapshotDirectory> snapshots_;
+  std::unique_ptr<shard::StateFreeze> freeze_;
+  std::unique_ptr<shard::SnapshotWriter> snapshot_;
+  bool snapshot_written_ = false;
+  // Of the journal when the newest snapshot was begun.
+  uint64_t grown_from_ = 0;
+  // Newest decision that the journal holds for certain.
+  uint64_t durable_position_ = 0;
   shard::StreamId next_stream_ = 1;
   std::map<shard::StreamId, ControlStream> streams_;
   std::vector<std::function<void()>> on_death_;

@@ -80,6 +80,9 @@ void Add(const ClusterResult& result, ClusterResult& total) {
   total.deaths_in_recovery += result.deaths_in_recovery;
   total.sectors_lost += result.sectors_lost;
   total.flips_found += result.flips_found;
+  total.snapshots += result.snapshots;
+  total.restored_snapshots += result.restored_snapshots;
+  total.truncations += result.truncations;
   total.disks_checked += result.disks_checked;
   total.takeovers += result.takeovers;
   total.reopened_rounds += result.reopened_rounds;
@@ -104,8 +107,9 @@ void Print(const ClusterResult& total) {
             << total.sectors_lost << " sectors lost, " << total.torn_tails << " torn tails, "
             << total.full_refusals << " writes to full disks, " << total.disk_failures
             << " failed disks, " << total.deaths_in_recovery << " deaths in recovery, "
-            << total.flips_found << " flipped bits found, " << total.disks_checked
-            << " decisions compared with all disks" << std::endl;
+            << total.snapshots << " snapshots, " << total.restored_snapshots << " starts from one, "
+            << total.truncations << " truncations, " << total.flips_found << " flipped bits found, "
+            << total.disks_checked << " decisions compared with all disks" << std::endl;
 }
 
 TEST(StepSimulationTest, KeepsEveryPromiseAndProgressesUnderFaults) {
@@ -145,6 +149,9 @@ TEST(StepSimulationTest, KeepsEveryPromiseAndProgressesUnderFaults) {
   EXPECT_GT(total.disk_failures, 0);
   EXPECT_GT(total.deaths_in_recovery, 0);
   EXPECT_GT(total.flips_found, 0);
+  EXPECT_GT(total.snapshots, 0);
+  EXPECT_GT(total.restored_snapshots, 0);
+  EXPECT_GT(total.truncations, 0);
   EXPECT_GT(total.disks_checked, 0);
 }
 
