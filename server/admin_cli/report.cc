@@ -77,6 +77,12 @@ Json ShardJson(const v1::ShardStatus& shard) {
   row["recovered_entries"] = facts.journal().recovered_entries();
   row["recovery_seconds"] = facts.journal().recovery_seconds();
   row["torn_tail"] = facts.journal().torn_tail();
+  row["snapshot_position"] = facts.snapshot().position();
+  row["snapshot_step"] = facts.snapshot().step();
+  row["snapshot_bytes"] = facts.snapshot().bytes();
+  row["snapshot_seconds"] = facts.snapshot().seconds();
+  row["snapshot_in_progress"] = facts.snapshot().in_progress();
+  row["snapshot_problem"] = facts.snapshot().problem();
   row["parameters"] = facts.parameters_size();
   row["capacity_bytes"] = facts.capacity_bytes();
   row["used_bytes"] = facts.used_bytes();
@@ -92,8 +98,17 @@ std::string ProblemOf(const v1::ShardStatus& shard) {
   if (!shard.problem().empty()) return shard.problem();
   const v1::DescribeShardResponse& facts = shard.description();
   if (!facts.state().data_loss().empty()) return facts.state().data_loss();
-  if (facts.journal().read_only_reason().empty()) return "";
-  return absl::StrCat("read-only: ", facts.journal().read_only_reason());
+  if (!facts.journal().read_only_reason().empty()) {
+    return absl::StrCat("read-only: ", facts.journal().read_only_reason());
+  }
+  if (facts.snapshot().problem().empty()) return "";
+  return absl::StrCat("snapshot: ", facts.snapshot().problem());
+}
+
+// The step that a restart begins from.
+std::string SnapshotText(const v1::SnapshotStatus& snapshot) {
+  if (snapshot.position() == 0) return "-";
+  return absl::StrCat("step ", snapshot.step());
 }
 
 std::string ShardsText(const v1::GetStatusResponse& status) {
@@ -108,7 +123,8 @@ std::string ShardsText(const v1::GetStatusResponse& status) {
                {"USED BYTES", kRight},
                {"CAPACITY", kRight},
                {"DURABILITY"},
-               {"JOURNAL", kRight},
+               {"DISK BYTES", kRight},
+               {"SNAPSHOT", kRight},
                {"BACKEND"},
                {"PROBLEM"}});
   for (const v1::ShardStatus& shard : status.shards()) {
@@ -119,7 +135,8 @@ std::string ShardsText(const v1::GetStatusResponse& status) {
                   absl::StrCat(facts.skipped_steps()), absl::StrCat(facts.parameters_size()),
                   absl::StrCat(facts.used_bytes()), absl::StrCat(facts.capacity_bytes()),
                   Word(facts.state().durability()), absl::StrCat(facts.journal().bytes()),
-                  OrDash(facts.backend()), OrDash(ProblemOf(shard))});
+                  SnapshotText(facts.snapshot()), OrDash(facts.backend()),
+                  OrDash(ProblemOf(shard))});
   }
   return table.ToString();
 }

@@ -207,7 +207,7 @@ absl::StatusOr<std::vector<std::string>> PosixDirectory::List() {
   for (const dirent* entry; (entry = ::readdir(stream.get())) != nullptr; errno = 0) {
     struct stat state;
     if (::fstatat(fd_, entry->d_name, &state, AT_SYMLINK_NOFOLLOW) != 0) {
-      // Somebody else's, who removed it since: a shard's journal and its snapshots share a directory.
+      // Removed since by somebody else: a shard's journal and its snapshots share a directory.
       if (errno == ENOENT) continue;
       return SystemError("listing", absl::StrCat(path_, "/", entry->d_name), errno);
     }

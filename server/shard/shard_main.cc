@@ -2,7 +2,12 @@
 // and SIGINT.
 #include <glog/logging.h>
 
+#include <string>
+#include <utility>
+
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "kaon/v1/config.pb.h"
 #include "proto/status_macros.h"
 #include "server/config/server_config.h"
@@ -11,7 +16,23 @@
 
 namespace {
 
-kaon::config::CommandLine Describe() {
+// What is typed beside the configuration, and what it says.
+struct Typed {
+  std::string snapshot_journal_bytes;
+  kaon::shard::ShardServer::Tuning tuning;
+};
+
+// Leaves the default alone when nothing is given.
+absl::Status ReadTyped(Typed& typed) {
+  const std::string& text = typed.snapshot_journal_bytes;
+  if (text.empty() || absl::SimpleAtoi(text, &typed.tuning.snapshot_journal_bytes)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("snapshot_journal_bytes is \"", text, "\", must be a number of bytes, or 0"));
+}
+
+kaon::config::CommandLine Describe(Typed& typed) {
   kaon::config::CommandLine line;
   line.program = "kaon-shard";
   line.description = "Holds a part of a training job's weights and optimizer state, and steps it.";
@@ -31,10 +52,14 @@ kaon::config::CommandLine Describe() {
       {"threads", "compute threads (1)"},
       {"port_file", "write the bound port here once calls are accepted"},
   };
-  line.complete = [](google::protobuf::Message* message) -> absl::Status {
+  line.loose_flags = {{"snapshot_journal_bytes",
+                       "growth of the journal that leads to a snapshot; 0: 256 MiB, or twice the "
+                       "state if that is more (0)",
+                       &typed.snapshot_journal_bytes}};
+  line.complete = [&typed](google::protobuf::Message* message) -> absl::Status {
     auto& config = static_cast<kaon::v1::ShardConfig&>(*message);
     KAON_ASSIGN_OR_RETURN(config, kaon::shard::CompleteConfig(config));
-    return absl::OkStatus();
+    return ReadTyped(typed);
   };
   return line;
 }
@@ -44,6 +69,9 @@ kaon::config::CommandLine Describe() {
 int main(int argc, char** argv) {
   FLAGS_logtostderr = true;
   google::InitGoogleLogging(argv[0]);
-  return kaon::config::RunServer<kaon::shard::ShardServer, kaon::v1::ShardConfig>(Describe(), argc,
-                                                                                  argv);
+  Typed typed;
+  return kaon::config::RunServer<kaon::shard::ShardServer, kaon::v1::ShardConfig>(
+      Describe(typed), argc, argv, [&typed](kaon::v1::ShardConfig config) {
+        return kaon::shard::ShardServer::Start(std::move(config), typed.tuning);
+      });
 }

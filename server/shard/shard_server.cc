@@ -6,9 +6,11 @@
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
-#include <chrono>
+#include <algorithm>
 #include <cstdlib>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -20,7 +22,9 @@
 #include "proto/tensor_stream.h"
 #include "server/auth/server_credentials.h"
 #include "server/config/port_file.h"
+#include "server/disk/posix_directory.h"
 #include "server/journal/disk_journal.h"
+#include "server/journal/identity_file.h"
 #include "server/journal/memory_journal.h"
 
 namespace kaon::shard {
@@ -32,6 +36,9 @@ constexpr uint64_t kDefaultStagingBytes = uint64_t{64} << 20;
 // What the shard keeps of a chunk until its step is applied is some dozens of bytes.
 constexpr uint64_t kMinChunkBytes = 4096;
 constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
+// Of a segment of the journal, and the least where snapshots come more often than they should.
+constexpr uint64_t kSegmentBytes = uint64_t{64} << 20;
+constexpr uint64_t kLeastSegmentBytes = uint64_t{16} << 10;
 constexpr char kJournal[] = "journal";
 constexpr char kNone[] = "none";
 // What gRPC may hold beyond the gradients that wait: a few registrations, and a chunk on its way
@@ -84,9 +91,16 @@ absl::StatusOr<v1::ShardConfig> CompleteConfig(v1::ShardConfig config) {
   return config;
 }
 
+ShardServer::ShardServer(const Tuning& tuning) : tuning_(tuning) {}
+
 absl::StatusOr<std::unique_ptr<ShardServer>> ShardServer::Start(v1::ShardConfig config) {
+  return Start(std::move(config), Tuning());
+}
+
+absl::StatusOr<std::unique_ptr<ShardServer>> ShardServer::Start(v1::ShardConfig config,
+                                                                const Tuning& tuning) {
   KAON_ASSIGN_OR_RETURN(const v1::ShardConfig complete, CompleteConfig(std::move(config)));
-  std::unique_ptr<ShardServer> server(new ShardServer());
+  std::unique_ptr<ShardServer> server(new ShardServer(tuning));
   KAON_RETURN_IF_ERROR(server->Build(complete));
   KAON_RETURN_IF_ERROR(server->Listen(complete));
   PassFailpoint(Failpoint::shard_serving);
@@ -114,7 +128,7 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
   options.durability = on_disk ? v1::DURABILITY_MODE_JOURNAL : v1::DURABILITY_MODE_NONE;
   KAON_RETURN_IF_ERROR(on_disk ? BuildOnDisk(config, std::move(options))
                                : BuildInMemory(config, std::move(options)));
-  loop_->Start(*journal_);
+  loop_->Start(*journal_, snapshots_.get());
   data_service_ = std::make_unique<ShardDataService>(*loop_);
   control_service_ = std::make_unique<ShardControlService>(*loop_);
   return absl::OkStatus();
@@ -146,27 +160,84 @@ absl::Status ShardServer::BuildOnDisk(const v1::ShardConfig& config, ShardCore::
                            "voted; ", marker_->path(), " says so"));
     return absl::OkStatus();
   }
-  const absl::Time start = SteadyNow();
-  loop_ = std::make_unique<StepLoop>(options);
-  journal::DiskJournal::Options journal;
-  journal.log.id_if_created = journal::RandomDirectoryId();
-  KAON_RETURN_IF_ERROR(SetSegmentBytes(journal.log.segment_bytes));
-  absl::StatusOr<std::unique_ptr<journal::DiskJournal>> opened = journal::DiskJournal::Open(
-      directory_->files(), journal,
-      [this](const journal::Entry& entry) { return loop_->Replay(entry); });
-  if (absl::IsDataLoss(opened.status())) {
+  const absl::Status recovered = Recover(config, options);
+  if (absl::IsDataLoss(recovered)) {
     // P8: "found before use, then ... refused, naming file, block, step."
     BuildLost(std::move(options), absl::StrCat("the journal in ", config.data_dir(),
-                                               " cannot be used: ", opened.status().message()));
+                                               " cannot be used: ", recovered.message()));
     return absl::OkStatus();
   }
-  KAON_RETURN_IF_ERROR(opened.status());
-  const v1::JournalStatus status = (*opened)->Status();
+  return recovered;
+}
+
+absl::StatusOr<RestoredSnapshot> ShardServer::Restore(disk::Directory& files,
+                                                      const ShardCore::Options& options) {
+  KAON_ASSIGN_OR_RETURN(const std::optional<journal::DirectoryId> id, journal::ReadIdentity(files));
+  SnapshotDirectory directory(files, id.value_or(journal::DirectoryId()));
+  KAON_ASSIGN_OR_RETURN(const std::vector<uint64_t> positions, directory.List());
+  if (!id.has_value() && !positions.empty()) {
+    return absl::DataLossError(absl::StrCat(files.path(), "/", journal::kIdentityFile,
+                                            " is missing, there is a snapshot of position ",
+                                            positions.front()));
+  }
+  const auto restore = [&](const Snapshot& snapshot, const ShardCore::ReadTensor& read) {
+    // What one that was given up reserved goes first.
+    loop_.reset();
+    loop_ = std::make_unique<StepLoop>(options);
+    return loop_->Restore(snapshot, read);
+  };
+  KAON_ASSIGN_OR_RETURN(RestoredSnapshot restored, RestoreNewest(directory, restore));
+  for (const std::string& skipped : restored.skipped) LOG(ERROR) << skipped;
+  if (restored.position == 0) {
+    loop_.reset();
+    loop_ = std::make_unique<StepLoop>(options);
+  }
+  return restored;
+}
+
+absl::Status ShardServer::Recover(const v1::ShardConfig& config,
+                                  const ShardCore::Options& options) {
+  const absl::Time start = SteadyNow();
+  KAON_ASSIGN_OR_RETURN(std::unique_ptr<disk::PosixDirectory> files,
+                        disk::PosixDirectory::At(config.data_dir()));
+  KAON_ASSIGN_OR_RETURN(const RestoredSnapshot restored, Restore(*files, options));
+  const absl::Time snapshot_read = SteadyNow();
+  const uint64_t journal_bytes = tuning_.snapshot_journal_bytes;
+  journal::DiskJournal::Options journal;
+  journal.log.id_if_created = journal::RandomDirectoryId();
+  journal.log.snapshot_position = restored.position;
+  // Segments go as a whole, so that they have to be smaller than what leads to a snapshot.
+  journal.log.segment_bytes = std::max(kLeastSegmentBytes, journal_bytes / 4);
+  if (journal_bytes == 0) journal.log.segment_bytes = kSegmentBytes;
+  KAON_RETURN_IF_ERROR(SetSegmentBytes(journal.log.segment_bytes));
+  uint64_t replayed_bytes = 0;
+  KAON_ASSIGN_OR_RETURN(
+      std::unique_ptr<journal::DiskJournal> opened,
+      journal::DiskJournal::Open(directory_->files(), journal, [&](const journal::Entry& entry) {
+        const auto* slice = std::get_if<journal::GradientSlice>(&entry);
+        if (slice != nullptr && slice->position > restored.position) {
+          replayed_bytes += slice->values.size() * sizeof(float);
+        }
+        return loop_->Replay(entry);
+      }));
+  const v1::JournalStatus status = opened->Status();
   LOG_IF(WARNING, !status.torn_tail().empty()) << "journal: cut off " << status.torn_tail();
-  LOG(INFO) << "journal: " << status.recovered_entries() << " entries of " << status.bytes()
-            << " bytes replayed in " << absl::ToDoubleSeconds(SteadyNow() - start)
+  LOG(INFO) << "recovery: snapshot of position " << restored.position << " with " << restored.bytes
+            << " bytes read in " << absl::ToDoubleSeconds(snapshot_read - start)
+            << " s, journal of " << status.recovered_entries() << " entries and " << status.bytes()
+            << " bytes read in " << absl::ToDoubleSeconds(SteadyNow() - snapshot_read)
             << " s, at position " << loop_->applied_position();
-  journal_ = *std::move(opened);
+  KAON_ASSIGN_OR_RETURN(const std::optional<journal::DirectoryId> id,
+                        journal::ReadIdentity(*files));
+  SnapshotThread::Options snapshots;
+  snapshots.journal_bytes = journal_bytes;
+  snapshots.appended_bytes = opened->appended_bytes();
+  snapshots.replayed_bytes = replayed_bytes;
+  snapshots.written_by.set_backend(backend_->name());
+  snapshots.truncate = [raw = opened.get()](uint64_t position) { raw->Truncate(position); };
+  snapshots_ = std::make_unique<SnapshotThread>(std::move(files), id.value(), restored,
+                                                std::move(snapshots));
+  journal_ = std::move(opened);
   return absl::OkStatus();
 }
 
@@ -212,6 +283,8 @@ void ShardServer::Shutdown() {
   if (server_ != nullptr) server_->Shutdown(proto::DeadlineAfter(kShutdownGrace));
   // Joins gRPC's calls: nothing of the services runs afterwards.
   server_.reset();
+  // Before the journal that it truncates; it hears of what that makes durable to the end.
+  if (snapshots_ != nullptr) snapshots_->Stop();
   journal_.reset();
 }
 

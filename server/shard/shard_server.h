@@ -14,6 +14,8 @@
 #include "server/journal/journal.h"
 #include "server/journal/shard_directory.h"
 #include "server/shard/shard_service.h"
+#include "server/shard/snapshot_restore.h"
+#include "server/shard/snapshot_thread.h"
 #include "server/shard/step_loop.h"
 #include "server/tier/host_tier.h"
 #include "server/tier/tiered_store.h"
@@ -29,9 +31,17 @@ absl::StatusOr<v1::ShardConfig> CompleteConfig(v1::ShardConfig config);
 
 class ShardServer {
  public:
+  // Beside the configuration.
+  struct Tuning {
+    // As SnapshotThread::Options.
+    uint64_t snapshot_journal_bytes = 0;
+  };
+
   // Serving when it returns. INVALID_ARGUMENT for a bad configuration, FAILED_PRECONDITION when the
   // address, the certificates or data_dir cannot be used, NOT_FOUND for a missing backend.
   static absl::StatusOr<std::unique_ptr<ShardServer>> Start(v1::ShardConfig config);
+  static absl::StatusOr<std::unique_ptr<ShardServer>> Start(v1::ShardConfig config,
+                                                            const Tuning& tuning);
   ~ShardServer();
 
   // Ends every call and stops serving. Idempotent.
@@ -40,15 +50,21 @@ class ShardServer {
   int port() const { return port_; }
 
  private:
-  ShardServer() = default;
+  explicit ShardServer(const Tuning& tuning);
   absl::Status Build(const v1::ShardConfig& config);
   // Each builds the journal of one durability mode, and the loop that goes on from it.
   absl::Status BuildInMemory(const v1::ShardConfig& config, ShardCore::Options options);
   absl::Status BuildOnDisk(const v1::ShardConfig& config, ShardCore::Options options);
+  // What the disk says of the shard: its newest snapshot, and the journal behind it. DATA_LOSS when
+  // they cannot be used.
+  absl::Status Recover(const v1::ShardConfig& config, const ShardCore::Options& options);
+  absl::StatusOr<RestoredSnapshot> Restore(disk::Directory& files,
+                                           const ShardCore::Options& options);
   // A loop that says `why` and never votes.
   void BuildLost(ShardCore::Options options, std::string why);
   absl::Status Listen(const v1::ShardConfig& config);
 
+  const Tuning tuning_;
   // In the order in which they depend on each other; destroyed in reverse.
   std::unique_ptr<tier::HostTier> host_tier_;
   std::unique_ptr<tier::TieredStore> store_;
@@ -56,6 +72,8 @@ class ShardServer {
   std::unique_ptr<journal::ShardDirectory> directory_;
   std::optional<journal::IncarnationMarker> marker_;
   std::unique_ptr<StepLoop> loop_;
+  // Null in mode none.
+  std::unique_ptr<SnapshotThread> snapshots_;
   // Goes before the loop, whose gradients it borrows.
   std::unique_ptr<journal::Journal> journal_;
   std::unique_ptr<ShardDataService> data_service_;

@@ -67,12 +67,16 @@ StepLoop::StepLoop(ShardCore::Options options)
         options.append_gradient = [this](const journal::GradientSlice& slice) {
           journal_->AppendGradient(slice);
         };
+        options.on_applied = [this] {
+          if (snapshots_ != nullptr) snapshots_->OnApplied(core_, journal_->appended_bytes());
+        };
         return std::move(options);
       }()) {}
 
-void StepLoop::Start(journal::Journal& journal) {
+void StepLoop::Start(journal::Journal& journal, SnapshotThread* snapshots) {
   core_.FinishReplay();
   journal_ = &journal;
+  snapshots_ = snapshots;
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -104,11 +108,7 @@ void StepLoop::Run() {
 void StepLoop::Deliver() {
   for (ShardOutput& output : core_.TakeOutputs()) {
     if (auto* append = std::get_if<AppendJournal>(&output)) {
-      Log(append->record);
-      PassAppended(append->record);
-      journal_->Append(std::move(append->record), [this, token = append->token] {
-        Post([this, token] { core_.OnDurable(token); });
-      });
+      Append(std::move(*append));
       continue;
     }
     auto* send = std::get_if<SendToCoordinator>(&output);
@@ -129,6 +129,20 @@ void StepLoop::Deliver() {
       sink.end(end->status);
     }
   }
+}
+
+void StepLoop::Append(AppendJournal append) {
+  Log(append.record);
+  PassAppended(append.record);
+  uint64_t decided = 0;
+  if (const auto* decision = std::get_if<journal::DecisionRecord>(&append.record)) {
+    decided = decision->record.plan().position();
+  }
+  journal_->Append(std::move(append.record), [this, token = append.token, decided] {
+    // At once: a snapshot waits for it on a thread that this loop may wait for.
+    if (snapshots_ != nullptr && decided > 0) snapshots_->OnDurable(decided);
+    Post([this, token] { core_.OnDurable(token); });
+  });
 }
 
 void StepLoop::Log(const journal::Record& record) const {
@@ -176,7 +190,14 @@ void StepLoop::Describe(const std::string& job,
                         std::function<void(absl::StatusOr<v1::DescribeShardResponse>)> answer) {
   const bool posted = Post([this, job, answer] {
     absl::StatusOr<v1::DescribeShardResponse> response = core_.Describe(job);
-    if (response.ok()) *response->mutable_journal() = journal_->Status();
+    if (response.ok()) {
+      *response->mutable_journal() = journal_->Status();
+      if (snapshots_ != nullptr) {
+        *response->mutable_snapshot() = snapshots_->Status();
+        response->mutable_journal()->set_bytes(response->journal().bytes() +
+                                               snapshots_->disk_bytes());
+      }
+    }
     answer(std::move(response));
   });
   if (!posted) answer(Stopping());

@@ -20,6 +20,7 @@
 #include "kernels/mutex.h"
 #include "server/journal/journal.h"
 #include "server/shard/shard_core.h"
+#include "server/shard/snapshot_thread.h"
 
 namespace kaon::shard {
 
@@ -37,13 +38,18 @@ class StepLoop {
   // Stops.
   ~StepLoop();
 
+  // As ShardCore::Restore, before Replay.
+  absl::Status Restore(const Snapshot& snapshot, const ShardCore::ReadTensor& read) {
+    return core_.Restore(snapshot.facts, snapshot.part, read);
+  }
   // As ShardCore::Replay; before Start.
   absl::Status Replay(const journal::Entry& entry) { return core_.Replay(entry); }
   // Where replay ended, or Start will begin.
   uint64_t applied_position() const { return core_.machine().applied_position(); }
   // Ends the replay and starts the step thread. `journal` lives until Stop, and reads nothing of
-  // the loop's gradients once it is gone. Once, before any other call.
-  void Start(journal::Journal& journal);
+  // the loop's gradients once it is gone; `snapshots` lives until Stop, and is null where none are
+  // taken. Once, before any other call.
+  void Start(journal::Journal& journal, SnapshotThread* snapshots = nullptr);
 
   StreamId OpenStream(ControlSink sink);
   // `received` is of SteadyNow(): a message that waited for the step thread does not count as
@@ -80,10 +86,12 @@ class StepLoop {
   void Run();
   // Carries out what the core asked for.
   void Deliver();
+  void Append(AppendJournal append);
   void Log(const journal::Record& record) const;
 
   // Constant once started.
   journal::Journal* journal_ = nullptr;
+  SnapshotThread* snapshots_ = nullptr;
 
   Mutex mu_;
   CondVar wake_;

@@ -70,6 +70,28 @@ TEST(StatusReportTest, ShowsWhatAShardKeepsOnDisk) {
   EXPECT_NE(StatusText(status).find("123456"), std::string::npos);
 }
 
+TEST(StatusReportTest, ShowsTheNewestSnapshotAndWhyThereIsNoNewerOne) {
+  v1::GetStatusResponse status = TwoShards();
+  EXPECT_EQ(StatusJson(status)["shards"][0]["snapshot_position"], 0);
+  v1::SnapshotStatus& snapshot =
+      *status.mutable_shards(0)->mutable_description()->mutable_snapshot();
+  snapshot.set_position(44);
+  snapshot.set_step(42);
+  snapshot.set_bytes(1000);
+  snapshot.set_seconds(0.5);
+  snapshot.set_in_progress(true);
+  snapshot.set_problem("no space left");
+  const Json row = StatusJson(status)["shards"][0];
+  EXPECT_EQ(row["snapshot_position"], 44);
+  EXPECT_EQ(row["snapshot_step"], 42);
+  EXPECT_EQ(row["snapshot_bytes"], 1000);
+  EXPECT_EQ(row["snapshot_seconds"], 0.5);
+  EXPECT_EQ(row["snapshot_in_progress"], true);
+  EXPECT_EQ(row["snapshot_problem"], "no space left");
+  EXPECT_NE(StatusText(status).find("step 42"), std::string::npos);
+  EXPECT_NE(StatusText(status).find("snapshot: no space left"), std::string::npos);
+}
+
 // P18: "service turns read-only (Pull works), says why".
 TEST(StatusReportTest, TextSaysWhyAShardIsReadOnly) {
   v1::GetStatusResponse status = TwoShards();

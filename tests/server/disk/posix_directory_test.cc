@@ -5,8 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <string>
+#include <thread>
 
 #include "tests/conformance/directory_conformance.h"
 
@@ -31,6 +33,26 @@ class PosixDirectoryTest : public testing::Test {
   const std::string path_ = PosixDirectoryFactory::CreatePath();
   std::unique_ptr<PosixDirectory> directory_ = std::move(PosixDirectory::At(path_)).value();
 };
+
+// As the snapshots of a shard do while its journal is truncated.
+TEST_F(PosixDirectoryTest, ListsWhileSomebodyElseRemoves) {
+  std::atomic<bool> stop = false;
+  std::thread other([this, &stop] {
+    const auto directory = std::move(PosixDirectory::At(path_)).value();
+    while (!stop) {
+      for (int i = 0; i < 10; ++i) EXPECT_TRUE(directory->Create(std::to_string(i)).ok());
+      for (int i = 0; i < 10; ++i) EXPECT_TRUE(directory->Remove(std::to_string(i)).ok());
+    }
+  });
+  ASSERT_TRUE(directory_->Create("stays").ok());
+  for (int i = 0; i < 2000; ++i) {
+    const auto names = directory_->List();
+    ASSERT_TRUE(names.ok()) << names.status();
+    EXPECT_EQ(names->back(), "stays");
+  }
+  stop = true;
+  other.join();
+}
 
 TEST_F(PosixDirectoryTest, OpensOnlyADirectory) {
   const absl::Status missing = PosixDirectory::At(path_ + "/none").status();

@@ -5,6 +5,7 @@
 
 #include <fstream>
 #include <string>
+#include <thread>
 
 #include "tests/server/shard/served_shard.h"
 
@@ -25,10 +26,11 @@ class ShardServerTest : public ServedShardTest {
     return config;
   }
   // Ends the server, and starts another.
-  void Restart(const v1::ShardConfig& config) {
+  void Restart(const v1::ShardConfig& config,
+               const ShardServer::Tuning& tuning = ShardServer::Tuning()) {
     coordinator_.reset();
     server_.reset();
-    absl::StatusOr<std::unique_ptr<ShardServer>> restarted = ShardServer::Start(config);
+    absl::StatusOr<std::unique_ptr<ShardServer>> restarted = ShardServer::Start(config, tuning);
     ASSERT_TRUE(restarted.ok()) << restarted.status();
     server_ = *std::move(restarted);
     channel_ = grpc::CreateChannel("127.0.0.1:" + std::to_string(server_->port()),
@@ -60,6 +62,30 @@ TEST_F(ShardServerTest, StandsWhereItStoodWhenItRestarts) {
   const v1::DescribeShardResponse description = Describe();
   EXPECT_EQ(description.state_digest(), digest);
   EXPECT_GT(description.journal().recovered_entries(), 5u);
+  EXPECT_EQ(Pull(PullOf(0, {0})).error_code(), grpc::StatusCode::OK);
+}
+
+// Every entry leads to one, once its decision is on disk.
+TEST_F(ShardServerTest, StartsFromItsSnapshot) {
+  ShardServer::Tuning tuning;
+  tuning.snapshot_journal_bytes = 1;
+  Restart(SameDirectory(), tuning);
+  coordinator_ = std::make_unique<ControlCall>(*control_);
+  coordinator_->Ask(PromiseOf(1));
+  PlanStepOne();
+  const auto await_snapshot = [this](uint64_t position) {
+    while (Describe().snapshot().position() < position) std::this_thread::yield();
+  };
+  await_snapshot(2);
+  const v1::DescribeShardResponse before = Describe();
+  EXPECT_EQ(before.snapshot().problem(), "");
+  EXPECT_GT(before.journal().bytes(), before.snapshot().bytes());
+  Restart(SameDirectory(), tuning);
+  const v1::DescribeShardResponse after = Describe();
+  EXPECT_EQ(after.snapshot().position(), 2u);
+  EXPECT_EQ(after.state_digest(), before.state_digest());
+  EXPECT_EQ(after.state().applied_record().SerializeAsString(),
+            before.state().applied_record().SerializeAsString());
   EXPECT_EQ(Pull(PullOf(0, {0})).error_code(), grpc::StatusCode::OK);
 }
 

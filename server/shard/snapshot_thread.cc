@@ -1,0 +1,171 @@
+#include "server/shard/snapshot_thread.h"
+
+#include <glog/logging.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/steady_clock.h"
+#include "proto/status_macros.h"
+#include "server/shard/snapshot_writer.h"
+
+namespace kaon::shard {
+
+namespace {
+
+constexpr uint64_t kLeastJournalBytes = uint64_t{256} << 20;
+
+}  // namespace
+
+SnapshotThread::SnapshotThread(std::unique_ptr<disk::Directory> directory,
+                               const journal::DirectoryId& id, const RestoredSnapshot& restored,
+                               Options options)
+    : options_(std::move(options)),
+      files_(std::move(directory)),
+      directory_(*files_, id),
+      grown_from_(options_.appended_bytes),
+      replayed_bytes_(options_.replayed_bytes) {
+  MutexLock lock(mu_);
+  if (restored.position > 0) directory_.SetWhole(restored.position);
+  status_.set_position(restored.position);
+  status_.set_step(restored.step);
+  status_.set_bytes(restored.bytes);
+  status_.set_problem(absl::StrJoin(restored.skipped, "; "));
+  disk_bytes_ = directory_.Bytes().value_or(0);
+  thread_ = std::thread([this] { Run(); });
+}
+
+SnapshotThread::~SnapshotThread() { Stop(); }
+
+void SnapshotThread::Stop() {
+  {
+    MutexLock lock(mu_);
+    stopping_ = true;
+    wake_.NotifyAll();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+uint64_t SnapshotThread::Threshold(const ShardCore& core) const {
+  if (options_.journal_bytes > 0) return options_.journal_bytes;
+  uint64_t state_bytes = 0;
+  for (const StoredParameter& parameter : core.parameters()->parameters()) {
+    state_bytes += parameter.state_bytes;
+  }
+  return std::max(kLeastJournalBytes, 2 * state_bytes);
+}
+
+void SnapshotThread::OnApplied(ShardCore& core, uint64_t appended_bytes) {
+  if (!core.machine().weights_loaded()) return;
+  const uint64_t grown = appended_bytes - grown_from_;
+  MutexLock lock(mu_);
+  if (status_.in_progress() || stopping_) return;
+  if (grown + replayed_bytes_ < Threshold(core)) return;
+  absl::StatusOr<std::unique_ptr<StateFreeze>> freeze = core.Freeze();
+  if (!freeze.ok()) {
+    status_.set_problem(std::string(freeze.status().message()));
+    return;
+  }
+  grown_from_ = appended_bytes;
+  replayed_bytes_ = 0;
+  next_ = *std::move(freeze);
+  status_.set_in_progress(true);
+  wake_.NotifyAll();
+}
+
+void SnapshotThread::OnDurable(uint64_t position) {
+  MutexLock lock(mu_);
+  durable_position_ = std::max(durable_position_, position);
+  wake_.NotifyAll();
+}
+
+v1::SnapshotStatus SnapshotThread::Status() const {
+  MutexLock lock(mu_);
+  return status_;
+}
+
+uint64_t SnapshotThread::disk_bytes() const {
+  MutexLock lock(mu_);
+  return disk_bytes_;
+}
+
+bool SnapshotThread::is_stopping() const {
+  MutexLock lock(mu_);
+  return stopping_;
+}
+
+bool SnapshotThread::AwaitDurable(uint64_t position) {
+  MutexLock lock(mu_);
+  while (durable_position_ < position && !stopping_) wake_.Wait(mu_);
+  return durable_position_ >= position;
+}
+
+void SnapshotThread::Run() {
+  while (true) {
+    std::unique_ptr<StateFreeze> freeze;
+    {
+      MutexLock lock(mu_);
+      while (next_ == nullptr && !stopping_) wake_.Wait(mu_);
+      if (stopping_) break;
+      freeze = std::move(next_);
+    }
+    const absl::Status status = Write(std::move(freeze));
+    Report(status);
+    if (status.ok() || absl::IsResourceExhausted(status) || absl::IsCancelled(status)) continue;
+    // What is on disk is unknown now: a restart finds out.
+    if (!options_.on_failed) LOG(FATAL) << "snapshot: " << status;
+    {
+      MutexLock lock(mu_);
+      stopping_ = true;
+    }
+    options_.on_failed(status);
+  }
+  MutexLock lock(mu_);
+  // Begun, and given up before the thread came to it.
+  next_.reset();
+  status_.set_in_progress(false);
+}
+
+absl::Status SnapshotThread::Write(std::unique_ptr<StateFreeze> freeze) {
+  const absl::Time start = SteadyNow();
+  KAON_ASSIGN_OR_RETURN(const std::unique_ptr<SnapshotWriter> writer,
+                        SnapshotWriter::Create(directory_, std::move(freeze), options_.written_by));
+  for (bool more = true; more;) {
+    if (is_stopping()) return absl::CancelledError("the shard is shutting down");
+    KAON_ASSIGN_OR_RETURN(more, writer->WriteSome());
+  }
+  if (!AwaitDurable(writer->position())) {
+    return absl::CancelledError("the shard is shutting down");
+  }
+  KAON_RETURN_IF_ERROR(writer->Commit());
+  const double seconds = absl::ToDoubleSeconds(SteadyNow() - start);
+  {
+    MutexLock lock(mu_);
+    status_.set_position(writer->position());
+    status_.set_step(writer->step());
+    status_.set_bytes(writer->file_bytes());
+    status_.set_seconds(seconds);
+  }
+  LOG(INFO) << "snapshot of position " << writer->position() << ", step " << writer->step() << ": "
+            << writer->file_bytes() << " bytes in " << seconds << " s";
+  if (directory_.oldest_kept() > 0) options_.truncate(directory_.oldest_kept());
+  return directory_.Retain();
+}
+
+void SnapshotThread::Report(const absl::Status& status) {
+  absl::Status cleared;
+  if (!status.ok()) {
+    LOG_IF(WARNING, !absl::IsCancelled(status)) << "snapshot: " << status;
+    cleared = directory_.RemoveUnfinished();
+    LOG_IF(WARNING, !cleared.ok()) << "snapshot: " << cleared;
+  }
+  const uint64_t bytes = directory_.Bytes().value_or(0);
+  MutexLock lock(mu_);
+  disk_bytes_ = bytes;
+  status_.set_in_progress(false);
+  status_.set_problem(status.ok() ? std::string() : std::string(status.message()));
+}
+
+}  // namespace kaon::shard

@@ -1,0 +1,99 @@
+// Takes snapshots of a shard while it goes on: freezes the state once the journal has grown by so
+// much, writes it on a thread of its own, and lets the journal forget what the older of the two
+// newest stands for. A full disk only delays: what was begun is removed, and the next trigger tries
+// again. Any other failure ends the process (recovery path = crash path). Owned by the shard's
+// composition root, longer than its StepLoop runs and shorter than its core and its journal live.
+#ifndef KAON_SERVER_SHARD_SNAPSHOT_THREAD_H_
+#define KAON_SERVER_SHARD_SNAPSHOT_THREAD_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "kaon/v1/checkpoint.pb.h"
+#include "kaon/v1/shard_control.pb.h"
+#include "kernels/mutex.h"
+#include "server/disk/disk.h"
+#include "server/shard/shard_core.h"
+#include "server/shard/snapshot_directory.h"
+#include "server/shard/snapshot_restore.h"
+#include "server/shard/state_freeze.h"
+
+namespace kaon::shard {
+
+class SnapshotThread {
+ public:
+  struct Options {
+    // Growth of the journal that leads to a snapshot; 0 = 256 MiB, or twice the state if that is
+    // more.
+    uint64_t journal_bytes = 0;
+    // Of the journal when the thread starts, and how much of it is newer than the snapshot.
+    uint64_t appended_bytes = 0;
+    uint64_t replayed_bytes = 0;
+    // Who writes: build, backend and device_class.
+    v1::CheckpointFile written_by;
+    // The journal may forget what is before the decision of `position`. Any thread.
+    std::function<void(uint64_t position)> truncate;
+    // Ends the process; tests replace it, and nothing more is written once it returns.
+    std::function<void(const absl::Status& status)> on_failed;
+  };
+
+  // `directory`, whose identity is `id`, is used by nobody else; `restored` is what the shard
+  // started from.
+  SnapshotThread(std::unique_ptr<disk::Directory> directory, const journal::DirectoryId& id,
+                 const RestoredSnapshot& restored, Options options);
+  // Stops.
+  ~SnapshotThread();
+
+  // Step thread.
+
+  // An entry has taken effect; `appended_bytes` is the journal's.
+  void OnApplied(ShardCore& core, uint64_t appended_bytes);
+  // The journal holds that decision, and all before it, durably. Any thread.
+  void OnDurable(uint64_t position);
+
+  // Any thread.
+
+  v1::SnapshotStatus Status() const;
+  // Of all snapshots on disk.
+  uint64_t disk_bytes() const;
+
+  // Gives up what is being written and joins the thread. Idempotent; by one thread.
+  void Stop();
+
+ private:
+  void Run();
+  // Writes one snapshot to its end. CANCELLED when stopped.
+  absl::Status Write(std::unique_ptr<StateFreeze> freeze);
+  bool AwaitDurable(uint64_t position);
+  bool is_stopping() const;
+  void Report(const absl::Status& status);
+  uint64_t Threshold(const ShardCore& core) const;
+
+  const Options options_;
+  // Of the thread, once it runs.
+  const std::unique_ptr<disk::Directory> files_;
+  SnapshotDirectory directory_;
+
+  // Step thread. What the journal had when growth began to count, and growth before that.
+  uint64_t grown_from_;
+  uint64_t replayed_bytes_;
+
+  mutable Mutex mu_;
+  CondVar wake_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::unique_ptr<StateFreeze> next_ ABSL_GUARDED_BY(mu_);
+  uint64_t durable_position_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t disk_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  v1::SnapshotStatus status_ ABSL_GUARDED_BY(mu_);
+
+  std::thread thread_;
+};
+
+}  // namespace kaon::shard
+
+#endif  // KAON_SERVER_SHARD_SNAPSHOT_THREAD_H_

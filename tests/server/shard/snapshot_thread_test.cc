@@ -1,0 +1,154 @@
+#include "server/shard/snapshot_thread.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "kernels/mutex.h"
+#include "tests/server/shard/driven_shard.h"
+#include "tests/server/shard/written_snapshot.h"
+#include "tests/simulation/simulated_disk.h"
+
+namespace kaon::shard {
+namespace {
+
+constexpr uint64_t kGrowth = 1000;
+const std::vector<std::vector<float>> kGradients = {{0.5, -1, 2, 0.25, -0.5, 1}, {1, -2, 3, -4}};
+
+// The disk is touched by the test only while the thread has nothing to do.
+class SnapshotThreadTest : public testing::Test {
+ protected:
+  SnapshotThreadTest() { shard_.Load(); }
+  ~SnapshotThreadTest() override { thread_.reset(); }
+
+  void Start(const RestoredSnapshot& restored = {}) {
+    auto disk = std::make_unique<simulation::SimulatedDirectory>("/d", 1);
+    disk_ = disk.get();
+    SnapshotThread::Options options;
+    options.journal_bytes = kGrowth;
+    options.truncate = [this](uint64_t position) {
+      MutexLock lock(mu_);
+      truncated_to_ = position;
+    };
+    options.on_failed = [this](const absl::Status& status) {
+      MutexLock lock(mu_);
+      failed_ = status;
+    };
+    thread_ = std::make_unique<SnapshotThread>(std::move(disk), kSnapshotId, restored,
+                                               std::move(options));
+  }
+  // One more step after which the journal has grown to so much.
+  void Step(uint64_t appended_bytes) {
+    shard_.Train(++step_, kGradients);
+    thread_->OnApplied(shard_.core(), appended_bytes);
+  }
+  void MakeDurable() { thread_->OnDurable(step_ + 2); }
+  void AwaitEnd() {
+    while (thread_->Status().in_progress()) std::this_thread::yield();
+  }
+  uint64_t truncated_to() {
+    MutexLock lock(mu_);
+    return truncated_to_;
+  }
+
+  DrivenShard shard_;
+  uint64_t step_ = 0;
+  simulation::SimulatedDirectory* disk_ = nullptr;
+  std::unique_ptr<SnapshotThread> thread_;
+  Mutex mu_;
+  uint64_t truncated_to_ = 0;
+  absl::Status failed_;
+};
+
+TEST_F(SnapshotThreadTest, TakesOneEachTimeTheJournalHasGrownAndKeepsTwo) {
+  Start();
+  Step(kGrowth - 1);
+  EXPECT_FALSE(thread_->Status().in_progress());
+  for (uint64_t i = 1; i <= 4; ++i) {
+    Step(i * kGrowth);
+    EXPECT_TRUE(thread_->Status().in_progress());
+    // The state goes on, the snapshot does not.
+    const uint64_t position = step_ + 2;
+    MakeDurable();
+    Step(i * kGrowth + 1);
+    AwaitEnd();
+    const v1::SnapshotStatus status = thread_->Status();
+    EXPECT_EQ(status.position(), position);
+    EXPECT_EQ(status.step(), position - 2);
+    EXPECT_GT(status.bytes(), 100u);
+    EXPECT_EQ(status.problem(), "");
+    EXPECT_EQ(truncated_to(), i == 1 ? 0 : position - 2);
+  }
+  uint64_t bytes = 0;
+  const std::vector<std::string> names = *disk_->List();
+  EXPECT_EQ(names.size(), 4u);
+  for (const std::string& name : names) bytes += *(*disk_->Open(name))->Size();
+  EXPECT_EQ(thread_->disk_bytes(), bytes);
+}
+
+// The journal must be able to go on from an older one.
+TEST_F(SnapshotThreadTest, ASnapshotWhoseDecisionIsNotDurableDoesNotExist) {
+  Start();
+  Step(kGrowth);
+  thread_->OnDurable(step_ + 1);
+  thread_->Stop();
+  EXPECT_EQ(thread_->Status().position(), 0u);
+  EXPECT_FALSE(thread_->Status().in_progress());
+  EXPECT_TRUE((*disk_->List()).empty());
+  // And nothing is begun any more.
+  Step(3 * kGrowth);
+  EXPECT_FALSE(thread_->Status().in_progress());
+}
+
+TEST_F(SnapshotThreadTest, AFullDiskIsNamedAndTheNextTriggerTriesAgain) {
+  Start();
+  disk_->SetFreeBytes(100);
+  Step(kGrowth);
+  MakeDurable();
+  AwaitEnd();
+  EXPECT_TRUE(absl::StrContains(thread_->Status().problem(), "/d/snapshot-0000000000000003"))
+      << thread_->Status().problem();
+  EXPECT_EQ(thread_->Status().position(), 0u);
+  EXPECT_TRUE((*disk_->List()).empty());
+  disk_->SetUnbounded();
+  Step(kGrowth + 1);
+  EXPECT_FALSE(thread_->Status().in_progress());
+  Step(2 * kGrowth);
+  MakeDurable();
+  AwaitEnd();
+  EXPECT_EQ(thread_->Status().position(), 5u);
+  EXPECT_EQ(thread_->Status().problem(), "");
+}
+
+TEST_F(SnapshotThreadTest, AFailingDeviceEndsTheProcess) {
+  Start();
+  disk_->FailAfter(3);
+  Step(kGrowth);
+  AwaitEnd();
+  thread_->Stop();
+  MutexLock lock(mu_);
+  EXPECT_EQ(failed_.code(), absl::StatusCode::kDataLoss) << failed_;
+}
+
+TEST_F(SnapshotThreadTest, GoesOnFromTheOneThatWasRestored) {
+  RestoredSnapshot restored;
+  restored.position = 2;
+  restored.bytes = 77;
+  restored.skipped = {"snapshot-0000000000000004 is not used: it is torn"};
+  Start(restored);
+  EXPECT_EQ(thread_->Status().position(), 2u);
+  EXPECT_EQ(thread_->Status().problem(), restored.skipped[0]);
+  Step(kGrowth);
+  MakeDurable();
+  AwaitEnd();
+  // That one is the older of the two.
+  EXPECT_EQ(truncated_to(), 2u);
+}
+
+}  // namespace
+}  // namespace kaon::shard
