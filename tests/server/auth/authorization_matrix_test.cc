@@ -60,6 +60,10 @@ const std::map<std::string, std::string>& ExpectedCells() {
       {"/kaon.v1.Admin/SetGroup", "--a--"},
       {"/kaon.v1.Admin/GetParameterStats", "--a--"},
       {"/kaon.v1.Admin/GetParameterDiagnostics", "--a--"},
+      {"/kaon.v1.Admin/CreateCheckpoint", "--a--"},
+      {"/kaon.v1.Admin/ListCheckpoints", "--a--"},
+      {"/kaon.v1.Admin/VerifyCheckpoint", "--a--"},
+      {"/kaon.v1.Admin/RestoreCheckpoint", "--a--"},
       {"/grpc.health.v1.Health/Check", "wracs"},
       {"/grpc.health.v1.Health/Watch", "wracs"},
   };
