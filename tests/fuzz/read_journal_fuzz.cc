@@ -62,7 +62,9 @@ void CheckJournal(const std::string& segment) {
     ++visited;
     return absl::OkStatus();
   };
-  const auto end = kaon::journal::LogReader(directory, kId.Hash(), std::nullopt, visit).Read();
+  const kaon::journal::JournalStart whole;
+  const std::optional<kaon::journal::DurableMark> no_mark;
+  const auto end = kaon::journal::LogReader(directory, kId.Hash(), whole, no_mark, visit).Read();
   if (!end.ok()) {
     CHECK(IsRefusal(end.status())) << end.status();
     return;
