@@ -181,6 +181,15 @@ v1::StepDecision PassOn(const v1::StepRecord* previous) {
   return decision;
 }
 
+// The state of a checkpoint comes with what its next step's decision is computed from.
+void TakeOver(const v1::StepDecision& last, v1::StepDecision& decision) {
+  decision.set_next_loss_scale(last.next_loss_scale());
+  decision.set_applied_updates(last.applied_updates());
+  decision.set_clip_reductions_total(last.clip_reductions_total());
+  decision.clear_loss_scaler();
+  if (last.has_loss_scaler()) *decision.mutable_loss_scaler() = last.loss_scaler();
+}
+
 void SetLossScale(const LossScale& scale, v1::StepDecision& decision) {
   decision.set_next_loss_scale(scale.scale);
   if (scale.state.has_value()) *decision.mutable_loss_scaler() = *scale.state;
@@ -248,6 +257,8 @@ v1::StepDecision Decide(const v1::RegisterBody& job, const v1::StepPlan& plan,
   decision.set_state_digest(state_digest);
   if (plan.has_registration()) {
     SetLossScale(InitialLossScale(job.definition().loss_scaler()), decision);
+  } else if (plan.has_restore()) {
+    TakeOver(plan.restore().last_decision(), decision);
   } else if (plan.has_step() && plan.step().kind() == v1::STEP_KIND_LOAD_WEIGHTS) {
     DecideLoad(job, prepared, decision);
   } else if (plan.has_step()) {

@@ -44,6 +44,24 @@ absl::Status CallAny(const Options& options, const Call& call) {
   return status;
 }
 
+// As CallAny, and once more where the refusal says that the holder is.
+template <typename Call>
+absl::Status CallHolder(const Options& options, const Call& ask) {
+  std::string holder;
+  const auto call = [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
+    const grpc::Status status = ask(stub, context);
+    const auto& metadata = context->GetServerTrailingMetadata();
+    const auto found = metadata.find(kHolderKey);
+    holder = found == metadata.end() ? "" : std::string(found->second.data(), found->second.size());
+    return status;
+  };
+  const absl::Status status = CallAny(options, call);
+  if (!absl::IsFailedPrecondition(status) || holder.empty()) return status;
+  Options there = options;
+  there.endpoints = {holder};
+  return CallAny(there, call);
+}
+
 // grpc.health.v1.HealthCheckResponse has one field: the enum `status`, number 1.
 absl::StatusOr<std::string> ServingStatus(const grpc::ByteBuffer& response) {
   std::vector<grpc::Slice> slices;
@@ -174,21 +192,32 @@ absl::StatusOr<NamedDiagnostics> AdminCalls::GetParameterDiagnostics() const {
 absl::StatusOr<v1::SetGroupResponse> AdminCalls::SetGroup(
     const v1::SetGroupRequest& request) const {
   v1::SetGroupResponse response;
-  std::string holder;
-  const auto call = [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
-    const grpc::Status status = stub.SetGroup(context, request, &response);
-    const auto& metadata = context->GetServerTrailingMetadata();
-    const auto found = metadata.find(kHolderKey);
-    holder = found == metadata.end() ? "" : std::string(found->second.data(), found->second.size());
-    return status;
-  };
-  absl::Status status = CallAny(options_, call);
-  if (absl::IsFailedPrecondition(status) && !holder.empty()) {
-    Options there = options_;
-    there.endpoints = {holder};
-    status = CallAny(there, call);
-  }
-  KAON_RETURN_IF_ERROR(status);
+  KAON_RETURN_IF_ERROR(
+      CallHolder(options_, [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
+        return stub.SetGroup(context, request, &response);
+      }));
+  return response;
+}
+
+absl::StatusOr<v1::CheckpointSummary> AdminCalls::CreateCheckpoint() const {
+  v1::CreateCheckpointRequest request;
+  request.set_job(options_.job);
+  request.set_id(options_.checkpoint);
+  v1::CreateCheckpointResponse response;
+  KAON_RETURN_IF_ERROR(
+      CallHolder(options_, [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
+        return stub.CreateCheckpoint(context, request, &response);
+      }));
+  return response.checkpoint();
+}
+
+absl::StatusOr<v1::RestoreCheckpointResponse> AdminCalls::RestoreCheckpoint(
+    const v1::RestoreCheckpointRequest& request) const {
+  v1::RestoreCheckpointResponse response;
+  KAON_RETURN_IF_ERROR(
+      CallHolder(options_, [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
+        return stub.RestoreCheckpoint(context, request, &response);
+      }));
   return response;
 }
 

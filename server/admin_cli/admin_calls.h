@@ -35,6 +35,10 @@ class AdminCalls {
   // DEADLINE_EXCEEDED when reading takes longer than the timeout.
   absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints() const;
   absl::StatusOr<v1::CheckpointSummary> VerifyCheckpoint() const;
+  // Both follow to the coordinator that holds the shards, as SetGroup.
+  absl::StatusOr<v1::CheckpointSummary> CreateCheckpoint() const;
+  absl::StatusOr<v1::RestoreCheckpointResponse> RestoreCheckpoint(
+      const v1::RestoreCheckpointRequest& request) const;
   // Every endpoint, and every shard that the first reachable one names. Servers that cannot be
   // reached are rows, not errors.
   std::vector<HealthRow> CheckHealth() const;

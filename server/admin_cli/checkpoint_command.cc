@@ -89,6 +89,37 @@ absl::StatusOr<v1::CheckpointSummary> ImportCheckpoint(const Options& options) {
   return checkpoint::SummaryOf(manifest);
 }
 
+absl::StatusOr<v1::RestoreCheckpointResponse> RestoreCheckpoint(const AdminCalls& calls,
+                                                                const Options& options) {
+  KAON_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, calls.GetStatus());
+  v1::RestoreCheckpointRequest request;
+  request.set_job(options.job.empty() ? status.job() : options.job);
+  request.set_id(options.checkpoint);
+  request.set_expected_step(options.expected_step.value_or(status.applied_step()));
+  return calls.RestoreCheckpoint(request);
+}
+
+Json RestoredJson(const v1::RestoreCheckpointResponse& response) {
+  Json json = {{"checkpoint", CheckpointJson(response.checkpoint())},
+               {"timeline", response.timeline()},
+               {"position", response.position()},
+               {"skipped", Json::array()}};
+  for (const v1::CheckpointRow& row : response.skipped()) {
+    json["skipped"].push_back({{"id", row.checkpoint().id()}, {"problem", row.problem()}});
+  }
+  return json;
+}
+
+std::string RestoredText(const v1::RestoreCheckpointResponse& response) {
+  std::string text;
+  for (const v1::CheckpointRow& row : response.skipped()) {
+    absl::StrAppend(&text, "skipped ", row.checkpoint().id(), ": ", row.problem(), "\n");
+  }
+  return absl::StrCat(text, "restored step ", response.checkpoint().step(), " of checkpoint ",
+                      response.checkpoint().id(), " as timeline ", response.timeline(),
+                      ", at position ", response.position(), "\n");
+}
+
 Json CheckpointJson(const v1::CheckpointSummary& checkpoint) {
   return {{"id", checkpoint.id()},
           {"job", checkpoint.job()},

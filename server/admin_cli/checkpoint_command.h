@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "kaon/v1/admin.pb.h"
 #include "kaon/v1/parameters.pb.h"
+#include "server/admin_cli/admin_calls.h"
 #include "server/admin_cli/options.h"
 #include "server/admin_cli/report.h"
 
@@ -29,10 +30,16 @@ absl::StatusOr<ExportedFile> ExportCheckpoint(const Options& options);
 // Makes a checkpoint of a file with weights. Codes: ImportWeights, ReadJobFile.
 absl::StatusOr<v1::CheckpointSummary> ImportCheckpoint(const Options& options);
 
+// The whole command: with the step that was given, or read just before. Codes: those of the calls.
+absl::StatusOr<v1::RestoreCheckpointResponse> RestoreCheckpoint(const AdminCalls& calls,
+                                                                const Options& options);
+
 Json CheckpointsJson(const v1::ListCheckpointsResponse& response);
 std::string CheckpointsText(const v1::ListCheckpointsResponse& response);
 Json CheckpointJson(const v1::CheckpointSummary& checkpoint);
 std::string CheckpointText(const v1::CheckpointSummary& checkpoint);
+Json RestoredJson(const v1::RestoreCheckpointResponse& response);
+std::string RestoredText(const v1::RestoreCheckpointResponse& response);
 Json ExportedJson(const ExportedFile& file);
 std::string ExportedText(const ExportedFile& file);
 

@@ -96,6 +96,10 @@ int Run(const Options& options) {
       return Print(options, calls.ListCheckpoints(), CheckpointsJson, CheckpointsText);
     case Command::kCheckpointVerify:
       return Print(options, calls.VerifyCheckpoint(), CheckpointJson, CheckpointText);
+    case Command::kCheckpointCreate:
+      return Print(options, calls.CreateCheckpoint(), CheckpointJson, CheckpointText);
+    case Command::kCheckpointRestore:
+      return Print(options, RestoreCheckpoint(calls, options), RestoredJson, RestoredText);
     default:
       break;
   }

@@ -74,6 +74,16 @@ void AddCheckpointCommands(CLI::App& app, Typed& typed) {
   CLI::App* verify = AddCommand(*checkpoint, "verify", "Read every byte of a checkpoint",
                                 Command::kCheckpointVerify, typed);
   verify->add_option("ID", options.checkpoint, "Its id")->required();
+  CLI::App* create =
+      AddCommand(*checkpoint, "create", "Write the state of the job as it is, while it goes on",
+                 Command::kCheckpointCreate, typed);
+  create->add_option("ID", options.checkpoint, "Its id (default: JOB-TIMELINE-POSITION)");
+  CLI::App* restore = AddCommand(*checkpoint, "restore",
+                                 "Go on from a checkpoint, as a new timeline, or start its job",
+                                 Command::kCheckpointRestore, typed);
+  restore->add_option("ID", options.checkpoint, "Its id (default: the newest good one)");
+  restore->add_option("--expect-step", options.expected_step,
+                      "Only if the job is still at this one (default: the one it is at now)");
   CLI::App* exported =
       AddCommand(*checkpoint, "export", "Its weights as one safetensors file; needs no cluster",
                  Command::kCheckpointExport, typed);

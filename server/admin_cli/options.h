@@ -28,7 +28,9 @@ enum class Command {
   kCheckpointList,
   kCheckpointVerify,
   kCheckpointExport,
-  kCheckpointImport
+  kCheckpointImport,
+  kCheckpointRestore,
+  kCheckpointCreate
 };
 
 struct Options {
@@ -54,6 +56,8 @@ struct Options {
   // checkpoint: its id; where checkpoints lie, for the commands that work on files.
   std::string checkpoint;
   std::string checkpoint_directory;
+  // checkpoint restore: the step that the job must be at; unset = it is read first.
+  std::optional<uint64_t> expected_step;
   // checkpoint export: the file to write, float32 or bfloat16. checkpoint import: the file to read,
   // and that with the job's definition.
   std::string file;

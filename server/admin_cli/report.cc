@@ -149,11 +149,16 @@ const v1::StepBody* StepOf(const v1::StepRecord& record) {
 std::string KindOf(const v1::StepRecord& record) {
   const v1::StepBody* step = StepOf(record);
   if (step != nullptr) return Word(step->kind());
+  if (record.plan().has_restore()) return "restore";
   return record.plan().has_group_change() ? "group_change" : "registration";
 }
 
-// Why a step was skipped, or what a change of groups set.
+// Why a step was skipped, what a change of groups set, or which state was taken.
 std::string ReasonText(const v1::StepRecord& record) {
+  if (record.plan().has_restore()) {
+    return absl::StrCat("step ", record.plan().restore().step(), " of checkpoint ",
+                        record.plan().restore().checkpoint());
+  }
   if (!record.plan().has_group_change()) return OrDash(record.decision().reason());
   return absl::StrJoin(record.plan().group_change().settings(), ", ",
                        [](std::string* out, const v1::GroupSetting& setting) {
@@ -176,6 +181,10 @@ Json StepJson(const v1::StepRecord& record) {
       row["settings"].push_back(
           {{"group", setting.group()}, {"field", setting.field()}, {"value", setting.value()}});
     }
+  }
+  if (record.plan().has_restore()) {
+    row["checkpoint"] = record.plan().restore().checkpoint();
+    row["restored_step"] = record.plan().restore().step();
   }
   if (const v1::StepBody* step = StepOf(record)) row["step"] = step->step();
   row["outcome"] = Word(decision.outcome());

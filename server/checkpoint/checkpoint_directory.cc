@@ -129,15 +129,28 @@ absl::StatusOr<std::vector<std::string>> CheckpointDirectory::List() {
   return ids;
 }
 
-absl::StatusOr<v1::CheckpointManifest> CheckpointDirectory::Load(absl::string_view id) {
+absl::StatusOr<std::string> CheckpointDirectory::ReadManifest(absl::string_view id,
+                                                              std::string* path) {
   KAON_RETURN_IF_ERROR(CheckId(id));
   KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::File> file, directory_.Open(ManifestName(id)));
+  *path = file->path();
   // The line, the length and the digest around the message take less.
   constexpr uint64_t kFrameBytes = 4096;
-  KAON_ASSIGN_OR_RETURN(const std::string bytes, ReadWhole(*file, kMaxManifestBytes + kFrameBytes));
-  KAON_ASSIGN_OR_RETURN(v1::CheckpointManifest manifest, ParseManifest(file->path(), bytes));
+  return ReadWhole(*file, kMaxManifestBytes + kFrameBytes);
+}
+
+absl::StatusOr<std::string> CheckpointDirectory::ManifestDigest(absl::string_view id) {
+  std::string path;
+  KAON_ASSIGN_OR_RETURN(const std::string bytes, ReadManifest(id, &path));
+  return Sha256(bytes);
+}
+
+absl::StatusOr<v1::CheckpointManifest> CheckpointDirectory::Load(absl::string_view id) {
+  std::string path;
+  KAON_ASSIGN_OR_RETURN(const std::string bytes, ReadManifest(id, &path));
+  KAON_ASSIGN_OR_RETURN(v1::CheckpointManifest manifest, ParseManifest(path, bytes));
   if (manifest.id() != id) {
-    return absl::DataLossError(absl::StrCat("manifest ", file->path(), " is of checkpoint ",
+    return absl::DataLossError(absl::StrCat("manifest ", path, " is of checkpoint ",
                                             Quoted(manifest.id()), ", expecting ", Quoted(id)));
   }
   // An option that was not there when the checkpoint was written is as if it was not set.

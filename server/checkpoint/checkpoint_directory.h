@@ -69,6 +69,8 @@ class CheckpointDirectory {
   // The manifest alone, checked. NOT_FOUND; DATA_LOSS or INVALID_ARGUMENT naming what is wrong;
   // FAILED_PRECONDITION for another version.
   absl::StatusOr<v1::CheckpointManifest> Load(absl::string_view id);
+  // SHA-256 of the manifest's file. NOT_FOUND; DATA_LOSS for one that is too long.
+  absl::StatusOr<std::string> ManifestDigest(absl::string_view id);
   // As Load, and every byte of every file: DATA_LOSS naming the first bad one.
   absl::StatusOr<v1::CheckpointManifest> Verify(absl::string_view id);
   // A file of a loaded checkpoint, whose every read is checked.
@@ -92,6 +94,8 @@ class CheckpointDirectory {
     uint64_t position = 0;
   };
 
+  // The manifest's file; its name goes to `path`.
+  absl::StatusOr<std::string> ReadManifest(absl::string_view id, std::string* path);
   // That the file's header says what the manifest says of it.
   absl::Status CheckHeader(const v1::CheckpointManifest& manifest, int file, CheckedFile& checked);
   // Of `job`, newest first; what cannot be loaded goes to `skipped`.

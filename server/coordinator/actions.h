@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -14,6 +15,7 @@
 #include "kaon/v1/admin.pb.h"
 #include "kaon/v1/coordinator.pb.h"
 #include "kaon/v1/shard_control.pb.h"
+#include "server/checkpoint/manifest.h"
 
 namespace kaon::coordinator {
 
@@ -62,6 +64,28 @@ struct ReplySetGroup {
   std::string holder_address;
 };
 
+struct ReplyRestore {
+  CallId call = 0;
+  // Without the checkpoint and what was skipped, which the asker knows.
+  absl::StatusOr<v1::RestoreCheckpointResponse> response = absl::UnknownError("unset");
+  std::string holder_address;
+};
+
+struct ReplyCreate {
+  CallId call = 0;
+  absl::StatusOr<v1::CreateCheckpointResponse> response = absl::UnknownError("unset");
+  std::string holder_address;
+};
+
+// Every part is durable: write the manifest; answer with OnCheckpointFinished. Without parts the
+// checkpoint is given up: remove what of it is there, nobody waits for that.
+struct FinishCheckpoint {
+  checkpoint::CheckpointFacts facts;
+  std::vector<v1::CheckpointPart> parts;
+  // Older ones that are beyond what is kept may go.
+  bool retain = false;
+};
+
 // One event on an AwaitStep stream; the stream ends OK after the event with `last`.
 struct AwaitEvent {
   CallId call = 0;
@@ -82,7 +106,8 @@ struct WakeAt {
 
 using CoordinatorAction =
     std::variant<SendToShard, ReplyRegister, ReplyGetJob, ReplyJoin, ReplyBegin, ReplySetGroup,
-                 AwaitEvent, AwaitFailed, ReadRecord, WakeAt>;
+                 ReplyRestore, ReplyCreate, FinishCheckpoint, AwaitEvent, AwaitFailed, ReadRecord,
+                 WakeAt>;
 
 }  // namespace kaon::coordinator
 

@@ -52,12 +52,18 @@ class AdminService : public v1::Admin::CallbackService {
   grpc::ServerUnaryReactor* GetParameterDiagnostics(
       grpc::CallbackServerContext* context, const v1::GetParameterDiagnosticsRequest* request,
       v1::GetParameterDiagnosticsResponse* response) override;
+  grpc::ServerUnaryReactor* CreateCheckpoint(grpc::CallbackServerContext* context,
+                                             const v1::CreateCheckpointRequest* request,
+                                             v1::CreateCheckpointResponse* response) override;
   grpc::ServerUnaryReactor* ListCheckpoints(grpc::CallbackServerContext* context,
                                             const v1::ListCheckpointsRequest* request,
                                             v1::ListCheckpointsResponse* response) override;
   grpc::ServerUnaryReactor* VerifyCheckpoint(grpc::CallbackServerContext* context,
                                              const v1::VerifyCheckpointRequest* request,
                                              v1::VerifyCheckpointResponse* response) override;
+  grpc::ServerUnaryReactor* RestoreCheckpoint(grpc::CallbackServerContext* context,
+                                              const v1::RestoreCheckpointRequest* request,
+                                              v1::RestoreCheckpointResponse* response) override;
 
  private:
   void Gather(std::function<void(ClusterView)> done);

@@ -1,10 +1,20 @@
 // The calls about checkpoints: what only reads the directory is answered from its thread.
+#include <memory>
+#include <set>
 #include <string>
 #include <utility>
+#include <variant>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "proto/grpc_status.h"
+#include "proto/status_macros.h"
 #include "server/checkpoint/listing.h"
+#include "server/checkpoint/manifest_file.h"
 #include "server/coordinator/admin_service.h"
+#include "server/coordinator/restore_order.h"
+#include "server/coordinator/unary_call.h"
 
 namespace kaon::coordinator {
 
@@ -16,7 +26,95 @@ void Finish(grpc::ServerUnaryReactor* reactor, const absl::Status& status) {
   reactor->Finish(proto::ToGrpc(status));
 }
 
+// What a restore would take, read whole, and what it passed over.
+struct Found {
+  RestoreOrder order;
+  std::vector<checkpoint::SkippedCheckpoint> skipped;
+};
+
+// The job of every checkpoint there is, if it is one.
+absl::StatusOr<std::string> OnlyJob(checkpoint::CheckpointDirectory& directory) {
+  KAON_ASSIGN_OR_RETURN(const v1::ListCheckpointsResponse listed,
+                        checkpoint::ListCheckpoints(directory, ""));
+  std::set<std::string> jobs;
+  for (const v1::CheckpointRow& row : listed.checkpoints()) {
+    if (row.problem().empty()) jobs.insert(row.checkpoint().job());
+  }
+  if (jobs.size() == 1) return *jobs.begin();
+  return absl::NotFoundError(jobs.empty() ? std::string("there is no good checkpoint")
+                                          : absl::StrCat("there are checkpoints of jobs ",
+                                                         absl::StrJoin(jobs, ", "),
+                                                         ", an id must say which"));
+}
+
+absl::StatusOr<v1::CheckpointManifest> FindNewest(checkpoint::CheckpointDirectory& directory,
+                                                  std::string job, Found& found) {
+  if (job.empty()) {
+    KAON_ASSIGN_OR_RETURN(job, OnlyJob(directory));
+  }
+  KAON_ASSIGN_OR_RETURN(checkpoint::FoundCheckpoint newest, directory.FindNewest(job));
+  found.skipped = std::move(newest.skipped);
+  if (newest.newest.has_value()) return *std::move(newest.newest);
+  std::string why;
+  for (const checkpoint::SkippedCheckpoint& skipped : found.skipped) {
+    absl::StrAppend(&why, "; ", skipped.id, ": ", skipped.reason);
+  }
+  return absl::NotFoundError(absl::StrCat("no good checkpoint of job \"", job, "\"", why));
+}
+
+absl::StatusOr<Found> Find(checkpoint::CheckpointDirectory& directory,
+                           const v1::RestoreCheckpointRequest& request) {
+  Found found;
+  found.order.request = request;
+  absl::StatusOr<v1::CheckpointManifest> manifest =
+      request.id().empty() ? FindNewest(directory, request.job(), found)
+                           : directory.Verify(request.id());
+  if (!manifest.ok()) return manifest.status();
+  found.order.manifest = std::make_shared<const v1::CheckpointManifest>(*std::move(manifest));
+  KAON_ASSIGN_OR_RETURN(found.order.manifest_sha256,
+                        directory.ManifestDigest(found.order.manifest->id()));
+  return found;
+}
+
 }  // namespace
+
+grpc::ServerUnaryReactor* AdminService::RestoreCheckpoint(
+    grpc::CallbackServerContext* context, const v1::RestoreCheckpointRequest* request,
+    v1::RestoreCheckpointResponse* response) {
+  WaitingReactor* const reactor = WaitingReactor::Make(loop_);
+  const CallId call = reactor->call();
+  const UnaryAnswer<ReplyRestore, v1::RestoreCheckpointResponse> answer(context, reactor, response);
+  checkpoints_.Run([this, call, answer, request](const Directory& directory) {
+    if (!directory.ok()) return answer.Finish(directory.status(), "");
+    const absl::StatusOr<Found> found = Find(**directory, *request);
+    if (!found.ok()) return answer.Finish(found.status(), "");
+    loop_.Submit(
+        call,
+        [order = found->order](StepMachine& machine, CallId id) { machine.Restore(id, order); },
+        [answer, found = *found](CoordinatorAction action) {
+          auto* reply = std::get_if<ReplyRestore>(&action);
+          if (reply != nullptr && reply->response.ok()) {
+            v1::RestoreCheckpointResponse& filled = *reply->response;
+            *filled.mutable_checkpoint() = checkpoint::SummaryOf(*found.order.manifest);
+            for (const checkpoint::SkippedCheckpoint& skipped : found.skipped) {
+              *filled.add_skipped() = checkpoint::RowOf(skipped);
+            }
+          }
+          answer(std::move(action));
+        });
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::CreateCheckpoint(grpc::CallbackServerContext* context,
+                                                         const v1::CreateCheckpointRequest* request,
+                                                         v1::CreateCheckpointResponse* response) {
+  WaitingReactor* const reactor = WaitingReactor::Make(loop_);
+  const UnaryAnswer<ReplyCreate, v1::CreateCheckpointResponse> answer(context, reactor, response);
+  const absl::Status named =
+      request->id().empty() ? absl::OkStatus() : checkpoint::CheckId(request->id());
+  return Ask(loop_, reactor->call(), named, &StepMachine::CreateCheckpoint, *request, answer);
+}
 
 grpc::ServerUnaryReactor* AdminService::ListCheckpoints(grpc::CallbackServerContext* context,
                                                         const v1::ListCheckpointsRequest* request,

@@ -1,13 +1,34 @@
 #include "server/coordinator/checkpoint_keeper.h"
 
+#include <glog/logging.h>
+
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "proto/status_macros.h"
+#include "server/checkpoint/listing.h"
+#include "server/checkpoint/manifest.h"
 
 namespace kaon::coordinator {
 
 namespace {
+
+absl::StatusOr<v1::CheckpointSummary> Commit(checkpoint::CheckpointDirectory& directory,
+                                             const FinishCheckpoint& finish, uint64_t keep) {
+  KAON_ASSIGN_OR_RETURN(const v1::CheckpointManifest manifest,
+                        checkpoint::BuildManifest(finish.facts, finish.parts));
+  KAON_RETURN_IF_ERROR(directory.Commit(manifest));
+  LOG(INFO) << "checkpoint " << manifest.id() << " of step " << manifest.step() << " is complete";
+  if (!finish.retain) return checkpoint::SummaryOf(manifest);
+  // The checkpoint is there, whatever becomes of older ones.
+  const auto retained = directory.Retain(manifest.job(), keep);
+  if (!retained.ok()) {
+    LOG(WARNING) << "checkpoints of job " << manifest.job() << ": " << retained.status();
+    return checkpoint::SummaryOf(manifest);
+  }
+  for (const std::string& id : retained->removed) LOG(INFO) << "checkpoint " << id << " removed";
+  return checkpoint::SummaryOf(manifest);
+}
 
 absl::Status ShuttingDown() { return absl::UnavailableError("coordinator is shutting down"); }
 
@@ -61,6 +82,20 @@ void CheckpointKeeper::Run(Task task) {
     }
   }
   task(refused);
+}
+
+void CheckpointKeeper::Finish(
+    FinishCheckpoint finish, uint64_t keep,
+    std::function<void(const absl::StatusOr<v1::CheckpointSummary>&)> done) {
+  Run([finish = std::move(finish), keep,
+       done = std::move(done)](absl::StatusOr<checkpoint::CheckpointDirectory*> directory) {
+    if (!finish.parts.empty()) {
+      done(directory.ok() ? Commit(**directory, finish, keep) : directory.status());
+    } else if (directory.ok()) {
+      const absl::Status removed = (*directory)->RemoveUncommitted(finish.facts.id);
+      LOG_IF(WARNING, !removed.ok()) << "checkpoint " << finish.facts.id << ": " << removed;
+    }
+  });
 }
 
 void CheckpointKeeper::Work() {

@@ -4,6 +4,7 @@
 #ifndef KAON_SERVER_COORDINATOR_CHECKPOINT_KEEPER_H_
 #define KAON_SERVER_COORDINATOR_CHECKPOINT_KEEPER_H_
 
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -13,8 +14,10 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kaon/v1/admin.pb.h"
 #include "kernels/mutex.h"
 #include "server/checkpoint/checkpoint_directory.h"
+#include "server/coordinator/actions.h"
 #include "server/disk/posix_directory.h"
 
 namespace kaon::coordinator {
@@ -36,6 +39,11 @@ class CheckpointKeeper {
   // `task` runs once: on the thread, or at once with FAILED_PRECONDITION without a directory,
   // RESOURCE_EXHAUSTED when too many wait, UNAVAILABLE once it is shutting down.
   void Run(Task task);
+
+  // Writes the manifest, and removes those beyond the `keep` newest good ones if it says so; or
+  // removes what is left of a checkpoint that was given up. `done` as a task, of the former alone.
+  void Finish(FinishCheckpoint finish, uint64_t keep,
+              std::function<void(const absl::StatusOr<v1::CheckpointSummary>&)> done);
 
   // Ends what is queued with UNAVAILABLE, and waits for what runs. Idempotent.
   void Stop();

@@ -110,7 +110,16 @@ absl::Status CoordinatorServer::Connect() {
       [this](int shard, v1::CoordinatorToShard message) {
         links_[shard]->Send(std::move(message));
       },
-      [this](int shard, uint64_t position) { ReadRecord(shard, position); });
+      [this](int shard, uint64_t position) { ReadRecord(shard, position); },
+      [this](FinishCheckpoint finish) {
+        const std::string id = finish.facts.id;
+        keeper_->Finish(std::move(finish), checkpoints_.keep,
+                        [this, id](const absl::StatusOr<v1::CheckpointSummary>& summary) {
+                          loop_->PostAlways([id, summary](StepMachine& machine, absl::Time) {
+                            machine.OnCheckpointFinished(id, summary);
+                          });
+                        });
+      });
   const kaon::TlsFiles tls{config_.tls().ca_file(), config_.tls().certificate_file(),
                            config_.tls().private_key_file()};
   for (int i = 0; i < config_.shards_size(); ++i) {
@@ -190,6 +199,8 @@ void CoordinatorServer::RunMachine() {
   options.seed = RandomBits(device);
   options.heartbeat = absl::Milliseconds(config_.heartbeat_ms());
   options.takeover = absl::Milliseconds(config_.takeover_ms());
+  options.takes_checkpoints = !checkpoints_.directory.empty();
+  options.checkpoint_every_steps = checkpoints_.every_steps;
   loop_->Start(std::move(options));
   for (int i = 0; i < links_.size(); ++i) {
     v1::CoordinatorToShard probe;

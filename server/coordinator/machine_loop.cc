@@ -50,8 +50,8 @@ void PassReplied(const Reply&) {
 
 }  // namespace
 
-MachineLoop::MachineLoop(ShardSender sender, RecordReader reader)
-    : sender_(std::move(sender)), reader_(std::move(reader)) {}
+MachineLoop::MachineLoop(ShardSender sender, RecordReader reader, CheckpointFinisher finisher)
+    : sender_(std::move(sender)), reader_(std::move(reader)), finisher_(std::move(finisher)) {}
 
 MachineLoop::~MachineLoop() { Stop(); }
 
@@ -149,6 +149,9 @@ void MachineLoop::Dispatch() {
                    },
                    [this](ReadRecord& read) {
                      if (reader_) reader_(read.shard, read.position);
+                   },
+                   [this](FinishCheckpoint& finish) {
+                     if (finisher_) finisher_(std::move(finish));
                    },
                    [this](WakeAt& wake) { wake_at_ = wake.time; },
                    [this](AwaitEvent& event) {

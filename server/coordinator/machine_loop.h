@@ -37,8 +37,12 @@ class MachineLoop {
   // the loop's thread; must not block.
   using RecordReader = std::function<void(int shard, uint64_t position)>;
 
-  // Without a `reader` no record is ever read.
-  explicit MachineLoop(ShardSender sender, RecordReader reader = nullptr);
+  // Carries it out, to be answered as it says; on the loop's thread; must not block.
+  using CheckpointFinisher = std::function<void(FinishCheckpoint finish)>;
+
+  // Without a `reader` no record is ever read, without a `finisher` no checkpoint finished.
+  explicit MachineLoop(ShardSender sender, RecordReader reader = nullptr,
+                       CheckpointFinisher finisher = nullptr);
   ~MachineLoop();
   MachineLoop(const MachineLoop&) = delete;
   MachineLoop& operator=(const MachineLoop&) = delete;
@@ -69,6 +73,7 @@ class MachineLoop {
 
   const ShardSender sender_;
   const RecordReader reader_;
+  const CheckpointFinisher finisher_;
   std::atomic<CallId> last_call_{0};
 
   Mutex mu_;

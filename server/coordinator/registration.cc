@@ -55,6 +55,11 @@ PlacementItem ItemOf(uint32_t world_size, const v1::ParameterSpec& parameter,
 absl::StatusOr<v1::RegisterBody> MakeRegistration(const v1::JobDefinition& definition,
                                                   const PlacementLimits& limits) {
   KAON_ASSIGN_OR_RETURN(v1::RegisterBody body, job::Resolve(definition));
+  KAON_RETURN_IF_ERROR(PlaceOnShards(limits, body));
+  return body;
+}
+
+absl::Status PlaceOnShards(const PlacementLimits& limits, v1::RegisterBody& body) {
   const v1::JobDefinition& job = body.definition();
   const absl::flat_hash_map<std::string, int> groups = job::GroupIndices(job);
   std::vector<PlacementItem> items;
@@ -72,7 +77,7 @@ absl::StatusOr<v1::RegisterBody> MakeRegistration(const v1::JobDefinition& defin
     body.mutable_placement()->mutable_parameters(id)->set_shard(
         static_cast<uint32_t>(shard_of[id]));
   }
-  return body;
+  return absl::OkStatus();
 }
 
 std::string FirstDifference(const v1::RegisterBody& registered,

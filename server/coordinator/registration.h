@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/parameters.pb.h"
@@ -17,6 +18,10 @@ namespace kaon::coordinator {
 // fit.
 absl::StatusOr<v1::RegisterBody> MakeRegistration(const v1::JobDefinition& definition,
                                                   const PlacementLimits& limits);
+
+// Gives every parameter of `body`, which is whole but for that, one of the shards.
+// RESOURCE_EXHAUSTED as above.
+absl::Status PlaceOnShards(const PlacementLimits& limits, v1::RegisterBody& body);
 
 // The first difference of `requested` to the job as it was registered, whatever was changed since,
 // the defaults of both written out, for people: "groups[0].lr: 0.01 registered, 0.02 requested".

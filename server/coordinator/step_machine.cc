@@ -35,6 +35,9 @@ std::string NameOfEntry(const v1::StepPlan& plan) {
     const auto& settings = plan.group_change().settings();
     return absl::StrCat("change of group ", settings.empty() ? "" : settings[0].group());
   }
+  if (plan.has_restore()) {
+    return absl::StrCat("restore of checkpoint ", plan.restore().checkpoint());
+  }
   if (!plan.has_step()) return absl::StrCat("registration of job ", plan.job());
   if (plan.step().kind() == v1::STEP_KIND_LOAD_WEIGHTS) return "initial weights";
   return absl::StrCat("step ", plan.step().step());
@@ -100,11 +103,11 @@ void StepMachine::Tick(absl::Time now) {
     if (phase_ == Phase::kRound && !shards_[i].prepared) SendHeartbeat(i);
   }
   if (const absl::Status heard = CheckHeard(); !heard.ok()) {
-    AnswerRegistrations(heard);
-    AnswerGroupChange(heard);
+    FailChanges(heard);
     FailAwaits(heard);
   }
   LoseWorkers(now);
+  AskForParts();
   ReadStepRecord();
   actions_.push_back(WakeAt{now + options_.heartbeat});
 }
@@ -157,6 +160,9 @@ void StepMachine::OnShardMessage(int shard, const v1::ShardToCoordinator& messag
     case v1::ShardToCoordinator::kApplied:
       OnApplied(shard, message.applied().position());
       break;
+    case v1::ShardToCoordinator::kCheckpoint:
+      OnCheckpointReport(shard, message.checkpoint());
+      break;
     default:
       break;
   }
@@ -175,8 +181,7 @@ void StepMachine::Stand() {
   }
   wanted_position_ = 0;
   const absl::Status reading = absl::UnavailableError("the shards are being read again");
-  AnswerRegistrations(reading);
-  AnswerGroupChange(reading);
+  FailChanges(reading);
   for (int i = 0; i < shards_.size(); ++i) SendPhaseMessage(i);
 }
 
@@ -185,8 +190,7 @@ void StepMachine::StepDown() {
   phase_ = Phase::kStandby;
   election_.Refused();
   membership_.Reset(0);
-  AnswerRegistrations(CheckHolder());
-  AnswerGroupChange(CheckHolder());
+  FailChanges(CheckHolder());
   FailAwaits(CheckHolder());
 }
 
@@ -216,13 +220,15 @@ void StepMachine::RecoverWhenAllRead() {
   if (newest.has_applied_record()) record_ = newest.applied_record();
   registration_.reset();
   if (newest.has_registration()) registration_ = newest.registration();
+  const bool rewound = newest.timeline() != timeline_;
   timeline_ = std::max<uint64_t>(1, newest.timeline());
   config_revision_ = newest.config_revision();
   applied_step_ = newest.applied_step();
   weights_loaded_ = newest.weights_loaded();
   const uint32_t world_size = registration_ ? registration_->definition().world_size() : 0;
   // Attempts that this process allotted or confirmed stay good when it reads the shards again.
-  if (membership_.world_size() != world_size) membership_.Reset(world_size);
+  // Those of an older timeline must join again to be told.
+  if (membership_.world_size() != world_size || rewound) membership_.Reset(world_size);
   if (!recovery.stop.ok()) {
     Stop(recovery.stop);
     return;
@@ -244,8 +250,7 @@ void StepMachine::RecoverWhenAllRead() {
 void StepMachine::Stop(absl::Status reason) {
   stopped_ = std::move(reason);
   phase_ = Phase::kReady;
-  AnswerRegistrations(stopped_);
-  AnswerGroupChange(stopped_);
+  FailChanges(stopped_);
   FailAwaits(stopped_);
 }
 
@@ -275,7 +280,8 @@ void StepMachine::OnRefused(int shard, const v1::Refused& refused) {
   // Given up, not decided: what comes next at this position is another round.
   phase_ = Phase::kReady;
   AnswerRegistrations(absl::ResourceExhaustedError(problem));
-  AnswerGroupChange(absl::InvalidArgumentError(problem));
+  if (plan_.has_group_change()) AnswerGroupChange(absl::InvalidArgumentError(problem));
+  if (plan_.has_restore()) AnswerRestore(absl::FailedPreconditionError(problem));
   MaybeOpenStepRound();
 }
 
@@ -324,6 +330,8 @@ void StepMachine::Adopt(v1::StepRecord record) {
     timeline_ = plan.timeline();
     config_revision_ = plan.position();
     membership_.Reset(registration_->definition().world_size());
+  } else if (plan.has_restore()) {
+    AdoptRestore(plan);
   } else if (plan.has_group_change()) {
     config_revision_ = plan.position();
     job::ApplyGroupChange(plan.group_change(), *registration_);
@@ -362,8 +370,10 @@ void StepMachine::BecomeReadyWhenAllApplied() {
     ForgetSharesOutOfRange();
   }
   if (failure_.first == timeline_) return Stop(failure_.second);
+  if (record_ && record_->plan().has_restore()) AnswerRestore(absl::OkStatus());
+  MaybeTakeCheckpoint();
   // Between two steps, and before the next is planned.
-  if (!OpenGroupChange()) MaybeOpenStepRound();
+  if (!OpenRestore() && !OpenGroupChange()) MaybeOpenStepRound();
 }
 
 // Rule 3: "It may open a round for t only after reading all shards so, none at t, and not all
@@ -412,7 +422,7 @@ void StepMachine::OpenStepRound() {
 }
 
 void StepMachine::OpenRound(v1::StepPlan plan) {
-  plan.set_timeline(timeline_);
+  if (!plan.has_restore()) plan.set_timeline(timeline_);
   plan.set_position(position_ + 1);
   *plan.mutable_ballot() = ballot_;
   plan.set_round(++round_);

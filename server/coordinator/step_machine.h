@@ -18,14 +18,15 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "kaon/v1/admin.pb.h"
-#include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/coordinator.pb.h"
-#include "kaon/v1/shard_control.pb.h"
 #include "server/coordinator/actions.h"
+#include "server/coordinator/checkpoint_run.h"
 #include "server/coordinator/election.h"
+#include "server/coordinator/machine_phase.h"
 #include "server/coordinator/membership.h"
 #include "server/coordinator/pending_calls.h"
 #include "server/coordinator/recovery.h"
+#include "server/coordinator/restore_order.h"
 #include "server/coordinator/step_machine_options.h"
 #include "server/coordinator/worker_watch.h"
 
@@ -56,6 +57,12 @@ class StepMachine {
   void Await(CallId call, const v1::AwaitStepRequest& request);
   // Of an admin; codes: admin.proto. Planned at the next boundary between steps.
   void SetGroup(CallId call, const v1::SetGroupRequest& request);
+  // Planned at once, or after the entry that is being applied.
+  void Restore(CallId call, const RestoreOrder& order);
+  void CreateCheckpoint(CallId call, const v1::CreateCheckpointRequest& request);
+  // The answer to a FinishCheckpoint with parts.
+  void OnCheckpointFinished(const std::string& id,
+                            const absl::StatusOr<v1::CheckpointSummary>& summary);
   // The caller is gone; nothing more is said to it, and a change not yet planned is dropped.
   void CancelCall(CallId call);
 
@@ -67,30 +74,7 @@ class StepMachine {
   bool IsHolder() const { return phase_ > Phase::kReading; }
 
  private:
-  // In the order in which a coordinator goes through them.
-  enum class Phase {
-    // Another coordinator may hold the shards; probing.
-    kStandby,
-    // A ballot is taken; its promise is asked of every shard.
-    kReading,
-    // `record_` is decided and not yet applied by every shard.
-    kApplying,
-    // Every shard has applied `position_`; waiting for workers or a registration.
-    kReady,
-    // `plan_` is open at position_ + 1; collecting its PREPAREs.
-    kRound,
-  };
-
-  struct ShardView {
-    bool connected = false;
-    absl::Time heard = absl::InfinitePast();
-    absl::Duration silence;  // As of the newest tick; 0 once it is heard again.
-    // Answer to this ballot's promise.
-    std::optional<v1::ShardState> state;
-    // PREPARE of exactly `plan_`.
-    std::optional<v1::Prepared> prepared;
-    uint64_t applied_position = 0;
-  };
+  using Phase = MachinePhase;
 
   void Send(int shard, v1::CoordinatorToShard message);
   void SendPhaseMessage(int shard);
@@ -153,6 +137,20 @@ class StepMachine {
   void AnswerGroupChange(const absl::Status& status);
   // Shares begun with a multiplier that the groups, as they are now, cannot take.
   void ForgetSharesOutOfRange();
+  absl::Status TryCreate(CallId call, const v1::CreateCheckpointRequest& request);
+  void StartCheckpoint(const std::string& id, std::optional<CallId> call);
+  void MaybeTakeCheckpoint();
+  void AskForParts();
+  void OnCheckpointReport(int shard, const v1::CheckpointReport& report);
+  void AbandonCheckpoint(const absl::Status& status);
+  void EndCheckpoint(const absl::Status& status);
+  absl::Status TryRestore(CallId call, const RestoreOrder& order);
+  absl::StatusOr<v1::StepPlan> PlanRestore(const RestoreOrder& order) const;
+  // False if there is none to be planned.
+  bool OpenRestore();
+  void AnswerRestore(const absl::Status& status);
+  void AdoptRestore(const v1::StepPlan& plan);
+  void FailChanges(const absl::Status& status);
   void FailAwaits(const absl::Status& status);
   // Ends the Awaits of a rank's older attempts.
   void FailAwaitsOfOthers(uint32_t rank, const v1::Attempt& current);
@@ -192,6 +190,8 @@ class StepMachine {
   std::set<CallId> registering_;
   // The one change of groups that waits: for the boundary, or for its entry to be applied.
   std::optional<PendingChange> change_;
+  std::optional<PendingRestore> restore_;
+  std::optional<CheckpointRun> run_;
   std::vector<CoordinatorAction> actions_;
 };
 

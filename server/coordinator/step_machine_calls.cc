@@ -39,7 +39,9 @@ absl::Status StepMachine::CheckHolder() const {
 }
 
 bool StepMachine::RegistrationIsApplied() const {
-  return registration_ && !(phase_ == Phase::kApplying && record_->plan().has_registration());
+  const bool applying = phase_ == Phase::kApplying;
+  return registration_ && !(applying && record_->plan().has_registration()) &&
+         !(applying && record_->plan().has_restore());
 }
 
 absl::Status StepMachine::CheckJob(absl::string_view job) const {
@@ -339,6 +341,8 @@ void StepMachine::CancelCall(CallId call) {
   waiters_.erase(call);
   registering_.erase(call);
   if (change_ && change_->call == call) change_.reset();
+  if (restore_ && restore_->call == call) restore_.reset();
+  if (run_ && run_->call() == call) run_->ForgetCall();
 }
 
 std::vector<CoordinatorAction> StepMachine::TakeActions() { return std::exchange(actions_, {}); }

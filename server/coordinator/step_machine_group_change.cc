@@ -128,7 +128,13 @@ void StepMachine::FindStepRecord() {
     step_record_ = record_;
     return;
   }
+  if (record_->plan().has_restore()) {
+    // Nothing was stepped in this timeline yet.
+    step_record_.reset();
+    return;
+  }
   const bool known = step_record_ && applied_step_ > 0 &&
+                     step_record_->plan().timeline() == timeline_ &&
                      step_record_->plan().step().kind() == v1::STEP_KIND_TRAIN &&
                      step_record_->plan().step().step() == applied_step_;
   if (known) return;

@@ -26,6 +26,10 @@ struct StepMachineOptions {
   uint64_t seed = 0;
   absl::Duration heartbeat = absl::Milliseconds(100);
   absl::Duration takeover = absl::Milliseconds(500);
+  // There is a directory for them; and one is taken each time so many train steps are applied,
+  // 0 = never.
+  bool takes_checkpoints = false;
+  uint64_t checkpoint_every_steps = 0;
   // Bytes of state one shard may hold, for placement; 0 = unbounded.
   uint64_t shard_capacity_bytes = 0;
 };

@@ -73,10 +73,7 @@ absl::Status ParameterPublisher::CheckPull(const v1::PullRequest& request) const
         absl::StrCat("job '", request.job(), "' pulled, this shard holds ",
                      job_.empty() ? std::string("none") : absl::StrCat("'", job_, "'")));
   }
-  if (request.timeline() != timeline_) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("timeline ", request.timeline(), " pulled, expecting ", timeline_));
-  }
+  KAON_RETURN_IF_ERROR(CheckTimelineLocked(request.timeline()));
   if (proto::WireSizeOf(request.dtype()) == 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "dtype ", request.dtype(), " pulled, expecting 1 (fp32), 2 (bf16) or 3 (fp16)"));
@@ -92,6 +89,31 @@ absl::Status ParameterPublisher::CheckPull(const v1::PullRequest& request) const
     KAON_RETURN_IF_ERROR(CheckStepLocked(*parameter, request.step(), &readable));
   }
   return absl::OkStatus();
+}
+
+absl::Status ParameterPublisher::CheckTimelineLocked(uint64_t timeline) const {
+  if (timeline == timeline_) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("timeline ", timeline, " pulled, expecting ", timeline_));
+}
+
+absl::Status ParameterPublisher::CheckTimeline(uint64_t timeline) const {
+  MutexLock lock(mu_);
+  return CheckTimelineLocked(timeline);
+}
+
+void ParameterPublisher::Rewind(uint64_t timeline) {
+  {
+    MutexLock lock(mu_);
+    timeline_ = timeline;
+    for (auto& [id, parameter] : parameters_) {
+      MutexLock parameter_lock(parameter->mu);
+      for (Version& version : parameter->versions) version.valid = false;
+      // As Serve leaves it: the next write goes to the first buffer.
+      parameter->current = 1;
+    }
+  }
+  Wake(std::nullopt);
 }
 
 absl::StatusOr<WaiterId> ParameterPublisher::Await(uint32_t parameter_id, uint64_t step,

@@ -55,6 +55,9 @@ class ParameterPublisher {
   // version is gone.
   absl::Status Read(uint32_t parameter_id, uint64_t step, uint64_t offset, kernels::DType dtype,
                     uint64_t num_elements, std::byte* to) const;
+  // FAILED_PRECONDITION naming both timelines, when `timeline` is over. What was read before is of
+  // it as long as this is OK afterwards.
+  absl::Status CheckTimeline(uint64_t timeline) const;
   // 0 for a parameter that is not served.
   uint64_t num_elements(uint32_t parameter_id) const;
 
@@ -63,6 +66,8 @@ class ParameterPublisher {
   void Serve(const std::string& job, uint64_t timeline, std::vector<Source> sources);
   // Version `step` is planned: readers may wait for it. Absent: none is.
   void ExpectStep(std::optional<uint64_t> step);
+  // What was served is of an older timeline: no version is there, until the next is published.
+  void Rewind(uint64_t timeline);
   // The newest version.
   absl::Span<const float> current(uint32_t parameter_id) const;
   // The version before the newest write; empty before the second write.
@@ -97,6 +102,7 @@ class ParameterPublisher {
     std::function<void()> ready;
   };
 
+  absl::Status CheckTimelineLocked(uint64_t timeline) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckStepLocked(const Parameter& parameter, uint64_t step, bool* readable) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<const Parameter*> FindLocked(uint32_t parameter_id) const

@@ -7,10 +7,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "job/norm_use.h"
+#include "job/restore_fit.h"
 #include "job/settings.h"
 #include "job/validation.h"
 #include "proto/ballot.h"
 #include "proto/status_macros.h"
+#include "server/checkpoint/manifest_file.h"
 
 namespace kaon::shard {
 
@@ -165,6 +167,24 @@ absl::Status CheckGroupChange(const JobProgress& progress, const v1::StepPlan& p
   return job::CheckGroupChange(*progress.registration, plan.group_change());
 }
 
+// Whether the checkpoint is there and good is for whoever reads it.
+absl::Status CheckRestore(const JobProgress& progress, const v1::StepPlan& plan) {
+  const v1::RestoreBody& restore = plan.restore();
+  KAON_RETURN_IF_ERROR(checkpoint::CheckId(restore.checkpoint()));
+  if (plan.job() != restore.registration().definition().name()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("plan is of job '", plan.job(), "', its checkpoint of '",
+                     restore.registration().definition().name(), "'"));
+  }
+  KAON_RETURN_IF_ERROR(CheckLossScale("next loss scale of the checkpoint",
+                                      restore.last_decision().next_loss_scale()));
+  if (progress.registration == nullptr) return absl::OkStatus();
+  KAON_RETURN_IF_ERROR(CheckJob(progress, plan, "restore"));
+  const absl::Status fits = job::CheckRestoreFits(*progress.registration, restore.registration());
+  // The plan is no later one's: it is refused for good.
+  return fits.ok() ? fits : absl::InvalidArgumentError(fits.message());
+}
+
 }  // namespace
 
 std::string DescribeStamp(const v1::StepPlan& plan) {
@@ -192,7 +212,7 @@ absl::Status CheckPlanBody(const JobProgress& progress, const v1::StepPlan& plan
       KAON_RETURN_IF_ERROR(CheckJob(progress, plan, "step"));
       return CheckStep(progress, plan.step());
     case v1::StepPlan::kRestore:
-      return absl::UnimplementedError("a shard of this version restores no checkpoint");
+      return CheckRestore(progress, plan);
     case v1::StepPlan::BODY_NOT_SET:
       break;
   }
@@ -206,6 +226,10 @@ absl::Status CheckDecision(const v1::RegisterBody* registration, const v1::StepR
         absl::StrCat("outcome is ", decision.outcome(), ", expecting 1 or 2"));
   }
   KAON_RETURN_IF_ERROR(CheckLossScale("next loss scale", decision.next_loss_scale()));
+  if (record.plan().has_restore() && decision.outcome() != v1::OUTCOME_APPLY) {
+    return absl::InvalidArgumentError(absl::StrCat("outcome of a restore is ", decision.outcome(),
+                                                   ", expecting ", v1::OUTCOME_APPLY));
+  }
   const bool steps =
       record.plan().step().kind() == v1::STEP_KIND_TRAIN && decision.outcome() == v1::OUTCOME_APPLY;
   if (!steps || registration == nullptr) return absl::OkStatus();

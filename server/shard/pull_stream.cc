@@ -73,6 +73,7 @@ void PullStream::Continue() {
 absl::StatusOr<bool> PullStream::MakeReadableLocked() {
   // Within a parameter every read checks that the version is still there.
   if (next_element_ > 0) return true;
+  KAON_RETURN_IF_ERROR(publisher_.CheckTimeline(request_.timeline()));
   KAON_ASSIGN_OR_RETURN(waiter_,
                         publisher_.Await(request_.parameter_ids(next_parameter_), request_.step(),
                                          [self = shared_from_this()] { self->Continue(); }));
@@ -94,6 +95,8 @@ absl::Status PullStream::WriteChunkLocked() {
   auto* bytes = reinterpret_cast<std::byte*>(const_cast<uint8_t*>(payload.begin()));
   KAON_RETURN_IF_ERROR(
       publisher_.Read(id, request_.step(), next_element_, dtype, chunk.num_elements(), bytes));
+  // A version of the same number may be another timeline's by now.
+  KAON_RETURN_IF_ERROR(publisher_.CheckTimeline(request_.timeline()));
   chunk.set_crc32c(proto::Crc32c(bytes, payload.size()));
   const grpc::Slice slices[] = {grpc::Slice(proto::EncodeChunkHeader(chunk, payload.size())),
                                 std::move(payload)};

@@ -46,7 +46,7 @@ struct RestampPlan {
   v1::StepPlan plan;
 };
 
-// Reserve memory for the job's parameters on this shard; answer with OnReserved(generation).
+// Make sure of memory, and of a restore's checkpoint; answer with OnReserved(generation).
 struct ReserveJob {
   v1::StepPlan plan;
   uint64_t generation = 0;
@@ -57,8 +57,14 @@ struct ApplyRecord {
   v1::StepRecord record;
 };
 
+// Write the state after `position` into checkpoint `id`, and tell `stream` how far that is.
+struct WriteCheckpoint {
+  StreamId stream = 0;
+  v1::TakeCheckpoint order;
+};
+
 using ShardAction = std::variant<SendToCoordinator, EndStream, AppendJournal, BeginFolding,
-                                 RestampPlan, ReserveJob, ApplyRecord>;
+                                 RestampPlan, ReserveJob, ApplyRecord, WriteCheckpoint>;
 
 }  // namespace kaon::shard
 

@@ -90,9 +90,16 @@ void ShardCore::Carry() {
         accumulator_.Restamp(restamp->plan);
       } else if (const auto* reserve = std::get_if<ReserveJob>(&action)) {
         Reserve(*reserve);
+      } else if (const auto* write = std::get_if<WriteCheckpoint>(&action)) {
+        TakeCheckpoint(*write);
       } else if (const auto* apply = std::get_if<ApplyRecord>(&action)) {
         // Room 6 was the coordinator's: the decision is in the record.
-        Apply(apply->record);
+        const absl::Status status = Apply(apply->record);
+        // Recovery path = crash path: the restarted shard says what is wrong, or finds it in order.
+        if (!status.ok()) {
+          LOG(FATAL) << "position " << apply->record.plan().position() << ": " << status;
+        }
+        FreezeForCheckpoint();
         if (options_.on_applied != nullptr) options_.on_applied();
       }
     }
@@ -113,6 +120,7 @@ void ShardCore::WithdrawGradients() {
 
 void ShardCore::Reserve(const ReserveJob& reserve) {
   PassFailpoint(Failpoint::shard_reserve_begin);
+  if (reserve.plan.has_restore()) return ReserveRestore(reserve);
   const absl::Status status =
       TryReserve(reserve.plan.registration(), machine_.shard(), machine_.num_shards());
   if (!status.ok()) parameters_.reset();
@@ -130,14 +138,17 @@ absl::Status ShardCore::TryReserve(const v1::RegisterBody& registration, uint32_
   return accumulator_.Reserve(registration, shard);
 }
 
-void ShardCore::Apply(const v1::StepRecord& record) {
+absl::Status ShardCore::Apply(const v1::StepRecord& record) {
   const v1::StepPlan& plan = record.plan();
   const bool applied = record.decision().outcome() == v1::OUTCOME_APPLY;
   PassFailpoint(Failpoint::apply_begin);
   if (plan.has_registration()) {
     if (applied) publisher_.Serve(plan.job(), plan.timeline(), parameters_->sources());
+  } else if (plan.has_restore()) {
+    KAON_RETURN_IF_ERROR(ApplyRestore(plan));
   } else if (plan.has_group_change()) {
-    return ApplyGroupChange(record);
+    ApplyGroupChange(record);
+    return absl::OkStatus();
   } else if (plan.step().kind() == v1::STEP_KIND_LOAD_WEIGHTS) {
     if (applied) LoadWeights();
   } else {
@@ -146,6 +157,7 @@ void ShardCore::Apply(const v1::StepRecord& record) {
   }
   FinishApply(plan.position());
   ExpectNextStep();
+  return absl::OkStatus();
 }
 
 void ShardCore::FinishApply(uint64_t position) {

@@ -14,11 +14,15 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/shard_control.pb.h"
 #include "kernels/backend.h"
+#include "server/disk/disk.h"
 #include "server/journal/record.h"
+#include "server/shard/checkpoint_order.h"
+#include "server/shard/checkpoint_part.h"
 #include "server/shard/gradient_accumulator.h"
 #include "server/shard/gradient_replay.h"
 #include "server/shard/parameter_publisher.h"
@@ -56,6 +60,15 @@ class ShardCore {
     // the outputs. As Journal::AppendGradient: the values are borrowed until OnDurable of that
     // PREPARE, or withdraw_gradients.
     std::function<void(const journal::GradientSlice& slice)> append_gradient;
+    // A new view of the directory of checkpoints; null if there is none.
+    std::function<absl::StatusOr<std::unique_ptr<disk::Directory>>()> open_checkpoints;
+    // Called inside an event: CheckCheckpoint of this restore and shard is to be made, on whatever
+    // thread, and its answer told by OnRestoreChecked later. Null: it is made at once.
+    std::function<void(const v1::RestoreBody& restore, uint32_t shard, uint64_t generation)>
+        check_restore;
+    // Called inside an event: WritePart is to be made, on whatever thread, and its answer told by
+    // OnPartWritten later. Null: it is made at once.
+    std::function<void(std::unique_ptr<StateFreeze> freeze, PartOptions part)> write_part;
     // Called inside an event, once an entry has taken effect and before what follows from it is
     // among the outputs; not during replay. May call Freeze.
     std::function<void()> on_applied;
@@ -89,7 +102,18 @@ class ShardCore {
   void OnParameterFolded(uint64_t generation, uint32_t parameter_id);
   void OnFolded(uint64_t generation);
   void OnDurable(uint64_t token);
+  void OnRestoreChecked(uint64_t generation, const absl::Status& status);
+  void OnPartWritten(const std::string& id, const absl::StatusOr<v1::CheckpointPart>& part);
   std::vector<ShardOutput> TakeOutputs();
+
+  // As WriteCheckpointPart; FAILED_PRECONDITION without a directory of checkpoints.
+  static absl::StatusOr<v1::CheckpointPart> WritePart(const Options& options, StateFreeze& freeze,
+                                                      const PartOptions& part);
+
+  // Reads all of a checkpoint that `restore` places on `shard`: DATA_LOSS or NOT_FOUND naming the
+  // file, INVALID_ARGUMENT what of `restore` it is not, FAILED_PRECONDITION without a directory.
+  static absl::Status CheckCheckpoint(const Options& options, const v1::RestoreBody& restore,
+                                      uint32_t shard);
 
   // The state after machine().applied_position(), to be read while events go on: BeforeWrite of
   // FreezeList says when they wait. FAILED_PRECONDITION before weights are loaded, and for a shard
@@ -119,7 +143,12 @@ class ShardCore {
   void AppendGradientOf(const journal::Record& record);
   // Before the memory of sums is used again.
   void WithdrawGradients();
+  void TakeCheckpoint(const WriteCheckpoint& write);
+  void FreezeForCheckpoint();
+  void ReportCheckpoint();
   void Reserve(const ReserveJob& reserve);
+  void ReserveRestore(const ReserveJob& reserve);
+  static absl::StatusOr<std::unique_ptr<disk::Directory>> OpenCheckpoints(const Options& options);
   absl::Status ReplaySlice(const journal::GradientSlice& slice);
   absl::Status ReplayPrepare(const v1::StepPlan& plan, const journal::PrepareRecord& prepare);
   // True for what a restored snapshot holds already.
@@ -127,7 +156,9 @@ class ShardCore {
   absl::Status LoadTensors(const v1::CheckpointPart& part, uint64_t step, const ReadTensor& read);
   absl::Status TryReserve(const v1::RegisterBody& registration, uint32_t shard,
                           uint32_t num_shards);
-  void Apply(const v1::StepRecord& record);
+  // Fails only where what it reads is no more what was voted for: the core is useless then.
+  absl::Status Apply(const v1::StepRecord& record);
+  absl::Status ApplyRestore(const v1::StepPlan& plan);
   void ApplyGroupChange(const v1::StepRecord& record);
   void LoadWeights();
   void ApplyTrainStep(const v1::StepRecord& record);
@@ -151,6 +182,8 @@ class ShardCore {
   std::unique_ptr<ParameterStore> parameters_;
   // Read the memory of parameters_, and go first.
   FreezeList freezes_;
+  // The newest that was asked for; null before.
+  std::unique_ptr<CheckpointOrder> checkpoint_;
   // Of what was folded last.
   std::vector<v1::ParameterSums> sums_;
   std::vector<ShardOutput> outputs_;

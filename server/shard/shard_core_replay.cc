@@ -54,7 +54,7 @@ absl::Status ShardCore::Replay(const journal::Entry& entry) {
   PassFailpoint(Failpoint::replay_decision);
   const v1::StepRecord& record = std::get<journal::DecisionRecord>(entry).record;
   KAON_RETURN_IF_ERROR(About(record.plan().position(), machine_.RestoreDecision(record)));
-  Apply(record);
+  KAON_RETURN_IF_ERROR(About(record.plan().position(), Apply(record)));
   CHECK(machine_.TakeActions().empty()) << "position " << record.plan().position();
   return absl::OkStatus();
 }
@@ -178,6 +178,9 @@ absl::Status ShardCore::ReplayPrepare(const v1::StepPlan& plan,
   }
   if (plan.has_registration()) {
     return TryReserve(plan.registration(), machine_.shard(), machine_.num_shards());
+  }
+  if (plan.has_restore() && !machine_.registration().has_value()) {
+    return TryReserve(plan.restore().registration(), machine_.shard(), machine_.num_shards());
   }
   if (!plan.has_step()) return absl::OkStatus();
   sums_.assign(prepare.prepared.sums().begin(), prepare.prepared.sums().end());

@@ -58,6 +58,9 @@ void ShardMachine::OnControl(StreamId stream, const v1::CoordinatorToShard& mess
       return OnPromise(stream, message, now);
     case v1::CoordinatorToShard::kPlan:
       return OnPlan(stream, message);
+    case v1::CoordinatorToShard::kCheckpoint:
+      if (data_loss_.empty()) actions_.push_back(WriteCheckpoint{stream, message.checkpoint()});
+      return;
     case v1::CoordinatorToShard::kHeartbeat:
       if (promise_durable_) {
         v1::ShardToCoordinator reply;
@@ -202,7 +205,11 @@ absl::Status ShardMachine::CheckPosition(const v1::StepPlan& plan) const {
     return absl::FailedPreconditionError(absl::StrCat("position ", plan.position(), " is decided"));
   }
   const uint64_t timeline = registration_.has_value() ? timeline_ : 1;
-  if (plan.timeline() != timeline) {
+  if (plan.has_restore() && plan.timeline() <= timeline_) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "timeline ", plan.timeline(), " planned by a restore, expecting above ", timeline_));
+  }
+  if (!plan.has_restore() && plan.timeline() != timeline) {
     return absl::FailedPreconditionError(
         absl::StrCat("timeline ", plan.timeline(), " planned, expecting ", timeline));
   }
@@ -257,7 +264,7 @@ void ShardMachine::Accept(const v1::StepPlan& plan) {
   // position applied + 1, does" withdraw a PREPARE.
   held_.reset();
   accepted_ = Accepted{plan, next_generation_++, std::nullopt};
-  if (plan.has_registration()) {
+  if (plan.has_registration() || plan.has_restore()) {
     actions_.push_back(ReserveJob{plan, accepted_->generation});
   } else if (plan.has_group_change()) {
     // Nothing to collect: it was checked whole, and changes no memory.
@@ -394,6 +401,12 @@ void ShardMachine::OnApplied(uint64_t position, uint64_t state_digest) {
       registration_ = plan.registration();
       timeline_ = plan.timeline();
     }
+  } else if (plan.has_restore()) {
+    config_revision_ = position;
+    registration_ = plan.restore().registration();
+    timeline_ = plan.timeline();
+    applied_step_ = plan.restore().step();
+    weights_loaded_ = true;
   } else if (plan.has_group_change()) {
     config_revision_ = position;
     if (applied) job::ApplyGroupChange(plan.group_change(), *registration_);

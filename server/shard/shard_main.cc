@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "kaon/v1/config.pb.h"
 #include "proto/status_macros.h"
+#include "server/config/checkpoint_options.h"
 #include "server/config/server_config.h"
 #include "server/config/server_process.h"
 #include "server/shard/shard_server.h"
@@ -19,11 +20,13 @@ namespace {
 // What is typed beside the configuration, and what it says.
 struct Typed {
   std::string snapshot_journal_bytes;
+  kaon::config::CheckpointFlags checkpoints;
   kaon::shard::ShardServer::Tuning tuning;
 };
 
 // Leaves the default alone when nothing is given.
 absl::Status ReadTyped(Typed& typed) {
+  typed.tuning.checkpoint_directory = typed.checkpoints.directory;
   const std::string& text = typed.snapshot_journal_bytes;
   if (text.empty() || absl::SimpleAtoi(text, &typed.tuning.snapshot_journal_bytes)) {
     return absl::OkStatus();
@@ -55,7 +58,8 @@ kaon::config::CommandLine Describe(Typed& typed) {
   line.loose_flags = {{"snapshot_journal_bytes",
                        "growth of the journal that leads to a snapshot; 0: 256 MiB, or twice the "
                        "state if that is more (0)",
-                       &typed.snapshot_journal_bytes}};
+                       &typed.snapshot_journal_bytes},
+                      kaon::config::CheckpointDirectoryFlag(typed.checkpoints)};
   line.complete = [&typed](google::protobuf::Message* message) -> absl::Status {
     auto& config = static_cast<kaon::v1::ShardConfig&>(*message);
     KAON_ASSIGN_OR_RETURN(config, kaon::shard::CompleteConfig(config));

@@ -124,6 +124,15 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
   options.backend = backend_.get();
   options.staging_bytes = config.staging_bytes();
   options.min_chunk_bytes = kMinChunkBytes;
+  if (!tuning_.checkpoint_directory.empty()) {
+    // So that a wrong path is found now, and not when it is needed.
+    KAON_RETURN_IF_ERROR(disk::PosixDirectory::At(tuning_.checkpoint_directory).status());
+    options.open_checkpoints =
+        [path =
+             tuning_.checkpoint_directory]() -> absl::StatusOr<std::unique_ptr<disk::Directory>> {
+      return disk::PosixDirectory::At(path);
+    };
+  }
   const bool on_disk = config.durability() == kJournal;
   options.durability = on_disk ? v1::DURABILITY_MODE_JOURNAL : v1::DURABILITY_MODE_NONE;
   KAON_RETURN_IF_ERROR(on_disk ? BuildOnDisk(config, std::move(options))

@@ -35,6 +35,8 @@ class ShardServer {
   struct Tuning {
     // As SnapshotThread::Options.
     uint64_t snapshot_journal_bytes = 0;
+    // Which the coordinators see too; empty = none.
+    std::string checkpoint_directory;
   };
 
   // Serving when it returns. INVALID_ARGUMENT for a bad configuration, FAILED_PRECONDITION when the

@@ -2,6 +2,7 @@
 
 #include <glog/logging.h>
 
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -41,12 +42,13 @@ void PassAppended(const journal::Record& record) {
 }
 
 std::string NameOf(const v1::StepPlan& plan) {
-  const std::string entry = plan.has_registration()
-                                ? absl::StrCat("registration of job ", plan.job())
-                            : plan.has_group_change() ? std::string("change of groups")
-                            : plan.step().kind() == v1::STEP_KIND_LOAD_WEIGHTS
-                                ? std::string("initial weights")
-                                : absl::StrCat("step ", plan.step().step());
+  const std::string entry =
+      plan.has_registration() ? absl::StrCat("registration of job ", plan.job())
+      : plan.has_restore()    ? absl::StrCat("restore of checkpoint ", plan.restore().checkpoint())
+      : plan.has_group_change() ? std::string("change of groups")
+      : plan.step().kind() == v1::STEP_KIND_LOAD_WEIGHTS
+          ? std::string("initial weights")
+          : absl::StrCat("step ", plan.step().step());
   return absl::StrCat(entry, " (position ", plan.position(), ", ballot ",
                       proto::ToString(plan.ballot()), ", round ", plan.round(), ")");
 }
@@ -64,6 +66,23 @@ StepLoop::StepLoop(ShardCore::Options options)
           });
         };
         options.withdraw_gradients = [this] { journal_->WithdrawGradients(); };
+        options.check_restore = [this, checkpoints = options](const v1::RestoreBody& restore,
+                                                              uint32_t shard, uint64_t generation) {
+          checkpoints_.Post([this, checkpoints, restore, shard, generation] {
+            const absl::Status status = ShardCore::CheckCheckpoint(checkpoints, restore, shard);
+            Post([this, generation, status] { core_.OnRestoreChecked(generation, status); });
+          });
+        };
+        options.write_part = [this, checkpoints = options](std::unique_ptr<StateFreeze> freeze,
+                                                           const PartOptions& part) {
+          // A function can be copied; the freeze goes with its last copy.
+          checkpoints_.Post([this, checkpoints, part,
+                             shared = std::shared_ptr<StateFreeze>(std::move(freeze))] {
+            const auto written = ShardCore::WritePart(checkpoints, *shared, part);
+            LOG_IF(WARNING, !written.ok()) << "checkpoint " << part.id << ": " << written.status();
+            Post([this, id = part.id, written] { core_.OnPartWritten(id, written); });
+          });
+        };
         options.append_gradient = [this](const journal::GradientSlice& slice) {
           journal_->AppendGradient(slice);
         };
@@ -247,6 +266,7 @@ void StepLoop::Stop() {
     wake_.NotifyAll();
   }
   if (thread_.joinable()) thread_.join();
+  checkpoints_.Stop();
   core_.EndDataStreams(Stopping());
   for (auto& [id, sink] : sinks) sink.end(Stopping());
 }

@@ -19,6 +19,7 @@
 #include "kaon/v1/shard_control.pb.h"
 #include "kernels/mutex.h"
 #include "server/journal/journal.h"
+#include "server/shard/checkpoint_thread.h"
 #include "server/shard/shard_core.h"
 #include "server/shard/snapshot_thread.h"
 
@@ -103,6 +104,7 @@ class StepLoop {
   // Owned by the step thread, but for accumulator() and publisher().
   ShardCore core_;
   std::thread thread_;
+  CheckpointThread checkpoints_;
 };
 
 }  // namespace kaon::shard

@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 
 namespace kaon::testing {
 
-InProcessCluster::InProcessCluster(int num_shards) {
+InProcessCluster::InProcessCluster(int num_shards, config::CheckpointOptions checkpoints)
+    : checkpoints_(std::move(checkpoints)) {
   for (int i = 0; i < num_shards; ++i) {
     std::string directory = absl::StrCat(::testing::TempDir(), "/kaon-shard-XXXXXX");
     CHECK(mkdtemp(directory.data()) != nullptr) << directory;
@@ -17,7 +20,9 @@ InProcessCluster::InProcessCluster(int num_shards) {
     config.set_data_dir(directory);
     config.set_gemm("reference");
     config.set_host_memory_bytes(16 << 20);
-    auto shard = shard::ShardServer::Start(config);
+    shard::ShardServer::Tuning tuning;
+    tuning.checkpoint_directory = checkpoints_.directory;
+    auto shard = shard::ShardServer::Start(config, tuning);
     CHECK(shard.ok()) << shard.status();
     shards_.push_back(*std::move(shard));
   }
@@ -35,7 +40,7 @@ void InProcessCluster::StartCoordinator(int port) {
   for (int i = 0; i < static_cast<int>(shards_.size()); ++i) config.add_shards(shard_address(i));
   config.set_heartbeat_ms(50);
   config.set_takeover_ms(300);
-  auto coordinator = coordinator::CoordinatorServer::Start(config);
+  auto coordinator = coordinator::CoordinatorServer::Start(config, checkpoints_);
   CHECK(coordinator.ok()) << coordinator.status();
   coordinator_ = *std::move(coordinator);
   coordinator_port_ = coordinator_->port();

@@ -20,6 +20,8 @@ StepMachineOptions Options(int num_shards, const std::string& address) {
   for (int i = 0; i < num_shards; ++i) options.shard_addresses.push_back(absl::StrCat("shard:", i));
   options.incarnation_high = std::hash<std::string>()(address);
   options.seed = options.incarnation_high;
+  options.takes_checkpoints = true;
+  options.checkpoint_every_steps = 3;
   return options;
 }
 
@@ -50,6 +52,8 @@ void MachineHarness::Drain() {
       EXPECT_EQ(ended_.count(failed->call), 0) << "ended twice";
       ended_[failed->call] = failed->status;
       holder_address_ = failed->holder_address;
+    } else if (auto* finish = std::get_if<FinishCheckpoint>(&action)) {
+      finished_.push_back(std::move(*finish));
     } else if (auto* read = std::get_if<ReadRecord>(&action)) {
       reads_.push_back(read->position);
     } else if (!std::holds_alternative<WakeAt>(action)) {
@@ -249,6 +253,41 @@ CallId MachineHarness::SetRate(const std::string& lr, uint64_t expected_revision
   request.mutable_settings(0)->set_value(lr);
   request.set_expected_revision(expected_revision);
   return SetGroup(request);
+}
+
+CallId MachineHarness::Create(const std::string& id) {
+  const CallId call = ++last_call_;
+  v1::CreateCheckpointRequest request;
+  request.set_job("tiny");
+  request.set_id(id);
+  machine_.CreateCheckpoint(call, request);
+  Drain();
+  return call;
+}
+
+std::optional<absl::StatusOr<v1::CreateCheckpointResponse>> MachineHarness::created(CallId call) {
+  const auto it = replies_.find(call);
+  if (it == replies_.end()) return std::nullopt;
+  return std::get<ReplyCreate>(it->second).response;
+}
+
+void MachineHarness::CheckpointFinished(const std::string& id,
+                                        const absl::StatusOr<v1::CheckpointSummary>& summary) {
+  machine_.OnCheckpointFinished(id, summary);
+  Drain();
+}
+
+CallId MachineHarness::Restore(const RestoreOrder& order) {
+  const CallId call = ++last_call_;
+  machine_.Restore(call, order);
+  Drain();
+  return call;
+}
+
+std::optional<absl::StatusOr<v1::RestoreCheckpointResponse>> MachineHarness::restored(CallId call) {
+  const auto it = replies_.find(call);
+  if (it == replies_.end()) return std::nullopt;
+  return std::get<ReplyRestore>(it->second).response;
 }
 
 std::optional<absl::StatusOr<v1::SetGroupResponse>> MachineHarness::set(CallId call) {

@@ -78,6 +78,15 @@ class MachineHarness {
   CallId SetGroup(const v1::SetGroupRequest& request);
   // Nothing while it is open.
   std::optional<absl::StatusOr<v1::SetGroupResponse>> set(CallId call);
+  CallId Restore(const RestoreOrder& order);
+  // Nothing while it is open.
+  std::optional<absl::StatusOr<v1::RestoreCheckpointResponse>> restored(CallId call);
+  CallId Create(const std::string& id);
+  std::optional<absl::StatusOr<v1::CreateCheckpointResponse>> created(CallId call);
+  // What was to be finished or given up, in order.
+  const std::vector<FinishCheckpoint>& finished() const { return finished_; }
+  void CheckpointFinished(const std::string& id,
+                          const absl::StatusOr<v1::CheckpointSummary>& summary);
   // Positions whose records were asked for since the last ClearSent.
   const std::vector<uint64_t>& reads() const { return reads_; }
   void RecordRead(uint64_t position, const absl::StatusOr<v1::StepRecord>& record);
@@ -108,6 +117,7 @@ class MachineHarness {
   std::map<uint32_t, v1::JoinWorkerResponse> joined_;
   std::map<int, std::vector<v1::CoordinatorToShard>> sent_;
   std::vector<uint64_t> reads_;
+  std::vector<FinishCheckpoint> finished_;
   std::map<CallId, CoordinatorAction> replies_;
   std::map<CallId, std::vector<v1::StepEvent>> events_;
   std::map<CallId, absl::Status> ended_;

@@ -10,6 +10,32 @@
 
 namespace kaon::shard {
 
+namespace {
+
+// A view of a directory that lives on.
+class SharedDirectory : public disk::Directory {
+ public:
+  explicit SharedDirectory(disk::Directory& files) : files_(files) {}
+  absl::StatusOr<std::unique_ptr<disk::File>> Open(const std::string& name) override {
+    return files_.Open(name);
+  }
+  absl::StatusOr<std::unique_ptr<disk::File>> Create(const std::string& name) override {
+    return files_.Create(name);
+  }
+  absl::StatusOr<std::vector<std::string>> List() override { return files_.List(); }
+  absl::Status Rename(const std::string& from, const std::string& to) override {
+    return files_.Rename(from, to);
+  }
+  absl::Status Remove(const std::string& name) override { return files_.Remove(name); }
+  absl::Status Sync() override { return files_.Sync(); }
+  const std::string& path() const override { return files_.path(); }
+
+ private:
+  disk::Directory& files_;
+};
+
+}  // namespace
+
 DrivenShard::DrivenShard(uint64_t capacity_bytes, std::string data_loss)
     : host_(capacity_bytes), store_(host_) {
   kernels::BackendOptions backend;
@@ -26,6 +52,10 @@ DrivenShard::DrivenShard(uint64_t capacity_bytes, std::string data_loss)
   };
   options.withdraw_gradients = [] {};
   options.append_gradient = [this](const journal::GradientSlice& slice) { journal_.Append(slice); };
+  options.open_checkpoints = [this]() -> absl::StatusOr<std::unique_ptr<disk::Directory>> {
+    if (checkpoints_ == nullptr) return absl::FailedPreconditionError("no checkpoints");
+    return std::make_unique<SharedDirectory>(*checkpoints_);
+  };
   core_ = std::make_unique<ShardCore>(std::move(options));
 }
 
@@ -84,6 +114,14 @@ std::vector<v1::ShardToCoordinator> DrivenShard::Decide(const v1::StepRecord& re
   return Pump();
 }
 
+std::vector<v1::ShardToCoordinator> DrivenShard::Take(const std::string& id, uint64_t position) {
+  v1::CoordinatorToShard message = Envelope(1);
+  message.mutable_checkpoint()->set_id(id);
+  message.mutable_checkpoint()->set_position(position);
+  core_->OnControl(1, message, absl::UnixEpoch());
+  return Pump();
+}
+
 absl::Status DrivenShard::Push(uint32_t rank, uint64_t step,
                                const std::vector<std::vector<float>>& values) {
   std::map<uint32_t, std::vector<float>> by_id;
@@ -95,7 +133,7 @@ absl::Status DrivenShard::PushParameters(uint32_t rank, uint64_t step,
                                          const std::map<uint32_t, std::vector<float>>& values) {
   v1::PushOpen open;
   open.set_job("gpt2");
-  open.set_timeline(1);
+  open.set_timeline(timeline_);
   open.set_step(step);
   open.set_rank(rank);
   *open.mutable_attempt()->mutable_ballot() = MakeBallot(1);

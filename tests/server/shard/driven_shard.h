@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "server/disk/disk.h"
 #include "server/shard/shard_core.h"
 #include "server/tier/host_tier.h"
 #include "server/tier/tiered_store.h"
@@ -23,10 +24,13 @@ class DrivenShard {
   explicit DrivenShard(uint64_t capacity_bytes = 1 << 16, std::string data_loss = "");
 
   ShardCore& core() { return *core_; }
+  v1::ShardState state() const { return core_->machine().state(); }
   // Everything it appended.
   const RecordedJournal& journal() const { return journal_; }
   tier::TieredStore& store() { return store_; }
 
+  // Where it finds checkpoints from now on; outlives it.
+  void SetCheckpoints(disk::Directory* files) { checkpoints_ = files; }
   // Before anything else: it is not the only shard.
   void PlaceAs(uint32_t shard, uint32_t num_shards);
 
@@ -35,6 +39,10 @@ class DrivenShard {
   std::vector<v1::ShardToCoordinator> Plan(const v1::StepPlan& plan);
   std::vector<v1::ShardToCoordinator> Decide(const v1::StepRecord& record);
 
+  // Of what is pushed from now on; 1 before.
+  void SetTimeline(uint64_t timeline) { timeline_ = timeline; }
+  // Asks for a part of a checkpoint.
+  std::vector<v1::ShardToCoordinator> Take(const std::string& id, uint64_t position);
   // Pushes all of `values` as one chunk each, by parameter id, and finishes; a parameter without
   // values is missing.
   absl::Status Push(uint32_t rank, uint64_t step, const std::vector<std::vector<float>>& values);
@@ -58,8 +66,10 @@ class DrivenShard {
   tier::HostTier host_;
   tier::TieredStore store_;
   std::unique_ptr<kernels::Backend> backend_;
+  disk::Directory* checkpoints_ = nullptr;
   uint32_t shard_ = 0;
   uint32_t num_shards_ = 1;
+  uint64_t timeline_ = 1;
   std::vector<uint64_t> folded_;
   std::vector<std::pair<uint64_t, uint32_t>> folded_parameters_;
   RecordedJournal journal_;

@@ -1,0 +1,54 @@
+// One checkpoint on its way, from asking the shards to its manifest, as a pure state machine: which
+// shards still owe their part, and what came of it. Owned by StepMachine; called by its thread. A
+// run that ends with an error leaves nothing that could be loaded: its manifest is never written.
+#ifndef KAON_SERVER_COORDINATOR_CHECKPOINT_RUN_H_
+#define KAON_SERVER_COORDINATOR_CHECKPOINT_RUN_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kaon/v1/agreement.pb.h"
+#include "kaon/v1/checkpoint.pb.h"
+#include "kaon/v1/shard_control.pb.h"
+#include "server/coordinator/actions.h"
+
+namespace kaon::coordinator {
+
+class CheckpointRun {
+ public:
+  // `facts` of the newest decided entry, whose decision every shard is sent before it is asked.
+  // `call` waits for the checkpoint; none does for one that is taken by itself.
+  CheckpointRun(checkpoint::CheckpointFacts facts, int num_shards, std::optional<CallId> call);
+
+  const std::string& id() const { return facts_.id; }
+  const checkpoint::CheckpointFacts& facts() const { return facts_; }
+  const std::optional<CallId>& call() const { return call_; }
+  // The caller is gone; the checkpoint is taken all the same.
+  void ForgetCall() { call_.reset(); }
+
+  // To be sent to every shard that Lacks its part, now and then.
+  v1::TakeCheckpoint Ask() const;
+  bool Lacks(int shard) const { return !parts_[shard].has_value(); }
+  // The shard's error, if it has failed. Reports of other checkpoints are ignored.
+  absl::Status OnReport(int shard, const v1::CheckpointReport& report);
+
+  // Every part is there. They are handed out once: nothing afterwards.
+  std::optional<std::vector<v1::CheckpointPart>> TakeParts();
+  // They were: the manifest is being written.
+  bool handed_out() const { return handed_out_; }
+  // "3 of 8 parts of checkpoint run-1-42", for people.
+  std::string Progress() const;
+
+ private:
+  const checkpoint::CheckpointFacts facts_;
+  std::optional<CallId> call_;
+  std::vector<std::optional<v1::CheckpointPart>> parts_;
+  bool handed_out_ = false;
+};
+
+}  // namespace kaon::coordinator
+
+#endif  // KAON_SERVER_COORDINATOR_CHECKPOINT_RUN_H_

@@ -1,0 +1,78 @@
+// A shard's part of a checkpoint: the state right after one entry is frozen, and written by another
+// thread while the shard goes on.
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/ballot.h"
+#include "proto/status_macros.h"
+#include "server/shard/checkpoint_part.h"
+#include "server/shard/shard_core.h"
+
+namespace kaon::shard {
+
+void ShardCore::TakeCheckpoint(const WriteCheckpoint& write) {
+  // Asked again, it tells how far it is; another id, or position, ends the one before.
+  if (checkpoint_ == nullptr || checkpoint_->id() != write.order.id() ||
+      checkpoint_->position() != write.order.position()) {
+    checkpoint_ = std::make_unique<CheckpointOrder>(write.order, machine_.promised());
+    FreezeForCheckpoint();
+  }
+  checkpoint_->AskedBy(write.stream, machine_.promised());
+  ReportCheckpoint();
+}
+
+void ShardCore::FreezeForCheckpoint() {
+  if (checkpoint_ == nullptr || !checkpoint_->waits()) return;
+  const uint64_t applied = machine_.applied_position();
+  if (checkpoint_->position() == applied + 1) return;
+  if (checkpoint_->position() != applied) {
+    return checkpoint_->End(absl::FailedPreconditionError(
+        absl::StrCat("checkpoint of position ", checkpoint_->position(),
+                     " asked for, the shard is at position ", applied)));
+  }
+  absl::StatusOr<std::unique_ptr<StateFreeze>> freeze = Freeze();
+  if (!freeze.ok()) return checkpoint_->End(freeze.status());
+  checkpoint_->Begin((*freeze)->num_bytes());
+  PartOptions options;
+  options.id = checkpoint_->id();
+  options.backend = std::string(options_.backend->name());
+  options.progress = [progress = checkpoint_->progress()](uint64_t written_bytes) {
+    progress->written_bytes = written_bytes;
+    if (!progress->given_up) return absl::OkStatus();
+    return absl::CancelledError("nobody waits for this checkpoint any more");
+  };
+  if (options_.write_part != nullptr) {
+    return options_.write_part(*std::move(freeze), std::move(options));
+  }
+  checkpoint_->End(WritePart(options_, **freeze, options));
+}
+
+absl::StatusOr<v1::CheckpointPart> ShardCore::WritePart(const Options& options, StateFreeze& freeze,
+                                                        const PartOptions& part) {
+  KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::Directory> files, OpenCheckpoints(options));
+  return WriteCheckpointPart(freeze, *files, part);
+}
+
+void ShardCore::OnPartWritten(const std::string& id,
+                              const absl::StatusOr<v1::CheckpointPart>& part) {
+  if (checkpoint_ == nullptr || checkpoint_->id() != id) return;
+  // Late news of an earlier one of this id, which was given up.
+  if (absl::IsCancelled(part.status())) return;
+  if (part.ok() && part->position() != checkpoint_->position()) return;
+  checkpoint_->End(part);
+  ReportCheckpoint();
+}
+
+void ShardCore::ReportCheckpoint() {
+  // Rule 1: "After promising b a shard sends no answer, PREPARE included, to a lower ballot."
+  if (proto::Compare(checkpoint_->ballot(), machine_.promised()) != 0) return;
+  SendToCoordinator send;
+  send.stream = checkpoint_->stream();
+  send.message.set_shard(machine_.shard());
+  *send.message.mutable_promised() = machine_.promised();
+  *send.message.mutable_checkpoint() = checkpoint_->Report();
+  outputs_.push_back(std::move(send));
+}
+
+}  // namespace kaon::shard

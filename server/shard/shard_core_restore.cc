@@ -1,0 +1,69 @@
+// A shard that takes the state of a checkpoint: checked before it votes, loaded once it is decided,
+// the same way whether a coordinator or the journal says so.
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "proto/status_macros.h"
+#include "server/shard/checkpoint_restore.h"
+#include "server/shard/shard_core.h"
+
+namespace kaon::shard {
+
+absl::StatusOr<std::unique_ptr<disk::Directory>> ShardCore::OpenCheckpoints(
+    const Options& options) {
+  if (options.open_checkpoints != nullptr) return options.open_checkpoints();
+  return absl::FailedPreconditionError("this shard has no checkpoint directory");
+}
+
+absl::Status ShardCore::CheckCheckpoint(const Options& options, const v1::RestoreBody& restore,
+                                        uint32_t shard) {
+  KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::Directory> files, OpenCheckpoints(options));
+  KAON_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointRestore> state,
+                        CheckpointRestore::Open(*files, restore));
+  return state->Check(shard);
+}
+
+void ShardCore::ReserveRestore(const ReserveJob& reserve) {
+  // It would be checked behind what is written; the coordinator has given that up.
+  checkpoint_.reset();
+  // A job that runs has its memory, which the restored one fits: CheckPlanBody saw to it.
+  absl::Status status;
+  if (!machine_.registration().has_value())
+    status =
+        TryReserve(reserve.plan.restore().registration(), machine_.shard(), machine_.num_shards());
+  if (!status.ok()) {
+    parameters_.reset();
+    return machine_.OnReserved(reserve.generation, status);
+  }
+  if (options_.check_restore != nullptr) {
+    return options_.check_restore(reserve.plan.restore(), machine_.shard(), reserve.generation);
+  }
+  machine_.OnReserved(reserve.generation,
+                      CheckCheckpoint(options_, reserve.plan.restore(), machine_.shard()));
+}
+
+void ShardCore::OnRestoreChecked(uint64_t generation, const absl::Status& status) {
+  machine_.OnReserved(generation, status);
+  Carry();
+}
+
+absl::Status ShardCore::ApplyRestore(const v1::StepPlan& plan) {
+  const v1::RestoreBody& restore = plan.restore();
+  KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::Directory> files, OpenCheckpoints(options_));
+  KAON_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointRestore> state,
+                        CheckpointRestore::Open(*files, restore));
+  if (machine_.registration().has_value()) {
+    publisher_.Rewind(plan.timeline());
+  } else {
+    publisher_.Serve(plan.job(), plan.timeline(), parameters_->sources());
+  }
+  KAON_RETURN_IF_ERROR(state->Load(
+      *parameters_, publisher_,
+      [this](uint32_t id, absl::Span<const float> weights) { freezes_.BeforeWrite(id, weights); }));
+  parameters_->SetGroups(restore.registration());
+  accumulator_.AdoptGroups(restore.registration());
+  sums_.clear();
+  return absl::OkStatus();
+}
+
+}  // namespace kaon::shard

@@ -1,0 +1,218 @@
+// One checkpoint, restored onto different numbers of real servers: the same weights and state, and
+// the same bits after the same steps (protocol.md section 6).
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "job/definition.h"
+#include "kaon/v1/admin.grpc.pb.h"
+#include "kernels/digest.h"
+#include "server/checkpoint/checkpoint_directory.h"
+#include "server/checkpoint/import.h"
+#include "server/checkpoint/safetensors_writer.h"
+#include "server/disk/posix_directory.h"
+#include "tests/integration/job_parts.h"
+#include "tests/integration/trained_job.h"
+#include "tests/testing/in_process_cluster.h"
+
+namespace kaon::testing {
+namespace {
+
+v1::JobDefinition SmallJob() {
+  v1::JobDefinition job;
+  job.set_name("small");
+  job.set_world_size(1);
+  job.set_max_grad_norm(1);
+  AddGroup(job, "matrices", v1::RULE_MUON, 0.02).set_momentum_dtype(v1::STATE_DTYPE_INT8);
+  AddGroup(job, "scalars", v1::RULE_ADAMW, 0.01);
+  job.set_matrix_group("matrices");
+  job.set_scalar_group("scalars");
+  for (int i = 0; i < 4; ++i) {
+    AddParameter(job, absl::StrCat("layer", i, ".weight"), {40, 24});
+    AddParameter(job, absl::StrCat("layer", i, ".bias"), {50});
+  }
+  return job;
+}
+
+struct Digests {
+  uint64_t weights = 0;
+  // Without the position.
+  uint64_t state = 0;
+
+  friend bool operator==(const Digests& a, const Digests& b) {
+    return a.weights == b.weights && a.state == b.state;
+  }
+};
+
+class CheckpointRestoreTest : public ::testing::Test {
+ protected:
+  CheckpointRestoreTest() {
+    checkpoints_.directory = ::testing::TempDir() + "/checkpoints.XXXXXX";
+    EXPECT_NE(mkdtemp(checkpoints_.directory.data()), nullptr);
+    files_ = disk::PosixDirectory::At(checkpoints_.directory).value();
+    Import();
+  }
+
+  // Checkpoint "start": the drawn weights, through a file as another program would write it.
+  void Import() {
+    const v1::JobDefinition job = SmallJob();
+    std::vector<checkpoint::Tensor> tensors;
+    std::map<std::string, uint32_t> id_of;
+    for (int id = 0; id < job.parameters_size(); ++id) {
+      checkpoint::Tensor& tensor = tensors.emplace_back();
+      tensor.name = job.parameters(id).name();
+      tensor.shape.assign(job.parameters(id).shape().begin(), job.parameters(id).shape().end());
+      id_of[tensor.name] = static_cast<uint32_t>(id);
+    }
+    const auto writer = checkpoint::SafetensorsWriter::Create(files_->Create("weights").value(), {},
+                                                              std::move(tensors))
+                            .value();
+    for (const checkpoint::Tensor& tensor : writer->tensors()) {
+      const std::vector<float> values = DrawTensor(job, id_of.at(tensor.name), 1000);
+      ASSERT_TRUE(writer
+                      ->Append({reinterpret_cast<const char*>(values.data()),
+                                values.size() * sizeof(float)})
+                      .ok());
+    }
+    ASSERT_TRUE(writer->Finish().ok());
+    checkpoint::CheckpointDirectory directory(*files_);
+    const auto file = files_->Open("weights").value();
+    const auto manifest = checkpoint::ImportWeights(*file, job, "start", directory);
+    ASSERT_TRUE(manifest.ok()) << manifest.status();
+    start_ = *manifest;
+  }
+
+  static std::unique_ptr<v1::Admin::Stub> AdminOf(const InProcessCluster& cluster) {
+    return v1::Admin::NewStub(
+        grpc::CreateChannel(cluster.coordinator_address(), grpc::InsecureChannelCredentials()));
+  }
+
+  static v1::RestoreCheckpointResponse Restore(const InProcessCluster& cluster,
+                                               const v1::RestoreCheckpointRequest& request,
+                                               grpc::Status* status) {
+    const auto stub = AdminOf(cluster);
+    v1::RestoreCheckpointResponse response;
+    do {
+      // A coordinator holds no shards in its first moments.
+      grpc::ClientContext context;
+      context.set_wait_for_ready(true);
+      *status = stub->RestoreCheckpoint(&context, request, &response);
+    } while (status->error_code() == grpc::StatusCode::UNAVAILABLE);
+    return response;
+  }
+
+  static Digests DigestsOf(const InProcessCluster& cluster, int num_parameters) {
+    const auto stub = AdminOf(cluster);
+    grpc::ClientContext context;
+    v1::GetStatusResponse status;
+    EXPECT_TRUE(stub->GetStatus(&context, {}, &status).ok());
+    Digests digests;
+    for (const v1::ShardStatus& shard : status.shards()) {
+      digests.weights += shard.description().weights_digest();
+      digests.state += shard.description().state_digest();
+      for (const v1::ParameterState& parameter : shard.description().parameters()) {
+        --num_parameters;
+        digests.state -= kernels::FactDigest(parameter.parameter_id(), kernels::kPositionSlot,
+                                             shard.description().state().applied_position());
+      }
+    }
+    EXPECT_EQ(num_parameters, 0);
+    return digests;
+  }
+
+  // `steps` more of the only rank.
+  static void Train(Job& job, Worker& worker, uint64_t first, uint64_t steps) {
+    const v1::JobDefinition definition = SmallJob();
+    for (uint64_t number = first; number < first + steps; ++number) {
+      BeginOptions begin;
+      begin.step = number;
+      Result<Step> step = worker.Begin(begin);
+      ASSERT_TRUE(step.ok()) << step.status().ToString();
+      std::vector<std::vector<float>> gradients;
+      for (int id = 0; id < definition.parameters_size(); ++id) {
+        gradients.push_back(DrawTensor(definition, static_cast<uint32_t>(id), number));
+        step->Push(static_cast<uint32_t>(id),
+                   {gradients.back().data(), gradients.back().size(), DType::kFloat32});
+      }
+      const Result<StepRecord> record = step->Finish().Get();
+      ASSERT_TRUE(record.ok()) << record.status().ToString();
+      std::vector<float> pulled(gradients[0].size());
+      const PullTarget target = {0, {pulled.data(), pulled.size(), DType::kFloat32}};
+      ASSERT_TRUE(job.Pull(number, {target}).Get().ok());
+    }
+  }
+
+  config::CheckpointOptions checkpoints_;
+  std::unique_ptr<disk::PosixDirectory> files_;
+  v1::CheckpointManifest start_;
+};
+
+TEST_F(CheckpointRestoreTest, AnyNumberOfShardsGivesTheSameDigestsAndGoesOnToTheSameBits) {
+  std::optional<Digests> trained;
+  for (const int num_shards : {1, 2, 3, 5}) {
+    SCOPED_TRACE(num_shards);
+    InProcessCluster cluster(num_shards, checkpoints_);
+    grpc::Status status;
+    const v1::RestoreCheckpointResponse restored = Restore(cluster, {}, &status);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    EXPECT_EQ(restored.checkpoint().id(), "start");
+    EXPECT_EQ(restored.timeline(), 2u);
+    EXPECT_EQ(restored.position(), 1u);
+    const int num_parameters = SmallJob().parameters_size();
+    const Digests at_start = DigestsOf(cluster, num_parameters);
+    EXPECT_EQ(at_start.weights, start_.weights_digest());
+    uint64_t expected = start_.state_digest();
+    for (int id = 0; id < num_parameters; ++id) {
+      expected -=
+          kernels::FactDigest(static_cast<uint32_t>(id), kernels::kPositionSlot, start_.position());
+    }
+    EXPECT_EQ(at_start.state, expected);
+
+    Client client = cluster.Connect();
+    Result<Job> job = client.Attach("small");
+    ASSERT_TRUE(job.ok()) << job.status().ToString();
+    EXPECT_TRUE(job->description().weights_loaded);
+    Result<Worker> worker = job->Join(0);
+    ASSERT_TRUE(worker.ok()) << worker.status().ToString();
+    Train(*job, *worker, 1, 3);
+    const Digests now = DigestsOf(cluster, num_parameters);
+    EXPECT_TRUE(now == trained.value_or(now));
+    trained = now;
+  }
+}
+
+TEST_F(CheckpointRestoreTest, RefusesWhatIsNotThereOrNotTheCallersStep) {
+  InProcessCluster cluster(2, checkpoints_);
+  grpc::Status status;
+  v1::RestoreCheckpointRequest request;
+  request.set_id("absent");
+  Restore(cluster, request, &status);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND) << status.error_message();
+  request.set_id("start");
+  Restore(cluster, request, &status);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  // A job runs now.
+  Restore(cluster, request, &status);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  request.set_job("small");
+  request.set_expected_step(4);
+  Restore(cluster, request, &status);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_NE(status.error_message().find("expected_step is 4, the job is at step 0"),
+            std::string::npos);
+  request.set_expected_step(0);
+  const v1::RestoreCheckpointResponse again = Restore(cluster, request, &status);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(again.timeline(), 3u);
+}
+
+}  // namespace
+}  // namespace kaon::testing

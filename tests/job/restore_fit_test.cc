@@ -1,0 +1,59 @@
+#include "job/restore_fit.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+#include "job/resolve.h"
+#include "tests/job/small_job.h"
+
+namespace kaon::job {
+namespace {
+
+v1::RegisterBody Running() {
+  v1::RegisterBody body = Resolve(SmallJob()).value();
+  body.mutable_placement()->set_num_shards(2);
+  body.mutable_placement()->mutable_parameters(1)->set_shard(1);
+  return body;
+}
+
+std::string RefusalOf(const std::function<void(v1::RegisterBody&)>& change) {
+  v1::RegisterBody restored = Running();
+  change(restored);
+  const absl::Status status = CheckRestoreFits(Running(), restored);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  return std::string(status.message());
+}
+
+TEST(RestoreFitTest, TheSameJobFits) { EXPECT_TRUE(CheckRestoreFits(Running(), Running()).ok()); }
+
+TEST(RestoreFitTest, HyperParametersComeWithTheState) {
+  v1::RegisterBody restored = Running();
+  restored.mutable_definition()->mutable_groups(1)->set_lr(0.5);
+  restored.mutable_changed()->Add()->set_group("scalars");
+  EXPECT_TRUE(CheckRestoreFits(Running(), restored).ok());
+}
+
+TEST(RestoreFitTest, NamesWhatDiffers) {
+  EXPECT_NE(RefusalOf([](v1::RegisterBody& body) {
+              body.mutable_definition()->mutable_parameters(0)->set_shape(0, 5);
+            }).find("parameters[0].shape[0]: 4 -> 5"),
+            std::string::npos);
+  EXPECT_NE(RefusalOf([](v1::RegisterBody& body) {
+              body.mutable_definition()->set_world_size(3);
+            }).find("world_size: 2 -> 3"),
+            std::string::npos);
+  EXPECT_NE(RefusalOf([](v1::RegisterBody& body) {
+              body.mutable_placement()->mutable_parameters(1)->set_shard(0);
+            }).find("placement"),
+            std::string::npos);
+  EXPECT_NE(
+      RefusalOf([](v1::RegisterBody& body) {
+        body.mutable_definition()->mutable_groups(0)->set_momentum_dtype(v1::STATE_DTYPE_INT8);
+      }).find("momentum_dtype"),
+      std::string::npos);
+}
+
+}  // namespace
+}  // namespace kaon::job

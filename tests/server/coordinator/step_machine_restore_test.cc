@@ -1,0 +1,197 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "server/coordinator/registration.h"
+#include "tests/server/coordinator/machine_harness.h"
+#include "tests/server/coordinator/test_job.h"
+
+namespace kaon::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Of TestJob, as a single shard wrote it, at step 7 of timeline 4.
+RestoreOrder Order(const std::string& job, uint64_t expected_step) {
+  PlacementLimits limits;
+  auto manifest = std::make_shared<v1::CheckpointManifest>();
+  manifest->set_id("seven");
+  manifest->set_job("tiny");
+  manifest->set_timeline(4);
+  manifest->set_position(9);
+  manifest->set_step(7);
+  *manifest->mutable_registration() = MakeRegistration(TestJob(), limits).value();
+  manifest->mutable_last_record()->mutable_decision()->set_next_loss_scale(128);
+  manifest->mutable_last_record()->mutable_decision()->set_applied_updates(6);
+  RestoreOrder order;
+  order.request.set_job(job);
+  order.request.set_expected_step(expected_step);
+  order.manifest = manifest;
+  order.manifest_sha256 = "digest";
+  return order;
+}
+
+absl::Status StatusOf(MachineHarness& harness, CallId call) {
+  const auto answer = harness.restored(call);
+  EXPECT_TRUE(answer.has_value()) << harness.phase();
+  return answer ? answer->status() : absl::UnknownError("open");
+}
+
+TEST(RestoreTest, StartsAJobWhereNoneRuns) {
+  MachineHarness harness;
+  harness.Hold();
+  const CallId call = harness.Restore(Order("", 0));
+  const v1::StepPlan plan = *harness.SentPlan(1);
+  EXPECT_EQ(plan.position(), 1u);
+  EXPECT_EQ(plan.timeline(), 5u);
+  EXPECT_EQ(plan.restore().step(), 7u);
+  EXPECT_EQ(plan.restore().manifest_sha256(), "digest");
+  // Placed on the shards there are.
+  EXPECT_EQ(plan.restore().registration().placement().num_shards(), 2u);
+  EXPECT_FALSE(harness.restored(call));
+  EXPECT_EQ(harness.Join(0, 100).status().code(), absl::StatusCode::kNotFound);
+  const v1::StepRecord record = harness.VoteAndApply();
+  EXPECT_EQ(record.decision().outcome(), v1::OUTCOME_APPLY);
+  EXPECT_EQ(record.decision().applied_updates(), 6u);
+  const auto answer = harness.restored(call);
+  ASSERT_TRUE(answer && answer->ok());
+  EXPECT_EQ((*answer)->timeline(), 5u);
+  EXPECT_EQ((*answer)->position(), 1u);
+  const auto joined = harness.Join(0, 100);
+  ASSERT_TRUE(joined.ok()) << joined.status();
+  EXPECT_EQ(joined->timeline(), 5u);
+  EXPECT_EQ(joined->applied_step(), 7u);
+  EXPECT_TRUE(joined->weights_loaded());
+  EXPECT_EQ(joined->loss_scale(), 128);
+}
+
+TEST(RestoreTest, TakesThePlaceOfAStepThatIsNotDecided) {
+  MachineHarness harness;
+  harness.Train();
+  for (uint32_t rank : {0, 1}) ASSERT_TRUE(harness.Begin(rank, 1).ok());
+  const CallId waiting = harness.Await(0, 1);
+  const v1::StepPlan step = *harness.SentPlan(0);
+  harness.Vote(0, step);
+  const CallId call = harness.Restore(Order("tiny", 0));
+  const v1::StepPlan plan = *harness.SentPlan(0);
+  ASSERT_TRUE(plan.has_restore());
+  EXPECT_EQ(plan.position(), step.position());
+  EXPECT_EQ(plan.round(), step.round() + 1);
+  // The vote for the step that comes late counts for nothing.
+  harness.Vote(1, step);
+  EXPECT_FALSE(harness.SentRecord(0));
+  harness.VoteAndApply();
+  EXPECT_TRUE(StatusOf(harness, call).ok());
+  // What was begun in the old timeline is over, and must join again to go on.
+  const std::optional<absl::Status> ended = harness.ended(waiting);
+  ASSERT_TRUE(ended.has_value());
+  EXPECT_EQ(ended->code(), absl::StatusCode::kAborted);
+  EXPECT_THAT(ended->message(), HasSubstr("timeline 1 is over"));
+  EXPECT_EQ(harness.Begin(0, 8).status().code(), absl::StatusCode::kAborted);
+  for (uint32_t rank : {0, 1}) {
+    ASSERT_EQ(harness.Join(rank, 100 + rank)->timeline(), 5u);
+    ASSERT_TRUE(harness.Begin(rank, 8).ok());
+  }
+  const v1::StepPlan next = *harness.SentPlan(0);
+  EXPECT_EQ(next.step().step(), 8u);
+  EXPECT_EQ(next.timeline(), 5u);
+  EXPECT_EQ(next.config_revision(), plan.position());
+  EXPECT_EQ(next.step().loss_scale(), 128);
+}
+
+TEST(RestoreTest, WaitsForADecisionToBeApplied) {
+  MachineHarness harness;
+  harness.Train();
+  for (uint32_t rank : {0, 1}) ASSERT_TRUE(harness.Begin(rank, 1).ok());
+  const v1::StepPlan step = *harness.SentPlan(0);
+  for (int shard : {0, 1}) harness.Vote(shard, step);
+  // Decided: the job is at step 1 now.
+  EXPECT_EQ(StatusOf(harness, harness.Restore(Order("tiny", 0))).code(),
+            absl::StatusCode::kFailedPrecondition);
+  const CallId call = harness.Restore(Order("tiny", 1));
+  EXPECT_TRUE(harness.SentRecord(0));
+  EXPECT_FALSE(harness.SentPlan(0)->has_restore());
+  for (int shard : {0, 1}) harness.Applied(shard, step.position());
+  EXPECT_TRUE(harness.SentPlan(0)->has_restore());
+  harness.VoteAndApply();
+  EXPECT_TRUE(StatusOf(harness, call).ok());
+}
+
+TEST(RestoreTest, NamesWhatDoesNotFit) {
+  MachineHarness harness;
+  harness.Train();
+  EXPECT_THAT(StatusOf(harness, harness.Restore(Order("tiny", 3))).message(),
+              HasSubstr("expected_step is 3, the job is at step 0"));
+  EXPECT_THAT(StatusOf(harness, harness.Restore(Order("", 0))).message(),
+              HasSubstr("the job that runs is \"tiny\""));
+  RestoreOrder other = Order("tiny", 0);
+  v1::CheckpointManifest manifest = *other.manifest;
+  manifest.mutable_registration()->mutable_definition()->mutable_parameters(0)->set_shape(0, 9);
+  other.manifest = std::make_shared<v1::CheckpointManifest>(manifest);
+  EXPECT_THAT(StatusOf(harness, harness.Restore(other)).message(),
+              HasSubstr("parameters[0].shape[0]: 8 -> 9"));
+  EXPECT_FALSE(harness.SentPlan(0));
+  MachineHarness idle;
+  idle.Hold();
+  EXPECT_THAT(StatusOf(idle, idle.Restore(Order("tiny", 0))).message(), HasSubstr("no job runs"));
+}
+
+TEST(RestoreTest, AShardThatCannotReadItsPartEndsItAndNothingChanges) {
+  MachineHarness harness;
+  harness.Train();
+  for (uint32_t rank : {0, 1}) ASSERT_TRUE(harness.Begin(rank, 1).ok());
+  const CallId call = harness.Restore(Order("tiny", 0));
+  harness.RefusePlan(1, "file x has CRC 1, expecting 2", *harness.SentPlan(1));
+  EXPECT_EQ(StatusOf(harness, call).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(StatusOf(harness, call).message(), HasSubstr("shard 1: file x has CRC 1"));
+  // The step that it had taken the place of is open again.
+  ASSERT_TRUE(harness.SentPlan(0)->has_step());
+  EXPECT_EQ(harness.VoteAndApply().plan().timeline(), 1u);
+}
+
+TEST(RestoreTest, OneIsUnderWayAtATime) {
+  MachineHarness harness;
+  harness.Train();
+  const CallId first = harness.Restore(Order("tiny", 0));
+  EXPECT_EQ(StatusOf(harness, harness.Restore(Order("tiny", 0))).code(),
+            absl::StatusCode::kAborted);
+  harness.machine().CancelCall(first);
+  EXPECT_EQ(StatusOf(harness, harness.Restore(Order("tiny", 0))).code(),
+            absl::StatusCode::kAborted);
+  harness.VoteAndApply();
+  EXPECT_FALSE(harness.restored(first));
+  EXPECT_TRUE(harness.Join(0, 100).ok());
+}
+
+// Rule 3: "if all are alike it must decide": a restore whose coordinator died is finished by the
+// next one.
+TEST(RestoreTest, IsFinishedByTheNextHolder) {
+  MachineHarness harness;
+  harness.Train();
+  harness.Restore(Order("tiny", 0));
+  const v1::StepPlan plan = *harness.SentPlan(0);
+  MachineHarness next(2, "coordinator-b:1");
+  next.Stand(plan.ballot());
+  for (int shard : {0, 1}) {
+    v1::ShardState state;
+    state.set_applied_position(2);
+    state.set_timeline(1);
+    state.set_config_revision(1);
+    state.set_weights_loaded(true);
+    state.mutable_applied_record()->mutable_plan()->set_position(2);
+    *state.mutable_registration() = MakeRegistration(TestJob(), {2, 0}).value();
+    *state.mutable_prepared() = harness.VoteFor(plan, shard);
+    next.State(shard, state);
+  }
+  const v1::StepRecord record = *next.SentRecord(0);
+  EXPECT_TRUE(record.plan().has_restore());
+  EXPECT_EQ(record.decision().next_loss_scale(), 128);
+  for (int shard : {0, 1}) next.Applied(shard, record.plan().position());
+  EXPECT_EQ(next.Join(0, 100)->timeline(), 5u);
+}
+
+}  // namespace
+}  // namespace kaon::coordinator

@@ -1,0 +1,114 @@
+#include "server/shard/checkpoint_restore.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "server/shard/parameter_publisher.h"
+#include "server/shard/parameter_store.h"
+#include "server/tier/host_tier.h"
+#include "server/tier/tiered_store.h"
+#include "tests/server/checkpoint/tiny_checkpoint.h"
+#include "tests/simulation/simulated_disk.h"
+
+namespace kaon::shard {
+namespace {
+
+// Of tiny_checkpoint.h: int8, bf16 and fp32 state in runs of 32 elements that three shards wrote.
+class CheckpointRestoreTest : public testing::Test {
+ protected:
+  CheckpointRestoreTest() {
+    checkpoint::CheckpointDirectory directory(files_);
+    manifest_ = checkpoint::WriteCheckpoint(directory, "a", 10, {3, 32, 2}).value();
+    *restore_.mutable_registration() = manifest_.registration();
+    v1::Placement& placement = *restore_.mutable_registration()->mutable_placement();
+    placement.set_num_shards(2);
+    for (int id = 0; id < placement.parameters_size(); ++id) {
+      placement.mutable_parameters(id)->set_shard(id % 2);
+    }
+    restore_.set_checkpoint("a");
+    restore_.set_manifest_sha256(directory.ManifestDigest("a").value());
+    restore_.set_step(manifest_.step());
+    *restore_.mutable_last_decision() = manifest_.last_record().decision();
+  }
+
+  absl::Status StatusOf(const v1::RestoreBody& restore) {
+    return CheckpointRestore::Open(files_, restore).status();
+  }
+
+  simulation::SimulatedDirectory files_{"checkpoints", 1};
+  v1::CheckpointManifest manifest_;
+  v1::RestoreBody restore_;
+};
+
+TEST_F(CheckpointRestoreTest, LoadsWhatIsPlacedOnTheShardWhoeverWroteIt) {
+  const auto state = CheckpointRestore::Open(files_, restore_).value();
+  for (uint32_t shard : {0, 1}) {
+    ASSERT_TRUE(state->Check(shard).ok());
+    tier::HostTier host(1 << 20);
+    tier::TieredStore memory(host);
+    const auto store = ParameterStore::Create(memory, restore_.registration(), shard, 2).value();
+    ParameterPublisher publisher;
+    publisher.Serve("tiny", 2, store->sources());
+    size_t told = 0;
+    ASSERT_TRUE(
+        state->Load(*store, publisher, [&told](uint32_t, absl::Span<const float>) { ++told; })
+            .ok());
+    EXPECT_EQ(told, store->parameters().size());
+    for (const StoredParameter& parameter : store->parameters()) {
+      const absl::Span<const float> weights = publisher.current(parameter.id);
+      EXPECT_EQ(std::string(reinterpret_cast<const char*>(weights.data()), 4 * weights.size()),
+                checkpoint::TinyBytes(10, parameter.id, "weight", v1::STATE_DTYPE_FLOAT32, 0,
+                                      weights.size()));
+      for (size_t i = 0; i < parameter.state.size(); ++i) {
+        const kernels::StateSlot& slot = parameter.state_slots[i];
+        const auto* bytes = reinterpret_cast<const char*>(parameter.state[i].bytes().data());
+        const auto dtype = static_cast<v1::StateDType>(static_cast<int>(slot.dtype) + 1);
+        EXPECT_EQ(std::string(bytes, slot.num_bytes),
+                  checkpoint::TinyBytes(10, parameter.id, slot.name, dtype, 0, slot.num_elements))
+            << slot.name;
+      }
+      EXPECT_EQ(parameter.updates_applied, 8u);
+    }
+  }
+}
+
+TEST_F(CheckpointRestoreTest, ChecksItsOwnFilesOnly) {
+  // h.b is all that shard 1 has of file 1 of shard 1, say; flip every file in turn.
+  checkpoint::CheckpointDirectory directory(files_);
+  for (const v1::CheckpointFile& file : manifest_.files()) {
+    const auto state = CheckpointRestore::Open(files_, restore_).value();
+    ASSERT_TRUE(files_.FlipBit(file.name(), 8 * file.size() - 1).ok());
+    bool found = false;
+    for (uint32_t shard : {0, 1}) {
+      const absl::Status status = state->Check(shard);
+      if (status.ok()) continue;
+      found = true;
+      EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+      EXPECT_NE(status.message().find(file.name()), absl::string_view::npos) << status;
+    }
+    EXPECT_TRUE(found) << file.name();
+    ASSERT_TRUE(files_.FlipBit(file.name(), 8 * file.size() - 1).ok());
+  }
+}
+
+TEST_F(CheckpointRestoreTest, IsOfTheManifestThatWasNamed) {
+  EXPECT_TRUE(StatusOf(restore_).ok());
+  v1::RestoreBody other = restore_;
+  other.mutable_manifest_sha256()->back() ^= 1;
+  EXPECT_EQ(StatusOf(other).code(), absl::StatusCode::kDataLoss);
+  other = restore_;
+  other.set_checkpoint("b");
+  EXPECT_EQ(StatusOf(other).code(), absl::StatusCode::kNotFound);
+  other = restore_;
+  other.mutable_last_decision()->set_next_loss_scale(3);
+  EXPECT_EQ(StatusOf(other).message(),
+            "the restore of checkpoint a has another last decision than its manifest");
+  other = restore_;
+  other.mutable_registration()->mutable_definition()->mutable_groups(0)->set_lr(3);
+  EXPECT_EQ(StatusOf(other).code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace kaon::shard

@@ -1,0 +1,108 @@
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "server/checkpoint/checkpoint_directory.h"
+#include "server/checkpoint/manifest.h"
+#include "tests/server/shard/driven_shard.h"
+#include "tests/simulation/simulated_disk.h"
+
+namespace kaon::shard {
+namespace {
+
+class ShardCoreCheckpointTest : public testing::Test {
+ protected:
+  ShardCoreCheckpointTest() {
+    shard_.SetCheckpoints(&files_);
+    shard_.Load();
+  }
+
+  static void Train(DrivenShard& shard, uint64_t step) {
+    shard.Train(step, {{0.5, -1, 2, 0.25, -0.5, 1}, {1, -2, 3, -4}});
+  }
+
+  v1::CheckpointReport Take(const std::string& id, uint64_t position) {
+    const auto answers = shard_.Take(id, position);
+    EXPECT_EQ(answers.size(), 1u);
+    return answers.empty() ? v1::CheckpointReport() : answers[0].checkpoint();
+  }
+
+  simulation::SimulatedDirectory files_{"checkpoints", 1};
+  DrivenShard shard_;
+};
+
+TEST_F(ShardCoreCheckpointTest, WritesTheStateAfterTheAppliedEntry) {
+  Train(shard_, 1);
+  const v1::CheckpointReport report = Take("a", 3);
+  EXPECT_EQ(report.error(), "");
+  ASSERT_TRUE(report.has_part());
+  EXPECT_EQ(report.part().position(), 3u);
+  EXPECT_EQ(report.written_bytes(), report.total_bytes());
+  checkpoint::CheckpointDirectory directory(files_);
+  const v1::ShardState state = shard_.state();
+  ASSERT_TRUE(directory
+                  .Commit(checkpoint::BuildManifest({"a", state.registration(),
+                                                     state.applied_record(), state.applied_step()},
+                                                    {report.part()})
+                              .value())
+                  .ok());
+  EXPECT_TRUE(directory.Verify("a").ok());
+}
+
+TEST_F(ShardCoreCheckpointTest, WaitsForTheNextEntry) {
+  const v1::CheckpointReport waiting = Take("a", 3);
+  EXPECT_EQ(waiting.error(), "");
+  EXPECT_EQ(waiting.total_bytes(), 0u);
+  EXPECT_FALSE(waiting.has_part());
+  Train(shard_, 1);
+  const v1::CheckpointReport report = Take("a", 3);
+  EXPECT_EQ(report.part().position(), 3u);
+  // Asked again after the next entry it still is of its own.
+  Train(shard_, 2);
+  EXPECT_EQ(Take("a", 3).part().position(), 3u);
+}
+
+TEST_F(ShardCoreCheckpointTest, NamesAPositionThatIsGone) {
+  Train(shard_, 1);
+  const v1::CheckpointReport report = Take("a", 2);
+  EXPECT_EQ(report.error_code(), static_cast<uint32_t>(absl::StatusCode::kFailedPrecondition));
+  EXPECT_EQ(report.error(), "checkpoint of position 2 asked for, the shard is at position 3");
+}
+
+TEST_F(ShardCoreCheckpointTest, AnotherIdEndsTheOneBefore) {
+  Take("a", 3);
+  const v1::CheckpointReport report = Take("b", 2);
+  EXPECT_TRUE(report.has_part());
+  EXPECT_EQ(report.id(), "b");
+}
+
+TEST_F(ShardCoreCheckpointTest, AnIdIsNotUsedTwice) {
+  EXPECT_TRUE(Take("a", 2).has_part());
+  Train(shard_, 1);
+  EXPECT_EQ(Take("a", 3).error_code(), static_cast<uint32_t>(absl::StatusCode::kAlreadyExists));
+}
+
+TEST_F(ShardCoreCheckpointTest, SaysThatItHasNoDirectoryOrThatTheDiskIsFull) {
+  shard_.SetCheckpoints(nullptr);
+  EXPECT_EQ(Take("a", 2).error_code(),
+            static_cast<uint32_t>(absl::StatusCode::kFailedPrecondition));
+  shard_.SetCheckpoints(&files_);
+  files_.SetFreeBytes(100);
+  EXPECT_EQ(Take("b", 2).error_code(), static_cast<uint32_t>(absl::StatusCode::kResourceExhausted));
+  // Steps go on.
+  Train(shard_, 1);
+  EXPECT_EQ(shard_.state().applied_step(), 1u);
+}
+
+// Rule 1: "After promising b a shard sends no answer, PREPARE included, to a lower ballot."
+TEST_F(ShardCoreCheckpointTest, TellsNothingToAnOlderBallot) {
+  Take("a", 3);
+  shard_.Promise(2);
+  const auto answers = shard_.Take("a", 3);
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(answers[0].refused().reason(), v1::REFUSAL_REASON_OLD_BALLOT);
+}
+
+}  // namespace
+}  // namespace kaon::shard

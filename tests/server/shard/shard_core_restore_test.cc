@@ -1,0 +1,197 @@
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/server/shard/driven_shard.h"
+#include "tests/server/shard/shard_checkpoint.h"
+#include "tests/simulation/simulated_disk.h"
+
+namespace kaon::shard {
+namespace {
+
+using Gradients = std::vector<std::vector<float>>;
+
+Gradients GradientOf(uint64_t step) {
+  const auto x = static_cast<float>(step);
+  return {{0.5f, -x, 2, 0.25f * x, -0.5f, 1}, {x, -2, 3, -4}};
+}
+
+// One that went on after a checkpoint of step 3.
+class ShardCoreRestoreTest : public testing::Test {
+ protected:
+  ShardCoreRestoreTest() {
+    shard_.SetCheckpoints(&files_);
+    shard_.Load();
+    for (uint64_t step = 1; step <= 3; ++step) shard_.Train(step, GradientOf(step));
+    restore_ = WriteShardCheckpoint(shard_, files_, "three");
+    digests_ = Digests(shard_);
+    for (uint64_t step = 4; step <= 5; ++step) shard_.Train(step, GradientOf(step));
+  }
+
+  static StateDigests Digests(DrivenShard& shard) { return shard.core().parameters()->Digests(); }
+
+  // Votes and applies; what the shard answered to the plan.
+  static std::vector<v1::ShardToCoordinator> Take(DrivenShard& shard, const v1::StepPlan& plan) {
+    std::vector<v1::ShardToCoordinator> answers = shard.Plan(plan);
+    v1::StepRecord record;
+    *record.mutable_plan() = plan;
+    *record.mutable_decision() = plan.restore().last_decision();
+    shard.Decide(record);
+    return answers;
+  }
+
+  // A train step after the restore, which shifted positions, timeline and revision.
+  static void Train(DrivenShard& shard, uint64_t step) {
+    shard.SetTimeline(shard.state().timeline());
+    v1::StepPlan plan = TrainPlan(step, 1, 1);
+    plan.set_timeline(shard.state().timeline());
+    plan.set_position(shard.state().applied_position() + 1);
+    plan.set_config_revision(shard.state().config_revision());
+    shard.Plan(plan);
+    for (uint32_t rank : {0, 1}) ASSERT_TRUE(shard.Push(rank, step, GradientOf(step)).ok());
+    shard.Pump();
+    shard.Decide(Applying(plan));
+  }
+
+  simulation::SimulatedDirectory files_{"checkpoints", 1};
+  DrivenShard shard_;
+  v1::RestoreBody restore_;
+  StateDigests digests_;
+};
+
+TEST_F(ShardCoreRestoreTest, TheStateIsThatOfTheCheckpointAsANewTimeline) {
+  const StateDigests at_five = Digests(shard_);
+  ASSERT_NE(at_five.weights, digests_.weights);
+  const auto answers = Take(shard_, RestorePlan(shard_, restore_, 2));
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_TRUE(answers[0].has_prepared()) << answers[0].DebugString();
+  EXPECT_EQ(Digests(shard_).weights, digests_.weights);
+  EXPECT_EQ(Digests(shard_).state, digests_.state);
+  EXPECT_EQ(shard_.state().timeline(), 2u);
+  EXPECT_EQ(shard_.state().applied_step(), 3u);
+  EXPECT_EQ(shard_.state().config_revision(), shard_.state().applied_position());
+  EXPECT_TRUE(shard_.state().weights_loaded());
+  // And on to the same bits.
+  for (uint64_t step = 4; step <= 5; ++step) Train(shard_, step);
+  EXPECT_EQ(Digests(shard_).weights, at_five.weights);
+  EXPECT_EQ(Digests(shard_).state, at_five.state);
+}
+
+TEST_F(ShardCoreRestoreTest, TheOldTimelineIsRefused) {
+  const std::vector<float> at_three = shard_.Read(2, 5);
+  Take(shard_, RestorePlan(shard_, restore_, 2));
+  v1::PullRequest pull;
+  pull.set_job("gpt2");
+  pull.set_timeline(1);
+  pull.set_step(3);
+  pull.add_parameter_ids(0);
+  pull.set_dtype(v1::DTYPE_FLOAT32);
+  EXPECT_EQ(shard_.core().publisher().CheckPull(pull).message(), "timeline 1 pulled, expecting 2");
+  pull.set_timeline(2);
+  EXPECT_TRUE(shard_.core().publisher().CheckPull(pull).ok());
+  pull.set_step(5);
+  EXPECT_EQ(shard_.core().publisher().CheckPull(pull).code(), absl::StatusCode::kUnavailable);
+  // A push of timeline 1.
+  const absl::Status pushed = shard_.Push(0, 4, GradientOf(4));
+  EXPECT_EQ(pushed.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(pushed.message().find("timeline 1"), absl::string_view::npos) << pushed;
+  // Frozen parameters too have their one buffer back.
+  EXPECT_EQ(shard_.Read(2, 3), at_three);
+}
+
+TEST_F(ShardCoreRestoreTest, StartsTheJobOnAnEmptyShard) {
+  DrivenShard fresh;
+  fresh.SetCheckpoints(&files_);
+  fresh.Promise(1);
+  const auto answers = Take(fresh, RestorePlan(fresh, restore_, 2));
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_TRUE(answers[0].has_prepared()) << answers[0].DebugString();
+  EXPECT_EQ(Digests(fresh).state, digests_.state);
+  EXPECT_EQ(fresh.Read(0, 3).size(), 6u);
+  Train(fresh, 4);
+  EXPECT_EQ(fresh.state().applied_step(), 4u);
+}
+
+TEST_F(ShardCoreRestoreTest, IsRefusedWithEveryDamageAndNothingChanges) {
+  const v1::StepPlan plan = RestorePlan(shard_, restore_, 2);
+  const StateDigests before = Digests(shard_);
+  const auto refused = [&](const v1::StepPlan& changed) {
+    const auto answers = shard_.Plan(changed);
+    EXPECT_EQ(answers.size(), 1u);
+    EXPECT_EQ(answers[0].refused().reason(), v1::REFUSAL_REASON_INVALID)
+        << answers[0].DebugString();
+    EXPECT_EQ(Digests(shard_).state, before.state);
+    return answers[0].refused().detail();
+  };
+  v1::StepPlan other = plan;
+  other.mutable_restore()->set_checkpoint("absent");
+  EXPECT_NE(refused(other).find("absent.manifest"), std::string::npos);
+  other = plan;
+  other.set_round(2);
+  other.mutable_restore()->mutable_manifest_sha256()->at(0) ^= 1;
+  EXPECT_NE(refused(other).find("SHA-256"), std::string::npos);
+  other = plan;
+  other.set_round(3);
+  other.mutable_restore()->set_step(4);
+  EXPECT_NE(refused(other).find("another step"), std::string::npos);
+  other = plan;
+  other.set_round(4);
+  other.mutable_restore()->mutable_registration()->mutable_definition()->set_world_size(1);
+  EXPECT_NE(refused(other).find("world_size"), std::string::npos);
+  checkpoint::CheckpointDirectory directory(files_);
+  const v1::CheckpointFile file = directory.Load("three")->files(0);
+  ASSERT_TRUE(files_.FlipBit(file.name(), 8 * file.size() - 3).ok());
+  other = plan;
+  other.set_round(5);
+  EXPECT_NE(refused(other).find(file.name()), std::string::npos);
+  // The job goes on as if it had not been asked.
+  Train(shard_, 6);
+  EXPECT_EQ(shard_.state().applied_step(), 6u);
+}
+
+TEST_F(ShardCoreRestoreTest, AnOlderTimelineIsStale) {
+  Take(shard_, RestorePlan(shard_, restore_, 2));
+  const auto answers = shard_.Plan(RestorePlan(shard_, restore_, 2));
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(answers[0].refused().reason(), v1::REFUSAL_REASON_STALE_PLAN);
+  EXPECT_EQ(answers[0].refused().detail(), "timeline 2 planned by a restore, expecting above 2");
+}
+
+// P6, P7: killed after any entry, the shard stands where it stood.
+TEST_F(ShardCoreRestoreTest, IsReplayedFromTheJournal) {
+  Take(shard_, RestorePlan(shard_, restore_, 2));
+  Train(shard_, 4);
+  const std::vector<journal::Entry> entries = shard_.journal().entries();
+  for (size_t kept = 0; kept <= entries.size(); ++kept) {
+    DrivenShard replayed;
+    replayed.SetCheckpoints(&files_);
+    for (size_t i = 0; i < kept; ++i) {
+      const absl::Status status = replayed.core().Replay(entries[i]);
+      ASSERT_TRUE(status.ok()) << i << " " << status;
+    }
+    replayed.core().FinishReplay();
+    if (kept < entries.size()) continue;
+    EXPECT_EQ(replayed.state().SerializeAsString(), shard_.state().SerializeAsString());
+    EXPECT_EQ(Digests(replayed).state, Digests(shard_).state);
+    EXPECT_EQ(replayed.Read(1, 4), shard_.Read(1, 4));
+  }
+}
+
+TEST_F(ShardCoreRestoreTest, AJournalWhoseCheckpointIsGoneIsLost) {
+  Take(shard_, RestorePlan(shard_, restore_, 2));
+  ASSERT_TRUE(files_.Remove("three.manifest").ok());
+  DrivenShard replayed;
+  replayed.SetCheckpoints(&files_);
+  absl::Status status;
+  for (const journal::Entry& entry : shard_.journal().entries()) {
+    status = replayed.core().Replay(entry);
+    if (!status.ok()) break;
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_NE(status.message().find("three.manifest"), absl::string_view::npos) << status;
+}
+
+}  // namespace
+}  // namespace kaon::shard
