@@ -123,6 +123,7 @@ Result<JobDescription> Job::Refresh() {
   const absl::StatusOr<v1::JobDescription> description =
       client::LookUpJob(job.shared_runtime(), job.name());
   if (!description.ok()) return ToPublic(description.status());
+  job.NoteTimeline(description->timeline(), description->applied_step());
   if (!description->stopped_reason().empty()) {
     return Status(StatusCode::kDataLoss,
                   "job " + job.name() + " stopped: " + description->stopped_reason());

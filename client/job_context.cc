@@ -24,8 +24,19 @@ absl::StatusOr<std::shared_ptr<const JobContext>> JobContext::Create(
   return context;
 }
 
+void JobContext::NoteTimeline(uint64_t timeline, uint64_t step) const {
+  uint64_t known = timeline_;
+  do {
+    if (timeline <= known) return;
+  } while (!timeline_.compare_exchange_weak(known, timeline));
+  const auto& on_rewind = runtime_->options().on_rewind;
+  if (on_rewind) on_rewind(timeline, step);
+}
+
 JobContext::JobContext(std::shared_ptr<Runtime> runtime, const v1::JobDescription& description)
-    : runtime_(std::move(runtime)), description_(FromProto(description)) {
+    : runtime_(std::move(runtime)),
+      description_(FromProto(description)),
+      timeline_(description.timeline()) {
   for (const v1::ParameterSpec& parameter : description.definition().parameters()) {
     num_elements_.push_back(job::NumElements(parameter));
   }

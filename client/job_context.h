@@ -1,8 +1,10 @@
 // What every worker and pull of one job shares: the client's runtime and the job as it was
-// registered. Immutable after construction, shared by the public objects of that job; any thread.
+// registered. Immutable after construction but for the timeline, shared by the public objects of
+// that job; any thread.
 #ifndef KAON_CLIENT_JOB_CONTEXT_H_
 #define KAON_CLIENT_JOB_CONTEXT_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -35,6 +37,11 @@ class JobContext {
   uint64_t num_elements(uint32_t id) const { return num_elements_[id]; }
   uint32_t shard_of(uint32_t id) const { return description_.routes[id].shard; }
 
+  // The newest that was heard of.
+  uint64_t timeline() const { return timeline_; }
+  // The job goes on from `step` in `timeline`: calls ClientOptions::on_rewind if that is news.
+  void NoteTimeline(uint64_t timeline, uint64_t step) const;
+
   absl::StatusOr<std::shared_ptr<ShardChannel>> ShardChannelOf(uint32_t shard) const {
     return runtime_->ShardChannelOf(description_.shard_addresses[shard]);
   }
@@ -45,6 +52,7 @@ class JobContext {
   const std::shared_ptr<Runtime> runtime_;
   const JobDescription description_;
   std::vector<uint64_t> num_elements_;
+  mutable std::atomic<uint64_t> timeline_;
 };
 
 }  // namespace kaon::client

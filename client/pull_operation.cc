@@ -60,7 +60,7 @@ class PullOperation : public std::enable_shared_from_this<PullOperation> {
     for (const PullTarget& target : targets) {
       ShardPart& part = parts_[job_->shard_of(target.parameter_id)];
       part.request.set_job(job_->name());
-      part.request.set_timeline(job_->description().timeline);
+      part.request.set_timeline(job_->timeline());
       part.request.set_step(step);
       part.request.set_dtype(static_cast<v1::DType>(target.into.dtype));
       part.request.add_parameter_ids(target.parameter_id);

@@ -14,7 +14,7 @@ std::shared_ptr<StepPusher> MakePusher(const StepOperation::Options& options) {
   const Runtime& runtime = options.job->runtime();
   StepPusherOptions pusher;
   pusher.job = options.job->name();
-  pusher.timeline = options.job->description().timeline;
+  pusher.timeline = options.share.timeline;
   pusher.step = options.share.step;
   pusher.rank = options.driver->rank();
   pusher.num_shards = options.job->num_shards();

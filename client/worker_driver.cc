@@ -21,8 +21,8 @@ WorkerSessionOptions SessionOptions(const JobContext& job, uint32_t rank, uint64
 
 absl::StatusOr<Joined> ToJoined(const absl::StatusOr<v1::JoinWorkerResponse>& response) {
   if (!response.ok()) return response.status();
-  return Joined{response->attempt(), response->process_nonce(), response->applied_step(),
-                response->weights_loaded(), response->loss_scale()};
+  return Joined{response->attempt(),        response->process_nonce(), response->applied_step(),
+                response->weights_loaded(), response->loss_scale(),    response->timeline()};
 }
 
 absl::StatusOr<std::optional<v1::StepRecord>> RecordOf(
@@ -216,6 +216,7 @@ void WorkerDriver::Do(const JoinOver& action) {
 void WorkerDriver::Do(const StepOver& action) {
   PassFailpoint(Failpoint::worker_decided);
   pusher_.reset();
+  if (action.rewound.has_value() && on_rewound_) on_rewound_(*action.rewound);
   const OnRecord done = std::exchange(on_record_, nullptr);
   if (done) done(action.record);
 }

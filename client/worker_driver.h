@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "client/coordinator_client.h"
@@ -32,6 +33,10 @@ class WorkerDriver : public std::enable_shared_from_this<WorkerDriver> {
   // Cancels the Join or Begin that is under way.
   void Abandon();
 
+  // `rewound` is called on the loop whenever a step ends because its timeline is over, before the
+  // step does. Before any Begin.
+  void OnRewound(std::function<void(const Joined&)> rewound) { on_rewound_ = std::move(rewound); }
+
   uint32_t rank() const { return rank_; }
 
  private:
@@ -56,6 +61,7 @@ class WorkerDriver : public std::enable_shared_from_this<WorkerDriver> {
   // Of the Join or Begin that is under way.
   OnJoined on_joined_;
   OnRecord on_record_;
+  std::function<void(const Joined&)> on_rewound_;
   std::shared_ptr<StepPusher> pusher_;
 
   // Coordinator calls and pushes to be cancelled by number.

@@ -99,8 +99,20 @@ void WorkerSession::OnJoin(uint64_t call, const absl::StatusOr<Joined>& result,
     actions_.push_back(JoinOver{*result});
     return;
   }
+  // What was computed for the old timeline is of no use in the new one.
+  if (result->timeline > share_->timeline) return EndRewound(*result);
   phase_ = Phase::kBeginning;
   CallCoordinator();
+}
+
+void WorkerSession::EndRewound(const Joined& joined) {
+  StopCalls();
+  phase_ = Phase::kIdle;
+  actions_.push_back(StepOver{absl::FailedPreconditionError(absl::StrCat(
+                                  "step ", share_->step, " of timeline ", share_->timeline,
+                                  " begun, the job goes on from step ", joined.applied_step,
+                                  " in timeline ", joined.timeline)),
+                              joined});
 }
 
 void WorkerSession::OnBegin(uint64_t call,

@@ -41,6 +41,8 @@ struct StepShare {
   double token_weight = 1;
   uint32_t micro_batches = 1;
   double learning_rate_multiplier = 1;
+  // Of the job, as far as whoever begins the step knows.
+  uint64_t timeline = 0;
 };
 
 // Answer to a join.
@@ -50,6 +52,7 @@ struct Joined {
   uint64_t applied_step = 0;
   bool weights_loaded = false;
   double loss_scale = 1;
+  uint64_t timeline = 0;
 };
 
 // Events of AwaitStep.
@@ -103,6 +106,8 @@ struct JoinOver {
 // The step's only result; the session is ready for the next Begin.
 struct StepOver {
   absl::StatusOr<v1::StepRecord> record;
+  // Set when the step's timeline is over: where the job goes on.
+  std::optional<Joined> rewound = std::nullopt;
 };
 using SessionAction = std::variant<CallJoin, CallBegin, CallAwait, StartPush, CancelCalls, WakeAt,
                                    JoinOver, StepOver>;
@@ -162,6 +167,7 @@ class WorkerSession {
   void OnPlanned(const Planned& planned);
   void OpenPush(uint32_t shard);
   void EndStep(absl::StatusOr<v1::StepRecord> record);
+  void EndRewound(const Joined& joined);
   // Ends the Join or the step with an error.
   void Fail(const absl::Status& status);
   void StopCalls();

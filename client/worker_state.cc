@@ -52,6 +52,9 @@ absl::StatusOr<std::shared_ptr<WorkerState>> WorkerState::Join(
         absl::StrCat("rank is ", rank, ", must be 0 .. ", world_size - 1));
   }
   auto worker = std::make_shared<WorkerState>(std::move(job), rank);
+  worker->driver_->OnRewound([weak = worker->weak_from_this()](const Joined& joined) {
+    if (const std::shared_ptr<WorkerState> self = weak.lock()) self->Adopt(joined);
+  });
   KAON_RETURN_IF_ERROR(worker->WaitForJoin());
   return worker;
 }
@@ -83,11 +86,18 @@ absl::Status WorkerState::WaitForJoin() {
   (void)ended.Get();
   runtime.loop().Cancel(timer);
   KAON_RETURN_IF_ERROR(pending->result->status());
-  MutexLock lock(mu_);
-  applied_step_ = (**pending->result).applied_step;
-  weights_loaded_ = (**pending->result).weights_loaded;
-  loss_scale_ = (**pending->result).loss_scale;
+  Adopt(**pending->result);
   return absl::OkStatus();
+}
+
+void WorkerState::Adopt(const Joined& joined) {
+  {
+    MutexLock lock(mu_);
+    applied_step_ = joined.applied_step;
+    weights_loaded_ = joined.weights_loaded;
+    loss_scale_ = joined.loss_scale;
+  }
+  job_->NoteTimeline(joined.timeline, joined.applied_step);
 }
 
 double WorkerState::loss_scale() const {
@@ -103,6 +113,7 @@ absl::Status WorkerState::CheckIsNext(uint64_t step) {
   // Steps may have been decided that this worker gave up on.
   KAON_ASSIGN_OR_RETURN(const v1::JobDescription job,
                         LookUpJob(job_->shared_runtime(), job_->name()));
+  job_->NoteTimeline(job.timeline(), job.applied_step());
   MutexLock lock(mu_);
   if (!step_is_open_) {
     applied_step_ = job.applied_step();
@@ -144,6 +155,7 @@ absl::StatusOr<std::shared_ptr<StepOperation>> WorkerState::Open(const StepShare
   options.job = job_;
   options.driver = driver_;
   options.share = share;
+  options.share.timeline = job_->timeline();
   options.load_weights = load_weights;
   options.on_closed = [self = shared_from_this()](const StepOperation::Outcome& outcome) {
     self->OnClosed(outcome);

@@ -38,6 +38,7 @@ class WorkerState : public std::enable_shared_from_this<WorkerState> {
 
  private:
   absl::Status WaitForJoin();
+  void Adopt(const Joined& joined) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status CheckIsNext(uint64_t step) ABSL_LOCKS_EXCLUDED(mu_);
   // Takes the place of the one open step and starts it.
   absl::StatusOr<std::shared_ptr<StepOperation>> Open(const StepShare& share, bool load_weights)

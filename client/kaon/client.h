@@ -19,6 +19,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -50,6 +51,11 @@ struct ClientOptions {
   std::chrono::milliseconds step_deadline{600000};
   // Payload bytes sent and not yet credited, over all shards of one worker. >= 1 MiB.
   uint64_t max_bytes_in_flight = 64 << 20;
+  // The job took the state of a checkpoint and goes on after `step`, in `timeline`: what was
+  // computed since is void, the next step to begin is step + 1, after a Pull of `step`. Called
+  // once for each timeline of a job, before the FAILED_PRECONDITION that ends a step of the old
+  // one, on any thread of the library or inside a call; must not block.
+  std::function<void(uint64_t timeline, uint64_t step)> on_rewind = nullptr;
 };
 
 struct BeginOptions {
@@ -97,7 +103,7 @@ class Step {
 
   // Everything is queued: waits for the decision. DEADLINE_EXCEEDED, DATA_LOSS (the job stopped),
   // ABORTED (another process took this rank), INVALID_ARGUMENT (a gradient is neither pushed nor
-  // listed as missing).
+  // listed as missing), FAILED_PRECONDITION (the step's timeline is over: on_rewind was called).
   Future<StepRecord> Finish(FinishOptions options = {});
 
  private:

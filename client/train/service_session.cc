@@ -29,14 +29,20 @@ kaon::TensorView ViewOf(const std::vector<std::byte>& tensor, kernels::DType dty
 
 absl::StatusOr<std::unique_ptr<ServiceSession>> ServiceSession::Create(
     const ServiceSessionOptions& options, StopGate& gate) {
-  kaon::Result<kaon::Client> client = kaon::Client::Connect(options.client);
+  auto rewind = std::make_shared<Rewind>();
+  kaon::ClientOptions client_options = options.client;
+  client_options.on_rewind = [rewind](uint64_t, uint64_t step) {
+    MutexLock lock(rewind->mu);
+    rewind->step = step;
+  };
+  kaon::Result<kaon::Client> client = kaon::Client::Connect(client_options);
   if (!client.ok()) return ToAbsl(client.status());
   kaon::Result<kaon::Job> job = client->Register(options.job);
   if (!job.ok()) return ToAbsl(job.status());
   kaon::Result<kaon::Worker> worker = job->Join(options.rank);
   if (!worker.ok()) return ToAbsl(worker.status());
   return std::make_unique<ServiceSession>(std::move(client).value(), std::move(job).value(),
-                                          std::move(worker).value(), gate);
+                                          std::move(worker).value(), gate, std::move(rewind));
 }
 
 template <typename T>
@@ -63,6 +69,8 @@ absl::StatusOr<uint64_t> ServiceSession::Start(
     const std::vector<std::vector<float>>& initial_weights) {
   kaon::Result<kaon::JobDescription> job = job_.Refresh();
   if (!job.ok()) return ToAbsl(job.status());
+  // Where it begins is where it is now.
+  (void)TakeRewind();
   if (!job->weights_loaded && worker_.rank() == 0) {
     std::vector<kaon::TensorView> views;
     for (const std::vector<float>& tensor : initial_weights) {
@@ -129,7 +137,15 @@ absl::Status ServiceSession::Pull(uint64_t step, TensorBuffers* weights) {
     const kaon::TensorView view = ViewOf(weights->tensors[id], weights->dtype);
     targets.push_back({id, {weights->tensors[id].data(), view.num_elements, view.dtype}});
   }
-  return ToAbsl(Await(job_.Pull(step, std::move(targets))).status());
+  const absl::Status pulled = ToAbsl(Await(job_.Pull(step, std::move(targets))).status());
+  // The version may be of a timeline that is over: asking again tells.
+  if (absl::IsFailedPrecondition(pulled)) (void)job_.Refresh();
+  return pulled;
+}
+
+std::optional<uint64_t> ServiceSession::TakeRewind() {
+  MutexLock lock(rewind_->mu);
+  return std::exchange(rewind_->step, std::nullopt);
 }
 
 TransferredBytes ServiceSession::transferred() const {

@@ -9,10 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "client/kaon/client.h"
 #include "client/train/stop_gate.h"
 #include "client/train/training_session.h"
+#include "kernels/mutex.h"
 
 namespace kaon::train {
 
@@ -29,15 +31,27 @@ class ServiceSession : public TrainingSession {
   static absl::StatusOr<std::unique_ptr<ServiceSession>> Create(
       const ServiceSessionOptions& options, StopGate& gate);
 
+  // What the library told of a rewind.
+  struct Rewind {
+    Mutex mu;
+    std::optional<uint64_t> step ABSL_GUARDED_BY(mu);
+  };
+
   // Of parts that Create has made.
-  ServiceSession(kaon::Client client, kaon::Job job, kaon::Worker worker, StopGate& gate)
-      : gate_(gate), client_(std::move(client)), job_(std::move(job)), worker_(std::move(worker)) {}
+  ServiceSession(kaon::Client client, kaon::Job job, kaon::Worker worker, StopGate& gate,
+                 std::shared_ptr<Rewind> rewind)
+      : gate_(gate),
+        rewind_(std::move(rewind)),
+        client_(std::move(client)),
+        job_(std::move(job)),
+        worker_(std::move(worker)) {}
 
   // Rank 0 loads the weights of a job without any; other ranks wait for them.
   absl::StatusOr<uint64_t> Start(const std::vector<std::vector<float>>& initial_weights) override;
   absl::StatusOr<StepOutcome> Exchange(const StepContribution& contribution) override;
   absl::Status Pull(uint64_t step, TensorBuffers* weights) override;
   double loss_scale() const override { return worker_.loss_scale(); }
+  std::optional<uint64_t> TakeRewind() override;
   TransferredBytes transferred() const override;
 
  private:
@@ -50,6 +64,8 @@ class ServiceSession : public TrainingSession {
   kaon::Result<T> Await(kaon::Future<T>&& future, const Cancel& cancel);
 
   StopGate& gate_;
+  // Shared with the library's threads.
+  const std::shared_ptr<Rewind> rewind_;
   // In this order: steps and jobs go before the client that carries them.
   kaon::Client client_;
   kaon::Job job_;

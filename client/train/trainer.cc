@@ -88,12 +88,11 @@ class RankLoop {
     const uint64_t end =
         options.stop_after > 0 ? std::min(options.steps, options.stop_after) : options.steps;
     while (step < end && run_.gate.MayBegin(step + 1)) {
-      const absl::Status status = RunStep(step + 1);
+      const absl::Status status = Advance(&step);
       // An open step that others of its workers left: the newest decided one is what there is to
       // report.
       if (absl::IsCancelled(status) && run_.gate.stop_requested()) break;
       KAON_RETURN_IF_ERROR(status);
-      ++step;
     }
     transferred_ = session_->transferred();
     if (log_ == nullptr) return absl::OkStatus();
@@ -121,6 +120,20 @@ class RankLoop {
     KAON_RETURN_IF_ERROR(session_->Pull(step, &pulled_));
     Decode(pulled_, &weights_);
     return absl::OkStatus();
+  }
+
+  // One step further, or back to where the job went: to the same data again.
+  absl::Status Advance(uint64_t* step) {
+    absl::Status status = RunStep(*step + 1);
+    if (status.ok()) ++*step;
+    while (absl::IsFailedPrecondition(status)) {
+      const std::optional<uint64_t> rewound = session_->TakeRewind();
+      if (!rewound.has_value()) break;
+      if (log_ != nullptr) run_.out << "back to step " << *rewound << std::endl;
+      *step = *rewound;
+      status = PullWeights(*step);
+    }
+    return status;
   }
 
   absl::Status RunStep(uint64_t step) {

@@ -61,6 +61,10 @@ class TrainingSession {
   // What the gradients of the next step are to be multiplied by.
   virtual double loss_scale() const = 0;
 
+  // The step to go on from, once after the job went back to another one: what failed meanwhile is
+  // to be done again from there.
+  virtual std::optional<uint64_t> TakeRewind() { return std::nullopt; }
+
   virtual TransferredBytes transferred() const = 0;
 };
 

@@ -417,5 +417,29 @@ TEST_F(WorkerSessionTest, CancelsItsCallsWhenAbandoned) {
   EXPECT_THAT(session_.TakeActions(), IsEmpty());
 }
 
+// The state of a checkpoint begins another timeline: what was computed for the old one is void.
+TEST_F(WorkerSessionTest, AStepWhoseTimelineIsOverEndsAndSaysWhereTheJobGoesOn) {
+  StepShare share;
+  share.step = 41;
+  share.timeline = 1;
+  session_.Begin(share, now_);
+  Joined joined = JoinedAs(AttemptOf(4));
+  joined.applied_step = 30;
+  joined.timeline = 2;
+  session_.OnJoin(Only<CallJoin>().call, joined, "", now_);
+  const StepOver over = Only<StepOver>();
+  EXPECT_EQ(over.record.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(over.record.status().message(),
+            "step 41 of timeline 1 begun, the job goes on from step 30 in timeline 2");
+  ASSERT_TRUE(over.rewound.has_value());
+  EXPECT_EQ(over.rewound->applied_step, 30u);
+  EXPECT_TRUE(session_.idle());
+  // In the new one with the attempt that was joined.
+  share.step = 31;
+  share.timeline = 2;
+  session_.Begin(share, now_);
+  EXPECT_EQ(Only<CallBegin>().share.step, 31u);
+}
+
 }  // namespace
 }  // namespace kaon::client

@@ -60,6 +60,7 @@ class FakeCluster::CoordinatorService : public v1::Coordinator::Service {
     *response->mutable_attempt() =
         request->has_previous_attempt() ? request->previous_attempt() : attempt;
     response->set_process_nonce(request->process_nonce());
+    response->set_timeline(1);
     response->set_applied_step(state.applied_step);
     response->set_weights_loaded(state.weights_loaded);
     return grpc::Status::OK;

@@ -1,0 +1,100 @@
+#!/bin/bash
+# Checkpoints of a job that goes on: taken during training, by hand and by themselves; servers killed with -9 in the middle leave
+# nothing that could be loaded; a run that is taken back to one ends in the bits of an undisturbed run; a damaged one is named, and
+# passed over for the next older.
+source tests/integration/real_cluster.sh
+
+STEPS=${STEPS:-400}
+OPTIONS=(--workers 2 --split 3,5 --steps "$STEPS" --max-grad-norm 0.05)
+export KAON_CHECKPOINT_DIR=$TEST_TMPDIR/checkpoints
+export KAON_CHECKPOINT_EVERY_STEPS=50
+export KAON_CHECKPOINT_KEEP=30
+mkdir -m 700 "$KAON_CHECKPOINT_DIR"
+
+ctl() { "$KAONCTL" --dir "$DIR" --timeout 60 "$@"; }
+reached() { [ "$(steps_done)" -ge "$1" ] || trained; }
+steps_done() { cat "$TEST_TMPDIR/log" 2>/dev/null | grep -c '"type": *"step"'; }
+trained() { ! kill -0 "$trainer" 2>/dev/null; }
+ids() { ctl -o json checkpoint list | python3 -c 'import json, sys; print(*[row["id"] for row in json.load(sys.stdin)["checkpoints"]])'; }
+
+# every_one_good WHEN: whatever has a manifest passes verify.
+every_one_good() {
+  local id
+  for id in $(ids); do
+    ctl checkpoint verify "$id" >/dev/null || fail "$1: checkpoint $id is not good"
+  done
+}
+
+start 2 2
+train "$TEST_TMPDIR/service" "${OPTIONS[@]}" --log-jsonl "$TEST_TMPDIR/log" &
+trainer=$!
+wait_for 60 reached 6
+ctl checkpoint create first >"$TEST_TMPDIR/first" || fail "create: $(cat "$TEST_TMPDIR/first")"
+trained && fail "training ended before a checkpoint was taken"
+ctl checkpoint create first && fail "an id was used twice"
+
+# In the middle of taking one: the coordinator, then a shard.
+wait_for 60 reached 10
+ctl checkpoint create second >/dev/null 2>&1 &
+creating=$!
+cluster_kill "$DIR" coordinator
+cluster_revive_coordinator "$DIR" 2
+wait "$creating" || true
+cluster_wait_serving "$DIR"
+every_one_good "after the coordinator was killed"
+wait_for 60 reached $(($(steps_done) + 2))
+ctl checkpoint create third >/dev/null 2>&1 &
+creating=$!
+cluster_kill "$DIR" shard-1
+cluster_revive_shard "$DIR" 1
+wait "$creating" || true
+cluster_wait_serving "$DIR"
+every_one_good "after a shard was killed"
+
+# Back to the first, while both workers go on.
+wait_for 60 reached 30
+restored=
+for _ in 1 2 3 4 5; do
+  # The step that kaonctl has seen may be over by then: it says so, and is asked again.
+  if ctl checkpoint restore first >"$TEST_TMPDIR/restored" 2>&1; then
+    restored=1
+    break
+  fi
+done
+[ -n "$restored" ] || fail "restore: $(cat "$TEST_TMPDIR/restored")"
+wait_for 120 trained
+wait "$trainer" || { cat "$TEST_TMPDIR/service"; cluster_show_logs "$DIR"; fail "kaon-train: exit status $?"; }
+grep -q "back to step" "$TEST_TMPDIR/service" || fail "kaon-train was not taken back"
+train_local "$TEST_TMPDIR/local" "${OPTIONS[@]}"
+here=$(field "$TEST_TMPDIR/local" weights_digest)
+there=$(field "$TEST_TMPDIR/service" weights_digest)
+echo "service, taken back once, $there, local $here"
+[ "$here" = "$there" ] || fail "digests differ"
+
+# The newest is damaged.
+ctl checkpoint create last >/dev/null || fail "create of an idle job"
+python3 - "$KAON_CHECKPOINT_DIR/last.shard-00001-of-00002.0000.safetensors" <<'PY'
+import sys
+with open(sys.argv[1], "r+b") as file:
+    file.seek(-3, 2)
+    byte = file.read(1)[0]
+    file.seek(-3, 2)
+    file.write(bytes([byte ^ 4]))
+PY
+ctl checkpoint verify last >"$TEST_TMPDIR/verify" 2>&1 && fail "a damaged checkpoint passed"
+grep -q "DATA_LOSS.*last.shard-00001-of-00002.0000.safetensors" "$TEST_TMPDIR/verify" || fail "verify: $(cat "$TEST_TMPDIR/verify")"
+ctl -o json checkpoint restore >"$TEST_TMPDIR/newest" || fail "restore of the newest"
+ctl -o json digest >"$TEST_TMPDIR/digest"
+python3 - "$TEST_TMPDIR/newest" "$TEST_TMPDIR/digest" <<'PY' || fail "restore: $(cat "$TEST_TMPDIR/newest")"
+import json, sys
+restored, digest = (json.load(open(path)) for path in sys.argv[1:])
+assert restored["checkpoint"]["id"] != "last", restored
+assert [row["id"] for row in restored["skipped"]].count("last") == 1, restored
+assert "safetensors" in [row["problem"] for row in restored["skipped"] if row["id"] == "last"][0], restored
+assert restored["checkpoint"]["weights_digest"] == digest["weights_digest"], (restored, digest)
+assert restored["timeline"] == digest["timeline"] == 3, (restored, digest)
+PY
+# Taken by themselves.
+ids | grep -q -- "-2-" || fail "none was taken by itself in the second timeline: $(ids)"
+stop
+finish
