@@ -83,7 +83,7 @@ void AddCheckpointCommands(CLI::App& app, Typed& typed) {
                                  Command::kCheckpointRestore, typed);
   restore->add_option("ID", options.checkpoint, "Its id (default: the newest good one)");
   restore->add_option("--expect-step", options.expected_step,
-                      "Only if the job is still at this one (default: the one it is at now)");
+                      "Only if the job is at this one or further (default: the one it is at now)");
   CLI::App* exported =
       AddCommand(*checkpoint, "export", "Its weights as one safetensors file; needs no cluster",
                  Command::kCheckpointExport, typed);
@@ -153,7 +153,7 @@ void AddCommands(CLI::App& app, Typed& typed) {
         return good ? std::string() : absl::StrCat("'", argument, "' is not FIELD=VALUE");
       });
   set->add_option("--expect-revision", typed.options.expected_revision,
-                  "Only if the job is still at this one (default: the one it is at now)");
+                  "Only if the job is at this one or further (default: the one it is at now)");
   AddCheckpointCommands(app, typed);
   CLI::App* verify =
       add(app, "verify-numerics", "Every rule on this machine beside float64; needs no cluster",

@@ -109,9 +109,9 @@ TEST(RestoreTest, WaitsForADecisionToBeApplied) {
   const v1::StepPlan step = *harness.SentPlan(0);
   for (int shard : {0, 1}) harness.Vote(shard, step);
   // Decided: the job is at step 1 now.
-  EXPECT_EQ(StatusOf(harness, harness.Restore(Order("tiny", 0))).code(),
+  EXPECT_EQ(StatusOf(harness, harness.Restore(Order("tiny", 2))).code(),
             absl::StatusCode::kFailedPrecondition);
-  const CallId call = harness.Restore(Order("tiny", 1));
+  const CallId call = harness.Restore(Order("tiny", 0));
   EXPECT_TRUE(harness.SentRecord(0));
   EXPECT_FALSE(harness.SentPlan(0)->has_restore());
   for (int shard : {0, 1}) harness.Applied(shard, step.position());
