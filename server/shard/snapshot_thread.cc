@@ -3,6 +3,7 @@
 #include <glog/logging.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -59,15 +60,19 @@ uint64_t SnapshotThread::Threshold(const ShardCore& core) const {
 
 void SnapshotThread::OnApplied(ShardCore& core, uint64_t appended_bytes) {
   if (!core.machine().weights_loaded()) return;
+  // Until there is one, a restart reads the checkpoint again, which may be removed.
+  const std::optional<v1::StepRecord>& record = core.machine().applied_record();
+  due_ = due_ || (record.has_value() && record->plan().has_restore());
   const uint64_t grown = appended_bytes - grown_from_;
   MutexLock lock(mu_);
   if (status_.in_progress() || stopping_) return;
-  if (grown + replayed_bytes_ < Threshold(core)) return;
+  if (!due_ && grown + replayed_bytes_ < Threshold(core)) return;
   absl::StatusOr<std::unique_ptr<StateFreeze>> freeze = core.Freeze();
   if (!freeze.ok()) {
     status_.set_problem(std::string(freeze.status().message()));
     return;
   }
+  due_ = false;
   grown_from_ = appended_bytes;
   replayed_bytes_ = 0;
   next_ = *std::move(freeze);

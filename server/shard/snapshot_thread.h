@@ -81,6 +81,8 @@ class SnapshotThread {
 
   // Step thread. What the journal had when growth began to count, and growth before that.
   uint64_t grown_from_;
+  // One is to be taken however little the journal has grown.
+  bool due_ = false;
   uint64_t replayed_bytes_;
 
   mutable Mutex mu_;

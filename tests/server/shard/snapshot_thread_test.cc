@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "kernels/mutex.h"
 #include "tests/server/shard/driven_shard.h"
+#include "tests/server/shard/shard_checkpoint.h"
 #include "tests/server/shard/written_snapshot.h"
 #include "tests/simulation/simulated_disk.h"
 
@@ -89,6 +90,24 @@ TEST_F(SnapshotThreadTest, TakesOneEachTimeTheJournalHasGrownAndKeepsTwo) {
   EXPECT_EQ(names.size(), 4u);
   for (const std::string& name : names) bytes += *(*disk_->Open(name))->Size();
   EXPECT_EQ(thread_->disk_bytes(), bytes);
+}
+
+// A restart must not need the checkpoint for long.
+TEST_F(SnapshotThreadTest, TakesOneRightAfterARestore) {
+  simulation::SimulatedDirectory checkpoints("checkpoints", 1);
+  shard_.SetCheckpoints(&checkpoints);
+  const v1::RestoreBody restore = WriteShardCheckpoint(shard_, checkpoints, "first");
+  Start();
+  v1::StepRecord record;
+  *record.mutable_plan() = RestorePlan(shard_, restore, 2);
+  *record.mutable_decision() = restore.last_decision();
+  shard_.Plan(record.plan());
+  shard_.Decide(record);
+  thread_->OnApplied(shard_.core(), 1);
+  EXPECT_TRUE(thread_->Status().in_progress());
+  thread_->OnDurable(record.plan().position());
+  AwaitEnd();
+  EXPECT_EQ(thread_->Status().position(), record.plan().position());
 }
 
 // The journal must be able to go on from an older one.
