@@ -3,12 +3,10 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
-
-#include "absl/base/thread_annotations.h"
-#include "kernels/mutex.h"
 
 namespace kaon::coordinator {
 namespace {
@@ -21,38 +19,19 @@ std::string NewDirectory() {
   return path;
 }
 
-// Opened once.
-class Gate {
- public:
-  void Open() {
-    MutexLock lock(mu_);
-    open_ = true;
-    changed_.NotifyAll();
-  }
-  void Wait() {
-    MutexLock lock(mu_);
-    while (!open_) changed_.Wait(mu_);
-  }
-
- private:
-  Mutex mu_;
-  CondVar changed_;
-  bool open_ ABSL_GUARDED_BY(mu_) = false;
-};
-
 TEST(CheckpointKeeperTest, GivesTheDirectoryToTheTasksInTheirOrder) {
   const auto keeper = CheckpointKeeper::Create(NewDirectory()).value();
   std::vector<int> ran;
-  Gate done;
+  std::promise<void> done;
   keeper->Run([&](const Directory& directory) {
     EXPECT_TRUE((*directory)->List()->empty());
     ran.push_back(1);
   });
   keeper->Run([&](const Directory&) {
     ran.push_back(2);
-    done.Open();
+    done.set_value();
   });
-  done.Wait();
+  done.get_future().wait();
   EXPECT_EQ(ran, (std::vector<int>{1, 2}));
 }
 
@@ -73,19 +52,19 @@ TEST(CheckpointKeeperTest, IsNotMadeOfADirectoryThatIsNotThere) {
 
 TEST(CheckpointKeeperTest, RefusesMoreThanMayWaitAndEndsThemAll) {
   const auto keeper = CheckpointKeeper::Create(NewDirectory()).value();
-  Gate started;
-  Gate blocked;
+  std::promise<void> started;
+  std::promise<void> blocked;
   keeper->Run([&](const Directory&) {
-    started.Open();
-    blocked.Wait();
+    started.set_value();
+    blocked.get_future().wait();
   });
-  started.Wait();
+  started.get_future().wait();
   std::vector<absl::Status> ended(CheckpointKeeper::kMaxTasks + 1);
   for (absl::Status& status : ended) {
     keeper->Run([&status](const Directory& directory) { status = directory.status(); });
   }
   EXPECT_EQ(ended.back().code(), absl::StatusCode::kResourceExhausted);
-  blocked.Open();
+  blocked.set_value();
   keeper->Stop();
   absl::Status late;
   keeper->Run([&late](const Directory& directory) { late = directory.status(); });
