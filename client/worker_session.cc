@@ -204,7 +204,9 @@ void WorkerSession::OnPushEnded(uint64_t call, uint32_t shard, const absl::Statu
   // A shard that died before the job's registration was on its disk as decided holds no job until
   // the holder has sent it again.
   const bool outdated = absl::IsNotFound(status) && push.not_found++ < kMaxNotFound;
-  if (!absl::IsAborted(status) && !outdated && !IsTransient(status)) return Fail(status);
+  if (!absl::IsAborted(status) && !outdated && !IsTransient(status)) {
+    return Fail(absl::Status(status.code(), absl::StrCat("shard ", shard, ": ", status.message())));
+  }
   push.retry_at = now + push_backoff_.Delay(push.failures++);
   actions_.push_back(WakeAt{*push.retry_at});
 }

@@ -222,16 +222,16 @@ TEST_F(WorkerSessionTest, BelievesAShardThatItHoldsNoJobOnlyWhenItSaysSoAgainAnd
     push = Only<StartPush>();
   }
   session_.OnPushEnded(push.call, 0, unknown, now_);
-  EXPECT_EQ(StepError(), unknown);
+  EXPECT_EQ(StepError(), absl::NotFoundError(absl::StrCat("shard 0: ", unknown.message())));
 }
 
-TEST_F(WorkerSessionTest, EndsTheStepForAPushThatCanNeverSucceed) {
+TEST_F(WorkerSessionTest, EndsTheStepForAPushThatCanNeverSucceedAndNamesTheShard) {
   const std::vector<absl::Status> fatal = {
       absl::InvalidArgumentError("x"), absl::AlreadyExistsError("x"), absl::DataLossError("x"),
       absl::PermissionDeniedError("x"), absl::InternalError("x")};
   for (const absl::Status& status : fatal) {
-    session_.OnPushEnded(ReachPush()[0].call, 0, status, now_);
-    EXPECT_EQ(StepError(), status);
+    session_.OnPushEnded(ReachPush()[1].call, 1, status, now_);
+    EXPECT_EQ(StepError(), absl::Status(status.code(), "shard 1: x"));
     EXPECT_TRUE(session_.idle());
   }
 }
