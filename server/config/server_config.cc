@@ -131,10 +131,6 @@ std::optional<int> ParseCommandLine(const CommandLine& command_line, int argc,
     app.add_option(FlagName(flag.field), given[flag.field], flag.help)
         ->envname(EnvironmentName(flag.field));
   }
-  for (const LooseFlag& flag : command_line.loose_flags) {
-    app.add_option(FlagName(flag.name), *flag.value, flag.help)
-        ->envname(EnvironmentName(flag.name));
-  }
   try {  // CLI11 reports by exception; none leaves this function.
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -24,14 +24,6 @@ struct Flag {
   std::string help;
 };
 
-// An option that the message does not have: a flag and its variable, never in the file.
-struct LooseFlag {
-  std::string name;
-  std::string help;
-  // Takes the text that is given; outlives the parsing.
-  std::string* value = nullptr;
-};
-
 struct CommandLine {
   std::string program;
   std::string description;
@@ -39,7 +31,6 @@ struct CommandLine {
   std::vector<Flag> flags;
   // Fills in defaults and refuses what the server would refuse.
   std::function<absl::Status(google::protobuf::Message*)> complete;
-  std::vector<LooseFlag> loose_flags = {};
 };
 
 // Fills `message` from --config FILE (or KAON_CONFIG), then the environment, then the flags.

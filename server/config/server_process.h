@@ -20,11 +20,10 @@
 
 namespace kaon::config {
 
-// `start` makes the server of a Config. Returns the exit status: ParseCommandLine's, 1 with the
-// reason on stderr if it cannot, 0 after a shutdown.
-template <typename Server, typename Config, typename Start>
-int RunServer(const CommandLine& command_line, int argc, const char* const* argv,
-              const Start& start) {
+// Server has `static StatusOr<unique_ptr<Server>> Start(Config)` and `Shutdown()`. Returns the exit
+// status: ParseCommandLine's, 1 with the reason on stderr if it cannot start, 0 after a shutdown.
+template <typename Server, typename Config>
+int RunServer(const CommandLine& command_line, int argc, const char* const* argv) {
   Config config;
   if (const std::optional<int> exit_status = ParseCommandLine(command_line, argc, argv, &config)) {
     return *exit_status;
@@ -43,7 +42,7 @@ int RunServer(const CommandLine& command_line, int argc, const char* const* argv
   // A file that may grow no more is a full disk, which is waited for, and no reason to end.
   signal(SIGXFSZ, SIG_IGN);
 
-  absl::StatusOr<std::unique_ptr<Server>> server = start(std::move(config));
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(std::move(config));
   if (!server.ok()) {
     std::cerr << command_line.program << ": " << server.status() << std::endl;
     return 1;
@@ -53,13 +52,6 @@ int RunServer(const CommandLine& command_line, int argc, const char* const* argv
   LOG(INFO) << "signal " << signal << ": shutting down";
   (*server)->Shutdown();
   return 0;
-}
-
-// Server has `static StatusOr<unique_ptr<Server>> Start(Config)` and `Shutdown()`.
-template <typename Server, typename Config>
-int RunServer(const CommandLine& command_line, int argc, const char* const* argv) {
-  return RunServer<Server, Config>(command_line, argc, argv,
-                                   [](Config config) { return Server::Start(std::move(config)); });
 }
 
 }  // namespace kaon::config

@@ -2,25 +2,16 @@
 // SIGTERM and SIGINT.
 #include <glog/logging.h>
 
-#include <utility>
-
 #include "absl/status/status.h"
 #include "kaon/v1/config.pb.h"
 #include "proto/status_macros.h"
-#include "server/config/checkpoint_options.h"
 #include "server/config/server_config.h"
 #include "server/config/server_process.h"
 #include "server/coordinator/coordinator_server.h"
 
 namespace {
 
-// What is typed, and what it says once the command line is complete.
-struct Checkpoints {
-  kaon::config::CheckpointFlags flags;
-  kaon::config::CheckpointOptions options;
-};
-
-kaon::config::CommandLine Describe(Checkpoints& checkpoints) {
+kaon::config::CommandLine Describe() {
   kaon::config::CommandLine line;
   line.program = "kaon-coordinator";
   line.description = "Coordinates the steps of one training job over Kaon shards.";
@@ -34,13 +25,15 @@ kaon::config::CommandLine Describe(Checkpoints& checkpoints) {
       {"heartbeat_ms", "interval of heartbeats to the shards, milliseconds (100)"},
       {"takeover_ms", "a holder silent for this long may be replaced, milliseconds (500)"},
       {"port_file", "write the bound port here once calls are accepted"},
+      {"checkpoint_dir", "directory of checkpoints, which coordinators and all shards see"},
+      {"checkpoint_every_steps",
+       "take a checkpoint each time so many steps are applied (0: never)"},
+      {"checkpoint_keep", "so many of the newest are kept after each (3)"},
   };
-  line.loose_flags = kaon::config::CheckpointPolicyFlags(checkpoints.flags);
-  line.loose_flags.push_back(kaon::config::CheckpointDirectoryFlag(checkpoints.flags));
-  line.complete = [&checkpoints](google::protobuf::Message* message) -> absl::Status {
+  line.complete = [](google::protobuf::Message* message) -> absl::Status {
     auto& config = static_cast<kaon::v1::CoordinatorConfig&>(*message);
     KAON_ASSIGN_OR_RETURN(config, kaon::coordinator::CompleteConfig(config));
-    return kaon::config::ReadCheckpointFlags(checkpoints.flags, &checkpoints.options);
+    return absl::OkStatus();
   };
   return line;
 }
@@ -50,9 +43,6 @@ kaon::config::CommandLine Describe(Checkpoints& checkpoints) {
 int main(int argc, char** argv) {
   FLAGS_logtostderr = true;
   google::InitGoogleLogging(argv[0]);
-  Checkpoints checkpoints;
   return kaon::config::RunServer<kaon::coordinator::CoordinatorServer, kaon::v1::CoordinatorConfig>(
-      Describe(checkpoints), argc, argv, [&checkpoints](kaon::v1::CoordinatorConfig config) {
-        return kaon::coordinator::CoordinatorServer::Start(std::move(config), checkpoints.options);
-      });
+      Describe(), argc, argv);
 }

@@ -27,6 +27,11 @@ namespace {
 constexpr int kMaxShards = 1024;
 constexpr uint32_t kMaxHeartbeatMs = 60000;
 constexpr uint32_t kMaxTakeoverMs = 600000;
+constexpr uint64_t kMaxCheckpointEverySteps = uint64_t{1} << 40;
+constexpr uint64_t kDefaultCheckpointKeep = 3;
+// Fewer good ones are never left.
+constexpr uint64_t kMinCheckpointKeep = 2;
+constexpr uint64_t kMaxCheckpointKeep = 1000;
 constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
 // A worker waits for what is read; the machine asks again at each heartbeat.
 constexpr absl::Duration kReadTimeout = absl::Seconds(2);
@@ -85,17 +90,27 @@ absl::StatusOr<v1::CoordinatorConfig> CompleteConfig(v1::CoordinatorConfig confi
   // One lost heartbeat is no reason to replace a holder.
   KAON_RETURN_IF_ERROR(
       CheckRange("takeover_ms", config.takeover_ms(), 2 * config.heartbeat_ms(), kMaxTakeoverMs));
+  KAON_RETURN_IF_ERROR(CheckRange("checkpoint_every_steps", config.checkpoint_every_steps(), 0,
+                                  kMaxCheckpointEverySteps));
+  if (config.checkpoint_every_steps() > 0 && config.checkpoint_dir().empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("checkpoint_every_steps is ",
+                                                   config.checkpoint_every_steps(),
+                                                   ", checkpoint_dir must be given"));
+  }
+  if (config.checkpoint_keep() == 0) config.set_checkpoint_keep(kDefaultCheckpointKeep);
+  KAON_RETURN_IF_ERROR(CheckRange("checkpoint_keep", config.checkpoint_keep(), kMinCheckpointKeep,
+                                  kMaxCheckpointKeep));
   return config;
 }
 
 CoordinatorServer::~CoordinatorServer() { Shutdown(); }
 
 absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
-    v1::CoordinatorConfig config, config::CheckpointOptions checkpoints) {
+    v1::CoordinatorConfig config) {
   auto server = std::make_unique<CoordinatorServer>();
   KAON_ASSIGN_OR_RETURN(server->config_, CompleteConfig(std::move(config)));
-  server->checkpoints_ = std::move(checkpoints);
-  KAON_ASSIGN_OR_RETURN(server->keeper_, CheckpointKeeper::Create(server->checkpoints_.directory));
+  KAON_ASSIGN_OR_RETURN(server->keeper_,
+                        CheckpointKeeper::Create(server->config_.checkpoint_dir()));
   KAON_RETURN_IF_ERROR(server->Connect());
   KAON_RETURN_IF_ERROR(server->Listen());
   server->RunMachine();
@@ -113,7 +128,7 @@ absl::Status CoordinatorServer::Connect() {
       [this](int shard, uint64_t position) { ReadRecord(shard, position); },
       [this](FinishCheckpoint finish) {
         const std::string id = finish.facts.id;
-        keeper_->Finish(std::move(finish), checkpoints_.keep,
+        keeper_->Finish(std::move(finish), config_.checkpoint_keep(),
                         [this, id](const absl::StatusOr<v1::CheckpointSummary>& summary) {
                           loop_->PostAlways([id, summary](StepMachine& machine, absl::Time) {
                             machine.OnCheckpointFinished(id, summary);
@@ -199,8 +214,8 @@ void CoordinatorServer::RunMachine() {
   options.seed = RandomBits(device);
   options.heartbeat = absl::Milliseconds(config_.heartbeat_ms());
   options.takeover = absl::Milliseconds(config_.takeover_ms());
-  options.takes_checkpoints = !checkpoints_.directory.empty();
-  options.checkpoint_every_steps = checkpoints_.every_steps;
+  options.takes_checkpoints = !config_.checkpoint_dir().empty();
+  options.checkpoint_every_steps = config_.checkpoint_every_steps();
   loop_->Start(std::move(options));
   for (int i = 0; i < links_.size(); ++i) {
     v1::CoordinatorToShard probe;

@@ -13,7 +13,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kaon/v1/config.pb.h"
-#include "server/config/checkpoint_options.h"
 #include "server/coordinator/admin_service.h"
 #include "server/coordinator/checkpoint_keeper.h"
 #include "server/coordinator/coordinator_service.h"
@@ -33,8 +32,7 @@ class CoordinatorServer {
   //                        directory that cannot be opened
   //   NOT_FOUND            a certificate file that cannot be read
   //   UNAVAILABLE          the port is taken, or port_file cannot be written
-  static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Start(
-      v1::CoordinatorConfig config, config::CheckpointOptions checkpoints = {});
+  static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Start(v1::CoordinatorConfig config);
   // Serves nothing; use Start.
   CoordinatorServer() = default;
   ~CoordinatorServer();
@@ -50,7 +48,6 @@ class CoordinatorServer {
   void ReadRecord(int shard, uint64_t position);
 
   v1::CoordinatorConfig config_;
-  config::CheckpointOptions checkpoints_;
   std::string address_;
   int port_ = 0;
   std::vector<std::unique_ptr<ShardLink>> links_;

@@ -213,6 +213,8 @@ absl::Status CheckPlanBody(const JobProgress& progress, const v1::StepPlan& plan
       return CheckStep(progress, plan.step());
     case v1::StepPlan::kRestore:
       return CheckRestore(progress, plan);
+    case v1::StepPlan::kRollback:
+      return absl::InvalidArgumentError("this shard cannot roll back: it is not in mode interval");
     case v1::StepPlan::BODY_NOT_SET:
       break;
   }

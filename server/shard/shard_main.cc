@@ -2,40 +2,16 @@
 // and SIGINT.
 #include <glog/logging.h>
 
-#include <string>
-#include <utility>
-
 #include "absl/status/status.h"
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "kaon/v1/config.pb.h"
 #include "proto/status_macros.h"
-#include "server/config/checkpoint_options.h"
 #include "server/config/server_config.h"
 #include "server/config/server_process.h"
 #include "server/shard/shard_server.h"
 
 namespace {
 
-// What is typed beside the configuration, and what it says.
-struct Typed {
-  std::string snapshot_journal_bytes;
-  kaon::config::CheckpointFlags checkpoints;
-  kaon::shard::ShardServer::Tuning tuning;
-};
-
-// Leaves the default alone when nothing is given.
-absl::Status ReadTyped(Typed& typed) {
-  typed.tuning.checkpoint_directory = typed.checkpoints.directory;
-  const std::string& text = typed.snapshot_journal_bytes;
-  if (text.empty() || absl::SimpleAtoi(text, &typed.tuning.snapshot_journal_bytes)) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("snapshot_journal_bytes is \"", text, "\", must be a number of bytes, or 0"));
-}
-
-kaon::config::CommandLine Describe(Typed& typed) {
+kaon::config::CommandLine Describe() {
   kaon::config::CommandLine line;
   line.program = "kaon-shard";
   line.description = "Holds a part of a training job's weights and optimizer state, and steps it.";
@@ -54,16 +30,15 @@ kaon::config::CommandLine Describe(Typed& typed) {
       {"gemm", "onednn or reference (onednn)"},
       {"threads", "compute threads (1)"},
       {"port_file", "write the bound port here once calls are accepted"},
+      {"checkpoint_dir", "directory of checkpoints, which coordinators and all shards see"},
+      {"snapshot_journal_bytes",
+       "growth of the journal that leads to a snapshot; 0: 256 MiB, or twice the state if that is "
+       "more (0)"},
   };
-  line.loose_flags = {{"snapshot_journal_bytes",
-                       "growth of the journal that leads to a snapshot; 0: 256 MiB, or twice the "
-                       "state if that is more (0)",
-                       &typed.snapshot_journal_bytes},
-                      kaon::config::CheckpointDirectoryFlag(typed.checkpoints)};
-  line.complete = [&typed](google::protobuf::Message* message) -> absl::Status {
+  line.complete = [](google::protobuf::Message* message) -> absl::Status {
     auto& config = static_cast<kaon::v1::ShardConfig&>(*message);
     KAON_ASSIGN_OR_RETURN(config, kaon::shard::CompleteConfig(config));
-    return ReadTyped(typed);
+    return absl::OkStatus();
   };
   return line;
 }
@@ -73,9 +48,6 @@ kaon::config::CommandLine Describe(Typed& typed) {
 int main(int argc, char** argv) {
   FLAGS_logtostderr = true;
   google::InitGoogleLogging(argv[0]);
-  Typed typed;
-  return kaon::config::RunServer<kaon::shard::ShardServer, kaon::v1::ShardConfig>(
-      Describe(typed), argc, argv, [&typed](kaon::v1::ShardConfig config) {
-        return kaon::shard::ShardServer::Start(std::move(config), typed.tuning);
-      });
+  return kaon::config::RunServer<kaon::shard::ShardServer, kaon::v1::ShardConfig>(Describe(), argc,
+                                                                                  argv);
 }

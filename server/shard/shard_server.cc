@@ -91,16 +91,9 @@ absl::StatusOr<v1::ShardConfig> CompleteConfig(v1::ShardConfig config) {
   return config;
 }
 
-ShardServer::ShardServer(const Tuning& tuning) : tuning_(tuning) {}
-
 absl::StatusOr<std::unique_ptr<ShardServer>> ShardServer::Start(v1::ShardConfig config) {
-  return Start(std::move(config), Tuning());
-}
-
-absl::StatusOr<std::unique_ptr<ShardServer>> ShardServer::Start(v1::ShardConfig config,
-                                                                const Tuning& tuning) {
   KAON_ASSIGN_OR_RETURN(const v1::ShardConfig complete, CompleteConfig(std::move(config)));
-  std::unique_ptr<ShardServer> server(new ShardServer(tuning));
+  std::unique_ptr<ShardServer> server(new ShardServer());
   KAON_RETURN_IF_ERROR(server->Build(complete));
   KAON_RETURN_IF_ERROR(server->Listen(complete));
   PassFailpoint(Failpoint::shard_serving);
@@ -124,12 +117,11 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
   options.backend = backend_.get();
   options.staging_bytes = config.staging_bytes();
   options.min_chunk_bytes = kMinChunkBytes;
-  if (!tuning_.checkpoint_directory.empty()) {
+  if (!config.checkpoint_dir().empty()) {
     // So that a wrong path is found now, and not when it is needed.
-    KAON_RETURN_IF_ERROR(disk::PosixDirectory::At(tuning_.checkpoint_directory).status());
+    KAON_RETURN_IF_ERROR(disk::PosixDirectory::At(config.checkpoint_dir()).status());
     options.open_checkpoints =
-        [path =
-             tuning_.checkpoint_directory]() -> absl::StatusOr<std::unique_ptr<disk::Directory>> {
+        [path = config.checkpoint_dir()]() -> absl::StatusOr<std::unique_ptr<disk::Directory>> {
       return disk::PosixDirectory::At(path);
     };
   }
@@ -211,7 +203,7 @@ absl::Status ShardServer::Recover(const v1::ShardConfig& config,
                         disk::PosixDirectory::At(config.data_dir()));
   KAON_ASSIGN_OR_RETURN(const RestoredSnapshot restored, Restore(*files, options));
   const absl::Time snapshot_read = SteadyNow();
-  const uint64_t journal_bytes = tuning_.snapshot_journal_bytes;
+  const uint64_t journal_bytes = config.snapshot_journal_bytes();
   journal::DiskJournal::Options journal;
   journal.log.id_if_created = journal::RandomDirectoryId();
   journal.log.snapshot_position = restored.position;

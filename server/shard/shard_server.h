@@ -31,19 +31,9 @@ absl::StatusOr<v1::ShardConfig> CompleteConfig(v1::ShardConfig config);
 
 class ShardServer {
  public:
-  // Beside the configuration.
-  struct Tuning {
-    // As SnapshotThread::Options.
-    uint64_t snapshot_journal_bytes = 0;
-    // Which the coordinators see too; empty = none.
-    std::string checkpoint_directory;
-  };
-
   // Serving when it returns. INVALID_ARGUMENT for a bad configuration, FAILED_PRECONDITION when the
   // address, the certificates or data_dir cannot be used, NOT_FOUND for a missing backend.
   static absl::StatusOr<std::unique_ptr<ShardServer>> Start(v1::ShardConfig config);
-  static absl::StatusOr<std::unique_ptr<ShardServer>> Start(v1::ShardConfig config,
-                                                            const Tuning& tuning);
   ~ShardServer();
 
   // Ends every call and stops serving. Idempotent.
@@ -52,7 +42,7 @@ class ShardServer {
   int port() const { return port_; }
 
  private:
-  explicit ShardServer(const Tuning& tuning);
+  ShardServer() = default;
   absl::Status Build(const v1::ShardConfig& config);
   // Each builds the journal of one durability mode, and the loop that goes on from it.
   absl::Status BuildInMemory(const v1::ShardConfig& config, ShardCore::Options options);
@@ -66,7 +56,6 @@ class ShardServer {
   void BuildLost(ShardCore::Options options, std::string why);
   absl::Status Listen(const v1::ShardConfig& config);
 
-  const Tuning tuning_;
   // In the order in which they depend on each other; destroyed in reverse.
   std::unique_ptr<tier::HostTier> host_tier_;
   std::unique_ptr<tier::TieredStore> store_;

@@ -55,9 +55,9 @@ struct Digests {
 class CheckpointRestoreTest : public ::testing::Test {
  protected:
   CheckpointRestoreTest() {
-    checkpoints_.directory = ::testing::TempDir() + "/checkpoints.XXXXXX";
-    EXPECT_NE(mkdtemp(checkpoints_.directory.data()), nullptr);
-    files_ = disk::PosixDirectory::At(checkpoints_.directory).value();
+    checkpoint_dir_ = ::testing::TempDir() + "/checkpoints.XXXXXX";
+    EXPECT_NE(mkdtemp(checkpoint_dir_.data()), nullptr);
+    files_ = disk::PosixDirectory::At(checkpoint_dir_).value();
     Import();
   }
 
@@ -150,7 +150,7 @@ class CheckpointRestoreTest : public ::testing::Test {
     }
   }
 
-  config::CheckpointOptions checkpoints_;
+  std::string checkpoint_dir_;
   std::unique_ptr<disk::PosixDirectory> files_;
   v1::CheckpointManifest start_;
 };
@@ -159,7 +159,7 @@ TEST_F(CheckpointRestoreTest, AnyNumberOfShardsGivesTheSameDigestsAndGoesOnToThe
   std::optional<Digests> trained;
   for (const int num_shards : {1, 2, 3, 5}) {
     SCOPED_TRACE(num_shards);
-    InProcessCluster cluster(num_shards, checkpoints_);
+    InProcessCluster cluster(num_shards, checkpoint_dir_);
     grpc::Status status;
     const v1::RestoreCheckpointResponse restored = Restore(cluster, {}, &status);
     ASSERT_TRUE(status.ok()) << status.error_message();
@@ -190,7 +190,7 @@ TEST_F(CheckpointRestoreTest, AnyNumberOfShardsGivesTheSameDigestsAndGoesOnToThe
 }
 
 TEST_F(CheckpointRestoreTest, RefusesWhatIsNotThereOrNotTheCallersStep) {
-  InProcessCluster cluster(2, checkpoints_);
+  InProcessCluster cluster(2, checkpoint_dir_);
   grpc::Status status;
   v1::RestoreCheckpointRequest request;
   request.set_id("absent");

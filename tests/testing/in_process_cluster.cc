@@ -10,8 +10,8 @@
 
 namespace kaon::testing {
 
-InProcessCluster::InProcessCluster(int num_shards, config::CheckpointOptions checkpoints)
-    : checkpoints_(std::move(checkpoints)) {
+InProcessCluster::InProcessCluster(int num_shards, std::string checkpoint_dir)
+    : checkpoint_dir_(std::move(checkpoint_dir)) {
   for (int i = 0; i < num_shards; ++i) {
     std::string directory = absl::StrCat(::testing::TempDir(), "/kaon-shard-XXXXXX");
     CHECK(mkdtemp(directory.data()) != nullptr) << directory;
@@ -20,9 +20,8 @@ InProcessCluster::InProcessCluster(int num_shards, config::CheckpointOptions che
     config.set_data_dir(directory);
     config.set_gemm("reference");
     config.set_host_memory_bytes(16 << 20);
-    shard::ShardServer::Tuning tuning;
-    tuning.checkpoint_directory = checkpoints_.directory;
-    auto shard = shard::ShardServer::Start(config, tuning);
+    config.set_checkpoint_dir(checkpoint_dir_);
+    auto shard = shard::ShardServer::Start(config);
     CHECK(shard.ok()) << shard.status();
     shards_.push_back(*std::move(shard));
   }
@@ -40,7 +39,8 @@ void InProcessCluster::StartCoordinator(int port) {
   for (int i = 0; i < static_cast<int>(shards_.size()); ++i) config.add_shards(shard_address(i));
   config.set_heartbeat_ms(50);
   config.set_takeover_ms(300);
-  auto coordinator = coordinator::CoordinatorServer::Start(config, checkpoints_);
+  config.set_checkpoint_dir(checkpoint_dir_);
+  auto coordinator = coordinator::CoordinatorServer::Start(config);
   CHECK(coordinator.ok()) << coordinator.status();
   coordinator_ = *std::move(coordinator);
   coordinator_port_ = coordinator_->port();

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "client/kaon/client.h"
-#include "server/config/checkpoint_options.h"
 #include "server/coordinator/coordinator_server.h"
 #include "server/shard/shard_server.h"
 
@@ -18,7 +17,7 @@ class InProcessCluster {
  public:
   // Serving when it returns; CHECKs otherwise. Data directories are made below the test's temporary
   // directory.
-  explicit InProcessCluster(int num_shards, config::CheckpointOptions checkpoints = {});
+  explicit InProcessCluster(int num_shards, std::string checkpoint_dir = "");
   ~InProcessCluster();
 
   // Ends the coordinator, and starts another on the same port.
@@ -32,7 +31,7 @@ class InProcessCluster {
  private:
   void StartCoordinator(int port);
 
-  const config::CheckpointOptions checkpoints_;
+  const std::string checkpoint_dir_;
   std::vector<std::unique_ptr<shard::ShardServer>> shards_;
   std::unique_ptr<coordinator::CoordinatorServer> coordinator_;
   int coordinator_port_ = 0;

@@ -53,23 +53,6 @@ TEST(ServerConfigTest, FlagBeatsEnvironmentBeatsFile) {
   EXPECT_EQ(config.threads(), 3);
 }
 
-TEST(ServerConfigTest, LooseFlagsAreNotInTheMessage) {
-  std::string given;
-  std::string left_out = "default";
-  CommandLine line = TestCommandLine();
-  line.loose_flags = {{"checkpoint_dir", "directory", &given}, {"keep", "count", &left_out}};
-  setenv("KAON_CHECKPOINT_DIR", "/from/environment", 1);
-  v1::ShardConfig config;
-  const char* argv[] = {"kaon-test"};
-  EXPECT_EQ(ParseCommandLine(line, 1, argv, &config), std::nullopt);
-  EXPECT_EQ(given, "/from/environment");
-  const char* flag[] = {"kaon-test", "--checkpoint-dir", "/from/flag"};
-  EXPECT_EQ(ParseCommandLine(line, 3, flag, &config), std::nullopt);
-  unsetenv("KAON_CHECKPOINT_DIR");
-  EXPECT_EQ(given, "/from/flag");
-  EXPECT_EQ(left_out, "default");
-}
-
 TEST(ServerConfigTest, RepeatedFieldTakesCommaSeparatedValues) {
   v1::CoordinatorConfig config;
   const char* argv[] = {"kaon-test", "--shards", "a:1, b:2"};

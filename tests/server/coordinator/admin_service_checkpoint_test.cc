@@ -17,9 +17,9 @@ namespace {
 class AdminServiceCheckpointTest : public ServerFixture {
  protected:
   AdminServiceCheckpointTest() {
-    checkpoints_.directory = testing::TempDir() + "/checkpoints.XXXXXX";
-    EXPECT_NE(mkdtemp(checkpoints_.directory.data()), nullptr);
-    files_ = disk::PosixDirectory::At(checkpoints_.directory).value();
+    checkpoint_dir_ = testing::TempDir() + "/checkpoints.XXXXXX";
+    EXPECT_NE(mkdtemp(checkpoint_dir_.data()), nullptr);
+    files_ = disk::PosixDirectory::At(checkpoint_dir_).value();
     checkpoint::CheckpointDirectory directory(*files_);
     EXPECT_TRUE(checkpoint::WriteCheckpoint(directory, "old", 8).ok());
     newest_ = checkpoint::WriteCheckpoint(directory, "new", 12).value();

@@ -30,6 +30,7 @@ TEST(CoordinatorServerTest, FillsInTheDocumentedDefaults) {
   EXPECT_EQ(config->listen(), "127.0.0.1:0");
   EXPECT_EQ(config->heartbeat_ms(), 100);
   EXPECT_EQ(config->takeover_ms(), 500);
+  EXPECT_EQ(config->checkpoint_keep(), 3);
 }
 
 TEST(CoordinatorServerTest, RefusesABadConfigurationNamingTheField) {
@@ -49,6 +50,15 @@ TEST(CoordinatorServerTest, RefusesABadConfigurationNamingTheField) {
   config = Config();
   config.set_heartbeat_ms(70000);
   ExpectInvalid(config, "heartbeat_ms is 70000");
+  config = Config();
+  config.set_checkpoint_every_steps(10);
+  ExpectInvalid(config, "checkpoint_every_steps is 10, checkpoint_dir must be given");
+  config.set_checkpoint_dir("/ckpt");
+  config.set_checkpoint_every_steps((uint64_t{1} << 40) + 1);
+  ExpectInvalid(config, "checkpoint_every_steps is 1099511627777, must be 0 .. 1099511627776");
+  config = Config();
+  config.set_checkpoint_keep(1);
+  ExpectInvalid(config, "checkpoint_keep is 1, must be 2 .. 1000");
   config = Config();
   config.set_listen("0.0.0.0:1");
   ExpectInvalid(config, "advertise");

@@ -31,7 +31,8 @@ std::unique_ptr<CoordinatorServer> ServerFixture::StartCoordinator(uint32_t take
   config.set_heartbeat_ms(10);
   config.set_takeover_ms(takeover_ms);
   for (const auto& shard : shards_) config.add_shards(shard->address());
-  auto server = CoordinatorServer::Start(config, checkpoints_);
+  config.set_checkpoint_dir(checkpoint_dir_);
+  auto server = CoordinatorServer::Start(config);
   EXPECT_TRUE(server.ok()) << server.status();
   return server.ok() ? std::move(*server) : nullptr;
 }

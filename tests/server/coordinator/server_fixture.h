@@ -13,7 +13,6 @@
 #include "absl/status/status.h"
 #include "kaon/v1/admin.grpc.pb.h"
 #include "kaon/v1/coordinator.grpc.pb.h"
-#include "server/config/checkpoint_options.h"
 #include "server/coordinator/coordinator_server.h"
 #include "tests/server/coordinator/fake_shard.h"
 
@@ -51,7 +50,7 @@ class ServerFixture : public ::testing::Test {
   v1::GetStatusResponse Status();
 
   // Of coordinators that are started from now on.
-  config::CheckpointOptions checkpoints_;
+  std::string checkpoint_dir_;
   std::vector<std::unique_ptr<FakeShard>> shards_;
   std::unique_ptr<CoordinatorServer> server_;
   std::unique_ptr<v1::Coordinator::Stub> coordinator_;

@@ -26,11 +26,10 @@ class ShardServerTest : public ServedShardTest {
     return config;
   }
   // Ends the server, and starts another.
-  void Restart(const v1::ShardConfig& config,
-               const ShardServer::Tuning& tuning = ShardServer::Tuning()) {
+  void Restart(const v1::ShardConfig& config) {
     coordinator_.reset();
     server_.reset();
-    absl::StatusOr<std::unique_ptr<ShardServer>> restarted = ShardServer::Start(config, tuning);
+    absl::StatusOr<std::unique_ptr<ShardServer>> restarted = ShardServer::Start(config);
     ASSERT_TRUE(restarted.ok()) << restarted.status();
     server_ = *std::move(restarted);
     channel_ = grpc::CreateChannel("127.0.0.1:" + std::to_string(server_->port()),
@@ -67,9 +66,9 @@ TEST_F(ShardServerTest, StandsWhereItStoodWhenItRestarts) {
 
 // Every entry leads to one, once its decision is on disk.
 TEST_F(ShardServerTest, StartsFromItsSnapshot) {
-  ShardServer::Tuning tuning;
-  tuning.snapshot_journal_bytes = 1;
-  Restart(SameDirectory(), tuning);
+  v1::ShardConfig config = SameDirectory();
+  config.set_snapshot_journal_bytes(1);
+  Restart(config);
   coordinator_ = std::make_unique<ControlCall>(*control_);
   coordinator_->Ask(PromiseOf(1));
   PlanStepOne();
@@ -80,7 +79,7 @@ TEST_F(ShardServerTest, StartsFromItsSnapshot) {
   const v1::DescribeShardResponse before = Describe();
   EXPECT_EQ(before.snapshot().problem(), "");
   EXPECT_GT(before.journal().bytes(), before.snapshot().bytes());
-  Restart(SameDirectory(), tuning);
+  Restart(config);
   const v1::DescribeShardResponse after = Describe();
   EXPECT_EQ(after.snapshot().position(), 2u);
   EXPECT_EQ(after.state_digest(), before.state_digest());
