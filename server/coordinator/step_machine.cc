@@ -228,7 +228,11 @@ void StepMachine::RecoverWhenAllRead() {
   const uint32_t world_size = registration_ ? registration_->definition().world_size() : 0;
   // Attempts that this process allotted or confirmed stay good when it reads the shards again.
   // Those of an older timeline must join again to be told.
-  if (membership_.world_size() != world_size || rewound) membership_.Reset(world_size);
+  if (membership_.world_size() != world_size || rewound) {
+    membership_.Reset(world_size);
+    // A step whose workers are forgotten would never be planned: they begin it again.
+    FailAwaits(absl::AbortedError("the shards were read again and say other than before"));
+  }
   if (!recovery.stop.ok()) {
     Stop(recovery.stop);
     return;

@@ -295,5 +295,33 @@ TEST(StepMachineCallsTest, DecisionAShardRefusesStopsTheJobForThatReason) {
   EXPECT_FALSE(machine.SentRecord(1).has_value());
 }
 
+// The one shard has lost the decision it had applied, and holds its PREPARE again.
+TEST(StepMachineCallsTest, WorkersForgottenInARereadAreToldToJoinAgain) {
+  MachineHarness machine(1);
+  machine.Hold();
+  v1::RegisterJobRequest request;
+  *request.mutable_definition() = TestJob(1);
+  machine.machine().Register(1000, request);
+  machine.Tick();
+  const std::optional<v1::StepPlan> registration = machine.SentPlan(0);
+  ASSERT_TRUE(registration.has_value());
+  machine.VoteAndApply();
+  ASSERT_TRUE(machine.Join(0, 100).ok());
+  ASSERT_TRUE(machine.Begin(0, 0).ok());
+  const CallId await = machine.Await(0, 0);
+  machine.machine().OnShardDisconnected(0);
+  machine.machine().OnShardConnected(0);
+  v1::ShardState state;
+  *state.mutable_prepared() = machine.VoteFor(*registration, 0);
+  machine.State(0, state);
+  ASSERT_TRUE(machine.ended(await).has_value());
+  EXPECT_EQ(machine.ended(await)->code(), absl::StatusCode::kAborted);
+  machine.Applied(0, 1);
+  machine.ClearSent();
+  ASSERT_TRUE(machine.Join(0, 100).ok());
+  ASSERT_TRUE(machine.Begin(0, 0).ok());
+  EXPECT_TRUE(machine.SentPlan(0).has_value());
+}
+
 }  // namespace
 }  // namespace kaon::coordinator
