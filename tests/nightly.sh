@@ -8,7 +8,7 @@ suites=(
   "ubsan:everything under UndefinedBehaviorSanitizer"
   "tsan:everything above the transport under ThreadSanitizer, with the reference matrix product"
   "tsa:clang's thread-safety analysis of every library and program; nothing is run"
-  "sim:long simulations of the step protocol (tests tagged nightly under tests/simulation)"
+  "sim:50,000 simulated clusters, and 3,000 of the size of the protocol's model with their rate (tests tagged nightly under tests/simulation)"
   "network:60 schedules of network faults, and peers stopped for up to a minute (tests tagged nightly under tests/network)"
   "fuzz:differential and malformed-input fuzzing (tests tagged nightly under tests/fuzz)"
   "mutation:every numeric bug of kernels/mutation.h, built in one at a time, is found by a test (tests/mutation.sh)"

@@ -40,7 +40,7 @@ AdminNode::AdminNode(World& world, std::vector<CoordinatorNode*> coordinators,
 
 void AdminNode::Start() { ReadRevision(); }
 
-bool AdminNode::finished() const { return done_.size() >= kChanges; }
+bool AdminNode::finished() const { return num_done_ >= kChanges; }
 
 void AdminNode::Later(absl::Duration delay, std::function<void()> event) {
   world_.queue().After(delay, std::move(event));
@@ -90,6 +90,11 @@ void AdminNode::Draw(uint64_t revision) {
   const Setting& more = muon ? kOfMuon[world_.Below(std::size(kOfMuon))]
                              : kOfAdamw[world_.Below(std::size(kOfAdamw))];
   Add(more.field, more.value, change_.request);
+  Operation operation;
+  operation.kind = Operation::Kind::kChange;
+  operation.called = world_.now();
+  operation.name = change_.request.settings(0).value();
+  change_.operation = world_.history().Call(std::move(operation));
 }
 
 void AdminNode::Send() {
@@ -104,7 +109,9 @@ void AdminNode::OnAnswer(const coordinator::CoordinatorAction& action) {
                                                : reply->response.status();
   if (status.ok()) return OnDone(reply->response->config_revision());
   if (absl::IsAborted(status)) {
-    if (!change_.uncertain) refused_.insert(change_.request.settings(0).value());
+    if (!change_.uncertain) {
+      world_.history().Return(change_.operation, Operation::Outcome::kRefused, world_.now());
+    }
     return Later(absl::Milliseconds(50), [this] { ReadRevision(); });
   }
   // NOT_FOUND is what a coordinator says that was frozen since before the registration.
@@ -120,7 +127,9 @@ void AdminNode::OnAnswer(const coordinator::CoordinatorAction& action) {
 void AdminNode::OnDone(uint64_t revision) {
   const std::string& value = change_.request.settings(0).value();
   world_.Trace(absl::StrCat("admin: change ", value, " is revision ", revision));
-  done_[value] = revision;
+  ++num_done_;
+  world_.history().operation(change_.operation).position = revision;
+  world_.history().Return(change_.operation, Operation::Outcome::kDone, world_.now());
   // "Answers once every shard has applied the entry."
   for (const ShardNode* shard : shards_) {
     const uint64_t applied = world_.invariants().highest_applied(shard->index());
@@ -133,31 +142,6 @@ void AdminNode::OnDone(uint64_t revision) {
   if (finished()) return;
   Later(world_.Between(absl::Milliseconds(1), absl::Milliseconds(1500)),
         [this] { ReadRevision(); });
-}
-
-void AdminNode::CheckLog() {
-  std::map<std::string, uint64_t> decided;
-  for (const auto& [position, record] : world_.invariants().records()) {
-    for (const v1::GroupSetting& setting : record.plan().group_change().settings()) {
-      if (setting.field() != "lr") continue;
-      if (!decided.emplace(setting.value(), position).second) {
-        world_.invariants().Violated(absl::StrCat("change ", setting.value(), " was made twice"));
-      }
-    }
-  }
-  for (const auto& [value, revision] : done_) {
-    const auto found = decided.find(value);
-    if (found == decided.end() || found->second != revision) {
-      world_.invariants().Violated(absl::StrCat("change ", value, " was answered with revision ",
-                                                revision, ", which is another entry"));
-    }
-  }
-  for (const std::string& value : refused_) {
-    if (decided.count(value) > 0) {
-      world_.invariants().Violated(absl::StrCat("change ", value, " was refused and made"));
-    }
-  }
-  world_.result().group_changes = static_cast<int>(decided.size());
 }
 
 }  // namespace kaon::simulation

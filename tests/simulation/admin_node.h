@@ -1,12 +1,10 @@
 // An admin of a simulated cluster: changes hyper-parameters of groups at random moments, each
-// change compared with the revision it has read, asks again when an answer is lost, and knows what
-// must have come of it. Owned by RunCluster; one thread.
+// change compared with the revision it has read, and asks again when an answer is lost. Owned by
+// RunCluster; one thread.
 #ifndef KAON_TESTS_SIMULATION_ADMIN_NODE_H_
 #define KAON_TESTS_SIMULATION_ADMIN_NODE_H_
 
 #include <cstdint>
-#include <map>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -26,15 +24,13 @@ class AdminNode {
   void Start();
   // As many changes as it wanted are answered OK.
   bool finished() const;
-  // Changes that were answered OK are in the log where the answer said, those that were refused are
-  // not, none is there twice.
-  void CheckLog();
 
  private:
   // One change: its answer may have been lost before.
   struct Change {
     v1::SetGroupRequest request;
     bool uncertain = false;
+    History::Id operation = 0;
   };
 
   void Later(absl::Duration delay, std::function<void()> event);
@@ -52,9 +48,7 @@ class AdminNode {
   const std::vector<ShardNode*> shards_;
   Change change_;
   uint64_t drawn_ = 0;
-  // The learning rate of each change names it.
-  std::map<std::string, uint64_t> done_;
-  std::set<std::string> refused_;
+  size_t num_done_ = 0;
 };
 
 }  // namespace kaon::simulation

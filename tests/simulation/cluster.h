@@ -99,6 +99,10 @@ struct ClusterResult {
   int reopened_rounds = 0;
   int skipped_steps = 0;
   int group_changes = 0;
+  // Workers that were told that the job was taken back.
+  int rewinds = 0;
+  // Calls of clients that the check of the history had to explain.
+  uint64_t operations = 0;
   // Records that a new holder had to ask for.
   int record_reads = 0;
 };

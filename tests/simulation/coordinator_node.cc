@@ -66,12 +66,13 @@ void CoordinatorNode::CutOff(absl::Duration duration) {
 }
 
 void CoordinatorNode::Run(std::function<void()> event) {
-  world_.queue().At(std::max(world_.now(), frozen_until_), [this, event, life = life_] {
-    if (life != life_ || machine_ == nullptr) return;
-    // Frozen again meanwhile.
-    if (world_.now() < frozen_until_) return Run(event);
-    event();
-  });
+  world_.queue().At(std::max(world_.now(), frozen_until_),
+                    [this, event = std::move(event), life = life_] {
+                      if (life != life_ || machine_ == nullptr) return;
+                      // Frozen again meanwhile.
+                      if (world_.now() < frozen_until_) return Run(event);
+                      event();
+                    });
 }
 
 coordinator::CallId CoordinatorNode::Call(const MakeCall& make, OnAnswer on_answer) {
@@ -100,8 +101,8 @@ void CoordinatorNode::Connect(int shard) {
   world_.queue().After(world_.Latency(), [this, shard, life = life_] {
     if (life != life_ || machine_ == nullptr) return;
     const shard::StreamId stream = shards_[shard]->OpenStream(
-        [this, shard, life](shard::StreamId id, const v1::ShardToCoordinator& message) {
-          if (life == life_) Receive(shard, id, message);
+        [this, shard, life](shard::StreamId id, ShardNode::Message message) {
+          if (life == life_) Receive(shard, id, std::move(message));
         },
         [this, shard, life](shard::StreamId id) {
           if (life == life_) Run([this, shard, id] { OnClosed(shard, id); });
@@ -112,7 +113,7 @@ void CoordinatorNode::Connect(int shard) {
         if (life == life_) Connect(shard);
       });
     }
-    links_[shard] = {true, stream, std::nullopt, std::nullopt};
+    links_[shard] = {true, stream, nullptr, std::nullopt};
     Run([this, shard] {
       machine_->OnShardConnected(shard);
       Drain();
@@ -134,13 +135,12 @@ void CoordinatorNode::Break(int shard) {
   shards_[shard]->CloseStream(links_[shard].stream);
 }
 
-void CoordinatorNode::Receive(int shard, shard::StreamId stream,
-                              const v1::ShardToCoordinator& message) {
+void CoordinatorNode::Receive(int shard, shard::StreamId stream, ShardNode::Message message) {
   if (world_.now() < cut_off_until_) return;
-  Run([this, shard, stream, message] {
+  Run([this, shard, stream, message = std::move(message)] {
     if (!links_[shard].open || links_[shard].stream != stream) return;
-    if (message.has_state()) links_[shard].last_state = message;
-    machine_->OnShardMessage(shard, message, world_.now());
+    if (message->has_state()) links_[shard].last_state = message;
+    machine_->OnShardMessage(shard, *message, world_.now());
     Drain();
   });
 }
@@ -171,10 +171,10 @@ void CoordinatorNode::SendToShard(int shard, const v1::CoordinatorToShard& messa
 // harm to a machine that believes it.
 void CoordinatorNode::RepeatObsolete(int shard, const v1::CoordinatorToShard& message) {
   Link& link = links_[shard];
-  if (message.has_promise() && link.last_state.has_value() && world_.Chance(kObsoleteRepeated)) {
+  if (message.has_promise() && link.last_state != nullptr && world_.Chance(kObsoleteRepeated)) {
     ++world_.result().obsolete_copies;
     world_.queue().After(world_.Latency(), [this, shard, stream = link.stream,
-                                            state = *link.last_state, life = life_] {
+                                            state = link.last_state, life = life_] {
       if (life == life_) Receive(shard, stream, state);
     });
   }

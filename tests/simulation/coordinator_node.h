@@ -47,7 +47,7 @@ class CoordinatorNode {
     bool open = false;
     shard::StreamId stream = 0;
     // What went over it last: copies of these may come after what replaced them.
-    std::optional<v1::ShardToCoordinator> last_state;
+    ShardNode::Message last_state;
     std::optional<v1::CoordinatorToShard> last_plan;
   };
 
@@ -63,7 +63,7 @@ class CoordinatorNode {
   void SendToShard(int shard, const v1::CoordinatorToShard& message);
   // A copy of what `message` makes obsolete arrives when `message` is on its way.
   void RepeatObsolete(int shard, const v1::CoordinatorToShard& message);
-  void Receive(int shard, shard::StreamId stream, const v1::ShardToCoordinator& message);
+  void Receive(int shard, shard::StreamId stream, ShardNode::Message message);
   void Answer(coordinator::CallId call, const coordinator::CoordinatorAction& action, bool last);
 
   World& world_;

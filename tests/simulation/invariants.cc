@@ -15,14 +15,6 @@ void Invariants::Violated(const std::string& what) {
   if (violation_.empty()) violation_ = what;
 }
 
-void Invariants::OnPulled(uint64_t step, uint32_t parameter_id, const std::vector<float>& weights) {
-  const auto [found, fresh] = pulled_.emplace(std::pair(step, parameter_id), weights);
-  // "a pulled or decided value never changes"
-  if (!fresh && found->second != weights) {
-    Violated(absl::StrCat("two versions ", step, " of parameter ", parameter_id, " were pulled"));
-  }
-}
-
 void Invariants::OnCoordinatorSends(const v1::CoordinatorToShard& message) {
   if (message.has_decision()) {
     deciders_[message.decision().plan().position()].insert(message.ballot().SerializeAsString());

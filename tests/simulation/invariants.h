@@ -46,16 +46,10 @@ class Invariants {
   void AfterShardStart(int shard);
   // Anybody learned that this is the outcome of a position.
   void OnRecord(const v1::StepRecord& record);
-  // A reader got these weights as version `step` of a parameter.
-  void OnPulled(uint64_t step, uint32_t parameter_id, const std::vector<float>& weights);
   void Violated(const std::string& what);
 
   // Empty if nothing was violated.
   const std::string& violation() const { return violation_; }
-  // What readers got, by (step, parameter).
-  const std::map<std::pair<uint64_t, uint32_t>, std::vector<float>>& pulled() const {
-    return pulled_;
-  }
   // Decided records by position.
   const std::map<uint64_t, v1::StepRecord>& records() const { return records_; }
   // Of the job; empty before its registration is decided.
@@ -99,7 +93,6 @@ class Invariants {
   std::map<uint64_t, std::set<std::string>> deciders_;
   // Position, ballot and round name one plan.
   std::map<std::string, std::string> plans_;
-  std::map<std::pair<uint64_t, uint32_t>, std::vector<float>> pulled_;
   // One process per attempt.
   std::map<std::string, uint64_t> nonces_;
   std::string violation_;

@@ -3,7 +3,6 @@
 #include <glog/logging.h>
 
 #include <limits>
-#include <random>
 
 #include "absl/strings/str_cat.h"
 #include "job/definition.h"
@@ -18,12 +17,19 @@ namespace {
 
 constexpr uint64_t kPoisonedStep = 7;
 
+// SplitMix64: gradients are computed for every chunk, and most generators take longer to be seeded.
+uint64_t Next(uint64_t& state) {
+  uint64_t mixed = state += 0x9e3779b97f4a7c15;
+  mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9;
+  mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111eb;
+  return mixed ^ (mixed >> 31);
+}
+
 std::vector<float> Draw(uint64_t seed, uint64_t count) {
-  std::mt19937_64 random(seed);
   std::vector<float> values(count);
   for (float& value : values) {
     // Sums of these round, so that their order shows.
-    value = static_cast<float>(static_cast<int64_t>(random() % 2001) - 1000) / 251.0f;
+    value = static_cast<float>(static_cast<int64_t>(Next(seed) % 2001) - 1000) / 251.0f;
   }
   return values;
 }
@@ -73,11 +79,12 @@ std::vector<float> InitialWeights(const v1::JobDefinition& job, uint32_t paramet
 
 std::vector<float> Gradient(const v1::JobDefinition& job, uint32_t parameter_id, uint32_t rank,
                             uint64_t process_nonce, uint64_t step) {
-  std::seed_seq mixed{uint64_t{parameter_id}, uint64_t{rank}, process_nonce, step};
-  uint32_t words[2];
-  mixed.generate(words, words + 2);
-  std::vector<float> gradient =
-      Draw((uint64_t{words[0]} << 32) | words[1], job::NumElements(job.parameters(parameter_id)));
+  uint64_t mixed = 0;
+  for (const uint64_t part : {uint64_t{parameter_id}, uint64_t{rank}, process_nonce, step}) {
+    mixed ^= part;
+    mixed = Next(mixed);
+  }
+  std::vector<float> gradient = Draw(mixed, job::NumElements(job.parameters(parameter_id)));
   if (step == kPoisonedStep && rank == 0) gradient[0] = std::numeric_limits<float>::quiet_NaN();
   return gradient;
 }
@@ -90,8 +97,10 @@ client::StepShare Share(uint32_t rank, uint64_t step) {
   return share;
 }
 
-SerialReplay::SerialReplay(const v1::JobDefinition& job)
-    : job_(job), weights_(job.parameters_size()), state_(job.parameters_size()) {
+SerialReplay::SerialReplay(const v1::JobDefinition& job) : job_(job) {
+  state_.weights.resize(job.parameters_size());
+  state_.slots.resize(job.parameters_size());
+  state_.updates.resize(job.parameters_size());
   kernels::BackendOptions options;
   options.gemm = "reference";
   auto backend = kernels::CreateBackend(options);
@@ -99,33 +108,32 @@ SerialReplay::SerialReplay(const v1::JobDefinition& job)
   backend_ = std::move(*backend);
   auto body = job::Resolve(job);
   CHECK(body.ok()) << body.status();
-  body_ = *std::move(body);
-  updates_.resize(job.parameters_size());
+  state_.body = *std::move(body);
   for (int id = 0; id < job.parameters_size(); ++id) {
     if (job.parameters(id).frozen()) continue;
     const kernels::RuleConfig rule = RuleOf(id);
     for (const kernels::StateSlot& slot : kernels::StateSlots(rule, Shape(job.parameters(id)))) {
-      state_[id].emplace_back(slot.num_bytes);
+      state_.slots[id].emplace_back(slot.num_bytes);
     }
   }
 }
 
 kernels::RuleConfig SerialReplay::RuleOf(uint32_t parameter_id) const {
   const int id = static_cast<int>(parameter_id);
-  const v1::ParameterPlacement& placement = body_.placement().parameters(id);
-  const v1::JobDefinition& job = body_.definition();
+  const v1::ParameterPlacement& placement = state_.body.placement().parameters(id);
+  const v1::JobDefinition& job = state_.body.definition();
   return job::RuleConfigOf(job.groups(job::GroupIndex(job, placement.group())), job.parameters(id),
                            placement);
 }
 
 uint64_t SerialReplay::StateDigest() const {
   uint64_t digest = 0;
-  for (uint32_t id = 0; registered_ && id < weights_.size(); ++id) {
-    digest += kernels::TensorDigest(id, kernels::kWeightSlot, weights_[id]);
-    for (uint32_t k = 0; k < state_[id].size(); ++k) {
-      digest += kernels::TensorDigester(id, k + 1).OfBytes(state_[id][k], 0);
+  for (uint32_t id = 0; state_.registered && id < state_.weights.size(); ++id) {
+    digest += kernels::TensorDigest(id, kernels::kWeightSlot, state_.weights[id]);
+    for (uint32_t k = 0; k < state_.slots[id].size(); ++k) {
+      digest += kernels::TensorDigester(id, k + 1).OfBytes(state_.slots[id][k], 0);
     }
-    digest += kernels::FactDigest(id, kernels::kUpdatesSlot, updates_[id]);
+    digest += kernels::FactDigest(id, kernels::kUpdatesSlot, state_.updates[id]);
   }
   return digest;
 }
@@ -153,30 +161,31 @@ void SerialReplay::Update(const v1::StepRecord& record, uint32_t parameter_id) {
   const v1::ParameterSpec& parameter = job_.parameters(parameter_id);
   if (parameter.frozen()) return;
   const v1::ParameterPlacement& placement =
-      body_.placement().parameters(static_cast<int>(parameter_id));
-  const int group = job::GroupIndex(body_.definition(), placement.group());
+      state_.body.placement().parameters(static_cast<int>(parameter_id));
+  const int group = job::GroupIndex(state_.body.definition(), placement.group());
   const kernels::RuleConfig rule = RuleOf(parameter_id);
   const std::vector<uint64_t> shape = Shape(parameter);
   std::vector<absl::Span<std::byte>> slots;
-  for (std::vector<std::byte>& slot : state_[parameter_id]) slots.push_back(absl::MakeSpan(slot));
+  for (std::vector<std::byte>& slot : state_.slots[parameter_id])
+    slots.push_back(absl::MakeSpan(slot));
   const std::vector<float> gradient = ReducedGradient(record.plan().step(), parameter_id);
   kernels::UpdateScalars scalars;
   scalars.lr = record.plan().step().rates(group).learning_rate();
   scalars.clip_factor = record.decision().norms(group).clip_factor();
-  scalars.t = ++updates_[parameter_id];
-  std::vector<float>& weights = weights_[parameter_id];
+  scalars.t = ++state_.updates[parameter_id];
+  std::vector<float>& weights = state_.weights[parameter_id];
   backend_->ApplyUpdate(rule, scalars, shape, {gradient, weights, absl::MakeSpan(weights), slots});
 }
 
 void SerialReplay::Apply(const v1::StepRecord& record) {
-  registered_ = true;
+  state_.registered = true;
   if (record.plan().has_group_change()) {
-    *body_.mutable_definition()->mutable_groups() = record.plan().group_change().groups();
+    *state_.body.mutable_definition()->mutable_groups() = record.plan().group_change().groups();
   }
   if (!record.plan().has_step() || record.decision().outcome() != v1::OUTCOME_APPLY) return;
   for (int id = 0; id < job_.parameters_size(); ++id) {
     if (record.plan().step().kind() == v1::STEP_KIND_LOAD_WEIGHTS) {
-      weights_[id] = InitialWeights(job_, id);
+      state_.weights[id] = InitialWeights(job_, id);
     } else {
       Update(record, id);
     }

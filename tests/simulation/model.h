@@ -34,12 +34,26 @@ client::StepShare Share(uint32_t rank, uint64_t step);
 // groups in the records alone.
 class SerialReplay {
  public:
+  // Everything that an entry may change.
+  struct State {
+    // As resolved, with the groups as they are now.
+    v1::RegisterBody body;
+    // By parameter id.
+    std::vector<std::vector<float>> weights;
+    std::vector<std::vector<std::vector<std::byte>>> slots;
+    std::vector<int64_t> updates;
+    bool registered = false;
+  };
+
   explicit SerialReplay(const v1::JobDefinition& job);
 
-  // In order of position.
+  // In order of position; not of an entry that takes the job back: Restore, with the state it
+  // names.
   void Apply(const v1::StepRecord& record);
+  void Restore(const State& state) { state_ = state; }
+  const State& state() const { return state_; }
   // By parameter id.
-  const std::vector<std::vector<float>>& weights() const { return weights_; }
+  const std::vector<std::vector<float>>& weights() const { return state_.weights; }
   // Of weights, optimizer state and update counters, all read again; 0 before registration.
   uint64_t StateDigest() const;
 
@@ -49,13 +63,8 @@ class SerialReplay {
   kernels::RuleConfig RuleOf(uint32_t parameter_id) const;
 
   const v1::JobDefinition job_;
-  // As resolved, with the groups as they are now.
-  v1::RegisterBody body_;
   std::unique_ptr<kernels::Backend> backend_;
-  std::vector<std::vector<float>> weights_;
-  std::vector<std::vector<std::vector<std::byte>>> state_;
-  std::vector<int64_t> updates_;
-  bool registered_ = false;
+  State state_;
 };
 
 }  // namespace kaon::simulation

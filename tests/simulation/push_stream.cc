@@ -78,7 +78,7 @@ void PushStream::Open() {
   shard_life_ = shard_.life();
   v1::PushOpen open;
   open.set_job(context_.job->name());
-  open.set_timeline(1);
+  open.set_timeline(context_.timeline);
   open.set_step(context_.step);
   open.set_rank(context_.rank);
   *open.mutable_attempt() = context_.attempt;

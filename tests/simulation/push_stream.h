@@ -23,6 +23,7 @@ struct PushContext {
   const v1::JobDefinition* job = nullptr;
   uint32_t rank = 0;
   v1::Attempt attempt;
+  uint64_t timeline = 1;
   uint64_t step = 0;
   v1::Ballot ballot;
   uint64_t round = 0;

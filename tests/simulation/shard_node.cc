@@ -324,13 +324,14 @@ std::vector<float> ShardNode::Weights(uint32_t parameter_id) {
   return {weights.begin(), weights.end()};
 }
 
-void ShardNode::Pull(uint32_t parameter_id, uint64_t step,
-                     std::function<void(const std::vector<float>&)> on_read) {
+void ShardNode::Pull(uint64_t timeline, uint32_t parameter_id, uint64_t step,
+                     std::function<void(std::vector<float>)> on_read) {
   if (!alive()) return;
   shard::ParameterPublisher& publisher = core_->publisher();
-  const auto again = [this, parameter_id, step, on_read, life = life_] {
-    world_.queue().After(absl::ZeroDuration(), [this, parameter_id, step, on_read, life] {
-      if (life == life_) Pull(parameter_id, step, on_read);
+  if (!publisher.CheckTimeline(timeline).ok()) return;
+  const auto again = [this, timeline, parameter_id, step, on_read, life = life_] {
+    world_.queue().After(absl::ZeroDuration(), [this, timeline, parameter_id, step, on_read, life] {
+      if (life == life_) Pull(timeline, parameter_id, step, on_read);
     });
   };
   const auto waiter = publisher.Await(parameter_id, step, again);
@@ -340,7 +341,7 @@ void ShardNode::Pull(uint32_t parameter_id, uint64_t step,
           .Read(parameter_id, step, 0, kernels::DType::kFloat32, weights.size(),
                 reinterpret_cast<std::byte*>(weights.data()))
           .ok()) {
-    on_read(weights);
+    on_read(std::move(weights));
   }
 }
 
@@ -353,13 +354,14 @@ absl::StatusOr<v1::StepRecord> ShardNode::ReadHistory(uint64_t position) const {
 
 void ShardNode::Drain() {
   for (shard::ShardOutput& output : core_->TakeOutputs()) {
-    if (const auto* send = std::get_if<shard::SendToCoordinator>(&output)) {
+    if (auto* send = std::get_if<shard::SendToCoordinator>(&output)) {
       world_.invariants().OnShardSends(index_, send->message);
+      const Message message = std::make_shared<v1::ShardToCoordinator>(std::move(send->message));
       const int copies = world_.Lost() ? 0 : (world_.Doubled() ? 2 : 1);
       for (int i = 0; i < copies; ++i) {
-        world_.queue().After(world_.Latency(), [this, send = *send] {
-          const auto found = streams_.find(send.stream);
-          if (found != streams_.end()) found->second.on_message(send.stream, send.message);
+        world_.queue().After(world_.Latency(), [this, stream = send->stream, message] {
+          const auto found = streams_.find(stream);
+          if (found != streams_.end()) found->second.on_message(stream, message);
         });
       }
     } else if (auto* append = std::get_if<shard::AppendJournal>(&output)) {

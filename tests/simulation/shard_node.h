@@ -29,7 +29,9 @@ namespace kaon::simulation {
 
 class ShardNode {
  public:
-  using OnMessage = std::function<void(shard::StreamId, const v1::ShardToCoordinator&)>;
+  // Shared by the events it is part of.
+  using Message = std::shared_ptr<const v1::ShardToCoordinator>;
+  using OnMessage = std::function<void(shard::StreamId, Message)>;
   using OnClosed = std::function<void(shard::StreamId)>;
 
   ShardNode(World& world, int index);
@@ -70,9 +72,9 @@ class ShardNode {
 
   // Of the newest version.
   std::vector<float> Weights(uint32_t parameter_id);
-  // Calls `on_read` when version `step` can be read; never if it is gone.
-  void Pull(uint32_t parameter_id, uint64_t step,
-            std::function<void(const std::vector<float>&)> on_read);
+  // Calls `on_read` when version `step` can be read; never if it, or its timeline, is gone.
+  void Pull(uint64_t timeline, uint32_t parameter_id, uint64_t step,
+            std::function<void(std::vector<float>)> on_read);
 
   // The record of an entry it has decided.
   absl::StatusOr<v1::StepRecord> ReadHistory(uint64_t position) const;

@@ -1,10 +1,14 @@
-// Runs the whole step protocol over many seeds. `--seeds=N --first_seed=S` choose them; a failing
+// Runs the whole step protocol over many seeds. `--seeds=N --first_seed=S` choose them,
+// `--model_size` makes each as large as a run of docs/design/reliability.md, "Evidence"; a failing
 // seed prints the command that replays it with its trace.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <csignal>
+#include <cstdlib>
+#include <ctime>
 #include <iostream>
 #include <string>
 
@@ -21,6 +25,13 @@ namespace {
 uint64_t num_seeds = 200;
 uint64_t first_seed = 1;
 bool trace = false;
+// Every seed with the size of the model in docs/design/reliability.md, "Evidence".
+bool model_size = false;
+// Seeds an hour and core, below which the run fails.
+uint64_t least_rate = 0;
+// Bazel's shards share the seeds.
+uint64_t num_parts = 1;
+uint64_t part = 0;
 volatile uint64_t seed_in_progress = 0;
 
 // A failed CHECK is a finding too.
@@ -54,13 +65,27 @@ ClusterOptions OptionsOf(uint64_t seed) {
   return options;
 }
 
+// 41 steps, 3 shards, 3 workers, 2 rival coordinators, loss of up to 12 %, about 40 faults.
+ClusterOptions ModelSizedOptionsOf(uint64_t seed) {
+  ClusterOptions options = OptionsOf(seed);
+  options.num_shards = 3;
+  options.num_coordinators = 2;
+  options.num_workers = 3;
+  options.num_steps = 41;
+  options.loss = (seed % 3) * 0.06;
+  options.durable = true;
+  options.time_between_faults = absl::Milliseconds(375);
+  return options;
+}
+
 std::string Replay(uint64_t seed) {
-  return absl::StrCat("replay with: step_simulation_test --first_seed=", seed,
-                      " --seeds=1 --trace");
+  return absl::StrCat("replay with: step_simulation_test --first_seed=", seed, " --seeds=1 --trace",
+                      model_size ? " --model_size" : "");
 }
 
 void Add(const ClusterResult& result, ClusterResult& total) {
   total.num_events += result.num_events;
+  total.applied_step += result.applied_step;
   total.coordinator_kills += result.coordinator_kills;
   total.coordinator_freezes += result.coordinator_freezes;
   total.partitions += result.partitions;
@@ -88,11 +113,13 @@ void Add(const ClusterResult& result, ClusterResult& total) {
   total.reopened_rounds += result.reopened_rounds;
   total.skipped_steps += result.skipped_steps;
   total.group_changes += result.group_changes;
+  total.rewinds += result.rewinds;
+  total.operations += result.operations;
   total.record_reads += result.record_reads;
 }
 
-void Print(const ClusterResult& total) {
-  std::cout << num_seeds << " seeds, " << total.num_events << " events, " << total.coordinator_kills
+void Print(uint64_t num_run, const ClusterResult& total) {
+  std::cout << num_run << " seeds, " << total.num_events << " events, " << total.coordinator_kills
             << " coordinators killed, " << total.coordinator_freezes << " frozen, "
             << total.partitions << " cut off, " << total.worker_kills << " workers killed ("
             << total.workers_gone << " for good), " << total.shrunk_steps
@@ -101,30 +128,45 @@ void Print(const ClusterResult& total) {
             << total.outlived_refused << " refused for their attempt), " << total.obsolete_copies
             << " obsolete copies, " << total.takeovers << " takeovers, " << total.reopened_rounds
             << " pushes in reopened rounds, " << total.skipped_steps << " skipped steps, "
-            << total.group_changes << " changes of groups, " << total.record_reads
-            << " records read by new holders, " << total.shard_kills << " shards killed, "
-            << total.power_cuts << " power cuts (" << total.blackouts << " of everything), "
-            << total.sectors_lost << " sectors lost, " << total.torn_tails << " torn tails, "
-            << total.full_refusals << " writes to full disks, " << total.disk_failures
-            << " failed disks, " << total.deaths_in_recovery << " deaths in recovery, "
-            << total.snapshots << " snapshots, " << total.restored_snapshots << " starts from one, "
+            << total.group_changes << " changes of groups, " << total.operations
+            << " calls explained, " << total.record_reads << " records read by new holders, "
+            << total.shard_kills << " shards killed, " << total.power_cuts << " power cuts ("
+            << total.blackouts << " of everything), " << total.sectors_lost << " sectors lost, "
+            << total.torn_tails << " torn tails, " << total.full_refusals
+            << " writes to full disks, " << total.disk_failures << " failed disks, "
+            << total.deaths_in_recovery << " deaths in recovery, " << total.snapshots
+            << " snapshots, " << total.restored_snapshots << " starts from one, "
             << total.truncations << " truncations, " << total.flips_found << " flipped bits found, "
             << total.disks_checked << " decisions compared with all disks" << std::endl;
 }
 
+// Of processor time: the rest of the machine may be busy.
+void CheckRate(uint64_t num_run, const ClusterResult& total, double seconds) {
+  const double rate = num_run / seconds * 3600;
+  EXPECT_GE(rate, least_rate);
+  std::cout << "rate: " << std::llround(rate) << " seeds/hour/core"
+            << (model_size ? " of the model's size" : "") << ", " << total.num_events / num_run
+            << " events and " << total.applied_step / num_run << " steps a seed" << std::endl;
+}
+
 TEST(StepSimulationTest, KeepsEveryPromiseAndProgressesUnderFaults) {
   ClusterResult total;
-  for (uint64_t seed = first_seed; seed < first_seed + num_seeds; ++seed) {
+  uint64_t num_run = 0;
+  const std::clock_t start = std::clock();
+  for (uint64_t seed = first_seed + part; seed < first_seed + num_seeds; seed += num_parts) {
     seed_in_progress = seed;
-    const ClusterResult result = RunCluster(OptionsOf(seed));
+    const ClusterResult result =
+        RunCluster(model_size ? ModelSizedOptionsOf(seed) : OptionsOf(seed));
     if (!result.violation.empty()) {
       std::cout << "FOUND seed " << seed << ": " << result.violation << std::endl;
       FAIL() << Replay(seed);
     }
     Add(result, total);
+    ++num_run;
   }
-  Print(total);
-  if (num_seeds < 50) return;
+  Print(num_run, total);
+  CheckRate(num_run, total, static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
+  if (num_run < 50) return;
   // The run is worth nothing if the faults it is about did not happen.
   EXPECT_GT(total.coordinator_kills, 0);
   EXPECT_GT(total.coordinator_freezes, 0);
@@ -135,7 +177,7 @@ TEST(StepSimulationTest, KeepsEveryPromiseAndProgressesUnderFaults) {
   EXPECT_GT(total.returns, 0);
   EXPECT_GT(total.outlived_refused, 0);
   EXPECT_GT(total.obsolete_copies, 0);
-  EXPECT_GT(total.takeovers, static_cast<int>(num_seeds));
+  EXPECT_GT(total.takeovers, static_cast<int>(num_run));
   EXPECT_GT(total.reopened_rounds, 0);
   EXPECT_GT(total.skipped_steps, 0);
   EXPECT_GT(total.group_changes, 0);
@@ -188,13 +230,31 @@ TEST(StepSimulationTest, FindsAWorkerThatChangesItsGradient) {
 }  // namespace
 }  // namespace kaon::simulation
 
+// Each shard runs its part of the seeds, the first one also what is about no range of seeds.
+// GoogleTest would give whole tests to shards.
+void TakePart() {
+  const char* shards = std::getenv("TEST_TOTAL_SHARDS");
+  const char* index = std::getenv("TEST_SHARD_INDEX");
+  if (shards == nullptr || index == nullptr) return;
+  unsetenv("GTEST_TOTAL_SHARDS");
+  unsetenv("GTEST_SHARD_INDEX");
+  if (!absl::SimpleAtoi(shards, &kaon::simulation::num_parts) ||
+      !absl::SimpleAtoi(index, &kaon::simulation::part)) {
+    std::cerr << "TEST_TOTAL_SHARDS or TEST_SHARD_INDEX is no number" << std::endl;
+    std::exit(2);
+  }
+  if (kaon::simulation::part > 0) setenv("GTEST_FILTER", "*KeepsEveryPromise*", 1);
+}
+
 int main(int argc, char** argv) {
+  TakePart();
   testing::InitGoogleTest(&argc, argv);
   for (const int signal : {SIGABRT, SIGSEGV}) std::signal(signal, kaon::simulation::OnDeath);
   for (int i = 1; i < argc; ++i) {
     absl::string_view argument = argv[i];
-    bool known = argument == "--trace";
-    if (known) kaon::simulation::trace = true;
+    bool known = argument == "--trace" || argument == "--model_size";
+    if (argument == "--trace") kaon::simulation::trace = true;
+    if (argument == "--model_size") kaon::simulation::model_size = true;
 #ifdef KAON_PROTOCOL_MUTATIONS
     if (absl::ConsumePrefix(&argument, "--mutation=")) {
       known = absl::SimpleAtoi(argument, &kaon::chosen_mutation);
@@ -204,6 +264,8 @@ int main(int argc, char** argv) {
       known = absl::SimpleAtoi(argument, &kaon::simulation::num_seeds);
     } else if (absl::ConsumePrefix(&argument, "--first_seed=")) {
       known = absl::SimpleAtoi(argument, &kaon::simulation::first_seed);
+    } else if (absl::ConsumePrefix(&argument, "--least_rate=")) {
+      known = absl::SimpleAtoi(argument, &kaon::simulation::least_rate);
     }
     if (!known) {
       std::cerr << "unknown argument " << argv[i] << std::endl;

@@ -152,15 +152,33 @@ void WorkerNode::OnJoinOver(const client::JoinOver& over) {
     return JoinAfter(absl::Milliseconds(100));
   }
   if (!over.joined->weights_loaded && rank_ != 0) return JoinAfter(absl::Milliseconds(100));
-  open_step_ = over.joined->weights_loaded ? over.joined->applied_step + 1 : 0;
-  finished_step_ = std::max(finished_step_, over.joined->applied_step);
+  OnRewound(*over.joined);
   BeginNext();
+}
+
+void WorkerNode::OnRewound(const client::Joined& joined) {
+  // A coordinator that does not know yet that it was replaced.
+  if (joined.timeline < timeline_) return;
+  open_step_ = joined.weights_loaded ? joined.applied_step + 1 : 0;
+  finished_step_ = joined.timeline > timeline_ ? joined.applied_step
+                                               : std::max(finished_step_, joined.applied_step);
+  timeline_ = joined.timeline;
 }
 
 void WorkerNode::BeginNext() {
   if (open_step_ > world_.options().num_steps) return;
   pushes_of_step_ = 0;
-  session_->Begin(Share(rank_, open_step_), world_.now());
+  Operation operation;
+  operation.kind = Operation::Kind::kStep;
+  operation.called = world_.now();
+  operation.timeline = timeline_;
+  operation.step = open_step_;
+  operation.rank = rank_;
+  operation.process_nonce = nonce_;
+  operation_ = world_.history().Call(std::move(operation));
+  client::StepShare share = Share(rank_, open_step_);
+  share.timeline = timeline_;
+  session_->Begin(share, world_.now());
   Drain();
 }
 
@@ -168,6 +186,11 @@ void WorkerNode::OnStepOver(const client::StepOver& over) {
   if (!over.record.ok()) {
     world_.Trace(
         absl::StrCat("w", rank_, " step ", open_step_, ": ", over.record.status().ToString()));
+    if (over.rewound.has_value()) {
+      ++world_.result().rewinds;
+      OnRewound(*over.rewound);
+      return Later(absl::Milliseconds(1), [this] { BeginNext(); });
+    }
     // The step was decided while this process was starting: it asks where the job is.
     if (over.record.status().code() == absl::StatusCode::kFailedPrecondition) {
       return JoinAfter(absl::Milliseconds(20));
@@ -186,6 +209,8 @@ void WorkerNode::OnStepOver(const client::StepOver& over) {
                                                      over.record.status().ToString()));
   }
   world_.invariants().OnRecord(*over.record);
+  world_.history().operation(operation_).record = over.record->SerializeAsString();
+  world_.history().Return(operation_, Operation::Outcome::kDone, world_.now());
   const uint64_t step = over.record->plan().step().step();
   world_.Trace(absl::StrCat("w", rank_, " step ", step, " is over"));
   if (step != open_step_) {
@@ -249,10 +274,11 @@ void WorkerNode::Join(const client::CallJoin& call) {
           return session_->OnJoin(number, outcome.response.status(), outcome.holder, world_.now());
         }
         const v1::JoinWorkerResponse& joined = *outcome.response;
-        session_->OnJoin(number,
-                         client::Joined{joined.attempt(), joined.process_nonce(),
-                                        joined.applied_step(), joined.weights_loaded()},
-                         outcome.holder, world_.now());
+        session_->OnJoin(
+            number,
+            client::Joined{joined.attempt(), joined.process_nonce(), joined.applied_step(),
+                           joined.weights_loaded(), joined.loss_scale(), joined.timeline()},
+            outcome.holder, world_.now());
       });
 }
 
@@ -338,6 +364,7 @@ void WorkerNode::Push(const client::StartPush& call) {
   context.job = &job_;
   context.rank = rank_;
   context.attempt = call.attempt;
+  context.timeline = timeline_;
   context.step = call.step;
   context.ballot = call.ballot;
   context.round = call.round;
@@ -356,10 +383,19 @@ void WorkerNode::Pull(uint64_t step) {
   for (ShardNode* shard : shards_) {
     for (const v1::ParameterPlacement& home : world_.invariants().placement().parameters()) {
       if (home.shard() != static_cast<uint32_t>(shard->index())) continue;
-      world_.queue().After(world_.Latency(), [this, shard, step, id = home.parameter_id()] {
-        shard->Pull(id, step, [this, step, id](const std::vector<float>& weights) {
-          world_.invariants().OnPulled(step, id, weights);
-        });
+      Operation operation;
+      operation.kind = Operation::Kind::kPull;
+      operation.called = world_.now();
+      operation.timeline = timeline_;
+      operation.step = step;
+      operation.parameter_id = home.parameter_id();
+      const History::Id id = world_.history().Call(operation);
+      world_.queue().After(world_.Latency(), [this, shard, operation, id] {
+        shard->Pull(operation.timeline, operation.parameter_id, operation.step,
+                    [this, id](std::vector<float> weights) {
+                      world_.history().operation(id).weights = std::move(weights);
+                      world_.history().Return(id, Operation::Outcome::kDone, world_.now());
+                    });
       });
     }
   }

@@ -54,6 +54,8 @@ class WorkerNode {
   // The coordinator hears, after a while, that the stream of its AwaitStep is gone.
   void HangUp();
   void Push(const client::StartPush& call);
+  // The job goes on from a checkpoint.
+  void OnRewound(const client::Joined& joined);
   // Reads the version of every parameter, whenever it is there.
   void Pull(uint64_t step);
 
@@ -76,6 +78,10 @@ class WorkerNode {
   uint64_t nonce_ = 0;
   uint64_t finished_step_ = 0;
   uint64_t open_step_ = 0;
+  // Of the job, as far as this process knows.
+  uint64_t timeline_ = 1;
+  // The step that is begun.
+  History::Id operation_ = 0;
   uint64_t pushes_of_step_ = 0;
   // Calls that still matter.
   std::map<uint64_t, std::shared_ptr<PushStream>> pushes_;

@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "tests/simulation/cluster.h"
 #include "tests/simulation/event_queue.h"
+#include "tests/simulation/history.h"
 #include "tests/simulation/invariants.h"
 
 namespace kaon::simulation {
@@ -31,6 +32,9 @@ class World {
   void set_invariants(std::unique_ptr<Invariants> invariants) {
     invariants_ = std::move(invariants);
   }
+
+  // What clients called and were told.
+  History& history() { return history_; }
 
   // Faults stop for good once this is false.
   bool faulty() const { return faulty_; }
@@ -54,20 +58,22 @@ class World {
 
   // One line of the trace. Always hashed: two runs of one seed must do the same.
   void Trace(const std::string& line) {
-    for (const char c : absl::StrCat(absl::ToUnixMicros(now()), " ", line)) {
-      result_.event_hash = (result_.event_hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
-    }
+    Hash(static_cast<uint64_t>(absl::ToUnixMicros(now())));
+    for (const char c : line) Hash(static_cast<uint8_t>(c));
     if (options_.trace) {
       std::cerr << absl::ToUnixMicros(now()) << " " << line << std::endl;
     }
   }
 
  private:
+  void Hash(uint64_t value) { result_.event_hash = (result_.event_hash ^ value) * 0x100000001b3; }
+
   const ClusterOptions options_;
   EventQueue queue_;
   std::mt19937_64 random_;
   ClusterResult result_;
   std::unique_ptr<Invariants> invariants_;
+  History history_;
   bool faulty_ = true;
 };
 

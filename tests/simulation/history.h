@@ -1,0 +1,96 @@
+// What the clients of a cluster called and were told, and whether one log in one order explains all
+// of it (docs/design/reliability.md, T10). The check knows of no machine, disk or message: only of
+// the clients' calls, the log, and what the kernels make of it. Plain values and a pure function;
+// one thread.
+#ifndef KAON_TESTS_SIMULATION_HISTORY_H_
+#define KAON_TESTS_SIMULATION_HISTORY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "kaon/v1/agreement.pb.h"
+#include "kaon/v1/parameters.pb.h"
+
+namespace kaon::simulation {
+
+// One call of a client, from its first attempt to its answer.
+struct Operation {
+  enum class Kind {
+    // A worker begins a step and waits for its record.
+    kStep,
+    // A reader asks for a version of a parameter.
+    kPull,
+    // An admin sets hyper-parameters of a group.
+    kChange,
+    // An admin takes the job back to a checkpoint.
+    kRestore,
+  };
+  enum class Outcome {
+    // It may have taken effect or not: no answer, or one that says neither.
+    kUnknown,
+    kDone,
+    // It never takes effect.
+    kRefused,
+  };
+
+  Kind kind = Kind::kStep;
+  Outcome outcome = Outcome::kUnknown;
+  absl::Time called;
+  absl::Time returned = absl::InfiniteFuture();
+  // kStep, kPull: as the client knew when it called.
+  uint64_t timeline = 1;
+  uint64_t step = 0;
+  // kStep.
+  uint32_t rank = 0;
+  uint64_t process_nonce = 0;
+  // What it was told, serialized.
+  std::string record;
+  // kPull, and what was read.
+  uint32_t parameter_id = 0;
+  std::vector<float> weights;
+  // kChange: the learning rate, which no other change sets. kRestore: the checkpoint.
+  std::string name;
+  // kRestore: the entry whose state the checkpoint holds.
+  uint64_t target = 0;
+  // kChange, kRestore: where the answer says that its entry is.
+  uint64_t position = 0;
+};
+
+class History {
+ public:
+  using Id = size_t;
+
+  Id Call(Operation operation) {
+    operations_.push_back(std::move(operation));
+    return operations_.size() - 1;
+  }
+  // Until it is answered.
+  Operation& operation(Id id) { return operations_[id]; }
+  void Return(Id id, Operation::Outcome outcome, absl::Time now) {
+    operations_[id].outcome = outcome;
+    operations_[id].returned = now;
+  }
+  const std::deque<Operation>& operations() const { return operations_; }
+
+ private:
+  std::deque<Operation> operations_;
+};
+
+// Decided records by position.
+using Log = std::map<uint64_t, v1::StepRecord>;
+
+// Empty if, carried out one after the other, the entries of `log` are an execution of `job` that
+// every operation fits: each answer is what the log says, what was refused is not in it, every
+// entry has been asked for, and some order of instants, each between the call and the answer of the
+// operations it is part of, is the log's. Otherwise what is wrong.
+std::string Contradiction(const v1::JobDefinition& job, const Log& log,
+                          const std::deque<Operation>& operations);
+
+}  // namespace kaon::simulation
+
+#endif  // KAON_TESTS_SIMULATION_HISTORY_H_

@@ -1,0 +1,288 @@
+// The check of histories explains a true one and contradicts each doctored one.
+#include "tests/simulation/history.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tests/simulation/model.h"
+
+namespace kaon::simulation {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint64_t kNonce = 77;
+constexpr uint32_t kScale = 4;
+
+absl::Time At(int64_t milliseconds) { return absl::FromUnixMillis(milliseconds); }
+
+// Two ranks register, load weights, train two steps, change a group, train a third one, and are
+// taken back to the first step; then they train the second one again. Each entry takes 10 ms.
+class HistoryTest : public testing::Test {
+ protected:
+  HistoryTest() : job_(TinyJob(2)), replay_(job_) {
+    v1::StepPlan registration;
+    registration.mutable_registration();
+    Decide(registration);
+    Step(0);
+    Step(1);
+    Step(2);
+    Change();
+    Step(3);
+    Restore();
+    Step(2);
+  }
+
+  std::string Contradicted() { return Contradiction(job_, log_, operations_); }
+
+  // The first operation of a kind, and for steps and pulls of a step and a timeline.
+  Operation& Find(Operation::Kind kind, uint64_t step = 0, uint64_t timeline = 1) {
+    for (Operation& operation : operations_) {
+      const bool any = kind == Operation::Kind::kChange || kind == Operation::Kind::kRestore;
+      if (operation.kind != kind) continue;
+      if (any || (operation.step == step && operation.timeline == timeline)) return operation;
+    }
+    ADD_FAILURE() << "no such operation";
+    return operations_.front();
+  }
+
+  v1::JobDefinition job_;
+  SerialReplay replay_;
+  Log log_;
+  std::deque<Operation> operations_;
+
+ private:
+  absl::Time begin() const { return At(10 * static_cast<int64_t>(log_.size())); }
+  absl::Time end() const { return begin() - absl::Milliseconds(1); }
+
+  v1::StepRecord& Decide(v1::StepPlan plan) {
+    const uint64_t position = log_.size() + 1;
+    plan.set_position(position);
+    plan.set_timeline(timeline_);
+    v1::StepRecord& record = log_[position];
+    *record.mutable_plan() = std::move(plan);
+    record.mutable_decision()->set_outcome(v1::OUTCOME_APPLY);
+    record.mutable_decision()->set_state_digest(replay_.StateDigest());
+    for (int group = 0; group < job_.groups_size(); ++group) {
+      record.mutable_decision()->add_norms()->set_clip_factor(1);
+    }
+    if (!record.plan().has_restore()) replay_.Apply(record);
+    if (position == 3) first_step_ = replay_.state();
+    return record;
+  }
+
+  void Step(uint64_t step) {
+    Operation operation;
+    operation.called = begin();
+    operation.timeline = timeline_;
+    operation.step = step;
+    operation.process_nonce = kNonce;
+    v1::StepPlan plan;
+    v1::StepBody& body = *plan.mutable_step();
+    body.set_kind(step == 0 ? v1::STEP_KIND_LOAD_WEIGHTS : v1::STEP_KIND_TRAIN);
+    body.set_step(step);
+    body.set_loss_scale(1);
+    for (const v1::ParameterGroup& group : job_.groups()) {
+      body.add_rates()->set_learning_rate(group.lr());
+    }
+    for (uint32_t rank = 0; rank < (step == 0 ? 1 : 2); ++rank) {
+      v1::Member& member = *body.add_members();
+      member.set_rank(rank);
+      member.set_process_nonce(kNonce);
+      member.set_token_weight(kScale);
+      member.set_micro_batches(1);
+    }
+    operation.record = Decide(std::move(plan)).SerializeAsString();
+    operation.outcome = Operation::Outcome::kDone;
+    operation.returned = end();
+    operations_.push_back(operation);
+    // The other rank dies before it is told.
+    operation.rank = 1;
+    operation.outcome = Operation::Outcome::kUnknown;
+    operation.returned = absl::InfiniteFuture();
+    operation.record.clear();
+    operations_.push_back(operation);
+    Pull(step);
+  }
+
+  void Pull(uint64_t step) {
+    for (uint32_t id = 0; id < replay_.weights().size(); ++id) {
+      Operation operation;
+      operation.kind = Operation::Kind::kPull;
+      operation.outcome = Operation::Outcome::kDone;
+      operation.called = end();
+      operation.returned = end();
+      operation.timeline = timeline_;
+      operation.step = step;
+      operation.parameter_id = id;
+      operation.weights = replay_.weights()[id];
+      operations_.push_back(std::move(operation));
+    }
+  }
+
+  void Change() {
+    Operation operation;
+    operation.kind = Operation::Kind::kChange;
+    operation.called = begin();
+    operation.name = "0.5";
+    v1::StepPlan plan;
+    v1::GroupChangeBody& body = *plan.mutable_group_change();
+    *body.mutable_groups() = replay_.state().body.definition().groups();
+    body.mutable_groups(0)->set_lr(0.5);
+    v1::GroupSetting& setting = *body.add_settings();
+    setting.set_field("lr");
+    setting.set_value("0.5");
+    operation.position = Decide(std::move(plan)).plan().position();
+    operation.outcome = Operation::Outcome::kDone;
+    operation.returned = end();
+    operations_.push_back(std::move(operation));
+  }
+
+  void Restore() {
+    Operation operation;
+    operation.kind = Operation::Kind::kRestore;
+    operation.called = begin();
+    operation.name = "tiny-1-3";
+    operation.target = 3;
+    v1::StepPlan plan;
+    plan.mutable_restore()->set_checkpoint("tiny-1-3");
+    plan.mutable_restore()->set_step(1);
+    ++timeline_;
+    operation.position = Decide(std::move(plan)).plan().position();
+    operation.outcome = Operation::Outcome::kDone;
+    operation.returned = end();
+    operations_.push_back(std::move(operation));
+    replay_.Restore(first_step_);
+    Pull(1);
+  }
+
+  uint64_t timeline_ = 1;
+  SerialReplay::State first_step_;
+};
+
+using Kind = Operation::Kind;
+using Outcome = Operation::Outcome;
+
+TEST_F(HistoryTest, TrueOneIsExplained) { EXPECT_EQ(Contradicted(), ""); }
+
+TEST_F(HistoryTest, UnknownOutcomesAreExplainedBothWays) {
+  Find(Kind::kChange).outcome = Outcome::kUnknown;
+  Find(Kind::kRestore).outcome = Outcome::kUnknown;
+  Operation lost = Find(Kind::kChange);
+  lost.name = "0.25";
+  operations_.push_back(lost);
+  EXPECT_EQ(Contradicted(), "");
+}
+
+TEST_F(HistoryTest, AnotherOutcomeThanTheLogs) {
+  v1::StepRecord told = log_[4];
+  told.mutable_decision()->mutable_norms(0)->set_clip_factor(0.5);
+  Find(Kind::kStep, 2).record = told.SerializeAsString();
+  EXPECT_THAT(Contradicted(), HasSubstr("rank 0 was told another outcome of entry 4"));
+}
+
+TEST_F(HistoryTest, LostStep) {
+  log_.erase(8);
+  EXPECT_THAT(Contradicted(), HasSubstr("rank 0 was told another outcome of entry 8"));
+}
+
+TEST_F(HistoryTest, HoleInTheLog) {
+  log_.erase(4);
+  EXPECT_EQ(Contradicted(), "no entry at 4");
+}
+
+TEST_F(HistoryTest, StepTwice) {
+  // Steps to the same state.
+  v1::StepRecord again = log_[8];
+  again.mutable_plan()->set_position(9);
+  again.mutable_decision()->set_state_digest(replay_.StateDigest());
+  log_[9] = again;
+  EXPECT_EQ(Contradicted(), "entry 9 is step 2, expected 3");
+}
+
+TEST_F(HistoryTest, EntryThatFoundAnotherState) {
+  log_[6].mutable_decision()->set_state_digest(1);
+  EXPECT_THAT(Contradicted(), HasSubstr("entry 6 found state digest 1, the serial execution has"));
+}
+
+TEST_F(HistoryTest, GradientOfAProcessThatHasNotBegun) {
+  Find(Kind::kStep, 3).process_nonce = kNonce + 1;
+  EXPECT_EQ(Contradicted(), "entry 6 has a gradient of rank 0, whose process has not begun step 3");
+}
+
+TEST_F(HistoryTest, StepBegunOnlyInTheOlderTimeline) {
+  for (Operation& operation : operations_) {
+    if (operation.kind == Kind::kStep && operation.timeline == 2) operation.timeline = 1;
+  }
+  EXPECT_EQ(Contradicted(), "entry 8 has a gradient of rank 0, whose process has not begun step 2");
+}
+
+TEST_F(HistoryTest, PullOfOtherWeights) {
+  Find(Kind::kPull, 2).weights[3] += 1;
+  EXPECT_EQ(Contradicted(),
+            "version 2 of parameter 0 was pulled with other weights than the committed entries "
+            "give");
+}
+
+TEST_F(HistoryTest, PullOfTheOtherTimelinesVersion) {
+  Find(Kind::kPull, 3).timeline = 2;
+  EXPECT_EQ(Contradicted(), "version 3 of timeline 2 was pulled, the log has no such step");
+}
+
+TEST_F(HistoryTest, PullBeforeTheStepWasBegun) {
+  Find(Kind::kPull, 3).returned = At(44);
+  EXPECT_THAT(Contradicted(), HasSubstr("entry 6 was seen at"));
+}
+
+TEST_F(HistoryTest, EffectBeforeWhatCameBeforeIt) {
+  // The third step is over before the second one is begun: each is well by itself.
+  for (Operation& operation : operations_) {
+    if (operation.kind != Kind::kStep || operation.timeline != 1 || operation.step != 2) continue;
+    operation.called += absl::Seconds(1);
+    operation.returned += absl::Seconds(1);
+  }
+  EXPECT_THAT(Contradicted(), HasSubstr("was seen at"));
+}
+
+TEST_F(HistoryTest, ChangeThatWasRefused) {
+  Find(Kind::kChange).outcome = Outcome::kRefused;
+  EXPECT_EQ(Contradicted(), "change 0.5 was refused and is in the log");
+}
+
+TEST_F(HistoryTest, ChangeAnsweredWithAnotherEntry) {
+  Find(Kind::kChange).position = 6;
+  EXPECT_EQ(Contradicted(), "change 0.5 was answered with entry 6, which is another one");
+}
+
+TEST_F(HistoryTest, ChangeNobodyAskedFor) {
+  Find(Kind::kChange).name = "0.25";
+  EXPECT_EQ(Contradicted(), "entry 5 makes change 0.5, nobody asked for it");
+}
+
+TEST_F(HistoryTest, RestoreOfAnotherState) {
+  Find(Kind::kRestore).target = 4;
+  EXPECT_THAT(Contradicted(), HasSubstr("entry 8 found state digest"));
+}
+
+TEST_F(HistoryTest, RestoreNobodyAskedFor) {
+  Find(Kind::kRestore).name = "tiny-1-4";
+  EXPECT_EQ(Contradicted(), "entry 7 restores a checkpoint nobody asked for");
+}
+
+TEST_F(HistoryTest, RestoreThatStaysInItsTimeline) {
+  log_[7].mutable_plan()->set_timeline(1);
+  EXPECT_THAT(Contradicted(), HasSubstr("entry 7 goes to timeline 1 from 1"));
+}
+
+TEST_F(HistoryTest, StepOfATimelineThatIsOver) {
+  log_[8].mutable_plan()->set_timeline(1);
+  EXPECT_EQ(Contradicted(), "entry 8 is of timeline 1, it is 2");
+}
+
+}  // namespace
+}  // namespace kaon::simulation
