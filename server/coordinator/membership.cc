@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "job/validation.h"
@@ -53,7 +54,21 @@ absl::Status CheckShare(const v1::BeginStepRequest& request) {
 void Membership::Reset(uint32_t world_size) {
   world_size_ = world_size;
   workers_.clear();
+  earlier_.clear();
   lost_.clear();
+}
+
+void Membership::BeginTimeline(uint32_t world_size) {
+  std::map<uint32_t, Worker> earlier = std::move(earlier_);
+  for (auto& [rank, worker] : workers_) earlier[rank] = std::move(worker);
+  Reset(world_size);
+  earlier_ = std::move(earlier);
+}
+
+bool Membership::HadRank(const v1::JoinWorkerRequest& request) const {
+  const auto earlier = earlier_.find(request.rank());
+  return earlier != earlier_.end() && earlier->second.process_nonce == request.process_nonce() &&
+         proto::Compare(earlier->second.attempt, request.previous_attempt()) == 0;
 }
 
 v1::Attempt Membership::Allot(const v1::Ballot& ballot) {
@@ -94,7 +109,7 @@ absl::StatusOr<v1::Attempt> Membership::TakeRank(const v1::JoinWorkerRequest& re
     // A repeated Join of the same process, whose answer was lost, is the same attempt.
     return known->second.attempt;
   }
-  if (!request.has_previous_attempt()) {
+  if (!request.has_previous_attempt() || (known == workers_.end() && HadRank(request))) {
     workers_[rank] = {Allot(ballot), request.process_nonce(), std::nullopt};
     return workers_[rank].attempt;
   }

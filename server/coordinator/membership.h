@@ -27,6 +27,9 @@ class Membership {
  public:
   // Forgets every worker; ranks are 0 .. world_size-1 from now on.
   void Reset(uint32_t world_size);
+  // Every rank must join again, and is allotted another attempt, in another timeline: the same
+  // processes have the ranks.
+  void BeginTimeline(uint32_t world_size);
   uint32_t world_size() const { return world_size_; }
 
   // Allots or confirms the attempt of a rank; new ones are numbered under `ballot`.
@@ -81,6 +84,7 @@ class Membership {
     std::optional<Begun> begun;
   };
 
+  bool HadRank(const v1::JoinWorkerRequest& request) const;
   uint32_t ParticipantsOf(uint64_t step) const { return step == 0 ? 1 : world_size_; }
   bool IsLost(uint64_t step, uint32_t rank) const { return step > 0 && lost_.count(rank) > 0; }
   absl::StatusOr<v1::Attempt> TakeRank(const v1::JoinWorkerRequest& request,
@@ -90,6 +94,8 @@ class Membership {
 
   uint32_t world_size_ = 0;
   std::map<uint32_t, Worker> workers_;
+  // Of older timelines.
+  std::map<uint32_t, Worker> earlier_;
   std::set<uint32_t> lost_;
   v1::Ballot numbering_ballot_;
   uint32_t last_number_ = 0;

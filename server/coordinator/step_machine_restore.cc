@@ -142,7 +142,7 @@ void StepMachine::AdoptRestore(const v1::StepPlan& plan) {
   weights_loaded_ = true;
   stopped_ = absl::OkStatus();
   // What was begun is of the old timeline, and joining tells of the new one.
-  membership_.Reset(registration_->definition().world_size());
+  membership_.BeginTimeline(registration_->definition().world_size());
   step_record_.reset();
   wanted_position_ = 0;
   AnswerGroupChange(over);

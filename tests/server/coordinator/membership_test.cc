@@ -72,6 +72,26 @@ TEST_F(MembershipTest, AttemptOfItsOwnBallotThatItDoesNotKnowIsNotKept) {
   EXPECT_EQ(Join(0, 10, 5, &invented).status().code(), absl::StatusCode::kAborted);
 }
 
+// A worker whose step ended with its timeline joins again with the attempt it had.
+TEST_F(MembershipTest, InAnotherTimelineWhoHadARankIsAllottedAnotherAttempt) {
+  const v1::Attempt before = *Join(0, 10);
+  ASSERT_TRUE(Begin(0, before, 10, 7).ok());
+  members_.BeginTimeline(2);
+  EXPECT_EQ(members_.CheckAttempt(0, before).code(), absl::StatusCode::kAborted);
+  EXPECT_THAT(members_.MissingRanks(7), ElementsAre(0, 1));
+  // It was somebody else's.
+  EXPECT_EQ(Join(0, 20, 5, &before).status().code(), absl::StatusCode::kAborted);
+  const v1::Attempt after = *Join(0, 10, 5, &before);
+  EXPECT_GT(proto::Compare(after, before), 0);
+  // Its answer was lost.
+  EXPECT_EQ(proto::Compare(*Join(0, 10, 5, &before), after), 0);
+  // Two timelines later, as nobody came in the first of them.
+  members_.BeginTimeline(2);
+  members_.BeginTimeline(2);
+  EXPECT_EQ(Join(0, 10, 5, &before).status().code(), absl::StatusCode::kAborted);
+  EXPECT_GT(proto::Compare(*Join(0, 10, 5, &after), after), 0);
+}
+
 TEST_F(MembershipTest, StepIsBegunByAllRanksAndTheWeightsByRankZero) {
   const v1::Attempt zero = *Join(0, 1);
   const v1::Attempt one = *Join(1, 2);

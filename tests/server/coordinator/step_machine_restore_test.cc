@@ -92,7 +92,12 @@ TEST(RestoreTest, TakesThePlaceOfAStepThatIsNotDecided) {
   EXPECT_THAT(ended->message(), HasSubstr("timeline 1 is over"));
   EXPECT_EQ(harness.Begin(0, 8).status().code(), absl::StatusCode::kAborted);
   for (uint32_t rank : {0, 1}) {
-    ASSERT_EQ(harness.Join(rank, 100 + rank)->timeline(), 5u);
+    v1::JoinWorkerRequest join;
+    join.set_job("tiny");
+    join.set_rank(rank);
+    join.set_process_nonce(100 + rank);
+    *join.mutable_previous_attempt() = step.step().members(static_cast<int>(rank)).attempt();
+    ASSERT_EQ(harness.Join(join)->timeline(), 5u);
     ASSERT_TRUE(harness.Begin(rank, 8).ok());
   }
   const v1::StepPlan next = *harness.SentPlan(0);
