@@ -4,7 +4,8 @@ def fuzz_target(name, srcs, corpus, deps):
     """Two tests over one LLVMFuzzerTestOneInput.
 
     Args:
-      name: `name`_test replays; `name`_fuzz (nightly) also explores when built with --config=fuzz.
+      name: `name`_test replays, and changes what it replays, for 10 seconds; `name`_fuzz (nightly) also explores when
+        built with --config=fuzz.
       srcs: the target.
       corpus: its files.
       deps: what it calls.
@@ -13,7 +14,7 @@ def fuzz_target(name, srcs, corpus, deps):
         name = name + "_test",
         size = "small",
         srcs = srcs,
-        args = ["$(location %s)" % file for file in corpus],
+        args = ["--seconds=10"] + ["$(location %s)" % file for file in corpus],
         data = corpus,
         deps = deps + [":replay_main"],
     )

@@ -1,8 +1,11 @@
 // Runs a fuzz target without libFuzzer: over each corpus file named on the command line, and over
-// random changes of it. What every build and machine can do; `--config=fuzz` links libFuzzer
-// instead.
+// random changes of them, for as long as --seconds=N says. What every build and machine can do;
+// `--config=fuzz` links libFuzzer instead.
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -14,8 +17,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size);
 
 namespace {
 
-constexpr int kChangesPerInput = 20000;
+// At once, of each input in turn; at least so many, however slow the machine is.
+constexpr int kChangesPerInput = 500;
 constexpr uint32_t kSeed = 20261121;
+constexpr char kSeconds[] = "--seconds=";
 
 std::vector<uint8_t> Change(std::vector<uint8_t> input, std::mt19937& random) {
   const int changes = 1 + random() % 4;
@@ -42,8 +47,13 @@ std::vector<uint8_t> Change(std::vector<uint8_t> input, std::mt19937& random) {
 
 int main(int argc, char** argv) {
   std::mt19937 random(kSeed);
+  std::chrono::seconds limit(1);
   std::vector<std::vector<uint8_t>> corpus(1);
   for (int i = 1; i < argc; ++i) {
+    if (std::strncmp(argv[i], kSeconds, sizeof(kSeconds) - 1) == 0) {
+      limit = std::chrono::seconds(std::atoi(argv[i] + sizeof(kSeconds) - 1));
+      continue;
+    }
     std::ifstream file(argv[i], std::ios::binary);
     if (!file) {
       std::cerr << argv[i] << ": cannot be read" << std::endl;
@@ -53,12 +63,19 @@ int main(int argc, char** argv) {
   }
   for (const std::vector<uint8_t>& input : corpus) {
     LLVMFuzzerTestOneInput(input.data(), input.size());
-    for (int i = 0; i < kChangesPerInput; ++i) {
-      const std::vector<uint8_t> changed = Change(input, random);
-      LLVMFuzzerTestOneInput(changed.data(), changed.size());
-    }
   }
-  std::cout << corpus.size() << " inputs, " << kChangesPerInput << " changes of each, seed "
-            << kSeed << std::endl;
+  const auto end = std::chrono::steady_clock::now() + limit;
+  uint64_t changes = 0;
+  do {
+    for (const std::vector<uint8_t>& input : corpus) {
+      for (int i = 0; i < kChangesPerInput; ++i) {
+        const std::vector<uint8_t> changed = Change(input, random);
+        LLVMFuzzerTestOneInput(changed.data(), changed.size());
+        ++changes;
+      }
+    }
+  } while (std::chrono::steady_clock::now() < end);
+  std::cout << corpus.size() << " inputs, " << changes << " changes of them, seed " << kSeed
+            << std::endl;
   return 0;
 }
