@@ -17,6 +17,13 @@ steps_done() { cat "$TEST_TMPDIR/log" 2>/dev/null | grep -c '"type": *"step"'; }
 trained() { ! kill -0 "$trainer" 2>/dev/null; }
 ids() { ctl -o json checkpoint list | python3 -c 'import json, sys; print(*[row["id"] for row in json.load(sys.stdin)["checkpoints"]])'; }
 
+# last_is_taken: not while another one, of the last step, is still being written by itself.
+last_is_taken() {
+  ctl checkpoint create last >"$TEST_TMPDIR/last" 2>&1 && return
+  grep -q "another checkpoint is being written" "$TEST_TMPDIR/last" || { cat "$TEST_TMPDIR/last"; exit 1; }
+  return 1
+}
+
 # every_one_good WHEN: whatever has a manifest passes verify.
 every_one_good() {
   local id
@@ -64,8 +71,9 @@ echo "service, taken back once, $there, local $here"
 [ "$here" = "$there" ] || fail "digests differ"
 
 # The newest is damaged.
-ctl checkpoint create last >/dev/null || fail "create of an idle job"
-python3 - "$KAON_CHECKPOINT_DIR/last.shard-00001-of-00002.0000.safetensors" <<'PY'
+wait_for 60 last_is_taken || fail "create of an idle job: $(cat "$TEST_TMPDIR/last")"
+damaged=$(ls "$KAON_CHECKPOINT_DIR" | grep '^last[.].*shard-00001-of-00002.0000.safetensors$')
+python3 - "$KAON_CHECKPOINT_DIR/$damaged" <<'PY'
 import sys
 with open(sys.argv[1], "r+b") as file:
     file.seek(-3, 2)
@@ -74,7 +82,7 @@ with open(sys.argv[1], "r+b") as file:
     file.write(bytes([byte ^ 4]))
 PY
 ctl checkpoint verify last >"$TEST_TMPDIR/verify" 2>&1 && fail "a damaged checkpoint passed"
-grep -q "DATA_LOSS.*last.shard-00001-of-00002.0000.safetensors" "$TEST_TMPDIR/verify" || fail "verify: $(cat "$TEST_TMPDIR/verify")"
+grep -q "DATA_LOSS.*$damaged" "$TEST_TMPDIR/verify" || fail "verify: $(cat "$TEST_TMPDIR/verify")"
 ctl -o json checkpoint restore >"$TEST_TMPDIR/newest" || fail "restore of the newest"
 ctl -o json digest >"$TEST_TMPDIR/digest"
 python3 - "$TEST_TMPDIR/newest" "$TEST_TMPDIR/digest" <<'PY' || fail "restore: $(cat "$TEST_TMPDIR/newest")"

@@ -25,7 +25,7 @@ wait_for 60 trained
 wait "$trainer" || { cat "$TEST_TMPDIR/service"; fail "kaon-train: exit status $?"; }
 
 # The replaced coordinator shows the whole history and every worker's attempts.
-"$KAONCTL" --dir "$DIR" -o json steps --limit 1000 >"$TEST_TMPDIR/steps"
+wait_for 60 has_history 40 || cluster_show_logs "$DIR"
 [ "$(grep -c '"outcome": "apply"' "$TEST_TMPDIR/steps")" -ge 40 ] || fail "history: $(cat "$TEST_TMPDIR/steps")"
 stop
 train_local "$TEST_TMPDIR/local" "${OPTIONS[@]}"

@@ -102,19 +102,45 @@ compare() {
   [ "$here" = "$there" ] || fail "digests differ"
 }
 
+# step_now: the newest applied step, as soon as the coordinator answers.
+step_now() {
+  local step deadline=
+  until step=$(status_field applied_step 2>/dev/null) && [ -n "$step" ]; do
+    [ $SECONDS -lt "${deadline:=$((SECONDS + 30))}" ] || return 1
+    sleep 0.05
+  done
+  echo "$step"
+}
+
+# consistent: the step and the weights of one answer in which every shard is at the same step go to the file `consistent`.
+consistent() {
+  "$KAONCTL" --dir "$DIR" -o json status 2>/dev/null | python3 -c '
+import json, sys
+status = json.load(sys.stdin)
+step = status["applied_step"]
+sys.exit(1) if any(shard.get("applied_step") != step for shard in status["shards"]) else print(step, status["weights_digest"])
+' >"$TEST_TMPDIR/consistent" 2>/dev/null
+}
+
+# has_history STEPS: the history, in the file `steps`, has every train step up to STEPS. A shard that was killed may learn the newest
+# decision anew, and a new coordinator reads the shards first.
+has_history() {
+  "$KAONCTL" --dir "$DIR" -o json steps --limit 1000 >"$TEST_TMPDIR/steps" 2>/dev/null || return 1
+  python3 -c '
+import json, sys
+steps = [record["step"] for record in json.load(open(sys.argv[1]))["steps"] if record["kind"] == "train"]
+sys.exit(0 if steps and steps[-1] >= int(sys.argv[2]) else 1)' "$TEST_TMPDIR/steps" "$1"
+}
+
 # compare_open STEPS OPTIONS...: kills the trainers wherever they are; the service has the weights of a run without servers that
 # ends there.
 compare_open() {
-  local steps=$1 here there= last= seen=
+  local steps=$1 here there= last=
   shift
   for rank in "${!trainer[@]}"; do kill_trainer "$rank"; done
-  # A step that had all it needed is still decided.
-  until [ -n "$last" ] && [ "$seen" = "$last" ]; do
-    seen=$last
-    sleep 0.3
-    last=$(status_field applied_step)
-  done
-  there=$(status_field weights_digest)
+  # A step that had all it needed is still decided: whichever is the newest, its weights are those of the other run.
+  wait_for 60 consistent || give_up
+  read -r last there <"$TEST_TMPDIR/consistent"
   train_local "$TEST_TMPDIR/local" "${OPTIONS[@]}" --steps "$steps" --stop-after "$last" "$@"
   here=$(field "$TEST_TMPDIR/local" weights_digest)
   echo "step $last: service $there, local $here"

@@ -46,6 +46,8 @@ strike shard-0 shard-1 coordinator
 wait_for 120 trained
 wait "$trainer" || { cat "$TEST_TMPDIR/service"; fail "kaon-train: exit status $?"; }
 
+# The whole history, every step once.
+wait_for 60 has_history "$STEPS" || cluster_show_logs "$DIR"
 "$KAONCTL" --dir "$DIR" -o json status >"$TEST_TMPDIR/status"
 python3 -c '
 import json, sys
@@ -56,8 +58,6 @@ for shard in status["shards"]:
     assert shard["recovered_entries"] > 0, shard
     print("shard", shard["shard"], "read", shard["recovered_entries"], "entries back in", shard["recovery_seconds"], "s")
 ' "$TEST_TMPDIR/status" || fail "status: $(cat "$TEST_TMPDIR/status")"
-# The whole history, every step once.
-"$KAONCTL" --dir "$DIR" -o json steps --limit 1000 >"$TEST_TMPDIR/steps"
 python3 -c '
 import json, sys
 records = json.load(open(sys.argv[1]))["steps"]

@@ -55,7 +55,7 @@ for seed in $SEEDS; do
   kill -USR1 "${proxy[shards]}" "${proxy[calls]}"
   wait_for $((${FAULTS%.*} + 30)) healed || give_up
   calm=$(now_ms)
-  step=$(status_field applied_step)
+  step=$(step_now)
   wait_for 30 step_reached $((step + 1)) || give_up
   took=$(($(now_ms) - calm))
   [ "$took" -le 5000 ] || fail "seed $seed: $took ms until the next step"

@@ -24,6 +24,7 @@ ask() {
     python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$2" 2>/dev/null || true
 }
 holds() { [ "$(ask "$1" holder)" = True ]; }
+stands_by() { [ "$(ask "$1" holder)" = False ]; }
 holder() { if holds coordinator; then echo coordinator; else echo standby; fi; }
 other() { if [ "$1" = coordinator ]; then echo standby; else echo coordinator; fi; }
 reached() { [ "$(ask "$1" applied_step)" -ge "$2" ]; }
@@ -74,7 +75,8 @@ for seconds in $FREEZES; do
   # Replaced if it was away for that long; whoever is late steps down.
   if [ "$(awk "BEGIN { print ($seconds > 2) }")" = 1 ]; then
     wait_for 30 holds "$next" || give_up
-    if holds "$frozen"; then fail "$frozen and $next both hold the shards"; fi
+    # As soon as it hears a shard again.
+    wait_for 30 stands_by "$frozen" || fail "$frozen and $next both hold the shards"
   fi
   progress "$(holder)"
 done
