@@ -128,7 +128,7 @@ cluster_start() {
 }
 
 # cluster_stop DIR: the coordinator first, so that it does not report shards that go; a server that is still there after
-# 10 seconds is killed, which is an error.
+# 40 seconds, in which a shard takes a last snapshot, is killed, which is an error.
 cluster_stop() {
   local dir=$1 file name pid deadline failed=0
   for file in "$dir"/coordinator.pid "$dir"/shard-*.pid; do
@@ -137,10 +137,10 @@ cluster_stop() {
     pid=$(cat "$file")
     if cluster_alive "$dir" "$name"; then
       kill -TERM "$pid" 2>/dev/null || true
-      deadline=$((SECONDS + 10))
+      deadline=$((SECONDS + 40))
       while cluster_alive "$dir" "$name"; do
         if [ $SECONDS -ge $deadline ]; then
-          cluster_say "$name (pid $pid) did not stop within 10 s; killing it"
+          cluster_say "$name (pid $pid) did not stop within 40 s; killing it"
           kill -KILL "$pid" 2>/dev/null || true
           failed=1
           break

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "job/effective.h"
+#include "proto/failpoint.h"
 #include "proto/status_macros.h"
 #include "server/checkpoint/manifest.h"
 #include "server/checkpoint/manifest_file.h"
@@ -115,9 +116,14 @@ absl::Status CheckpointDirectory::Commit(const v1::CheckpointManifest& manifest)
   if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
   KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::File> file, directory_.Create(uncommitted));
   KAON_RETURN_IF_ERROR(file->Write(0, {bytes}));
+  PassFailpoint(Failpoint::manifest_written);
   KAON_RETURN_IF_ERROR(file->Sync());
+  PassFailpoint(Failpoint::manifest_synced);
   KAON_RETURN_IF_ERROR(directory_.Rename(uncommitted, name));
-  return directory_.Sync();
+  PassFailpoint(Failpoint::manifest_renamed);
+  KAON_RETURN_IF_ERROR(directory_.Sync());
+  PassFailpoint(Failpoint::manifest_durable);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<std::string>> CheckpointDirectory::List() {
@@ -235,6 +241,7 @@ absl::StatusOr<RetainedCheckpoints> CheckpointDirectory::Retain(absl::string_vie
     } else if (retained.kept.size() < keep) {
       retained.kept.push_back(candidate.id);
     } else {
+      PassFailpoint(Failpoint::checkpoint_retain_begin);
       KAON_RETURN_IF_ERROR(Remove(*manifest));
       retained.removed.push_back(candidate.id);
     }
@@ -245,8 +252,12 @@ absl::StatusOr<RetainedCheckpoints> CheckpointDirectory::Retain(absl::string_vie
 absl::Status CheckpointDirectory::Remove(const v1::CheckpointManifest& manifest) {
   // The manifest first, durably: no manifest is ever left without its files.
   KAON_RETURN_IF_ERROR(directory_.Remove(ManifestName(manifest.id())));
+  PassFailpoint(Failpoint::checkpoint_manifest_removed);
   KAON_RETURN_IF_ERROR(directory_.Sync());
-  return RemoveUncommitted(manifest.id());
+  PassFailpoint(Failpoint::checkpoint_removal_durable);
+  KAON_RETURN_IF_ERROR(RemoveUncommitted(manifest.id()));
+  PassFailpoint(Failpoint::checkpoint_files_removed);
+  return absl::OkStatus();
 }
 
 absl::Status CheckpointDirectory::RemoveUncommitted(absl::string_view id) {

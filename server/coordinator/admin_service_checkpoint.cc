@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/failpoint.h"
 #include "proto/grpc_status.h"
 #include "proto/status_macros.h"
 #include "server/checkpoint/listing.h"
@@ -88,6 +89,7 @@ grpc::ServerUnaryReactor* AdminService::RestoreCheckpoint(
     if (!directory.ok()) return answer.Finish(directory.status(), "");
     const absl::StatusOr<Found> found = Find(**directory, *request);
     if (!found.ok()) return answer.Finish(found.status(), "");
+    PassFailpoint(Failpoint::restore_verified);
     loop_.Submit(
         call,
         [order = found->order](StepMachine& machine, CallId id) { machine.Restore(id, order); },

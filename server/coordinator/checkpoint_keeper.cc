@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/failpoint.h"
 #include "proto/status_macros.h"
 #include "server/checkpoint/listing.h"
 #include "server/checkpoint/manifest.h"
@@ -17,6 +18,7 @@ absl::StatusOr<v1::CheckpointSummary> Commit(checkpoint::CheckpointDirectory& di
                                              const FinishCheckpoint& finish, uint64_t keep) {
   KAON_ASSIGN_OR_RETURN(const v1::CheckpointManifest manifest,
                         checkpoint::BuildManifest(finish.facts, finish.parts));
+  PassFailpoint(Failpoint::checkpoint_parts_complete);
   KAON_RETURN_IF_ERROR(directory.Commit(manifest));
   LOG(INFO) << "checkpoint " << manifest.id() << " of step " << manifest.step() << " is complete";
   if (!finish.retain) return checkpoint::SummaryOf(manifest);

@@ -61,6 +61,7 @@ void PassReceived(const v1::ShardToCoordinator& message) {
   if (message.has_state()) PassFailpoint(Failpoint::coordinator_state_received);
   if (message.has_prepared()) PassFailpoint(Failpoint::coordinator_prepared_received);
   if (message.has_applied()) PassFailpoint(Failpoint::coordinator_applied_received);
+  if (message.has_checkpoint()) PassFailpoint(Failpoint::checkpoint_report_received);
 }
 
 }  // namespace

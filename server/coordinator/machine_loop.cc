@@ -27,14 +27,19 @@ template <typename... Ts>
 Overloaded(Ts...) -> Overloaded<Ts...>;
 
 // After the message went out: a decision may then be with the first shard alone.
-void PassSent(v1::CoordinatorToShard::BodyCase body) {
+void PassSent(v1::CoordinatorToShard::BodyCase body, bool restore) {
   if (body == v1::CoordinatorToShard::kPromise) {
     PassFailpoint(Failpoint::coordinator_promise_sent);
   } else if (body == v1::CoordinatorToShard::kPlan) {
     PassFailpoint(Failpoint::coordinator_plan_sent);
   } else if (body == v1::CoordinatorToShard::kDecision) {
     PassFailpoint(Failpoint::coordinator_decision_sent);
+  } else if (body == v1::CoordinatorToShard::kCheckpoint) {
+    PassFailpoint(Failpoint::checkpoint_order_sent);
   }
+  if (!restore) return;
+  if (body == v1::CoordinatorToShard::kPlan) PassFailpoint(Failpoint::restore_plan_sent);
+  if (body == v1::CoordinatorToShard::kDecision) PassFailpoint(Failpoint::restore_decision_sent);
 }
 
 void PassAnnounced(const v1::StepEvent& event) {
@@ -46,6 +51,7 @@ template <typename Reply>
 void PassReplied(const Reply&) {
   if (std::is_same_v<Reply, ReplyJoin>) PassFailpoint(Failpoint::coordinator_joined);
   if (std::is_same_v<Reply, ReplyBegin>) PassFailpoint(Failpoint::coordinator_begun);
+  if (std::is_same_v<Reply, ReplyRestore>) PassFailpoint(Failpoint::restore_answered);
 }
 
 }  // namespace
@@ -144,8 +150,10 @@ void MachineLoop::Dispatch() {
     std::visit(Overloaded{
                    [this](SendToShard& send) {
                      const auto body = send.message.body_case();
+                     const bool restore = send.message.plan().has_restore() ||
+                                          send.message.decision().plan().has_restore();
                      sender_(send.shard, std::move(send.message));
-                     PassSent(body);
+                     PassSent(body, restore);
                    },
                    [this](ReadRecord& read) {
                      if (reader_) reader_(read.shard, read.position);

@@ -254,14 +254,19 @@ absl::Status JournalLog::Truncate(uint64_t position) {
   });
   if (first == kept_.begin()) return absl::OkStatus();
   const JournalStart start = {first->first_sequence, first->chain, position};
+  PassFailpoint(Failpoint::journal_truncate_begin);
   KAON_RETURN_IF_ERROR(Remember(WriteStart(directory_, directory_hash_, start)));
+  PassFailpoint(Failpoint::journal_start_durable);
   while (kept_.front().first_sequence != start.sequence) {
     KAON_RETURN_IF_ERROR(Synced(directory_.Remove(SegmentName(kept_.front().first_sequence))));
     closed_bytes_ -= kept_.front().bytes;
     removed_bytes_ += kept_.front().bytes;
     kept_.pop_front();
+    PassFailpoint(Failpoint::journal_segment_removed);
   }
-  return Synced(directory_.Sync());
+  KAON_RETURN_IF_ERROR(Synced(directory_.Sync()));
+  PassFailpoint(Failpoint::journal_truncated);
+  return absl::OkStatus();
 }
 
 absl::Status JournalLog::Synced(const absl::Status& status) {

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "proto/failpoint.h"
 #include "proto/status_macros.h"
 #include "server/journal/frame.h"
 
@@ -52,8 +53,11 @@ absl::Status WriteStart(disk::Directory& directory, uint64_t directory_hash,
   KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::File> file, directory.Create(kTemporaryFile));
   KAON_RETURN_IF_ERROR(
       file->Write(0, {absl::string_view(encoded.data(), encoded.size()), FramePadding(0)}));
+  PassFailpoint(Failpoint::journal_start_written);
   KAON_RETURN_IF_ERROR(file->Sync());
+  PassFailpoint(Failpoint::journal_start_synced);
   KAON_RETURN_IF_ERROR(directory.Rename(kTemporaryFile, kStartFile));
+  PassFailpoint(Failpoint::journal_start_renamed);
   const absl::Status synced = directory.Sync();
   // Which of the two a crash would leave is unknown now.
   if (absl::IsResourceExhausted(synced)) return absl::DataLossError(synced.message());

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "proto/failpoint.h"
 #include "proto/status_macros.h"
 #include "server/checkpoint/checkpoint_directory.h"
 #include "server/checkpoint/written_by.h"
@@ -17,10 +18,14 @@ absl::StatusOr<v1::CheckpointPart> WriteCheckpointPart(StateFreeze& freeze, disk
                                                  checkpoint::WrittenBy(options.backend)));
   for (bool more = true; more;) {
     KAON_ASSIGN_OR_RETURN(more, writer->WriteSome());
+    PassFailpoint(Failpoint::checkpoint_piece_written);
     if (options.progress != nullptr)
       KAON_RETURN_IF_ERROR(options.progress(writer->written_bytes()));
   }
-  return writer->Finish();
+  PassFailpoint(Failpoint::checkpoint_part_written);
+  KAON_ASSIGN_OR_RETURN(v1::CheckpointPart part, writer->Finish());
+  PassFailpoint(Failpoint::checkpoint_part_durable);
+  return part;
 }
 
 }  // namespace kaon::shard

@@ -11,6 +11,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/digest.h"
+#include "proto/failpoint.h"
 #include "proto/status_macros.h"
 #include "server/checkpoint/state_tensors.h"
 
@@ -114,6 +115,7 @@ absl::Status CheckpointRestore::Load(
     KAON_RETURN_IF_ERROR(reader_.Read(run->parameter_id(), run->role(), run->first_element(),
                                       run->num_elements(),
                                       to->second.subspan(first, BytesOf(*run))));
+    PassFailpoint(Failpoint::restore_run_loaded);
   }
   for (StoredParameter& parameter : store.parameters()) {
     const v1::CheckpointParameter& counted =

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/ballot.h"
+#include "proto/failpoint.h"
 #include "proto/status_macros.h"
 #include "server/shard/checkpoint_part.h"
 #include "server/shard/shard_core.h"
@@ -34,6 +35,7 @@ void ShardCore::FreezeForCheckpoint() {
   absl::StatusOr<std::unique_ptr<StateFreeze>> freeze = Freeze();
   if (!freeze.ok()) return checkpoint_->End(freeze.status());
   checkpoint_->Begin((*freeze)->num_bytes());
+  PassFailpoint(Failpoint::checkpoint_frozen);
   PartOptions options;
   options.id = checkpoint_->id();
   options.backend = std::string(options_.backend->name());

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "proto/failpoint.h"
 #include "proto/status_macros.h"
 #include "server/shard/checkpoint_restore.h"
 #include "server/shard/shard_core.h"
@@ -17,10 +18,13 @@ absl::StatusOr<std::unique_ptr<disk::Directory>> ShardCore::OpenCheckpoints(
 
 absl::Status ShardCore::CheckCheckpoint(const Options& options, const v1::RestoreBody& restore,
                                         uint32_t shard) {
+  PassFailpoint(Failpoint::restore_check_begin);
   KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::Directory> files, OpenCheckpoints(options));
   KAON_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointRestore> state,
                         CheckpointRestore::Open(*files, restore));
-  return state->Check(shard);
+  KAON_RETURN_IF_ERROR(state->Check(shard));
+  PassFailpoint(Failpoint::restore_checked);
+  return absl::OkStatus();
 }
 
 void ShardCore::ReserveRestore(const ReserveJob& reserve) {
@@ -48,6 +52,7 @@ void ShardCore::OnRestoreChecked(uint64_t generation, const absl::Status& status
 }
 
 absl::Status ShardCore::ApplyRestore(const v1::StepPlan& plan) {
+  PassFailpoint(Failpoint::restore_load_begin);
   const v1::RestoreBody& restore = plan.restore();
   KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::Directory> files, OpenCheckpoints(options_));
   KAON_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointRestore> state,
@@ -63,6 +68,7 @@ absl::Status ShardCore::ApplyRestore(const v1::StepPlan& plan) {
   parameters_->SetGroups(restore.registration());
   accumulator_.AdoptGroups(restore.registration());
   sums_.clear();
+  PassFailpoint(Failpoint::restore_loaded);
   return absl::OkStatus();
 }
 

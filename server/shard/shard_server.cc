@@ -36,6 +36,8 @@ constexpr uint64_t kDefaultStagingBytes = uint64_t{64} << 20;
 // What the shard keeps of a chunk until its step is applied is some dozens of bytes.
 constexpr uint64_t kMinChunkBytes = 4096;
 constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
+// Of a state of gigabytes on a slow disk; what takes longer is replayed.
+constexpr absl::Duration kLastSnapshot = absl::Seconds(20);
 // Of a segment of the journal, and the least where snapshots come more often than they should.
 constexpr uint64_t kSegmentBytes = uint64_t{64} << 20;
 constexpr uint64_t kLeastSegmentBytes = uint64_t{16} << 10;
@@ -227,7 +229,8 @@ absl::Status ShardServer::Recover(const v1::ShardConfig& config,
             << " bytes read in " << absl::ToDoubleSeconds(snapshot_read - start)
             << " s, journal of " << status.recovered_entries() << " entries and " << status.bytes()
             << " bytes read in " << absl::ToDoubleSeconds(SteadyNow() - snapshot_read)
-            << " s, at position " << loop_->applied_position();
+            << " s, at position " << loop_->applied_position() << ", "
+            << loop_->applied_position() - restored.position << " of them replayed";
   KAON_ASSIGN_OR_RETURN(const std::optional<journal::DirectoryId> id,
                         journal::ReadIdentity(*files));
   SnapshotThread::Options snapshots;
@@ -276,14 +279,19 @@ absl::Status ShardServer::Listen(const v1::ShardConfig& config) {
   return absl::OkStatus();
 }
 
-ShardServer::~ShardServer() { Shutdown(); }
+ShardServer::~ShardServer() { Stop(absl::ZeroDuration()); }
 
-void ShardServer::Shutdown() {
+void ShardServer::Shutdown() { Stop(kLastSnapshot); }
+
+void ShardServer::Stop(absl::Duration last_snapshot) {
   // First, so that every open stream ends by itself.
   if (loop_ != nullptr) loop_->Stop();
   if (server_ != nullptr) server_->Shutdown(proto::DeadlineAfter(kShutdownGrace));
   // Joins gRPC's calls: nothing of the services runs afterwards.
   server_.reset();
+  if (snapshots_ != nullptr && last_snapshot > absl::ZeroDuration()) {
+    loop_->TakeLastSnapshot(SteadyNow() + last_snapshot);
+  }
   // Before the journal that it truncates; it hears of what that makes durable to the end.
   if (snapshots_ != nullptr) snapshots_->Stop();
   journal_.reset();

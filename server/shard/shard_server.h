@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "kaon/v1/config.pb.h"
 #include "kernels/backend.h"
 #include "server/journal/incarnation_marker.h"
@@ -34,9 +35,11 @@ class ShardServer {
   // Serving when it returns. INVALID_ARGUMENT for a bad configuration, FAILED_PRECONDITION when the
   // address, the certificates or data_dir cannot be used, NOT_FOUND for a missing backend.
   static absl::StatusOr<std::unique_ptr<ShardServer>> Start(v1::ShardConfig config);
+  // As Shutdown, without the snapshot.
   ~ShardServer();
 
-  // Ends every call and stops serving. Idempotent.
+  // Ends every call, stops serving, and leaves a snapshot behind if that takes no longer than some
+  // seconds, so that the next start replays little. Idempotent.
   void Shutdown();
 
   int port() const { return port_; }
@@ -55,6 +58,7 @@ class ShardServer {
   // A loop that says `why` and never votes.
   void BuildLost(ShardCore::Options options, std::string why);
   absl::Status Listen(const v1::ShardConfig& config);
+  void Stop(absl::Duration last_snapshot);
 
   // In the order in which they depend on each other; destroyed in reverse.
   std::unique_ptr<tier::HostTier> host_tier_;

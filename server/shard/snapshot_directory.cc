@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "proto/failpoint.h"
 #include "proto/status_macros.h"
 #include "server/checkpoint/checked_file.h"
 
@@ -109,10 +110,14 @@ absl::Status SnapshotDirectory::Commit(const Snapshot& snapshot) {
   {
     KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::File> file, directory_.Create(unfinished));
     KAON_RETURN_IF_ERROR(file->Write(0, {FormatSnapshot(snapshot)}));
+    PassFailpoint(Failpoint::snapshot_meta_written);
     KAON_RETURN_IF_ERROR(file->Sync());
+    PassFailpoint(Failpoint::snapshot_meta_durable);
   }
   KAON_RETURN_IF_ERROR(directory_.Rename(unfinished, MetaName(snapshot.position())));
+  PassFailpoint(Failpoint::snapshot_meta_renamed);
   KAON_RETURN_IF_ERROR(Synced(directory_.Sync()));
+  PassFailpoint(Failpoint::snapshot_committed);
   SetWhole(snapshot.position());
   return absl::OkStatus();
 }
@@ -131,11 +136,15 @@ absl::Status SnapshotDirectory::Retain() {
       LOG(WARNING) << "snapshot of position " << position << " is left where it is: " << whole;
       continue;
     }
+    PassFailpoint(Failpoint::snapshot_retain_begin);
     // The .meta first, durably: none is ever left without its files.
     KAON_RETURN_IF_ERROR(directory_.Remove(MetaName(position)));
+    PassFailpoint(Failpoint::snapshot_meta_removed);
     KAON_RETURN_IF_ERROR(Synced(directory_.Sync()));
+    PassFailpoint(Failpoint::snapshot_removal_durable);
     whole_.erase(position);
     KAON_RETURN_IF_ERROR(RemoveFilesOf(position));
+    PassFailpoint(Failpoint::snapshot_files_removed);
   }
   return absl::OkStatus();
 }
@@ -156,7 +165,9 @@ absl::Status SnapshotDirectory::RemoveUnfinished() {
     if (!position.has_value()) continue;
     const bool kept = std::find(finished.begin(), finished.end(), *position) != finished.end() &&
                       !absl::EndsWith(name, kUnfinishedMeta);
-    if (!kept) KAON_RETURN_IF_ERROR(directory_.Remove(name));
+    if (kept) continue;
+    KAON_RETURN_IF_ERROR(directory_.Remove(name));
+    PassFailpoint(Failpoint::snapshot_unfinished_removed);
   }
   return absl::OkStatus();
 }

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "proto/failpoint.h"
 #include "proto/status_macros.h"
 #include "server/checkpoint/checked_file.h"
 
@@ -24,7 +25,9 @@ class TensorReader {
           file_, directory_.files().Open(snapshot_.part.files(static_cast<int>(index_))));
     }
     // A file that is as long as the .meta says has every byte of its tensors.
-    return file_->Read(tensor.offset(), to.size(), to.data()).status();
+    KAON_RETURN_IF_ERROR(file_->Read(tensor.offset(), to.size(), to.data()).status());
+    PassFailpoint(Failpoint::snapshot_tensor_read);
+    return absl::OkStatus();
   }
 
  private:
@@ -37,11 +40,13 @@ class TensorReader {
 absl::Status RestoreOne(SnapshotDirectory& directory, uint64_t position,
                         const RestoreShard& restore, RestoredSnapshot& restored) {
   KAON_ASSIGN_OR_RETURN(const Snapshot snapshot, directory.Load(position));
+  PassFailpoint(Failpoint::snapshot_found);
   TensorReader reader(directory, snapshot);
   KAON_RETURN_IF_ERROR(
       restore(snapshot, [&reader](const v1::CheckpointTensor& tensor, absl::Span<char> to) {
         return reader.Read(tensor, to);
       }));
+  PassFailpoint(Failpoint::snapshot_read_back);
   restored.position = position;
   restored.step = snapshot.facts.state.applied_step();
   for (const v1::CheckpointFile& file : snapshot.part.files()) restored.bytes += file.size();

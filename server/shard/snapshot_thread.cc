@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/steady_clock.h"
+#include "proto/failpoint.h"
 #include "proto/status_macros.h"
 #include "server/shard/snapshot_writer.h"
 
@@ -67,17 +68,44 @@ void SnapshotThread::OnApplied(ShardCore& core, uint64_t appended_bytes) {
   MutexLock lock(mu_);
   if (status_.in_progress() || stopping_) return;
   if (!due_ && grown + replayed_bytes_ < Threshold(core)) return;
+  if (!BeginLocked(core).ok()) return;
+  of_restore_ = std::exchange(due_, false);
+  if (of_restore_) PassFailpoint(Failpoint::restore_snapshot_frozen);
+  grown_from_ = appended_bytes;
+  replayed_bytes_ = 0;
+}
+
+absl::Status SnapshotThread::BeginLocked(ShardCore& core) {
   absl::StatusOr<std::unique_ptr<StateFreeze>> freeze = core.Freeze();
   if (!freeze.ok()) {
     status_.set_problem(std::string(freeze.status().message()));
-    return;
+    return freeze.status();
   }
-  due_ = false;
-  grown_from_ = appended_bytes;
-  replayed_bytes_ = 0;
+  PassFailpoint(Failpoint::snapshot_frozen);
   next_ = *std::move(freeze);
   status_.set_in_progress(true);
   wake_.NotifyAll();
+  return absl::OkStatus();
+}
+
+bool SnapshotThread::AwaitEndLocked(absl::Time deadline) {
+  while (status_.in_progress() && !stopping_) {
+    const absl::Duration left = deadline - SteadyNow();
+    if (left <= absl::ZeroDuration()) return false;
+    wake_.WaitFor(mu_, left);
+  }
+  return !stopping_;
+}
+
+void SnapshotThread::TakeLast(ShardCore& core, absl::Time deadline) {
+  PassFailpoint(Failpoint::stop_begin);
+  MutexLock lock(mu_);
+  if (!AwaitEndLocked(deadline) || !core.machine().weights_loaded()) return;
+  if (status_.position() == core.machine().applied_position()) return;
+  if (!BeginLocked(core).ok()) return;
+  PassFailpoint(Failpoint::stop_snapshot_frozen);
+  if (!AwaitEndLocked(deadline)) LOG(WARNING) << "no time for a last snapshot";
+  PassFailpoint(Failpoint::stop_snapshot_over);
 }
 
 void SnapshotThread::OnDurable(uint64_t position) {
@@ -137,13 +165,16 @@ absl::Status SnapshotThread::Write(std::unique_ptr<StateFreeze> freeze) {
   const absl::Time start = SteadyNow();
   KAON_ASSIGN_OR_RETURN(const std::unique_ptr<SnapshotWriter> writer,
                         SnapshotWriter::Create(directory_, std::move(freeze), options_.written_by));
+  PassFailpoint(Failpoint::snapshot_write_begin);
   for (bool more = true; more;) {
     if (is_stopping()) return absl::CancelledError("the shard is shutting down");
     KAON_ASSIGN_OR_RETURN(more, writer->WriteSome());
+    PassFailpoint(Failpoint::snapshot_piece_written);
   }
   if (!AwaitDurable(writer->position())) {
     return absl::CancelledError("the shard is shutting down");
   }
+  PassFailpoint(Failpoint::snapshot_decision_durable);
   KAON_RETURN_IF_ERROR(writer->Commit());
   const double seconds = absl::ToDoubleSeconds(SteadyNow() - start);
   {
@@ -152,6 +183,7 @@ absl::Status SnapshotThread::Write(std::unique_ptr<StateFreeze> freeze) {
     status_.set_step(writer->step());
     status_.set_bytes(writer->file_bytes());
     status_.set_seconds(seconds);
+    if (of_restore_) PassFailpoint(Failpoint::restore_snapshot_committed);
   }
   LOG(INFO) << "snapshot of position " << writer->position() << ", step " << writer->step() << ": "
             << writer->file_bytes() << " bytes in " << seconds << " s";
@@ -170,6 +202,7 @@ void SnapshotThread::Report(const absl::Status& status) {
   MutexLock lock(mu_);
   disk_bytes_ = bytes;
   status_.set_in_progress(false);
+  wake_.NotifyAll();
   status_.set_problem(status.ok() ? std::string() : std::string(status.message()));
 }
 

@@ -62,6 +62,11 @@ class SnapshotThread {
   // Of all snapshots on disk.
   uint64_t disk_bytes() const;
 
+  // What a shard that is asked to end leaves behind, so that it starts again with little to replay:
+  // waits for the snapshot that is being written, and takes a last one if anything was applied
+  // since. Gives up at `deadline`. Once no step is applied any more, before Stop.
+  void TakeLast(ShardCore& core, absl::Time deadline);
+
   // Gives up what is being written and joins the thread. Idempotent; by one thread.
   void Stop();
 
@@ -72,6 +77,9 @@ class SnapshotThread {
   bool AwaitDurable(uint64_t position);
   bool is_stopping() const;
   void Report(const absl::Status& status);
+  // Whether none is being written any more.
+  bool AwaitEndLocked(absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status BeginLocked(ShardCore& core) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   uint64_t Threshold(const ShardCore& core) const;
 
   const Options options_;
@@ -89,6 +97,8 @@ class SnapshotThread {
   CondVar wake_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::unique_ptr<StateFreeze> next_ ABSL_GUARDED_BY(mu_);
+  // That which is being written is the first since a restore.
+  bool of_restore_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t durable_position_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t disk_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   v1::SnapshotStatus status_ ABSL_GUARDED_BY(mu_);

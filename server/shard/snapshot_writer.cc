@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "proto/failpoint.h"
 #include "proto/status_macros.h"
 
 namespace kaon::shard {
@@ -23,6 +24,7 @@ absl::StatusOr<std::unique_ptr<SnapshotWriter>> SnapshotWriter::Create(
 
 absl::Status SnapshotWriter::Commit() {
   KAON_ASSIGN_OR_RETURN(v1::CheckpointPart part, writer_->Finish());
+  PassFailpoint(Failpoint::snapshot_files_durable);
   for (const v1::CheckpointFile& file : part.files()) file_bytes_ += file.size();
   return directory_.Commit({directory_.id(), freeze_->facts(), std::move(part)});
 }

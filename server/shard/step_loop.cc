@@ -22,6 +22,8 @@ absl::Status Stopping() { return absl::UnavailableError("the shard is shutting d
 void PassReceived(const v1::CoordinatorToShard& message) {
   if (message.has_promise()) PassFailpoint(Failpoint::shard_promise_received);
   if (message.has_plan()) PassFailpoint(Failpoint::shard_plan_received);
+  if (message.plan().has_restore()) PassFailpoint(Failpoint::restore_plan_received);
+  if (message.has_checkpoint()) PassFailpoint(Failpoint::checkpoint_ordered);
   if (message.has_decision()) PassFailpoint(Failpoint::shard_decision_received);
 }
 
@@ -29,6 +31,7 @@ void PassSent(const v1::ShardToCoordinator& message) {
   if (message.has_state()) PassFailpoint(Failpoint::shard_state_sent);
   if (message.has_prepared()) PassFailpoint(Failpoint::shard_prepared_sent);
   if (message.has_applied()) PassFailpoint(Failpoint::shard_applied_sent);
+  if (message.has_checkpoint()) PassFailpoint(Failpoint::checkpoint_report_sent);
 }
 
 void PassAppended(const journal::Record& record) {
@@ -39,6 +42,12 @@ void PassAppended(const journal::Record& record) {
   } else {
     PassFailpoint(Failpoint::shard_decision_appended);
   }
+}
+
+void PassRestoreAppended(const journal::Record& record, const v1::StepPlan* accepted) {
+  if (!std::holds_alternative<journal::PrepareRecord>(record)) return;
+  if (accepted == nullptr || !accepted->has_restore()) return;
+  PassFailpoint(Failpoint::restore_prepare_appended);
 }
 
 std::string NameOf(const v1::StepPlan& plan) {
@@ -153,6 +162,7 @@ void StepLoop::Deliver() {
 void StepLoop::Append(AppendJournal append) {
   Log(append.record);
   PassAppended(append.record);
+  PassRestoreAppended(append.record, core_.machine().accepted_plan());
   uint64_t decided = 0;
   if (const auto* decision = std::get_if<journal::DecisionRecord>(&append.record)) {
     decided = decision->record.plan().position();

@@ -78,6 +78,10 @@ class StepLoop {
 
   // Ends every stream with UNAVAILABLE, works off what is queued, joins the thread. Idempotent.
   void Stop();
+  // As SnapshotThread::TakeLast; after Stop.
+  void TakeLastSnapshot(absl::Time deadline) {
+    if (snapshots_ != nullptr) snapshots_->TakeLast(core_, deadline);
+  }
 
  private:
   using Event = std::function<void()>;

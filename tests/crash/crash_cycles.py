@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """T3: processes that kill themselves at named points, started again, lose no step and end in the bits of an undisturbed run.
 
-A round is one training of two workers on two shards, in processes of their own. Each of the five processes is started with
+A round is one training of two workers on two shards, in processes of their own, with snapshots, a journal that forgets what
+they stand for and a checkpoint every few steps. Each of the five processes is started with
 a failpoint armed; whenever one has died of it, it is started again with another one armed - alone, or after everything else
 was killed as well - until the training has ended. One such death is a cycle. Rounds follow until there were enough cycles.
-Which point is next is drawn among those that were reached least often.
+Which point is next is drawn among those that were armed least often.
 """
 
 import argparse
@@ -22,8 +23,9 @@ sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 import servers  # noqa: E402  (found beside this file)
 
 STEPS = 10
-# A segment ends every few steps of the small model.
-ENVIRONMENT = {"KAON_JOURNAL_SEGMENT_BYTES": "16384"}
+# A segment ends every few steps of the small model, and a snapshot is taken for nearly each.
+ENVIRONMENT = {"KAON_JOURNAL_SEGMENT_BYTES": "8192", "KAON_SNAPSHOT_JOURNAL_BYTES": "8192"}
+CHECKPOINT_EVERY_STEPS = 2
 # Share of the deaths at which everything else is killed, too.
 ALL_AT_ONCE = 0.15
 
@@ -40,9 +42,11 @@ class Cycles:
     def __init__(self, seed, points):
         self.rng = random.Random(seed)
         self.points = points
+        self.armed = collections.Counter()
         self.reached = collections.Counter()
         self.kinds = collections.Counter()
         self.steps_lost = 0
+        self.checkpoints = 0
         self.serving_seconds = []
         self.step_seconds = []
         self.rounds = 0
@@ -52,11 +56,13 @@ class Cycles:
 
     def draw(self, role, fresh):
         """The next point for a process of `role`, as KAON_FAILPOINT takes it."""
-        usable = [name for process, when, name in self.points if process == role and (fresh or when == "run")]
+        moments = ("run", "start") if fresh else ("run",)
+        usable = [name for process, when, name in self.points if process == role and when in moments]
         if fresh and self.rng.random() < 0.7:
             usable = [name for process, when, name in self.points if process == role and when == "start"] or usable
-        least = min(self.reached[name] for name in usable)
-        name = self.rng.choice([name for name in usable if self.reached[name] <= least + 1])
+        least = min(self.armed[name] for name in usable)
+        name = self.rng.choice([name for name in usable if self.armed[name] == least])
+        self.armed[name] += 1
         # At first its first passing; then any of the first ones, in the middle of a step or of a later one.
         nth = 1 if self.reached[name] == 0 else self.rng.choice([1, 1, 2, 3, 4, 6, 9, 14])
         return f"{name}:{nth}"
@@ -68,7 +74,8 @@ class Round:
     def __init__(self, cycles, folder, shared, digest):
         self.cycles = cycles
         self.digest = digest
-        self.cluster = servers.Cluster(folder, shared, cycles.rng, train=servers.MODEL + ["--steps", str(STEPS)])
+        self.cluster = servers.Cluster(folder, shared, train=servers.MODEL + ["--steps", str(STEPS)])
+        self.environment = {**ENVIRONMENT, **self.cluster.checkpoint_environment(CHECKPOINT_EVERY_STEPS)}
         self.armed = {}
         # When a server that died must serve again, and when training must go on: name -> time of its death.
         self.dead_servers = {}
@@ -77,7 +84,7 @@ class Round:
 
     def start(self, name, fresh=False):
         self.armed[name] = self.cycles.draw(name.split("-")[0], fresh)
-        self.cluster.start(name, {**ENVIRONMENT, "KAON_FAILPOINT": self.armed[name]})
+        self.cluster.start(name, {**self.environment, "KAON_FAILPOINT": self.armed[name]})
 
     def run(self):
         self.cycles.rounds += 1
@@ -144,6 +151,8 @@ class Round:
                                       f"{summary['weights_digest']}, undisturbed it is {STEPS} with {self.digest}")
             self.count_lost(name)
         self.check_history()
+        self.cycles.checkpoints += self.cluster.verify_checkpoints()
+        self.cluster.check_snapshots()
         self.cluster.remove()
 
     def count_lost(self, name):
@@ -158,10 +167,11 @@ class Round:
             newest = max(newest, steps[-1])
 
     def check_history(self):
-        """Every step once, all applied: asked of servers that nothing is armed in."""
+        """Every step once, all applied, as far back as journals reach: asked of servers that nothing is armed in."""
         for name in self.cluster.ports:
             self.cluster.processes[name].kill()
-            self.cluster.start(name, ENVIRONMENT)
+            # No further checkpoint, which would end an old one.
+            self.cluster.start(name, {**ENVIRONMENT, **self.cluster.checkpoint_environment()})
         servers.wait_until("serving servers", lambda: all(map(self.cluster.serving, self.cluster.ports)))
         seen = []
 
@@ -172,19 +182,25 @@ class Round:
                 return False
             records = [record for record in json.loads(answer.stdout)["steps"] if record["kind"] == "train"]
             seen[:] = [(record["step"], record["outcome"]) for record in records]
-            return len(seen) >= STEPS
+            return seen and seen[-1][0] == STEPS
 
-        servers.wait_until("the history of every step", complete)
-        if seen != [(step, "apply") for step in range(1, STEPS + 1)]:
+        servers.wait_until("the history of the last step", complete)
+        # Records that a snapshot stands for are gone after a restart.
+        if seen != [(step, "apply") for step in range(seen[0][0], STEPS + 1)]:
             raise servers.Failure(f"history: {seen}")
+
+
+def never_reached(cycles, points):
+    return [name for _, when, name in points if when in ("run", "start") and cycles.reached[name] == 0]
 
 
 def report(cycles, seconds, points):
     kinds = ", ".join(f"{count} of {kind}" for kind, count in sorted(cycles.kinds.items()))
     print(f"crash cycles: {cycles.total()} ({kinds}), {cycles.rounds} trainings, {seconds / max(1, cycles.total()):.2f} s each")
-    missing = [name for _, _, name in points if cycles.reached[name] == 0]
-    print(f"points reached: {len(points) - len(missing)} of {len(points)}{' ' if missing else ''}{', '.join(missing)}")
-    print(f"steps lost: {cycles.steps_lost}")
+    missing = never_reached(cycles, points)
+    usable = sum(when in ("run", "start") for _, when, _ in points)
+    print(f"points reached: {usable - len(missing)} of {usable}{', not ' if missing else ''}{', '.join(missing)}")
+    print(f"steps lost: {cycles.steps_lost}; checkpoints left by the trainings, all good: {cycles.checkpoints}")
     print(f"until a killed server serves again: p50 {servers.percentile(cycles.serving_seconds, 0.5):.3f} s, "
           f"p99 {servers.percentile(cycles.serving_seconds, 0.99):.3f} s; until the next step is done: "
           f"p50 {servers.percentile(cycles.step_seconds, 0.5):.3f} s, p99 {servers.percentile(cycles.step_seconds, 0.99):.3f} s")
@@ -216,7 +232,7 @@ def main():
     finally:
         current.cluster.kill()
     report(cycles, time.monotonic() - start, points)
-    missing = [name for _, _, name in points if cycles.reached[name] == 0]
+    missing = never_reached(cycles, points)
     if failure is None and cycles.steps_lost > 0:
         failure = f"{cycles.steps_lost} steps lost"
     if failure is None and cycles.total() < options.cycles:

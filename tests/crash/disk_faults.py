@@ -7,7 +7,6 @@ Each time the training must end in the bits of an undisturbed one.
 
 import json
 import os
-import random
 import re
 import resource
 import shutil
@@ -30,9 +29,9 @@ END_SECONDS = 1.0
 class Training:
     """One training that is disturbed, with the disk of the victim in reach."""
 
-    def __init__(self, folder, shared, rng, steps=STEPS):
+    def __init__(self, folder, shared, steps=STEPS):
         self.options = servers.MODEL + ["--steps", str(steps)]
-        self.cluster = servers.Cluster(folder, shared, rng, workers=1, train=self.options)
+        self.cluster = servers.Cluster(folder, shared, workers=1, train=self.options)
         self.steps = steps
         self.digest = servers.undisturbed_digest(shared, 1, self.options)
 
@@ -179,7 +178,6 @@ def main():
     folder = tempfile.mkdtemp(prefix="kaon-disk.", dir=os.environ.get("TEST_TMPDIR"))
     shared = os.path.join(folder, "shared")
     servers.Cluster.prepare(shared, workers=1)
-    rng = random.Random(1)
     cases = [("limit", full_by_limit, STEPS), ("tmpfs", full_tmpfs, STEPS)]
     if why := syscall_sweep.why_no_ptrace():
         print(f"failing disks: not run: {why}")
@@ -189,7 +187,7 @@ def main():
             cases.append((what, lambda training, what=what: failing(training, what), 40))
     failed = False
     for name, case, steps in cases:
-        training = Training(os.path.join(folder, name.split(":")[0]), shared, rng, steps)
+        training = Training(os.path.join(folder, name.split(":")[0]), shared, steps)
         try:
             case(training)
             training.cluster.remove()

@@ -11,7 +11,6 @@ import argparse
 import json
 import math
 import os
-import random
 import shutil
 import sys
 import tempfile
@@ -43,7 +42,7 @@ class Recovery:
     def __init__(self, folder):
         self.shared = os.path.join(folder, "shared")
         servers.Cluster.prepare(self.shared, workers=1)
-        self.cluster = servers.Cluster(os.path.join(folder, "cluster"), self.shared, random.Random(1), shards=1, workers=1)
+        self.cluster = servers.Cluster(os.path.join(folder, "cluster"), self.shared, shards=1, workers=1)
         self.serving = []
         self.pulled = []
         self.stretch = []

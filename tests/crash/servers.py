@@ -32,10 +32,11 @@ def binary(name):
     return os.path.abspath(os.path.join(os.environ.get("KAON_BINARIES", "."), folders[name], name))
 
 
-def free_port(rng):
-    """A port that nobody listens on, outside of the range from which outgoing connections get theirs."""
+def free_port():
+    """A port that nobody listens on, outside of the range from which outgoing connections get theirs. Not of a seed: another
+    run of the same suite beside this one would be after the same ports, while a server of this one is down."""
     while True:
-        port = rng.randrange(20000, 32000)
+        port = random.SystemRandom().randrange(20000, 32000)
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
@@ -102,15 +103,17 @@ class Process:
 class Cluster:
     """All processes of one cluster, in a directory of their own. Certificates and corpus may be shared by many."""
 
-    def __init__(self, folder, shared, rng, shards=2, workers=2, train=None, shard_options=None):
+    def __init__(self, folder, shared, shards=2, workers=2, train=None, shard_options=None):
         self.folder = folder
         self.shared = shared
         self.train_options = train or MODEL
         self.shard_options = shard_options or []
         self.num_workers = workers
-        os.makedirs(folder)
+        # Of which a server hears only from its environment: checkpoint_environment.
+        self.checkpoints = os.path.join(folder, "checkpoints")
+        os.makedirs(self.checkpoints)
         names = [f"shard-{i}" for i in range(shards)] + ["coordinator"]
-        self.ports = {name: free_port(rng) for name in names}
+        self.ports = {name: free_port() for name in names}
         names += [f"worker-{i}" for i in range(workers)]
         self.processes = {name: Process(name, os.path.join(folder, name + ".log")) for name in names}
         self.shards = names[:shards]
@@ -184,11 +187,39 @@ class Cluster:
         """The newest step that any worker has finished."""
         return max([0] + [step for name in self.workers for life in self.steps(name) for step in life])
 
+    def checkpoint_environment(self, every_steps=0, keep=2):
+        """What makes servers write checkpoints, by themselves as well if `every_steps` is not 0."""
+        return {"KAON_CHECKPOINT_DIR": self.checkpoints, "KAON_CHECKPOINT_EVERY_STEPS": str(every_steps),
+                "KAON_CHECKPOINT_KEEP": str(keep)}
+
+    def verify_checkpoints(self):
+        """P9: whatever has a manifest is whole, and nothing else is taken for a checkpoint. How many there are."""
+        ids = sorted(name[:-len(".manifest")] for name in os.listdir(self.checkpoints) if name.endswith(".manifest"))
+        for checkpoint in ids:
+            verified = self.kaonctl("checkpoint", "verify", checkpoint)
+            if verified.returncode != 0:
+                raise Failure(f"checkpoint {checkpoint}: {verified.stdout.decode('utf-8', 'replace')}")
+        listed = self.kaonctl("-o", "json", "checkpoint", "list")
+        if listed.returncode != 0:
+            raise Failure(f"checkpoint list: {listed.stdout.decode('utf-8', 'replace')}")
+        rows = [row["id"] for row in json.loads(listed.stdout)["checkpoints"] if not row["problem"]]
+        if sorted(rows) != ids:
+            raise Failure(f"checkpoint list: {rows}, there are manifests of {ids}")
+        return len(ids)
+
+    def check_snapshots(self):
+        """P6: a crash, which loses nothing of what was written, leaves no snapshot that a start had to pass over."""
+        status = self.kaonctl("-o", "json", "status")
+        for shard in json.loads(status.stdout)["shards"]:
+            if shard["snapshot_problem"]:
+                raise Failure(f"shard {shard['shard']}: {shard['snapshot_problem']}")
+
+    def kaonctl_command(self, *arguments):
+        return [binary("kaonctl"), "--endpoints", f"127.0.0.1:{self.ports['coordinator']}",
+                "--tls-dir", os.path.join(self.shared, "tls"), *arguments]
+
     def kaonctl(self, *arguments):
-        return subprocess.run(
-            [binary("kaonctl"), "--endpoints", f"127.0.0.1:{self.ports['coordinator']}",
-             "--tls-dir", os.path.join(self.shared, "tls"), *arguments],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        return subprocess.run(self.kaonctl_command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
 
     def show_logs(self):
         for path in sorted(glob.glob(os.path.join(self.folder, "*.log"))):

@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""T4: a shard killed at its kth write, sync, rename, truncation, removal or send, with no help from its code.
+"""T4: a server killed at its kth write, sync, rename, truncation, removal or send, with no help from its code.
 
-For each kind of system call and each k: a short training in which strace kills one of the two shards as it enters that call
-(strace counts for each thread), and the shard is started again on what is on the disk. The training must end in the bits
-of an undisturbed one. k goes up until the shard survives the training.
+For each kind of system call and each k: a short training, with snapshots and checkpoints, in which strace kills one of the
+two shards, or the coordinator, as it enters that call (strace counts for each thread), and it is started again on what is on
+the disk. The training must end in the bits of an undisturbed one, and every checkpoint there is must be whole. k goes up
+until the victim survives the training.
+
+As the journal's calls come before those of other threads, those on files of snapshots and of checkpoints are counted by
+themselves as well.
 """
 
 import argparse
 import collections
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -22,16 +25,44 @@ import servers  # noqa: E402  (found beside this file)
 
 STEPS = 5
 CALLS = ["pwritev", "fdatasync", "fsync", "renameat", "ftruncate", "unlinkat", "sendmsg"]
-# So small that the journal goes on to a second segment.
-ENVIRONMENT = {"KAON_JOURNAL_SEGMENT_BYTES": "16384"}
-VICTIM = "shard-0"
+# A second segment, a snapshot of nearly each step, and more checkpoints than are kept.
+ENVIRONMENT = {"KAON_JOURNAL_SEGMENT_BYTES": "8192", "KAON_SNAPSHOT_JOURNAL_BYTES": "8192"}
+CHECKPOINT_EVERY_STEPS = 1
+SHARD = "shard-0"
+COORDINATOR = "coordinator"
+# Registration, weights, steps.
+POSITIONS = range(1, STEPS + 3)
 
 
-def strace(what, log="/dev/null"):
-    """What a command is put behind, so that its calls of one kind are tampered with. Not --seccomp-bpf: with it strace 6.1
-    injects no signal."""
+def snapshot_paths(cluster):
+    """Every name that strace may see of a file of a snapshot: relative in renames and removals."""
+    names = [name for position in POSITIONS for name in (
+        f"snapshot-{position:016x}.shard-00000-of-00002.0000.safetensors", f"snapshot-{position:016x}.meta.tmp",
+        f"snapshot-{position:016x}.meta")] + ["start.tmp"]
+    return names + [os.path.join(cluster.data_dir(SHARD), name) for name in names]
+
+
+def checkpoint_paths(cluster):
+    """The directory, and every file of shard 0 in it."""
+    names = [f"kaon-train-1-{position}.shard-00000-of-00002.0000.safetensors" for position in POSITIONS]
+    return [cluster.checkpoints] + [os.path.join(cluster.checkpoints, name) for name in names]
+
+
+# (what is counted, victim, calls, on which paths).
+SWEEPS = [
+    ("", SHARD, CALLS, None),
+    ("snapshots ", SHARD, ["pwritev", "fdatasync", "renameat", "unlinkat"], snapshot_paths),
+    ("checkpoints ", SHARD, ["pwritev", "fdatasync", "fsync"], checkpoint_paths),
+    ("coordinator ", COORDINATOR, ["pwritev", "fdatasync", "fsync", "renameat", "unlinkat"], None),
+]
+
+
+def strace(what, log="/dev/null", paths=()):
+    """What a command is put behind, so that its calls of one kind, on those paths if there are any, are tampered with. Not
+    --seccomp-bpf: with it strace 6.1 injects no signal."""
     call = what.split(":")[0]
-    return ["strace", "-f", "-qq", "-o", log, "-e", f"trace={call}", "-e", f"inject={what}"]
+    options = [option for path in paths for option in ("-P", path)]
+    return ["strace", "-f", "-qq", "-o", log, "-e", f"trace={call}", "-e", f"inject={what}"] + options
 
 
 def why_no_ptrace():
@@ -46,40 +77,43 @@ def why_no_ptrace():
 class Sweep:
     """What was swept so far."""
 
-    def __init__(self, folder, stride, seed):
+    def __init__(self, folder, stride):
         self.folder = folder
         self.stride = stride
-        self.rng = random.Random(seed)
         self.shared = os.path.join(folder, "shared")
         servers.Cluster.prepare(self.shared, workers=1)
         self.options = servers.MODEL + ["--steps", str(STEPS)]
         self.digest = servers.undisturbed_digest(self.shared, 1, self.options)
         self.killed = collections.Counter()
+        self.checkpoints = 0
+        self.environment = {}
         self.cluster = None
 
-    def sweep(self, call):
+    def sweep(self, kind, victim, call, paths):
         """Every stride-th k from the first on, as some calls are made once only, until the victim survives."""
         k = 1
-        while self.train(f"{call}:signal=SIGKILL:when={k}"):
-            self.killed[call] += 1
+        while self.train(victim, f"{call}:signal=SIGKILL:when={k}", paths):
+            self.killed[kind + call] += 1
             k += self.stride
 
-    def train(self, what):
+    def train(self, victim_name, what, paths):
         """Whether the victim was killed."""
-        self.cluster = servers.Cluster(os.path.join(self.folder, "cluster"), self.shared, self.rng, workers=1,
+        self.cluster = servers.Cluster(os.path.join(self.folder, "cluster"), self.shared, workers=1,
                                        train=self.options)
+        self.environment = {**ENVIRONMENT, **self.cluster.checkpoint_environment(CHECKPOINT_EVERY_STEPS)}
+        tracer = strace(what, paths=paths(self.cluster) if paths is not None else ())
         for name in self.cluster.processes:
-            self.cluster.start(name, ENVIRONMENT, strace(what) if name == VICTIM else None)
+            self.cluster.start(name, self.environment, tracer if name == victim_name else None)
         worker = self.cluster.processes["worker-0"]
-        victim = self.cluster.processes[VICTIM]
+        victim = self.cluster.processes[victim_name]
         killed = False
         deadline = time.monotonic() + 60
         while worker.running():
             if not victim.running():
                 if killed or victim.child.returncode != -signal.SIGKILL:
-                    raise servers.Failure(f"{what}: {VICTIM} ended with status {victim.child.returncode}")
+                    raise servers.Failure(f"{what}: {victim_name} ended with status {victim.child.returncode}")
                 killed = True
-                self.cluster.start(VICTIM, ENVIRONMENT)
+                self.cluster.start(victim_name, self.environment)
             if time.monotonic() > deadline:
                 raise servers.Failure(f"{what}: no end of the training within 60 s")
             time.sleep(0.003)
@@ -89,24 +123,36 @@ class Sweep:
         if (summary["last_step"], summary["weights_digest"]) != (STEPS, self.digest):
             raise servers.Failure(f"{what}: step {summary['last_step']}, digest {summary['weights_digest']}, expecting "
                                   f"{STEPS} with {self.digest}")
+        if killed:
+            self.check_files()
         self.cluster.remove()
         return killed
+
+    def check_files(self):
+        """Asked of servers that nobody traces, and that take no further checkpoint, which would end an old one."""
+        for name in self.cluster.ports:
+            self.cluster.processes[name].kill()
+            self.cluster.start(name, {**ENVIRONMENT, **self.cluster.checkpoint_environment()})
+        servers.wait_until("serving servers", lambda: all(map(self.cluster.serving, self.cluster.ports)))
+        self.checkpoints += self.cluster.verify_checkpoints()
+        servers.wait_until("all shards", lambda: self.cluster.kaonctl("digest").returncode == 0)
+        self.cluster.check_snapshots()
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--stride", type=int, default=8, help="take every Nth call")
-    parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     if why := why_no_ptrace():
         print(f"not run: {why}")
         return
     folder = tempfile.mkdtemp(prefix="kaon-sweep.", dir=os.environ.get("TEST_TMPDIR"))
     start = time.monotonic()
-    sweep = Sweep(folder, options.stride, options.seed)
+    sweep = Sweep(folder, options.stride)
     try:
-        for call in CALLS:
-            sweep.sweep(call)
+        for kind, victim, calls, paths in SWEEPS:
+            for call in calls:
+                sweep.sweep(kind, victim, call, paths)
     except servers.Failure as failure:
         sweep.cluster.show_logs()
         print(f"FAILED: {failure}")
@@ -114,12 +160,14 @@ def main():
     finally:
         if sweep.cluster is not None:
             sweep.cluster.kill()
-    counts = ", ".join(f"{sweep.killed[call]} at {call}" for call in CALLS)
+    kinds = [kind + call for kind, _, calls, _ in SWEEPS for call in calls]
+    counts = ", ".join(f"{sweep.killed[kind]} at {kind}" for kind in kinds)
     print(f"syscall kills: {sum(sweep.killed.values())} ({counts}), every {options.stride}th, "
-          f"{time.monotonic() - start:.0f} s")
-    for call in ("pwritev", "fdatasync", "sendmsg"):
-        if sweep.killed[call] == 0:
-            print(f"FAILED: no kill at {call}")
+          f"{time.monotonic() - start:.0f} s; checkpoints verified: {sweep.checkpoints}")
+    # A short training may do without the others.
+    for kind in kinds:
+        if sweep.killed[kind] == 0 and kind.split()[-1] not in ("ftruncate", "unlinkat", "renameat"):
+            print(f"FAILED: no kill at {kind}")
             sys.exit(1)
     shutil.rmtree(folder)
     print("all passed")

@@ -88,6 +88,18 @@ TEST_F(ShardServerTest, StartsFromItsSnapshot) {
   EXPECT_EQ(Pull(PullOf(0, {0})).error_code(), grpc::StatusCode::OK);
 }
 
+TEST_F(ShardServerTest, LeavesASnapshotWhenItIsShutDown) {
+  PlanStepOne();
+  const v1::DescribeShardResponse before = Describe();
+  EXPECT_EQ(before.snapshot().position(), 0u);
+  coordinator_.reset();
+  server_->Shutdown();
+  Restart(SameDirectory());
+  const v1::DescribeShardResponse after = Describe();
+  EXPECT_EQ(after.snapshot().position(), before.state().applied_position());
+  EXPECT_EQ(after.state_digest(), before.state_digest());
+}
+
 // P8
 TEST_F(ShardServerTest, NeverVotesOnADamagedJournalAndNamesIt) {
   PlanStepOne();

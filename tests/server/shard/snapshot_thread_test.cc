@@ -10,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "kernels/mutex.h"
+#include "kernels/steady_clock.h"
 #include "tests/server/shard/driven_shard.h"
 #include "tests/server/shard/shard_checkpoint.h"
 #include "tests/server/shard/written_snapshot.h"
@@ -142,6 +143,46 @@ TEST_F(SnapshotThreadTest, AFullDiskIsNamedAndTheNextTriggerTriesAgain) {
   AwaitEnd();
   EXPECT_EQ(thread_->Status().position(), 5u);
   EXPECT_EQ(thread_->Status().problem(), "");
+}
+
+// A start after a clean end replays nothing.
+TEST_F(SnapshotThreadTest, TakesALastOneOfWhatIsNotInTheNewest) {
+  Start();
+  Step(kGrowth);
+  // The one that is being written comes first.
+  Step(kGrowth + 1);
+  MakeDurable();
+  thread_->TakeLast(shard_.core(), SteadyNow() + absl::Minutes(1));
+  EXPECT_EQ(thread_->Status().position(), step_ + 2);
+  EXPECT_FALSE(thread_->Status().in_progress());
+  const std::vector<std::string> names = *disk_->List();
+  EXPECT_EQ(names.size(), 4u);
+  thread_->TakeLast(shard_.core(), SteadyNow() + absl::Minutes(1));
+  EXPECT_EQ(*disk_->List(), names);
+}
+
+TEST_F(SnapshotThreadTest, GivesALastOneUpWhenItsTimeIsOver) {
+  Start();
+  Step(1);
+  // Its decision is never durable: the disk is full, say.
+  thread_->TakeLast(shard_.core(), SteadyNow() + absl::Milliseconds(1));
+  EXPECT_TRUE(thread_->Status().in_progress());
+  thread_->Stop();
+  EXPECT_EQ(thread_->Status().position(), 0u);
+  EXPECT_TRUE((*disk_->List()).empty());
+  // Nor is one begun after the end.
+  thread_->TakeLast(shard_.core(), SteadyNow() + absl::Minutes(1));
+  EXPECT_FALSE(thread_->Status().in_progress());
+}
+
+TEST_F(SnapshotThreadTest, TakesNoLastOneWhereThereIsNoRoom) {
+  Start();
+  disk_->SetFreeBytes(100);
+  Step(1);
+  MakeDurable();
+  thread_->TakeLast(shard_.core(), SteadyNow() + absl::Minutes(1));
+  EXPECT_EQ(thread_->Status().position(), 0u);
+  EXPECT_TRUE((*disk_->List()).empty());
 }
 
 TEST_F(SnapshotThreadTest, AFailingDeviceEndsTheProcess) {
