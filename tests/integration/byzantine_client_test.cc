@@ -17,6 +17,7 @@
 #include "tests/integration/byzantine_peer.h"
 #include "tests/simulation/model.h"
 #include "tests/testing/in_process_cluster.h"
+#include "tests/testing/resident_memory.h"
 
 namespace kaon {
 namespace {
@@ -31,6 +32,10 @@ struct Behaviour {
   std::function<grpc::Status(ByzantinePeer&)> act;
 };
 using Behaviours = std::vector<Behaviour>;
+
+constexpr int kRepetitions = 5;
+// What allocators and gRPC may keep.
+constexpr uint64_t kGrowthBytes = uint64_t{32} << 20;
 
 const double kNan = std::numeric_limits<double>::quiet_NaN();
 const double kInfinity = std::numeric_limits<double>::infinity();
@@ -412,6 +417,7 @@ TEST(ByzantineClientTest, EveryBehaviourIsRefusedByNameAndAnHonestStepStillCommi
   const grpc::Status begun = peer.BeginHonestly();
   ASSERT_TRUE(begun.ok()) << begun.error_message();
   const uint64_t digest = peer.StateDigest();
+  const uint64_t before = testing::ResidentBytes();
   size_t count = 0;
   for (const Behaviours& behaviours :
        {OfRegistration(), OfJoining(), OfBeginning(), OfOpening(), OfChunks(), OfPulling()}) {
@@ -425,6 +431,23 @@ TEST(ByzantineClientTest, EveryBehaviourIsRefusedByNameAndAnHonestStepStillCommi
     }
   }
   EXPECT_GE(count, 40u);
+  // P17: what is refused leaves nothing behind, however often it is tried. Of servers and clients
+  // alike, as they are one process here.
+  const uint64_t after_one = testing::ResidentBytes();
+  for (int i = 0; i < kRepetitions; ++i) {
+    for (const Behaviours& behaviours :
+         {OfRegistration(), OfJoining(), OfBeginning(), OfOpening(), OfChunks(), OfPulling()}) {
+      for (const Behaviour& behaviour : behaviours) behaviour.act(peer);
+    }
+  }
+  const uint64_t after_all = testing::ResidentBytes();
+  std::cout << "RSS " << (before >> 20) << " MiB before, " << (after_one >> 20)
+            << " MiB after all behaviours, " << (after_all >> 20) << " MiB after " << kRepetitions
+            << " times more" << std::endl;
+  if (!testing::kSanitized) {
+    EXPECT_LT(after_all, after_one + kGrowthBytes);
+  }
+  EXPECT_EQ(peer.StateDigest(), digest);
   const grpc::Status pushed = peer.PushHonestly();
   ASSERT_TRUE(pushed.ok()) << pushed.error_message();
   Result<StepRecord> record = decision.Get();

@@ -1,0 +1,34 @@
+// Memory of this process, for tests that bound it (P17). Free functions; any thread.
+#ifndef KAON_TESTS_TESTING_RESIDENT_MEMORY_H_
+#define KAON_TESTS_TESTING_RESIDENT_MEMORY_H_
+
+#include <unistd.h>
+
+#include <cstdint>
+#include <fstream>
+
+namespace kaon::testing {
+
+// Where every byte of memory has a shadow, and freed ones are kept, a bound says nothing.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
+inline uint64_t ResidentBytes() {
+  std::ifstream file("/proc/self/statm");
+  uint64_t pages = 0;
+  file >> pages >> pages;
+  return pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace kaon::testing
+
+#endif  // KAON_TESTS_TESTING_RESIDENT_MEMORY_H_
