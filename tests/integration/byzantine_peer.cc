@@ -1,5 +1,7 @@
 #include "tests/integration/byzantine_peer.h"
 
+#include <gtest/gtest.h>
+
 #include <chrono>
 #include <string>
 #include <utility>
@@ -25,8 +27,8 @@ std::unique_ptr<grpc::ClientContext> WithDeadline() {
 
 ByzantinePeer::ByzantinePeer(const testing::InProcessCluster& cluster, v1::JobDefinition job)
     : job_(std::move(job)),
-      shard_channel_(
-          grpc::CreateChannel(cluster.shard_address(0), grpc::InsecureChannelCredentials())),
+      shard_address_(cluster.shard_address(0)),
+      shard_channel_(grpc::CreateChannel(shard_address_, grpc::InsecureChannelCredentials())),
       coordinator_(v1::Coordinator::NewStub(
           grpc::CreateChannel(cluster.coordinator_address(), grpc::InsecureChannelCredentials()))),
       data_(v1::ShardData::NewStub(shard_channel_)),
@@ -194,9 +196,14 @@ grpc::Status ByzantinePeer::PushCompressed(const v1::PushRequest& request) {
 }
 
 grpc::Status ByzantinePeer::PushWithMetadata(size_t bytes) {
+  // Over a connection of its own: the shard may close it, and every other call on it would end.
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  const auto stub = v1::ShardData::NewStub(
+      grpc::CreateCustomChannel(shard_address_, grpc::InsecureChannelCredentials(), arguments));
   const auto context = WithDeadline();
   context->AddMetadata("flood", std::string(bytes, 'x'));
-  const auto stream = data_->Push(context.get());
+  const auto stream = stub->Push(context.get());
   stream->Write(Open());
   v1::PushResponse response;
   while (stream->Read(&response)) {
@@ -235,7 +242,8 @@ grpc::Status ByzantinePeer::PullWithoutReading() {
 uint64_t ByzantinePeer::StateDigest() {
   v1::DescribeShardResponse response;
   const grpc::Status status = control_->DescribeShard(WithDeadline().get(), {}, &response);
-  return status.ok() ? response.state_digest() : 0;
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  return response.state_digest();
 }
 
 }  // namespace kaon

@@ -64,6 +64,7 @@ class ByzantinePeer {
 
  private:
   const v1::JobDefinition job_;
+  const std::string shard_address_;
   const std::shared_ptr<grpc::Channel> shard_channel_;
   std::unique_ptr<v1::Coordinator::Stub> coordinator_;
   std::unique_ptr<v1::ShardData::Stub> data_;

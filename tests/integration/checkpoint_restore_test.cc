@@ -144,9 +144,13 @@ class CheckpointRestoreTest : public ::testing::Test {
       }
       const Result<StepRecord> record = step->Finish().Get();
       ASSERT_TRUE(record.ok()) << record.status().ToString();
-      std::vector<float> pulled(gradients[0].size());
-      const PullTarget target = {0, {pulled.data(), pulled.size(), DType::kFloat32}};
-      ASSERT_TRUE(job.Pull(number, {target}).Get().ok());
+      // All of them: from every shard, so that it has applied the step.
+      std::vector<std::vector<float>> pulled = gradients;
+      std::vector<PullTarget> targets;
+      for (uint32_t id = 0; id < pulled.size(); ++id) {
+        targets.push_back({id, {pulled[id].data(), pulled[id].size(), DType::kFloat32}});
+      }
+      ASSERT_TRUE(job.Pull(number, targets).Get().ok());
     }
   }
 
