@@ -126,6 +126,12 @@ absl::Status CheckStepSizes(const Routed& routed, const kernels::RuleConfig& rul
   return absl::OkStatus();
 }
 
+absl::Status CheckRate(const Routed& routed, const Product& rate) {
+  KAON_RETURN_IF_ERROR(
+      CheckStepSizes(routed, RuleConfigOf(routed.group, routed.parameter, routed.route), rate));
+  return CheckDecay(routed, rate);
+}
+
 Product BaseRate(const Routed& routed) { return Product("lr", routed.group.lr()); }
 
 // `row_runs` are those of the parameters before.
@@ -185,12 +191,25 @@ absl::Status ValidateMultiplier(const Groups& groups, const v1::JobDefinition& j
   // Without a multiplier the products were checked at registration.
   if (learning_rate_multiplier <= 1) return absl::OkStatus();
   return ForEachRouted(groups, job, routes, [&](const Routed& routed) {
-    const Product rate = BaseRate(routed)
-                             .Times(kName, learning_rate_multiplier)
-                             .Times("lr_multiplier", routed.route.lr_multiplier());
-    KAON_RETURN_IF_ERROR(
-        CheckStepSizes(routed, RuleConfigOf(routed.group, routed.parameter, routed.route), rate));
-    return CheckDecay(routed, rate);
+    return CheckRate(routed, BaseRate(routed)
+                                 .Times(kName, learning_rate_multiplier)
+                                 .Times("lr_multiplier", routed.route.lr_multiplier()));
+  });
+}
+
+absl::Status ValidateRates(const Groups& groups, const v1::JobDefinition& job,
+                           const v1::Placement& routes, const std::vector<double>& rates) {
+  absl::flat_hash_map<const v1::ParameterGroup*, double> higher;
+  for (int i = 0; i < groups.size(); ++i) {
+    // The products of the group's own rate were checked at registration.
+    if (rates[i] > groups[i].lr()) higher[&groups[i]] = rates[i];
+  }
+  if (higher.empty()) return absl::OkStatus();
+  return ForEachRouted(groups, job, routes, [&](const Routed& routed) {
+    const auto rate = higher.find(&routed.group);
+    if (rate == higher.end()) return absl::OkStatus();
+    return CheckRate(routed, Product("learning rate", rate->second)
+                                 .Times("lr_multiplier", routed.route.lr_multiplier()));
   });
 }
 

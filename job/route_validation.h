@@ -7,6 +7,7 @@
 #include <google/protobuf/repeated_field.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "kaon/v1/parameters.pb.h"
@@ -29,6 +30,10 @@ absl::Status ValidateRoutes(const Groups& groups, const v1::JobDefinition& job,
 // `groups`. A schedule only makes them smaller.
 absl::Status ValidateMultiplier(const Groups& groups, const v1::JobDefinition& job,
                                 const v1::Placement& routes, double learning_rate_multiplier);
+
+// The same products for a step that gives the i-th of `groups` the i-th of `rates`, of as many.
+absl::Status ValidateRates(const Groups& groups, const v1::JobDefinition& job,
+                           const v1::Placement& routes, const std::vector<double>& rates);
 
 }  // namespace kaon::job
 

@@ -23,9 +23,12 @@ enum class ReportNorms { kOn = 1, kOff = 2 };
 enum class WorkerLoss {
   // Steps wait until a process has joined in its place.
   kWait = 1,
-  // The step goes on with those that are left.
+  // The step goes on with those that are left. A worker that comes back gets the record of the step
+  // it was in, if that is the newest; one that is further behind gets FAILED_PRECONDITION naming
+  // the applied step, and must pull that before it begins the one after.
   kShrink = 2,
-  // The job stops, naming the rank.
+  // The job stops, naming the rank, until it is restored. A coordinator that takes over knows
+  // nothing of it: the job goes on if the worker is back, or stops after as long again.
   kFail = 3,
 };
 

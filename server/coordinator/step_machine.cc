@@ -264,16 +264,19 @@ void StepMachine::OnRefused(int shard, const v1::Refused& refused) {
     Stop(absl::DataLossError(problem));
     return;
   }
+  if (refused.decision()) {
+    if (phase_ != Phase::kApplying || !IsAbout(refused, record_->plan())) return;
+    const std::string what =
+        absl::StrCat("decision of ", NameOfEntry(record_->plan()), " refused by ", problem);
+    // It is final and this shard cannot apply it: sent again, it would be refused for ever. Rule 4:
+    // nothing withdrew the vote it was decided on, so a shard that does not hold it has lost it.
+    if (refused.reason() == v1::REFUSAL_REASON_INVALID) Stop(absl::InternalError(what));
+    if (refused.reason() == v1::REFUSAL_REASON_STALE_PLAN) Stop(absl::DataLossError(what));
+    return;
+  }
   // Stale refusals answer copies of older messages; whatever is still wanted is sent again at the
   // next heartbeat.
   if (refused.reason() != v1::REFUSAL_REASON_INVALID) return;
-  if (refused.decision()) {
-    if (phase_ != Phase::kApplying || !IsAbout(refused, record_->plan())) return;
-    // It is final and this shard cannot apply it: sent again, it would be refused for ever.
-    Stop(absl::InternalError(
-        absl::StrCat("decision of ", NameOfEntry(record_->plan()), " refused by ", problem)));
-    return;
-  }
   if (phase_ != Phase::kRound || !IsAbout(refused, plan_)) return;
   if (plan_.has_step()) {
     // What workers say of a step is checked when they begin it, so every plan of it would be

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "job/norm_use.h"
 #include "job/restore_fit.h"
+#include "job/route_validation.h"
 #include "job/settings.h"
 #include "job/validation.h"
 #include "proto/ballot.h"
@@ -97,13 +98,15 @@ absl::Status CheckMembers(const v1::JobDefinition& job, const v1::StepBody& step
   return absl::OkStatus();
 }
 
-absl::Status CheckRates(const v1::JobDefinition& job, const v1::StepBody& step) {
+absl::Status CheckRates(const v1::RegisterBody& registration, const v1::StepBody& step) {
+  const v1::JobDefinition& job = registration.definition();
   // Loading weights runs no rule.
   const int expected = step.kind() == v1::STEP_KIND_LOAD_WEIGHTS ? 0 : job.groups_size();
   if (step.rates_size() != expected) {
     return absl::InvalidArgumentError(
         absl::StrCat("plan has rates of ", step.rates_size(), " groups, expecting ", expected));
   }
+  std::vector<double> rates;
   for (int g = 0; g < step.rates_size(); ++g) {
     const v1::GroupRate& rate = step.rates(g);
     if (rate.group() != job.groups(g).name()) {
@@ -113,8 +116,10 @@ absl::Status CheckRates(const v1::JobDefinition& job, const v1::StepBody& step) 
     }
     KAON_RETURN_IF_ERROR(job::ValidateLearningRate(
         absl::StrCat("learning rate of group '", rate.group(), "'"), rate.learning_rate()));
+    rates.push_back(rate.learning_rate());
   }
-  return absl::OkStatus();
+  // Parameters have factors of their own.
+  return job::ValidateRates(job.groups(), job, registration.placement(), rates);
 }
 
 // Expects a registered job.
@@ -137,7 +142,7 @@ absl::Status CheckStep(const JobProgress& progress, const v1::StepBody& step) {
   KAON_RETURN_IF_ERROR(CheckLossScale("loss scale", step.loss_scale()));
   KAON_RETURN_IF_ERROR(CheckMembers(job, step));
   // Loading steps nothing: it has no rates.
-  return loading ? absl::OkStatus() : CheckRates(job, step);
+  return loading ? absl::OkStatus() : CheckRates(*progress.registration, step);
 }
 
 // An entry about a job that is there.

@@ -104,6 +104,28 @@ TEST(RouteValidationTest, AStepsMultiplierIsAFactorOfEveryProduct) {
                                      "lr_multiplier 1 * update scale "));
 }
 
+TEST(RouteValidationTest, AStepsRateIsAFactorOfEveryProduct) {
+  v1::JobDefinition definition = SmallJob();
+  definition.mutable_groups(0)->set_lr(1);
+  definition.mutable_groups(0)->mutable_muon()->set_scale_extra(1e38);
+  definition.mutable_groups(1)->set_weight_decay(500);
+  const v1::RegisterBody job = *Resolve(definition);
+  const auto refusal = [&job](double matrices, double scalars) {
+    return std::string(ValidateRates(job.definition().groups(), job.definition(), job.placement(),
+                                     {matrices, scalars})
+                           .message());
+  };
+  EXPECT_EQ(refusal(1, 0.001), "");
+  EXPECT_EQ(refusal(2, 0.002), "");
+  EXPECT_EQ(refusal(0, 0), "");
+  EXPECT_THAT(refusal(1, 0.0025),
+              HasSubstr("parameter h.bias, group scalars: decay of a step, weight_decay 500 * "
+                        "weight_decay_multiplier 1 * learning rate 0.0025 * lr_multiplier 1 is "
+                        "1.25"));
+  EXPECT_THAT(refusal(20, 0.001), HasSubstr("group matrices: learning rate 20 * lr_multiplier 1 * "
+                                            "update scale "));
+}
+
 TEST(RouteValidationTest, GroupsThatAreLeftOutAreNotLookedAt) {
   v1::RegisterBody job = *Resolve(SmallJob());
   job.mutable_definition()->mutable_groups(1)->set_lr(1e39);

@@ -141,10 +141,11 @@ void MachineHarness::RefusePlan(int shard, const std::string& detail, const v1::
   FromShard(shard, message, promised);
 }
 
-void MachineHarness::RefuseDecision(int shard, const std::string& detail,
-                                    const v1::StepPlan& plan) {
+void MachineHarness::RefuseDecision(int shard, const std::string& detail, const v1::StepPlan& plan,
+                                    v1::RefusalReason reason) {
   v1::ShardToCoordinator message;
   *message.mutable_refused() = Refusal(detail, plan);
+  message.mutable_refused()->set_reason(reason);
   message.mutable_refused()->set_decision(true);
   FromShard(shard, message);
 }

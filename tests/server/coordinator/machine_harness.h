@@ -48,7 +48,8 @@ class MachineHarness {
   void RefusePlan(int shard, const std::string& detail, const v1::StepPlan& plan,
                   std::optional<v1::Ballot> promised = std::nullopt,
                   v1::RefusalReason reason = v1::REFUSAL_REASON_INVALID);
-  void RefuseDecision(int shard, const std::string& detail, const v1::StepPlan& plan);
+  void RefuseDecision(int shard, const std::string& detail, const v1::StepPlan& plan,
+                      v1::RefusalReason reason = v1::REFUSAL_REASON_INVALID);
 
   // Connects every shard and makes the machine stand, without answering its promise. The shards
   // have promised `promised` before.

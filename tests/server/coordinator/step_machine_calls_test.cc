@@ -323,5 +323,29 @@ TEST(StepMachineCallsTest, WorkersForgottenInARereadAreToldToJoinAgain) {
   EXPECT_TRUE(machine.SentPlan(0).has_value());
 }
 
+// Rule 4: "A promise withdraws nothing": a vote that is gone was lost, and so is what it stood for.
+TEST(StepMachineCallsTest, DecisionAShardHasLostItsVoteForStopsTheJobWithDataLoss) {
+  MidStep mid;
+  MachineHarness& machine = mid.old();
+  const v1::RefusalReason stale = v1::REFUSAL_REASON_STALE_PLAN;
+  const std::string why = "decision of position 4, held is no PREPARE";
+  // Nothing is decided yet; then what is refused is another decision.
+  machine.RefuseDecision(1, why, mid.plan(), stale);
+  for (int shard : {0, 1}) machine.Vote(shard, mid.plan());
+  v1::StepPlan other = mid.plan();
+  other.set_position(other.position() - 1);
+  machine.RefuseDecision(1, why, other, stale);
+  EXPECT_TRUE(machine.Begin(0, 3).ok());
+  machine.RefuseDecision(1, why, mid.plan(), stale);
+  EXPECT_EQ(machine.phase(), "stopped: DATA_LOSS: decision of step 2 refused by shard 1: " + why);
+  machine.ClearSent();
+  machine.Tick();
+  EXPECT_FALSE(machine.SentRecord(1).has_value());
+  // A new reading finds out how it is.
+  machine.machine().OnShardConnected(1);
+  machine.Tick();
+  EXPECT_TRUE(machine.SentPromise(0));
+}
+
 }  // namespace
 }  // namespace kaon::coordinator
