@@ -21,6 +21,8 @@ namespace kaon::disk {
 
 namespace {
 
+constexpr uint64_t kPageBytes = 4096;
+constexpr uint64_t kLongWrite = uint64_t{256} << 10;
 // Slices that one system call takes; IOV_MAX is 1024.
 constexpr size_t kMaxSlicesAtOnce = 64;
 
@@ -77,6 +79,7 @@ class PosixFile : public File {
       if (!slice.empty()) left.push_back({const_cast<char*>(slice.data()), slice.size()});
     }
     PassFailpoint(Failpoint::disk_write_begin);
+    const uint64_t begin = offset;
     size_t first = 0;
     while (first < left.size()) {
       const int count = static_cast<int>(std::min(left.size() - first, kMaxSlicesAtOnce));
@@ -86,6 +89,7 @@ class PosixFile : public File {
       offset += static_cast<uint64_t>(written);
       first = Skip(left, first, static_cast<size_t>(written));
     }
+    if (offset - begin >= kLongWrite) StartWriteback(begin, offset);
     PassFailpoint(Failpoint::disk_write_end);
     return absl::OkStatus();
   }
@@ -127,6 +131,16 @@ class PosixFile : public File {
   const std::string& path() const override { return path_; }
 
  private:
+  // Gradients and tensors, which are synced before long: the device takes them while the next ones
+  // are summed up and copied, and has little left to do in the sync. Only whole pages: any other is
+  // written to again. What goes wrong is the sync's to tell.
+  void StartWriteback(uint64_t begin, uint64_t end) {
+    begin = begin / kPageBytes * kPageBytes;
+    end = end / kPageBytes * kPageBytes;
+    ::sync_file_range(fd_, static_cast<off_t>(begin), static_cast<off_t>(end - begin),
+                      SYNC_FILE_RANGE_WRITE);
+  }
+
   // The first slice that is not written whole once `written` more bytes are, cut to what is left.
   static size_t Skip(std::vector<struct iovec>& slices, size_t first, size_t written) {
     while (first < slices.size() && written >= slices[first].iov_len) {
