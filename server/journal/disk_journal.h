@@ -11,6 +11,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "absl/time/time.h"
 #include "kernels/mutex.h"
 #include "server/disk/disk.h"
+#include "server/journal/frame.h"
 #include "server/journal/history.h"
 #include "server/journal/journal.h"
 #include "server/journal/journal_log.h"
@@ -68,6 +70,8 @@ class DiskJournal : public Journal {
     Entry entry;
     // Null for gradients.
     std::function<void()> done;
+    // Of a gradient.
+    std::optional<FrameHeader> described;
   };
 
   explicit DiskJournal(const Options& options);

@@ -54,6 +54,10 @@ EncodedEntry Encode(const DecisionRecord& decision) {
   return encoded;
 }
 
+absl::string_view BytesOf(absl::Span<const float> values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
+}
+
 EncodedEntry Encode(const GradientSlice& slice) {
   EncodedEntry encoded;
   encoded.header.type = FrameType::kGradient;
@@ -61,8 +65,7 @@ EncodedEntry Encode(const GradientSlice& slice) {
   encoded.header.generation = slice.generation;
   encoded.header.offset = slice.offset;
   encoded.header.parameter_id = slice.parameter_id;
-  encoded.values = {reinterpret_cast<const char*>(slice.values.data()),
-                    slice.values.size() * sizeof(float)};
+  encoded.values = BytesOf(slice.values);
   return encoded;
 }
 
@@ -93,7 +96,13 @@ absl::Status Parse(absl::string_view what, absl::string_view payload, Message& m
 
 }  // namespace
 
-absl::StatusOr<EncodedEntry> EncodeEntry(const Entry& entry) {
+FrameHeader DescribeGradient(const GradientSlice& slice) {
+  FrameHeader header;
+  DescribePayload(BytesOf(slice.values), header);
+  return header;
+}
+
+absl::StatusOr<EncodedEntry> EncodeEntry(const Entry& entry, const FrameHeader* described) {
   EncodedEntry encoded = std::visit([](const auto& one) { return Encode(one); }, entry);
   const size_t size = encoded.payload().size();
   const uint32_t limit =
@@ -102,7 +111,13 @@ absl::StatusOr<EncodedEntry> EncodeEntry(const Entry& entry) {
     return absl::InvalidArgumentError(
         absl::StrCat("journal entry of ", size, " bytes, at most ", limit));
   }
-  DescribePayload(encoded.payload(), encoded.header);
+  if (described == nullptr) {
+    DescribePayload(encoded.payload(), encoded.header);
+  } else {
+    encoded.header.payload_bytes = described->payload_bytes;
+    encoded.header.payload_crc = described->payload_crc;
+    encoded.header.zero_sectors = described->zero_sectors;
+  }
   return encoded;
 }
 

@@ -24,8 +24,12 @@ struct EncodedEntry {
 };
 
 // A gradient slice must fit into one frame. INVALID_ARGUMENT naming both sizes when the entry is
-// too large.
-absl::StatusOr<EncodedEntry> EncodeEntry(const Entry& entry);
+// too large. `described` is what DescribeGradient said of it; null: it is summed up here.
+absl::StatusOr<EncodedEntry> EncodeEntry(const Entry& entry,
+                                         const FrameHeader* described = nullptr);
+
+// What the header of its frame says of the values alone.
+FrameHeader DescribeGradient(const GradientSlice& slice);
 
 // What a gradient borrows is `frame.payload`, which must lie as floats do. DATA_LOSS naming what is
 // wrong with a payload of correct checksum, and for types of frame that hold no entry.

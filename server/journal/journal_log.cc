@@ -125,24 +125,24 @@ absl::Status JournalLog::Remember(absl::Status status) {
   return status;
 }
 
-absl::Status JournalLog::Append(const Entry& entry) {
+absl::Status JournalLog::Append(const Entry& entry, const FrameHeader* described) {
   KAON_RETURN_IF_ERROR(broken_);
-  const absl::Status status = TryAppend(entry);
+  const absl::Status status = TryAppend(entry, described);
   if (absl::IsResourceExhausted(status) && Mutated(Mutation::kFullDiskAcknowledged)) {
     return absl::OkStatus();
   }
   return Remember(status);
 }
 
-absl::Status JournalLog::TryAppend(const Entry& entry) {
+absl::Status JournalLog::TryAppend(const Entry& entry, const FrameHeader* described) {
   if (write_failed_) KAON_RETURN_IF_ERROR(CutFailedWrite());
   if (tail_.offset >= options_.segment_bytes) KAON_RETURN_IF_ERROR(Rotate());
   Tail tail = tail_;
   const auto* slice = std::get_if<GradientSlice>(&entry);
   write_failed_ = true;
   PassFailpoint(Failpoint::journal_append_begin);
-  if (slice == nullptr) {
-    KAON_RETURN_IF_ERROR(WriteEntry(entry, tail));
+  if (slice == nullptr || described != nullptr) {
+    KAON_RETURN_IF_ERROR(WriteEntry(entry, described, tail));
   } else {
     constexpr size_t kValues = kMaxGradientBytes / sizeof(float);
     size_t at = 0;
@@ -150,7 +150,7 @@ absl::Status JournalLog::TryAppend(const Entry& entry) {
       GradientSlice piece = *slice;
       piece.offset += at;
       piece.values = slice->values.subspan(at, kValues);
-      KAON_RETURN_IF_ERROR(WriteEntry(piece, tail));
+      KAON_RETURN_IF_ERROR(WriteEntry(piece, nullptr, tail));
       at += piece.values.size();
     } while (at < slice->values.size());
   }
@@ -163,8 +163,8 @@ absl::Status JournalLog::TryAppend(const Entry& entry) {
   return absl::OkStatus();
 }
 
-absl::Status JournalLog::WriteEntry(const Entry& entry, Tail& tail) {
-  KAON_ASSIGN_OR_RETURN(EncodedEntry encoded, EncodeEntry(entry));
+absl::Status JournalLog::WriteEntry(const Entry& entry, const FrameHeader* described, Tail& tail) {
+  KAON_ASSIGN_OR_RETURN(EncodedEntry encoded, EncodeEntry(entry, described));
   encoded.header.directory = directory_hash_;
   encoded.header.sequence = tail.sequence;
   encoded.header.durable_sequence = durable_sequence_;

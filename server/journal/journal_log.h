@@ -61,8 +61,9 @@ class JournalLog {
                                                           const Visitor& visit);
 
   // Written, not yet durable. On RESOURCE_EXHAUSTED nothing counts as appended and the call may be
-  // repeated, or made for another entry; any other error is for good.
-  absl::Status Append(const Entry& entry);
+  // repeated, or made for another entry; any other error is for good. `described` is null or what
+  // DescribeGradient said of the entry, a slice that one frame holds.
+  absl::Status Append(const Entry& entry, const FrameHeader* described = nullptr);
   // Everything appended is durable when it returns OK; any error is for good.
   absl::Status Sync();
 
@@ -100,8 +101,8 @@ class JournalLog {
   absl::Status TakeUp(const LogEnd& end);
   // Errors but RESOURCE_EXHAUSTED are remembered.
   absl::Status Remember(absl::Status status);
-  absl::Status TryAppend(const Entry& entry);
-  absl::Status WriteEntry(const Entry& entry, Tail& tail);
+  absl::Status TryAppend(const Entry& entry, const FrameHeader* described);
+  absl::Status WriteEntry(const Entry& entry, const FrameHeader* described, Tail& tail);
   // Cuts off what a failed write may have left behind the tail, for good: written over, half of it
   // could come back in a crash, in the middle of a sector.
   absl::Status CutFailedWrite();

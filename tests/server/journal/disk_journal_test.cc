@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -353,6 +354,26 @@ TEST_F(DiskJournalTest, EndsTheProcessWhenASyncFails) {
         WaitUntilDone("a");
       },
       "journal: DATA_LOSS: syncing /d/x: Input/output error");
+}
+
+TEST_F(DiskJournalTest, GivesALongGradientBackInPieces) {
+  std::vector<float> values(3 * kMaxGradientBytes / sizeof(float) + 5);
+  std::iota(values.begin(), values.end(), 1.0f);
+  Open();
+  journal_->AppendGradient(Slice(1, 1, 0, values));
+  Append(Prepare(1, 1), 'a');
+  WaitUntilDone("a");
+  journal_.reset();
+  std::vector<float> read;
+  const auto again = DiskJournal::Open(*posix_, options_, [&read](const Entry& entry) {
+    if (const auto* slice = std::get_if<GradientSlice>(&entry)) {
+      EXPECT_EQ(slice->offset, read.size());
+      read.insert(read.end(), slice->values.begin(), slice->values.end());
+    }
+    return absl::OkStatus();
+  });
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(read, values);
 }
 
 TEST_F(DiskJournalTest, ShowsHistoryAndWhatItFoundAfterARestart) {

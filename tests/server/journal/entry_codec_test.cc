@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,16 @@ TEST(EntryCodecTest, SaysInTheHeaderWhatTheEntryIsAbout) {
   EXPECT_EQ(gradient.generation, 2u);
   EXPECT_EQ(gradient.parameter_id, 8u);
   EXPECT_EQ(gradient.payload_bytes, 20u);
+}
+
+TEST(EntryCodecTest, AGradientThatWasSummedUpBeforeIsTheSame) {
+  std::vector<float> values(1000, 2);
+  std::fill(values.begin() + 300, values.begin() + 700, 0.0f);
+  const Entry slice = Slice(6, 2, 8, values);
+  const FrameHeader described = DescribeGradient(std::get<GradientSlice>(slice));
+  EXPECT_GT(described.zero_sectors, 0u);
+  EXPECT_EQ(EncodeFrameHeader(EncodeEntry(slice, &described)->header),
+            EncodeFrameHeader(EncodeEntry(slice)->header));
 }
 
 TEST(EntryCodecTest, BorrowsTheValuesOfAGradient) {
