@@ -2,7 +2,7 @@
 # What durability costs a job: the time of a step in each mode, taken by turns on the same machine, and the bytes that each shard's
 # journal takes in that time beside what the disk alone takes of as many by write and fdatasync, in the same run.
 # bazel run --config=opt //tests/benchmark:journal_cost
-#   MODES="none journal" ROUNDS=3 STEPS=40 SHARDS=1 HIDDEN=1024 BATCH=64 TEST_TMPDIR=/a/directory/on/the/disk
+#   MODES="none journal" ROUNDS=3 STEPS=40 SHARDS=1 HIDDEN=512 BATCH=16 PRESET=default TEST_TMPDIR=/a/directory/on/the/disk
 TEST_TMPDIR=${TEST_TMPDIR:-$(mktemp -d)}
 source tests/integration/real_cluster.sh
 
@@ -10,7 +10,7 @@ MODES=${MODES:-none journal}
 ROUNDS=${ROUNDS:-3}
 STEPS=${STEPS:-40}
 SHARDS=${SHARDS:-1}
-SMALL=(--hidden "${HIDDEN:-1024}" --embedding 32 --batch-size "${BATCH:-64}" --report-every 1000)
+SMALL=(--hidden "${HIDDEN:-512}" --embedding 32 --batch-size "${BATCH:-16}" --preset "${PRESET:-default}" --report-every 1000)
 # No snapshot comes between, but those that a mode is made of.
 export KAON_SNAPSHOT_JOURNAL_BYTES=$((1 << 60))
 
