@@ -181,7 +181,8 @@ v1::StepDecision PassOn(const v1::StepRecord* previous) {
   return decision;
 }
 
-// The state of a checkpoint comes with what its next step's decision is computed from.
+// The state of a checkpoint, or of a snapshot, comes with what its next step's decision is computed
+// from.
 void TakeOver(const v1::StepDecision& last, v1::StepDecision& decision) {
   decision.set_next_loss_scale(last.next_loss_scale());
   decision.set_applied_updates(last.applied_updates());
@@ -259,6 +260,8 @@ v1::StepDecision Decide(const v1::RegisterBody& job, const v1::StepPlan& plan,
     SetLossScale(InitialLossScale(job.definition().loss_scaler()), decision);
   } else if (plan.has_restore()) {
     TakeOver(plan.restore().last_decision(), decision);
+  } else if (plan.has_rollback()) {
+    TakeOver(plan.rollback().target().last_decision(), decision);
   } else if (plan.has_step() && plan.step().kind() == v1::STEP_KIND_LOAD_WEIGHTS) {
     DecideLoad(job, prepared, decision);
   } else if (plan.has_step()) {

@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "server/admin_cli/table.h"
+#include "server/config/durability.h"
 
 namespace kaon::admin_cli {
 
@@ -30,8 +31,8 @@ std::string Word(v1::ClipPolicy policy) {
   return policy == v1::CLIP_POLICY_UNSPECIFIED ? "by rule"
                                                : Word(v1::ClipPolicy_Name(policy), "CLIP_POLICY_");
 }
-std::string Word(v1::DurabilityMode mode) {
-  return Word(v1::DurabilityMode_Name(mode), "DURABILITY_MODE_");
+std::string DurabilityOf(const v1::ShardState& state) {
+  return config::DurabilityText(state.durability(), state.interval_steps());
 }
 
 std::string Number(double value) { return absl::StrFormat("%.6g", value); }
@@ -59,6 +60,12 @@ std::optional<uint64_t> WeightsDigest(const v1::GetStatusResponse& status) {
   return digest;
 }
 
+// Mode interval: what would be lost if the shard restarted now, and all had this snapshot.
+uint64_t StepsBehindSnapshot(const v1::DescribeShardResponse& facts) {
+  const uint64_t step = facts.snapshot().step();
+  return facts.state().applied_step() - std::min(step, facts.state().applied_step());
+}
+
 Json ShardJson(const v1::ShardStatus& shard) {
   Json row = {{"shard", shard.shard()},
               {"address", shard.address()},
@@ -70,7 +77,11 @@ Json ShardJson(const v1::ShardStatus& shard) {
   row["applied_step"] = facts.state().applied_step();
   row["applied_steps"] = facts.applied_steps();
   row["skipped_steps"] = facts.skipped_steps();
-  row["durability"] = Word(facts.state().durability());
+  row["durability"] = DurabilityOf(facts.state());
+  if (facts.state().interval_steps() > 0) {
+    row["rollback_needed"] = facts.state().rollback_needed();
+    row["steps_behind_snapshot"] = StepsBehindSnapshot(facts);
+  }
   row["data_loss"] = facts.state().data_loss();
   row["journal_bytes"] = facts.journal().bytes();
   row["read_only_reason"] = facts.journal().read_only_reason();
@@ -98,6 +109,7 @@ std::string ProblemOf(const v1::ShardStatus& shard) {
   if (!shard.problem().empty()) return shard.problem();
   const v1::DescribeShardResponse& facts = shard.description();
   if (!facts.state().data_loss().empty()) return facts.state().data_loss();
+  if (facts.state().rollback_needed()) return "restarted: the job must be rolled back";
   if (!facts.journal().read_only_reason().empty()) {
     return absl::StrCat("read-only: ", facts.journal().read_only_reason());
   }
@@ -105,10 +117,12 @@ std::string ProblemOf(const v1::ShardStatus& shard) {
   return absl::StrCat("snapshot: ", facts.snapshot().problem());
 }
 
-// The step that a restart begins from.
-std::string SnapshotText(const v1::SnapshotStatus& snapshot) {
-  if (snapshot.position() == 0) return "-";
-  return absl::StrCat("step ", snapshot.step());
+// The step that a restart begins from, and how far back that is where it is lost.
+std::string SnapshotText(const v1::DescribeShardResponse& facts) {
+  if (facts.snapshot().position() == 0) return "-";
+  const bool loses = facts.state().interval_steps() > 0;
+  return absl::StrCat("step ", facts.snapshot().step(),
+                      loses ? absl::StrCat(" (-", StepsBehindSnapshot(facts), ")") : "");
 }
 
 std::string ShardsText(const v1::GetStatusResponse& status) {
@@ -134,9 +148,8 @@ std::string ShardsText(const v1::GetStatusResponse& status) {
                   absl::StrCat(facts.state().applied_step()), absl::StrCat(facts.applied_steps()),
                   absl::StrCat(facts.skipped_steps()), absl::StrCat(facts.parameters_size()),
                   absl::StrCat(facts.used_bytes()), absl::StrCat(facts.capacity_bytes()),
-                  Word(facts.state().durability()), absl::StrCat(facts.journal().bytes()),
-                  SnapshotText(facts.snapshot()), OrDash(facts.backend()),
-                  OrDash(ProblemOf(shard))});
+                  DurabilityOf(facts.state()), absl::StrCat(facts.journal().bytes()),
+                  SnapshotText(facts), OrDash(facts.backend()), OrDash(ProblemOf(shard))});
   }
   return table.ToString();
 }
@@ -150,15 +163,17 @@ std::string KindOf(const v1::StepRecord& record) {
   const v1::StepBody* step = StepOf(record);
   if (step != nullptr) return Word(step->kind());
   if (record.plan().has_restore()) return "restore";
+  if (record.plan().has_rollback()) return "rollback";
   return record.plan().has_group_change() ? "group_change" : "registration";
 }
 
-// Why a step was skipped, what a change of groups set, or which state was taken.
+// Why a step was skipped, what a change of groups set, or which state was taken and why.
 std::string ReasonText(const v1::StepRecord& record) {
   if (record.plan().has_restore()) {
     return absl::StrCat("step ", record.plan().restore().step(), " of checkpoint ",
                         record.plan().restore().checkpoint());
   }
+  if (record.plan().has_rollback()) return record.plan().rollback().reason();
   if (!record.plan().has_group_change()) return OrDash(record.decision().reason());
   return absl::StrJoin(record.plan().group_change().settings(), ", ",
                        [](std::string* out, const v1::GroupSetting& setting) {
@@ -186,9 +201,14 @@ Json StepJson(const v1::StepRecord& record) {
     row["checkpoint"] = record.plan().restore().checkpoint();
     row["restored_step"] = record.plan().restore().step();
   }
+  if (record.plan().has_rollback()) {
+    row["rolled_back_to_position"] = record.plan().rollback().target().position();
+    row["rolled_back_to_step"] = record.plan().rollback().target().step();
+  }
   if (const v1::StepBody* step = StepOf(record)) row["step"] = step->step();
   row["outcome"] = Word(decision.outcome());
-  row["reason"] = decision.reason();
+  row["reason"] =
+      record.plan().has_rollback() ? record.plan().rollback().reason() : decision.reason();
   if (decision.has_loss()) row["loss"] = decision.loss();
   row["grad_norm"] = NormJson(decision.has_grad_norm(), decision.grad_norm());
   row["live_norm"] = NormJson(decision.has_live_norm(), decision.live_norm());

@@ -2,20 +2,25 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "proto/ballot.h"
+#include "server/coordinator/rollback_choice.h"
 
 namespace kaon::coordinator {
 
 namespace {
 
-// The plan a shard voted for at its applied position + 1, if it holds one.
+// The plan a shard voted for at its applied position + 1, if it holds one. What takes back a job is
+// voted for wherever a shard stands.
 std::optional<v1::StepPlan> HeldPlan(const v1::ShardState& state) {
   v1::StepPlan plan;
   if (!state.has_prepared() || !plan.ParseFromString(state.prepared().plan())) return std::nullopt;
-  if (plan.position() != state.applied_position() + 1) return std::nullopt;
+  const bool is_next = TakesBack(plan) ? plan.position() > state.applied_position()
+                                       : plan.position() == state.applied_position() + 1;
+  if (!is_next) return std::nullopt;
   return plan;
 }
 
@@ -29,17 +34,52 @@ absl::Status Lost(int shard, absl::string_view why) {
 absl::Status CheckBehind(int shard, const v1::ShardState& state, const Recovery& recovery,
                          const v1::ShardState& newest) {
   const uint64_t position = newest.applied_position();
+  const std::optional<v1::StepPlan> held = HeldPlan(state);
+  if (held && proto::Alike(*held, newest.applied_record().plan())) return absl::OkStatus();
   if (state.applied_position() + 1 < position) {
     return Lost(shard,
                 absl::StrCat("lost its state: it has applied position ", state.applied_position(),
                              ", shard ", recovery.newest, " has applied ", position));
   }
-  const std::optional<v1::StepPlan> held = HeldPlan(state);
-  if (!held || !proto::Alike(*held, newest.applied_record().plan())) {
-    return Lost(shard, absl::StrCat("lost its state: it does not hold the PREPARE of position ",
-                                    position, ", which shard ", recovery.newest, " has applied"));
+  return Lost(shard, absl::StrCat("lost its state: it does not hold the PREPARE of position ",
+                                  position, ", which shard ", recovery.newest, " has applied"));
+}
+
+// Rule 3: "if all are alike it must decide".
+std::optional<v1::StepPlan> AlikeAtAll(const std::vector<v1::ShardState>& states) {
+  const std::optional<v1::StepPlan> first = HeldPlan(states[0]);
+  for (const v1::ShardState& state : states) {
+    if (!HeldPlan(state) || state.prepared().plan() != states[0].prepared().plan()) {
+      return std::nullopt;
+    }
   }
-  return absl::OkStatus();
+  return first;
+}
+
+// A shard that restarted has forgotten votes, so that what was applied or decided since its
+// snapshot cannot be completed. But what replaces the state is remembered, and comes first: if it
+// was decided, everybody holds it.
+void RecoverForgotten(const std::vector<v1::ShardState>& states, Recovery& recovery) {
+  const std::optional<v1::StepPlan> alike = AlikeAtAll(states);
+  if (alike && TakesBack(*alike)) {
+    recovery.must_decide = alike;
+    return;
+  }
+  const v1::ShardState& newest = states[recovery.newest];
+  const v1::StepPlan& applied = newest.applied_record().plan();
+  const bool loads = applied.step().kind() == v1::STEP_KIND_LOAD_WEIGHTS;
+  for (int i = 0; (TakesBack(applied) || loads) && i < states.size(); ++i) {
+    if (states[i].applied_position() == newest.applied_position()) continue;
+    recovery.stop = CheckBehind(i, states[i], recovery, newest);
+    if (!recovery.stop.ok()) return;
+    recovery.behind.push_back(i);
+  }
+  // Who is not helped by it needs a rollback all the same, once all have applied it.
+  if (!recovery.behind.empty()) return;
+  RollbackChoice choice = ChooseRollback(states);
+  recovery.stop = std::move(choice.stop);
+  recovery.wait_for = std::move(choice.wait_for);
+  recovery.rollback = std::move(choice.plan);
 }
 
 }  // namespace
@@ -53,11 +93,20 @@ Recovery Recover(const std::vector<v1::ShardState>& states) {
   }
   const v1::ShardState& newest = states[recovery.newest];
   const std::string record_bytes = newest.applied_record().SerializeAsString();
+  bool forgotten = false;
   for (int i = 0; i < states.size(); ++i) {
     if (!states[i].data_loss().empty()) {
       recovery.stop = Lost(i, states[i].data_loss());
       return recovery;
     }
+    forgotten |= states[i].rollback_needed();
+  }
+  if (forgotten) {
+    recovery.stop = CheckSameDurability(states);
+    if (recovery.stop.ok()) RecoverForgotten(states, recovery);
+    return recovery;
+  }
+  for (int i = 0; i < states.size(); ++i) {
     if (states[i].applied_position() == newest.applied_position()) {
       if (states[i].applied_record().SerializeAsString() != record_bytes) {
         recovery.stop =
@@ -76,15 +125,7 @@ Recovery Recover(const std::vector<v1::ShardState>& states) {
                                                        newest.applied_position()));
     return recovery;
   }
-  if (!recovery.behind.empty()) return recovery;
-
-  // Rule 3: "if all are alike it must decide".
-  const std::optional<v1::StepPlan> first = HeldPlan(states[0]);
-  if (!first) return recovery;
-  for (const v1::ShardState& state : states) {
-    if (!HeldPlan(state) || state.prepared().plan() != states[0].prepared().plan()) return recovery;
-  }
-  recovery.must_decide = first;
+  if (recovery.behind.empty()) recovery.must_decide = AlikeAtAll(states);
   return recovery;
 }
 

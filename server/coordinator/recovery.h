@@ -17,10 +17,14 @@ struct Recovery {
   absl::Status stop;
   // A shard at the highest applied position.
   int newest = 0;
-  // Shards one position behind: they hold its PREPARE and need its record.
+  // Shards that have not applied the newest position: they hold its PREPARE and need its record.
   std::vector<int> behind;
   // Set when every shard holds the PREPARE of this plan at the next position: it must be decided.
   std::optional<v1::StepPlan> must_decide;
+  // Mode INTERVAL: the rollback that must be planned, but for ballot and round; or, before it can
+  // be chosen, shards that must be read again.
+  std::optional<v1::StepPlan> rollback;
+  std::vector<int> wait_for;
 };
 
 // `states` by shard; at least one.

@@ -12,6 +12,7 @@
 #include "job/settings.h"
 #include "proto/ballot.h"
 #include "proto/decide_version.h"
+#include "server/coordinator/rollback_choice.h"
 #include "server/mutation/mutation.h"
 
 namespace kaon::coordinator {
@@ -37,6 +38,9 @@ std::string NameOfEntry(const v1::StepPlan& plan) {
   }
   if (plan.has_restore()) {
     return absl::StrCat("restore of checkpoint ", plan.restore().checkpoint());
+  }
+  if (plan.has_rollback()) {
+    return absl::StrCat("rollback to step ", plan.rollback().target().step());
   }
   if (!plan.has_step()) return absl::StrCat("registration of job ", plan.job());
   if (plan.step().kind() == v1::STEP_KIND_LOAD_WEIGHTS) return "initial weights";
@@ -180,8 +184,7 @@ void StepMachine::Stand() {
     view.applied_position = 0;
   }
   wanted_position_ = 0;
-  const absl::Status reading = absl::UnavailableError("the shards are being read again");
-  FailChanges(reading);
+  FailChanges(absl::UnavailableError("the shards are being read again"));
   for (int i = 0; i < shards_.size(); ++i) SendPhaseMessage(i);
 }
 
@@ -233,18 +236,15 @@ void StepMachine::RecoverWhenAllRead() {
     // A step whose workers are forgotten would never be planned: they begin it again.
     FailAwaits(absl::AbortedError("the shards were read again and say other than before"));
   }
-  if (!recovery.stop.ok()) {
-    Stop(recovery.stop);
-    return;
-  }
+  if (!recovery.stop.ok()) return Stop(recovery.stop);
+  if (recovery.rollback || !recovery.wait_for.empty()) return BeginRollback(recovery);
   phase_ = Phase::kApplying;
   FindStepRecord();
   AnnounceRecord();
   if (recovery.must_decide && !Mutated(Mutation::kUnanimousVoteReopened)) {
     std::vector<v1::Prepared> prepared;
     for (const v1::ShardState& state : states) prepared.push_back(state.prepared());
-    TakeDecision(*recovery.must_decide, prepared);
-    return;
+    return TakeDecision(*recovery.must_decide, prepared);
   }
   membership_.ForgetBegunExcept(NextStep());
   for (int shard : recovery.behind) SendPhaseMessage(shard);
@@ -278,6 +278,7 @@ void StepMachine::OnRefused(int shard, const v1::Refused& refused) {
   // next heartbeat.
   if (refused.reason() != v1::REFUSAL_REASON_INVALID) return;
   if (phase_ != Phase::kRound || !IsAbout(refused, plan_)) return;
+  if (plan_.has_rollback()) return Stand();  // Its snapshot is damaged; it says so when it is read.
   if (plan_.has_step()) {
     // What workers say of a step is checked when they begin it, so every plan of it would be
     // refused.
@@ -337,8 +338,8 @@ void StepMachine::Adopt(v1::StepRecord record) {
     timeline_ = plan.timeline();
     config_revision_ = plan.position();
     membership_.Reset(registration_->definition().world_size());
-  } else if (plan.has_restore()) {
-    AdoptRestore(plan);
+  } else if (TakesBack(plan)) {
+    AdoptNewTimeline(plan);
   } else if (plan.has_group_change()) {
     config_revision_ = plan.position();
     job::ApplyGroupChange(plan.group_change(), *registration_);
@@ -370,6 +371,7 @@ void StepMachine::BecomeReadyWhenAllApplied() {
   for (const ShardView& view : shards_) {
     if (view.applied_position < position_) return;
   }
+  if (ReadAgainIfForgotten()) return;
   phase_ = Phase::kReady;
   if (registration_) AnswerRegistrations(absl::OkStatus());
   if (record_ && record_->plan().has_group_change()) {
@@ -429,8 +431,8 @@ void StepMachine::OpenStepRound() {
 }
 
 void StepMachine::OpenRound(v1::StepPlan plan) {
-  if (!plan.has_restore()) plan.set_timeline(timeline_);
-  plan.set_position(position_ + 1);
+  if (!TakesBack(plan)) plan.set_timeline(timeline_);
+  if (!plan.has_rollback()) plan.set_position(position_ + 1);
   *plan.mutable_ballot() = ballot_;
   plan.set_round(++round_);
   plan.set_decide_version(proto::kDecideVersion);

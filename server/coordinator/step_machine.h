@@ -68,7 +68,6 @@ class StepMachine {
 
   // Everything to be done since the last time, in order.
   std::vector<CoordinatorAction> TakeActions();
-
   CoordinatorSnapshot Snapshot() const;
   // It has read every shard under its own ballot and has not been refused since.
   bool IsHolder() const { return phase_ > Phase::kReading; }
@@ -117,11 +116,10 @@ class StepMachine {
   v1::JobDescription Describe() const;
   std::string PhaseText() const;
 
-  // Ranks that the next step waits for and that have no stream open.
+  // Ranks the next step waits for that have no stream open.
   std::vector<uint32_t> AbsentWorkers() const;
   void LoseWorkers(absl::Time now);
   std::string LostText() const;
-
   bool RegistrationIsApplied() const;
   std::vector<int> ShardsToWaitFor() const;
   uint64_t NextStep() const { return weights_loaded_ ? applied_step_ + 1 : 0; }
@@ -149,10 +147,13 @@ class StepMachine {
   // False if there is none to be planned.
   bool OpenRestore();
   void AnswerRestore(const absl::Status& status);
-  void AdoptRestore(const v1::StepPlan& plan);
+  // A restore or a rollback is decided.
+  void AdoptNewTimeline(const v1::StepPlan& plan);
+  bool IsRollingBack() const { return phase_ == Phase::kRound && plan_.has_rollback(); }
+  void BeginRollback(const Recovery& recovery);
+  bool ReadAgainIfForgotten();
   void FailChanges(const absl::Status& status);
   void FailAwaits(const absl::Status& status);
-  // Ends the Awaits of a rank's older attempts.
   void FailAwaitsOfOthers(uint32_t rank, const v1::Attempt& current);
 
   const StepMachineOptions options_;
@@ -162,7 +163,6 @@ class StepMachine {
   Phase phase_ = Phase::kStandby;
   v1::Ballot ballot_;
   std::vector<ShardView> shards_;
-
   // The log as far as decided.
   uint64_t position_ = 0;
   std::optional<v1::StepRecord> record_;
@@ -177,10 +177,10 @@ class StepMachine {
   bool weights_loaded_ = false;
   // Not OK once the job cannot go on.
   absl::Status stopped_;
-  // The timeline that ended with the loss of a worker, and why.
+  // Timeline that ended with the loss of a worker, and why.
   std::pair<uint64_t, absl::Status> failure_;
 
-  // The newest round at position_ + 1 under this ballot; 0 if none was opened.
+  // Newest at position_ + 1 under this ballot; 0 if none was opened.
   uint64_t round_ = 0;
   v1::StepPlan plan_;
   std::string plan_bytes_;

@@ -10,6 +10,7 @@
 #include "proto/ballot.h"
 #include "proto/status_macros.h"
 #include "server/coordinator/registration.h"
+#include "server/coordinator/rollback_choice.h"
 #include "server/coordinator/step_machine.h"
 #include "server/mutation/mutation.h"
 
@@ -41,7 +42,7 @@ absl::Status StepMachine::CheckHolder() const {
 bool StepMachine::RegistrationIsApplied() const {
   const bool applying = phase_ == Phase::kApplying;
   return registration_ && !(applying && record_->plan().has_registration()) &&
-         !(applying && record_->plan().has_restore());
+         !(applying && TakesBack(record_->plan()));
 }
 
 absl::Status StepMachine::CheckJob(absl::string_view job) const {
@@ -55,7 +56,11 @@ absl::Status StepMachine::CheckJob(absl::string_view job) const {
                                             registration_->definition().name(), "\""));
   }
   if (!RegistrationIsApplied()) {
-    return absl::UnavailableError(absl::StrCat("job \"", job, "\" is being registered"));
+    const char* what = record_->plan().has_rollback() ? "rolled back" : "registered";
+    return absl::UnavailableError(absl::StrCat("job \"", job, "\" is being ", what));
+  }
+  if (IsRollingBack()) {
+    return absl::UnavailableError(absl::StrCat("job \"", job, "\" is being rolled back"));
   }
   return absl::OkStatus();
 }
@@ -121,6 +126,9 @@ absl::Status StepMachine::TryRegister(CallId call, const v1::JobDefinition& defi
     registering_.insert(call);
     return absl::OkStatus();
   }
+  std::vector<v1::ShardState> states;
+  for (const ShardView& view : shards_) states.push_back(view.state.value_or(v1::ShardState()));
+  KAON_RETURN_IF_ERROR(CheckSameDurability(states));
   PlacementLimits limits;
   limits.num_shards = static_cast<int>(shards_.size());
   limits.shard_capacity_bytes = options_.shard_capacity_bytes;

@@ -11,6 +11,7 @@
 #include "job/route_validation.h"
 #include "job/settings.h"
 #include "proto/status_macros.h"
+#include "server/coordinator/rollback_choice.h"
 #include "server/coordinator/step_machine.h"
 
 namespace kaon::coordinator {
@@ -128,7 +129,7 @@ void StepMachine::FindStepRecord() {
     step_record_ = record_;
     return;
   }
-  if (record_->plan().has_restore()) {
+  if (TakesBack(record_->plan())) {
     // Nothing was stepped in this timeline yet.
     step_record_.reset();
     return;

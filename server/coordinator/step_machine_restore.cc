@@ -130,15 +130,20 @@ void StepMachine::FailChanges(const absl::Status& status) {
   AbandonCheckpoint(status);
 }
 
-void StepMachine::AdoptRestore(const v1::StepPlan& plan) {
+void StepMachine::AdoptNewTimeline(const v1::StepPlan& plan) {
   const v1::RestoreBody& restore = plan.restore();
   const absl::Status over = absl::AbortedError(
-      absl::StrCat("timeline ", timeline_, " is over: the job goes on from step ", restore.step(),
-                   " of checkpoint ", restore.checkpoint(), " in timeline ", plan.timeline()));
-  registration_ = restore.registration();
+      plan.has_rollback()
+          ? absl::StrCat("timeline ", timeline_, " is over: ", plan.rollback().reason(),
+                         " in timeline ", plan.timeline())
+          : absl::StrCat("timeline ", timeline_, " is over: the job goes on from step ",
+                         restore.step(), " of checkpoint ", restore.checkpoint(), " in timeline ",
+                         plan.timeline()));
+  const v1::SnapshotPoint& target = plan.rollback().target();
+  registration_ = plan.has_rollback() ? target.registration() : restore.registration();
   timeline_ = plan.timeline();
   config_revision_ = plan.position();
-  applied_step_ = restore.step();
+  applied_step_ = plan.has_rollback() ? target.step() : restore.step();
   weights_loaded_ = true;
   stopped_ = absl::OkStatus();
   // What was begun is of the old timeline, and joining tells of the new one.

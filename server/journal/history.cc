@@ -9,6 +9,10 @@ namespace kaon::journal {
 
 void History::Add(v1::StepRecord record) {
   MutexLock lock(mu_);
+  const uint64_t kept = record.plan().has_rollback() ? record.plan().rollback().target().position()
+                                                     : record.plan().position() - 1;
+  // What was rolled back is no part of the job's history any more.
+  while (!records_.empty() && records_.back().plan().position() > kept) records_.pop_back();
   records_.push_back(std::move(record));
   if (records_.size() > kMaxHistory) records_.pop_front();
 }
@@ -23,10 +27,12 @@ absl::StatusOr<std::vector<v1::StepRecord>> History::Read(uint64_t from_position
     return absl::OutOfRangeError(absl::StrCat("history from position ", from,
                                               " asked for, kept are ", oldest, " .. ", newest));
   }
-  const uint64_t available = newest + 1 - from;
-  const auto begin = records_.begin() + static_cast<std::ptrdiff_t>(from - oldest);
-  return std::vector<v1::StepRecord>(
-      begin, begin + static_cast<std::ptrdiff_t>(std::min<uint64_t>(available, limit)));
+  const auto begin = std::lower_bound(records_.begin(), records_.end(), from,
+                                      [](const v1::StepRecord& record, uint64_t position) {
+                                        return record.plan().position() < position;
+                                      });
+  const std::ptrdiff_t available = records_.end() - begin;
+  return std::vector<v1::StepRecord>(begin, begin + std::min<std::ptrdiff_t>(available, limit));
 }
 
 }  // namespace kaon::journal

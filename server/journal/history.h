@@ -19,7 +19,8 @@ inline constexpr size_t kMaxHistory = 1000;
 
 class History {
  public:
-  // Of the position after the newest.
+  // Of a position above the newest, usually the next: those between are not known, or were taken
+  // back. A rollback takes back what is above its target.
   void Add(v1::StepRecord record);
 
   // As Journal::History.
@@ -27,7 +28,7 @@ class History {
 
  private:
   Mutex mu_;
-  // Oldest first, without gaps.
+  // Oldest first.
   std::deque<v1::StepRecord> records_ ABSL_GUARDED_BY(mu_);
 };
 

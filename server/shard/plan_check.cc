@@ -190,6 +190,21 @@ absl::Status CheckRestore(const JobProgress& progress, const v1::StepPlan& plan)
   return fits.ok() ? fits : absl::InvalidArgumentError(fits.message());
 }
 
+// Whether the snapshot is there and good is for whoever reads it.
+absl::Status CheckRollback(const JobProgress& progress, const v1::StepPlan& plan) {
+  const v1::SnapshotPoint& target = plan.rollback().target();
+  KAON_RETURN_IF_ERROR(CheckJob(progress, plan, "rollback"));
+  if (target.position() < 1 || target.position() >= plan.position()) {
+    return absl::InvalidArgumentError(absl::StrCat("rollback to position ", target.position(),
+                                                   " planned, expecting 1 .. ",
+                                                   plan.position() - 1));
+  }
+  KAON_RETURN_IF_ERROR(
+      CheckLossScale("next loss scale of the snapshot", target.last_decision().next_loss_scale()));
+  const absl::Status fits = job::CheckRestoreFits(*progress.registration, target.registration());
+  return fits.ok() ? fits : absl::InvalidArgumentError(fits.message());
+}
+
 }  // namespace
 
 std::string DescribeStamp(const v1::StepPlan& plan) {
@@ -219,7 +234,7 @@ absl::Status CheckPlanBody(const JobProgress& progress, const v1::StepPlan& plan
     case v1::StepPlan::kRestore:
       return CheckRestore(progress, plan);
     case v1::StepPlan::kRollback:
-      return absl::InvalidArgumentError("this shard cannot roll back: it is not in mode interval");
+      return CheckRollback(progress, plan);
     case v1::StepPlan::BODY_NOT_SET:
       break;
   }
@@ -233,9 +248,11 @@ absl::Status CheckDecision(const v1::RegisterBody* registration, const v1::StepR
         absl::StrCat("outcome is ", decision.outcome(), ", expecting 1 or 2"));
   }
   KAON_RETURN_IF_ERROR(CheckLossScale("next loss scale", decision.next_loss_scale()));
-  if (record.plan().has_restore() && decision.outcome() != v1::OUTCOME_APPLY) {
-    return absl::InvalidArgumentError(absl::StrCat("outcome of a restore is ", decision.outcome(),
-                                                   ", expecting ", v1::OUTCOME_APPLY));
+  const bool takes_back = record.plan().has_restore() || record.plan().has_rollback();
+  if (takes_back && decision.outcome() != v1::OUTCOME_APPLY) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("outcome of a ", record.plan().has_restore() ? "restore" : "rollback", " is ",
+                     decision.outcome(), ", expecting ", v1::OUTCOME_APPLY));
   }
   const bool steps =
       record.plan().step().kind() == v1::STEP_KIND_TRAIN && decision.outcome() == v1::OUTCOME_APPLY;

@@ -29,7 +29,7 @@ double ClipFactorOf(const v1::StepDecision& decision, int group, const std::stri
 
 ShardCore::ShardCore(Options options)
     : options_(std::move(options)),
-      machine_(options_.data_loss, options_.durability),
+      machine_(options_.data_loss, options_.durability, options_.interval_steps),
       accumulator_({options_.store, options_.backend, options_.staging_bytes, options_.on_folded,
                     options_.on_parameter_folded, options_.min_chunk_bytes}),
       gradient_replay_(accumulator_) {
@@ -121,6 +121,7 @@ void ShardCore::WithdrawGradients() {
 void ShardCore::Reserve(const ReserveJob& reserve) {
   PassFailpoint(Failpoint::shard_reserve_begin);
   if (reserve.plan.has_restore()) return ReserveRestore(reserve);
+  if (reserve.plan.has_rollback()) return ReserveRollback(reserve);
   const absl::Status status =
       TryReserve(reserve.plan.registration(), machine_.shard(), machine_.num_shards());
   if (!status.ok()) parameters_.reset();
@@ -146,6 +147,8 @@ absl::Status ShardCore::Apply(const v1::StepRecord& record) {
     if (applied) publisher_.Serve(plan.job(), plan.timeline(), parameters_->sources());
   } else if (plan.has_restore()) {
     KAON_RETURN_IF_ERROR(ApplyRestore(plan));
+  } else if (plan.has_rollback()) {
+    KAON_RETURN_IF_ERROR(ApplyRollback(plan));
   } else if (plan.has_group_change()) {
     ApplyGroupChange(record);
     return absl::OkStatus();
@@ -273,6 +276,8 @@ absl::StatusOr<std::unique_ptr<StateFreeze>> ShardCore::Freeze() {
   FrozenFacts facts;
   facts.state = machine_.state();
   facts.state.clear_prepared();
+  facts.state.clear_snapshots();
+  facts.state.clear_rollback_needed();
   facts.promised = machine_.promised();
   facts.shard = machine_.shard();
   facts.num_shards = machine_.num_shards();

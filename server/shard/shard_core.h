@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -18,7 +19,6 @@
 #include "absl/time/time.h"
 #include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/shard_control.pb.h"
-#include "kernels/backend.h"
 #include "server/disk/disk.h"
 #include "server/journal/record.h"
 #include "server/shard/checkpoint_order.h"
@@ -27,9 +27,9 @@
 #include "server/shard/gradient_replay.h"
 #include "server/shard/parameter_publisher.h"
 #include "server/shard/parameter_store.h"
+#include "server/shard/shard_core_options.h"
 #include "server/shard/shard_machine.h"
 #include "server/shard/state_freeze.h"
-#include "server/tier/tiered_store.h"
 
 namespace kaon::shard {
 
@@ -38,43 +38,7 @@ using ShardOutput = std::variant<SendToCoordinator, EndStream, AppendJournal>;
 
 class ShardCore {
  public:
-  struct Options {
-    // Both outlive the core.
-    tier::TieredStore* store = nullptr;
-    kernels::Backend* backend = nullptr;
-    // Gradients that may wait for an earlier rank, all workers together.
-    uint64_t staging_bytes = 64 << 20;
-    // As in GradientAccumulator::Options.
-    uint64_t min_chunk_bytes = 0;
-    // Why the shard lost the state it once held; empty if it did not.
-    std::string data_loss;
-    // What survives a restart, as it is shown.
-    v1::DurabilityMode durability = v1::DURABILITY_MODE_NONE;
-    // Called, perhaps from a thread that pushes and perhaps inside a call of this class, when every
-    // contribution of a generation is folded: the owner must call OnFolded(generation) later, not
-    // from inside.
-    std::function<void(uint64_t generation)> on_folded;
-    // As on_folded, for one parameter while others are still pushed: OnParameterFolded.
-    std::function<void(uint64_t generation, uint32_t parameter_id)> on_parameter_folded;
-    // Called inside events, for the whole gradient that a PREPARE votes on, before that is among
-    // the outputs. As Journal::AppendGradient: the values are borrowed until OnDurable of that
-    // PREPARE, or withdraw_gradients.
-    std::function<void(const journal::GradientSlice& slice)> append_gradient;
-    // A new view of the directory of checkpoints; null if there is none.
-    std::function<absl::StatusOr<std::unique_ptr<disk::Directory>>()> open_checkpoints;
-    // Called inside an event: CheckCheckpoint of this restore and shard is to be made, on whatever
-    // thread, and its answer told by OnRestoreChecked later. Null: it is made at once.
-    std::function<void(const v1::RestoreBody& restore, uint32_t shard, uint64_t generation)>
-        check_restore;
-    // Called inside an event: WritePart is to be made, on whatever thread, and its answer told by
-    // OnPartWritten later. Null: it is made at once.
-    std::function<void(std::unique_ptr<StateFreeze> freeze, PartOptions part)> write_part;
-    // Called inside an event, once an entry has taken effect and before what follows from it is
-    // among the outputs; not during replay. May call Freeze.
-    std::function<void()> on_applied;
-    // As Journal::WithdrawGradients: no PREPARE will come for what was appended since the last.
-    std::function<void()> withdraw_gradients;
-  };
+  using Options = ShardCoreOptions;
 
   explicit ShardCore(Options options);
 
@@ -88,6 +52,10 @@ class ShardCore {
   absl::Status Restore(const FrozenFacts& facts, const v1::CheckpointPart& part,
                        const ReadTensor& read);
 
+  // In mode INTERVAL, before Replay: the states it can be rolled back to, oldest first.
+  void RestoreSnapshots(std::vector<v1::SnapshotPoint> snapshots) {
+    machine_.RestoreSnapshots(std::move(snapshots));
+  }
   // One entry of the shard's journal, in order, before any event; after the last, FinishReplay.
   // DATA_LOSS naming the position and both values when it does not follow those before,
   // RESOURCE_EXHAUSTED when the job does not fit into memory; the core is useless then.
@@ -103,6 +71,10 @@ class ShardCore {
   void OnFolded(uint64_t generation);
   void OnDurable(uint64_t token);
   void OnRestoreChecked(uint64_t generation, const absl::Status& status);
+  // A snapshot that was taken in that timeline is durable.
+  void OnSnapshot(const v1::SnapshotPoint& snapshot, uint64_t timeline) {
+    machine_.OnSnapshot(snapshot, timeline);
+  }
   void OnPartWritten(const std::string& id, const absl::StatusOr<v1::CheckpointPart>& part);
   std::vector<ShardOutput> TakeOutputs();
 
@@ -114,6 +86,10 @@ class ShardCore {
   // file, INVALID_ARGUMENT what of `restore` it is not, FAILED_PRECONDITION without a directory.
   static absl::Status CheckCheckpoint(const Options& options, const v1::RestoreBody& restore,
                                       uint32_t shard);
+
+  // Reads all of the snapshot that is the state of `target`: DATA_LOSS or NOT_FOUND naming the
+  // file, INVALID_ARGUMENT when it is of another state, FAILED_PRECONDITION where there are none.
+  static absl::Status CheckSnapshot(const Options& options, const v1::SnapshotPoint& target);
 
   // The state after machine().applied_position(), to be read while events go on: BeforeWrite of
   // FreezeList says when they wait. FAILED_PRECONDITION before weights are loaded, and for a shard
@@ -148,17 +124,20 @@ class ShardCore {
   void ReportCheckpoint();
   void Reserve(const ReserveJob& reserve);
   void ReserveRestore(const ReserveJob& reserve);
+  void ReserveRollback(const ReserveJob& reserve);
   static absl::StatusOr<std::unique_ptr<disk::Directory>> OpenCheckpoints(const Options& options);
   absl::Status ReplaySlice(const journal::GradientSlice& slice);
   absl::Status ReplayPrepare(const v1::StepPlan& plan, const journal::PrepareRecord& prepare);
   // True for what a restored snapshot holds already.
   absl::StatusOr<bool> IsInSnapshot(const journal::Entry& entry) const;
+  // DATA_LOSS naming both digests when what was read is not what was frozen.
   absl::Status LoadTensors(const v1::CheckpointPart& part, uint64_t step, const ReadTensor& read);
   absl::Status TryReserve(const v1::RegisterBody& registration, uint32_t shard,
                           uint32_t num_shards);
   // Fails only where what it reads is no more what was voted for: the core is useless then.
   absl::Status Apply(const v1::StepRecord& record);
   absl::Status ApplyRestore(const v1::StepPlan& plan);
+  absl::Status ApplyRollback(const v1::StepPlan& plan);
   void ApplyGroupChange(const v1::StepRecord& record);
   void LoadWeights();
   void ApplyTrainStep(const v1::StepRecord& record);

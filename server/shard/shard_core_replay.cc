@@ -49,10 +49,17 @@ absl::Status ShardCore::Replay(const journal::Entry& entry) {
                                                     " has ", prepare->prepared.plan().size(),
                                                     " bytes that are no plan")));
     }
+    if (machine_.IsVolatile(plan)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the journal holds the vote of position ", plan.position(),
+                       ", as mode journal writes it; durability must be journal"));
+    }
     return About(plan.position(), ReplayPrepare(plan, *prepare));
   }
   PassFailpoint(Failpoint::replay_decision);
   const v1::StepRecord& record = std::get<journal::DecisionRecord>(entry).record;
+  // It says where a snapshot was to be taken; what it decided is forgotten.
+  if (machine_.IsVolatile(record.plan())) return absl::OkStatus();
   KAON_RETURN_IF_ERROR(About(record.plan().position(), machine_.RestoreDecision(record)));
   KAON_RETURN_IF_ERROR(About(record.plan().position(), Apply(record)));
   CHECK(machine_.TakeActions().empty()) << "position " << record.plan().position();
@@ -66,16 +73,7 @@ absl::Status ShardCore::Restore(const FrozenFacts& facts, const v1::CheckpointPa
   publisher_.Serve(registration.definition().name(), facts.state.timeline(),
                    parameters_->sources());
   KAON_RETURN_IF_ERROR(LoadTensors(part, facts.state.applied_step(), read));
-  // P7: what was read is what was frozen.
-  const StateDigests digests = parameters_->Digests();
-  const uint64_t state = digests.state + parameters_->PositionDigest(part.position());
-  if (digests.weights != part.weights_digest() || state != part.state_digest()) {
-    return absl::DataLossError(absl::StrFormat(
-        "the snapshot of position %d was made with weights digest %016x and state digest %016x, "
-        "what was read has %016x and %016x",
-        part.position(), part.weights_digest(), part.state_digest(), digests.weights, state));
-  }
-  machine_.RestoreFacts(facts, digests.state);
+  machine_.RestoreFacts(facts, parameters_->Digests().state);
   restored_position_ = part.position();
   restored_promise_ = facts.promised;
   ExpectNextStep();
@@ -129,7 +127,16 @@ absl::Status ShardCore::LoadTensors(const v1::CheckpointPart& part, uint64_t ste
                                                       parameter.state[i].floats());
     }
   }
-  return absl::OkStatus();
+  // P7: what was read is what was frozen.
+  const StateDigests digests = parameters_->Digests();
+  const uint64_t state = digests.state + parameters_->PositionDigest(part.position());
+  if (digests.weights == part.weights_digest() && state == part.state_digest()) {
+    return absl::OkStatus();
+  }
+  return absl::DataLossError(absl::StrFormat(
+      "the snapshot of position %d was made with weights digest %016x and state digest %016x, "
+      "what was read has %016x and %016x",
+      part.position(), part.weights_digest(), part.state_digest(), digests.weights, state));
 }
 
 absl::StatusOr<bool> ShardCore::IsInSnapshot(const journal::Entry& entry) const {

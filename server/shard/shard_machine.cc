@@ -40,8 +40,9 @@ v1::Refused About(const v1::CoordinatorToShard& message) {
 
 }  // namespace
 
-ShardMachine::ShardMachine(std::string data_loss, v1::DurabilityMode durability)
-    : data_loss_(std::move(data_loss)), durability_(durability) {}
+ShardMachine::ShardMachine(std::string data_loss, v1::DurabilityMode durability,
+                           uint32_t interval_steps)
+    : data_loss_(std::move(data_loss)), durability_(durability), interval_steps_(interval_steps) {}
 
 void ShardMachine::OnControl(StreamId stream, const v1::CoordinatorToShard& message,
                              absl::Time now) {
@@ -192,11 +193,19 @@ absl::Status ShardMachine::CheckPlan(const v1::StepPlan& plan) const {
                                                    " planned, this shard knows ",
                                                    proto::kDecideVersion));
   }
-  return CheckPosition(plan);
+  KAON_RETURN_IF_ERROR(CheckPosition(plan));
+  return plan.has_rollback() ? CheckTarget(plan.rollback().target()) : absl::OkStatus();
 }
 
 absl::Status ShardMachine::CheckPosition(const v1::StepPlan& plan) const {
   if (plan.round() == 0) return absl::InvalidArgumentError("round is 0, expecting >= 1");
+  if (plan.has_rollback()) return CheckRollback(plan);
+  if (rollback_needed_) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "position ", plan.position(), " planned, but this shard restarted at step ", applied_step_,
+        " and has forgotten what it voted for since: a rollback is "
+        "needed"));
+  }
   if (plan.position() != applied_position_ + 1) {
     return absl::FailedPreconditionError(
         absl::StrCat("position ", plan.position(), " planned, expecting ", applied_position_ + 1));
@@ -264,7 +273,7 @@ void ShardMachine::Accept(const v1::StepPlan& plan) {
   // position applied + 1, does" withdraw a PREPARE.
   held_.reset();
   accepted_ = Accepted{plan, next_generation_++, std::nullopt};
-  if (plan.has_registration() || plan.has_restore()) {
+  if (plan.has_registration() || plan.has_restore() || plan.has_rollback()) {
     actions_.push_back(ReserveJob{plan, accepted_->generation});
   } else if (plan.has_group_change()) {
     // Nothing to collect: it was checked whole, and changes no memory.
@@ -297,6 +306,7 @@ void ShardMachine::OnReserved(uint64_t generation, const absl::Status& status) {
   if (status.ok()) return OnFolded(generation, v1::Prepared());
   if (!accepted_.has_value() || accepted_->generation != generation) return;
   v1::Refused about = About(accepted_->plan);
+  if (accepted_->plan.has_rollback()) DropSnapshot(accepted_->plan.rollback().target());
   accepted_.reset();
   if (holder_stream_.has_value()) {
     Refuse(*holder_stream_, v1::REFUSAL_REASON_INVALID, std::string(status.message()),
@@ -368,7 +378,8 @@ void ShardMachine::OnDecision(StreamId stream, const v1::CoordinatorToShard& mes
   }
   // A later entry cannot be decided while this shard has no PREPARE for it; one in application
   // answers when it is done.
-  if (position > applied_position_ + 1 || applying_.has_value()) return;
+  const bool is_held = held_.has_value() && held_->plan.position() == position;
+  if ((position > applied_position_ + 1 && !is_held) || applying_.has_value()) return;
   absl::Status status =
       CheckDecision(registration_.has_value() ? &*registration_ : nullptr, record);
   if (status.ok() && (!held_.has_value() || !proto::Alike(held_->plan, record.plan()))) {
@@ -401,12 +412,8 @@ void ShardMachine::OnApplied(uint64_t position, uint64_t state_digest) {
       registration_ = plan.registration();
       timeline_ = plan.timeline();
     }
-  } else if (plan.has_restore()) {
-    config_revision_ = position;
-    registration_ = plan.restore().registration();
-    timeline_ = plan.timeline();
-    applied_step_ = plan.restore().step();
-    weights_loaded_ = true;
+  } else if (plan.has_restore() || plan.has_rollback()) {
+    TakeBack(plan);
   } else if (plan.has_group_change()) {
     config_revision_ = position;
     if (applied) job::ApplyGroupChange(plan.group_change(), *registration_);
@@ -438,6 +445,9 @@ v1::ShardState ShardMachine::state() const {
   if (held_.has_value()) *state.mutable_prepared() = held_->prepared;
   state.set_data_loss(data_loss_);
   state.set_durability(durability_);
+  state.set_interval_steps(interval_steps_);
+  for (const v1::SnapshotPoint& snapshot : snapshots_) *state.add_snapshots() = snapshot;
+  state.set_rollback_needed(rollback_needed_);
   return state;
 }
 

@@ -23,9 +23,11 @@ namespace kaon::shard {
 
 class ShardMachine {
  public:
-  // `data_loss`: why it never votes, else empty. `durability` is only what it says of its journal.
+  // `data_loss`: why it never votes, else empty. `durability` is what it says of its journal;
+  // `interval_steps` is 0 in other modes than INTERVAL.
   explicit ShardMachine(std::string data_loss = "",
-                        v1::DurabilityMode durability = v1::DURABILITY_MODE_NONE);
+                        v1::DurabilityMode durability = v1::DURABILITY_MODE_NONE,
+                        uint32_t interval_steps = 0);
 
   // `now` serves only to say for how long the holder was silent; no decision depends on it.
   void OnControl(StreamId stream, const v1::CoordinatorToShard& message, absl::Time now);
@@ -38,6 +40,8 @@ class ShardMachine {
   void OnReserved(uint64_t generation, const absl::Status& status);
   void OnDurable(uint64_t token);
   void OnApplied(uint64_t position, uint64_t state_digest);
+  // A snapshot that was taken in that timeline is durable.
+  void OnSnapshot(const v1::SnapshotPoint& snapshot, uint64_t timeline);
 
   // Replay: the machine stands where what it once appended says it stood; no actions come of it.
   // DATA_LOSS naming both values for a record that does not follow those before.
@@ -49,6 +53,9 @@ class ShardMachine {
   void RestoreGeneration(uint64_t generation);
   // As if everything up to the newest entry of `facts` had been replayed; before anything else.
   void RestoreFacts(const FrozenFacts& facts, uint64_t state_digest);
+
+  // The states it can be rolled back to, oldest first; before entries are replayed.
+  void RestoreSnapshots(std::vector<v1::SnapshotPoint> snapshots);
 
   // In the order in which they are to be carried out.
   std::vector<ShardAction> TakeActions();
@@ -64,6 +71,8 @@ class ShardMachine {
   uint64_t applied_step() const { return applied_step_; }
   uint64_t timeline() const { return timeline_; }
   bool weights_loaded() const { return weights_loaded_; }
+  // 0 in other modes than INTERVAL.
+  uint32_t interval_steps() const { return interval_steps_; }
   // Of weights, optimizer state and update counters as applied; 0 before registration.
   uint64_t state_digest() const { return state_digest_; }
   // Absent until the registration is applied.
@@ -76,7 +85,10 @@ class ShardMachine {
   const v1::Prepared* held() const { return held_.has_value() ? &held_->prepared : nullptr; }
   // Allotted so far; 0 if none was.
   uint64_t newest_generation() const { return next_generation_ - 1; }
-  // The plan accepted for applied_position() + 1, folding or prepared, and its generation or 0.
+  // Whether a restart forgets that it voted for such a plan, now.
+  bool IsVolatile(const v1::StepPlan& plan) const;
+  // The plan accepted for applied_position() + 1, folding or prepared, and its generation or 0. In
+  // mode INTERVAL that of a restore or a rollback may be for a later position.
   const v1::StepPlan* accepted_plan() const { return accepted_ ? &accepted_->plan : nullptr; }
   uint64_t accepted_generation() const { return accepted_.has_value() ? accepted_->generation : 0; }
 
@@ -106,6 +118,14 @@ class ShardMachine {
   absl::Status CheckPlan(const v1::StepPlan& plan) const;
   // OK if `plan` is for the next position of this shard's log and fits the job.
   absl::Status CheckPosition(const v1::StepPlan& plan) const;
+  // The same for a rollback, and that this shard has the state it names.
+  absl::Status CheckRollback(const v1::StepPlan& plan) const;
+  absl::Status CheckTarget(const v1::SnapshotPoint& target) const;
+  // `plan` takes the whole state with it, from wherever a restart left this shard.
+  bool IsBeyondForgotten(const v1::StepPlan& plan) const;
+  void DropSnapshot(const v1::SnapshotPoint& snapshot);
+  // A restore or a rollback is applied.
+  void TakeBack(const v1::StepPlan& plan);
   void Accept(const v1::StepPlan& plan);
   void Restamp(const v1::StepPlan& plan);
   void AppendPrepare();
@@ -119,6 +139,7 @@ class ShardMachine {
 
   const std::string data_loss_;
   const v1::DurabilityMode durability_;
+  const uint32_t interval_steps_;
   std::vector<ShardAction> actions_;
 
   bool placed_ = false;
@@ -141,6 +162,9 @@ class ShardMachine {
   uint64_t state_digest_ = 0;
   std::optional<v1::StepRecord> applied_record_;
   std::optional<v1::RegisterBody> registration_;
+  // Mode INTERVAL: what a rollback may name, oldest first; and whether it must come to one.
+  std::vector<v1::SnapshotPoint> snapshots_;
+  bool rollback_needed_ = false;
 
   std::optional<Accepted> accepted_;
   std::optional<Held> held_;

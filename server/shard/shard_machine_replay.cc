@@ -49,18 +49,21 @@ void ShardMachine::RestoreFacts(const FrozenFacts& facts, uint64_t state_digest)
   applied_record_ = facts.state.applied_record();
   registration_ = facts.state.registration();
   state_digest_ = state_digest;
+  // Unless what comes in the journal replaces the state.
+  rollback_needed_ = interval_steps_ > 0;
   RestoreGeneration(facts.newest_generation);
 }
 
 absl::Status ShardMachine::RestorePrepared(const v1::StepPlan& plan,
                                            const journal::PrepareRecord& prepare) {
-  KAON_RETURN_IF_ERROR(CheckPosition(plan));
+  const bool beyond = IsBeyondForgotten(plan);
+  if (!beyond) KAON_RETURN_IF_ERROR(CheckPosition(plan));
   if (proto::Compare(plan.ballot(), promised_) > 0) {
     return absl::DataLossError(absl::StrCat("PREPARE of ", DescribeStamp(plan),
                                             ", promised is ballot ", proto::ToString(promised_)));
   }
   // P7, P11: what replay made of the journal is what the shard held when it voted.
-  if (prepare.prepared.state_digest() != state_digest_) {
+  if (!beyond && prepare.prepared.state_digest() != state_digest_) {
     return absl::DataLossError(
         absl::StrFormat("the PREPARE of %s was made with state digest %016x, replay gives %016x",
                         DescribeStamp(plan), prepare.prepared.state_digest(), state_digest_));
@@ -94,7 +97,7 @@ absl::Status ShardMachine::RestorePrepared(const v1::StepPlan& plan,
 
 absl::Status ShardMachine::RestoreDecision(const v1::StepRecord& record) {
   const v1::StepPlan& plan = record.plan();
-  if (plan.position() != applied_position_ + 1) {
+  if (plan.position() != applied_position_ + 1 && !IsBeyondForgotten(plan)) {
     return absl::DataLossError(absl::StrCat("decision of position ", plan.position(),
                                             ", expecting ", applied_position_ + 1));
   }

@@ -22,7 +22,8 @@ kaon::config::CommandLine Describe() {
       {"tls.private_key_file", "PEM file of its private key"},
       {"data_dir", "private directory (0700) for the journal, or the incarnation marker"},
       {"durability",
-       "journal: a restarted shard is as it was; none: it has lost its state (journal)"},
+       "journal: a restarted shard is as it was; interval(K): the job is rolled back, K steps at "
+       "most; none: it has lost its state (journal)"},
       {"host_memory_bytes", "capacity of the CPU memory tier (4294967296)"},
       {"staging_bytes",
        "gradients that may wait for an earlier rank, all workers together (67108864)"},

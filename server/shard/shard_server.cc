@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -21,11 +22,16 @@
 #include "proto/status_macros.h"
 #include "proto/tensor_stream.h"
 #include "server/auth/server_credentials.h"
+#include "server/config/durability.h"
 #include "server/config/port_file.h"
 #include "server/disk/posix_directory.h"
 #include "server/journal/disk_journal.h"
 #include "server/journal/identity_file.h"
+#include "server/journal/interval_journal.h"
+#include "server/journal/interval_schedule.h"
 #include "server/journal/memory_journal.h"
+#include "server/shard/snapshot_directory.h"
+#include "server/shard/snapshot_points.h"
 
 namespace kaon::shard {
 
@@ -41,14 +47,38 @@ constexpr absl::Duration kLastSnapshot = absl::Seconds(20);
 // Of a segment of the journal, and the least where snapshots come more often than they should.
 constexpr uint64_t kSegmentBytes = uint64_t{64} << 20;
 constexpr uint64_t kLeastSegmentBytes = uint64_t{16} << 10;
-constexpr char kJournal[] = "journal";
-constexpr char kNone[] = "none";
 // What gRPC may hold beyond the gradients that wait: a few registrations, and a chunk on its way
 // for each of many streams.
 constexpr uint64_t kTransportBytes = uint64_t{256} << 20;
 // Of the journal. Not among the settings, as no job is better off with another size: tests/crash
 // makes segments end every few steps by it.
 constexpr char kSegmentBytesVariable[] = "KAON_JOURNAL_SEGMENT_BYTES";
+
+using UseSnapshots = std::function<absl::Status(SnapshotDirectory& directory)>;
+
+absl::Status WithSnapshots(const std::string& data_dir, const UseSnapshots& use) {
+  KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::PosixDirectory> files,
+                        disk::PosixDirectory::At(data_dir));
+  KAON_ASSIGN_OR_RETURN(const std::optional<journal::DirectoryId> id,
+                        journal::ReadIdentity(*files));
+  SnapshotDirectory directory(*files, id.value_or(journal::DirectoryId()));
+  return use(directory);
+}
+
+// The journal goes with what it was written as: the votes that one mode writes and another does not
+// would be missed.
+absl::Status CheckMode(SnapshotDirectory& directory, uint64_t newest,
+                       const ShardCore::Options& options) {
+  const absl::StatusOr<Snapshot> snapshot = directory.Load(newest);
+  if (!snapshot.ok()) return absl::OkStatus();
+  const v1::ShardState& written = snapshot->facts.state;
+  if ((written.interval_steps() > 0) == (options.interval_steps > 0)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("data_dir ", directory.path(), " was written with durability ",
+                   config::DurabilityText(written.durability(), written.interval_steps()),
+                   ", it is ", config::DurabilityText(options.durability, options.interval_steps),
+                   " now; the way from one to the other is a checkpoint"));
+}
 
 absl::Status SetSegmentBytes(uint64_t& segment_bytes) {
   const char* text = std::getenv(kSegmentBytesVariable);
@@ -72,11 +102,9 @@ absl::StatusOr<v1::ShardConfig> CompleteConfig(v1::ShardConfig config) {
         "data_dir is empty, must be a private directory: without it a restarted shard would forget "
         "that it voted");
   }
-  if (config.durability().empty()) config.set_durability(kJournal);
-  if (config.durability() != kJournal && config.durability() != kNone) {
-    return absl::InvalidArgumentError(absl::StrCat("durability is \"", config.durability(),
-                                                   "\", must be ", kJournal, " or ", kNone));
-  }
+  KAON_ASSIGN_OR_RETURN(const config::Durability durability,
+                        config::ParseDurability(config.durability()));
+  config.set_durability(config::DurabilityText(durability.mode, durability.interval_steps));
   if (config.host_memory_bytes() == 0) config.set_host_memory_bytes(kDefaultHostMemoryBytes);
   if (config.staging_bytes() == 0) config.set_staging_bytes(kDefaultStagingBytes);
   if (config.staging_bytes() < proto::kMaxChunkBytes) {
@@ -127,10 +155,18 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
       return disk::PosixDirectory::At(path);
     };
   }
-  const bool on_disk = config.durability() == kJournal;
-  options.durability = on_disk ? v1::DURABILITY_MODE_JOURNAL : v1::DURABILITY_MODE_NONE;
-  KAON_RETURN_IF_ERROR(on_disk ? BuildOnDisk(config, std::move(options))
-                               : BuildInMemory(config, std::move(options)));
+  KAON_ASSIGN_OR_RETURN(const config::Durability durability,
+                        config::ParseDurability(config.durability()));
+  options.durability = durability.mode;
+  options.interval_steps = durability.interval_steps;
+  if (durability.mode == v1::DURABILITY_MODE_INTERVAL) {
+    options.with_snapshots = [path = config.data_dir()](const UseSnapshots& use) {
+      return WithSnapshots(path, use);
+    };
+  }
+  KAON_RETURN_IF_ERROR(durability.mode == v1::DURABILITY_MODE_NONE
+                           ? BuildInMemory(config, std::move(options))
+                           : BuildOnDisk(config, std::move(options)));
   loop_->Start(*journal_, snapshots_.get());
   data_service_ = std::make_unique<ShardDataService>(*loop_);
   control_service_ = std::make_unique<ShardControlService>(*loop_);
@@ -140,9 +176,9 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
 absl::Status ShardServer::BuildInMemory(const v1::ShardConfig& config, ShardCore::Options options) {
   KAON_ASSIGN_OR_RETURN(const bool holds_journal, directory_->HoldsJournal());
   if (holds_journal) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("data_dir ", config.data_dir(), " holds a journal, durability is ", kNone,
-                     ", must be ", kJournal, " or the directory another one"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "data_dir ", config.data_dir(), " holds a journal, durability is ", config.durability(),
+        ", must be the one it was written in, or the directory another one"));
   }
   if (marker_->held_state()) {
     // Rule 5: "in `none` a restarted shard is DATA_LOSS, never a voter."
@@ -183,6 +219,7 @@ absl::StatusOr<RestoredSnapshot> ShardServer::Restore(disk::Directory& files,
                                             " is missing, there is a snapshot of position ",
                                             positions.front()));
   }
+  if (!positions.empty()) KAON_RETURN_IF_ERROR(CheckMode(directory, positions.front(), options));
   const auto restore = [&](const Snapshot& snapshot, const ShardCore::ReadTensor& read) {
     // What one that was given up reserved goes first.
     loop_.reset();
@@ -194,6 +231,11 @@ absl::StatusOr<RestoredSnapshot> ShardServer::Restore(disk::Directory& files,
   if (restored.position == 0) {
     loop_.reset();
     loop_ = std::make_unique<StepLoop>(options);
+  }
+  if (options.interval_steps > 0) {
+    KAON_ASSIGN_OR_RETURN(std::vector<v1::SnapshotPoint> points,
+                          ListPoints(directory, restored.position));
+    loop_->RestoreSnapshots(std::move(points));
   }
   return restored;
 }
@@ -213,6 +255,8 @@ absl::Status ShardServer::Recover(const v1::ShardConfig& config,
   journal.log.segment_bytes = std::max(kLeastSegmentBytes, journal_bytes / 4);
   if (journal_bytes == 0) journal.log.segment_bytes = kSegmentBytes;
   KAON_RETURN_IF_ERROR(SetSegmentBytes(journal.log.segment_bytes));
+  // Decisions are all that is written between two snapshots, and a snapshot waits for its own.
+  if (options.interval_steps > 0) journal.idle_delay = absl::Milliseconds(1);
   uint64_t replayed_bytes = 0;
   KAON_ASSIGN_OR_RETURN(
       std::unique_ptr<journal::DiskJournal> opened,
@@ -229,8 +273,8 @@ absl::Status ShardServer::Recover(const v1::ShardConfig& config,
             << " bytes read in " << absl::ToDoubleSeconds(snapshot_read - start)
             << " s, journal of " << status.recovered_entries() << " entries and " << status.bytes()
             << " bytes read in " << absl::ToDoubleSeconds(SteadyNow() - snapshot_read)
-            << " s, at position " << loop_->applied_position() << ", "
-            << loop_->applied_position() - restored.position << " of them replayed";
+            << " s, at position " << loop_->machine().applied_position() << ", "
+            << loop_->machine().applied_position() - restored.position << " of them replayed";
   KAON_ASSIGN_OR_RETURN(const std::optional<journal::DirectoryId> id,
                         journal::ReadIdentity(*files));
   SnapshotThread::Options snapshots;
@@ -239,10 +283,27 @@ absl::Status ShardServer::Recover(const v1::ShardConfig& config,
   snapshots.replayed_bytes = replayed_bytes;
   snapshots.written_by.set_backend(backend_->name());
   snapshots.truncate = [raw = opened.get()](uint64_t position) { raw->Truncate(position); };
+  journal_ = std::move(opened);
+  if (options.interval_steps > 0) UseInterval(options.interval_steps, snapshots);
   snapshots_ = std::make_unique<SnapshotThread>(std::move(files), id.value(), restored,
                                                 std::move(snapshots));
-  journal_ = std::move(opened);
   return absl::OkStatus();
+}
+
+void ShardServer::UseInterval(uint32_t steps, SnapshotThread::Options& snapshots) {
+  const ShardMachine& machine = loop_->machine();
+  auto journal = std::make_unique<journal::IntervalJournal>(
+      std::move(journal_), journal::IntervalSchedule(steps),
+      journal::IntervalJournal::Start{machine.timeline(), machine.applied_step(),
+                                      machine.weights_loaded()});
+  snapshots.schedule = journal::IntervalSchedule(steps);
+  snapshots.on_snapshot = [loop = loop_.get(), raw = journal.get()](const v1::SnapshotPoint& point,
+                                                                    uint64_t timeline) {
+    // First, so that no coordinator hears of a vote that waited for it and not of the snapshot.
+    loop->OnSnapshot(point, timeline);
+    raw->OnSnapshot(timeline, point.step());
+  };
+  journal_ = std::move(journal);
 }
 
 void ShardServer::BuildLost(ShardCore::Options options, std::string why) {

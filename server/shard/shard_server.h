@@ -3,6 +3,7 @@
 #ifndef KAON_SERVER_SHARD_SHARD_SERVER_H_
 #define KAON_SERVER_SHARD_SHARD_SERVER_H_
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -55,6 +56,8 @@ class ShardServer {
   absl::Status Recover(const v1::ShardConfig& config, const ShardCore::Options& options);
   absl::StatusOr<RestoredSnapshot> Restore(disk::Directory& files,
                                            const ShardCore::Options& options);
+  // What is built for mode journal becomes that of mode interval(steps).
+  void UseInterval(uint32_t steps, SnapshotThread::Options& snapshots);
   // A loop that says `why` and never votes.
   void BuildLost(ShardCore::Options options, std::string why);
   absl::Status Listen(const v1::ShardConfig& config);

@@ -137,23 +137,31 @@ absl::Status SnapshotDirectory::Retain() {
       continue;
     }
     PassFailpoint(Failpoint::snapshot_retain_begin);
-    // The .meta first, durably: none is ever left without its files.
-    KAON_RETURN_IF_ERROR(directory_.Remove(MetaName(position)));
-    PassFailpoint(Failpoint::snapshot_meta_removed);
-    KAON_RETURN_IF_ERROR(Synced(directory_.Sync()));
-    PassFailpoint(Failpoint::snapshot_removal_durable);
-    whole_.erase(position);
-    KAON_RETURN_IF_ERROR(RemoveFilesOf(position));
-    PassFailpoint(Failpoint::snapshot_files_removed);
+    KAON_RETURN_IF_ERROR(RemoveOne(position));
   }
   return absl::OkStatus();
 }
 
-absl::Status SnapshotDirectory::RemoveFilesOf(uint64_t position) {
+absl::Status SnapshotDirectory::RemoveBetween(uint64_t below, uint64_t above) {
+  KAON_ASSIGN_OR_RETURN(const std::vector<uint64_t> positions, List());
+  for (const uint64_t position : positions) {
+    if (position > below && position < above) KAON_RETURN_IF_ERROR(RemoveOne(position));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SnapshotDirectory::RemoveOne(uint64_t position) {
+  // The .meta first, durably: none is ever left without its files.
+  KAON_RETURN_IF_ERROR(directory_.Remove(MetaName(position)));
+  PassFailpoint(Failpoint::snapshot_meta_removed);
+  KAON_RETURN_IF_ERROR(Synced(directory_.Sync()));
+  PassFailpoint(Failpoint::snapshot_removal_durable);
+  whole_.erase(position);
   KAON_ASSIGN_OR_RETURN(const std::vector<std::string> names, directory_.List());
   for (const std::string& name : names) {
     if (PositionOf(name) == position) KAON_RETURN_IF_ERROR(directory_.Remove(name));
   }
+  PassFailpoint(Failpoint::snapshot_files_removed);
   return absl::OkStatus();
 }
 

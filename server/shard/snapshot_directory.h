@@ -55,13 +55,15 @@ class SnapshotDirectory {
   uint64_t oldest_kept() const;
   // Removes whole ones that are older than oldest_kept(). A bad one is left, and named in the log.
   absl::Status Retain();
+  // Removes those between the two positions, whole or not: a rollback made them nobody's.
+  absl::Status RemoveBetween(uint64_t below, uint64_t above);
   // Removes what interrupted writers left.
   absl::Status RemoveUnfinished();
   // Of all files of snapshots.
   absl::StatusOr<uint64_t> Bytes();
 
  private:
-  absl::Status RemoveFilesOf(uint64_t position);
+  absl::Status RemoveOne(uint64_t position);
 
   disk::Directory& directory_;
   const journal::DirectoryId id_;

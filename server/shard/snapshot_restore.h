@@ -19,6 +19,8 @@ struct RestoredSnapshot {
   // Both 0 if there was none.
   uint64_t position = 0;
   uint64_t step = 0;
+  // Of what it was rolled back to, if it is the first of a timeline that began so; else 0.
+  uint64_t rolled_back_to = 0;
   // Of its files with tensors.
   uint64_t bytes = 0;
   // Why newer ones were not used, naming file and both values. They are left where they are.

@@ -11,6 +11,8 @@
 #include "kernels/steady_clock.h"
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
+#include "server/disk/patient_directory.h"
+#include "server/shard/snapshot_points.h"
 #include "server/shard/snapshot_writer.h"
 
 namespace kaon::shard {
@@ -25,7 +27,14 @@ SnapshotThread::SnapshotThread(std::unique_ptr<disk::Directory> directory,
                                const journal::DirectoryId& id, const RestoredSnapshot& restored,
                                Options options)
     : options_(std::move(options)),
-      files_(std::move(directory)),
+      newest_(restored.position),
+      restored_position_(restored.position),
+      rolled_back_to_(restored.rolled_back_to),
+      files_(options_.schedule.has_value()
+                 ? std::make_unique<disk::PatientDirectory>(
+                       std::move(directory),
+                       [this](const absl::Status& status) { return AwaitRoom(status); })
+                 : std::move(directory)),
       directory_(*files_, id),
       grown_from_(options_.appended_bytes),
       replayed_bytes_(options_.replayed_bytes) {
@@ -59,20 +68,28 @@ uint64_t SnapshotThread::Threshold(const ShardCore& core) const {
   return std::max(kLeastJournalBytes, 2 * state_bytes);
 }
 
-void SnapshotThread::OnApplied(ShardCore& core, uint64_t appended_bytes) {
-  if (!core.machine().weights_loaded()) return;
-  // Until there is one, a restart reads the checkpoint again, which may be removed.
+bool SnapshotThread::IsDue(const ShardCore& core, uint64_t appended_bytes) {
   const std::optional<v1::StepRecord>& record = core.machine().applied_record();
+  if (options_.schedule.has_value()) {
+    return record.has_value() && record->plan().position() > newest_ &&
+           options_.schedule->IsPoint(*record);
+  }
+  // Until there is one, a restart reads the checkpoint again, which may be removed.
   due_ = due_ || (record.has_value() && record->plan().has_restore());
-  const uint64_t grown = appended_bytes - grown_from_;
+  return due_ || appended_bytes - grown_from_ + replayed_bytes_ >= Threshold(core);
+}
+
+void SnapshotThread::OnApplied(ShardCore& core, uint64_t appended_bytes) {
+  if (!core.machine().weights_loaded() || !IsDue(core, appended_bytes)) return;
   MutexLock lock(mu_);
-  if (status_.in_progress() || stopping_) return;
-  if (!due_ && grown + replayed_bytes_ < Threshold(core)) return;
+  // By a schedule, one may wait for another, and one of an older timeline for nothing any more.
+  if (stopping_ || (status_.in_progress() && !options_.schedule.has_value())) return;
   if (!BeginLocked(core).ok()) return;
   of_restore_ = std::exchange(due_, false);
   if (of_restore_) PassFailpoint(Failpoint::restore_snapshot_frozen);
   grown_from_ = appended_bytes;
   replayed_bytes_ = 0;
+  newest_ = core.machine().applied_position();
 }
 
 absl::Status SnapshotThread::BeginLocked(ShardCore& core) {
@@ -101,6 +118,8 @@ void SnapshotThread::TakeLast(ShardCore& core, absl::Time deadline) {
   PassFailpoint(Failpoint::stop_begin);
   MutexLock lock(mu_);
   if (!AwaitEndLocked(deadline) || !core.machine().weights_loaded()) return;
+  // By a schedule, one that other shards do not take would push one out that they have.
+  if (options_.schedule.has_value()) return;
   if (status_.position() == core.machine().applied_position()) return;
   if (!BeginLocked(core).ok()) return;
   PassFailpoint(Failpoint::stop_snapshot_frozen);
@@ -135,7 +154,31 @@ bool SnapshotThread::AwaitDurable(uint64_t position) {
   return durable_position_ >= position;
 }
 
+bool SnapshotThread::AwaitRoom(const absl::Status& status) {
+  MutexLock lock(mu_);
+  LOG_IF(WARNING, status_.problem() != status.message())
+      << "snapshot: " << status << "; waiting for room";
+  status_.set_problem(std::string(status.message()));
+  const absl::Time retry_at = SteadyNow() + options_.retry_delay;
+  while (!stopping_ && SteadyNow() < retry_at) wake_.WaitFor(mu_, retry_at - SteadyNow());
+  return !stopping_;
+}
+
+void SnapshotThread::Fail(const absl::Status& status) {
+  // What is on disk is unknown now: a restart finds out.
+  if (!options_.on_failed) LOG(FATAL) << "snapshot: " << status;
+  {
+    MutexLock lock(mu_);
+    stopping_ = true;
+  }
+  options_.on_failed(status);
+}
+
 void SnapshotThread::Run() {
+  if (rolled_back_to_ > 0) {
+    const absl::Status removed = directory_.RemoveBetween(rolled_back_to_, restored_position_);
+    if (!removed.ok() && !absl::IsResourceExhausted(removed)) Fail(removed);
+  }
   while (true) {
     std::unique_ptr<StateFreeze> freeze;
     {
@@ -147,13 +190,7 @@ void SnapshotThread::Run() {
     const absl::Status status = Write(std::move(freeze));
     Report(status);
     if (status.ok() || absl::IsResourceExhausted(status) || absl::IsCancelled(status)) continue;
-    // What is on disk is unknown now: a restart finds out.
-    if (!options_.on_failed) LOG(FATAL) << "snapshot: " << status;
-    {
-      MutexLock lock(mu_);
-      stopping_ = true;
-    }
-    options_.on_failed(status);
+    Fail(status);
   }
   MutexLock lock(mu_);
   // Begun, and given up before the thread came to it.
@@ -187,6 +224,13 @@ absl::Status SnapshotThread::Write(std::unique_ptr<StateFreeze> freeze) {
   }
   LOG(INFO) << "snapshot of position " << writer->position() << ", step " << writer->step() << ": "
             << writer->file_bytes() << " bytes in " << seconds << " s";
+  const v1::ShardState& state = writer->facts().state;
+  if (options_.on_snapshot) options_.on_snapshot(PointOf(state), state.timeline());
+  if (state.applied_record().plan().has_rollback()) {
+    // Only now: the target was needed until a restart no more reads the rollback itself.
+    const v1::SnapshotPoint& target = state.applied_record().plan().rollback().target();
+    KAON_RETURN_IF_ERROR(directory_.RemoveBetween(target.position(), writer->position()));
+  }
   if (directory_.oldest_kept() > 0) options_.truncate(directory_.oldest_kept());
   return directory_.Retain();
 }
@@ -201,7 +245,7 @@ void SnapshotThread::Report(const absl::Status& status) {
   const uint64_t bytes = directory_.Bytes().value_or(0);
   MutexLock lock(mu_);
   disk_bytes_ = bytes;
-  status_.set_in_progress(false);
+  status_.set_in_progress(next_ != nullptr);
   wake_.NotifyAll();
   status_.set_problem(status.ok() ? std::string() : std::string(status.message()));
 }

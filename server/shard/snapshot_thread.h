@@ -1,14 +1,17 @@
 // Takes snapshots of a shard while it goes on: freezes the state once the journal has grown by so
-// much, writes it on a thread of its own, and lets the journal forget what the older of the two
-// newest stands for. A full disk only delays: what was begun is removed, and the next trigger tries
-// again. Any other failure ends the process (recovery path = crash path). Owned by the shard's
-// composition root, longer than its StepLoop runs and shorter than its core and its journal live.
+// much, or at the points of a schedule, writes it on a thread of its own, and lets the journal
+// forget what the older of the two newest stands for. A full disk only delays: what was begun is
+// removed, and the next trigger tries again; by a schedule, whose votes wait for it, each write is
+// tried until there is room. Any other failure ends the process (recovery path = crash path). Owned
+// by the shard's composition root, longer than its StepLoop runs and shorter than its core and its
+// journal live.
 #ifndef KAON_SERVER_SHARD_SNAPSHOT_THREAD_H_
 #define KAON_SERVER_SHARD_SNAPSHOT_THREAD_H_
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -18,6 +21,7 @@
 #include "kaon/v1/shard_control.pb.h"
 #include "kernels/mutex.h"
 #include "server/disk/disk.h"
+#include "server/journal/interval_schedule.h"
 #include "server/shard/shard_core.h"
 #include "server/shard/snapshot_directory.h"
 #include "server/shard/snapshot_restore.h"
@@ -31,6 +35,12 @@ class SnapshotThread {
     // Growth of the journal that leads to a snapshot; 0 = 256 MiB, or twice the state if that is
     // more.
     uint64_t journal_bytes = 0;
+    // Mode INTERVAL: these points, instead of the journal's growth.
+    std::optional<journal::IntervalSchedule> schedule;
+    // One that was taken in that timeline is durable. Any thread.
+    std::function<void(const v1::SnapshotPoint& snapshot, uint64_t timeline)> on_snapshot;
+    // How often a full disk is tried again by a schedule.
+    absl::Duration retry_delay = absl::Milliseconds(200);
     // Of the journal when the thread starts, and how much of it is newer than the snapshot.
     uint64_t appended_bytes = 0;
     uint64_t replayed_bytes = 0;
@@ -51,7 +61,7 @@ class SnapshotThread {
 
   // Step thread.
 
-  // An entry has taken effect; `appended_bytes` is the journal's.
+  // An entry has taken effect, perhaps before the shard started; `appended_bytes` is the journal's.
   void OnApplied(ShardCore& core, uint64_t appended_bytes);
   // The journal holds that decision, and all before it, durably. Any thread.
   void OnDurable(uint64_t position);
@@ -81,8 +91,19 @@ class SnapshotThread {
   bool AwaitEndLocked(absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status BeginLocked(ShardCore& core) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   uint64_t Threshold(const ShardCore& core) const;
+  // Of a shard with weights. Step thread.
+  bool IsDue(const ShardCore& core, uint64_t appended_bytes);
+  // False to give up.
+  bool AwaitRoom(const absl::Status& status);
+  // For good.
+  void Fail(const absl::Status& status);
 
   const Options options_;
+  // Of the newest that is there, was begun, or waits. Step thread.
+  uint64_t newest_;
+  // What the shard started from.
+  const uint64_t restored_position_;
+  const uint64_t rolled_back_to_;
   // Of the thread, once it runs.
   const std::unique_ptr<disk::Directory> files_;
   SnapshotDirectory directory_;

@@ -54,6 +54,7 @@ std::string NameOf(const v1::StepPlan& plan) {
   const std::string entry =
       plan.has_registration() ? absl::StrCat("registration of job ", plan.job())
       : plan.has_restore()    ? absl::StrCat("restore of checkpoint ", plan.restore().checkpoint())
+      : plan.has_rollback()   ? absl::StrCat("rollback to step ", plan.rollback().target().step())
       : plan.has_group_change() ? std::string("change of groups")
       : plan.step().kind() == v1::STEP_KIND_LOAD_WEIGHTS
           ? std::string("initial weights")
@@ -82,6 +83,13 @@ StepLoop::StepLoop(ShardCore::Options options)
             Post([this, generation, status] { core_.OnRestoreChecked(generation, status); });
           });
         };
+        options.check_rollback = [this, snapshots = options](const v1::SnapshotPoint& target,
+                                                             uint64_t generation) {
+          checkpoints_.Post([this, snapshots, target, generation] {
+            const absl::Status status = ShardCore::CheckSnapshot(snapshots, target);
+            Post([this, generation, status] { core_.OnRestoreChecked(generation, status); });
+          });
+        };
         options.write_part = [this, checkpoints = options](std::unique_ptr<StateFreeze> freeze,
                                                            const PartOptions& part) {
           // A function can be copied; the freeze goes with its last copy.
@@ -105,6 +113,11 @@ void StepLoop::Start(journal::Journal& journal, SnapshotThread* snapshots) {
   core_.FinishReplay();
   journal_ = &journal;
   snapshots_ = snapshots;
+  if (snapshots_ != nullptr && core_.machine().interval_steps() > 0) {
+    // All that was replayed is durable; and votes may wait for a snapshot of the newest entry.
+    snapshots_->OnDurable(core_.machine().applied_position());
+    snapshots_->OnApplied(core_, journal_->appended_bytes());
+  }
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -187,6 +200,10 @@ void StepLoop::Log(const journal::Record& record) const {
     const v1::StepPlan* plan = core_.machine().accepted_plan();
     if (plan != nullptr) LOG(INFO) << "shard " << shard << ": " << NameOf(*plan) << " prepared";
   }
+}
+
+void StepLoop::OnSnapshot(const v1::SnapshotPoint& snapshot, uint64_t timeline) {
+  Post([this, snapshot, timeline] { core_.OnSnapshot(snapshot, timeline); });
 }
 
 StreamId StepLoop::OpenStream(ControlSink sink) {

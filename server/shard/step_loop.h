@@ -11,6 +11,8 @@
 #include <functional>
 #include <map>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -43,14 +45,21 @@ class StepLoop {
   absl::Status Restore(const Snapshot& snapshot, const ShardCore::ReadTensor& read) {
     return core_.Restore(snapshot.facts, snapshot.part, read);
   }
+  // As ShardCore::RestoreSnapshots, before Replay.
+  void RestoreSnapshots(std::vector<v1::SnapshotPoint> snapshots) {
+    core_.RestoreSnapshots(std::move(snapshots));
+  }
   // As ShardCore::Replay; before Start.
   absl::Status Replay(const journal::Entry& entry) { return core_.Replay(entry); }
   // Where replay ended, or Start will begin.
-  uint64_t applied_position() const { return core_.machine().applied_position(); }
+  const ShardMachine& machine() const { return core_.machine(); }
   // Ends the replay and starts the step thread. `journal` lives until Stop, and reads nothing of
   // the loop's gradients once it is gone; `snapshots` lives until Stop, and is null where none are
   // taken. Once, before any other call.
   void Start(journal::Journal& journal, SnapshotThread* snapshots = nullptr);
+
+  // As ShardCore::OnSnapshot.
+  void OnSnapshot(const v1::SnapshotPoint& snapshot, uint64_t timeline);
 
   StreamId OpenStream(ControlSink sink);
   // `received` is of SteadyNow(): a message that waited for the step thread does not count as

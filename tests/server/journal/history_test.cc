@@ -52,5 +52,21 @@ TEST_F(HistoryTest, GivesTheOldestKeptForThoseItDropped) {
   EXPECT_EQ(kept->size(), 10u);
 }
 
+TEST_F(HistoryTest, ARollbackTakesBackWhatIsAboveItsTarget) {
+  AddUpTo(10);
+  v1::StepRecord rollback;
+  rollback.mutable_plan()->set_position(14);
+  rollback.mutable_plan()->mutable_rollback()->mutable_target()->set_position(7);
+  history_.Add(rollback);
+  const absl::StatusOr<std::vector<v1::StepRecord>> all = history_.Read(6, 10);
+  ASSERT_TRUE(all.ok()) << all.status();
+  ASSERT_EQ(all->size(), 3u);
+  EXPECT_EQ((*all)[1].plan().position(), 7u);
+  EXPECT_EQ((*all)[2].plan().position(), 14u);
+  // From within the gap.
+  EXPECT_EQ(history_.Read(9, 10)->front().plan().position(), 14u);
+  EXPECT_EQ(history_.Read(15, 10).status().code(), absl::StatusCode::kOutOfRange);
+}
+
 }  // namespace
 }  // namespace kaon::journal

@@ -2,6 +2,7 @@
 
 #include <glog/logging.h>
 
+#include <functional>
 #include <utility>
 #include <variant>
 
@@ -36,7 +37,7 @@ class SharedDirectory : public disk::Directory {
 
 }  // namespace
 
-DrivenShard::DrivenShard(uint64_t capacity_bytes, std::string data_loss)
+DrivenShard::DrivenShard(uint64_t capacity_bytes, std::string data_loss, uint32_t interval_steps)
     : host_(capacity_bytes), store_(host_) {
   kernels::BackendOptions backend;
   backend.gemm = "reference";
@@ -56,6 +57,13 @@ DrivenShard::DrivenShard(uint64_t capacity_bytes, std::string data_loss)
     if (checkpoints_ == nullptr) return absl::FailedPreconditionError("no checkpoints");
     return std::make_unique<SharedDirectory>(*checkpoints_);
   };
+  if (interval_steps > 0) {
+    options.durability = v1::DURABILITY_MODE_INTERVAL;
+    options.interval_steps = interval_steps;
+    options.with_snapshots = [this](const std::function<absl::Status(SnapshotDirectory&)>& use) {
+      return use(*snapshots_);
+    };
+  }
   core_ = std::make_unique<ShardCore>(std::move(options));
 }
 

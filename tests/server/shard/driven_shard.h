@@ -12,6 +12,7 @@
 #include "kernels/backend.h"
 #include "server/disk/disk.h"
 #include "server/shard/shard_core.h"
+#include "server/shard/snapshot_directory.h"
 #include "server/tier/host_tier.h"
 #include "server/tier/tiered_store.h"
 #include "tests/server/shard/plans.h"
@@ -21,7 +22,9 @@ namespace kaon::shard {
 
 class DrivenShard {
  public:
-  explicit DrivenShard(uint64_t capacity_bytes = 1 << 16, std::string data_loss = "");
+  // `interval_steps`: mode INTERVAL, if it is not 0.
+  explicit DrivenShard(uint64_t capacity_bytes = 1 << 16, std::string data_loss = "",
+                       uint32_t interval_steps = 0);
 
   ShardCore& core() { return *core_; }
   v1::ShardState state() const { return core_->machine().state(); }
@@ -31,6 +34,8 @@ class DrivenShard {
 
   // Where it finds checkpoints from now on; outlives it.
   void SetCheckpoints(disk::Directory* files) { checkpoints_ = files; }
+  // Where its snapshots are, in mode INTERVAL; outlives it.
+  void SetSnapshots(SnapshotDirectory* snapshots) { snapshots_ = snapshots; }
   // Before anything else: it is not the only shard.
   void PlaceAs(uint32_t shard, uint32_t num_shards);
 
@@ -67,6 +72,7 @@ class DrivenShard {
   tier::TieredStore store_;
   std::unique_ptr<kernels::Backend> backend_;
   disk::Directory* checkpoints_ = nullptr;
+  SnapshotDirectory* snapshots_ = nullptr;
   uint32_t shard_ = 0;
   uint32_t num_shards_ = 1;
   uint64_t timeline_ = 1;

@@ -22,6 +22,9 @@ inline constexpr StreamId kHolder = 2;
 class MachineFixture : public testing::Test {
  protected:
   explicit MachineFixture(std::string data_loss = "") : machine_(std::move(data_loss)) {}
+  // In mode INTERVAL.
+  explicit MachineFixture(uint32_t interval_steps)
+      : machine_("", v1::DURABILITY_MODE_INTERVAL, interval_steps) {}
 
   v1::CoordinatorToShard Envelope(uint64_t counter) {
     v1::CoordinatorToShard message;

@@ -171,6 +171,19 @@ TEST_F(ShardServerTest, ARestartBeforeAnyPromiseLosesNothing) {
   }
 }
 
+TEST_F(ShardServerTest, ShowsModeIntervalAndItsSteps) {
+  v1::ShardConfig config = Config();
+  config.set_durability("interval(4)");
+  Restart(config);
+  ControlCall coordinator(*control_);
+  const v1::ShardState state = coordinator.Ask(PromiseOf(1)).state();
+  EXPECT_EQ(state.durability(), v1::DURABILITY_MODE_INTERVAL);
+  EXPECT_EQ(state.interval_steps(), 4u);
+  EXPECT_FALSE(state.rollback_needed());
+  config.set_durability("interval(0)");
+  ExpectRefused(config, absl::StatusCode::kInvalidArgument, "durability is \"interval(0)\"");
+}
+
 TEST_F(ShardServerTest, WritesThePortItGot) {
   v1::ShardConfig config = Config();
   config.set_port_file(data_dir_ + "_port");

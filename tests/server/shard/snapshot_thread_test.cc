@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
@@ -11,6 +12,8 @@
 #include "absl/strings/match.h"
 #include "kernels/mutex.h"
 #include "kernels/steady_clock.h"
+#include "server/journal/interval_schedule.h"
+#include "tests/server/journal/hooked_directory.h"
 #include "tests/server/shard/driven_shard.h"
 #include "tests/server/shard/shard_checkpoint.h"
 #include "tests/server/shard/written_snapshot.h"
@@ -208,6 +211,88 @@ TEST_F(SnapshotThreadTest, GoesOnFromTheOneThatWasRestored) {
   AwaitEnd();
   // That one is the older of the two.
   EXPECT_EQ(truncated_to(), 2u);
+}
+
+// Mode interval(4): points are the even steps.
+class ScheduledSnapshotTest : public SnapshotThreadTest {
+ protected:
+  void StartScheduled(const RestoredSnapshot& restored = {}) {
+    auto disk = std::make_unique<journal::HookedDirectory>(below_);
+    disk->set_hook([this](absl::string_view operation, const std::string& name) {
+      if (!full_ || operation != "write") return absl::OkStatus();
+      return absl::ResourceExhaustedError("no room for /d/" + name);
+    });
+    SnapshotThread::Options options;
+    options.schedule = journal::IntervalSchedule(4);
+    options.retry_delay = absl::Milliseconds(1);
+    options.truncate = [](uint64_t) {};
+    options.on_snapshot = [this](const v1::SnapshotPoint& snapshot, uint64_t timeline) {
+      MutexLock lock(mu_);
+      durable_.push_back({timeline, snapshot.step()});
+    };
+    thread_ = std::make_unique<SnapshotThread>(std::move(disk), kSnapshotId, restored,
+                                               std::move(options));
+  }
+  std::vector<std::pair<uint64_t, uint64_t>> durable() {
+    MutexLock lock(mu_);
+    return durable_;
+  }
+
+  ~ScheduledSnapshotTest() override { thread_.reset(); }
+
+  std::vector<std::pair<uint64_t, uint64_t>> durable_;
+  std::atomic<bool> full_{false};
+  simulation::SimulatedDirectory below_{"/d", 1};
+};
+
+TEST_F(ScheduledSnapshotTest, TakesEveryPointAndOneMayWaitForAnother) {
+  StartScheduled();
+  // What the shard started at: its weights are loaded.
+  thread_->OnApplied(shard_.core(), 0);
+  EXPECT_TRUE(thread_->Status().in_progress());
+  Step(0);
+  // The next point comes before the first snapshot is durable.
+  Step(0);
+  EXPECT_TRUE(durable().empty());
+  MakeDurable();
+  AwaitEnd();
+  EXPECT_EQ(durable(), (std::vector<std::pair<uint64_t, uint64_t>>{{1, 0}, {1, 2}}));
+  Step(0);
+  EXPECT_FALSE(thread_->Status().in_progress());
+  // Once each.
+  thread_->OnApplied(shard_.core(), 1 << 20);
+  EXPECT_FALSE(thread_->Status().in_progress());
+}
+
+TEST_F(ScheduledSnapshotTest, WhatItStartedFromIsNotTakenAgain) {
+  RestoredSnapshot restored;
+  restored.position = 2;
+  StartScheduled(restored);
+  thread_->OnApplied(shard_.core(), 0);
+  EXPECT_FALSE(thread_->Status().in_progress());
+}
+
+// A snapshot that was given up would be missed by every later rollback.
+TEST_F(ScheduledSnapshotTest, AFullDiskIsNamedAndWaitedFor) {
+  StartScheduled();
+  full_ = true;
+  Step(0);
+  Step(0);
+  MakeDurable();
+  while (thread_->Status().problem().empty()) std::this_thread::yield();
+  EXPECT_TRUE(thread_->Status().in_progress());
+  EXPECT_TRUE(absl::StrContains(thread_->Status().problem(), "/d/snapshot-0000000000000004"))
+      << thread_->Status().problem();
+  full_ = false;
+  AwaitEnd();
+  EXPECT_EQ(thread_->Status().problem(), "");
+  EXPECT_EQ(thread_->Status().step(), 2u);
+  // A shard that ends does not wait.
+  full_ = true;
+  Step(0);
+  Step(0);
+  thread_->Stop();
+  EXPECT_EQ(thread_->Status().step(), 2u);
 }
 
 }  // namespace
