@@ -74,17 +74,22 @@ class Backend {
                                    const UpdateBuffers& buffers) = 0;
 };
 
+inline constexpr int kMaxThreads = 256;
+
 struct BackendOptions {
   // "cpu", or NAME for a plugin libkaon_NAME.so found by dlopen in `plugin_dir` (or the loader's
   // path if empty).
   std::string name = "cpu";
   // Matrix products of the cpu backend: "onednn" or "reference".
   std::string gemm = "onednn";
+  // Compute threads of the cpu backend, the caller's included; 1 .. kMaxThreads.
+  int threads = 1;
   std::string plugin_dir;
 };
 
-// INVALID_ARGUMENT for an unknown gemm, NOT_FOUND naming the library and the loader's reason for a
-// missing plugin, FAILED_PRECONDITION for a plugin of another interface version.
+// INVALID_ARGUMENT for an unknown gemm and for threads out of range, NOT_FOUND naming the library
+// and the loader's reason for a missing plugin, FAILED_PRECONDITION for a plugin of another
+// interface version.
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(const BackendOptions& options);
 
 // What a plugin exports: extern "C" int kaon_backend_version(); extern "C" Backend*

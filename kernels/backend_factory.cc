@@ -16,11 +16,17 @@
 namespace kaon::kernels {
 namespace {
 
-absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const std::string& gemm) {
-  if (gemm == "onednn") return std::make_unique<CpuBackend>(std::make_unique<OneDnnGemm>());
-  if (gemm == "reference") return std::make_unique<CpuBackend>(std::make_unique<ReferenceGemm>());
+absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const BackendOptions& options) {
+  if (options.threads < 1 || options.threads > kMaxThreads) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("threads: is ", options.threads, ", must be 1 .. ", kMaxThreads));
+  }
+  std::unique_ptr<Gemm> gemm;
+  if (options.gemm == "onednn") gemm = std::make_unique<OneDnnGemm>();
+  if (options.gemm == "reference") gemm = std::make_unique<ReferenceGemm>();
+  if (gemm != nullptr) return std::make_unique<CpuBackend>(std::move(gemm), options.threads);
   return absl::InvalidArgumentError(
-      absl::StrCat("gemm: is \"", gemm, "\", must be onednn or reference"));
+      absl::StrCat("gemm: is \"", options.gemm, "\", must be onednn or reference"));
 }
 
 struct LibraryCloser {
@@ -69,7 +75,7 @@ absl::StatusOr<std::unique_ptr<Backend>> LoadPlugin(const BackendOptions& option
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(const BackendOptions& options) {
-  if (options.name == "cpu") return CreateCpuBackend(options.gemm);
+  if (options.name == "cpu") return CreateCpuBackend(options);
   return LoadPlugin(options);
 }
 

@@ -14,9 +14,11 @@
 #include "kernels/float_bits.h"
 #include "kernels/muon_step.h"
 #include "kernels/mutation.h"
+#include "kernels/pieces.h"
 #include "kernels/rules/element_wise_kernel.h"
 #include "kernels/rules/element_wise_rules.h"
 #include "kernels/state_codec.h"
+#include "kernels/tiled_gemm.h"
 #include "kernels/vector_dispatch.h"
 
 namespace kaon::kernels {
@@ -127,51 +129,77 @@ std::vector<StoredSlot> StoredSlots(const Config& config, int num_slots, uint32_
   return slots;
 }
 
-// In chunks: the same bits as all at once, for no element sees another, and chunks end where groups
-// do.
+// One update of one parameter, of which any range may be stepped by itself.
 template <typename Rule>
-UpdateResult ApplyElementWise(const typename Rule::Config& config, const UpdateScalars& scalars,
-                              const UpdateBuffers& buffers) {
-  const typename Rule::Scalars s =
-      Rule::Prepare(config, scalars.lr, scalars.clip_factor, scalars.t);
-  const int num_slots = Rule::NumSlots(config);
-  const std::vector<StoredSlot> slots =
-      StoredSlots(config, num_slots, scalars.parameter_id, buffers);
-  const TensorDigester weights(scalars.parameter_id, kWeightSlot);
-  const bool encoded = num_slots > 0 && config.momentum_dtype != StateDType::kFloat32;
-  const auto n = static_cast<int64_t>(buffers.param.size());
+struct ElementWiseStep {
+  typename Rule::Scalars scalars;
+  int num_slots;
+  std::vector<StoredSlot> slots;
+  TensorDigester weights;
+  // Of the first slot; fp32 is stepped in place.
+  StateDType momentum_dtype;
+  const UpdateBuffers& buffers;
+
+  bool encoded() const { return num_slots > 0 && momentum_dtype != StateDType::kFloat32; }
+};
+
+// Elements [begin, end), in chunks: the same bits as all at once, for no element sees another, and
+// chunks end where groups do.
+template <typename Rule>
+UpdateResult StepRange(const ElementWiseStep<Rule>& step, int64_t begin, int64_t end) {
+  const UpdateBuffers& buffers = step.buffers;
   UpdateResult result;
   float momentum[kChunk];
-  for (int64_t first = 0; first < n; first += kChunk) {
+  for (int64_t first = begin; first < end; first += kChunk) {
     ElementWiseArrays<Rule> chunk;
-    chunk.n = std::min(kChunk, n - first);
+    chunk.n = std::min(kChunk, end - first);
     chunk.grad = buffers.grad.data() + first;
     chunk.param = buffers.param.data() + first;
     chunk.new_param = buffers.new_param.data() + first;
-    for (int k = 0; k < num_slots; ++k) chunk.state[k] = Floats(slots[k].bytes) + first;
+    for (int k = 0; k < step.num_slots; ++k) chunk.state[k] = Floats(step.slots[k].bytes) + first;
     const absl::Span<float> decoded = absl::MakeSpan(momentum, chunk.n);
-    if (encoded) {
-      DecodeState(config.momentum_dtype, slots[0].bytes, first, decoded);
+    if (step.encoded()) {
+      DecodeState(step.momentum_dtype, step.slots[0].bytes, first, decoded);
       chunk.state[0] = momentum;
     }
-    RunElementWise<Rule>(s, num_slots, chunk);
-    if (encoded) EncodeState(config.momentum_dtype, decoded, first, slots[0].bytes);
-    const bool is_last = first + 2 * kChunk > n;
+    RunElementWise<Rule>(step.scalars, step.num_slots, chunk);
+    if (step.encoded()) EncodeState(step.momentum_dtype, decoded, first, step.slots[0].bytes);
+    const bool is_last = first + 2 * kChunk > end;
     const float* beside = is_last ? nullptr : chunk.new_param + kChunk;
     result.weights_digest +=
-        weights.Of(buffers.new_param.subspan(first, chunk.n), first,
-                   is_last ? Ahead{} : Ahead{chunk.grad + kChunk, chunk.param + kChunk});
-    for (const StoredSlot& slot : slots) {
+        step.weights.Of(buffers.new_param.subspan(first, chunk.n), first,
+                        is_last ? Ahead{} : Ahead{chunk.grad + kChunk, chunk.param + kChunk});
+    for (const StoredSlot& slot : step.slots) {
       result.slots_digest += slot.DigestOf(first, chunk.n, is_last, std::exchange(beside, nullptr));
     }
   }
   return result;
 }
 
+// Elements that one thread steps at a time.
+constexpr int64_t kPiece = 64 * kChunk;
+
+template <typename Rule>
+UpdateResult ApplyElementWise(const typename Rule::Config& config, const UpdateScalars& scalars,
+                              const UpdateBuffers& buffers, ThreadPool& pool) {
+  const int num_slots = Rule::NumSlots(config);
+  const ElementWiseStep<Rule> step = {
+      Rule::Prepare(config, scalars.lr, scalars.clip_factor, scalars.t),
+      num_slots,
+      StoredSlots(config, num_slots, scalars.parameter_id, buffers),
+      TensorDigester(scalars.parameter_id, kWeightSlot),
+      config.momentum_dtype,
+      buffers};
+  const auto n = static_cast<int64_t>(buffers.param.size());
+  return SumOverPieces(pool, n, kPiece,
+                       [&](int64_t begin, int64_t end) { return StepRange(step, begin, end); });
+}
+
 }  // namespace
 
-CpuBackend::CpuBackend(std::unique_ptr<Gemm> gemm) : gemm_(std::move(gemm)) {
-  CHECK(gemm_ != nullptr);
+CpuBackend::CpuBackend(std::unique_ptr<Gemm> gemm, int threads) : pool_(threads) {
+  CHECK(gemm != nullptr);
+  gemm_ = std::make_unique<TiledGemm>(std::move(gemm), pool_);
 }
 
 std::string CpuBackend::name() const { return absl::StrCat("cpu/", gemm_->name()); }
@@ -190,8 +218,9 @@ int64_t CpuBackend::Fold(DType dtype, const std::byte* src, float weight, bool f
 }
 
 void CpuBackend::FinishMean(float total_weight, float loss_scale, absl::Span<float> acc) {
-  RunVectorized<DivideTwice>(acc.data(), total_weight, loss_scale,
-                             static_cast<int64_t>(acc.size()));
+  ForEachPiece(pool_, static_cast<int64_t>(acc.size()), kPiece, [&](int64_t begin, int64_t end) {
+    RunVectorized<DivideTwice>(acc.data() + begin, total_weight, loss_scale, end - begin);
+  });
 }
 
 GradNorm CpuBackend::ComputeNorm(absl::Span<const float> grad) { return ComputeGradNorm(grad); }
@@ -204,10 +233,10 @@ UpdateResult CpuBackend::ApplyUpdate(const RuleConfig& rule, const UpdateScalars
       [&](const auto& config) {
         using Config = std::decay_t<decltype(config)>;
         if constexpr (std::is_same_v<Config, MuonConfig>) {
-          return ApplyMuon(config, scalars, shape, buffers, *gemm_);
+          return ApplyMuon(config, scalars, shape, buffers, *gemm_, pool_);
         } else {
           using Rule = typename FindRule<Config, ElementWiseRules>::type;
-          return ApplyElementWise<Rule>(config, scalars, buffers);
+          return ApplyElementWise<Rule>(config, scalars, buffers, pool_);
         }
       },
       rule);

@@ -10,12 +10,15 @@
 
 #include "kernels/backend.h"
 #include "kernels/gemm.h"
+#include "kernels/thread_pool.h"
 
 namespace kaon::kernels {
 
 class CpuBackend final : public Backend {
  public:
-  explicit CpuBackend(std::unique_ptr<Gemm> gemm);
+  // `gemm` computes in the calling thread; the backend spreads large products over its own. Nothing
+  // of the results depends on the number of threads.
+  explicit CpuBackend(std::unique_ptr<Gemm> gemm, int threads = 1);
 
   std::string name() const override;
   int64_t Fold(DType dtype, const std::byte* src, float weight, bool first,
@@ -26,7 +29,8 @@ class CpuBackend final : public Backend {
                            absl::Span<const uint64_t> shape, const UpdateBuffers& buffers) override;
 
  private:
-  const std::unique_ptr<Gemm> gemm_;
+  ThreadPool pool_;
+  std::unique_ptr<Gemm> gemm_;
 };
 
 }  // namespace kaon::kernels

@@ -21,6 +21,13 @@ struct MatrixProduct {
   bool transpose_b = false;
   float alpha = 1;
   float beta = 0;
+  // A op(B) and C are symmetric, and B too without transpose_b: half of the result may be computed
+  // and mirrored.
+  bool symmetric = false;
+  // Elements from one row of C to the next, at least cols; 0 = cols.
+  int64_t c_stride = 0;
+
+  int64_t CStride() const { return c_stride > 0 ? c_stride : cols; }
 };
 
 class Gemm {

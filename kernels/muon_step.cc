@@ -11,6 +11,7 @@
 #include "kernels/matrix_layout.h"
 #include "kernels/mutation.h"
 #include "kernels/orthogonalize/newton_schulz.h"
+#include "kernels/pieces.h"
 #include "kernels/rules/gradient_clip.h"
 #include "kernels/rules/muon.h"
 #include "kernels/rules/muon_elements.h"
@@ -64,49 +65,51 @@ void Advance(const MuonMomentumScalars& scalars, const UpdateBuffers& buffers, i
 constexpr int64_t kChunk = 64 * kStateGroup;
 static_assert(kChunk % (2 * kStateGroup) == 0, "encoded chunks end where a digested word does");
 
-// [M1], [M2]. A copy even without Nesterov ([M3]), and of the new momentum before its state is
-// rounded ([Q1]). Adds the digest of the new state to `digest`.
-std::vector<float> Direction(const MuonConfig& config, const MuonMomentumScalars& scalars,
-                             const UpdateBuffers& buffers, const TensorDigester& digester,
-                             uint64_t& digest) {
-  const StateDType dtype = config.momentum_dtype;
+// Elements that one thread steps at a time.
+constexpr int64_t kPiece = 16 * kChunk;
+
+// [M1], [M2] for elements [begin, end). A copy even without Nesterov ([M3]), and of the new
+// momentum before its state is rounded ([Q1]). Returns the digest of the new state.
+UpdateResult DirectionOf(StateDType dtype, const MuonMomentumScalars& scalars,
+                         const UpdateBuffers& buffers, const TensorDigester& digester,
+                         int64_t begin, int64_t end, float* direction) {
   const bool encoded = dtype != StateDType::kFloat32;
   const absl::Span<std::byte> state = buffers.state[0];
-  const int64_t n = static_cast<int64_t>(buffers.param.size());
-  std::vector<float> direction(buffers.param.size());
   std::array<float, kChunk> chunk;
-  for (int64_t first = 0; first < n; first += kChunk) {
-    const int64_t count = std::min(kChunk, n - first);
+  UpdateResult result;
+  for (int64_t first = begin; first < end; first += kChunk) {
+    const int64_t count = std::min(kChunk, end - first);
     float* stored = reinterpret_cast<float*>(state.data()) + first;
     const absl::Span<float> momentum(encoded ? chunk.data() : stored, count);
     if (encoded) DecodeState(dtype, state, first, momentum);
-    Advance(scalars, buffers, first, momentum, direction.data() + first);
+    Advance(scalars, buffers, first, momentum, direction + first);
     if (encoded) EncodeState(dtype, momentum, first, state);
     if (encoded && Mutated(Mutation::kInt8DirectionFromState)) {
-      DecodeState(dtype, state, first, absl::MakeSpan(direction.data() + first, count));
+      DecodeState(dtype, state, first, absl::MakeSpan(direction + first, count));
     }
-    const int64_t begin = StateBytes(dtype, first);
-    const int64_t end = StateBytes(dtype, first + count);
-    digest += digester.OfBytes(state.subspan(begin, end - begin), begin);
+    const int64_t first_byte = StateBytes(dtype, first);
+    const int64_t end_byte = StateBytes(dtype, first + count);
+    result.slots_digest +=
+        digester.OfBytes(state.subspan(first_byte, end_byte - first_byte), first_byte);
   }
-  return direction;
+  return result;
 }
 
-// Elements `element` and on of the parameter; the digest of what was written.
-uint64_t StepWeights(const MuonWeightScalars& scalars, absl::Span<const float> orthogonal,
-                     const UpdateBuffers& buffers, int64_t element,
-                     const TensorDigester& digester) {
-  uint64_t digest = 0;
-  const auto n = static_cast<int64_t>(orthogonal.size());
-  for (int64_t first = 0; first < n; first += kChunk) {
-    const int64_t count = std::min(kChunk, n - first);
+// Elements [begin, end) of `orthogonal`, which belong to those of the parameter from `element` on;
+// the digest of what was written.
+UpdateResult StepWeights(const MuonWeightScalars& scalars, absl::Span<const float> orthogonal,
+                         const UpdateBuffers& buffers, int64_t element,
+                         const TensorDigester& digester, int64_t begin, int64_t end) {
+  UpdateResult result;
+  for (int64_t first = begin; first < end; first += kChunk) {
+    const int64_t count = std::min(kChunk, end - first);
     const int64_t at = element + first;
     const absl::Span<float> written = buffers.new_param.subspan(at, count);
     RunVectorized<MuonWeightKernel>(&scalars, orthogonal.data() + first, buffers.param.data() + at,
                                     written.data(), count);
-    digest += digester.Of(written, at);
+    result.weights_digest += digester.Of(written, at);
   }
-  return digest;
+  return result;
 }
 
 // visit(element of the parameter, element of the block, count) for each stretch of memory of the
@@ -141,7 +144,8 @@ absl::Span<float> MatrixOf(const MatrixBlock& block, absl::Span<float> direction
 }  // namespace
 
 UpdateResult ApplyMuon(const MuonConfig& config, const UpdateScalars& scalars,
-                       absl::Span<const uint64_t> shape, const UpdateBuffers& buffers, Gemm& gemm) {
+                       absl::Span<const uint64_t> shape, const UpdateBuffers& buffers, Gemm& gemm,
+                       ThreadPool& pool) {
   const auto blocks = MatrixBlocks(config.layout, shape);
   CHECK(blocks.ok()) << blocks.status();
   const DecayScalars decay = PrepareDecay(config, scalars.lr);
@@ -154,9 +158,14 @@ UpdateResult ApplyMuon(const MuonConfig& config, const UpdateScalars& scalars,
           : static_cast<float>(1.0 - config.momentum);
   before.nesterov = config.nesterov;
   before.decay = decay;
-  UpdateResult result{.newton_schulz_calls = 1};
-  std::vector<float> direction = Direction(
-      config, before, buffers, TensorDigester(scalars.parameter_id, 1), result.slots_digest);
+  std::vector<float> direction(buffers.param.size());
+  const TensorDigester momentum(scalars.parameter_id, 1);
+  UpdateResult result = SumOverPieces(pool, static_cast<int64_t>(direction.size()), kPiece,
+                                      [&](int64_t begin, int64_t end) {
+                                        return DirectionOf(config.momentum_dtype, before, buffers,
+                                                           momentum, begin, end, direction.data());
+                                      });
+  result.newton_schulz_calls = 1;
 
   const TensorDigester weights(scalars.parameter_id, kWeightSlot);
   // [M4]: every block as if it were a parameter of its own, one after the other to share memory.
@@ -173,8 +182,11 @@ UpdateResult ApplyMuon(const MuonConfig& config, const UpdateScalars& scalars,
     after.decay = Mutated(Mutation::kDecayWithScaledRate) ? PrepareDecay(config, step_size) : decay;
     after.step_size = static_cast<float>(step_size);
     ForEachStretch(block, [&](int64_t element, int64_t at, int64_t count) {
-      result.weights_digest +=
-          StepWeights(after, update.subspan(at, count), buffers, element, weights);
+      const absl::Span<const float> orthogonal = update.subspan(at, count);
+      const auto step = [&](int64_t begin, int64_t end) {
+        return StepWeights(after, orthogonal, buffers, element, weights, begin, end);
+      };
+      result.weights_digest += SumOverPieces(pool, count, kPiece, step).weights_digest;
     });
   }
   if (Mutated(Mutation::kMomentumAliased) && config.momentum_dtype == StateDType::kFloat32) {

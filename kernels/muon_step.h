@@ -9,12 +9,14 @@
 #include "absl/types/span.h"
 #include "kernels/backend.h"
 #include "kernels/gemm.h"
+#include "kernels/thread_pool.h"
 
 namespace kaon::kernels {
 
 // As Backend::ApplyUpdate; sizes have been checked.
 UpdateResult ApplyMuon(const MuonConfig& config, const UpdateScalars& scalars,
-                       absl::Span<const uint64_t> shape, const UpdateBuffers& buffers, Gemm& gemm);
+                       absl::Span<const uint64_t> shape, const UpdateBuffers& buffers, Gemm& gemm,
+                       ThreadPool& pool);
 
 }  // namespace kaon::kernels
 

@@ -51,12 +51,14 @@ using OwnedMemory = Owned<dnnl_memory_t, dnnl_memory_destroy>;
 
 bool SameProduct(const MatrixProduct& x, const MatrixProduct& y) {
   return x.rows == y.rows && x.cols == y.cols && x.inner == y.inner &&
-         x.transpose_b == y.transpose_b && x.alpha == y.alpha && x.beta == y.beta;
+         x.transpose_b == y.transpose_b && x.alpha == y.alpha && x.beta == y.beta &&
+         x.CStride() == y.CStride();
 }
 
-dnnl_memory_desc_t Matrix(int64_t rows, int64_t cols, bool transposed, dnnl_data_type_t type) {
+dnnl_memory_desc_t Matrix(int64_t rows, int64_t cols, int64_t row_stride, int64_t col_stride,
+                          dnnl_data_type_t type) {
   const dnnl_dims_t extents = {rows, cols};
-  const dnnl_dims_t strides = {transposed ? 1 : cols, transposed ? rows : 1};
+  const dnnl_dims_t strides = {row_stride, col_stride};
   dnnl_memory_desc_t description;
   Check(dnnl_memory_desc_init_by_strides(&description, 2, extents, type, strides), "matrix");
   return description;
@@ -128,7 +130,7 @@ void OneDnnGemm::Multiply(const MatrixProduct& product, const float* a, const fl
   const char transpose_b = product.transpose_b ? 'T' : 'N';
   const int64_t b_stride = product.transpose_b ? product.inner : product.cols;
   Check(dnnl_sgemm('N', transpose_b, product.rows, product.cols, product.inner, product.alpha, a,
-                   product.inner, b, b_stride, product.beta, c, product.cols),
+                   product.inner, b, b_stride, product.beta, c, product.CStride()),
         "sgemm");
 }
 
@@ -152,9 +154,10 @@ std::shared_ptr<OneDnnGemm::BFloat16Primitive> OneDnnGemm::FindOrMake(
   // Made outside the lock: generating code takes milliseconds.
   auto made = std::make_shared<BFloat16Primitive>();
   made->product = product;
-  made->a = Matrix(product.rows, product.inner, false, dnnl_bf16);
-  made->b = Matrix(product.inner, product.cols, product.transpose_b, dnnl_bf16);
-  made->c = Matrix(product.rows, product.cols, false, dnnl_f32);
+  made->a = Matrix(product.rows, product.inner, product.inner, 1, dnnl_bf16);
+  made->b = product.transpose_b ? Matrix(product.inner, product.cols, 1, product.inner, dnnl_bf16)
+                                : Matrix(product.inner, product.cols, product.cols, 1, dnnl_bf16);
+  made->c = Matrix(product.rows, product.cols, product.CStride(), 1, dnnl_f32);
   dnnl_matmul_desc_t operation;
   Check(dnnl_matmul_desc_init(&operation, &made->a, &made->b, nullptr, &made->c), "matmul");
   const OwnedAttributes attributes = AttributesOf(product);

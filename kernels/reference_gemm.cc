@@ -87,7 +87,8 @@ void ReferenceGemm::Multiply(const MatrixProduct& product, const float* a, const
         RunVectorized<RowsTimesPanel<1>>(rows, packed, product.inner, &sums[0]);
       }
       for (int64_t row = 0; row < tile; ++row) {
-        StoreRow(product, &sums[row * kPanelCols], count, c + (i + row) * product.cols + begin);
+        StoreRow(product, &sums[row * kPanelCols], count,
+                 c + (i + row) * product.CStride() + begin);
       }
     }
   }

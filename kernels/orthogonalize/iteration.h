@@ -23,7 +23,13 @@ struct Iteration {
   int64_t c;
   Gemm& gemm;
 
-  MatrixProduct Gram() const { return {.rows = r, .cols = r, .inner = c, .transpose_b = true}; }
+  MatrixProduct Gram() const {
+    return {.rows = r, .cols = r, .inner = c, .transpose_b = true, .symmetric = true};
+  }
+  // Of a symmetric matrix (r, r) with itself, added to a symmetric one.
+  MatrixProduct Square(float alpha, float beta) const {
+    return {.rows = r, .cols = r, .inner = r, .alpha = alpha, .beta = beta, .symmetric = true};
+  }
   // Of a matrix (r, r) with one of `cols` columns.
   MatrixProduct Times(int64_t cols, float alpha, float beta) const {
     return {.rows = r, .cols = cols, .inner = r, .alpha = alpha, .beta = beta};
@@ -40,7 +46,7 @@ void StorePolynomial(const Iteration& it, const NewtonSchulzTriple& t,
     // A cubic: one product less, the same bits.
     for (float& x : wide) x *= t.b;
   } else {
-    Storage::Multiply(it.gemm, it.Times(it.r, t.c2, t.b), gram, gram, wide);
+    Storage::Multiply(it.gemm, it.Square(t.c2, t.b), gram, gram, wide);
   }
   Storage::Store(wide, to);
 }

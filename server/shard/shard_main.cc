@@ -29,7 +29,7 @@ kaon::config::CommandLine Describe() {
        "gradients that may wait for an earlier rank, all workers together (67108864)"},
       {"backend", "cpu, or the name of a loadable backend (cpu)"},
       {"gemm", "onednn or reference (onednn)"},
-      {"threads", "compute threads (1)"},
+      {"threads", "compute threads; 0 = as many as there are CPUs to run on (0)"},
       {"port_file", "write the bound port here once calls are accepted"},
       {"checkpoint_dir", "directory of checkpoints, which coordinators and all shards see"},
       {"snapshot_journal_bytes",

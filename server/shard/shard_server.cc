@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <functional>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -80,6 +81,11 @@ absl::Status CheckMode(SnapshotDirectory& directory, uint64_t newest,
                    " now; the way from one to the other is a checkpoint"));
 }
 
+// That this process may run on.
+uint32_t AvailableCpus() {
+  return std::clamp(std::thread::hardware_concurrency(), 1u, uint32_t{kernels::kMaxThreads});
+}
+
 absl::Status SetSegmentBytes(uint64_t& segment_bytes) {
   const char* text = std::getenv(kSegmentBytesVariable);
   if (text == nullptr || (absl::SimpleAtoi(text, &segment_bytes) && segment_bytes > 0)) {
@@ -113,10 +119,10 @@ absl::StatusOr<v1::ShardConfig> CompleteConfig(v1::ShardConfig config) {
   }
   if (config.backend().empty()) config.set_backend("cpu");
   if (config.gemm().empty()) config.set_gemm("onednn");
-  if (config.threads() == 0) config.set_threads(1);
-  if (config.threads() > 1) {
+  if (config.threads() == 0) config.set_threads(AvailableCpus());
+  if (config.threads() > kernels::kMaxThreads) {
     return absl::InvalidArgumentError(
-        absl::StrCat("threads is ", config.threads(), ", this version computes on 1"));
+        absl::StrCat("threads is ", config.threads(), ", must be 0 .. ", kernels::kMaxThreads));
   }
   return config;
 }
@@ -137,6 +143,7 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
   kernels::BackendOptions backend;
   backend.name = config.backend();
   backend.gemm = config.gemm();
+  backend.threads = static_cast<int>(config.threads());
   KAON_ASSIGN_OR_RETURN(backend_, kernels::CreateBackend(backend));
   KAON_ASSIGN_OR_RETURN(directory_, journal::ShardDirectory::Open(config.data_dir()));
   KAON_ASSIGN_OR_RETURN(marker_, journal::IncarnationMarker::Open(config.data_dir()));

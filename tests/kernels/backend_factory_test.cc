@@ -37,6 +37,16 @@ TEST(BackendFactoryTest, RefusesUnknownProductsByName) {
   EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("gemm"), HasSubstr("\"blas\"")));
 }
 
+TEST(BackendFactoryTest, RefusesThreadsOutOfRange) {
+  for (const int threads : {0, 257}) {
+    BackendOptions options;
+    options.threads = threads;
+    const absl::Status status = CreateBackend(options).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.message(), "threads: is " + std::to_string(threads) + ", must be 1 .. 256");
+  }
+}
+
 TEST(BackendFactoryTest, LoadsAPluginByItsName) {
   const absl::StatusOr<std::unique_ptr<Backend>> backend = CreateBackend(Plugin("echo"));
   ASSERT_TRUE(backend.ok()) << backend.status();

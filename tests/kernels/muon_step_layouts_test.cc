@@ -266,9 +266,11 @@ TEST(MuonStepLayoutsTest, NewWeightsMayGoElsewhere) {
     std::vector<float> new_weight(old_weight.size(), std::nanf(""));
     const absl::Span<std::byte> slot = absl::MakeSpan(apart.state);
     ReferenceGemm gemm;
+    ThreadPool pool(1);
     in_place.Step(grad, {0.1, 1.0, 1});
     ApplyMuon(config, {0.1, 1.0, 1}, c.shape,
-              {grad, apart.weight, absl::MakeSpan(new_weight), absl::MakeSpan(&slot, 1)}, gemm);
+              {grad, apart.weight, absl::MakeSpan(new_weight), absl::MakeSpan(&slot, 1)}, gemm,
+              pool);
     EXPECT_TRUE(EqualBits(new_weight, in_place.weight)) << c.name;
     EXPECT_TRUE(EqualBits(apart.weight, old_weight)) << c.name;
   }

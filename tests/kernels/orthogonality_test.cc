@@ -80,9 +80,10 @@ TEST(OrthogonalityTest, TakesDecayLearningRateAndScaleOut) {
     const absl::Span<std::byte> slot(reinterpret_cast<std::byte*>(momentum.data()),
                                      momentum.size() * sizeof(float));
     ReferenceGemm gemm;
+    ThreadPool pool(1);
     ApplyMuon(config, {0.125, 1, 1}, shape,
               {GaussianVector(24 * 40, 2), before, absl::MakeSpan(after), absl::MakeSpan(&slot, 1)},
-              gemm);
+              gemm, pool);
     const std::optional<double> error = OrthogonalityError(config, 0.125, shape, before, after);
     ASSERT_TRUE(error.has_value());
     // [N2] polar_express converges to 1; the weights' rounding is what is left.

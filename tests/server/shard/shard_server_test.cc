@@ -209,8 +209,8 @@ TEST_F(ShardServerTest, RefusesAConfigurationItCannotServe) {
   config.set_staging_bytes(1000);
   ExpectRefused(config, absl::StatusCode::kInvalidArgument, "staging_bytes is 1000");
   config = Config();
-  config.set_threads(2);
-  ExpectRefused(config, absl::StatusCode::kInvalidArgument, "threads is 2");
+  config.set_threads(257);
+  ExpectRefused(config, absl::StatusCode::kInvalidArgument, "threads is 257, must be 0 .. 256");
   config = Config();
   config.set_gemm("none");
   ExpectRefused(config, absl::StatusCode::kInvalidArgument, "none");

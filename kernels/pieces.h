@@ -1,0 +1,39 @@
+// Element-wise work on a long array, cut into pieces of a fixed size for a pool of threads: no
+// result depends on how many there are. Pure functions; any thread.
+#ifndef KAON_KERNELS_PIECES_H_
+#define KAON_KERNELS_PIECES_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/thread_pool.h"
+
+namespace kaon::kernels {
+
+// run(begin, end) for each piece of [0, n).
+template <typename Run>
+void ForEachPiece(ThreadPool& pool, int64_t n, int64_t piece, const Run& run) {
+  pool.ParallelFor((n + piece - 1) / piece,
+                   [&](int64_t i) { run(i * piece, std::min(n, (i + 1) * piece)); });
+}
+
+// The digests of what run(begin, end) returns for each piece, added up: their order does not matter
+// (digest.h).
+template <typename Run>
+UpdateResult SumOverPieces(ThreadPool& pool, int64_t n, int64_t piece, const Run& run) {
+  std::vector<UpdateResult> results((n + piece - 1) / piece);
+  ForEachPiece(pool, n, piece,
+               [&](int64_t begin, int64_t end) { results[begin / piece] = run(begin, end); });
+  UpdateResult sum;
+  for (const UpdateResult& result : results) {
+    sum.weights_digest += result.weights_digest;
+    sum.slots_digest += result.slots_digest;
+  }
+  return sum;
+}
+
+}  // namespace kaon::kernels
+
+#endif  // KAON_KERNELS_PIECES_H_

@@ -1,0 +1,58 @@
+#include "tests/benchmark/measurement.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "kernels/steady_clock.h"
+
+namespace kaon::benchmark {
+
+namespace {
+
+double SecondsOf(const std::function<void()>& run) {
+  const absl::Time start = SteadyNow();
+  run();
+  return absl::ToDoubleSeconds(SteadyNow() - start);
+}
+
+double Median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+  return values[values.size() / 2];
+}
+
+}  // namespace
+
+Rounds MeasureByTurns(int rounds, const std::function<void()>& work,
+                      const std::function<void()>& limit) {
+  Rounds measured;
+  work();
+  limit();
+  for (int i = 0; i < rounds; ++i) {
+    measured.work.push_back(SecondsOf(work));
+    measured.limit.push_back(SecondsOf(limit));
+  }
+  return measured;
+}
+
+void SetRates(const Rounds& rounds, double amount, double limit_amount, Measurement& measurement) {
+  const auto [fastest, slowest] = std::minmax_element(rounds.work.begin(), rounds.work.end());
+  measurement.value = amount / Median(rounds.work);
+  measurement.min = amount / *slowest;
+  measurement.max = amount / *fastest;
+  measurement.limit = limit_amount / Median(rounds.limit);
+}
+
+void Print(const Measurement& m, std::FILE* json) {
+  const double ratio = m.value / m.limit;
+  absl::PrintF("%-12s %-44s %9.2f %s (%.2f .. %.2f), %s %.2f, ratio %.2f\n", m.name, m.settings,
+               m.value, m.unit, m.min, m.max, m.limit_name, m.limit, ratio);
+  std::fflush(stdout);
+  if (json == nullptr) return;
+  absl::FPrintF(json,
+                "{\"name\": \"%s\", \"value\": %.6g, \"min\": %.6g, \"max\": %.6g, \"unit\": "
+                "\"%s\", \"limit\": %.6g, \"limit_name\": \"%s\", \"ratio\": %.4f, \"settings\": "
+                "\"%s\"}\n",
+                m.name, m.value, m.min, m.max, m.unit, m.limit, m.limit_name, ratio, m.settings);
+}
+
+}  // namespace kaon::benchmark

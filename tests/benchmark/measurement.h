@@ -1,0 +1,47 @@
+// What every benchmark prints: a line of a table for people, and one JSON object per line for
+// programs. Times are medians of at least five rounds, with the limit measured by turns in the same
+// ones. Used by one thread.
+#ifndef KAON_TESTS_BENCHMARK_MEASUREMENT_H_
+#define KAON_TESTS_BENCHMARK_MEASUREMENT_H_
+
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace kaon::benchmark {
+
+struct Measurement {
+  // As docs/benchmarks.md has it.
+  std::string name;
+  // What was run: sizes, threads.
+  std::string settings;
+  std::string unit;
+  double value = 0;
+  // The slowest and the fastest round.
+  double min = 0;
+  double max = 0;
+  // What the machine can do at best, in the same unit, and what that is.
+  double limit = 0;
+  std::string limit_name;
+};
+
+// Seconds of each round.
+struct Rounds {
+  std::vector<double> work;
+  std::vector<double> limit;
+};
+
+// `work` and `limit` by turns, `rounds` times after one that is not counted.
+Rounds MeasureByTurns(int rounds, const std::function<void()>& work,
+                      const std::function<void()>& limit);
+
+// Of `amount` and `limit_amount` per round, in units per second.
+void SetRates(const Rounds& rounds, double amount, double limit_amount, Measurement& measurement);
+
+// Prints to standard output, and to `json` unless it is null.
+void Print(const Measurement& measurement, std::FILE* json);
+
+}  // namespace kaon::benchmark
+
+#endif  // KAON_TESTS_BENCHMARK_MEASUREMENT_H_

@@ -1,0 +1,181 @@
+// How fast the cpu backend steps parameters: AdamW beside a triad of the same memory, Muon beside
+// the matrix products of the library it stands on (docs/design/performance.md section 0).
+#include <glog/logging.h>
+#include <immintrin.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "kernels/cpu_backend.h"
+#include "kernels/onednn_gemm.h"
+#include "kernels/optimizer_rule.h"
+#include "kernels/pieces.h"
+#include "kernels/thread_pool.h"
+#include "kernels/tiled_gemm.h"
+#include "tests/benchmark/measurement.h"
+
+namespace kaon::kernels {
+namespace {
+
+using benchmark::Measurement;
+
+struct Options {
+  int64_t million_elements = 64;
+  int rounds = 5;
+  std::vector<int> threads = {1, 2};
+  std::vector<std::string> shapes = {"1024x1024", "2048x2048", "1024x4096"};
+  std::string json;
+};
+
+// Touched by the threads that will use them.
+std::vector<float> Values(ThreadPool& pool, int64_t n, float scale) {
+  std::vector<float> values(n);
+  ForEachPiece(pool, n, 1 << 16, [&](int64_t begin, int64_t end) {
+    uint32_t state = static_cast<uint32_t>(begin) * 2654435761u + 1;
+    for (int64_t i = begin; i < end; ++i) {
+      state = state * 1664525u + 1013904223u;
+      values[i] = scale * (static_cast<float>(state >> 8) * 0x1p-23f - 1.0f);
+    }
+  });
+  return values;
+}
+
+// c <- a + s b, past the caches where the machine can.
+void Triad(const float* a, const float* b, float* c, int64_t n) {
+  int64_t i = 0;
+#if defined(__AVX__)
+  const __m256 s = _mm256_set1_ps(0.5f);
+  for (; i + 8 <= n && reinterpret_cast<uintptr_t>(c) % 32 == 0; i += 8) {
+    const __m256 product = _mm256_mul_ps(s, _mm256_loadu_ps(b + i));
+    _mm256_stream_ps(c + i, _mm256_add_ps(_mm256_loadu_ps(a + i), product));
+  }
+#endif
+  for (; i < n; ++i) c[i] = a[i] + 0.5f * b[i];
+}
+
+class Stepped {
+ public:
+  Stepped(RuleConfig rule, std::vector<uint64_t> shape, ThreadPool& pool)
+      : rule_(std::move(rule)), shape_(std::move(shape)) {
+    const int64_t n = std::accumulate(shape_.begin(), shape_.end(), int64_t{1},
+                                      [](int64_t x, uint64_t y) { return x * y; });
+    grad_ = Values(pool, n, 1e-3f);
+    weight_ = Values(pool, n, 1e-1f);
+    for (const StateSlot& slot : StateSlots(rule_, shape_)) {
+      slots_.push_back(Values(pool, slot.num_bytes / sizeof(float), 0));
+    }
+    for (std::vector<float>& slot : slots_) {
+      spans_.push_back(
+          absl::MakeSpan(reinterpret_cast<std::byte*>(slot.data()), slot.size() * sizeof(float)));
+    }
+  }
+
+  void Step(Backend& backend) {
+    backend.ApplyUpdate(rule_, {.lr = 1e-3, .clip_factor = 1, .t = ++t_}, shape_,
+                        {grad_, weight_, absl::MakeSpan(weight_), spans_});
+  }
+
+  std::vector<float>& grad() { return grad_; }
+  std::vector<float>& weight() { return weight_; }
+  std::vector<float>& slot(int i) { return slots_[i]; }
+
+ private:
+  const RuleConfig rule_;
+  const std::vector<uint64_t> shape_;
+  std::vector<float> grad_;
+  std::vector<float> weight_;
+  std::vector<std::vector<float>> slots_;
+  std::vector<absl::Span<std::byte>> spans_;
+  int64_t t_ = 0;
+};
+
+void MeasureAdamW(const Options& options, int threads, std::FILE* json) {
+  ThreadPool pool(threads);
+  CpuBackend backend(std::make_unique<OneDnnGemm>(), threads);
+  const int64_t n = options.million_elements << 20;
+  Stepped adamw(AdamWConfig{}, {static_cast<uint64_t>(n)}, pool);
+  const std::vector<float> a = Values(pool, n, 1);
+  const std::vector<float> b = Values(pool, n, 1);
+  std::vector<float> c = Values(pool, n, 1);
+  const auto triad = [&] {
+    ForEachPiece(pool, n, 1 << 16, [&](int64_t begin, int64_t end) {
+      Triad(a.data() + begin, b.data() + begin, c.data() + begin, end - begin);
+    });
+  };
+  const auto rounds = benchmark::MeasureByTurns(
+      options.rounds, [&] { adamw.Step(backend); }, triad);
+  Measurement measurement;
+  measurement.name = "adamw_step";
+  measurement.settings = absl::StrCat(options.million_elements, " Mi fp32, ", threads, " threads");
+  measurement.unit = "GB/s";
+  measurement.limit_name = "triad";
+  SetRates(rounds, 28e-9 * static_cast<double>(n), 12e-9 * static_cast<double>(n), measurement);
+  Print(measurement, json);
+}
+
+void MeasureMuon(const Options& options, const std::string& text, int threads, std::FILE* json) {
+  int64_t rows = 0;
+  int64_t cols = 0;
+  CHECK(std::sscanf(text.c_str(), "%ldx%ld", &rows, &cols) == 2 && rows > 0 && cols > 0)
+      << "shape " << text << ", must be ROWSxCOLS";
+  ThreadPool pool(threads);
+  CpuBackend backend(std::make_unique<OneDnnGemm>(), threads);
+  TiledGemm gemm(std::make_unique<OneDnnGemm>(), pool);
+  Stepped muon(MuonConfig{}, {static_cast<uint64_t>(rows), static_cast<uint64_t>(cols)}, pool);
+  const int64_t r = std::min(rows, cols);
+  const int64_t k = std::max(rows, cols);
+  const std::vector<float> x = Values(pool, r * k, 1);
+  std::vector<float> product = Values(pool, r * r, 0);
+  const auto multiply = [&] {
+    gemm.Multiply({.rows = r, .cols = r, .inner = k, .transpose_b = true}, x.data(), x.data(),
+                  product.data());
+  };
+  const auto rounds = benchmark::MeasureByTurns(
+      options.rounds, [&] { muon.Step(backend); }, multiply);
+  Measurement measurement;
+  measurement.name = "muon_step";
+  measurement.settings = absl::StrCat(text, " fp32, ", threads, " threads");
+  measurement.unit = "nominal GFLOP/s";
+  measurement.limit_name = "library's product X X^T";
+  const double square = static_cast<double>(r) * static_cast<double>(r);
+  const double of_step = 2 * square * static_cast<double>(2 * k + r);
+  SetRates(rounds, 1e-9 * 5 * of_step, 1e-9 * 2 * square * static_cast<double>(k), measurement);
+  Print(measurement, json);
+}
+
+int Main(int argc, char** argv) {
+  Options options;
+  CLI::App app("Speed of optimizer steps beside the limits of the machine, measured by turns.");
+  app.add_option("--million-elements", options.million_elements, "of the AdamW parameter, Mi (64)");
+  app.add_option("--rounds", options.rounds, "of each measurement, at least 5 (5)");
+  app.add_option("--threads", options.threads, "numbers of threads (1,2)")->delimiter(',');
+  app.add_option("--shapes", options.shapes, "of the Muon matrices")->delimiter(',');
+  app.add_option("--json", options.json, "file for one JSON object per line");
+  CLI11_PARSE(app, argc, argv);
+  std::FILE* json = nullptr;
+  if (!options.json.empty()) {
+    json = std::fopen(options.json.c_str(), "w");
+    CHECK(json != nullptr) << "cannot write " << options.json;
+  }
+  for (const int threads : options.threads) MeasureAdamW(options, threads, json);
+  for (const std::string& shape : options.shapes) {
+    for (const int threads : options.threads) MeasureMuon(options, shape, threads, json);
+  }
+  if (json != nullptr) std::fclose(json);
+  return 0;
+}
+
+}  // namespace
+}  // namespace kaon::kernels
+
+int main(int argc, char** argv) {
+  google::InitGoogleLogging(argv[0]);
+  return kaon::kernels::Main(argc, argv);
+}

@@ -1,0 +1,133 @@
+#include "kernels/tiled_gemm.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "kernels/reference_gemm.h"
+#include "tests/kernels/gemm_cases.h"
+
+namespace kaon::kernels {
+namespace {
+
+using reference::GaussianVector;
+
+// Notes what it is asked for.
+class CountingGemm : public Gemm {
+ public:
+  explicit CountingGemm(int64_t* multiply_adds) : multiply_adds_(multiply_adds) {}
+
+  absl::string_view name() const override { return "counting"; }
+  void Multiply(const MatrixProduct& product, const float* a, const float* b, float* c) override {
+    Note(product);
+    gemm_.Multiply(product, a, b, c);
+  }
+  void MultiplyBFloat16(const MatrixProduct& product, const uint16_t* a, const uint16_t* b,
+                        float* c) override {
+    Note(product);
+    gemm_.MultiplyBFloat16(product, a, b, c);
+  }
+
+ private:
+  void Note(const MatrixProduct& product) {
+    const std::lock_guard<std::mutex> lock(mu_);
+    *multiply_adds_ += product.rows * product.cols * product.inner;
+  }
+
+  std::mutex mu_;
+  int64_t* const multiply_adds_;
+  ReferenceGemm gemm_;
+};
+
+GemmCase CaseOf(const MatrixProduct& product) {
+  GemmCase c;
+  c.product = product;
+  c.a = GaussianVector(product.rows * product.inner, 1);
+  c.b = GaussianVector(product.inner * product.cols, 2);
+  for (float& x : c.a) x = RoundTo(DType::kBFloat16, x);
+  for (float& x : c.b) x = RoundTo(DType::kBFloat16, x);
+  c.c = GaussianVector(product.rows * product.cols, 3);
+  return c;
+}
+
+// X X^T, or the square of a symmetric matrix, with a symmetric C.
+GemmCase SymmetricCase(int64_t n, int64_t inner, bool square, float beta) {
+  GemmCase c = CaseOf({.rows = n,
+                       .cols = n,
+                       .inner = inner,
+                       .transpose_b = !square,
+                       .alpha = 2.5f,
+                       .beta = beta,
+                       .symmetric = true});
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t j = 0; j < i; ++j) {
+      c.c[i * n + j] = c.c[j * n + i];
+      if (square) c.a[i * n + j] = c.a[j * n + i];
+    }
+  }
+  c.b = c.a;
+  if (beta == 0) c.c.assign(n * n, std::nanf(""));
+  return c;
+}
+
+std::vector<GemmCase> LargeCases() {
+  std::vector<GemmCase> cases = GemmCases();
+  for (const bool transpose_b : {false, true}) {
+    cases.push_back(CaseOf({.rows = 1 + 2 * TiledGemm::kTileRows,
+                            .cols = 65,
+                            .inner = 33,
+                            .transpose_b = transpose_b,
+                            .alpha = 0.5f,
+                            .beta = 2}));
+  }
+  for (const float beta : {0.0f, -1.75f}) {
+    cases.push_back(SymmetricCase(50, 20, false, beta));
+    cases.push_back(SymmetricCase(2 * TiledGemm::kTileRows + 10, 40, false, beta));
+    cases.push_back(SymmetricCase(TiledGemm::kTileRows + 1, TiledGemm::kTileRows + 1, true, beta));
+  }
+  return cases;
+}
+
+TEST(TiledGemmTest, EqualsTheFloat64ProductInBothStorages) {
+  ThreadPool pool(2);
+  TiledGemm gemm(std::make_unique<ReferenceGemm>(), pool);
+  EXPECT_EQ(gemm.name(), "reference");
+  for (const GemmCase& c : LargeCases()) {
+    c.ExpectClose(Product(gemm, c));
+    c.ExpectClose(BFloat16Product(gemm, c));
+  }
+}
+
+// protocol.md section 3: "no thread-count-dependent reductions".
+TEST(TiledGemmTest, GivesTheSameBitsWithAnyNumberOfThreads) {
+  ThreadPool one(1);
+  TiledGemm expected(std::make_unique<ReferenceGemm>(), one);
+  for (const int threads : {2, 8}) {
+    ThreadPool pool(threads);
+    TiledGemm gemm(std::make_unique<ReferenceGemm>(), pool);
+    for (const GemmCase& c : LargeCases()) {
+      EXPECT_EQ(Product(gemm, c), Product(expected, c)) << threads;
+      EXPECT_EQ(BFloat16Product(gemm, c), BFloat16Product(expected, c)) << threads;
+    }
+  }
+}
+
+TEST(TiledGemmTest, OfASymmetricResultComputesLittleMoreThanHalf) {
+  const int64_t n = 8 * TiledGemm::kTileRows;
+  ThreadPool pool(1);
+  int64_t multiply_adds = 0;
+  TiledGemm gemm(std::make_unique<CountingGemm>(&multiply_adds), pool);
+  const std::vector<float> result = Product(gemm, SymmetricCase(n, 1, false, 0));
+  EXPECT_EQ(multiply_adds, n * n * 9 / 16);
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t j = 0; j < i; ++j)
+      ASSERT_EQ(result[i * n + j], result[j * n + i]) << i << " " << j;
+  }
+}
+
+}  // namespace
+}  // namespace kaon::kernels
