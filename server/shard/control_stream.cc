@@ -1,5 +1,6 @@
 #include "server/shard/control_stream.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -26,11 +27,34 @@ void ControlStream::Read() {
 
 void ControlStream::OnReadDone(bool ok) {
   if (!ok) return End(absl::OkStatus());
-  // The next message is read when this one is worked off: that bounds the loop's queue.
-  if (!loop_.OnControl(stream_, std::move(received_), SteadyNow(),
-                       [self = shared_from_this()] { self->Read(); })) {
+  ControlBacklog::Fate fate;
+  {
+    MutexLock lock(mu_);
+    fate = backlog_.Add(received_);
+  }
+  if (fate == ControlBacklog::Fate::kWork) {
+    Work(std::move(received_));
+  } else {
+    // The step thread is at work, perhaps for long; the sender hears that the process lives.
+    loop_.AnswerWhileBusy(stream_, received_.ballot());
+  }
+  Read();
+}
+
+void ControlStream::Work(v1::CoordinatorToShard message) {
+  if (!loop_.OnControl(stream_, std::move(message), SteadyNow(),
+                       [self = shared_from_this()] { self->OnWorkedOff(); })) {
     End(absl::UnavailableError("the shard is shutting down"));
   }
+}
+
+void ControlStream::OnWorkedOff() {
+  std::optional<v1::CoordinatorToShard> next;
+  {
+    MutexLock lock(mu_);
+    next = backlog_.Next();
+  }
+  if (next.has_value()) Work(*std::move(next));
 }
 
 void ControlStream::Send(v1::ShardToCoordinator message) {

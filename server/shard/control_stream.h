@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "kaon/v1/shard_control.pb.h"
 #include "kernels/mutex.h"
+#include "server/shard/control_backlog.h"
 #include "server/shard/step_loop.h"
 
 namespace kaon::shard {
@@ -35,6 +36,8 @@ class ControlStream
   explicit ControlStream(StepLoop& loop) : loop_(loop) {}
 
   void Read();
+  void Work(v1::CoordinatorToShard message);
+  void OnWorkedOff();
   void Send(v1::ShardToCoordinator message);
   void End(const absl::Status& status);
   void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -48,6 +51,7 @@ class ControlStream
   v1::CoordinatorToShard received_;
 
   Mutex mu_;
+  ControlBacklog backlog_ ABSL_GUARDED_BY(mu_);
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   // The front one is being written if `writing_`.

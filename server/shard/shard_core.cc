@@ -286,6 +286,7 @@ absl::StatusOr<std::unique_ptr<StateFreeze>> ShardCore::Freeze() {
 }
 
 void ShardCore::EndDataStreams(const absl::Status& status) {
+  checkpoint_.reset();
   accumulator_.CloseAll(status);
   publisher_.CloseAll(status);
 }

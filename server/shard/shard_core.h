@@ -96,7 +96,7 @@ class ShardCore {
   // that lost its state. The reader ends before this object's memory does, or gets CANCELLED.
   absl::StatusOr<std::unique_ptr<StateFreeze>> Freeze();
 
-  // Ends every push and every waiting pull with `status`.
+  // Ends every push and every waiting pull with `status`, and the part of a checkpoint, soon.
   void EndDataStreams(const absl::Status& status);
 
   // NOT_FOUND when the shard does not hold `job` (empty = whatever it holds).

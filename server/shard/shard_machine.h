@@ -64,6 +64,7 @@ class ShardMachine {
   v1::ShardState state() const;
 
   const v1::Ballot& promised() const { return promised_; }
+  bool promise_durable() const { return promise_durable_; }
   const std::string& holder_address() const { return holder_address_; }
   const std::string& data_loss() const { return data_loss_; }
   uint64_t applied_position() const { return applied_position_; }

@@ -143,7 +143,37 @@ void StepLoop::Run() {
     }
     event();
     Deliver();
+    PublishPromise();
   }
+}
+
+void StepLoop::PublishPromise() {
+  const ShardMachine& machine = core_.machine();
+  std::optional<v1::ShardToCoordinator> promised;
+  if (machine.promise_durable()) {
+    promised.emplace();
+    promised->set_shard(machine.shard());
+    *promised->mutable_promised() = machine.promised();
+  }
+  MutexLock lock(mu_);
+  promised_ = std::move(promised);
+}
+
+void StepLoop::AnswerWhileBusy(StreamId stream, const v1::Ballot& ballot) {
+  v1::ShardToCoordinator reply;
+  ControlSink sink;
+  {
+    MutexLock lock(mu_);
+    const auto found = sinks_.find(stream);
+    if (found == sinks_.end() || !promised_.has_value() ||
+        proto::Compare(promised_->promised(), ballot) != 0) {
+      return;
+    }
+    reply = *promised_;
+    sink = found->second;
+  }
+  reply.mutable_heartbeat();
+  sink.send(std::move(reply));
 }
 
 void StepLoop::Deliver() {
@@ -293,8 +323,8 @@ void StepLoop::Stop() {
     wake_.NotifyAll();
   }
   if (thread_.joinable()) thread_.join();
-  checkpoints_.Stop();
   core_.EndDataStreams(Stopping());
+  checkpoints_.Stop();
   for (auto& [id, sink] : sinks) sink.end(Stopping());
 }
 

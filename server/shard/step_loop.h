@@ -10,6 +10,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -67,6 +68,9 @@ class StepLoop {
   // and it never runs, once stopped.
   bool OnControl(StreamId stream, v1::CoordinatorToShard message, absl::Time received,
                  std::function<void()> done);
+  // Says on `stream` that the holder of `ballot` is heard, without the step thread; nothing unless
+  // that ballot is promised, durably. Any thread.
+  void AnswerWhileBusy(StreamId stream, const v1::Ballot& ballot);
   void CloseStream(StreamId stream);
 
   // `answer` runs on the step thread, or at once with UNAVAILABLE once stopped. NOT_FOUND for
@@ -98,6 +102,8 @@ class StepLoop {
   // False, and nothing happens, once stopped.
   bool Post(Event event);
   void Run();
+  // What AnswerWhileBusy says from now on.
+  void PublishPromise();
   // Carries out what the core asked for.
   void Deliver();
   void Append(AppendJournal append);
@@ -113,6 +119,8 @@ class StepLoop {
   std::deque<Event> events_ ABSL_GUARDED_BY(mu_);
   StreamId next_stream_ ABSL_GUARDED_BY(mu_) = 1;
   std::map<StreamId, ControlSink> sinks_ ABSL_GUARDED_BY(mu_);
+  // Without a body; absent unless a promise is durable.
+  std::optional<v1::ShardToCoordinator> promised_ ABSL_GUARDED_BY(mu_);
 
   // Owned by the step thread, but for accumulator() and publisher().
   ShardCore core_;

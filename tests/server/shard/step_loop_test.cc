@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <future>
 #include <memory>
 #include <string>
@@ -106,6 +107,38 @@ TEST_F(StepLoopTest, DoesNotTakeALongApplyForSilenceOfTheHolder) {
   // Worked off an hour after it was received, and the holder's next message cannot be read before.
   ASSERT_TRUE(Promise(Open(std::make_shared<Inbox>()), SteadyNow() - absl::Hours(1)));
   EXPECT_LT(Silence(SteadyNow()), absl::Minutes(1));
+}
+
+// A long apply is no reason to take the shard for dead.
+TEST_F(StepLoopTest, AnswersTheHolderWhileTheStepThreadIsAtWork) {
+  const auto inbox = std::make_shared<Inbox>();
+  const StreamId stream = Open(inbox);
+  const auto heartbeats = [&] {
+    MutexLock lock(inbox->mu);
+    return std::count_if(inbox->messages.begin(), inbox->messages.end(), [](const auto& message) {
+      return message.has_heartbeat() && message.promised().counter() == 1;
+    });
+  };
+  loop_->AnswerWhileBusy(stream, MakeBallot(1));
+  EXPECT_EQ(heartbeats(), 0) << "nothing is promised";
+  ASSERT_TRUE(Promise(stream));
+  ASSERT_TRUE(Describe().ok());
+  ASSERT_TRUE(Describe().ok()) << "the promise is durable, and published after that event";
+  std::promise<void> at_work;
+  std::promise<void> over;
+  loop_->Describe("", [&](const absl::StatusOr<v1::DescribeShardResponse>&) {
+    at_work.set_value();
+    over.get_future().wait();
+  });
+  at_work.get_future().wait();
+  loop_->AnswerWhileBusy(stream, MakeBallot(2));
+  EXPECT_EQ(heartbeats(), 0) << "another ballot is promised";
+  loop_->AnswerWhileBusy(stream, MakeBallot(1));
+  EXPECT_EQ(heartbeats(), 1);
+  over.set_value();
+  loop_->Stop();
+  loop_->AnswerWhileBusy(stream, MakeBallot(1));
+  EXPECT_EQ(heartbeats(), 1);
 }
 
 TEST_F(StepLoopTest, SendsNothingToAClosedStream) {
