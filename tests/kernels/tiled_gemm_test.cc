@@ -5,9 +5,9 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "kernels/mutex.h"
 #include "kernels/reference_gemm.h"
 #include "tests/kernels/gemm_cases.h"
 
@@ -34,11 +34,11 @@ class CountingGemm : public Gemm {
 
  private:
   void Note(const MatrixProduct& product) {
-    const std::lock_guard<std::mutex> lock(mu_);
+    MutexLock lock(mu_);
     *multiply_adds_ += product.rows * product.cols * product.inner;
   }
 
-  std::mutex mu_;
+  Mutex mu_;
   int64_t* const multiply_adds_;
   ReferenceGemm gemm_;
 };
