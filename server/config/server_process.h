@@ -7,6 +7,7 @@
 #include <glog/logging.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
 
 #include <iostream>
 #include <memory>
@@ -19,6 +20,15 @@
 #include "server/config/server_config.h"
 
 namespace kaon::config {
+
+// As many open files as the system lets this process have.
+inline void RaiseOpenFileLimit() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  LOG_IF(WARNING, setrlimit(RLIMIT_NOFILE, &limit) != 0)
+      << "the limit of open files stays below " << limit.rlim_max;
+}
 
 // Server has `static StatusOr<unique_ptr<Server>> Start(Config)` and `Shutdown()`. Returns the exit
 // status: ParseCommandLine's, 1 with the reason on stderr if it cannot start, 0 after a shutdown.
@@ -41,6 +51,9 @@ int RunServer(const CommandLine& command_line, int argc, const char* const* argv
 
   // A file that may grow no more is a full disk, which is waited for, and no reason to end.
   signal(SIGXFSZ, SIG_IGN);
+
+  // Connections and files come out of one table; the usual limit of 1024 is meant for select().
+  RaiseOpenFileLimit();
 
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(std::move(config));
   if (!server.ok()) {

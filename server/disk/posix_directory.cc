@@ -33,6 +33,10 @@ absl::Status SystemError(absl::string_view what, const std::string& path, int er
     case ENOSPC:
     case EDQUOT:
     case EFBIG:
+    // No room in a table of the process or of the system: others may give theirs back.
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
       return absl::ResourceExhaustedError(message);
     case EIO:
     case ENXIO:

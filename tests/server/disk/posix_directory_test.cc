@@ -54,6 +54,20 @@ TEST_F(PosixDirectoryTest, ListsWhileSomebodyElseRemoves) {
   other.join();
 }
 
+// Connections of strangers come out of the same table: a shard waits until they are gone.
+TEST_F(PosixDirectoryTest, NoRoomForAnotherOpenFileIsAReasonToWait) {
+  const auto open = std::move(directory_->Create("open")).value();
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = 0;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const absl::Status refused = directory_->Create("another").status();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
+  EXPECT_TRUE(directory_->Create("another").ok());
+}
+
 TEST_F(PosixDirectoryTest, OpensOnlyADirectory) {
   const absl::Status missing = PosixDirectory::At(path_ + "/none").status();
   EXPECT_EQ(missing.code(), absl::StatusCode::kFailedPrecondition);
