@@ -344,6 +344,16 @@ absl::Status ValidateLearningRate(absl::string_view field, double learning_rate)
   return CheckFactor(field, learning_rate);
 }
 
+absl::Status ValidateContributions(uint32_t micro_batches, uint64_t num_parameters,
+                                   uint32_t world_size) {
+  const uint64_t each = std::max<uint64_t>(1, num_parameters * world_size);
+  const uint64_t most = std::max<uint64_t>(1, kMaxContributions / each);
+  if (micro_batches <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("micro_batches is ", micro_batches,
+                                                 ", must be 1 .. ", most, " with ", num_parameters,
+                                                 " parameters and ", world_size, " workers"));
+}
+
 absl::Status ValidateShare(double token_weight, uint32_t micro_batches,
                            double learning_rate_multiplier) {
   KAON_RETURN_IF_ERROR(ValidateTokenWeight("token_weight", token_weight));

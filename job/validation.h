@@ -26,6 +26,15 @@ absl::StatusOr<v1::Placement> ValidateJob(const v1::JobDefinition& job);
 absl::Status ValidateShare(double token_weight, uint32_t micro_batches,
                            double learning_rate_multiplier);
 
+// Of one step, over all parameters and workers: shards keep some dozens of bytes for each, beside
+// the gradients.
+inline constexpr uint64_t kMaxContributions = uint64_t{1} << 22;
+
+// INVALID_ARGUMENT naming value and range, for micro-batches that would exceed kMaxContributions if
+// every worker had as many. One is always allowed.
+absl::Status ValidateContributions(uint32_t micro_batches, uint64_t num_parameters,
+                                   uint32_t world_size);
+
 // INVALID_ARGUMENT naming `field`, value and range.
 absl::Status ValidateTokenWeight(absl::string_view field, double token_weight);
 absl::Status ValidateLearningRate(absl::string_view field, double learning_rate);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "job/resolve.h"
 #include "job/route_validation.h"
+#include "job/validation.h"
 #include "proto/ballot.h"
 #include "proto/status_macros.h"
 #include "server/coordinator/registration.h"
@@ -192,6 +193,9 @@ void StepMachine::Join(CallId call, const v1::JoinWorkerRequest& request) {
 absl::StatusOr<v1::BeginStepResponse> StepMachine::TryBegin(const v1::BeginStepRequest& request) {
   KAON_RETURN_IF_ERROR(CheckRunning(request.job()));
   KAON_RETURN_IF_ERROR(membership_.CheckBegin(request));
+  const v1::JobDefinition& job = registration_->definition();
+  KAON_RETURN_IF_ERROR(
+      job::ValidateContributions(request.micro_batches(), job.parameters_size(), job.world_size()));
   watch_.Heard(request.rank());
   membership_.Regain(request.rank());
   // A plan with other rates would stop the job.

@@ -6,7 +6,7 @@
 #define KAON_SERVER_SHARD_PARAMETER_FOLD_H_
 
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -121,7 +121,8 @@ class ParameterFold {
     uint64_t folded = 0;
     bool missing = false;
     std::vector<Taken> taken;
-    std::deque<Staged> staged;
+    // Allocates nothing while it is empty: there are as many as ranks and micro-batches.
+    std::list<Staged> staged;
   };
 
   void AppendContributions(absl::Span<const v1::Member> members, bool loading_weights);

@@ -420,5 +420,16 @@ TEST(ValidationTest, AFrozenParameterTakesNothingThatNeedsAGroup) {
   EXPECT_THAT(ValidationError(job), HasSubstr("lr_multiplier is set, must be unset: a frozen"));
 }
 
+// Memory that grows with what one worker says has a bound.
+TEST(ValidationTest, BoundsTheContributionsOfAStep) {
+  EXPECT_TRUE(ValidateContributions(1024, 1000, 4).ok());
+  EXPECT_TRUE(ValidateContributions(1, 100000, 256).ok()) << "one is always allowed";
+  EXPECT_TRUE(ValidateContributions(1024, 0, 1).ok());
+  EXPECT_TRUE(ValidateContributions(104, 10000, 4).ok());
+  EXPECT_EQ(ValidateContributions(105, 10000, 4),
+            absl::InvalidArgumentError(
+                "micro_batches is 105, must be 1 .. 104 with 10000 parameters and 4 workers"));
+}
+
 }  // namespace
 }  // namespace kaon::job
