@@ -138,7 +138,7 @@ void DiskJournal::Run() {
   while (!ended_) {
     if (SyncIsDueLocked()) {
       SyncLocked();
-    } else if (truncate_to_ > 0) {
+    } else if (truncate_to_ > 0 && SteadyNow() >= truncate_at_) {
       // Also while the disk is full: this is what makes room.
       TruncateLocked();
     } else if (!queue_.empty()) {
@@ -146,6 +146,8 @@ void DiskJournal::Run() {
     } else if (stopping_) {
       if (!written_.empty()) SyncLocked();
       ended_ = true;
+    } else if (written_.empty() && truncate_to_ > 0) {
+      wake_.WaitFor(mu_, truncate_at_ - SteadyNow());
     } else if (written_.empty()) {
       wake_.Wait(mu_);
     } else if (!wake_.WaitFor(mu_, options_.idle_delay) && queue_.empty()) {
@@ -217,7 +219,9 @@ void DiskJournal::TruncateLocked() {
   mu_.Lock();
   bytes_ = log_->bytes();
   if (absl::IsResourceExhausted(status)) {
-    LOG(WARNING) << "journal: not truncated: " << status;
+    LOG(WARNING) << "journal: not truncated yet: " << status;
+    truncate_to_ = std::max(truncate_to_, position);
+    truncate_at_ = SteadyNow() + options_.retry_delay;
   } else if (!status.ok()) {
     FailLocked(status);
   }

@@ -117,6 +117,8 @@ class DiskJournal : public Journal {
   uint64_t appended_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   // Up to which position; 0 if there is nothing to remove.
   uint64_t truncate_to_ ABSL_GUARDED_BY(mu_) = 0;
+  // Not before: the disk was too full even for what makes room.
+  absl::Time truncate_at_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
   std::string read_only_reason_ ABSL_GUARDED_BY(mu_);
 
   std::thread thread_;

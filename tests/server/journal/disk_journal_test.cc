@@ -17,7 +17,9 @@
 namespace kaon::journal {
 namespace {
 
+// Files whose operations are noted, held and refused.
 constexpr char kSegment[] = "journal-0000000000000001";
+constexpr char kStart[] = "start.tmp";
 
 class DiskJournalTest : public testing::Test {
  protected:
@@ -36,7 +38,7 @@ class DiskJournalTest : public testing::Test {
     ASSERT_TRUE(journal.ok()) << journal.status();
     journal_ = std::move(*journal);
     directory_.set_hook([this](absl::string_view operation, const std::string& name) {
-      return name == kSegment ? OnOperation(operation) : absl::OkStatus();
+      return name == kSegment || name == kStart ? OnOperation(operation) : absl::OkStatus();
     });
   }
 
@@ -80,6 +82,11 @@ class DiskJournalTest : public testing::Test {
     error_ = status;
     good_ = good;
   }
+  // Waits until an operation has had the error.
+  void WaitUntilRefused() {
+    MutexLock lock(mu_);
+    while (refused_ == 0) changed_.Wait(mu_);
+  }
   void WaitUntilReadOnly(bool read_only) {
     MutexLock lock(mu_);
     while (journal_->Status().read_only_reason().empty() == read_only) {
@@ -104,7 +111,10 @@ class DiskJournalTest : public testing::Test {
     }
     held_ = false;
     operations_ += operation[0];
-    return failing_ == operation && good_-- <= 0 ? error_ : absl::OkStatus();
+    if (failing_ != operation || good_-- > 0) return absl::OkStatus();
+    ++refused_;
+    changed_.NotifyAll();
+    return error_;
   }
 
   const std::unique_ptr<disk::PosixDirectory> posix_ = TemporaryDirectory();
@@ -122,6 +132,7 @@ class DiskJournalTest : public testing::Test {
   std::string failing_;
   absl::Status error_;
   int good_ = 0;
+  int refused_ = 0;
   // First letters: writes and syncs, in order.
   std::string operations_;
   std::string operations_before_done_;
@@ -262,6 +273,28 @@ TEST_F(DiskJournalTest, ForgetsWhatASnapshotStandsForAndGoesOn) {
   Open();
   EXPECT_EQ(found_.back(), Describe(Promise(2)));
   EXPECT_LT(found_.size(), 15u);
+}
+
+// P18: a disk that is too full even for the file that makes room.
+TEST_F(DiskJournalTest, MakesRoomAsSoonAsItCanOnAFullDisk) {
+  options_.log.segment_bytes = 3000;
+  Open();
+  for (uint64_t position = 1; position <= 9; ++position) {
+    journal_->AppendGradient(Slice(position, position, 0, values_));
+    Append(Prepare(position, position), 'p');
+    Append(Decision(position), 'd');
+  }
+  Append(Promise(1), 'a');
+  WaitUntilDone("pdpdpdpdpdpdpdpdpda");
+  const uint64_t bytes = journal_->Status().bytes();
+  SetError("create", absl::ResourceExhaustedError("creating /d/start: No space left on device"));
+  journal_->Truncate(7);
+  // Nothing but the truncation asks for a file.
+  WaitUntilRefused();
+  EXPECT_EQ(journal_->Status().bytes(), bytes);
+  SetError("", absl::OkStatus());
+  while (journal_->Status().bytes() == bytes) std::this_thread::yield();
+  EXPECT_LT(journal_->Status().bytes(), bytes / 2);
 }
 
 // P18: nothing is acknowledged while the disk is full; it says why and goes on by itself.
