@@ -31,6 +31,13 @@ absl::Status CheckEqual(absl::string_view what, const Value& is, const Value& ex
   return Wrong(absl::StrCat(what, " is ", is, ", expecting ", expected));
 }
 
+// What a job counts on from: far from where numbers end.
+absl::Status CheckCount(absl::string_view what, uint64_t value, uint64_t min) {
+  constexpr uint64_t kMax = uint64_t{1} << 62;
+  if (value >= min && value <= kMax) return absl::OkStatus();
+  return Wrong(absl::StrCat(what, " is ", value, ", expecting ", min, " .. 2^62"));
+}
+
 absl::Status CheckFacts(const v1::CheckpointManifest& manifest) {
   KAON_RETURN_IF_ERROR(CheckId(manifest.id()));
   const v1::StepPlan& plan = manifest.last_record().plan();
@@ -43,10 +50,9 @@ absl::Status CheckFacts(const v1::CheckpointManifest& manifest) {
       CheckEqual("timeline of the last record", plan.timeline(), manifest.timeline()));
   KAON_RETURN_IF_ERROR(
       CheckEqual("position of the last record", plan.position(), manifest.position()));
-  if (manifest.timeline() == 0 || manifest.position() == 0) {
-    return Wrong(absl::StrCat("timeline ", manifest.timeline(), " position ", manifest.position(),
-                              ", expecting both from 1 on"));
-  }
+  KAON_RETURN_IF_ERROR(CheckCount("timeline", manifest.timeline(), 1));
+  KAON_RETURN_IF_ERROR(CheckCount("position", manifest.position(), 1));
+  KAON_RETURN_IF_ERROR(CheckCount("step", manifest.step(), 0));
   if (!plan.has_step()) return absl::OkStatus();
   return CheckEqual("step of the last record", plan.step().step(), manifest.step());
 }

@@ -42,8 +42,12 @@ class CheckpointOrder {
   }
 
   // Neither frozen nor failed: its entry is not applied yet.
-  bool waits() const { return total_bytes_ == 0 && result_.ok() && !result_->has_value(); }
-  void Begin(uint64_t total_bytes) { total_bytes_ = total_bytes; }
+  bool waits() const { return !begun_ && result_.ok() && !result_->has_value(); }
+  // Of a shard without parameters there are none.
+  void Begin(uint64_t total_bytes) {
+    begun_ = true;
+    total_bytes_ = total_bytes;
+  }
   void End(const absl::StatusOr<v1::CheckpointPart>& part);
   v1::CheckpointReport Report() const;
 
@@ -53,6 +57,7 @@ class CheckpointOrder {
   const v1::TakeCheckpoint order_;
   v1::Ballot ballot_;
   StreamId stream_ = 0;
+  bool begun_ = false;
   uint64_t total_bytes_ = 0;
   // Nothing while it is written.
   absl::StatusOr<std::optional<v1::CheckpointPart>> result_ = std::optional<v1::CheckpointPart>();

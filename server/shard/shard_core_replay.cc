@@ -18,13 +18,13 @@ namespace kaon::shard {
 namespace {
 
 // Whatever was wrong with the entry: a journal that is read back whole and does not fit is lost.
-// But memory that is too small today is no fault of the journal.
+// But memory that is too small today, or a directory that is not mounted, is no fault of the
+// journal.
 absl::Status About(uint64_t position, const absl::Status& status) {
   if (status.ok()) return status;
-  const absl::StatusCode code = absl::IsResourceExhausted(status)
-                                    ? absl::StatusCode::kResourceExhausted
-                                    : absl::StatusCode::kDataLoss;
-  return absl::Status(code, absl::StrCat("position ", position, ": ", status.message()));
+  const bool passes = absl::IsResourceExhausted(status) || absl::IsUnavailable(status);
+  return absl::Status(passes ? status.code() : absl::StatusCode::kDataLoss,
+                      absl::StrCat("position ", position, ": ", status.message()));
 }
 
 }  // namespace

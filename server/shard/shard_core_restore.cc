@@ -54,9 +54,11 @@ void ShardCore::OnRestoreChecked(uint64_t generation, const absl::Status& status
 absl::Status ShardCore::ApplyRestore(const v1::StepPlan& plan) {
   PassFailpoint(Failpoint::restore_load_begin);
   const v1::RestoreBody& restore = plan.restore();
-  KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::Directory> files, OpenCheckpoints(options_));
+  // Not there now, which is no damage: a directory may still have to be mounted.
+  const absl::StatusOr<std::unique_ptr<disk::Directory>> files = OpenCheckpoints(options_);
+  if (!files.ok()) return absl::UnavailableError(files.status().message());
   KAON_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointRestore> state,
-                        CheckpointRestore::Open(*files, restore));
+                        CheckpointRestore::Open(**files, restore));
   if (machine_.registration().has_value()) {
     publisher_.Rewind(plan.timeline());
   } else {

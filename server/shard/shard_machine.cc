@@ -91,8 +91,9 @@ bool ShardMachine::AdmitShardIndex(StreamId stream, const v1::CoordinatorToShard
                                            ", expecting an index below the number of shards"))});
     return false;
   }
+  // Answered as it asks, and bound by nothing but a promise: a coordinator with a wrong list of
+  // shards may only have looked.
   if (!placed_) {
-    placed_ = true;
     shard_ = message.shard();
     num_shards_ = message.num_shards();
   }
@@ -161,6 +162,7 @@ void ShardMachine::OnPromise(StreamId stream, const v1::CoordinatorToShard& mess
                           proto::ToString(message.ballot())),
              {});
     }
+    placed_ = true;
     promised_ = message.ballot();
     promise_durable_ = false;
     holder_address_ = message.holder_address();

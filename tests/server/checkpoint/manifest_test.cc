@@ -194,7 +194,20 @@ TEST(ManifestTest, FactsAgreeWithTheRecord) {
               m.set_timeline(0);
               m.mutable_last_record()->mutable_plan()->set_timeline(0);
             }),
-            "timeline 0 position 10, expecting both from 1 on");
+            "timeline is 0, expecting 1 .. 2^62");
+  // The timeline after it would be 0.
+  EXPECT_EQ(Refusal([](auto& m) {
+              m.set_timeline(UINT64_MAX);
+              m.mutable_last_record()->mutable_plan()->set_timeline(UINT64_MAX);
+            }),
+            "timeline is 18446744073709551615, expecting 1 .. 2^62");
+  EXPECT_EQ(Refusal([](auto& m) {
+              m.set_position(UINT64_MAX);
+              m.mutable_last_record()->mutable_plan()->set_position(UINT64_MAX);
+            }),
+            "position is 18446744073709551615, expecting 1 .. 2^62");
+  EXPECT_EQ(Refusal([](auto& m) { m.set_step(UINT64_MAX); }),
+            "step is 18446744073709551615, expecting 0 .. 2^62");
   EXPECT_EQ(Refusal([](auto& m) { m.mutable_parameters()->SwapElements(0, 1); }),
             "parameter_id of counter 0 is 1, expecting 0");
   v1::CheckpointManifest bad_id = Build();

@@ -30,6 +30,13 @@ TEST(CheckpointOrderTest, WaitsForItsEntryThenTellsHowFarItIs) {
   EXPECT_EQ(order.Report().error_code(), 0u);
 }
 
+// A shard may have no parameters.
+TEST(CheckpointOrderTest, OfNoBytesIsBegunToo) {
+  CheckpointOrder order(Ask(), {});
+  order.Begin(0);
+  EXPECT_FALSE(order.waits());
+}
+
 TEST(CheckpointOrderTest, ReportsWhatMadeItFail) {
   CheckpointOrder order(Ask(), {});
   order.End(absl::ResourceExhaustedError("/ckpt is full"));

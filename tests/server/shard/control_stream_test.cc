@@ -38,7 +38,7 @@ TEST_F(ControlStreamTest, TwoCoordinatorsHearAboutEachOther) {
 
 TEST_F(ControlStreamTest, EndsAStreamThatAddressesAnotherShard) {
   ControlCall first(*control_);
-  ASSERT_TRUE(first.Ask(ProbeMessage()).has_probed());
+  ASSERT_TRUE(first.Ask(PromiseOf(1)).has_state());
   ControlCall second(*control_);
   v1::CoordinatorToShard message = ProbeMessage();
   message.set_num_shards(3);
@@ -46,6 +46,17 @@ TEST_F(ControlStreamTest, EndsAStreamThatAddressesAnotherShard) {
   const grpc::Status status = second.End();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
   EXPECT_EQ(status.error_message(), "this is shard 0 of 1, addressed as shard 0 of 3");
+}
+
+// A coordinator with a wrong list of shards may have looked before it was stopped.
+TEST_F(ControlStreamTest, AProbeDoesNotSayWhichShardThisIs) {
+  ControlCall first(*control_);
+  v1::CoordinatorToShard message = ProbeMessage();
+  message.set_num_shards(3);
+  message.set_shard(2);
+  ASSERT_TRUE(first.Ask(message).has_probed());
+  ControlCall second(*control_);
+  EXPECT_TRUE(second.Ask(PromiseOf(1)).has_state());
 }
 
 TEST_F(ControlStreamTest, RefusesMalformedMessagesAndStaysOpen) {

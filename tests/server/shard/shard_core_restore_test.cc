@@ -193,5 +193,17 @@ TEST_F(ShardCoreRestoreTest, AJournalWhoseCheckpointIsGoneIsLost) {
   EXPECT_NE(status.message().find("three.manifest"), absl::string_view::npos) << status;
 }
 
+// It may be mounted a moment later: whoever starts the shard tries again.
+TEST_F(ShardCoreRestoreTest, AMissingCheckpointDirectoryIsNoLoss) {
+  Take(shard_, RestorePlan(shard_, restore_, 2));
+  DrivenShard replayed;
+  absl::Status status;
+  for (const journal::Entry& entry : shard_.journal().entries()) {
+    status = replayed.core().Replay(entry);
+    if (!status.ok()) break;
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+}
+
 }  // namespace
 }  // namespace kaon::shard
