@@ -183,11 +183,18 @@ TEST_F(ShardMachineRefusalsTest, RefusesARegistrationThatDoesNotFitWithItsArithm
   EXPECT_NE(machine_.accepted_plan(), nullptr);
 }
 
-TEST_F(ShardMachineRefusalsTest, KeepsTheFirstIndexItIsTold) {
-  Probe(kHolder);
+TEST_F(ShardMachineRefusalsTest, KeepsTheFirstIndexItPromisedUnder) {
+  // Who only looks binds nothing.
   v1::CoordinatorToShard message = Envelope(1);
-  message.set_num_shards(2);
+  message.set_num_shards(3);
+  message.mutable_probe();
+  Deliver(kHolder, message);
+  message = Envelope(1);
   message.mutable_promise();
+  Deliver(kHolder, message);
+  ASSERT_TRUE(ended_.empty());
+  appends_.clear();
+  message.set_num_shards(2);
   Deliver(kHolder, message);
   ASSERT_EQ(ended_.size(), 1u);
   EXPECT_EQ(ended_[0].status.code(), absl::StatusCode::kFailedPrecondition);
