@@ -128,19 +128,19 @@ cluster_start() {
 }
 
 # cluster_stop DIR: the coordinator first, so that it does not report shards that go; a server that is still there after
-# 40 seconds, in which a shard takes a last snapshot, is killed, which is an error.
+# KAON_STOP_SECONDS (40), in which a shard takes a last snapshot, is killed, which is an error.
 cluster_stop() {
-  local dir=$1 file name pid deadline failed=0
+  local dir=$1 file name pid deadline failed=0 patience=${KAON_STOP_SECONDS:-40}
   for file in "$dir"/coordinator.pid "$dir"/shard-*.pid; do
     [ -e "$file" ] || continue
     name=$(basename "$file" .pid)
     pid=$(cat "$file")
     if cluster_alive "$dir" "$name"; then
       kill -TERM "$pid" 2>/dev/null || true
-      deadline=$((SECONDS + 40))
+      deadline=$((SECONDS + patience))
       while cluster_alive "$dir" "$name"; do
         if [ $SECONDS -ge $deadline ]; then
-          cluster_say "$name (pid $pid) did not stop within 40 s; killing it"
+          cluster_say "$name (pid $pid) did not stop within $patience s; killing it"
           kill -KILL "$pid" 2>/dev/null || true
           failed=1
           break

@@ -159,10 +159,12 @@ wait_for nothing_runs
 begin "a server that ignores SIGTERM"
 fake server/shard/kaon-shard "trap '' TERM
 $serve"
+export KAON_STOP_SECONDS=2
 run --shards 1
+unset KAON_STOP_SECONDS
 expect_status 1
 expect_no_process
-grep -q "did not stop within 10 s" "$FAKE/err" || fail "$(cat "$FAKE/err")"
+grep -q "did not stop within 2 s" "$FAKE/err" || fail "$(cat "$FAKE/err")"
 
 # Steps on only as servers come back, and ends in the digest it is told.
 chaotic='
