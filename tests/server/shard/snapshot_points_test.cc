@@ -32,7 +32,8 @@ class SnapshotPointsTest : public testing::Test {
   }
   std::vector<uint64_t> Positions(uint64_t newest) {
     std::vector<uint64_t> positions;
-    for (const v1::SnapshotPoint& point : ListPoints(directory_, newest).value()) {
+    const std::vector<v1::SnapshotPoint> points = ListPoints(directory_, newest).value();
+    for (const v1::SnapshotPoint& point : points) {
       positions.push_back(point.position());
     }
     return positions;
