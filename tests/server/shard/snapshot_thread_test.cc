@@ -219,6 +219,7 @@ class ScheduledSnapshotTest : public SnapshotThreadTest {
   void StartScheduled(const RestoredSnapshot& restored = {}) {
     auto disk = std::make_unique<journal::HookedDirectory>(below_);
     disk->set_hook([this](absl::string_view operation, const std::string& name) {
+      if (operation == "write") begun_ = true;
       if (!full_ || operation != "write") return absl::OkStatus();
       return absl::ResourceExhaustedError("no room for /d/" + name);
     });
@@ -242,6 +243,8 @@ class ScheduledSnapshotTest : public SnapshotThreadTest {
 
   std::vector<std::pair<uint64_t, uint64_t>> durable_;
   std::atomic<bool> full_{false};
+  // The thread has come to the first snapshot.
+  std::atomic<bool> begun_{false};
   simulation::SimulatedDirectory below_{"/d", 1};
 };
 
@@ -252,6 +255,7 @@ TEST_F(ScheduledSnapshotTest, TakesEveryPointAndOneMayWaitForAnother) {
   EXPECT_TRUE(thread_->Status().in_progress());
   Step(0);
   // The next point comes before the first snapshot is durable.
+  while (!begun_) std::this_thread::yield();
   Step(0);
   EXPECT_TRUE(durable().empty());
   MakeDurable();
