@@ -30,6 +30,8 @@ class ControlBacklog {
   Fate Add(v1::CoordinatorToShard& message);
   // The message that was worked on is worked off. The one to work on now, if any waits.
   std::optional<v1::CoordinatorToShard> Next();
+  // Nothing is worked on.
+  bool idle() const { return working_.empty(); }
 
  private:
   // The same for messages that ask for the same.

@@ -26,7 +26,13 @@ void ControlStream::Read() {
 }
 
 void ControlStream::OnReadDone(bool ok) {
-  if (!ok) return End(absl::OkStatus());
+  if (!ok) {
+    MutexLock lock(mu_);
+    // What was sent before is still answered.
+    half_closed_ = true;
+    if (backlog_.idle()) EndLocked(absl::OkStatus());
+    return;
+  }
   ControlBacklog::Fate fate;
   {
     MutexLock lock(mu_);
@@ -53,6 +59,7 @@ void ControlStream::OnWorkedOff() {
   {
     MutexLock lock(mu_);
     next = backlog_.Next();
+    if (!next.has_value() && half_closed_) EndLocked(absl::OkStatus());
   }
   if (next.has_value()) Work(*std::move(next));
 }

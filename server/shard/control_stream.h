@@ -52,6 +52,8 @@ class ControlStream
 
   Mutex mu_;
   ControlBacklog backlog_ ABSL_GUARDED_BY(mu_);
+  // No more messages come.
+  bool half_closed_ ABSL_GUARDED_BY(mu_) = false;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   // The front one is being written if `writing_`.
