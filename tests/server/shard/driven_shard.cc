@@ -180,13 +180,20 @@ void DrivenShard::Load(const v1::StepPlan& registration) {
 }
 
 void DrivenShard::Train(uint64_t step, const std::vector<std::vector<float>>& values) {
-  Plan(TrainPlan(step, 1, 1));
+  // A restore or a rollback shifts all three.
+  const v1::ShardState now = state();
+  SetTimeline(now.timeline());
+  v1::StepPlan plan = TrainPlan(step, 1, 1);
+  plan.set_timeline(now.timeline());
+  plan.set_position(now.applied_position() + 1);
+  plan.set_config_revision(now.config_revision());
+  Plan(plan);
   for (uint32_t rank : {0, 1}) {
     const absl::Status status = Push(rank, step, values);
     CHECK(status.ok()) << status;
   }
   Pump();
-  Decide(Applying(TrainPlan(step, 1, 1)));
+  Decide(Applying(plan));
 }
 
 std::vector<float> DrivenShard::Read(uint32_t parameter_id, uint64_t step) {

@@ -42,19 +42,6 @@ class ShardCoreRestoreTest : public testing::Test {
     return answers;
   }
 
-  // A train step after the restore, which shifted positions, timeline and revision.
-  static void Train(DrivenShard& shard, uint64_t step) {
-    shard.SetTimeline(shard.state().timeline());
-    v1::StepPlan plan = TrainPlan(step, 1, 1);
-    plan.set_timeline(shard.state().timeline());
-    plan.set_position(shard.state().applied_position() + 1);
-    plan.set_config_revision(shard.state().config_revision());
-    shard.Plan(plan);
-    for (uint32_t rank : {0, 1}) ASSERT_TRUE(shard.Push(rank, step, GradientOf(step)).ok());
-    shard.Pump();
-    shard.Decide(Applying(plan));
-  }
-
   simulation::SimulatedDirectory files_{"checkpoints", 1};
   DrivenShard shard_;
   v1::RestoreBody restore_;
@@ -74,7 +61,7 @@ TEST_F(ShardCoreRestoreTest, TheStateIsThatOfTheCheckpointAsANewTimeline) {
   EXPECT_EQ(shard_.state().config_revision(), shard_.state().applied_position());
   EXPECT_TRUE(shard_.state().weights_loaded());
   // And on to the same bits.
-  for (uint64_t step = 4; step <= 5; ++step) Train(shard_, step);
+  for (uint64_t step = 4; step <= 5; ++step) shard_.Train(step, GradientOf(step));
   EXPECT_EQ(Digests(shard_).weights, at_five.weights);
   EXPECT_EQ(Digests(shard_).state, at_five.state);
 }
@@ -110,7 +97,7 @@ TEST_F(ShardCoreRestoreTest, StartsTheJobOnAnEmptyShard) {
   EXPECT_TRUE(answers[0].has_prepared()) << answers[0].DebugString();
   EXPECT_EQ(Digests(fresh).state, digests_.state);
   EXPECT_EQ(fresh.Read(0, 3).size(), 6u);
-  Train(fresh, 4);
+  fresh.Train(4, GradientOf(4));
   EXPECT_EQ(fresh.state().applied_step(), 4u);
 }
 
@@ -147,7 +134,7 @@ TEST_F(ShardCoreRestoreTest, IsRefusedWithEveryDamageAndNothingChanges) {
   other.set_round(5);
   EXPECT_NE(refused(other).find(file.name()), std::string::npos);
   // The job goes on as if it had not been asked.
-  Train(shard_, 6);
+  shard_.Train(6, GradientOf(6));
   EXPECT_EQ(shard_.state().applied_step(), 6u);
 }
 
@@ -162,7 +149,7 @@ TEST_F(ShardCoreRestoreTest, AnOlderTimelineIsStale) {
 // P6, P7: killed after any entry, the shard stands where it stood.
 TEST_F(ShardCoreRestoreTest, IsReplayedFromTheJournal) {
   Take(shard_, RestorePlan(shard_, restore_, 2));
-  Train(shard_, 4);
+  shard_.Train(4, GradientOf(4));
   const std::vector<journal::Entry> entries = shard_.journal().entries();
   for (size_t kept = 0; kept <= entries.size(); ++kept) {
     DrivenShard replayed;

@@ -63,17 +63,6 @@ class ShardCoreRollbackTest : public testing::Test {
     *record.mutable_decision() = plan.rollback().target().last_decision();
     return record;
   }
-  static void TrainOn(DrivenShard& shard, uint64_t step) {
-    shard.SetTimeline(shard.state().timeline());
-    v1::StepPlan plan = TrainPlan(step, 1, 1);
-    plan.set_timeline(shard.state().timeline());
-    plan.set_position(shard.state().applied_position() + 1);
-    plan.set_config_revision(shard.state().config_revision());
-    shard.Plan(plan);
-    for (uint32_t rank : {0, 1}) ASSERT_TRUE(shard.Push(rank, step, GradientOf(step)).ok());
-    shard.Pump();
-    shard.Decide(Applying(plan));
-  }
   // As its disk says, without the votes and gradients that are not on it.
   std::unique_ptr<DrivenShard> Restart() {
     std::unique_ptr<DrivenShard> fresh = Make(directory_);
@@ -122,7 +111,7 @@ TEST_F(ShardCoreRollbackTest, TheStateIsThatOfTheSnapshotAndGoesOnToTheSameBits)
   EXPECT_EQ(shard_->state().applied_step(), 2u);
   EXPECT_EQ(shard_->state().timeline(), 2u);
   EXPECT_EQ(shard_->Push(0, 6, GradientOf(6)).code(), absl::StatusCode::kFailedPrecondition);
-  for (uint64_t step = 3; step <= 5; ++step) TrainOn(*shard_, step);
+  for (uint64_t step = 3; step <= 5; ++step) shard_->Train(step, GradientOf(step));
   EXPECT_EQ(shard_->state().applied_position(), 15u);
   EXPECT_EQ(Digests(*shard_).weights, five_.weights);
   EXPECT_EQ(Digests(*shard_).state, five_.state);
@@ -153,7 +142,7 @@ TEST_F(ShardCoreRollbackTest, ARestartReadsItAgainUntilItHasASnapshot) {
   ASSERT_EQ(restarted->state().snapshots_size(), 1);
   // Once it has its own it begins there, and has forgotten again what came after.
   ASSERT_TRUE(WriteSnapshot(*shard_, directory_).ok());
-  TrainOn(*shard_, 3);
+  shard_->Train(3, GradientOf(3));
   restarted = Restart();
   EXPECT_EQ(restarted->state().applied_position(), 12u);
   EXPECT_TRUE(restarted->state().rollback_needed());
@@ -172,7 +161,7 @@ TEST_F(ShardCoreRollbackTest, ADamagedSnapshotIsRefusedAndNothingChanges) {
       << answers[0].refused().detail();
   EXPECT_EQ(Digests(*shard_).state, five_.state);
   EXPECT_EQ(shard_->state().snapshots_size(), 1);
-  TrainOn(*shard_, 6);
+  shard_->Train(6, GradientOf(6));
   EXPECT_EQ(shard_->state().applied_step(), 6u);
 }
 
