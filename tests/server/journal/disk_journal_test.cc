@@ -42,6 +42,19 @@ class DiskJournalTest : public testing::Test {
     });
   }
 
+  // Segments that hold few steps, and nine steps and a promise in them.
+  void OpenWithNineSteps() {
+    options_.log.segment_bytes = 3000;
+    Open();
+    for (uint64_t position = 1; position <= 9; ++position) {
+      journal_->AppendGradient(Slice(position, position, 0, values_));
+      Append(Prepare(position, position), 'p');
+      Append(Decision(position), 'd');
+    }
+    Append(Promise(1), 'a');
+    WaitUntilDone("pdpdpdpdpdpdpdpdpda");
+  }
+
   // Everything that is done, in order.
   std::string Done() {
     MutexLock lock(mu_);
@@ -250,15 +263,7 @@ TEST_F(DiskJournalTest, ForgetsGradientsThatWaitForRoom) {
 }
 
 TEST_F(DiskJournalTest, ForgetsWhatASnapshotStandsForAndGoesOn) {
-  options_.log.segment_bytes = 3000;
-  Open();
-  for (uint64_t position = 1; position <= 9; ++position) {
-    journal_->AppendGradient(Slice(position, position, 0, values_));
-    Append(Prepare(position, position), 'p');
-    Append(Decision(position), 'd');
-  }
-  Append(Promise(1), 'a');
-  WaitUntilDone("pdpdpdpdpdpdpdpdpda");
+  OpenWithNineSteps();
   const uint64_t bytes = journal_->Status().bytes();
   const uint64_t appended = journal_->appended_bytes();
   EXPECT_EQ(appended, bytes);
@@ -277,15 +282,7 @@ TEST_F(DiskJournalTest, ForgetsWhatASnapshotStandsForAndGoesOn) {
 
 // P18: a disk that is too full even for the file that makes room.
 TEST_F(DiskJournalTest, MakesRoomAsSoonAsItCanOnAFullDisk) {
-  options_.log.segment_bytes = 3000;
-  Open();
-  for (uint64_t position = 1; position <= 9; ++position) {
-    journal_->AppendGradient(Slice(position, position, 0, values_));
-    Append(Prepare(position, position), 'p');
-    Append(Decision(position), 'd');
-  }
-  Append(Promise(1), 'a');
-  WaitUntilDone("pdpdpdpdpdpdpdpdpda");
+  OpenWithNineSteps();
   const uint64_t bytes = journal_->Status().bytes();
   SetError("create", absl::ResourceExhaustedError("creating /d/start: No space left on device"));
   journal_->Truncate(7);
