@@ -4,7 +4,6 @@
 #include <glog/logging.h>
 #include <google/protobuf/stubs/logging.h>
 #include <google/protobuf/text_format.h>
-#include <stdlib.h>
 
 #include <fstream>
 #include <string>
@@ -15,25 +14,15 @@
 #include "kaon/v1/config.pb.h"
 #include "server/admin_cli/checkpoint_command.h"
 #include "server/config/server_config.h"
+#include "tests/fuzz/scratch_directory.h"
 
 namespace kaon {
 namespace {
 
 void CheckRefusal(const absl::Status& status) { CHECK(absl::IsInvalidArgument(status)) << status; }
 
-// Where a file is put for those who read it.
-std::string PathOf(const char* name) {
-  static const std::string directory = [] {
-    const char* parent = getenv("TEST_TMPDIR");
-    std::string path = absl::StrCat(parent != nullptr ? parent : "/tmp", "/kaon-fuzz.XXXXXX");
-    CHECK(mkdtemp(path.data()) != nullptr) << path;
-    return path;
-  }();
-  return absl::StrCat(directory, "/", name);
-}
-
 std::string Put(const char* name, const std::string& text) {
-  const std::string path = PathOf(name);
+  const std::string path = absl::StrCat(ScratchDirectory(), "/", name);
   std::ofstream(path, std::ios::binary) << text;
   return path;
 }

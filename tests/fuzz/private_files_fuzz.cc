@@ -1,7 +1,6 @@
 // Whatever the small files of a data_dir hold - start, durable, identity, incarnation - each is
 // read or refused naming a reason; what is read is what is written again.
 #include <glog/logging.h>
-#include <stdlib.h>
 
 #include <array>
 #include <cstring>
@@ -16,6 +15,7 @@
 #include "server/journal/identity_file.h"
 #include "server/journal/incarnation_marker.h"
 #include "server/journal/journal_start.h"
+#include "tests/fuzz/scratch_directory.h"
 #include "tests/simulation/simulated_disk.h"
 
 namespace kaon::journal {
@@ -78,12 +78,7 @@ void CheckIdentity(absl::string_view bytes) {
 
 // The one that is not behind disk::Directory.
 void CheckMarker(absl::string_view bytes) {
-  static const std::string directory = [] {
-    const char* parent = getenv("TEST_TMPDIR");
-    std::string path = absl::StrCat(parent != nullptr ? parent : "/tmp", "/kaon-fuzz.XXXXXX");
-    CHECK(mkdtemp(path.data()) != nullptr) << path;
-    return path;
-  }();
+  const std::string& directory = ScratchDirectory();
   std::ofstream(absl::StrCat(directory, "/incarnation"), std::ios::binary) << bytes;
   const auto marker = IncarnationMarker::Open(directory);
   if (!marker.ok()) return CheckRefusal(marker.status());
