@@ -1,6 +1,7 @@
 #include "server/config/server_process.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <memory>
@@ -55,6 +56,16 @@ TEST(RunServerTest, ServesUntilASignalAndShutsDown) {
 TEST(RunServerTest, LivesOnWhenAFileMayGrowNoMore) {
   EXPECT_EQ(RunWith({"--ca-file", "grows"}), 0);
   EXPECT_TRUE(life.shut_down);
+}
+
+TEST(RunServerTest, MayHaveAsManyFilesOpenAsTheSystemLets) {
+  rlimit limit;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  limit.rlim_cur = limit.rlim_max / 2;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(RunWith({"--ca-file", "ca.pem"}), 0);
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(limit.rlim_cur, limit.rlim_max);
 }
 
 TEST(RunServerTest, RefusesAFailpointThatIsNone) {

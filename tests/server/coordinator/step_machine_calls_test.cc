@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "absl/strings/str_cat.h"
 #include "proto/ballot.h"
 #include "server/coordinator/step_machine.h"
 #include "tests/server/coordinator/machine_harness.h"
@@ -57,6 +58,21 @@ TEST(StepMachineCallsTest, OtherMultiplierIsRefusedToTheLaterBegin) {
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(refused.status().message(), HasSubstr("learning_rate_multiplier is 2 from rank 1"));
   EXPECT_TRUE(machine.Begin(1, 3).ok());
+}
+
+TEST(StepMachineCallsTest, TooManyContributionsAreRefusedWithTheArithmetic) {
+  v1::JobDefinition job = TestJob();
+  for (int i = 0; i < 3000; ++i) AddParameter(job, absl::StrCat("extra", i, ".b"), {1});
+  MachineHarness machine;
+  machine.Train(job);
+  v1::BeginStepRequest begin = machine.BeginRequest(0, 1);
+  begin.set_micro_batches(698);
+  const auto refused = machine.Begin(begin);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+  // 2^22 / (3005 parameters * 2 workers).
+  EXPECT_THAT(refused.status().message(), HasSubstr("micro_batches is 698, must be 1 .. 697"));
+  begin.set_micro_batches(697);
+  EXPECT_TRUE(machine.Begin(begin).ok());
 }
 
 TEST(StepMachineCallsTest, SharesThatNoShardCouldStepWithAreRefused) {
