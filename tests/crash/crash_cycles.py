@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""T3: processes that kill themselves at named points, started again, lose no step and end in the bits of an undisturbed run.
+"""T3: processes that kill themselves at named points, started again, lose no step - with --interval K, at most K each time -
+and end in the bits of an undisturbed run.
 
 A round is one training of two workers on two shards, in processes of their own, with snapshots, a journal that forgets what
 they stand for and a checkpoint every few steps. Each of the five processes is started with
@@ -10,6 +11,7 @@ Which point is next is drawn among those that were armed least often.
 
 import argparse
 import collections
+import itertools
 import json
 import os
 import random
@@ -39,13 +41,17 @@ def read_points(header):
 class Cycles:
     """Counts over all rounds, and the choice of what is armed next."""
 
-    def __init__(self, seed, points):
+    def __init__(self, seed, points, interval):
         self.rng = random.Random(seed)
         self.points = points
+        # Steps that a death of a shard may take; 0 in mode journal.
+        self.interval = interval
         self.armed = collections.Counter()
         self.reached = collections.Counter()
         self.kinds = collections.Counter()
         self.steps_lost = 0
+        self.most_lost_at_once = 0
+        self.rollbacks = 0
         self.checkpoints = 0
         self.serving_seconds = []
         self.step_seconds = []
@@ -75,7 +81,8 @@ class Round:
         self.cycles = cycles
         self.digest = digest
         self.cluster = servers.Cluster(folder, shared, train=servers.MODEL + ["--steps", str(STEPS)])
-        self.environment = {**ENVIRONMENT, **self.cluster.checkpoint_environment(CHECKPOINT_EVERY_STEPS)}
+        self.mode = {**ENVIRONMENT, "KAON_DURABILITY": f"interval({cycles.interval})" if cycles.interval else "journal"}
+        self.environment = {**self.mode, **self.cluster.checkpoint_environment(CHECKPOINT_EVERY_STEPS)}
         self.armed = {}
         # When a server that died must serve again, and when training must go on: name -> time of its death.
         self.dead_servers = {}
@@ -156,22 +163,26 @@ class Round:
         self.cluster.remove()
 
     def count_lost(self, name):
-        """A life goes on after the newest step that an earlier one has seen decided and pulled."""
-        newest = 0
-        for steps in self.cluster.steps(name):
-            if not steps:
-                continue
-            if steps != list(range(steps[0], steps[0] + len(steps))):
+        """What a worker has seen decided and pulled is gone on from, by its later lives as well, or, in mode interval, from
+        at most so many steps before."""
+        lives = [steps for steps in self.cluster.steps(name) if steps]
+        for steps in lives:
+            if any(after > before + 1 for before, after in zip(steps, steps[1:])):
                 raise servers.Failure(f"{name} saw steps {steps}")
-            self.cycles.steps_lost += max(0, newest + 1 - steps[0])
-            newest = max(newest, steps[-1])
+        seen = list(itertools.chain([0], *lives))
+        for before, after in zip(seen, seen[1:]):
+            lost = max(0, before + 1 - after)
+            self.cycles.steps_lost += lost
+            self.cycles.most_lost_at_once = max(self.cycles.most_lost_at_once, lost)
+            if lost > self.cycles.interval:
+                raise servers.Failure(f"{name} saw step {after} after step {before}: {lost} steps lost, of {lives}")
 
     def check_history(self):
         """Every step once, all applied, as far back as journals reach: asked of servers that nothing is armed in."""
         for name in self.cluster.ports:
             self.cluster.processes[name].kill()
             # No further checkpoint, which would end an old one.
-            self.cluster.start(name, {**ENVIRONMENT, **self.cluster.checkpoint_environment()})
+            self.cluster.start(name, {**self.mode, **self.cluster.checkpoint_environment()})
         servers.wait_until("serving servers", lambda: all(map(self.cluster.serving, self.cluster.ports)))
         seen = []
 
@@ -180,14 +191,29 @@ class Round:
             answer = self.cluster.kaonctl("-o", "json", "steps", "--limit", "1000")
             if answer.returncode != 0:
                 return False
-            records = [record for record in json.loads(answer.stdout)["steps"] if record["kind"] == "train"]
-            seen[:] = [(record["step"], record["outcome"]) for record in records]
-            return seen and seen[-1][0] == STEPS
+            seen[:] = json.loads(answer.stdout)["steps"]
+            if self.cycles.interval:
+                # All shards were killed, and may not have been taken back yet.
+                last = seen[-1] if seen else {"kind": "none"}
+                return last["kind"] == "rollback" and last["rolled_back_to_step"] >= STEPS - self.cycles.interval
+            return any((record["kind"], record.get("step")) == ("train", STEPS) for record in seen)
 
         servers.wait_until("the history of the last step", complete)
+        if self.cycles.interval:
+            self.check_rollbacks(seen)
         # Records that a snapshot stands for are gone after a restart.
-        if seen != [(step, "apply") for step in range(seen[0][0], STEPS + 1)]:
-            raise servers.Failure(f"history: {seen}")
+        steps = [(record["step"], record["outcome"]) for record in seen if record["kind"] == "train"]
+        if steps and steps != [(step, "apply") for step in range(steps[0][0], steps[0][0] + len(steps))]:
+            raise servers.Failure(f"history: {steps}")
+
+    def check_rollbacks(self, records):
+        """Each says how many steps it took."""
+        rollbacks = [record for record in records if record["kind"] == "rollback"]
+        self.cycles.rollbacks += rollbacks[-1]["timeline"] - 1
+        for record in rollbacks:
+            lost = re.search(r"steps (\d+) \.\. (\d+) are lost", record["reason"])
+            if lost is not None and int(lost[2]) - int(lost[1]) >= self.cycles.interval:
+                raise servers.Failure(f"rollback: {record['reason']}")
 
 
 def never_reached(cycles, points):
@@ -200,7 +226,11 @@ def report(cycles, seconds, points):
     missing = never_reached(cycles, points)
     usable = sum(when in ("run", "start") for _, when, _ in points)
     print(f"points reached: {usable - len(missing)} of {usable}{', not ' if missing else ''}{', '.join(missing)}")
-    print(f"steps lost: {cycles.steps_lost}; checkpoints left by the trainings, all good: {cycles.checkpoints}")
+    if cycles.interval:
+        print(f"interval({cycles.interval}): {cycles.rollbacks} rollbacks, at most {cycles.most_lost_at_once} steps lost at once")
+    else:
+        print(f"steps lost: {cycles.steps_lost}")
+    print(f"checkpoints left by the trainings, all good: {cycles.checkpoints}")
     print(f"until a killed server serves again: p50 {servers.percentile(cycles.serving_seconds, 0.5):.3f} s, "
           f"p99 {servers.percentile(cycles.serving_seconds, 0.99):.3f} s; until the next step is done: "
           f"p50 {servers.percentile(cycles.step_seconds, 0.5):.3f} s, p99 {servers.percentile(cycles.step_seconds, 0.99):.3f} s")
@@ -211,6 +241,7 @@ def main():
     parser.add_argument("--cycles", type=int, default=300)
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no round after this long")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--interval", type=int, default=0, help="durability interval(K) in place of journal")
     parser.add_argument("--points", default="proto/failpoint.h")
     options = parser.parse_args()
     points = read_points(options.points)
@@ -218,7 +249,7 @@ def main():
     shared = os.path.join(folder, "shared")
     servers.Cluster.prepare(shared)
     digest = servers.undisturbed_digest(shared, 2, servers.MODEL + ["--steps", str(STEPS)])
-    cycles = Cycles(options.seed, points)
+    cycles = Cycles(options.seed, points, options.interval)
     start = time.monotonic()
     current = None
     try:
@@ -232,9 +263,8 @@ def main():
     finally:
         current.cluster.kill()
     report(cycles, time.monotonic() - start, points)
-    missing = never_reached(cycles, points)
-    if failure is None and cycles.steps_lost > 0:
-        failure = f"{cycles.steps_lost} steps lost"
+    # Where the journal's own points are, steps are not written in mode interval.
+    missing = never_reached(cycles, points) if options.interval == 0 else []
     if failure is None and cycles.total() < options.cycles:
         print(f"stopped after {options.seconds:.0f} s: {cycles.total()} of {options.cycles} cycles")
     if failure is None and missing and cycles.total() >= 4 * len(points):
