@@ -2,13 +2,13 @@
 # What durability costs a job: the time of a step in each mode, taken by turns on the same machine, and the bytes that each shard's
 # journal takes in that time beside what the disk alone takes of as many by write and fdatasync, in the same run.
 # bazel run --config=opt //tests/benchmark:journal_cost
-#   MODES="none journal" ROUNDS=3 STEPS=40 SHARDS=1 HIDDEN=512 BATCH=16 PRESET=default TEST_TMPDIR=/a/directory/on/the/disk
+#   MODES="none interval(50) journal" ROUNDS=3 STEPS=100 SHARDS=1 HIDDEN=512 BATCH=16 PRESET=default TEST_TMPDIR=/a/directory/on/the/disk
 TEST_TMPDIR=${TEST_TMPDIR:-$(mktemp -d)}
 source tests/integration/real_cluster.sh
 
-MODES=${MODES:-none journal}
+MODES=${MODES:-none interval(50) journal}
 ROUNDS=${ROUNDS:-3}
-STEPS=${STEPS:-40}
+STEPS=${STEPS:-100}
 SHARDS=${SHARDS:-1}
 SMALL=(--hidden "${HIDDEN:-512}" --embedding 32 --batch-size "${BATCH:-16}" --preset "${PRESET:-default}" --report-every 1000)
 # No snapshot comes between, but those that a mode is made of.
