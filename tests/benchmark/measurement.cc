@@ -1,5 +1,7 @@
 #include "tests/benchmark/measurement.h"
 
+#include <glog/logging.h>
+
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
@@ -40,6 +42,13 @@ void SetRates(const Rounds& rounds, double amount, double limit_amount, Measurem
   measurement.min = amount / *slowest;
   measurement.max = amount / *fastest;
   measurement.limit = limit_amount / Median(rounds.limit);
+}
+
+JsonFile OpenJson(const std::string& path) {
+  if (path.empty()) return nullptr;
+  JsonFile file(std::fopen(path.c_str(), "w"));
+  PCHECK(file != nullptr) << path;
+  return file;
 }
 
 void Print(const Measurement& m, std::FILE* json) {

@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,14 @@ Rounds MeasureByTurns(int rounds, const std::function<void()>& work,
 
 // Of `amount` and `limit_amount` per round, in units per second.
 void SetRates(const Rounds& rounds, double amount, double limit_amount, Measurement& measurement);
+
+struct CloseFile {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+using JsonFile = std::unique_ptr<std::FILE, CloseFile>;
+
+// Where Print writes objects for programs; none for an empty path. CHECKs that it can be written.
+JsonFile OpenJson(const std::string& path);
 
 // Prints to standard output, and to `json` unless it is null.
 void Print(const Measurement& measurement, std::FILE* json);

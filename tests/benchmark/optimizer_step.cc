@@ -159,16 +159,11 @@ int Main(int argc, char** argv) {
   app.add_option("--shapes", options.shapes, "of the Muon matrices")->delimiter(',');
   app.add_option("--json", options.json, "file for one JSON object per line");
   CLI11_PARSE(app, argc, argv);
-  std::FILE* json = nullptr;
-  if (!options.json.empty()) {
-    json = std::fopen(options.json.c_str(), "w");
-    CHECK(json != nullptr) << "cannot write " << options.json;
-  }
-  for (const int threads : options.threads) MeasureAdamW(options, threads, json);
+  const benchmark::JsonFile json = benchmark::OpenJson(options.json);
+  for (const int threads : options.threads) MeasureAdamW(options, threads, json.get());
   for (const std::string& shape : options.shapes) {
-    for (const int threads : options.threads) MeasureMuon(options, shape, threads, json);
+    for (const int threads : options.threads) MeasureMuon(options, shape, threads, json.get());
   }
-  if (json != nullptr) std::fclose(json);
   return 0;
 }
 
