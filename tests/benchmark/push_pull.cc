@@ -177,7 +177,7 @@ double SecondsOfAll(std::vector<std::unique_ptr<Trainer>>& trainers,
 }
 
 std::string NewDirectory() {
-  std::string directory = (std::filesystem::temp_directory_path() / "kaon-push-pull-XXXXXX").string();
+  std::string directory = (std::filesystem::temp_directory_path() / "kaon-push-XXXXXX").string();
   PCHECK(mkdtemp(directory.data()) != nullptr) << directory;
   return directory;
 }

@@ -1,0 +1,143 @@
+// A job of 10,000 parameters, 64 shards and 256 workers, of which only the coordinator is real: how
+// many messages a step takes, how large they are, and how long the state machine works on it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/steady_clock.h"
+#include "server/coordinator/step_machine.h"
+#include "tests/server/coordinator/machine_harness.h"
+#include "tests/server/coordinator/test_job.h"
+
+namespace kaon::coordinator {
+namespace {
+
+constexpr int kShards = 64;
+constexpr uint32_t kWorkers = 256;
+constexpr int kParameters = 10000;
+
+// What one step has taken.
+struct StepCost {
+  int to_shards = 0;
+  int to_workers = 0;
+  uint64_t bytes = 0;
+  // In the state machine and in serializing what it says.
+  absl::Duration work;
+};
+
+class ControlScale {
+ public:
+  ControlScale() : harness_(kShards) {
+    v1::JobDefinition job = TestJob(kWorkers);
+    while (job.parameters_size() < kParameters) {
+      AddParameter(job, absl::StrCat("layer", job.parameters_size(), ".b"), {16});
+    }
+    harness_.Train(job);
+    votes_.resize(kShards);
+    for (int shard = 0; shard < kShards; ++shard) {
+      v1::StepPlan step;
+      step.mutable_step();
+      votes_[shard] = harness_.VoteFor(step, shard);
+    }
+  }
+
+  // Every worker begins and awaits it, every shard votes and applies.
+  StepCost Train(uint64_t step) {
+    cost_ = {};
+    for (uint32_t rank = 0; rank < kWorkers; ++rank) {
+      const v1::BeginStepRequest begin = harness_.BeginRequest(rank, step);
+      v1::AwaitStepRequest await;
+      await.set_job(begin.job());
+      await.set_rank(rank);
+      *await.mutable_attempt() = begin.attempt();
+      await.set_step(step);
+      Work([&](StepMachine& machine) { machine.Begin(++last_call_, begin); });
+      Work([&](StepMachine& machine) { machine.Await(++last_call_, await); });
+    }
+    const std::string plan = plan_.SerializeAsString();
+    for (int shard = 0; shard < kShards; ++shard) {
+      votes_[shard].set_plan(plan);
+      v1::ShardToCoordinator message;
+      *message.mutable_prepared() = votes_[shard];
+      FromShard(shard, std::move(message));
+    }
+    for (int shard = 0; shard < kShards; ++shard) {
+      v1::ShardToCoordinator message;
+      message.mutable_applied()->set_position(plan_.position());
+      FromShard(shard, std::move(message));
+    }
+    return cost_;
+  }
+
+ private:
+  void FromShard(int shard, v1::ShardToCoordinator message) {
+    message.set_shard(shard);
+    *message.mutable_promised() = harness_.ballot();
+    Work([&](StepMachine& machine) { machine.OnShardMessage(shard, message, now_); });
+  }
+
+  void Work(const std::function<void(StepMachine&)>& work) {
+    const absl::Time start = SteadyNow();
+    work(harness_.machine());
+    const std::vector<CoordinatorAction> actions = harness_.machine().TakeActions();
+    for (const CoordinatorAction& action : actions) {
+      if (const auto* send = std::get_if<SendToShard>(&action)) {
+        ++cost_.to_shards;
+        cost_.bytes += send->message.SerializeAsString().size();
+      } else if (const auto* event = std::get_if<AwaitEvent>(&action)) {
+        ++cost_.to_workers;
+        cost_.bytes += event->event.SerializeAsString().size();
+      } else if (const auto* begun = std::get_if<ReplyBegin>(&action)) {
+        ++cost_.to_workers;
+        cost_.bytes += begun->response.value().SerializeAsString().size();
+      }
+    }
+    cost_.work += SteadyNow() - start;
+    for (const CoordinatorAction& action : actions) {
+      const auto* send = std::get_if<SendToShard>(&action);
+      if (send != nullptr && send->message.has_plan()) plan_ = send->message.plan();
+    }
+  }
+
+  MachineHarness harness_;
+  std::vector<v1::Prepared> votes_;
+  v1::StepPlan plan_;
+  StepCost cost_;
+  CallId last_call_ = CallId{1} << 40;
+  const absl::Time now_ = absl::UnixEpoch() + absl::Seconds(10);
+};
+
+TEST(ControlScaleTest, AStepTakesMessagesByShardsAndWorkers) {
+  ControlScale scale;
+  scale.Train(1);
+  absl::Duration least = absl::InfiniteDuration();
+  for (uint64_t step = 2; step <= 6; ++step) {
+    const StepCost cost = scale.Train(step);
+    least = std::min(least, cost.work);
+    // A plan and a decision; a part of a checkpoint is asked for at some steps.
+    EXPECT_GE(cost.to_shards, 2 * kShards);
+    EXPECT_LE(cost.to_shards, 3 * kShards) << "step " << step;
+    // The answer to Begin, the plan, the record.
+    EXPECT_EQ(cost.to_workers, 3 * static_cast<int>(kWorkers)) << "step " << step;
+    // The plan names every worker, and everybody is told of it.
+    EXPECT_LT(cost.bytes, uint64_t{100} * kWorkers * (kWorkers + 2 * kShards)) << "step " << step;
+    if (step == 6) {
+      std::printf("control: %d parameters, %d shards, %u workers: %d messages, %.2f MB\n",
+                  kParameters, kShards, kWorkers, cost.to_shards + cost.to_workers,
+                  1e-6 * static_cast<double>(cost.bytes));
+    }
+  }
+  std::printf("control: %.2f ms of the coordinator's work per step\n",
+              absl::ToDoubleMilliseconds(least));
+}
+
+}  // namespace
+}  // namespace kaon::coordinator
