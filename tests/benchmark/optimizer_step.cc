@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -20,6 +19,7 @@
 #include "kernels/thread_pool.h"
 #include "kernels/tiled_gemm.h"
 #include "tests/benchmark/measurement.h"
+#include "tests/benchmark/stepped_parameter.h"
 
 namespace kaon::kernels {
 namespace {
@@ -34,19 +34,6 @@ struct Options {
   std::string json;
 };
 
-// Touched by the threads that will use them.
-std::vector<float> Values(ThreadPool& pool, int64_t n, float scale) {
-  std::vector<float> values(n);
-  ForEachPiece(pool, n, 1 << 16, [&](int64_t begin, int64_t end) {
-    uint32_t state = static_cast<uint32_t>(begin) * 2654435761u + 1;
-    for (int64_t i = begin; i < end; ++i) {
-      state = state * 1664525u + 1013904223u;
-      values[i] = scale * (static_cast<float>(state >> 8) * 0x1p-23f - 1.0f);
-    }
-  });
-  return values;
-}
-
 // c <- a + s b, past the caches where the machine can.
 void Triad(const float* a, const float* b, float* c, int64_t n) {
   int64_t i = 0;
@@ -60,47 +47,11 @@ void Triad(const float* a, const float* b, float* c, int64_t n) {
   for (; i < n; ++i) c[i] = a[i] + 0.5f * b[i];
 }
 
-class Stepped {
- public:
-  Stepped(RuleConfig rule, std::vector<uint64_t> shape, ThreadPool& pool)
-      : rule_(std::move(rule)), shape_(std::move(shape)) {
-    const int64_t n = std::accumulate(shape_.begin(), shape_.end(), int64_t{1},
-                                      [](int64_t x, uint64_t y) { return x * y; });
-    grad_ = Values(pool, n, 1e-3f);
-    weight_ = Values(pool, n, 1e-1f);
-    for (const StateSlot& slot : StateSlots(rule_, shape_)) {
-      slots_.push_back(Values(pool, slot.num_bytes / sizeof(float), 0));
-    }
-    for (std::vector<float>& slot : slots_) {
-      spans_.push_back(
-          absl::MakeSpan(reinterpret_cast<std::byte*>(slot.data()), slot.size() * sizeof(float)));
-    }
-  }
-
-  void Step(Backend& backend) {
-    backend.ApplyUpdate(rule_, {.lr = 1e-3, .clip_factor = 1, .t = ++t_}, shape_,
-                        {grad_, weight_, absl::MakeSpan(weight_), spans_});
-  }
-
-  std::vector<float>& grad() { return grad_; }
-  std::vector<float>& weight() { return weight_; }
-  std::vector<float>& slot(int i) { return slots_[i]; }
-
- private:
-  const RuleConfig rule_;
-  const std::vector<uint64_t> shape_;
-  std::vector<float> grad_;
-  std::vector<float> weight_;
-  std::vector<std::vector<float>> slots_;
-  std::vector<absl::Span<std::byte>> spans_;
-  int64_t t_ = 0;
-};
-
 void MeasureAdamW(const Options& options, int threads, std::FILE* json) {
   ThreadPool pool(threads);
   CpuBackend backend(std::make_unique<OneDnnGemm>(), threads);
   const int64_t n = options.million_elements << 20;
-  Stepped adamw(AdamWConfig{}, {static_cast<uint64_t>(n)}, pool);
+  SteppedParameter adamw(AdamWConfig{}, {static_cast<uint64_t>(n)}, pool);
   const std::vector<float> a = Values(pool, n, 1);
   const std::vector<float> b = Values(pool, n, 1);
   std::vector<float> c = Values(pool, n, 1);
@@ -128,7 +79,8 @@ void MeasureMuon(const Options& options, const std::string& text, int threads, s
   ThreadPool pool(threads);
   CpuBackend backend(std::make_unique<OneDnnGemm>(), threads);
   TiledGemm gemm(std::make_unique<OneDnnGemm>(), pool);
-  Stepped muon(MuonConfig{}, {static_cast<uint64_t>(rows), static_cast<uint64_t>(cols)}, pool);
+  SteppedParameter muon(MuonConfig{},
+                        {static_cast<uint64_t>(rows), static_cast<uint64_t>(cols)}, pool);
   const int64_t r = std::min(rows, cols);
   const int64_t k = std::max(rows, cols);
   const std::vector<float> x = Values(pool, r * k, 1);

@@ -1,0 +1,138 @@
+#include "tests/benchmark/loopback_job.h"
+
+#include <glog/logging.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <numeric>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "kernels/steady_clock.h"
+
+namespace kaon::benchmark {
+
+namespace {
+
+template <typename T>
+T ValueOf(Result<T> result) {
+  CHECK(result.ok()) << result.status().ToString();
+  return std::move(result).value();
+}
+
+std::string NewDirectory() {
+  std::string path = (std::filesystem::temp_directory_path() / "kaon-bench-XXXXXX").string();
+  PCHECK(mkdtemp(path.data()) != nullptr) << path;
+  return path;
+}
+
+std::vector<TensorView> Views(const std::vector<std::vector<float>>& tensors) {
+  std::vector<TensorView> views;
+  for (const auto& tensor : tensors) {
+    views.push_back({tensor.data(), tensor.size(), DType::kFloat32});
+  }
+  return views;
+}
+
+}  // namespace
+
+LoopbackServers::LoopbackServers(const LoopbackOptions& options) : directory_(NewDirectory()) {
+  v1::CoordinatorConfig coordinator;
+  coordinator.set_listen("127.0.0.1:0");
+  for (int i = 0; i < options.shards; ++i) {
+    v1::ShardConfig shard;
+    shard.set_listen("127.0.0.1:0");
+    shard.set_data_dir(absl::StrCat(directory_, "/shard-", i));
+    shard.set_durability(options.durability);
+    shard.set_host_memory_bytes(options.host_memory_bytes);
+    shard.set_threads(options.threads);
+    auto started = shard::ShardServer::Start(shard);
+    CHECK(started.ok()) << started.status();
+    coordinator.add_shards(absl::StrCat("127.0.0.1:", (*started)->port()));
+    shards_.push_back(*std::move(started));
+  }
+  auto started = coordinator::CoordinatorServer::Start(coordinator);
+  CHECK(started.ok()) << started.status();
+  coordinator_ = *std::move(started);
+}
+
+LoopbackServers::~LoopbackServers() {
+  coordinator_->Shutdown();
+  for (const auto& shard : shards_) shard->Shutdown();
+  std::filesystem::remove_all(directory_);
+}
+
+Client LoopbackServers::Connect() const {
+  ClientOptions options;
+  options.coordinators = {absl::StrCat("127.0.0.1:", coordinator_->port())};
+  return ValueOf(Client::Connect(options));
+}
+
+LoopbackTrainer::LoopbackTrainer(const LoopbackServers& servers, const JobDefinition& definition,
+                                 uint32_t rank)
+    : client_(servers.Connect()),
+      job_(ValueOf(client_.Register(definition))),
+      worker_(ValueOf(job_.Join(rank))) {
+  for (const ParameterSpec& parameter : definition.parameters) {
+    const uint64_t n = std::accumulate(parameter.shape.begin(), parameter.shape.end(), uint64_t{1},
+                                       std::multiplies<>());
+    std::vector<float> gradient(n);
+    for (uint64_t i = 0; i < n; ++i) {
+      gradient[i] = 1e-3f * (static_cast<float>((i * 2654435761u) >> 16 & 1023) - 511.5f);
+    }
+    weights_.push_back(gradient);
+    gradients_.push_back(std::move(gradient));
+  }
+  if (rank == 0 && !job_.description().weights_loaded) {
+    ValueOf(worker_.LoadWeights(Views(weights_)).Get());
+  }
+}
+
+void LoopbackTrainer::Push() {
+  if (next_ == 0) next_ = ValueOf(job_.Refresh()).applied_step + 1;
+  BeginOptions begin;
+  begin.step = next_;
+  step_ = std::make_unique<Step>(ValueOf(worker_.Begin(begin)));
+  std::vector<Future<Done>> accepted;
+  const std::vector<TensorView> views = Views(gradients_);
+  for (uint32_t id = 0; id < views.size(); ++id) accepted.push_back(step_->Push(id, views[id]));
+  for (Future<Done>& one : accepted) ValueOf(one.Get());
+}
+
+void LoopbackTrainer::Finish() {
+  const StepRecord record = ValueOf(step_->Finish().Get());
+  CHECK(record.applied) << record.reason;
+  step_.reset();
+  ++next_;
+}
+
+void LoopbackTrainer::Pull() {
+  std::vector<PullTarget> targets;
+  for (uint32_t id = 0; id < weights_.size(); ++id) {
+    targets.push_back({id, {weights_[id].data(), weights_[id].size(), DType::kFloat32}});
+  }
+  ValueOf(job_.Pull(next_ - 1, std::move(targets)).Get());
+}
+
+LoopbackTrainers MakeTrainers(const LoopbackServers& servers, const JobDefinition& definition) {
+  LoopbackTrainers trainers;
+  for (uint32_t rank = 0; rank < definition.world_size; ++rank) {
+    trainers.push_back(std::make_unique<LoopbackTrainer>(servers, definition, rank));
+  }
+  return trainers;
+}
+
+double SecondsOfAll(LoopbackTrainers& trainers,
+                    const std::function<void(LoopbackTrainer&)>& work) {
+  const absl::Time start = SteadyNow();
+  std::vector<std::thread> threads;
+  for (const auto& trainer : trainers) {
+    threads.emplace_back([&work, &trainer] { work(*trainer); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return absl::ToDoubleSeconds(SteadyNow() - start);
+}
+
+}  // namespace kaon::benchmark

@@ -1,0 +1,77 @@
+// A job over loopback for benchmarks: real servers and real clients in this process, without TLS,
+// as a trainer would use them. Each object is used by one thread at a time; trainers of one job by
+// different ones at once.
+#ifndef KAON_TESTS_BENCHMARK_LOOPBACK_JOB_H_
+#define KAON_TESTS_BENCHMARK_LOOPBACK_JOB_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/kaon/client.h"
+#include "server/coordinator/coordinator_server.h"
+#include "server/shard/shard_server.h"
+
+namespace kaon::benchmark {
+
+struct LoopbackOptions {
+  int shards = 1;
+  // none: what is measured is not the disk.
+  std::string durability = "none";
+  // Of each shard.
+  uint64_t host_memory_bytes = 0;
+  // Compute threads of each shard; 0 = as many as there are CPUs.
+  uint32_t threads = 0;
+};
+
+// Serving from its construction to its end. CHECKs that they start.
+class LoopbackServers {
+ public:
+  explicit LoopbackServers(const LoopbackOptions& options);
+  ~LoopbackServers();
+
+  Client Connect() const;
+
+ private:
+  std::string directory_;
+  std::vector<std::unique_ptr<shard::ShardServer>> shards_;
+  std::unique_ptr<coordinator::CoordinatorServer> coordinator_;
+};
+
+// One rank of a data-parallel trainer, whose gradients are the same in every step. CHECKs every
+// outcome.
+class LoopbackTrainer {
+ public:
+  // Registers the job, or attaches to it; rank 0 loads the weights if nobody has.
+  LoopbackTrainer(const LoopbackServers& servers, const JobDefinition& definition, uint32_t rank);
+
+  // Begins the next step; returns when the shards have accepted the last byte.
+  void Push();
+  // Returns when the step is decided.
+  void Finish();
+  // Of the newest step.
+  void Pull();
+
+ private:
+  Client client_;
+  Job job_;
+  Worker worker_;
+  std::vector<std::vector<float>> gradients_;
+  std::vector<std::vector<float>> weights_;
+  std::unique_ptr<Step> step_;
+  uint64_t next_ = 0;
+};
+
+using LoopbackTrainers = std::vector<std::unique_ptr<LoopbackTrainer>>;
+
+// As many as the job's world.
+LoopbackTrainers MakeTrainers(const LoopbackServers& servers, const JobDefinition& definition);
+
+// Seconds until all are done, each in a thread of its own.
+double SecondsOfAll(LoopbackTrainers& trainers, const std::function<void(LoopbackTrainer&)>& work);
+
+}  // namespace kaon::benchmark
+
+#endif  // KAON_TESTS_BENCHMARK_LOOPBACK_JOB_H_

@@ -1,0 +1,194 @@
+// Whole steps over loopback. `overhead`: what a small step takes beyond its arithmetic, with the
+// journal on. `step_e2e`: a large step beside its slowest stage alone, which is what a perfect
+// pipeline would take (docs/design/performance.md). By turns in the same run.
+#include <glog/logging.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "client/kaon/client.h"
+#include "kernels/backend.h"
+#include "kernels/optimizer_rule.h"
+#include "kernels/steady_clock.h"
+#include "kernels/thread_pool.h"
+#include "tests/benchmark/loopback_job.h"
+#include "tests/benchmark/measurement.h"
+#include "tests/benchmark/stepped_parameter.h"
+
+namespace kaon::benchmark {
+namespace {
+
+// What a step may take beyond its arithmetic.
+constexpr double kAllowedOverhead = 3e-3;
+constexpr uint64_t kMatrixSide = 2048;
+
+struct Options {
+  uint64_t million_elements = 100;
+  std::vector<int> workers = {1, 2};
+  int shards = 2;
+  int rounds = 5;
+  int threads = 2;
+  std::string json;
+};
+
+ParameterGroup Group(const std::string& name, Rule rule) {
+  ParameterGroup group;
+  group.name = name;
+  group.rule = rule;
+  group.lr = 1e-3;
+  return group;
+}
+
+void AddParameter(JobDefinition& job, const std::string& group, std::vector<uint64_t> shape) {
+  ParameterSpec parameter;
+  parameter.name = absl::StrCat(group, job.parameters.size());
+  parameter.shape = std::move(shape);
+  parameter.group = group;
+  job.parameters.push_back(parameter);
+}
+
+JobDefinition SmallJob() {
+  JobDefinition job;
+  job.name = "small";
+  job.groups = {Group("adamw", Rule::kAdamW)};
+  for (int i = 0; i < 16; ++i) AddParameter(job, "adamw", {256, 256});
+  return job;
+}
+
+// Half of the elements in square matrices for Muon, half in AdamW's.
+JobDefinition LargeJob(uint64_t million_elements, int workers) {
+  JobDefinition job;
+  job.name = "large";
+  job.world_size = workers;
+  job.groups = {Group("muon", Rule::kMuon), Group("adamw", Rule::kAdamW)};
+  const uint64_t half = (million_elements << 20) / 2;
+  const uint64_t matrices = std::max<uint64_t>(1, half / (kMatrixSide * kMatrixSide));
+  for (uint64_t i = 0; i < matrices; ++i) {
+    AddParameter(job, "muon", {kMatrixSide, kMatrixSide});
+    AddParameter(job, "adamw", {kMatrixSide * kMatrixSide});
+  }
+  return job;
+}
+
+// The arithmetic of one step of a job, by itself.
+class Compute {
+ public:
+  Compute(const JobDefinition& job, int threads) : pool_(threads) {
+    kernels::BackendOptions options;
+    options.threads = threads;
+    auto backend = kernels::CreateBackend(options);
+    CHECK(backend.ok()) << backend.status();
+    backend_ = *std::move(backend);
+    for (const ParameterSpec& parameter : job.parameters) {
+      kernels::RuleConfig rule = kernels::AdamWConfig{};
+      if (parameter.group == "muon") rule = kernels::MuonConfig{};
+      parameters_.push_back(
+          std::make_unique<kernels::SteppedParameter>(rule, parameter.shape, pool_));
+    }
+  }
+
+  double Seconds() {
+    const absl::Time start = SteadyNow();
+    for (const auto& parameter : parameters_) parameter->Step(*backend_);
+    return absl::ToDoubleSeconds(SteadyNow() - start);
+  }
+
+ private:
+  kernels::ThreadPool pool_;
+  std::unique_ptr<kernels::Backend> backend_;
+  std::vector<std::unique_ptr<kernels::SteppedParameter>> parameters_;
+};
+
+void MeasureOverhead(const Options& options, std::FILE* json) {
+  const JobDefinition job = SmallJob();
+  LoopbackOptions servers_options;
+  servers_options.durability = "journal";
+  const LoopbackServers servers(servers_options);
+  LoopbackTrainers trainers = MakeTrainers(servers, job);
+  Compute compute(job, options.threads);
+  Rounds rounds;
+  // Steps are short: more of them.
+  for (int round = 0; round <= 10 * options.rounds; ++round) {
+    const double arithmetic = compute.Seconds();
+    const double step = SecondsOfAll(trainers, [](LoopbackTrainer& trainer) {
+      trainer.Push();
+      trainer.Finish();
+      trainer.Pull();
+    });
+    if (round == 0) continue;
+    rounds.work.push_back(std::max(1e-9, step - arithmetic));
+    rounds.limit.push_back(kAllowedOverhead);
+  }
+  Measurement measurement;
+  measurement.name = "overhead";
+  measurement.settings = "1 Mi AdamW, journal, 1 shard, 1 worker";
+  measurement.unit = "steps/s beyond compute";
+  measurement.limit_name = "3 ms";
+  SetRates(rounds, 1, 1, measurement);
+  Print(measurement, json);
+}
+
+void MeasureLarge(const Options& options, int workers, std::FILE* json) {
+  const JobDefinition job = LargeJob(options.million_elements, workers);
+  LoopbackOptions servers_options;
+  servers_options.shards = options.shards;
+  // Weights, gradients, two moments, what orthogonalization needs.
+  servers_options.host_memory_bytes = options.million_elements * (uint64_t{32} << 20);
+  servers_options.threads = options.threads;
+  const LoopbackServers servers(servers_options);
+  LoopbackTrainers trainers = MakeTrainers(servers, job);
+  Compute compute(job, options.threads);
+  Rounds rounds;
+  for (int round = 0; round <= options.rounds; ++round) {
+    const double arithmetic = compute.Seconds();
+    const absl::Time start = SteadyNow();
+    const double push = SecondsOfAll(trainers, [](LoopbackTrainer& trainer) { trainer.Push(); });
+    SecondsOfAll(trainers, [](LoopbackTrainer& trainer) { trainer.Finish(); });
+    const double pull = SecondsOfAll(trainers, [](LoopbackTrainer& trainer) { trainer.Pull(); });
+    const double step = absl::ToDoubleSeconds(SteadyNow() - start);
+    if (round == 0) continue;
+    rounds.work.push_back(step);
+    rounds.limit.push_back(std::max({arithmetic, push, pull}));
+  }
+  Measurement measurement;
+  measurement.name = "step_e2e";
+  measurement.settings = absl::StrCat(options.million_elements, " Mi, half Muon, ", options.shards,
+                                      " shards, ", workers, " workers");
+  measurement.unit = "steps/s";
+  measurement.limit_name = "slowest stage alone";
+  SetRates(rounds, 1, 1, measurement);
+  Print(measurement, json);
+}
+
+int Main(int argc, char** argv) {
+  Options options;
+  CLI::App app("Time of whole steps beside their arithmetic and their slowest stage, by turns.");
+  app.add_option("--million-elements", options.million_elements, "of step_e2e, Mi; 0: none (100)");
+  app.add_option("--workers", options.workers, "of step_e2e (1,2)")->delimiter(',');
+  app.add_option("--shards", options.shards, "of step_e2e (2)");
+  app.add_option("--threads", options.threads, "compute threads of a shard (2)");
+  app.add_option("--rounds", options.rounds, "of each measurement, at least 5 (5)");
+  app.add_option("--json", options.json, "file for one JSON object per line");
+  CLI11_PARSE(app, argc, argv);
+  const JsonFile json = OpenJson(options.json);
+  MeasureOverhead(options, json.get());
+  for (const int workers : options.workers) {
+    if (options.million_elements > 0) MeasureLarge(options, workers, json.get());
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace kaon::benchmark
+
+int main(int argc, char** argv) {
+  google::InitGoogleLogging(argv[0]);
+  return kaon::benchmark::Main(argc, argv);
+}

@@ -1,0 +1,67 @@
+// Memory of one parameter and its optimizer state, to be stepped by a backend again and again with
+// the same gradient. One thread.
+#ifndef KAON_TESTS_BENCHMARK_STEPPED_PARAMETER_H_
+#define KAON_TESTS_BENCHMARK_STEPPED_PARAMETER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "kernels/backend.h"
+#include "kernels/optimizer_rule.h"
+#include "kernels/pieces.h"
+#include "kernels/thread_pool.h"
+
+namespace kaon::kernels {
+
+// Touched by the threads that will use them.
+inline std::vector<float> Values(ThreadPool& pool, int64_t n, float scale) {
+  std::vector<float> values(n);
+  ForEachPiece(pool, n, 1 << 16, [&](int64_t begin, int64_t end) {
+    uint32_t state = static_cast<uint32_t>(begin) * 2654435761u + 1;
+    for (int64_t i = begin; i < end; ++i) {
+      state = state * 1664525u + 1013904223u;
+      values[i] = scale * (static_cast<float>(state >> 8) * 0x1p-23f - 1.0f);
+    }
+  });
+  return values;
+}
+
+class SteppedParameter {
+ public:
+  SteppedParameter(RuleConfig rule, std::vector<uint64_t> shape, ThreadPool& pool)
+      : rule_(std::move(rule)), shape_(std::move(shape)) {
+    const int64_t n = std::accumulate(shape_.begin(), shape_.end(), int64_t{1},
+                                      [](int64_t x, uint64_t y) { return x * y; });
+    grad_ = Values(pool, n, 1e-3f);
+    weight_ = Values(pool, n, 1e-1f);
+    for (const StateSlot& slot : StateSlots(rule_, shape_)) {
+      slots_.push_back(Values(pool, slot.num_bytes / sizeof(float), 0));
+    }
+    for (std::vector<float>& slot : slots_) {
+      spans_.push_back(
+          absl::MakeSpan(reinterpret_cast<std::byte*>(slot.data()), slot.size() * sizeof(float)));
+    }
+  }
+
+  void Step(Backend& backend) {
+    backend.ApplyUpdate(rule_, {.lr = 1e-3, .clip_factor = 1, .t = ++t_}, shape_,
+                        {grad_, weight_, absl::MakeSpan(weight_), spans_});
+  }
+
+ private:
+  const RuleConfig rule_;
+  const std::vector<uint64_t> shape_;
+  std::vector<float> grad_;
+  std::vector<float> weight_;
+  std::vector<std::vector<float>> slots_;
+  std::vector<absl::Span<std::byte>> spans_;
+  int64_t t_ = 0;
+};
+
+}  // namespace kaon::kernels
+
+#endif  // KAON_TESTS_BENCHMARK_STEPPED_PARAMETER_H_
