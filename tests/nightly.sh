@@ -14,6 +14,7 @@ suites=(
   "mutation:every numeric bug of kernels/mutation.h, built in one at a time, is found by a test (tests/mutation.sh)"
   "protocol:every protocol bug of server/mutation/mutation.h, built in one at a time, is found by a simulation (tests/protocol_mutation.sh)"
   "crash:3,000 crashes of real processes at failpoints, a crash at every system call of a shard, 100 recoveries (tests tagged nightly under tests/crash)"
+  "bench:every benchmark's ratio to its limit beside docs/benchmarks.md (tests/benchmark/check.sh)"
   "torch:element-wise rules against torch.optim, with Debian's python3-torch (tests under tests/torch)"
 )
 
@@ -52,9 +53,10 @@ case "$suite" in
   network) options=(--config=opt --test_tag_filters=nightly); targets=(//tests/network/...); packages=() ;;
   torch) options=(--test_tag_filters=nightly); targets=(//tests/torch/...); packages=(--torch) ;;
   crash) options=(--config=opt --test_tag_filters=nightly --test_output=all); targets=(//tests/crash/...); packages=() ;;
+  bench) verb=script; script=tests/benchmark/check.sh; options=(); packages=() ;;
   fuzz) options=(--config=fuzz --build_tests_only); targets=(//tests/fuzz/...) ;;
-  mutation) verb=mutation; script=tests/mutation.sh; options=(); packages=() ;;
-  protocol) verb=mutation; script=tests/protocol_mutation.sh; options=(); packages=() ;;
+  mutation) verb=script; script=tests/mutation.sh; options=(); packages=() ;;
+  protocol) verb=script; script=tests/protocol_mutation.sh; options=(); packages=() ;;
   *) echo "nightly.sh: unknown suite '$suite'; there are:" >&2; list >&2; exit 2 ;;
 esac
 
@@ -66,8 +68,8 @@ trap 'rm -rf "$work"' EXIT
 start=$SECONDS
 result=0
 touch "$work/start"
-if [ "$verb" = mutation ]; then
-  timeout --signal=INT --kill-after=60 2340 "$script" | tee "$work/mutation" || result=$?
+if [ "$verb" = script ]; then
+  timeout --signal=INT --kill-after=60 2340 "$script" | tee "$work/log" || result=$?
 else
   # Sanitized tests are several times slower than the sizes in the BUILD files assume.
   timeout --signal=INT --kill-after=60 2340 bazel "$verb" --keep_going "${options[@]}" \
@@ -79,15 +81,15 @@ if [ "$verb" = test ]; then
   counts=$(python3 tests/count_results.py "$work/events.json") || result=1
   echo "$counts"
   numbers=$(tail -n 1 <<<"$counts" | sed 's/\([0-9]*\) passed, \([0-9]*\) failed/\1 | \2/')
-elif [ "$verb" = mutation ]; then
-  numbers=$(sed -nE 's|^([0-9]+)/([0-9]+) found$|\1 \2|p' "$work/mutation" | awk '{print $1 " | " $2 - $1}')
+elif [ "$verb" = script ]; then
+  numbers=$(sed -nE 's#^([0-9]+)(/| of )([0-9]+) (found$|ratios ).*#\1 \3#p' "$work/log" | awk '{print $1 " | " $2 - $1}')
 else
   numbers='- | -'
 fi
 # What tests/report.py reads.
 mkdir -p .bazel
-if [ "$verb" = mutation ]; then
-  cp "$work/mutation" ".bazel/nightly-$suite.log"
+if [ "$verb" = script ]; then
+  cp "$work/log" ".bazel/nightly-$suite.log"
 elif [ "$verb" = test ]; then
   find -L .bazel/testlogs/ -name test.log -newer "$work/start" -exec cat {} + >".bazel/nightly-$suite.log" || true
 fi

@@ -3,16 +3,14 @@
 // run (docs/design/performance.md). One process, one thread beside the journal's own.
 #include <glog/logging.h>
 
-#include <algorithm>
+#include <CLI/CLI.hpp>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <numeric>
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -22,25 +20,16 @@
 #include "kernels/steady_clock.h"
 #include "server/disk/posix_directory.h"
 #include "server/journal/disk_journal.h"
+#include "tests/benchmark/measurement.h"
 
 namespace kaon::journal {
 namespace {
 
 constexpr uint64_t kSliceBytes = uint64_t{1} << 20;
-constexpr char kUsage[] = R"(journal_bandwidth DIR [STEP_MIB [STEPS]]
-
-Measures the journal's bandwidth beside the disk's, in a new directory in DIR that is removed after.
-STEP_MIB: gradients of a step, default 64. STEPS: default 12.
-)";
-
-double Median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
-}
 
 class Bandwidth {
  public:
-  Bandwidth(const std::string& path, uint64_t step_mib, uint64_t steps) : steps_(steps) {
+  Bandwidth(const std::string& path, uint64_t step_mib) {
     std::filesystem::create_directories(path);
     auto directory = disk::PosixDirectory::At(path);
     CHECK(directory.ok()) << directory.status();
@@ -96,24 +85,17 @@ class Bandwidth {
     return absl::ToDoubleSeconds(SteadyNow() - start);
   }
 
-  void Run() {
-    std::vector<double> journal;
-    std::vector<double> plain;
-    for (uint64_t step = 1; step <= steps_; ++step) {
-      journal.push_back(JournalStep(step));
-      plain.push_back(PlainStep(step));
+  // Step by step by turns.
+  benchmark::Rounds Run(uint64_t steps) {
+    benchmark::Rounds rounds;
+    for (uint64_t step = 1; step <= steps; ++step) {
+      rounds.work.push_back(JournalStep(step));
+      rounds.limit.push_back(PlainStep(step));
     }
-    const double megabytes = static_cast<double>(gradient_.size() * sizeof(float)) / 1e6;
-    const double by_journal = megabytes / Median(journal);
-    const double by_disk = megabytes / Median(plain);
-    std::printf(
-        "journal: %.1f MB per step, %.0f MB/s; the disk alone %.0f MB/s; ratio %.2f (medians of "
-        "%zu steps by turns)\n",
-        megabytes, by_journal, by_disk, by_journal / by_disk, journal.size());
+    return rounds;
   }
 
  private:
-  const uint64_t steps_;
   std::unique_ptr<disk::PosixDirectory> directory_;
   std::unique_ptr<DiskJournal> journal_;
   std::unique_ptr<disk::File> plain_;
@@ -125,18 +107,27 @@ class Bandwidth {
 };
 
 int Main(int argc, char** argv) {
-  uint64_t step_mib = 64;
+  std::string directory = ".";
+  uint64_t mebibytes = 64;
   uint64_t steps = 12;
-  const bool good = argc >= 2 && argc <= 4 && argv[1][0] != '-' &&
-                    (argc < 3 || (absl::SimpleAtoi(argv[2], &step_mib) && step_mib > 0)) &&
-                    (argc < 4 || (absl::SimpleAtoi(argv[3], &steps) && steps > 0));
-  if (!good) {
-    std::fputs(kUsage, stderr);
-    return 2;
-  }
-  const std::string path = absl::StrCat(argv[1], "/journal_bandwidth");
-  Bandwidth(path, step_mib, steps).Run();
+  std::string json_path;
+  CLI::App app("The journal's bandwidth beside the same disk's sequential writes, by turns.");
+  app.add_option("--directory", directory, "on that disk; a new one in it is removed after (.)");
+  app.add_option("--mebibytes", mebibytes, "of a step's gradients (64)");
+  app.add_option("--steps", steps, "at least 5 (12)");
+  app.add_option("--json", json_path, "file for one JSON object per line");
+  CLI11_PARSE(app, argc, argv);
+  const std::string path = absl::StrCat(directory, "/journal_bandwidth");
+  const benchmark::Rounds rounds = Bandwidth(path, mebibytes).Run(steps);
   std::filesystem::remove_all(path);
+  benchmark::Measurement measurement;
+  measurement.name = "journal";
+  measurement.settings = absl::StrCat(mebibytes, " MiB per step");
+  measurement.unit = "GB/s";
+  measurement.limit_name = "write, fdatasync";
+  const double gigabytes = 1e-9 * static_cast<double>(mebibytes << 20);
+  SetRates(rounds, gigabytes, gigabytes, measurement);
+  Print(measurement, benchmark::OpenJson(json_path).get());
   return 0;
 }
 

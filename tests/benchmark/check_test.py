@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+"""tests/benchmark/check.py on small tables."""
+
+import json
+import os
+import sys
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+import check  # noqa: E402  (found beside this file)
+
+TABLE = """
+| benchmark | settings | ratio | limit |
+|---|---|---|---|
+| `push` | 256 MiB, 1 workers | 0.80 | raw TCP |
+| `pull` | 256 MiB, 1 workers | 0.50 | raw TCP |
+"""
+
+
+def measured(**ratios):
+    rows = [{"name": name, "settings": "256 MiB, 1 workers", "ratio": ratio} for name, ratio in ratios.items()]
+    return check.read_measured("\n".join(json.dumps(row) for row in rows))
+
+
+class CheckTest(unittest.TestCase):
+    def test_a_ratio_may_be_a_tenth_lower(self):
+        self.assertEqual(check.compare(check.read_table(TABLE), measured(push=0.73, pull=0.46)), [])
+
+    def test_names_what_is_slower_with_both_ratios(self):
+        self.assertEqual(check.compare(check.read_table(TABLE), measured(push=0.71, pull=0.9)),
+                         ["push, 256 MiB, 1 workers: ratio 0.71, in docs/benchmarks.md it is 0.80"])
+
+    def test_names_what_was_not_measured(self):
+        self.assertEqual(check.compare(check.read_table(TABLE), measured(push=0.8)), ["pull, 256 MiB, 1 workers: not measured"])
+
+    def test_the_headline_is_no_row(self):
+        self.assertEqual(len(check.read_table(TABLE)), 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
