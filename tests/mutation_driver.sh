@@ -4,7 +4,7 @@
 # shellcheck shell=bash
 
 # try_mutations HEADER MACRO [NUMBER]...: all that HEADER lists, as lines `kName = number,  // sources`, or those numbers.
-# Prints a line for each and `N/M found`; status 0 if every one was found, 2 if one could not be tried.
+# Prints a line for each, a sum for people and `N/M found`; status 0 if every one was found, 2 if one could not be tried.
 try_mutations() {
   local header=$1 macro=$2
   shift 2
@@ -34,6 +34,8 @@ try_mutations() {
     esac
   done
   rm -f "$log"
+  # For tests/report.py.
+  echo "$header: $found of $tried bugs found"
   echo "$found/$tried found"
   [ "$found" -eq "$tried" ]
 }

@@ -7,6 +7,7 @@ Without logs: those of the newest `bazel test` in this checkout, and what tests/
 that no log has is shown as "not run". Exit status: 1 if a log says that a step was lost, or something was not found.
 """
 
+import collections
 import glob
 import os
 import re
@@ -15,7 +16,8 @@ import sys
 # (row, pattern of a line, how its numbers are put together, which must be equal)
 ROWS = (
     ("simulated clusters", r"^(\d+) seeds, (\d+) events", "{0} seeds, {1} events", None),
-    ("bugs built in", r"^(\d+)/(\d+) found$", "{0} of {1} found", (0, 1)),
+    ("bugs of the protocol built in", r"^server/mutation/mutation\.h: (\d+) of (\d+) bugs found$", "{0} of {1} found", (0, 1)),
+    ("bugs of the kernels built in", r"^kernels/mutation\.h: (\d+) of (\d+) bugs found$", "{0} of {1} found", (0, 1)),
     ("corruptions", r": (\d+), found (\d+), naming the very file \d+", "{0} tried, {1} found", (0, 1)),
     ("power cuts", r"seed \d+: (\d+) power cuts", "{0}, 0 durable entries lost", None),
     ("crash cycles", r"^crash cycles: (\d+) ", "{0}", None),
@@ -34,12 +36,13 @@ def find_logs(root):
 
 
 def read_lines(paths):
-    """All lines once: a nightly log repeats those of its tests."""
-    lines = {}
+    """All lines, those of nightly logs only as far as no test log has them: they repeat those of their tests."""
+    of_tests, of_nightly = collections.Counter(), collections.Counter()
     for path in paths:
         with open(path, encoding="utf-8", errors="replace") as file:
-            lines.update(dict.fromkeys(line.rstrip("\n") for line in file))
-    return list(lines)
+            lines = of_nightly if os.path.basename(path).startswith("nightly-") else of_tests
+            lines.update(line.rstrip("\n") for line in file)
+    return list((of_tests | of_nightly).elements())
 
 
 def make_table(lines):

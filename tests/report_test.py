@@ -3,6 +3,7 @@
 
 import os
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -11,7 +12,10 @@ import report  # noqa: E402  (found beside this file)
 LINES = [
     "200 seeds, 1000 events, 3 coordinators killed, 1 frozen",
     "30000 seeds, 5000 events, 3 coordinators killed, 1 frozen",
+    "server/mutation/mutation.h: 26 of 26 bugs found",
     "26/26 found",
+    "kernels/mutation.h: 25 of 25 bugs found",
+    "25/25 found",
     "flipped bits: 2000, found 2000, naming the very file 1990; seed 1",
     "15000 lives in 1500 directories, seed 1: 12000 power cuts, 4 failures of the device",
     "crash cycles: 302 (42 of all at once, 102 of shard), 13 trainings, 0.44 s each",
@@ -31,7 +35,8 @@ class ReportTest(unittest.TestCase):
         rows, good = self.rows(LINES)
         self.assertTrue(good)
         self.assertEqual(rows["simulated clusters"], "30,200 seeds, 6,000 events")
-        self.assertEqual(rows["bugs built in"], "26 of 26 found")
+        self.assertEqual(rows["bugs of the protocol built in"], "26 of 26 found")
+        self.assertEqual(rows["bugs of the kernels built in"], "25 of 25 found")
         self.assertEqual(rows["corruptions"], "2,000 tried, 2,000 found")
         self.assertEqual(rows["power cuts"], "12,000, 0 durable entries lost")
         self.assertEqual(rows["crash cycles"], "302")
@@ -40,13 +45,21 @@ class ReportTest(unittest.TestCase):
         self.assertEqual(rows["kills at system calls"], "15")
         self.assertTrue(rows["recovery"].startswith("67843332 bytes of state"))
 
+    def test_counts_equal_lines_of_two_tests_but_not_their_repetition(self):
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [os.path.join(folder, name) for name in ("one.log", "two.log", "nightly-sim.log")]
+            for path, text in zip(paths, ["100 seeds, 5 events\n"] * 2 + ["100 seeds, 5 events\n7 seeds, 1 events\n"]):
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(text)
+            self.assertEqual(self.rows(report.read_lines(paths))[0]["simulated clusters"], "207 seeds, 11 events")
+
     def test_says_what_was_not_run(self):
         rows, good = self.rows([])
         self.assertTrue(good)
         self.assertEqual(set(rows.values()), {"not run"})
 
     def test_fails_when_something_was_lost_or_not_found(self):
-        for line in ("steps lost: 1", "25/26 found", "flipped bits: 2000, found 1999, naming the very file 1990; seed 1"):
+        for line in ("steps lost: 1", "kernels/mutation.h: 24 of 25 bugs found", "flipped bits: 2000, found 1999, naming the very file 1990; seed 1"):
             with self.subTest(line):
                 self.assertFalse(self.rows([line])[1])
 
