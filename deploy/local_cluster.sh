@@ -74,9 +74,20 @@ cluster_wait_port() {
   done
 }
 
+# cluster_free_port: one that nobody listens on, outside of the range from which outgoing connections get theirs: a server that
+# is started again must find it free, while its clients try to reach it.
+cluster_free_port() {
+  local port
+  while true; do
+    port=$((20000 + RANDOM % 12000))
+    (: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null || break
+  done
+  echo "$port"
+}
+
 # cluster_start_shard DIR N [LISTEN]
 cluster_start_shard() {
-  local dir=$1 name=shard-$2 listen=${3:-127.0.0.1:0}
+  local dir=$1 name=shard-$2 listen=${3:-127.0.0.1:$(cluster_free_port)}
   mkdir -p -m 700 "$dir/$name"
   cluster_spawn "$dir" "$name" "$KAON_SHARD" --listen "$listen" --data-dir "$dir/$name" \
     --port-file "$dir/$name.port" --tls-ca-file "$dir/tls/ca.crt" \
@@ -85,7 +96,7 @@ cluster_start_shard() {
 
 # cluster_start_coordinator DIR SHARDS [LISTEN]: the shards must serve already.
 cluster_start_coordinator() {
-  local dir=$1 shards=$2 listen=${3:-127.0.0.1:0} addresses= i
+  local dir=$1 shards=$2 listen=${3:-127.0.0.1:$(cluster_free_port)} addresses= i
   for ((i = 0; i < shards; i++)); do
     addresses+=${addresses:+,}127.0.0.1:$(cat "$dir/shard-$i.port")
   done

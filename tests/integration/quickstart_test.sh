@@ -1,6 +1,6 @@
 #!/bin/bash
-# The quickstart's default run, with the real programs: the model learns what the README says, the last line is its summary, and
-# nothing is left behind.
+# The quickstart with the real programs. Its default run: the model learns what the README says, the last line is its summary, and
+# nothing is left behind. With --chaos: servers are killed with -9, and training ends in the bits of an undisturbed run.
 source tests/integration/real_cluster.sh
 
 export TMPDIR=$TEST_TMPDIR/private
@@ -18,5 +18,11 @@ assert summary["applied"] == summary["steps"] and summary["skipped"] == 0, summa
 for key in ("newton_schulz_updates", "push_bytes", "pull_bytes"):
     assert summary[key], key
 ' || fail "the summary: $(tail -n 1 "$TEST_TMPDIR/out")"
+[ -z "$(ls -A "$TMPDIR")" ] || fail "left behind: $(ls -A "$TMPDIR")"
+
+start=$SECONDS
+deploy/quickstart.sh --binaries "$PWD" --chaos --steps 30 >"$TEST_TMPDIR/chaos" 2>&1 || { cat "$TEST_TMPDIR/chaos"; fail "exit status $?"; finish; }
+echo "--chaos: $((SECONDS - start)) s"
+grep -q "SUMMARY" "$TEST_TMPDIR/chaos" && grep -q "the same bits" "$TEST_TMPDIR/chaos" || fail "--chaos: $(tail -n 20 "$TEST_TMPDIR/chaos")"
 [ -z "$(ls -A "$TMPDIR")" ] || fail "left behind: $(ls -A "$TMPDIR")"
 finish
