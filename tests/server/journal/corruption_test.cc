@@ -2,6 +2,7 @@
 // bit, cut file, swapped, stale, zeroed and foreign block, missing and foreign segment is found
 // before anything is used, and the message names the file. What is dropped without an error is an
 // unsynced tail, and nothing durable is in it.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "server/journal/frame.h"
 #include "server/journal/journal_log.h"
 #include "tests/server/journal/journal_files.h"
 #include "tests/simulation/simulated_disk.h"
@@ -22,6 +24,7 @@ namespace kaon::journal {
 namespace {
 
 using simulation::SimulatedDirectory;
+using ::testing::HasSubstr;
 
 constexpr uint64_t kSeed = 20261121;
 
@@ -106,6 +109,25 @@ class CorruptionTest : public testing::Test {
     found_ += refused;
     named_ += absl::StrContains(status.message(), absl::StrCat("/d/", name));
     EXPECT_EQ(Names(directory), before);
+    message_ = std::string(status.message());
+  }
+  // Which block, and after which entry of the log: that of the frame which holds `byte`.
+  void ExpectNamedFrameOf(const std::string& contents, uint64_t byte) {
+    uint64_t start = 0;
+    uint64_t position = 0;
+    while (true) {
+      const auto header = DecodeFrameHeader(absl::string_view(contents).substr(start));
+      ASSERT_TRUE(header.ok()) << header.status();
+      const uint64_t end = start + FrameBytes(header->payload_bytes);
+      if (byte < end) break;
+      position = std::max(position, header->position);
+      start = end;
+    }
+    EXPECT_THAT(message_, HasSubstr(absl::StrCat(" at offset ", start, ", frame ")));
+    // Of a segment's first frame, the position is in the one before.
+    if (position > 0) {
+      EXPECT_THAT(message_, HasSubstr(absl::StrCat(" after position ", position, ": ")));
+    }
   }
   // The same with one file changed.
   void ExpectFoundIn(const std::string& name, const std::string& contents) {
@@ -119,6 +141,8 @@ class CorruptionTest : public testing::Test {
     EXPECT_EQ(found_, damaged_);
   }
 
+  // The newest one.
+  std::string message_;
   const std::unique_ptr<SimulatedDirectory> original_ =
       std::make_unique<SimulatedDirectory>("/d", 1);
   // Of all segments, where the newest vote ends.
@@ -138,6 +162,7 @@ TEST_F(CorruptionTest, FindsEveryFlippedBit) {
       std::string flipped = contents;
       flipped[bit / 8] ^= static_cast<char>(1 << bit % 8);
       ExpectFoundIn(name, flipped);
+      if (ParseSegmentName(name).has_value()) ExpectNamedFrameOf(contents, bit / 8);
     }
   }
   EXPECT_GE(damaged_, 2000);
