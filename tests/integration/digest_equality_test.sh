@@ -1,7 +1,7 @@
 #!/bin/bash
 # The weights of a service run equal those of `kaon-train --local` bit for bit: 1, 2 and 3 shards, 1, 2 and 3 workers with equal and
 # unequal splits of the batch, more shards than parameters, every wire dtype, one step skipped, clipping active, and with Muon clipped
-# too, by one norm and down to a floor, and normalised with an eps.
+# too, by one norm and down to a floor, and normalised with an eps; and with 1, 2 and 8 compute threads.
 source tests/integration/real_cluster.sh
 
 # Low enough that the AdamW group is clipped in every step.
@@ -44,7 +44,10 @@ compare 2 2 --push-dtype bfloat16 --pull-dtype float16
 compare 3 2 --push-dtype float16 --pull-dtype bfloat16
 # The norm is about 1: the floor holds in every step.
 compare 2 2 --clip-scope all --muon-clip-policy clip --norm-mode add_eps --clip-floor 0.25
+# T17: matrices and arrays of several pieces each, by 1, 2 and 8 compute threads.
+SMALL=(--hidden 416 --embedding 8 --batch-size 96 --report-every 1)
+for threads in 1 2 8; do KAON_THREADS=$threads compare 1 1; done
 
-# One run, whatever the number of shards: of 9 + 5 runs, 7 are different.
-[ "$(printf '%s\n' "${digests[@]}" | sort -u | wc -l)" -eq 7 ] || fail "digests: ${digests[*]}"
+# One run, whatever the number of shards and threads: of 9 + 5 + 3 runs, 8 are different.
+[ "$(printf '%s\n' "${digests[@]}" | sort -u | wc -l)" -eq 8 ] || fail "digests: ${digests[*]}"
 finish
