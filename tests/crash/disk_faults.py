@@ -167,8 +167,10 @@ def failing(training, what):
     said = victim.said().decode("utf-8", "replace")
     if path not in said or "Input/output error" not in said:
         raise servers.Failure(f"{what}: the log does not name {path}")
-    if seconds > END_SECONDS:
-        raise servers.Failure(f"{what}: ended {seconds:.2f} s after the fault, expecting at most {END_SECONDS} s")
+    # On a busy machine it is as much longer as any computation is.
+    allowed = END_SECONDS * servers.stretch()
+    if seconds > allowed:
+        raise servers.Failure(f"{what}: ended {seconds:.2f} s after the fault, expecting at most {allowed:.2f} s")
     training.cluster.start(VICTIM)
     training.check_end()
     print(f"{what}: ended after {seconds:.3f} s naming {os.path.basename(path)}; went on when started again")

@@ -28,14 +28,6 @@ STEPS = 4
 LIMIT_SECONDS = 2.0
 
 
-def stretch():
-    """How many times longer than alone a computation takes here now."""
-    begin, cpu = time.monotonic(), time.process_time()
-    while time.process_time() - cpu < 0.05:
-        pass
-    return max(1.0, (time.monotonic() - begin) / (time.process_time() - cpu))
-
-
 class Recovery:
     """The cluster, and what was measured."""
 
@@ -69,7 +61,7 @@ class Recovery:
         self.digest = summary["weights_digest"]
 
     def recover(self, steps):
-        self.stretch.append(stretch())
+        self.stretch.append(servers.stretch())
         self.cluster.processes["shard-0"].kill()
         begin = time.monotonic()
         self.cluster.start("shard-0")

@@ -258,3 +258,11 @@ def percentile(values, share):
     """Of measured values: the smallest that so large a share of them does not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0
+
+
+def stretch():
+    """How many times longer than alone a computation takes here now."""
+    begin, cpu = time.monotonic(), time.process_time()
+    while time.process_time() - cpu < 0.05:
+        pass
+    return max(1.0, (time.monotonic() - begin) / (time.process_time() - cpu))
