@@ -18,7 +18,7 @@ ROWS = (
     ("simulated clusters", r"^(\d+) seeds, (\d+) events", "{0} seeds, {1} events", None),
     ("bugs of the protocol built in", r"^server/mutation/mutation\.h: (\d+) of (\d+) bugs found$", "{0} of {1} found", (0, 1)),
     ("bugs of the kernels built in", r"^kernels/mutation\.h: (\d+) of (\d+) bugs found$", "{0} of {1} found", (0, 1)),
-    ("corruptions", r": (\d+), found (\d+), naming the very file \d+", "{0} tried, {1} found", (0, 1)),
+    ("corruptions", r": (\d+), found (\d+), naming the very (?:file|parameter) \d+", "{0} tried, {1} found", (0, 1)),
     ("power cuts", r"seed \d+: (\d+) power cuts", "{0}, 0 durable entries lost", None),
     ("crash cycles", r"^crash cycles: (\d+) ", "{0}", None),
     ("steps lost", r"^steps lost: (\d+)", "{0}", (0, None)),

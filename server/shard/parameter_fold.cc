@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/digest.h"
 #include "kernels/dtype.h"
+#include "proto/crc32c.h"
 #include "proto/status_macros.h"
 #include "server/mutation/mutation.h"
 
@@ -163,7 +164,8 @@ absl::Status ParameterFold::Add(uint32_t rank, const v1::TensorChunk& chunk, pro
   contribution.taken.push_back({end, chunk.crc32c(), chunk.dtype()});
   if (!in_turn) {
     contribution.staged.push_back(
-        {chunk.offset(), chunk.num_elements(), ToKernels(chunk.dtype()), Flatten(payload)});
+        {chunk.offset(), chunk.num_elements(), ToKernels(chunk.dtype()), Flatten(payload),
+         chunk.crc32c()});
     return absl::OkStatus();
   }
   Fold(index, ToKernels(chunk.dtype()), chunk.offset(), payload);
@@ -221,6 +223,16 @@ void ParameterFold::Fold(size_t index, kernels::DType dtype, uint64_t offset,
   }
 }
 
+void ParameterFold::CheckStaged(const Contribution& contribution, const Staged& chunk) const {
+  const uint32_t crc = proto::Crc32c(chunk.bytes.data(), chunk.bytes.size());
+  if (crc == chunk.crc32c) return;
+  LOG(FATAL) << "DATA_LOSS: parameter " << name_ << " of rank " << contribution.rank
+             << " micro-batch " << contribution.micro_batch << ": elements from " << chunk.offset
+             << " have CRC32C " << absl::StrCat(absl::Hex(crc, absl::kZeroPad8))
+             << " in memory, taken with "
+             << absl::StrCat(absl::Hex(chunk.crc32c, absl::kZeroPad8));
+}
+
 void ParameterFold::Drain(size_t index, std::vector<ReleasedBytes>* released) {
   for (; index < contributions_.size(); ++index) {
     Contribution& contribution = contributions_[index];
@@ -230,6 +242,7 @@ void ParameterFold::Drain(size_t index, std::vector<ReleasedBytes>* released) {
     while (!contribution.staged.empty()) {
       const Staged& chunk = contribution.staged.front();
       if (previous != nullptr && previous->folded < chunk.offset + chunk.num_elements) break;
+      CheckStaged(contribution, chunk);
       Fold(index, chunk.dtype, chunk.offset, {absl::MakeConstSpan(chunk.bytes)});
       released->push_back({contribution.rank, chunk.bytes.size()});
       contribution.staged.pop_front();

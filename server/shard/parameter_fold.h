@@ -111,6 +111,8 @@ class ParameterFold {
     uint64_t num_elements = 0;
     kernels::DType dtype = kernels::DType::kFloat32;
     std::vector<std::byte> bytes;
+    // Of the bytes, as the worker took it.
+    uint32_t crc32c = 0;
   };
   struct Contribution {
     uint32_t rank = 0;
@@ -132,6 +134,9 @@ class ParameterFold {
   // The nearest earlier contribution that is not missing; null if there is none.
   const Contribution* Previous(size_t index) const;
   void Fold(size_t index, kernels::DType dtype, uint64_t offset, proto::Slices payload);
+  // Ends the process unless the chunk is as it was taken (P10: after the last copy). A sum cannot
+  // be undone, and what is in memory is suspect: a restarted shard is sent everything again.
+  void CheckStaged(const Contribution& contribution, const Staged& chunk) const;
   // Folds staged chunks of contributions from `index` on whose turn has come.
   void Drain(size_t index, std::vector<ReleasedBytes>* released);
   // Index of the first contribution at or after (rank, micro_batch).

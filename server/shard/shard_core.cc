@@ -32,7 +32,8 @@ ShardCore::ShardCore(Options options)
       machine_(options_.data_loss, options_.durability, options_.interval_steps),
       accumulator_({options_.store, options_.backend, options_.staging_bytes, options_.on_folded,
                     options_.on_parameter_folded, options_.min_chunk_bytes}),
-      gradient_replay_(accumulator_) {
+      gradient_replay_(accumulator_),
+      scrub_(options_.scrub_steps) {
   if (!options_.data_loss.empty()) EndDataStreams(absl::DataLossError(options_.data_loss));
 }
 
@@ -155,6 +156,7 @@ absl::Status ShardCore::Apply(const v1::StepRecord& record) {
   } else if (plan.step().kind() == v1::STEP_KIND_LOAD_WEIGHTS) {
     if (applied) LoadWeights();
   } else {
+    KAON_RETURN_IF_ERROR(scrub_.Check(*parameters_, publisher_));
     ApplyTrainStep(record);
     ++(applied ? applied_steps_ : skipped_steps_);
   }

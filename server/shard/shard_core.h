@@ -30,6 +30,7 @@
 #include "server/shard/shard_core_options.h"
 #include "server/shard/shard_machine.h"
 #include "server/shard/state_freeze.h"
+#include "server/shard/state_scrub.h"
 
 namespace kaon::shard {
 
@@ -159,6 +160,7 @@ class ShardCore {
   uint64_t restored_position_ = 0;
   v1::Ballot restored_promise_;
   std::unique_ptr<ParameterStore> parameters_;
+  StateScrub scrub_;
   // Read the memory of parameters_, and go first.
   FreezeList freezes_;
   // The newest that was asked for; null before.

@@ -30,6 +30,8 @@ struct ShardCoreOptions {
   uint64_t staging_bytes = 64 << 20;
   // As in GradientAccumulator::Options.
   uint64_t min_chunk_bytes = 0;
+  // Train steps in which all of the state in memory is reread once (P11).
+  uint64_t scrub_steps = 64;
   // Why the shard lost the state it once held; empty if it did not.
   std::string data_loss;
   // What survives a restart, as it is shown.

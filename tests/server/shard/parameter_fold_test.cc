@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "proto/crc32c.h"
 
 namespace kaon::shard {
 namespace {
@@ -38,10 +39,13 @@ class ParameterFoldTest : public testing::Test {
     chunk.set_num_elements(values.size());
     chunk.set_dtype(v1::DTYPE_FLOAT32);
     const auto* bytes = reinterpret_cast<const std::byte*>(values.data());
+    chunk.set_crc32c(proto::Crc32c(bytes, values.size() * 4) ^ flipped_);
     return fold_->Add(rank, chunk, {absl::MakeConstSpan(bytes, values.size() * 4)}, room,
                       &released_);
   }
 
+  // Of the checksum, once a chunk's bytes are taken.
+  uint32_t flipped_ = 0;
   std::vector<float> sum_ = std::vector<float>(4, 77);
   std::unique_ptr<kernels::Backend> backend_;
   std::unique_ptr<ParameterFold> fold_;
@@ -67,6 +71,17 @@ TEST_F(ParameterFoldTest, FoldsAContributionAsFarAsTheOneBefore) {
   ASSERT_TRUE(Add(0, 3, {1}).ok());
   EXPECT_EQ(sum_, std::vector<float>(4, 11));
   EXPECT_EQ(fold_->StagedBytes(1), 0u);
+}
+
+// T18: the caller has checked the bytes, and they changed while they waited for an earlier rank.
+TEST_F(ParameterFoldTest, EndsTheProcessRatherThanFoldBytesThatChangedInMemory) {
+  fold_->Expect(Members(2), false);
+  flipped_ = 1;
+  ASSERT_TRUE(Add(1, 0, {10, 10, 10, 10}).ok());
+  flipped_ = 0;
+  EXPECT_DEATH(static_cast<void>(Add(0, 0, {1, 1, 1, 1})),
+               "parameter w of rank 1 micro-batch 0: elements from 0 have CRC32C [0-9a-f]{8} in "
+               "memory, taken with");
 }
 
 TEST_F(ParameterFoldTest, OneChunkMayFreeAWholeChainOfRanks) {
