@@ -6,7 +6,7 @@
 source tests/integration/real_cluster.sh
 
 SEEDS=${SEEDS:-1 2 3 4 5 6}
-FAULTS=${FAULTS:-5}
+FAULTS=${FAULTS:-20}
 # More than there is time for.
 STEPS=100000
 OPTIONS=(--workers 2 --split 3,5 --max-grad-norm 0.05)
