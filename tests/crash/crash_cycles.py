@@ -166,8 +166,10 @@ class Round:
         """What a worker has seen decided and pulled is gone on from, by its later lives as well, or, in mode interval, from
         at most so many steps before."""
         lives = [steps for steps in self.cluster.steps(name) if steps]
+        # A step that was decided when a shard died may have no line: the worker is told of it by the rollback to it.
+        most = 2 if self.cycles.interval else 1
         for steps in lives:
-            if any(after > before + 1 for before, after in zip(steps, steps[1:])):
+            if any(after > before + most for before, after in zip(steps, steps[1:])):
                 raise servers.Failure(f"{name} saw steps {steps}")
         seen = list(itertools.chain([0], *lives))
         for before, after in zip(seen, seen[1:]):
