@@ -39,7 +39,6 @@ WorkerDriver::WorkerDriver(std::shared_ptr<const JobContext> job, uint32_t rank,
                            uint64_t process_nonce)
     : job_(std::move(job)),
       rank_(rank),
-      process_nonce_(process_nonce),
       session_(SessionOptions(*job_, rank, process_nonce)) {}
 
 void WorkerDriver::Join(OnJoined done) {
@@ -81,7 +80,7 @@ void WorkerDriver::Do(const CallJoin& action) {
   v1::JoinWorkerRequest request;
   request.set_job(job_->name());
   request.set_rank(rank_);
-  request.set_process_nonce(process_nonce_);
+  request.set_process_nonce(action.process_nonce);
   if (action.previous_attempt.has_value()) {
     *request.mutable_previous_attempt() = *action.previous_attempt;
   }
@@ -107,7 +106,7 @@ void WorkerDriver::Do(const CallBegin& action) {
   request.set_job(job_->name());
   request.set_rank(rank_);
   *request.mutable_attempt() = action.attempt;
-  request.set_process_nonce(process_nonce_);
+  request.set_process_nonce(action.process_nonce);
   request.set_step(action.share.step);
   request.set_token_weight(action.share.token_weight);
   request.set_micro_batches(action.share.micro_batches);

@@ -22,7 +22,7 @@ class WorkerDriver : public std::enable_shared_from_this<WorkerDriver> {
   using OnJoined = std::function<void(const absl::StatusOr<Joined>&)>;
   using OnRecord = std::function<void(const absl::StatusOr<v1::StepRecord>&)>;
 
-  // `process_nonce` is random and not 0; one per worker object.
+  // `process_nonce` is random and not 0; one per worker object, which draws others from it.
   WorkerDriver(std::shared_ptr<const JobContext> job, uint32_t rank, uint64_t process_nonce);
 
   // One at a time; `done` is called once, unless Abandon comes before.
@@ -55,7 +55,6 @@ class WorkerDriver : public std::enable_shared_from_this<WorkerDriver> {
   // Shared with the whole job.
   const std::shared_ptr<const JobContext> job_;
   const uint32_t rank_;
-  const uint64_t process_nonce_;
   WorkerSession session_;
 
   // Of the Join or Begin that is under way.

@@ -30,10 +30,12 @@ int CompareRounds(const Planned& a, const Planned& b) {
 
 WorkerSession::WorkerSession(WorkerSessionOptions options)
     : options_(std::move(options)),
+      nonces_(options_.process_nonce),
       backoff_(options_.first_backoff, options_.max_backoff, options_.jitter_seed),
-      push_backoff_(options_.first_push_backoff, options_.max_backoff, options_.jitter_seed + 1) {
+      push_backoff_(options_.first_push_backoff, options_.max_backoff, options_.jitter_seed + 1),
+      process_nonce_(options_.process_nonce) {
   CHECK(!options_.coordinators.empty());
-  CHECK_NE(options_.process_nonce, 0u);
+  CHECK_NE(process_nonce_, 0u);
   coordinator_ = options_.coordinators[0];
 }
 
@@ -51,11 +53,14 @@ void WorkerSession::Begin(const StepShare& share, absl::Time) {
   planned_.reset();
   pushes_.assign(options_.num_shards, ShardPush());
   coordinator_failures_ = 0;
-  phase_ = attempt_.has_value() ? Phase::kBeginning : Phase::kJoining;
+  // With a spent attempt it first asks whether the rank is still its own: who was replaced must not
+  // take it back.
+  phase_ = attempt_.has_value() && !spent_ ? Phase::kBeginning : Phase::kJoining;
   CallCoordinator();
 }
 
 void WorkerSession::Abandon() {
+  if (!idle() && share_.has_value()) spent_ = attempt_.has_value();
   StopCalls();
   phase_ = Phase::kIdle;
 }
@@ -65,10 +70,11 @@ void WorkerSession::CallCoordinator() {
   coordinator_call_ = ++last_call_;
   switch (phase_) {
     case Phase::kJoining:
-      actions_.push_back(CallJoin{coordinator_call_, coordinator_, attempt_});
+      actions_.push_back(CallJoin{coordinator_call_, coordinator_, process_nonce_, attempt_});
       break;
     case Phase::kBeginning:
-      actions_.push_back(CallBegin{coordinator_call_, coordinator_, *attempt_, *share_});
+      actions_.push_back(
+          CallBegin{coordinator_call_, coordinator_, *attempt_, process_nonce_, *share_});
       break;
     case Phase::kAwaiting:
       actions_.push_back(CallAwait{coordinator_call_, coordinator_, *attempt_, share_->step});
@@ -88,24 +94,30 @@ void WorkerSession::OnJoin(uint64_t call, const absl::StatusOr<Joined>& result,
     return OnCoordinatorFailure(result.status(), holder, now);
   }
   // Rule 6: "Join carries a process nonce, echoed".
-  if (result->process_nonce != options_.process_nonce) {
+  if (result->process_nonce != process_nonce_) {
     return Fail(absl::AbortedError(absl::StrCat(
         "rank ", options_.rank, " was taken by another process: the coordinator echoed nonce ",
-        result->process_nonce, ", expecting ", options_.process_nonce)));
+        result->process_nonce, ", expecting ", process_nonce_)));
   }
   attempt_ = result->attempt;
+  // What was computed for the old timeline is of no use in the new one.
+  if (share_.has_value() && result->timeline > share_->timeline) return EndRewound(*result);
+  if (spent_) {
+    DropAttempt();
+    return CallCoordinator();
+  }
   if (!share_.has_value()) {
     phase_ = Phase::kIdle;
     actions_.push_back(JoinOver{*result});
     return;
   }
-  // What was computed for the old timeline is of no use in the new one.
-  if (result->timeline > share_->timeline) return EndRewound(*result);
   phase_ = Phase::kBeginning;
   CallCoordinator();
 }
 
 void WorkerSession::EndRewound(const Joined& joined) {
+  // Nothing that was pushed in the old timeline is left.
+  spent_ = false;
   StopCalls();
   phase_ = Phase::kIdle;
   actions_.push_back(StepOver{absl::FailedPreconditionError(absl::StrCat(
@@ -225,6 +237,7 @@ std::vector<SessionAction> WorkerSession::TakeActions() {
 }
 
 void WorkerSession::EndStep(absl::StatusOr<v1::StepRecord> record) {
+  if (!record.ok()) spent_ = attempt_.has_value();
   StopCalls();
   phase_ = Phase::kIdle;
   actions_.push_back(StepOver{std::move(record)});
@@ -235,6 +248,15 @@ void WorkerSession::Fail(const absl::Status& status) {
   StopCalls();
   phase_ = Phase::kIdle;
   actions_.push_back(JoinOver{status});
+}
+
+void WorkerSession::DropAttempt() {
+  attempt_.reset();
+  spent_ = false;
+  // 0 stands for none on the wire.
+  do {
+    process_nonce_ = nonces_();
+  } while (process_nonce_ == 0);
 }
 
 void WorkerSession::StopCalls() {

@@ -8,21 +8,22 @@
 
 #include <cstdint>
 #include <optional>
+#include <random>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/backoff.h"
+#include "client/session_action.h"
 #include "kaon/v1/agreement.pb.h"
 
 namespace kaon::client {
 
 struct WorkerSessionOptions {
   uint32_t rank = 0;
-  // Random, one per process; not 0.
+  // Random, one per process; not 0. The session joins with it first; others are drawn from it.
   uint64_t process_nonce = 0;
   // At least one.
   std::vector<std::string> coordinators;
@@ -35,83 +36,6 @@ struct WorkerSessionOptions {
   absl::Duration max_backoff = absl::Seconds(2);
 };
 
-// A worker's part of one step, as in BeginStepRequest.
-struct StepShare {
-  uint64_t step = 0;
-  double token_weight = 1;
-  uint32_t micro_batches = 1;
-  double learning_rate_multiplier = 1;
-  // Of the job, as far as whoever begins the step knows.
-  uint64_t timeline = 0;
-};
-
-// Answer to a join.
-struct Joined {
-  v1::Attempt attempt;
-  uint64_t process_nonce = 0;
-  uint64_t applied_step = 0;
-  bool weights_loaded = false;
-  double loss_scale = 1;
-  uint64_t timeline = 0;
-};
-
-// Events of AwaitStep.
-struct Planned {
-  v1::Ballot ballot;
-  uint64_t round = 0;
-};
-using AwaitEvent = std::variant<Planned, v1::StepRecord>;
-
-// What the owner is to do. `call` numbers are unique in a session; results carry them back.
-struct CallJoin {
-  uint64_t call = 0;
-  std::string coordinator;
-  // The attempt this process already holds.
-  std::optional<v1::Attempt> previous_attempt;
-};
-struct CallBegin {
-  uint64_t call = 0;
-  std::string coordinator;
-  v1::Attempt attempt;
-  StepShare share;
-};
-struct CallAwait {
-  uint64_t call = 0;
-  std::string coordinator;
-  v1::Attempt attempt;
-  uint64_t step = 0;
-};
-// Push everything that shard lacks (its PushOpened says what) and finish. Replaces any earlier push
-// to that shard, which is named in a CancelCalls before.
-struct StartPush {
-  uint64_t call = 0;
-  uint32_t shard = 0;
-  v1::Attempt attempt;
-  uint64_t step = 0;
-  v1::Ballot ballot;
-  uint64_t round = 0;
-};
-// Their results are ignored from now on.
-struct CancelCalls {
-  std::vector<uint64_t> calls;
-};
-// Call Tick no later than then. Earlier or additional ticks do no harm.
-struct WakeAt {
-  absl::Time at;
-};
-// Join(), asked for without a step, has its result.
-struct JoinOver {
-  absl::StatusOr<Joined> joined;
-};
-// The step's only result; the session is ready for the next Begin.
-struct StepOver {
-  absl::StatusOr<v1::StepRecord> record;
-  // Set when the step's timeline is over: where the job goes on.
-  std::optional<Joined> rewound = std::nullopt;
-};
-using SessionAction = std::variant<CallJoin, CallBegin, CallAwait, StartPush, CancelCalls, WakeAt,
-                                   JoinOver, StepOver>;
-
 class WorkerSession {
  public:
   explicit WorkerSession(WorkerSessionOptions options);
@@ -119,10 +43,12 @@ class WorkerSession {
   // Takes the rank without beginning a step. The session must be idle.
   void Join(absl::Time now);
 
-  // Begins a step, joining first if it must. The session must be idle.
+  // Begins a step, joining first if it must. The session must be idle. After a step that ended
+  // without its record it begins with another attempt: the shards may have a part of what was
+  // pushed under the one before, and would take it for a part of what is pushed now.
   void Begin(const StepShare& share, absl::Time now);
 
-  // Ends whatever is under way without a JoinOver or StepOver; the attempt is kept.
+  // Ends whatever is under way without a JoinOver or StepOver.
   void Abandon();
 
   // True when no Join or Begin is under way.
@@ -171,8 +97,11 @@ class WorkerSession {
   // Ends the Join or the step with an error.
   void Fail(const absl::Status& status);
   void StopCalls();
+  // What is joined next is another attempt.
+  void DropAttempt();
 
   const WorkerSessionOptions options_;
+  std::mt19937_64 nonces_;
   Backoff backoff_;
   Backoff push_backoff_;
   std::vector<SessionAction> actions_;
@@ -187,7 +116,11 @@ class WorkerSession {
   int coordinator_failures_ = 0;
   std::optional<absl::Time> coordinator_retry_at_;
 
+  // A coordinator allots one attempt to each.
+  uint64_t process_nonce_ = 0;
   std::optional<v1::Attempt> attempt_;
+  // A step begun under `attempt_` ended without its record: no other may begin under it.
+  bool spent_ = false;
   // Absent while only joining.
   std::optional<StepShare> share_;
   // The newest plan of this step that was heard of.

@@ -120,11 +120,14 @@ class Worker {
   ~Worker();
 
   // Loads version 0 of the weights; views by parameter id, fp32, valid until the future is ready.
-  // For rank 0 of a job without weights; FAILED_PRECONDITION otherwise.
+  // For rank 0 of a job without weights; FAILED_PRECONDITION otherwise. After a load that ended
+  // without a result another may follow; if the first was decided meanwhile, its weights stay.
   Future<Done> LoadWeights(std::vector<TensorView> weights);
 
   // FAILED_PRECONDITION while another step is open, or when `step` is not the applied step + 1
-  // (names both).
+  // (names both). A step that ended without a record may be begun again, with other gradients and
+  // another share: nothing that was pushed of it before counts, unless it was decided meanwhile;
+  // its record is the result then.
   Result<Step> Begin(const BeginOptions& options);
 
   // What the loss, and so every gradient, of the next step is to be multiplied by: as of the newest

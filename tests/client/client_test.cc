@@ -6,14 +6,12 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstring>
-#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "tests/testing/fake_cluster.h"
+#include "tests/client/client_fixture.h"
 
 namespace kaon {
 namespace {
@@ -22,82 +20,6 @@ using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-constexpr uint64_t kLarge = 600000;
-
-JobDefinition SmallJob() {
-  JobDefinition job;
-  job.name = "small";
-  ParameterGroup scalars;
-  scalars.name = "scalars";
-  scalars.rule = Rule::kAdamW;
-  scalars.lr = 0.001;
-  job.groups = {scalars};
-  job.scalar_group = "scalars";
-  ParameterSpec bias;
-  bias.name = "bias";
-  bias.shape = {4};
-  ParameterSpec large;
-  large.name = "large";
-  large.shape = {kLarge};
-  ParameterSpec frozen;
-  frozen.name = "frozen";
-  frozen.shape = {2};
-  frozen.frozen = true;
-  job.parameters = {bias, large, frozen};
-  return job;
-}
-
-TensorView View(const std::vector<float>& tensor) {
-  return {tensor.data(), tensor.size(), DType::kFloat32};
-}
-
-std::string Bytes(const std::vector<float>& tensor) {
-  return std::string(reinterpret_cast<const char*>(tensor.data()), tensor.size() * 4);
-}
-
-class ClientTest : public ::testing::Test {
- protected:
-  ClientTest() : client_(Connect(Options())), job_(client_.Register(SmallJob()).value()) {}
-
-  ClientOptions Options() const {
-    ClientOptions options;
-    options.coordinators = {cluster_.address()};
-    options.call_deadline = milliseconds(20000);
-    options.step_deadline = milliseconds(20000);
-    return options;
-  }
-
-  static Client Connect(const ClientOptions& options) { return Client::Connect(options).value(); }
-
-  // A client whose steps and pulls may take `deadline`.
-  void Reconnect(milliseconds deadline) {
-    ClientOptions options = Options();
-    options.step_deadline = deadline;
-    client_ = Connect(options);
-    job_ = client_.Register(SmallJob()).value();
-  }
-
-  static BeginOptions First() {
-    BeginOptions begin;
-    begin.step = 1;
-    return begin;
-  }
-
-  // Step 1 of rank 0 with both gradients pushed.
-  Step PushedStep(Worker& worker) {
-    Step step = worker.Begin(First()).value();
-    (void)step.Push(0, View(bias_));
-    (void)step.Push(1, View(large_));
-    return step;
-  }
-
-  testing::FakeCluster cluster_;
-  std::vector<float> bias_ = {1, 2, 3, 4};
-  std::vector<float> large_ = std::vector<float>(kLarge, 0.25f);
-  Client client_;
-  Job job_;
-};
 
 TEST_F(ClientTest, DescribesTheRegisteredJob) {
   const JobDescription& job = job_.description();
@@ -288,38 +210,6 @@ TEST_F(ClientTest, PushesAgainUntilTheShardHasAPlan) {
   EXPECT_EQ(cluster_.num_pushes(), 4);
 }
 
-TEST_F(ClientTest, EndsTheStepWithTheShardsRefusal) {
-  cluster_.FailPushes(1, absl::AlreadyExistsError("parameter bias, offset 0 with other bytes"));
-  Worker worker = job_.Join(0).value();
-  Step step = PushedStep(worker);
-  const Status status = step.Finish().Get().status();
-  EXPECT_EQ(status.code(), StatusCode::kAlreadyExists);
-  EXPECT_THAT(status.message(), HasSubstr("parameter bias, offset 0"));
-}
-
-TEST_F(ClientTest, EndsAStepAtItsDeadline) {
-  Reconnect(milliseconds(100));
-  cluster_.HoldDecisions(true);
-  Worker worker = job_.Join(0).value();
-  Step step = PushedStep(worker);
-  const Status status = step.Finish().Get().status();
-  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
-  EXPECT_THAT(status.message(), HasSubstr("step 1"));
-  EXPECT_TRUE(status.retriable());
-}
-
-TEST_F(ClientTest, CancelsAStepAndCanBeginItAgain) {
-  cluster_.HoldDecisions(true);
-  Worker worker = job_.Join(0).value();
-  Step step = PushedStep(worker);
-  Future<StepRecord> finished = step.Finish();
-  finished.Cancel();
-  EXPECT_EQ(finished.Get().status().code(), StatusCode::kCancelled);
-  cluster_.HoldDecisions(false);
-  Step again = PushedStep(worker);
-  EXPECT_TRUE(again.Finish().Get().ok());
-}
-
 TEST_F(ClientTest, SendsNoMoreThanTheShardGranted) {
   constexpr uint64_t kWindow = 1 << 19;
   cluster_.SetCreditWindow(kWindow);
@@ -451,33 +341,12 @@ TEST_F(ClientTest, EndsACallAtItsDeadlineWithTheLastError) {
   EXPECT_THAT(status.message(), HasSubstr("UNAVAILABLE"));
 }
 
-TEST_F(ClientTest, CancelsWhatIsOpenWhenTheClientGoes) {
-  cluster_.HoldDecisions(true);
-  Future<StepRecord> finished;
-  {
-    Client client = Connect(Options());
-    Job job = client.Attach("small").value();
-    Worker worker = job.Join(0).value();
-    Step step = PushedStep(worker);
-    finished = step.Finish();
-  }
-  ASSERT_TRUE(finished.Ready());
-  EXPECT_EQ(finished.Get().status().code(), StatusCode::kCancelled);
-}
-
 TEST_F(ClientTest, RefusesCallsAfterTheClientIsGone) {
   Client gone = Connect(Options());
   Job job = gone.Attach("small").value();
   { const Client end = std::move(gone); }
   EXPECT_EQ(job.Refresh().status().code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(job.Join(0).status().code(), StatusCode::kFailedPrecondition);
-}
-
-TEST_F(ClientTest, GivesTheTensorsBackWhenAStepIsDropped) {
-  Worker worker = job_.Join(0).value();
-  { const Step dropped = PushedStep(worker); }
-  Step step = PushedStep(worker);
-  EXPECT_TRUE(step.Finish().Get().ok());
 }
 
 TEST_F(ClientTest, RefusesToWorkInAForkedChild) {

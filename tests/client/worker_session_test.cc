@@ -8,99 +8,13 @@
 #include <utility>
 #include <vector>
 
+#include "tests/client/worker_session_fixture.h"
+
 namespace kaon::client {
 namespace {
 
 using ::testing::Eq;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-constexpr uint64_t kNonce = 77;
-
-v1::Attempt AttemptOf(uint64_t counter, uint32_t number = 1) {
-  v1::Attempt attempt;
-  attempt.mutable_ballot()->set_counter(counter);
-  attempt.set_number(number);
-  return attempt;
-}
-
-Planned Plan(uint64_t counter, uint64_t round) {
-  Planned planned;
-  planned.ballot.set_counter(counter);
-  planned.round = round;
-  return planned;
-}
-
-v1::StepRecord RecordOf(uint64_t step) {
-  v1::StepRecord record;
-  record.mutable_plan()->mutable_step()->set_step(step);
-  return record;
-}
-
-class WorkerSessionTest : public ::testing::Test {
- protected:
-  WorkerSessionTest() : session_(Options()) {}
-
-  static WorkerSessionOptions Options() {
-    WorkerSessionOptions options;
-    options.rank = 3;
-    options.process_nonce = kNonce;
-    options.coordinators = {"a:1", "b:1"};
-    options.num_shards = 2;
-    options.jitter_seed = 5;
-    return options;
-  }
-
-  // The only action of type T among those that are there; the others are dropped.
-  template <typename T>
-  T Only() {
-    std::vector<T> found = All<T>();
-    EXPECT_EQ(found.size(), 1u);
-    return found.empty() ? T() : found[0];
-  }
-
-  template <typename T>
-  std::vector<T> All() {
-    std::vector<T> found;
-    for (SessionAction& action : session_.TakeActions()) {
-      if (T* wanted = std::get_if<T>(&action)) found.push_back(std::move(*wanted));
-    }
-    return found;
-  }
-
-  absl::Status StepError() {
-    std::vector<StepOver> over = All<StepOver>();
-    if (over.size() != 1) return absl::UnknownError("the step is not over");
-    return over[0].record.status();
-  }
-
-  Joined JoinedAs(const v1::Attempt& attempt) {
-    Joined joined;
-    joined.attempt = attempt;
-    joined.process_nonce = kNonce;
-    return joined;
-  }
-
-  // Step 7 begun and its Await open; returns the await call.
-  uint64_t ReachAwait() {
-    const bool joined = session_.attempt().has_value();
-    session_.Begin({7, 10, 1, 1}, now_);
-    if (!joined) session_.OnJoin(Only<CallJoin>().call, JoinedAs(AttemptOf(4)), "", now_);
-    session_.OnBegin(Only<CallBegin>().call, std::nullopt, "", now_);
-    return Only<CallAwait>().call;
-  }
-
-  // Both shards are being pushed to, under ballot 4, round 1.
-  std::vector<StartPush> ReachPush() {
-    await_ = ReachAwait();
-    session_.OnEvent(await_, Plan(4, 1), now_);
-    return All<StartPush>();
-  }
-
-  absl::Time now_ = absl::FromUnixSeconds(1000);
-  uint64_t await_ = 0;
-  WorkerSession session_;
-};
 
 TEST_F(WorkerSessionTest, JoinsThenBeginsThenAwaits) {
   session_.Begin({7, 10, 2, 0.5}, now_);
@@ -114,13 +28,6 @@ TEST_F(WorkerSessionTest, JoinsThenBeginsThenAwaits) {
   EXPECT_EQ(begin.share.micro_batches, 2u);
   session_.OnBegin(begin.call, std::nullopt, "", now_);
   EXPECT_EQ(Only<CallAwait>().step, 7u);
-}
-
-TEST_F(WorkerSessionTest, DoesNotJoinAgainForTheNextStep) {
-  session_.OnEvent(ReachAwait(), RecordOf(7), now_);
-  session_.TakeActions();
-  session_.Begin({8, 10, 1, 1}, now_);
-  EXPECT_EQ(Only<CallBegin>().share.step, 8u);
 }
 
 TEST_F(WorkerSessionTest, JoinsWithoutAStepWhenAsked) {
@@ -268,20 +175,6 @@ TEST_F(WorkerSessionTest, EndsTheStepWhenBeginAnswersWithTheRecord) {
   EXPECT_TRUE(StepError().ok());
 }
 
-TEST_F(WorkerSessionTest, FollowsTheHolderHintAtOnceKeepingItsAttempt) {
-  session_.OnAwaitEnded(ReachAwait(), absl::FailedPreconditionError("not the holder"), "c:1", now_);
-  const CallJoin join = Only<CallJoin>();
-  EXPECT_EQ(join.coordinator, "c:1");
-  ASSERT_TRUE(join.previous_attempt.has_value());
-  EXPECT_EQ(join.previous_attempt->ballot().counter(), 4u);
-  session_.OnJoin(join.call, JoinedAs(AttemptOf(4)), "", now_);
-  const CallBegin begin = Only<CallBegin>();
-  EXPECT_EQ(begin.coordinator, "c:1");
-  EXPECT_EQ(begin.share.token_weight, 10);
-  session_.OnBegin(begin.call, std::nullopt, "", now_);
-  EXPECT_EQ(Only<CallAwait>().coordinator, "c:1");
-}
-
 TEST_F(WorkerSessionTest, BacksOffWhenTwoCoordinatorsSendItToAndFro) {
   session_.Begin({7, 10, 1, 1}, now_);
   const absl::Status refusal = absl::FailedPreconditionError("not the holder");
@@ -330,31 +223,6 @@ TEST_F(WorkerSessionTest, AwaitsAgainAfterAnEndWithoutADecision) {
   now_ = Only<WakeAt>().at;
   session_.Tick(now_);
   EXPECT_TRUE(Only<CallJoin>().previous_attempt.has_value());
-}
-
-TEST_F(WorkerSessionTest, JoinsAgainKeepingItsAttemptWhenBeginIsAborted) {
-  session_.Begin({7, 10, 1, 1}, now_);
-  session_.OnJoin(Only<CallJoin>().call, JoinedAs(AttemptOf(4)), "", now_);
-  session_.OnBegin(Only<CallBegin>().call, absl::AbortedError("join again"), "", now_);
-  const CallJoin again = Only<CallJoin>();
-  EXPECT_EQ(again.coordinator, "a:1");
-  EXPECT_TRUE(again.previous_attempt.has_value());
-}
-
-TEST_F(WorkerSessionTest, EndsTheStepWhenAnotherProcessTookTheRank) {
-  session_.OnAwaitEnded(ReachAwait(), absl::AbortedError("join again"), "", now_);
-  session_.OnJoin(Only<CallJoin>().call, absl::AbortedError("rank 3 was taken"), "", now_);
-  EXPECT_EQ(StepError(), absl::AbortedError("rank 3 was taken"));
-}
-
-TEST_F(WorkerSessionTest, RefusesAnAttemptThatEchoesAnotherProcess) {
-  session_.Begin({7, 10, 1, 1}, now_);
-  Joined joined = JoinedAs(AttemptOf(4));
-  joined.process_nonce = kNonce + 1;
-  session_.OnJoin(Only<CallJoin>().call, joined, "", now_);
-  const absl::Status error = StepError();
-  EXPECT_TRUE(absl::IsAborted(error));
-  EXPECT_THAT(std::string(error.message()), HasSubstr("rank 3"));
 }
 
 // A coordinator that was frozen since before the registration answers so until it learns that it is
@@ -415,30 +283,6 @@ TEST_F(WorkerSessionTest, CancelsItsCallsWhenAbandoned) {
   session_.OnPushEnded(pushes[0].call, 0, absl::CancelledError(""), now_);
   session_.Tick(now_ + absl::Hours(1));
   EXPECT_THAT(session_.TakeActions(), IsEmpty());
-}
-
-// The state of a checkpoint begins another timeline: what was computed for the old one is void.
-TEST_F(WorkerSessionTest, AStepWhoseTimelineIsOverEndsAndSaysWhereTheJobGoesOn) {
-  StepShare share;
-  share.step = 41;
-  share.timeline = 1;
-  session_.Begin(share, now_);
-  Joined joined = JoinedAs(AttemptOf(4));
-  joined.applied_step = 30;
-  joined.timeline = 2;
-  session_.OnJoin(Only<CallJoin>().call, joined, "", now_);
-  const StepOver over = Only<StepOver>();
-  EXPECT_EQ(over.record.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(over.record.status().message(),
-            "step 41 of timeline 1 begun, the job goes on from step 30 in timeline 2");
-  ASSERT_TRUE(over.rewound.has_value());
-  EXPECT_EQ(over.rewound->applied_step, 30u);
-  EXPECT_TRUE(session_.idle());
-  // In the new one with the attempt that was joined.
-  share.step = 31;
-  share.timeline = 2;
-  session_.Begin(share, now_);
-  EXPECT_EQ(Only<CallBegin>().share.step, 31u);
 }
 
 }  // namespace

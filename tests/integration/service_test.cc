@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -64,29 +65,79 @@ v1::StepRecord RecordOf(const v1::JobDefinition& job, const StepRecord& decided)
   return record;
 }
 
-StepRecord TrainStep(const v1::JobDefinition& job, Worker& worker, uint64_t number) {
+// A step that is begun, and the gradients to push.
+struct OpenStep {
+  // By parameter id; empty for a frozen one. Goes after the step, which looks at it until its end.
+  std::vector<std::vector<float>> gradients;
+  uint32_t rank = 0;
+  uint32_t micro_batches = 1;
+  Step step;
+
+  // The last parameter first; the futures in the order of pushing.
+  std::vector<Future<Done>> Push(uint32_t from) {
+    std::vector<Future<Done>> accepted;
+    for (uint32_t id = static_cast<uint32_t>(gradients.size()); id-- > from;) {
+      if (gradients[id].empty()) continue;
+      for (uint32_t micro = 0; micro < micro_batches; ++micro) {
+        accepted.push_back(step.Push(
+            id, {gradients[id].data(), gradients[id].size(), DType::kFloat32}, micro));
+      }
+    }
+    return accepted;
+  }
+
+  Future<StepRecord> Finish() {
+    FinishOptions finish;
+    finish.loss = rank;
+    return step.Finish(finish);
+  }
+};
+
+// With the gradients of another process of that rank unless `nonce` is kNonce.
+OpenStep BeginStep(const v1::JobDefinition& job, Worker& worker, uint64_t number,
+                   uint64_t nonce = kNonce, double more_weight = 0) {
   const client::StepShare share = Share(worker.rank(), number);
   BeginOptions begin;
   begin.step = number;
-  begin.token_weight = share.token_weight;
+  begin.token_weight = share.token_weight + more_weight;
   begin.micro_batches = share.micro_batches;
   Result<Step> step = worker.Begin(begin);
   EXPECT_TRUE(step.ok()) << step.status().ToString();
-  std::vector<std::vector<float>> gradients;
+  std::vector<std::vector<float>> gradients(job.parameters_size());
   for (int id = 0; id < job.parameters_size(); ++id) {
-    gradients.push_back(Gradient(job, id, worker.rank(), kNonce, number));
-  }
-  for (int id = job.parameters_size() - 1; id >= 0; --id) {
     if (job.parameters(id).frozen()) continue;
-    for (uint32_t micro = 0; micro < share.micro_batches; ++micro) {
-      step->Push(id, {gradients[id].data(), gradients[id].size(), DType::kFloat32}, micro);
-    }
+    gradients[id] = Gradient(job, id, worker.rank(), nonce, number);
   }
-  FinishOptions finish;
-  finish.loss = worker.rank();
-  Result<StepRecord> record = step->Finish(finish).Get();
+  return {std::move(gradients), worker.rank(), share.micro_batches, std::move(step).value()};
+}
+
+StepRecord TrainStep(const v1::JobDefinition& job, Worker& worker, uint64_t number) {
+  OpenStep step = BeginStep(job, worker, number);
+  step.Push(0);
+  Result<StepRecord> record = step.Finish().Get();
   EXPECT_TRUE(record.ok()) << record.status().ToString();
   return record.ok() ? *record : StepRecord();
+}
+
+void LoadWeights(const v1::JobDefinition& job, Worker& worker) {
+  std::vector<std::vector<float>> weights;
+  std::vector<TensorView> views;
+  for (int id = 0; id < job.parameters_size(); ++id) weights.push_back(InitialWeights(job, id));
+  for (const auto& values : weights) {
+    views.push_back({values.data(), values.size(), DType::kFloat32});
+  }
+  const Result<Done> loaded = worker.LoadWeights(views).Get();
+  EXPECT_TRUE(loaded.ok()) << loaded.status().ToString();
+}
+
+// Of a job whose weights are loaded.
+SerialReplay LoadedReplay(const v1::JobDefinition& job) {
+  SerialReplay replay(job);
+  v1::StepRecord load;
+  load.mutable_plan()->mutable_step()->set_kind(v1::STEP_KIND_LOAD_WEIGHTS);
+  load.mutable_decision()->set_outcome(v1::OUTCOME_APPLY);
+  replay.Apply(load);
+  return replay;
 }
 
 std::vector<std::vector<float>> PullAll(const v1::JobDefinition& job, Job& from, uint64_t step) {
@@ -111,16 +162,7 @@ std::vector<StepRecord> TrainRank(const testing::InProcessCluster& cluster,
   EXPECT_TRUE(registered.ok()) << registered.status().ToString();
   Result<Worker> worker = registered->Join(rank);
   EXPECT_TRUE(worker.ok()) << worker.status().ToString();
-  if (rank == 0) {
-    std::vector<std::vector<float>> weights;
-    std::vector<TensorView> views;
-    for (int id = 0; id < job.parameters_size(); ++id) weights.push_back(InitialWeights(job, id));
-    for (const auto& values : weights) {
-      views.push_back({values.data(), values.size(), DType::kFloat32});
-    }
-    const Result<Done> loaded = worker->LoadWeights(views).Get();
-    EXPECT_TRUE(loaded.ok()) << loaded.status().ToString();
-  }
+  if (rank == 0) LoadWeights(job, *worker);
   // Version 0 is there once rank 0 has loaded it; a pull waits for it.
   PullAll(job, *registered, 0);
   std::vector<StepRecord> records;
@@ -140,11 +182,7 @@ void TrainAndCompare(testing::InProcessCluster& cluster, uint32_t num_workers) {
   }
   for (std::thread& worker : workers) worker.join();
 
-  SerialReplay replay(job);
-  v1::StepRecord load;
-  load.mutable_plan()->mutable_step()->set_kind(v1::STEP_KIND_LOAD_WEIGHTS);
-  load.mutable_decision()->set_outcome(v1::OUTCOME_APPLY);
-  replay.Apply(load);
+  SerialReplay replay = LoadedReplay(job);
   bool clipped = false;
   for (const StepRecord& record : records[0]) {
     if (record.step == 7) {
@@ -176,6 +214,47 @@ TEST_P(ServiceTest, EndsInTheWeightsOfTheSerialRun) {
 INSTANTIATE_TEST_SUITE_P(ShardsAndWorkers, ServiceTest,
                          ::testing::Values(std::pair(1, 1), std::pair(2, 2), std::pair(3, 1),
                                            std::pair(3, 3), std::pair(7, 2)));
+
+// P3: a step that ended without its record is begun again with another gradient and another weight.
+// What the shards have of the first one counts for nothing.
+TEST(ServiceTest, AStepThatWasGivenUpIsSummedFromItsNewGradientAlone) {
+  testing::InProcessCluster cluster(2);
+  const v1::JobDefinition job = TinyJob(2);
+  Client client = cluster.Connect();
+  Result<Job> registered = client.Register(PublicJob(job));
+  ASSERT_TRUE(registered.ok()) << registered.status().ToString();
+  Result<Worker> worker = registered->Join(0);
+  Result<Worker> other = registered->Join(1);
+  ASSERT_TRUE(worker.ok() && other.ok());
+  LoadWeights(job, *worker);
+  PullAll(job, *registered, 0);
+  SerialReplay replay = LoadedReplay(job);
+  // Half pushed and dropped; all of it pushed with another weight, finished and cancelled.
+  for (const uint64_t number : {1, 2}) {
+    SCOPED_TRACE(number);
+    OpenStep of_other = BeginStep(job, *other, number);
+    {
+      OpenStep given_up = BeginStep(job, *worker, number, kNonce + 1, number == 1 ? 0 : 5);
+      for (Future<Done>& pushed : given_up.Push(number == 1 ? 2 : 0)) {
+        EXPECT_TRUE(pushed.Get().ok());
+      }
+      if (number == 2) {
+        Future<StepRecord> finished = given_up.Finish();
+        finished.Cancel();
+        EXPECT_EQ(finished.Get().status().code(), StatusCode::kCancelled);
+      }
+    }
+    OpenStep again = BeginStep(job, *worker, number);
+    again.Push(0);
+    of_other.Push(0);
+    Future<StepRecord> decided = again.Finish();
+    Result<StepRecord> record = of_other.Finish().Get();
+    ASSERT_TRUE(record.ok()) << record.status().ToString();
+    ASSERT_TRUE(decided.Get().ok());
+    replay.Apply(RecordOf(job, *record));
+  }
+  EXPECT_EQ(PullAll(job, *registered, 2), replay.weights());
+}
 
 TEST(ServiceTest, AReplacedCoordinatorLosesNothing) {
   testing::InProcessCluster cluster(2);

@@ -259,6 +259,7 @@ void WorkerNode::Join(const client::CallJoin& call) {
   v1::JoinWorkerRequest request;
   request.set_job(job_.name());
   request.set_rank(rank_);
+  nonce_ = call.process_nonce;
   request.set_process_nonce(nonce_);
   if (call.previous_attempt.has_value()) {
     *request.mutable_previous_attempt() = *call.previous_attempt;
@@ -287,7 +288,7 @@ void WorkerNode::Begin(const client::CallBegin& call) {
   request.set_job(job_.name());
   request.set_rank(rank_);
   *request.mutable_attempt() = call.attempt;
-  request.set_process_nonce(nonce_);
+  request.set_process_nonce(call.process_nonce);
   request.set_step(call.share.step);
   request.set_token_weight(call.share.token_weight);
   request.set_micro_batches(call.share.micro_batches);

@@ -71,9 +71,12 @@ class FakeCluster::CoordinatorService : public v1::Coordinator::Service {
     MutexLock lock(cluster_.mu_);
     if (Redirects(*context)) return NotTheHolder();
     State& state = cluster_.state_;
-    state.open_step = request->step();
     state.finished = false;
-    state.contributions.clear();
+    // As a shard: what an attempt has pushed of a step stays.
+    const std::string begun =
+        absl::StrCat(request->step(), "/", request->attempt().SerializeAsString());
+    if (begun != state.begun) state.contributions.clear();
+    state.begun = begun;
     return grpc::Status::OK;
   }
 
@@ -127,6 +130,7 @@ class FakeCluster::ShardService : public v1::ShardData::Service {
     v1::PushRequest request;
     if (!stream->Read(&request)) return grpc::Status::CANCELLED;
     uint64_t window = 0;
+    std::string begun;
     v1::PushResponse response;
     {
       MutexLock lock(cluster_.mu_);
@@ -138,6 +142,7 @@ class FakeCluster::ShardService : public v1::ShardData::Service {
         return proto::ToGrpc(state.push_failure);
       }
       window = state.credit_window;
+      begun = state.begun;
       for (const auto& [key, bytes] : state.contributions) {
         v1::ReceivedChunks& received = *response.mutable_opened()->add_received();
         received.set_parameter_id(key.first);
@@ -151,6 +156,7 @@ class FakeCluster::ShardService : public v1::ShardData::Service {
     while (stream->Read(&request)) {
       if (request.has_finish()) {
         MutexLock lock(cluster_.mu_);
+        if (cluster_.state_.begun != begun) return Reopened();
         cluster_.state_.finishes.push_back(request.finish());
         cluster_.state_.finished = true;
         cluster_.changed_.NotifyAll();
@@ -162,7 +168,7 @@ class FakeCluster::ShardService : public v1::ShardData::Service {
       if (uncredited > window) {
         return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "more than the credit");
       }
-      const grpc::Status taken = Take(request);
+      const grpc::Status taken = Take(request, begun);
       if (!taken.ok()) return taken;
       if (!MayCredit(*context)) continue;
       response.set_credit_bytes(uncredited);
@@ -215,12 +221,15 @@ class FakeCluster::ShardService : public v1::ShardData::Service {
  private:
   static constexpr uint64_t kChunkElements = 1000;
 
-  grpc::Status Take(const v1::PushRequest& request) {
+  static grpc::Status Reopened() { return grpc::Status(grpc::StatusCode::ABORTED, "reopened"); }
+
+  grpc::Status Take(const v1::PushRequest& request, const std::string& begun) {
     const v1::TensorChunk& chunk = request.chunk();
     if (proto::Crc32c(request.payload().data(), request.payload().size()) != chunk.crc32c()) {
       return grpc::Status(grpc::StatusCode::DATA_LOSS, "checksum");
     }
     MutexLock lock(cluster_.mu_);
+    if (cluster_.state_.begun != begun) return Reopened();
     std::string& bytes = cluster_.state_.contributions[{chunk.parameter_id(), chunk.micro_batch()}];
     if (chunk.offset() * (chunk.dtype() == v1::DTYPE_FLOAT32 ? 4 : 2) != bytes.size()) {
       return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,

@@ -82,7 +82,8 @@ class FakeCluster {
     uint64_t applied_step = 0;
     bool weights_loaded = false;
     uint32_t joins = 0;
-    uint64_t open_step = 0;
+    // Step and attempt.
+    std::string begun;
     bool finished = false;
     std::map<Key, std::string> contributions;
     std::vector<v1::PushFinish> finishes;

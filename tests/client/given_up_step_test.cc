@@ -1,0 +1,95 @@
+// Steps that end without their record, and what comes after.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "client/kaon/client.h"
+#include "tests/client/client_fixture.h"
+
+namespace kaon {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+using GivenUpStepTest = ClientTest;
+
+TEST_F(GivenUpStepTest, EndsTheStepWithTheShardsRefusal) {
+  cluster_.FailPushes(1, absl::AlreadyExistsError("parameter bias, offset 0 with other bytes"));
+  Worker worker = job_.Join(0).value();
+  Step step = PushedStep(worker);
+  const Status status = step.Finish().Get().status();
+  EXPECT_EQ(status.code(), StatusCode::kAlreadyExists);
+  EXPECT_THAT(status.message(), HasSubstr("parameter bias, offset 0"));
+}
+
+TEST_F(GivenUpStepTest, EndsAStepAtItsDeadline) {
+  Reconnect(milliseconds(100));
+  cluster_.HoldDecisions(true);
+  Worker worker = job_.Join(0).value();
+  Step step = PushedStep(worker);
+  const Status status = step.Finish().Get().status();
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(status.message(), HasSubstr("step 1"));
+  EXPECT_TRUE(status.retriable());
+}
+
+TEST_F(GivenUpStepTest, CancelsAStepAndCanBeginItAgain) {
+  cluster_.HoldDecisions(true);
+  Worker worker = job_.Join(0).value();
+  Step step = worker.Begin(First()).value();
+  ASSERT_TRUE(step.Push(0, View(bias_)).Get().ok());
+  ASSERT_TRUE(step.Push(1, View(large_)).Get().ok());
+  Future<StepRecord> finished = step.Finish();
+  finished.Cancel();
+  EXPECT_EQ(finished.Get().status().code(), StatusCode::kCancelled);
+  cluster_.HoldDecisions(false);
+  // From other data.
+  bias_.back() = 8;
+  large_.back() = 8;
+  Step again = PushedStep(worker);
+  EXPECT_TRUE(again.Finish().Get().ok());
+  EXPECT_EQ(cluster_.Contribution(0, 0), Bytes(bias_));
+  EXPECT_EQ(cluster_.Contribution(1, 0), Bytes(large_));
+}
+
+TEST_F(GivenUpStepTest, LoadsOtherWeightsAfterALoadThatWasCancelled) {
+  cluster_.HoldDecisions(true);
+  Worker worker = job_.Join(0).value();
+  std::vector<float> frozen = {8, 9};
+  Future<Done> loaded = worker.LoadWeights({View(bias_), View(large_), View(frozen)});
+  cluster_.AwaitReceivedBytes(4 * (4 + kLarge + 2));
+  loaded.Cancel();
+  EXPECT_EQ(loaded.Get().status().code(), StatusCode::kCancelled);
+  cluster_.HoldDecisions(false);
+  frozen = {10, 11};
+  EXPECT_TRUE(worker.LoadWeights({View(bias_), View(large_), View(frozen)}).Get().ok());
+  EXPECT_EQ(cluster_.Contribution(2, 0), Bytes(frozen));
+}
+
+TEST_F(GivenUpStepTest, CancelsWhatIsOpenWhenTheClientGoes) {
+  cluster_.HoldDecisions(true);
+  Future<StepRecord> finished;
+  {
+    Client client = Connect(Options());
+    Job job = client.Attach("small").value();
+    Worker worker = job.Join(0).value();
+    Step step = PushedStep(worker);
+    finished = step.Finish();
+  }
+  ASSERT_TRUE(finished.Ready());
+  EXPECT_EQ(finished.Get().status().code(), StatusCode::kCancelled);
+}
+
+TEST_F(GivenUpStepTest, GivesTheTensorsBackWhenAStepIsDropped) {
+  Worker worker = job_.Join(0).value();
+  { const Step dropped = PushedStep(worker); }
+  Step step = PushedStep(worker);
+  EXPECT_TRUE(step.Finish().Get().ok());
+}
+
+}  // namespace
+}  // namespace kaon
