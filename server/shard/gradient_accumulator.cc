@@ -194,8 +194,11 @@ absl::Status GradientAccumulator::CheckOpenLocked(const v1::PushOpen& open) cons
         expected_.has_value() ? absl::StrCat("'", expected_->job, "'") : std::string("none")));
   }
   if (open.timeline() != expected_->timeline) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("timeline ", open.timeline(), " pushed, expecting ", expected_->timeline));
+    const std::string both =
+        absl::StrCat("timeline ", open.timeline(), " pushed, expecting ", expected_->timeline);
+    // As of steps: a shard that lost power may have to be told again of a timeline.
+    return open.timeline() > expected_->timeline ? absl::UnavailableError(both)
+                                                 : absl::FailedPreconditionError(both);
   }
   if (open.step() < expected_->step) {
     return absl::FailedPreconditionError(

@@ -60,8 +60,8 @@ class GradientAccumulator {
   explicit GradientAccumulator(Options options);
   ~GradientAccumulator();
 
-  // FAILED_PRECONDITION (older step, other timeline: names both), NOT_FOUND (other job),
-  // UNAVAILABLE (newer step or no plan yet), ABORTED (the plan has another attempt of this rank),
+  // FAILED_PRECONDITION (older step or timeline: names both), NOT_FOUND (other job), UNAVAILABLE
+  // (newer step or timeline, or no plan yet), ABORTED (the plan has another attempt of this rank),
   // INVALID_ARGUMENT (no such rank), or what the accumulator was closed with. Ends the rank's
   // earlier stream.
   absl::StatusOr<OpenPush> Open(const v1::PushOpen& open, PushCallbacks callbacks);

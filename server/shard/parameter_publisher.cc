@@ -93,8 +93,9 @@ absl::Status ParameterPublisher::CheckPull(const v1::PullRequest& request) const
 
 absl::Status ParameterPublisher::CheckTimelineLocked(uint64_t timeline) const {
   if (timeline == timeline_) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("timeline ", timeline, " pulled, expecting ", timeline_));
+  const std::string both = absl::StrCat("timeline ", timeline, " pulled, expecting ", timeline_);
+  // A shard that lost power may have to be told again of a timeline that others are in already.
+  return timeline > timeline_ ? absl::UnavailableError(both) : absl::FailedPreconditionError(both);
 }
 
 absl::Status ParameterPublisher::CheckTimeline(uint64_t timeline) const {

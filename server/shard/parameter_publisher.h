@@ -39,9 +39,9 @@ class ParameterPublisher {
     absl::Span<float> second;
   };
 
-  // NOT_FOUND, FAILED_PRECONDITION (timeline; step that is gone: names both), INVALID_ARGUMENT
-  // (dtype, parameters), UNAVAILABLE (a step that is neither there nor planned), or what the
-  // publisher was closed with.
+  // NOT_FOUND, FAILED_PRECONDITION (older timeline; step that is gone: names both),
+  // INVALID_ARGUMENT (dtype, parameters), UNAVAILABLE (a timeline that is not there yet; a step
+  // that is neither there nor planned), or what the publisher was closed with.
   absl::Status CheckPull(const v1::PullRequest& request) const;
 
   // 0: Read may be called. Otherwise `ready` will be called once, without a lock held, on any
@@ -55,8 +55,8 @@ class ParameterPublisher {
   // version is gone.
   absl::Status Read(uint32_t parameter_id, uint64_t step, uint64_t offset, kernels::DType dtype,
                     uint64_t num_elements, std::byte* to) const;
-  // FAILED_PRECONDITION naming both timelines, when `timeline` is over. What was read before is of
-  // it as long as this is OK afterwards.
+  // Naming both timelines: FAILED_PRECONDITION when `timeline` is over, UNAVAILABLE when it is not
+  // there yet. What was read before is of it as long as this is OK afterwards.
   absl::Status CheckTimeline(uint64_t timeline) const;
   // 0 for a parameter that is not served.
   uint64_t num_elements(uint32_t parameter_id) const;

@@ -267,8 +267,9 @@ TEST_F(GradientAccumulatorTest, RefusesAnOpenThatDoesNotFit) {
   EXPECT_EQ(code([](v1::PushOpen*) {}), absl::StatusCode::kUnavailable);
   Begin();
   EXPECT_EQ(code([](v1::PushOpen* o) { o->set_job("bert"); }), absl::StatusCode::kNotFound);
-  EXPECT_EQ(code([](v1::PushOpen* o) { o->set_timeline(2); }),
+  EXPECT_EQ(code([](v1::PushOpen* o) { o->set_timeline(0); }),
             absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(code([](v1::PushOpen* o) { o->set_timeline(2); }), absl::StatusCode::kUnavailable);
   EXPECT_EQ(code([](v1::PushOpen* o) { o->set_step(0); }), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(code([](v1::PushOpen* o) { o->set_step(2); }), absl::StatusCode::kUnavailable);
   EXPECT_EQ(code([](v1::PushOpen* o) { o->set_rank(2); }), absl::StatusCode::kInvalidArgument);

@@ -131,8 +131,9 @@ TEST_F(ParameterPublisherTest, RefusesAPullThatDoesNotFit) {
   };
   EXPECT_EQ(code([](v1::PullRequest*) {}), absl::StatusCode::kOk);
   EXPECT_EQ(code([](v1::PullRequest* r) { r->set_job("bert"); }), absl::StatusCode::kNotFound);
-  EXPECT_EQ(code([](v1::PullRequest* r) { r->set_timeline(2); }),
+  EXPECT_EQ(code([](v1::PullRequest* r) { r->set_timeline(0); }),
             absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(code([](v1::PullRequest* r) { r->set_timeline(2); }), absl::StatusCode::kUnavailable);
   EXPECT_EQ(code([](v1::PullRequest* r) { r->clear_dtype(); }), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(code([](v1::PullRequest* r) { r->add_parameter_ids(9); }),
             absl::StatusCode::kInvalidArgument);

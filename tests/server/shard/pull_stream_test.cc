@@ -101,7 +101,9 @@ TEST_F(PullStreamTest, RefusesARequestThatDoesNotFit) {
   const auto invalid = grpc::StatusCode::INVALID_ARGUMENT;
   ExpectRefused(grpc::StatusCode::NOT_FOUND, "job 'bert' pulled, this shard holds 'gpt2'",
                 [](v1::PullRequest* r) { r->set_job("bert"); });
-  ExpectRefused(grpc::StatusCode::FAILED_PRECONDITION, "timeline 3 pulled, expecting 1",
+  ExpectRefused(grpc::StatusCode::FAILED_PRECONDITION, "timeline 0 pulled, expecting 1",
+                [](v1::PullRequest* r) { r->set_timeline(0); });
+  ExpectRefused(grpc::StatusCode::UNAVAILABLE, "timeline 3 pulled, expecting 1",
                 [](v1::PullRequest* r) { r->set_timeline(3); });
   ExpectRefused(grpc::StatusCode::UNAVAILABLE, "version 2 pulled, the newest is 0",
                 [](v1::PullRequest* r) { r->set_step(2); });

@@ -92,7 +92,9 @@ TEST_F(PushStreamTest, EndsStreamsOfAReopenedStepWithAborted) {
 TEST_F(PushStreamTest, RefusesAnOpenThatDoesNotFit) {
   ExpectOpenRefused(grpc::StatusCode::NOT_FOUND, "job 'bert' pushed, this shard holds 'gpt2'",
                     [](v1::PushOpen* open) { open->set_job("bert"); });
-  ExpectOpenRefused(grpc::StatusCode::FAILED_PRECONDITION, "timeline 7 pushed, expecting 1",
+  ExpectOpenRefused(grpc::StatusCode::FAILED_PRECONDITION, "timeline 0 pushed, expecting 1",
+                    [](v1::PushOpen* open) { open->set_timeline(0); });
+  ExpectOpenRefused(grpc::StatusCode::UNAVAILABLE, "timeline 7 pushed, expecting 1",
                     [](v1::PushOpen* open) { open->set_timeline(7); });
   ExpectOpenRefused(grpc::StatusCode::FAILED_PRECONDITION, "step 0 pushed, expecting 1",
                     [](v1::PushOpen* open) { open->set_step(0); });
