@@ -37,8 +37,25 @@ absl::StatusOr<std::shared_ptr<StepOperation>> StepOperation::Start(Options opti
   const bool added = runtime.AddOperation(
       [step] { step->Stop(absl::CancelledError("the client was destroyed")); }, step->operation_);
   if (!added) return runtime.CheckUsable();
+  step->StartDeadline("finished");
   runtime.loop().Post([step] { step->Begin(); });
   return step;
+}
+
+void StepOperation::StartDeadline(const std::string& what) {
+  Runtime& runtime = options_.job->runtime();
+  const absl::Duration deadline = runtime.step_deadline();
+  MutexLock lock(mu_);
+  if (closed_) return;
+  if (deadline_.has_value()) runtime.loop().Cancel(*deadline_);
+  deadline_ = runtime.loop().PostAt(
+      EventLoop::Now() + deadline, [weak = weak_from_this(), deadline, what] {
+        const std::shared_ptr<StepOperation> self = weak.lock();
+        if (self == nullptr) return;
+        self->Stop(absl::DeadlineExceededError(absl::StrCat("step ", self->options_.share.step,
+                                                            " was not ", what, " within ",
+                                                            absl::FormatDuration(deadline))));
+      });
 }
 
 StepOperation::StepOperation(Options options)
@@ -168,7 +185,6 @@ absl::Status StepOperation::Finish(const FinishOptions& options,
         absl::StrCat("loss is ", *options.loss, ", must be finite or absent"));
   }
   KAON_ASSIGN_OR_RETURN(const std::vector<bool> missing, MissingParameters(options));
-  Runtime& runtime = options_.job->runtime();
   bool closed = false;
   {
     MutexLock lock(mu_);
@@ -181,22 +197,12 @@ absl::Status StepOperation::Finish(const FinishOptions& options,
     // The finish must not overtake what is counted and not yet queued.
     while (num_queueing_ > 0) changed_.Wait(mu_);
     closed = closed_;
-    if (!closed) {
-      done_ = std::move(done);
-      const absl::Duration deadline = runtime.step_deadline();
-      deadline_ =
-          runtime.loop().PostAt(EventLoop::Now() + deadline, [weak = weak_from_this(), deadline] {
-            const std::shared_ptr<StepOperation> self = weak.lock();
-            if (self == nullptr) return;
-            self->Stop(absl::DeadlineExceededError(absl::StrCat("step ", self->options_.share.step,
-                                                                " was not decided within ",
-                                                                absl::FormatDuration(deadline))));
-          });
-    }
+    if (!closed) done_ = std::move(done);
   }
   if (closed) {
     done(*outcome_);
   } else {
+    StartDeadline("decided");
     pusher_->Finish(FinishByShard(missing, options));
   }
   return absl::OkStatus();

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -68,6 +69,10 @@ class StepOperation : public std::enable_shared_from_this<StepOperation> {
   absl::StatusOr<std::vector<bool>> MissingParameters(const FinishOptions& options) const;
   std::vector<v1::PushFinish> FinishByShard(const std::vector<bool>& missing,
                                             const FinishOptions& options) const;
+
+  // Ends the step with DEADLINE_EXCEEDED, "step 1 was not `what` within", unless it is over or this
+  // is called again before.
+  void StartDeadline(const std::string& what) ABSL_LOCKS_EXCLUDED(mu_);
 
   // On the loop.
   void Begin();

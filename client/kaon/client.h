@@ -17,14 +17,13 @@
 #ifndef KAON_CLIENT_KAON_CLIENT_H_
 #define KAON_CLIENT_KAON_CLIENT_H_
 
-#include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "client/kaon/client_options.h"
 #include "client/kaon/future.h"
 #include "client/kaon/job_definition.h"
 #include "client/kaon/status.h"
@@ -32,31 +31,6 @@
 #include "client/kaon/tensor.h"
 
 namespace kaon {
-
-// PEM files; all three, or none on loopback only.
-struct TlsFiles {
-  std::string ca;
-  std::string certificate;
-  std::string private_key;
-};
-
-struct ClientOptions {
-  // host:port of every coordinator; any of them may hold the shards.
-  std::vector<std::string> coordinators;
-  TlsFiles tls;
-  // Deadline of each control call, retries included.
-  std::chrono::milliseconds call_deadline{30000};
-  // Deadline of a step from Finish to its decision, and of a pull; reconnects and redone rounds
-  // included.
-  std::chrono::milliseconds step_deadline{600000};
-  // Payload bytes sent and not yet credited, over all shards of one worker. >= 1 MiB.
-  uint64_t max_bytes_in_flight = 64 << 20;
-  // The job took the state of a checkpoint and goes on after `step`, in `timeline`: what was
-  // computed since is void, the next step to begin is step + 1, after a Pull of `step`. Called
-  // once for each timeline of a job, before the FAILED_PRECONDITION that ends a step of the old
-  // one, on any thread of the library or inside a call; must not block.
-  std::function<void(uint64_t timeline, uint64_t step)> on_rewind = nullptr;
-};
 
 struct BeginOptions {
   // The job's applied step + 1.
@@ -96,7 +70,8 @@ class Step {
   Step& operator=(Step&&) noexcept;
   ~Step();
 
-  // Queues a contribution; the future is ready once the shard has accepted all of it.
+  // Queues a contribution; the future is ready once the shard has accepted all of it, or with the
+  // step's error once that is over: DEADLINE_EXCEEDED, too, when it is not finished in time.
   // INVALID_ARGUMENT at once for an unknown parameter, a wrong element count or micro-batch, or one
   // pushed before.
   Future<Done> Push(uint32_t parameter_id, TensorView gradient, uint32_t micro_batch = 0);

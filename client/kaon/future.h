@@ -74,8 +74,8 @@ class Future {
     return state_->result.has_value();
   }
 
-  // Waits for the result and takes it: call once. Every operation has a deadline of its own
-  // (ClientOptions), so this returns in the end.
+  // Waits for the result and takes it: call once. Every operation of the library has a deadline
+  // (ClientOptions), a push that of its step, so this returns in the end.
   Result<T> Get() {
     std::unique_lock<std::mutex> lock(state_->mu);
     state_->ready.wait(lock, [this] { return state_->result.has_value(); });

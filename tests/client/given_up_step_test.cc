@@ -37,6 +37,42 @@ TEST_F(GivenUpStepTest, EndsAStepAtItsDeadline) {
   EXPECT_TRUE(status.retriable());
 }
 
+// P13: whoever waits for a push before Finish must not wait for ever.
+TEST_F(GivenUpStepTest, EndsAPushAtTheDeadlineOfItsStep) {
+  Reconnect(milliseconds(100));
+  cluster_.FailPushes(1000000, absl::UnavailableError("the shard is away"));
+  Worker worker = job_.Join(0).value();
+  Step step = worker.Begin(First()).value();
+  const Status pushed = step.Push(0, View(bias_)).Get().status();
+  EXPECT_EQ(pushed.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(pushed.message(), HasSubstr("step 1 was not finished within 100ms"));
+  EXPECT_EQ(step.Push(1, View(large_)).Get().status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(step.Finish().Get().status().code(), StatusCode::kDeadlineExceeded);
+  Reconnect(milliseconds(20000));
+  cluster_.FailPushes(0, absl::OkStatus());
+  Worker again = job_.Join(0).value();
+  EXPECT_TRUE(PushedStep(again).Finish().Get().ok());
+}
+
+TEST_F(GivenUpStepTest, CountsTheDeadlineAnewFromFinish) {
+  constexpr milliseconds kDeadline(2000);
+  Reconnect(kDeadline);
+  cluster_.HoldDecisions(true);
+  cluster_.HoldPulls(true);
+  Worker worker = job_.Join(0).value();
+  Step step = PushedStep(worker);
+  // Nothing comes: some of the deadline passes.
+  std::vector<float> bias(4);
+  Future<Done> pulled = job_.Pull(0, {{0, {bias.data(), 4, DType::kFloat32}}});
+  EXPECT_FALSE(pulled.WaitFor(milliseconds(100)));
+  pulled.Cancel();
+  EXPECT_FALSE(pulled.Get().ok());
+  const auto finished_at = std::chrono::steady_clock::now();
+  const Status status = step.Finish().Get().status();
+  EXPECT_GE(std::chrono::steady_clock::now() - finished_at, kDeadline);
+  EXPECT_THAT(status.message(), HasSubstr("step 1 was not decided within 2s"));
+}
+
 TEST_F(GivenUpStepTest, CancelsAStepAndCanBeginItAgain) {
   cluster_.HoldDecisions(true);
   Worker worker = job_.Join(0).value();

@@ -1,0 +1,41 @@
+// Where the cluster is and how long a client waits for it. Plain values; C++17, standard library
+// only.
+#ifndef KAON_CLIENT_KAON_CLIENT_OPTIONS_H_
+#define KAON_CLIENT_KAON_CLIENT_OPTIONS_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace kaon {
+
+// PEM files; all three, or none on loopback only.
+struct TlsFiles {
+  std::string ca;
+  std::string certificate;
+  std::string private_key;
+};
+
+struct ClientOptions {
+  // host:port of every coordinator; any of them may hold the shards.
+  std::vector<std::string> coordinators;
+  TlsFiles tls;
+  // Deadline of each control call, retries included.
+  std::chrono::milliseconds call_deadline{30000};
+  // Deadline of a step from Begin to Finish, again from Finish to its decision, and of a pull;
+  // reconnects and redone rounds included.
+  std::chrono::milliseconds step_deadline{600000};
+  // Payload bytes sent and not yet credited, over all shards of one worker. >= 1 MiB.
+  uint64_t max_bytes_in_flight = 64 << 20;
+  // The job took the state of a checkpoint and goes on after `step`, in `timeline`: what was
+  // computed since is void, the next step to begin is step + 1, after a Pull of `step`. Called
+  // once for each timeline of a job, before the FAILED_PRECONDITION that ends a step of the old
+  // one, on any thread of the library or inside a call; must not block.
+  std::function<void(uint64_t timeline, uint64_t step)> on_rewind = nullptr;
+};
+
+}  // namespace kaon
+
+#endif  // KAON_CLIENT_KAON_CLIENT_OPTIONS_H_
