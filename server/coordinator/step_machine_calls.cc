@@ -103,8 +103,9 @@ v1::JobDescription StepMachine::Describe() const {
 // OK when the call waits in `registering_` or can be answered with the job.
 absl::Status StepMachine::TryRegister(CallId call, const v1::JobDefinition& definition) {
   KAON_RETURN_IF_ERROR(CheckHolder());
+  // For a moment: RESOURCE_EXHAUSTED would say that the job does not fit.
   if (registering_.size() >= kMaxRegistering) {
-    return absl::ResourceExhaustedError(
+    return absl::UnavailableError(
         absl::StrCat(kMaxRegistering, " registrations are waiting already"));
   }
   if (registration_) {

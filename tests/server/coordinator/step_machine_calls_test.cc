@@ -224,6 +224,25 @@ TEST(StepMachineCallsTest, RegistrationIsAnsweredOnceEveryShardAppliedIt) {
   EXPECT_THAT(refused.status().message(), HasSubstr("max_grad_norm"));
 }
 
+// 256 workers may be started at once.
+TEST(StepMachineCallsTest, RegistrationsBeyondThoseThatMayWaitAreToldToComeAgain) {
+  MachineHarness machine;
+  machine.Hold();
+  v1::RegisterJobRequest request;
+  *request.mutable_definition() = TestJob();
+  constexpr CallId kFirst = 1000;
+  constexpr CallId kLast = kFirst + 64;
+  for (CallId call = kFirst; call <= kLast; ++call) machine.machine().Register(call, request);
+  machine.Tick();
+  EXPECT_EQ(machine.registered(kLast).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(machine.registered(kLast).message(), "64 registrations are waiting already");
+  machine.VoteAndApply();
+  for (CallId call = kFirst; call < kLast; ++call) EXPECT_TRUE(machine.registered(call).ok());
+  machine.machine().Register(kLast + 1, request);
+  machine.Tick();
+  EXPECT_TRUE(machine.registered(kLast + 1).ok());
+}
+
 TEST(StepMachineCallsTest, RegistrationAShardRefusesIsGivenUpAndAnotherMayFollow) {
   MachineHarness machine;
   machine.Hold();
