@@ -25,10 +25,9 @@ absl::StatusOr<std::shared_ptr<const JobContext>> JobContext::Create(
 }
 
 void JobContext::NoteTimeline(uint64_t timeline, uint64_t step) const {
-  uint64_t known = timeline_;
-  do {
-    if (timeline <= known) return;
-  } while (!timeline_.compare_exchange_weak(known, timeline));
+  MutexLock lock(rewind_mu_);
+  if (timeline <= timeline_) return;
+  timeline_ = timeline;
   const auto& on_rewind = runtime_->options().on_rewind;
   if (on_rewind) on_rewind(timeline, step);
 }

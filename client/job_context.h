@@ -10,11 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "client/job_conversion.h"
 #include "client/kaon/job_definition.h"
 #include "client/runtime.h"
 #include "kaon/v1/coordinator.pb.h"
+#include "kernels/mutex.h"
 
 namespace kaon::client {
 
@@ -39,8 +41,9 @@ class JobContext {
 
   // The newest that was heard of.
   uint64_t timeline() const { return timeline_; }
-  // The job goes on from `step` in `timeline`: calls ClientOptions::on_rewind if that is news.
-  void NoteTimeline(uint64_t timeline, uint64_t step) const;
+  // The job goes on from `step` in `timeline`: calls ClientOptions::on_rewind if that is news. On
+  // return the call is over, whichever thread made it.
+  void NoteTimeline(uint64_t timeline, uint64_t step) const ABSL_LOCKS_EXCLUDED(rewind_mu_);
 
   absl::StatusOr<std::shared_ptr<ShardChannel>> ShardChannelOf(uint32_t shard) const {
     return runtime_->ShardChannelOf(description_.shard_addresses[shard]);
@@ -52,6 +55,9 @@ class JobContext {
   const std::shared_ptr<Runtime> runtime_;
   const JobDescription description_;
   std::vector<uint64_t> num_elements_;
+  // Held while on_rewind runs: who finds the news known must not go on before the caller knows.
+  mutable Mutex rewind_mu_;
+  // Written under rewind_mu_.
   mutable std::atomic<uint64_t> timeline_;
 };
 

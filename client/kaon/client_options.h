@@ -31,8 +31,9 @@ struct ClientOptions {
   uint64_t max_bytes_in_flight = 64 << 20;
   // The job took the state of a checkpoint and goes on after `step`, in `timeline`: what was
   // computed since is void, the next step to begin is step + 1, after a Pull of `step`. Called
-  // once for each timeline of a job, before the FAILED_PRECONDITION that ends a step of the old
-  // one, on any thread of the library or inside a call; must not block.
+  // once for each Job object and timeline, before the FAILED_PRECONDITION that ends a step of an
+  // older one, on any thread of the library or inside a call. Must not block: no calls of the
+  // library, no waiting for its futures.
   std::function<void(uint64_t timeline, uint64_t step)> on_rewind = nullptr;
 };
 

@@ -15,6 +15,7 @@
 #include "job/definition.h"
 #include "kaon/v1/admin.grpc.pb.h"
 #include "kernels/digest.h"
+#include "kernels/mutex.h"
 #include "server/checkpoint/checkpoint_directory.h"
 #include "server/checkpoint/import.h"
 #include "server/checkpoint/safetensors_writer.h"
@@ -191,6 +192,69 @@ TEST_F(CheckpointRestoreTest, AnyNumberOfShardsGivesTheSameDigestsAndGoesOnToThe
     EXPECT_TRUE(now == trained.value_or(now));
     trained = now;
   }
+}
+
+// ClientOptions::on_rewind: before the step ends, from a Refresh too, once for each job object.
+TEST_F(CheckpointRestoreTest, WorkersAreToldOfTheNewTimelineBeforeTheirStepEnds) {
+  InProcessCluster cluster(2, checkpoint_dir_);
+  grpc::Status status;
+  v1::RestoreCheckpointRequest request;
+  Restore(cluster, request, &status);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  Mutex mu;
+  std::vector<std::pair<uint64_t, uint64_t>> heard;
+  ClientOptions options;
+  options.on_rewind = [&](uint64_t timeline, uint64_t step) {
+    MutexLock lock(mu);
+    heard.emplace_back(timeline, step);
+  };
+  const auto take_heard = [&] {
+    MutexLock lock(mu);
+    return std::exchange(heard, {});
+  };
+  Client client = cluster.Connect(options);
+  Result<Job> job = client.Attach("small");
+  Result<Job> other = client.Attach("small");
+  ASSERT_TRUE(job.ok() && other.ok());
+  Result<Worker> worker = job->Join(0);
+  ASSERT_TRUE(worker.ok()) << worker.status().ToString();
+  Train(*job, *worker, 1, 2);
+
+  const std::vector<float> bias = DrawTensor(SmallJob(), 1, 3);
+  BeginOptions begin;
+  begin.step = 3;
+  Result<Step> step = worker->Begin(begin);
+  ASSERT_TRUE(step.ok()) << step.status().ToString();
+  ASSERT_TRUE(step->Push(1, {bias.data(), bias.size(), DType::kFloat32}).Get().ok());
+  FinishOptions finish;
+  for (int id = 0; id < SmallJob().parameters_size(); ++id) {
+    if (id != 1) finish.missing_parameters.push_back(static_cast<uint32_t>(id));
+  }
+  EXPECT_TRUE(take_heard().empty());
+  request.set_id("start");
+  request.set_job("small");
+  request.set_expected_step(2);
+  Restore(cluster, request, &status);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  const Status ended = step->Finish(finish).Get().status();
+  EXPECT_EQ(ended.code(), StatusCode::kFailedPrecondition) << ended.ToString();
+  const std::vector<std::pair<uint64_t, uint64_t>> expected = {{3, 0}};
+  EXPECT_EQ(take_heard(), expected);
+  ASSERT_TRUE(job->Refresh().ok());
+  EXPECT_TRUE(take_heard().empty());
+  ASSERT_TRUE(other->Refresh().ok());
+  EXPECT_EQ(take_heard(), expected);
+
+  // It goes on from there, and back again while no step is open.
+  Train(*job, *worker, 1, 1);
+  request.set_expected_step(1);
+  Restore(cluster, request, &status);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_TRUE(take_heard().empty());
+  ASSERT_TRUE(job->Refresh().ok());
+  EXPECT_EQ(take_heard(), (std::vector<std::pair<uint64_t, uint64_t>>{{4, 0}}));
+  Train(*job, *worker, 1, 1);
+  EXPECT_TRUE(take_heard().empty());
 }
 
 TEST_F(CheckpointRestoreTest, RefusesWhatIsNotThereOrNotTheCallersStep) {

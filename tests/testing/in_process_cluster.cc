@@ -60,8 +60,7 @@ std::string InProcessCluster::shard_address(int shard) const {
   return absl::StrCat("127.0.0.1:", shards_[shard]->port());
 }
 
-Client InProcessCluster::Connect() const {
-  ClientOptions options;
+Client InProcessCluster::Connect(ClientOptions options) const {
   options.coordinators = {coordinator_address()};
   options.call_deadline = std::chrono::milliseconds(60000);
   options.step_deadline = std::chrono::milliseconds(120000);

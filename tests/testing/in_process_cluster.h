@@ -25,8 +25,8 @@ class InProcessCluster {
 
   std::string coordinator_address() const;
   std::string shard_address(int shard) const;
-  // A client of the coordinator, with deadlines that suit a test.
-  Client Connect() const;
+  // A client of the coordinator, with deadlines that suit a test; `options` says the rest.
+  Client Connect(ClientOptions options = ClientOptions()) const;
 
  private:
   void StartCoordinator(int port);

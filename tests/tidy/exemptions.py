@@ -18,7 +18,6 @@ EXEMPT = {
     ("mirrored-test", "client/coordinator_client.cc"): _WHOLE_CALLS,
     ("mirrored-test", "client/grpc_shard_channel.cc"): _WHOLE_CALLS,
     ("mirrored-test", "client/job_call.cc"): _WHOLE_CALLS,
-    ("mirrored-test", "client/job_context.cc"): _WHOLE_CALLS,
     ("mirrored-test", "client/pull_operation.cc"): _WHOLE_CALLS,
     ("mirrored-test", "client/runtime.cc"): _WHOLE_CALLS,
     ("mirrored-test", "client/step_operation.cc"): _WHOLE_CALLS,
