@@ -1,19 +1,18 @@
 #include "server/admin_cli/admin_calls.h"
 
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/wire_format_lite.h>
 #include <grpcpp/client_context.h>
-#include <grpcpp/completion_queue.h>
-#include <grpcpp/generic/generic_stub.h>
 
 #include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "client/channel.h"
 #include "kaon/v1/admin.grpc.pb.h"
+#include "kaon/v1/coordinator.grpc.pb.h"
+#include "kaon/v1/shard_data.grpc.pb.h"
 #include "proto/grpc_deadline.h"
 #include "proto/grpc_status.h"
 #include "proto/status_macros.h"
+#include "server/admin_cli/health_check.h"
 
 namespace kaon::admin_cli {
 
@@ -62,51 +61,16 @@ absl::Status CallHolder(const Options& options, const Call& ask) {
   return CallAny(there, call);
 }
 
-// grpc.health.v1.HealthCheckResponse has one field: the enum `status`, number 1.
-absl::StatusOr<std::string> ServingStatus(const grpc::ByteBuffer& response) {
-  std::vector<grpc::Slice> slices;
-  if (!response.Dump(&slices).ok()) return absl::InternalError("unreadable health response");
-  std::string bytes;
-  for (const grpc::Slice& slice : slices) {
-    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
-  }
-  google::protobuf::io::CodedInputStream in(reinterpret_cast<const uint8_t*>(bytes.data()),
-                                            static_cast<int>(bytes.size()));
-  uint32_t value = 0;
-  while (const uint32_t tag = in.ReadTag()) {
-    using google::protobuf::internal::WireFormatLite;
-    const bool is_status = tag == WireFormatLite::MakeTag(1, WireFormatLite::WIRETYPE_VARINT);
-    const bool read = is_status ? in.ReadVarint32(&value) : WireFormatLite::SkipField(&in, tag);
-    if (!read) return absl::InternalError("malformed health response");
-  }
-  constexpr const char* kNames[] = {"UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN"};
-  return value < std::size(kNames) ? kNames[value] : "UNKNOWN";
-}
-
-// Through the generic stub: Debian ships no generated code for grpc.health.v1.
+// The service that a worker cannot do without.
 absl::StatusOr<std::string> CheckOne(const Options& options, const std::string& address,
                                      proto::Role role) {
   KAON_ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel,
                         client::CreateChannel(address, options.tls, role));
-  grpc::GenericStub stub(channel);
-  grpc::ClientContext context;
-  context.set_deadline(Deadline(options));
-  grpc::CompletionQueue queue;
-  const grpc::ByteBuffer request(nullptr, 0);
-  const auto call =
-      stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", request, &queue);
-  call->StartCall();
-  grpc::ByteBuffer response;
-  grpc::Status status;
-  void* tag = nullptr;
-  bool ok = false;
-  call->Finish(&response, &status, &tag);
-  queue.Next(&tag, &ok);
-  queue.Shutdown();
-  while (queue.Next(&tag, &ok)) {
-  }
-  KAON_RETURN_IF_ERROR(proto::FromGrpc(status));
-  return ServingStatus(response);
+  return admin_cli::CheckHealth(channel,
+                                role == proto::Role::kShard
+                                    ? v1::ShardData::service_full_name()
+                                    : v1::Coordinator::service_full_name(),
+                                absl::Seconds(options.timeout_seconds));
 }
 
 HealthRow CheckRow(const Options& options, const std::string& address, proto::Role role) {

@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 // 16 digits: JSON readers lose the low bits of 64-bit numbers.
 std::string Hex(uint64_t digest);
 
-// The answer of one server to grpc.health.v1.Health/Check.
+// The answer of one server to grpc.health.v1.Health/Check, of the service that workers call.
 struct HealthRow {
   std::string role;
   std::string address;

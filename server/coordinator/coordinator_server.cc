@@ -135,7 +135,8 @@ absl::Status CoordinatorServer::Connect() {
                             machine.OnCheckpointFinished(id, summary);
                           });
                         });
-      });
+      },
+      [this](const StepMachine& machine) { watch_.Look(machine); });
   const kaon::TlsFiles tls{config_.tls().ca_file(), config_.tls().certificate_file(),
                            config_.tls().private_key_file()};
   for (int i = 0; i < config_.shards_size(); ++i) {
@@ -198,6 +199,8 @@ absl::Status CoordinatorServer::Listen() {
   if (server_ == nullptr || port_ == 0) {
     return absl::UnavailableError(absl::StrCat("cannot listen on ", config_.listen()));
   }
+  server_->GetHealthCheckService()->SetServingStatus(v1::Admin::service_full_name(), true);
+  health_.ShowIn(server_->GetHealthCheckService());
   address_ = config_.advertise();
   if (address_.empty()) {
     address_ = absl::StrCat(config_.listen().substr(0, config_.listen().rfind(':')), ":", port_);
@@ -234,6 +237,7 @@ void CoordinatorServer::Shutdown() {
   if (loop_) loop_->Stop();
   for (const auto& link : links_) link->Shutdown();
   if (keeper_) keeper_->Stop();
+  health_.ShowIn(nullptr);
   if (server_) {
     server_->Shutdown(proto::DeadlineAfter(kShutdownGrace));
     server_->Wait();

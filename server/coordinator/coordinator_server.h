@@ -17,7 +17,9 @@
 #include "server/coordinator/checkpoint_keeper.h"
 #include "server/coordinator/coordinator_service.h"
 #include "server/coordinator/machine_loop.h"
+#include "server/coordinator/machine_watch.h"
 #include "server/coordinator/shard_link.h"
+#include "server/monitor/service_health.h"
 
 namespace kaon::coordinator {
 
@@ -50,6 +52,9 @@ class CoordinatorServer {
   v1::CoordinatorConfig config_;
   std::string address_;
   int port_ = 0;
+  // Of the service that workers call.
+  monitor::ServiceHealth health_{v1::Coordinator::service_full_name()};
+  MachineWatch watch_{health_};
   std::vector<std::unique_ptr<ShardLink>> links_;
   std::unique_ptr<MachineLoop> loop_;
   std::unique_ptr<CheckpointKeeper> keeper_;

@@ -56,8 +56,12 @@ void PassReplied(const Reply&) {
 
 }  // namespace
 
-MachineLoop::MachineLoop(ShardSender sender, RecordReader reader, CheckpointFinisher finisher)
-    : sender_(std::move(sender)), reader_(std::move(reader)), finisher_(std::move(finisher)) {}
+MachineLoop::MachineLoop(ShardSender sender, RecordReader reader, CheckpointFinisher finisher,
+                         Observer observer)
+    : sender_(std::move(sender)),
+      reader_(std::move(reader)),
+      finisher_(std::move(finisher)),
+      observer_(std::move(observer)) {}
 
 MachineLoop::~MachineLoop() { Stop(); }
 
@@ -174,6 +178,7 @@ void MachineLoop::Dispatch() {
                },
                action);
   }
+  if (observer_) observer_(*machine_);
 }
 
 }  // namespace kaon::coordinator

@@ -40,9 +40,13 @@ class MachineLoop {
   // Carries it out, to be answered as it says; on the loop's thread; must not block.
   using CheckpointFinisher = std::function<void(FinishCheckpoint finish)>;
 
+  // Looks at the machine after each event, once its actions are carried out; on the loop's thread;
+  // must not block.
+  using Observer = std::function<void(const StepMachine& machine)>;
+
   // Without a `reader` no record is ever read, without a `finisher` no checkpoint finished.
   explicit MachineLoop(ShardSender sender, RecordReader reader = nullptr,
-                       CheckpointFinisher finisher = nullptr);
+                       CheckpointFinisher finisher = nullptr, Observer observer = nullptr);
   ~MachineLoop();
   MachineLoop(const MachineLoop&) = delete;
   MachineLoop& operator=(const MachineLoop&) = delete;
@@ -74,6 +78,7 @@ class MachineLoop {
   const ShardSender sender_;
   const RecordReader reader_;
   const CheckpointFinisher finisher_;
+  const Observer observer_;
   std::atomic<CallId> last_call_{0};
 
   Mutex mu_;

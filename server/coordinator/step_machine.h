@@ -71,6 +71,8 @@ class StepMachine {
   CoordinatorSnapshot Snapshot() const;
   // It has read every shard under its own ballot and has not been refused since.
   bool IsHolder() const { return phase_ > Phase::kReading; }
+  // Not OK once the job cannot go on.
+  const absl::Status& stopped() const { return stopped_; }
 
  private:
   using Phase = MachinePhase;
@@ -93,7 +95,7 @@ class StepMachine {
   void OpenStepRound();
   void OpenRound(v1::StepPlan plan);
   void MaybeOpenStepRound();
-  // False if there is none to be planned.
+  // This, and OpenRestore: false if there is none to be planned.
   bool OpenGroupChange();
   void DecideWhenAllPrepared();
   void TakeDecision(const v1::StepPlan& plan, const std::vector<v1::Prepared>& prepared);
@@ -144,7 +146,6 @@ class StepMachine {
   void EndCheckpoint(const absl::Status& status);
   absl::Status TryRestore(CallId call, const RestoreOrder& order);
   absl::StatusOr<v1::StepPlan> PlanRestore(const RestoreOrder& order) const;
-  // False if there is none to be planned.
   bool OpenRestore();
   void AnswerRestore(const absl::Status& status);
   // A restore or a rollback is decided.
@@ -175,7 +176,6 @@ class StepMachine {
   uint64_t config_revision_ = 0;
   uint64_t applied_step_ = 0;
   bool weights_loaded_ = false;
-  // Not OK once the job cannot go on.
   absl::Status stopped_;
   // Timeline that ended with the loss of a worker, and why.
   std::pair<uint64_t, absl::Status> failure_;

@@ -161,12 +161,18 @@ bool DiskJournal::SyncIsDueLocked() const {
   return awaited_ && (queue_.empty() || IsGradient(queue_.front().entry));
 }
 
+void DiskJournal::NoteRoom(const absl::Status& written) {
+  const bool was_full = std::exchange(full_, absl::IsResourceExhausted(written));
+  if (options_.on_room && (was_full || full_)) options_.on_room(written);
+}
+
 void DiskJournal::WriteFrontLocked() {
   const Entry& entry = queue_.front().entry;
   const std::optional<FrameHeader>& described = queue_.front().described;
   writing_ = true;
   mu_.Unlock();
   const absl::Status status = log_->Append(entry, described ? &*described : nullptr);
+  NoteRoom(status);
   mu_.Lock();
   writing_ = false;
   write_ended_.NotifyAll();
@@ -177,8 +183,7 @@ void DiskJournal::WriteFrontLocked() {
     awaited_ |= IsAwaited(entry);
     if (queue_.front().done) written_.push_back(std::move(queue_.front().done));
     queue_.pop_front();
-  } else if (status.code() == absl::StatusCode::kResourceExhausted) {
-    if (read_only_reason_.empty()) LOG(WARNING) << "journal: " << status << "; waiting for room";
+  } else if (absl::IsResourceExhausted(status)) {
     read_only_reason_ = std::string(status.message());
     WaitForRoomLocked();
   } else {

@@ -38,6 +38,9 @@ class DiskJournal : public Journal {
     // Decisions are made durable with the next vote (protocol.md 2.1 rule 5), or after so long
     // without any append.
     absl::Duration idle_delay = absl::Seconds(1);
+    // Of each write that finds the disk full, and, OK, of the first one after it that does not.
+    // Runs on the journal's thread, and must not block.
+    std::function<void(const absl::Status& status)> on_room;
     // Ends the process; tests replace it, and the journal does nothing more once it returns. Runs
     // on the journal's thread.
     std::function<void(const absl::Status& status)> on_failed;
@@ -80,6 +83,8 @@ class DiskJournal : public Journal {
   // Of gradients after the newest PREPARE; true if one of them is being written, which stays.
   bool EraseGradientsLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Run();
+  // Says so by on_room.
+  void NoteRoom(const absl::Status& written);
   // Each gives up the lock while it writes.
   void WriteFrontLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WaitForRoomLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -96,6 +101,7 @@ class DiskJournal : public Journal {
 
   // Of the thread, once it runs.
   std::unique_ptr<JournalLog> log_;
+  bool full_ = false;
 
   mutable Mutex mu_;
   // Something is queued, or the journal stops.

@@ -262,6 +262,7 @@ absl::Status ShardServer::Recover(const v1::ShardConfig& config,
   journal.log.segment_bytes = std::max(kLeastSegmentBytes, journal_bytes / 4);
   if (journal_bytes == 0) journal.log.segment_bytes = kSegmentBytes;
   KAON_RETURN_IF_ERROR(SetSegmentBytes(journal.log.segment_bytes));
+  journal.on_room = OnRoom("journal");
   // Decisions are all that is written between two snapshots, and a snapshot waits for its own.
   if (options.interval_steps > 0) journal.idle_delay = absl::Milliseconds(1);
   uint64_t replayed_bytes = 0;
@@ -304,6 +305,7 @@ void ShardServer::UseInterval(uint32_t steps, SnapshotThread::Options& snapshots
       journal::IntervalJournal::Start{machine.timeline(), machine.applied_step(),
                                       machine.weights_loaded()});
   snapshots.schedule = journal::IntervalSchedule(steps);
+  snapshots.on_room = OnRoom("snapshots");
   snapshots.on_snapshot = [loop = loop_.get(), raw = journal.get()](const v1::SnapshotPoint& point,
                                                                     uint64_t timeline) {
     // First, so that no coordinator hears of a vote that waited for it and not of the snapshot.
@@ -313,8 +315,14 @@ void ShardServer::UseInterval(uint32_t steps, SnapshotThread::Options& snapshots
   journal_ = std::move(journal);
 }
 
+std::function<void(const absl::Status& status)> ShardServer::OnRoom(std::string cause) {
+  return [this, cause = std::move(cause)](const absl::Status& status) {
+    health_.SetReason(cause, status.ok() ? "" : std::string(status.message()));
+  };
+}
+
 void ShardServer::BuildLost(ShardCore::Options options, std::string why) {
-  LOG(ERROR) << why;
+  health_.SetReason("state", why);
   options.data_loss = std::move(why);
   // What a replay reserved goes first.
   loop_.reset();
@@ -342,6 +350,8 @@ absl::Status ShardServer::Listen(const v1::ShardConfig& config) {
   if (server_ == nullptr || port_ == 0) {
     return absl::FailedPreconditionError(absl::StrCat("cannot listen on ", config.listen()));
   }
+  server_->GetHealthCheckService()->SetServingStatus(v1::ShardControl::service_full_name(), true);
+  health_.ShowIn(server_->GetHealthCheckService());
   LOG(INFO) << "shard serves on port " << port_ << " with " << backend_->name() << ", "
             << config.host_memory_bytes() << " bytes of host memory";
   return absl::OkStatus();
@@ -355,6 +365,7 @@ void ShardServer::Stop(absl::Duration last_snapshot) {
   // First, so that every open stream ends by itself.
   if (loop_ != nullptr) loop_->Stop();
   if (server_ != nullptr) server_->Shutdown(proto::DeadlineAfter(kShutdownGrace));
+  health_.ShowIn(nullptr);
   // Joins gRPC's calls: nothing of the services runs afterwards.
   server_.reset();
   if (snapshots_ != nullptr && last_snapshot > absl::ZeroDuration()) {

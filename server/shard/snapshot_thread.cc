@@ -155,9 +155,9 @@ bool SnapshotThread::AwaitDurable(uint64_t position) {
 }
 
 bool SnapshotThread::AwaitRoom(const absl::Status& status) {
+  full_ = true;
+  if (options_.on_room) options_.on_room(status);
   MutexLock lock(mu_);
-  LOG_IF(WARNING, status_.problem() != status.message())
-      << "snapshot: " << status << "; waiting for room";
   status_.set_problem(std::string(status.message()));
   const absl::Time retry_at = SteadyNow() + options_.retry_delay;
   while (!stopping_ && SteadyNow() < retry_at) wake_.WaitFor(mu_, retry_at - SteadyNow());
@@ -237,6 +237,7 @@ absl::Status SnapshotThread::Write(std::unique_ptr<StateFreeze> freeze) {
 
 void SnapshotThread::Report(const absl::Status& status) {
   absl::Status cleared;
+  if (status.ok() && std::exchange(full_, false) && options_.on_room) options_.on_room(status);
   if (!status.ok()) {
     LOG_IF(WARNING, !absl::IsCancelled(status)) << "snapshot: " << status;
     cleared = directory_.RemoveUnfinished();

@@ -39,6 +39,9 @@ class SnapshotThread {
     std::optional<journal::IntervalSchedule> schedule;
     // One that was taken in that timeline is durable. Any thread.
     std::function<void(const v1::SnapshotPoint& snapshot, uint64_t timeline)> on_snapshot;
+    // By a schedule: of each write that finds the disk full, and, OK, of the next snapshot that is
+    // whole. Runs on the thread, and must not block.
+    std::function<void(const absl::Status& status)> on_room;
     // How often a full disk is tried again by a schedule.
     absl::Duration retry_delay = absl::Milliseconds(200);
     // Of the journal when the thread starts, and how much of it is newer than the snapshot.
@@ -107,6 +110,7 @@ class SnapshotThread {
   // Of the thread, once it runs.
   const std::unique_ptr<disk::Directory> files_;
   SnapshotDirectory directory_;
+  bool full_ = false;
 
   // Step thread. What the journal had when growth began to count, and growth before that.
   uint64_t grown_from_;

@@ -61,6 +61,9 @@ class Training:
         servers.wait_until("read-only status", is_read_only)
         if path not in reasons[-1]:
             raise servers.Failure(f"the reason does not name {path}: {reasons[-1]}")
+        health = self.cluster.kaonctl("health")
+        if health.returncode != 1 or health.stdout.count("NOT_SERVING") != 1:
+            raise servers.Failure(f"the read-only shard alone should be NOT_SERVING: {health.stdout}")
         return reasons[-1]
 
     def pull(self):

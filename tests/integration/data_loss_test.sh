@@ -27,5 +27,7 @@ grep -q "DATA_LOSS" "$TEST_TMPDIR/service" && grep -q "shard 1" "$TEST_TMPDIR/se
   fail "the reason does not name DATA_LOSS and shard 1: $(tail -n 5 "$TEST_TMPDIR/service")"
 "$KAONCTL" --dir "$DIR" status >"$TEST_TMPDIR/status" || true
 grep -qi "stopped" "$TEST_TMPDIR/status" || fail "kaonctl status does not say that the job stopped: $(cat "$TEST_TMPDIR/status")"
+if "$KAONCTL" --dir "$DIR" health >"$TEST_TMPDIR/health"; then fail "kaonctl health is content with a stopped job"; fi
+[ "$(grep -c NOT_SERVING "$TEST_TMPDIR/health")" -eq 2 ] || fail "coordinator and shard 1 should not serve: $(cat "$TEST_TMPDIR/health")"
 stop
 finish

@@ -43,9 +43,10 @@ SERVER_FOLDERS = {
     "checkpoint": {"disk", "checkpoint"},
     "auth": {"auth"},
     "config": {"config"},
+    "monitor": {"monitor"},
     "admin_cli": {"disk", "checkpoint", "config", "admin_cli"},
-    "shard": {"tier", "disk", "journal", "checkpoint", "auth", "config", "mutation", "shard"},
-    "coordinator": {"disk", "checkpoint", "auth", "config", "coordinator", "mutation"},
+    "shard": {"tier", "disk", "journal", "checkpoint", "auth", "config", "monitor", "mutation", "shard"},
+    "coordinator": {"disk", "checkpoint", "auth", "config", "coordinator", "monitor", "mutation"},
 }
 # The state machines: everything that is not in their messages comes in as an argument.
 PURE = re.compile(

@@ -60,6 +60,7 @@ class AdminCallsTest : public ::testing::Test {
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(&admin_);
     server_ = builder.BuildAndStart();
+    server_->GetHealthCheckService()->SetServingStatus("kaon.v1.Coordinator", true);
     options_.endpoints = {"127.0.0.1:" + std::to_string(port)};
   }
 
@@ -128,7 +129,7 @@ TEST_F(AdminCallsTest, HealthHasARowForEveryServerReachableOrNot) {
 }
 
 TEST_F(AdminCallsTest, ServerThatDoesNotServeIsNotHealthy) {
-  server_->GetHealthCheckService()->SetServingStatus(false);
+  server_->GetHealthCheckService()->SetServingStatus("kaon.v1.Coordinator", false);
   const std::vector<HealthRow> rows = AdminCalls(options_).CheckHealth();
   EXPECT_FALSE(rows[0].serving);
   EXPECT_EQ(rows[0].status, "NOT_SERVING");

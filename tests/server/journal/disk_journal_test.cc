@@ -296,6 +296,11 @@ TEST_F(DiskJournalTest, MakesRoomAsSoonAsItCanOnAFullDisk) {
 
 // P18: nothing is acknowledged while the disk is full; it says why and goes on by itself.
 TEST_F(DiskJournalTest, WaitsForRoomAndGoesOnByItself) {
+  std::vector<std::string> told;
+  options_.on_room = [&](const absl::Status& status) {
+    MutexLock lock(mu_);
+    if (told.empty() || told.back() != status.message()) told.emplace_back(status.message());
+  };
   Open();
   Append(Promise(1), 'a');
   WaitUntilDone("a");
@@ -307,7 +312,11 @@ TEST_F(DiskJournalTest, WaitsForRoomAndGoesOnByItself) {
   SetError("", absl::OkStatus());
   WaitUntilDone("ab");
   WaitUntilReadOnly(false);
-  EXPECT_EQ(Reopened().size(), 2u);
+  Append(Promise(2), 'c');
+  WaitUntilDone("abc");
+  EXPECT_EQ(Reopened().size(), 3u);
+  // Of the disk that is full, then once that it no longer is.
+  EXPECT_EQ(told, (std::vector<std::string>{"writing /d/x: No space left on device", ""}));
 }
 
 TEST_F(DiskJournalTest, SyncsWhatIsWrittenAlsoWhenTheDiskIsFull) {

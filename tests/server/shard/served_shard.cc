@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "proto/crc32c.h"
+#include "server/admin_cli/health_check.h"
 
 namespace kaon::shard {
 
@@ -177,6 +178,11 @@ v1::DescribeShardResponse ServedShardTest::Describe() {
       control_->DescribeShard(WithDeadline().get(), v1::DescribeShardRequest(), &response);
   EXPECT_TRUE(status.ok()) << status.error_message();
   return response;
+}
+
+std::string ServedShardTest::Health(const std::string& service) {
+  const auto answer = admin_cli::CheckHealth(channel_, service, absl::Seconds(30));
+  return answer.ok() ? *answer : answer.status().ToString();
 }
 
 }  // namespace kaon::shard

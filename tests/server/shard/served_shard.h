@@ -62,6 +62,8 @@ class ServedShardTest : public testing::Test {
   // Registered, weights loaded as DrivenShard::Load does, plan of step 1 accepted.
   void PlanStepOne();
   v1::DescribeShardResponse Describe();
+  // As grpc.health.v1 says it, or why that is not to be had.
+  std::string Health(const std::string& service);
 
   std::string data_dir_;
   std::unique_ptr<ShardServer> server_;

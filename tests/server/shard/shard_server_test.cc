@@ -2,7 +2,10 @@
 
 #include <grpcpp/create_channel.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -11,6 +14,25 @@
 
 namespace kaon::shard {
 namespace {
+
+constexpr char kData[] = "kaon.v1.ShardData";
+constexpr char kControl[] = "kaon.v1.ShardControl";
+
+// While it lives no file of this process may grow beyond so many bytes, which is as good as a full
+// disk.
+class FullDisk {
+ public:
+  explicit FullDisk(rlim_t bytes) {
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit = {bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FullDisk() { setrlimit(RLIMIT_FSIZE, &before_); }
+
+ private:
+  rlimit before_;
+};
 
 class ShardServerTest : public ServedShardTest {
  protected:
@@ -36,6 +58,14 @@ class ShardServerTest : public ServedShardTest {
                                    grpc::InsecureChannelCredentials());
     data_ = v1::ShardData::NewStub(channel_);
     control_ = v1::ShardControl::NewStub(channel_);
+  }
+  // One worker's gradient of step 1.
+  grpc::Status PushGradient(uint32_t rank) {
+    return Push({OpenRequest(rank, 1), ChunkRequest(0, {1, 2, 3, 4, 5, 6}),
+                 ChunkRequest(1, {1, 2, 3, 4}), FinishRequest()});
+  }
+  void AwaitHealth(const std::string& health) {
+    while (Health(kData) != health) std::this_thread::yield();
   }
   void ExpectRefused(const v1::ShardConfig& config, absl::StatusCode code,
                      const std::string& words) {
@@ -122,6 +152,25 @@ TEST_F(ShardServerTest, NeverVotesOnADamagedJournalAndNamesIt) {
             v1::REFUSAL_REASON_DATA_LOSS);
 }
 
+// P18: "service turns read-only (Pull works), says why, resumes without restart on ENOSPC".
+TEST_F(ShardServerTest, TakesNoPushesWhileItsDiskIsFullAndSaysWhy) {
+  PlanStepOne();
+  EXPECT_EQ(Health(kData), "SERVING");
+  const std::string path = data_dir_ + "/journal-0000000000000001";
+  {
+    const FullDisk full(std::filesystem::file_size(path));
+    for (uint32_t rank : {0, 1}) ASSERT_TRUE(PushGradient(rank).ok());
+    AwaitHealth("NOT_SERVING");
+    EXPECT_EQ(Health(kControl), "SERVING");
+    while (Describe().journal().read_only_reason().empty()) std::this_thread::yield();
+    EXPECT_NE(Describe().journal().read_only_reason().find(path), std::string::npos);
+    EXPECT_EQ(Pull(PullOf(0, {0})).error_code(), grpc::StatusCode::OK);
+  }
+  EXPECT_TRUE(coordinator_->Receive().has_prepared());
+  AwaitHealth("SERVING");
+  EXPECT_EQ(Describe().journal().read_only_reason(), "");
+}
+
 TEST_F(ShardServerTest, RefusesToForgetAJournal) {
   PlanStepOne();
   coordinator_.reset();
@@ -156,6 +205,7 @@ TEST_F(ShardServerTest, ReportsDataLossWhenItRestartsInModeNoneAfterItPromised) 
               v1::REFUSAL_REASON_DATA_LOSS);
     EXPECT_EQ(Push({OpenRequest(0, 1)}).error_code(), grpc::StatusCode::DATA_LOSS);
     EXPECT_EQ(Pull(PullOf(0, {0})).error_code(), grpc::StatusCode::DATA_LOSS);
+    EXPECT_EQ(Health(kData), "NOT_SERVING");
   }
 }
 

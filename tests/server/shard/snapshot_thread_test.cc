@@ -226,6 +226,7 @@ class ScheduledSnapshotTest : public SnapshotThreadTest {
     SnapshotThread::Options options;
     options.schedule = journal::IntervalSchedule(4);
     options.retry_delay = absl::Milliseconds(1);
+    options.on_room = [this](const absl::Status& status) { there_is_room_ = status.ok(); };
     options.truncate = [](uint64_t) {};
     options.on_snapshot = [this](const v1::SnapshotPoint& snapshot, uint64_t timeline) {
       MutexLock lock(mu_);
@@ -243,6 +244,8 @@ class ScheduledSnapshotTest : public SnapshotThreadTest {
 
   std::vector<std::pair<uint64_t, uint64_t>> durable_;
   std::atomic<bool> full_{false};
+  // As the thread said last.
+  std::atomic<bool> there_is_room_{true};
   // The thread has come to the first snapshot.
   std::atomic<bool> begun_{false};
   simulation::SimulatedDirectory below_{"/d", 1};
@@ -287,8 +290,10 @@ TEST_F(ScheduledSnapshotTest, AFullDiskIsNamedAndWaitedFor) {
   EXPECT_TRUE(thread_->Status().in_progress());
   EXPECT_TRUE(absl::StrContains(thread_->Status().problem(), "/d/snapshot-0000000000000004"))
       << thread_->Status().problem();
+  EXPECT_FALSE(there_is_room_);
   full_ = false;
   AwaitEnd();
+  EXPECT_TRUE(there_is_room_);
   EXPECT_EQ(thread_->Status().problem(), "");
   EXPECT_EQ(thread_->Status().step(), 2u);
   // A shard that ends does not wait.
