@@ -3,12 +3,16 @@
 #include <grpcpp/client_context.h>
 
 #include <memory>
+#include <random>
 
 #include "absl/strings/str_cat.h"
+#include "client/backoff.h"
 #include "client/channel.h"
 #include "kaon/v1/admin.grpc.pb.h"
 #include "kaon/v1/coordinator.grpc.pb.h"
 #include "kaon/v1/shard_data.grpc.pb.h"
+#include "kernels/mutex.h"
+#include "kernels/steady_clock.h"
 #include "proto/grpc_deadline.h"
 #include "proto/grpc_status.h"
 #include "proto/status_macros.h"
@@ -20,6 +24,8 @@ namespace {
 
 // Trailing metadata: where the holder of the shards is.
 constexpr char kHolderKey[] = "kaon-holder";
+constexpr absl::Duration kFirstBackoff = absl::Milliseconds(50);
+constexpr absl::Duration kMaxBackoff = absl::Seconds(1);
 
 gpr_timespec Deadline(const Options& options) {
   return proto::DeadlineAfter(absl::Seconds(options.timeout_seconds));
@@ -43,22 +49,50 @@ absl::Status CallAny(const Options& options, const Call& call) {
   return status;
 }
 
+struct HolderAnswer {
+  absl::Status status;
+  // Where the holder is, according to a coordinator that refused because it is another one.
+  std::string holder;
+};
+
 // As CallAny, and once more where the refusal says that the holder is.
 template <typename Call>
-absl::Status CallHolder(const Options& options, const Call& ask) {
-  std::string holder;
+HolderAnswer CallHolder(const Options& options, const Call& ask) {
+  HolderAnswer answer;
   const auto call = [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
     const grpc::Status status = ask(stub, context);
     const auto& metadata = context->GetServerTrailingMetadata();
     const auto found = metadata.find(kHolderKey);
-    holder = found == metadata.end() ? "" : std::string(found->second.data(), found->second.size());
+    answer.holder =
+        found == metadata.end() ? "" : std::string(found->second.data(), found->second.size());
     return status;
   };
-  const absl::Status status = CallAny(options, call);
-  if (!absl::IsFailedPrecondition(status) || holder.empty()) return status;
+  answer.status = CallAny(options, call);
+  if (!absl::IsFailedPrecondition(answer.status) || answer.holder.empty()) return answer;
   Options there = options;
-  there.endpoints = {holder};
-  return CallAny(there, call);
+  there.endpoints = {answer.holder};
+  answer.status = CallAny(there, call);
+  return answer;
+}
+
+// As CallHolder, again and again while nobody holds the shards or can be reached. `ask` must do no
+// harm when it is repeated.
+template <typename Call>
+absl::Status CallUntilAnswered(const Options& options, const AdminCalls::Pause& pause,
+                               const Call& ask) {
+  const absl::Time end = SteadyNow() + absl::Seconds(options.timeout_seconds);
+  client::Backoff backoff(kFirstBackoff, kMaxBackoff, std::random_device()());
+  Options attempt = options;
+  for (int failures = 0;; ++failures) {
+    const HolderAnswer answer = CallHolder(attempt, ask);
+    const bool moved = absl::IsFailedPrecondition(answer.status) && !answer.holder.empty();
+    if (!moved && !absl::IsUnavailable(answer.status)) return answer.status;
+    const absl::Duration delay = backoff.Delay(failures);
+    const absl::Duration left = end - SteadyNow() - delay;
+    if (left <= absl::ZeroDuration()) return answer.status;
+    pause(delay);
+    attempt.timeout_seconds = absl::ToDoubleSeconds(left);
+  }
 }
 
 // The service that a worker cannot do without.
@@ -82,6 +116,20 @@ HealthRow CheckRow(const Options& options, const std::string& address, proto::Ro
 }
 
 }  // namespace
+
+void PauseFor(absl::Duration duration) {
+  Mutex mu;
+  MutexLock lock(mu);
+  CondVar never;
+  never.WaitFor(mu, duration);
+}
+
+uint64_t RandomRequestId() {
+  std::random_device device;
+  uint64_t id = 0;
+  while (id == 0) id = uint64_t{device()} << 32 | device();
+  return id;
+}
 
 absl::StatusOr<v1::GetStatusResponse> AdminCalls::GetStatus() const {
   v1::GetStatusResponse response;
@@ -157,7 +205,7 @@ absl::StatusOr<v1::SetGroupResponse> AdminCalls::SetGroup(
     const v1::SetGroupRequest& request) const {
   v1::SetGroupResponse response;
   KAON_RETURN_IF_ERROR(
-      CallHolder(options_, [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
+      CallUntilAnswered(options_, pause_, [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
         return stub.SetGroup(context, request, &response);
       }));
   return response;
@@ -171,7 +219,7 @@ absl::StatusOr<v1::CheckpointSummary> AdminCalls::CreateCheckpoint() const {
   KAON_RETURN_IF_ERROR(
       CallHolder(options_, [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
         return stub.CreateCheckpoint(context, request, &response);
-      }));
+      }).status);
   return response.checkpoint();
 }
 
@@ -179,7 +227,7 @@ absl::StatusOr<v1::RestoreCheckpointResponse> AdminCalls::RestoreCheckpoint(
     const v1::RestoreCheckpointRequest& request) const {
   v1::RestoreCheckpointResponse response;
   KAON_RETURN_IF_ERROR(
-      CallHolder(options_, [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
+      CallUntilAnswered(options_, pause_, [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
         return stub.RestoreCheckpoint(context, request, &response);
       }));
   return response;

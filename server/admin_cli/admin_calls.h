@@ -3,10 +3,14 @@
 #ifndef KAON_SERVER_ADMIN_CLI_ADMIN_CALLS_H_
 #define KAON_SERVER_ADMIN_CLI_ADMIN_CALLS_H_
 
+#include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "kaon/v1/admin.pb.h"
 #include "kaon/v1/coordinator.pb.h"
 #include "server/admin_cli/options.h"
@@ -15,11 +19,20 @@
 
 namespace kaon::admin_cli {
 
+void PauseFor(absl::Duration duration);
+
+// For one request and its repetitions; never 0.
+uint64_t RandomRequestId();
+
 // Every function asks the endpoints in order until one can be reached; UNAVAILABLE or
 // DEADLINE_EXCEEDED with the last one's error when none can, otherwise the status of the call.
 class AdminCalls {
  public:
-  explicit AdminCalls(const Options& options) : options_(options) {}
+  // Returns after so long.
+  using Pause = std::function<void(absl::Duration)>;
+
+  explicit AdminCalls(const Options& options, Pause pause = PauseFor)
+      : options_(options), pause_(std::move(pause)) {}
 
   absl::StatusOr<v1::GetStatusResponse> GetStatus() const;
   absl::StatusOr<v1::JobDescription> DescribeJob() const;
@@ -29,14 +42,15 @@ class AdminCalls {
   // Of the parameter that the options name.
   absl::StatusOr<NamedStats> GetParameterStats() const;
   absl::StatusOr<NamedDiagnostics> GetParameterDiagnostics() const;
-  // Follows to the coordinator that holds the shards. A call whose answer was lost may be in place:
-  // ABORTED says so when it is asked again.
+  // Follows to the coordinator that holds the shards, and asks again while there is none or none
+  // can be reached, until the timeout: the request's id lets it be applied once.
   absl::StatusOr<v1::SetGroupResponse> SetGroup(const v1::SetGroupRequest& request) const;
   // DEADLINE_EXCEEDED when reading takes longer than the timeout.
   absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints() const;
   absl::StatusOr<v1::CheckpointSummary> VerifyCheckpoint() const;
-  // Both follow to the coordinator that holds the shards, as SetGroup.
+  // Follows to the coordinator that holds the shards.
   absl::StatusOr<v1::CheckpointSummary> CreateCheckpoint() const;
+  // As SetGroup.
   absl::StatusOr<v1::RestoreCheckpointResponse> RestoreCheckpoint(
       const v1::RestoreCheckpointRequest& request) const;
   // Every endpoint, and every shard that the first reachable one names. Servers that cannot be
@@ -45,6 +59,7 @@ class AdminCalls {
 
  private:
   const Options& options_;
+  const Pause pause_;
 };
 
 }  // namespace kaon::admin_cli

@@ -96,6 +96,7 @@ absl::StatusOr<v1::RestoreCheckpointResponse> RestoreCheckpoint(const AdminCalls
   request.set_job(options.job.empty() ? status.job() : options.job);
   request.set_id(options.checkpoint);
   request.set_expected_step(options.expected_step.value_or(status.applied_step()));
+  request.set_request_id(RandomRequestId());
   return calls.RestoreCheckpoint(request);
 }
 

@@ -94,6 +94,7 @@ v1::SetGroupRequest SetGroupRequestOf(const Options& options) {
 
 absl::StatusOr<v1::SetGroupResponse> SetGroup(const AdminCalls& calls, const Options& options) {
   v1::SetGroupRequest request = SetGroupRequestOf(options);
+  request.set_request_id(RandomRequestId());
   if (!options.expected_revision.has_value()) {
     KAON_ASSIGN_OR_RETURN(const v1::JobDescription job, calls.DescribeJob());
     request.set_expected_revision(job.config_revision());

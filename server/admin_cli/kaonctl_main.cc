@@ -6,7 +6,6 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kernels/backend.h"
-#include "kernels/mutex.h"
 #include "server/admin_cli/admin_calls.h"
 #include "server/admin_cli/checkpoint_command.h"
 #include "server/admin_cli/digest_command.h"
@@ -83,12 +82,7 @@ int Run(const Options& options) {
     case Command::kDigest:
       return Print(options,
                    AskDigests([&calls] { return calls.GetStatus(); },
-                              [] {
-                                Mutex mu;
-                                MutexLock lock(mu);
-                                CondVar never;
-                                never.WaitFor(mu, absl::Milliseconds(50));
-                              }),
+                              [] { PauseFor(absl::Milliseconds(50)); }),
                    DigestsJson, DigestsText);
     case Command::kGroupSet:
       return Print(options, SetGroup(calls, options), GroupJson, GroupText);

@@ -62,6 +62,8 @@ struct ReplySetGroup {
   CallId call = 0;
   absl::StatusOr<v1::SetGroupResponse> response = absl::UnknownError("unset");
   std::string holder_address;
+  // Of a refusal: the control entry from which on the request may be found in the log; 0 = none.
+  uint64_t config_revision = 0;
 };
 
 struct ReplyRestore {

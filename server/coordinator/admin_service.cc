@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <utility>
+#include <variant>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -123,6 +124,24 @@ absl::Status List(const v1::ListParametersRequest& request, const Listing& listi
   return absl::OkStatus();
 }
 
+// What a change that was asked for again is answered with: as the first time, if there is its
+// record, otherwise it was refused rightly.
+ReplySetGroup Repeated(const v1::SetGroupRequest& request,
+                       const absl::StatusOr<v1::StepRecord>& record, ReplySetGroup refused) {
+  if (absl::IsNotFound(record.status())) return refused;
+  if (!record.ok()) {
+    refused.response = record.status();
+    return refused;
+  }
+  v1::SetGroupResponse response;
+  response.set_config_revision(record->plan().position());
+  for (const v1::ParameterGroup& group : record->plan().group_change().groups()) {
+    if (group.name() == request.group()) *response.mutable_group() = group;
+  }
+  refused.response = std::move(response);
+  return refused;
+}
+
 }  // namespace
 
 AdminService::AdminService(MachineLoop& loop, const ShardLinks& links,
@@ -131,6 +150,24 @@ AdminService::AdminService(MachineLoop& loop, const ShardLinks& links,
 
 void AdminService::Gather(std::function<void(ClusterView)> done) {
   GatherCluster(links_, addresses_, kShardTimeout, std::move(done));
+}
+
+void AdminService::FindRequest(uint64_t request_id, uint64_t newest, uint64_t after,
+                               RequestLookup::Done done) {
+  RequestLookup::Query query;
+  query.request_id = request_id;
+  query.newest = newest;
+  query.after = after;
+  query.num_shards = static_cast<int>(links_.size());
+  RequestLookup::Start(
+      query,
+      [this](int shard, uint64_t position, std::function<void(RequestLookup::History)> answer) {
+        v1::ReadHistoryRequest read;
+        read.set_from_position(position);
+        read.set_limit(1);
+        links_[shard]->ReadHistory(read, kShardTimeout, std::move(answer));
+      },
+      std::move(done));
 }
 
 grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* context,
@@ -217,7 +254,22 @@ grpc::ServerUnaryReactor* AdminService::SetGroup(grpc::CallbackServerContext* co
   // It may wait for a step to end.
   WaitingReactor* const reactor = WaitingReactor::Make(loop_);
   const UnaryAnswer<ReplySetGroup, v1::SetGroupResponse> answer(context, reactor, response);
-  return Ask(loop_, reactor->call(), absl::OkStatus(), &StepMachine::SetGroup, *request, answer);
+  loop_.Submit(
+      reactor->call(),
+      [request](StepMachine& machine, CallId call) { machine.SetGroup(call, *request); },
+      [this, answer, request](CoordinatorAction action) {
+        const auto* reply = std::get_if<ReplySetGroup>(&action);
+        const bool elsewhere = reply != nullptr && absl::IsAborted(reply->response.status()) &&
+                               reply->config_revision > request->expected_revision();
+        if (!elsewhere || request->request_id() == 0) return answer(std::move(action));
+        // The job is past the revision that the request expects: perhaps by this very request, and
+        // its answer was lost with the coordinator that would have given it.
+        FindRequest(request->request_id(), reply->config_revision, request->expected_revision(),
+                    [answer, request, refused = *reply](absl::StatusOr<v1::StepRecord> record) {
+                      answer(Repeated(*request, record, refused));
+                    });
+      });
+  return reactor;
 }
 
 template <typename Request, typename Response, typename Answer>

@@ -7,6 +7,7 @@
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -17,7 +18,9 @@
 #include "server/coordinator/checkpoint_keeper.h"
 #include "server/coordinator/cluster_view.h"
 #include "server/coordinator/machine_loop.h"
+#include "server/coordinator/request_lookup.h"
 #include "server/coordinator/shard_link.h"
+#include "server/coordinator/unary_call.h"
 
 namespace kaon::coordinator {
 
@@ -67,6 +70,19 @@ class AdminService : public v1::Admin::CallbackService {
 
  private:
   void Gather(std::function<void(ClusterView)> done);
+  // A restore that was asked for, and the way of its answer.
+  struct RestoreCall {
+    CallId call = 0;
+    UnaryAnswer<ReplyRestore, v1::RestoreCheckpointResponse> answer;
+    // Lives until the answer.
+    const v1::RestoreCheckpointRequest* request = nullptr;
+  };
+  // Reads the checkpoint and hands it to the machine; `timeline` as in RestoreOrder.
+  void Restore(const RestoreCall& restore, uint64_t timeline);
+  // As the entry that came of the same request was; the log does not know what was skipped then.
+  void AnswerRestored(const RestoreCall& restore, const v1::StepPlan& plan);
+  // Looks for the entry of a request among the control entries after `after`, from `newest` on.
+  void FindRequest(uint64_t request_id, uint64_t newest, uint64_t after, RequestLookup::Done done);
   // Finds the parameter that `request` names and asks the shard that holds it by `method`.
   template <typename Request, typename Response, typename Answer>
   void AskShard(grpc::ServerUnaryReactor* reactor, const Request& request, Response* response,

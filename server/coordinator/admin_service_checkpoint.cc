@@ -83,17 +83,36 @@ grpc::ServerUnaryReactor* AdminService::RestoreCheckpoint(
     grpc::CallbackServerContext* context, const v1::RestoreCheckpointRequest* request,
     v1::RestoreCheckpointResponse* response) {
   WaitingReactor* const reactor = WaitingReactor::Make(loop_);
-  const CallId call = reactor->call();
-  const UnaryAnswer<ReplyRestore, v1::RestoreCheckpointResponse> answer(context, reactor, response);
-  checkpoints_.Run([this, call, answer, request](const Directory& directory) {
-    if (!directory.ok()) return answer.Finish(directory.status(), "");
-    const absl::StatusOr<Found> found = Find(**directory, *request);
-    if (!found.ok()) return answer.Finish(found.status(), "");
+  const RestoreCall restore{reactor->call(), {context, reactor, response}, request};
+  const absl::Status posted = loop_.Post([this, restore](StepMachine& machine, absl::Time) {
+    const CoordinatorSnapshot snapshot = machine.Snapshot();
+    // Without a job nothing came of it yet, and who does not hold the shards refuses it.
+    if (restore.request->request_id() == 0 || !snapshot.holder || !snapshot.job) {
+      return Restore(restore, 0);
+    }
+    FindRequest(restore.request->request_id(), snapshot.job->config_revision(), 0,
+                [this, restore, timeline = snapshot.job->timeline()](
+                    const absl::StatusOr<v1::StepRecord>& record) {
+                  if (record.ok()) return AnswerRestored(restore, record->plan());
+                  if (absl::IsNotFound(record.status())) return Restore(restore, timeline);
+                  restore.answer.Finish(record.status(), "");
+                });
+  });
+  if (!posted.ok()) restore.answer.Finish(posted, "");
+  return reactor;
+}
+
+void AdminService::Restore(const RestoreCall& restore, uint64_t timeline) {
+  checkpoints_.Run([this, restore, timeline](const Directory& directory) {
+    if (!directory.ok()) return restore.answer.Finish(directory.status(), "");
+    absl::StatusOr<Found> found = Find(**directory, *restore.request);
+    if (!found.ok()) return restore.answer.Finish(found.status(), "");
     PassFailpoint(Failpoint::restore_verified);
+    found->order.timeline = timeline;
     loop_.Submit(
-        call,
+        restore.call,
         [order = found->order](StepMachine& machine, CallId id) { machine.Restore(id, order); },
-        [answer, found = *found](CoordinatorAction action) {
+        [answer = restore.answer, found = *found](CoordinatorAction action) {
           auto* reply = std::get_if<ReplyRestore>(&action);
           if (reply != nullptr && reply->response.ok()) {
             v1::RestoreCheckpointResponse& filled = *reply->response;
@@ -105,7 +124,28 @@ grpc::ServerUnaryReactor* AdminService::RestoreCheckpoint(
           answer(std::move(action));
         });
   });
-  return reactor;
+}
+
+void AdminService::AnswerRestored(const RestoreCall& restore, const v1::StepPlan& plan) {
+  if (!plan.has_restore()) {
+    return restore.answer.Finish(
+        absl::InvalidArgumentError(absl::StrCat("request_id ", restore.request->request_id(),
+                                                " is that of a change of groups")),
+        "");
+  }
+  v1::RestoreCheckpointResponse response;
+  response.set_timeline(plan.timeline());
+  response.set_position(plan.position());
+  response.mutable_checkpoint()->set_id(plan.restore().checkpoint());
+  response.mutable_checkpoint()->set_job(plan.job());
+  response.mutable_checkpoint()->set_step(plan.restore().step());
+  checkpoints_.Run([answer = restore.answer, response](const Directory& directory) mutable {
+    // It may be gone by now; what the log says of it is still so.
+    const absl::StatusOr<v1::CheckpointManifest> manifest =
+        directory.ok() ? (*directory)->Load(response.checkpoint().id()) : directory.status();
+    if (manifest.ok()) *response.mutable_checkpoint() = checkpoint::SummaryOf(*manifest);
+    answer(ReplyRestore{0, std::move(response), ""});
+  });
 }
 
 grpc::ServerUnaryReactor* AdminService::CreateCheckpoint(grpc::CallbackServerContext* context,

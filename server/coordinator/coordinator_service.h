@@ -21,7 +21,8 @@ class CoordinatorService : public v1::Coordinator::CallbackService {
   explicit CoordinatorService(MachineLoop& loop) : loop_(loop) {}
 
   // A worker's certificate must be bound to the job (if to any), and to the rank where there is one
-  // (PERMISSION_DENIED). The other codes: coordinator.proto.
+  // (PERMISSION_DENIED). The other codes: coordinator.proto. Every call may be repeated, also to
+  // another coordinator: RegisterJob needs no request id, as an equal definition is the same job.
   grpc::ServerUnaryReactor* RegisterJob(grpc::CallbackServerContext* context,
                                         const v1::RegisterJobRequest* request,
                                         v1::JobDescription* response) override;

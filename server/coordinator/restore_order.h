@@ -18,6 +18,8 @@ struct RestoreOrder {
   std::shared_ptr<const v1::CheckpointManifest> manifest;
   // Of the manifest's file.
   std::string manifest_sha256;
+  // Of the job when its log did not hold the request; 0 = it was not looked for there.
+  uint64_t timeline = 0;
 };
 
 // The one that waits: for the boundary, or for its entry to be applied.

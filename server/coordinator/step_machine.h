@@ -76,7 +76,6 @@ class StepMachine {
 
  private:
   using Phase = MachinePhase;
-
   void Send(int shard, v1::CoordinatorToShard message);
   void SendPhaseMessage(int shard);
   void SendHeartbeat(int shard);
@@ -133,6 +132,7 @@ class StepMachine {
   void AnswerRegistrations(const absl::Status& status);
   absl::Status TrySetGroup(CallId call, const v1::SetGroupRequest& request);
   absl::Status CheckRevision(const v1::SetGroupRequest& request) const;
+  bool IsRepeated(const v1::SetGroupRequest& request) const;
   bool GroupChangeIsOpen() const;
   void AnswerGroupChange(const absl::Status& status);
   // Shares begun with a multiplier that the groups, as they are now, cannot take.

@@ -24,7 +24,10 @@ absl::StatusOr<v1::GroupChangeBody> BodyOf(const v1::RegisterBody& job,
                                            const v1::SetGroupRequest& request, uint64_t position) {
   const std::vector<v1::GroupSetting> settings(request.settings().begin(),
                                                request.settings().end());
-  return job::MakeGroupChange(job, request.group(), settings, position);
+  KAON_ASSIGN_OR_RETURN(v1::GroupChangeBody body,
+                        job::MakeGroupChange(job, request.group(), settings, position));
+  body.set_request_id(request.request_id());
+  return body;
 }
 
 }  // namespace
@@ -32,6 +35,14 @@ absl::StatusOr<v1::GroupChangeBody> BodyOf(const v1::RegisterBody& job,
 bool StepMachine::GroupChangeIsOpen() const {
   return (phase_ == Phase::kRound && plan_.has_group_change()) ||
          (phase_ == Phase::kApplying && record_ && record_->plan().has_group_change());
+}
+
+bool StepMachine::IsRepeated(const v1::SetGroupRequest& request) const {
+  if (request.request_id() == 0) return false;
+  if (change_) return change_->request.request_id() == request.request_id();
+  // Its caller is gone.
+  const v1::StepPlan& open = phase_ == Phase::kRound || !record_ ? plan_ : record_->plan();
+  return GroupChangeIsOpen() && open.group_change().request_id() == request.request_id();
 }
 
 absl::Status StepMachine::CheckRevision(const v1::SetGroupRequest& request) const {
@@ -54,6 +65,11 @@ absl::Status StepMachine::CheckRevision(const v1::SetGroupRequest& request) cons
 absl::Status StepMachine::TrySetGroup(CallId call, const v1::SetGroupRequest& request) {
   const bool any = request.job().empty() && registration_;
   KAON_RETURN_IF_ERROR(CheckRunning(any ? registration_->definition().name() : request.job()));
+  if (IsRepeated(request)) {
+    AnswerGroupChange(absl::UnavailableError("the same request was made again"));
+    change_ = PendingChange{call, request};
+    return absl::OkStatus();
+  }
   KAON_RETURN_IF_ERROR(CheckRevision(request));
   if (change_ || GroupChangeIsOpen()) {
     return absl::AbortedError(absl::StrCat("expected_revision is ", request.expected_revision(),
@@ -68,7 +84,8 @@ absl::Status StepMachine::TrySetGroup(CallId call, const v1::SetGroupRequest& re
 void StepMachine::SetGroup(CallId call, const v1::SetGroupRequest& request) {
   const absl::Status status = TrySetGroup(call, request);
   if (status.ok()) return;
-  actions_.push_back(ReplySetGroup{call, status, IsHolder() ? "" : HolderHint()});
+  actions_.push_back(
+      ReplySetGroup{call, status, IsHolder() ? "" : HolderHint(), config_revision_});
 }
 
 bool StepMachine::OpenGroupChange() {

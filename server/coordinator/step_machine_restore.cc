@@ -51,7 +51,14 @@ absl::StatusOr<v1::StepPlan> StepMachine::PlanRestore(const RestoreOrder& order)
   body.set_manifest_sha256(order.manifest_sha256);
   body.set_step(manifest.step());
   *body.mutable_last_decision() = manifest.last_record().decision();
+  body.set_request_id(order.request.request_id());
   if (registration_) {
+    if (order.timeline != 0 && order.timeline != timeline_) {
+      // Perhaps by this very request.
+      return absl::UnavailableError(absl::StrCat("the job was in timeline ", order.timeline,
+                                                 " when the checkpoint was read, it is in ",
+                                                 timeline_));
+    }
     KAON_RETURN_IF_ERROR(
         Fit(order.request, *registration_, applied_step_, *body.mutable_registration()));
     plan.set_timeline(std::max(timeline_, manifest.timeline()) + 1);
@@ -75,9 +82,19 @@ absl::Status StepMachine::TryRestore(CallId call, const RestoreOrder& order) {
   // A job that lost a worker, and stops then, goes on from a checkpoint.
   if (failure_.first != timeline_) KAON_RETURN_IF_ERROR(stopped_);
   KAON_RETURN_IF_ERROR(CheckHeard());
-  const bool open = (phase_ == Phase::kRound && plan_.has_restore()) ||
-                    (phase_ == Phase::kApplying && record_ && record_->plan().has_restore());
-  if (restore_ || open) {
+  const bool planned = phase_ == Phase::kRound && plan_.has_restore();
+  const bool decided = phase_ == Phase::kApplying && record_ && record_->plan().has_restore();
+  const uint64_t open_request = restore_  ? restore_->order.request.request_id()
+                                : planned ? plan_.restore().request_id()
+                                : decided ? record_->plan().restore().request_id()
+                                          : 0;
+  if (open_request != 0 && open_request == order.request.request_id()) {
+    const bool is_planned = !restore_ || restore_->planned;
+    AnswerRestore(absl::UnavailableError("the same request was made again"));
+    restore_ = PendingRestore{call, order, is_planned};
+    return absl::OkStatus();
+  }
+  if (restore_ || planned || decided) {
     return absl::AbortedError("the state of another checkpoint is being taken");
   }
   KAON_RETURN_IF_ERROR(PlanRestore(order).status());

@@ -62,7 +62,7 @@ class Training:
         if path not in reasons[-1]:
             raise servers.Failure(f"the reason does not name {path}: {reasons[-1]}")
         health = self.cluster.kaonctl("health")
-        if health.returncode != 1 or health.stdout.count("NOT_SERVING") != 1:
+        if health.returncode != 1 or health.stdout.count(b"NOT_SERVING") != 1:
             raise servers.Failure(f"the read-only shard alone should be NOT_SERVING: {health.stdout}")
         return reasons[-1]
 

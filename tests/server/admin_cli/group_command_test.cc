@@ -6,8 +6,11 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <set>
 #include <string>
+#include <vector>
 
+#include "absl/time/time.h"
 #include "kaon/v1/admin.grpc.pb.h"
 
 namespace kaon::admin_cli {
@@ -25,6 +28,7 @@ class FakeAdmin : public v1::Admin::Service {
   }
   grpc::Status SetGroup(grpc::ServerContext* context, const v1::SetGroupRequest* request,
                         v1::SetGroupResponse* response) override {
+    ids.push_back(request->request_id());
     if (!holder.empty()) {
       context->AddTrailingMetadata("kaon-holder", holder);
       return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "not the holder");
@@ -40,6 +44,8 @@ class FakeAdmin : public v1::Admin::Service {
 
   std::string holder;
   v1::SetGroupRequest newest;
+  // Of every request, in order.
+  std::vector<uint64_t> ids;
 };
 
 struct Served {
@@ -72,6 +78,8 @@ TEST(GroupCommandTest, ReadsTheRevisionAndComparesWithIt) {
   const auto response = SetGroup(AdminCalls(options), options);
   ASSERT_TRUE(response.ok()) << response.status();
   EXPECT_EQ(response->config_revision(), 8u);
+  EXPECT_NE(served.admin.newest.request_id(), 0u);
+  served.admin.newest.clear_request_id();
   EXPECT_EQ(served.admin.newest.ShortDebugString(),
             "job: \"tiny\" group: \"scalars\" settings { field: \"lr\" value: \"0.5\" } "
             "settings { field: \"adamw.eps\" value: \"1e-6\" } expected_revision: 7");
@@ -91,6 +99,36 @@ TEST(GroupCommandTest, GoesToTheHolder) {
   const Options options = SetRate(standby.address);
   EXPECT_TRUE(SetGroup(AdminCalls(options), options).ok());
   EXPECT_EQ(holder.admin.newest.group(), "scalars");
+}
+
+// The holder is gone, and whoever stands by does not know it yet.
+TEST(GroupCommandTest, AsksAgainWithTheSameIdWhileNobodyAnswers) {
+  Served served;
+  served.admin.holder = "127.0.0.1:1";
+  Options options = SetRate(served.address);
+  options.expected_revision = 7;
+  int pauses = 0;
+  const AdminCalls calls(options, [&](absl::Duration delay) {
+    EXPECT_GE(delay, absl::Milliseconds(25));
+    EXPECT_LE(delay, absl::Seconds(1));
+    if (++pauses == 3) served.admin.holder.clear();
+  });
+  const auto response = SetGroup(calls, options);
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_EQ(pauses, 3);
+  ASSERT_EQ(served.admin.ids.size(), 4u);
+  EXPECT_EQ(std::set<uint64_t>(served.admin.ids.begin(), served.admin.ids.end()).size(), 1u);
+  // Another command is another request.
+  ASSERT_TRUE(SetGroup(calls, options).ok());
+  EXPECT_NE(served.admin.ids.back(), served.admin.ids.front());
+}
+
+TEST(GroupCommandTest, GivesUpWhenItsTimeIsOver) {
+  Options options = SetRate("127.0.0.1:1");
+  options.expected_revision = 7;
+  options.timeout_seconds = 0.2;
+  const AdminCalls calls(options);
+  EXPECT_EQ(SetGroup(calls, options).status().code(), absl::StatusCode::kUnavailable);
 }
 
 TEST(GroupCommandTest, PrintsTheRevisionAndEveryFieldByItsPath) {

@@ -66,6 +66,31 @@ TEST_F(AdminServiceCheckpointTest, NamesAnIdThatIsNotThereOrNone) {
   EXPECT_EQ(Verify("../etc", &response).code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST_F(AdminServiceCheckpointTest, ARestoreWhoseAnswerWasLostIsAnsweredByTheNextCoordinator) {
+  v1::RestoreCheckpointRequest request;
+  request.set_request_id(7);
+  v1::RestoreCheckpointResponse first;
+  const auto restore = [&](v1::RestoreCheckpointResponse* response) {
+    return Call(&v1::Admin::Stub::RestoreCheckpoint, *admin_, request, response);
+  };
+  ASSERT_TRUE(restore(&first).ok());
+  EXPECT_EQ(first.checkpoint().id(), "new");
+  // It never reached the caller.
+  ReplaceCoordinator();
+  v1::RestoreCheckpointResponse again;
+  const absl::Status status = restore(&again);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(again.SerializeAsString(), first.SerializeAsString());
+  EXPECT_EQ(shards_[0]->state().applied_position(), first.position());
+  // Another one is another matter: the job that runs is not the one it speaks of.
+  request.set_request_id(8);
+  EXPECT_EQ(restore(&again).code(), absl::StatusCode::kFailedPrecondition);
+  request.set_job("tiny");
+  ASSERT_TRUE(restore(&again).ok());
+  EXPECT_EQ(again.timeline(), first.timeline() + 1);
+  EXPECT_EQ(shards_[0]->state().applied_position(), first.position() + 1);
+}
+
 using AdminServiceWithoutCheckpointsTest = ServerFixture;
 
 TEST_F(AdminServiceWithoutCheckpointsTest, SaysThatThereIsNoDirectory) {

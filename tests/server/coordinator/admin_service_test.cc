@@ -109,6 +109,40 @@ TEST_F(AdminServiceTest, StepHistoryIsTheNewestStepsNewestLast) {
   EXPECT_EQ(history.records_size(), 2);
 }
 
+// 2.2: "so a retry after a takeover is not applied twice".
+TEST_F(AdminServiceTest, AChangeWhoseAnswerWasLostIsAnsweredByTheNextCoordinator) {
+  Train();
+  v1::SetGroupRequest request;
+  request.set_job("tiny");
+  request.set_group("adamw");
+  request.add_settings()->set_field("lr");
+  request.mutable_settings(0)->set_value("0.5");
+  request.set_expected_revision(1);
+  request.set_request_id(7);
+  v1::SetGroupResponse first;
+  ASSERT_TRUE(Call(&v1::Admin::Stub::SetGroup, *admin_, request, &first).ok());
+  EXPECT_EQ(first.config_revision(), 3u);
+  // It never reached the caller.
+  ReplaceCoordinator();
+  v1::SetGroupRequest later = request;
+  later.set_expected_revision(3);
+  later.set_request_id(8);
+  later.mutable_settings(0)->set_value("0.25");
+  v1::SetGroupResponse changed;
+  ASSERT_TRUE(Call(&v1::Admin::Stub::SetGroup, *admin_, later, &changed).ok());
+  v1::SetGroupResponse again;
+  ASSERT_TRUE(Call(&v1::Admin::Stub::SetGroup, *admin_, request, &again).ok());
+  EXPECT_EQ(again.SerializeAsString(), first.SerializeAsString());
+  // What others ask for, or nobody can know, is compared as ever.
+  for (uint64_t other : {9, 0}) {
+    request.set_request_id(other);
+    EXPECT_EQ(Call(&v1::Admin::Stub::SetGroup, *admin_, request, &again).code(),
+              absl::StatusCode::kAborted);
+  }
+  EXPECT_EQ(shards_[0]->state().applied_position(), 4u);
+  EXPECT_EQ(shards_[0]->state().registration().definition().groups(1).lr(), 0.25);
+}
+
 TEST_F(AdminServiceTest, AsksTheShardThatHoldsAParameter) {
   Train();
   v1::JobDescription job;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "job/settings.h"
 #include "proto/ballot.h"
 
 namespace kaon::coordinator {
@@ -49,6 +50,14 @@ void FakeShard::ApplyLocked(const v1::StepRecord& record) {
   if (plan.has_registration()) {
     state_.set_config_revision(plan.position());
     *state_.mutable_registration() = plan.registration();
+  } else if (plan.has_restore()) {
+    state_.set_config_revision(plan.position());
+    *state_.mutable_registration() = plan.restore().registration();
+    state_.set_applied_step(plan.restore().step());
+    state_.set_weights_loaded(true);
+  } else if (plan.has_group_change()) {
+    state_.set_config_revision(plan.position());
+    job::ApplyGroupChange(plan.group_change(), *state_.mutable_registration());
   } else if (plan.step().kind() == v1::STEP_KIND_TRAIN) {
     state_.set_applied_step(plan.step().step());
   } else {

@@ -37,6 +37,14 @@ std::unique_ptr<CoordinatorServer> ServerFixture::StartCoordinator(uint32_t take
   return server.ok() ? std::move(*server) : nullptr;
 }
 
+void ServerFixture::ReplaceCoordinator() {
+  server_->Shutdown();
+  server_ = StartCoordinator();
+  ASSERT_NE(server_, nullptr);
+  Use(*server_);
+  WaitFor([](const v1::GetStatusResponse& status) { return status.holder(); });
+}
+
 void ServerFixture::Use(const CoordinatorServer& server) {
   const auto channel = grpc::CreateChannel(absl::StrCat("127.0.0.1:", server.port()),
                                            grpc::InsecureChannelCredentials());

@@ -24,6 +24,8 @@ class ServerFixture : public ::testing::Test {
 
   // A further coordinator of the same shards.
   std::unique_ptr<CoordinatorServer> StartCoordinator(uint32_t takeover_ms = 100);
+  // Ends the coordinator and goes on with another one, which holds the shards when it returns.
+  void ReplaceCoordinator();
   // Points the stubs at `server`.
   void Use(const CoordinatorServer& server);
   // Asks for the status until `done` accepts it.

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "server/coordinator/registration.h"
 #include "tests/server/coordinator/machine_harness.h"
 #include "tests/server/coordinator/mid_step.h"
 #include "tests/server/coordinator/test_job.h"
@@ -107,6 +108,77 @@ TEST(GroupChangeTest, OneIsUnderWayAtATime) {
   harness.VoteAndApply();
   EXPECT_FALSE(harness.set(first));
   EXPECT_EQ(Adamw(harness).lr(), 0.5);
+}
+
+v1::SetGroupRequest RequestOf(uint64_t request_id) {
+  v1::SetGroupRequest request;
+  request.set_group("adamw");
+  request.add_settings()->set_field("lr");
+  request.mutable_settings(0)->set_value("0.5");
+  request.set_expected_revision(1);
+  request.set_request_id(request_id);
+  return request;
+}
+
+// 2.2: "Each control entry carries its client's request id ... so a retry after a takeover is not
+// applied twice".
+TEST(GroupChangeTest, ARepetitionWaitsForTheEntryOfItsRequest) {
+  MachineHarness harness;
+  harness.Train();
+  for (uint32_t rank : {0, 1}) ASSERT_TRUE(harness.Begin(rank, 1).ok());
+  // Before it is planned, while it is open, and after its caller is gone.
+  const CallId first = harness.SetGroup(RequestOf(7));
+  const CallId second = harness.SetGroup(RequestOf(7));
+  EXPECT_EQ(StatusOf(harness, first).code(), absl::StatusCode::kUnavailable);
+  harness.VoteAndApply();
+  harness.Tick();
+  const v1::StepPlan plan = *harness.SentPlan(0);
+  EXPECT_EQ(plan.group_change().request_id(), 7u);
+  EXPECT_EQ(StatusOf(harness, harness.SetGroup(RequestOf(8))).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(StatusOf(harness, harness.SetGroup(RequestOf(0))).code(), absl::StatusCode::kAborted);
+  const CallId third = harness.SetGroup(RequestOf(7));
+  EXPECT_EQ(StatusOf(harness, second).code(), absl::StatusCode::kUnavailable);
+  harness.machine().CancelCall(third);
+  const CallId fourth = harness.SetGroup(RequestOf(7));
+  EXPECT_FALSE(harness.set(fourth));
+  harness.VoteAndApply();
+  const auto answer = harness.set(fourth);
+  ASSERT_TRUE(answer && answer->ok());
+  EXPECT_EQ((*answer)->config_revision(), plan.position());
+  harness.ClearSent();
+  harness.Tick();
+  EXPECT_FALSE(harness.SentPlan(0));
+}
+
+TEST(GroupChangeTest, ARepetitionWaitsForWhatTheNextHolderFinishes) {
+  MachineHarness harness;
+  harness.Train();
+  harness.SetGroup(RequestOf(7));
+  const v1::StepPlan plan = *harness.SentPlan(0);
+  MachineHarness next(2, "coordinator-b:1");
+  next.Stand(plan.ballot());
+  for (int shard : {0, 1}) {
+    v1::ShardState state;
+    state.set_applied_position(2);
+    state.set_timeline(1);
+    state.set_config_revision(1);
+    state.set_weights_loaded(true);
+    state.mutable_applied_record()->mutable_plan()->set_position(2);
+    state.mutable_applied_record()->mutable_plan()->mutable_step()->set_kind(
+        v1::STEP_KIND_LOAD_WEIGHTS);
+    *state.mutable_registration() = MakeRegistration(TestJob(), {2, 0}).value();
+    *state.mutable_prepared() = harness.VoteFor(plan, shard);
+    next.State(shard, state);
+  }
+  ASSERT_TRUE(next.SentRecord(0)->plan().has_group_change());
+  const CallId again = next.SetGroup(RequestOf(7));
+  EXPECT_FALSE(next.set(again));
+  for (int shard : {0, 1}) next.Applied(shard, 3);
+  EXPECT_TRUE(StatusOf(next, again).ok());
+  // Applied, it is to be found in the log from there on.
+  next.ClearSent();
+  EXPECT_EQ(StatusOf(next, next.SetGroup(RequestOf(7))).code(), absl::StatusCode::kAborted);
+  EXPECT_FALSE(next.SentPlan(0));
 }
 
 TEST(GroupChangeTest, IsDroppedWithItsCallerBeforeItIsPlanned) {

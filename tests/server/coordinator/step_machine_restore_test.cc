@@ -171,6 +171,45 @@ TEST(RestoreTest, OneIsUnderWayAtATime) {
   EXPECT_TRUE(harness.Join(0, 100).ok());
 }
 
+TEST(RestoreTest, ARepetitionWaitsForTheEntryOfItsRequest) {
+  MachineHarness harness;
+  harness.Train();
+  RestoreOrder order = Order("tiny", 0);
+  order.request.set_request_id(7);
+  const CallId first = harness.Restore(order);
+  const CallId second = harness.Restore(order);
+  EXPECT_EQ(StatusOf(harness, first).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(harness.SentPlan(0)->restore().request_id(), 7u);
+  harness.machine().CancelCall(second);
+  const CallId third = harness.Restore(order);
+  EXPECT_EQ(StatusOf(harness, harness.Restore(Order("tiny", 0))).code(),
+            absl::StatusCode::kAborted);
+  const v1::StepPlan plan = *harness.SentPlan(0);
+  for (int shard : {0, 1}) harness.Vote(shard, plan);
+  const CallId fourth = harness.Restore(order);
+  EXPECT_EQ(StatusOf(harness, third).code(), absl::StatusCode::kUnavailable);
+  harness.ClearSent();
+  for (int shard : {0, 1}) harness.Applied(shard, plan.position());
+  EXPECT_TRUE(StatusOf(harness, fourth).ok());
+  EXPECT_FALSE(harness.SentPlan(0));
+}
+
+// The log was looked through before the checkpoint was read, which takes its time.
+TEST(RestoreTest, IsNotDoneOnceTheJobIsInAnotherTimelineThanWhenTheLogWasRead) {
+  MachineHarness harness;
+  harness.Train();
+  RestoreOrder order = Order("tiny", 0);
+  order.timeline = 1;
+  harness.Restore(order);
+  harness.VoteAndApply();
+  harness.ClearSent();
+  const absl::Status status = StatusOf(harness, harness.Restore(order));
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(status.message(),
+            "the job was in timeline 1 when the checkpoint was read, it is in 5");
+  EXPECT_FALSE(harness.SentPlan(0));
+}
+
 // Rule 3: "if all are alike it must decide": a restore whose coordinator died is finished by the
 // next one.
 TEST(RestoreTest, IsFinishedByTheNextHolder) {
