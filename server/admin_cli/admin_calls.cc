@@ -31,9 +31,12 @@ gpr_timespec Deadline(const Options& options) {
   return proto::DeadlineAfter(absl::Seconds(options.timeout_seconds));
 }
 
+enum class AfterDeadline { kAskNext, kEnd };
+
 // Calls `call(stub, context)` on the endpoints in turn until one can be reached.
 template <typename Call>
-absl::Status CallAny(const Options& options, const Call& call) {
+absl::Status CallAny(const Options& options, const Call& call,
+                     AfterDeadline after_deadline = AfterDeadline::kAskNext) {
   absl::Status status;
   for (const std::string& endpoint : options.endpoints) {
     KAON_ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel,
@@ -45,6 +48,7 @@ absl::Status CallAny(const Options& options, const Call& call) {
     if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) return status;
     status = absl::Status(status.code(), absl::StrCat("coordinator ", endpoint, ": ",
                                                       absl::string_view(status.message())));
+    if (absl::IsDeadlineExceeded(status) && after_deadline == AfterDeadline::kEnd) return status;
   }
   return status;
 }
@@ -55,7 +59,8 @@ struct HolderAnswer {
   std::string holder;
 };
 
-// As CallAny, and once more where the refusal says that the holder is.
+// As CallAny, and once more where the refusal says that the holder is. Ends with a deadline: what
+// was asked for may still be done.
 template <typename Call>
 HolderAnswer CallHolder(const Options& options, const Call& ask) {
   HolderAnswer answer;
@@ -67,11 +72,11 @@ HolderAnswer CallHolder(const Options& options, const Call& ask) {
         found == metadata.end() ? "" : std::string(found->second.data(), found->second.size());
     return status;
   };
-  answer.status = CallAny(options, call);
+  answer.status = CallAny(options, call, AfterDeadline::kEnd);
   if (!absl::IsFailedPrecondition(answer.status) || answer.holder.empty()) return answer;
   Options there = options;
   there.endpoints = {answer.holder};
-  answer.status = CallAny(there, call);
+  answer.status = CallAny(there, call, AfterDeadline::kEnd);
   return answer;
 }
 
