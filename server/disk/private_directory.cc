@@ -4,13 +4,38 @@
 
 #include <cerrno>
 #include <cstring>
+#include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "server/disk/posix_directory.h"
 
 namespace kaon::disk {
 
+namespace {
+
+std::string ParentOf(const std::string& path) {
+  const size_t end = path.find_last_not_of('/');
+  const size_t slash = end == std::string::npos ? end : path.rfind('/', end);
+  if (slash == std::string::npos) return end == std::string::npos ? "/" : ".";
+  return path.substr(0, slash + 1);
+}
+
+// So that a power cut does not take the name of a directory away, with all that is in it. Also of
+// one that is there already: whoever made it may have been killed before it came to this.
+absl::Status SyncName(absl::string_view name, const std::string& path, bool created) {
+  const absl::StatusOr<std::unique_ptr<PosixDirectory>> parent = PosixDirectory::At(ParentOf(path));
+  // One that may not be read was not made by us.
+  if (!parent.ok() && !created) return absl::OkStatus();
+  const absl::Status synced = parent.ok() ? (*parent)->Sync() : parent.status();
+  if (synced.ok()) return synced;
+  return absl::FailedPreconditionError(absl::StrCat(name, " ", path, ": ", synced.message()));
+}
+
+}  // namespace
+
 absl::Status CreatePrivateDirectory(absl::string_view name, const std::string& path) {
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+  const bool created = ::mkdir(path.c_str(), 0700) == 0;
+  if (!created && errno != EEXIST) {
     return absl::FailedPreconditionError(
         absl::StrCat("creating ", name, " ", path, ": ", std::strerror(errno)));
   }
@@ -27,7 +52,7 @@ absl::Status CreatePrivateDirectory(absl::string_view name, const std::string& p
                      absl::Hex((directory.st_mode >> 3) & 7), absl::Hex(directory.st_mode & 7),
                      ", expecting 0700"));
   }
-  return absl::OkStatus();
+  return SyncName(name, path, created);
 }
 
 }  // namespace kaon::disk

@@ -10,9 +10,9 @@
 
 namespace kaon::disk {
 
-// Creates `path` (mode 0700) if it does not exist; its parent must. `name` is what messages call
-// it. FAILED_PRECONDITION naming the path and the system's reason, or when it is no directory or
-// open to others.
+// Creates `path` (mode 0700) if it does not exist; its parent must. The directory's name is durable
+// when this returns OK. `name` is what messages call it. FAILED_PRECONDITION naming path and the
+// system's reason, or when it is no directory or open to others.
 absl::Status CreatePrivateDirectory(absl::string_view name, const std::string& path);
 
 }  // namespace kaon::disk

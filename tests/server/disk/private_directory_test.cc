@@ -2,9 +2,35 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
+
+namespace {
+
+// Paths that were synced, in order.
+std::vector<std::string>& Synced() {
+  static std::vector<std::string> synced;
+  return synced;
+}
+
+// What the next sync fails with; 0 = none does.
+int failure = 0;
+
+}  // namespace
+
+// In place of the C library's: no test can cut the power.
+extern "C" int fsync(int fd) {
+  Synced().push_back(std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd)));
+  if (failure == 0) return static_cast<int>(syscall(SYS_fsync, fd));
+  errno = failure;
+  return -1;
+}
 
 namespace kaon::disk {
 namespace {
@@ -21,6 +47,28 @@ TEST_F(PrivateDirectoryTest, IsCreatedForItsOwnerAlone) {
   struct stat directory;
   ASSERT_EQ(stat(path_.c_str(), &directory), 0);
   EXPECT_EQ(directory.st_mode & 0777, 0700u);
+}
+
+TEST_F(PrivateDirectoryTest, ItsNameIsDurable) {
+  const std::string parent = std::filesystem::canonical(testing::TempDir());
+  // One that is there may never have been synced by who made it.
+  for (const std::string& path : {path_, path_, path_ + "/"}) {
+    Synced().clear();
+    ASSERT_TRUE(CreatePrivateDirectory("data_dir", path).ok());
+    EXPECT_EQ(Synced(), std::vector<std::string>{parent}) << path;
+  }
+  Synced().clear();
+  ASSERT_TRUE(CreatePrivateDirectory("data_dir", path_ + "/inner//").ok());
+  EXPECT_EQ(Synced(), std::vector<std::string>{std::filesystem::canonical(path_)});
+  std::filesystem::current_path(path_);
+  Synced().clear();
+  ASSERT_TRUE(CreatePrivateDirectory("data_dir", "relative").ok());
+  EXPECT_EQ(Synced(), std::vector<std::string>{std::filesystem::canonical(path_)});
+  failure = EIO;
+  const absl::Status status = CreatePrivateDirectory("data_dir", "another");
+  failure = 0;
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(status.message(), "data_dir another: syncing directory .: Input/output error");
 }
 
 TEST_F(PrivateDirectoryTest, IsRefusedWhenOpenToOthers) {
