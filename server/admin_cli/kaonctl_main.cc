@@ -10,6 +10,7 @@
 #include "server/admin_cli/checkpoint_command.h"
 #include "server/admin_cli/digest_command.h"
 #include "server/admin_cli/effective_report.h"
+#include "server/admin_cli/events_report.h"
 #include "server/admin_cli/group_command.h"
 #include "server/admin_cli/options.h"
 #include "server/admin_cli/parameter_command.h"
@@ -66,6 +67,8 @@ int Run(const Options& options) {
   switch (options.command) {
     case Command::kStatus:
       return Print(options, calls.GetStatus(), StatusJson, StatusText);
+    case Command::kStatusEvents:
+      return Print(options, calls.GetStatus(), StatusJson, EventsText);
     case Command::kJobShow:
       return Print(options, calls.DescribeJob(), JobJson, JobText);
     case Command::kJobEffective:

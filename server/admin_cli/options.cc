@@ -29,6 +29,7 @@ struct Typed {
   Options options;
   std::string output = "table";
   bool effective = false;
+  bool events = false;
   std::string directory;
   std::string tls_directory;
 };
@@ -110,7 +111,10 @@ void AddCommands(CLI::App& app, Typed& typed) {
   const auto add = [&typed](CLI::App& parent, const char* name, const char* help, Command command) {
     return AddCommand(parent, name, help, command, typed);
   };
-  add(app, "status", "What the service is doing; shards and workers", Command::kStatus);
+  CLI::App* status =
+      add(app, "status", "What the service is doing; shards and workers", Command::kStatus);
+  status->add_flag("--events", typed.events,
+                   "What the coordinator and the shards have counted since they started");
   CLI::App* job = app.add_subcommand("job", "The job");
   job->require_subcommand(1);
   job->fallthrough();
@@ -183,6 +187,7 @@ absl::Status Resolve(Typed& typed) {
   Options& options = typed.options;
   options.json = typed.output == "json";
   if (typed.effective) options.command = Command::kJobEffective;
+  if (typed.events) options.command = Command::kStatusEvents;
   if (IsOffline(options.command)) return absl::OkStatus();
   if (!typed.directory.empty()) {
     const absl::Status read = ReadDirectory(typed.directory, typed);

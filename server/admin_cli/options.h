@@ -15,6 +15,7 @@ namespace kaon::admin_cli {
 
 enum class Command {
   kStatus,
+  kStatusEvents,
   kJobShow,
   kJobEffective,
   kParameters,

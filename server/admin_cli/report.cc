@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "server/admin_cli/events_report.h"
 #include "server/admin_cli/table.h"
 #include "server/config/durability.h"
 
@@ -101,6 +102,7 @@ Json ShardJson(const v1::ShardStatus& shard) {
   row["backend"] = facts.backend();
   row["weights_digest"] = Hex(facts.weights_digest());
   row["state_digest"] = Hex(facts.state_digest());
+  row["events"] = EventsJson(facts.events());
   return row;
 }
 
@@ -267,6 +269,7 @@ Json StatusJson(const v1::GetStatusResponse& status) {
                                {"attempt", AttemptText(worker.attempt())},
                                {"begun_step", worker.begun_step()}});
   }
+  json["events"] = EventsJson(status.events());
   return json;
 }
 

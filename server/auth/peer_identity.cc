@@ -49,6 +49,10 @@ proto::Identity PeerIdentity(const grpc::ServerContextBase& context) {
   return {.domain = "", .role = proto::Role::kAdmin, .job = {}, .rank = {}};
 }
 
+std::string PeerName(const proto::Identity& identity) {
+  return identity.domain.empty() ? "a caller on this machine" : identity.ToUri();
+}
+
 absl::Status AuthorizeWorker(const proto::Identity& identity, absl::string_view job,
                              uint32_t rank) {
   if (identity.domain.empty()) return absl::OkStatus();

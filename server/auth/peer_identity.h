@@ -7,6 +7,7 @@
 #include <grpcpp/server_context.h>
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -24,6 +25,9 @@ absl::StatusOr<proto::Identity> CertificateIdentity(const grpc::AuthContext& con
 // whoever can connect is the machine's own user: role admin with an empty domain, which
 // AuthorizeWorker lets act for every rank.
 proto::Identity PeerIdentity(const grpc::ServerContextBase& context);
+
+// For logs: the URI of the certificate, or that there was none.
+std::string PeerName(const proto::Identity& identity);
 
 // PERMISSION_DENIED naming both jobs or both ranks, or the role if it is not worker.
 absl::Status AuthorizeWorker(const proto::Identity& identity, absl::string_view job, uint32_t rank);

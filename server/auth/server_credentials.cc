@@ -6,6 +6,7 @@
 #include <grpcpp/security/tls_credentials_options.h>
 
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -24,12 +25,19 @@ namespace {
 // Called for every call before its handler. Owned by the credentials; any of gRPC's threads.
 class MethodAuthorizer : public grpc::AuthMetadataProcessor {
  public:
+  explicit MethodAuthorizer(OnRefused on_refused) : on_refused_(std::move(on_refused)) {}
+
   // It only looks things up, so it need not leave gRPC's thread.
   bool IsBlocking() const override { return false; }
 
   grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext* context, OutputMetadata*,
                        OutputMetadata*) override {
-    return proto::ToGrpc(Authorize(metadata, *context));
+    const absl::Status authorized = Authorize(metadata, *context);
+    if (!authorized.ok() && on_refused_) {
+      const absl::StatusOr<proto::Identity> peer = CertificateIdentity(*context);
+      on_refused_(peer.ok() ? peer->ToUri() : "a certificate that names nobody", authorized);
+    }
+    return proto::ToGrpc(authorized);
   }
 
  private:
@@ -40,12 +48,14 @@ class MethodAuthorizer : public grpc::AuthMetadataProcessor {
     return AuthorizeMethod(identity.role,
                            absl::string_view(path->second.data(), path->second.size()));
   }
+
+  const OnRefused on_refused_;
 };
 
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CreateServerCredentials(
-    const v1::TlsConfig& tls, absl::string_view listen) {
+    const v1::TlsConfig& tls, absl::string_view listen, OnRefused on_refused) {
   if (client::HostOf(listen).empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("listen '", listen, "' is not host:port with a port of 0 to 65535"));
@@ -64,7 +74,7 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CreateServerCredentials
   options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
   std::shared_ptr<grpc::ServerCredentials> credentials =
       grpc::experimental::TlsServerCredentials(options);
-  credentials->SetAuthMetadataProcessor(std::make_shared<MethodAuthorizer>());
+  credentials->SetAuthMetadataProcessor(std::make_shared<MethodAuthorizer>(std::move(on_refused)));
   return credentials;
 }
 

@@ -7,8 +7,11 @@
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
 
+#include <functional>
 #include <memory>
+#include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "kaon/v1/config.pb.h"
@@ -20,6 +23,10 @@ inline constexpr int kShardMessageBytes = (1 << 20) + (64 << 10);
 // A registration of 100,000 parameters.
 inline constexpr int kCoordinatorMessageBytes = 64 << 20;
 
+// Told of each call that is refused before its handler: the URI of the caller's certificate, or
+// that it has none of ours, and why. Any of gRPC's threads; must not block.
+using OnRefused = std::function<void(const std::string& peer, const absl::Status& refusal)>;
+
 // Mutual TLS with the role x method table of authorization_matrix.h in front of every method: a
 // caller without a certificate of the CA fails in the handshake, one without an identity gets
 // UNAUTHENTICATED, one with the wrong role PERMISSION_DENIED. Files are read again within seconds
@@ -28,7 +35,7 @@ inline constexpr int kCoordinatorMessageBytes = 64 << 20;
 //   FAILED_PRECONDITION  no certificates and `listen` is not a loopback address
 //   NOT_FOUND            a file cannot be read (names it)
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CreateServerCredentials(
-    const v1::TlsConfig& tls, absl::string_view listen);
+    const v1::TlsConfig& tls, absl::string_view listen, OnRefused on_refused = nullptr);
 
 // Limits of protocol.md section 4 and reliability.md section 0: identity compression only
 // (UNIMPLEMENTED otherwise, before anything is inflated), message and metadata sizes

@@ -11,8 +11,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "proto/grpc_status.h"
 #include "proto/status_macros.h"
+#include "server/auth/peer_identity.h"
 #include "server/coordinator/parameter_lookup.h"
 #include "server/coordinator/unary_call.h"
 
@@ -25,6 +27,7 @@ constexpr absl::Duration kShardTimeout = absl::Seconds(2);
 constexpr uint32_t kMaxPageSize = 10000;
 constexpr uint32_t kMaxHistory = 1000;
 constexpr uint32_t kDefaultHistory = 20;
+constexpr size_t kMaxActBytes = 400;
 constexpr size_t kMaxRegexBytes = 1024;
 constexpr int64_t kMaxRegexMemoryBytes = 1 << 20;
 
@@ -145,8 +148,23 @@ ReplySetGroup Repeated(const v1::SetGroupRequest& request,
 }  // namespace
 
 AdminService::AdminService(MachineLoop& loop, const ShardLinks& links,
-                           std::vector<std::string> addresses, CheckpointKeeper& checkpoints)
-    : loop_(loop), links_(links), addresses_(std::move(addresses)), checkpoints_(checkpoints) {}
+                           std::vector<std::string> addresses, CheckpointKeeper& checkpoints,
+                           monitor::EventCounts& counts)
+    : loop_(loop),
+      links_(links),
+      addresses_(std::move(addresses)),
+      checkpoints_(checkpoints),
+      counts_(counts) {}
+
+std::function<void(const absl::Status& status)> AdminService::Act(
+    const grpc::CallbackServerContext& context, std::string what) {
+  // What is asked for may be long.
+  if (what.size() > kMaxActBytes) what.resize(kMaxActBytes);
+  return [this, peer = auth::PeerName(auth::PeerIdentity(context)),
+          what = std::move(what)](const absl::Status& status) {
+    monitor::NoteAdminAct(counts_, peer, what, status);
+  };
+}
 
 void AdminService::Gather(std::function<void(ClusterView)> done) {
   GatherCluster(links_, addresses_, kShardTimeout, std::move(done));
@@ -176,8 +194,11 @@ grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* c
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   const absl::Status posted =
       loop_.Post([this, reactor, response](StepMachine& machine, absl::Time) {
-        Gather([reactor, response, snapshot = machine.Snapshot()](const ClusterView& view) {
+        Gather([this, reactor, response, snapshot = machine.Snapshot()](const ClusterView& view) {
           Fill(snapshot, view, *response);
+          for (v1::EventCount& count : counts_.Happened()) {
+            *response->add_events() = std::move(count);
+          }
           Finish(reactor, absl::OkStatus());
         });
       });
@@ -253,7 +274,15 @@ grpc::ServerUnaryReactor* AdminService::SetGroup(grpc::CallbackServerContext* co
                                                  v1::SetGroupResponse* response) {
   // It may wait for a step to end.
   WaitingReactor* const reactor = WaitingReactor::Make(loop_);
-  const UnaryAnswer<ReplySetGroup, v1::SetGroupResponse> answer(context, reactor, response);
+  const std::string act = absl::StrCat(
+      "group set ", request->group(), " ",
+      absl::StrJoin(request->settings(), " ",
+                    [](std::string* to, const v1::GroupSetting& setting) {
+                      absl::StrAppend(to, setting.field(), "=", setting.value());
+                    }),
+      " at revision ", request->expected_revision());
+  const UnaryAnswer<ReplySetGroup, v1::SetGroupResponse> answer(context, reactor, response,
+                                                                Act(*context, act));
   loop_.Submit(
       reactor->call(),
       [request](StepMachine& machine, CallId call) { machine.SetGroup(call, *request); },

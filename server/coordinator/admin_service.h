@@ -21,6 +21,7 @@
 #include "server/coordinator/request_lookup.h"
 #include "server/coordinator/shard_link.h"
 #include "server/coordinator/unary_call.h"
+#include "server/monitor/event_counts.h"
 
 namespace kaon::coordinator {
 
@@ -28,9 +29,9 @@ class AdminService : public v1::Admin::CallbackService {
  public:
   using ShardLinks = std::vector<std::unique_ptr<ShardLink>>;
 
-  // `loop`, `links` and `checkpoints` outlive the service. `addresses` are the shards', by index.
+  // All but `addresses` outlive the service; they are the shards', by index.
   AdminService(MachineLoop& loop, const ShardLinks& links, std::vector<std::string> addresses,
-               CheckpointKeeper& checkpoints);
+               CheckpointKeeper& checkpoints, monitor::EventCounts& counts);
 
   // RESOURCE_EXHAUSTED when the coordinator has too many requests waiting. Other codes:
   // admin.proto.
@@ -70,6 +71,9 @@ class AdminService : public v1::Admin::CallbackService {
 
  private:
   void Gather(std::function<void(ClusterView)> done);
+  // To be told of the answer to an admin's request, which is logged with who made it.
+  std::function<void(const absl::Status& status)> Act(const grpc::CallbackServerContext& context,
+                                                      std::string what);
   // A restore that was asked for, and the way of its answer.
   struct RestoreCall {
     CallId call = 0;
@@ -94,6 +98,7 @@ class AdminService : public v1::Admin::CallbackService {
   const ShardLinks& links_;
   const std::vector<std::string> addresses_;
   CheckpointKeeper& checkpoints_;
+  monitor::EventCounts& counts_;
 };
 
 }  // namespace kaon::coordinator

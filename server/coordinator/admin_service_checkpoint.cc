@@ -83,7 +83,11 @@ grpc::ServerUnaryReactor* AdminService::RestoreCheckpoint(
     grpc::CallbackServerContext* context, const v1::RestoreCheckpointRequest* request,
     v1::RestoreCheckpointResponse* response) {
   WaitingReactor* const reactor = WaitingReactor::Make(loop_);
-  const RestoreCall restore{reactor->call(), {context, reactor, response}, request};
+  const std::string act =
+      absl::StrCat("checkpoint restore ", request->id().empty() ? "newest" : request->id(),
+                   " at step ", request->expected_step());
+  const RestoreCall restore{
+      reactor->call(), {context, reactor, response, Act(*context, act)}, request};
   const absl::Status posted = loop_.Post([this, restore](StepMachine& machine, absl::Time) {
     const CoordinatorSnapshot snapshot = machine.Snapshot();
     // Without a job nothing came of it yet, and who does not hold the shards refuses it.
@@ -152,7 +156,9 @@ grpc::ServerUnaryReactor* AdminService::CreateCheckpoint(grpc::CallbackServerCon
                                                          const v1::CreateCheckpointRequest* request,
                                                          v1::CreateCheckpointResponse* response) {
   WaitingReactor* const reactor = WaitingReactor::Make(loop_);
-  const UnaryAnswer<ReplyCreate, v1::CreateCheckpointResponse> answer(context, reactor, response);
+  const UnaryAnswer<ReplyCreate, v1::CreateCheckpointResponse> answer(
+      context, reactor, response,
+      Act(*context, absl::StrCat("checkpoint create ", request->id())));
   const absl::Status named =
       request->id().empty() ? absl::OkStatus() : checkpoint::CheckId(request->id());
   return Ask(loop_, reactor->call(), named, &StepMachine::CreateCheckpoint, *request, answer);

@@ -124,18 +124,11 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
 absl::Status CoordinatorServer::Connect() {
   loop_ = std::make_unique<MachineLoop>(
       [this](int shard, v1::CoordinatorToShard message) {
+        watch_.OnSent(message);
         links_[shard]->Send(std::move(message));
       },
       [this](int shard, uint64_t position) { ReadRecord(shard, position); },
-      [this](FinishCheckpoint finish) {
-        const std::string id = finish.facts.id;
-        keeper_->Finish(std::move(finish), config_.checkpoint_keep(),
-                        [this, id](const absl::StatusOr<v1::CheckpointSummary>& summary) {
-                          loop_->PostAlways([id, summary](StepMachine& machine, absl::Time) {
-                            machine.OnCheckpointFinished(id, summary);
-                          });
-                        });
-      },
+      [this](FinishCheckpoint finish) { FinishCheckpointRun(std::move(finish)); },
       [this](const StepMachine& machine) { watch_.Look(machine); });
   const kaon::TlsFiles tls{config_.tls().ca_file(), config_.tls().certificate_file(),
                            config_.tls().private_key_file()};
@@ -165,6 +158,20 @@ absl::Status CoordinatorServer::Connect() {
   return absl::OkStatus();
 }
 
+void CoordinatorServer::FinishCheckpointRun(FinishCheckpoint finish) {
+  const std::string id = finish.facts.id;
+  // One without parts was given up.
+  if (finish.parts.empty()) counts_.Add(monitor::Event::kCheckpointFailed);
+  keeper_->Finish(std::move(finish), config_.checkpoint_keep(),
+                  [this, id](const absl::StatusOr<v1::CheckpointSummary>& summary) {
+                    counts_.Add(summary.ok() ? monitor::Event::kCheckpointCreated
+                                             : monitor::Event::kCheckpointFailed);
+                    loop_->PostAlways([id, summary](StepMachine& machine, absl::Time) {
+                      machine.OnCheckpointFinished(id, summary);
+                    });
+                  });
+}
+
 void CoordinatorServer::ReadRecord(int shard, uint64_t position) {
   v1::ReadHistoryRequest request;
   request.set_from_position(position);
@@ -184,11 +191,15 @@ void CoordinatorServer::ReadRecord(int shard, uint64_t position) {
 
 absl::Status CoordinatorServer::Listen() {
   KAON_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ServerCredentials> credentials,
-                        auth::CreateServerCredentials(config_.tls(), config_.listen()));
-  coordinator_service_ = std::make_unique<CoordinatorService>(*loop_);
+                        auth::CreateServerCredentials(
+                            config_.tls(), config_.listen(),
+                            [this](const std::string& peer, const absl::Status& refusal) {
+                              monitor::NoteUnauthorized(counts_, peer, refusal);
+                            }));
+  coordinator_service_ = std::make_unique<CoordinatorService>(*loop_, counts_);
   admin_service_ = std::make_unique<AdminService>(
       *loop_, links_, std::vector<std::string>(config_.shards().begin(), config_.shards().end()),
-      *keeper_);
+      *keeper_, counts_);
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   auth::HardenServer(builder, auth::kCoordinatorMessageBytes);

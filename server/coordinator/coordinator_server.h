@@ -19,6 +19,7 @@
 #include "server/coordinator/machine_loop.h"
 #include "server/coordinator/machine_watch.h"
 #include "server/coordinator/shard_link.h"
+#include "server/monitor/event_counts.h"
 #include "server/monitor/service_health.h"
 
 namespace kaon::coordinator {
@@ -48,13 +49,15 @@ class CoordinatorServer {
   absl::Status Listen();
   void RunMachine();
   void ReadRecord(int shard, uint64_t position);
+  void FinishCheckpointRun(FinishCheckpoint finish);
 
   v1::CoordinatorConfig config_;
   std::string address_;
   int port_ = 0;
+  monitor::EventCounts counts_;
   // Of the service that workers call.
   monitor::ServiceHealth health_{v1::Coordinator::service_full_name()};
-  MachineWatch watch_{health_};
+  MachineWatch watch_{health_, counts_};
   std::vector<std::unique_ptr<ShardLink>> links_;
   std::unique_ptr<MachineLoop> loop_;
   std::unique_ptr<CheckpointKeeper> keeper_;

@@ -20,14 +20,28 @@ absl::Status AuthorizeJob(const grpc::CallbackServerContext& context, absl::stri
                                                   "\", the request is for \"", job, "\""));
 }
 
+template <typename Request>
+absl::Status AuthorizeRank(const grpc::CallbackServerContext& context, const Request& request) {
+  return auth::AuthorizeWorker(auth::PeerIdentity(context), request.job(), request.rank());
+}
+
 }  // namespace
+
+absl::Status CoordinatorService::Noted(const grpc::CallbackServerContext& context,
+                                       const absl::Status& authorized) {
+  if (!authorized.ok()) {
+    monitor::NoteUnauthorized(counts_, auth::PeerName(auth::PeerIdentity(context)), authorized);
+  }
+  return authorized;
+}
 
 grpc::ServerUnaryReactor* CoordinatorService::RegisterJob(grpc::CallbackServerContext* context,
                                                           const v1::RegisterJobRequest* request,
                                                           v1::JobDescription* response) {
   WaitingReactor* const reactor = WaitingReactor::Make(loop_);
   const UnaryAnswer<ReplyRegister, v1::JobDescription> answer(context, reactor, response);
-  return Ask(loop_, reactor->call(), AuthorizeJob(*context, request->definition().name()),
+  return Ask(loop_, reactor->call(),
+             Noted(*context, AuthorizeJob(*context, request->definition().name())),
              &StepMachine::Register, *request, answer);
 }
 
@@ -35,16 +49,19 @@ grpc::ServerUnaryReactor* CoordinatorService::GetJob(grpc::CallbackServerContext
                                                      const v1::GetJobRequest* request,
                                                      v1::JobDescription* response) {
   const UnaryAnswer<ReplyGetJob, v1::JobDescription> answer(context, response);
-  return Ask(loop_, loop_.NewCall(), AuthorizeJob(*context, request->job()), &StepMachine::GetJob,
-             *request, answer);
+  return Ask(loop_, loop_.NewCall(), Noted(*context, AuthorizeJob(*context, request->job())),
+             &StepMachine::GetJob, *request, answer);
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::JoinWorker(grpc::CallbackServerContext* context,
                                                          const v1::JoinWorkerRequest* request,
                                                          v1::JoinWorkerResponse* response) {
-  const UnaryAnswer<ReplyJoin, v1::JoinWorkerResponse> answer(context, response);
+  const UnaryAnswer<ReplyJoin, v1::JoinWorkerResponse> answer(
+      context, response, [this](const absl::Status& status) {
+        if (status.ok()) counts_.Add(monitor::Event::kWorkerJoined);
+      });
   return Ask(loop_, loop_.NewCall(),
-             auth::AuthorizeWorker(auth::PeerIdentity(*context), request->job(), request->rank()),
+             Noted(*context, AuthorizeRank(*context, *request)),
              &StepMachine::Join, *request, answer);
 }
 
@@ -53,14 +70,13 @@ grpc::ServerUnaryReactor* CoordinatorService::BeginStep(grpc::CallbackServerCont
                                                         v1::BeginStepResponse* response) {
   const UnaryAnswer<ReplyBegin, v1::BeginStepResponse> answer(context, response);
   return Ask(loop_, loop_.NewCall(),
-             auth::AuthorizeWorker(auth::PeerIdentity(*context), request->job(), request->rank()),
+             Noted(*context, AuthorizeRank(*context, *request)),
              &StepMachine::Begin, *request, answer);
 }
 
 grpc::ServerWriteReactor<v1::StepEvent>* CoordinatorService::AwaitStep(
     grpc::CallbackServerContext* context, const v1::AwaitStepRequest* request) {
-  const absl::Status authorized =
-      auth::AuthorizeWorker(auth::PeerIdentity(*context), request->job(), request->rank());
+  const absl::Status authorized = Noted(*context, AuthorizeRank(*context, *request));
   if (!authorized.ok()) return AwaitReactor::Refuse(loop_, *context, authorized);
   return AwaitReactor::Start(loop_, *context, *request);
 }

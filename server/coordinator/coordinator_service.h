@@ -6,9 +6,11 @@
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
+#include "absl/status/status.h"
 #include "kaon/v1/coordinator.grpc.pb.h"
 #include "kaon/v1/coordinator.pb.h"
 #include "server/coordinator/machine_loop.h"
+#include "server/monitor/event_counts.h"
 
 namespace kaon::coordinator {
 
@@ -17,8 +19,9 @@ inline constexpr char kHolderMetadata[] = "kaon-holder";
 
 class CoordinatorService : public v1::Coordinator::CallbackService {
  public:
-  // `loop` outlives the service.
-  explicit CoordinatorService(MachineLoop& loop) : loop_(loop) {}
+  // `loop` and `counts` outlive the service.
+  CoordinatorService(MachineLoop& loop, monitor::EventCounts& counts)
+      : loop_(loop), counts_(counts) {}
 
   // A worker's certificate must be bound to the job (if to any), and to the rank where there is one
   // (PERMISSION_DENIED). The other codes: coordinator.proto. Every call may be repeated, also to
@@ -39,7 +42,11 @@ class CoordinatorService : public v1::Coordinator::CallbackService {
                                                      const v1::AwaitStepRequest* request) override;
 
  private:
+  // `authorized`; a refusal is counted and logged with who called.
+  absl::Status Noted(const grpc::CallbackServerContext& context, const absl::Status& authorized);
+
   MachineLoop& loop_;
+  monitor::EventCounts& counts_;
 };
 
 }  // namespace kaon::coordinator

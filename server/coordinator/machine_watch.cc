@@ -1,15 +1,62 @@
 #include "server/coordinator/machine_watch.h"
 
+#include <glog/logging.h>
+
 #include <string>
+
+#include "proto/ballot.h"
 
 namespace kaon::coordinator {
 
+using monitor::Event;
+
 void MachineWatch::Look(const StepMachine& machine) {
+  LookAtHolder(machine);
+  LookAtWorkers(machine);
   // One that stands by answers with the holder's address, whatever it held once.
   const bool stopped = machine.IsHolder() && !machine.stopped().ok();
   if (stopped == stopped_) return;
   stopped_ = stopped;
+  if (stopped) counts_.Add(Event::kJobStopped);
   health_.SetReason("job", stopped ? machine.stopped().ToString() : std::string());
+}
+
+void MachineWatch::LookAtHolder(const StepMachine& machine) {
+  if (machine.IsHolder() == holds_) return;
+  holds_ = machine.IsHolder();
+  counts_.Add(holds_ ? Event::kTakeover : Event::kHolderReplaced);
+  LOG(INFO) << (holds_ ? "holds the shards from now on" : "holds the shards no more");
+}
+
+void MachineWatch::LookAtWorkers(const StepMachine& machine) {
+  if (machine.lost_workers() == lost_) return;
+  for (const uint32_t rank : machine.lost_workers()) {
+    if (lost_.count(rank) > 0) continue;
+    counts_.Add(Event::kWorkerLost);
+    LOG(WARNING) << "rank " << rank << " is lost: the job goes on without it";
+  }
+  lost_ = machine.lost_workers();
+}
+
+void MachineWatch::OnSent(const v1::CoordinatorToShard& message) {
+  if (message.has_plan()) {
+    const v1::StepPlan& plan = message.plan();
+    const bool counted = plan.position() == reopened_position_ &&
+                         plan.round() == reopened_round_ &&
+                         proto::Compare(plan.ballot(), reopened_ballot_) == 0;
+    if (plan.round() <= 1 || counted) return;
+    counts_.Add(Event::kRoundReopened);
+    reopened_position_ = plan.position();
+    reopened_ballot_ = plan.ballot();
+    reopened_round_ = plan.round();
+  } else if (message.has_decision()) {
+    const v1::StepPlan& plan = message.decision().plan();
+    if (plan.position() <= decided_position_) return;
+    decided_position_ = plan.position();
+    if (plan.has_restore()) counts_.Add(Event::kRestore);
+    if (plan.has_rollback()) counts_.Add(Event::kRollback);
+    if (plan.has_group_change()) counts_.Add(Event::kGroupChange);
+  }
 }
 
 }  // namespace kaon::coordinator

@@ -1,25 +1,46 @@
-// Looks at a coordinator's state machine after each event and tells of what has changed: whether
-// its job is stopped, which the health service answers. Owned by CoordinatorServer; called by the
+// Looks at a coordinator's state machine after each event, and at what it sends, and tells of what
+// has changed: whether its job is stopped, which the health service answers; takeovers, rounds,
+// control entries and lost workers, which are counted. Owned by CoordinatorServer; called by the
 // loop's thread.
 #ifndef KAON_SERVER_COORDINATOR_MACHINE_WATCH_H_
 #define KAON_SERVER_COORDINATOR_MACHINE_WATCH_H_
 
+#include <cstdint>
+#include <set>
+
+#include "kaon/v1/agreement.pb.h"
+#include "kaon/v1/shard_control.pb.h"
 #include "server/coordinator/step_machine.h"
+#include "server/monitor/event_counts.h"
 #include "server/monitor/service_health.h"
 
 namespace kaon::coordinator {
 
 class MachineWatch {
  public:
-  // `health`, of the service that workers call, outlives the watch.
-  explicit MachineWatch(monitor::ServiceHealth& health) : health_(health) {}
+  // `health`, of the service that workers call, and `counts` outlive the watch.
+  MachineWatch(monitor::ServiceHealth& health, monitor::EventCounts& counts)
+      : health_(health), counts_(counts) {}
 
   void Look(const StepMachine& machine);
+  // To whichever shard.
+  void OnSent(const v1::CoordinatorToShard& message);
 
  private:
+  void LookAtHolder(const StepMachine& machine);
+  void LookAtWorkers(const StepMachine& machine);
+
   monitor::ServiceHealth& health_;
-  // As health_ was told.
+  monitor::EventCounts& counts_;
+  // As of the last look.
   bool stopped_ = false;
+  bool holds_ = false;
+  std::set<uint32_t> lost_;
+  // Newest that was counted: a round after the first, and a decision.
+  uint64_t reopened_position_ = 0;
+  v1::Ballot reopened_ballot_;
+  uint64_t reopened_round_ = 0;
+  uint64_t decided_position_ = 0;
 };
 
 }  // namespace kaon::coordinator

@@ -73,6 +73,7 @@ class StepMachine {
   bool IsHolder() const { return phase_ > Phase::kReading; }
   // Not OK once the job cannot go on.
   const absl::Status& stopped() const { return stopped_; }
+  const std::set<uint32_t>& lost_workers() const { return membership_.lost(); }
 
  private:
   using Phase = MachinePhase;
@@ -179,7 +180,6 @@ class StepMachine {
   absl::Status stopped_;
   // Timeline that ended with the loss of a worker, and why.
   std::pair<uint64_t, absl::Status> failure_;
-
   // Newest at position_ + 1 under this ballot; 0 if none was opened.
   uint64_t round_ = 0;
   v1::StepPlan plan_;

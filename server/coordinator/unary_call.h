@@ -7,6 +7,7 @@
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -25,11 +26,14 @@ namespace kaon::coordinator {
 template <typename Reply, typename Response>
 class UnaryAnswer {
  public:
-  UnaryAnswer(grpc::CallbackServerContext* context, Response* response)
-      : UnaryAnswer(context, context->DefaultReactor(), response) {}
+  // Told what the call is answered with, just before; any thread; must not block.
+  using Ended = std::function<void(const absl::Status& status)>;
+
+  UnaryAnswer(grpc::CallbackServerContext* context, Response* response, Ended ended = nullptr)
+      : UnaryAnswer(context, context->DefaultReactor(), response, std::move(ended)) {}
   UnaryAnswer(grpc::CallbackServerContext* context, grpc::ServerUnaryReactor* reactor,
-              Response* response)
-      : context_(context), reactor_(reactor), response_(response) {}
+              Response* response, Ended ended = nullptr)
+      : context_(context), reactor_(reactor), response_(response), ended_(std::move(ended)) {}
 
   grpc::ServerUnaryReactor* reactor() const { return reactor_; }
 
@@ -45,6 +49,7 @@ class UnaryAnswer {
   }
 
   void Finish(const absl::Status& status, const std::string& holder_address) const {
+    if (ended_) ended_(status);
     if (!holder_address.empty()) context_->AddTrailingMetadata(kHolderMetadata, holder_address);
     reactor_->Finish(proto::ToGrpc(status));
   }
@@ -53,6 +58,7 @@ class UnaryAnswer {
   grpc::CallbackServerContext* context_;
   grpc::ServerUnaryReactor* reactor_;
   Response* response_;
+  Ended ended_;
 };
 
 // Reactor of a unary call that may wait for long: ends it in the loop when its caller is gone. Owns

@@ -9,10 +9,11 @@
 
 namespace kaon::shard {
 
-ControlStream* ControlStream::Start(StepLoop& loop) {
+ControlStream* ControlStream::Start(StepLoop& loop, std::string peer) {
   std::shared_ptr<ControlStream> stream(new ControlStream(loop));
   stream->self_ = stream;
   ControlSink sink;
+  sink.peer = std::move(peer);
   sink.send = [stream](v1::ShardToCoordinator message) { stream->Send(std::move(message)); };
   sink.end = [stream](const absl::Status& status) { stream->End(status); };
   stream->stream_ = loop.OpenStream(std::move(sink));

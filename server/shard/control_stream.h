@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "kaon/v1/shard_control.pb.h"
@@ -24,8 +25,8 @@ class ControlStream
     : public grpc::ServerBidiReactor<v1::CoordinatorToShard, v1::ShardToCoordinator>,
       public std::enable_shared_from_this<ControlStream> {
  public:
-  // Starts reading. `loop` outlives the call.
-  static ControlStream* Start(StepLoop& loop);
+  // Starts reading. `loop` outlives the call; `peer` is who calls, for logs.
+  static ControlStream* Start(StepLoop& loop, std::string peer);
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;

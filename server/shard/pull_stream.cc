@@ -1,5 +1,6 @@
 #include "server/shard/pull_stream.h"
 
+#include <glog/logging.h>
 #include <grpcpp/support/slice.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include "proto/grpc_status.h"
 #include "proto/status_macros.h"
 #include "proto/tensor_stream.h"
+#include "server/auth/peer_identity.h"
 
 namespace kaon::shard {
 
@@ -38,11 +40,11 @@ absl::StatusOr<v1::PullRequest> Parse(const grpc::ByteBuffer& buffer) {
 
 }  // namespace
 
-PullStream* PullStream::Start(ParameterPublisher& publisher, const proto::Identity& peer,
-                              const grpc::ByteBuffer& request) {
-  std::shared_ptr<PullStream> stream(new PullStream(publisher));
+PullStream* PullStream::Start(ParameterPublisher& publisher, monitor::EventCounts& counts,
+                              proto::Identity peer, const grpc::ByteBuffer& request) {
+  std::shared_ptr<PullStream> stream(new PullStream(publisher, counts, std::move(peer)));
   stream->self_ = stream;
-  if (const absl::Status status = stream->Check(peer, request); !status.ok()) {
+  if (const absl::Status status = stream->Check(request); !status.ok()) {
     MutexLock lock(stream->mu_);
     stream->EndLocked(status);
   } else {
@@ -51,11 +53,11 @@ PullStream* PullStream::Start(ParameterPublisher& publisher, const proto::Identi
   return stream.get();
 }
 
-absl::Status PullStream::Check(const proto::Identity& peer, const grpc::ByteBuffer& request) {
+absl::Status PullStream::Check(const grpc::ByteBuffer& request) {
   KAON_ASSIGN_OR_RETURN(request_, Parse(request));
-  if (peer.job.has_value() && *peer.job != request_.job()) {
+  if (peer_.job.has_value() && *peer_.job != request_.job()) {
     return absl::PermissionDeniedError(
-        absl::StrCat("certificate of job '", *peer.job, "', job '", request_.job(), "' pulled"));
+        absl::StrCat("certificate of job '", *peer_.job, "', job '", request_.job(), "' pulled"));
   }
   return publisher_.CheckPull(request_);
 }
@@ -126,6 +128,10 @@ void PullStream::OnCancel() {
 void PullStream::EndLocked(const absl::Status& status) {
   if (ended_) return;
   ended_ = true;
+  if (!status.ok() && !absl::IsCancelled(status)) {
+    counts_.Add(monitor::Event::kPullRefused, status.code());
+    LOG_EVERY_T(WARNING, 1) << "pull of " << auth::PeerName(peer_) << " refused: " << status;
+  }
   Finish(proto::ToGrpc(status));
 }
 

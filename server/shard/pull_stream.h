@@ -9,12 +9,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kaon/v1/shard_data.pb.h"
 #include "kernels/mutex.h"
 #include "proto/identity.h"
+#include "server/monitor/event_counts.h"
 #include "server/shard/parameter_publisher.h"
 
 namespace kaon::shard {
@@ -22,18 +24,19 @@ namespace kaon::shard {
 class PullStream : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                    public std::enable_shared_from_this<PullStream> {
  public:
-  // Answers `request`, a serialized PullRequest. `publisher` outlives the call.
-  static PullStream* Start(ParameterPublisher& publisher, const proto::Identity& peer,
-                           const grpc::ByteBuffer& request);
+  // Answers `request`, a serialized PullRequest. `publisher` and `counts` outlive the call.
+  static PullStream* Start(ParameterPublisher& publisher, monitor::EventCounts& counts,
+                           proto::Identity peer, const grpc::ByteBuffer& request);
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
 
  private:
-  explicit PullStream(ParameterPublisher& publisher) : publisher_(publisher) {}
+  PullStream(ParameterPublisher& publisher, monitor::EventCounts& counts, proto::Identity peer)
+      : publisher_(publisher), counts_(counts), peer_(std::move(peer)) {}
 
-  absl::Status Check(const proto::Identity& peer, const grpc::ByteBuffer& request);
+  absl::Status Check(const grpc::ByteBuffer& request);
   // Writes the next chunk, waits for it, or ends the call.
   void Continue();
   // False: this call will come back when the version is there.
@@ -42,6 +45,8 @@ class PullStream : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void EndLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   ParameterPublisher& publisher_;
+  monitor::EventCounts& counts_;
+  const proto::Identity peer_;
   // Keeps this object alive until OnDone, beside callbacks of the publisher that are under way.
   std::shared_ptr<PullStream> self_;
 

@@ -21,11 +21,13 @@ constexpr size_t kMaxMessageBytes = proto::kMaxChunkBytes + (64 << 10);
 
 }  // namespace
 
-PushStream::PushStream(GradientAccumulator& accumulator, proto::Identity peer)
-    : accumulator_(accumulator), peer_(std::move(peer)) {}
+PushStream::PushStream(GradientAccumulator& accumulator, monitor::EventCounts& counts,
+                       proto::Identity peer)
+    : accumulator_(accumulator), counts_(counts), peer_(std::move(peer)) {}
 
-PushStream* PushStream::Start(GradientAccumulator& accumulator, proto::Identity peer) {
-  std::shared_ptr<PushStream> stream(new PushStream(accumulator, std::move(peer)));
+PushStream* PushStream::Start(GradientAccumulator& accumulator, monitor::EventCounts& counts,
+                              proto::Identity peer) {
+  std::shared_ptr<PushStream> stream(new PushStream(accumulator, counts, std::move(peer)));
   stream->self_ = stream;
   stream->StartRead(&stream->received_);
   return stream.get();
@@ -148,10 +150,16 @@ void PushStream::End(const absl::Status& status) {
   MutexLock lock(mu_);
   if (ended_) return;
   ended_ = true;
-  if (!status.ok() && status.code() != absl::StatusCode::kAborted &&
-      status.code() != absl::StatusCode::kCancelled)
-    LOG(WARNING) << "push refused: " << status;
+  NoteEnd(status);
   Finish(proto::ToGrpc(status));
+}
+
+void PushStream::NoteEnd(const absl::Status& status) {
+  if (status.ok() || absl::IsCancelled(status)) return;
+  if (absl::IsAborted(status)) return counts_.Add(monitor::Event::kPushAborted);
+  counts_.Add(monitor::Event::kPushRefused, status.code());
+  // A worker that asks too early, or means harm, asks often.
+  LOG_EVERY_T(WARNING, 1) << "push of " << auth::PeerName(peer_) << " refused: " << status;
 }
 
 void PushStream::OnDone() {

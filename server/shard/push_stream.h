@@ -16,6 +16,7 @@
 #include "kernels/mutex.h"
 #include "proto/identity.h"
 #include "proto/tensor_stream.h"
+#include "server/monitor/event_counts.h"
 #include "server/shard/gradient_accumulator.h"
 
 namespace kaon::shard {
@@ -23,8 +24,9 @@ namespace kaon::shard {
 class PushStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                    public std::enable_shared_from_this<PushStream> {
  public:
-  // Starts reading. `accumulator` outlives the call.
-  static PushStream* Start(GradientAccumulator& accumulator, proto::Identity peer);
+  // Starts reading. `accumulator` and `counts` outlive the call.
+  static PushStream* Start(GradientAccumulator& accumulator, monitor::EventCounts& counts,
+                           proto::Identity peer);
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
@@ -32,15 +34,17 @@ class PushStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBu
   void OnDone() override;
 
  private:
-  PushStream(GradientAccumulator& accumulator, proto::Identity peer);
+  PushStream(GradientAccumulator& accumulator, monitor::EventCounts& counts, proto::Identity peer);
 
   absl::Status Take(proto::Slices slices);
   absl::Status Open(const v1::PushOpen& open);
   void AddCredit(uint64_t bytes);
   void End(const absl::Status& status);
+  void NoteEnd(const absl::Status& status);
   void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   GradientAccumulator& accumulator_;
+  monitor::EventCounts& counts_;
   const proto::Identity peer_;
   // Keeps this object alive until OnDone, beside callbacks of the accumulator that are under way.
   std::shared_ptr<PushStream> self_;

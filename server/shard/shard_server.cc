@@ -194,7 +194,7 @@ absl::Status ShardServer::BuildInMemory(const v1::ShardConfig& config, ShardCore
                            "none); ", marker_->path(), " says that it had voted"));
     return absl::OkStatus();
   }
-  loop_ = std::make_unique<StepLoop>(std::move(options));
+  loop_ = std::make_unique<StepLoop>(std::move(options), counts_);
   journal_ = std::make_unique<journal::MemoryJournal>(&*marker_);
   return absl::OkStatus();
 }
@@ -230,14 +230,17 @@ absl::StatusOr<RestoredSnapshot> ShardServer::Restore(disk::Directory& files,
   const auto restore = [&](const Snapshot& snapshot, const ShardCore::ReadTensor& read) {
     // What one that was given up reserved goes first.
     loop_.reset();
-    loop_ = std::make_unique<StepLoop>(options);
+    loop_ = std::make_unique<StepLoop>(options, counts_);
     return loop_->Restore(snapshot, read);
   };
   KAON_ASSIGN_OR_RETURN(RestoredSnapshot restored, RestoreNewest(directory, restore));
-  for (const std::string& skipped : restored.skipped) LOG(ERROR) << skipped;
+  for (const std::string& skipped : restored.skipped) {
+    counts_.Add(monitor::Event::kDamagedFileSkipped);
+    LOG(ERROR) << skipped;
+  }
   if (restored.position == 0) {
     loop_.reset();
-    loop_ = std::make_unique<StepLoop>(options);
+    loop_ = std::make_unique<StepLoop>(options, counts_);
   }
   if (options.interval_steps > 0) {
     KAON_ASSIGN_OR_RETURN(std::vector<v1::SnapshotPoint> points,
@@ -262,7 +265,7 @@ absl::Status ShardServer::Recover(const v1::ShardConfig& config,
   journal.log.segment_bytes = std::max(kLeastSegmentBytes, journal_bytes / 4);
   if (journal_bytes == 0) journal.log.segment_bytes = kSegmentBytes;
   KAON_RETURN_IF_ERROR(SetSegmentBytes(journal.log.segment_bytes));
-  journal.on_room = OnRoom("journal");
+  journal.on_room = OnRoom("journal", monitor::Event::kJournalRetry);
   // Decisions are all that is written between two snapshots, and a snapshot waits for its own.
   if (options.interval_steps > 0) journal.idle_delay = absl::Milliseconds(1);
   uint64_t replayed_bytes = 0;
@@ -276,7 +279,10 @@ absl::Status ShardServer::Recover(const v1::ShardConfig& config,
         return loop_->Replay(entry);
       }));
   const v1::JournalStatus status = opened->Status();
-  LOG_IF(WARNING, !status.torn_tail().empty()) << "journal: cut off " << status.torn_tail();
+  if (!status.torn_tail().empty()) {
+    counts_.Add(monitor::Event::kTornTailCut);
+    LOG(WARNING) << "journal: cut off " << status.torn_tail();
+  }
   LOG(INFO) << "recovery: snapshot of position " << restored.position << " with " << restored.bytes
             << " bytes read in " << absl::ToDoubleSeconds(snapshot_read - start)
             << " s, journal of " << status.recovered_entries() << " entries and " << status.bytes()
@@ -305,7 +311,7 @@ void ShardServer::UseInterval(uint32_t steps, SnapshotThread::Options& snapshots
       journal::IntervalJournal::Start{machine.timeline(), machine.applied_step(),
                                       machine.weights_loaded()});
   snapshots.schedule = journal::IntervalSchedule(steps);
-  snapshots.on_room = OnRoom("snapshots");
+  snapshots.on_room = OnRoom("snapshots", monitor::Event::kSnapshotRetry);
   snapshots.on_snapshot = [loop = loop_.get(), raw = journal.get()](const v1::SnapshotPoint& point,
                                                                     uint64_t timeline) {
     // First, so that no coordinator hears of a vote that waited for it and not of the snapshot.
@@ -315,8 +321,10 @@ void ShardServer::UseInterval(uint32_t steps, SnapshotThread::Options& snapshots
   journal_ = std::move(journal);
 }
 
-std::function<void(const absl::Status& status)> ShardServer::OnRoom(std::string cause) {
-  return [this, cause = std::move(cause)](const absl::Status& status) {
+std::function<void(const absl::Status& status)> ShardServer::OnRoom(std::string cause,
+                                                                    monitor::Event retry) {
+  return [this, cause = std::move(cause), retry](const absl::Status& status) {
+    if (!status.ok()) counts_.Add(retry);
     health_.SetReason(cause, status.ok() ? "" : std::string(status.message()));
   };
 }
@@ -326,14 +334,18 @@ void ShardServer::BuildLost(ShardCore::Options options, std::string why) {
   options.data_loss = std::move(why);
   // What a replay reserved goes first.
   loop_.reset();
-  loop_ = std::make_unique<StepLoop>(std::move(options));
+  loop_ = std::make_unique<StepLoop>(std::move(options), counts_);
   // Its promises bind nobody: a shard that lost its state never votes.
   journal_ = std::make_unique<journal::MemoryJournal>(nullptr);
 }
 
 absl::Status ShardServer::Listen(const v1::ShardConfig& config) {
   KAON_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ServerCredentials> credentials,
-                        auth::CreateServerCredentials(config.tls(), config.listen()));
+                        auth::CreateServerCredentials(
+                            config.tls(), config.listen(),
+                            [this](const std::string& peer, const absl::Status& refusal) {
+                              monitor::NoteUnauthorized(counts_, peer, refusal);
+                            }));
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   // As large as a registration; PushStream and PullStream hold the data plane to a chunk.

@@ -16,6 +16,7 @@
 #include "server/journal/incarnation_marker.h"
 #include "server/journal/journal.h"
 #include "server/journal/shard_directory.h"
+#include "server/monitor/event_counts.h"
 #include "server/monitor/service_health.h"
 #include "server/shard/shard_service.h"
 #include "server/shard/snapshot_restore.h"
@@ -60,14 +61,16 @@ class ShardServer {
                                            const ShardCore::Options& options);
   // What is built for mode journal becomes that of mode interval(steps).
   void UseInterval(uint32_t steps, SnapshotThread::Options& snapshots);
-  // For a journal, or snapshots, that votes wait for: it is a cause to take no pushes.
-  std::function<void(const absl::Status& status)> OnRoom(std::string cause);
+  // For a journal, or snapshots, that votes wait for: it is a cause to take no pushes, and each
+  // status that is not OK a retry.
+  std::function<void(const absl::Status& status)> OnRoom(std::string cause, monitor::Event retry);
   // A loop that says `why` and never votes.
   void BuildLost(ShardCore::Options options, std::string why);
   absl::Status Listen(const v1::ShardConfig& config);
   void Stop(absl::Duration last_snapshot);
 
   // In the order in which they depend on each other; destroyed in reverse.
+  monitor::EventCounts counts_;
   // Of the service that takes pushes.
   monitor::ServiceHealth health_{v1::ShardData::service_full_name()};
   std::unique_ptr<tier::HostTier> host_tier_;

@@ -26,17 +26,18 @@ auto Answer(grpc::ServerUnaryReactor* reactor, Response* response) {
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ShardDataService::Push(
     grpc::CallbackServerContext* context) {
-  return PushStream::Start(loop_.accumulator(), auth::PeerIdentity(*context));
+  return PushStream::Start(loop_.accumulator(), loop_.counts(), auth::PeerIdentity(*context));
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* ShardDataService::Pull(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
-  return PullStream::Start(loop_.publisher(), auth::PeerIdentity(*context), *request);
+  return PullStream::Start(loop_.publisher(), loop_.counts(), auth::PeerIdentity(*context),
+                           *request);
 }
 
 grpc::ServerBidiReactor<v1::CoordinatorToShard, v1::ShardToCoordinator>*
-ShardControlService::Control(grpc::CallbackServerContext* /*context*/) {
-  return ControlStream::Start(loop_);
+ShardControlService::Control(grpc::CallbackServerContext* context) {
+  return ControlStream::Start(loop_, auth::PeerName(auth::PeerIdentity(*context)));
 }
 
 grpc::ServerUnaryReactor* ShardControlService::ReadHistory(grpc::CallbackServerContext* context,

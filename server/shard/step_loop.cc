@@ -63,10 +63,22 @@ std::string NameOf(const v1::StepPlan& plan) {
                       proto::ToString(plan.ballot()), ", round ", plan.round(), ")");
 }
 
+PlanStanding StandingOf(const ShardMachine& machine) {
+  PlanStanding standing;
+  standing.applied_position = machine.applied_position();
+  if (machine.accepted_plan() == nullptr) return standing;
+  standing.position = machine.accepted_plan()->position();
+  standing.ballot = machine.accepted_plan()->ballot();
+  standing.round = machine.accepted_plan()->round();
+  standing.generation = machine.accepted_generation();
+  standing.prepared = machine.held() != nullptr;
+  return standing;
+}
+
 }  // namespace
 
-StepLoop::StepLoop(ShardCore::Options options)
-    : core_([this, &options] {
+StepLoop::StepLoop(ShardCore::Options options, monitor::EventCounts& counts)
+    : counts_(counts), core_([this, &options] {
         options.on_folded = [this](uint64_t generation) {
           Post([this, generation] { core_.OnFolded(generation); });
         };
@@ -192,18 +204,19 @@ void StepLoop::Deliver() {
       sink = found->second;
     }
     if (send != nullptr) {
+      if (send->message.has_refused()) NoteRefused(sink.peer, send->message.refused());
       PassSent(send->message);
       sink.send(std::move(send->message));
     } else {
       LOG(WARNING) << "shard " << core_.machine().shard()
-                   << ": control stream ended: " << end->status;
+                   << ": control stream of " << sink.peer << " ended: " << end->status;
       sink.end(end->status);
     }
   }
 }
 
 void StepLoop::Append(AppendJournal append) {
-  Log(append.record);
+  Note(append.record);
   PassAppended(append.record);
   PassRestoreAppended(append.record, core_.machine().accepted_plan());
   uint64_t decided = 0;
@@ -217,13 +230,43 @@ void StepLoop::Append(AppendJournal append) {
   });
 }
 
-void StepLoop::Log(const journal::Record& record) const {
+void StepLoop::NoteRefused(const std::string& peer, const v1::Refused& refused) {
+  counts_.Add(monitor::Event::kControlRefused, refused.reason());
+  // One that was replaced asks until it knows.
+  LOG_EVERY_T(WARNING, 1) << "shard " << core_.machine().shard() << ": message of " << peer
+                          << " refused: " << v1::RefusalReason_Name(refused.reason()) << ": "
+                          << refused.detail();
+}
+
+void StepLoop::NotePlan(const PlanStanding& before) {
+  const PlanStanding now = StandingOf(core_.machine());
+  if (before.position == 0 || now.position == 0) return;
+  const bool stamped_anew =
+      now.round != before.round || proto::Compare(now.ballot, before.ballot) != 0;
+  if (now.position == before.position && stamped_anew) {
+    counts_.Add(monitor::Event::kRoundReopened);
+  }
+  // Rule 4: only an accepted plan withdraws it.
+  const bool withdrawn = before.prepared && now.generation != before.generation &&
+                         now.applied_position == before.applied_position;
+  if (!withdrawn) return;
+  counts_.Add(monitor::Event::kPrepareWithdrawn);
+  LOG(WARNING) << "shard " << core_.machine().shard() << ": PREPARE of position "
+               << before.position << " withdrawn by " << NameOf(*core_.machine().accepted_plan());
+}
+
+void StepLoop::Note(const journal::Record& record) {
   const uint32_t shard = core_.machine().shard();
   if (const auto* promise = std::get_if<journal::PromiseRecord>(&record)) {
+    counts_.Add(monitor::Event::kPromise);
     LOG(INFO) << "shard " << shard << ": promises ballot " << proto::ToString(promise->ballot)
               << " to " << core_.machine().holder_address();
   } else if (const auto* decision = std::get_if<journal::DecisionRecord>(&record)) {
     const bool applied = decision->record.decision().outcome() == v1::OUTCOME_APPLY;
+    const v1::StepPlan& plan = decision->record.plan();
+    if (plan.has_restore()) counts_.Add(monitor::Event::kRestore);
+    if (plan.has_rollback()) counts_.Add(monitor::Event::kRollback);
+    if (plan.has_group_change()) counts_.Add(monitor::Event::kGroupChange);
     LOG(INFO) << "shard " << shard << ": " << NameOf(decision->record.plan())
               << (applied ? " applied" : " skipped: ") << decision->record.decision().reason();
   } else {
@@ -247,7 +290,9 @@ bool StepLoop::OnControl(StreamId stream, v1::CoordinatorToShard message, absl::
                          std::function<void()> done) {
   return Post([this, stream, message = std::move(message), received, done = std::move(done)] {
     PassReceived(message);
+    const PlanStanding before = StandingOf(core_.machine());
     core_.OnControl(stream, message, received);
+    NotePlan(before);
     Deliver();
     core_.OnReady(stream, SteadyNow());
     done();
@@ -267,6 +312,9 @@ void StepLoop::Describe(const std::string& job,
   const bool posted = Post([this, job, answer] {
     absl::StatusOr<v1::DescribeShardResponse> response = core_.Describe(job);
     if (response.ok()) {
+      for (v1::EventCount& count : counts_.Happened()) {
+        *response->add_events() = std::move(count);
+      }
       *response->mutable_journal() = journal_->Status();
       if (snapshots_ != nullptr) {
         *response->mutable_snapshot() = snapshots_->Status();

@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "kaon/v1/shard_control.pb.h"
 #include "kernels/mutex.h"
 #include "server/journal/journal.h"
+#include "server/monitor/event_counts.h"
 #include "server/shard/checkpoint_thread.h"
 #include "server/shard/shard_core.h"
 #include "server/shard/snapshot_thread.h"
@@ -31,14 +33,27 @@ namespace kaon::shard {
 // A coordinator's end of a control stream. Called on the step thread, perhaps still after
 // CloseStream: they must keep alive what they touch, and must not block.
 struct ControlSink {
+  // Who is at the other end, for logs.
+  std::string peer;
   std::function<void(v1::ShardToCoordinator message)> send;
   std::function<void(const absl::Status& status)> end;
 };
 
+// What of an accepted plan the next one may put an end to.
+struct PlanStanding {
+  // 0 = none is accepted.
+  uint64_t position = 0;
+  v1::Ballot ballot;
+  uint64_t round = 0;
+  uint64_t generation = 0;
+  bool prepared = false;
+  uint64_t applied_position = 0;
+};
+
 class StepLoop {
  public:
-  // `options` without callbacks; what they name outlives the loop.
-  explicit StepLoop(ShardCore::Options options);
+  // `options` without callbacks; what they name, and `counts`, outlives the loop.
+  StepLoop(ShardCore::Options options, monitor::EventCounts& counts);
   // Stops.
   ~StepLoop();
 
@@ -86,6 +101,7 @@ class StepLoop {
   void ReadHistory(const v1::ReadHistoryRequest& request,
                    std::function<void(absl::StatusOr<v1::ReadHistoryResponse>)> answer);
 
+  monitor::EventCounts& counts() { return counts_; }
   GradientAccumulator& accumulator() { return core_.accumulator(); }
   ParameterPublisher& publisher() { return core_.publisher(); }
 
@@ -107,8 +123,12 @@ class StepLoop {
   // Carries out what the core asked for.
   void Deliver();
   void Append(AppendJournal append);
-  void Log(const journal::Record& record) const;
+  // Logs and counts what is told by the record, the refusal, or the plan that is accepted now.
+  void Note(const journal::Record& record);
+  void NoteRefused(const std::string& peer, const v1::Refused& refused);
+  void NotePlan(const PlanStanding& before);
 
+  monitor::EventCounts& counts_;
   // Constant once started.
   journal::Journal* journal_ = nullptr;
   SnapshotThread* snapshots_ = nullptr;

@@ -25,6 +25,7 @@ std::string DirectoryWithPort(const std::string& text) {
 TEST(OptionsTest, KnowsEveryCommand) {
   const std::pair<std::vector<const char*>, Command> lines[] = {
       {{"status"}, Command::kStatus},
+      {{"status", "--events"}, Command::kStatusEvents},
       {{"job", "show"}, Command::kJobShow},
       {{"parameters"}, Command::kParameters},
       {{"steps"}, Command::kSteps},

@@ -21,7 +21,11 @@ grpc::Status SecuredServer::ShardControl::DescribeShard(grpc::ServerContext* con
 }
 
 SecuredServer::SecuredServer(const v1::TlsConfig& tls, const std::string& listen) {
-  auto credentials = auth::CreateServerCredentials(tls, listen);
+  auto credentials = auth::CreateServerCredentials(
+      tls, listen, [this](const std::string& peer, const absl::Status& refusal) {
+        MutexLock lock(mu_);
+        last_refused_ = peer + ": " + std::string(refusal.message());
+      });
   CHECK(credentials.ok()) << credentials.status();
   grpc::ServerBuilder builder;
   auth::HardenServer(builder);
@@ -35,6 +39,11 @@ SecuredServer::SecuredServer(const v1::TlsConfig& tls, const std::string& listen
 }
 
 SecuredServer::~SecuredServer() { server_->Shutdown(); }
+
+std::string SecuredServer::last_refused() const {
+  MutexLock lock(mu_);
+  return last_refused_;
+}
 
 std::string SecuredServer::address(const std::string& host) const {
   return host + ":" + std::to_string(port_);

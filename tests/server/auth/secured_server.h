@@ -11,11 +11,13 @@
 #include <memory>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "kaon/v1/admin.grpc.pb.h"
 #include "kaon/v1/config.pb.h"
 #include "kaon/v1/coordinator.grpc.pb.h"
 #include "kaon/v1/shard_control.grpc.pb.h"
 #include "kaon/v1/shard_data.grpc.pb.h"
+#include "kernels/mutex.h"
 #include "proto/identity.h"
 
 namespace kaon::testing {
@@ -28,6 +30,8 @@ class SecuredServer {
 
   std::string address(const std::string& host = "127.0.0.1") const;
   int described() const { return shard_control_.calls; }
+  // Who was refused last, before any handler, and why.
+  std::string last_refused() const;
   // Who the last DescribeShard came from.
   const proto::Identity& last_peer() const { return shard_control_.last_peer; }
 
@@ -39,6 +43,9 @@ class SecuredServer {
     std::atomic<int> calls = 0;
     proto::Identity last_peer;
   };
+
+  mutable Mutex mu_;
+  std::string last_refused_ ABSL_GUARDED_BY(mu_);
 
   v1::ShardData::Service shard_data_;
   ShardControl shard_control_;

@@ -81,8 +81,21 @@ TEST_F(ServerCredentialsTest, RefusesMethodThatDoesNotExist) {
   EXPECT_EQ(status.error_code(), grpc::PERMISSION_DENIED) << status.error_message();
 }
 
+// P20: "counted and logged with peer identity".
+TEST_F(ServerCredentialsTest, TellsWhoWasRefused) {
+  CallAs(certificates_->Client("worker-0"), kDescribe);
+  const std::string refused = server_->last_refused();
+  EXPECT_EQ(refused.find("spiffe://"), 0u) << refused;
+  EXPECT_NE(refused.find("/worker/"), std::string::npos) << refused;
+  EXPECT_NE(refused.find("role worker may not call /kaon.v1.ShardControl/DescribeShard"),
+            std::string::npos)
+      << refused;
+}
+
 TEST_F(ServerCredentialsTest, RefusesUnknownRole) {
   const grpc::Status status = CallAs(certificates_->Client("wizard"), kDescribe);
+  EXPECT_EQ(server_->last_refused().find("a certificate that names nobody"), 0u)
+      << server_->last_refused();
   EXPECT_EQ(status.error_code(), grpc::UNAUTHENTICATED) << status.error_message();
   EXPECT_NE(status.error_message().find("unknown role 'wizard'"), std::string::npos)
       << status.error_message();

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+
 #include "tests/server/coordinator/server_fixture.h"
 #include "tests/server/coordinator/test_job.h"
 
@@ -11,7 +14,15 @@ namespace {
 
 using ::testing::HasSubstr;
 
-using AdminServiceTest = ServerFixture;
+class AdminServiceTest : public ServerFixture {
+ protected:
+  std::map<std::string, uint64_t> Counted() {
+    std::map<std::string, uint64_t> counted;
+    const v1::GetStatusResponse status = Status();
+    for (const v1::EventCount& one : status.events()) counted[one.name()] = one.count();
+    return counted;
+  }
+};
 
 TEST_F(AdminServiceTest, StatusShowsHolderShardsAndWorkers) {
   Train();
@@ -141,6 +152,18 @@ TEST_F(AdminServiceTest, AChangeWhoseAnswerWasLostIsAnsweredByTheNextCoordinator
   }
   EXPECT_EQ(shards_[0]->state().applied_position(), 4u);
   EXPECT_EQ(shards_[0]->state().registration().definition().groups(1).lr(), 0.25);
+  std::map<std::string, uint64_t> counted = Counted();
+  EXPECT_EQ(counted["admin_act"], 2u);
+  EXPECT_EQ(counted["admin_refused.aborted"], 2u);
+  EXPECT_EQ(counted["group_change"], 1u);
+}
+
+TEST_F(AdminServiceTest, StatusShowsWhatTheCoordinatorHasCounted) {
+  Train();
+  std::map<std::string, uint64_t> counted = Counted();
+  EXPECT_EQ(counted["worker_joined"], 2u);
+  EXPECT_GE(counted["takeover"], 1u);
+  EXPECT_EQ(counted.count("rollback"), 0u);
 }
 
 TEST_F(AdminServiceTest, AsksTheShardThatHoldsAParameter) {

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
+#include "absl/strings/str_cat.h"
 #include "tests/server/coordinator/machine_harness.h"
 
 namespace kaon::coordinator {
@@ -14,9 +17,18 @@ class MachineWatchTest : public ::testing::Test {
     return health_.serving();
   }
 
+  std::string Counted() {
+    std::string text;
+    for (const v1::EventCount& one : counts_.Happened()) {
+      absl::StrAppend(&text, one.name(), "=", one.count(), " ");
+    }
+    return text;
+  }
+
   MachineHarness harness_;
+  monitor::EventCounts counts_;
   monitor::ServiceHealth health_{"kaon.v1.Coordinator"};
-  MachineWatch watch_{health_};
+  MachineWatch watch_{health_, counts_};
 };
 
 TEST_F(MachineWatchTest, AStoppedJobDoesNotServe) {
@@ -27,6 +39,43 @@ TEST_F(MachineWatchTest, AStoppedJobDoesNotServe) {
   lost.set_data_loss("its disk is gone");
   harness_.State(1, lost);
   EXPECT_FALSE(Serving());
+}
+
+TEST_F(MachineWatchTest, CountsTakeoversAndTheirEnd) {
+  EXPECT_TRUE(Serving());
+  EXPECT_EQ(Counted(), "");
+  harness_.Train();
+  EXPECT_TRUE(Serving());
+  EXPECT_TRUE(Serving());
+  EXPECT_EQ(Counted(), "takeover=1 ");
+  v1::Ballot higher = harness_.ballot();
+  higher.set_counter(higher.counter() + 1);
+  harness_.Refuse(0, v1::REFUSAL_REASON_OLD_BALLOT, "", higher, "coordinator-b:1");
+  EXPECT_TRUE(Serving());
+  EXPECT_EQ(Counted(), "holder_replaced=1 takeover=1 ");
+}
+
+TEST_F(MachineWatchTest, CountsRoundsAfterTheFirstAndControlEntriesOnceEach) {
+  v1::CoordinatorToShard plan;
+  plan.mutable_plan()->set_position(3);
+  plan.mutable_plan()->set_round(1);
+  watch_.OnSent(plan);
+  EXPECT_EQ(Counted(), "");
+  for (uint64_t round : {2, 2, 2, 3, 3}) {
+    plan.mutable_plan()->set_round(round);
+    watch_.OnSent(plan);
+  }
+  plan.mutable_plan()->mutable_ballot()->set_counter(9);
+  watch_.OnSent(plan);
+  EXPECT_EQ(Counted(), "round_reopened=3 ");
+  v1::CoordinatorToShard decision;
+  decision.mutable_decision()->mutable_plan()->set_position(4);
+  decision.mutable_decision()->mutable_plan()->mutable_restore();
+  for (int shard = 0; shard < 3; ++shard) watch_.OnSent(decision);
+  decision.mutable_decision()->mutable_plan()->set_position(5);
+  decision.mutable_decision()->mutable_plan()->mutable_group_change();
+  watch_.OnSent(decision);
+  EXPECT_EQ(Counted(), "group_change=1 restore=1 round_reopened=3 ");
 }
 
 TEST_F(MachineWatchTest, AnotherHoldersJobIsItsAffair) {

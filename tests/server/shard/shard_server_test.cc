@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -168,7 +169,11 @@ TEST_F(ShardServerTest, TakesNoPushesWhileItsDiskIsFullAndSaysWhy) {
   }
   EXPECT_TRUE(coordinator_->Receive().has_prepared());
   AwaitHealth("SERVING");
-  EXPECT_EQ(Describe().journal().read_only_reason(), "");
+  const v1::DescribeShardResponse after = Describe();
+  EXPECT_EQ(after.journal().read_only_reason(), "");
+  EXPECT_TRUE(std::any_of(after.events().begin(), after.events().end(), [](const auto& one) {
+    return one.name() == "journal_retry" && one.count() > 0;
+  }));
 }
 
 TEST_F(ShardServerTest, RefusesToForgetAJournal) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 
 #include "tests/server/shard/served_shard.h"
@@ -30,6 +31,37 @@ TEST_F(ShardServiceTest, DescribesWhatItHolds) {
   EXPECT_EQ(response.capacity_bytes(), 1u << 20);
   EXPECT_GT(response.used_bytes(), 0u);
   EXPECT_EQ(response.backend(), "cpu/reference");
+}
+
+TEST_F(ShardServiceTest, ShowsWhatItHasCounted) {
+  PlanStepOne();
+  EXPECT_FALSE(Push({OpenRequest(0, 9)}).ok());
+  EXPECT_FALSE(Push({FinishRequest()}).ok());
+  EXPECT_FALSE(Pull(PullOf(9, {0})).ok());
+  // A PREPARE for step 1, which the plan of another attempt withdraws.
+  for (uint32_t rank : {0, 1}) {
+    ASSERT_TRUE(Push({OpenRequest(rank, 1), ChunkRequest(0, {1, 2, 3, 4, 5, 6}),
+                      ChunkRequest(1, {1, 2, 3, 4}), FinishRequest()})
+                    .ok());
+  }
+  ASSERT_TRUE(coordinator_->Receive().has_prepared());
+  v1::StepPlan reopened = TrainPlan(1, 1, 2);
+  reopened.mutable_step()->mutable_members(1)->mutable_attempt()->set_number(9);
+  coordinator_->Send(PlanOf(reopened));
+  EXPECT_TRUE(coordinator_->Ask(PlanOf(TrainPlan(1, 1, 1))).has_refused());
+  // Under a ballot that is not promised.
+  EXPECT_TRUE(coordinator_->Ask(PromiseOf(0)).has_refused());
+  EXPECT_TRUE(coordinator_->Ask(PromiseOf(2)).has_state());
+  std::map<std::string, uint64_t> counted;
+  const v1::DescribeShardResponse described = Describe();
+  for (const v1::EventCount& one : described.events()) counted[one.name()] = one.count();
+  EXPECT_EQ(counted["promise"], 2u);
+  EXPECT_EQ(counted["push_refused.invalid_argument"], 1u);
+  EXPECT_EQ(counted["pull_refused.unavailable"], 1u);
+  EXPECT_EQ(counted["prepare_withdrawn"], 1u);
+  EXPECT_EQ(counted["round_reopened"], 1u);
+  EXPECT_EQ(counted["control_refused.stale_plan"], 1u);
+  EXPECT_EQ(counted["control_refused.invalid"], 1u);
 }
 
 TEST_F(ShardServiceTest, DescribesNoOtherJob) {

@@ -27,7 +27,7 @@ class StepLoopTest : public testing::Test {
     options.store = &store_;
     options.backend = backend_.get();
     options.staging_bytes = 4 << 20;
-    loop_ = std::make_unique<StepLoop>(options);
+    loop_ = std::make_unique<StepLoop>(options, counts_);
     loop_->Start(journal_);
   }
 
@@ -81,6 +81,7 @@ class StepLoopTest : public testing::Test {
     return answer->get_future().get();
   }
 
+  monitor::EventCounts counts_;
   tier::HostTier host_;
   tier::TieredStore store_;
   std::unique_ptr<kernels::Backend> backend_;

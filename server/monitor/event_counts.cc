@@ -1,0 +1,83 @@
+#include "server/monitor/event_counts.h"
+
+#include <glog/logging.h>
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+namespace kaon::monitor {
+
+namespace {
+
+enum class Apart { kNothing, kCode, kReason };
+
+struct Named {
+  const char* name;
+  Apart apart;
+};
+
+constexpr Named kEvents[] = {
+#define KAON_EVENT_OF(enumerator, name, apart) {name, Apart::apart},
+    KAON_EVENTS(KAON_EVENT_OF)
+#undef KAON_EVENT_OF
+};
+
+std::string NameOf(const Named& event, size_t apart) {
+  switch (event.apart) {
+    case Apart::kNothing:
+      return event.name;
+    case Apart::kCode:
+      return absl::StrCat(event.name, ".",
+                          absl::AsciiStrToLower(
+                              absl::StatusCodeToString(static_cast<absl::StatusCode>(apart))));
+    case Apart::kReason:
+      break;
+  }
+  const std::string& reason = v1::RefusalReason_Name(static_cast<v1::RefusalReason>(apart));
+  return absl::StrCat(event.name, ".",
+                      absl::AsciiStrToLower(absl::StripPrefix(reason, "REFUSAL_REASON_")));
+}
+
+}  // namespace
+
+void EventCounts::AddApart(Event event, size_t apart) {
+  counts_[static_cast<size_t>(event)][std::min(apart, kMaxApart - 1)].fetch_add(
+      1, std::memory_order_relaxed);
+}
+
+std::vector<v1::EventCount> EventCounts::Happened() const {
+  std::vector<v1::EventCount> happened;
+  for (size_t event = 0; event < kNumEvents; ++event) {
+    for (size_t apart = 0; apart < kMaxApart; ++apart) {
+      const uint64_t count = counts_[event][apart].load(std::memory_order_relaxed);
+      if (count == 0) continue;
+      v1::EventCount& one = happened.emplace_back();
+      one.set_name(NameOf(kEvents[event], apart));
+      one.set_count(count);
+    }
+  }
+  std::sort(happened.begin(), happened.end(),
+            [](const v1::EventCount& a, const v1::EventCount& b) { return a.name() < b.name(); });
+  return happened;
+}
+
+void NoteUnauthorized(EventCounts& counts, absl::string_view peer, const absl::Status& refusal) {
+  counts.Add(Event::kCallUnauthorized);
+  LOG_EVERY_T(WARNING, 1) << "call of " << peer << " refused: " << refusal;
+}
+
+void NoteAdminAct(EventCounts& counts, absl::string_view peer, absl::string_view act,
+                  const absl::Status& result) {
+  if (result.ok()) {
+    counts.Add(Event::kAdminAct);
+  } else {
+    counts.Add(Event::kAdminRefused, result.code());
+  }
+  LOG(INFO) << peer << ": " << act << ": " << result;
+}
+
+}  // namespace kaon::monitor

@@ -1,0 +1,90 @@
+// How often things happened in this process that an operator may ask about: refusals, retries,
+// aborts, fences, repairs, admin acts (reliability.md P20). Owned by each server's main object; any
+// thread. Shown by `kaonctl status`; docs/kaonctl.md says what each is.
+#ifndef KAON_SERVER_MONITOR_EVENT_COUNTS_H_
+#define KAON_SERVER_MONITOR_EVENT_COUNTS_H_
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "kaon/v1/shard_control.pb.h"
+
+namespace kaon::monitor {
+
+// EVENT(enumerator, name, what is counted apart and follows the name: nothing, the canonical code
+// of the refusal, or its RefusalReason).
+// clang-format off
+#define KAON_EVENTS(EVENT)                                           \
+  EVENT(kAdminAct, "admin_act", kNothing)                            \
+  EVENT(kAdminRefused, "admin_refused", kCode)                       \
+  EVENT(kCallUnauthorized, "call_unauthorized", kNothing)            \
+  EVENT(kCheckpointCreated, "checkpoint_created", kNothing)          \
+  EVENT(kCheckpointFailed, "checkpoint_failed", kNothing)            \
+  EVENT(kControlRefused, "control_refused", kReason)                 \
+  EVENT(kDamagedFileSkipped, "damaged_file_skipped", kNothing)       \
+  EVENT(kGroupChange, "group_change", kNothing)                      \
+  EVENT(kHolderReplaced, "holder_replaced", kNothing)                \
+  EVENT(kJobStopped, "job_stopped", kNothing)                        \
+  EVENT(kJournalRetry, "journal_retry", kNothing)                    \
+  EVENT(kPrepareWithdrawn, "prepare_withdrawn", kNothing)            \
+  EVENT(kPromise, "promise", kNothing)                               \
+  EVENT(kPullRefused, "pull_refused", kCode)                         \
+  EVENT(kPushAborted, "push_aborted", kNothing)                      \
+  EVENT(kPushRefused, "push_refused", kCode)                         \
+  EVENT(kRestore, "restore", kNothing)                               \
+  EVENT(kRollback, "rollback", kNothing)                             \
+  EVENT(kRoundReopened, "round_reopened", kNothing)                  \
+  EVENT(kSnapshotRetry, "snapshot_retry", kNothing)                  \
+  EVENT(kTakeover, "takeover", kNothing)                             \
+  EVENT(kTornTailCut, "torn_tail_cut", kNothing)                     \
+  EVENT(kWorkerJoined, "worker_joined", kNothing)                    \
+  EVENT(kWorkerLost, "worker_lost", kNothing)
+// clang-format on
+
+enum class Event {
+#define KAON_EVENT_OF(enumerator, name, apart) enumerator,
+  KAON_EVENTS(KAON_EVENT_OF)
+#undef KAON_EVENT_OF
+};
+
+class EventCounts {
+ public:
+  // Of an event of which nothing is counted apart.
+  void Add(Event event) { AddApart(event, 0); }
+  // Of one whose codes are, respectively its reasons.
+  void Add(Event event, absl::StatusCode code) { AddApart(event, static_cast<size_t>(code)); }
+  void Add(Event event, v1::RefusalReason reason) { AddApart(event, static_cast<size_t>(reason)); }
+
+  // Those that happened, ordered by name: "promise", "push_refused.invalid_argument",
+  // "control_refused.stale_plan".
+  std::vector<v1::EventCount> Happened() const;
+
+ private:
+#define KAON_EVENT_OF(enumerator, name, apart) +1
+  static constexpr size_t kNumEvents = 0 KAON_EVENTS(KAON_EVENT_OF);
+#undef KAON_EVENT_OF
+  // As many as there are canonical codes, and no fewer than reasons.
+  static constexpr size_t kMaxApart = 17;
+
+  void AddApart(Event event, size_t apart);
+
+  // They order nothing: relaxed.
+  std::array<std::array<std::atomic<uint64_t>, kMaxApart>, kNumEvents> counts_{};
+};
+
+// A call that `peer`, a URI or an address, may not make. Counted each time; logged with who it was
+// at most once a second, as anyone may try as often as he likes.
+void NoteUnauthorized(EventCounts& counts, absl::string_view peer, const absl::Status& refusal);
+
+// What came of an admin's request, `act` with its arguments; counted and logged.
+void NoteAdminAct(EventCounts& counts, absl::string_view peer, absl::string_view act,
+                  const absl::Status& result);
+
+}  // namespace kaon::monitor
+
+#endif  // KAON_SERVER_MONITOR_EVENT_COUNTS_H_

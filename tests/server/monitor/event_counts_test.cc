@@ -1,0 +1,69 @@
+#include "server/monitor/event_counts.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace kaon::monitor {
+namespace {
+
+std::string Text(const EventCounts& counts) {
+  std::string text;
+  for (const v1::EventCount& one : counts.Happened()) {
+    absl::StrAppend(&text, one.name(), "=", one.count(), " ");
+  }
+  return text;
+}
+
+TEST(EventCountsTest, ShowsWhatHappenedByNameAndNothingElse) {
+  EventCounts counts;
+  EXPECT_EQ(Text(counts), "");
+  counts.Add(Event::kTakeover);
+  counts.Add(Event::kPushRefused, absl::StatusCode::kInvalidArgument);
+  counts.Add(Event::kPushRefused, absl::StatusCode::kUnauthenticated);
+  counts.Add(Event::kPushRefused, absl::StatusCode::kInvalidArgument);
+  counts.Add(Event::kControlRefused, v1::REFUSAL_REASON_OLD_BALLOT);
+  counts.Add(Event::kAdminAct);
+  EXPECT_EQ(Text(counts),
+            "admin_act=1 control_refused.old_ballot=1 push_refused.invalid_argument=2 "
+            "push_refused.unauthenticated=1 takeover=1 ");
+}
+
+TEST(EventCountsTest, NamesAreOfLowerCaseLetters) {
+  EventCounts counts;
+#define KAON_EVENT_OF(enumerator, name, apart) counts.Add(Event::enumerator);
+  KAON_EVENTS(KAON_EVENT_OF)
+#undef KAON_EVENT_OF
+  for (const v1::EventCount& one : counts.Happened()) {
+    EXPECT_EQ(one.name().find_first_not_of("abcdefghijklmnopqrstuvwxyz_."), std::string::npos)
+        << one.name();
+    EXPECT_LE(one.name().size(), 64u);
+  }
+}
+
+TEST(EventCountsTest, AnyThreadMayAdd) {
+  EventCounts counts;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&counts] {
+      for (int j = 0; j < 1000; ++j) counts.Add(Event::kPromise);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(Text(counts), "promise=4000 ");
+}
+
+TEST(EventCountsTest, CountsEveryRefusalHoweverFewAreLogged) {
+  EventCounts counts;
+  for (int i = 0; i < 5; ++i) NoteUnauthorized(counts, "x", absl::PermissionDeniedError("no"));
+  NoteAdminAct(counts, "x", "group set", absl::OkStatus());
+  NoteAdminAct(counts, "x", "group set", absl::AbortedError("stale"));
+  EXPECT_EQ(Text(counts), "admin_act=1 admin_refused.aborted=1 call_unauthorized=5 ");
+}
+
+}  // namespace
+}  // namespace kaon::monitor
