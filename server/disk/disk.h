@@ -5,7 +5,8 @@
 // Codes of every call: RESOURCE_EXHAUSTED when the disk or the quota is full (nothing is promised
 // about what was written; the call may be repeated), DATA_LOSS when the device reports an error,
 // FAILED_PRECONDITION for a name or mode that cannot be used; each names the path and the system's
-// reason. After a failed Sync what the file holds is unknown, and the process must end.
+// reason. After a failed Sync what the file holds is unknown: the process must end, or, of a file
+// of a checkpoint, which nothing rests on yet, the checkpoint be given up.
 #ifndef KAON_SERVER_DISK_DISK_H_
 #define KAON_SERVER_DISK_DISK_H_
 

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "server/checkpoint/checkpoint_directory.h"
 #include "server/checkpoint/manifest.h"
 #include "tests/server/shard/driven_shard.h"
@@ -93,6 +94,21 @@ TEST_F(ShardCoreCheckpointTest, SaysThatItHasNoDirectoryOrThatTheDiskIsFull) {
   // Steps go on.
   Train(shard_, 1);
   EXPECT_EQ(shard_.state().applied_step(), 1u);
+}
+
+// P18 ends a process whose own disk fails. Nothing rests on a checkpoint that is being written, and
+// its directory is another disk.
+TEST_F(ShardCoreCheckpointTest, AFailingDeviceFailsTheCheckpointAlone) {
+  for (uint64_t operations = 0; operations < 4; ++operations) {
+    files_.FailAfter(operations);
+    const v1::CheckpointReport report = Take(absl::StrCat("bad-", operations), operations + 2);
+    EXPECT_EQ(report.error_code(), static_cast<uint32_t>(absl::StatusCode::kDataLoss));
+    EXPECT_NE(report.error().find("checkpoints"), std::string::npos) << report.error();
+    EXPECT_FALSE(report.has_part());
+    Train(shard_, operations + 1);
+  }
+  files_.SetHealthy();
+  EXPECT_TRUE(Take("good", 6).has_part());
 }
 
 // Rule 1: "After promising b a shard sends no answer, PREPARE included, to a lower ballot."

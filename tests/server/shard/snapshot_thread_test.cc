@@ -198,6 +198,25 @@ TEST_F(SnapshotThreadTest, AFailingDeviceEndsTheProcess) {
   EXPECT_EQ(failed_.code(), absl::StatusCode::kDataLoss) << failed_;
 }
 
+// P18: its last words name the file, what was done to it and the system's reason.
+TEST_F(SnapshotThreadTest, AFailingDeviceIsTheLastThingInTheLog) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_DEATH(
+      {
+        auto disk = std::make_unique<simulation::SimulatedDirectory>("/d", 1);
+        disk->FailAfter(3);
+        SnapshotThread::Options options;
+        options.journal_bytes = kGrowth;
+        thread_ = std::make_unique<SnapshotThread>(std::move(disk), kSnapshotId,
+                                                   RestoredSnapshot(), std::move(options));
+        Step(kGrowth);
+        MakeDurable();
+        AwaitEnd();
+        thread_->Stop();
+      },
+      "snapshot: DATA_LOSS: .*/d.*: Input/output error");
+}
+
 TEST_F(SnapshotThreadTest, GoesOnFromTheOneThatWasRestored) {
   RestoredSnapshot restored;
   restored.position = 2;
