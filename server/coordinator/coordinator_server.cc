@@ -145,11 +145,16 @@ absl::Status CoordinatorServer::Connect() {
       loop_->PostAlways([i](StepMachine& machine, absl::Time) { machine.OnShardDisconnected(i); });
     };
     events.message = [this, i](v1::ShardToCoordinator message) {
+      const size_t bytes = message.ByteSizeLong();
+      // Shared: a function is copied, the message need not be.
+      auto shared = std::make_shared<const v1::ShardToCoordinator>(std::move(message));
       loop_
-          ->Post([i, message = std::move(message)](StepMachine& machine, absl::Time now) {
-            PassReceived(message);
-            machine.OnShardMessage(i, message, now);
-          })
+          ->Post(
+              [i, shared = std::move(shared)](StepMachine& machine, absl::Time now) {
+                PassReceived(*shared);
+                machine.OnShardMessage(i, *shared, now);
+              },
+              bytes)
           // A message dropped by a full queue is like one lost on the way.
           .IgnoreError();
     };

@@ -18,6 +18,9 @@ constexpr absl::string_view kShuttingDown = "coordinator is shutting down";
 // Requests and shard messages that may wait for the thread. Far above what 4096 workers have open
 // at once.
 constexpr size_t kMaxEvents = 1 << 16;
+// Of what they hold: a shard's state comes with its registration, and again at each heartbeat. One
+// that is larger waits alone.
+constexpr size_t kMaxEventBytes = size_t{256} << 20;
 
 template <typename... Ts>
 struct Overloaded : Ts... {
@@ -82,23 +85,32 @@ void MachineLoop::Stop() {
   }
 }
 
-absl::Status MachineLoop::Enqueue(Event event, size_t limit) {
+absl::Status MachineLoop::Enqueue(Waiting waiting, size_t limit) {
   MutexLock lock(mu_);
   if (stopping_) return absl::UnavailableError(kShuttingDown);
+  if (waiting_bytes_ > 0 && waiting.bytes > 0 &&
+      waiting_bytes_ + waiting.bytes > kMaxEventBytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("coordinator has ", waiting_bytes_,
+                                                     " bytes of events waiting, at most ",
+                                                     kMaxEventBytes));
+  }
   if (events_.size() >= limit) {
     return absl::ResourceExhaustedError(
         absl::StrCat("coordinator has ", events_.size(), " events waiting, at most ", limit));
   }
-  events_.push_back(std::move(event));
+  waiting_bytes_ += waiting.bytes;
+  events_.push_back(std::move(waiting));
   wake_.NotifyAll();
   return absl::OkStatus();
 }
 
-absl::Status MachineLoop::Post(Event event) { return Enqueue(std::move(event), kMaxEvents); }
+absl::Status MachineLoop::Post(Event event, size_t bytes) {
+  return Enqueue({std::move(event), bytes}, kMaxEvents);
+}
 
 void MachineLoop::PostAlways(Event event) {
   // A loop that stopped needs no more events.
-  Enqueue(std::move(event), std::numeric_limits<size_t>::max()).IgnoreError();
+  Enqueue({std::move(event), 0}, std::numeric_limits<size_t>::max()).IgnoreError();
 }
 
 void MachineLoop::Submit(CallId call, Request request, Sink sink) {
@@ -118,7 +130,7 @@ void MachineLoop::Cancel(CallId call) {
 
 void MachineLoop::Run() {
   while (true) {
-    std::deque<Event> events;
+    std::deque<Waiting> events;
     {
       MutexLock lock(mu_);
       while (events_.empty() && !stopping_) {
@@ -130,9 +142,13 @@ void MachineLoop::Run() {
       // What is queued still runs: each request in it has a caller that waits for an answer.
       if (stopping_ && events.empty()) return;
     }
-    for (Event& event : events) {
-      event(*machine_, SteadyNow());
+    for (Waiting& waiting : events) {
+      waiting.event(*machine_, SteadyNow());
+      // What it holds goes now.
+      waiting.event = nullptr;
       Dispatch();
+      MutexLock lock(mu_);
+      waiting_bytes_ -= waiting.bytes;
     }
     if (const absl::Time now = SteadyNow(); now >= wake_at_) {
       machine_->Tick(now);

@@ -56,9 +56,9 @@ class MachineLoop {
   // Ends every open call with UNAVAILABLE. Idempotent.
   void Stop();
 
-  // Runs `event` on the loop's thread. Or nothing happens: RESOURCE_EXHAUSTED when the queue is
-  // full, UNAVAILABLE when the loop stopped.
-  absl::Status Post(Event event);
+  // Runs `event`, which holds so many bytes, on the loop's thread. Or nothing happens:
+  // RESOURCE_EXHAUSTED when the queue is full, UNAVAILABLE when the loop stopped.
+  absl::Status Post(Event event, size_t bytes = 0);
   // As Post, whatever the queue's length: for events of which there can only be a few.
   void PostAlways(Event event);
 
@@ -70,10 +70,15 @@ class MachineLoop {
   void Cancel(CallId call);
 
  private:
+  struct Waiting {
+    Event event;
+    size_t bytes = 0;
+  };
+
   void Run();
   void Dispatch();
   void ToSink(CallId call, bool last, CoordinatorAction action);
-  absl::Status Enqueue(Event event, size_t limit);
+  absl::Status Enqueue(Waiting waiting, size_t limit);
 
   const ShardSender sender_;
   const RecordReader reader_;
@@ -83,7 +88,9 @@ class MachineLoop {
 
   Mutex mu_;
   CondVar wake_;
-  std::deque<Event> events_ ABSL_GUARDED_BY(mu_);
+  std::deque<Waiting> events_ ABSL_GUARDED_BY(mu_);
+  // Of events that have not run to their end.
+  size_t waiting_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 
   // Owned by the loop's thread (and by Stop once that is joined).

@@ -16,6 +16,9 @@ namespace {
 // Messages that may wait for a slow shard. Each tick adds at most one, so this is some seconds'
 // worth.
 constexpr size_t kMaxOutgoing = 32;
+// Of them beside the one that is being written: plans and records may hold a registration of
+// megabytes, and each shard gets its own.
+constexpr size_t kMaxOutgoingBytes = size_t{1} << 20;
 constexpr absl::Duration kFirstBackoff = absl::Milliseconds(50);
 constexpr absl::Duration kMaxBackoff = absl::Seconds(1);
 
@@ -42,6 +45,12 @@ class ShardLink::Stream
     {
       MutexLock lock(mu_);
       if (broken_ || outgoing_.size() >= kMaxOutgoing) return;
+      if (!outgoing_.empty()) {
+        const size_t bytes = message.ByteSizeLong();
+        // One that is larger waits alone.
+        if (waiting_bytes_ > 0 && waiting_bytes_ + bytes > kMaxOutgoingBytes) return;
+        waiting_bytes_ += bytes;
+      }
       outgoing_.push_back(std::move(message));
       if (outgoing_.size() > 1) return;
       // Keeps the stream from ending between here and StartWrite.
@@ -59,6 +68,7 @@ class ShardLink::Stream
       outgoing_.pop_front();
       if (!ok) broken_ = true;
       if (broken_ || outgoing_.empty()) return;
+      waiting_bytes_ -= outgoing_.front().ByteSizeLong();
     }
     WriteFront();
   }
@@ -98,6 +108,8 @@ class ShardLink::Stream
   Mutex mu_;
   // The front is being written.
   std::deque<v1::CoordinatorToShard> outgoing_ ABSL_GUARDED_BY(mu_);
+  // Of those behind the front.
+  size_t waiting_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   bool broken_ ABSL_GUARDED_BY(mu_) = false;
 };
 

@@ -93,6 +93,28 @@ TEST(MachineLoopTest, StopEndsOpenCallsAndLaterOnesFail) {
   EXPECT_EQ(loop.Post([](StepMachine&, absl::Time) {}).code(), absl::StatusCode::kUnavailable);
 }
 
+// P17
+TEST(MachineLoopTest, WhatWaitsHoldsOnlySoManyBytes) {
+  MachineLoop loop(Ignore);
+  constexpr size_t kMegabytes = size_t{1} << 20;
+  EXPECT_TRUE(loop.Post([](StepMachine&, absl::Time) {}, 200 * kMegabytes).ok());
+  const absl::Status refused = loop.Post([](StepMachine&, absl::Time) {}, 57 * kMegabytes);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(refused.message(),
+            "coordinator has 209715200 bytes of events waiting, at most 268435456");
+  EXPECT_TRUE(loop.Post([](StepMachine&, absl::Time) {}, 56 * kMegabytes).ok());
+  // What holds nothing does not wait for it.
+  std::promise<void> ran;
+  EXPECT_TRUE(loop.Post([&ran](StepMachine&, absl::Time) { ran.set_value(); }).ok());
+  loop.Start(Options());
+  ran.get_future().wait();
+  // Larger than all, and alone. The bytes of those before it are given back by now.
+  absl::Status large;
+  do {
+    large = loop.Post([](StepMachine&, absl::Time) {}, 300 * kMegabytes);
+  } while (!large.ok());
+}
+
 TEST(MachineLoopTest, FullQueueIsAnExhaustedResource) {
   MachineLoop loop(Ignore);
   absl::Status posted;

@@ -2,10 +2,16 @@
 
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <future>
 #include <memory>
+#include <string>
+#include <thread>
 
 #include "kernels/mutex.h"
 #include "tests/server/coordinator/fake_shard.h"
@@ -82,6 +88,83 @@ TEST_F(ShardLinkTest, ConnectsAgainWhenTheShardComesBack) {
   link->Send(Promise());
   shard = std::make_unique<FakeShard>(address);
   seen_.WaitFor(kConnected, 2);
+  link->Shutdown();
+}
+
+// Answers the probe, and reads nothing more until it is let go.
+class StalledShard : public v1::ShardControl::Service {
+ public:
+  StalledShard() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.SetMaxReceiveMessageSize(-1);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+  }
+  ~StalledShard() override { server_->Shutdown(std::chrono::system_clock::now()); }
+
+  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+  void LetGo() {
+    MutexLock lock(mu_);
+    stalled_ = false;
+    changed_.NotifyAll();
+  }
+  // Plans that came before the message without one.
+  int AwaitPlans() {
+    MutexLock lock(mu_);
+    while (!ended_) changed_.Wait(mu_);
+    return plans_;
+  }
+
+ private:
+  grpc::Status Control(
+      grpc::ServerContext* /*context*/,
+      grpc::ServerReaderWriter<v1::ShardToCoordinator, v1::CoordinatorToShard>* stream) override {
+    v1::CoordinatorToShard message;
+    stream->Read(&message);
+    v1::ShardToCoordinator answer;
+    answer.mutable_probed();
+    stream->Write(answer);
+    {
+      MutexLock lock(mu_);
+      while (stalled_) changed_.Wait(mu_);
+    }
+    while (stream->Read(&message)) {
+      MutexLock lock(mu_);
+      plans_ += message.has_plan();
+      ended_ |= !message.has_plan();
+      changed_.NotifyAll();
+    }
+    return grpc::Status::OK;
+  }
+
+  Mutex mu_;
+  CondVar changed_;
+  bool stalled_ ABSL_GUARDED_BY(mu_) = true;
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;
+  int plans_ ABSL_GUARDED_BY(mu_) = 0;
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+// P17: of what a slow shard has not taken yet, one large message waits beside the one on its way.
+TEST_F(ShardLinkTest, KeepsFewLargeMessagesForAShardThatDoesNotRead) {
+  StalledShard shard;
+  const auto link = LinkTo(shard.address());
+  link->Start(Probe());
+  seen_.WaitFor(kProbed, 1);
+  v1::CoordinatorToShard plan;
+  plan.mutable_plan()->set_job(std::string(8 << 20, 'x'));
+  for (int i = 0; i < 10; ++i) link->Send(plan);
+  shard.LetGo();
+  // Sent until it gets through: what does not fit is lost on the way.
+  std::atomic<bool> ended{false};
+  std::thread prober([&] {
+    while (!ended) link->Send(Promise());
+  });
+  EXPECT_EQ(shard.AwaitPlans(), 2);
+  ended = true;
+  prober.join();
   link->Shutdown();
 }
 

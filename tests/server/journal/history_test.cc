@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 namespace kaon::journal {
 namespace {
 
@@ -34,6 +36,51 @@ TEST_F(HistoryTest, ReturnsTheRangeAskedFor) {
   ASSERT_TRUE(some.ok()) << some.status();
   ASSERT_EQ(some->size(), 3u);
   EXPECT_EQ(some->front().plan().position(), 4u);
+}
+
+TEST_F(HistoryTest, LeavesRegistrationsOut) {
+  v1::StepRecord record;
+  v1::StepPlan& plan = *record.mutable_plan();
+  plan.set_position(1);
+  plan.mutable_registration()->mutable_definition()->set_name("tiny");
+  history_.Add(record);
+  plan.set_position(2);
+  plan.mutable_restore()->mutable_registration()->mutable_definition()->set_name("tiny");
+  plan.mutable_restore()->set_request_id(7);
+  history_.Add(record);
+  plan.set_position(5);
+  plan.mutable_rollback()->mutable_target()->set_position(2);
+  *plan.mutable_rollback()->mutable_target()->mutable_registration() = v1::RegisterBody();
+  history_.Add(record);
+  const auto kept = *history_.Read(0, 10);
+  ASSERT_EQ(kept.size(), 3u);
+  EXPECT_TRUE(kept[0].plan().has_registration());
+  EXPECT_FALSE(kept[0].plan().registration().has_definition());
+  EXPECT_FALSE(kept[1].plan().restore().has_registration());
+  EXPECT_EQ(kept[1].plan().restore().request_id(), 7u);
+  EXPECT_EQ(kept[2].plan().rollback().target().position(), 2u);
+  EXPECT_FALSE(kept[2].plan().rollback().target().has_registration());
+}
+
+// P17
+TEST_F(HistoryTest, KeepsFewerWhereTheyAreLarge) {
+  v1::StepRecord record;
+  record.mutable_decision()->set_reason(std::string(kMaxHistoryBytes / 8, 'x'));
+  for (uint64_t position = 1; position <= 20; ++position) {
+    record.mutable_plan()->set_position(position);
+    history_.Add(record);
+  }
+  const auto kept = *history_.Read(0, 100);
+  EXPECT_EQ(kept.size(), 7u);
+  EXPECT_EQ(kept.back().plan().position(), 20u);
+  // One that is larger than all is the only one; and what goes makes room.
+  record.mutable_decision()->set_reason(std::string(kMaxHistoryBytes + 1, 'x'));
+  record.mutable_plan()->set_position(21);
+  history_.Add(record);
+  EXPECT_EQ(history_.Read(0, 100)->size(), 1u);
+  newest_ = 21;
+  AddUpTo(25);
+  EXPECT_EQ(history_.Read(0, 100)->size(), 4u);
 }
 
 TEST_F(HistoryTest, RefusesPositionsItHasNotReached) {
