@@ -1,11 +1,13 @@
 #include "server/checkpoint/checkpoint_directory.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <tuple>
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
@@ -23,6 +25,52 @@ namespace {
 
 constexpr absl::string_view kManifest = ".manifest";
 constexpr absl::string_view kUncommittedManifest = ".manifest.tmp";
+// Says that an attempt is not to be committed any more.
+constexpr absl::string_view kGivenUp = ".given-up";
+constexpr absl::string_view kShard = ".shard-";
+constexpr size_t kAttemptDigits = 16;
+
+// Of a file of any attempt; absent for any other name.
+std::optional<CheckpointAttempt> AttemptOf(absl::string_view name) {
+  const size_t dot = name.find('.');
+  if (dot == absl::string_view::npos || !CheckId(name.substr(0, dot)).ok()) return std::nullopt;
+  const absl::string_view id = name.substr(0, dot);
+  name.remove_prefix(dot + 1);
+  if (name.size() <= kAttemptDigits || name[kAttemptDigits] != '.') return std::nullopt;
+  const absl::string_view digits = name.substr(0, kAttemptDigits);
+  if (digits.find_first_not_of("0123456789abcdef") != absl::string_view::npos) return std::nullopt;
+  uint64_t number = 0;
+  if (!absl::SimpleHexAtoi(digits, &number)) return std::nullopt;
+  return CheckpointAttempt{std::string(id), number};
+}
+
+// That of all the files; INVALID_ARGUMENT naming two that are of different attempts.
+absl::StatusOr<std::string> StemOf(const v1::CheckpointManifest& manifest) {
+  std::string stem = manifest.id();
+  for (int i = 0; i < manifest.files_size(); ++i) {
+    const std::string& name = manifest.files(i).name();
+    const std::string of_file = name.substr(0, name.find(std::string(kShard)));
+    if (i > 0 && of_file != stem) {
+      return absl::InvalidArgumentError(absl::StrCat("checkpoint ", manifest.id(), ": file ", name,
+                                                     " is of another attempt than ",
+                                                     manifest.files(i - 1).name()));
+    }
+    stem = of_file;
+  }
+  return stem;
+}
+
+bool IsOf(const v1::CheckpointManifest& manifest, absl::string_view stem) {
+  return std::any_of(manifest.files().begin(), manifest.files().end(),
+                     [&stem](const v1::CheckpointFile& file) {
+                       return absl::StartsWith(file.name(), absl::StrCat(stem, kShard));
+                     });
+}
+
+absl::Status WasGivenUp(absl::string_view stem) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("attempt ", stem, " was given up by another coordinator"));
+}
 
 absl::StatusOr<std::string> ReadWhole(disk::File& file, uint64_t max_bytes) {
   KAON_ASSIGN_OR_RETURN(const uint64_t size, file.Size());
@@ -36,6 +84,12 @@ absl::StatusOr<std::string> ReadWhole(disk::File& file, uint64_t max_bytes) {
   return bytes;
 }
 
+// Whoever else removes the same comes to the same end.
+absl::Status RemoveIfThere(disk::Directory& directory, const std::string& name) {
+  const absl::Status removed = directory.Remove(name);
+  return absl::IsNotFound(removed) ? absl::OkStatus() : removed;
+}
+
 absl::Status Differs(absl::string_view path, const Tensor& is, const Tensor& expected) {
   const auto describe = [](const Tensor& tensor) {
     return absl::StrCat(Quoted(tensor.name), " ", NameOf(tensor.type), " at ", tensor.begin, " to ",
@@ -47,21 +101,26 @@ absl::Status Differs(absl::string_view path, const Tensor& is, const Tensor& exp
 
 }  // namespace
 
-std::string CheckpointDirectory::FileName(absl::string_view id, uint32_t shard, uint32_t num_shards,
-                                          uint32_t index) {
-  return absl::StrFormat("%s.shard-%05d-of-%05d.%04d.safetensors", id, shard, num_shards, index);
+std::string CheckpointDirectory::Stem(absl::string_view id, std::optional<uint64_t> attempt) {
+  if (!attempt.has_value()) return std::string(id);
+  return absl::StrCat(id, ".", absl::Hex(*attempt, absl::kZeroPad16));
+}
+
+std::string CheckpointDirectory::FileName(absl::string_view stem, uint32_t shard,
+                                          uint32_t num_shards, uint32_t index) {
+  return absl::StrFormat("%s%s%05d-of-%05d.%04d.safetensors", stem, kShard, shard, num_shards,
+                         index);
 }
 
 std::string CheckpointDirectory::ManifestName(absl::string_view id) {
   return absl::StrCat(id, kManifest);
 }
 
-absl::StatusOr<std::unique_ptr<disk::File>> CheckpointDirectory::CreateFile(absl::string_view id,
-                                                                            uint32_t shard,
-                                                                            uint32_t num_shards,
-                                                                            uint32_t index) {
+absl::StatusOr<std::unique_ptr<disk::File>> CheckpointDirectory::CreateFile(
+    absl::string_view id, std::optional<uint64_t> attempt, uint32_t shard, uint32_t num_shards,
+    uint32_t index) {
   KAON_RETURN_IF_ERROR(CheckId(id));
-  return directory_.Create(FileName(id, shard, num_shards, index));
+  return directory_.Create(FileName(Stem(id, attempt), shard, num_shards, index));
 }
 
 absl::StatusOr<std::unique_ptr<CheckedFile>> CheckpointDirectory::Open(
@@ -97,29 +156,49 @@ absl::Status CheckpointDirectory::CheckHeader(const v1::CheckpointManifest& mani
   return absl::OkStatus();
 }
 
-absl::Status CheckpointDirectory::Commit(const v1::CheckpointManifest& manifest) {
-  KAON_RETURN_IF_ERROR(CheckManifest(manifest));
-  KAON_ASSIGN_OR_RETURN(const std::string bytes, FormatManifest(manifest));
-  const std::string name = ManifestName(manifest.id());
-  const absl::StatusOr<std::unique_ptr<disk::File>> existing = directory_.Open(name);
+absl::Status CheckpointDirectory::CheckAbsent(absl::string_view id) {
+  const absl::StatusOr<std::unique_ptr<disk::File>> existing = directory_.Open(ManifestName(id));
   if (existing.ok()) {
     return absl::AlreadyExistsError(
-        absl::StrCat("checkpoint ", manifest.id(), " is there: ", (*existing)->path()));
+        absl::StrCat("checkpoint ", id, " is there: ", (*existing)->path()));
   }
-  if (!absl::IsNotFound(existing.status())) return existing.status();
+  return absl::IsNotFound(existing.status()) ? absl::OkStatus() : existing.status();
+}
+
+absl::Status CheckpointDirectory::WriteManifest(const v1::CheckpointManifest& manifest,
+                                                absl::string_view stem, disk::File& file) {
+  const absl::Status given_up = directory_.Open(absl::StrCat(stem, kGivenUp)).status();
+  if (given_up.ok()) return WasGivenUp(stem);
+  if (!absl::IsNotFound(given_up)) return given_up;
   for (int i = 0; i < manifest.files_size(); ++i) {
-    KAON_ASSIGN_OR_RETURN(const std::unique_ptr<CheckedFile> file, Open(manifest.files(i)));
-    KAON_RETURN_IF_ERROR(CheckHeader(manifest, i, *file));
+    KAON_ASSIGN_OR_RETURN(const std::unique_ptr<CheckedFile> named, Open(manifest.files(i)));
+    KAON_RETURN_IF_ERROR(CheckHeader(manifest, i, *named));
   }
-  const std::string uncommitted = absl::StrCat(manifest.id(), kUncommittedManifest);
-  const absl::Status removed = directory_.Remove(uncommitted);
-  if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
-  KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::File> file, directory_.Create(uncommitted));
-  KAON_RETURN_IF_ERROR(file->Write(0, {bytes}));
+  KAON_ASSIGN_OR_RETURN(const std::string bytes, FormatManifest(manifest));
+  KAON_RETURN_IF_ERROR(file.Write(0, {bytes}));
   PassFailpoint(Failpoint::manifest_written);
-  KAON_RETURN_IF_ERROR(file->Sync());
+  KAON_RETURN_IF_ERROR(file.Sync());
   PassFailpoint(Failpoint::manifest_synced);
-  KAON_RETURN_IF_ERROR(directory_.Rename(uncommitted, name));
+  // Another attempt may have become this checkpoint meanwhile.
+  return CheckAbsent(manifest.id());
+}
+
+absl::Status CheckpointDirectory::Commit(const v1::CheckpointManifest& manifest) {
+  KAON_RETURN_IF_ERROR(CheckManifest(manifest));
+  KAON_ASSIGN_OR_RETURN(const std::string stem, StemOf(manifest));
+  KAON_RETURN_IF_ERROR(CheckAbsent(manifest.id()));
+  // First: from now on whoever gives the attempt up removes this one, and the rename fails.
+  const std::string uncommitted = absl::StrCat(stem, kUncommittedManifest);
+  KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::File> file, directory_.Create(uncommitted));
+  const absl::Status written = WriteManifest(manifest, stem, *file);
+  if (!written.ok()) {
+    // What made it fail is worth more than whether the rest could be removed.
+    directory_.Remove(uncommitted).IgnoreError();
+    return written;
+  }
+  const absl::Status renamed = directory_.Rename(uncommitted, ManifestName(manifest.id()));
+  if (absl::IsNotFound(renamed)) return WasGivenUp(stem);
+  KAON_RETURN_IF_ERROR(renamed);
   PassFailpoint(Failpoint::manifest_renamed);
   KAON_RETURN_IF_ERROR(directory_.Sync());
   PassFailpoint(Failpoint::manifest_durable);
@@ -255,23 +334,66 @@ absl::Status CheckpointDirectory::Remove(const v1::CheckpointManifest& manifest)
   PassFailpoint(Failpoint::checkpoint_manifest_removed);
   KAON_RETURN_IF_ERROR(directory_.Sync());
   PassFailpoint(Failpoint::checkpoint_removal_durable);
-  KAON_RETURN_IF_ERROR(RemoveUncommitted(manifest.id()));
+  for (const v1::CheckpointFile& file : manifest.files()) {
+    KAON_RETURN_IF_ERROR(RemoveIfThere(directory_, file.name()));
+  }
   PassFailpoint(Failpoint::checkpoint_files_removed);
-  return absl::OkStatus();
+  return directory_.Sync();
 }
 
-absl::Status CheckpointDirectory::RemoveUncommitted(absl::string_view id) {
-  KAON_RETURN_IF_ERROR(CheckId(id));
+absl::StatusOr<std::vector<CheckpointAttempt>> CheckpointDirectory::Unfinished() {
   KAON_ASSIGN_OR_RETURN(const std::vector<std::string> names, directory_.List());
-  const std::string manifest = ManifestName(id);
-  if (std::find(names.begin(), names.end(), manifest) != names.end()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("checkpoint ", id, " is finished: ", directory_.path(), "/", manifest));
-  }
+  std::map<std::string, CheckpointAttempt> found;
   for (const std::string& name : names) {
-    if (!absl::StartsWith(name, absl::StrCat(id, "."))) continue;
-    KAON_RETURN_IF_ERROR(directory_.Remove(name));
+    const std::optional<CheckpointAttempt> attempt = AttemptOf(name);
+    if (attempt.has_value()) found[Stem(attempt->id, attempt->number)] = *attempt;
   }
+  std::vector<CheckpointAttempt> unfinished;
+  for (const auto& [stem, attempt] : found) {
+    const absl::StatusOr<v1::CheckpointManifest> manifest = Load(attempt.id);
+    const bool is_other = manifest.ok() && !IsOf(*manifest, stem);
+    if (is_other || absl::IsNotFound(manifest.status())) unfinished.push_back(attempt);
+  }
+  return unfinished;
+}
+
+absl::Status CheckpointDirectory::RemoveAttempt(const CheckpointAttempt& attempt) {
+  KAON_RETURN_IF_ERROR(CheckId(attempt.id));
+  const std::string stem = Stem(attempt.id, attempt.number);
+  const absl::StatusOr<v1::CheckpointManifest> manifest = Load(attempt.id);
+  if (manifest.ok() && IsOf(*manifest, stem)) return absl::OkStatus();
+  if (!manifest.ok() && !absl::IsNotFound(manifest.status())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("files of attempt ", stem, " are left, as the manifest of checkpoint ",
+                     attempt.id, " cannot be read: ", manifest.status().ToString()));
+  }
+  KAON_ASSIGN_OR_RETURN(const std::vector<std::string> names, directory_.List());
+  for (const std::string& name : names) {
+    // The mark that it was given up is its maker's, and the last to go.
+    if (name != absl::StrCat(stem, kUncommittedManifest) &&
+        !absl::StartsWith(name, absl::StrCat(stem, kShard))) {
+      continue;
+    }
+    KAON_RETURN_IF_ERROR(RemoveIfThere(directory_, name));
+  }
+  return directory_.Sync();
+}
+
+absl::Status CheckpointDirectory::GiveUp(const CheckpointAttempt& attempt) {
+  KAON_RETURN_IF_ERROR(CheckId(attempt.id));
+  const std::string stem = Stem(attempt.id, attempt.number);
+  const std::string mark = absl::StrCat(stem, kGivenUp);
+  // Commit creates its file, then looks for this mark, then for the files, then renames. So it sees
+  // the mark; or it renames in vain, as its file is removed; or the manifest is seen below; or,
+  // where the mark is gone again, so is a file.
+  const absl::Status marked = directory_.Create(mark).status();
+  if (!marked.ok() && !absl::IsAlreadyExists(marked)) return marked;
+  KAON_RETURN_IF_ERROR(RemoveIfThere(directory_, absl::StrCat(stem, kUncommittedManifest)));
+  KAON_RETURN_IF_ERROR(directory_.Sync());
+  const absl::Status removed = RemoveAttempt(attempt);
+  const absl::Status unmarked = RemoveIfThere(directory_, mark);
+  KAON_RETURN_IF_ERROR(removed);
+  KAON_RETURN_IF_ERROR(unmarked);
   return directory_.Sync();
 }
 

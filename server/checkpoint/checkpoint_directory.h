@@ -1,7 +1,9 @@
 // The checkpoints of one directory: <id>.manifest, and the files with tensors that it names. A
 // checkpoint exists from the moment its manifest is renamed into place (P9); there is no pointer to
-// the newest one that could be torn: who loads looks at every manifest. Owned by whoever writes or
-// loads checkpoints; one thread at a time.
+// the newest one that could be torn: who loads looks at every manifest. Each attempt to write one
+// has files of its own (docs/adr/0021-checkpoint-attempts.md), so that several processes may use
+// one directory, each its own object. Owned by whoever writes or loads checkpoints; one thread at a
+// time.
 #ifndef KAON_SERVER_CHECKPOINT_CHECKPOINT_DIRECTORY_H_
 #define KAON_SERVER_CHECKPOINT_CHECKPOINT_DIRECTORY_H_
 
@@ -26,6 +28,13 @@ struct SkippedCheckpoint {
   std::string reason;
 };
 
+// One try to write a checkpoint.
+struct CheckpointAttempt {
+  std::string id;
+  // Random: no other attempt of this id has it. Absent for an import, which is one program's.
+  std::optional<uint64_t> number;
+};
+
 struct FoundCheckpoint {
   // Every byte of it was checked. Absent if there is none.
   std::optional<v1::CheckpointManifest> newest;
@@ -48,20 +57,28 @@ class CheckpointDirectory {
   // `directory` outlives the result.
   explicit CheckpointDirectory(disk::Directory& directory) : directory_(directory) {}
 
-  // "<id>.shard-00001-of-00002.0000.safetensors".
-  static std::string FileName(absl::string_view id, uint32_t shard, uint32_t num_shards,
+  // What the names of an attempt's files begin with: "<id>.0123456789abcdef", or "<id>".
+  static std::string Stem(absl::string_view id, std::optional<uint64_t> attempt);
+  // "<stem>.shard-00001-of-00002.0000.safetensors".
+  static std::string FileName(absl::string_view stem, uint32_t shard, uint32_t num_shards,
                               uint32_t index);
   static std::string ManifestName(absl::string_view id);
 
   // A new, empty file. INVALID_ARGUMENT for a bad id, ALREADY_EXISTS.
-  absl::StatusOr<std::unique_ptr<disk::File>> CreateFile(absl::string_view id, uint32_t shard,
-                                                         uint32_t num_shards, uint32_t index);
+  absl::StatusOr<std::unique_ptr<disk::File>> CreateFile(absl::string_view id,
+                                                         std::optional<uint64_t> attempt,
+                                                         uint32_t shard, uint32_t num_shards,
+                                                         uint32_t index);
+  // By whoever created it. NOT_FOUND.
+  absl::Status RemoveFile(const std::string& name) { return directory_.Remove(name); }
   // Names of files created so far are durable when it returns.
   absl::Status SyncNames() { return directory_.Sync(); }
 
   // The checkpoint exists, durably, when it returns OK; after an error of the disk it does or does
-  // not. INVALID_ARGUMENT as CheckManifest; DATA_LOSS naming a file that is not as the manifest has
-  // it (sizes and headers are looked at, Verify reads the rest); ALREADY_EXISTS.
+  // not. INVALID_ARGUMENT as CheckManifest, and for files of two attempts; DATA_LOSS naming a file
+  // that is not as the manifest has it (sizes and headers are looked at, Verify reads the rest);
+  // NOT_FOUND for one that is gone; ALREADY_EXISTS; FAILED_PRECONDITION for an attempt that was
+  // given up (GiveUp).
   absl::Status Commit(const v1::CheckpointManifest& manifest);
 
   // Ids of checkpoints that have a manifest, ascending.
@@ -84,8 +101,15 @@ class CheckpointDirectory {
   // is less than kMinKept. A bad one counts as none and is left alone.
   absl::StatusOr<RetainedCheckpoints> Retain(absl::string_view job, size_t keep);
 
-  // Removes what an interrupted writer of `id` left. FAILED_PRECONDITION when it has a manifest.
-  absl::Status RemoveUncommitted(absl::string_view id);
+  // Numbered attempts that there are files of and that no manifest names: being written, or given
+  // up. Those of an id whose manifest cannot be read are left out, as it may name them.
+  absl::StatusOr<std::vector<CheckpointAttempt>> Unfinished();
+  // Removes what is left of an attempt, by whoever alone could commit it. Nothing if it was
+  // finished; FAILED_PRECONDITION when the id's manifest cannot be read, as it may name the files.
+  absl::Status RemoveAttempt(const CheckpointAttempt& attempt);
+  // As RemoveAttempt, where another process may be about to commit it: either that fails from now
+  // on, or the attempt is finished and nothing of it is removed.
+  absl::Status GiveUp(const CheckpointAttempt& attempt);
 
  private:
   struct Candidate {
@@ -96,6 +120,11 @@ class CheckpointDirectory {
 
   // The manifest's file; its name goes to `path`.
   absl::StatusOr<std::string> ReadManifest(absl::string_view id, std::string* path);
+  // ALREADY_EXISTS naming the manifest.
+  absl::Status CheckAbsent(absl::string_view id);
+  // Into `file`, once every file it names is there and the attempt was not given up.
+  absl::Status WriteManifest(const v1::CheckpointManifest& manifest, absl::string_view stem,
+                             disk::File& file);
   // That the file's header says what the manifest says of it.
   absl::Status CheckHeader(const v1::CheckpointManifest& manifest, int file, CheckedFile& checked);
   // Of `job`, newest first; what cannot be loaded goes to `skipped`.

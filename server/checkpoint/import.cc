@@ -237,10 +237,10 @@ absl::StatusOr<v1::CheckpointManifest> ImportWeights(disk::File& file, const v1:
     return absl::AlreadyExistsError(absl::StrCat("checkpoint ", id, " is there"));
   }
   absl::StatusOr<v1::CheckpointManifest> manifest = Write(*reader, FactsOf(id, registration), to);
-  // A name that is there without a manifest may be another writer's.
+  // A name that is there without a manifest may be another import's.
   if (!manifest.ok() && !absl::IsAlreadyExists(manifest.status())) {
     // What made it fail is worth more than whether the rest could be removed.
-    to.RemoveUncommitted(id).IgnoreError();
+    to.RemoveAttempt({id, std::nullopt}).IgnoreError();
   }
   return manifest;
 }

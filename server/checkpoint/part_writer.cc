@@ -25,8 +25,16 @@ absl::StatusOr<std::unique_ptr<PartWriter>> PartWriter::Create(
   }
   std::unique_ptr<PartWriter> writer(new PartWriter(directory, job, std::move(options)));
   writer->waiting_.assign(tensors.begin(), tensors.end());
-  KAON_RETURN_IF_ERROR(writer->OpenFile());
-  return writer;
+  const absl::Status opened = writer->OpenFile();
+  if (opened.ok()) return writer;
+  writer->Discard();
+  return opened;
+}
+
+std::string PartWriter::NextName() const {
+  return CheckpointDirectory::FileName(CheckpointDirectory::Stem(options_.id, options_.attempt),
+                                       part_.shard(), part_.num_shards(),
+                                       static_cast<uint32_t>(part_.files_size()));
 }
 
 absl::Status PartWriter::OpenFile() {
@@ -52,7 +60,9 @@ absl::Status PartWriter::OpenFile() {
   const auto index = static_cast<uint32_t>(part_.files_size());
   KAON_ASSIGN_OR_RETURN(
       std::unique_ptr<disk::File> created,
-      directory_.CreateFile(options_.id, part_.shard(), part_.num_shards(), index));
+      directory_.CreateFile(options_.id, options_.attempt, part_.shard(), part_.num_shards(),
+                            index));
+  made_.push_back(NextName());
   const std::map<std::string, std::string> metadata = {
       {"checkpoint", options_.id},
       {"job", part_.job()},
@@ -70,12 +80,11 @@ absl::Status PartWriter::OpenFile() {
 
 absl::Status PartWriter::CloseFile() {
   KAON_ASSIGN_OR_RETURN(const FileSums sums, file_->Finish());
-  v1::CheckpointFile& file = *part_.add_files();
-  file = options_.written_by;
-  file.set_name(CheckpointDirectory::FileName(options_.id, part_.shard(), part_.num_shards(),
-                                              static_cast<uint32_t>(part_.files_size() - 1)));
+  v1::CheckpointFile file = options_.written_by;
+  file.set_name(NextName());
   file.set_shard(part_.shard());
   SetSums(sums, &file);
+  *part_.add_files() = std::move(file);
   for (const v1::CheckpointTensor& tensor : tensors_) *part_.add_tensors() = tensor;
   file_.reset();
   return OpenFile();
@@ -113,6 +122,12 @@ absl::StatusOr<v1::CheckpointPart> PartWriter::Finish() {
   }
   KAON_RETURN_IF_ERROR(directory_.SyncNames());
   return part_;
+}
+
+void PartWriter::Discard() {
+  // What made it fail is worth more than whether the rest could be removed.
+  for (const std::string& name : made_) directory_.RemoveFile(name).IgnoreError();
+  made_.clear();
 }
 
 }  // namespace kaon::checkpoint

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ class PartWriter {
  public:
   struct Options {
     std::string id;
+    // In the names of the files; absent where nobody else can be writing `id`.
+    std::optional<uint64_t> attempt;
     // With shard, num_shards, job, timeline, position and both digests; the rest is filled in.
     v1::CheckpointPart part;
     // Who writes: build, backend and device_class; the rest is filled in.
@@ -40,17 +43,22 @@ class PartWriter {
   const v1::CheckpointTensor* tensor() const;
 
   // The next bytes of tensor(), in pieces of any size. INVALID_ARGUMENT for more than it lacks; the
-  // codes of disk::File, after which the part is worth nothing (CheckpointDirectory's
-  // RemoveUncommitted).
+  // codes of disk::File, after which the part is worth nothing: Discard.
   absl::Status Append(absl::string_view bytes);
 
   // What the shard reports; everything it names is durable. FAILED_PRECONDITION naming a tensor
   // whose bytes are missing.
   absl::StatusOr<v1::CheckpointPart> Finish();
 
+  // Removes the files that it made, of a part that nobody was told of. What cannot be removed is
+  // left.
+  void Discard();
+
  private:
   PartWriter(CheckpointDirectory& directory, const v1::JobDefinition& job, Options options);
 
+  // Of the next file.
+  std::string NextName() const;
   // Opens the file of the next tensors, if any are left.
   absl::Status OpenFile();
   absl::Status CloseFile();
@@ -59,6 +67,8 @@ class PartWriter {
   const v1::JobDefinition& job_;
   const Options options_;
   v1::CheckpointPart part_;
+  // Names of the files that it made.
+  std::vector<std::string> made_;
   // Of files that are not open yet, in the order of Create.
   std::deque<v1::CheckpointTensor> waiting_;
   // Of the open file, in the order of their bytes; those before next_ are written.

@@ -83,6 +83,7 @@ struct ReplyCreate {
 // checkpoint is given up: remove what of it is there, nobody waits for that.
 struct FinishCheckpoint {
   checkpoint::CheckpointFacts facts;
+  uint64_t attempt = 0;
   std::vector<v1::CheckpointPart> parts;
   // Older ones that are beyond what is kept may go.
   bool retain = false;

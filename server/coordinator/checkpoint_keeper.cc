@@ -32,6 +32,14 @@ absl::StatusOr<v1::CheckpointSummary> Commit(checkpoint::CheckpointDirectory& di
   return checkpoint::SummaryOf(manifest);
 }
 
+std::vector<checkpoint::CheckpointAttempt> UnfinishedIn(
+    checkpoint::CheckpointDirectory& directory) {
+  auto unfinished = directory.Unfinished();
+  if (unfinished.ok()) return *std::move(unfinished);
+  LOG(WARNING) << "checkpoints: " << unfinished.status();
+  return {};
+}
+
 absl::Status ShuttingDown() { return absl::UnavailableError("coordinator is shutting down"); }
 
 }  // namespace
@@ -47,7 +55,10 @@ absl::StatusOr<std::unique_ptr<CheckpointKeeper>> CheckpointKeeper::Create(
 
 CheckpointKeeper::CheckpointKeeper(std::unique_ptr<disk::PosixDirectory> files)
     : files_(std::move(files)) {
-  if (files_ != nullptr) thread_ = std::thread([this] { Work(); });
+  if (files_ == nullptr) return;
+  checkpoint::CheckpointDirectory directory(*files_);
+  leftovers_ = UnfinishedIn(directory);
+  thread_ = std::thread([this] { Work(); });
 }
 
 CheckpointKeeper::~CheckpointKeeper() { Stop(); }
@@ -89,15 +100,45 @@ void CheckpointKeeper::Run(Task task) {
 void CheckpointKeeper::Finish(
     FinishCheckpoint finish, uint64_t keep,
     std::function<void(const absl::StatusOr<v1::CheckpointSummary>&)> done) {
-  Run([finish = std::move(finish), keep,
+  Run([this, finish = std::move(finish), keep,
        done = std::move(done)](absl::StatusOr<checkpoint::CheckpointDirectory*> directory) {
-    if (!finish.parts.empty()) {
-      done(directory.ok() ? Commit(**directory, finish, keep) : directory.status());
-    } else if (directory.ok()) {
-      const absl::Status removed = (*directory)->RemoveUncommitted(finish.facts.id);
-      LOG_IF(WARNING, !removed.ok()) << "checkpoint " << finish.facts.id << ": " << removed;
-    }
+    if (directory.ok()) return FinishOn(**directory, finish, keep, done);
+    if (!finish.parts.empty()) done(directory.status());
   });
+}
+
+void CheckpointKeeper::FinishOn(
+    checkpoint::CheckpointDirectory& directory, const FinishCheckpoint& finish, uint64_t keep,
+    const std::function<void(const absl::StatusOr<v1::CheckpointSummary>&)>& done) {
+  if (!finish.parts.empty()) {
+    const auto summary = Commit(directory, finish, keep);
+    // Before `done`, so that what is seen now is older than any attempt that is begun from now on.
+    const Attempts seen = std::exchange(leftovers_, UnfinishedIn(directory));
+    done(summary);
+    GiveUpLeftovers(directory, seen);
+  } else {
+    // Only this coordinator could commit it.
+    const absl::Status removed = directory.RemoveAttempt({finish.facts.id, finish.attempt});
+    LOG_IF(WARNING, !removed.ok()) << "checkpoint " << finish.facts.id << ": " << removed;
+    if (before_first_ballot_) GiveUpLeftovers(directory, std::exchange(leftovers_, {}));
+  }
+  before_first_ballot_ = false;
+}
+
+// Files of another coordinator's attempt that were there before this one began the attempt that is
+// finished now: every shard has since reported its part of that under this coordinator's ballot,
+// which is above the other's; so it tells the other nothing any more (rule 1), and writes nothing
+// for it. Those that were there before this process took its first ballot, with which it has begun
+// the attempt that is given up now, are of lower ballots too. Then the other may still have all the
+// parts and be about to commit them, which GiveUp ends, or finds done.
+void CheckpointKeeper::GiveUpLeftovers(checkpoint::CheckpointDirectory& directory,
+                                       const Attempts& seen) {
+  for (const checkpoint::CheckpointAttempt& attempt : seen) {
+    const std::string stem = checkpoint::CheckpointDirectory::Stem(attempt.id, attempt.number);
+    const absl::Status given_up = directory.GiveUp(attempt);
+    LOG_IF(WARNING, !given_up.ok()) << "what is left of " << stem << ": " << given_up;
+    LOG_IF(INFO, given_up.ok()) << stem << " was never finished; its files are removed";
+  }
 }
 
 void CheckpointKeeper::Work() {

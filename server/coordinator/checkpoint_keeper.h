@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -41,7 +42,9 @@ class CheckpointKeeper {
   void Run(Task task);
 
   // Writes the manifest, and removes those beyond the `keep` newest good ones if it says so; or
-  // removes what is left of a checkpoint that was given up. `done` as a task, of the former alone.
+  // removes what is left of an attempt that was given up. `done` as a task, of the former alone;
+  // until it is called no other attempt is begun. What attempts of other coordinators left is
+  // removed here too, once none of them can be running any more (GiveUpLeftovers).
   void Finish(FinishCheckpoint finish, uint64_t keep,
               std::function<void(const absl::StatusOr<v1::CheckpointSummary>&)> done);
 
@@ -49,12 +52,23 @@ class CheckpointKeeper {
   void Stop();
 
  private:
+  using Attempts = std::vector<checkpoint::CheckpointAttempt>;
+
   explicit CheckpointKeeper(std::unique_ptr<disk::PosixDirectory> files);
 
   void Work();
+  void FinishOn(checkpoint::CheckpointDirectory& directory, const FinishCheckpoint& finish,
+                uint64_t keep,
+                const std::function<void(const absl::StatusOr<v1::CheckpointSummary>&)>& done);
+  // Removes the files of those, which no coordinator and no shard works on any more.
+  void GiveUpLeftovers(checkpoint::CheckpointDirectory& directory, const Attempts& seen);
 
   // Constant after construction; used by the thread alone.
   const std::unique_ptr<disk::PosixDirectory> files_;
+  // Unfinished attempts that were there before this coordinator began its newest one, and whether
+  // that was before it took its first ballot. Used by the thread alone.
+  Attempts leftovers_;
+  bool before_first_ballot_ = true;
 
   Mutex mu_;
   CondVar wake_;

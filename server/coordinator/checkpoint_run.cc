@@ -7,19 +7,20 @@
 
 namespace kaon::coordinator {
 
-CheckpointRun::CheckpointRun(checkpoint::CheckpointFacts facts, int num_shards,
+CheckpointRun::CheckpointRun(checkpoint::CheckpointFacts facts, uint64_t attempt, int num_shards,
                              std::optional<CallId> call)
-    : facts_(std::move(facts)), call_(call), parts_(num_shards) {}
+    : facts_(std::move(facts)), attempt_(attempt), call_(call), parts_(num_shards) {}
 
 v1::TakeCheckpoint CheckpointRun::Ask() const {
   v1::TakeCheckpoint ask;
   ask.set_id(facts_.id);
   ask.set_position(facts_.last_record.plan().position());
+  ask.set_attempt(attempt_);
   return ask;
 }
 
 absl::Status CheckpointRun::OnReport(int shard, const v1::CheckpointReport& report) {
-  if (report.id() != facts_.id) return absl::OkStatus();
+  if (report.id() != facts_.id || report.attempt() != attempt_) return absl::OkStatus();
   if (report.error_code() != 0) {
     return absl::Status(static_cast<absl::StatusCode>(report.error_code()),
                         absl::StrCat("shard ", shard, ": ", report.error()));

@@ -1,6 +1,7 @@
-// One checkpoint on its way, from asking the shards to its manifest, as a pure state machine: which
-// shards still owe their part, and what came of it. Owned by StepMachine; called by its thread. A
-// run that ends with an error leaves nothing that could be loaded: its manifest is never written.
+// One attempt at a checkpoint, from asking the shards to its manifest, as a pure state machine:
+// which shards still owe their part, and what came of it. Owned by StepMachine; called by its
+// thread. A run that ends with an error leaves nothing that could be loaded: its manifest is never
+// written.
 #ifndef KAON_SERVER_COORDINATOR_CHECKPOINT_RUN_H_
 #define KAON_SERVER_COORDINATOR_CHECKPOINT_RUN_H_
 
@@ -20,10 +21,12 @@ namespace kaon::coordinator {
 class CheckpointRun {
  public:
   // `facts` of the newest decided entry, whose decision every shard is sent before it is asked.
-  // `call` waits for the checkpoint; none does for one that is taken by itself.
-  CheckpointRun(checkpoint::CheckpointFacts facts, int num_shards, std::optional<CallId> call);
+  // `attempt` is random. `call` waits for the checkpoint; none does for one that is taken by
+  // itself.
+  CheckpointRun(checkpoint::CheckpointFacts facts, uint64_t attempt, int num_shards,
+                std::optional<CallId> call);
 
-  const std::string& id() const { return facts_.id; }
+  uint64_t attempt() const { return attempt_; }
   const checkpoint::CheckpointFacts& facts() const { return facts_; }
   const std::optional<CallId>& call() const { return call_; }
   // The caller is gone; the checkpoint is taken all the same.
@@ -32,7 +35,7 @@ class CheckpointRun {
   // To be sent to every shard that Lacks its part, now and then.
   v1::TakeCheckpoint Ask() const;
   bool Lacks(int shard) const { return !parts_[shard].has_value(); }
-  // The shard's error, if it has failed. Reports of other checkpoints are ignored.
+  // The shard's error, if it has failed. Reports of other attempts are ignored.
   absl::Status OnReport(int shard, const v1::CheckpointReport& report);
 
   // Every part is there. They are handed out once: nothing afterwards.
@@ -44,6 +47,7 @@ class CheckpointRun {
 
  private:
   const checkpoint::CheckpointFacts facts_;
+  const uint64_t attempt_;
   std::optional<CallId> call_;
   std::vector<std::optional<v1::CheckpointPart>> parts_;
   bool handed_out_ = false;

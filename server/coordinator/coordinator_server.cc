@@ -164,15 +164,15 @@ absl::Status CoordinatorServer::Connect() {
 }
 
 void CoordinatorServer::FinishCheckpointRun(FinishCheckpoint finish) {
-  const std::string id = finish.facts.id;
+  const uint64_t attempt = finish.attempt;
   // One without parts was given up.
   if (finish.parts.empty()) counts_.Add(monitor::Event::kCheckpointFailed);
   keeper_->Finish(std::move(finish), config_.checkpoint_keep(),
-                  [this, id](const absl::StatusOr<v1::CheckpointSummary>& summary) {
+                  [this, attempt](const absl::StatusOr<v1::CheckpointSummary>& summary) {
                     counts_.Add(summary.ok() ? monitor::Event::kCheckpointCreated
                                              : monitor::Event::kCheckpointFailed);
-                    loop_->PostAlways([id, summary](StepMachine& machine, absl::Time) {
-                      machine.OnCheckpointFinished(id, summary);
+                    loop_->PostAlways([attempt, summary](StepMachine& machine, absl::Time) {
+                      machine.OnCheckpointFinished(attempt, summary);
                     });
                   });
 }

@@ -57,6 +57,7 @@ bool IsAbout(const v1::Refused& refused, const v1::StepPlan& plan) {
 
 StepMachine::StepMachine(StepMachineOptions options)
     : options_(std::move(options)),
+      random_(options_.seed),
       election_(ElectionOptionsOf(options_)),
       watch_(2 * options_.heartbeat),
       shards_(options_.shard_addresses.size()) {}
@@ -484,17 +485,6 @@ std::string StepMachine::PhaseText() const {
       break;
   }
   return absl::StrCat(NameOfEntry(plan_), " round ", round_, ": ", shards, LostText());
-}
-
-CoordinatorSnapshot StepMachine::Snapshot() const {
-  CoordinatorSnapshot snapshot;
-  snapshot.holder = IsHolder();
-  snapshot.holder_address = IsHolder() ? options_.address : HolderHint();
-  snapshot.ballot = ballot_;
-  if (registration_) snapshot.job = Describe();
-  snapshot.workers = membership_.Snapshot();
-  snapshot.phase = PhaseText();
-  return snapshot;
 }
 
 }  // namespace kaon::coordinator

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <random>
 #include <set>
 #include <string>
 #include <utility>
@@ -61,8 +62,7 @@ class StepMachine {
   void Restore(CallId call, const RestoreOrder& order);
   void CreateCheckpoint(CallId call, const v1::CreateCheckpointRequest& request);
   // The answer to a FinishCheckpoint with parts.
-  void OnCheckpointFinished(const std::string& id,
-                            const absl::StatusOr<v1::CheckpointSummary>& summary);
+  void OnCheckpointFinished(uint64_t attempt, const absl::StatusOr<v1::CheckpointSummary>& summary);
   // The caller is gone; nothing more is said to it, and a change not yet planned is dropped.
   void CancelCall(CallId call);
 
@@ -159,6 +159,8 @@ class StepMachine {
   void FailAwaitsOfOthers(uint32_t rank, const v1::Attempt& current);
 
   const StepMachineOptions options_;
+  // Of numbers that no other coordinator draws.
+  std::mt19937_64 random_;
   Election election_;
   Membership membership_;
   WorkerWatch watch_;

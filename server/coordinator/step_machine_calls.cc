@@ -83,6 +83,17 @@ absl::Status StepMachine::CheckRunning(absl::string_view job) const {
   return CheckHeard();
 }
 
+CoordinatorSnapshot StepMachine::Snapshot() const {
+  CoordinatorSnapshot snapshot;
+  snapshot.holder = IsHolder();
+  snapshot.holder_address = IsHolder() ? options_.address : HolderHint();
+  snapshot.ballot = ballot_;
+  if (registration_) snapshot.job = Describe();
+  snapshot.workers = membership_.Snapshot();
+  snapshot.phase = PhaseText();
+  return snapshot;
+}
+
 v1::JobDescription StepMachine::Describe() const {
   v1::JobDescription description;
   *description.mutable_definition() = registration_->definition();

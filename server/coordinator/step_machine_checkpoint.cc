@@ -44,7 +44,7 @@ void StepMachine::StartCheckpoint(const std::string& id, std::optional<CallId> c
   facts.registration = *registration_;
   facts.last_record = *record_;
   facts.step = applied_step_;
-  run_.emplace(std::move(facts), static_cast<int>(shards_.size()), call);
+  run_.emplace(std::move(facts), random_(), static_cast<int>(shards_.size()), call);
   AskForParts();
 }
 
@@ -64,13 +64,14 @@ void StepMachine::OnCheckpointReport(int shard, const v1::CheckpointReport& repo
     return AbandonCheckpoint(status);
   }
   if (auto parts = run_->TakeParts()) {
-    actions_.push_back(FinishCheckpoint{run_->facts(), *std::move(parts), !run_->call()});
+    actions_.push_back(
+        FinishCheckpoint{run_->facts(), run_->attempt(), *std::move(parts), !run_->call()});
   }
 }
 
-void StepMachine::OnCheckpointFinished(const std::string& id,
+void StepMachine::OnCheckpointFinished(uint64_t attempt,
                                        const absl::StatusOr<v1::CheckpointSummary>& summary) {
-  if (!run_ || run_->id() != id) return;
+  if (!run_ || run_->attempt() != attempt) return;
   if (!summary.ok()) return EndCheckpoint(summary.status());
   v1::CreateCheckpointResponse response;
   *response.mutable_checkpoint() = *summary;
@@ -84,7 +85,7 @@ void StepMachine::AbandonCheckpoint(const absl::Status& status) {
 }
 
 void StepMachine::EndCheckpoint(const absl::Status& status) {
-  actions_.push_back(FinishCheckpoint{run_->facts(), {}, false});
+  actions_.push_back(FinishCheckpoint{run_->facts(), run_->attempt(), {}, false});
   if (run_->call()) {
     actions_.push_back(ReplyCreate{*run_->call(), status, IsHolder() ? "" : HolderHint()});
   }

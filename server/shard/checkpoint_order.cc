@@ -13,6 +13,7 @@ void CheckpointOrder::End(const absl::StatusOr<v1::CheckpointPart>& part) {
 v1::CheckpointReport CheckpointOrder::Report() const {
   v1::CheckpointReport report;
   report.set_id(id());
+  report.set_attempt(attempt());
   report.set_total_bytes(total_bytes_);
   report.set_written_bytes(progress_->written_bytes);
   if (!result_.ok()) {

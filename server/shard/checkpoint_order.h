@@ -1,6 +1,6 @@
-// The one checkpoint that a shard has been asked for: of which entry, how far it is, and what came
-// of it. Owned by ShardCore and used by its thread; how many bytes are written, and whether to go
-// on, is shared with the thread that writes.
+// The one attempt at a checkpoint that a shard was asked for last: of which entry, how far it is,
+// and what came of it. Owned by ShardCore and used by its thread; how many bytes are written, and
+// whether to go on, is shared with the thread that writes.
 #ifndef KAON_SERVER_SHARD_CHECKPOINT_ORDER_H_
 #define KAON_SERVER_SHARD_CHECKPOINT_ORDER_H_
 
@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "kaon/v1/checkpoint.pb.h"
 #include "kaon/v1/shard_control.pb.h"
 #include "server/shard/shard_action.h"
@@ -32,6 +33,10 @@ class CheckpointOrder {
   ~CheckpointOrder() { progress_->given_up = true; }
 
   const std::string& id() const { return order_.id(); }
+  uint64_t attempt() const { return order_.attempt(); }
+  bool Is(absl::string_view id, uint64_t attempt) const {
+    return id == order_.id() && attempt == order_.attempt();
+  }
   uint64_t position() const { return order_.position(); }
   // Of who asked last, by which stream.
   const v1::Ballot& ballot() const { return ballot_; }

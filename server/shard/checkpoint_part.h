@@ -17,8 +17,9 @@
 namespace kaon::shard {
 
 struct PartOptions {
-  // Of the checkpoint.
+  // Of the checkpoint, and of this attempt to write it.
   std::string id;
+  uint64_t attempt = 0;
   // What the state was computed with.
   std::string backend;
   // Told how many bytes of tensors are written so far; an error ends the writing with it. May be
@@ -27,8 +28,7 @@ struct PartOptions {
 };
 
 // Everything the part names is durable when it returns. The codes of PartWriter, StateFreeze::Read
-// and `progress`; nothing of the part is of any use then, and its files are left to whoever gave
-// the id.
+// and `progress`; no file that it made is left then, unless it cannot be removed.
 absl::StatusOr<v1::CheckpointPart> WriteCheckpointPart(StateFreeze& freeze, disk::Directory& files,
                                                        const PartOptions& options);
 

@@ -20,9 +20,10 @@ FrozenPartWriter::FrozenPartWriter(StateFreeze& freeze,
 
 absl::StatusOr<std::unique_ptr<FrozenPartWriter>> FrozenPartWriter::Create(
     checkpoint::CheckpointDirectory& directory, StateFreeze& freeze, const std::string& id,
-    const v1::CheckpointFile& written_by) {
+    std::optional<uint64_t> attempt, const v1::CheckpointFile& written_by) {
   checkpoint::PartWriter::Options options;
   options.id = id;
+  options.attempt = attempt;
   options.part = freeze.part();
   options.written_by = written_by;
   KAON_ASSIGN_OR_RETURN(

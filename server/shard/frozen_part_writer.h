@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -19,11 +20,11 @@ namespace kaon::shard {
 
 class FrozenPartWriter {
  public:
-  // As `id`; who writes is in `written_by`. `directory` and `freeze` outlive the writer. Codes of
-  // PartWriter::Create.
+  // As `id`, and `attempt` as PartWriter has it; who writes is in `written_by`. `directory` and
+  // `freeze` outlive the writer. Codes of PartWriter::Create.
   static absl::StatusOr<std::unique_ptr<FrozenPartWriter>> Create(
       checkpoint::CheckpointDirectory& directory, StateFreeze& freeze, const std::string& id,
-      const v1::CheckpointFile& written_by);
+      std::optional<uint64_t> attempt, const v1::CheckpointFile& written_by);
 
   // The next piece, a MiB at most. False once there is none. After an error the part is worth
   // nothing: RESOURCE_EXHAUSTED for a full disk, the other codes of disk::File, and CANCELLED of
@@ -34,6 +35,8 @@ class FrozenPartWriter {
 
   // As PartWriter::Finish.
   absl::StatusOr<v1::CheckpointPart> Finish() { return writer_->Finish(); }
+  // As PartWriter::Discard.
+  void Discard() { writer_->Discard(); }
 
  private:
   FrozenPartWriter(StateFreeze& freeze, std::unique_ptr<checkpoint::PartWriter> writer);

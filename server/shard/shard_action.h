@@ -57,7 +57,8 @@ struct ApplyRecord {
   v1::StepRecord record;
 };
 
-// Write the state after `position` into checkpoint `id`, and tell `stream` how far that is.
+// Write the state after `position` into checkpoint `id`, as this attempt of it, and tell `stream`
+// how far that is.
 struct WriteCheckpoint {
   StreamId stream = 0;
   v1::TakeCheckpoint order;

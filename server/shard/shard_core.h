@@ -76,7 +76,8 @@ class ShardCore {
   void OnSnapshot(const v1::SnapshotPoint& snapshot, uint64_t timeline) {
     machine_.OnSnapshot(snapshot, timeline);
   }
-  void OnPartWritten(const std::string& id, const absl::StatusOr<v1::CheckpointPart>& part);
+  void OnPartWritten(const std::string& id, uint64_t attempt,
+                     const absl::StatusOr<v1::CheckpointPart>& part);
   std::vector<ShardOutput> TakeOutputs();
 
   // As WriteCheckpointPart; FAILED_PRECONDITION without a directory of checkpoints.
@@ -163,7 +164,7 @@ class ShardCore {
   StateScrub scrub_;
   // Read the memory of parameters_, and go first.
   FreezeList freezes_;
-  // The newest that was asked for; null before.
+  // The attempt that was asked for last; null before.
   std::unique_ptr<CheckpointOrder> checkpoint_;
   // Of what was folded last.
   std::vector<v1::ParameterSums> sums_;

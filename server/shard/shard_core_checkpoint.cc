@@ -13,9 +13,8 @@
 namespace kaon::shard {
 
 void ShardCore::TakeCheckpoint(const WriteCheckpoint& write) {
-  // Asked again, it tells how far it is; another id, or position, ends the one before.
-  if (checkpoint_ == nullptr || checkpoint_->id() != write.order.id() ||
-      checkpoint_->position() != write.order.position()) {
+  // Asked again, it tells how far it is; another attempt ends the one before.
+  if (checkpoint_ == nullptr || !checkpoint_->Is(write.order.id(), write.order.attempt())) {
     checkpoint_ = std::make_unique<CheckpointOrder>(write.order, machine_.promised());
     FreezeForCheckpoint();
   }
@@ -38,6 +37,7 @@ void ShardCore::FreezeForCheckpoint() {
   PassFailpoint(Failpoint::checkpoint_frozen);
   PartOptions options;
   options.id = checkpoint_->id();
+  options.attempt = checkpoint_->attempt();
   options.backend = std::string(options_.backend->name());
   options.progress = [progress = checkpoint_->progress()](uint64_t written_bytes) {
     progress->written_bytes = written_bytes;
@@ -56,12 +56,10 @@ absl::StatusOr<v1::CheckpointPart> ShardCore::WritePart(const Options& options, 
   return WriteCheckpointPart(freeze, *files, part);
 }
 
-void ShardCore::OnPartWritten(const std::string& id,
+void ShardCore::OnPartWritten(const std::string& id, uint64_t attempt,
                               const absl::StatusOr<v1::CheckpointPart>& part) {
-  if (checkpoint_ == nullptr || checkpoint_->id() != id) return;
-  // Late news of an earlier one of this id, which was given up.
-  if (absl::IsCancelled(part.status())) return;
-  if (part.ok() && part->position() != checkpoint_->position()) return;
+  // Late news of one that was given up.
+  if (checkpoint_ == nullptr || !checkpoint_->Is(id, attempt)) return;
   checkpoint_->End(part);
   ReportCheckpoint();
 }

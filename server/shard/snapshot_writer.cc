@@ -1,5 +1,6 @@
 #include "server/shard/snapshot_writer.h"
 
+#include <optional>
 #include <utility>
 
 #include "proto/failpoint.h"
@@ -18,7 +19,8 @@ absl::StatusOr<std::unique_ptr<SnapshotWriter>> SnapshotWriter::Create(
   KAON_ASSIGN_OR_RETURN(
       writer->writer_,
       FrozenPartWriter::Create(directory.files(), *writer->freeze_,
-                               SnapshotDirectory::IdOf(writer->position()), written_by));
+                               SnapshotDirectory::IdOf(writer->position()), std::nullopt,
+                               written_by));
   return writer;
 }
 

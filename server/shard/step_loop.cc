@@ -109,7 +109,9 @@ StepLoop::StepLoop(ShardCore::Options options, monitor::EventCounts& counts)
                              shared = std::shared_ptr<StateFreeze>(std::move(freeze))] {
             const auto written = ShardCore::WritePart(checkpoints, *shared, part);
             LOG_IF(WARNING, !written.ok()) << "checkpoint " << part.id << ": " << written.status();
-            Post([this, id = part.id, written] { core_.OnPartWritten(id, written); });
+            Post([this, id = part.id, attempt = part.attempt, written] {
+              core_.OnPartWritten(id, attempt, written);
+            });
           });
         };
         options.append_gradient = [this](const journal::GradientSlice& slice) {

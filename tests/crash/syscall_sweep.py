@@ -6,8 +6,8 @@ two shards, or the coordinator, as it enters that call (strace counts for each t
 the disk. The training must end in the bits of an undisturbed one, and every checkpoint there is must be whole. k goes up
 until the victim survives the training.
 
-As the journal's calls come before those of other threads, those on files of snapshots and of checkpoints are counted by
-themselves as well.
+As the journal's calls come before those of other threads, those on files of snapshots, and those of the thread that writes
+checkpoints, are counted by themselves as well.
 """
 
 import argparse
@@ -42,27 +42,48 @@ def snapshot_paths(cluster):
     return names + [os.path.join(cluster.data_dir(SHARD), name) for name in names]
 
 
-def checkpoint_paths(cluster):
-    """The directory, and every file of shard 0 in it."""
-    names = [f"kaon-train-1-{position}.shard-00000-of-00002.0000.safetensors" for position in POSITIONS]
-    return [cluster.checkpoints] + [os.path.join(cluster.checkpoints, name) for name in names]
-
-
-# (what is counted, victim, calls, on which paths).
+# (what is counted, victim, calls, on which paths, of which thread). Nobody knows the names of a checkpoint's files before they
+# are there: each attempt draws its own.
 SWEEPS = [
-    ("", SHARD, CALLS, None),
-    ("snapshots ", SHARD, ["pwritev", "fdatasync", "renameat", "unlinkat"], snapshot_paths),
-    ("checkpoints ", SHARD, ["pwritev", "fdatasync", "fsync"], checkpoint_paths),
-    ("coordinator ", COORDINATOR, ["pwritev", "fdatasync", "fsync", "renameat", "unlinkat"], None),
+    ("", SHARD, CALLS, None, None),
+    ("snapshots ", SHARD, ["pwritev", "fdatasync", "renameat", "unlinkat"], snapshot_paths, None),
+    ("checkpoints ", SHARD, ["pwritev", "fdatasync", "fsync"], None, "checkpoints"),
+    ("coordinator ", COORDINATOR, ["pwritev", "fdatasync", "fsync", "renameat", "unlinkat"], None, None),
 ]
 
 
-def strace(what, log="/dev/null", paths=()):
+def strace(what, log="/dev/null", paths=(), follow=("-f",)):
     """What a command is put behind, so that its calls of one kind, on those paths if there are any, are tampered with. Not
     --seccomp-bpf: with it strace 6.1 injects no signal."""
     call = what.split(":")[0]
     options = [option for path in paths for option in ("-P", path)]
-    return ["strace", "-f", "-qq", "-o", log, "-e", f"trace={call}", "-e", f"inject={what}"] + options
+    return ["strace", *follow, "-qq", "-o", log, "-e", f"trace={call}", "-e", f"inject={what}"] + options
+
+
+def thread_of(pid, name):
+    """The id of the one thread of that name."""
+    found = []
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/comm", encoding="utf-8") as comm:
+            if comm.read().strip() == name:
+                found.append(thread)
+    if len(found) != 1:
+        raise servers.Failure(f"process {pid} has {len(found)} threads called {name}, expecting 1")
+    return found[0]
+
+
+def attach(pid, thread, what):
+    """A tracer of that one thread, which ends with it; the calls of other threads are not counted."""
+    tracer = subprocess.Popen(strace(what, follow=("-p", thread)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def is_attached():
+        if tracer.poll() is not None:
+            raise servers.Failure(f"strace: {tracer.stdout.read().decode('utf-8', 'replace').strip()}")
+        with open(f"/proc/{pid}/task/{thread}/status", encoding="utf-8") as status:
+            return f"TracerPid:\t{tracer.pid}\n" in status.read()
+
+    servers.wait_until("a tracer", is_attached)
+    return tracer
 
 
 def why_no_ptrace():
@@ -72,6 +93,19 @@ def why_no_ptrace():
     tried = subprocess.run(strace("fsync:error=EIO:when=1") + ["true"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                            check=False)
     return "" if tried.returncode == 0 else f"strace: {tried.stdout.decode('utf-8', 'replace').strip()}"
+
+
+def why_no_attach():
+    """Why a process that runs already cannot be traced here, or ""."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
+        try:
+            tracer = attach(child.pid, str(child.pid), "fsync:error=EIO:when=1")
+        except servers.Failure as failure:
+            return str(failure)
+        finally:
+            child.kill()
+        tracer.communicate()
+    return ""
 
 
 class Sweep:
@@ -89,21 +123,33 @@ class Sweep:
         self.environment = {}
         self.cluster = None
 
-    def sweep(self, kind, victim, call, paths):
+    def sweep(self, kind, victim, call, paths, thread):
         """Every stride-th k from the first on, as some calls are made once only, until the victim survives."""
         k = 1
-        while self.train(victim, f"{call}:signal=SIGKILL:when={k}", paths):
+        while self.train(victim, f"{call}:signal=SIGKILL:when={k}", paths, thread):
             self.killed[kind + call] += 1
             k += self.stride
 
-    def train(self, victim_name, what, paths):
+    def start(self, victim_name, what, paths, thread):
+        """The tracer of a thread, which is there before anything is written; else none, or one around the victim."""
+        wrapper = strace(what, paths=paths(self.cluster) if paths is not None else ())
+        for name in self.cluster.ports:
+            self.cluster.start(name, self.environment, wrapper if name == victim_name and thread is None else None)
+        tracer = None
+        if thread is not None:
+            servers.wait_until("a serving victim", lambda: self.cluster.serving(victim_name))
+            pid = self.cluster.processes[victim_name].child.pid
+            tracer = attach(pid, thread_of(pid, thread), what)
+        for name in self.cluster.workers:
+            self.cluster.start(name, self.environment)
+        return tracer
+
+    def train(self, victim_name, what, paths, thread):
         """Whether the victim was killed."""
         self.cluster = servers.Cluster(os.path.join(self.folder, "cluster"), self.shared, workers=1,
                                        train=self.options)
         self.environment = {**ENVIRONMENT, **self.cluster.checkpoint_environment(CHECKPOINT_EVERY_STEPS)}
-        tracer = strace(what, paths=paths(self.cluster) if paths is not None else ())
-        for name in self.cluster.processes:
-            self.cluster.start(name, self.environment, tracer if name == victim_name else None)
+        tracer = self.start(victim_name, what, paths, thread)
         worker = self.cluster.processes["worker-0"]
         victim = self.cluster.processes[victim_name]
         killed = False
@@ -126,6 +172,8 @@ class Sweep:
         if killed:
             self.check_files()
         self.cluster.remove()
+        if tracer is not None:
+            tracer.communicate()
         return killed
 
     def check_files(self):
@@ -143,16 +191,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--stride", type=int, default=8, help="take every Nth call")
     options = parser.parse_args()
-    if why := why_no_ptrace():
+    if why := why_no_ptrace() or why_no_attach():
         print(f"not run: {why}")
         return
     folder = tempfile.mkdtemp(prefix="kaon-sweep.", dir=os.environ.get("TEST_TMPDIR"))
     start = time.monotonic()
     sweep = Sweep(folder, options.stride)
     try:
-        for kind, victim, calls, paths in SWEEPS:
+        for kind, victim, calls, paths, thread in SWEEPS:
             for call in calls:
-                sweep.sweep(kind, victim, call, paths)
+                sweep.sweep(kind, victim, call, paths, thread)
     except servers.Failure as failure:
         sweep.cluster.show_logs()
         print(f"FAILED: {failure}")
@@ -160,7 +208,7 @@ def main():
     finally:
         if sweep.cluster is not None:
             sweep.cluster.kill()
-    kinds = [kind + call for kind, _, calls, _ in SWEEPS for call in calls]
+    kinds = [kind + call for kind, _, calls, _, _ in SWEEPS for call in calls]
     counts = ", ".join(f"{sweep.killed[kind]} at {kind}" for kind in kinds)
     print(f"syscall kills: {sum(sweep.killed.values())} ({counts}), every {options.stride}th, "
           f"{time.monotonic() - start:.0f} s; checkpoints verified: {sweep.checkpoints}")

@@ -14,7 +14,9 @@
 namespace kaon::checkpoint {
 namespace {
 
-constexpr TinyShards kShards = {2, 1 << 20, 4};
+constexpr TinyShards kShards = {2, 1 << 20, 4, 1};
+// Another attempt at the same.
+constexpr TinyShards kAgain = {2, 1 << 20, 4, 2};
 constexpr uint64_t kSeeds = 8;
 
 // After the crash of a process, and after a power cut that is lucky in its own way.
@@ -62,12 +64,13 @@ TEST(CheckpointCrashTest, TheOldOrTheNewCheckpointIsNewestNeverATornOne) {
       found_new += is_new ? 1 : 0;
       ASSERT_EQ(found->newest->position(), is_new ? 11u : 10u);
       ExpectContents(directory, *found->newest);
-      // The name is free again.
+      // What is left is not in the way of another attempt, and goes.
       if (is_new) continue;
       if (directory.Load("new").status().code() == absl::StatusCode::kNotFound) {
-        ASSERT_TRUE(directory.RemoveUncommitted("new").ok());
-        ASSERT_TRUE(WriteCheckpoint(directory, "new", 11, kShards).ok());
+        ASSERT_TRUE(WriteCheckpoint(directory, "new", 11, kAgain).ok());
+        ASSERT_TRUE(directory.GiveUp({"new", 1}).ok());
         ASSERT_TRUE(directory.Verify("new").ok());
+        ASSERT_TRUE(directory.Unfinished()->empty());
       }
     }
   }
@@ -112,8 +115,9 @@ TEST(CheckpointCrashTest, AFullDiskLeavesTheCheckpointBefore) {
     EXPECT_EQ(found.newest->id(), status.ok() ? "new" : "old");
     if (status.ok()) break;
     EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
-    ASSERT_TRUE(directory.RemoveUncommitted("new").ok());
-    EXPECT_TRUE(WriteCheckpoint(directory, "new", 11, kShards).ok());
+    ASSERT_TRUE(directory.RemoveAttempt({"new", 1}).ok());
+    EXPECT_TRUE(directory.Unfinished()->empty());
+    EXPECT_TRUE(WriteCheckpoint(directory, "new", 11, kAgain).ok());
   }
 }
 

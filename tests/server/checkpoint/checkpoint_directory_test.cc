@@ -8,8 +8,9 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "server/checkpoint/manifest_file.h"
+#include "server/checkpoint/manifest.h"
 #include "tests/server/checkpoint/tiny_checkpoint.h"
+#include "tests/server/journal/hooked_directory.h"
 #include "tests/simulation/simulated_disk.h"
 
 namespace kaon::checkpoint {
@@ -32,6 +33,12 @@ class CheckpointDirectoryTest : public testing::Test {
     std::string bytes(*file->Size(), '\0');
     EXPECT_EQ(*file->Read(0, bytes.size(), bytes.data()), bytes.size());
     return bytes;
+  }
+
+  static TinyShards OfAttempt(uint64_t number) {
+    TinyShards shards;
+    shards.attempt = number;
+    return shards;
   }
 
   // "none", or the newest one's id; then, in brackets, those that were skipped.
@@ -186,18 +193,142 @@ TEST_F(CheckpointDirectoryTest, NamesATensorThatTheHeaderHasOtherwise) {
             "to 280, the manifest has 'exp_avg_sq:h.b' F32 at 0 to 280");
 }
 
-TEST_F(CheckpointDirectoryTest, ALeftoverOfAnInterruptedCommitIsReplaced) {
-  Put("a.manifest.tmp", std::string(100000, 'x'));
-  Write("a", 10);
+// Whatever one attempt left, it is not in the way of another.
+TEST_F(CheckpointDirectoryTest, AttemptsHaveNoFileInCommon) {
+  ASSERT_TRUE(WritePart(directory_, "a", 10, 0, OfAttempt(1)).ok());
+  Put("a.0000000000000001.manifest.tmp", "half");
+  Write("a", 11, OfAttempt(0xabc));
+  EXPECT_EQ(directory_.Load("a")->files(1).name(),
+            "a.0000000000000abc.shard-00001-of-00002.0000.safetensors");
   EXPECT_EQ(Newest(), "a");
+  // It is a checkpoint now, whatever the other one does.
+  EXPECT_EQ(WriteCheckpoint(directory_, "a", 12, OfAttempt(2)).status().code(),
+            absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(directory_.Verify("a")->position(), 11u);
+}
+
+TEST_F(CheckpointDirectoryTest, PartsOfTwoAttemptsAreNoCheckpoint) {
+  const std::vector<v1::CheckpointPart> parts = {*WritePart(directory_, "a", 10, 0, OfAttempt(1)),
+                                                 *WritePart(directory_, "a", 10, 1, OfAttempt(2))};
+  const absl::Status status = directory_.Commit(*BuildManifest(TinyFacts("a", 10), parts));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(),
+            "checkpoint a: file a.0000000000000002.shard-00001-of-00002.0000.safetensors is of "
+            "another attempt than a.0000000000000001.shard-00000-of-00002.0000.safetensors");
+}
+
+TEST_F(CheckpointDirectoryTest, NamesTheAttemptsThatNoManifestNames) {
+  Write("a", 10, OfAttempt(1));
+  ASSERT_TRUE(WritePart(directory_, "a", 11, 0, OfAttempt(2)).ok());
+  ASSERT_TRUE(WritePart(directory_, "b", 11, 0, OfAttempt(3)).ok());
+  // An import, and a manifest that may name anything.
+  ASSERT_TRUE(WritePart(directory_, "c", 11, 0, TinyShards()).ok());
+  Write("d", 12, OfAttempt(4));
+  ASSERT_TRUE(disk_.FlipBit("d.manifest", 300 * 8).ok());
+  ASSERT_TRUE(WritePart(directory_, "d", 11, 0, OfAttempt(5)).ok());
+  std::vector<std::string> stems;
+  for (const CheckpointAttempt& attempt : *directory_.Unfinished()) {
+    stems.push_back(CheckpointDirectory::Stem(attempt.id, attempt.number));
+  }
+  EXPECT_EQ(stems, (std::vector<std::string>{"a.0000000000000002", "b.0000000000000003"}));
+}
+
+TEST_F(CheckpointDirectoryTest, RemovesAnAttemptUnlessAManifestNamesItOrMay) {
+  Write("a", 10, OfAttempt(1));
+  ASSERT_TRUE(WritePart(directory_, "a", 11, 0, OfAttempt(2)).ok());
+  Put("a.0000000000000002.manifest.tmp", "half");
+  const size_t files = disk_.List()->size();
+  for (const auto remove : {&CheckpointDirectory::RemoveAttempt, &CheckpointDirectory::GiveUp}) {
+    EXPECT_EQ((directory_.*remove)({"a", 1}), absl::OkStatus());
+    EXPECT_EQ(disk_.List()->size(), files);
+  }
+  EXPECT_EQ(directory_.RemoveAttempt({"a", 2}), absl::OkStatus());
+  EXPECT_EQ(disk_.List()->size(), files - 2);
+  ASSERT_TRUE(WritePart(directory_, "a", 11, 0, OfAttempt(3)).ok());
+  ASSERT_TRUE(disk_.FlipBit("a.manifest", 300 * 8).ok());
+  for (const auto remove : {&CheckpointDirectory::RemoveAttempt, &CheckpointDirectory::GiveUp}) {
+    EXPECT_EQ((directory_.*remove)({"a", 3}).code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_TRUE(disk_.Open(CheckpointDirectory::FileName("a.0000000000000003", 0, 2, 0)).ok());
+  }
+}
+
+// A coordinator that was frozen before or within its commit wakes up at any of its operations, and
+// finds at each that another one gave the attempt up: there is a whole checkpoint or none, and
+// nothing is left of what failed.
+TEST_F(CheckpointDirectoryTest, AnAttemptThatIsGivenUpWhileItIsCommittedIsWholeOrGone) {
+  int committed = 0;
+  int refused = 0;
+  for (int at = 0;; ++at) {
+    SCOPED_TRACE(at);
+    simulation::SimulatedDirectory disk("disk", 1);
+    CheckpointDirectory other(disk);
+    journal::HookedDirectory hooked(disk);
+    CheckpointDirectory directory(hooked);
+    const v1::CheckpointManifest manifest = *BuildManifest(
+        TinyFacts("a", 10), {*WritePart(directory, "a", 10, 0, OfAttempt(1)),
+                             *WritePart(directory, "a", 10, 1, OfAttempt(1))});
+    int operations = 0;
+    hooked.set_hook([&](absl::string_view, const std::string&) {
+      if (operations++ == at) EXPECT_EQ(other.GiveUp({"a", 1}), absl::OkStatus());
+      return absl::OkStatus();
+    });
+    const absl::Status status = directory.Commit(manifest);
+    hooked.set_hook(nullptr);
+    if (status.ok()) {
+      EXPECT_TRUE(other.Verify("a").ok());
+      EXPECT_EQ(disk.List()->size(), 3u);
+      ++committed;
+    } else {
+      EXPECT_EQ(*disk.List(), std::vector<std::string>());
+      ++refused;
+    }
+    if (operations <= at) break;
+  }
+  EXPECT_GE(committed, 2);
+  EXPECT_GE(refused, 4);
+}
+
+// The other way round.
+TEST_F(CheckpointDirectoryTest, AnAttemptThatIsCommittedWhileItIsGivenUpIsWholeOrGone) {
+  int committed = 0;
+  int refused = 0;
+  for (int at = 0;; ++at) {
+    SCOPED_TRACE(at);
+    simulation::SimulatedDirectory disk("disk", 1);
+    CheckpointDirectory other(disk);
+    journal::HookedDirectory hooked(disk);
+    CheckpointDirectory directory(hooked);
+    const v1::CheckpointManifest manifest = *BuildManifest(
+        TinyFacts("a", 10),
+        {*WritePart(other, "a", 10, 0, OfAttempt(1)), *WritePart(other, "a", 10, 1, OfAttempt(1))});
+    int operations = 0;
+    absl::Status status = absl::UnknownError("not tried");
+    hooked.set_hook([&](absl::string_view, const std::string&) {
+      if (operations++ == at) status = other.Commit(manifest);
+      return absl::OkStatus();
+    });
+    EXPECT_EQ(directory.GiveUp({"a", 1}), absl::OkStatus());
+    if (operations <= at) break;
+    if (status.ok()) {
+      EXPECT_TRUE(other.Verify("a").ok());
+      EXPECT_EQ(disk.List()->size(), 3u);
+      ++committed;
+    } else {
+      EXPECT_EQ(*disk.List(), std::vector<std::string>());
+      ++refused;
+    }
+  }
+  EXPECT_GE(committed, 1);
+  EXPECT_GE(refused, 5);
 }
 
 TEST_F(CheckpointDirectoryTest, RefusesIdsThatAreNoSafeNames) {
   for (const char* id : {"", "../a", "a/b", "A", "a.b"}) {
-    EXPECT_EQ(directory_.CreateFile(id, 0, 1, 0).status().code(),
+    EXPECT_EQ(directory_.CreateFile(id, 1, 0, 1, 0).status().code(),
               absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(directory_.Load(id).status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_EQ(directory_.RemoveUncommitted(id).code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(directory_.RemoveAttempt({id, 1}).code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(directory_.GiveUp({id, 1}).code(), absl::StatusCode::kInvalidArgument);
   }
 }
 
@@ -229,17 +360,13 @@ TEST_F(CheckpointDirectoryTest, ABadOneCountsForNothingAndIsNeverRemoved) {
   EXPECT_TRUE(directory_.Retain("tiny", 2)->removed.empty());
 }
 
-TEST_F(CheckpointDirectoryTest, RemovesOnlyWhatWasNeverFinished) {
-  Write("a", 10);
-  ASSERT_TRUE(WritePart(directory_, "a-2", 11, 0, TinyShards()).ok());
-  EXPECT_EQ(directory_.RemoveUncommitted("a").message(),
-            "checkpoint a is finished: disk/a.manifest");
-  ASSERT_TRUE(directory_.RemoveUncommitted("a-2").ok());
-  EXPECT_EQ(Newest(), "a");
-  EXPECT_EQ(WritePart(directory_, "a", 10, 0, TinyShards()).status().code(),
-            absl::StatusCode::kAlreadyExists);
-  Write("a-2", 11);
-  EXPECT_EQ(Newest(), "a-2");
+// What is removed is of the checkpoint, and of no attempt that may be running.
+TEST_F(CheckpointDirectoryTest, RetentionLeavesOtherAttemptsAlone) {
+  for (const char* id : {"a", "b", "c"}) Write(id, 10 + static_cast<uint64_t>(*id), OfAttempt(1));
+  ASSERT_TRUE(WritePart(directory_, "a", 300, 0, OfAttempt(2)).ok());
+  EXPECT_EQ(directory_.Retain("tiny", 2)->removed, (std::vector<std::string>{"a"}));
+  EXPECT_FALSE(disk_.Open(CheckpointDirectory::FileName("a.0000000000000001", 0, 2, 0)).ok());
+  EXPECT_TRUE(disk_.Open(CheckpointDirectory::FileName("a.0000000000000002", 0, 2, 0)).ok());
 }
 
 }  // namespace

@@ -139,6 +139,35 @@ TEST_F(PartWriterTest, RefusesTooManyBytesAndTooFew) {
   EXPECT_TRUE(writer->Finish().ok());
 }
 
+// A full disk, for the header of the first file already: nobody is told of the part.
+TEST_F(PartWriterTest, LeavesNoFileBehindThatItCannotBegin) {
+  disk_.SetFreeBytes(0);
+  EXPECT_EQ(Write(TinyRegistration().definition(), TinyTensors(0, 1, 1 << 20), 100).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(disk_.List()->empty());
+}
+
+TEST_F(PartWriterTest, DiscardsTheFilesThatItMade) {
+  PartWriter::Options options;
+  options.id = "c1";
+  options.attempt = 0x12;
+  options.part.set_num_shards(1);
+  options.max_tensors_per_file = 1;
+  // Of another writer.
+  ASSERT_TRUE(WritePart(directory_, "c1", 10, 0, TinyShards()).ok());
+  const std::vector<std::string> before = *disk_.List();
+  const v1::JobDefinition job = TinyRegistration().definition();
+  const auto writer =
+      PartWriter::Create(directory_, job, options, TinyTensors(0, 1, 1 << 20)).value();
+  const v1::CheckpointTensor& first = *writer->tensor();
+  const std::string bytes(StateBytes(first.dtype(), first.num_elements()), 'x');
+  ASSERT_TRUE(writer->Append(bytes).ok());
+  EXPECT_EQ(disk_.List()->size(), before.size() + 2);
+  EXPECT_TRUE(disk_.Open("c1.0000000000000012.shard-00000-of-00001.0001.safetensors").ok());
+  writer->Discard();
+  EXPECT_EQ(*disk_.List(), before);
+}
+
 TEST_F(PartWriterTest, AShardWithoutTensorsWritesNoFile) {
   const auto part = Write(TinyRegistration().definition(), {}, 10);
   ASSERT_TRUE(part.ok()) << part.status();

@@ -104,6 +104,7 @@ absl::StatusOr<v1::CheckpointPart> WritePart(CheckpointDirectory& directory, con
                                              const TinyShards& shards) {
   PartWriter::Options options;
   options.id = id;
+  options.attempt = shards.attempt;
   options.part.set_shard(shard);
   options.part.set_num_shards(shards.num_shards);
   options.part.set_job("tiny");

@@ -5,6 +5,7 @@
 #define KAON_TESTS_SERVER_CHECKPOINT_TINY_CHECKPOINT_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,7 @@ struct TinyShards {
   uint32_t num_shards = 2;
   uint64_t run = 1 << 20;
   uint64_t max_tensors_per_file = 1000;
+  std::optional<uint64_t> attempt;
 };
 
 // What one shard writes and reports.

@@ -43,6 +43,7 @@ MachineHarness::MachineHarness(int num_shards, std::string address)
 void MachineHarness::Drain() {
   for (CoordinatorAction& action : machine_.TakeActions()) {
     if (auto* send = std::get_if<SendToShard>(&action)) {
+      if (send->message.has_checkpoint()) attempt_ = send->message.checkpoint().attempt();
       sent_[send->shard].push_back(std::move(send->message));
     } else if (auto* event = std::get_if<AwaitEvent>(&action)) {
       EXPECT_EQ(ended_.count(event->call), 0) << "event after the end";
@@ -272,9 +273,8 @@ std::optional<absl::StatusOr<v1::CreateCheckpointResponse>> MachineHarness::crea
   return std::get<ReplyCreate>(it->second).response;
 }
 
-void MachineHarness::CheckpointFinished(const std::string& id,
-                                        const absl::StatusOr<v1::CheckpointSummary>& summary) {
-  machine_.OnCheckpointFinished(id, summary);
+void MachineHarness::CheckpointFinished(const absl::StatusOr<v1::CheckpointSummary>& summary) {
+  machine_.OnCheckpointFinished(attempt_, summary);
   Drain();
 }
 

@@ -86,8 +86,10 @@ class MachineHarness {
   std::optional<absl::StatusOr<v1::CreateCheckpointResponse>> created(CallId call);
   // What was to be finished or given up, in order.
   const std::vector<FinishCheckpoint>& finished() const { return finished_; }
-  void CheckpointFinished(const std::string& id,
-                          const absl::StatusOr<v1::CheckpointSummary>& summary);
+  // Of the newest attempt at a checkpoint that shards were asked for; 0 before.
+  uint64_t attempt() const { return attempt_; }
+  // The newest attempt was.
+  void CheckpointFinished(const absl::StatusOr<v1::CheckpointSummary>& summary);
   // Positions whose records were asked for since the last ClearSent.
   const std::vector<uint64_t>& reads() const { return reads_; }
   void RecordRead(uint64_t position, const absl::StatusOr<v1::StepRecord>& record);
@@ -119,6 +121,7 @@ class MachineHarness {
   std::map<int, std::vector<v1::CoordinatorToShard>> sent_;
   std::vector<uint64_t> reads_;
   std::vector<FinishCheckpoint> finished_;
+  uint64_t attempt_ = 0;
   std::map<CallId, CoordinatorAction> replies_;
   std::map<CallId, std::vector<v1::StepEvent>> events_;
   std::map<CallId, absl::Status> ended_;

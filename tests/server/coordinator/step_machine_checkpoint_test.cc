@@ -20,11 +20,13 @@ std::optional<v1::TakeCheckpoint> Asked(MachineHarness& harness, int shard) {
   return asked;
 }
 
+// On the newest attempt, unless it is named.
 void Report(MachineHarness& harness, int shard, const std::string& id,
-            const std::string& error = "") {
+            const std::string& error = "", uint64_t attempt = 0) {
   v1::ShardToCoordinator message;
   v1::CheckpointReport& report = *message.mutable_checkpoint();
   report.set_id(id);
+  report.set_attempt(attempt == 0 ? harness.attempt() : attempt);
   if (error.empty()) {
     report.mutable_part()->set_shard(shard);
   } else {
@@ -66,7 +68,7 @@ TEST(CheckpointTest, EveryShardIsAskedAndTheManifestFollowsTheLastPart) {
   EXPECT_FALSE(harness.created(call));
   v1::CheckpointSummary summary;
   summary.set_id("tiny-1-2");
-  harness.CheckpointFinished("tiny-1-2", summary);
+  harness.CheckpointFinished(summary);
   ASSERT_TRUE(StatusOf(harness, call).ok());
   EXPECT_EQ((*harness.created(call))->checkpoint().id(), "tiny-1-2");
 }
@@ -102,6 +104,40 @@ TEST(CheckpointTest, IsGivenUpWithTheFirstError) {
   EXPECT_EQ(harness.finished()[0].facts.id, "mine");
 }
 
+// Two tries of one name, at one entry: what is said of the first is nothing to the second.
+TEST(CheckpointTest, EachTryIsAnAttemptOfItsOwn) {
+  MachineHarness harness;
+  harness.Train();
+  harness.Create("mine");
+  const uint64_t first = harness.attempt();
+  Report(harness, 0, "mine", "/ckpt is full");
+  const CallId call = harness.Create("mine");
+  ASSERT_NE(harness.attempt(), first);
+  EXPECT_EQ(Asked(harness, 1)->attempt(), harness.attempt());
+  Report(harness, 0, "mine", "/ckpt is full", first);
+  Report(harness, 1, "mine", "", first);
+  EXPECT_FALSE(harness.created(call));
+  harness.machine().OnCheckpointFinished(first, absl::InternalError("late"));
+  for (int shard : {0, 1}) Report(harness, shard, "mine");
+  ASSERT_EQ(harness.finished().size(), 2u);
+  EXPECT_EQ(harness.finished()[0].attempt, first);
+  EXPECT_TRUE(harness.finished()[0].parts.empty());
+  EXPECT_EQ(harness.finished()[1].attempt, harness.attempt());
+  harness.CheckpointFinished(v1::CheckpointSummary());
+  EXPECT_TRUE(StatusOf(harness, call).ok());
+}
+
+// Nor do two coordinators ever draw the same number.
+TEST(CheckpointTest, CoordinatorsDrawTheirOwnNumbers) {
+  MachineHarness one;
+  MachineHarness other(2, "coordinator-b:1");
+  one.Train();
+  other.Train();
+  one.Create("mine");
+  other.Create("mine");
+  EXPECT_NE(one.attempt(), other.attempt());
+}
+
 TEST(CheckpointTest, IsGivenUpWithTheBallot) {
   MachineHarness harness;
   harness.Train();
@@ -124,7 +160,7 @@ TEST(CheckpointTest, OnceEveryPartIsDurableTheShardsDoNotMatter) {
   for (int shard : {0, 1}) Report(harness, shard, "mine");
   harness.machine().OnShardDisconnected(0);
   harness.machine().OnShardConnected(0);
-  harness.CheckpointFinished("mine", v1::CheckpointSummary());
+  harness.CheckpointFinished(v1::CheckpointSummary());
   EXPECT_TRUE(StatusOf(harness, call).ok());
   EXPECT_EQ(harness.finished().size(), 1u);
 }
@@ -134,7 +170,7 @@ TEST(CheckpointTest, AManifestThatCannotBeWrittenLeavesNothing) {
   harness.Train();
   const CallId call = harness.Create("mine");
   for (int shard : {0, 1}) Report(harness, shard, "mine");
-  harness.CheckpointFinished("mine", absl::AlreadyExistsError("checkpoint mine is there"));
+  harness.CheckpointFinished(absl::AlreadyExistsError("checkpoint mine is there"));
   EXPECT_EQ(StatusOf(harness, call).code(), absl::StatusCode::kAlreadyExists);
   ASSERT_EQ(harness.finished().size(), 2u);
   EXPECT_TRUE(harness.finished()[1].parts.empty());

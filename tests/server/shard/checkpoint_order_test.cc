@@ -9,6 +9,7 @@ v1::TakeCheckpoint Ask() {
   v1::TakeCheckpoint ask;
   ask.set_id("a");
   ask.set_position(7);
+  ask.set_attempt(5);
   return ask;
 }
 
@@ -20,6 +21,7 @@ TEST(CheckpointOrderTest, WaitsForItsEntryThenTellsHowFarItIs) {
   EXPECT_FALSE(order.waits());
   order.progress()->written_bytes = 40;
   EXPECT_EQ(order.Report().id(), "a");
+  EXPECT_EQ(order.Report().attempt(), 5u);
   EXPECT_EQ(order.Report().written_bytes(), 40u);
   EXPECT_EQ(order.Report().total_bytes(), 100u);
   EXPECT_FALSE(order.Report().has_part());
@@ -28,6 +30,13 @@ TEST(CheckpointOrderTest, WaitsForItsEntryThenTellsHowFarItIs) {
   order.End(part);
   EXPECT_EQ(order.Report().part().shard(), 3u);
   EXPECT_EQ(order.Report().error_code(), 0u);
+}
+
+TEST(CheckpointOrderTest, IsOneAttempt) {
+  const CheckpointOrder order(Ask(), {});
+  EXPECT_TRUE(order.Is("a", 5));
+  EXPECT_FALSE(order.Is("a", 6));
+  EXPECT_FALSE(order.Is("b", 5));
 }
 
 // A shard may have no parameters.

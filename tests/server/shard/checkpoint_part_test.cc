@@ -44,7 +44,7 @@ TEST_F(CheckpointPartTest, IsOfTheFrozenStateWhateverIsAppliedMeanwhile) {
   const std::unique_ptr<StateFreeze> freeze = shard_.core().Freeze().value();
   shard_.Train(2, {{1, 1, 1, 1, 1, 1}, {1, 1, 1, 1}});
   const absl::StatusOr<v1::CheckpointPart> part =
-      WriteCheckpointPart(*freeze, files_, {"one", "reference", nullptr});
+      WriteCheckpointPart(*freeze, files_, {"one", 1, "reference", nullptr});
   ASSERT_TRUE(part.ok()) << part.status();
   const v1::ShardState& state = freeze->facts().state;
   const checkpoint::CheckpointFacts about = {"one", state.registration(), state.applied_record(),
@@ -73,7 +73,7 @@ TEST_F(CheckpointPartTest, IsOfTheFrozenStateWhateverIsAppliedMeanwhile) {
 TEST_F(CheckpointPartTest, ReportsHowFarItIsAndEndsWhenItIsTold) {
   std::unique_ptr<StateFreeze> freeze = shard_.core().Freeze().value();
   std::vector<uint64_t> written;
-  PartOptions options = {"one", "reference", [&written](uint64_t bytes) {
+  PartOptions options = {"one", 1, "reference", [&written](uint64_t bytes) {
                            written.push_back(bytes);
                            return absl::OkStatus();
                          }};
@@ -81,10 +81,13 @@ TEST_F(CheckpointPartTest, ReportsHowFarItIsAndEndsWhenItIsTold) {
   ASSERT_EQ(written.size(), freeze->tensors().size());
   EXPECT_EQ(written.back(), freeze->num_bytes());
   freeze = shard_.core().Freeze().value();
-  options.id = "two";
+  options.attempt = 2;
+  const std::vector<std::string> before = *files_.List();
   options.progress = [](uint64_t) { return absl::CancelledError("another one is asked for"); };
   EXPECT_EQ(WriteCheckpointPart(*freeze, files_, options).status().message(),
             "another one is asked for");
+  // Its own files are gone, and no others.
+  EXPECT_EQ(*files_.List(), before);
 }
 
 }  // namespace

@@ -122,10 +122,12 @@ std::vector<v1::ShardToCoordinator> DrivenShard::Decide(const v1::StepRecord& re
   return Pump();
 }
 
-std::vector<v1::ShardToCoordinator> DrivenShard::Take(const std::string& id, uint64_t position) {
+std::vector<v1::ShardToCoordinator> DrivenShard::Take(const std::string& id, uint64_t position,
+                                                      uint64_t attempt) {
   v1::CoordinatorToShard message = Envelope(1);
   message.mutable_checkpoint()->set_id(id);
   message.mutable_checkpoint()->set_position(position);
+  message.mutable_checkpoint()->set_attempt(attempt);
   core_->OnControl(1, message, absl::UnixEpoch());
   return Pump();
 }

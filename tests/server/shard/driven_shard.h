@@ -47,7 +47,8 @@ class DrivenShard {
   // Of what is pushed from now on; 1 before.
   void SetTimeline(uint64_t timeline) { timeline_ = timeline; }
   // Asks for a part of a checkpoint.
-  std::vector<v1::ShardToCoordinator> Take(const std::string& id, uint64_t position);
+  std::vector<v1::ShardToCoordinator> Take(const std::string& id, uint64_t position,
+                                           uint64_t attempt = 1);
   // Pushes all of `values` as one chunk each, by parameter id, and finishes; a parameter without
   // values is missing.
   absl::Status Push(uint32_t rank, uint64_t step, const std::vector<std::vector<float>>& values);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,7 +23,7 @@ class FrozenPartWriterTest : public testing::Test {
     freeze_ = *shard_.core().Freeze();
     v1::CheckpointFile written_by;
     written_by.set_build("test");
-    writer_ = *FrozenPartWriter::Create(directory_, *freeze_, "c", written_by);
+    writer_ = *FrozenPartWriter::Create(directory_, *freeze_, "c", std::nullopt, written_by);
   }
 
   simulation::SimulatedDirectory disk_{"/d", 1};

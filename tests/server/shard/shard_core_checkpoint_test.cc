@@ -23,8 +23,8 @@ class ShardCoreCheckpointTest : public testing::Test {
     shard.Train(step, {{0.5, -1, 2, 0.25, -0.5, 1}, {1, -2, 3, -4}});
   }
 
-  v1::CheckpointReport Take(const std::string& id, uint64_t position) {
-    const auto answers = shard_.Take(id, position);
+  v1::CheckpointReport Take(const std::string& id, uint64_t position, uint64_t attempt = 1) {
+    const auto answers = shard_.Take(id, position, attempt);
     EXPECT_EQ(answers.size(), 1u);
     return answers.empty() ? v1::CheckpointReport() : answers[0].checkpoint();
   }
@@ -78,10 +78,41 @@ TEST_F(ShardCoreCheckpointTest, AnotherIdEndsTheOneBefore) {
   EXPECT_EQ(report.id(), "b");
 }
 
-TEST_F(ShardCoreCheckpointTest, AnIdIsNotUsedTwice) {
-  EXPECT_TRUE(Take("a", 2).has_part());
+// What made one fail says nothing of the next, of the same name and entry.
+TEST_F(ShardCoreCheckpointTest, AnotherAttemptBeginsAnewAndLeavesNothingOfTheFirst) {
+  files_.SetFreeBytes(100);
+  EXPECT_EQ(Take("a", 2, 7).error_code(),
+            static_cast<uint32_t>(absl::StatusCode::kResourceExhausted));
+  EXPECT_TRUE(files_.List()->empty());
+  files_.SetUnbounded();
+  // Asked again it tells what came of it.
+  EXPECT_EQ(Take("a", 2, 7).error_code(),
+            static_cast<uint32_t>(absl::StatusCode::kResourceExhausted));
+  const v1::CheckpointReport report = Take("a", 2, 8);
+  EXPECT_EQ(report.error(), "");
+  EXPECT_EQ(report.attempt(), 8u);
+  ASSERT_TRUE(report.has_part());
+  EXPECT_EQ(report.part().files(0).name(),
+            "a.0000000000000008.shard-00000-of-00001.0000.safetensors");
+}
+
+// The same name at another entry, while the first one's files are there still.
+TEST_F(ShardCoreCheckpointTest, AttemptsHaveFilesOfTheirOwn) {
+  ASSERT_TRUE(Take("a", 2, 7).has_part());
   Train(shard_, 1);
-  EXPECT_EQ(Take("a", 3).error_code(), static_cast<uint32_t>(absl::StatusCode::kAlreadyExists));
+  const v1::CheckpointReport report = Take("a", 3, 8);
+  EXPECT_EQ(report.error(), "");
+  EXPECT_EQ(report.part().position(), 3u);
+  EXPECT_EQ(files_.List()->size(), 2u);
+}
+
+TEST_F(ShardCoreCheckpointTest, HearsNothingOfTheWriterOfAnEarlierAttempt) {
+  Take("a", 3, 7);
+  Take("a", 3, 8);
+  shard_.core().OnPartWritten("a", 7, absl::CancelledError("nobody waits"));
+  shard_.core().OnPartWritten("a", 7, v1::CheckpointPart());
+  EXPECT_FALSE(Take("a", 3, 8).has_part());
+  EXPECT_EQ(Take("a", 3, 8).error(), "");
 }
 
 TEST_F(ShardCoreCheckpointTest, SaysThatItHasNoDirectoryOrThatTheDiskIsFull) {
