@@ -14,7 +14,6 @@
 #include "job/effective.h"
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
-#include "server/checkpoint/manifest.h"
 #include "server/checkpoint/manifest_file.h"
 #include "server/checkpoint/safetensors_reader.h"
 #include "server/checkpoint/state_tensors.h"
@@ -303,8 +302,8 @@ absl::StatusOr<FoundCheckpoint> CheckpointDirectory::FindNewest(absl::string_vie
   return found;
 }
 
-absl::StatusOr<RetainedCheckpoints> CheckpointDirectory::Retain(absl::string_view job,
-                                                                size_t keep) {
+absl::StatusOr<RetainedCheckpoints> CheckpointDirectory::Retain(
+    absl::string_view job, size_t keep, absl::Span<const RestoredCheckpoint> restored) {
   if (keep < kMinKept) {
     return absl::InvalidArgumentError(
         absl::StrCat("checkpoints to keep: ", keep, ", expecting at least ", kMinKept));
@@ -312,13 +311,23 @@ absl::StatusOr<RetainedCheckpoints> CheckpointDirectory::Retain(absl::string_vie
   RetainedCheckpoints retained;
   KAON_ASSIGN_OR_RETURN(const std::vector<Candidate> candidates,
                         NewestFirst(job, &retained.skipped));
+  std::vector<uint64_t> kept_timelines;
+  // Newer ones come first; those of the timeline that was left for it are none that replace it.
+  const auto is_needed = [&](const Candidate& candidate) {
+    return std::any_of(restored.begin(), restored.end(), [&](const RestoredCheckpoint& one) {
+      const auto since = std::count_if(kept_timelines.begin(), kept_timelines.end(),
+                                       [&one](uint64_t kept) { return kept >= one.timeline; });
+      return one.id == candidate.id && static_cast<size_t>(since) < kMinKept;
+    });
+  };
   for (const Candidate& candidate : candidates) {
     // Old ones too: a bad one is evidence, and its files may be what repairs another.
     const absl::StatusOr<v1::CheckpointManifest> manifest = Verify(candidate.id);
     if (!manifest.ok()) {
       retained.skipped.push_back({candidate.id, manifest.status().ToString()});
-    } else if (retained.kept.size() < keep) {
+    } else if (retained.kept.size() < keep || is_needed(candidate)) {
       retained.kept.push_back(candidate.id);
+      kept_timelines.push_back(candidate.timeline);
     } else {
       PassFailpoint(Failpoint::checkpoint_retain_begin);
       KAON_RETURN_IF_ERROR(Remove(*manifest));

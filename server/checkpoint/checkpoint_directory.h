@@ -16,8 +16,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "kaon/v1/checkpoint.pb.h"
 #include "server/checkpoint/checked_file.h"
+#include "server/checkpoint/manifest.h"
 #include "server/disk/disk.h"
 
 namespace kaon::checkpoint {
@@ -97,9 +99,11 @@ class CheckpointDirectory {
   // the directory cannot be listed.
   absl::StatusOr<FoundCheckpoint> FindNewest(absl::string_view job);
 
-  // Removes good checkpoints of `job` but the `keep` newest good ones. INVALID_ARGUMENT when `keep`
-  // is less than kMinKept. A bad one counts as none and is left alone.
-  absl::StatusOr<RetainedCheckpoints> Retain(absl::string_view job, size_t keep);
+  // Removes good checkpoints of `job` but the `keep` newest good ones, and those that it was
+  // restored from and that fewer than kMinKept good ones were taken since. INVALID_ARGUMENT when
+  // `keep` is less than kMinKept. A bad one counts as none and is left alone.
+  absl::StatusOr<RetainedCheckpoints> Retain(absl::string_view job, size_t keep,
+                                             absl::Span<const RestoredCheckpoint> restored = {});
 
   // Numbered attempts that there are files of and that no manifest names: being written, or given
   // up. Those of an id whose manifest cannot be read are left out, as it may name them.

@@ -3,6 +3,7 @@
 #ifndef KAON_SERVER_CHECKPOINT_MANIFEST_H_
 #define KAON_SERVER_CHECKPOINT_MANIFEST_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,13 @@ struct CheckpointFacts {
   v1::StepRecord last_record;
   // Newest train step of the state.
   uint64_t step = 0;
+};
+
+// A checkpoint whose state a job took, or is about to.
+struct RestoredCheckpoint {
+  std::string id;
+  // The timeline that began, or begins, with it.
+  uint64_t timeline = 0;
 };
 
 // Puts the parts of all shards together. INVALID_ARGUMENT naming the shard and both values when one

@@ -85,8 +85,9 @@ struct FinishCheckpoint {
   checkpoint::CheckpointFacts facts;
   uint64_t attempt = 0;
   std::vector<v1::CheckpointPart> parts;
-  // Older ones that are beyond what is kept may go.
+  // Older ones that are beyond what is kept may go, but for those that are in use.
   bool retain = false;
+  std::vector<checkpoint::RestoredCheckpoint> in_use;
 };
 
 // One event on an AwaitStep stream; the stream ends OK after the event with `last`.

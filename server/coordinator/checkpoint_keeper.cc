@@ -23,7 +23,7 @@ absl::StatusOr<v1::CheckpointSummary> Commit(checkpoint::CheckpointDirectory& di
   LOG(INFO) << "checkpoint " << manifest.id() << " of step " << manifest.step() << " is complete";
   if (!finish.retain) return checkpoint::SummaryOf(manifest);
   // The checkpoint is there, whatever becomes of older ones.
-  const auto retained = directory.Retain(manifest.job(), keep);
+  const auto retained = directory.Retain(manifest.job(), keep, finish.in_use);
   if (!retained.ok()) {
     LOG(WARNING) << "checkpoints of job " << manifest.job() << ": " << retained.status();
     return checkpoint::SummaryOf(manifest);

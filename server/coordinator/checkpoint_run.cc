@@ -9,7 +9,11 @@ namespace kaon::coordinator {
 
 CheckpointRun::CheckpointRun(checkpoint::CheckpointFacts facts, uint64_t attempt, int num_shards,
                              std::optional<CallId> call)
-    : facts_(std::move(facts)), attempt_(attempt), call_(call), parts_(num_shards) {}
+    : facts_(std::move(facts)),
+      attempt_(attempt),
+      call_(call),
+      is_periodic_(!call),
+      parts_(num_shards) {}
 
 v1::TakeCheckpoint CheckpointRun::Ask() const {
   v1::TakeCheckpoint ask;

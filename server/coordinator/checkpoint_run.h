@@ -29,6 +29,8 @@ class CheckpointRun {
   uint64_t attempt() const { return attempt_; }
   const checkpoint::CheckpointFacts& facts() const { return facts_; }
   const std::optional<CallId>& call() const { return call_; }
+  // Nobody asked for it: it is taken every so many steps.
+  bool is_periodic() const { return is_periodic_; }
   // The caller is gone; the checkpoint is taken all the same.
   void ForgetCall() { call_.reset(); }
 
@@ -49,6 +51,7 @@ class CheckpointRun {
   const checkpoint::CheckpointFacts facts_;
   const uint64_t attempt_;
   std::optional<CallId> call_;
+  const bool is_periodic_;
   std::vector<std::optional<v1::CheckpointPart>> parts_;
   bool handed_out_ = false;
 };

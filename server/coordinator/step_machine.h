@@ -159,7 +159,6 @@ class StepMachine {
   void FailAwaitsOfOthers(uint32_t rank, const v1::Attempt& current);
 
   const StepMachineOptions options_;
-  // Of numbers that no other coordinator draws.
   std::mt19937_64 random_;
   Election election_;
   Membership membership_;
@@ -186,13 +185,14 @@ class StepMachine {
   uint64_t round_ = 0;
   v1::StepPlan plan_;
   std::string plan_bytes_;
-
   std::map<CallId, Waiter> waiters_;
   // Equal registrations that wait for every shard to have applied theirs.
   std::set<CallId> registering_;
   // The one change of groups that waits: for the boundary, or for its entry to be applied.
   std::optional<PendingChange> change_;
   std::optional<PendingRestore> restore_;
+  // What the job went on from last, as far as this coordinator has seen it.
+  std::optional<checkpoint::RestoredCheckpoint> restored_;
   std::optional<CheckpointRun> run_;
   std::vector<CoordinatorAction> actions_;
 };

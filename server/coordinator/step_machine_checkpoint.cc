@@ -1,5 +1,6 @@
 // The machine's side of checkpoints: when one is taken, of which entry, and what ends it. The
 // shards write while steps go on; nothing here waits for them.
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -63,10 +64,16 @@ void StepMachine::OnCheckpointReport(int shard, const v1::CheckpointReport& repo
   if (const absl::Status status = run_->OnReport(shard, report); !status.ok()) {
     return AbandonCheckpoint(status);
   }
-  if (auto parts = run_->TakeParts()) {
-    actions_.push_back(
-        FinishCheckpoint{run_->facts(), run_->attempt(), *std::move(parts), !run_->call()});
+  auto parts = run_->TakeParts();
+  if (!parts) return;
+  FinishCheckpoint finish{run_->facts(), run_->attempt(), *std::move(parts), run_->is_periodic(),
+                          {}};
+  if (restored_) finish.in_use.push_back(*restored_);
+  if (restore_) {
+    const v1::CheckpointManifest& manifest = *restore_->order.manifest;
+    finish.in_use.push_back({manifest.id(), std::max(timeline_, manifest.timeline()) + 1});
   }
+  actions_.push_back(std::move(finish));
 }
 
 void StepMachine::OnCheckpointFinished(uint64_t attempt,
@@ -85,7 +92,7 @@ void StepMachine::AbandonCheckpoint(const absl::Status& status) {
 }
 
 void StepMachine::EndCheckpoint(const absl::Status& status) {
-  actions_.push_back(FinishCheckpoint{run_->facts(), run_->attempt(), {}, false});
+  actions_.push_back(FinishCheckpoint{run_->facts(), run_->attempt(), {}, false, {}});
   if (run_->call()) {
     actions_.push_back(ReplyCreate{*run_->call(), status, IsHolder() ? "" : HolderHint()});
   }

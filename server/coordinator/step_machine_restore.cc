@@ -159,6 +159,7 @@ void StepMachine::AdoptNewTimeline(const v1::StepPlan& plan) {
   const v1::SnapshotPoint& target = plan.rollback().target();
   registration_ = plan.has_rollback() ? target.registration() : restore.registration();
   timeline_ = plan.timeline();
+  if (plan.has_restore()) restored_ = {restore.checkpoint(), timeline_};
   config_revision_ = plan.position();
   applied_step_ = plan.has_rollback() ? target.step() : restore.step();
   weights_loaded_ = true;

@@ -41,6 +41,12 @@ class CheckpointDirectoryTest : public testing::Test {
     return shards;
   }
 
+  static TinyShards OfTimeline(uint64_t timeline) {
+    TinyShards shards;
+    shards.timeline = timeline;
+    return shards;
+  }
+
   // "none", or the newest one's id; then, in brackets, those that were skipped.
   std::string Newest() {
     const FoundCheckpoint found = directory_.FindNewest("tiny").value();
@@ -358,6 +364,23 @@ TEST_F(CheckpointDirectoryTest, ABadOneCountsForNothingAndIsNeverRemoved) {
   EXPECT_TRUE(disk_.Open(CheckpointDirectory::FileName("f", 0, 2, 0)).ok());
   // Nothing changes when it is asked again.
   EXPECT_TRUE(directory_.Retain("tiny", 2)->removed.empty());
+}
+
+// Newer ones of the timeline that was left for it do not stand for it.
+TEST_F(CheckpointDirectoryTest, KeepsWhatTheJobWentOnFromUntilTwoWereTakenSince) {
+  for (const char* id : {"a", "b", "c"}) Write(id, 10 + static_cast<uint64_t>(*id));
+  const std::vector<RestoredCheckpoint> restored = {{"a", 2}};
+  EXPECT_TRUE(directory_.Retain("tiny", 2, restored)->removed.empty());
+  Write("d", 300, OfTimeline(2));
+  EXPECT_EQ(directory_.Retain("tiny", 2, restored)->removed, (std::vector<std::string>{"b"}));
+  // A bad one is none.
+  Write("e", 301, OfTimeline(2));
+  const std::string name = CheckpointDirectory::FileName("e", 0, 2, 0);
+  ASSERT_TRUE(disk_.FlipBit(name, 8 * Get(name).size() - 1).ok());
+  EXPECT_TRUE(directory_.Retain("tiny", 2, restored)->removed.empty());
+  EXPECT_EQ(*directory_.List(), (std::vector<std::string>{"a", "c", "d", "e"}));
+  Write("f", 302, OfTimeline(2));
+  EXPECT_EQ(directory_.Retain("tiny", 2, restored)->removed, (std::vector<std::string>{"c", "a"}));
 }
 
 // What is removed is of the checkpoint, and of no attempt that may be running.

@@ -108,7 +108,7 @@ absl::StatusOr<v1::CheckpointPart> WritePart(CheckpointDirectory& directory, con
   options.part.set_shard(shard);
   options.part.set_num_shards(shards.num_shards);
   options.part.set_job("tiny");
-  options.part.set_timeline(1);
+  options.part.set_timeline(shards.timeline);
   options.part.set_position(position);
   options.part.set_weights_digest(1000 * position + shard);
   options.part.set_state_digest(UINT64_MAX - shard);
@@ -144,8 +144,9 @@ absl::StatusOr<v1::CheckpointManifest> WriteCheckpoint(CheckpointDirectory& dire
                           WritePart(directory, id, position, shard, shards));
     parts.push_back(std::move(part));
   }
-  KAON_ASSIGN_OR_RETURN(v1::CheckpointManifest manifest,
-                        BuildManifest(TinyFacts(id, position), parts));
+  CheckpointFacts facts = TinyFacts(id, position);
+  facts.last_record.mutable_plan()->set_timeline(shards.timeline);
+  KAON_ASSIGN_OR_RETURN(v1::CheckpointManifest manifest, BuildManifest(facts, parts));
   KAON_RETURN_IF_ERROR(directory.Commit(manifest));
   return manifest;
 }

@@ -34,6 +34,7 @@ struct TinyShards {
   uint64_t run = 1 << 20;
   uint64_t max_tensors_per_file = 1000;
   std::optional<uint64_t> attempt;
+  uint64_t timeline = 1;
 };
 
 // What one shard writes and reports.

@@ -189,6 +189,16 @@ TEST(CheckpointTest, IsRefusedWithoutStateOrDirectoryAndOneAtATime) {
               HasSubstr("0 of 2 parts of checkpoint mine"));
 }
 
+// Whoever asked for it did not ask for older ones to go, whether it still waits or not.
+TEST(CheckpointTest, OneThatWasAskedForRemovesNoOther) {
+  MachineHarness harness;
+  harness.Train();
+  harness.HangUp(harness.Create("mine"));
+  for (int shard : {0, 1}) Report(harness, shard, "mine");
+  ASSERT_EQ(harness.finished().size(), 1u);
+  EXPECT_FALSE(harness.finished()[0].retain);
+}
+
 TEST(CheckpointTest, OneIsTakenEverySoManySteps) {
   MachineHarness harness;
   harness.Train();
@@ -205,6 +215,7 @@ TEST(CheckpointTest, OneIsTakenEverySoManySteps) {
   ASSERT_EQ(harness.finished().size(), 1u);
   EXPECT_TRUE(harness.finished()[0].retain);
   EXPECT_EQ(harness.finished()[0].facts.step, 3u);
+  EXPECT_TRUE(harness.finished()[0].in_use.empty());
 }
 
 }  // namespace

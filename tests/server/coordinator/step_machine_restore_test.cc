@@ -210,6 +210,33 @@ TEST(RestoreTest, IsNotDoneOnceTheJobIsInAnotherTimelineThanWhenTheLogWasRead) {
   EXPECT_FALSE(harness.SentPlan(0));
 }
 
+// A checkpoint that is being written may be finished at any moment of a restore, and then remove
+// others.
+TEST(RestoreTest, WhatTheStateIsTakenFromIsInUse) {
+  MachineHarness harness;
+  harness.Train();
+  const auto in_use = [&harness] {
+    harness.Create("mine");
+    for (int shard : {0, 1}) {
+      v1::ShardToCoordinator message;
+      message.mutable_checkpoint()->set_id("mine");
+      message.mutable_checkpoint()->set_attempt(harness.attempt());
+      message.mutable_checkpoint()->mutable_part()->set_shard(shard);
+      harness.FromShard(shard, message);
+    }
+    harness.CheckpointFinished(v1::CheckpointSummary());
+    return harness.finished().back().in_use;
+  };
+  EXPECT_TRUE(in_use().empty());
+  harness.Restore(Order("tiny", 0));
+  ASSERT_EQ(in_use().size(), 1u);
+  EXPECT_EQ(in_use()[0].id, "seven");
+  harness.VoteAndApply();
+  ASSERT_EQ(in_use().size(), 1u);
+  EXPECT_EQ(in_use()[0].id, "seven");
+  EXPECT_EQ(in_use()[0].timeline, 5u);
+}
+
 // Rule 3: "if all are alike it must decide": a restore whose coordinator died is finished by the
 // next one.
 TEST(RestoreTest, IsFinishedByTheNextHolder) {
