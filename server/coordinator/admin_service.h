@@ -76,7 +76,7 @@ class AdminService : public v1::Admin::CallbackService {
                                                       std::string what);
   // A restore that was asked for, and the way of its answer.
   struct RestoreCall {
-    CallId call = 0;
+    WaitingReactor* reactor = nullptr;
     UnaryAnswer<ReplyRestore, v1::RestoreCheckpointResponse> answer;
     // Lives until the answer.
     const v1::RestoreCheckpointRequest* request = nullptr;

@@ -87,7 +87,7 @@ grpc::ServerUnaryReactor* AdminService::RestoreCheckpoint(
       absl::StrCat("checkpoint restore ", request->id().empty() ? "newest" : request->id(),
                    " at step ", request->expected_step());
   const RestoreCall restore{
-      reactor->call(), {context, reactor, response, Act(*context, act)}, request};
+      reactor, {context, reactor, response, Act(*context, act)}, request};
   const absl::Status posted = loop_.Post([this, restore](StepMachine& machine, absl::Time) {
     const CoordinatorSnapshot snapshot = machine.Snapshot();
     // Without a job nothing came of it yet, and who does not hold the shards refuses it.
@@ -113,8 +113,8 @@ void AdminService::Restore(const RestoreCall& restore, uint64_t timeline) {
     if (!found.ok()) return restore.answer.Finish(found.status(), "");
     PassFailpoint(Failpoint::restore_verified);
     found->order.timeline = timeline;
-    loop_.Submit(
-        restore.call,
+    // Reading took as long as the disk did; a caller that gave up meanwhile does not want it.
+    restore.reactor->Submit(
         [order = found->order](StepMachine& machine, CallId id) { machine.Restore(id, order); },
         [answer = restore.answer, found = *found](CoordinatorAction action) {
           auto* reply = std::get_if<ReplyRestore>(&action);

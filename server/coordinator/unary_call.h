@@ -7,6 +7,7 @@
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -74,7 +75,22 @@ class WaitingReactor : public grpc::ServerUnaryReactor {
   explicit WaitingReactor(MachineLoop& loop) : loop_(loop), call_(loop.NewCall()) {}
 
   CallId call() const { return call_; }
-  void OnCancel() override { loop_.Cancel(call_); }
+  // As MachineLoop::Submit, of a call that may have waited for something else first: nothing is
+  // asked for a caller that is gone by the time it is the request's turn.
+  void Submit(MachineLoop::Request request, MachineLoop::Sink sink) {
+    loop_.Submit(
+        call_,
+        [this, request = std::move(request)](StepMachine& machine, CallId call) {
+          // Alive until the sink ends the call, which follows in the loop.
+          if (cancelled_) return loop_.Cancel(call);
+          request(machine, call);
+        },
+        std::move(sink));
+  }
+  void OnCancel() override {
+    cancelled_ = true;
+    loop_.Cancel(call_);
+  }
   void OnDone() override {
     // The last owner: nothing may be touched after this.
     const std::shared_ptr<WaitingReactor> last = std::move(self_);
@@ -83,6 +99,7 @@ class WaitingReactor : public grpc::ServerUnaryReactor {
  private:
   MachineLoop& loop_;
   const CallId call_;
+  std::atomic<bool> cancelled_{false};
   std::shared_ptr<WaitingReactor> self_;
 };
 
