@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/digest.h"
 #include "kernels/state_codec.h"
 #include "proto/status_macros.h"
 #include "server/checkpoint/manifest_file.h"
@@ -300,6 +301,15 @@ absl::Status CheckManifest(const v1::CheckpointManifest& manifest) {
     }
   }
   return absl::OkStatus();
+}
+
+uint64_t RestoredDigest(const v1::CheckpointManifest& manifest) {
+  uint64_t digest = manifest.state_digest();
+  for (const v1::CheckpointParameter& parameter : manifest.parameters()) {
+    digest -= kernels::FactDigest(parameter.parameter_id(), kernels::kPositionSlot,
+                                  manifest.position());
+  }
+  return digest;
 }
 
 FileSums SumsOf(const v1::CheckpointFile& file) {

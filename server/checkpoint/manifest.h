@@ -42,6 +42,10 @@ absl::StatusOr<v1::CheckpointManifest> BuildManifest(const CheckpointFacts& fact
 // Total.
 absl::Status CheckManifest(const v1::CheckpointManifest& manifest);
 
+// What the votes of all shards on the entry after its restore add up to: the state's digest, but
+// for the position, which is another one then (P7). Of a manifest that CheckManifest accepts.
+uint64_t RestoredDigest(const v1::CheckpointManifest& manifest);
+
 // For CheckedFile, and back.
 FileSums SumsOf(const v1::CheckpointFile& file);
 void SetSums(const FileSums& sums, v1::CheckpointFile* file);

@@ -16,6 +16,7 @@
 #include "kaon/v1/checkpoint.pb.h"
 #include "server/checkpoint/checkpoint_directory.h"
 #include "server/checkpoint/checkpoint_reader.h"
+#include "server/checkpoint/manifest.h"
 #include "server/disk/disk.h"
 #include "server/shard/parameter_publisher.h"
 #include "server/shard/parameter_store.h"
@@ -29,6 +30,9 @@ class CheckpointRestore {
   // as its manifest has it. `files` outlives the result.
   static absl::StatusOr<std::unique_ptr<CheckpointRestore>> Open(disk::Directory& files,
                                                                  const v1::RestoreBody& restore);
+
+  // checkpoint::RestoredDigest.
+  uint64_t restored_digest() const { return checkpoint::RestoredDigest(reader_.manifest()); }
 
   // Reads every byte of the parameters that the restore places on `shard`. DATA_LOSS naming the
   // file.

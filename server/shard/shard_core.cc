@@ -167,7 +167,8 @@ absl::Status ShardCore::Apply(const v1::StepRecord& record) {
 
 void ShardCore::FinishApply(uint64_t position) {
   PassFailpoint(Failpoint::apply_end);
-  machine_.OnApplied(position, parameters_->Digests().state);
+  machine_.OnApplied(position, parameters_->Digests().state,
+                     std::exchange(restored_digest_, std::nullopt));
 }
 
 void ShardCore::ApplyGroupChange(const v1::StepRecord& record) {

@@ -168,6 +168,8 @@ class ShardCore {
   std::unique_ptr<CheckpointOrder> checkpoint_;
   // Of what was folded last.
   std::vector<v1::ParameterSums> sums_;
+  // Of all shards, as the checkpoint has it that is being applied.
+  std::optional<uint64_t> restored_digest_;
   std::vector<ShardOutput> outputs_;
   // The newest generation whose PREPARE was appended.
   uint64_t appended_generation_ = 0;

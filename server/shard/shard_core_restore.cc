@@ -70,6 +70,7 @@ absl::Status ShardCore::ApplyRestore(const v1::StepPlan& plan) {
   parameters_->SetGroups(restore.registration());
   accumulator_.AdoptGroups(restore.registration());
   sums_.clear();
+  restored_digest_ = state->restored_digest();
   PassFailpoint(Failpoint::restore_loaded);
   return absl::OkStatus();
 }

@@ -17,6 +17,7 @@ namespace kaon::shard {
 namespace {
 
 v1::RefusalReason ReasonOf(const absl::Status& status) {
+  if (absl::IsDataLoss(status)) return v1::REFUSAL_REASON_DATA_LOSS;
   return status.code() == absl::StatusCode::kFailedPrecondition ? v1::REFUSAL_REASON_STALE_PLAN
                                                                 : v1::REFUSAL_REASON_INVALID;
 }
@@ -389,6 +390,10 @@ void ShardMachine::OnDecision(StreamId stream, const v1::CoordinatorToShard& mes
         "decision of position ", position, " with the plan of ", DescribeStamp(record.plan()),
         ", held is ", held_.has_value() ? DescribeStamp(held_->plan) : std::string("no PREPARE")));
   }
+  if (status.ok()) {
+    status = CheckRestored(record);
+    data_loss_ = std::string(status.message());
+  }
   if (!status.ok()) {
     if (may_answer) {
       Refuse(stream, ReasonOf(status), std::string(status.message()), About(message));
@@ -402,8 +407,10 @@ void ShardMachine::OnDecision(StreamId stream, const v1::CoordinatorToShard& mes
   actions_.push_back(ApplyRecord{record});
 }
 
-void ShardMachine::OnApplied(uint64_t position, uint64_t state_digest) {
+void ShardMachine::OnApplied(uint64_t position, uint64_t state_digest,
+                             std::optional<uint64_t> total) {
   if (!applying_.has_value() || applying_->plan().position() != position) return;
+  total_digest_ = total;
   const v1::StepPlan& plan = applying_->plan();
   const bool applied = applying_->decision().outcome() == v1::OUTCOME_APPLY;
   applied_position_ = position;

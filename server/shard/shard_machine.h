@@ -39,7 +39,10 @@ class ShardMachine {
   // An error refuses the registration with its message.
   void OnReserved(uint64_t generation, const absl::Status& status);
   void OnDurable(uint64_t token);
-  void OnApplied(uint64_t position, uint64_t state_digest);
+  // `total` is what the state digests of all shards must add up to now, where a checkpoint says so:
+  // the decision on the next entry tells. One that tells otherwise ends this shard with DATA_LOSS.
+  void OnApplied(uint64_t position, uint64_t state_digest,
+                 std::optional<uint64_t> total = std::nullopt);
   // A snapshot that was taken in that timeline is durable.
   void OnSnapshot(const v1::SnapshotPoint& snapshot, uint64_t timeline);
 
@@ -122,6 +125,9 @@ class ShardMachine {
   // The same for a rollback, and that this shard has the state it names.
   absl::Status CheckRollback(const v1::StepPlan& plan) const;
   absl::Status CheckTarget(const v1::SnapshotPoint& target) const;
+  // DATA_LOSS naming both digests if what all shards had before this decision is not what the
+  // checkpoint had that they took.
+  absl::Status CheckRestored(const v1::StepRecord& record) const;
   // `plan` takes the whole state with it, from wherever a restart left this shard.
   bool IsBeyondForgotten(const v1::StepPlan& plan) const;
   void DropSnapshot(const v1::SnapshotPoint& snapshot);
@@ -138,7 +144,7 @@ class ShardMachine {
   void Send(StreamId stream, v1::ShardToCoordinator message);
   uint64_t Append(journal::Record record);
 
-  const std::string data_loss_;
+  std::string data_loss_;
   const v1::DurabilityMode durability_;
   const uint32_t interval_steps_;
   std::vector<ShardAction> actions_;
@@ -161,6 +167,8 @@ class ShardMachine {
   uint64_t config_revision_ = 0;
   bool weights_loaded_ = false;
   uint64_t state_digest_ = 0;
+  // Right after a restore.
+  std::optional<uint64_t> total_digest_;
   std::optional<v1::StepRecord> applied_record_;
   std::optional<v1::RegisterBody> registration_;
   // Mode INTERVAL: what a rollback may name, oldest first; and whether it must come to one.

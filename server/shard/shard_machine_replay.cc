@@ -95,6 +95,19 @@ absl::Status ShardMachine::RestorePrepared(const v1::StepPlan& plan,
   return absl::OkStatus();
 }
 
+absl::Status ShardMachine::CheckRestored(const v1::StepRecord& record) const {
+  // What takes the state back again does not go on from it.
+  const v1::StepPlan& plan = record.plan();
+  if (!total_digest_.has_value() || plan.has_restore() || plan.has_rollback()) {
+    return absl::OkStatus();
+  }
+  if (record.decision().state_digest() == *total_digest_) return absl::OkStatus();
+  return absl::DataLossError(absl::StrFormat(
+      "what the shards took from checkpoint %s has state digest %016x, its manifest has %016x",
+      applied_record_->plan().restore().checkpoint(), record.decision().state_digest(),
+      *total_digest_));
+}
+
 absl::Status ShardMachine::RestoreDecision(const v1::StepRecord& record) {
   const v1::StepPlan& plan = record.plan();
   if (plan.position() != applied_position_ + 1 && !IsBeyondForgotten(plan)) {
@@ -111,6 +124,7 @@ absl::Status ShardMachine::RestoreDecision(const v1::StepRecord& record) {
   }
   KAON_RETURN_IF_ERROR(
       CheckDecision(registration_.has_value() ? &*registration_ : nullptr, record));
+  KAON_RETURN_IF_ERROR(CheckRestored(record));
   applying_ = record;
   return absl::OkStatus();
 }

@@ -182,6 +182,10 @@ void DrivenShard::Load(const v1::StepPlan& registration) {
 }
 
 void DrivenShard::Train(uint64_t step, const std::vector<std::vector<float>>& values) {
+  Decide(Decided(step, values));
+}
+
+v1::StepRecord DrivenShard::Decided(uint64_t step, const std::vector<std::vector<float>>& values) {
   // A restore or a rollback shifts all three.
   const v1::ShardState now = state();
   SetTimeline(now.timeline());
@@ -195,7 +199,10 @@ void DrivenShard::Train(uint64_t step, const std::vector<std::vector<float>>& va
     CHECK(status.ok()) << status;
   }
   Pump();
-  Decide(Applying(plan));
+  v1::StepRecord record = Applying(plan);
+  // Of all shards there are.
+  record.mutable_decision()->set_state_digest(core_->machine().state_digest());
+  return record;
 }
 
 std::vector<float> DrivenShard::Read(uint32_t parameter_id, uint64_t step) {

@@ -61,8 +61,9 @@ class DrivenShard {
   // Registers the job and loads weights: w = 1 .. 6, b = 1, f = 9.
   void Load(const v1::StepPlan& registration = RegistrationPlan(1, 1));
   // One step of both ranks with these gradients of w and b (f is frozen), applied with clip
-  // factor 1, as the shard's next entry.
+  // factor 1, as the shard's next entry; or voted for, and the decision returned.
   void Train(uint64_t step, const std::vector<std::vector<float>>& values);
+  v1::StepRecord Decided(uint64_t step, const std::vector<std::vector<float>>& values);
 
   std::vector<float> Read(uint32_t parameter_id, uint64_t step);
 

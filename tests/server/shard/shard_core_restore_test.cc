@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "tests/server/shard/driven_shard.h"
 #include "tests/server/shard/shard_checkpoint.h"
 #include "tests/simulation/simulated_disk.h"
@@ -164,6 +165,41 @@ TEST_F(ShardCoreRestoreTest, IsReplayedFromTheJournal) {
     EXPECT_EQ(Digests(replayed).state, Digests(shard_).state);
     EXPECT_EQ(replayed.Read(1, 4), shard_.Read(1, 4));
   }
+}
+
+// P7: whichever shard took something else than the checkpoint has, the sum that the next decision
+// carries tells all of them.
+TEST_F(ShardCoreRestoreTest, ASumThatIsNotTheCheckpointsIsDataLoss) {
+  Take(shard_, RestorePlan(shard_, restore_, 2));
+  v1::StepRecord record = shard_.Decided(4, GradientOf(4));
+  const uint64_t good = record.decision().state_digest();
+  record.mutable_decision()->set_state_digest(good + 1);
+  const auto answers = shard_.Decide(record);
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(answers[0].refused().reason(), v1::REFUSAL_REASON_DATA_LOSS);
+  EXPECT_TRUE(answers[0].refused().decision());
+  EXPECT_EQ(answers[0].refused().detail(),
+            absl::StrFormat("what the shards took from checkpoint three has state digest %016x, "
+                            "its manifest has %016x",
+                            good + 1, good));
+  // It never votes again, and says why.
+  EXPECT_EQ(shard_.state().data_loss(), answers[0].refused().detail());
+  EXPECT_EQ(shard_.state().applied_step(), 3u);
+  record.mutable_decision()->set_state_digest(good);
+  EXPECT_EQ(shard_.Decide(record)[0].refused().reason(), v1::REFUSAL_REASON_DATA_LOSS);
+}
+
+TEST_F(ShardCoreRestoreTest, OnlyTheDecisionRightAfterItTells) {
+  Take(shard_, RestorePlan(shard_, restore_, 2));
+  shard_.Train(4, GradientOf(4));
+  v1::StepRecord record = shard_.Decided(5, GradientOf(5));
+  record.mutable_decision()->set_state_digest(1);
+  shard_.Decide(record);
+  EXPECT_EQ(shard_.state().applied_step(), 5u);
+  // And one that takes the state back again, right after it, does not go on from it.
+  Take(shard_, RestorePlan(shard_, restore_, 3));
+  Take(shard_, RestorePlan(shard_, restore_, 4));
+  EXPECT_EQ(shard_.state().timeline(), 4u);
 }
 
 TEST_F(ShardCoreRestoreTest, AJournalWhoseCheckpointIsGoneIsLost) {
