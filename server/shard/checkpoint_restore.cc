@@ -21,6 +21,9 @@ namespace {
 
 using google::protobuf::util::MessageDifferencer;
 
+// Elements that are held at once, a multiple of those of a group of int8.
+constexpr uint64_t kPiece = uint64_t{1} << 18;
+
 // Who writes a checkpoint says nothing about who loads it.
 v1::RegisterBody WithoutShards(v1::RegisterBody registration) {
   registration.mutable_placement()->clear_num_shards();
@@ -88,9 +91,14 @@ absl::Status CheckpointRestore::Check(uint32_t shard) {
   std::string bytes;
   for (const v1::CheckpointTensor* run : runs_) {
     if (placement[static_cast<int>(run->parameter_id())].shard() != shard) continue;
-    bytes.resize(BytesOf(*run));
-    KAON_RETURN_IF_ERROR(reader_.Read(run->parameter_id(), run->role(), run->first_element(),
-                                      run->num_elements(), absl::MakeSpan(bytes)));
+    const uint64_t end = run->first_element() + run->num_elements();
+    for (uint64_t first = run->first_element(); first < end; first += kPiece) {
+      const uint64_t count = std::min(kPiece, end - first);
+      bytes.resize(checkpoint::StateBytes(run->dtype(), first + count) -
+                   checkpoint::StateBytes(run->dtype(), first));
+      KAON_RETURN_IF_ERROR(reader_.Read(run->parameter_id(), run->role(), first, count,
+                                        absl::MakeSpan(bytes)));
+    }
   }
   return absl::OkStatus();
 }

@@ -34,8 +34,8 @@ class CheckpointRestore {
   // checkpoint::RestoredDigest.
   uint64_t restored_digest() const { return checkpoint::RestoredDigest(reader_.manifest()); }
 
-  // Reads every byte of the parameters that the restore places on `shard`. DATA_LOSS naming the
-  // file.
+  // Reads every byte of the parameters that the restore places on `shard`, some MiB at once at most.
+  // DATA_LOSS naming the file.
   absl::Status Check(uint32_t shard);
 
   // Weights, state and counters of all parameters of `store`, the weights as the publisher's next

@@ -2,15 +2,36 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <memory>
+#include <new>
 #include <string>
 
+#include "server/checkpoint/import.h"
+#include "server/checkpoint/safetensors_writer.h"
 #include "server/shard/parameter_publisher.h"
 #include "server/shard/parameter_store.h"
 #include "server/tier/host_tier.h"
 #include "server/tier/tiered_store.h"
 #include "tests/server/checkpoint/tiny_checkpoint.h"
 #include "tests/simulation/simulated_disk.h"
+
+namespace {
+
+// By any thread of the test, which has one.
+size_t largest_allocation = 0;
+
+}  // namespace
+
+void* operator new(size_t size) {
+  largest_allocation = std::max(largest_allocation, size);
+  void* const memory = std::malloc(size);
+  if (memory == nullptr) std::abort();
+  return memory;
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace kaon::shard {
 namespace {
@@ -91,6 +112,50 @@ TEST_F(CheckpointRestoreTest, ChecksItsOwnFilesOnly) {
     EXPECT_TRUE(found) << file.name();
     ASSERT_TRUE(files_.FlipBit(file.name(), 8 * file.size() - 1).ok());
   }
+}
+
+// A parameter of 16 MiB beside its int8 momentum, neither of which a piece divides.
+TEST(CheckpointRestoreMemoryTest, ChecksLargeTensorsInSmallPieces) {
+  v1::JobDefinition job;
+  job.set_name("large");
+  job.set_world_size(1);
+  v1::ParameterGroup& group = *job.add_groups();
+  group.set_name("muon");
+  group.set_rule(v1::RULE_MUON);
+  group.set_lr(0.01);
+  group.set_momentum_dtype(v1::STATE_DTYPE_INT8);
+  v1::ParameterSpec& parameter = *job.add_parameters();
+  parameter.set_name("w");
+  parameter.add_shape(2047);
+  parameter.add_shape(2049);
+  parameter.set_dtype(v1::DTYPE_FLOAT32);
+  parameter.set_group("muon");
+  const std::string weights(uint64_t{4} * 2047 * 2049, '\0');
+  simulation::SimulatedDirectory disk("checkpoints", 1);
+  checkpoint::Tensor tensor;
+  tensor.name = "w";
+  tensor.shape = {2047, 2049};
+  const auto writer =
+      checkpoint::SafetensorsWriter::Create(disk.Create("w").value(), {}, {tensor}).value();
+  ASSERT_TRUE(writer->Append(weights).ok());
+  ASSERT_TRUE(writer->Finish().ok());
+  checkpoint::CheckpointDirectory directory(disk);
+  const v1::CheckpointManifest manifest =
+      checkpoint::ImportWeights(*disk.Open("w").value(), job, "a", directory).value();
+  v1::RestoreBody restore;
+  *restore.mutable_registration() = manifest.registration();
+  restore.set_checkpoint("a");
+  restore.set_manifest_sha256(directory.ManifestDigest("a").value());
+  *restore.mutable_last_decision() = manifest.last_record().decision();
+  const auto state = CheckpointRestore::Open(disk, restore).value();
+  largest_allocation = 0;
+  EXPECT_EQ(state->Check(0), absl::OkStatus());
+  EXPECT_LT(largest_allocation, uint64_t{2} << 20);
+  // To the last byte.
+  const v1::CheckpointFile& file = manifest.files(0);
+  ASSERT_TRUE(disk.FlipBit(file.name(), 8 * file.size() - 1).ok());
+  EXPECT_EQ(CheckpointRestore::Open(disk, restore).value()->Check(0).code(),
+            absl::StatusCode::kDataLoss);
 }
 
 TEST_F(CheckpointRestoreTest, IsOfTheManifestThatWasNamed) {
