@@ -97,6 +97,7 @@ absl::StatusOr<v1::RestoreCheckpointResponse> RestoreCheckpoint(const AdminCalls
   request.set_id(options.checkpoint);
   request.set_expected_step(options.expected_step.value_or(status.applied_step()));
   request.set_request_id(RandomRequestId());
+  request.set_allow_other_build(options.allow_other_build);
   return calls.RestoreCheckpoint(request);
 }
 

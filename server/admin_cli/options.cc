@@ -85,6 +85,8 @@ void AddCheckpointCommands(CLI::App& app, Typed& typed) {
   restore->add_option("ID", options.checkpoint, "Its id (default: the newest good one)");
   restore->add_option("--expect-step", options.expected_step,
                       "Only if the job is at this one or further (default: the one it is at now)");
+  restore->add_flag("--allow-other-build", options.allow_other_build,
+                    "Even if another build, backend or device class than the shards' wrote it");
   CLI::App* exported =
       AddCommand(*checkpoint, "export", "Its weights as one safetensors file; needs no cluster",
                  Command::kCheckpointExport, typed);

@@ -59,6 +59,8 @@ struct Options {
   std::string checkpoint_directory;
   // checkpoint restore: the step that the job must be at; unset = it is read first.
   std::optional<uint64_t> expected_step;
+  // checkpoint restore: whoever wrote it.
+  bool allow_other_build = false;
   // checkpoint export: the file to write, float32 or bfloat16. checkpoint import: the file to read,
   // and that with the job's definition.
   std::string file;

@@ -100,6 +100,8 @@ Json ShardJson(const v1::ShardStatus& shard) {
   row["used_bytes"] = facts.used_bytes();
   row["staging_bytes"] = facts.staging_bytes();
   row["backend"] = facts.backend();
+  row["build"] = facts.build();
+  row["device_class"] = facts.device_class();
   row["weights_digest"] = Hex(facts.weights_digest());
   row["state_digest"] = Hex(facts.state_digest());
   row["events"] = EventsJson(facts.events());

@@ -5,6 +5,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
 namespace kaon::checkpoint {
@@ -13,6 +14,17 @@ namespace {
 
 // Goes up with whatever changes bits of results.
 constexpr char kBuild[] = "kaon 1";
+// In place of a backend.
+constexpr char kImport[] = "import";
+
+bool IsOther(const std::string& written, const std::string& present) {
+  return !written.empty() && written != present;
+}
+
+std::string Describe(const v1::CheckpointFile& file) {
+  return absl::StrCat("build '", file.build(), "', backend '", file.backend(), "', device class '",
+                      file.device_class(), "'");
+}
 
 }  // namespace
 
@@ -23,6 +35,18 @@ std::string ProcessorModel(absl::string_view cpuinfo) {
     return std::string(absl::StripAsciiWhitespace(line.substr(colon + 1)));
   }
   return "unknown";
+}
+
+absl::Status CheckSameBits(absl::string_view what, const v1::CheckpointFile& written_by,
+                           absl::string_view who, const v1::CheckpointFile& present) {
+  const bool differs = IsOther(written_by.build(), present.build()) ||
+                       IsOther(written_by.backend(), present.backend()) ||
+                       IsOther(written_by.device_class(), present.device_class());
+  if (!differs || written_by.backend() == kImport) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(what, " was written by ", Describe(written_by), ", ", who, " has ",
+                   Describe(present),
+                   ": later steps may differ in their last bits; --allow-other-build takes it"));
 }
 
 v1::CheckpointFile WrittenBy(absl::string_view backend) {

@@ -41,6 +41,16 @@ class FirstError : public google::protobuf::io::ErrorCollector {
   std::string text_;
 };
 
+bool IsSwitch(absl::string_view path, const google::protobuf::Descriptor* type) {
+  const FieldDescriptor* field = nullptr;
+  for (const absl::string_view part : absl::StrSplit(path, '.')) {
+    field = type->FindFieldByName(std::string(part));
+    CHECK(field != nullptr) << path << " is not a field of " << type->full_name();
+    type = field->message_type();
+  }
+  return field->cpp_type() == FieldDescriptor::CPPTYPE_BOOL;
+}
+
 // The message that holds the last component of a dotted path, and the field.
 std::pair<Message*, const FieldDescriptor*> Resolve(absl::string_view path, Message* message) {
   const std::vector<std::string> parts = absl::StrSplit(path, '.');
@@ -66,6 +76,15 @@ absl::Status SetField(const std::string& path, const std::string& value, Message
   }
   if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
     reflection->SetString(message, field, value);
+    return absl::OkStatus();
+  }
+  if (field->cpp_type() == FieldDescriptor::CPPTYPE_BOOL) {
+    bool on = false;
+    if (!absl::SimpleAtob(value, &on)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": '", value, "' is neither true nor false"));
+    }
+    reflection->SetBool(message, field, on);
     return absl::OkStatus();
   }
   uint64_t number = 0;
@@ -128,8 +147,11 @@ std::optional<int> ParseCommandLine(const CommandLine& command_line, int argc,
   app.add_flag("--check-config", check, "check the configuration and exit");
   std::map<std::string, std::string> given;
   for (const Flag& flag : command_line.flags) {
-    app.add_option(FlagName(flag.field), given[flag.field], flag.help)
-        ->envname(EnvironmentName(flag.field));
+    std::string& value = given[flag.field];
+    CLI::Option* const option = IsSwitch(flag.field, message->GetDescriptor())
+                                    ? app.add_flag(FlagName(flag.field), value, flag.help)
+                                    : app.add_option(FlagName(flag.field), value, flag.help);
+    option->envname(EnvironmentName(flag.field));
   }
   try {  // CLI11 reports by exception; none leaves this function.
     app.parse(argc, argv);

@@ -13,6 +13,7 @@
 #include "proto/status_macros.h"
 #include "server/checkpoint/listing.h"
 #include "server/checkpoint/manifest_file.h"
+#include "server/checkpoint/written_by.h"
 #include "server/coordinator/admin_service.h"
 #include "server/coordinator/restore_order.h"
 #include "server/coordinator/unary_call.h"
@@ -77,6 +78,43 @@ absl::StatusOr<Found> Find(checkpoint::CheckpointDirectory& directory,
   return found;
 }
 
+absl::Status CheckSameBits(const v1::CheckpointManifest& manifest, const ClusterView& view) {
+  const std::string what = absl::StrCat("checkpoint ", manifest.id());
+  for (size_t i = 0; i < view.shards.size(); ++i) {
+    const std::string who = absl::StrCat("shard ", i);
+    if (!view.shards[i].ok()) {
+      return absl::UnavailableError(absl::StrCat(who, " at ", view.addresses[i], ": ",
+                                                 view.shards[i].status().ToString()));
+    }
+    v1::CheckpointFile present;
+    present.set_build(view.shards[i]->build());
+    present.set_backend(view.shards[i]->backend());
+    present.set_device_class(view.shards[i]->device_class());
+    for (const v1::CheckpointFile& file : manifest.files()) {
+      KAON_RETURN_IF_ERROR(checkpoint::CheckSameBits(what, file, who, present));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Hands it to the machine, unless the caller gave up: reading took as long as the disk did.
+void Take(const Found& found, WaitingReactor& reactor,
+          const UnaryAnswer<ReplyRestore, v1::RestoreCheckpointResponse>& answer) {
+  reactor.Submit(
+      [order = found.order](StepMachine& machine, CallId id) { machine.Restore(id, order); },
+      [answer, found](CoordinatorAction action) {
+        auto* reply = std::get_if<ReplyRestore>(&action);
+        if (reply != nullptr && reply->response.ok()) {
+          v1::RestoreCheckpointResponse& filled = *reply->response;
+          *filled.mutable_checkpoint() = checkpoint::SummaryOf(*found.order.manifest);
+          for (const checkpoint::SkippedCheckpoint& skipped : found.skipped) {
+            *filled.add_skipped() = checkpoint::RowOf(skipped);
+          }
+        }
+        answer(std::move(action));
+      });
+}
+
 }  // namespace
 
 grpc::ServerUnaryReactor* AdminService::RestoreCheckpoint(
@@ -86,8 +124,7 @@ grpc::ServerUnaryReactor* AdminService::RestoreCheckpoint(
   const std::string act =
       absl::StrCat("checkpoint restore ", request->id().empty() ? "newest" : request->id(),
                    " at step ", request->expected_step());
-  const RestoreCall restore{
-      reactor, {context, reactor, response, Act(*context, act)}, request};
+  const RestoreCall restore{reactor, {context, reactor, response, Act(*context, act)}, request};
   const absl::Status posted = loop_.Post([this, restore](StepMachine& machine, absl::Time) {
     const CoordinatorSnapshot snapshot = machine.Snapshot();
     // Without a job nothing came of it yet, and who does not hold the shards refuses it.
@@ -113,20 +150,12 @@ void AdminService::Restore(const RestoreCall& restore, uint64_t timeline) {
     if (!found.ok()) return restore.answer.Finish(found.status(), "");
     PassFailpoint(Failpoint::restore_verified);
     found->order.timeline = timeline;
-    // Reading took as long as the disk did; a caller that gave up meanwhile does not want it.
-    restore.reactor->Submit(
-        [order = found->order](StepMachine& machine, CallId id) { machine.Restore(id, order); },
-        [answer = restore.answer, found = *found](CoordinatorAction action) {
-          auto* reply = std::get_if<ReplyRestore>(&action);
-          if (reply != nullptr && reply->response.ok()) {
-            v1::RestoreCheckpointResponse& filled = *reply->response;
-            *filled.mutable_checkpoint() = checkpoint::SummaryOf(*found.order.manifest);
-            for (const checkpoint::SkippedCheckpoint& skipped : found.skipped) {
-              *filled.add_skipped() = checkpoint::RowOf(skipped);
-            }
-          }
-          answer(std::move(action));
-        });
+    if (restore.request->allow_other_build()) return Take(*found, *restore.reactor, restore.answer);
+    Gather([restore, found = *found](const ClusterView& view) {
+      const absl::Status same = CheckSameBits(*found.order.manifest, view);
+      if (!same.ok()) return restore.answer.Finish(same, "");
+      Take(found, *restore.reactor, restore.answer);
+    });
   });
 }
 

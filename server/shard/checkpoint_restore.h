@@ -34,7 +34,7 @@ class CheckpointRestore {
   // checkpoint::RestoredDigest.
   uint64_t restored_digest() const { return checkpoint::RestoredDigest(reader_.manifest()); }
 
-  // Reads every byte of the parameters that the restore places on `shard`, some MiB at once at most.
+  // Reads every byte of the parameters that the restore places on `shard`, some MiB at a time.
   // DATA_LOSS naming the file.
   absl::Status Check(uint32_t shard);
 

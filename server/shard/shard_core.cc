@@ -340,6 +340,8 @@ absl::StatusOr<v1::DescribeShardResponse> ShardCore::Describe(absl::string_view 
   response.set_used_bytes(options_.store->used_bytes());
   response.set_staging_bytes(options_.staging_bytes);
   response.set_backend(options_.backend->name());
+  response.set_build(options_.written_by.build());
+  response.set_device_class(options_.written_by.device_class());
   response.set_applied_steps(applied_steps_);
   response.set_skipped_steps(skipped_steps_);
   if (!registration.has_value()) return response;

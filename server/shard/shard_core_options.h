@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kaon/v1/agreement.pb.h"
+#include "kaon/v1/checkpoint.pb.h"
 #include "kaon/v1/shard_control.pb.h"
 #include "kernels/backend.h"
 #include "server/disk/disk.h"
@@ -26,6 +27,8 @@ struct ShardCoreOptions {
   // Both outlive the core.
   tier::TieredStore* store = nullptr;
   kernels::Backend* backend = nullptr;
+  // Who computes, as files say it and as it is shown: build, backend and device_class.
+  v1::CheckpointFile written_by;
   // Gradients that may wait for an earlier rank, all workers together.
   uint64_t staging_bytes = 64 << 20;
   // As in GradientAccumulator::Options.

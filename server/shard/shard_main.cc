@@ -32,6 +32,8 @@ kaon::config::CommandLine Describe() {
       {"threads", "compute threads; 0 = as many as there are CPUs to run on (0)"},
       {"port_file", "write the bound port here once calls are accepted"},
       {"checkpoint_dir", "directory of checkpoints, which coordinators and all shards see"},
+      {"allow_other_build",
+       "go on from a data_dir that another build, backend or device class wrote"},
       {"snapshot_journal_bytes",
        "growth of the journal that leads to a snapshot; 0: 256 MiB, or twice the state if that is "
        "more (0)"},

@@ -23,6 +23,7 @@
 #include "proto/status_macros.h"
 #include "proto/tensor_stream.h"
 #include "server/auth/server_credentials.h"
+#include "server/checkpoint/written_by.h"
 #include "server/config/durability.h"
 #include "server/config/port_file.h"
 #include "server/disk/posix_directory.h"
@@ -79,6 +80,19 @@ absl::Status CheckMode(SnapshotDirectory& directory, uint64_t newest,
                    config::DurabilityText(written.durability(), written.interval_steps()),
                    ", it is ", config::DurabilityText(options.durability, options.interval_steps),
                    " now; the way from one to the other is a checkpoint"));
+}
+
+// Protocol.md section 3: "recorded, and resuming across a change needs an explicit flag". What only
+// the journal holds says nothing of it.
+absl::Status CheckBuild(SnapshotDirectory& directory, uint64_t newest,
+                        const v1::CheckpointFile& present) {
+  const absl::StatusOr<Snapshot> snapshot = directory.Load(newest);
+  if (!snapshot.ok()) return absl::OkStatus();
+  const std::string what = absl::StrCat("data_dir ", directory.path());
+  for (const v1::CheckpointFile& file : snapshot->part.files()) {
+    KAON_RETURN_IF_ERROR(checkpoint::CheckSameBits(what, file, "this shard", present));
+  }
+  return absl::OkStatus();
 }
 
 // That this process may run on.
@@ -152,6 +166,7 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
   ShardCore::Options options;
   options.store = store_.get();
   options.backend = backend_.get();
+  options.written_by = checkpoint::WrittenBy(backend_->name());
   options.staging_bytes = config.staging_bytes();
   options.min_chunk_bytes = kMinChunkBytes;
   if (!config.checkpoint_dir().empty()) {
@@ -217,7 +232,8 @@ absl::Status ShardServer::BuildOnDisk(const v1::ShardConfig& config, ShardCore::
 }
 
 absl::StatusOr<RestoredSnapshot> ShardServer::Restore(disk::Directory& files,
-                                                      const ShardCore::Options& options) {
+                                                      const ShardCore::Options& options,
+                                                      bool allow_other_build) {
   KAON_ASSIGN_OR_RETURN(const std::optional<journal::DirectoryId> id, journal::ReadIdentity(files));
   SnapshotDirectory directory(files, id.value_or(journal::DirectoryId()));
   KAON_ASSIGN_OR_RETURN(const std::vector<uint64_t> positions, directory.List());
@@ -227,6 +243,9 @@ absl::StatusOr<RestoredSnapshot> ShardServer::Restore(disk::Directory& files,
                                             positions.front()));
   }
   if (!positions.empty()) KAON_RETURN_IF_ERROR(CheckMode(directory, positions.front(), options));
+  if (!positions.empty() && !allow_other_build) {
+    KAON_RETURN_IF_ERROR(CheckBuild(directory, positions.front(), options.written_by));
+  }
   const auto restore = [&](const Snapshot& snapshot, const ShardCore::ReadTensor& read) {
     // What one that was given up reserved goes first.
     loop_.reset();
@@ -255,7 +274,8 @@ absl::Status ShardServer::Recover(const v1::ShardConfig& config,
   const absl::Time start = SteadyNow();
   KAON_ASSIGN_OR_RETURN(std::unique_ptr<disk::PosixDirectory> files,
                         disk::PosixDirectory::At(config.data_dir()));
-  KAON_ASSIGN_OR_RETURN(const RestoredSnapshot restored, Restore(*files, options));
+  KAON_ASSIGN_OR_RETURN(const RestoredSnapshot restored,
+                        Restore(*files, options, config.allow_other_build()));
   const absl::Time snapshot_read = SteadyNow();
   const uint64_t journal_bytes = config.snapshot_journal_bytes();
   journal::DiskJournal::Options journal;
@@ -295,7 +315,7 @@ absl::Status ShardServer::Recover(const v1::ShardConfig& config,
   snapshots.journal_bytes = journal_bytes;
   snapshots.appended_bytes = opened->appended_bytes();
   snapshots.replayed_bytes = replayed_bytes;
-  snapshots.written_by.set_backend(backend_->name());
+  snapshots.written_by = options.written_by;
   snapshots.truncate = [raw = opened.get()](uint64_t position) { raw->Truncate(position); };
   journal_ = std::move(opened);
   if (options.interval_steps > 0) UseInterval(options.interval_steps, snapshots);

@@ -57,8 +57,11 @@ class ShardServer {
   // What the disk says of the shard: its newest snapshot, and the journal behind it. DATA_LOSS when
   // they cannot be used.
   absl::Status Recover(const v1::ShardConfig& config, const ShardCore::Options& options);
+  // FAILED_PRECONDITION for what another durability mode or, unless that is allowed, another build
+  // wrote.
   absl::StatusOr<RestoredSnapshot> Restore(disk::Directory& files,
-                                           const ShardCore::Options& options);
+                                           const ShardCore::Options& options,
+                                           bool allow_other_build);
   // What is built for mode journal becomes that of mode interval(steps).
   void UseInterval(uint32_t steps, SnapshotThread::Options& snapshots);
   // For a journal, or snapshots, that votes wait for: it is a cause to take no pushes, and each

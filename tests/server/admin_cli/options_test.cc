@@ -160,6 +160,12 @@ TEST(OptionsTest, OtherCheckpointCommandsAskTheCoordinator) {
   ASSERT_TRUE(verify.options.has_value()) << verify.text;
   EXPECT_EQ(verify.options->command, Command::kCheckpointVerify);
   EXPECT_EQ(verify.options->checkpoint, "a");
+  const ParsedCommandLine restore =
+      Parse({"checkpoint", "restore", "--allow-other-build", "--endpoints", "c:1"});
+  ASSERT_TRUE(restore.options.has_value()) << restore.text;
+  EXPECT_EQ(restore.options->command, Command::kCheckpointRestore);
+  EXPECT_TRUE(restore.options->allow_other_build);
+  EXPECT_FALSE(verify.options->allow_other_build);
   EXPECT_FALSE(Parse({"checkpoint", "list"}).options.has_value());
   EXPECT_FALSE(Parse({"checkpoint", "verify", "--endpoints", "c:1"}).options.has_value());
   EXPECT_FALSE(Parse({"checkpoint", "export", "a", "--out", "w"}).options.has_value());

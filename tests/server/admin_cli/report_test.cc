@@ -20,7 +20,8 @@ v1::GetStatusResponse TwoShards() {
     holder: true ballot { counter: 3 incarnation_high: 1 incarnation_low: 2 }
     shards { shard: 0 address: "127.0.0.1:1" connected: true description {
       state { applied_position: 5 applied_step: 3 durability: DURABILITY_MODE_NONE }
-      applied_steps: 2 skipped_steps: 1 weights_digest: 0xffffffffffffffff backend: "cpu+onednn" } }
+      applied_steps: 2 skipped_steps: 1 weights_digest: 0xffffffffffffffff backend: "cpu+onednn"
+      build: "kaon 1" device_class: "Xeon" } }
     shards { shard: 1 address: "127.0.0.1:2" connected: true description { weights_digest: 3 } }
     workers { rank: 1 attempt { ballot { counter: 3 } number: 7 } begun_step: 4 }
     job: "run" phase: "step 4" applied_step: 3)");
@@ -45,6 +46,8 @@ TEST(StatusReportTest, JsonHasTheDocumentedKeys) {
   EXPECT_EQ(json["ballot"]["incarnation"], "00000000000000010000000000000002");
   EXPECT_EQ(json["shards"][0]["durability"], "none");
   EXPECT_EQ(json["shards"][0]["skipped_steps"], 1);
+  EXPECT_EQ(json["shards"][0]["build"], "kaon 1");
+  EXPECT_EQ(json["shards"][0]["device_class"], "Xeon");
   EXPECT_EQ(json["workers"][0]["attempt"], "3.7");
 }
 

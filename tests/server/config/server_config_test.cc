@@ -24,6 +24,7 @@ CommandLine TestCommandLine() {
           {{"listen", "address"},
            {"threads", "compute threads"},
            {"host_memory_bytes", "capacity"},
+           {"allow_other_build", "switch"},
            {"tls.ca_file", "authority"}},
           Complete};
 }
@@ -85,6 +86,21 @@ TEST(ServerConfigTest, BadNumberUnknownFlagAndBadFileExitWithTwo) {
   EXPECT_EQ(Parse({"--threads", "4294967296"}, &config), 2);
   EXPECT_EQ(Parse({"--thread", "1"}, &config), 2);
   EXPECT_EQ(Parse({"--config", "/nowhere"}, &config), 2);
+}
+
+TEST(ServerConfigTest, ASwitchNeedsNoValue) {
+  v1::ShardConfig config;
+  EXPECT_EQ(Parse({"--threads", "7"}, &config), std::nullopt);
+  EXPECT_FALSE(config.allow_other_build());
+  EXPECT_EQ(Parse({"--allow-other-build", "--threads", "7"}, &config), std::nullopt);
+  EXPECT_TRUE(config.allow_other_build());
+  EXPECT_EQ(Parse({"--allow-other-build=false"}, &config), std::nullopt);
+  EXPECT_FALSE(config.allow_other_build());
+  setenv("KAON_ALLOW_OTHER_BUILD", "1", 1);
+  EXPECT_EQ(Parse({}, &config), std::nullopt);
+  unsetenv("KAON_ALLOW_OTHER_BUILD");
+  EXPECT_TRUE(config.allow_other_build());
+  EXPECT_EQ(Parse({"--allow-other-build=perhaps"}, &config), 2);
 }
 
 TEST(ServerConfigTest, HelpAndPrintExitWithZeroAndPrintShowsDefaults) {

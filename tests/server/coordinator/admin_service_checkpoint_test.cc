@@ -91,6 +91,34 @@ TEST_F(AdminServiceCheckpointTest, ARestoreWhoseAnswerWasLostIsAnsweredByTheNext
   EXPECT_EQ(shards_[0]->state().applied_position(), first.position() + 1);
 }
 
+// Protocol.md section 3: "resuming across a change needs an explicit flag".
+TEST_F(AdminServiceCheckpointTest, TakesWhatAnotherBuildWroteOnlyWhereThatIsAllowed) {
+  shards_[1]->set_build("other");
+  v1::RestoreCheckpointRequest request;
+  v1::RestoreCheckpointResponse response;
+  const absl::Status status =
+      Call(&v1::Admin::Stub::RestoreCheckpoint, *admin_, request, &response);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(status.message().find("checkpoint new was written by build 'test', backend 'cpu', "
+                                  "device class 'x86-64', shard 1 has build 'other'"),
+            absl::string_view::npos)
+      << status;
+  EXPECT_EQ(Status().job(), "");
+  request.set_allow_other_build(true);
+  EXPECT_EQ(Call(&v1::Admin::Stub::RestoreCheckpoint, *admin_, request, &response),
+            absl::OkStatus());
+  EXPECT_EQ(response.checkpoint().id(), "new");
+}
+
+TEST_F(AdminServiceCheckpointTest, TakesWhatItsOwnBuildWrote) {
+  v1::RestoreCheckpointRequest request;
+  request.set_id("old");
+  v1::RestoreCheckpointResponse response;
+  EXPECT_EQ(Call(&v1::Admin::Stub::RestoreCheckpoint, *admin_, request, &response),
+            absl::OkStatus());
+  EXPECT_EQ(response.timeline(), 2u);
+}
+
 using AdminServiceWithoutCheckpointsTest = ServerFixture;
 
 TEST_F(AdminServiceWithoutCheckpointsTest, SaysThatThereIsNoDirectory) {

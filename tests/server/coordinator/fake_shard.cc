@@ -39,6 +39,11 @@ void FakeShard::set_votes(bool votes) {
   votes_ = votes;
 }
 
+void FakeShard::set_build(const std::string& build) {
+  MutexLock lock(mu_);
+  build_ = build;
+}
+
 void FakeShard::ApplyLocked(const v1::StepRecord& record) {
   const v1::StepPlan& plan = record.plan();
   if (plan.position() != state_.applied_position() + 1) return;
@@ -124,6 +129,9 @@ grpc::Status FakeShard::DescribeShard(grpc::ServerContext*, const v1::DescribeSh
   MutexLock lock(mu_);
   response->set_shard(shard_);
   *response->mutable_state() = state_;
+  response->set_build(build_);
+  response->set_backend("cpu");
+  response->set_device_class("x86-64");
   for (const v1::ParameterPlacement& row : state_.registration().placement().parameters()) {
     if (row.shard() != shard_) continue;
     v1::ParameterState& state = *response->add_parameters();

@@ -29,6 +29,8 @@ class FakeShard : public v1::ShardControl::Service {
   v1::ShardState state();
   // From now on plans are accepted without a vote, until it is turned on again.
   void set_votes(bool votes);
+  // By which it describes itself, beside backend cpu and device class x86-64; "test" before.
+  void set_build(const std::string& build);
   void Stop();
 
  private:
@@ -59,6 +61,7 @@ class FakeShard : public v1::ShardControl::Service {
   absl::Time heard_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
   uint32_t shard_ ABSL_GUARDED_BY(mu_) = 0;
   bool votes_ ABSL_GUARDED_BY(mu_) = true;
+  std::string build_ ABSL_GUARDED_BY(mu_) = "test";
   v1::ShardState state_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::StepRecord> history_ ABSL_GUARDED_BY(mu_);
 

@@ -131,6 +131,24 @@ TEST_F(ShardServerTest, LeavesASnapshotWhenItIsShutDown) {
   EXPECT_EQ(after.state_digest(), before.state_digest());
 }
 
+// Protocol.md section 3: "resuming across a change needs an explicit flag".
+TEST_F(ShardServerTest, GoesOnWithAnotherBackendOnlyWhereThatIsAllowed) {
+  PlanStepOne();
+  const uint64_t digest = Describe().state_digest();
+  EXPECT_NE(Describe().build(), "");
+  EXPECT_NE(Describe().device_class(), "");
+  coordinator_.reset();
+  server_->Shutdown();
+  server_.reset();
+  v1::ShardConfig config = SameDirectory();
+  config.set_gemm("onednn");
+  ExpectRefused(config, absl::StatusCode::kFailedPrecondition, "backend 'cpu/reference'");
+  ExpectRefused(config, absl::StatusCode::kFailedPrecondition, "backend 'cpu/onednn'");
+  config.set_allow_other_build(true);
+  Restart(config);
+  EXPECT_EQ(Describe().state_digest(), digest);
+}
+
 // P8
 TEST_F(ShardServerTest, NeverVotesOnADamagedJournalAndNamesIt) {
   PlanStepOne();
