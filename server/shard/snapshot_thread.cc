@@ -80,6 +80,10 @@ bool SnapshotThread::IsDue(const ShardCore& core, uint64_t appended_bytes) {
 }
 
 void SnapshotThread::OnApplied(ShardCore& core, uint64_t appended_bytes) {
+  {
+    MutexLock lock(mu_);
+    due_ = due_ || std::exchange(restore_lacks_one_, false);
+  }
   if (!core.machine().weights_loaded() || !IsDue(core, appended_bytes)) return;
   MutexLock lock(mu_);
   // By a schedule, one may wait for another, and one of an older timeline for nothing any more.
@@ -245,6 +249,7 @@ void SnapshotThread::Report(const absl::Status& status) {
   }
   const uint64_t bytes = directory_.Bytes().value_or(0);
   MutexLock lock(mu_);
+  if (!status.ok() && of_restore_) restore_lacks_one_ = true;
   disk_bytes_ = bytes;
   status_.set_in_progress(next_ != nullptr);
   wake_.NotifyAll();

@@ -124,6 +124,8 @@ class SnapshotThread {
   std::unique_ptr<StateFreeze> next_ ABSL_GUARDED_BY(mu_);
   // That which is being written is the first since a restore.
   bool of_restore_ ABSL_GUARDED_BY(mu_) = false;
+  // The first since a restore was given up: the next entry leads to another.
+  bool restore_lacks_one_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t durable_position_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t disk_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   v1::SnapshotStatus status_ ABSL_GUARDED_BY(mu_);

@@ -56,11 +56,22 @@ class SnapshotThreadTest : public testing::Test {
   void AwaitEnd() {
     while (thread_->Status().in_progress()) std::this_thread::yield();
   }
+  // Of a checkpoint of the state as it is.
+  void Restore() {
+    shard_.SetCheckpoints(&checkpoints_);
+    const v1::RestoreBody restore = WriteShardCheckpoint(shard_, checkpoints_, "first");
+    v1::StepRecord record;
+    *record.mutable_plan() = RestorePlan(shard_, restore, 2);
+    *record.mutable_decision() = restore.last_decision();
+    shard_.Plan(record.plan());
+    shard_.Decide(record);
+  }
   uint64_t truncated_to() {
     MutexLock lock(mu_);
     return truncated_to_;
   }
 
+  simulation::SimulatedDirectory checkpoints_{"checkpoints", 1};
   DrivenShard shard_;
   uint64_t step_ = 0;
   simulation::SimulatedDirectory* disk_ = nullptr;
@@ -98,20 +109,29 @@ TEST_F(SnapshotThreadTest, TakesOneEachTimeTheJournalHasGrownAndKeepsTwo) {
 
 // A restart must not need the checkpoint for long.
 TEST_F(SnapshotThreadTest, TakesOneRightAfterARestore) {
-  simulation::SimulatedDirectory checkpoints("checkpoints", 1);
-  shard_.SetCheckpoints(&checkpoints);
-  const v1::RestoreBody restore = WriteShardCheckpoint(shard_, checkpoints, "first");
   Start();
-  v1::StepRecord record;
-  *record.mutable_plan() = RestorePlan(shard_, restore, 2);
-  *record.mutable_decision() = restore.last_decision();
-  shard_.Plan(record.plan());
-  shard_.Decide(record);
+  Restore();
   thread_->OnApplied(shard_.core(), 1);
   EXPECT_TRUE(thread_->Status().in_progress());
-  thread_->OnDurable(record.plan().position());
+  thread_->OnDurable(shard_.state().applied_position());
   AwaitEnd();
-  EXPECT_EQ(thread_->Status().position(), record.plan().position());
+  EXPECT_EQ(thread_->Status().position(), shard_.state().applied_position());
+}
+
+// However little the journal has grown since.
+TEST_F(SnapshotThreadTest, TriesAgainAtTheNextEntryIfThatOfARestoreWasGivenUp) {
+  Start();
+  disk_->SetFreeBytes(100);
+  Restore();
+  thread_->OnApplied(shard_.core(), 1);
+  AwaitEnd();
+  EXPECT_EQ(thread_->Status().position(), 0u);
+  disk_->SetUnbounded();
+  shard_.Train(1, kGradients);
+  thread_->OnApplied(shard_.core(), 2);
+  thread_->OnDurable(shard_.state().applied_position());
+  AwaitEnd();
+  EXPECT_EQ(thread_->Status().position(), shard_.state().applied_position());
 }
 
 // The journal must be able to go on from an older one.
