@@ -102,7 +102,6 @@ class StepMachine {
   // The decided record becomes the newest; shards that have not applied it are sent it.
   void Adopt(v1::StepRecord record);
   void BecomeReadyWhenAllApplied();
-
   // OK if this coordinator holds the shards.
   absl::Status CheckHolder() const;
   // CheckHolder, then NOT_FOUND unless every shard has registered `job`.
@@ -117,7 +116,6 @@ class StepMachine {
   std::string HolderHint() const;
   v1::JobDescription Describe() const;
   std::string PhaseText() const;
-
   // Ranks the next step waits for that have no stream open.
   std::vector<uint32_t> AbsentWorkers() const;
   void LoseWorkers(absl::Time now);
