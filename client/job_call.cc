@@ -59,13 +59,15 @@ class JobCall : public std::enable_shared_from_this<JobCall> {
     call_.reset();
     const absl::Status& status = answer.status();
     const bool redirected = absl::IsFailedPrecondition(status) && !holder.empty();
-    const bool transient = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
-                           absl::IsCancelled(status);
+    const std::vector<std::string>& coordinators = runtime_->options().coordinators;
+    // One that was frozen since before the registration does not know that it was replaced.
+    const bool outdated = absl::IsNotFound(status) && ++not_found_ < coordinators.size();
+    const bool transient = outdated || absl::IsUnavailable(status) ||
+                           absl::IsDeadlineExceeded(status) || absl::IsCancelled(status);
     if (!redirected && !transient) return End(answer);
     ++runtime_->counters()->retries;
     last_error_ = status;
     if (holder.empty()) {
-      const std::vector<std::string>& coordinators = runtime_->options().coordinators;
       rotation_ = (rotation_ + 1) % coordinators.size();
       address_ = coordinators[rotation_];
     } else {
@@ -95,6 +97,8 @@ class JobCall : public std::enable_shared_from_this<JobCall> {
   std::string address_;
   size_t rotation_ = 0;
   int failures_ = 0;
+  // Answers that there is no such job: believed once each coordinator may have been asked.
+  size_t not_found_ = 0;
   const absl::Time deadline_;
   Backoff backoff_;
   absl::Status last_error_ = absl::UnknownError("none");

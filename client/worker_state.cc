@@ -93,6 +93,7 @@ absl::Status WorkerState::WaitForJoin() {
 void WorkerState::Adopt(const Joined& joined) {
   {
     MutexLock lock(mu_);
+    timeline_ = joined.timeline;
     applied_step_ = joined.applied_step;
     weights_loaded_ = joined.weights_loaded;
     loss_scale_ = joined.loss_scale;
@@ -115,7 +116,11 @@ absl::Status WorkerState::CheckIsNext(uint64_t step) {
                         LookUpJob(job_->shared_runtime(), job_->name()));
   job_->NoteTimeline(job.timeline(), job.applied_step());
   MutexLock lock(mu_);
-  if (!step_is_open_) {
+  // A coordinator that does not know yet that it was replaced tells of what was.
+  const bool newer = std::pair(job.timeline(), job.applied_step()) >
+                     std::pair(timeline_, applied_step_);
+  if (!step_is_open_ && newer) {
+    timeline_ = job.timeline();
     applied_step_ = job.applied_step();
     weights_loaded_ = job.weights_loaded();
   }

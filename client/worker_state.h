@@ -54,6 +54,7 @@ class WorkerState : public std::enable_shared_from_this<WorkerState> {
   bool step_is_open_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t open_step_ ABSL_GUARDED_BY(mu_) = 0;
   // As far as this worker knows.
+  uint64_t timeline_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t applied_step_ ABSL_GUARDED_BY(mu_) = 0;
   bool weights_loaded_ ABSL_GUARDED_BY(mu_) = false;
   double loss_scale_ ABSL_GUARDED_BY(mu_) = 1;

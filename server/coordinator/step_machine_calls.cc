@@ -175,7 +175,9 @@ void StepMachine::AnswerRegistrations(const absl::Status& status) {
 }
 
 void StepMachine::GetJob(CallId call, const v1::GetJobRequest& request) {
-  const absl::Status status = CheckJob(request.job());
+  absl::Status status = CheckJob(request.job());
+  // As everywhere, a job that stopped is said to have stopped first.
+  if (status.ok() && stopped_.ok()) status = CheckHeard();
   if (status.ok()) {
     actions_.push_back(ReplyGetJob{call, Describe(), ""});
   } else {

@@ -331,6 +331,33 @@ TEST_F(ClientTest, TriesTheNextCoordinatorWhenOneIsGone) {
   EXPECT_GE(client.transfer_totals().retries, 1u);
 }
 
+// One that was frozen since before the registration answers so until it hears that it was replaced.
+TEST_F(ClientTest, BelievesThatThereIsNoJobOnlyWhenEveryCoordinatorSaysSo) {
+  testing::FakeCluster frozen;
+  ClientOptions options = Options();
+  options.coordinators = {frozen.address(), cluster_.address()};
+  Client client = Connect(options);
+  EXPECT_TRUE(client.Attach("small").ok());
+  EXPECT_EQ(client.Attach("other").status().code(), StatusCode::kNotFound);
+}
+
+TEST_F(ClientTest, DoesNotGoBackToWhatAnOutdatedCoordinatorTells) {
+  Worker worker = job_.Join(0).value();
+  ASSERT_TRUE(PushedStep(worker).Finish().Get().ok());
+  // Of a cluster where nothing was trained.
+  testing::FakeCluster outdated;
+  ClientOptions options = Options();
+  options.coordinators = {outdated.address()};
+  ASSERT_TRUE(Connect(options).Register(SmallJob()).ok());
+  cluster_.RedirectTo(outdated.address());
+  BeginOptions begin;
+  begin.step = 3;
+  EXPECT_EQ(worker.Begin(begin).status().message(), "step 3 begun, expecting 2");
+  cluster_.RedirectTo("");
+  begin.step = 2;
+  EXPECT_TRUE(worker.Begin(begin).ok());
+}
+
 TEST_F(ClientTest, EndsACallAtItsDeadlineWithTheLastError) {
   ClientOptions options = Options();
   options.coordinators = {"127.0.0.1:1"};

@@ -201,6 +201,15 @@ absl::StatusOr<v1::JobDescription> MachineHarness::Register(const v1::JobDefinit
   return std::get<ReplyRegister>(replies_.at(call)).response;
 }
 
+absl::StatusOr<v1::JobDescription> MachineHarness::GetJob() {
+  v1::GetJobRequest request;
+  request.set_job("tiny");
+  const CallId call = ++last_call_;
+  machine_.GetJob(call, request);
+  Drain();
+  return std::get<ReplyGetJob>(replies_.at(call)).response;
+}
+
 absl::StatusOr<v1::JoinWorkerResponse> MachineHarness::Join(const v1::JoinWorkerRequest& request) {
   const CallId call = ++last_call_;
   machine_.Join(call, request);

@@ -64,6 +64,7 @@ class MachineHarness {
   void Train(const v1::JobDefinition& job);
 
   absl::StatusOr<v1::JobDescription> Register(const v1::JobDefinition& job);
+  absl::StatusOr<v1::JobDescription> GetJob();
   absl::StatusOr<v1::JoinWorkerResponse> Join(const v1::JoinWorkerRequest& request);
   absl::StatusOr<v1::JoinWorkerResponse> Join(uint32_t rank, uint64_t nonce);
   absl::StatusOr<v1::BeginStepResponse> Begin(const v1::BeginStepRequest& request);

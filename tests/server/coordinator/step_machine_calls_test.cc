@@ -278,6 +278,9 @@ TEST(StepMachineCallsTest, StepAShardRefusesStopsTheJobForThatReason) {
   machine.ClearSent();
   machine.Tick();
   EXPECT_FALSE(machine.SentPlan(1).has_value());
+  // Whether or not the shards are still heard of.
+  machine.Tick(absl::Seconds(10));
+  EXPECT_EQ(machine.GetJob()->stopped_reason(), "INTERNAL: step 2 refused by shard 1: " + why);
 }
 
 TEST(StepMachineCallsTest, RefusalsOfOtherMessagesThanThePlanChangeNothing) {

@@ -198,8 +198,11 @@ TEST(StepMachineTest, HolderThatDoesNotHearAShardKeepsNoWorkers) {
   EXPECT_EQ(machine.Join(0, 1).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(machine.Begin(0, 2).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(machine.ended(machine.Await(0, 2))->code(), absl::StatusCode::kUnavailable);
+  // Where the job is may be another's to say by now.
+  EXPECT_EQ(machine.GetJob().status().code(), absl::StatusCode::kUnavailable);
   EXPECT_TRUE(machine.machine().IsHolder());
   machine.FromShard(1, alive);
+  EXPECT_EQ(machine.GetJob()->applied_step(), 1u);
   EXPECT_TRUE(machine.Begin(0, 2).ok());
   EXPECT_FALSE(machine.ended(machine.Await(0, 2)).has_value());
 }
