@@ -10,7 +10,7 @@
 namespace kaon::client {
 namespace {
 
-// Failures after which "no such job" is believed; with the backoff about ten seconds.
+// How often "no such job" is not believed; with the backoff about ten seconds.
 constexpr int kMaxNotFound = 10;
 
 // The same call, to this or another server, may succeed. CANCELLED is what a server that shuts down
@@ -42,7 +42,7 @@ WorkerSession::WorkerSession(WorkerSessionOptions options)
 void WorkerSession::Join(absl::Time) {
   CHECK(idle());
   share_.reset();
-  coordinator_failures_ = 0;
+  ForgetFailures();
   phase_ = Phase::kJoining;
   CallCoordinator();
 }
@@ -52,7 +52,7 @@ void WorkerSession::Begin(const StepShare& share, absl::Time) {
   share_ = share;
   planned_.reset();
   pushes_.assign(options_.num_shards, ShardPush());
-  coordinator_failures_ = 0;
+  ForgetFailures();
   // With a spent attempt it first asks whether the rank is still its own: who was replaced must not
   // take it back.
   phase_ = attempt_.has_value() && !spent_ ? Phase::kBeginning : Phase::kJoining;
@@ -63,6 +63,11 @@ void WorkerSession::Abandon() {
   if (!idle() && share_.has_value()) spent_ = attempt_.has_value();
   StopCalls();
   phase_ = Phase::kIdle;
+}
+
+void WorkerSession::ForgetFailures() {
+  coordinator_failures_ = 0;
+  coordinator_not_found_ = 0;
 }
 
 void WorkerSession::CallCoordinator() {
@@ -140,7 +145,7 @@ void WorkerSession::OnBegin(uint64_t call,
 
 void WorkerSession::OnEvent(uint64_t call, const AwaitEvent& event, absl::Time) {
   if (call != coordinator_call_ || phase_ != Phase::kAwaiting) return;
-  coordinator_failures_ = 0;
+  ForgetFailures();
   if (const auto* record = std::get_if<v1::StepRecord>(&event)) return EndStep(*record);
   OnPlanned(std::get<Planned>(event));
 }
@@ -165,7 +170,7 @@ void WorkerSession::OnCoordinatorFailure(const absl::Status& status, const std::
   // The job exists, or there would be no session: a coordinator that was frozen since before the
   // registration does not know yet that it is replaced. Another one, or its next heartbeat, will
   // tell.
-  const bool outdated = absl::IsNotFound(status) && coordinator_failures_ < kMaxNotFound;
+  const bool outdated = absl::IsNotFound(status) && coordinator_not_found_++ < kMaxNotFound;
   if (!redirected && !join_again && !outdated && !IsTransient(status)) return Fail(status);
   if (!holder.empty()) {
     coordinator_ = holder;

@@ -87,6 +87,8 @@ class WorkerSession {
   };
 
   void CallCoordinator();
+  // The coordinators' failures of the past say nothing any more.
+  void ForgetFailures();
   // Decides what a failed coordinator call leads to: another coordinator, joining again, or the
   // end.
   void OnCoordinatorFailure(const absl::Status& status, const std::string& holder, absl::Time now);
@@ -114,6 +116,8 @@ class WorkerSession {
   size_t rotation_ = 0;
   // In a row, since the Begin or the last event: an accepted call alone does not show progress.
   int coordinator_failures_ = 0;
+  // Of them, those that said that there is no such job.
+  int coordinator_not_found_ = 0;
   std::optional<absl::Time> coordinator_retry_at_;
 
   // A coordinator allots one attempt to each.

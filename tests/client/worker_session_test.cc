@@ -239,6 +239,18 @@ TEST_F(WorkerSessionTest, BelievesThatThereIsNoJobOnlyWhenItIsSaidAgainAndAgain)
   EXPECT_EQ(StepError(), unknown);
 }
 
+TEST_F(WorkerSessionTest, DoesNotCountOtherFailuresAsSayingThatThereIsNoJob) {
+  session_.Begin({7, 10, 1, 1}, now_);
+  for (int i = 0; i < 30; ++i) {
+    session_.OnJoin(Only<CallJoin>().call, absl::UnavailableError("down"), "", now_);
+    now_ = Only<WakeAt>().at;
+    session_.Tick(now_);
+  }
+  session_.OnJoin(Only<CallJoin>().call, absl::NotFoundError("no job is registered"), "", now_);
+  EXPECT_GT(Only<WakeAt>().at, now_);
+  EXPECT_FALSE(session_.idle());
+}
+
 TEST_F(WorkerSessionTest, EndsTheStepForARefusalThatNamesNoHolder) {
   session_.Begin({7, 10, 1, 1}, now_);
   session_.OnJoin(Only<CallJoin>().call, JoinedAs(AttemptOf(4)), "", now_);
