@@ -3,6 +3,7 @@
 #include <glog/logging.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -30,8 +31,10 @@ absl::Status PushQueue::Open(uint64_t credit_bytes, absl::Span<const ReceivedEle
     received_[elements.key] = elements.num_elements;
   }
   open_ = true;
-  // The first stream of a step opens with the whole window. What a later one lacks of it is in the
-  // shard's staging, from streams before, and is credited on this one.
+  // The first stream of a step opens with the whole window, and so does that of a later round whose
+  // shard has nothing. What another one lacks of it is in the shard's staging, from streams before,
+  // and is credited on this one.
+  if (std::exchange(is_new_round_, false) && received.empty()) window_bytes_ = 0;
   window_bytes_ = std::max(window_bytes_, credit_bytes);
   credit_bytes_ = credit_bytes;
   in_flight_bytes_ = window_bytes_ - credit_bytes;

@@ -44,6 +44,10 @@ class PushQueue {
   // Queues a contribution; each key once. Its memory must stay valid while the queue is used.
   void Add(ContributionKey key, const TensorView& tensor);
 
+  // The next stream is of another round. A shard that has nothing then may be another process, with
+  // another window.
+  void BeginRound() { is_new_round_ = true; }
+
   // A stream is open: sending starts over from what the shard has. INTERNAL, naming both, when the
   // shard claims to have more of a contribution than there is.
   absl::Status Open(uint64_t credit_bytes, absl::Span<const ReceivedElements> received);
@@ -90,6 +94,7 @@ class PushQueue {
   std::vector<ContributionKey> unacknowledged_;
   std::vector<ContributionKey> accepted_;
   bool open_ = false;
+  bool is_new_round_ = false;
   uint64_t window_bytes_ = 0;
   uint64_t credit_bytes_ = 0;
   uint64_t in_flight_bytes_ = 0;

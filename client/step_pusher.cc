@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "client/public_status.h"
+#include "proto/ballot.h"
 #include "proto/tensor_stream.h"
 
 namespace kaon::client {
@@ -83,6 +84,11 @@ void StepPusher::StartStream(const StartPush& start, ShardChannel& channel,
     replaced = DetachStreamLocked(to);
     generation = to.generation;
     to.done = std::move(done);
+    if (to.round != start.round || proto::Compare(to.ballot, start.ballot) != 0) {
+      to.queue.BeginRound();
+      to.ballot = start.ballot;
+      to.round = start.round;
+    }
   }
   if (replaced != nullptr) replaced->Cancel();
   v1::PushOpen open;

@@ -74,6 +74,9 @@ class StepPusher : public std::enable_shared_from_this<StepPusher> {
     PushQueue queue;
     // Streams are numbered; what comes from an earlier one is ignored.
     uint64_t generation = 0;
+    // Of the newest stream.
+    v1::Ballot ballot;
+    uint64_t round = 0;
     std::shared_ptr<PushStream> stream;
     std::function<void(const absl::Status&)> done;
     bool finish_sent = false;

@@ -116,6 +116,27 @@ TEST_F(PushQueueTest, GoesOnWithTheCreditOfWhatEarlierStreamsLeftInStaging) {
   EXPECT_THAT(queue_.TakeAccepted(), ElementsAre(ContributionKey{0, 0}));
 }
 
+// Mid-step a shard is started again with less staging: what its predecessor granted more is not in
+// flight.
+TEST_F(PushQueueTest, TakesTheWindowOfAShardThatHasNothingInAnotherRound) {
+  queue_.Add({0, 0}, Tensor(30));
+  ASSERT_TRUE(queue_.Open(80, {}).ok());
+  EXPECT_THAT(Send(), ElementsAre("0.0@0+10", "0.0@10+10"));
+  queue_.Close();
+  queue_.BeginRound();
+  ASSERT_TRUE(queue_.Open(40, {}).ok());
+  EXPECT_EQ(queue_.in_flight_bytes(), 0u);
+  EXPECT_THAT(Send(), ElementsAre("0.0@0+5", "0.0@5+5"));
+  // In the same round it is the same process.
+  queue_.Close();
+  ASSERT_TRUE(queue_.Open(0, {}).ok());
+  EXPECT_EQ(queue_.in_flight_bytes(), 40u);
+  // As is one that kept what it had.
+  queue_.BeginRound();
+  ASSERT_TRUE(queue_.Open(20, {{{0, 0}, 10}}).ok());
+  EXPECT_EQ(queue_.in_flight_bytes(), 20u);
+}
+
 TEST_F(PushQueueTest, IgnoresCreditForMoreThanIsInFlight) {
   queue_.Add({0, 0}, Tensor(100));
   ASSERT_TRUE(queue_.Open(80, {}).ok());

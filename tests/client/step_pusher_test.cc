@@ -104,12 +104,12 @@ class StepPusherTest : public ::testing::Test {
   }
 
   // The stream to `shard`, open; its end is appended to ends_.
-  FakeStream& Start(uint32_t shard, uint64_t round = 1) {
+  FakeStream& Start(uint32_t shard, uint64_t round = 1, uint64_t credit_bytes = kWindow) {
     StartPush start;
     start.shard = shard;
     start.round = round;
     pusher_->StartStream(start, channel_, [this](const absl::Status& s) { ends_.push_back(s); });
-    channel_.last().Open();
+    channel_.last().Open(credit_bytes);
     return channel_.last();
   }
 
@@ -133,6 +133,13 @@ TEST_F(StepPusherTest, SendsWhatIsQueuedWhileTheStreamIsOpen) {
   EXPECT_THAT(stream.sent(), IsEmpty());
   Push(0, 3);
   EXPECT_THAT(stream.sent(), ElementsAre(ContributionKey(3, 0)));
+}
+
+// The budget of bytes in flight is not spent on what a shard's predecessor granted.
+TEST_F(StepPusherTest, SendsInASmallerWindowToAShardThatWasStartedAgain) {
+  Push(0, 3);
+  Start(0);
+  EXPECT_THAT(Start(0, 2, kWindow / 16).sent(), ElementsAre(ContributionKey(3, 0)));
 }
 
 TEST_F(StepPusherTest, FinishesOnceEverythingIsSent) {
