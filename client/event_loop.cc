@@ -1,10 +1,18 @@
 #include "client/event_loop.h"
 
+#include <glog/logging.h>
+
 #include <utility>
 
 #include "kernels/steady_clock.h"
 
 namespace kaon::client {
+namespace {
+
+// Whose task this thread runs.
+thread_local const EventLoop* current_loop = nullptr;
+
+}  // namespace
 
 EventLoop::EventLoop() : thread_([this] { Run(); }) {}
 
@@ -54,7 +62,12 @@ void EventLoop::Stop() {
   if (thread_.joinable()) thread_.join();
 }
 
+void EventLoop::CheckNotOnLoop(const char* what) const {
+  CHECK(current_loop != this) << what << " inside a callback of the client, which must not block";
+}
+
 void EventLoop::Run() {
+  current_loop = this;
   while (true) {
     Task task;
     {

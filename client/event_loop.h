@@ -39,6 +39,10 @@ class EventLoop {
   // Waits for the task that is running, drops the others. Not from the loop's thread.
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Ends the process if a task of the loop, on_rewind for one, is about to wait for the loop: it
+  // would do so for ever. `what` is what it called.
+  void CheckNotOnLoop(const char* what) const;
+
  private:
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
 

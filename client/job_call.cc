@@ -27,6 +27,7 @@ class JobCall : public std::enable_shared_from_this<JobCall> {
         backoff_(absl::Milliseconds(20), absl::Seconds(2), std::random_device()()) {}
 
   Answer Run() {
+    runtime_->loop().CheckNotOnLoop("a coordinator was asked");
     const bool added = runtime_->AddOperation(
         [self = shared_from_this()] {
           self->End(absl::CancelledError("the client was destroyed"));

@@ -79,6 +79,7 @@ void Runtime::RemoveOperation(uint64_t operation) {
 }
 
 void Runtime::Shutdown() {
+  loop_.CheckNotOnLoop("the client was destroyed");
   std::vector<std::function<void()>> cancels;
   {
     MutexLock lock(mu_);

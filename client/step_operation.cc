@@ -217,6 +217,7 @@ void StepOperation::Stop(const absl::Status& status) {
 }
 
 void StepOperation::StopAndWait(const absl::Status& status) {
+  options_.job->runtime().loop().CheckNotOnLoop("a step that is not finished was destroyed");
   Stop(status);
   MutexLock lock(mu_);
   while (!closed_) changed_.Wait(mu_);

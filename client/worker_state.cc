@@ -64,6 +64,7 @@ WorkerState::WorkerState(std::shared_ptr<const JobContext> job, uint32_t rank)
 
 absl::Status WorkerState::WaitForJoin() {
   Runtime& runtime = job_->runtime();
+  runtime.loop().CheckNotOnLoop("a rank was joined");
   auto pending = std::make_shared<PendingJoin>();
   const auto give_up = [pending, driver = driver_, &runtime](const absl::Status& status) {
     if (pending->End(runtime, status)) driver->Abandon();

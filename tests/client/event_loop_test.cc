@@ -50,6 +50,24 @@ TEST(EventLoopTest, DoesNotRunACancelledTimer) {
   EXPECT_FALSE(ran);
 }
 
+TEST(EventLoopDeathTest, EndsTheProcessWhenATaskWouldWaitForTheLoop) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EventLoop idle;
+  idle.CheckNotOnLoop("waited");
+  EXPECT_DEATH(
+      {
+        EventLoop loop;
+        const Promise<Done> ended;
+        loop.Post([&] {
+          idle.CheckNotOnLoop("waited for another");
+          loop.CheckNotOnLoop("waited");
+          ended.Set(Done());
+        });
+        (void)ended.future().Get();
+      },
+      "waited inside a callback");
+}
+
 TEST(EventLoopTest, DropsTasksAfterStopAndWhatTheyOwn) {
   EventLoop loop;
   loop.Stop();
