@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -158,11 +159,11 @@ AdminService::AdminService(MachineLoop& loop, const ShardLinks& links,
 
 std::function<void(const absl::Status& status)> AdminService::Act(
     const grpc::CallbackServerContext& context, std::string what) {
-  // What is asked for may be long.
+  // What is asked for may be long, and have any bytes.
   if (what.size() > kMaxActBytes) what.resize(kMaxActBytes);
   return [this, peer = auth::PeerName(auth::PeerIdentity(context)),
-          what = std::move(what)](const absl::Status& status) {
-    monitor::NoteAdminAct(counts_, peer, what, status);
+          act = absl::CHexEscape(what)](const absl::Status& status) {
+    monitor::NoteAdminAct(counts_, peer, act, status);
   };
 }
 
