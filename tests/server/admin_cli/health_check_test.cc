@@ -6,12 +6,16 @@
 #include <grpcpp/server_builder.h>
 #include <gtest/gtest.h>
 
+#include "kaon/v1/admin.grpc.pb.h"
+
 namespace kaon::admin_cli {
 namespace {
 
 TEST(HealthCheckTest, TellsServicesApart) {
   grpc::EnableDefaultHealthCheckService(true);
+  v1::Admin::Service service;
   grpc::ServerBuilder builder;
+  builder.RegisterService(&service);
   int port = 0;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
