@@ -12,147 +12,31 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/job_conversion.h"
 #include "client/kaon/client.h"
-#include "job/definition.h"
 #include "kaon/v1/admin.grpc.pb.h"
 #include "kaon/v1/coordinator.grpc.pb.h"
 #include "kaon/v1/shard_control.grpc.pb.h"
+#include "tests/integration/tiny_training.h"
 #include "tests/simulation/model.h"
 #include "tests/testing/in_process_cluster.h"
 
 namespace kaon {
 namespace {
 
-using simulation::Gradient;
-using simulation::InitialWeights;
 using simulation::SerialReplay;
-using simulation::Share;
 using simulation::TinyJob;
+using testing::BeginStep;
+using testing::kNonce;
+using testing::LoadedReplay;
+using testing::LoadWeights;
+using testing::OpenStep;
+using testing::PublicJob;
+using testing::PullAll;
+using testing::RecordOf;
+using testing::TrainStep;
 
-// Gradients here depend on the rank alone, not on its process.
-constexpr uint64_t kNonce = 0;
 // Of which step 7 holds a NaN and is skipped.
 constexpr uint64_t kSteps = 9;
-
-JobDefinition PublicJob(const v1::JobDefinition& job) {
-  v1::JobDescription description;
-  *description.mutable_definition() = job;
-  return client::FromProto(description).definition;
-}
-
-// The record the service must have made of a step, for the replay.
-v1::StepRecord RecordOf(const v1::JobDefinition& job, const StepRecord& decided) {
-  v1::StepRecord record;
-  v1::StepBody& step = *record.mutable_plan()->mutable_step();
-  step.set_step(decided.step);
-  step.set_kind(v1::STEP_KIND_TRAIN);
-  step.set_loss_scale(1);
-  for (uint32_t rank = 0; rank < job.world_size(); ++rank) {
-    v1::Member& member = *step.add_members();
-    member.set_rank(rank);
-    member.set_process_nonce(kNonce);
-    member.set_token_weight(Share(rank, decided.step).token_weight);
-    member.set_micro_batches(Share(rank, decided.step).micro_batches);
-  }
-  for (const v1::ParameterGroup& group : job.groups()) {
-    step.add_rates()->set_learning_rate(group.lr());
-  }
-  record.mutable_decision()->set_outcome(decided.applied ? v1::OUTCOME_APPLY : v1::OUTCOME_SKIP);
-  for (const GroupNorm& norm : decided.norms) {
-    record.mutable_decision()->add_norms()->set_clip_factor(norm.clip_factor);
-  }
-  return record;
-}
-
-// A step that is begun, and the gradients to push.
-struct OpenStep {
-  // By parameter id; empty for a frozen one. Goes after the step, which looks at it until its end.
-  std::vector<std::vector<float>> gradients;
-  uint32_t rank = 0;
-  uint32_t micro_batches = 1;
-  Step step;
-
-  // The last parameter first; the futures in the order of pushing.
-  std::vector<Future<Done>> Push(uint32_t from) {
-    std::vector<Future<Done>> accepted;
-    for (uint32_t id = static_cast<uint32_t>(gradients.size()); id-- > from;) {
-      if (gradients[id].empty()) continue;
-      for (uint32_t micro = 0; micro < micro_batches; ++micro) {
-        accepted.push_back(step.Push(
-            id, {gradients[id].data(), gradients[id].size(), DType::kFloat32}, micro));
-      }
-    }
-    return accepted;
-  }
-
-  Future<StepRecord> Finish() {
-    FinishOptions finish;
-    finish.loss = rank;
-    return step.Finish(finish);
-  }
-};
-
-// With the gradients of another process of that rank unless `nonce` is kNonce.
-OpenStep BeginStep(const v1::JobDefinition& job, Worker& worker, uint64_t number,
-                   uint64_t nonce = kNonce, double more_weight = 0) {
-  const client::StepShare share = Share(worker.rank(), number);
-  BeginOptions begin;
-  begin.step = number;
-  begin.token_weight = share.token_weight + more_weight;
-  begin.micro_batches = share.micro_batches;
-  Result<Step> step = worker.Begin(begin);
-  EXPECT_TRUE(step.ok()) << step.status().ToString();
-  std::vector<std::vector<float>> gradients(job.parameters_size());
-  for (int id = 0; id < job.parameters_size(); ++id) {
-    if (job.parameters(id).frozen()) continue;
-    gradients[id] = Gradient(job, id, worker.rank(), nonce, number);
-  }
-  return {std::move(gradients), worker.rank(), share.micro_batches, std::move(step).value()};
-}
-
-StepRecord TrainStep(const v1::JobDefinition& job, Worker& worker, uint64_t number) {
-  OpenStep step = BeginStep(job, worker, number);
-  step.Push(0);
-  Result<StepRecord> record = step.Finish().Get();
-  EXPECT_TRUE(record.ok()) << record.status().ToString();
-  return record.ok() ? *record : StepRecord();
-}
-
-void LoadWeights(const v1::JobDefinition& job, Worker& worker) {
-  std::vector<std::vector<float>> weights;
-  std::vector<TensorView> views;
-  for (int id = 0; id < job.parameters_size(); ++id) weights.push_back(InitialWeights(job, id));
-  for (const auto& values : weights) {
-    views.push_back({values.data(), values.size(), DType::kFloat32});
-  }
-  const Result<Done> loaded = worker.LoadWeights(views).Get();
-  EXPECT_TRUE(loaded.ok()) << loaded.status().ToString();
-}
-
-// Of a job whose weights are loaded.
-SerialReplay LoadedReplay(const v1::JobDefinition& job) {
-  SerialReplay replay(job);
-  v1::StepRecord load;
-  load.mutable_plan()->mutable_step()->set_kind(v1::STEP_KIND_LOAD_WEIGHTS);
-  load.mutable_decision()->set_outcome(v1::OUTCOME_APPLY);
-  replay.Apply(load);
-  return replay;
-}
-
-std::vector<std::vector<float>> PullAll(const v1::JobDefinition& job, Job& from, uint64_t step) {
-  std::vector<std::vector<float>> weights;
-  std::vector<PullTarget> targets;
-  for (int id = 0; id < job.parameters_size(); ++id) {
-    weights.emplace_back(job::NumElements(job.parameters(id)));
-  }
-  for (uint32_t id = 0; id < weights.size(); ++id) {
-    targets.push_back({id, {weights[id].data(), weights[id].size(), DType::kFloat32}});
-  }
-  const Result<Done> pulled = from.Pull(step, targets).Get();
-  EXPECT_TRUE(pulled.ok()) << pulled.status().ToString();
-  return weights;
-}
 
 // One rank's whole training; returns its records.
 std::vector<StepRecord> TrainRank(const testing::InProcessCluster& cluster,
@@ -235,8 +119,9 @@ TEST(ServiceTest, AStepThatWasGivenUpIsSummedFromItsNewGradientAlone) {
     OpenStep of_other = BeginStep(job, *other, number);
     {
       OpenStep given_up = BeginStep(job, *worker, number, kNonce + 1, number == 1 ? 0 : 5);
-      for (Future<Done>& pushed : given_up.Push(number == 1 ? 2 : 0)) {
-        EXPECT_TRUE(pushed.Get().ok());
+      for (uint32_t id = number == 1 ? 2 : 0; id < given_up.gradients.size(); ++id) {
+        if (given_up.gradients[id].empty()) continue;
+        EXPECT_TRUE(given_up.PushAndWait(id));
       }
       if (number == 2) {
         Future<StepRecord> finished = given_up.Finish();
@@ -245,8 +130,8 @@ TEST(ServiceTest, AStepThatWasGivenUpIsSummedFromItsNewGradientAlone) {
       }
     }
     OpenStep again = BeginStep(job, *worker, number);
-    again.Push(0);
-    of_other.Push(0);
+    again.PushAll();
+    of_other.PushAll();
     Future<StepRecord> decided = again.Finish();
     Result<StepRecord> record = of_other.Finish().Get();
     ASSERT_TRUE(record.ok()) << record.status().ToString();

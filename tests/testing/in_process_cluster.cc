@@ -15,22 +15,33 @@ InProcessCluster::InProcessCluster(int num_shards, std::string checkpoint_dir)
   for (int i = 0; i < num_shards; ++i) {
     std::string directory = absl::StrCat(::testing::TempDir(), "/kaon-shard-XXXXXX");
     CHECK(mkdtemp(directory.data()) != nullptr) << directory;
-    v1::ShardConfig config;
-    config.set_listen("127.0.0.1:0");
-    config.set_data_dir(directory);
-    config.set_gemm("reference");
-    config.set_host_memory_bytes(16 << 20);
-    config.set_checkpoint_dir(checkpoint_dir_);
-    auto shard = shard::ShardServer::Start(config);
-    CHECK(shard.ok()) << shard.status();
-    shards_.push_back(*std::move(shard));
+    shards_.push_back({directory, 0, nullptr});
+    StartShard(i);
   }
   StartCoordinator(0);
 }
 
 InProcessCluster::~InProcessCluster() {
   coordinator_->Shutdown();
-  for (auto& shard : shards_) shard->Shutdown();
+  for (Shard& shard : shards_) {
+    if (shard.server != nullptr) shard.server->Shutdown();
+  }
+}
+
+void InProcessCluster::StopShard(int shard) { shards_[shard].server.reset(); }
+
+void InProcessCluster::StartShard(int shard) {
+  Shard& started = shards_[shard];
+  v1::ShardConfig config;
+  config.set_listen(absl::StrCat("127.0.0.1:", started.port));
+  config.set_data_dir(started.directory);
+  config.set_gemm("reference");
+  config.set_host_memory_bytes(16 << 20);
+  config.set_checkpoint_dir(checkpoint_dir_);
+  auto server = shard::ShardServer::Start(config);
+  CHECK(server.ok()) << server.status();
+  started.server = *std::move(server);
+  started.port = started.server->port();
 }
 
 void InProcessCluster::StartCoordinator(int port) {
@@ -57,7 +68,7 @@ std::string InProcessCluster::coordinator_address() const {
 }
 
 std::string InProcessCluster::shard_address(int shard) const {
-  return absl::StrCat("127.0.0.1:", shards_[shard]->port());
+  return absl::StrCat("127.0.0.1:", shards_[shard].port);
 }
 
 Client InProcessCluster::Connect(ClientOptions options) const {

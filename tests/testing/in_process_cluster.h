@@ -22,6 +22,9 @@ class InProcessCluster {
 
   // Ends the coordinator, and starts another on the same port.
   void ReplaceCoordinator();
+  // Nothing is written on the way out; started again, it has its data directory and port.
+  void StopShard(int shard);
+  void StartShard(int shard);
 
   std::string coordinator_address() const;
   std::string shard_address(int shard) const;
@@ -29,10 +32,17 @@ class InProcessCluster {
   Client Connect(ClientOptions options = ClientOptions()) const;
 
  private:
+  struct Shard {
+    std::string directory;
+    int port = 0;
+    // Null while it is stopped.
+    std::unique_ptr<shard::ShardServer> server;
+  };
+
   void StartCoordinator(int port);
 
   const std::string checkpoint_dir_;
-  std::vector<std::unique_ptr<shard::ShardServer>> shards_;
+  std::vector<Shard> shards_;
   std::unique_ptr<coordinator::CoordinatorServer> coordinator_;
   int coordinator_port_ = 0;
 };
