@@ -366,6 +366,8 @@ TEST_F(ClientTest, EndsACallAtItsDeadlineWithTheLastError) {
   const Status status = client.Attach("small").status();
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_THAT(status.message(), HasSubstr("UNAVAILABLE"));
+  // At once, and after delays of at least 10, 20, 40 and 80 ms.
+  EXPECT_LE(client.transfer_totals().retries, 5u);
 }
 
 TEST_F(ClientTest, RefusesCallsAfterTheClientIsGone) {
