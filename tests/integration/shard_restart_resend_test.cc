@@ -53,7 +53,9 @@ class ShardRestartResendTest : public ::testing::Test {
   }
 
   void Push(const std::vector<uint32_t>& ids) {
-    for (uint32_t id : ids) EXPECT_TRUE(step_->PushAndWait(id)) << id;
+    for (uint32_t id : ids) {
+      for (Future<Done>& accepted : step_->Push(id)) EXPECT_TRUE(accepted.Get().ok()) << id;
+    }
   }
 
   bool HasVoted(int shard) const {
@@ -116,7 +118,7 @@ TEST_F(ShardRestartResendTest, NothingOfAStepThatItHasVotedFor) {
   cluster_.StartShard(0);
   WaitFor([&] { return Phase() == "reading the shards: waiting for shard 1"; });
   cluster_.StartShard(1);
-  const Result<StepRecord> record = decided.Get();
+  Result<StepRecord> record = decided.Get();
   ASSERT_TRUE(record.ok()) << record.status().ToString();
   EXPECT_EQ(push_bytes() - before, BytesOf(of_other));
   ExpectTheSerialResult(*record);
@@ -136,7 +138,7 @@ TEST_F(ShardRestartResendTest, WhatItHadWithoutAVoteAndNothingToTheOthers) {
   cluster_.StartShard(0);
   WaitFor([&] { return push_bytes() >= before + BytesOf(of_restarted); });
   Push({last});
-  const Result<StepRecord> record = step_->Finish().Get();
+  Result<StepRecord> record = step_->Finish().Get();
   ASSERT_TRUE(record.ok()) << record.status().ToString();
   EXPECT_EQ(push_bytes() - before, BytesOf(of_restarted) + BytesOf({last}));
   ExpectTheSerialResult(*record);

@@ -62,11 +62,13 @@ std::vector<Future<Done>> OpenStep::Push(uint32_t parameter_id) {
   return accepted;
 }
 
-bool OpenStep::PushAndWait(uint32_t parameter_id) {
-  for (Future<Done>& accepted : Push(parameter_id)) {
-    if (!accepted.Get().ok()) return false;
+bool OpenStep::PushAndWait(uint32_t first_parameter_id) {
+  bool all = true;
+  for (uint32_t id = first_parameter_id; id < gradients.size(); ++id) {
+    if (gradients[id].empty()) continue;
+    for (Future<Done>& accepted : Push(id)) all = accepted.Get().ok() && all;
   }
-  return true;
+  return all;
 }
 
 void OpenStep::PushAll() {

@@ -34,8 +34,8 @@ struct OpenStep {
 
   // Every micro-batch of a parameter.
   std::vector<Future<Done>> Push(uint32_t parameter_id);
-  // False if the shard did not accept one of them.
-  bool PushAndWait(uint32_t parameter_id);
+  // All from there on; false if a shard did not accept one of them.
+  bool PushAndWait(uint32_t first_parameter_id);
   // Those that are not frozen, the last one first.
   void PushAll();
   Future<StepRecord> Finish();
