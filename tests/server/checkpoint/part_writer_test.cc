@@ -141,7 +141,7 @@ TEST_F(PartWriterTest, RefusesTooManyBytesAndTooFew) {
 
 // A full disk, for the header of the first file already: nobody is told of the part.
 TEST_F(PartWriterTest, LeavesNoFileBehindThatItCannotBegin) {
-  disk_.SetFreeBytes(0);
+  disk_.SetFreeBytes(100);
   EXPECT_EQ(Write(TinyRegistration().definition(), TinyTensors(0, 1, 1 << 20), 100).status().code(),
             absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(disk_.List()->empty());

@@ -33,7 +33,7 @@ struct TinyShards {
   uint32_t num_shards = 2;
   uint64_t run = 1 << 20;
   uint64_t max_tensors_per_file = 1000;
-  std::optional<uint64_t> attempt;
+  std::optional<uint64_t> attempt = std::nullopt;
   uint64_t timeline = 1;
 };
 
