@@ -89,7 +89,7 @@ TEST_F(GivenUpStepTest, CancelsAStepAndCanBeginItAgain) {
   Step again = PushedStep(worker);
   EXPECT_TRUE(again.Finish().Get().ok());
   EXPECT_EQ(cluster_.Contribution(0, 0), Bytes(bias_));
-  EXPECT_EQ(cluster_.Contribution(1, 0), Bytes(large_));
+  EXPECT_TRUE(cluster_.Contribution(1, 0) == Bytes(large_));
 }
 
 TEST_F(GivenUpStepTest, LoadsOtherWeightsAfterALoadThatWasCancelled) {
