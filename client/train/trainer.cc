@@ -79,27 +79,19 @@ class RankLoop {
     KAON_ASSIGN_OR_RETURN(plan_, MakePlan());
     KAON_ASSIGN_OR_RETURN(session_, run_.make_session(rank_));
     gradients_.dtype = options.push_dtype;
-    pulled_.dtype = options.pull_dtype;
     weights_ = InitialWeights(run_.text.model, options.seed);
-    Allocate(weights_, &pulled_);
     KAON_ASSIGN_OR_RETURN(uint64_t step, session_->Start(weights_));
     if (log_ != nullptr) log_->summary.first_step = log_->summary.last_step = step;
-    KAON_RETURN_IF_ERROR(PullWeights(step));
-    const uint64_t end =
-        options.stop_after > 0 ? std::min(options.steps, options.stop_after) : options.steps;
-    while (step < end && run_.gate.MayBegin(step + 1)) {
-      const absl::Status status = Advance(&step);
-      // An open step that others of its workers left: the newest decided one is what there is to
-      // report.
-      if (absl::IsCancelled(status) && run_.gate.stop_requested()) break;
-      KAON_RETURN_IF_ERROR(status);
+    while (true) {
+      KAON_RETURN_IF_ERROR(PullWeightsAs(options.pull_dtype, &step));
+      KAON_RETURN_IF_ERROR(Train(&step));
+      transferred_ = session_->transferred();
+      if (log_ == nullptr) return absl::OkStatus();
+      // The masters themselves: what the workers compute with may be rounded.
+      const uint64_t trained = step;
+      KAON_RETURN_IF_ERROR(PullWeightsAs(kernels::DType::kFloat32, &step));
+      if (step == trained) return absl::OkStatus();
     }
-    transferred_ = session_->transferred();
-    if (log_ == nullptr) return absl::OkStatus();
-    // The masters themselves: what the workers compute with may be rounded.
-    pulled_.dtype = kernels::DType::kFloat32;
-    Allocate(weights_, &pulled_);
-    return PullWeights(step);
   }
 
   const Weights& weights() const { return weights_; }
@@ -116,6 +108,28 @@ class RankLoop {
     return std::make_unique<BatchPlan>(std::move(plan));
   }
 
+  // As far as it is wanted.
+  absl::Status Train(uint64_t* step) {
+    const TrainOptions& options = run_.options;
+    const uint64_t end =
+        options.stop_after > 0 ? std::min(options.steps, options.stop_after) : options.steps;
+    while (*step < end && run_.gate.MayBegin(*step + 1)) {
+      const absl::Status status = Advance(step);
+      // An open step that others of its workers left: the newest decided one is what there is to
+      // report.
+      if (absl::IsCancelled(status) && run_.gate.stop_requested()) break;
+      KAON_RETURN_IF_ERROR(status);
+    }
+    return absl::OkStatus();
+  }
+
+  // Of `step`, or of where the job went back to.
+  absl::Status PullWeightsAs(kernels::DType dtype, uint64_t* step) {
+    pulled_.dtype = dtype;
+    Allocate(weights_, &pulled_);
+    return FollowRewinds(PullWeights(*step), step);
+  }
+
   absl::Status PullWeights(uint64_t step) {
     KAON_RETURN_IF_ERROR(session_->Pull(step, &pulled_));
     Decode(pulled_, &weights_);
@@ -124,8 +138,13 @@ class RankLoop {
 
   // One step further, or back to where the job went: to the same data again.
   absl::Status Advance(uint64_t* step) {
-    absl::Status status = RunStep(*step + 1);
+    const absl::Status status = RunStep(*step + 1);
     if (status.ok()) ++*step;
+    return FollowRewinds(status, step);
+  }
+
+  // `status`; or of the pull of where the job went back to, as long as that is why it failed.
+  absl::Status FollowRewinds(absl::Status status, uint64_t* step) {
     while (absl::IsFailedPrecondition(status)) {
       const std::optional<uint64_t> rewound = session_->TakeRewind();
       if (!rewound.has_value()) break;
