@@ -187,6 +187,7 @@ void ShardMachine::AnswerPromise(StreamId stream) {
   v1::ShardToCoordinator reply;
   // Rule 4: "A promise withdraws nothing": the held PREPARE is part of the answer.
   *reply.mutable_state() = state();
+  if (held_.has_value()) held_->told = true;
   Send(stream, std::move(reply));
 }
 
@@ -348,7 +349,9 @@ void ShardMachine::OnPrepareDurable(v1::Prepared prepared) {
       !accepted_->facts.has_value() || !proto::AlikeButForRound(plan, accepted_->plan)) {
     return;
   }
-  held_ = Held{std::move(plan), std::move(prepared)};
+  // A new stamp on the same vote.
+  const bool told = held_.has_value() && held_->told;
+  held_ = Held{std::move(plan), std::move(prepared), told};
   AnswerPrepared();
 }
 
@@ -362,6 +365,7 @@ void ShardMachine::AnswerPrepared() {
   }
   v1::ShardToCoordinator reply;
   *reply.mutable_prepared() = held_->prepared;
+  held_->told = true;
   Send(*holder_stream_, std::move(reply));
 }
 

@@ -108,6 +108,8 @@ class ShardMachine {
   struct Held {
     v1::StepPlan plan;
     v1::Prepared prepared;
+    // Some coordinator may know of it.
+    bool told = false;
   };
 
   void OnProbe(StreamId stream, absl::Time now);

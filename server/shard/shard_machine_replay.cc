@@ -91,7 +91,7 @@ absl::Status ShardMachine::RestorePrepared(const v1::StepPlan& plan,
   }
   RestoreGeneration(prepare.generation);
   accepted_ = Accepted{plan, prepare.generation, std::move(facts)};
-  held_ = Held{plan, prepare.prepared};
+  held_ = Held{plan, prepare.prepared, /*told=*/true};
   return absl::OkStatus();
 }
 

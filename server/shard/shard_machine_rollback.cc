@@ -50,10 +50,13 @@ absl::Status ShardMachine::CheckRollback(const v1::StepPlan& plan) const {
                                                       " planned, position ",
                                                       applying_->plan().position(), " is decided"));
   }
-  const bool held_is_rollback = accepted_.has_value() && accepted_->plan.has_rollback();
-  const uint64_t held =
-      accepted_.has_value() ? accepted_->plan.position() - (held_is_rollback ? 1 : 0) : 0;
-  const uint64_t above = std::max(applied_position_, held);
+  // What was voted for since the holder has read of this shard, it could not plan above; and it
+  // never will be told of that, as it was the vote for an older ballot (rule 1).
+  uint64_t voted = 0;
+  if (held_.has_value() && held_->told) {
+    voted = held_->plan.position() - (held_->plan.has_rollback() ? 1 : 0);
+  }
+  const uint64_t above = std::max(applied_position_, voted);
   if (plan.position() <= above) {
     return absl::FailedPreconditionError(absl::StrCat("rollback at position ", plan.position(),
                                                       " planned, expecting above ", above));

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -170,6 +171,39 @@ TEST_F(ShardMachineRollbackTest, AShardThatWentOnGoesBackAndForgetsItsVote) {
   EXPECT_EQ(machine_.state().snapshots(0).step(), 2u);
   machine_.OnSnapshot(PointAt(10, 2), 2);
   EXPECT_EQ(machine_.state().snapshots_size(), 2);
+}
+
+// A holder plans above what it has read of; a step that was only accepted then, or whose vote was
+// not durable, must not keep it from that for ever.
+TEST_F(ShardMachineRollbackTest, AVoteThatNobodyWasToldOfIsInNobodysWay) {
+  TrainTo(5);
+  Plan(kHolder, TrainPlan(6, 1, 1));
+  BecomeHolder(2);
+  EXPECT_FALSE(machine_.state().has_prepared());
+  Plan(kHolder, RollbackPlan(8, 2));
+  Check();
+  MakeDurable();
+  EXPECT_TRUE(Voted());
+}
+
+TEST_F(ShardMachineRollbackTest, AVoteThatIsDurableOnlyAfterThePromiseIsInNobodysWay) {
+  TrainTo(5);
+  Plan(kHolder, TrainPlan(6, 1, 1));
+  Fold();
+  const std::vector<uint64_t> vote = std::exchange(appends_, {});
+  BecomeHolder(2);
+  EXPECT_FALSE(machine_.state().has_prepared());
+  // While the journal reads its gradient the plan is lost, and comes again.
+  Plan(kHolder, RollbackPlan(8, 2));
+  EXPECT_TRUE(TakeSent().empty());
+  for (const uint64_t token : vote) machine_.OnDurable(token);
+  Collect();
+  EXPECT_TRUE(TakeSent().empty());
+  EXPECT_NE(machine_.held(), nullptr);
+  Plan(kHolder, RollbackPlan(8, 2));
+  Check();
+  MakeDurable();
+  EXPECT_TRUE(Voted());
 }
 
 TEST_F(ShardMachineRollbackTest, ASnapshotThatIsNotThereIsNoTarget) {
