@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/server/coordinator/machine_harness.h"
+#include "tests/server/coordinator/test_job.h"
 
 namespace kaon::coordinator {
 namespace {
@@ -53,6 +54,25 @@ TEST_F(MachineWatchTest, CountsTakeoversAndTheirEnd) {
   harness_.Refuse(0, v1::REFUSAL_REASON_OLD_BALLOT, "", higher, "coordinator-b:1");
   EXPECT_TRUE(Serving());
   EXPECT_EQ(Counted(), "holder_replaced=1 takeover=1 ");
+}
+
+TEST_F(MachineWatchTest, CountsWorkersThatTheJobGoesOnWithout) {
+  v1::JobDefinition job = TestJob(2);
+  job.set_worker_loss(v1::WORKER_LOSS_POLICY_SHRINK);
+  job.set_worker_loss_seconds(1);
+  harness_.Train(job);
+  ASSERT_TRUE(harness_.Begin(0, 1).ok());
+  harness_.Await(0, 1);
+  for (int tick = 0; tick < 20; ++tick) {
+    for (int shard : {0, 1}) harness_.Applied(shard, 0);
+    harness_.Tick();
+    watch_.Look(harness_.machine());
+  }
+  EXPECT_EQ(Counted(), "takeover=1 worker_lost=1 ");
+  // Lost anew only after it was back.
+  ASSERT_TRUE(harness_.Begin(1, 1).ok());
+  watch_.Look(harness_.machine());
+  EXPECT_EQ(Counted(), "takeover=1 worker_lost=1 ");
 }
 
 TEST_F(MachineWatchTest, CountsRoundsAfterTheFirstAndControlEntriesOnceEach) {

@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -59,6 +58,14 @@ class ShardServerTest : public ServedShardTest {
                                    grpc::InsecureChannelCredentials());
     data_ = v1::ShardData::NewStub(channel_);
     control_ = v1::ShardControl::NewStub(channel_);
+  }
+  // How often it happened since the server started.
+  uint64_t Counted(const std::string& event) {
+    const v1::DescribeShardResponse described = Describe();
+    for (const v1::EventCount& one : described.events()) {
+      if (one.name() == event) return one.count();
+    }
+    return 0;
   }
   // One worker's gradient of step 1.
   grpc::Status PushGradient(uint32_t rank) {
@@ -187,11 +194,24 @@ TEST_F(ShardServerTest, TakesNoPushesWhileItsDiskIsFullAndSaysWhy) {
   }
   EXPECT_TRUE(coordinator_->Receive().has_prepared());
   AwaitHealth("SERVING");
-  const v1::DescribeShardResponse after = Describe();
-  EXPECT_EQ(after.journal().read_only_reason(), "");
-  EXPECT_TRUE(std::any_of(after.events().begin(), after.events().end(), [](const auto& one) {
-    return one.name() == "journal_retry" && one.count() > 0;
-  }));
+  EXPECT_EQ(Describe().journal().read_only_reason(), "");
+  EXPECT_GT(Counted("journal_retry"), 0u);
+}
+
+TEST_F(ShardServerTest, CountsWhatItCutOffWhenItStarts) {
+  PlanStepOne();
+  coordinator_.reset();
+  server_.reset();
+  Restart(SameDirectory());
+  EXPECT_EQ(Counted("torn_tail_cut"), 0u);
+  server_.reset();
+  // What a crash leaves of a write that was not synced.
+  const std::string path = data_dir_ + "/journal-0000000000000001";
+  std::ofstream(path, std::ios::app | std::ios::binary) << "torn";
+  Restart(SameDirectory());
+  EXPECT_NE(Describe().journal().torn_tail(), "");
+  EXPECT_EQ(Counted("torn_tail_cut"), 1u);
+  EXPECT_EQ(Health(kData), "SERVING");
 }
 
 TEST_F(ShardServerTest, RefusesToForgetAJournal) {
