@@ -38,7 +38,12 @@ ShardCore::ShardCore(Options options)
 }
 
 void ShardCore::OnControl(StreamId stream, const v1::CoordinatorToShard& message, absl::Time now) {
+  const bool was_lost = !machine_.data_loss().empty();
   machine_.OnControl(stream, message, now);
+  // What it took from a checkpoint is not what the checkpoint has: nobody is served of that.
+  if (!was_lost && !machine_.data_loss().empty()) {
+    EndDataStreams(absl::DataLossError(machine_.data_loss()));
+  }
   Carry();
 }
 

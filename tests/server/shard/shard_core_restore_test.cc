@@ -185,6 +185,8 @@ TEST_F(ShardCoreRestoreTest, ASumThatIsNotTheCheckpointsIsDataLoss) {
   // It never votes again, and says why.
   EXPECT_EQ(shard_.state().data_loss(), answers[0].refused().detail());
   EXPECT_EQ(shard_.state().applied_step(), 3u);
+  EXPECT_EQ(shard_.core().publisher().CheckPull(v1::PullRequest()).code(),
+            absl::StatusCode::kDataLoss);
   record.mutable_decision()->set_state_digest(good);
   EXPECT_EQ(shard_.Decide(record)[0].refused().reason(), v1::REFUSAL_REASON_DATA_LOSS);
 }
