@@ -72,6 +72,17 @@ echo "service, taken back once, $there, local $here"
 
 # The newest is damaged.
 wait_for 60 last_is_taken || fail "create of an idle job: $(cat "$TEST_TMPDIR/last")"
+
+# P20: what was done is counted, and logged with who asked for it.
+ctl -o json status | python3 -c '
+import json, sys
+status = json.load(sys.stdin)
+counted = status["events"]
+assert counted["restore"] == 1 and counted["checkpoint_created"] >= 1 and counted["admin_act"] >= 2, counted
+assert all(shard["events"]["restore"] == 1 for shard in status["shards"]), status["shards"]' || fail "events"
+ctl status --events | grep -q "coordinator  restore  *1$" || fail "status --events: $(ctl status --events)"
+grep -q "spiffe://.*/kaon/admin: checkpoint restore first at step .*: OK" "$DIR/coordinator.log" || fail "the restore is not logged"
+
 damaged=$(ls "$KAON_CHECKPOINT_DIR" | grep '^last[.].*shard-00001-of-00002.0000.safetensors$')
 python3 - "$KAON_CHECKPOINT_DIR/$damaged" <<'PY'
 import sys
