@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """T6, P18: a shard whose disk is full is read-only and goes on by itself; one whose disk fails ends at once.
 
-Full: by RLIMIT_FSIZE, and on a small tmpfs where mounting is permitted. Failing: EIO at a write and at a sync, by strace.
+Full: by RLIMIT_FSIZE, and on a small tmpfs where mounting is permitted. Failing: EIO at a write and at a sync, of the
+journal, of a snapshot, and of a checkpoint - which alone does not end it - by strace.
 Each time the training must end in the bits of an undisturbed one.
 """
 
@@ -22,6 +23,8 @@ import syscall_sweep  # noqa: E402
 STEPS = 120
 VICTIM = "shard-0"
 TMPFS_BYTES = 4 << 20
+# The first tensors that a shard makes a snapshot of: registration and first weights are entries 1 and 2.
+SNAPSHOT = "snapshot-0000000000000002.shard-00000-of-00002.0000.safetensors"
 # P18: "EIO/failed fsync ends the process at once".
 END_SECONDS = 1.0
 
@@ -35,9 +38,9 @@ class Training:
         self.steps = steps
         self.digest = servers.undisturbed_digest(shared, 1, self.options)
 
-    def start(self, wrapper=None):
+    def start(self, wrapper=None, environment=None):
         for name in self.cluster.processes:
-            self.cluster.start(name, None, wrapper if name == VICTIM else None)
+            self.cluster.start(name, environment, wrapper if name == VICTIM else None)
 
     def reached(self, step):
         return self.cluster.newest_step() >= step or not self.cluster.processes["worker-0"].running()
@@ -153,11 +156,19 @@ def full_tmpfs(training):
         subprocess.run(["umount", folder], check=True)
 
 
-def failing(training, what):
-    """The victim ends by itself, says why, and its next life goes on."""
+def faulty(training, what, path):
+    """The command before the victim's, and where it writes: calls fail as `what` says, those about `path` if it is given."""
     log = os.path.join(training.cluster.folder, "strace")
-    training.start(["strace", "-f", "-qq", "-ttt", "--seccomp-bpf", "-y", "-o", log, "-e", f"trace={what.split(':')[0]}",
-                    "-e", f"inject={what}"])
+    return ["strace", "-f", "-qq", "-ttt", "--seccomp-bpf", "-y", "-o", log, "-e", f"trace={what.split(':')[0]}",
+            "-e", f"inject={what}"] + (["-P", path] if path else []), log
+
+
+def failing(training, what, name=""):
+    """The victim ends by itself, says why, and its next life goes on. The fault is that of the file `name`, if it is given."""
+    path = os.path.join(training.cluster.data_dir(VICTIM), name) if name else ""
+    wrapper, log = faulty(training, what, path)
+    # A snapshot of the first weights is the first there is.
+    training.start(wrapper, {"KAON_SNAPSHOT_JOURNAL_BYTES": "1"} if name else None)
     victim = training.cluster.processes[VICTIM]
     servers.wait_until(f"{what}: the end of {VICTIM}", lambda: not victim.running())
     ended = time.time()
@@ -179,6 +190,25 @@ def failing(training, what):
     print(f"{what}: ended after {seconds:.3f} s naming {os.path.basename(path)}; went on when started again")
 
 
+def failing_checkpoint(training, what):
+    """Nothing rests on a checkpoint: it is given up, and the job goes on with the same processes."""
+    environment = training.cluster.checkpoint_environment()
+    wrapper, log = faulty(training, what, environment["KAON_CHECKPOINT_DIR"])
+    training.start(wrapper, environment)
+    training.await_step(5)
+    created = training.cluster.kaonctl("checkpoint", "create", "bad", "--timeout", "60")
+    said = created.stdout.decode("utf-8", "replace")
+    with open(log, encoding="utf-8", errors="replace") as file:
+        if "(INJECTED)" not in file.read():
+            raise servers.Failure(f"{what}: the checkpoint ended before the fault: {said}")
+    if created.returncode != 1 or environment["KAON_CHECKPOINT_DIR"] not in said or "Input/output error" not in said:
+        raise servers.Failure(f"{what}: kaonctl ended with status {created.returncode}: {said}")
+    training.check_end()
+    if training.cluster.processes[VICTIM].lives != 1 or not training.cluster.processes[VICTIM].running():
+        raise servers.Failure(f"{what}: {VICTIM} has ended")
+    print(f"{what}: ended the checkpoint alone: {said.strip()}")
+
+
 def main():
     folder = tempfile.mkdtemp(prefix="kaon-disk.", dir=os.environ.get("TEST_TMPDIR"))
     shared = os.path.join(folder, "shared")
@@ -190,9 +220,13 @@ def main():
         # In the middle of the training, on whatever thread: the journal's own makes nearly all of these calls.
         for what in ("pwritev:error=EIO:when=40", "fdatasync:error=EIO:when=9"):
             cases.append((what, lambda training, what=what: failing(training, what), 40))
+        for what in ("pwritev:error=EIO:when=1", "fdatasync:error=EIO:when=1"):
+            cases.append((f"snapshot, {what}", lambda training, what=what: failing(training, what, SNAPSHOT), 40))
+        what = "fsync:error=EIO:when=1"
+        cases.append((f"checkpoint, {what}", lambda training: failing_checkpoint(training, what), 60))
     failed = False
-    for name, case, steps in cases:
-        training = Training(os.path.join(folder, name.split(":")[0]), shared, steps)
+    for number, (name, case, steps) in enumerate(cases):
+        training = Training(os.path.join(folder, f"case-{number}"), shared, steps)
         try:
             case(training)
             training.cluster.remove()
