@@ -7,6 +7,7 @@
 #include "job/definition.h"
 #include "job/rule_config.h"
 #include "job/validation.h"
+#include "kernels/digest.h"
 #include "kernels/optimizer_rule.h"
 #include "kernels/state_codec.h"
 #include "proto/status_macros.h"
@@ -46,9 +47,10 @@ absl::Status AddSlots(const v1::JobDefinition& job, const v1::ParameterPlacement
     return absl::InvalidArgumentError(
         absl::StrCat("parameter ", Quoted(parameter.name()), ": ", valid.message()));
   }
+  uint32_t number = 0;
   for (const kernels::StateSlot& slot : kernels::StateSlots(rule, shape)) {
     tensors.push_back({id, slot.name, FromKernels(slot.dtype), FormOf(job.groups(group), slot.name),
-                       static_cast<uint64_t>(slot.num_elements)});
+                       static_cast<uint64_t>(slot.num_elements), ++number});
   }
   return absl::OkStatus();
 }
@@ -73,7 +75,7 @@ absl::StatusOr<std::vector<StateTensor>> StateTensorsOf(const v1::RegisterBody& 
                                                      ", expecting ", i));
     }
     tensors.push_back({id, kWeightRole, v1::STATE_DTYPE_FLOAT32, v1::MOMENTUM_FORM_UNSPECIFIED,
-                       job::NumElements(job.parameters(i))});
+                       job::NumElements(job.parameters(i)), kernels::kWeightSlot});
     if (job.parameters(i).frozen()) continue;
     KAON_RETURN_IF_ERROR(AddSlots(job, placement.parameters(i), tensors));
   }

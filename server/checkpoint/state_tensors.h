@@ -25,6 +25,9 @@ struct StateTensor {
   // Of a momentum_buffer; UNSPECIFIED for every other role.
   v1::MomentumForm momentum_form = v1::MOMENTUM_FORM_UNSPECIFIED;
   uint64_t num_elements = 0;
+  // By which digests are taken of it (kernels/digest.h): 0 for weights, state slots in the order of
+  // the rule from 1 on.
+  uint32_t slot = 0;
 };
 
 // Ordered by (parameter_id, role). INVALID_ARGUMENT naming what is wrong with the definition or

@@ -11,6 +11,7 @@
 #include "proto/failpoint.h"
 #include "proto/grpc_status.h"
 #include "proto/status_macros.h"
+#include "server/checkpoint/content_digest.h"
 #include "server/checkpoint/listing.h"
 #include "server/checkpoint/manifest_file.h"
 #include "server/checkpoint/written_by.h"
@@ -72,6 +73,7 @@ absl::StatusOr<Found> Find(checkpoint::CheckpointDirectory& directory,
       request.id().empty() ? FindNewest(directory, request.job(), found)
                            : directory.Verify(request.id());
   if (!manifest.ok()) return manifest.status();
+  KAON_RETURN_IF_ERROR(checkpoint::CheckDigests(directory, *manifest));
   found.order.manifest = std::make_shared<const v1::CheckpointManifest>(*std::move(manifest));
   KAON_ASSIGN_OR_RETURN(found.order.manifest_sha256,
                         directory.ManifestDigest(found.order.manifest->id()));

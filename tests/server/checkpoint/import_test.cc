@@ -12,6 +12,7 @@
 #include "kernels/digest.h"
 #include "kernels/dtype.h"
 #include "server/checkpoint/checkpoint_reader.h"
+#include "server/checkpoint/content_digest.h"
 #include "server/checkpoint/export.h"
 #include "server/checkpoint/safetensors_writer.h"
 #include "server/checkpoint/state_tensors.h"
@@ -99,6 +100,7 @@ TEST_F(ImportTest, MakesAGoodCheckpointOfStepZero) {
     weights += kernels::TensorDigest(state.parameter_id, kernels::kWeightSlot, values);
   }
   EXPECT_EQ(manifest->weights_digest(), weights);
+  EXPECT_EQ(CheckDigests(directory_, *manifest), absl::OkStatus());
 }
 
 TEST_F(ImportTest, BeginsLikeAJobThatWasJustRegistered) {

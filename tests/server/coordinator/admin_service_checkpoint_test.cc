@@ -5,6 +5,8 @@
 #include <string>
 
 #include "server/checkpoint/checkpoint_directory.h"
+#include "server/checkpoint/content_digest.h"
+#include "server/checkpoint/manifest.h"
 #include "server/coordinator/admin_service.h"
 #include "server/disk/posix_directory.h"
 #include "tests/server/checkpoint/tiny_checkpoint.h"
@@ -21,8 +23,25 @@ class AdminServiceCheckpointTest : public ServerFixture {
     EXPECT_NE(mkdtemp(checkpoint_dir_.data()), nullptr);
     files_ = disk::PosixDirectory::At(checkpoint_dir_).value();
     checkpoint::CheckpointDirectory directory(*files_);
-    EXPECT_TRUE(checkpoint::WriteCheckpoint(directory, "old", 8).ok());
-    newest_ = checkpoint::WriteCheckpoint(directory, "new", 12).value();
+    Write(directory, "old", 8);
+    newest_ = Write(directory, "new", 12);
+  }
+
+  // With the digests of what it holds.
+  static v1::CheckpointManifest Write(checkpoint::CheckpointDirectory& directory,
+                                      const std::string& id, uint64_t position) {
+    const checkpoint::TinyShards shards;
+    v1::CheckpointManifest manifest =
+        checkpoint::BuildManifest(
+            checkpoint::TinyFacts(id, position),
+            {checkpoint::WritePart(directory, id, position, 0, shards).value(),
+             checkpoint::WritePart(directory, id, position, 1, shards).value()})
+            .value();
+    const checkpoint::ContentDigests digests = checkpoint::DigestsOf(directory, manifest).value();
+    manifest.set_weights_digest(digests.weights);
+    manifest.set_state_digest(digests.state);
+    EXPECT_EQ(directory.Commit(manifest), absl::OkStatus());
+    return manifest;
   }
 
   absl::Status Verify(const std::string& id, v1::VerifyCheckpointResponse* response) {
@@ -89,6 +108,22 @@ TEST_F(AdminServiceCheckpointTest, ARestoreWhoseAnswerWasLostIsAnsweredByTheNext
   ASSERT_TRUE(restore(&again).ok());
   EXPECT_EQ(again.timeline(), first.timeline() + 1);
   EXPECT_EQ(shards_[0]->state().applied_position(), first.position() + 1);
+}
+
+// P7: what was written is as it was, but it is not what was frozen.
+TEST_F(AdminServiceCheckpointTest, TakesNothingWhoseDigestsAreNotThoseOfItsFiles) {
+  checkpoint::CheckpointDirectory directory(*files_);
+  ASSERT_TRUE(checkpoint::WriteCheckpoint(directory, "other", 14).ok());
+  v1::RestoreCheckpointRequest request;
+  request.set_id("other");
+  v1::RestoreCheckpointResponse response;
+  const absl::Status status =
+      Call(&v1::Admin::Stub::RestoreCheckpoint, *admin_, request, &response);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_NE(status.message().find("checkpoint other was frozen with weights digest"),
+            absl::string_view::npos)
+      << status;
+  EXPECT_EQ(Status().job(), "");
 }
 
 // Protocol.md section 3: "resuming across a change needs an explicit flag".

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "server/checkpoint/content_digest.h"
 #include "tests/server/shard/driven_shard.h"
 #include "tests/server/shard/shard_checkpoint.h"
 #include "tests/simulation/simulated_disk.h"
@@ -34,6 +35,7 @@ TEST_F(CheckpointPartTest, IsThePartOfAGoodCheckpointThatSaysWhoWroteIt) {
   EXPECT_EQ(manifest->position(), 3u);
   EXPECT_EQ(manifest->weights_digest(), facts.weights_digest());
   EXPECT_EQ(manifest->state_digest(), facts.state_digest());
+  EXPECT_EQ(checkpoint::CheckDigests(directory, *manifest), absl::OkStatus());
   EXPECT_EQ(manifest->parameters(0).updates_applied(), 1u);
   EXPECT_EQ(manifest->files(0).backend(), "reference");
   EXPECT_FALSE(manifest->files(0).device_class().empty());
