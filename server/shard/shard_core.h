@@ -131,7 +131,8 @@ class ShardCore {
   absl::Status ReplaySlice(const journal::GradientSlice& slice);
   absl::Status ReplayPrepare(const v1::StepPlan& plan, const journal::PrepareRecord& prepare);
   // True for what a restored snapshot holds already.
-  absl::StatusOr<bool> IsInSnapshot(const journal::Entry& entry) const;
+  absl::StatusOr<bool> IsInSnapshot(const journal::Entry& entry);
+  absl::StatusOr<bool> IsDecidedInSnapshot(const v1::StepRecord& record);
   // DATA_LOSS naming both digests when what was read is not what was frozen.
   absl::Status LoadTensors(const v1::CheckpointPart& part, uint64_t step, const ReadTensor& read);
   absl::Status TryReserve(const v1::RegisterBody& registration, uint32_t shard,
@@ -160,6 +161,8 @@ class ShardCore {
   // Of the snapshot that was restored; position 0 if there was none.
   uint64_t restored_position_ = 0;
   v1::Ballot restored_promise_;
+  // The decision that it was taken at is still to be read.
+  bool before_restored_ = false;
   std::unique_ptr<ParameterStore> parameters_;
   StateScrub scrub_;
   // Read the memory of parameters_, and go first.

@@ -76,6 +76,7 @@ absl::Status ShardCore::Restore(const FrozenFacts& facts, const v1::CheckpointPa
   machine_.RestoreFacts(facts, parameters_->Digests().state);
   restored_position_ = part.position();
   restored_promise_ = facts.promised;
+  before_restored_ = true;
   ExpectNextStep();
   return absl::OkStatus();
 }
@@ -139,29 +140,37 @@ absl::Status ShardCore::LoadTensors(const v1::CheckpointPart& part, uint64_t ste
       part.position(), part.weights_digest(), part.state_digest(), digests.weights, state));
 }
 
-absl::StatusOr<bool> ShardCore::IsInSnapshot(const journal::Entry& entry) const {
+absl::StatusOr<bool> ShardCore::IsInSnapshot(const journal::Entry& entry) {
   if (restored_position_ == 0) return false;
   if (const auto* promise = std::get_if<journal::PromiseRecord>(&entry)) {
     return proto::Compare(promise->ballot, restored_promise_) <= 0;
   }
+  if (const auto* decision = std::get_if<journal::DecisionRecord>(&entry)) {
+    return IsDecidedInSnapshot(decision->record);
+  }
+  // Whatever its position: a rollback takes the place of what all shards have forgotten, and of
+  // votes that nobody was told of.
+  if (before_restored_) return true;
   if (const auto* slice = std::get_if<journal::GradientSlice>(&entry)) {
     return slice->position <= restored_position_;
   }
-  if (const auto* prepare = std::get_if<journal::PrepareRecord>(&entry)) {
-    v1::StepPlan plan;
-    // One that does not parse is refused by Replay.
-    return plan.ParseFromString(prepare->prepared.plan()) && plan.position() <= restored_position_;
-  }
-  const v1::StepRecord& record = std::get<journal::DecisionRecord>(entry).record;
+  const auto& prepare = std::get<journal::PrepareRecord>(entry);
+  v1::StepPlan plan;
+  // One that does not parse is refused by Replay.
+  return plan.ParseFromString(prepare.prepared.plan()) && plan.position() <= restored_position_;
+}
+
+absl::StatusOr<bool> ShardCore::IsDecidedInSnapshot(const v1::StepRecord& record) {
   const uint64_t position = record.plan().position();
-  // Both are ours, serialized by the same code.
-  if (position == restored_position_ &&
-      record.SerializeAsString() != machine_.applied_record()->SerializeAsString()) {
-    return absl::DataLossError(absl::StrCat("position ", position,
-                                            ": the journal's decision and "
-                                            "that of the snapshot differ"));
+  if (position != restored_position_ || record.plan().timeline() != machine_.timeline()) {
+    return before_restored_ || position <= restored_position_;
   }
-  return position <= restored_position_;
+  before_restored_ = false;
+  // Both are ours, serialized by the same code.
+  if (record.SerializeAsString() == machine_.applied_record()->SerializeAsString()) return true;
+  return absl::DataLossError(absl::StrCat("position ", position,
+                                          ": the journal's decision and "
+                                          "that of the snapshot differ"));
 }
 
 absl::Status ShardCore::ReplaySlice(const journal::GradientSlice& slice) {

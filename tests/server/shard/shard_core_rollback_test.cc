@@ -151,6 +151,42 @@ TEST_F(ShardCoreRollbackTest, ARestartReadsItAgainUntilItHasASnapshot) {
   EXPECT_EQ(restarted->state().snapshots(1).position(), 12u);
 }
 
+// All shards have forgotten step 5, whose decision is in this one's journal; and so is its vote for
+// a rollback at a later position, of which nobody was told. The rollback that was decided has the
+// position of step 5.
+TEST_F(ShardCoreRollbackTest, ARestartKnowsWhatIsOlderThanItsSnapshotWhateverItsPosition) {
+  std::unique_ptr<DrivenShard> shard = Restart();
+  shard->Promise(1);
+  const v1::StepPlan plan = RollbackPlan(7, points_[1]);
+  shard->Plan(plan);
+  shard->Decide(Decided(plan));
+  ASSERT_EQ(shard->state().applied_position(), 7u);
+  ASSERT_TRUE(WriteSnapshot(*shard, directory_).ok());
+  std::vector<journal::Entry> entries;
+  for (const journal::Entry& entry : shard_->journal().entries()) {
+    if (std::holds_alternative<journal::DecisionRecord>(entry)) entries.push_back(entry);
+  }
+  journal::PrepareRecord untold;
+  untold.prepared.set_plan(RollbackPlan(9, points_[1]).SerializeAsString());
+  untold.generation = 1;
+  entries.push_back(untold);
+  const std::vector<journal::Entry>& after = shard->journal().entries();
+  entries.insert(entries.end(), after.begin(), after.end());
+  std::unique_ptr<DrivenShard> fresh = Make(directory_);
+  const auto restore = [&](const Snapshot& snapshot, const ShardCore::ReadTensor& read) {
+    return fresh->core().Restore(snapshot.facts, snapshot.part, read);
+  };
+  ASSERT_EQ(RestoreNewest(directory_, restore)->position, 7u);
+  for (const journal::Entry& entry : entries) {
+    const absl::Status status = fresh->core().Replay(entry);
+    EXPECT_TRUE(status.ok()) << status;
+  }
+  fresh->core().FinishReplay();
+  EXPECT_EQ(fresh->state().timeline(), 2u);
+  EXPECT_EQ(fresh->state().applied_step(), 4u);
+  EXPECT_FALSE(fresh->state().has_prepared());
+}
+
 TEST_F(ShardCoreRollbackTest, ADamagedSnapshotIsRefusedAndNothingChanges) {
   const std::string name = "snapshot-0000000000000004.shard-00000-of-00001.0000.safetensors";
   ASSERT_TRUE(disk_.FlipBit(name, 4096 * 8 + 77).ok());
