@@ -1,5 +1,7 @@
 #include "server/journal/interval_schedule.h"
 
+#include "server/mutation/mutation.h"
+
 namespace kaon::journal {
 
 bool IntervalSchedule::IsPoint(const v1::StepRecord& record) const {
@@ -13,6 +15,7 @@ bool IntervalSchedule::IsPoint(const v1::StepRecord& record) const {
 }
 
 bool IntervalSchedule::MayVote(uint64_t step, uint64_t durable) const {
+  if (Mutated(Mutation::kVoteBeforeSnapshot)) return true;
   return durable + spacing_ >= step - step % spacing_;
 }
 

@@ -65,6 +65,10 @@ enum class Mutation {
   kSyncLeftOut = 25,  // server/journal/journal_log
   // A segment is used before its name is on disk.
   kNamesUnsynced = 26,  // server/journal/journal_log
+  // Mode INTERVAL: a step is voted for before the snapshots are there that a rollback would need.
+  kVoteBeforeSnapshot = 27,  // server/journal/interval_schedule
+  // Mode INTERVAL: a shard that has forgotten its votes goes on as if it had given none.
+  kForgottenVotesUnsaid = 28,  // server/shard/shard_machine_replay
 };
 // clang-format on
 

@@ -50,7 +50,7 @@ void ShardMachine::RestoreFacts(const FrozenFacts& facts, uint64_t state_digest)
   registration_ = facts.state.registration();
   state_digest_ = state_digest;
   // Unless what comes in the journal replaces the state.
-  rollback_needed_ = interval_steps_ > 0;
+  rollback_needed_ = interval_steps_ > 0 && !Mutated(Mutation::kForgottenVotesUnsaid);
   RestoreGeneration(facts.newest_generation);
 }
 

@@ -72,9 +72,16 @@ class Cluster {
     result.violation = world_.invariants().violation();
     result.num_events = world_.queue().num_run();
     CountMembers();
-    for (const auto& [position, record] : world_.invariants().records()) {
+    uint64_t newest_step = 0;
+    for (const auto& [key, record] : world_.invariants().records()) {
       result.group_changes += record.plan().has_group_change();
+      if (record.plan().has_rollback()) {
+        ++result.rollbacks;
+        result.steps_lost += newest_step - record.plan().rollback().target().step();
+        newest_step = record.plan().rollback().target().step();
+      }
       if (!record.plan().has_step()) continue;
+      newest_step = record.plan().step().step();
       result.applied_step = std::max(result.applied_step, record.plan().step().step());
       result.skipped_steps += record.decision().outcome() == v1::OUTCOME_SKIP;
     }
@@ -85,6 +92,7 @@ class Cluster {
   Invariants::Cluster InvariantsOf() {
     Invariants::Cluster cluster;
     cluster.num_shards = world_.options().num_shards;
+    cluster.interval_steps = world_.options().interval_steps;
     cluster.machine_of = [this](int shard) { return shards_[shard]->machine(); };
     if (!world_.options().durable) return cluster;
     cluster.disk_of = [this](int shard) { return shards_[shard]->ReadDurable(); };
@@ -194,7 +202,7 @@ class Cluster {
 
   void CountMembers() {
     std::vector<bool> was_out(workers_.size());
-    for (const auto& [position, record] : world_.invariants().records()) {
+    for (const auto& [key, record] : world_.invariants().records()) {
       if (record.plan().step().kind() != v1::STEP_KIND_TRAIN) continue;
       std::vector<bool> out(workers_.size(), true);
       for (const v1::Member& member : record.plan().step().members()) {

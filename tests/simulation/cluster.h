@@ -41,6 +41,8 @@ struct ClusterOptions {
   // Shards journal to simulated disks and may die (mode `journal`); otherwise they live as long as
   // the run (mode `none`).
   bool durable = true;
+  // K of mode `interval(K)`, if they are durable; 0 = `journal`.
+  uint32_t interval_steps = 0;
   // Share of the faults that hit shards, when they are durable.
   double shard_faults = 0.6;
   // The job goes on without workers that are lost (T21); some never come back.
@@ -99,7 +101,10 @@ struct ClusterResult {
   int reopened_rounds = 0;
   int skipped_steps = 0;
   int group_changes = 0;
-  // Workers that were told that the job was taken back.
+  // Rollbacks, the steps that they took back, and workers that were told that the job was taken
+  // back.
+  int rollbacks = 0;
+  uint64_t steps_lost = 0;
   int rewinds = 0;
   // Calls of clients that the check of the history had to explain.
   uint64_t operations = 0;

@@ -1,6 +1,7 @@
 #include "tests/simulation/history.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -45,7 +46,7 @@ class Check {
   };
   // By parameter id, and the entry after which it is first there.
   struct Version {
-    uint64_t position = 0;
+    LogKey key;
     std::vector<std::vector<float>> weights;
   };
 
@@ -68,84 +69,128 @@ class Check {
 
   // The log as a serial execution.
   void Execute() {
-    uint64_t next_position = 1;
-    for (const auto& [position, record] : log_) {
-      if (position != next_position++) return Fail(absl::StrCat("no entry at ", position - 1));
-      // P4: each record says what state the entry found.
-      if (record.decision().state_digest() != replay_.StateDigest()) {
-        return Fail(absl::StrCat("entry ", position, " found state digest ",
-                                 record.decision().state_digest(), ", the serial execution has ",
-                                 replay_.StateDigest()));
-      }
+    for (const auto& [key, record] : log_) {
+      if (!record.plan().has_rollback()) continue;
+      rollback_targets_.insert(record.plan().rollback().target().position());
+    }
+    for (const auto& [key, record] : log_) {
       const v1::StepPlan& plan = record.plan();
-      if (plan.has_restore()) {
-        ExecuteRestore(position, plan);
-      } else if (plan.timeline() != timeline_) {
-        Fail(absl::StrCat("entry ", position, " is of timeline ", plan.timeline(), ", it is ",
+      if (KeyOf(plan) != key) return Fail(absl::StrCat("entry ", key.position, " is misplaced"));
+      if (plan.has_rollback()) {
+        ExecuteRollback(key, plan);
+      } else if (plan.has_restore()) {
+        ExecuteRestore(key, record);
+      } else if (key.timeline != timeline_) {
+        Fail(absl::StrCat("entry ", key.position, " is of timeline ", key.timeline, ", it is ",
                           timeline_));
       } else {
-        ExecuteEntry(position, record);
+        ExecuteEntry(key, record);
       }
-      if (targets_.count(position) > 0) states_[position] = replay_.state();
+      if (!contradiction_.empty()) return;
+      position_ = key.position;
+      if (targets_.count(key) > 0) states_[key] = replay_.state();
+      if (rollback_targets_.count(key.position) > 0) live_[key.position] = {replay_.state(), step_};
       if (step_.has_value()) {
-        versions_.try_emplace({timeline_, *step_}, Version{position, replay_.weights()});
+        versions_.try_emplace({timeline_, *step_}, Version{key, replay_.weights()});
       }
     }
   }
 
-  void ExecuteRestore(uint64_t position, const v1::StepPlan& plan) {
+  void CheckDigest(const LogKey& key, const v1::StepRecord& record) {
+    // P4: each record says what state the entry found.
+    if (record.decision().state_digest() == replay_.StateDigest()) return;
+    Fail(absl::StrCat("entry ", key.position, " found state digest ",
+                      record.decision().state_digest(), ", the serial execution has ",
+                      replay_.StateDigest()));
+  }
+
+  void ExecuteRestore(const LogKey& key, const v1::StepRecord& record) {
+    const v1::StepPlan& plan = record.plan();
     const auto asked = asked_.find({Kind::kRestore, plan.restore().checkpoint()});
     if (asked == asked_.end()) {
-      return Fail(absl::StrCat("entry ", position, " restores a checkpoint nobody asked for"));
+      return Fail(absl::StrCat("entry ", key.position, " restores a checkpoint nobody asked for"));
     }
-    const auto target = states_.find(asked->second->target);
-    if (target == states_.end() || plan.timeline() <= timeline_) {
-      return Fail(absl::StrCat("entry ", position, " goes to timeline ", plan.timeline(), " from ",
-                               timeline_, " and the state of entry ", asked->second->target));
+    const LogKey& restored = asked->second->target;
+    const auto target = states_.find(restored);
+    if (target == states_.end() || key.timeline <= timeline_) {
+      return Fail(absl::StrCat("entry ", key.position, " goes to timeline ", key.timeline, " from ",
+                               timeline_, " and the state of entry ", restored.position));
     }
-    timeline_ = plan.timeline();
+    // Behind what was forgotten, it finds another state, and takes the place of what was there.
+    if (key.position > position_ + 1) {
+      return Fail(absl::StrCat("no entry at ", position_ + 1));
+    }
+    if (key.position == position_ + 1) CheckDigest(key, record);
+    timeline_ = key.timeline;
     step_ = plan.restore().step();
     replay_.Restore(target->second);
-    Raise(position, asked->second->called);
+    live_.clear();
+    changes_.clear();
+    Raise(key, asked->second->called);
   }
 
-  void ExecuteEntry(uint64_t position, const v1::StepRecord& record) {
+  void ExecuteRollback(const LogKey& key, const v1::StepPlan& plan) {
+    const v1::SnapshotPoint& target = plan.rollback().target();
+    const auto kept = live_.find(target.position());
+    if (kept == live_.end() || kept->second.step != target.step() ||
+        key.position <= target.position()) {
+      return Fail(absl::StrCat("entry ", key.position, " goes back to step ", target.step(),
+                               " and the state of entry ", target.position(),
+                               ", which is no part of the job's history"));
+    }
+    if (key.timeline <= timeline_) {
+      return Fail(absl::StrCat("entry ", key.position, " goes to timeline ", key.timeline, " from ",
+                               timeline_, " and the state of entry ", target.position()));
+    }
+    timeline_ = key.timeline;
+    step_ = target.step();
+    replay_.Restore(kept->second.state);
+    live_.erase(std::next(kept), live_.end());
+    for (auto change = changes_.begin(); change != changes_.end();) {
+      change = change->second > target.position() ? changes_.erase(change) : std::next(change);
+    }
+  }
+
+  void ExecuteEntry(const LogKey& key, const v1::StepRecord& record) {
     const v1::StepPlan& plan = record.plan();
-    if (plan.has_step()) ExecuteStep(position, plan.step());
+    if (key.position != position_ + 1) return Fail(absl::StrCat("no entry at ", position_ + 1));
+    CheckDigest(key, record);
+    if (plan.has_step()) ExecuteStep(key, plan.step());
     if (const std::string change = ChangeOf(plan); !change.empty()) {
       const auto asked = asked_.find({Kind::kChange, change});
-      if (asked == asked_.end() || !changes_.emplace(change, position).second) {
-        return Fail(absl::StrCat("entry ", position, " makes change ", change,
+      if (asked == asked_.end() || !changes_.emplace(change, key.position).second) {
+        return Fail(absl::StrCat("entry ", key.position, " makes change ", change,
                                  asked == asked_.end() ? ", nobody asked for it" : " again"));
       }
-      Raise(position, asked->second->called);
+      made_.emplace(change, key);
+      Raise(key, asked->second->called);
     }
     replay_.Apply(record);
   }
 
-  void ExecuteStep(uint64_t position, const v1::StepBody& step) {
+  void ExecuteStep(const LogKey& key, const v1::StepBody& step) {
     const uint64_t expected = step_.has_value() ? *step_ + 1 : 0;
     if (step.step() != expected) {
       return Fail(
-          absl::StrCat("entry ", position, " is step ", step.step(), ", expected ", expected));
+          absl::StrCat("entry ", key.position, " is step ", step.step(), ", expected ", expected));
     }
     step_ = step.step();
     for (const v1::Member& member : step.members()) {
       const auto begun =
           begun_.find({timeline_, step.step(), member.rank(), member.process_nonce()});
       if (begun == begun_.end()) {
-        return Fail(absl::StrCat("entry ", position, " has a gradient of rank ", member.rank(),
+        return Fail(absl::StrCat("entry ", key.position, " has a gradient of rank ", member.rank(),
                                  ", whose process has not begun step ", step.step()));
       }
-      Raise(position, begun->second);
+      Raise(key, begun->second);
     }
   }
 
-  void Raise(uint64_t position, absl::Time from) {
-    windows_[position].from = std::max(windows_[position].from, from);
+  void Raise(const LogKey& key, absl::Time from) {
+    windows_[key].from = std::max(windows_[key].from, from);
   }
-  void Lower(uint64_t position, absl::Time to) {
-    windows_[position].to = std::min(windows_[position].to, to);
+  void Lower(const LogKey& key, absl::Time to) {
+    windows_[key].to = std::min(windows_[key].to, to);
   }
 
   void Explain(const Operation& operation) {
@@ -155,8 +200,9 @@ class Check {
       case Kind::kPull:
         return ExplainPull(operation);
       case Kind::kChange:
+        return ExplainChange(operation);
       case Kind::kRestore:
-        return ExplainEntry(operation);
+        return ExplainRestore(operation);
     }
   }
 
@@ -164,18 +210,18 @@ class Check {
     if (operation.outcome != Outcome::kDone) return;
     v1::StepRecord told;
     if (!told.ParseFromString(operation.record)) return Fail("a record that is none");
-    const auto found = log_.find(told.plan().position());
+    const LogKey key = KeyOf(told.plan());
+    const auto found = log_.find(key);
     if (found == log_.end() || found->second.SerializeAsString() != operation.record) {
       return Fail(absl::StrCat("rank ", operation.rank, " was told another outcome of entry ",
-                               told.plan().position(), " than the log has"));
+                               key.position, " than the log has"));
     }
-    if (told.plan().step().step() != operation.step ||
-        told.plan().timeline() != operation.timeline) {
+    if (told.plan().step().step() != operation.step || key.timeline != operation.timeline) {
       return Fail(absl::StrCat("rank ", operation.rank, " began step ", operation.step,
                                " of timeline ", operation.timeline, " and was told of entry ",
-                               told.plan().position()));
+                               key.position));
     }
-    Lower(told.plan().position(), operation.returned);
+    Lower(key, operation.returned);
   }
 
   void ExplainPull(const Operation& operation) {
@@ -190,35 +236,47 @@ class Check {
                                " was pulled with other weights than the ",
                                "committed entries give"));
     }
-    Lower(version->second.position, operation.returned);
+    Lower(version->second.key, operation.returned);
   }
 
-  void ExplainEntry(const Operation& operation) {
-    const bool change = operation.kind == Kind::kChange;
-    if (operation.outcome == Outcome::kRefused && change && changes_.count(operation.name) > 0) {
+  void ExplainChange(const Operation& operation) {
+    const auto [begin, end] = made_.equal_range(operation.name);
+    if (operation.outcome == Outcome::kRefused && begin != end) {
       return Fail(absl::StrCat("change ", operation.name, " was refused and is in the log"));
     }
     if (operation.outcome != Outcome::kDone) return;
-    const auto found = log_.find(operation.position);
-    const std::string name = found == log_.end() ? ""
-                             : change            ? ChangeOf(found->second.plan())
-                                                 : found->second.plan().restore().checkpoint();
-    if (name != operation.name) {
-      return Fail(absl::StrCat(change ? "change " : "restore of ", operation.name,
-                               " was answered with entry ", operation.position,
-                               ", which is another one"));
+    // Made again in a later timeline, it may have the same position there.
+    const auto made = std::find_if(begin, end, [&operation](const auto& one) {
+      return one.second.position == operation.position;
+    });
+    if (made == end) return AnsweredWithAnother("change ", operation);
+    Lower(made->second, operation.returned);
+  }
+
+  void ExplainRestore(const Operation& operation) {
+    if (operation.outcome != Outcome::kDone) return;
+    const LogKey key{operation.timeline, operation.position};
+    const auto found = log_.find(key);
+    if (found == log_.end() || found->second.plan().restore().checkpoint() != operation.name) {
+      return AnsweredWithAnother("restore of ", operation);
     }
-    Lower(operation.position, operation.returned);
+    Lower(key, operation.returned);
+  }
+
+  void AnsweredWithAnother(const char* what, const Operation& operation) {
+    Fail(absl::StrCat(what, operation.name, " was answered with entry ", operation.position,
+                      ", which is another one"));
   }
 
   // One instant for each entry, in the order of the log.
   void CheckOrder() {
     absl::Time from = absl::InfinitePast();
-    for (const auto& [position, window] : windows_) {
+    for (const auto& [key, window] : windows_) {
       from = std::max(from, window.from);
       if (window.to < from) {
-        return Fail(absl::StrCat("entry ", position, " was seen at ", absl::FormatTime(window.to),
-                                 ", what it follows from began at ", absl::FormatTime(from)));
+        return Fail(absl::StrCat("entry ", key.position, " was seen at ",
+                                 absl::FormatTime(window.to), ", what it follows from began at ",
+                                 absl::FormatTime(from)));
       }
     }
   }
@@ -233,14 +291,24 @@ class Check {
 
   // Of the execution.
   uint64_t timeline_ = 1;
+  uint64_t position_ = 0;
   std::optional<uint64_t> step_;
   // Of entries that a restore may go back to.
-  std::set<uint64_t> targets_;
-  std::map<uint64_t, SerialReplay::State> states_;
+  std::set<LogKey> targets_;
+  std::map<LogKey, SerialReplay::State> states_;
+  // Of entries that rollbacks go back to, and what of them is part of the job's history.
+  struct Point {
+    SerialReplay::State state;
+    std::optional<uint64_t> step;
+  };
+  std::set<uint64_t> rollback_targets_;
+  std::map<uint64_t, Point> live_;
   // By timeline and step.
   std::map<std::pair<uint64_t, uint64_t>, Version> versions_;
+  // Position of each that is in force, and all that ever were.
   std::map<std::string, uint64_t> changes_;
-  std::map<uint64_t, Window> windows_;
+  std::multimap<std::string, LogKey> made_;
+  std::map<LogKey, Window> windows_;
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #ifndef KAON_TESTS_SIMULATION_HISTORY_H_
 #define KAON_TESTS_SIMULATION_HISTORY_H_
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -17,6 +18,16 @@
 #include "kaon/v1/parameters.pb.h"
 
 namespace kaon::simulation {
+
+// Which entry of the log. Positions alone are used again where shards forget: a rollback takes the
+// place of what it takes back.
+struct LogKey {
+  uint64_t timeline = 1;
+  uint64_t position = 0;
+
+  auto operator<=>(const LogKey&) const = default;
+};
+inline LogKey KeyOf(const v1::StepPlan& plan) { return {plan.timeline(), plan.position()}; }
 
 // One call of a client, from its first attempt to its answer.
 struct Operation {
@@ -42,7 +53,7 @@ struct Operation {
   Outcome outcome = Outcome::kUnknown;
   absl::Time called;
   absl::Time returned = absl::InfiniteFuture();
-  // kStep, kPull: as the client knew when it called.
+  // kStep, kPull: as the client knew when it called. kRestore: as the answer says.
   uint64_t timeline = 1;
   uint64_t step = 0;
   // kStep.
@@ -56,7 +67,7 @@ struct Operation {
   // kChange: the learning rate, which no other change sets. kRestore: the checkpoint.
   std::string name;
   // kRestore: the entry whose state the checkpoint holds.
-  uint64_t target = 0;
+  LogKey target;
   // kChange, kRestore: where the answer says that its entry is.
   uint64_t position = 0;
 };
@@ -81,13 +92,15 @@ class History {
   std::deque<Operation> operations_;
 };
 
-// Decided records by position.
-using Log = std::map<uint64_t, v1::StepRecord>;
+// Decided records, one timeline after the other.
+using Log = std::map<LogKey, v1::StepRecord>;
 
 // Empty if, carried out one after the other, the entries of `log` are an execution of `job` that
 // every operation fits: each answer is what the log says, what was refused is not in it, every
 // entry has been asked for, and some order of instants, each between the call and the answer of the
-// operations it is part of, is the log's. Otherwise what is wrong.
+// operations it is part of, is the log's. A rollback, which nobody asks for, goes back to a state
+// of the job's history as it is then: what was taken back before is no part of it. Otherwise what
+// is wrong.
 std::string Contradiction(const v1::JobDefinition& job, const Log& log,
                           const std::deque<Operation>& operations);
 

@@ -4,7 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
+#include <cstddef>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -21,21 +22,13 @@ constexpr uint32_t kScale = 4;
 
 absl::Time At(int64_t milliseconds) { return absl::FromUnixMillis(milliseconds); }
 
-// Two ranks register, load weights, train two steps, change a group, train a third one, and are
-// taken back to the first step; then they train the second one again. Each entry takes 10 ms.
-class HistoryTest : public testing::Test {
+// Histories of two ranks. Each entry takes 10 ms.
+class HistoryBuilder : public testing::Test {
  protected:
-  HistoryTest() : job_(TinyJob(2)), replay_(job_) {
+  HistoryBuilder() : job_(TinyJob(2)), replay_(job_) {
     v1::StepPlan registration;
     registration.mutable_registration();
     Decide(registration);
-    Step(0);
-    Step(1);
-    Step(2);
-    Change();
-    Step(3);
-    Restore();
-    Step(2);
   }
 
   std::string Contradicted() { return Contradiction(job_, log_, operations_); }
@@ -51,28 +44,19 @@ class HistoryTest : public testing::Test {
     return operations_.front();
   }
 
-  v1::JobDefinition job_;
-  SerialReplay replay_;
-  Log log_;
-  std::deque<Operation> operations_;
-
- private:
-  absl::Time begin() const { return At(10 * static_cast<int64_t>(log_.size())); }
-  absl::Time end() const { return begin() - absl::Milliseconds(1); }
-
   v1::StepRecord& Decide(v1::StepPlan plan) {
-    const uint64_t position = log_.size() + 1;
-    plan.set_position(position);
-    plan.set_timeline(timeline_);
-    v1::StepRecord& record = log_[position];
+    const LogKey key{timeline_, ++position_};
+    plan.set_position(key.position);
+    plan.set_timeline(key.timeline);
+    v1::StepRecord& record = log_[key];
     *record.mutable_plan() = std::move(plan);
     record.mutable_decision()->set_outcome(v1::OUTCOME_APPLY);
     record.mutable_decision()->set_state_digest(replay_.StateDigest());
     for (int group = 0; group < job_.groups_size(); ++group) {
       record.mutable_decision()->add_norms()->set_clip_factor(1);
     }
-    if (!record.plan().has_restore()) replay_.Apply(record);
-    if (position == 3) first_step_ = replay_.state();
+    if (!record.plan().has_restore() && !record.plan().has_rollback()) replay_.Apply(record);
+    states_[key] = replay_.state();
     return record;
   }
 
@@ -87,7 +71,7 @@ class HistoryTest : public testing::Test {
     body.set_kind(step == 0 ? v1::STEP_KIND_LOAD_WEIGHTS : v1::STEP_KIND_TRAIN);
     body.set_step(step);
     body.set_loss_scale(1);
-    for (const v1::ParameterGroup& group : job_.groups()) {
+    for (const v1::ParameterGroup& group : replay_.state().body.definition().groups()) {
       body.add_rates()->set_learning_rate(group.lr());
     }
     for (uint32_t rank = 0; rank < (step == 0 ? 1 : 2); ++rank) {
@@ -133,7 +117,7 @@ class HistoryTest : public testing::Test {
     v1::StepPlan plan;
     v1::GroupChangeBody& body = *plan.mutable_group_change();
     *body.mutable_groups() = replay_.state().body.definition().groups();
-    body.mutable_groups(0)->set_lr(0.5);
+    body.mutable_groups(1)->set_lr(0.5);
     v1::GroupSetting& setting = *body.add_settings();
     setting.set_field("lr");
     setting.set_value("0.5");
@@ -148,21 +132,59 @@ class HistoryTest : public testing::Test {
     operation.kind = Operation::Kind::kRestore;
     operation.called = begin();
     operation.name = "tiny-1-3";
-    operation.target = 3;
+    operation.target = {1, 3};
     v1::StepPlan plan;
     plan.mutable_restore()->set_checkpoint("tiny-1-3");
     plan.mutable_restore()->set_step(1);
-    ++timeline_;
+    operation.timeline = ++timeline_;
     operation.position = Decide(std::move(plan)).plan().position();
     operation.outcome = Operation::Outcome::kDone;
     operation.returned = end();
     operations_.push_back(std::move(operation));
-    replay_.Restore(first_step_);
+    replay_.Restore(states_[{1, 3}]);
     Pull(1);
   }
 
+  // To the state of entry `target` of timeline `of`; all shards have forgotten what is above
+  // `above`.
+  void Rollback(uint64_t target, uint64_t of, uint64_t step, uint64_t above) {
+    v1::StepPlan plan;
+    plan.mutable_rollback()->mutable_target()->set_position(target);
+    plan.mutable_rollback()->mutable_target()->set_step(step);
+    ++timeline_;
+    position_ = above;
+    Decide(std::move(plan));
+    replay_.Restore(states_[{of, target}]);
+    Pull(step);
+  }
+
+  v1::JobDefinition job_;
+  SerialReplay replay_;
+  Log log_;
+  std::deque<Operation> operations_;
+
+ private:
+  absl::Time begin() const { return At(10 * static_cast<int64_t>(log_.size())); }
+  absl::Time end() const { return begin() - absl::Milliseconds(1); }
+
   uint64_t timeline_ = 1;
-  SerialReplay::State first_step_;
+  uint64_t position_ = 0;
+  std::map<LogKey, SerialReplay::State> states_;
+};
+
+// They load weights, train two steps, change a group, train a third one, and are taken back to the
+// first step; then they train the second one again.
+class HistoryTest : public HistoryBuilder {
+ protected:
+  HistoryTest() {
+    Step(0);
+    Step(1);
+    Step(2);
+    Change();
+    Step(3);
+    Restore();
+    Step(2);
+  }
 };
 
 using Kind = Operation::Kind;
@@ -180,33 +202,33 @@ TEST_F(HistoryTest, UnknownOutcomesAreExplainedBothWays) {
 }
 
 TEST_F(HistoryTest, AnotherOutcomeThanTheLogs) {
-  v1::StepRecord told = log_[4];
+  v1::StepRecord told = log_[{1, 4}];
   told.mutable_decision()->mutable_norms(0)->set_clip_factor(0.5);
   Find(Kind::kStep, 2).record = told.SerializeAsString();
   EXPECT_THAT(Contradicted(), HasSubstr("rank 0 was told another outcome of entry 4"));
 }
 
 TEST_F(HistoryTest, LostStep) {
-  log_.erase(8);
+  log_.erase({2, 8});
   EXPECT_THAT(Contradicted(), HasSubstr("rank 0 was told another outcome of entry 8"));
 }
 
 TEST_F(HistoryTest, HoleInTheLog) {
-  log_.erase(4);
+  log_.erase({1, 4});
   EXPECT_EQ(Contradicted(), "no entry at 4");
 }
 
 TEST_F(HistoryTest, StepTwice) {
   // Steps to the same state.
-  v1::StepRecord again = log_[8];
+  v1::StepRecord again = log_[{2, 8}];
   again.mutable_plan()->set_position(9);
   again.mutable_decision()->set_state_digest(replay_.StateDigest());
-  log_[9] = again;
+  log_[{2, 9}] = again;
   EXPECT_EQ(Contradicted(), "entry 9 is step 2, expected 3");
 }
 
 TEST_F(HistoryTest, EntryThatFoundAnotherState) {
-  log_[6].mutable_decision()->set_state_digest(1);
+  log_[{1, 6}].mutable_decision()->set_state_digest(1);
   EXPECT_THAT(Contradicted(), HasSubstr("entry 6 found state digest 1, the serial execution has"));
 }
 
@@ -265,7 +287,7 @@ TEST_F(HistoryTest, ChangeNobodyAskedFor) {
 }
 
 TEST_F(HistoryTest, RestoreOfAnotherState) {
-  Find(Kind::kRestore).target = 4;
+  Find(Kind::kRestore).target = {1, 4};
   EXPECT_THAT(Contradicted(), HasSubstr("entry 8 found state digest"));
 }
 
@@ -274,14 +296,143 @@ TEST_F(HistoryTest, RestoreNobodyAskedFor) {
   EXPECT_EQ(Contradicted(), "entry 7 restores a checkpoint nobody asked for");
 }
 
+TEST_F(HistoryTest, RestoreAnsweredWithAnotherEntry) {
+  Find(Kind::kRestore).position = 8;
+  EXPECT_EQ(Contradicted(), "restore of tiny-1-3 was answered with entry 8, which is another one");
+}
+
 TEST_F(HistoryTest, RestoreThatStaysInItsTimeline) {
-  log_[7].mutable_plan()->set_timeline(1);
+  v1::StepRecord restore = log_[{2, 7}];
+  log_.erase({2, 7});
+  restore.mutable_plan()->set_timeline(1);
+  log_[{1, 7}] = restore;
   EXPECT_THAT(Contradicted(), HasSubstr("entry 7 goes to timeline 1 from 1"));
 }
 
-TEST_F(HistoryTest, StepOfATimelineThatIsOver) {
-  log_[8].mutable_plan()->set_timeline(1);
-  EXPECT_EQ(Contradicted(), "entry 8 is of timeline 1, it is 2");
+TEST_F(HistoryTest, StepOfATimelineThatNothingBegan) {
+  log_.erase({2, 7});
+  EXPECT_EQ(Contradicted(), "entry 8 is of timeline 2, it is 1");
+}
+
+TEST_F(HistoryTest, EntryInAnothersPlace) {
+  log_[{2, 8}].mutable_plan()->set_timeline(1);
+  EXPECT_EQ(Contradicted(), "entry 8 is misplaced");
+}
+
+// They load weights, train a step, change a group and train two more; the change and all after it
+// are lost, and so is what comes then, though some shard has voted for the next entry already:
+// positions 4 and 5 are used twice. The change is asked for again.
+class HistoryOfRollbacksTest : public HistoryBuilder {
+ protected:
+  HistoryOfRollbacksTest() {
+    Step(0);
+    Step(1);
+    Change();
+    Step(2);
+    Step(3);
+    Rollback(3, 1, 1, 3);
+    Step(2);
+    Rollback(3, 1, 1, 6);
+    Step(2);
+    Change();
+    Step(3);
+    operations_.erase(operations_.begin() + static_cast<std::ptrdiff_t>(IndexOfChange()));
+  }
+
+ private:
+  // The first answer was lost, so that both entries are of one call.
+  size_t IndexOfChange() {
+    size_t second = operations_.size();
+    Operation* first = nullptr;
+    for (size_t i = 0; i < operations_.size(); ++i) {
+      if (operations_[i].kind != Operation::Kind::kChange) continue;
+      if (first == nullptr) {
+        first = &operations_[i];
+      } else {
+        second = i;
+        first->position = operations_[i].position;
+        first->returned = operations_[i].returned;
+      }
+    }
+    return second;
+  }
+};
+
+TEST_F(HistoryOfRollbacksTest, TrueOneIsExplained) { EXPECT_EQ(Contradicted(), ""); }
+
+TEST_F(HistoryOfRollbacksTest, ReadOfALostStepInItsOwnTimeline) {
+  // Long after: it waited for the answer.
+  Find(Kind::kPull, 3).returned = At(1000);
+  EXPECT_EQ(Contradicted(), "");
+}
+
+TEST_F(HistoryOfRollbacksTest, LostStepSeenAgain) {
+  Find(Kind::kPull, 2, 3).weights = Find(Kind::kPull, 2, 1).weights;
+  EXPECT_EQ(Contradicted(),
+            "version 2 of parameter 0 was pulled with other weights than the committed entries "
+            "give");
+}
+
+TEST_F(HistoryOfRollbacksTest, LostStepReadUnderTheNextTimeline) {
+  Find(Kind::kPull, 3).timeline = 2;
+  EXPECT_EQ(Contradicted(), "version 3 of timeline 2 was pulled, the log has no such step");
+}
+
+TEST_F(HistoryOfRollbacksTest, WorkerToldOfALostStepInTheNextTimeline) {
+  Find(Kind::kStep, 2, 3).record = log_[{1, 5}].SerializeAsString();
+  EXPECT_EQ(Contradicted(), "rank 0 began step 2 of timeline 3 and was told of entry 5");
+}
+
+TEST_F(HistoryOfRollbacksTest, StepThatFollowsWhatWasLost) {
+  // The next timeline goes on behind the lost steps.
+  v1::StepRecord step = log_[{2, 5}];
+  step.mutable_plan()->mutable_step()->set_step(4);
+  log_[{2, 5}] = step;
+  EXPECT_EQ(Contradicted(), "entry 5 is step 4, expected 2");
+}
+
+TEST_F(HistoryOfRollbacksTest, RollbackToALostState) {
+  v1::SnapshotPoint& target = *log_[{3, 7}].mutable_plan()->mutable_rollback()->mutable_target();
+  target.set_position(6);
+  target.set_step(3);
+  EXPECT_EQ(Contradicted(),
+            "entry 7 goes back to step 3 and the state of entry 6, which is no part of the job's "
+            "history");
+}
+
+TEST_F(HistoryOfRollbacksTest, RollbackToAnotherState) {
+  log_[{2, 4}].mutable_plan()->mutable_rollback()->mutable_target()->set_position(2);
+  EXPECT_THAT(Contradicted(), HasSubstr("entry 4 goes back to step 1 and the state of entry 2"));
+}
+
+TEST_F(HistoryOfRollbacksTest, RollbackBelowItsTarget) {
+  v1::StepRecord rollback = log_[{2, 4}];
+  log_.erase({2, 4});
+  rollback.mutable_plan()->set_position(3);
+  log_[{2, 3}] = rollback;
+  EXPECT_THAT(Contradicted(), HasSubstr("entry 3 goes back to step 1 and the state of entry 3"));
+}
+
+TEST_F(HistoryOfRollbacksTest, ChangeTwiceInOneTimeline) {
+  v1::StepRecord again = log_[{3, 9}];
+  again.mutable_plan()->set_position(11);
+  again.mutable_decision()->set_state_digest(replay_.StateDigest());
+  log_[{3, 11}] = again;
+  EXPECT_EQ(Contradicted(), "entry 11 makes change 0.5 again");
+}
+
+TEST_F(HistoryOfRollbacksTest, LostChangeThatWasRefused) {
+  Find(Kind::kChange).outcome = Outcome::kRefused;
+  EXPECT_EQ(Contradicted(), "change 0.5 was refused and is in the log");
+}
+
+TEST_F(HistoryOfRollbacksTest, LostStepThatNobodyBegan) {
+  for (Operation& operation : operations_) {
+    if (operation.kind == Kind::kStep && operation.timeline == 1 && operation.step == 3) {
+      operation.process_nonce = kNonce + 1;
+    }
+  }
+  EXPECT_EQ(Contradicted(), "entry 6 has a gradient of rank 0, whose process has not begun step 3");
 }
 
 }  // namespace

@@ -1,12 +1,19 @@
 #include "tests/simulation/invariants.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "proto/ballot.h"
 
 namespace kaon::simulation {
+
+namespace {
+
+bool TakesBack(const v1::StepPlan& plan) { return plan.has_restore() || plan.has_rollback(); }
+
+}  // namespace
 
 Invariants::Invariants(Cluster cluster)
     : cluster_(std::move(cluster)), seen_(cluster_.num_shards) {}
@@ -49,6 +56,11 @@ void Invariants::OnPlan(const v1::StepPlan& plan, const std::string& ballot) {
     return;
   }
   plans_.emplace(key, std::move(bytes));
+  if (plan.timeline() > newest_planned_ + 1) {
+    Violated(absl::StrCat("timeline ", plan.timeline(), " planned, the newest before is ",
+                          newest_planned_));
+  }
+  newest_planned_ = std::max(newest_planned_, plan.timeline());
   for (const v1::Member& member : plan.step().members()) {
     const auto [nonce, first] =
         nonces_.emplace(absl::StrCat(member.rank(), "/", member.attempt().SerializeAsString()),
@@ -67,12 +79,14 @@ void Invariants::OnShardSends(int shard, const v1::ShardToCoordinator& message) 
   // Rule 1: "After promising b a shard sends no answer, PREPARE included, to a lower ballot."
   v1::StepPlan plan;
   plan.ParseFromString(message.prepared().plan());
-  const v1::Ballot& promised = cluster_.machine_of(shard)->promised();
+  const shard::ShardMachine& machine = *cluster_.machine_of(shard);
+  const v1::Ballot& promised = machine.promised();
   if (proto::Compare(plan.ballot(), promised) != 0) {
     Violated(absl::StrCat("shard ", shard, " sent a PREPARE of ballot ",
                           proto::ToString(plan.ballot()), " after promising ",
                           proto::ToString(promised)));
   }
+  if (machine.IsVolatile(plan)) return;
   const bool higher =
       plan.position() > seen.answered.position || proto::CompareRound(plan, seen.answered.plan) > 0;
   if (plan.position() >= seen.answered.position && higher) {
@@ -127,19 +141,7 @@ void Invariants::AfterShardStart(int shard) {
                           proto::ToString(machine.promised()), ", it had answered ",
                           proto::ToString(seen.answered_promise)));
   }
-  // "from DECISION(t) on every shard [...] is at t with that record or holds that PREPARE"
-  const auto decided = records_.find(machine.applied_position() + 1);
-  if (decided != records_.end() &&
-      (machine.held() == nullptr ||
-       machine.held()->plan() != decided->second.plan().SerializeAsString())) {
-    Violated(absl::StrCat("shard ", shard, ": started at position ", machine.applied_position(),
-                          " without the PREPARE of the next one, which was decided"));
-  }
-  const Vote& answered = seen.answered;
-  if (machine.applied_position() + 1 < answered.position) {
-    Violated(absl::StrCat("shard ", shard, ": started at position ", machine.applied_position(),
-                          ", it had answered the PREPARE of ", answered.position));
-  }
+  CheckDecidedIsHeld(shard, machine);
   seen.promised = machine.promised();
   seen.applied = machine.applied_position();
   seen.highest_applied = std::max(seen.highest_applied, seen.applied);
@@ -147,41 +149,123 @@ void Invariants::AfterShardStart(int shard) {
   seen.prepared_bytes.clear();
   if (seen.applied > 0) OnRecord(*machine.applied_record());
   CheckPrepared(shard, seen);
-  if (machine.applied_position() + 1 == answered.position &&
-      proto::CompareRound(seen.prepared, answered.plan) < 0) {
-    Violated(absl::StrCat(
-        "shard ", shard, ": started with ", seen.prepared_bytes.empty() ? "no" : "an older",
-        " PREPARE of position ", answered.position, ", it had answered ballot ",
-        proto::ToString(answered.plan.ballot()), " round ", answered.plan.round()));
+  const Vote& answered = seen.answered;
+  if (seen.applied < answered.position && (seen.prepared.position() < answered.position ||
+                                           proto::CompareRound(seen.prepared, answered.plan) < 0)) {
+    Violated(absl::StrCat("shard ", shard, ": started at position ", seen.applied, " with ",
+                          seen.prepared_bytes.empty() ? "no" : "an older", " PREPARE of position ",
+                          answered.position, ", it had answered ballot ",
+                          proto::ToString(answered.plan.ballot()), " round ",
+                          answered.plan.round()));
   }
 }
 
+// "from DECISION(t) on every shard [...] is at t with that record or holds that PREPARE"
+void Invariants::CheckDecidedIsHeld(int shard, const shard::ShardMachine& machine) {
+  const uint64_t timeline = std::max<uint64_t>(1, machine.timeline());
+  // What takes back the job is voted for wherever a shard stands.
+  const auto decided = timeline < timelines_.rbegin()->first
+                           ? records_.lower_bound({timelines_.rbegin()->first, 0})
+                           : records_.find({timeline, machine.applied_position() + 1});
+  if (decided == records_.end() || machine.IsVolatile(decided->second.plan())) return;
+  if (machine.held() != nullptr &&
+      machine.held()->plan() == decided->second.plan().SerializeAsString()) {
+    return;
+  }
+  Violated(absl::StrCat("shard ", shard, ": started at position ", machine.applied_position(),
+                        " without the PREPARE of position ", decided->first.position,
+                        " of timeline ", decided->first.timeline, ", which was decided"));
+}
+
 void Invariants::OnRecord(const v1::StepRecord& record) {
-  const uint64_t position = record.plan().position();
+  const LogKey key = KeyOf(record.plan());
   std::string bytes = record.SerializeAsString();
-  const auto [found, fresh] = record_bytes_.emplace(position, bytes);
+  const auto [found, fresh] = record_bytes_.emplace(key, bytes);
   if (!fresh) {
     // "one plan value per log position"; "records equal on all shards"; a decided value never
-    // changes.
+    // changes except across a timeline.
     if (found->second != bytes) {
-      Violated(absl::StrCat("two outcomes of position ", position, ": ",
-                            records_[position].ShortDebugString(), " and ",
+      Violated(absl::StrCat("two outcomes of position ", key.position, " of timeline ",
+                            key.timeline, ": ", records_[key].ShortDebugString(), " and ",
                             record.ShortDebugString()));
     }
     return;
   }
-  records_[position] = record;
-  if (position > 1 && records_.count(position - 1) == 0) {
-    Violated(absl::StrCat("position ", position, " was decided before ", position - 1));
-  }
-  // "config revision in the plan = applied revision"
-  if (record.plan().config_revision() != config_revision_) {
-    Violated(absl::StrCat("position ", position, " was planned at config revision ",
-                          record.plan().config_revision(), ", applied is ", config_revision_));
-  }
-  if (!record.plan().has_step()) config_revision_ = position;
+  records_[key] = record;
+  TakesBack(record.plan()) ? BeginTimeline(record) : CheckPlace(record);
   if (record.plan().has_registration()) placement_ = record.plan().registration().placement();
   CheckHeldEverywhere(record);
+}
+
+void Invariants::CheckPlace(const v1::StepRecord& record) {
+  const v1::StepPlan& plan = record.plan();
+  const auto found = timelines_.find(plan.timeline());
+  if (found == timelines_.end()) {
+    return Violated(absl::StrCat("position ", plan.position(), " was decided in timeline ",
+                                 plan.timeline(), ", which nothing began"));
+  }
+  // Only where votes are forgotten can a coordinator that was frozen be the last to learn that a
+  // timeline is over.
+  if (std::next(found) != timelines_.end() && cluster_.interval_steps == 0) {
+    Violated(absl::StrCat("position ", plan.position(), " was decided in timeline ",
+                          plan.timeline(), ", which is over"));
+  }
+  Timeline& timeline = found->second;
+  if (plan.position() != timeline.position + 1) {
+    Violated(
+        absl::StrCat("position ", plan.position(), " was decided before ", timeline.position + 1));
+  }
+  timeline.position = plan.position();
+  // "config revision in the plan = applied revision"
+  if (plan.config_revision() != timeline.config_revision) {
+    Violated(absl::StrCat("position ", plan.position(), " was planned at config revision ",
+                          plan.config_revision(), ", applied is ", timeline.config_revision));
+  }
+  if (!plan.has_step()) {
+    timeline.config_revision = plan.position();
+  } else {
+    timeline.step = plan.step().step();
+    CheckLost(found);
+  }
+}
+
+void Invariants::BeginTimeline(const v1::StepRecord& record) {
+  const v1::StepPlan& plan = record.plan();
+  const auto& [number, before] = *timelines_.rbegin();
+  if (plan.timeline() <= number) {
+    return Violated(absl::StrCat("position ", plan.position(), " begins timeline ", plan.timeline(),
+                                 ", there is ", number));
+  }
+  if (cluster_.interval_steps == 0 &&
+      (plan.has_rollback() || plan.position() != before.position + 1 ||
+       plan.config_revision() != before.config_revision)) {
+    Violated(absl::StrCat("position ", plan.position(), " begins timeline ", plan.timeline(),
+                          " at config revision ", plan.config_revision(), ", position ",
+                          before.position, " with revision ", before.config_revision,
+                          " was decided before"));
+  }
+  Timeline timeline;
+  timeline.position = plan.position();
+  timeline.config_revision = plan.position();
+  timeline.step = plan.has_rollback() ? plan.rollback().target().step() : plan.restore().step();
+  if (plan.has_rollback()) timeline.back_to = timeline.step;
+  CheckLost(std::prev(timelines_.emplace(plan.timeline(), timeline).first));
+}
+
+// Mode INTERVAL: "at most K steps".
+void Invariants::CheckLost(const std::map<uint64_t, Timeline>::iterator& timeline) {
+  const auto next = std::next(timeline);
+  if (next == timelines_.end() || !next->second.back_to.has_value()) return;
+  const uint64_t step = timeline->second.step;
+  if (step <= *next->second.back_to + cluster_.interval_steps) return;
+  Violated(absl::StrCat("step ", step, " of timeline ", timeline->first, " was decided, timeline ",
+                        next->first, " goes back to step ", *next->second.back_to,
+                        ", which is more than ", cluster_.interval_steps, " before"));
+}
+
+bool Invariants::IsForgotten(const v1::StepPlan& plan) const {
+  const bool loads = plan.step().kind() == v1::STEP_KIND_LOAD_WEIGHTS;
+  return cluster_.interval_steps > 0 && (plan.has_group_change() || (plan.has_step() && !loads));
 }
 
 // "from DECISION(t) on every shard, on disk and in memory, is at t with that record or holds that
@@ -189,18 +273,22 @@ void Invariants::OnRecord(const v1::StepRecord& record) {
 void Invariants::CheckHeldEverywhere(const v1::StepRecord& record) {
   const uint64_t position = record.plan().position();
   const std::string plan = record.plan().SerializeAsString();
-  const bool read_disks = cluster_.disk_of != nullptr && cluster_.draw_check();
+  const bool forgotten = IsForgotten(record.plan());
+  const bool read_disks = !forgotten && cluster_.disk_of != nullptr && cluster_.draw_check();
   for (size_t i = 0; i < seen_.size(); ++i) {
     const shard::ShardMachine* machine = cluster_.machine_of(static_cast<int>(i));
-    const bool on_disk_only = machine == nullptr && cluster_.disk_of != nullptr;
+    const bool on_disk_only = machine == nullptr && !forgotten && cluster_.disk_of != nullptr;
     if (read_disks || on_disk_only) CheckDisk(static_cast<int>(i), position, plan);
     if (machine == nullptr) continue;
     const bool applied = machine->applied_position() >= position;
     const bool holds = machine->held() != nullptr && machine->held()->plan() == plan;
-    if (!applied && !holds) {
-      Violated(absl::StrCat("position ", position, " was decided while shard ", i, " at position ",
-                            machine->applied_position(), " does not hold its PREPARE"));
-    }
+    if (applied || holds) continue;
+    // It was decided with the vote of this one's dead process.
+    const bool restarted = forgotten && (machine->timeline() > record.plan().timeline() ||
+                                         machine->state().rollback_needed());
+    if (restarted) continue;
+    Violated(absl::StrCat("position ", position, " was decided while shard ", i, " at position ",
+                          machine->applied_position(), " does not hold its PREPARE"));
   }
 }
 

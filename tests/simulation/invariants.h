@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "kaon/v1/shard_control.pb.h"
 #include "server/shard/shard_machine.h"
 #include "tests/simulation/durable_state.h"
+#include "tests/simulation/history.h"
 
 namespace kaon::simulation {
 
@@ -30,6 +32,8 @@ class Invariants {
   using DrawCheck = std::function<bool()>;
   struct Cluster {
     int num_shards = 0;
+    // Steps that a rollback takes back at most (mode INTERVAL); 0 in modes that have none.
+    uint32_t interval_steps = 0;
     MachineOf machine_of;
     DiskOf disk_of;
     DrawCheck draw_check;
@@ -50,8 +54,7 @@ class Invariants {
 
   // Empty if nothing was violated.
   const std::string& violation() const { return violation_; }
-  // Decided records by position.
-  const std::map<uint64_t, v1::StepRecord>& records() const { return records_; }
+  const Log& records() const { return records_; }
   // Of the job; empty before its registration is decided.
   const v1::Placement& placement() const { return placement_; }
   // The newest position the shard has ever applied, in any of its lives.
@@ -63,6 +66,16 @@ class Invariants {
     uint64_t position = 0;
     v1::StepPlan plan;
   };
+  // A part of the log that a restore or a rollback begins, or the job.
+  struct Timeline {
+    // Newest position and train step decided in it.
+    uint64_t position = 0;
+    uint64_t step = 0;
+    // Position of the newest decided control entry.
+    uint64_t config_revision = 0;
+    // Of one that a rollback begins: the step it goes back to.
+    std::optional<uint64_t> back_to;
+  };
   struct Seen {
     v1::Ballot promised;
     uint64_t applied = 0;
@@ -70,25 +83,36 @@ class Invariants {
     // Highest (ballot, round) prepared at applied + 1.
     v1::StepPlan prepared;
     std::string prepared_bytes;
-    // What coordinators were answered: it must survive the process.
+    // What coordinators were answered: it must survive the process, but for votes that mode
+    // INTERVAL forgets.
     v1::Ballot answered_promise;
     Vote answered;
   };
 
   void OnPlan(const v1::StepPlan& plan, const std::string& ballot);
+  // Where in the log the record is, and what it follows from.
+  void CheckPlace(const v1::StepRecord& record);
+  void BeginTimeline(const v1::StepRecord& record);
+  // What a rollback took back of that timeline is no more than the mode allows.
+  void CheckLost(const std::map<uint64_t, Timeline>::iterator& timeline);
   void CheckPrepared(int shard, Seen& seen);
+  // A started shard holds what it has to, as it was decided.
+  void CheckDecidedIsHeld(int shard, const shard::ShardMachine& machine);
   void CheckHeldEverywhere(const v1::StepRecord& record);
   // The same, on disk.
   void CheckDisk(int shard, uint64_t position, const std::string& plan);
+  // Mode INTERVAL: a shard that restarts has forgotten its vote.
+  bool IsForgotten(const v1::StepPlan& plan) const;
 
   const Cluster cluster_;
   std::vector<Seen> seen_;
-  std::map<uint64_t, v1::StepRecord> records_;
+  Log records_;
   // The same, serialized.
-  std::map<uint64_t, std::string> record_bytes_;
+  std::map<LogKey, std::string> record_bytes_;
   v1::Placement placement_;
-  // Position of the newest decided control entry.
-  uint64_t config_revision_ = 0;
+  // Those that began, and the newest that was planned.
+  std::map<uint64_t, Timeline> timelines_ = {{1, {}}};
+  uint64_t newest_planned_ = 1;
   // Serialized ballots of the coordinators that decided a position.
   std::map<uint64_t, std::set<std::string>> deciders_;
   // Position, ballot and round name one plan.

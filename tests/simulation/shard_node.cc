@@ -12,7 +12,9 @@
 #include "proto/ballot.h"
 #include "proto/status_macros.h"
 #include "server/journal/identity_file.h"
-#include "server/shard/snapshot_restore.h"
+#include "server/journal/interval_journal.h"
+#include "server/journal/interval_schedule.h"
+#include "server/shard/snapshot_points.h"
 
 namespace kaon::simulation {
 
@@ -20,14 +22,14 @@ namespace {
 
 // A segment of the journal is closed every few steps.
 constexpr uint64_t kSegmentBytes = 6 << 10;
-// Growth of the journal that leads to a snapshot.
-constexpr uint64_t kSnapshotBytes = 5 << 10;
 // What a power cut leaves is noticed when nothing was heard for a while.
 constexpr absl::Duration kKeepAlive = absl::Seconds(1);
 // In which an append is written, perhaps in parts, and synced.
 constexpr absl::Duration kWrite = absl::Milliseconds(25);
 // What a supervisor waits for before it starts the process again.
 constexpr absl::Duration kRespawn = absl::Milliseconds(200);
+// In which a snapshot is read that is to be rolled back to.
+constexpr absl::Duration kCheck = absl::Milliseconds(10);
 
 }  // namespace
 
@@ -70,106 +72,95 @@ shard::ShardCore::Options ShardNode::CoreOptions() {
   options.append_gradient = [this](const journal::GradientSlice& slice) {
     journal_->AppendGradient(slice);
   };
-  options.on_applied = [this] { MaybeFreeze(); };
+  options.on_applied = [this] {
+    if (snapshots_ != nullptr) snapshots_->OnApplied(*core_, journal_->appended_bytes());
+  };
+  if (world_.options().durable) options.durability = v1::DURABILITY_MODE_JOURNAL;
+  if (world_.options().interval_steps > 0) AddInterval(options);
   return options;
 }
 
-absl::StatusOr<uint64_t> ShardNode::RestoreSnapshot(std::unique_ptr<shard::ShardCore>& core) {
-  KAON_ASSIGN_OR_RETURN(const std::optional<journal::DirectoryId> id,
-                        journal::ReadIdentity(*disk_));
-  if (!id.has_value()) return 0;
-  snapshots_ = std::make_unique<shard::SnapshotDirectory>(*disk_, *id);
-  const auto renew = [&] {
-    core.reset();
-    core = std::make_unique<shard::ShardCore>(CoreOptions());
+void ShardNode::AddInterval(shard::ShardCore::Options& options) {
+  options.durability = v1::DURABILITY_MODE_INTERVAL;
+  options.interval_steps = world_.options().interval_steps;
+  options.with_snapshots = [this](const UseSnapshots& use) {
+    // A live core ends its process when it cannot read what it has checked: of that the process
+    // dies at its next operation.
+    const uint64_t operations_left = disk_->operations_left();
+    if (alive()) disk_->SetHealthy();
+    const absl::Status status = WithSnapshots(use);
+    if (alive()) disk_->FailAfter(operations_left);
+    return status;
   };
-  KAON_ASSIGN_OR_RETURN(
-      const shard::RestoredSnapshot restored,
-      shard::RestoreNewest(*snapshots_, [&](const shard::Snapshot& snapshot,
-                                            const shard::ShardCore::ReadTensor& read) {
-        renew();
-        return core->Restore(snapshot.facts, snapshot.part, read);
-      }));
-  if (restored.position == 0) renew();
-  return restored.position;
+  options.check_rollback = [this, life = life_](const v1::SnapshotPoint& target,
+                                                uint64_t generation) {
+    world_.queue().After(
+        world_.Between(absl::ZeroDuration(), kCheck), [this, life, target, generation] {
+          if (life != life_ || !alive()) return;
+          shard::ShardCore::Options snapshots;
+          snapshots.with_snapshots = [this](const UseSnapshots& use) { return WithSnapshots(use); };
+          core_->OnRestoreChecked(generation, shard::ShardCore::CheckSnapshot(snapshots, target));
+          Drain();
+        });
+  };
 }
 
-absl::StatusOr<std::unique_ptr<journal::JournalLog>> ShardNode::OpenLog(
-    std::unique_ptr<shard::ShardCore>& core) {
-  if (!world_.options().durable) return nullptr;
+absl::Status ShardNode::WithSnapshots(const UseSnapshots& use) {
+  KAON_ASSIGN_OR_RETURN(const std::optional<journal::DirectoryId> id,
+                        journal::ReadIdentity(*disk_));
+  shard::SnapshotDirectory directory(*disk_, id.value_or(journal::DirectoryId()));
+  return use(directory);
+}
+
+absl::Status ShardNode::RestoreSnapshot(Recovered& recovered) {
+  const auto renew = [&] {
+    recovered.core.reset();
+    recovered.core = std::make_unique<shard::ShardCore>(CoreOptions());
+  };
+  renew();
+  KAON_ASSIGN_OR_RETURN(const std::optional<journal::DirectoryId> id,
+                        journal::ReadIdentity(*disk_));
+  if (!id.has_value()) return absl::OkStatus();
+  shard::SnapshotDirectory directory(*disk_, *id);
+  KAON_ASSIGN_OR_RETURN(
+      recovered.snapshot,
+      shard::RestoreNewest(directory, [&](const shard::Snapshot& snapshot,
+                                          const shard::ShardCore::ReadTensor& read) {
+        renew();
+        return recovered.core->Restore(snapshot.facts, snapshot.part, read);
+      }));
+  if (recovered.snapshot.position == 0) renew();
+  if (world_.options().interval_steps == 0) return absl::OkStatus();
+  KAON_ASSIGN_OR_RETURN(std::vector<v1::SnapshotPoint> points,
+                        shard::ListPoints(directory, recovered.snapshot.position));
+  recovered.core->RestoreSnapshots(std::move(points));
+  return absl::OkStatus();
+}
+
+absl::Status ShardNode::Recover(Recovered& recovered) {
+  if (!world_.options().durable) {
+    recovered.core = std::make_unique<shard::ShardCore>(CoreOptions());
+    return absl::OkStatus();
+  }
+  KAON_RETURN_IF_ERROR(RestoreSnapshot(recovered));
   journal::JournalLog::Options options;
-  KAON_ASSIGN_OR_RETURN(options.snapshot_position, RestoreSnapshot(core));
+  options.snapshot_position = recovered.snapshot.position;
   options.segment_bytes = kSegmentBytes;
   options.id_if_created = {world_.Random(), world_.Random()};
-  auto log = journal::JournalLog::Open(
-      *disk_, options, [this, &core = *core](const journal::Entry& entry) -> absl::Status {
-        if (const auto* decided = std::get_if<journal::DecisionRecord>(&entry)) {
-          history_[decided->record.plan().position()] = decided->record;
-        }
-        if (const auto* slice = std::get_if<journal::GradientSlice>(&entry)) {
-          return ReplaySlice(*slice, core);
-        }
-        return core.Replay(entry);
-      });
-  if (!log.ok()) return log;
-  core->FinishReplay();
-  if (*options.snapshot_position > 0) ++world_.result().restored_snapshots;
-  KAON_ASSIGN_OR_RETURN(const std::optional<journal::DirectoryId> id,
-                        journal::ReadIdentity(*disk_));
-  if (snapshots_ == nullptr) {
-    snapshots_ = std::make_unique<shard::SnapshotDirectory>(*disk_, id.value());
-  }
-  grown_from_ = (*log)->appended_bytes();
-  durable_position_ = (*log)->decided_position();
-  return log;
-}
-
-void ShardNode::MaybeFreeze() {
-  if (snapshots_ == nullptr || freeze_ != nullptr || snapshot_ != nullptr) return;
-  const uint64_t appended = journal_->appended_bytes();
-  if (!machine()->weights_loaded() || appended - grown_from_ < kSnapshotBytes) return;
-  grown_from_ = appended;
-  auto freeze = core_->Freeze();
-  CHECK(freeze.ok()) << freeze.status();
-  freeze_ = std::move(*freeze);
-  WriteSnapshotSoon();
-}
-
-void ShardNode::WriteSnapshotSoon() {
-  world_.queue().After(world_.Between(absl::ZeroDuration(), absl::Milliseconds(5)),
-                       [this, life = life_] {
-                         if (life != life_) return;
-                         absl::Status status = WriteSnapshot();
-                         if (absl::IsResourceExhausted(status)) {
-                           world_.Trace(absl::StrCat("s", index_, ": ", status.ToString()));
-                           freeze_.reset();
-                           snapshot_.reset();
-                           status = snapshots_->RemoveUnfinished();
-                         }
-                         if (!status.ok()) return EndOf(status);
-                         if (snapshot_ != nullptr) WriteSnapshotSoon();
-                       });
-}
-
-absl::Status ShardNode::WriteSnapshot() {
-  if (freeze_ != nullptr) {
-    snapshot_written_ = false;
-    KAON_ASSIGN_OR_RETURN(snapshot_, shard::SnapshotWriter::Create(*snapshots_, std::move(freeze_),
-                                                                   v1::CheckpointFile()));
-    return absl::OkStatus();
-  }
-  if (!snapshot_written_) {
-    KAON_ASSIGN_OR_RETURN(const bool more, snapshot_->WriteSome());
-    snapshot_written_ = !more;
-    return absl::OkStatus();
-  }
-  if (durable_position_ < snapshot_->position()) return absl::OkStatus();
-  KAON_RETURN_IF_ERROR(snapshot_->Commit());
-  world_.Trace(absl::StrCat("s", index_, ": snapshot of position ", snapshot_->position()));
-  ++world_.result().snapshots;
-  snapshot_.reset();
-  if (snapshots_->oldest_kept() > 0) journal_->Truncate(snapshots_->oldest_kept());
-  return snapshots_->Retain();
+  KAON_ASSIGN_OR_RETURN(
+      recovered.log,
+      journal::JournalLog::Open(
+          *disk_, options, [this, &recovered](const journal::Entry& entry) -> absl::Status {
+            if (const auto* decided = std::get_if<journal::DecisionRecord>(&entry)) {
+              recovered.records.push_back(decided->record);
+            }
+            if (const auto* slice = std::get_if<journal::GradientSlice>(&entry)) {
+              return ReplaySlice(*slice, *recovered.core);
+            }
+            return recovered.core->Replay(entry);
+          }));
+  recovered.core->FinishReplay();
+  return absl::OkStatus();
 }
 
 absl::Status ShardNode::ReplaySlice(const journal::GradientSlice& slice, shard::ShardCore& core) {
@@ -187,45 +178,83 @@ absl::Status ShardNode::ReplaySlice(const journal::GradientSlice& slice, shard::
 void ShardNode::Start() {
   if (alive()) return;
   ++life_;
-  history_.clear();
   tier_ = std::make_unique<tier::HostTier>(1 << 20);
   store_ = std::make_unique<tier::TieredStore>(*tier_);
-  auto core = std::make_unique<shard::ShardCore>(CoreOptions());
   // A process may die again while it reads.
   const uint64_t failed = disk_->counters().failed;
   disk_->SetHealthy();
   if (world_.faulty() && world_.Chance(0.2)) disk_->FailAfter(world_.Below(30));
   flipped_ = false;
-  auto log = OpenLog(core);
+  Recovered recovered;
+  const absl::Status status = Recover(recovered);
   disk_->SetHealthy();
-  if (!log.ok()) {
-    world_.Trace(absl::StrCat("s", index_, " cannot start: ", log.status().ToString()));
-    core.reset();
-    snapshots_.reset();
-    const bool full = absl::IsResourceExhausted(log.status());
-    if (flipped_ && absl::IsDataLoss(log.status())) {
-      ++world_.result().flips_found;
-    } else if (!full && disk_->counters().failed == failed) {
-      return world_.invariants().Violated(
-          absl::StrCat("shard ", index_, " cannot start: ", log.status().ToString()));
-    }
-    if (disk_->counters().failed > failed) ++world_.result().deaths_in_recovery;
-    if (world_.Chance(0.5)) {
-      disk_->CutPower();
-    } else {
-      disk_->Crash();
-    }
-    return RestartAfter(kRespawn);
+  if (!status.ok()) {
+    recovered = Recovered();
+    return CannotStart(status, disk_->counters().failed > failed);
   }
-  if (*log != nullptr && !(*log)->found().torn_tail.empty()) ++world_.result().torn_tails;
-  journal_ = std::make_unique<SimulatedJournal>(
-      world_, std::move(*log), [this](const absl::Status& status) {
-        // Later: the journal that says so dies with its process.
-        world_.queue().After(absl::ZeroDuration(), [this, status, life = life_] {
-          if (life == life_) EndOf(status);
-        });
-      });
-  core_ = std::move(core);
+  Serve(std::move(recovered));
+}
+
+void ShardNode::CannotStart(const absl::Status& status, bool disk_failed) {
+  world_.Trace(absl::StrCat("s", index_, " cannot start: ", status.ToString()));
+  if (flipped_ && absl::IsDataLoss(status)) {
+    ++world_.result().flips_found;
+  } else if (!absl::IsResourceExhausted(status) && !disk_failed) {
+    return world_.invariants().Violated(
+        absl::StrCat("shard ", index_, " cannot start: ", status.ToString()));
+  }
+  if (disk_failed) ++world_.result().deaths_in_recovery;
+  if (world_.Chance(0.5)) {
+    disk_->CutPower();
+  } else {
+    disk_->Crash();
+  }
+  RestartAfter(kRespawn);
+}
+
+void ShardNode::Serve(Recovered recovered) {
+  const bool on_disk = recovered.log != nullptr;
+  if (on_disk && !recovered.log->found().torn_tail.empty()) ++world_.result().torn_tails;
+  if (recovered.snapshot.position > 0) ++world_.result().restored_snapshots;
+  // Later: what says so dies with its process.
+  const auto on_failed = [this, life = life_](const absl::Status& status) {
+    world_.queue().After(absl::ZeroDuration(), [this, status, life] {
+      if (life == life_) EndOf(status);
+    });
+  };
+  SimulatedSnapshots::Options snapshots;
+  snapshots.name = absl::StrCat("s", index_);
+  snapshots.appended_bytes = on_disk ? recovered.log->appended_bytes() : 0;
+  snapshots.on_failed = on_failed;
+  journal_ = std::make_unique<SimulatedJournal>(world_, std::move(recovered.log),
+                                                std::move(recovered.records), on_failed);
+  snapshots.truncate = [raw = journal_.get()](uint64_t position) { raw->Truncate(position); };
+  core_ = std::move(recovered.core);
+  if (const uint32_t steps = world_.options().interval_steps; steps > 0) {
+    const journal::IntervalSchedule schedule(steps);
+    auto journal = std::make_unique<journal::IntervalJournal>(
+        std::move(journal_), schedule,
+        journal::IntervalJournal::Start{machine()->timeline(), machine()->applied_step(),
+                                        machine()->weights_loaded()});
+    snapshots.schedule = schedule;
+    snapshots.on_snapshot = [this, raw = journal.get()](const v1::SnapshotPoint& point,
+                                                        uint64_t timeline) {
+      core_->OnSnapshot(point, timeline);
+      raw->OnSnapshot(timeline, point.step());
+    };
+    journal_ = std::move(journal);
+  }
+  if (on_disk) {
+    const auto id = journal::ReadIdentity(*disk_);
+    CHECK(id.ok() && id->has_value()) << id.status();
+    snapshots_ = std::make_unique<SimulatedSnapshots>(world_, *disk_, **id, recovered.snapshot,
+                                                      std::move(snapshots));
+    // All that was replayed is durable; and votes may wait for a snapshot of the newest entry.
+    snapshots_->OnDurable(machine()->applied_position());
+    if (world_.options().interval_steps > 0) {
+      snapshots_->OnApplied(*core_, journal_->appended_bytes());
+    }
+  }
   world_.Trace(absl::StrCat("s", index_, " starts at position ", machine()->applied_position(),
                             ", promised ", proto::ToString(machine()->promised())));
   world_.invariants().AfterShardStart(index_);
@@ -237,10 +266,8 @@ void ShardNode::RestartAfter(absl::Duration downtime) {
 
 void ShardNode::Die(absl::Duration until_noticed) {
   ++life_;
-  journal_.reset();
-  snapshot_.reset();
-  freeze_.reset();
   snapshots_.reset();
+  journal_.reset();
   core_.reset();
   store_.reset();
   tier_.reset();
@@ -345,17 +372,20 @@ void ShardNode::Pull(uint64_t timeline, uint32_t parameter_id, uint64_t step,
   }
 }
 
-absl::StatusOr<v1::StepRecord> ShardNode::ReadHistory(uint64_t position) const {
+absl::StatusOr<v1::StepRecord> ShardNode::ReadHistory(uint64_t position) {
   if (!alive()) return absl::UnavailableError("connection refused");
-  const auto found = history_.find(position);
-  if (found == history_.end()) return absl::OutOfRangeError(absl::StrCat("position ", position));
-  return found->second;
+  KAON_ASSIGN_OR_RETURN(const std::vector<v1::StepRecord> records, journal_->History(position, 1));
+  if (records.empty()) return absl::UnavailableError("no record");
+  return records.front();
 }
 
 void ShardNode::Drain() {
   for (shard::ShardOutput& output : core_->TakeOutputs()) {
     if (auto* send = std::get_if<shard::SendToCoordinator>(&output)) {
       world_.invariants().OnShardSends(index_, send->message);
+      if (send->message.has_refused()) {
+        world_.Trace(absl::StrCat("s", index_, " refuses: ", send->message.refused().detail()));
+      }
       const Message message = std::make_shared<v1::ShardToCoordinator>(std::move(send->message));
       const int copies = world_.Lost() ? 0 : (world_.Doubled() ? 2 : 1);
       for (int i = 0; i < copies; ++i) {
@@ -365,9 +395,6 @@ void ShardNode::Drain() {
         });
       }
     } else if (auto* append = std::get_if<shard::AppendJournal>(&output)) {
-      if (const auto* decided = std::get_if<journal::DecisionRecord>(&append->record)) {
-        history_[decided->record.plan().position()] = decided->record;
-      }
       if (at_next_append_ != nullptr) {
         world_.queue().After(world_.Between(absl::ZeroDuration(), kWrite),
                              [this, fault = std::exchange(at_next_append_, nullptr)] {
@@ -378,11 +405,16 @@ void ShardNode::Drain() {
       if (const auto* decided = std::get_if<journal::DecisionRecord>(&append->record)) {
         decision = decided->record.plan().position();
       }
-      journal_->Append(std::move(append->record), [this, token = append->token, decision] {
-        durable_position_ = std::max(durable_position_, decision);
-        core_->OnDurable(token);
-        Drain();
-      });
+      // As an event of its own: it may be done before Append returns.
+      journal_->Append(std::move(append->record),
+                       [this, token = append->token, decision, life = life_] {
+                         if (snapshots_ != nullptr && decision > 0) snapshots_->OnDurable(decision);
+                         world_.queue().After(absl::ZeroDuration(), [this, token, life] {
+                           if (life != life_ || !alive()) return;
+                           core_->OnDurable(token);
+                           Drain();
+                         });
+                       });
     } else {
       streams_.erase(std::get<shard::EndStream>(output).stream);
     }

@@ -1,7 +1,7 @@
 // One shard process of a simulated cluster: the production ShardCore over a journal and snapshots
-// on a simulated disk, and streams, in virtual time; it can be killed, its power cut, its disk
-// filled or broken, and it starts again from its snapshot and its journal. Owned by RunCluster; one
-// thread.
+// on a simulated disk, in any durability mode, and streams, in virtual time; it can be killed, its
+// power cut, its disk filled or broken, and it starts again from its snapshot and its journal.
+// Owned by RunCluster; one thread.
 #ifndef KAON_TESTS_SIMULATION_SHARD_NODE_H_
 #define KAON_TESTS_SIMULATION_SHARD_NODE_H_
 
@@ -15,14 +15,17 @@
 #include "absl/status/statusor.h"
 #include "kaon/v1/agreement.pb.h"
 #include "kernels/backend.h"
+#include "server/journal/journal.h"
+#include "server/journal/journal_log.h"
 #include "server/shard/shard_core.h"
 #include "server/shard/snapshot_directory.h"
-#include "server/shard/snapshot_writer.h"
+#include "server/shard/snapshot_restore.h"
 #include "server/tier/host_tier.h"
 #include "server/tier/tiered_store.h"
 #include "tests/simulation/durable_state.h"
 #include "tests/simulation/simulated_disk.h"
 #include "tests/simulation/simulated_journal.h"
+#include "tests/simulation/simulated_snapshots.h"
 #include "tests/simulation/world.h"
 
 namespace kaon::simulation {
@@ -76,8 +79,8 @@ class ShardNode {
   void Pull(uint64_t timeline, uint32_t parameter_id, uint64_t step,
             std::function<void(std::vector<float>)> on_read);
 
-  // The record of an entry it has decided.
-  absl::StatusOr<v1::StepRecord> ReadHistory(uint64_t position) const;
+  // The record of an entry it has decided, or of the oldest that it keeps.
+  absl::StatusOr<v1::StepRecord> ReadHistory(uint64_t position);
 
   // Carries out what the core wants after an event on it.
   void Drain();
@@ -91,18 +94,26 @@ class ShardNode {
     OnClosed on_closed;
   };
 
+  using UseSnapshots = std::function<absl::Status(shard::SnapshotDirectory& directory)>;
+
   shard::ShardCore::Options CoreOptions();
-  // Null in mode `none`. `core` is a new one then, as the disk says it stood.
-  absl::StatusOr<std::unique_ptr<journal::JournalLog>> OpenLog(
-      std::unique_ptr<shard::ShardCore>& core);
-  absl::StatusOr<uint64_t> RestoreSnapshot(std::unique_ptr<shard::ShardCore>& core);
+  void AddInterval(shard::ShardCore::Options& options);
+  absl::Status WithSnapshots(const UseSnapshots& use);
+  // What a start has made of the disk.
+  struct Recovered {
+    std::unique_ptr<shard::ShardCore> core;
+    // Null in mode `none`.
+    std::unique_ptr<journal::JournalLog> log;
+    std::vector<v1::StepRecord> records;
+    shard::RestoredSnapshot snapshot;
+  };
+  absl::Status Recover(Recovered& recovered);
+  absl::Status RestoreSnapshot(Recovered& recovered);
+  // The core begins to serve.
+  void Serve(Recovered recovered);
+  void CannotStart(const absl::Status& status, bool disk_failed);
   // Memory may change on the way from the disk.
   absl::Status ReplaySlice(const journal::GradientSlice& slice, shard::ShardCore& core);
-  // An entry has taken effect.
-  void MaybeFreeze();
-  // One operation on a snapshot, a moment later, until it is finished.
-  void WriteSnapshotSoon();
-  absl::Status WriteSnapshot();
   // A write or a sync failed for good.
   void EndOf(const absl::Status& status);
   void Die(absl::Duration until_noticed);
@@ -116,23 +127,13 @@ class ShardNode {
   std::unique_ptr<tier::HostTier> tier_;
   std::unique_ptr<tier::TieredStore> store_;
   std::unique_ptr<shard::ShardCore> core_;
-  std::unique_ptr<SimulatedJournal> journal_;
-  // Null in mode `none`; the snapshot that is being written, begun or not, and whether everything
-  // but its .meta is there.
-  std::unique_ptr<shard::SnapshotDirectory> snapshots_;
-  std::unique_ptr<shard::StateFreeze> freeze_;
-  std::unique_ptr<shard::SnapshotWriter> snapshot_;
-  bool snapshot_written_ = false;
-  // Of the journal when the newest snapshot was begun.
-  uint64_t grown_from_ = 0;
-  // Newest decision that the journal holds for certain.
-  uint64_t durable_position_ = 0;
+  std::unique_ptr<journal::Journal> journal_;
+  // Null in mode `none`.
+  std::unique_ptr<SimulatedSnapshots> snapshots_;
   shard::StreamId next_stream_ = 1;
   std::map<shard::StreamId, ControlStream> streams_;
   std::vector<std::function<void()>> on_death_;
   std::function<void()> at_next_append_;
-  // Decided records by position.
-  std::map<uint64_t, v1::StepRecord> history_;
   // A bit of what was read back at this start was changed.
   bool flipped_ = false;
   // Refusals of the disk that are counted already.

@@ -29,6 +29,28 @@ void ApplyTo(bool truncate, uint64_t offset, const std::string& bytes, uint64_t 
   if (first < last) std::memcpy(&to[first - start], &bytes[first - offset], last - first);
 }
 
+class DirectoryView : public disk::Directory {
+ public:
+  explicit DirectoryView(disk::Directory& directory) : directory_(directory) {}
+
+  absl::StatusOr<std::unique_ptr<disk::File>> Open(const std::string& name) override {
+    return directory_.Open(name);
+  }
+  absl::StatusOr<std::unique_ptr<disk::File>> Create(const std::string& name) override {
+    return directory_.Create(name);
+  }
+  absl::StatusOr<std::vector<std::string>> List() override { return directory_.List(); }
+  absl::Status Rename(const std::string& from, const std::string& to) override {
+    return directory_.Rename(from, to);
+  }
+  absl::Status Remove(const std::string& name) override { return directory_.Remove(name); }
+  absl::Status Sync() override { return directory_.Sync(); }
+  const std::string& path() const override { return directory_.path(); }
+
+ private:
+  disk::Directory& directory_;
+};
+
 bool Touches(bool truncate, uint64_t offset, uint64_t size, uint64_t start) {
   if (truncate) return offset < start + kSectorBytes;
   return offset < start + kSectorBytes && offset + size > start;
@@ -104,6 +126,10 @@ SimulatedDirectory::SimulatedDirectory(std::string path, uint64_t seed)
 
 SimulatedDirectory::~SimulatedDirectory() = default;
 
+std::unique_ptr<disk::Directory> SimulatedDirectory::View() {
+  return std::make_unique<DirectoryView>(*this);
+}
+
 absl::Status SimulatedDirectory::CheckName(const std::string& name) const {
   const bool one_component = name.find_first_of(std::string("/\0", 2)) == std::string::npos;
   if (!name.empty() && name != "." && name != ".." && one_component) return absl::OkStatus();
@@ -113,7 +139,7 @@ absl::Status SimulatedDirectory::CheckName(const std::string& name) const {
 
 absl::Status SimulatedDirectory::CheckDevice(const std::string& path) {
   if (operations_left_ > 0) {
-    if (operations_left_ != std::numeric_limits<uint64_t>::max()) --operations_left_;
+    if (operations_left_ != kUnbounded) --operations_left_;
     return absl::OkStatus();
   }
   ++counters_.failed;
@@ -210,7 +236,7 @@ absl::Status SimulatedDirectory::Write(const std::string& path, Inode& inode, ui
   }
   if (!bytes.empty()) {
     const uint64_t new_size = std::max(size, offset + bytes.size());
-    if (free_bytes_ != std::numeric_limits<uint64_t>::max()) free_bytes_ -= new_size - size;
+    if (!is_unbounded()) free_bytes_ -= new_size - size;
     inode.written.resize(new_size);
     std::memcpy(&inode.written[offset], bytes.data(), bytes.size());
     inode.pending.push_back({false, offset, std::move(bytes), new_size});

@@ -55,6 +55,9 @@ class SimulatedDirectory : public disk::Directory {
   absl::Status Sync() override;
   const std::string& path() const override { return path_; }
 
+  // The same directory, for who wants to own one; does not outlive this object.
+  std::unique_ptr<disk::Directory> View();
+
   // The process that used the directory died; the operating system keeps what was written. Files
   // that are still open answer nothing any more.
   void Crash();
@@ -63,10 +66,14 @@ class SimulatedDirectory : public disk::Directory {
 
   // So many bytes can still be added to files; what does not fit is refused, some of it written.
   void SetFreeBytes(uint64_t bytes) { free_bytes_ = bytes; }
-  void SetUnbounded() { free_bytes_ = std::numeric_limits<uint64_t>::max(); }
+  void SetUnbounded() { free_bytes_ = kUnbounded; }
+  uint64_t free_bytes() const { return free_bytes_; }
+  bool is_unbounded() const { return free_bytes_ == kUnbounded; }
   // After so many more operations each is refused as the device's error, until told otherwise.
   void FailAfter(uint64_t operations) { operations_left_ = operations; }
-  void SetHealthy() { operations_left_ = std::numeric_limits<uint64_t>::max(); }
+  void SetHealthy() { operations_left_ = kUnbounded; }
+  // As FailAfter was told, less those since.
+  uint64_t operations_left() const { return operations_left_; }
 
   // A disk that holds what the least lucky power cut would leave now.
   std::unique_ptr<SimulatedDirectory> DurableCopy() const;
@@ -76,6 +83,8 @@ class SimulatedDirectory : public disk::Directory {
   const DiskCounters& counters() const { return counters_; }
 
  private:
+  static constexpr uint64_t kUnbounded = std::numeric_limits<uint64_t>::max();
+
   class OpenFile;
   // An operation on a file's bytes that is not synced: bytes written at an offset, or a new size.
   struct Pending {
@@ -117,8 +126,8 @@ class SimulatedDirectory : public disk::Directory {
   Names names_;
   Names durable_names_;
   std::vector<Renaming> renamings_;
-  uint64_t free_bytes_ = std::numeric_limits<uint64_t>::max();
-  uint64_t operations_left_ = std::numeric_limits<uint64_t>::max();
+  uint64_t free_bytes_ = kUnbounded;
+  uint64_t operations_left_ = kUnbounded;
   DiskCounters counters_;
 };
 

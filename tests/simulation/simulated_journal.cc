@@ -19,8 +19,10 @@ journal::Entry EntryOf(journal::Record record) {
 }  // namespace
 
 SimulatedJournal::SimulatedJournal(World& world, std::unique_ptr<journal::JournalLog> log,
-                                   OnFailed on_failed)
-    : world_(world), log_(std::move(log)), on_failed_(std::move(on_failed)) {}
+                                   std::vector<v1::StepRecord> read_back, OnFailed on_failed)
+    : world_(world), log_(std::move(log)), on_failed_(std::move(on_failed)) {
+  for (v1::StepRecord& record : read_back) history_.Add(std::move(record));
+}
 
 SimulatedJournal::~SimulatedJournal() = default;
 
@@ -31,6 +33,9 @@ void SimulatedJournal::After(absl::Duration delay, std::function<void()> event) 
 }
 
 void SimulatedJournal::Append(journal::Record record, std::function<void()> done) {
+  if (const auto* decision = std::get_if<journal::DecisionRecord>(&record)) {
+    history_.Add(decision->record);
+  }
   queue_.push_back({EntryOf(std::move(record)), std::move(done)});
   Wake();
 }
@@ -53,8 +58,9 @@ void SimulatedJournal::WithdrawGradients() {
   queue_.erase(std::remove_if(from, queue_.end(), is_gradient), queue_.end());
 }
 
-absl::StatusOr<std::vector<v1::StepRecord>> SimulatedJournal::History(uint64_t, uint32_t) {
-  return absl::UnimplementedError("ShardNode keeps the records");
+absl::StatusOr<std::vector<v1::StepRecord>> SimulatedJournal::History(uint64_t from_position,
+                                                                      uint32_t limit) {
+  return history_.Read(from_position, limit);
 }
 
 void SimulatedJournal::Truncate(uint64_t position) {

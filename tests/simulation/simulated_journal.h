@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/journal/history.h"
 #include "server/journal/journal.h"
 #include "server/journal/journal_log.h"
 #include "tests/simulation/world.h"
@@ -24,14 +25,14 @@ class SimulatedJournal : public journal::Journal {
   // The process must end: a write or a sync failed for good.
   using OnFailed = std::function<void(const absl::Status&)>;
 
-  // `log` may be null: mode `none`.
-  SimulatedJournal(World& world, std::unique_ptr<journal::JournalLog> log, OnFailed on_failed);
+  // `log` may be null: mode `none`. `read_back` are the records that were in it.
+  SimulatedJournal(World& world, std::unique_ptr<journal::JournalLog> log,
+                   std::vector<v1::StepRecord> read_back, OnFailed on_failed);
   ~SimulatedJournal() override;
 
   void Append(journal::Record record, std::function<void()> done) override;
   void AppendGradient(const journal::GradientSlice& slice) override;
   void WithdrawGradients() override;
-  // Not kept here.
   absl::StatusOr<std::vector<v1::StepRecord>> History(uint64_t from_position,
                                                       uint32_t limit) override;
   // At once.
@@ -58,6 +59,7 @@ class SimulatedJournal : public journal::Journal {
   World& world_;
   const std::unique_ptr<journal::JournalLog> log_;
   const OnFailed on_failed_;
+  journal::History history_;
   // Events hold it weakly: they die with the process.
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   // Not written.

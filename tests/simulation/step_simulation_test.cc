@@ -54,6 +54,9 @@ ClusterOptions OptionsOf(uint64_t seed) {
   options.loss = (seed % 3) * 0.03;
   // Mode `none` too.
   options.durable = seed % 10 != 0;
+  // And `interval(K)`.
+  const uint32_t steps[] = {1, 2, 3, 5, 8};
+  if (seed % 5 == 4) options.interval_steps = steps[(seed / 5) % 5];
   const absl::Duration between[] = {absl::Milliseconds(150), absl::Milliseconds(400),
                                     absl::Seconds(1), absl::Seconds(2)};
   options.time_between_faults = between[(seed / 2) % 4];
@@ -113,6 +116,8 @@ void Add(const ClusterResult& result, ClusterResult& total) {
   total.reopened_rounds += result.reopened_rounds;
   total.skipped_steps += result.skipped_steps;
   total.group_changes += result.group_changes;
+  total.rollbacks += result.rollbacks;
+  total.steps_lost += result.steps_lost;
   total.rewinds += result.rewinds;
   total.operations += result.operations;
   total.record_reads += result.record_reads;
@@ -128,14 +133,15 @@ void Print(uint64_t num_run, const ClusterResult& total) {
             << total.outlived_refused << " refused for their attempt), " << total.obsolete_copies
             << " obsolete copies, " << total.takeovers << " takeovers, " << total.reopened_rounds
             << " pushes in reopened rounds, " << total.skipped_steps << " skipped steps, "
-            << total.group_changes << " changes of groups, " << total.operations
-            << " calls explained, " << total.record_reads << " records read by new holders, "
-            << total.shard_kills << " shards killed, " << total.power_cuts << " power cuts ("
-            << total.blackouts << " of everything), " << total.sectors_lost << " sectors lost, "
-            << total.torn_tails << " torn tails, " << total.full_refusals
-            << " writes to full disks, " << total.disk_failures << " failed disks, "
-            << total.deaths_in_recovery << " deaths in recovery, " << total.snapshots
-            << " snapshots, " << total.restored_snapshots << " starts from one, "
+            << total.group_changes << " changes of groups, " << total.rollbacks << " rollbacks ("
+            << total.steps_lost << " steps lost, " << total.rewinds << " rewinds), "
+            << total.operations << " calls explained, " << total.record_reads
+            << " records read by new holders, " << total.shard_kills << " shards killed, "
+            << total.power_cuts << " power cuts (" << total.blackouts << " of everything), "
+            << total.sectors_lost << " sectors lost, " << total.torn_tails << " torn tails, "
+            << total.full_refusals << " writes to full disks, " << total.disk_failures
+            << " failed disks, " << total.deaths_in_recovery << " deaths in recovery, "
+            << total.snapshots << " snapshots, " << total.restored_snapshots << " starts from one, "
             << total.truncations << " truncations, " << total.flips_found << " flipped bits found, "
             << total.disks_checked << " decisions compared with all disks" << std::endl;
 }
@@ -181,6 +187,9 @@ TEST(StepSimulationTest, KeepsEveryPromiseAndProgressesUnderFaults) {
   EXPECT_GT(total.reopened_rounds, 0);
   EXPECT_GT(total.skipped_steps, 0);
   EXPECT_GT(total.group_changes, 0);
+  EXPECT_GT(total.rollbacks, 0);
+  EXPECT_GT(total.steps_lost, 0u);
+  EXPECT_GT(total.rewinds, 0);
   EXPECT_GT(total.record_reads, 0);
   EXPECT_GT(total.shard_kills, 0);
   EXPECT_GT(total.power_cuts, 0);

@@ -14,6 +14,8 @@ namespace {
 constexpr absl::Duration kCallTimeout = absl::Milliseconds(500);
 // Of processes that are replaced: they still push.
 constexpr double kOutlived = 0.3;
+// How often a worker that has done its steps looks whether it has.
+constexpr absl::Duration kLook = absl::Milliseconds(300);
 // In which the first push of a step is under way.
 constexpr absl::Duration kPush = absl::Milliseconds(8);
 
@@ -166,7 +168,11 @@ void WorkerNode::OnRewound(const client::Joined& joined) {
 }
 
 void WorkerNode::BeginNext() {
-  if (open_step_ > world_.options().num_steps) return;
+  if (open_step_ > world_.options().num_steps) {
+    // Its last steps may be taken back yet.
+    if (world_.options().interval_steps > 0) JoinAfter(kLook);
+    return;
+  }
   pushes_of_step_ = 0;
   Operation operation;
   operation.kind = Operation::Kind::kStep;
