@@ -1,22 +1,18 @@
 // The calls about checkpoints: what only reads the directory is answered from its thread.
 #include <memory>
-#include <set>
 #include <string>
 #include <utility>
 #include <variant>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "proto/failpoint.h"
 #include "proto/grpc_status.h"
 #include "proto/status_macros.h"
-#include "server/checkpoint/content_digest.h"
 #include "server/checkpoint/listing.h"
 #include "server/checkpoint/manifest_file.h"
 #include "server/checkpoint/written_by.h"
 #include "server/coordinator/admin_service.h"
-#include "server/coordinator/restore_order.h"
+#include "server/coordinator/find_checkpoint.h"
 #include "server/coordinator/unary_call.h"
 
 namespace kaon::coordinator {
@@ -29,64 +25,13 @@ void Finish(grpc::ServerUnaryReactor* reactor, const absl::Status& status) {
   reactor->Finish(proto::ToGrpc(status));
 }
 
-// What a restore would take, read whole, and what it passed over.
-struct Found {
-  RestoreOrder order;
-  std::vector<checkpoint::SkippedCheckpoint> skipped;
-};
-
-// The job of every checkpoint there is, if it is one.
-absl::StatusOr<std::string> OnlyJob(checkpoint::CheckpointDirectory& directory) {
-  KAON_ASSIGN_OR_RETURN(const v1::ListCheckpointsResponse listed,
-                        checkpoint::ListCheckpoints(directory, ""));
-  std::set<std::string> jobs;
-  for (const v1::CheckpointRow& row : listed.checkpoints()) {
-    if (row.problem().empty()) jobs.insert(row.checkpoint().job());
-  }
-  if (jobs.size() == 1) return *jobs.begin();
-  return absl::NotFoundError(jobs.empty() ? std::string("there is no good checkpoint")
-                                          : absl::StrCat("there are checkpoints of jobs ",
-                                                         absl::StrJoin(jobs, ", "),
-                                                         ", an id must say which"));
-}
-
-absl::StatusOr<v1::CheckpointManifest> FindNewest(checkpoint::CheckpointDirectory& directory,
-                                                  std::string job, Found& found) {
-  if (job.empty()) {
-    KAON_ASSIGN_OR_RETURN(job, OnlyJob(directory));
-  }
-  KAON_ASSIGN_OR_RETURN(checkpoint::FoundCheckpoint newest, directory.FindNewest(job));
-  found.skipped = std::move(newest.skipped);
-  if (newest.newest.has_value()) return *std::move(newest.newest);
-  std::string why;
-  for (const checkpoint::SkippedCheckpoint& skipped : found.skipped) {
-    absl::StrAppend(&why, "; ", skipped.id, ": ", skipped.reason);
-  }
-  return absl::NotFoundError(absl::StrCat("no good checkpoint of job \"", job, "\"", why));
-}
-
-absl::StatusOr<Found> Find(checkpoint::CheckpointDirectory& directory,
-                           const v1::RestoreCheckpointRequest& request) {
-  Found found;
-  found.order.request = request;
-  absl::StatusOr<v1::CheckpointManifest> manifest =
-      request.id().empty() ? FindNewest(directory, request.job(), found)
-                           : directory.Verify(request.id());
-  if (!manifest.ok()) return manifest.status();
-  KAON_RETURN_IF_ERROR(checkpoint::CheckDigests(directory, *manifest));
-  found.order.manifest = std::make_shared<const v1::CheckpointManifest>(*std::move(manifest));
-  KAON_ASSIGN_OR_RETURN(found.order.manifest_sha256,
-                        directory.ManifestDigest(found.order.manifest->id()));
-  return found;
-}
-
 absl::Status CheckSameBits(const v1::CheckpointManifest& manifest, const ClusterView& view) {
   const std::string what = absl::StrCat("checkpoint ", manifest.id());
   for (size_t i = 0; i < view.shards.size(); ++i) {
     const std::string who = absl::StrCat("shard ", i);
     if (!view.shards[i].ok()) {
-      return absl::UnavailableError(absl::StrCat(who, " at ", view.addresses[i], ": ",
-                                                 view.shards[i].status().ToString()));
+      return absl::UnavailableError(
+          absl::StrCat(who, " at ", view.addresses[i], ": ", view.shards[i].status().ToString()));
     }
     v1::CheckpointFile present;
     present.set_build(view.shards[i]->build());
@@ -100,7 +45,7 @@ absl::Status CheckSameBits(const v1::CheckpointManifest& manifest, const Cluster
 }
 
 // Hands it to the machine, unless the caller gave up: reading took as long as the disk did.
-void Take(const Found& found, WaitingReactor& reactor,
+void Take(const FoundRestore& found, WaitingReactor& reactor,
           const UnaryAnswer<ReplyRestore, v1::RestoreCheckpointResponse>& answer) {
   reactor.Submit(
       [order = found.order](StepMachine& machine, CallId id) { machine.Restore(id, order); },
@@ -148,7 +93,7 @@ grpc::ServerUnaryReactor* AdminService::RestoreCheckpoint(
 void AdminService::Restore(const RestoreCall& restore, uint64_t timeline) {
   checkpoints_.Run([this, restore, timeline](const Directory& directory) {
     if (!directory.ok()) return restore.answer.Finish(directory.status(), "");
-    absl::StatusOr<Found> found = Find(**directory, *restore.request);
+    absl::StatusOr<FoundRestore> found = FindCheckpoint(**directory, *restore.request);
     if (!found.ok()) return restore.answer.Finish(found.status(), "");
     PassFailpoint(Failpoint::restore_verified);
     found->order.timeline = timeline;
@@ -188,8 +133,7 @@ grpc::ServerUnaryReactor* AdminService::CreateCheckpoint(grpc::CallbackServerCon
                                                          v1::CreateCheckpointResponse* response) {
   WaitingReactor* const reactor = WaitingReactor::Make(loop_);
   const UnaryAnswer<ReplyCreate, v1::CreateCheckpointResponse> answer(
-      context, reactor, response,
-      Act(*context, absl::StrCat("checkpoint create ", request->id())));
+      context, reactor, response, Act(*context, absl::StrCat("checkpoint create ", request->id())));
   const absl::Status named =
       request->id().empty() ? absl::OkStatus() : checkpoint::CheckId(request->id());
   return Ask(loop_, reactor->call(), named, &StepMachine::CreateCheckpoint, *request, answer);

@@ -8,9 +8,9 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -19,6 +19,7 @@
 #include "kernels/mutex.h"
 #include "server/checkpoint/checkpoint_directory.h"
 #include "server/coordinator/actions.h"
+#include "server/coordinator/checkpoint_finisher.h"
 #include "server/disk/posix_directory.h"
 
 namespace kaon::coordinator {
@@ -41,10 +42,7 @@ class CheckpointKeeper {
   // RESOURCE_EXHAUSTED when too many wait, UNAVAILABLE once it is shutting down.
   void Run(Task task);
 
-  // Writes the manifest, and removes those beyond the `keep` newest good ones if it says so; or
-  // removes what is left of an attempt that was given up. `done` as a task, of the former alone;
-  // until it is called no other attempt is begun. What attempts of other coordinators left is
-  // removed here too, once none of them can be running any more (GiveUpLeftovers).
+  // As CheckpointFinisher::Finish; `done` as a task.
   void Finish(FinishCheckpoint finish, uint64_t keep,
               std::function<void(const absl::StatusOr<v1::CheckpointSummary>&)> done);
 
@@ -52,23 +50,15 @@ class CheckpointKeeper {
   void Stop();
 
  private:
-  using Attempts = std::vector<checkpoint::CheckpointAttempt>;
-
   explicit CheckpointKeeper(std::unique_ptr<disk::PosixDirectory> files);
 
   void Work();
-  void FinishOn(checkpoint::CheckpointDirectory& directory, const FinishCheckpoint& finish,
-                uint64_t keep,
-                const std::function<void(const absl::StatusOr<v1::CheckpointSummary>&)>& done);
-  // Removes the files of those, which no coordinator and no shard works on any more.
-  void GiveUpLeftovers(checkpoint::CheckpointDirectory& directory, const Attempts& seen);
 
   // Constant after construction; used by the thread alone.
   const std::unique_ptr<disk::PosixDirectory> files_;
-  // Unfinished attempts that were there before this coordinator began its newest one, and whether
-  // that was before it took its first ballot. Used by the thread alone.
-  Attempts leftovers_;
-  bool before_first_ballot_ = true;
+  // Absent without one; used by the thread alone.
+  std::optional<checkpoint::CheckpointDirectory> directory_;
+  std::optional<CheckpointFinisher> finisher_;
 
   Mutex mu_;
   CondVar wake_;

@@ -1,0 +1,98 @@
+#include "server/coordinator/checkpoint_finisher.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "tests/server/checkpoint/tiny_checkpoint.h"
+#include "tests/simulation/simulated_disk.h"
+
+namespace kaon::coordinator {
+namespace {
+
+// A directory, what coordinators and shards put there, and what one coordinator does there.
+class CheckpointFinisherTest : public testing::Test {
+ protected:
+  // What two shards write.
+  std::vector<v1::CheckpointPart> WriteParts(const std::string& id, uint64_t position,
+                                             uint64_t attempt) {
+    checkpoint::TinyShards shards;
+    shards.attempt = attempt;
+    std::vector<v1::CheckpointPart> parts;
+    for (uint32_t shard : {0, 1}) {
+      parts.push_back(checkpoint::WritePart(directory_, id, position, shard, shards).value());
+    }
+    return parts;
+  }
+
+  void Start() { finisher_.emplace(directory_); }
+
+  absl::Status Finish(const std::string& id, uint64_t position, uint64_t attempt,
+                      std::vector<v1::CheckpointPart> parts) {
+    FinishCheckpoint finish;
+    finish.facts = checkpoint::TinyFacts(id, position);
+    finish.attempt = attempt;
+    finish.parts = std::move(parts);
+    absl::Status finished;
+    finisher_->Finish(finish, 2, [&finished](const absl::StatusOr<v1::CheckpointSummary>& summary) {
+      finished = summary.status();
+    });
+    return finished;
+  }
+
+  // Of checkpoint `id`, whether it is finished or not.
+  size_t FilesOf(const std::string& id) {
+    size_t files = 0;
+    const std::vector<std::string> names = files_.List().value();
+    for (const std::string& name : names) files += absl::StartsWith(name, id + ".") ? 1 : 0;
+    return files;
+  }
+
+  simulation::SimulatedDirectory files_{"/checkpoints", 1};
+  checkpoint::CheckpointDirectory directory_{files_};
+  std::optional<CheckpointFinisher> finisher_;
+};
+
+// An attempt of another coordinator may be running while its files are seen for the first time; but
+// not any more once all shards have written for this one since.
+TEST_F(CheckpointFinisherTest, RemovesWhatOthersLeftOnceItCannotBeRunning) {
+  WriteParts("before", 10, 1);
+  Start();
+  WriteParts("meanwhile", 11, 2);
+  ASSERT_EQ(Finish("first", 12, 3, WriteParts("first", 12, 3)), absl::OkStatus());
+  EXPECT_EQ(FilesOf("before"), 0u);
+  EXPECT_EQ(FilesOf("meanwhile"), 2u);
+  WriteParts("later", 13, 4);
+  ASSERT_EQ(Finish("second", 14, 5, WriteParts("second", 14, 5)), absl::OkStatus());
+  EXPECT_EQ(FilesOf("meanwhile"), 0u);
+  EXPECT_EQ(FilesOf("later"), 2u);
+  EXPECT_TRUE(directory_.Verify("first").ok());
+  EXPECT_TRUE(directory_.Verify("second").ok());
+}
+
+TEST_F(CheckpointFinisherTest, RemovesAnAttemptOfItsOwnThatIsGivenUpAndNoOther) {
+  Start();
+  WriteParts("mine", 10, 1);
+  WriteParts("mine", 10, 2);
+  ASSERT_EQ(Finish("mine", 10, 1, {}), absl::OkStatus());
+  EXPECT_EQ(FilesOf("mine.0000000000000001"), 0u);
+  EXPECT_EQ(FilesOf("mine.0000000000000002"), 2u);
+  // Not after any number of them: no shard has written for this coordinator since.
+  for (uint64_t attempt = 3; attempt < 6; ++attempt) Finish("mine", 10, attempt, {}).IgnoreError();
+  EXPECT_EQ(FilesOf("mine.0000000000000002"), 2u);
+}
+
+// What fills the disk may be what a crash left: the first attempt fails for it, and it goes.
+TEST_F(CheckpointFinisherTest, WhatWasThereBeforeItStartedGoesWithItsFirstAttempt) {
+  WriteParts("before", 10, 1);
+  Start();
+  ASSERT_EQ(Finish("mine", 11, 2, {}), absl::OkStatus());
+  EXPECT_EQ(FilesOf("before"), 0u);
+}
+
+}  // namespace
+}  // namespace kaon::coordinator
