@@ -1,8 +1,6 @@
 #include "tests/simulation/admin_node.h"
 
-#include <memory>
 #include <utility>
-#include <variant>
 
 #include "absl/strings/str_cat.h"
 
@@ -36,7 +34,9 @@ void Add(const std::string& field, const std::string& value, v1::SetGroupRequest
 
 AdminNode::AdminNode(World& world, std::vector<CoordinatorNode*> coordinators,
                      std::vector<ShardNode*> shards)
-    : world_(world), coordinators_(std::move(coordinators)), shards_(std::move(shards)) {}
+    : world_(world),
+      calls_(world, std::move(coordinators), kCallTimeout),
+      shards_(std::move(shards)) {}
 
 void AdminNode::Start() { ReadRevision(); }
 
@@ -46,38 +46,17 @@ void AdminNode::Later(absl::Duration delay, std::function<void()> event) {
   world_.queue().After(delay, std::move(event));
 }
 
-void AdminNode::Call(const CoordinatorNode::MakeCall& make, CoordinatorNode::OnAnswer on_answer) {
-  auto done = std::make_shared<bool>(false);
-  const auto finish =
-      [done, on_answer = std::move(on_answer)](const coordinator::CoordinatorAction& action) {
-        if (!std::exchange(*done, true)) on_answer(action);
-      };
-  Later(kCallTimeout, [finish] {
-    finish(coordinator::AwaitFailed{0, absl::UnavailableError("deadline"), ""});
-  });
-  if (world_.Lost()) return;
-  CoordinatorNode* node = coordinators_[world_.Below(coordinators_.size())];
-  Later(world_.Latency(), [this, node, make, finish] {
-    node->Call(make, [this, finish](const coordinator::CoordinatorAction& action) {
-      if (world_.Lost()) return;
-      Later(world_.Latency(), [finish, action] { finish(action); });
-    });
-  });
-}
-
 void AdminNode::ReadRevision() {
   v1::GetJobRequest request;
   request.set_job("tiny");
-  Call([request](coordinator::StepMachine& machine,
-                 coordinator::CallId call) { machine.GetJob(call, request); },
-       [this](const coordinator::CoordinatorAction& action) {
-         const auto* reply = std::get_if<coordinator::ReplyGetJob>(&action);
-         if (reply == nullptr || !reply->response.ok()) {
-           return Later(absl::Milliseconds(50), [this] { ReadRevision(); });
-         }
-         Draw(reply->response->config_revision());
-         Send();
-       });
+  calls_.Call([request](coordinator::StepMachine& machine,
+                        coordinator::CallId call) { machine.GetJob(call, request); },
+              [this](const coordinator::CoordinatorAction& action) {
+                const auto job = ResponseOf<coordinator::ReplyGetJob>(action);
+                if (!job.ok()) return Later(absl::Milliseconds(50), [this] { ReadRevision(); });
+                Draw(job->config_revision());
+                Send();
+              });
 }
 
 void AdminNode::Draw(uint64_t revision) {
@@ -98,16 +77,17 @@ void AdminNode::Draw(uint64_t revision) {
 }
 
 void AdminNode::Send() {
-  Call([request = change_.request](coordinator::StepMachine& machine,
-                                   coordinator::CallId call) { machine.SetGroup(call, request); },
-       [this](const coordinator::CoordinatorAction& action) { OnAnswer(action); });
+  calls_.Call(
+      [request = change_.request](coordinator::StepMachine& machine, coordinator::CallId call) {
+        machine.SetGroup(call, request);
+      },
+      [this](const coordinator::CoordinatorAction& action) { OnAnswer(action); });
 }
 
 void AdminNode::OnAnswer(const coordinator::CoordinatorAction& action) {
-  const auto* reply = std::get_if<coordinator::ReplySetGroup>(&action);
-  const absl::Status status = reply == nullptr ? std::get<coordinator::AwaitFailed>(action).status
-                                               : reply->response.status();
-  if (status.ok()) return OnDone(reply->response->config_revision());
+  const auto response = ResponseOf<coordinator::ReplySetGroup>(action);
+  if (response.ok()) return OnDone(response->config_revision());
+  const absl::Status& status = response.status();
   if (absl::IsAborted(status)) {
     if (!change_.uncertain) {
       world_.history().Return(change_.operation, Operation::Outcome::kRefused, world_.now());

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "kaon/v1/admin.pb.h"
+#include "tests/simulation/admin_calls.h"
 #include "tests/simulation/coordinator_node.h"
 #include "tests/simulation/shard_node.h"
 #include "tests/simulation/world.h"
@@ -34,9 +35,6 @@ class AdminNode {
   };
 
   void Later(absl::Duration delay, std::function<void()> event);
-  // No answer within the deadline is UNAVAILABLE; requests and answers may be lost, none is
-  // repeated.
-  void Call(const CoordinatorNode::MakeCall& make, CoordinatorNode::OnAnswer on_answer);
   void ReadRevision();
   void Draw(uint64_t revision);
   void Send();
@@ -44,7 +42,7 @@ class AdminNode {
   void OnDone(uint64_t revision);
 
   World& world_;
-  const std::vector<CoordinatorNode*> coordinators_;
+  AdminCalls calls_;
   const std::vector<ShardNode*> shards_;
   Change change_;
   uint64_t drawn_ = 0;

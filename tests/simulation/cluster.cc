@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/simulation/admin_node.h"
+#include "tests/simulation/checkpoint_node.h"
 #include "tests/simulation/coordinator_node.h"
 #include "tests/simulation/model.h"
 #include "tests/simulation/shard_node.h"
@@ -42,6 +43,7 @@ class Cluster {
       coordinators.push_back(coordinators_.back().get());
     }
     admin_ = std::make_unique<AdminNode>(world_, coordinators, shards);
+    keeper_ = std::make_unique<CheckpointNode>(world_, coordinators, shards);
     for (int i = 0; i < options.num_workers; ++i) {
       workers_.push_back(std::make_unique<WorkerNode>(world_, i, job_, coordinators, shards));
     }
@@ -52,6 +54,7 @@ class Cluster {
     for (auto& coordinator : coordinators_) coordinator->Start();
     for (auto& worker : workers_) worker->Start();
     admin_->Start();
+    keeper_->Start();
     const absl::Time faults_end = world_.now() + world_.options().fault_phase;
     ScheduleFault(faults_end);
     world_.queue().At(faults_end, [this] { Heal(); });
@@ -75,6 +78,8 @@ class Cluster {
     uint64_t newest_step = 0;
     for (const auto& [key, record] : world_.invariants().records()) {
       result.group_changes += record.plan().has_group_change();
+      result.restores += record.plan().has_restore();
+      if (record.plan().has_restore()) newest_step = record.plan().restore().step();
       if (record.plan().has_rollback()) {
         ++result.rollbacks;
         result.steps_lost += newest_step - record.plan().rollback().target().step();
@@ -105,15 +110,14 @@ class Cluster {
   }
 
   bool Finished() const {
-    return admin_->finished() &&
+    const uint64_t last_step = world_.last_step();
+    return world_.last_step_is_known() && admin_->finished() && keeper_->finished() &&
            std::all_of(workers_.begin(), workers_.end(),
-                       [this](const auto& worker) {
-                         return worker->gone() ||
-                                worker->finished_step() >= world_.options().num_steps;
+                       [last_step](const auto& worker) {
+                         return worker->gone() || worker->finished_step() >= last_step;
                        }) &&
-           std::all_of(shards_.begin(), shards_.end(), [this](const auto& shard) {
-             return shard->alive() &&
-                    shard->machine()->applied_step() >= world_.options().num_steps;
+           std::all_of(shards_.begin(), shards_.end(), [last_step](const auto& shard) {
+             return shard->alive() && shard->machine()->applied_step() >= last_step;
            });
   }
 
@@ -129,7 +133,8 @@ class Cluster {
     for (const auto& worker : workers_) {
       absl::StrAppend(&text, "worker finished step ", worker->finished_step(), "; ");
     }
-    if (!admin_->finished()) absl::StrAppend(&text, "the admin waits");
+    if (!admin_->finished()) absl::StrAppend(&text, "the admin waits; ");
+    if (!keeper_->finished()) absl::StrAppend(&text, "who keeps checkpoints waits");
     return text;
   }
 
@@ -148,6 +153,7 @@ class Cluster {
   }
 
   void Fault() {
+    ++world_.result().faults;
     if (world_.options().bug == SeededBug::kForgetfulShard) {
       return shards_[world_.Below(shards_.size())]->Forget();
     }
@@ -215,6 +221,7 @@ class Cluster {
   }
 
   void ShardFault(ShardNode& shard) {
+    if (world_.options().checkpoints && world_.Chance(0.1)) return FillCheckpoints();
     const uint64_t kind = world_.Below(8);
     if (kind == 0 && world_.Chance(0.5)) return FillDiskUnderAReopenedRound(shard);
     if (kind == 0) return shard.FillDisk(Downtime());
@@ -227,6 +234,13 @@ class Cluster {
     // Most of the time there is nothing unsynced to lose.
     if (world_.Chance(0.3)) return die();
     shard.AtNextAppend(die);
+  }
+
+  // There is hardly any room for checkpoints for a while.
+  void FillCheckpoints() {
+    world_.Trace("the directory of checkpoints is full");
+    world_.checkpoints().SetFreeBytes(world_.Below(6000));
+    world_.queue().After(Downtime(), [this] { world_.checkpoints().SetUnbounded(); });
   }
 
   // The vote waits for room while a worker comes back with another gradient; and the journal that
@@ -249,6 +263,7 @@ class Cluster {
   void Blackout() {
     ++world_.result().blackouts;
     for (auto& shard : shards_) shard->CutPower(Downtime());
+    world_.checkpoints().CutPower();
     for (auto& coordinator : coordinators_) KillCoordinator(*coordinator, Downtime());
     // Workers may be elsewhere.
     if (world_.Chance(0.5)) return;
@@ -274,6 +289,7 @@ class Cluster {
   void Heal() {
     world_.Trace("faults stop");
     world_.StopFaults();
+    ++world_.result().healed;
     takeovers_under_faults_ = world_.result().takeovers;
   }
 
@@ -294,6 +310,7 @@ class Cluster {
         world_.history().Return(id, Operation::Outcome::kDone, world_.now());
       }
     }
+    keeper_->CheckAll();
     const std::deque<Operation>& operations = world_.history().operations();
     world_.result().operations = operations.size();
     const std::string wrong = Contradiction(job_, world_.invariants().records(), operations);
@@ -306,6 +323,7 @@ class Cluster {
   std::vector<std::unique_ptr<CoordinatorNode>> coordinators_;
   std::vector<std::unique_ptr<WorkerNode>> workers_;
   std::unique_ptr<AdminNode> admin_;
+  std::unique_ptr<CheckpointNode> keeper_;
   int takeovers_under_faults_ = 0;
 };
 

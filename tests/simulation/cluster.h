@@ -36,6 +36,8 @@ struct ClusterOptions {
   // Mean time between kills or freezes of some process, while faults last.
   absl::Duration time_between_faults = absl::Seconds(2);
   absl::Duration fault_phase = absl::Seconds(15);
+  // Whoever has done its steps waits until faults have stopped, and then does some more.
+  bool past_faults = false;
   // Virtual time within which all steps must be done once faults have stopped.
   absl::Duration liveness_limit = absl::Seconds(120);
   // Shards journal to simulated disks and may die (mode `journal`); otherwise they live as long as
@@ -47,6 +49,10 @@ struct ClusterOptions {
   double shard_faults = 0.6;
   // The job goes on without workers that are lost (T21); some never come back.
   bool shrink = false;
+  // An admin keeps checkpoints, and takes the job back to some.
+  bool checkpoints = false;
+  // Coordinators take one by themselves each time so many train steps are applied; 0 = never.
+  uint64_t checkpoint_every_steps = 0;
   // Bits of gradients flip in memory while a journal is replayed: the digest must tell.
   bool flips = false;
   SeededBug bug = SeededBug::kNone;
@@ -57,6 +63,9 @@ struct ClusterOptions {
 struct ClusterResult {
   // Empty if every promise held.
   std::string violation;
+  // Faults there were, and whether they had stopped before all was done.
+  int faults = 0;
+  int healed = 0;
   uint64_t num_events = 0;
   // Same seed, same hash.
   uint64_t event_hash = 0;
@@ -106,6 +115,10 @@ struct ClusterResult {
   int rollbacks = 0;
   uint64_t steps_lost = 0;
   int rewinds = 0;
+  // Checkpoints that were reported, parts and manifests that a death interrupted, and restores.
+  int checkpoints = 0;
+  int torn_checkpoints = 0;
+  int restores = 0;
   // Calls of clients that the check of the history had to explain.
   uint64_t operations = 0;
   // Records that a new holder had to ask for.

@@ -16,6 +16,10 @@ constexpr double kBreaks = 0.002;
 constexpr double kBreaksUnderDecision = 0.02;
 // Of messages that are made obsolete: a copy comes late.
 constexpr double kObsoleteRepeated = 0.3;
+// After which its directory is looked at, what a supervisor waits for, and the least that are kept.
+constexpr absl::Duration kFinish = absl::Milliseconds(30);
+constexpr absl::Duration kRespawn = absl::Milliseconds(300);
+constexpr uint64_t kKeptCheckpoints = 2;
 // In which a reopened round gets its votes.
 constexpr absl::Duration kRound = absl::Milliseconds(40);
 
@@ -34,6 +38,12 @@ void CoordinatorNode::Start() {
   options.incarnation_high = world_.Random();
   options.incarnation_low = world_.Random();
   options.seed = world_.Random();
+  if (world_.options().checkpoints) {
+    options.takes_checkpoints = true;
+    options.checkpoint_every_steps = world_.options().checkpoint_every_steps;
+    files_ = std::make_unique<checkpoint::CheckpointDirectory>(world_.checkpoints());
+    finisher_ = std::make_unique<coordinator::CheckpointFinisher>(*files_);
+  }
   machine_ = std::make_unique<coordinator::StepMachine>(std::move(options));
   held_ = false;
   world_.Trace(absl::StrCat(address(), " starts"));
@@ -232,6 +242,29 @@ void CoordinatorNode::Read(const coordinator::ReadRecord& read) {
   });
 }
 
+void CoordinatorNode::Finish(const coordinator::FinishCheckpoint& finish) {
+  SimulatedDirectory& disk = world_.checkpoints();
+  const uint64_t failed = disk.counters().failed;
+  const bool dies = world_.faulty() && world_.Chance(0.15);
+  if (dies) disk.FailAfter(world_.Below(15));
+  finisher_->Finish(
+      finish, kKeptCheckpoints,
+      [this, attempt = finish.attempt](const absl::StatusOr<v1::CheckpointSummary>& summary) {
+        Run([this, attempt, summary] {
+          machine_->OnCheckpointFinished(attempt, summary);
+          Drain();
+        });
+      });
+  disk.SetHealthy();
+  if (!dies || disk.counters().failed == failed) return;
+  ++world_.result().torn_checkpoints;
+  ++world_.result().coordinator_kills;
+  Kill();
+  world_.queue().After(kRespawn, [this] {
+    if (!alive()) Start();
+  });
+}
+
 void CoordinatorNode::CarryOut(const coordinator::CoordinatorAction& action) {
   if (const auto* send = std::get_if<coordinator::SendToShard>(&action)) {
     SendToShard(send->shard, send->message);
@@ -245,6 +278,11 @@ void CoordinatorNode::CarryOut(const coordinator::CoordinatorAction& action) {
     });
   } else if (const auto* read = std::get_if<coordinator::ReadRecord>(&action)) {
     Read(*read);
+  } else if (const auto* finish = std::get_if<coordinator::FinishCheckpoint>(&action)) {
+    world_.queue().After(world_.Between(absl::ZeroDuration(), kFinish),
+                         [this, finish = *finish, life = life_] {
+                           if (life == life_) Run([this, finish] { Finish(finish); });
+                         });
   } else if (const auto* event = std::get_if<coordinator::AwaitEvent>(&action)) {
     if (event->event.has_decided()) world_.invariants().OnRecord(event->event.decided());
     Answer(event->call, action, event->last);

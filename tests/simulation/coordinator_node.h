@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "server/checkpoint/checkpoint_directory.h"
+#include "server/coordinator/checkpoint_finisher.h"
 #include "server/coordinator/step_machine.h"
 #include "tests/simulation/shard_node.h"
 #include "tests/simulation/world.h"
@@ -60,6 +62,8 @@ class CoordinatorNode {
   void Drain();
   void Read(const coordinator::ReadRecord& read);
   void CarryOut(const coordinator::CoordinatorAction& action);
+  // As its thread of checkpoints does; the process may die in the middle.
+  void Finish(const coordinator::FinishCheckpoint& finish);
   void SendToShard(int shard, const v1::CoordinatorToShard& message);
   // A copy of what `message` makes obsolete arrives when `message` is on its way.
   void RepeatObsolete(int shard, const v1::CoordinatorToShard& message);
@@ -70,6 +74,9 @@ class CoordinatorNode {
   const int index_;
   const std::vector<ShardNode*> shards_;
   std::unique_ptr<coordinator::StepMachine> machine_;
+  // Null without checkpoints.
+  std::unique_ptr<checkpoint::CheckpointDirectory> files_;
+  std::unique_ptr<coordinator::CheckpointFinisher> finisher_;
   uint64_t life_ = 0;
   absl::Time frozen_until_ = absl::InfinitePast();
   absl::Time cut_off_until_ = absl::InfinitePast();

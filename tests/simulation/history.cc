@@ -63,7 +63,7 @@ class Check {
       if (!fresh) found->second = std::min(found->second, operation.called);
     } else if (operation.kind != Kind::kPull) {
       asked_.emplace(std::make_pair(operation.kind, operation.name), &operation);
-      targets_.insert(operation.target);
+      if (operation.kind != Kind::kChange) targets_.insert(operation.target);
     }
   }
 
@@ -88,7 +88,7 @@ class Check {
       }
       if (!contradiction_.empty()) return;
       position_ = key.position;
-      if (targets_.count(key) > 0) states_[key] = replay_.state();
+      if (targets_.count(key) > 0) states_[key] = {replay_.state(), replay_.StateDigest()};
       if (rollback_targets_.count(key.position) > 0) live_[key.position] = {replay_.state(), step_};
       if (step_.has_value()) {
         versions_.try_emplace({timeline_, *step_}, Version{key, replay_.weights()});
@@ -123,7 +123,7 @@ class Check {
     if (key.position == position_ + 1) CheckDigest(key, record);
     timeline_ = key.timeline;
     step_ = plan.restore().step();
-    replay_.Restore(target->second);
+    replay_.Restore(target->second.state);
     live_.clear();
     changes_.clear();
     Raise(key, asked->second->called);
@@ -203,6 +203,8 @@ class Check {
         return ExplainChange(operation);
       case Kind::kRestore:
         return ExplainRestore(operation);
+      case Kind::kCheckpoint:
+        return ExplainCheckpoint(operation);
     }
   }
 
@@ -263,6 +265,21 @@ class Check {
     Lower(key, operation.returned);
   }
 
+  void ExplainCheckpoint(const Operation& operation) {
+    const LogKey& key = operation.target;
+    const auto state = states_.find(key);
+    if (state == states_.end()) {
+      return Fail(absl::StrCat("checkpoint ", operation.name, " holds the state of entry ",
+                               key.position, " of timeline ", key.timeline,
+                               ", the log has no such entry"));
+    }
+    if (state->second.digest != operation.digest) {
+      return Fail(absl::StrCat("checkpoint ", operation.name, " holds another state than that of ",
+                               "entry ", key.position));
+    }
+    Lower(key, operation.returned);
+  }
+
   void AnsweredWithAnother(const char* what, const Operation& operation) {
     Fail(absl::StrCat(what, operation.name, " was answered with entry ", operation.position,
                       ", which is another one"));
@@ -293,9 +310,13 @@ class Check {
   uint64_t timeline_ = 1;
   uint64_t position_ = 0;
   std::optional<uint64_t> step_;
-  // Of entries that a restore may go back to.
+  // Of entries that checkpoints hold.
+  struct Kept {
+    SerialReplay::State state;
+    uint64_t digest = 0;
+  };
   std::set<LogKey> targets_;
-  std::map<LogKey, SerialReplay::State> states_;
+  std::map<LogKey, Kept> states_;
   // Of entries that rollbacks go back to, and what of them is part of the job's history.
   struct Point {
     SerialReplay::State state;

@@ -40,6 +40,8 @@ struct Operation {
     kChange,
     // An admin takes the job back to a checkpoint.
     kRestore,
+    // Somebody has read a whole checkpoint.
+    kCheckpoint,
   };
   enum class Outcome {
     // It may have taken effect or not: no answer, or one that says neither.
@@ -64,10 +66,12 @@ struct Operation {
   // kPull, and what was read.
   uint32_t parameter_id = 0;
   std::vector<float> weights;
-  // kChange: the learning rate, which no other change sets. kRestore: the checkpoint.
+  // kChange: the learning rate, which no other change sets. kRestore, kCheckpoint: the checkpoint.
   std::string name;
-  // kRestore: the entry whose state the checkpoint holds.
+  // kRestore, kCheckpoint: the entry whose state the checkpoint holds.
   LogKey target;
+  // kCheckpoint: of what was read.
+  uint64_t digest = 0;
   // kChange, kRestore: where the answer says that its entry is.
   uint64_t position = 0;
 };

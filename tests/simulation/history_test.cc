@@ -36,9 +36,9 @@ class HistoryBuilder : public testing::Test {
   // The first operation of a kind, and for steps and pulls of a step and a timeline.
   Operation& Find(Operation::Kind kind, uint64_t step = 0, uint64_t timeline = 1) {
     for (Operation& operation : operations_) {
-      const bool any = kind == Operation::Kind::kChange || kind == Operation::Kind::kRestore;
+      const bool by_step = kind == Operation::Kind::kStep || kind == Operation::Kind::kPull;
       if (operation.kind != kind) continue;
-      if (any || (operation.step == step && operation.timeline == timeline)) return operation;
+      if (!by_step || (operation.step == step && operation.timeline == timeline)) return operation;
     }
     ADD_FAILURE() << "no such operation";
     return operations_.front();
@@ -127,6 +127,19 @@ class HistoryBuilder : public testing::Test {
     operations_.push_back(std::move(operation));
   }
 
+  // Somebody reads a checkpoint of the newest state.
+  void Checkpoint() {
+    Operation operation;
+    operation.kind = Operation::Kind::kCheckpoint;
+    operation.outcome = Operation::Outcome::kDone;
+    operation.called = end();
+    operation.returned = end();
+    operation.name = "kept";
+    operation.target = {timeline_, position_};
+    operation.digest = replay_.StateDigest();
+    operations_.push_back(std::move(operation));
+  }
+
   void Restore() {
     Operation operation;
     operation.kind = Operation::Kind::kRestore;
@@ -180,6 +193,7 @@ class HistoryTest : public HistoryBuilder {
     Step(0);
     Step(1);
     Step(2);
+    Checkpoint();
     Change();
     Step(3);
     Restore();
@@ -289,6 +303,26 @@ TEST_F(HistoryTest, ChangeNobodyAskedFor) {
 TEST_F(HistoryTest, RestoreOfAnotherState) {
   Find(Kind::kRestore).target = {1, 4};
   EXPECT_THAT(Contradicted(), HasSubstr("entry 8 found state digest"));
+}
+
+TEST_F(HistoryTest, CheckpointOfAnotherState) {
+  Find(Kind::kCheckpoint).target = {1, 5};
+  Find(Kind::kCheckpoint).returned = At(1000);
+  EXPECT_EQ(Contradicted(), "");
+  // The change leaves tensors and counters alone, the step after it does not.
+  Find(Kind::kCheckpoint).target = {1, 6};
+  EXPECT_EQ(Contradicted(), "checkpoint kept holds another state than that of entry 6");
+}
+
+TEST_F(HistoryTest, CheckpointOfNoEntry) {
+  Find(Kind::kCheckpoint).target = {2, 9};
+  EXPECT_EQ(Contradicted(),
+            "checkpoint kept holds the state of entry 9 of timeline 2, the log has no such entry");
+}
+
+TEST_F(HistoryTest, CheckpointBeforeItsEntry) {
+  Find(Kind::kCheckpoint).returned = At(24);
+  EXPECT_THAT(Contradicted(), HasSubstr("entry 4 was seen at"));
 }
 
 TEST_F(HistoryTest, RestoreNobodyAskedFor) {

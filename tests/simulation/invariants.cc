@@ -25,12 +25,12 @@ void Invariants::Violated(const std::string& what) {
 void Invariants::OnCoordinatorSends(const v1::CoordinatorToShard& message) {
   if (message.has_decision()) {
     deciders_[message.decision().plan().position()].insert(message.ballot().SerializeAsString());
-    // "decisions use only answers of their own ballot": so every shard has promised it.
+    // "decisions use only answers of their own ballot": so every shard has answered its promise.
     for (size_t i = 0; i < seen_.size(); ++i) {
-      if (proto::Compare(seen_[i].promised, message.ballot()) < 0) {
+      if (proto::Compare(seen_[i].answered_promise, message.ballot()) < 0) {
         Violated(absl::StrCat("ballot ", proto::ToString(message.ballot()), " decided position ",
                               message.decision().plan().position(), " while shard ", i,
-                              " had promised only ", proto::ToString(seen_[i].promised)));
+                              " had answered only ", proto::ToString(seen_[i].answered_promise)));
       }
     }
     return OnRecord(message.decision());

@@ -38,6 +38,14 @@ std::vector<uint64_t> Shape(const v1::ParameterSpec& parameter) {
   return {parameter.shape().begin(), parameter.shape().end()};
 }
 
+kernels::RuleConfig RuleOf(const v1::RegisterBody& registration, uint32_t parameter_id) {
+  const int id = static_cast<int>(parameter_id);
+  const v1::ParameterPlacement& placement = registration.placement().parameters(id);
+  const v1::JobDefinition& job = registration.definition();
+  return job::RuleConfigOf(job.groups(job::GroupIndex(job, placement.group())), job.parameters(id),
+                           placement);
+}
+
 void AddParameter(const char* name, std::vector<uint64_t> shape, bool frozen,
                   v1::JobDefinition& job) {
   v1::ParameterSpec* parameter = job.add_parameters();
@@ -97,6 +105,14 @@ client::StepShare Share(uint32_t rank, uint64_t step) {
   return share;
 }
 
+std::vector<kernels::StateSlot> SlotsOf(const v1::RegisterBody& registration,
+                                        uint32_t parameter_id) {
+  const v1::ParameterSpec& parameter =
+      registration.definition().parameters(static_cast<int>(parameter_id));
+  if (parameter.frozen()) return {};
+  return kernels::StateSlots(RuleOf(registration, parameter_id), Shape(parameter));
+}
+
 SerialReplay::SerialReplay(const v1::JobDefinition& job) : job_(job) {
   state_.weights.resize(job.parameters_size());
   state_.slots.resize(job.parameters_size());
@@ -110,20 +126,10 @@ SerialReplay::SerialReplay(const v1::JobDefinition& job) : job_(job) {
   CHECK(body.ok()) << body.status();
   state_.body = *std::move(body);
   for (int id = 0; id < job.parameters_size(); ++id) {
-    if (job.parameters(id).frozen()) continue;
-    const kernels::RuleConfig rule = RuleOf(id);
-    for (const kernels::StateSlot& slot : kernels::StateSlots(rule, Shape(job.parameters(id)))) {
+    for (const kernels::StateSlot& slot : SlotsOf(state_.body, id)) {
       state_.slots[id].emplace_back(slot.num_bytes);
     }
   }
-}
-
-kernels::RuleConfig SerialReplay::RuleOf(uint32_t parameter_id) const {
-  const int id = static_cast<int>(parameter_id);
-  const v1::ParameterPlacement& placement = state_.body.placement().parameters(id);
-  const v1::JobDefinition& job = state_.body.definition();
-  return job::RuleConfigOf(job.groups(job::GroupIndex(job, placement.group())), job.parameters(id),
-                           placement);
 }
 
 uint64_t SerialReplay::StateDigest() const {
@@ -163,7 +169,7 @@ void SerialReplay::Update(const v1::StepRecord& record, uint32_t parameter_id) {
   const v1::ParameterPlacement& placement =
       state_.body.placement().parameters(static_cast<int>(parameter_id));
   const int group = job::GroupIndex(state_.body.definition(), placement.group());
-  const kernels::RuleConfig rule = RuleOf(parameter_id);
+  const kernels::RuleConfig rule = RuleOf(state_.body, parameter_id);
   const std::vector<uint64_t> shape = Shape(parameter);
   std::vector<absl::Span<std::byte>> slots;
   for (std::vector<std::byte>& slot : state_.slots[parameter_id])

@@ -30,6 +30,10 @@ std::vector<float> Gradient(const v1::JobDefinition& job, uint32_t parameter_id,
 // What a worker declares for a step; members have unequal weights and micro-batches.
 client::StepShare Share(uint32_t rank, uint64_t step);
 
+// Of the optimizer, in the order of the digest; none of a frozen parameter.
+std::vector<kernels::StateSlot> SlotsOf(const v1::RegisterBody& registration,
+                                        uint32_t parameter_id);
+
 // The weights after decided records, from members, nonces, rates, clip factors and changes of
 // groups in the records alone.
 class SerialReplay {
@@ -60,7 +64,6 @@ class SerialReplay {
  private:
   std::vector<float> ReducedGradient(const v1::StepBody& step, uint32_t parameter_id);
   void Update(const v1::StepRecord& record, uint32_t parameter_id);
-  kernels::RuleConfig RuleOf(uint32_t parameter_id) const;
 
   const v1::JobDefinition job_;
   std::unique_ptr<kernels::Backend> backend_;

@@ -9,6 +9,7 @@
 
 #include "absl/base/casts.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "proto/ballot.h"
 #include "proto/status_macros.h"
 #include "server/journal/identity_file.h"
@@ -28,8 +29,9 @@ constexpr absl::Duration kKeepAlive = absl::Seconds(1);
 constexpr absl::Duration kWrite = absl::Milliseconds(25);
 // What a supervisor waits for before it starts the process again.
 constexpr absl::Duration kRespawn = absl::Milliseconds(200);
-// In which a snapshot is read that is to be rolled back to.
+// In which a state is read that the job is to be taken back to, and a part of a checkpoint begun.
 constexpr absl::Duration kCheck = absl::Milliseconds(10);
+constexpr absl::Duration kPart = absl::Milliseconds(60);
 
 }  // namespace
 
@@ -77,7 +79,52 @@ shard::ShardCore::Options ShardNode::CoreOptions() {
   };
   if (world_.options().durable) options.durability = v1::DURABILITY_MODE_JOURNAL;
   if (world_.options().interval_steps > 0) AddInterval(options);
+  if (world_.options().checkpoints) AddCheckpoints(options);
   return options;
+}
+
+void ShardNode::AddCheckpoints(shard::ShardCore::Options& options) {
+  options.open_checkpoints = [this]() -> absl::StatusOr<std::unique_ptr<disk::Directory>> {
+    return world_.checkpoints().View();
+  };
+  options.check_restore = [this, open = options.open_checkpoints, life = life_](
+                              const v1::RestoreBody& restore, uint32_t shard, uint64_t generation) {
+    world_.queue().After(world_.Between(absl::ZeroDuration(), kCheck), [=, this] {
+      if (life != life_ || !alive()) return;
+      shard::ShardCore::Options files;
+      files.open_checkpoints = open;
+      core_->OnRestoreChecked(generation, shard::ShardCore::CheckCheckpoint(files, restore, shard));
+      Drain();
+    });
+  };
+  options.write_part = [this, life = life_](std::unique_ptr<shard::StateFreeze> freeze,
+                                            shard::PartOptions part) {
+    world_.queue().After(
+        world_.Between(absl::ZeroDuration(), kPart),
+        [this, life, part, shared = std::shared_ptr<shard::StateFreeze>(std::move(freeze))] {
+          if (life == life_ && alive()) WritePart(*shared, part);
+        });
+  };
+}
+
+void ShardNode::WritePart(shard::StateFreeze& freeze, const shard::PartOptions& part) {
+  SimulatedDirectory& disk = world_.checkpoints();
+  const uint64_t failed = disk.counters().failed;
+  const bool dies = world_.faulty() && world_.options().durable && world_.Chance(0.1);
+  if (dies || (world_.faulty() && world_.Chance(0.05))) disk.FailAfter(world_.Below(20));
+  shard::ShardCore::Options files;
+  files.open_checkpoints = [&disk]() -> absl::StatusOr<std::unique_ptr<disk::Directory>> {
+    return disk.View();
+  };
+  const absl::StatusOr<v1::CheckpointPart> written =
+      shard::ShardCore::WritePart(files, freeze, part);
+  disk.SetHealthy();
+  if (dies && disk.counters().failed > failed) {
+    ++world_.result().torn_checkpoints;
+    return world_.Chance(0.5) ? Kill(kRespawn) : CutPower(kRespawn);
+  }
+  core_->OnPartWritten(part.id, part.attempt, written);
+  Drain();
 }
 
 void ShardNode::AddInterval(shard::ShardCore::Options& options) {
@@ -301,6 +348,7 @@ void ShardNode::CutPower(absl::Duration downtime) {
   ++world_.result().power_cuts;
   const uint64_t lost = disk_->counters().sectors_lost;
   disk_->CutPower();
+  world_.checkpoints().CutPowerOf(absl::StrFormat(".shard-%05d-", index_));
   world_.result().sectors_lost += disk_->counters().sectors_lost - lost;
   Die(world_.Between(absl::ZeroDuration(), kKeepAlive));
   RestartAfter(downtime);

@@ -98,6 +98,9 @@ class ShardNode {
 
   shard::ShardCore::Options CoreOptions();
   void AddInterval(shard::ShardCore::Options& options);
+  void AddCheckpoints(shard::ShardCore::Options& options);
+  // As its thread of checkpoints does; the process may die in the middle.
+  void WritePart(shard::StateFreeze& freeze, const shard::PartOptions& part);
   absl::Status WithSnapshots(const UseSnapshots& use);
   // What a start has made of the disk.
   struct Recovered {

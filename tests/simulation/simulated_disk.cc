@@ -266,6 +266,12 @@ void SimulatedDirectory::CutPower() {
   for (auto& [name, inode] : names_) Settle(*inode);
 }
 
+void SimulatedDirectory::CutPowerOf(const std::string& part) {
+  for (auto& [name, inode] : names_) {
+    if (name.find(part) != std::string::npos) Settle(*inode);
+  }
+}
+
 // The content of the sector after the first `chosen` of the operations that touch it.
 std::string SimulatedDirectory::KeepSector(const Inode& inode, uint64_t start, size_t chosen) {
   std::string sector(kSectorBytes, '\0');

@@ -63,6 +63,9 @@ class SimulatedDirectory : public disk::Directory {
   void Crash();
   // As Crash, and of what was not synced only a random part is left.
   void CutPower();
+  // The power of one who uses the directory is cut, who wrote the files whose names contain `part`:
+  // of what of them was not synced only a random part is left.
+  void CutPowerOf(const std::string& part);
 
   // So many bytes can still be added to files; what does not fit is refused, some of it written.
   void SetFreeBytes(uint64_t bytes) { free_bytes_ = bytes; }

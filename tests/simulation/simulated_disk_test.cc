@@ -94,6 +94,21 @@ TEST(SimulatedDirectoryTest, KeepsEverythingWhenOnlyTheProcessDies) {
   EXPECT_EQ(directory->counters().sectors_lost, 0u);
 }
 
+TEST(SimulatedDirectoryTest, LosesOnlyWhatOneOfThemWrote) {
+  std::set<std::string> of_a;
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    auto directory = DiskWith(seed, "synced", {"written"});
+    auto other = directory->Create("b");
+    ASSERT_TRUE(Append(**other, "written").ok());
+    directory->CutPowerOf("a");
+    of_a.insert(Content(*directory, "a"));
+    EXPECT_EQ(Content(*directory, "b"), "written");
+    EXPECT_TRUE(Append(**other, "more").ok()) << "the others go on";
+  }
+  EXPECT_EQ(of_a.count("synced"), 1u);
+  EXPECT_EQ(of_a.count("syncedwritten"), 1u);
+}
+
 TEST(SimulatedDirectoryTest, SomePowerCutUndoesATruncation) {
   std::set<std::string> seen;
   for (uint64_t seed = 1; seed <= 200; ++seed) {

@@ -44,6 +44,14 @@ void OnDeath(int signal) {
   std::raise(signal);
 }
 
+// SplitMix64: what is drawn of it does not go together with what is drawn of the seed itself.
+uint64_t Mix(uint64_t seed) {
+  seed += 0x9e3779b97f4a7c15;
+  seed = (seed ^ (seed >> 30)) * 0xbf58476d1ce4e5b9;
+  seed = (seed ^ (seed >> 27)) * 0x94d049bb133111eb;
+  return seed ^ (seed >> 31);
+}
+
 // Shapes of clusters vary with the seed, so that few seeds cover many.
 ClusterOptions OptionsOf(uint64_t seed) {
   ClusterOptions options;
@@ -52,11 +60,6 @@ ClusterOptions OptionsOf(uint64_t seed) {
   options.num_coordinators = 1 + (seed / 4) % 3;
   options.num_workers = 1 + (seed / 12) % 3;
   options.loss = (seed % 3) * 0.03;
-  // Mode `none` too.
-  options.durable = seed % 10 != 0;
-  // And `interval(K)`.
-  const uint32_t steps[] = {1, 2, 3, 5, 8};
-  if (seed % 5 == 4) options.interval_steps = steps[(seed / 5) % 5];
   const absl::Duration between[] = {absl::Milliseconds(150), absl::Milliseconds(400),
                                     absl::Seconds(1), absl::Seconds(2)};
   options.time_between_faults = between[(seed / 2) % 4];
@@ -65,6 +68,17 @@ ClusterOptions OptionsOf(uint64_t seed) {
   options.flips = seed % 7 == 3;
   options.shrink = seed % 5 < 2;
   options.trace = trace;
+  const uint64_t mixed = Mix(seed);
+  // Mode `none`, and `interval(K)`.
+  options.durable = mixed % 10 != 0;
+  const uint32_t steps[] = {1, 2, 3, 5, 8};
+  if (mixed % 10 > 7) options.interval_steps = steps[(mixed >> 8) % 5];
+  if ((mixed >> 16) % 8 == 0) {
+    options.past_faults = true;
+    options.fault_phase = absl::Seconds(3);
+  }
+  options.checkpoints = (mixed >> 24) % 6 == 0;
+  options.checkpoint_every_steps = (mixed >> 32) % 2 == 0 ? 3 : 0;
   return options;
 }
 
@@ -77,6 +91,8 @@ ClusterOptions ModelSizedOptionsOf(uint64_t seed) {
   options.num_steps = 41;
   options.loss = (seed % 3) * 0.06;
   options.durable = true;
+  options.past_faults = false;
+  options.fault_phase = absl::Seconds(15);
   options.time_between_faults = absl::Milliseconds(375);
   return options;
 }
@@ -88,6 +104,8 @@ std::string Replay(uint64_t seed) {
 
 void Add(const ClusterResult& result, ClusterResult& total) {
   total.num_events += result.num_events;
+  total.faults += result.faults;
+  total.healed += result.healed;
   total.applied_step += result.applied_step;
   total.coordinator_kills += result.coordinator_kills;
   total.coordinator_freezes += result.coordinator_freezes;
@@ -119,15 +137,19 @@ void Add(const ClusterResult& result, ClusterResult& total) {
   total.rollbacks += result.rollbacks;
   total.steps_lost += result.steps_lost;
   total.rewinds += result.rewinds;
+  total.checkpoints += result.checkpoints;
+  total.torn_checkpoints += result.torn_checkpoints;
+  total.restores += result.restores;
   total.operations += result.operations;
   total.record_reads += result.record_reads;
 }
 
 void Print(uint64_t num_run, const ClusterResult& total) {
-  std::cout << num_run << " seeds, " << total.num_events << " events, " << total.coordinator_kills
-            << " coordinators killed, " << total.coordinator_freezes << " frozen, "
-            << total.partitions << " cut off, " << total.worker_kills << " workers killed ("
-            << total.workers_gone << " for good), " << total.shrunk_steps
+  std::cout << num_run << " seeds, " << total.num_events << " events, " << total.faults
+            << " faults, which had stopped before the end of " << total.healed << " seeds, "
+            << total.coordinator_kills << " coordinators killed, " << total.coordinator_freezes
+            << " frozen, " << total.partitions << " cut off, " << total.worker_kills
+            << " workers killed (" << total.workers_gone << " for good), " << total.shrunk_steps
             << " steps with those that were left, " << total.returns << " returns, "
             << total.outlived_pushes << " pushes of workers that should be dead ("
             << total.outlived_refused << " refused for their attempt), " << total.obsolete_copies
@@ -174,6 +196,7 @@ TEST(StepSimulationTest, KeepsEveryPromiseAndProgressesUnderFaults) {
   CheckRate(num_run, total, static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
   if (num_run < 50) return;
   // The run is worth nothing if the faults it is about did not happen.
+  EXPECT_GT(total.healed, static_cast<int>(num_run / 20));
   EXPECT_GT(total.coordinator_kills, 0);
   EXPECT_GT(total.coordinator_freezes, 0);
   EXPECT_GT(total.partitions, 0);
@@ -190,6 +213,9 @@ TEST(StepSimulationTest, KeepsEveryPromiseAndProgressesUnderFaults) {
   EXPECT_GT(total.rollbacks, 0);
   EXPECT_GT(total.steps_lost, 0u);
   EXPECT_GT(total.rewinds, 0);
+  EXPECT_GT(total.checkpoints, 0);
+  EXPECT_GT(total.torn_checkpoints, 0);
+  EXPECT_GT(total.restores, 0);
   EXPECT_GT(total.record_reads, 0);
   EXPECT_GT(total.shard_kills, 0);
   EXPECT_GT(total.power_cuts, 0);

@@ -168,9 +168,10 @@ void WorkerNode::OnRewound(const client::Joined& joined) {
 }
 
 void WorkerNode::BeginNext() {
-  if (open_step_ > world_.options().num_steps) {
-    // Its last steps may be taken back yet.
-    if (world_.options().interval_steps > 0) JoinAfter(kLook);
+  if (open_step_ > world_.last_step()) {
+    // There may be more, or its last ones may be taken back yet.
+    const bool taken_back = world_.options().interval_steps > 0 || world_.options().checkpoints;
+    if (taken_back || !world_.last_step_is_known()) JoinAfter(kLook);
     return;
   }
   pushes_of_step_ = 0;

@@ -17,12 +17,14 @@
 #include "tests/simulation/event_queue.h"
 #include "tests/simulation/history.h"
 #include "tests/simulation/invariants.h"
+#include "tests/simulation/simulated_disk.h"
 
 namespace kaon::simulation {
 
 class World {
  public:
-  explicit World(const ClusterOptions& options) : options_(options), random_(options.seed) {}
+  explicit World(const ClusterOptions& options)
+      : options_(options), random_(options.seed), checkpoints_("/checkpoints", options.seed) {}
 
   const ClusterOptions& options() const { return options_; }
   EventQueue& queue() { return queue_; }
@@ -33,12 +35,23 @@ class World {
     invariants_ = std::move(invariants);
   }
 
+  // The directory that all shards and coordinators see. No file of it stays open from one event to
+  // the next.
+  SimulatedDirectory& checkpoints() { return checkpoints_; }
+
   // What clients called and were told.
   History& history() { return history_; }
 
   // Faults stop for good once this is false.
   bool faulty() const { return faulty_; }
   void StopFaults() { faulty_ = false; }
+
+  // The last train step that workers do, as far as it is known: they wait before the next.
+  uint64_t last_step() const {
+    return options_.num_steps + (options_.past_faults && !faulty_ ? kStepsPastFaults : 0);
+  }
+  // No more will come.
+  bool last_step_is_known() const { return !options_.past_faults || !faulty_; }
 
   uint64_t Random() { return random_(); }
   uint64_t Below(uint64_t bound) { return random_() % bound; }
@@ -66,11 +79,14 @@ class World {
   }
 
  private:
+  static constexpr uint64_t kStepsPastFaults = 3;
+
   void Hash(uint64_t value) { result_.event_hash = (result_.event_hash ^ value) * 0x100000001b3; }
 
   const ClusterOptions options_;
   EventQueue queue_;
   std::mt19937_64 random_;
+  SimulatedDirectory checkpoints_;
   ClusterResult result_;
   std::unique_ptr<Invariants> invariants_;
   History history_;
