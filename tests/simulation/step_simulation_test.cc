@@ -157,6 +157,8 @@ void Print(uint64_t num_run, const ClusterResult& total) {
             << " pushes in reopened rounds, " << total.skipped_steps << " skipped steps, "
             << total.group_changes << " changes of groups, " << total.rollbacks << " rollbacks ("
             << total.steps_lost << " steps lost, " << total.rewinds << " rewinds), "
+            << total.checkpoints << " checkpoints reported (" << total.torn_checkpoints
+            << " parts and manifests cut short by a death), " << total.restores << " restores, "
             << total.operations << " calls explained, " << total.record_reads
             << " records read by new holders, " << total.shard_kills << " shards killed, "
             << total.power_cuts << " power cuts (" << total.blackouts << " of everything), "
