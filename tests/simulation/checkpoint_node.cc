@@ -14,11 +14,11 @@ namespace kaon::simulation {
 
 namespace {
 
-constexpr int kOrders = 8;
+constexpr int kOrders = 24;
 constexpr int kRestores = 2;
 // As long as a part may take, and its disk be full.
 constexpr absl::Duration kCallTimeout = absl::Seconds(4);
-constexpr absl::Duration kBetween = absl::Milliseconds(1200);
+constexpr absl::Duration kBetween = absl::Milliseconds(500);
 
 }  // namespace
 
