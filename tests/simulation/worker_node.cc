@@ -204,7 +204,9 @@ void WorkerNode::OnStepOver(const client::StepOver& over) {
     }
     // A join of this rank's dead process arrived after this one's own. The process ends with that
     // error and is started again, as its supervisor would.
-    if (absl::IsAborted(over.record.status())) {
+    // And so it does where a shard holds no job for longer than a worker tries: it died before the
+    // registration was on its disk as decided, and the holder is cut off.
+    if (absl::IsAborted(over.record.status()) || absl::IsNotFound(over.record.status())) {
       return Later(absl::ZeroDuration(), [this] {
         Kill();
         world_.queue().After(absl::Milliseconds(100), [this, life = life_] {
