@@ -16,6 +16,7 @@ SIGTERM writes the report and ends. Kinds of trouble, each on one target or on a
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -83,9 +84,10 @@ class Target:
     @staticmethod
     def reset(writer):
         sock = writer.get_extra_info("socket")
-        if sock is not None:
-            # So that closing sends RST.
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        # So that closing sends RST; of one that is closed already nothing is left to reset.
+        with contextlib.suppress(OSError):
+            if sock is not None:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         writer.transport.abort()
 
     def count(self, table):
