@@ -91,7 +91,8 @@ class Round:
         # When a server that died must serve again, and when training must go on: name -> time of its death.
         self.dead_servers = {}
         self.step_before = None
-        self.finished = set()
+        # When each worker that is done was done.
+        self.finished = {}
 
     def start(self, name, fresh=False):
         self.armed[name] = self.cycles.draw(name.split("-")[0], fresh)
@@ -107,6 +108,7 @@ class Round:
             for name in died:
                 self.after_death(name)
             self.note_recovery()
+            self.recall()
             if died:
                 progress = time.monotonic()
             elif time.monotonic() > progress + 30:
@@ -119,7 +121,7 @@ class Round:
         if process.running():
             return False
         if name in self.cluster.workers and process.child.returncode == 0:
-            self.finished.add(name)
+            self.finished[name] = time.monotonic()
             return False
         return True
 
@@ -145,6 +147,13 @@ class Round:
             if other in self.cluster.ports:
                 self.dead_servers[other] = now
             self.start(other)
+
+    def recall(self):
+        """In mode interval a job may go back after one of its workers was done: the others wait for that one again."""
+        for name in [name for name, since in self.finished.items() if time.monotonic() > since + 3]:
+            if self.cycles.interval and len(self.finished) < len(self.cluster.workers):
+                del self.finished[name]
+                self.start(name)
 
     def note_recovery(self):
         now = time.monotonic()
