@@ -187,7 +187,6 @@ void ShardMachine::AnswerPromise(StreamId stream) {
   v1::ShardToCoordinator reply;
   // Rule 4: "A promise withdraws nothing": the held PREPARE is part of the answer.
   *reply.mutable_state() = state();
-  if (held_.has_value()) held_->told = true;
   Send(stream, std::move(reply));
 }
 
@@ -340,6 +339,8 @@ void ShardMachine::OnDurable(uint64_t token) {
   promise_durable_ = true;
   // Rule 1: only answers "sent after that shard's promise was durable, count".
   for (const auto& [stream, ballot] : std::exchange(promise_waiters_, {})) AnswerPromise(stream);
+  // By the first answer alone: a repetition may say more, and a holder goes by what it read first.
+  if (held_.has_value()) held_->told = true;
 }
 
 void ShardMachine::OnPrepareDurable(v1::Prepared prepared) {

@@ -200,6 +200,9 @@ TEST_F(ShardMachineRollbackTest, AVoteThatIsDurableOnlyAfterThePromiseIsInNobody
   Collect();
   EXPECT_TRUE(TakeSent().empty());
   EXPECT_NE(machine_.held(), nullptr);
+  // A promise that is asked for again says more than the holder went by.
+  Promise(kHolder, 2);
+  ASSERT_EQ(TakeSent().size(), 1u);
   Plan(kHolder, RollbackPlan(8, 2));
   Check();
   MakeDurable();
