@@ -184,6 +184,7 @@ class Cluster {
         // Most of the time nothing of it is under way; and it may be back before its pushes end.
         return node.AtNextPush([this, &node, downtime] {
           if (!world_.faulty()) return;
+          if (world_.Chance(0.3)) return node.GiveUp();
           world_.Chance(0.5) ? KillWorker(node, downtime / 20) : LoseWorker(node, downtime);
         });
       }

@@ -78,6 +78,8 @@ struct ClusterResult {
   // Of these, those that never came back; steps with fewer members than workers, and ranks that
   // took part again after such a step.
   int workers_gone = 0;
+  // Steps that a worker ended before their decision, to begin them again with another gradient.
+  int given_up = 0;
   int shrunk_steps = 0;
   int returns = 0;
   // Push streams of workers that should be dead, opened again; and those that shards refused for

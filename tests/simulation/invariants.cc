@@ -268,6 +268,16 @@ bool Invariants::IsForgotten(const v1::StepPlan& plan) const {
   return cluster_.interval_steps > 0 && (plan.has_group_change() || (plan.has_step() && !loads));
 }
 
+// Whether what was decided with a vote that this shard has forgotten, or replaced by one for a
+// rollback, is lost: the decider was the last to learn of that (shard_machine_rollback.cc).
+bool Invariants::IsTakenBack(const shard::ShardMachine& machine, uint64_t timeline) {
+  if (machine.timeline() > timeline || machine.state().rollback_needed()) return true;
+  if (machine.held() == nullptr) return false;
+  v1::StepPlan held;
+  held.ParseFromString(machine.held()->plan());
+  return held.has_rollback() && held.timeline() > timeline;
+}
+
 // "from DECISION(t) on every shard, on disk and in memory, is at t with that record or holds that
 // PREPARE"
 void Invariants::CheckHeldEverywhere(const v1::StepRecord& record) {
@@ -283,10 +293,7 @@ void Invariants::CheckHeldEverywhere(const v1::StepRecord& record) {
     const bool applied = machine->applied_position() >= position;
     const bool holds = machine->held() != nullptr && machine->held()->plan() == plan;
     if (applied || holds) continue;
-    // It was decided with the vote of this one's dead process.
-    const bool restarted = forgotten && (machine->timeline() > record.plan().timeline() ||
-                                         machine->state().rollback_needed());
-    if (restarted) continue;
+    if (forgotten && IsTakenBack(*machine, record.plan().timeline())) continue;
     Violated(absl::StrCat("position ", position, " was decided while shard ", i, " at position ",
                           machine->applied_position(), " does not hold its PREPARE"));
   }

@@ -102,6 +102,7 @@ class Invariants {
   // The same, on disk.
   void CheckDisk(int shard, uint64_t position, const std::string& plan);
   // Mode INTERVAL: a shard that restarts has forgotten its vote.
+  static bool IsTakenBack(const shard::ShardMachine& machine, uint64_t timeline);
   bool IsForgotten(const v1::StepPlan& plan) const;
 
   const Cluster cluster_;

@@ -112,6 +112,7 @@ void Add(const ClusterResult& result, ClusterResult& total) {
   total.partitions += result.partitions;
   total.worker_kills += result.worker_kills;
   total.workers_gone += result.workers_gone;
+  total.given_up += result.given_up;
   total.shrunk_steps += result.shrunk_steps;
   total.returns += result.returns;
   total.outlived_pushes += result.outlived_pushes;
@@ -149,7 +150,8 @@ void Print(uint64_t num_run, const ClusterResult& total) {
             << " faults, which had stopped before the end of " << total.healed << " seeds, "
             << total.coordinator_kills << " coordinators killed, " << total.coordinator_freezes
             << " frozen, " << total.partitions << " cut off, " << total.worker_kills
-            << " workers killed (" << total.workers_gone << " for good), " << total.shrunk_steps
+            << " workers killed (" << total.workers_gone << " for good), " << total.given_up
+            << " steps given up and begun again, " << total.shrunk_steps
             << " steps with those that were left, " << total.returns << " returns, "
             << total.outlived_pushes << " pushes of workers that should be dead ("
             << total.outlived_refused << " refused for their attempt), " << total.obsolete_copies
@@ -204,6 +206,7 @@ TEST(StepSimulationTest, KeepsEveryPromiseAndProgressesUnderFaults) {
   EXPECT_GT(total.partitions, 0);
   EXPECT_GT(total.worker_kills, 0);
   EXPECT_GT(total.workers_gone, 0);
+  EXPECT_GT(total.given_up, 0);
   EXPECT_GT(total.shrunk_steps, 0);
   EXPECT_GT(total.returns, 0);
   EXPECT_GT(total.outlived_refused, 0);

@@ -69,11 +69,22 @@ void WorkerNode::Start() {
 void WorkerNode::Kill() {
   world_.Trace(absl::StrCat("w", rank_, " dies"));
   ++life_;
+  stepping_ = false;
   at_next_push_ = nullptr;
   const bool outlived = world_.faulty() && world_.Chance(kOutlived);
   for (auto& [call, push] : std::exchange(pushes_, {})) outlived ? push->Outlive() : push->Break();
   session_.reset();
   HangUp();
+}
+
+void WorkerNode::GiveUp() {
+  if (!stepping_) return;
+  ++world_.result().given_up;
+  world_.Trace(absl::StrCat("w", rank_, " gives up step ", open_step_));
+  session_->Abandon();
+  Drain();
+  HangUp();
+  BeginNext();
 }
 
 void WorkerNode::KillForGood() {
@@ -150,6 +161,7 @@ void WorkerNode::JoinAfter(absl::Duration delay) {
 
 void WorkerNode::OnJoinOver(const client::JoinOver& over) {
   if (!over.joined.ok()) {
+    if (absl::IsAborted(over.joined.status())) return Supervise();
     // Not registered yet, or nobody holds the shards.
     return JoinAfter(absl::Milliseconds(100));
   }
@@ -185,11 +197,22 @@ void WorkerNode::BeginNext() {
   operation_ = world_.history().Call(std::move(operation));
   client::StepShare share = Share(rank_, open_step_);
   share.timeline = timeline_;
+  stepping_ = true;
   session_->Begin(share, world_.now());
   Drain();
 }
 
+void WorkerNode::Supervise() {
+  Later(absl::ZeroDuration(), [this] {
+    Kill();
+    world_.queue().After(absl::Milliseconds(100), [this, life = life_] {
+      if (life == life_) Start();
+    });
+  });
+}
+
 void WorkerNode::OnStepOver(const client::StepOver& over) {
+  stepping_ = false;
   if (!over.record.ok()) {
     world_.Trace(
         absl::StrCat("w", rank_, " step ", open_step_, ": ", over.record.status().ToString()));
@@ -202,17 +225,11 @@ void WorkerNode::OnStepOver(const client::StepOver& over) {
     if (over.record.status().code() == absl::StatusCode::kFailedPrecondition) {
       return JoinAfter(absl::Milliseconds(20));
     }
-    // A join of this rank's dead process arrived after this one's own. The process ends with that
-    // error and is started again, as its supervisor would.
-    // And so it does where a shard holds no job for longer than a worker tries: it died before the
-    // registration was on its disk as decided, and the holder is cut off.
+    // A join of this rank's dead process arrived after this one's own. Or a shard holds no job for
+    // longer than a worker tries: it died before the registration was on its disk as decided, and
+    // the holder is cut off.
     if (absl::IsAborted(over.record.status()) || absl::IsNotFound(over.record.status())) {
-      return Later(absl::ZeroDuration(), [this] {
-        Kill();
-        world_.queue().After(absl::Milliseconds(100), [this, life = life_] {
-          if (life == life_) Start();
-        });
-      });
+      return Supervise();
     }
     return world_.invariants().Violated(absl::StrCat("worker ", rank_, ", step ", open_step_, ": ",
                                                      over.record.status().ToString()));
@@ -298,6 +315,8 @@ void WorkerNode::Begin(const client::CallBegin& call) {
   request.set_rank(rank_);
   *request.mutable_attempt() = call.attempt;
   request.set_process_nonce(call.process_nonce);
+  // Another one after a step that was given up.
+  world_.history().operation(operation_).process_nonce = call.process_nonce;
   request.set_step(call.share.step);
   request.set_token_weight(call.share.token_weight);
   request.set_micro_batches(call.share.micro_batches);

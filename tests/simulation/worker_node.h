@@ -30,6 +30,8 @@ class WorkerNode {
   void Kill();
   // Never started again.
   void KillForGood();
+  // The caller ends the step it has begun, if any, and begins it again with another gradient.
+  void GiveUp();
   bool gone() const { return gone_; }
   // `fault` happens soon after it has begun to push the next time, unless it dies before.
   void AtNextPush(std::function<void()> fault) { at_next_push_ = std::move(fault); }
@@ -47,6 +49,8 @@ class WorkerNode {
   void CarryOut(const client::SessionAction& action);
   void OnJoinOver(const client::JoinOver& over);
   void OnStepOver(const client::StepOver& over);
+  // The process ends with an error and is started again, as its supervisor would.
+  void Supervise();
 
   void Join(const client::CallJoin& call);
   void Begin(const client::CallBegin& call);
@@ -75,6 +79,8 @@ class WorkerNode {
   std::unique_ptr<client::WorkerSession> session_;
   uint64_t life_ = 0;
   bool gone_ = false;
+  // Between a step's begin and its end.
+  bool stepping_ = false;
   uint64_t nonce_ = 0;
   uint64_t finished_step_ = 0;
   uint64_t open_step_ = 0;
