@@ -81,6 +81,7 @@ void WorkerNode::GiveUp() {
   if (!stepping_) return;
   ++world_.result().given_up;
   world_.Trace(absl::StrCat("w", rank_, " gives up step ", open_step_));
+  given_up_ = begun_;
   session_->Abandon();
   Drain();
   HangUp();
@@ -315,7 +316,12 @@ void WorkerNode::Begin(const client::CallBegin& call) {
   request.set_rank(rank_);
   *request.mutable_attempt() = call.attempt;
   request.set_process_nonce(call.process_nonce);
-  // Another one after a step that was given up.
+  begun_ = {timeline_, call.share.step, call.process_nonce};
+  // Of the gradient that was given up some shards may have a part.
+  if (begun_ == given_up_) {
+    world_.invariants().Violated(absl::StrCat("worker ", rank_, " begins step ", call.share.step,
+                                              " again under the nonce it gave it up with"));
+  }
   world_.history().operation(operation_).process_nonce = call.process_nonce;
   request.set_step(call.share.step);
   request.set_token_weight(call.share.token_weight);

@@ -10,6 +10,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -81,6 +82,10 @@ class WorkerNode {
   bool gone_ = false;
   // Between a step's begin and its end.
   bool stepping_ = false;
+  // Timeline, step and nonce of the newest BeginStep, and of the newest before a step was given up.
+  using Begun = std::tuple<uint64_t, uint64_t, uint64_t>;
+  Begun begun_;
+  Begun given_up_;
   uint64_t nonce_ = 0;
   uint64_t finished_step_ = 0;
   uint64_t open_step_ = 0;
