@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "job/definition.h"
@@ -17,15 +18,16 @@ namespace kaon::job {
 
 namespace {
 
-// In parameter-id order, so that sums over parameters do not depend on the number of shards ([C1]).
-using SumsById = std::map<uint32_t, v1::ParameterSums>;
+// Of the votes, by parameter id and so in its order: sums over parameters do not depend on the
+// number of shards ([C1]). Null for one that no vote tells of.
+using SumsById = std::vector<const v1::ParameterSums*>;
 
 SumsById Gather(const v1::RegisterBody& job, const std::vector<v1::Prepared>& prepared) {
-  SumsById sums;
+  SumsById sums(job.definition().parameters_size());
   for (const v1::Prepared& vote : prepared) {
     for (const v1::ParameterSums& row : vote.sums()) {
-      if (row.parameter_id() >= job.definition().parameters_size()) continue;
-      sums.emplace(row.parameter_id(), row);
+      if (row.parameter_id() >= sums.size() || sums[row.parameter_id()] != nullptr) continue;
+      sums[row.parameter_id()] = &row;
     }
   }
   return sums;
@@ -93,11 +95,13 @@ void AddLoss(const v1::StepBody& step, const std::vector<v1::Prepared>& prepared
 // no group and no norm ([T8]).
 std::vector<kernels::ClipInput> ClipInputsOf(const NormUse& use, const SumsById& sums) {
   std::vector<kernels::ClipInput> inputs;
-  for (const auto& [id, row] : sums) {
+  for (uint32_t id = 0; id < sums.size(); ++id) {
+    const v1::ParameterSums* const row = sums[id];
+    if (row == nullptr || row->missing()) continue;
     const ParameterNormUse& parameter = use.parameters[id];
-    if (row.missing() || parameter.group < 0) continue;
+    if (parameter.group < 0) continue;
     inputs.push_back({parameter.group, parameter.norm_group, parameter.exempt, parameter.counted,
-                      parameter.takes_sum ? row.sum_squares() : 0});
+                      parameter.takes_sum ? row->sum_squares() : 0});
   }
   return inputs;
 }
@@ -153,15 +157,17 @@ void CheckThreshold(const v1::JobDefinition& job, v1::StepDecision& decision) {
 // Neither a sum over shards nor a norm is read for it ([T5]).
 std::optional<std::string> TooLarge(const v1::RegisterBody& job, const NormUse& use,
                                     const SumsById& sums, const v1::StepDecision& decision) {
-  for (const auto& [id, row] : sums) {
+  for (uint32_t id = 0; id < sums.size(); ++id) {
+    const v1::ParameterSums* const row = sums[id];
+    if (row == nullptr || row->missing()) continue;
     const ParameterNormUse& parameter = use.parameters[id];
-    if (row.missing() || parameter.group < 0) continue;
+    if (parameter.group < 0) continue;
     const double factor =
         parameter.exempt ? 1 : decision.norm_groups(parameter.norm_group).clip_factor();
-    const double largest = row.absolute_max() * factor;
+    const double largest = row->absolute_max() * factor;
     if (largest <= kMostGradient) continue;
     return absl::StrCat("gradient of parameter ", NameOf(job, id), " has an element of size ",
-                        row.absolute_max(), factor == 1 ? "" : absl::StrCat(" * ", factor),
+                        row->absolute_max(), factor == 1 ? "" : absl::StrCat(" * ", factor),
                         ", must be <= 2^62 = ", kMostGradient, " after clipping");
   }
   return std::nullopt;

@@ -2,7 +2,8 @@
 
 #include <glog/logging.h>
 
-#include <map>
+#include <string>
+#include <unordered_map>
 
 #include "job/definition.h"
 #include "job/rule_config.h"
@@ -67,12 +68,12 @@ NormUse NormUseOf(const v1::RegisterBody& job) {
   NormUse use;
   use.reports_all = definition.report_norms() != v1::REPORT_NORMS_OFF;
   use.norm_groups = NormGroupsOf(definition);
-  std::map<std::string, int> norm_group_of;
+  std::unordered_map<std::string, int> norm_group_of;
   for (const NormGroupUse& group : use.norm_groups) {
     norm_group_of.emplace(group.name, static_cast<int>(norm_group_of.size()));
   }
   norm_group_of.emplace("", 0);
-  std::map<std::string, int> group_of;
+  std::unordered_map<std::string, int> group_of;
   for (const v1::ParameterGroup& group : definition.groups()) {
     group_of.emplace(group.name(), static_cast<int>(group_of.size()));
     use.exempt.push_back(IsClipExempt(group));

@@ -16,6 +16,7 @@
 #include "kaon/v1/coordinator.pb.h"
 #include "kaon/v1/shard_control.pb.h"
 #include "server/checkpoint/manifest.h"
+#include "server/coordinator/shared_message.h"
 
 namespace kaon::coordinator {
 
@@ -25,8 +26,19 @@ using CallId = uint64_t;
 
 // May be lost without harm: everything that matters is sent again at each heartbeat.
 struct SendToShard {
+  // What it says, but perhaps for who says it to whom.
+  const v1::CoordinatorToShard& content() const { return body ? body->message : message; }
+  // The message as the shard reads it. On the wire it is `message` with `body`'s bytes behind.
+  v1::CoordinatorToShard Whole() const {
+    v1::CoordinatorToShard whole = message;
+    if (body) whole.MergeFrom(body->message);
+    return whole;
+  }
+
   int shard = 0;
   v1::CoordinatorToShard message;
+  // The plan or decision of a message that has none itself; null = it is complete.
+  Shared<v1::CoordinatorToShard> body;
 };
 
 // Read the record of `position` from a shard's history; answer with OnRecordRead. Asked again at
@@ -93,7 +105,7 @@ struct FinishCheckpoint {
 // One event on an AwaitStep stream; the stream ends OK after the event with `last`.
 struct AwaitEvent {
   CallId call = 0;
-  v1::StepEvent event;
+  Shared<v1::StepEvent> event;
   bool last = false;
 };
 // Ends an AwaitStep stream.

@@ -32,7 +32,7 @@ void AwaitReactor::OnAction(CoordinatorAction action) {
     MutexLock lock(mu_);
     if (auto* event = std::get_if<AwaitEvent>(&action)) {
       // A plan that waits behind the one being written is overtaken.
-      if (events_.size() > 1 && events_.back().has_planned()) events_.pop_back();
+      if (events_.size() > 1 && events_.back()->message.has_planned()) events_.pop_back();
       events_.push_back(std::move(event->event));
       if (event->last) end_ = absl::OkStatus();
     } else if (auto* failed = std::get_if<AwaitFailed>(&action)) {
@@ -44,14 +44,14 @@ void AwaitReactor::OnAction(CoordinatorAction action) {
 }
 
 void AwaitReactor::Proceed() {
-  const v1::StepEvent* event = nullptr;
+  Shared<v1::StepEvent> event;
   absl::Status end;
   {
     MutexLock lock(mu_);
     if (writing_ || finished_) return;
     if (!events_.empty()) {
       writing_ = true;
-      event = &events_.front();
+      event = events_.front();
     } else if (end_) {
       finished_ = true;
       end = *end_;
@@ -61,7 +61,10 @@ void AwaitReactor::Proceed() {
     }
   }
   if (event != nullptr) {
-    StartWrite(event);
+    // Copied: gRPC may hold on to it for longer than the stream lives.
+    const grpc::Slice slice(event->bytes.data(), event->bytes.size());
+    out_ = grpc::ByteBuffer(&slice, 1);
+    StartWrite(&out_);
   } else {
     Finish(proto::ToGrpc(end));
   }

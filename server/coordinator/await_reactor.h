@@ -4,6 +4,7 @@
 #define KAON_SERVER_COORDINATOR_AWAIT_REACTOR_H_
 
 #include <grpcpp/server_context.h>
+#include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
 #include <deque>
@@ -19,7 +20,7 @@
 
 namespace kaon::coordinator {
 
-class AwaitReactor : public grpc::ServerWriteReactor<v1::StepEvent> {
+class AwaitReactor : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
   // Submits the request to the loop. `loop` and `context` outlive the stream. The reactor is shared
   // by gRPC, through itself, and by the loop for as long as the call is open there.
@@ -48,12 +49,15 @@ class AwaitReactor : public grpc::ServerWriteReactor<v1::StepEvent> {
   Mutex mu_;
   // The front is being written when `writing_`. A plan that was overtaken by another is dropped, so
   // there are never more than three.
-  std::deque<v1::StepEvent> events_ ABSL_GUARDED_BY(mu_);
+  std::deque<Shared<v1::StepEvent>> events_ ABSL_GUARDED_BY(mu_);
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   // How the stream ends after the queued events.
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mu_);
   std::string holder_address_ ABSL_GUARDED_BY(mu_);
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
+
+  // Of the write that is under way.
+  grpc::ByteBuffer out_;
 
   std::shared_ptr<AwaitReactor> self_;
 };

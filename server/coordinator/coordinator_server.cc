@@ -123,9 +123,9 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
 
 absl::Status CoordinatorServer::Connect() {
   loop_ = std::make_unique<MachineLoop>(
-      [this](int shard, v1::CoordinatorToShard message) {
-        watch_.OnSent(message);
-        links_[shard]->Send(std::move(message));
+      [this](SendToShard send) {
+        watch_.OnSent(send.content());
+        links_[send.shard]->Send(send.message, send.body ? send.body->bytes : "");
       },
       [this](int shard, uint64_t position) { ReadRecord(shard, position); },
       [this](FinishCheckpoint finish) { FinishCheckpointRun(std::move(finish)); },
@@ -147,12 +147,12 @@ absl::Status CoordinatorServer::Connect() {
     events.message = [this, i](v1::ShardToCoordinator message) {
       const size_t bytes = message.ByteSizeLong();
       // Shared: a function is copied, the message need not be.
-      auto shared = std::make_shared<const v1::ShardToCoordinator>(std::move(message));
+      auto shared = std::make_shared<v1::ShardToCoordinator>(std::move(message));
       loop_
           ->Post(
               [i, shared = std::move(shared)](StepMachine& machine, absl::Time now) {
                 PassReceived(*shared);
-                machine.OnShardMessage(i, *shared, now);
+                machine.OnShardMessage(i, std::move(*shared), now);
               },
               bytes)
           // A message dropped by a full queue is like one lost on the way.
@@ -195,12 +195,12 @@ void CoordinatorServer::ReadRecord(int shard, uint64_t position) {
 }
 
 absl::Status CoordinatorServer::Listen() {
-  KAON_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ServerCredentials> credentials,
-                        auth::CreateServerCredentials(
-                            config_.tls(), config_.listen(),
-                            [this](const std::string& peer, const absl::Status& refusal) {
-                              monitor::NoteUnauthorized(counts_, peer, refusal);
-                            }));
+  KAON_ASSIGN_OR_RETURN(
+      std::shared_ptr<grpc::ServerCredentials> credentials,
+      auth::CreateServerCredentials(config_.tls(), config_.listen(),
+                                    [this](const std::string& peer, const absl::Status& refusal) {
+                                      monitor::NoteUnauthorized(counts_, peer, refusal);
+                                    }));
   coordinator_service_ = std::make_unique<CoordinatorService>(*loop_, counts_);
   admin_service_ = std::make_unique<AdminService>(
       *loop_, links_, std::vector<std::string>(config_.shards().begin(), config_.shards().end()),

@@ -1,10 +1,13 @@
 #include "server/coordinator/coordinator_service.h"
 
+#include <grpcpp/support/proto_buffer_reader.h>
+
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "proto/grpc_status.h"
 #include "server/auth/peer_identity.h"
 #include "server/coordinator/await_reactor.h"
 #include "server/coordinator/unary_call.h"
@@ -60,8 +63,7 @@ grpc::ServerUnaryReactor* CoordinatorService::JoinWorker(grpc::CallbackServerCon
       context, response, [this](const absl::Status& status) {
         if (status.ok()) counts_.Add(monitor::Event::kWorkerJoined);
       });
-  return Ask(loop_, loop_.NewCall(),
-             Noted(*context, AuthorizeRank(*context, *request)),
+  return Ask(loop_, loop_.NewCall(), Noted(*context, AuthorizeRank(*context, *request)),
              &StepMachine::Join, *request, answer);
 }
 
@@ -69,16 +71,20 @@ grpc::ServerUnaryReactor* CoordinatorService::BeginStep(grpc::CallbackServerCont
                                                         const v1::BeginStepRequest* request,
                                                         v1::BeginStepResponse* response) {
   const UnaryAnswer<ReplyBegin, v1::BeginStepResponse> answer(context, response);
-  return Ask(loop_, loop_.NewCall(),
-             Noted(*context, AuthorizeRank(*context, *request)),
+  return Ask(loop_, loop_.NewCall(), Noted(*context, AuthorizeRank(*context, *request)),
              &StepMachine::Begin, *request, answer);
 }
 
-grpc::ServerWriteReactor<v1::StepEvent>* CoordinatorService::AwaitStep(
-    grpc::CallbackServerContext* context, const v1::AwaitStepRequest* request) {
-  const absl::Status authorized = Noted(*context, AuthorizeRank(*context, *request));
+grpc::ServerWriteReactor<grpc::ByteBuffer>* CoordinatorService::AwaitStep(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+  grpc::ByteBuffer bytes = *request;
+  v1::AwaitStepRequest parsed;
+  const grpc::Status read =
+      grpc::SerializationTraits<v1::AwaitStepRequest>::Deserialize(&bytes, &parsed);
+  if (!read.ok()) return AwaitReactor::Refuse(loop_, *context, proto::FromGrpc(read));
+  const absl::Status authorized = Noted(*context, AuthorizeRank(*context, parsed));
   if (!authorized.ok()) return AwaitReactor::Refuse(loop_, *context, authorized);
-  return AwaitReactor::Start(loop_, *context, *request);
+  return AwaitReactor::Start(loop_, *context, parsed);
 }
 
 }  // namespace kaon::coordinator

@@ -4,6 +4,7 @@
 #define KAON_SERVER_COORDINATOR_COORDINATOR_SERVICE_H_
 
 #include <grpcpp/server_context.h>
+#include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
 #include "absl/status/status.h"
@@ -17,7 +18,9 @@ namespace kaon::coordinator {
 // Trailing metadata that names the coordinator to ask instead, host:port.
 inline constexpr char kHolderMetadata[] = "kaon-holder";
 
-class CoordinatorService : public v1::Coordinator::CallbackService {
+// Raw where all workers are told the same: it is serialized once.
+class CoordinatorService
+    : public v1::Coordinator::WithRawCallbackMethod_AwaitStep<v1::Coordinator::CallbackService> {
  public:
   // `loop` and `counts` outlive the service.
   CoordinatorService(MachineLoop& loop, monitor::EventCounts& counts)
@@ -38,8 +41,8 @@ class CoordinatorService : public v1::Coordinator::CallbackService {
   grpc::ServerUnaryReactor* BeginStep(grpc::CallbackServerContext* context,
                                       const v1::BeginStepRequest* request,
                                       v1::BeginStepResponse* response) override;
-  grpc::ServerWriteReactor<v1::StepEvent>* AwaitStep(grpc::CallbackServerContext* context,
-                                                     const v1::AwaitStepRequest* request) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* AwaitStep(grpc::CallbackServerContext* context,
+                                                        const grpc::ByteBuffer* request) override;
 
  private:
   // `authorized`; a refusal is counted and logged with who called.

@@ -88,11 +88,9 @@ void MachineLoop::Stop() {
 absl::Status MachineLoop::Enqueue(Waiting waiting, size_t limit) {
   MutexLock lock(mu_);
   if (stopping_) return absl::UnavailableError(kShuttingDown);
-  if (waiting_bytes_ > 0 && waiting.bytes > 0 &&
-      waiting_bytes_ + waiting.bytes > kMaxEventBytes) {
-    return absl::ResourceExhaustedError(absl::StrCat("coordinator has ", waiting_bytes_,
-                                                     " bytes of events waiting, at most ",
-                                                     kMaxEventBytes));
+  if (waiting_bytes_ > 0 && waiting.bytes > 0 && waiting_bytes_ + waiting.bytes > kMaxEventBytes) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "coordinator has ", waiting_bytes_, " bytes of events waiting, at most ", kMaxEventBytes));
   }
   if (events_.size() >= limit) {
     return absl::ResourceExhaustedError(
@@ -169,10 +167,10 @@ void MachineLoop::Dispatch() {
   for (CoordinatorAction& action : machine_->TakeActions()) {
     std::visit(Overloaded{
                    [this](SendToShard& send) {
-                     const auto body = send.message.body_case();
-                     const bool restore = send.message.plan().has_restore() ||
-                                          send.message.decision().plan().has_restore();
-                     sender_(send.shard, std::move(send.message));
+                     const auto body = send.content().body_case();
+                     const bool restore = send.content().plan().has_restore() ||
+                                          send.content().decision().plan().has_restore();
+                     sender_(std::move(send));
                      PassSent(body, restore);
                    },
                    [this](ReadRecord& read) {
@@ -183,7 +181,7 @@ void MachineLoop::Dispatch() {
                    },
                    [this](WakeAt& wake) { wake_at_ = wake.time; },
                    [this](AwaitEvent& event) {
-                     PassAnnounced(event.event);
+                     PassAnnounced(event.event->message);
                      const bool last = event.last;
                      ToSink(event.call, last, std::move(event));
                    },

@@ -31,7 +31,7 @@ class MachineLoop {
   // kind. Must not block.
   using Sink = std::function<void(CoordinatorAction)>;
   // To one shard; on the loop's thread; must not block.
-  using ShardSender = std::function<void(int shard, v1::CoordinatorToShard message)>;
+  using ShardSender = std::function<void(SendToShard send)>;
 
   // Asks `shard` for the record of `position`, to be answered with StepMachine::OnRecordRead; on
   // the loop's thread; must not block.

@@ -157,27 +157,28 @@ absl::Status Membership::CheckBegin(const v1::BeginStepRequest& request) const {
 absl::Status Membership::Begin(const v1::BeginStepRequest& request) {
   const Begun begun{request.step(), request.token_weight(), MicroBatches(request),
                     Multiplier(request)};
-  for (const auto& [rank, worker] : workers_) {
-    if (!worker.begun || worker.begun->step != begun.step) continue;
-    const Begun& other = *worker.begun;
-    if (rank == request.rank()) {
-      // Rule 6: "Begin(t) of one attempt is immutable".
-      if (other.token_weight == begun.token_weight && other.micro_batches == begun.micro_batches &&
-          other.multiplier == begun.multiplier) {
-        return absl::OkStatus();
-      }
-      return absl::AlreadyExistsError(absl::StrCat(
-          "rank ", rank, " has begun step ", begun.step, " with token_weight ", other.token_weight,
-          ", micro_batches ", other.micro_batches, ", learning_rate_multiplier ", other.multiplier,
-          "; now it says ", begun.token_weight, ", ", begun.micro_batches, ", ", begun.multiplier));
+  const uint32_t rank = request.rank();
+  if (HasBegun(rank, begun.step)) {
+    // Rule 6: "Begin(t) of one attempt is immutable".
+    const Begun& before = *workers_.at(rank).begun;
+    if (before.token_weight == begun.token_weight && before.micro_batches == begun.micro_batches &&
+        before.multiplier == begun.multiplier) {
+      return absl::OkStatus();
     }
-    if (other.multiplier != begun.multiplier) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "learning_rate_multiplier is ", begun.multiplier, " from rank ", request.rank(),
-          ", rank ", rank, " has begun step ", begun.step, " with ", other.multiplier));
-    }
+    return absl::AlreadyExistsError(absl::StrCat(
+        "rank ", rank, " has begun step ", begun.step, " with token_weight ", before.token_weight,
+        ", micro_batches ", before.micro_batches, ", learning_rate_multiplier ", before.multiplier,
+        "; now it says ", begun.token_weight, ", ", begun.micro_batches, ", ", begun.multiplier));
   }
-  workers_.at(request.rank()).begun = begun;
+  // All that have begun it have the same.
+  if (const std::optional<uint32_t> other = AnyThatHasBegun(begun.step);
+      other && workers_.at(*other).begun->multiplier != begun.multiplier) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "learning_rate_multiplier is ", begun.multiplier, " from rank ", rank, ", rank ", *other,
+        " has begun step ", begun.step, " with ", workers_.at(*other).begun->multiplier));
+  }
+  workers_.at(rank).begun = begun;
+  last_begun_ = rank;
   return absl::OkStatus();
 }
 
@@ -191,27 +192,47 @@ void Membership::ForgetBegun() {
   for (auto& [rank, worker] : workers_) worker.begun.reset();
 }
 
+bool Membership::HasBegun(uint32_t rank, uint64_t step) const {
+  const auto it = workers_.find(rank);
+  return it != workers_.end() && it->second.begun && it->second.begun->step == step;
+}
+
+std::optional<uint32_t> Membership::AnyThatHasBegun(uint64_t step) const {
+  if (HasBegun(last_begun_, step)) return last_begun_;
+  for (const auto& [rank, worker] : workers_) {
+    if (worker.begun && worker.begun->step == step) return rank;
+  }
+  return std::nullopt;
+}
+
 std::vector<uint32_t> Membership::MissingRanks(uint64_t step) const {
   std::vector<uint32_t> missing;
   for (uint32_t rank = 0; rank < ParticipantsOf(step); ++rank) {
-    if (IsLost(step, rank)) continue;
-    const auto it = workers_.find(rank);
-    if (it == workers_.end() || !it->second.begun || it->second.begun->step != step) {
-      missing.push_back(rank);
-    }
+    if (!IsLost(step, rank) && !HasBegun(rank, step)) missing.push_back(rank);
   }
   return missing;
 }
 
 bool Membership::AllBegun(uint64_t step) const {
-  return MissingRanks(step).empty() && !MembersOf(step).empty();
+  // Round and round, from the one that was missing last: none is looked at twice in a step while
+  // another is missing.
+  const uint32_t ranks = ParticipantsOf(step);
+  bool any = false;
+  for (uint32_t i = 0; i < ranks; ++i) {
+    const uint32_t rank = (seen_missing_ + i) % ranks;
+    if (IsLost(step, rank)) continue;
+    if (!HasBegun(rank, step)) {
+      seen_missing_ = rank;
+      return false;
+    }
+    any = true;
+  }
+  return any;
 }
 
 bool Membership::AnyBegun(uint64_t step, const std::set<uint32_t>& ranks) const {
-  return std::any_of(ranks.begin(), ranks.end(), [this, step](uint32_t rank) {
-    const auto it = workers_.find(rank);
-    return it != workers_.end() && it->second.begun && it->second.begun->step == step;
-  });
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [this, step](uint32_t rank) { return HasBegun(rank, step); });
 }
 
 std::vector<v1::Member> Membership::MembersOf(uint64_t step) const {
@@ -235,10 +256,9 @@ double Membership::MultiplierOf(uint64_t step) const {
 }
 
 std::optional<double> Membership::BegunMultiplier(uint64_t step) const {
-  for (const auto& [rank, worker] : workers_) {
-    if (worker.begun && worker.begun->step == step) return worker.begun->multiplier;
-  }
-  return std::nullopt;
+  const std::optional<uint32_t> rank = AnyThatHasBegun(step);
+  if (!rank) return std::nullopt;
+  return workers_.at(*rank).begun->multiplier;
 }
 
 std::vector<WorkerSnapshot> Membership::Snapshot() const {

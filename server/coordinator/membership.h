@@ -84,6 +84,8 @@ class Membership {
     std::optional<Begun> begun;
   };
 
+  bool HasBegun(uint32_t rank, uint64_t step) const;
+  std::optional<uint32_t> AnyThatHasBegun(uint64_t step) const;
   bool HadRank(const v1::JoinWorkerRequest& request) const;
   uint32_t ParticipantsOf(uint64_t step) const { return step == 0 ? 1 : world_size_; }
   bool IsLost(uint64_t step, uint32_t rank) const { return step > 0 && lost_.count(rank) > 0; }
@@ -94,6 +96,10 @@ class Membership {
 
   uint32_t world_size_ = 0;
   std::map<uint32_t, Worker> workers_;
+  // Where AllBegun found one missing last, and who began last: what is looked at first, so that a
+  // step's calls take time by the number of workers, not by its square.
+  mutable uint32_t seen_missing_ = 0;
+  uint32_t last_begun_ = 0;
   // Of older timelines.
   std::map<uint32_t, Worker> earlier_;
   std::set<uint32_t> lost_;

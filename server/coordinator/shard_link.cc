@@ -21,19 +21,25 @@ constexpr size_t kMaxOutgoing = 32;
 constexpr size_t kMaxOutgoingBytes = size_t{1} << 20;
 constexpr absl::Duration kFirstBackoff = absl::Milliseconds(50);
 constexpr absl::Duration kMaxBackoff = absl::Seconds(1);
+constexpr char kControlMethod[] = "/kaon.v1.ShardControl/Control";
+
+grpc::ByteBuffer Encode(const v1::CoordinatorToShard& message, absl::string_view more) {
+  const grpc::Slice slices[] = {grpc::Slice(message.SerializeAsString()),
+                                grpc::Slice(more.data(), more.size())};
+  return grpc::ByteBuffer(slices, 2);
+}
 
 }  // namespace
 
 // One life of the control stream. Owned by its link until OnDone.
-class ShardLink::Stream
-    : public grpc::ClientBidiReactor<v1::CoordinatorToShard, v1::ShardToCoordinator> {
+class ShardLink::Stream : public grpc::ClientBidiReactor<grpc::ByteBuffer, v1::ShardToCoordinator> {
  public:
   explicit Stream(ShardLink& link) : token_(link.calls_), link_(link) {}
 
-  void Start(v1::ShardControl::Stub& stub, v1::CoordinatorToShard probe) {
+  void Start(ControlStub& stub, grpc::ByteBuffer probe) {
     // Otherwise a shard that is not up yet would end stream after stream.
     context_.set_wait_for_ready(true);
-    stub.async()->Control(&context_, this);
+    stub.PrepareBidiStreamingCall(&context_, kControlMethod, grpc::StubOptions(), this);
     // Writes are started from outside of reactions, so the stream may not end while reads go on.
     AddHold();
     StartRead(&incoming_);
@@ -41,12 +47,12 @@ class ShardLink::Stream
     Send(std::move(probe));
   }
 
-  void Send(v1::CoordinatorToShard message) {
+  void Send(grpc::ByteBuffer message) {
     {
       MutexLock lock(mu_);
       if (broken_ || outgoing_.size() >= kMaxOutgoing) return;
       if (!outgoing_.empty()) {
-        const size_t bytes = message.ByteSizeLong();
+        const size_t bytes = message.Length();
         // One that is larger waits alone.
         if (waiting_bytes_ > 0 && waiting_bytes_ + bytes > kMaxOutgoingBytes) return;
         waiting_bytes_ += bytes;
@@ -68,7 +74,7 @@ class ShardLink::Stream
       outgoing_.pop_front();
       if (!ok) broken_ = true;
       if (broken_ || outgoing_.empty()) return;
-      waiting_bytes_ -= outgoing_.front().ByteSizeLong();
+      waiting_bytes_ -= outgoing_.front().Length();
     }
     WriteFront();
   }
@@ -91,7 +97,7 @@ class ShardLink::Stream
  private:
   // By the one that put it there, or by the end of the write before: never twice at a time.
   void WriteFront() {
-    const v1::CoordinatorToShard* front = nullptr;
+    const grpc::ByteBuffer* front = nullptr;
     {
       MutexLock lock(mu_);
       front = &outgoing_.front();
@@ -107,7 +113,7 @@ class ShardLink::Stream
 
   Mutex mu_;
   // The front is being written.
-  std::deque<v1::CoordinatorToShard> outgoing_ ABSL_GUARDED_BY(mu_);
+  std::deque<grpc::ByteBuffer> outgoing_ ABSL_GUARDED_BY(mu_);
   // Of those behind the front.
   size_t waiting_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   bool broken_ ABSL_GUARDED_BY(mu_) = false;
@@ -117,6 +123,7 @@ ShardLink::ShardLink(ShardLinkOptions options, ShardLinkEvents events)
     : options_(std::move(options)),
       events_(std::move(events)),
       stub_(v1::ShardControl::NewStub(options_.channel)),
+      control_stub_(options_.channel),
       backoff_(kFirstBackoff, kMaxBackoff, std::random_device()()) {}
 
 ShardLink::~ShardLink() { Shutdown(); }
@@ -133,17 +140,17 @@ void ShardLink::OpenStream() {
     if (shutting_down_) return;
     stream_ = stream;
   }
-  stream->Start(*stub_, probe_);
+  stream->Start(control_stub_, Encode(probe_, ""));
 }
 
-void ShardLink::Send(v1::CoordinatorToShard message) {
+void ShardLink::Send(const v1::CoordinatorToShard& message, absl::string_view more) {
   std::shared_ptr<Stream> stream;
   {
     MutexLock lock(mu_);
     if (!connected_) return;
     stream = stream_;
   }
-  if (stream) stream->Send(std::move(message));
+  if (stream) stream->Send(Encode(message, more));
 }
 
 void ShardLink::OnMessage(v1::ShardToCoordinator message) {

@@ -6,6 +6,8 @@
 #include <grpcpp/alarm.h>
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/support/byte_buffer.h>
 
 #include <deque>
 #include <functional>
@@ -16,6 +18,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/backoff.h"
 #include "client/call_tracker.h"
@@ -55,9 +58,9 @@ class ShardLink {
   // Cancels everything and returns once no callback runs or will run. Idempotent.
   void Shutdown();
 
-  // Dropped when no stream is open or too many messages wait already: the state machine sends
-  // again.
-  void Send(v1::CoordinatorToShard message);
+  // With the serialized fields of `more` behind its own. Dropped when no stream is open or too many
+  // messages wait already: the state machine sends again.
+  void Send(const v1::CoordinatorToShard& message, absl::string_view more = "");
 
   // `callback` runs exactly once, on gRPC's threads, with DEADLINE_EXCEEDED at the latest after
   // `timeout`.
@@ -72,6 +75,8 @@ class ShardLink {
 
  private:
   class Stream;
+  // What is sent is serialized once for all shards.
+  using ControlStub = grpc::TemplatedGenericStub<grpc::ByteBuffer, v1::ShardToCoordinator>;
   struct UnaryContext {
     explicit UnaryContext(std::shared_ptr<client::CallTracker> tracker)
         : token(std::move(tracker)) {}
@@ -94,6 +99,7 @@ class ShardLink {
   const ShardLinkOptions options_;
   const ShardLinkEvents events_;
   const std::unique_ptr<v1::ShardControl::Stub> stub_;
+  ControlStub control_stub_;
   // Of everything that holds the channel.
   const std::shared_ptr<client::CallTracker> calls_ = std::make_shared<client::CallTracker>();
   // Constant once started.

@@ -62,7 +62,8 @@ StepMachine::StepMachine(StepMachineOptions options)
       watch_(2 * options_.heartbeat),
       shards_(options_.shard_addresses.size()) {}
 
-void StepMachine::Send(int shard, v1::CoordinatorToShard message) {
+void StepMachine::Send(int shard, v1::CoordinatorToShard message,
+                       Shared<v1::CoordinatorToShard> body) {
   if (!shards_[shard].connected) return;
   // A probe asks on behalf of nobody: it must not be refused for the ballot this coordinator once
   // had.
@@ -70,7 +71,7 @@ void StepMachine::Send(int shard, v1::CoordinatorToShard message) {
   message.set_holder_address(options_.address);
   message.set_shard(shard);
   message.set_num_shards(static_cast<uint32_t>(shards_.size()));
-  actions_.push_back(SendToShard{shard, std::move(message)});
+  actions_.push_back(SendToShard{shard, std::move(message), std::move(body)});
 }
 
 // What `shard` has not answered yet, or a sign of life.
@@ -82,9 +83,9 @@ void StepMachine::SendPhaseMessage(int shard) {
   } else if (!view.state) {
     message.mutable_promise();
   } else if (phase_ == Phase::kApplying && view.applied_position < position_) {
-    *message.mutable_decision() = *record_;
+    return Send(shard, std::move(message), record_.ForShards());
   } else if (phase_ == Phase::kRound && !view.prepared) {
-    *message.mutable_plan() = plan_;
+    return Send(shard, std::move(message), plan_message_);
   } else {
     return SendHeartbeat(shard);
   }
@@ -131,7 +132,7 @@ void StepMachine::OnShardConnected(int shard) {
 
 void StepMachine::OnShardDisconnected(int shard) { shards_[shard].connected = false; }
 
-void StepMachine::OnShardMessage(int shard, const v1::ShardToCoordinator& message, absl::Time now) {
+void StepMachine::OnShardMessage(int shard, v1::ShardToCoordinator message, absl::Time now) {
   election_.Observe(shard, message, now);
   shards_[shard].heard = now;
   shards_[shard].silence = absl::ZeroDuration();
@@ -160,7 +161,7 @@ void StepMachine::OnShardMessage(int shard, const v1::ShardToCoordinator& messag
       OnRefused(shard, message.refused());
       break;
     case v1::ShardToCoordinator::kPrepared:
-      OnPrepared(shard, message.prepared());
+      OnPrepared(shard, std::move(*message.mutable_prepared()));
       break;
     case v1::ShardToCoordinator::kApplied:
       OnApplied(shard, message.applied().position());
@@ -221,7 +222,7 @@ void StepMachine::RecoverWhenAllRead() {
   const v1::ShardState& newest = states[recovery.newest];
   position_ = newest.applied_position();
   record_.reset();
-  if (newest.has_applied_record()) record_ = newest.applied_record();
+  if (newest.has_applied_record()) record_ = DecidedRecord(newest.applied_record());
   registration_.reset();
   if (newest.has_registration()) registration_ = newest.registration();
   const bool rewound = newest.timeline() != timeline_;
@@ -294,20 +295,22 @@ void StepMachine::OnRefused(int shard, const v1::Refused& refused) {
   MaybeOpenStepRound();
 }
 
-void StepMachine::OnPrepared(int shard, const v1::Prepared& prepared) {
+void StepMachine::OnPrepared(int shard, v1::Prepared prepared) {
   // A vote for an older round is no vote for this one.
   if (phase_ != Phase::kRound) return;
   if (prepared.plan() != plan_bytes_ && !Mutated(Mutation::kOtherVotesCount)) return;
-  shards_[shard].prepared = prepared;
+  shards_[shard].prepared = std::move(prepared);
   DecideWhenAllPrepared();
 }
 
 void StepMachine::DecideWhenAllPrepared() {
+  const bool all = std::all_of(shards_.begin(), shards_.end(),
+                               [](const ShardView& view) { return view.prepared.has_value(); });
+  if (!all && !Mutated(Mutation::kDecidedWithoutAll)) return;
   std::vector<v1::Prepared> prepared;
-  for (const ShardView& view : shards_) {
-    if (!view.prepared && Mutated(Mutation::kDecidedWithoutAll)) continue;
-    if (!view.prepared) return;
-    prepared.push_back(*view.prepared);
+  for (ShardView& view : shards_) {
+    // Decided, they are of no use any more.
+    if (view.prepared) prepared.push_back(*std::move(view.prepared));
   }
   TakeDecision(plan_, prepared);
 }
@@ -353,7 +356,7 @@ void StepMachine::Adopt(v1::StepRecord record) {
   // reading. Initial weights that were refused are begun anew.
   if (plan.has_step() && plan.step().step() == NextStep()) membership_.ForgetBegun();
   membership_.ForgetBegunExcept(NextStep());
-  record_ = std::move(record);
+  record_ = DecidedRecord(std::move(record));
   if (record_->plan().has_step()) {
     step_record_ = record_;
     wanted_position_ = 0;
@@ -440,6 +443,9 @@ void StepMachine::OpenRound(v1::StepPlan plan) {
   plan.set_config_revision(config_revision_);
   plan_ = std::move(plan);
   plan_bytes_ = plan_.SerializeAsString();
+  v1::CoordinatorToShard message;
+  *message.mutable_plan() = plan_;
+  plan_message_ = Share(std::move(message));
   for (ShardView& view : shards_) view.prepared.reset();
   phase_ = Phase::kRound;
   for (int i = 0; i < shards_.size(); ++i) SendPhaseMessage(i);

@@ -22,6 +22,7 @@
 #include "kaon/v1/coordinator.pb.h"
 #include "server/coordinator/actions.h"
 #include "server/coordinator/checkpoint_run.h"
+#include "server/coordinator/decided_record.h"
 #include "server/coordinator/election.h"
 #include "server/coordinator/machine_phase.h"
 #include "server/coordinator/membership.h"
@@ -37,11 +38,10 @@ class StepMachine {
  public:
   explicit StepMachine(StepMachineOptions options);
 
-  // A stream to shard i is open, or no longer is. No message sent by shard i on an earlier stream
-  // needs to arrive.
+  // A stream to shard i is open, or no longer is. Messages of earlier streams need not arrive.
   void OnShardConnected(int shard);
   void OnShardDisconnected(int shard);
-  void OnShardMessage(int shard, const v1::ShardToCoordinator& message, absl::Time now);
+  void OnShardMessage(int shard, v1::ShardToCoordinator message, absl::Time now);
   // To be called once at the start and then at each WakeAt; calling it more often only sends more.
   void Tick(absl::Time now);
 
@@ -77,14 +77,14 @@ class StepMachine {
 
  private:
   using Phase = MachinePhase;
-  void Send(int shard, v1::CoordinatorToShard message);
+  void Send(int shard, v1::CoordinatorToShard message, Shared<v1::CoordinatorToShard> body = {});
   void SendPhaseMessage(int shard);
   void SendHeartbeat(int shard);
   void Stand();
   void StepDown();
   void OnState(int shard, const v1::ShardState& state);
   void OnRefused(int shard, const v1::Refused& refused);
-  void OnPrepared(int shard, const v1::Prepared& prepared);
+  void OnPrepared(int shard, v1::Prepared prepared);
   void OnApplied(int shard, uint64_t position);
   void RecoverWhenAllRead();
   // Where the newest record is no step, asks a shard for those before it until one is.
@@ -102,7 +102,6 @@ class StepMachine {
   // The decided record becomes the newest; shards that have not applied it are sent it.
   void Adopt(v1::StepRecord record);
   void BecomeReadyWhenAllApplied();
-  // OK if this coordinator holds the shards.
   absl::Status CheckHolder() const;
   // CheckHolder, then NOT_FOUND unless every shard has registered `job`.
   absl::Status CheckJob(absl::string_view job) const;
@@ -166,9 +165,9 @@ class StepMachine {
   std::vector<ShardView> shards_;
   // The log as far as decided.
   uint64_t position_ = 0;
-  std::optional<v1::StepRecord> record_;
+  DecidedRecord record_;
   // The newest that is a step; absent before the first, and while `wanted_position_` is read.
-  std::optional<v1::StepRecord> step_record_;
+  DecidedRecord step_record_;
   // Position of a record to be read from a shard's history; 0 = none.
   uint64_t wanted_position_ = 0;
   std::optional<v1::RegisterBody> registration_;
@@ -183,6 +182,7 @@ class StepMachine {
   uint64_t round_ = 0;
   v1::StepPlan plan_;
   std::string plan_bytes_;
+  Shared<v1::CoordinatorToShard> plan_message_;
   std::map<CallId, Waiter> waiters_;
   // Equal registrations that wait for every shard to have applied theirs.
   std::set<CallId> registering_;

@@ -279,9 +279,7 @@ void StepMachine::Await(CallId call, const v1::AwaitStepRequest& request) {
     return;
   }
   if (IsDecided(request.rank(), request.step())) {
-    AwaitEvent decided{call, {}, true};
-    *decided.event.mutable_decided() = *step_record_;
-    actions_.push_back(std::move(decided));
+    actions_.push_back(AwaitEvent{call, step_record_.ForWorkers(), true});
     return;
   }
   // One waiting stream per worker bounds their number; a repeated call means that the older stream
@@ -306,16 +304,17 @@ void StepMachine::AnnouncePlan(CallId call, const Waiter& waiter) {
   if (phase_ != Phase::kRound || !plan_.has_step() || plan_.step().step() != waiter.step) return;
   // Ranks that take no part, or whose attempt was replaced since, have nothing to push.
   const auto& members = plan_.step().members();
-  const bool is_member =
-      std::any_of(members.begin(), members.end(), [&waiter](const v1::Member& member) {
-        return member.rank() == waiter.rank &&
-               proto::Compare(member.attempt(), waiter.attempt) == 0;
-      });
-  if (!is_member) return;
-  AwaitEvent planned{call, {}, false};
-  *planned.event.mutable_planned()->mutable_ballot() = plan_.ballot();
-  planned.event.mutable_planned()->set_round(plan_.round());
-  actions_.push_back(std::move(planned));
+  const auto member = std::lower_bound(
+      members.begin(), members.end(), waiter.rank,
+      [](const v1::Member& member, uint32_t rank) { return member.rank() < rank; });
+  if (member == members.end() || member->rank() != waiter.rank ||
+      proto::Compare(member->attempt(), waiter.attempt) != 0) {
+    return;
+  }
+  v1::StepEvent event;
+  *event.mutable_planned()->mutable_ballot() = plan_.ballot();
+  event.mutable_planned()->set_round(plan_.round());
+  actions_.push_back(AwaitEvent{call, Share(std::move(event)), false});
 }
 
 // Ends every Await that the newest step's record answers, or makes pointless.
@@ -329,9 +328,7 @@ void StepMachine::AnnounceRecord() {
       continue;
     }
     if (it->second.step == decided_step) {
-      AwaitEvent decided{it->first, {}, true};
-      *decided.event.mutable_decided() = *step_record_;
-      actions_.push_back(std::move(decided));
+      actions_.push_back(AwaitEvent{it->first, step_record_.ForWorkers(), true});
     } else {
       actions_.push_back(AwaitFailed{
           it->first,

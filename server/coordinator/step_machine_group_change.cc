@@ -84,8 +84,7 @@ absl::Status StepMachine::TrySetGroup(CallId call, const v1::SetGroupRequest& re
 void StepMachine::SetGroup(CallId call, const v1::SetGroupRequest& request) {
   const absl::Status status = TrySetGroup(call, request);
   if (status.ok()) return;
-  actions_.push_back(
-      ReplySetGroup{call, status, IsHolder() ? "" : HolderHint(), config_revision_});
+  actions_.push_back(ReplySetGroup{call, status, IsHolder() ? "" : HolderHint(), config_revision_});
 }
 
 bool StepMachine::OpenGroupChange() {
@@ -187,7 +186,7 @@ void StepMachine::OnRecordRead(uint64_t position, const absl::StatusOr<v1::StepR
     // Those who wait for it are told so when they ask again.
     FailAwaits(absl::UnavailableError("the record of the newest step is not kept any more"));
   } else if (plan.has_step()) {
-    step_record_ = *record;
+    step_record_ = DecidedRecord(*record);
     AnnounceRecord();
   }
 }

@@ -267,7 +267,7 @@ void CoordinatorNode::Finish(const coordinator::FinishCheckpoint& finish) {
 
 void CoordinatorNode::CarryOut(const coordinator::CoordinatorAction& action) {
   if (const auto* send = std::get_if<coordinator::SendToShard>(&action)) {
-    SendToShard(send->shard, send->message);
+    SendToShard(send->shard, send->Whole());
   } else if (const auto* wake = std::get_if<coordinator::WakeAt>(&action)) {
     world_.queue().At(wake->time, [this, number = ++wake_, life = life_] {
       if (life != life_ || number != wake_) return;
@@ -284,7 +284,8 @@ void CoordinatorNode::CarryOut(const coordinator::CoordinatorAction& action) {
                            if (life == life_) Run([this, finish] { Finish(finish); });
                          });
   } else if (const auto* event = std::get_if<coordinator::AwaitEvent>(&action)) {
-    if (event->event.has_decided()) world_.invariants().OnRecord(event->event.decided());
+    const v1::StepEvent& said = event->event->message;
+    if (said.has_decided()) world_.invariants().OnRecord(said.decided());
     Answer(event->call, action, event->last);
   } else if (const auto* failed = std::get_if<coordinator::AwaitFailed>(&action)) {
     Answer(failed->call, action, true);

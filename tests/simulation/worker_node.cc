@@ -369,7 +369,8 @@ void WorkerNode::Await(const client::CallAwait& call) {
       if (life != life_) return;
       if (!status.ok()) {
         session_->OnAwaitEnded(number, status, holder, world_.now());
-      } else if (const v1::StepEvent& event = std::get<coordinator::AwaitEvent>(action).event;
+      } else if (const v1::StepEvent& event =
+                     std::get<coordinator::AwaitEvent>(action).event->message;
                  event.has_planned()) {
         session_->OnEvent(number,
                           client::Planned{event.planned().ballot(), event.planned().round()},

@@ -44,10 +44,10 @@ void MachineHarness::Drain() {
   for (CoordinatorAction& action : machine_.TakeActions()) {
     if (auto* send = std::get_if<SendToShard>(&action)) {
       if (send->message.has_checkpoint()) attempt_ = send->message.checkpoint().attempt();
-      sent_[send->shard].push_back(std::move(send->message));
+      sent_[send->shard].push_back(send->Whole());
     } else if (auto* event = std::get_if<AwaitEvent>(&action)) {
       EXPECT_EQ(ended_.count(event->call), 0) << "event after the end";
-      events_[event->call].push_back(event->event);
+      events_[event->call].push_back(event->event->message);
       if (event->last) ended_[event->call] = absl::OkStatus();
     } else if (auto* failed = std::get_if<AwaitFailed>(&action)) {
       EXPECT_EQ(ended_.count(failed->call), 0) << "ended twice";
@@ -81,7 +81,7 @@ void MachineHarness::FromShard(int shard, v1::ShardToCoordinator message,
                                std::optional<v1::Ballot> promised) {
   message.set_shard(shard);
   *message.mutable_promised() = promised.value_or(ballot());
-  machine_.OnShardMessage(shard, message, now_);
+  machine_.OnShardMessage(shard, std::move(message), now_);
   Drain();
 }
 

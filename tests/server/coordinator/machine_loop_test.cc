@@ -16,7 +16,7 @@ StepMachineOptions Options() {
   return options;
 }
 
-void Ignore(int, v1::CoordinatorToShard) {}
+void Ignore(SendToShard) {}
 
 absl::Status StatusOf(const CoordinatorAction& action) {
   return std::get<AwaitFailed>(action).status;
@@ -39,9 +39,9 @@ TEST(MachineLoopTest, EventsWaitForTheStartAndRunInOrder) {
 TEST(MachineLoopTest, TicksAtTheHeartbeat) {
   std::promise<void> third;
   int probes = 0;
-  MachineLoop loop([&](int shard, v1::CoordinatorToShard message) {
-    EXPECT_EQ(shard, 0);
-    EXPECT_TRUE(message.has_probe());
+  MachineLoop loop([&](const SendToShard& send) {
+    EXPECT_EQ(send.shard, 0);
+    EXPECT_TRUE(send.content().has_probe());
     if (++probes == 3) third.set_value();
   });
   loop.PostAlways([](StepMachine& machine, absl::Time) { machine.OnShardConnected(0); });

@@ -18,7 +18,7 @@ StepMachineOptions Options() {
 
 // How a request ends that is submitted after `before`, and whether it was asked.
 std::pair<bool, absl::Status> Submitted(void (*before)(WaitingReactor& reactor)) {
-  MachineLoop loop([](int, v1::CoordinatorToShard) {});
+  MachineLoop loop([](const SendToShard&) {});
   loop.Start(Options());
   WaitingReactor* const reactor = WaitingReactor::Make(loop);
   before(*reactor);
