@@ -54,7 +54,7 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
-  // "cpu" or the plugin's name, with the matrix product library: "cpu/onednn".
+  // "cpu" or the plugin's name, with what does its matrix products: "cpu/amx".
   virtual std::string name() const = 0;
 
   // acc[i] <- weight * g[i] when `first`, else fma(weight, g[i], acc[i]), g the fp32 value of src.
@@ -80,8 +80,9 @@ struct BackendOptions {
   // "cpu", or NAME for a plugin libkaon_NAME.so found by dlopen in `plugin_dir` (or the loader's
   // path if empty).
   std::string name = "cpu";
-  // Matrix products of the cpu backend: "onednn" or "reference".
-  std::string gemm = "onednn";
+  // Matrix products of the cpu backend: "amx", "onednn" or "reference"; empty: amx where the
+  // machine has it, else onednn.
+  std::string gemm;
   // Compute threads of the cpu backend, the caller's included; 1 .. kMaxThreads.
   int threads = 1;
   std::string plugin_dir;
@@ -89,7 +90,7 @@ struct BackendOptions {
 
 // INVALID_ARGUMENT for an unknown gemm and for threads out of range, NOT_FOUND naming the library
 // and the loader's reason for a missing plugin, FAILED_PRECONDITION for a plugin of another
-// interface version.
+// interface version and for amx on a machine without.
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(const BackendOptions& options);
 
 // What a plugin exports: extern "C" int kaon_backend_version(); extern "C" Backend*

@@ -8,25 +8,43 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/amx_gemm.h"
+#include "kernels/amx_tiles.h"
 #include "kernels/backend.h"
 #include "kernels/cpu_backend.h"
 #include "kernels/onednn_gemm.h"
 #include "kernels/reference_gemm.h"
+#include "kernels/tiled_gemm.h"
 
 namespace kaon::kernels {
 namespace {
+
+std::unique_ptr<Gemm> MakeAmxGemm(ThreadPool& pool) {
+  return std::make_unique<AmxGemm>(
+      std::make_unique<TiledGemm>(std::make_unique<OneDnnGemm>(), pool), pool);
+}
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const BackendOptions& options) {
   if (options.threads < 1 || options.threads > kMaxThreads) {
     return absl::InvalidArgumentError(
         absl::StrCat("threads: is ", options.threads, ", must be 1 .. ", kMaxThreads));
   }
+  const bool is_widest = options.gemm.empty();
+  if (options.gemm == "amx" || (is_widest && HasAmx())) {
+    if (!HasAmx()) {
+      return absl::FailedPreconditionError(
+          "gemm: is \"amx\", but this machine has no AMX tiles with bf16, or its system does not "
+          "let "
+          "this process use them");
+    }
+    return std::make_unique<CpuBackend>(MakeAmxGemm, options.threads);
+  }
   std::unique_ptr<Gemm> gemm;
-  if (options.gemm == "onednn") gemm = std::make_unique<OneDnnGemm>();
+  if (options.gemm == "onednn" || is_widest) gemm = std::make_unique<OneDnnGemm>();
   if (options.gemm == "reference") gemm = std::make_unique<ReferenceGemm>();
   if (gemm != nullptr) return std::make_unique<CpuBackend>(std::move(gemm), options.threads);
   return absl::InvalidArgumentError(
-      absl::StrCat("gemm: is \"", options.gemm, "\", must be onednn or reference"));
+      absl::StrCat("gemm: is \"", options.gemm, "\", must be amx, onednn or reference"));
 }
 
 struct LibraryCloser {

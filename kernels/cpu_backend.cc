@@ -202,6 +202,9 @@ CpuBackend::CpuBackend(std::unique_ptr<Gemm> gemm, int threads) : pool_(threads)
   gemm_ = std::make_unique<TiledGemm>(std::move(gemm), pool_);
 }
 
+CpuBackend::CpuBackend(const MakeGemm& make_gemm, int threads)
+    : pool_(threads), gemm_(make_gemm(pool_)) {}
+
 std::string CpuBackend::name() const { return absl::StrCat("cpu/", gemm_->name()); }
 
 int64_t CpuBackend::Fold(DType dtype, const std::byte* src, float weight, bool first,

@@ -5,6 +5,7 @@
 #ifndef KAON_KERNELS_CPU_BACKEND_H_
 #define KAON_KERNELS_CPU_BACKEND_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -19,6 +20,10 @@ class CpuBackend final : public Backend {
   // `gemm` computes in the calling thread; the backend spreads large products over its own. Nothing
   // of the results depends on the number of threads.
   explicit CpuBackend(std::unique_ptr<Gemm> gemm, int threads = 1);
+
+  // With a Gemm that spreads its products over the backend's threads itself.
+  using MakeGemm = std::function<std::unique_ptr<Gemm>(ThreadPool& pool)>;
+  explicit CpuBackend(const MakeGemm& make_gemm, int threads = 1);
 
   std::string name() const override;
   int64_t Fold(DType dtype, const std::byte* src, float weight, bool first,

@@ -1,11 +1,14 @@
-// Matrix products under the orthogonalization: one interface, so that the library doing them is a
-// choice (reference, oneDNN) and can be cross-checked. Operands are row-major and dense. Owned by
-// its backend; safe from several threads at once. Results depend on the arguments alone, never on
-// the number of threads.
+// Matrix products under the orthogonalization: one interface, so that what does them is a choice
+// (reference, oneDNN, AMX tiles) and can be cross-checked. Operands are row-major and dense, but
+// for stored matrices. Owned by its backend; safe from several threads at once. Results depend on
+// the arguments alone, never on the number of threads.
 #ifndef KAON_KERNELS_GEMM_H_
 #define KAON_KERNELS_GEMM_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 
@@ -30,11 +33,64 @@ struct MatrixProduct {
   int64_t CStride() const { return c_stride > 0 ? c_stride : cols; }
 };
 
+// bf16 values between products, in the order of elements that the Gemm which stored them works
+// fastest on; its memory starts a cache line. Movable.
+class StoredMatrix {
+ public:
+  StoredMatrix() = default;
+  // Contents are undefined.
+  explicit StoredMatrix(int64_t num_elements);
+
+  uint16_t* data() { return lines_[0].values; }
+  const uint16_t* data() const { return lines_[0].values; }
+  int64_t num_elements() const { return num_elements_; }
+
+ private:
+  struct alignas(64) Line {
+    uint16_t values[32];
+  };
+
+  int64_t num_elements_ = 0;
+  std::unique_ptr<Line[]> lines_;
+};
+
+// Of one product of stored matrices; the addend is only read with beta != 0.
+struct StoredOperands {
+  const StoredMatrix& a;
+  const StoredMatrix& b;
+  const StoredMatrix* addend = nullptr;
+};
+
+// Memory that products use one after the other; it grows as needed and its contents mean nothing.
+struct ProductScratch {
+  std::vector<float> wide;
+  StoredMatrix packed;
+};
+
+// Matrices are stored and loaded by tiles: part of a row of each matrix stays in the first cache,
+// whichever way round it is read.
+inline constexpr int64_t kTileSide = 32;
+
+// A tile of a matrix (rows, cols), from (row, col) on, both multiples of kTileSide.
+struct TilePlace {
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t row = 0;
+  int64_t col = 0;
+
+  int64_t height() const { return std::min(kTileSide, rows - row); }
+  int64_t width() const { return std::min(kTileSide, cols - col); }
+};
+
+struct alignas(64) FloatTile {
+  float values[kTileSide * kTileSide];
+};
+
 class Gemm {
  public:
   virtual ~Gemm() = default;
 
-  // "onednn", "reference".
+  // "amx", "onednn", "reference".
   virtual absl::string_view name() const = 0;
 
   // fp32 storage. C overlaps neither operand; A may be B.
@@ -44,6 +100,19 @@ class Gemm {
   // ([N6]).
   virtual void MultiplyBFloat16(const MatrixProduct& product, const uint16_t* a, const uint16_t* b,
                                 float* c) = 0;
+
+  // What the iterations of one matrix are made of. Row-major unless a Gemm overrides all of them.
+  // Elements that a matrix takes, at least rows * cols, and where one of them lies.
+  virtual int64_t StoredElements(int64_t rows, int64_t cols) const;
+  virtual int64_t StoredIndex(int64_t cols, int64_t row, int64_t col) const;
+  // The tile at `place` of `to` <- `from`, rounded to nearest even; and the other way round,
+  // widened. What of the tile is outside the matrix is left alone. In the calling thread.
+  virtual void StoreTile(const TilePlace& place, const FloatTile& from, StoredMatrix& to) const;
+  virtual void LoadTile(const TilePlace& place, const StoredMatrix& from, FloatTile& to) const;
+  // to <- alpha A op(B) + beta addend, summed in fp32 and rounded once ([N6]). `to` is none of the
+  // operands.
+  virtual void MultiplyStored(const MatrixProduct& product, const StoredOperands& operands,
+                              StoredMatrix& to, ProductScratch& scratch);
 };
 
 }  // namespace kaon::kernels

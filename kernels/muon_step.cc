@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
+#include <memory>
 #include <vector>
 
+#include "absl/types/optional.h"
 #include "kernels/digest.h"
 #include "kernels/matrix_layout.h"
 #include "kernels/mutation.h"
@@ -65,8 +68,10 @@ void Advance(const MuonMomentumScalars& scalars, const UpdateBuffers& buffers, i
 constexpr int64_t kChunk = 64 * kStateGroup;
 static_assert(kChunk % (2 * kStateGroup) == 0, "encoded chunks end where a digested word does");
 
-// Elements that one thread steps at a time.
-constexpr int64_t kPiece = 16 * kChunk;
+// Elements that one thread steps at a time: as many as the norm of a direction is summed over, so
+// that it is taken while they are in the cache.
+constexpr int64_t kPiece = kNormPiece;
+static_assert(kPiece % kChunk == 0, "pieces are whole chunks");
 
 // [M1], [M2] for elements [begin, end). A copy even without Nesterov ([M3]), and of the new
 // momentum before its state is rounded ([Q1]). Returns the digest of the new state.
@@ -95,50 +100,140 @@ UpdateResult DirectionOf(StateDType dtype, const MuonMomentumScalars& scalars,
   return result;
 }
 
-// Elements [begin, end) of `orthogonal`, which belong to those of the parameter from `element` on;
-// the digest of what was written.
-UpdateResult StepWeights(const MuonWeightScalars& scalars, absl::Span<const float> orthogonal,
-                         const UpdateBuffers& buffers, int64_t element,
-                         const TensorDigester& digester, int64_t begin, int64_t end) {
-  UpdateResult result;
-  for (int64_t first = begin; first < end; first += kChunk) {
+// The digest of the weights that `orthogonal`, which belongs to the elements of the parameter from
+// `element` on, steps.
+uint64_t StepWeights(const MuonWeightScalars& scalars, absl::Span<const float> orthogonal,
+                     const UpdateBuffers& buffers, int64_t element,
+                     const TensorDigester& digester) {
+  uint64_t digest = 0;
+  const auto end = static_cast<int64_t>(orthogonal.size());
+  for (int64_t first = 0; first < end; first += kChunk) {
     const int64_t count = std::min(kChunk, end - first);
     const int64_t at = element + first;
     const absl::Span<float> written = buffers.new_param.subspan(at, count);
     RunVectorized<MuonWeightKernel>(&scalars, orthogonal.data() + first, buffers.param.data() + at,
                                     written.data(), count);
-    result.weights_digest += digester.Of(written, at);
+    digest += digester.Of(written, at);
   }
-  return result;
+  return digest;
 }
 
-// visit(element of the parameter, element of the block, count) for each stretch of memory of the
-// block, in the block's order.
-template <typename Visit>
-void ForEachStretch(const MatrixBlock& block, const Visit& visit) {
-  int64_t at = 0;
+// Where each row of a block starts in the parameter.
+std::vector<int64_t> RowElements(const MatrixBlock& block) {
+  std::vector<int64_t> elements;
   for (const RowRun& run : block.runs) {
-    const bool dense = block.row_stride == block.cols;
-    const int64_t count = dense ? run.num_rows * block.cols : block.cols;
-    for (int64_t i = 0; i < (dense ? 1 : run.num_rows); ++i) {
-      visit(run.offset + i * block.row_stride, at, count);
-      at += count;
+    for (int64_t i = 0; i < run.num_rows; ++i) {
+      elements.push_back(run.offset + i * block.row_stride);
     }
   }
+  return elements;
 }
 
-// The block's elements of `direction`, one after the other: where they are, or copied to `scratch`.
-absl::Span<float> MatrixOf(const MatrixBlock& block, absl::Span<float> direction,
-                           std::vector<float>& scratch) {
-  const size_t n = block.rows * block.cols;
-  if (block.row_stride == block.cols && block.runs.size() == 1) {
-    return direction.subspan(block.runs[0].offset, n);
+bool IsDense(const MatrixBlock& block) {
+  return block.row_stride == block.cols && block.runs.size() == 1;
+}
+
+// The update of one parameter after its direction is there: [M4], [M5].
+class BlockStep {
+ public:
+  BlockStep(const MuonConfig& config, const UpdateScalars& scalars,
+            absl::Span<const uint64_t> shape, const UpdateBuffers& buffers,
+            absl::Span<const float> direction)
+      : config_(config),
+        scalars_(scalars),
+        shape_(shape),
+        buffers_(buffers),
+        direction_(direction),
+        digester_(scalars.parameter_id, kWeightSlot) {}
+
+  // Steps the weights of a block while its orthogonalized rows are in the cache; `norm` is that of
+  // the block's direction, if somebody knows it. The digest of the weights.
+  uint64_t Run(const MatrixBlock& block, absl::optional<MatrixNorm> norm, Gemm& gemm,
+               ThreadPool& pool) const {
+    const MuonWeightScalars after = ScalarsOf(block);
+    const std::vector<int64_t> rows = RowElements(block);
+    std::vector<float> gathered;
+    const OrthogonalizedMatrix matrix = {
+        {block.rows, block.cols}, MatrixOf(block, rows, gathered), norm};
+    std::atomic<uint64_t> digest{0};
+    NewtonSchulz(config_.newton_schulz, matrix, gemm, pool,
+                 [&](int64_t first, absl::Span<const float> values) {
+                   digest += StepRows(after, rows, first / block.cols, block.cols, values);
+                 });
+    return digest;
   }
-  scratch.resize(std::max(scratch.size(), n));
-  ForEachStretch(block, [&](int64_t element, int64_t at, int64_t count) {
-    std::copy_n(direction.data() + element, count, scratch.data() + at);
-  });
-  return absl::MakeSpan(scratch).first(n);
+
+ private:
+  MuonWeightScalars ScalarsOf(const MatrixBlock& block) const {
+    const bool from_kernel = Mutated(Mutation::kConvScaleFromKernelSize) && shape_.size() > 3;
+    const MatrixShape fans =
+        from_kernel ? MatrixShape{static_cast<int64_t>(shape_[2]), static_cast<int64_t>(shape_[3])}
+                    : MatrixShape{block.rows, block.cols};
+    MuonWeightScalars after;
+    const double step_size = scalars_.lr * Muon::UpdateScaleOf(config_, fans.rows, fans.cols);
+    after.decay =
+        PrepareDecay(config_, Mutated(Mutation::kDecayWithScaledRate) ? step_size : scalars_.lr);
+    after.step_size = static_cast<float>(step_size);
+    return after;
+  }
+
+  // The block's elements of the direction, one after the other: where they are, or in `gathered`.
+  absl::Span<const float> MatrixOf(const MatrixBlock& block, const std::vector<int64_t>& rows,
+                                   std::vector<float>& gathered) const {
+    if (IsDense(block)) {
+      return direction_.subspan(block.runs[0].offset, block.rows * block.cols);
+    }
+    gathered.reserve(block.rows * block.cols);
+    for (const int64_t element : rows) {
+      const float* row = direction_.data() + element;
+      gathered.insert(gathered.end(), row, row + block.cols);
+    }
+    return gathered;
+  }
+
+  // Rows `row` and on of a block; those that follow each other in memory together.
+  uint64_t StepRows(const MuonWeightScalars& after, const std::vector<int64_t>& rows, int64_t row,
+                    int64_t cols, absl::Span<const float> values) const {
+    uint64_t digest = 0;
+    const auto count = static_cast<int64_t>(values.size()) / cols;
+    for (int64_t begin = 0, end = 0; begin < count; begin = end) {
+      end = begin + 1;
+      while (end < count && rows[row + end] == rows[row + end - 1] + cols) ++end;
+      digest += StepWeights(after, values.subspan(begin * cols, (end - begin) * cols), buffers_,
+                            rows[row + begin], digester_);
+    }
+    return digest;
+  }
+
+  const MuonConfig& config_;
+  const UpdateScalars& scalars_;
+  const absl::Span<const uint64_t> shape_;
+  const UpdateBuffers& buffers_;
+  const absl::Span<const float> direction_;
+  const TensorDigester digester_;
+};
+
+MuonMomentumScalars MomentumScalars(const MuonConfig& config, const UpdateScalars& scalars) {
+  MuonMomentumScalars before;
+  before.clip = PrepareClip(scalars.clip_factor);
+  before.momentum = static_cast<float>(config.momentum);
+  before.grad_share =
+      (config.momentum_form == MomentumForm::kSum) != Mutated(Mutation::kEmaAndSumSwapped)
+          ? 1.0f
+          : static_cast<float>(1.0 - config.momentum);
+  before.nesterov = config.nesterov;
+  before.decay = PrepareDecay(config, scalars.lr);
+  return before;
+}
+
+// Blocks up to so large are stepped one per thread: their products are too small to be cut.
+constexpr int64_t kSmallBlock = 512 * 512;
+
+bool AreManyAndSmall(const std::vector<MatrixBlock>& blocks) {
+  return blocks.size() > 1 &&
+         std::all_of(blocks.begin(), blocks.end(), [](const MatrixBlock& block) {
+           return block.rows * block.cols <= kSmallBlock;
+         });
 }
 
 }  // namespace
@@ -148,46 +243,36 @@ UpdateResult ApplyMuon(const MuonConfig& config, const UpdateScalars& scalars,
                        ThreadPool& pool) {
   const auto blocks = MatrixBlocks(config.layout, shape);
   CHECK(blocks.ok()) << blocks.status();
-  const DecayScalars decay = PrepareDecay(config, scalars.lr);
-  MuonMomentumScalars before;
-  before.clip = PrepareClip(scalars.clip_factor);
-  before.momentum = static_cast<float>(config.momentum);
-  before.grad_share =
-      (config.momentum_form == MomentumForm::kSum) != Mutated(Mutation::kEmaAndSumSwapped)
-          ? 1.0f
-          : static_cast<float>(1.0 - config.momentum);
-  before.nesterov = config.nesterov;
-  before.decay = decay;
-  std::vector<float> direction(buffers.param.size());
+  const MuonMomentumScalars before = MomentumScalars(config, scalars);
+  const auto n = static_cast<int64_t>(buffers.param.size());
+  const auto memory = std::make_unique_for_overwrite<float[]>(n);
+  const absl::Span<float> direction = absl::MakeSpan(memory.get(), n);
   const TensorDigester momentum(scalars.parameter_id, 1);
-  UpdateResult result = SumOverPieces(pool, static_cast<int64_t>(direction.size()), kPiece,
-                                      [&](int64_t begin, int64_t end) {
-                                        return DirectionOf(config.momentum_dtype, before, buffers,
-                                                           momentum, begin, end, direction.data());
-                                      });
+  std::vector<MatrixNorm> norms((n + kPiece - 1) / kPiece);
+  UpdateResult result = SumOverPieces(pool, n, kPiece, [&](int64_t begin, int64_t end) {
+    const UpdateResult piece =
+        DirectionOf(config.momentum_dtype, before, buffers, momentum, begin, end, direction.data());
+    norms[begin / kPiece] = NormOfPiece(direction.subspan(begin, end - begin));
+    return piece;
+  });
   result.newton_schulz_calls = 1;
 
-  const TensorDigester weights(scalars.parameter_id, kWeightSlot);
-  // [M4]: every block as if it were a parameter of its own, one after the other to share memory.
-  std::vector<float> scratch;
-  for (const MatrixBlock& block : *blocks) {
-    const absl::Span<float> update = MatrixOf(block, absl::MakeSpan(direction), scratch);
-    NewtonSchulz(config.newton_schulz, {block.rows, block.cols}, update, update, gemm);
-    const bool from_kernel = Mutated(Mutation::kConvScaleFromKernelSize) && shape.size() > 3;
-    const MatrixShape fans =
-        from_kernel ? MatrixShape{static_cast<int64_t>(shape[2]), static_cast<int64_t>(shape[3])}
-                    : MatrixShape{block.rows, block.cols};
-    MuonWeightScalars after;
-    const double step_size = scalars.lr * Muon::UpdateScaleOf(config, fans.rows, fans.cols);
-    after.decay = Mutated(Mutation::kDecayWithScaledRate) ? PrepareDecay(config, step_size) : decay;
-    after.step_size = static_cast<float>(step_size);
-    ForEachStretch(block, [&](int64_t element, int64_t at, int64_t count) {
-      const absl::Span<const float> orthogonal = update.subspan(at, count);
-      const auto step = [&](int64_t begin, int64_t end) {
-        return StepWeights(after, orthogonal, buffers, element, weights, begin, end);
-      };
-      result.weights_digest += SumOverPieces(pool, count, kPiece, step).weights_digest;
+  // [M4]: every block as if it were a parameter of its own.
+  const BlockStep step(config, scalars, shape, buffers, direction);
+  if (AreManyAndSmall(*blocks)) {
+    std::atomic<uint64_t> digest{0};
+    pool.ParallelFor(static_cast<int64_t>(blocks->size()), [&](int64_t i) {
+      digest += step.Run((*blocks)[i], absl::nullopt, gemm, pool);
     });
+    result.weights_digest = digest;
+  } else if (blocks->size() == 1 && IsDense(blocks->front())) {
+    MatrixNorm norm;
+    for (const MatrixNorm& piece : norms) norm.Add(piece);
+    result.weights_digest = step.Run(blocks->front(), norm, gemm, pool);
+  } else {
+    for (const MatrixBlock& block : *blocks) {
+      result.weights_digest += step.Run(block, absl::nullopt, gemm, pool);
+    }
   }
   if (Mutated(Mutation::kMomentumAliased) && config.momentum_dtype == StateDType::kFloat32) {
     memcpy(buffers.state[0].data(), direction.data(), buffers.state[0].size());

@@ -93,8 +93,8 @@ void AddJobOptions(CLI::App& app, TrainOptions& o) {
   app.add_option("--connect", o.coordinators, "Coordinators, host:port, comma-separated")
       ->delimiter(',');
   app.add_flag("--local", o.local, "Run without any server, in this process");
-  app.add_option("--gemm", o.gemm, "Matrix products of --local: onednn or reference")
-      ->check(CLI::IsMember({"onednn", "reference"}))
+  app.add_option("--gemm", o.gemm, "Matrix products of --local: amx, onednn or reference")
+      ->check(CLI::IsMember({"amx", "onednn", "reference"}))
       ->capture_default_str();
   app.add_option("--job", o.job, "Name of the job; an equal one is resumed at its newest step")
       ->capture_default_str();

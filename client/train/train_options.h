@@ -27,8 +27,8 @@ struct TrainOptions {
   std::string job = "kaon-train";
   // Without servers, in this process.
   bool local = false;
-  // Matrix products of --local: onednn or reference.
-  std::string gemm = "onednn";
+  // Matrix products of --local: amx, onednn or reference; empty: as a shard chooses.
+  std::string gemm;
   std::vector<std::string> coordinators;
   // Directory with ca.crt and worker-<rank>.{crt,key}; or the three files.
   std::string tls_dir;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "kernels/gemm.h"
@@ -30,101 +31,140 @@ struct Iteration {
   MatrixProduct Square(float alpha, float beta) const {
     return {.rows = r, .cols = r, .inner = r, .alpha = alpha, .beta = beta, .symmetric = true};
   }
-  // Of a matrix (r, r) with one of `cols` columns.
-  MatrixProduct Times(int64_t cols, float alpha, float beta) const {
-    return {.rows = r, .cols = cols, .inner = r, .alpha = alpha, .beta = beta};
+  // Of matrices (r, r) that are polynomials of one symmetric matrix, and so symmetric and commuting
+  // but for rounding; `mirrored`: half of the product is taken for the other half.
+  MatrixProduct Commuting(float beta, bool mirrored) const {
+    return {.rows = r, .cols = r, .inner = r, .beta = beta, .symmetric = mirrored};
+  }
+  // Of a matrix (r, r) with X.
+  MatrixProduct TimesX(float beta) const {
+    return {.rows = r, .cols = c, .inner = r, .beta = beta};
   }
 };
 
-// to <- b gram + c2 gram gram, the polynomial without its constant; `wide` is scratch.
+// The matrices of one iteration.
 template <typename Storage>
-void StorePolynomial(const Iteration& it, const NewtonSchulzTriple& t,
-                     const typename Storage::Matrix& gram, std::vector<float>& wide,
-                     typename Storage::Matrix& to) {
-  Storage::Load(gram, wide);
-  if (t.c2 == 0) {
-    // A cubic: one product less, the same bits.
-    for (float& x : wide) x *= t.b;
-  } else {
-    Storage::Multiply(it.gemm, it.Square(t.c2, t.b), gram, gram, wide);
-  }
-  Storage::Store(wide, to);
-}
+class Iterated {
+ public:
+  using Matrix = typename Storage::Matrix;
 
-// [N1]
-template <typename Storage>
-void IterateStandard(const Iteration& it, std::vector<float>& x, typename Storage::Matrix& stored) {
-  typename Storage::Matrix gram(it.r * it.r);
-  typename Storage::Matrix polynomial(it.r * it.r);
-  std::vector<float> wide(it.r * it.r);
-  for (int step = 0; step < it.config.steps; ++step) {
-    const NewtonSchulzTriple t = TripleOfStep(it.set, step);
-    Storage::Multiply(it.gemm, it.Gram(), stored, stored, wide);
-    Storage::Store(wide, gram);
-    StorePolynomial<Storage>(it, t, gram, wide, polynomial);
-    Storage::Load(stored, x);
-    Storage::Multiply(it.gemm, it.Times(it.c, 1, t.a), polynomial, stored, x);
-    Storage::Store(x, stored);
-  }
-}
+  explicit Iterated(const Iteration& it)
+      : it_(it),
+        x_(Storage::Make(it.gemm, it.r, it.c)),
+        next_x_(Storage::Make(it.gemm, it.r, it.c)),
+        gram_(MakeSquare()),
+        polynomial_(MakeSquare()) {}
 
-// [N7]: the steps on R = X X^T (r, r), whose factors Q gathers; X takes Q at every restart, before
-// rounding has made too much of R's small eigenvalues, and at the end.
-template <typename Storage>
-void IterateGram(const Iteration& it, std::vector<float>& x, typename Storage::Matrix& stored) {
-  const std::vector<int>& restarts = it.config.gram_restarts;
-  typename Storage::Matrix gram(it.r * it.r);
-  typename Storage::Matrix polynomial(it.r * it.r);
-  typename Storage::Matrix factor(it.r * it.r);
-  typename Storage::Matrix product(it.r * it.r);
-  std::vector<float> wide(it.r * it.r);
-  bool begins = true;
-  for (int step = 0; step < it.config.steps; ++step) {
-    const NewtonSchulzTriple t = TripleOfStep(it.set, step);
-    if (begins) {
-      Storage::Multiply(it.gemm, it.Gram(), stored, stored, wide);
-      Storage::Store(wide, gram);
-    }
-    StorePolynomial<Storage>(it, t, gram, wide, polynomial);
-    Storage::Load(begins ? polynomial : factor, wide);
-    if (begins) {
-      for (int64_t i = 0; i < it.r; ++i) wide[i * it.r + i] += t.a;
+  // X, rounded as it is stored: complete before Run, and its result after.
+  void StoreTile(const TilePlace& place, const FloatTile& from) {
+    Storage::StoreTile(it_.gemm, place, from, x_);
+  }
+  void LoadTile(const TilePlace& place, FloatTile& to) const {
+    Storage::LoadTile(it_.gemm, place, x_, to);
+  }
+
+  void Run() {
+    if (it_.config.form == NsForm::kGram && it_.r < it_.c) {
+      RunGram();
     } else {
-      Storage::Multiply(it.gemm, it.Times(it.r, 1, t.a), polynomial, factor, wide);
+      RunStandard();
     }
-    Storage::Store(wide, factor);
+  }
 
-    const int done = step + 1;
-    const bool restarts_count = !Mutated(Mutation::kGramWithoutRestart);
-    begins =
-        done == it.config.steps ||
-        (restarts_count && std::find(restarts.begin(), restarts.end(), done) != restarts.end());
-    if (begins) {
-      Storage::Multiply(it.gemm, it.Times(it.c, 1, 0), factor, stored, x);
-      Storage::Store(x, stored);
-      continue;
+ private:
+  Matrix MakeSquare() { return Storage::Make(it_.gemm, it_.r, it_.r); }
+
+  void Multiply(const MatrixProduct& product, const Matrix& a, const Matrix& b,
+                const Matrix* addend, Matrix& to) {
+    Storage::Multiply(it_.gemm, product, a, b, addend, to, scratch_);
+  }
+
+  // X <- factor X + share X.
+  void ReplaceX(const Matrix& factor, float share) {
+    Multiply(it_.TimesX(share), factor, x_, &x_, next_x_);
+    std::swap(x_, next_x_);
+  }
+
+  // polynomial <- b gram + c2 gram gram, the polynomial without its constant.
+  void StorePolynomial(const NewtonSchulzTriple& t) {
+    if (t.c2 == 0) {
+      // A cubic: one product less, the same bits.
+      Storage::Scale(gram_, t.b, polynomial_);
+    } else {
+      Multiply(it_.Square(t.c2, t.b), gram_, gram_, &gram_, polynomial_);
     }
-    Storage::Load(gram, wide);
-    Storage::Multiply(it.gemm, it.Times(it.r, 1, t.a), polynomial, gram, wide);
-    Storage::Store(wide, product);
-    Storage::Load(product, wide);
-    Storage::Multiply(it.gemm, it.Times(it.r, 1, t.a), polynomial, product, wide);
-    Storage::Store(wide, gram);
   }
-}
 
-// x <- the iterated x, in place; it is rounded before the first step too.
-template <typename Storage>
-void Iterate(const Iteration& it, std::vector<float>& x) {
-  typename Storage::Matrix stored(x.size());
-  Storage::Store(x, stored);
-  if (it.config.form == NsForm::kGram && it.r < it.c) {
-    IterateGram<Storage>(it, x, stored);
-  } else {
-    IterateStandard<Storage>(it, x, stored);
+  // [N1]
+  void RunStandard() {
+    for (int step = 0; step < it_.config.steps; ++step) {
+      const NewtonSchulzTriple t = TripleOfStep(it_.set, step);
+      Multiply(it_.Gram(), x_, x_, nullptr, gram_);
+      StorePolynomial(t);
+      ReplaceX(polynomial_, t.a);
+    }
   }
-  Storage::Load(stored, x);
-}
+
+  // Measured ([N9], bf16 over four decades): what mirroring leaves out is enlarged by every step
+  // that follows on the same Gram matrix, and three are too many.
+  static constexpr int kLongestMirroredStretch = 2;
+
+  // Whether the stretch that begins at `step` ends within so many steps.
+  bool MirrorsStretchFrom(int step) const {
+    for (int done = step + 1; done <= step + kLongestMirroredStretch; ++done) {
+      if (BeginsAnewAfter(done)) return true;
+    }
+    return false;
+  }
+
+  bool BeginsAnewAfter(int done) const {
+    const std::vector<int>& restarts = it_.config.gram_restarts;
+    if (done == it_.config.steps) return true;
+    return !Mutated(Mutation::kGramWithoutRestart) &&
+           std::find(restarts.begin(), restarts.end(), done) != restarts.end();
+  }
+
+  // [N7]: the steps on R = X X^T (r, r), whose factors Q gathers; X takes Q at every restart,
+  // before rounding has made too much of R's small eigenvalues, and at the end.
+  void RunGram() {
+    Matrix factor = MakeSquare();
+    Matrix product = MakeSquare();
+    bool begins = true;
+    bool mirrored = false;
+    for (int step = 0; step < it_.config.steps; ++step) {
+      const NewtonSchulzTriple t = TripleOfStep(it_.set, step);
+      if (begins) {
+        mirrored = MirrorsStretchFrom(step);
+        Multiply(it_.Gram(), x_, x_, nullptr, gram_);
+      }
+      StorePolynomial(t);
+      const bool ends = BeginsAnewAfter(step + 1);
+      if (begins) {
+        // The factor is the polynomial with its constant; the polynomial without is needed below.
+        Storage::Scale(polynomial_, 1, factor);
+        Storage::AddToDiagonal(it_.gemm, it_.r, t.a, factor);
+      } else {
+        Multiply(it_.Commuting(t.a, mirrored), polynomial_, factor, &factor, product);
+        std::swap(factor, product);
+      }
+      begins = ends;
+      if (begins) {
+        ReplaceX(factor, 0);
+        continue;
+      }
+      Multiply(it_.Commuting(t.a, mirrored), polynomial_, gram_, &gram_, product);
+      Multiply(it_.Commuting(t.a, mirrored), polynomial_, product, &product, gram_);
+    }
+  }
+
+  const Iteration& it_;
+  Matrix x_;
+  // Where products of X go before they are X.
+  Matrix next_x_;
+  Matrix gram_;
+  Matrix polynomial_;
+  ProductScratch scratch_;
+};
 
 }  // namespace kaon::kernels
 

@@ -1,65 +1,121 @@
 // How the matrices of the iteration are kept between products, one type per ns_dtype ([N6]): what
-// is stored is rounded once, and every sum is fp32. Stateless; any thread.
+// is stored is rounded once, and every sum is fp32. Stateless; any thread, as far as the Gemm
+// allows.
 #ifndef KAON_KERNELS_ORTHOGONALIZE_MATRIX_STORAGE_H_
 #define KAON_KERNELS_ORTHOGONALIZE_MATRIX_STORAGE_H_
 
-#include <cstddef>
+#include <algorithm>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
-#include "absl/types/span.h"
-#include "kernels/dtype.h"
 #include "kernels/float_bits.h"
 #include "kernels/gemm.h"
 #include "kernels/vector_dispatch.h"
 
 namespace kaon::kernels {
 
-// Each has Matrix; Store, which rounds `wide` into a matrix of the same size and leaves `wide` with
-// values of no meaning; Load, its inverse, which copies; and Multiply, which leaves the result
-// wide.
+// Each has Matrix; Make, a matrix without contents; StoreTile, which rounds, and LoadTile, as those
+// of Gemm; Scale, to <- factor from, rounded; AddToDiagonal; and Multiply, to <-
+// alpha A op(B) + beta addend, rounded.
 struct Float32Storage {
   using Matrix = std::vector<float>;
 
-  static void Store(std::vector<float>& wide, Matrix& to) { std::swap(wide, to); }
-  static void Load(const Matrix& from, std::vector<float>& wide) { wide = from; }
+  static Matrix Make(const Gemm&, int64_t rows, int64_t cols) { return Matrix(rows * cols); }
+  static void StoreTile(const Gemm&, const TilePlace& place, const FloatTile& from, Matrix& to) {
+    for (int64_t i = 0; i < place.height(); ++i) {
+      std::copy_n(from.values + i * kTileSide, place.width(),
+                  to.data() + (place.row + i) * place.cols + place.col);
+    }
+  }
+  static void LoadTile(const Gemm&, const TilePlace& place, const Matrix& from, FloatTile& to) {
+    for (int64_t i = 0; i < place.height(); ++i) {
+      std::copy_n(from.data() + (place.row + i) * place.cols + place.col, place.width(),
+                  to.values + i * kTileSide);
+    }
+  }
+  static void Scale(const Matrix& from, float factor, Matrix& to) {
+    for (size_t i = 0; i < from.size(); ++i) to[i] = factor * from[i];
+  }
+  static void AddToDiagonal(const Gemm&, int64_t n, float value, Matrix& x) {
+    for (int64_t i = 0; i < n; ++i) x[i * n + i] += value;
+  }
   static void Multiply(Gemm& gemm, const MatrixProduct& product, const Matrix& a, const Matrix& b,
-                       std::vector<float>& wide) {
-    gemm.Multiply(product, a.data(), b.data(), wide.data());
+                       const Matrix* addend, Matrix& to, ProductScratch&) {
+    if (product.beta != 0) to = *addend;
+    gemm.Multiply(product, a.data(), b.data(), to.data());
   }
 };
 
 struct BFloat16Storage {
-  using Matrix = std::vector<uint16_t>;
+  using Matrix = StoredMatrix;
 
-  static void Store(std::vector<float>& wide, Matrix& to) {
-    FromFloat(DType::kBFloat16, wide, reinterpret_cast<std::byte*>(to.data()));
+  static Matrix Make(const Gemm& gemm, int64_t rows, int64_t cols) {
+    return Matrix(gemm.StoredElements(rows, cols));
   }
-  static void Load(const Matrix& from, std::vector<float>& wide) {
-    ToFloat(DType::kBFloat16, reinterpret_cast<const std::byte*>(from.data()),
-            absl::MakeSpan(wide));
+  static void StoreTile(const Gemm& gemm, const TilePlace& place, const FloatTile& from,
+                        Matrix& to) {
+    gemm.StoreTile(place, from, to);
+  }
+  static void LoadTile(const Gemm& gemm, const TilePlace& place, const Matrix& from,
+                       FloatTile& to) {
+    gemm.LoadTile(place, from, to);
+  }
+  static void Scale(const Matrix& from, float factor, Matrix& to) {
+    RunVectorized<ScaleEach>(from.data(), factor, to.data(), from.num_elements());
+  }
+  static void AddToDiagonal(const Gemm& gemm, int64_t n, float value, Matrix& x) {
+    for (int64_t i = 0; i < n; ++i) {
+      uint16_t& element = x.data()[gemm.StoredIndex(n, i, i)];
+      element = FloatToBFloat16(BFloat16ToFloat(element) + value);
+    }
   }
   static void Multiply(Gemm& gemm, const MatrixProduct& product, const Matrix& a, const Matrix& b,
-                       std::vector<float>& wide) {
-    gemm.MultiplyBFloat16(product, a.data(), b.data(), wide.data());
+                       const Matrix* addend, Matrix& to, ProductScratch& scratch) {
+    gemm.MultiplyStored(product, {a, b, addend}, to, scratch);
   }
+
+ private:
+  struct ScaleEach {
+    KAON_HOST_DEVICE static void Run(const uint16_t* from, float factor, uint16_t* to, int64_t n) {
+      for (int64_t i = 0; i < n; ++i) to[i] = FloatToBFloat16(factor * BFloat16ToFloat(from[i]));
+    }
+  };
 };
 
 // The product of two fp16 values is exact in fp32, so fp32 products of rounded values are fp16
 // products summed in fp32.
 struct Float16Storage : Float32Storage {
-  static void Store(std::vector<float>& wide, Matrix& to) {
-    RunVectorized<Round>(wide.data(), static_cast<int64_t>(wide.size()));
-    std::swap(wide, to);
+  static void StoreTile(const Gemm& gemm, const TilePlace& place, const FloatTile& from,
+                        Matrix& to) {
+    FloatTile rounded = from;
+    RunVectorized<RoundEach>(rounded.values, kTileSide * kTileSide);
+    Float32Storage::StoreTile(gemm, place, rounded, to);
+  }
+  static void Scale(const Matrix& from, float factor, Matrix& to) {
+    Float32Storage::Scale(from, factor, to);
+    Round(to);
+  }
+  static void AddToDiagonal(const Gemm& gemm, int64_t n, float value, Matrix& x) {
+    Float32Storage::AddToDiagonal(gemm, n, value, x);
+    // What is off the diagonal has been rounded.
+    Round(x);
+  }
+  static void Multiply(Gemm& gemm, const MatrixProduct& product, const Matrix& a, const Matrix& b,
+                       const Matrix* addend, Matrix& to, ProductScratch& scratch) {
+    Float32Storage::Multiply(gemm, product, a, b, addend, to, scratch);
+    Round(to);
   }
 
  private:
-  struct Round {
+  struct RoundEach {
     KAON_HOST_DEVICE static void Run(float* x, int64_t n) {
       for (int64_t i = 0; i < n; ++i) x[i] = Float16ToFloat(FloatToFloat16(x[i]));
     }
   };
+
+  static void Round(Matrix& x) {
+    RunVectorized<RoundEach>(x.data(), static_cast<int64_t>(x.size()));
+  }
 };
 
 }  // namespace kaon::kernels

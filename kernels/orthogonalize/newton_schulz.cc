@@ -6,7 +6,6 @@
 #include <cmath>
 #include <vector>
 
-#include "absl/types/optional.h"
 #include "kernels/grad_norm.h"
 #include "kernels/mutation.h"
 #include "kernels/orthogonalize/coefficients.h"
@@ -17,85 +16,178 @@
 namespace kaon::kernels {
 namespace {
 
-struct DivideBy {
-  KAON_HOST_DEVICE static void Run(float* x, float divisor, int64_t n) {
-    for (int64_t i = 0; i < n; ++i) x[i] /= divisor;
+static_assert(kNormPiece % kNormBlockElements == 0, "a piece is whole blocks");
+
+// [N5], after the division by the largest element in kScaleInvariant.
+struct Normalization {
+  float scale = 1;
+  float norm = 1;
+};
+
+struct Normalize {
+  KAON_HOST_DEVICE static void Run(float scale, float norm, float* x, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) x[i] = (x[i] / scale) / norm;
   }
 };
 
-// `to` (cols, rows) <- the transpose of `from` (rows, cols); by square tiles, so that both sides
-// stay in cache.
-void Transpose(const float* from, int64_t rows, int64_t cols, float* to) {
-  constexpr int64_t kTile = 32;
-  for (int64_t i0 = 0; i0 < rows; i0 += kTile) {
-    for (int64_t j0 = 0; j0 < cols; j0 += kTile) {
-      for (int64_t i = i0; i < std::min(rows, i0 + kTile); ++i) {
-        for (int64_t j = j0; j < std::min(cols, j0 + kTile); ++j) {
-          to[j * rows + i] = from[i * cols + j];
-        }
-      }
-    }
+Normalization NormalizationOf(const NewtonSchulzConfig& config, double safety_factor,
+                              const MatrixNorm& norm) {
+  if (Mutated(Mutation::kNotNormalised)) return {};
+  if (Mutated(Mutation::kSafetyFactorMissing)) safety_factor = 1;
+  const double whole = safety_factor * std::sqrt(norm.sum_squares);
+  const float eps = static_cast<float>(config.norm_eps);
+  switch (config.norm_mode) {
+    case NormMode::kAddEps:
+      return {1, static_cast<float>(whole) + eps};
+    case NormMode::kClampEps:
+      return {1, std::max(static_cast<float>(whole), eps)};
+    case NormMode::kScaleInvariant:
+      break;
+  }
+  return {static_cast<float>(norm.absolute_max), static_cast<float>(whole / norm.absolute_max)};
+}
+
+MatrixNorm NormOf(absl::Span<const float> x, ThreadPool& pool) {
+  std::vector<MatrixNorm> pieces((x.size() + kNormPiece - 1) / kNormPiece);
+  const auto count = static_cast<int64_t>(pieces.size());
+  pool.ParallelFor(
+      count, [&](int64_t i) { pieces[i] = NormOfPiece(x.subspan(i * kNormPiece, kNormPiece)); });
+  MatrixNorm norm;
+  for (const MatrixNorm& piece : pieces) norm.Add(piece);
+  return norm;
+}
+
+// tile[j][i] <- from[i][j], for `height` rows of `from` that lie `stride` apart.
+void TransposeInto(const float* from, int64_t stride, int64_t height, int64_t width,
+                   FloatTile& tile) {
+  for (int64_t i = 0; i < height; ++i) {
+    for (int64_t j = 0; j < width; ++j) tile.values[j * kTileSide + i] = from[i * stride + j];
   }
 }
 
-// [N5]. False for a zero matrix.
-bool Normalize(const NewtonSchulzConfig& config, double safety_factor, absl::Span<float> x) {
-  const int64_t n = static_cast<int64_t>(x.size());
-  GradNorm sums = ComputeGradNorm(x);
-  if (sums.absolute_max == 0) return false;
-  if (config.norm_mode == NormMode::kScaleInvariant) {
-    RunVectorized<DivideBy>(x.data(), static_cast<float>(sums.absolute_max), n);
-    sums = ComputeGradNorm(x);
+// The matrix as it is given, and the wide one that is worked on ([N4]): its transpose if it is
+// tall. Normalised in the wide form or not, the bits are the same: element by element.
+class WideForm {
+ public:
+  explicit WideForm(MatrixShape shape) : shape_(shape), transposed_(shape.rows > shape.cols) {}
+
+  int64_t r() const { return std::min(shape_.rows, shape_.cols); }
+  int64_t c() const { return std::max(shape_.rows, shape_.cols); }
+
+  // visit(row) for the first row of each stripe of kTileSide rows of the given matrix.
+  template <typename Visit>
+  void ForEachStripe(ThreadPool& pool, const Visit& visit) const {
+    pool.ParallelFor((shape_.rows + kTileSide - 1) / kTileSide,
+                     [&](int64_t i) { visit(i * kTileSide); });
   }
-  if (Mutated(Mutation::kSafetyFactorMissing)) safety_factor = 1;
-  float norm = static_cast<float>(safety_factor * std::sqrt(sums.sum_squares));
-  const float eps = static_cast<float>(config.norm_eps);
-  if (config.norm_mode == NormMode::kAddEps) norm += eps;
-  if (config.norm_mode == NormMode::kClampEps) norm = std::max(norm, eps);
-  RunVectorized<DivideBy>(x.data(), Mutated(Mutation::kNotNormalised) ? 1.0f : norm, n);
-  return true;
+
+  // visit(tile of the given matrix) along a stripe.
+  template <typename Visit>
+  void ForEachTile(int64_t row, const Visit& visit) const {
+    for (int64_t col = 0; col < shape_.cols; col += kTileSide) {
+      visit(TilePlace{shape_.rows, shape_.cols, row, col});
+    }
+  }
+
+  // Where a tile of the given matrix is in the wide one.
+  TilePlace InWide(const TilePlace& given) const {
+    if (!transposed_) return given;
+    return {given.cols, given.rows, given.col, given.row};
+  }
+
+  // The tile of the wide matrix from rows of the given one.
+  void Read(const TilePlace& given, const float* in, FloatTile& wide) const {
+    const float* from = in + given.row * given.cols + given.col;
+    if (transposed_) {
+      TransposeInto(from, given.cols, given.height(), given.width(), wide);
+      return;
+    }
+    for (int64_t i = 0; i < given.height(); ++i) {
+      std::copy_n(from + i * given.cols, given.width(), wide.values + i * kTileSide);
+    }
+  }
+
+  // The other way round, into the stripe that the tile is of.
+  void Write(const TilePlace& given, const FloatTile& wide, float* stripe) const {
+    FloatTile transposed;
+    const bool transposes = transposed_ && !Mutated(Mutation::kNotTransposedBack);
+    if (transposes) {
+      TransposeInto(wide.values, kTileSide, given.width(), given.height(), transposed);
+    }
+    const float* from = transposes ? transposed.values : wide.values;
+    for (int64_t i = 0; i < given.height(); ++i) {
+      std::copy_n(from + i * kTileSide, given.width(), stripe + i * given.cols + given.col);
+    }
+  }
+
+ private:
+  const MatrixShape shape_;
+  const bool transposed_;
+};
+
+template <typename Storage>
+void Orthogonalize(const Iteration& it, const Normalization& normalization,
+                   const OrthogonalizedMatrix& matrix, ThreadPool& pool, OrthogonalizedRows sink) {
+  const WideForm form(matrix.shape);
+  Iterated<Storage> iterated(it);
+  form.ForEachStripe(pool, [&](int64_t row) {
+    FloatTile tile = {};
+    form.ForEachTile(row, [&](const TilePlace& place) {
+      form.Read(place, matrix.in.data(), tile);
+      RunVectorized<Normalize>(normalization.scale, normalization.norm, &tile.values[0],
+                               kTileSide * kTileSide);
+      iterated.StoreTile(form.InWide(place), tile);
+    });
+  });
+  iterated.Run();
+  form.ForEachStripe(pool, [&](int64_t row) {
+    const int64_t cols = matrix.shape.cols;
+    std::vector<float> stripe(std::min(kTileSide, matrix.shape.rows - row) * cols);
+    FloatTile tile;
+    form.ForEachTile(row, [&](const TilePlace& place) {
+      iterated.LoadTile(form.InWide(place), tile);
+      form.Write(place, tile, stripe.data());
+    });
+    sink(row * cols, stripe);
+  });
 }
 
 }  // namespace
 
-void NewtonSchulz(const NewtonSchulzConfig& config, MatrixShape shape, absl::Span<const float> in,
-                  absl::Span<float> out, Gemm& gemm) {
-  CHECK(static_cast<int64_t>(in.size()) == shape.rows * shape.cols && in.size() == out.size())
-      << in.size() << " in, " << out.size() << " out, shape " << shape.rows << "x" << shape.cols;
-  if (in.empty()) return;
-  // [N4]: always on the wide form, and normalised in it, so that a transposed input gives the same
-  // bits transposed.
-  const bool transposed = shape.rows > shape.cols;
-  const int64_t r = std::min(shape.rows, shape.cols);
-  const int64_t c = std::max(shape.rows, shape.cols);
-  std::vector<float> x(in.size());
-  if (transposed) {
-    Transpose(in.data(), shape.rows, shape.cols, x.data());
-  } else {
-    std::copy(in.begin(), in.end(), x.begin());
-  }
+void MatrixNorm::Add(const MatrixNorm& piece) {
+  sum_squares += piece.sum_squares;
+  absolute_max = std::max(absolute_max, piece.absolute_max);
+}
+
+MatrixNorm NormOfPiece(absl::Span<const float> piece) {
+  const GradNorm norm = ComputeGradNorm(piece);
+  return {norm.sum_squares, norm.absolute_max};
+}
+
+void NewtonSchulz(const NewtonSchulzConfig& config, const OrthogonalizedMatrix& matrix, Gemm& gemm,
+                  ThreadPool& pool, OrthogonalizedRows sink) {
+  const MatrixShape shape = matrix.shape;
+  CHECK(static_cast<int64_t>(matrix.in.size()) == shape.rows * shape.cols)
+      << matrix.in.size() << " in, shape " << shape.rows << "x" << shape.cols;
+  if (matrix.in.empty()) return;
   const absl::optional<NewtonSchulzCoefficientSet> set = FindCoefficientSet(config);
   CHECK(set) << "coefficient set " << static_cast<int>(config.coefficients) << " has no row";
-  if (!Normalize(config, set->safety_factor, absl::MakeSpan(x))) {
-    std::fill(out.begin(), out.end(), 0.0f);
+  const MatrixNorm norm = matrix.norm ? *matrix.norm : NormOf(matrix.in, pool);
+  if (norm.absolute_max == 0) {
+    const std::vector<float> zeros(shape.cols);
+    for (int64_t row = 0; row < shape.rows; ++row) sink(row * shape.cols, zeros);
     return;
   }
-  const Iteration iteration{config, *set, r, c, gemm};
+  const Normalization normalization = NormalizationOf(config, set->safety_factor, norm);
+  const Iteration it{config, *set, std::min(shape.rows, shape.cols),
+                     std::max(shape.rows, shape.cols), gemm};
   switch (config.dtype) {
     case NsDType::kFloat32:
-      Iterate<Float32Storage>(iteration, x);
-      break;
+      return Orthogonalize<Float32Storage>(it, normalization, matrix, pool, sink);
     case NsDType::kBFloat16:
-      Iterate<BFloat16Storage>(iteration, x);
-      break;
+      return Orthogonalize<BFloat16Storage>(it, normalization, matrix, pool, sink);
     case NsDType::kFloat16:
-      Iterate<Float16Storage>(iteration, x);
-      break;
-  }
-  if (transposed && !Mutated(Mutation::kNotTransposedBack)) {
-    Transpose(x.data(), r, c, out.data());
-  } else {
-    std::copy(x.begin(), x.end(), out.begin());
+      return Orthogonalize<Float16Storage>(it, normalization, matrix, pool, sink);
   }
 }
 

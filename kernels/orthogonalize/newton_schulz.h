@@ -6,9 +6,12 @@
 
 #include <cstdint>
 
+#include "absl/functional/function_ref.h"
+#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "kernels/gemm.h"
 #include "kernels/newton_schulz_config.h"
+#include "kernels/thread_pool.h"
 
 namespace kaon::kernels {
 
@@ -17,11 +20,35 @@ struct MatrixShape {
   int64_t cols = 0;
 };
 
-// out <- the orthogonalized `in`, both row-major of `shape`; out may be in. Zero gives exactly
-// zero, an empty matrix is left alone. `in` is finite ([T3]); `config` passed ValidateNewtonSchulz.
-// The gram form of a square matrix is the standard form.
-void NewtonSchulz(const NewtonSchulzConfig& config, MatrixShape shape, absl::Span<const float> in,
-                  absl::Span<float> out, Gemm& gemm);
+// What [N5] asks of a matrix.
+struct MatrixNorm {
+  double sum_squares = 0;
+  double absolute_max = 0;
+
+  // Of what follows in memory: sums are taken of pieces of kNormPiece elements and added in order.
+  void Add(const MatrixNorm& piece);
+};
+
+inline constexpr int64_t kNormPiece = 32768;
+
+MatrixNorm NormOfPiece(absl::Span<const float> piece);
+
+struct OrthogonalizedMatrix {
+  MatrixShape shape;
+  // Row-major, finite ([T3]); read no more once the sink is called.
+  absl::Span<const float> in;
+  // Of `in`, by whoever had it in the cache; taken in a pass of its own if there is none.
+  absl::optional<MatrixNorm> norm;
+};
+
+// sink(first element, values) for whole rows of the result, row-major as the input: every row once,
+// on any thread of the pool and on several at once.
+using OrthogonalizedRows = absl::FunctionRef<void(int64_t first, absl::Span<const float> values)>;
+
+// Zero gives exactly zero, an empty matrix no call. `config` passed ValidateNewtonSchulz. The gram
+// form of a square matrix is the standard form.
+void NewtonSchulz(const NewtonSchulzConfig& config, const OrthogonalizedMatrix& matrix, Gemm& gemm,
+                  ThreadPool& pool, OrthogonalizedRows sink);
 
 }  // namespace kaon::kernels
 

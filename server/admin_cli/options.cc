@@ -166,8 +166,9 @@ void AddCommands(CLI::App& app, Typed& typed) {
           Command::kVerifyNumerics);
   verify->add_option("--backend", typed.options.backend, "cpu, or the name of a plugin")
       ->capture_default_str();
-  verify->add_option("--gemm", typed.options.gemm, "Matrix products of cpu: onednn or reference")
-      ->check(CLI::IsMember({"onednn", "reference"}))
+  verify
+      ->add_option("--gemm", typed.options.gemm, "Matrix products of cpu: amx, onednn or reference")
+      ->check(CLI::IsMember({"amx", "onednn", "reference"}))
       ->capture_default_str();
 }
 

@@ -68,7 +68,7 @@ struct Options {
   std::string job_file;
   // verify-numerics: as kernels::BackendOptions has them.
   std::string backend = "cpu";
-  std::string gemm = "onednn";
+  std::string gemm;
 };
 
 // The options, or the text to print and the status to exit with: 0 for --help, 2 for a bad command

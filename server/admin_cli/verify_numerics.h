@@ -14,7 +14,7 @@
 namespace kaon::admin_cli {
 
 struct NumericsReport {
-  // As the backend calls itself: "cpu/onednn".
+  // As the backend calls itself: "cpu/amx".
   std::string backend;
   std::vector<conformance::NumericsResult> rows;
 };

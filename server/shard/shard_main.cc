@@ -28,7 +28,7 @@ kaon::config::CommandLine Describe() {
       {"staging_bytes",
        "gradients that may wait for an earlier rank, all workers together (67108864)"},
       {"backend", "cpu, or the name of a loadable backend (cpu)"},
-      {"gemm", "onednn or reference (onednn)"},
+      {"gemm", "amx, onednn or reference (the fastest that this machine has)"},
       {"threads", "compute threads; 0 = as many as there are CPUs to run on (0)"},
       {"port_file", "write the bound port here once calls are accepted"},
       {"checkpoint_dir", "directory of checkpoints, which coordinators and all shards see"},

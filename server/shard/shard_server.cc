@@ -132,7 +132,6 @@ absl::StatusOr<v1::ShardConfig> CompleteConfig(v1::ShardConfig config) {
                                                    ", must be at least ", proto::kMaxChunkBytes));
   }
   if (config.backend().empty()) config.set_backend("cpu");
-  if (config.gemm().empty()) config.set_gemm("onednn");
   if (config.threads() == 0) config.set_threads(AvailableCpus());
   if (config.threads() > kernels::kMaxThreads) {
     return absl::InvalidArgumentError(

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "kernels/amx_tiles.h"
 #include "kernels/backend.h"
 
 namespace kaon::kernels {
@@ -26,6 +27,21 @@ TEST(BackendFactoryTest, CpuBackendUsesTheProductsAskedFor) {
     const absl::StatusOr<std::unique_ptr<Backend>> backend = CreateBackend(options);
     ASSERT_TRUE(backend.ok()) << backend.status();
     EXPECT_EQ((*backend)->name(), "cpu/" + gemm);
+  }
+}
+
+TEST(BackendFactoryTest, TakesTheTilesWhereTheMachineHasThem) {
+  const absl::StatusOr<std::unique_ptr<Backend>> widest = CreateBackend({});
+  ASSERT_TRUE(widest.ok()) << widest.status();
+  EXPECT_EQ((*widest)->name(), HasAmx() ? "cpu/amx" : "cpu/onednn");
+  BackendOptions options;
+  options.gemm = "amx";
+  const absl::StatusOr<std::unique_ptr<Backend>> amx = CreateBackend(options);
+  if (HasAmx()) {
+    ASSERT_TRUE(amx.ok()) << amx.status();
+    EXPECT_EQ((*amx)->name(), "cpu/amx");
+  } else {
+    EXPECT_EQ(amx.status().code(), absl::StatusCode::kFailedPrecondition);
   }
 }
 

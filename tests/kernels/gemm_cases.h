@@ -66,6 +66,37 @@ inline std::vector<GemmCase> GemmCases() {
   return cases;
 }
 
+inline GemmCase CaseOf(const MatrixProduct& product) {
+  GemmCase c;
+  c.product = product;
+  c.a = reference::GaussianVector(product.rows * product.inner, 1);
+  c.b = reference::GaussianVector(product.inner * product.cols, 2);
+  for (float& x : c.a) x = RoundTo(DType::kBFloat16, x);
+  for (float& x : c.b) x = RoundTo(DType::kBFloat16, x);
+  c.c = reference::GaussianVector(product.rows * product.cols, 3);
+  return c;
+}
+
+// X X^T, or the square of a symmetric matrix, with a symmetric C.
+inline GemmCase SymmetricCase(int64_t n, int64_t inner, bool square, float beta) {
+  GemmCase c = CaseOf({.rows = n,
+                       .cols = n,
+                       .inner = inner,
+                       .transpose_b = !square,
+                       .alpha = 2.5f,
+                       .beta = beta,
+                       .symmetric = true});
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t j = 0; j < i; ++j) {
+      c.c[i * n + j] = c.c[j * n + i];
+      if (square) c.a[i * n + j] = c.a[j * n + i];
+    }
+  }
+  c.b = c.a;
+  if (beta == 0) c.c.assign(n * n, std::nanf(""));
+  return c;
+}
+
 inline std::vector<float> Product(Gemm& gemm, const GemmCase& c) {
   std::vector<float> result = c.c;
   gemm.Multiply(c.product, c.a.data(), c.b.data(), result.data());

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <utility>
@@ -35,6 +36,7 @@ TEST(MuonStepTest, DefaultStepIsTheseOperations) {
   std::vector<float> weight = actual.weight;
   std::vector<float> momentum(weight.size());
   ReferenceGemm gemm;
+  ThreadPool pool(1);
   for (int t = 1; t <= 4; ++t) {
     const std::vector<float> grad = GaussianVector(weight.size(), 10 + t);
     EXPECT_EQ(actual.Step(grad, {0.02, 0.3, t}).newton_schulz_calls, 1);
@@ -45,7 +47,10 @@ TEST(MuonStepTest, DefaultStepIsTheseOperations) {
       momentum[i] = std::fma(0.95f, momentum[i], share);
       update[i] = std::fma(0.95f, momentum[i], share);
     }
-    NewtonSchulz(config.newton_schulz, {kRows, kCols}, update, absl::MakeSpan(update), gemm);
+    NewtonSchulz(config.newton_schulz, {{kRows, kCols}, update, absl::nullopt}, gemm, pool,
+                 [&](int64_t first, absl::Span<const float> values) {
+                   std::copy(values.begin(), values.end(), update.begin() + first);
+                 });
     const float decay = static_cast<float>(0.02 * 0.1);
     const float step = static_cast<float>(0.02 * (0.2 * std::sqrt(10.0)));
     for (size_t i = 0; i < weight.size(); ++i) {

@@ -14,8 +14,6 @@
 namespace kaon::kernels {
 namespace {
 
-using reference::GaussianVector;
-
 // Notes what it is asked for.
 class CountingGemm : public Gemm {
  public:
@@ -42,37 +40,6 @@ class CountingGemm : public Gemm {
   int64_t* const multiply_adds_;
   ReferenceGemm gemm_;
 };
-
-GemmCase CaseOf(const MatrixProduct& product) {
-  GemmCase c;
-  c.product = product;
-  c.a = GaussianVector(product.rows * product.inner, 1);
-  c.b = GaussianVector(product.inner * product.cols, 2);
-  for (float& x : c.a) x = RoundTo(DType::kBFloat16, x);
-  for (float& x : c.b) x = RoundTo(DType::kBFloat16, x);
-  c.c = GaussianVector(product.rows * product.cols, 3);
-  return c;
-}
-
-// X X^T, or the square of a symmetric matrix, with a symmetric C.
-GemmCase SymmetricCase(int64_t n, int64_t inner, bool square, float beta) {
-  GemmCase c = CaseOf({.rows = n,
-                       .cols = n,
-                       .inner = inner,
-                       .transpose_b = !square,
-                       .alpha = 2.5f,
-                       .beta = beta,
-                       .symmetric = true});
-  for (int64_t i = 0; i < n; ++i) {
-    for (int64_t j = 0; j < i; ++j) {
-      c.c[i * n + j] = c.c[j * n + i];
-      if (square) c.a[i * n + j] = c.a[j * n + i];
-    }
-  }
-  c.b = c.a;
-  if (beta == 0) c.c.assign(n * n, std::nanf(""));
-  return c;
-}
 
 std::vector<GemmCase> LargeCases() {
   std::vector<GemmCase> cases = GemmCases();

@@ -4,8 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <eigen3/Eigen/SVD>
+#include <memory>
 #include <vector>
 
+#include "kernels/amx_gemm.h"
+#include "kernels/amx_tiles.h"
+#include "kernels/reference_gemm.h"
 #include "tests/kernels/orthogonalize/newton_schulz_cases.h"
 
 namespace kaon::kernels {
@@ -48,8 +52,8 @@ std::vector<Input> Inputs(double decades, uint32_t seed) {
 // The figures of [N9] were measured on jordan, you and polar_express. Other sets enlarge rounding
 // more: there the bound is what rounding alone costs in float64, where that is more. cans leaves no
 // room for rounding and has no emulator of fp32 sums.
-void ExpectWithin(const NewtonSchulzTestCase& c, const Input& in, double tolerance) {
-  const std::vector<float> out = Orthogonalized(c.config, in.rows, in.cols, in.values);
+void ExpectWithin(const NewtonSchulzTestCase& c, const Input& in, double tolerance, Gemm& gemm) {
+  const std::vector<float> out = OrthogonalizedBy(gemm, c.config, in.rows, in.cols, in.values);
   const reference::Matrix exact = reference::Orthogonalized(c.exact, in.Wide());
   const reference::Matrix rounded = reference::Orthogonalized(c.emulator, in.Wide());
   if (c.config.dtype != NsDType::kFloat32) {
@@ -59,6 +63,11 @@ void ExpectWithin(const NewtonSchulzTestCase& c, const Input& in, double toleran
   }
   EXPECT_LE(reference::RelativeError(out, exact), tolerance)
       << c.Name() << " " << in.rows << "x" << in.cols;
+}
+
+void ExpectWithin(const NewtonSchulzTestCase& c, const Input& in, double tolerance) {
+  ReferenceGemm plain;
+  ExpectWithin(c, in, tolerance, plain);
 }
 
 TEST(NewtonSchulzAccuracyTest, FlatAndGaussianSpectraAgreeWithFloat64) {
@@ -75,11 +84,13 @@ TEST(NewtonSchulzAccuracyTest, SpectraOverFourDecadesAgreeWithFloat64) {
   }
 }
 
-double MedianErrorAgainstEmulator(const NewtonSchulzTestCase& c, const std::vector<Input>& inputs) {
+double MedianErrorAgainstEmulator(const NewtonSchulzTestCase& c, const std::vector<Input>& inputs,
+                                  Gemm& gemm) {
   std::vector<double> errors;
   for (const Input& in : inputs) {
-    errors.push_back(reference::RelativeError(Orthogonalized(c.config, in.rows, in.cols, in.values),
-                                              reference::Orthogonalized(c.emulator, in.Wide())));
+    errors.push_back(
+        reference::RelativeError(OrthogonalizedBy(gemm, c.config, in.rows, in.cols, in.values),
+                                 reference::Orthogonalized(c.emulator, in.Wide())));
   }
   std::sort(errors.begin(), errors.end());
   return errors[errors.size() / 2];
@@ -87,17 +98,47 @@ double MedianErrorAgainstEmulator(const NewtonSchulzTestCase& c, const std::vect
 
 // The wide tolerances of half precision would hide a rounding in the wrong place. A sum that falls
 // the other way at a tie is enlarged by the steps after it, in few matrices: hence the median.
-TEST(NewtonSchulzAccuracyTest, HalfPrecisionRoundsExactlyWhereItStores) {
+void ExpectRoundedWhereStored(const NewtonSchulzTestCase& c, Gemm& gemm) {
   std::vector<Input> flat;
   std::vector<Input> decades;
   for (const uint32_t seed : {4u, 5u, 6u}) {
     for (const Input& in : Inputs(0, seed)) flat.push_back(in);
     for (const Input& in : Inputs(4, seed)) decades.push_back(in);
   }
+  EXPECT_LE(MedianErrorAgainstEmulator(c, flat, gemm), 1e-2) << c.Name();
+  EXPECT_LE(MedianErrorAgainstEmulator(c, decades, gemm), 5e-2) << c.Name();
+}
+
+TEST(NewtonSchulzAccuracyTest, HalfPrecisionRoundsExactlyWhereItStores) {
+  ReferenceGemm plain;
   for (const NewtonSchulzTestCase& c : EveryNewtonSchulzCase()) {
-    if (c.config.dtype == NsDType::kFloat32) continue;
-    EXPECT_LE(MedianErrorAgainstEmulator(c, flat), 1e-2) << c.Name();
-    EXPECT_LE(MedianErrorAgainstEmulator(c, decades), 5e-2) << c.Name();
+    if (c.config.dtype != NsDType::kFloat32) ExpectRoundedWhereStored(c, plain);
+  }
+}
+
+// The restarts of performance.md section 2.1 for bf16, whose products are mirrored.
+TEST(NewtonSchulzAccuracyTest, GramFormWithTwoRestartsIsAsExactAsTheStandardForm) {
+  ThreadPool pool(2);
+  std::unique_ptr<Gemm> gemm = std::make_unique<ReferenceGemm>();
+  if (HasAmx()) gemm = std::make_unique<AmxGemm>(std::move(gemm), pool);
+  for (const NewtonSchulzCoefficientSet& set : NewtonSchulzCoefficientSets()) {
+    NewtonSchulzTestCase c = TestCase(set, 5, NsDType::kBFloat16, NsForm::kGram);
+    c.config.gram_restarts = c.emulator.gram_restarts = {2, 3};
+    if (!ValidateNewtonSchulz(c.config).ok()) continue;
+    for (const Input& in : Inputs(0, 1)) ExpectWithin(c, in, FlatTolerance(c), *gemm);
+    for (const Input& in : Inputs(4, 3)) ExpectWithin(c, in, DecadesTolerance(c), *gemm);
+  }
+}
+
+TEST(NewtonSchulzAccuracyTest, AmxTilesAgreeWithFloat64AndRoundWhereTheyStore) {
+  if (!HasAmx()) GTEST_SKIP() << "this machine has no AMX tiles";
+  ThreadPool pool(2);
+  AmxGemm tiles(std::make_unique<ReferenceGemm>(), pool);
+  for (const NewtonSchulzTestCase& c : EveryNewtonSchulzCase()) {
+    if (c.config.dtype != NsDType::kBFloat16) continue;
+    for (const Input& in : Inputs(0, 1)) ExpectWithin(c, in, FlatTolerance(c), tiles);
+    for (const Input& in : Inputs(4, 3)) ExpectWithin(c, in, DecadesTolerance(c), tiles);
+    ExpectRoundedWhereStored(c, tiles);
   }
 }
 

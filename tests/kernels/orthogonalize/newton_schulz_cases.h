@@ -3,14 +3,19 @@
 #ifndef KAON_TESTS_KERNELS_ORTHOGONALIZE_NEWTON_SCHULZ_CASES_H_
 #define KAON_TESTS_KERNELS_ORTHOGONALIZE_NEWTON_SCHULZ_CASES_H_
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "absl/types/span.h"
 #include "kernels/orthogonalize/coefficients.h"
 #include "kernels/orthogonalize/newton_schulz.h"
 #include "kernels/orthogonalize/newton_schulz_validation.h"
 #include "kernels/reference_gemm.h"
+#include "kernels/thread_pool.h"
 #include "tests/kernels/reference/float64_newton_schulz.h"
 #include "tests/kernels/reference/random_matrices.h"
 
@@ -71,12 +76,27 @@ inline std::vector<NewtonSchulzTestCase> EveryNewtonSchulzCase() {
   return cases;
 }
 
+// The rows of the result one after the other, in `out`, which may be `in`.
+inline void OrthogonalizeInto(const NewtonSchulzConfig& config, MatrixShape shape,
+                              absl::Span<const float> in, Gemm& gemm, absl::Span<float> out) {
+  ThreadPool pool(1);
+  NewtonSchulz(config, {shape, in, absl::nullopt}, gemm, pool,
+               [out](int64_t first, absl::Span<const float> values) {
+                 std::copy(values.begin(), values.end(), out.begin() + first);
+               });
+}
+
+inline std::vector<float> OrthogonalizedBy(Gemm& gemm, const NewtonSchulzConfig& config, int rows,
+                                           int cols, const std::vector<float>& in) {
+  std::vector<float> out(in.size(), std::nanf(""));
+  OrthogonalizeInto(config, {rows, cols}, in, gemm, absl::MakeSpan(out));
+  return out;
+}
+
 inline std::vector<float> Orthogonalized(const NewtonSchulzConfig& config, int rows, int cols,
                                          const std::vector<float>& in) {
   ReferenceGemm gemm;
-  std::vector<float> out(in.size());
-  NewtonSchulz(config, {rows, cols}, in, absl::MakeSpan(out), gemm);
-  return out;
+  return OrthogonalizedBy(gemm, config, rows, cols, in);
 }
 
 inline std::vector<float> Times(double factor, std::vector<float> x) {

@@ -72,7 +72,7 @@ CountingGemm Count(NsCoefficients set, NsForm form, std::vector<int> restarts) {
   const std::vector<float> in = reference::GaussianVector(6 * 10, 1);
   std::vector<float> out(in.size());
   CountingGemm gemm;
-  NewtonSchulz(config, {6, 10}, in, absl::MakeSpan(out), gemm);
+  OrthogonalizeInto(config, {6, 10}, in, gemm, absl::MakeSpan(out));
   return gemm;
 }
 
@@ -110,7 +110,7 @@ TEST(NewtonSchulzTest, OnlyTallMatricesAreWorkedOnTransposed) {
   const auto worked_on = [](int rows, int cols, const std::vector<float>& in) {
     std::vector<float> out(in.size());
     CountingGemm gemm;
-    NewtonSchulz({}, {rows, cols}, in, absl::MakeSpan(out), gemm);
+    OrthogonalizeInto({}, {rows, cols}, in, gemm, absl::MakeSpan(out));
     return gemm.first;
   };
   // Norm 4.
@@ -341,7 +341,7 @@ TEST(NewtonSchulzTest, OutputMayBeTheInput) {
     for (const auto& [rows, cols] : kShapes) {
       std::vector<float> x = reference::GaussianVector(rows * cols, 15);
       const std::vector<float> expected = Orthogonalized(c.config, rows, cols, x);
-      NewtonSchulz(c.config, {rows, cols}, x, absl::MakeSpan(x), gemm);
+      OrthogonalizeInto(c.config, {rows, cols}, x, gemm, absl::MakeSpan(x));
       EXPECT_EQ(x, expected) << c.Name();
     }
   }

@@ -1,0 +1,89 @@
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "kernels/amx_gemm.h"
+#include "kernels/amx_tiles.h"
+#include "kernels/cpu_backend.h"
+#include "kernels/reference_gemm.h"
+#include "tests/conformance/backend_conformance.h"
+
+namespace kaon::kernels {
+namespace {
+
+std::unique_ptr<Backend> MakeAmxBackendOf(int threads) {
+  return std::make_unique<CpuBackend>(
+      [](ThreadPool& pool) {
+        return std::make_unique<AmxGemm>(std::make_unique<ReferenceGemm>(), pool);
+      },
+      threads);
+}
+
+std::unique_ptr<Backend> MakeAmxBackend() { return MakeAmxBackendOf(2); }
+
+std::vector<std::function<std::unique_ptr<Backend>()>> BackendsOfThisMachine() {
+  if (!HasAmx()) return {};
+  return {&MakeAmxBackend};
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(BackendConformanceTest);
+INSTANTIATE_TEST_SUITE_P(CpuAmx, BackendConformanceTest,
+                         ::testing::ValuesIn(BackendsOfThisMachine()));
+
+class CpuBackendAmxTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!HasAmx()) {
+      GTEST_SKIP() << "this machine has no AMX tiles; nor has the conformance suite run on them";
+    }
+  }
+};
+
+MuonConfig BFloat16Muon() {
+  MuonConfig config;
+  config.newton_schulz.dtype = NsDType::kBFloat16;
+  return config;
+}
+
+std::vector<float> Stepped(Backend& backend, const MuonConfig& config, std::vector<uint64_t> shape,
+                           MatrixLayout layout = {}) {
+  uint64_t n = 1;
+  for (const uint64_t extent : shape) n *= extent;
+  MuonConfig with_layout = config;
+  with_layout.layout = layout;
+  Parameter parameter(with_layout, shape, std::vector<float>(n));
+  parameter.Update(backend, reference::GaussianVector(n, 1), {1.0, 1.0, 1});
+  return parameter.weight;
+}
+
+TEST_F(CpuBackendAmxTest, NamesItsProducts) { EXPECT_EQ(MakeAmxBackend()->name(), "cpu/amx"); }
+
+TEST_F(CpuBackendAmxTest, GivesTheSameBitsWithAnyNumberOfThreads) {
+  MuonConfig gram = BFloat16Muon();
+  gram.newton_schulz.form = NsForm::kGram;
+  gram.newton_schulz.gram_restarts = {2};
+  for (const MuonConfig& config : {BFloat16Muon(), gram}) {
+    for (const std::vector<uint64_t>& shape :
+         {std::vector<uint64_t>{300, 500}, std::vector<uint64_t>{500, 300}}) {
+      const std::vector<float> expected = Stepped(*MakeAmxBackendOf(1), config, shape);
+      for (const int threads : {2, 8}) {
+        EXPECT_EQ(Stepped(*MakeAmxBackendOf(threads), config, shape), expected) << threads;
+      }
+    }
+  }
+}
+
+TEST_F(CpuBackendAmxTest, MuonAgreesWithTheReferenceProducts) {
+  CpuBackend reference(std::make_unique<ReferenceGemm>());
+  const std::unique_ptr<Backend> amx = MakeAmxBackend();
+  // bf16: sums that fall the other way at a tie are enlarged by later steps.
+  EXPECT_LE(
+      reference::RelativeError(Stepped(*amx, BFloat16Muon(), {65, 130}),
+                               reference::Widened(Stepped(reference, BFloat16Muon(), {65, 130}))),
+      1e-2);
+}
+
+}  // namespace
+}  // namespace kaon::kernels
