@@ -1,5 +1,5 @@
-// How fast the cpu backend steps parameters: AdamW beside a triad of the same memory, Muon beside
-// the matrix products of the library it stands on (docs/design/performance.md section 0).
+// How fast the cpu backend steps parameters element by element: AdamW beside a triad of the same
+// memory (docs/design/performance.md section 0).
 #include <glog/logging.h>
 #include <immintrin.h>
 
@@ -17,7 +17,6 @@
 #include "kernels/optimizer_rule.h"
 #include "kernels/pieces.h"
 #include "kernels/thread_pool.h"
-#include "kernels/tiled_gemm.h"
 #include "tests/benchmark/measurement.h"
 #include "tests/benchmark/stepped_parameter.h"
 
@@ -30,7 +29,6 @@ struct Options {
   int64_t million_elements = 64;
   int rounds = 5;
   std::vector<int> threads = {1, 2};
-  std::vector<std::string> shapes = {"1024x1024", "2048x2048", "1024x4096"};
   std::string json;
 };
 
@@ -71,51 +69,16 @@ void MeasureAdamW(const Options& options, int threads, std::FILE* json) {
   Print(measurement, json);
 }
 
-void MeasureMuon(const Options& options, const std::string& text, int threads, std::FILE* json) {
-  int64_t rows = 0;
-  int64_t cols = 0;
-  CHECK(std::sscanf(text.c_str(), "%ldx%ld", &rows, &cols) == 2 && rows > 0 && cols > 0)
-      << "shape " << text << ", must be ROWSxCOLS";
-  ThreadPool pool(threads);
-  CpuBackend backend(std::make_unique<OneDnnGemm>(), threads);
-  TiledGemm gemm(std::make_unique<OneDnnGemm>(), pool);
-  SteppedParameter muon(MuonConfig{},
-                        {static_cast<uint64_t>(rows), static_cast<uint64_t>(cols)}, pool);
-  const int64_t r = std::min(rows, cols);
-  const int64_t k = std::max(rows, cols);
-  const std::vector<float> x = Values(pool, r * k, 1);
-  std::vector<float> product = Values(pool, r * r, 0);
-  const auto multiply = [&] {
-    gemm.Multiply({.rows = r, .cols = r, .inner = k, .transpose_b = true}, x.data(), x.data(),
-                  product.data());
-  };
-  const auto rounds = benchmark::MeasureByTurns(
-      options.rounds, [&] { muon.Step(backend); }, multiply);
-  Measurement measurement;
-  measurement.name = "muon_step";
-  measurement.settings = absl::StrCat(text, " fp32, ", threads, " threads");
-  measurement.unit = "nominal GFLOP/s";
-  measurement.limit_name = "library's product X X^T";
-  const double square = static_cast<double>(r) * static_cast<double>(r);
-  const double of_step = 2 * square * static_cast<double>(2 * k + r);
-  SetRates(rounds, 1e-9 * 5 * of_step, 1e-9 * 2 * square * static_cast<double>(k), measurement);
-  Print(measurement, json);
-}
-
 int Main(int argc, char** argv) {
   Options options;
   CLI::App app("Speed of optimizer steps beside the limits of the machine, measured by turns.");
   app.add_option("--million-elements", options.million_elements, "of the AdamW parameter, Mi (64)");
   app.add_option("--rounds", options.rounds, "of each measurement, at least 5 (5)");
   app.add_option("--threads", options.threads, "numbers of threads (1,2)")->delimiter(',');
-  app.add_option("--shapes", options.shapes, "of the Muon matrices")->delimiter(',');
   app.add_option("--json", options.json, "file for one JSON object per line");
   CLI11_PARSE(app, argc, argv);
   const benchmark::JsonFile json = benchmark::OpenJson(options.json);
   for (const int threads : options.threads) MeasureAdamW(options, threads, json.get());
-  for (const std::string& shape : options.shapes) {
-    for (const int threads : options.threads) MeasureMuon(options, shape, threads, json.get());
-  }
   return 0;
 }
 

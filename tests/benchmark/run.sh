@@ -6,7 +6,7 @@ usage() {
   cat <<'TEXT'
 Usage: tests/benchmark/run.sh [--json FILE] [--quick] [NAME]...
 
-Builds (opt) and runs the benchmarks NAME, of optimizer_step, push_pull, step_time, journal_bandwidth; all of them without one.
+Builds (opt) and runs the benchmarks NAME, of optimizer_step, muon_step, push_pull, step_time, journal_bandwidth; all of them without one.
   --json FILE   one JSON object per line: name, value, min, max, unit, limit, limit_name, ratio, settings
   --quick       small sizes, to see that everything runs; the figures mean nothing
 Medians of at least five rounds, work and limit by turns. Run it on a machine that does nothing else: about 10 minutes.
@@ -21,12 +21,12 @@ while [ $# -gt 0 ]; do
     --help | -h) usage; exit 0 ;;
     --json) json=$(realpath -m "${2:?--json needs a file}"); shift ;;
     --quick) quick=1 ;;
-    optimizer_step | push_pull | step_time | journal_bandwidth) names+=("$1") ;;
+    optimizer_step | muon_step | push_pull | step_time | journal_bandwidth) names+=("$1") ;;
     *) echo "run.sh: '$1' is no option and no benchmark; see --help" >&2; exit 2 ;;
   esac
   shift
 done
-[ ${#names[@]} -gt 0 ] || names=(optimizer_step push_pull step_time journal_bandwidth)
+[ ${#names[@]} -gt 0 ] || names=(optimizer_step muon_step push_pull step_time journal_bandwidth)
 
 cd "$(dirname "$0")/../.."
 deploy/install_packages.sh
@@ -37,7 +37,8 @@ bazel build --config=opt "--disk_cache=${XDG_CACHE_HOME:-$HOME/.cache}/kaon-baze
 for name in "${names[@]}"; do
   options=()
   case "$name${quick:+ quick}" in
-    "optimizer_step quick") options=(--million-elements 1 --shapes 64x64) ;;
+    "optimizer_step quick") options=(--million-elements 1) ;;
+    "muon_step quick") options=(--shapes 64x64) ;;
     "push_pull") options=(--tensors 10,10000) ;;
     "push_pull quick") options=(--mebibytes 4 --workers 1,2) ;;
     "step_time quick") options=(--million-elements 0) ;;
