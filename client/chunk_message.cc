@@ -15,10 +15,7 @@ using Lease = std::shared_ptr<const void>;
 // gRPC's release callback: the last thing it does with the payload.
 void ReleaseLease(void* lease) { std::unique_ptr<Lease>(static_cast<Lease*>(lease)).reset(); }
 
-}  // namespace
-
-grpc::ByteBuffer BuildChunkMessage(const LeasedChunk& leased) {
-  const ChunkToSend& chunk = leased.chunk;
+v1::TensorChunk HeaderOf(const ChunkToSend& chunk) {
   v1::TensorChunk header;
   header.set_parameter_id(chunk.key.first);
   header.set_micro_batch(chunk.key.second);
@@ -26,17 +23,31 @@ grpc::ByteBuffer BuildChunkMessage(const LeasedChunk& leased) {
   header.set_num_elements(chunk.num_elements);
   header.set_dtype(static_cast<v1::DType>(chunk.dtype));
   header.set_crc32c(proto::Crc32c(chunk.payload.data(), chunk.payload.size()));
-  auto lease = std::make_unique<Lease>(leased.lease);
-  // gRPC's type has no const, but it only reads what it sends.
-  auto* payload = const_cast<std::byte*>(chunk.payload.data());
-  const grpc::Slice slices[] = {
-      grpc::Slice(proto::EncodeChunkHeader(header, chunk.payload.size())),
-      grpc::Slice(payload, chunk.payload.size(), &ReleaseLease, lease.release())};
-  return grpc::ByteBuffer(slices, 2);
+  return header;
 }
 
-absl::StatusOr<ReceivedChunk> ReadChunkMessage(const grpc::ByteBuffer& message) {
-  ReceivedChunk received;
+}  // namespace
+
+grpc::ByteBuffer BuildChunkMessage(const LeasedChunks& leased) {
+  std::vector<v1::TensorChunk> headers;
+  std::vector<grpc::Slice> slices(1);
+  headers.reserve(leased.chunks.size());
+  slices.reserve(leased.chunks.size() + 1);
+  size_t payload_bytes = 0;
+  for (const ChunkToSend& chunk : leased.chunks) {
+    headers.push_back(HeaderOf(chunk));
+    auto lease = std::make_unique<Lease>(leased.lease);
+    // gRPC's type has no const, but it only reads what it sends.
+    auto* payload = const_cast<std::byte*>(chunk.payload.data());
+    slices.emplace_back(payload, chunk.payload.size(), &ReleaseLease, lease.release());
+    payload_bytes += chunk.payload.size();
+  }
+  slices[0] = grpc::Slice(proto::EncodeChunkHeader(headers, payload_bytes));
+  return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+absl::StatusOr<ReceivedChunks> ReadChunkMessage(const grpc::ByteBuffer& message) {
+  ReceivedChunks received;
   if (!message.Dump(&received.slices).ok()) {
     return absl::InvalidArgumentError("a message that cannot be read: compressed or damaged");
   }

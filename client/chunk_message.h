@@ -14,18 +14,18 @@
 
 namespace kaon::client {
 
-// A PushRequest with this chunk: a header slice, then a slice over the payload where it lies, which
-// holds the lease until gRPC releases it. The CRC32C is taken from the payload now.
-grpc::ByteBuffer BuildChunkMessage(const LeasedChunk& chunk);
+// A PushRequest with these chunks: a header slice, then a slice over each payload where it lies,
+// which holds the lease until gRPC releases it. Each CRC32C is taken from its payload now.
+grpc::ByteBuffer BuildChunkMessage(const LeasedChunks& chunks);
 
-// A received chunk. The payload lies in `slices`, which keep it alive.
-struct ReceivedChunk {
+// A received message of chunks. The payload lies in `slices`, which keep it alive.
+struct ReceivedChunks {
   std::vector<grpc::Slice> slices;
   proto::DecodedPush decoded;
 };
 
 // INVALID_ARGUMENT for bytes that are no PushRequest or PullResponse.
-absl::StatusOr<ReceivedChunk> ReadChunkMessage(const grpc::ByteBuffer& message);
+absl::StatusOr<ReceivedChunks> ReadChunkMessage(const grpc::ByteBuffer& message);
 
 }  // namespace kaon::client
 

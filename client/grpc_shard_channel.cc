@@ -134,8 +134,8 @@ class GrpcPushStream : public PushStream, public Reactor {
   void WriteNext() {
     while (true) {
       PushMessage message = source_->Next();
-      if (const auto* chunk = std::get_if<LeasedChunk>(&message)) {
-        out_ = BuildChunkMessage(*chunk);
+      if (const auto* chunks = std::get_if<LeasedChunks>(&message)) {
+        out_ = BuildChunkMessage(*chunks);
         StartWrite(&out_);
         return PassFailpoint(Failpoint::worker_chunk_sent);
       }
@@ -237,12 +237,16 @@ class GrpcPullStream : public PullStream, public Reactor {
  private:
   absl::Status OnChunk() {
     PassFailpoint(Failpoint::worker_pull_chunk);
-    const absl::StatusOr<ReceivedChunk> received = ReadChunkMessage(in_);
-    if (!received.ok()) {
-      return absl::InternalError(absl::StrCat("pull: ", received.status().message()));
+    const absl::StatusOr<ReceivedChunks> received = ReadChunkMessage(in_);
+    absl::Status status = received.status();
+    absl::StatusOr<proto::ChunkViews> views;
+    if (status.ok()) {
+      views = proto::SplitPayload(received->decoded);
+      status = views.status();
     }
+    if (!status.ok()) return absl::InternalError(absl::StrCat("pull: ", status.message()));
     if (options_.on_bytes) options_.on_bytes(received->decoded.payload_bytes());
-    return assembler_.Accept(received->decoded.message.chunk(), received->decoded.payload);
+    return assembler_.Accept(views->chunks);
   }
 
   const CallTracker::Token token_;

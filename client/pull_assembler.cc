@@ -13,7 +13,15 @@ PullAssembler::PullAssembler(const v1::PullRequest& request, std::vector<Mutable
       dtype_(request.dtype()),
       targets_(std::move(targets)) {}
 
-absl::Status PullAssembler::Accept(const v1::TensorChunk& chunk, proto::Slices payload) {
+absl::Status PullAssembler::Accept(absl::Span<const proto::ChunkView> chunks) {
+  if (chunks.empty()) return absl::InternalError("pulled a message without chunks");
+  for (const proto::ChunkView& view : chunks) {
+    KAON_RETURN_IF_ERROR(AcceptOne(*view.chunk, view.payload));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PullAssembler::AcceptOne(const v1::TensorChunk& chunk, proto::Slices payload) {
   if (target_ == targets_.size()) {
     return absl::InternalError(absl::StrCat("pulled parameter ", chunk.parameter_id(), ", offset ",
                                             chunk.offset(), " after all that was asked for"));

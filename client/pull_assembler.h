@@ -19,14 +19,17 @@ class PullAssembler {
   // Targets in the order of request.parameter_ids.
   PullAssembler(const v1::PullRequest& request, std::vector<MutableTensorView> targets);
 
-  // Writes one chunk into its target. DATA_LOSS for a checksum that does not match, INTERNAL for a
-  // chunk other than the next one; both name the chunk. Nothing is written then.
-  absl::Status Accept(const v1::TensorChunk& chunk, proto::Slices payload);
+  // Writes the chunks of one message into their targets. DATA_LOSS for a checksum that does not
+  // match, INTERNAL for a chunk other than the next one; both name the chunk. Nothing of it and of
+  // those behind it is written then. INTERNAL for a message without any.
+  absl::Status Accept(absl::Span<const proto::ChunkView> chunks);
 
   // DATA_LOSS, naming the first parameter that is not complete.
   absl::Status CheckComplete() const;
 
  private:
+  absl::Status AcceptOne(const v1::TensorChunk& chunk, proto::Slices payload);
+
   std::vector<uint32_t> parameter_ids_;
   v1::DType dtype_;
   std::vector<MutableTensorView> targets_;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/tensor_stream.h"
 
 namespace kaon::client {
 
@@ -80,35 +81,50 @@ void PushQueue::AddCredit(uint64_t bytes) {
   unacknowledged_.clear();
 }
 
-uint64_t PushQueue::ChunkBytes(DType dtype) const {
-  const uint64_t size = SizeOf(dtype);
-  const uint64_t most = std::min<uint64_t>(max_chunk_bytes_, window_bytes_ / 2);
-  return std::max(most - most % size, size);
+uint64_t PushQueue::MessageBytes() const {
+  return std::min<uint64_t>(max_chunk_bytes_, window_bytes_ / 2);
 }
 
-std::optional<ChunkToSend> PushQueue::Next(uint64_t budget_bytes) {
-  if (!open_ || unsent_.empty()) return std::nullopt;
-  const ContributionKey key = *unsent_.begin();
-  Entry& entry = entries_.at(key);
+ChunkToSend PushQueue::ChunkOf(ContributionKey key, const Entry& entry, uint64_t most_bytes) {
   const uint64_t size = SizeOf(entry.tensor.dtype);
-  const uint64_t bytes =
-      std::min((entry.tensor.num_elements - entry.sent) * size, ChunkBytes(entry.tensor.dtype));
-  if (bytes > credit_bytes_ || bytes > budget_bytes) return std::nullopt;
   ChunkToSend chunk;
   chunk.key = key;
   chunk.offset = entry.sent;
-  chunk.num_elements = bytes / size;
+  chunk.num_elements =
+      std::min(entry.tensor.num_elements - entry.sent, std::max<uint64_t>(most_bytes / size, 1));
   chunk.dtype = entry.tensor.dtype;
   const auto* elements = static_cast<const std::byte*>(entry.tensor.elements);
-  chunk.payload = absl::MakeConstSpan(elements + entry.sent * size, bytes);
-  entry.sent += chunk.num_elements;
+  chunk.payload = absl::MakeConstSpan(elements + entry.sent * size, chunk.num_elements * size);
+  return chunk;
+}
+
+std::vector<ChunkToSend> PushQueue::Next(uint64_t budget_bytes) {
+  std::vector<ChunkToSend> chunks;
+  if (!open_) return chunks;
+  const uint64_t most = MessageBytes();
+  uint64_t bytes = 0;
+  auto key = unsent_.begin();
+  for (; key != unsent_.end() && chunks.size() < proto::kMaxPieces; ++key) {
+    const Entry& entry = entries_.at(*key);
+    ChunkToSend chunk = ChunkOf(*key, entry, most);
+    // Behind others, only what is not cut.
+    const bool ends = chunk.offset + chunk.num_elements == entry.tensor.num_elements;
+    if (!chunks.empty() && (!ends || bytes + chunk.payload.size() > most)) break;
+    bytes += chunk.payload.size();
+    chunks.push_back(chunk);
+    if (!ends) break;
+  }
+  if (bytes > credit_bytes_ || bytes > budget_bytes) return {};
+  for (const ChunkToSend& chunk : chunks) {
+    Entry& entry = entries_.at(chunk.key);
+    entry.sent += chunk.num_elements;
+    if (entry.sent == entry.tensor.num_elements) unacknowledged_.push_back(chunk.key);
+  }
+  // What was taken whole: everything before where the loop ended.
+  unsent_.erase(unsent_.begin(), key);
   credit_bytes_ -= bytes;
   in_flight_bytes_ += bytes;
-  if (entry.sent == entry.tensor.num_elements) {
-    unsent_.erase(unsent_.begin());
-    unacknowledged_.push_back(key);
-  }
-  return chunk;
+  return chunks;
 }
 
 std::vector<ContributionKey> PushQueue::TakeAccepted() { return std::exchange(accepted_, {}); }

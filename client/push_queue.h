@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -59,10 +58,11 @@ class PushQueue {
   // all.
   void AddCredit(uint64_t bytes);
 
-  // The next chunk, at most `budget_bytes` long and within the credit; it counts as sent. Empty if
-  // nothing is queued or there is not enough of either: chunks are not cut small to squeeze
-  // through.
-  std::optional<ChunkToSend> Next(uint64_t budget_bytes);
+  // The chunks of the next message: one, or several where contributions are so small that they fit
+  // into one message whole, together at most `budget_bytes` long and within the credit; they count
+  // as sent. Empty if nothing is queued or there is not enough of either: messages are not cut
+  // small to squeeze through.
+  std::vector<ChunkToSend> Next(uint64_t budget_bytes);
 
   // Contributions that the shard has accepted completely since the last call.
   std::vector<ContributionKey> TakeAccepted();
@@ -80,8 +80,10 @@ class PushQueue {
     bool accepted = false;
   };
 
-  // Most bytes of a chunk: half the window, so that one travels while the other is acknowledged.
-  uint64_t ChunkBytes(DType dtype) const;
+  // Most bytes of a message: half the window, so that one travels while the other is acknowledged.
+  uint64_t MessageBytes() const;
+  // What is to be sent next of a contribution, in at most `most_bytes`.
+  static ChunkToSend ChunkOf(ContributionKey key, const Entry& entry, uint64_t most_bytes);
   void ResumeFrom(ContributionKey key, Entry& entry, uint64_t received);
 
   const size_t max_chunk_bytes_;

@@ -17,15 +17,15 @@
 
 namespace kaon::client {
 
-// A chunk and what keeps its memory alive: the transport holds `lease` until it has let go of the
-// payload, which it sends from where it lies.
-struct LeasedChunk {
-  ChunkToSend chunk;
+// The chunks of one message, at least one, and what keeps their memory alive: the transport holds
+// `lease` until it has let go of the payloads, which it sends from where they lie.
+struct LeasedChunks {
+  std::vector<ChunkToSend> chunks;
   std::shared_ptr<const void> lease;
 };
 
-// What a push sends next: nothing for now, a chunk, or the finish.
-using PushMessage = std::variant<std::monostate, LeasedChunk, v1::PushFinish>;
+// What a push sends next: nothing for now, chunks, or the finish.
+using PushMessage = std::variant<std::monostate, LeasedChunks, v1::PushFinish>;
 
 // The sender's side of one push stream. Called from the transport's threads, and from those that
 // call PushStream::Resume; calls may overlap, but Next does not with itself.

@@ -185,10 +185,10 @@ PushMessage StepPusher::Next(uint32_t shard, uint64_t generation) {
   MutexLock lock(mu_);
   if (!IsCurrentLocked(shard, generation)) return std::monostate();
   Shard& from = shards_[shard];
-  std::optional<ChunkToSend> chunk = from.queue.Next(BudgetLocked());
-  if (chunk.has_value()) {
-    options_.counters->push_bytes += chunk->payload.size();
-    return LeasedChunk{*chunk, lease_};
+  std::vector<ChunkToSend> chunks = from.queue.Next(BudgetLocked());
+  if (!chunks.empty()) {
+    for (const ChunkToSend& chunk : chunks) options_.counters->push_bytes += chunk.payload.size();
+    return LeasedChunks{std::move(chunks), lease_};
   }
   from.starved = from.queue.open() && !from.queue.all_sent();
   if (finish_.empty() || from.finish_sent || !from.queue.all_sent()) return std::monostate();

@@ -1,5 +1,8 @@
 #include "proto/tensor_stream.h"
 
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
+
 #include <algorithm>
 #include <limits>
 #include <optional>
@@ -7,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/crc32c.h"
+#include "proto/status_macros.h"
 
 namespace kaon::proto {
 
@@ -14,6 +18,7 @@ namespace {
 
 constexpr unsigned char kLengthDelimited = 2;
 constexpr unsigned char kChunkTag = (3 << 3) | kLengthDelimited;
+constexpr unsigned char kPiecesTag = (4 << 3) | kLengthDelimited;
 constexpr unsigned char kPayloadTag = (15 << 3) | kLengthDelimited;
 
 void AppendVarint(uint64_t value, std::string* out) {
@@ -115,16 +120,36 @@ bool CopyField(unsigned char tag, SliceReader& reader, std::string* copy) {
   }
 }
 
+// Top-level fields of that tag, whatever lies between them; as many as come before the first byte
+// that the generated parser would refuse.
+size_t CountPieces(const std::string& message) {
+  google::protobuf::io::CodedInputStream input(reinterpret_cast<const uint8_t*>(message.data()),
+                                               static_cast<int>(message.size()));
+  size_t pieces = 0;
+  for (uint32_t tag = input.ReadTag(); tag != 0; tag = input.ReadTag()) {
+    pieces += tag == kPiecesTag;
+    if (!google::protobuf::internal::WireFormatLite::SkipField(&input, tag)) break;
+  }
+  return pieces;
+}
+
+absl::Status PiecesError(size_t pieces) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("pieces has ", pieces, " entries, expecting ", kMinPieces, " .. ", kMaxPieces));
+}
+
 // The message when its payload is the last field, or when it has none. Absent: the generated parser
 // decides.
 std::optional<DecodedPush> DecodeInPlace(Slices slices) {
   SliceReader reader(slices);
   std::string header;
   DecodedPush decoded;
+  size_t pieces = 0;
   while (reader.remaining() > 0) {
     const size_t field_start = header.size();
     const unsigned char tag = reader.Next(&header);
     if ((tag & 0x80) != 0 || (tag >> 3) == 0) return std::nullopt;
+    if (tag == kPiecesTag && ++pieces > kMaxPieces) return std::nullopt;
     if (tag != kPayloadTag) {
       if (!CopyField(tag, reader, &header)) return std::nullopt;
       continue;
@@ -152,11 +177,14 @@ size_t WireSizeOf(v1::DType dtype) {
   }
 }
 
-std::string EncodeChunkHeader(const v1::TensorChunk& chunk, size_t payload_bytes) {
-  const std::string encoded_chunk = chunk.SerializeAsString();
-  std::string header(1, static_cast<char>(kChunkTag));
-  AppendVarint(encoded_chunk.size(), &header);
-  header += encoded_chunk;
+std::string EncodeChunkHeader(absl::Span<const v1::TensorChunk> chunks, size_t payload_bytes) {
+  const unsigned char tag = chunks.size() == 1 ? kChunkTag : kPiecesTag;
+  std::string header;
+  for (const v1::TensorChunk& chunk : chunks) {
+    header.push_back(static_cast<char>(tag));
+    AppendVarint(chunk.ByteSizeLong(), &header);
+    chunk.AppendToString(&header);
+  }
   header.push_back(static_cast<char>(kPayloadTag));
   AppendVarint(payload_bytes, &header);
   return header;
@@ -174,6 +202,10 @@ absl::StatusOr<DecodedPush> DecodePush(Slices slices) {
   for (const auto& slice : slices) {
     flat.append(reinterpret_cast<const char*>(slice.data()), slice.size());
   }
+  if (size <= static_cast<size_t>(std::numeric_limits<int>::max())) {
+    const size_t pieces = CountPieces(flat);
+    if (pieces > kMaxPieces) return PiecesError(pieces);
+  }
   DecodedPush decoded;
   if (size > static_cast<size_t>(std::numeric_limits<int>::max()) ||
       !decoded.message.ParseFromString(flat)) {
@@ -186,6 +218,89 @@ absl::StatusOr<DecodedPush> DecodePush(Slices slices) {
   if (!decoded.owned.empty()) decoded.payload.push_back(decoded.owned);
   decoded.message.clear_payload();
   return decoded;
+}
+
+namespace {
+
+// Payload bytes of pieces[index], of which the message has at most `left`.
+absl::StatusOr<size_t> PieceBytes(const v1::PushRequest& message, int index, size_t left) {
+  const v1::TensorChunk& piece = message.pieces(index);
+  const std::string which =
+      absl::StrCat("pieces[", index, "] of parameter ", piece.parameter_id(), ": ");
+  const size_t element_bytes = WireSizeOf(piece.dtype());
+  if (element_bytes == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(which, "dtype is ",
+                                                   static_cast<int>(piece.dtype()),
+                                                   ", expecting 1 (fp32), 2 (bf16) or 3 (fp16)"));
+  }
+  const uint64_t most_elements = kMaxChunkBytes / element_bytes;
+  if (piece.num_elements() < 1 || piece.num_elements() > most_elements) {
+    return absl::InvalidArgumentError(absl::StrCat(which, "num_elements is ", piece.num_elements(),
+                                                   ", expecting 1 .. ", most_elements));
+  }
+  const size_t bytes = piece.num_elements() * element_bytes;
+  if (bytes <= left) return bytes;
+  return absl::InvalidArgumentError(
+      absl::StrCat(which, bytes, " bytes, the payload has ", left, " behind the pieces before it"));
+}
+
+// Moves the first `bytes` of `from`, which has them, to the end of `to`.
+void TakeFront(size_t bytes, Slices* from, size_t* at,
+               std::vector<absl::Span<const std::byte>>* to) {
+  while (bytes > 0) {
+    const auto rest = from->front().subspan(*at);
+    const auto run = rest.first(std::min(bytes, rest.size()));
+    if (!run.empty()) to->push_back(run);
+    bytes -= run.size();
+    *at += run.size();
+    if (run.size() < rest.size()) continue;
+    from->remove_prefix(1);
+    *at = 0;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<ChunkViews> SplitPayload(const DecodedPush& decoded) {
+  const v1::PushRequest& message = decoded.message;
+  ChunkViews views;
+  const size_t payload_bytes = decoded.payload_bytes();
+  if (message.has_chunk() && message.pieces_size() > 0) {
+    return absl::InvalidArgumentError(absl::StrCat("pieces has ", message.pieces_size(),
+                                                   " entries beside a chunk, expecting none"));
+  }
+  if (message.has_chunk()) {
+    views.chunks.push_back({&message.chunk(), decoded.payload});
+    return views;
+  }
+  if (message.pieces_size() == 0) return views;
+  if (message.pieces_size() < static_cast<int>(kMinPieces)) return PiecesError(1);
+  if (payload_bytes > kMaxChunkBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("payload has ", payload_bytes, " bytes, expecting at most ", kMaxChunkBytes));
+  }
+  size_t left = payload_bytes;
+  size_t at = 0;
+  Slices from = decoded.payload;
+  std::vector<size_t> ends;
+  for (int i = 0; i < message.pieces_size(); ++i) {
+    KAON_ASSIGN_OR_RETURN(const size_t bytes, PieceBytes(message, i, left));
+    TakeFront(bytes, &from, &at, &views.runs);
+    ends.push_back(views.runs.size());
+    left -= bytes;
+  }
+  if (left > 0) {
+    return absl::InvalidArgumentError(absl::StrCat("payload has ", payload_bytes, " bytes, its ",
+                                                   message.pieces_size(), " pieces have ",
+                                                   payload_bytes - left));
+  }
+  // Only now do the runs stay where they are.
+  for (int i = 0; i < message.pieces_size(); ++i) {
+    const size_t begin = i == 0 ? 0 : ends[i - 1];
+    views.chunks.push_back(
+        {&message.pieces(i), absl::MakeConstSpan(views.runs).subspan(begin, ends[i] - begin)});
+  }
+  return views;
 }
 
 uint32_t Crc32c(Slices slices) {

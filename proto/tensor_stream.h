@@ -17,8 +17,11 @@
 
 namespace kaon::proto {
 
-// Most payload bytes of one chunk.
+// Most payload bytes of one message, be it a chunk or several.
 inline constexpr size_t kMaxChunkBytes = size_t{1} << 20;
+// How many chunks a message may have as `pieces`.
+inline constexpr size_t kMinPieces = 2;
+inline constexpr size_t kMaxPieces = 1024;
 
 // Consecutive runs of one message's bytes, as the transport received them.
 using Slices = absl::Span<const absl::Span<const std::byte>>;
@@ -27,8 +30,8 @@ using Slices = absl::Span<const absl::Span<const std::byte>>;
 size_t WireSizeOf(v1::DType dtype);
 
 // What precedes `payload_bytes` of payload in a PushRequest or a PullResponse (their field numbers
-// are the same).
-std::string EncodeChunkHeader(const v1::TensorChunk& chunk, size_t payload_bytes);
+// are the same): one chunk as `chunk`, several as `pieces`.
+std::string EncodeChunkHeader(absl::Span<const v1::TensorChunk> chunks, size_t payload_bytes);
 
 // A PushRequest, or a PullResponse read as one.
 struct DecodedPush {
@@ -44,8 +47,31 @@ struct DecodedPush {
 };
 
 // Accepts and refuses what the generated parser does, without copying a payload that is the last
-// field. INVALID_ARGUMENT for bytes that are no such message.
+// field. INVALID_ARGUMENT for bytes that are no such message, and before they are parsed for more
+// than kMaxPieces pieces, each of which may cost many times the memory of its bytes.
 absl::StatusOr<DecodedPush> DecodePush(Slices slices);
+
+// One chunk of a message and its part of the payload, where that lies.
+struct ChunkView {
+  const v1::TensorChunk* chunk = nullptr;
+  Slices payload;
+};
+
+// Can be moved; a copy would be of `chunks` that look into another one's `runs`.
+struct ChunkViews {
+  ChunkViews() = default;
+  ChunkViews(ChunkViews&&) = default;
+  ChunkViews& operator=(ChunkViews&&) = default;
+
+  std::vector<ChunkView> chunks;
+  // What the chunks' payloads are spans of.
+  std::vector<absl::Span<const std::byte>> runs;
+};
+
+// The chunks of a message in their order, none if it has neither `chunk` nor `pieces`. It outlives
+// them. INVALID_ARGUMENT, naming field, value and range, for both of them, a number of pieces
+// out of bounds, or pieces that are not what the payload is made of. A `chunk` is not looked at.
+absl::StatusOr<ChunkViews> SplitPayload(const DecodedPush& message);
 
 // CRC32C of the concatenation.
 uint32_t Crc32c(Slices slices);

@@ -10,7 +10,6 @@
 #include "proto/ballot.h"
 #include "proto/status_macros.h"
 #include "server/mutation/mutation.h"
-#include "server/shard/chunk_check.h"
 
 namespace kaon::shard {
 
@@ -295,58 +294,6 @@ absl::StatusOr<GradientAccumulator::Parameter*> GradientAccumulator::FindParamet
   return found->second.get();
 }
 
-absl::Status GradientAccumulator::AddChunk(PushStreamId stream_id, const v1::TensorChunk& chunk,
-                                           proto::Slices payload) {
-  Parameter* parameter = nullptr;
-  {
-    MutexLock lock(mu_);
-    if (streams_.count(stream_id) == 0) return absl::AbortedError("the push stream is over");
-    KAON_ASSIGN_OR_RETURN(parameter, FindParameterLocked(chunk.parameter_id()));
-  }
-  uint64_t payload_bytes = 0;
-  for (const auto& slice : payload) payload_bytes += slice.size();
-  const v1::ParameterSpec& spec =
-      registration_.definition().parameters(static_cast<int>(chunk.parameter_id()));
-  KAON_RETURN_IF_ERROR(CheckChunk({spec.name(), job::NumElements(spec), options_.min_chunk_bytes},
-                                  chunk, payload_bytes));
-  // Before anything is added: a sum cannot be undone.
-  KAON_RETURN_IF_ERROR(proto::VerifyChecksum(chunk, payload));
-  uint32_t rank = 0;
-  uint64_t generation = 0;
-  uint64_t room = 0;
-  {
-    MutexLock lock(mu_);
-    const auto stream = streams_.find(stream_id);
-    if (stream == streams_.end()) return absl::AbortedError("the push stream is over");
-    rank = stream->second.rank;
-    generation = stream->second.generation;
-    Worker& worker = workers_[rank];
-    room = RoomLocked(worker);
-    // Before it is added: a stream that the rank opens meanwhile must not get credit for it.
-    worker.staged_bytes += payload_bytes;
-  }
-  std::vector<ReleasedBytes> released;
-  absl::Status status = absl::AbortedError("the push stream is over");
-  Calls calls;
-  {
-    MutexLock parameter_lock(parameter->mu);
-    if (parameter->generation == generation) {
-      status = parameter->fold->Add(rank, chunk, payload, room, &released);
-      CheckSettledLocked(*parameter, generation, &calls);
-    }
-  }
-  {
-    MutexLock lock(mu_);
-    // Otherwise the workers' bytes have been counted anew.
-    if (generation_ == generation) {
-      ReleaseLocked(released, &calls);
-      if (!status.ok()) ForgetRefusedLocked(rank, stream_id, payload_bytes, &calls);
-    }
-  }
-  Run(calls);
-  return status;
-}
-
 void GradientAccumulator::ForgetRefusedLocked(uint32_t rank, PushStreamId stream, uint64_t bytes,
                                               Calls* calls) {
   Worker& worker = workers_[rank];
@@ -356,11 +303,14 @@ void GradientAccumulator::ForgetRefusedLocked(uint32_t rank, PushStreamId stream
 }
 
 void GradientAccumulator::ReleaseLocked(const std::vector<ReleasedBytes>& released, Calls* calls) {
-  for (const ReleasedBytes& bytes : released) {
-    Worker& worker = workers_[bytes.rank];
-    CHECK_GE(worker.staged_bytes, bytes.bytes) << "rank " << bytes.rank;
-    worker.staged_bytes -= bytes.bytes;
-    CreditLocked(worker, bytes.bytes, calls);
+  // One credit for each rank, however many chunks it is for.
+  std::map<uint32_t, uint64_t> by_rank;
+  for (const ReleasedBytes& bytes : released) by_rank[bytes.rank] += bytes.bytes;
+  for (const auto& [rank, bytes] : by_rank) {
+    Worker& worker = workers_[rank];
+    CHECK_GE(worker.staged_bytes, bytes) << "rank " << rank;
+    worker.staged_bytes -= bytes;
+    CreditLocked(worker, bytes, calls);
   }
 }
 

@@ -50,8 +50,7 @@ class GradientAccumulator {
     // Everything of a generation is folded. Called without a lock held, on any thread, perhaps
     // inside BeginFolding.
     std::function<void(uint64_t generation)> on_folded;
-    // One parameter of it is, before everything is; once. As on_folded, but not inside
-    // BeginFolding.
+    // One parameter of it is, before everything is; once, as on_folded, but not in BeginFolding.
     std::function<void(uint64_t generation, uint32_t parameter_id)> on_parameter_folded;
     // Fewest bytes of a chunk that does not end its parameter.
     uint64_t min_chunk_bytes = 0;
@@ -65,9 +64,13 @@ class GradientAccumulator {
   // INVALID_ARGUMENT (no such rank), or what the accumulator was closed with. Ends the rank's
   // earlier stream.
   absl::StatusOr<OpenPush> Open(const v1::PushOpen& open, PushCallbacks callbacks);
-  // INVALID_ARGUMENT, ALREADY_EXISTS, DATA_LOSS and RESOURCE_EXHAUSTED as in shard_data.proto;
-  // ABORTED when the stream is over. `payload` is read before the call returns.
-  absl::Status AddChunk(PushStreamId stream, const v1::TensorChunk& chunk, proto::Slices payload);
+  // The chunks of one message. INVALID_ARGUMENT, ALREADY_EXISTS, DATA_LOSS, RESOURCE_EXHAUSTED as
+  // in shard_data.proto; ABORTED when the stream is over. None is added if one has another checksum
+  // or does not fit its parameter, else those before the first refused. Payloads are read now.
+  absl::Status AddChunks(PushStreamId stream, absl::Span<const proto::ChunkView> chunks);
+  absl::Status AddChunk(PushStreamId stream, const v1::TensorChunk& chunk, proto::Slices payload) {
+    return AddChunks(stream, {{&chunk, payload}});
+  }
   // INVALID_ARGUMENT naming the first parameter that is neither complete nor missing; nothing
   // changed then. Repeatable.
   absl::Status Finish(PushStreamId stream, const v1::PushFinish& finish);

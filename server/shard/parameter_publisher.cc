@@ -130,6 +130,14 @@ absl::StatusOr<WaiterId> ParameterPublisher::Await(uint32_t parameter_id, uint64
   return waiter;
 }
 
+bool ParameterPublisher::IsReadable(uint32_t parameter_id, uint64_t step) const {
+  MutexLock lock(mu_);
+  const auto found = parameters_.find(parameter_id);
+  bool readable = false;
+  return closed_.ok() && found != parameters_.end() &&
+         CheckStepLocked(*found->second, step, &readable).ok() && readable;
+}
+
 void ParameterPublisher::Forget(WaiterId waiter) {
   MutexLock lock(mu_);
   waiters_.erase(std::remove_if(waiters_.begin(), waiters_.end(),

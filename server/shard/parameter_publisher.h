@@ -49,6 +49,8 @@ class ParameterPublisher {
   // touches. Errors are those of CheckPull.
   absl::StatusOr<WaiterId> Await(uint32_t parameter_id, uint64_t step, std::function<void()> ready);
   void Forget(WaiterId waiter);
+  // Whether Await would return 0 now.
+  bool IsReadable(uint32_t parameter_id, uint64_t step) const;
 
   // `to` <- elements [offset, offset + num_elements) of version `step`, rounded to `dtype`. The
   // parameter and the range must be this shard's. FAILED_PRECONDITION naming both steps when the

@@ -68,7 +68,7 @@ void PullStream::Continue() {
   if (next_parameter_ == request_.parameter_ids_size()) return EndLocked(absl::OkStatus());
   absl::StatusOr<bool> readable = MakeReadableLocked();
   absl::Status status = readable.status();
-  if (status.ok() && *readable) status = WriteChunkLocked();
+  if (status.ok() && *readable) status = WriteChunksLocked();
   if (!status.ok()) EndLocked(status);
 }
 
@@ -82,32 +82,51 @@ absl::StatusOr<bool> PullStream::MakeReadableLocked() {
   return waiter_ == 0;
 }
 
-absl::Status PullStream::WriteChunkLocked() {
-  const uint32_t id = request_.parameter_ids(next_parameter_);
-  const auto dtype = static_cast<kernels::DType>(request_.dtype());
-  const uint64_t num_elements = publisher_.num_elements(id);
-  v1::TensorChunk chunk;
-  chunk.set_parameter_id(id);
-  chunk.set_offset(next_element_);
-  chunk.set_num_elements(std::min<uint64_t>(num_elements - next_element_,
-                                            proto::kMaxChunkBytes / kernels::SizeOf(dtype)));
-  chunk.set_dtype(request_.dtype());
-  grpc::Slice payload(chunk.num_elements() * kernels::SizeOf(dtype));
-  // A fresh slice is ours alone until it is sent.
-  auto* bytes = reinterpret_cast<std::byte*>(const_cast<uint8_t*>(payload.begin()));
-  KAON_RETURN_IF_ERROR(
-      publisher_.Read(id, request_.step(), next_element_, dtype, chunk.num_elements(), bytes));
-  // A version of the same number may be another timeline's by now.
-  KAON_RETURN_IF_ERROR(publisher_.CheckTimeline(request_.timeline()));
-  chunk.set_crc32c(proto::Crc32c(bytes, payload.size()));
-  const grpc::Slice slices[] = {grpc::Slice(proto::EncodeChunkHeader(chunk, payload.size())),
-                                std::move(payload)};
-  sent_ = grpc::ByteBuffer(slices, 2);
-  next_element_ += chunk.num_elements();
-  if (next_element_ == num_elements) {
+std::vector<v1::TensorChunk> PullStream::NextChunksLocked() {
+  const uint64_t element_bytes = proto::WireSizeOf(request_.dtype());
+  std::vector<v1::TensorChunk> chunks;
+  uint64_t bytes = 0;
+  while (next_parameter_ < request_.parameter_ids_size() && chunks.size() < proto::kMaxPieces) {
+    const uint32_t id = request_.parameter_ids(next_parameter_);
+    const uint64_t left = publisher_.num_elements(id) - next_element_;
+    const uint64_t most = (proto::kMaxChunkBytes - bytes) / element_bytes;
+    // Behind others, only what is not cut and need not be waited for.
+    if (!chunks.empty() && (left > most || !publisher_.IsReadable(id, request_.step()))) break;
+    v1::TensorChunk& chunk = chunks.emplace_back();
+    chunk.set_parameter_id(id);
+    chunk.set_offset(next_element_);
+    chunk.set_num_elements(std::min(left, most));
+    chunk.set_dtype(request_.dtype());
+    bytes += chunk.num_elements() * element_bytes;
+    next_element_ += chunk.num_elements();
+    if (left > most) break;
     ++next_parameter_;
     next_element_ = 0;
   }
+  return chunks;
+}
+
+absl::Status PullStream::WriteChunksLocked() {
+  std::vector<v1::TensorChunk> chunks = NextChunksLocked();
+  const auto dtype = static_cast<kernels::DType>(request_.dtype());
+  const uint64_t element_bytes = kernels::SizeOf(dtype);
+  uint64_t bytes = 0;
+  for (const v1::TensorChunk& chunk : chunks) bytes += chunk.num_elements() * element_bytes;
+  grpc::Slice payload(bytes);
+  // A fresh slice is ours alone until it is sent.
+  auto* to = reinterpret_cast<std::byte*>(const_cast<uint8_t*>(payload.begin()));
+  for (v1::TensorChunk& chunk : chunks) {
+    const uint64_t chunk_bytes = chunk.num_elements() * element_bytes;
+    KAON_RETURN_IF_ERROR(publisher_.Read(chunk.parameter_id(), request_.step(), chunk.offset(),
+                                         dtype, chunk.num_elements(), to));
+    chunk.set_crc32c(proto::Crc32c(to, chunk_bytes));
+    to += chunk_bytes;
+  }
+  // A version of the same number may be another timeline's by now.
+  KAON_RETURN_IF_ERROR(publisher_.CheckTimeline(request_.timeline()));
+  const grpc::Slice slices[] = {grpc::Slice(proto::EncodeChunkHeader(chunks, payload.size())),
+                                std::move(payload)};
+  sent_ = grpc::ByteBuffer(slices, 2);
   PassFailpoint(Failpoint::shard_pull_chunk);
   StartWrite(&sent_);
   return absl::OkStatus();

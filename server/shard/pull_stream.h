@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -37,11 +38,14 @@ class PullStream : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
       : publisher_(publisher), counts_(counts), peer_(std::move(peer)) {}
 
   absl::Status Check(const grpc::ByteBuffer& request);
-  // Writes the next chunk, waits for it, or ends the call.
+  // Writes the next message, waits for what it begins with, or ends the call.
   void Continue();
   // False: this call will come back when the version is there.
   absl::StatusOr<bool> MakeReadableLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status WriteChunkLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The chunks of the next message: one, or several of parameters that are there already and so
+  // small that they fit into one message whole. They count as written.
+  std::vector<v1::TensorChunk> NextChunksLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status WriteChunksLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   ParameterPublisher& publisher_;

@@ -64,23 +64,26 @@ void PushStream::OnReadDone(bool ok) {
 absl::Status PushStream::Take(proto::Slices slices) {
   KAON_ASSIGN_OR_RETURN(const proto::DecodedPush decoded, proto::DecodePush(slices));
   const v1::PushRequest& message = decoded.message;
-  const int bodies = message.has_open() + message.has_finish() + message.has_chunk();
+  const bool has_chunks = message.has_chunk() || message.pieces_size() > 0;
+  const int bodies =
+      message.has_open() + message.has_finish() + message.has_chunk() + (message.pieces_size() > 0);
   if (bodies != 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat(bodies, " of open, finish and chunk are set, expecting 1"));
+        absl::StrCat(bodies, " of open, finish, chunk and pieces are set, expecting 1"));
   }
-  if (!message.has_chunk() && !decoded.payload.empty()) {
+  if (!has_chunks && !decoded.payload.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("payload of ", decoded.payload_bytes(), " bytes without a chunk"));
   }
   if (message.has_open()) return Open(message.open());
   if (!stream_.has_value()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "the first message is a ", message.has_chunk() ? "chunk" : "finish", ", expecting open"));
+        "the first message is a ", has_chunks ? "chunk" : "finish", ", expecting open"));
   }
-  if (message.has_chunk()) {
+  if (has_chunks) {
+    KAON_ASSIGN_OR_RETURN(const proto::ChunkViews views, proto::SplitPayload(decoded));
     PassFailpoint(Failpoint::shard_chunk_received);
-    return accumulator_.AddChunk(*stream_, message.chunk(), decoded.payload);
+    return accumulator_.AddChunks(*stream_, views.chunks);
   }
   KAON_RETURN_IF_ERROR(accumulator_.Finish(*stream_, message.finish()));
   PassFailpoint(Failpoint::shard_push_finished);

@@ -15,14 +15,15 @@ namespace {
 
 class ChunkMessageTest : public ::testing::Test {
  protected:
-  LeasedChunk Chunk() {
-    LeasedChunk leased;
-    leased.chunk.key = {3, 1};
-    leased.chunk.offset = 2;
-    leased.chunk.num_elements = tensor_.size() - 2;
-    leased.chunk.dtype = DType::kFloat32;
-    leased.chunk.payload = absl::MakeConstSpan(
-        reinterpret_cast<const std::byte*>(tensor_.data() + 2), (tensor_.size() - 2) * 4);
+  LeasedChunks Chunk() {
+    LeasedChunks leased;
+    ChunkToSend& chunk = leased.chunks.emplace_back();
+    chunk.key = {3, 1};
+    chunk.offset = 2;
+    chunk.num_elements = tensor_.size() - 2;
+    chunk.dtype = DType::kFloat32;
+    chunk.payload = absl::MakeConstSpan(reinterpret_cast<const std::byte*>(tensor_.data() + 2),
+                                        (tensor_.size() - 2) * 4);
     leased.lease = std::shared_ptr<const void>(&tensor_, [this](const void*) { freed_ = true; });
     return leased;
   }
@@ -69,11 +70,30 @@ TEST_F(ChunkMessageTest, IsWhatTheGeneratedParserReads) {
 }
 
 TEST_F(ChunkMessageTest, ReadsAChunkWithoutCopyingIt) {
-  const absl::StatusOr<ReceivedChunk> received = ReadChunkMessage(BuildChunkMessage(Chunk()));
+  const absl::StatusOr<ReceivedChunks> received = ReadChunkMessage(BuildChunkMessage(Chunk()));
   ASSERT_TRUE(received.ok()) << received.status();
   ASSERT_EQ(received->decoded.payload.size(), 1u);
   EXPECT_EQ(static_cast<const void*>(received->decoded.payload[0].data()), tensor_.data() + 2);
   EXPECT_EQ(received->decoded.message.chunk().offset(), 2u);
+}
+
+TEST_F(ChunkMessageTest, SendsSeveralChunksInOneMessage) {
+  LeasedChunks leased = Chunk();
+  leased.chunks.push_back(leased.chunks[0]);
+  leased.chunks[1].key = {4, 0};
+  leased.chunks[1].offset = 0;
+  leased.chunks[1].num_elements = 5;
+  leased.chunks[1].payload = leased.chunks[1].payload.first(20);
+  const absl::StatusOr<ReceivedChunks> received = ReadChunkMessage(BuildChunkMessage(leased));
+  ASSERT_TRUE(received.ok()) << received.status();
+  const absl::StatusOr<proto::ChunkViews> views = proto::SplitPayload(received->decoded);
+  ASSERT_TRUE(views.ok()) << views.status();
+  ASSERT_EQ(views->chunks.size(), 2u);
+  EXPECT_EQ(views->chunks[1].chunk->parameter_id(), 4u);
+  for (const proto::ChunkView& view : views->chunks) {
+    EXPECT_TRUE(proto::VerifyChecksum(*view.chunk, view.payload).ok());
+    EXPECT_EQ(static_cast<const void*>(view.payload.at(0).data()), tensor_.data() + 2);
+  }
 }
 
 TEST_F(ChunkMessageTest, RefusesBytesThatAreNoChunk) {

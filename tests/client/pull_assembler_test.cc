@@ -42,7 +42,7 @@ class PullAssemblerTest : public ::testing::Test {
     // As it arrives: in slices cut anywhere.
     const absl::Span<const std::byte> runs[] = {
         absl::MakeConstSpan(bytes, 3), absl::MakeConstSpan(bytes + 3, values.size() * 4 - 3)};
-    return assembler_.Accept(chunk, runs);
+    return assembler_.Accept({{&chunk, runs}});
   }
 
   std::vector<float> first_ = std::vector<float>(3, -1);
@@ -63,6 +63,39 @@ TEST_F(PullAssemblerTest, RefusesAChecksumThatDoesNotMatchAndWritesNothing) {
   const absl::Status status = Accept(4, 0, {1, 2}, /*damage=*/1);
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(first_[0], -1);
+}
+
+TEST_F(PullAssemblerTest, TakesTheChunksOfAMessageUntilOneIsWrong) {
+  const float values[] = {1, 2, 3, 4};
+  v1::PushRequest message;
+  for (uint32_t id : {4, 2}) {
+    v1::TensorChunk* piece = message.add_pieces();
+    piece->set_parameter_id(id);
+    piece->set_num_elements(id == 4 ? 3 : 1);
+    piece->set_dtype(v1::DTYPE_FLOAT32);
+    piece->set_crc32c(proto::Crc32c(values + (id == 4 ? 0 : 3), id == 4 ? 12 : 4));
+  }
+  const std::string wire = message.SerializeAsString() + "\x7a\x10" +
+                           std::string(reinterpret_cast<const char*>(values), sizeof(values));
+  const absl::Span<const std::byte> slice(reinterpret_cast<const std::byte*>(wire.data()),
+                                          wire.size());
+  absl::StatusOr<proto::DecodedPush> decoded = proto::DecodePush({slice});
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_TRUE(assembler_.Accept(proto::SplitPayload(*decoded)->chunks).ok());
+  EXPECT_TRUE(assembler_.CheckComplete().ok());
+  EXPECT_EQ(second_, std::vector<float>{4});
+
+  PullAssembler other(Request(), Targets());
+  second_[0] = -1;
+  decoded->message.mutable_pieces(1)->set_crc32c(0);
+  const absl::Status status = other.Accept(proto::SplitPayload(*decoded)->chunks);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("parameter 2"));
+  EXPECT_EQ(second_, std::vector<float>{-1});
+}
+
+TEST_F(PullAssemblerTest, RefusesAMessageWithoutChunks) {
+  EXPECT_EQ(assembler_.Accept({}).code(), absl::StatusCode::kInternal);
 }
 
 TEST_F(PullAssemblerTest, RefusesAChunkOutOfTurn) {

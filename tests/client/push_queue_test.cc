@@ -25,17 +25,40 @@ class PushQueueTest : public ::testing::Test {
   // All chunks that can be sent now, as "parameter.micro@offset+count".
   std::vector<std::string> Send(uint64_t budget_bytes = kPlenty) {
     std::vector<std::string> sent;
-    while (const auto chunk = queue_.Next(budget_bytes)) {
-      EXPECT_EQ(chunk->payload.size(), chunk->num_elements * 4);
-      sent.push_back(std::to_string(chunk->key.first) + "." + std::to_string(chunk->key.second) +
-                     "@" + std::to_string(chunk->offset) + "+" +
-                     std::to_string(chunk->num_elements));
+    for (const std::vector<ChunkToSend>& message : SendMessages(budget_bytes)) {
+      for (const ChunkToSend& chunk : message) sent.push_back(NameOf(chunk));
+    }
+    return sent;
+  }
+  // The same, the chunks of a message joined by a space.
+  std::vector<std::string> SendJoined(uint64_t budget_bytes = kPlenty) {
+    std::vector<std::string> sent;
+    for (const std::vector<ChunkToSend>& message : SendMessages(budget_bytes)) {
+      sent.emplace_back();
+      for (const ChunkToSend& chunk : message) {
+        sent.back() += (sent.back().empty() ? "" : " ") + NameOf(chunk);
+      }
     }
     return sent;
   }
 
+  std::vector<std::vector<ChunkToSend>> SendMessages(uint64_t budget_bytes) {
+    std::vector<std::vector<ChunkToSend>> messages;
+    while (true) {
+      messages.push_back(queue_.Next(budget_bytes));
+      if (!messages.back().empty()) continue;
+      messages.pop_back();
+      return messages;
+    }
+  }
+  static std::string NameOf(const ChunkToSend& chunk) {
+    EXPECT_EQ(chunk.payload.size(), chunk.num_elements * 4);
+    return std::to_string(chunk.key.first) + "." + std::to_string(chunk.key.second) + "@" +
+           std::to_string(chunk.offset) + "+" + std::to_string(chunk.num_elements);
+  }
+
   std::vector<float> memory_ = std::vector<float>(1000);
-  // Chunks of at most 10 floats.
+  // Messages of at most 10 floats.
   PushQueue queue_{40};
 };
 
@@ -68,11 +91,59 @@ TEST_F(PushQueueTest, CutsChunksWithoutGaps) {
   EXPECT_THAT(Send(), ElementsAre("0.0@0+10", "0.0@10+10", "0.0@20+5"));
 }
 
+TEST_F(PushQueueTest, PutsSmallContributionsIntoOneMessageUntilItIsFull) {
+  for (uint32_t id : {0, 1, 2, 3}) queue_.Add({id, 0}, Tensor(4));
+  queue_.Add({3, 1}, Tensor(4));
+  ASSERT_TRUE(queue_.Open(kPlenty, {}).ok());
+  EXPECT_THAT(SendJoined(), ElementsAre("0.0@0+4 1.0@0+4", "2.0@0+4 3.0@0+4", "3.1@0+4"));
+}
+
+TEST_F(PushQueueTest, PutsWholeContributionsBehindTheEndOfALargeOne) {
+  queue_.Add({0, 0}, Tensor(13));
+  queue_.Add({1, 0}, Tensor(4));
+  queue_.Add({2, 0}, Tensor(4));
+  ASSERT_TRUE(queue_.Open(kPlenty, {}).ok());
+  EXPECT_THAT(SendJoined(), ElementsAre("0.0@0+10", "0.0@10+3 1.0@0+4", "2.0@0+4"));
+}
+
+TEST_F(PushQueueTest, PutsNoMorePiecesIntoAMessageThanItMayHave) {
+  PushQueue queue(1 << 20);
+  for (uint32_t id = 0; id < 1025; ++id) queue.Add({id, 0}, Tensor(1));
+  ASSERT_TRUE(queue.Open(4 << 20, {}).ok());
+  EXPECT_EQ(queue.Next(kPlenty).size(), 1024u);
+  EXPECT_EQ(queue.Next(kPlenty).size(), 1u);
+  EXPECT_EQ(queue.in_flight_bytes(), 1025u * 4);
+}
+
+TEST_F(PushQueueTest, HoldsAMessageBackUntilThereIsCreditForAllOfIt) {
+  for (uint32_t id : {0, 1, 2, 3}) queue_.Add({id, 0}, Tensor(5));
+  ASSERT_TRUE(queue_.Open(79, {}).ok());
+  // Half the window, as for large ones.
+  EXPECT_THAT(SendJoined(), ElementsAre("0.0@0+5", "1.0@0+5", "2.0@0+5"));
+  queue_.Close();
+  ASSERT_TRUE(queue_.Open(80, {}).ok());
+  EXPECT_THAT(SendJoined(39), IsEmpty());
+  EXPECT_THAT(SendJoined(40), ElementsAre("0.0@0+5 1.0@0+5", "2.0@0+5 3.0@0+5"));
+  EXPECT_TRUE(queue_.all_sent());
+}
+
+TEST_F(PushQueueTest, GoesOnBehindThePiecesThatTheShardHas) {
+  for (uint32_t id : {0, 1, 2}) queue_.Add({id, 0}, Tensor(3));
+  ASSERT_TRUE(queue_.Open(kPlenty, {}).ok());
+  EXPECT_THAT(SendJoined(), ElementsAre("0.0@0+3 1.0@0+3 2.0@0+3"));
+  queue_.Close();
+  ASSERT_TRUE(queue_.Open(kPlenty, {{{0, 0}, 3}}).ok());
+  EXPECT_THAT(queue_.TakeAccepted(), ElementsAre(ContributionKey(0, 0)));
+  EXPECT_THAT(SendJoined(), ElementsAre("1.0@0+3 2.0@0+3"));
+  queue_.AddCredit(24);
+  EXPECT_THAT(queue_.TakeAccepted(), ElementsAre(ContributionKey(1, 0), ContributionKey(2, 0)));
+}
+
 TEST_F(PushQueueTest, PointsIntoTheCallersMemory) {
   queue_.Add({0, 0}, Tensor(25));
   ASSERT_TRUE(queue_.Open(kPlenty, {}).ok());
   queue_.Next(kPlenty);
-  EXPECT_EQ(queue_.Next(kPlenty)->payload.data(),
+  EXPECT_EQ(queue_.Next(kPlenty).at(0).payload.data(),
             reinterpret_cast<const std::byte*>(memory_.data() + 10));
 }
 
@@ -192,7 +263,7 @@ TEST_F(PushQueueTest, ReportsWhatTheShardAlreadyHasAsAccepted) {
 TEST_F(PushQueueTest, CutsTwoByteElementsAtWholeElements) {
   queue_.Add({0, 0}, {memory_.data(), 30, DType::kBFloat16});
   ASSERT_TRUE(queue_.Open(30, {}).ok());
-  EXPECT_EQ(queue_.Next(kPlenty)->num_elements, 7u);
+  EXPECT_EQ(queue_.Next(kPlenty).at(0).num_elements, 7u);
 }
 
 }  // namespace

@@ -26,10 +26,10 @@ class FakeStream : public PushStream {
     MutexLock lock(mu_);
     while (true) {
       PushMessage message = source_->Next();
-      if (auto* chunk = std::get_if<LeasedChunk>(&message)) {
-        sent_.push_back(chunk->chunk.key);
+      if (auto* leased = std::get_if<LeasedChunks>(&message)) {
+        for (const ChunkToSend& chunk : leased->chunks) sent_.push_back(chunk.key);
         // What a transport has not released yet.
-        leases_.push_back(chunk->lease);
+        leases_.push_back(leased->lease);
       } else if (std::holds_alternative<v1::PushFinish>(message)) {
         finished_ = true;
       } else {

@@ -54,13 +54,19 @@ class Pulled {
     const auto decoded = proto::DecodePush(slices);
     CHECK_EQ(decoded.ok(), v1::PushRequest().ParseFromString(std::string(message)));
     if (!decoded.ok()) return;
-    v1::TensorChunk chunk = decoded->message.chunk();
-    if (checksum) chunk.set_crc32c(proto::Crc32c(decoded->payload));
-    const absl::Status status = assembler_->Accept(chunk, decoded->payload);
-    if (status.ok()) {
+    const auto views = proto::SplitPayload(*decoded);
+    CHECK(views.ok() || absl::IsInvalidArgument(views.status())) << views.status();
+    if (!views.ok()) return;
+    // By turns, so that it is known how much of a refused message was taken.
+    for (const proto::ChunkView& view : views->chunks) {
+      v1::TensorChunk chunk = *view.chunk;
+      if (checksum) chunk.set_crc32c(proto::Crc32c(view.payload));
+      const absl::Status status = assembler_->Accept({{&chunk, view.payload}});
+      if (!status.ok()) {
+        CHECK(absl::IsInternal(status) || absl::IsDataLoss(status)) << status;
+        return;
+      }
       accepted_ += chunk.num_elements();
-    } else {
-      CHECK(absl::IsInternal(status) || absl::IsDataLoss(status)) << status;
     }
   }
 

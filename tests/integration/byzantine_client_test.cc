@@ -237,7 +237,7 @@ Behaviours OfOpening() {
        [](ByzantinePeer& peer) {
          return peer.Push({peer.Open(), peer.Open()});
        }},
-      {"message of nothing", kInvalid, "0 of open, finish and chunk are set",
+      {"message of nothing", kInvalid, "0 of open, finish, chunk and pieces are set",
        [](ByzantinePeer& peer) { return peer.Push({v1::PushRequest()}); }},
       {"end without a finish", kInvalid, "the push stream ended without a finish",
        [](ByzantinePeer& peer) { return peer.Push({peer.Open()}); }},
@@ -304,6 +304,38 @@ Behaviours OfChunks() {
          const std::string other = peer.Chunk(kEmbed).payload().substr(0, there.payload().size());
          return peer.Push({peer.Open(), there, ByzantinePeer::WithPayload(there, other)});
        }},
+  };
+}
+
+// Of embed and hidden.bias, in one message.
+Behaviour Pieces(const char* name, StatusCode code, const char* names,
+                 std::function<void(v1::PushRequest&)> spoil) {
+  return {name, code, names, [spoil](ByzantinePeer& peer) {
+            v1::PushRequest request = peer.Pieces({kEmbed, kBias});
+            spoil(request);
+            return peer.Push({peer.Open(), request});
+          }};
+}
+
+Behaviours OfPieces() {
+  return {
+      Pieces("pieces of nothing, as many as a message holds", kInvalid,
+             "entries, expecting 2 .. 1024",
+             [](auto& r) {
+               while (r.pieces_size() < (1 << 19)) r.add_pieces();
+             }),
+      Pieces("pieces beside a chunk", kInvalid, "2 of open, finish, chunk and pieces are set",
+             [](auto& r) { *r.mutable_chunk() = r.pieces(0); }),
+      Pieces("payload longer than its pieces", kInvalid, "its 2 pieces have",
+             [](auto& r) { r.mutable_payload()->push_back('x'); }),
+      Pieces("payload shorter than its pieces", kInvalid, "pieces[1] of parameter 2: 24 bytes",
+             [](auto& r) { r.mutable_payload()->pop_back(); }),
+      Pieces("payload of pieces beyond the limit", kInvalid, "bytes, expecting at most 1048576",
+             [](auto& r) { r.mutable_payload()->resize((1 << 20) + 4); }),
+      Pieces("piece whose bytes overflow", kInvalid, "num_elements is 18446744073709551615",
+             [](auto& r) { r.mutable_pieces(1)->set_num_elements(kHuge); }),
+      Pieces("flipped bit in the last piece", StatusCode::DATA_LOSS, "parameter 2 micro-batch 0",
+             [](auto& r) { r.mutable_payload()->back() ^= 1; }),
   };
 }
 
@@ -412,6 +444,11 @@ std::vector<std::vector<float>> WeightsOfStepOne(const v1::JobDefinition& job,
   return replay.weights();
 }
 
+std::vector<Behaviours> All() {
+  return {OfRegistration(), OfJoining(), OfBeginning(), OfOpening(),
+          OfChunks(),       OfPieces(),  OfPulling()};
+}
+
 TEST(ByzantineClientTest, EveryBehaviourIsRefusedByNameAndAnHonestStepStillCommits) {
   testing::InProcessCluster cluster(1);
   const v1::JobDefinition job = simulation::TinyJob(2);
@@ -423,8 +460,7 @@ TEST(ByzantineClientTest, EveryBehaviourIsRefusedByNameAndAnHonestStepStillCommi
   const uint64_t digest = peer.StateDigest();
   const uint64_t before = testing::ResidentBytes();
   size_t count = 0;
-  for (const Behaviours& behaviours :
-       {OfRegistration(), OfJoining(), OfBeginning(), OfOpening(), OfChunks(), OfPulling()}) {
+  for (const Behaviours& behaviours : All()) {
     for (const Behaviour& behaviour : behaviours) {
       SCOPED_TRACE(behaviour.name);
       const grpc::Status status = behaviour.act(peer);
@@ -439,8 +475,7 @@ TEST(ByzantineClientTest, EveryBehaviourIsRefusedByNameAndAnHonestStepStillCommi
   // alike, as they are one process here.
   const uint64_t after_one = testing::ResidentBytes();
   for (int i = 0; i < kRepetitions; ++i) {
-    for (const Behaviours& behaviours :
-         {OfRegistration(), OfJoining(), OfBeginning(), OfOpening(), OfChunks(), OfPulling()}) {
+    for (const Behaviours& behaviours : All()) {
       for (const Behaviour& behaviour : behaviours) behaviour.act(peer);
     }
   }

@@ -117,6 +117,16 @@ v1::PushRequest ByzantinePeer::Chunk(uint32_t parameter_id) const {
                                                      gradient.size() * sizeof(float)));
 }
 
+v1::PushRequest ByzantinePeer::Pieces(const std::vector<uint32_t>& parameter_ids) const {
+  v1::PushRequest request;
+  for (uint32_t id : parameter_ids) {
+    const v1::PushRequest one = Chunk(id);
+    *request.add_pieces() = one.chunk();
+    *request.mutable_payload() += one.payload();
+  }
+  return request;
+}
+
 v1::PushRequest ByzantinePeer::WithPayload(v1::PushRequest request, std::string payload) {
   request.mutable_chunk()->set_crc32c(proto::Crc32c(payload.data(), payload.size()));
   request.set_payload(std::move(payload));

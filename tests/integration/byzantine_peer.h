@@ -39,6 +39,8 @@ class ByzantinePeer {
   v1::PushRequest Open() const;
   // All of a parameter's gradient.
   v1::PushRequest Chunk(uint32_t parameter_id) const;
+  // The same of several parameters, in one message.
+  v1::PushRequest Pieces(const std::vector<uint32_t>& parameter_ids) const;
   // The request with that payload and its checksum.
   static v1::PushRequest WithPayload(v1::PushRequest request, std::string payload);
   static v1::PushRequest Finish();

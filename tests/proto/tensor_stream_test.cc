@@ -50,6 +50,32 @@ v1::PushRequest ChunkRequest(size_t payload_bytes) {
   return request;
 }
 
+// Pieces of as many floats each, of parameters 10, 11, ...
+v1::PushRequest PiecesRequest(const std::vector<size_t>& sizes) {
+  v1::PushRequest request;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const std::string payload(4 * sizes[i], static_cast<char>('a' + i % 26));
+    v1::TensorChunk* piece = request.add_pieces();
+    piece->set_parameter_id(static_cast<uint32_t>(10 + i));
+    piece->set_num_elements(sizes[i]);
+    piece->set_dtype(v1::DTYPE_FLOAT32);
+    piece->set_crc32c(proto::Crc32c(payload.data(), payload.size()));
+    *request.mutable_payload() += payload;
+  }
+  return request;
+}
+
+// What SplitPayload says of a request that has been sent in slices of `cut` bytes.
+std::string SplitError(const v1::PushRequest& request, size_t cut = 5) {
+  const std::string wire = request.SerializeAsString();
+  const SliceVector slices = CutEvery(wire, cut);
+  const absl::StatusOr<DecodedPush> decoded = DecodePush(slices);
+  EXPECT_TRUE(decoded.ok()) << decoded.status();
+  const absl::StatusOr<ChunkViews> views = SplitPayload(*decoded);
+  EXPECT_TRUE(views.ok() || absl::IsInvalidArgument(views.status())) << views.status();
+  return std::string(views.status().message());
+}
+
 // What DecodePush must agree with: the generated parser, on the same bytes.
 void ExpectReadsAsGeneratedParser(const std::string& wire, size_t cut) {
   v1::PushRequest expected;
@@ -70,7 +96,8 @@ void ExpectReadsAsGeneratedParser(const std::string& wire, size_t cut) {
 TEST(TensorStreamTest, HeaderAndPayloadAreWhatTheGeneratedParserReads) {
   for (size_t payload_bytes : {size_t{0}, size_t{4}, size_t{200}, size_t{70000}, kMaxChunkBytes}) {
     const v1::PushRequest request = ChunkRequest(payload_bytes);
-    const std::string wire = EncodeChunkHeader(request.chunk(), payload_bytes) + request.payload();
+    const std::string wire =
+        EncodeChunkHeader({request.chunk()}, payload_bytes) + request.payload();
     v1::PushRequest as_push;
     ASSERT_TRUE(as_push.ParseFromString(wire));
     EXPECT_EQ(as_push.SerializeAsString(), request.SerializeAsString());
@@ -83,7 +110,7 @@ TEST(TensorStreamTest, HeaderAndPayloadAreWhatTheGeneratedParserReads) {
 
 TEST(TensorStreamTest, LeavesAPayloadThatIsLastWhereItWasReceived) {
   const v1::PushRequest request = ChunkRequest(1000);
-  const std::string header = EncodeChunkHeader(request.chunk(), 1000);
+  const std::string header = EncodeChunkHeader({request.chunk()}, 1000);
   const SliceVector slices = {Bytes(header, 0, 3), Bytes(header, 3),
                               Bytes(request.payload(), 0, 400), Bytes(request.payload(), 400)};
   const absl::StatusOr<DecodedPush> decoded = DecodePush(slices);
@@ -136,8 +163,8 @@ TEST(TensorStreamTest, ReadsMutatedMessagesAsTheGeneratedParserDoes) {
   for (uint32_t id : {1, 200, 70000}) finish.mutable_finish()->add_missing_parameters(id);
   finish.mutable_finish()->set_loss(2.5);
   const std::string seeds[] = {ChunkRequest(40).SerializeAsString(), open.SerializeAsString(),
-                               finish.SerializeAsString(),
-                               finish.SerializeAsString() + ChunkRequest(4).SerializeAsString()};
+                               finish.SerializeAsString() + ChunkRequest(4).SerializeAsString(),
+                               PiecesRequest({3, 1, 6}).SerializeAsString()};
   for (int i = 0; i < 40000; ++i) {
     std::string wire = seeds[random() % 4];
     for (uint32_t edits = 1 + random() % 3; edits > 0 && !wire.empty(); --edits) {
@@ -158,6 +185,85 @@ TEST(TensorStreamTest, ReadsMutatedMessagesAsTheGeneratedParserDoes) {
     }
     ExpectReadsAsGeneratedParser(wire, 1 + random() % 64);
     if (HasFailure()) FAIL() << "iteration " << i;
+  }
+}
+
+TEST(TensorStreamTest, SeveralChunksAreWhatTheGeneratedParserReads) {
+  const v1::PushRequest request = PiecesRequest({3, 1, 6});
+  const std::vector<v1::TensorChunk> chunks(request.pieces().begin(), request.pieces().end());
+  const std::string wire = EncodeChunkHeader(chunks, 40) + request.payload();
+  v1::PushRequest as_push;
+  ASSERT_TRUE(as_push.ParseFromString(wire));
+  EXPECT_EQ(as_push.SerializeAsString(), request.SerializeAsString());
+  v1::PullResponse as_pull;
+  ASSERT_TRUE(as_pull.ParseFromString(wire));
+  EXPECT_EQ(as_pull.pieces_size(), 3);
+  EXPECT_EQ(as_pull.payload(), request.payload());
+}
+
+TEST(TensorStreamTest, SplitsAPayloadIntoPiecesWhereTheyLie) {
+  const v1::PushRequest request = PiecesRequest({3, 1, 6, 2000});
+  const std::string wire = request.SerializeAsString();
+  for (size_t cut : {size_t{1}, size_t{7}, size_t{4096}, wire.size()}) {
+    const SliceVector slices = CutEvery(wire, cut);
+    const absl::StatusOr<DecodedPush> decoded = DecodePush(slices);
+    ASSERT_TRUE(decoded.ok()) << decoded.status();
+    absl::StatusOr<ChunkViews> split = SplitPayload(*decoded);
+    ASSERT_TRUE(split.ok()) << split.status();
+    const ChunkViews views = *std::move(split);
+    ASSERT_EQ(views.chunks.size(), 4u);
+    for (int i = 0; i < 4; ++i) {
+      EXPECT_EQ(views.chunks[i].chunk->parameter_id(), 10u + i);
+      EXPECT_TRUE(VerifyChecksum(*views.chunks[i].chunk, views.chunks[i].payload).ok());
+    }
+    const char* last = reinterpret_cast<const char*>(views.chunks[3].payload.back().data());
+    EXPECT_TRUE(last >= wire.data() && last < wire.data() + wire.size());
+  }
+}
+
+TEST(TensorStreamTest, SplitsWhatIsNoPieceOrOneChunk) {
+  EXPECT_EQ(SplitError(v1::PushRequest()), "");
+  EXPECT_EQ(SplitError(ChunkRequest(40)), "");
+}
+
+TEST(TensorStreamTest, RefusesPiecesThatAreNotWhatThePayloadIsMadeOf) {
+  v1::PushRequest request = PiecesRequest({3, 1});
+  request.mutable_chunk();
+  EXPECT_EQ(SplitError(request), "pieces has 2 entries beside a chunk, expecting none");
+  EXPECT_EQ(SplitError(PiecesRequest({3})), "pieces has 1 entries, expecting 2 .. 1024");
+  EXPECT_EQ(SplitError(PiecesRequest(std::vector<size_t>(1024, 1))), "");
+  request = PiecesRequest({3, 1});
+  request.mutable_pieces(1)->set_dtype(static_cast<v1::DType>(9));
+  EXPECT_EQ(SplitError(request),
+            "pieces[1] of parameter 11: dtype is 9, expecting 1 (fp32), 2 "
+            "(bf16) or 3 (fp16)");
+  request = PiecesRequest({3, 1});
+  request.mutable_pieces(0)->set_num_elements(0);
+  EXPECT_EQ(SplitError(request),
+            "pieces[0] of parameter 10: num_elements is 0, expecting 1 .. 262144");
+  request.mutable_pieces(0)->set_num_elements(uint64_t{1} << 62);
+  EXPECT_EQ(SplitError(request),
+            "pieces[0] of parameter 10: num_elements is 4611686018427387904, "
+            "expecting 1 .. 262144");
+  request.mutable_pieces(0)->set_num_elements(4);
+  EXPECT_EQ(SplitError(request),
+            "pieces[1] of parameter 11: 4 bytes, the payload has 0 behind the "
+            "pieces before it");
+  request.mutable_pieces(0)->set_num_elements(2);
+  EXPECT_EQ(SplitError(request), "payload has 16 bytes, its 2 pieces have 12");
+  EXPECT_EQ(SplitError(PiecesRequest({1 << 17, 1 << 17, 1}), 1 << 16),
+            "payload has 1048580 bytes, expecting at most 1048576");
+}
+
+// Each would cost many times the memory of its bytes.
+TEST(TensorStreamTest, RefusesMorePiecesThanThereMayBeBeforeItParsesThem) {
+  const std::string in_place = PiecesRequest(std::vector<size_t>(1025, 1)).SerializeAsString();
+  // A tag of two bytes, which the generated parser takes.
+  const std::string flat = std::string("\xa8\x00\x00", 3) + in_place;
+  for (const std::string& wire : {in_place, flat}) {
+    const absl::Status status = DecodePush({Bytes(wire)}).status();
+    EXPECT_EQ(status.message(), "pieces has 1025 entries, expecting 2 .. 1024") << status;
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   }
 }
 

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -45,16 +44,20 @@ class Worker {
 
   // False if the queue has nothing that it may send.
   bool SendOne() {
-    const std::optional<client::ChunkToSend> next = queue_.Next(proto::kMaxChunkBytes);
-    if (!next.has_value()) return false;
-    v1::TensorChunk chunk;
-    chunk.set_parameter_id(next->key.first);
-    chunk.set_micro_batch(next->key.second);
-    chunk.set_offset(next->offset);
-    chunk.set_num_elements(next->num_elements);
-    chunk.set_dtype(v1::DTYPE_FLOAT32);
-    chunk.set_crc32c(proto::Crc32c(next->payload.data(), next->payload.size()));
-    const absl::Status status = accumulator_.AddChunk(stream_, chunk, {next->payload});
+    const std::vector<client::ChunkToSend> next = queue_.Next(proto::kMaxChunkBytes);
+    if (next.empty()) return false;
+    std::vector<v1::TensorChunk> headers(next.size());
+    std::vector<proto::ChunkView> views;
+    for (size_t i = 0; i < next.size(); ++i) {
+      headers[i].set_parameter_id(next[i].key.first);
+      headers[i].set_micro_batch(next[i].key.second);
+      headers[i].set_offset(next[i].offset);
+      headers[i].set_num_elements(next[i].num_elements);
+      headers[i].set_dtype(v1::DTYPE_FLOAT32);
+      headers[i].set_crc32c(proto::Crc32c(next[i].payload.data(), next[i].payload.size()));
+      views.push_back({&headers[i], absl::MakeConstSpan(&next[i].payload, 1)});
+    }
+    const absl::Status status = accumulator_.AddChunks(stream_, views);
     EXPECT_TRUE(status.ok()) << status;
     return status.ok();
   }

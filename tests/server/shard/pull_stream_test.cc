@@ -33,13 +33,37 @@ TEST_F(PullStreamTest, SendsTheParametersInTheOrderAskedFor) {
   std::vector<v1::PullResponse> responses;
   const grpc::Status status = Pull(PullOf(0, {2, 0}), &responses);
   ASSERT_TRUE(status.ok()) << status.error_message();
-  ASSERT_EQ(responses.size(), 2u);
-  EXPECT_EQ(responses[0].chunk().parameter_id(), 2u);
+  // Small ones share a message.
+  ASSERT_EQ(responses.size(), 1u);
+  EXPECT_FALSE(responses[0].has_chunk());
+  ASSERT_EQ(responses[0].pieces_size(), 2);
+  const v1::TensorChunk& first = responses[0].pieces(0);
+  const v1::TensorChunk& second = responses[0].pieces(1);
+  EXPECT_EQ(first.parameter_id(), 2u);
   const float expected[] = {1, 2, 3, 4, 5, 6};
-  ASSERT_EQ(responses[1].payload().size(), sizeof(expected));
-  EXPECT_EQ(std::memcmp(responses[1].payload().data(), expected, sizeof(expected)), 0);
-  EXPECT_EQ(responses[1].chunk().num_elements(), 6u);
-  EXPECT_EQ(responses[1].chunk().crc32c(), proto::Crc32c(expected, sizeof(expected)));
+  const std::string& payload = responses[0].payload();
+  ASSERT_EQ(payload.size(), first.num_elements() * sizeof(float) + sizeof(expected));
+  const char* last = payload.data() + first.num_elements() * sizeof(float);
+  EXPECT_EQ(std::memcmp(last, expected, sizeof(expected)), 0);
+  EXPECT_EQ(second.num_elements(), 6u);
+  EXPECT_EQ(first.crc32c(), proto::Crc32c(payload.data(), first.num_elements() * sizeof(float)));
+  EXPECT_EQ(second.crc32c(), proto::Crc32c(expected, sizeof(expected)));
+}
+
+TEST_F(PullStreamTest, SendsAParameterThatIsAloneAsAChunk) {
+  std::vector<v1::PullResponse> responses;
+  ASSERT_TRUE(Pull(PullOf(0, {0}), &responses).ok());
+  ASSERT_EQ(responses.size(), 1u);
+  EXPECT_EQ(responses[0].pieces_size(), 0);
+  EXPECT_EQ(responses[0].chunk().num_elements(), 6u);
+}
+
+TEST_F(PullStreamTest, SendsNoMorePiecesInAMessageThanItMayHave) {
+  std::vector<v1::PullResponse> responses;
+  ASSERT_TRUE(Pull(PullOf(0, std::vector<uint32_t>(1025, 2)), &responses).ok());
+  ASSERT_EQ(responses.size(), 2u);
+  EXPECT_EQ(responses[0].pieces_size(), 1024);
+  EXPECT_TRUE(responses[1].has_chunk());
 }
 
 TEST_F(PullStreamTest, RoundsToTheTypeAskedFor) {
@@ -71,7 +95,12 @@ TEST_F(PullStreamTest, WaitsForAStepThatIsPlanned) {
   EXPECT_TRUE(coordinator_->Ask(DecisionOf(Applying(TrainPlan(1, 1, 1)))).has_applied());
   reader.join();
   ASSERT_TRUE(status.ok()) << status.error_message();
-  EXPECT_EQ(responses.size(), 2u);
+  uint64_t elements = 0;
+  for (const v1::PullResponse& response : responses) {
+    elements += response.chunk().num_elements();
+    for (const v1::TensorChunk& piece : response.pieces()) elements += piece.num_elements();
+  }
+  EXPECT_EQ(elements, 6u + 5u);
 }
 
 TEST_F(PullStreamTest, AReaderThatLeavesWhileItWaitsIsForgotten) {

@@ -34,6 +34,21 @@ class PushStreamTest : public ServedShardTest {
     spoil(&request);
     ExpectRefused({OpenRequest(0, 1), request}, code, words);
   }
+  // W and B whole, in one message.
+  static v1::PushRequest PiecesRequest() {
+    v1::PushRequest request;
+    for (const v1::PushRequest& one : {ChunkRequest(0, kW), ChunkRequest(1, kB)}) {
+      *request.add_pieces() = one.chunk();
+      *request.mutable_payload() += one.payload();
+    }
+    return request;
+  }
+  void ExpectPiecesRefused(grpc::StatusCode code, const std::string& words,
+                           const std::function<void(v1::PushRequest*)>& spoil) {
+    v1::PushRequest request = PiecesRequest();
+    spoil(&request);
+    ExpectRefused({OpenRequest(0, 1), request}, code, words);
+  }
   void ExpectOpenRefused(grpc::StatusCode code, const std::string& words,
                          const std::function<void(v1::PushOpen*)>& spoil) {
     v1::PushRequest request = OpenRequest(0, 1);
@@ -128,6 +143,41 @@ TEST_F(PushStreamTest, RefusesAChunkThatDoesNotFit) {
                      [](v1::PushRequest* r) { (*r->mutable_payload())[3] ^= 1; });
 }
 
+TEST_F(PushStreamTest, TakesSeveralChunksInOneMessage) {
+  std::vector<v1::PushResponse> responses;
+  const grpc::Status status =
+      Push({OpenRequest(0, 1), PiecesRequest(), FinishRequest()}, &responses);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_TRUE(responses.back().has_finished());
+}
+
+TEST_F(PushStreamTest, RefusesPiecesThatDoNotFit) {
+  const auto invalid = grpc::StatusCode::INVALID_ARGUMENT;
+  ExpectPiecesRefused(invalid, "2 of open, finish, chunk and pieces are set",
+                      [](v1::PushRequest* r) { *r->mutable_chunk() = r->pieces(0); });
+  ExpectPiecesRefused(invalid, "pieces has 1 entries, expecting 2 .. 1024",
+                      [](v1::PushRequest* r) { r->mutable_pieces()->RemoveLast(); });
+  ExpectPiecesRefused(invalid, "pieces has 1025 entries, expecting 2 .. 1024",
+                      [](v1::PushRequest* r) {
+                        while (r->pieces_size() < 1025) r->add_pieces();
+                      });
+  ExpectPiecesRefused(invalid, "payload has 41 bytes, its 2 pieces have 40",
+                      [](v1::PushRequest* r) { r->mutable_payload()->push_back('x'); });
+  ExpectPiecesRefused(invalid, "pieces[1] of parameter 1: num_elements is 0",
+                      [](v1::PushRequest* r) { r->mutable_pieces(1)->set_num_elements(0); });
+  ExpectPiecesRefused(invalid, "parameter b: offset 1 + 4 elements pushed, it has 4",
+                      [](v1::PushRequest* r) { r->mutable_pieces(1)->set_offset(1); });
+  ExpectPiecesRefused(invalid, "parameter_id is 3, expecting 0 .. 2",
+                      [](v1::PushRequest* r) { r->mutable_pieces(1)->set_parameter_id(3); });
+  ExpectPiecesRefused(grpc::StatusCode::DATA_LOSS, "parameter 1 micro-batch 0",
+                      [](v1::PushRequest* r) { r->mutable_payload()->back() ^= 1; });
+  ExpectRefused({PiecesRequest()}, invalid, "the first message is a chunk, expecting open");
+  // None of them left anything behind, be it of the piece before the one that is wrong.
+  std::vector<v1::PushResponse> responses;
+  ASSERT_TRUE(Push({OpenRequest(0, 1), PiecesRequest(), FinishRequest()}, &responses).ok());
+  EXPECT_EQ(responses.front().opened().received_size(), 0);
+}
+
 TEST_F(PushStreamTest, RefusesChunksThatDoNotFollowOneAnother) {
   const auto invalid = grpc::StatusCode::INVALID_ARGUMENT;
   ExpectRefused({OpenRequest(0, 1), ChunkRequest(0, {6}, 5)}, invalid,
@@ -157,10 +207,10 @@ TEST_F(PushStreamTest, RefusesMessagesOutOfOrder) {
   ExpectRefused({ChunkRequest(1, kB)}, invalid, "the first message is a chunk, expecting open");
   ExpectRefused({FinishRequest()}, invalid, "the first message is a finish, expecting open");
   ExpectRefused({OpenRequest(0, 1), OpenRequest(0, 1)}, invalid, "open was sent twice");
-  ExpectRefused({v1::PushRequest()}, invalid, "0 of open, finish and chunk are set");
+  ExpectRefused({v1::PushRequest()}, invalid, "0 of open, finish, chunk and pieces are set");
   v1::PushRequest both = OpenRequest(0, 1);
   both.mutable_finish();
-  ExpectRefused({both}, invalid, "2 of open, finish and chunk are set");
+  ExpectRefused({both}, invalid, "2 of open, finish, chunk and pieces are set");
   v1::PushRequest payload = OpenRequest(0, 1);
   payload.set_payload("abc");
   ExpectRefused({payload}, invalid, "payload of 3 bytes without a chunk");

@@ -1,0 +1,96 @@
+// What a push stream brings on its way into the sums: checked as a whole, then added chunk by
+// chunk.
+#include <utility>
+
+#include "job/definition.h"
+#include "proto/status_macros.h"
+#include "server/shard/chunk_check.h"
+#include "server/shard/gradient_accumulator.h"
+
+namespace kaon::shard {
+
+namespace {
+
+uint64_t BytesOf(proto::Slices payload) {
+  uint64_t bytes = 0;
+  for (const auto& slice : payload) bytes += slice.size();
+  return bytes;
+}
+
+// That each fits its parameter, which the job has, and came as it was sent.
+absl::Status CheckChunks(const v1::JobDefinition& job, uint64_t min_chunk_bytes,
+                         absl::Span<const proto::ChunkView> chunks) {
+  for (const proto::ChunkView& view : chunks) {
+    const v1::ParameterSpec& spec = job.parameters(static_cast<int>(view.chunk->parameter_id()));
+    KAON_RETURN_IF_ERROR(CheckChunk({spec.name(), job::NumElements(spec), min_chunk_bytes},
+                                    *view.chunk, BytesOf(view.payload)));
+  }
+  for (const proto::ChunkView& view : chunks) {
+    KAON_RETURN_IF_ERROR(proto::VerifyChecksum(*view.chunk, view.payload));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status GradientAccumulator::AddChunks(PushStreamId stream_id,
+                                            absl::Span<const proto::ChunkView> chunks) {
+  std::vector<Parameter*> parameters;
+  {
+    MutexLock lock(mu_);
+    if (streams_.count(stream_id) == 0) return absl::AbortedError("the push stream is over");
+    for (const proto::ChunkView& view : chunks) {
+      KAON_ASSIGN_OR_RETURN(Parameter * parameter, FindParameterLocked(view.chunk->parameter_id()));
+      parameters.push_back(parameter);
+    }
+  }
+  // Before anything is added: a sum cannot be undone.
+  KAON_RETURN_IF_ERROR(CheckChunks(registration_.definition(), options_.min_chunk_bytes, chunks));
+  uint64_t left_bytes = 0;
+  for (const proto::ChunkView& view : chunks) left_bytes += BytesOf(view.payload);
+  uint32_t rank = 0;
+  uint64_t generation = 0;
+  uint64_t room = 0;
+  {
+    MutexLock lock(mu_);
+    const auto stream = streams_.find(stream_id);
+    if (stream == streams_.end()) return absl::AbortedError("the push stream is over");
+    rank = stream->second.rank;
+    generation = stream->second.generation;
+    Worker& worker = workers_[rank];
+    room = RoomLocked(worker);
+    // Before it is added: a stream that the rank opens meanwhile must not get credit for it.
+    worker.staged_bytes += left_bytes;
+  }
+  std::vector<ReleasedBytes> released;
+  absl::Status status;
+  Calls calls;
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    Parameter& parameter = *parameters[i];
+    const uint64_t bytes = BytesOf(chunks[i].payload);
+    const size_t released_before = released.size();
+    MutexLock parameter_lock(parameter.mu);
+    if (parameter.generation != generation) {
+      status = absl::AbortedError("the push stream is over");
+      break;
+    }
+    status = parameter.fold->Add(rank, *chunks[i].chunk, chunks[i].payload, room, &released);
+    CheckSettledLocked(parameter, generation, &calls);
+    if (!status.ok()) break;
+    left_bytes -= bytes;
+    // It waits, and leaves the chunks behind it so much less room.
+    if (released.size() == released_before) room -= bytes;
+  }
+  {
+    MutexLock lock(mu_);
+    // Otherwise the workers' bytes have been counted anew.
+    if (generation_ == generation) {
+      ReleaseLocked(released, &calls);
+      if (!status.ok()) ForgetRefusedLocked(rank, stream_id, left_bytes, &calls);
+    }
+  }
+  for (const auto& call : calls) call();
+  return status;
+}
+
+}  // namespace kaon::shard
