@@ -17,6 +17,7 @@
 #include "server/checkpoint/manifest_file.h"
 #include "server/checkpoint/safetensors_reader.h"
 #include "server/checkpoint/state_tensors.h"
+#include "server/disk/device_error.h"
 
 namespace kaon::checkpoint {
 
@@ -273,6 +274,8 @@ absl::StatusOr<std::vector<CheckpointDirectory::Candidate>> CheckpointDirectory:
     const absl::StatusOr<v1::CheckpointManifest> manifest = Load(id);
     if (absl::IsNotFound(manifest.status())) {
       skipped->push_back({id, "it has no manifest: it was never finished"});
+    } else if (disk::IsDeviceError(manifest.status())) {
+      return manifest.status();
     } else if (!manifest.ok()) {
       skipped->push_back({id, manifest.status().ToString()});
     } else if (manifest->job() != job) {
@@ -297,6 +300,7 @@ absl::StatusOr<FoundCheckpoint> CheckpointDirectory::FindNewest(absl::string_vie
       found.newest = std::move(manifest).value();
       break;
     }
+    if (disk::IsDeviceError(manifest.status())) return manifest.status();
     found.skipped.push_back({candidate.id, manifest.status().ToString()});
   }
   return found;

@@ -95,8 +95,8 @@ class CheckpointDirectory {
   // A file of a loaded checkpoint, whose every read is checked.
   absl::StatusOr<std::unique_ptr<CheckedFile>> Open(const v1::CheckpointFile& file);
 
-  // The checkpoint of `job` with the highest (timeline, position) that passes Verify. Fails only if
-  // the directory cannot be listed.
+  // The checkpoint of `job` with the highest (timeline, position) that passes Verify. Fails if the
+  // directory cannot be listed, or the device cannot be read: what may be whole is not passed over.
   absl::StatusOr<FoundCheckpoint> FindNewest(absl::string_view job);
 
   // Removes good checkpoints of `job` but the `keep` newest good ones, and those that it was

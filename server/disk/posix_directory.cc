@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
+#include "server/disk/device_error.h"
 
 namespace kaon::disk {
 
@@ -43,7 +44,7 @@ absl::Status SystemError(absl::string_view what, const std::string& path, int er
     case ENODEV:
     case EBADMSG:
     case EUCLEAN:
-      return absl::DataLossError(message);
+      return DeviceError(message);
     case ENOENT:
       return absl::NotFoundError(message);
     case EEXIST:

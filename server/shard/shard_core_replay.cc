@@ -3,6 +3,7 @@
 #include <glog/logging.h>
 
 #include <algorithm>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -11,6 +12,7 @@
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
 #include "server/checkpoint/state_tensors.h"
+#include "server/disk/device_error.h"
 #include "server/shard/shard_core.h"
 
 namespace kaon::shard {
@@ -18,13 +20,14 @@ namespace kaon::shard {
 namespace {
 
 // Whatever was wrong with the entry: a journal that is read back whole and does not fit is lost.
-// But memory that is too small today, or a directory that is not mounted, is no fault of the
-// journal.
+// But memory that is too small today, a directory that is not mounted, or a device that fails, is
+// no fault of the journal.
 absl::Status About(uint64_t position, const absl::Status& status) {
   if (status.ok()) return status;
+  const std::string message = absl::StrCat("position ", position, ": ", status.message());
+  if (disk::IsDeviceError(status)) return disk::DeviceError(message);
   const bool passes = absl::IsResourceExhausted(status) || absl::IsUnavailable(status);
-  return absl::Status(passes ? status.code() : absl::StatusCode::kDataLoss,
-                      absl::StrCat("position ", position, ": ", status.message()));
+  return absl::Status(passes ? status.code() : absl::StatusCode::kDataLoss, message);
 }
 
 }  // namespace

@@ -26,6 +26,7 @@
 #include "server/checkpoint/written_by.h"
 #include "server/config/durability.h"
 #include "server/config/port_file.h"
+#include "server/disk/device_error.h"
 #include "server/disk/posix_directory.h"
 #include "server/journal/disk_journal.h"
 #include "server/journal/identity_file.h"
@@ -72,6 +73,7 @@ absl::Status WithSnapshots(const std::string& data_dir, const UseSnapshots& use)
 absl::Status CheckMode(SnapshotDirectory& directory, uint64_t newest,
                        const ShardCore::Options& options) {
   const absl::StatusOr<Snapshot> snapshot = directory.Load(newest);
+  if (disk::IsDeviceError(snapshot.status())) return snapshot.status();
   if (!snapshot.ok()) return absl::OkStatus();
   const v1::ShardState& written = snapshot->facts.state;
   if ((written.interval_steps() > 0) == (options.interval_steps > 0)) return absl::OkStatus();
@@ -87,6 +89,7 @@ absl::Status CheckMode(SnapshotDirectory& directory, uint64_t newest,
 absl::Status CheckBuild(SnapshotDirectory& directory, uint64_t newest,
                         const v1::CheckpointFile& present) {
   const absl::StatusOr<Snapshot> snapshot = directory.Load(newest);
+  if (disk::IsDeviceError(snapshot.status())) return snapshot.status();
   if (!snapshot.ok()) return absl::OkStatus();
   const std::string what = absl::StrCat("data_dir ", directory.path());
   for (const v1::CheckpointFile& file : snapshot->part.files()) {
@@ -221,6 +224,8 @@ absl::Status ShardServer::BuildOnDisk(const v1::ShardConfig& config, ShardCore::
     return absl::OkStatus();
   }
   const absl::Status recovered = Recover(config, options);
+  // P18: of a device that cannot be read nobody knows what is there; the next start may.
+  if (disk::IsDeviceError(recovered)) return recovered;
   if (absl::IsDataLoss(recovered)) {
     // P8: "found before use, then ... refused, naming file, block, step."
     BuildLost(std::move(options), absl::StrCat("the journal in ", config.data_dir(),

@@ -13,6 +13,7 @@
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
 #include "server/checkpoint/checked_file.h"
+#include "server/disk/device_error.h"
 
 namespace kaon::shard {
 
@@ -132,6 +133,7 @@ absl::Status SnapshotDirectory::Retain() {
   for (const uint64_t position : positions) {
     if (position >= oldest) continue;
     const absl::Status whole = whole_.count(position) > 0 ? absl::OkStatus() : Verify(position);
+    if (disk::IsDeviceError(whole)) return whole;
     if (!whole.ok()) {
       LOG(WARNING) << "snapshot of position " << position << " is left where it is: " << whole;
       continue;

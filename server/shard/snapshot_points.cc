@@ -6,6 +6,7 @@
 #include <string>
 
 #include "proto/status_macros.h"
+#include "server/disk/device_error.h"
 
 namespace kaon::shard {
 
@@ -26,6 +27,8 @@ absl::StatusOr<std::vector<v1::SnapshotPoint>> ListPoints(SnapshotDirectory& dir
   for (const uint64_t position : positions) {
     if (position > highest) continue;
     const absl::StatusOr<Snapshot> snapshot = directory.Load(position);
+    // What cannot be read today may be the state that other shards go back to.
+    if (disk::IsDeviceError(snapshot.status())) return snapshot.status();
     if (!snapshot.ok()) {
       LOG(ERROR) << SnapshotDirectory::IdOf(position)
                  << " cannot be rolled back to: " << snapshot.status();

@@ -17,8 +17,9 @@ namespace kaon::shard {
 v1::SnapshotPoint PointOf(const v1::ShardState& state);
 
 // Of the snapshots of position `newest`, which is whole, and before, oldest first; their tensors
-// are not read. A bad one is left out and named in the log; and so are states that are no part of
-// the job's history any more: those between a rollback and its target, and those before a restore.
+// are not read. A bad one is left out and named in the log (an error of the device is returned); so
+// are states that are no part of the job's history any more: those between a rollback and its
+// target, and those before a restore.
 absl::StatusOr<std::vector<v1::SnapshotPoint>> ListPoints(SnapshotDirectory& directory,
                                                           uint64_t newest);
 

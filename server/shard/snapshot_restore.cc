@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
+#include "server/disk/device_error.h"
 #include "server/shard/snapshot_tensors.h"
 
 namespace kaon::shard {
@@ -35,7 +36,7 @@ absl::StatusOr<RestoredSnapshot> RestoreNewest(SnapshotDirectory& directory,
   KAON_ASSIGN_OR_RETURN(const std::vector<uint64_t> positions, directory.List());
   for (const uint64_t position : positions) {
     const absl::Status status = RestoreOne(directory, position, restore, restored);
-    if (absl::IsResourceExhausted(status)) return status;
+    if (absl::IsResourceExhausted(status) || disk::IsDeviceError(status)) return status;
     if (status.ok()) {
       directory.SetWhole(position);
       break;

@@ -31,8 +31,9 @@ struct RestoredSnapshot {
 using RestoreShard =
     std::function<absl::Status(const Snapshot& snapshot, const ShardCore::ReadTensor& read)>;
 
-// Calls `restore` with whole snapshots, newest first, until it returns OK or RESOURCE_EXHAUSTED,
-// which is returned. A core that it was called for in vain is useless.
+// Calls `restore` with whole snapshots, newest first, until it returns OK. Memory that is too small
+// (RESOURCE_EXHAUSTED) and errors of the device are no fault of a snapshot: they are returned, and
+// no older one is taken. A core that it was called for in vain is useless.
 absl::StatusOr<RestoredSnapshot> RestoreNewest(SnapshotDirectory& directory,
                                                const RestoreShard& restore);
 

@@ -11,6 +11,7 @@
 #include "kernels/steady_clock.h"
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
+#include "server/disk/device_error.h"
 #include "server/disk/patient_directory.h"
 #include "server/shard/snapshot_points.h"
 #include "server/shard/snapshot_writer.h"
@@ -38,13 +39,13 @@ SnapshotThread::SnapshotThread(std::unique_ptr<disk::Directory> directory,
       directory_(*files_, id),
       grown_from_(options_.appended_bytes),
       replayed_bytes_(options_.replayed_bytes) {
+  CountBytes();
   MutexLock lock(mu_);
   if (restored.position > 0) directory_.SetWhole(restored.position);
   status_.set_position(restored.position);
   status_.set_step(restored.step);
   status_.set_bytes(restored.bytes);
   status_.set_problem(absl::StrJoin(restored.skipped, "; "));
-  disk_bytes_ = directory_.Bytes().value_or(0);
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -239,18 +240,24 @@ absl::Status SnapshotThread::Write(std::unique_ptr<StateFreeze> freeze) {
   return directory_.Retain();
 }
 
+void SnapshotThread::CountBytes() {
+  const absl::StatusOr<uint64_t> bytes = directory_.Bytes();
+  if (disk::IsDeviceError(bytes.status())) Fail(bytes.status());
+  MutexLock lock(mu_);
+  disk_bytes_ = bytes.value_or(disk_bytes_);
+}
+
 void SnapshotThread::Report(const absl::Status& status) {
-  absl::Status cleared;
   if (status.ok() && std::exchange(full_, false) && options_.on_room) options_.on_room(status);
   if (!status.ok()) {
     LOG_IF(WARNING, !absl::IsCancelled(status)) << "snapshot: " << status;
-    cleared = directory_.RemoveUnfinished();
+    const absl::Status cleared = directory_.RemoveUnfinished();
     LOG_IF(WARNING, !cleared.ok()) << "snapshot: " << cleared;
+    if (disk::IsDeviceError(cleared)) Fail(cleared);
   }
-  const uint64_t bytes = directory_.Bytes().value_or(0);
+  CountBytes();
   MutexLock lock(mu_);
   if (!status.ok() && of_restore_) restore_lacks_one_ = true;
-  disk_bytes_ = bytes;
   status_.set_in_progress(next_ != nullptr);
   wake_.NotifyAll();
   status_.set_problem(status.ok() ? std::string() : std::string(status.message()));

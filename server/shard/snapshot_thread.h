@@ -90,6 +90,8 @@ class SnapshotThread {
   bool AwaitDurable(uint64_t position);
   bool is_stopping() const;
   void Report(const absl::Status& status);
+  // What disk_bytes() says from now on.
+  void CountBytes();
   // Whether none is being written any more.
   bool AwaitEndLocked(absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status BeginLocked(ShardCore& core) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

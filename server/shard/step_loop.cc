@@ -10,6 +10,7 @@
 #include "kernels/steady_clock.h"
 #include "proto/ballot.h"
 #include "proto/failpoint.h"
+#include "server/disk/device_error.h"
 
 namespace kaon::shard {
 
@@ -99,6 +100,8 @@ StepLoop::StepLoop(ShardCore::Options options, monitor::EventCounts& counts)
                                                              uint64_t generation) {
           checkpoints_.Post([this, snapshots, target, generation] {
             const absl::Status status = ShardCore::CheckSnapshot(snapshots, target);
+            // P18. Not so above: nothing rests on a checkpoint.
+            if (disk::IsDeviceError(status)) LOG(FATAL) << "snapshot: " << status;
             Post([this, generation, status] { core_.OnRestoreChecked(generation, status); });
           });
         };

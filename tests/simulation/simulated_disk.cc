@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/status_macros.h"
+#include "server/disk/device_error.h"
 
 namespace kaon::simulation {
 
@@ -143,7 +144,7 @@ absl::Status SimulatedDirectory::CheckDevice(const std::string& path) {
     return absl::OkStatus();
   }
   ++counters_.failed;
-  return absl::DataLossError(absl::StrCat(path, ": Input/output error"));
+  return disk::DeviceError(absl::StrCat(path, ": Input/output error"));
 }
 
 absl::StatusOr<std::unique_ptr<disk::File>> SimulatedDirectory::Open(const std::string& name) {

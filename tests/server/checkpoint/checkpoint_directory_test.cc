@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "server/checkpoint/manifest.h"
+#include "server/disk/device_error.h"
 #include "tests/server/checkpoint/tiny_checkpoint.h"
 #include "tests/server/journal/hooked_directory.h"
 #include "tests/simulation/simulated_disk.h"
@@ -63,6 +64,26 @@ class CheckpointDirectoryTest : public testing::Test {
   // Why the last one was skipped.
   std::string reason_;
 };
+
+// What cannot be read may be whole: an older one would take steps back for nothing.
+TEST_F(CheckpointDirectoryTest, NoOlderOneTakesThePlaceOfOneThatCannotBeRead) {
+  Write("a", 10, {3, 32, 4});
+  Write("b", 11, {3, 32, 4});
+  uint64_t failed = 0;
+  for (uint64_t operations = 0;; ++operations) {
+    disk_.FailAfter(operations);
+    const absl::StatusOr<FoundCheckpoint> found = directory_.FindNewest("tiny");
+    disk_.SetHealthy();
+    if (found.ok()) {
+      EXPECT_EQ(found->newest->id(), "b");
+      EXPECT_TRUE(found->skipped.empty());
+      break;
+    }
+    EXPECT_TRUE(disk::IsDeviceError(found.status())) << found.status();
+    ++failed;
+  }
+  EXPECT_GE(failed, 7u);
+}
 
 TEST_F(CheckpointDirectoryTest, FindsWhatWasCommitted) {
   EXPECT_EQ(Newest(), "none");

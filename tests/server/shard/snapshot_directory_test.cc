@@ -10,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "server/disk/device_error.h"
 #include "tests/server/shard/written_snapshot.h"
 #include "tests/simulation/simulated_disk.h"
 
@@ -137,6 +138,27 @@ TEST_F(SnapshotDirectoryTest, KeepsTheTwoNewestWholeOnes) {
   ASSERT_TRUE(disk_.FlipBit("snapshot-0000000000000006.meta", 1000).ok());
   ASSERT_TRUE(restarted.Retain().ok());
   EXPECT_EQ(*restarted.List(), (std::vector<uint64_t>{8, 7}));
+}
+
+// P18: one is removed or it is bad, but none is left because it could not be read.
+TEST_F(SnapshotDirectoryTest, RetentionEndsWhereTheDeviceFails) {
+  for (uint64_t step = 1; step <= 3; ++step) {
+    ASSERT_TRUE(WriteSnapshot(*ShardAfter(step), directory_).ok());
+  }
+  uint64_t failed = 0;
+  for (uint64_t operations = 0;; ++operations) {
+    SnapshotDirectory restarted(disk_, kSnapshotId);
+    restarted.SetWhole(5);
+    restarted.SetWhole(4);
+    disk_.FailAfter(operations);
+    const absl::Status status = restarted.Retain();
+    disk_.SetHealthy();
+    if (status.ok()) break;
+    EXPECT_TRUE(disk::IsDeviceError(status)) << status;
+    ++failed;
+  }
+  EXPECT_GE(failed, 6u);
+  EXPECT_EQ(*directory_.List(), (std::vector<uint64_t>{5, 4}));
 }
 
 // P9, T5: stopped at any operation of the disk, by a crash or a power cut, the snapshot before is

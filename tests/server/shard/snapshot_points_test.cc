@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "server/disk/device_error.h"
 #include "tests/server/shard/driven_shard.h"
 #include "tests/server/shard/written_snapshot.h"
 #include "tests/simulation/simulated_disk.h"
@@ -55,6 +56,23 @@ TEST_F(SnapshotPointsTest, OldestFirstUpToTheNewestWholeOne) {
   // A bad one is left out.
   ASSERT_TRUE(disk_.FlipBit("snapshot-0000000000000004.meta", 99).ok());
   EXPECT_EQ(Positions(5), (std::vector<uint64_t>{3, 5}));
+}
+
+// P18: of a device that fails nobody knows what it holds.
+TEST_F(SnapshotPointsTest, NoneIsLeftOutBecauseItCannotBeRead) {
+  uint64_t failed = 0;
+  for (uint64_t operations = 0;; ++operations) {
+    disk_.FailAfter(operations);
+    const auto points = ListPoints(directory_, 5);
+    disk_.SetHealthy();
+    if (points.ok()) {
+      EXPECT_EQ(points->size(), 3u);
+      break;
+    }
+    EXPECT_TRUE(disk::IsDeviceError(points.status())) << points.status();
+    ++failed;
+  }
+  EXPECT_GE(failed, 7u);
 }
 
 TEST_F(SnapshotPointsTest, WhatARollbackOrARestoreEndedIsLeftOut) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "server/disk/device_error.h"
 #include "tests/server/shard/shard_history.h"
 #include "tests/server/shard/written_snapshot.h"
 #include "tests/simulation/simulated_disk.h"
@@ -139,6 +140,28 @@ TEST_F(TwoSnapshotsTest, ABadNewerOneIsNamedSkippedAndNeverDeleted) {
   }
   EXPECT_EQ(*directory.List(), (std::vector<uint64_t>{6, 5, 4}));
   EXPECT_EQ(directory.oldest_kept(), 5u);
+}
+
+// P18: damage is passed over, a device that fails is not, wherever it begins to: what it holds may
+// be whole.
+TEST_F(TwoSnapshotsTest, NoOlderOneTakesThePlaceOfOneThatCannotBeRead) {
+  uint64_t failed = 0;
+  for (uint64_t operations = 0;; ++operations) {
+    SCOPED_TRACE("after " + std::to_string(operations) + " operations");
+    disk_.FailAfter(operations);
+    const absl::StatusOr<RestoredSnapshot> found = RestoreNewest(directory_, &restored_);
+    disk_.SetHealthy();
+    if (found.ok()) {
+      EXPECT_EQ(found->position, 4u);
+      break;
+    }
+    EXPECT_TRUE(disk::IsDeviceError(found.status())) << found.status();
+    EXPECT_TRUE(absl::StrContains(found.status().message(), "/d")) << found.status();
+    EXPECT_TRUE(absl::StrContains(found.status().message(), "Input/output error"))
+        << found.status();
+    ++failed;
+  }
+  EXPECT_GE(failed, 4u);
 }
 
 // Bits that flip on the way from the disk into memory, behind the checksums.

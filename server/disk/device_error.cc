@@ -1,0 +1,21 @@
+#include "server/disk/device_error.h"
+
+#include "absl/strings/cord.h"
+
+namespace kaon::disk {
+
+namespace {
+
+constexpr char kPayload[] = "kaon/device-error";
+
+}  // namespace
+
+absl::Status DeviceError(absl::string_view message) {
+  absl::Status status = absl::DataLossError(message);
+  status.SetPayload(kPayload, absl::Cord());
+  return status;
+}
+
+bool IsDeviceError(const absl::Status& status) { return status.GetPayload(kPayload).has_value(); }
+
+}  // namespace kaon::disk

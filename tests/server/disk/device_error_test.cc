@@ -1,0 +1,18 @@
+#include "server/disk/device_error.h"
+
+#include <gtest/gtest.h>
+
+namespace kaon::disk {
+namespace {
+
+TEST(DeviceErrorTest, IsToldFromDamage) {
+  const absl::Status error = DeviceError("reading a: Input/output error");
+  EXPECT_EQ(error.code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(error.message(), "reading a: Input/output error");
+  EXPECT_TRUE(IsDeviceError(error));
+  EXPECT_FALSE(IsDeviceError(absl::DataLossError(error.message())));
+  EXPECT_FALSE(IsDeviceError(absl::OkStatus()));
+}
+
+}  // namespace
+}  // namespace kaon::disk
