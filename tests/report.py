@@ -23,9 +23,12 @@ ROWS = (
     ("crash cycles", r"^crash cycles: (\d+) ", "{0}", None),
     ("steps lost", r"^steps lost: (\d+)", "{0}", (0, None)),
     ("kills at system calls", r"^syscall kills: (\d+) ", "{0}", None),
+    ("failed reads", r"^failed reads: (\d+), each named", "{0}, each named", None),
+    ("histories of clients", r"^histories: (\d+) checked, (\d+) explained", "{0} checked, {1} explained", (0, 1)),
+    ("changed histories", r"^changed histories: (\d+) tried, (\d+) refused", "{0} tried, {1} refused", (0, 1)),
 )
 # Shown as they are.
-LINES = (("failpoints", r"^points reached: (.*)"), ("recovery", r"^recovery: (.*)"))
+LINES = (("failpoints", r"^points reached: (.*)"), ("recovery", r"^recovery: (.*)"), ("recovery of 1 GiB", r"^recovery of (.*)"))
 NOT_RUN = "not run"
 
 

@@ -22,6 +22,10 @@ LINES = [
     "points reached: 68 of 68",
     "steps lost: 0",
     "syscall kills: 15 (5 at pwritev), every 8th, 57 s",
+    "failed reads: 90, each named, every 6th, 50 s",
+    "histories: 12 checked, 12 explained: 4000 operations, 30 unanswered, 380 entries, 120 deaths, 60 s",
+    "changed histories: 6 tried, 6 refused",
+    "recovery of 1074000000 bytes of state: 2.90 s, P19 x 1.2 allows 4.90 s",
     "recovery: 67843332 bytes of state, 12 kills, until the shard serves p50 0.3 s, p99 0.4 s",
 ]
 
@@ -43,6 +47,10 @@ class ReportTest(unittest.TestCase):
         self.assertEqual(rows["failpoints"], "68 of 68")
         self.assertEqual(rows["steps lost"], "0")
         self.assertEqual(rows["kills at system calls"], "15")
+        self.assertEqual(rows["failed reads"], "90, each named")
+        self.assertEqual(rows["histories of clients"], "12 checked, 12 explained")
+        self.assertEqual(rows["changed histories"], "6 tried, 6 refused")
+        self.assertTrue(rows["recovery of 1 GiB"].startswith("1074000000 bytes of state: 2.90 s"))
         self.assertTrue(rows["recovery"].startswith("67843332 bytes of state"))
 
     def test_counts_equal_lines_of_two_tests_but_not_their_repetition(self):
@@ -59,7 +67,8 @@ class ReportTest(unittest.TestCase):
         self.assertEqual(set(rows.values()), {"not run"})
 
     def test_fails_when_something_was_lost_or_not_found(self):
-        for line in ("steps lost: 1", "kernels/mutation.h: 24 of 25 bugs found", "flipped bits: 2000, found 1999, naming the very file 1990; seed 1"):
+        for line in ("steps lost: 1", "kernels/mutation.h: 24 of 25 bugs found", "changed histories: 6 tried, 5 refused",
+                     "flipped bits: 2000, found 1999, naming the very file 1990; seed 1"):
             with self.subTest(line):
                 self.assertFalse(self.rows([line])[1])
 

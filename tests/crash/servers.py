@@ -28,7 +28,7 @@ class Failure(Exception):
 def binary(name):
     """A program of the test's runfiles."""
     folders = {"kaon-shard": "server/shard", "kaon-coordinator": "server/coordinator", "kaonctl": "server/admin_cli",
-               "kaon-train": "client/train"}
+               "kaon-train": "client/train", "history_trainer": "tests/crash", "check_history": "tests/crash"}
     return os.path.abspath(os.path.join(os.environ.get("KAON_BINARIES", "."), folders[name], name))
 
 
