@@ -31,7 +31,12 @@ LIMIT_SECONDS = 2.0
 class Recovery:
     """The cluster, and what was measured."""
 
-    def __init__(self, folder):
+    # More than any training takes.
+    TRAIN_SECONDS = 120
+
+    def __init__(self, folder, model, environment=None):
+        self.model = model
+        self.environment = environment or {}
         self.shared = os.path.join(folder, "shared")
         servers.Cluster.prepare(self.shared, workers=1)
         self.cluster = servers.Cluster(os.path.join(folder, "cluster"), self.shared, shards=1, workers=1)
@@ -43,10 +48,10 @@ class Recovery:
 
     def train(self, steps):
         """Runs a trainer up to that step; its digest."""
-        self.cluster.train_options = MODEL + ["--steps", str(steps)]
+        self.cluster.train_options = self.model + ["--steps", str(steps)]
         self.cluster.start("worker-0")
         worker = self.cluster.processes["worker-0"]
-        servers.wait_until("the end of the trainer", lambda: not worker.running(), 120)
+        servers.wait_until("the end of the trainer", lambda: not worker.running(), self.TRAIN_SECONDS)
         summary = servers.summary_of(worker.said())
         if summary["last_step"] != steps:
             raise servers.Failure(f"trained up to step {summary['last_step']}, expecting {steps}")
@@ -54,7 +59,7 @@ class Recovery:
 
     def start(self):
         for name in self.cluster.ports:
-            self.cluster.start(name)
+            self.cluster.start(name, self.environment)
         summary = self.train(STEPS)
         listed = json.loads(self.cluster.kaonctl("-o", "json", "parameters").stdout)["parameters"]
         self.state_bytes = BYTES_PER_PARAMETER * sum(math.prod(parameter["shape"]) for parameter in listed)
@@ -65,7 +70,7 @@ class Recovery:
         self.cluster.processes["shard-0"].kill()
         begin = time.monotonic()
         self.cluster.start("shard-0")
-        self.cluster.train_options = MODEL + ["--steps", str(steps)]
+        self.cluster.train_options = self.model + ["--steps", str(steps)]
         self.cluster.start("worker-0")
         worker = self.cluster.processes["worker-0"]
         served = None
@@ -89,7 +94,7 @@ def main():
     parser.add_argument("--recoveries", type=int, default=12)
     options = parser.parse_args()
     folder = tempfile.mkdtemp(prefix="kaon-recovery.", dir=os.environ.get("TEST_TMPDIR"))
-    recovery = Recovery(folder)
+    recovery = Recovery(folder, MODEL)
     steps = STEPS
     try:
         recovery.start()
