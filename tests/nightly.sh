@@ -11,6 +11,7 @@ suites=(
   "sim:50,000 simulated clusters, and 3,000 of the size of the protocol's model with their rate (tests tagged nightly under tests/simulation)"
   "network:60 schedules of network faults, and peers stopped for up to a minute (tests tagged nightly under tests/network)"
   "fuzz:differential and malformed-input fuzzing (tests tagged nightly under tests/fuzz)"
+  "coverage:the saved corpus of every fuzz target runs 90 % of its parser's lines (tests/fuzz_coverage.py)"
   "mutation:every numeric bug of kernels/mutation.h, built in one at a time, is found by a test (tests/mutation.sh)"
   "protocol:every protocol bug of server/mutation/mutation.h, built in one at a time, is found by a simulation (tests/protocol_mutation.sh)"
   "crash:3,000 crashes of real processes at failpoints, a crash at every system call of a shard, 100 recoveries (tests tagged nightly under tests/crash)"
@@ -55,6 +56,7 @@ case "$suite" in
   crash) options=(--config=opt --test_tag_filters=nightly --test_output=all); targets=(//tests/crash/...); packages=() ;;
   bench) verb=script; script=tests/benchmark/check.sh; options=(); packages=() ;;
   fuzz) options=(--config=fuzz --build_tests_only); targets=(//tests/fuzz/...) ;;
+  coverage) verb=script; script=tests/fuzz_coverage.py; options=() ;;
   mutation) verb=script; script=tests/mutation.sh; options=(); packages=() ;;
   protocol) verb=script; script=tests/protocol_mutation.sh; options=(); packages=() ;;
   *) echo "nightly.sh: unknown suite '$suite'; there are:" >&2; list >&2; exit 2 ;;
@@ -82,7 +84,7 @@ if [ "$verb" = test ]; then
   echo "$counts"
   numbers=$(tail -n 1 <<<"$counts" | sed 's/\([0-9]*\) passed, \([0-9]*\) failed/\1 | \2/')
 elif [ "$verb" = script ]; then
-  numbers=$(sed -nE 's#^([0-9]+)(/| of )([0-9]+) (found$|ratios ).*#\1 \3#p' "$work/log" | awk '{print $1 " | " $2 - $1}')
+  numbers=$(sed -nE 's#^([0-9]+)(/| of )([0-9]+) (found$|ratios |parsers ).*#\1 \3#p' "$work/log" | awk '{print $1 " | " $2 - $1}')
 else
   numbers='- | -'
 fi
