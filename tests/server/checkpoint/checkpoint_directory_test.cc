@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -280,73 +282,75 @@ TEST_F(CheckpointDirectoryTest, RemovesAnAttemptUnlessAManifestNamesItOrMay) {
   }
 }
 
-// A coordinator that was frozen before or within its commit wakes up at any of its operations, and
-// finds at each that another one gave the attempt up: there is a whole checkpoint or none, and
-// nothing is left of what failed.
-TEST_F(CheckpointDirectoryTest, AnAttemptThatIsGivenUpWhileItIsCommittedIsWholeOrGone) {
-  int committed = 0;
-  int refused = 0;
-  for (int at = 0;; ++at) {
-    SCOPED_TRACE(at);
-    simulation::SimulatedDirectory disk("disk", 1);
-    CheckpointDirectory other(disk);
-    journal::HookedDirectory hooked(disk);
-    CheckpointDirectory directory(hooked);
-    const v1::CheckpointManifest manifest = *BuildManifest(
-        TinyFacts("a", 10), {*WritePart(directory, "a", 10, 0, OfAttempt(1)),
-                             *WritePart(directory, "a", 10, 1, OfAttempt(1))});
-    int operations = 0;
-    hooked.set_hook([&](absl::string_view, const std::string&) {
-      return operations++ == at ? other.GiveUp({"a", 1}) : absl::OkStatus();
-    });
-    const absl::Status status = directory.Commit(manifest);
-    hooked.set_hook(nullptr);
-    if (status.ok()) {
-      EXPECT_TRUE(other.Verify("a").ok());
-      EXPECT_EQ(disk.List()->size(), 3u);
-      ++committed;
-    } else {
-      EXPECT_EQ(*disk.List(), std::vector<std::string>());
-      ++refused;
-    }
-    if (operations <= at) break;
-  }
-  EXPECT_GE(committed, 2);
-  EXPECT_GE(refused, 4);
+// What one of two coordinators does to attempt 1 of checkpoint a, as `manifest` has it; one of them
+// tells how it went to commit it.
+using Act =
+    std::function<void(CheckpointDirectory& directory, const v1::CheckpointManifest& manifest,
+                       std::optional<absl::Status>& committed)>;
+
+void Commit(CheckpointDirectory& directory, const v1::CheckpointManifest& manifest,
+            std::optional<absl::Status>& committed) {
+  committed = directory.Commit(manifest);
 }
 
-// The other way round.
-TEST_F(CheckpointDirectoryTest, AnAttemptThatIsCommittedWhileItIsGivenUpIsWholeOrGone) {
+void GiveUp(CheckpointDirectory& directory, const v1::CheckpointManifest&,
+            std::optional<absl::Status>&) {
+  EXPECT_EQ(directory.GiveUp({"a", 1}), absl::OkStatus());
+}
+
+struct Outcomes {
   int committed = 0;
   int refused = 0;
+};
+
+// The one does its part, and at each of its operations in turn the other does its own: there is a
+// whole checkpoint or none, and nothing is left of what failed.
+Outcomes TryAtEachOperation(const Act& one, const Act& other) {
+  Outcomes outcomes;
   for (int at = 0;; ++at) {
     SCOPED_TRACE(at);
     simulation::SimulatedDirectory disk("disk", 1);
-    CheckpointDirectory other(disk);
+    CheckpointDirectory of_other(disk);
     journal::HookedDirectory hooked(disk);
-    CheckpointDirectory directory(hooked);
+    CheckpointDirectory of_one(hooked);
+    TinyShards shards;
+    shards.attempt = 1;
     const v1::CheckpointManifest manifest = *BuildManifest(
         TinyFacts("a", 10),
-        {*WritePart(other, "a", 10, 0, OfAttempt(1)), *WritePart(other, "a", 10, 1, OfAttempt(1))});
+        {*WritePart(of_other, "a", 10, 0, shards), *WritePart(of_other, "a", 10, 1, shards)});
     int operations = 0;
-    absl::Status status = absl::UnknownError("not tried");
+    std::optional<absl::Status> committed;
     hooked.set_hook([&](absl::string_view, const std::string&) {
-      if (operations++ == at) status = other.Commit(manifest);
+      if (operations++ == at) other(of_other, manifest, committed);
       return absl::OkStatus();
     });
-    EXPECT_EQ(directory.GiveUp({"a", 1}), absl::OkStatus());
-    if (operations <= at) break;
-    if (status.ok()) {
-      EXPECT_TRUE(other.Verify("a").ok());
+    one(of_one, manifest, committed);
+    hooked.set_hook(nullptr);
+    if (!committed.has_value()) return outcomes;
+    if (committed->ok()) {
+      EXPECT_TRUE(of_other.Verify("a").ok());
       EXPECT_EQ(disk.List()->size(), 3u);
-      ++committed;
+      ++outcomes.committed;
     } else {
       EXPECT_EQ(*disk.List(), std::vector<std::string>());
-      ++refused;
+      ++outcomes.refused;
     }
+    if (operations <= at) return outcomes;
   }
-  EXPECT_GE(committed, 1);
-  EXPECT_GE(refused, 5);
+}
+
+// A coordinator that was frozen before or within its commit wakes up, and finds that another one
+// gave the attempt up.
+TEST_F(CheckpointDirectoryTest, AnAttemptThatIsGivenUpWhileItIsCommittedIsWholeOrGone) {
+  const Outcomes outcomes = TryAtEachOperation(Commit, GiveUp);
+  EXPECT_GE(outcomes.committed, 2);
+  EXPECT_GE(outcomes.refused, 4);
+}
+
+TEST_F(CheckpointDirectoryTest, AnAttemptThatIsCommittedWhileItIsGivenUpIsWholeOrGone) {
+  const Outcomes outcomes = TryAtEachOperation(GiveUp, Commit);
+  EXPECT_GE(outcomes.committed, 1);
+  EXPECT_GE(outcomes.refused, 5);
 }
 
 TEST_F(CheckpointDirectoryTest, RefusesIdsThatAreNoSafeNames) {

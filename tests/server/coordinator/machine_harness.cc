@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/coordinator/registration.h"
 #include "tests/server/coordinator/test_job.h"
 
 namespace kaon::coordinator {
@@ -36,6 +37,25 @@ v1::Refused Refusal(const std::string& detail, const v1::StepPlan& plan) {
 }
 
 }  // namespace
+
+v1::ShardState StateAfterStep(uint64_t step) {
+  PlacementLimits limits;
+  limits.num_shards = 2;
+  v1::ShardState state;
+  state.set_applied_position(step + 2);
+  state.set_applied_step(step);
+  state.set_timeline(1);
+  state.set_config_revision(1);
+  state.set_weights_loaded(true);
+  *state.mutable_registration() = MakeRegistration(TestJob(), limits).value();
+  v1::StepPlan& plan = *state.mutable_applied_record()->mutable_plan();
+  plan.set_position(step + 2);
+  plan.set_timeline(1);
+  plan.mutable_step()->set_kind(step == 0 ? v1::STEP_KIND_LOAD_WEIGHTS : v1::STEP_KIND_TRAIN);
+  plan.mutable_step()->set_step(step);
+  state.mutable_applied_record()->mutable_decision()->set_next_loss_scale(1);
+  return state;
+}
 
 MachineHarness::MachineHarness(int num_shards, std::string address)
     : num_shards_(num_shards), machine_(Options(num_shards, address)) {}

@@ -19,6 +19,9 @@
 
 namespace kaon::coordinator {
 
+// What each of two shards that hold TestJob tells after this step; 0: after the initial weights.
+v1::ShardState StateAfterStep(uint64_t step);
+
 class MachineHarness {
  public:
   explicit MachineHarness(int num_shards = 2, std::string address = "coordinator-a:1");

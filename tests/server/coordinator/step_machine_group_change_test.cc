@@ -4,7 +4,6 @@
 #include <optional>
 #include <string>
 
-#include "server/coordinator/registration.h"
 #include "tests/server/coordinator/machine_harness.h"
 #include "tests/server/coordinator/mid_step.h"
 #include "tests/server/coordinator/test_job.h"
@@ -158,15 +157,7 @@ TEST(GroupChangeTest, ARepetitionWaitsForWhatTheNextHolderFinishes) {
   MachineHarness next(2, "coordinator-b:1");
   next.Stand(plan.ballot());
   for (int shard : {0, 1}) {
-    v1::ShardState state;
-    state.set_applied_position(2);
-    state.set_timeline(1);
-    state.set_config_revision(1);
-    state.set_weights_loaded(true);
-    state.mutable_applied_record()->mutable_plan()->set_position(2);
-    state.mutable_applied_record()->mutable_plan()->mutable_step()->set_kind(
-        v1::STEP_KIND_LOAD_WEIGHTS);
-    *state.mutable_registration() = MakeRegistration(TestJob(), {2, 0}).value();
+    v1::ShardState state = StateAfterStep(0);
     *state.mutable_prepared() = harness.VoteFor(plan, shard);
     next.State(shard, state);
   }

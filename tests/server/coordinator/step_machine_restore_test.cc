@@ -205,8 +205,7 @@ TEST(RestoreTest, IsNotDoneOnceTheJobIsInAnotherTimelineThanWhenTheLogWasRead) {
   harness.ClearSent();
   const absl::Status status = StatusOf(harness, harness.Restore(order));
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(status.message(),
-            "the job was in timeline 1 when the checkpoint was read, it is in 5");
+  EXPECT_EQ(status.message(), "the job was in timeline 1 when the checkpoint was read, it is in 5");
   EXPECT_FALSE(harness.SentPlan(0));
 }
 
@@ -247,13 +246,7 @@ TEST(RestoreTest, IsFinishedByTheNextHolder) {
   MachineHarness next(2, "coordinator-b:1");
   next.Stand(plan.ballot());
   for (int shard : {0, 1}) {
-    v1::ShardState state;
-    state.set_applied_position(2);
-    state.set_timeline(1);
-    state.set_config_revision(1);
-    state.set_weights_loaded(true);
-    state.mutable_applied_record()->mutable_plan()->set_position(2);
-    *state.mutable_registration() = MakeRegistration(TestJob(), {2, 0}).value();
+    v1::ShardState state = StateAfterStep(0);
     *state.mutable_prepared() = harness.VoteFor(plan, shard);
     next.State(shard, state);
   }

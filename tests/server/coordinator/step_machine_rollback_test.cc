@@ -4,7 +4,6 @@
 #include <optional>
 #include <string>
 
-#include "server/coordinator/registration.h"
 #include "tests/server/coordinator/machine_harness.h"
 #include "tests/server/coordinator/test_job.h"
 
@@ -15,24 +14,10 @@ using ::testing::HasSubstr;
 
 // Of TestJob on two shards, in mode interval(4): at `step`, with the snapshots of steps 2 and 4.
 v1::ShardState StateAt(uint64_t step, bool restarted) {
-  PlacementLimits limits;
-  limits.num_shards = 2;
-  v1::ShardState state;
-  state.set_applied_position(step + 2);
-  state.set_applied_step(step);
-  state.set_timeline(1);
-  state.set_config_revision(1);
-  state.set_weights_loaded(true);
+  v1::ShardState state = StateAfterStep(step);
   state.set_durability(v1::DURABILITY_MODE_INTERVAL);
   state.set_interval_steps(4);
   state.set_rollback_needed(restarted);
-  *state.mutable_registration() = MakeRegistration(TestJob(), limits).value();
-  v1::StepPlan& plan = *state.mutable_applied_record()->mutable_plan();
-  plan.set_position(step + 2);
-  plan.set_timeline(1);
-  plan.mutable_step()->set_kind(v1::STEP_KIND_TRAIN);
-  plan.mutable_step()->set_step(step);
-  state.mutable_applied_record()->mutable_decision()->set_next_loss_scale(1);
   for (const uint64_t of : {2, 4}) {
     v1::SnapshotPoint& point = *state.add_snapshots();
     point.set_position(of + 2);
