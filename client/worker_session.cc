@@ -10,8 +10,10 @@
 namespace kaon::client {
 namespace {
 
-// How often "no such job" is not believed; with the backoff about ten seconds.
+// How often "no such job" is not believed of a coordinator and of a shard; with their backoffs about
+// ten seconds.
 constexpr int kMaxNotFound = 10;
+constexpr int kMaxPushesNotFound = 16;
 
 // The same call, to this or another server, may succeed. CANCELLED is what a server that shuts down
 // answers; calls this side cancels are never reported.
@@ -220,7 +222,7 @@ void WorkerSession::OnPushEnded(uint64_t call, uint32_t shard, const absl::Statu
   if (absl::IsFailedPrecondition(status)) return;
   // A shard that died before the job's registration was on its disk as decided holds no job until
   // the holder has sent it again.
-  const bool outdated = absl::IsNotFound(status) && push.not_found++ < kMaxNotFound;
+  const bool outdated = absl::IsNotFound(status) && push.not_found++ < kMaxPushesNotFound;
   if (!absl::IsAborted(status) && !outdated && !IsTransient(status)) {
     return Fail(absl::Status(status.code(), absl::StrCat("shard ", shard, ": ", status.message())));
   }
