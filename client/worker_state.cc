@@ -118,8 +118,8 @@ absl::Status WorkerState::CheckIsNext(uint64_t step) {
   job_->NoteTimeline(job.timeline(), job.applied_step());
   MutexLock lock(mu_);
   // A coordinator that does not know yet that it was replaced tells of what was.
-  const bool newer = std::pair(job.timeline(), job.applied_step()) >
-                     std::pair(timeline_, applied_step_);
+  const bool newer =
+      std::pair(job.timeline(), job.applied_step()) > std::pair(timeline_, applied_step_);
   if (!step_is_open_ && newer) {
     timeline_ = job.timeline();
     applied_step_ = job.applied_step();
@@ -144,6 +144,7 @@ absl::StatusOr<std::shared_ptr<StepOperation>> WorkerState::Begin(const BeginOpt
 
 absl::StatusOr<std::shared_ptr<StepOperation>> WorkerState::Open(const StepShare& share,
                                                                  bool load_weights) {
+  StepOperation::Options options;
   {
     MutexLock lock(mu_);
     if (step_is_open_) {
@@ -156,12 +157,13 @@ absl::StatusOr<std::shared_ptr<StepOperation>> WorkerState::Open(const StepShare
     }
     step_is_open_ = true;
     open_step_ = share.step;
+    // Of what this rank knows, not of what other ranks of the process do: a newer one must end the
+    // step as rewound.
+    options.share = share;
+    options.share.timeline = timeline_;
   }
-  StepOperation::Options options;
   options.job = job_;
   options.driver = driver_;
-  options.share = share;
-  options.share.timeline = job_->timeline();
   options.load_weights = load_weights;
   options.on_closed = [self = shared_from_this()](const StepOperation::Outcome& outcome) {
     self->OnClosed(outcome);

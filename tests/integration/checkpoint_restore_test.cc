@@ -253,6 +253,12 @@ TEST_F(CheckpointRestoreTest, WorkersAreToldOfTheNewTimelineBeforeTheirStepEnds)
   EXPECT_TRUE(take_heard().empty());
   ASSERT_TRUE(job->Refresh().ok());
   EXPECT_EQ(take_heard(), (std::vector<std::pair<uint64_t, uint64_t>>{{4, 0}}));
+  // The job object has heard of it, perhaps from another rank of the process; this rank has not.
+  begin.step = 2;
+  step = worker->Begin(begin);
+  ASSERT_TRUE(step.ok()) << step.status().ToString();
+  finish.missing_parameters.push_back(1);
+  EXPECT_EQ(step->Finish(finish).Get().status().code(), StatusCode::kFailedPrecondition);
   Train(*job, *worker, 1, 1);
   EXPECT_TRUE(take_heard().empty());
 }
