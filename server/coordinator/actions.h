@@ -97,6 +97,8 @@ struct FinishCheckpoint {
   checkpoint::CheckpointFacts facts;
   uint64_t attempt = 0;
   std::vector<v1::CheckpointPart> parts;
+  // Without parts: nothing failed, the same checkpoint is there already.
+  bool is_there = false;
   // Older ones that are beyond what is kept may go, but for those that are in use.
   bool retain = false;
   std::vector<checkpoint::RestoredCheckpoint> in_use;

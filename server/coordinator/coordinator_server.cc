@@ -165,12 +165,11 @@ absl::Status CoordinatorServer::Connect() {
 
 void CoordinatorServer::FinishCheckpointRun(FinishCheckpoint finish) {
   const uint64_t attempt = finish.attempt;
-  // One without parts was given up.
-  if (finish.parts.empty()) counts_.Add(monitor::Event::kCheckpointFailed);
+  // One without parts was given up, as one is in the end whose manifest could not be written.
+  if (finish.parts.empty() && !finish.is_there) counts_.Add(monitor::Event::kCheckpointFailed);
   keeper_->Finish(std::move(finish), config_.checkpoint_keep(),
                   [this, attempt](const absl::StatusOr<v1::CheckpointSummary>& summary) {
-                    counts_.Add(summary.ok() ? monitor::Event::kCheckpointCreated
-                                             : monitor::Event::kCheckpointFailed);
+                    if (summary.ok()) counts_.Add(monitor::Event::kCheckpointCreated);
                     loop_->PostAlways([attempt, summary](StepMachine& machine, absl::Time) {
                       machine.OnCheckpointFinished(attempt, summary);
                     });

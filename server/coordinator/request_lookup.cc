@@ -16,8 +16,7 @@ uint64_t RequestIdOf(const v1::StepPlan& plan) {
 }  // namespace
 
 void RequestLookup::Start(const Query& query, Read read, Done done) {
-  std::shared_ptr<RequestLookup> lookup(
-      new RequestLookup(query, std::move(read), std::move(done)));
+  std::shared_ptr<RequestLookup> lookup(new RequestLookup(query, std::move(read), std::move(done)));
   lookup->Ask(0, query.newest);
 }
 
@@ -27,6 +26,10 @@ void RequestLookup::Ask(int shard, uint64_t position) {
                                                   " came of request ", query_.request_id)));
   }
   // Decided records are the same on every shard; one that is away, or behind, is passed over.
+  if (shard >= query_.num_shards && forgotten_ && !away_) {
+    return done_(absl::NotFoundError(
+        absl::StrCat("the record of position ", position, " is not kept any more")));
+  }
   if (shard >= query_.num_shards) {
     return done_(absl::UnavailableError(
         absl::StrCat("no shard could be asked for the record of position ", position)));
@@ -37,15 +40,20 @@ void RequestLookup::Ask(int shard, uint64_t position) {
 }
 
 void RequestLookup::OnHistory(int shard, uint64_t position, const History& history) {
-  if (!history.ok() || history->records().empty()) return Ask(shard + 1, position);
+  if (!history.ok() || history->records().empty()) {
+    away_ = true;
+    return Ask(shard + 1, position);
+  }
   const v1::StepRecord& record = history->records(0);
   if (record.plan().position() != position) {
-    // The oldest that is kept: this one is not any more.
-    return done_(absl::NotFoundError(
-        absl::StrCat("the record of position ", position, " is not kept any more")));
+    // The oldest that this shard keeps: another one may have restarted longer ago.
+    forgotten_ = true;
+    return Ask(shard + 1, position);
   }
   if (RequestIdOf(record.plan()) == query_.request_id) return done_(record);
   ++entries_;
+  forgotten_ = false;
+  away_ = false;
   Ask(shard, record.plan().config_revision());
 }
 

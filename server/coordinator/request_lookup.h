@@ -52,8 +52,11 @@ class RequestLookup : public std::enable_shared_from_this<RequestLookup> {
   const Query query_;
   const Read read_;
   const Done done_;
-  // Looked at so far; of the one answer that is waited for.
+  // Of the one answer that is waited for: entries looked at so far, and whether of the shards asked
+  // for the present one some do not keep it any more, or could not be asked.
   int entries_ = 0;
+  bool forgotten_ = false;
+  bool away_ = false;
 };
 
 }  // namespace kaon::coordinator

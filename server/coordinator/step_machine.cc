@@ -292,7 +292,8 @@ void StepMachine::OnRefused(int shard, const v1::Refused& refused) {
   AnswerRegistrations(absl::ResourceExhaustedError(problem));
   if (plan_.has_group_change()) AnswerGroupChange(absl::InvalidArgumentError(problem));
   if (plan_.has_restore()) AnswerRestore(absl::FailedPreconditionError(problem));
-  MaybeOpenStepRound();
+  // Another one may have waited for it.
+  if (!OpenRestore() && !OpenGroupChange()) MaybeOpenStepRound();
 }
 
 void StepMachine::OnPrepared(int shard, v1::Prepared prepared) {

@@ -141,7 +141,7 @@ class StepMachine {
   void AskForParts();
   void OnCheckpointReport(int shard, const v1::CheckpointReport& report);
   void AbandonCheckpoint(const absl::Status& status);
-  void EndCheckpoint(const absl::Status& status);
+  void EndCheckpoint(const absl::Status& status, bool is_there);
   absl::Status TryRestore(CallId call, const RestoreOrder& order);
   absl::StatusOr<v1::StepPlan> PlanRestore(const RestoreOrder& order) const;
   bool OpenRestore();

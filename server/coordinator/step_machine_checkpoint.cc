@@ -66,8 +66,8 @@ void StepMachine::OnCheckpointReport(int shard, const v1::CheckpointReport& repo
   }
   auto parts = run_->TakeParts();
   if (!parts) return;
-  FinishCheckpoint finish{run_->facts(), run_->attempt(), *std::move(parts), run_->is_periodic(),
-                          {}};
+  FinishCheckpoint finish{run_->facts(), run_->attempt(),     *std::move(parts),
+                          false,         run_->is_periodic(), {}};
   if (restored_) finish.in_use.push_back(*restored_);
   if (restore_) {
     const v1::CheckpointManifest& manifest = *restore_->order.manifest;
@@ -79,7 +79,9 @@ void StepMachine::OnCheckpointReport(int shard, const v1::CheckpointReport& repo
 void StepMachine::OnCheckpointFinished(uint64_t attempt,
                                        const absl::StatusOr<v1::CheckpointSummary>& summary) {
   if (!run_ || run_->attempt() != attempt) return;
-  if (!summary.ok()) return EndCheckpoint(summary.status());
+  // A holder before this one may have taken the same one.
+  const bool is_there = run_->is_periodic() && absl::IsAlreadyExists(summary.status());
+  if (!summary.ok()) return EndCheckpoint(summary.status(), is_there);
   v1::CreateCheckpointResponse response;
   *response.mutable_checkpoint() = *summary;
   if (run_->call()) actions_.push_back(ReplyCreate{*run_->call(), std::move(response), ""});
@@ -88,11 +90,11 @@ void StepMachine::OnCheckpointFinished(uint64_t attempt,
 
 void StepMachine::AbandonCheckpoint(const absl::Status& status) {
   // Once every part is durable it is no matter of the shards any more.
-  if (run_ && !run_->handed_out()) EndCheckpoint(status);
+  if (run_ && !run_->handed_out()) EndCheckpoint(status, /*is_there=*/false);
 }
 
-void StepMachine::EndCheckpoint(const absl::Status& status) {
-  actions_.push_back(FinishCheckpoint{run_->facts(), run_->attempt(), {}, false, {}});
+void StepMachine::EndCheckpoint(const absl::Status& status, bool is_there) {
+  actions_.push_back(FinishCheckpoint{run_->facts(), run_->attempt(), {}, is_there, false, {}});
   if (run_->call()) {
     actions_.push_back(ReplyCreate{*run_->call(), status, IsHolder() ? "" : HolderHint()});
   }

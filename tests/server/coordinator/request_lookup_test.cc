@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
@@ -42,7 +43,7 @@ class RequestLookupTest : public ::testing::Test {
           asked_.push_back(position);
           if (away_.count(shard) > 0) return answer(absl::UnavailableError("away"));
           v1::ReadHistoryResponse response;
-          const auto record = records_.lower_bound(position);
+          const auto record = records_.lower_bound(std::max(position, keeps_from_[shard]));
           if (record != records_.end()) *response.add_records() = record->second;
           answer(response);
         },
@@ -59,6 +60,7 @@ class RequestLookupTest : public ::testing::Test {
 
   std::map<uint64_t, v1::StepRecord> records_;
   std::set<int> away_;
+  std::map<int, uint64_t> keeps_from_;
   uint64_t newest_ = 8;
   std::vector<uint64_t> asked_;
 };
@@ -83,6 +85,16 @@ TEST_F(RequestLookupTest, EndsWhereTheHistoryDoes) {
   records_.erase(3);
   records_.erase(1);
   EXPECT_EQ(Find(30).status().message(), "the record of position 3 is not kept any more");
+  away_ = {1};
+  EXPECT_EQ(Find(30).status().code(), absl::StatusCode::kUnavailable);
+}
+
+// A shard that restarted behind a truncation keeps less than the others.
+TEST_F(RequestLookupTest, AsksAnotherShardWhereOneDoesNotKeepTheRecordAnyMore) {
+  keeps_from_[0] = 5;
+  EXPECT_EQ(*Find(30), 3u);
+  keeps_from_[1] = 5;
+  EXPECT_EQ(Find(30).status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(RequestLookupTest, AsksAnotherShardWhereOneIsAwayOrBehind) {

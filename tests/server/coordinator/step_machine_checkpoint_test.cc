@@ -174,6 +174,7 @@ TEST(CheckpointTest, AManifestThatCannotBeWrittenLeavesNothing) {
   EXPECT_EQ(StatusOf(harness, call).code(), absl::StatusCode::kAlreadyExists);
   ASSERT_EQ(harness.finished().size(), 2u);
   EXPECT_TRUE(harness.finished()[1].parts.empty());
+  EXPECT_FALSE(harness.finished()[1].is_there);
 }
 
 TEST(CheckpointTest, IsRefusedWithoutStateOrDirectoryAndOneAtATime) {
@@ -216,6 +217,11 @@ TEST(CheckpointTest, OneIsTakenEverySoManySteps) {
   EXPECT_TRUE(harness.finished()[0].retain);
   EXPECT_EQ(harness.finished()[0].facts.step, 3u);
   EXPECT_TRUE(harness.finished()[0].in_use.empty());
+  // That a holder before this one took it already is no failure.
+  harness.CheckpointFinished(absl::AlreadyExistsError("checkpoint tiny-1-5 is there"));
+  ASSERT_EQ(harness.finished().size(), 2u);
+  EXPECT_TRUE(harness.finished()[1].parts.empty());
+  EXPECT_TRUE(harness.finished()[1].is_there);
 }
 
 }  // namespace

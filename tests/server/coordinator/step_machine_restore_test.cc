@@ -107,6 +107,22 @@ TEST(RestoreTest, TakesThePlaceOfAStepThatIsNotDecided) {
   EXPECT_EQ(next.step().loss_scale(), 128);
 }
 
+// Nothing but what waits would ever open the next round of a job at rest.
+TEST(RestoreTest, IsPlannedWhenTheChangeItWaitsForIsRefused) {
+  MachineHarness harness;
+  harness.Train();
+  const CallId change = harness.SetRate("0.5", 1);
+  const v1::StepPlan refused = *harness.SentPlan(0);
+  ASSERT_TRUE(refused.has_group_change());
+  const CallId call = harness.Restore(Order("tiny", 0));
+  ASSERT_TRUE(harness.SentPlan(0)->has_group_change());
+  harness.RefusePlan(0, "no such option", refused);
+  EXPECT_EQ(harness.set(change)->status().code(), absl::StatusCode::kInvalidArgument);
+  ASSERT_TRUE(harness.SentPlan(0)->has_restore());
+  harness.VoteAndApply();
+  EXPECT_TRUE(StatusOf(harness, call).ok());
+}
+
 TEST(RestoreTest, WaitsForADecisionToBeApplied) {
   MachineHarness harness;
   harness.Train();
