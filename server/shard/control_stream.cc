@@ -35,6 +35,7 @@ void ControlStream::OnReadDone(bool ok) {
     return;
   }
   ControlBacklog::Fate fate;
+  const v1::Ballot ballot = received_.ballot();
   {
     MutexLock lock(mu_);
     fate = backlog_.Add(received_);
@@ -43,7 +44,7 @@ void ControlStream::OnReadDone(bool ok) {
     Work(std::move(received_));
   } else {
     // The step thread is at work, perhaps for long; the sender hears that the process lives.
-    loop_.AnswerWhileBusy(stream_, received_.ballot());
+    loop_.AnswerWhileBusy(stream_, ballot);
   }
   Read();
 }

@@ -13,7 +13,7 @@ namespace kaon::shard {
 
 absl::Status ShardCore::CheckSnapshot(const Options& options, const v1::SnapshotPoint& target) {
   if (options.with_snapshots == nullptr) {
-    return absl::FailedPreconditionError("this shard keeps no snapshots to roll back to");
+    return absl::InvalidArgumentError("this shard keeps no snapshots to roll back to");
   }
   return options.with_snapshots([&target](SnapshotDirectory& directory) -> absl::Status {
     KAON_ASSIGN_OR_RETURN(const Snapshot snapshot, directory.Load(target.position()));
@@ -30,6 +30,9 @@ absl::Status ShardCore::CheckSnapshot(const Options& options, const v1::Snapshot
 void ShardCore::ReserveRollback(const ReserveJob& reserve) {
   // It would be checked behind what is written; the coordinator has given that up.
   checkpoint_.reset();
+  // Nor are snapshots of what comes after the target of use to anybody any more; the next that is
+  // whole would push the target out.
+  freezes_.EndAll();
   const v1::SnapshotPoint& target = reserve.plan.rollback().target();
   if (options_.check_rollback != nullptr) {
     return options_.check_rollback(target, reserve.generation);

@@ -309,11 +309,15 @@ void ShardMachine::OnReserved(uint64_t generation, const absl::Status& status) {
   if (status.ok()) return OnFolded(generation, v1::Prepared());
   if (!accepted_.has_value() || accepted_->generation != generation) return;
   v1::Refused about = About(accepted_->plan);
-  if (accepted_->plan.has_rollback()) DropSnapshot(accepted_->plan.rollback().target());
+  v1::RefusalReason reason = v1::REFUSAL_REASON_INVALID;
+  // What could not be looked at may be whole: the holder sends the plan again.
+  if (accepted_->plan.has_rollback() &&
+      !DropIfDamaged(accepted_->plan.rollback().target(), status)) {
+    reason = v1::REFUSAL_REASON_STALE_PLAN;
+  }
   accepted_.reset();
   if (holder_stream_.has_value()) {
-    Refuse(*holder_stream_, v1::REFUSAL_REASON_INVALID, std::string(status.message()),
-           std::move(about));
+    Refuse(*holder_stream_, reason, std::string(status.message()), std::move(about));
   }
 }
 

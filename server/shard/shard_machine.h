@@ -132,7 +132,8 @@ class ShardMachine {
   absl::Status CheckRestored(const v1::StepRecord& record) const;
   // `plan` takes the whole state with it, from wherever a restart left this shard.
   bool IsBeyondForgotten(const v1::StepPlan& plan) const;
-  void DropSnapshot(const v1::SnapshotPoint& snapshot);
+  // Whether it did.
+  bool DropIfDamaged(const v1::SnapshotPoint& snapshot, const absl::Status& status);
   // A restore or a rollback is applied.
   void TakeBack(const v1::StepPlan& plan);
   void Accept(const v1::StepPlan& plan);

@@ -97,12 +97,16 @@ void ShardMachine::OnSnapshot(const v1::SnapshotPoint& snapshot, uint64_t timeli
   }
 }
 
-// It was found damaged: the next holder must choose another.
-void ShardMachine::DropSnapshot(const v1::SnapshotPoint& snapshot) {
+// Of one that was found damaged the next holder must choose another.
+bool ShardMachine::DropIfDamaged(const v1::SnapshotPoint& snapshot, const absl::Status& status) {
+  if (!absl::IsDataLoss(status) && !absl::IsNotFound(status) && !absl::IsInvalidArgument(status)) {
+    return false;
+  }
   const auto is_it = [&snapshot](const v1::SnapshotPoint& one) {
     return one.position() == snapshot.position();
   };
   snapshots_.erase(std::remove_if(snapshots_.begin(), snapshots_.end(), is_it), snapshots_.end());
+  return true;
 }
 
 void ShardMachine::TakeBack(const v1::StepPlan& plan) {

@@ -364,12 +364,12 @@ void ShardServer::BuildLost(ShardCore::Options options, std::string why) {
 }
 
 absl::Status ShardServer::Listen(const v1::ShardConfig& config) {
-  KAON_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ServerCredentials> credentials,
-                        auth::CreateServerCredentials(
-                            config.tls(), config.listen(),
-                            [this](const std::string& peer, const absl::Status& refusal) {
-                              monitor::NoteUnauthorized(counts_, peer, refusal);
-                            }));
+  KAON_ASSIGN_OR_RETURN(
+      std::shared_ptr<grpc::ServerCredentials> credentials,
+      auth::CreateServerCredentials(config.tls(), config.listen(),
+                                    [this](const std::string& peer, const absl::Status& refusal) {
+                                      monitor::NoteUnauthorized(counts_, peer, refusal);
+                                    }));
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   // As large as a registration; PushStream and PullStream hold the data plane to a chunk.
@@ -398,6 +398,7 @@ ShardServer::~ShardServer() { Stop(absl::ZeroDuration()); }
 void ShardServer::Shutdown() { Stop(kLastSnapshot); }
 
 void ShardServer::Stop(absl::Duration last_snapshot) {
+  if (snapshots_ != nullptr) snapshots_->StopWaiting();
   // First, so that every open stream ends by itself.
   if (loop_ != nullptr) loop_->Stop();
   if (server_ != nullptr) server_->Shutdown(proto::DeadlineAfter(kShutdownGrace));

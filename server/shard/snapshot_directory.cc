@@ -112,7 +112,7 @@ absl::Status SnapshotDirectory::Commit(const Snapshot& snapshot) {
     KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::File> file, directory_.Create(unfinished));
     KAON_RETURN_IF_ERROR(file->Write(0, {FormatSnapshot(snapshot)}));
     PassFailpoint(Failpoint::snapshot_meta_written);
-    KAON_RETURN_IF_ERROR(file->Sync());
+    KAON_RETURN_IF_ERROR(Synced(file->Sync()));
     PassFailpoint(Failpoint::snapshot_meta_durable);
   }
   KAON_RETURN_IF_ERROR(directory_.Rename(unfinished, MetaName(snapshot.position())));

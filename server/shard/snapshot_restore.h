@@ -16,9 +16,11 @@
 namespace kaon::shard {
 
 struct RestoredSnapshot {
-  // Both 0 if there was none.
+  // All 0 if there was none.
   uint64_t position = 0;
   uint64_t step = 0;
+  // Of the job, as it was then.
+  uint64_t timeline = 0;
   // Of what it was rolled back to, if it is the first of a timeline that began so; else 0.
   uint64_t rolled_back_to = 0;
   // Of its files with tensors.

@@ -30,6 +30,7 @@ SnapshotThread::SnapshotThread(std::unique_ptr<disk::Directory> directory,
     : options_(std::move(options)),
       newest_(restored.position),
       restored_position_(restored.position),
+      restored_timeline_(std::max<uint64_t>(1, restored.timeline)),
       rolled_back_to_(restored.rolled_back_to),
       files_(options_.schedule.has_value()
                  ? std::make_unique<disk::PatientDirectory>(
@@ -78,6 +79,13 @@ bool SnapshotThread::IsDue(const ShardCore& core, uint64_t appended_bytes) {
   // Until there is one, a restart reads the checkpoint again, which may be removed.
   due_ = due_ || (record.has_value() && record->plan().has_restore());
   return due_ || appended_bytes - grown_from_ + replayed_bytes_ >= Threshold(core);
+}
+
+void SnapshotThread::OnStarted(ShardCore& core, uint64_t appended_bytes) {
+  OnDurable(core.machine().applied_position());
+  // Without a schedule, nothing but a restore begins a timeline.
+  due_ = !options_.schedule.has_value() && core.machine().timeline() > restored_timeline_;
+  if (due_ || options_.schedule.has_value()) OnApplied(core, appended_bytes);
 }
 
 void SnapshotThread::OnApplied(ShardCore& core, uint64_t appended_bytes) {
@@ -165,8 +173,10 @@ bool SnapshotThread::AwaitRoom(const absl::Status& status) {
   MutexLock lock(mu_);
   status_.set_problem(std::string(status.message()));
   const absl::Time retry_at = SteadyNow() + options_.retry_delay;
-  while (!stopping_ && SteadyNow() < retry_at) wake_.WaitFor(mu_, retry_at - SteadyNow());
-  return !stopping_;
+  while (!stopping_ && !impatient_ && SteadyNow() < retry_at) {
+    wake_.WaitFor(mu_, retry_at - SteadyNow());
+  }
+  return !stopping_ && !impatient_;
 }
 
 void SnapshotThread::Fail(const absl::Status& status) {
@@ -194,13 +204,29 @@ void SnapshotThread::Run() {
     }
     const absl::Status status = Write(std::move(freeze));
     Report(status);
-    if (status.ok() || absl::IsResourceExhausted(status) || absl::IsCancelled(status)) continue;
-    Fail(status);
+    if (!status.ok() && !MayGiveUp(status)) Fail(status);
   }
   MutexLock lock(mu_);
   // Begun, and given up before the thread came to it.
   next_.reset();
   status_.set_in_progress(false);
+}
+
+bool SnapshotThread::MayGiveUp(const absl::Status& status) const {
+  if (absl::IsCancelled(status)) return true;
+  MutexLock lock(mu_);
+  if (options_.schedule.has_value()) {
+    // Votes would wait for it for ever: what could be tried again was.
+    return absl::IsResourceExhausted(status) && (impatient_ || stopping_);
+  }
+  // A damaged one of the same position is there, of which the shard did not start.
+  return absl::IsResourceExhausted(status) || absl::IsAlreadyExists(status);
+}
+
+void SnapshotThread::StopWaiting() {
+  MutexLock lock(mu_);
+  impatient_ = true;
+  wake_.NotifyAll();
 }
 
 absl::Status SnapshotThread::Write(std::unique_ptr<StateFreeze> freeze) {

@@ -64,7 +64,10 @@ class SnapshotThread {
 
   // Step thread.
 
-  // An entry has taken effect, perhaps before the shard started; `appended_bytes` is the journal's.
+  // What was replayed is durable. Votes may wait for a snapshot of its newest entry; and a restart
+  // that read a checkpoint again must be the last to need it.
+  void OnStarted(ShardCore& core, uint64_t appended_bytes);
+  // An entry has taken effect; `appended_bytes` is the journal's.
   void OnApplied(ShardCore& core, uint64_t appended_bytes);
   // The journal holds that decision, and all before it, durably. Any thread.
   void OnDurable(uint64_t position);
@@ -80,6 +83,10 @@ class SnapshotThread {
   // since. Gives up at `deadline`. Once no step is applied any more, before Stop.
   void TakeLast(ShardCore& core, absl::Time deadline);
 
+  // From now on what finds the disk full is given up, by a schedule too: the step thread may wait
+  // for it, and a shard that is asked to end for the step thread.
+  void StopWaiting();
+
   // Gives up what is being written and joins the thread. Idempotent; by one thread.
   void Stop();
 
@@ -87,6 +94,8 @@ class SnapshotThread {
   void Run();
   // Writes one snapshot to its end. CANCELLED when stopped.
   absl::Status Write(std::unique_ptr<StateFreeze> freeze);
+  // Whether the shard goes on without a snapshot that ended so.
+  bool MayGiveUp(const absl::Status& status) const;
   bool AwaitDurable(uint64_t position);
   bool is_stopping() const;
   void Report(const absl::Status& status);
@@ -108,6 +117,7 @@ class SnapshotThread {
   uint64_t newest_;
   // What the shard started from.
   const uint64_t restored_position_;
+  const uint64_t restored_timeline_;
   const uint64_t rolled_back_to_;
   // Of the thread, once it runs.
   const std::unique_ptr<disk::Directory> files_;
@@ -123,6 +133,7 @@ class SnapshotThread {
   mutable Mutex mu_;
   CondVar wake_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  bool impatient_ ABSL_GUARDED_BY(mu_) = false;
   std::unique_ptr<StateFreeze> next_ ABSL_GUARDED_BY(mu_);
   // That which is being written is the first since a restore.
   bool of_restore_ ABSL_GUARDED_BY(mu_) = false;

@@ -130,11 +130,7 @@ void StepLoop::Start(journal::Journal& journal, SnapshotThread* snapshots) {
   core_.FinishReplay();
   journal_ = &journal;
   snapshots_ = snapshots;
-  if (snapshots_ != nullptr && core_.machine().interval_steps() > 0) {
-    // All that was replayed is durable; and votes may wait for a snapshot of the newest entry.
-    snapshots_->OnDurable(core_.machine().applied_position());
-    snapshots_->OnApplied(core_, journal_->appended_bytes());
-  }
+  if (snapshots_ != nullptr) snapshots_->OnStarted(core_, journal_->appended_bytes());
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -213,8 +209,8 @@ void StepLoop::Deliver() {
       PassSent(send->message);
       sink.send(std::move(send->message));
     } else {
-      LOG(WARNING) << "shard " << core_.machine().shard()
-                   << ": control stream of " << sink.peer << " ended: " << end->status;
+      LOG(WARNING) << "shard " << core_.machine().shard() << ": control stream of " << sink.peer
+                   << " ended: " << end->status;
       sink.end(end->status);
     }
   }
@@ -256,8 +252,8 @@ void StepLoop::NotePlan(const PlanStanding& before) {
                          now.applied_position == before.applied_position;
   if (!withdrawn) return;
   counts_.Add(monitor::Event::kPrepareWithdrawn);
-  LOG(WARNING) << "shard " << core_.machine().shard() << ": PREPARE of position "
-               << before.position << " withdrawn by " << NameOf(*core_.machine().accepted_plan());
+  LOG(WARNING) << "shard " << core_.machine().shard() << ": PREPARE of position " << before.position
+               << " withdrawn by " << NameOf(*core_.machine().accepted_plan());
 }
 
 void StepLoop::Note(const journal::Record& record) {

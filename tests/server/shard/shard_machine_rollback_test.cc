@@ -221,6 +221,11 @@ TEST_F(ShardMachineRollbackTest, ASnapshotThatIsNotThereIsNoTarget) {
   plan.mutable_rollback()->mutable_target()->mutable_last_decision()->set_next_loss_scale(3);
   Plan(kHolder, plan);
   RefusedAs(v1::REFUSAL_REASON_INVALID);
+  // What cannot be looked at now may be whole: the holder sends the plan again.
+  Plan(kHolder, RollbackPlan(9, 2));
+  Check(absl::FailedPreconditionError("too many open files"));
+  EXPECT_EQ(RefusedAs(v1::REFUSAL_REASON_STALE_PLAN), "too many open files");
+  EXPECT_EQ(machine_.state().snapshots_size(), 2);
   // One that turns out to be damaged is named no more.
   Plan(kHolder, RollbackPlan(9, 2));
   Check(absl::DataLossError("file f is torn"));

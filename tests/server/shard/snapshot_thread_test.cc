@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "kernels/mutex.h"
 #include "kernels/steady_clock.h"
 #include "server/journal/interval_schedule.h"
@@ -118,6 +119,24 @@ TEST_F(SnapshotThreadTest, TakesOneRightAfterARestore) {
   EXPECT_EQ(thread_->Status().position(), shard_.state().applied_position());
 }
 
+// Nor must the restart after the next, if the shard died before that snapshot was whole.
+TEST_F(SnapshotThreadTest, TakesOneAtTheStartIfARestoreWasReadAgain) {
+  Restore();
+  RestoredSnapshot restored;
+  restored.position = 1;
+  restored.timeline = 1;
+  Start(restored);
+  thread_->OnStarted(shard_.core(), 0);
+  AwaitEnd();
+  EXPECT_EQ(thread_->Status().position(), shard_.state().applied_position());
+  thread_.reset();
+  restored.position = shard_.state().applied_position();
+  restored.timeline = shard_.state().timeline();
+  Start(restored);
+  thread_->OnStarted(shard_.core(), 0);
+  EXPECT_FALSE(thread_->Status().in_progress());
+}
+
 // However little the journal has grown since.
 TEST_F(SnapshotThreadTest, TriesAgainAtTheNextEntryIfThatOfARestoreWasGivenUp) {
   Start();
@@ -198,6 +217,32 @@ TEST_F(SnapshotThreadTest, GivesALastOneUpWhenItsTimeIsOver) {
   EXPECT_FALSE(thread_->Status().in_progress());
 }
 
+// What was replayed is durable, though nothing was applied since.
+TEST_F(SnapshotThreadTest, TakesALastOneOfWhatWasReplayed) {
+  shard_.Train(++step_, kGradients);
+  Start();
+  thread_->OnStarted(shard_.core(), 0);
+  EXPECT_FALSE(thread_->Status().in_progress());
+  thread_->TakeLast(shard_.core(), SteadyNow() + absl::Minutes(1));
+  EXPECT_EQ(thread_->Status().position(), step_ + 2);
+}
+
+// A damaged one, of which the shard did not start, is left where it is.
+TEST_F(SnapshotThreadTest, TakesNoLastOneWhereOneOfThatPositionIs) {
+  Start();
+  Step(1);
+  MakeDurable();
+  const std::string name =
+      absl::StrCat(SnapshotDirectory::IdOf(step_ + 2), ".shard-00000-of-00001.0000.safetensors");
+  ASSERT_TRUE(disk_->Create(name).ok());
+  ASSERT_TRUE(disk_->Create(absl::StrCat(SnapshotDirectory::IdOf(step_ + 2), ".meta")).ok());
+  thread_->TakeLast(shard_.core(), SteadyNow() + absl::Minutes(1));
+  EXPECT_EQ(thread_->Status().position(), 0u);
+  EXPECT_EQ(disk_->List()->size(), 2u);
+  MutexLock lock(mu_);
+  EXPECT_EQ(failed_, absl::OkStatus());
+}
+
 TEST_F(SnapshotThreadTest, TakesNoLastOneWhereThereIsNoRoom) {
   Start();
   disk_->SetFreeBytes(100);
@@ -227,8 +272,8 @@ TEST_F(SnapshotThreadTest, AFailingDeviceIsTheLastThingInTheLog) {
         disk->FailAfter(3);
         SnapshotThread::Options options;
         options.journal_bytes = kGrowth;
-        thread_ = std::make_unique<SnapshotThread>(std::move(disk), kSnapshotId,
-                                                   RestoredSnapshot(), std::move(options));
+        thread_ = std::make_unique<SnapshotThread>(std::move(disk), kSnapshotId, RestoredSnapshot(),
+                                                   std::move(options));
         Step(kGrowth);
         MakeDurable();
         AwaitEnd();
@@ -259,7 +304,7 @@ class ScheduledSnapshotTest : public SnapshotThreadTest {
     auto disk = std::make_unique<journal::HookedDirectory>(below_);
     disk->set_hook([this](absl::string_view operation, const std::string& name) {
       if (operation == "write") begun_ = true;
-      if (!full_ || operation != "write") return absl::OkStatus();
+      if (operation != refused_ && (!full_ || operation != "write")) return absl::OkStatus();
       return absl::ResourceExhaustedError("no room for /d/" + name);
     });
     SnapshotThread::Options options;
@@ -267,6 +312,10 @@ class ScheduledSnapshotTest : public SnapshotThreadTest {
     options.retry_delay = absl::Milliseconds(1);
     options.on_room = [this](const absl::Status& status) { there_is_room_ = status.ok(); };
     options.truncate = [](uint64_t) {};
+    options.on_failed = [this](const absl::Status& status) {
+      MutexLock lock(mu_);
+      failed_ = status;
+    };
     options.on_snapshot = [this](const v1::SnapshotPoint& snapshot, uint64_t timeline) {
       MutexLock lock(mu_);
       durable_.push_back({timeline, snapshot.step()});
@@ -283,6 +332,8 @@ class ScheduledSnapshotTest : public SnapshotThreadTest {
 
   std::vector<std::pair<uint64_t, uint64_t>> durable_;
   std::atomic<bool> full_{false};
+  // Another operation for which there is no room; set before the first.
+  std::string refused_;
   // As the thread said last.
   std::atomic<bool> there_is_room_{true};
   // The thread has come to the first snapshot.
@@ -335,12 +386,27 @@ TEST_F(ScheduledSnapshotTest, AFullDiskIsNamedAndWaitedFor) {
   EXPECT_TRUE(there_is_room_);
   EXPECT_EQ(thread_->Status().problem(), "");
   EXPECT_EQ(thread_->Status().step(), 2u);
-  // A shard that ends does not wait.
+  // A shard that ends does not wait, nor does its step thread for what is being written.
   full_ = true;
   Step(0);
   Step(0);
-  thread_->Stop();
+  thread_->StopWaiting();
+  AwaitEnd();
   EXPECT_EQ(thread_->Status().step(), 2u);
+  thread_->Stop();
+  EXPECT_EQ(failed_, absl::OkStatus());
+}
+
+// Votes would wait for it for ever.
+TEST_F(ScheduledSnapshotTest, ASyncThatFindsTheDiskFullEndsTheProcess) {
+  StartScheduled();
+  refused_ = "sync";
+  thread_->OnApplied(shard_.core(), 0);
+  MakeDurable();
+  AwaitEnd();
+  thread_->Stop();
+  MutexLock lock(mu_);
+  EXPECT_TRUE(absl::StrContains(failed_.message(), "no room")) << failed_;
 }
 
 }  // namespace
