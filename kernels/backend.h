@@ -19,6 +19,22 @@
 
 namespace kaon::kernels {
 
+// What a sum is divided by to be the gradient, and what is to be said of that.
+struct MeanScalars {
+  float total_weight = 1;
+  float loss_scale = 1;
+  // Keys the digest; no number depends on it.
+  uint32_t parameter_id = 0;
+  // Else sum_squares stays 0: for a gradient whose norm nobody reads ([T5]).
+  bool takes_sum = true;
+};
+
+struct MeanFacts {
+  GradNorm norm;
+  // kernels/digest.h over the mean, as kGradientSlot.
+  uint64_t digest = 0;
+};
+
 // Per-step scalars of one parameter's update.
 struct UpdateScalars {
   double lr = 0;
@@ -63,10 +79,9 @@ class Backend {
                        absl::Span<float> acc) = 0;
 
   // acc[i] <- (acc[i] / total_weight) / loss_scale, each division in fp32 ([T2]); a divisor of
-  // exactly 1 is left out.
-  virtual void FinishMean(float total_weight, float loss_scale, absl::Span<float> acc) = 0;
-
-  virtual GradNorm ComputeNorm(absl::Span<const float> grad) = 0;
+  // exactly 1 changes no bit. Says of the result what ComputeGradNorm and TensorDigest would, in
+  // the same bits.
+  virtual MeanFacts FinishMean(const MeanScalars& scalars, absl::Span<float> acc) = 0;
 
   // One update of one parameter. Arguments are checked by ValidateRule beforehand; sizes by CHECK.
   virtual UpdateResult ApplyUpdate(const RuleConfig& rule, const UpdateScalars& scalars,
@@ -95,7 +110,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(const BackendOptions& opt
 
 // What a plugin exports: extern "C" int kaon_backend_version(); extern "C" Backend*
 // kaon_create_backend();
-inline constexpr int kBackendVersion = 3;
+inline constexpr int kBackendVersion = 4;
 
 }  // namespace kaon::kernels
 

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/digest.h"
 #include "kernels/float_bits.h"
+#include "kernels/mean.h"
 #include "kernels/muon_step.h"
 #include "kernels/mutation.h"
 #include "kernels/pieces.h"
@@ -63,14 +64,6 @@ int64_t FoldAs(const std::byte* src, float weight, bool first, absl::Span<float>
   while (!IsNonFinite(LoadAs<dtype>(src, i))) ++i;
   return i;
 }
-
-struct DivideTwice {
-  KAON_HOST_DEVICE static void Run(float* acc, float total_weight, float loss_scale, int64_t n) {
-    // Dividing by exactly 1 changes no bit, so neither divisor needs to be left out by hand.
-    const float scale = Mutated(Mutation::kLossScaleNotTakenOut) ? 1.0f : loss_scale;
-    for (int64_t i = 0; i < n; ++i) acc[i] = (acc[i] / total_weight) / scale;
-  }
-};
 
 void CheckSizes(const RuleConfig& rule, absl::Span<const uint64_t> shape,
                 const UpdateBuffers& buffers) {
@@ -220,13 +213,9 @@ int64_t CpuBackend::Fold(DType dtype, const std::byte* src, float weight, bool f
   LOG(FATAL) << "dtype " << static_cast<int>(dtype) << " is none of float32, bfloat16, float16";
 }
 
-void CpuBackend::FinishMean(float total_weight, float loss_scale, absl::Span<float> acc) {
-  ForEachPiece(pool_, static_cast<int64_t>(acc.size()), kPiece, [&](int64_t begin, int64_t end) {
-    RunVectorized<DivideTwice>(acc.data() + begin, total_weight, loss_scale, end - begin);
-  });
+MeanFacts CpuBackend::FinishMean(const MeanScalars& scalars, absl::Span<float> acc) {
+  return FinishMeanOn(pool_, scalars, acc);
 }
-
-GradNorm CpuBackend::ComputeNorm(absl::Span<const float> grad) { return ComputeGradNorm(grad); }
 
 UpdateResult CpuBackend::ApplyUpdate(const RuleConfig& rule, const UpdateScalars& scalars,
                                      absl::Span<const uint64_t> shape,

@@ -28,8 +28,7 @@ class CpuBackend final : public Backend {
   std::string name() const override;
   int64_t Fold(DType dtype, const std::byte* src, float weight, bool first,
                absl::Span<float> acc) override;
-  void FinishMean(float total_weight, float loss_scale, absl::Span<float> acc) override;
-  GradNorm ComputeNorm(absl::Span<const float> grad) override;
+  MeanFacts FinishMean(const MeanScalars& scalars, absl::Span<float> acc) override;
   UpdateResult ApplyUpdate(const RuleConfig& rule, const UpdateScalars& scalars,
                            absl::Span<const uint64_t> shape, const UpdateBuffers& buffers) override;
 

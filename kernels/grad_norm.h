@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
+#include "kernels/block_facts.h"
 
 namespace kaon::kernels {
 
@@ -25,9 +26,8 @@ struct GradNorm {
 // One pass over `grad`. With non-finite elements sum_squares is itself not finite.
 GradNorm ComputeGradNorm(absl::Span<const float> grad);
 
-// The same without the sum of squares, which stays 0: for a gradient whose norm nobody reads
-// ([T5]).
-GradNorm CountGradient(absl::Span<const float> grad);
+// Adds what is known of the next block; in ascending order of blocks.
+void AddBlock(const BlockFacts& facts, absl::Span<const float> block, GradNorm& norm);
 
 }  // namespace kaon::kernels
 

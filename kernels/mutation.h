@@ -35,7 +35,7 @@ enum class Mutation {
   kInt8DirectionFromState = 18,  // kernels/muon_step
   kFoldInFloat16 = 19,  // kernels/cpu_backend
   kLionUsesNewMomentum = 20,  // kernels/cpu_backend
-  kLossScaleNotTakenOut = 21,  // kernels/cpu_backend
+  kLossScaleNotTakenOut = 21,  // kernels/mean
   kCopyCountedInNorm = 22,  // kernels/grad_clip
   kClipFloorIgnored = 23,  // kernels/grad_clip
   kExemptCountedAsLive = 24,  // kernels/grad_clip

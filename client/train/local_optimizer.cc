@@ -128,9 +128,12 @@ v1::ParameterSums LocalOptimizer::FoldParameter(const v1::StepBody& step, uint32
   v1::ParameterSums sums;
   sums.set_parameter_id(id);
   sums.set_num_elements(sum.size());
+  kernels::MeanScalars scalars;
+  scalars.parameter_id = id;
+  scalars.takes_sum = norm_use_.parameters[id].takes_sum;
   if (!parameter.missing) {
-    backend_->FinishMean(static_cast<float>(total_weight), static_cast<float>(step.loss_scale()),
-                         sum);
+    scalars.total_weight = static_cast<float>(total_weight);
+    scalars.loss_scale = static_cast<float>(step.loss_scale());
   } else if (registration_.definition().groups(parameter.group).missing_gradient() ==
              v1::MISSING_GRADIENT_ZERO) {
     std::fill(sum.begin(), sum.end(), 0.0f);
@@ -138,8 +141,7 @@ v1::ParameterSums LocalOptimizer::FoldParameter(const v1::StepBody& step, uint32
   }
   sums.set_missing(parameter.missing);
   if (parameter.missing) return sums;
-  const kernels::GradNorm norm =
-      norm_use_.parameters[id].takes_sum ? backend_->ComputeNorm(sum) : kernels::CountGradient(sum);
+  const kernels::GradNorm norm = backend_->FinishMean(scalars, sum).norm;
   sums.set_sum_squares(norm.sum_squares);
   sums.set_absolute_max(norm.absolute_max);
   sums.set_num_non_finite(static_cast<uint64_t>(norm.num_non_finite));

@@ -9,9 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/digest.h"
 #include "kernels/dtype.h"
-#include "kernels/grad_norm.h"
 #include "proto/crc32c.h"
 #include "proto/status_macros.h"
 #include "server/mutation/mutation.h"
@@ -311,44 +309,25 @@ const v1::ParameterSums& ParameterFold::Finish(const Divisors& divisors,
     sums.set_missing(true);
     return sums;
   }
-  Divisors divide_by = divisors;
+  kernels::MeanScalars scalars;
+  scalars.parameter_id = parameter_id_;
+  scalars.takes_sum = reduction.takes_sum;
   if (missing()) {
     std::fill(sum_.begin(), sum_.end(), 0.0f);
     is_zero_ = true;
-    divide_by = Divisors();
+  } else {
+    scalars.total_weight = divisors.total_weight;
+    scalars.loss_scale = divisors.loss_scale;
   }
-  const kernels::GradNorm norm = FinishSum(divide_by, reduction);
+  const kernels::MeanFacts facts = backend_->FinishMean(scalars, sum_);
+  const kernels::GradNorm& norm = facts.norm;
   sums.set_sum_squares(norm.sum_squares);
   sums.set_absolute_max(norm.absolute_max);
   sums.set_num_zeros(static_cast<uint64_t>(norm.num_zeros));
   sums.set_num_non_finite(static_cast<uint64_t>(norm.num_non_finite));
   sum_is_finite_ = norm.num_non_finite == 0;
+  gradient_digest_ = facts.digest;
   return sums;
-}
-
-kernels::GradNorm ParameterFold::FinishSum(const Divisors& divisors, const Reduction& reduction) {
-  constexpr size_t kBlock = kernels::kNormBlockElements;
-  // Changes no bit.
-  const bool is_mean = divisors.total_weight == 1 && divisors.loss_scale == 1;
-  const kernels::TensorDigester digester(parameter_id_, kernels::kGradientSlot);
-  kernels::GradNorm norm;
-  norm.num_elements = static_cast<int64_t>(sum_.size());
-  gradient_digest_ = 0;
-  for (size_t begin = 0; begin < sum_.size(); begin += kBlock) {
-    const absl::Span<float> block = sum_.subspan(begin, kBlock);
-    if (!is_mean) backend_->FinishMean(divisors.total_weight, divisors.loss_scale, block);
-    const kernels::GradNorm one =
-        reduction.takes_sum ? backend_->ComputeNorm(block) : kernels::CountGradient(block);
-    // In ascending order, as ComputeNorm of the whole adds up its blocks ([C1]).
-    norm.sum_squares += one.sum_squares;
-    norm.absolute_max = std::max(norm.absolute_max, one.absolute_max);
-    norm.num_zeros += one.num_zeros;
-    norm.num_non_finite += one.num_non_finite;
-    const bool has_next = begin + 2 * kBlock <= sum_.size();
-    gradient_digest_ += digester.Of(
-        block, begin, has_next ? kernels::Ahead{block.data() + kBlock, nullptr} : kernels::Ahead());
-  }
-  return norm;
 }
 
 std::optional<int32_t> ParameterFold::first_non_finite_rank() const {

@@ -18,7 +18,6 @@
 #include "kaon/v1/shard_data.pb.h"
 #include "kaon/v1/tensor.pb.h"
 #include "kernels/backend.h"
-#include "kernels/grad_norm.h"
 #include "proto/tensor_stream.h"
 #include "server/shard/reduction.h"
 
@@ -140,9 +139,6 @@ class ParameterFold {
   void CheckStaged(const Contribution& contribution, const Staged& chunk) const;
   // Folds staged chunks of contributions from `index` on whose turn has come.
   void Drain(size_t index, std::vector<ReleasedBytes>* released);
-  // Makes the sum the gradient, describes and digests it, block by block: each is looked at three
-  // times while it is in the cache.
-  kernels::GradNorm FinishSum(const Divisors& divisors, const Reduction& reduction);
   // Index of the first contribution at or after (rank, micro_batch).
   size_t LowerBound(uint32_t rank, uint32_t micro_batch) const;
   absl::Status Invalid(const Contribution& contribution, const std::string& why) const;

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/digest.h"
+#include "kernels/grad_norm.h"
 #include "tests/conformance/backend_conformance_fixture.h"
 #include "tests/kernels/reference/float64_optimizer.h"
 #include "tests/kernels/reference/random_matrices.h"
@@ -63,7 +65,7 @@ TEST_P(BackendConformanceTest, MeanIsTheWeightedMeanUnscaled) {
                acc);
     wide.push_back(reference::Widened(gradients[worker]));
   }
-  backend_->FinishMean(135.0f, 1024.0f, absl::MakeSpan(acc));
+  backend_->FinishMean({.total_weight = 135.0f, .loss_scale = 1024.0f}, absl::MakeSpan(acc));
   EXPECT_LE(reference::RelativeError(acc, reference::WeightedMean(wide, weights, 1024)), 1e-6);
 }
 
@@ -72,15 +74,62 @@ TEST_P(BackendConformanceTest, MeanOverOneLeavesEveryBit) {
   acc[3] = -0.0f;
   acc[4] = 1e-42f;
   const std::vector<float> before = acc;
-  backend_->FinishMean(1.0f, 1.0f, absl::MakeSpan(acc));
+  backend_->FinishMean({}, absl::MakeSpan(acc));
   EXPECT_TRUE(SameBits(acc, before));
 }
 
-TEST_P(BackendConformanceTest, NormIsTheSharedFixedOrderNorm) {
-  const std::vector<float> x = reference::GaussianVector(9001, 7);
-  const GradNorm norm = backend_->ComputeNorm(x);
-  EXPECT_EQ(norm.sum_squares, ComputeGradNorm(x).sum_squares);
-  EXPECT_NEAR(std::sqrt(norm.sum_squares) / reference::Norm(reference::Widened(x)), 1.0, 1e-12);
+TEST_P(BackendConformanceTest, MeanDividesByTheWeightAndThenByTheLossScale) {
+  // Sizes around registers, blocks of [C1] and what threads take at a time.
+  for (const size_t n : {0, 1, 15, 16, 17, 4095, 4096, 4097, 65537, 200001}) {
+    const std::vector<float> sum = reference::GaussianVector(n, 7);
+    std::vector<float> mean = sum;
+    backend_->FinishMean({.total_weight = 3.7f, .loss_scale = 1000.3f}, absl::MakeSpan(mean));
+    for (size_t i = 0; i < n; ++i) ASSERT_EQ(mean[i], (sum[i] / 3.7f) / 1000.3f) << n << " " << i;
+  }
+}
+
+// [C1], of what was written and not of the sum.
+TEST_P(BackendConformanceTest, MeanComesWithItsFixedOrderNormAndDigest) {
+  for (const size_t n : {0, 1, 15, 16, 17, 4095, 4096, 4097, 65537, 200001}) {
+    std::vector<float> mean = reference::GaussianVector(n, 8);
+    for (size_t i = 0; i < n; i += 5) mean[i] = i % 2 == 0 ? 0.0f : -0.0f;
+    const MeanFacts facts = backend_->FinishMean(
+        {.total_weight = 3.7f, .loss_scale = 2.0f, .parameter_id = 5}, absl::MakeSpan(mean));
+    const GradNorm expected = ComputeGradNorm(mean);
+    EXPECT_EQ(facts.norm.sum_squares, expected.sum_squares) << n;
+    EXPECT_EQ(facts.norm.absolute_max, expected.absolute_max) << n;
+    EXPECT_EQ(facts.norm.num_elements, n);
+    EXPECT_EQ(facts.norm.num_zeros, (n + 4) / 5) << n;
+    EXPECT_EQ(facts.norm.num_non_finite, 0) << n;
+    EXPECT_EQ(facts.digest, TensorDigest(5, kGradientSlot, mean)) << n;
+    // The one of a single element is zero.
+    if (n <= 1) continue;
+    EXPECT_NEAR(std::sqrt(facts.norm.sum_squares) / reference::Norm(reference::Widened(mean)), 1.0,
+                1e-12);
+  }
+}
+
+// [T3]; an infinity may be born in the division. [T5]: also when nobody reads the sum.
+TEST_P(BackendConformanceTest, MeanCountsWhatIsNotFinite) {
+  for (const bool takes_sum : {true, false}) {
+    std::vector<float> mean(70000, 0.5f);
+    mean[17] = 0;
+    mean[5000] = std::nanf("");
+    mean[60001] = HUGE_VALF;
+    mean[69999] = -8;
+    const MeanScalars scalars = {.total_weight = 0.5f, .takes_sum = takes_sum};
+    const MeanFacts facts = backend_->FinishMean(scalars, absl::MakeSpan(mean));
+    EXPECT_EQ(facts.norm.num_elements, 70000);
+    EXPECT_EQ(facts.norm.num_zeros, 1);
+    EXPECT_EQ(facts.norm.num_non_finite, 2);
+    EXPECT_EQ(facts.norm.absolute_max, HUGE_VAL);
+    EXPECT_EQ(std::isfinite(facts.norm.sum_squares), !takes_sum);
+    if (!takes_sum) {
+      EXPECT_EQ(facts.norm.sum_squares, 0);
+    }
+    mean.assign(70000, 3e38f);
+    EXPECT_EQ(backend_->FinishMean(scalars, absl::MakeSpan(mean)).norm.num_non_finite, 70000);
+  }
 }
 
 }  // namespace kaon::kernels

@@ -33,7 +33,8 @@ std::vector<v1::Prepared> Votes(const DecisionTrial& trial, const v1::RegisterBo
     row.set_num_elements(trial.gradients[id].size());
     row.set_missing(trial.parameters[id].missing);
     if (row.missing()) continue;
-    const kernels::GradNorm norm = backend.ComputeNorm(trial.gradients[id]);
+    std::vector<float> gradient = trial.gradients[id];
+    const kernels::GradNorm norm = backend.FinishMean({}, absl::MakeSpan(gradient)).norm;
     row.set_sum_squares(norm.sum_squares);
     row.set_absolute_max(norm.absolute_max);
     row.set_num_zeros(static_cast<uint64_t>(norm.num_zeros));

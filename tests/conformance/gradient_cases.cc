@@ -45,8 +45,9 @@ double MeanError(DType dtype, const std::vector<double>& weights, double loss_sc
     }
     total += weights[worker];
   }
-  backend.FinishMean(static_cast<float>(total), static_cast<float>(loss_scale),
-                     absl::MakeSpan(mean));
+  backend.FinishMean(
+      {.total_weight = static_cast<float>(total), .loss_scale = static_cast<float>(loss_scale)},
+      absl::MakeSpan(mean));
   return reference::RelativeError(mean, reference::WeightedMean(gradients, weights, loss_scale));
 }
 
@@ -58,7 +59,7 @@ double NormError(double scale, Backend& backend) {
     grad[i] = i % 7 == 3 ? 0.0f : static_cast<float>(grad[i] * scale);
     largest = std::max<double>(largest, std::fabs(grad[i]));
   }
-  const kernels::GradNorm norm = backend.ComputeNorm(grad);
+  const kernels::GradNorm norm = backend.FinishMean({}, absl::MakeSpan(grad)).norm;
   const auto zeros = static_cast<int64_t>(std::count(grad.begin(), grad.end(), 0.0f));
   if (norm.num_elements != static_cast<int64_t>(kElements) || norm.num_zeros != zeros ||
       norm.num_non_finite != 0 || norm.absolute_max != largest) {
@@ -76,7 +77,7 @@ double NonFiniteError(DType dtype, float value, Backend& backend) {
   kernels::FromFloat(dtype, grad, bytes.data());
   std::vector<float> acc(kElements);
   const int64_t at = backend.Fold(dtype, bytes.data(), 1.0f, true, absl::MakeSpan(acc));
-  const int64_t count = backend.ComputeNorm(acc).num_non_finite;
+  const int64_t count = backend.FinishMean({}, absl::MakeSpan(acc)).norm.num_non_finite;
   return static_cast<double>(std::abs(at - 1234) + std::abs(count - 2));
 }
 

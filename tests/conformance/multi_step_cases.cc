@@ -70,9 +70,9 @@ class Steps {
     step.set_loss_scale(decision().next_loss_scale());
     job::AddRates(job_.definition(), decision().applied_updates(), kMultiplier, step);
     const float spike = sent == Sent::kSpike ? 2 * kThreshold : 0.5f;
-    const std::vector<float> gradient = {
-        sent == Sent::kOverflow ? std::numeric_limits<float>::infinity() : spike};
-    const kernels::GradNorm norm = backend.ComputeNorm(gradient);
+    std::vector<float> gradient = {sent == Sent::kOverflow ? std::numeric_limits<float>::infinity()
+                                                           : spike};
+    const kernels::GradNorm norm = backend.FinishMean({}, absl::MakeSpan(gradient)).norm;
     std::vector<v1::Prepared> votes(1);
     v1::ParameterSums& row = *votes[0].add_sums();
     row.set_num_elements(1);

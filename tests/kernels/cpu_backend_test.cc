@@ -41,9 +41,11 @@ TEST(CpuBackendTest, GivesTheSameBitsWithAnyNumberOfThreads) {
       CpuBackend backend(std::make_unique<ReferenceGemm>(), threads);
       Parameter parameter(rule, shape, weight);
       std::vector<float> mean = grad;
-      backend.FinishMean(3, 2, absl::MakeSpan(mean));
+      const MeanFacts facts =
+          backend.FinishMean({.total_weight = 3, .loss_scale = 2}, absl::MakeSpan(mean));
       const UpdateResult result = parameter.Update(backend, mean, {0.1, 0.5, 1});
-      return std::make_tuple(parameter.weight, result.weights_digest, result.slots_digest);
+      return std::make_tuple(parameter.weight, result.weights_digest, result.slots_digest, mean,
+                             facts.norm.sum_squares, facts.norm.absolute_max, facts.digest);
     };
     const auto expected = stepped(1);
     EXPECT_EQ(std::get<1>(expected), TensorDigest(0, kWeightSlot, std::get<0>(expected)));

@@ -249,7 +249,7 @@ TEST(MuonStepTest, MicroBatchesAreOneStep) {
                            k == 0, absl::MakeSpan(folded)),
               -1);
   }
-  backend.FinishMean(kBatches, 1.0f, absl::MakeSpan(folded));
+  backend.FinishMean({.total_weight = kBatches}, absl::MakeSpan(folded));
   SteppedMuon once(MuonConfig{}, {12, 20}, GaussianVector(240, 1));
   SteppedMuon accumulated = once;
   once.Step(mean, {0.1, 1.0, 1});

@@ -16,8 +16,7 @@ class EchoBackend final : public Backend {
  public:
   std::string name() const override { return "echo"; }
   int64_t Fold(DType, const std::byte*, float, bool, absl::Span<float>) override { return 4711; }
-  void FinishMean(float, float, absl::Span<float>) override {}
-  GradNorm ComputeNorm(absl::Span<const float>) override { return {}; }
+  MeanFacts FinishMean(const MeanScalars&, absl::Span<float>) override { return {}; }
   UpdateResult ApplyUpdate(const RuleConfig&, const UpdateScalars&, absl::Span<const uint64_t>,
                            const UpdateBuffers&) override {
     return {};

@@ -158,7 +158,8 @@ std::vector<float> SerialReplay::ReducedGradient(const v1::StepBody& step, uint3
     }
     total_weight += member.token_weight();
   }
-  backend_->FinishMean(static_cast<float>(total_weight), static_cast<float>(step.loss_scale()),
+  backend_->FinishMean({.total_weight = static_cast<float>(total_weight),
+                        .loss_scale = static_cast<float>(step.loss_scale())},
                        absl::MakeSpan(sum));
   return sum;
 }

@@ -25,11 +25,9 @@ class BrokenBackend : public kernels::Backend {
                absl::Span<float> acc) override {
     return cpu_->Fold(dtype, src, weight, first, acc);
   }
-  void FinishMean(float total_weight, float loss_scale, absl::Span<float> acc) override {
-    cpu_->FinishMean(total_weight, loss_scale, acc);
-  }
-  kernels::GradNorm ComputeNorm(absl::Span<const float> grad) override {
-    return cpu_->ComputeNorm(grad);
+  kernels::MeanFacts FinishMean(const kernels::MeanScalars& scalars,
+                                absl::Span<float> acc) override {
+    return cpu_->FinishMean(scalars, acc);
   }
   kernels::UpdateResult ApplyUpdate(const kernels::RuleConfig& rule,
                                     const kernels::UpdateScalars& scalars,

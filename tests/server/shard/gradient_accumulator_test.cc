@@ -29,11 +29,9 @@ class InterruptedBackend final : public kernels::Backend {
     interrupt_();
     return backend_.Fold(dtype, src, weight, first, acc);
   }
-  void FinishMean(float total_weight, float loss_scale, absl::Span<float> acc) override {
-    backend_.FinishMean(total_weight, loss_scale, acc);
-  }
-  kernels::GradNorm ComputeNorm(absl::Span<const float> grad) override {
-    return backend_.ComputeNorm(grad);
+  kernels::MeanFacts FinishMean(const kernels::MeanScalars& scalars,
+                                absl::Span<float> acc) override {
+    return backend_.FinishMean(scalars, acc);
   }
   kernels::UpdateResult ApplyUpdate(const kernels::RuleConfig& rule,
                                     const kernels::UpdateScalars& scalars,
