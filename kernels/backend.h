@@ -15,6 +15,7 @@
 #include "absl/types/span.h"
 #include "kernels/dtype.h"
 #include "kernels/grad_norm.h"
+#include "kernels/grad_view.h"
 #include "kernels/optimizer_rule.h"
 
 namespace kaon::kernels {
@@ -46,9 +47,11 @@ struct UpdateScalars {
   uint32_t parameter_id = 0;
 };
 
-// Buffers of one parameter's update; every span of floats has the parameter's element count.
+// Buffers of one parameter's update; the gradient and every span of floats have the parameter's
+// element count.
 struct UpdateBuffers {
-  absl::Span<const float> grad;
+  // Whatever its dtype, the update is that of its fp32 values.
+  GradView grad;
   absl::Span<const float> param;
   // May be the same memory as `param`, else must not overlap it.
   absl::Span<float> new_param;

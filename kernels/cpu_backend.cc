@@ -136,6 +136,13 @@ struct ElementWiseStep {
   bool encoded() const { return num_slots > 0 && momentum_dtype != StateDType::kFloat32; }
 };
 
+// Elements `first` and on as fp32: where they lie, or in `room`, which is in the first cache.
+const float* Widened(const GradView& grad, int64_t first, absl::Span<float> room) {
+  if (grad.dtype() == DType::kFloat32) return grad.floats().data() + first;
+  ToFloat(grad.dtype(), grad.at(first), room);
+  return room.data();
+}
+
 // Elements [begin, end), in chunks: the same bits as all at once, for no element sees another, and
 // chunks end where groups do.
 template <typename Rule>
@@ -143,10 +150,11 @@ UpdateResult StepRange(const ElementWiseStep<Rule>& step, int64_t begin, int64_t
   const UpdateBuffers& buffers = step.buffers;
   UpdateResult result;
   float momentum[kChunk];
+  float grad[kChunk];
   for (int64_t first = begin; first < end; first += kChunk) {
     ElementWiseArrays<Rule> chunk;
     chunk.n = std::min(kChunk, end - first);
-    chunk.grad = buffers.grad.data() + first;
+    chunk.grad = Widened(buffers.grad, first, absl::MakeSpan(grad, chunk.n));
     chunk.param = buffers.param.data() + first;
     chunk.new_param = buffers.new_param.data() + first;
     for (int k = 0; k < step.num_slots; ++k) chunk.state[k] = Floats(step.slots[k].bytes) + first;
@@ -159,9 +167,9 @@ UpdateResult StepRange(const ElementWiseStep<Rule>& step, int64_t begin, int64_t
     if (step.encoded()) EncodeState(step.momentum_dtype, decoded, first, step.slots[0].bytes);
     const bool is_last = first + 2 * kChunk > end;
     const float* beside = is_last ? nullptr : chunk.new_param + kChunk;
-    result.weights_digest +=
-        step.weights.Of(buffers.new_param.subspan(first, chunk.n), first,
-                        is_last ? Ahead{} : Ahead{chunk.grad + kChunk, chunk.param + kChunk});
+    result.weights_digest += step.weights.Of(
+        buffers.new_param.subspan(first, chunk.n), first,
+        is_last ? Ahead{} : Ahead{buffers.grad.at(first + kChunk), chunk.param + kChunk});
     for (const StoredSlot& slot : step.slots) {
       result.slots_digest += slot.DigestOf(first, chunk.n, is_last, std::exchange(beside, nullptr));
     }
@@ -186,6 +194,16 @@ UpdateResult ApplyElementWise(const typename Rule::Config& config, const UpdateS
   const auto n = static_cast<int64_t>(buffers.param.size());
   return SumOverPieces(pool, n, kPiece,
                        [&](int64_t begin, int64_t end) { return StepRange(step, begin, end); });
+}
+
+// The same with the gradient as fp32, in `widened` unless it is.
+UpdateBuffers WithFloats(const UpdateBuffers& buffers, std::vector<float>& widened) {
+  UpdateBuffers wide = buffers;
+  if (buffers.grad.dtype() == DType::kFloat32) return wide;
+  widened.resize(buffers.grad.size());
+  ToFloat(buffers.grad.dtype(), buffers.grad.at(0), absl::MakeSpan(widened));
+  wide.grad = widened;
+  return wide;
 }
 
 }  // namespace
@@ -221,11 +239,12 @@ UpdateResult CpuBackend::ApplyUpdate(const RuleConfig& rule, const UpdateScalars
                                      absl::Span<const uint64_t> shape,
                                      const UpdateBuffers& buffers) {
   CheckSizes(rule, shape, buffers);
+  std::vector<float> widened;
   return std::visit(
       [&](const auto& config) {
         using Config = std::decay_t<decltype(config)>;
         if constexpr (std::is_same_v<Config, MuonConfig>) {
-          return ApplyMuon(config, scalars, shape, buffers, *gemm_, pool_);
+          return ApplyMuon(config, scalars, shape, WithFloats(buffers, widened), *gemm_, pool_);
         } else {
           using Rule = typename FindRule<Config, ElementWiseRules>::type;
           return ApplyElementWise<Rule>(config, scalars, buffers, pool_);

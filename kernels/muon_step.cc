@@ -53,7 +53,7 @@ struct MuonWeightKernel {
 // Updates `momentum` and writes `direction`, for elements `first` and on.
 void Advance(const MuonMomentumScalars& scalars, const UpdateBuffers& buffers, int64_t first,
              absl::Span<float> momentum, float* direction) {
-  const float* grad = buffers.grad.data() + first;
+  const float* grad = buffers.grad.floats().data() + first;
   const float* param = buffers.param.data() + first;
   const int64_t n = static_cast<int64_t>(momentum.size());
   if (scalars.decay.l2 != 0) {

@@ -29,11 +29,15 @@ struct Parameter {
 
   UpdateResult Update(Backend& backend, const std::vector<float>& grad,
                       const UpdateScalars& scalars) {
+    return Update(backend, GradView(grad), scalars);
+  }
+
+  UpdateResult Update(Backend& backend, const GradView& grad, const UpdateScalars& scalars) {
     return UpdateInto(backend, grad, scalars, weight);
   }
 
-  UpdateResult UpdateInto(Backend& backend, const std::vector<float>& grad,
-                          const UpdateScalars& scalars, std::vector<float>& new_weight) {
+  UpdateResult UpdateInto(Backend& backend, const GradView& grad, const UpdateScalars& scalars,
+                          std::vector<float>& new_weight) {
     std::vector<absl::Span<std::byte>> bytes;
     for (size_t k = 0; k < state.size(); ++k) bytes.push_back(StateBytesOf(k));
     return backend.ApplyUpdate(rule, scalars, shape,
