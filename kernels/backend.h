@@ -101,14 +101,18 @@ struct BackendOptions {
   // Matrix products of the cpu backend: "amx", "onednn" or "reference"; empty: amx where the
   // machine has it, else onednn.
   std::string gemm;
+  // Instruction set of the cpu backend's own loops: "widest" the machine has, or to see that it
+  // makes no difference "avx512", "avx2" or "scalar". Of the whole process, from here on; not of
+  // matrix products, which `gemm` chooses.
+  std::string isa = "widest";
   // Compute threads of the cpu backend, the caller's included; 1 .. kMaxThreads.
   int threads = 1;
   std::string plugin_dir;
 };
 
-// INVALID_ARGUMENT for an unknown gemm and for threads out of range, NOT_FOUND naming the library
-// and the loader's reason for a missing plugin, FAILED_PRECONDITION for a plugin of another
-// interface version and for amx on a machine without.
+// INVALID_ARGUMENT for an unknown gemm or isa and for threads out of range, NOT_FOUND naming the
+// library and the loader's reason for a missing plugin, FAILED_PRECONDITION for a plugin of another
+// interface version and for a gemm or isa that this machine does not have.
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(const BackendOptions& options);
 
 // What a plugin exports: extern "C" int kaon_backend_version(); extern "C" Backend*

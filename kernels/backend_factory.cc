@@ -15,6 +15,7 @@
 #include "kernels/onednn_gemm.h"
 #include "kernels/reference_gemm.h"
 #include "kernels/tiled_gemm.h"
+#include "kernels/vector_dispatch.h"
 
 namespace kaon::kernels {
 namespace {
@@ -24,11 +25,28 @@ std::unique_ptr<Gemm> MakeAmxGemm(ThreadPool& pool) {
       std::make_unique<TiledGemm>(std::make_unique<OneDnnGemm>(), pool), pool);
 }
 
+absl::StatusOr<InstructionSet> ParseIsa(const std::string& isa) {
+  const InstructionSet widest = WidestInstructionSet();
+  if (isa == "widest") return widest;
+  InstructionSet wanted = InstructionSet::kScalar;
+  if (isa == "avx512") wanted = InstructionSet::kAvx512;
+  if (isa == "avx2") wanted = InstructionSet::kAvx2;
+  if (wanted == InstructionSet::kScalar && isa != "scalar") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("isa: is \"", isa, "\", must be widest, avx512, avx2 or scalar"));
+  }
+  if (wanted <= widest) return wanted;
+  return absl::FailedPreconditionError(
+      absl::StrCat("isa: is \"", isa, "\", this machine does not have it"));
+}
+
 absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const BackendOptions& options) {
   if (options.threads < 1 || options.threads > kMaxThreads) {
     return absl::InvalidArgumentError(
         absl::StrCat("threads: is ", options.threads, ", must be 1 .. ", kMaxThreads));
   }
+  const absl::StatusOr<InstructionSet> isa = ParseIsa(options.isa);
+  if (!isa.ok()) return isa.status();
   const bool is_widest = options.gemm.empty();
   if (options.gemm == "amx" || (is_widest && HasAmx())) {
     if (!HasAmx()) {
@@ -37,14 +55,18 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const BackendOptions& 
           "let "
           "this process use them");
     }
+    ChosenInstructionSet() = *isa;
     return std::make_unique<CpuBackend>(MakeAmxGemm, options.threads);
   }
   std::unique_ptr<Gemm> gemm;
   if (options.gemm == "onednn" || is_widest) gemm = std::make_unique<OneDnnGemm>();
   if (options.gemm == "reference") gemm = std::make_unique<ReferenceGemm>();
-  if (gemm != nullptr) return std::make_unique<CpuBackend>(std::move(gemm), options.threads);
-  return absl::InvalidArgumentError(
-      absl::StrCat("gemm: is \"", options.gemm, "\", must be amx, onednn or reference"));
+  if (gemm == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("gemm: is \"", options.gemm, "\", must be amx, onednn or reference"));
+  }
+  ChosenInstructionSet() = *isa;
+  return std::make_unique<CpuBackend>(std::move(gemm), options.threads);
 }
 
 struct LibraryCloser {

@@ -1,9 +1,12 @@
-// Runs one loop compiled for several instruction sets and picks the widest this machine has. The
+// Runs one loop compiled for several instruction sets and picks the widest this machine has, or the
+// one that was asked for. The
 // loops write every fused operation as std::fma and are built with -ffp-contract=off, so all
 // versions give the same bits. Explicit targets rather than target_clones: those need ifuncs, which
-// sanitizers cannot start under. Pure functions; any thread.
+// sanitizers cannot start under. Any thread; the choice is the process's.
 #ifndef KAON_KERNELS_VECTOR_DISPATCH_H_
 #define KAON_KERNELS_VECTOR_DISPATCH_H_
+
+#include <atomic>
 
 #include "kernels/host_device.h"
 
@@ -23,6 +26,12 @@ inline InstructionSet WidestInstructionSet() {
   }
 #endif
   return InstructionSet::kScalar;
+}
+
+// What RunVectorized uses: the widest, until somebody chooses.
+inline std::atomic<InstructionSet>& ChosenInstructionSet() {
+  static std::atomic<InstructionSet> chosen = WidestInstructionSet();
+  return chosen;
 }
 
 #if defined(__x86_64__)
@@ -65,8 +74,7 @@ auto RunFor(InstructionSet isa, Args... args) {
 
 template <typename Kernel, typename... Args>
 auto RunVectorized(Args... args) {
-  static const InstructionSet isa = WidestInstructionSet();
-  return RunFor<Kernel>(isa, args...);
+  return RunFor<Kernel>(ChosenInstructionSet().load(std::memory_order_relaxed), args...);
 }
 
 }  // namespace kaon::kernels

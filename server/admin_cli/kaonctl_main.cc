@@ -40,6 +40,7 @@ int RunNumerics(const Options& options) {
   kernels::BackendOptions wanted;
   wanted.name = options.backend;
   wanted.gemm = options.gemm;
+  wanted.isa = options.isa;
   const absl::StatusOr<std::unique_ptr<kernels::Backend>> backend = kernels::CreateBackend(wanted);
   if (!backend.ok()) {
     std::cerr << "kaonctl: " << backend.status() << "\n";

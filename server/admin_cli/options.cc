@@ -170,6 +170,11 @@ void AddCommands(CLI::App& app, Typed& typed) {
       ->add_option("--gemm", typed.options.gemm, "Matrix products of cpu: amx, onednn or reference")
       ->check(CLI::IsMember({"amx", "onednn", "reference"}))
       ->capture_default_str();
+  verify
+      ->add_option("--isa", typed.options.isa,
+                   "Instruction set of cpu's own loops: widest, avx512, avx2 or scalar")
+      ->check(CLI::IsMember({"widest", "avx512", "avx2", "scalar"}))
+      ->capture_default_str();
 }
 
 absl::Status ReadDirectory(const std::string& directory, Typed& typed) {

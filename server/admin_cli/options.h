@@ -69,6 +69,7 @@ struct Options {
   // verify-numerics: as kernels::BackendOptions has them.
   std::string backend = "cpu";
   std::string gemm;
+  std::string isa = "widest";
 };
 
 // The options, or the text to print and the status to exit with: 0 for --help, 2 for a bad command

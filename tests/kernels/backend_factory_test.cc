@@ -6,6 +6,7 @@
 
 #include "kernels/amx_tiles.h"
 #include "kernels/backend.h"
+#include "kernels/vector_dispatch.h"
 
 namespace kaon::kernels {
 namespace {
@@ -61,6 +62,30 @@ TEST(BackendFactoryTest, RefusesThreadsOutOfRange) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(status.message(), "threads: is " + std::to_string(threads) + ", must be 1 .. 256");
   }
+}
+
+TEST(BackendFactoryTest, ChoosesTheInstructionSetOfTheProcess) {
+  BackendOptions options;
+  options.isa = "scalar";
+  ASSERT_TRUE(CreateBackend(options).ok());
+  EXPECT_EQ(ChosenInstructionSet(), InstructionSet::kScalar);
+  options.isa = "sse2";
+  const absl::Status status = CreateBackend(options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), "isa: is \"sse2\", must be widest, avx512, avx2 or scalar");
+  // A refusal changes nothing.
+  EXPECT_EQ(ChosenInstructionSet(), InstructionSet::kScalar);
+  options.isa = "widest";
+  ASSERT_TRUE(CreateBackend(options).ok());
+  EXPECT_EQ(ChosenInstructionSet(), WidestInstructionSet());
+}
+
+TEST(BackendFactoryTest, RefusesAnInstructionSetThatTheMachineDoesNotHave) {
+  BackendOptions options;
+  options.isa = "avx512";
+  const bool has_it = WidestInstructionSet() == InstructionSet::kAvx512;
+  EXPECT_EQ(CreateBackend(options).status().code(),
+            has_it ? absl::StatusCode::kOk : absl::StatusCode::kFailedPrecondition);
 }
 
 TEST(BackendFactoryTest, LoadsAPluginByItsName) {

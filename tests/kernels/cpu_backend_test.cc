@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <memory>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "kernels/digest.h"
 #include "kernels/reference_gemm.h"
+#include "kernels/vector_dispatch.h"
 #include "tests/conformance/backend_conformance.h"
 
 namespace kaon::kernels {
@@ -18,8 +20,30 @@ std::unique_ptr<Backend> MakeReferenceBackend() {
   return std::make_unique<CpuBackend>(std::make_unique<ReferenceGemm>());
 }
 
+// Those of this machine.
+std::vector<InstructionSet> InstructionSets() {
+  std::vector<InstructionSet> sets;
+  for (const InstructionSet isa :
+       {InstructionSet::kScalar, InstructionSet::kAvx2, InstructionSet::kAvx512}) {
+    if (isa <= WidestInstructionSet()) sets.push_back(isa);
+  }
+  return sets;
+}
+
+// One for each instruction set, which is the process's until another is made.
+std::vector<BackendMaker> ReferenceBackendMakers() {
+  std::vector<BackendMaker> makers;
+  for (const InstructionSet isa : InstructionSets()) {
+    makers.emplace_back([isa] {
+      ChosenInstructionSet() = isa;
+      return MakeReferenceBackend();
+    });
+  }
+  return makers;
+}
+
 INSTANTIATE_TEST_SUITE_P(CpuReference, BackendConformanceTest,
-                         ::testing::Values(&MakeReferenceBackend));
+                         ::testing::ValuesIn(ReferenceBackendMakers()));
 
 TEST(CpuBackendTest, NamesItsProducts) {
   EXPECT_EQ(MakeReferenceBackend()->name(), "cpu/reference");
@@ -37,7 +61,8 @@ TEST(CpuBackendTest, GivesTheSameBitsWithAnyNumberOfThreads) {
   const std::vector<float> grad = reference::GaussianVector(251 * 1031, 1);
   const std::vector<float> weight = reference::GaussianVector(251 * 1031, 2);
   for (const RuleConfig& rule : rules) {
-    const auto stepped = [&](int threads) {
+    const auto stepped = [&](int threads, InstructionSet isa) {
+      ChosenInstructionSet() = isa;
       CpuBackend backend(std::make_unique<ReferenceGemm>(), threads);
       Parameter parameter(rule, shape, weight);
       std::vector<float> mean = grad;
@@ -47,10 +72,16 @@ TEST(CpuBackendTest, GivesTheSameBitsWithAnyNumberOfThreads) {
       return std::make_tuple(parameter.weight, result.weights_digest, result.slots_digest, mean,
                              facts.norm.sum_squares, facts.norm.absolute_max, facts.digest);
     };
-    const auto expected = stepped(1);
+    const auto expected = stepped(1, InstructionSet::kScalar);
     EXPECT_EQ(std::get<1>(expected), TensorDigest(0, kWeightSlot, std::get<0>(expected)));
-    EXPECT_EQ(stepped(2), expected) << RuleName(rule);
-    EXPECT_EQ(stepped(8), expected) << RuleName(rule);
+    // All of both would take long where products are scalar.
+    for (const auto& [threads, isa] :
+         {std::make_pair(2, InstructionSet::kAvx2), std::make_pair(1, WidestInstructionSet()),
+          std::make_pair(2, WidestInstructionSet()), std::make_pair(8, WidestInstructionSet())}) {
+      if (isa > WidestInstructionSet()) continue;
+      EXPECT_EQ(stepped(threads, isa), expected)
+          << RuleName(rule) << ", " << threads << " threads, set " << static_cast<int>(isa);
+    }
   }
 }
 

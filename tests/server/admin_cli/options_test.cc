@@ -47,7 +47,10 @@ TEST(OptionsTest, VerifiesNumericsWithoutACluster) {
   EXPECT_EQ(parsed.options->command, Command::kVerifyNumerics);
   EXPECT_EQ(parsed.options->backend, "cpu");
   EXPECT_EQ(parsed.options->gemm, "reference");
+  EXPECT_EQ(parsed.options->isa, "widest");
   EXPECT_EQ(Parse({"verify-numerics", "--gemm", "other"}).exit_status, 2);
+  EXPECT_EQ(Parse({"verify-numerics", "--isa", "avx2"}).options->isa, "avx2");
+  EXPECT_EQ(Parse({"verify-numerics", "--isa", "sse"}).exit_status, 2);
 }
 
 TEST(OptionsTest, AskingForOneParameterNeedsItsName) {
