@@ -24,7 +24,7 @@ kaon::config::CommandLine Describe() {
       {"durability",
        "journal: a restarted shard is as it was; interval(K): the job is rolled back, K steps at "
        "most; none: it has lost its state (journal)"},
-      {"host_memory_bytes", "capacity of the CPU memory tier (4294967296)"},
+      {"host_memory_bytes", "memory for tensors and 32 MiB for the history of steps (4294967296)"},
       {"staging_bytes",
        "gradients that may wait for an earlier rank, all workers together (67108864)"},
       {"backend", "cpu, or the name of a loadable backend (cpu)"},

@@ -29,6 +29,7 @@
 #include "server/disk/device_error.h"
 #include "server/disk/posix_directory.h"
 #include "server/journal/disk_journal.h"
+#include "server/journal/history.h"
 #include "server/journal/identity_file.h"
 #include "server/journal/interval_journal.h"
 #include "server/journal/interval_schedule.h"
@@ -129,6 +130,12 @@ absl::StatusOr<v1::ShardConfig> CompleteConfig(v1::ShardConfig config) {
                         config::ParseDurability(config.durability()));
   config.set_durability(config::DurabilityText(durability.mode, durability.interval_steps));
   if (config.host_memory_bytes() == 0) config.set_host_memory_bytes(kDefaultHostMemoryBytes);
+  // The history is kept beside the tensors, and no job may need memory that it has taken.
+  if (config.host_memory_bytes() <= journal::kMaxHistoryBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("host_memory_bytes is ", config.host_memory_bytes(), ", must be more than ",
+                     journal::kMaxHistoryBytes, ", which the history of steps may take"));
+  }
   if (config.staging_bytes() == 0) config.set_staging_bytes(kDefaultStagingBytes);
   if (config.staging_bytes() < proto::kMaxChunkBytes) {
     return absl::InvalidArgumentError(absl::StrCat("staging_bytes is ", config.staging_bytes(),
@@ -163,7 +170,8 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
   KAON_ASSIGN_OR_RETURN(backend_, kernels::CreateBackend(backend));
   KAON_ASSIGN_OR_RETURN(directory_, journal::ShardDirectory::Open(config.data_dir()));
   KAON_ASSIGN_OR_RETURN(marker_, journal::IncarnationMarker::Open(config.data_dir()));
-  host_tier_ = std::make_unique<tier::HostTier>(config.host_memory_bytes());
+  host_tier_ =
+      std::make_unique<tier::HostTier>(config.host_memory_bytes(), journal::kMaxHistoryBytes);
   store_ = std::make_unique<tier::TieredStore>(*host_tier_);
   ShardCore::Options options;
   options.store = store_.get();

@@ -10,7 +10,8 @@ namespace kaon::tier {
 
 void HostTier::FreeMemory::operator()(std::byte* memory) const { std::free(memory); }
 
-HostTier::HostTier(uint64_t capacity_bytes) : capacity_bytes_(capacity_bytes) {}
+HostTier::HostTier(uint64_t capacity_bytes, uint64_t reserved_bytes)
+    : capacity_bytes_(capacity_bytes), used_bytes_(reserved_bytes) {}
 
 absl::StatusOr<ExtentId> HostTier::Allocate(uint64_t bytes) {
   if (bytes == 0)

@@ -16,7 +16,9 @@ inline constexpr size_t kHostAlignmentBytes = 64;
 
 class HostTier : public StateTier {
  public:
-  explicit HostTier(uint64_t capacity_bytes);
+  // `reserved_bytes` of the capacity, at most all of it, are in use elsewhere for as long as the
+  // tier lives.
+  explicit HostTier(uint64_t capacity_bytes, uint64_t reserved_bytes = 0);
 
   absl::string_view name() const override { return "host"; }
   absl::StatusOr<ExtentId> Allocate(uint64_t bytes) override;
@@ -43,7 +45,7 @@ class HostTier : public StateTier {
   const uint64_t capacity_bytes_;
 
   mutable Mutex mu_;
-  uint64_t used_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t used_bytes_ ABSL_GUARDED_BY(mu_);
   ExtentId next_extent_ ABSL_GUARDED_BY(mu_) = 1;
   std::map<ExtentId, Extent> extents_ ABSL_GUARDED_BY(mu_);
 };

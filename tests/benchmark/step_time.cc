@@ -140,7 +140,7 @@ void MeasureLarge(const Options& options, int workers, std::FILE* json) {
   LoopbackOptions servers_options;
   servers_options.shards = options.shards;
   // Weights, gradients, two moments, what orthogonalization needs.
-  servers_options.host_memory_bytes = options.million_elements * (uint64_t{32} << 20);
+  servers_options.host_memory_bytes = (options.million_elements + 2) * (uint64_t{32} << 20);
   servers_options.threads = options.threads;
   const LoopbackServers servers(servers_options);
   LoopbackTrainers trainers = MakeTrainers(servers, job);

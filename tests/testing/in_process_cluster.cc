@@ -36,7 +36,7 @@ void InProcessCluster::StartShard(int shard) {
   config.set_listen(absl::StrCat("127.0.0.1:", started.port));
   config.set_data_dir(started.directory);
   config.set_gemm("reference");
-  config.set_host_memory_bytes(16 << 20);
+  config.set_host_memory_bytes(64 << 20);
   config.set_checkpoint_dir(checkpoint_dir_);
   auto server = shard::ShardServer::Start(config);
   CHECK(server.ok()) << server.status();

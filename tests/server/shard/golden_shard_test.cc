@@ -27,7 +27,7 @@ class GoldenShardTest : public ServedShardTest {
     server_.reset();
     v1::ShardConfig config;
     config.set_data_dir(data_dir);
-    config.set_host_memory_bytes(1 << 20);
+    config.set_host_memory_bytes(64 << 20);
     config.set_gemm("reference");
     // Of another machine.
     config.set_allow_other_build(true);

@@ -44,7 +44,7 @@ ServedShardTest::ServedShardTest()
                 testing::UnitTest::GetInstance()->current_test_info()->name()) {
   v1::ShardConfig config;
   config.set_data_dir(data_dir_);
-  config.set_host_memory_bytes(1 << 20);
+  config.set_host_memory_bytes(64 << 20);
   config.set_gemm("reference");
   absl::StatusOr<std::unique_ptr<ShardServer>> server = ShardServer::Start(config);
   EXPECT_TRUE(server.ok()) << server.status();

@@ -299,6 +299,11 @@ TEST_F(ShardServerTest, RefusesAConfigurationItCannotServe) {
   config.set_durability("perhaps");
   ExpectRefused(config, absl::StatusCode::kInvalidArgument, "durability is \"perhaps\"");
   config = Config();
+  config.set_host_memory_bytes(32 << 20);
+  ExpectRefused(config, absl::StatusCode::kInvalidArgument,
+                "host_memory_bytes is 33554432, must be more than 33554432, which the history of "
+                "steps may take");
+  config.set_host_memory_bytes(0);
   config.set_staging_bytes(1000);
   ExpectRefused(config, absl::StatusCode::kInvalidArgument, "staging_bytes is 1000");
   config = Config();

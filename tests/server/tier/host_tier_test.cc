@@ -38,5 +38,14 @@ TEST(HostTierTest, GivesTheMemoryThatLoadReads) {
   EXPECT_EQ(tier.Memory(extent + 1).status().code(), absl::StatusCode::kNotFound);
 }
 
+TEST(HostTierTest, CountsWhatIsInUseElsewhere) {
+  HostTier tier(1024, 896);
+  EXPECT_EQ(tier.used_bytes(), 896u);
+  EXPECT_TRUE(tier.Allocate(128).ok());
+  const absl::Status status = tier.Allocate(1).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(status.message(), "host memory: 1 bytes needed, 0 free = 1024 capacity - 1024 in use");
+}
+
 }  // namespace
 }  // namespace kaon::tier
