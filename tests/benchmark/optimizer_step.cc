@@ -1,5 +1,5 @@
-// How fast the cpu backend steps parameters element by element: AdamW beside a triad of the same
-// memory (docs/design/performance.md section 0).
+// How fast the cpu backend works element by element: rules beside a triad of the same memory, the
+// pass that finishes a sum of gradients beside a copy (docs/design/performance.md section 0).
 #include <glog/logging.h>
 #include <immintrin.h>
 
@@ -12,7 +12,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "kernels/backend.h"
 #include "kernels/cpu_backend.h"
+#include "kernels/dtype.h"
 #include "kernels/onednn_gemm.h"
 #include "kernels/optimizer_rule.h"
 #include "kernels/pieces.h"
@@ -29,6 +31,7 @@ struct Options {
   int64_t million_elements = 64;
   int rounds = 5;
   std::vector<int> threads = {1, 2};
+  std::string isa = "widest";
   std::string json;
 };
 
@@ -45,11 +48,25 @@ void Triad(const float* a, const float* b, float* c, int64_t n) {
   for (; i < n; ++i) c[i] = a[i] + 0.5f * b[i];
 }
 
-void MeasureAdamW(const Options& options, int threads, std::FILE* json) {
+// c <- a, likewise.
+void Copy(const float* a, float* c, int64_t n) {
+  int64_t i = 0;
+#if defined(__AVX__)
+  for (; i + 8 <= n && reinterpret_cast<uintptr_t>(c) % 32 == 0; i += 8) {
+    _mm256_stream_ps(c + i, _mm256_loadu_ps(a + i));
+  }
+#endif
+  for (; i < n; ++i) c[i] = a[i];
+}
+
+// Bytes of the gradient are read, those of weight and state read and written.
+void MeasureElementWise(const Options& options, const std::string& name, const RuleConfig& rule,
+                        DType dtype, int threads, std::FILE* json) {
   ThreadPool pool(threads);
   CpuBackend backend(std::make_unique<OneDnnGemm>(), threads);
   const int64_t n = options.million_elements << 20;
-  SteppedParameter adamw(AdamWConfig{}, {static_cast<uint64_t>(n)}, pool);
+  const std::vector<uint64_t> shape = {static_cast<uint64_t>(n)};
+  SteppedParameter parameter(rule, shape, pool, dtype);
   const std::vector<float> a = Values(pool, n, 1);
   const std::vector<float> b = Values(pool, n, 1);
   std::vector<float> c = Values(pool, n, 1);
@@ -59,26 +76,76 @@ void MeasureAdamW(const Options& options, int threads, std::FILE* json) {
     });
   };
   const auto rounds = benchmark::MeasureByTurns(
-      options.rounds, [&] { adamw.Step(backend); }, triad);
+      options.rounds, [&] { parameter.Step(backend); }, triad);
   Measurement measurement;
-  measurement.name = "adamw_step";
-  measurement.settings = absl::StrCat(options.million_elements, " Mi fp32, ", threads, " threads");
+  measurement.name = name;
+  measurement.settings =
+      absl::StrCat(options.million_elements, " Mi ",
+                   dtype == DType::kFloat32 ? "fp32" : "bf16 gradients", ", ", threads, " threads");
   measurement.unit = "GB/s";
   measurement.limit_name = "triad";
-  SetRates(rounds, 28e-9 * static_cast<double>(n), 12e-9 * static_cast<double>(n), measurement);
+  const size_t bytes = SizeOf(dtype) + 8 * (1 + StateSlots(rule, shape).size());
+  SetRates(rounds, 1e-9 * static_cast<double>(bytes) * static_cast<double>(n),
+           12e-9 * static_cast<double>(n), measurement);
+  Print(measurement, json);
+}
+
+void MeasureFinish(const Options& options, int threads, std::FILE* json) {
+  ThreadPool pool(threads);
+  CpuBackend backend(std::make_unique<OneDnnGemm>(), threads);
+  const int64_t n = options.million_elements << 20;
+  std::vector<float> sum = Values(pool, n, 1);
+  std::vector<float> copied = Values(pool, n, 1);
+  const auto copy = [&] {
+    ForEachPiece(pool, n, 1 << 16, [&](int64_t begin, int64_t end) {
+      Copy(sum.data() + begin, copied.data() + begin, end - begin);
+    });
+  };
+  // Divided by 3 in one round and by a third in the next, so that it stays what it is.
+  bool by_a_third = false;
+  const auto finish = [&] {
+    by_a_third = !by_a_third;
+    backend.FinishMean({.total_weight = by_a_third ? 1.0f / 3 : 3.0f}, absl::MakeSpan(sum));
+  };
+  const auto rounds = benchmark::MeasureByTurns(options.rounds, finish, copy);
+  Measurement measurement;
+  measurement.name = "finish_pass";
+  measurement.settings = absl::StrCat(options.million_elements, " Mi fp32, ", threads, " threads");
+  measurement.unit = "GB/s";
+  measurement.limit_name = "copy";
+  SetRates(rounds, 8e-9 * static_cast<double>(n), 8e-9 * static_cast<double>(n), measurement);
   Print(measurement, json);
 }
 
 int Main(int argc, char** argv) {
   Options options;
   CLI::App app("Speed of optimizer steps beside the limits of the machine, measured by turns.");
-  app.add_option("--million-elements", options.million_elements, "of the AdamW parameter, Mi (64)");
+  app.add_option("--million-elements", options.million_elements,
+                 "of the parameters of element-wise rules, Mi (64)");
   app.add_option("--rounds", options.rounds, "of each measurement, at least 5 (5)");
   app.add_option("--threads", options.threads, "numbers of threads (1,2)")->delimiter(',');
+  app.add_option("--isa", options.isa,
+                 "instruction set of the loops: widest, avx512, avx2, scalar");
   app.add_option("--json", options.json, "file for one JSON object per line");
   CLI11_PARSE(app, argc, argv);
   const benchmark::JsonFile json = benchmark::OpenJson(options.json);
-  for (const int threads : options.threads) MeasureAdamW(options, threads, json.get());
+  // Chooses for the process; each measurement makes a backend of its own.
+  BackendOptions chosen_isa;
+  chosen_isa.isa = options.isa;
+  const auto chosen = CreateBackend(chosen_isa);
+  CHECK(chosen.ok()) << chosen.status();
+  SgdConfig momentum;
+  momentum.momentum = 0.9;
+  for (const int threads : options.threads) {
+    const auto measure = [&](const char* name, const RuleConfig& rule, DType dtype) {
+      MeasureElementWise(options, name, rule, dtype, threads, json.get());
+    };
+    measure("adamw_step", AdamWConfig{}, DType::kFloat32);
+    measure("adamw_step", AdamWConfig{}, DType::kBFloat16);
+    measure("sgd_step", momentum, DType::kFloat32);
+    measure("lion_step", LionConfig{}, DType::kFloat32);
+    MeasureFinish(options, threads, json.get());
+  }
   return 0;
 }
 

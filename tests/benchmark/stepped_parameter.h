@@ -11,6 +11,7 @@
 
 #include "absl/types/span.h"
 #include "kernels/backend.h"
+#include "kernels/dtype.h"
 #include "kernels/optimizer_rule.h"
 #include "kernels/pieces.h"
 #include "kernels/thread_pool.h"
@@ -32,11 +33,14 @@ inline std::vector<float> Values(ThreadPool& pool, int64_t n, float scale) {
 
 class SteppedParameter {
  public:
-  SteppedParameter(RuleConfig rule, std::vector<uint64_t> shape, ThreadPool& pool)
-      : rule_(std::move(rule)), shape_(std::move(shape)) {
+  SteppedParameter(RuleConfig rule, std::vector<uint64_t> shape, ThreadPool& pool,
+                   DType grad_dtype = DType::kFloat32)
+      : rule_(std::move(rule)), shape_(std::move(shape)), grad_dtype_(grad_dtype) {
     const int64_t n = std::accumulate(shape_.begin(), shape_.end(), int64_t{1},
                                       [](int64_t x, uint64_t y) { return x * y; });
-    grad_ = Values(pool, n, 1e-3f);
+    const std::vector<float> grad = Values(pool, n, 1e-3f);
+    grad_.resize(n * SizeOf(grad_dtype_));
+    FromFloat(grad_dtype_, grad, grad_.data());
     weight_ = Values(pool, n, 1e-1f);
     for (const StateSlot& slot : StateSlots(rule_, shape_)) {
       slots_.push_back(Values(pool, slot.num_bytes / sizeof(float), 0));
@@ -49,13 +53,14 @@ class SteppedParameter {
 
   void Step(Backend& backend) {
     backend.ApplyUpdate(rule_, {.lr = 1e-3, .clip_factor = 1, .t = ++t_}, shape_,
-                        {grad_, weight_, absl::MakeSpan(weight_), spans_});
+                        {GradView(grad_dtype_, grad_), weight_, absl::MakeSpan(weight_), spans_});
   }
 
  private:
   const RuleConfig rule_;
   const std::vector<uint64_t> shape_;
-  std::vector<float> grad_;
+  const DType grad_dtype_;
+  std::vector<std::byte> grad_;
   std::vector<float> weight_;
   std::vector<std::vector<float>> slots_;
   std::vector<absl::Span<std::byte>> spans_;
