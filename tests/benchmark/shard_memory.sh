@@ -1,0 +1,38 @@
+#!/bin/bash
+# The most memory that a shard has had resident, from its start to the last of some steps, beside what it may take: its tensors
+# (weights, state, sums of gradients), its staging, and a tenth more. bazel run --config=opt //tests/benchmark:shard_memory
+#   PRESETS="adamw default" HIDDEN=2048 BLOCKS=4 STEPS=6 WORKERS=2 TEST_TMPDIR=/a/directory/on/the/disk
+# With --json FILE also one JSON object per line, as every benchmark writes.
+TEST_TMPDIR=${TEST_TMPDIR:-$(mktemp -d)}
+source tests/integration/real_cluster.sh
+
+json=/dev/null
+[ "${1:-}" != --json ] || json=${2:?--json needs a file}
+STEPS=${STEPS:-6}
+WORKERS=${WORKERS:-2}
+SMALL=(--hidden "${HIDDEN:-2048}" --blocks "${BLOCKS:-4}" --embedding 32 --batch-size 8 --report-every 1000)
+
+: >"$json"
+for preset in ${PRESETS:-adamw default}; do
+  start 1 "$WORKERS"
+  train "$TEST_TMPDIR/out" --workers "$WORKERS" --steps "$STEPS" --preset "$preset" || { tail -n 5 "$TEST_TMPDIR/out"; exit 1; }
+  "$KAONCTL" --dir "$DIR" -o json status >"$TEST_TMPDIR/status"
+  grep VmHWM "/proc/$(cat "$DIR/shard-0.pid")/status" >"$TEST_TMPDIR/peak"
+  stop
+  python3 - "$TEST_TMPDIR/status" "$TEST_TMPDIR/peak" "$preset, ${SMALL[1]} hidden, ${SMALL[3]} blocks, $WORKERS workers" "$json" <<'PY'
+import json, sys
+shard = json.load(open(sys.argv[1], encoding="utf-8"))["shards"][0]
+peak = int(open(sys.argv[2], encoding="utf-8").read().split()[1]) / 1024
+# Of what is in use, 32 MiB are for the history of steps, which is about empty here.
+tensors = shard["used_bytes"] / 2**20 - 32
+staging = shard["staging_bytes"] / 2**20
+limit = 1.1 * (tensors + staging)
+print(f"shard_memory {sys.argv[3]:44s} {peak:9.2f} MiB resident at most, tensors {tensors:.2f} + staging {staging:.2f} + 10 % = "
+      f"{limit:.2f}, ratio {limit / peak:.2f}")
+row = {"name": "shard_memory", "value": peak, "min": peak, "max": peak, "unit": "MiB", "limit": limit,
+       "limit_name": "tensors, staging and a tenth", "ratio": round(limit / peak, 4), "settings": sys.argv[3]}
+with open(sys.argv[4], "a", encoding="utf-8") as file:
+    print(json.dumps(row), file=file)
+PY
+done
+finish
