@@ -43,6 +43,7 @@ void ShardCore::OnControl(StreamId stream, const v1::CoordinatorToShard& message
   // What it took from a checkpoint is not what the checkpoint has: nobody is served of that.
   if (!was_lost && !machine_.data_loss().empty()) {
     EndDataStreams(absl::DataLossError(machine_.data_loss()));
+    if (options_.on_data_loss != nullptr) options_.on_data_loss(machine_.data_loss());
   }
   Carry();
 }

@@ -63,6 +63,9 @@ struct ShardCoreOptions {
   // Called inside an event, once an entry has taken effect and before what follows from it is
   // among the outputs; not during replay. May call Freeze.
   std::function<void()> on_applied;
+  // Called inside an event, once: the state is not what it must be, and nobody is served of it any
+  // more. Not for `data_loss` above, nor during replay.
+  std::function<void(const std::string& why)> on_data_loss;
   // As Journal::WithdrawGradients: no PREPARE will come for what was appended since the last.
   std::function<void()> withdraw_gradients;
   // Calls `use` with the snapshots of this shard, on the caller's thread, and returns what it does;

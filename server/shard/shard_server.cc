@@ -179,6 +179,7 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
   options.written_by = checkpoint::WrittenBy(backend_->name());
   options.staging_bytes = config.staging_bytes();
   options.min_chunk_bytes = kMinChunkBytes;
+  options.on_data_loss = [this](const std::string& why) { health_.SetReason("state", why); };
   if (!config.checkpoint_dir().empty()) {
     // So that a wrong path is found now, and not when it is needed.
     KAON_RETURN_IF_ERROR(disk::PosixDirectory::At(config.checkpoint_dir()).status());

@@ -28,6 +28,8 @@ class DrivenShard {
 
   ShardCore& core() { return *core_; }
   v1::ShardState state() const { return core_->machine().state(); }
+  // What on_data_loss was told.
+  const std::vector<std::string>& losses() const { return losses_; }
   // Everything it appended.
   const RecordedJournal& journal() const { return journal_; }
   tier::TieredStore& store() { return store_; }
@@ -80,6 +82,7 @@ class DrivenShard {
   uint64_t timeline_ = 1;
   std::vector<uint64_t> folded_;
   std::vector<std::pair<uint64_t, uint32_t>> folded_parameters_;
+  std::vector<std::string> losses_;
   RecordedJournal journal_;
   std::unique_ptr<ShardCore> core_;
 };

@@ -189,6 +189,8 @@ TEST_F(ShardCoreRestoreTest, ASumThatIsNotTheCheckpointsIsDataLoss) {
             absl::StatusCode::kDataLoss);
   record.mutable_decision()->set_state_digest(good);
   EXPECT_EQ(shard_.Decide(record)[0].refused().reason(), v1::REFUSAL_REASON_DATA_LOSS);
+  // Told once: its owner takes calls no more.
+  EXPECT_EQ(shard_.losses(), std::vector<std::string>{answers[0].refused().detail()});
 }
 
 TEST_F(ShardCoreRestoreTest, OnlyTheDecisionRightAfterItTells) {
