@@ -106,9 +106,8 @@ absl::StatusOr<std::string> CheckOne(const Options& options, const std::string& 
   KAON_ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel,
                         client::CreateChannel(address, options.tls, role));
   return admin_cli::CheckHealth(channel,
-                                role == proto::Role::kShard
-                                    ? v1::ShardData::service_full_name()
-                                    : v1::Coordinator::service_full_name(),
+                                role == proto::Role::kShard ? v1::ShardData::service_full_name()
+                                                            : v1::Coordinator::service_full_name(),
                                 absl::Seconds(options.timeout_seconds));
 }
 
@@ -175,6 +174,7 @@ absl::StatusOr<v1::StepHistoryResponse> AdminCalls::StepHistory() const {
   v1::StepHistoryRequest request;
   request.set_job(options_.job);
   request.set_limit(options_.limit);
+  request.set_with_phases(options_.command == Command::kStepPhases);
   v1::StepHistoryResponse response;
   KAON_RETURN_IF_ERROR(CallAny(options_, [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
     return stub.StepHistory(context, request, &response);

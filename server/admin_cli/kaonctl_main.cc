@@ -14,6 +14,7 @@
 #include "server/admin_cli/group_command.h"
 #include "server/admin_cli/options.h"
 #include "server/admin_cli/parameter_command.h"
+#include "server/admin_cli/phases_report.h"
 #include "server/admin_cli/report.h"
 #include "server/admin_cli/verify_numerics.h"
 
@@ -83,6 +84,8 @@ int Run(const Options& options) {
                    ParameterDiagnosticsText);
     case Command::kSteps:
       return Print(options, calls.StepHistory(), StepsJson, StepsText);
+    case Command::kStepPhases:
+      return Print(options, calls.StepHistory(), PhasesJson, PhasesText);
     case Command::kDigest:
       return Print(options,
                    AskDigests([&calls] { return calls.GetStatus(); },

@@ -30,6 +30,7 @@ struct Typed {
   std::string output = "table";
   bool effective = false;
   bool events = false;
+  bool phases = false;
   std::string directory;
   std::string tls_directory;
 };
@@ -142,6 +143,8 @@ void AddCommands(CLI::App& app, Typed& typed) {
   steps->add_option("--limit", typed.options.limit, "So many of the newest")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
+  steps->add_flag("--phases", typed.phases,
+                  "Where their time went on every shard, and what of it was hidden");
   add(app, "digest", "Digests of weights and state at one position, per shard and of the job",
       Command::kDigest);
   add(app, "health", "Whether every server is serving", Command::kHealth);
@@ -196,6 +199,7 @@ absl::Status Resolve(Typed& typed) {
   options.json = typed.output == "json";
   if (typed.effective) options.command = Command::kJobEffective;
   if (typed.events) options.command = Command::kStatusEvents;
+  if (typed.phases) options.command = Command::kStepPhases;
   if (IsOffline(options.command)) return absl::OkStatus();
   if (!typed.directory.empty()) {
     const absl::Status read = ReadDirectory(typed.directory, typed);

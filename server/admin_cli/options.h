@@ -20,6 +20,7 @@ enum class Command {
   kJobEffective,
   kParameters,
   kSteps,
+  kStepPhases,
   kDigest,
   kHealth,
   kVerifyNumerics,

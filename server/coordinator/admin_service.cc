@@ -16,6 +16,7 @@
 #include "proto/grpc_status.h"
 #include "proto/status_macros.h"
 #include "server/auth/peer_identity.h"
+#include "server/coordinator/gather_phases.h"
 #include "server/coordinator/parameter_lookup.h"
 #include "server/coordinator/unary_call.h"
 
@@ -258,13 +259,21 @@ grpc::ServerUnaryReactor* AdminService::StepHistory(grpc::CallbackServerContext*
     read.set_from_position(applied >= limit ? applied - limit + 1 : 1);
     read.set_limit(limit);
     links_[shard]->ReadHistory(
-        read, kShardTimeout, [reactor, response](absl::StatusOr<v1::ReadHistoryResponse> history) {
+        read, kShardTimeout,
+        [this, reactor, request, response, read](absl::StatusOr<v1::ReadHistoryResponse> history) {
           if (history.ok()) {
             for (v1::StepRecord& record : *history->mutable_records()) {
               if (!record.plan().has_registration()) *response->add_records() = std::move(record);
             }
           }
-          Finish(reactor, history.status());
+          if (!history.ok() || !request->with_phases()) return Finish(reactor, history.status());
+          GatherPhases(links_, read, kShardTimeout,
+                       [reactor, response](std::vector<v1::ShardPhases> phases) {
+                         for (v1::ShardPhases& one : phases) {
+                           *response->add_phases() = std::move(one);
+                         }
+                         Finish(reactor, absl::OkStatus());
+                       });
         });
   });
   return reactor;

@@ -25,6 +25,7 @@
 #include "server/shard/open_push.h"
 #include "server/shard/parameter_fold.h"
 #include "server/shard/reduction.h"
+#include "server/shard/step_phases.h"
 #include "server/tier/tiered_store.h"
 
 namespace kaon::shard {
@@ -54,6 +55,8 @@ class GradientAccumulator {
     std::function<void(uint64_t generation, uint32_t parameter_id)> on_parameter_folded;
     // Fewest bytes of a chunk that does not end its parameter.
     uint64_t min_chunk_bytes = 0;
+    // Told of what is received and folded; null if nobody measures.
+    StepPhases* phases = nullptr;
   };
 
   explicit GradientAccumulator(Options options);

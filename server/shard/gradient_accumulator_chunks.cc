@@ -35,6 +35,7 @@ absl::Status CheckChunks(const v1::JobDefinition& job, uint64_t min_chunk_bytes,
 
 absl::Status GradientAccumulator::AddChunks(PushStreamId stream_id,
                                             absl::Span<const proto::ChunkView> chunks) {
+  PhaseTimer timer(options_.phases, Phase::kReceive);
   std::vector<Parameter*> parameters;
   {
     MutexLock lock(mu_);
@@ -65,6 +66,7 @@ absl::Status GradientAccumulator::AddChunks(PushStreamId stream_id,
   std::vector<ReleasedBytes> released;
   absl::Status status;
   Calls calls;
+  timer.Next(Phase::kFold);
   for (size_t i = 0; i < chunks.size(); ++i) {
     Parameter& parameter = *parameters[i];
     const uint64_t bytes = BytesOf(chunks[i].payload);

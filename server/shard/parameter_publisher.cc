@@ -148,6 +148,7 @@ void ParameterPublisher::Forget(WaiterId waiter) {
 absl::Status ParameterPublisher::Read(uint32_t parameter_id, uint64_t step, uint64_t offset,
                                       kernels::DType dtype, uint64_t num_elements,
                                       std::byte* to) const {
+  const PhaseTimer timer(phases_, Phase::kPull, nullptr, step);
   const Parameter* parameter = nullptr;
   {
     MutexLock lock(mu_);

@@ -20,6 +20,7 @@
 #include "kaon/v1/shard_data.pb.h"
 #include "kernels/dtype.h"
 #include "kernels/mutex.h"
+#include "server/shard/step_phases.h"
 
 namespace kaon::shard {
 
@@ -38,6 +39,9 @@ class ParameterPublisher {
     // Empty for a parameter that is written once.
     absl::Span<float> second;
   };
+
+  // `phases`, told of what is read, outlives the publisher; null if nobody measures.
+  explicit ParameterPublisher(StepPhases* phases = nullptr) : phases_(phases) {}
 
   // NOT_FOUND, FAILED_PRECONDITION (older timeline; step that is gone: names both),
   // INVALID_ARGUMENT (dtype, parameters), UNAVAILABLE (a timeline that is not there yet; a step
@@ -112,6 +116,7 @@ class ParameterPublisher {
   // Calls what waits for the parameter; absent: everything.
   void Wake(std::optional<uint32_t> parameter_id);
 
+  StepPhases* const phases_;
   // Written by Serve, before the job is known to anyone.
   std::map<uint32_t, std::unique_ptr<Parameter>> parameters_;
 

@@ -30,8 +30,9 @@ double ClipFactorOf(const v1::StepDecision& decision, int group, const std::stri
 ShardCore::ShardCore(Options options)
     : options_(std::move(options)),
       machine_(options_.data_loss, options_.durability, options_.interval_steps),
+      publisher_(options_.phases),
       accumulator_({options_.store, options_.backend, options_.staging_bytes, options_.on_folded,
-                    options_.on_parameter_folded, options_.min_chunk_bytes}),
+                    options_.on_parameter_folded, options_.min_chunk_bytes, options_.phases}),
       gradient_replay_(accumulator_),
       scrub_(options_.scrub_steps) {
   if (!options_.data_loss.empty()) EndDataStreams(absl::DataLossError(options_.data_loss));
@@ -91,6 +92,9 @@ void ShardCore::Carry() {
         outputs_.push_back(std::move(*append));
       } else if (const auto* begin = std::get_if<BeginFolding>(&action)) {
         publisher_.ExpectStep(begin->plan.step().step());
+        if (options_.phases != nullptr) {
+          options_.phases->Begin(begin->plan.position(), begin->plan.step().step());
+        }
         WithdrawGradients();
         accumulator_.BeginFolding(begin->plan, begin->generation);
       } else if (const auto* restamp = std::get_if<RestampPlan>(&action)) {

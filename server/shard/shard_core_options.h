@@ -19,6 +19,7 @@
 #include "server/shard/checkpoint_part.h"
 #include "server/shard/snapshot_directory.h"
 #include "server/shard/state_freeze.h"
+#include "server/shard/step_phases.h"
 #include "server/tier/tiered_store.h"
 
 namespace kaon::shard {
@@ -33,6 +34,8 @@ struct ShardCoreOptions {
   uint64_t staging_bytes = 64 << 20;
   // As in GradientAccumulator::Options.
   uint64_t min_chunk_bytes = 0;
+  // Told of plans, pushes and pulls, by any thread; outlives the core. Null: nobody measures.
+  StepPhases* phases = nullptr;
   // Train steps in which all of the state in memory is reread once (P11).
   uint64_t scrub_steps = 64;
   // Why the shard lost the state it once held; empty if it did not.

@@ -79,12 +79,17 @@ PlanStanding StandingOf(const ShardMachine& machine) {
 }  // namespace
 
 StepLoop::StepLoop(ShardCore::Options options, monitor::EventCounts& counts)
-    : counts_(counts), core_([this, &options] {
+    : counts_(counts), phases_(SteadyNow), core_([this, &options] {
+        options.phases = &phases_;
         options.on_folded = [this](uint64_t generation) {
-          Post([this, generation] { core_.OnFolded(generation); });
+          Post([this, generation] {
+            const PhaseTimer timer(&phases_, Phase::kPrepare, &innermost_);
+            core_.OnFolded(generation);
+          });
         };
         options.on_parameter_folded = [this](uint64_t generation, uint32_t parameter_id) {
           Post([this, generation, parameter_id] {
+            const PhaseTimer timer(&phases_, Phase::kPrepare, &innermost_);
             core_.OnParameterFolded(generation, parameter_id);
           });
         };
@@ -118,6 +123,7 @@ StepLoop::StepLoop(ShardCore::Options options, monitor::EventCounts& counts)
           });
         };
         options.append_gradient = [this](const journal::GradientSlice& slice) {
+          const PhaseTimer timer(&phases_, Phase::kJournal, &innermost_);
           journal_->AppendGradient(slice);
         };
         options.on_applied = [this] {
@@ -224,11 +230,14 @@ void StepLoop::Append(AppendJournal append) {
   if (const auto* decision = std::get_if<journal::DecisionRecord>(&append.record)) {
     decided = decision->record.plan().position();
   }
-  journal_->Append(std::move(append.record), [this, token = append.token, decided] {
-    // At once: a snapshot waits for it on a thread that this loop may wait for.
-    if (snapshots_ != nullptr && decided > 0) snapshots_->OnDurable(decided);
-    Post([this, token] { core_.OnDurable(token); });
-  });
+  const bool votes = std::holds_alternative<journal::PrepareRecord>(append.record);
+  journal_->Append(std::move(append.record),
+                   [this, token = append.token, decided, votes, begin = phases_.now()] {
+                     if (votes) phases_.Add(Phase::kJournal, begin, phases_.now());
+                     // At once: a snapshot waits for it on a thread that this loop may wait for.
+                     if (snapshots_ != nullptr && decided > 0) snapshots_->OnDurable(decided);
+                     Post([this, token] { core_.OnDurable(token); });
+                   });
 }
 
 void StepLoop::NoteRefused(const std::string& peer, const v1::Refused& refused) {
@@ -292,12 +301,22 @@ bool StepLoop::OnControl(StreamId stream, v1::CoordinatorToShard message, absl::
   return Post([this, stream, message = std::move(message), received, done = std::move(done)] {
     PassReceived(message);
     const PlanStanding before = StandingOf(core_.machine());
-    core_.OnControl(stream, message, received);
+    Carry(stream, message, received);
     NotePlan(before);
     Deliver();
     core_.OnReady(stream, SteadyNow());
     done();
   });
+}
+
+void StepLoop::Carry(StreamId stream, const v1::CoordinatorToShard& message, absl::Time received) {
+  const uint64_t applied_before = core_.machine().applied_position();
+  const absl::Time begin = phases_.now();
+  core_.OnControl(stream, message, received);
+  if (!message.decision().plan().has_step()) return;
+  if (core_.machine().applied_position() == applied_before) return;
+  phases_.Decided(begin);
+  phases_.Add(Phase::kApply, begin, phases_.now());
 }
 
 void StepLoop::CloseStream(StreamId stream) {
@@ -357,6 +376,9 @@ void StepLoop::ReadHistory(const v1::ReadHistoryRequest& request,
     if (!records.ok()) return answer(records.status());
     v1::ReadHistoryResponse response;
     for (v1::StepRecord& record : *records) *response.add_records() = std::move(record);
+    std::vector<v1::StepPhases> phases;
+    if (request.with_phases()) phases = phases_.Read(request.from_position());
+    for (v1::StepPhases& step : phases) *response.add_phases() = std::move(step);
     answer(std::move(response));
   });
   if (!posted) answer(Stopping());

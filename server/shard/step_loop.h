@@ -27,6 +27,7 @@
 #include "server/shard/checkpoint_thread.h"
 #include "server/shard/shard_core.h"
 #include "server/shard/snapshot_thread.h"
+#include "server/shard/step_phases.h"
 
 namespace kaon::shard {
 
@@ -97,7 +98,7 @@ class StepLoop {
              std::function<void(absl::StatusOr<v1::ParameterStats>)> answer);
   void Diagnostics(const v1::ShardParameterRequest& request,
                    std::function<void(absl::StatusOr<v1::ParameterDiagnostics>)> answer);
-  // As Journal::History, but NOT_FOUND for another job.
+  // As Journal::History, but NOT_FOUND for another job; and, if asked for, where time went.
   void ReadHistory(const v1::ReadHistoryRequest& request,
                    std::function<void(absl::StatusOr<v1::ReadHistoryResponse>)> answer);
 
@@ -127,6 +128,8 @@ class StepLoop {
   void Note(const journal::Record& record);
   void NoteRefused(const std::string& peer, const v1::Refused& refused);
   void NotePlan(const PlanStanding& before);
+  // As ShardCore::OnControl; what it takes to apply a decision is noted.
+  void Carry(StreamId stream, const v1::CoordinatorToShard& message, absl::Time received);
 
   monitor::EventCounts& counts_;
   // Constant once started.
@@ -142,6 +145,10 @@ class StepLoop {
   // Without a body; absent unless a promise is durable.
   std::optional<v1::ShardToCoordinator> promised_ ABSL_GUARDED_BY(mu_);
 
+  // Before the core, which tells it.
+  StepPhases phases_;
+  // Of the step thread.
+  PhaseTimer* innermost_ = nullptr;
   // Owned by the step thread, but for accumulator() and publisher().
   ShardCore core_;
   std::thread thread_;

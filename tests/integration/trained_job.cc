@@ -12,6 +12,7 @@
 #include "client/train/local_optimizer.h"
 #include "client/train/tensor_buffers.h"
 #include "job/definition.h"
+#include "kaon/v1/admin.grpc.pb.h"
 #include "kaon/v1/coordinator.grpc.pb.h"
 #include "kaon/v1/shard_control.grpc.pb.h"
 #include "kernels/backend.h"
@@ -57,6 +58,20 @@ void Register(const InProcessCluster& cluster, const v1::JobDefinition& job) {
     status = stub->RegisterJob(&context, request, &response);
   }
   CHECK(status.ok()) << status.error_message();
+}
+
+void AskAdmin(const InProcessCluster& cluster, TrainedJob& trained) {
+  const auto stub = v1::Admin::NewStub(
+      grpc::CreateChannel(cluster.coordinator_address(), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext of_status;
+  grpc::Status asked = stub->GetStatus(&of_status, {}, &trained.status);
+  CHECK(asked.ok()) << asked.error_message();
+  grpc::ClientContext of_history;
+  v1::StepHistoryRequest request;
+  request.set_limit(1000);
+  request.set_with_phases(true);
+  asked = stub->StepHistory(&of_history, request, &trained.history);
+  CHECK(asked.ok()) << asked.error_message();
 }
 
 uint64_t StateDigest(const InProcessCluster& cluster, const v1::JobDefinition& job,
@@ -163,6 +178,7 @@ TrainedJob TrainOnShards(const TrainingPlan& plan, int num_shards) {
     trained.weights = Pull(job, plan.job, step);
     trained.state_digests.push_back(StateDigest(cluster, plan.job, num_shards));
   }
+  AskAdmin(cluster, trained);
   return trained;
 }
 

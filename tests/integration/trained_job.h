@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "client/kaon/client.h"
+#include "kaon/v1/admin.pb.h"
 #include "kaon/v1/parameters.pb.h"
 
 namespace kaon::testing {
@@ -18,6 +19,9 @@ struct TrainedJob {
   std::vector<StepRecord> records;
   // Of everything the shards hold but the position, after each step; of a run through servers.
   std::vector<uint64_t> state_digests;
+  // What the coordinator shows in the end, of a run through servers; with phases.
+  v1::GetStatusResponse status;
+  v1::StepHistoryResponse history;
 };
 
 struct TrainingPlan {

@@ -32,6 +32,7 @@ TEST(OptionsTest, KnowsEveryCommand) {
       {{"digest"}, Command::kDigest},
       {{"health"}, Command::kHealth},
       {{"job", "show", "--effective"}, Command::kJobEffective},
+      {{"steps", "--phases"}, Command::kStepPhases},
   };
   for (auto [words, command] : lines) {
     words.insert(words.end(), {"--endpoints", "127.0.0.1:1"});

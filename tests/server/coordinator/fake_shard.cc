@@ -117,6 +117,7 @@ grpc::Status FakeShard::Control(
 grpc::Status FakeShard::ReadHistory(grpc::ServerContext*, const v1::ReadHistoryRequest* request,
                                     v1::ReadHistoryResponse* response) {
   MutexLock lock(mu_);
+  if (request->with_phases()) response->add_phases();
   for (const v1::StepRecord& record : history_) {
     if (record.plan().position() < request->from_position()) continue;
     if (response->records_size() < request->limit()) *response->add_records() = record;

@@ -1,0 +1,21 @@
+// Where the time of steps went on every shard (`kaonctl steps --phases`), as JSON and as tables.
+// Pure functions; any thread.
+#ifndef KAON_SERVER_ADMIN_CLI_PHASES_REPORT_H_
+#define KAON_SERVER_ADMIN_CLI_PHASES_REPORT_H_
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "kaon/v1/admin.pb.h"
+
+namespace kaon::admin_cli {
+
+// By shard.
+nlohmann::ordered_json PhasesJson(const v1::StepHistoryResponse& history);
+
+// One table for each step, oldest first.
+std::string PhasesText(const v1::StepHistoryResponse& history);
+
+}  // namespace kaon::admin_cli
+
+#endif  // KAON_SERVER_ADMIN_CLI_PHASES_REPORT_H_

@@ -1,0 +1,54 @@
+#include "server/admin_cli/phases_report.h"
+
+#include <google/protobuf/text_format.h>
+#include <gtest/gtest.h>
+
+namespace kaon::admin_cli {
+namespace {
+
+v1::StepHistoryResponse TwoSteps() {
+  v1::StepHistoryResponse history;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(R"(
+    phases { shard: 0
+      steps { position: 6 step: 4 total_microseconds: 5000
+        phases { name: "receive" begin_microseconds: 10 end_microseconds: 3000
+                 busy_microseconds: 2500 }
+        phases { name: "fold" begin_microseconds: 20 end_microseconds: 3010
+                 busy_microseconds: 4000 }
+        phases { name: "decide" begin_microseconds: 3500 end_microseconds: 5000 } }
+      steps { position: 7 step: 5 total_microseconds: 100 } }
+    phases { shard: 2
+      steps { position: 6 step: 4 total_microseconds: 700
+        phases { name: "apply" begin_microseconds: 600 end_microseconds: 700
+                 busy_microseconds: 100 } } })",
+                                                            &history));
+  return history;
+}
+
+TEST(PhasesReportTest, TextHasATablePerStepAndWhatWasHiddenPerShard) {
+  EXPECT_EQ(PhasesText(TwoSteps()),
+            "step 4 (position 6)\n"
+            "SHARD  PHASE    BEGIN MS  END MS  BUSY MS  HIDDEN MS\n"
+            "    0  receive     0.010   3.000    2.500\n"
+            "    0  fold        0.020   3.010    4.000\n"
+            "    0  decide      3.500   5.000    0.000\n"
+            "    0  all         0.000   5.000    6.500      1.500\n"
+            "    2  apply       0.600   0.700    0.100\n"
+            "    2  all         0.000   0.700    0.100      0.000\n"
+            "\n"
+            "step 5 (position 7)\n"
+            "SHARD  PHASE  BEGIN MS  END MS  BUSY MS  HIDDEN MS\n"
+            "    0  all       0.000   0.100    0.000      0.000\n");
+}
+
+TEST(PhasesReportTest, JsonHasTheDocumentedKeys) {
+  const nlohmann::ordered_json json = PhasesJson(TwoSteps());
+  EXPECT_EQ(json["shards"][1].dump(),
+            R"({"shard":2,"steps":[{"position":6,"step":4,"total_microseconds":700,)"
+            R"("hidden_microseconds":0,"phases":[{"name":"apply","begin_microseconds":600,)"
+            R"("end_microseconds":700,"busy_microseconds":100}]}]})");
+  EXPECT_EQ(json["shards"][0]["steps"][0]["hidden_microseconds"], 1500);
+}
+
+}  // namespace
+}  // namespace kaon::admin_cli

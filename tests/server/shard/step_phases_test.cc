@@ -1,0 +1,108 @@
+#include "server/shard/step_phases.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace kaon::shard {
+namespace {
+
+class StepPhasesTest : public ::testing::Test {
+ protected:
+  void After(int64_t microseconds) { now_ += absl::Microseconds(microseconds); }
+
+  // "receive 1-4:3 fold 4-5:1 of 5", of the newest step.
+  std::string Newest() {
+    const v1::StepPhases step = phases_.Read(0).back();
+    std::string text;
+    for (const v1::Phase& phase : step.phases()) {
+      absl::StrAppend(&text, phase.name(), " ", phase.begin_microseconds(), "-",
+                      phase.end_microseconds(), ":", phase.busy_microseconds(), " ");
+    }
+    return absl::StrCat(text, "of ", step.total_microseconds());
+  }
+
+  absl::Time now_ = absl::UnixEpoch();
+  StepPhases phases_{[this] { return now_; }};
+};
+
+TEST_F(StepPhasesTest, AddsUpWhatTimersSee) {
+  phases_.Begin(3, 1);
+  After(10);
+  {
+    PhaseTimer timer(&phases_, Phase::kReceive);
+    After(3);
+    timer.Next(Phase::kFold);
+    After(5);
+  }
+  After(100);
+  {
+    PhaseTimer timer(&phases_, Phase::kReceive);
+    After(2);
+  }
+  EXPECT_EQ(Newest(), "receive 10-120:5 fold 13-18:5 of 120");
+}
+
+TEST_F(StepPhasesTest, AnInnerTimerStopsTheOuterOnes) {
+  phases_.Begin(3, 1);
+  PhaseTimer* innermost = nullptr;
+  {
+    PhaseTimer outer(&phases_, Phase::kPrepare, &innermost);
+    After(10);
+    {
+      PhaseTimer inner(&phases_, Phase::kJournal, &innermost);
+      After(5);
+    }
+    After(1);
+  }
+  EXPECT_EQ(innermost, nullptr);
+  EXPECT_EQ(Newest(), "prepare 0-16:11 journal 10-15:5 of 16");
+}
+
+TEST_F(StepPhasesTest, TheDecisionIsWaitedForFromTheDurableVoteOn) {
+  phases_.Decided(now_);
+  phases_.Begin(3, 1);
+  phases_.Decided(now_);
+  EXPECT_EQ(Newest(), "of 0");
+  phases_.Add(Phase::kJournal, now_, now_ + absl::Microseconds(7));
+  After(20);
+  phases_.Decided(now_);
+  EXPECT_EQ(Newest(), "journal 0-7:7 decide 7-20:0 of 20");
+}
+
+TEST_F(StepPhasesTest, ALaterRoundOfAStepIsPartOfIt) {
+  phases_.Begin(3, 1);
+  After(10);
+  phases_.Begin(3, 1);
+  phases_.Add(Phase::kApply, now_, now_ + absl::Microseconds(1));
+  EXPECT_EQ(Newest(), "apply 10-11:1 of 11");
+  EXPECT_EQ(phases_.Read(0).size(), 1u);
+}
+
+TEST_F(StepPhasesTest, ReadersOfThePreviousVersionAreOfItsStep) {
+  phases_.Begin(3, 1);
+  phases_.Begin(4, 2);
+  { PhaseTimer timer(&phases_, Phase::kPull, nullptr, 1); }
+  { PhaseTimer timer(&phases_, Phase::kPull, nullptr, 7); }
+  EXPECT_EQ(phases_.Read(0)[0].phases_size(), 1);
+  EXPECT_EQ(phases_.Read(0)[1].phases_size(), 0);
+}
+
+TEST_F(StepPhasesTest, KeepsTheNewest) {
+  phases_.Add(Phase::kApply, now_, now_);
+  EXPECT_TRUE(phases_.Read(0).empty());
+  for (uint64_t step = 1; step <= 1500; ++step) phases_.Begin(step + 2, step);
+  EXPECT_EQ(phases_.Read(0).size(), 1000u);
+  EXPECT_EQ(phases_.Read(0).front().step(), 501u);
+  EXPECT_EQ(phases_.Read(1500).size(), 3u);
+}
+
+TEST_F(StepPhasesTest, WithoutARecorderATimerDoesNothing) {
+  PhaseTimer timer(nullptr, Phase::kFold);
+  timer.Next(Phase::kApply);
+}
+
+}  // namespace
+}  // namespace kaon::shard
