@@ -10,8 +10,8 @@
 namespace kaon::client {
 namespace {
 
-// How often "no such job" is not believed of a coordinator and of a shard; with their backoffs about
-// ten seconds.
+// How often "no such job" is not believed of a coordinator and of a shard; with their backoffs for
+// about ten seconds.
 constexpr int kMaxNotFound = 10;
 constexpr int kMaxPushesNotFound = 16;
 

@@ -162,10 +162,8 @@ std::function<void(const absl::Status& status)> AdminService::Act(
     const grpc::CallbackServerContext& context, std::string what) {
   // What is asked for may be long, and have any bytes.
   if (what.size() > kMaxActBytes) what.resize(kMaxActBytes);
-  return [this, peer = auth::PeerName(auth::PeerIdentity(context)),
-          act = absl::CHexEscape(what)](const absl::Status& status) {
-    monitor::NoteAdminAct(counts_, peer, act, status);
-  };
+  return [this, peer = auth::PeerName(auth::PeerIdentity(context)), act = absl::CHexEscape(what)](
+             const absl::Status& status) { monitor::NoteAdminAct(counts_, peer, act, status); };
 }
 
 void AdminService::Gather(std::function<void(ClusterView)> done) {
@@ -284,13 +282,13 @@ grpc::ServerUnaryReactor* AdminService::SetGroup(grpc::CallbackServerContext* co
                                                  v1::SetGroupResponse* response) {
   // It may wait for a step to end.
   WaitingReactor* const reactor = WaitingReactor::Make(loop_);
-  const std::string act = absl::StrCat(
-      "group set ", request->group(), " ",
-      absl::StrJoin(request->settings(), " ",
-                    [](std::string* to, const v1::GroupSetting& setting) {
-                      absl::StrAppend(to, setting.field(), "=", setting.value());
-                    }),
-      " at revision ", request->expected_revision());
+  const std::string act =
+      absl::StrCat("group set ", request->group(), " ",
+                   absl::StrJoin(request->settings(), " ",
+                                 [](std::string* to, const v1::GroupSetting& setting) {
+                                   absl::StrAppend(to, setting.field(), "=", setting.value());
+                                 }),
+                   " at revision ", request->expected_revision());
   const UnaryAnswer<ReplySetGroup, v1::SetGroupResponse> answer(context, reactor, response,
                                                                 Act(*context, act));
   loop_.Submit(

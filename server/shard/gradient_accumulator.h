@@ -30,14 +30,6 @@
 
 namespace kaon::shard {
 
-// Which step the shard may take next.
-struct ExpectedStep {
-  std::string job;
-  uint64_t timeline = 0;
-  // 0 until the initial weights are loaded.
-  uint64_t step = 0;
-};
-
 class GradientAccumulator {
  public:
   using AppendSlice = std::function<void(const journal::GradientSlice& slice)>;
