@@ -35,16 +35,15 @@ void ControlStream::OnReadDone(bool ok) {
     return;
   }
   ControlBacklog::Fate fate;
-  const v1::Ballot ballot = received_.ballot();
   {
     MutexLock lock(mu_);
     fate = backlog_.Add(received_);
   }
   if (fate == ControlBacklog::Fate::kWork) {
     Work(std::move(received_));
-  } else {
+  } else if (fate == ControlBacklog::Fate::kDropped) {
     // The step thread is at work, perhaps for long; the sender hears that the process lives.
-    loop_.AnswerWhileBusy(stream_, ballot);
+    loop_.AnswerWhileBusy(stream_, received_.ballot());
   }
   Read();
 }

@@ -203,8 +203,10 @@ void SnapshotThread::Run() {
       freeze = std::move(next_);
     }
     const absl::Status status = Write(std::move(freeze));
+    // Before anybody hears that it is over, and stops the thread.
+    const bool goes_on = status.ok() || MayGiveUp(status);
     Report(status);
-    if (!status.ok() && !MayGiveUp(status)) Fail(status);
+    if (!goes_on) Fail(status);
   }
   MutexLock lock(mu_);
   // Begun, and given up before the thread came to it.

@@ -162,7 +162,6 @@ void StepLoop::Run() {
     }
     event();
     Deliver();
-    PublishPromise();
   }
 }
 
@@ -196,6 +195,8 @@ void StepLoop::AnswerWhileBusy(StreamId stream, const v1::Ballot& ballot) {
 }
 
 void StepLoop::Deliver() {
+  // First: whoever reads an answer may be asking already whether this process lives.
+  PublishPromise();
   for (ShardOutput& output : core_.TakeOutputs()) {
     if (auto* append = std::get_if<AppendJournal>(&output)) {
       Append(std::move(*append));

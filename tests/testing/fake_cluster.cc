@@ -224,19 +224,35 @@ class FakeCluster::ShardService : public v1::ShardData::Service {
   static grpc::Status Reopened() { return grpc::Status(grpc::StatusCode::ABORTED, "reopened"); }
 
   grpc::Status Take(const v1::PushRequest& request, const std::string& begun) {
-    const v1::TensorChunk& chunk = request.chunk();
-    if (proto::Crc32c(request.payload().data(), request.payload().size()) != chunk.crc32c()) {
+    absl::string_view payload = request.payload();
+    if (request.has_chunk()) return TakeChunk(request.chunk(), payload, begun);
+    for (const v1::TensorChunk& piece : request.pieces()) {
+      const absl::string_view bytes = payload.substr(0, piece.num_elements() * SizeOf(piece));
+      const grpc::Status taken = TakeChunk(piece, bytes, begun);
+      if (!taken.ok()) return taken;
+      payload.remove_prefix(bytes.size());
+    }
+    return grpc::Status::OK;
+  }
+
+  static uint64_t SizeOf(const v1::TensorChunk& chunk) {
+    return chunk.dtype() == v1::DTYPE_FLOAT32 ? 4 : 2;
+  }
+
+  grpc::Status TakeChunk(const v1::TensorChunk& chunk, absl::string_view payload,
+                         const std::string& begun) {
+    if (proto::Crc32c(payload.data(), payload.size()) != chunk.crc32c()) {
       return grpc::Status(grpc::StatusCode::DATA_LOSS, "checksum");
     }
     MutexLock lock(cluster_.mu_);
     if (cluster_.state_.begun != begun) return Reopened();
     std::string& bytes = cluster_.state_.contributions[{chunk.parameter_id(), chunk.micro_batch()}];
-    if (chunk.offset() * (chunk.dtype() == v1::DTYPE_FLOAT32 ? 4 : 2) != bytes.size()) {
+    if (chunk.offset() * SizeOf(chunk) != bytes.size()) {
       return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
                           absl::StrCat("offset ", chunk.offset(), " after ", bytes.size()));
     }
-    bytes += request.payload();
-    cluster_.state_.received_bytes += request.payload().size();
+    bytes.append(payload.data(), payload.size());
+    cluster_.state_.received_bytes += payload.size();
     cluster_.changed_.NotifyAll();
     return grpc::Status::OK;
   }

@@ -28,7 +28,7 @@ TEST_F(ShardServiceTest, DescribesWhatItHolds) {
   const v1::DescribeShardResponse response = Describe();
   EXPECT_EQ(response.state().applied_position(), 2u);
   EXPECT_EQ(response.parameters_size(), 3);
-  EXPECT_EQ(response.capacity_bytes(), 1u << 20);
+  EXPECT_EQ(response.capacity_bytes(), 64u << 20);
   EXPECT_GT(response.used_bytes(), 0u);
   EXPECT_EQ(response.backend(), "cpu/reference");
 }
