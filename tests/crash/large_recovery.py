@@ -90,7 +90,7 @@ class LargeRecovery(recovery_time.Recovery):
         snapshot, journal, replayed = int(found[1]), int(found[3]), int(found[5])
         print(f"serves after {served:.2f} s: snapshot of {snapshot} bytes in {float(found[2]):.2f} s, journal of {journal} bytes "
               f"in {float(found[4]):.2f} s, {replayed} steps replayed; every weight was pulled after {pulled:.2f} s", flush=True)
-        return served, snapshot, journal, replayed
+        return served, replayed
 
     def check_pull(self, steps):
         digest = self.train(steps)["weights_digest"]
@@ -110,13 +110,10 @@ def measure(folder, recoveries):
             raise servers.Failure(f"{recovery.state_bytes} bytes of state, expecting {LEAST_BYTES}")
         good = True
         for _ in range(recoveries):
-            # As recovery_time: on a busy machine it is as much longer as any computation is.
-            busy = servers.stretch()
-            served, snapshot, journal, replayed = recovery.recover(recovery_time.STEPS)
-            busy = max(busy, servers.stretch())
-            allowed = busy * 1.2 * (2 + (snapshot + journal) / (0.8 * bandwidth) + replayed * update)
-            print(f"recovery of {recovery.state_bytes} bytes of state: {served:.2f} s, P19 x 1.2 allows {allowed:.2f} s on a machine "
-                  f"on which computations take {busy:.1f} times as long as alone")
+            served, replayed = recovery.recover(recovery_time.STEPS)
+            # Disk and update were measured beside whatever else the machine does.
+            allowed = 1.2 * (2 + recovery.state_bytes / (0.8 * bandwidth) + replayed * update)
+            print(f"recovery of {recovery.state_bytes} bytes of state: {served:.2f} s, P19 x 1.2 allows {allowed:.2f} s")
             good = good and served <= allowed
         return good
     except servers.Failure:
