@@ -4,13 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <functional>
 #include <iostream>
 #include <limits>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "client/job_conversion.h"
@@ -481,13 +479,7 @@ TEST(ByzantineClientTest, EveryBehaviourIsRefusedByNameAndAnHonestStepStillCommi
       for (const Behaviour& behaviour : behaviours) behaviour.act(peer);
     }
   }
-  // gRPC gives back what streams that were cut off had in flight when it comes to it.
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  uint64_t after_all = testing::ResidentBytes();
-  while (after_all >= after_one + kGrowthBytes && std::chrono::steady_clock::now() < until) {
-    std::this_thread::yield();
-    after_all = testing::ResidentBytes();
-  }
+  const uint64_t after_all = testing::ResidentBytesOnceBelow(after_one + kGrowthBytes);
   std::cout << "RSS " << (before >> 20) << " MiB before, " << (after_one >> 20)
             << " MiB after all behaviours, " << (after_all >> 20) << " MiB after " << kRepetitions
             << " times more" << std::endl;

@@ -4,8 +4,10 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
 #include <fstream>
+#include <thread>
 
 namespace kaon::testing {
 
@@ -27,6 +29,18 @@ inline uint64_t ResidentBytes() {
   uint64_t pages = 0;
   file >> pages >> pages;
   return pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+// Waits up to 10 s until there is less than `bound`: what streams that were cut off had in flight,
+// gRPC gives back when it comes to it.
+inline uint64_t ResidentBytesOnceBelow(uint64_t bound) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  uint64_t bytes = ResidentBytes();
+  while (bytes >= bound && std::chrono::steady_clock::now() < until) {
+    std::this_thread::yield();
+    bytes = ResidentBytes();
+  }
+  return bytes;
 }
 
 }  // namespace kaon::testing
