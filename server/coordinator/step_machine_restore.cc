@@ -106,6 +106,14 @@ absl::Status StepMachine::TryRestore(CallId call, const RestoreOrder& order) {
 }
 
 void StepMachine::Restore(CallId call, const RestoreOrder& order) {
+  // While the log and the directory were read again for a repetition, its entry may have become the
+  // newest.
+  const uint64_t request_id = order.request.request_id();
+  if (phase_ == Phase::kReady && !restore_ && request_id != 0 && record_ &&
+      record_->plan().restore().request_id() == request_id) {
+    restore_ = PendingRestore{call, order, /*planned=*/true};
+    return AnswerRestore(absl::OkStatus());
+  }
   const absl::Status status = TryRestore(call, order);
   if (status.ok()) return;
   actions_.push_back(ReplyRestore{call, status, IsHolder() ? "" : HolderHint()});

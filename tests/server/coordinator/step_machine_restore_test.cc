@@ -208,6 +208,11 @@ TEST(RestoreTest, ARepetitionWaitsForTheEntryOfItsRequest) {
   for (int shard : {0, 1}) harness.Applied(shard, plan.position());
   EXPECT_TRUE(StatusOf(harness, fourth).ok());
   EXPECT_FALSE(harness.SentPlan(0));
+  // Nor is it done again where the log was looked through before the entry was in it.
+  const CallId fifth = harness.Restore(order);
+  EXPECT_TRUE(StatusOf(harness, fifth).ok());
+  EXPECT_EQ((*harness.restored(fifth))->position(), plan.position());
+  EXPECT_FALSE(harness.SentPlan(0));
 }
 
 // The log was looked through before the checkpoint was read, which takes its time.
