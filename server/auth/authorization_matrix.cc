@@ -23,6 +23,7 @@ constexpr Role kEveryone[] = {Role::kWorker, Role::kReader, Role::kAdmin, Role::
 constexpr MethodRule kMatrix[] = {
     {"/kaon.v1.ShardData/Push", kWorkers},
     {"/kaon.v1.ShardData/Pull", kReaders},
+    {"/kaon.v1.ShardLocal/OpenSession", kWorkers},
 
     {"/kaon.v1.ShardControl/Control", kCoordinators},
     {"/kaon.v1.ShardControl/ReadHistory", kInspectors},

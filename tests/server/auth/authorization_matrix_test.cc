@@ -12,6 +12,7 @@
 #include "kaon/v1/coordinator.pb.h"
 #include "kaon/v1/shard_control.pb.h"
 #include "kaon/v1/shard_data.pb.h"
+#include "kaon/v1/shard_local.pb.h"
 
 namespace kaon::auth {
 namespace {
@@ -27,7 +28,8 @@ std::set<std::string> MethodsThatExist() {
   std::set<std::string> methods = {"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"};
   for (const google::protobuf::FileDescriptor* file :
        {v1::GetStatusRequest::descriptor()->file(), v1::RegisterJobRequest::descriptor()->file(),
-        v1::CoordinatorToShard::descriptor()->file(), v1::PushRequest::descriptor()->file()}) {
+        v1::CoordinatorToShard::descriptor()->file(), v1::PushRequest::descriptor()->file(),
+        v1::OpenSessionRequest::descriptor()->file()}) {
     for (int s = 0; s < file->service_count(); ++s) {
       const google::protobuf::ServiceDescriptor& service = *file->service(s);
       for (int m = 0; m < service.method_count(); ++m) {
@@ -43,6 +45,7 @@ const std::map<std::string, std::string>& ExpectedCells() {
   static const std::map<std::string, std::string> cells = {
       {"/kaon.v1.ShardData/Push", "w----"},
       {"/kaon.v1.ShardData/Pull", "wr---"},
+      {"/kaon.v1.ShardLocal/OpenSession", "w----"},
       {"/kaon.v1.ShardControl/Control", "---c-"},
       {"/kaon.v1.ShardControl/ReadHistory", "--ac-"},
       {"/kaon.v1.ShardControl/DescribeShard", "--ac-"},
