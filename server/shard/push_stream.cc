@@ -1,16 +1,13 @@
 #include "server/shard/push_stream.h"
 
-#include <glog/logging.h>
 #include <grpcpp/support/slice.h>
 
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "proto/failpoint.h"
 #include "proto/grpc_status.h"
 #include "proto/status_macros.h"
-#include "server/auth/peer_identity.h"
 
 namespace kaon::shard {
 
@@ -23,7 +20,7 @@ constexpr size_t kMaxMessageBytes = proto::kMaxChunkBytes + (64 << 10);
 
 PushStream::PushStream(GradientAccumulator& accumulator, monitor::EventCounts& counts,
                        proto::Identity peer)
-    : accumulator_(accumulator), counts_(counts), peer_(std::move(peer)) {}
+    : intake_(accumulator, counts, std::move(peer)) {}
 
 PushStream* PushStream::Start(GradientAccumulator& accumulator, monitor::EventCounts& counts,
                               proto::Identity peer) {
@@ -36,8 +33,9 @@ PushStream* PushStream::Start(GradientAccumulator& accumulator, monitor::EventCo
 void PushStream::OnReadDone(bool ok) {
   if (!ok) {
     // After a finish the last write ends the call.
-    if (!finish_received_)
+    if (!intake_.finished()) {
       End(absl::InvalidArgumentError("the push stream ended without a finish"));
+    }
     return;
   }
   std::vector<grpc::Slice> buffers;
@@ -62,51 +60,18 @@ void PushStream::OnReadDone(bool ok) {
 }
 
 absl::Status PushStream::Take(proto::Slices slices) {
-  KAON_ASSIGN_OR_RETURN(const proto::DecodedPush decoded, proto::DecodePush(slices));
-  const v1::PushRequest& message = decoded.message;
-  const bool has_chunks = message.has_chunk() || message.pieces_size() > 0;
-  const int bodies =
-      message.has_open() + message.has_finish() + message.has_chunk() + (message.pieces_size() > 0);
-  if (bodies != 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(bodies, " of open, finish, chunk and pieces are set, expecting 1"));
-  }
-  if (!has_chunks && !decoded.payload.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("payload of ", decoded.payload_bytes(), " bytes without a chunk"));
-  }
-  if (message.has_open()) return Open(message.open());
-  if (!stream_.has_value()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the first message is a ", has_chunks ? "chunk" : "finish", ", expecting open"));
-  }
-  if (has_chunks) {
-    KAON_ASSIGN_OR_RETURN(const proto::ChunkViews views, proto::SplitPayload(decoded));
-    PassFailpoint(Failpoint::shard_chunk_received);
-    return accumulator_.AddChunks(*stream_, views.chunks);
-  }
-  KAON_RETURN_IF_ERROR(accumulator_.Finish(*stream_, message.finish()));
-  PassFailpoint(Failpoint::shard_push_finished);
-  finish_received_ = true;
+  KAON_ASSIGN_OR_RETURN(PushIntake::Answer answer, intake_.Take(slices, [this] {
+    PushCallbacks callbacks;
+    callbacks.on_credit = [self = shared_from_this()](uint64_t bytes) { self->AddCredit(bytes); };
+    callbacks.on_ended = [self = shared_from_this()](const absl::Status& status) {
+      self->End(status);
+    };
+    return callbacks;
+  }));
+  if (!answer.opened.has_value() && !answer.finished) return absl::OkStatus();
   MutexLock lock(mu_);
-  finished_ = true;
-  WriteLocked();
-  return absl::OkStatus();
-}
-
-absl::Status PushStream::Open(const v1::PushOpen& open) {
-  if (stream_.has_value()) return absl::InvalidArgumentError("open was sent twice");
-  KAON_RETURN_IF_ERROR(auth::AuthorizeWorker(peer_, open.job(), open.rank()));
-  PushCallbacks callbacks;
-  callbacks.on_credit = [self = shared_from_this()](uint64_t bytes) { self->AddCredit(bytes); };
-  callbacks.on_ended = [self = shared_from_this()](const absl::Status& status) {
-    self->End(status);
-  };
-  KAON_ASSIGN_OR_RETURN(OpenPush opened, accumulator_.Open(open, std::move(callbacks)));
-  PassFailpoint(Failpoint::shard_push_opened);
-  stream_ = opened.stream;
-  MutexLock lock(mu_);
-  opened_ = std::move(opened.opened);
+  opened_ = std::move(answer.opened);
+  finished_ = answer.finished;
   WriteLocked();
   return absl::OkStatus();
 }
@@ -153,20 +118,12 @@ void PushStream::End(const absl::Status& status) {
   MutexLock lock(mu_);
   if (ended_) return;
   ended_ = true;
-  NoteEnd(status);
+  intake_.NoteEnd(status);
   Finish(proto::ToGrpc(status));
 }
 
-void PushStream::NoteEnd(const absl::Status& status) {
-  if (status.ok() || absl::IsCancelled(status)) return;
-  if (absl::IsAborted(status)) return counts_.Add(monitor::Event::kPushAborted);
-  counts_.Add(monitor::Event::kPushRefused, status.code());
-  // A worker that asks too early, or means harm, asks often.
-  LOG_EVERY_T(WARNING, 1) << "push of " << auth::PeerName(peer_) << " refused: " << status;
-}
-
 void PushStream::OnDone() {
-  if (stream_.has_value()) accumulator_.Close(*stream_);
+  intake_.Close();
   // May be the last owner.
   const std::shared_ptr<PushStream> self = std::move(self_);
 }

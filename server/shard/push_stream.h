@@ -1,6 +1,5 @@
-// One worker's Push call: gRPC reads and writes on one side, GradientAccumulator on the other (room
-// 3 of a gradient's life: decode, check who it is, hand over; no decisions). Owns itself until the
-// call is done; callbacks of gRPC and of the accumulator come from any thread.
+// One worker's Push call over gRPC: reads and writes on one side, PushIntake on the other. Owns
+// itself until the call is done; callbacks of gRPC and of the accumulator come from any thread.
 #ifndef KAON_SERVER_SHARD_PUSH_STREAM_H_
 #define KAON_SERVER_SHARD_PUSH_STREAM_H_
 
@@ -18,6 +17,7 @@
 #include "proto/tensor_stream.h"
 #include "server/monitor/event_counts.h"
 #include "server/shard/gradient_accumulator.h"
+#include "server/shard/push_intake.h"
 
 namespace kaon::shard {
 
@@ -37,22 +37,16 @@ class PushStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBu
   PushStream(GradientAccumulator& accumulator, monitor::EventCounts& counts, proto::Identity peer);
 
   absl::Status Take(proto::Slices slices);
-  absl::Status Open(const v1::PushOpen& open);
   void AddCredit(uint64_t bytes);
   void End(const absl::Status& status);
-  void NoteEnd(const absl::Status& status);
   void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  GradientAccumulator& accumulator_;
-  monitor::EventCounts& counts_;
-  const proto::Identity peer_;
   // Keeps this object alive until OnDone, beside callbacks of the accumulator that are under way.
   std::shared_ptr<PushStream> self_;
 
   // Owned by the one read in flight.
   grpc::ByteBuffer received_;
-  std::optional<PushStreamId> stream_;
-  bool finish_received_ = false;
+  PushIntake intake_;
 
   Mutex mu_;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;

@@ -6,6 +6,8 @@ _PUBLIC = "public headers use the standard library only; Mutex needs Abseil's at
 
 _WHOLE_CALLS = "tests/client/client_test.cc drives it with real calls to an in-process cluster; alone it does nothing"
 
+_DATA_PLANE = "tests/server/shard/push_stream_test.cc and pull_stream_test.cc drive it with real calls; alone it does nothing"
+
 _NUMERICS_TABLE = "kaonctl runs the numerics table of the tests on the user's machine (ADR 0014)"
 
 _TILES = "whether the processor has AMX tiles is known when the test runs, not when Bazel picks it; the skip prints it"
@@ -21,6 +23,8 @@ EXEMPT = {
     ("mutex", "kernels/mutex.h"): _OWN_MUTEX,
     ("mutex", "client/kaon/future.h"): _PUBLIC,
     ("include-folder", "server/admin_cli/verify_numerics.h"): _NUMERICS_TABLE,
+    ("mirrored-test", "server/shard/pull_reader.cc"): _DATA_PLANE,
+    ("mirrored-test", "server/shard/push_intake.cc"): _DATA_PLANE,
     ("mirrored-test", "client/coordinator_client.cc"): _WHOLE_CALLS,
     ("mirrored-test", "client/grpc_shard_channel.cc"): _WHOLE_CALLS,
     ("mirrored-test", "client/job_call.cc"): _WHOLE_CALLS,
