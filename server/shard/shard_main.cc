@@ -24,7 +24,9 @@ kaon::config::CommandLine Describe() {
       {"durability",
        "journal: a restarted shard is as it was; interval(K): the job is rolled back, K steps at "
        "most; none: it has lost its state (journal)"},
-      {"host_memory_bytes", "memory for tensors and 32 MiB for the history of steps (4294967296)"},
+      {"host_memory_bytes",
+       "memory for tensors, 32 MiB for the history of steps and 10 MiB for each of shm_sessions "
+       "(4294967296)"},
       {"staging_bytes",
        "gradients that may wait for an earlier rank, all workers together (67108864)"},
       {"backend", "cpu, or the name of a loadable backend (cpu)"},
@@ -37,6 +39,11 @@ kaon::config::CommandLine Describe() {
       {"snapshot_journal_bytes",
        "growth of the journal that leads to a snapshot; 0: 256 MiB, or twice the state if that is "
        "more (0)"},
+      {"shm_sessions",
+       "sessions over shared memory for workers on this machine, 0 .. 64 (0); without one they use "
+       "the network"},
+      {"shm_dir", "directory for the socket that opens them; empty: an abstract socket"},
+      {"shm_uids", "users, beside this process's, whose workers may have one"},
   };
   line.complete = [](google::protobuf::Message* message) -> absl::Status {
     auto& config = static_cast<kaon::v1::ShardConfig&>(*message);

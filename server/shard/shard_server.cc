@@ -104,6 +104,11 @@ uint32_t AvailableCpus() {
   return std::clamp(std::thread::hardware_concurrency(), 1u, uint32_t{kernels::kMaxThreads});
 }
 
+// Of host memory, for what is no tensor.
+uint64_t ReservedBytes(const v1::ShardConfig& config) {
+  return journal::kMaxHistoryBytes + config.shm_sessions() * kShmSessionBytes;
+}
+
 absl::Status SetSegmentBytes(uint64_t& segment_bytes) {
   const char* text = std::getenv(kSegmentBytesVariable);
   if (text == nullptr || (absl::SimpleAtoi(text, &segment_bytes) && segment_bytes > 0)) {
@@ -130,11 +135,18 @@ absl::StatusOr<v1::ShardConfig> CompleteConfig(v1::ShardConfig config) {
                         config::ParseDurability(config.durability()));
   config.set_durability(config::DurabilityText(durability.mode, durability.interval_steps));
   if (config.host_memory_bytes() == 0) config.set_host_memory_bytes(kDefaultHostMemoryBytes);
-  // The history is kept beside the tensors, and no job may need memory that it has taken.
-  if (config.host_memory_bytes() <= journal::kMaxHistoryBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("host_memory_bytes is ", config.host_memory_bytes(), ", must be more than ",
-                     journal::kMaxHistoryBytes, ", which the history of steps may take"));
+  if (config.shm_sessions() > kMaxShmSessions) {
+    return absl::InvalidArgumentError(absl::StrCat("shm_sessions is ", config.shm_sessions(),
+                                                   ", must be 0 .. ", kMaxShmSessions));
+  }
+  // They are kept beside the tensors, and no job may need memory that they have taken.
+  if (config.host_memory_bytes() <= ReservedBytes(config)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "host_memory_bytes is ", config.host_memory_bytes(), ", must be more than ",
+        ReservedBytes(config), ", which the history of steps may take",
+        config.shm_sessions() == 0 ? ""
+                                   : absl::StrCat(" and shm_sessions, ", config.shm_sessions(),
+                                                  " of ", kShmSessionBytes, " bytes")));
   }
   if (config.staging_bytes() == 0) config.set_staging_bytes(kDefaultStagingBytes);
   if (config.staging_bytes() < proto::kMaxChunkBytes) {
@@ -170,8 +182,7 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
   KAON_ASSIGN_OR_RETURN(backend_, kernels::CreateBackend(backend));
   KAON_ASSIGN_OR_RETURN(directory_, journal::ShardDirectory::Open(config.data_dir()));
   KAON_ASSIGN_OR_RETURN(marker_, journal::IncarnationMarker::Open(config.data_dir()));
-  host_tier_ =
-      std::make_unique<tier::HostTier>(config.host_memory_bytes(), journal::kMaxHistoryBytes);
+  host_tier_ = std::make_unique<tier::HostTier>(config.host_memory_bytes(), ReservedBytes(config));
   store_ = std::make_unique<tier::TieredStore>(*host_tier_);
   ShardCore::Options options;
   options.store = store_.get();
@@ -201,7 +212,9 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
                            ? BuildInMemory(config, std::move(options))
                            : BuildOnDisk(config, std::move(options)));
   loop_->Start(*journal_, snapshots_.get());
+  KAON_RETURN_IF_ERROR(StartSessions(config));
   data_service_ = std::make_unique<ShardDataService>(*loop_);
+  local_service_ = std::make_unique<ShardLocalService>(shm_endpoint_.get());
   control_service_ = std::make_unique<ShardControlService>(*loop_);
   return absl::OkStatus();
 }
@@ -372,6 +385,18 @@ void ShardServer::BuildLost(ShardCore::Options options, std::string why) {
   journal_ = std::make_unique<journal::MemoryJournal>(nullptr);
 }
 
+absl::Status ShardServer::StartSessions(const v1::ShardConfig& config) {
+  if (config.shm_sessions() == 0) return absl::OkStatus();
+  ShmEndpoint::Options options;
+  options.max_sessions = config.shm_sessions();
+  options.directory = config.shm_dir();
+  options.other_users.assign(config.shm_uids().begin(), config.shm_uids().end());
+  KAON_ASSIGN_OR_RETURN(shm_endpoint_,
+                        ShmEndpoint::Start(std::move(options),
+                                           {&loop_->accumulator(), &loop_->publisher(), &counts_}));
+  return absl::OkStatus();
+}
+
 absl::Status ShardServer::Listen(const v1::ShardConfig& config) {
   KAON_ASSIGN_OR_RETURN(
       std::shared_ptr<grpc::ServerCredentials> credentials,
@@ -390,6 +415,7 @@ absl::Status ShardServer::Listen(const v1::ShardConfig& config) {
   builder.SetResourceQuota(quota);
   builder.AddListeningPort(config.listen(), std::move(credentials), &port_);
   builder.RegisterService(data_service_.get());
+  builder.RegisterService(local_service_.get());
   builder.RegisterService(control_service_.get());
   server_ = builder.BuildAndStart();
   if (server_ == nullptr || port_ == 0) {
@@ -410,6 +436,7 @@ void ShardServer::Stop(absl::Duration last_snapshot) {
   if (snapshots_ != nullptr) snapshots_->StopWaiting();
   // First, so that every open stream ends by itself.
   if (loop_ != nullptr) loop_->Stop();
+  if (shm_endpoint_ != nullptr) shm_endpoint_->Stop();
   if (server_ != nullptr) server_->Shutdown(proto::DeadlineAfter(kShutdownGrace));
   health_.ShowIn(nullptr);
   // Joins gRPC's calls: nothing of the services runs afterwards.

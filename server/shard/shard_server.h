@@ -19,6 +19,7 @@
 #include "server/monitor/event_counts.h"
 #include "server/monitor/service_health.h"
 #include "server/shard/shard_service.h"
+#include "server/shard/shm_endpoint.h"
 #include "server/shard/snapshot_restore.h"
 #include "server/shard/snapshot_thread.h"
 #include "server/shard/step_loop.h"
@@ -69,6 +70,7 @@ class ShardServer {
   std::function<void(const absl::Status& status)> OnRoom(std::string cause, monitor::Event retry);
   // A loop that says `why` and never votes.
   void BuildLost(ShardCore::Options options, std::string why);
+  absl::Status StartSessions(const v1::ShardConfig& config);
   absl::Status Listen(const v1::ShardConfig& config);
   void Stop(absl::Duration last_snapshot);
 
@@ -86,7 +88,10 @@ class ShardServer {
   std::unique_ptr<SnapshotThread> snapshots_;
   // Goes before the loop, whose gradients it borrows.
   std::unique_ptr<journal::Journal> journal_;
+  // Null without shm_sessions. Goes before what its sessions push to.
+  std::unique_ptr<ShmEndpoint> shm_endpoint_;
   std::unique_ptr<ShardDataService> data_service_;
+  std::unique_ptr<ShardLocalService> local_service_;
   std::unique_ptr<ShardControlService> control_service_;
   std::unique_ptr<grpc::Server> server_;
   int port_ = 0;

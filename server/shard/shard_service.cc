@@ -35,6 +35,19 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* ShardDataService::Pull(
                            *request);
 }
 
+grpc::ServerUnaryReactor* ShardLocalService::OpenSession(grpc::CallbackServerContext* context,
+                                                         const v1::OpenSessionRequest* request,
+                                                         v1::OpenSessionResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  absl::StatusOr<v1::OpenSessionResponse> answer =
+      absl::FailedPreconditionError("shm_sessions is 0: this shard has none");
+  if (endpoint_ != nullptr) {
+    answer = endpoint_->Open(auth::PeerIdentity(*context), request->boot_id());
+  }
+  Answer(reactor, response)(std::move(answer));
+  return reactor;
+}
+
 grpc::ServerBidiReactor<v1::CoordinatorToShard, v1::ShardToCoordinator>*
 ShardControlService::Control(grpc::CallbackServerContext* context) {
   return ControlStream::Start(loop_, auth::PeerName(auth::PeerIdentity(*context)));

@@ -1,5 +1,5 @@
-// The two gRPC services of a shard. They translate: data-plane calls become PushStream and
-// PullStream, control streams ControlStream, the rest questions to the StepLoop. Owned by
+// The gRPC services of a shard. They translate: data-plane calls become PushStream and PullStream,
+// control streams ControlStream, the rest questions to the StepLoop and the ShmEndpoint. Owned by
 // ShardServer; called by gRPC's threads.
 #ifndef KAON_SERVER_SHARD_SHARD_SERVICE_H_
 #define KAON_SERVER_SHARD_SHARD_SERVICE_H_
@@ -9,6 +9,8 @@
 
 #include "kaon/v1/shard_control.grpc.pb.h"
 #include "kaon/v1/shard_data.grpc.pb.h"
+#include "kaon/v1/shard_local.grpc.pb.h"
+#include "server/shard/shm_endpoint.h"
 #include "server/shard/step_loop.h"
 
 namespace kaon::shard {
@@ -27,6 +29,19 @@ class ShardDataService : public v1::ShardData::WithRawCallbackMethod_Push<
 
  private:
   StepLoop& loop_;
+};
+
+class ShardLocalService : public v1::ShardLocal::CallbackService {
+ public:
+  // `endpoint` outlives the service; null: there are no sessions.
+  explicit ShardLocalService(ShmEndpoint* endpoint) : endpoint_(endpoint) {}
+
+  grpc::ServerUnaryReactor* OpenSession(grpc::CallbackServerContext* context,
+                                        const v1::OpenSessionRequest* request,
+                                        v1::OpenSessionResponse* response) override;
+
+ private:
+  ShmEndpoint* const endpoint_;
 };
 
 class ShardControlService : public v1::ShardControl::CallbackService {

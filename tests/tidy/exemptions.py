@@ -6,7 +6,8 @@ _PUBLIC = "public headers use the standard library only; Mutex needs Abseil's at
 
 _WHOLE_CALLS = "tests/client/client_test.cc drives it with real calls to an in-process cluster; alone it does nothing"
 
-_DATA_PLANE = "tests/server/shard/push_stream_test.cc and pull_stream_test.cc drive it with real calls; alone it does nothing"
+_BOTH_TRANSPORTS = "tests/server/shard/push_stream_test.cc, pull_stream_test.cc and shm_session_test.cc drive it over both transports"
+
 
 _NUMERICS_TABLE = "kaonctl runs the numerics table of the tests on the user's machine (ADR 0014)"
 
@@ -23,8 +24,8 @@ EXEMPT = {
     ("mutex", "kernels/mutex.h"): _OWN_MUTEX,
     ("mutex", "client/kaon/future.h"): _PUBLIC,
     ("include-folder", "server/admin_cli/verify_numerics.h"): _NUMERICS_TABLE,
-    ("mirrored-test", "server/shard/pull_reader.cc"): _DATA_PLANE,
-    ("mirrored-test", "server/shard/push_intake.cc"): _DATA_PLANE,
+    ("mirrored-test", "server/shard/pull_reader.cc"): _BOTH_TRANSPORTS,
+    ("mirrored-test", "server/shard/push_intake.cc"): _BOTH_TRANSPORTS,
     ("mirrored-test", "client/coordinator_client.cc"): _WHOLE_CALLS,
     ("mirrored-test", "client/grpc_shard_channel.cc"): _WHOLE_CALLS,
     ("mirrored-test", "client/job_call.cc"): _WHOLE_CALLS,

@@ -39,13 +39,14 @@ grpc::Status ControlCall::End() {
   return stream_->Finish();
 }
 
-ServedShardTest::ServedShardTest()
+ServedShardTest::ServedShardTest(uint32_t shm_sessions)
     : data_dir_(testing::TempDir() + "/" +
                 testing::UnitTest::GetInstance()->current_test_info()->name()) {
   v1::ShardConfig config;
   config.set_data_dir(data_dir_);
   config.set_host_memory_bytes(64 << 20);
   config.set_gemm("reference");
+  config.set_shm_sessions(shm_sessions);
   absl::StatusOr<std::unique_ptr<ShardServer>> server = ShardServer::Start(config);
   EXPECT_TRUE(server.ok()) << server.status();
   server_ = *std::move(server);

@@ -41,7 +41,7 @@ class ControlCall {
 
 class ServedShardTest : public testing::Test {
  protected:
-  ServedShardTest();
+  explicit ServedShardTest(uint32_t shm_sessions = 0);
 
   static v1::CoordinatorToShard Envelope(uint64_t counter);
   static v1::CoordinatorToShard PromiseOf(uint64_t counter);

@@ -1,0 +1,105 @@
+#include "tests/server/shard/shm_worker.h"
+
+#include <glog/logging.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cstring>
+#include <utility>
+
+#include "proto/local_socket.h"
+
+namespace kaon::shard {
+
+using proto::ShmRecord;
+
+ShmWorker::ShmWorker(const v1::OpenSessionResponse& opened) {
+  auto socket = proto::ConnectLocal(opened.socket());
+  CHECK(socket.ok()) << socket.status();
+  socket_ = *std::move(socket);
+  CHECK(proto::SendLocal(socket_, opened.token()).ok());
+  auto memory = proto::ReceiveDescriptor(socket_, absl::Seconds(30));
+  CHECK(memory.ok()) << memory.status();
+  auto region = proto::ShmRegion::Open(*std::move(memory));
+  CHECK(region.ok()) << region.status();
+  region_ = *std::move(region);
+  writer_ = std::make_unique<proto::RingWriter>(region_->requests());
+  reader_ = std::make_unique<proto::RingReader>(region_->responses());
+}
+
+void ShmWorker::Send(ShmRecord kind, uint32_t call, const std::string& body) {
+  absl::StatusOr<std::byte*> to = writer_->Reserve(body.size());
+  while (to.ok() && *to == nullptr && AwaitRing()) to = writer_->Reserve(body.size());
+  CHECK(to.ok() && *to != nullptr) << to.status();
+  std::memcpy(*to, body.data(), body.size());
+  writer_->Commit({static_cast<uint32_t>(body.size()), static_cast<uint32_t>(kind), call, 0});
+  Ring();
+}
+
+void ShmWorker::Ring() { (void)send(socket_.get(), "r", 1, MSG_NOSIGNAL | MSG_DONTWAIT); }
+
+bool ShmWorker::AwaitRing() {
+  pollfd wanted = {socket_.get(), POLLIN, 0};
+  CHECK_EQ(poll(&wanted, 1, 60000), 1) << "the shard says nothing";
+  char rings[256];
+  return recv(socket_.get(), rings, sizeof(rings), MSG_DONTWAIT) > 0;
+}
+
+ShmWorker::Record ShmWorker::Receive() {
+  std::vector<std::byte> memory;
+  while (true) {
+    const auto record = reader_->Take(&memory);
+    CHECK(record.ok()) << record.status();
+    if (record->has_value()) {
+      Ring();
+      const auto* body = reinterpret_cast<const char*>((*record)->body.data());
+      return {(*record)->header, std::string(body, (*record)->body.size())};
+    }
+    if (!AwaitRing()) return {};
+  }
+}
+
+bool ShmWorker::IsEnded() {
+  while (Receive().header.kind != 0) {
+  }
+  return true;
+}
+
+absl::Status ShmWorker::Push(const std::vector<v1::PushRequest>& requests,
+                             std::vector<v1::PushResponse>* responses) {
+  const uint32_t call = next_call();
+  for (const v1::PushRequest& request : requests) {
+    Send(ShmRecord::kPushRequest, call, request.SerializeAsString());
+  }
+  while (true) {
+    const Record record = Receive();
+    if (record.header.kind == 0) return absl::CancelledError("the session is over");
+    CHECK_EQ(record.header.call, call);
+    if (record.header.kind == static_cast<uint32_t>(ShmRecord::kEnd)) {
+      return absl::Status(static_cast<absl::StatusCode>(record.header.code), record.body);
+    }
+    v1::PushResponse response;
+    CHECK(response.ParseFromString(record.body));
+    if (responses != nullptr) responses->push_back(response);
+    if (response.has_finished()) return absl::OkStatus();
+  }
+}
+
+absl::Status ShmWorker::Pull(const v1::PullRequest& request,
+                             std::vector<v1::PullResponse>* responses) {
+  const uint32_t call = next_call();
+  Send(ShmRecord::kPullRequest, call, request.SerializeAsString());
+  while (true) {
+    const Record record = Receive();
+    if (record.header.kind == 0) return absl::CancelledError("the session is over");
+    CHECK_EQ(record.header.call, call);
+    if (record.header.kind == static_cast<uint32_t>(ShmRecord::kEnd)) {
+      return absl::Status(static_cast<absl::StatusCode>(record.header.code), record.body);
+    }
+    v1::PullResponse response;
+    CHECK(response.ParseFromString(record.body));
+    if (responses != nullptr) responses->push_back(response);
+  }
+}
+
+}  // namespace kaon::shard
