@@ -15,6 +15,8 @@ using Lease = std::shared_ptr<const void>;
 // gRPC's release callback: the last thing it does with the payload.
 void ReleaseLease(void* lease) { std::unique_ptr<Lease>(static_cast<Lease*>(lease)).reset(); }
 
+}  // namespace
+
 v1::TensorChunk HeaderOf(const ChunkToSend& chunk) {
   v1::TensorChunk header;
   header.set_parameter_id(chunk.key.first);
@@ -22,11 +24,8 @@ v1::TensorChunk HeaderOf(const ChunkToSend& chunk) {
   header.set_offset(chunk.offset);
   header.set_num_elements(chunk.num_elements);
   header.set_dtype(static_cast<v1::DType>(chunk.dtype));
-  header.set_crc32c(proto::Crc32c(chunk.payload.data(), chunk.payload.size()));
   return header;
 }
-
-}  // namespace
 
 grpc::ByteBuffer BuildChunkMessage(const LeasedChunks& leased) {
   std::vector<v1::TensorChunk> headers;
@@ -36,6 +35,7 @@ grpc::ByteBuffer BuildChunkMessage(const LeasedChunks& leased) {
   size_t payload_bytes = 0;
   for (const ChunkToSend& chunk : leased.chunks) {
     headers.push_back(HeaderOf(chunk));
+    headers.back().set_crc32c(proto::Crc32c(chunk.payload.data(), chunk.payload.size()));
     auto lease = std::make_unique<Lease>(leased.lease);
     // gRPC's type has no const, but it only reads what it sends.
     auto* payload = const_cast<std::byte*>(chunk.payload.data());

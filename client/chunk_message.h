@@ -14,6 +14,9 @@
 
 namespace kaon::client {
 
+// Where a chunk belongs, without its checksum.
+v1::TensorChunk HeaderOf(const ChunkToSend& chunk);
+
 // A PushRequest with these chunks: a header slice, then a slice over each payload where it lies,
 // which holds the lease until gRPC releases it. Each CRC32C is taken from its payload now.
 grpc::ByteBuffer BuildChunkMessage(const LeasedChunks& chunks);

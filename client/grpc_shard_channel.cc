@@ -8,14 +8,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/channel.h"
 #include "client/chunk_message.h"
 #include "client/pull_assembler.h"
 #include "kernels/mutex.h"
 #include "proto/failpoint.h"
 #include "proto/grpc_deadline.h"
 #include "proto/grpc_status.h"
-#include "proto/status_macros.h"
 
 namespace kaon::client {
 namespace {
@@ -290,10 +288,8 @@ class GrpcShardChannel : public ShardChannel {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<ShardChannel>> CreateGrpcShardChannel(
-    const std::string& address, const TlsFiles& tls, std::shared_ptr<CallTracker> tracker) {
-  KAON_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel,
-                        CreateChannel(address, tls, proto::Role::kShard));
+std::shared_ptr<ShardChannel> CreateGrpcShardChannel(std::shared_ptr<grpc::Channel> channel,
+                                                     std::shared_ptr<CallTracker> tracker) {
   return std::make_shared<GrpcShardChannel>(std::move(tracker), std::move(channel));
 }
 

@@ -3,20 +3,18 @@
 #ifndef KAON_CLIENT_GRPC_SHARD_CHANNEL_H_
 #define KAON_CLIENT_GRPC_SHARD_CHANNEL_H_
 
-#include <memory>
-#include <string>
+#include <grpcpp/channel.h>
 
-#include "absl/status/statusor.h"
+#include <memory>
+
 #include "client/call_tracker.h"
-#include "client/kaon/client.h"
 #include "client/shard_channel.h"
 
 namespace kaon::client {
 
-// Connects on first use. Errors as CreateChannel. The calls are counted in `tracker`, shared with
-// them.
-absl::StatusOr<std::shared_ptr<ShardChannel>> CreateGrpcShardChannel(
-    const std::string& address, const TlsFiles& tls, std::shared_ptr<CallTracker> tracker);
+// Over `channel`, shared with the calls, which are counted in `tracker`.
+std::shared_ptr<ShardChannel> CreateGrpcShardChannel(std::shared_ptr<grpc::Channel> channel,
+                                                     std::shared_ptr<CallTracker> tracker);
 
 }  // namespace kaon::client
 

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/channel.h"
 #include "client/grpc_shard_channel.h"
+#include "client/shm_shard_channel.h"
 #include "proto/status_macros.h"
 #include "proto/tensor_stream.h"
 
@@ -103,8 +105,19 @@ absl::StatusOr<std::shared_ptr<ShardChannel>> Runtime::ShardChannelOf(const std:
     if (channel != shard_channels_.end()) return channel->second;
   }
   // Reads files: not under the lock. Of two threads that do, the first one's connection stays.
-  KAON_ASSIGN_OR_RETURN(std::shared_ptr<ShardChannel> made,
-                        CreateGrpcShardChannel(address, options_.tls, calls_));
+  KAON_ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> connection,
+                        CreateChannel(address, options_.tls, proto::Role::kShard));
+  std::shared_ptr<ShardChannel> made = CreateGrpcShardChannel(connection, calls_);
+  if (options_.transport != Transport::kGrpc) {
+    ShmShardChannelOptions shm;
+    shm.name = address;
+    shm.open = [connection] { return OpenShmSession(connection); };
+    shm.network = std::move(made);
+    shm.required = options_.transport == Transport::kShm;
+    shm.tracker = calls_;
+    shm.counters = counters_;
+    made = CreateShmShardChannel(std::move(shm));
+  }
   MutexLock lock(mu_);
   return shard_channels_.emplace(address, std::move(made)).first->second;
 }

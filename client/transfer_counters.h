@@ -12,6 +12,10 @@ struct TransferCounters {
   // Payload bytes, re-sent ones included.
   std::atomic<uint64_t> push_bytes{0};
   std::atomic<uint64_t> pull_bytes{0};
+  // Of both, what passed through shared memory.
+  std::atomic<uint64_t> shm_bytes{0};
+  // Calls that had no session over shared memory and went over the network.
+  std::atomic<uint64_t> shm_refusals{0};
   // Calls and streams.
   std::atomic<uint64_t> retries{0};
 };

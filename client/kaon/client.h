@@ -60,6 +60,10 @@ struct TransferTotals {
   // Payload bytes sent and received, re-sent ones included.
   uint64_t push_bytes = 0;
   uint64_t pull_bytes = 0;
+  // Of these bytes, the ones that passed through shared memory.
+  uint64_t shm_bytes = 0;
+  // Pushes and pulls that were to use it and had to use the network.
+  uint64_t shm_refusals = 0;
   // Calls and streams that were tried again.
   uint64_t retries = 0;
 };

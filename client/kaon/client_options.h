@@ -18,10 +18,21 @@ struct TlsFiles {
   std::string private_key;
 };
 
+// What gradients and weights pass through, to and from a shard. All else takes the network.
+enum class Transport {
+  // Shared memory where worker and shard are on one machine and the shard has a session left,
+  // otherwise the network.
+  kAuto,
+  kGrpc,
+  // A call for which there is no session fails with the reason.
+  kShm,
+};
+
 struct ClientOptions {
   // host:port of every coordinator; any of them may hold the shards.
   std::vector<std::string> coordinators;
   TlsFiles tls;
+  Transport transport = Transport::kGrpc;
   // Deadline of each control call, retries included.
   std::chrono::milliseconds call_deadline{30000};
   // Deadline of a step from Begin to Finish, again from Finish to its decision, and of a pull;

@@ -7,11 +7,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/shard/shm_endpoint.h"
 
 namespace kaon::testing {
 
-InProcessCluster::InProcessCluster(int num_shards, std::string checkpoint_dir)
-    : checkpoint_dir_(std::move(checkpoint_dir)) {
+InProcessCluster::InProcessCluster(int num_shards, std::string checkpoint_dir,
+                                   uint32_t shm_sessions)
+    : checkpoint_dir_(std::move(checkpoint_dir)), shm_sessions_(shm_sessions) {
   for (int i = 0; i < num_shards; ++i) {
     std::string directory = absl::StrCat(::testing::TempDir(), "/kaon-shard-XXXXXX");
     CHECK(mkdtemp(directory.data()) != nullptr) << directory;
@@ -36,7 +38,8 @@ void InProcessCluster::StartShard(int shard) {
   config.set_listen(absl::StrCat("127.0.0.1:", started.port));
   config.set_data_dir(started.directory);
   config.set_gemm("reference");
-  config.set_host_memory_bytes(64 << 20);
+  config.set_host_memory_bytes((uint64_t{64} << 20) + shm_sessions_ * shard::kShmSessionBytes);
+  config.set_shm_sessions(shm_sessions_);
   config.set_checkpoint_dir(checkpoint_dir_);
   auto server = shard::ShardServer::Start(config);
   CHECK(server.ok()) << server.status();

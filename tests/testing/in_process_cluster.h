@@ -3,6 +3,7 @@
 #ifndef KAON_TESTS_TESTING_IN_PROCESS_CLUSTER_H_
 #define KAON_TESTS_TESTING_IN_PROCESS_CLUSTER_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,7 +18,8 @@ class InProcessCluster {
  public:
   // Serving when it returns; CHECKs otherwise. Data directories are made below the test's temporary
   // directory.
-  explicit InProcessCluster(int num_shards, std::string checkpoint_dir = "");
+  explicit InProcessCluster(int num_shards, std::string checkpoint_dir = "",
+                            uint32_t shm_sessions = 0);
   ~InProcessCluster();
 
   // Ends the coordinator, and starts another on the same port.
@@ -42,6 +44,8 @@ class InProcessCluster {
   void StartCoordinator(int port);
 
   const std::string checkpoint_dir_;
+  // Of each shard.
+  const uint32_t shm_sessions_;
   std::vector<Shard> shards_;
   std::unique_ptr<coordinator::CoordinatorServer> coordinator_;
   int coordinator_port_ = 0;

@@ -8,6 +8,7 @@ _WHOLE_CALLS = "tests/client/client_test.cc drives it with real calls to an in-p
 
 _BOTH_TRANSPORTS = "tests/server/shard/push_stream_test.cc, pull_stream_test.cc and shm_session_test.cc drive it over both transports"
 
+_CHANNEL_SUITE = "tests/client/shm_shard_channel_test.cc runs the suite of ShardChannel over it; alone it does nothing"
 
 _NUMERICS_TABLE = "kaonctl runs the numerics table of the tests on the user's machine (ADR 0014)"
 
@@ -26,8 +27,11 @@ EXEMPT = {
     ("include-folder", "server/admin_cli/verify_numerics.h"): _NUMERICS_TABLE,
     ("mirrored-test", "server/shard/pull_reader.cc"): _BOTH_TRANSPORTS,
     ("mirrored-test", "server/shard/push_intake.cc"): _BOTH_TRANSPORTS,
+    ("mirrored-test", "client/shm_call.cc"): _CHANNEL_SUITE,
+    ("mirrored-test", "client/shm_lane.cc"): _CHANNEL_SUITE,
+    ("mirrored-test", "client/shm_pull.cc"): _CHANNEL_SUITE,
+    ("mirrored-test", "client/shm_push.cc"): _CHANNEL_SUITE,
     ("mirrored-test", "client/coordinator_client.cc"): _WHOLE_CALLS,
-    ("mirrored-test", "client/grpc_shard_channel.cc"): _WHOLE_CALLS,
     ("mirrored-test", "client/job_call.cc"): _WHOLE_CALLS,
     ("mirrored-test", "client/pull_operation.cc"): _WHOLE_CALLS,
     ("mirrored-test", "client/runtime.cc"): _WHOLE_CALLS,

@@ -2,13 +2,28 @@
 
 #include <grpcpp/create_channel.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "proto/crc32c.h"
 #include "server/admin_cli/health_check.h"
 
 namespace kaon::shard {
+
+namespace {
+
+// Of the test that runs.
+std::string NewDirectory() {
+  const testing::TestInfo& test = *testing::UnitTest::GetInstance()->current_test_info();
+  std::string name = absl::StrCat(test.test_suite_name(), "-", test.name());
+  // Instances of a suite have numbers.
+  std::replace(name.begin(), name.end(), '/', '-');
+  return absl::StrCat(testing::TempDir(), "/", name);
+}
+
+}  // namespace
 
 std::unique_ptr<grpc::ClientContext> WithDeadline() {
   auto context = std::make_unique<grpc::ClientContext>();
@@ -39,9 +54,7 @@ grpc::Status ControlCall::End() {
   return stream_->Finish();
 }
 
-ServedShardTest::ServedShardTest(uint32_t shm_sessions)
-    : data_dir_(testing::TempDir() + "/" +
-                testing::UnitTest::GetInstance()->current_test_info()->name()) {
+ServedShardTest::ServedShardTest(uint32_t shm_sessions) : data_dir_(NewDirectory()) {
   v1::ShardConfig config;
   config.set_data_dir(data_dir_);
   config.set_host_memory_bytes(64 << 20);

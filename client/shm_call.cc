@@ -1,0 +1,78 @@
+#include "client/shm_call.h"
+
+#include "proto/status_macros.h"
+
+namespace kaon::client {
+
+absl::Status ShmCall::Run(proto::ShmLink& link, uint32_t number) {
+  {
+    MutexLock lock(mu_);
+    link_ = &link;
+  }
+  const absl::Status status = Carry(link, number);
+  if (!status.ok()) Stop(absl::UnavailableError(status.message()));
+  MutexLock lock(mu_);
+  link_ = nullptr;
+  return status;
+}
+
+absl::Status ShmCall::Carry(proto::ShmLink& link, uint32_t number) {
+  bool begun = false;
+  while (!over()) {
+    if (cancelled()) Stop(absl::CancelledError("cancelled by the caller"));
+    if (Patience() <= absl::ZeroDuration()) {
+      Stop(absl::DeadlineExceededError("the shard did not answer in time"));
+    }
+    if (over()) break;
+    KAON_ASSIGN_OR_RETURN(const bool advanced, Advance(link, number, &begun));
+    if (advanced) {
+      link.Ring();
+    } else if (!over()) {
+      KAON_RETURN_IF_ERROR(link.Await(Patience()));
+    }
+  }
+  return begun && !told() ? Abandon(link, number) : absl::OkStatus();
+}
+
+absl::StatusOr<bool> ShmCall::Advance(proto::ShmLink& link, uint32_t number, bool* begun) {
+  KAON_ASSIGN_OR_RETURN(const auto record, link.reader().Peek());
+  if (record.has_value()) {
+    // Else of a call that was given up.
+    if (record->header.call == number) Take(*record);
+    link.reader().Advance(*record);
+  }
+  bool written = false;
+  if (!*begun) {
+    KAON_ASSIGN_OR_RETURN(written, Begin(link, number));
+    *begun = written;
+  } else if (!over()) {
+    KAON_ASSIGN_OR_RETURN(written, Write(link, number));
+  }
+  return record.has_value() || written;
+}
+
+absl::Status ShmCall::Abandon(proto::ShmLink& link, uint32_t number) {
+  const proto::RingHeader header = {0, static_cast<uint32_t>(proto::ShmRecord::kCancel), number, 0};
+  KAON_ASSIGN_OR_RETURN(const bool written, link.Write(header, ""));
+  link.Ring();
+  // Nobody may have to wait for a shard that does not read: the end of the session says it, too.
+  return written ? absl::OkStatus() : absl::UnavailableError("the shard does not read");
+}
+
+void ShmCall::Wake() {
+  MutexLock lock(mu_);
+  if (link_ != nullptr) link_->Wake();
+}
+
+void ShmCall::CancelRun() {
+  MutexLock lock(mu_);
+  cancelled_ = true;
+  if (link_ != nullptr) link_->Wake();
+}
+
+bool ShmCall::cancelled() const {
+  MutexLock lock(mu_);
+  return cancelled_;
+}
+
+}  // namespace kaon::client

@@ -1,0 +1,60 @@
+// A pull over shared memory: chunks are checked in the ring and copied from there to the caller's
+// memory. See ShmCall for its threads.
+#ifndef KAON_CLIENT_SHM_PULL_H_
+#define KAON_CLIENT_SHM_PULL_H_
+
+#include <memory>
+#include <optional>
+
+#include "absl/time/time.h"
+#include "client/call_tracker.h"
+#include "client/pull_assembler.h"
+#include "client/shard_channel.h"
+#include "client/shm_call.h"
+#include "client/transfer_counters.h"
+
+namespace kaon::client {
+
+class ShmPull : public PullStream, public ShmCall {
+ public:
+  ShmPull(std::shared_ptr<CallTracker> tracker, std::shared_ptr<TransferCounters> counters,
+          PullOptions options);
+
+  void Cancel() override;
+
+  void UseNetwork(ShardChannel& network) override;
+  void Fail(const absl::Status& status) override { Stop(status); }
+  void End() override;
+
+ private:
+  absl::StatusOr<bool> Begin(proto::ShmLink& link, uint32_t number) override;
+  void Take(const proto::RingReader::Record& record) override;
+  absl::StatusOr<bool> Write(proto::ShmLink&, uint32_t) override { return false; }
+  bool over() const override { return result_.has_value(); }
+  bool told() const override { return told_; }
+  absl::Duration Patience() const override;
+  void Stop(const absl::Status& status) override;
+
+  absl::Status TakeChunks(absl::Span<const std::byte> message);
+
+  // First: goes last.
+  const CallTracker::Token token_;
+  // Shared with the whole client.
+  const std::shared_ptr<TransferCounters> counters_;
+  PullOptions options_;
+  const absl::Time deadline_;
+
+  // Of the lane's thread.
+  PullAssembler assembler_;
+  bool told_ = false;
+  std::optional<absl::Status> result_;
+
+  Mutex mu_;
+  bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
+  // That carries it out instead; shared, as its transport does.
+  std::shared_ptr<PullStream> network_stream_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace kaon::client
+
+#endif  // KAON_CLIENT_SHM_PULL_H_

@@ -1,0 +1,102 @@
+#include "client/shm_shard_channel.h"
+
+#include <glog/logging.h>
+#include <grpcpp/client_context.h>
+
+#include <utility>
+#include <vector>
+
+#include "client/event_loop.h"
+#include "client/shm_pull.h"
+#include "client/shm_push.h"
+#include "kaon/v1/shard_local.grpc.pb.h"
+#include "kernels/mutex.h"
+#include "proto/grpc_deadline.h"
+#include "proto/grpc_status.h"
+#include "proto/local_socket.h"
+#include "proto/status_macros.h"
+
+namespace kaon::client {
+
+namespace {
+
+constexpr absl::Duration kOpenTimeout = absl::Seconds(2);
+// One for a push and one for a pull; more calls at once are rare, and sessions are few.
+constexpr size_t kMaxLanes = 2;
+
+class ShmShardChannel : public ShardChannel {
+ public:
+  explicit ShmShardChannel(ShmShardChannelOptions options) : options_(std::move(options)) {}
+
+  std::shared_ptr<PushStream> Push(const v1::PushOpen& open,
+                                   std::shared_ptr<PushSource> source) override {
+    // Kept beside the call, which is dropped if no lane is free.
+    const auto call = std::make_shared<ShmPush>(options_.tracker, options_.counters, open, source);
+    if (Start(call)) return call;
+    return options_.network->Push(open, std::move(source));
+  }
+
+  std::shared_ptr<PullStream> Pull(PullOptions options) override {
+    const auto call = std::make_shared<ShmPull>(options_.tracker, options_.counters, options);
+    if (options.request.ByteSizeLong() <= proto::kMaxRingBody && Start(call)) return call;
+    return options_.network->Pull(std::move(options));
+  }
+
+ private:
+  bool Start(const std::shared_ptr<ShmCall>& call) ABSL_LOCKS_EXCLUDED(mu_) {
+    MutexLock lock(mu_);
+    if (!options_.required && EventLoop::Now() < refused_until_) return false;
+    for (const auto& lane : lanes_) {
+      if (lane->Start(call)) return true;
+    }
+    if (lanes_.size() == kMaxLanes) return false;
+    lanes_.push_back(std::make_unique<ShmLane>(
+        options_.open,
+        [this](ShmCall& refused, const absl::Status& why) { OnRefused(refused, why); }));
+    return lanes_.back()->Start(call);
+  }
+
+  void OnRefused(ShmCall& call, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_) {
+    ++options_.counters->shm_refusals;
+    if (options_.required) return call.Fail(why);
+    // A shard that is not there may soon be, and then have sessions.
+    if (!absl::IsUnavailable(why)) {
+      LOG(INFO) << "shard " << options_.name << " is used over the network: " << why;
+      MutexLock lock(mu_);
+      refused_until_ = EventLoop::Now() + options_.retry_after;
+    }
+    call.UseNetwork(*options_.network);
+  }
+
+  const ShmShardChannelOptions options_;
+
+  Mutex mu_;
+  absl::Time refused_until_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
+  // Last: their threads use everything above.
+  std::vector<std::unique_ptr<ShmLane>> lanes_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<proto::ShmLink>> OpenShmSession(
+    const std::shared_ptr<grpc::Channel>& channel) {
+  grpc::ClientContext context;
+  context.set_deadline(proto::DeadlineAfter(kOpenTimeout));
+  v1::OpenSessionRequest request;
+  request.set_boot_id(proto::BootId());
+  v1::OpenSessionResponse response;
+  const grpc::Status asked =
+      v1::ShardLocal::NewStub(channel)->OpenSession(&context, request, &response);
+  if (!asked.ok()) return proto::FromGrpc(asked);
+  absl::StatusOr<std::unique_ptr<proto::ShmLink>> link =
+      proto::ShmLink::Connect(response.socket(), response.token());
+  // The shard is there: its socket is not to be reached from here.
+  if (!link.ok()) return absl::FailedPreconditionError(link.status().message());
+  return link;
+}
+
+std::shared_ptr<ShardChannel> CreateShmShardChannel(ShmShardChannelOptions options) {
+  return std::make_shared<ShmShardChannel>(std::move(options));
+}
+
+}  // namespace kaon::client

@@ -1,0 +1,118 @@
+// A real shard, whose coordinator the test plays, and a ShardChannel to it. One thread.
+#ifndef KAON_TESTS_CONFORMANCE_SHARD_CHANNEL_CONFORMANCE_FIXTURE_H_
+#define KAON_TESTS_CONFORMANCE_SHARD_CHANNEL_CONFORMANCE_FIXTURE_H_
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "client/call_tracker.h"
+#include "client/shard_channel.h"
+#include "client/transfer_counters.h"
+#include "kernels/mutex.h"
+#include "tests/conformance/queued_source.h"
+#include "tests/server/shard/served_shard.h"
+
+namespace kaon::client {
+
+using MakeShardChannel = std::function<std::shared_ptr<ShardChannel>(
+    std::shared_ptr<grpc::Channel> connection, std::shared_ptr<CallTracker> tracker,
+    std::shared_ptr<TransferCounters> counters)>;
+
+// The job of tests/server/shard/plans.h; step 1 is planned.
+class ShardChannelConformance : public shard::ServedShardTest,
+                                public testing::WithParamInterface<MakeShardChannel> {
+ protected:
+  ShardChannelConformance() : shard::ServedShardTest(/*shm_sessions=*/2) {
+    PlanStepOne();
+    shard_ = GetParam()(channel_, tracker_, counters_);
+  }
+  // As the client's Runtime does it.
+  void TearDown() override {
+    tracker_->AwaitNone();
+    shard_.reset();
+  }
+
+  // All of a parameter; the memory is the fixture's.
+  ChunkToSend Chunk(uint32_t parameter, const std::vector<float>& values) {
+    memory_.push_back(std::make_unique<std::vector<float>>(values));
+    return {{parameter, 0},
+            0,
+            values.size(),
+            DType::kFloat32,
+            absl::MakeConstSpan(reinterpret_cast<const std::byte*>(memory_.back()->data()),
+                                values.size() * sizeof(float))};
+  }
+  LeasedChunks Leased(std::vector<ChunkToSend> chunks) { return {std::move(chunks), lease_}; }
+
+  // A source of the whole of step 1.
+  std::shared_ptr<QueuedSource> WholeStep() {
+    auto source = std::make_shared<QueuedSource>();
+    source->Queue(Leased({Chunk(0, {1, 2, 3, 4, 5, 6})}));
+    source->Queue(Leased({Chunk(1, {1, 2, 3, 4})}));
+    source->Queue(v1::PushFinish());
+    return source;
+  }
+  static v1::PushOpen Open(uint32_t rank) { return OpenRequest(rank, 1).open(); }
+
+  struct Pulled {
+    absl::Status status;
+    std::vector<std::vector<float>> values;
+    uint64_t bytes = 0;
+  };
+  // What came of a pull of parameters with so many elements.
+  struct PullUnderWay {
+    Mutex mu;
+    CondVar changed;
+    std::optional<absl::Status> status ABSL_GUARDED_BY(mu);
+    std::vector<std::vector<float>> values;
+    std::atomic<uint64_t> bytes{0};
+    std::shared_ptr<PullStream> stream;
+
+    Pulled Await() {
+      MutexLock lock(mu);
+      while (!status.has_value()) changed.Wait(mu);
+      // It holds what was done, and so this.
+      stream.reset();
+      return {*status, values, bytes};
+    }
+  };
+  std::shared_ptr<PullUnderWay> StartPull(uint64_t step,
+                                          const std::vector<std::pair<uint32_t, size_t>>& wanted,
+                                          absl::Duration timeout = absl::InfiniteDuration()) {
+    auto pull = std::make_shared<PullUnderWay>();
+    PullOptions options;
+    options.request = PullOf(step, {});
+    for (const auto& [id, elements] : wanted) {
+      options.request.add_parameter_ids(id);
+      pull->values.emplace_back(elements);
+    }
+    for (std::vector<float>& values : pull->values) {
+      options.targets.push_back({values.data(), values.size(), DType::kFloat32});
+    }
+    options.timeout = timeout;
+    options.on_bytes = [pull](uint64_t bytes) { pull->bytes += bytes; };
+    options.done = [pull](const absl::Status& status) {
+      MutexLock lock(pull->mu);
+      pull->status = status;
+      pull->changed.NotifyAll();
+    };
+    pull->stream = shard_->Pull(std::move(options));
+    return pull;
+  }
+
+  std::shared_ptr<CallTracker> tracker_ = std::make_shared<CallTracker>();
+  std::shared_ptr<TransferCounters> counters_ = std::make_shared<TransferCounters>();
+  std::shared_ptr<const void> lease_ = std::make_shared<int>();
+  std::vector<std::unique_ptr<std::vector<float>>> memory_;
+  std::shared_ptr<ShardChannel> shard_;
+};
+
+}  // namespace kaon::client
+
+#endif  // KAON_TESTS_CONFORMANCE_SHARD_CHANNEL_CONFORMANCE_FIXTURE_H_
