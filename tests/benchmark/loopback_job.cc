@@ -38,7 +38,9 @@ std::vector<TensorView> Views(const std::vector<std::vector<float>>& tensors) {
 
 }  // namespace
 
-LoopbackServers::LoopbackServers(const LoopbackOptions& options) : directory_(NewDirectory()) {
+LoopbackServers::LoopbackServers(const LoopbackOptions& options)
+    : transport_(options.shm_sessions > 0 ? Transport::kShm : Transport::kGrpc),
+      directory_(NewDirectory()) {
   v1::CoordinatorConfig coordinator;
   coordinator.set_listen("127.0.0.1:0");
   for (int i = 0; i < options.shards; ++i) {
@@ -48,6 +50,7 @@ LoopbackServers::LoopbackServers(const LoopbackOptions& options) : directory_(Ne
     shard.set_durability(options.durability);
     shard.set_host_memory_bytes(options.host_memory_bytes);
     shard.set_threads(options.threads);
+    shard.set_shm_sessions(options.shm_sessions);
     auto started = shard::ShardServer::Start(shard);
     CHECK(started.ok()) << started.status();
     coordinator.add_shards(absl::StrCat("127.0.0.1:", (*started)->port()));
@@ -67,6 +70,7 @@ LoopbackServers::~LoopbackServers() {
 Client LoopbackServers::Connect() const {
   ClientOptions options;
   options.coordinators = {absl::StrCat("127.0.0.1:", coordinator_->port())};
+  options.transport = transport_;
   return ValueOf(Client::Connect(options));
 }
 
@@ -124,8 +128,7 @@ LoopbackTrainers MakeTrainers(const LoopbackServers& servers, const JobDefinitio
   return trainers;
 }
 
-double SecondsOfAll(LoopbackTrainers& trainers,
-                    const std::function<void(LoopbackTrainer&)>& work) {
+double SecondsOfAll(LoopbackTrainers& trainers, const std::function<void(LoopbackTrainer&)>& work) {
   const absl::Time start = SteadyNow();
   std::vector<std::thread> threads;
   for (const auto& trainer : trainers) {

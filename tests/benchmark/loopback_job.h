@@ -24,6 +24,8 @@ struct LoopbackOptions {
   uint64_t host_memory_bytes = 0;
   // Compute threads of each shard; 0 = as many as there are CPUs.
   uint32_t threads = 0;
+  // Of each shard; if there are any, all trainers must use them.
+  uint32_t shm_sessions = 0;
 };
 
 // Serving from its construction to its end. CHECKs that they start.
@@ -35,6 +37,7 @@ class LoopbackServers {
   Client Connect() const;
 
  private:
+  const Transport transport_;
   std::string directory_;
   std::vector<std::unique_ptr<shard::ShardServer>> shards_;
   std::unique_ptr<coordinator::CoordinatorServer> coordinator_;
@@ -53,6 +56,7 @@ class LoopbackTrainer {
   void Finish();
   // Of the newest step.
   void Pull();
+  TransferTotals totals() const { return client_.transfer_totals(); }
 
  private:
   Client client_;
