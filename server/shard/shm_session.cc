@@ -33,16 +33,17 @@ ShmSession::ShmSession(const ShmBackends& backends, proto::Identity peer,
 void ShmSession::Run() {
   absl::Status status;
   while (status.ok()) {
-    const absl::StatusOr<bool> advanced = Advance();
-    status = advanced.status();
-    if (status.ok() && *advanced) {
-      link_->Ring();
-      continue;
-    }
+    bool stopped = false;
     {
       MutexLock lock(mu_);
-      if (stopped_) break;
+      stopped = stopped_;
     }
+    // Whatever the worker still says; it hears how its call ended if that is known already.
+    const absl::StatusOr<bool> advanced = stopped ? WriteAnswers() : Advance();
+    status = advanced.status();
+    if (status.ok() && *advanced) link_->Ring();
+    if (stopped) break;
+    if (status.ok() && *advanced) continue;
     const bool idle = !push_.has_value() && !pull_.has_value();
     const absl::Time before = SteadyNow();
     if (status.ok()) status = link_->Await(idle ? idle_limit_ : absl::InfiniteDuration());

@@ -341,6 +341,14 @@ TEST_F(ShmSessionTest, ServesOthersWhileAWorkerRingsWithoutEnd) {
   ringing.join();
 }
 
+TEST_F(ShmSessionTest, EndsAtShutdownWhateverAWorkerStillSays) {
+  ASSERT_TRUE(worker_->Pull(PullOf(0, {0})).ok());
+  // Of the call that is over: each is dropped, and there is always another.
+  std::thread flooding([&] { worker_->Flood(ShmRecord::kPushRequest, 1); });
+  server_->Shutdown();
+  flooding.join();
+}
+
 TEST_F(ShmSessionTest, EndsAPullThatWaitsAtShutdown) {
   worker_->Send(ShmRecord::kPullRequest, worker_->next_call(), PullOf(1, {0}).SerializeAsString());
   server_->Shutdown();

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -57,6 +58,20 @@ ShmWorker::Record ShmWorker::Receive() {
     }
     if (!AwaitRing()) return {};
   }
+}
+
+void ShmWorker::Flood(ShmRecord kind, uint32_t call) {
+  char rings[256];
+  ssize_t received = 1;
+  do {
+    absl::StatusOr<std::byte*> to = writer_->Reserve(0);
+    for (; to.ok() && *to != nullptr; to = writer_->Reserve(0)) {
+      writer_->Commit({0, static_cast<uint32_t>(kind), call, 0});
+    }
+    CHECK(to.ok()) << to.status();
+    Ring();
+    received = recv(socket_.get(), rings, sizeof(rings), MSG_DONTWAIT);
+  } while (received > 0 || (received < 0 && errno == EAGAIN));
 }
 
 bool ShmWorker::IsEnded() {

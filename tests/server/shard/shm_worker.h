@@ -37,6 +37,8 @@ class ShmWorker {
                     std::vector<v1::PushResponse>* responses = nullptr);
   absl::Status Pull(const v1::PullRequest& request,
                     std::vector<v1::PullResponse>* responses = nullptr);
+  // Writes empty records of `call` as fast as the shard takes them, until it closes the connection.
+  void Flood(proto::ShmRecord kind, uint32_t call);
   // Waits until the shard has closed the connection, and reads what it said before.
   bool IsEnded();
   // The same without reading.
