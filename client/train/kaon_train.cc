@@ -52,6 +52,7 @@ ServiceSessionOptions ServiceOptionsOf(const TrainOptions& options, const ModelS
                                        uint32_t rank) {
   ServiceSessionOptions service;
   service.client.coordinators = options.coordinators;
+  service.client.transport = options.transport.value_or(service.client.transport);
   service.client.tls = TlsFilesOf(options, rank);
   service.job = MakeJobDefinition(options, model);
   service.rank = rank;

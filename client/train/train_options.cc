@@ -102,6 +102,12 @@ void AddJobOptions(CLI::App& app, TrainOptions& o) {
   app.add_option("--ca", o.tls.ca, "CA certificate, PEM");
   app.add_option("--cert", o.tls.certificate, "Certificate of the worker, PEM");
   app.add_option("--key", o.tls.private_key, "Its private key, PEM");
+  AddWordOption<kaon::Transport>(app, "--transport", o.transport,
+                                 {{"auto", kaon::Transport::kAuto},
+                                  {"grpc", kaon::Transport::kGrpc},
+                                  {"shm", kaon::Transport::kShm}},
+                                 "Of gradients and weights: the network, shared memory with shards "
+                                 "of this machine, or that where it is to be had (default: grpc)");
 }
 
 void AddWorkerOptions(CLI::App& app, TrainOptions& o) {

@@ -33,6 +33,8 @@ struct TrainOptions {
   // Directory with ca.crt and worker-<rank>.{crt,key}; or the three files.
   std::string tls_dir;
   kaon::TlsFiles tls;
+  // Unset = the library's default.
+  std::optional<kaon::Transport> transport;
 
   uint32_t workers = 2;
   // Of --local: what a job with worker_loss shrink ends in is repeated by leaving out whom it left

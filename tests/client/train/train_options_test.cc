@@ -88,6 +88,13 @@ TEST_F(TrainOptionsTest, SaysWhatIsDoneAboutLostWorkers) {
   EXPECT_EQ(local.options->absences[0].last_step, 5u);
 }
 
+TEST_F(TrainOptionsTest, TakesATransport) {
+  EXPECT_EQ(Parse({"--connect", "a:1", "--transport", "shm"}).options->transport,
+            kaon::Transport::kShm);
+  EXPECT_FALSE(Parse({"--connect", "a:1"}).options->transport.has_value());
+  EXPECT_EQ(Parse({"--connect", "a:1", "--transport", "tcp"}).exit_status, 2);
+}
+
 TEST_F(TrainOptionsTest, WithoutThoseFlagsTheJobsDefaultsHold) {
   const ParsedCommandLine parsed = Parse({"--local"});
   ASSERT_TRUE(parsed.options.has_value()) << parsed.text;

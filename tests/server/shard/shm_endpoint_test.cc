@@ -78,6 +78,28 @@ TEST_F(ShmEndpointTest, GivesASessionForAToken) {
   EXPECT_TRUE(Eventually([this] { return endpoint_->num_sessions() == 1; }));
 }
 
+TEST_F(ShmEndpointTest, ActsAsTheCallerOfItsToken) {
+  Start({});
+  const proto::Identity rank_3 = {
+      .domain = "d", .role = proto::Role::kWorker, .job = "gpt2", .rank = 3};
+  const auto link = Connect(endpoint_->Open(rank_3, proto::BootId()).value());
+  ASSERT_TRUE(link.ok()) << link.status();
+  v1::PushRequest request;
+  request.mutable_open()->set_job("gpt2");
+  request.mutable_open()->set_rank(1);
+  const proto::RingHeader header = {0, static_cast<uint32_t>(proto::ShmRecord::kPushRequest), 1, 0};
+  ASSERT_TRUE((*link)->Write(header, request.SerializeAsString()).value());
+  (*link)->Ring();
+  std::vector<std::byte> memory;
+  auto answer = (*link)->reader().Take(&memory);
+  while (answer.ok() && !answer->has_value() && (*link)->Await(absl::InfiniteDuration()).ok()) {
+    answer = (*link)->reader().Take(&memory);
+  }
+  ASSERT_TRUE(answer.ok() && answer->has_value());
+  EXPECT_EQ((*answer)->header.kind, static_cast<uint32_t>(proto::ShmRecord::kEnd));
+  EXPECT_EQ((*answer)->header.code, static_cast<uint32_t>(absl::StatusCode::kPermissionDenied));
+}
+
 TEST_F(ShmEndpointTest, RefusesATokenThatWasUsed) {
   Start({});
   const v1::OpenSessionResponse opened = Open();
