@@ -69,6 +69,9 @@ struct UpdateResult {
   uint64_t slots_digest = 0;
 };
 
+// Of a sum of squares that Backend::Fold takes.
+inline constexpr int64_t kFoldBlockElements = 1024;
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -77,9 +80,11 @@ class Backend {
   virtual std::string name() const = 0;
 
   // acc[i] <- weight * g[i] when `first`, else fma(weight, g[i], acc[i]), g the fp32 value of src.
-  // Returns the index of the first non-finite g[i], or -1; accumulates all the same.
+  // Returns the index of the first non-finite g[i], or -1; accumulates all the same. Adds the
+  // squares of g to *sum_squares, to about fp32's precision at any size, block by block of
+  // kFoldBlockElements from `src` on; not finite if an element is not.
   virtual int64_t Fold(DType dtype, const std::byte* src, float weight, bool first,
-                       absl::Span<float> acc) = 0;
+                       absl::Span<float> acc, double* sum_squares) = 0;
 
   // acc[i] <- (acc[i] / total_weight) / loss_scale, each division in fp32 ([T2]); a divisor of
   // exactly 1 changes no bit. Says of the result what ComputeGradNorm and TensorDigest would, in
@@ -117,7 +122,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(const BackendOptions& opt
 
 // What a plugin exports: extern "C" int kaon_backend_version(); extern "C" Backend*
 // kaon_create_backend();
-inline constexpr int kBackendVersion = 4;
+inline constexpr int kBackendVersion = 5;
 
 }  // namespace kaon::kernels
 

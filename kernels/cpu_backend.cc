@@ -3,15 +3,13 @@
 #include <glog/logging.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/digest.h"
-#include "kernels/float_bits.h"
+#include "kernels/fold.h"
 #include "kernels/mean.h"
 #include "kernels/muon_step.h"
 #include "kernels/mutation.h"
@@ -24,46 +22,6 @@
 
 namespace kaon::kernels {
 namespace {
-
-template <DType dtype>
-KAON_HOST_DEVICE float LoadAs(const std::byte* src, int64_t i) {
-  if constexpr (dtype == DType::kFloat32) {
-    float x;
-    memcpy(&x, src + 4 * i, sizeof(x));
-    return x;
-  } else {
-    uint16_t x;
-    memcpy(&x, src + 2 * i, sizeof(x));
-    return dtype == DType::kBFloat16 ? BFloat16ToFloat(x) : Float16ToFloat(x);
-  }
-}
-
-// Whether any element was not finite; which one is looked for only then.
-template <DType dtype, bool first>
-struct FoldKernel {
-  KAON_HOST_DEVICE static bool Run(const std::byte* src, float weight, float* acc, int64_t n) {
-    uint32_t non_finite = 0;
-    for (int64_t i = 0; i < n; ++i) {
-      const float g = LoadAs<dtype>(src, i);
-      non_finite |= static_cast<uint32_t>(IsNonFinite(g));
-      const float sum = first ? weight * g : std::fma(weight, g, acc[i]);
-      acc[i] = Mutated(Mutation::kFoldInFloat16) ? Float16ToFloat(FloatToFloat16(sum)) : sum;
-    }
-    return non_finite != 0;
-  }
-};
-
-template <DType dtype>
-int64_t FoldAs(const std::byte* src, float weight, bool first, absl::Span<float> acc) {
-  const int64_t n = static_cast<int64_t>(acc.size());
-  const bool non_finite = first
-                              ? RunVectorized<FoldKernel<dtype, true>>(src, weight, acc.data(), n)
-                              : RunVectorized<FoldKernel<dtype, false>>(src, weight, acc.data(), n);
-  if (!non_finite) return -1;
-  int64_t i = 0;
-  while (!IsNonFinite(LoadAs<dtype>(src, i))) ++i;
-  return i;
-}
 
 void CheckSizes(const RuleConfig& rule, absl::Span<const uint64_t> shape,
                 const UpdateBuffers& buffers) {
@@ -219,16 +177,8 @@ CpuBackend::CpuBackend(const MakeGemm& make_gemm, int threads)
 std::string CpuBackend::name() const { return absl::StrCat("cpu/", gemm_->name()); }
 
 int64_t CpuBackend::Fold(DType dtype, const std::byte* src, float weight, bool first,
-                         absl::Span<float> acc) {
-  switch (dtype) {
-    case DType::kFloat32:
-      return FoldAs<DType::kFloat32>(src, weight, first, acc);
-    case DType::kBFloat16:
-      return FoldAs<DType::kBFloat16>(src, weight, first, acc);
-    case DType::kFloat16:
-      return FoldAs<DType::kFloat16>(src, weight, first, acc);
-  }
-  LOG(FATAL) << "dtype " << static_cast<int>(dtype) << " is none of float32, bfloat16, float16";
+                         absl::Span<float> acc, double* sum_squares) {
+  return FoldElements(dtype, src, weight, first, acc, sum_squares);
 }
 
 MeanFacts CpuBackend::FinishMean(const MeanScalars& scalars, absl::Span<float> acc) {

@@ -26,8 +26,8 @@ class CpuBackend final : public Backend {
   explicit CpuBackend(const MakeGemm& make_gemm, int threads = 1);
 
   std::string name() const override;
-  int64_t Fold(DType dtype, const std::byte* src, float weight, bool first,
-               absl::Span<float> acc) override;
+  int64_t Fold(DType dtype, const std::byte* src, float weight, bool first, absl::Span<float> acc,
+               double* sum_squares) override;
   MeanFacts FinishMean(const MeanScalars& scalars, absl::Span<float> acc) override;
   UpdateResult ApplyUpdate(const RuleConfig& rule, const UpdateScalars& scalars,
                            absl::Span<const uint64_t> shape, const UpdateBuffers& buffers) override;

@@ -33,7 +33,7 @@ enum class Mutation {
   kEmaAndSumSwapped = 16,  // kernels/muon_step
   kInt8ScaleRoundedDown = 17,  // kernels/state_codec
   kInt8DirectionFromState = 18,  // kernels/muon_step
-  kFoldInFloat16 = 19,  // kernels/cpu_backend
+  kFoldInFloat16 = 19,  // kernels/fold
   kLionUsesNewMomentum = 20,  // kernels/cpu_backend
   kLossScaleNotTakenOut = 21,  // kernels/mean
   kCopyCountedInNorm = 22,  // kernels/grad_clip

@@ -112,6 +112,7 @@ v1::ParameterSums LocalOptimizer::FoldParameter(const v1::StepBody& step, uint32
   Parameter& parameter = parameters_[id];
   const absl::Span<float> sum = absl::MakeSpan(sums_[id]);
   double total_weight = 0;
+  double sum_squares = 0;
   int non_finite_rank = -1;
   parameter.missing = true;
   for (size_t rank = 0; rank < contributions.size(); ++rank) {
@@ -121,7 +122,7 @@ v1::ParameterSums LocalOptimizer::FoldParameter(const v1::StepBody& step, uint32
     const TensorBuffers& gradients = *contributions[rank].gradients;
     const int64_t non_finite = backend_->Fold(gradients.dtype, gradients.tensors[id].data(),
                                               static_cast<float>(contributions[rank].token_weight),
-                                              parameter.missing, sum);
+                                              parameter.missing, sum, &sum_squares);
     if (non_finite >= 0 && non_finite_rank < 0) non_finite_rank = static_cast<int>(rank);
     parameter.missing = false;
   }

@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "server/admin_cli/events_report.h"
 #include "server/admin_cli/table.h"
+#include "server/admin_cli/worker_report.h"
 #include "server/config/durability.h"
 
 namespace kaon::admin_cli {
@@ -45,10 +46,6 @@ std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; 
 Json BallotJson(const v1::Ballot& ballot) {
   return {{"counter", ballot.counter()},
           {"incarnation", Hex(ballot.incarnation_high()) + Hex(ballot.incarnation_low())}};
-}
-
-std::string AttemptText(const v1::Attempt& attempt) {
-  return absl::StrCat(attempt.ballot().counter(), ".", attempt.number());
 }
 
 // Of the whole job: the shards' digests add up. Absent while a shard is not described.
@@ -265,12 +262,7 @@ Json StatusJson(const v1::GetStatusResponse& status) {
   json["weights_digest"] = digest.has_value() ? Json(Hex(*digest)) : Json(nullptr);
   json["shards"] = Json::array();
   for (const v1::ShardStatus& shard : status.shards()) json["shards"].push_back(ShardJson(shard));
-  json["workers"] = Json::array();
-  for (const v1::WorkerStatus& worker : status.workers()) {
-    json["workers"].push_back({{"rank", worker.rank()},
-                               {"attempt", AttemptText(worker.attempt())},
-                               {"begun_step", worker.begun_step()}});
-  }
+  json["workers"] = WorkersJson(status);
   json["events"] = EventsJson(status.events());
   return json;
 }
@@ -283,12 +275,7 @@ std::string StatusText(const v1::GetStatusResponse& status) {
       status.holder() ? "this coordinator" : OrDash(status.holder_address()), " (ballot ",
       status.ballot().counter(), ")\nweights digest  ", digest.has_value() ? Hex(*digest) : "-",
       "\n\n", ShardsText(status));
-  Table workers({{"WORKER", kRight}, {"ATTEMPT"}, {"BEGUN STEP", kRight}});
-  for (const v1::WorkerStatus& worker : status.workers()) {
-    workers.AddRow({absl::StrCat(worker.rank()), AttemptText(worker.attempt()),
-                    worker.begun_step() == 0 ? "-" : absl::StrCat(worker.begun_step())});
-  }
-  absl::StrAppend(&text, "\n", workers.ToString());
+  absl::StrAppend(&text, "\n", WorkersText(status));
   return text;
 }
 

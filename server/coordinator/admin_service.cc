@@ -63,6 +63,8 @@ void Fill(const CoordinatorSnapshot& snapshot, const ClusterView& view,
     row.set_rank(worker.rank);
     *row.mutable_attempt() = worker.attempt;
     row.set_begun_step(worker.begun_step.value_or(0));
+    if (worker.grad_norm) row.set_grad_norm(*worker.grad_norm);
+    row.set_grad_norm_outliers(worker.grad_norm_outliers);
   }
   // A coordinator that does not hold the shards knows the job from them only.
   absl::StatusOr<v1::JobDescription> job = absl::NotFoundError("");

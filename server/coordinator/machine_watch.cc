@@ -13,6 +13,7 @@ using monitor::Event;
 void MachineWatch::Look(const StepMachine& machine) {
   LookAtHolder(machine);
   LookAtWorkers(machine);
+  LookAtGradNorms(machine.grad_norms());
   // One that stands by answers with the holder's address, whatever it held once.
   const bool stopped = machine.IsHolder() && !machine.stopped().ok();
   if (stopped == stopped_) return;
@@ -36,6 +37,18 @@ void MachineWatch::LookAtWorkers(const StepMachine& machine) {
     LOG(WARNING) << "rank " << rank << " is lost: the job goes on without it";
   }
   lost_ = machine.lost_workers();
+}
+
+void MachineWatch::LookAtGradNorms(const GradNormWatch& norms) {
+  if (norms.total() == outliers_) return;
+  outliers_ = norms.total();
+  for (const GradNormOutlier& outlier : norms.newest()) {
+    counts_.Add(Event::kGradNormOutlier);
+    LOG(WARNING) << "step " << outlier.step << ": gradient norm " << outlier.norm << " of rank "
+                 << outlier.rank << " is " << outlier.norm / outlier.median_of_others
+                 << " times the median of the others', " << outlier.median_of_others
+                 << "; usual for it is " << outlier.usual_multiple << " times";
+  }
 }
 
 void MachineWatch::OnSent(const v1::CoordinatorToShard& message) {

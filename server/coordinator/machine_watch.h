@@ -1,7 +1,7 @@
 // Looks at a coordinator's state machine after each event, and at what it sends, and tells of what
 // has changed: whether its job is stopped, which the health service answers; takeovers, rounds,
-// control entries and lost workers, which are counted. Owned by CoordinatorServer; called by the
-// loop's thread.
+// control entries, lost workers and those whose gradients are far from the others', which are
+// counted. Owned by CoordinatorServer; called by the loop's thread.
 #ifndef KAON_SERVER_COORDINATOR_MACHINE_WATCH_H_
 #define KAON_SERVER_COORDINATOR_MACHINE_WATCH_H_
 
@@ -29,6 +29,7 @@ class MachineWatch {
  private:
   void LookAtHolder(const StepMachine& machine);
   void LookAtWorkers(const StepMachine& machine);
+  void LookAtGradNorms(const GradNormWatch& norms);
 
   monitor::ServiceHealth& health_;
   monitor::EventCounts& counts_;
@@ -36,6 +37,7 @@ class MachineWatch {
   bool stopped_ = false;
   bool holds_ = false;
   std::set<uint32_t> lost_;
+  uint64_t outliers_ = 0;
   // Newest that was counted: a round after the first, and a decision.
   uint64_t reopened_position_ = 0;
   v1::Ballot reopened_ballot_;

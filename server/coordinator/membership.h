@@ -21,6 +21,9 @@ struct WorkerSnapshot {
   v1::Attempt attempt;
   // Step it has begun and that is not decided; absent if none.
   std::optional<uint64_t> begun_step;
+  // As GradNormWatch has it.
+  std::optional<double> grad_norm;
+  uint64_t grad_norm_outliers = 0;
 };
 
 class Membership {

@@ -328,6 +328,7 @@ void StepMachine::TakeDecision(const v1::StepPlan& plan,
   *record.mutable_plan() = plan;
   *record.mutable_decision() = job::Decide(registration_ ? *registration_ : plan.registration(),
                                            plan, prepared, record_ ? &*record_ : nullptr);
+  grad_norms_.Judge(plan, prepared);
   Adopt(std::move(record));
 }
 

@@ -24,6 +24,7 @@
 #include "server/coordinator/checkpoint_run.h"
 #include "server/coordinator/decided_record.h"
 #include "server/coordinator/election.h"
+#include "server/coordinator/grad_norm_watch.h"
 #include "server/coordinator/machine_phase.h"
 #include "server/coordinator/membership.h"
 #include "server/coordinator/pending_calls.h"
@@ -44,7 +45,6 @@ class StepMachine {
   void OnShardMessage(int shard, v1::ShardToCoordinator message, absl::Time now);
   // To be called once at the start and then at each WakeAt; calling it more often only sends more.
   void Tick(absl::Time now);
-
   // The answer to a ReadRecord.
   void OnRecordRead(uint64_t position, const absl::StatusOr<v1::StepRecord>& record);
 
@@ -74,6 +74,7 @@ class StepMachine {
   // Not OK once the job cannot go on.
   const absl::Status& stopped() const { return stopped_; }
   const std::set<uint32_t>& lost_workers() const { return membership_.lost(); }
+  const GradNormWatch& grad_norms() const { return grad_norms_; }
 
  private:
   using Phase = MachinePhase;
@@ -146,7 +147,6 @@ class StepMachine {
   absl::StatusOr<v1::StepPlan> PlanRestore(const RestoreOrder& order) const;
   bool OpenRestore();
   void AnswerRestore(const absl::Status& status);
-  // A restore or a rollback is decided.
   void AdoptNewTimeline(const v1::StepPlan& plan);
   bool IsRollingBack() const { return phase_ == Phase::kRound && plan_.has_rollback(); }
   void BeginRollback(const Recovery& recovery);
@@ -160,10 +160,10 @@ class StepMachine {
   Election election_;
   Membership membership_;
   WorkerWatch watch_;
+  GradNormWatch grad_norms_;
   Phase phase_ = Phase::kStandby;
   v1::Ballot ballot_;
   std::vector<ShardView> shards_;
-  // The log as far as decided.
   uint64_t position_ = 0;
   DecidedRecord record_;
   // The newest that is a step; absent before the first, and while `wanted_position_` is read.

@@ -90,6 +90,12 @@ CoordinatorSnapshot StepMachine::Snapshot() const {
   snapshot.ballot = ballot_;
   if (registration_) snapshot.job = Describe();
   snapshot.workers = membership_.Snapshot();
+  for (WorkerSnapshot& worker : snapshot.workers) {
+    const auto seen = grad_norms_.workers().find(worker.rank);
+    if (seen == grad_norms_.workers().end()) continue;
+    worker.grad_norm = seen->second.norm;
+    worker.grad_norm_outliers = seen->second.outliers;
+  }
   snapshot.phase = PhaseText();
   return snapshot;
 }

@@ -27,6 +27,7 @@ namespace kaon::monitor {
   EVENT(kCheckpointFailed, "checkpoint_failed", kNothing)            \
   EVENT(kControlRefused, "control_refused", kReason)                 \
   EVENT(kDamagedFileSkipped, "damaged_file_skipped", kNothing)       \
+  EVENT(kGradNormOutlier, "grad_norm_outlier", kNothing)             \
   EVENT(kGroupChange, "group_change", kNothing)                      \
   EVENT(kHolderReplaced, "holder_replaced", kNothing)                \
   EVENT(kJobStopped, "job_stopped", kNothing)                        \

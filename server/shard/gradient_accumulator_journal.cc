@@ -1,4 +1,5 @@
 // Sums that become gradients, on their way to the journal; and gradients read back from it.
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -81,11 +82,13 @@ std::optional<v1::Prepared> GradientAccumulator::FinishSums(uint64_t generation)
     }
   }
   uint64_t digest = 0;
+  std::map<uint32_t, double> squares;
   for (Parameter* parameter : active) {
     MutexLock parameter_lock(parameter->mu);
     ParameterFold& fold = *parameter->fold;
     *prepared.add_sums() = fold.Finish(divisors, reductions_[fold.parameter_id()]);
     digest += fold.gradient_digest();
+    fold.AddSumSquares(&squares);
     const std::optional<int32_t> rank = fold.first_non_finite_rank();
     if (rank.has_value() && !prepared.has_first_non_finite()) {
       prepared.mutable_first_non_finite()->set_parameter_id(fold.parameter_id());
@@ -93,6 +96,11 @@ std::optional<v1::Prepared> GradientAccumulator::FinishSums(uint64_t generation)
     }
   }
   prepared.set_gradient_digest(digest);
+  for (const auto& [rank, sum_squares] : squares) {
+    v1::WorkerSum* sum = prepared.add_worker_sums();
+    sum->set_rank(rank);
+    sum->set_sum_squares(sum_squares);
+  }
   return prepared;
 }
 

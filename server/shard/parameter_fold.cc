@@ -38,6 +38,7 @@ ParameterFold::ParameterFold(uint32_t parameter_id, std::string name, absl::Span
 
 void ParameterFold::Expect(absl::Span<const v1::Member> members, bool loading_weights) {
   contributions_.clear();
+  restored_ = false;
   non_finite_rank_.reset();
   sum_is_finite_ = true;
   is_zero_ = false;
@@ -78,6 +79,7 @@ void ParameterFold::ReplaceMembersFrom(size_t num_members, absl::Span<const v1::
 void ParameterFold::Restore(absl::Span<const v1::Member> members, bool loading_weights,
                             const v1::ParameterSums& sums) {
   Expect(members, loading_weights);
+  restored_ = true;
   finished_ = sums;
   for (Contribution& contribution : contributions_) {
     contribution.missing = sums.missing();
@@ -187,33 +189,36 @@ void ParameterFold::Fold(size_t index, kernels::DType dtype, uint64_t offset,
                          ? std::none_of(contributions_.begin(), contributions_.end(), folded_before)
                          : Previous(index) == nullptr;
   const size_t element_bytes = kernels::SizeOf(dtype);
+  const size_t block_bytes = kernels::kFoldBlockElements * element_bytes;
   uint64_t next = offset;
   int64_t non_finite = -1;
-  const auto fold = [&](const std::byte* bytes, size_t num_elements) {
+  const auto fold = [&](const std::byte* bytes, size_t num_bytes) {
+    const size_t num_elements = num_bytes / element_bytes;
     const int64_t found =
-        backend_->Fold(dtype, bytes, contribution.weight, first, sum_.subspan(next, num_elements));
+        backend_->Fold(dtype, bytes, contribution.weight, first, sum_.subspan(next, num_elements),
+                       &contribution.sum_squares);
     non_finite = std::max(non_finite, found);
     next += num_elements;
   };
-  // An element may lie across two slices of what the transport received.
-  std::array<std::byte, 4> split;
+  // A block, or even an element, may lie across two slices of what the transport received. Blocks
+  // are put together again, so that the sum of squares does not depend on where it cut them.
+  std::array<std::byte, kernels::kFoldBlockElements * sizeof(float)> split;
   size_t split_bytes = 0;
   for (absl::Span<const std::byte> slice : payload) {
     if (split_bytes > 0) {
-      const size_t taken = std::min(element_bytes - split_bytes, slice.size());
+      const size_t taken = std::min(block_bytes - split_bytes, slice.size());
       std::copy_n(slice.data(), taken, split.data() + split_bytes);
       split_bytes += taken;
       slice.remove_prefix(taken);
-      if (split_bytes < element_bytes) continue;
-      fold(split.data(), 1);
-      split_bytes = 0;
+      if (split_bytes < block_bytes) continue;
+      fold(split.data(), block_bytes);
     }
-    const size_t whole = slice.size() / element_bytes;
+    split_bytes = slice.size() % block_bytes;
+    const size_t whole = slice.size() - split_bytes;
     if (whole > 0) fold(slice.data(), whole);
-    slice.remove_prefix(whole * element_bytes);
-    std::copy_n(slice.data(), slice.size(), split.data());
-    split_bytes = slice.size();
+    std::copy_n(slice.data() + whole, split_bytes, split.data());
   }
+  if (split_bytes > 0) fold(split.data(), split_bytes);
   contribution.folded = next;
   if (non_finite >= 0) {
     // The lowest rank, whatever order the chunks came in.
@@ -328,6 +333,13 @@ const v1::ParameterSums& ParameterFold::Finish(const Divisors& divisors,
   sum_is_finite_ = norm.num_non_finite == 0;
   gradient_digest_ = facts.digest;
   return sums;
+}
+
+void ParameterFold::AddSumSquares(std::map<uint32_t, double>* of_rank) const {
+  if (restored_ || loading_weights_) return;
+  for (const Contribution& contribution : contributions_) {
+    (*of_rank)[contribution.rank] += contribution.sum_squares;
+  }
 }
 
 std::optional<int32_t> ParameterFold::first_non_finite_rank() const {

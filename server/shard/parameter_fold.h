@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <list>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -77,6 +78,10 @@ class ParameterFold {
   // is added any more then.
   const v1::ParameterSums& Finish(const Divisors& divisors, const Reduction& reduction = {});
   bool finished() const { return finished_.has_value(); }
+  // Adds to each rank's entry the sum of squares of what was folded of it, before it is weighted:
+  // in the order of the contributions, over blocks that begin where a chunk does, whatever the
+  // order of arrival. Nothing after Restore, and of weights.
+  void AddSumSquares(std::map<uint32_t, double>* of_rank) const;
   // Of the gradient, after Finish; 0 if it is missing.
   uint64_t gradient_digest() const { return gradient_digest_; }
 
@@ -122,6 +127,8 @@ class ParameterFold {
     uint64_t received = 0;
     uint64_t folded = 0;
     bool missing = false;
+    // Of the values folded.
+    double sum_squares = 0;
     std::vector<Taken> taken;
     // Allocates nothing while it is empty: there are as many as ranks and micro-batches.
     std::list<Staged> staged;
@@ -151,6 +158,7 @@ class ParameterFold {
   // In (rank, micro-batch) order.
   std::vector<Contribution> contributions_;
   bool loading_weights_ = false;
+  bool restored_ = false;
   // Lowest rank a non-finite element came from.
   std::optional<uint32_t> non_finite_rank_;
   bool sum_is_finite_ = true;

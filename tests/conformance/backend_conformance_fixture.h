@@ -84,7 +84,18 @@ class BackendConformanceTest : public ::testing::TestWithParam<BackendMaker> {
   int64_t FoldVector(DType dtype, const std::vector<float>& in, float weight, bool first,
                      std::vector<float>& acc) {
     const std::vector<std::byte> bytes = Encode(dtype, in);
-    return backend_->Fold(dtype, bytes.data() + 1, weight, first, absl::MakeSpan(acc));
+    double sum_squares = 0;
+    return backend_->Fold(dtype, bytes.data() + 1, weight, first, absl::MakeSpan(acc),
+                          &sum_squares);
+  }
+
+  // What folding `in` adds to a sum of squares.
+  double FoldedSquares(DType dtype, const std::vector<float>& in, bool first = true) {
+    const std::vector<std::byte> bytes = Encode(dtype, in);
+    std::vector<float> acc(in.size());
+    double sum_squares = 0;
+    backend_->Fold(dtype, bytes.data() + 1, 3.0f, first, absl::MakeSpan(acc), &sum_squares);
+    return sum_squares;
   }
 
   static std::vector<RuleConfig> Rules() {

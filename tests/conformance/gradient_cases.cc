@@ -40,7 +40,9 @@ double MeanError(DType dtype, const std::vector<double>& weights, double loss_sc
     std::vector<std::byte> bytes(kElements * kernels::SizeOf(dtype));
     kernels::FromFloat(dtype, grad, bytes.data());
     const auto weight = static_cast<float>(weights[worker]);
-    if (backend.Fold(dtype, bytes.data(), weight, worker == 0, absl::MakeSpan(mean)) != -1) {
+    double sum_squares = 0;
+    if (backend.Fold(dtype, bytes.data(), weight, worker == 0, absl::MakeSpan(mean),
+                     &sum_squares) != -1) {
       return std::numeric_limits<double>::infinity();
     }
     total += weights[worker];
@@ -69,6 +71,19 @@ double NormError(double scale, Backend& backend) {
   return std::fabs(std::sqrt(norm.sum_squares) - expected) / expected;
 }
 
+// Relative error of the norm that folding takes on the way.
+double FoldedNormError(DType dtype, double size, Backend& backend) {
+  std::vector<float> grad = reference::GaussianVector(kElements, 311);
+  for (float& g : grad) g = static_cast<float>(Rounded(dtype, g * size));
+  std::vector<std::byte> bytes(kElements * kernels::SizeOf(dtype));
+  kernels::FromFloat(dtype, grad, bytes.data());
+  std::vector<float> acc(kElements);
+  double sum_squares = 0;
+  backend.Fold(dtype, bytes.data(), 3.0f, true, absl::MakeSpan(acc), &sum_squares);
+  const double expected = reference::Norm(reference::Widened(grad));
+  return std::fabs(std::sqrt(sum_squares) - expected) / expected;
+}
+
 // How far the index and the count of non-finite elements are off ([T3]).
 double NonFiniteError(DType dtype, float value, Backend& backend) {
   std::vector<float> grad(kElements, 1.0f);
@@ -76,7 +91,9 @@ double NonFiniteError(DType dtype, float value, Backend& backend) {
   std::vector<std::byte> bytes(kElements * kernels::SizeOf(dtype));
   kernels::FromFloat(dtype, grad, bytes.data());
   std::vector<float> acc(kElements);
-  const int64_t at = backend.Fold(dtype, bytes.data(), 1.0f, true, absl::MakeSpan(acc));
+  double sum_squares = 0;
+  const int64_t at =
+      backend.Fold(dtype, bytes.data(), 1.0f, true, absl::MakeSpan(acc), &sum_squares);
   const int64_t count = backend.FinishMean({}, absl::MakeSpan(acc)).norm.num_non_finite;
   return static_cast<double>(std::abs(at - 1234) + std::abs(count - 2));
 }
@@ -104,6 +121,15 @@ std::vector<NumericsCase> GradientCases() {
                        absl::StrCat(kernels::NameOf(dtype), std::isnan(value) ? " NaN" : " inf"),
                        "[T3]", "index and count of non-finite elements", 0,
                        [=](Backend& backend) { return NonFiniteError(dtype, value, backend); }});
+    }
+  }
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    for (const double size : {1e-25, 1.0, 1e25}) {
+      // fp16 has none so large, and none so small.
+      if (dtype == DType::kFloat16 && size != 1.0) continue;
+      cases.push_back({"gradient", absl::StrCat(kernels::NameOf(dtype), " entries of size ", size),
+                       "P11", "norm of one worker's", 1e-5,
+                       [=](Backend& backend) { return FoldedNormError(dtype, size, backend); }});
     }
   }
   // Edge case 43, and sums of squares that fp32 would lose.

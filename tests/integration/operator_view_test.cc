@@ -1,11 +1,13 @@
 // What operators are shown of a job that trains on real servers, and that showing it changes
 // nothing of the job.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <set>
 #include <string>
 #include <vector>
 
+#include "server/admin_cli/report.h"
 #include "tests/integration/job_parts.h"
 #include "tests/integration/trained_job.h"
 
@@ -14,6 +16,7 @@ namespace {
 
 using testing::AddGroup;
 using testing::AddParameter;
+using ::testing::ContainsRegex;
 using testing::DrawTensor;
 using testing::TrainedJob;
 using testing::TrainingPlan;
@@ -59,6 +62,29 @@ TEST(OperatorViewTest, EveryShardTellsWhereTheTimeOfEachStepWent) {
           << "step " << step.step() << " of shard " << shard.shard();
     }
   }
+}
+
+// P11: 1000 times the gradient, which the clip of the whole hides from the norms of the step.
+TEST(OperatorViewTest, AWorkerWhoseGradientsJumpIsNamedAndCounted) {
+  constexpr uint32_t kBrokenRank = 1;
+  TrainingPlan plan = ThreeWorkers();
+  plan.job.set_max_grad_norm(1);
+  plan.gradient = [job = plan.job](uint32_t id, uint32_t rank, uint64_t step) {
+    std::vector<float> gradient = DrawTensor(job, id, 100 * step + rank);
+    if (rank == kBrokenRank && step == kSteps - 1) {
+      for (float& value : gradient) value *= 1000;
+    }
+    return gradient;
+  };
+  const TrainedJob trained = TrainOnShards(plan, 2);
+  for (const StepRecord& record : trained.records) EXPECT_TRUE(record.applied) << record.reason;
+  // What `kaonctl status` prints.
+  EXPECT_THAT(admin_cli::StatusText(trained.status),
+              ContainsRegex("WORKER  ATTEMPT +BEGUN STEP +GRAD NORM  OUTLIERS\n"
+                            "     0  [0-9.]+ +- +[0-9.]+ +0\n"
+                            "     1  [0-9.]+ +- +[0-9.]+ +1\n"
+                            "     2  [0-9.]+ +- +[0-9.]+ +0\n"));
+  EXPECT_EQ(admin_cli::StatusJson(trained.status)["events"]["grad_norm_outlier"], 1);
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ TEST(BackendFactoryTest, LoadsAPluginByItsName) {
   const absl::StatusOr<std::unique_ptr<Backend>> backend = CreateBackend(Plugin("echo"));
   ASSERT_TRUE(backend.ok()) << backend.status();
   EXPECT_EQ((*backend)->name(), "echo");
-  EXPECT_EQ((*backend)->Fold(DType::kFloat32, nullptr, 1.0f, true, {}), 4711);
+  EXPECT_EQ((*backend)->Fold(DType::kFloat32, nullptr, 1.0f, true, {}, nullptr), 4711);
 }
 
 TEST(BackendFactoryTest, MissingPluginIsNotFoundWithLibraryAndReason) {

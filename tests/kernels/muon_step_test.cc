@@ -245,8 +245,9 @@ TEST(MuonStepTest, MicroBatchesAreOneStep) {
     std::vector<float> grad = GaussianVector(240, 70 + k);
     for (float& x : grad) x = std::nearbyint(8 * x) / 8;
     for (size_t i = 0; i < mean.size(); ++i) mean[i] += grad[i] / kBatches;
+    double sum_squares = 0;
     EXPECT_EQ(backend.Fold(DType::kFloat32, reinterpret_cast<const std::byte*>(grad.data()), 1.0f,
-                           k == 0, absl::MakeSpan(folded)),
+                           k == 0, absl::MakeSpan(folded), &sum_squares),
               -1);
   }
   backend.FinishMean({.total_weight = kBatches}, absl::MakeSpan(folded));

@@ -15,7 +15,9 @@ namespace {
 class EchoBackend final : public Backend {
  public:
   std::string name() const override { return "echo"; }
-  int64_t Fold(DType, const std::byte*, float, bool, absl::Span<float>) override { return 4711; }
+  int64_t Fold(DType, const std::byte*, float, bool, absl::Span<float>, double*) override {
+    return 4711;
+  }
   MeanFacts FinishMean(const MeanScalars&, absl::Span<float>) override { return {}; }
   UpdateResult ApplyUpdate(const RuleConfig&, const UpdateScalars&, absl::Span<const uint64_t>,
                            const UpdateBuffers&) override {

@@ -148,12 +148,14 @@ std::vector<float> SerialReplay::ReducedGradient(const v1::StepBody& step, uint3
   std::vector<float> sum(job::NumElements(job_.parameters(parameter_id)));
   double total_weight = 0;
   bool first = true;
+  double sum_squares = 0;
   for (const v1::Member& member : step.members()) {
     const std::vector<float> gradient =
         Gradient(job_, parameter_id, member.rank(), member.process_nonce(), step.step());
     for (uint32_t micro = 0; micro < member.micro_batches(); ++micro) {
       backend_->Fold(kernels::DType::kFloat32, reinterpret_cast<const std::byte*>(gradient.data()),
-                     static_cast<float>(member.token_weight()), first, absl::MakeSpan(sum));
+                     static_cast<float>(member.token_weight()), first, absl::MakeSpan(sum),
+                     &sum_squares);
       first = false;
     }
     total_weight += member.token_weight();

@@ -22,8 +22,8 @@ class BrokenBackend : public kernels::Backend {
  public:
   std::string name() const override { return "broken"; }
   int64_t Fold(kernels::DType dtype, const std::byte* src, float weight, bool first,
-               absl::Span<float> acc) override {
-    return cpu_->Fold(dtype, src, weight, first, acc);
+               absl::Span<float> acc, double* sum_squares) override {
+    return cpu_->Fold(dtype, src, weight, first, acc, sum_squares);
   }
   kernels::MeanFacts FinishMean(const kernels::MeanScalars& scalars,
                                 absl::Span<float> acc) override {

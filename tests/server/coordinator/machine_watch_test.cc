@@ -56,6 +56,37 @@ TEST_F(MachineWatchTest, CountsTakeoversAndTheirEnd) {
   EXPECT_EQ(Counted(), "holder_replaced=1 takeover=1 ");
 }
 
+// P11
+TEST_F(MachineWatchTest, CountsAndShowsWorkersWhoseGradientsAreFarFromTheOthers) {
+  harness_.Train(3);
+  for (uint64_t step = 1; step <= 10; ++step) {
+    for (uint32_t rank = 0; rank < 3; ++rank) ASSERT_TRUE(harness_.Begin(rank, step).ok());
+    const v1::StepPlan plan = *harness_.SentPlan(0);
+    for (int shard : {0, 1}) {
+      v1::ShardToCoordinator vote;
+      *vote.mutable_prepared() = harness_.VoteFor(plan, shard);
+      for (uint32_t rank = 0; rank < 3; ++rank) {
+        v1::WorkerSum& sum = *vote.mutable_prepared()->add_worker_sums();
+        sum.set_rank(rank);
+        sum.set_sum_squares(step == 10 && rank == 2 ? 2e6 : 2);
+      }
+      harness_.FromShard(shard, vote);
+    }
+    EXPECT_EQ(harness_.SentRecord(0)->decision().outcome(), v1::OUTCOME_APPLY);
+    for (int shard : {0, 1}) harness_.Applied(shard, plan.position());
+    harness_.ClearSent();
+    watch_.Look(harness_.machine());
+    watch_.Look(harness_.machine());
+  }
+  EXPECT_EQ(Counted(), "grad_norm_outlier=1 takeover=1 ");
+  const std::vector<WorkerSnapshot> workers = harness_.machine().Snapshot().workers;
+  ASSERT_EQ(workers.size(), 3u);
+  EXPECT_DOUBLE_EQ(*workers[2].grad_norm, 2000);
+  EXPECT_EQ(workers[2].grad_norm_outliers, 1u);
+  EXPECT_DOUBLE_EQ(*workers[0].grad_norm, 2);
+  EXPECT_EQ(workers[0].grad_norm_outliers, 0u);
+}
+
 TEST_F(MachineWatchTest, CountsWorkersThatTheJobGoesOnWithout) {
   v1::JobDefinition job = TestJob(2);
   job.set_worker_loss(v1::WORKER_LOSS_POLICY_SHRINK);

@@ -25,9 +25,9 @@ class InterruptedBackend final : public kernels::Backend {
 
   std::string name() const override { return backend_.name(); }
   int64_t Fold(kernels::DType dtype, const std::byte* src, float weight, bool first,
-               absl::Span<float> acc) override {
+               absl::Span<float> acc, double* sum_squares) override {
     interrupt_();
-    return backend_.Fold(dtype, src, weight, first, acc);
+    return backend_.Fold(dtype, src, weight, first, acc, sum_squares);
   }
   kernels::MeanFacts FinishMean(const kernels::MeanScalars& scalars,
                                 absl::Span<float> acc) override {

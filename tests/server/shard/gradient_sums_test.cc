@@ -37,6 +37,39 @@ TEST_F(GradientSumsTest, DividesTheWeightedSumByTheTotalWeightAndTheLossScale) {
   EXPECT_FALSE(facts->has_first_non_finite());
 }
 
+// P11
+TEST_F(GradientSumsTest, TellsWhatEachWorkerPushedBeforeItIsWeighted) {
+  plan_.mutable_step()->mutable_members(0)->set_token_weight(3);
+  plan_.mutable_step()->set_loss_scale(2);
+  plan_.mutable_step()->mutable_members(1)->set_micro_batches(2);
+  Begin();
+  PushAll(Open(0), 2);
+  const PushingWorker second = Open(1);
+  for (const uint32_t micro : {0, 1}) {
+    ASSERT_TRUE(Push(second, kW, 0, std::vector<float>(6, 3), micro).ok());
+    ASSERT_TRUE(Push(second, kB, 0, std::vector<float>(4, 0), micro).ok());
+  }
+  ASSERT_TRUE(Finish(second).ok());
+  const std::optional<v1::Prepared> facts = accumulator_->FinishSums(1);
+  ASSERT_TRUE(facts.has_value());
+  ASSERT_EQ(facts->worker_sums_size(), 2);
+  EXPECT_EQ(facts->worker_sums(0).rank(), 0u);
+  EXPECT_EQ(facts->worker_sums(0).sum_squares(), 4 * (91 + 4));
+  EXPECT_EQ(facts->worker_sums(1).rank(), 1u);
+  EXPECT_EQ(facts->worker_sums(1).sum_squares(), 2 * 6 * 9);
+}
+
+TEST_F(GradientSumsTest, SaysNothingOfWorkersThatLoadWeights) {
+  plan_ = LoadPlan(1, 1);
+  Begin();
+  const PushingWorker worker = Open(0);
+  ASSERT_TRUE(Push(worker, kFrozen, 0, {9, 9, 9, 9, 9}).ok());
+  PushAll(worker, 1);
+  const std::optional<v1::Prepared> facts = accumulator_->FinishSums(1);
+  ASSERT_TRUE(facts.has_value());
+  EXPECT_EQ(facts->worker_sums_size(), 0);
+}
+
 // T17
 TEST_F(GradientSumsTest, GivesTheSameBitsForEveryOrderOfArrival) {
   constexpr uint32_t kSeed = 7;
@@ -63,6 +96,7 @@ TEST_F(GradientSumsTest, GivesTheSameBitsForEveryOrderOfArrival) {
   }
   std::vector<float> expected;
   uint64_t digest = 0;
+  std::vector<double> squares;
   for (int order = 0; order < 200; ++order) {
     Restart(2 * proto::kMaxChunkBytes);
     Begin();
@@ -87,6 +121,11 @@ TEST_F(GradientSumsTest, GivesTheSameBitsForEveryOrderOfArrival) {
     if (order == 0) {
       expected = Gradient(kW);
       digest = facts->gradient_digest();
+      for (const v1::WorkerSum& sum : facts->worker_sums()) squares.push_back(sum.sum_squares());
+      ASSERT_EQ(squares.size(), 2u);
+    }
+    for (const v1::WorkerSum& sum : facts->worker_sums()) {
+      ASSERT_EQ(sum.sum_squares(), squares[sum.rank()]);
     }
     const std::vector<float> gradient = Gradient(kW);
     ASSERT_EQ(std::memcmp(gradient.data(), expected.data(), expected.size() * sizeof(float)), 0)

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <map>
 #include <memory>
+#include <random>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -97,6 +100,37 @@ TEST_F(ParameterFoldTest, OneChunkMayFreeAWholeChainOfRanks) {
   EXPECT_EQ(released_.size(), 6u);
   EXPECT_TRUE(fold_->IsComplete());
   EXPECT_EQ(sum_, std::vector<float>(4, 6));
+}
+
+// P11: the transport cuts where it likes, between the bytes of an element as well.
+TEST_F(ParameterFoldTest, GivesTheSameBitsWhereverTheBytesAreCut) {
+  std::mt19937 random(3);
+  std::vector<float> values(5 * kernels::kFoldBlockElements + 123);
+  for (float& value : values) value = std::ldexp(1.1f, static_cast<int>(random() % 40) - 20);
+  const absl::Span<const std::byte> bytes(reinterpret_cast<const std::byte*>(values.data()),
+                                          values.size() * 4);
+  v1::TensorChunk chunk;
+  chunk.set_num_elements(values.size());
+  chunk.set_dtype(v1::DTYPE_FLOAT32);
+  chunk.set_crc32c(proto::Crc32c(bytes.data(), bytes.size()));
+  double expected = 0;
+  for (const size_t longest : {bytes.size(), size_t{1}, size_t{100}, size_t{4096}, size_t{9000}}) {
+    std::vector<absl::Span<const std::byte>> slices;
+    for (size_t at = 0; at < bytes.size(); at += slices.back().size()) {
+      slices.push_back(
+          bytes.subspan(at, longest == bytes.size() ? longest : 1 + random() % longest));
+    }
+    std::vector<float> sum(values.size());
+    ParameterFold fold(7, "w", absl::MakeSpan(sum), backend_.get());
+    fold.Expect(Members(1), false);
+    ASSERT_TRUE(fold.Add(0, chunk, slices, bytes.size(), &released_).ok());
+    ASSERT_EQ(sum, values) << longest;
+    std::map<uint32_t, double> squares;
+    fold.AddSumSquares(&squares);
+    if (slices.size() == 1) expected = squares[0];
+    ASSERT_EQ(squares[0], expected) << longest;
+  }
+  EXPECT_GT(expected, 0);
 }
 
 TEST_F(ParameterFoldTest, AMissingRankBetweenTwoHoldsNothingUp) {

@@ -1,0 +1,21 @@
+// The workers of `kaonctl status`, as JSON and as a table. Pure functions; any thread.
+#ifndef KAON_SERVER_ADMIN_CLI_WORKER_REPORT_H_
+#define KAON_SERVER_ADMIN_CLI_WORKER_REPORT_H_
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "kaon/v1/admin.pb.h"
+#include "kaon/v1/agreement.pb.h"
+
+namespace kaon::admin_cli {
+
+// Counter of its ballot, and its number: 3.7.
+std::string AttemptText(const v1::Attempt& attempt);
+
+nlohmann::ordered_json WorkersJson(const v1::GetStatusResponse& status);
+std::string WorkersText(const v1::GetStatusResponse& status);
+
+}  // namespace kaon::admin_cli
+
+#endif  // KAON_SERVER_ADMIN_CLI_WORKER_REPORT_H_
