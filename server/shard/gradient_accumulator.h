@@ -63,9 +63,6 @@ class GradientAccumulator {
   // in shard_data.proto; ABORTED when the stream is over. None is added if one has another checksum
   // or does not fit its parameter, else those before the first refused. Payloads are read now.
   absl::Status AddChunks(PushStreamId stream, absl::Span<const proto::ChunkView> chunks);
-  absl::Status AddChunk(PushStreamId stream, const v1::TensorChunk& chunk, proto::Slices payload) {
-    return AddChunks(stream, {{&chunk, payload}});
-  }
   // INVALID_ARGUMENT naming the first parameter that is neither complete nor missing; nothing
   // changed then. Repeatable.
   absl::Status Finish(PushStreamId stream, const v1::PushFinish& finish);

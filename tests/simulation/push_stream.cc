@@ -170,7 +170,7 @@ void PushStream::Deliver(const Chunk& chunk) {
   header.set_dtype(v1::DTYPE_FLOAT32);
   header.set_crc32c(proto::Crc32c(payload.data(), payload.size()));
   const absl::Status status =
-      shard_.core().accumulator().AddChunk(stream_, header, absl::MakeConstSpan(&payload, 1));
+      shard_.core().accumulator().AddChunks(stream_, {{&header, absl::MakeConstSpan(&payload, 1)}});
   if (!status.ok()) return End(status);
   SendNext();
 }

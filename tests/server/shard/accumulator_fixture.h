@@ -105,12 +105,17 @@ class AccumulatorFixture : public testing::Test {
     kernels::FromFloat(static_cast<kernels::DType>(dtype), values, bytes.data());
     return bytes;
   }
+  // A message of one chunk.
+  static absl::Status AddOne(GradientAccumulator& accumulator, PushStreamId stream,
+                             const v1::TensorChunk& chunk, proto::Slices payload) {
+    return accumulator.AddChunks(stream, {{&chunk, payload}});
+  }
   absl::Status Push(const PushingWorker& worker, uint32_t parameter, uint64_t offset,
                     const std::vector<float>& values, uint32_t micro_batch = 0) {
     const std::vector<std::byte> payload = Encode(values);
     v1::TensorChunk chunk = Header(parameter, offset, payload);
     chunk.set_micro_batch(micro_batch);
-    return accumulator_->AddChunk(worker.stream, chunk, {absl::MakeConstSpan(payload)});
+    return AddOne(*accumulator_, worker.stream, chunk, {absl::MakeConstSpan(payload)});
   }
   absl::Status Finish(const PushingWorker& worker, std::vector<uint32_t> missing = {}) {
     v1::PushFinish finish;

@@ -165,7 +165,8 @@ absl::Status DrivenShard::PushParameters(uint32_t rank, uint64_t step,
     chunk.set_num_elements(tensor.size());
     chunk.set_dtype(v1::DTYPE_FLOAT32);
     chunk.set_crc32c(proto::Crc32c(payload.data(), payload.size()));
-    KAON_RETURN_IF_ERROR(core_->accumulator().AddChunk(push.stream, chunk, {payload}));
+    KAON_RETURN_IF_ERROR(
+        core_->accumulator().AddChunks(push.stream, {{&chunk, absl::MakeConstSpan(&payload, 1)}}));
   }
   return core_->accumulator().Finish(push.stream, finish);
 }

@@ -164,7 +164,8 @@ TEST(LargeGradientTest, IsCutIntoSlicesOfAMebibyteAscendingWithoutGaps) {
     chunk.set_num_elements(part.size());
     chunk.set_dtype(v1::DTYPE_FLOAT32);
     chunk.set_crc32c(proto::Crc32c(payload.data(), payload.size()));
-    ASSERT_TRUE(accumulator.AddChunk(push->stream, chunk, {payload}).ok());
+    ASSERT_TRUE(
+        accumulator.AddChunks(push->stream, {{&chunk, absl::MakeConstSpan(&payload, 1)}}).ok());
   }
   v1::PushFinish finish;
   finish.add_missing_parameters(kW);

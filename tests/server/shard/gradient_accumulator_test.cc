@@ -72,7 +72,7 @@ TEST_F(GradientAccumulatorTest, RefusesOtherBytesForWhatItHas) {
   chunk.set_num_elements(2);
   const std::vector<std::byte> half(payload.begin(), payload.begin() + 4);
   chunk.set_crc32c(proto::Crc32c(half.data(), half.size()));
-  EXPECT_EQ(accumulator_->AddChunk(worker.stream, chunk, {absl::MakeConstSpan(half)}).code(),
+  EXPECT_EQ(AddOne(*accumulator_, worker.stream, chunk, {absl::MakeConstSpan(half)}).code(),
             absl::StatusCode::kAlreadyExists);
 }
 
@@ -92,7 +92,7 @@ TEST_F(GradientAccumulatorTest, RefusesABadChecksumBeforeAddingAnything) {
   const v1::TensorChunk chunk = Header(kB, 0, payload);
   payload[5] ^= std::byte{1};
   const absl::Status status =
-      accumulator_->AddChunk(worker.stream, chunk, {absl::MakeConstSpan(payload)});
+      AddOne(*accumulator_, worker.stream, chunk, {absl::MakeConstSpan(payload)});
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(Open(0).opened.received_size(), 0);
 }
@@ -104,7 +104,7 @@ TEST_F(GradientAccumulatorTest, NamesWhatIsMalformedInAChunk) {
   const auto push = [&](auto&& spoil) {
     v1::TensorChunk chunk = Header(kB, 0, payload);
     spoil(&chunk);
-    return accumulator_->AddChunk(worker.stream, chunk, {absl::MakeConstSpan(payload)});
+    return AddOne(*accumulator_, worker.stream, chunk, {absl::MakeConstSpan(payload)});
   };
   ExpectInvalid(push([](v1::TensorChunk* c) { c->set_parameter_id(3); }),
                 "parameter_id is 3, expecting 0 .. 2");
@@ -165,11 +165,11 @@ TEST_F(GradientAccumulatorTest, RefusesMoreThanTheCreditGranted) {
   EXPECT_EQ(push->opened.credit_bytes(), proto::kMaxChunkBytes);
   const std::vector<std::byte> payload = Encode(std::vector<float>(chunk_elements, 1));
   ASSERT_TRUE(
-      accumulator.AddChunk(push->stream, Header(kW, 0, payload), {absl::MakeConstSpan(payload)})
+      AddOne(accumulator, push->stream, Header(kW, 0, payload), {absl::MakeConstSpan(payload)})
           .ok());
   const std::vector<std::byte> more = Encode({1});
-  const absl::Status status = accumulator.AddChunk(push->stream, Header(kW, chunk_elements, more),
-                                                   {absl::MakeConstSpan(more)});
+  const absl::Status status = AddOne(accumulator, push->stream, Header(kW, chunk_elements, more),
+                                     {absl::MakeConstSpan(more)});
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
   // A new stream is told what is still waiting.
   const absl::StatusOr<OpenPush> again =
@@ -225,7 +225,7 @@ TEST_F(GradientAccumulatorTest, GrantsNoCreditForAChunkThatIsBeingAdded) {
   });
   const std::vector<std::byte> payload = Encode({1, 2, 3, 4});
   EXPECT_TRUE(
-      accumulator_->AddChunk(old->stream, Header(kB, 0, payload), {absl::MakeConstSpan(payload)})
+      AddOne(*accumulator_, old->stream, Header(kB, 0, payload), {absl::MakeConstSpan(payload)})
           .ok());
   opener.join();
   EXPECT_EQ(worker.opened.credit_bytes(), accumulator_->staging_window_bytes() - 16);

@@ -220,8 +220,7 @@ TEST_F(GradientSumsTest, TakesEveryDtypeAndElementsSplitAcrossSlices) {
       for (size_t at = 0; at < payload.size(); at += 3) {
         slices.push_back(absl::MakeConstSpan(payload).subspan(at, 3));
       }
-      ASSERT_TRUE(
-          accumulator_->AddChunk(worker.stream, Header(kW, 0, payload, dtype), slices).ok());
+      ASSERT_TRUE(AddOne(*accumulator_, worker.stream, Header(kW, 0, payload, dtype), slices).ok());
       ASSERT_TRUE(Finish(worker, {kB}).ok());
     }
     ASSERT_TRUE(accumulator_->FinishSums(1).has_value());

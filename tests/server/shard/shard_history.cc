@@ -217,7 +217,8 @@ bool PushAll(const v1::Member& member, uint64_t step, DrivenShard& shard) {
       chunk.set_num_elements(part.size());
       chunk.set_dtype(v1::DTYPE_FLOAT32);
       chunk.set_crc32c(proto::Crc32c(payload.data(), payload.size()));
-      const absl::Status status = accumulator.AddChunk(push->stream, chunk, {payload});
+      const absl::Status status =
+          accumulator.AddChunks(push->stream, {{&chunk, absl::MakeConstSpan(&payload, 1)}});
       EXPECT_TRUE(status.ok()) << "step " << step << ": " << status;
     }
   }
