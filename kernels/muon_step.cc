@@ -226,13 +226,10 @@ MuonMomentumScalars MomentumScalars(const MuonConfig& config, const UpdateScalar
   return before;
 }
 
-// Blocks up to so large are stepped one per thread: their products are too small to be cut.
-constexpr int64_t kSmallBlock = 512 * 512;
-
 bool AreManyAndSmall(const std::vector<MatrixBlock>& blocks) {
   return blocks.size() > 1 &&
          std::all_of(blocks.begin(), blocks.end(), [](const MatrixBlock& block) {
-           return block.rows * block.cols <= kSmallBlock;
+           return block.rows * block.cols <= kSmallMatrixElements;
          });
 }
 

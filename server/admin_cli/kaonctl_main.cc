@@ -6,7 +6,9 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kernels/backend.h"
+#include "proto/status_macros.h"
 #include "server/admin_cli/admin_calls.h"
+#include "server/admin_cli/backend_report.h"
 #include "server/admin_cli/checkpoint_command.h"
 #include "server/admin_cli/digest_command.h"
 #include "server/admin_cli/effective_report.h"
@@ -63,6 +65,16 @@ int RunOffline(const Options& options) {
   }
 }
 
+absl::StatusOr<BackendFacts> AskBackend(const AdminCalls& calls) {
+  BackendFacts facts;
+  KAON_ASSIGN_OR_RETURN(facts.status, calls.GetStatus());
+  // Before a job is registered there are shards all the same.
+  if (facts.status.job().empty()) return facts;
+  KAON_ASSIGN_OR_RETURN(facts.job, calls.DescribeJob());
+  KAON_ASSIGN_OR_RETURN(facts.parameters, calls.ListParameters());
+  return facts;
+}
+
 int Run(const Options& options) {
   if (IsOffline(options.command)) return RunOffline(options);
   const AdminCalls calls(options);
@@ -91,6 +103,8 @@ int Run(const Options& options) {
                    AskDigests([&calls] { return calls.GetStatus(); },
                               [] { PauseFor(absl::Milliseconds(50)); }),
                    DigestsJson, DigestsText);
+    case Command::kBackend:
+      return Print(options, AskBackend(calls), BackendJson, BackendText);
     case Command::kGroupSet:
       return Print(options, SetGroup(calls, options), GroupJson, GroupText);
     case Command::kCheckpointList:

@@ -147,6 +147,7 @@ void AddCommands(CLI::App& app, Typed& typed) {
                   "Where their time went on every shard, and what of it was hidden");
   add(app, "digest", "Digests of weights and state at one position, per shard and of the job",
       Command::kDigest);
+  add(app, "backend", "What shards compute with, and how they orthogonalize", Command::kBackend);
   add(app, "health", "Whether every server is serving", Command::kHealth);
   CLI::App* group = app.add_subcommand("group", "Groups of hyper-parameters");
   group->require_subcommand(1);

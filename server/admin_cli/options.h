@@ -22,6 +22,7 @@ enum class Command {
   kSteps,
   kStepPhases,
   kDigest,
+  kBackend,
   kHealth,
   kVerifyNumerics,
   kParameterStats,

@@ -30,6 +30,7 @@ TEST(OptionsTest, KnowsEveryCommand) {
       {{"parameters"}, Command::kParameters},
       {{"steps"}, Command::kSteps},
       {{"digest"}, Command::kDigest},
+      {{"backend"}, Command::kBackend},
       {{"health"}, Command::kHealth},
       {{"job", "show", "--effective"}, Command::kJobEffective},
       {{"steps", "--phases"}, Command::kStepPhases},
