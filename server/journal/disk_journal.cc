@@ -40,9 +40,9 @@ absl::StatusOr<std::unique_ptr<DiskJournal>> DiskJournal::Open(disk::Directory& 
     return visit(entry);
   };
   KAON_ASSIGN_OR_RETURN(journal->log_, JournalLog::Open(directory, options.log, keep_history));
-  const JournalLog::Found& found = journal->log_->found();
-  journal->opened_.set_recovered_entries(found.entries);
-  journal->opened_.set_torn_tail(found.torn_tail);
+  journal->found_ = journal->log_->found();
+  journal->opened_.set_recovered_entries(journal->found_.entries);
+  journal->opened_.set_torn_tail(journal->found_.torn_tail);
   journal->opened_.set_recovery_seconds(absl::ToDoubleSeconds(SteadyNow() - start));
   {
     MutexLock lock(journal->mu_);

@@ -67,6 +67,8 @@ class DiskJournal : public Journal {
   void Truncate(uint64_t position) override;
   uint64_t appended_bytes() const override;
   v1::JournalStatus Status() const override;
+  // At Open.
+  const JournalLog::Found& found() const { return found_; }
 
  private:
   struct Item {
@@ -98,6 +100,7 @@ class DiskJournal : public Journal {
   journal::History history_;
   // Constant once open.
   v1::JournalStatus opened_;
+  JournalLog::Found found_;
 
   // Of the thread, once it runs.
   std::unique_ptr<JournalLog> log_;

@@ -85,7 +85,8 @@ absl::StatusOr<std::unique_ptr<JournalLog>> JournalLog::Open(disk::Directory& di
         directory.path(), "/", kStartFile, " says that the journal was removed up to position ",
         start.position, ", the newest whole snapshot is of position ", snapshot));
   }
-  LogReader reader(directory, id->Hash(), start, mark, visit);
+  LogReader reader(directory, id->Hash(), start, mark, options.snapshot_position.value_or(0),
+                   visit);
   KAON_ASSIGN_OR_RETURN(const LogEnd end, reader.Read());
   PassFailpoint(Failpoint::journal_read_back);
   if (end.kept.back().decided < snapshot) {
@@ -116,7 +117,7 @@ absl::Status JournalLog::TakeUp(const LogEnd& end) {
   kept_.assign(end.kept.begin(), end.kept.end());
   for (const KeptSegment& segment : kept_) closed_bytes_ += segment.bytes;
   found_.entries = end.entries;
-  found_.bytes = bytes();
+  found_.bytes = bytes() - end.unread_bytes;
   return MarkDurable();
 }
 

@@ -32,7 +32,8 @@ class JournalLog {
     // What a directory without a journal is to be known by: random but in tests.
     DirectoryId id_if_created;
     // Of the newest whole snapshot, 0 if there is none: it must stand for what was truncated, and
-    // the journal must reach it. Absent: whoever reads does not need one.
+    // the journal must reach it; of gradients up to it, only headers are read. Absent: whoever
+    // reads does not need one.
     std::optional<uint64_t> snapshot_position = 0;
   };
 
@@ -44,6 +45,7 @@ class JournalLog {
   // What was found at Open.
   struct Found {
     uint64_t entries = 0;
+    // Without what was not read.
     uint64_t bytes = 0;
     // Names file, offset and length of an unsynced tail that a crash tore and that was cut off;
     // empty if none.

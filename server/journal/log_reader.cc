@@ -17,11 +17,13 @@ using Kind = SegmentReader::Kind;
 }  // namespace
 
 LogReader::LogReader(disk::Directory& directory, uint64_t directory_hash, const JournalStart& start,
-                     const std::optional<DurableMark>& mark, const Visitor& visit)
+                     const std::optional<DurableMark>& mark, uint64_t snapshot,
+                     const Visitor& visit)
     : directory_(directory),
       directory_hash_(directory_hash),
       start_(start),
       mark_(mark),
+      snapshot_(snapshot),
       visit_(visit),
       position_(start.position) {
   end_.next_sequence = start.sequence;
@@ -50,7 +52,7 @@ absl::StatusOr<LogEnd> LogReader::Read() {
 absl::StatusOr<bool> LogReader::ReadSegment(size_t index) {
   KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::File> file, directory_.Open(segments_[index]));
   KAON_ASSIGN_OR_RETURN(const uint64_t size, file->Size());
-  SegmentReader reader(*file, size);
+  SegmentReader reader(*file, size, snapshot_);
   const uint64_t decided = end_.kept.empty() ? 0 : end_.kept.back().decided;
   end_.kept.push_back({end_.next_sequence, end_.chain, 0, decided});
   while (true) {
@@ -101,7 +103,10 @@ absl::Status LogReader::TakeFrame(const std::string& path, uint64_t offset,
   const FrameHeader& header = found.frame.header;
   const std::string why_not = WhyNotNext(offset == 0, found);
   if (!why_not.empty()) return Damage(path, offset, why_not);
-  if (header.type != FrameType::kSegmentStart && header.type != FrameType::kSegmentEnd) {
+  if (found.header_only) {
+    end_.unread_bytes += FrameBytes(header.payload_bytes);
+    position_ = header.position;
+  } else if (header.type != FrameType::kSegmentStart && header.type != FrameType::kSegmentEnd) {
     const absl::StatusOr<Entry> entry = DecodeEntry(found.frame);
     if (!entry.ok()) return Damage(path, offset, entry.status().message());
     KAON_RETURN_IF_ERROR(visit_(*entry));
@@ -158,7 +163,7 @@ absl::StatusOr<uint64_t> LogReader::HighestDurableFrom(size_t index) const {
     KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::File> file,
                           directory_.Open(segments_[index]));
     KAON_ASSIGN_OR_RETURN(const uint64_t size, file->Size());
-    SegmentReader reader(*file, size);
+    SegmentReader reader(*file, size, snapshot_);
     KAON_ASSIGN_OR_RETURN(const uint64_t durable, reader.HighestDurable(directory_hash_));
     highest = std::max(highest, durable);
   }

@@ -41,6 +41,8 @@ struct LogEnd {
 
   // Entries read.
   uint64_t entries = 0;
+  // Bytes of gradients that were not read.
+  uint64_t unread_bytes = 0;
   // Oldest first; the last one is where the next frame goes.
   std::vector<KeptSegment> kept;
   // Bytes behind the end that hold nothing durable.
@@ -56,9 +58,11 @@ class LogReader {
  public:
   using Visitor = std::function<absl::Status(const Entry& entry)>;
 
-  // `directory_hash`, `start` and `mark` as its files say. All references outlive the reader.
+  // `directory_hash`, `start` and `mark` as its files say. Gradients up to position `snapshot` are
+  // neither read nor visited: what they led to is in that snapshot. All references outlive the
+  // reader.
   LogReader(disk::Directory& directory, uint64_t directory_hash, const JournalStart& start,
-            const std::optional<DurableMark>& mark, const Visitor& visit);
+            const std::optional<DurableMark>& mark, uint64_t snapshot, const Visitor& visit);
 
   // Once. DATA_LOSS naming file, offset, sequence number and position when a frame that was durable
   // is missing, damaged or of another directory; FAILED_PRECONDITION naming both versions; errors
@@ -85,6 +89,7 @@ class LogReader {
   const uint64_t directory_hash_;
   const JournalStart start_;
   const std::optional<DurableMark> mark_;
+  const uint64_t snapshot_;
   const Visitor& visit_;
 
   std::vector<std::string> segments_;

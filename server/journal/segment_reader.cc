@@ -34,7 +34,8 @@ std::optional<uint64_t> ParseSegmentName(absl::string_view name) {
   return value;
 }
 
-SegmentReader::SegmentReader(disk::File& file, uint64_t size) : file_(file), size_(size) {}
+SegmentReader::SegmentReader(disk::File& file, uint64_t size, uint64_t unused_gradients)
+    : file_(file), size_(size), unused_gradients_(unused_gradients) {}
 
 absl::StatusOr<absl::string_view> SegmentReader::Fill(uint64_t offset, uint64_t from, uint64_t to) {
   if (buffer_.size() < to) buffer_.resize(to);
@@ -59,6 +60,14 @@ absl::StatusOr<SegmentReader::Found> SegmentReader::Read() {
         absl::StrCat(file_.path(), " at offset ", offset_, ": ", header.status().message()));
   }
   if (header.ok() && FrameBytes(header->payload_bytes) <= left) {
+    if (header->type == FrameType::kGradient && header->position <= unused_gradients_) {
+      found.kind = Kind::kFrame;
+      found.frame.header = *header;
+      found.header_only = true;
+      found.header_crc = HeaderCrc(bytes);
+      offset_ += FrameBytes(header->payload_bytes);
+      return found;
+    }
     KAON_ASSIGN_OR_RETURN(bytes, Fill(offset_, bytes.size(), FrameBytes(header->payload_bytes)));
     const absl::StatusOr<Frame> frame = DecodeFrame(bytes);
     if (frame.ok()) {

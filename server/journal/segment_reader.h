@@ -35,15 +35,17 @@ class SegmentReader {
   };
   struct Found {
     Kind kind = Kind::kEnd;
-    // Borrowed until the next call.
+    // Borrowed until the next call. The payload is empty when only the header was read.
     Frame frame;
+    bool header_only = false;
     uint32_t header_crc = 0;
     // What is wrong, unless there is a frame or the end.
     absl::Status why;
   };
 
-  // `file` outlives the reader; it has `size` bytes.
-  SegmentReader(disk::File& file, uint64_t size);
+  // `file` outlives the reader; it has `size` bytes. Of gradients up to position `unused_gradients`
+  // only headers are read.
+  SegmentReader(disk::File& file, uint64_t size, uint64_t unused_gradients);
 
   // What lies at offset(), which moves on behind a frame and nowhere else. Errors: those of the
   // disk; FAILED_PRECONDITION for the frame of another version.
@@ -63,6 +65,7 @@ class SegmentReader {
 
   disk::File& file_;
   const uint64_t size_;
+  const uint64_t unused_gradients_;
   uint64_t offset_ = 0;
   // A frame starts at its first byte, so that values behind the header lie as floats do.
   std::vector<char> buffer_;

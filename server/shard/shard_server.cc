@@ -331,9 +331,10 @@ absl::Status ShardServer::Recover(const v1::ShardConfig& config,
   }
   LOG(INFO) << "recovery: snapshot of position " << restored.position << " with " << restored.bytes
             << " bytes read in " << absl::ToDoubleSeconds(snapshot_read - start)
-            << " s, journal of " << status.recovered_entries() << " entries and " << status.bytes()
-            << " bytes read in " << absl::ToDoubleSeconds(SteadyNow() - snapshot_read)
-            << " s, at position " << loop_->machine().applied_position() << ", "
+            << " s, journal of " << status.recovered_entries() << " entries and "
+            << opened->found().bytes << " bytes read in "
+            << absl::ToDoubleSeconds(SteadyNow() - snapshot_read) << " s, at position "
+            << loop_->machine().applied_position() << ", "
             << loop_->machine().applied_position() - restored.position << " of them replayed";
   KAON_ASSIGN_OR_RETURN(const std::optional<journal::DirectoryId> id,
                         journal::ReadIdentity(*files));

@@ -44,7 +44,7 @@ class LogReaderTest : public testing::Test {
 
   absl::StatusOr<LogEnd> Read(std::optional<DurableMark> mark = std::nullopt) {
     const LogReader::Visitor visit = [](const Entry&) { return absl::OkStatus(); };
-    return LogReader(*directory_, kDirectory, start_, mark, visit).Read();
+    return LogReader(*directory_, kDirectory, start_, mark, 0, visit).Read();
   }
 
   // A start, two decisions, and an end if wanted.

@@ -31,7 +31,7 @@ class SegmentReaderTest : public testing::Test {
   SegmentReader& Open(const std::string& contents) {
     WriteFile(directory_->path() + "/journal-1", contents);
     file_ = std::move(directory_->Open("journal-1")).value();
-    return reader_.emplace(*file_, contents.size());
+    return reader_.emplace(*file_, contents.size(), 0);
   }
 
   const std::unique_ptr<disk::PosixDirectory> directory_ = TemporaryDirectory();
