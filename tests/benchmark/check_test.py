@@ -10,10 +10,10 @@ sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 import check  # noqa: E402  (found beside this file)
 
 TABLE = """
-| benchmark | settings | ratio | limit |
-|---|---|---|---|
-| `push` | 256 MiB, 1 workers | 0.80 | raw TCP |
-| `pull` | 256 MiB, 1 workers | 0.50 | raw TCP |
+| benchmark | settings | ratio | floor | to |
+|---|---|---|---|---|
+| `push` | 256 MiB, 1 workers | 0.80 | 0.70 | raw TCP |
+| `pull` | 256 MiB, 1 workers | 0.50 | 0.80 | raw TCP |
 """
 
 
@@ -27,8 +27,13 @@ class CheckTest(unittest.TestCase):
         self.assertEqual(check.compare(check.read_table(TABLE), measured(push=0.73, pull=0.46)), [])
 
     def test_names_what_is_slower_with_both_ratios(self):
-        self.assertEqual(check.compare(check.read_table(TABLE), measured(push=0.71, pull=0.9)),
-                         ["push, 256 MiB, 1 workers: ratio 0.71, in docs/benchmarks.md it is 0.80"])
+        self.assertEqual(check.compare(check.read_table(TABLE), measured(push=0.75, pull=0.44)),
+                         ["pull, 256 MiB, 1 workers: ratio 0.44, in docs/benchmarks.md it is 0.50"])
+
+    def test_a_floor_that_is_reached_stays_reached(self):
+        table = check.read_table(TABLE.replace("| 0.70 |", "| 0.75 |"))
+        self.assertEqual(check.compare(table, measured(push=0.74, pull=0.46)),
+                         ["push, 256 MiB, 1 workers: ratio 0.74, below its floor of 0.75"])
 
     def test_names_what_was_not_measured(self):
         self.assertEqual(check.compare(check.read_table(TABLE), measured(push=0.8)), ["pull, 256 MiB, 1 workers: not measured"])
