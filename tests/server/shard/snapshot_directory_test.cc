@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <random>
@@ -18,6 +19,9 @@ namespace kaon::shard {
 namespace {
 
 using simulation::SimulatedDirectory;
+
+constexpr uint64_t kSeed = 20261121;
+constexpr size_t kSectorBytes = 512;
 
 const std::vector<std::vector<float>> kGradients = {{0.5, -1, 2, 0.25, -0.5, 1}, {1, -2, 3, -4}};
 
@@ -49,14 +53,21 @@ class SnapshotDirectoryTest : public testing::Test {
   void ExpectDamaged(const std::string& name) {
     const absl::Status status = directory_.Verify(4);
     const bool found = absl::IsDataLoss(status) || absl::IsFailedPrecondition(status);
-    EXPECT_TRUE(found && absl::StrContains(status.message(), "/d/" + name))
-        << name << ": " << status;
+    const bool named = found && absl::StrContains(status.message(), "/d/" + name);
+    EXPECT_TRUE(named) << name << ": " << status;
     ++damaged_;
+    found_ += named;
+  }
+  // For tests/report.py.
+  void Report(const std::string& what) {
+    std::cout << what << ": " << damaged_ << ", found " << found_ << ", naming the very file "
+              << found_ << "; seed " << kSeed << std::endl;
   }
 
   SimulatedDirectory disk_{"/d", 1};
   SnapshotDirectory directory_{disk_, kSnapshotId};
   int damaged_ = 0;
+  int found_ = 0;
 };
 
 TEST_F(SnapshotDirectoryTest, ListsWhatIsFinishedNewestFirst) {
@@ -82,7 +93,7 @@ TEST_F(SnapshotDirectoryTest, ListsWhatIsFinishedNewestFirst) {
 TEST_F(SnapshotDirectoryTest, FindsEveryFlippedBitAndEveryTruncationNamingTheFile) {
   ASSERT_TRUE(WriteSnapshot(*ShardAfter(2), directory_).ok());
   ASSERT_TRUE(directory_.Verify(4).ok());
-  std::mt19937_64 random(20261121);
+  std::mt19937_64 random(kSeed);
   for (const std::string& name : Names()) {
     const std::string bytes = Get(disk_, name);
     for (int i = 0; i < 500; ++i) {
@@ -100,10 +111,48 @@ TEST_F(SnapshotDirectoryTest, FindsEveryFlippedBitAndEveryTruncationNamingTheFil
     ExpectDamaged(name);
     Put(disk_, name, bytes);
   }
-  std::cout << damaged_ << " damaged snapshots, all found" << std::endl;
+  Report("flipped bits and cuts of snapshots");
   const std::string file = "snapshot-0000000000000004.shard-00000-of-00001.0000.safetensors";
   ASSERT_TRUE(disk_.Remove(file).ok());
   ExpectDamaged(file);
+}
+
+// Torn and misdirected writes: sectors that read as each other, or as those of the snapshot before.
+TEST_F(SnapshotDirectoryTest, FindsEverySwappedAndEveryStaleSectorNamingTheFile) {
+  SimulatedDirectory before("/d", 1);
+  SnapshotDirectory older(before, kSnapshotId);
+  ASSERT_TRUE(WriteSnapshot(*ShardAfter(1), older).ok());
+  ASSERT_TRUE(WriteSnapshot(*ShardAfter(2), directory_).ok());
+  const std::vector<std::string> stale = *before.List();
+  const std::vector<std::string> names = Names();
+  ASSERT_EQ(stale.size(), names.size());
+  for (size_t i = 0; i < names.size(); ++i) {
+    const std::string bytes = Get(disk_, names[i]);
+    const std::string old = Get(before, stale[i]);
+    const auto expect_damaged = [&](const std::string& damaged) {
+      if (damaged == bytes) return;
+      Put(disk_, names[i], damaged);
+      ExpectDamaged(names[i]);
+    };
+    for (size_t a = 0; a < bytes.size(); a += kSectorBytes) {
+      std::string damaged = bytes;
+      const size_t in_both = std::min(old.size(), bytes.size());
+      if (a < in_both) {
+        const size_t length = std::min(kSectorBytes, in_both - a);
+        expect_damaged(damaged.replace(a, length, old, a, length));
+      }
+      for (size_t b = a + kSectorBytes; b < bytes.size(); b += kSectorBytes) {
+        damaged = bytes;
+        const size_t length = std::min(kSectorBytes, bytes.size() - b);
+        damaged.replace(a, length, bytes, b, length).replace(b, length, bytes, a, length);
+        expect_damaged(damaged);
+      }
+    }
+    Put(disk_, names[i], bytes);
+  }
+  EXPECT_TRUE(directory_.Verify(4).ok());
+  EXPECT_GT(damaged_, 2);
+  Report("swapped and stale sectors of snapshots");
 }
 
 TEST_F(SnapshotDirectoryTest, RefusesTheSnapshotOfAnotherDirectoryAndOfAnotherPosition) {
