@@ -1,5 +1,7 @@
 #include "server/shard/parameter_publisher.h"
 
+#include <glog/logging.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -53,6 +55,10 @@ absl::Status ParameterPublisher::CheckStepLocked(const Parameter& parameter, uin
     }
     any_valid = true;
     newest = std::max(newest, version.last_step);
+  }
+  if (!parameter.pinned.Find(step).empty()) {
+    *readable = true;
+    return absl::OkStatus();
   }
   if (any_valid && step < newest) {
     return absl::FailedPreconditionError(absl::StrCat("parameter ", parameter.name, ": version ",
@@ -110,6 +116,7 @@ void ParameterPublisher::Rewind(uint64_t timeline) {
     for (auto& [id, parameter] : parameters_) {
       MutexLock parameter_lock(parameter->mu);
       for (Version& version : parameter->versions) version.valid = false;
+      parameter->pinned.Clear();
       // As Serve leaves it: the next write goes to the first buffer.
       parameter->current = 1;
     }
@@ -164,9 +171,33 @@ absl::Status ParameterPublisher::Read(uint32_t parameter_id, uint64_t step, uint
     kernels::FromFloat(dtype, version.memory.subspan(offset, num_elements), to);
     return absl::OkStatus();
   }
+  if (const absl::Span<const float> copy = parameter->pinned.Find(step); !copy.empty()) {
+    kernels::FromFloat(dtype, copy.subspan(offset, num_elements), to);
+    return absl::OkStatus();
+  }
   return absl::FailedPreconditionError(
       absl::StrCat("parameter ", parameter->name, ": version ", step,
                    " was replaced while it was read, the newest is ", newest));
+}
+
+ReaderId ParameterPublisher::Pin(const v1::PullRequest& request) {
+  MutexLock lock(mu_);
+  const ReaderId reader = next_reader_++;
+  for (uint32_t id : request.parameter_ids()) {
+    const auto found = parameters_.find(id);
+    if (found == parameters_.end()) continue;
+    MutexLock parameter_lock(found->second->mu);
+    found->second->pinned.Add(reader, request.step());
+  }
+  return reader;
+}
+
+void ParameterPublisher::Unpin(ReaderId reader, uint32_t parameter_id) {
+  MutexLock lock(mu_);
+  const auto found = parameters_.find(parameter_id);
+  if (found == parameters_.end()) return;
+  MutexLock parameter_lock(found->second->mu);
+  found->second->pinned.Remove(reader);
 }
 
 uint64_t ParameterPublisher::num_elements(uint32_t parameter_id) const {
@@ -201,8 +232,24 @@ absl::Span<float> ParameterPublisher::BeginWrite(uint32_t parameter_id) {
   Parameter& parameter = *parameters_.at(parameter_id);
   MutexLock parameter_lock(parameter.mu);
   Version& next = parameter.versions[1 - parameter.current];
+  if (store_ != nullptr && next.valid && parameter.pinned.Holds(next.first_step, next.last_step)) {
+    const absl::Status kept =
+        parameter.pinned.Keep(*store_, absl::StrCat("version/", parameter_id, "/", ++copies_made_),
+                              next.first_step, next.last_step, next.memory);
+    if (!kept.ok()) {
+      LOG_EVERY_T(WARNING, 1) << "readers lose version " << next.last_step << " of "
+                              << parameter.name << ": " << kept;
+    }
+  }
   next.valid = false;
   return next.memory;
+}
+
+void ParameterPublisher::DropCopies() {
+  for (auto& [id, parameter] : parameters_) {
+    MutexLock parameter_lock(parameter->mu);
+    parameter->pinned.Clear();
+  }
 }
 
 void ParameterPublisher::Publish(uint32_t parameter_id, uint64_t step) {

@@ -1,7 +1,8 @@
 // Versions of the weights that readers may have (room 8 of a gradient's life): two buffers per
-// parameter, so that version t is written while t - 1 is read, and readers that wait for a version
-// that is on its way. Owned by ShardCore. Readers come from any thread; what is under "Step thread"
-// from the one that drives the core.
+// parameter, so that version t is written while t - 1 is read, copies of what readers still hold on
+// to when its buffer is written again, and readers that wait for a version that is on its way.
+// Owned by ShardCore. Readers come from any thread; what is under "Step thread" from the one that
+// drives the core.
 #ifndef KAON_SERVER_SHARD_PARAMETER_PUBLISHER_H_
 #define KAON_SERVER_SHARD_PARAMETER_PUBLISHER_H_
 
@@ -20,7 +21,9 @@
 #include "kaon/v1/shard_data.pb.h"
 #include "kernels/dtype.h"
 #include "kernels/mutex.h"
+#include "server/shard/pinned_versions.h"
 #include "server/shard/step_phases.h"
+#include "server/tier/tiered_store.h"
 
 namespace kaon::shard {
 
@@ -40,8 +43,10 @@ class ParameterPublisher {
     absl::Span<float> second;
   };
 
-  // `phases`, told of what is read, outlives the publisher; null if nobody measures.
-  explicit ParameterPublisher(StepPhases* phases = nullptr) : phases_(phases) {}
+  // `phases`, told of what is read, and `store`, which has the memory of copies, outlive the
+  // publisher; null if nobody measures, or no version outlives its buffer.
+  explicit ParameterPublisher(StepPhases* phases = nullptr, tier::TieredStore* store = nullptr)
+      : phases_(phases), store_(store) {}
 
   // NOT_FOUND, FAILED_PRECONDITION (older timeline; step that is gone: names both),
   // INVALID_ARGUMENT (dtype, parameters), UNAVAILABLE (a timeline that is not there yet; a step
@@ -55,6 +60,11 @@ class ParameterPublisher {
   void Forget(WaiterId waiter);
   // Whether Await would return 0 now.
   bool IsReadable(uint32_t parameter_id, uint64_t step) const;
+
+  // Of a request that CheckPull accepts: from now on its version outlives its buffers, if `store`
+  // has room for a copy when they are written again. Each parameter until it is let go of.
+  ReaderId Pin(const v1::PullRequest& request);
+  void Unpin(ReaderId reader, uint32_t parameter_id);
 
   // `to` <- elements [offset, offset + num_elements) of version `step`, rounded to `dtype`. The
   // parameter and the range must be this shard's. FAILED_PRECONDITION naming both steps when the
@@ -84,6 +94,8 @@ class ParameterPublisher {
   void Publish(uint32_t parameter_id, uint64_t step);
   // Version `step` is the newest one unchanged.
   void Carry(uint32_t parameter_id, uint64_t step);
+  // Memory is needed: readers lose what has no buffer any more.
+  void DropCopies();
   // Ends every wait and refuses every pull with `status`.
   void CloseAll(const absl::Status& status);
 
@@ -101,6 +113,7 @@ class ParameterPublisher {
     mutable Mutex mu;
     std::array<Version, 2> versions ABSL_GUARDED_BY(mu);
     int current ABSL_GUARDED_BY(mu) = 0;
+    PinnedVersions pinned ABSL_GUARDED_BY(mu);
   };
   struct Waiter {
     WaiterId id = 0;
@@ -117,6 +130,9 @@ class ParameterPublisher {
   void Wake(std::optional<uint32_t> parameter_id);
 
   StepPhases* const phases_;
+  tier::TieredStore* const store_;
+  // Of the step thread: no two copies have the same name.
+  uint64_t copies_made_ = 0;
   // Written by Serve, before the job is known to anyone.
   std::map<uint32_t, std::unique_ptr<Parameter>> parameters_;
 
@@ -128,6 +144,7 @@ class ParameterPublisher {
   uint64_t timeline_ ABSL_GUARDED_BY(mu_) = 0;
   std::optional<uint64_t> expected_step_ ABSL_GUARDED_BY(mu_);
   WaiterId next_waiter_ ABSL_GUARDED_BY(mu_) = 1;
+  ReaderId next_reader_ ABSL_GUARDED_BY(mu_) = 1;
   std::vector<Waiter> waiters_ ABSL_GUARDED_BY(mu_);
 };
 

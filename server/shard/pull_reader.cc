@@ -13,13 +13,20 @@
 
 namespace kaon::shard {
 
+PullReader::~PullReader() {
+  if (reader_ == 0) return;
+  for (uint32_t id : request_.parameter_ids()) publisher_.Unpin(reader_, id);
+}
+
 absl::Status PullReader::Open(v1::PullRequest request) {
   request_ = std::move(request);
   if (peer_.job.has_value() && *peer_.job != request_.job()) {
     return absl::PermissionDeniedError(
         absl::StrCat("certificate of job '", *peer_.job, "', job '", request_.job(), "' pulled"));
   }
-  return publisher_.CheckPull(request_);
+  KAON_RETURN_IF_ERROR(publisher_.CheckPull(request_));
+  reader_ = publisher_.Pin(request_);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<bool> PullReader::Await(std::function<void()> ready) {
@@ -67,7 +74,7 @@ uint64_t PullReader::BytesOf(const std::vector<v1::TensorChunk>& chunks) const {
   return bytes;
 }
 
-absl::Status PullReader::Read(std::vector<v1::TensorChunk>& chunks, std::byte* to) const {
+absl::Status PullReader::Read(std::vector<v1::TensorChunk>& chunks, std::byte* to) {
   const auto dtype = static_cast<kernels::DType>(request_.dtype());
   for (v1::TensorChunk& chunk : chunks) {
     const uint64_t chunk_bytes = chunk.num_elements() * kernels::SizeOf(dtype);
@@ -75,7 +82,13 @@ absl::Status PullReader::Read(std::vector<v1::TensorChunk>& chunks, std::byte* t
                                          dtype, chunk.num_elements(), to));
     chunk.set_crc32c(proto::Crc32c(to, chunk_bytes));
     to += chunk_bytes;
+    const uint64_t end = chunk.offset() + chunk.num_elements();
+    if (end == publisher_.num_elements(chunk.parameter_id())) {
+      publisher_.Unpin(reader_, chunk.parameter_id());
+    }
   }
+  // Every parameter was let go of as it ended.
+  if (done()) reader_ = 0;
   // A version of the same number may be another timeline's by now.
   return publisher_.CheckTimeline(request_.timeline());
 }

@@ -23,6 +23,10 @@ class PullReader {
   // `publisher` and `counts` outlive the reader.
   PullReader(ParameterPublisher& publisher, monitor::EventCounts& counts, proto::Identity peer)
       : publisher_(publisher), counts_(counts), peer_(std::move(peer)) {}
+  // Lets go of what was not read to its end.
+  ~PullReader();
+  PullReader(const PullReader&) = delete;
+  PullReader& operator=(const PullReader&) = delete;
 
   // Errors, of this and the methods below, are those of ShardData.Pull and end the pull.
   absl::Status Open(v1::PullRequest request);
@@ -39,7 +43,7 @@ class PullReader {
   std::vector<v1::TensorChunk> Next();
   uint64_t BytesOf(const std::vector<v1::TensorChunk>& chunks) const;
   // `to` <- BytesOf(chunks) bytes, and in the chunks their checksums.
-  absl::Status Read(std::vector<v1::TensorChunk>& chunks, std::byte* to) const;
+  absl::Status Read(std::vector<v1::TensorChunk>& chunks, std::byte* to);
   // Counts and logs how a pull ended.
   void NoteEnd(const absl::Status& status) const;
 
@@ -48,6 +52,8 @@ class PullReader {
   monitor::EventCounts& counts_;
   const proto::Identity peer_;
   v1::PullRequest request_;
+  // What is asked for is pinned by it; 0 = nothing is.
+  ReaderId reader_ = 0;
   // Index into the request's parameters, and the first element of the next chunk.
   int next_parameter_ = 0;
   uint64_t next_element_ = 0;

@@ -30,7 +30,7 @@ double ClipFactorOf(const v1::StepDecision& decision, int group, const std::stri
 ShardCore::ShardCore(Options options)
     : options_(std::move(options)),
       machine_(options_.data_loss, options_.durability, options_.interval_steps),
-      publisher_(options_.phases),
+      publisher_(options_.phases, options_.store),
       accumulator_({options_.store, options_.backend, options_.staging_bytes, options_.on_folded,
                     options_.on_parameter_folded, options_.min_chunk_bytes, options_.phases}),
       gradient_replay_(accumulator_),
@@ -143,6 +143,7 @@ absl::Status ShardCore::TryReserve(const v1::RegisterBody& registration, uint32_
                                    uint32_t num_shards) {
   // What an earlier, withdrawn registration reserved goes first.
   freezes_.EndAll();
+  publisher_.DropCopies();
   WithdrawGradients();
   parameters_.reset();
   KAON_ASSIGN_OR_RETURN(parameters_,

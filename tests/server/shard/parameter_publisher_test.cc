@@ -3,7 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
 #include <vector>
+
+#include "server/tier/host_tier.h"
+#include "server/tier/tiered_store.h"
 
 namespace kaon::shard {
 namespace {
@@ -37,11 +41,73 @@ class ParameterPublisherTest : public testing::Test {
     return request;
   }
 
+  // Room for two copies.
+  tier::HostTier host_{128};
+  tier::TieredStore store_{host_};
   std::vector<float> first_ = std::vector<float>(3);
   std::vector<float> second_ = std::vector<float>(3);
   std::vector<float> frozen_ = std::vector<float>(2);
-  ParameterPublisher publisher_;
+  ParameterPublisher publisher_{nullptr, &store_};
 };
+
+// P5: who reads a version has it, however many steps the job takes meanwhile.
+TEST_F(ParameterPublisherTest, AVersionThatIsReadOutlivesItsBuffer) {
+  Write(0, 10);
+  const ReaderId reader = publisher_.Pin(Request(0));
+  const ReaderId other = publisher_.Pin(Request(0));
+  for (uint64_t step = 1; step <= 4; ++step) Write(step, 10.0f + static_cast<float>(step));
+  EXPECT_EQ(*Read(0), 10);
+  EXPECT_TRUE(publisher_.IsReadable(7, 0));
+  EXPECT_EQ(store_.used_bytes(), 64u);
+  publisher_.Unpin(reader, 7);
+  publisher_.Unpin(reader, 7);
+  EXPECT_EQ(*Read(0), 10);
+  publisher_.Unpin(other, 7);
+  EXPECT_EQ(Read(0).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(store_.used_bytes(), 0u);
+}
+
+TEST_F(ParameterPublisherTest, WhatNobodyReadsIsNotCopied) {
+  Write(0, 10);
+  const ReaderId reader = publisher_.Pin(Request(0));
+  publisher_.Unpin(reader, 7);
+  publisher_.Pin(Request(9));
+  for (uint64_t step = 1; step <= 4; ++step) Write(step, 10);
+  EXPECT_EQ(store_.used_bytes(), 0u);
+}
+
+// A version that is on its way can be held on to as well.
+TEST_F(ParameterPublisherTest, AVersionThatIsToComeOutlivesItsBuffer) {
+  Write(0, 10);
+  publisher_.ExpectStep(1);
+  publisher_.Pin(Request(1));
+  for (uint64_t step = 1; step <= 4; ++step) Write(step, 10.0f + static_cast<float>(step));
+  EXPECT_EQ(*Read(1), 11);
+}
+
+TEST_F(ParameterPublisherTest, WithoutRoomForACopyAVersionIsGone) {
+  for (uint64_t step = 0; step <= 5; ++step) {
+    publisher_.Pin(Request(step));
+    Write(step, static_cast<float>(step));
+  }
+  EXPECT_EQ(*Read(0), 0);
+  EXPECT_EQ(*Read(1), 1);
+  EXPECT_EQ(Read(2).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(*Read(4), 4);
+  EXPECT_EQ(*Read(5), 5);
+  publisher_.DropCopies();
+  EXPECT_EQ(Read(0).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(store_.used_bytes(), 0u);
+}
+
+TEST_F(ParameterPublisherTest, ANewTimelineEndsCopies) {
+  publisher_.Pin(Request(0));
+  for (uint64_t step = 0; step <= 3; ++step) Write(step, 1);
+  EXPECT_TRUE(Read(0).ok());
+  publisher_.Rewind(2);
+  EXPECT_FALSE(Read(0).ok());
+  EXPECT_EQ(store_.used_bytes(), 0u);
+}
 
 TEST_F(ParameterPublisherTest, ServesTheNewestVersionAndTheOneBefore) {
   Write(0, 10);

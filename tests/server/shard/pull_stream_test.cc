@@ -103,6 +103,46 @@ TEST_F(PullStreamTest, WaitsForAStepThatIsPlanned) {
   EXPECT_EQ(elements, 6u + 5u);
 }
 
+// P5: whoever has begun to read a version gets all of it, while the job goes on.
+TEST_F(PullStreamTest, ASlowReaderIsNotOvertaken) {
+  // More than is on its way to one that does not read.
+  std::vector<uint32_t> parameters(kMaxPulledParameters, 2);
+  parameters[parameters.size() - 2] = 0;
+  parameters.back() = 1;
+  const uint64_t used_bytes = Describe().used_bytes();
+  const auto context = WithDeadline();
+  const auto stream = data_->Pull(context.get(), PullOf(0, parameters));
+  std::vector<v1::PullResponse> responses(1);
+  ASSERT_TRUE(stream->Read(&responses.back()));
+  for (uint64_t step = 1; step <= 3; ++step) {
+    for (uint32_t rank : {0, 1}) {
+      grpc::Status pushed;
+      // The plan travels on another stream.
+      do {
+        pushed = Push({OpenRequest(rank, step), ChunkRequest(0, {1, 0, 0, 0, 1, 0}),
+                       ChunkRequest(1, {1, 2, 3, 4}), FinishRequest()});
+      } while (pushed.error_code() == grpc::StatusCode::UNAVAILABLE);
+      ASSERT_TRUE(pushed.ok()) << pushed.error_message();
+    }
+    EXPECT_TRUE(coordinator_->Receive().has_prepared());
+    ASSERT_TRUE(coordinator_->Ask(DecisionOf(Applying(TrainPlan(step, 1, 1)))).has_applied());
+    coordinator_->Send(PlanOf(TrainPlan(step + 1, 1, 1)));
+  }
+  EXPECT_GT(Describe().used_bytes(), used_bytes);
+  while (stream->Read(&responses.emplace_back())) {
+  }
+  const grpc::Status status = stream->Finish();
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  responses.pop_back();
+  const float expected[] = {1, 2, 3, 4, 5, 6, 1, 1, 1, 1};
+  const std::string& payload = responses.back().payload();
+  ASSERT_GT(payload.size(), sizeof(expected));
+  EXPECT_EQ(
+      std::memcmp(payload.data() + payload.size() - sizeof(expected), expected, sizeof(expected)),
+      0);
+  EXPECT_EQ(Describe().used_bytes(), used_bytes);
+}
+
 TEST_F(PullStreamTest, AReaderThatLeavesWhileItWaitsIsForgotten) {
   const auto context = WithDeadline();
   const auto stream = data_->Pull(context.get(), PullOf(1, {0}));
