@@ -194,6 +194,52 @@ TEST_F(CheckpointRestoreTest, AnyNumberOfShardsGivesTheSameDigestsAndGoesOnToThe
   }
 }
 
+// The same of one that three shards wrote in the middle of training, with momentum in int8 and both
+// moments of Adam.
+TEST_F(CheckpointRestoreTest, TrainedStateRestoresOntoAnyNumberOfShards) {
+  const int num_parameters = SmallJob().parameters_size();
+  v1::RestoreCheckpointRequest request;
+  grpc::Status status;
+  Digests at_checkpoint;
+  Digests undisturbed;
+  {
+    InProcessCluster cluster(3, checkpoint_dir_);
+    Restore(cluster, request, &status);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    Client client = cluster.Connect();
+    Result<Job> job = client.Attach("small");
+    ASSERT_TRUE(job.ok()) << job.status().ToString();
+    Result<Worker> worker = job->Join(0);
+    ASSERT_TRUE(worker.ok()) << worker.status().ToString();
+    Train(*job, *worker, 1, 3);
+    at_checkpoint = DigestsOf(cluster, num_parameters);
+    v1::CreateCheckpointRequest create;
+    create.set_id("trained");
+    v1::CreateCheckpointResponse created;
+    grpc::ClientContext context;
+    status = AdminOf(cluster)->CreateCheckpoint(&context, create, &created);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    Train(*job, *worker, 4, 2);
+    undisturbed = DigestsOf(cluster, num_parameters);
+  }
+  ASSERT_FALSE(at_checkpoint == undisturbed);
+  request.set_id("trained");
+  for (const int num_shards : {1, 2, 3, 5}) {
+    SCOPED_TRACE(num_shards);
+    InProcessCluster cluster(num_shards, checkpoint_dir_);
+    Restore(cluster, request, &status);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    EXPECT_TRUE(DigestsOf(cluster, num_parameters) == at_checkpoint);
+    Client client = cluster.Connect();
+    Result<Job> job = client.Attach("small");
+    ASSERT_TRUE(job.ok()) << job.status().ToString();
+    Result<Worker> worker = job->Join(0);
+    ASSERT_TRUE(worker.ok()) << worker.status().ToString();
+    Train(*job, *worker, 4, 2);
+    EXPECT_TRUE(DigestsOf(cluster, num_parameters) == undisturbed);
+  }
+}
+
 // ClientOptions::on_rewind: before the step ends, from a Refresh too, once for each job object.
 TEST_F(CheckpointRestoreTest, WorkersAreToldOfTheNewTimelineBeforeTheirStepEnds) {
   InProcessCluster cluster(2, checkpoint_dir_);
