@@ -156,6 +156,11 @@ uint64_t SnapshotThread::disk_bytes() const {
   return disk_bytes_;
 }
 
+std::string SnapshotThread::read_only_reason() const {
+  MutexLock lock(mu_);
+  return read_only_reason_;
+}
+
 bool SnapshotThread::is_stopping() const {
   MutexLock lock(mu_);
   return stopping_;
@@ -168,10 +173,10 @@ bool SnapshotThread::AwaitDurable(uint64_t position) {
 }
 
 bool SnapshotThread::AwaitRoom(const absl::Status& status) {
-  full_ = true;
   if (options_.on_room) options_.on_room(status);
   MutexLock lock(mu_);
   status_.set_problem(std::string(status.message()));
+  read_only_reason_ = status_.problem();
   const absl::Time retry_at = SteadyNow() + options_.retry_delay;
   while (!stopping_ && !impatient_ && SteadyNow() < retry_at) {
     wake_.WaitFor(mu_, retry_at - SteadyNow());
@@ -276,7 +281,12 @@ void SnapshotThread::CountBytes() {
 }
 
 void SnapshotThread::Report(const absl::Status& status) {
-  if (status.ok() && std::exchange(full_, false) && options_.on_room) options_.on_room(status);
+  bool has_room_again = false;
+  if (status.ok()) {
+    MutexLock lock(mu_);
+    has_room_again = !std::exchange(read_only_reason_, "").empty();
+  }
+  if (has_room_again && options_.on_room) options_.on_room(status);
   if (!status.ok()) {
     LOG_IF(WARNING, !absl::IsCancelled(status)) << "snapshot: " << status;
     const absl::Status cleared = directory_.RemoveUnfinished();

@@ -77,6 +77,8 @@ class SnapshotThread {
   v1::SnapshotStatus Status() const;
   // Of all snapshots on disk.
   uint64_t disk_bytes() const;
+  // By a schedule: why votes wait, while one finds the disk full; empty when all is well.
+  std::string read_only_reason() const;
 
   // What a shard that is asked to end leaves behind, so that it starts again with little to replay:
   // waits for the snapshot that is being written, and takes a last one if anything was applied
@@ -122,7 +124,6 @@ class SnapshotThread {
   // Of the thread, once it runs.
   const std::unique_ptr<disk::Directory> files_;
   SnapshotDirectory directory_;
-  bool full_ = false;
 
   // Step thread. What the journal had when growth began to count, and growth before that.
   uint64_t grown_from_;
@@ -141,6 +142,8 @@ class SnapshotThread {
   bool restore_lacks_one_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t durable_position_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t disk_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  // Empty unless a write waits, or waited and was given up, and none has succeeded since.
+  std::string read_only_reason_ ABSL_GUARDED_BY(mu_);
   v1::SnapshotStatus status_ ABSL_GUARDED_BY(mu_);
 
   std::thread thread_;

@@ -339,8 +339,11 @@ void StepLoop::Describe(const std::string& job,
       *response->mutable_journal() = journal_->Status();
       if (snapshots_ != nullptr) {
         *response->mutable_snapshot() = snapshots_->Status();
-        response->mutable_journal()->set_bytes(response->journal().bytes() +
-                                               snapshots_->disk_bytes());
+        v1::JournalStatus& journal = *response->mutable_journal();
+        journal.set_bytes(journal.bytes() + snapshots_->disk_bytes());
+        if (journal.read_only_reason().empty()) {
+          journal.set_read_only_reason(snapshots_->read_only_reason());
+        }
       }
     }
     answer(std::move(response));

@@ -99,9 +99,9 @@ def newest_segment(folder):
     return path, os.path.getsize(path)
 
 
-def full_disk(training, fill, free, path):
+def full_disk(training, fill, free, path, environment=None):
     """Twice: goes on by itself with the same trainer; and answers pulls while it is full."""
-    training.start()
+    training.start(environment=environment)
     training.await_step(10)
     fill()
     print(f"full: {training.await_read_only(path)}")
@@ -130,7 +130,7 @@ def full_by_limit(training):
     full_disk(training, lambda: limit(newest_segment(folder)[1] + 3000), lambda: limit(resource.RLIM_INFINITY), folder)
 
 
-def full_tmpfs(training):
+def full_tmpfs(training, environment=None):
     """A file beside the journal takes all the room: ENOSPC."""
     folder = training.cluster.data_dir(VICTIM)
     filler = os.path.join(folder, "filler")
@@ -150,7 +150,7 @@ def full_tmpfs(training):
         print(f"tmpfs: not run: {mounted.stdout.decode('utf-8', 'replace').strip()}")
         return
     try:
-        full_disk(training, fill, lambda: os.remove(filler), folder)
+        full_disk(training, fill, lambda: os.remove(filler), folder, environment)
     finally:
         training.cluster.kill()
         subprocess.run(["umount", folder], check=True)
@@ -213,7 +213,8 @@ def main():
     folder = tempfile.mkdtemp(prefix="kaon-disk.", dir=os.environ.get("TEST_TMPDIR"))
     shared = os.path.join(folder, "shared")
     servers.Cluster.prepare(shared, workers=1)
-    cases = [("limit", full_by_limit, STEPS), ("tmpfs", full_tmpfs, STEPS)]
+    cases = [("limit", full_by_limit, STEPS), ("tmpfs", full_tmpfs, STEPS),
+             ("tmpfs, interval", lambda training: full_tmpfs(training, {"KAON_DURABILITY": "interval(2)"}), STEPS)]
     if why := syscall_sweep.why_no_ptrace():
         print(f"failing disks: not run: {why}")
     else:

@@ -381,9 +381,11 @@ TEST_F(ScheduledSnapshotTest, AFullDiskIsNamedAndWaitedFor) {
   EXPECT_TRUE(absl::StrContains(thread_->Status().problem(), "/d/snapshot-0000000000000004"))
       << thread_->Status().problem();
   EXPECT_FALSE(there_is_room_);
+  EXPECT_EQ(thread_->read_only_reason(), thread_->Status().problem());
   full_ = false;
   AwaitEnd();
   EXPECT_TRUE(there_is_room_);
+  EXPECT_EQ(thread_->read_only_reason(), "");
   EXPECT_EQ(thread_->Status().problem(), "");
   EXPECT_EQ(thread_->Status().step(), 2u);
   // A shard that ends does not wait, nor does its step thread for what is being written.
