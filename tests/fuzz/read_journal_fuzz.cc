@@ -53,7 +53,8 @@ void MakeChecksumsRight(std::string& bytes) {
   }
 }
 
-void CheckJournal(const std::string& segment) {
+// Of gradients up to position `snapshot` the headers alone are read.
+void CheckJournal(const std::string& segment, uint64_t snapshot) {
   kaon::simulation::SimulatedDirectory directory("/d", 1);
   const auto file = std::move(directory.Create(kaon::journal::SegmentName(1))).value();
   CHECK(file->Write(0, {segment}).ok());
@@ -64,7 +65,8 @@ void CheckJournal(const std::string& segment) {
   };
   const kaon::journal::JournalStart whole;
   const std::optional<kaon::journal::DurableMark> no_mark;
-  const auto end = kaon::journal::LogReader(directory, kId.Hash(), whole, no_mark, visit).Read();
+  const auto end =
+      kaon::journal::LogReader(directory, kId.Hash(), whole, no_mark, snapshot, visit).Read();
   if (!end.ok()) {
     CHECK(IsRefusal(end.status())) << end.status();
     return;
@@ -79,9 +81,9 @@ void CheckJournal(const std::string& segment) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   std::string input(reinterpret_cast<const char*>(bytes), size);
   CheckFrame(input);
-  CheckJournal(input);
+  for (uint64_t snapshot : {0, 3}) CheckJournal(input, snapshot);
   MakeChecksumsRight(input);
   CheckFrame(input);
-  CheckJournal(input);
+  for (uint64_t snapshot : {0, 3}) CheckJournal(input, snapshot);
   return 0;
 }
