@@ -80,19 +80,24 @@ class ShmShardChannel : public ShardChannel {
 
 absl::StatusOr<std::unique_ptr<proto::ShmLink>> OpenShmSession(
     const std::shared_ptr<grpc::Channel>& channel) {
-  grpc::ClientContext context;
-  context.set_deadline(proto::DeadlineAfter(kOpenTimeout));
-  v1::OpenSessionRequest request;
-  request.set_boot_id(proto::BootId());
-  v1::OpenSessionResponse response;
-  const grpc::Status asked =
-      v1::ShardLocal::NewStub(channel)->OpenSession(&context, request, &response);
-  if (!asked.ok()) return proto::FromGrpc(asked);
-  absl::StatusOr<std::unique_ptr<proto::ShmLink>> link =
-      proto::ShmLink::Connect(response.socket(), response.token());
+  absl::Status unreached;
+  // Again, because a shard that was about to end may have given the token.
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    grpc::ClientContext context;
+    context.set_deadline(proto::DeadlineAfter(kOpenTimeout));
+    v1::OpenSessionRequest request;
+    request.set_boot_id(proto::BootId());
+    v1::OpenSessionResponse response;
+    const grpc::Status asked =
+        v1::ShardLocal::NewStub(channel)->OpenSession(&context, request, &response);
+    if (!asked.ok()) return proto::FromGrpc(asked);
+    absl::StatusOr<std::unique_ptr<proto::ShmLink>> link =
+        proto::ShmLink::Connect(response.socket(), response.token());
+    if (link.ok()) return link;
+    unreached = link.status();
+  }
   // The shard is there: its socket is not to be reached from here.
-  if (!link.ok()) return absl::FailedPreconditionError(link.status().message());
-  return link;
+  return absl::FailedPreconditionError(unreached.message());
 }
 
 std::shared_ptr<ShardChannel> CreateShmShardChannel(ShmShardChannelOptions options) {

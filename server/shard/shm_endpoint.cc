@@ -92,7 +92,8 @@ absl::StatusOr<v1::OpenSessionResponse> ShmEndpoint::Open(const proto::Identity&
   MutexLock lock(mu_);
   const absl::Time now = SteadyNow();
   const size_t taken = sessions_.size() - ended_.size() + num_starting_ + tokens_.Count(now);
-  if (stopped_ || taken >= options_.max_sessions) {
+  if (stopped_) return absl::UnavailableError("the shard is shutting down");
+  if (taken >= options_.max_sessions) {
     return absl::ResourceExhaustedError(
         absl::StrCat("shm_sessions is ", options_.max_sessions, ", all of them are taken"));
   }

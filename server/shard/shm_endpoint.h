@@ -56,7 +56,7 @@ class ShmEndpoint {
   ~ShmEndpoint();
 
   // A token for `peer`, whose machine booted as `boot_id`. FAILED_PRECONDITION for another machine,
-  // RESOURCE_EXHAUSTED when all sessions are taken.
+  // RESOURCE_EXHAUSTED when all sessions are taken, UNAVAILABLE once stopped.
   absl::StatusOr<v1::OpenSessionResponse> Open(const proto::Identity& peer,
                                                const std::string& boot_id);
   // Ends every session; returns when their threads have. Idempotent.
