@@ -5,6 +5,7 @@ of its lives append, and, for servers, one port in all of its lives. Whoever sta
 it an environment (a failpoint).
 """
 
+import ctypes
 import glob
 import json
 import os
@@ -19,6 +20,8 @@ import time
 MODEL = ["--hidden", "8", "--embedding", "4", "--context", "6", "--blocks", "1", "--batch-size", "16",
          "--max-grad-norm", "0.5", "--report-every", "1"]
 FAILPOINT_SAID = b"KAON_FAILPOINT "
+# Of <linux/prctl.h>.
+PR_SET_CHILD_SUBREAPER = 36
 
 
 class Failure(Exception):
@@ -66,6 +69,9 @@ class Process:
         self.log_offset = 0
 
     def start(self, command, environment):
+        # What a killed tracer leaves becomes this process's child, so that its end can be awaited.
+        if ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+            raise Failure("prctl(PR_SET_CHILD_SUBREAPER) failed")
         self.lives += 1
         self.log_offset = os.path.getsize(self.log) if os.path.exists(self.log) else 0
         with open(self.log, "ab") as log:
@@ -85,6 +91,15 @@ class Process:
             pass
         if how == signal.SIGKILL:
             self.child.wait()
+            self._await_orphans()
+
+    def _await_orphans(self):
+        """What a tracer has left: while it is still dying it holds its directory and port."""
+        while True:
+            try:
+                os.waitpid(-self.child.pid, 0)
+            except ChildProcessError:
+                return
 
     def said(self):
         """What this life has logged so far."""
