@@ -31,7 +31,7 @@ absl::Status ShmCall::Carry(proto::ShmLink& link, uint32_t number) {
       KAON_RETURN_IF_ERROR(link.Await(Patience()));
     }
   }
-  return begun && !told() ? Abandon(link, number) : absl::OkStatus();
+  return begun && !told_ ? Abandon(link, number) : absl::OkStatus();
 }
 
 absl::StatusOr<bool> ShmCall::Advance(proto::ShmLink& link, uint32_t number, bool* begun) {
@@ -57,6 +57,22 @@ absl::Status ShmCall::Abandon(proto::ShmLink& link, uint32_t number) {
   link.Ring();
   // Nobody may have to wait for a shard that does not read: the end of the session says it, too.
   return written ? absl::OkStatus() : absl::UnavailableError("the shard does not read");
+}
+
+void ShmCall::Stop(const absl::Status& status) {
+  if (!result_.has_value()) result_ = status;
+}
+
+void ShmCall::StopTold(const absl::Status& status) {
+  told_ = true;
+  Stop(status);
+}
+
+std::optional<absl::Status> ShmCall::EndOf(const proto::RingReader::Record& record) {
+  if (record.header.kind != static_cast<uint32_t>(proto::ShmRecord::kEnd)) return std::nullopt;
+  const absl::string_view message(reinterpret_cast<const char*>(record.body.data()),
+                                  record.body.size());
+  return absl::Status(static_cast<absl::StatusCode>(record.header.code), message);
 }
 
 void ShmCall::Wake() {

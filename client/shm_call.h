@@ -5,10 +5,16 @@
 #define KAON_CLIENT_SHM_CALL_H_
 
 #include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/call_tracker.h"
 #include "client/shard_channel.h"
+#include "client/transfer_counters.h"
 #include "kernels/mutex.h"
 #include "proto/shm_link.h"
 
@@ -16,6 +22,8 @@ namespace kaon::client {
 
 class ShmCall {
  public:
+  ShmCall(std::shared_ptr<CallTracker> tracker, std::shared_ptr<TransferCounters> counters)
+      : token_(std::move(tracker)), counters_(std::move(counters)) {}
   virtual ~ShmCall() = default;
 
   // Carries the call out as the session's call `number`; returns when it is over, with an error if
@@ -24,7 +32,7 @@ class ShmCall {
   // There is no session: `network` is to carry it out.
   virtual void UseNetwork(ShardChannel& network) = 0;
   // There is no session and the network is not wanted: End is to say so.
-  virtual void Fail(const absl::Status& status) = 0;
+  void Fail(const absl::Status& status) { Stop(status); }
   // Tells the caller how it went. Last.
   virtual void End() = 0;
 
@@ -39,14 +47,20 @@ class ShmCall {
   virtual void Take(const proto::RingReader::Record& record) = 0;
   // Writes the next record; false if there is none, or no room for it.
   virtual absl::StatusOr<bool> Write(proto::ShmLink& link, uint32_t number) = 0;
-  // The result is known. `told`: so does the shard, and need not be told.
-  virtual bool over() const = 0;
-  virtual bool told() const = 0;
   // How long nothing need be done, when the shard is silent.
   virtual absl::Duration Patience() const { return absl::InfiniteDuration(); }
-  // Something went wrong on this side: the result, unless there is one.
-  virtual void Stop(const absl::Status& status) = 0;
 
+  // The result, unless there is one. What the shard says it need not be told.
+  void Stop(const absl::Status& status);
+  void StopTold(const absl::Status& status);
+  bool over() const { return result_.has_value(); }
+  // Of a call that is over.
+  const absl::Status& result() const { return *result_; }
+  // How the shard ended the call, if that is what the record says.
+  static std::optional<absl::Status> EndOf(const proto::RingReader::Record& record);
+
+  // Shared with the whole client.
+  TransferCounters& counters() const { return *counters_; }
   bool cancelled() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -54,6 +68,13 @@ class ShmCall {
   // Tells the shard that nothing more is wanted.
   absl::Status Abandon(proto::ShmLink& link, uint32_t number);
   absl::Status Carry(proto::ShmLink& link, uint32_t number);
+
+  // First: goes last.
+  const CallTracker::Token token_;
+  const std::shared_ptr<TransferCounters> counters_;
+  // Of the lane's thread.
+  bool told_ = false;
+  std::optional<absl::Status> result_;
 
   mutable Mutex mu_;
   // While Run runs.

@@ -21,8 +21,7 @@ uint32_t KindOf(ShmRecord record) { return static_cast<uint32_t>(record); }
 
 ShmPull::ShmPull(std::shared_ptr<CallTracker> tracker, std::shared_ptr<TransferCounters> counters,
                  PullOptions options)
-    : token_(std::move(tracker)),
-      counters_(std::move(counters)),
+    : ShmCall(std::move(tracker), std::move(counters)),
       options_(std::move(options)),
       deadline_(EventLoop::Now() + options_.timeout),
       assembler_(options_.request, options_.targets) {}
@@ -48,12 +47,8 @@ void ShmPull::UseNetwork(ShardChannel& network) {
   if (cancelled_) stream->Cancel();
 }
 
-void ShmPull::Stop(const absl::Status& status) {
-  if (!result_.has_value()) result_ = status;
-}
-
 void ShmPull::End() {
-  if (options_.done) options_.done(*result_);
+  if (options_.done) options_.done(result());
 }
 
 absl::Duration ShmPull::Patience() const { return deadline_ - EventLoop::Now(); }
@@ -64,12 +59,8 @@ absl::StatusOr<bool> ShmPull::Begin(proto::ShmLink& link, uint32_t number) {
 }
 
 void ShmPull::Take(const proto::RingReader::Record& record) {
-  if (record.header.kind == KindOf(ShmRecord::kEnd)) {
-    told_ = true;
-    const std::string message(reinterpret_cast<const char*>(record.body.data()),
-                              record.body.size());
-    const absl::Status status(static_cast<absl::StatusCode>(record.header.code), message);
-    return Stop(status.ok() ? assembler_.CheckComplete() : status);
+  if (const std::optional<absl::Status> end = EndOf(record)) {
+    return StopTold(end->ok() ? assembler_.CheckComplete() : *end);
   }
   if (record.header.kind != KindOf(ShmRecord::kPullResponse)) {
     return Stop(absl::InternalError("the shard answered a pull with bytes that are no answer"));
@@ -88,7 +79,7 @@ absl::Status ShmPull::TakeChunks(absl::Span<const std::byte> message) {
   }
   if (!status.ok()) return absl::InternalError(absl::StrCat("pull: ", status.message()));
   if (options_.on_bytes) options_.on_bytes(decoded->payload_bytes());
-  counters_->shm_bytes += decoded->payload_bytes();
+  counters().shm_bytes += decoded->payload_bytes();
   return assembler_.Accept(views->chunks);
 }
 

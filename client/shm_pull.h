@@ -4,7 +4,6 @@
 #define KAON_CLIENT_SHM_PULL_H_
 
 #include <memory>
-#include <optional>
 
 #include "absl/time/time.h"
 #include "client/call_tracker.h"
@@ -23,31 +22,21 @@ class ShmPull : public PullStream, public ShmCall {
   void Cancel() override;
 
   void UseNetwork(ShardChannel& network) override;
-  void Fail(const absl::Status& status) override { Stop(status); }
   void End() override;
 
  private:
   absl::StatusOr<bool> Begin(proto::ShmLink& link, uint32_t number) override;
   void Take(const proto::RingReader::Record& record) override;
   absl::StatusOr<bool> Write(proto::ShmLink&, uint32_t) override { return false; }
-  bool over() const override { return result_.has_value(); }
-  bool told() const override { return told_; }
   absl::Duration Patience() const override;
-  void Stop(const absl::Status& status) override;
 
   absl::Status TakeChunks(absl::Span<const std::byte> message);
 
-  // First: goes last.
-  const CallTracker::Token token_;
-  // Shared with the whole client.
-  const std::shared_ptr<TransferCounters> counters_;
   PullOptions options_;
   const absl::Time deadline_;
 
   // Of the lane's thread.
   PullAssembler assembler_;
-  bool told_ = false;
-  std::optional<absl::Status> result_;
 
   Mutex mu_;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;

@@ -22,10 +22,7 @@ uint32_t KindOf(ShmRecord record) { return static_cast<uint32_t>(record); }
 
 ShmPush::ShmPush(std::shared_ptr<CallTracker> tracker, std::shared_ptr<TransferCounters> counters,
                  const v1::PushOpen& open, std::shared_ptr<PushSource> source)
-    : token_(std::move(tracker)),
-      counters_(std::move(counters)),
-      open_(open),
-      source_(std::move(source)) {}
+    : ShmCall(std::move(tracker), std::move(counters)), open_(open), source_(std::move(source)) {}
 
 void ShmPush::Resume() {
   std::shared_ptr<PushStream> stream;
@@ -61,14 +58,10 @@ void ShmPush::UseNetwork(ShardChannel& network) {
   stream->Resume();
 }
 
-void ShmPush::Stop(const absl::Status& status) {
-  if (!result_.has_value()) result_ = status;
-}
-
 void ShmPush::End() {
   // The source may hold this stream: let go of it before of this.
   const std::shared_ptr<PushSource> source = std::move(source_);
-  if (source != nullptr) source->OnDone(*result_);
+  if (source != nullptr) source->OnDone(result());
 }
 
 absl::StatusOr<bool> ShmPush::Begin(proto::ShmLink& link, uint32_t number) {
@@ -78,14 +71,10 @@ absl::StatusOr<bool> ShmPush::Begin(proto::ShmLink& link, uint32_t number) {
 }
 
 void ShmPush::Take(const proto::RingReader::Record& record) {
-  if (record.header.kind == KindOf(ShmRecord::kEnd)) {
-    told_ = true;
-    const std::string message(reinterpret_cast<const char*>(record.body.data()),
-                              record.body.size());
-    const absl::Status status(static_cast<absl::StatusCode>(record.header.code), message);
-    return Stop(status.ok()
-                    ? absl::UnavailableError("the shard ended the push without confirming it")
-                    : status);
+  if (const std::optional<absl::Status> end = EndOf(record)) {
+    return StopTold(end->ok()
+                        ? absl::UnavailableError("the shard ended the push without confirming it")
+                        : *end);
   }
   v1::PushResponse response;
   if (record.header.kind != KindOf(ShmRecord::kPushResponse) ||
@@ -108,8 +97,7 @@ void ShmPush::TakeResponse(const v1::PushResponse& response) {
     case v1::PushResponse::kCreditBytes:
       return source_->OnCredit(response.credit_bytes());
     case v1::PushResponse::kFinished:
-      told_ = true;
-      return Stop(absl::OkStatus());
+      return StopTold(absl::OkStatus());
     case v1::PushResponse::BODY_NOT_SET:
       return;
   }
@@ -161,7 +149,7 @@ size_t ShmPush::WriteChunks(const LeasedChunks& leased, std::byte* to) {
         }
         return absl::OkStatus();
       });
-  counters_->shm_bytes += payload_bytes;
+  counters().shm_bytes += payload_bytes;
   return *size;
 }
 

@@ -4,7 +4,6 @@
 #define KAON_CLIENT_SHM_PUSH_H_
 
 #include <memory>
-#include <optional>
 
 #include "client/call_tracker.h"
 #include "client/shard_channel.h"
@@ -23,31 +22,21 @@ class ShmPush : public PushStream, public ShmCall {
   void Cancel() override;
 
   void UseNetwork(ShardChannel& network) override;
-  void Fail(const absl::Status& status) override { Stop(status); }
   void End() override;
 
  private:
   absl::StatusOr<bool> Begin(proto::ShmLink& link, uint32_t number) override;
   void Take(const proto::RingReader::Record& record) override;
   absl::StatusOr<bool> Write(proto::ShmLink& link, uint32_t number) override;
-  bool over() const override { return result_.has_value(); }
-  bool told() const override { return told_; }
-  void Stop(const absl::Status& status) override;
 
   size_t WriteChunks(const LeasedChunks& leased, std::byte* to);
   void TakeResponse(const v1::PushResponse& response);
 
-  // First: goes last.
-  const CallTracker::Token token_;
-  // Shared with the whole client.
-  const std::shared_ptr<TransferCounters> counters_;
   const v1::PushOpen open_;
   std::shared_ptr<PushSource> source_;
 
   // Of the lane's thread.
   bool opened_ = false;
-  bool told_ = false;
-  std::optional<absl::Status> result_;
 
   Mutex mu_;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;

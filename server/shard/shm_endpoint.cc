@@ -90,9 +90,9 @@ absl::StatusOr<v1::OpenSessionResponse> ShmEndpoint::Open(const proto::Identity&
     return absl::FailedPreconditionError("boot_id is not that of the shard's machine");
   }
   MutexLock lock(mu_);
+  if (stopped_) return absl::UnavailableError("the shard is shutting down");
   const absl::Time now = SteadyNow();
   const size_t taken = sessions_.size() - ended_.size() + num_starting_ + tokens_.Count(now);
-  if (stopped_) return absl::UnavailableError("the shard is shutting down");
   if (taken >= options_.max_sessions) {
     return absl::ResourceExhaustedError(
         absl::StrCat("shm_sessions is ", options_.max_sessions, ", all of them are taken"));

@@ -80,41 +80,39 @@ bool ShmWorker::IsEnded() {
   return true;
 }
 
+template <typename Response>
+absl::Status ShmWorker::TakeAnswers(uint32_t call, std::vector<Response>* responses,
+                                    const std::function<bool(const Response&)>& is_last) {
+  while (true) {
+    const Record record = Receive();
+    if (record.header.kind == 0) return absl::CancelledError("the session is over");
+    CHECK_EQ(record.header.call, call);
+    if (record.header.kind == static_cast<uint32_t>(ShmRecord::kEnd)) {
+      return absl::Status(static_cast<absl::StatusCode>(record.header.code), record.body);
+    }
+    Response response;
+    CHECK(response.ParseFromString(record.body));
+    if (responses != nullptr) responses->push_back(response);
+    if (is_last(response)) return absl::OkStatus();
+  }
+}
+
 absl::Status ShmWorker::Push(const std::vector<v1::PushRequest>& requests,
                              std::vector<v1::PushResponse>* responses) {
   const uint32_t call = next_call();
   for (const v1::PushRequest& request : requests) {
     Send(ShmRecord::kPushRequest, call, request.SerializeAsString());
   }
-  while (true) {
-    const Record record = Receive();
-    if (record.header.kind == 0) return absl::CancelledError("the session is over");
-    CHECK_EQ(record.header.call, call);
-    if (record.header.kind == static_cast<uint32_t>(ShmRecord::kEnd)) {
-      return absl::Status(static_cast<absl::StatusCode>(record.header.code), record.body);
-    }
-    v1::PushResponse response;
-    CHECK(response.ParseFromString(record.body));
-    if (responses != nullptr) responses->push_back(response);
-    if (response.has_finished()) return absl::OkStatus();
-  }
+  return TakeAnswers<v1::PushResponse>(
+      call, responses, [](const v1::PushResponse& response) { return response.has_finished(); });
 }
 
 absl::Status ShmWorker::Pull(const v1::PullRequest& request,
                              std::vector<v1::PullResponse>* responses) {
   const uint32_t call = next_call();
   Send(ShmRecord::kPullRequest, call, request.SerializeAsString());
-  while (true) {
-    const Record record = Receive();
-    if (record.header.kind == 0) return absl::CancelledError("the session is over");
-    CHECK_EQ(record.header.call, call);
-    if (record.header.kind == static_cast<uint32_t>(ShmRecord::kEnd)) {
-      return absl::Status(static_cast<absl::StatusCode>(record.header.code), record.body);
-    }
-    v1::PullResponse response;
-    CHECK(response.ParseFromString(record.body));
-    if (responses != nullptr) responses->push_back(response);
-  }
+  return TakeAnswers<v1::PullResponse>(call, responses,
+                                       [](const v1::PullResponse&) { return false; });
 }
 
 }  // namespace kaon::shard

@@ -3,6 +3,7 @@
 #ifndef KAON_TESTS_SERVER_SHARD_SHM_WORKER_H_
 #define KAON_TESTS_SERVER_SHARD_SHM_WORKER_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -58,6 +59,9 @@ class ShmWorker {
  private:
   // False when the connection is closed.
   bool AwaitRing();
+  template <typename Response>
+  absl::Status TakeAnswers(uint32_t call, std::vector<Response>* responses,
+                           const std::function<bool(const Response&)>& is_last);
 
   proto::Descriptor socket_;
   std::unique_ptr<proto::ShmRegion> region_;
