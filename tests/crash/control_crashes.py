@@ -1,0 +1,251 @@
+#!/usr/bin/env python3
+"""A coordinator that is killed while a control change is with one shard and not with the other never leaves them split.
+
+Three kinds of change: the registration of a job, `kaonctl group set` between two halves of a training, and the rollback of an
+interval job after a kill of everything. For each, the coordinator dies as its message of each kind has gone to the first
+shard or to both, or as it has heard of one shard or of both; in some cases the second shard dies with it, right before it
+would have voted for the change or applied it, so that the first one alone has. Then they are started again - in turns, after
+everything else was killed as well. Whoever made a change asks again, and it is there once; whoever was killed in the middle
+finds it made everywhere or nowhere. Training goes on, and ends in the bits of an undisturbed run that had the change, or of
+one that never had it: shards with different hyper-parameters would end in the bits of neither.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+import servers  # noqa: E402  (found beside this file)
+
+STEPS = 10
+# The change is made after so many steps.
+HALF = 4
+INTERVAL = 2
+GROUP = "adamw"
+# Which both shards have parameters of, and which they take from their own registration: the rate of a step is in its plan.
+# The job is still at its registration, the first entry.
+CHANGE = ["group", "set", GROUP, "adamw.beta1=0.5", "--expect-revision", "1"]
+# Nothing else is planned or decided when a change is: the nth passing is the change's nth message.
+POINTS = [f"coordinator_{point}:{nth}" for point in
+          ("plan_sent", "prepared_received", "decision_sent", "applied_received") for nth in (1, 2)]
+# Where shard 1 dies, too, and the coordinator as it hears of shard 0.
+ALONE = [("coordinator_prepared_received:1", "shard_plan_received:1"),
+         ("coordinator_prepared_received:1", "shard_prepare_appended:1"),
+         ("coordinator_applied_received:1", "shard_decision_received:1")]
+
+
+class Cluster(servers.Cluster):
+    """Trained in two halves."""
+
+    def __init__(self, folder, shared, environment=None):
+        super().__init__(folder, shared)
+        self.environment = environment or {}
+
+    def launch(self, names, armed=None):
+        for name in names:
+            point = (armed or {}).get(name)
+            self.start(name, {**self.environment, **({"KAON_FAILPOINT": point} if point else {})})
+
+    def begin_training(self, last):
+        self.train_options = servers.MODEL + ["--steps", str(STEPS), "--stop-after", str(last)]
+        self.launch(self.workers)
+
+    def end_training(self, last):
+        """The digest of the weights."""
+        workers = [self.processes[name] for name in self.workers]
+        servers.wait_until(f"the training up to step {last}", lambda: not any(worker.running() for worker in workers))
+        summaries = [servers.summary_of(worker.said()) for worker in workers]
+        told = {(summary["last_step"], summary["weights_digest"]) for summary in summaries}
+        if len(told) != 1 or summaries[0]["last_step"] != last:
+            raise servers.Failure(f"workers ended at {told}, expecting step {last}")
+        return summaries[0]["weights_digest"]
+
+    def train(self, last):
+        self.begin_training(last)
+        return self.end_training(last)
+
+    def ask(self, *arguments):
+        """Of whom it may have to wait for."""
+        answers = []
+
+        def is_answered():
+            done = self.kaonctl("-o", "json", *arguments)
+            if done.returncode == 0:
+                answers.append(json.loads(done.stdout))
+            return bool(answers)
+
+        servers.wait_until(f"kaonctl {' '.join(arguments)}", is_answered)
+        return answers[0]
+
+
+class Case:
+    """One change, one death of the coordinator."""
+
+    def __init__(self, cluster, point, second, all_at_once):
+        self.cluster = cluster
+        self.all_at_once = all_at_once
+        self.armed = {"coordinator": point, **({"shard-1": second} if second else {})}
+
+    def die(self):
+        """Waits for it, and starts what is dead again."""
+        for name, point in self.armed.items():
+            process = self.cluster.processes[name]
+            servers.wait_until(f"the death of {name} at {point}", lambda process=process: not process.running())
+            if process.failpoint() != point.split(":")[0]:
+                raise servers.Failure(f"{name} ended with status {process.child.returncode}, armed was {point}")
+        names = list(self.cluster.ports) if self.all_at_once else list(self.armed)
+        for name in names:
+            self.cluster.processes[name].kill()
+        self.cluster.launch(names)
+
+    def rearm(self):
+        """Between two halves. A shard ends in order, so that nothing has to be decided once more."""
+        names = [name for name in self.cluster.ports if name in self.armed]
+        for name in names:
+            if name in self.cluster.shards:
+                self.cluster.processes[name].child.terminate()
+                self.cluster.processes[name].child.wait()
+            self.cluster.processes[name].kill()
+        self.cluster.launch(names, self.armed)
+
+    def check(self, kind, expected):
+        """Every shard at the same entry, with as many such changes behind it. How many that are."""
+        self.cluster.ask("digest")
+        positions = {shard["applied_position"] for shard in self.cluster.ask("status")["shards"]}
+        if len(positions) != 1:
+            raise servers.Failure(f"shards are at positions {positions}")
+        made = sum(record["kind"] == kind for record in self.cluster.ask("steps", "--limit", "100")["steps"])
+        if made not in expected:
+            raise servers.Failure(f"{made} entries of kind {kind}, expecting {' or '.join(map(str, expected))}")
+        return made
+
+
+def registration(case, digests):
+    cluster = case.cluster
+    cluster.launch(cluster.ports, case.armed)
+    cluster.begin_training(STEPS)
+    case.die()
+    if (digest := cluster.end_training(STEPS)) != digests["plain"]:
+        raise servers.Failure(f"digest {digest}, expecting {digests['plain']}")
+    case.check("group_change", [0])
+
+
+def group_set(case, digests, asks_again=True):
+    cluster = case.cluster
+    cluster.launch(cluster.ports)
+    cluster.train(HALF)
+    case.rearm()
+    asking = subprocess.Popen(cluster.kaonctl_command(*CHANGE, "--timeout", "30"), stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT)
+    if asks_again:
+        case.die()
+        said = asking.communicate()[0].decode("utf-8", "replace")
+        if asking.returncode != 0:
+            raise servers.Failure(f"group set ended with status {asking.returncode}: {said}")
+    else:
+        servers.wait_until("the coordinator's death", lambda: not cluster.processes["coordinator"].running())
+        asking.kill()
+        asking.communicate()
+        case.die()
+    # Nobody asks any more: what there is of the change is finished, or withdrawn, by the next step at the latest.
+    digest = cluster.train(STEPS)
+    made = case.check("group_change", [1] if asks_again else [0, 1])
+    expected = digests["changed" if made else "plain"]
+    if digest != expected:
+        raise servers.Failure(f"digest {digest} with {made} changes, expecting {expected} of {digests}")
+    return made
+
+
+def group_set_once(case, digests):
+    return group_set(case, digests, asks_again=False)
+
+
+def rollback(case, digests):
+    cluster = case.cluster
+    cluster.environment = {"KAON_DURABILITY": f"interval({INTERVAL})"}
+    cluster.launch(cluster.ports)
+    cluster.train(HALF)
+    for name in cluster.ports:
+        cluster.processes[name].kill()
+    cluster.launch(cluster.ports, case.armed)
+    case.die()
+    if (digest := cluster.train(STEPS)) != digests["plain"]:
+        raise servers.Failure(f"digest {digest}, expecting {digests['plain']}")
+    # Shards that are killed again after it are taken back again, perhaps to the same state.
+    case.check("rollback", [1, 2])
+
+
+def reference(cluster):
+    """The digest of a run that had the change, and that nothing happened to."""
+    cluster.launch(cluster.ports)
+    cluster.train(HALF)
+    holders = {parameter["shard"] for parameter in cluster.ask("parameters")["parameters"] if parameter["group"] == GROUP}
+    if len(holders) != len(cluster.shards):
+        raise servers.Failure(f"group {GROUP} is on shards {holders}: the other would not know of a change")
+    cluster.ask(*CHANGE)
+    digest = cluster.train(STEPS)
+    cluster.remove()
+    return digest
+
+
+def run_case(folder, shared, digests, change, point, second, all_at_once):
+    """What the case returned."""
+    cluster = Cluster(folder, shared)
+    try:
+        made = change(Case(cluster, point, second, all_at_once), digests)
+        cluster.remove()
+        return made
+    except servers.Failure:
+        cluster.show_logs()
+        how = f"coordinator at {point}" + (f", shard-1 at {second}" if second else "") + (", then all" if all_at_once else "")
+        print(f"{change.__name__}, {how}")
+        raise
+    finally:
+        cluster.kill()
+
+
+def run(options, folder):
+    shared = os.path.join(folder, "shared")
+    servers.Cluster.prepare(shared)
+    digests = {"plain": servers.undisturbed_digest(shared, 2, servers.MODEL + ["--steps", str(STEPS)]),
+               "changed": reference(Cluster(os.path.join(folder, "reference"), shared))}
+    if len(set(digests.values())) != len(digests):
+        raise servers.Failure(f"the change changes nothing: {digests}")
+    start = time.monotonic()
+    deaths = [(point, None) for point in POINTS] + ALONE
+    cases = [(change, point, second, all_at_once) for change in (registration, group_set, group_set_once, rollback)
+             for number, (point, second) in enumerate(deaths)
+             for all_at_once in (False, True) if options.each_way or all_at_once == (number % 2 == 1)][::options.stride]
+    made = []
+    for number, case in enumerate(cases):
+        made.append(run_case(os.path.join(folder, f"case-{number}"), shared, digests, *case))
+    once = [count for count, case in zip(made, cases) if case[0] is group_set_once]
+    print(f"crashes in control changes: {len(cases)} at {len(deaths)} moments, {(time.monotonic() - start) / len(cases):.2f} s "
+          f"each; of {len(once)} changes that nobody asked for again {sum(once)} were made")
+    # They would prove little if all went the same way.
+    if options.stride == 1 and not 0 < sum(once) < len(once):
+        raise servers.Failure("all of them, or none, were made")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--each-way", action="store_true", help="each moment both alone and all at once, not in turns")
+    parser.add_argument("--stride", type=int, default=1, help="take every Nth case")
+    options = parser.parse_args()
+    folder = tempfile.mkdtemp(prefix="kaon-control.", dir=os.environ.get("TEST_TMPDIR"))
+    try:
+        run(options, folder)
+    except servers.Failure as failure:
+        print(f"FAILED: {failure}")
+        sys.exit(1)
+    shutil.rmtree(folder)
+    print("all passed")
+
+
+if __name__ == "__main__":
+    main()
