@@ -30,13 +30,15 @@ HISTORY = re.compile(r"^history: (\d+) operations, (\d+) of them unanswered, exp
 class Cluster(servers.Cluster):
     """Its workers log what they do."""
 
+    last_step = STEPS
+
     def command(self, name):
         if name not in self.workers:
             return super().command(name)
         life = self.processes[name].lives + 1
-        return [servers.binary("history_trainer"), "--connect", f"127.0.0.1:{self.ports['coordinator']}",
+        return [servers.binary("history_trainer"), "--connect", self.address("coordinator"),
                 "--tls-dir", os.path.join(self.shared, "tls"), "--workers", str(self.num_workers), "--rank", name.split("-")[1],
-                "--life", str(life), "--log", self.step_log(name, life), "--steps", str(STEPS)]
+                "--life", str(life), "--log", self.step_log(name, life), "--steps", str(self.last_step)]
 
     def logs(self):
         paths = [self.step_log(name, life) for name in self.workers for life in range(1, self.processes[name].lives + 1)]

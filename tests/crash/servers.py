@@ -148,6 +148,10 @@ class Cluster:
                 "--tls-ca-file", f"{tls}/ca.crt", "--tls-certificate-file", f"{tls}/{role}.crt",
                 "--tls-private-key-file", f"{tls}/{role}.key"]
 
+    def address(self, name):
+        """Where the cluster's own processes reach a server."""
+        return f"127.0.0.1:{self.ports[name]}"
+
     def port_file(self, name):
         return os.path.join(self.folder, name + ".port")
 
@@ -163,11 +167,11 @@ class Cluster:
             os.makedirs(self.data_dir(name), mode=0o700, exist_ok=True)
             return self._server("kaon-shard", name, "shard") + ["--data-dir", self.data_dir(name)] + self.shard_options
         if name == "coordinator":
-            addresses = ",".join(f"127.0.0.1:{self.ports[shard]}" for shard in self.shards)
+            addresses = ",".join(self.address(shard) for shard in self.shards)
             return self._server("kaon-coordinator", name, "coordinator") + [
                 "--shards", addresses, "--heartbeat-ms", "20", "--takeover-ms", "60"]
         rank = name.split("-")[1]
-        return [binary("kaon-train"), "--connect", f"127.0.0.1:{self.ports['coordinator']}",
+        return [binary("kaon-train"), "--connect", self.address("coordinator"),
                 "--tls-dir", os.path.join(self.shared, "tls"), "--corpus-dir", os.path.join(self.shared, "corpus"),
                 "--workers", str(self.num_workers), "--rank", rank,
                 "--log-jsonl", self.step_log(name, self.processes[name].lives + 1)] + self.train_options

@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""T10 beside T7: one log in one order explains what the clients of a cluster called and were told through bad connections.
+
+The training of history_cycles.py with no death at all, and with tests/network/chaos_proxy.py between workers, coordinator and
+shards: by the schedule of a seed it delays, throttles, freezes, resets, refuses and doubles connections for as long as the
+training takes. A worker that gives up is started again with other gradients. At the end every shard's log must explain every
+answer, and changed logs must be refused.
+"""
+
+import argparse
+import collections
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+import history_cycles  # noqa: E402  (found beside this file)
+import servers  # noqa: E402
+
+# More than the training takes.
+FAULTS_SECONDS = 600
+DOCTORS = (history_cycles.other_weights, history_cycles.other_outcome, history_cycles.answered_too_early)
+
+
+class Proxy:
+    """One process between callers and some servers."""
+
+    def __init__(self, folder, name, seed, targets):
+        self.ports_file = os.path.join(folder, name + ".ports")
+        self.report_file = os.path.join(folder, name + ".report")
+        self.child = subprocess.Popen(
+            [sys.executable, "tests/network/chaos_proxy.py", "--ports", self.ports_file, "--report", self.report_file,
+             "--seed", str(seed), "--faults", str(FAULTS_SECONDS), *targets], stdin=subprocess.DEVNULL)
+        servers.wait_until("a proxy", lambda: os.path.exists(self.ports_file))
+        with open(self.ports_file, encoding="utf-8") as file:
+            self.ports = [int(line) for line in file]
+
+    def end(self):
+        """The trouble that was over by then, by kind."""
+        self.child.send_signal(signal.SIGTERM)
+        self.child.wait()
+        with open(self.report_file, encoding="utf-8") as file:
+            return collections.Counter(event["kind"] for event in json.load(file)["events"])
+
+
+class Cluster(history_cycles.Cluster):
+    """Whose processes reach one another through proxies, once there are some."""
+
+    def __init__(self, folder, shared, last_step):
+        super().__init__(folder, shared)
+        self.last_step = last_step
+        self.proxied = {}
+        self.proxies = []
+
+    def address(self, name):
+        return f"127.0.0.1:{self.proxied.get(name, self.ports[name])}"
+
+    def interpose(self, name, seed, between):
+        targets = [self.address(server) for server in between]
+        self.proxies.append(Proxy(self.folder, name, seed, targets))
+        self.proxied.update(zip(between, self.proxies[-1].ports))
+
+    def begin_trouble(self):
+        for proxy in self.proxies:
+            proxy.child.send_signal(signal.SIGUSR1)
+
+    def end_trouble(self):
+        kinds = sum((proxy.end() for proxy in self.proxies), collections.Counter())
+        self.proxies = []
+        return kinds
+
+
+def train(cluster, seed, seconds):
+    """The trouble there was."""
+    for name in cluster.shards:
+        cluster.start(name, history_cycles.ENVIRONMENT)
+    servers.wait_until("serving shards", lambda: all(map(cluster.serving, cluster.shards)))
+    cluster.interpose("shards", seed, cluster.shards)
+    cluster.start("coordinator", history_cycles.ENVIRONMENT)
+    servers.wait_until("a serving coordinator", lambda: cluster.serving("coordinator"))
+    cluster.interpose("calls", seed + 1000, ["coordinator"])
+    for name in cluster.workers:
+        cluster.start(name)
+    servers.wait_until("a step", lambda: cluster.newest_step() > 0)
+    cluster.begin_trouble()
+    deadline = time.monotonic() + seconds
+    left = set(cluster.workers)
+    while left:
+        if time.monotonic() > deadline:
+            raise servers.Failure(f"no end of the training within {seconds} s, at step {cluster.newest_step()}")
+        for name in [name for name in left if not cluster.processes[name].running()]:
+            if cluster.processes[name].child.returncode == 0:
+                left.remove(name)
+            else:
+                cluster.start(name)
+        time.sleep(0.01)
+    return cluster.end_trouble()
+
+
+def run_seed(options, folder, shared, seed):
+    """(operations, unanswered, entries), the trouble, and lives of workers."""
+    cluster = Cluster(os.path.join(folder, f"seed-{seed}"), shared, options.steps)
+    try:
+        trouble = train(cluster, seed, options.limit)
+        for shard in cluster.shards:
+            done = cluster.check(shard, cluster.logs())
+            said = done.stdout.decode("utf-8", "replace")
+            if done.returncode != 0:
+                raise servers.Failure(f"history of {shard}: {said}")
+        counts = tuple(map(int, history_cycles.HISTORY.search(said).groups()))
+        refused = sum(history_cycles.refuses(cluster, folder, doctor) for doctor in DOCTORS)
+        if refused != len(DOCTORS):
+            raise servers.Failure(f"{refused} of {len(DOCTORS)} changed histories were refused")
+        lives = sum(cluster.processes[name].lives for name in cluster.workers)
+        cluster.remove()
+        return counts, trouble, lives
+    except servers.Failure:
+        cluster.show_logs()
+        print(f"seed {seed}")
+        raise
+    finally:
+        for proxy in cluster.proxies:
+            proxy.child.kill()
+        cluster.kill()
+
+
+def run(options, folder):
+    shared = os.path.join(folder, "shared")
+    servers.Cluster.prepare(shared)
+    start = time.monotonic()
+    trouble = collections.Counter()
+    seed = options.seed
+    while seed < options.seed + options.seeds and time.monotonic() - start < options.seconds:
+        counts, one, lives = run_seed(options, folder, shared, seed)
+        print(f"seed {seed}: {counts[0]} operations, {counts[1]} unanswered, explained by {counts[2]} entries, {lives} lives of "
+              f"workers, {sum(one.values())} kinds of trouble, {time.monotonic() - start:.0f} s")
+        trouble += one
+        seed += 1
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(trouble.items()))
+    print(f"histories beside network faults: {seed - options.seed} checked and explained; {kinds}")
+    if not trouble:
+        raise servers.Failure("no trouble had an end before the training had")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin no seed after this long")
+    # A shard keeps 1,000 records.
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--limit", type=float, default=120, help="seconds that one training may take")
+    options = parser.parse_args()
+    folder = tempfile.mkdtemp(prefix="kaon-history.", dir=os.environ.get("TEST_TMPDIR"))
+    try:
+        run(options, folder)
+    except servers.Failure as failure:
+        print(f"FAILED: {failure}")
+        sys.exit(1)
+    shutil.rmtree(folder)
+    print("all passed")
+
+
+if __name__ == "__main__":
+    main()
