@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "proto/status_macros.h"
 
 namespace kaon::config {
 
@@ -51,6 +52,19 @@ bool IsSwitch(absl::string_view path, const google::protobuf::Descriptor* type) 
   return field->cpp_type() == FieldDescriptor::CPPTYPE_BOOL;
 }
 
+// Of an integer field, which has 32 or 64 bits.
+absl::StatusOr<uint64_t> ParseNumber(const std::string& path, absl::string_view value,
+                                     const FieldDescriptor& field) {
+  uint64_t number = 0;
+  const bool narrow = field.cpp_type() == FieldDescriptor::CPPTYPE_UINT32;
+  const uint64_t max = narrow ? UINT32_MAX : UINT64_MAX;
+  if (!absl::SimpleAtoi(value, &number) || number > max) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": '", value, "' is not a number in 0 .. ", max));
+  }
+  return number;
+}
+
 // The message that holds the last component of a dotted path, and the field.
 std::pair<Message*, const FieldDescriptor*> Resolve(absl::string_view path, Message* message) {
   const std::vector<std::string> parts = absl::StrSplit(path, '.');
@@ -70,7 +84,13 @@ absl::Status SetField(const std::string& path, const std::string& value, Message
   if (field->is_repeated()) {
     reflection->ClearField(message, field);
     for (absl::string_view part : absl::StrSplit(value, ',', absl::SkipWhitespace())) {
-      reflection->AddString(message, field, std::string(absl::StripAsciiWhitespace(part)));
+      part = absl::StripAsciiWhitespace(part);
+      if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+        reflection->AddString(message, field, std::string(part));
+        continue;
+      }
+      KAON_ASSIGN_OR_RETURN(const uint64_t number, ParseNumber(path, part, *field));
+      reflection->AddUInt32(message, field, static_cast<uint32_t>(number));
     }
     return absl::OkStatus();
   }
@@ -87,14 +107,8 @@ absl::Status SetField(const std::string& path, const std::string& value, Message
     reflection->SetBool(message, field, on);
     return absl::OkStatus();
   }
-  uint64_t number = 0;
-  const bool narrow = field->cpp_type() == FieldDescriptor::CPPTYPE_UINT32;
-  const uint64_t max = narrow ? UINT32_MAX : UINT64_MAX;
-  if (!absl::SimpleAtoi(value, &number) || number > max) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": '", value, "' is not a number in 0 .. ", max));
-  }
-  if (narrow) {
+  KAON_ASSIGN_OR_RETURN(const uint64_t number, ParseNumber(path, value, *field));
+  if (field->cpp_type() == FieldDescriptor::CPPTYPE_UINT32) {
     reflection->SetUInt32(message, field, static_cast<uint32_t>(number));
   } else {
     reflection->SetUInt64(message, field, number);

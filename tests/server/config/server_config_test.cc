@@ -25,6 +25,7 @@ CommandLine TestCommandLine() {
            {"threads", "compute threads"},
            {"host_memory_bytes", "capacity"},
            {"allow_other_build", "switch"},
+           {"shm_uids", "users"},
            {"tls.ca_file", "authority"}},
           Complete};
 }
@@ -63,6 +64,18 @@ TEST(ServerConfigTest, RepeatedFieldTakesCommaSeparatedValues) {
       std::nullopt);
   ASSERT_EQ(config.shards_size(), 2);
   EXPECT_EQ(config.shards(1), "b:2");
+}
+
+TEST(ServerConfigTest, RepeatedNumbersTakeCommasToo) {
+  v1::ShardConfig config;
+  EXPECT_EQ(Parse({"--shm-uids", "1000, 1001"}, &config), std::nullopt);
+  ASSERT_EQ(config.shm_uids_size(), 2);
+  EXPECT_EQ(config.shm_uids(1), 1001u);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(Parse({"--shm-uids", "1000,kaon"}, &config), 2);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "kaon-test: shm_uids: 'kaon' is not a number in 0 .. 4294967295\n");
+  EXPECT_EQ(Parse({"--shm-uids", "4294967296"}, &config), 2);
 }
 
 TEST(ServerConfigTest, UnknownFieldInFileNamesItAndItsLine) {
