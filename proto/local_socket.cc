@@ -77,6 +77,15 @@ absl::StatusOr<Descriptor> ConnectLocal(const std::string& address) {
   return connection;
 }
 
+bool IsAbandoned(const std::string& path) {
+  const absl::StatusOr<Address> parsed = ParseAddress(path);
+  if (!parsed.ok()) return false;
+  const Descriptor connection = NewSocket();
+  const auto* name = reinterpret_cast<const sockaddr*>(&parsed->bytes);
+  return connection.valid() && connect(connection.get(), name, parsed->size) != 0 &&
+         errno == ECONNREFUSED;
+}
+
 absl::StatusOr<uid_t> PeerUser(const Descriptor& socket) {
   ucred peer = {};
   socklen_t size = sizeof(peer);

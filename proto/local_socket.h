@@ -23,6 +23,9 @@ absl::StatusOr<Descriptor> ListenLocal(const std::string& address);
 // Without blocking from then on. UNAVAILABLE if nobody listens there, or too many wait already.
 absl::StatusOr<Descriptor> ConnectLocal(const std::string& address);
 
+// True if a socket is at that path whose listener has ended, as one that was killed has.
+bool IsAbandoned(const std::string& path);
+
 // Of the process that connected, as it was then, in this process's user namespace.
 absl::StatusOr<uid_t> PeerUser(const Descriptor& socket);
 

@@ -23,7 +23,8 @@ constexpr Role kEveryone[] = {Role::kWorker, Role::kReader, Role::kAdmin, Role::
 constexpr MethodRule kMatrix[] = {
     {"/kaon.v1.ShardData/Push", kWorkers},
     {"/kaon.v1.ShardData/Pull", kReaders},
-    {"/kaon.v1.ShardLocal/OpenSession", kWorkers},
+    // A reader that asks is told that it gets none, and is no intruder.
+    {"/kaon.v1.ShardLocal/OpenSession", kReaders},
 
     {"/kaon.v1.ShardControl/Control", kCoordinators},
     {"/kaon.v1.ShardControl/ReadHistory", kInspectors},

@@ -8,10 +8,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/steady_clock.h"
 #include "proto/local_socket.h"
@@ -28,21 +32,53 @@ constexpr size_t kMaxConnections = 16;
 // How often connections are looked at whose time may be over.
 constexpr absl::Duration kTick = absl::Milliseconds(500);
 
+constexpr char kName[] = "kaon-shard-";
+constexpr char kSuffix[] = ".sock";
+// As long.
+constexpr char kNotListeningSuffix[] = ".bind";
+
 // A name that nobody else has, nor can guess.
-std::string NewAddress(const std::string& directory) {
+std::string NewName() {
   ShmTokens names(absl::ZeroDuration());
-  const std::string random =
-      absl::BytesToHexString(names.Issue(proto::Identity(), SteadyNow()).substr(0, 16));
-  return directory.empty() ? absl::StrCat("@kaon-shard-", random)
-                           : absl::StrCat(directory, "/kaon-shard-", random, ".sock");
+  return absl::StrCat(
+      kName, absl::BytesToHexString(names.Issue(proto::Identity(), SteadyNow()).substr(0, 16)));
+}
+
+void RemoveAbandoned(const std::string& directory) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator file(directory, error), end; !error && file != end;
+       file.increment(error)) {
+    const std::string name = file->path().filename();
+    if (!absl::StartsWith(name, kName) || !absl::EndsWith(name, kSuffix)) continue;
+    if (proto::IsAbandoned(file->path())) unlink(file->path().c_str());
+  }
+}
+
+// Under its name a socket always has a listener, or had one, so that others see what is abandoned.
+absl::StatusOr<proto::Descriptor> ListenIn(const std::string& directory, std::string* address) {
+  RemoveAbandoned(directory);
+  const std::string base = absl::StrCat(directory, "/", NewName());
+  const std::string unready = base + kNotListeningSuffix;
+  KAON_ASSIGN_OR_RETURN(proto::Descriptor listener, proto::ListenLocal(unready));
+  *address = base + kSuffix;
+  if (std::rename(unready.c_str(), address->c_str()) == 0) return listener;
+  const std::string why = std::strerror(errno);
+  unlink(unready.c_str());
+  return absl::FailedPreconditionError(absl::StrCat("cannot rename ", unready, ": ", why));
+}
+
+absl::StatusOr<proto::Descriptor> Listen(const std::string& directory, std::string* address) {
+  if (!directory.empty()) return ListenIn(directory, address);
+  *address = absl::StrCat("@", NewName());
+  return proto::ListenLocal(*address);
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ShmEndpoint>> ShmEndpoint::Start(Options options,
                                                                 const ShmBackends& backends) {
-  std::string address = NewAddress(options.directory);
-  KAON_ASSIGN_OR_RETURN(proto::Descriptor listener, proto::ListenLocal(address));
+  std::string address;
+  KAON_ASSIGN_OR_RETURN(proto::Descriptor listener, Listen(options.directory, &address));
   proto::Descriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.valid()) {
     return absl::FailedPreconditionError(absl::StrCat("eventfd: ", std::strerror(errno)));
@@ -89,18 +125,42 @@ absl::StatusOr<v1::OpenSessionResponse> ShmEndpoint::Open(const proto::Identity&
   if (boot_id_.empty() || boot_id != boot_id_) {
     return absl::FailedPreconditionError("boot_id is not that of the shard's machine");
   }
+  if (peer.role == proto::Role::kReader) {
+    return absl::FailedPreconditionError("sessions over shared memory are for workers");
+  }
   MutexLock lock(mu_);
   if (stopped_) return absl::UnavailableError("the shard is shutting down");
   const absl::Time now = SteadyNow();
-  const size_t taken = sessions_.size() - ended_.size() + num_starting_ + tokens_.Count(now);
+  size_t taken = tokens_.Count(now);
+  for (const auto& [uri, sessions] : held_) taken += sessions;
   if (taken >= options_.max_sessions) {
     return absl::ResourceExhaustedError(
         absl::StrCat("shm_sessions is ", options_.max_sessions, ", all of them are taken"));
+  }
+  const auto held = held_.find(peer.ToUri());
+  const size_t own = tokens_.CountOf(peer, now) + (held == held_.end() ? 0 : held->second);
+  if (own >= LimitOf(peer)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(auth::PeerName(peer), " has ", own, " of ", options_.max_sessions,
+                     " sessions over shared memory, must have at most ", LimitOf(peer)));
   }
   v1::OpenSessionResponse response;
   response.set_socket(address_);
   response.set_token(tokens_.Issue(peer, now));
   return response;
+}
+
+uint32_t ShmEndpoint::LimitOf(const proto::Identity& peer) const {
+  // Without certificates nobody knows one worker from another.
+  if (peer.domain.empty()) return options_.max_sessions;
+  const uint32_t half = (options_.max_sessions + 1) / 2;
+  // One without a rank may stand for all workers of a job.
+  return peer.rank.has_value() ? std::min(kMaxShmSessionsOfRank, half) : half;
+}
+
+void ShmEndpoint::Release(const proto::Identity& peer) {
+  const auto held = held_.find(peer.ToUri());
+  if (--held->second == 0) held_.erase(held);
 }
 
 uint32_t ShmEndpoint::num_sessions() const {
@@ -182,22 +242,24 @@ bool ShmEndpoint::TakeToken(Connection& connection) {
   char token[proto::kShmTokenBytes];
   const ssize_t received = recv(connection.socket.get(), token, sizeof(token), MSG_DONTWAIT);
   if (received < 0 && errno == EAGAIN && SteadyNow() < connection.deadline) return false;
+  // Who goes without a word wanted to know whether somebody listens.
+  if (received == 0) return true;
   std::optional<proto::Identity> peer;
   if (received == static_cast<ssize_t>(sizeof(token))) {
     MutexLock lock(mu_);
     peer = tokens_.Redeem(absl::string_view(token, sizeof(token)), SteadyNow());
-    if (peer.has_value()) ++num_starting_;
+    if (peer.has_value()) ++held_[peer->ToUri()];
   }
   absl::Status status = absl::UnauthenticatedError("no token that was issued and not used yet");
   if (peer.has_value()) {
     status = StartSession(std::move(connection.socket), *peer);
-    MutexLock lock(mu_);
-    --num_starting_;
   }
   if (absl::IsUnauthenticated(status)) {
     monitor::NoteUnauthorized(*backends_.counts, "a process of this machine", status);
   } else if (!status.ok()) {
     LOG(WARNING) << "no session for " << auth::PeerName(*peer) << ": " << status;
+    MutexLock lock(mu_);
+    Release(*peer);
   }
   return true;
 }
@@ -210,9 +272,10 @@ absl::Status ShmEndpoint::StartSession(proto::Descriptor socket, const proto::Id
   LOG(INFO) << "session over shared memory for " << auth::PeerName(peer);
   MutexLock lock(mu_);
   if (stopped_) return absl::OkStatus();
-  sessions_.push_back({session, std::thread([this, session] {
+  sessions_.push_back({session, std::thread([this, session, peer] {
                          session->Run();
                          MutexLock ended_lock(mu_);
+                         Release(peer);
                          ended_.push_back(session.get());
                          Wake();
                        })});

@@ -1,7 +1,8 @@
 // Where workers of this machine get their sessions over shared memory: issues tokens to callers
 // that gRPC has authenticated, accepts connections on a UNIX socket, checks whose process connects
 // and whose token it presents, and runs the sessions. Their number, and so their memory, is
-// bounded, tokens that are not redeemed yet included. Owned by ShardServer; thread-safe.
+// bounded, of each caller's too, tokens that are not redeemed yet included. Owned by ShardServer;
+// thread-safe.
 #ifndef KAON_SERVER_SHARD_SHM_ENDPOINT_H_
 #define KAON_SERVER_SHARD_SHM_ENDPOINT_H_
 
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -29,6 +31,9 @@
 namespace kaon::shard {
 
 inline constexpr uint32_t kMaxShmSessions = 64;
+// Of one rank: twice what a worker uses, as one that was started again need not wait until the end
+// of its former life is seen.
+inline constexpr uint32_t kMaxShmSessionsOfRank = 4;
 // Of host memory, for each: its two rings and the message that is being taken.
 inline constexpr uint64_t kShmSessionBytes = uint64_t{10} << 20;
 static_assert(2 * proto::kShmRingBytes + proto::kMaxRingBody < kShmSessionBytes);
@@ -49,14 +54,16 @@ class ShmEndpoint {
     size_t ring_bytes = proto::kShmRingBytes;
   };
 
-  // FAILED_PRECONDITION if the socket cannot be made, INVALID_ARGUMENT if its name is too long.
+  // Removes what shards that were killed have left in the directory. FAILED_PRECONDITION if the
+  // socket cannot be made, INVALID_ARGUMENT if its name is too long.
   static absl::StatusOr<std::unique_ptr<ShmEndpoint>> Start(Options options,
                                                             const ShmBackends& backends);
   // As Stop.
   ~ShmEndpoint();
 
-  // A token for `peer`, whose machine booted as `boot_id`. FAILED_PRECONDITION for another machine,
-  // RESOURCE_EXHAUSTED when all sessions are taken, UNAVAILABLE once stopped.
+  // A token for `peer`, whose machine booted as `boot_id`. FAILED_PRECONDITION for another machine
+  // and for readers, RESOURCE_EXHAUSTED when all sessions are taken, or as many as `peer` may have,
+  // UNAVAILABLE once stopped.
   absl::StatusOr<v1::OpenSessionResponse> Open(const proto::Identity& peer,
                                                const std::string& boot_id);
   // Ends every session; returns when their threads have. Idempotent.
@@ -85,6 +92,10 @@ class ShmEndpoint {
   // True if the connection is done with: it has become a session, or is refused.
   bool TakeToken(Connection& connection);
   absl::Status StartSession(proto::Descriptor socket, const proto::Identity& peer);
+  // How many sessions `peer` may have: no certificate may take all that others need.
+  uint32_t LimitOf(const proto::Identity& peer) const;
+  // A session of `peer` is no more.
+  void Release(const proto::Identity& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void JoinEnded() ABSL_LOCKS_EXCLUDED(mu_);
   void Wake();
 
@@ -103,8 +114,8 @@ class ShmEndpoint {
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
   ShmTokens tokens_ ABSL_GUARDED_BY(mu_);
   std::vector<Session> sessions_ ABSL_GUARDED_BY(mu_);
-  // Whose token is redeemed already.
-  size_t num_starting_ ABSL_GUARDED_BY(mu_) = 0;
+  // How many sessions each caller has, by URI, from the redemption of a token to the end.
+  std::map<std::string, uint32_t> held_ ABSL_GUARDED_BY(mu_);
   // Of sessions_, those whose Run has returned.
   std::vector<const ShmSession*> ended_ ABSL_GUARDED_BY(mu_);
 

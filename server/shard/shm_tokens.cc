@@ -3,6 +3,8 @@
 #include <glog/logging.h>
 #include <sys/random.h>
 
+#include <algorithm>
+
 #include "proto/shm_link.h"
 
 namespace kaon::shard {
@@ -27,6 +29,13 @@ std::optional<proto::Identity> ShmTokens::Redeem(absl::string_view token, absl::
 size_t ShmTokens::Count(absl::Time now) {
   Expire(now);
   return issued_.size();
+}
+
+size_t ShmTokens::CountOf(const proto::Identity& peer, absl::Time now) {
+  Expire(now);
+  const std::string uri = peer.ToUri();
+  return std::count_if(issued_.begin(), issued_.end(),
+                       [&uri](const auto& token) { return token.second.peer.ToUri() == uri; });
 }
 
 void ShmTokens::Expire(absl::Time now) {

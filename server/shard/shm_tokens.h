@@ -23,8 +23,9 @@ class ShmTokens {
   std::string Issue(const proto::Identity& peer, absl::Time now);
   // Whose token that is. It is no token any more then.
   std::optional<proto::Identity> Redeem(absl::string_view token, absl::Time now);
-  // That may still be redeemed.
+  // That may still be redeemed: of everybody, and of one.
   size_t Count(absl::Time now);
+  size_t CountOf(const proto::Identity& peer, absl::Time now);
 
  private:
   struct Issued {

@@ -45,7 +45,7 @@ const std::map<std::string, std::string>& ExpectedCells() {
   static const std::map<std::string, std::string> cells = {
       {"/kaon.v1.ShardData/Push", "w----"},
       {"/kaon.v1.ShardData/Pull", "wr---"},
-      {"/kaon.v1.ShardLocal/OpenSession", "w----"},
+      {"/kaon.v1.ShardLocal/OpenSession", "wr---"},
       {"/kaon.v1.ShardControl/Control", "---c-"},
       {"/kaon.v1.ShardControl/ReadHistory", "--ac-"},
       {"/kaon.v1.ShardControl/DescribeShard", "--ac-"},

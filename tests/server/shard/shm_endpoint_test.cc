@@ -9,6 +9,8 @@
 #include <filesystem>
 #include <functional>
 #include <thread>
+#include <tuple>
+#include <vector>
 
 #include "proto/local_socket.h"
 #include "proto/shm_link.h"
@@ -16,7 +18,12 @@
 namespace kaon::shard {
 namespace {
 
+// As without certificates.
 const proto::Identity kWorker = {.domain = "", .role = proto::Role::kAdmin, .job = {}, .rank = {}};
+
+proto::Identity Rank(uint32_t rank) {
+  return {.domain = "d", .role = proto::Role::kWorker, .job = "gpt2", .rank = rank};
+}
 
 class ShmEndpointTest : public testing::Test {
  protected:
@@ -80,9 +87,7 @@ TEST_F(ShmEndpointTest, GivesASessionForAToken) {
 
 TEST_F(ShmEndpointTest, ActsAsTheCallerOfItsToken) {
   Start({});
-  const proto::Identity rank_3 = {
-      .domain = "d", .role = proto::Role::kWorker, .job = "gpt2", .rank = 3};
-  const auto link = Connect(endpoint_->Open(rank_3, proto::BootId()).value());
+  const auto link = Connect(endpoint_->Open(Rank(3), proto::BootId()).value());
   ASSERT_TRUE(link.ok()) << link.status();
   v1::PushRequest request;
   request.mutable_open()->set_job("gpt2");
@@ -167,6 +172,68 @@ TEST_F(ShmEndpointTest, HasNoMoreSessionsThanItMay) {
   EXPECT_EQ(third.status().message(), "shm_sessions is 2, all of them are taken");
 }
 
+TEST_F(ShmEndpointTest, NoRankKeepsTheOthersFromASession) {
+  ShmEndpoint::Options options;
+  options.max_sessions = 8;
+  Start(std::move(options));
+  std::vector<absl::StatusOr<std::unique_ptr<proto::ShmLink>>> greedy;
+  for (int i = 0; i < 2; ++i) {
+    greedy.push_back(Connect(endpoint_->Open(Rank(0), proto::BootId()).value()));
+    ASSERT_TRUE(greedy.back().ok());
+    // One that is never redeemed counts.
+    ASSERT_TRUE(endpoint_->Open(Rank(0), proto::BootId()).ok());
+  }
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(endpoint_->Open(Rank(0), proto::BootId()).status(),
+              absl::ResourceExhaustedError("spiffe://d/kaon/worker/gpt2/0 has 4 of 8 sessions over "
+                                           "shared memory, must have at most 4"));
+  }
+  for (const uint32_t rank : {1, 1, 2, 2}) {
+    EXPECT_TRUE(endpoint_->Open(Rank(rank), proto::BootId()).ok()) << rank;
+  }
+  EXPECT_EQ(endpoint_->Open(Rank(3), proto::BootId()).status(),
+            absl::ResourceExhaustedError("shm_sessions is 8, all of them are taken"));
+  // As soon as it is seen that one has ended, another may begin.
+  greedy[0]->reset();
+  EXPECT_TRUE(Eventually([this] { return endpoint_->Open(Rank(0), proto::BootId()).ok(); }));
+}
+
+TEST_F(ShmEndpointTest, OneCertificateGetsHalfOfTheSessionsAtMost) {
+  proto::Identity any_rank = Rank(0);
+  any_rank.rank.reset();
+  for (const auto& [peer, sessions, most] :
+       std::vector<std::tuple<proto::Identity, uint32_t, uint32_t>>{{Rank(0), 1, 1},
+                                                                    {Rank(0), 2, 1},
+                                                                    {Rank(0), 5, 3},
+                                                                    {Rank(0), 64, 4},
+                                                                    {any_rank, 64, 32},
+                                                                    {kWorker, 64, 64}}) {
+    ShmEndpoint::Options options;
+    options.max_sessions = sessions;
+    Start(std::move(options));
+    uint32_t opened = 0;
+    while (endpoint_->Open(peer, proto::BootId()).ok()) ++opened;
+    EXPECT_EQ(opened, most) << peer.ToUri() << " of " << sessions;
+  }
+}
+
+TEST_F(ShmEndpointTest, TokensThatNobodyUsesAreFreeAgainLater) {
+  ShmEndpoint::Options options;
+  options.max_sessions = 2;
+  options.token_lifetime = absl::Milliseconds(20);
+  Start(std::move(options));
+  ASSERT_TRUE(endpoint_->Open(Rank(0), proto::BootId()).ok());
+  EXPECT_TRUE(Eventually([this] { return endpoint_->Open(Rank(0), proto::BootId()).ok(); }));
+}
+
+TEST_F(ShmEndpointTest, HasNoneForReaders) {
+  Start({});
+  const proto::Identity reader = {
+      .domain = "d", .role = proto::Role::kReader, .job = "gpt2", .rank = {}};
+  EXPECT_EQ(endpoint_->Open(reader, proto::BootId()).status(),
+            absl::FailedPreconditionError("sessions over shared memory are for workers"));
+}
+
 TEST_F(ShmEndpointTest, AWorkerThatIsGoneLeavesItsSessionToOthers) {
   ShmEndpoint::Options options;
   options.max_sessions = 1;
@@ -231,6 +298,29 @@ TEST_F(ShmEndpointTest, MakesItsSocketInADirectoryAndRemovesIt) {
   EXPECT_TRUE(Connect(opened).ok());
   endpoint_->Stop();
   EXPECT_TRUE(std::filesystem::is_empty(directory));
+  std::filesystem::remove_all(directory);
+}
+
+TEST_F(ShmEndpointTest, RemovesWhatKilledShardsHaveLeft) {
+  std::string directory = "/tmp/kaon-shm-XXXXXX";
+  ASSERT_NE(mkdtemp(directory.data()), nullptr);
+  ShmEndpoint::Options options;
+  options.directory = directory;
+  Start(options);
+  const v1::OpenSessionResponse opened = Open();
+  // As the end of a process leaves it.
+  const std::string abandoned = directory + "/kaon-shard-abandoned.sock";
+  { ASSERT_TRUE(proto::ListenLocal(abandoned).ok()); }
+  const std::string of_others = directory + "/others.sock";
+  { ASSERT_TRUE(proto::ListenLocal(of_others).ok()); }
+  ASSERT_TRUE(std::filesystem::exists(abandoned));
+  const auto neighbour = ShmEndpoint::Start(options, {&accumulator_, &publisher_, &counts_});
+  ASSERT_TRUE(neighbour.ok()) << neighbour.status();
+  EXPECT_FALSE(std::filesystem::exists(abandoned));
+  EXPECT_TRUE(std::filesystem::exists(of_others));
+  // That of a shard that lives is still its own, and nobody was taken for an intruder.
+  EXPECT_TRUE(Connect(opened).ok());
+  EXPECT_EQ(Unauthorized(), 0u);
   std::filesystem::remove_all(directory);
 }
 

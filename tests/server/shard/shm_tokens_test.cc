@@ -36,6 +36,18 @@ TEST(ShmTokensTest, AreGoodForAShortTime) {
   EXPECT_FALSE(tokens.Redeem(token, kStart + absl::Seconds(10)).has_value());
 }
 
+TEST(ShmTokensTest, AreCountedForEachCaller) {
+  ShmTokens tokens(absl::Seconds(10));
+  const std::string first = tokens.Issue(Worker(1), kStart);
+  tokens.Issue(Worker(1), kStart + absl::Seconds(1));
+  tokens.Issue(Worker(2), kStart);
+  EXPECT_EQ(tokens.CountOf(Worker(1), kStart + absl::Seconds(1)), 2u);
+  EXPECT_EQ(tokens.CountOf(Worker(3), kStart + absl::Seconds(1)), 0u);
+  tokens.Redeem(first, kStart + absl::Seconds(1));
+  EXPECT_EQ(tokens.CountOf(Worker(1), kStart + absl::Seconds(1)), 1u);
+  EXPECT_EQ(tokens.CountOf(Worker(1), kStart + absl::Seconds(11)), 0u);
+}
+
 TEST(ShmTokensTest, AreNotMadeUp) {
   ShmTokens tokens(absl::Seconds(10));
   std::string token = tokens.Issue(Worker(3), kStart);
