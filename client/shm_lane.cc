@@ -16,13 +16,18 @@ ShmLane::~ShmLane() {
   thread_.join();
 }
 
-bool ShmLane::Start(const std::shared_ptr<ShmCall>& call) {
+bool ShmLane::Start(const std::shared_ptr<ShmCall>& call, bool may_open) {
   MutexLock lock(mu_);
-  if (busy_) return false;
+  if (busy_ || (!has_session_ && !may_open)) return false;
   busy_ = true;
   next_ = call;
   changed_.NotifyAll();
   return true;
+}
+
+bool ShmLane::has_session() const {
+  MutexLock lock(mu_);
+  return has_session_;
 }
 
 void ShmLane::Run() {
@@ -39,6 +44,7 @@ void ShmLane::Run() {
       // Before its caller knows, who may come with the next one.
       MutexLock lock(mu_);
       busy_ = false;
+      has_session_ = link_ != nullptr;
     }
     call->End();
   }

@@ -26,8 +26,11 @@ class ShmLane {
   // Waits for the call that it carries out.
   ~ShmLane();
 
-  // False if another call is being carried out.
-  bool Start(const std::shared_ptr<ShmCall>& call) ABSL_LOCKS_EXCLUDED(mu_);
+  // False if another call is being carried out, or a session had to be made for it and `may_open`
+  // is not set.
+  bool Start(const std::shared_ptr<ShmCall>& call, bool may_open) ABSL_LOCKS_EXCLUDED(mu_);
+  // As of the last call.
+  bool has_session() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
@@ -41,10 +44,11 @@ class ShmLane {
   std::unique_ptr<proto::ShmLink> link_;
   uint32_t number_ = 0;
 
-  Mutex mu_;
+  mutable Mutex mu_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   bool busy_ ABSL_GUARDED_BY(mu_) = false;
+  bool has_session_ ABSL_GUARDED_BY(mu_) = false;
   // Shared with its caller.
   std::shared_ptr<ShmCall> next_ ABSL_GUARDED_BY(mu_);
 

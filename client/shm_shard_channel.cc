@@ -3,6 +3,7 @@
 #include <glog/logging.h>
 #include <grpcpp/client_context.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -23,10 +24,12 @@ namespace {
 constexpr absl::Duration kOpenTimeout = absl::Seconds(2);
 // One for a push and one for a pull; more calls at once are rare, and sessions are few.
 constexpr size_t kMaxLanes = 2;
+constexpr absl::Duration kMaxRetryAfter = absl::Hours(1);
 
 class ShmShardChannel : public ShardChannel {
  public:
-  explicit ShmShardChannel(ShmShardChannelOptions options) : options_(std::move(options)) {}
+  explicit ShmShardChannel(ShmShardChannelOptions options)
+      : options_(std::move(options)), retry_after_(options_.retry_after) {}
 
   std::shared_ptr<PushStream> Push(const v1::PushOpen& open,
                                    std::shared_ptr<PushSource> source) override {
@@ -45,15 +48,32 @@ class ShmShardChannel : public ShardChannel {
  private:
   bool Start(const std::shared_ptr<ShmCall>& call) ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
+    for (const auto& lane : lanes_) {
+      if (lane->Start(call, /*may_open=*/false)) return true;
+    }
     if (!options_.required && EventLoop::Now() < refused_until_) return false;
     for (const auto& lane : lanes_) {
-      if (lane->Start(call)) return true;
+      if (lane->Start(call, /*may_open=*/true)) return true;
     }
-    if (lanes_.size() == kMaxLanes) return false;
+    if (lanes_.size() == kMaxLanes || !MayAddLane()) return false;
     lanes_.push_back(std::make_unique<ShmLane>(
-        options_.open,
+        [this] { return Open(); },
         [this](ShmCall& refused, const absl::Status& why) { OnRefused(refused, why); }));
-    return lanes_.back()->Start(call);
+    return lanes_.back()->Start(call, /*may_open=*/true);
+  }
+
+  // Of a shard that may be on another machine, one call at a time asks.
+  bool MayAddLane() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return options_.required || lanes_.empty() || lanes_.back()->has_session();
+  }
+
+  absl::StatusOr<std::unique_ptr<proto::ShmLink>> Open() ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::StatusOr<std::unique_ptr<proto::ShmLink>> link = options_.open();
+    if (link.ok()) {
+      MutexLock lock(mu_);
+      retry_after_ = options_.retry_after;
+    }
+    return link;
   }
 
   void OnRefused(ShmCall& call, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_) {
@@ -61,9 +81,11 @@ class ShmShardChannel : public ShardChannel {
     if (options_.required) return call.Fail(why);
     // A shard that is not there may soon be, and then have sessions.
     if (!absl::IsUnavailable(why)) {
-      LOG(INFO) << "shard " << options_.name << " is used over the network: " << why;
+      // Counted, and else silent: that a shard is on another machine is nobody's trouble.
+      VLOG(1) << "shard " << options_.name << " is used over the network: " << why;
       MutexLock lock(mu_);
-      refused_until_ = EventLoop::Now() + options_.retry_after;
+      refused_until_ = EventLoop::Now() + retry_after_;
+      retry_after_ = std::max(retry_after_, std::min(2 * retry_after_, kMaxRetryAfter));
     }
     call.UseNetwork(*options_.network);
   }
@@ -72,6 +94,7 @@ class ShmShardChannel : public ShardChannel {
 
   Mutex mu_;
   absl::Time refused_until_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
+  absl::Duration retry_after_ ABSL_GUARDED_BY(mu_);
   // Last: their threads use everything above.
   std::vector<std::unique_ptr<ShmLane>> lanes_ ABSL_GUARDED_BY(mu_);
 };

@@ -31,7 +31,8 @@ struct ShmShardChannelOptions {
   std::shared_ptr<ShardChannel> network;
   // A call for which no session can be opened fails instead of using the network.
   bool required = false;
-  // After a refusal, before a session is asked for again.
+  // After a refusal, before a session is asked for again; twice as long after each further one, up
+  // to an hour.
   absl::Duration retry_after = absl::Minutes(1);
   // Both shared with the calls.
   std::shared_ptr<CallTracker> tracker;

@@ -62,7 +62,7 @@ struct TransferTotals {
   uint64_t pull_bytes = 0;
   // Of these bytes, the ones that passed through shared memory.
   uint64_t shm_bytes = 0;
-  // Pushes and pulls that were to use it and had to use the network.
+  // Pushes and pulls that asked for a session of it in vain and used the network.
   uint64_t shm_refusals = 0;
   // Calls and streams that were tried again.
   uint64_t retries = 0;

@@ -32,7 +32,7 @@ struct ClientOptions {
   // host:port of every coordinator; any of them may hold the shards.
   std::vector<std::string> coordinators;
   TlsFiles tls;
-  Transport transport = Transport::kGrpc;
+  Transport transport = Transport::kAuto;
   // Deadline of each control call, retries included.
   std::chrono::milliseconds call_deadline{30000};
   // Deadline of a step from Begin to Finish, again from Finish to its decision, and of a pull;

@@ -150,7 +150,7 @@ std::optional<uint64_t> ServiceSession::TakeRewind() {
 
 TransferredBytes ServiceSession::transferred() const {
   const kaon::TransferTotals totals = client_.transfer_totals();
-  return {totals.push_bytes, totals.pull_bytes};
+  return {totals.push_bytes, totals.pull_bytes, totals.shm_bytes};
 }
 
 }  // namespace kaon::train

@@ -102,8 +102,9 @@ std::string FormatSummary(const RunSummary& summary) {
       "%.1f s\n",
       summary.seconds, Rate(summary.tokens, summary.seconds), phases.compute, phases.push,
       phases.decide, phases.pull);
-  absl::StrAppendFormat(&text, "payload pushed %.1f MB, pulled %.1f MB\n", summary.push_bytes / 1e6,
-                        summary.pull_bytes / 1e6);
+  absl::StrAppendFormat(
+      &text, "payload pushed %.1f MB, pulled %.1f MB; of both %.1f MB through shared memory\n",
+      summary.push_bytes / 1e6, summary.pull_bytes / 1e6, summary.shm_bytes / 1e6);
   absl::StrAppendFormat(&text,
                         "validation loss %.4f nats per character (bigram %.4f, 5-gram %.4f)\n",
                         summary.validation_loss, summary.bigram_loss, summary.fivegram_loss);
@@ -155,6 +156,7 @@ std::string SummaryJson(const RunSummary& summary) {
   json["tokens"] = summary.tokens;
   json["push_bytes"] = summary.push_bytes;
   json["pull_bytes"] = summary.pull_bytes;
+  json["shm_bytes"] = summary.shm_bytes;
   return OneLine(json);
 }
 

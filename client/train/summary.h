@@ -68,6 +68,8 @@ struct RunSummary {
   // All workers of this process.
   uint64_t push_bytes = 0;
   uint64_t pull_bytes = 0;
+  // Of both, through shared memory.
+  uint64_t shm_bytes = 0;
 };
 
 // One line per report; a skipped step says why.

@@ -106,8 +106,9 @@ void AddJobOptions(CLI::App& app, TrainOptions& o) {
                                  {{"auto", kaon::Transport::kAuto},
                                   {"grpc", kaon::Transport::kGrpc},
                                   {"shm", kaon::Transport::kShm}},
-                                 "Of gradients and weights: the network, shared memory with shards "
-                                 "of this machine, or that where it is to be had (default: grpc)");
+                                 "Of gradients and weights: grpc is the network, shm is memory "
+                                 "shared with shards of this machine, auto is shm where it is to "
+                                 "be had (default: auto)");
 }
 
 void AddWorkerOptions(CLI::App& app, TrainOptions& o) {

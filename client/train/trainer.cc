@@ -310,6 +310,7 @@ absl::StatusOr<RunSummary> RunTraining(const TrainingRun& run) {
   for (const std::unique_ptr<RankLoop>& rank : ranks) {
     summary.push_bytes += rank->transferred().pushed;
     summary.pull_bytes += rank->transferred().pulled;
+    summary.shm_bytes += rank->transferred().shared;
   }
   const Weights& weights = ranks[0]->weights();
   for (size_t id = 0; id < weights.size(); ++id) {

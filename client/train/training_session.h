@@ -40,6 +40,8 @@ struct StepOutcome {
 struct TransferredBytes {
   uint64_t pushed = 0;
   uint64_t pulled = 0;
+  // Of both, through shared memory.
+  uint64_t shared = 0;
 };
 
 class TrainingSession {

@@ -11,6 +11,9 @@
 
 namespace {
 
+// Until something else is said: no number of sessions that there may be.
+constexpr uint32_t kUnsaid = UINT32_MAX;
+
 kaon::config::CommandLine Describe() {
   kaon::config::CommandLine line;
   line.program = "kaon-shard";
@@ -40,13 +43,19 @@ kaon::config::CommandLine Describe() {
        "growth of the journal that leads to a snapshot; 0: 256 MiB, or twice the state if that is "
        "more (0)"},
       {"shm_sessions",
-       "sessions over shared memory for workers on this machine, 0 .. 64 (0); without one they use "
-       "the network"},
+       "sessions over shared memory for workers on this machine, 0 .. 64 (8, or as many as take a "
+       "sixteenth of host_memory_bytes); without one they use the network"},
       {"shm_dir", "directory for the socket that opens them; empty: an abstract socket"},
       {"shm_uids", "users, beside this process's, whose workers may have one"},
   };
+  line.begin = [](google::protobuf::Message* message) {
+    static_cast<kaon::v1::ShardConfig&>(*message).set_shm_sessions(kUnsaid);
+  };
   line.complete = [](google::protobuf::Message* message) -> absl::Status {
     auto& config = static_cast<kaon::v1::ShardConfig&>(*message);
+    if (config.shm_sessions() == kUnsaid) {
+      config.set_shm_sessions(kaon::shard::DefaultShmSessions(config.host_memory_bytes()));
+    }
     KAON_ASSIGN_OR_RETURN(config, kaon::shard::CompleteConfig(config));
     return absl::OkStatus();
   };

@@ -35,6 +35,10 @@ namespace kaon::shard {
 // Fills in the defaults of config.proto. INVALID_ARGUMENT naming field, value and range.
 absl::StatusOr<v1::ShardConfig> CompleteConfig(v1::ShardConfig config);
 
+// How many sessions over shared memory kaon-shard has unless it is told: enough for a push and a
+// pull of four workers, as long as that is no more than a sixteenth of `host_memory_bytes`.
+uint32_t DefaultShmSessions(uint64_t host_memory_bytes);
+
 class ShardServer {
  public:
   // Serving when it returns. INVALID_ARGUMENT for a bad configuration, FAILED_PRECONDITION when the

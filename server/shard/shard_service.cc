@@ -40,7 +40,7 @@ grpc::ServerUnaryReactor* ShardLocalService::OpenSession(grpc::CallbackServerCon
                                                          v1::OpenSessionResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   absl::StatusOr<v1::OpenSessionResponse> answer =
-      absl::FailedPreconditionError("shm_sessions is 0: this shard has none");
+      absl::FailedPreconditionError("this shard has no sessions over shared memory");
   if (endpoint_ != nullptr) {
     answer = endpoint_->Open(auth::PeerIdentity(*context), request->boot_id());
   }

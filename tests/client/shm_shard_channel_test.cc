@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 
+#include "client/event_loop.h"
 #include "client/grpc_shard_channel.h"
 #include "tests/conformance/shard_channel_conformance.h"
 
@@ -92,6 +93,40 @@ TEST_P(RefusedShmTest, UsesTheNetworkAndAsksAgainLater) {
   Refuse(absl::ResourceExhaustedError("taken"), false, absl::ZeroDuration());
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(StartPull(0, {{2, 5}})->Await().status.ok());
   EXPECT_EQ(attempts_, 4);
+}
+
+TEST_P(RefusedShmTest, AsksLessAndLessOften) {
+  Refuse(absl::FailedPreconditionError("boot_id"), false, absl::Milliseconds(50));
+  const absl::Time end = EventLoop::Now() + absl::Seconds(1);
+  while (EventLoop::Now() < end) ASSERT_TRUE(StartPull(0, {{2, 5}})->Await().status.ok());
+  // At 0, 50, 150, 350 and 750 ms, or later.
+  EXPECT_GE(attempts_, 2);
+  EXPECT_LE(attempts_, 5);
+}
+
+TEST_P(RefusedShmTest, KeepsTheSessionItHasWhenItGetsNoSecondOne) {
+  ShmShardChannelOptions options = OptionsOf(channel_, tracker_, counters_);
+  options.open = [this]() -> absl::StatusOr<std::unique_ptr<proto::ShmLink>> {
+    if (++attempts_ > 1) return absl::ResourceExhaustedError("taken");
+    return OpenShmSession(channel_);
+  };
+  shard_ = CreateShmShardChannel(std::move(options));
+  ASSERT_TRUE(StartPull(0, {{2, 5}})->Await().status.ok());
+  // Waits for the other contribution, on the one session there is.
+  const auto waiting = StartPull(1, {{2, 5}});
+  ASSERT_TRUE(StartPull(0, {{2, 5}})->Await().status.ok());
+  EXPECT_EQ(attempts_, 2);
+  EXPECT_EQ(counters_->shm_refusals, 1u);
+  EXPECT_EQ(counters_->shm_bytes, 20u);
+  waiting->stream->Cancel();
+  waiting->Await();
+  // Once it is free again.
+  const absl::Time end = EventLoop::Now() + absl::Seconds(60);
+  while (counters_->shm_bytes == 20u && EventLoop::Now() < end) {
+    ASSERT_TRUE(StartPull(0, {{2, 5}})->Await().status.ok());
+  }
+  EXPECT_EQ(counters_->shm_bytes, 40u);
+  EXPECT_EQ(attempts_, 2);
 }
 
 TEST_P(RefusedShmTest, AsksAShardThatWasNotThereAtOnce) {

@@ -36,8 +36,9 @@ class Cluster(servers.Cluster):
         if name not in self.workers:
             return super().command(name)
         life = self.processes[name].lives + 1
-        return [servers.binary("history_trainer"), "--connect", self.address("coordinator"),
-                "--tls-dir", os.path.join(self.shared, "tls"), "--workers", str(self.num_workers), "--rank", name.split("-")[1],
+        rank = name.split("-")[1]
+        return [servers.binary("history_trainer"), "--connect", self.address("coordinator"), "--transport", self.transport(rank),
+                "--tls-dir", os.path.join(self.shared, "tls"), "--workers", str(self.num_workers), "--rank", rank,
                 "--life", str(life), "--log", self.step_log(name, life), "--steps", str(self.last_step)]
 
     def logs(self):

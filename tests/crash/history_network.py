@@ -51,6 +51,9 @@ class Proxy:
 class Cluster(history_cycles.Cluster):
     """Whose processes reach one another through proxies, once there are some."""
 
+    # Shared memory would pass them by.
+    transports = ["grpc"]
+
     def __init__(self, folder, shared, last_step):
         super().__init__(folder, shared)
         self.last_step = last_step

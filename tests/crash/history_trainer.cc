@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <iostream>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,7 @@ constexpr char kJob[] = "kaon-train";
 
 struct Options {
   std::string connect;
+  Transport transport = Transport::kAuto;
   std::string tls_dir;
   std::string log;
   uint32_t workers = 2;
@@ -45,6 +47,7 @@ class Trainer {
   Status Run() {
     ClientOptions client_options;
     client_options.coordinators = {options_.connect};
+    client_options.transport = options_.transport;
     const std::string key = absl::StrCat(options_.tls_dir, "/worker-", options_.rank);
     client_options.tls = {options_.tls_dir + "/ca.crt", key + ".crt", key + ".key"};
     Result<Client> client = Client::Connect(client_options);
@@ -153,6 +156,9 @@ class Trainer {
 
 void AddOptions(CLI::App& app, Options& options) {
   app.add_option("--connect", options.connect)->required();
+  app.add_option("--transport", options.transport)
+      ->transform(CLI::Transformer(std::map<std::string, Transport>{{"auto", Transport::kAuto},
+                                                                    {"grpc", Transport::kGrpc}}));
   app.add_option("--tls-dir", options.tls_dir)->required();
   app.add_option("--log", options.log)->required();
   app.add_option("--workers", options.workers);

@@ -118,6 +118,9 @@ class Process:
 class Cluster:
     """All processes of one cluster, in a directory of their own. Certificates and corpus may be shared by many."""
 
+    # Of rank 0 the network, whose system calls are swept; of odd ranks shared memory where they get a session.
+    transports = ["grpc", "auto"]
+
     def __init__(self, folder, shared, shards=2, workers=2, train=None, shard_options=None):
         self.folder = folder
         self.shared = shared
@@ -161,6 +164,9 @@ class Cluster:
     def step_log(self, name, life):
         return os.path.join(self.folder, f"{name}.{life}.jsonl")
 
+    def transport(self, rank):
+        return self.transports[int(rank) % len(self.transports)]
+
     def command(self, name):
         """What starts `name`."""
         if name in self.shards:
@@ -173,7 +179,7 @@ class Cluster:
         rank = name.split("-")[1]
         return [binary("kaon-train"), "--connect", self.address("coordinator"),
                 "--tls-dir", os.path.join(self.shared, "tls"), "--corpus-dir", os.path.join(self.shared, "corpus"),
-                "--workers", str(self.num_workers), "--rank", rank,
+                "--workers", str(self.num_workers), "--rank", rank, "--transport", self.transport(rank),
                 "--log-jsonl", self.step_log(name, self.processes[name].lives + 1)] + self.train_options
 
     def start(self, name, environment=None, wrapper=None):

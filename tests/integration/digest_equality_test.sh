@@ -38,7 +38,11 @@ for shards in 1 2 3; do
   compare $shards 2 --split 3,5
   compare $shards 3 --split 1,2,3
 done
+# As kaon-train does it unless it is told not to.
+TRANSPORT=auto compare 3 3 --split 1,2,3
+[ "$(field "$TEST_TMPDIR/service" shm_bytes)" -gt 0 ] || fail "nothing went through shared memory"
 compare 2 2
+[ "$(field "$TEST_TMPDIR/service" shm_bytes)" = 0 ] || fail "not all went over the network"
 compare 14 2
 compare 2 2 --push-dtype bfloat16 --pull-dtype float16
 compare 3 2 --push-dtype float16 --pull-dtype bfloat16
@@ -48,6 +52,6 @@ compare 2 2 --clip-scope all --muon-clip-policy clip --norm-mode add_eps --clip-
 SMALL=(--hidden 416 --embedding 8 --batch-size 96 --report-every 1)
 for threads in 1 2 8; do KAON_THREADS=$threads compare 1 1; done
 
-# One run, whatever the number of shards and threads: of 9 + 5 + 3 runs, 8 are different.
+# One run, whatever the number of shards and threads: of 9 + 1 + 5 + 3 runs, 8 are different.
 [ "$(printf '%s\n' "${digests[@]}" | sort -u | wc -l)" -eq 8 ] || fail "digests: ${digests[*]}"
 finish

@@ -17,6 +17,8 @@ assert 2.3 < summary["bigram_loss"] < 2.7 and 1.2 < summary["fivegram_loss"] < 1
 assert summary["applied"] == summary["steps"] and summary["skipped"] == 0, summary
 for key in ("newton_schulz_updates", "push_bytes", "pull_bytes"):
     assert summary[key], key
+# By default: the servers are on the machine of their workers.
+assert summary["shm_bytes"] == summary["push_bytes"] + summary["pull_bytes"], summary
 ' || fail "the summary: $(tail -n 1 "$TEST_TMPDIR/out")"
 [ -z "$(ls -A "$TMPDIR")" ] || fail "left behind: $(ls -A "$TMPDIR")"
 

@@ -26,11 +26,12 @@ stop() { cluster_stop "$DIR" || fail "servers did not stop cleanly"; }
 
 trap 'cluster_stop "$DIR" >/dev/null 2>&1 || true' EXIT
 
-# train OUT OPTIONS...: kaon-train against the cluster.
+# train OUT OPTIONS...: kaon-train against the cluster, over TRANSPORT, which is the network unless a test says something else.
 train() {
   local out=$1
   shift
-  "$KAON_TRAIN" --connect "127.0.0.1:$(cat "$DIR/coordinator.port")" --tls-dir "$DIR/tls" "${SMALL[@]}" "$@" >"$out" 2>&1
+  "$KAON_TRAIN" --connect "127.0.0.1:$(cat "$DIR/coordinator.port")" --tls-dir "$DIR/tls" --transport "${TRANSPORT:-grpc}" \
+    "${SMALL[@]}" "$@" >"$out" 2>&1
 }
 
 train_local() {
@@ -61,13 +62,14 @@ wait_for() {
 # Training by one process for each rank, with the array OPTIONS of the test.
 declare -A trainer
 
-# launch RANK OPTIONS...: starts a trainer; its output goes to rank-RANK.
+# launch RANK OPTIONS...: starts a trainer; its output goes to rank-RANK. Unless TRANSPORT is set, even ranks use the network and
+# odd ones shared memory where they get a session, so that steps are made of both.
 launch() {
-  local rank=$1
+  local rank=$1 transports=(grpc auto)
   shift
   # Not through a function: its pid is the trainer's.
   "$KAON_TRAIN" --connect "${CONNECT:-127.0.0.1:$(cat "$DIR/coordinator.port")}" --tls-dir "$DIR/tls" "${SMALL[@]}" "${OPTIONS[@]}" \
-    --rank "$rank" "$@" >"$TEST_TMPDIR/rank-$rank" 2>&1 &
+    --rank "$rank" --transport "${TRANSPORT:-${transports[rank % 2]}}" "$@" >"$TEST_TMPDIR/rank-$rank" 2>&1 &
   trainer[$rank]=$!
 }
 

@@ -10,6 +10,8 @@ FAULTS=${FAULTS:-20}
 # More than there is time for.
 STEPS=100000
 OPTIONS=(--workers 2 --split 3,5 --max-grad-norm 0.05)
+# What goes through shared memory would pass the proxies by.
+TRANSPORT=grpc
 declare -A proxy
 
 # run_proxy NAME SEED TARGET...: its ports are then in NAME.ports.

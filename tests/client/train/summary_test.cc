@@ -39,6 +39,7 @@ RunSummary MakeSummary() {
                         {"b", {4}, "adamw", "ndim < 2", 6, false, 0}};
   summary.push_bytes = 77;
   summary.pull_bytes = 88;
+  summary.shm_bytes = 2500000;
   return summary;
 }
 
@@ -77,6 +78,7 @@ TEST(FormatSummaryTest, ShowsRoutesLossesAndDigest) {
   EXPECT_THAT(text, HasSubstr("validation loss 1.7500 nats per character (bigram 2.5000, 5-gram "
                               "1.5000)"));
   EXPECT_THAT(text, HasSubstr("weights digest 0000000000000abc"));
+  EXPECT_THAT(text, HasSubstr("of both 2.5 MB through shared memory"));
   EXPECT_THAT(text, Not(HasSubstr("(stopped)")));
 }
 
@@ -92,6 +94,7 @@ TEST(SummaryJsonTest, HasWhatProgramsReadFromIt) {
   EXPECT_EQ(json["newton_schulz_updates"], nlohmann::json({{"w", 6}}));
   EXPECT_EQ(json["push_bytes"], 77);
   EXPECT_EQ(json["pull_bytes"], 88);
+  EXPECT_EQ(json["shm_bytes"], 2500000);
   EXPECT_TRUE(json.contains("seconds"));
 }
 

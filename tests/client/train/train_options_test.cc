@@ -92,6 +92,7 @@ TEST_F(TrainOptionsTest, TakesATransport) {
   EXPECT_EQ(Parse({"--connect", "a:1", "--transport", "shm"}).options->transport,
             kaon::Transport::kShm);
   EXPECT_FALSE(Parse({"--connect", "a:1"}).options->transport.has_value());
+  EXPECT_EQ(kaon::ClientOptions().transport, kaon::Transport::kAuto);
   EXPECT_EQ(Parse({"--connect", "a:1", "--transport", "tcp"}).exit_status, 2);
 }
 

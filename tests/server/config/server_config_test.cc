@@ -25,9 +25,13 @@ CommandLine TestCommandLine() {
            {"threads", "compute threads"},
            {"host_memory_bytes", "capacity"},
            {"allow_other_build", "switch"},
+           {"shm_sessions", "sessions"},
            {"shm_uids", "users"},
            {"tls.ca_file", "authority"}},
-          Complete};
+          Complete,
+          [](google::protobuf::Message* message) {
+            static_cast<v1::ShardConfig&>(*message).set_shm_sessions(5);
+          }};
 }
 
 std::string WriteFile(const std::string& text) {
@@ -78,6 +82,17 @@ TEST(ServerConfigTest, RepeatedNumbersTakeCommasToo) {
   EXPECT_EQ(Parse({"--shm-uids", "4294967296"}, &config), 2);
 }
 
+TEST(ServerConfigTest, WhatIsMarkedBeforeStaysUnlessSomethingIsSaid) {
+  v1::ShardConfig config;
+  EXPECT_EQ(Parse({}, &config), std::nullopt);
+  EXPECT_EQ(config.shm_sessions(), 5u);
+  EXPECT_EQ(Parse({"--shm-sessions", "0"}, &config), std::nullopt);
+  EXPECT_EQ(config.shm_sessions(), 0u);
+  const std::string file = WriteFile("shm_sessions: 0");
+  EXPECT_EQ(Parse({"--config", file.c_str()}, &config), std::nullopt);
+  EXPECT_EQ(config.shm_sessions(), 0u);
+}
+
 TEST(ServerConfigTest, UnknownFieldInFileNamesItAndItsLine) {
   v1::ShardConfig config;
   const absl::Status status = LoadTextproto(WriteFile("threads: 1\nthreds: 2"), &config);
@@ -121,7 +136,8 @@ TEST(ServerConfigTest, HelpAndPrintExitWithZeroAndPrintShowsDefaults) {
   EXPECT_EQ(Parse({"--help"}, &config), 0);
   testing::internal::CaptureStdout();
   EXPECT_EQ(Parse({"--threads", "7", "--print-config"}, &config), 0);
-  EXPECT_EQ(testing::internal::GetCapturedStdout(), "host_memory_bytes: 4096\nthreads: 7\n");
+  EXPECT_EQ(testing::internal::GetCapturedStdout(),
+            "host_memory_bytes: 4096\nthreads: 7\nshm_sessions: 5\n");
 }
 
 TEST(ServerConfigTest, ChecksWhatTheServerWouldRefuse) {

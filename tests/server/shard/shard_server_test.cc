@@ -2,11 +2,19 @@
 
 #include <grpcpp/create_channel.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <string>
 #include <thread>
 
@@ -310,6 +318,9 @@ TEST_F(ShardServerTest, RefusesAConfigurationItCannotServe) {
   config.set_threads(257);
   ExpectRefused(config, absl::StatusCode::kInvalidArgument, "threads is 257, must be 0 .. 256");
   config = Config();
+  config.set_shm_sessions(65);
+  ExpectRefused(config, absl::StatusCode::kInvalidArgument, "shm_sessions is 65, must be 0 .. 64");
+  config = Config();
   config.set_gemm("none");
   ExpectRefused(config, absl::StatusCode::kInvalidArgument, "none");
   config = Config();
@@ -318,6 +329,51 @@ TEST_F(ShardServerTest, RefusesAConfigurationItCannotServe) {
   config = Config();
   config.set_listen("0.0.0.0:0");
   ExpectRefused(config, absl::StatusCode::kFailedPrecondition, "0.0.0.0");
+}
+
+TEST(DefaultShmSessionsTest, TakeASixteenthOfTheMemoryAtMost) {
+  EXPECT_EQ(DefaultShmSessions(0), 8u);
+  EXPECT_EQ(DefaultShmSessions(uint64_t{4} << 30), 8u);
+  EXPECT_EQ(DefaultShmSessions(uint64_t{1} << 30), 6u);
+  EXPECT_EQ(DefaultShmSessions(uint64_t{160} << 20), 1u);
+  EXPECT_EQ(DefaultShmSessions(uint64_t{159} << 20), 0u);
+}
+
+// As a sandbox does it; for good, and for every thread to come.
+void ForbidLocalSockets() {
+  const sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_socket, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[0])),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_UNIX, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EACCES),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program = {sizeof(filter) / sizeof(filter[0]), const_cast<sock_filter*>(filter)};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) _exit(2);
+  if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) _exit(3);
+}
+
+// With or without a directory; whether it serves.
+void ServeInASandbox(v1::ShardConfig config) {
+  ForbidLocalSockets();
+  config.set_shm_sessions(2);
+  const absl::Status status = ShardServer::Start(config).status();
+  std::cerr << status << std::endl;
+  _exit(status.ok() ? 0 : 1);
+}
+
+TEST(SandboxedShardTest, ServesOverTheNetworkWhereThereAreNoLocalSockets) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  v1::ShardConfig config;
+  config.set_data_dir(testing::TempDir() + "/sandboxed");
+  config.set_gemm("reference");
+  EXPECT_EXIT(ServeInASandbox(config), testing::ExitedWithCode(0),
+              "no sessions over shared memory: FAILED_PRECONDITION");
+  // Who names a directory wants a socket there.
+  config.set_shm_dir("/tmp");
+  EXPECT_EXIT(ServeInASandbox(config), testing::ExitedWithCode(1),
+              "FAILED_PRECONDITION: cannot listen on local socket /tmp/kaon-shard-");
 }
 
 TEST_F(ShardServerTest, RefusesAPortInUse) {
