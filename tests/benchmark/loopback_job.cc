@@ -28,6 +28,15 @@ std::string NewDirectory() {
   return path;
 }
 
+v1::TlsConfig TlsOf(const std::string& certificates, const std::string& name) {
+  v1::TlsConfig tls;
+  if (certificates.empty()) return tls;
+  tls.set_ca_file(certificates + "/ca.crt");
+  tls.set_certificate_file(absl::StrCat(certificates, "/", name, ".crt"));
+  tls.set_private_key_file(absl::StrCat(certificates, "/", name, ".key"));
+  return tls;
+}
+
 std::vector<TensorView> Views(const std::vector<std::vector<float>>& tensors) {
   std::vector<TensorView> views;
   for (const auto& tensor : tensors) {
@@ -40,12 +49,15 @@ std::vector<TensorView> Views(const std::vector<std::vector<float>>& tensors) {
 
 LoopbackServers::LoopbackServers(const LoopbackOptions& options)
     : transport_(options.shm_sessions > 0 ? Transport::kShm : Transport::kGrpc),
+      certificates_(options.certificates),
       directory_(NewDirectory()) {
   v1::CoordinatorConfig coordinator;
   coordinator.set_listen("127.0.0.1:0");
+  *coordinator.mutable_tls() = TlsOf(certificates_, "coordinator");
   for (int i = 0; i < options.shards; ++i) {
     v1::ShardConfig shard;
     shard.set_listen("127.0.0.1:0");
+    *shard.mutable_tls() = TlsOf(certificates_, "shard");
     shard.set_data_dir(absl::StrCat(directory_, "/shard-", i));
     shard.set_durability(options.durability);
     shard.set_host_memory_bytes(options.host_memory_bytes);
@@ -67,8 +79,12 @@ LoopbackServers::~LoopbackServers() {
   std::filesystem::remove_all(directory_);
 }
 
-Client LoopbackServers::Connect() const {
+Client LoopbackServers::Connect(uint32_t rank) const {
   ClientOptions options;
+  if (!certificates_.empty()) {
+    const std::string worker = absl::StrCat(certificates_, "/worker-", rank);
+    options.tls = {certificates_ + "/ca.crt", worker + ".crt", worker + ".key"};
+  }
   options.coordinators = {absl::StrCat("127.0.0.1:", coordinator_->port())};
   options.transport = transport_;
   return ValueOf(Client::Connect(options));
@@ -76,7 +92,7 @@ Client LoopbackServers::Connect() const {
 
 LoopbackTrainer::LoopbackTrainer(const LoopbackServers& servers, const JobDefinition& definition,
                                  uint32_t rank)
-    : client_(servers.Connect()),
+    : client_(servers.Connect(rank)),
       job_(ValueOf(client_.Register(definition))),
       worker_(ValueOf(job_.Join(rank))) {
   for (const ParameterSpec& parameter : definition.parameters) {

@@ -1,5 +1,5 @@
-// A job over loopback for benchmarks: real servers and real clients in this process, without TLS,
-// as a trainer would use them. Each object is used by one thread at a time; trainers of one job by
+// A job over loopback for benchmarks: real servers and real clients in this process, as a trainer
+// would use them. Each object is used by one thread at a time; trainers of one job by
 // different ones at once.
 #ifndef KAON_TESTS_BENCHMARK_LOOPBACK_JOB_H_
 #define KAON_TESTS_BENCHMARK_LOOPBACK_JOB_H_
@@ -26,6 +26,8 @@ struct LoopbackOptions {
   uint32_t threads = 0;
   // Of each shard; if there are any, all trainers must use them.
   uint32_t shm_sessions = 0;
+  // What deploy/make_certificates.sh has made, with a worker for each rank; empty = no TLS.
+  std::string certificates;
 };
 
 // Serving from its construction to its end. CHECKs that they start.
@@ -34,10 +36,12 @@ class LoopbackServers {
   explicit LoopbackServers(const LoopbackOptions& options);
   ~LoopbackServers();
 
-  Client Connect() const;
+  // With the certificate of rank `rank`, if there are any.
+  Client Connect(uint32_t rank) const;
 
  private:
   const Transport transport_;
+  const std::string certificates_;
   std::string directory_;
   std::vector<std::unique_ptr<shard::ShardServer>> shards_;
   std::unique_ptr<coordinator::CoordinatorServer> coordinator_;

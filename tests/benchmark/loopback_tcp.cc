@@ -49,7 +49,7 @@ void Receive(int fd, uint64_t chunk_bytes, std::vector<char>& to) {
 
 }  // namespace
 
-LoopbackTcp::LoopbackTcp(int connections, uint64_t bytes) {
+std::vector<std::pair<int, int>> ConnectOverLoopback(int connections) {
   const int listener = NewSocket();
   sockaddr_in address = {};
   address.sin_family = AF_INET;
@@ -58,18 +58,27 @@ LoopbackTcp::LoopbackTcp(int connections, uint64_t bytes) {
   PCHECK(bind(listener, reinterpret_cast<sockaddr*>(&address), size) == 0) << "bind";
   PCHECK(listen(listener, connections) == 0) << "listen";
   PCHECK(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+  std::vector<std::pair<int, int>> pairs;
   for (int i = 0; i < connections; ++i) {
+    const int sender = NewSocket();
+    PCHECK(connect(sender, reinterpret_cast<sockaddr*>(&address), size) == 0) << "connect";
+    const int receiver = accept(listener, nullptr, nullptr);
+    PCHECK(receiver >= 0) << "accept";
+    pairs.emplace_back(sender, receiver);
+  }
+  close(listener);
+  return pairs;
+}
+
+LoopbackTcp::LoopbackTcp(int connections, uint64_t bytes) {
+  for (const auto& [sender, receiver] : ConnectOverLoopback(connections)) {
     auto connection = std::make_unique<Connection>();
-    connection->sender = NewSocket();
-    PCHECK(connect(connection->sender, reinterpret_cast<sockaddr*>(&address), size) == 0)
-        << "connect";
-    connection->receiver = accept(listener, nullptr, nullptr);
-    PCHECK(connection->receiver >= 0) << "accept";
+    connection->sender = sender;
+    connection->receiver = receiver;
     connection->from.assign(bytes, 'x');
     connection->to.assign(bytes, '.');
     connections_.push_back(std::move(connection));
   }
-  close(listener);
 }
 
 LoopbackTcp::~LoopbackTcp() {

@@ -5,9 +5,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace kaon::benchmark {
+
+// Connected sockets (sender, receiver), which are the caller's to close. CHECKs.
+std::vector<std::pair<int, int>> ConnectOverLoopback(int connections);
 
 class LoopbackTcp {
  public:

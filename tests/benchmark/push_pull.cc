@@ -1,7 +1,8 @@
 // How fast the client library pushes gradients to a shard and pulls weights from it: over gRPC on
-// loopback, beside raw TCP with the same chunks and one copy, and over shared memory, beside
-// memcpy, by turns in the same run (docs/design/performance.md section 0). Client and shard are
-// real; they share this process and its CPUs, as the two ends of the raw connection do.
+// loopback, beside raw TCP with the same chunks and one copy, and protobuf `bytes` in unary calls;
+// under mutual TLS, beside OpenSSL's own stream; and over shared memory, beside memcpy; by turns in
+// the same run (docs/design/performance.md section 0). Client and shard are real; they share this
+// process and its CPUs, as the two ends of the raw connection do.
 #include <glog/logging.h>
 
 #include <CLI/CLI.hpp>
@@ -21,7 +22,9 @@
 #include "server/shard/shm_endpoint.h"
 #include "tests/benchmark/loopback_job.h"
 #include "tests/benchmark/loopback_tcp.h"
+#include "tests/benchmark/loopback_tls.h"
 #include "tests/benchmark/measurement.h"
+#include "tests/benchmark/protobuf_unary.h"
 
 namespace kaon::benchmark {
 namespace {
@@ -33,7 +36,10 @@ struct Options {
   uint64_t mebibytes = 256;
   std::vector<int> workers = {1, 4};
   std::vector<int> tensors = {10};
+  // grpc, tls, shm.
   std::vector<std::string> transports = {"grpc", "shm"};
+  // Of worker and shard, for tls.
+  std::string certificates;
   int rounds = 5;
   std::string json;
 };
@@ -43,17 +49,39 @@ class Limit {
  public:
   virtual ~Limit() = default;
   virtual void Run() = 0;
-  virtual const char* name() const = 0;
+  virtual std::string name() const = 0;
 };
 
 class RawTcp : public Limit {
  public:
   RawTcp(int workers, uint64_t bytes) : tcp_(workers, bytes) {}
   void Run() override { tcp_.Transfer(kChunkBytes); }
-  const char* name() const override { return "raw TCP, one copy"; }
+  std::string name() const override { return "raw TCP, one copy"; }
 
  private:
   LoopbackTcp tcp_;
+};
+
+class RawTls : public Limit {
+ public:
+  RawTls(int workers, uint64_t bytes, const std::string& certificates)
+      : tls_(workers, bytes, certificates) {}
+  void Run() override { tls_.Transfer(kChunkBytes); }
+  std::string name() const override { return "OpenSSL, " + tls_.cipher(); }
+
+ private:
+  LoopbackTls tls_;
+};
+
+// No limit, but what others do.
+class Unary : public Limit {
+ public:
+  Unary(int workers, uint64_t bytes) : unary_(workers, bytes) {}
+  void Run() override { unary_.Transfer(kChunkBytes); }
+  std::string name() const override { return "protobuf bytes, unary"; }
+
+ private:
+  ProtobufUnary unary_;
 };
 
 // One thread for each worker.
@@ -73,7 +101,7 @@ class MemoryCopy : public Limit {
     }
     for (std::thread& thread : threads) thread.join();
   }
-  const char* name() const override { return "memcpy"; }
+  std::string name() const override { return "memcpy"; }
 
  private:
   std::vector<std::vector<char>> from_;
@@ -100,73 +128,103 @@ JobDefinition MakeJob(int workers, int tensors, uint64_t elements) {
   return job;
 }
 
-void Report(const std::string& name, const std::string& settings, double bytes, const Limit& limit,
-            const Rounds& rounds, std::FILE* json) {
+void Report(const std::string& name, const std::string& settings, double bytes,
+            const std::string& limit, const Rounds& rounds, std::FILE* json) {
   Measurement measurement;
   measurement.name = name;
   measurement.settings = settings;
   measurement.unit = "GB/s";
-  measurement.limit_name = limit.name();
+  measurement.limit_name = limit;
   SetRates(rounds, 1e-9 * bytes, 1e-9 * bytes, measurement);
   Print(measurement, json);
 }
 
-void Measure(const Options& options, bool shm, int workers, int tensors, std::FILE* json) {
+double SecondsOf(Limit& limit) {
+  const absl::Time start = SteadyNow();
+  limit.Run();
+  return absl::ToDoubleSeconds(SteadyNow() - start);
+}
+
+// Beside what each transport is measured, and its peer, if it has one.
+std::vector<std::unique_ptr<Limit>> LimitsOf(const Options& options, const std::string& transport,
+                                             int workers) {
   const uint64_t bytes = options.mebibytes << 20;
-  const JobDefinition job = MakeJob(workers, tensors, bytes / sizeof(float));
-  LoopbackOptions servers_options;
-  // Weights, the sum of the gradients, staging.
-  servers_options.host_memory_bytes = 3 * bytes + (uint64_t{256} << 20);
-  if (shm) {
-    servers_options.shm_sessions = 2 * static_cast<uint32_t>(workers);
-    servers_options.host_memory_bytes += servers_options.shm_sessions * shard::kShmSessionBytes;
-  }
-  const LoopbackServers servers(servers_options);
-  LoopbackTrainers trainers = MakeTrainers(servers, job);
-  std::unique_ptr<Limit> limit;
-  if (shm) {
-    limit = std::make_unique<MemoryCopy>(workers, bytes);
+  std::vector<std::unique_ptr<Limit>> limits;
+  if (transport == "shm") {
+    limits.push_back(std::make_unique<MemoryCopy>(workers, bytes));
+  } else if (transport == "tls") {
+    limits.push_back(std::make_unique<RawTls>(workers, bytes, options.certificates));
   } else {
-    limit = std::make_unique<RawTcp>(workers, bytes);
+    limits.push_back(std::make_unique<RawTcp>(workers, bytes));
+    limits.push_back(std::make_unique<Unary>(workers, bytes));
   }
+  return limits;
+}
+
+LoopbackOptions ServersOf(const Options& options, const std::string& transport, int workers) {
+  LoopbackOptions servers;
+  // Weights, the sum of the gradients, staging.
+  servers.host_memory_bytes = 3 * (options.mebibytes << 20) + (uint64_t{256} << 20);
+  if (transport == "shm") {
+    servers.shm_sessions = 2 * static_cast<uint32_t>(workers);
+    servers.host_memory_bytes += servers.shm_sessions * shard::kShmSessionBytes;
+  }
+  if (transport == "tls") servers.certificates = options.certificates;
+  return servers;
+}
+
+void Measure(const Options& options, const std::string& transport, int workers, int tensors,
+             std::FILE* json) {
+  const uint64_t bytes = options.mebibytes << 20;
+  const LoopbackServers servers(ServersOf(options, transport, workers));
+  LoopbackTrainers trainers =
+      MakeTrainers(servers, MakeJob(workers, tensors, bytes / sizeof(float)));
+  const std::vector<std::unique_ptr<Limit>> limits = LimitsOf(options, transport, workers);
   Rounds push;
   Rounds pull;
+  std::vector<std::vector<double>> limit_seconds(limits.size());
   for (int round = 0; round <= options.rounds; ++round) {
     const double pushed = SecondsOfAll(trainers, [](LoopbackTrainer& trainer) { trainer.Push(); });
     SecondsOfAll(trainers, [](LoopbackTrainer& trainer) { trainer.Finish(); });
     const double pulled = SecondsOfAll(trainers, [](LoopbackTrainer& trainer) { trainer.Pull(); });
-    const absl::Time start = SteadyNow();
-    limit->Run();
-    const double raw = absl::ToDoubleSeconds(SteadyNow() - start);
+    for (size_t i = 0; i < limits.size(); ++i) limit_seconds[i].push_back(SecondsOf(*limits[i]));
     // Memory is touched and connections are made in the first one.
-    if (round == 0) continue;
+    if (round == 0) {
+      for (std::vector<double>& seconds : limit_seconds) seconds.clear();
+      continue;
+    }
     push.work.push_back(pushed);
-    push.limit.push_back(raw);
     pull.work.push_back(pulled);
-    pull.limit.push_back(raw);
   }
   for (const auto& trainer : trainers) {
     const TransferTotals totals = trainer->totals();
-    CHECK_EQ(totals.shm_bytes, shm ? totals.push_bytes + totals.pull_bytes : 0);
+    CHECK_EQ(totals.shm_bytes, transport == "shm" ? totals.push_bytes + totals.pull_bytes : 0);
   }
   const std::string settings =
       absl::StrCat(options.mebibytes, " MiB in ", tensors, " tensors, ", workers, " workers");
   const double total = static_cast<double>(bytes) * workers;
-  const std::string suffix = shm ? "_shm" : "";
-  Report("push" + suffix, settings, total, *limit, push, json);
-  Report("pull" + suffix, settings, total, *limit, pull, json);
+  for (size_t i = 0; i < limits.size(); ++i) {
+    const std::string suffix = i > 0 ? "_peer" : transport == "grpc" ? "" : "_" + transport;
+    push.limit = limit_seconds[i];
+    pull.limit = limit_seconds[i];
+    Report("push" + suffix, settings, total, limits[i]->name(), push, json);
+    Report("pull" + suffix, settings, total, limits[i]->name(), pull, json);
+  }
 }
 
 int Main(int argc, char** argv) {
   Options options;
-  CLI::App app("Speed of pushing and pulling over loopback beside raw TCP or memcpy, by turns.");
+  CLI::App app(
+      "Speed of pushing and pulling over loopback beside raw TCP, TLS or memcpy, by turns.");
   app.add_option("--mebibytes", options.mebibytes, "that each worker pushes and pulls (256)");
   app.add_option("--workers", options.workers, "numbers of workers (1,4)")->delimiter(',');
   app.add_option("--tensors", options.tensors, "numbers of tensors they are in (10)")
       ->delimiter(',');
-  app.add_option("--transports", options.transports, "grpc and shm (both)")
+  app.add_option("--transports", options.transports, "of grpc, tls and shm (grpc,shm)")
       ->delimiter(',')
-      ->check(CLI::IsMember({"grpc", "shm"}));
+      ->check(CLI::IsMember({"grpc", "tls", "shm"}));
+  app.add_option("--certificates", options.certificates,
+                 "directory of deploy/make_certificates.sh --job push-pull, for tls");
   app.add_option("--rounds", options.rounds, "of each measurement, at least 5 (5)");
   app.add_option("--json", options.json, "file for one JSON object per line");
   CLI11_PARSE(app, argc, argv);
@@ -174,7 +232,7 @@ int Main(int argc, char** argv) {
   for (const std::string& transport : options.transports) {
     for (const int tensors : options.tensors) {
       for (const int workers : options.workers) {
-        Measure(options, transport == "shm", workers, tensors, json.get());
+        Measure(options, transport, workers, tensors, json.get());
       }
     }
   }

@@ -9,7 +9,7 @@ Usage: tests/benchmark/run.sh [--json FILE] [--quick] [NAME]...
 Builds (opt) and runs the benchmarks NAME, of optimizer_step, muon_step, push_pull, step_time, journal_bandwidth; all of them without one.
   --json FILE   one JSON object per line: name, value, min, max, unit, limit, limit_name, ratio, settings
   --quick       small sizes, to see that everything runs; the figures mean nothing
-Medians of at least five rounds, work and limit by turns. Run it on a machine that does nothing else: about 10 minutes.
+Medians of at least five rounds, work and limit by turns. Run it on a machine that does nothing else: about 15 minutes.
 TEXT
 }
 
@@ -34,13 +34,14 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/kaon-benchmark.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 bazel build --config=opt "--disk_cache=${XDG_CACHE_HOME:-$HOME/.cache}/kaon-bazel" --noshow_progress --ui_event_filters=-info \
   "${names[@]/#///tests/benchmark:}" </dev/null
+deploy/make_certificates.sh "$work/tls" --workers 4 --job push-pull
 for name in "${names[@]}"; do
   options=()
   case "$name${quick:+ quick}" in
     "optimizer_step quick") options=(--million-elements 1) ;;
     "muon_step quick") options=(--shapes 64x64) ;;
-    "push_pull") options=(--tensors 10,10000) ;;
-    "push_pull quick") options=(--mebibytes 4 --workers 1,2) ;;
+    "push_pull") options=(--tensors 10,10000 --transports grpc,shm,tls --certificates "$work/tls") ;;
+    "push_pull quick") options=(--mebibytes 4 --workers 1,2 --transports grpc,shm,tls --certificates "$work/tls") ;;
     "step_time quick") options=(--million-elements 0) ;;
     "journal_bandwidth") options=(--directory "$work") ;;
     "journal_bandwidth quick") options=(--directory "$work" --mebibytes 4) ;;
