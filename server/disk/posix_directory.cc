@@ -72,12 +72,15 @@ auto Repeat(const Call& call) {
 
 class PosixFile : public File {
  public:
-  PosixFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  // `read_only`: why it can only be read, an errno; 0 if it can be written to.
+  PosixFile(std::string path, int fd, int read_only)
+      : path_(std::move(path)), fd_(fd), read_only_(read_only) {}
   ~PosixFile() override { ::close(fd_); }
   PosixFile(const PosixFile&) = delete;
   PosixFile& operator=(const PosixFile&) = delete;
 
   absl::Status Write(uint64_t offset, absl::Span<const absl::string_view> slices) override {
+    if (read_only_ != 0) return SystemError("writing", path_, read_only_);
     std::vector<struct iovec> left;
     left.reserve(slices.size());
     for (const absl::string_view slice : slices) {
@@ -119,6 +122,7 @@ class PosixFile : public File {
   }
 
   absl::Status Truncate(uint64_t size) override {
+    if (read_only_ != 0) return SystemError("truncating", path_, read_only_);
     if (Repeat([&] { return ::ftruncate(fd_, static_cast<off_t>(size)); }) != 0) {
       return SystemError("truncating", path_, errno);
     }
@@ -161,6 +165,7 @@ class PosixFile : public File {
 
   const std::string path_;
   const int fd_;
+  const int read_only_;
 };
 
 }  // namespace
@@ -189,11 +194,21 @@ absl::StatusOr<std::unique_ptr<File>> PosixDirectory::OpenAt(const std::string& 
   KAON_RETURN_IF_ERROR(CheckName(path_, name));
   std::string path = absl::StrCat(path_, "/", name);
   // O_NONBLOCK: what lies there instead of a file, a pipe say, must not hold us up.
-  const int fd = Repeat([&] {
-    return ::openat(fd_, name.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | flags, 0600);
-  });
+  const auto open = [&](int mode) {
+    return Repeat([&] {
+      return ::openat(fd_, name.c_str(), mode | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | flags, 0600);
+    });
+  };
+  int read_only = 0;
+  int fd = open(O_RDWR);
+  // Checkpoints are verified, exported and restored from read-only file systems, too. Whoever wants
+  // to write is told then.
+  if (fd < 0 && flags == 0 && (errno == EROFS || errno == EACCES)) {
+    read_only = errno;
+    fd = open(O_RDONLY);
+  }
   if (fd < 0) return SystemError("opening", path, errno);
-  auto file = std::make_unique<PosixFile>(std::move(path), fd);
+  auto file = std::make_unique<PosixFile>(std::move(path), fd, read_only);
   struct stat state;
   if (::fstat(fd, &state) != 0) return SystemError("opening", file->path(), errno);
   if (!S_ISREG(state.st_mode)) {

@@ -54,6 +54,26 @@ TEST_F(PosixDirectoryTest, ListsWhileSomebodyElseRemoves) {
   other.join();
 }
 
+// As on a read-only file system. Nobody is refused whose files this user may write, as root may.
+TEST_F(PosixDirectoryTest, WhatCanOnlyBeReadIsRead) {
+  constexpr uid_t kNobody = 65534;
+  const auto written = std::move(directory_->Create("file")).value();
+  ASSERT_TRUE(written->Write(0, {"bytes"}).ok());
+  ASSERT_EQ(chmod((path_ + "/file").c_str(), 0444), 0);
+  ASSERT_EQ(chmod(path_.c_str(), 0755), 0);
+  const bool is_root = geteuid() == 0;
+  ASSERT_EQ(is_root ? seteuid(kNobody) : 0, 0);
+  const absl::StatusOr<std::unique_ptr<File>> file = directory_->Open("file");
+  ASSERT_EQ(is_root ? seteuid(0) : 0, 0);
+  ASSERT_TRUE(file.ok()) << file.status();
+  std::string bytes(5, '\0');
+  EXPECT_EQ((*file)->Read(0, 5, bytes.data()).value(), 5u);
+  EXPECT_EQ(bytes, "bytes");
+  EXPECT_EQ((*file)->Write(0, {"other"}).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ((*file)->Truncate(1).message(),
+            "truncating " + path_ + "/file: Permission denied");
+}
+
 // Connections of strangers come out of the same table: a shard waits until they are gone.
 TEST_F(PosixDirectoryTest, NoRoomForAnotherOpenFileIsAReasonToWait) {
   const auto open = std::move(directory_->Create("open")).value();
