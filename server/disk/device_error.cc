@@ -6,13 +6,15 @@ namespace kaon::disk {
 
 namespace {
 
-constexpr char kPayload[] = "kaon/device-error";
+// Whoever prints the status prints these: [device='failed'].
+constexpr char kPayload[] = "device";
+constexpr char kFailed[] = "failed";
 
 }  // namespace
 
 absl::Status DeviceError(absl::string_view message) {
   absl::Status status = absl::DataLossError(message);
-  status.SetPayload(kPayload, absl::Cord());
+  status.SetPayload(kPayload, absl::Cord(kFailed));
   return status;
 }
 

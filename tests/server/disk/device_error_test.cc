@@ -12,6 +12,7 @@ TEST(DeviceErrorTest, IsToldFromDamage) {
   EXPECT_TRUE(IsDeviceError(error));
   EXPECT_FALSE(IsDeviceError(absl::DataLossError(error.message())));
   EXPECT_FALSE(IsDeviceError(absl::OkStatus()));
+  EXPECT_EQ(error.ToString(), "DATA_LOSS: reading a: Input/output error [device='failed']");
 }
 
 }  // namespace
