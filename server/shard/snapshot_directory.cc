@@ -131,15 +131,7 @@ absl::Status SnapshotDirectory::Retain() {
   const uint64_t oldest = oldest_kept();
   KAON_ASSIGN_OR_RETURN(const std::vector<uint64_t> positions, List());
   for (const uint64_t position : positions) {
-    if (position >= oldest) continue;
-    const absl::Status whole = whole_.count(position) > 0 ? absl::OkStatus() : Verify(position);
-    if (disk::IsDeviceError(whole)) return whole;
-    if (!whole.ok()) {
-      LOG(WARNING) << "snapshot of position " << position << " is left where it is: " << whole;
-      continue;
-    }
-    PassFailpoint(Failpoint::snapshot_retain_begin);
-    KAON_RETURN_IF_ERROR(RemoveOne(position));
+    if (position < oldest) KAON_RETURN_IF_ERROR(RemoveIfWhole(position));
   }
   return absl::OkStatus();
 }
@@ -147,9 +139,20 @@ absl::Status SnapshotDirectory::Retain() {
 absl::Status SnapshotDirectory::RemoveBetween(uint64_t below, uint64_t above) {
   KAON_ASSIGN_OR_RETURN(const std::vector<uint64_t> positions, List());
   for (const uint64_t position : positions) {
-    if (position > below && position < above) KAON_RETURN_IF_ERROR(RemoveOne(position));
+    if (position > below && position < above) KAON_RETURN_IF_ERROR(RemoveIfWhole(position));
   }
   return absl::OkStatus();
+}
+
+absl::Status SnapshotDirectory::RemoveIfWhole(uint64_t position) {
+  const absl::Status whole = whole_.count(position) > 0 ? absl::OkStatus() : Verify(position);
+  if (disk::IsDeviceError(whole)) return whole;
+  if (!whole.ok()) {
+    LOG(WARNING) << "snapshot of position " << position << " is left where it is: " << whole;
+    return absl::OkStatus();
+  }
+  PassFailpoint(Failpoint::snapshot_retain_begin);
+  return RemoveOne(position);
 }
 
 absl::Status SnapshotDirectory::RemoveOne(uint64_t position) {

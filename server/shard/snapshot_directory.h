@@ -55,7 +55,8 @@ class SnapshotDirectory {
   uint64_t oldest_kept() const;
   // Removes whole ones that are older than oldest_kept(). A bad one is left, and named in the log.
   absl::Status Retain();
-  // Removes those between the two positions, whole or not: a rollback made them nobody's.
+  // Removes whole ones between the two positions: a rollback made them nobody's. A bad one is left,
+  // as Retain leaves it.
   absl::Status RemoveBetween(uint64_t below, uint64_t above);
   // Removes what interrupted writers left.
   absl::Status RemoveUnfinished();
@@ -63,6 +64,7 @@ class SnapshotDirectory {
   absl::StatusOr<uint64_t> Bytes();
 
  private:
+  absl::Status RemoveIfWhole(uint64_t position);
   absl::Status RemoveOne(uint64_t position);
 
   disk::Directory& directory_;

@@ -189,6 +189,16 @@ TEST_F(SnapshotDirectoryTest, KeepsTheTwoNewestWholeOnes) {
   EXPECT_EQ(*restarted.List(), (std::vector<uint64_t>{8, 7}));
 }
 
+TEST_F(SnapshotDirectoryTest, ARollbackRemovesNoBadOne) {
+  for (uint64_t steps = 1; steps <= 5; ++steps) {
+    ASSERT_TRUE(WriteSnapshot(*ShardAfter(steps), directory_).ok());
+  }
+  ASSERT_TRUE(disk_.FlipBit("snapshot-0000000000000005.meta", 1000).ok());
+  SnapshotDirectory restarted(disk_, kSnapshotId);
+  ASSERT_TRUE(restarted.RemoveBetween(3, 7).ok());
+  EXPECT_EQ(*restarted.List(), (std::vector<uint64_t>{7, 5, 3}));
+}
+
 // P18: one is removed or it is bad, but none is left because it could not be read.
 TEST_F(SnapshotDirectoryTest, RetentionEndsWhereTheDeviceFails) {
   for (uint64_t step = 1; step <= 3; ++step) {
