@@ -370,6 +370,22 @@ absl::StatusOr<std::vector<CheckpointAttempt>> CheckpointDirectory::Unfinished()
   return unfinished;
 }
 
+absl::StatusOr<std::map<std::string, std::string>> CheckpointDirectory::UnfinishedImports() {
+  KAON_ASSIGN_OR_RETURN(const std::vector<std::string> names, directory_.List());
+  std::map<std::string, std::string> found;
+  for (const std::string& name : names) {
+    const std::string id = name.substr(0, name.find('.'));
+    if (!CheckId(id).ok() || found.count(id) > 0) continue;
+    if (name != absl::StrCat(id, kUncommittedManifest) &&
+        !absl::StartsWith(name, absl::StrCat(id, kShard))) {
+      continue;
+    }
+    const bool finished = std::binary_search(names.begin(), names.end(), ManifestName(id));
+    if (!finished) found.emplace(id, name);
+  }
+  return found;
+}
+
 absl::Status CheckpointDirectory::RemoveAttempt(const CheckpointAttempt& attempt) {
   KAON_RETURN_IF_ERROR(CheckId(attempt.id));
   const std::string stem = Stem(attempt.id, attempt.number);

@@ -8,6 +8,7 @@
 #define KAON_SERVER_CHECKPOINT_CHECKPOINT_DIRECTORY_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -108,6 +109,9 @@ class CheckpointDirectory {
   // Numbered attempts that there are files of and that no manifest names: being written, or given
   // up. Those of an id whose manifest cannot be read are left out, as it may name them.
   absl::StatusOr<std::vector<CheckpointAttempt>> Unfinished();
+  // Ids that there are files of without a number and without a manifest, and one such file: of an
+  // import that runs, or that was killed. Nothing removes these by itself.
+  absl::StatusOr<std::map<std::string, std::string>> UnfinishedImports();
   // Removes what is left of an attempt, by whoever alone could commit it. Nothing if it was
   // finished; FAILED_PRECONDITION when the id's manifest cannot be read, as it may name the files.
   absl::Status RemoveAttempt(const CheckpointAttempt& attempt);

@@ -79,8 +79,14 @@ absl::StatusOr<FileSums> ExportWeights(CheckpointDirectory& from,
   if (there.ok()) return absl::AlreadyExistsError(absl::StrCat((*there)->path(), " is there"));
   if (!absl::IsNotFound(there.status())) return there.status();
   const std::string unfinished = absl::StrCat(name, ".tmp");
-  KAON_ASSIGN_OR_RETURN(std::unique_ptr<disk::File> file, to.Create(unfinished));
-  absl::StatusOr<FileSums> sums = Write(from, manifest, dtype, std::move(file));
+  absl::StatusOr<std::unique_ptr<disk::File>> file = to.Create(unfinished);
+  if (absl::IsAlreadyExists(file.status())) {
+    return absl::AlreadyExistsError(
+        absl::StrCat(to.path(), "/", unfinished,
+                     " is there: another export is writing it, or was killed and has left it"));
+  }
+  if (!file.ok()) return file.status();
+  absl::StatusOr<FileSums> sums = Write(from, manifest, dtype, *std::move(file));
   if (!sums.ok()) {
     // What made it fail is worth more than whether the rest could be removed.
     to.Remove(unfinished).IgnoreError();

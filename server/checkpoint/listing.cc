@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "proto/status_macros.h"
 
 namespace kaon::checkpoint {
@@ -67,6 +68,11 @@ absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints(CheckpointDirectory&
     } else {
       bad.push_back(RowOf({id, status.ToString()}));
     }
+  }
+  KAON_ASSIGN_OR_RETURN(const auto imports, directory.UnfinishedImports());
+  for (const auto& [id, file] : imports) {
+    bad.push_back(RowOf({id, absl::StrCat("it has no manifest: an import is writing ", file,
+                                          ", or was killed and has left it")}));
   }
   std::sort(good.begin(), good.end(),
             [](const auto& a, const auto& b) { return AgeOf(a) > AgeOf(b); });

@@ -18,8 +18,9 @@ v1::CheckpointSummary SummaryOf(const v1::CheckpointManifest& manifest);
 // A row for one that is not loaded.
 v1::CheckpointRow RowOf(const SkippedCheckpoint& skipped);
 
-// Those of `job` (empty = of every job), newest first, then those with a problem by id: manifests
-// are read, and the sizes of files looked at. Fails only if the directory cannot be listed.
+// Those of `job` (empty = of every job), newest first, then those with a problem by id, then what
+// imports have left: manifests are read, and the sizes of files looked at. Fails only if the
+// directory cannot be listed.
 absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints(CheckpointDirectory& directory,
                                                             absl::string_view job);
 

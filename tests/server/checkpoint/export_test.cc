@@ -95,6 +95,17 @@ TEST_F(ExportTest, ReplacesNoFile) {
   EXPECT_EQ(out_.List().value().size(), 1u);
 }
 
+TEST_F(ExportTest, NamesWhatAKilledExportHasLeft) {
+  ASSERT_TRUE(out_.Create("w.safetensors.tmp").ok());
+  const absl::Status status =
+      ExportWeights(directory_, Checkpoint(), kernels::DType::kFloat32, out_, "w.safetensors")
+          .status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_NE(status.message().find("/w.safetensors.tmp is there: another export is writing it"),
+            absl::string_view::npos)
+      << status;
+}
+
 TEST_F(ExportTest, WritesNoOtherElementType) {
   const absl::Status status =
       ExportWeights(directory_, Checkpoint(), kernels::DType::kFloat16, out_, "w.safetensors")

@@ -52,8 +52,6 @@ TEST_F(ListingTest, BadOnesComeLastAndSayWhy) {
   ASSERT_TRUE(WriteCheckpoint(directory_, "flipped", 8).ok());
   ASSERT_TRUE(disk_.Open(shorter.files(1).name()).value()->Truncate(5000).ok());
   ASSERT_TRUE(disk_.FlipBit("flipped.manifest", 999).ok());
-  // Never finished: no checkpoint.
-  ASSERT_TRUE(WritePart(directory_, "half", 9, 0, {}).ok());
   const v1::ListCheckpointsResponse listed = ListCheckpoints(directory_, "tiny").value();
   ASSERT_EQ(listed.checkpoints_size(), 3);
   EXPECT_EQ(listed.checkpoints(0).checkpoint().id(), "old");
@@ -61,6 +59,17 @@ TEST_F(ListingTest, BadOnesComeLastAndSayWhy) {
   EXPECT_NE(listed.checkpoints(1).problem().find("flipped.manifest"), std::string::npos);
   EXPECT_EQ(listed.checkpoints(2).checkpoint().id(), "shorter");
   EXPECT_NE(listed.checkpoints(2).problem().find(shorter.files(1).name()), std::string::npos);
+}
+
+// Of an attempt with a number nothing is said: whoever made it removes it.
+TEST_F(ListingTest, NamesWhatAKilledImportHasLeft) {
+  const v1::CheckpointPart left = WritePart(directory_, "half", 9, 0, {}).value();
+  ASSERT_TRUE(disk_.Create("going.0123456789abcdef.shard-00000-of-00002.0000.safetensors").ok());
+  const v1::ListCheckpointsResponse listed = ListCheckpoints(directory_, "tiny").value();
+  ASSERT_EQ(listed.checkpoints_size(), 1);
+  EXPECT_EQ(listed.checkpoints(0).checkpoint().id(), "half");
+  EXPECT_NE(listed.checkpoints(0).problem().find(left.files(0).name()), std::string::npos)
+      << listed.checkpoints(0).problem();
 }
 
 }  // namespace
