@@ -4,6 +4,16 @@
 source tests/integration/real_cluster.sh
 
 OPTIONS=(--workers 2 --split 3,5 --max-grad-norm 0.05)
+# How long a step waits for a lost worker, and how long after that it has ended, one way or the other.
+PATIENCE_MS=1000
+GRACE_MS=1000
+now_ms() { echo $(($(date +%s%N) / 1000000)); }
+# in_time WHAT SINCE_MS: it is so now, at most patience and grace after the worker's death.
+in_time() {
+  local took=$(($(now_ms) - $2))
+  echo "$1: $took ms after the death of rank 1"
+  [ "$took" -le $((PATIENCE_MS + GRACE_MS)) ] || fail "$1: after $took ms, expecting at most $PATIENCE_MS + $GRACE_MS"
+}
 
 # history: one line per train step: number, ranks.
 history() {
@@ -37,7 +47,12 @@ start 2 2
 launch 0 --steps "$STEPS" --worker-loss shrink --worker-loss-seconds 1
 launch 1 --steps "$STEPS" --worker-loss shrink --worker-loss-seconds 1
 wait_for 60 step_reached 10 || give_up
+killed=$(now_ms)
 kill_trainer 1
+held=$(step_now)
+# The next one may have had all it needed.
+wait_for 60 step_reached $((held + 2)) || give_up
+in_time "shrink: a step without it" "$killed"
 wait_for 60 phase_has "without rank 1 (lost)" || give_up
 launch 1 --steps "$STEPS" --worker-loss shrink --worker-loss-seconds 1
 join_trainer 120 0
@@ -58,8 +73,10 @@ start 2 2
 launch 0 --steps 400 --worker-loss fail --worker-loss-seconds 1
 launch 1 --steps 400 --worker-loss fail --worker-loss-seconds 1
 wait_for 60 step_reached 10 || give_up
+killed=$(now_ms)
 kill_trainer 1
 wait_for 60 ended 0 || give_up
+in_time "fail: the end of rank 0" "$killed"
 if wait "${trainer[0]}"; then fail "fail: rank 0 says that all is well"; fi
 grep -q "rank 1 was lost" "$TEST_TMPDIR/rank-0" || fail "fail: $(cat "$TEST_TMPDIR/rank-0")"
 phase_has "stopped: FAILED_PRECONDITION: rank 1 was lost" || fail "fail: $(status_field phase)"
