@@ -58,6 +58,8 @@ struct ClusterOptions {
   SeededBug bug = SeededBug::kNone;
   // Prints every event.
   bool trace = false;
+  // Each machine has a steady clock of its own, of another origin and speed.
+  bool skewed_clocks = false;
 };
 
 struct ClusterResult {

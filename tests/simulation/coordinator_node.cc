@@ -49,7 +49,7 @@ void CoordinatorNode::Start() {
   world_.Trace(absl::StrCat(address(), " starts"));
   for (size_t i = 0; i < shards_.size(); ++i) Connect(i);
   Run([this] {
-    machine_->Tick(world_.now());
+    machine_->Tick(clock_.now());
     Drain();
   });
 }
@@ -150,7 +150,7 @@ void CoordinatorNode::Receive(int shard, shard::StreamId stream, ShardNode::Mess
   Run([this, shard, stream, message = std::move(message)] {
     if (!links_[shard].open || links_[shard].stream != stream) return;
     if (message->has_state()) links_[shard].last_state = message;
-    machine_->OnShardMessage(shard, *message, world_.now());
+    machine_->OnShardMessage(shard, *message, clock_.now());
     Drain();
   });
 }
@@ -269,10 +269,10 @@ void CoordinatorNode::CarryOut(const coordinator::CoordinatorAction& action) {
   if (const auto* send = std::get_if<coordinator::SendToShard>(&action)) {
     SendToShard(send->shard, send->Whole());
   } else if (const auto* wake = std::get_if<coordinator::WakeAt>(&action)) {
-    world_.queue().At(wake->time, [this, number = ++wake_, life = life_] {
+    world_.queue().At(clock_.InQueue(wake->time), [this, number = ++wake_, life = life_] {
       if (life != life_ || number != wake_) return;
       Run([this] {
-        machine_->Tick(world_.now());
+        machine_->Tick(clock_.now());
         Drain();
       });
     });

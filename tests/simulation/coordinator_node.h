@@ -16,6 +16,7 @@
 #include "server/coordinator/checkpoint_finisher.h"
 #include "server/coordinator/step_machine.h"
 #include "tests/simulation/shard_node.h"
+#include "tests/simulation/skewed_clock.h"
 #include "tests/simulation/world.h"
 
 namespace kaon::simulation {
@@ -72,6 +73,8 @@ class CoordinatorNode {
 
   World& world_;
   const int index_;
+  // Of this machine; the process that runs on it sees no other.
+  const SkewedClock clock_{world_.options(), world_.queue(), 1000 + static_cast<uint64_t>(index_)};
   const std::vector<ShardNode*> shards_;
   std::unique_ptr<coordinator::StepMachine> machine_;
   // Null without checkpoints.

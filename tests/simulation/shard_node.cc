@@ -390,7 +390,7 @@ void ShardNode::CloseStream(shard::StreamId stream) {
 
 void ShardNode::Deliver(shard::StreamId stream, const v1::CoordinatorToShard& message) {
   if (streams_.count(stream) == 0) return;
-  core_->OnControl(stream, message, world_.now());
+  core_->OnControl(stream, message, clock_.now());
   Drain();
 }
 

@@ -26,6 +26,7 @@
 #include "tests/simulation/simulated_disk.h"
 #include "tests/simulation/simulated_journal.h"
 #include "tests/simulation/simulated_snapshots.h"
+#include "tests/simulation/skewed_clock.h"
 #include "tests/simulation/world.h"
 
 namespace kaon::simulation {
@@ -124,6 +125,8 @@ class ShardNode {
 
   World& world_;
   const int index_;
+  // Of this machine; the process that runs on it sees no other.
+  const SkewedClock clock_{world_.options(), world_.queue(), 2000 + static_cast<uint64_t>(index_)};
   std::unique_ptr<kernels::Backend> backend_;
   std::unique_ptr<SimulatedDirectory> disk_;
   uint64_t life_ = 0;

@@ -67,6 +67,7 @@ ClusterOptions OptionsOf(uint64_t seed) {
   options.shard_faults = shard_faults[(seed / 3) % 3];
   options.flips = seed % 7 == 3;
   options.shrink = seed % 5 < 2;
+  options.skewed_clocks = seed % 2 == 1;
   options.trace = trace;
   const uint64_t mixed = Mix(seed);
   // Mode `none`, and `interval(K)`.

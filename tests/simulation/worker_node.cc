@@ -155,7 +155,7 @@ void WorkerNode::Register() {
 
 void WorkerNode::JoinAfter(absl::Duration delay) {
   Later(delay, [this] {
-    session_->Join(world_.now());
+    session_->Join(clock_.now());
     Drain();
   });
 }
@@ -199,7 +199,7 @@ void WorkerNode::BeginNext() {
   client::StepShare share = Share(rank_, open_step_);
   share.timeline = timeline_;
   stepping_ = true;
-  session_->Begin(share, world_.now());
+  session_->Begin(share, clock_.now());
   Drain();
 }
 
@@ -276,8 +276,8 @@ void WorkerNode::CarryOut(const client::SessionAction& action) {
     return;
   }
   const absl::Time at = std::get<client::WakeAt>(action).at;
-  Later(at - world_.now(), [this] {
-    session_->Tick(world_.now());
+  Later(clock_.InQueue(at) - world_.now(), [this] {
+    session_->Tick(clock_.now());
     Drain();
   });
 }
@@ -299,14 +299,14 @@ void WorkerNode::Join(const client::CallJoin& call) {
       [this, number = call.call](const coordinator::CoordinatorAction& action) {
         const auto outcome = OutcomeOf<v1::JoinWorkerResponse, coordinator::ReplyJoin>(action);
         if (!outcome.response.ok()) {
-          return session_->OnJoin(number, outcome.response.status(), outcome.holder, world_.now());
+          return session_->OnJoin(number, outcome.response.status(), outcome.holder, clock_.now());
         }
         const v1::JoinWorkerResponse& joined = *outcome.response;
         session_->OnJoin(
             number,
             client::Joined{joined.attempt(), joined.process_nonce(), joined.applied_step(),
                            joined.weights_loaded(), joined.loss_scale(), joined.timeline()},
-            outcome.holder, world_.now());
+            outcome.holder, clock_.now());
       });
 }
 
@@ -335,11 +335,11 @@ void WorkerNode::Begin(const client::CallBegin& call) {
       [this, number = call.call](const coordinator::CoordinatorAction& action) {
         const auto outcome = OutcomeOf<v1::BeginStepResponse, coordinator::ReplyBegin>(action);
         if (!outcome.response.ok()) {
-          return session_->OnBegin(number, outcome.response.status(), outcome.holder, world_.now());
+          return session_->OnBegin(number, outcome.response.status(), outcome.holder, clock_.now());
         }
         std::optional<v1::StepRecord> record;
         if (outcome.response->has_record()) record = outcome.response->record();
-        session_->OnBegin(number, record, outcome.holder, world_.now());
+        session_->OnBegin(number, record, outcome.holder, clock_.now());
       });
 }
 
@@ -368,15 +368,15 @@ void WorkerNode::Await(const client::CallAwait& call) {
     world_.queue().At(stream->last, [this, action, status, holder, number, life] {
       if (life != life_) return;
       if (!status.ok()) {
-        session_->OnAwaitEnded(number, status, holder, world_.now());
+        session_->OnAwaitEnded(number, status, holder, clock_.now());
       } else if (const v1::StepEvent& event =
                      std::get<coordinator::AwaitEvent>(action).event->message;
                  event.has_planned()) {
         session_->OnEvent(number,
                           client::Planned{event.planned().ballot(), event.planned().round()},
-                          world_.now());
+                          clock_.now());
       } else {
-        session_->OnEvent(number, event.decided(), world_.now());
+        session_->OnEvent(number, event.decided(), clock_.now());
       }
       Drain();
     });
@@ -410,7 +410,7 @@ void WorkerNode::Push(const client::StartPush& call) {
       PushStream::Start(world_, *shards_[call.shard], context,
                         [this, call, life = life_](const absl::Status& status) {
                           if (life != life_ || pushes_.erase(call.call) == 0) return;
-                          session_->OnPushEnded(call.call, call.shard, status, world_.now());
+                          session_->OnPushEnded(call.call, call.shard, status, clock_.now());
                           Drain();
                         });
 }

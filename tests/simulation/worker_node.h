@@ -18,6 +18,7 @@
 #include "tests/simulation/coordinator_node.h"
 #include "tests/simulation/push_stream.h"
 #include "tests/simulation/shard_node.h"
+#include "tests/simulation/skewed_clock.h"
 #include "tests/simulation/world.h"
 
 namespace kaon::simulation {
@@ -73,6 +74,8 @@ class WorkerNode {
 
   World& world_;
   const uint32_t rank_;
+  // Of this machine; the process that runs on it sees no other.
+  const SkewedClock clock_{world_.options(), world_.queue(), 3000 + static_cast<uint64_t>(rank_)};
   const v1::JobDefinition job_;
   const std::vector<CoordinatorNode*> coordinators_;
   const std::vector<ShardNode*> shards_;
