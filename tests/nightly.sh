@@ -10,7 +10,7 @@ suites=(
   "tsa:clang's thread-safety analysis of every library and program; nothing is run"
   "sim:50,000 simulated clusters, and 3,000 of the size of the protocol's model with their rate (tests tagged nightly under tests/simulation)"
   "network:60 schedules of network faults (tests/network:chaos_nightly_test)"
-  "frozen:peers stopped for up to a minute, histories beside network faults (tests/network:frozen_peers_nightly_test, tests/crash:history_network_nightly_test)"
+  "frozen:peers stopped for up to a minute, connections half-open for ever, histories beside network faults (tests/network:{frozen_peers,half_open}_nightly_test, tests/crash:history_network_nightly_test)"
   "fuzz:differential and malformed-input fuzzing (tests tagged nightly under tests/fuzz)"
   "coverage:the saved corpus of every fuzz target runs 90 % of its parser's lines (tests/fuzz_coverage.py)"
   "mutation:every numeric bug of kernels/mutation.h, built in one at a time, is found by a test (tests/mutation.sh)"
@@ -55,7 +55,7 @@ case "$suite" in
   tsa) verb=build; options=(--config=tsa) ;;
   sim) options=(--config=opt --test_tag_filters=nightly); targets=(//tests/simulation/...) ;;
   network) options=(--config=opt --test_tag_filters=nightly); targets=(//tests/network:chaos_nightly_test); packages=() ;;
-  frozen) options=(--config=opt --test_tag_filters=nightly); targets=(//tests/network:frozen_peers_nightly_test //tests/crash:history_network_nightly_test); packages=() ;;
+  frozen) options=(--config=opt --test_tag_filters=nightly); targets=(//tests/network:{frozen_peers,half_open}_nightly_test //tests/crash:history_network_nightly_test); packages=() ;;
   torch) options=(--test_tag_filters=nightly); targets=(//tests/torch/...); packages=(--torch) ;;
   crash | sweep | recovery)
     options=(--config=opt --test_tag_filters=nightly --test_output=all)

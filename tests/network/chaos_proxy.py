@@ -5,6 +5,7 @@ seeded schedule. Faults are named in a report, together with how busy each secon
   chaos_proxy.py --ports FILE --report FILE --seed N --faults SECONDS HOST:PORT...
 
 FILE of --ports gets one port per target, in order, once all listen. Trouble begins with SIGUSR1 and lasts for --faults seconds;
+SIGUSR2 lets nothing pass any more, for ever, on the connections that there are: they stay open, and new ones are as good as ever.
 SIGTERM writes the report and ends. Kinds of trouble, each on one target or on all, for 0.2 to 3 seconds:
   delay     every chunk 20 to 300 ms late, in order
   throttle  100 to 2000 KiB/s
@@ -66,6 +67,8 @@ class Target:
         self.calm = asyncio.Event()
         self.calm.set()
         self.writers = set()
+        # Connections of an earlier one are half-open, and nobody ever tells.
+        self.generation = 0
         self.records_by_second = {}
         self.connections_by_second = {}
 
@@ -94,7 +97,12 @@ class Target:
         second = int(time.monotonic())
         table[second] = table.get(second, 0) + 1
 
+    def half_open_all(self):
+        """Of those that there are now."""
+        self.generation += 1
+
     async def pass_on(self, reader, writer, records):
+        generation = self.generation
         try:
             while data := await reader.read(CHUNK):
                 if records is not None:
@@ -104,6 +112,8 @@ class Target:
                 elif self.trouble == "throttle":
                     await asyncio.sleep(len(data) / self.level)
                 await self.calm.wait()
+                if generation != self.generation:
+                    await asyncio.Event().wait()
                 writer.write(data)
                 await writer.drain()
             if writer.can_write_eof():
@@ -184,6 +194,7 @@ async def serve(arguments):
             file.write("healed\n")
 
     loop.add_signal_handler(signal.SIGUSR1, lambda: asyncio.ensure_future(trouble()))
+    loop.add_signal_handler(signal.SIGUSR2, lambda: [target.half_open_all() for target in targets])
     loop.add_signal_handler(signal.SIGTERM, ended.set)
     await ended.wait()
     report = {"seed": arguments.seed, "events": schedule.events, "healed": healed,
