@@ -7,6 +7,7 @@
 
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
+#include "server/checkpoint/attempt_number.h"
 #include "server/checkpoint/listing.h"
 #include "server/checkpoint/manifest.h"
 
@@ -46,17 +47,18 @@ CheckpointFinisher::CheckpointFinisher(checkpoint::CheckpointDirectory& director
     : directory_(directory), leftovers_(UnfinishedIn(directory)) {}
 
 void CheckpointFinisher::Finish(const FinishCheckpoint& finish, uint64_t keep, const Done& done) {
+  const std::string& job = finish.facts.registration.definition().name();
   if (!finish.parts.empty()) {
     const auto summary = Commit(directory_, finish, keep);
     // Before `done`, so that what is seen now is older than any attempt that is begun from now on.
     const Attempts seen = std::exchange(leftovers_, UnfinishedIn(directory_));
     done(summary);
-    GiveUp(seen);
+    GiveUp(seen, job);
   } else {
     // Only this coordinator could commit it.
     const absl::Status removed = directory_.RemoveAttempt({finish.facts.id, finish.attempt});
     LOG_IF(WARNING, !removed.ok()) << "checkpoint " << finish.facts.id << ": " << removed;
-    if (before_first_ballot_) GiveUp(std::exchange(leftovers_, {}));
+    if (before_first_ballot_) GiveUp(std::exchange(leftovers_, {}), job);
   }
   before_first_ballot_ = false;
 }
@@ -67,8 +69,9 @@ void CheckpointFinisher::Finish(const FinishCheckpoint& finish, uint64_t keep, c
 // for it. Those that were there before this process took its first ballot, with which it has begun
 // the attempt that is given up now, are of lower ballots too. Then the other may still have all the
 // parts and be about to commit them, which GiveUp ends, or finds done.
-void CheckpointFinisher::GiveUp(const Attempts& seen) {
+void CheckpointFinisher::GiveUp(const Attempts& seen, const std::string& job) {
   for (const checkpoint::CheckpointAttempt& attempt : seen) {
+    if (!checkpoint::IsAttemptOf(job, attempt.number.value_or(0))) continue;
     const std::string stem = checkpoint::CheckpointDirectory::Stem(attempt.id, attempt.number);
     const absl::Status given_up = directory_.GiveUp(attempt);
     LOG_IF(WARNING, !given_up.ok()) << "what is left of " << stem << ": " << given_up;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -31,8 +32,9 @@ class CheckpointFinisher {
  private:
   using Attempts = std::vector<checkpoint::CheckpointAttempt>;
 
-  // Removes the files of those, which no coordinator and no shard works on any more.
-  void GiveUp(const Attempts& seen);
+  // Removes the files of those of `job`, which no coordinator and no shard works on any more.
+  // Others are another cluster's, which no ballot of this one orders.
+  void GiveUp(const Attempts& seen, const std::string& job);
 
   checkpoint::CheckpointDirectory& directory_;
   // Unfinished attempts that were there before this coordinator began its newest one, and whether

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/status_macros.h"
+#include "server/checkpoint/attempt_number.h"
 #include "server/coordinator/step_machine.h"
 
 namespace kaon::coordinator {
@@ -45,7 +46,9 @@ void StepMachine::StartCheckpoint(const std::string& id, std::optional<CallId> c
   facts.registration = *registration_;
   facts.last_record = *record_;
   facts.step = applied_step_;
-  run_.emplace(std::move(facts), random_(), static_cast<int>(shards_.size()), call);
+  const uint64_t attempt =
+      checkpoint::AttemptNumber(registration_->definition().name(), random_());
+  run_.emplace(std::move(facts), attempt, static_cast<int>(shards_.size()), call);
   AskForParts();
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "server/checkpoint/attempt_number.h"
 #include "tests/server/checkpoint/tiny_checkpoint.h"
 #include "tests/simulation/simulated_disk.h"
 
@@ -21,7 +22,7 @@ class CheckpointFinisherTest : public testing::Test {
   std::vector<v1::CheckpointPart> WriteParts(const std::string& id, uint64_t position,
                                              uint64_t attempt) {
     checkpoint::TinyShards shards;
-    shards.attempt = attempt;
+    shards.attempt = checkpoint::AttemptNumber(job_, attempt);
     std::vector<v1::CheckpointPart> parts;
     for (uint32_t shard : {0, 1}) {
       parts.push_back(checkpoint::WritePart(directory_, id, position, shard, shards).value());
@@ -35,7 +36,7 @@ class CheckpointFinisherTest : public testing::Test {
                       std::vector<v1::CheckpointPart> parts) {
     FinishCheckpoint finish;
     finish.facts = checkpoint::TinyFacts(id, position);
-    finish.attempt = attempt;
+    finish.attempt = checkpoint::AttemptNumber(job_, attempt);
     finish.parts = std::move(parts);
     absl::Status finished;
     finisher_->Finish(finish, 2, [&finished](const absl::StatusOr<v1::CheckpointSummary>& summary) {
@@ -43,6 +44,9 @@ class CheckpointFinisherTest : public testing::Test {
     });
     return finished;
   }
+
+  // Of whom everything is that is done from now on.
+  std::string job_ = "tiny";
 
   // Of checkpoint `id`, whether it is finished or not.
   size_t FilesOf(const std::string& id) {
@@ -79,11 +83,10 @@ TEST_F(CheckpointFinisherTest, RemovesAnAttemptOfItsOwnThatIsGivenUpAndNoOther) 
   WriteParts("mine", 10, 1);
   WriteParts("mine", 10, 2);
   ASSERT_EQ(Finish("mine", 10, 1, {}), absl::OkStatus());
-  EXPECT_EQ(FilesOf("mine.0000000000000001"), 0u);
-  EXPECT_EQ(FilesOf("mine.0000000000000002"), 2u);
+  EXPECT_EQ(FilesOf("mine"), 2u);
   // Not after any number of them: no shard has written for this coordinator since.
   for (uint64_t attempt = 3; attempt < 6; ++attempt) Finish("mine", 10, attempt, {}).IgnoreError();
-  EXPECT_EQ(FilesOf("mine.0000000000000002"), 2u);
+  EXPECT_EQ(FilesOf("mine"), 2u);
 }
 
 // What fills the disk may be what a crash left: the first attempt fails for it, and it goes.
@@ -92,6 +95,21 @@ TEST_F(CheckpointFinisherTest, WhatWasThereBeforeItStartedGoesWithItsFirstAttemp
   Start();
   ASSERT_EQ(Finish("mine", 11, 2, {}), absl::OkStatus());
   EXPECT_EQ(FilesOf("before"), 0u);
+}
+
+// Another cluster may be writing it now, under ballots that these shards know nothing of.
+TEST_F(CheckpointFinisherTest, AnAttemptOfAnotherJobIsLeftAlone) {
+  job_ = "other";
+  WriteParts("theirs", 10, 1);
+  job_ = "tiny";
+  Start();
+  ASSERT_EQ(Finish("mine", 11, 2, {}), absl::OkStatus());
+  for (uint64_t attempt = 3; attempt < 5; ++attempt) {
+    const std::string id = "mine-" + std::to_string(attempt);
+    ASSERT_EQ(Finish(id, 10 + attempt, attempt, WriteParts(id, 10 + attempt, attempt)),
+              absl::OkStatus());
+  }
+  EXPECT_EQ(FilesOf("theirs"), 2u);
 }
 
 }  // namespace
