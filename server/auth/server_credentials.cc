@@ -100,8 +100,9 @@ void HardenServer(grpc::ServerBuilder& builder, int max_message_bytes) {
   // worker may count as lost.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
-  // Callers ping every 10 s while a call is open (client/channel.cc); more often than every 5 s is
-  // abuse.
+  // Callers ping every 10 s, with or without a call (client/channel.cc); more often than every 5 s
+  // is abuse.
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
 }
 
