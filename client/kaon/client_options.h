@@ -43,7 +43,9 @@ struct ClientOptions {
   // The job took the state of a checkpoint and goes on after `step`, in `timeline`: what was
   // computed since is void, the next step to begin is step + 1, after a Pull of `step`. Called
   // once for each Job object and timeline, before the FAILED_PRECONDITION that ends a step of an
-  // older one, on any thread of the library or inside a call. Must not block: it may neither
+  // older one, on any thread of the library or inside a call. A Worker that did not hear of it
+  // itself, because a Refresh, a Pull or another rank's step did, ends one more step with
+  // FAILED_PRECONDITION, unless its rank is joined again first. Must not block: it may neither
   // call the library, nor wait for its futures, nor destroy a Step or the Client. What would wait
   // for the library's own thread ends the process.
   std::function<void(uint64_t timeline, uint64_t step)> on_rewind = nullptr;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "kernels/steady_clock.h"
+#include "proto/status_macros.h"
 
 namespace kaon::train {
 namespace {
@@ -71,6 +72,7 @@ absl::StatusOr<uint64_t> ServiceSession::Start(
   if (!job.ok()) return ToAbsl(job.status());
   // Where it begins is where it is now.
   (void)TakeRewind();
+  KAON_RETURN_IF_ERROR(FollowRewind());
   if (!job->weights_loaded && worker_.rank() == 0) {
     std::vector<kaon::TensorView> views;
     for (const std::vector<float>& tensor : initial_weights) {
@@ -131,7 +133,16 @@ absl::StatusOr<StepOutcome> ServiceSession::Exchange(const StepContribution& con
   return outcome;
 }
 
+absl::Status ServiceSession::FollowRewind() {
+  if (!std::exchange(rewound_, false)) return absl::OkStatus();
+  kaon::Result<kaon::Worker> worker = job_.Join(worker_.rank());
+  if (!worker.ok()) return ToAbsl(worker.status());
+  worker_ = std::move(worker).value();
+  return absl::OkStatus();
+}
+
 absl::Status ServiceSession::Pull(uint64_t step, TensorBuffers* weights) {
+  KAON_RETURN_IF_ERROR(FollowRewind());
   std::vector<kaon::PullTarget> targets;
   for (uint32_t id = 0; id < weights->tensors.size(); ++id) {
     const kaon::TensorView view = ViewOf(weights->tensors[id], weights->dtype);
@@ -145,6 +156,7 @@ absl::Status ServiceSession::Pull(uint64_t step, TensorBuffers* weights) {
 
 std::optional<uint64_t> ServiceSession::TakeRewind() {
   MutexLock lock(rewind_->mu);
+  rewound_ = rewound_ || rewind_->step.has_value();
   return std::exchange(rewind_->step, std::nullopt);
 }
 

@@ -55,6 +55,9 @@ class ServiceSession : public TrainingSession {
   TransferredBytes transferred() const override;
 
  private:
+  // Joins again after a rewind: the job may have heard of it before its worker did, whose next step
+  // would end as one of the old timeline.
+  absl::Status FollowRewind();
   // Get(), but the operation is cancelled when another worker failed, or some time after a stop was
   // asked for.
   template <typename T>
@@ -66,6 +69,8 @@ class ServiceSession : public TrainingSession {
   StopGate& gate_;
   // Shared with the library's threads.
   const std::shared_ptr<Rewind> rewind_;
+  // A rewind was taken that the worker has not followed.
+  bool rewound_ = false;
   // In this order: steps and jobs go before the client that carries them.
   kaon::Client client_;
   kaon::Job job_;

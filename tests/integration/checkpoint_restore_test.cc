@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <optional>
@@ -12,6 +13,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/train/service_session.h"
+#include "client/train/stop_gate.h"
+#include "client/train/tensor_buffers.h"
 #include "job/definition.h"
 #include "kaon/v1/admin.grpc.pb.h"
 #include "kernels/digest.h"
@@ -307,6 +311,44 @@ TEST_F(CheckpointRestoreTest, WorkersAreToldOfTheNewTimelineBeforeTheirStepEnds)
   EXPECT_EQ(step->Finish(finish).Get().status().code(), StatusCode::kFailedPrecondition);
   Train(*job, *worker, 1, 1);
   EXPECT_TRUE(take_heard().empty());
+}
+
+// The job of the session hears of it before its worker does.
+TEST_F(CheckpointRestoreTest, ATrainerFollowsARewindThatItsPullToldItOf) {
+  InProcessCluster cluster(2, checkpoint_dir_);
+  grpc::Status status;
+  v1::RestoreCheckpointRequest request;
+  Restore(cluster, request, &status);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  train::ServiceSessionOptions options;
+  options.client.coordinators = {cluster.coordinator_address()};
+  options.job = cluster.Connect().Attach("small")->description().definition;
+  const std::atomic<bool> signalled{false};
+  train::StopGate gate(signalled);
+  auto session = train::ServiceSession::Create(options, gate);
+  ASSERT_TRUE(session.ok()) << session.status();
+  std::vector<std::vector<float>> tensors;
+  for (int id = 0; id < SmallJob().parameters_size(); ++id) {
+    tensors.push_back(DrawTensor(SmallJob(), static_cast<uint32_t>(id), 1));
+  }
+  train::TensorBuffers gradients;
+  train::Encode(tensors, &gradients);
+  train::TensorBuffers weights = gradients;
+  train::StepContribution first;
+  first.step = 1;
+  first.gradients = &gradients;
+  ASSERT_EQ((*session)->Start({}).value(), 0u);
+  ASSERT_TRUE((*session)->Exchange(first).ok());
+  request.set_id("start");
+  request.set_job("small");
+  request.set_expected_step(1);
+  Restore(cluster, request, &status);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ((*session)->Pull(1, &weights).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ((*session)->TakeRewind(), 0u);
+  EXPECT_TRUE((*session)->Pull(0, &weights).ok());
+  const absl::StatusOr<train::StepOutcome> again = (*session)->Exchange(first);
+  EXPECT_TRUE(again.ok()) << again.status();
 }
 
 TEST_F(CheckpointRestoreTest, RefusesWhatIsNotThereOrNotTheCallersStep) {
