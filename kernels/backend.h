@@ -47,6 +47,11 @@ struct UpdateScalars {
   uint32_t parameter_id = 0;
 };
 
+// What an update writes. The weights of a rule that orthogonalizes may be computed ahead of the
+// decision that needs them, and the state, which is cheap, after it: kWeights and then kState, with
+// the same arguments otherwise, give the bits of kAll. Other rules only know kAll (CHECK).
+enum class UpdatePart { kAll, kWeights, kState };
+
 // Buffers of one parameter's update; the gradient and every span of floats have the parameter's
 // element count.
 struct UpdateBuffers {
@@ -57,14 +62,16 @@ struct UpdateBuffers {
   absl::Span<float> new_param;
   // As StateSlots() orders and sizes them, aligned for float; updated in place.
   absl::Span<const absl::Span<std::byte>> state;
+  // What is not written stays as it is.
+  UpdatePart part = UpdatePart::kAll;
 };
 
 struct UpdateResult {
   // Updates of the parameter that went through Newton-Schulz, however many blocks it has: 1 for
-  // Muon, 0 for element-wise rules.
+  // the weights of Muon, 0 for element-wise rules.
   int newton_schulz_calls = 0;
   // kernels/digest.h over what was written, taken as it is written: new_param as slot 0; every
-  // state slot's bytes as slots 1, 2, ..., added up.
+  // state slot's bytes as slots 1, 2, ..., added up. 0 of what was not.
   uint64_t weights_digest = 0;
   uint64_t slots_digest = 0;
 };
@@ -122,7 +129,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(const BackendOptions& opt
 
 // What a plugin exports: extern "C" int kaon_backend_version(); extern "C" Backend*
 // kaon_create_backend();
-inline constexpr int kBackendVersion = 5;
+inline constexpr int kBackendVersion = 6;
 
 }  // namespace kaon::kernels
 

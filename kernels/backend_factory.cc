@@ -52,8 +52,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const BackendOptions& 
     if (!HasAmx()) {
       return absl::FailedPreconditionError(
           "gemm: is \"amx\", but this machine has no AMX tiles with bf16, or its system does not "
-          "let "
-          "this process use them");
+          "let this process use them");
     }
     ChosenInstructionSet() = *isa;
     return std::make_unique<CpuBackend>(MakeAmxGemm, options.threads);

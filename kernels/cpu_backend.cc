@@ -197,6 +197,7 @@ UpdateResult CpuBackend::ApplyUpdate(const RuleConfig& rule, const UpdateScalars
           return ApplyMuon(config, scalars, shape, WithFloats(buffers, widened), *gemm_, pool_);
         } else {
           using Rule = typename FindRule<Config, ElementWiseRules>::type;
+          CHECK(buffers.part == UpdatePart::kAll) << Rule::kName << " is not stepped in parts";
           return ApplyElementWise<Rule>(config, scalars, buffers, pool_);
         }
       },

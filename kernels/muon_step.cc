@@ -74,23 +74,30 @@ constexpr int64_t kPiece = kNormPiece;
 static_assert(kPiece % kChunk == 0, "pieces are whole chunks");
 
 // [M1], [M2] for elements [begin, end). A copy even without Nesterov ([M3]), and of the new
-// momentum before its state is rounded ([Q1]). Returns the digest of the new state.
+// momentum before its state is rounded ([Q1]); none where `direction` is null. Returns the digest
+// of the new state, if that is written.
 UpdateResult DirectionOf(StateDType dtype, const MuonMomentumScalars& scalars,
                          const UpdateBuffers& buffers, const TensorDigester& digester,
                          int64_t begin, int64_t end, float* direction) {
   const bool encoded = dtype != StateDType::kFloat32;
+  const bool writes_state = buffers.part != UpdatePart::kWeights;
   const absl::Span<std::byte> state = buffers.state[0];
   std::array<float, kChunk> chunk;
+  std::array<float, kChunk> unread;
   UpdateResult result;
   for (int64_t first = begin; first < end; first += kChunk) {
     const int64_t count = std::min(kChunk, end - first);
     float* stored = reinterpret_cast<float*>(state.data()) + first;
-    const absl::Span<float> momentum(encoded ? chunk.data() : stored, count);
+    const bool in_place = !encoded && writes_state;
+    const absl::Span<float> momentum(in_place ? stored : chunk.data(), count);
     if (encoded) DecodeState(dtype, state, first, momentum);
-    Advance(scalars, buffers, first, momentum, direction + first);
+    if (!encoded && !in_place) std::copy_n(stored, count, momentum.begin());
+    float* const to = direction == nullptr ? unread.data() : direction + first;
+    Advance(scalars, buffers, first, momentum, to);
+    if (!writes_state) continue;
     if (encoded) EncodeState(dtype, momentum, first, state);
     if (encoded && Mutated(Mutation::kInt8DirectionFromState)) {
-      DecodeState(dtype, state, first, absl::MakeSpan(direction + first, count));
+      DecodeState(dtype, state, first, absl::MakeSpan(to, count));
     }
     const int64_t first_byte = StateBytes(dtype, first);
     const int64_t end_byte = StateBytes(dtype, first + count);
@@ -242,9 +249,14 @@ UpdateResult ApplyMuon(const MuonConfig& config, const UpdateScalars& scalars,
   CHECK(blocks.ok()) << blocks.status();
   const MuonMomentumScalars before = MomentumScalars(config, scalars);
   const auto n = static_cast<int64_t>(buffers.param.size());
+  const TensorDigester momentum(scalars.parameter_id, 1);
+  if (buffers.part == UpdatePart::kState) {
+    return SumOverPieces(pool, n, kPiece, [&](int64_t begin, int64_t end) {
+      return DirectionOf(config.momentum_dtype, before, buffers, momentum, begin, end, nullptr);
+    });
+  }
   const auto memory = std::make_unique_for_overwrite<float[]>(n);
   const absl::Span<float> direction = absl::MakeSpan(memory.get(), n);
-  const TensorDigester momentum(scalars.parameter_id, 1);
   std::vector<MatrixNorm> norms((n + kPiece - 1) / kPiece);
   UpdateResult result = SumOverPieces(pool, n, kPiece, [&](int64_t begin, int64_t end) {
     const UpdateResult piece =

@@ -1,8 +1,8 @@
 // Runs one loop compiled for several instruction sets and picks the widest this machine has, or the
-// one that was asked for. The
-// loops write every fused operation as std::fma and are built with -ffp-contract=off, so all
-// versions give the same bits. Explicit targets rather than target_clones: those need ifuncs, which
-// sanitizers cannot start under. Any thread; the choice is the process's.
+// one that was asked for. The loops write every fused operation as std::fma and are built with
+// -ffp-contract=off, so all versions give the same bits. Explicit targets rather than
+// target_clones: those need ifuncs, which sanitizers cannot start under. Any thread; the choice is
+// the process's.
 #ifndef KAON_KERNELS_VECTOR_DISPATCH_H_
 #define KAON_KERNELS_VECTOR_DISPATCH_H_
 

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <variant>
 #include <vector>
 
 #include "tests/conformance/backend_conformance_fixture.h"
@@ -36,6 +37,43 @@ TEST_P(BackendConformanceTest, MuonFollowsTheReferenceOverManySteps) {
     }
     EXPECT_LE(reference::RelativeError(parameter.weight, expected), 2e-6);
     EXPECT_LE(reference::RelativeError(parameter.state[0], muon.buffer), 1e-6);
+  }
+}
+
+// The weights ahead of the decision and the state after it: the bits of both at once.
+TEST_P(BackendConformanceTest, MuonInTwoPartsIsMuon) {
+  std::vector<RuleConfig> rules = Rules();
+  MuonConfig decayed;
+  decayed.weight_decay = 0.1;
+  decayed.decay_mode = DecayMode::kL2;
+  rules.push_back(decayed);
+  for (const RuleConfig& rule : rules) {
+    if (!std::holds_alternative<MuonConfig>(rule)) continue;
+    Parameter whole(rule, {64, 72}, reference::GaussianVector(64 * 72, 31));
+    // A momentum that is not zero.
+    whole.Update(*backend_, reference::GaussianVector(64 * 72, 32), {1e-2, 1.0, 1});
+    Parameter parts = whole;
+    const Parameter before = whole;
+    const std::vector<float> grad = reference::GaussianVector(64 * 72, 33);
+    const UpdateResult expected = whole.Update(*backend_, grad, {1e-2, 0.5, 2});
+    std::vector<float> new_weight(grad.size());
+    const absl::Span<std::byte> state[] = {parts.StateBytesOf(0)};
+    UpdateBuffers buffers = {GradView(grad), parts.weight, absl::MakeSpan(new_weight), state};
+    buffers.part = UpdatePart::kWeights;
+    const UpdateResult weights = backend_->ApplyUpdate(rule, {1e-2, 0.5, 2}, parts.shape, buffers);
+    EXPECT_TRUE(SameState(parts, before));
+    EXPECT_EQ(weights.newton_schulz_calls, 1);
+    EXPECT_EQ(weights.weights_digest, expected.weights_digest);
+    EXPECT_EQ(weights.slots_digest, 0u);
+    EXPECT_TRUE(SameBits(new_weight, whole.weight));
+    buffers.part = UpdatePart::kState;
+    const UpdateResult slots = backend_->ApplyUpdate(rule, {1e-2, 0.5, 2}, parts.shape, buffers);
+    EXPECT_TRUE(SameState(parts, whole));
+    EXPECT_EQ(slots.newton_schulz_calls, 0);
+    EXPECT_EQ(slots.weights_digest, 0u);
+    EXPECT_EQ(slots.slots_digest, expected.slots_digest);
+    EXPECT_TRUE(SameBits(new_weight, whole.weight));
+    EXPECT_TRUE(SameBits(parts.weight, before.weight));
   }
 }
 
