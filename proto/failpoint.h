@@ -61,6 +61,7 @@
   POINT(shard, run, shard_chunk_received)                  \
   POINT(shard, run, shard_push_finished)                   \
   POINT(shard, run, shard_folded)                          \
+  POINT(shard, run, speculation_written)                   \
   POINT(shard, run, shard_prepare_appended)                \
   POINT(shard, run, shard_prepared_sent)                   \
   POINT(shard, run, shard_decision_received)               \

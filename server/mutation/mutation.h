@@ -69,6 +69,8 @@ enum class Mutation {
   kVoteBeforeSnapshot = 27,  // server/journal/interval_schedule
   // Mode INTERVAL: a shard that has forgotten its votes goes on as if it had given none.
   kForgottenVotesUnsaid = 28,  // server/shard/shard_machine_replay
+  // Weights computed ahead of a decision are used although other gradients were pushed since.
+  kSpeculationKept = 29,  // server/shard/speculation
 };
 // clang-format on
 

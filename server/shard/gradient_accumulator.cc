@@ -408,6 +408,17 @@ absl::Span<const float> GradientAccumulator::gradient(uint32_t parameter_id) con
   return parameter.fold->missing() ? absl::Span<const float>() : parameter.fold->sum();
 }
 
+absl::Span<const float> GradientAccumulator::UnclippedGradient(uint64_t generation,
+                                                               uint32_t parameter_id) const {
+  if (reductions_[parameter_id].is_clipped) return {};
+  Parameter& parameter = *parameters_.at(parameter_id);
+  MutexLock parameter_lock(parameter.mu);
+  const ParameterFold& fold = *parameter.fold;
+  if (parameter.generation != generation || !fold.finished() || fold.missing()) return {};
+  if (fold.first_non_finite_rank().has_value()) return {};
+  return fold.sum();
+}
+
 v1::DType GradientAccumulator::gradient_dtype(uint32_t parameter_id) const {
   Parameter& parameter = *parameters_.at(parameter_id);
   MutexLock parameter_lock(parameter.mu);

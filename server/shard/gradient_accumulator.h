@@ -99,6 +99,10 @@ class GradientAccumulator {
                              const v1::Prepared& facts);
   // The finished gradient; empty if the parameter is left alone ([T7]).
   absl::Span<const float> gradient(uint32_t parameter_id) const;
+  // The gradient that a decision to apply `generation` will step the parameter with, its clip
+  // factor 1 whatever is decided. Empty if it is not finished, is clipped, or lets the step be
+  // skipped.
+  absl::Span<const float> UnclippedGradient(uint64_t generation, uint32_t parameter_id) const;
   // As which it was pushed first; unspecified if no worker had one.
   v1::DType gradient_dtype(uint32_t parameter_id) const;
   // Ends every stream and refuses new ones with `status`.

@@ -153,6 +153,14 @@ void ParameterStore::SetGroups(const v1::RegisterBody& registration) {
   }
 }
 
+const StoredParameter& ParameterStore::Get(uint32_t parameter_id) const {
+  const auto found = std::lower_bound(
+      parameters_.begin(), parameters_.end(), parameter_id,
+      [](const StoredParameter& parameter, uint32_t id) { return parameter.id < id; });
+  CHECK(found != parameters_.end() && found->id == parameter_id) << "parameter_id " << parameter_id;
+  return *found;
+}
+
 std::vector<ParameterPublisher::Source> ParameterStore::sources() const {
   std::vector<ParameterPublisher::Source> sources;
   for (const StoredParameter& parameter : parameters_) {

@@ -68,6 +68,8 @@ class ParameterStore {
   // Ordered by id.
   std::vector<StoredParameter>& parameters() { return parameters_; }
   const std::vector<StoredParameter>& parameters() const { return parameters_; }
+  // Of this shard (CHECK).
+  const StoredParameter& Get(uint32_t parameter_id) const;
   // For ParameterPublisher::Serve.
   std::vector<ParameterPublisher::Source> sources() const;
 

@@ -28,6 +28,8 @@ struct ParameterTrace {
   // Train steps, 0 if not yet.
   uint64_t first_gradient_step = 0;
   uint64_t first_update_step = 0;
+  // Somebody wants statistics, which read the version before the newest, up to this step.
+  uint64_t watched_until_step = 0;
   // Since the process started.
   uint64_t non_finite_steps = 0;
   uint64_t non_finite_elements = 0;

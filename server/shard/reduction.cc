@@ -13,6 +13,8 @@ std::vector<Reduction> ReductionsOf(const v1::RegisterBody& job) {
     reduction.zero_if_missing =
         parameter.group >= 0 &&
         job.definition().groups(parameter.group).missing_gradient() == v1::MISSING_GRADIENT_ZERO;
+    reduction.is_clipped =
+        !parameter.exempt && use.norm_groups[parameter.norm_group].max_grad_norm > 0;
   }
   return reductions;
 }

@@ -15,6 +15,8 @@ struct Reduction {
   bool takes_sum = true;
   // Stepped with zeros when no worker sent a gradient ([T7]).
   bool zero_if_missing = false;
+  // Some norm may scale its gradient ([C3], [C7]): how it is stepped is known with the decision.
+  bool is_clipped = true;
 };
 
 // By parameter id.

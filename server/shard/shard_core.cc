@@ -16,6 +16,9 @@ namespace kaon::shard {
 
 namespace {
 
+// Long enough for somebody who asks every few seconds.
+constexpr uint64_t kWatchedSteps = 64;
+
 // Of its norm group, unless its group is exempt ([C3], [C7]).
 double ClipFactorOf(const v1::StepDecision& decision, int group, const std::string& norm_group) {
   if (decision.norms(group).exempt()) return 1;
@@ -34,6 +37,7 @@ ShardCore::ShardCore(Options options)
       accumulator_({options_.store, options_.backend, options_.staging_bytes, options_.on_folded,
                     options_.on_parameter_folded, options_.min_chunk_bytes, options_.phases}),
       gradient_replay_(accumulator_),
+      speculation_(*options_.backend, accumulator_, publisher_),
       scrub_(options_.scrub_steps) {
   if (!options_.data_loss.empty()) EndDataStreams(absl::DataLossError(options_.data_loss));
 }
@@ -67,6 +71,7 @@ void ShardCore::OnParameterFolded(uint64_t generation, uint32_t parameter_id) {
   if (accumulator_.FinishParameter(generation, parameter_id, options_.append_gradient)) {
     ahead_of_prepare_ = true;
   }
+  speculation_.OnGradient(generation, *parameters_, parameter_id);
 }
 
 void ShardCore::OnFolded(uint64_t generation) {
@@ -74,6 +79,9 @@ void ShardCore::OnFolded(uint64_t generation) {
   if (!facts.has_value()) return;
   PassFailpoint(Failpoint::shard_folded);
   sums_.assign(facts->sums().begin(), facts->sums().end());
+  for (const StoredParameter& parameter : parameters_->parameters()) {
+    speculation_.OnGradient(generation, *parameters_, parameter.id);
+  }
   machine_.OnFolded(generation, *std::move(facts));
   Carry();
 }
@@ -96,6 +104,7 @@ void ShardCore::Carry() {
           options_.phases->Begin(begin->plan.position(), begin->plan.step().step());
         }
         WithdrawGradients();
+        speculation_.Begin(begin->plan, begin->generation);
         accumulator_.BeginFolding(begin->plan, begin->generation);
       } else if (const auto* restamp = std::get_if<RestampPlan>(&action)) {
         accumulator_.Restamp(restamp->plan);
@@ -131,6 +140,7 @@ void ShardCore::WithdrawGradients() {
 
 void ShardCore::Reserve(const ReserveJob& reserve) {
   PassFailpoint(Failpoint::shard_reserve_begin);
+  speculation_.End();
   if (reserve.plan.has_restore()) return ReserveRestore(reserve);
   if (reserve.plan.has_rollback()) return ReserveRollback(reserve);
   const absl::Status status =
@@ -177,6 +187,7 @@ absl::Status ShardCore::Apply(const v1::StepRecord& record) {
 }
 
 void ShardCore::FinishApply(uint64_t position) {
+  speculation_.End();
   PassFailpoint(Failpoint::apply_end);
   machine_.OnApplied(position, parameters_->Digests().state,
                      std::exchange(restored_digest_, std::nullopt));
@@ -218,41 +229,41 @@ void ShardCore::ApplyTrainStep(const v1::StepRecord& record) {
       publisher_.Carry(parameter.id, step.step());
       continue;
     }
-    // 7b. Learning rate of its group times its own multiplier, clip factor of its norm group; the
-    // parameter's own count of updates ([A1], [M6]).
+    // 7b. The clip factor is that of its norm group.
     const v1::ParameterPlacement& placement =
         machine_.registration()->placement().parameters(static_cast<int>(parameter.id));
-    kernels::UpdateScalars scalars;
-    scalars.lr = step.rates(parameter.group).learning_rate() * placement.lr_multiplier();
-    scalars.clip_factor = ClipFactorOf(record.decision(), parameter.group, placement.norm_group());
-    scalars.t = static_cast<int64_t>(parameter.updates_applied) + 1;
-    scalars.parameter_id = parameter.id;
+    const double clip_factor =
+        ClipFactorOf(record.decision(), parameter.group, placement.norm_group());
+    const ParameterUpdate update(parameter, step, placement, clip_factor, gradient);
     PassFailpoint(Failpoint::apply_parameter_begin);
     // 7c. The rule, from the newest weights into the other buffer.
-    std::vector<absl::Span<std::byte>> state;
-    for (size_t i = 0; i < parameter.state.size(); ++i) {
-      const auto num_bytes = static_cast<size_t>(parameter.state_slots[i].num_bytes);
-      state.push_back(parameter.state[i].bytes().first(num_bytes));
-    }
-    kernels::UpdateBuffers buffers;
-    buffers.grad = gradient;
-    buffers.param = publisher_.current(parameter.id);
-    buffers.new_param = publisher_.BeginWrite(parameter.id);
-    buffers.state = state;
-    freezes_.BeforeWrite(parameter.id, buffers.new_param);
-    const kernels::UpdateResult result =
-        options_.backend->ApplyUpdate(*parameter.rule, scalars, parameter.shape, buffers);
+    const kernels::UpdateResult result = Step(parameter, update);
     PassFailpoint(Failpoint::apply_parameter_written);
     parameter.updates_applied += 1;
     parameter.newton_schulz_updates += static_cast<uint64_t>(result.newton_schulz_calls);
     parameter.weights_digest = result.weights_digest;
     parameter.slots_digest = result.slots_digest;
-    parameter.trace.update = {scalars.lr, *parameter.rule};
+    parameter.trace.update = {update.scalars().lr, *parameter.rule};
     if (parameter.trace.first_update_step == 0) parameter.trace.first_update_step = step.step();
     // 8. Readers may have it.
     publisher_.Publish(parameter.id, step.step());
     PassFailpoint(Failpoint::apply_parameter_published);
   }
+}
+
+kernels::UpdateResult ShardCore::Step(const StoredParameter& parameter,
+                                      const ParameterUpdate& update) {
+  using kernels::UpdatePart;
+  const std::optional<kernels::UpdateResult> ahead = speculation_.Take(update.scalars());
+  const absl::Span<float> to = publisher_.BeginWrite(parameter.id);
+  freezes_.BeforeWrite(parameter.id, to);
+  kernels::UpdateResult result = update.Run(
+      ahead.has_value() ? UpdatePart::kState : UpdatePart::kAll, *options_.backend, publisher_, to);
+  if (ahead.has_value()) {
+    result.weights_digest = ahead->weights_digest;
+    result.newton_schulz_calls = ahead->newton_schulz_calls;
+  }
+  return result;
 }
 
 void ShardCore::TraceGradients(uint64_t step) {
@@ -316,22 +327,21 @@ absl::Status ShardCore::CheckJob(absl::string_view job) const {
                                : std::string("none")));
 }
 
-absl::StatusOr<const StoredParameter*> ShardCore::Find(
-    const v1::ShardParameterRequest& request) const {
+absl::StatusOr<StoredParameter*> ShardCore::Find(const v1::ShardParameterRequest& request) const {
   KAON_RETURN_IF_ERROR(CheckJob(request.job()));
   if (!machine_.registration().has_value()) {
     return absl::NotFoundError("parameter asked for, this shard holds no job");
   }
-  for (const StoredParameter& parameter : parameters_->parameters()) {
+  for (StoredParameter& parameter : parameters_->parameters()) {
     if (parameter.id == request.parameter_id()) return &parameter;
   }
   return absl::NotFoundError(absl::StrCat("parameter_id ", request.parameter_id(),
                                           " asked for, this shard holds no such parameter"));
 }
 
-absl::StatusOr<v1::ParameterStats> ShardCore::Stats(
-    const v1::ShardParameterRequest& request) const {
-  KAON_ASSIGN_OR_RETURN(const StoredParameter* parameter, Find(request));
+absl::StatusOr<v1::ParameterStats> ShardCore::Stats(const v1::ShardParameterRequest& request) {
+  KAON_ASSIGN_OR_RETURN(StoredParameter * parameter, Find(request));
+  parameter->trace.watched_until_step = machine_.applied_step() + kWatchedSteps;
   return StatsOf(*parameter, publisher_.current(parameter->id), publisher_.previous(parameter->id));
 }
 

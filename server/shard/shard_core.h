@@ -27,8 +27,10 @@
 #include "server/shard/gradient_replay.h"
 #include "server/shard/parameter_publisher.h"
 #include "server/shard/parameter_store.h"
+#include "server/shard/parameter_update.h"
 #include "server/shard/shard_core_options.h"
 #include "server/shard/shard_machine.h"
+#include "server/shard/speculation.h"
 #include "server/shard/state_freeze.h"
 #include "server/shard/state_scrub.h"
 
@@ -80,6 +82,11 @@ class ShardCore {
                      const absl::StatusOr<v1::CheckpointPart>& part);
   std::vector<ShardOutput> TakeOutputs();
 
+  // Between events, whenever there is none: Speculate computes what the next decision will probably
+  // ask for, one parameter at a time. Leads to no output.
+  bool CanSpeculate() const { return speculation_.IsPending() && !freezes_.IsRead(); }
+  void Speculate() { speculation_.ComputeOne(*parameters_, machine_.registration()->placement()); }
+
   // As WriteCheckpointPart; FAILED_PRECONDITION without a directory of checkpoints.
   static absl::StatusOr<v1::CheckpointPart> WritePart(const Options& options, StateFreeze& freeze,
                                                       const PartOptions& part);
@@ -104,7 +111,9 @@ class ShardCore {
   // NOT_FOUND when the shard does not hold `job` (empty = whatever it holds).
   absl::StatusOr<v1::DescribeShardResponse> Describe(absl::string_view job);
   // NOT_FOUND as Describe, before registration, and naming a parameter that is another shard's.
-  absl::StatusOr<v1::ParameterStats> Stats(const v1::ShardParameterRequest& request) const;
+  // The parameter is not stepped ahead for some steps, so that who asks again sees its newest
+  // update.
+  absl::StatusOr<v1::ParameterStats> Stats(const v1::ShardParameterRequest& request);
   absl::StatusOr<v1::ParameterDiagnostics> Diagnostics(
       const v1::ShardParameterRequest& request) const;
 
@@ -144,12 +153,14 @@ class ShardCore {
   void ApplyGroupChange(const v1::StepRecord& record);
   void LoadWeights();
   void ApplyTrainStep(const v1::StepRecord& record);
+  // What of it is not computed yet.
+  kernels::UpdateResult Step(const StoredParameter& parameter, const ParameterUpdate& update);
   // Tells the machine that the entry at `position` is applied, and what the state is now.
   void FinishApply(uint64_t position);
   // Keeps what statistics need of a decided train step.
   void TraceGradients(uint64_t step);
   absl::Status CheckJob(absl::string_view job) const;
-  absl::StatusOr<const StoredParameter*> Find(const v1::ShardParameterRequest& request) const;
+  absl::StatusOr<StoredParameter*> Find(const v1::ShardParameterRequest& request) const;
   // Tells the data plane which step it may serve from now on.
   void ExpectNextStep();
 
@@ -164,6 +175,7 @@ class ShardCore {
   // The decision that it was taken at is still to be read.
   bool before_restored_ = false;
   std::unique_ptr<ParameterStore> parameters_;
+  Speculation speculation_;
   StateScrub scrub_;
   // Read the memory of parameters_, and go first.
   FreezeList freezes_;

@@ -228,6 +228,11 @@ void FreezeList::BeforeWrite(uint32_t parameter_id, absl::Span<const float> weig
               live_.end());
 }
 
+bool FreezeList::IsRead() const {
+  return std::any_of(live_.begin(), live_.end(),
+                     [](const auto& tensors) { return !tensors->ended(); });
+}
+
 void FreezeList::EndAll() {
   for (const auto& tensors : live_) tensors->End();
   live_.clear();

@@ -78,6 +78,9 @@ class FreezeList {
   // buffers. May wait for readers.
   void BeforeWrite(uint32_t parameter_id, absl::Span<const float> weights);
 
+  // Some reader has not read all.
+  bool IsRead() const;
+
   // Readers get CANCELLED from now on: the memory goes.
   void EndAll();
 

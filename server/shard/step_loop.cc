@@ -152,13 +152,21 @@ bool StepLoop::Post(Event event) {
 
 void StepLoop::Run() {
   while (true) {
+    const bool can_speculate = core_.CanSpeculate();
     Event event;
     {
       MutexLock lock(mu_);
-      while (events_.empty() && !stopping_) wake_.Wait(mu_);
-      if (events_.empty()) return;
-      event = std::move(events_.front());
-      events_.pop_front();
+      while (events_.empty() && !stopping_ && !can_speculate) wake_.Wait(mu_);
+      if (events_.empty() && stopping_) return;
+      if (!events_.empty()) {
+        event = std::move(events_.front());
+        events_.pop_front();
+      }
+    }
+    if (event == nullptr) {
+      const PhaseTimer timer(&phases_, Phase::kSpeculate, &innermost_);
+      core_.Speculate();
+      continue;
     }
     event();
     Deliver();

@@ -7,8 +7,8 @@ namespace kaon::shard {
 
 namespace {
 
-constexpr const char* kNames[] = {"receive", "fold",  "journal", "prepare",
-                                  "decide",  "apply", "pull"};
+constexpr const char* kNames[kNumPhases] = {"receive",   "fold",   "journal", "prepare",
+                                            "speculate", "decide", "apply",   "pull"};
 
 // Readers of older versions than these are late, and no part of a step.
 constexpr size_t kMostRecent = 8;

@@ -18,7 +18,8 @@
 namespace kaon::shard {
 
 // As docs/kaonctl.md explains them.
-enum class Phase { kReceive, kFold, kJournal, kPrepare, kDecide, kApply, kPull };
+enum class Phase { kReceive, kFold, kJournal, kPrepare, kSpeculate, kDecide, kApply, kPull };
+inline constexpr size_t kNumPhases = 8;
 
 class StepPhases {
  public:
@@ -50,7 +51,7 @@ class StepPhases {
     uint64_t position = 0;
     uint64_t step = 0;
     absl::Time begun;
-    std::array<Span, 7> spans;
+    std::array<Span, kNumPhases> spans;
   };
 
   Step* FindLocked(std::optional<uint64_t> step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

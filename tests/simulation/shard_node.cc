@@ -32,6 +32,7 @@ constexpr absl::Duration kRespawn = absl::Milliseconds(200);
 // In which a state is read that the job is to be taken back to, and a part of a checkpoint begun.
 constexpr absl::Duration kCheck = absl::Milliseconds(10);
 constexpr absl::Duration kPart = absl::Milliseconds(60);
+constexpr absl::Duration kSpeculation = absl::Milliseconds(2);
 
 }  // namespace
 
@@ -61,13 +62,16 @@ shard::ShardCore::Options ShardNode::CoreOptions() {
       if (life != life_ || !alive()) return;
       core_->OnFolded(generation);
       Drain();
+      SpeculateSoon();
     });
   };
   options.on_parameter_folded = [this, life = life_](uint64_t generation, uint32_t parameter_id) {
     // Perhaps long after: the parameter is finished with all others then.
     const absl::Duration delay = absl::Microseconds(world_.Chance(0.1) ? 2000 : 20);
     world_.queue().After(delay, [this, life, generation, parameter_id] {
-      if (life == life_ && alive()) core_->OnParameterFolded(generation, parameter_id);
+      if (life != life_ || !alive()) return;
+      core_->OnParameterFolded(generation, parameter_id);
+      SpeculateSoon();
     });
   };
   options.withdraw_gradients = [this] { journal_->WithdrawGradients(); };
@@ -81,6 +85,14 @@ shard::ShardCore::Options ShardNode::CoreOptions() {
   if (world_.options().interval_steps > 0) AddInterval(options);
   if (world_.options().checkpoints) AddCheckpoints(options);
   return options;
+}
+
+// Before the next event, after some, or not before the decision.
+void ShardNode::SpeculateSoon() {
+  const absl::Duration delay = world_.Between(absl::ZeroDuration(), kSpeculation);
+  world_.queue().After(delay, [this, life = life_] {
+    if (life == life_ && alive() && core_->CanSpeculate()) core_->Speculate();
+  });
 }
 
 void ShardNode::AddCheckpoints(shard::ShardCore::Options& options) {

@@ -99,6 +99,7 @@ class ShardNode {
 
   shard::ShardCore::Options CoreOptions();
   void AddInterval(shard::ShardCore::Options& options);
+  void SpeculateSoon();
   void AddCheckpoints(shard::ShardCore::Options& options);
   // As its thread of checkpoints does; the process may die in the middle.
   void WritePart(shard::StateFreeze& freeze, const shard::PartOptions& part);

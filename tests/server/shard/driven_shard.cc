@@ -148,7 +148,8 @@ absl::Status DrivenShard::PushParameters(uint32_t rank, uint64_t step,
   open.set_step(step);
   open.set_rank(rank);
   *open.mutable_attempt()->mutable_ballot() = MakeBallot(1);
-  open.mutable_attempt()->set_number(rank + 1);
+  const auto attempt = attempts_.find(rank);
+  open.mutable_attempt()->set_number(attempt == attempts_.end() ? rank + 1 : attempt->second);
   KAON_ASSIGN_OR_RETURN(
       const OpenPush push,
       core_->accumulator().Open(open, {[](uint64_t) {}, [](const absl::Status&) {}}));

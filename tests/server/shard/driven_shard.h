@@ -48,6 +48,8 @@ class DrivenShard {
 
   // Of what is pushed from now on; 1 before.
   void SetTimeline(uint64_t timeline) { timeline_ = timeline; }
+  // Number of the rank's attempt, as which it pushes from now on; rank + 1 before.
+  void SetAttempt(uint32_t rank, uint64_t number) { attempts_[rank] = number; }
   // Asks for a part of a checkpoint.
   std::vector<v1::ShardToCoordinator> Take(const std::string& id, uint64_t position,
                                            uint64_t attempt = 1);
@@ -80,6 +82,7 @@ class DrivenShard {
   uint32_t shard_ = 0;
   uint32_t num_shards_ = 1;
   uint64_t timeline_ = 1;
+  std::map<uint32_t, uint64_t> attempts_;
   std::vector<uint64_t> folded_;
   std::vector<std::pair<uint64_t, uint32_t>> folded_parameters_;
   std::vector<std::string> losses_;
