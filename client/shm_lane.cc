@@ -39,27 +39,29 @@ void ShmLane::Run() {
       if (next_ == nullptr) return;
       call = std::move(next_);
     }
-    CarryOut(*call);
+    const absl::Status refused = CarryOut(*call);
     {
       // Before its caller knows, who may come with the next one.
       MutexLock lock(mu_);
       busy_ = false;
       has_session_ = link_ != nullptr;
     }
+    if (!refused.ok()) refused_(*call, refused);
     call->End();
   }
 }
 
-void ShmLane::CarryOut(ShmCall& call) {
+absl::Status ShmLane::CarryOut(ShmCall& call) {
   // The shard ends sessions that nobody uses, and its own end ends all.
   if (link_ != nullptr && !link_->Await(absl::ZeroDuration()).ok()) link_.reset();
   if (link_ == nullptr) {
     absl::StatusOr<std::unique_ptr<proto::ShmLink>> opened = open_();
-    if (!opened.ok()) return refused_(call, opened.status());
+    if (!opened.ok()) return opened.status();
     link_ = *std::move(opened);
     number_ = 0;
   }
   if (!call.Run(*link_, ++number_).ok()) link_.reset();
+  return absl::OkStatus();
 }
 
 }  // namespace kaon::client

@@ -34,8 +34,8 @@ class ShmLane {
 
  private:
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
-  // With a session, new or as it was, or refused.
-  void CarryOut(ShmCall& call);
+  // With a session, new or as it was; why there is none otherwise.
+  absl::Status CarryOut(ShmCall& call);
 
   const Open open_;
   const Refused refused_;
