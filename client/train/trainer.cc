@@ -87,6 +87,8 @@ class RankLoop {
       KAON_RETURN_IF_ERROR(Train(&step));
       transferred_ = session_->transferred();
       if (log_ == nullptr) return absl::OkStatus();
+      // Of steps that it did not see through to their end, too: the job went back to one of them.
+      log_->summary.last_step = step;
       // The masters themselves: what the workers compute with may be rounded.
       const uint64_t trained = step;
       KAON_RETURN_IF_ERROR(PullWeightsAs(kernels::DType::kFloat32, &step));
@@ -148,7 +150,10 @@ class RankLoop {
     while (absl::IsFailedPrecondition(status)) {
       const std::optional<uint64_t> rewound = session_->TakeRewind();
       if (!rewound.has_value()) break;
-      if (log_ != nullptr) run_.out << "back to step " << *rewound << std::endl;
+      if (log_ != nullptr) {
+        run_.out << "back to step " << *rewound << std::endl;
+        log_->summary.first_step = std::min(log_->summary.first_step, *rewound);
+      }
       *step = *rewound;
       status = PullWeights(*step);
     }

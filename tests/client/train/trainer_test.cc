@@ -5,6 +5,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -151,6 +153,58 @@ TEST(TrainerTest, LearnsMoreThanABigramTableHolds) {
   options.model.hidden = 48;
   const RunSummary summary = RunLocally(options).summary.value();
   EXPECT_LT(summary.validation_loss, summary.bigram_loss);
+}
+
+// Its last step is decided, but the version that it pulls is of a timeline that is over; the job
+// stands at that step in the next one.
+class RewoundSession : public TrainingSession {
+ public:
+  RewoundSession(std::unique_ptr<TrainingSession> inner, uint64_t step)
+      : inner_(std::move(inner)), step_(step) {}
+
+  absl::StatusOr<uint64_t> Start(const std::vector<std::vector<float>>& weights) override {
+    return inner_->Start(weights);
+  }
+  absl::StatusOr<StepOutcome> Exchange(const StepContribution& contribution) override {
+    return inner_->Exchange(contribution);
+  }
+  absl::Status Pull(uint64_t step, TensorBuffers* weights) override {
+    if (step != step_ || told_) return inner_->Pull(step, weights);
+    told_ = true;
+    rewind_ = step_;
+    return absl::FailedPreconditionError("timeline 1 pulled, expecting 2");
+  }
+  double loss_scale() const override { return inner_->loss_scale(); }
+  std::optional<uint64_t> TakeRewind() override { return std::exchange(rewind_, std::nullopt); }
+  TransferredBytes transferred() const override { return inner_->transferred(); }
+
+ private:
+  const std::unique_ptr<TrainingSession> inner_;
+  const uint64_t step_;
+  bool told_ = false;
+  std::optional<uint64_t> rewind_;
+};
+
+TEST(TrainerTest, EndsAtTheStepThatTheJobWentBackTo) {
+  const TrainOptions options = SmallOptions();
+  const TrainingText text = ReadTrainingText(options).value();
+  const std::unique_ptr<LocalCluster> cluster = MakeCluster(options, text);
+  const std::atomic<bool> signalled{false};
+  StopGate gate(signalled);
+  std::ostringstream out;
+  const TrainingRun run = {options,
+                           text,
+                           [&](uint32_t rank) -> absl::StatusOr<std::unique_ptr<TrainingSession>> {
+                             return std::make_unique<RewoundSession>(cluster->MakeSession(rank),
+                                                                     options.steps);
+                           },
+                           nullptr,
+                           gate,
+                           out};
+  const RunSummary summary = RunTraining(run).value();
+  EXPECT_EQ(summary.last_step, options.steps);
+  EXPECT_EQ(summary.applied + 1, options.steps);
+  EXPECT_FALSE(summary.stopped);
 }
 
 // Stops the run as a signal would, while step 3 is open; that step is decided, or given up.
