@@ -224,7 +224,7 @@ absl::Status ShardNode::Recover(Recovered& recovered) {
 
 absl::Status ShardNode::ReplaySlice(const journal::GradientSlice& slice, shard::ShardCore& core) {
   const bool flips = world_.options().flips && world_.faulty() && !slice.values.empty();
-  if (!flips || !world_.Chance(0.02)) return core.Replay(slice);
+  if (!flips || !world_.Chance(0.1)) return core.Replay(slice);
   std::vector<float> values(slice.values.begin(), slice.values.end());
   float& value = values[world_.Below(values.size())];
   value = absl::bit_cast<float>(absl::bit_cast<uint32_t>(value) ^ 1);
