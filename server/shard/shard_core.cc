@@ -71,6 +71,8 @@ void ShardCore::OnParameterFolded(uint64_t generation, uint32_t parameter_id) {
   if (accumulator_.FinishParameter(generation, parameter_id, options_.append_gradient)) {
     ahead_of_prepare_ = true;
   }
+  // Of a generation from before a reservation that failed.
+  if (parameters_ == nullptr) return;
   speculation_.OnGradient(generation, *parameters_, parameter_id);
 }
 

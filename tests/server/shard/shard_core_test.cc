@@ -274,6 +274,17 @@ TEST(ShardCoreTest, RefusesAJobThatDoesNotFitAndReservesNothing) {
   EXPECT_EQ(shard.store().used_bytes(), 0u);
 }
 
+// What was folded for the job before may still wait to be told.
+TEST(ShardCoreTest, TakesNothingThatWasFoldedBeforeAReservationFailed) {
+  DrivenShard shard(/*capacity_bytes=*/256);
+  shard.Promise(1);
+  ASSERT_TRUE(shard.Plan(RegistrationPlan(1, 1)).at(0).has_refused());
+  shard.core().OnParameterFolded(1, 0);
+  shard.core().OnFolded(1);
+  EXPECT_TRUE(shard.Pump().empty());
+  EXPECT_FALSE(shard.core().CanSpeculate());
+}
+
 TEST(ShardCoreTest, RefusesARegistrationWithAPlacementOfOthers) {
   DrivenShard shard;
   shard.Promise(1);
