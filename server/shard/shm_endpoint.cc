@@ -250,13 +250,14 @@ bool ShmEndpoint::TakeToken(Connection& connection) {
     peer = tokens_.Redeem(absl::string_view(token, sizeof(token)), SteadyNow());
     if (peer.has_value()) ++held_[peer->ToUri()];
   }
-  absl::Status status = absl::UnauthenticatedError("no token that was issued and not used yet");
-  if (peer.has_value()) {
-    status = StartSession(std::move(connection.socket), *peer);
+  if (!peer.has_value()) {
+    monitor::NoteUnauthorized(
+        *backends_.counts, "a process of this machine",
+        absl::UnauthenticatedError("no token that was issued and not used yet"));
+    return true;
   }
-  if (absl::IsUnauthenticated(status)) {
-    monitor::NoteUnauthorized(*backends_.counts, "a process of this machine", status);
-  } else if (!status.ok()) {
+  const absl::Status status = StartSession(std::move(connection.socket), *peer);
+  if (!status.ok()) {
     LOG(WARNING) << "no session for " << auth::PeerName(*peer) << ": " << status;
     MutexLock lock(mu_);
     Release(*peer);
