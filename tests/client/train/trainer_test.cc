@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -59,15 +61,25 @@ struct Outcome {
   std::string output;
 };
 
-Outcome RunLocally(const TrainOptions& options) {
+using Session = std::unique_ptr<TrainingSession>;
+// What a worker has in place of its session with the cluster.
+using ReplaceSession = std::function<absl::StatusOr<Session>(Session)>;
+
+const std::atomic<bool> kNotSignalled{false};
+
+Outcome RunLocally(const TrainOptions& options, const ReplaceSession& replace = nullptr,
+                   const std::atomic<bool>& signalled = kNotSignalled) {
   const TrainingText text = ReadTrainingText(options).value();
   const std::unique_ptr<LocalCluster> cluster = MakeCluster(options, text);
-  const std::atomic<bool> signalled{false};
   StopGate gate(signalled);
   std::ostringstream out;
   const TrainingRun run = {options,
                            text,
-                           [&](uint32_t rank) { return cluster->MakeSession(rank); },
+                           [&](uint32_t rank) -> absl::StatusOr<Session> {
+                             Session session = cluster->MakeSession(rank);
+                             if (replace == nullptr) return session;
+                             return replace(std::move(session));
+                           },
                            [&] { return cluster->newton_schulz_calls(); },
                            gate,
                            out};
@@ -159,8 +171,7 @@ TEST(TrainerTest, LearnsMoreThanABigramTableHolds) {
 // stands at that step in the next one.
 class RewoundSession : public TrainingSession {
  public:
-  RewoundSession(std::unique_ptr<TrainingSession> inner, uint64_t step)
-      : inner_(std::move(inner)), step_(step) {}
+  RewoundSession(Session inner, uint64_t step) : inner_(std::move(inner)), step_(step) {}
 
   absl::StatusOr<uint64_t> Start(const std::vector<std::vector<float>>& weights) override {
     return inner_->Start(weights);
@@ -187,21 +198,10 @@ class RewoundSession : public TrainingSession {
 
 TEST(TrainerTest, EndsAtTheStepThatTheJobWentBackTo) {
   const TrainOptions options = SmallOptions();
-  const TrainingText text = ReadTrainingText(options).value();
-  const std::unique_ptr<LocalCluster> cluster = MakeCluster(options, text);
-  const std::atomic<bool> signalled{false};
-  StopGate gate(signalled);
-  std::ostringstream out;
-  const TrainingRun run = {options,
-                           text,
-                           [&](uint32_t rank) -> absl::StatusOr<std::unique_ptr<TrainingSession>> {
-                             return std::make_unique<RewoundSession>(cluster->MakeSession(rank),
-                                                                     options.steps);
-                           },
-                           nullptr,
-                           gate,
-                           out};
-  const RunSummary summary = RunTraining(run).value();
+  const Outcome outcome = RunLocally(options, [&](Session inner) {
+    return std::make_unique<RewoundSession>(std::move(inner), options.steps);
+  });
+  const RunSummary& summary = outcome.summary.value();
   EXPECT_EQ(summary.last_step, options.steps);
   EXPECT_EQ(summary.applied + 1, options.steps);
   EXPECT_FALSE(summary.stopped);
@@ -210,8 +210,7 @@ TEST(TrainerTest, EndsAtTheStepThatTheJobWentBackTo) {
 // Stops the run as a signal would, while step 3 is open; that step is decided, or given up.
 class StoppingSession : public TrainingSession {
  public:
-  StoppingSession(std::unique_ptr<TrainingSession> inner, std::atomic<bool>& signalled,
-                  bool give_up)
+  StoppingSession(Session inner, std::atomic<bool>& signalled, bool give_up)
       : inner_(std::move(inner)), signalled_(signalled), give_up_(give_up) {}
 
   absl::StatusOr<uint64_t> Start(const std::vector<std::vector<float>>& weights) override {
@@ -237,22 +236,11 @@ class StoppingSession : public TrainingSession {
 };
 
 RunSummary RunUntilStopped(bool give_up) {
-  const TrainOptions options = SmallOptions();
-  const TrainingText text = ReadTrainingText(options).value();
-  const std::unique_ptr<LocalCluster> cluster = MakeCluster(options, text);
   std::atomic<bool> signalled{false};
-  StopGate gate(signalled);
-  std::ostringstream out;
-  const TrainingRun run = {options,
-                           text,
-                           [&](uint32_t rank) -> absl::StatusOr<std::unique_ptr<TrainingSession>> {
-                             return std::make_unique<StoppingSession>(cluster->MakeSession(rank),
-                                                                      signalled, give_up);
-                           },
-                           nullptr,
-                           gate,
-                           out};
-  return RunTraining(run).value();
+  const auto stopping = [&](Session inner) {
+    return std::make_unique<StoppingSession>(std::move(inner), signalled, give_up);
+  };
+  return RunLocally(SmallOptions(), stopping, signalled).summary.value();
 }
 
 TEST(TrainerTest, FinishesTheOpenStepWhenStopped) {
@@ -269,15 +257,9 @@ TEST(TrainerTest, ReportsTheNewestDecidedStepWhenTheOpenOneIsGivenUp) {
 }
 
 TEST(TrainerTest, FailsWithTheFirstWorkersFailure) {
-  TrainOptions options = SmallOptions();
-  const TrainingText text = ReadTrainingText(options).value();
-  const std::atomic<bool> signalled{false};
-  StopGate gate(signalled);
-  std::ostringstream out;
-  const TrainingRun run = {
-      options, text, [](uint32_t) { return absl::UnavailableError("no coordinator"); },
-      nullptr, gate, out};
-  EXPECT_EQ(RunTraining(run).status(), absl::UnavailableError("no coordinator"));
+  const auto fails = [](const Session&) { return absl::UnavailableError("no coordinator"); };
+  EXPECT_EQ(RunLocally(SmallOptions(), fails).summary.status(),
+            absl::UnavailableError("no coordinator"));
 }
 
 TEST(TrainerTest, RefusesALogFileThatCannotBeWritten) {
