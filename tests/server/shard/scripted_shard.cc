@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "job/settings.h"
-#include "proto/crc32c.h"
 #include "proto/decide_version.h"
 #include "server/checkpoint/checkpoint_directory.h"
 #include "server/checkpoint/manifest.h"
@@ -46,7 +45,7 @@ ScriptedShard::ScriptedShard(const std::string& folder, const std::string& durab
   // As whoever wrote the directory has had the lower ones.
   counter_ = Describe().state().applied_position() + 1;
   coordinator_ = std::make_unique<ControlCall>(*control_);
-  v1::CoordinatorToShard promise = Envelope();
+  v1::CoordinatorToShard promise = Envelope(counter_);
   promise.mutable_promise();
   EXPECT_TRUE(coordinator_->Ask(promise).has_state());
 }
@@ -57,14 +56,6 @@ v1::DescribeShardResponse ScriptedShard::Describe() {
       control_->DescribeShard(WithDeadline().get(), v1::DescribeShardRequest(), &response);
   EXPECT_TRUE(status.ok()) << status.error_message();
   return response;
-}
-
-v1::CoordinatorToShard ScriptedShard::Envelope() const {
-  v1::CoordinatorToShard message;
-  *message.mutable_ballot() = MakeBallot(counter_);
-  message.set_holder_address("coordinator");
-  message.set_num_shards(1);
-  return message;
 }
 
 v1::StepPlan ScriptedShard::NextPlan() {
@@ -83,7 +74,7 @@ v1::StepPlan ScriptedShard::NextPlan() {
 void ScriptedShard::Decide(const v1::StepPlan& plan, const v1::ShardToCoordinator& vote,
                            const v1::StepDecision* decision) {
   ASSERT_TRUE(vote.has_prepared()) << vote.DebugString();
-  v1::CoordinatorToShard message = Envelope();
+  v1::CoordinatorToShard message = Envelope(counter_);
   *message.mutable_decision() = Applying(plan);
   if (decision != nullptr) *message.mutable_decision()->mutable_decision() = *decision;
   message.mutable_decision()->mutable_decision()->set_state_digest(vote.prepared().state_digest());
@@ -100,37 +91,19 @@ void ScriptedShard::Push(uint32_t rank, const v1::StepPlan& plan,
   open->set_step(plan.step().step());
   open->set_rank(rank);
   *open->mutable_attempt() = plan.step().members(static_cast<int>(rank)).attempt();
-  for (uint32_t id = 0; id < values.size(); ++id) {
-    v1::PushRequest request;
-    request.set_payload(values[id].data(), values[id].size() * sizeof(float));
-    request.mutable_chunk()->set_parameter_id(id);
-    request.mutable_chunk()->set_num_elements(values[id].size());
-    request.mutable_chunk()->set_dtype(v1::DTYPE_FLOAT32);
-    request.mutable_chunk()->set_crc32c(
-        proto::Crc32c(request.payload().data(), request.payload().size()));
-    requests.push_back(std::move(request));
-  }
-  requests.emplace_back().mutable_finish();
-  grpc::Status status(grpc::StatusCode::UNAVAILABLE, "");
+  for (uint32_t id = 0; id < values.size(); ++id) requests.push_back(ChunkRequest(id, values[id]));
+  requests.push_back(FinishRequest());
+  grpc::Status status = PushTo(*data_, requests);
   // The plan travels on another stream.
   for (int tries = 0; status.error_code() == grpc::StatusCode::UNAVAILABLE; ++tries) {
     ASSERT_LT(tries, 10'000) << status.error_message();
-    const std::unique_ptr<grpc::ClientContext> context = WithDeadline();
-    const auto stream = data_->Push(context.get());
-    for (const v1::PushRequest& request : requests) {
-      if (!stream->Write(request)) break;
-    }
-    stream->WritesDone();
-    v1::PushResponse response;
-    while (stream->Read(&response)) {
-    }
-    status = stream->Finish();
+    status = PushTo(*data_, requests);
   }
   EXPECT_TRUE(status.ok()) << status.error_message();
 }
 
 void ScriptedShard::RegisterAndLoad() {
-  v1::CoordinatorToShard message = Envelope();
+  v1::CoordinatorToShard message = Envelope(counter_);
   *message.mutable_plan() = NextPlan();
   message.mutable_plan()->set_timeline(1);
   *message.mutable_plan()->mutable_registration() = MakeRegistration();
@@ -138,14 +111,13 @@ void ScriptedShard::RegisterAndLoad() {
   *message.mutable_plan() = NextPlan();
   *message.mutable_plan()->mutable_step() = LoadPlan(1, 1).step();
   coordinator_->Send(message);
-  Push(0, message.plan(),
-       {{1, 2, 3, 4, 5, 6}, std::vector<float>(4, 1), std::vector<float>(5, 9)});
+  Push(0, message.plan(), {{1, 2, 3, 4, 5, 6}, std::vector<float>(4, 1), std::vector<float>(5, 9)});
   Decide(message.plan(), coordinator_->Receive());
 }
 
 void ScriptedShard::Train() {
   const uint64_t step = State().applied_step() + 1;
-  v1::CoordinatorToShard message = Envelope();
+  v1::CoordinatorToShard message = Envelope(counter_);
   *message.mutable_plan() = NextPlan();
   *message.mutable_plan()->mutable_step() = TrainPlan(step, 1, 1).step();
   coordinator_->Send(message);
@@ -154,13 +126,13 @@ void ScriptedShard::Train() {
 }
 
 void ScriptedShard::ChangeGroup(const std::string& field, const std::string& value) {
-  v1::CoordinatorToShard message = Envelope();
+  v1::CoordinatorToShard message = Envelope(counter_);
   *message.mutable_plan() = NextPlan();
   v1::GroupSetting setting;
   setting.set_field(field);
   setting.set_value(value);
-  const absl::StatusOr<v1::GroupChangeBody> change = job::MakeGroupChange(
-      State().registration(), "scalars", {setting}, message.plan().position());
+  const absl::StatusOr<v1::GroupChangeBody> change =
+      job::MakeGroupChange(State().registration(), "scalars", {setting}, message.plan().position());
   ASSERT_TRUE(change.ok()) << change.status();
   *message.mutable_plan()->mutable_group_change() = *change;
   Decide(message.plan(), coordinator_->Ask(message));
@@ -168,7 +140,7 @@ void ScriptedShard::ChangeGroup(const std::string& field, const std::string& val
 
 void ScriptedShard::Checkpoint(const std::string& id) {
   const v1::ShardState state = State();
-  v1::CoordinatorToShard message = Envelope();
+  v1::CoordinatorToShard message = Envelope(counter_);
   message.mutable_checkpoint()->set_id(id);
   message.mutable_checkpoint()->set_position(state.applied_position());
   message.mutable_checkpoint()->set_attempt(7);
@@ -193,7 +165,7 @@ void ScriptedShard::Restore(const std::string& checkpoint) {
   checkpoint::CheckpointDirectory directory(**files);
   const absl::StatusOr<v1::CheckpointManifest> manifest = directory.Load(checkpoint);
   ASSERT_TRUE(manifest.ok()) << manifest.status();
-  v1::CoordinatorToShard message = Envelope();
+  v1::CoordinatorToShard message = Envelope(counter_);
   *message.mutable_plan() = NextPlan();
   message.mutable_plan()->set_timeline(message.plan().timeline() + 1);
   v1::RestoreBody& restore = *message.mutable_plan()->mutable_restore();
@@ -206,7 +178,7 @@ void ScriptedShard::Restore(const std::string& checkpoint) {
 }
 
 void ScriptedShard::RollBack(uint64_t step) {
-  v1::CoordinatorToShard message = Envelope();
+  v1::CoordinatorToShard message = Envelope(counter_);
   *message.mutable_plan() = NextPlan();
   message.mutable_plan()->set_timeline(message.plan().timeline() + 1);
   const v1::ShardState state = State();

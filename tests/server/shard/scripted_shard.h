@@ -47,7 +47,6 @@ class ScriptedShard {
               const v1::StepDecision* decision = nullptr);
   void Push(uint32_t rank, const v1::StepPlan& plan,
             const std::vector<std::vector<float>>& values);
-  v1::CoordinatorToShard Envelope() const;
 
   const std::string folder_;
   std::unique_ptr<ShardServer> server_;

@@ -54,6 +54,49 @@ grpc::Status ControlCall::End() {
   return stream_->Finish();
 }
 
+v1::CoordinatorToShard Envelope(uint64_t counter) {
+  v1::CoordinatorToShard message;
+  *message.mutable_ballot() = MakeBallot(counter);
+  message.set_holder_address("coordinator");
+  message.set_num_shards(1);
+  return message;
+}
+
+v1::PushRequest ChunkRequest(uint32_t parameter, const std::vector<float>& values,
+                             uint64_t offset) {
+  v1::PushRequest request;
+  request.set_payload(values.data(), values.size() * sizeof(float));
+  v1::TensorChunk* chunk = request.mutable_chunk();
+  chunk->set_parameter_id(parameter);
+  chunk->set_offset(offset);
+  chunk->set_num_elements(values.size());
+  chunk->set_dtype(v1::DTYPE_FLOAT32);
+  chunk->set_crc32c(proto::Crc32c(request.payload().data(), request.payload().size()));
+  return request;
+}
+
+v1::PushRequest FinishRequest(const std::vector<uint32_t>& missing) {
+  v1::PushRequest request;
+  request.mutable_finish();
+  for (uint32_t id : missing) request.mutable_finish()->add_missing_parameters(id);
+  return request;
+}
+
+grpc::Status PushTo(v1::ShardData::Stub& shard, const std::vector<v1::PushRequest>& requests,
+                    std::vector<v1::PushResponse>* responses) {
+  const std::unique_ptr<grpc::ClientContext> context = WithDeadline();
+  const auto stream = shard.Push(context.get());
+  for (const v1::PushRequest& request : requests) {
+    if (!stream->Write(request)) break;
+  }
+  stream->WritesDone();
+  v1::PushResponse response;
+  while (stream->Read(&response)) {
+    if (responses != nullptr) responses->push_back(response);
+  }
+  return stream->Finish();
+}
+
 ServedShardTest::ServedShardTest(uint32_t shm_sessions) : data_dir_(NewDirectory()) {
   v1::ShardConfig config;
   config.set_data_dir(data_dir_);
@@ -67,14 +110,6 @@ ServedShardTest::ServedShardTest(uint32_t shm_sessions) : data_dir_(NewDirectory
                                  grpc::InsecureChannelCredentials());
   data_ = v1::ShardData::NewStub(channel_);
   control_ = v1::ShardControl::NewStub(channel_);
-}
-
-v1::CoordinatorToShard ServedShardTest::Envelope(uint64_t counter) {
-  v1::CoordinatorToShard message;
-  *message.mutable_ballot() = MakeBallot(counter);
-  message.set_holder_address("coordinator");
-  message.set_num_shards(1);
-  return message;
 }
 
 v1::CoordinatorToShard ServedShardTest::PromiseOf(uint64_t counter) {
@@ -105,41 +140,6 @@ v1::PushRequest ServedShardTest::OpenRequest(uint32_t rank, uint64_t step) {
   *open->mutable_attempt()->mutable_ballot() = MakeBallot(1);
   open->mutable_attempt()->set_number(rank + 1);
   return request;
-}
-
-v1::PushRequest ServedShardTest::ChunkRequest(uint32_t parameter, const std::vector<float>& values,
-                                              uint64_t offset) {
-  v1::PushRequest request;
-  request.set_payload(values.data(), values.size() * sizeof(float));
-  v1::TensorChunk* chunk = request.mutable_chunk();
-  chunk->set_parameter_id(parameter);
-  chunk->set_offset(offset);
-  chunk->set_num_elements(values.size());
-  chunk->set_dtype(v1::DTYPE_FLOAT32);
-  chunk->set_crc32c(proto::Crc32c(request.payload().data(), request.payload().size()));
-  return request;
-}
-
-v1::PushRequest ServedShardTest::FinishRequest(const std::vector<uint32_t>& missing) {
-  v1::PushRequest request;
-  request.mutable_finish();
-  for (uint32_t id : missing) request.mutable_finish()->add_missing_parameters(id);
-  return request;
-}
-
-grpc::Status ServedShardTest::Push(const std::vector<v1::PushRequest>& requests,
-                                   std::vector<v1::PushResponse>* responses) {
-  const std::unique_ptr<grpc::ClientContext> context = WithDeadline();
-  const auto stream = data_->Push(context.get());
-  for (const v1::PushRequest& request : requests) {
-    if (!stream->Write(request)) break;
-  }
-  stream->WritesDone();
-  v1::PushResponse response;
-  while (stream->Read(&response)) {
-    if (responses != nullptr) responses->push_back(response);
-  }
-  return stream->Finish();
 }
 
 v1::PullRequest ServedShardTest::PullOf(uint64_t step, const std::vector<uint32_t>& parameters) {

@@ -39,22 +39,30 @@ class ControlCall {
   std::unique_ptr<grpc::ClientReaderWriter<v1::CoordinatorToShard, v1::ShardToCoordinator>> stream_;
 };
 
+// Of the coordinator, to the only shard.
+v1::CoordinatorToShard Envelope(uint64_t counter);
+
+// All of a push but how it begins.
+v1::PushRequest ChunkRequest(uint32_t parameter, const std::vector<float>& values,
+                             uint64_t offset = 0);
+v1::PushRequest FinishRequest(const std::vector<uint32_t>& missing = {});
+// Writes the requests, then nothing more; how the call ended, and what was answered.
+grpc::Status PushTo(v1::ShardData::Stub& shard, const std::vector<v1::PushRequest>& requests,
+                    std::vector<v1::PushResponse>* responses = nullptr);
+
 class ServedShardTest : public testing::Test {
  protected:
   explicit ServedShardTest(uint32_t shm_sessions = 0);
 
-  static v1::CoordinatorToShard Envelope(uint64_t counter);
   static v1::CoordinatorToShard PromiseOf(uint64_t counter);
   static v1::CoordinatorToShard PlanOf(const v1::StepPlan& plan);
   static v1::CoordinatorToShard DecisionOf(const v1::StepRecord& record);
 
   static v1::PushRequest OpenRequest(uint32_t rank, uint64_t step);
-  static v1::PushRequest ChunkRequest(uint32_t parameter, const std::vector<float>& values,
-                                      uint64_t offset = 0);
-  static v1::PushRequest FinishRequest(const std::vector<uint32_t>& missing = {});
-  // Writes the requests, then nothing more; how the call ended, and what was answered.
   grpc::Status Push(const std::vector<v1::PushRequest>& requests,
-                    std::vector<v1::PushResponse>* responses = nullptr);
+                    std::vector<v1::PushResponse>* responses = nullptr) {
+    return PushTo(*data_, requests, responses);
+  }
   static v1::PullRequest PullOf(uint64_t step, const std::vector<uint32_t>& parameters);
   grpc::Status Pull(const v1::PullRequest& request,
                     std::vector<v1::PullResponse>* responses = nullptr);
