@@ -27,6 +27,14 @@ int SpeculateAll(DrivenShard& shard) {
   return computed;
 }
 
+// Of both ranks.
+void PushBoth(DrivenShard& shard, uint64_t step, const std::vector<std::vector<float>>& values) {
+  for (uint32_t rank : {0, 1}) {
+    const absl::Status status = shard.Push(rank, step, values);
+    ASSERT_TRUE(status.ok()) << status;
+  }
+}
+
 void ExpectSameState(DrivenShard& a, DrivenShard& b, uint64_t step_of_a, uint64_t step_of_b) {
   EXPECT_EQ(a.Read(kW, step_of_a), b.Read(kW, step_of_b));
   EXPECT_EQ(a.Read(kB, step_of_a), b.Read(kB, step_of_b));
@@ -78,9 +86,7 @@ TEST(SpeculationTest, BeginsWhileOtherGradientsStillArrive) {
   }
   EXPECT_TRUE(shard.Pump().empty());
   EXPECT_EQ(SpeculateAll(shard), 1);
-  for (uint32_t rank : {0, 1}) {
-    ASSERT_TRUE(shard.Push(rank, 1, {kGradientOfW, kGradientOfB}).ok());
-  }
+  PushBoth(shard, 1, {kGradientOfW, kGradientOfB});
   EXPECT_TRUE(shard.Pump().at(0).has_prepared());
   EXPECT_EQ(SpeculateAll(shard), 0);
   shard.Decide(Applying(TrainPlan(1, 1, 1)));
@@ -95,9 +101,7 @@ TEST(SpeculationTest, ASkippedStepLeavesNothingBehind) {
   DrivenShard shard;
   shard.Load();
   shard.Plan(TrainPlan(1, 1, 1));
-  for (uint32_t rank : {0, 1}) {
-    ASSERT_TRUE(shard.Push(rank, 1, {kOtherGradientOfW, {NAN, 0, 0, 0}}).ok());
-  }
+  PushBoth(shard, 1, {kOtherGradientOfW, {NAN, 0, 0, 0}});
   shard.Pump();
   ASSERT_EQ(SpeculateAll(shard), 1);
   shard.Decide(Skipping(TrainPlan(1, 1, 1)));
@@ -114,9 +118,7 @@ TEST(SpeculationTest, AnotherAttemptsGradientIsComputedAnew) {
   DrivenShard shard;
   shard.Load();
   shard.Plan(TrainPlan(1, 1, 1));
-  for (uint32_t rank : {0, 1}) {
-    ASSERT_TRUE(shard.Push(rank, 1, {kOtherGradientOfW, kGradientOfB}).ok());
-  }
+  PushBoth(shard, 1, {kOtherGradientOfW, kGradientOfB});
   shard.Pump();
   ASSERT_EQ(SpeculateAll(shard), 1);
   shard.Promise(2);
@@ -126,10 +128,8 @@ TEST(SpeculationTest, AnotherAttemptsGradientIsComputedAnew) {
   }
   shard.Plan(again);
   EXPECT_EQ(SpeculateAll(shard), 0);
-  for (uint32_t rank : {0, 1}) {
-    shard.SetAttempt(rank, 9 + rank);
-    ASSERT_TRUE(shard.Push(rank, 1, {kGradientOfW, kGradientOfB}).ok());
-  }
+  for (uint32_t rank : {0, 1}) shard.SetAttempt(rank, 9 + rank);
+  PushBoth(shard, 1, {kGradientOfW, kGradientOfB});
   shard.Pump();
   shard.Decide(Applying(again));
   DrivenShard plain;
