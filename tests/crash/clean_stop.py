@@ -8,10 +8,8 @@ end in the bits of an undisturbed one.
 
 import os
 import re
-import shutil
 import signal
 import sys
-import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
@@ -105,8 +103,7 @@ def dies_ending(training, point):
     training.cluster.check_snapshots()
 
 
-def main():
-    folder = tempfile.mkdtemp(prefix="kaon-stop.", dir=os.environ.get("TEST_TMPDIR"))
+def run(folder):
     shared = os.path.join(folder, "shared")
     servers.Cluster.prepare(shared, workers=1)
     digest = servers.undisturbed_digest(shared, 1, servers.MODEL + ["--steps", str(STEPS)])
@@ -125,13 +122,14 @@ def main():
             training.cluster.remove()
         except servers.Failure as failure:
             training.cluster.show_logs()
-            print(f"FAILED: {name or 'clean end'}: {failure}")
-            sys.exit(1)
+            raise servers.Failure(f"{name or 'clean end'}: {failure}") from failure
         finally:
             training.cluster.kill()
     print(f"shards that were asked to end: nothing replayed; {len(points)} died in it, at {', '.join(points)}")
-    shutil.rmtree(folder)
-    print("all passed")
+
+
+def main():
+    servers.run_suite("kaon-stop.", run)
 
 
 if __name__ == "__main__":

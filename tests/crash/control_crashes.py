@@ -13,10 +13,8 @@ one that never had it: shards with different hyper-parameters would end in the b
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
@@ -236,15 +234,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--each-way", action="store_true", help="each moment both alone and all at once, not in turns")
     parser.add_argument("--stride", type=int, default=1, help="take every Nth case")
-    options = parser.parse_args()
-    folder = tempfile.mkdtemp(prefix="kaon-control.", dir=os.environ.get("TEST_TMPDIR"))
-    try:
-        run(options, folder)
-    except servers.Failure as failure:
-        print(f"FAILED: {failure}")
-        sys.exit(1)
-    shutil.rmtree(folder)
-    print("all passed")
+    servers.run_suite("kaon-control.", run, parser.parse_args())
 
 
 if __name__ == "__main__":

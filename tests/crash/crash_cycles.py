@@ -16,9 +16,7 @@ import json
 import os
 import random
 import re
-import shutil
 import sys
-import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
@@ -253,16 +251,8 @@ def report(cycles, seconds, points):
           f"p50 {servers.percentile(cycles.step_seconds, 0.5):.3f} s, p99 {servers.percentile(cycles.step_seconds, 0.99):.3f} s")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--cycles", type=int, default=300)
-    parser.add_argument("--seconds", type=float, default=1e9, help="begin no round after this long")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--interval", type=int, default=0, help="durability interval(K) in place of journal")
-    parser.add_argument("--points", default="proto/failpoint.h")
-    options = parser.parse_args()
+def run(options, folder):
     points = read_points(options.points)
-    folder = tempfile.mkdtemp(prefix="kaon-crash.", dir=os.environ.get("TEST_TMPDIR"))
     shared = os.path.join(folder, "shared")
     servers.Cluster.prepare(shared)
     digest = servers.undisturbed_digest(shared, 2, servers.MODEL + ["--steps", str(STEPS)])
@@ -288,10 +278,17 @@ def main():
     if failure is None and missing and cycles.total() >= 8 * len(points):
         failure = f"points never reached: {', '.join(missing)}"
     if failure is not None:
-        print(f"FAILED: {failure}")
-        sys.exit(1)
-    shutil.rmtree(folder)
-    print("all passed")
+        raise servers.Failure(failure)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--cycles", type=int, default=300)
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin no round after this long")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--interval", type=int, default=0, help="durability interval(K) in place of journal")
+    parser.add_argument("--points", default="proto/failpoint.h")
+    servers.run_suite("kaon-crash.", run, parser.parse_args())
 
 
 if __name__ == "__main__":

@@ -10,10 +10,8 @@ import json
 import os
 import re
 import resource
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
@@ -209,8 +207,7 @@ def failing_checkpoint(training, what):
     print(f"{what}: ended the checkpoint alone: {said.strip()}")
 
 
-def main():
-    folder = tempfile.mkdtemp(prefix="kaon-disk.", dir=os.environ.get("TEST_TMPDIR"))
+def run(folder):
     shared = os.path.join(folder, "shared")
     servers.Cluster.prepare(shared, workers=1)
     cases = [("limit", full_by_limit, STEPS), ("tmpfs", full_tmpfs, STEPS),
@@ -225,7 +222,7 @@ def main():
             cases.append((f"snapshot, {what}", lambda training, what=what: failing(training, what, SNAPSHOT), 40))
         what = "fsync:error=EIO:when=1"
         cases.append((f"checkpoint, {what}", lambda training: failing_checkpoint(training, what), 60))
-    failed = False
+    failures = []
     for number, (name, case, steps) in enumerate(cases):
         training = Training(os.path.join(folder, f"case-{number}"), shared, steps)
         try:
@@ -234,12 +231,13 @@ def main():
         except servers.Failure as failure:
             training.cluster.show_logs()
             training.cluster.kill()
-            print(f"FAILED: {name}: {failure}")
-            failed = True
-    if failed:
-        sys.exit(1)
-    shutil.rmtree(folder)
-    print("all passed")
+            failures.append(f"{name}: {failure}")
+    if failures:
+        raise servers.Failure("; ".join(failures))
+
+
+def main():
+    servers.run_suite("kaon-disk.", run)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
@@ -177,15 +176,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=60, help="begin no round after this long")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--points", default="proto/failpoint.h")
-    options = parser.parse_args()
-    folder = tempfile.mkdtemp(prefix="kaon-history.", dir=os.environ.get("TEST_TMPDIR"))
-    try:
-        run(options, folder)
-    except servers.Failure as failure:
-        print(f"FAILED: {failure}")
-        sys.exit(1)
-    shutil.rmtree(folder)
-    print("all passed")
+    servers.run_suite("kaon-history.", run, parser.parse_args())
 
 
 if __name__ == "__main__":

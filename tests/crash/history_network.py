@@ -11,11 +11,9 @@ import argparse
 import collections
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
@@ -158,15 +156,7 @@ def main():
     # A shard keeps 1,000 records.
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--limit", type=float, default=120, help="seconds that one training may take")
-    options = parser.parse_args()
-    folder = tempfile.mkdtemp(prefix="kaon-history.", dir=os.environ.get("TEST_TMPDIR"))
-    try:
-        run(options, folder)
-    except servers.Failure as failure:
-        print(f"FAILED: {failure}")
-        sys.exit(1)
-    shutil.rmtree(folder)
-    print("all passed")
+    servers.run_suite("kaon-history.", run, parser.parse_args())
 
 
 if __name__ == "__main__":

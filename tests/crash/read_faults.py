@@ -12,9 +12,7 @@ At the end of each the training must have the bits of an undisturbed one.
 import argparse
 import os
 import re
-import shutil
 import sys
-import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
@@ -151,14 +149,7 @@ class Training:
         self.cluster.remove()
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--stride", type=int, default=6, help="take every Nth call")
-    options = parser.parse_args()
-    if why := syscall_sweep.why_no_ptrace() or syscall_sweep.why_no_attach():
-        print(f"not run: {why}")
-        return
-    folder = tempfile.mkdtemp(prefix="kaon-reads.", dir=os.environ.get("TEST_TMPDIR"))
+def run(options, folder):
     shared = os.path.join(folder, "shared")
     servers.Cluster.prepare(shared, workers=1)
     start = time.monotonic()
@@ -176,16 +167,23 @@ def main():
             print(f"{durability}: " + ", ".join(f"{count} at {call}" for call, count in training.faults.items()))
             if missing := [call for call in CALLS if call not in training.faults]:
                 raise servers.Failure(f"{durability}: no fault at {', '.join(missing)}")
-    except servers.Failure as failure:
+    except servers.Failure:
         training.cluster.show_logs()
-        print(f"FAILED: {failure}")
-        sys.exit(1)
+        raise
     finally:
         if training is not None:
             training.cluster.kill()
     print(f"failed reads: {total}, each named, every {options.stride}th, {time.monotonic() - start:.0f} s")
-    shutil.rmtree(folder)
-    print("all passed")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--stride", type=int, default=6, help="take every Nth call")
+    options = parser.parse_args()
+    if why := syscall_sweep.why_no_ptrace() or syscall_sweep.why_no_attach():
+        print(f"not run: {why}")
+        return
+    servers.run_suite("kaon-reads.", run, options)
 
 
 if __name__ == "__main__":

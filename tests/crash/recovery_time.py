@@ -11,9 +11,7 @@ import argparse
 import json
 import math
 import os
-import shutil
 import sys
-import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
@@ -89,11 +87,7 @@ class Recovery:
                                   f"before it was {steps} with {self.digest}")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--recoveries", type=int, default=12)
-    options = parser.parse_args()
-    folder = tempfile.mkdtemp(prefix="kaon-recovery.", dir=os.environ.get("TEST_TMPDIR"))
+def run(options, folder):
     recovery = Recovery(folder, MODEL)
     steps = STEPS
     try:
@@ -103,10 +97,9 @@ def main():
                 steps += 1
                 recovery.digest = recovery.train(steps)["weights_digest"]
             recovery.recover(steps)
-    except servers.Failure as failure:
+    except servers.Failure:
         recovery.cluster.show_logs()
-        print(f"FAILED: {failure}")
-        sys.exit(1)
+        raise
     finally:
         recovery.cluster.kill()
     p99 = servers.percentile(recovery.serving, 0.99)
@@ -116,10 +109,13 @@ def main():
     busy = servers.percentile(recovery.stretch, 0.5)
     print(f"computations take {busy:.1f} times as long as alone on this machine now")
     if p99 > LIMIT_SECONDS * busy:
-        print(f"FAILED: p99 {p99:.3f} s, expecting at most {LIMIT_SECONDS} s (T19)")
-        sys.exit(1)
-    shutil.rmtree(folder)
-    print("all passed")
+        raise servers.Failure(f"p99 {p99:.3f} s, expecting at most {LIMIT_SECONDS} s (T19)")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--recoveries", type=int, default=12)
+    servers.run_suite("kaon-recovery.", run, parser.parse_args())
 
 
 if __name__ == "__main__":

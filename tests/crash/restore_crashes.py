@@ -10,10 +10,8 @@ bits of an undisturbed one.
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
@@ -109,13 +107,8 @@ class Case:
         self.cluster.remove()
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--each-way", action="store_true", help="at each point both alone and all at once, not in turns")
-    parser.add_argument("--points", default="proto/failpoint.h")
-    options = parser.parse_args()
+def run(options, folder):
     points = [(process, name) for process, when, name in crash_cycles.read_points(options.points) if when == "restore"]
-    folder = tempfile.mkdtemp(prefix="kaon-restore.", dir=os.environ.get("TEST_TMPDIR"))
     shared = os.path.join(folder, "shared")
     servers.Cluster.prepare(shared)
     digest = servers.undisturbed_digest(shared, 2, servers.MODEL + ["--steps", str(STEPS)])
@@ -128,14 +121,18 @@ def main():
             case.run(process, point, all_at_once)
         except servers.Failure as failure:
             case.cluster.show_logs()
-            print(f"FAILED: {point}, {'all at once' if all_at_once else 'alone'}: {failure}")
-            sys.exit(1)
+            raise servers.Failure(f"{point}, {'all at once' if all_at_once else 'alone'}: {failure}") from failure
         finally:
             case.cluster.kill()
     seconds = time.monotonic() - start
     print(f"crashes in restores: {len(cases)} at {len(points)} points, alone or all at once, {seconds / len(cases):.2f} s each")
-    shutil.rmtree(folder)
-    print("all passed")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--each-way", action="store_true", help="at each point both alone and all at once, not in turns")
+    parser.add_argument("--points", default="proto/failpoint.h")
+    servers.run_suite("kaon-restore.", run, parser.parse_args())
 
 
 if __name__ == "__main__":

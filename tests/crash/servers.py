@@ -14,6 +14,8 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
+import tempfile
 import time
 
 # A small model: these suites are about the service.
@@ -254,6 +256,18 @@ class Cluster:
     def remove(self):
         self.kill()
         shutil.rmtree(self.folder)
+
+
+def run_suite(prefix, run, *arguments):
+    """`run(*arguments, folder)` with a folder of its own, which is left behind if it fails."""
+    folder = tempfile.mkdtemp(prefix=prefix, dir=os.environ.get("TEST_TMPDIR"))
+    try:
+        run(*arguments, folder)
+    except Failure as failure:
+        print(f"FAILED: {failure}")
+        sys.exit(1)
+    shutil.rmtree(folder)
+    print("all passed")
 
 
 def wait_until(what, predicate, seconds=30):

@@ -17,7 +17,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
@@ -187,24 +186,16 @@ class Sweep:
         self.cluster.check_snapshots()
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--stride", type=int, default=8, help="take every Nth call")
-    options = parser.parse_args()
-    if why := why_no_ptrace() or why_no_attach():
-        print(f"not run: {why}")
-        return
-    folder = tempfile.mkdtemp(prefix="kaon-sweep.", dir=os.environ.get("TEST_TMPDIR"))
+def run(options, folder):
     start = time.monotonic()
     sweep = Sweep(folder, options.stride)
     try:
         for kind, victim, calls, paths, thread in SWEEPS:
             for call in calls:
                 sweep.sweep(kind, victim, call, paths, thread)
-    except servers.Failure as failure:
+    except servers.Failure:
         sweep.cluster.show_logs()
-        print(f"FAILED: {failure}")
-        sys.exit(1)
+        raise
     finally:
         if sweep.cluster is not None:
             sweep.cluster.kill()
@@ -215,10 +206,17 @@ def main():
     # A short training may do without the others.
     for kind in kinds:
         if sweep.killed[kind] == 0 and kind.split()[-1] not in ("ftruncate", "unlinkat", "renameat"):
-            print(f"FAILED: no kill at {kind}")
-            sys.exit(1)
-    shutil.rmtree(folder)
-    print("all passed")
+            raise servers.Failure(f"no kill at {kind}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--stride", type=int, default=8, help="take every Nth call")
+    options = parser.parse_args()
+    if why := why_no_ptrace() or why_no_attach():
+        print(f"not run: {why}")
+        return
+    servers.run_suite("kaon-sweep.", run, options)
 
 
 if __name__ == "__main__":
