@@ -80,24 +80,40 @@ HolderAnswer CallHolder(const Options& options, const Call& ask) {
   return answer;
 }
 
-// As CallHolder, again and again while nobody holds the shards or can be reached. `ask` must do no
+// `ask(options)` again and again while nobody holds the shards or can be reached. It must do no
 // harm when it is repeated.
-template <typename Call>
-absl::Status CallUntilAnswered(const Options& options, const AdminCalls::Pause& pause,
-                               const Call& ask) {
-  const absl::Time end = SteadyNow() + absl::Seconds(options.timeout_seconds);
+template <typename Ask>
+absl::Status AskUntilAnswered(const Options& options, const AdminCalls::Pause& pause,
+                              absl::Time end, const Ask& ask) {
   client::Backoff backoff(kFirstBackoff, kMaxBackoff, std::random_device()());
   Options attempt = options;
   for (int failures = 0;; ++failures) {
-    const HolderAnswer answer = CallHolder(attempt, ask);
+    attempt.timeout_seconds = absl::ToDoubleSeconds(end - SteadyNow());
+    const HolderAnswer answer = ask(attempt);
     const bool moved = absl::IsFailedPrecondition(answer.status) && !answer.holder.empty();
     if (!moved && !absl::IsUnavailable(answer.status)) return answer.status;
     const absl::Duration delay = backoff.Delay(failures);
-    const absl::Duration left = end - SteadyNow() - delay;
-    if (left <= absl::ZeroDuration()) return answer.status;
+    if (delay >= end - SteadyNow()) return answer.status;
     pause(delay);
-    attempt.timeout_seconds = absl::ToDoubleSeconds(left);
   }
+}
+
+// As CallHolder, until it is answered.
+template <typename Call>
+absl::Status CallUntilAnswered(const Options& options, const AdminCalls::Pause& pause,
+                               absl::Time end, const Call& call) {
+  return AskUntilAnswered(options, pause, end,
+                          [&call](const Options& attempt) { return CallHolder(attempt, call); });
+}
+
+// As CallAny, until it is answered if it is to be.
+template <typename Call>
+absl::Status Read(const Options& options, const AdminCalls::Pause& pause, absl::Time end,
+                  AdminCalls::WhileAway while_away, const Call& call) {
+  if (while_away == AdminCalls::WhileAway::kFail) return CallAny(options, call);
+  return AskUntilAnswered(options, pause, end, [&call](const Options& attempt) {
+    return HolderAnswer{CallAny(attempt, call), ""};
+  });
 }
 
 // The service that a worker cannot do without.
@@ -135,21 +151,28 @@ uint64_t RandomRequestId() {
   return id;
 }
 
-absl::StatusOr<v1::GetStatusResponse> AdminCalls::GetStatus() const {
+AdminCalls::AdminCalls(const Options& options, Pause pause)
+    : options_(options),
+      pause_(std::move(pause)),
+      end_(SteadyNow() + absl::Seconds(options.timeout_seconds)) {}
+
+absl::StatusOr<v1::GetStatusResponse> AdminCalls::GetStatus(WhileAway while_away) const {
   v1::GetStatusResponse response;
-  KAON_RETURN_IF_ERROR(CallAny(options_, [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
-    return stub.GetStatus(context, v1::GetStatusRequest(), &response);
-  }));
+  KAON_RETURN_IF_ERROR(Read(options_, pause_, end_, while_away,
+                            [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
+                              return stub.GetStatus(context, v1::GetStatusRequest(), &response);
+                            }));
   return response;
 }
 
-absl::StatusOr<v1::JobDescription> AdminCalls::DescribeJob() const {
+absl::StatusOr<v1::JobDescription> AdminCalls::DescribeJob(WhileAway while_away) const {
   v1::DescribeJobRequest request;
   request.set_job(options_.job);
   v1::JobDescription response;
-  KAON_RETURN_IF_ERROR(CallAny(options_, [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
-    return stub.DescribeJob(context, request, &response);
-  }));
+  KAON_RETURN_IF_ERROR(Read(options_, pause_, end_, while_away,
+                            [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
+                              return stub.DescribeJob(context, request, &response);
+                            }));
   return response;
 }
 
@@ -209,10 +232,10 @@ absl::StatusOr<NamedDiagnostics> AdminCalls::GetParameterDiagnostics() const {
 absl::StatusOr<v1::SetGroupResponse> AdminCalls::SetGroup(
     const v1::SetGroupRequest& request) const {
   v1::SetGroupResponse response;
-  KAON_RETURN_IF_ERROR(
-      CallUntilAnswered(options_, pause_, [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
-        return stub.SetGroup(context, request, &response);
-      }));
+  KAON_RETURN_IF_ERROR(CallUntilAnswered(options_, pause_, end_,
+                                         [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
+                                           return stub.SetGroup(context, request, &response);
+                                         }));
   return response;
 }
 
@@ -231,8 +254,8 @@ absl::StatusOr<v1::CheckpointSummary> AdminCalls::CreateCheckpoint() const {
 absl::StatusOr<v1::RestoreCheckpointResponse> AdminCalls::RestoreCheckpoint(
     const v1::RestoreCheckpointRequest& request) const {
   v1::RestoreCheckpointResponse response;
-  KAON_RETURN_IF_ERROR(
-      CallUntilAnswered(options_, pause_, [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
+  KAON_RETURN_IF_ERROR(CallUntilAnswered(
+      options_, pause_, end_, [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
         return stub.RestoreCheckpoint(context, request, &response);
       }));
   return response;

@@ -26,16 +26,19 @@ uint64_t RandomRequestId();
 
 // Every function asks the endpoints in order until one can be reached; UNAVAILABLE or
 // DEADLINE_EXCEEDED with the last one's error when none can, otherwise the status of the call.
+// Those that ask again do so until the timeout, which counts from the construction.
 class AdminCalls {
  public:
   // Returns after so long.
   using Pause = std::function<void(absl::Duration)>;
 
-  explicit AdminCalls(const Options& options, Pause pause = PauseFor)
-      : options_(options), pause_(std::move(pause)) {}
+  enum class WhileAway { kFail, kAskAgain };
 
-  absl::StatusOr<v1::GetStatusResponse> GetStatus() const;
-  absl::StatusOr<v1::JobDescription> DescribeJob() const;
+  explicit AdminCalls(const Options& options, Pause pause = PauseFor);
+
+  // What a change is compared with is asked for again while no coordinator can be reached.
+  absl::StatusOr<v1::GetStatusResponse> GetStatus(WhileAway while_away = WhileAway::kFail) const;
+  absl::StatusOr<v1::JobDescription> DescribeJob(WhileAway while_away = WhileAway::kFail) const;
   // All pages. INVALID_ARGUMENT for a filter that is no RE2.
   absl::StatusOr<std::vector<v1::ParameterRow>> ListParameters() const;
   absl::StatusOr<v1::StepHistoryResponse> StepHistory() const;
@@ -43,7 +46,7 @@ class AdminCalls {
   absl::StatusOr<NamedStats> GetParameterStats() const;
   absl::StatusOr<NamedDiagnostics> GetParameterDiagnostics() const;
   // Follows to the coordinator that holds the shards, and asks again while there is none or none
-  // can be reached, until the timeout: the request's id lets it be applied once.
+  // can be reached: the request's id lets it be applied once.
   absl::StatusOr<v1::SetGroupResponse> SetGroup(const v1::SetGroupRequest& request) const;
   // DEADLINE_EXCEEDED when reading takes longer than the timeout.
   absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints() const;
@@ -60,6 +63,7 @@ class AdminCalls {
  private:
   const Options& options_;
   const Pause pause_;
+  const absl::Time end_;
 };
 
 }  // namespace kaon::admin_cli

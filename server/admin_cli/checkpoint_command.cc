@@ -91,7 +91,8 @@ absl::StatusOr<v1::CheckpointSummary> ImportCheckpoint(const Options& options) {
 
 absl::StatusOr<v1::RestoreCheckpointResponse> RestoreCheckpoint(const AdminCalls& calls,
                                                                 const Options& options) {
-  KAON_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, calls.GetStatus());
+  KAON_ASSIGN_OR_RETURN(const v1::GetStatusResponse status,
+                        calls.GetStatus(AdminCalls::WhileAway::kAskAgain));
   v1::RestoreCheckpointRequest request;
   request.set_job(options.job.empty() ? status.job() : options.job);
   request.set_id(options.checkpoint);

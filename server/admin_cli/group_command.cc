@@ -96,7 +96,8 @@ absl::StatusOr<v1::SetGroupResponse> SetGroup(const AdminCalls& calls, const Opt
   v1::SetGroupRequest request = SetGroupRequestOf(options);
   request.set_request_id(RandomRequestId());
   if (!options.expected_revision.has_value()) {
-    KAON_ASSIGN_OR_RETURN(const v1::JobDescription job, calls.DescribeJob());
+    KAON_ASSIGN_OR_RETURN(const v1::JobDescription job,
+                          calls.DescribeJob(AdminCalls::WhileAway::kAskAgain));
     request.set_expected_revision(job.config_revision());
   }
   return calls.SetGroup(request);

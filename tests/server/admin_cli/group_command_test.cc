@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -23,6 +24,7 @@ class FakeAdmin : public v1::Admin::Service {
  public:
   grpc::Status DescribeJob(grpc::ServerContext*, const v1::DescribeJobRequest*,
                            v1::JobDescription* response) override {
+    if (away) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "away");
     response->set_config_revision(7);
     return grpc::Status::OK;
   }
@@ -42,6 +44,7 @@ class FakeAdmin : public v1::Admin::Service {
     return grpc::Status::OK;
   }
 
+  bool away = false;
   std::string holder;
   v1::SetGroupRequest newest;
   // Of every request, in order.
@@ -123,12 +126,42 @@ TEST(GroupCommandTest, AsksAgainWithTheSameIdWhileNobodyAnswers) {
   EXPECT_NE(served.admin.ids.back(), served.admin.ids.front());
 }
 
+TEST(GroupCommandTest, ReadsTheRevisionAgainWhileNobodyAnswers) {
+  Served served;
+  served.admin.away = true;
+  const Options options = SetRate(served.address);
+  int pauses = 0;
+  const AdminCalls calls(options, [&](absl::Duration) {
+    if (++pauses == 3) served.admin.away = false;
+  });
+  const auto response = SetGroup(calls, options);
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_EQ(pauses, 3);
+  EXPECT_EQ(served.admin.newest.expected_revision(), 7u);
+}
+
 TEST(GroupCommandTest, GivesUpWhenItsTimeIsOver) {
-  Options options = SetRate("127.0.0.1:1");
-  options.expected_revision = 7;
+  for (const std::optional<uint64_t> revision : {std::optional<uint64_t>(7), {}}) {
+    Options options = SetRate("127.0.0.1:1");
+    options.expected_revision = revision;
+    options.timeout_seconds = 0.2;
+    const AdminCalls calls(options);
+    EXPECT_EQ(SetGroup(calls, options).status().code(), absl::StatusCode::kUnavailable);
+  }
+}
+
+// However much of it went by until the revision was read.
+TEST(GroupCommandTest, ReadsAndChangesInTheSameTime) {
+  Served served;
+  served.admin.away = true;
+  Options options = SetRate(served.address);
   options.timeout_seconds = 0.2;
-  const AdminCalls calls(options);
-  EXPECT_EQ(SetGroup(calls, options).status().code(), absl::StatusCode::kUnavailable);
+  const AdminCalls calls(options, [&](absl::Duration) {
+    PauseFor(absl::Seconds(options.timeout_seconds));
+    served.admin.away = false;
+  });
+  EXPECT_FALSE(SetGroup(calls, options).ok());
+  EXPECT_TRUE(served.admin.ids.empty());
 }
 
 TEST(GroupCommandTest, PrintsTheRevisionAndEveryFieldByItsPath) {
