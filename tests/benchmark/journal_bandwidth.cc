@@ -20,6 +20,7 @@
 #include "kernels/steady_clock.h"
 #include "server/disk/posix_directory.h"
 #include "server/journal/disk_journal.h"
+#include "tests/benchmark/disk_alone.h"
 #include "tests/benchmark/measurement.h"
 
 namespace kaon::journal {
@@ -40,11 +41,11 @@ class Bandwidth {
         DiskJournal::Open(*directory_, options, [](const Entry&) { return absl::OkStatus(); });
     CHECK(journal.ok()) << journal.status();
     journal_ = *std::move(journal);
-    auto file = directory_->Create("plain");
-    CHECK(file.ok()) << file.status();
-    plain_ = *std::move(file);
     gradient_.resize(step_mib * kSliceBytes / sizeof(float));
     std::iota(gradient_.begin(), gradient_.end(), 0.5f);
+    plain_ = std::make_unique<benchmark::DiskAlone>(
+        path, absl::string_view(reinterpret_cast<const char*>(gradient_.data()),
+                                gradient_.size() * sizeof(float)));
   }
 
   // Seconds from the first slice to the vote that may be answered.
@@ -71,26 +72,12 @@ class Bandwidth {
     return absl::ToDoubleSeconds(SteadyNow() - start);
   }
 
-  double PlainStep(uint64_t step) {
-    const absl::Time start = SteadyNow();
-    const auto* bytes = reinterpret_cast<const char*>(gradient_.data());
-    const uint64_t step_bytes = gradient_.size() * sizeof(float);
-    for (uint64_t done = 0; done < step_bytes; done += kSliceBytes) {
-      const absl::Status status = plain_->Write((step - 1) * step_bytes + done,
-                                                {absl::string_view(bytes + done, kSliceBytes)});
-      CHECK(status.ok()) << status;
-    }
-    const absl::Status status = plain_->Sync();
-    CHECK(status.ok()) << status;
-    return absl::ToDoubleSeconds(SteadyNow() - start);
-  }
-
   // Step by step by turns.
   benchmark::Rounds Run(uint64_t steps) {
     benchmark::Rounds rounds;
     for (uint64_t step = 1; step <= steps; ++step) {
       rounds.work.push_back(JournalStep(step));
-      rounds.limit.push_back(PlainStep(step));
+      rounds.limit.push_back(plain_->Seconds());
     }
     return rounds;
   }
@@ -98,8 +85,8 @@ class Bandwidth {
  private:
   std::unique_ptr<disk::PosixDirectory> directory_;
   std::unique_ptr<DiskJournal> journal_;
-  std::unique_ptr<disk::File> plain_;
   std::vector<float> gradient_;
+  std::unique_ptr<benchmark::DiskAlone> plain_;
 
   Mutex mu_;
   CondVar changed_;

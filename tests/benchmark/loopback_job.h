@@ -38,6 +38,8 @@ class LoopbackServers {
 
   // With the certificate of rank `rank`, if there are any.
   Client Connect(uint32_t rank) const;
+  // Where the shards keep their data, on the disk that a benchmark may compare them with.
+  const std::string& directory() const { return directory_; }
 
  private:
   const Transport transport_;
@@ -77,7 +79,7 @@ using LoopbackTrainers = std::vector<std::unique_ptr<LoopbackTrainer>>;
 // As many as the job's world.
 LoopbackTrainers MakeTrainers(const LoopbackServers& servers, const JobDefinition& definition);
 
-// Seconds until all are done, each in a thread of its own.
+// Seconds until all are done, each in a thread of its own; one alone in the caller's.
 double SecondsOfAll(LoopbackTrainers& trainers, const std::function<void(LoopbackTrainer&)>& work);
 
 }  // namespace kaon::benchmark

@@ -1,6 +1,7 @@
 // Whole steps over loopback. `overhead`: what a small step takes beyond its arithmetic, with the
-// journal on. `step_e2e`: a large step beside its slowest stage alone, which is what a perfect
-// pipeline would take (docs/design/performance.md). By turns in the same run.
+// journal on, by itself and beside what the disk alone takes. `step_e2e`: a large step beside its
+// slowest stage alone, which is what a perfect pipeline would take (docs/design/performance.md). By
+// turns in the same run.
 #include <glog/logging.h>
 
 #include <CLI/CLI.hpp>
@@ -18,6 +19,7 @@
 #include "kernels/optimizer_rule.h"
 #include "kernels/steady_clock.h"
 #include "kernels/thread_pool.h"
+#include "tests/benchmark/disk_alone.h"
 #include "tests/benchmark/loopback_job.h"
 #include "tests/benchmark/measurement.h"
 #include "tests/benchmark/stepped_parameter.h"
@@ -106,16 +108,22 @@ class Compute {
   std::vector<std::unique_ptr<kernels::SteppedParameter>> parameters_;
 };
 
-void MeasureOverhead(const Options& options, std::FILE* json) {
+void MeasureOverhead(const Options& options, uint32_t shm_sessions, std::FILE* json) {
   const JobDefinition job = SmallJob();
   LoopbackOptions servers_options;
   servers_options.durability = "journal";
+  servers_options.shm_sessions = shm_sessions;
   const LoopbackServers servers(servers_options);
   LoopbackTrainers trainers = MakeTrainers(servers, job);
   Compute compute(job, options.threads);
+  // As much as the journal writes of a step: its gradients.
+  const std::string gradients(size_t{4} << 20, 'g');
+  DiskAlone disk(servers.directory(), gradients);
   Rounds rounds;
+  Rounds beside_disk;
   // Steps are short: more of them.
   for (int round = 0; round <= 10 * options.rounds; ++round) {
+    const double plain = disk.Seconds();
     const double arithmetic = compute.Seconds();
     const double step = SecondsOfAll(trainers, [](LoopbackTrainer& trainer) {
       trainer.Push();
@@ -125,13 +133,20 @@ void MeasureOverhead(const Options& options, std::FILE* json) {
     if (round == 0) continue;
     rounds.work.push_back(std::max(1e-9, step - arithmetic));
     rounds.limit.push_back(kAllowedOverhead);
+    beside_disk.limit.push_back(kAllowedOverhead + plain);
   }
   Measurement measurement;
   measurement.name = "overhead";
   measurement.settings = "1 Mi AdamW, journal, 1 shard, 1 worker";
+  if (shm_sessions > 0) measurement.settings += ", shm";
   measurement.unit = "steps/s beyond compute";
   measurement.limit_name = "3 ms";
   SetRates(rounds, 1, 1, measurement);
+  Print(measurement, json);
+  beside_disk.work = rounds.work;
+  measurement.name = "overhead_and_disk";
+  measurement.limit_name = "3 ms and the disk alone";
+  SetRates(beside_disk, 1, 1, measurement);
   Print(measurement, json);
 }
 
@@ -178,7 +193,9 @@ int Main(int argc, char** argv) {
   app.add_option("--json", options.json, "file for one JSON object per line");
   CLI11_PARSE(app, argc, argv);
   const JsonFile json = OpenJson(options.json);
-  MeasureOverhead(options, json.get());
+  MeasureOverhead(options, 0, json.get());
+  // One session for pushes, one for pulls.
+  MeasureOverhead(options, 2, json.get());
   for (const int workers : options.workers) {
     if (options.million_elements > 0) MeasureLarge(options, workers, json.get());
   }
