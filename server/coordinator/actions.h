@@ -102,6 +102,8 @@ struct FinishCheckpoint {
   // Older ones that are beyond what is kept may go, but for those that are in use.
   bool retain = false;
   std::vector<checkpoint::RestoredCheckpoint> in_use;
+  // Without parts: what it was given up for.
+  absl::Status why;
 };
 
 // One event on an AwaitStep stream; the stream ends OK after the event with `last`.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/checkpoint.pb.h"
 #include "kaon/v1/shard_control.pb.h"
@@ -36,9 +37,12 @@ class CheckpointRun {
 
   // To be sent to every shard that Lacks its part, now and then.
   v1::TakeCheckpoint Ask() const;
-  bool Lacks(int shard) const { return !parts_[shard].has_value(); }
+  bool Lacks(int shard) const { return !parts_[shard].part.has_value(); }
   // The shard's error, if it has failed. Reports of other attempts are ignored.
   absl::Status OnReport(int shard, const v1::CheckpointReport& report);
+  // Now and then: DEADLINE_EXCEEDED naming the shards that owe their part, and how far each is,
+  // once none has come further for `patience`.
+  absl::Status Tick(absl::Time now, absl::Duration patience);
 
   // Every part is there. They are handed out once: nothing afterwards.
   std::optional<std::vector<v1::CheckpointPart>> TakeParts();
@@ -48,11 +52,21 @@ class CheckpointRun {
   std::string Progress() const;
 
  private:
+  // Of one shard, as far as it was told; late reports tell of less.
+  struct Part {
+    uint64_t written_bytes = 0;
+    uint64_t total_bytes = 0;
+    std::optional<v1::CheckpointPart> part;
+  };
+
   const checkpoint::CheckpointFacts facts_;
   const uint64_t attempt_;
   std::optional<CallId> call_;
   const bool is_periodic_;
-  std::vector<std::optional<v1::CheckpointPart>> parts_;
+  std::vector<Part> parts_;
+  // A shard has come further since the newest tick; when, by the ticks.
+  bool moved_ = true;
+  absl::Time moved_at_ = absl::InfinitePast();
   bool handed_out_ = false;
 };
 

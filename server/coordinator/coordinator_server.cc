@@ -166,7 +166,10 @@ absl::Status CoordinatorServer::Connect() {
 void CoordinatorServer::FinishCheckpointRun(FinishCheckpoint finish) {
   const uint64_t attempt = finish.attempt;
   // One without parts was given up, as one is in the end whose manifest could not be written.
-  if (finish.parts.empty() && !finish.is_there) counts_.Add(monitor::Event::kCheckpointFailed);
+  if (finish.parts.empty() && !finish.is_there) {
+    counts_.Add(monitor::Event::kCheckpointFailed);
+    LOG(WARNING) << "checkpoint " << finish.facts.id << " is given up: " << finish.why;
+  }
   keeper_->Finish(std::move(finish), config_.checkpoint_keep(),
                   [this, attempt](const absl::StatusOr<v1::CheckpointSummary>& summary) {
                     if (summary.ok()) counts_.Add(monitor::Event::kCheckpointCreated);

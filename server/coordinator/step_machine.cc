@@ -113,7 +113,7 @@ void StepMachine::Tick(absl::Time now) {
     FailAwaits(heard);
   }
   LoseWorkers(now);
-  AskForParts();
+  TickCheckpoint(now);
   ReadStepRecord();
   actions_.push_back(WakeAt{now + options_.heartbeat});
 }

@@ -92,7 +92,6 @@ class StepMachine {
   void FindStepRecord();
   void ReadStepRecord();
   void Stop(absl::Status reason);
-
   void OpenStepRound();
   void OpenRound(v1::StepPlan plan);
   void MaybeOpenStepRound();
@@ -139,6 +138,7 @@ class StepMachine {
   absl::Status TryCreate(CallId call, const v1::CreateCheckpointRequest& request);
   void StartCheckpoint(const std::string& id, std::optional<CallId> call);
   void MaybeTakeCheckpoint();
+  void TickCheckpoint(absl::Time now);
   void AskForParts();
   void OnCheckpointReport(int shard, const v1::CheckpointReport& report);
   void AbandonCheckpoint(const absl::Status& status);

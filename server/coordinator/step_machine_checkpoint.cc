@@ -46,9 +46,15 @@ void StepMachine::StartCheckpoint(const std::string& id, std::optional<CallId> c
   facts.registration = *registration_;
   facts.last_record = *record_;
   facts.step = applied_step_;
-  const uint64_t attempt =
-      checkpoint::AttemptNumber(registration_->definition().name(), random_());
+  const uint64_t attempt = checkpoint::AttemptNumber(registration_->definition().name(), random_());
   run_.emplace(std::move(facts), attempt, static_cast<int>(shards_.size()), call);
+  AskForParts();
+}
+
+void StepMachine::TickCheckpoint(absl::Time now) {
+  if (!run_) return;
+  const absl::Status status = run_->Tick(now, options_.checkpoint_patience);
+  if (!status.ok()) return AbandonCheckpoint(status);
   AskForParts();
 }
 
@@ -69,8 +75,8 @@ void StepMachine::OnCheckpointReport(int shard, const v1::CheckpointReport& repo
   }
   auto parts = run_->TakeParts();
   if (!parts) return;
-  FinishCheckpoint finish{run_->facts(), run_->attempt(),     *std::move(parts),
-                          false,         run_->is_periodic(), {}};
+  FinishCheckpoint finish{
+      run_->facts(), run_->attempt(), *std::move(parts), false, run_->is_periodic(), {}, {}};
   if (restored_) finish.in_use.push_back(*restored_);
   if (restore_) {
     const v1::CheckpointManifest& manifest = *restore_->order.manifest;
@@ -97,7 +103,8 @@ void StepMachine::AbandonCheckpoint(const absl::Status& status) {
 }
 
 void StepMachine::EndCheckpoint(const absl::Status& status, bool is_there) {
-  actions_.push_back(FinishCheckpoint{run_->facts(), run_->attempt(), {}, is_there, false, {}});
+  actions_.push_back(
+      FinishCheckpoint{run_->facts(), run_->attempt(), {}, is_there, false, {}, status});
   if (run_->call()) {
     actions_.push_back(ReplyCreate{*run_->call(), status, IsHolder() ? "" : HolderHint()});
   }

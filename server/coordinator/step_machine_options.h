@@ -30,6 +30,8 @@ struct StepMachineOptions {
   // 0 = never.
   bool takes_checkpoints = false;
   uint64_t checkpoint_every_steps = 0;
+  // A checkpoint is given up once no shard has written anything more of it for so long.
+  absl::Duration checkpoint_patience = absl::Minutes(10);
   // Bytes of state one shard may hold, for placement; 0 = unbounded.
   uint64_t shard_capacity_bytes = 0;
 };

@@ -165,6 +165,90 @@ TEST(CheckpointTest, OnceEveryPartIsDurableTheShardsDoNotMatter) {
   EXPECT_EQ(harness.finished().size(), 1u);
 }
 
+void ReportWritten(MachineHarness& harness, int shard, const std::string& id, uint64_t bytes) {
+  v1::ShardToCoordinator message;
+  message.mutable_checkpoint()->set_id(id);
+  message.mutable_checkpoint()->set_attempt(harness.attempt());
+  message.mutable_checkpoint()->set_written_bytes(bytes);
+  message.mutable_checkpoint()->set_total_bytes(10);
+  harness.FromShard(shard, message);
+}
+
+// Both shards are heard all the time.
+void LetPass(MachineHarness& harness, absl::Duration time) {
+  constexpr absl::Duration kTick = absl::Milliseconds(500);
+  v1::ShardToCoordinator alive;
+  alive.mutable_heartbeat();
+  for (absl::Duration passed; passed < time; passed += kTick) {
+    for (int shard : {0, 1}) harness.FromShard(shard, alive);
+    harness.Tick(kTick);
+  }
+}
+
+TEST(CheckpointTest, IsGivenUpOnceNoShardComesFurther) {
+  MachineHarness harness;
+  harness.Train();
+  const CallId call = harness.Create("mine");
+  const uint64_t first = harness.attempt();
+  for (uint64_t minutes = 0; minutes < 30; minutes += 6) {
+    // However long it takes, as long as one of them writes.
+    ReportWritten(harness, 1, "mine", minutes / 6 + 1);
+    if (minutes == 6) Report(harness, 0, "mine");
+    LetPass(harness, absl::Minutes(6));
+    ASSERT_FALSE(harness.created(call)) << minutes;
+  }
+  // That is nothing new, nor is a report that comes late.
+  ReportWritten(harness, 1, "mine", 5);
+  ReportWritten(harness, 1, "mine", 3);
+  Report(harness, 0, "mine");
+  LetPass(harness, absl::Minutes(6));
+  EXPECT_EQ(StatusOf(harness, call).code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(StatusOf(harness, call).message(),
+            "checkpoint mine has come no further for 10m: shard 1 has written 5 of 10 bytes");
+  ASSERT_EQ(harness.finished().size(), 1u);
+  EXPECT_EQ(harness.finished()[0].attempt, first);
+  EXPECT_TRUE(harness.finished()[0].parts.empty());
+  EXPECT_EQ(harness.finished()[0].why, StatusOf(harness, call));
+  // The part that comes after all finishes nothing, and another one may begin.
+  Report(harness, 1, "mine", "", first);
+  EXPECT_EQ(harness.finished().size(), 1u);
+  const CallId again = harness.Create("mine");
+  EXPECT_NE(harness.attempt(), first);
+  for (int shard : {0, 1}) Report(harness, shard, "mine");
+  harness.CheckpointFinished(v1::CheckpointSummary());
+  EXPECT_TRUE(StatusOf(harness, again).ok());
+}
+
+// They are taken by themselves as before after one that nobody asked for, and nobody is told of.
+TEST(CheckpointTest, TheNextOneIsTakenAfterOneThatCameNoFurther) {
+  MachineHarness harness;
+  harness.Train();
+  for (uint64_t step = 1; step <= 6; ++step) {
+    for (uint32_t rank : {0, 1}) ASSERT_TRUE(harness.Begin(rank, step).ok());
+    harness.VoteAndApply();
+    if (step == 3) LetPass(harness, absl::Minutes(11));
+  }
+  ASSERT_EQ(harness.finished().size(), 1u);
+  EXPECT_EQ(harness.finished()[0].facts.id, "tiny-1-5");
+  EXPECT_EQ(harness.finished()[0].why.code(), absl::StatusCode::kDeadlineExceeded);
+  for (int shard : {0, 1}) Report(harness, shard, "tiny-1-8");
+  ASSERT_EQ(harness.finished().size(), 2u);
+  EXPECT_EQ(harness.finished()[1].parts.size(), 2u);
+  EXPECT_TRUE(harness.finished()[1].retain);
+}
+
+// Whoever was told that it failed must not find it there later.
+TEST(CheckpointTest, IsNotGivenUpWhileItsManifestIsWritten) {
+  MachineHarness harness;
+  harness.Train();
+  const CallId call = harness.Create("mine");
+  for (int shard : {0, 1}) Report(harness, shard, "mine");
+  for (int i = 0; i < 3; ++i) LetPass(harness, absl::Minutes(11));
+  EXPECT_FALSE(harness.created(call));
+  harness.CheckpointFinished(v1::CheckpointSummary());
+  EXPECT_TRUE(StatusOf(harness, call).ok());
+}
+
 TEST(CheckpointTest, AManifestThatCannotBeWrittenLeavesNothing) {
   MachineHarness harness;
   harness.Train();
