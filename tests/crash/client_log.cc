@@ -1,8 +1,10 @@
 #include "tests/crash/client_log.h"
 
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -21,21 +23,10 @@ using Json = nlohmann::json;
 using simulation::Operation;
 
 constexpr uint32_t kMaxRanks = 4;
+// More than a training has.
+constexpr uint64_t kMaxTimelines = 1000;
 
 int64_t NowNanos() { return absl::ToUnixNanos(SteadyNow()); }
-
-// All that a client is told of a step, each bit of it.
-std::string Describe(const kaon::StepRecord& record) {
-  std::string text =
-      absl::StrFormat("step %d applied %d '%s' of %s, state %016x, next loss scale %a, updates %d",
-                      record.step, record.applied, record.reason, absl::StrJoin(record.ranks, ","),
-                      record.state_digest, record.next_loss_scale, record.applied_updates);
-  for (const kaon::GroupNorm& norm : record.norms) {
-    absl::StrAppendFormat(&text, ", %s %a clip %a", norm.group, norm.norm.value_or(-1),
-                          norm.clip_factor);
-  }
-  return text;
-}
 
 std::vector<float> FloatsOf(const std::string& hex) {
   const std::string bytes = absl::HexStringToBytes(hex);
@@ -44,24 +35,47 @@ std::vector<float> FloatsOf(const std::string& hex) {
   return values;
 }
 
-// What the client says it was told, as the log's record of that step.
-std::string RecordOf(const simulation::Log& log, uint64_t step, const std::string& told) {
-  v1::StepRecord record;
-  for (const auto& [key, one] : log) {
-    if (one.plan().has_step() && one.plan().step().step() == step) record = one;
+Json ToJson(const kaon::StepRecord& record) {
+  Json norms = Json::array();
+  for (const kaon::GroupNorm& norm : record.norms) {
+    Json& one = norms.emplace_back(
+        Json{{"group", norm.group}, {"exempt", norm.exempt}, {"clip_factor", norm.clip_factor}});
+    if (norm.norm.has_value()) one["norm"] = *norm.norm;
   }
-  const std::string expected = Describe(client::ToPublic(record));
-  if (expected != told) {
-    record.mutable_decision()->set_reason(absl::StrCat("told: ", told, "; expected: ", expected));
+  return {{"applied", record.applied},
+          {"reason", record.reason},
+          {"ranks", record.ranks},
+          {"norms", std::move(norms)},
+          {"loss", record.loss.value_or(-1)},
+          {"next_loss_scale", record.next_loss_scale},
+          {"applied_updates", record.applied_updates},
+          {"state_digest", record.state_digest}};
+}
+
+kaon::StepRecord FromJson(uint64_t step, const Json& json) {
+  kaon::StepRecord record;
+  record.step = step;
+  record.applied = json.at("applied");
+  record.reason = json.at("reason");
+  record.ranks = json.at("ranks").get<std::vector<uint32_t>>();
+  for (const Json& one : json.at("norms")) {
+    kaon::GroupNorm& norm = record.norms.emplace_back();
+    norm.group = one.at("group");
+    norm.exempt = one.at("exempt");
+    norm.clip_factor = one.at("clip_factor");
+    if (one.contains("norm")) norm.norm = one.at("norm").get<double>();
   }
-  return record.SerializeAsString();
+  record.loss = json.at("loss").get<double>();
+  record.next_loss_scale = json.at("next_loss_scale");
+  record.applied_updates = json.at("applied_updates");
+  record.state_digest = json.at("state_digest");
+  return record;
 }
 
 // One log, as it is read.
 class Reader {
  public:
-  Reader(const simulation::Log& log, std::deque<Operation>& operations)
-      : log_(log), operations_(operations) {}
+  explicit Reader(ClientHistory& history) : history_(history) {}
 
   void Add(const Json& line) {
     const std::string type = line.at("type");
@@ -70,20 +84,23 @@ class Reader {
     if (type == "call") {
       Operation operation;
       operation.called = at;
+      operation.timeline = line.at("timeline");
       operation.step = line.at("step");
       operation.rank = line.at("rank");
       // Nobody loads other weights than another.
-      operation.process_nonce = operation.step == 0 ? 0 : line.at("life").get<uint64_t>();
+      operation.process_nonce =
+          operation.step == 0 ? 0 : NonceOf(line.at("life"), operation.timeline);
       operation.kind = line.at("what") == "pull" ? Operation::Kind::kPull : Operation::Kind::kStep;
-      called_[call] = operations_.size();
-      operations_.push_back(std::move(operation));
+      called_[call] = history_.operations.size();
+      history_.operations.push_back(std::move(operation));
     } else if (type == "step") {
-      Operation& operation = operations_.at(called_.at(call));
-      operation.outcome = Operation::Outcome::kDone;
-      operation.returned = at;
-      operation.record = RecordOf(log_, line.at("step"), line.at("told"));
+      const size_t number = called_.at(call);
+      history_.operations.at(number).outcome = Operation::Outcome::kDone;
+      history_.operations.at(number).returned = at;
+      history_.told.push_back(
+          {number, FromJson(line.at("step"), line.at("record")), line.at("told")});
     } else {
-      AddPulled(line, operations_.at(called_.at(call)), at);
+      AddPulled(line, history_.operations.at(called_.at(call)), at);
     }
   }
 
@@ -95,13 +112,12 @@ class Reader {
     operation.parameter_id = 0;
     for (const std::string hex : line.at("weights")) {
       operation.weights = FloatsOf(hex);
-      operations_.push_back(operation);
+      history_.operations.push_back(operation);
       ++operation.parameter_id;
     }
   }
 
-  const simulation::Log& log_;
-  std::deque<Operation>& operations_;
+  ClientHistory& history_;
   std::map<uint64_t, size_t> called_;
 };
 
@@ -115,32 +131,50 @@ uint64_t LifeOf(uint32_t rank, double token_weight) {
   return (static_cast<uint64_t>(token_weight) - rank - 1) / kMaxRanks;
 }
 
+uint64_t NonceOf(uint64_t life, uint64_t timeline) { return life * kMaxTimelines + timeline - 1; }
+
+uint64_t LifeOfNonce(uint64_t nonce) { return nonce / kMaxTimelines; }
+
+double LossOf(uint32_t rank, uint64_t life) { return std::sqrt(TokenWeight(rank, life)); }
+
+std::string Describe(const kaon::StepRecord& record) {
+  std::string text = absl::StrFormat(
+      "step %d applied %d '%s' of %s, state %016x, loss %a, next loss scale %a, updates %d",
+      record.step, record.applied, record.reason, absl::StrJoin(record.ranks, ","),
+      record.state_digest, record.loss.value_or(-1), record.next_loss_scale,
+      record.applied_updates);
+  for (const kaon::GroupNorm& norm : record.norms) {
+    absl::StrAppendFormat(&text, ", %s %a clip %a", norm.group, norm.norm.value_or(-1),
+                          norm.clip_factor);
+  }
+  return text;
+}
+
 ClientLog::ClientLog(const std::string& path, uint32_t rank, uint64_t life)
     : rank_(rank), life_(life), file_(path, std::ios::app) {}
 
 void ClientLog::Append(const std::string& line) { file_ << line + "\n" << std::flush; }
 
-uint64_t ClientLog::CallStep(uint64_t step) {
-  const Json line = {{"type", "call"}, {"call", ++calls_}, {"what", "begin"}, {"step", step},
-                     {"rank", rank_},  {"life", life_},    {"at", NowNanos()}};
+uint64_t ClientLog::Call(const char* what, uint64_t timeline, uint64_t step) {
+  const Json line = {{"type", "call"}, {"call", ++calls_}, {"what", what},  {"timeline", timeline},
+                     {"step", step},   {"rank", rank_},    {"life", life_}, {"at", NowNanos()}};
   Append(line.dump());
   return calls_;
+}
+
+uint64_t ClientLog::CallStep(uint64_t timeline, uint64_t step) {
+  return Call("begin", timeline, step);
 }
 
 void ClientLog::ReturnStep(uint64_t call, const kaon::StepRecord& record) {
-  const Json line = {{"type", "step"},
-                     {"call", call},
-                     {"step", record.step},
-                     {"at", NowNanos()},
-                     {"told", Describe(record)}};
+  const Json line = {{"type", "step"},           {"call", call},
+                     {"step", record.step},      {"at", NowNanos()},
+                     {"record", ToJson(record)}, {"told", Describe(record)}};
   Append(line.dump());
 }
 
-uint64_t ClientLog::CallPull(uint64_t step) {
-  const Json line = {{"type", "call"}, {"call", ++calls_}, {"what", "pull"},  {"step", step},
-                     {"rank", rank_},  {"life", life_},    {"at", NowNanos()}};
-  Append(line.dump());
-  return calls_;
+uint64_t ClientLog::CallPull(uint64_t timeline, uint64_t step) {
+  return Call("pull", timeline, step);
 }
 
 void ClientLog::ReturnPull(uint64_t call, uint64_t step,
@@ -153,10 +187,9 @@ void ClientLog::ReturnPull(uint64_t call, uint64_t step,
   Append(line.dump());
 }
 
-absl::Status ReadClientLog(const std::string& path, const simulation::Log& log,
-                           std::deque<Operation>& operations) {
+absl::Status ReadClientLog(const std::string& path, ClientHistory& history) {
   std::ifstream file(path);
-  Reader reader(log, operations);
+  Reader reader(history);
   uint64_t number = 0;
   for (std::string text; std::getline(file, text);) {
     ++number;
@@ -169,6 +202,23 @@ absl::Status ReadClientLog(const std::string& path, const simulation::Log& log,
     reader.Add(line);
   }
   return absl::OkStatus();
+}
+
+void ExplainTold(const simulation::Log& log, ClientHistory& history) {
+  for (const ClientHistory::Told& told : history.told) {
+    Operation& operation = history.operations[told.operation];
+    v1::StepRecord record;
+    for (const auto& [key, one] : log) {
+      if (key.timeline != operation.timeline || !one.plan().has_step()) continue;
+      if (one.plan().step().step() == told.record.step) record = one;
+    }
+    const std::string expected = Describe(client::ToPublic(record));
+    if (expected != told.text) {
+      record.mutable_decision()->set_reason(
+          absl::StrCat("told: ", told.text, "; expected: ", expected));
+    }
+    operation.record = record.SerializeAsString();
+  }
 }
 
 }  // namespace kaon::crash

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """T10: one log in one order explains what the clients of a cluster called and were told while its processes died.
 
-Rounds as those of crash_cycles.py, of the simulator's tiny job: each life of a worker computes other gradients, and logs each
-call and each answer with its time. At the end the shards are asked for their records; the check that the simulator's histories
-go through carries them out one after the other, and every answer, pulled weight and instant must fit. An answer that was
-never seen may have been given or not. Changed logs of the first round must be refused.
+Rounds as those of crash_cycles.py, of the simulator's tiny job: each life of a worker computes other gradients, in each
+timeline, and logs each call and each answer with its time. At the end the shards are asked for their records; the check that
+the simulator's histories go through carries them out one after the other, and every answer, pulled weight and instant must
+fit. An answer that was never seen may have been given or not. With --interval K rollbacks take back at most K steps at once;
+shards show these no more, and what clients were told of them is checked in their place. Each way of changing the logs must be
+refused, of the first round that can be changed so.
 """
 
 import argparse
@@ -21,15 +23,41 @@ import crash_cycles  # noqa: E402  (found beside this file)
 import servers  # noqa: E402
 
 STEPS = 30
+# By the model: its weights are those of the step before.
+SKIPPED_STEP = 7
+NANOS_PER_HOUR = 3600 * 10**9
 # The check multiplies matrices as they are defined. No snapshot: shards then have every record.
 ENVIRONMENT = {"KAON_JOURNAL_SEGMENT_BYTES": "8192", "KAON_GEMM": "reference"}
-HISTORY = re.compile(r"^history: (\d+) operations, (\d+) of them unanswered, explained by (\d+) entries$", re.MULTILINE)
+# There snapshots cannot be done without: no segment ends, so that none is removed.
+INTERVAL_ENVIRONMENT = {"KAON_GEMM": "reference"}
+HISTORY = re.compile(r"^history: (\d+) operations, (\d+) of them unanswered, explained by (\d+) entries, (\d+) of them taken back$",
+                     re.MULTILINE)
+TAKEN_BACK = re.compile(r"^taken back: step (\d+) of timeline (\d+) by timeline (\d+)$", re.MULTILINE)
+# Of check_history.
+CONTRADICTED = 1
+UNKNOWN = 3
+# Share of the histories of which nobody was told some step that was taken back.
+MOST_UNKNOWN = 0.2
+# In which a step is lost that rank 0 was told of.
+ENOUGH_CYCLES = 200
+
+
+def read_log(path):
+    with open(path, encoding="utf-8") as file:
+        # The last line may be cut off.
+        return [json.loads(line) for line in file if line.endswith("\n")]
+
+
+def call_of(lines, answer):
+    return next(line for line in lines if line["type"] == "call" and line["call"] == answer["call"])
 
 
 class Cluster(servers.Cluster):
     """Its workers log what they do."""
 
     last_step = STEPS
+    # Steps that a rollback may take back.
+    interval = 0
 
     def command(self, name):
         if name not in self.workers:
@@ -44,9 +72,18 @@ class Cluster(servers.Cluster):
         paths = [self.step_log(name, life) for name in self.workers for life in range(1, self.processes[name].lives + 1)]
         return [path for path in paths if os.path.exists(path)]
 
-    def check(self, shard, logs):
-        return subprocess.run([servers.binary("check_history"), "--shard", f"127.0.0.1:{self.ports[shard]}",
-                               "--tls-dir", os.path.join(self.shared, "tls"), "--workers", str(self.num_workers), *logs],
+    def newest_timeline(self):
+        """In which a worker was told of a step."""
+        newest = 0
+        for path in self.logs():
+            lines = read_log(path)
+            newest = max([newest] + [call_of(lines, line)["timeline"] for line in lines if line["type"] == "step"])
+        return newest
+
+    def check(self, shards, logs):
+        asked = [argument for shard in shards for argument in ("--shard", f"127.0.0.1:{self.ports[shard]}")]
+        return subprocess.run([servers.binary("check_history"), *asked, "--tls-dir", os.path.join(self.shared, "tls"), "--workers", str(self.num_workers),
+                               "--interval", str(self.interval), *logs],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
 
 
@@ -57,10 +94,15 @@ class Round(crash_cycles.Round):
         super().__init__(cycles, folder, shared, digest=None)
         shutil.rmtree(folder)
         self.cluster = Cluster(folder, shared)
+        self.cluster.interval = cycles.interval
         self.mode = ENVIRONMENT
+        if cycles.interval:
+            self.mode = {**INTERVAL_ENVIRONMENT, "KAON_DURABILITY": f"interval({cycles.interval})"}
         self.environment = {**self.mode, **self.cluster.checkpoint_environment(crash_cycles.CHECKPOINT_EVERY_STEPS)}
-        # (operations, of them unanswered, entries)
+        # (operations, of them unanswered, entries, of them taken back); None if that cannot be told.
         self.checked = None
+        # (step, timeline) -> timeline after that
+        self.taken_back = {}
 
     def check_end(self):
         for name in self.cluster.workers:
@@ -71,20 +113,39 @@ class Round(crash_cycles.Round):
             self.cluster.processes[name].kill()
             self.cluster.start(name, self.mode)
         servers.wait_until("serving servers", lambda: all(map(self.cluster.serving, self.cluster.ports)))
-        for shard in self.cluster.shards:
-            self.explain(shard)
+        if not self.cycles.interval:
+            for shard in self.cluster.shards:
+                self.explain([shard])
+            return
+        # Not every shard has been told, or has written, what was taken back.
+        servers.wait_until("the last rollback", self.is_taken_back)
+        self.explain(self.cluster.shards)
 
-    def explain(self, shard):
+    def is_taken_back(self):
+        """As a job is whose shards were all killed."""
+        answer = self.cluster.kaonctl("-o", "json", "steps", "--limit", "1000")
+        return answer.returncode == 0 and json.loads(answer.stdout)["steps"][-1:] and (
+            json.loads(answer.stdout)["steps"][-1]["kind"] == "rollback")
+
+    def explain(self, shards):
         deadline = time.monotonic() + 20
         while True:
-            done = self.cluster.check(shard, self.cluster.logs())
+            done = self.cluster.check(shards, self.cluster.logs())
             said = done.stdout.decode("utf-8", "replace")
             if done.returncode == 0:
                 self.checked = tuple(map(int, HISTORY.search(said).groups()))
+                found = [tuple(map(int, one)) for one in TAKEN_BACK.findall(said)]
+                # Nobody was told of anything after the last kill.
+                self.taken_back = {(step, timeline): after for step, timeline, after in found
+                                   if after <= self.cluster.newest_timeline()}
+                return
+            # Nobody was told of some step that was taken back.
+            if done.returncode == UNKNOWN and self.cycles.interval:
+                print(f"round {self.cycles.rounds}: {said.strip()}")
                 return
             # A shard whose newest decision was not on disk yet is told it again before long.
             if time.monotonic() > deadline:
-                raise servers.Failure(f"history of {shard}: {said}")
+                raise servers.Failure(f"history of {', '.join(shards)}: {said}")
             time.sleep(0.1)
 
 
@@ -121,53 +182,95 @@ def answered_too_early(lines):
     lines[last(lines, "step")]["at"] = lines[0]["at"]
 
 
-def refuses(cluster, folder, doctor):
-    """Whether the change of the last life of rank 0 is found."""
+def last_lost(lines, of_type, taken_back):
+    """The last answer of a kind about a step that was taken back, and not by the model skipped."""
+    answers = [line for line in lines if line["type"] == of_type and line["step"] != SKIPPED_STEP]
+    return [line for line in answers if (line["step"], call_of(lines, line)["timeline"]) in taken_back][-1]
+
+
+def acknowledged_after_its_rollback(lines, taken_back):
+    """Begun and answered when the job had long gone on in another timeline."""
+    answer = last_lost(lines, "step", taken_back)
+    call_of(lines, answer)["at"] = answer["at"] = time.monotonic_ns() + NANOS_PER_HOUR
+
+
+def read_after_its_rollback(lines, taken_back):
+    """A version of a step that was taken back, in the timeline after."""
+    call = call_of(lines, last_lost(lines, "pulled", taken_back))
+    call["timeline"] = taken_back[call["step"], call["timeline"]]
+
+
+def refuses(cluster, folder, doctor, *arguments):
+    """Whether the change of the last life of rank 0 that can be changed so is found; None if there is none."""
     logs = cluster.logs()
-    path = cluster.step_log("worker-0", cluster.processes["worker-0"].lives)
-    with open(path, encoding="utf-8") as file:
-        lines = [json.loads(line) for line in file]
-    doctor(lines)
+    for life in range(cluster.processes["worker-0"].lives, 0, -1):
+        path = cluster.step_log("worker-0", life)
+        if path not in logs:
+            continue
+        lines = read_log(path)
+        try:
+            doctor(lines, *arguments)
+            break
+        except (IndexError, StopIteration, ValueError):
+            pass
+    else:
+        return None
     doctored = os.path.join(folder, "doctored.jsonl")
     with open(doctored, "w", encoding="utf-8") as file:
         file.writelines(json.dumps(line) + "\n" for line in lines)
-    done = cluster.check("shard-0", [doctored if log == path else log for log in logs])
+    done = cluster.check(cluster.shards, [doctored if log == path else log for log in logs])
     said = done.stdout.decode("utf-8", "replace").strip()
     print(f"{doctor.__name__}: {said.splitlines()[-1] if said else ''}")
-    return done.returncode == 1 and "CONTRADICTION: " in said
+    return done.returncode == CONTRADICTED and "CONTRADICTION: " in said
 
 
-DOCTORS = (other_weights, other_version, other_outcome, unknown_step, never_begun, answered_too_early)
+DOCTORS = [other_weights, other_version, other_outcome, unknown_step, never_begun, answered_too_early]
+INTERVAL_DOCTORS = [acknowledged_after_its_rollback, read_after_its_rollback]
 
 
 def run(options, folder):
     shared = os.path.join(folder, "shared")
     servers.Cluster.prepare(shared)
-    cycles = crash_cycles.Cycles(options.seed, crash_cycles.read_points(options.points), interval=0)
+    cycles = crash_cycles.Cycles(options.seed, crash_cycles.read_points(options.points), options.interval)
     start = time.monotonic()
-    totals = [0, 0, 0]
-    refused = 0
+    totals = [0, 0, 0, 0]
+    doctors = DOCTORS + (INTERVAL_DOCTORS if options.interval else [])
+    # Of the doctors, once one has found something to change.
+    refused = {}
+    unknown = 0
     current = None
     try:
         while cycles.total() < options.cycles and time.monotonic() - start < options.seconds:
             current = Round(cycles, os.path.join(folder, f"round-{cycles.rounds + 1}"), shared)
             current.run()
-            totals = [total + one for total, one in zip(totals, current.checked)]
-            # A life that has seen steps is one that can be changed.
-            if cycles.rounds == 1:
-                refused = sum(refuses(current.cluster, folder, doctor) for doctor in DOCTORS)
+            if current.checked is None:
+                unknown += 1
+            else:
+                totals = [total + one for total, one in zip(totals, current.checked)]
+                for doctor in [doctor for doctor in doctors if doctor not in refused]:
+                    arguments = [current.taken_back] if doctor in INTERVAL_DOCTORS else []
+                    found = refuses(current.cluster, folder, doctor, *arguments)
+                    if found is not None:
+                        refused[doctor] = found
             current.cluster.remove()
-        if refused != len(DOCTORS):
-            raise servers.Failure(f"{refused} of {len(DOCTORS)} changed histories were refused")
+        # Short runs may lose no step that can be changed.
+        short = cycles.total() < ENOUGH_CYCLES
+        if missed := [doctor.__name__ for doctor in doctors if not refused.get(doctor, short)]:
+            raise servers.Failure(f"changed histories were not refused: {', '.join(missed)}")
+        if unknown > MOST_UNKNOWN * cycles.rounds:
+            raise servers.Failure(f"{unknown} of {cycles.rounds} histories are not to be had")
     except servers.Failure:
         current.cluster.show_logs()
         print(f"seed {options.seed}, round {cycles.rounds}")
         raise
     finally:
         current.cluster.kill()
-    print(f"histories: {cycles.rounds} checked, {cycles.rounds} explained: {totals[0]} operations, {totals[1]} unanswered, "
+    checked = cycles.rounds - unknown
+    print(f"histories: {checked} checked, {checked} explained: {totals[0]} operations, {totals[1]} unanswered, "
           f"{totals[2]} entries, {cycles.total()} deaths, {time.monotonic() - start:.0f} s")
-    print(f"changed histories: {len(DOCTORS)} tried, {refused} refused")
+    if options.interval:
+        print(f"interval({options.interval}): {totals[3]} steps were taken back; {unknown} histories could not be told")
+    print(f"changed histories: {len(refused)} tried, {sum(refused.values())} refused")
 
 
 def main():
@@ -175,6 +278,7 @@ def main():
     parser.add_argument("--cycles", type=int, default=120)
     parser.add_argument("--seconds", type=float, default=60, help="begin no round after this long")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--interval", type=int, default=0, help="durability interval(K) in place of journal")
     parser.add_argument("--points", default="proto/failpoint.h")
     servers.run_suite("kaon-history.", run, parser.parse_args())
 

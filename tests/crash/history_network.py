@@ -109,12 +109,12 @@ def run_seed(options, folder, shared, seed):
     try:
         trouble = train(cluster, seed, options.limit)
         for shard in cluster.shards:
-            done = cluster.check(shard, cluster.logs())
+            done = cluster.check([shard], cluster.logs())
             said = done.stdout.decode("utf-8", "replace")
             if done.returncode != 0:
                 raise servers.Failure(f"history of {shard}: {said}")
         counts = tuple(map(int, history_cycles.HISTORY.search(said).groups()))
-        refused = sum(history_cycles.refuses(cluster, folder, doctor) for doctor in DOCTORS)
+        refused = sum(bool(history_cycles.refuses(cluster, folder, doctor)) for doctor in DOCTORS)
         if refused != len(DOCTORS):
             raise servers.Failure(f"{refused} of {len(DOCTORS)} changed histories were refused")
         lives = sum(cluster.processes[name].lives for name in cluster.workers)

@@ -1,6 +1,7 @@
 // A worker of the simulator's tiny job, on real servers: trains up to a step and logs every call.
 // Killed and started again, it goes on with another life's gradients.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdint>
 #include <iostream>
 #include <map>
@@ -8,9 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "client/job_conversion.h"
 #include "client/kaon/client.h"
+#include "kernels/mutex.h"
 #include "tests/crash/client_log.h"
 #include "tests/simulation/model.h"
 
@@ -35,6 +38,23 @@ TensorView ViewOf(const std::vector<float>& values) {
   return {values.data(), values.size(), DType::kFloat32};
 }
 
+// The newest timeline that the client has heard of.
+class Timeline {
+ public:
+  uint64_t newest() const {
+    MutexLock lock(mu_);
+    return newest_;
+  }
+  void Hear(uint64_t timeline) {
+    MutexLock lock(mu_);
+    newest_ = std::max(newest_, timeline);
+  }
+
+ private:
+  mutable Mutex mu_;
+  uint64_t newest_ ABSL_GUARDED_BY(mu_) = 1;
+};
+
 class Trainer {
  public:
   explicit Trainer(const Options& options)
@@ -50,16 +70,18 @@ class Trainer {
     client_options.transport = options_.transport;
     const std::string key = absl::StrCat(options_.tls_dir, "/worker-", options_.rank);
     client_options.tls = {options_.tls_dir + "/ca.crt", key + ".crt", key + ".key"};
+    client_options.on_rewind = [this](uint64_t timeline, uint64_t) { timeline_.Hear(timeline); };
     Result<Client> client = Client::Connect(client_options);
     if (!client.ok()) return client.status();
     v1::JobDescription description;
     *description.mutable_definition() = tiny_;
     Result<Job> job = client->Register(client::FromProto(description).definition);
     if (!job.ok()) return job.status();
+    timeline_.Hear(job->description().timeline);
     Result<Worker> worker = job->Join(options_.rank);
     if (!worker.ok()) return worker.status();
     if (Status status = Load(*job, *worker); !status.ok()) return status;
-    return Train(*job, *worker);
+    return Train(*job, std::move(worker).value());
   }
 
   uint64_t step() const { return step_; }
@@ -77,7 +99,7 @@ class Trainer {
         weights.push_back(simulation::InitialWeights(tiny_, id));
       }
       for (const std::vector<float>& values : weights) views.push_back(ViewOf(values));
-      log_.CallStep(0);
+      log_.CallStep(timeline_.newest(), 0);
       const Result<Done> loaded = worker.LoadWeights(std::move(views)).Get();
       if (!loaded.ok() && loaded.status().code() != StatusCode::kFailedPrecondition) {
         return loaded.status();
@@ -92,8 +114,20 @@ class Trainer {
 
   Status Refresh(Job& job) {
     Result<JobDescription> now = job.Refresh();
-    if (now.ok()) step_ = now->applied_step;
-    return now.status();
+    if (!now.ok()) return now.status();
+    step_ = now->applied_step;
+    timeline_.Hear(now->timeline);
+    return Status();
+  }
+
+  // After a refusal: where the job is now, and whether it has been taken back since `joined`.
+  Result<bool> Follow(Job& job, uint64_t joined, Worker& worker) {
+    if (Status refreshed = Refresh(job); !refreshed.ok()) return refreshed;
+    if (timeline_.newest() == joined) return false;
+    Result<Worker> again = job.Join(options_.rank);
+    if (!again.ok()) return again.status();
+    worker = std::move(again).value();
+    return true;
   }
 
   Status Pull(Job& job, uint64_t step) {
@@ -105,23 +139,29 @@ class Trainer {
     for (uint32_t id = 0; id < weights.size(); ++id) {
       targets.push_back({id, {weights[id].data(), weights[id].size(), DType::kFloat32}});
     }
-    const uint64_t call = log_.CallPull(step);
+    const uint64_t call = log_.CallPull(timeline_.newest(), step);
     const Result<Done> pulled = job.Pull(step, std::move(targets)).Get();
     if (pulled.ok()) log_.ReturnPull(call, step, weights);
     return pulled.status();
   }
 
-  Status Train(Job& job, Worker& worker) {
-    while (step_ < options_.steps) {
-      const Status status = Step(worker, step_ + 1);
+  Status Train(Job& job, Worker worker) {
+    bool pulled = true;
+    while (step_ < options_.steps || !pulled) {
+      const uint64_t joined = timeline_.newest();
+      Status status = pulled ? Step(worker, step_ + 1) : Pull(job, step_);
       if (status.code() == StatusCode::kFailedPrecondition) {
-        // Decided while this process, or the one before it, was not there to be told.
-        if (Status refreshed = Refresh(job); !refreshed.ok()) return refreshed;
+        Result<bool> taken_back = Follow(job, joined, worker);
+        if (!taken_back.ok()) return taken_back.status();
+        // A step was decided while this process, or the one before it, was not there to be told; a
+        // version is there until the step after the next.
+        if (!*taken_back && !pulled) return status;
+        pulled = !*taken_back;
         continue;
       }
       if (!status.ok()) return status;
-      ++step_;
-      if (Status pulled = Pull(job, step_); !pulled.ok()) return pulled;
+      if (pulled) ++step_;
+      pulled = !pulled;
     }
     return Status();
   }
@@ -130,12 +170,14 @@ class Trainer {
     BeginOptions begin;
     begin.step = step;
     begin.token_weight = TokenWeight(options_.rank, options_.life);
-    const uint64_t call = log_.CallStep(step);
+    const uint64_t timeline = timeline_.newest();
+    const uint64_t call = log_.CallStep(timeline, step);
     Result<kaon::Step> open = worker.Begin(begin);
     if (!open.ok()) return open.status();
     std::vector<std::vector<float>> gradients;
     for (int id = 0; id < tiny_.parameters_size(); ++id) {
-      gradients.push_back(simulation::Gradient(tiny_, id, options_.rank, options_.life, step));
+      gradients.push_back(
+          simulation::Gradient(tiny_, id, options_.rank, NonceOf(options_.life, timeline), step));
     }
     std::vector<Future<Done>> pushes;
     for (uint32_t id = 0; id < gradients.size(); ++id) {
@@ -143,7 +185,9 @@ class Trainer {
       pushes.push_back(open->Push(id, ViewOf(gradients[id])));
     }
     // The gradients are borrowed until then.
-    Result<StepRecord> record = open->Finish().Get();
+    FinishOptions finish;
+    finish.loss = LossOf(options_.rank, options_.life);
+    Result<StepRecord> record = open->Finish(finish).Get();
     if (record.ok()) log_.ReturnStep(call, *record);
     return record.status();
   }
@@ -151,6 +195,7 @@ class Trainer {
   const Options options_;
   v1::JobDefinition tiny_;
   ClientLog log_;
+  Timeline timeline_;
   uint64_t step_ = 0;
 };
 
