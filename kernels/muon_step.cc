@@ -255,8 +255,12 @@ UpdateResult ApplyMuon(const MuonConfig& config, const UpdateScalars& scalars,
       return DirectionOf(config.momentum_dtype, before, buffers, momentum, begin, end, nullptr);
     });
   }
-  const auto memory = std::make_unique_for_overwrite<float[]>(n);
-  const absl::Span<float> direction = absl::MakeSpan(memory.get(), n);
+  // Where the new weights go: those of a block are written when its direction has been read. Unless
+  // the old ones, which are read then, too, are there.
+  const bool in_place = buffers.new_param.data() == buffers.param.data();
+  const auto memory = std::make_unique_for_overwrite<float[]>(in_place ? n : 0);
+  const absl::Span<float> direction =
+      in_place ? absl::MakeSpan(memory.get(), n) : buffers.new_param;
   std::vector<MatrixNorm> norms((n + kPiece - 1) / kPiece);
   UpdateResult result = SumOverPieces(pool, n, kPiece, [&](int64_t begin, int64_t end) {
     const UpdateResult piece =

@@ -52,7 +52,6 @@ class Iterated {
       : it_(it),
         x_(Storage::Make(it.gemm, it.r, it.c)),
         next_x_(Storage::Make(it.gemm, it.r, it.c)),
-        gram_(MakeSquare()),
         polynomial_(MakeSquare()) {}
 
   // X, rounded as it is stored: complete before Run, and its result after.
@@ -79,7 +78,7 @@ class Iterated {
     Storage::Multiply(it_.gemm, product, a, b, addend, to, scratch_);
   }
 
-  // X <- factor X + share X.
+  // X <- factor X + share X. The Gram matrix is lost.
   void ReplaceX(const Matrix& factor, float share) {
     Multiply(it_.TimesX(share), factor, x_, &x_, next_x_);
     std::swap(x_, next_x_);
@@ -89,7 +88,7 @@ class Iterated {
   void StorePolynomial(const NewtonSchulzTriple& t) {
     if (t.c2 == 0) {
       // A cubic: one product less, the same bits.
-      Storage::Scale(gram_, t.b, polynomial_);
+      Storage::Scale(it_.gemm, it_.r, gram_, t.b, polynomial_);
     } else {
       Multiply(it_.Square(t.c2, t.b), gram_, gram_, &gram_, polynomial_);
     }
@@ -141,7 +140,7 @@ class Iterated {
       const bool ends = BeginsAnewAfter(step + 1);
       if (begins) {
         // The factor is the polynomial with its constant; the polynomial without is needed below.
-        Storage::Scale(polynomial_, 1, factor);
+        Storage::Scale(it_.gemm, it_.r, polynomial_, 1, factor);
         Storage::AddToDiagonal(it_.gemm, it_.r, t.a, factor);
       } else {
         Multiply(it_.Commuting(t.a, mirrored), polynomial_, factor, &factor, product);
@@ -159,9 +158,10 @@ class Iterated {
 
   const Iteration& it_;
   Matrix x_;
-  // Where products of X go before they are X.
+  // Where products of X go before they are X; until then the Gram matrix, which is not larger, and
+  // of which nothing is needed any more when X is replaced.
   Matrix next_x_;
-  Matrix gram_;
+  Matrix& gram_ = next_x_;
   Matrix polynomial_;
   ProductScratch scratch_;
 };

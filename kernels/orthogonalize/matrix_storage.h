@@ -15,8 +15,8 @@
 namespace kaon::kernels {
 
 // Each has Matrix; Make, a matrix without contents; StoreTile, which rounds, and LoadTile, as those
-// of Gemm; Scale, to <- factor from, rounded; AddToDiagonal; and Multiply, to <-
-// alpha A op(B) + beta addend, rounded.
+// of Gemm; Scale, to <- factor from, rounded, and AddToDiagonal, both of n x n; and Multiply, to <-
+// alpha A op(B) + beta addend, rounded. A matrix may lie in the memory of a larger one.
 struct Float32Storage {
   using Matrix = std::vector<float>;
 
@@ -33,15 +33,17 @@ struct Float32Storage {
                   to.values + i * kTileSide);
     }
   }
-  static void Scale(const Matrix& from, float factor, Matrix& to) {
-    for (size_t i = 0; i < from.size(); ++i) to[i] = factor * from[i];
+  static void Scale(const Gemm&, int64_t n, const Matrix& from, float factor, Matrix& to) {
+    for (int64_t i = 0; i < n * n; ++i) to[i] = factor * from[i];
   }
   static void AddToDiagonal(const Gemm&, int64_t n, float value, Matrix& x) {
     for (int64_t i = 0; i < n; ++i) x[i * n + i] += value;
   }
   static void Multiply(Gemm& gemm, const MatrixProduct& product, const Matrix& a, const Matrix& b,
                        const Matrix* addend, Matrix& to, ProductScratch&) {
-    if (product.beta != 0) to = *addend;
+    if (product.beta != 0) {
+      std::copy_n(addend->begin(), product.rows * product.cols, to.begin());
+    }
     gemm.Multiply(product, a.data(), b.data(), to.data());
   }
 };
@@ -60,8 +62,8 @@ struct BFloat16Storage {
                        FloatTile& to) {
     gemm.LoadTile(place, from, to);
   }
-  static void Scale(const Matrix& from, float factor, Matrix& to) {
-    RunVectorized<ScaleEach>(from.data(), factor, to.data(), from.num_elements());
+  static void Scale(const Gemm& gemm, int64_t n, const Matrix& from, float factor, Matrix& to) {
+    RunVectorized<ScaleEach>(from.data(), factor, to.data(), gemm.StoredElements(n, n));
   }
   static void AddToDiagonal(const Gemm& gemm, int64_t n, float value, Matrix& x) {
     for (int64_t i = 0; i < n; ++i) {
@@ -91,19 +93,19 @@ struct Float16Storage : Float32Storage {
     RunVectorized<RoundEach>(rounded.values, kTileSide * kTileSide);
     Float32Storage::StoreTile(gemm, place, rounded, to);
   }
-  static void Scale(const Matrix& from, float factor, Matrix& to) {
-    Float32Storage::Scale(from, factor, to);
-    Round(to);
+  static void Scale(const Gemm& gemm, int64_t n, const Matrix& from, float factor, Matrix& to) {
+    Float32Storage::Scale(gemm, n, from, factor, to);
+    Round(to, n * n);
   }
   static void AddToDiagonal(const Gemm& gemm, int64_t n, float value, Matrix& x) {
     Float32Storage::AddToDiagonal(gemm, n, value, x);
     // What is off the diagonal has been rounded.
-    Round(x);
+    Round(x, n * n);
   }
   static void Multiply(Gemm& gemm, const MatrixProduct& product, const Matrix& a, const Matrix& b,
                        const Matrix* addend, Matrix& to, ProductScratch& scratch) {
     Float32Storage::Multiply(gemm, product, a, b, addend, to, scratch);
-    Round(to);
+    Round(to, product.rows * product.cols);
   }
 
  private:
@@ -113,9 +115,7 @@ struct Float16Storage : Float32Storage {
     }
   };
 
-  static void Round(Matrix& x) {
-    RunVectorized<RoundEach>(x.data(), static_cast<int64_t>(x.size()));
-  }
+  static void Round(Matrix& x, int64_t n) { RunVectorized<RoundEach>(x.data(), n); }
 };
 
 }  // namespace kaon::kernels
