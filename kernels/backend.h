@@ -127,6 +127,9 @@ struct BackendOptions {
 // interface version and for a gemm or isa that this machine does not have.
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(const BackendOptions& options);
 
+// What the cpu backend's own loops run on now: "avx512", "avx2" or "scalar".
+std::string ChosenIsa();
+
 // What a plugin exports: extern "C" int kaon_backend_version(); extern "C" Backend*
 // kaon_create_backend();
 inline constexpr int kBackendVersion = 6;

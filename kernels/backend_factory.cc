@@ -118,4 +118,16 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(const BackendOptions& opt
   return LoadPlugin(options);
 }
 
+std::string ChosenIsa() {
+  switch (ChosenInstructionSet().load()) {
+    case InstructionSet::kAvx512:
+      return "avx512";
+    case InstructionSet::kAvx2:
+      return "avx2";
+    case InstructionSet::kScalar:
+      break;
+  }
+  return "scalar";
+}
+
 }  // namespace kaon::kernels

@@ -106,6 +106,8 @@ Json ShardJson(const v1::ShardStatus& shard) {
           {"connected", shard.connected()},
           {"backend", name},
           {"gemm", gemm},
+          {"isa", shard.description().instruction_set()},
+          {"threads", shard.description().compute_threads()},
           {"device_class", shard.description().device_class()},
           {"build", shard.description().build()}};
 }
@@ -155,6 +157,8 @@ std::string BackendText(const BackendFacts& facts) {
                                                {"connected", {"CONNECTED"}},
                                                {"backend", {"BACKEND"}},
                                                {"gemm", {"GEMM"}},
+                                               {"isa", {"ISA"}},
+                                               {"threads", {"THREADS", kRight}},
                                                {"device_class", {"DEVICE"}},
                                                {"build", {"BUILD"}}}),
                       "\n",

@@ -172,7 +172,6 @@ std::optional<int> ParseCommandLine(const CommandLine& command_line, int argc,
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  if (command_line.begin) command_line.begin(message);
   if (!file.empty()) {
     if (absl::Status status = LoadTextproto(file, message); !status.ok()) {
       return Fail(command_line.program, status);

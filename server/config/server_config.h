@@ -31,8 +31,6 @@ struct CommandLine {
   std::vector<Flag> flags;
   // Fills in defaults and refuses what the server would refuse.
   std::function<absl::Status(google::protobuf::Message*)> complete;
-  // Before anything is read: marks fields whose zero is not what stands for their default.
-  std::function<void(google::protobuf::Message*)> begin = nullptr;
 };
 
 // Fills `message` from --config FILE (or KAON_CONFIG), then the environment, then the flags.

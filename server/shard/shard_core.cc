@@ -365,6 +365,8 @@ absl::StatusOr<v1::DescribeShardResponse> ShardCore::Describe(absl::string_view 
   response.set_backend(options_.backend->name());
   response.set_build(options_.written_by.build());
   response.set_device_class(options_.written_by.device_class());
+  response.set_instruction_set(options_.instruction_set);
+  response.set_compute_threads(options_.compute_threads);
   response.set_applied_steps(applied_steps_);
   response.set_skipped_steps(skipped_steps_);
   if (!registration.has_value()) return response;

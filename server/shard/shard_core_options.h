@@ -30,6 +30,9 @@ struct ShardCoreOptions {
   kernels::Backend* backend = nullptr;
   // Who computes, as files say it and as it is shown: build, backend and device_class.
   v1::CheckpointFile written_by;
+  // Of the cpu backend, as they are shown: DescribeShardResponse.
+  std::string instruction_set;
+  uint32_t compute_threads = 0;
   // Gradients that may wait for an earlier rank, all workers together.
   uint64_t staging_bytes = 64 << 20;
   // As in GradientAccumulator::Options.

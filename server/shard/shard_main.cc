@@ -11,9 +11,6 @@
 
 namespace {
 
-// Until something else is said: no number of sessions that there may be.
-constexpr uint32_t kUnsaid = UINT32_MAX;
-
 kaon::config::CommandLine Describe() {
   kaon::config::CommandLine line;
   line.program = "kaon-shard";
@@ -34,6 +31,7 @@ kaon::config::CommandLine Describe() {
        "gradients that may wait for an earlier rank, all workers together (67108864)"},
       {"backend", "cpu, or the name of a loadable backend (cpu)"},
       {"gemm", "amx, onednn or reference (the fastest that this machine has)"},
+      {"isa", "avx512, avx2 or scalar, for loops of its own; same results (the widest)"},
       {"threads", "compute threads; 0 = as many as there are CPUs to run on (0)"},
       {"port_file", "write the bound port here once calls are accepted"},
       {"checkpoint_dir", "directory of checkpoints, which coordinators and all shards see"},
@@ -48,12 +46,9 @@ kaon::config::CommandLine Describe() {
       {"shm_dir", "directory for the socket that opens them; empty: an abstract socket"},
       {"shm_uids", "users, beside this process's, whose workers may have one"},
   };
-  line.begin = [](google::protobuf::Message* message) {
-    static_cast<kaon::v1::ShardConfig&>(*message).set_shm_sessions(kUnsaid);
-  };
   line.complete = [](google::protobuf::Message* message) -> absl::Status {
     auto& config = static_cast<kaon::v1::ShardConfig&>(*message);
-    if (config.shm_sessions() == kUnsaid) {
+    if (!config.has_shm_sessions()) {
       config.set_shm_sessions(kaon::shard::DefaultShmSessions(config.host_memory_bytes()));
     }
     KAON_ASSIGN_OR_RETURN(config, kaon::shard::CompleteConfig(config));

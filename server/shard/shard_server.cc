@@ -186,6 +186,7 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
   backend.name = config.backend();
   backend.gemm = config.gemm();
   backend.threads = static_cast<int>(config.threads());
+  if (!config.isa().empty()) backend.isa = config.isa();
   KAON_ASSIGN_OR_RETURN(backend_, kernels::CreateBackend(backend));
   KAON_ASSIGN_OR_RETURN(directory_, journal::ShardDirectory::Open(config.data_dir()));
   KAON_ASSIGN_OR_RETURN(marker_, journal::IncarnationMarker::Open(config.data_dir()));
@@ -195,6 +196,10 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
   options.store = store_.get();
   options.backend = backend_.get();
   options.written_by = checkpoint::WrittenBy(backend_->name());
+  if (config.backend() == "cpu") {
+    options.instruction_set = kernels::ChosenIsa();
+    options.compute_threads = config.threads();
+  }
   options.staging_bytes = config.staging_bytes();
   options.min_chunk_bytes = kMinChunkBytes;
   options.on_data_loss = [this](const std::string& why) { health_.SetReason("state", why); };

@@ -31,7 +31,8 @@ BackendFacts Facts() {
   facts.status = Parse<v1::GetStatusResponse>(R"(
     job: "run"
     shards { shard: 0 address: "h:1" connected: true
-             description { backend: "cpu/amx" device_class: "Xeon" build: "kaon 1" } }
+             description { backend: "cpu/amx" instruction_set: "avx512" compute_threads: 8
+                           device_class: "Xeon" build: "kaon 1" } }
     shards { shard: 1 address: "h:2" connected: true description { backend: "cuda" } }
     shards { shard: 2 address: "h:3" })");
   facts.job = Parse<v1::JobDescription>(R"(
@@ -58,20 +59,20 @@ TEST(BackendReportTest, SaysWhatEachShardComputesWith) {
   EXPECT_EQ(json["job"], "run");
   EXPECT_EQ(json["shards"].dump(),
             R"([{"shard":0,"address":"h:1","connected":true,"backend":"cpu","gemm":"amx",)"
-            R"("device_class":"Xeon","build":"kaon 1"},)"
+            R"("isa":"avx512","threads":8,"device_class":"Xeon","build":"kaon 1"},)"
             R"({"shard":1,"address":"h:2","connected":true,"backend":"cuda","gemm":"",)"
-            R"("device_class":"","build":""},)"
+            R"("isa":"","threads":0,"device_class":"","build":""},)"
             R"({"shard":2,"address":"h:3","connected":false,"backend":"","gemm":"",)"
-            R"("device_class":"","build":""}])");
+            R"("isa":"","threads":0,"device_class":"","build":""}])");
 }
 
 TEST(BackendReportTest, TextHasOneLinePerShardAndPerKindOfMatrix) {
   EXPECT_EQ(
       BackendText(Facts()),
-      "SHARD  ADDRESS  CONNECTED  BACKEND  GEMM  DEVICE  BUILD\n"
-      "    0  h:1      yes        cpu      amx   Xeon    kaon 1\n"
-      "    1  h:2      yes        cuda     -     -       -\n"
-      "    2  h:3      no         -        -     -       -\n"
+      "SHARD  ADDRESS  CONNECTED  BACKEND  GEMM  ISA     THREADS  DEVICE  BUILD\n"
+      "    0  h:1      yes        cpu      amx   avx512        8  Xeon    kaon 1\n"
+      "    1  h:2      yes        cuda     -     -             0  -       -\n"
+      "    2  h:3      no         -        -     -             0  -       -\n"
       "\n"
       "GROUP  ROWS  COLS  FORM      RESTARTS  DTYPE     STEPS  BATCHED  MATRICES  PARAMETERS  "
       "SHARDS\n"

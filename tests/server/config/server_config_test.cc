@@ -14,6 +14,7 @@ namespace {
 absl::Status Complete(google::protobuf::Message* message) {
   auto& config = static_cast<v1::ShardConfig&>(*message);
   if (config.host_memory_bytes() == 0) config.set_host_memory_bytes(4096);
+  if (!config.has_shm_sessions()) config.set_shm_sessions(5);
   if (config.threads() > 7) return absl::InvalidArgumentError("threads is beyond 7");
   return absl::OkStatus();
 }
@@ -28,10 +29,7 @@ CommandLine TestCommandLine() {
            {"shm_sessions", "sessions"},
            {"shm_uids", "users"},
            {"tls.ca_file", "authority"}},
-          Complete,
-          [](google::protobuf::Message* message) {
-            static_cast<v1::ShardConfig&>(*message).set_shm_sessions(5);
-          }};
+          Complete};
 }
 
 std::string WriteFile(const std::string& text) {
@@ -82,13 +80,20 @@ TEST(ServerConfigTest, RepeatedNumbersTakeCommasToo) {
   EXPECT_EQ(Parse({"--shm-uids", "4294967296"}, &config), 2);
 }
 
-TEST(ServerConfigTest, WhatIsMarkedBeforeStaysUnlessSomethingIsSaid) {
+TEST(ServerConfigTest, AZeroThatIsSaidIsNoDefaultAndIsPrinted) {
   v1::ShardConfig config;
   EXPECT_EQ(Parse({}, &config), std::nullopt);
   EXPECT_EQ(config.shm_sessions(), 5u);
+  config.Clear();
   EXPECT_EQ(Parse({"--shm-sessions", "0"}, &config), std::nullopt);
   EXPECT_EQ(config.shm_sessions(), 0u);
-  const std::string file = WriteFile("shm_sessions: 0");
+  config.Clear();
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(Parse({"--shm-sessions", "0", "--print-config"}, &config), 0);
+  const std::string printed = testing::internal::GetCapturedStdout();
+  EXPECT_EQ(printed, "host_memory_bytes: 4096\nshm_sessions: 0\n");
+  config.Clear();
+  const std::string file = WriteFile(printed);
   EXPECT_EQ(Parse({"--config", file.c_str()}, &config), std::nullopt);
   EXPECT_EQ(config.shm_sessions(), 0u);
 }

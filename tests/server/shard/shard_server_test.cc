@@ -146,6 +146,27 @@ TEST_F(ShardServerTest, LeavesASnapshotWhenItIsShutDown) {
   EXPECT_EQ(after.state_digest(), before.state_digest());
 }
 
+// No bit depends on it, so a data_dir is gone on with.
+TEST_F(ShardServerTest, ComputesWithTheInstructionSetThatItIsTold) {
+  PlanStepOne();
+  const uint64_t digest = Describe().state_digest();
+  EXPECT_NE(Describe().instruction_set(), "");
+  EXPECT_GE(Describe().compute_threads(), 1u);
+  coordinator_.reset();
+  server_->Shutdown();
+  v1::ShardConfig config = SameDirectory();
+  config.set_isa("scalar");
+  config.set_threads(3);
+  Restart(config);
+  EXPECT_EQ(Describe().instruction_set(), "scalar");
+  EXPECT_EQ(Describe().compute_threads(), 3u);
+  EXPECT_EQ(Describe().state_digest(), digest);
+  config.set_isa("widest");
+  coordinator_.reset();
+  server_->Shutdown();
+  Restart(config);
+}
+
 // Protocol.md section 3: "resuming across a change needs an explicit flag".
 TEST_F(ShardServerTest, GoesOnWithAnotherBackendOnlyWhereThatIsAllowed) {
   PlanStepOne();
@@ -323,6 +344,10 @@ TEST_F(ShardServerTest, RefusesAConfigurationItCannotServe) {
   config = Config();
   config.set_gemm("none");
   ExpectRefused(config, absl::StatusCode::kInvalidArgument, "none");
+  config = Config();
+  config.set_isa("neon");
+  ExpectRefused(config, absl::StatusCode::kInvalidArgument,
+                "isa: is \"neon\", must be widest, avx512, avx2 or scalar");
   config = Config();
   config.set_backend("missing");
   ExpectRefused(config, absl::StatusCode::kNotFound, "missing");
