@@ -2,6 +2,10 @@
 
 #include <glog/logging.h>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include <algorithm>
 #include <cstring>
 
@@ -11,8 +15,8 @@
 namespace kaon::kernels {
 namespace {
 
-// splitmix64's finalizer: a bijection, so one changed element always changes the sum.
-KAON_HOST_DEVICE uint64_t Mix(uint64_t x) {
+// splitmix64's finalizer: keys without a pattern.
+constexpr uint64_t Mix(uint64_t x) {
   x += 0x9e3779b97f4a7c15ull;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
@@ -23,25 +27,43 @@ constexpr uint64_t kTensorDomain = 0x4b616f6e54656e73ull;
 constexpr uint64_t kFactDomain = 0x4b616f6e46616374ull;
 constexpr uint64_t kWordBytes = 4;
 
-uint64_t KeyOf(uint64_t domain, uint32_t parameter_id, uint32_t slot) {
+constexpr uint64_t KeyOf(uint64_t domain, uint32_t parameter_id, uint32_t slot) {
   return Mix(Mix(domain) ^ (static_cast<uint64_t>(parameter_id) << 32 | slot));
 }
 
-// Words from an index on that is a multiple of it: within them an index is that of the first with a
-// constant xored to it, which spares the loop its arithmetic.
-constexpr int64_t kBlock = 64;
+// Words that share one key.
+constexpr int64_t kBlock = 512;
+// Words whose successors are fetched at once.
+constexpr int64_t kFetch = 64;
+static_assert(kBlock % kFetch == 0, "a block is fetched whole");
 
-struct IndexBits {
-  uint64_t of[kBlock] = {};
+// What the words of a block count: odd, from 2^31 on, no two alike. Those of odd places once more,
+// at places of 64 bits, for products of every second word.
+struct Multipliers {
+  uint32_t of[kBlock] = {};
+  uint64_t of_odd[kBlock / 2] = {};
 };
 
-constexpr IndexBits MakeIndexBits() {
-  IndexBits bits;
-  for (int64_t i = 0; i < kBlock; ++i) bits.of[i] = static_cast<uint64_t>(i) << 32;
-  return bits;
+constexpr Multipliers MakeMultipliers() {
+  Multipliers multipliers;
+  for (int64_t i = 0; i < kBlock; ++i) {
+    multipliers.of[i] = static_cast<uint32_t>(Mix(static_cast<uint64_t>(i)) >> 32) | 0x80000001u;
+    if (i % 2 == 1) multipliers.of_odd[i / 2] = multipliers.of[i];
+  }
+  return multipliers;
 }
 
-alignas(64) constexpr IndexBits kIndexBits = MakeIndexBits();
+alignas(64) constexpr Multipliers kMultipliers = MakeMultipliers();
+
+constexpr bool AreDistinct(const uint32_t (&values)[kBlock]) {
+  for (int64_t i = 0; i < kBlock; ++i) {
+    for (int64_t j = 0; j < i; ++j) {
+      if (values[i] == values[j]) return false;
+    }
+  }
+  return true;
+}
+static_assert(AreDistinct(kMultipliers.of), "two words of a block exchanged change the sum");
 
 KAON_HOST_DEVICE uint32_t WordAt(const std::byte* words, int64_t i) {
   uint32_t word;
@@ -49,58 +71,89 @@ KAON_HOST_DEVICE uint32_t WordAt(const std::byte* words, int64_t i) {
   return word;
 }
 
-// One block of words, beginning with the one at `i`.
-KAON_HOST_DEVICE void FetchBlock(const void* from, int64_t i) {
+// kFetch words, beginning with the one at `i`.
+KAON_HOST_DEVICE void Fetch(const void* from, int64_t i) {
   constexpr int64_t kLineBytes = 64;
-  constexpr int64_t kBlockBytes = kBlock * static_cast<int64_t>(kWordBytes);
+  constexpr int64_t kBytes = kFetch * static_cast<int64_t>(kWordBytes);
   if (from == nullptr) return;
-  const auto* block = static_cast<const std::byte*>(from) + static_cast<int64_t>(kWordBytes) * i;
-  for (int64_t at = 0; at < kBlockBytes; at += kLineBytes) __builtin_prefetch(block + at);
+  const auto* first = static_cast<const std::byte*>(from) + static_cast<int64_t>(kWordBytes) * i;
+  for (int64_t at = 0; at < kBytes; at += kLineBytes) __builtin_prefetch(first + at);
 }
 
-// Elements whose indices share their upper half, which is in `key`; the lower half and the value
-// fill one word.
-struct SumMixed {
-  KAON_HOST_DEVICE static uint64_t Run(const std::byte* words, int64_t n, uint64_t key,
-                                       uint64_t low_index, Ahead ahead) {
+// Sum of the products of n words of a block with their multipliers, `ahead` fetched by the way.
+struct SumProducts {
+  KAON_HOST_DEVICE static uint64_t Run(const std::byte* words, int64_t n,
+                                       const uint32_t* multipliers, Ahead ahead) {
     uint64_t sum = 0;
     int64_t i = 0;
-    if (low_index % kBlock == 0) {
-      for (; i + kBlock <= n; i += kBlock) {
-        FetchBlock(ahead.first, i);
-        FetchBlock(ahead.second, i);
-        const uint64_t block_key = key ^ ((low_index + static_cast<uint64_t>(i)) << 32);
-        const std::byte* block = words + static_cast<int64_t>(kWordBytes) * i;
-        for (int64_t j = 0; j < kBlock; ++j) {
-          sum += Mix(block_key ^ (kIndexBits.of[j] | WordAt(block, j)));
-        }
+    for (; i + kFetch <= n; i += kFetch) {
+      Fetch(ahead.first, i);
+      Fetch(ahead.second, i);
+      for (int64_t j = i; j < i + kFetch; ++j) {
+        sum += uint64_t{WordAt(words, j)} * multipliers[j];
       }
     }
-    for (; i < n; ++i) {
-      const uint64_t index = low_index + static_cast<uint64_t>(i);
-      sum += Mix(key ^ (index << 32 | WordAt(words, i)));
-    }
+    for (; i < n; ++i) sum += uint64_t{WordAt(words, i)} * multipliers[i];
     return sum;
   }
 };
 
+#if defined(__x86_64__)
+// The same of a whole block: products of the even words where they lie and of the odd ones moved
+// down, which the compiler does not find (twice as fast).
+KAON_TARGET_AVX512 uint64_t SumBlockAvx512(const std::byte* words, Ahead ahead) {
+  constexpr int64_t kLanes = 16;
+  __m512i even = _mm512_setzero_si512();
+  __m512i odd = _mm512_setzero_si512();
+  for (int64_t i = 0; i < kBlock; i += kFetch) {
+    Fetch(ahead.first, i);
+    Fetch(ahead.second, i);
+    for (int64_t j = i; j < i + kFetch; j += kLanes) {
+      const __m512i x = _mm512_loadu_si512(words + static_cast<int64_t>(kWordBytes) * j);
+      const __m512i of_even = _mm512_load_si512(kMultipliers.of + j);
+      const __m512i of_odd = _mm512_load_si512(kMultipliers.of_odd + j / 2);
+      even = _mm512_add_epi64(even, _mm512_mul_epu32(x, of_even));
+      odd = _mm512_add_epi64(odd, _mm512_mul_epu32(_mm512_srli_epi64(x, 32), of_odd));
+    }
+  }
+  return static_cast<uint64_t>(_mm512_reduce_add_epi64(_mm512_add_epi64(even, odd)));
+}
+#endif
+
+// Of n words from place `at` of a block on.
+uint64_t SumPart(const std::byte* words, int64_t n, int64_t at, Ahead ahead) {
+#if defined(__x86_64__)
+  const bool is_avx512 =
+      ChosenInstructionSet().load(std::memory_order_relaxed) == InstructionSet::kAvx512;
+  if (n == kBlock && is_avx512) return SumBlockAvx512(words, ahead);
+#endif
+  return RunVectorized<SumProducts>(words, n, kMultipliers.of + at, ahead);
+}
+
+const std::byte* Later(const void* from, int64_t words) {
+  if (from == nullptr) return nullptr;
+  return static_cast<const std::byte*>(from) + words * static_cast<int64_t>(kWordBytes);
+}
+
 }  // namespace
 
 TensorDigester::TensorDigester(uint32_t parameter_id, uint32_t slot)
-    : key_(KeyOf(kTensorDomain, parameter_id, slot)) {}
+    : key_(KeyOf(kTensorDomain, parameter_id, slot) | 1) {}
 
 uint64_t TensorDigester::OfWords(const std::byte* words, uint64_t num_words, uint64_t first_index,
                                  Ahead ahead) const {
-  uint64_t sum = 0;
-  uint64_t index = first_index;
-  for (uint64_t left = num_words; left > 0;) {
-    const uint64_t low = index & 0xffffffffull;
-    const uint64_t n = std::min<uint64_t>(left, (1ull << 32) - low);
-    const uint64_t key = Mix(key_ ^ (index >> 32));
-    sum += RunVectorized<SumMixed>(words, static_cast<int64_t>(n), key, low, ahead);
-    words += n * kWordBytes;
-    index += n;
-    left -= n;
+  const auto count = static_cast<int64_t>(num_words);
+  // Each word counts something of its own, zeros too.
+  uint64_t sum = num_words * key_;
+  for (int64_t i = 0; i < count;) {
+    const uint64_t index = first_index + static_cast<uint64_t>(i);
+    const auto at = static_cast<int64_t>(index % kBlock);
+    const int64_t n = std::min(kBlock - at, count - i);
+    const uint64_t products = SumPart(words + i * static_cast<int64_t>(kWordBytes), n, at,
+                                      {Later(ahead.first, i), Later(ahead.second, i)});
+    // Odd: a bijection, so one changed word always changes the sum.
+    sum += products * (Mix(key_ ^ (index / kBlock)) | 1);
+    i += n;
   }
   return sum;
 }

@@ -1,6 +1,6 @@
-// Order-free 64-bit digest of tensors: the sum, mod 2^64, of one mixed word per element, so that it
-// does not depend on placement, shard count or the order of computation (protocol.md section 3).
-// Pure functions and values; any thread.
+// Order-free 64-bit digest of tensors: a sum, mod 2^64, of one term per element, so that it does
+// not depend on placement, shard count or the order of computation (protocol.md section 3). Finds
+// faults, not forgery (ADR 0027). Pure functions and values; any thread.
 #ifndef KAON_KERNELS_DIGEST_H_
 #define KAON_KERNELS_DIGEST_H_
 
@@ -44,9 +44,10 @@ class TensorDigester {
   const uint64_t key_;
 };
 
-// Sum over i of mix(parameter_id, slot, first_index + i, bits(values[i])); 0 for an empty span.
-// Digests of disjoint ranges add up. Detects every single changed, moved or swapped element with
-// probability 1 - 2^-64.
+// Sum over elements i = first_index, ... of key + bits(values[i]) * multiplier(i mod 512) *
+// block_key(i / 512), the keys those of (parameter_id, slot): docs/formats.md "Digests". 0 for an
+// empty span. Digests of disjoint ranges add up. One changed element, or two of a block of 512
+// exchanged, always change it; anything else does but for one case in 2^32 or less.
 uint64_t TensorDigest(uint32_t parameter_id, uint32_t slot, absl::Span<const float> values,
                       uint64_t first_index = 0);
 

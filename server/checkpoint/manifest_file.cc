@@ -15,7 +15,7 @@ namespace kaon::checkpoint {
 
 namespace {
 
-constexpr absl::string_view kFirstLine = "kaon checkpoint 1\n";
+constexpr absl::string_view kFirstLine = "kaon checkpoint 2\n";
 // What every version's first line begins with.
 constexpr absl::string_view kAnyVersion = "kaon checkpoint ";
 constexpr size_t kMessageAt = kFirstLine.size() + 8;

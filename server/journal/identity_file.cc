@@ -13,7 +13,7 @@ namespace kaon::journal {
 namespace {
 
 constexpr char kTemporaryFile[] = "identity.tmp";
-constexpr absl::string_view kFirstLine = "kaon data 1\n";
+constexpr absl::string_view kFirstLine = "kaon data 2\n";
 constexpr size_t kHexDigits = 32;
 constexpr size_t kFileBytes = kFirstLine.size() + kHexDigits + 1;
 

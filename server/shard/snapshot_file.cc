@@ -20,7 +20,7 @@ namespace {
 using checkpoint::FromLittleEndian64;
 using checkpoint::LittleEndian64;
 
-constexpr absl::string_view kFirstLine = "kaon snapshot 1\n";
+constexpr absl::string_view kFirstLine = "kaon snapshot 2\n";
 // What every version's first line begins with.
 constexpr absl::string_view kAnyVersion = "kaon snapshot ";
 // Directory id, ballot, shard, num_shards, newest generation, and the lengths of both messages.

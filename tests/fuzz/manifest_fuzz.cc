@@ -39,7 +39,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     checkpoint::Read(rest);
     return 0;
   }
-  std::string file = "kaon checkpoint 1\n" + checkpoint::LittleEndian64(rest.size());
+  std::string file = "kaon checkpoint 2\n" + checkpoint::LittleEndian64(rest.size());
   file.append(rest.data(), rest.size());
   file += checkpoint::Sha256(file);
   checkpoint::Read(file);

@@ -15,7 +15,7 @@ namespace kaon::shard {
 namespace {
 
 // Behind the first line: ten numbers, of which the last two are the lengths of the messages.
-constexpr size_t kFirstLine = sizeof("kaon snapshot 1\n") - 1;
+constexpr size_t kFirstLine = sizeof("kaon snapshot 2\n") - 1;
 constexpr size_t kLengthsAt = kFirstLine + 8 * 8;
 constexpr size_t kMessagesAt = kFirstLine + 10 * 8;
 

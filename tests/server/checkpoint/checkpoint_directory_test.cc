@@ -154,11 +154,11 @@ TEST_F(CheckpointDirectoryTest, SkipsManifestsThatAreNotAsTheyWere) {
   const std::string good = Get("b.manifest");
   Put("b.manifest", good.substr(0, good.size() / 2));
   EXPECT_EQ(Newest(), "a [b]");
-  Put("b.manifest", "kaon checkpoint 2\n" + good.substr(18));
+  Put("b.manifest", "kaon checkpoint 1\n" + good.substr(18));
   EXPECT_EQ(Newest(), "a [b]");
   EXPECT_EQ(reason_,
             "FAILED_PRECONDITION: manifest disk/b.manifest: begins with the line 'kaon checkpoint "
-            "2', expecting 'kaon checkpoint 1'");
+            "1', expecting 'kaon checkpoint 2'");
   Put("b.manifest", Get("a.manifest"));
   EXPECT_EQ(Newest(), "a [b]");
   EXPECT_EQ(reason_, "DATA_LOSS: manifest disk/b.manifest is of checkpoint 'a', expecting 'b'");

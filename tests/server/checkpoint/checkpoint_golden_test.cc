@@ -1,5 +1,6 @@
-// T20: a checkpoint that version 1 wrote is loaded by every later version. The files in golden/ are
-// WriteCheckpoint(directory, "v1", 10, {1}) of the first version, and are never written again.
+// T20: a checkpoint that version 2 wrote is loaded by every later version, and one of version 1,
+// whose digests mean something else (ADR 0027), is refused by that name. The files in golden/ are
+// WriteCheckpoint(directory, "vN", 10, {1}) of version N, and are never written again.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -25,10 +26,22 @@ void Load(const std::string& name, disk::Directory& directory) {
   ASSERT_TRUE(directory.Create(name).value()->Write(0, {bytes}).ok());
 }
 
-TEST(CheckpointGoldenTest, LoadsWhatVersion1Wrote) {
+TEST(CheckpointGoldenTest, RefusesWhatVersion1Wrote) {
   simulation::SimulatedDirectory disk("disk", 1);
   Load("v1.manifest", disk);
-  Load(CheckpointDirectory::FileName("v1", 0, 1, 0), disk);
+  CheckpointDirectory directory(disk);
+  const FoundCheckpoint found = directory.FindNewest("tiny").value();
+  EXPECT_FALSE(found.newest.has_value());
+  ASSERT_EQ(found.skipped.size(), 1u);
+  EXPECT_EQ(found.skipped[0].reason,
+            "FAILED_PRECONDITION: manifest disk/v1.manifest: begins with the line 'kaon checkpoint "
+            "1', expecting 'kaon checkpoint 2'");
+}
+
+TEST(CheckpointGoldenTest, LoadsWhatVersion2Wrote) {
+  simulation::SimulatedDirectory disk("disk", 1);
+  Load("v2.manifest", disk);
+  Load(CheckpointDirectory::FileName("v2", 0, 1, 0), disk);
   CheckpointDirectory directory(disk);
   const FoundCheckpoint found = directory.FindNewest("tiny").value();
   for (const SkippedCheckpoint& skipped : found.skipped) ADD_FAILURE() << skipped.reason;

@@ -13,7 +13,7 @@
 namespace kaon::checkpoint {
 namespace {
 
-constexpr char kLine[] = "kaon checkpoint 1\n";
+constexpr char kLine[] = "kaon checkpoint 2\n";
 
 v1::CheckpointManifest SomeManifest() {
   v1::CheckpointManifest manifest;
@@ -58,12 +58,12 @@ TEST(ManifestFileTest, FindsEveryFlipAndCut) {
 
 TEST(ManifestFileTest, NamesBothValues) {
   const auto refusal = [](const std::string& bytes) { return ParseManifest("m", bytes).status(); };
-  EXPECT_EQ(refusal("kaon checkpoint 2\n...").code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(refusal("kaon checkpoint 2\n...").message(),
-            "manifest m: begins with the line 'kaon checkpoint 2', expecting 'kaon checkpoint 1'");
+  EXPECT_EQ(refusal("kaon checkpoint 1\n...").code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(refusal("kaon checkpoint 1\n...").message(),
+            "manifest m: begins with the line 'kaon checkpoint 1', expecting 'kaon checkpoint 2'");
   EXPECT_EQ(refusal("\x7fLF...\n").message(),
-            "manifest m: begins with the line '\\x7fLF...', expecting 'kaon checkpoint 1'");
-  EXPECT_EQ(refusal("kaon checkpoint 1").message(),
+            "manifest m: begins with the line '\\x7fLF...', expecting 'kaon checkpoint 2'");
+  EXPECT_EQ(refusal("kaon checkpoint 2").message(),
             "manifest m: is 17 bytes long, expecting at least 58");
   EXPECT_EQ(refusal(kLine + LittleEndian64(7) + std::string(38, 'x')).message(),
             "manifest m: its message is 7 bytes long, there are 6, and at most 134217728 are "

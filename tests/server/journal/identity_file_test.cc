@@ -20,7 +20,7 @@ class IdentityFileTest : public testing::Test {
 TEST_F(IdentityFileTest, IsTheFileThatTheFormatsPageDescribes) {
   EXPECT_FALSE(ReadIdentity(*directory_)->has_value());
   ASSERT_TRUE(WriteIdentity(*directory_, kId).ok());
-  EXPECT_EQ(ReadFile(path_), "kaon data 1\n00123456789abcdefedcba9876543210\n");
+  EXPECT_EQ(ReadFile(path_), "kaon data 2\n00123456789abcdefedcba9876543210\n");
   EXPECT_TRUE(**ReadIdentity(*directory_) == kId);
   EXPECT_EQ(directory_->List()->size(), 1u);
 }
@@ -33,11 +33,11 @@ TEST_F(IdentityFileTest, IsWrittenWhereACrashLeftHalfOfOne) {
 }
 
 TEST_F(IdentityFileTest, OfAnotherVersionIsRefusedNamingBoth) {
-  WriteFile(path_, "kaon data 2\nsomething\n");
+  WriteFile(path_, "kaon data 1\nsomething\n");
   const absl::Status status = ReadIdentity(*directory_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(status.message(),
-            path_ + " starts with the line 'kaon data 2', expecting 'kaon data 1'");
+            path_ + " starts with the line 'kaon data 1', expecting 'kaon data 2'");
 }
 
 TEST_F(IdentityFileTest, ThatLostBytesIsRefused) {

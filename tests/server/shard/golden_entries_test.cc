@@ -1,8 +1,9 @@
-// T20: a shard starts from data_dirs with the entries that a data_dir of trained steps alone has
-// not: a change of groups, a restore, a rollback, and those of mode INTERVAL before one. Those of
-// version 1 are under golden_entries/ and are never written again; the scripts that wrote them run
-// here each time, and what they leave must be read as the kept ones are. Of a new version the
-// latter are kept, too: each run leaves them in outputs.zip beside its test.log.
+// T20: a shard starts from data_dirs with every kind of entry: trained steps behind a snapshot, a
+// change of groups, a restore, a rollback, and those of mode INTERVAL before one. Those of version
+// 2 are under golden_entries/ and are never written again; the scripts that wrote them run here
+// each time, and what they leave must be read as the kept ones are. Of a new version the latter are
+// kept, too: each run leaves them in outputs.zip beside its test.log. Of version 1, whose digests
+// mean something else (ADR 0027), one is kept, which is refused by that name.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -10,6 +11,8 @@
 #include <functional>
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "tests/server/journal/journal_files.h"
 #include "tests/server/shard/scripted_shard.h"
 
 namespace kaon::shard {
@@ -17,7 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kGolden[] = "tests/server/shard/golden_entries/v1";
+constexpr char kGolden[] = "tests/server/shard/golden_entries/v2";
+constexpr char kVersionOne[] = "tests/server/shard/golden_entries/v1/steps/data";
 
 struct GoldenEntries {
   std::string name;
@@ -40,6 +44,23 @@ struct GoldenEntries {
 void PrintTo(const GoldenEntries& entries, std::ostream* out) { *out << entries.name; }
 
 const GoldenEntries kEntries[] = {
+    {.name = "steps",
+     .durability = "journal",
+     .script =
+         [](ScriptedShard& shard) {
+           shard.RegisterAndLoad();
+           shard.Train();
+           shard.Restart();
+           shard.Train();
+           shard.Promise();
+         },
+     .position = 4,
+     .step = 2,
+     .beta2 = 0.95,
+     .weights_digest = 10697220297342473735u,
+     .state_digest = 14404131995522613869u,
+     .next = [](ScriptedShard& shard) { shard.Train(); },
+     .next_state_digest = 9193224809136331352u},
     {.name = "group_change",
      .durability = "journal",
      .script =
@@ -54,10 +75,10 @@ const GoldenEntries kEntries[] = {
      .step = 2,
      .config_revision = 4,
      .beta2 = 0.5,
-     .weights_digest = 1630847241595492319u,
-     .state_digest = 10504321140681789249u,
+     .weights_digest = 16805700799194883489u,
+     .state_digest = 9048648875873775723u,
      .next = [](ScriptedShard& shard) { shard.Train(); },
-     .next_state_digest = 17036641522007852552u},
+     .next_state_digest = 16237591654310984710u},
     {.name = "restore",
      .durability = "journal",
      .script =
@@ -75,10 +96,10 @@ const GoldenEntries kEntries[] = {
      .timeline = 2,
      .config_revision = 5,
      .beta2 = 0.95,
-     .weights_digest = 7966404073963860780u,
-     .state_digest = 14251005322442387468u,
+     .weights_digest = 10697220297342473735u,
+     .state_digest = 10343830727170287u,
      .next = [](ScriptedShard& shard) { shard.Train(); },
-     .next_state_digest = 16667347485616267519u},
+     .next_state_digest = 2872962485799537895u},
     // As kill -9 leaves it: step 3 and the change are forgotten.
     {.name = "interval",
      .durability = "interval(4)",
@@ -93,15 +114,15 @@ const GoldenEntries kEntries[] = {
      .position = 4,
      .step = 2,
      .beta2 = 0.95,
-     .weights_digest = 7966404073963860780u,
-     .state_digest = 10198049413528279434u,
+     .weights_digest = 10697220297342473735u,
+     .state_digest = 14404131995522613869u,
      .next =
          [](ScriptedShard& shard) {
            EXPECT_TRUE(shard.Describe().state().rollback_needed());
            shard.RollBack(2);
            shard.Train();
          },
-     .next_state_digest = 1504203735957314579u},
+     .next_state_digest = 6156562809850136571u},
     {.name = "rollback",
      .durability = "interval(4)",
      .script =
@@ -118,8 +139,8 @@ const GoldenEntries kEntries[] = {
      .timeline = 2,
      .config_revision = 6,
      .beta2 = 0.95,
-     .weights_digest = 7966404073963860780u,
-     .state_digest = 14251005322442387468u,
+     .weights_digest = 10697220297342473735u,
+     .state_digest = 10343830727170287u,
      // A shard in mode INTERVAL does not know that nothing came after its snapshot.
      .next =
          [](ScriptedShard& shard) {
@@ -127,7 +148,7 @@ const GoldenEntries kEntries[] = {
            shard.RollBack(2);
            shard.Train();
          },
-     .next_state_digest = 11696717416145890423u},
+     .next_state_digest = 16349076490038712415u},
 };
 
 class GoldenEntriesTest : public testing::TestWithParam<GoldenEntries> {
@@ -171,7 +192,7 @@ class GoldenEntriesTest : public testing::TestWithParam<GoldenEntries> {
   int copies_ = 0;
 };
 
-TEST_P(GoldenEntriesTest, AShardStartsFromThoseOfVersionOneAndGoesOn) {
+TEST_P(GoldenEntriesTest, AShardStartsFromThoseOfVersionTwoAndGoesOn) {
   const fs::path golden = fs::path(kGolden) / GetParam().name;
   ExpectReadAsItWasWritten(golden, true);
   // Mode INTERVAL keeps in its journal no gradients.
@@ -181,7 +202,7 @@ TEST_P(GoldenEntriesTest, AShardStartsFromThoseOfVersionOneAndGoesOn) {
 TEST_P(GoldenEntriesTest, TheScriptStillWritesWhatIsReadLikeThem) {
   const char* const outputs = std::getenv("TEST_UNDECLARED_OUTPUTS_DIR");
   const fs::path to =
-      fs::path(outputs != nullptr ? outputs : testing::TempDir()) / "v1" / GetParam().name;
+      fs::path(outputs != nullptr ? outputs : testing::TempDir()) / "v2" / GetParam().name;
   const std::string folder = testing::TempDir() + "/written-" + GetParam().name;
   ScriptedShard shard(folder, GetParam().durability);
   GetParam().script(shard);
@@ -189,6 +210,30 @@ TEST_P(GoldenEntriesTest, TheScriptStillWritesWhatIsReadLikeThem) {
   fs::create_directories(to.parent_path());
   fs::copy(folder, to, fs::copy_options::recursive);
   ExpectReadAsItWasWritten(to, true);
+}
+
+// And stays as it is.
+TEST(GoldenEntriesOfVersionOneTest, AreRefusedByThatName) {
+  const fs::path data = fs::path(testing::TempDir()) / "version-one";
+  fs::create_directory(data);
+  fs::permissions(data, fs::perms::owner_all);
+  for (const auto& file : fs::directory_iterator(kVersionOne)) {
+    fs::copy(fs::canonical(file), data / file.path().filename());
+  }
+  v1::ShardConfig config;
+  config.set_data_dir(data);
+  config.set_gemm("reference");
+  const absl::Status status = ShardServer::Start(config).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(status.message(), absl::StrCat(data.string(),
+                                           "/identity starts with the line 'kaon "
+                                           "data 1', expecting 'kaon data 2'"));
+  for (const auto& file : fs::directory_iterator(data)) {
+    EXPECT_EQ(journal::ReadFile(file.path()),
+              journal::ReadFile(fs::path(kVersionOne) / file.path().filename()));
+  }
+  EXPECT_EQ(std::distance(fs::directory_iterator(data), fs::directory_iterator()),
+            std::distance(fs::directory_iterator(kVersionOne), fs::directory_iterator()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, GoldenEntriesTest, testing::ValuesIn(kEntries),

@@ -26,12 +26,23 @@ std::vector<std::vector<float>> GradientsOf(uint64_t step) {
 }  // namespace
 
 ScriptedShard::ScriptedShard(const std::string& folder, const std::string& durability)
-    : folder_(folder) {
+    : folder_(folder), durability_(durability) {
   std::filesystem::create_directories(folder + "/checkpoints");
+  Start();
+}
+
+void ScriptedShard::Restart() {
+  Stop();
+  coordinator_.reset();
+  server_.reset();
+  Start();
+}
+
+void ScriptedShard::Start() {
   v1::ShardConfig config;
-  config.set_data_dir(folder + "/data");
-  config.set_checkpoint_dir(folder + "/checkpoints");
-  config.set_durability(durability);
+  config.set_data_dir(folder_ + "/data");
+  config.set_checkpoint_dir(folder_ + "/checkpoints");
+  config.set_durability(durability_);
   config.set_host_memory_bytes(64 << 20);
   config.set_gemm("reference");
   config.set_allow_other_build(true);
@@ -43,8 +54,13 @@ ScriptedShard::ScriptedShard(const std::string& folder, const std::string& durab
   data_ = v1::ShardData::NewStub(channel);
   control_ = v1::ShardControl::NewStub(channel);
   // As whoever wrote the directory has had the lower ones.
-  counter_ = Describe().state().applied_position() + 1;
+  counter_ = Describe().state().applied_position();
   coordinator_ = std::make_unique<ControlCall>(*control_);
+  Promise();
+}
+
+void ScriptedShard::Promise() {
+  ++counter_;
   v1::CoordinatorToShard promise = Envelope(counter_);
   promise.mutable_promise();
   EXPECT_TRUE(coordinator_->Ask(promise).has_state());

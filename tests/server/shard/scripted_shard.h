@@ -31,14 +31,19 @@ class ScriptedShard {
   void RollBack(uint64_t step);
   // No entry: a checkpoint of the state as it is.
   void Checkpoint(const std::string& id);
+  // No entry: a ballot, which is on disk when it is answered, and with it all that came before.
+  void Promise();
   // Until the shard can be rolled back to that step.
   void AwaitSnapshot(uint64_t step);
   // In order, which takes a snapshot where there is none of the newest state.
   void Stop() { server_->Shutdown(); }
+  // And starts again.
+  void Restart();
 
   v1::DescribeShardResponse Describe();
 
  private:
+  void Start();
   v1::ShardState State() { return Describe().state(); }
   // At the next position.
   v1::StepPlan NextPlan();
@@ -49,6 +54,7 @@ class ScriptedShard {
             const std::vector<std::vector<float>>& values);
 
   const std::string folder_;
+  const std::string durability_;
   std::unique_ptr<ShardServer> server_;
   std::unique_ptr<v1::ShardData::Stub> data_;
   std::unique_ptr<v1::ShardControl::Stub> control_;

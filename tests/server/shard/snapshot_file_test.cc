@@ -69,9 +69,9 @@ TEST(SnapshotFileTest, ReadsWhatVersion1Wrote) {
 
 TEST(SnapshotFileTest, RefusesAnotherVersionNamingBoth) {
   std::string bytes = FormatSnapshot(MakeSnapshot());
-  bytes[std::string("kaon snapshot ").size()] = '2';
+  bytes[std::string("kaon snapshot ").size()] = '1';
   ExpectRefused(bytes, absl::StatusCode::kFailedPrecondition,
-                "begins with the line 'kaon snapshot 2', expecting 'kaon snapshot 1'");
+                "begins with the line 'kaon snapshot 1', expecting 'kaon snapshot 2'");
 }
 
 TEST(SnapshotFileTest, RefusesFieldsThatItDoesNotKnow) {
