@@ -14,6 +14,7 @@
 #include "client/train/stop_gate.h"
 #include "client/train/train_options.h"
 #include "client/train/trainer.h"
+#include "proto/chunk_memory.h"
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
 
@@ -77,6 +78,7 @@ absl::StatusOr<RunSummary> Train(const TrainOptions& options) {
 }
 
 int Main(int argc, char** argv) {
+  proto::KeepChunkMemory();
   google::InitGoogleLogging(argv[0]);
   FLAGS_logtostderr = true;
   const ParsedCommandLine parsed = ParseCommandLine(argc, argv);

@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "kaon/v1/config.pb.h"
+#include "proto/chunk_memory.h"
 #include "proto/status_macros.h"
 #include "server/config/server_config.h"
 #include "server/config/server_process.h"
@@ -60,6 +61,7 @@ kaon::config::CommandLine Describe() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  kaon::proto::KeepChunkMemory();
   FLAGS_logtostderr = true;
   google::InitGoogleLogging(argv[0]);
   return kaon::config::RunServer<kaon::shard::ShardServer, kaon::v1::ShardConfig>(Describe(), argc,

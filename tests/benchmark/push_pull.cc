@@ -19,6 +19,7 @@
 #include "absl/time/time.h"
 #include "client/kaon/client.h"
 #include "kernels/steady_clock.h"
+#include "proto/chunk_memory.h"
 #include "server/shard/shm_endpoint.h"
 #include "tests/benchmark/loopback_job.h"
 #include "tests/benchmark/loopback_tcp.h"
@@ -243,6 +244,7 @@ int Main(int argc, char** argv) {
 }  // namespace kaon::benchmark
 
 int main(int argc, char** argv) {
+  kaon::proto::KeepChunkMemory();
   google::InitGoogleLogging(argv[0]);
   return kaon::benchmark::Main(argc, argv);
 }

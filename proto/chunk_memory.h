@@ -1,0 +1,24 @@
+// Keeps what chunks were received in for the next ones. A transport allocates and frees memory for
+// every chunk (a message of 1 MiB comes in about 17 pieces); the C library gives it back to the
+// system as soon as 128 KiB are free, and each page of the next chunk is a page fault and is
+// cleared anew. Settings of the process; called once from main, before there are threads.
+#ifndef KAON_PROTO_CHUNK_MEMORY_H_
+#define KAON_PROTO_CHUNK_MEMORY_H_
+
+#include <malloc.h>
+
+namespace kaon::proto {
+
+// Free memory that each of the C library's arenas keeps: the chunks of a few lanes.
+inline constexpr int kKeptBytes = 16 << 20;
+// Larger blocks are the system's again once they are freed: tensors and buffers of files.
+inline constexpr int kLargestKeptBytes = 4 << 20;
+
+inline void KeepChunkMemory() {
+  mallopt(M_TRIM_THRESHOLD, kKeptBytes);
+  mallopt(M_MMAP_THRESHOLD, kLargestKeptBytes);
+}
+
+}  // namespace kaon::proto
+
+#endif  // KAON_PROTO_CHUNK_MEMORY_H_
