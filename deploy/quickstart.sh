@@ -15,7 +15,8 @@ Newton-Schulz updates as the trainer claims, and stops everything. No option is 
   --steps N        training steps (default: kaon-train's)
   --chaos          kill a shard, then a shard and the coordinator together, with -9 in the middle of training, start
                    them again on what they left on the disk, and show that training ends in the same bits as an
-                   undisturbed run of `kaon-train --local` (100 steps unless --steps is given)
+                   undisturbed run of `kaon-train --local` (100 steps unless --steps is given; fails if training ends
+                   before the three kills)
   --dir DIR        keep certificates, logs and the servers' data in DIR (default: a private temporary directory,
                    removed after success)
   --keep-running   leave the servers running after training and say how to look at them and stop them
@@ -43,6 +44,9 @@ is_claimed=
 # What this script runs and must not leave behind: Bazel, then the trainer.
 running_pid=
 status=0
+# With --chaos: servers killed so far in the middle of training.
+kills=0
+planned_kills=3
 
 say() { echo "==> $*"; }
 
@@ -171,17 +175,24 @@ steps_done() {
   echo "${line##*[!0-9]}"
 }
 
+trainer_runs() {
+  [[ $(ps -o stat= -p "$running_pid") =~ ^[^Z] ]]
+}
+
 # await_step N: polls until it is done; fails when the trainer ends before.
 await_step() {
   until [ "$(steps_done)" -ge "$1" ]; do
-    [[ $(ps -o stat= -p "$running_pid") =~ ^[^Z] ]] || return 1
+    # It may have done its last steps since.
+    trainer_runs || [ "$(steps_done)" -ge "$1" ] || return 1
     sleep 0.02
   done
 }
 
-# strike NAME...: kills servers at once and starts them again, shards first; returns when training goes on.
+# strike NAME...: kills servers at once and starts them again, shards first; returns when training goes on. What no step
+# follows was not in the middle of training, and does not count.
 strike() {
   local name step start
+  trainer_runs || return 0
   step=$(steps_done)
   say "killing $* with -9 after step $step"
   start=$(date +%s%N)
@@ -193,6 +204,7 @@ strike() {
     esac
   done
   await_step $((step + 1)) || return 0
+  kills=$((kills + $#))
   say "training goes on after $((($(date +%s%N) - start) / 1000000)) ms"
 }
 
@@ -211,6 +223,10 @@ digest() {
 
 compare() {
   local here there
+  if [ "$kills" -ne "$planned_kills" ]; then
+    echo "quickstart.sh: training ended after $kills of $planned_kills kills; more --steps leave time for them" >&2
+    return 1
+  fi
   say "training undisturbed, with kaon-train --local"
   supervise run_trainer 1 --local --workers "$workers" --steps "$steps" >"$dir/undisturbed.out" || return 1
   here=$(digest "$dir/train.out")
@@ -219,7 +235,7 @@ compare() {
     echo "quickstart.sh: weights digest '$here' with kills, '$there' undisturbed" >&2
     return 1
   fi
-  say "weights digest $here with 3 kills, $there undisturbed: the same bits"
+  say "weights digest $here with $kills kills, $there undisturbed: the same bits"
 }
 
 train() {

@@ -208,6 +208,17 @@ expect_status 1
 expect_no_process
 grep -q "weights digest '00ff' with kills, '00fe' undisturbed" "$FAKE/err" || fail "$(cat "$FAKE/err")"
 
+# Without a step after step 4, or after step 2.
+for ending in "5 6 7 8 9:1" "3 4 5 6 7 8 9:0"; do
+  begin_chaos "--chaos and a training that ends after ${ending#*:} of the kills"
+  fake client/train/kaon-train "${chaotic/${ending%:*}/}"
+  LOCAL=00ff run --chaos --steps 9
+  expect_status 1
+  expect_no_process
+  grep -q "training ended after ${ending#*:} of 3 kills" "$FAKE/err" || fail "$(cat "$FAKE/err")"
+  grep -q "the same bits" "$FAKE/out" && fail "compared all the same: $(cat "$FAKE/out")"
+done
+
 begin_chaos "--chaos and a shard that does not come back"
 fake server/shard/kaon-shard "echo \"\$*\" >>\"\$FAKE/servers\"
 [ \"\$(wc -l <\"\$FAKE/servers\")\" -le 3 ] || { echo 'no disk'; exit 1; }$serve"
