@@ -10,6 +10,8 @@ namespace kaon::coordinator {
 namespace {
 
 constexpr int kMaxDoublings = 6;
+// After as many takeover times without a change a contest counts as over.
+constexpr int kSettledTakeovers = 4;
 constexpr int64_t kNeverMs = std::numeric_limits<int64_t>::max();
 
 }  // namespace
@@ -23,6 +25,7 @@ void Election::Observe(int shard, const v1::ShardToCoordinator& message, absl::T
   highest_counter_ = std::max(highest_counter_, message.promised().counter());
   absl::string_view address;
   if (message.has_probed()) {
+    NoteHolder(message, now);
     address = message.probed().holder_address();
     const bool never = message.probed().holder_silent_ms() >= kNeverMs;
     if (!never) {
@@ -59,7 +62,22 @@ v1::Ballot Election::TakeBallot() {
 
 void Election::Refused() {
   refusals_ = std::min(refusals_ + 1, kMaxDoublings);
+  settled_since_ = absl::InfiniteFuture();
   unpromised_since_.assign(options_.num_shards, std::nullopt);
+  DrawPatience();
+}
+
+void Election::NoteHolder(const v1::ShardToCoordinator& message, absl::Time now) {
+  const bool is_heard =
+      message.probed().holder_silent_ms() < absl::ToInt64Milliseconds(options_.takeover);
+  if (!is_heard || proto::Compare(message.promised(), settled_ballot_) != 0) {
+    settled_ballot_ = message.promised();
+    settled_since_ = absl::InfiniteFuture();
+  }
+  if (!is_heard) return;
+  settled_since_ = std::min(settled_since_, now);
+  if (refusals_ == 0 || now - settled_since_ < kSettledTakeovers * options_.takeover) return;
+  refusals_ = 0;
   DrawPatience();
 }
 

@@ -34,7 +34,9 @@ class Election {
   bool HolderIsSilent(int shard, const v1::ProbeReply& reply, absl::Time now);
   // Above every ballot seen so far.
   v1::Ballot TakeBallot();
-  // The coordinator was refused: the next patience is drawn from twice the range.
+  // The coordinator was refused: the next patience is drawn from twice the range, until one holder
+  // was heard of by every shard that speaks for some takeover times. Whoever lost many elections is
+  // to stand as soon as anybody else when the one who won them dies much later.
   void Refused();
   // Every shard was read: the next patience is short again.
   void Won();
@@ -43,6 +45,7 @@ class Election {
 
  private:
   void DrawPatience();
+  void NoteHolder(const v1::ShardToCoordinator& message, absl::Time now);
 
   const ElectionOptions options_;
   std::mt19937_64 random_;
@@ -50,6 +53,9 @@ class Election {
   v1::Ballot holder_ballot_;
   std::string holder_address_;
   int refusals_ = 0;
+  // The ballot that all shards have said to be promised and alive since then.
+  v1::Ballot settled_ballot_;
+  absl::Time settled_since_ = absl::InfiniteFuture();
   // A holder silent for longer than this may be replaced.
   absl::Duration patience_;
   // When a shard that never promised was first heard of.

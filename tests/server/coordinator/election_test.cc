@@ -70,6 +70,36 @@ TEST(ElectionTest, PatienceDoublesWithRefusalsAndIsShortAgainAfterAWin) {
   EXPECT_TRUE(Silent(election, Probed(1, 1000, "b"), absl::UnixEpoch()));
 }
 
+// Who lost six times, and would wait for half a minute, when the winner dies much later.
+TEST(ElectionTest, PatienceIsShortAgainOnceAHolderIsSettled) {
+  Election election(Options());
+  for (int i = 0; i < 10; ++i) election.Refused();
+  absl::Time now = absl::UnixEpoch();
+  EXPECT_FALSE(Silent(election, Probed(7, 30'000, "b"), now));
+  EXPECT_FALSE(Silent(election, Probed(7, 0, "b"), now));
+  now += absl::Milliseconds(1999);
+  EXPECT_FALSE(Silent(election, Probed(7, 100, "b"), now));
+  EXPECT_FALSE(Silent(election, Probed(7, 1000, "b"), now));
+  // It had been silent, so the time begins anew.
+  EXPECT_FALSE(Silent(election, Probed(7, 0, "b"), now));
+  now += absl::Milliseconds(2000);
+  EXPECT_FALSE(Silent(election, Probed(7, 100, "b"), now));
+  EXPECT_TRUE(Silent(election, Probed(7, 1000, "b"), now));
+}
+
+// As long as shards tell of different ones, or of new ones.
+TEST(ElectionTest, PatienceStaysLongWhileHoldersChange) {
+  Election election(Options());
+  for (int i = 0; i < 10; ++i) election.Refused();
+  absl::Time now = absl::UnixEpoch();
+  for (uint64_t counter = 7; counter < 20; ++counter) {
+    now += absl::Seconds(1);
+    election.Observe(0, Probed(counter, 0, "b"), now);
+    election.Observe(1, Probed(counter - 1, 0, "c"), now);
+  }
+  EXPECT_FALSE(Silent(election, Probed(20, 30'000, "b"), now));
+}
+
 TEST(ElectionTest, BallotIsAboveEveryOneSeenAndNeverRepeats) {
   Election election(Options());
   election.Observe(0, Probed(41, 0, "b"), absl::UnixEpoch());
