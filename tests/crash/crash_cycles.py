@@ -28,6 +28,8 @@ ENVIRONMENT = {"KAON_JOURNAL_SEGMENT_BYTES": "8192", "KAON_SNAPSHOT_JOURNAL_BYTE
 CHECKPOINT_EVERY_STEPS = 2
 # Share of the deaths at which everything else is killed, too.
 ALL_AT_ONCE = 0.15
+# What dies in a cycle.
+KINDS = ("shard", "coordinator", "worker", "all at once")
 
 
 def read_points(header):
@@ -235,9 +237,25 @@ def never_reached(cycles, points):
     return [name for _, when, name in points if when in ("run", "start") and cycles.reached[name] == 0]
 
 
-def report(cycles, seconds, points):
-    kinds = ", ".join(f"{count} of {kind}" for kind, count in sorted(cycles.kinds.items()))
-    print(f"crash cycles: {cycles.total()} ({kinds}), {cycles.rounds} trainings, {seconds / max(1, cycles.total()):.2f} s each")
+def too_few(cycles, least):
+    """Why a run that its time ended has shown too little, or None: 0 asks for nothing."""
+    absent = [kind for kind in KINDS if cycles.kinds[kind] == 0]
+    if cycles.total() < least:
+        return f"{cycles.total()} cycles, expecting at least {least}"
+    if least > 0 and absent:
+        return f"{cycles.total()} cycles, and none of {', none of '.join(absent)}"
+    return None
+
+
+def has_time(cycles, seconds, options):
+    """A machine that is slow gets half as long again to show the least."""
+    return seconds < options.seconds or (too_few(cycles, options.least) and seconds < 1.5 * options.seconds)
+
+
+def report(cycles, seconds, points, options):
+    kinds = ", ".join(f"{cycles.kinds[kind]} of {kind}" for kind in KINDS)
+    print(f"crash cycles: {cycles.total()} of {options.cycles}, at least {options.least} ({kinds}), {cycles.rounds} trainings, "
+          f"{seconds / max(1, cycles.total()):.2f} s each")
     missing = never_reached(cycles, points)
     usable = sum(when in ("run", "start") for _, when, _ in points)
     print(f"points reached: {usable - len(missing)} of {usable}{', not ' if missing else ''}{', '.join(missing)}")
@@ -260,7 +278,7 @@ def run(options, folder):
     start = time.monotonic()
     current = None
     try:
-        while cycles.total() < options.cycles and time.monotonic() - start < options.seconds:
+        while cycles.total() < options.cycles and has_time(cycles, time.monotonic() - start, options):
             current = Round(cycles, os.path.join(folder, f"round-{cycles.rounds + 1}"), shared, digest)
             current.run()
         failure = None
@@ -269,14 +287,15 @@ def run(options, folder):
         current.cluster.show_logs()
     finally:
         current.cluster.kill()
-    report(cycles, time.monotonic() - start, points)
+    report(cycles, time.monotonic() - start, points, options)
     # Where the journal's own points are, steps are not written in mode interval.
     missing = never_reached(cycles, points) if options.interval == 0 else []
     if failure is None and cycles.total() < options.cycles:
-        print(f"stopped after {options.seconds:.0f} s: {cycles.total()} of {options.cycles} cycles")
+        print(f"stopped after {time.monotonic() - start:.0f} s: {cycles.total()} of {options.cycles} cycles, at least {options.least}")
     # Short runs may miss one that needs a rare moment.
     if failure is None and missing and cycles.total() >= 8 * len(points):
         failure = f"points never reached: {', '.join(missing)}"
+    failure = failure or too_few(cycles, options.least)
     if failure is not None:
         raise servers.Failure(failure)
 
@@ -284,7 +303,8 @@ def run(options, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--cycles", type=int, default=300)
-    parser.add_argument("--seconds", type=float, default=1e9, help="begin no round after this long")
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin no round after this long, or half as long again for --least")
+    parser.add_argument("--least", type=int, default=0, help="fail with fewer cycles, or without one of each kind")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--interval", type=int, default=0, help="durability interval(K) in place of journal")
     parser.add_argument("--points", default="proto/failpoint.h")
