@@ -9,6 +9,7 @@
 #include "kernels/cpu_backend.h"
 #include "kernels/reference_gemm.h"
 #include "tests/conformance/backend_conformance.h"
+#include "tests/conformance/thread_count_conformance.h"
 
 namespace kaon::kernels {
 namespace {
@@ -31,6 +32,12 @@ std::vector<std::function<std::unique_ptr<Backend>()>> BackendsOfThisMachine() {
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(BackendConformanceTest);
 INSTANTIATE_TEST_SUITE_P(CpuAmx, BackendConformanceTest,
                          ::testing::ValuesIn(BackendsOfThisMachine()));
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ThreadCountConformanceTest);
+INSTANTIATE_TEST_SUITE_P(CpuAmx, ThreadCountConformanceTest,
+                         ::testing::ValuesIn(HasAmx() ? std::vector<ThreadedBackendMaker>{
+                                                            &MakeAmxBackendOf}
+                                                      : std::vector<ThreadedBackendMaker>{}));
 
 class CpuBackendAmxTest : public ::testing::Test {
  protected:
@@ -59,21 +66,6 @@ std::vector<float> Stepped(Backend& backend, const MuonConfig& config, std::vect
 }
 
 TEST_F(CpuBackendAmxTest, NamesItsProducts) { EXPECT_EQ(MakeAmxBackend()->name(), "cpu/amx"); }
-
-TEST_F(CpuBackendAmxTest, GivesTheSameBitsWithAnyNumberOfThreads) {
-  MuonConfig gram = BFloat16Muon();
-  gram.newton_schulz.form = NsForm::kGram;
-  gram.newton_schulz.gram_restarts = {2};
-  for (const MuonConfig& config : {BFloat16Muon(), gram}) {
-    for (const std::vector<uint64_t>& shape :
-         {std::vector<uint64_t>{300, 500}, std::vector<uint64_t>{500, 300}}) {
-      const std::vector<float> expected = Stepped(*MakeAmxBackendOf(1), config, shape);
-      for (const int threads : {2, 8}) {
-        EXPECT_EQ(Stepped(*MakeAmxBackendOf(threads), config, shape), expected) << threads;
-      }
-    }
-  }
-}
 
 TEST_F(CpuBackendAmxTest, MuonAgreesWithTheReferenceProducts) {
   CpuBackend reference(std::make_unique<ReferenceGemm>());

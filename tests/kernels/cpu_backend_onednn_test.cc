@@ -7,6 +7,7 @@
 #include "kernels/onednn_gemm.h"
 #include "kernels/reference_gemm.h"
 #include "tests/conformance/backend_conformance.h"
+#include "tests/conformance/thread_count_conformance.h"
 
 namespace kaon::kernels {
 namespace {
@@ -22,6 +23,17 @@ std::unique_ptr<Backend> MakeOneDnnBackendWithPrimitives() {
 
 INSTANTIATE_TEST_SUITE_P(CpuOneDnn, BackendConformanceTest,
                          ::testing::Values(&MakeOneDnnBackend, &MakeOneDnnBackendWithPrimitives));
+
+INSTANTIATE_TEST_SUITE_P(
+    CpuOneDnn, ThreadCountConformanceTest,
+    ::testing::Values(
+        ThreadedBackendMaker([](int threads) {
+          return std::make_unique<CpuBackend>(std::make_unique<OneDnnGemm>(), threads);
+        }),
+        ThreadedBackendMaker([](int threads) {
+          return std::make_unique<CpuBackend>(
+              std::make_unique<OneDnnGemm>(OneDnnGemm::BFloat16Products::kAlways), threads);
+        })));
 
 TEST(CpuBackendOneDnnTest, NamesItsProducts) {
   EXPECT_EQ(MakeOneDnnBackend()->name(), "cpu/onednn");

@@ -12,6 +12,7 @@
 #include "kernels/reference_gemm.h"
 #include "kernels/vector_dispatch.h"
 #include "tests/conformance/backend_conformance.h"
+#include "tests/conformance/thread_count_conformance.h"
 
 namespace kaon::kernels {
 namespace {
@@ -44,6 +45,14 @@ std::vector<BackendMaker> ReferenceBackendMakers() {
 
 INSTANTIATE_TEST_SUITE_P(CpuReference, BackendConformanceTest,
                          ::testing::ValuesIn(ReferenceBackendMakers()));
+
+// Tiles of the backend's threads; a product of the reference takes any number of rows.
+INSTANTIATE_TEST_SUITE_P(CpuReference, ThreadCountConformanceTest,
+                         ::testing::Values(ThreadedBackendMaker([](int threads) {
+                           ChosenInstructionSet() = WidestInstructionSet();
+                           return std::make_unique<CpuBackend>(std::make_unique<ReferenceGemm>(),
+                                                               threads);
+                         })));
 
 TEST(CpuBackendTest, NamesItsProducts) {
   EXPECT_EQ(MakeReferenceBackend()->name(), "cpu/reference");

@@ -1,0 +1,117 @@
+// That a step's results do not depend on how many threads compute it (reliability.md T17): include
+// this and instantiate ThreadCountConformanceTest with a way to make a backend of so many threads.
+// Every form, precision and layout of Muon, and a rule of each other kind, in bits. Used by tests
+// only; each test makes its own backends.
+#ifndef KAON_TESTS_CONFORMANCE_THREAD_COUNT_CONFORMANCE_H_
+#define KAON_TESTS_CONFORMANCE_THREAD_COUNT_CONFORMANCE_H_
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "tests/conformance/backend_conformance_fixture.h"
+#include "tests/kernels/reference/random_matrices.h"
+
+namespace kaon::kernels {
+
+using ThreadedBackendMaker = std::function<std::unique_ptr<Backend>(int threads)>;
+
+class ThreadCountConformanceTest : public ::testing::TestWithParam<ThreadedBackendMaker> {
+ protected:
+  struct Stepped {
+    Parameter parameter;
+    std::vector<UpdateResult> results;
+  };
+
+  // Two steps, so that the second has a momentum.
+  static Stepped Step(int threads, const RuleConfig& rule, const std::vector<uint64_t>& shape) {
+    size_t n = 1;
+    for (const uint64_t extent : shape) n *= extent;
+    const std::unique_ptr<Backend> backend = GetParam()(threads);
+    Stepped stepped = {Parameter(rule, shape, reference::GaussianVector(n, 1)), {}};
+    for (int t = 1; t <= 2; ++t) {
+      stepped.results.push_back(stepped.parameter.Update(
+          *backend, reference::GaussianVector(n, 10 + t), {1e-2, 0.5, t}));
+    }
+    return stepped;
+  }
+
+  static void ExpectTheSameWithAnyNumberOfThreads(const RuleConfig& rule,
+                                                  const std::vector<uint64_t>& shape) {
+    const Stepped expected = Step(1, rule, shape);
+    for (const int threads : {2, 8}) {
+      const Stepped actual = Step(threads, rule, shape);
+      EXPECT_TRUE(SameBits(actual.parameter.weight, expected.parameter.weight))
+          << threads << " threads";
+      EXPECT_TRUE(SameState(actual.parameter, expected.parameter)) << threads << " threads";
+      for (size_t t = 0; t < expected.results.size(); ++t) {
+        EXPECT_EQ(actual.results[t].weights_digest, expected.results[t].weights_digest) << threads;
+        EXPECT_EQ(actual.results[t].slots_digest, expected.results[t].slots_digest) << threads;
+      }
+    }
+  }
+
+  // Both forms in every precision.
+  static std::vector<MuonConfig> Muons() {
+    std::vector<MuonConfig> muons;
+    for (const NsDType dtype : {NsDType::kFloat32, NsDType::kBFloat16}) {
+      for (const NsForm form : {NsForm::kStandard, NsForm::kGram}) {
+        MuonConfig config;
+        config.newton_schulz.dtype = dtype;
+        config.newton_schulz.form = form;
+        if (form == NsForm::kGram) config.newton_schulz.gram_restarts = {2, 3};
+        muons.push_back(config);
+      }
+    }
+    return muons;
+  }
+};
+
+// Wide and tall, more than one tile of any product, no multiple of a tile.
+TEST_P(ThreadCountConformanceTest, MuonOfOneMatrix) {
+  for (const MuonConfig& config : Muons()) {
+    SCOPED_TRACE(testing::Message() << "dtype " << static_cast<int>(config.newton_schulz.dtype)
+                                    << ", form " << static_cast<int>(config.newton_schulz.form));
+    ExpectTheSameWithAnyNumberOfThreads(config, {250, 410});
+    ExpectTheSameWithAnyNumberOfThreads(config, {410, 250});
+  }
+}
+
+// Matrices that are stepped beside one another.
+TEST_P(ThreadCountConformanceTest, MuonOfManyMatrices) {
+  for (MuonConfig config : Muons()) {
+    SCOPED_TRACE(testing::Message() << "dtype " << static_cast<int>(config.newton_schulz.dtype)
+                                    << ", form " << static_cast<int>(config.newton_schulz.form));
+    config.layout.kind = MatrixLayoutKind::kBatched;
+    ExpectTheSameWithAnyNumberOfThreads(config, {9, 40, 72});
+    config.layout.kind = MatrixLayoutKind::kHeads;
+    config.layout.num_heads = 5;
+    ExpectTheSameWithAnyNumberOfThreads(config, {200, 72});
+  }
+}
+
+TEST_P(ThreadCountConformanceTest, MuonWithAnEncodedMomentum) {
+  MuonConfig config;
+  config.momentum_dtype = StateDType::kInt8;
+  ExpectTheSameWithAnyNumberOfThreads(config, {250, 410});
+}
+
+// More than a thread's range of an element-wise pass, and no multiple of it.
+TEST_P(ThreadCountConformanceTest, ElementWiseRules) {
+  SgdConfig momentum;
+  momentum.momentum = 0.9;
+  momentum.nesterov = true;
+  AdamWConfig bf16;
+  bf16.momentum_dtype = StateDType::kBFloat16;
+  const std::vector<RuleConfig> rules = {SgdConfig{}, momentum, AdamWConfig{}, bf16, LionConfig{}};
+  for (const RuleConfig& rule : rules) {
+    SCOPED_TRACE(RuleName(rule));
+    ExpectTheSameWithAnyNumberOfThreads(rule, {251, 1031});
+  }
+}
+
+}  // namespace kaon::kernels
+
+#endif  // KAON_TESTS_CONFORMANCE_THREAD_COUNT_CONFORMANCE_H_
