@@ -2,17 +2,25 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <thread>
 
+#include "absl/base/attributes.h"
 #include "proto/shm_region.h"
 
 namespace kaon::proto {
 namespace {
 
 constexpr size_t kRingBytes = 64 << 10;
+
+// As another process does, of which a sanitizer knows nothing: it is meant to race with the reader.
+ABSL_ATTRIBUTE_NO_SANITIZE_THREAD void Overwrite(std::byte* at, uint32_t with) {
+  *reinterpret_cast<volatile uint32_t*>(at) = with;
+}
 
 // Both ends of one direction, over one mapping. What the other end may do to it, a test does by
 // hand.
@@ -159,6 +167,45 @@ TEST_F(ShmRingTest, RefusesToWriteWhenTheReaderWentBack) {
   }
   memory_.places->read = 0;
   EXPECT_FALSE(writer_.Reserve(60000).ok());
+}
+
+// The size of the next record changes all the while it is read, back and forth between what can be
+// and what cannot: whatever a reader is given is within the ring, and as long as its header,
+// which was read once, says.
+TEST_F(ShmRingTest, AWriterThatChangesARecordWhileItIsReadGivesNothingThatCannotBe) {
+  constexpr uint32_t kSizes[] = {4, 4000, 60000, 0xffffffff, 0};
+  std::atomic<bool> done{false};
+  std::thread lying([&] {
+    for (uint64_t i = 0; !done.load(std::memory_order_relaxed); ++i) {
+      const uint64_t next = memory_.places->read.load(std::memory_order_relaxed) % kRingBytes;
+      Overwrite(memory_.bytes + next, kSizes[i % std::size(kSizes)]);
+    }
+  });
+  uint64_t read = 0;
+  int taken = 0, refused = 0;
+  // Until the two threads have met often enough; at most as long as a test may take.
+  while (taken < 300000 || refused < 1000) {
+    // There is always a whole ring to read.
+    memory_.places->written = read + kRingBytes;
+    const auto record = reader_.Take(&taken_);
+    if (!record.ok()) {
+      ++refused;
+      continue;
+    }
+    const bool can_be = record->has_value() && (*record)->body.size() == (*record)->header.size &&
+                        (*record)->header.size <= kRingBytes - sizeof(RingHeader) &&
+                        (*record)->body.data() == taken_.data();
+    EXPECT_TRUE(can_be) << "after " << taken << " records";
+    if (!can_be) break;
+    // A reader moves on by what it was given, not by what the ring says now.
+    read += sizeof(RingHeader) + ((*record)->header.size + 15) / 16 * 16;
+    const uint64_t place = memory_.places->read.load();
+    EXPECT_EQ(place, read) << "after " << taken << " records";
+    if (place != read) break;
+    ++taken;
+  }
+  done = true;
+  lying.join();
 }
 
 TEST_F(ShmRingTest, PassesBetweenTwoThreadsAndTwoMappings) {
