@@ -1,0 +1,75 @@
+// That the stages of a step overlap on real servers, by the times that `kaonctl steps --phases`
+// shows: no stage waits for the end of the one before.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "tests/integration/job_parts.h"
+#include "tests/integration/trained_job.h"
+
+namespace kaon {
+namespace {
+
+using testing::AddGroup;
+using testing::AddParameter;
+using testing::DrawTensor;
+using testing::TrainedJob;
+using testing::TrainingPlan;
+
+constexpr uint64_t kSteps = 10;
+
+// Large enough that a stage of a step takes milliseconds, many enough that they overlap.
+TrainingPlan ManyMatrices() {
+  TrainingPlan plan;
+  plan.job.set_name("pipelined");
+  plan.job.set_world_size(2);
+  plan.job.set_matrix_group("muon");
+  plan.job.set_scalar_group("adamw");
+  AddGroup(plan.job, "muon", v1::RULE_MUON, 0.02);
+  AddGroup(plan.job, "adamw", v1::RULE_ADAMW, 0.01);
+  for (int i = 0; i < 24; ++i) {
+    AddParameter(plan.job, "layers." + std::to_string(i) + ".weight", {256, 384});
+  }
+  AddParameter(plan.job, "norm.weight", {384});
+  plan.steps = kSteps;
+  plan.gradient = [job = plan.job](uint32_t id, uint32_t rank, uint64_t step) {
+    return DrawTensor(job, id, 100 * step + rank);
+  };
+  return plan;
+}
+
+// In how many trained steps of a shard `later` began with a quarter of `earlier` still to come.
+int NumOverlaps(const v1::ShardPhases& shard, const std::string& earlier,
+                const std::string& later) {
+  int overlaps = 0;
+  for (const v1::StepPhases& step : shard.steps()) {
+    std::map<std::string, v1::Phase> phases;
+    for (const v1::Phase& phase : step.phases()) phases[phase.name()] = phase;
+    if (step.step() == 0 || phases.count(earlier) == 0 || phases.count(later) == 0) continue;
+    const uint64_t begin = phases[earlier].begin_microseconds();
+    const uint64_t end = phases[earlier].end_microseconds();
+    overlaps += phases[later].begin_microseconds() < end - (end - begin) / 4;
+  }
+  return overlaps;
+}
+
+TEST(PipelinedStepTest, NoStageWaitsForTheEndOfTheOneBefore) {
+  const TrainedJob trained = TrainOnShards(ManyMatrices(), 2);
+  ASSERT_EQ(trained.history.phases_size(), 2);
+  for (const v1::ShardPhases& shard : trained.history.phases()) {
+    SCOPED_TRACE(shard.shard());
+    // What comes is folded while more comes.
+    EXPECT_EQ(NumOverlaps(shard, "receive", "fold"), static_cast<int>(kSteps));
+    // Of what depends on how busy the machine is at that moment, some of the steps: sums are
+    // finished and written, and matrices orthogonalized, while other gradients still come.
+    EXPECT_GT(NumOverlaps(shard, "receive", "prepare"), 0);
+    EXPECT_GT(NumOverlaps(shard, "receive", "journal"), 0);
+    EXPECT_GT(NumOverlaps(shard, "receive", "speculate"), 0);
+    // The first weights are read while the last are still computed.
+    EXPECT_GT(NumOverlaps(shard, "apply", "pull"), 0);
+  }
+}
+
+}  // namespace
+}  // namespace kaon
