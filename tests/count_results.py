@@ -3,8 +3,10 @@
 
 Usage: count_results.py FILE...
 
-Prints every failed target, then as its last line `N passed, M failed`; the exit status is 0 only if nothing failed and
-something passed. A target that does not build, crashes, times out or leaves no report counts as one failure.
+Prints every failed target, and as `FLAKY  LABEL  LOG` every one that failed before an attempt of it passed
+(--flaky_test_attempts), with the log of what failed; then as its last line `N passed, M failed`. The exit status is 0 only
+if nothing failed and something passed. A target that does not build, crashes, times out or leaves no report counts as one
+failure, one that is not for the configuration (target_compatible_with) not at all, and of several attempts the last.
 """
 
 import json
@@ -46,11 +48,28 @@ def read_events(path):
     return events
 
 
-def xml_of(result):
+def output_of(result, name):
+    """The path of a file that the test left, "" if there is none."""
     for output in result.get("testActionOutput", []):
-        if output.get("name") == "test.xml":
+        if output.get("name") == name:
             return urllib.parse.unquote(urllib.parse.urlparse(output.get("uri", "")).path)
     return ""
+
+
+def attempts_of(events):
+    """{label: [the results of each run or shard of it, an attempt each]}."""
+    found = {}
+    for event in events:
+        identity = event.get("id", {}).get("testResult")
+        if identity:
+            part = (identity.get("run", 1), identity.get("shard", 1))
+            parts = found.setdefault(identity["label"], {})
+            parts.setdefault(part, {})[identity.get("attempt", 1)] = event.get("testResult", {})
+    return {label: [[one[attempt] for attempt in sorted(one)] for one in parts.values()] for label, parts in found.items()}
+
+
+def has_passed(result):
+    return result.get("status") in ("PASSED", "FLAKY")
 
 
 class Count:
@@ -60,42 +79,47 @@ class Count:
         self.passed = self.failed = self.skipped = 0
         self.problems = []
 
-    def add_test(self, label, result):
-        passed, failed, skipped = count_cases(xml_of(result))
-        if result.get("status") != "PASSED" and failed == 0:
+    def add_test(self, label, attempts):
+        result = attempts[-1]
+        passed, failed, skipped = count_cases(output_of(result, "test.xml"))
+        if not has_passed(result) and failed == 0:
             failed = 1
-        elif result.get("status") == "PASSED" and passed == failed == 0:
+        elif has_passed(result) and passed == failed == 0:
             # Nothing was asserted: the report is missing, or every case was skipped.
             self.problems.append(f"NO CASES  {label}")
             failed = 1
         self.passed += passed
         self.failed += failed
         self.skipped += skipped
-        if result.get("status") != "PASSED":
-            self.problems.append(f"{result.get('status', 'UNKNOWN')}  {label}  {xml_of(result)}")
+        if not has_passed(result):
+            self.problems.append(f"{result.get('status', 'UNKNOWN')}  {label}  {output_of(result, 'test.xml')}")
+        elif len(attempts) > 1 or result["status"] == "FLAKY":
+            self.problems.append(f"FLAKY  {label}  {output_of(attempts[0], 'test.log')}")
 
     def add_build_failure(self, label):
         self.failed += 1
         self.problems.append(f"DOES NOT BUILD  {label}")
 
 
+def is_skipped(completed):
+    """Whether the target is not for this configuration, or needs one that is not."""
+    return completed.get("aborted", {}).get("reason") == "SKIPPED"
+
+
 def count(path):
     """Count of one build event file."""
     total = Count()
     events = read_events(path)
-    finished = False
-    tested = set()
-    for event in events:
-        if "testResult" in event.get("id", {}):
-            label = event["id"]["testResult"]["label"]
-            tested.add(label)
-            total.add_test(label, event.get("testResult", {}))
-        finished = finished or "buildFinished" in event.get("id", {})
+    tests = attempts_of(events)
+    for label, parts in tests.items():
+        for attempts in parts:
+            total.add_test(label, attempts)
     for event in events:
         completed = event.get("id", {}).get("targetCompleted")
-        if completed and completed["label"] not in tested:
+        if completed and completed["label"] not in tests and not is_skipped(event):
             if not event.get("completed", {}).get("success", False):
                 total.add_build_failure(completed["label"])
+    finished = any("buildFinished" in event.get("id", {}) for event in events)
     exit_codes = [e["finished"].get("exitCode", {}) for e in events if "finished" in e]
     if not finished or (total.failed == 0 and any(c.get("code", 0) != 0 for c in exit_codes)):
         name = exit_codes[0].get("name", "unknown") if exit_codes else "it was interrupted"

@@ -32,10 +32,11 @@ class CountTest(unittest.TestCase):
         finished = {"id": {"buildFinished": {}}, "finished": {"exitCode": {"code": exit_code, "name": "TESTS_FAILED"}}}
         return self.write("events.json", "\n".join(json.dumps(e) for e in [*events, finished]))
 
-    def result(self, label, status, xml=None):
+    def result(self, label, status, xml=None, attempt=1, log=None):
         outputs = [{"name": "test.xml", "uri": "file://" + xml}] if xml else []
+        outputs += [{"name": "test.log", "uri": "file://" + log}] if log else []
         return {
-            "id": {"testResult": {"label": label}},
+            "id": {"testResult": {"label": label, "run": 1, "shard": 1, "attempt": attempt}},
             "testResult": {"status": status, "testActionOutput": outputs},
         }
 
@@ -68,6 +69,47 @@ class CountTest(unittest.TestCase):
         broken = {"id": {"targetCompleted": {"label": "//a:broken"}}, "aborted": {"reason": "INCOMPLETE"}}
         path = self.events(self.result("//a:t", "PASSED", xml), broken, exit_code=1)
         self.assertEqual(self.totals(path), (2, 1))
+
+    def test_a_target_that_is_not_for_the_configuration_is_not_counted(self):
+        xml = self.write("test.xml", GTEST.format(y=""))
+        skipped = {
+            "id": {"targetCompleted": {"label": "//a:clang_only", "configuration": {"id": "f5527a63"}}},
+            "aborted": {"reason": "SKIPPED", "description": "Target //a:clang_only build was skipped."},
+        }
+        total = count_results.count(self.events(skipped, self.result("//a:t", "PASSED", xml)))
+        self.assertEqual((total.passed, total.failed, total.problems), (2, 0, []))
+
+    def test_a_target_that_passed_at_its_second_attempt_is_listed_and_passes(self):
+        bad = self.write("attempt_1.xml", GTEST.format(y='<failure message="m"/>'))
+        xml = self.write("test.xml", GTEST.format(y=""))
+        first = self.result("//a:t", "FAILED", bad, 1, "/logs/attempt_1.log")
+        second = self.result("//a:t", "PASSED", xml, 2, "/logs/test.log")
+        # Whichever Bazel tells first.
+        for attempts in ((first, second), (second, first)):
+            path = self.events(*attempts)
+            total = count_results.count(path)
+            self.assertEqual((total.passed, total.failed), (2, 0))
+            self.assertEqual(total.problems, ["FLAKY  //a:t  /logs/attempt_1.log"])
+            self.assertEqual(count_results.main([path]), 0)
+
+    def test_a_result_that_bazel_calls_flaky_is_listed_and_passes(self):
+        xml = self.write("test.xml", GTEST.format(y=""))
+        total = count_results.count(self.events(self.result("//a:t", "FLAKY", xml, log="/logs/test.log")))
+        self.assertEqual((total.passed, total.failed), (2, 0))
+        self.assertEqual(total.problems, ["FLAKY  //a:t  /logs/test.log"])
+
+    def test_a_target_that_fails_at_every_attempt_fails_once(self):
+        bad = self.write("test.xml", GTEST.format(y='<failure message="m"/>'))
+        attempts = [self.result("//a:t", "FAILED", bad, attempt) for attempt in (1, 2)]
+        total = count_results.count(self.events(*attempts, exit_code=3))
+        self.assertEqual((total.passed, total.failed), (1, 1))
+        self.assertEqual(total.problems, [f"FAILED  //a:t  {bad}"])
+
+    def test_every_shard_of_a_target_is_counted(self):
+        xml = self.write("test.xml", GTEST.format(y=""))
+        shards = [self.result("//a:t", "PASSED", xml) for _ in range(2)]
+        shards[1]["id"]["testResult"]["shard"] = 2
+        self.assertEqual(self.totals(self.events(*shards)), (4, 0))
 
     def test_a_build_that_fails_without_naming_a_target_is_a_failure(self):
         self.assertEqual(self.totals(self.events(exit_code=1)), (0, 1))
