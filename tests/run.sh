@@ -41,5 +41,7 @@ for config in "${configs[@]}"; do
   events+=("$work/$config.json")
   # What failed is counted from the events, so the second configuration runs in any case.
   bazel test "${options[@]}" "${targets[@]}" </dev/null || echo "bazel test, $config: exit status $?"
+  # The next part overwrites them; tests/report.py wants all.
+  python3 tests/keep_logs.py "$work/$config.json" ".bazel/kept/$config" || echo "keep_logs.py: exit status $?"
 done
 python3 tests/count_results.py "${events[@]}"
