@@ -4,7 +4,8 @@
 Usage: count_results.py FILE...
 
 Prints every failed target, and as `FLAKY  LABEL  LOG` every one that failed before an attempt of it passed
-(--flaky_test_attempts), with the log of what failed; then as its last line `N passed, M failed`. The exit status is 0 only
+(--flaky_test_attempts), with the log of what failed, and as `SKIPPED  LABEL  REASON` every one of which nothing was run
+because its cases said why they cannot be on this machine; then as its last line `N passed, M failed`. The exit status is 0 only
 if nothing failed and something passed. A target that does not build, crashes, times out or leaves no report counts as one
 failure, one that is not for the configuration (target_compatible_with) not at all, and of several attempts the last.
 """
@@ -17,20 +18,24 @@ import xml.etree.ElementTree
 
 
 def count_cases(path):
-    """(passed, failed, skipped) of one test.xml; (0, 0, 0) if it cannot be read."""
+    """(passed, failed, skipped, why some were skipped) of one test.xml; nothing if it cannot be read."""
     try:
         root = xml.etree.ElementTree.parse(path).getroot()
     except (OSError, xml.etree.ElementTree.ParseError):
-        return 0, 0, 0
+        return 0, 0, 0, ""
     passed = failed = skipped = 0
+    reason = ""
     for case in root.iter("testcase"):
         if case.find("failure") is not None or case.find("error") is not None:
             failed += 1
         elif case.find("skipped") is not None or case.get("status") == "notrun":
             skipped += 1
+            # googletest puts the place before it, in a line of its own.
+            told = case.find("skipped")
+            reason = reason or ("" if told is None else told.get("message", "").split("\n")[-1])
         else:
             passed += 1
-    return passed, failed, skipped
+    return passed, failed, skipped, reason
 
 
 def read_events(path):
@@ -81,11 +86,14 @@ class Count:
 
     def add_test(self, label, attempts):
         result = attempts[-1]
-        passed, failed, skipped = count_cases(output_of(result, "test.xml"))
+        passed, failed, skipped, reason = count_cases(output_of(result, "test.xml"))
         if not has_passed(result) and failed == 0:
             failed = 1
+        elif has_passed(result) and passed == failed == 0 and reason:
+            # Of a machine that this is not.
+            self.problems.append(f"SKIPPED  {label}  {reason}")
         elif has_passed(result) and passed == failed == 0:
-            # Nothing was asserted: the report is missing, or every case was skipped.
+            # Nothing was asserted: the report is missing, or cases were skipped without a word.
             self.problems.append(f"NO CASES  {label}")
             failed = 1
         self.passed += passed

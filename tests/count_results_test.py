@@ -64,6 +64,19 @@ class CountTest(unittest.TestCase):
     def test_a_target_that_passes_without_cases_is_a_failure(self):
         self.assertEqual(self.totals(self.events(self.result("//a:t", "PASSED"))), (0, 1))
 
+    def test_a_target_whose_cases_say_why_they_are_skipped_is_listed_and_passes(self):
+        case = '<testcase name="x" status="run" result="skipped"><skipped message="{}"/></testcase>'
+        skipped = "<testsuites><testsuite>" + case + "</testsuite></testsuites>"
+        good = self.write("good.xml", GTEST.format(y=""))
+        told = self.write("told.xml", skipped.format("a_test.cc:35&#x0A;no such tiles here"))
+        path = self.events(self.result("//a:t", "PASSED", good), self.result("//a:told", "PASSED", told))
+        total = count_results.count(path)
+        self.assertEqual((total.passed, total.failed, total.skipped), (2, 0, 2))
+        self.assertEqual(total.problems, ["SKIPPED  //a:told  no such tiles here"])
+        # Without a word it is a target that asserted nothing.
+        silent = self.write("silent.xml", skipped.format(""))
+        self.assertEqual(self.totals(self.events(self.result("//a:silent", "PASSED", silent))), (0, 1))
+
     def test_a_target_that_does_not_build_is_a_failure(self):
         xml = self.write("test.xml", GTEST.format(y=""))
         broken = {"id": {"targetCompleted": {"label": "//a:broken"}}, "aborted": {"reason": "INCOMPLETE"}}
