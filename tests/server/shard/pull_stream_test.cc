@@ -1,5 +1,6 @@
 #include "server/shard/pull_stream.h"
 
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -105,13 +106,19 @@ TEST_F(PullStreamTest, WaitsForAStepThatIsPlanned) {
 
 // P5: whoever has begun to read a version gets all of it, while the job goes on.
 TEST_F(PullStreamTest, ASlowReaderIsNotOvertaken) {
-  // More than is on its way to one that does not read.
+  // More than is on its way to one that does not read, and whose window does not grow.
+  grpc::ChannelArguments narrow;
+  narrow.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  narrow.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 64 << 10);
+  const auto slow = v1::ShardData::NewStub(
+      grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(server_->port()),
+                                grpc::InsecureChannelCredentials(), narrow));
   std::vector<uint32_t> parameters(kMaxPulledParameters, 2);
   parameters[parameters.size() - 2] = 0;
   parameters.back() = 1;
   const uint64_t used_bytes = Describe().used_bytes();
   const auto context = WithDeadline();
-  const auto stream = data_->Pull(context.get(), PullOf(0, parameters));
+  const auto stream = slow->Pull(context.get(), PullOf(0, parameters));
   std::vector<v1::PullResponse> responses(1);
   ASSERT_TRUE(stream->Read(&responses.back()));
   for (uint64_t step = 1; step <= 3; ++step) {
