@@ -1,6 +1,9 @@
 #include "tests/simulation/cluster.h"
 
+#include <glog/logging.h>
+
 #include <algorithm>
+#include <csignal>
 #include <utility>
 #include <vector>
 
@@ -17,6 +20,8 @@ namespace kaon::simulation {
 
 namespace {
 
+// Faults before the one at which a seeded bug ends the process: the trace is long by then.
+constexpr int kFaultsBeforeDeath = 10;
 // Share of the decisions at which every disk is read.
 constexpr double kDisksRead = 0.05;
 
@@ -154,9 +159,7 @@ class Cluster {
 
   void Fault() {
     ++world_.result().faults;
-    if (world_.options().bug == SeededBug::kForgetfulShard) {
-      return shards_[world_.Below(shards_.size())]->Forget();
-    }
+    if (world_.options().bug != SeededBug::kNone && ShowBug()) return;
     if (world_.options().durable && world_.Chance(world_.options().shard_faults)) {
       return ShardFault(*shards_[world_.Below(shards_.size())]);
     }
@@ -188,6 +191,27 @@ class Cluster {
           world_.Chance(0.5) ? KillWorker(node, downtime / 20) : LoseWorker(node, downtime);
         });
       }
+    }
+  }
+
+  // False if the bug is not about this fault.
+  bool ShowBug() {
+    const bool dies = world_.result().faults > kFaultsBeforeDeath;
+    switch (world_.options().bug) {
+      case SeededBug::kForgetfulShard:
+        shards_[world_.Below(shards_.size())]->Forget();
+        return true;
+      case SeededBug::kFailedCheck:
+        CHECK(!dies) << "a seeded bug";
+        return false;
+      case SeededBug::kSegmentationFault:
+        if (dies) std::raise(SIGSEGV);
+        return false;
+      case SeededBug::kLostShard:
+        shards_[0]->Kill(absl::InfiniteDuration());
+        return false;
+      default:
+        return false;
     }
   }
 

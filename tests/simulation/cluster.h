@@ -11,6 +11,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "tests/simulation/trace_ring.h"
 
 namespace kaon::simulation {
 
@@ -21,7 +22,13 @@ enum class SeededBug {
   kForgetfulShard,
   // A worker computes another gradient under the same attempt after a reopened round (rule 6).
   kChangedGradient,
+  // A process has a bug that ends it: here, where all are one process, the run.
+  kFailedCheck,
+  kSegmentationFault,
+  // A shard dies and nobody starts it again.
+  kLostShard,
 };
+constexpr SeededBug kLastSeededBug = SeededBug::kLostShard;
 
 struct ClusterOptions {
   uint64_t seed = 1;
@@ -58,6 +65,8 @@ struct ClusterOptions {
   SeededBug bug = SeededBug::kNone;
   // Prints every event.
   bool trace = false;
+  // Gets every event, if there is one; outlives the run.
+  TraceRing* newest_events = nullptr;
   // Each machine has a steady clock of its own, of another origin and speed.
   bool skewed_clocks = false;
 };

@@ -1,12 +1,11 @@
 // Runs the whole step protocol over many seeds. `--seeds=N --first_seed=S` choose them,
 // `--model_size` makes each as large as a run of docs/design/reliability.md, "Evidence"; a failing
-// seed prints the command that replays it with its trace.
+// seed prints the command that replays it, its options and the newest events of its trace, also
+// when the process dies of it. `--bug=N` runs with one of the seeded bugs of cluster.h.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <csignal>
 #include <cstdlib>
 #include <ctime>
 #include <iostream>
@@ -18,6 +17,8 @@
 #include "absl/strings/strip.h"
 #include "server/mutation/mutation.h"
 #include "tests/simulation/cluster.h"
+#include "tests/simulation/failing_seed.h"
+#include "tests/simulation/seeds.h"
 
 namespace kaon::simulation {
 namespace {
@@ -32,75 +33,32 @@ uint64_t least_rate = 0;
 // Bazel's shards share the seeds.
 uint64_t num_parts = 1;
 uint64_t part = 0;
-volatile uint64_t seed_in_progress = 0;
+FailingSeed* seed_in_progress = nullptr;
 
-// A failed CHECK is a finding too.
-void OnDeath(int signal) {
-  char text[] = "FOUND seed                     : the process died\n";
-  char* digit = text + sizeof("FOUND seed                    ") - 1;
-  for (uint64_t rest = seed_in_progress; rest > 0; rest /= 10) *digit-- = '0' + rest % 10;
-  if (write(STDOUT_FILENO, text, sizeof(text) - 1) < 0) _exit(1);
-  std::signal(signal, SIG_DFL);
-  std::raise(signal);
-}
+// Of the run, so that it can be seen to be reported.
+SeededBug seeded_bug = SeededBug::kNone;
 
-// SplitMix64: what is drawn of it does not go together with what is drawn of the seed itself.
-uint64_t Mix(uint64_t seed) {
-  seed += 0x9e3779b97f4a7c15;
-  seed = (seed ^ (seed >> 30)) * 0xbf58476d1ce4e5b9;
-  seed = (seed ^ (seed >> 27)) * 0x94d049bb133111eb;
-  return seed ^ (seed >> 31);
-}
-
-// Shapes of clusters vary with the seed, so that few seeds cover many.
-ClusterOptions OptionsOf(uint64_t seed) {
-  ClusterOptions options;
-  options.seed = seed;
-  options.num_shards = 1 + seed % 4;
-  options.num_coordinators = 1 + (seed / 4) % 3;
-  options.num_workers = 1 + (seed / 12) % 3;
-  options.loss = (seed % 3) * 0.03;
-  const absl::Duration between[] = {absl::Milliseconds(150), absl::Milliseconds(400),
-                                    absl::Seconds(1), absl::Seconds(2)};
-  options.time_between_faults = between[(seed / 2) % 4];
-  const double shard_faults[] = {0.8, 0.5, 0.2};
-  options.shard_faults = shard_faults[(seed / 3) % 3];
-  options.flips = seed % 7 == 3;
-  options.shrink = seed % 5 < 2;
-  options.skewed_clocks = seed % 2 == 1;
+ClusterOptions ChosenOptionsOf(uint64_t seed) {
+  ClusterOptions options = model_size ? ModelSizedOptionsOf(seed) : OptionsOf(seed);
   options.trace = trace;
-  const uint64_t mixed = Mix(seed);
-  // Mode `none`, and `interval(K)`.
-  options.durable = mixed % 10 != 0;
-  const uint32_t steps[] = {1, 2, 3, 5, 8};
-  if (mixed % 10 > 7) options.interval_steps = steps[(mixed >> 8) % 5];
-  if ((mixed >> 16) % 8 == 0) {
-    options.past_faults = true;
-    options.fault_phase = absl::Seconds(3);
+  options.bug = seeded_bug;
+  return options;
+}
+
+// With what was chosen for this run as well.
+std::string ReplayOf(uint64_t seed) {
+  std::string chosen = model_size ? " --model_size" : "";
+  std::string program = "bazel run --config=opt //tests/simulation:step_simulation_test --";
+  if (seeded_bug != SeededBug::kNone) {
+    absl::StrAppend(&chosen, " --bug=", static_cast<int>(seeded_bug));
   }
-  options.checkpoints = (mixed >> 24) % 6 == 0;
-  options.checkpoint_every_steps = (mixed >> 32) % 2 == 0 ? 3 : 0;
-  return options;
-}
-
-// 41 steps, 3 shards, 3 workers, 2 rival coordinators, loss of up to 12 %, about 40 faults.
-ClusterOptions ModelSizedOptionsOf(uint64_t seed) {
-  ClusterOptions options = OptionsOf(seed);
-  options.num_shards = 3;
-  options.num_coordinators = 2;
-  options.num_workers = 3;
-  options.num_steps = 41;
-  options.loss = (seed % 3) * 0.06;
-  options.durable = true;
-  options.past_faults = false;
-  options.fault_phase = absl::Seconds(15);
-  options.time_between_faults = absl::Milliseconds(375);
-  return options;
-}
-
-std::string Replay(uint64_t seed) {
-  return absl::StrCat("replay with: step_simulation_test --first_seed=", seed, " --seeds=1 --trace",
-                      model_size ? " --model_size" : "");
+#ifdef KAON_PROTOCOL_MUTATIONS
+  // As tests/protocol_mutation.sh has built it.
+  program = ".bazel/bin/tests/simulation/step_simulation_test";
+  absl::StrAppend(&chosen, " --mutation=", chosen_mutation);
+#endif
+  return absl::StrCat(program, " --first_seed=", seed, " --seeds=1 --trace", chosen,
+                      " '--gtest_filter=*KeepsEveryPromise*'");
 }
 
 void Add(const ClusterResult& result, ClusterResult& total) {
@@ -154,9 +112,10 @@ void Print(uint64_t num_run, const ClusterResult& total) {
             << " workers killed (" << total.workers_gone << " for good), " << total.given_up
             << " steps given up and begun again, " << total.shrunk_steps
             << " steps with those that were left, " << total.returns << " returns, "
-            << total.outlived_pushes << " pushes of workers that should be dead ("
-            << total.outlived_refused << " refused for their attempt), " << total.obsolete_copies
-            << " obsolete copies, " << total.takeovers << " takeovers, " << total.reopened_rounds
+            << total.outlived_pushes
+            << " pushes of workers that should be dead (" << total.outlived_refused
+            << " refused for their attempt), " << total.obsolete_copies << " obsolete copies, "
+            << total.takeovers << " takeovers, " << total.reopened_rounds
             << " pushes in reopened rounds, " << total.skipped_steps << " skipped steps, "
             << total.group_changes << " changes of groups, " << total.rollbacks << " rollbacks ("
             << total.steps_lost << " steps lost, " << total.rewinds << " rewinds), "
@@ -185,14 +144,15 @@ void CheckRate(uint64_t num_run, const ClusterResult& total, double seconds) {
 TEST(StepSimulationTest, KeepsEveryPromiseAndProgressesUnderFaults) {
   ClusterResult total;
   uint64_t num_run = 0;
+  FailingSeed& failing = *seed_in_progress;
   const std::clock_t start = std::clock();
   for (uint64_t seed = first_seed + part; seed < first_seed + num_seeds; seed += num_parts) {
-    seed_in_progress = seed;
-    const ClusterResult result =
-        RunCluster(model_size ? ModelSizedOptionsOf(seed) : OptionsOf(seed));
+    ClusterOptions options = ChosenOptionsOf(seed);
+    failing.Begin(options, ReplayOf(seed));
+    const ClusterResult result = RunCluster(options);
     if (!result.violation.empty()) {
-      std::cout << "FOUND seed " << seed << ": " << result.violation << std::endl;
-      FAIL() << Replay(seed);
+      failing.Print(result);
+      FAIL() << ReplayOf(seed);
     }
     Add(result, total);
     ++num_run;
@@ -290,10 +250,17 @@ void TakePart() {
 int main(int argc, char** argv) {
   TakePart();
   testing::InitGoogleTest(&argc, argv);
-  for (const int signal : {SIGABRT, SIGSEGV}) std::signal(signal, kaon::simulation::OnDeath);
+  kaon::simulation::FailingSeed failing;
+  kaon::simulation::seed_in_progress = &failing;
+  failing.PrintAtDeath();
   for (int i = 1; i < argc; ++i) {
     absl::string_view argument = argv[i];
     bool known = argument == "--trace" || argument == "--model_size";
+    if (int bug = 0; absl::ConsumePrefix(&argument, "--bug=")) {
+      known = absl::SimpleAtoi(argument, &bug) && bug >= 0 &&
+              bug <= static_cast<int>(kaon::simulation::kLastSeededBug);
+      kaon::simulation::seeded_bug = static_cast<kaon::simulation::SeededBug>(bug);
+    }
     if (argument == "--trace") kaon::simulation::trace = true;
     if (argument == "--model_size") kaon::simulation::model_size = true;
 #ifdef KAON_PROTOCOL_MUTATIONS

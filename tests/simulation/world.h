@@ -69,13 +69,14 @@ class World {
                         : Between(absl::Microseconds(100), absl::Milliseconds(2));
   }
 
-  // One line of the trace. Always hashed: two runs of one seed must do the same.
+  // One line of the trace. Always hashed, as two runs of one seed must do the same, and kept for a
+  // while.
   void Trace(const std::string& line) {
-    Hash(static_cast<uint64_t>(absl::ToUnixMicros(now())));
+    const int64_t micros = absl::ToUnixMicros(now());
+    Hash(static_cast<uint64_t>(micros));
     for (const char c : line) Hash(static_cast<uint8_t>(c));
-    if (options_.trace) {
-      std::cerr << absl::ToUnixMicros(now()) << " " << line << std::endl;
-    }
+    if (options_.newest_events != nullptr) options_.newest_events->Add(micros, line);
+    if (options_.trace) std::cerr << micros << " " << line << std::endl;
   }
 
  private:
