@@ -20,6 +20,10 @@ namespace kaon::simulation {
 
 namespace {
 
+// How often an operator looks whether the job has stopped; and the share of the looks at which he
+// leaves it to whoever keeps checkpoints.
+constexpr absl::Duration kOperatorLooks = absl::Milliseconds(500);
+constexpr double kLeftToTheKeeper = 0.8;
 // Faults before the one at which a seeded bug ends the process: the trace is long by then.
 constexpr int kFaultsBeforeDeath = 10;
 // Share of the decisions at which every disk is read.
@@ -27,8 +31,8 @@ constexpr double kDisksRead = 0.05;
 
 v1::JobDefinition JobOf(const ClusterOptions& options) {
   v1::JobDefinition job = TinyJob(options.num_workers);
-  if (!options.shrink) return job;
-  job.set_worker_loss(v1::WORKER_LOSS_POLICY_SHRINK);
+  if (!options.shrink && !options.fail) return job;
+  job.set_worker_loss(options.shrink ? v1::WORKER_LOSS_POLICY_SHRINK : v1::WORKER_LOSS_POLICY_FAIL);
   job.set_worker_loss_seconds(1);
   return job;
 }
@@ -63,6 +67,7 @@ class Cluster {
     const absl::Time faults_end = world_.now() + world_.options().fault_phase;
     ScheduleFault(faults_end);
     world_.queue().At(faults_end, [this] { Heal(); });
+    if (world_.options().fail) LookForLoss();
     const absl::Time end = faults_end + world_.options().liveness_limit;
     while (world_.invariants().violation().empty() && !Finished()) {
       if (!world_.queue().RunOne() || world_.now() > end) {
@@ -70,16 +75,17 @@ class Cluster {
       }
     }
     // "after faults stop, bounded takeovers": a sleeper may wake up once more, then one holder
-    // stays.
+    // stays. A coordinator that is restarted may take over, and wake others up, once more.
     const int takeovers = world_.result().takeovers - takeovers_under_faults_;
-    if (!world_.faulty() && takeovers > 2 * world_.options().num_coordinators + 2) {
+    const int restarts = world_.result().loss_restarts - restarts_under_faults_;
+    if (!world_.faulty() && takeovers > 2 * (world_.options().num_coordinators + restarts) + 2) {
       world_.invariants().Violated(absl::StrCat(takeovers, " takeovers after faults had stopped"));
     }
     if (world_.invariants().violation().empty()) CheckHistory();
+    CountMembers();
     ClusterResult& result = world_.result();
     result.violation = world_.invariants().violation();
     result.num_events = world_.queue().num_run();
-    CountMembers();
     uint64_t newest_step = 0;
     for (const auto& [key, record] : world_.invariants().records()) {
       result.group_changes += record.plan().has_group_change();
@@ -216,6 +222,8 @@ class Cluster {
   }
 
   void LoseWorker(WorkerNode& node, absl::Duration downtime) {
+    // Mostly for longer than it is waited for.
+    if (world_.options().fail) return KillWorker(node, downtime * 2);
     if (!world_.options().shrink) return KillWorker(node, downtime);
     const bool left = std::any_of(workers_.begin(), workers_.end(), [&node](const auto& other) {
       return other.get() != &node && !other->gone();
@@ -231,6 +239,17 @@ class Cluster {
     node.KillForGood();
   }
 
+  // An operator who sees that the job has stopped starts its coordinator again.
+  void LookForLoss() {
+    for (auto& node : coordinators_) {
+      if (!node->alive() || !node->stopped_by_loss()) continue;
+      if (!keeper_->finished() && world_.Chance(kLeftToTheKeeper)) continue;
+      ++world_.result().loss_restarts;
+      KillCoordinator(*node, Downtime());
+    }
+    world_.queue().After(kOperatorLooks, [this] { LookForLoss(); });
+  }
+
   void CountMembers() {
     std::vector<bool> was_out(workers_.size());
     for (const auto& [key, record] : world_.invariants().records()) {
@@ -240,7 +259,12 @@ class Cluster {
         out[member.rank()] = false;
         world_.result().returns += was_out[member.rank()];
       }
-      world_.result().shrunk_steps += std::count(out.begin(), out.end(), true) > 0;
+      const bool shrunk = std::count(out.begin(), out.end(), true) > 0;
+      world_.result().shrunk_steps += shrunk;
+      if (shrunk && !world_.options().shrink) {
+        world_.invariants().Violated(
+            absl::StrCat("step ", record.plan().step().step(), " was decided without some worker"));
+      }
       was_out = out;
     }
   }
@@ -316,6 +340,7 @@ class Cluster {
     world_.StopFaults();
     ++world_.result().healed;
     takeovers_under_faults_ = world_.result().takeovers;
+    restarts_under_faults_ = world_.result().loss_restarts;
   }
 
   // What every shard holds in the end is read as clients read it.
@@ -350,6 +375,7 @@ class Cluster {
   std::unique_ptr<AdminNode> admin_;
   std::unique_ptr<CheckpointNode> keeper_;
   int takeovers_under_faults_ = 0;
+  int restarts_under_faults_ = 0;
 };
 
 }  // namespace

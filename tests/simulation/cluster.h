@@ -56,6 +56,9 @@ struct ClusterOptions {
   double shard_faults = 0.6;
   // The job goes on without workers that are lost (T21); some never come back.
   bool shrink = false;
+  // The job stops when a worker is lost, and goes on once somebody has restarted the coordinator,
+  // or it was taken back to a checkpoint. Not together with `shrink`.
+  bool fail = false;
   // An admin keeps checkpoints, and takes the job back to some.
   bool checkpoints = false;
   // Coordinators take one by themselves each time so many train steps are applied; 0 = never.
@@ -93,6 +96,13 @@ struct ClusterResult {
   int given_up = 0;
   int shrunk_steps = 0;
   int returns = 0;
+  // Jobs that stopped because a worker was lost, workers that were told so, coordinators that were
+  // restarted for it, and of the jobs, those that went on under the same coordinator in another
+  // timeline.
+  int loss_stops = 0;
+  int told_of_loss = 0;
+  int loss_restarts = 0;
+  int loss_restores = 0;
   // Push streams of workers that should be dead, opened again; and those that shards refused for
   // their attempt.
   int outlived_pushes = 0;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/ballot.h"
+#include "tests/simulation/worker_loss.h"
 
 namespace kaon::simulation {
 
@@ -46,6 +47,7 @@ void CoordinatorNode::Start() {
   }
   machine_ = std::make_unique<coordinator::StepMachine>(std::move(options));
   held_ = false;
+  stopped_in_.reset();
   world_.Trace(absl::StrCat(address(), " starts"));
   for (size_t i = 0; i < shards_.size(); ++i) Connect(i);
   Run([this] {
@@ -155,8 +157,37 @@ void CoordinatorNode::Receive(int shard, shard::StreamId stream, ShardNode::Mess
   });
 }
 
+bool CoordinatorNode::stopped_by_loss() const {
+  return machine_->IsHolder() && IsLoss(machine_->stopped());
+}
+
+void CoordinatorNode::NoteStop() {
+  if (stopped_in_.has_value() || !IsLoss(machine_->stopped())) return;
+  ++world_.result().loss_stops;
+  world_.Trace(absl::StrCat(address(), " stops: ", machine_->stopped().ToString()));
+  const coordinator::CoordinatorSnapshot snapshot = machine_->Snapshot();
+  stopped_in_ = snapshot.job->timeline();
+  if (!world_.options().fail || !absl::IsFailedPrecondition(machine_->stopped())) {
+    world_.invariants().Violated(
+        absl::StrCat(address(), " stopped the job: ", machine_->stopped().ToString()));
+  }
+}
+
+void CoordinatorNode::CheckStopped(const v1::StepPlan& plan) {
+  if (!stopped_in_.has_value()) return;
+  if (plan.timeline() > *stopped_in_) {
+    ++world_.result().loss_restores;
+    stopped_in_.reset();
+  } else if (plan.has_step()) {
+    world_.invariants().Violated(absl::StrCat(address(), " planned step ", plan.step().step(),
+                                              " of timeline ", plan.timeline(),
+                                              ", in which it had stopped the job"));
+  }
+}
+
 void CoordinatorNode::SendToShard(int shard, const v1::CoordinatorToShard& message) {
   world_.invariants().OnCoordinatorSends(message);
+  if (message.has_plan()) CheckStopped(message.plan());
   if (message.has_plan()) {
     world_.Trace(absl::StrCat(address(), " -> s", shard, " plan of position ",
                               message.plan().position(), " round ", message.plan().round()));
@@ -217,6 +248,8 @@ void CoordinatorNode::Drain() {
        actions = machine_->TakeActions()) {
     for (const coordinator::CoordinatorAction& action : actions) CarryOut(action);
   }
+  // After what it had still to send.
+  NoteStop();
   if (machine_->IsHolder() && !held_) {
     held_ = true;
     ++world_.result().takeovers;

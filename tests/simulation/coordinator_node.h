@@ -40,6 +40,9 @@ class CoordinatorNode {
   // Nothing passes between it and the shards until then; nobody is told.
   void CutOff(absl::Duration duration);
 
+  // The job that it holds has stopped because a worker was lost (worker_loss is fail).
+  bool stopped_by_loss() const;
+
   // Answers with AwaitFailed at once if the process is dead.
   coordinator::CallId Call(const MakeCall& make, OnAnswer on_answer);
   // The caller is gone.
@@ -66,6 +69,9 @@ class CoordinatorNode {
   // As its thread of checkpoints does; the process may die in the middle.
   void Finish(const coordinator::FinishCheckpoint& finish);
   void SendToShard(int shard, const v1::CoordinatorToShard& message);
+  // Once this process has stopped a job it plans no step of that timeline any more, whatever comes.
+  void NoteStop();
+  void CheckStopped(const v1::StepPlan& plan);
   // A copy of what `message` makes obsolete arrives when `message` is on its way.
   void RepeatObsolete(int shard, const v1::CoordinatorToShard& message);
   void Receive(int shard, shard::StreamId stream, ShardNode::Message message);
@@ -88,6 +94,8 @@ class CoordinatorNode {
   std::map<coordinator::CallId, OnAnswer> calls_;
   uint64_t wake_ = 0;
   bool held_ = false;
+  // Timeline in which this process has stopped the job for the loss of a worker.
+  std::optional<uint64_t> stopped_in_;
 };
 
 }  // namespace kaon::simulation

@@ -42,6 +42,8 @@ ClusterOptions OptionsOf(uint64_t seed) {
   }
   options.checkpoints = (mixed >> 24) % 6 == 0;
   options.checkpoint_every_steps = (mixed >> 32) % 2 == 0 ? 3 : 0;
+  // Nobody can be lost of one.
+  options.fail = !options.shrink && options.num_workers > 1 && (mixed >> 40) % 3 == 0;
   return options;
 }
 
@@ -71,6 +73,7 @@ std::string Describe(const ClusterOptions& options) {
       absl::FormatDuration(options.fault_phase), ", of shards ", options.shard_faults);
   if (options.past_faults) absl::StrAppend(&text, ", on past the faults");
   if (options.shrink) absl::StrAppend(&text, ", worker_loss shrink");
+  if (options.fail) absl::StrAppend(&text, ", worker_loss fail");
   if (options.checkpoints) {
     absl::StrAppend(&text, ", checkpoints (by themselves each ", options.checkpoint_every_steps,
                     " steps)");

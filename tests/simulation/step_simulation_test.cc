@@ -74,6 +74,10 @@ void Add(const ClusterResult& result, ClusterResult& total) {
   total.given_up += result.given_up;
   total.shrunk_steps += result.shrunk_steps;
   total.returns += result.returns;
+  total.loss_stops += result.loss_stops;
+  total.told_of_loss += result.told_of_loss;
+  total.loss_restarts += result.loss_restarts;
+  total.loss_restores += result.loss_restores;
   total.outlived_pushes += result.outlived_pushes;
   total.outlived_refused += result.outlived_refused;
   total.obsolete_copies += result.obsolete_copies;
@@ -112,7 +116,9 @@ void Print(uint64_t num_run, const ClusterResult& total) {
             << " workers killed (" << total.workers_gone << " for good), " << total.given_up
             << " steps given up and begun again, " << total.shrunk_steps
             << " steps with those that were left, " << total.returns << " returns, "
-            << total.outlived_pushes
+            << total.loss_stops << " jobs stopped for a lost worker (" << total.told_of_loss
+            << " workers told, " << total.loss_restarts << " coordinators restarted, "
+            << total.loss_restores << " taken back), " << total.outlived_pushes
             << " pushes of workers that should be dead (" << total.outlived_refused
             << " refused for their attempt), " << total.obsolete_copies << " obsolete copies, "
             << total.takeovers << " takeovers, " << total.reopened_rounds
@@ -170,6 +176,9 @@ TEST(StepSimulationTest, KeepsEveryPromiseAndProgressesUnderFaults) {
   EXPECT_GT(total.given_up, 0);
   EXPECT_GT(total.shrunk_steps, 0);
   EXPECT_GT(total.returns, 0);
+  EXPECT_GT(total.loss_stops, 0);
+  EXPECT_GT(total.told_of_loss, 0);
+  EXPECT_GT(total.loss_restarts, 0);
   EXPECT_GT(total.outlived_refused, 0);
   EXPECT_GT(total.obsolete_copies, 0);
   EXPECT_GT(total.takeovers, static_cast<int>(num_run));

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/simulation/model.h"
+#include "tests/simulation/worker_loss.h"
 
 namespace kaon::simulation {
 
@@ -160,7 +161,15 @@ void WorkerNode::JoinAfter(absl::Duration delay) {
   });
 }
 
+void WorkerNode::NoteLoss(const absl::Status& status) {
+  if (!IsLoss(status)) return;
+  ++world_.result().told_of_loss;
+  if (absl::IsFailedPrecondition(status) && world_.options().fail) return;
+  world_.invariants().Violated(absl::StrCat("worker ", rank_, " was told ", status.ToString()));
+}
+
 void WorkerNode::OnJoinOver(const client::JoinOver& over) {
+  NoteLoss(over.joined.status());
   if (!over.joined.ok()) {
     if (absl::IsAborted(over.joined.status())) return Supervise();
     // Not registered yet, or nobody holds the shards.
@@ -214,6 +223,7 @@ void WorkerNode::Supervise() {
 
 void WorkerNode::OnStepOver(const client::StepOver& over) {
   stepping_ = false;
+  NoteLoss(over.record.status());
   if (!over.record.ok()) {
     world_.Trace(
         absl::StrCat("w", rank_, " step ", open_step_, ": ", over.record.status().ToString()));

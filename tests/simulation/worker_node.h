@@ -51,6 +51,8 @@ class WorkerNode {
   void CarryOut(const client::SessionAction& action);
   void OnJoinOver(const client::JoinOver& over);
   void OnStepOver(const client::StepOver& over);
+  // That the job has stopped is said as FAILED_PRECONDITION, and only of a job that does.
+  void NoteLoss(const absl::Status& status);
   // The process ends with an error and is started again, as its supervisor would.
   void Supervise();
 
