@@ -26,6 +26,8 @@ STEPS = 30
 # By the model: its weights are those of the step before.
 SKIPPED_STEP = 7
 NANOS_PER_HOUR = 3600 * 10**9
+# More than a worker has.
+NO_LIFE = 10**6
 # The check multiplies matrices as they are defined. No snapshot: shards then have every record.
 ENVIRONMENT = {"KAON_JOURNAL_SEGMENT_BYTES": "8192", "KAON_GEMM": "reference"}
 # There snapshots cannot be done without: no segment ends, so that none is removed.
@@ -149,75 +151,104 @@ class Round(crash_cycles.Round):
             time.sleep(0.1)
 
 
-def last(lines, of_type, what=None):
-    """Index of the last line of a kind."""
-    return max(i for i, line in enumerate(lines) if line["type"] == of_type and what in (None, line.get("what")))
+class Life:
+    """What one life of a worker has logged, to be changed."""
+
+    def __init__(self, path, others):
+        self.path = path
+        self.lines = read_log(path)
+        # (timeline, step) of what other lives of the rank have begun: an entry may be of their gradient.
+        self.begun_by_others = {step_of(line) for other in others for line in read_log(other) if is_begin(line)}
+
+    def call_of(self, answer):
+        return call_of(self.lines, answer)
+
+    def pulled(self):
+        """Answers with weights that those of the step before are not."""
+        return [line for line in self.lines if line["type"] == "pulled" and line["step"] not in (0, SKIPPED_STEP)]
+
+    def own_steps(self):
+        """Answers of steps that are of this life's gradient, and of no other life's."""
+        return [line for line in self.lines if line["type"] == "step"
+                and step_of(self.call_of(line)) not in self.begun_by_others]
+
+    def begins_of(self, answer):
+        """A step that was refused may have been begun again: an entry may be of any of these calls."""
+        return [line for line in self.lines if is_begin(line) and step_of(line) == step_of(self.call_of(answer))]
 
 
-def other_weights(lines):
-    at = last(lines, "pulled")
-    digits = lines[at]["weights"][1]
-    lines[at]["weights"][1] = digits[:-1] + ("0" if digits[-1] != "0" else "1")
+def is_begin(line):
+    return (line["type"], line.get("what")) == ("call", "begin")
 
 
-def other_version(lines):
-    call = lines[last(lines, "pulled")]["call"]
-    next(line for line in lines if line["type"] == "call" and line["call"] == call)["step"] -= 1
+def step_of(call):
+    return call["timeline"], call["step"]
 
 
-def other_outcome(lines):
-    lines[last(lines, "step")]["told"] += "!"
+def other_weights(life):
+    weights = life.pulled()[-1]["weights"]
+    weights[1] = weights[1][:-1] + ("0" if weights[1][-1] != "0" else "1")
 
 
-def unknown_step(lines):
-    lines[last(lines, "step")]["step"] = STEPS + 1
+def other_version(life):
+    life.call_of(life.pulled()[-1])["step"] -= 1
 
 
-def never_begun(lines):
-    call = lines[last(lines, "call", "begin")]["call"]
-    lines[:] = [line for line in lines if line["call"] != call]
+def other_outcome(life):
+    life.own_steps()[-1]["told"] += "!"
 
 
-def answered_too_early(lines):
-    lines[last(lines, "step")]["at"] = lines[0]["at"]
+def unknown_step(life):
+    life.own_steps()[-1]["step"] = STEPS + 1
 
 
-def last_lost(lines, of_type, taken_back):
-    """The last answer of a kind about a step that was taken back, and not by the model skipped."""
-    answers = [line for line in lines if line["type"] == of_type and line["step"] != SKIPPED_STEP]
-    return [line for line in answers if (line["step"], call_of(lines, line)["timeline"]) in taken_back][-1]
+def never_begun(life):
+    """But by a life that there was not."""
+    for line in life.begins_of(life.own_steps()[-1]):
+        line["life"] += NO_LIFE
 
 
-def acknowledged_after_its_rollback(lines, taken_back):
+def answered_too_early(life):
+    life.own_steps()[-1]["at"] = life.lines[0]["at"]
+
+
+def lost(life, answers, taken_back):
+    """Of `answers` the last one about a step that was taken back, and not by the model skipped."""
+    return [line for line in answers if line["step"] != SKIPPED_STEP
+            and (line["step"], life.call_of(line)["timeline"]) in taken_back][-1]
+
+
+def acknowledged_after_its_rollback(life, taken_back):
     """Begun and answered when the job had long gone on in another timeline."""
-    answer = last_lost(lines, "step", taken_back)
-    call_of(lines, answer)["at"] = answer["at"] = time.monotonic_ns() + NANOS_PER_HOUR
+    answer = lost(life, life.own_steps(), taken_back)
+    at = time.monotonic_ns() + NANOS_PER_HOUR
+    for line in [answer, *life.begins_of(answer)]:
+        line["at"] = at
 
 
-def read_after_its_rollback(lines, taken_back):
+def read_after_its_rollback(life, taken_back):
     """A version of a step that was taken back, in the timeline after."""
-    call = call_of(lines, last_lost(lines, "pulled", taken_back))
+    call = life.call_of(lost(life, life.pulled(), taken_back))
     call["timeline"] = taken_back[call["step"], call["timeline"]]
 
 
 def refuses(cluster, folder, doctor, *arguments):
     """Whether the change of the last life of rank 0 that can be changed so is found; None if there is none."""
     logs = cluster.logs()
-    for life in range(cluster.processes["worker-0"].lives, 0, -1):
-        path = cluster.step_log("worker-0", life)
-        if path not in logs:
-            continue
-        lines = read_log(path)
+    of_rank = [cluster.step_log("worker-0", life) for life in range(1, cluster.processes["worker-0"].lives + 1)]
+    of_rank = [path for path in of_rank if path in logs]
+    for path in reversed(of_rank):
+        life = Life(path, [other for other in of_rank if other != path])
         try:
-            doctor(lines, *arguments)
+            doctor(life, *arguments)
             break
-        except (IndexError, StopIteration, ValueError):
+        except IndexError:
             pass
     else:
         return None
     doctored = os.path.join(folder, "doctored.jsonl")
     with open(doctored, "w", encoding="utf-8") as file:
-        file.writelines(json.dumps(line) + "\n" for line in lines)
+        file.writelines(json.dumps(line) + "\n" for line in life.lines)
     done = cluster.check(cluster.shards, [doctored if log == path else log for log in logs])
     said = done.stdout.decode("utf-8", "replace").strip()
     print(f"{doctor.__name__}: {said.splitlines()[-1] if said else ''}")
