@@ -114,7 +114,7 @@ class Case:
     def check(self, kind, expected):
         """Every shard at the same entry, with as many such changes behind it. How many that are."""
         self.cluster.ask("digest")
-        positions = {shard["applied_position"] for shard in self.cluster.ask("status")["shards"]}
+        positions = {shard["applied_position"] for shard in self.cluster.described_shards()}
         if len(positions) != 1:
             raise servers.Failure(f"shards are at positions {positions}")
         made = sum(record["kind"] == kind for record in self.cluster.ask("steps", "--limit", "100")["steps"])

@@ -236,10 +236,29 @@ class Cluster:
 
     def check_snapshots(self):
         """P6: a crash, which loses nothing of what was written, leaves no snapshot that a start had to pass over."""
-        status = self.kaonctl("-o", "json", "status")
-        for shard in json.loads(status.stdout)["shards"]:
+        for shard in self.described_shards():
             if shard["snapshot_problem"]:
                 raise Failure(f"shard {shard['shard']}: {shard['snapshot_problem']}")
+
+    def described_shards(self):
+        """Of `kaonctl status`, once every shard is listed with what it says of itself: one that has just started again may be
+        listed without."""
+        newest = []
+
+        def are_described():
+            answer = self.kaonctl("-o", "json", "status")
+            if answer.returncode != 0:
+                newest[:] = [answer.stdout.decode("utf-8", "replace").strip()]
+                return False
+            newest[:] = json.loads(answer.stdout)["shards"]
+            return len(newest) == len(self.shards) and all("applied_position" in shard for shard in newest)
+
+        def missing():
+            listed = [shard for shard in newest if not isinstance(shard, dict) or "applied_position" not in shard]
+            return f"every shard described by kaonctl status, which says {listed or newest}"
+
+        wait_until(missing, are_described)
+        return newest
 
     def kaonctl_command(self, *arguments):
         return [binary("kaonctl"), "--endpoints", f"127.0.0.1:{self.ports['coordinator']}",
@@ -271,10 +290,11 @@ def run_suite(prefix, run, *arguments):
 
 
 def wait_until(what, predicate, seconds=30):
+    """`what` is a text, or what tells it once it was in vain."""
     deadline = time.monotonic() + seconds
     while not predicate():
         if time.monotonic() > deadline:
-            raise Failure(f"waited in vain for {seconds} s: {what}")
+            raise Failure(f"waited in vain for {seconds} s: {what() if callable(what) else what}")
         time.sleep(0.003)
 
 

@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""Tests of servers.py without any server."""
+
+import json
+import os
+import sys
+import tempfile
+import types
+import unittest
+from unittest import mock
+
+sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+import servers  # noqa: E402  (found beside this file)
+
+DESCRIBED = {"shard": 0, "connected": True, "applied_position": 7, "snapshot_problem": ""}
+LISTED = {"shard": 1, "connected": False, "problem": "not connected"}
+
+
+class DescribedShardsTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.cluster = servers.Cluster(os.path.join(folder.name, "cluster"), folder.name)
+
+    def answer(self, *answers):
+        """What kaonctl says, one time after the other and then again and again."""
+        left = list(answers)
+
+        def kaonctl(*_):
+            status, shards = left.pop(0) if len(left) > 1 else left[0]
+            text = shards if isinstance(shards, str) else json.dumps({"shards": shards})
+            return types.SimpleNamespace(returncode=status, stdout=text.encode())
+
+        self.cluster.kaonctl = kaonctl
+
+    def test_waits_until_every_shard_is_listed_with_its_facts(self):
+        whole = [DESCRIBED, {**DESCRIBED, "shard": 1}]
+        self.answer((1, "UNAVAILABLE"), (0, [DESCRIBED, LISTED]), (0, [DESCRIBED]), (0, whole))
+        self.assertEqual(self.cluster.described_shards(), whole)
+        self.answer((0, [DESCRIBED, LISTED]), (0, whole))
+        self.cluster.check_snapshots()
+
+    def test_a_snapshot_that_a_start_passed_over_is_a_failure(self):
+        self.answer((0, [DESCRIBED, {**DESCRIBED, "shard": 1, "snapshot_problem": "damaged"}]))
+        with self.assertRaisesRegex(servers.Failure, "shard 1: damaged"):
+            self.cluster.check_snapshots()
+
+    def test_says_what_it_waited_for(self):
+        ends = iter([0, 31])
+        with mock.patch.object(servers.time, "monotonic", lambda: next(ends)):
+            self.answer((0, [DESCRIBED, LISTED]))
+            with self.assertRaisesRegex(servers.Failure, "every shard described by kaonctl status, which says .*not connected"):
+                self.cluster.described_shards()
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
