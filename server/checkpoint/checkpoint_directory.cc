@@ -18,6 +18,7 @@
 #include "server/checkpoint/safetensors_reader.h"
 #include "server/checkpoint/state_tensors.h"
 #include "server/disk/device_error.h"
+#include "server/disk/remove_if_there.h"
 
 namespace kaon::checkpoint {
 
@@ -82,12 +83,6 @@ absl::StatusOr<std::string> ReadWhole(disk::File& file, uint64_t max_bytes) {
   KAON_ASSIGN_OR_RETURN(const size_t read, file.Read(0, size, bytes.data()));
   bytes.resize(read);
   return bytes;
-}
-
-// Whoever else removes the same comes to the same end.
-absl::Status RemoveIfThere(disk::Directory& directory, const std::string& name) {
-  const absl::Status removed = directory.Remove(name);
-  return absl::IsNotFound(removed) ? absl::OkStatus() : removed;
 }
 
 absl::Status Differs(absl::string_view path, const Tensor& is, const Tensor& expected) {
@@ -348,7 +343,7 @@ absl::Status CheckpointDirectory::Remove(const v1::CheckpointManifest& manifest)
   KAON_RETURN_IF_ERROR(directory_.Sync());
   PassFailpoint(Failpoint::checkpoint_removal_durable);
   for (const v1::CheckpointFile& file : manifest.files()) {
-    KAON_RETURN_IF_ERROR(RemoveIfThere(directory_, file.name()));
+    KAON_RETURN_IF_ERROR(disk::RemoveIfThere(directory_, file.name()));
   }
   PassFailpoint(Failpoint::checkpoint_files_removed);
   return directory_.Sync();
@@ -403,7 +398,7 @@ absl::Status CheckpointDirectory::RemoveAttempt(const CheckpointAttempt& attempt
         !absl::StartsWith(name, absl::StrCat(stem, kShard))) {
       continue;
     }
-    KAON_RETURN_IF_ERROR(RemoveIfThere(directory_, name));
+    KAON_RETURN_IF_ERROR(disk::RemoveIfThere(directory_, name));
   }
   return directory_.Sync();
 }
@@ -417,10 +412,10 @@ absl::Status CheckpointDirectory::GiveUp(const CheckpointAttempt& attempt) {
   // where the mark is gone again, so is a file.
   const absl::Status marked = directory_.Create(mark).status();
   if (!marked.ok() && !absl::IsAlreadyExists(marked)) return marked;
-  KAON_RETURN_IF_ERROR(RemoveIfThere(directory_, absl::StrCat(stem, kUncommittedManifest)));
+  KAON_RETURN_IF_ERROR(disk::RemoveIfThere(directory_, absl::StrCat(stem, kUncommittedManifest)));
   KAON_RETURN_IF_ERROR(directory_.Sync());
   const absl::Status removed = RemoveAttempt(attempt);
-  const absl::Status unmarked = RemoveIfThere(directory_, mark);
+  const absl::Status unmarked = disk::RemoveIfThere(directory_, mark);
   KAON_RETURN_IF_ERROR(removed);
   KAON_RETURN_IF_ERROR(unmarked);
   return directory_.Sync();

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "proto/status_macros.h"
+#include "server/disk/remove_if_there.h"
 
 namespace kaon::journal {
 
@@ -73,8 +74,7 @@ absl::StatusOr<std::optional<DirectoryId>> ReadIdentity(disk::Directory& directo
 
 absl::Status WriteIdentity(disk::Directory& directory, const DirectoryId& id) {
   // Left behind by a crash.
-  const absl::Status removed = directory.Remove(kTemporaryFile);
-  if (!removed.ok() && removed.code() != absl::StatusCode::kNotFound) return removed;
+  KAON_RETURN_IF_ERROR(disk::RemoveIfThere(directory, kTemporaryFile));
   KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::File> file, directory.Create(kTemporaryFile));
   const std::string hex = id.ToHex();
   KAON_RETURN_IF_ERROR(file->Write(0, {kFirstLine, hex, "\n"}));

@@ -6,6 +6,7 @@
 #include "absl/strings/string_view.h"
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
+#include "server/disk/remove_if_there.h"
 #include "server/journal/frame.h"
 
 namespace kaon::journal {
@@ -41,8 +42,7 @@ absl::StatusOr<JournalStart> ReadStart(disk::Directory& directory, uint64_t dire
 absl::Status WriteStart(disk::Directory& directory, uint64_t directory_hash,
                         const JournalStart& start) {
   // Left behind by a crash, or by a full disk.
-  const absl::Status removed = directory.Remove(kTemporaryFile);
-  if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
+  KAON_RETURN_IF_ERROR(disk::RemoveIfThere(directory, kTemporaryFile));
   FrameHeader header;
   header.type = FrameType::kStart;
   header.directory = directory_hash;

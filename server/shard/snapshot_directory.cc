@@ -14,6 +14,7 @@
 #include "proto/status_macros.h"
 #include "server/checkpoint/checked_file.h"
 #include "server/disk/device_error.h"
+#include "server/disk/remove_if_there.h"
 
 namespace kaon::shard {
 
@@ -106,8 +107,7 @@ absl::Status SnapshotDirectory::Verify(uint64_t position) {
 
 absl::Status SnapshotDirectory::Commit(const Snapshot& snapshot) {
   const std::string unfinished = absl::StrCat(IdOf(snapshot.position()), kUnfinishedMeta);
-  const absl::Status removed = directory_.Remove(unfinished);
-  if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
+  KAON_RETURN_IF_ERROR(disk::RemoveIfThere(directory_, unfinished));
   {
     KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::File> file, directory_.Create(unfinished));
     KAON_RETURN_IF_ERROR(file->Write(0, {FormatSnapshot(snapshot)}));
