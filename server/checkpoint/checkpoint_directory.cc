@@ -115,6 +115,8 @@ absl::StatusOr<std::unique_ptr<disk::File>> CheckpointDirectory::CreateFile(
     absl::string_view id, std::optional<uint64_t> attempt, uint32_t shard, uint32_t num_shards,
     uint32_t index) {
   KAON_RETURN_IF_ERROR(CheckId(id));
+  // Whoever finishes the removal goes by names.
+  KAON_RETURN_IF_ERROR(CheckNotRemoved(id));
   return directory_.Create(FileName(Stem(id, attempt), shard, num_shards, index));
 }
 
@@ -261,6 +263,7 @@ absl::StatusOr<std::vector<CheckpointDirectory::Candidate>> CheckpointDirectory:
   KAON_ASSIGN_OR_RETURN(const std::vector<std::string> names, directory_.List());
   std::set<std::string> ids;
   for (const std::string& name : names) {
+    if (IsMark(name)) continue;
     const absl::string_view id = absl::string_view(name).substr(0, name.find('.'));
     if (CheckId(id).ok() && id.size() < name.size()) ids.emplace(id);
   }
@@ -290,6 +293,11 @@ absl::StatusOr<FoundCheckpoint> CheckpointDirectory::FindNewest(absl::string_vie
   FoundCheckpoint found;
   KAON_ASSIGN_OR_RETURN(const std::vector<Candidate> candidates, NewestFirst(job, &found.skipped));
   for (const Candidate& candidate : candidates) {
+    if (const absl::Status stays = CheckNotRemoved(candidate.id); !stays.ok()) {
+      if (disk::IsDeviceError(stays)) return stays;
+      found.skipped.push_back({candidate.id, stays.ToString()});
+      continue;
+    }
     absl::StatusOr<v1::CheckpointManifest> manifest = Verify(candidate.id);
     if (manifest.ok()) {
       found.newest = std::move(manifest).value();
@@ -302,20 +310,22 @@ absl::StatusOr<FoundCheckpoint> CheckpointDirectory::FindNewest(absl::string_vie
 }
 
 absl::StatusOr<RetainedCheckpoints> CheckpointDirectory::Retain(
-    absl::string_view job, size_t keep, absl::Span<const RestoredCheckpoint> restored) {
+    absl::string_view job, size_t keep, absl::Span<const RestoredCheckpoint> restored,
+    const LogPoint& reached) {
   if (keep < kMinKept) {
     return absl::InvalidArgumentError(
         absl::StrCat("checkpoints to keep: ", keep, ", expecting at least ", kMinKept));
   }
   RetainedCheckpoints retained;
+  KAON_RETURN_IF_ERROR(FinishRemovals());
   KAON_ASSIGN_OR_RETURN(const std::vector<Candidate> candidates,
                         NewestFirst(job, &retained.skipped));
-  std::vector<uint64_t> kept_timelines;
+  RetentionView view{reached, {}};
   // Newer ones come first; those of the timeline that was left for it are none that replace it.
   const auto is_needed = [&](const Candidate& candidate) {
     return std::any_of(restored.begin(), restored.end(), [&](const RestoredCheckpoint& one) {
-      const auto since = std::count_if(kept_timelines.begin(), kept_timelines.end(),
-                                       [&one](uint64_t kept) { return kept >= one.timeline; });
+      const auto since = std::count_if(view.newer.begin(), view.newer.end(),
+                                       [&one](uint64_t newer) { return newer >= one.timeline; });
       return one.id == candidate.id && static_cast<size_t>(since) < kMinKept;
     });
   };
@@ -324,26 +334,77 @@ absl::StatusOr<RetainedCheckpoints> CheckpointDirectory::Retain(
     const absl::StatusOr<v1::CheckpointManifest> manifest = Verify(candidate.id);
     if (!manifest.ok()) {
       retained.skipped.push_back({candidate.id, manifest.status().ToString()});
-    } else if (retained.kept.size() < keep || is_needed(candidate)) {
-      retained.kept.push_back(candidate.id);
-      kept_timelines.push_back(candidate.timeline);
-    } else {
-      PassFailpoint(Failpoint::checkpoint_retain_begin);
-      KAON_RETURN_IF_ERROR(Remove(*manifest));
-      retained.removed.push_back(candidate.id);
+      continue;
     }
+    const bool stays = retained.kept.size() < keep || is_needed(candidate);
+    if (!stays) {
+      PassFailpoint(Failpoint::checkpoint_retain_begin);
+      KAON_ASSIGN_OR_RETURN(const bool removed, RemoveUnlessRestored(*manifest, view));
+      if (removed) {
+        retained.removed.push_back(candidate.id);
+        continue;
+      }
+    }
+    KAON_RETURN_IF_ERROR(RemoveOldMarks(candidate.id, view));
+    retained.kept.push_back(candidate.id);
+    view.newer.push_back(candidate.timeline);
   }
   return retained;
 }
 
-absl::Status CheckpointDirectory::Remove(const v1::CheckpointManifest& manifest) {
-  // The manifest first, durably: no manifest is ever left without its files.
-  KAON_RETURN_IF_ERROR(directory_.Remove(ManifestName(manifest.id())));
+absl::StatusOr<bool> CheckpointDirectory::RemoveUnlessRestored(
+    const v1::CheckpointManifest& manifest, const RetentionView& view) {
+  const std::string& id = manifest.id();
+  // Before it is marked too, as that mark is never taken back.
+  KAON_ASSIGN_OR_RETURN(RestoreMarks marks, FindRestoreMarks(directory_, id, view, kMinKept));
+  if (!marks.keeping.empty()) return false;
+  std::vector<std::string> files;
+  for (const v1::CheckpointFile& file : manifest.files()) files.push_back(file.name());
+  KAON_RETURN_IF_ERROR(MarkRemoval(directory_, id, files));
+  KAON_ASSIGN_OR_RETURN(marks, FindRestoreMarks(directory_, id, view, kMinKept));
+  if (!marks.keeping.empty()) return false;
+  // The manifest first, durably: no manifest is ever left without its files. Another retention may
+  // have come before this one.
+  KAON_RETURN_IF_ERROR(disk::RemoveIfThere(directory_, ManifestName(id)));
   PassFailpoint(Failpoint::checkpoint_manifest_removed);
+  KAON_RETURN_IF_ERROR(RemoveFiles(files));
+  for (const std::string& name : marks.over) {
+    KAON_RETURN_IF_ERROR(disk::RemoveIfThere(directory_, name));
+  }
+  KAON_RETURN_IF_ERROR(disk::RemoveIfThere(directory_, RemovalMarkName(id)));
+  KAON_RETURN_IF_ERROR(directory_.Sync());
+  return true;
+}
+
+absl::Status CheckpointDirectory::RemoveOldMarks(absl::string_view id, const RetentionView& view) {
+  KAON_ASSIGN_OR_RETURN(const RestoreMarks marks, FindRestoreMarks(directory_, id, view, kMinKept));
+  for (const std::string& name : marks.over) {
+    KAON_RETURN_IF_ERROR(disk::RemoveIfThere(directory_, name));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointDirectory::FinishRemovals() {
+  KAON_ASSIGN_OR_RETURN(const std::vector<std::string> names, directory_.List());
+  for (const std::string& name : names) {
+    const std::string id = name.substr(0, name.find('.'));
+    if (!IsMark(name) || !absl::IsNotFound(directory_.Open(ManifestName(id)).status())) continue;
+    if (name == RemovalMarkName(id)) {
+      const absl::StatusOr<std::vector<std::string>> files = FilesToRemove(directory_, id);
+      if (absl::IsNotFound(files.status())) continue;
+      KAON_RETURN_IF_ERROR(files.status());
+      KAON_RETURN_IF_ERROR(RemoveFiles(*files));
+    }
+    KAON_RETURN_IF_ERROR(disk::RemoveIfThere(directory_, name));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointDirectory::RemoveFiles(const std::vector<std::string>& names) {
   KAON_RETURN_IF_ERROR(directory_.Sync());
   PassFailpoint(Failpoint::checkpoint_removal_durable);
-  for (const v1::CheckpointFile& file : manifest.files()) {
-    KAON_RETURN_IF_ERROR(disk::RemoveIfThere(directory_, file.name()));
+  for (const std::string& name : names) {
+    KAON_RETURN_IF_ERROR(disk::RemoveIfThere(directory_, name));
   }
   PassFailpoint(Failpoint::checkpoint_files_removed);
   return directory_.Sync();

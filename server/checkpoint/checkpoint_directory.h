@@ -21,6 +21,7 @@
 #include "kaon/v1/checkpoint.pb.h"
 #include "server/checkpoint/checked_file.h"
 #include "server/checkpoint/manifest.h"
+#include "server/checkpoint/restore_marks.h"
 #include "server/disk/disk.h"
 
 namespace kaon::checkpoint {
@@ -67,7 +68,7 @@ class CheckpointDirectory {
                               uint32_t index);
   static std::string ManifestName(absl::string_view id);
 
-  // A new, empty file. INVALID_ARGUMENT for a bad id, ALREADY_EXISTS.
+  // A new, empty file. INVALID_ARGUMENT for a bad id, ALREADY_EXISTS, and as CheckNotRemoved.
   absl::StatusOr<std::unique_ptr<disk::File>> CreateFile(absl::string_view id,
                                                          std::optional<uint64_t> attempt,
                                                          uint32_t shard, uint32_t num_shards,
@@ -101,10 +102,17 @@ class CheckpointDirectory {
   absl::StatusOr<FoundCheckpoint> FindNewest(absl::string_view job);
 
   // Removes good checkpoints of `job` but the `keep` newest good ones, and those that it was
-  // restored from and that fewer than kMinKept good ones were taken since. INVALID_ARGUMENT when
-  // `keep` is less than kMinKept. A bad one counts as none and is left alone.
+  // restored from and that fewer than kMinKept good ones were taken since: `restored`, and what
+  // marks in the directory say of them that the job's log, which has come to `reached`, has not
+  // left behind. INVALID_ARGUMENT when `keep` is less than kMinKept. A bad one counts as none and
+  // is left alone. Finishes what another retention has left half removed.
   absl::StatusOr<RetainedCheckpoints> Retain(absl::string_view job, size_t keep,
-                                             absl::Span<const RestoredCheckpoint> restored = {});
+                                             absl::Span<const RestoredCheckpoint> restored = {},
+                                             const LogPoint& reached = {});
+  // FAILED_PRECONDITION naming the mark that says so.
+  absl::Status CheckNotRemoved(absl::string_view id) {
+    return checkpoint::CheckNotRemoved(directory_, id);
+  }
 
   // Numbered attempts that there are files of and that no manifest names: being written, or given
   // up. Those of an id whose manifest cannot be read are left out, as it may name them.
@@ -138,7 +146,15 @@ class CheckpointDirectory {
   // Of `job`, newest first; what cannot be loaded goes to `skipped`.
   absl::StatusOr<std::vector<Candidate>> NewestFirst(absl::string_view job,
                                                      std::vector<SkippedCheckpoint>* skipped);
-  absl::Status Remove(const v1::CheckpointManifest& manifest);
+  // Of a checkpoint whose manifest was removed.
+  absl::Status RemoveFiles(const std::vector<std::string>& names);
+  // False when somebody takes its state, or may: then it stays.
+  absl::StatusOr<bool> RemoveUnlessRestored(const v1::CheckpointManifest& manifest,
+                                            const RetentionView& view);
+  // Marks of restores that are over, of a checkpoint that stays.
+  absl::Status RemoveOldMarks(absl::string_view id, const RetentionView& view);
+  // Of checkpoints that have no manifest any more: marks, and the files that those name.
+  absl::Status FinishRemovals();
 
   disk::Directory& directory_;
 };

@@ -63,6 +63,7 @@ absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints(CheckpointDirectory&
     // Of whose job a manifest is that cannot be read, nobody knows: it is shown.
     if (status.ok() && !job.empty() && manifest->job() != job) continue;
     if (status.ok()) status = CheckSizes(directory, *manifest);
+    if (status.ok()) status = directory.CheckNotRemoved(id);
     if (status.ok()) {
       good.push_back(SummaryOf(*manifest));
     } else {

@@ -24,7 +24,8 @@ absl::StatusOr<v1::CheckpointSummary> Commit(checkpoint::CheckpointDirectory& di
   LOG(INFO) << "checkpoint " << manifest.id() << " of step " << manifest.step() << " is complete";
   if (!finish.retain) return checkpoint::SummaryOf(manifest);
   // The checkpoint is there, whatever becomes of older ones.
-  const auto retained = directory.Retain(manifest.job(), keep, finish.in_use);
+  const auto retained = directory.Retain(manifest.job(), keep, finish.in_use,
+                                         {manifest.timeline(), manifest.position()});
   if (!retained.ok()) {
     LOG(WARNING) << "checkpoints of job " << manifest.job() << ": " << retained.status();
     return checkpoint::SummaryOf(manifest);

@@ -51,6 +51,7 @@ absl::StatusOr<FoundRestore> FindCheckpoint(checkpoint::CheckpointDirectory& dir
                                             const v1::RestoreCheckpointRequest& request) {
   FoundRestore found;
   found.order.request = request;
+  if (!request.id().empty()) KAON_RETURN_IF_ERROR(directory.CheckNotRemoved(request.id()));
   absl::StatusOr<v1::CheckpointManifest> manifest =
       request.id().empty() ? FindNewest(directory, request.job(), found)
                            : directory.Verify(request.id());

@@ -18,8 +18,8 @@ struct FoundRestore {
 };
 
 // The one that the request names, or the newest good one. It stays, whatever becomes of the power:
-// shards read it again when they restart. NOT_FOUND naming those that are not good, and the codes
-// of CheckpointDirectory::Verify.
+// shards read it again when they restart. NOT_FOUND naming those that are not good,
+// FAILED_PRECONDITION for one that is being removed, and the codes of CheckpointDirectory::Verify.
 absl::StatusOr<FoundRestore> FindCheckpoint(checkpoint::CheckpointDirectory& directory,
                                             const v1::RestoreCheckpointRequest& request);
 

@@ -91,10 +91,10 @@ class ShardCore {
   static absl::StatusOr<v1::CheckpointPart> WritePart(const Options& options, StateFreeze& freeze,
                                                       const PartOptions& part);
 
-  // Reads all of a checkpoint that `restore` places on `shard`: DATA_LOSS or NOT_FOUND naming the
-  // file, INVALID_ARGUMENT what of `restore` it is not, FAILED_PRECONDITION without a directory.
-  static absl::Status CheckCheckpoint(const Options& options, const v1::RestoreBody& restore,
-                                      uint32_t shard);
+  // Marks the checkpoint, so that nobody removes it, and reads all of it that the restore places on
+  // the shard: DATA_LOSS or NOT_FOUND naming the file, INVALID_ARGUMENT what of the restore it is
+  // not, FAILED_PRECONDITION without a directory, and as checkpoint::MarkRestore.
+  static absl::Status CheckCheckpoint(const Options& options, const RestoreCheck& check);
 
   // Reads all of the snapshot that is the state of `target`: DATA_LOSS or NOT_FOUND naming the
   // file, INVALID_ARGUMENT when it is of another state, FAILED_PRECONDITION where there are none.

@@ -14,6 +14,7 @@
 #include "kaon/v1/checkpoint.pb.h"
 #include "kaon/v1/shard_control.pb.h"
 #include "kernels/backend.h"
+#include "server/checkpoint/restore_marks.h"
 #include "server/disk/disk.h"
 #include "server/journal/record.h"
 #include "server/shard/checkpoint_part.h"
@@ -23,6 +24,13 @@
 #include "server/tier/tiered_store.h"
 
 namespace kaon::shard {
+
+// What a shard makes sure of before it votes for a restore.
+struct RestoreCheck {
+  v1::RestoreBody restore;
+  checkpoint::RestoreMark mark;
+  uint32_t shard = 0;
+};
 
 struct ShardCoreOptions {
   // Both outlive the core.
@@ -59,10 +67,9 @@ struct ShardCoreOptions {
   std::function<void(const journal::GradientSlice& slice)> append_gradient;
   // A new view of the directory of checkpoints; null if there is none.
   std::function<absl::StatusOr<std::unique_ptr<disk::Directory>>()> open_checkpoints;
-  // Called inside an event: CheckCheckpoint of this restore and shard is to be made, on whatever
-  // thread, and its answer told by OnRestoreChecked later. Null: it is made at once.
-  std::function<void(const v1::RestoreBody& restore, uint32_t shard, uint64_t generation)>
-      check_restore;
+  // Called inside an event: CheckCheckpoint is to be made, on whatever thread, and its answer told
+  // by OnRestoreChecked later. Null: it is made at once.
+  std::function<void(const RestoreCheck& check, uint64_t generation)> check_restore;
   // Called inside an event: WritePart is to be made, on whatever thread, and its answer told by
   // OnPartWritten later. Null: it is made at once.
   std::function<void(std::unique_ptr<StateFreeze> freeze, PartOptions part)> write_part;

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
+#include "server/checkpoint/restore_marks.h"
 #include "server/shard/checkpoint_restore.h"
 #include "server/shard/shard_core.h"
 
@@ -16,13 +17,14 @@ absl::StatusOr<std::unique_ptr<disk::Directory>> ShardCore::OpenCheckpoints(
   return absl::FailedPreconditionError("this shard has no checkpoint directory");
 }
 
-absl::Status ShardCore::CheckCheckpoint(const Options& options, const v1::RestoreBody& restore,
-                                        uint32_t shard) {
+absl::Status ShardCore::CheckCheckpoint(const Options& options, const RestoreCheck& check) {
   PassFailpoint(Failpoint::restore_check_begin);
   KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::Directory> files, OpenCheckpoints(options));
+  // First: what is there after this stays.
+  KAON_RETURN_IF_ERROR(checkpoint::MarkRestore(*files, check.mark));
   KAON_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointRestore> state,
-                        CheckpointRestore::Open(*files, restore));
-  KAON_RETURN_IF_ERROR(state->Check(shard));
+                        CheckpointRestore::Open(*files, check.restore));
+  KAON_RETURN_IF_ERROR(state->Check(check.shard));
   PassFailpoint(Failpoint::restore_checked);
   return absl::OkStatus();
 }
@@ -39,11 +41,13 @@ void ShardCore::ReserveRestore(const ReserveJob& reserve) {
     parameters_.reset();
     return machine_.OnReserved(reserve.generation, status);
   }
-  if (options_.check_restore != nullptr) {
-    return options_.check_restore(reserve.plan.restore(), machine_.shard(), reserve.generation);
-  }
-  machine_.OnReserved(reserve.generation,
-                      CheckCheckpoint(options_, reserve.plan.restore(), machine_.shard()));
+  const v1::StepPlan& plan = reserve.plan;
+  const RestoreCheck check = {
+      plan.restore(),
+      {plan.restore().checkpoint(), plan.timeline(), {machine_.timeline(), plan.position()}},
+      machine_.shard()};
+  if (options_.check_restore != nullptr) return options_.check_restore(check, reserve.generation);
+  machine_.OnReserved(reserve.generation, CheckCheckpoint(options_, check));
 }
 
 void ShardCore::OnRestoreChecked(uint64_t generation, const absl::Status& status) {

@@ -94,10 +94,10 @@ StepLoop::StepLoop(ShardCore::Options options, monitor::EventCounts& counts)
           });
         };
         options.withdraw_gradients = [this] { journal_->WithdrawGradients(); };
-        options.check_restore = [this, checkpoints = options](const v1::RestoreBody& restore,
-                                                              uint32_t shard, uint64_t generation) {
-          checkpoints_.Post([this, checkpoints, restore, shard, generation] {
-            const absl::Status status = ShardCore::CheckCheckpoint(checkpoints, restore, shard);
+        options.check_restore = [this, checkpoints = options](const RestoreCheck& check,
+                                                              uint64_t generation) {
+          checkpoints_.Post([this, checkpoints, check, generation] {
+            const absl::Status status = ShardCore::CheckCheckpoint(checkpoints, check);
             Post([this, generation, status] { core_.OnRestoreChecked(generation, status); });
           });
         };

@@ -100,12 +100,12 @@ void ShardNode::AddCheckpoints(shard::ShardCore::Options& options) {
     return world_.checkpoints().View();
   };
   options.check_restore = [this, open = options.open_checkpoints, life = life_](
-                              const v1::RestoreBody& restore, uint32_t shard, uint64_t generation) {
+                              const shard::RestoreCheck& check, uint64_t generation) {
     world_.queue().After(world_.Between(absl::ZeroDuration(), kCheck), [=, this] {
       if (life != life_ || !alive()) return;
       shard::ShardCore::Options files;
       files.open_checkpoints = open;
-      core_->OnRestoreChecked(generation, shard::ShardCore::CheckCheckpoint(files, restore, shard));
+      core_->OnRestoreChecked(generation, shard::ShardCore::CheckCheckpoint(files, check));
       Drain();
     });
   };

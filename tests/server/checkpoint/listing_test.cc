@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "server/checkpoint/restore_marks.h"
 #include "tests/server/checkpoint/tiny_checkpoint.h"
 #include "tests/simulation/simulated_disk.h"
 
@@ -44,6 +45,20 @@ TEST_F(ListingTest, NewestFirstWithWhatTheManifestSays) {
 TEST_F(ListingTest, LeavesOutOtherJobs) {
   ASSERT_TRUE(WriteCheckpoint(directory_, "a", 7).ok());
   EXPECT_EQ(ListCheckpoints(directory_, "other")->checkpoints_size(), 0);
+}
+
+TEST_F(ListingTest, SaysOfOneThatItIsBeingRemovedAndNothingOfMarksOfRestores) {
+  ASSERT_TRUE(WriteCheckpoint(directory_, "a", 7).ok());
+  ASSERT_TRUE(WriteCheckpoint(directory_, "b", 8).ok());
+  ASSERT_TRUE(MarkRestore(disk_, {"a", 2, {1, 9}}).ok());
+  ASSERT_TRUE(MarkRestore(disk_, {"gone", 2, {1, 9}}).ok());
+  ASSERT_TRUE(MarkRemoval(disk_, "b", {}).ok());
+  const v1::ListCheckpointsResponse listed = ListCheckpoints(directory_, "tiny").value();
+  ASSERT_EQ(listed.checkpoints_size(), 2);
+  EXPECT_EQ(listed.checkpoints(0).checkpoint().id(), "a");
+  EXPECT_EQ(listed.checkpoints(0).problem(), "");
+  EXPECT_EQ(listed.checkpoints(1).checkpoint().id(), "b");
+  EXPECT_NE(listed.checkpoints(1).problem().find("b.removing"), std::string::npos);
 }
 
 TEST_F(ListingTest, BadOnesComeLastAndSayWhy) {

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "server/checkpoint/attempt_number.h"
+#include "server/checkpoint/restore_marks.h"
 #include "tests/server/checkpoint/tiny_checkpoint.h"
 #include "tests/simulation/simulated_disk.h"
 
@@ -38,12 +40,16 @@ class CheckpointFinisherTest : public testing::Test {
     finish.facts = checkpoint::TinyFacts(id, position);
     finish.attempt = checkpoint::AttemptNumber(job_, attempt);
     finish.parts = std::move(parts);
+    finish.retain = retain_;
     absl::Status finished;
     finisher_->Finish(finish, 2, [&finished](const absl::StatusOr<v1::CheckpointSummary>& summary) {
       finished = summary.status();
     });
     return finished;
   }
+
+  // Whether older checkpoints are removed from now on.
+  bool retain_ = false;
 
   // Of whom everything is that is done from now on.
   std::string job_ = "tiny";
@@ -95,6 +101,23 @@ TEST_F(CheckpointFinisherTest, WhatWasThereBeforeItStartedGoesWithItsFirstAttemp
   Start();
   ASSERT_EQ(Finish("mine", 11, 2, {}), absl::OkStatus());
   EXPECT_EQ(FilesOf("before"), 0u);
+}
+
+// It goes by its own log: one that slept does not know of the entry that a mark is of.
+TEST_F(CheckpointFinisherTest, LeavesWhatAShardHasMarkedUntilItsOwnLogHasPassedTheMark) {
+  Start();
+  for (uint64_t position : {10, 11, 12}) {
+    const std::string id = absl::StrCat("at-", position);
+    ASSERT_EQ(Finish(id, position, position, WriteParts(id, position, position)), absl::OkStatus());
+  }
+  ASSERT_TRUE(checkpoint::MarkRestore(files_, {"at-10", 2, {1, 14}}).ok());
+  retain_ = true;
+  ASSERT_EQ(Finish("at-13", 13, 13, WriteParts("at-13", 13, 13)), absl::OkStatus());
+  EXPECT_EQ(FilesOf("at-11"), 0u);
+  EXPECT_TRUE(directory_.Verify("at-10").ok());
+  ASSERT_EQ(Finish("at-15", 15, 15, WriteParts("at-15", 15, 15)), absl::OkStatus());
+  EXPECT_EQ(FilesOf("at-10"), 0u);
+  EXPECT_TRUE(directory_.Verify("at-15").ok());
 }
 
 // Another cluster may be writing it now, under ballots that these shards know nothing of.

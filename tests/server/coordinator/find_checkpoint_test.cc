@@ -7,6 +7,7 @@
 #include <string>
 
 #include "server/checkpoint/content_digest.h"
+#include "server/checkpoint/restore_marks.h"
 #include "tests/server/checkpoint/tiny_checkpoint.h"
 #include "tests/simulation/simulated_disk.h"
 
@@ -62,6 +63,18 @@ TEST(FindCheckpointTest, NamesWhatItPassesOverAndWhatThereIsNot) {
   EXPECT_EQ(newest->order.manifest->id(), "older");
   ASSERT_EQ(newest->skipped.size(), 1u);
   EXPECT_THAT(newest->skipped[0].reason, HasSubstr(damaged));
+}
+
+TEST(FindCheckpointTest, DoesNotTakeWhatIsBeingRemoved) {
+  simulation::SimulatedDirectory files("/checkpoints", 1);
+  checkpoint::CheckpointDirectory directory(files);
+  Write(files, "older", 10);
+  Write(files, "newer", 12);
+  ASSERT_TRUE(checkpoint::MarkRemoval(files, "newer", {}).ok());
+  const absl::Status named = FindCheckpoint(directory, Named("newer")).status();
+  EXPECT_EQ(named.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(named.message()), HasSubstr("/checkpoints/newer.removing"));
+  EXPECT_EQ(FindCheckpoint(directory, Named(""))->order.manifest->id(), "older");
 }
 
 // A coordinator died between the rename that makes a checkpoint exist and the sync of its name; the

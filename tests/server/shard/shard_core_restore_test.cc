@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -5,12 +6,16 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "server/checkpoint/restore_marks.h"
+#include "tests/server/checkpoint/stepped_directory.h"
 #include "tests/server/shard/driven_shard.h"
 #include "tests/server/shard/shard_checkpoint.h"
 #include "tests/simulation/simulated_disk.h"
 
 namespace kaon::shard {
 namespace {
+
+using ::testing::HasSubstr;
 
 using Gradients = std::vector<std::vector<float>>;
 
@@ -100,6 +105,37 @@ TEST_F(ShardCoreRestoreTest, StartsTheJobOnAnEmptyShard) {
   EXPECT_EQ(fresh.Read(0, 3).size(), 6u);
   fresh.Train(4, GradientOf(4));
   EXPECT_EQ(fresh.state().applied_step(), 4u);
+}
+
+// So that no retention removes it, whoever runs one.
+TEST_F(ShardCoreRestoreTest, AVoteLeavesADurableMark) {
+  ASSERT_TRUE(shard_.Plan(RestorePlan(shard_, restore_, 2))[0].has_prepared());
+  const uint64_t position = shard_.state().applied_position() + 1;
+  EXPECT_TRUE(
+      files_.DurableCopy()->Open(absl::StrFormat("three.restore-2.at-1-%d", position)).ok());
+}
+
+TEST_F(ShardCoreRestoreTest, WhatIsBeingRemovedIsRefusedByNameAndTheJobGoesOn) {
+  ASSERT_TRUE(checkpoint::MarkRemoval(files_, "three", {}).ok());
+  const auto answers = shard_.Plan(RestorePlan(shard_, restore_, 2));
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(answers[0].refused().reason(), v1::REFUSAL_REASON_INVALID);
+  EXPECT_THAT(answers[0].refused().detail(), HasSubstr("checkpoint three is being removed"));
+  EXPECT_THAT(answers[0].refused().detail(), HasSubstr("checkpoints/three.removing"));
+  shard_.Train(6, GradientOf(6));
+  EXPECT_EQ(shard_.state().applied_step(), 6u);
+}
+
+TEST_F(ShardCoreRestoreTest, WhatCannotBeMarkedIsRefusedByName) {
+  checkpoint::SteppedDirectory read_only(
+      files_, [](uint64_t) { return absl::FailedPreconditionError("Read-only file system"); });
+  shard_.SetCheckpoints(&read_only);
+  const auto answers = shard_.Plan(RestorePlan(shard_, restore_, 2));
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(answers[0].refused().reason(), v1::REFUSAL_REASON_INVALID);
+  EXPECT_EQ(answers[0].refused().detail(),
+            "checkpoint three cannot be restored, as its restore cannot be marked in checkpoints: "
+            "Read-only file system");
 }
 
 TEST_F(ShardCoreRestoreTest, IsRefusedWithEveryDamageAndNothingChanges) {
