@@ -33,13 +33,9 @@ absl::StatusOr<std::unique_ptr<DiskJournal>> DiskJournal::Open(disk::Directory& 
                                                                const JournalLog::Visitor& visit) {
   const absl::Time start = SteadyNow();
   std::unique_ptr<DiskJournal> journal(new DiskJournal(options));
-  const auto keep_history = [&](const Entry& entry) {
-    if (const auto* decision = std::get_if<DecisionRecord>(&entry)) {
-      journal->history_.Add(decision->record);
-    }
-    return visit(entry);
-  };
-  KAON_ASSIGN_OR_RETURN(journal->log_, JournalLog::Open(directory, options.log, keep_history));
+  JournalLog::Options log = options.log;
+  log.history = &journal->history_;
+  KAON_ASSIGN_OR_RETURN(journal->log_, JournalLog::Open(directory, log, visit));
   journal->found_ = journal->log_->found();
   journal->opened_.set_recovered_entries(journal->found_.entries);
   journal->opened_.set_torn_tail(journal->found_.torn_tail);

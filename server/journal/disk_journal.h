@@ -32,6 +32,7 @@ namespace kaon::journal {
 class DiskJournal : public Journal {
  public:
   struct Options {
+    // Its history is the journal's own.
     JournalLog::Options log;
     // How often a full disk is tried again.
     absl::Duration retry_delay = absl::Milliseconds(200);

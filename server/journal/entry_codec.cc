@@ -146,6 +146,7 @@ absl::StatusOr<Entry> DecodeEntry(const Frame& frame) {
     case FrameType::kSegmentEnd:
     case FrameType::kDurable:
     case FrameType::kStart:
+    case FrameType::kHistory:
       break;
   }
   return absl::DataLossError(

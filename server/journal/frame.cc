@@ -80,7 +80,7 @@ absl::Status Damaged(absl::string_view what, uint64_t read, uint64_t expected) {
 absl::Status CheckFields(const FrameHeader& header, absl::string_view bytes) {
   const auto type = static_cast<uint16_t>(header.type);
   if (type < static_cast<uint16_t>(FrameType::kSegmentStart) ||
-      type > static_cast<uint16_t>(FrameType::kStart)) {
+      type > static_cast<uint16_t>(FrameType::kHistory)) {
     return absl::DataLossError(absl::StrCat("frame type ", type, " is unknown"));
   }
   const bool gradient = header.type == FrameType::kGradient;

@@ -31,9 +31,10 @@ enum class FrameType : uint16_t {
   kPrepare = 4,
   kDecision = 5,
   kGradient = 6,
-  // Not in a segment: what the files `durable` and `start` hold.
+  // Not in a segment: what the files `durable` and `start` hold, and what `history` begins with.
   kDurable = 7,
   kStart = 8,
+  kHistory = 9,
 };
 
 // Zero where the type has none.

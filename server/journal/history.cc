@@ -57,4 +57,14 @@ absl::StatusOr<std::vector<v1::StepRecord>> History::Read(uint64_t from_position
   return records;
 }
 
+std::vector<v1::StepRecord> History::UpTo(uint64_t position) const {
+  MutexLock lock(mu_);
+  std::vector<v1::StepRecord> records;
+  for (const Kept& kept : records_) {
+    if (kept.record.plan().position() > position) break;
+    records.push_back(kept.record);
+  }
+  return records;
+}
+
 }  // namespace kaon::journal

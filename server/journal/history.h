@@ -29,13 +29,16 @@ class History {
   // As Journal::History.
   absl::StatusOr<std::vector<v1::StepRecord>> Read(uint64_t from_position, uint32_t limit);
 
+  // Those up to `position`, oldest first.
+  std::vector<v1::StepRecord> UpTo(uint64_t position) const;
+
  private:
   struct Kept {
     v1::StepRecord record;
     size_t bytes = 0;
   };
 
-  Mutex mu_;
+  mutable Mutex mu_;
   // Oldest first.
   std::deque<Kept> records_ ABSL_GUARDED_BY(mu_);
   size_t bytes_ ABSL_GUARDED_BY(mu_) = 0;

@@ -8,6 +8,7 @@
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
 #include "server/journal/entry_codec.h"
+#include "server/journal/history_file.h"
 #include "server/journal/journal_start.h"
 #include "server/mutation/mutation.h"
 
@@ -34,7 +35,8 @@ EncodedHeader FirstFrame(uint64_t directory_hash) {
 // Without an identity nothing was ever durable but, perhaps, the first frame of the first segment.
 absl::Status CheckNothingIsLost(disk::Directory& directory, const std::vector<std::string>& names) {
   for (const std::string& name : names) {
-    if (name != kDurableMarkFile && name != kStartFile && !ParseSegmentName(name).has_value()) {
+    if (name != kDurableMarkFile && name != kStartFile && name != kHistoryFile &&
+        !ParseSegmentName(name).has_value()) {
       continue;
     }
     KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::File> file, directory.Open(name));
@@ -85,8 +87,17 @@ absl::StatusOr<std::unique_ptr<JournalLog>> JournalLog::Open(disk::Directory& di
         directory.path(), "/", kStartFile, " says that the journal was removed up to position ",
         start.position, ", the newest whole snapshot is of position ", snapshot));
   }
-  LogReader reader(directory, id->Hash(), start, mark, options.snapshot_position.value_or(0),
-                   visit);
+  KAON_ASSIGN_OR_RETURN(const uint64_t newest,
+                        ReadHistory(directory, id->Hash(), start, options.history));
+  const Visitor keep = [&](const Entry& entry) {
+    const auto* decision = std::get_if<DecisionRecord>(&entry);
+    // What is kept of a truncated segment was in that file already, or was taken back since.
+    if (decision != nullptr && decision->record.plan().position() > newest && options.history) {
+      options.history->Add(decision->record);
+    }
+    return visit(entry);
+  };
+  LogReader reader(directory, id->Hash(), start, mark, options.snapshot_position.value_or(0), keep);
   KAON_ASSIGN_OR_RETURN(const LogEnd end, reader.Read());
   PassFailpoint(Failpoint::journal_read_back);
   if (end.kept.back().decided < snapshot) {
@@ -254,8 +265,13 @@ absl::Status JournalLog::Truncate(uint64_t position) {
     return segment.decided >= position;
   });
   if (first == kept_.begin()) return absl::OkStatus();
-  const JournalStart start = {first->first_sequence, first->chain, position};
+  const bool history = options_.history != nullptr;
+  const JournalStart start = {first->first_sequence, first->chain, position, history};
   PassFailpoint(Failpoint::journal_truncate_begin);
+  if (history) {
+    KAON_RETURN_IF_ERROR(
+        Remember(WriteHistory(directory_, directory_hash_, position, *options_.history)));
+  }
   KAON_RETURN_IF_ERROR(Remember(WriteStart(directory_, directory_hash_, start)));
   PassFailpoint(Failpoint::journal_start_durable);
   while (kept_.front().first_sequence != start.sequence) {

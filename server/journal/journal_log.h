@@ -18,6 +18,7 @@
 #include "server/disk/disk.h"
 #include "server/journal/durable_mark.h"
 #include "server/journal/frame.h"
+#include "server/journal/history.h"
 #include "server/journal/identity_file.h"
 #include "server/journal/log_reader.h"
 #include "server/journal/record.h"
@@ -35,6 +36,10 @@ class JournalLog {
     // the journal must reach it; of gradients up to it, only headers are read. Absent: whoever
     // reads does not need one.
     std::optional<uint64_t> snapshot_position = 0;
+    // Empty; given the records of decided entries at Open, of those that were truncated too. Those
+    // that are appended are the caller's to add, perhaps before that, and it outlives the journal.
+    // Null: nobody asks for them, and none that are truncated are kept.
+    History* history = nullptr;
   };
 
   // Takes one entry that was read back, in the order of appends; what it borrows is valid during
@@ -71,7 +76,8 @@ class JournalLog {
 
   // Removes segments all of whose entries come before the decision of `position`, which is in the
   // journal and whose snapshot is durable: FAILED_PRECONDITION naming both positions when it is
-  // not. On RESOURCE_EXHAUSTED nothing is removed; any other error is for good.
+  // not. The records that go are kept in a file, as far back as the history has them. On
+  // RESOURCE_EXHAUSTED nothing is removed; any other error is for good.
   absl::Status Truncate(uint64_t position);
 
   const Found& found() const { return found_; }

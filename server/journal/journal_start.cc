@@ -36,7 +36,7 @@ absl::StatusOr<JournalStart> ReadStart(disk::Directory& directory, uint64_t dire
                      " and type ", static_cast<uint16_t>(header.type), ", expecting ",
                      absl::Hex(directory_hash), " and ", static_cast<uint16_t>(FrameType::kStart)));
   }
-  return JournalStart{header.sequence, header.chain, header.position};
+  return JournalStart{header.sequence, header.chain, header.position, header.generation != 0};
 }
 
 absl::Status WriteStart(disk::Directory& directory, uint64_t directory_hash,
@@ -49,6 +49,7 @@ absl::Status WriteStart(disk::Directory& directory, uint64_t directory_hash,
   header.sequence = start.sequence;
   header.chain = start.chain;
   header.position = start.position;
+  header.generation = start.history ? 1 : 0;
   const EncodedHeader encoded = EncodeFrameHeader(header);
   KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::File> file, directory.Create(kTemporaryFile));
   KAON_RETURN_IF_ERROR(

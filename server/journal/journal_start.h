@@ -22,6 +22,9 @@ struct JournalStart {
   uint32_t chain = 0;
   // Every decision that was removed is of a lower one.
   uint64_t position = 0;
+  // The file `history` holds the records of the newest of them. Directories that were truncated
+  // before there was that file have none.
+  bool history = false;
 };
 
 // The whole journal if there is no such file. DATA_LOSS naming the file when it is damaged or of

@@ -87,7 +87,8 @@ std::string LogReader::WhyNotNext(bool first_of_segment, const SegmentReader::Fo
                         ", the one before it has ", end_.chain);
   }
   if ((header.type == FrameType::kSegmentStart) != first_of_segment ||
-      header.type == FrameType::kDurable || header.type == FrameType::kStart) {
+      header.type == FrameType::kDurable || header.type == FrameType::kStart ||
+      header.type == FrameType::kHistory) {
     return absl::StrCat("frame type ", static_cast<uint16_t>(header.type), " at this place");
   }
   if (mark_.has_value() && mark_->sequence == header.sequence &&

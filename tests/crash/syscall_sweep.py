@@ -37,7 +37,7 @@ def snapshot_paths(cluster):
     """Every name that strace may see of a file of a snapshot: relative in renames and removals."""
     names = [name for position in POSITIONS for name in (
         f"snapshot-{position:016x}.shard-00000-of-00002.0000.safetensors", f"snapshot-{position:016x}.meta.tmp",
-        f"snapshot-{position:016x}.meta")] + ["start.tmp"]
+        f"snapshot-{position:016x}.meta")] + ["start.tmp", "history.tmp"]
     return names + [os.path.join(cluster.data_dir(SHARD), name) for name in names]
 
 

@@ -1,14 +1,18 @@
-// Whatever bytes a segment file holds: a frame decodes to what encodes to it or is refused, and a
-// journal that is read has an end, or is refused naming a reason - as the bytes are, and with every
-// checksum made right, so that what lies behind the checksums is reached.
+// Whatever bytes a segment file, or the file `history`, holds: a frame decodes to what encodes to
+// it or is refused, and a journal that is read has an end, the records of a history can be written
+// again, or it is refused naming a reason - as the bytes are, and with every checksum made right,
+// so that what lies behind the checksums is reached.
 #include <glog/logging.h>
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <string>
 
 #include "proto/crc32c.h"
 #include "server/journal/frame.h"
+#include "server/journal/history.h"
+#include "server/journal/history_file.h"
 #include "server/journal/identity_file.h"
 #include "server/journal/log_reader.h"
 #include "tests/simulation/simulated_disk.h"
@@ -76,14 +80,36 @@ void CheckJournal(const std::string& segment, uint64_t snapshot) {
   CHECK_EQ(end->offset + end->torn_bytes, segment.size());
 }
 
+void CheckHistory(const std::string& bytes) {
+  kaon::simulation::SimulatedDirectory directory("/d", 1);
+  const auto file = std::move(directory.Create(kaon::journal::kHistoryFile)).value();
+  CHECK(file->Write(0, {bytes}).ok());
+  const kaon::journal::JournalStart start = {1, 0, 1, true};
+  kaon::journal::History history;
+  const auto newest = kaon::journal::ReadHistory(directory, kId.Hash(), start, &history);
+  if (!newest.ok()) {
+    CHECK(IsRefusal(newest.status())) << newest.status();
+    return;
+  }
+  constexpr uint64_t kAll = std::numeric_limits<uint64_t>::max();
+  CHECK(kaon::journal::WriteHistory(directory, kId.Hash(), kAll, history).ok());
+  kaon::journal::History again;
+  const auto written = kaon::journal::ReadHistory(directory, kId.Hash(), start, &again);
+  CHECK(written.ok()) << written.status();
+  CHECK_EQ(*written, *newest);
+  CHECK_EQ(again.UpTo(kAll).size(), history.UpTo(kAll).size());
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   std::string input(reinterpret_cast<const char*>(bytes), size);
   CheckFrame(input);
+  CheckHistory(input);
   for (uint64_t snapshot : {0, 3}) CheckJournal(input, snapshot);
   MakeChecksumsRight(input);
   CheckFrame(input);
+  CheckHistory(input);
   for (uint64_t snapshot : {0, 3}) CheckJournal(input, snapshot);
   return 0;
 }

@@ -112,6 +112,7 @@ class Cluster {
     cluster.machine_of = [this](int shard) { return shards_[shard]->machine(); };
     if (!world_.options().durable) return cluster;
     cluster.disk_of = [this](int shard) { return shards_[shard]->ReadDurable(); };
+    cluster.history_of = [this](int shard) { return shards_[shard]->History(); };
     cluster.draw_check = [this] {
       if (!world_.Chance(kDisksRead)) return false;
       ++world_.result().disks_checked;

@@ -6,12 +6,21 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/ballot.h"
+#include "server/journal/history.h"
 
 namespace kaon::simulation {
 
 namespace {
 
 bool TakesBack(const v1::StepPlan& plan) { return plan.has_restore() || plan.has_rollback(); }
+
+// Registrations are left out of what is shown.
+bool IsShownAs(const v1::StepRecord& decided, const v1::StepRecord& shown) {
+  const v1::StepPlan& plan = decided.plan();
+  const bool left_out = plan.has_registration() || TakesBack(plan);
+  return shown.decision().SerializeAsString() == decided.decision().SerializeAsString() &&
+         (left_out || shown.plan().SerializeAsString() == plan.SerializeAsString());
+}
 
 }  // namespace
 
@@ -142,6 +151,7 @@ void Invariants::AfterShardStart(int shard) {
                           proto::ToString(seen.answered_promise)));
   }
   CheckDecidedIsHeld(shard, machine);
+  if (cluster_.history_of) CheckHistory(shard, machine.applied_position());
   seen.promised = machine.promised();
   seen.applied = machine.applied_position();
   seen.highest_applied = std::max(seen.highest_applied, seen.applied);
@@ -175,6 +185,26 @@ void Invariants::CheckDecidedIsHeld(int shard, const shard::ShardMachine& machin
   Violated(absl::StrCat("shard ", shard, ": started at position ", machine.applied_position(),
                         " without the PREPARE of position ", decided->first.position,
                         " of timeline ", decided->first.timeline, ", which was decided"));
+}
+
+// "shards keep the last 1,000", whatever their journals have forgotten. In mode INTERVAL those of
+// steps are not written, and what was taken back is gone.
+void Invariants::CheckHistory(int shard, uint64_t applied_position) {
+  uint64_t next = applied_position - std::min<uint64_t>(applied_position, journal::kMaxHistory) + 1;
+  for (const v1::StepRecord& record : cluster_.history_of(shard)) {
+    const LogKey key = KeyOf(record.plan());
+    const auto decided = records_.find(key);
+    const bool in_order = cluster_.interval_steps > 0 ? key.position >= next : key.position == next;
+    if (!in_order || decided == records_.end() || !IsShownAs(decided->second, record)) {
+      return Violated(absl::StrCat("shard ", shard, ": started with the record of position ",
+                                   key.position, " of timeline ", key.timeline, ", expecting ",
+                                   next, ": ", record.ShortDebugString()));
+    }
+    next = key.position + 1;
+  }
+  if (next == applied_position + 1 || cluster_.interval_steps > 0) return;
+  Violated(absl::StrCat("shard ", shard, ": started at position ", applied_position,
+                        " with records up to position ", next - 1));
 }
 
 void Invariants::OnRecord(const v1::StepRecord& record) {

@@ -28,6 +28,8 @@ class Invariants {
   using MachineOf = std::function<const shard::ShardMachine*(int shard)>;
   // What its disk holds for certain; absent when shards keep everything in memory (mode `none`).
   using DiskOf = std::function<absl::StatusOr<DurableState>(int shard)>;
+  // The records that it shows.
+  using HistoryOf = std::function<std::vector<v1::StepRecord>(int shard)>;
   // Whether the disks are read for this decision, beyond those of dead shards.
   using DrawCheck = std::function<bool()>;
   struct Cluster {
@@ -36,6 +38,8 @@ class Invariants {
     uint32_t interval_steps = 0;
     MachineOf machine_of;
     DiskOf disk_of;
+    // Absent in mode `none`.
+    HistoryOf history_of;
     DrawCheck draw_check;
   };
   explicit Invariants(Cluster cluster);
@@ -99,6 +103,8 @@ class Invariants {
   // A started shard holds what it has to, as it was decided.
   void CheckDecidedIsHeld(int shard, const shard::ShardMachine& machine);
   void CheckHeldEverywhere(const v1::StepRecord& record);
+  // A started shard shows what it did, as it was decided.
+  void CheckHistory(int shard, uint64_t applied_position);
   // The same, on disk.
   void CheckDisk(int shard, uint64_t position, const std::string& plan);
   // Mode INTERVAL: a shard that restarts has forgotten its vote.

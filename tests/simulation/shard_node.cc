@@ -206,13 +206,11 @@ absl::Status ShardNode::Recover(Recovered& recovered) {
   options.snapshot_position = recovered.snapshot.position;
   options.segment_bytes = kSegmentBytes;
   options.id_if_created = {world_.Random(), world_.Random()};
+  options.history = recovered.history.get();
   KAON_ASSIGN_OR_RETURN(
       recovered.log,
       journal::JournalLog::Open(
           *disk_, options, [this, &recovered](const journal::Entry& entry) -> absl::Status {
-            if (const auto* decided = std::get_if<journal::DecisionRecord>(&entry)) {
-              recovered.records.push_back(decided->record);
-            }
             if (const auto* slice = std::get_if<journal::GradientSlice>(&entry)) {
               return ReplaySlice(*slice, *recovered.core);
             }
@@ -285,8 +283,8 @@ void ShardNode::Serve(Recovered recovered) {
   snapshots.name = absl::StrCat("s", index_);
   snapshots.appended_bytes = on_disk ? recovered.log->appended_bytes() : 0;
   snapshots.on_failed = on_failed;
-  journal_ = std::make_unique<SimulatedJournal>(world_, std::move(recovered.log),
-                                                std::move(recovered.records), on_failed);
+  journal_ = std::make_unique<SimulatedJournal>(world_, std::move(recovered.history),
+                                                std::move(recovered.log), on_failed);
   snapshots.truncate = [raw = journal_.get()](uint64_t position) { raw->Truncate(position); };
   core_ = std::move(recovered.core);
   if (const uint32_t steps = world_.options().interval_steps; steps > 0) {
@@ -437,6 +435,10 @@ absl::StatusOr<v1::StepRecord> ShardNode::ReadHistory(uint64_t position) {
   KAON_ASSIGN_OR_RETURN(const std::vector<v1::StepRecord> records, journal_->History(position, 1));
   if (records.empty()) return absl::UnavailableError("no record");
   return records.front();
+}
+
+std::vector<v1::StepRecord> ShardNode::History() {
+  return journal_->History(0, journal::kMaxHistory).value();
 }
 
 void ShardNode::Drain() {

@@ -83,6 +83,9 @@ class ShardNode {
   // The record of an entry it has decided, or of the oldest that it keeps.
   absl::StatusOr<v1::StepRecord> ReadHistory(uint64_t position);
 
+  // All that it keeps; it is alive.
+  std::vector<v1::StepRecord> History();
+
   // Carries out what the core wants after an event on it.
   void Drain();
 
@@ -107,9 +110,10 @@ class ShardNode {
   // What a start has made of the disk.
   struct Recovered {
     std::unique_ptr<shard::ShardCore> core;
+    // Of the log, which it outlives.
+    std::unique_ptr<journal::History> history = std::make_unique<journal::History>();
     // Null in mode `none`.
     std::unique_ptr<journal::JournalLog> log;
-    std::vector<v1::StepRecord> records;
     shard::RestoredSnapshot snapshot;
   };
   absl::Status Recover(Recovered& recovered);

@@ -18,11 +18,12 @@ journal::Entry EntryOf(journal::Record record) {
 
 }  // namespace
 
-SimulatedJournal::SimulatedJournal(World& world, std::unique_ptr<journal::JournalLog> log,
-                                   std::vector<v1::StepRecord> read_back, OnFailed on_failed)
-    : world_(world), log_(std::move(log)), on_failed_(std::move(on_failed)) {
-  for (v1::StepRecord& record : read_back) history_.Add(std::move(record));
-}
+SimulatedJournal::SimulatedJournal(World& world, std::unique_ptr<journal::History> history,
+                                   std::unique_ptr<journal::JournalLog> log, OnFailed on_failed)
+    : world_(world),
+      history_(std::move(history)),
+      log_(std::move(log)),
+      on_failed_(std::move(on_failed)) {}
 
 SimulatedJournal::~SimulatedJournal() = default;
 
@@ -34,7 +35,7 @@ void SimulatedJournal::After(absl::Duration delay, std::function<void()> event) 
 
 void SimulatedJournal::Append(journal::Record record, std::function<void()> done) {
   if (const auto* decision = std::get_if<journal::DecisionRecord>(&record)) {
-    history_.Add(decision->record);
+    history_->Add(decision->record);
   }
   queue_.push_back({EntryOf(std::move(record)), std::move(done)});
   Wake();
@@ -60,7 +61,7 @@ void SimulatedJournal::WithdrawGradients() {
 
 absl::StatusOr<std::vector<v1::StepRecord>> SimulatedJournal::History(uint64_t from_position,
                                                                       uint32_t limit) {
-  return history_.Read(from_position, limit);
+  return history_->Read(from_position, limit);
 }
 
 void SimulatedJournal::Truncate(uint64_t position) {

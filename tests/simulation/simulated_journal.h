@@ -25,9 +25,9 @@ class SimulatedJournal : public journal::Journal {
   // The process must end: a write or a sync failed for good.
   using OnFailed = std::function<void(const absl::Status&)>;
 
-  // `log` may be null: mode `none`. `read_back` are the records that were in it.
-  SimulatedJournal(World& world, std::unique_ptr<journal::JournalLog> log,
-                   std::vector<v1::StepRecord> read_back, OnFailed on_failed);
+  // `log` may be null: mode `none`. `history` is what it was opened with.
+  SimulatedJournal(World& world, std::unique_ptr<journal::History> history,
+                   std::unique_ptr<journal::JournalLog> log, OnFailed on_failed);
   ~SimulatedJournal() override;
 
   void Append(journal::Record record, std::function<void()> done) override;
@@ -57,9 +57,10 @@ class SimulatedJournal : public journal::Journal {
   void EndSync(bool synced);
 
   World& world_;
+  // The log takes from it what a truncation keeps.
+  const std::unique_ptr<journal::History> history_;
   const std::unique_ptr<journal::JournalLog> log_;
   const OnFailed on_failed_;
-  journal::History history_;
   // Events hold it weakly: they die with the process.
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   // Not written.

@@ -16,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/journal/frame.h"
+#include "server/journal/history_file.h"
 #include "server/journal/journal_log.h"
 #include "tests/server/journal/journal_files.h"
 #include "tests/simulation/simulated_disk.h"
@@ -35,7 +36,9 @@ class CorruptionTest : public testing::Test {
   // Steps in several segments, with gradients of which whole sectors are zero; the last entries are
   // not synced.
   void Write(SimulatedDirectory& directory, const DirectoryId& id, float value) {
+    History history;
     JournalLog::Options options;
+    options.history = &history;
     options.segment_bytes = 24 << 10;
     options.id_if_created = id;
     const auto log =
@@ -53,6 +56,7 @@ class CorruptionTest : public testing::Test {
       ASSERT_TRUE((*log)->Sync().ok());
       durable_end_ = (*log)->bytes();
       ASSERT_TRUE((*log)->Append(Decision(position)).ok());
+      history.Add(Decision(position).record);
       if (position == 7) {
         ASSERT_TRUE((*log)->Truncate(5).ok());
       }
@@ -163,6 +167,10 @@ TEST_F(CorruptionTest, FindsEveryFlippedBit) {
       flipped[bit / 8] ^= static_cast<char>(1 << bit % 8);
       ExpectFoundIn(name, flipped);
       if (ParseSegmentName(name).has_value()) ExpectNamedFrameOf(contents, bit / 8);
+      if (name == kHistoryFile) {
+        EXPECT_THAT(message_,
+                    HasSubstr(absl::StrCat("/d/history at offset ", bit / 8 / 512 * 512, ": ")));
+      }
     }
   }
   EXPECT_GE(damaged_, 2000);
@@ -203,7 +211,7 @@ TEST_F(CorruptionTest, FindsEveryTruncationOfWhatWasDurable) {
     }
     before_last += contents.size();
   }
-  for (const std::string name : {kIdentityFile, kStartFile}) {
+  for (const std::string name : {kIdentityFile, kStartFile, kHistoryFile}) {
     const std::string contents = Get(*original_, name);
     for (uint64_t size = 0; size < contents.size(); ++size) {
       ExpectFoundIn(name, contents.substr(0, size));

@@ -20,6 +20,7 @@ namespace {
 // Files whose operations are noted, held and refused.
 constexpr char kSegment[] = "journal-0000000000000001";
 constexpr char kStart[] = "start.tmp";
+constexpr char kHistory[] = "history.tmp";
 
 class DiskJournalTest : public testing::Test {
  protected:
@@ -38,7 +39,8 @@ class DiskJournalTest : public testing::Test {
     ASSERT_TRUE(journal.ok()) << journal.status();
     journal_ = std::move(*journal);
     directory_.set_hook([this](absl::string_view operation, const std::string& name) {
-      return name == kSegment || name == kStart ? OnOperation(operation) : absl::OkStatus();
+      const bool asked = name == kSegment || name == kStart || name == kHistory;
+      return asked ? OnOperation(operation) : absl::OkStatus();
     });
   }
 

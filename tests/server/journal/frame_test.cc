@@ -138,8 +138,8 @@ TEST(FrameTest, RefusesFieldsOutOfRangeBeforeTheyAreUsed) {
   const std::string promise = Encode(Header(FrameType::kPromise), Payload(32));
   EXPECT_EQ(DecodeFrameHeader(With<uint16_t>(gradient, 6, 0)).status().message(),
             "frame type 0 is unknown");
-  EXPECT_EQ(DecodeFrameHeader(With<uint16_t>(gradient, 6, 9)).status().message(),
-            "frame type 9 is unknown");
+  EXPECT_EQ(DecodeFrameHeader(With<uint16_t>(gradient, 6, 10)).status().message(),
+            "frame type 10 is unknown");
   EXPECT_EQ(DecodeFrameHeader(With<uint32_t>(gradient, 68, (1 << 20) + 4)).status().message(),
             "payload of 1048580 bytes, at most 1048576");
   EXPECT_EQ(DecodeFrameHeader(With<uint32_t>(gradient, 68, 6)).status().message(),

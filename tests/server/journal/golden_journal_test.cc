@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "server/journal/history_file.h"
 #include "server/journal/journal_start.h"
 #include "tests/server/journal/journal_files.h"
 
@@ -12,6 +13,8 @@ namespace kaon::journal {
 namespace {
 
 constexpr char kGolden[] = "tests/server/journal/golden/";
+constexpr uint64_t kSegmentBytes = 3000;
+constexpr DirectoryId kId = {0x0123456789abcdef, 0xfedcba9876543210};
 
 // The files of the golden journal, where they may be changed.
 std::unique_ptr<disk::PosixDirectory> CopyOfGolden() {
@@ -66,18 +69,42 @@ TEST(GoldenJournalTest, IsReadAsItWasTruncated) {
   WriteFile(directory->path() + "/start", start);
   ASSERT_TRUE(directory->Remove("journal-0000000000000001").ok());
   std::vector<std::string> found;
-  const absl::StatusOr<std::unique_ptr<JournalLog>> log = OpenLog(*directory, &found);
+  History history;
+  const absl::StatusOr<std::unique_ptr<JournalLog>> log =
+      OpenLog(*directory, &found, kSegmentBytes, &history);
   ASSERT_TRUE(log.ok()) << log.status();
   const std::vector<std::string> all = GoldenEntries();
   ASSERT_EQ(found.size(), 14u);
+  // It is of before there was the file `history`.
+  EXPECT_EQ(PositionsIn(history), (std::vector<uint64_t>{2, 3, 4, 5}));
   EXPECT_EQ(found, std::vector<std::string>(all.end() - 14, all.end()));
-  const uint64_t hash = DirectoryId{0x0123456789abcdef, 0xfedcba9876543210}.Hash();
-  const absl::StatusOr<JournalStart> read = ReadStart(*directory, hash);
+  const absl::StatusOr<JournalStart> read = ReadStart(*directory, kId.Hash());
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->sequence, 10u);
   EXPECT_EQ(read->position, 2u);
-  ASSERT_TRUE(WriteStart(*directory, hash, *read).ok());
+  ASSERT_TRUE(WriteStart(*directory, kId.Hash(), *read).ok());
   EXPECT_EQ(ReadFile(directory->path() + "/start"), start);
+}
+
+// As it was truncated since there is the file `history`.
+TEST(GoldenJournalTest, IsReadWithTheRecordsOfWhatWasTruncated) {
+  const std::unique_ptr<disk::PosixDirectory> directory = CopyOfGolden();
+  const std::string start = ReadFile(std::string(kGolden) + "start_with_history");
+  const std::string records = ReadFile(std::string(kGolden) + "history");
+  WriteFile(directory->path() + "/start", start);
+  WriteFile(directory->path() + "/history", records);
+  ASSERT_TRUE(directory->Remove("journal-0000000000000001").ok());
+  std::vector<std::string> found;
+  History history;
+  ASSERT_TRUE(OpenLog(*directory, &found, kSegmentBytes, &history).ok());
+  EXPECT_EQ(found.size(), 14u);
+  EXPECT_EQ(PositionsIn(history), (std::vector<uint64_t>{1, 2, 3, 4, 5}));
+  const absl::StatusOr<JournalStart> read = ReadStart(*directory, kId.Hash());
+  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_TRUE(WriteStart(*directory, kId.Hash(), *read).ok());
+  EXPECT_EQ(ReadFile(directory->path() + "/start"), start);
+  ASSERT_TRUE(WriteHistory(*directory, kId.Hash(), read->position, history).ok());
+  EXPECT_EQ(ReadFile(directory->path() + "/history"), records);
 }
 
 // The numbers that Describe prints only the checksum of.

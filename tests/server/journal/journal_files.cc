@@ -75,16 +75,27 @@ std::unique_ptr<disk::PosixDirectory> TemporaryDirectory() {
 
 absl::StatusOr<std::unique_ptr<JournalLog>> OpenLog(disk::Directory& directory,
                                                     std::vector<std::string>* found,
-                                                    uint64_t segment_bytes) {
+                                                    uint64_t segment_bytes, History* history) {
   found->clear();
   JournalLog::Options options;
   options.segment_bytes = segment_bytes;
+  options.history = history;
   options.snapshot_position = std::nullopt;
   options.id_if_created = {0x0123456789abcdef, 0xfedcba9876543210};
   return JournalLog::Open(directory, options, [found](const Entry& entry) {
     found->push_back(Describe(entry));
     return absl::OkStatus();
   });
+}
+
+std::vector<uint64_t> PositionsIn(History& history) {
+  std::vector<uint64_t> positions;
+  const std::vector<v1::StepRecord> records = history.Read(0, kMaxHistory).value();
+  for (const v1::StepRecord& record : records) {
+    positions.push_back(record.plan().position());
+    EXPECT_EQ(Describe(DecisionRecord{record}), Describe(Decision(positions.back())));
+  }
+  return positions;
 }
 
 std::string ReadFile(const std::string& path) {

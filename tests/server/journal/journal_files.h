@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "server/disk/posix_directory.h"
+#include "server/journal/history.h"
 #include "server/journal/journal_log.h"
 #include "server/journal/record.h"
 
@@ -29,10 +30,14 @@ std::string Describe(const Entry& entry);
 std::unique_ptr<disk::PosixDirectory> TemporaryDirectory();
 
 // Opens the journal there, as if it had any snapshot; what it holds goes to `*found`, one line per
-// entry.
+// entry. `history` may be null.
 absl::StatusOr<std::unique_ptr<JournalLog>> OpenLog(disk::Directory& directory,
                                                     std::vector<std::string>* found,
-                                                    uint64_t segment_bytes = uint64_t{1} << 20);
+                                                    uint64_t segment_bytes = uint64_t{1} << 20,
+                                                    History* history = nullptr);
+
+// The positions of all records in it, in its order; each as Decision made it.
+std::vector<uint64_t> PositionsIn(History& history);
 
 // A whole file, read and replaced without the code under test.
 std::string ReadFile(const std::string& path);

@@ -8,10 +8,12 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "server/journal/history.h"
 #include "server/journal/journal_log.h"
 #include "tests/server/journal/journal_files.h"
 #include "tests/simulation/simulated_disk.h"
@@ -30,6 +32,8 @@ struct Totals {
   uint64_t entries = 0;
   uint64_t segments = 0;
   int truncations = 0;
+  // Shown though the journal does not have them any more.
+  uint64_t records = 0;
 };
 
 // One directory through many lives of its process.
@@ -54,7 +58,9 @@ class Lives {
     // A device that fails after so many operations stands for a process that dies between any two.
     if (Below(4) == 0) directory_.FailAfter(Below(60));
     std::vector<std::string> found;
-    absl::StatusOr<std::unique_ptr<JournalLog>> log = OpenLog(directory_, &found, 1500);
+    history_ = std::make_unique<History>();
+    absl::StatusOr<std::unique_ptr<JournalLog>> log =
+        OpenLog(directory_, &found, 1500, history_.get());
     if (log.ok()) {
       CheckFound(found);
       totals_.torn_tails += !(*log)->found().torn_tail.empty();
@@ -90,6 +96,31 @@ class Lives {
     ASSERT_LE(found.size() + removed, appended_.size());
     ASSERT_TRUE(std::equal(found.begin(), found.end(), first));
     totals_.entries += found.size();
+    CheckHistory(found);
+  }
+
+  // Every decision that was not lost, whatever was truncated.
+  void CheckHistory(const std::vector<std::string>& found) {
+    const auto last = found.empty()
+                          ? appended_.begin()
+                          : std::find(appended_.begin(), appended_.end(), found.back()) + 1;
+    for (auto lost = last; lost != appended_.end(); ++lost) {
+      if (const auto decision = positions_.find(*lost); decision != positions_.end()) {
+        decided_.erase(decision->second);
+      }
+    }
+    const std::vector<uint64_t> shown = PositionsIn(*history_);
+    ASSERT_EQ(shown, std::vector<uint64_t>(decided_.begin(), decided_.end()));
+    totals_.records += shown.size();
+    for (const std::string& entry : found) totals_.records -= positions_.count(entry);
+  }
+
+  void NoteAppended(const Entry& entry) {
+    appended_.push_back(Describe(entry));
+    const auto* decision = std::get_if<DecisionRecord>(&entry);
+    if (decision == nullptr) return;
+    decided_.insert(decision->record.plan().position());
+    history_->Add(decision->record);
   }
 
   void Use(JournalLog& log) {
@@ -100,12 +131,12 @@ class Lives {
       const Entry entry = Draw();
       const absl::Status status = log.Append(entry);
       if (status.ok()) {
-        appended_.push_back(Describe(entry));
+        NoteAppended(entry);
       } else if (status.code() == absl::StatusCode::kResourceExhausted) {
         ++totals_.full_disks;
       } else {
         // Whether it is on disk is not known.
-        appended_.push_back(Describe(entry));
+        NoteAppended(entry);
         ++totals_.device_failures;
         return;
       }
@@ -157,10 +188,14 @@ class Lives {
   std::mt19937_64 random_;
   Totals& totals_;
   SimulatedDirectory directory_;
+  // Of the process that runs.
+  std::unique_ptr<History> history_;
   std::vector<float> values_;
   std::vector<std::string> appended_;
   // Of all decisions that were drawn.
   std::map<std::string, uint64_t> positions_;
+  // Positions of decisions that may be on the disk, or were removed.
+  std::set<uint64_t> decided_;
   // The highest that a truncation was given; it may have been carried out or not.
   uint64_t relied_on_ = 0;
   // Of those, how many a sync made durable.
@@ -182,13 +217,15 @@ TEST(PowerCutTest, LosesNothingThatWasSynced) {
             << " failures of the device, " << totals.full_disks << " writes to a full disk, "
             << totals.torn_tails << " torn tails cut off, " << totals.entries
             << " entries read back, " << totals.segments << " segments, " << totals.truncations
-            << " starts that found it truncated" << std::endl;
+            << " starts that found it truncated, " << totals.records
+            << " records of entries that it has not any more" << std::endl;
   EXPECT_GE(totals.power_cuts, 10'000);
   EXPECT_GT(totals.torn_tails, 1000);
   EXPECT_GT(totals.device_failures, 1000);
   EXPECT_GT(totals.full_disks, 1000);
   EXPECT_GT(totals.segments, 3 * kDirectories);
   EXPECT_GT(totals.truncations, 1000);
+  EXPECT_GT(totals.records, 1000u);
 }
 
 }  // namespace
