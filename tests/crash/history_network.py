@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""T10 beside T7: one log in one order explains what the clients of a cluster called and were told through bad connections.
+"""T10 beside T7 and T8: one log in one order explains what clients called and were told through bad connections.
 
 The training of history_cycles.py with no death at all, and with tests/network/chaos_proxy.py between workers, coordinator and
 shards: by the schedule of a seed it delays, throttles, freezes, resets, refuses and doubles connections for as long as the
@@ -11,6 +11,7 @@ import argparse
 import collections
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -22,6 +23,8 @@ import servers  # noqa: E402
 
 # More than the training takes.
 FAULTS_SECONDS = 600
+# Of one training.
+MOST_STOPS = 4
 DOCTORS = (history_cycles.other_weights, history_cycles.other_outcome, history_cycles.answered_too_early)
 
 
@@ -44,6 +47,39 @@ class Proxy:
         self.child.wait()
         with open(self.report_file, encoding="utf-8") as file:
             return collections.Counter(event["kind"] for event in json.load(file)["events"])
+
+
+class Stops:
+    """Servers that are stopped and go on as if no time had passed, one at a time."""
+
+    def __init__(self, cluster, seed):
+        self.cluster = cluster
+        self.random = random.Random(seed)
+        self.counts = collections.Counter()
+        self.stopped = None
+        self.next = time.monotonic()
+
+    def tick(self):
+        now = time.monotonic()
+        if now < self.next:
+            return
+        if self.stopped is not None:
+            return self.end()
+        # Between bad connections training hardly gets on beside more.
+        if sum(self.counts.values()) == MOST_STOPS:
+            return
+        # In turns, so that a short training has both.
+        shards = self.counts["shard"] > self.counts["coordinator"]
+        self.stopped = "coordinator" if shards else self.random.choice(self.cluster.shards)
+        self.counts[self.stopped.split("-")[0]] += 1
+        self.cluster.processes[self.stopped].kill(signal.SIGSTOP)
+        self.next = now + self.random.uniform(0.3, 2.5)
+
+    def end(self):
+        if self.stopped is not None:
+            self.cluster.processes[self.stopped].kill(signal.SIGCONT)
+        self.stopped = None
+        self.next = time.monotonic() + self.random.uniform(0.2, 0.8)
 
 
 class Cluster(history_cycles.Cluster):
@@ -76,8 +112,13 @@ class Cluster(history_cycles.Cluster):
         return kinds
 
 
+def has_stops(seed):
+    return seed % 2 == 0
+
+
 def train(cluster, seed, seconds):
     """The trouble there was."""
+    stops = Stops(cluster, seed) if has_stops(seed) else None
     for name in cluster.shards:
         cluster.start(name, history_cycles.ENVIRONMENT)
     servers.wait_until("serving shards", lambda: all(map(cluster.serving, cluster.shards)))
@@ -92,6 +133,8 @@ def train(cluster, seed, seconds):
     deadline = time.monotonic() + seconds
     left = set(cluster.workers)
     while left:
+        if stops is not None:
+            stops.tick()
         if time.monotonic() > deadline:
             raise servers.Failure(f"no end of the training within {seconds} s, at step {cluster.newest_step()}")
         for name in [name for name in left if not cluster.processes[name].running()]:
@@ -100,14 +143,16 @@ def train(cluster, seed, seconds):
             else:
                 cluster.start(name)
         time.sleep(0.01)
-    return cluster.end_trouble()
+    if stops is not None:
+        stops.end()
+    return cluster.end_trouble(), (stops.counts if stops is not None else collections.Counter())
 
 
 def run_seed(options, folder, shared, seed):
-    """(operations, unanswered, entries), the trouble, and lives of workers."""
+    """(operations, unanswered, entries), the trouble, stops, and lives of workers."""
     cluster = Cluster(os.path.join(folder, f"seed-{seed}"), shared, options.steps)
     try:
-        trouble = train(cluster, seed, options.limit)
+        trouble, stops = train(cluster, seed, options.limit)
         for shard in cluster.shards:
             done = cluster.check([shard], cluster.logs())
             said = done.stdout.decode("utf-8", "replace")
@@ -119,7 +164,7 @@ def run_seed(options, folder, shared, seed):
             raise servers.Failure(f"{refused} of {len(DOCTORS)} changed histories were refused")
         lives = sum(cluster.processes[name].lives for name in cluster.workers)
         cluster.remove()
-        return counts, trouble, lives
+        return counts, trouble, stops, lives
     except servers.Failure:
         cluster.show_logs()
         print(f"seed {seed}")
@@ -135,17 +180,22 @@ def run(options, folder):
     servers.Cluster.prepare(shared)
     start = time.monotonic()
     trouble = collections.Counter()
+    stops = collections.Counter()
     seed = options.seed
     while seed < options.seed + options.seeds and time.monotonic() - start < options.seconds:
-        counts, one, lives = run_seed(options, folder, shared, seed)
+        counts, one, stopped, lives = run_seed(options, folder, shared, seed)
         print(f"seed {seed}: {counts[0]} operations, {counts[1]} unanswered, explained by {counts[2]} entries, {lives} lives of "
-              f"workers, {sum(one.values())} kinds of trouble, {time.monotonic() - start:.0f} s")
+              f"workers, {sum(one.values())} kinds of trouble, {sum(stopped.values())} stops, {time.monotonic() - start:.0f} s")
         trouble += one
+        stops += stopped
         seed += 1
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(trouble.items()))
-    print(f"histories beside network faults: {seed - options.seed} checked and explained; {kinds}")
+    print(f"histories beside network faults: {seed - options.seed} checked and explained; {kinds}; "
+          f"{stops['shard']} stops of shards, {stops['coordinator']} of the coordinator")
     if not trouble:
         raise servers.Failure("no trouble had an end before the training had")
+    if any(map(has_stops, range(options.seed, seed))) and not (stops["shard"] and stops["coordinator"]):
+        raise servers.Failure(f"stopped were {dict(stops)}, expecting shards and the coordinator")
 
 
 def main():
