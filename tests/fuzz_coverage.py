@@ -101,7 +101,7 @@ def measure(trace, source, left_out):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--config", default="fuzz_coverage", help="Bazel configuration to build with")
+    parser.add_argument("--config", default="fuzz", help="Bazel configuration to build with")
     parser.add_argument("--missed", action="store_true", help="also print the lines that did not run")
     parser.add_argument("targets", nargs="*")
     options = parser.parse_args()

@@ -11,7 +11,7 @@ suites=(
   "sim:50,000 simulated clusters, and 3,000 of the size of the protocol's model with their rate (tests tagged nightly under tests/simulation)"
   "network:60 schedules of network faults (tests/network:chaos_nightly_test)"
   "frozen:peers stopped for up to a minute, connections half-open for ever, histories beside network faults (tests/network:{frozen_peers,half_open}_nightly_test, tests/crash:history_network_nightly_test)"
-  "fuzz:differential and malformed-input fuzzing (tests tagged nightly under tests/fuzz)"
+  "fuzz:libFuzzer for 3 minutes on every parser of bytes, which every run of the tests does for 10 s (tests tagged nightly under tests/fuzz)"
   "coverage:the saved corpus of every fuzz target runs 90 % of its parser's lines (tests/fuzz_coverage.py)"
   "mutation:every numeric bug of kernels/mutation.h, built in one at a time, is found by a test (tests/mutation.sh)"
   "protocol:every protocol bug of server/mutation/mutation.h, built in one at a time, is found by a simulation (tests/protocol_mutation.sh)"
@@ -67,7 +67,7 @@ case "$suite" in
     esac
     ;;
   bench) verb=script; script=tests/benchmark/check.sh; options=(); packages=() ;;
-  fuzz) options=(--config=fuzz --build_tests_only); targets=(//tests/fuzz/...) ;;
+  fuzz) options=(--config=fuzz --build_tests_only --test_tag_filters=nightly); targets=(//tests/fuzz/...) ;;
   coverage) verb=script; script=tests/fuzz_coverage.py; options=() ;;
   mutation) verb=script; script=tests/mutation.sh; options=(); packages=() ;;
   protocol) verb=script; script=tests/protocol_mutation.sh; options=(); packages=() ;;

@@ -4,44 +4,83 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-Usage: tests/run.sh [--config NAME]... [TARGET]...
+Usage: tests/run.sh [--config NAME]... [--within MINUTES] [--attempts N] [TARGET]...
 
-Installs what the tests need, then builds and tests everything twice: as programmers build (fastbuild) and as users run
-(opt). --config NAME does only that one; TARGET (default //...) only those.
-The last line counts test cases of all configurations. Exit status: 0 if none failed.
+Installs what the tests need, then builds and tests in three parts: libFuzzer on every parser of bytes, 10 s each, from
+its saved corpus (fuzz: clang, only //tests/fuzz); everything as users run it (opt); everything as programmers build it
+(fastbuild), but for the long trouble between real processes of tests/crash and tests/network (tagged opt_only).
+
+  --config NAME      only that part; may be repeated
+  --within MINUTES   begin no part after so many minutes; what was left out is said before the last line
+  --attempts N       run a failed test up to N times; one that then passes is listed as FLAKY and does not fail the run.
+                     Never in fuzz, where a second attempt draws other inputs
+  TARGET             only those; without fuzz unless --config asks for it
+The last line counts test cases of all parts. Exit status: 0 if none failed.
 TEXT
 }
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 configs=()
 targets=()
+within=
+attempts=1
+number_of() {
+  [[ "${2:-}" =~ ^[1-9][0-9]{0,5}$ ]] || { echo "run.sh: $1 is '${2:-}', must be a number from 1 to 999999" >&2; exit 2; }
+  echo "$2"
+}
 while [ $# -gt 0 ]; do
   case "$1" in
     --help | -h) usage; exit 0 ;;
     --config) configs+=("${2:?--config needs a name}"); shift ;;
+    --within) within=$(number_of "$@"); shift ;;
+    --attempts) attempts=$(number_of "$@"); shift ;;
     -*) echo "run.sh: unknown option $1; see --help" >&2; exit 2 ;;
     *) targets+=("$1") ;;
   esac
   shift
 done
-[ ${#configs[@]} -gt 0 ] || configs=(fastbuild opt)
-[ ${#targets[@]} -gt 0 ] || targets=(//...)
+if [ ${#configs[@]} -eq 0 ]; then
+  configs=(opt fastbuild)
+  [ ${#targets[@]} -gt 0 ] || configs=(fuzz opt fastbuild)
+fi
 
-"$root/deploy/install_packages.sh" --test
+packages=(--test)
+for config in "${configs[@]}"; do
+  [ "$config" != fuzz ] || packages+=(--sanitizers)
+done
+"$root/deploy/install_packages.sh" "${packages[@]}"
 cd "$root"
 work=$(mktemp -d "${TMPDIR:-/tmp}/kaon-tests.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
 events=()
+left_out=()
 for config in "${configs[@]}"; do
+  if [ -n "$within" ] && [ $((SECONDS / 60)) -ge "$within" ]; then
+    left_out+=("$config")
+    continue
+  fi
   echo "==> bazel test, $config"
   options=(--keep_going "--disk_cache=${XDG_CACHE_HOME:-$HOME/.cache}/kaon-bazel"
     --noshow_progress --ui_event_filters=-info "--build_event_json_file=$work/$config.json")
   [ "$config" = fastbuild ] || options+=("--config=$config")
+  what=("${targets[@]}")
+  case "$config" in
+    fuzz)
+      options+=(--build_tests_only)
+      [ ${#what[@]} -gt 0 ] || what=(//tests/fuzz/...)
+      ;;
+    fastbuild) options+=("--test_tag_filters=-nightly,-gpu,-opt_only") ;;
+  esac
+  [ ${#what[@]} -gt 0 ] || what=(//...)
+  [ "$config" = fuzz ] || options+=("--flaky_test_attempts=$attempts")
   events+=("$work/$config.json")
-  # What failed is counted from the events, so the second configuration runs in any case.
-  bazel test "${options[@]}" "${targets[@]}" </dev/null || echo "bazel test, $config: exit status $?"
+  # What failed is counted from the events, so the next part runs in any case.
+  bazel test "${options[@]}" "${what[@]}" </dev/null || echo "bazel test, $config: exit status $?"
   # The next part overwrites them; tests/report.py wants all.
   python3 tests/keep_logs.py "$work/$config.json" ".bazel/kept/$config" || echo "keep_logs.py: exit status $?"
+done
+for config in ${left_out[@]+"${left_out[@]}"}; do
+  echo "NOT RUN  $config: $within minutes were over before it could begin"
 done
 python3 tests/count_results.py "${events[@]}"

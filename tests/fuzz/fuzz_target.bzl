@@ -1,38 +1,70 @@
-"""A fuzz target: replayed over its corpus by every test run, fuzzed by libFuzzer under --config=fuzz."""
+"""A fuzz target: explored by libFuzzer under --config=fuzz, replayed over its corpus in every other configuration."""
+
+# In every run of the tests, and in the suite `fuzz` of tests/nightly.sh.
+SHORT_SECONDS = 10
+LONG_SECONDS = 180
+
+# Without libFuzzer the corpus is the point; blind changes of it find little.
+REPLAY_SECONDS = 2
+
+def _libfuzzer_args(seconds, corpus):
+    return [
+        # Longer than every file of the corpora.
+        "-max_len=16384",
+        # More than this at once is asked for by nothing that a refused input may cost.
+        "-malloc_limit_mb=256",
+        "-max_total_time=%d" % seconds,
+        "-print_final_stats=1",
+        # And no folder: what is found is not kept.
+        "-seed_inputs=" + ",".join(["$(location %s)" % file for file in corpus]),
+    ]
 
 def fuzz_target(name, srcs, corpus, deps):
-    """Two tests over one LLVMFuzzerTestOneInput.
+    """Two tests over one LLVMFuzzerTestOneInput; a failure prints its input, and where it was written.
 
     Args:
-      name: `name`_test replays, and changes what it replays, for 10 seconds; `name`_fuzz (nightly) also explores when
-        built with --config=fuzz.
+      name: `name`_test runs for seconds, `name`_fuzz (nightly) for minutes when built with --config=fuzz.
       srcs: the target.
-      corpus: its files.
+      corpus: its files; those under corpus/found/`name`, which libFuzzer found, belong to it as well.
       deps: what it calls.
     """
+    seeds = corpus + native.glob(["corpus/found/%s/*" % name])
+    native.cc_library(
+        name = name + "_input",
+        testonly = True,
+        srcs = srcs,
+        linkstatic = True,
+        deps = deps,
+        alwayslink = True,
+    )
+    linkopts = select({
+        ":libfuzzer": ["-fsanitize=fuzzer"],
+        "//conditions:default": [],
+    })
+    driven = [name + "_input"] + select({
+        ":libfuzzer": [],
+        "//conditions:default": [":replay_main"],
+    })
     native.cc_test(
         name = name + "_test",
         size = "small",
-        srcs = srcs,
-        args = ["--seconds=10"] + ["$(location %s)" % file for file in corpus],
-        data = corpus,
-        deps = deps + [":replay_main"],
+        args = select({
+            ":libfuzzer": _libfuzzer_args(SHORT_SECONDS, seeds),
+            "//conditions:default": ["--seconds=%d" % REPLAY_SECONDS] + ["$(location %s)" % file for file in seeds],
+        }),
+        data = seeds,
+        linkopts = linkopts,
+        deps = driven,
     )
     native.cc_test(
         name = name + "_fuzz",
         size = "medium",
-        srcs = srcs,
         args = select({
-            ":libfuzzer": ["-max_total_time=180", "-max_len=4096", "-print_final_stats=1"],
+            ":libfuzzer": _libfuzzer_args(LONG_SECONDS, seeds),
             "//conditions:default": [],
         }),
-        linkopts = select({
-            ":libfuzzer": ["-fsanitize=fuzzer"],
-            "//conditions:default": [],
-        }),
+        data = seeds,
+        linkopts = linkopts,
         tags = ["nightly"],
-        deps = deps + select({
-            ":libfuzzer": [],
-            "//conditions:default": [":replay_main"],
-        }),
+        deps = driven,
     )

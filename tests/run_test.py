@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Tests of run.sh over a bazel that only writes down how it was called, and one passed case."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+INSTALL = """#!/bin/bash
+echo "install $*" >>"$CALLS"
+"""
+BAZEL = """#!/bin/bash
+echo "bazel $*" >>"$CALLS"
+for argument in "$@"; do
+  case "$argument" in --build_event_json_file=*) events=${argument#*=} ;; esac
+done
+printf '<testsuites><testcase name="x"/></testsuites>' >"$CALLS.xml"
+echo a log >"$CALLS.log"
+cat >"$events" <<EVENTS
+{"id":{"testResult":{"label":"//a:t"}},"testResult":{"status":"PASSED","testActionOutput":[\
+{"name":"test.xml","uri":"file://$CALLS.xml"},{"name":"test.log","uri":"file://$CALLS.log"}]}}
+{"id":{"buildFinished":{}},"finished":{"exitCode":{"code":0}}}
+EVENTS
+"""
+
+
+class RunTest(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.root = directory.name
+        os.mkdir(os.path.join(self.root, "tests"))
+        for name in ("run.sh", "count_results.py", "keep_logs.py"):
+            shutil.copy(os.path.join(HERE, name), os.path.join(self.root, "tests"))
+        for name, text in (("deploy/install_packages.sh", INSTALL), ("bin/bazel", BAZEL)):
+            path = os.path.join(self.root, name)
+            os.mkdir(os.path.dirname(path))
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.chmod(path, 0o755)
+
+    def run_sh(self, *arguments, seconds=0):
+        """(exit status, lines of output, lines of how the stand-ins were called)."""
+        calls = os.path.join(self.root, "calls")
+        # SECONDS is the clock of bash.
+        environment = {**os.environ, "CALLS": calls, "SECONDS": str(seconds),
+                       "PATH": os.path.join(self.root, "bin") + ":" + os.environ["PATH"]}
+        done = subprocess.run(["bash", os.path.join(self.root, "tests/run.sh"), *arguments], env=environment,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        lines = []
+        if os.path.exists(calls):
+            with open(calls, encoding="utf-8") as file:
+                lines = file.read().splitlines()
+        return done.returncode, done.stdout.decode("utf-8").splitlines(), lines
+
+    def test_runs_the_fuzz_targets_then_everything_as_used_and_as_built_without_the_long_trouble(self):
+        status, output, (install, fuzz, opt, fastbuild) = self.run_sh()
+        self.assertEqual((status, output[-1]), (0, "3 passed, 0 failed"))
+        self.assertEqual(install, "install --test --sanitizers")
+        self.assertRegex(fuzz, r"^bazel test .*--config=fuzz .*--build_tests_only //tests/fuzz/\.\.\.$")
+        self.assertRegex(opt, r"^bazel test .*--config=opt .*//\.\.\.$")
+        self.assertNotIn("opt_only", opt)
+        self.assertNotIn("--config", fastbuild)
+        self.assertRegex(fastbuild, r"--test_tag_filters=-nightly,-gpu,-opt_only .*//\.\.\.$")
+
+    def test_keeps_the_logs_of_every_part(self):
+        self.run_sh()
+        for part in ("fuzz", "opt", "fastbuild"):
+            self.assertTrue(os.path.isfile(os.path.join(self.root, ".bazel/kept", part, "a/t/test.log")), part)
+
+    def test_only_the_named_part_of_the_named_targets(self):
+        _, output, (install, opt) = self.run_sh("--config", "opt", "//b:t")
+        self.assertEqual(output[-1], "1 passed, 0 failed")
+        self.assertEqual(install, "install --test")
+        self.assertRegex(opt, r"--config=opt .* //b:t$")
+
+    def test_named_targets_are_no_fuzz_targets(self):
+        _, output, calls = self.run_sh("//b:t")
+        self.assertEqual(output[-1], "2 passed, 0 failed")
+        self.assertNotIn("--config=fuzz", " ".join(calls))
+
+    def test_begins_no_part_too_late_and_says_which(self):
+        self.assertEqual(self.run_sh("--within", "30")[1][-1], "3 passed, 0 failed")
+        status, output, _ = self.run_sh("--within", "30", seconds=1800)
+        self.assertEqual(status, 1)
+        self.assertEqual(output, [f"NOT RUN  {part}: 30 minutes were over before it could begin"
+                                  for part in ("fuzz", "opt", "fastbuild")] + ["0 passed, 0 failed"])
+
+    def test_tries_failed_tests_again_but_never_those_that_draw_other_inputs(self):
+        _, _, (_, fuzz, opt, fastbuild) = self.run_sh("--attempts", "2")
+        self.assertNotIn("flaky", fuzz)
+        self.assertIn("--flaky_test_attempts=2 ", opt)
+        self.assertIn("--flaky_test_attempts=2 ", fastbuild)
+
+    def test_refuses_what_is_no_number(self):
+        for arguments in (("--within", "soon"), ("--attempts", "0"), ("--attempts",)):
+            with self.subTest(arguments):
+                status, output, calls = self.run_sh(*arguments)
+                self.assertEqual((status, calls), (2, []))
+                self.assertIn("must be a number", output[-1])
+
+
+if __name__ == "__main__":
+    unittest.main()
