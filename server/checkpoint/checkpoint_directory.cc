@@ -16,6 +16,7 @@
 #include "proto/status_macros.h"
 #include "server/checkpoint/manifest_file.h"
 #include "server/checkpoint/safetensors_reader.h"
+#include "server/checkpoint/state_place.h"
 #include "server/checkpoint/state_tensors.h"
 #include "server/disk/device_error.h"
 #include "server/disk/remove_if_there.h"
@@ -245,17 +246,21 @@ absl::StatusOr<v1::CheckpointManifest> CheckpointDirectory::Load(absl::string_vi
 absl::StatusOr<v1::CheckpointManifest> CheckpointDirectory::Verify(absl::string_view id) {
   KAON_ASSIGN_OR_RETURN(v1::CheckpointManifest manifest, Load(id));
   for (int i = 0; i < manifest.files_size(); ++i) {
-    const absl::StatusOr<std::unique_ptr<CheckedFile>> file = Open(manifest.files(i));
-    if (absl::IsNotFound(file.status())) {
-      return absl::DataLossError(absl::StrCat("file ", manifest.files(i).name(), " of ",
-                                              manifest.files(i).size(),
-                                              " bytes is missing: ", file.status().message()));
-    }
-    if (!file.ok()) return file.status();
-    KAON_RETURN_IF_ERROR((*file)->Verify());
-    KAON_RETURN_IF_ERROR(CheckHeader(manifest, i, **file));
+    KAON_RETURN_IF_ERROR(OfState(VerifyFile(manifest, i), manifest.step(), manifest.position()));
   }
   return manifest;
+}
+
+absl::Status CheckpointDirectory::VerifyFile(const v1::CheckpointManifest& manifest, int index) {
+  const absl::StatusOr<std::unique_ptr<CheckedFile>> file = Open(manifest.files(index));
+  if (absl::IsNotFound(file.status())) {
+    return absl::DataLossError(absl::StrCat("file ", manifest.files(index).name(), " of ",
+                                            manifest.files(index).size(),
+                                            " bytes is missing: ", file.status().message()));
+  }
+  if (!file.ok()) return file.status();
+  KAON_RETURN_IF_ERROR((*file)->Verify());
+  return CheckHeader(manifest, index, **file);
 }
 
 absl::StatusOr<std::vector<CheckpointDirectory::Candidate>> CheckpointDirectory::NewestFirst(

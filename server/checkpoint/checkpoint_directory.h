@@ -92,7 +92,8 @@ class CheckpointDirectory {
   absl::StatusOr<v1::CheckpointManifest> Load(absl::string_view id);
   // SHA-256 of the manifest's file. NOT_FOUND; DATA_LOSS for one that is too long.
   absl::StatusOr<std::string> ManifestDigest(absl::string_view id);
-  // As Load, and every byte of every file: DATA_LOSS naming the first bad one.
+  // As Load, and every byte of every file: DATA_LOSS naming the first bad one, and the step and
+  // position of the checkpoint.
   absl::StatusOr<v1::CheckpointManifest> Verify(absl::string_view id);
   // A file of a loaded checkpoint, whose every read is checked.
   absl::StatusOr<std::unique_ptr<CheckedFile>> Open(const v1::CheckpointFile& file);
@@ -141,6 +142,8 @@ class CheckpointDirectory {
   // Into `file`, once every file it names is there and the attempt was not given up.
   absl::Status WriteManifest(const v1::CheckpointManifest& manifest, absl::string_view stem,
                              disk::File& file);
+  // Every byte of it.
+  absl::Status VerifyFile(const v1::CheckpointManifest& manifest, int index);
   // That the file's header says what the manifest says of it.
   absl::Status CheckHeader(const v1::CheckpointManifest& manifest, int file, CheckedFile& checked);
   // Of `job`, newest first; what cannot be loaded goes to `skipped`.

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/state_codec.h"
 #include "proto/status_macros.h"
+#include "server/checkpoint/state_place.h"
 #include "server/checkpoint/state_tensors.h"
 
 namespace kaon::checkpoint {
@@ -81,13 +82,18 @@ absl::Status CheckpointReader::Read(uint32_t parameter_id, absl::string_view rol
 }
 
 absl::Status CheckpointReader::ReadFile(uint32_t file, uint64_t offset, absl::Span<char> to) {
+  const auto placed = [this](const absl::Status& status) {
+    return OfState(status, manifest_.step(), manifest_.position());
+  };
   if (file_ == nullptr || file_index_ != file) {
     file_.reset();
-    KAON_ASSIGN_OR_RETURN(file_, directory_.Open(manifest_.files(static_cast<int>(file))));
+    auto opened = directory_.Open(manifest_.files(static_cast<int>(file)));
+    if (!opened.ok()) return placed(opened.status());
+    file_ = *std::move(opened);
     file_index_ = file;
   }
   // A file that is as long as the manifest says has every byte of its tensors.
-  return file_->Read(offset, to.size(), to.data()).status();
+  return placed(file_->Read(offset, to.size(), to.data()).status());
 }
 
 }  // namespace kaon::checkpoint

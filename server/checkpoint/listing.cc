@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/status_macros.h"
+#include "server/checkpoint/state_place.h"
 
 namespace kaon::checkpoint {
 
@@ -16,7 +17,8 @@ namespace {
 
 absl::Status CheckSizes(CheckpointDirectory& directory, const v1::CheckpointManifest& manifest) {
   for (const v1::CheckpointFile& file : manifest.files()) {
-    KAON_RETURN_IF_ERROR(directory.Open(file).status());
+    KAON_RETURN_IF_ERROR(
+        OfState(directory.Open(file).status(), manifest.step(), manifest.position()));
   }
   return absl::OkStatus();
 }

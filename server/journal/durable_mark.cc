@@ -7,6 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "proto/status_macros.h"
 #include "server/journal/frame.h"
+#include "server/journal/identity_file.h"
 
 namespace kaon::journal {
 
@@ -46,10 +47,11 @@ absl::StatusOr<std::optional<DurableMark>> DurableMarkFile::Read(disk::Directory
                         absl::StrCat((*file)->path(), ": ", frame.status().message()));
   }
   if (frame->header.type != FrameType::kDurable || frame->header.directory != directory_hash) {
-    return absl::DataLossError(absl::StrCat(
-        (*file)->path(), " is of directory ", absl::Hex(frame->header.directory), " and type ",
-        static_cast<uint16_t>(frame->header.type), ", expecting ", absl::Hex(directory_hash),
-        " and ", static_cast<uint16_t>(FrameType::kDurable)));
+    return absl::DataLossError(
+        absl::StrCat((*file)->path(), " is of directory ", absl::Hex(frame->header.directory),
+                     " and type ", static_cast<uint16_t>(frame->header.type), ", expecting ",
+                     absl::Hex(directory_hash), " as ", directory.path(), "/", kIdentityFile,
+                     " has it, and ", static_cast<uint16_t>(FrameType::kDurable)));
   }
   return DurableMark{frame->header.sequence, frame->header.chain};
 }

@@ -8,6 +8,7 @@
 #include "proto/status_macros.h"
 #include "server/disk/remove_if_there.h"
 #include "server/journal/frame.h"
+#include "server/journal/identity_file.h"
 
 namespace kaon::journal {
 
@@ -34,7 +35,8 @@ absl::StatusOr<JournalStart> ReadStart(disk::Directory& directory, uint64_t dire
     return absl::DataLossError(
         absl::StrCat((*file)->path(), " is of directory ", absl::Hex(header.directory),
                      " and type ", static_cast<uint16_t>(header.type), ", expecting ",
-                     absl::Hex(directory_hash), " and ", static_cast<uint16_t>(FrameType::kStart)));
+                     absl::Hex(directory_hash), " as ", directory.path(), "/", kIdentityFile,
+                     " has it, and ", static_cast<uint16_t>(FrameType::kStart)));
   }
   return JournalStart{header.sequence, header.chain, header.position, header.generation != 0};
 }

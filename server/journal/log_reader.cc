@@ -7,12 +7,21 @@
 #include "absl/strings/str_cat.h"
 #include "proto/status_macros.h"
 #include "server/journal/entry_codec.h"
+#include "server/journal/identity_file.h"
 
 namespace kaon::journal {
 
 namespace {
 
 using Kind = SegmentReader::Kind;
+
+// The step that a decision leaves the state at; absent for one that does not change it.
+std::optional<uint64_t> StepOf(const v1::StepPlan& plan) {
+  if (plan.has_step()) return plan.step().step();
+  if (plan.has_restore()) return plan.restore().step();
+  if (plan.has_rollback()) return plan.rollback().target().step();
+  return std::nullopt;
+}
 
 }  // namespace
 
@@ -38,8 +47,14 @@ absl::StatusOr<LogEnd> LogReader::Read() {
   }
   for (size_t index = 0; index < segments_.size(); ++index) {
     if (segments_[index] != SegmentName(end_.next_sequence)) {
+      // Where older ones were removed, a file says so.
+      const std::string nor = end_.next_sequence > 1
+                                  ? ""
+                                  : absl::StrCat(", and no ", directory_.path(), "/", kStartFile,
+                                                 " says that it was removed");
       return Damage(absl::StrCat(directory_.path(), "/", segments_[index]), 0,
-                    absl::StrCat("segment ", SegmentName(end_.next_sequence), " is missing"));
+                    absl::StrCat("segment ", directory_.path(), "/",
+                                 SegmentName(end_.next_sequence), " is missing", nor));
     }
     KAON_ASSIGN_OR_RETURN(const bool closed, ReadSegment(index));
     if (!closed) return end_;
@@ -77,7 +92,8 @@ std::string LogReader::WhyNotNext(bool first_of_segment, const SegmentReader::Fo
   const FrameHeader& header = found.frame.header;
   if (header.directory != directory_hash_) {
     return absl::StrCat("a frame of directory ", absl::Hex(header.directory), ", expecting ",
-                        absl::Hex(directory_hash_));
+                        absl::Hex(directory_hash_), " as ", directory_.path(), "/", kIdentityFile,
+                        " has it");
   }
   if (header.sequence != end_.next_sequence) {
     return absl::StrCat("frame ", header.sequence, " lies there");
@@ -113,7 +129,10 @@ absl::Status LogReader::TakeFrame(const std::string& path, uint64_t offset,
     KAON_RETURN_IF_ERROR(visit_(*entry));
     ++end_.entries;
     if (header.position != 0) position_ = header.position;
-    if (header.type == FrameType::kDecision) end_.kept.back().decided = header.position;
+    if (const auto* decision = std::get_if<DecisionRecord>(&*entry)) {
+      end_.kept.back().decided = header.position;
+      if (const auto step = StepOf(decision->record.plan())) step_ = step;
+    }
   }
   ++end_.next_sequence;
   end_.chain = found.header_crc;
@@ -173,9 +192,10 @@ absl::StatusOr<uint64_t> LogReader::HighestDurableFrom(size_t index) const {
 
 absl::Status LogReader::Damage(const std::string& path, uint64_t offset,
                                absl::string_view what) const {
+  const std::string step = step_.has_value() ? absl::StrCat("step ", *step_, ", ") : "";
   return absl::DataLossError(absl::StrCat("journal ", path, " at offset ", offset, ", frame ",
-                                          end_.next_sequence, " after position ", position_, ": ",
-                                          what));
+                                          end_.next_sequence, " after ", step, "position ",
+                                          position_, ": ", what));
 }
 
 }  // namespace kaon::journal

@@ -64,9 +64,9 @@ class LogReader {
   LogReader(disk::Directory& directory, uint64_t directory_hash, const JournalStart& start,
             const std::optional<DurableMark>& mark, uint64_t snapshot, const Visitor& visit);
 
-  // Once. DATA_LOSS naming file, offset, sequence number and position when a frame that was durable
-  // is missing, damaged or of another directory; FAILED_PRECONDITION naming both versions; errors
-  // of `visit`.
+  // Once. DATA_LOSS naming file, offset, sequence number and the step and position before when a
+  // frame that was durable is missing, damaged or of another directory; FAILED_PRECONDITION naming
+  // both versions; errors of `visit`.
   absl::StatusOr<LogEnd> Read();
 
  private:
@@ -96,6 +96,8 @@ class LogReader {
   LogEnd end_;
   // Of the newest entry that has one.
   uint64_t position_;
+  // Of the state after the newest decision that was read; absent before one.
+  std::optional<uint64_t> step_;
 };
 
 }  // namespace kaon::journal

@@ -13,6 +13,7 @@
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
 #include "server/checkpoint/checked_file.h"
+#include "server/checkpoint/state_place.h"
 #include "server/disk/device_error.h"
 #include "server/disk/remove_if_there.h"
 
@@ -56,6 +57,10 @@ std::string SnapshotDirectory::IdOf(uint64_t position) {
   return absl::StrCat(kPrefix, absl::Hex(position, absl::kZeroPad16));
 }
 
+absl::Status SnapshotDirectory::OfState(const Snapshot& snapshot, const absl::Status& status) {
+  return checkpoint::OfState(status, snapshot.facts.state.applied_step(), snapshot.position());
+}
+
 absl::StatusOr<std::vector<uint64_t>> SnapshotDirectory::List() {
   KAON_ASSIGN_OR_RETURN(const std::vector<std::string> names, directory_.List());
   std::vector<uint64_t> positions;
@@ -68,6 +73,20 @@ absl::StatusOr<std::vector<uint64_t>> SnapshotDirectory::List() {
 }
 
 absl::StatusOr<Snapshot> SnapshotDirectory::Load(uint64_t position) {
+  absl::StatusOr<Snapshot> snapshot = LoadMeta(position);
+  if (!snapshot.ok()) return checkpoint::OfState(snapshot.status(), std::nullopt, position);
+  for (const v1::CheckpointFile& one : snapshot->part.files()) {
+    const absl::Status opened = files_.Open(one).status();
+    if (opened.ok()) continue;
+    if (!absl::IsNotFound(opened)) return OfState(*snapshot, opened);
+    return OfState(*snapshot, absl::DataLossError(absl::StrCat(
+                                  "snapshot ", path(), "/", MetaName(position), ": file ", path(),
+                                  "/", one.name(), " of ", one.size(), " bytes is missing")));
+  }
+  return snapshot;
+}
+
+absl::StatusOr<Snapshot> SnapshotDirectory::LoadMeta(uint64_t position) {
   KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::File> file,
                         directory_.Open(MetaName(position)));
   KAON_ASSIGN_OR_RETURN(const uint64_t size, file->Size());
@@ -84,15 +103,6 @@ absl::StatusOr<Snapshot> SnapshotDirectory::Load(uint64_t position) {
         "snapshot ", file->path(), " is of directory ", snapshot.directory.ToHex(),
         " and position ", snapshot.position(), ", expecting ", id_.ToHex(), " and ", position));
   }
-  for (const v1::CheckpointFile& one : snapshot.part.files()) {
-    const absl::Status opened = files_.Open(one).status();
-    if (!absl::IsNotFound(opened)) {
-      KAON_RETURN_IF_ERROR(opened);
-      continue;
-    }
-    return absl::DataLossError(absl::StrCat("snapshot ", file->path(), ": file ", path(), "/",
-                                            one.name(), " of ", one.size(), " bytes is missing"));
-  }
   return snapshot;
 }
 
@@ -100,7 +110,7 @@ absl::Status SnapshotDirectory::Verify(uint64_t position) {
   KAON_ASSIGN_OR_RETURN(const Snapshot snapshot, Load(position));
   for (const v1::CheckpointFile& one : snapshot.part.files()) {
     KAON_ASSIGN_OR_RETURN(const std::unique_ptr<checkpoint::CheckedFile> file, files_.Open(one));
-    KAON_RETURN_IF_ERROR(file->Verify());
+    KAON_RETURN_IF_ERROR(OfState(snapshot, file->Verify()));
   }
   return absl::OkStatus();
 }

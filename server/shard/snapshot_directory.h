@@ -39,11 +39,14 @@ class SnapshotDirectory {
   // Positions that have a .meta, newest first; whether they are whole is not known.
   absl::StatusOr<std::vector<uint64_t>> List();
 
+  // `status`, of one of its files, which it then names the state of.
+  static absl::Status OfState(const Snapshot& snapshot, const absl::Status& status);
+
   // Everything but the tensors' bytes, checked, and that every file has its length. DATA_LOSS
-  // naming the file and both values for damage, for a missing file and for a snapshot of another
-  // directory; FAILED_PRECONDITION for another version; NOT_FOUND.
+  // naming the file, both values and the position for damage, for a missing file and for a snapshot
+  // of another directory; FAILED_PRECONDITION for another version; NOT_FOUND.
   absl::StatusOr<Snapshot> Load(uint64_t position);
-  // As Load, and every byte. DATA_LOSS naming the file and fragment.
+  // As Load, and every byte. DATA_LOSS naming the file and fragment, step and position.
   absl::Status Verify(uint64_t position);
   // What was read whole is known to be, and need not be read again before it is removed.
   void SetWhole(uint64_t position) { whole_.insert(position); }
@@ -64,6 +67,8 @@ class SnapshotDirectory {
   absl::StatusOr<uint64_t> Bytes();
 
  private:
+  // Without a look at the other files.
+  absl::StatusOr<Snapshot> LoadMeta(uint64_t position);
   absl::Status RemoveIfWhole(uint64_t position);
   absl::Status RemoveOne(uint64_t position);
 

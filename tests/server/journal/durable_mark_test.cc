@@ -73,7 +73,8 @@ TEST_F(DurableMarkTest, IsRefusedWhenDamagedOrOfAnotherDirectory) {
   EXPECT_EQ(Read().status().code(), absl::StatusCode::kDataLoss);
   WriteFile(path_, contents);
   EXPECT_EQ(Read(0x78).status().message(),
-            path_ + " is of directory 77 and type 7, expecting 78 and 7");
+            path_ + " is of directory 77 and type 7, expecting 78 as " +
+                path_.substr(0, path_.rfind('/')) + "/identity has it, and 7");
 }
 
 }  // namespace

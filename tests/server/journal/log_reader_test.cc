@@ -21,7 +21,7 @@ class LogReaderTest : public testing::Test {
     FrameHeader header;
     std::string payload;
     if (type == FrameType::kDecision) {
-      const EncodedEntry entry = *EncodeEntry(Decision(5));
+      const EncodedEntry entry = *EncodeEntry(decision_);
       header = entry.header;
       payload = entry.message;
     }
@@ -68,6 +68,7 @@ class LogReaderTest : public testing::Test {
   uint64_t sequence_ = 1;
   uint64_t durable_ = 0;
   uint32_t chain_ = 0;
+  DecisionRecord decision_ = Decision(5);
   // What is wrong with the next frame.
   std::function<void(FrameHeader&)> change_ = [](FrameHeader&) {};
 };
@@ -134,7 +135,8 @@ TEST_F(LogReaderTest, LeavesOutASegmentThatWasBegunWhenTheLastOneWasNotClosed) {
 TEST_F(LogReaderTest, RefusesFramesThatBelongElsewhere) {
   for (const auto& [what, change] :
        std::vector<std::pair<std::string, std::function<void(FrameHeader&)>>>{
-           {"a frame of directory 78, expecting 77", [](FrameHeader& h) { h.directory = 0x78; }},
+           {"a frame of directory 78, expecting 77 as ",
+            [](FrameHeader& h) { h.directory = 0x78; }},
            {"frame 2 after position 0: frame 3 lies there", [](FrameHeader& h) { h.sequence = 3; }},
            {"frame 1 lies there", [](FrameHeader& h) { h.sequence = 1; }},
            {"it follows a frame with header CRC 5", [](FrameHeader& h) { h.chain = 5; }},
@@ -151,6 +153,30 @@ TEST_F(LogReaderTest, RefusesFramesThatBelongElsewhere) {
     Write(1, segment);
     ExpectDamage(what);
     ExpectDamage(SegmentName(1) + " at offset 512, frame 2 after position 0: ");
+  }
+}
+
+// The newest step that was decided before the damage, whatever the entry behind it is of.
+TEST_F(LogReaderTest, NamesTheStepBeforeTheDamage) {
+  DecisionRecord step = Decision(40);
+  step.record.mutable_plan()->mutable_step()->set_step(7);
+  DecisionRecord group = Decision(41);
+  group.record.mutable_plan()->mutable_group_change();
+  DecisionRecord restore = Decision(42);
+  restore.record.mutable_plan()->mutable_restore()->set_step(3);
+  DecisionRecord rollback = Decision(43);
+  rollback.record.mutable_plan()->mutable_rollback()->mutable_target()->set_step(2);
+  std::string segment;
+  Add(FrameType::kSegmentStart, segment);
+  for (const auto& [decision, place] : std::vector<std::pair<DecisionRecord, std::string>>{
+           {step, "frame 3 after step 7, position 40: "},
+           {group, "frame 4 after step 7, position 41: "},
+           {restore, "frame 5 after step 3, position 42: "},
+           {rollback, "frame 6 after step 2, position 43: "}}) {
+    decision_ = decision;
+    Add(FrameType::kDecision, segment);
+    Write(1, segment + "what is this" + std::string(512, 'x'));
+    ExpectDamage(place);
   }
 }
 
@@ -173,7 +199,7 @@ TEST_F(LogReaderTest, RefusesAClosedSegmentThatGoesOnOrHasNoSuccessor) {
   ExpectDamage("512 bytes behind the segment's end");
   Write(1, closed);
   Write(6, Segment(false));
-  ExpectDamage("segment " + SegmentName(5) + " is missing");
+  ExpectDamage("/" + SegmentName(5) + " is missing");
   Write(5, std::string(512, '\0'));
   ExpectDamage(SegmentName(5) + " at offset 0");
 }

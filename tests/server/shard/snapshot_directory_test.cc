@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "server/checkpoint/fragment_sums.h"
 #include "server/disk/device_error.h"
 #include "tests/server/shard/written_snapshot.h"
 #include "tests/simulation/simulated_disk.h"
@@ -55,6 +56,11 @@ class SnapshotDirectoryTest : public testing::Test {
     const bool found = absl::IsDataLoss(status) || absl::IsFailedPrecondition(status);
     const bool named = found && absl::StrContains(status.message(), "/d/" + name);
     EXPECT_TRUE(named) << name << ": " << status;
+    // The step is in the .meta.
+    const bool is_meta = absl::EndsWith(name, ".meta");
+    EXPECT_TRUE(absl::StrContains(status.message(),
+                                  is_meta ? "it is of position 4" : "it is of step 2, position 4"))
+        << status;
     ++damaged_;
     found_ += named;
   }
@@ -102,6 +108,10 @@ TEST_F(SnapshotDirectoryTest, FindsEveryFlippedBitAndEveryTruncationNamingTheFil
       flipped[bit / 8] ^= static_cast<char>(1 << bit % 8);
       Put(disk_, name, flipped);
       ExpectDamaged(name);
+      if (absl::EndsWith(name, ".meta")) continue;
+      const uint64_t fragment = bit / 8 / checkpoint::kFragmentBytes;
+      EXPECT_TRUE(absl::StrContains(directory_.Verify(4).message(),
+                                    absl::StrCat(": fragment ", fragment, " (bytes ")));
     }
     for (size_t size = 0; size < bytes.size(); size += 7) {
       Put(disk_, name, bytes.substr(0, size));
