@@ -247,8 +247,8 @@ def too_few(cycles, least):
 
 
 def has_time(cycles, seconds, options):
-    """A machine that is slow gets half as long again to show the least."""
-    return seconds < options.seconds or (too_few(cycles, options.least) and seconds < 1.5 * options.seconds)
+    """A machine that is slow gets more to show the least."""
+    return seconds < options.seconds or (too_few(cycles, options.least) is not None and seconds < options.most_seconds)
 
 
 def report(cycles, seconds, points, options):
@@ -302,7 +302,8 @@ def run(options, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--cycles", type=int, default=300)
-    parser.add_argument("--seconds", type=float, default=1e9, help="begin no round after this long, or half as long again for --least")
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin no round after this long")
+    parser.add_argument("--most-seconds", type=float, default=0, help="or after this long, while there were fewer than --least")
     parser.add_argument("--least", type=int, default=0, help="fail with fewer cycles, or without one of each kind")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--interval", type=int, default=0, help="durability interval(K) in place of journal")
