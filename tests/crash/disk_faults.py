@@ -145,8 +145,7 @@ def full_tmpfs(training, environment=None):
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={TMPFS_BYTES},mode=700", "kaon-test", folder],
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     if mounted.returncode != 0:
-        print(f"tmpfs: not run: {mounted.stdout.decode('utf-8', 'replace').strip()}")
-        return
+        return servers.leave_out("tmpfs", mounted.stdout.decode("utf-8", "replace").strip())
     try:
         full_disk(training, fill, lambda: os.remove(filler), folder, environment)
     finally:
@@ -213,7 +212,7 @@ def run(folder):
     cases = [("limit", full_by_limit, STEPS), ("tmpfs", full_tmpfs, STEPS),
              ("tmpfs, interval", lambda training: full_tmpfs(training, {"KAON_DURABILITY": "interval(2)"}), STEPS)]
     if why := syscall_sweep.why_no_ptrace():
-        print(f"failing disks: not run: {why}")
+        servers.leave_out("failing disks", why)
     else:
         # In the middle of the training, on whatever thread: the journal's own makes nearly all of these calls.
         for what in ("pwritev:error=EIO:when=40", "fdatasync:error=EIO:when=9"):

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Tests of servers.py without any server."""
 
+import contextlib
+import io
 import json
 import os
 import sys
@@ -14,6 +16,33 @@ import servers  # noqa: E402  (found beside this file)
 
 DESCRIBED = {"shard": 0, "connected": True, "applied_position": 7, "snapshot_problem": ""}
 LISTED = {"shard": 1, "connected": False, "problem": "not connected"}
+
+
+class LeaveOutTest(unittest.TestCase):
+    def run_suite(self, environment):
+        """(exit status, what was said) of a suite that finds no strace."""
+        said = io.StringIO()
+        variables = {name: value for name, value in os.environ.items() if name not in ("KAON_SKIPS_FAIL", "KAON_ALLOW_SKIPS")}
+        with mock.patch.dict(os.environ, {**variables, **environment}, clear=True), mock.patch.object(servers, "LEFT_OUT", []):
+            with contextlib.redirect_stdout(said):
+                try:
+                    servers.run_suite("kaon-none.", lambda folder: servers.leave_out("failing disks", "no strace"))
+                except SystemExit as end:
+                    return end.code, said.getvalue()
+        return 0, said.getvalue()
+
+    def test_says_why_in_every_run(self):
+        status, said = self.run_suite({})
+        self.assertEqual((status, said), (0, "failing disks: not run: no strace\npassed, without failing disks\n"))
+
+    def test_fails_in_a_nightly_suite(self):
+        status, said = self.run_suite({"KAON_SKIPS_FAIL": "1"})
+        self.assertEqual(status, 1)
+        self.assertIn("FAILED: failing disks: not run (KAON_ALLOW_SKIPS=1 would allow that): no strace", said)
+
+    def test_but_not_where_that_is_allowed(self):
+        self.assertEqual(self.run_suite({"KAON_SKIPS_FAIL": "1", "KAON_ALLOW_SKIPS": "1"})[0], 0)
+        self.assertEqual(self.run_suite({"KAON_SKIPS_FAIL": "1", "KAON_ALLOW_SKIPS": "0"})[0], 1)
 
 
 class DescribedShardsTest(unittest.TestCase):
