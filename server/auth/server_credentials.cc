@@ -25,13 +25,15 @@ namespace {
 // Called for every call before its handler. Owned by the credentials; any of gRPC's threads.
 class MethodAuthorizer : public grpc::AuthMetadataProcessor {
  public:
-  explicit MethodAuthorizer(OnRefused on_refused) : on_refused_(std::move(on_refused)) {}
+  MethodAuthorizer(OnRefused on_refused, OnCall on_call)
+      : on_refused_(std::move(on_refused)), on_call_(std::move(on_call)) {}
 
   // It only looks things up, so it need not leave gRPC's thread.
   bool IsBlocking() const override { return false; }
 
   grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext* context, OutputMetadata*,
                        OutputMetadata*) override {
+    if (on_call_) on_call_();
     const absl::Status authorized = Authorize(metadata, *context);
     if (!authorized.ok() && on_refused_) {
       const absl::StatusOr<proto::Identity> peer = CertificateIdentity(*context);
@@ -50,12 +52,13 @@ class MethodAuthorizer : public grpc::AuthMetadataProcessor {
   }
 
   const OnRefused on_refused_;
+  const OnCall on_call_;
 };
 
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CreateServerCredentials(
-    const v1::TlsConfig& tls, absl::string_view listen, OnRefused on_refused) {
+    const v1::TlsConfig& tls, absl::string_view listen, OnRefused on_refused, OnCall on_call) {
   if (client::HostOf(listen).empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("listen '", listen, "' is not host:port with a port of 0 to 65535"));
@@ -74,7 +77,8 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CreateServerCredentials
   options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
   std::shared_ptr<grpc::ServerCredentials> credentials =
       grpc::experimental::TlsServerCredentials(options);
-  credentials->SetAuthMetadataProcessor(std::make_shared<MethodAuthorizer>(std::move(on_refused)));
+  credentials->SetAuthMetadataProcessor(
+      std::make_shared<MethodAuthorizer>(std::move(on_refused), std::move(on_call)));
   return credentials;
 }
 

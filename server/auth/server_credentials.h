@@ -27,6 +27,9 @@ inline constexpr int kCoordinatorMessageBytes = 64 << 20;
 // that it has none of ours, and why. Any of gRPC's threads; must not block.
 using OnRefused = std::function<void(const std::string& peer, const absl::Status& refusal)>;
 
+// Told of each call that comes with a certificate of the CA, whatever becomes of it. As above.
+using OnCall = std::function<void()>;
+
 // Mutual TLS with the role x method table of authorization_matrix.h in front of every method: a
 // caller without a certificate of the CA fails in the handshake, one without an identity gets
 // UNAUTHENTICATED, one with the wrong role PERMISSION_DENIED. Files are read again within seconds
@@ -35,7 +38,8 @@ using OnRefused = std::function<void(const std::string& peer, const absl::Status
 //   FAILED_PRECONDITION  no certificates and `listen` is not a loopback address
 //   NOT_FOUND            a file cannot be read (names it)
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CreateServerCredentials(
-    const v1::TlsConfig& tls, absl::string_view listen, OnRefused on_refused = nullptr);
+    const v1::TlsConfig& tls, absl::string_view listen, OnRefused on_refused = nullptr,
+    OnCall on_call = nullptr);
 
 // Limits of protocol.md section 4 and reliability.md section 0: identity compression only
 // (UNIMPLEMENTED otherwise, before anything is inflated), message and metadata sizes

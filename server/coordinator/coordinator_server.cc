@@ -197,12 +197,13 @@ void CoordinatorServer::ReadRecord(int shard, uint64_t position) {
 }
 
 absl::Status CoordinatorServer::Listen() {
-  KAON_ASSIGN_OR_RETURN(
-      std::shared_ptr<grpc::ServerCredentials> credentials,
-      auth::CreateServerCredentials(config_.tls(), config_.listen(),
-                                    [this](const std::string& peer, const absl::Status& refusal) {
-                                      monitor::NoteUnauthorized(counts_, peer, refusal);
-                                    }));
+  KAON_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ServerCredentials> credentials,
+                        auth::CreateServerCredentials(
+                            config_.tls(), config_.listen(),
+                            [this](const std::string& peer, const absl::Status& refusal) {
+                              monitor::NoteUnauthorized(counts_, peer, refusal);
+                            },
+                            [this] { counts_.Add(monitor::Event::kCall); }));
   coordinator_service_ = std::make_unique<CoordinatorService>(*loop_, counts_);
   admin_service_ = std::make_unique<AdminService>(
       *loop_, links_, std::vector<std::string>(config_.shards().begin(), config_.shards().end()),

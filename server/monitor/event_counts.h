@@ -22,6 +22,7 @@ namespace kaon::monitor {
 #define KAON_EVENTS(EVENT)                                           \
   EVENT(kAdminAct, "admin_act", kNothing)                            \
   EVENT(kAdminRefused, "admin_refused", kCode)                       \
+  EVENT(kCall, "call", kNothing)                                     \
   EVENT(kCallUnauthorized, "call_unauthorized", kNothing)            \
   EVENT(kCheckpointCreated, "checkpoint_created", kNothing)          \
   EVENT(kCheckpointFailed, "checkpoint_failed", kNothing)            \

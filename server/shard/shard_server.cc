@@ -416,12 +416,13 @@ absl::Status ShardServer::StartSessions(const v1::ShardConfig& config) {
 }
 
 absl::Status ShardServer::Listen(const v1::ShardConfig& config) {
-  KAON_ASSIGN_OR_RETURN(
-      std::shared_ptr<grpc::ServerCredentials> credentials,
-      auth::CreateServerCredentials(config.tls(), config.listen(),
-                                    [this](const std::string& peer, const absl::Status& refusal) {
-                                      monitor::NoteUnauthorized(counts_, peer, refusal);
-                                    }));
+  KAON_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ServerCredentials> credentials,
+                        auth::CreateServerCredentials(
+                            config.tls(), config.listen(),
+                            [this](const std::string& peer, const absl::Status& refusal) {
+                              monitor::NoteUnauthorized(counts_, peer, refusal);
+                            },
+                            [this] { counts_.Add(monitor::Event::kCall); }));
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   // As large as a registration; PushStream and PullStream hold the data plane to a chunk.

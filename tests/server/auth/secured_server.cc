@@ -22,10 +22,12 @@ grpc::Status SecuredServer::ShardControl::DescribeShard(grpc::ServerContext* con
 
 SecuredServer::SecuredServer(const v1::TlsConfig& tls, const std::string& listen) {
   auto credentials = auth::CreateServerCredentials(
-      tls, listen, [this](const std::string& peer, const absl::Status& refusal) {
+      tls, listen,
+      [this](const std::string& peer, const absl::Status& refusal) {
         MutexLock lock(mu_);
         last_refused_ = peer + ": " + std::string(refusal.message());
-      });
+      },
+      [this] { ++arrived_; });
   CHECK(credentials.ok()) << credentials.status();
   grpc::ServerBuilder builder;
   auth::HardenServer(builder);

@@ -30,6 +30,8 @@ class SecuredServer {
 
   std::string address(const std::string& host = "127.0.0.1") const;
   int described() const { return shard_control_.calls; }
+  // Calls that came with a certificate.
+  int arrived() const { return arrived_; }
   // Who was refused last, before any handler, and why.
   std::string last_refused() const;
   // Who the last DescribeShard came from.
@@ -46,6 +48,7 @@ class SecuredServer {
 
   mutable Mutex mu_;
   std::string last_refused_ ABSL_GUARDED_BY(mu_);
+  std::atomic<int> arrived_ = 0;
 
   v1::ShardData::Service shard_data_;
   ShardControl shard_control_;

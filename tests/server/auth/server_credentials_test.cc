@@ -92,6 +92,14 @@ TEST_F(ServerCredentialsTest, TellsWhoWasRefused) {
       << refused;
 }
 
+TEST_F(ServerCredentialsTest, TellsOfEveryCallWhateverBecomesOfIt) {
+  const int before = server_->arrived();
+  EXPECT_TRUE(CallAs(certificates_->Client("coordinator"), kDescribe).ok());
+  EXPECT_EQ(server_->arrived(), before + 1);
+  EXPECT_FALSE(CallAs(certificates_->Client("worker-0"), kDescribe).ok());
+  EXPECT_EQ(server_->arrived(), before + 2);
+}
+
 TEST_F(ServerCredentialsTest, RefusesUnknownRole) {
   const grpc::Status status = CallAs(certificates_->Client("wizard"), kDescribe);
   EXPECT_EQ(server_->last_refused().find("a certificate that names nobody"), 0u)
