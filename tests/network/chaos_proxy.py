@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """A TCP proxy that makes trouble: one listening port for each target, bytes passed on as they are (mTLS too), and faults by a
-seeded schedule. Faults are named in a report, together with how busy each second was: of TLS, the records that callers sent.
+seeded schedule. Faults are named in a report, together with how many connections were made in each second.
 
   chaos_proxy.py --ports FILE --report FILE --seed N --faults SECONDS HOST:PORT...
 
@@ -31,31 +31,6 @@ CHUNK = 1 << 16
 KINDS = ("delay", "throttle", "freeze", "reset", "refuse", "double")
 
 
-class Records:
-    """Counts the TLS records of one stream of bytes by their headers; what is no TLS counts as chunks."""
-
-    def __init__(self, count):
-        self.count = count
-        self.skip = 0
-        self.header = b""
-
-    def add(self, data):
-        at = 0
-        while at < len(data):
-            if self.skip:
-                step = min(self.skip, len(data) - at)
-                self.skip -= step
-                at += step
-                continue
-            take = min(5 - len(self.header), len(data) - at)
-            self.header += data[at:at + take]
-            at += take
-            if len(self.header) == 5:
-                self.skip = struct.unpack(">H", self.header[3:])[0]
-                self.header = b""
-                self.count()
-
-
 class Target:
     """One forwarded address, and the trouble it has now."""
 
@@ -69,7 +44,6 @@ class Target:
         self.writers = set()
         # Connections of an earlier one are half-open, and nobody ever tells.
         self.generation = 0
-        self.records_by_second = {}
         self.connections_by_second = {}
 
     def begin(self, kind, level):
@@ -93,20 +67,18 @@ class Target:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         writer.transport.abort()
 
-    def count(self, table):
+    def count_connection(self):
         second = int(time.monotonic())
-        table[second] = table.get(second, 0) + 1
+        self.connections_by_second[second] = self.connections_by_second.get(second, 0) + 1
 
     def half_open_all(self):
         """Of those that there are now."""
         self.generation += 1
 
-    async def pass_on(self, reader, writer, records):
+    async def pass_on(self, reader, writer):
         generation = self.generation
         try:
             while data := await reader.read(CHUNK):
-                if records is not None:
-                    records.add(data)
                 if self.trouble == "delay":
                     await asyncio.sleep(self.level)
                 elif self.trouble == "throttle":
@@ -124,7 +96,7 @@ class Target:
             writer.close()
 
     async def serve(self, reader, writer):
-        self.count(self.connections_by_second)
+        self.count_connection()
         if self.trouble == "refuse":
             return self.reset(writer)
         try:
@@ -136,8 +108,7 @@ class Target:
             return self.reset(writer)
         pair = {writer, out}
         self.writers |= pair
-        records = Records(lambda: self.count(self.records_by_second))
-        await asyncio.gather(self.pass_on(reader, out, records), self.pass_on(back, writer, None))
+        await asyncio.gather(self.pass_on(reader, out), self.pass_on(back, writer))
         self.writers -= pair
 
 
@@ -198,7 +169,6 @@ async def serve(arguments):
     loop.add_signal_handler(signal.SIGTERM, ended.set)
     await ended.wait()
     report = {"seed": arguments.seed, "events": schedule.events, "healed": healed,
-              "records": [target.records_by_second for target in targets],
               "connections": [target.connections_by_second for target in targets]}
     with open(arguments.report, "w", encoding="utf-8") as file:
         json.dump(report, file)

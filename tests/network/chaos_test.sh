@@ -13,6 +13,7 @@ OPTIONS=(--workers 2 --split 3,5 --max-grad-norm 0.05)
 # What goes through shared memory would pass the proxies by.
 TRANSPORT=grpc
 declare -A proxy
+counting=
 
 # run_proxy NAME SEED TARGET...: its ports are then in NAME.ports.
 run_proxy() {
@@ -32,8 +33,21 @@ end_proxies() {
   done
   proxy=()
 }
-trap 'end_proxies; cluster_stop "$DIR" >/dev/null 2>&1 || true' EXIT
+end_counting() {
+  [ -n "$counting" ] || return 0
+  kill "$counting" 2>/dev/null || true
+  wait "$counting" 2>/dev/null || true
+  counting=
+}
+trap 'end_counting; end_proxies; cluster_stop "$DIR" >/dev/null 2>&1 || true' EXIT
 healed() { [ -e "$DIR/shards.report.healed" ] && [ -e "$DIR/calls.report.healed" ]; }
+# counted SECONDS: calls were counted for as long.
+counted() {
+  [ -s "$DIR/calls" ] && python3 -c '
+import json, sys
+looks = [json.loads(line)["at"] for line in open(sys.argv[1]) if line.endswith("\n")]
+sys.exit(looks[-1] - looks[0] < float(sys.argv[2]))' "$DIR/calls" "$1"
+}
 now_ms() { echo $(($(date +%s%N) / 1000000)); }
 
 for seed in $SEEDS; do
@@ -52,8 +66,10 @@ for seed in $SEEDS; do
   launch 0 --steps "$STEPS"
   launch 1 --steps "$STEPS"
   wait_for 60 step_reached 10 || give_up
+  python3 tests/network/count_calls.py "$KAONCTL" "$DIR" "$DIR/calls" &
+  counting=$!
   # What is usual, for comparison.
-  sleep 2.5
+  wait_for 60 counted 2.5 || give_up
   kill -USR1 "${proxy[shards]}" "${proxy[calls]}"
   wait_for $((${FAULTS%.*} + 30)) healed || give_up
   calm=$(now_ms)
@@ -62,10 +78,12 @@ for seed in $SEEDS; do
   took=$(($(now_ms) - calm))
   [ "$took" -le 5000 ] || fail "seed $seed: $took ms until the next step"
   wait_for 30 step_reached $((step + 20)) || give_up
+  end_counting
+  python3 tests/network/count_calls.py "$KAONCTL" "$DIR" "$DIR/calls" --once || give_up
   compare_open "$STEPS"
   end_proxies
   stop
-  python3 tests/network/check_chaos.py "$seed" "$took" "$step" "$DIR/shards.report" "$DIR/calls.report" ||
+  python3 tests/network/check_chaos.py "$seed" "$took" "$step" "$DIR/calls" "$DIR/shards.report" "$DIR/calls.report" ||
     fail "seed $seed: too many calls"
 done
 finish

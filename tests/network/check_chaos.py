@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Reads the reports of the chaos proxies: fails when the callers sent more than three times as much under trouble as without it, on
-average or in one second.
+"""Fails when the servers had more than three times as many calls under trouble as before it, on average or for a second, or many
+that no step needed. Reads what count_calls.py has noted and the reports of the chaos proxies.
 
-  check_chaos.py SEED MILLISECONDS STEP REPORT...
+  check_chaos.py SEED MILLISECONDS STEP CALLS REPORT...
 """
 
 import json
@@ -12,6 +12,10 @@ import sys
 MOST_TIMES_BASE = 3
 # Two trainers with their lanes, the coordinator and kaonctl, each with a backoff of 0.1 to 1 s.
 MOST_CONNECTIONS_PER_SECOND = 60
+# Calls beside those of the steps that were made: trouble makes these few, and a storm would hide among what is usual.
+MOST_SPARE_PER_SECOND = 25
+# Two looks of which a rate is made are this far apart at least.
+WINDOW_SECONDS = 1.0
 
 
 def add(tables):
@@ -22,41 +26,94 @@ def add(tables):
     return total
 
 
-def main(arguments):
-    seed, took, step = arguments[:3]
-    reports = []
-    for path in arguments[3:]:
-        with open(path, encoding="utf-8") as file:
-            reports.append(json.load(file))
-    records = add(table for report in reports for table in report["records"])
+def rate(first, last):
+    return (last["calls"] - first["calls"]) / (last["at"] - first["at"])
+
+
+def windows(looks):
+    """Pairs of looks, one after the other, that are a window apart."""
+    pairs = []
+    first = None
+    for look in looks:
+        if first is None:
+            first = look
+        elif look["at"] - first["at"] >= WINDOW_SECONDS:
+            pairs.append((first, look))
+            first = look
+    return pairs
+
+
+class Calls:
+    """Of one seed, beside its trouble from `first` to `last`."""
+
+    def __init__(self, looks, first, last):
+        before = [look for look in looks if look["at"] < first]
+        # With the second after it: what had piled up comes then.
+        after = [look for look in looks if look["at"] > last + 1] or [look for look in looks if look["at"] > last][-1:]
+        calm = windows(before)
+        self.enough = len(calm) > 0 and len(after) > 0
+        if not self.enough:
+            return
+        self.base = rate(before[0], before[-1])
+        self.per_step = (before[-1]["calls"] - before[0]["calls"]) / max(1, before[-1]["step"] - before[0]["step"])
+        troubled = [before[-1]] + [look for look in looks if first <= look["at"] <= last + 1] + [after[0]]
+        self.whole = (troubled[0], troubled[-1])
+        self.worst = max(windows(troubled), key=lambda pair: rate(*pair) / self.usual(*pair))
+
+    def needed(self, first, last):
+        """Calls a second for the steps that were made: each has as many as in calm times."""
+        return (last["step"] - first["step"]) * self.per_step / (last["at"] - first["at"])
+
+    def usual(self, first, last):
+        """As before, or more where training is faster: the machine may have been slow before the trouble."""
+        return max(self.base, self.needed(first, last))
+
+    def spare(self):
+        return rate(*self.whole) - self.needed(*self.whole)
+
+    def problems(self):
+        if not self.enough:
+            return ["no second before the trouble, or nothing after it, to compare with"]
+        found = []
+        for what, pair in (("", self.whole), (" in a second", self.worst)):
+            if rate(*pair) > MOST_TIMES_BASE * self.usual(*pair):
+                found.append(f"{rate(*pair):.0f} calls/s{what}, {self.usual(*pair):.0f} usually")
+        if self.spare() > MOST_SPARE_PER_SECOND:
+            found.append(f"{self.spare():.0f} calls/s more than the steps needed")
+        return found
+
+    def __str__(self):
+        if not self.enough:
+            return "calls not known"
+        return (f"{self.base:.0f} calls/s usually; under trouble {rate(*self.whole):.0f}, {self.spare():.0f} more than its steps needed, "
+                f"at worst {rate(*self.worst):.0f} where {self.usual(*self.worst):.0f} are usual")
+
+
+def check(reports, looks):
+    """(what was seen, what is wrong)"""
     connections = add(table for report in reports for table in report["connections"])
     events = [event for report in reports for event in report["events"]]
     first = min(event["from"] for event in events)
     last = max(event["to"] for event in events)
-    # Whole seconds in which everything was as usual: not the first one, in which the trainers start, nor the last.
-    before = [records[s] for s in sorted(records) if s + 1 <= first][1:]
-    after = [records[s] for s in sorted(records) if s >= last + 1][:-1]
-    calm = before + after
-    base = sum(calm) / len(calm) if calm else 0
-    busiest = max(calm, default=0)
-    # With the second after it: what had piled up comes then.
-    troubled = [n for s, n in records.items() if first <= s <= last + 1]
-    mean = sum(troubled) / (last + 1 - first)
-    worst = max(troubled, default=0)
+    calls = Calls(looks, first, last)
     dials = max((n for s, n in connections.items() if first <= s <= last + 1), default=0)
     kinds = " ".join(f"{event['kind']}@{','.join(map(str, event['targets']))}" for event in events)
-    print(f"seed {seed}: step {step} at the end of the trouble, next after {took} ms; {base:.0f} records/s usually, at most {busiest}; "
-          f"under trouble {mean:.0f}, at most {worst}, at most {dials} new connections/s; {kinds}")
-    problems = []
-    if not calm:
-        problems.append("no calm second to compare with")
-    # More than the busiest calm second, too: a machine that was slow while all was calm makes the usual rate low, not a storm.
-    if mean > max(MOST_TIMES_BASE * base, busiest):
-        problems.append(f"{mean:.0f} records/s, {base:.0f} usually")
-    if worst > MOST_TIMES_BASE * busiest:
-        problems.append(f"{worst} records in a second, at most {busiest} usually")
+    problems = calls.problems()
     if dials > MOST_CONNECTIONS_PER_SECOND:
         problems.append(f"{dials} new connections in a second")
+    return f"{calls}; at most {dials} new connections/s; {kinds}", problems
+
+
+def main(arguments):
+    seed, took, step, calls = arguments[:4]
+    reports = []
+    for path in arguments[4:]:
+        with open(path, encoding="utf-8") as file:
+            reports.append(json.load(file))
+    with open(calls, encoding="utf-8") as file:
+        looks = [json.loads(line) for line in file if line.endswith("\n")]
+    seen, problems = check(reports, looks)
+    print(f"seed {seed}: step {step} at the end of the trouble, next after {took} ms; {seen}")
     for problem in problems:
         print(f"seed {seed}: {problem}")
     return 1 if problems else 0
