@@ -251,10 +251,17 @@ void StepLoop::Append(AppendJournal append) {
 
 void StepLoop::NoteRefused(const std::string& peer, const v1::Refused& refused) {
   counts_.Add(monitor::Event::kControlRefused, refused.reason());
+  const std::string why = absl::StrCat(" of ", peer, " refused: ",
+                                       v1::RefusalReason_Name(refused.reason()), ": ",
+                                       refused.detail());
+  // Rare, and said beside whatever else is refused: it was replaced while it decided.
+  if (refused.decision()) {
+    LOG_EVERY_T(WARNING, 1) << "shard " << core_.machine().shard() << ": decision of position "
+                            << refused.position() << why;
+    return;
+  }
   // One that was replaced asks until it knows.
-  LOG_EVERY_T(WARNING, 1) << "shard " << core_.machine().shard() << ": message of " << peer
-                          << " refused: " << v1::RefusalReason_Name(refused.reason()) << ": "
-                          << refused.detail();
+  LOG_EVERY_T(WARNING, 1) << "shard " << core_.machine().shard() << ": message" << why;
 }
 
 void StepLoop::NotePlan(const PlanStanding& before) {

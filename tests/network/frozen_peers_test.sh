@@ -1,13 +1,17 @@
 #!/bin/bash
 # T8: a shard, a worker and the coordinator that holds the shards are stopped in the middle of training (SIGSTOP), the coordinator
 # for longer than it takes another one to replace it, and go on again (SIGCONT) as if no time had passed. Everybody else still
-# answers in time, what the late ones say is harmless, and training ends in the bits of an undisturbed run.
+# answers in time, what the late ones say - decisions among it - is refused or harmless, and training ends in the bits of an undisturbed
+# run.
 # FREEZES: how long each is stopped, in seconds; each is stopped once for each of them.
 source tests/integration/real_cluster.sh
 
 FREEZES=${FREEZES:-0.3 2.5}
 # More than there is time for.
 STEPS=100000
+# In which another coordinator takes the place of one that is stopped.
+REPLACED_SECONDS=2.5
+MOST_TRIES=12
 OPTIONS=(--workers 2 --split 3,5 --max-grad-norm 0.05)
 
 now_ms() { echo $(($(date +%s%N) / 1000000)); }
@@ -45,6 +49,17 @@ freeze() {
   kill -CONT "$pid"
   echo "$name stopped for $(($(now_ms) - start)) ms, $witness answered $answered times"
 }
+# late_decisions: of coordinators that had been replaced, as the shards have said.
+late_decisions() {
+  cat "$DIR"/shard-*.log | grep -c 'decision of position [0-9]* of .* refused: REFUSAL_REASON_OLD_BALLOT' || true
+}
+# late_messages: of any kind, as the shards have counted.
+late_messages() {
+  timeout 10 "$KAONCTL" --endpoints "$(address "$(holder)")" --tls-dir "$DIR/tls" -o json status | python3 -c '
+import json, sys
+print(sum(shard.get("events", {}).get("control_refused.old_ballot", 0) for shard in json.load(sys.stdin)["shards"]))'
+}
+refused_late() { [ "$(late_messages)" -gt 0 ]; }
 # progress COORDINATOR: two more steps.
 progress() {
   local step start
@@ -80,6 +95,22 @@ for seconds in $FREEZES; do
   fi
   progress "$(holder)"
 done
+
+# Whoever is stopped while the shards vote finds their votes when it goes on, and decides although another one holds the shards by then.
+tries=0
+until [ "$(late_decisions)" -gt 0 ]; do
+  tries=$((tries + 1))
+  [ $tries -le "$MOST_TRIES" ] || { fail "no decision came late in $MOST_TRIES tries"; break; }
+  frozen=$(holder)
+  next=$(other "$frozen")
+  freeze "$frozen" "$REPLACED_SECONDS" "$next"
+  wait_for 30 holds "$next" || give_up
+  wait_for 30 stands_by "$frozen" || fail "$frozen and $next both hold the shards"
+  progress "$(holder)"
+done
+# As soon as the shards are described.
+wait_for 30 refused_late || give_up
+echo "late: the shards refused $(late_messages) messages of replaced coordinators, decisions among them: $(late_decisions)"
 
 # What kaonctl asks from here on.
 cp "$DIR/$(holder).port" "$DIR/holder.port" && mv "$DIR/holder.port" "$DIR/coordinator.port"
