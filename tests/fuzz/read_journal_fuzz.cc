@@ -1,15 +1,19 @@
-// Whatever bytes a segment file, or the file `history`, holds: a frame decodes to what encodes to
-// it or is refused, and a journal that is read has an end, the records of a history can be written
+// Whatever bytes segment files, or the file `history`, hold: a frame decodes to what encodes to it
+// or is refused, and a journal that is read has an end, the records of a history can be written
 // again, or it is refused naming a reason - as the bytes are, and with every checksum made right,
-// so that what lies behind the checksums is reached.
+// so that what lies behind the checksums is reached; in one file, and in as many as there are first
+// frames of a segment.
 #include <glog/logging.h>
 
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <map>
+#include <optional>
 #include <string>
 
 #include "proto/crc32c.h"
+#include "server/journal/entry_codec.h"
 #include "server/journal/frame.h"
 #include "server/journal/history.h"
 #include "server/journal/history_file.h"
@@ -40,6 +44,8 @@ void CheckFrame(absl::string_view bytes) {
   const auto header = kaon::journal::EncodeFrameHeader(frame->header);
   CHECK(absl::string_view(header.data(), header.size()) == bytes.substr(0, kFrameHeaderBytes));
   CHECK_EQ(FrameBytes(frame->header.payload_bytes), bytes.size());
+  const auto entry = kaon::journal::DecodeEntry(*frame);
+  CHECK(entry.ok() || IsRefusal(entry.status())) << entry.status();
 }
 
 // Walks the frames as their lengths say.
@@ -57,27 +63,48 @@ void MakeChecksumsRight(std::string& bytes) {
   }
 }
 
+using Segments = std::map<std::string, std::string>;
+
+// Cut where a sector looks like a segment's first frame, whose number names the file.
+Segments Cut(const std::string& bytes) {
+  Segments segments;
+  std::string name = kaon::journal::SegmentName(1);
+  for (size_t at = 0; at < bytes.size(); at += kaon::journal::kSectorBytes) {
+    const std::string sector = bytes.substr(at, kaon::journal::kSectorBytes);
+    const auto header = kaon::journal::DecodeFrameHeader(sector);
+    if (header.ok() && header->type == kaon::journal::FrameType::kSegmentStart) {
+      name = kaon::journal::SegmentName(header->sequence);
+      segments[name].clear();
+    }
+    segments[name] += sector;
+  }
+  return segments;
+}
+
 // Of gradients up to position `snapshot` the headers alone are read.
-void CheckJournal(const std::string& segment, uint64_t snapshot) {
+void CheckJournal(const Segments& segments, uint64_t snapshot,
+                  const std::optional<kaon::journal::DurableMark>& mark) {
   kaon::simulation::SimulatedDirectory directory("/d", 1);
-  const auto file = std::move(directory.Create(kaon::journal::SegmentName(1))).value();
-  CHECK(file->Write(0, {segment}).ok());
+  for (const auto& [name, bytes] : segments) {
+    const auto file = std::move(directory.Create(name)).value();
+    CHECK(file->Write(0, {bytes}).ok());
+  }
   uint64_t visited = 0;
   const kaon::journal::LogReader::Visitor visit = [&](const kaon::journal::Entry&) {
     ++visited;
     return absl::OkStatus();
   };
   const kaon::journal::JournalStart whole;
-  const std::optional<kaon::journal::DurableMark> no_mark;
   const auto end =
-      kaon::journal::LogReader(directory, kId.Hash(), whole, no_mark, snapshot, visit).Read();
+      kaon::journal::LogReader(directory, kId.Hash(), whole, mark, snapshot, visit).Read();
   if (!end.ok()) {
     CHECK(IsRefusal(end.status())) << end.status();
     return;
   }
   CHECK_EQ(end->entries, visited);
-  CHECK_LE(end->offset, segment.size());
-  CHECK_EQ(end->offset + end->torn_bytes, segment.size());
+  const size_t size = segments.at(end->segment).size();
+  CHECK_LE(end->offset, size);
+  CHECK_EQ(end->offset + end->torn_bytes, size);
 }
 
 void CheckHistory(const std::string& bytes) {
@@ -100,16 +127,24 @@ void CheckHistory(const std::string& bytes) {
   CHECK_EQ(again.UpTo(kAll).size(), history.UpTo(kAll).size());
 }
 
+void Check(const std::string& bytes) {
+  CheckFrame(bytes);
+  CheckHistory(bytes);
+  const Segments segments = Cut(bytes);
+  for (uint64_t snapshot : {0, 3}) {
+    CheckJournal({{kaon::journal::SegmentName(1), bytes}}, snapshot, std::nullopt);
+    if (segments.size() > 1) CheckJournal(segments, snapshot, std::nullopt);
+  }
+  // A frame that was durable with another checksum.
+  CheckJournal(segments, 0, kaon::journal::DurableMark{3, 0});
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   std::string input(reinterpret_cast<const char*>(bytes), size);
-  CheckFrame(input);
-  CheckHistory(input);
-  for (uint64_t snapshot : {0, 3}) CheckJournal(input, snapshot);
+  Check(input);
   MakeChecksumsRight(input);
-  CheckFrame(input);
-  CheckHistory(input);
-  for (uint64_t snapshot : {0, 3}) CheckJournal(input, snapshot);
+  Check(input);
   return 0;
 }
