@@ -17,9 +17,16 @@ namespace kaon::proto {
 namespace {
 
 constexpr unsigned char kLengthDelimited = 2;
+constexpr unsigned char kFinishTag = (2 << 3) | kLengthDelimited;
 constexpr unsigned char kChunkTag = (3 << 3) | kLengthDelimited;
 constexpr unsigned char kPiecesTag = (4 << 3) | kLengthDelimited;
 constexpr unsigned char kPayloadTag = (15 << 3) | kLengthDelimited;
+// Of a finish.
+constexpr unsigned char kMissingTag = (1 << 3) | kLengthDelimited;
+
+// Most bytes of a message beside what may be long: its payload, and the missing parameters of a
+// finish. Three times what kMaxPieces pieces need.
+constexpr size_t kMaxHeaderBytes = size_t{128} << 10;
 
 void AppendVarint(uint64_t value, std::string* out) {
   while (value >= 0x80) {
@@ -120,17 +127,50 @@ bool CopyField(unsigned char tag, SliceReader& reader, std::string* copy) {
   }
 }
 
-// Top-level fields of that tag, whatever lies between them; as many as come before the first byte
-// that the generated parser would refuse.
-size_t CountPieces(const std::string& message) {
-  google::protobuf::io::CodedInputStream input(reinterpret_cast<const uint8_t*>(message.data()),
-                                               static_cast<int>(message.size()));
-  size_t pieces = 0;
+using google::protobuf::io::CodedInputStream;
+
+// The bytes of a finish, whose length comes next, but for packed missing parameters. Leaves the
+// input behind it, or where it cannot be read on.
+size_t MeasureFinish(CodedInputStream& input) {
+  const int begin = input.CurrentPosition();
+  const int limit = input.ReadLengthAndPushLimit();
+  size_t missing_bytes = 0;
   for (uint32_t tag = input.ReadTag(); tag != 0; tag = input.ReadTag()) {
-    pieces += tag == kPiecesTag;
+    const int field = input.CurrentPosition();
     if (!google::protobuf::internal::WireFormatLite::SkipField(&input, tag)) break;
+    if (tag == kMissingTag) missing_bytes += input.CurrentPosition() - field;
   }
-  return pieces;
+  input.PopLimit(limit);
+  return input.CurrentPosition() - begin - missing_bytes;
+}
+
+// What a message would cost to parse.
+struct Measured {
+  size_t pieces = 0;
+  // Beside payloads and missing parameters.
+  size_t header_bytes = 0;
+};
+
+// Top-level fields, whatever lies between them; as many as come before the first byte that the
+// generated parser would refuse. It may read into a field that is cut off before it refuses it.
+Measured Measure(const std::string& message) {
+  const int size = static_cast<int>(message.size());
+  CodedInputStream input(reinterpret_cast<const uint8_t*>(message.data()), size);
+  Measured measured;
+  int field = 0;
+  for (uint32_t tag = input.ReadTag(); tag != 0; tag = input.ReadTag()) {
+    measured.pieces += tag == kPiecesTag;
+    if (tag == kFinishTag) {
+      measured.header_bytes += MeasureFinish(input);
+    } else {
+      const bool whole = google::protobuf::internal::WireFormatLite::SkipField(&input, tag);
+      const int end = whole ? input.CurrentPosition() : size;
+      if (tag != kPayloadTag) measured.header_bytes += end - field;
+      if (!whole) break;
+    }
+    field = input.CurrentPosition();
+  }
+  return measured;
 }
 
 absl::Status PiecesError(size_t pieces) {
@@ -158,6 +198,9 @@ std::optional<DecodedPush> DecodeInPlace(Slices slices) {
     if (!size.has_value() || *size != reader.remaining()) return std::nullopt;
     header.resize(field_start);
     decoded.payload = reader.TakeRest();
+  }
+  if (header.size() > kMaxHeaderBytes && Measure(header).header_bytes > kMaxHeaderBytes) {
+    return std::nullopt;
   }
   if (!decoded.message.ParseFromString(header)) return std::nullopt;
   return decoded;
@@ -203,8 +246,13 @@ absl::StatusOr<DecodedPush> DecodePush(Slices slices) {
     flat.append(reinterpret_cast<const char*>(slice.data()), slice.size());
   }
   if (size <= static_cast<size_t>(std::numeric_limits<int>::max())) {
-    const size_t pieces = CountPieces(flat);
-    if (pieces > kMaxPieces) return PiecesError(pieces);
+    const Measured measured = Measure(flat);
+    if (measured.pieces > kMaxPieces) return PiecesError(measured.pieces);
+    if (measured.header_bytes > kMaxHeaderBytes) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "message has ", measured.header_bytes,
+          " bytes beside payload and missing_parameters, expecting at most ", kMaxHeaderBytes));
+    }
   }
   DecodedPush decoded;
   if (size > static_cast<size_t>(std::numeric_limits<int>::max()) ||

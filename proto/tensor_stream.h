@@ -48,7 +48,8 @@ struct DecodedPush {
 
 // Accepts and refuses what the generated parser does, without copying a payload that is the last
 // field. INVALID_ARGUMENT for bytes that are no such message, and before they are parsed for more
-// than kMaxPieces pieces, each of which may cost many times the memory of its bytes.
+// than kMaxPieces pieces, or 128 KiB beside the payload and a finish's missing parameters: parsed,
+// pieces and unknown fields cost many times the memory of their bytes.
 absl::StatusOr<DecodedPush> DecodePush(Slices slices);
 
 // One chunk of a message and its part of the payload, where that lies.

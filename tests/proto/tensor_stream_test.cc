@@ -267,6 +267,64 @@ TEST(TensorStreamTest, RefusesMorePiecesThanThereMayBeBeforeItParsesThem) {
   }
 }
 
+// What `body` is as the field of that tag, of a length that takes four bytes.
+std::string Field(char tag, const std::string& body) {
+  std::string field(1, tag);
+  for (int shift = 0; shift < 28; shift += 7) {
+    field.push_back(static_cast<char>((body.size() >> shift & 0x7f) | (shift < 21 ? 0x80 : 0)));
+  }
+  return field + body;
+}
+
+constexpr size_t kMaxHeaderBytes = size_t{128} << 10;
+
+// An unknown field without a byte in it costs 16 times the memory of its two.
+TEST(TensorStreamTest, RefusesALongHeaderBeforeItParsesIt) {
+  std::string unknown;
+  while (unknown.size() <= kMaxHeaderBytes) unknown += std::string("\x32\x00", 2);
+  const std::string chunk = ChunkRequest(400).SerializeAsString();
+  const std::string refusals[] = {
+      unknown,
+      // Of a message that is read where it lies, of one that is not, and of a payload at the limit.
+      unknown + chunk,
+      chunk + unknown,
+      unknown + ChunkRequest(kMaxChunkBytes).SerializeAsString(),
+      // In open, in finish, and in one of which not all has come.
+      Field('\x0a', unknown),
+      Field('\x12', unknown),
+      Field('\x12', unknown + "x").substr(0, unknown.size() + 5),
+      Field('\x0a', unknown + "x").substr(0, unknown.size() + 5),
+  };
+  for (const std::string& wire : refusals) {
+    const absl::Status status = DecodePush({Bytes(wire)}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    const std::string said(status.message());
+    EXPECT_EQ(said.find("message has 131"), 0u) << status;
+    EXPECT_NE(said.find(" bytes beside payload and missing_parameters, expecting at most 131072"),
+              std::string::npos)
+        << status;
+  }
+}
+
+TEST(TensorStreamTest, TakesAHeaderUpToTheLimitAndLongListsBesideIt) {
+  v1::PushRequest header = ChunkRequest(400);
+  const std::string chunk = header.SerializeAsString();
+  header.clear_payload();
+  const std::string most(kMaxHeaderBytes - header.ByteSizeLong() - Field('\x32', "").size(), '\0');
+  ExpectReadsAsGeneratedParser(Field('\x32', most) + chunk, 4096);
+  ExpectReadsAsGeneratedParser(chunk + Field('\x32', most), 4096);
+  const std::string more = Field('\x32', most + "x") + chunk;
+  EXPECT_FALSE(DecodePush({Bytes(more)}).ok());
+  v1::PushRequest finish;
+  for (uint32_t id = 0; id < 100000; ++id) finish.mutable_finish()->add_missing_parameters(id);
+  ASSERT_GT(finish.ByteSizeLong(), 2 * kMaxHeaderBytes);
+  ExpectReadsAsGeneratedParser(finish.SerializeAsString(), 4096);
+  // A payload that is cut off is no header.
+  const std::string cut = ChunkRequest(kMaxChunkBytes).SerializeAsString().substr(0, 500000);
+  EXPECT_EQ(DecodePush({Bytes(cut)}).status().message(),
+            "message of 500000 bytes is not a kaon.v1.PushRequest");
+}
+
 TEST(TensorStreamTest, ChecksTheChecksumOverAllSlices) {
   v1::PushRequest request = ChunkRequest(400);
   const SliceVector slices = CutEvery(request.payload(), 7);
