@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <fstream>
+#include <string>
 #include <thread>
 
 namespace kaon::testing {
@@ -30,6 +31,17 @@ inline uint64_t ResidentBytes() {
   uint64_t pages = 0;
   file >> pages >> pages;
   return pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+// The most that it ever had. 0 where the kernel does not say.
+inline uint64_t PeakResidentBytes() {
+  std::ifstream file("/proc/self/status");
+  std::string word;
+  uint64_t kib = 0;
+  while (file >> word) {
+    if (word == "VmHWM:" && file >> kib) return kib << 10;
+  }
+  return 0;
 }
 
 // Waits up to 10 s until there is less than `bound`: what streams that were cut off had in flight,
