@@ -45,7 +45,7 @@ class RunTest(unittest.TestCase):
         """(exit status, lines of output, lines of how the stand-ins were called)."""
         calls = os.path.join(self.root, "calls")
         # SECONDS is the clock of bash.
-        environment = {**os.environ, "HOME": self.root, "CALLS": calls, "SECONDS": str(seconds),
+        environment = {**os.environ, "CALLS": calls, "HOME": self.root, "SECONDS": str(seconds),
                        "PATH": os.path.join(self.root, "bin") + ":" + os.environ["PATH"]}
         done = subprocess.run(["bash", os.path.join(self.root, "tests/run.sh"), *arguments], env=environment,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
