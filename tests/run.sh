@@ -79,6 +79,8 @@ for config in "${configs[@]}"; do
   bazel test "${options[@]}" "${what[@]}" </dev/null || echo "bazel test, $config: exit status $?"
   # The next part overwrites them; tests/report.py wants all.
   python3 tests/keep_logs.py "$work/$config.json" ".bazel/kept/$config" || echo "keep_logs.py: exit status $?"
+  # Another run draws other inputs: what failed, and the input if it is short.
+  [ "$config" != fuzz ] || grep -rE 'Check failed|^SUMMARY: |^Base64: ' .bazel/kept/fuzz || true
 done
 for config in ${left_out[@]+"${left_out[@]}"}; do
   echo "NOT RUN  $config: $within minutes were over before it could begin"

@@ -17,7 +17,7 @@ for argument in "$@"; do
   case "$argument" in --build_event_json_file=*) events=${argument#*=} ;; esac
 done
 printf '<testsuites><testcase name="x"/></testsuites>' >"$CALLS.xml"
-echo a log >"$CALLS.log"
+echo "Base64: AAEC" >"$CALLS.log"
 cat >"$events" <<EVENTS
 {"id":{"testResult":{"label":"//a:t"}},"testResult":{"status":"PASSED","testActionOutput":[\
 {"name":"test.xml","uri":"file://$CALLS.xml"},{"name":"test.log","uri":"file://$CALLS.log"}]}}
@@ -69,6 +69,9 @@ class RunTest(unittest.TestCase):
         self.run_sh()
         for part in ("fuzz", "opt", "fastbuild"):
             self.assertTrue(os.path.isfile(os.path.join(self.root, ".bazel/kept", part, "a/t/test.log")), part)
+
+    def test_prints_the_input_that_a_fuzz_target_failed_on(self):
+        self.assertIn(".bazel/kept/fuzz/a/t/test.log:Base64: AAEC", self.run_sh()[1])
 
     def test_only_the_named_part_of_the_named_targets(self):
         _, output, (install, opt) = self.run_sh("--config", "opt", "//b:t")
