@@ -139,7 +139,8 @@ TEST_F(CheckpointDirectoryTest, FallsBackToTheNewestGoodOneAndNamesTheBad) {
   Put(name, good.substr(0, good.size() - 1));
   EXPECT_EQ(Newest(), "a [b]");
   EXPECT_EQ(reason_, "DATA_LOSS: file disk/" + name + " is " + std::to_string(good.size() - 1) +
-                         " bytes long, expecting " + std::to_string(good.size()));
+                         " bytes long, expecting " + std::to_string(good.size()) +
+                         "; it is of step 9, position 11");
   ASSERT_TRUE(disk_.Remove(name).ok());
   EXPECT_EQ(Newest(), "a [b]");
   EXPECT_TRUE(absl::StartsWith(reason_, "DATA_LOSS: file " + name + " of ")) << reason_;
