@@ -63,7 +63,7 @@ for point in shard_plan_received shard_reserve_begin shard_prepare_appended shar
 done
 strike shard-0 shard-1 coordinator
 
-"$KAONCTL" --dir "$DIR" -o json status >"$TEST_TMPDIR/status"
+wait_for 60 described "$TEST_TMPDIR/status" || { cat "$TEST_TMPDIR/status"; give_up; }
 python3 - "$TEST_TMPDIR/status" "$INTERVAL" <<'PY' || fail "status: $(cat "$TEST_TMPDIR/status")"
 import json, sys
 for shard in json.load(open(sys.argv[1]))["shards"]:

@@ -90,6 +90,12 @@ kill_trainer() {
 status_field() {
   "$KAONCTL" --dir "$DIR" -o json status | python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$1"
 }
+# described FILE: `kaonctl status` is in it, with what every shard says of itself: one that has just started again may be listed without.
+described() {
+  "$KAONCTL" --dir "$DIR" -o json status >"$1" && python3 -c '
+import json, sys
+sys.exit(not all("durability" in shard for shard in json.load(open(sys.argv[1]))["shards"]))' "$1"
+}
 step_reached() { [ "$(status_field applied_step)" -ge "$1" ]; }
 phase_has() { [[ $(status_field phase) == *"$1"* ]]; }
 

@@ -39,7 +39,7 @@ done
 wait_for 240 trained
 wait "$trainer" || { cat "$TEST_TMPDIR/service"; cluster_show_logs "$DIR"; fail "kaon-train: exit status $?"; }
 
-"$KAONCTL" --dir "$DIR" -o json status >"$TEST_TMPDIR/status"
+wait_for 60 described "$TEST_TMPDIR/status" || { cat "$TEST_TMPDIR/status"; give_up; }
 python3 -c '
 import json, sys
 status = json.load(open(sys.argv[1]))
