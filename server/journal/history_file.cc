@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "proto/status_macros.h"
+#include "server/disk/remove_if_there.h"
 #include "server/journal/entry_codec.h"
 #include "server/journal/frame.h"
 #include "server/journal/segment_reader.h"
@@ -20,11 +21,6 @@ namespace {
 constexpr char kTemporaryFile[] = "history.tmp";
 // Handed to the disk at once.
 constexpr size_t kStrideBytes = size_t{1} << 20;
-
-absl::Status RemoveTemporary(disk::Directory& directory) {
-  const absl::Status removed = directory.Remove(kTemporaryFile);
-  return absl::IsNotFound(removed) ? absl::OkStatus() : removed;
-}
 
 // Frames of one file, numbered from 1, each naming the one before.
 class FrameWriter {
@@ -61,7 +57,7 @@ class FrameWriter {
 absl::Status WriteTemporary(disk::Directory& directory, uint64_t directory_hash, uint64_t position,
                             std::vector<v1::StepRecord> records) {
   // Left behind by a crash.
-  KAON_RETURN_IF_ERROR(RemoveTemporary(directory));
+  KAON_RETURN_IF_ERROR(disk::RemoveIfThere(directory, kTemporaryFile));
   KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::File> file, directory.Create(kTemporaryFile));
   FrameWriter writer(*file, directory_hash);
   FrameHeader first;
@@ -180,7 +176,7 @@ absl::Status WriteHistory(disk::Directory& directory, uint64_t directory_hash, u
   if (written.ok()) written = directory.Rename(kTemporaryFile, kHistoryFile);
   if (absl::IsResourceExhausted(written)) {
     // What is there of it holds the room that the journal waits for.
-    KAON_RETURN_IF_ERROR(RemoveTemporary(directory));
+    KAON_RETURN_IF_ERROR(disk::RemoveIfThere(directory, kTemporaryFile));
   }
   KAON_RETURN_IF_ERROR(written);
   const absl::Status synced = directory.Sync();
