@@ -342,6 +342,9 @@ absl::StatusOr<RetainedCheckpoints> CheckpointDirectory::Retain(
       continue;
     }
     const bool stays = retained.kept.size() < keep || is_needed(candidate);
+    // No restore takes it any more: it is none of those that are kept, and goes once there are
+    // enough.
+    if (stays && !CheckNotRemoved(candidate.id).ok()) continue;
     if (!stays) {
       PassFailpoint(Failpoint::checkpoint_retain_begin);
       KAON_ASSIGN_OR_RETURN(const bool removed, RemoveUnlessRestored(*manifest, view));

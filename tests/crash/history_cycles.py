@@ -269,7 +269,8 @@ class Histories:
         self.unknown = 0
         # Operations, of them unanswered, entries, of them taken back.
         self.totals = [0, 0, 0, 0]
-        # How often each way of changing logs was tried, and refused.
+        self.tried = 0
+        # How often each way of changing logs was refused.
         self.refused = {doctor: 0 for doctor in DOCTORS + (INTERVAL_DOCTORS if options.interval else [])}
 
     def wants_more(self, seconds):
@@ -289,6 +290,8 @@ class Histories:
             if before > 0 and self.explained > self.options.least:
                 continue
             found = refuses(checked.cluster, folder, doctor, *([checked.taken_back] if doctor in INTERVAL_DOCTORS else []))
+            # None: there was nothing to change.
+            self.tried += found is not None
             if found is False:
                 raise servers.Failure(f"a changed history was not refused: {doctor.__name__}")
             self.refused[doctor] += found is True
@@ -334,7 +337,7 @@ def run(options, folder):
     if options.interval:
         print(f"interval({options.interval}): {totals[3]} steps were taken back; {histories.unknown} histories could not be told")
     refused = sum(histories.refused.values())
-    print(f"changed histories: {refused} tried, {refused} refused")
+    print(f"changed histories: {histories.tried} tried, {refused} refused")
 
 
 def main():

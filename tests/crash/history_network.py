@@ -194,7 +194,8 @@ def run(options, folder):
           f"{stops['shard']} stops of shards, {stops['coordinator']} of the coordinator")
     if not trouble:
         raise servers.Failure("no trouble had an end before the training had")
-    if any(map(has_stops, range(options.seed, seed))) and not (stops["shard"] and stops["coordinator"]):
+    # A fast machine may have ended the trainings of one or two seeds before both were stopped.
+    if options.seeds >= 4 and any(map(has_stops, range(options.seed, seed))) and not (stops["shard"] and stops["coordinator"]):
         raise servers.Failure(f"stopped were {dict(stops)}, expecting shards and the coordinator")
 
 
@@ -205,7 +206,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no seed after this long")
     # A shard keeps 1,000 records.
     parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--limit", type=float, default=120, help="seconds that one training may take")
+    parser.add_argument("--limit", type=float, default=300, help="seconds that one training may take")
     servers.run_suite("kaon-history.", run, parser.parse_args())
 
 

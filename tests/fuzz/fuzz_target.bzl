@@ -7,8 +7,10 @@ LONG_SECONDS = 180
 # Without libFuzzer the corpus is the point; blind changes of it find little.
 REPLAY_SECONDS = 2
 
-def _libfuzzer_args(seconds, corpus):
+def _libfuzzer_args(seconds, corpus, seed):
     return [
+        # 0: another one in each run.
+        "-seed=%d" % seed,
         # Longer than every file of the corpora.
         "-max_len=16384",
         # More than this at once is asked for by nothing that a refused input may cost.
@@ -49,7 +51,7 @@ def fuzz_target(name, srcs, corpus, deps):
         name = name + "_test",
         size = "small",
         args = select({
-            ":libfuzzer": _libfuzzer_args(SHORT_SECONDS, seeds),
+            ":libfuzzer": _libfuzzer_args(SHORT_SECONDS, seeds, 1),
             "//conditions:default": ["--seconds=%d" % REPLAY_SECONDS] + ["$(location %s)" % file for file in seeds],
         }),
         data = seeds,
@@ -60,7 +62,7 @@ def fuzz_target(name, srcs, corpus, deps):
         name = name + "_fuzz",
         size = "medium",
         args = select({
-            ":libfuzzer": _libfuzzer_args(LONG_SECONDS, seeds),
+            ":libfuzzer": _libfuzzer_args(LONG_SECONDS, seeds, 0),
             "//conditions:default": [],
         }),
         data = seeds,

@@ -134,7 +134,10 @@ Worker JoinAndLoad(Job& job, const v1::JobDefinition& definition, uint32_t rank)
 }
 
 Tensors Pull(Job& job, const v1::JobDefinition& definition, uint64_t step) {
-  Tensors weights = InitialWeights(definition);
+  Tensors weights;
+  for (const v1::ParameterSpec& parameter : definition.parameters()) {
+    weights.emplace_back(job::NumElements(parameter));
+  }
   std::vector<PullTarget> targets;
   for (uint32_t id = 0; id < weights.size(); ++id) {
     targets.push_back({id, {weights[id].data(), weights[id].size(), DType::kFloat32}});

@@ -22,6 +22,8 @@ class FailingSeed {
 
   // This is run next, and its trace goes to a ring of this. `replay` runs it again.
   void Begin(ClusterOptions& options, const std::string& replay);
+  // None is run any more.
+  void End() { seed_.clear(); }
   // It failed.
   void Print(const ClusterResult& result) const;
 

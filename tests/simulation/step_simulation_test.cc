@@ -163,6 +163,7 @@ TEST(StepSimulationTest, KeepsEveryPromiseAndProgressesUnderFaults) {
     Add(result, total);
     ++num_run;
   }
+  failing.End();
   Print(num_run, total);
   CheckRate(num_run, total, static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC);
   if (num_run < 50) return;
@@ -259,7 +260,8 @@ void TakePart() {
 int main(int argc, char** argv) {
   TakePart();
   testing::InitGoogleTest(&argc, argv);
-  kaon::simulation::FailingSeed failing;
+  // What dies after main has one, too.
+  static kaon::simulation::FailingSeed failing;
   kaon::simulation::seed_in_progress = &failing;
   failing.PrintAtDeath();
   for (int i = 1; i < argc; ++i) {

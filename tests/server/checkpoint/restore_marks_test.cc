@@ -363,5 +363,23 @@ TEST(RestoreMarksTest, TheNewestIsNoneThatIsBeingRemoved) {
   EXPECT_THAT(found.skipped[0].reason, HasSubstr("c.removing"));
 }
 
+// No restore takes what is marked so: it is none of the two that are always there.
+TEST(RestoreMarksTest, WhatIsBeingRemovedTakesNoPlaceOfThoseThatAreKept) {
+  simulation::SimulatedDirectory files("/checkpoints", 1);
+  WriteThree(files);
+  const std::vector<std::string> named = FilesOf(files, "b");
+  ASSERT_TRUE(MarkRemoval(files, "b", named).ok());
+  CheckpointDirectory directory(files);
+  const auto retained = directory.Retain("tiny", kKeep, {}, kBefore);
+  ASSERT_TRUE(retained.ok()) << retained.status();
+  EXPECT_THAT(retained->kept, ::testing::ElementsAre("c", "a"));
+  EXPECT_TRUE(IsThere(files));
+  // Once there are two newer ones it goes.
+  ASSERT_TRUE(WriteCheckpoint(directory, "d", 30).ok());
+  ASSERT_TRUE(Retain(files, {1, 30}));
+  EXPECT_THAT(FilesOf(files, "b"), ::testing::IsEmpty());
+  EXPECT_THAT(FilesOf(files, "a"), ::testing::IsEmpty());
+}
+
 }  // namespace
 }  // namespace kaon::checkpoint
