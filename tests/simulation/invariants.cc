@@ -98,7 +98,10 @@ void Invariants::OnShardSends(int shard, const v1::ShardToCoordinator& message) 
   if (machine.IsVolatile(plan)) return;
   const bool higher =
       plan.position() > seen.answered.position || proto::CompareRound(plan, seen.answered.plan) > 0;
-  if (plan.position() >= seen.answered.position && higher) {
+  // Rule 4. A rollback of a later ballot may lie below one that was voted for, accepted plans of
+  // which nobody knows any more between them (ADR 0020).
+  const bool later = proto::Compare(plan.ballot(), seen.answered.plan.ballot()) > 0;
+  if (later || (plan.position() >= seen.answered.position && higher)) {
     seen.answered = {plan.position(), std::move(plan)};
   }
 }
