@@ -416,8 +416,10 @@ TEST(ByzantineClientTest, EveryBehaviourIsRefusedByNameAndAnHonestStepStillCommi
   if (!testing::kSanitized) {
     EXPECT_LT(after_all, after_one + kGrowthBytes);
     // 0 where the kernel tells no peak.
-    if (peak_of_one != 0) EXPECT_GT(peak_of_one, before);
-    if (peak_of_one != 0) EXPECT_LT(peak_of_all, peak_of_one + kGrowthBytes);
+    if (peak_of_one != 0) {
+      EXPECT_GT(peak_of_one, before);
+      EXPECT_LT(peak_of_all, peak_of_one + kGrowthBytes);
+    }
   }
   EXPECT_EQ(peer.StateDigest(), digest);
   const grpc::Status pushed = peer.PushHonestly();
