@@ -11,6 +11,7 @@
 #include "job/rule_config.h"
 #include "job/validation.h"
 #include "kernels/digest.h"
+#include "kernels/update_workspace.h"
 #include "proto/status_macros.h"
 
 namespace kaon::shard {
@@ -82,6 +83,7 @@ absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(
 }
 
 ParameterStore::~ParameterStore() {
+  store_.Release(workspace_bytes_);
   for (StoredParameter& parameter : parameters_) {
     parameter.weights.clear();
     parameter.state.clear();
@@ -140,6 +142,27 @@ absl::Status ParameterStore::Add(const v1::RegisterBody& registration,
         kernels::TensorDigest(parameter.id, static_cast<uint32_t>(parameter.state.size()),
                               parameter.state.back().floats());
   }
+  return absl::OkStatus();
+}
+
+absl::Status ParameterStore::ReserveWorkspace(absl::string_view backend, uint32_t threads) {
+  uint64_t most = 0;
+  const StoredParameter* needs_most = nullptr;
+  for (const StoredParameter& parameter : parameters_) {
+    if (!parameter.rule.has_value()) continue;
+    const uint64_t bytes =
+        kernels::UpdateWorkspaceBytes(backend, threads, *parameter.rule, parameter.shape);
+    if (bytes <= most) continue;
+    most = bytes;
+    needs_most = &parameter;
+  }
+  const absl::Status status = store_.Claim(most);
+  if (!status.ok()) {
+    return absl::Status(status.code(),
+                        absl::StrCat("parameter ", needs_most->name, ": an update takes ", most,
+                                     " bytes beside the tensors: ", status.message()));
+  }
+  workspace_bytes_ = most;
   return absl::OkStatus();
 }
 

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/shard_control.pb.h"
@@ -61,6 +62,11 @@ class ParameterStore {
       uint32_t num_shards);
   ~ParameterStore();
 
+  // Sets aside, once, what one update of these parameters takes beside the tensors on the backend
+  // of that name, also after any change of their groups. RESOURCE_EXHAUSTED naming the parameter
+  // and the arithmetic.
+  absl::Status ReserveWorkspace(absl::string_view backend, uint32_t threads);
+
   // Steps by the groups of `registration` from now on, which keep rule and state of the job
   // (job::CheckGroupChange). Touches no state.
   void SetGroups(const v1::RegisterBody& registration);
@@ -88,6 +94,8 @@ class ParameterStore {
 
   tier::TieredStore& store_;
   std::vector<StoredParameter> parameters_;
+  // Of the store, for updates.
+  uint64_t workspace_bytes_ = 0;
 };
 
 }  // namespace kaon::shard

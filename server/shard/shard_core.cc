@@ -160,6 +160,8 @@ absl::Status ShardCore::TryReserve(const v1::RegisterBody& registration, uint32_
   parameters_.reset();
   KAON_ASSIGN_OR_RETURN(parameters_,
                         ParameterStore::Create(*options_.store, registration, shard, num_shards));
+  KAON_RETURN_IF_ERROR(
+      parameters_->ReserveWorkspace(options_.backend->name(), options_.compute_threads));
   return accumulator_.Reserve(registration, shard);
 }
 

@@ -26,10 +26,11 @@ kaon::config::CommandLine Describe() {
        "journal: a restarted shard is as it was; interval(K): the job is rolled back, K steps at "
        "most; none: it has lost its state (journal)"},
       {"host_memory_bytes",
-       "memory for tensors, 32 MiB for the history of steps and 10 MiB for each of shm_sessions "
-       "(4294967296)"},
+       "memory for tensors, the matrices of the largest update, 32 MiB for the history of steps "
+       "and 10 MiB for each of shm_sessions; a job that needs more is refused (4294967296)"},
       {"staging_bytes",
-       "gradients that may wait for an earlier rank, all workers together (67108864)"},
+       "gradients that may wait for an earlier rank, all workers together; beside "
+       "host_memory_bytes: a shard has at most a tenth more than both resident (67108864)"},
       {"backend", "cpu, or the name of a loadable backend (cpu)"},
       {"gemm", "amx, onednn or reference (the fastest that this machine has)"},
       {"isa", "avx512, avx2 or scalar, for loops of its own; same results (the widest)"},

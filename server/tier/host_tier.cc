@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/status_macros.h"
 
 namespace kaon::tier {
 
@@ -36,30 +37,47 @@ absl::StatusOr<ExtentId> HostTier::Allocate(uint64_t bytes) {
   if (bytes == 0)
     return absl::InvalidArgumentError("0 bytes of host memory asked for, expecting > 0");
   MutexLock lock(mu_);
-  const uint64_t free_bytes = capacity_bytes_ - used_bytes_;
   // Compared before rounding up, which could overflow.
-  const uint64_t rounded = bytes > free_bytes ? bytes
-                                              : (bytes + kHostAlignmentBytes - 1) /
-                                                    kHostAlignmentBytes * kHostAlignmentBytes;
-  if (rounded > free_bytes) {
-    return absl::ResourceExhaustedError(absl::StrCat("host memory: ", rounded, " bytes needed, ",
-                                                     free_bytes, " free = ", capacity_bytes_,
-                                                     " capacity - ", used_bytes_, " in use"));
-  }
+  const uint64_t rounded =
+      bytes > capacity_bytes_ - used_bytes_
+          ? bytes
+          : (bytes + kHostAlignmentBytes - 1) / kHostAlignmentBytes * kHostAlignmentBytes;
+  KAON_RETURN_IF_ERROR(TakeLocked(rounded));
   Extent extent;
   extent.memory.reset(static_cast<std::byte*>(std::aligned_alloc(kHostAlignmentBytes, rounded)));
   if (extent.memory == nullptr) {
-    return absl::ResourceExhaustedError(absl::StrCat("host memory: the system refused ", rounded,
-                                                     " bytes, ", free_bytes, " are free of ",
-                                                     capacity_bytes_, " capacity"));
+    used_bytes_ -= rounded;
+    return absl::ResourceExhaustedError(
+        absl::StrCat("host memory: the system refused ", rounded, " bytes, ",
+                     capacity_bytes_ - used_bytes_, " are free of ", capacity_bytes_, " capacity"));
   }
   AskForLargePages(extent.memory.get(), rounded);
   extent.bytes = rounded;
   std::memset(extent.memory.get(), 0, rounded);
-  used_bytes_ += rounded;
   const ExtentId id = next_extent_++;
   extents_.emplace(id, std::move(extent));
   return id;
+}
+
+absl::Status HostTier::TakeLocked(uint64_t bytes) {
+  const uint64_t free_bytes = capacity_bytes_ - used_bytes_;
+  if (bytes > free_bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("host memory: ", bytes, " bytes needed, ",
+                                                     free_bytes, " free = ", capacity_bytes_,
+                                                     " capacity - ", used_bytes_, " in use"));
+  }
+  used_bytes_ += bytes;
+  return absl::OkStatus();
+}
+
+absl::Status HostTier::Claim(uint64_t bytes) {
+  MutexLock lock(mu_);
+  return TakeLocked(bytes);
+}
+
+void HostTier::Release(uint64_t bytes) {
+  MutexLock lock(mu_);
+  used_bytes_ -= bytes;
 }
 
 absl::Status HostTier::Free(ExtentId extent) {

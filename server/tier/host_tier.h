@@ -31,6 +31,12 @@ class HostTier : public StateTier {
   // The extent's own bytes, valid until it is freed. NOT_FOUND if it is not allocated.
   absl::StatusOr<absl::Span<std::byte>> Memory(ExtentId extent);
 
+  // `bytes` are in use from now on by somebody who allocates them elsewhere. RESOURCE_EXHAUSTED
+  // naming the arithmetic.
+  absl::Status Claim(uint64_t bytes);
+  // Of what was claimed.
+  void Release(uint64_t bytes);
+
  private:
   struct FreeMemory {
     void operator()(std::byte* memory) const;
@@ -40,6 +46,7 @@ class HostTier : public StateTier {
     uint64_t bytes = 0;
   };
 
+  absl::Status TakeLocked(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<absl::Span<std::byte>> Range(ExtentId extent, uint64_t offset, uint64_t size);
 
   const uint64_t capacity_bytes_;

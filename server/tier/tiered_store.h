@@ -60,6 +60,10 @@ class TieredStore {
   // only tier.
   absl::Status Prefetch(absl::string_view name);
 
+  // As those of HostTier, for memory that steps take beside the tensors.
+  absl::Status Claim(uint64_t bytes) { return host_.Claim(bytes); }
+  void Release(uint64_t bytes) { host_.Release(bytes); }
+
   uint64_t capacity_bytes() const { return host_.capacity_bytes(); }
   uint64_t used_bytes() const { return host_.used_bytes(); }
 

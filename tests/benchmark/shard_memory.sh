@@ -19,15 +19,16 @@ for preset in ${PRESETS:-adamw default}; do
   start 1 "$WORKERS"
   train "$TEST_TMPDIR/out" --workers "$WORKERS" --steps "$STEPS" --preset "$preset" || { tail -n 5 "$TEST_TMPDIR/out"; exit 1; }
   "$KAONCTL" --dir "$DIR" -o json status >"$TEST_TMPDIR/status"
+  "$KAONCTL" --dir "$DIR" -o json parameters >"$TEST_TMPDIR/parameters"
   grep VmHWM "/proc/$(cat "$DIR/shard-0.pid")/status" >"$TEST_TMPDIR/peak"
   stop
-  python3 - "$TEST_TMPDIR/status" "$TEST_TMPDIR/peak" "$preset, ${SMALL[1]} hidden, ${SMALL[3]} blocks, $WORKERS workers" "$json" "$KAON_SHM_SESSIONS" <<'PY'
+  python3 - "$TEST_TMPDIR/status" "$TEST_TMPDIR/peak" "$preset, ${SMALL[1]} hidden, ${SMALL[3]} blocks, $WORKERS workers" "$json" "$KAON_SHM_SESSIONS" "$TEST_TMPDIR/parameters" <<'PY'
 import json, sys
 shard = json.load(open(sys.argv[1], encoding="utf-8"))["shards"][0]
 peak = int(open(sys.argv[2], encoding="utf-8").read().split()[1]) / 1024
-# Of what is in use, 32 MiB are for the history of steps, which is about empty here, and some for sessions over shared memory.
 rings = 10 * int(sys.argv[5])
-tensors = shard["used_bytes"] / 2**20 - 32 - rings
+# What host_memory_bytes has beside them is the history, about empty here, the sessions and what updates take.
+tensors = sum(row["state_bytes"] for row in json.load(open(sys.argv[6], encoding="utf-8"))["parameters"]) / 2**20
 staging = shard["staging_bytes"] / 2**20
 limit = 1.1 * (tensors + staging) + rings
 print(f"shard_memory {sys.argv[3]:44s} {peak:9.2f} MiB resident at most, tensors {tensors:.2f} + staging {staging:.2f} + 10 % = "

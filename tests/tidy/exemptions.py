@@ -20,6 +20,7 @@ EXEMPT = {
     ("skipped-test", "tests/kernels/amx_tiles_test.cc"): _TILES,
     ("skipped-test", "tests/kernels/cpu_backend_amx_test.cc"): _TILES,
     ("skipped-test", "tests/kernels/orthogonalize/newton_schulz_accuracy_test.cc"): _TILES,
+    ("skipped-test", "tests/kernels/update_workspace_test.cc"): _TILES,
     ("file-name", "proto/kaon/v1/shard_data.proto"): _WIRE_NAME,
     ("type-name", "server/shard/shard_service.h"): _WIRE_NAME,
     ("mutex", "kernels/mutex.h"): _OWN_MUTEX,

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "kernels/update_workspace.h"
 #include "server/tier/host_tier.h"
 #include "tests/server/shard/plans.h"
 
@@ -84,6 +85,36 @@ TEST_F(ParameterStoreTest, NamesTheParameterThatDoesNotFit) {
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(status.message().find("parameter b: tensor"), absl::string_view::npos) << status;
   EXPECT_EQ(store.used_bytes(), 0u);
+}
+
+// P17.
+TEST_F(ParameterStoreTest, SetsAsideWhatTheLargestUpdateTakes) {
+  {
+    const auto parameters = Create();
+    ASSERT_TRUE(parameters.ok()) << parameters.status();
+    const uint64_t tensors = store_.used_bytes();
+    const uint64_t workspace =
+        kernels::UpdateWorkspaceBytes("cpu/onednn", 2, *(*parameters)->parameters()[0].rule,
+                                      (*parameters)->parameters()[0].shape);
+    ASSERT_GT(workspace, 0u);
+    ASSERT_TRUE((*parameters)->ReserveWorkspace("cpu/onednn", 2).ok());
+    EXPECT_EQ(store_.used_bytes(), tensors + workspace);
+  }
+  EXPECT_EQ(store_.used_bytes(), 0u);
+}
+
+TEST_F(ParameterStoreTest, NamesTheParameterWhoseUpdateDoesNotFit) {
+  tier::HostTier host(512);
+  tier::TieredStore store(host);
+  const auto parameters = ParameterStore::Create(store, registration_, 0, 1);
+  ASSERT_TRUE(parameters.ok()) << parameters.status();
+  const uint64_t tensors = store.used_bytes();
+  const absl::Status status = (*parameters)->ReserveWorkspace("cpu/onednn", 2);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(status.message().find("parameter w: an update takes "), absl::string_view::npos)
+      << status;
+  EXPECT_NE(status.message().find("free = 512 capacity"), absl::string_view::npos) << status;
+  EXPECT_EQ(store.used_bytes(), tensors);
 }
 
 TEST_F(ParameterStoreTest, RefusesAPlacementOfOtherParameters) {

@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "kernels/backend.h"
 #include "tests/server/shard/driven_shard.h"
 
@@ -272,6 +274,31 @@ TEST(ShardCoreTest, RefusesAJobThatDoesNotFitAndReservesNothing) {
             std::string::npos)
       << sent[0].refused().detail();
   EXPECT_EQ(shard.store().used_bytes(), 0u);
+}
+
+// P17: what Newton-Schulz takes beside the tensors is counted, too.
+TEST(ShardCoreTest, RefusesAJobWhoseUpdatesDoNotFit) {
+  uint64_t needed = 0;
+  {
+    DrivenShard shard;
+    shard.Load();
+    needed = shard.store().used_bytes();
+  }
+  DrivenShard enough(needed);
+  enough.Load();
+  enough.Train(1, {kGradientOfW, kGradientOfB});
+  EXPECT_EQ(enough.store().used_bytes(), needed);
+  for (uint64_t capacity = needed - 64; capacity > 0;
+       capacity -= std::min<uint64_t>(capacity, 64)) {
+    DrivenShard shard(capacity);
+    shard.Promise(1);
+    EXPECT_TRUE(shard.Plan(RegistrationPlan(1, 1)).at(0).has_refused()) << capacity;
+    EXPECT_EQ(shard.store().used_bytes(), 0u);
+  }
+  DrivenShard tensors_only(512);
+  tensors_only.Promise(1);
+  const std::string detail = tensors_only.Plan(RegistrationPlan(1, 1)).at(0).refused().detail();
+  EXPECT_TRUE(absl::StrContains(detail, "parameter w: an update takes ")) << detail;
 }
 
 // What was folded for the job before may still wait to be told.

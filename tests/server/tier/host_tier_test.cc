@@ -47,5 +47,19 @@ TEST(HostTierTest, CountsWhatIsInUseElsewhere) {
   EXPECT_EQ(status.message(), "host memory: 1 bytes needed, 0 free = 1024 capacity - 1024 in use");
 }
 
+TEST(HostTierTest, CountsWhatIsClaimed) {
+  HostTier tier(1024);
+  ASSERT_TRUE(tier.Claim(1000).ok());
+  EXPECT_EQ(tier.used_bytes(), 1000u);
+  const absl::Status status = tier.Claim(25);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(status.message(),
+            "host memory: 25 bytes needed, 24 free = 1024 capacity - 1000 in use");
+  EXPECT_EQ(tier.Allocate(24).status().code(), absl::StatusCode::kResourceExhausted);
+  tier.Release(1000);
+  EXPECT_EQ(tier.used_bytes(), 0u);
+  EXPECT_TRUE(tier.Allocate(1024).ok());
+}
+
 }  // namespace
 }  // namespace kaon::tier

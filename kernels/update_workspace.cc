@@ -1,0 +1,77 @@
+#include "kernels/update_workspace.h"
+
+#include <glog/logging.h>
+
+#include <algorithm>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "kernels/gemm.h"
+#include "kernels/matrix_layout.h"
+#include "kernels/muon_step.h"
+
+namespace kaon::kernels {
+namespace {
+
+// Elements of a matrix as it is stored: AMX tiles are stored whole.
+int64_t Stored(int64_t rows, int64_t cols) {
+  const auto whole = [](int64_t n) { return (n + kTileSide - 1) / kTileSide * kTileSide; };
+  return whole(rows) * whole(cols);
+}
+
+// The matrices of Iterated (orthogonalize/iteration.h), and what a product needs beside them.
+int64_t IterationBytes(absl::string_view backend, const NewtonSchulzConfig& config,
+                       const MatrixCount& matrix) {
+  const int64_t r = std::min(matrix.rows, matrix.cols);
+  const int64_t c = std::max(matrix.rows, matrix.cols);
+  // In Gram form: a group may change to it.
+  const int64_t squares = r < c ? 3 : 1;
+  if (config.dtype != NsDType::kBFloat16) {
+    return static_cast<int64_t>(sizeof(float)) * (2 * r * c + squares * r * r);
+  }
+  const int64_t wide = Stored(r, c);
+  const int64_t matrices = 2 * (2 * wide + squares * Stored(r, r));
+  // The right operand, packed.
+  if (absl::EndsWith(backend, "/amx")) return matrices + 2 * wide;
+  // A result in fp32, and both operands where the library cannot multiply bf16.
+  return matrices + static_cast<int64_t>(sizeof(float)) * 3 * wide;
+}
+
+// Of one matrix: its iteration, its elements where they do not lie together, where its rows are,
+// and a stripe of its result for each thread.
+int64_t MatrixBytes(absl::string_view backend, int64_t threads, const MuonConfig& config,
+                    const MatrixCount& matrix) {
+  const bool gathers = config.layout.kind == MatrixLayoutKind::kQkvInterleaved ||
+                       config.layout.kind == MatrixLayoutKind::kSplitCols;
+  const int64_t gathered = gathers ? matrix.rows * matrix.cols : 0;
+  const int64_t stripes = std::min(threads, (matrix.rows + kTileSide - 1) / kTileSide);
+  return IterationBytes(backend, config.newton_schulz, matrix) +
+         static_cast<int64_t>(sizeof(float)) * (gathered + stripes * kTileSide * matrix.cols) +
+         static_cast<int64_t>(sizeof(int64_t)) * matrix.rows;
+}
+
+}  // namespace
+
+uint64_t UpdateWorkspaceBytes(absl::string_view backend, uint32_t threads, const RuleConfig& rule,
+                              absl::Span<const uint64_t> shape) {
+  const auto* muon = std::get_if<MuonConfig>(&rule);
+  if (muon == nullptr || !absl::StartsWith(backend, "cpu")) return 0;
+  const auto matrices = CountMatrices(muon->layout, shape);
+  CHECK(matrices.ok()) << matrices.status();
+  const int64_t num_threads = std::max<int64_t>(threads, 1);
+  int64_t count = 0;
+  int64_t largest = 0;
+  int64_t most = 0;
+  for (const MatrixCount& matrix : *matrices) {
+    count += matrix.count;
+    largest = std::max(largest, matrix.rows * matrix.cols);
+    most = std::max(most, MatrixBytes(backend, num_threads, *muon, matrix));
+  }
+  // Small ones are worked on side by side.
+  const int64_t at_once =
+      largest <= kSmallMatrixElements ? std::clamp<int64_t>(count, 1, num_threads) : 1;
+  return static_cast<uint64_t>(at_once * most);
+}
+
+}  // namespace kaon::kernels
