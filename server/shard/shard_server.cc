@@ -36,6 +36,7 @@
 #include "server/journal/memory_journal.h"
 #include "server/shard/snapshot_directory.h"
 #include "server/shard/snapshot_points.h"
+#include "server/shard/written_by_file.h"
 
 namespace kaon::shard {
 
@@ -86,8 +87,8 @@ absl::Status CheckMode(SnapshotDirectory& directory, uint64_t newest,
                    " now; the way from one to the other is a checkpoint"));
 }
 
-// Protocol.md section 3: "recorded, and resuming across a change needs an explicit flag". What only
-// the journal holds says nothing of it.
+// Protocol.md section 3: "recorded, and resuming across a change needs an explicit flag". Of what a
+// snapshot holds, so that a directory without the file `written_by` is not taken either.
 absl::Status CheckBuild(SnapshotDirectory& directory, uint64_t newest,
                         const v1::CheckpointFile& present) {
   const absl::StatusOr<Snapshot> snapshot = directory.Load(newest);
@@ -314,6 +315,7 @@ absl::Status ShardServer::Recover(const v1::ShardConfig& config,
                         disk::PosixDirectory::At(config.data_dir()));
   KAON_ASSIGN_OR_RETURN(const RestoredSnapshot restored,
                         Restore(*files, options, config.allow_other_build()));
+  KAON_RETURN_IF_ERROR(ClaimDirectory(*files, options.written_by, config.allow_other_build()));
   const absl::Time snapshot_read = SteadyNow();
   const uint64_t journal_bytes = config.snapshot_journal_bytes();
   journal::DiskJournal::Options journal;

@@ -18,6 +18,7 @@
 #include <string>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "tests/server/shard/served_shard.h"
 
 namespace kaon::shard {
@@ -181,6 +182,32 @@ TEST_F(ShardServerTest, GoesOnWithAnotherBackendOnlyWhereThatIsAllowed) {
   ExpectRefused(config, absl::StatusCode::kFailedPrecondition, "backend 'cpu/reference'");
   ExpectRefused(config, absl::StatusCode::kFailedPrecondition, "backend 'cpu/onednn'");
   config.set_allow_other_build(true);
+  Restart(config);
+  EXPECT_EQ(Describe().state_digest(), digest);
+}
+
+// Before there is a snapshot that could say so: killed, it leaves none.
+TEST_F(ShardServerTest, GoesOnWithAnotherBackendsJournalOnlyWhereThatIsAllowed) {
+  PlanStepOne();
+  const uint64_t digest = Describe().state_digest();
+  coordinator_.reset();
+  server_.reset();
+  for (const auto& file : std::filesystem::directory_iterator(data_dir_)) {
+    ASSERT_FALSE(absl::StartsWith(file.path().filename().string(), "snapshot")) << file.path();
+  }
+  v1::ShardConfig config = SameDirectory();
+  config.set_gemm("onednn");
+  ExpectRefused(config, absl::StatusCode::kFailedPrecondition,
+                "/written_by says 'build kaon 1\\nbackend cpu/reference\\ndevice_class ");
+  ExpectRefused(config, absl::StatusCode::kFailedPrecondition,
+                "this shard would write 'build kaon 1\\nbackend cpu/onednn");
+  config.set_allow_other_build(true);
+  Restart(config);
+  EXPECT_EQ(Describe().state_digest(), digest);
+  // It is the other's from now on.
+  coordinator_.reset();
+  server_.reset();
+  config.set_allow_other_build(false);
   Restart(config);
   EXPECT_EQ(Describe().state_digest(), digest);
 }

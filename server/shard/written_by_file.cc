@@ -1,0 +1,54 @@
+#include "server/shard/written_by_file.h"
+
+#include <memory>
+#include <string>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "proto/status_macros.h"
+#include "server/disk/remove_if_there.h"
+
+namespace kaon::shard {
+
+namespace {
+
+constexpr char kTemporaryFile[] = "written_by.tmp";
+// A processor's name is some dozens of characters long.
+constexpr size_t kMostBytes = 4096;
+
+// It is compared, and never parsed.
+std::string TextOf(const v1::CheckpointFile& present) {
+  return absl::StrCat("build ", present.build(), "\nbackend ", present.backend(), "\ndevice_class ",
+                      present.device_class(), "\n");
+}
+
+absl::Status Write(disk::Directory& directory, const std::string& text) {
+  // Left behind by a crash.
+  KAON_RETURN_IF_ERROR(disk::RemoveIfThere(directory, kTemporaryFile));
+  KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::File> file, directory.Create(kTemporaryFile));
+  KAON_RETURN_IF_ERROR(file->Write(0, {text}));
+  KAON_RETURN_IF_ERROR(file->Sync());
+  KAON_RETURN_IF_ERROR(directory.Rename(kTemporaryFile, kWrittenByFile));
+  return directory.Sync();
+}
+
+}  // namespace
+
+absl::Status ClaimDirectory(disk::Directory& directory, const v1::CheckpointFile& present,
+                            bool allow_other) {
+  const std::string text = TextOf(present);
+  absl::StatusOr<std::unique_ptr<disk::File>> file = directory.Open(kWrittenByFile);
+  if (absl::IsNotFound(file.status())) return Write(directory, text);
+  if (!file.ok()) return file.status();
+  std::string said(kMostBytes, '\0');
+  KAON_ASSIGN_OR_RETURN(const size_t size, (*file)->Read(0, said.size(), said.data()));
+  said.resize(size);
+  if (said == text) return absl::OkStatus();
+  if (allow_other) return Write(directory, text);
+  return absl::FailedPreconditionError(
+      absl::StrCat((*file)->path(), " says '", absl::CHexEscape(said),
+                   "', this shard would write '", absl::CHexEscape(text),
+                   "': later steps may differ in their last bits; --allow-other-build takes it"));
+}
+
+}  // namespace kaon::shard

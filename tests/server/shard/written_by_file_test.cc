@@ -1,0 +1,82 @@
+#include "server/shard/written_by_file.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "server/checkpoint/written_by.h"
+#include "tests/simulation/simulated_disk.h"
+
+namespace kaon::shard {
+namespace {
+
+class WrittenByFileTest : public testing::Test {
+ protected:
+  std::string Contents() {
+    const auto file = directory_.Open(kWrittenByFile);
+    if (!file.ok()) return std::string(file.status().message());
+    std::string bytes((*file)->Size().value(), '\0');
+    EXPECT_TRUE((*file)->Read(0, bytes.size(), bytes.data()).ok());
+    return bytes;
+  }
+
+  simulation::SimulatedDirectory directory_{"/d", 1};
+  const v1::CheckpointFile here_ = checkpoint::WrittenBy("cpu/onednn");
+  const v1::CheckpointFile elsewhere_ = checkpoint::WrittenBy("cpu/amx");
+};
+
+TEST_F(WrittenByFileTest, IsWrittenOnceAndIsItsOwnAfterAPowerCut) {
+  ASSERT_TRUE(ClaimDirectory(directory_, here_, /*allow_other=*/false).ok());
+  const std::string written = Contents();
+  EXPECT_TRUE(absl::StrContains(written, "backend cpu/onednn\ndevice_class ")) << written;
+  directory_.CutPower();
+  EXPECT_EQ(Contents(), written);
+  EXPECT_TRUE(ClaimDirectory(directory_, here_, /*allow_other=*/false).ok());
+}
+
+TEST_F(WrittenByFileTest, RefusesAnotherAndNamesBoth) {
+  ASSERT_TRUE(ClaimDirectory(directory_, here_, /*allow_other=*/false).ok());
+  const std::string written = Contents();
+  const absl::Status status = ClaimDirectory(directory_, elsewhere_, /*allow_other=*/false);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  for (const char* words : {"/d/written_by says 'build ", "backend cpu/onednn\\n",
+                            "backend cpu/amx\\n", "--allow-other-build takes it"}) {
+    EXPECT_TRUE(absl::StrContains(status.message(), words)) << words << " is not in " << status;
+  }
+  EXPECT_EQ(Contents(), written);
+}
+
+TEST_F(WrittenByFileTest, IsTheOthersOnceThatWasAllowed) {
+  ASSERT_TRUE(ClaimDirectory(directory_, here_, /*allow_other=*/false).ok());
+  ASSERT_TRUE(ClaimDirectory(directory_, elsewhere_, /*allow_other=*/true).ok());
+  directory_.CutPower();
+  EXPECT_TRUE(ClaimDirectory(directory_, elsewhere_, /*allow_other=*/false).ok());
+  EXPECT_FALSE(ClaimDirectory(directory_, here_, /*allow_other=*/false).ok());
+}
+
+TEST_F(WrittenByFileTest, NoChangedBitGoesUnnoticed) {
+  ASSERT_TRUE(ClaimDirectory(directory_, here_, /*allow_other=*/false).ok());
+  const std::string written = Contents();
+  for (size_t bit = 0; bit < 8 * written.size(); ++bit) {
+    std::string damaged = written;
+    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << bit % 8));
+    ASSERT_TRUE(directory_.Open(kWrittenByFile).value()->Write(0, {damaged}).ok());
+    EXPECT_FALSE(ClaimDirectory(directory_, here_, /*allow_other=*/false).ok()) << bit;
+  }
+  for (const std::string& damaged : {written.substr(0, written.size() - 1), std::string()}) {
+    const auto file = directory_.Open(kWrittenByFile).value();
+    ASSERT_TRUE(file->Truncate(damaged.size()).ok());
+    EXPECT_FALSE(ClaimDirectory(directory_, here_, /*allow_other=*/false).ok()) << damaged.size();
+  }
+}
+
+TEST_F(WrittenByFileTest, WhatACrashLeftBehindIsNoHindrance) {
+  ASSERT_TRUE(directory_.Create("written_by.tmp").ok());
+  EXPECT_TRUE(ClaimDirectory(directory_, here_, /*allow_other=*/false).ok());
+  EXPECT_TRUE(absl::StrContains(Contents(), "cpu/onednn"));
+}
+
+}  // namespace
+}  // namespace kaon::shard
