@@ -152,6 +152,7 @@ void CoordinatorNode::Receive(int shard, shard::StreamId stream, ShardNode::Mess
   Run([this, shard, stream, message = std::move(message)] {
     if (!links_[shard].open || links_[shard].stream != stream) return;
     if (message->has_state()) links_[shard].last_state = message;
+    world_.invariants().OnCoordinatorReceives(index_, shard, *message);
     machine_->OnShardMessage(shard, *message, clock_.now());
     Drain();
   });
@@ -186,7 +187,7 @@ void CoordinatorNode::CheckStopped(const v1::StepPlan& plan) {
 }
 
 void CoordinatorNode::SendToShard(int shard, const v1::CoordinatorToShard& message) {
-  world_.invariants().OnCoordinatorSends(message);
+  world_.invariants().OnCoordinatorSends(index_, message);
   if (message.has_plan()) CheckStopped(message.plan());
   if (message.has_plan()) {
     world_.Trace(absl::StrCat(address(), " -> s", shard, " plan of position ",

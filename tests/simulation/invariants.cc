@@ -25,26 +25,26 @@ bool IsShownAs(const v1::StepRecord& decided, const v1::StepRecord& shown) {
 }  // namespace
 
 Invariants::Invariants(Cluster cluster)
-    : cluster_(std::move(cluster)), seen_(cluster_.num_shards) {}
+    : cluster_(std::move(cluster)), seen_(cluster_.num_shards), answers_(cluster_.num_shards) {}
 
 void Invariants::Violated(const std::string& what) {
   if (violation_.empty()) violation_ = what;
 }
 
-void Invariants::OnCoordinatorSends(const v1::CoordinatorToShard& message) {
+void Invariants::Note(const std::string& wrong) {
+  if (!wrong.empty()) Violated(wrong);
+}
+
+void Invariants::OnCoordinatorSends(int coordinator, const v1::CoordinatorToShard& message) {
   if (message.has_decision()) {
-    deciders_[message.decision().plan().position()].insert(message.ballot().SerializeAsString());
-    // "decisions use only answers of their own ballot": so every shard has answered its promise.
-    for (size_t i = 0; i < seen_.size(); ++i) {
-      if (proto::Compare(seen_[i].answered_promise, message.ballot()) < 0) {
-        Violated(absl::StrCat("ballot ", proto::ToString(message.ballot()), " decided position ",
-                              message.decision().plan().position(), " while shard ", i,
-                              " had answered only ", proto::ToString(seen_[i].answered_promise)));
-      }
-    }
+    const v1::StepPlan& plan = message.decision().plan();
+    deciders_[plan.position()].insert(message.ballot().SerializeAsString());
+    Note(answers_.CheckDecision(coordinator, message.ballot(), plan));
     return OnRecord(message.decision());
   }
-  if (message.has_plan()) OnPlan(message.plan(), message.ballot().SerializeAsString());
+  if (!message.has_plan()) return;
+  Note(answers_.CheckPlan(coordinator, message.ballot(), message.plan()));
+  OnPlan(message.plan(), message.ballot().SerializeAsString());
 }
 
 void Invariants::OnPlan(const v1::StepPlan& plan, const std::string& ballot) {

@@ -17,6 +17,7 @@
 #include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/shard_control.pb.h"
 #include "server/shard/shard_machine.h"
+#include "tests/simulation/delivered_answers.h"
 #include "tests/simulation/durable_state.h"
 #include "tests/simulation/history.h"
 
@@ -44,8 +45,12 @@ class Invariants {
   };
   explicit Invariants(Cluster cluster);
 
-  // A coordinator sends this to a shard.
-  void OnCoordinatorSends(const v1::CoordinatorToShard& message);
+  // That coordinator sends this to a shard.
+  void OnCoordinatorSends(int coordinator, const v1::CoordinatorToShard& message);
+  // It is about to be told this by that shard.
+  void OnCoordinatorReceives(int coordinator, int shard, const v1::ShardToCoordinator& message) {
+    answers_.OnDelivered(coordinator, shard, message);
+  }
   // A shard sends this to a coordinator.
   void OnShardSends(int shard, const v1::ShardToCoordinator& message);
   // A shard was handed an event; looks at its promise, PREPARE and applied position.
@@ -93,6 +98,8 @@ class Invariants {
     Vote answered;
   };
 
+  // Violated, unless it is empty.
+  void Note(const std::string& wrong);
   void OnPlan(const v1::StepPlan& plan, const std::string& ballot);
   // Where in the log the record is, and what it follows from.
   void CheckPlace(const v1::StepRecord& record);
@@ -113,6 +120,7 @@ class Invariants {
 
   const Cluster cluster_;
   std::vector<Seen> seen_;
+  DeliveredAnswers answers_;
   Log records_;
   // The same, serialized.
   std::map<LogKey, std::string> record_bytes_;
