@@ -108,6 +108,7 @@ class Cluster {
   Invariants::Cluster InvariantsOf() {
     Invariants::Cluster cluster;
     cluster.num_shards = world_.options().num_shards;
+    cluster.job = job_;
     cluster.interval_steps = world_.options().interval_steps;
     cluster.machine_of = [this](int shard) { return shards_[shard]->machine(); };
     if (!world_.options().durable) return cluster;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "job/definition.h"
 #include "proto/ballot.h"
 #include "server/journal/history.h"
 
@@ -25,7 +26,10 @@ bool IsShownAs(const v1::StepRecord& decided, const v1::StepRecord& shown) {
 }  // namespace
 
 Invariants::Invariants(Cluster cluster)
-    : cluster_(std::move(cluster)), seen_(cluster_.num_shards), answers_(cluster_.num_shards) {}
+    : cluster_(std::move(cluster)),
+      seen_(cluster_.num_shards),
+      answers_(cluster_.num_shards),
+      model_(cluster_.job) {}
 
 void Invariants::Violated(const std::string& what) {
   if (violation_.empty()) violation_ = what;
@@ -141,6 +145,53 @@ void Invariants::CheckPrepared(int shard, Seen& seen) {
   }
   seen.prepared = std::move(plan);
   seen.prepared_bytes = held->plan();
+  if (!seen.prepared.has_step()) return;
+  // A new stamp is about the same sums; of what a restart read back only the gradients are known.
+  const uint64_t generation = cluster_.machine_of(shard)->accepted_generation();
+  if (generation > seen.checked_generation) {
+    seen.checked_generation = generation;
+    CheckAttempts(shard, seen.prepared);
+  }
+  CheckGradients(shard, seen.prepared, *held);
+}
+
+std::vector<uint32_t> Invariants::SummedOn(int shard, const v1::StepBody& step) const {
+  std::vector<uint32_t> parameters;
+  for (const v1::ParameterPlacement& home : placement_.parameters()) {
+    const uint32_t id = home.parameter_id();
+    const bool frozen = cluster_.job.parameters(static_cast<int>(id)).frozen();
+    const bool loads = step.kind() == v1::STEP_KIND_LOAD_WEIGHTS;
+    if (home.shard() == static_cast<uint32_t>(shard) && (loads || !frozen)) {
+      parameters.push_back(id);
+    }
+  }
+  return parameters;
+}
+
+// "attempts folded = the plan's, one process nonce each": by what the pushed chunks came under.
+void Invariants::CheckAttempts(int shard, const v1::StepPlan& plan) {
+  for (const uint32_t id : SummedOn(shard, plan.step())) {
+    const uint64_t num_elements = job::NumElements(cluster_.job.parameters(static_cast<int>(id)));
+    for (const v1::Member& member : plan.step().members()) {
+      const std::string wrong = taken_chunks_.Check(shard, member, id, num_elements);
+      if (wrong.empty()) continue;
+      return Violated(absl::StrCat("shard ", shard, ": PREPARE of position ", plan.position(),
+                                   " round ", plan.round(), " has of ", wrong));
+    }
+  }
+}
+
+// The same, by what the sums hold: every process computes other gradients, so their bits tell whose
+// they are, and how often.
+void Invariants::CheckGradients(int shard, const v1::StepPlan& plan, const v1::Prepared& prepared) {
+  uint64_t digest = 0;
+  for (const uint32_t id : SummedOn(shard, plan.step())) {
+    digest += model_.GradientDigest(plan.step(), id);
+  }
+  if (prepared.gradient_digest() == digest) return;
+  Violated(absl::StrCat("shard ", shard, ": PREPARE of position ", plan.position(), " round ",
+                        plan.round(), " of gradients with digest ", prepared.gradient_digest(),
+                        ", those of the plan's attempts have ", digest));
 }
 
 // "promise and PREPARE (ballot, round) never fall on disk": what was answered is there again, and
@@ -160,6 +211,7 @@ void Invariants::AfterShardStart(int shard) {
   seen.highest_applied = std::max(seen.highest_applied, seen.applied);
   seen.prepared.Clear();
   seen.prepared_bytes.clear();
+  seen.checked_generation = machine.newest_generation();
   if (seen.applied > 0) OnRecord(*machine.applied_record());
   CheckPrepared(shard, seen);
   const Vote& answered = seen.answered;

@@ -20,6 +20,8 @@
 #include "tests/simulation/delivered_answers.h"
 #include "tests/simulation/durable_state.h"
 #include "tests/simulation/history.h"
+#include "tests/simulation/model.h"
+#include "tests/simulation/taken_chunks.h"
 
 namespace kaon::simulation {
 
@@ -35,6 +37,7 @@ class Invariants {
   using DrawCheck = std::function<bool()>;
   struct Cluster {
     int num_shards = 0;
+    v1::JobDefinition job;
     // Steps that a rollback takes back at most (mode INTERVAL); 0 in modes that have none.
     uint32_t interval_steps = 0;
     MachineOf machine_of;
@@ -57,6 +60,8 @@ class Invariants {
   void AfterShardEvent(int shard);
   // A shard's process has started, and stands where its journal says.
   void AfterShardStart(int shard);
+  // What push streams bring there.
+  TakenChunks& taken_chunks() { return taken_chunks_; }
   // Anybody learned that this is the outcome of a position.
   void OnRecord(const v1::StepRecord& record);
   void Violated(const std::string& what);
@@ -92,6 +97,9 @@ class Invariants {
     // Highest (ballot, round) prepared at applied + 1.
     v1::StepPlan prepared;
     std::string prepared_bytes;
+    // What was pushed for PREPAREs up to this generation was looked at, or is from before a
+    // restart.
+    uint64_t checked_generation = 0;
     // What coordinators were answered: it must survive the process, but for votes that mode
     // INTERVAL forgets.
     v1::Ballot answered_promise;
@@ -107,6 +115,10 @@ class Invariants {
   // What a rollback took back of that timeline is no more than the mode allows.
   void CheckLost(const std::map<uint64_t, Timeline>::iterator& timeline);
   void CheckPrepared(int shard, Seen& seen);
+  void CheckAttempts(int shard, const v1::StepPlan& plan);
+  void CheckGradients(int shard, const v1::StepPlan& plan, const v1::Prepared& prepared);
+  // Parameters that a step sums on that shard.
+  std::vector<uint32_t> SummedOn(int shard, const v1::StepBody& step) const;
   // A started shard holds what it has to, as it was decided.
   void CheckDecidedIsHeld(int shard, const shard::ShardMachine& machine);
   void CheckHeldEverywhere(const v1::StepRecord& record);
@@ -121,6 +133,9 @@ class Invariants {
   const Cluster cluster_;
   std::vector<Seen> seen_;
   DeliveredAnswers answers_;
+  TakenChunks taken_chunks_;
+  // Says what gradients a plan's members push.
+  SerialReplay model_;
   Log records_;
   // The same, serialized.
   std::map<LogKey, std::string> record_bytes_;

@@ -166,6 +166,13 @@ std::vector<float> SerialReplay::ReducedGradient(const v1::StepBody& step, uint3
   return sum;
 }
 
+uint64_t SerialReplay::GradientDigest(const v1::StepBody& step, uint32_t parameter_id) {
+  return kernels::TensorDigest(parameter_id, kernels::kGradientSlot,
+                               step.kind() == v1::STEP_KIND_LOAD_WEIGHTS
+                                   ? InitialWeights(job_, parameter_id)
+                                   : ReducedGradient(step, parameter_id));
+}
+
 void SerialReplay::Update(const v1::StepRecord& record, uint32_t parameter_id) {
   const v1::ParameterSpec& parameter = job_.parameters(parameter_id);
   if (parameter.frozen()) return;

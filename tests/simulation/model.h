@@ -60,6 +60,8 @@ class SerialReplay {
   const std::vector<std::vector<float>>& weights() const { return state_.weights; }
   // Of weights, optimizer state and update counters, all read again; 0 before registration.
   uint64_t StateDigest() const;
+  // Of what the members of that step give for a parameter that it sums, whatever was applied.
+  uint64_t GradientDigest(const v1::StepBody& step, uint32_t parameter_id);
 
  private:
   std::vector<float> ReducedGradient(const v1::StepBody& step, uint32_t parameter_id);

@@ -101,6 +101,7 @@ void PushStream::Open() {
   if (reopenings_ > 0 && absl::IsAborted(opened.status())) ++world_.result().outlived_refused;
   if (!opened.ok()) return End(opened.status());
   stream_ = opened->stream;
+  world_.invariants().taken_chunks().OnOpened(shard_.index(), context_.rank, opened->opened);
   shard_.OnDeath([self = weak_from_this()] {
     const auto stream = self.lock();
     if (stream != nullptr && stream->stream_ != 0) stream->End(absl::UnavailableError("lost"));
@@ -172,6 +173,8 @@ void PushStream::Deliver(const Chunk& chunk) {
   const absl::Status status =
       shard_.core().accumulator().AddChunks(stream_, {{&header, absl::MakeConstSpan(&payload, 1)}});
   if (!status.ok()) return End(status);
+  world_.invariants().taken_chunks().OnTaken(shard_.index(), context_.rank, context_.attempt,
+                                             header);
   SendNext();
 }
 
