@@ -238,8 +238,9 @@ void StepOperation::Begin() {
 void StepOperation::OnOver(const Outcome& outcome) {
   if (outcome_.has_value()) return;
   outcome_ = outcome;
-  // Client buffers return to the caller only when the step is decided and every slice's release
-  // callback has run (protocol.md 2.2). That callback is no place for our work: back to the loop.
+  // protocol.md 2.2: "Client buffers return to the caller only when the step is decided AND every
+  // slice's release callback has run; streams stuck on a dead lane are cancelled by the library."
+  // That callback is no place for our work: back to the loop.
   pusher_->Close(outcome.status(), [self = shared_from_this()]() mutable {
     EventLoop& loop = self->options_.job->runtime().loop();
     loop.Post([self = std::move(self)] { self->Close(); });

@@ -86,8 +86,9 @@ void Election::Won() {
   DrawPatience();
 }
 
-// Rule 7: "after a random time in which SOME shard has not heard its promised holder; [...] the
-// delay doubles at each refusal".
+// Rule 7: "A refused or idle coordinator stands for election after a random time in which SOME
+// shard has not heard its promised holder; the holder heartbeats every shard; the delay doubles at
+// each refusal. Two may be alive for ever and the job still progresses."
 void Election::DrawPatience() {
   const double fraction = std::uniform_real_distribution<double>(0, 1)(random_);
   patience_ = options_.takeover * (1 + fraction) * (1 << refusals_);

@@ -24,6 +24,9 @@ std::optional<v1::StepPlan> HeldPlan(const v1::ShardState& state) {
   return plan;
 }
 
+// 2.2, "Shard down": "the job waits (its partition exists nowhere else, except in `replica` mode,
+// later). A shard that comes back without its durable state reports DATA_LOSS and the job stops; it
+// never re-initialises silently."
 absl::Status Lost(int shard, absl::string_view why) {
   return absl::DataLossError(absl::StrCat("shard ", shard, ": ", why));
 }
@@ -58,7 +61,9 @@ std::optional<v1::StepPlan> AlikeAtAll(const std::vector<v1::ShardState>& states
 
 // A shard that restarted has forgotten votes, so that what was applied or decided since its
 // snapshot cannot be completed. But what replaces the state is remembered, and comes first: if it
-// was decided, everybody holds it.
+// was decided, everybody holds it. 2.2 says of PREPARE(rollback) that "once any shard holds it,
+// every later holder completes it": here where all hold it, or else by a rollback of its own above
+// it (ADR 0020, ADR 0028).
 void RecoverForgotten(const std::vector<v1::ShardState>& states, Recovery& recovery) {
   const std::optional<v1::StepPlan> alike = AlikeAtAll(states);
   if (alike && TakesBack(*alike)) {

@@ -59,6 +59,9 @@ absl::StatusOr<v1::RegisterBody> MakeRegistration(const v1::JobDefinition& defin
   return body;
 }
 
+// protocol.md 2.2: "An entry that changes the shard set needs the PREPARE of old and new shards; a
+// removed shard answers until all remaining ones hold the record durably." There is no such entry:
+// a job stays on the shards that it is placed on here (ADR 0028).
 absl::Status PlaceOnShards(const PlacementLimits& limits, v1::RegisterBody& body) {
   const v1::JobDefinition& job = body.definition();
   const absl::flat_hash_map<std::string, int> groups = job::GroupIndices(job);

@@ -1,5 +1,7 @@
-// Lost workers (protocol.md 2.2): who is missed, and what the job's policy makes of it. A worker
-// that is lost is waited for again as soon as it, or a process in its place, joins or begins.
+// Lost workers: who is missed, and what the job's policy makes of it. protocol.md 2.2, "Worker
+// lost": "policy per job `wait` (default) | `shrink` (new member set and round, mean re-weighted) |
+// `fail`. Never a partial contribution." A worker that is lost is waited for again as soon as it,
+// or a process in its place, joins or begins.
 #include <set>
 #include <string>
 #include <utility>
@@ -11,9 +13,13 @@
 
 namespace kaon::coordinator {
 
+// "A worker is lost when a step that another one has begun, and follows, has waited
+// `worker_loss_seconds` for it with no stream of it open and no call of it heard; time in which the
+// coordinator did not run or did not hear a shard is not counted."
 std::vector<uint32_t> StepMachine::AbsentWorkers() const {
   const bool waits = phase_ == Phase::kReady || (phase_ == Phase::kRound && plan_.has_step());
-  // Initial weights are rank 0's alone, and nobody can be blamed for what no worker could answer.
+  // "The initial weights are rank 0's alone, lost or not"; and nobody can be blamed for what no
+  // worker could answer.
   if (!waits || !weights_loaded_ || !stopped_.ok() || !CheckHeard().ok()) return {};
   const v1::WorkerLossPolicy policy = registration_->definition().worker_loss();
   if (policy != v1::WORKER_LOSS_POLICY_SHRINK && policy != v1::WORKER_LOSS_POLICY_FAIL) return {};
@@ -30,6 +36,10 @@ std::vector<uint32_t> StepMachine::AbsentWorkers() const {
   return absent;
 }
 
+// "Under `shrink` an open round goes on without whoever comes back; the next step waits for it
+// again, and so does a round that has to be opened anyway. Its pushes meanwhile are ABORTED, its
+// AwaitStep ends with the step's record. Under `fail` the holder stops the job until it is
+// restored; another holder finds the loss out anew, after as long."
 void StepMachine::LoseWorkers(absl::Time now) {
   const double seconds = registration_ ? registration_->definition().worker_loss_seconds() : 0;
   const std::vector<uint32_t> lost = watch_.Tick(now, AbsentWorkers(), absl::Seconds(seconds));

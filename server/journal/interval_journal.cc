@@ -18,6 +18,8 @@ IntervalJournal::IntervalJournal(std::unique_ptr<Journal> disk, const IntervalSc
   for (const v1::StepRecord& record : *read_back) history_.Add(record);
 }
 
+// Rule 5: "Promise and timeline are durable in every mode but `none`": so are the entries that
+// begin a timeline.
 bool IntervalJournal::IsDurable(const v1::StepPlan& plan) const {
   // Before there are weights nothing is in a snapshot.
   return !weights_loaded_ || plan.has_registration() || plan.has_restore() || plan.has_rollback();

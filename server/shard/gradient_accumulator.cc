@@ -127,6 +127,9 @@ void GradientAccumulator::Restamp(const v1::StepPlan& plan) {
   if (plan_.has_value()) plan_ = plan;
 }
 
+// protocol.md 2.2, "Worker restarted mid-step": "new attempt, round + 1, sums cleared unless rule 8
+// keeps them, workers re-push (only to shards whose sums had to be cleared, rule 8). All shards use
+// the same attempt of each worker." It is the plan's.
 void GradientAccumulator::BeginFolding(const v1::StepPlan& plan, uint64_t generation) {
   Calls calls;
   {

@@ -170,6 +170,7 @@ void ShardMachine::OnPromise(StreamId stream, const v1::CoordinatorToShard& mess
     holder_stream_ = stream;
     holder_heard_ = now;
     promise_waiters_[stream] = promised_;
+    // Rule 5: "Promise and timeline are durable in every mode but `none`".
     const journal::PromiseRecord record{promised_, shard_, num_shards_};
     in_flight_[Append(record)] = record;
     if (Mutated(Mutation::kPromiseWithdraws)) {
@@ -200,6 +201,8 @@ absl::Status ShardMachine::CheckPlan(const v1::StepPlan& plan) const {
   return plan.has_rollback() ? CheckTarget(plan.rollback().target()) : absl::OkStatus();
 }
 
+// 2.2: "Steps and control changes share ONE numbering and the same unanimous PREPARE; a shard holds
+// at most one PREPARE and accepts only position applied + 1 naming its applied revision."
 absl::Status ShardMachine::CheckPosition(const v1::StepPlan& plan) const {
   if (plan.round() == 0) return absl::InvalidArgumentError("round is 0, expecting >= 1");
   if (plan.has_rollback()) return CheckRollback(plan);

@@ -31,8 +31,10 @@ bool ShardMachine::IsBeyondForgotten(const v1::StepPlan& plan) const {
   return plan.has_rollback() || (plan.has_restore() && rollback_needed_);
 }
 
-// Rule 4 lets a plan withdraw a PREPARE of its own position only, and 2.2 has that of a rollback
-// lie beside it. Here it takes its place, which loses nothing: a rollback is planned by a holder
+// 2.2: "PREPARE(rollback) lies beside PREPARE(t), which is erased only when the rollback is
+// applied; it names the new timeline and target step; once any shard holds it, every later holder
+// completes it." Rule 4 lets a plan withdraw a PREPARE of its own position only, too. Here that of
+// a rollback takes its place (ADR 0020), which loses nothing: a rollback is planned by a holder
 // that has read of every shard that some shard needs one. That shard has forgotten its vote, and
 // never says again what it was, so that what is held here, and not decided yet, cannot be decided
 // any more by who reads all shards. And a decision taken before is among the steps that are lost:

@@ -74,8 +74,9 @@ class Cluster {
         world_.invariants().Violated(absl::StrCat("no progress: ", Progress()));
       }
     }
-    // "after faults stop, bounded takeovers": a sleeper may wake up once more, then one holder
-    // stays. A coordinator that is restarted may take over, and wake others up, once more.
+    // "after faults stop, bounded takeovers and progress": a sleeper may wake up once more, then
+    // one holder stays. Rule 7: "Two may be alive for ever and the job still progresses." A
+    // coordinator that is restarted may take over, and wake others up, once more.
     const int takeovers = world_.result().takeovers - takeovers_under_faults_;
     const int restarts = world_.result().loss_restarts - restarts_under_faults_;
     if (!world_.faulty() && takeovers > 2 * (world_.options().num_coordinators + restarts) + 2) {

@@ -226,6 +226,7 @@ class Check {
     Lower(key, operation.returned);
   }
 
+  // protocol.md 2.1: "a pulled or decided value never changes except across a timeline".
   void ExplainPull(const Operation& operation) {
     if (operation.outcome != Outcome::kDone) return;
     const auto version = versions_.find({operation.timeline, operation.step});

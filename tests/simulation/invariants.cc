@@ -52,12 +52,14 @@ void Invariants::OnCoordinatorSends(int coordinator, const v1::CoordinatorToShar
 }
 
 void Invariants::OnPlan(const v1::StepPlan& plan, const std::string& ballot) {
-  // Rule 3: "Having decided t it never opens a round for t."
+  // "no round opened after that coordinator decided"; rule 3: "Having decided t it never opens a
+  // round for t."
   if (deciders_[plan.position()].count(ballot) > 0) {
     Violated(absl::StrCat("ballot ", proto::ToString(plan.ballot()), " opened round ", plan.round(),
                           " at position ", plan.position(), " after it decided it"));
   }
-  // One plan value per (position, ballot, round).
+  // "one plan value per log position"; rule 2: "*Alike* = byte-equal StepPlan, and the StepPlan
+  // contains job, timeline, log position, ballot, round and decide() version."
   const std::string key = absl::StrCat(plan.position(), "/", ballot, "/", plan.round());
   const auto known = plans_.find(key);
   std::string bytes = plan.SerializeAsString();
@@ -74,6 +76,7 @@ void Invariants::OnPlan(const v1::StepPlan& plan, const std::string& ballot) {
                           newest_planned_));
   }
   newest_planned_ = std::max(newest_planned_, plan.timeline());
+  // "one process nonce each"; rule 6: "Join carries a process nonce, echoed".
   for (const v1::Member& member : plan.step().members()) {
     const auto [nonce, first] =
         nonces_.emplace(absl::StrCat(member.rank(), "/", member.attempt().SerializeAsString()),
@@ -134,6 +137,8 @@ void Invariants::AfterShardEvent(int shard) {
   CheckPrepared(shard, seen);
 }
 
+// 2.2: "a shard holds at most one PREPARE and accepts only position applied + 1 naming its applied
+// revision": what it holds next is the same one stamped higher, or another round's.
 void Invariants::CheckPrepared(int shard, Seen& seen) {
   const v1::Prepared* held = cluster_.machine_of(shard)->held();
   if (held == nullptr || held->plan() == seen.prepared_bytes) return;
@@ -194,8 +199,9 @@ void Invariants::CheckGradients(int shard, const v1::StepPlan& plan, const v1::P
                         ", those of the plan's attempts have ", digest));
 }
 
-// "promise and PREPARE (ballot, round) never fall on disk": what was answered is there again, and
-// no less; what was not answered may be gone.
+// "promise and PREPARE (ballot, round) never fall on disk"; rule 5: "Promise and timeline are
+// durable in every mode but `none`": what was answered is there again, and no less; what was not
+// answered may be gone.
 void Invariants::AfterShardStart(int shard) {
   const shard::ShardMachine& machine = *cluster_.machine_of(shard);
   Seen& seen = seen_[shard];
@@ -267,8 +273,8 @@ void Invariants::OnRecord(const v1::StepRecord& record) {
   std::string bytes = record.SerializeAsString();
   const auto [found, fresh] = record_bytes_.emplace(key, bytes);
   if (!fresh) {
-    // "one plan value per log position"; "records equal on all shards"; a decided value never
-    // changes except across a timeline.
+    // "one plan value per log position"; "records equal on all shards"; "a pulled or decided value
+    // never changes except across a timeline".
     if (found->second != bytes) {
       Violated(absl::StrCat("two outcomes of position ", key.position, " of timeline ",
                             key.timeline, ": ", records_[key].ShortDebugString(), " and ",
@@ -282,6 +288,7 @@ void Invariants::OnRecord(const v1::StepRecord& record) {
   CheckHeldEverywhere(record);
 }
 
+// 2.2: "Steps and control changes share ONE numbering and the same unanimous PREPARE".
 void Invariants::CheckPlace(const v1::StepRecord& record) {
   const v1::StepPlan& plan = record.plan();
   const auto found = timelines_.find(plan.timeline());
