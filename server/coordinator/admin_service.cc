@@ -33,10 +33,6 @@ constexpr size_t kMaxActBytes = 400;
 constexpr size_t kMaxRegexBytes = 1024;
 constexpr int64_t kMaxRegexMemoryBytes = 1 << 20;
 
-void Finish(grpc::ServerUnaryReactor* reactor, const absl::Status& status) {
-  reactor->Finish(proto::ToGrpc(status));
-}
-
 void Fill(const CoordinatorSnapshot& snapshot, const ClusterView& view,
           v1::GetStatusResponse& response) {
   response.set_holder(snapshot.holder);
@@ -160,12 +156,22 @@ AdminService::AdminService(MachineLoop& loop, const ShardLinks& links,
       checkpoints_(checkpoints),
       counts_(counts) {}
 
-std::function<void(const absl::Status& status)> AdminService::Act(
-    const grpc::CallbackServerContext& context, std::string what) {
+CallEnded AdminService::Act(const grpc::CallbackServerContext& context, std::string what) {
   // What is asked for may be long, and have any bytes.
   if (what.size() > kMaxActBytes) what.resize(kMaxActBytes);
   return [this, peer = auth::PeerName(auth::PeerIdentity(context)), act = absl::CHexEscape(what)](
              const absl::Status& status) { monitor::NoteAdminAct(counts_, peer, act, status); };
+}
+
+AdminService::Finish AdminService::Finishing(const grpc::CallbackServerContext* context,
+                                             grpc::ServerUnaryReactor* reactor,
+                                             absl::string_view method) {
+  return [this, context, reactor, method](const absl::Status& status) {
+    if (!status.ok()) {
+      monitor::NoteEnd(counts_, auth::PeerName(auth::PeerIdentity(*context)), method, status);
+    }
+    reactor->Finish(proto::ToGrpc(status));
+  };
 }
 
 void AdminService::Gather(std::function<void(ClusterView)> done) {
@@ -194,17 +200,18 @@ grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* c
                                                   const v1::GetStatusRequest*,
                                                   v1::GetStatusResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const Finish finish = Finishing(context, reactor, "GetStatus");
   const absl::Status posted =
-      loop_.Post([this, reactor, response](StepMachine& machine, absl::Time) {
-        Gather([this, reactor, response, snapshot = machine.Snapshot()](const ClusterView& view) {
+      loop_.Post([this, finish, response](StepMachine& machine, absl::Time) {
+        Gather([this, finish, response, snapshot = machine.Snapshot()](const ClusterView& view) {
           Fill(snapshot, view, *response);
           for (v1::EventCount& count : counts_.Happened()) {
             *response->add_events() = std::move(count);
           }
-          Finish(reactor, absl::OkStatus());
+          finish(absl::OkStatus());
         });
       });
-  if (!posted.ok()) Finish(reactor, posted);
+  if (!posted.ok()) finish(posted);
   return reactor;
 }
 
@@ -212,10 +219,11 @@ grpc::ServerUnaryReactor* AdminService::DescribeJob(grpc::CallbackServerContext*
                                                     const v1::DescribeJobRequest* request,
                                                     v1::JobDescription* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  Gather([reactor, request, response](const ClusterView& view) {
+  const Finish finish = Finishing(context, reactor, "DescribeJob");
+  Gather([finish, request, response](const ClusterView& view) {
     absl::StatusOr<v1::JobDescription> job = view.DescribeJob(request->job());
     if (job.ok()) *response = std::move(*job);
-    Finish(reactor, job.status());
+    finish(job.status());
   });
   return reactor;
 }
@@ -224,13 +232,14 @@ grpc::ServerUnaryReactor* AdminService::ListParameters(grpc::CallbackServerConte
                                                        const v1::ListParametersRequest* request,
                                                        v1::ListParametersResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const Finish finish = Finishing(context, reactor, "ListParameters");
   const absl::StatusOr<Listing> listing = ParseListing(*request);
   if (!listing.ok()) {
-    Finish(reactor, listing.status());
+    finish(listing.status());
     return reactor;
   }
-  Gather([reactor, request, response, listing = *listing](const ClusterView& view) {
-    Finish(reactor, List(*request, listing, view, *response));
+  Gather([finish, request, response, listing = *listing](const ClusterView& view) {
+    finish(List(*request, listing, view, *response));
   });
   return reactor;
 }
@@ -239,16 +248,17 @@ grpc::ServerUnaryReactor* AdminService::StepHistory(grpc::CallbackServerContext*
                                                     const v1::StepHistoryRequest* request,
                                                     v1::StepHistoryResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const Finish finish = Finishing(context, reactor, "StepHistory");
   if (request->limit() > kMaxHistory) {
-    Finish(reactor, absl::InvalidArgumentError(absl::StrCat("limit is ", request->limit(),
-                                                            ", must be 0 .. ", kMaxHistory)));
+    finish(absl::InvalidArgumentError(
+        absl::StrCat("limit is ", request->limit(), ", must be 0 .. ", kMaxHistory)));
     return reactor;
   }
   const uint32_t limit = request->limit() == 0 ? kDefaultHistory : request->limit();
-  Gather([this, reactor, request, response, limit](const ClusterView& view) {
+  Gather([this, finish, request, response, limit](const ClusterView& view) {
     const absl::StatusOr<v1::JobDescription> job = view.DescribeJob(request->job());
     if (!job.ok()) {
-      Finish(reactor, job.status());
+      finish(job.status());
       return;
     }
     // Records are byte-equal on all shards; the newest shard has the longest list.
@@ -260,19 +270,19 @@ grpc::ServerUnaryReactor* AdminService::StepHistory(grpc::CallbackServerContext*
     read.set_limit(limit);
     links_[shard]->ReadHistory(
         read, kShardTimeout,
-        [this, reactor, request, response, read](absl::StatusOr<v1::ReadHistoryResponse> history) {
+        [this, finish, request, response, read](absl::StatusOr<v1::ReadHistoryResponse> history) {
           if (history.ok()) {
             for (v1::StepRecord& record : *history->mutable_records()) {
               if (!record.plan().has_registration()) *response->add_records() = std::move(record);
             }
           }
-          if (!history.ok() || !request->with_phases()) return Finish(reactor, history.status());
+          if (!history.ok() || !request->with_phases()) return finish(history.status());
           GatherPhases(links_, read, kShardTimeout,
-                       [reactor, response](std::vector<v1::ShardPhases> phases) {
+                       [finish, response](std::vector<v1::ShardPhases> phases) {
                          for (v1::ShardPhases& one : phases) {
                            *response->add_phases() = std::move(one);
                          }
-                         Finish(reactor, absl::OkStatus());
+                         finish(absl::OkStatus());
                        });
         });
   });
@@ -312,16 +322,15 @@ grpc::ServerUnaryReactor* AdminService::SetGroup(grpc::CallbackServerContext* co
 }
 
 template <typename Request, typename Response, typename Answer>
-void AdminService::AskShard(grpc::ServerUnaryReactor* reactor, const Request& request,
-                            Response* response,
+void AdminService::AskShard(const Finish& finish, const Request& request, Response* response,
                             void (ShardLink::*method)(const v1::ShardParameterRequest&,
                                                       absl::Duration, ShardLink::Callback<Answer>),
                             Answer* (Response::*mutable_answer)()) {
   Gather([=, this, &request](const ClusterView& view) {
     const absl::StatusOr<v1::JobDescription> job = view.DescribeJob(request.job());
-    if (!job.ok()) return Finish(reactor, job.status());
+    if (!job.ok()) return finish(job.status());
     const absl::StatusOr<v1::ParameterPlacement> found = FindParameter(*job, request.parameter());
-    if (!found.ok()) return Finish(reactor, found.status());
+    if (!found.ok()) return finish(found.status());
     *response->mutable_placement() = *found;
     const uint32_t shard = found->shard();
     v1::ShardParameterRequest ask;
@@ -335,7 +344,7 @@ void AdminService::AskShard(grpc::ServerUnaryReactor* reactor, const Request& re
         status = absl::UnavailableError(
             absl::StrCat("shard ", shard, " at ", addresses_[shard], ": ", status.ToString()));
       }
-      Finish(reactor, status);
+      finish(status);
     });
   });
 }
@@ -344,7 +353,8 @@ grpc::ServerUnaryReactor* AdminService::GetParameterStats(
     grpc::CallbackServerContext* context, const v1::GetParameterStatsRequest* request,
     v1::GetParameterStatsResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  AskShard(reactor, *request, response, &ShardLink::GetParameterStats,
+  const Finish finish = Finishing(context, reactor, "GetParameterStats");
+  AskShard(finish, *request, response, &ShardLink::GetParameterStats,
            &v1::GetParameterStatsResponse::mutable_stats);
   return reactor;
 }
@@ -353,7 +363,8 @@ grpc::ServerUnaryReactor* AdminService::GetParameterDiagnostics(
     grpc::CallbackServerContext* context, const v1::GetParameterDiagnosticsRequest* request,
     v1::GetParameterDiagnosticsResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  AskShard(reactor, *request, response, &ShardLink::GetParameterDiagnostics,
+  const Finish finish = Finishing(context, reactor, "GetParameterDiagnostics");
+  AskShard(finish, *request, response, &ShardLink::GetParameterDiagnostics,
            &v1::GetParameterDiagnosticsResponse::mutable_diagnostics);
   return reactor;
 }

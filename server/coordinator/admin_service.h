@@ -13,8 +13,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "kaon/v1/admin.grpc.pb.h"
 #include "kaon/v1/admin.pb.h"
+#include "server/coordinator/call_ended.h"
 #include "server/coordinator/checkpoint_keeper.h"
 #include "server/coordinator/cluster_view.h"
 #include "server/coordinator/machine_loop.h"
@@ -72,8 +75,11 @@ class AdminService : public v1::Admin::CallbackService {
  private:
   void Gather(std::function<void(ClusterView)> done);
   // To be told of the answer to an admin's request, which is logged with who made it.
-  std::function<void(const absl::Status& status)> Act(const grpc::CallbackServerContext& context,
-                                                      std::string what);
+  CallEnded Act(const grpc::CallbackServerContext& context, std::string what);
+  // Ends, once, a call to `method` that only asks; a refusal is counted, and logged with who asked.
+  using Finish = std::function<void(const absl::Status& status)>;
+  Finish Finishing(const grpc::CallbackServerContext* context, grpc::ServerUnaryReactor* reactor,
+                   absl::string_view method);
   // A restore that was asked for, and the way of its answer.
   struct RestoreCall {
     WaitingReactor* reactor = nullptr;
@@ -89,7 +95,7 @@ class AdminService : public v1::Admin::CallbackService {
   void FindRequest(uint64_t request_id, uint64_t newest, uint64_t after, RequestLookup::Done done);
   // Finds the parameter that `request` names and asks the shard that holds it by `method`.
   template <typename Request, typename Response, typename Answer>
-  void AskShard(grpc::ServerUnaryReactor* reactor, const Request& request, Response* response,
+  void AskShard(const Finish& finish, const Request& request, Response* response,
                 void (ShardLink::*method)(const v1::ShardParameterRequest&, absl::Duration,
                                           ShardLink::Callback<Answer>),
                 Answer* (Response::*mutable_answer)());

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/failpoint.h"
-#include "proto/grpc_status.h"
 #include "proto/status_macros.h"
 #include "server/checkpoint/listing.h"
 #include "server/checkpoint/manifest_file.h"
@@ -20,10 +19,6 @@ namespace kaon::coordinator {
 namespace {
 
 using Directory = absl::StatusOr<checkpoint::CheckpointDirectory*>;
-
-void Finish(grpc::ServerUnaryReactor* reactor, const absl::Status& status) {
-  reactor->Finish(proto::ToGrpc(status));
-}
 
 absl::Status CheckSameBits(const v1::CheckpointManifest& manifest, const ClusterView& view) {
   const std::string what = absl::StrCat("checkpoint ", manifest.id());
@@ -143,12 +138,13 @@ grpc::ServerUnaryReactor* AdminService::ListCheckpoints(grpc::CallbackServerCont
                                                         const v1::ListCheckpointsRequest* request,
                                                         v1::ListCheckpointsResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  checkpoints_.Run([reactor, request, response](const Directory& directory) {
-    if (!directory.ok()) return Finish(reactor, directory.status());
+  const Finish finish = Finishing(context, reactor, "ListCheckpoints");
+  checkpoints_.Run([finish, request, response](const Directory& directory) {
+    if (!directory.ok()) return finish(directory.status());
     absl::StatusOr<v1::ListCheckpointsResponse> listed =
         checkpoint::ListCheckpoints(**directory, request->job());
     if (listed.ok()) *response = *std::move(listed);
-    Finish(reactor, listed.status());
+    finish(listed.status());
   });
   return reactor;
 }
@@ -157,11 +153,12 @@ grpc::ServerUnaryReactor* AdminService::VerifyCheckpoint(grpc::CallbackServerCon
                                                          const v1::VerifyCheckpointRequest* request,
                                                          v1::VerifyCheckpointResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  checkpoints_.Run([reactor, request, response](const Directory& directory) {
-    if (!directory.ok()) return Finish(reactor, directory.status());
+  const Finish finish = Finishing(context, reactor, "VerifyCheckpoint");
+  checkpoints_.Run([finish, request, response](const Directory& directory) {
+    if (!directory.ok()) return finish(directory.status());
     const absl::StatusOr<v1::CheckpointManifest> manifest = (*directory)->Verify(request->id());
     if (manifest.ok()) *response->mutable_checkpoint() = checkpoint::SummaryOf(*manifest);
-    Finish(reactor, manifest.status());
+    finish(manifest.status());
   });
   return reactor;
 }

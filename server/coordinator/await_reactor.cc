@@ -9,8 +9,8 @@
 namespace kaon::coordinator {
 
 AwaitReactor* AwaitReactor::Start(MachineLoop& loop, grpc::CallbackServerContext& context,
-                                  const v1::AwaitStepRequest& request) {
-  auto reactor = std::make_shared<AwaitReactor>(loop, context);
+                                  CallEnded ended, const v1::AwaitStepRequest& request) {
+  auto reactor = std::make_shared<AwaitReactor>(loop, context, std::move(ended));
   reactor->self_ = reactor;
   loop.Submit(
       reactor->call_,
@@ -20,8 +20,8 @@ AwaitReactor* AwaitReactor::Start(MachineLoop& loop, grpc::CallbackServerContext
 }
 
 AwaitReactor* AwaitReactor::Refuse(MachineLoop& loop, grpc::CallbackServerContext& context,
-                                   const absl::Status& status) {
-  auto reactor = std::make_shared<AwaitReactor>(loop, context);
+                                   CallEnded ended, const absl::Status& status) {
+  auto reactor = std::make_shared<AwaitReactor>(loop, context, std::move(ended));
   reactor->self_ = reactor;
   reactor->OnAction(AwaitFailed{reactor->call_, status, ""});
   return reactor.get();
@@ -66,6 +66,7 @@ void AwaitReactor::Proceed() {
     out_ = grpc::ByteBuffer(&slice, 1);
     StartWrite(&out_);
   } else {
+    ended_(end);
     Finish(proto::ToGrpc(end));
   }
 }

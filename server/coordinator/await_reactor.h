@@ -11,11 +11,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "kaon/v1/coordinator.pb.h"
 #include "kernels/mutex.h"
+#include "server/coordinator/call_ended.h"
 #include "server/coordinator/machine_loop.h"
 
 namespace kaon::coordinator {
@@ -25,13 +27,13 @@ class AwaitReactor : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   // Submits the request to the loop. `loop` and `context` outlive the stream. The reactor is shared
   // by gRPC, through itself, and by the loop for as long as the call is open there.
   static AwaitReactor* Start(MachineLoop& loop, grpc::CallbackServerContext& context,
-                             const v1::AwaitStepRequest& request);
+                             CallEnded ended, const v1::AwaitStepRequest& request);
   // A stream that ends with `status` at once.
   static AwaitReactor* Refuse(MachineLoop& loop, grpc::CallbackServerContext& context,
-                              const absl::Status& status);
+                              CallEnded ended, const absl::Status& status);
 
-  AwaitReactor(MachineLoop& loop, grpc::CallbackServerContext& context)
-      : loop_(loop), context_(context), call_(loop.NewCall()) {}
+  AwaitReactor(MachineLoop& loop, grpc::CallbackServerContext& context, CallEnded ended)
+      : loop_(loop), context_(context), ended_(std::move(ended)), call_(loop.NewCall()) {}
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
@@ -44,6 +46,7 @@ class AwaitReactor : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
 
   MachineLoop& loop_;
   grpc::CallbackServerContext& context_;
+  const CallEnded ended_;
   const CallId call_;
 
   Mutex mu_;

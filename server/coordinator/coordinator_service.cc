@@ -1,5 +1,6 @@
 #include "server/coordinator/coordinator_service.h"
 
+#include <glog/logging.h>
 #include <grpcpp/support/proto_buffer_reader.h>
 
 #include <string>
@@ -7,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "proto/ballot.h"
 #include "proto/grpc_status.h"
 #include "server/auth/peer_identity.h"
 #include "server/coordinator/await_reactor.h"
@@ -30,61 +32,69 @@ absl::Status AuthorizeRank(const grpc::CallbackServerContext& context, const Req
 
 }  // namespace
 
-absl::Status CoordinatorService::Noted(const grpc::CallbackServerContext& context,
-                                       const absl::Status& authorized) {
-  if (!authorized.ok()) {
-    monitor::NoteUnauthorized(counts_, auth::PeerName(auth::PeerIdentity(context)), authorized);
-  }
-  return authorized;
+CallEnded CoordinatorService::Noting(const grpc::CallbackServerContext* context,
+                                     absl::string_view method) {
+  return [this, context, method](const absl::Status& status) {
+    if (status.ok()) return;
+    monitor::NoteEnd(counts_, auth::PeerName(auth::PeerIdentity(*context)), method, status);
+  };
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::RegisterJob(grpc::CallbackServerContext* context,
                                                           const v1::RegisterJobRequest* request,
                                                           v1::JobDescription* response) {
   WaitingReactor* const reactor = WaitingReactor::Make(loop_);
-  const UnaryAnswer<ReplyRegister, v1::JobDescription> answer(context, reactor, response);
-  return Ask(loop_, reactor->call(),
-             Noted(*context, AuthorizeJob(*context, request->definition().name())),
+  const UnaryAnswer<ReplyRegister, v1::JobDescription> answer(context, reactor, response,
+                                                              Noting(context, "RegisterJob"));
+  return Ask(loop_, reactor->call(), AuthorizeJob(*context, request->definition().name()),
              &StepMachine::Register, *request, answer);
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::GetJob(grpc::CallbackServerContext* context,
                                                      const v1::GetJobRequest* request,
                                                      v1::JobDescription* response) {
-  const UnaryAnswer<ReplyGetJob, v1::JobDescription> answer(context, response);
-  return Ask(loop_, loop_.NewCall(), Noted(*context, AuthorizeJob(*context, request->job())),
-             &StepMachine::GetJob, *request, answer);
+  const UnaryAnswer<ReplyGetJob, v1::JobDescription> answer(context, response,
+                                                            Noting(context, "GetJob"));
+  return Ask(loop_, loop_.NewCall(), AuthorizeJob(*context, request->job()), &StepMachine::GetJob,
+             *request, answer);
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::JoinWorker(grpc::CallbackServerContext* context,
                                                          const v1::JoinWorkerRequest* request,
                                                          v1::JoinWorkerResponse* response) {
   const UnaryAnswer<ReplyJoin, v1::JoinWorkerResponse> answer(
-      context, response, [this](const absl::Status& status) {
-        if (status.ok()) counts_.Add(monitor::Event::kWorkerJoined);
+      context, response,
+      [this, context, request, response,
+       noting = Noting(context, "JoinWorker")](const absl::Status& status) {
+        if (!status.ok()) return noting(status);
+        counts_.Add(monitor::Event::kWorkerJoined);
+        LOG(INFO) << auth::PeerName(auth::PeerIdentity(*context)) << " joins as rank "
+                  << request->rank() << ", attempt " << proto::ToString(response->attempt());
       });
-  return Ask(loop_, loop_.NewCall(), Noted(*context, AuthorizeRank(*context, *request)),
-             &StepMachine::Join, *request, answer);
+  return Ask(loop_, loop_.NewCall(), AuthorizeRank(*context, *request), &StepMachine::Join,
+             *request, answer);
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::BeginStep(grpc::CallbackServerContext* context,
                                                         const v1::BeginStepRequest* request,
                                                         v1::BeginStepResponse* response) {
-  const UnaryAnswer<ReplyBegin, v1::BeginStepResponse> answer(context, response);
-  return Ask(loop_, loop_.NewCall(), Noted(*context, AuthorizeRank(*context, *request)),
-             &StepMachine::Begin, *request, answer);
+  const UnaryAnswer<ReplyBegin, v1::BeginStepResponse> answer(context, response,
+                                                              Noting(context, "BeginStep"));
+  return Ask(loop_, loop_.NewCall(), AuthorizeRank(*context, *request), &StepMachine::Begin,
+             *request, answer);
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* CoordinatorService::AwaitStep(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+  const CallEnded ended = Noting(context, "AwaitStep");
   grpc::ByteBuffer bytes = *request;
   v1::AwaitStepRequest parsed;
   const grpc::Status read =
       grpc::SerializationTraits<v1::AwaitStepRequest>::Deserialize(&bytes, &parsed);
-  if (!read.ok()) return AwaitReactor::Refuse(loop_, *context, proto::FromGrpc(read));
-  const absl::Status authorized = Noted(*context, AuthorizeRank(*context, parsed));
-  if (!authorized.ok()) return AwaitReactor::Refuse(loop_, *context, authorized);
-  return AwaitReactor::Start(loop_, *context, parsed);
+  if (!read.ok()) return AwaitReactor::Refuse(loop_, *context, ended, proto::FromGrpc(read));
+  const absl::Status authorized = AuthorizeRank(*context, parsed);
+  if (!authorized.ok()) return AwaitReactor::Refuse(loop_, *context, ended, authorized);
+  return AwaitReactor::Start(loop_, *context, ended, parsed);
 }
 
 }  // namespace kaon::coordinator

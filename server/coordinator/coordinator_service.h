@@ -7,9 +7,10 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
-#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "kaon/v1/coordinator.grpc.pb.h"
 #include "kaon/v1/coordinator.pb.h"
+#include "server/coordinator/call_ended.h"
 #include "server/coordinator/machine_loop.h"
 #include "server/monitor/event_counts.h"
 
@@ -45,8 +46,8 @@ class CoordinatorService
                                                         const grpc::ByteBuffer* request) override;
 
  private:
-  // `authorized`; a refusal is counted and logged with who called.
-  absl::Status Noted(const grpc::CallbackServerContext& context, const absl::Status& authorized);
+  // To be told how a call to `method` ends: a refusal is counted, and logged with who called.
+  CallEnded Noting(const grpc::CallbackServerContext* context, absl::string_view method);
 
   MachineLoop& loop_;
   monitor::EventCounts& counts_;

@@ -26,7 +26,13 @@ void MachineWatch::LookAtHolder(const StepMachine& machine) {
   if (machine.IsHolder() == holds_) return;
   holds_ = machine.IsHolder();
   counts_.Add(holds_ ? Event::kTakeover : Event::kHolderReplaced);
-  LOG(INFO) << (holds_ ? "holds the shards from now on" : "holds the shards no more");
+  // Its phase names who holds them, where a shard has said it.
+  if (holds_) {
+    LOG(INFO) << "holds the shards from now on, ballot "
+              << proto::ToString(machine.Snapshot().ballot);
+  } else {
+    LOG(WARNING) << "holds the shards no more: " << machine.Snapshot().phase;
+  }
 }
 
 void MachineWatch::LookAtWorkers(const StepMachine& machine) {
@@ -54,8 +60,7 @@ void MachineWatch::LookAtGradNorms(const GradNormWatch& norms) {
 void MachineWatch::OnSent(const v1::CoordinatorToShard& message) {
   if (message.has_plan()) {
     const v1::StepPlan& plan = message.plan();
-    const bool counted = plan.position() == reopened_position_ &&
-                         plan.round() == reopened_round_ &&
+    const bool counted = plan.position() == reopened_position_ && plan.round() == reopened_round_ &&
                          proto::Compare(plan.ballot(), reopened_ballot_) == 0;
     if (plan.round() <= 1 || counted) return;
     counts_.Add(Event::kRoundReopened);

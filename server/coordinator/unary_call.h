@@ -8,7 +8,6 @@
 #include <grpcpp/support/server_callback.h>
 
 #include <atomic>
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -17,6 +16,7 @@
 #include "absl/status/status.h"
 #include "proto/grpc_status.h"
 #include "server/coordinator/actions.h"
+#include "server/coordinator/call_ended.h"
 #include "server/coordinator/coordinator_service.h"
 #include "server/coordinator/machine_loop.h"
 
@@ -27,13 +27,10 @@ namespace kaon::coordinator {
 template <typename Reply, typename Response>
 class UnaryAnswer {
  public:
-  // Told what the call is answered with, just before; any thread; must not block.
-  using Ended = std::function<void(const absl::Status& status)>;
-
-  UnaryAnswer(grpc::CallbackServerContext* context, Response* response, Ended ended = nullptr)
+  UnaryAnswer(grpc::CallbackServerContext* context, Response* response, CallEnded ended)
       : UnaryAnswer(context, context->DefaultReactor(), response, std::move(ended)) {}
   UnaryAnswer(grpc::CallbackServerContext* context, grpc::ServerUnaryReactor* reactor,
-              Response* response, Ended ended = nullptr)
+              Response* response, CallEnded ended)
       : context_(context), reactor_(reactor), response_(response), ended_(std::move(ended)) {}
 
   grpc::ServerUnaryReactor* reactor() const { return reactor_; }
@@ -50,7 +47,7 @@ class UnaryAnswer {
   }
 
   void Finish(const absl::Status& status, const std::string& holder_address) const {
-    if (ended_) ended_(status);
+    ended_(status);
     if (!holder_address.empty()) context_->AddTrailingMetadata(kHolderMetadata, holder_address);
     reactor_->Finish(proto::ToGrpc(status));
   }
@@ -59,7 +56,7 @@ class UnaryAnswer {
   grpc::CallbackServerContext* context_;
   grpc::ServerUnaryReactor* reactor_;
   Response* response_;
-  Ended ended_;
+  CallEnded ended_;
 };
 
 // Reactor of a unary call that may wait for long: ends it in the loop when its caller is gone. Owns

@@ -6,12 +6,15 @@
 #include <string>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
 namespace kaon::monitor {
 
 namespace {
+
+constexpr size_t kMaxRefusalBytes = 400;
 
 enum class Apart { kNothing, kCode, kReason };
 
@@ -68,6 +71,16 @@ std::vector<v1::EventCount> EventCounts::Happened() const {
 void NoteUnauthorized(EventCounts& counts, absl::string_view peer, const absl::Status& refusal) {
   counts.Add(Event::kCallUnauthorized);
   LOG_EVERY_T(WARNING, 1) << "call of " << peer << " refused: " << refusal;
+}
+
+void NoteEnd(EventCounts& counts, absl::string_view peer, absl::string_view method,
+             const absl::Status& status) {
+  if (status.ok() || absl::IsCancelled(status)) return;
+  if (absl::IsPermissionDenied(status)) return NoteUnauthorized(counts, peer, status);
+  counts.Add(Event::kCallRefused, status.code());
+  // A refusal repeats what was asked for, which may be long, and have any bytes.
+  LOG_EVERY_T(WARNING, 1) << method << " of " << peer << " refused: "
+                          << absl::CHexEscape(status.ToString().substr(0, kMaxRefusalBytes));
 }
 
 void NoteAdminAct(EventCounts& counts, absl::string_view peer, absl::string_view act,

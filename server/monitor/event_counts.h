@@ -23,6 +23,7 @@ namespace kaon::monitor {
   EVENT(kAdminAct, "admin_act", kNothing)                            \
   EVENT(kAdminRefused, "admin_refused", kCode)                       \
   EVENT(kCall, "call", kNothing)                                     \
+  EVENT(kCallRefused, "call_refused", kCode)                         \
   EVENT(kCallUnauthorized, "call_unauthorized", kNothing)            \
   EVENT(kCheckpointCreated, "checkpoint_created", kNothing)          \
   EVENT(kCheckpointFailed, "checkpoint_failed", kNothing)            \
@@ -82,6 +83,12 @@ class EventCounts {
 // A call that `peer`, a URI or an address, may not make. Counted each time; logged with who it was
 // at most once a second, as anyone may try as often as he likes.
 void NoteUnauthorized(EventCounts& counts, absl::string_view peer, const absl::Status& refusal);
+
+// How a call of `peer` to `method` ended: nothing of one that was answered, or whose caller is
+// gone; PERMISSION_DENIED as above; what else it was refused with is counted by its code, and
+// logged as rarely.
+void NoteEnd(EventCounts& counts, absl::string_view peer, absl::string_view method,
+             const absl::Status& status);
 
 // What came of an admin's request, `act` with its arguments; counted and logged.
 void NoteAdminAct(EventCounts& counts, absl::string_view peer, absl::string_view act,

@@ -227,7 +227,7 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
   loop_->Start(*journal_, snapshots_.get());
   KAON_RETURN_IF_ERROR(StartSessions(config));
   data_service_ = std::make_unique<ShardDataService>(*loop_);
-  local_service_ = std::make_unique<ShardLocalService>(shm_endpoint_.get());
+  local_service_ = std::make_unique<ShardLocalService>(shm_endpoint_.get(), counts_);
   control_service_ = std::make_unique<ShardControlService>(*loop_);
   return absl::OkStatus();
 }

@@ -5,6 +5,7 @@
 #include "absl/status/statusor.h"
 #include "proto/grpc_status.h"
 #include "server/auth/peer_identity.h"
+#include "server/monitor/event_counts.h"
 #include "server/shard/control_stream.h"
 #include "server/shard/pull_stream.h"
 #include "server/shard/push_stream.h"
@@ -13,14 +14,27 @@ namespace kaon::shard {
 
 namespace {
 
-// Ends a unary call with what the loop answers.
-template <typename Response>
-auto Answer(grpc::ServerUnaryReactor* reactor, Response* response) {
-  return [reactor, response](absl::StatusOr<Response> answer) {
-    if (answer.ok()) *response = *std::move(answer);
-    reactor->Finish(proto::ToGrpc(answer.status()));
-  };
-}
+// A unary call to `method`, a literal: ended once, with what the loop answers; a refusal is
+// counted, and logged with who called.
+struct UnaryCall {
+  template <typename Response>
+  auto Answer(Response* response) const {
+    return [call = *this, response](absl::StatusOr<Response> answer) {
+      if (answer.ok()) {
+        *response = *std::move(answer);
+      } else {
+        monitor::NoteEnd(call.counts, auth::PeerName(auth::PeerIdentity(*call.context)),
+                         call.method, answer.status());
+      }
+      call.reactor->Finish(proto::ToGrpc(answer.status()));
+    };
+  }
+
+  monitor::EventCounts& counts;
+  grpc::CallbackServerContext* context;
+  const char* method;
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+};
 
 }  // namespace
 
@@ -38,14 +52,14 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* ShardDataService::Pull(
 grpc::ServerUnaryReactor* ShardLocalService::OpenSession(grpc::CallbackServerContext* context,
                                                          const v1::OpenSessionRequest* request,
                                                          v1::OpenSessionResponse* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const UnaryCall call{counts_, context, "OpenSession"};
   absl::StatusOr<v1::OpenSessionResponse> answer =
       absl::FailedPreconditionError("this shard has no sessions over shared memory");
   if (endpoint_ != nullptr) {
     answer = endpoint_->Open(auth::PeerIdentity(*context), request->boot_id());
   }
-  Answer(reactor, response)(std::move(answer));
-  return reactor;
+  call.Answer(response)(std::move(answer));
+  return call.reactor;
 }
 
 grpc::ServerBidiReactor<v1::CoordinatorToShard, v1::ShardToCoordinator>*
@@ -56,33 +70,33 @@ ShardControlService::Control(grpc::CallbackServerContext* context) {
 grpc::ServerUnaryReactor* ShardControlService::ReadHistory(grpc::CallbackServerContext* context,
                                                            const v1::ReadHistoryRequest* request,
                                                            v1::ReadHistoryResponse* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  loop_.ReadHistory(*request, Answer(reactor, response));
-  return reactor;
+  const UnaryCall call{loop_.counts(), context, "ReadHistory"};
+  loop_.ReadHistory(*request, call.Answer(response));
+  return call.reactor;
 }
 
 grpc::ServerUnaryReactor* ShardControlService::DescribeShard(
     grpc::CallbackServerContext* context, const v1::DescribeShardRequest* request,
     v1::DescribeShardResponse* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  loop_.Describe(request->job(), Answer(reactor, response));
-  return reactor;
+  const UnaryCall call{loop_.counts(), context, "DescribeShard"};
+  loop_.Describe(request->job(), call.Answer(response));
+  return call.reactor;
 }
 
 grpc::ServerUnaryReactor* ShardControlService::GetParameterStats(
     grpc::CallbackServerContext* context, const v1::ShardParameterRequest* request,
     v1::ParameterStats* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  loop_.Stats(*request, Answer(reactor, response));
-  return reactor;
+  const UnaryCall call{loop_.counts(), context, "GetParameterStats"};
+  loop_.Stats(*request, call.Answer(response));
+  return call.reactor;
 }
 
 grpc::ServerUnaryReactor* ShardControlService::GetParameterDiagnostics(
     grpc::CallbackServerContext* context, const v1::ShardParameterRequest* request,
     v1::ParameterDiagnostics* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  loop_.Diagnostics(*request, Answer(reactor, response));
-  return reactor;
+  const UnaryCall call{loop_.counts(), context, "GetParameterDiagnostics"};
+  loop_.Diagnostics(*request, call.Answer(response));
+  return call.reactor;
 }
 
 }  // namespace kaon::shard

@@ -10,6 +10,7 @@
 #include "kaon/v1/shard_control.grpc.pb.h"
 #include "kaon/v1/shard_data.grpc.pb.h"
 #include "kaon/v1/shard_local.grpc.pb.h"
+#include "server/monitor/event_counts.h"
 #include "server/shard/shm_endpoint.h"
 #include "server/shard/step_loop.h"
 
@@ -33,8 +34,9 @@ class ShardDataService : public v1::ShardData::WithRawCallbackMethod_Push<
 
 class ShardLocalService : public v1::ShardLocal::CallbackService {
  public:
-  // `endpoint` outlives the service; null: there are no sessions.
-  explicit ShardLocalService(ShmEndpoint* endpoint) : endpoint_(endpoint) {}
+  // Both outlive the service; without an endpoint there are no sessions.
+  ShardLocalService(ShmEndpoint* endpoint, monitor::EventCounts& counts)
+      : endpoint_(endpoint), counts_(counts) {}
 
   grpc::ServerUnaryReactor* OpenSession(grpc::CallbackServerContext* context,
                                         const v1::OpenSessionRequest* request,
@@ -42,6 +44,7 @@ class ShardLocalService : public v1::ShardLocal::CallbackService {
 
  private:
   ShmEndpoint* const endpoint_;
+  monitor::EventCounts& counts_;
 };
 
 class ShardControlService : public v1::ShardControl::CallbackService {

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
 #include <string>
 
 #include "tests/server/coordinator/server_fixture.h"
@@ -14,15 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class AdminServiceTest : public ServerFixture {
- protected:
-  std::map<std::string, uint64_t> Counted() {
-    std::map<std::string, uint64_t> counted;
-    const v1::GetStatusResponse status = Status();
-    for (const v1::EventCount& one : status.events()) counted[one.name()] = one.count();
-    return counted;
-  }
-};
+using AdminServiceTest = ServerFixture;
 
 TEST_F(AdminServiceTest, StatusShowsHolderShardsAndWorkers) {
   Train();

@@ -28,6 +28,13 @@ class AwaitReactorTest : public ServerFixture {
     EXPECT_FALSE(reader_->Read(&event_));
     return reader_->Finish();
   }
+  uint64_t Refused() {
+    uint64_t refused = 0;
+    for (const auto& [name, count] : Counted()) {
+      if (name.rfind("call_refused", 0) == 0) refused += count;
+    }
+    return refused;
+  }
 
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReader<v1::StepEvent>> reader_;
@@ -40,6 +47,7 @@ TEST_F(AwaitReactorTest, LaterAwaitOfTheSameWorkerEndsTheEarlier) {
   EXPECT_EQ(End().error_code(), grpc::StatusCode::CANCELLED);
   ASSERT_TRUE(later->Read(&event_));
   EXPECT_TRUE(event_.has_planned());
+  EXPECT_EQ(Refused(), 0u);
 }
 
 TEST_F(AwaitReactorTest, WorkerWhoseRankWasTakenIsAborted) {
@@ -50,6 +58,8 @@ TEST_F(AwaitReactorTest, WorkerWhoseRankWasTakenIsAborted) {
   const grpc::Status end = End();
   EXPECT_EQ(end.error_code(), grpc::StatusCode::ABORTED);
   EXPECT_THAT(end.error_message(), HasSubstr("rank 0"));
+  EXPECT_EQ(Refused(), 1u);
+  EXPECT_EQ(Counted()["call_refused.aborted"], 1u);
 }
 
 TEST_F(AwaitReactorTest, CancelledStreamLeavesTheStepToItself) {
@@ -59,6 +69,7 @@ TEST_F(AwaitReactorTest, CancelledStreamLeavesTheStepToItself) {
   std::vector<v1::StepEvent> events;
   ASSERT_TRUE(Await(AwaitRequest(0, 1), &events).ok());
   EXPECT_TRUE(events.back().has_decided());
+  EXPECT_EQ(Refused(), 0u);
 }
 
 TEST_F(AwaitReactorTest, RecordEndsTheStream) {

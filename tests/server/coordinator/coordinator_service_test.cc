@@ -7,12 +7,18 @@
 #include <functional>
 #include <future>
 #include <limits>
+#include <map>
+#include <string>
 #include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "proto/ballot.h"
 #include "tests/server/coordinator/server_fixture.h"
 #include "tests/server/coordinator/test_job.h"
+#include "tests/testing/captured_log.h"
 
 namespace kaon::coordinator {
 namespace {
@@ -126,9 +132,20 @@ TEST_F(CoordinatorServiceTest, StandbyNamesTheHolderInTrailingMetadata) {
   v1::JobDescription job;
   EXPECT_EQ(GetJob("tiny", &job).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(holder_, holder);
+  EXPECT_EQ(Counted()["call_refused.failed_precondition"], 2u);
 }
 
-// Every malformed request: the code, the field it names, and nothing changed.
+TEST_F(CoordinatorServiceTest, LogsWhoJoinsAsWhom) {
+  ASSERT_TRUE(Register(TestJob(2)).ok());
+  const testing::CapturedLog log;
+  v1::JoinWorkerResponse joined;
+  ASSERT_TRUE(Join(JoinRequest(1), &joined).ok());
+  EXPECT_THAT(log.text(),
+              HasSubstr(absl::StrCat("a caller on this machine joins as rank 1, attempt ",
+                                     proto::ToString(joined.attempt()))));
+}
+
+// Every malformed request: the code, the field it names, that it is counted, and nothing changed.
 
 class MalformedRequestTest : public ServerFixture {
  protected:
@@ -136,18 +153,23 @@ class MalformedRequestTest : public ServerFixture {
     ServerFixture::SetUp();
     Train();
     before_ = Visible();
+    counted_ = Counted();
   }
 
   void Expect(const absl::Status& status, absl::StatusCode code, const std::string& names) {
     EXPECT_EQ(status.code(), code) << status;
     EXPECT_THAT(status.message(), HasSubstr(names));
     EXPECT_EQ(Visible(), before_) << status;
+    ++counted_[absl::StrCat("call_refused.",
+                            absl::AsciiStrToLower(absl::StatusCodeToString(code)))];
+    EXPECT_EQ(Counted(), counted_) << status;
   }
   void ExpectInvalid(const absl::Status& status, const std::string& names) {
     Expect(status, absl::StatusCode::kInvalidArgument, names);
   }
 
   std::string before_;
+  std::map<std::string, uint64_t> counted_;
 };
 
 TEST_F(MalformedRequestTest, RegisterJobNamesTheField) {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/server/coordinator/machine_harness.h"
 #include "tests/server/coordinator/test_job.h"
+#include "tests/testing/captured_log.h"
 
 namespace kaon::coordinator {
 namespace {
@@ -52,8 +53,11 @@ TEST_F(MachineWatchTest, CountsTakeoversAndTheirEnd) {
   v1::Ballot higher = harness_.ballot();
   higher.set_counter(higher.counter() + 1);
   harness_.Refuse(0, v1::REFUSAL_REASON_OLD_BALLOT, "", higher, "coordinator-b:1");
+  const testing::CapturedLog log;
   EXPECT_TRUE(Serving());
   EXPECT_EQ(Counted(), "holder_replaced=1 takeover=1 ");
+  EXPECT_EQ(log.text(),
+            "holds the shards no more: standing by: coordinator-b:1 holds the shards\n");
 }
 
 // P11

@@ -152,9 +152,18 @@ void ServerFixture::Train(uint32_t world_size) {
 }
 
 std::string ServerFixture::Visible() {
-  std::string visible = Status().DebugString();
+  v1::GetStatusResponse status = Status();
+  status.clear_events();
+  std::string visible = status.DebugString();
   for (const auto& shard : shards_) absl::StrAppend(&visible, shard->state().DebugString());
   return visible;
+}
+
+std::map<std::string, uint64_t> ServerFixture::Counted() {
+  std::map<std::string, uint64_t> counted;
+  const v1::GetStatusResponse status = Status();
+  for (const v1::EventCount& one : status.events()) counted[one.name()] = one.count();
+  return counted;
 }
 
 }  // namespace kaon::coordinator

@@ -5,7 +5,9 @@
 #include <grpcpp/client_context.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,8 +34,10 @@ class ServerFixture : public ::testing::Test {
   void WaitFor(const std::function<bool(const v1::GetStatusResponse&)>& done);
   // Registers TestJob(world_size), joins every rank with nonce 100 + rank, loads the weights.
   void Train(uint32_t world_size = 2);
-  // Everything a caller can see of coordinator and shards.
+  // Everything a caller can see of coordinator and shards, but for what is counted.
   std::string Visible();
+  // What the coordinator has counted, by event.
+  std::map<std::string, uint64_t> Counted();
 
   // One unary call: Call(&v1::Admin::Stub::GetStatus, *admin_, request, &response).
   template <typename Stub, typename Request, typename Response>

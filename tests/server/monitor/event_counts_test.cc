@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tests/testing/captured_log.h"
 
 namespace kaon::monitor {
 namespace {
@@ -63,6 +64,28 @@ TEST(EventCountsTest, CountsEveryRefusalHoweverFewAreLogged) {
   NoteAdminAct(counts, "x", "group set", absl::OkStatus());
   NoteAdminAct(counts, "x", "group set", absl::AbortedError("stale"));
   EXPECT_EQ(Text(counts), "admin_act=1 admin_refused.aborted=1 call_unauthorized=5 ");
+}
+
+TEST(EventCountsTest, CallsThatWereAnsweredOrGivenUpAreNoRefusals) {
+  EventCounts counts;
+  NoteEnd(counts, "x", "GetJob", absl::OkStatus());
+  NoteEnd(counts, "x", "GetJob", absl::CancelledError("gone"));
+  EXPECT_EQ(Text(counts), "");
+}
+
+TEST(EventCountsTest, LogsWhoWasRefusedWhatOnOneShortLine) {
+  EventCounts counts;
+  const testing::CapturedLog log;
+  const std::string forged = "\nW1123 all is well" + std::string(100000, 'a');
+  for (int i = 0; i < 100; ++i) {
+    NoteEnd(counts, "spiffe://x/worker/1", "GetJob", absl::NotFoundError(forged));
+  }
+  NoteEnd(counts, "x", "BeginStep", absl::PermissionDeniedError("no"));
+  EXPECT_EQ(Text(counts), "call_refused.not_found=100 call_unauthorized=1 ");
+  const std::string text = log.text();
+  EXPECT_EQ(text.rfind("GetJob of spiffe://x/worker/1 refused: NOT_FOUND: \\nW1123", 0), 0u)
+      << text;
+  EXPECT_LT(text.size(), 10000u);
 }
 
 }  // namespace

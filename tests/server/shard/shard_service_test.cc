@@ -1,14 +1,18 @@
 #include "server/shard/shard_service.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
 #include <string>
 
 #include "tests/server/shard/served_shard.h"
+#include "tests/testing/captured_log.h"
 
 namespace kaon::shard {
 namespace {
+
+using ::testing::HasSubstr;
 
 class ShardServiceTest : public ServedShardTest {
  protected:
@@ -19,6 +23,12 @@ class ShardServiceTest : public ServedShardTest {
     request.set_from_position(from);
     request.set_limit(limit);
     return control_->ReadHistory(WithDeadline().get(), request, response);
+  }
+  std::map<std::string, uint64_t> Counted() {
+    std::map<std::string, uint64_t> counted;
+    const v1::DescribeShardResponse described = Describe();
+    for (const v1::EventCount& one : described.events()) counted[one.name()] = one.count();
+    return counted;
   }
 };
 
@@ -49,14 +59,19 @@ TEST_F(ShardServiceTest, ShowsWhatItHasCounted) {
   reopened.mutable_step()->mutable_members(1)->mutable_attempt()->set_number(9);
   coordinator_->Send(PlanOf(reopened));
   EXPECT_TRUE(coordinator_->Ask(PlanOf(TrainPlan(1, 1, 1))).has_refused());
+  {
+    // The attempt whose place was taken.
+    const testing::CapturedLog log;
+    EXPECT_EQ(Push({OpenRequest(1, 1)}).error_code(), grpc::StatusCode::ABORTED);
+    EXPECT_THAT(log.text(), HasSubstr("push of a caller on this machine aborted: ABORTED: "));
+  }
   // Under a ballot that is not promised.
   EXPECT_TRUE(coordinator_->Ask(PromiseOf(0)).has_refused());
   EXPECT_TRUE(coordinator_->Ask(PromiseOf(2)).has_state());
-  std::map<std::string, uint64_t> counted;
-  const v1::DescribeShardResponse described = Describe();
-  for (const v1::EventCount& one : described.events()) counted[one.name()] = one.count();
+  std::map<std::string, uint64_t> counted = Counted();
   EXPECT_EQ(counted["promise"], 2u);
   EXPECT_EQ(counted["push_refused.invalid_argument"], 1u);
+  EXPECT_EQ(counted["push_aborted"], 1u);
   EXPECT_EQ(counted["pull_refused.unavailable"], 1u);
   EXPECT_EQ(counted["prepare_withdrawn"], 1u);
   EXPECT_EQ(counted["round_reopened"], 1u);
@@ -70,6 +85,7 @@ TEST_F(ShardServiceTest, DescribesNoOtherJob) {
   v1::DescribeShardResponse response;
   EXPECT_EQ(control_->DescribeShard(WithDeadline().get(), request, &response).error_code(),
             grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(Counted()["call_refused.not_found"], 1u);
 }
 
 TEST_F(ShardServiceTest, AnswersForOneParameter) {
