@@ -24,6 +24,7 @@ namespace {
 
 // Trailing metadata: where the holder of the shards is.
 constexpr char kHolderKey[] = "kaon-holder";
+constexpr char kNotServing[] = "NOT_SERVING";
 constexpr absl::Duration kFirstBackoff = absl::Milliseconds(50);
 constexpr absl::Duration kMaxBackoff = absl::Seconds(1);
 
@@ -132,7 +133,21 @@ HealthRow CheckRow(const Options& options, const std::string& address, proto::Ro
   return {.role = std::string(proto::NameOf(role)),
           .address = address,
           .serving = answer.ok() && *answer == "SERVING",
-          .status = answer.ok() ? *answer : answer.status().ToString()};
+          .status = answer.ok() ? *answer : answer.status().ToString(),
+          .reason = ""};
+}
+
+// grpc.health.v1 has no room for it.
+std::string WhyNotServing(const v1::GetStatusResponse& status, const std::string& address) {
+  for (const v1::ShardStatus& shard : status.shards()) {
+    if (shard.address() != address) continue;
+    if (!shard.problem().empty()) return shard.problem();
+    const v1::DescribeShardResponse& facts = shard.description();
+    if (!facts.state().data_loss().empty()) return facts.state().data_loss();
+    if (facts.journal().read_only_reason().empty()) return "";
+    return absl::StrCat("read-only: ", facts.journal().read_only_reason());
+  }
+  return "";
 }
 
 }  // namespace
@@ -284,12 +299,21 @@ absl::StatusOr<v1::CheckpointSummary> AdminCalls::VerifyCheckpoint() const {
 std::vector<HealthRow> AdminCalls::CheckHealth() const {
   std::vector<HealthRow> rows;
   for (const std::string& endpoint : options_.endpoints) {
-    rows.push_back(CheckRow(options_, endpoint, proto::Role::kCoordinator));
+    HealthRow& row = rows.emplace_back(CheckRow(options_, endpoint, proto::Role::kCoordinator));
+    if (row.status != kNotServing) continue;
+    Options itself = options_;
+    itself.endpoints = {endpoint};
+    const absl::StatusOr<v1::GetStatusResponse> status = AdminCalls(itself).GetStatus();
+    if (status.ok()) row.reason = status->phase();
   }
   const absl::StatusOr<v1::GetStatusResponse> status = GetStatus();
   if (!status.ok()) return rows;
   for (const v1::ShardStatus& shard : status->shards()) {
-    rows.push_back(CheckRow(options_, shard.address(), proto::Role::kShard));
+    HealthRow& row = rows.emplace_back(CheckRow(options_, shard.address(), proto::Role::kShard));
+    if (row.status != kNotServing) continue;
+    // Asked for anew: it may have had no reason when its address was learned.
+    const absl::StatusOr<v1::GetStatusResponse> later = GetStatus();
+    if (later.ok()) row.reason = WhyNotServing(*later, shard.address());
   }
   return rows;
 }

@@ -57,7 +57,7 @@ class AdminCalls {
   absl::StatusOr<v1::RestoreCheckpointResponse> RestoreCheckpoint(
       const v1::RestoreCheckpointRequest& request) const;
   // Every endpoint, and every shard that the first reachable one names. Servers that cannot be
-  // reached are rows, not errors.
+  // reached are rows, not errors; of those that do not serve it is asked why.
   std::vector<HealthRow> CheckHealth() const;
 
  private:

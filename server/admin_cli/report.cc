@@ -468,14 +468,15 @@ Json HealthJson(const std::vector<HealthRow>& rows) {
     servers.push_back({{"role", row.role},
                        {"address", row.address},
                        {"serving", row.serving},
-                       {"status", row.status}});
+                       {"status", row.status},
+                       {"reason", row.reason}});
   }
   return {{"healthy", healthy}, {"servers", servers}};
 }
 
 std::string HealthText(const std::vector<HealthRow>& rows) {
-  Table table({{"ROLE"}, {"ADDRESS"}, {"STATUS"}});
-  for (const HealthRow& row : rows) table.AddRow({row.role, row.address, row.status});
+  Table table({{"ROLE"}, {"ADDRESS"}, {"STATUS"}, {"REASON"}});
+  for (const HealthRow& row : rows) table.AddRow({row.role, row.address, row.status, row.reason});
   return table.ToString();
 }
 

@@ -26,6 +26,8 @@ struct HealthRow {
   bool serving = false;
   // SERVING, NOT_SERVING, UNKNOWN, or the error of the call.
   std::string status;
+  // Of one that is NOT_SERVING, as far as kaonctl could learn why.
+  std::string reason;
 };
 
 Json StatusJson(const v1::GetStatusResponse& status);

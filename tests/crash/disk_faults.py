@@ -65,6 +65,9 @@ class Training:
         health = self.cluster.kaonctl("health")
         if health.returncode != 1 or health.stdout.count(b"NOT_SERVING") != 1:
             raise servers.Failure(f"the read-only shard alone should be NOT_SERVING: {health.stdout}")
+        why = re.search(rb"NOT_SERVING +read-only: (.*)", health.stdout)
+        if why is None or path.encode() not in why.group(1):
+            raise servers.Failure(f"health does not say that {path} is full: {health.stdout}")
         return reasons[-1]
 
     def pull(self):

@@ -29,5 +29,6 @@ grep -q "DATA_LOSS" "$TEST_TMPDIR/service" && grep -q "shard 1" "$TEST_TMPDIR/se
 grep -qi "stopped" "$TEST_TMPDIR/status" || fail "kaonctl status does not say that the job stopped: $(cat "$TEST_TMPDIR/status")"
 if "$KAONCTL" --dir "$DIR" health >"$TEST_TMPDIR/health"; then fail "kaonctl health is content with a stopped job"; fi
 [ "$(grep -c NOT_SERVING "$TEST_TMPDIR/health")" -eq 2 ] || fail "coordinator and shard 1 should not serve: $(cat "$TEST_TMPDIR/health")"
+[ "$(grep -c "NOT_SERVING .*incarnation" "$TEST_TMPDIR/health")" -eq 2 ] || fail "kaonctl health does not say why: $(cat "$TEST_TMPDIR/health")"
 stop
 finish

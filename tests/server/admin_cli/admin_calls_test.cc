@@ -13,13 +13,15 @@
 namespace kaon::admin_cli {
 namespace {
 
-// A coordinator with two pages of parameters that names one shard, which nobody serves.
+// A coordinator with two pages of parameters that names one shard; nobody serves that, unless a
+// test says where.
 class FakeAdmin : public v1::Admin::Service {
  public:
+  FakeAdmin() { shard.set_address("127.0.0.1:1"); }
   grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
                          v1::GetStatusResponse* response) override {
-    response->set_phase("idle");
-    response->add_shards()->set_address("127.0.0.1:1");
+    response->set_phase(phase);
+    *response->add_shards() = shard;
     return grpc::Status::OK;
   }
   grpc::Status DescribeJob(grpc::ServerContext*, const v1::DescribeJobRequest* request,
@@ -49,6 +51,10 @@ class FakeAdmin : public v1::Admin::Service {
                                        v1::GetParameterDiagnosticsResponse*) override {
     return grpc::Status(grpc::StatusCode::NOT_FOUND, "no " + request->parameter());
   }
+
+  // Set before the calls.
+  std::string phase = "idle";
+  v1::ShardStatus shard;
 };
 
 class AdminCallsTest : public ::testing::Test {
@@ -126,6 +132,8 @@ TEST_F(AdminCallsTest, HealthHasARowForEveryServerReachableOrNot) {
   EXPECT_EQ(rows[1].role, "shard");
   EXPECT_FALSE(rows[1].serving);
   EXPECT_EQ(rows[1].status.rfind("UNAVAILABLE", 0), 0) << rows[1].status;
+  EXPECT_EQ(rows[0].reason, "");
+  EXPECT_EQ(rows[1].reason, "");
 }
 
 TEST_F(AdminCallsTest, ServerThatDoesNotServeIsNotHealthy) {
@@ -133,6 +141,27 @@ TEST_F(AdminCallsTest, ServerThatDoesNotServeIsNotHealthy) {
   const std::vector<HealthRow> rows = AdminCalls(options_).CheckHealth();
   EXPECT_FALSE(rows[0].serving);
   EXPECT_EQ(rows[0].status, "NOT_SERVING");
+}
+
+// P18
+TEST_F(AdminCallsTest, HealthSaysWhyAServerDoesNotServe) {
+  server_->GetHealthCheckService()->SetServingStatus("kaon.v1.Coordinator", false);
+  server_->GetHealthCheckService()->SetServingStatus("kaon.v1.ShardData", false);
+  admin_.phase = "stopped: DATA_LOSS: shard 0";
+  admin_.shard.set_address(options_.endpoints[0]);
+  v1::DescribeShardResponse& facts = *admin_.shard.mutable_description();
+  facts.mutable_journal()->set_read_only_reason("/data: No space left on device");
+  std::vector<HealthRow> rows = AdminCalls(options_).CheckHealth();
+  ASSERT_EQ(rows.size(), 2);
+  EXPECT_EQ(rows[0].reason, "stopped: DATA_LOSS: shard 0");
+  EXPECT_EQ(rows[1].status, "NOT_SERVING");
+  EXPECT_EQ(rows[1].reason, "read-only: /data: No space left on device");
+  facts.mutable_state()->set_data_loss("its journal is damaged");
+  EXPECT_EQ(AdminCalls(options_).CheckHealth()[1].reason, "its journal is damaged");
+  // The coordinator may not reach one that kaonctl does.
+  admin_.shard.clear_description();
+  admin_.shard.set_problem("no route");
+  EXPECT_EQ(AdminCalls(options_).CheckHealth()[1].reason, "no route");
 }
 
 }  // namespace

@@ -248,11 +248,13 @@ TEST(StepsReportTest, AChangeOfGroupsShowsWhatItSet) {
 }
 
 TEST(HealthReportTest, IsHealthyOnlyIfEveryServerServes) {
-  const HealthRow good = {"coordinator", "127.0.0.1:1", true, "SERVING"};
-  const HealthRow bad = {"shard", "127.0.0.1:2", false, "NOT_SERVING"};
+  const HealthRow good = {"coordinator", "127.0.0.1:1", true, "SERVING", ""};
+  const HealthRow bad = {"shard", "127.0.0.1:2", false, "NOT_SERVING", "read-only: /data is full"};
   EXPECT_EQ(HealthJson({good})["healthy"], true);
   EXPECT_EQ(HealthJson({good, bad})["healthy"], false);
-  EXPECT_NE(HealthText({good, bad}).find("NOT_SERVING"), std::string::npos);
+  EXPECT_EQ(HealthJson({good, bad})["servers"][1]["reason"], "read-only: /data is full");
+  EXPECT_NE(HealthText({good, bad}).find("NOT_SERVING  read-only: /data is full"),
+            std::string::npos);
 }
 
 }  // namespace
