@@ -1,6 +1,8 @@
+#include <grpcpp/client_context.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -152,6 +154,27 @@ TEST_F(AdminServiceCheckpointTest, TakesWhatItsOwnBuildWrote) {
   EXPECT_EQ(Call(&v1::Admin::Stub::RestoreCheckpoint, *admin_, request, &response),
             absl::OkStatus());
   EXPECT_EQ(response.timeline(), 2u);
+}
+
+// Its shards never say that they have written anything.
+TEST_F(AdminServiceCheckpointTest, CountsOneThatIsGivenUp) {
+  Train();
+  const auto create = [this] {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(500));
+    v1::CreateCheckpointResponse response;
+    return admin_->CreateCheckpoint(&context, v1::CreateCheckpointRequest(), &response)
+        .error_code();
+  };
+  // The caller goes and the checkpoint stays, in the way of the next one.
+  grpc::StatusCode code = create();
+  while (code == grpc::StatusCode::DEADLINE_EXCEEDED) code = create();
+  EXPECT_EQ(code, grpc::StatusCode::ALREADY_EXISTS);
+  EXPECT_EQ(Counted().count("checkpoint_failed"), 0u);
+  shards_[1]->Stop();
+  WaitFor([this](const v1::GetStatusResponse&) { return Counted()["checkpoint_failed"] > 0; });
+  EXPECT_EQ(Counted()["checkpoint_failed"], 1u);
+  EXPECT_EQ(Counted().count("checkpoint_created"), 0u);
 }
 
 using AdminServiceWithoutCheckpointsTest = ServerFixture;

@@ -41,6 +41,8 @@ TEST_F(MachineWatchTest, AStoppedJobDoesNotServe) {
   lost.set_data_loss("its disk is gone");
   harness_.State(1, lost);
   EXPECT_FALSE(Serving());
+  EXPECT_FALSE(Serving());
+  EXPECT_EQ(Counted(), "job_stopped=1 takeover=1 ");
 }
 
 TEST_F(MachineWatchTest, CountsTakeoversAndTheirEnd) {

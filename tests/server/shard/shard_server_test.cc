@@ -11,12 +11,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "tests/server/shard/served_shard.h"
@@ -75,6 +78,15 @@ class ShardServerTest : public ServedShardTest {
       if (one.name() == event) return one.count();
     }
     return 0;
+  }
+  // The tensors of every snapshot in `directory`, by path.
+  static std::vector<std::string> SnapshotFiles(const std::string& directory) {
+    std::vector<std::string> files;
+    for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+      const bool is_one = entry.path().filename().string().rfind("snapshot-", 0) == 0;
+      if (is_one && entry.path().extension() == ".safetensors") files.push_back(entry.path());
+    }
+    return files;
   }
   // One worker's gradient of step 1.
   grpc::Status PushGradient(uint32_t rank) {
@@ -268,6 +280,53 @@ TEST_F(ShardServerTest, CountsWhatItCutOffWhenItStarts) {
   EXPECT_NE(Describe().journal().torn_tail(), "");
   EXPECT_EQ(Counted("torn_tail_cut"), 1u);
   EXPECT_EQ(Health(kData), "SERVING");
+}
+
+TEST_F(ShardServerTest, CountsSnapshotsThatItPassedOver) {
+  PlanStepOne();
+  const uint64_t digest = Describe().state_digest();
+  coordinator_.reset();
+  server_->Shutdown();
+  server_.reset();
+  const std::vector<std::string> files = SnapshotFiles(data_dir_);
+  ASSERT_EQ(files.size(), 1u);
+  std::fstream file(files[0], std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(-1, std::ios::end);
+  const char byte = static_cast<char>(file.get());
+  file.seekp(-1, std::ios::end);
+  file.put(static_cast<char>(byte ^ 1));
+  file.close();
+  Restart(SameDirectory());
+  EXPECT_EQ(Counted("damaged_file_skipped"), 1u);
+  EXPECT_NE(Describe().snapshot().problem().find(files[0]), std::string::npos);
+  // The journal has it all.
+  EXPECT_EQ(Describe().state_digest(), digest);
+}
+
+TEST_F(ShardServerTest, CountsSnapshotsThatFoundItsDiskFull) {
+  v1::ShardConfig config = Config();
+  config.set_durability("interval(1)");
+  // A file for each entry: the journal's are smaller than a snapshot.
+  setenv("KAON_JOURNAL_SEGMENT_BYTES", "1", /*replace=*/1);
+  Restart(config);
+  unsetenv("KAON_JOURNAL_SEGMENT_BYTES");
+  PlanStepOne();
+  while (Describe().snapshot().position() < 2) std::this_thread::yield();
+  uint64_t snapshot_bytes = 0;
+  for (const std::string& path : SnapshotFiles(config.data_dir())) {
+    snapshot_bytes = std::max(snapshot_bytes, uint64_t{std::filesystem::file_size(path)});
+  }
+  {
+    const FullDisk full(snapshot_bytes - 1);
+    for (uint32_t rank : {0, 1}) ASSERT_TRUE(PushGradient(rank).ok());
+    ASSERT_TRUE(coordinator_->Receive().has_prepared());
+    coordinator_->Send(DecisionOf(Applying(TrainPlan(1, 1, 1))));
+    while (Counted("snapshot_retry") == 0) std::this_thread::yield();
+    AwaitHealth("NOT_SERVING");
+    EXPECT_EQ(Counted("journal_retry"), 0u);
+  }
+  AwaitHealth("SERVING");
+  while (Describe().snapshot().position() < 3) std::this_thread::yield();
 }
 
 TEST_F(ShardServerTest, RefusesToForgetAJournal) {
