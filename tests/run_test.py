@@ -2,6 +2,7 @@
 """Tests of run.sh over a bazel that only writes down how it was called, and one passed case."""
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -96,6 +97,20 @@ class RunTest(unittest.TestCase):
         self.assertNotIn("flaky", fuzz)
         self.assertIn("--flaky_test_attempts=2 ", opt)
         self.assertIn("--flaky_test_attempts=2 ", fastbuild)
+
+    def test_never_tries_again_what_shows_a_lost_step(self):
+        _, _, (_, _, *parts) = self.run_sh("--attempts", "2")
+        for part in parts:
+            general, single = re.findall(r"--flaky_test_attempts=(\S+)", part)
+            self.assertEqual(general, "2")
+            # Bazel takes the last that fits.
+            pattern, attempts = single.split("@")
+            self.assertEqual(attempts, "1")
+            for label in ("//tests/crash:a_test", "//tests/network:a_test", "//tests/simulation:a_test", "//tests/fuzz:a_test",
+                          "//tests/simulation/deeper:a_test"):
+                self.assertRegex(label, pattern)
+            for label in ("//tests/crashes:a_test", "//tests/integration:a_test", "//tests/tidy:crash"):
+                self.assertNotRegex(label, pattern)
 
     def test_refuses_what_is_no_number(self):
         for arguments in (("--within", "soon"), ("--attempts", "0"), ("--attempts",)):
