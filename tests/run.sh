@@ -11,7 +11,8 @@ its saved corpus (fuzz: clang, only //tests/fuzz); everything as users run it (o
 (fastbuild), but for the long trouble between real processes of tests/crash and tests/network (tagged opt_only).
 
   --config NAME      only that part; may be repeated
-  --within MINUTES   begin no part after so many minutes; what was left out is said before the last line
+  --within MINUTES   begin no part after so many minutes; what was left out is said before the last line, and counts as
+                     a failure unless it is fastbuild, most of which opt has run
   --attempts N       run a failed test up to N times; one that then passes is listed as FLAKY and does not fail the run.
                      Never in fuzz, where a second attempt draws other inputs, nor in tests/crash, tests/network and
                      tests/simulation: a step that was lost once is lost
@@ -95,5 +96,7 @@ for config in "${configs[@]}"; do
 done
 for config in ${left_out[@]+"${left_out[@]}"}; do
   echo "NOT RUN  $config: $within minutes were over before it could begin"
+  # There are no events of it, which is one failure.
+  [ "$config" = fastbuild ] || events+=("$work/$config.json")
 done
 python3 tests/count_results.py "${events[@]}"

@@ -42,11 +42,14 @@ class RunTest(unittest.TestCase):
                 file.write(text)
             os.chmod(path, 0o755)
 
-    def run_sh(self, *arguments, seconds=0):
-        """(exit status, lines of output, lines of how the stand-ins were called)."""
+    def run_sh(self, *arguments, seconds=0, part_seconds=0):
+        """(exit status, lines of output, lines of how the stand-ins were called); a part takes part_seconds."""
         calls = os.path.join(self.root, "calls")
         # SECONDS is the clock of bash.
-        environment = {**os.environ, "CALLS": calls, "HOME": self.root, "SECONDS": str(seconds),
+        clock = os.path.join(self.root, "clock")
+        with open(clock, "w", encoding="utf-8") as file:
+            file.write(f'bazel() {{ command bazel "$@"; SECONDS=$((SECONDS + {part_seconds})); }}\n')
+        environment = {**os.environ, "CALLS": calls, "HOME": self.root, "SECONDS": str(seconds), "BASH_ENV": clock,
                        "PATH": os.path.join(self.root, "bin") + ":" + os.environ["PATH"]}
         done = subprocess.run(["bash", os.path.join(self.root, "tests/run.sh"), *arguments], env=environment,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
@@ -90,7 +93,17 @@ class RunTest(unittest.TestCase):
         status, output, _ = self.run_sh("--within", "30", seconds=1800)
         self.assertEqual(status, 1)
         self.assertEqual(output, [f"NOT RUN  {part}: 30 minutes were over before it could begin"
-                                  for part in ("fuzz", "opt", "fastbuild")] + ["0 passed, 0 failed"])
+                                  for part in ("fuzz", "opt", "fastbuild")]
+                         + [f"BUILD  {part}.json: it was interrupted" for part in ("fuzz", "opt")] + ["0 passed, 2 failed"])
+
+    def test_does_not_pass_without_a_part_that_no_other_stands_for(self):
+        for part_seconds, left_out, end in ((1000, ["fastbuild"], (0, "2 passed, 0 failed")),
+                                            (1800, ["opt", "fastbuild"], (1, "1 passed, 1 failed"))):
+            with self.subTest(left_out):
+                status, output, _ = self.run_sh("--within", "30", part_seconds=part_seconds)
+                self.assertEqual((status, output[-1]), end)
+                self.assertEqual([line.split()[2] for line in output if line.startswith("NOT RUN")],
+                                 [f"{part}:" for part in left_out])
 
     def test_tries_failed_tests_again_but_never_those_that_draw_other_inputs(self):
         _, _, (_, fuzz, opt, fastbuild) = self.run_sh("--attempts", "2")
