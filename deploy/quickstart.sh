@@ -82,7 +82,7 @@ parse_command_line() {
 
 # Whether Bazel's server for this checkout runs already; if not, it is not left behind either.
 bazel_is_running() {
-  local user_root=$HOME/.cache/bazel/_bazel_${USER:-$(id -un)} pid
+  local user_root=~/.cache/bazel/_bazel_${USER:-$(id -un)} pid
   pid=$(cat "$user_root/$(printf %s "$root" | md5sum | cut -c1-32)/server/server.pid.txt" 2>/dev/null) &&
     kill -0 "$pid" 2>/dev/null
 }
@@ -109,7 +109,7 @@ supervise() {
 build() {
   local was_running= options
   bazel_is_running && was_running=1
-  options=(--config=opt "--disk_cache=${XDG_CACHE_HOME:-$HOME/.cache}/kaon-bazel")
+  options=(--config=opt "--disk_cache=$("$root/deploy/disk_cache.sh")")
   cd "$root"
   supervise bazel build "${options[@]}" --noshow_progress --ui_event_filters=-info \
     //server/coordinator:kaon-coordinator //server/shard:kaon-shard //server/admin_cli:kaonctl \

@@ -42,7 +42,7 @@ PARSERS = (
 
 
 def bazel(*arguments):
-    cache = os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache")), "kaon-bazel")
+    cache = subprocess.run(["deploy/disk_cache.sh"], stdout=subprocess.PIPE, check=True).stdout.decode("utf-8").strip()
     options = ["--noshow_progress", "--ui_event_filters=-info", f"--disk_cache={cache}"]
     if arguments[0] == "query":
         options = ["--noshow_progress"]

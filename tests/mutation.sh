@@ -29,7 +29,7 @@ find_mutation() {
     read -ra targets <<<"$stage"
     # The first failure ends it.
     bazel test --notest_keep_going --nokeep_going --noshow_progress --test_output=errors \
-      "--disk_cache=${XDG_CACHE_HOME:-$HOME/.cache}/kaon-bazel" "$2" -- "${targets[@]}" >"$3" 2>&1 </dev/null || status=$?
+      "--disk_cache=$(deploy/disk_cache.sh)" "$2" -- "${targets[@]}" >"$3" 2>&1 </dev/null || status=$?
     [ "$status" -eq 0 ] || break
   done
   case "$status" in

@@ -87,7 +87,7 @@ if [ "$verb" = script ]; then
 else
   # Sanitized tests are several times slower than the sizes in the BUILD files assume.
   timeout --signal=INT --kill-after=60 2340 bazel "$verb" --keep_going "${options[@]}" \
-    "--disk_cache=${XDG_CACHE_HOME:-$HOME/.cache}/kaon-bazel" --test_timeout=600,900,1800,2100 --test_env=KAON_ALLOW_SKIPS \
+    "--disk_cache=$(deploy/disk_cache.sh)" --test_timeout=600,900,1800,2100 --test_env=KAON_ALLOW_SKIPS \
     --noshow_progress --ui_event_filters=-info "--build_event_json_file=$work/events.json" \
     -- "${targets[@]}" </dev/null || result=$?
 fi

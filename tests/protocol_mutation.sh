@@ -32,7 +32,7 @@ cd "$root"
 users=$(grep -rl --include='*.cc' '^#include "server/mutation/mutation.h"' server tests/simulation | paste -sd '|')
 options=("--per_file_copt=^(${users//./\\.})\$@-DKAON_PROTOCOL_MUTATIONS")
 [ "$config" = none ] || options+=("--config=$config")
-bazel build --noshow_progress "--disk_cache=${XDG_CACHE_HOME:-$HOME/.cache}/kaon-bazel" "${options[@]}" \
+bazel build --noshow_progress "--disk_cache=$(deploy/disk_cache.sh)" "${options[@]}" \
   //tests/simulation:step_simulation_test >&2
 
 find_mutation() {

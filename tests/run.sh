@@ -63,7 +63,7 @@ for config in "${configs[@]}"; do
     continue
   fi
   echo "==> bazel test, $config"
-  options=(--keep_going "--disk_cache=${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/kaon-bazel"
+  options=(--keep_going "--disk_cache=$(deploy/disk_cache.sh)"
     --noshow_progress --ui_event_filters=-info "--build_event_json_file=$work/$config.json")
   [ "$config" = fastbuild ] || options+=("--config=$config")
   what=("${targets[@]}")

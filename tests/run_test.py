@@ -32,12 +32,12 @@ class RunTest(unittest.TestCase):
         directory = tempfile.TemporaryDirectory()
         self.addCleanup(directory.cleanup)
         self.root = directory.name
-        os.mkdir(os.path.join(self.root, "tests"))
-        for name in ("run.sh", "count_results.py", "keep_logs.py"):
-            shutil.copy(os.path.join(HERE, name), os.path.join(self.root, "tests"))
+        for name in ("tests", "deploy", "bin"):
+            os.mkdir(os.path.join(self.root, name))
+        for name in ("tests/run.sh", "tests/count_results.py", "tests/keep_logs.py", "deploy/disk_cache.sh"):
+            shutil.copy(os.path.join(HERE, "..", name), os.path.join(self.root, name))
         for name, text in (("deploy/install_packages.sh", INSTALL), ("bin/bazel", BAZEL)):
             path = os.path.join(self.root, name)
-            os.mkdir(os.path.dirname(path))
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
             os.chmod(path, 0o755)

@@ -32,7 +32,7 @@ cd "$(dirname "$0")/../.."
 deploy/install_packages.sh
 work=$(mktemp -d "${TMPDIR:-/tmp}/kaon-benchmark.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-bazel build --config=opt "--disk_cache=${XDG_CACHE_HOME:-$HOME/.cache}/kaon-bazel" --noshow_progress --ui_event_filters=-info \
+bazel build --config=opt "--disk_cache=$(deploy/disk_cache.sh)" --noshow_progress --ui_event_filters=-info \
   "${names[@]/#///tests/benchmark:}" </dev/null
 deploy/make_certificates.sh "$work/tls" --workers 4 --job push-pull
 for name in "${names[@]}"; do
