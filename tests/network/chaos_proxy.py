@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A TCP proxy that makes trouble: one listening port for each target, bytes passed on as they are (mTLS too), and faults by a
-seeded schedule. Faults are named in a report, together with how many connections were made in each second.
+seeded schedule. Faults are named in a report, together with how often somebody met each kind and how many connections were made in
+each second.
 
   chaos_proxy.py --ports FILE --report FILE --seed N --faults SECONDS HOST:PORT...
 
@@ -17,6 +18,7 @@ SIGTERM writes the report and ends. Kinds of trouble, each on one target or on a
 
 import argparse
 import asyncio
+import collections
 import contextlib
 import json
 import os
@@ -32,13 +34,14 @@ KINDS = ("delay", "throttle", "freeze", "reset", "refuse", "double")
 
 
 class Target:
-    """One forwarded address, and the trouble it has now."""
+    """One forwarded address, the trouble it has now, and how often bytes or connections met each kind."""
 
     def __init__(self, address):
         host, port = address.rsplit(":", 1)
         self.host, self.port = host, int(port)
         self.trouble = None
         self.level = 0.0
+        self.met = collections.Counter()
         self.calm = asyncio.Event()
         self.calm.set()
         self.writers = set()
@@ -51,6 +54,8 @@ class Target:
         if kind == "freeze":
             self.calm.clear()
         if kind in ("reset", "refuse"):
+            # Connections that are refused are met by whoever makes one.
+            self.met["reset"] += len(self.writers) if kind == "reset" else 0
             for writer in list(self.writers):
                 self.reset(writer)
 
@@ -79,6 +84,8 @@ class Target:
         generation = self.generation
         try:
             while data := await reader.read(CHUNK):
+                if self.trouble in ("delay", "throttle", "freeze"):
+                    self.met[self.trouble] += 1
                 if self.trouble == "delay":
                     await asyncio.sleep(self.level)
                 elif self.trouble == "throttle":
@@ -98,12 +105,14 @@ class Target:
     async def serve(self, reader, writer):
         self.count_connection()
         if self.trouble == "refuse":
+            self.met["refuse"] += 1
             return self.reset(writer)
         try:
             back, out = await asyncio.open_connection(self.host, self.port)
             if self.trouble == "double":
                 _, silent = await asyncio.open_connection(self.host, self.port)
                 self.writers.add(silent)
+                self.met["double"] += 1
         except OSError:
             return self.reset(writer)
         pair = {writer, out}
@@ -169,6 +178,7 @@ async def serve(arguments):
     loop.add_signal_handler(signal.SIGTERM, ended.set)
     await ended.wait()
     report = {"seed": arguments.seed, "events": schedule.events, "healed": healed,
+              "met": sum((target.met for target in targets), collections.Counter()),
               "connections": [target.connections_by_second for target in targets]}
     with open(arguments.report, "w", encoding="utf-8") as file:
         json.dump(report, file)

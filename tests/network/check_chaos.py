@@ -3,10 +3,19 @@
 that no step needed. Reads what count_calls.py has noted and the reports of the chaos proxies.
 
   check_chaos.py SEED MILLISECONDS STEP CALLS REPORT...
+
+With the reports of all seeds, fails when there was a kind of trouble that nobody met.
+
+  check_chaos.py --kinds REPORT...
 """
 
+import collections
 import json
+import os
 import sys
+
+sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+import chaos_proxy  # noqa: E402  (found beside this file)
 
 # The base is of a run that goes as fast as it can; more than this is a storm (reliability.md T7).
 MOST_TIMES_BASE = 3
@@ -104,12 +113,31 @@ def check(reports, looks):
     return f"{calls}; at most {dials} new connections/s; {kinds}", problems
 
 
-def main(arguments):
-    seed, took, step, calls = arguments[:4]
+def check_kinds(reports):
+    """(what was met, what is wrong)"""
+    met = sum((collections.Counter(report["met"]) for report in reports), collections.Counter())
+    absent = [kind for kind in chaos_proxy.KINDS if met[kind] == 0]
+    seen = ", ".join(f"{kind} {met[kind]}" for kind in chaos_proxy.KINDS)
+    return seen, [f"nobody met {kind}" for kind in absent]
+
+
+def read(paths):
     reports = []
-    for path in arguments[4:]:
+    for path in paths:
         with open(path, encoding="utf-8") as file:
             reports.append(json.load(file))
+    return reports
+
+
+def main(arguments):
+    if arguments[0] == "--kinds":
+        seen, problems = check_kinds(read(arguments[1:]))
+        print(f"chunks, connections and resets that met trouble of each kind: {seen}")
+        for problem in problems:
+            print(f"all seeds: {problem}")
+        return 1 if problems else 0
+    seed, took, step, calls = arguments[:4]
+    reports = read(arguments[4:])
     with open(calls, encoding="utf-8") as file:
         looks = [json.loads(line) for line in file if line.endswith("\n")]
     seen, problems = check(reports, looks)

@@ -6,6 +6,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+import chaos_proxy  # noqa: E402  (found beside this file)
 import check_chaos  # noqa: E402  (found beside this file)
 
 CALLS_PER_STEP = 10
@@ -58,6 +59,15 @@ class CheckChaosTest(unittest.TestCase):
     def test_many_connections_are_found(self):
         self.assertEqual(problems(looks(), {"5": 61}), ["61 new connections in a second"])
         self.assertEqual(problems(looks(), {"1": 61}), [])
+
+    def test_kinds_that_nobody_met_are_found(self):
+        met = dict.fromkeys(chaos_proxy.KINDS, 1)
+        self.assertEqual(check_chaos.check_kinds([{"met": met}])[1], [])
+        for kind in chaos_proxy.KINDS:
+            others = {other: 3 for other in met if other != kind}
+            self.assertEqual(check_chaos.check_kinds([{"met": others}, {"met": {}}])[1], [f"nobody met {kind}"])
+            # One of the schedules is enough.
+            self.assertEqual(check_chaos.check_kinds([{"met": others}, {"met": {kind: 1}}])[1], [])
 
 
 if __name__ == "__main__":
