@@ -40,3 +40,13 @@ EXEMPT = {
     ("mirrored-test", "client/worker_driver.cc"): _WHOLE_CALLS,
     ("mirrored-test", "client/worker_state.cc"): _WHOLE_CALLS,
 }
+
+# (path, type that has the grpc::ClientContext, or its name where no type has it): what ends the call instead of a deadline
+WITHOUT_DEADLINE = {
+    ("client/coordinator_client.cc", "AwaitCall"):
+        "lasts as long as its step, whose own deadline cancels it (StepOperation); a silent peer ends it by keepalive",
+    ("client/grpc_shard_channel.cc", "GrpcPushStream"):
+        "lasts as long as its step, whose own deadline cancels it (StepOperation); a silent peer ends it by keepalive",
+    ("server/coordinator/shard_link.cc", "Stream"):
+        "lasts as long as coordinator and shard both live; a silent peer ends it by keepalive, and another is opened",
+}

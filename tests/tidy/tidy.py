@@ -13,6 +13,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import exemptions  # noqa: E402  (found beside this file)
+from call_deadline import check_deadlines  # noqa: E402
 from source_file import SourceFile  # noqa: E402
 
 MAX_COLUMNS = 100
@@ -250,9 +251,10 @@ def read_tree(root):
     return files, builds
 
 
-def check_tree(root, exempt=None):
+def check_tree(root, exempt=None, without_deadline=None):
     """Every finding of the tree that is not exempt, in order; and every exemption that no finding needs."""
     exempt = exemptions.EXEMPT if exempt is None else exempt
+    without_deadline = exemptions.WITHOUT_DEADLINE if without_deadline is None else without_deadline
     files, builds = read_tree(root)
     findings = []
     for file in files.values():
@@ -265,6 +267,7 @@ def check_tree(root, exempt=None):
                 findings += check(file)
     findings += check_tests_exist(files)
     findings += check_targets(files, builds)
+    findings += check_deadlines(files, without_deadline)
     used = {(rule, path) for path, _, rule, _ in findings if (rule, path) in exempt}
     left = [f for f in findings if (f[2], f[0]) not in exempt]
     left += [(path, 1, "exemption", f"the exemption from {rule} is not needed") for rule, path in exempt

@@ -37,7 +37,7 @@ GOOD["server/shard/BUILD"] += 'srcs = ["shard_main.cc"]\n'
 
 
 class TidyTest(unittest.TestCase):
-    def check(self, change=None, exempt=None):
+    def check(self, change=None, exempt=None, without_deadline=None):
         """The rules that are broken by the good tree with `change` (path -> text, None = absent)."""
         tree = {**GOOD, **(change or {})}
         with tempfile.TemporaryDirectory() as root:
@@ -47,7 +47,7 @@ class TidyTest(unittest.TestCase):
                 os.makedirs(os.path.join(root, os.path.dirname(path)), exist_ok=True)
                 with open(os.path.join(root, path), "w", encoding="utf-8") as file:
                     file.write(text)
-            return [(rule, path) for path, _, rule, _ in tidy.check_tree(root, exempt or {})]
+            return [(rule, path) for path, _, rule, _ in tidy.check_tree(root, exempt or {}, without_deadline or {})]
 
     def finds(self, rule, path, text):
         found = self.check({path: text})
@@ -240,6 +240,54 @@ class TidyTest(unittest.TestCase):
     def test_every_source_is_in_a_target(self):
         found = self.check({"tests/kernels/lost_test.cc": ""})
         self.assertEqual(found, [("target", "tests/kernels/lost_test.cc")])
+
+    def test_every_call_has_a_deadline(self):
+        path = "client/session.cc"
+        member = "class Call {\n void Start() { %s }\n grpc::ClientContext context_;\n};\n"
+        for code in (
+            "void F() { grpc::ClientContext context; }",
+            "void F() { auto context = std::make_unique<grpc::ClientContext>(); }",
+            "void F() { Use(std::make_unique<grpc::ClientContext>()); }",
+            "using grpc::ClientContext;\nvoid F() { ClientContext context; }",
+            # Of another one.
+            "void F() { grpc::ClientContext a; grpc::ClientContext b; a.set_deadline(t); }",
+            "void F() { { grpc::ClientContext a; } { grpc::ClientContext a; a.set_deadline(t); } }",
+            "void F() { grpc::ClientContext a; other.a.set_deadline(t); }",
+            "void F() { grpc::ClientContext a;  // a.set_deadline(t);\n}",
+            member % "" + member.replace("Call", "Pull") % "context_.set_deadline(t);",
+            "class Call { std::optional<grpc::ClientContext> context_; };",
+            "class A { class Call { grpc::ClientContext context_; }; void F() { context_.set_deadline(t); } };",
+        ):
+            with self.subTest(code):
+                self.assertEqual(self.check({path: code + "\n"}), [("deadline", path)])
+        for code in (
+            "void F() { grpc::ClientContext context; context.set_deadline(t); }",
+            "void F() { while (true) { grpc::ClientContext context; if (a) { context.set_deadline(t); } } }",
+            "void F() { auto context = std::make_unique<grpc::ClientContext>(); context->set_deadline(t); }",
+            "void F(grpc::ClientContext* a, const grpc::ClientContext& b) { grpc::ClientContext* c = a; }",
+            "using grpc::ClientContext;\nclass ClientContext;",
+            member % "context_.set_deadline(t);",
+            member % "" + "void Call::Begin() { context_.set_deadline(t); }",
+            member % "" + "void F(Call* call) { call->context_.set_deadline(t); }",
+            "class Call { void F() { context_->set_deadline(t); } std::optional<grpc::ClientContext> context_; };",
+        ):
+            with self.subTest(code):
+                self.passes(path, code + "\n")
+        self.passes("tests/kernels/norm_test.cc", "void F() { grpc::ClientContext context; }\n")
+
+    def test_a_header_and_its_source_are_one_for_deadlines(self):
+        path = "client/session.h"
+        declared = header(path, "struct Call { grpc::ClientContext context; };")
+        self.finds("deadline", path, declared)
+        source = "void F() { call->context.set_deadline(t); }\n"
+        self.assertNotIn(("deadline", path), self.check({path: declared, "client/session.cc": source}))
+
+    def test_a_call_that_something_else_ends_is_named_with_it(self):
+        path = "client/session.cc"
+        code = "class Push { grpc::ClientContext context_; };\nclass Pull { grpc::ClientContext context_; };\n"
+        self.assertEqual(self.check({path: code}, without_deadline={(path, "Push"): "a reason"}), [("deadline", path)])
+        self.assertEqual(self.check({path: code}, without_deadline={(path, "Push"): "a", (path, "Pull"): "b"}), [])
+        self.assertEqual(self.check(without_deadline={(path, "Push"): "a reason"}), [("exemption", path)])
 
     def test_an_exemption_silences_its_rule_in_its_file_only(self):
         exempt = {("throw", "kernels/norm.cc"): "a reason"}
