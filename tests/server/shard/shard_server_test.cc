@@ -216,12 +216,6 @@ TEST_F(ShardServerTest, GoesOnWithAnotherBackendsJournalOnlyWhereThatIsAllowed) 
   config.set_allow_other_build(true);
   Restart(config);
   EXPECT_EQ(Describe().state_digest(), digest);
-  // It is the other's from now on.
-  coordinator_.reset();
-  server_.reset();
-  config.set_allow_other_build(false);
-  Restart(config);
-  EXPECT_EQ(Describe().state_digest(), digest);
 }
 
 // P8
