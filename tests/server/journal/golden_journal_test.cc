@@ -1,4 +1,5 @@
-// A journal that version 1 wrote, kept under golden/, is read for ever (T20).
+// The journal of a data_dir of version 2, kept under golden/, is read for ever (T20). Its frames
+// are those that version 1 wrote: only the identity says otherwise (ADR 0027).
 #include <gtest/gtest.h>
 
 #include <memory>

