@@ -1,7 +1,9 @@
 // A truncated journal whose files were damaged while nothing was running (P8, T6): every flipped
 // bit, cut file, swapped, stale, zeroed and foreign block, missing and foreign segment is found
-// before anything is used, and the message names the file. What is dropped without an error is an
+// before anything is used, and the message names the file and, of a segment, the first frame that
+// is not as it was with the step and the position before it. What is dropped without an error is an
 // unsynced tail, and nothing durable is in it.
+#include <glog/logging.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,6 +20,7 @@
 #include "server/journal/frame.h"
 #include "server/journal/history_file.h"
 #include "server/journal/journal_log.h"
+#include "server/journal/journal_start.h"
 #include "tests/server/journal/journal_files.h"
 #include "tests/simulation/simulated_disk.h"
 
@@ -38,7 +41,10 @@ DecisionRecord StepDecision(uint64_t position) {
 
 class CorruptionTest : public testing::Test {
  protected:
-  CorruptionTest() { Write(*original_, {0x1111222233334444, 0x5555666677778888}, 1.5f); }
+  CorruptionTest() {
+    Write(*original_, kId, 1.5f);
+    FindPlaces();
+  }
 
   // Steps in several segments, with gradients of which whole sectors are zero; the last entries are
   // not synced.
@@ -127,34 +133,76 @@ class CorruptionTest : public testing::Test {
     EXPECT_EQ(Names(directory), before);
     message_ = std::string(status.message());
   }
-  // Which block, and after which entry of the log: that of the frame which holds `byte`.
-  void ExpectNamedFrameOf(const std::string& contents, uint64_t byte) {
-    uint64_t start = 0;
+  // Where a frame of the undamaged journal lies, and what was read before it.
+  struct Place {
+    std::string segment;
+    uint64_t offset = 0;
+    uint64_t end = 0;
+    uint64_t sequence = 0;
     uint64_t position = 0;
     std::string step;
-    while (true) {
-      const auto header = DecodeFrameHeader(absl::string_view(contents).substr(start));
-      ASSERT_TRUE(header.ok()) << header.status();
-      const uint64_t end = start + FrameBytes(header->payload_bytes);
-      if (byte < end) break;
-      position = std::max(position, header->position);
-      if (header->type == FrameType::kDecision) step = absl::StrCat("step ", position + 100, ", ");
-      start = end;
-    }
-    EXPECT_THAT(message_, HasSubstr(absl::StrCat(" at offset ", start, ", frame ")));
-    // Of a segment's first frames, position and step are in the one before.
-    if (position > 0) {
-      EXPECT_THAT(message_, HasSubstr(absl::StrCat("position ", position, ": ")));
-    }
-    if (!step.empty()) {
-      EXPECT_THAT(message_, HasSubstr(absl::StrCat(" after ", step, "position ", position, ": ")));
+  };
+  // Of every frame, in order.
+  void FindPlaces() {
+    Place place;
+    place.position = ReadStart(*original_, kId.Hash())->position;
+    for (const std::string& name : Segments(*original_)) {
+      const std::string contents = Get(*original_, name);
+      place.segment = name;
+      for (place.end = 0; place.end < contents.size();) {
+        place.offset = place.end;
+        const FrameHeader header =
+            DecodeFrameHeader(absl::string_view(contents).substr(place.offset)).value();
+        place.end += FrameBytes(header.payload_bytes);
+        place.sequence = header.sequence;
+        places_.push_back(place);
+        if (header.position > 0) place.position = header.position;
+        if (header.type == FrameType::kDecision) {
+          place.step = absl::StrCat("step ", header.position + 100, ", ");
+        }
+      }
     }
   }
-  // The same with one file changed.
-  void ExpectFoundIn(const std::string& name, const std::string& contents) {
+  // Of the frame which holds `byte` of a segment.
+  const Place& PlaceOf(const std::string& segment, uint64_t byte) const {
+    const auto place = std::find_if(places_.begin(), places_.end(), [&](const Place& one) {
+      return one.segment == segment && byte < one.end;
+    });
+    CHECK(place != places_.end()) << segment << " has no byte " << byte;
+    return *place;
+  }
+  // Which frame, and after which entry of the log: that which holds `byte`.
+  void ExpectNamedFrameOf(const std::string& name, uint64_t byte) {
+    const Place& place = PlaceOf(name, byte);
+    EXPECT_THAT(message_, HasSubstr(absl::StrCat("/d/", name, " at offset ", place.offset)));
+    ExpectNamedEntry(place);
+  }
+  void ExpectNamedEntry(const Place& place) {
+    EXPECT_THAT(message_,
+                HasSubstr(absl::StrCat(" at offset ", place.offset, ", frame ", place.sequence,
+                                       " after ", place.step, "position ", place.position, ": ")));
+  }
+  // Of `history`, whose frames are one sector each.
+  void ExpectNamedHistoryFrameOf(uint64_t byte) {
+    EXPECT_THAT(message_, HasSubstr(absl::StrCat("/d/history at offset ",
+                                                 byte / kSectorBytes * kSectorBytes, ": ")));
+  }
+  // That of the first byte that is not as it was, or is gone.
+  void ExpectNamedDamage(const std::string& name, const std::string& contents,
+                         const std::string& changed) {
+    const auto first =
+        std::mismatch(contents.begin(), contents.end(), changed.begin(), changed.end());
+    const auto byte = static_cast<uint64_t>(first.first - contents.begin());
+    if (ParseSegmentName(name).has_value()) ExpectNamedFrameOf(name, byte);
+    if (name == kHistoryFile) ExpectNamedHistoryFrameOf(byte);
+  }
+  // The same with one file changed, whose first damaged frame must be named where it is one of
+  // frames.
+  void ExpectFoundIn(const std::string& name, const std::string& changed) {
     const std::unique_ptr<SimulatedDirectory> copy = CopyOf(*original_);
-    Put(*copy, name, contents);
+    Put(*copy, name, changed);
     ExpectFound(*copy, name);
+    ExpectNamedDamage(name, Get(*original_, name), changed);
   }
   void Report(absl::string_view what) {
     std::cout << what << ": " << damaged_ << ", found " << found_ << ", naming the very file "
@@ -163,10 +211,12 @@ class CorruptionTest : public testing::Test {
     EXPECT_EQ(named_, damaged_);
   }
 
+  static constexpr DirectoryId kId = {0x1111222233334444, 0x5555666677778888};
   // The newest one.
   std::string message_;
   const std::unique_ptr<SimulatedDirectory> original_ =
       std::make_unique<SimulatedDirectory>("/d", 1);
+  std::vector<Place> places_;
   // Of all segments, where the newest vote ends.
   uint64_t durable_end_ = 0;
   std::mt19937_64 random_{kSeed};
@@ -184,11 +234,6 @@ TEST_F(CorruptionTest, FindsEveryFlippedBit) {
       std::string flipped = contents;
       flipped[bit / 8] ^= static_cast<char>(1 << bit % 8);
       ExpectFoundIn(name, flipped);
-      if (ParseSegmentName(name).has_value()) ExpectNamedFrameOf(contents, bit / 8);
-      if (name == kHistoryFile) {
-        EXPECT_THAT(message_,
-                    HasSubstr(absl::StrCat("/d/history at offset ", bit / 8 / 512 * 512, ": ")));
-      }
     }
   }
   EXPECT_GE(damaged_, 2000);
@@ -323,6 +368,7 @@ TEST_F(CorruptionTest, FindsMissingRenamedDoubledAndForeignFiles) {
       const auto missing = CopyOf(*original_);
       ASSERT_TRUE(missing->Remove(name).ok());
       ExpectFound(*missing, name);
+      if (ParseSegmentName(name).has_value()) ExpectNamedEntry(PlaceOf(name, 0));
     }
     ExpectFoundIn(name, Get(*foreign, name));
     ExpectFoundIn(name, name == kDurableMarkFile ? std::string(512, 'x') : "");
@@ -331,8 +377,9 @@ TEST_F(CorruptionTest, FindsMissingRenamedDoubledAndForeignFiles) {
       ExpectFoundIn(name, Get(*original_, other));
       const auto renamed = CopyOf(*original_);
       ASSERT_TRUE(renamed->Rename(name, other).ok());
-      // Both were changed.
+      // Both were changed, and the log ends in the first.
       ExpectFound(*renamed, other, name);
+      ExpectNamedEntry(PlaceOf(std::min(name, other), 0));
     }
   }
   const auto doubled = CopyOf(*original_);
