@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,8 +11,10 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "server/checkpoint/manifest.h"
 #include "server/disk/device_error.h"
+#include "tests/server/checkpoint/damage.h"
 #include "tests/server/checkpoint/tiny_checkpoint.h"
 #include "tests/server/journal/hooked_directory.h"
 #include "tests/simulation/simulated_disk.h"
@@ -390,6 +393,37 @@ TEST_F(CheckpointDirectoryTest, ABadOneCountsForNothingAndIsNeverRemoved) {
   EXPECT_TRUE(disk_.Open(CheckpointDirectory::FileName("f", 0, 2, 0)).ok());
   // Nothing changes when it is asked again.
   EXPECT_TRUE(directory_.Retain("tiny", 2)->removed.empty());
+}
+
+// However they went bad and wherever, older than the good ones and newer.
+TEST_F(CheckpointDirectoryTest, RetentionLeavesEveryByteOfDamagedOnes) {
+  uint64_t position = 10;
+  const auto write = [&](const std::string& id) {
+    ++position;
+    Write(id, position, OfAttempt(position));
+    return directory_.Load(id)->files(1).name();
+  };
+  const auto write_damaged = [&](absl::string_view when) {
+    for (const Damage damage : kEveryDamage) {
+      const std::string id = absl::StrCat(when, "-", NameOf(damage));
+      DamageFile(disk_, write(id + "-file"), damage);
+      write(id + "-manifest");
+      DamageFile(disk_, CheckpointDirectory::ManifestName(id + "-manifest"), damage);
+    }
+  };
+  write_damaged("older");
+  for (const char* id : {"a", "b", "c"}) write(id);
+  write_damaged("newer");
+  std::map<std::string, std::string> left = FilesOf(disk_);
+  const std::vector<std::string> names = disk_.List().value();
+  for (const std::string& name : names) {
+    if (absl::StartsWith(name, "a.")) left.erase(name);
+  }
+  const RetainedCheckpoints retained = directory_.Retain("tiny", 2).value();
+  EXPECT_EQ(retained.kept, (std::vector<std::string>{"c", "b"}));
+  EXPECT_EQ(retained.removed, (std::vector<std::string>{"a"}));
+  EXPECT_EQ(retained.skipped.size(), 2 * 2 * kEveryDamage.size());
+  EXPECT_TRUE(FilesOf(disk_) == left);
 }
 
 // Newer ones of the timeline that was left for it do not stand for it.

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/checkpoint/attempt_number.h"
 #include "server/checkpoint/restore_marks.h"
+#include "tests/server/checkpoint/damage.h"
 #include "tests/server/checkpoint/tiny_checkpoint.h"
 #include "tests/simulation/simulated_disk.h"
 
@@ -101,6 +104,43 @@ TEST_F(CheckpointFinisherTest, WhatWasThereBeforeItStartedGoesWithItsFirstAttemp
   Start();
   ASSERT_EQ(Finish("mine", 11, 2, {}), absl::OkStatus());
   EXPECT_EQ(FilesOf("before"), 0u);
+}
+
+// Neither as one too many, nor as an attempt that nobody finished, which its files would be if no
+// manifest named them. One whose manifest is gone is no checkpoint any more, so it is not here.
+TEST_F(CheckpointFinisherTest, NeverRemovesAnythingOfADamagedCheckpoint) {
+  uint64_t attempt = 0;
+  for (const checkpoint::Damage damage : checkpoint::kEveryDamage) {
+    for (const bool of_manifest : {false, true}) {
+      if (of_manifest && damage == checkpoint::Damage::kMissing) continue;
+      checkpoint::TinyShards shards;
+      shards.attempt = checkpoint::AttemptNumber(job_, ++attempt);
+      const std::string id = absl::StrCat("damaged-", attempt);
+      const v1::CheckpointManifest manifest =
+          checkpoint::WriteCheckpoint(directory_, id, 10 + attempt, shards).value();
+      checkpoint::DamageFile(files_, of_manifest ? id + ".manifest" : manifest.files(1).name(),
+                             damage);
+    }
+  }
+  const std::map<std::string, std::string> damaged = checkpoint::FilesOf(files_);
+  const auto expect_left = [&] {
+    const std::map<std::string, std::string> now = checkpoint::FilesOf(files_);
+    EXPECT_TRUE(std::includes(now.begin(), now.end(), damaged.begin(), damaged.end()));
+  };
+  WriteParts("before", 10, 100);
+  Start();
+  retain_ = true;
+  ASSERT_EQ(Finish("mine", 10, 101, {}), absl::OkStatus());
+  EXPECT_EQ(FilesOf("before"), 0u);
+  expect_left();
+  WriteParts("later", 10, 102);
+  for (const uint64_t position : {30, 31, 32}) {
+    const std::string id = absl::StrCat("good-", position);
+    ASSERT_EQ(Finish(id, position, position, WriteParts(id, position, position)), absl::OkStatus());
+    expect_left();
+  }
+  EXPECT_EQ(FilesOf("later"), 0u);
+  EXPECT_EQ(FilesOf("good-30"), 0u);
 }
 
 // It goes by its own log: one that slept does not know of the entry that a mark is of.
