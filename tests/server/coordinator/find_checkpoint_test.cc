@@ -8,6 +8,7 @@
 
 #include "server/checkpoint/content_digest.h"
 #include "server/checkpoint/restore_marks.h"
+#include "tests/server/checkpoint/damage.h"
 #include "tests/server/checkpoint/tiny_checkpoint.h"
 #include "tests/simulation/simulated_disk.h"
 
@@ -63,6 +64,33 @@ TEST(FindCheckpointTest, NamesWhatItPassesOverAndWhatThereIsNot) {
   EXPECT_EQ(newest->order.manifest->id(), "older");
   ASSERT_EQ(newest->skipped.size(), 1u);
   EXPECT_THAT(newest->skipped[0].reason, HasSubstr(damaged));
+}
+
+// Neither for one who asks for it by name, nor as the newest.
+TEST(FindCheckpointTest, TakesNothingThatIsDamagedInAnyWay) {
+  for (const checkpoint::Damage damage : checkpoint::kEveryDamage) {
+    for (const bool of_manifest : {false, true}) {
+      simulation::SimulatedDirectory files("/checkpoints", 1);
+      checkpoint::CheckpointDirectory directory(files);
+      Write(files, "older", 10);
+      const v1::CheckpointManifest manifest = Write(files, "newer", 12);
+      const std::string name = of_manifest ? "newer.manifest" : manifest.files(1).name();
+      SCOPED_TRACE(checkpoint::NameOf(damage) + " " + name);
+      checkpoint::DamageFile(files, name, damage);
+      const bool gone = of_manifest && damage == checkpoint::Damage::kMissing;
+      const absl::Status named = FindCheckpoint(directory, Named("newer")).status();
+      EXPECT_EQ(named.code(), gone ? absl::StatusCode::kNotFound : absl::StatusCode::kDataLoss);
+      EXPECT_THAT(std::string(named.message()), HasSubstr(name));
+      const auto newest = FindCheckpoint(directory, Named(""));
+      ASSERT_TRUE(newest.ok()) << newest.status();
+      EXPECT_EQ(newest->order.manifest->id(), "older");
+      ASSERT_EQ(newest->skipped.size(), 1u);
+      EXPECT_EQ(newest->skipped[0].id, "newer");
+      if (!gone) {
+        EXPECT_EQ(newest->skipped[0].reason, named.ToString());
+      }
+    }
+  }
 }
 
 TEST(FindCheckpointTest, DoesNotTakeWhatIsBeingRemoved) {

@@ -1,12 +1,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_format.h"
 #include "server/checkpoint/restore_marks.h"
+#include "tests/server/checkpoint/damage.h"
 #include "tests/server/checkpoint/stepped_directory.h"
 #include "tests/server/shard/driven_shard.h"
 #include "tests/server/shard/shard_checkpoint.h"
@@ -164,12 +166,19 @@ TEST_F(ShardCoreRestoreTest, IsRefusedWithEveryDamageAndNothingChanges) {
   other.set_round(4);
   other.mutable_restore()->mutable_registration()->mutable_definition()->set_world_size(1);
   EXPECT_NE(refused(other).find("world_size"), std::string::npos);
-  checkpoint::CheckpointDirectory directory(files_);
-  const v1::CheckpointFile file = directory.Load("three")->files(0);
-  ASSERT_TRUE(files_.FlipBit(file.name(), 8 * file.size() - 3).ok());
+  const std::string file = checkpoint::CheckpointDirectory(files_).Load("three")->files(0).name();
+  std::map<std::string, std::string> good = checkpoint::FilesOf(files_);
   other = plan;
-  other.set_round(5);
-  EXPECT_NE(refused(other).find(file.name()), std::string::npos);
+  uint64_t round = 4;
+  for (const std::string& name : {file, std::string("three.manifest")}) {
+    for (const checkpoint::Damage damage : checkpoint::kEveryDamage) {
+      SCOPED_TRACE(checkpoint::NameOf(damage) + " " + name);
+      checkpoint::DamageFile(files_, name, damage);
+      other.set_round(++round);
+      EXPECT_THAT(refused(other), HasSubstr(name));
+      checkpoint::PutFile(files_, name, good[name]);
+    }
+  }
   // The job goes on as if it had not been asked.
   shard_.Train(6, GradientOf(6));
   EXPECT_EQ(shard_.state().applied_step(), 6u);
