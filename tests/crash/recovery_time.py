@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """T19: how long after kill -9 a shard with 64 MiB of state serves the pull of every weight again.
 
-One shard, one worker, AdamW, some steps of training. Then, again and again: kill -9, start the shard on its data, and at the
-same time a trainer that has nothing left to train, so that it pulls all weights and ends. Each recovery reads back whatever
-the shard wrote, so a further step now and then makes it more. The time ends with that trainer's own process, which
-includes its start.
+One shard, one worker, AdamW, some steps of training. Then, again and again: kill -9, start the shard on its data, and, as soon
+as it serves, a pull of all weights by a client that has done nothing yet but ask where they lie (puller.cc): neither its start
+nor what a worker waits between its tries is the shard's. Each recovery reads back whatever the shard wrote, so a further step
+now and then makes it more.
 """
 
 import argparse
 import json
 import math
 import os
+import subprocess
 import sys
 import time
 
@@ -38,6 +39,8 @@ class Recovery:
         self.shared = os.path.join(folder, "shared")
         servers.Cluster.prepare(self.shared, workers=1)
         self.cluster = servers.Cluster(os.path.join(folder, "cluster"), self.shared, shards=1, workers=1)
+        self.puller = servers.Process("puller", os.path.join(self.cluster.folder, "puller.log"))
+        self.cluster.processes["puller"] = self.puller
         self.serving = []
         self.pulled = []
         self.stretch = []
@@ -65,23 +68,17 @@ class Recovery:
 
     def recover(self, steps):
         self.stretch.append(servers.stretch())
+        self.puller.start([servers.binary("puller"), "--connect", self.cluster.address("coordinator"),
+                           "--tls-dir", os.path.join(self.shared, "tls")], {}, subprocess.PIPE)
+        servers.wait_until("an attached client", lambda: b"ATTACHED" in self.puller.said())
         self.cluster.processes["shard-0"].kill()
         begin = time.monotonic()
         self.cluster.start("shard-0")
-        self.cluster.train_options = self.model + ["--steps", str(steps)]
-        self.cluster.start("worker-0")
-        worker = self.cluster.processes["worker-0"]
-        served = None
-        deadline = begin + 60
-        while worker.running():
-            if served is None and self.cluster.serving("shard-0"):
-                served = time.monotonic() - begin
-            if time.monotonic() > deadline:
-                raise servers.Failure("no pull within 60 s")
-            time.sleep(0.003)
+        servers.wait_until("a serving shard", lambda: self.cluster.serving("shard-0"), 60)
+        self.serving.append(time.monotonic() - begin)
+        self.puller.child.communicate(b"pull\n")
         self.pulled.append(time.monotonic() - begin)
-        self.serving.append(served if served is not None else self.pulled[-1])
-        summary = servers.summary_of(worker.said())
+        summary = servers.summary_of(self.puller.said())
         if (summary["last_step"], summary["weights_digest"]) != (steps, self.digest):
             raise servers.Failure(f"step {summary['last_step']} with digest {summary['weights_digest']} after the recovery, "
                                   f"before it was {steps} with {self.digest}")
@@ -102,14 +99,21 @@ def run(options, folder):
         raise
     finally:
         recovery.cluster.kill()
-    p99 = servers.percentile(recovery.serving, 0.99)
-    print(f"recovery: {recovery.state_bytes} bytes of state, {options.recoveries} kills, until the shard serves "
-          f"p50 {servers.percentile(recovery.serving, 0.5):.3f} s, p99 {p99:.3f} s; until a new process has pulled every "
-          f"weight p50 {servers.percentile(recovery.pulled, 0.5):.3f} s, p99 {servers.percentile(recovery.pulled, 0.99):.3f} s")
+    report(recovery)
+
+
+def report(recovery):
+    """Prints the times, and fails if the slowest are too long."""
+    waited = {"the shard serves": recovery.serving, "every weight is pulled": recovery.pulled}
+    print(f"recovery: {recovery.state_bytes} bytes of state, {len(recovery.pulled)} kills, " + "; ".join(
+        f"until {what} p50 {servers.percentile(seconds, 0.5):.3f} s, p99 {servers.percentile(seconds, 0.99):.3f} s"
+        for what, seconds in waited.items()))
     busy = servers.percentile(recovery.stretch, 0.5)
     print(f"computations take {busy:.1f} times as long as alone on this machine now")
-    if p99 > LIMIT_SECONDS * busy:
-        raise servers.Failure(f"p99 {p99:.3f} s, expecting at most {LIMIT_SECONDS} s (T19)")
+    for what, seconds in waited.items():
+        p99 = servers.percentile(seconds, 0.99)
+        if p99 > LIMIT_SECONDS * busy:
+            raise servers.Failure(f"until {what}: p99 {p99:.3f} s, expecting at most {LIMIT_SECONDS} s (T19)")
 
 
 def main():

@@ -35,7 +35,8 @@ class Failure(Exception):
 def binary(name):
     """A program of the test's runfiles."""
     folders = {"kaon-shard": "server/shard", "kaon-coordinator": "server/coordinator", "kaonctl": "server/admin_cli",
-               "kaon-train": "client/train", "history_trainer": "tests/crash", "check_history": "tests/crash"}
+               "kaon-train": "client/train", "history_trainer": "tests/crash", "check_history": "tests/crash",
+               "puller": "tests/crash"}
     return os.path.abspath(os.path.join(os.environ.get("KAON_BINARIES", "."), folders[name], name))
 
 
@@ -72,14 +73,14 @@ class Process:
         self.child = None
         self.log_offset = 0
 
-    def start(self, command, environment):
+    def start(self, command, environment, stdin=subprocess.DEVNULL):
         # What a killed tracer leaves becomes this process's child, so that its end can be awaited.
         if ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
             raise Failure("prctl(PR_SET_CHILD_SUBREAPER) failed")
         self.lives += 1
         self.log_offset = os.path.getsize(self.log) if os.path.exists(self.log) else 0
         with open(self.log, "ab") as log:
-            self.child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            self.child = subprocess.Popen(command, stdin=stdin, stdout=log, stderr=log,
                                           env={**os.environ, **environment}, start_new_session=True)
 
     def running(self):
