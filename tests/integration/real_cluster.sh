@@ -143,9 +143,15 @@ sys.exit(0 if steps and steps[-1] >= int(sys.argv[2]) else 1)' "$TEST_TMPDIR/ste
 # compare_open STEPS OPTIONS...: kills the trainers wherever they are; the service has the weights of a run without servers that
 # ends there.
 compare_open() {
+  for rank in "${!trainer[@]}"; do kill_trainer "$rank"; done
+  compare_newest "$@"
+}
+
+# compare_newest STEPS OPTIONS...: with no trainer left, the service has the weights of a run without servers that ends at its newest
+# step.
+compare_newest() {
   local steps=$1 here there= last=
   shift
-  for rank in "${!trainer[@]}"; do kill_trainer "$rank"; done
   # A step that had all it needed is still decided: whichever is the newest, its weights are those of the other run.
   wait_for 60 consistent || give_up
   read -r last there <"$TEST_TMPDIR/consistent"

@@ -1,5 +1,6 @@
 #!/bin/bash
-# T21: a trainer is killed with -9 in the middle of training, and started again, under each policy for lost workers. Whatever
+# T21: a trainer is killed with -9 in the middle of training, and started again, under each policy for lost workers; under those
+# that do not wait for it, it also kills itself before, in the middle of and at the end of a push, over either transport. Whatever
 # members the steps had, the weights are those of a run without servers that leaves out the same ones: never a part of a contribution.
 source tests/integration/real_cluster.sh
 
@@ -86,4 +87,43 @@ launch 1 --steps 400 --worker-loss fail --worker-loss-seconds 1
 wait_for 60 ended 1 || give_up
 grep -q "rank 1 was lost" "$TEST_TMPDIR/rank-1" || fail "fail: rank 1 again: $(cat "$TEST_TMPDIR/rank-1")"
 stop
+
+# Each of them comes by once or more in a step: rank 1 dies in one of the first ten.
+DEATHS=(worker_begin:8 worker_chunk_sent:15 worker_finish_push:16)
+STEPS=20
+
+# train_until_death POINT POLICY: two ranks, of which rank 1 dies there.
+train_until_death() {
+  local options=(--steps "$STEPS" --worker-loss "$2" --worker-loss-seconds 1)
+  start 2 2
+  launch 0 "${options[@]}"
+  KAON_FAILPOINT=$1 launch 1 "${options[@]}"
+  wait_for 60 ended 1 || give_up
+  grep -q "^KAON_FAILPOINT ${1%:*}:" "$TEST_TMPDIR/rank-1" || fail "rank 1 did not die at $1: $(cat "$TEST_TMPDIR/rank-1")"
+}
+
+# without_rank_1 FILE: options that leave out of a run without servers what that history has without rank 1.
+without_rank_1() { awk '$2 == 0 && NF == 2 {print "--absent 1:" $1 "-" $1}' "$1"; }
+
+for death in "${DEATHS[@]}"; do
+  echo "== shrink, rank 1 dies at $death"
+  train_until_death "$death" shrink
+  join_trainer 60 0
+  history >"$TEST_TMPDIR/history"
+  with=$(awk 'NF == 3 {last = $1} END {print last + 0}' "$TEST_TMPDIR/history")
+  echo "rank 1 took part up to step $with of $STEPS"
+  [ "$with" -le 10 ] || fail "shrink, $death: rank 1 is a member of step $with"
+  [ "$(wc -l <"$TEST_TMPDIR/history")" = "$STEPS" ] || fail "shrink, $death: $(cat "$TEST_TMPDIR/history")"
+  stop
+  # shellcheck disable=SC2046
+  compare "$STEPS" $(without_rank_1 "$TEST_TMPDIR/history")
+
+  echo "== fail, rank 1 dies at $death"
+  TRANSPORT=grpc train_until_death "$death" fail
+  wait_for 60 ended 0 || give_up
+  grep -q "rank 1 was lost" "$TEST_TMPDIR/rank-0" || fail "fail, $death: $(cat "$TEST_TMPDIR/rank-0")"
+  phase_has "stopped: FAILED_PRECONDITION: rank 1 was lost" || fail "fail, $death: $(status_field phase)"
+  compare_newest "$STEPS"
+  stop
+done
 finish
