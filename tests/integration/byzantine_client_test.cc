@@ -44,6 +44,11 @@ constexpr uint64_t kHuge = std::numeric_limits<uint64_t>::max();
 constexpr uint32_t kEmbed = 0;
 constexpr uint32_t kBias = 2;
 constexpr uint32_t kFrozen = 3;
+// Of one element.
+constexpr uint32_t kScale = 4;
+// Of a message.
+constexpr int kMostPieces = 1024;
+constexpr int kMillion = 1000000;
 
 Behaviour Registers(const char* name, StatusCode code, const char* names,
                     std::function<void(v1::JobDefinition&)> spoil) {
@@ -346,6 +351,58 @@ Behaviours OfPieces() {
   };
 }
 
+// A million of the smallest chunks that may come, in as few messages as hold them: each repeats the
+// first, which is no fault, and costs no memory. The stream ends without a finish.
+grpc::Status PushMillionRepetitions(ByzantinePeer& peer) {
+  constexpr int kMessages = kMillion / kMostPieces + 1;
+  const std::vector<uint32_t> same(kMostPieces, kScale);
+  int sent = 0;
+  const grpc::Status status = peer.PushAgainAndAgain(peer.Pieces(same), kMessages, &sent);
+  EXPECT_EQ(sent, kMessages);
+  return status;
+}
+
+// A million chunks of one element, each in a message of its own.
+grpc::Status PushMillionTiny(ByzantinePeer& peer) {
+  v1::PushRequest request = peer.Chunk(kBias);
+  request.mutable_chunk()->set_num_elements(1);
+  request = ByzantinePeer::WithPayload(request, request.payload().substr(0, sizeof(float)));
+  int sent = 0;
+  const grpc::Status status = peer.PushAgainAndAgain(request, kMillion, &sent);
+  // Most are never read.
+  EXPECT_LT(sent, kMillion);
+  return status;
+}
+
+// Where chunks lie: of hidden.bias, the elements from the fourth on. Nothing else is sent of its
+// second micro-batch; of the first, all.
+v1::PushRequest SecondHalf(const ByzantinePeer& peer, uint32_t micro_batch) {
+  v1::PushRequest request = peer.Chunk(kBias);
+  request.mutable_chunk()->set_micro_batch(micro_batch);
+  request.mutable_chunk()->set_offset(3);
+  request.mutable_chunk()->set_num_elements(3);
+  return ByzantinePeer::WithPayload(request, request.payload().substr(3 * sizeof(float)));
+}
+
+Behaviours OfManyChunks() {
+  return {
+      {"gap before the first chunk", kInvalid,
+       "hidden.bias of rank 1 micro-batch 1: gap: elements from 3 pushed, expecting from 0",
+       [](ByzantinePeer& peer) {
+         return peer.Push({peer.Open(), SecondHalf(peer, 1)});
+       }},
+      {"overlap with what is there", kInvalid,
+       "hidden.bias of rank 1 micro-batch 0: overlap: elements 3 .. 6 pushed, elements 0 .. 6 were",
+       [](ByzantinePeer& peer) {
+         return peer.Push({peer.Open(), peer.Chunk(kBias), SecondHalf(peer, 0)});
+       }},
+      {"a million tiny chunks", kInvalid, "payload has 4 bytes, expecting at least 4096",
+       PushMillionTiny},
+      {"a million repetitions of a tiny chunk", kInvalid, "the push stream ended without a finish",
+       PushMillionRepetitions},
+  };
+}
+
 Behaviours OfPulling() {
   return {
       Pulls("pull of another job", StatusCode::NOT_FOUND, "job 'x' pulled",
@@ -369,8 +426,8 @@ Behaviours OfPulling() {
 }
 
 std::vector<Behaviours> All() {
-  return {OfRegistration(), OfJoining(), OfBeginning(), OfOpening(),
-          OfChunks(),       OfPieces(),  OfPulling()};
+  return {OfRegistration(), OfJoining(), OfBeginning(),  OfOpening(),
+          OfChunks(),       OfPieces(),  OfManyChunks(), OfPulling()};
 }
 
 TEST(ByzantineClientTest, EveryBehaviourIsRefusedByNameAndAnHonestStepStillCommits) {

@@ -194,6 +194,21 @@ grpc::Status ByzantinePeer::Push(const std::vector<v1::PushRequest>& requests) {
   return stream->Finish();
 }
 
+grpc::Status ByzantinePeer::PushAgainAndAgain(const v1::PushRequest& request, int times,
+                                              int* sent) {
+  const auto context = WithDeadline();
+  const auto stream = data_->Push(context.get());
+  *sent = 0;
+  if (stream->Write(Open())) {
+    while (*sent < times && stream->Write(request)) ++*sent;
+  }
+  stream->WritesDone();
+  v1::PushResponse response;
+  while (stream->Read(&response)) {
+  }
+  return stream->Finish();
+}
+
 grpc::Status ByzantinePeer::PushCompressed(const v1::PushRequest& request) {
   const auto context = WithDeadline();
   context->set_compression_algorithm(GRPC_COMPRESS_GZIP);

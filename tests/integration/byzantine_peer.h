@@ -53,6 +53,9 @@ class ByzantinePeer {
   grpc::Status Begin(const v1::BeginStepRequest& request);
   grpc::Status Await(const v1::AwaitStepRequest& request);
   grpc::Status Push(const std::vector<v1::PushRequest>& requests);
+  // Opens, then sends the same message until the shard has ended the stream, so many times at most;
+  // `sent` says how many.
+  grpc::Status PushAgainAndAgain(const v1::PushRequest& request, int times, int* sent);
   grpc::Status PushCompressed(const v1::PushRequest& request);
   grpc::Status PushWithMetadata(size_t bytes);
   grpc::Status Pull(const v1::PullRequest& request);
