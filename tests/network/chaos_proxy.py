@@ -13,7 +13,7 @@ SIGTERM writes the report and ends. Kinds of trouble, each on one target or on a
   freeze    nothing passes, connections stay open (half-open: the other side is never told)
   reset     every connection is reset (RST), new ones are accepted
   refuse    every connection is reset and new ones are, too
-  double    new connections are made twice to the target; the second never says anything
+  double    as reset, and new connections are made twice to the target; the second never says anything
 """
 
 import argparse
@@ -53,8 +53,8 @@ class Target:
         self.trouble, self.level = kind, level
         if kind == "freeze":
             self.calm.clear()
-        if kind in ("reset", "refuse"):
-            # Connections that are refused are met by whoever makes one.
+        if kind in ("reset", "refuse", "double"):
+            # What becomes of new ones is met by whoever makes one: nobody would for long if all could stay.
             self.met["reset"] += len(self.writers) if kind == "reset" else 0
             for writer in list(self.writers):
                 self.reset(writer)
