@@ -14,8 +14,8 @@ its saved corpus (fuzz: clang, only //tests/fuzz); everything as users run it (o
   --within MINUTES   begin no part after so many minutes; what was left out is said before the last line, and counts as
                      a failure unless it is fastbuild, most of which opt has run
   --attempts N       run a failed test up to N times; one that then passes is listed as FLAKY and does not fail the run.
-                     Never in fuzz, where a second attempt draws other inputs, nor in tests/crash, tests/network and
-                     tests/simulation: a step that was lost once is lost
+                     Never in fuzz, where a second attempt draws other inputs, nor what kills and then looks for lost steps
+                     (tests/simulation, tests/crash but for times and faults of its disk): lost once is lost
   TARGET             only those; without fuzz unless --config asks for it
 The last line counts test cases of all parts. Exit status: 0 if none failed.
 TEXT
@@ -85,7 +85,7 @@ for config in "${configs[@]}"; do
   [ ${#what[@]} -gt 0 ] || what=(//...)
   # Of several, the last whose pattern fits a label holds.
   [ "$config" = fuzz ] || options+=("--flaky_test_attempts=$attempts"
-    '--flaky_test_attempts=^//tests/(crash|fuzz|network|simulation)[:/]@1')
+    '--flaky_test_attempts=^//tests/(crash:(clean|control|crash|history|interval|restore|syscall)|fuzz[:/]|simulation[:/])@1')
   events+=("$work/$config.json")
   # What failed is counted from the events, so the next part runs in any case.
   bazel test "${options[@]}" "${what[@]}" </dev/null || echo "bazel test, $config: exit status $?"

@@ -119,10 +119,12 @@ class RunTest(unittest.TestCase):
             # Bazel takes the last that fits.
             pattern, attempts = single.split("@")
             self.assertEqual(attempts, "1")
-            for label in ("//tests/crash:a_test", "//tests/network:a_test", "//tests/simulation:a_test", "//tests/fuzz:a_test",
-                          "//tests/simulation/deeper:a_test"):
+            for label in ("//tests/crash:crash_cycles_test", "//tests/crash:history_network_test", "//tests/simulation:a_test",
+                          "//tests/fuzz:a_test", "//tests/simulation/deeper:a_test"):
                 self.assertRegex(label, pattern)
-            for label in ("//tests/crashes:a_test", "//tests/integration:a_test", "//tests/tidy:crash"):
+            # What measures times may do so again.
+            for label in ("//tests/crash:recovery_time_test", "//tests/network:chaos_test", "//tests/crashes:a_test",
+                          "//tests/integration:a_test", "//tests/tidy:crash"):
                 self.assertNotRegex(label, pattern)
 
     def test_refuses_what_is_no_number(self):
