@@ -22,13 +22,16 @@ class AwaitReactorTest : public ServerFixture {
     reader_ = coordinator_->AwaitStep(&context_, AwaitRequest(0, 1));
     ASSERT_TRUE(reader_->Read(&event_));
     ASSERT_TRUE(event_.has_planned());
+    before_ = Total();
   }
   // The next thing on the stream is its end.
   grpc::Status End() {
     EXPECT_FALSE(reader_->Read(&event_));
     return reader_->Finish();
   }
-  uint64_t Refused() {
+  // Calls, since then.
+  uint64_t Refused() { return Total() - before_; }
+  uint64_t Total() {
     uint64_t refused = 0;
     for (const auto& [name, count] : Counted()) {
       if (name.rfind("call_refused", 0) == 0) refused += count;
@@ -39,6 +42,7 @@ class AwaitReactorTest : public ServerFixture {
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReader<v1::StepEvent>> reader_;
   v1::StepEvent event_;
+  uint64_t before_ = 0;
 };
 
 TEST_F(AwaitReactorTest, LaterAwaitOfTheSameWorkerEndsTheEarlier) {
