@@ -60,17 +60,16 @@ TEST_F(CoordinatorServiceTest, AwaitStreamsThePlanWhileShardsAreNotPrepared) {
 }
 
 TEST_F(CoordinatorServiceTest, ShutdownEndsWaitingCallsAsUnavailable) {
-  Train(2);
-  auto waiting = std::async(std::launch::async, [this] {
-    std::vector<v1::StepEvent> events;
-    return Await(AwaitRequest(0, 1), &events);
-  });
-  // The stream is open once a later one has replaced it; that one is what Shutdown ends.
+  Train(1);
+  shards_[1]->set_votes(false);
+  v1::BeginStepResponse begun;
+  ASSERT_TRUE(Begin(BeginRequest(0, 1), &begun).ok());
   grpc::ClientContext context;
   const auto reader = coordinator_->AwaitStep(&context, AwaitRequest(0, 1));
-  waiting.wait();
-  server_->Shutdown();
   v1::StepEvent event;
+  // Now it is open.
+  ASSERT_TRUE(reader->Read(&event));
+  server_->Shutdown();
   EXPECT_FALSE(reader->Read(&event));
   const auto code = reader->Finish().error_code();
   EXPECT_TRUE(code == grpc::StatusCode::UNAVAILABLE || code == grpc::StatusCode::CANCELLED) << code;
