@@ -68,9 +68,13 @@ std::vector<v1::EventCount> EventCounts::Happened() const {
   return happened;
 }
 
+std::string ForLog(const absl::Status& status) {
+  return absl::CHexEscape(status.ToString().substr(0, kMaxRefusalBytes));
+}
+
 void NoteUnauthorized(EventCounts& counts, absl::string_view peer, const absl::Status& refusal) {
   counts.Add(Event::kCallUnauthorized);
-  LOG_EVERY_T(WARNING, 1) << "call of " << peer << " refused: " << refusal;
+  LOG_EVERY_T(WARNING, 1) << "call of " << peer << " refused: " << ForLog(refusal);
 }
 
 void NoteEnd(EventCounts& counts, absl::string_view peer, absl::string_view method,
@@ -78,9 +82,7 @@ void NoteEnd(EventCounts& counts, absl::string_view peer, absl::string_view meth
   if (status.ok() || absl::IsCancelled(status)) return;
   if (absl::IsPermissionDenied(status)) return NoteUnauthorized(counts, peer, status);
   counts.Add(Event::kCallRefused, status.code());
-  // A refusal repeats what was asked for, which may be long, and have any bytes.
-  LOG_EVERY_T(WARNING, 1) << method << " of " << peer << " refused: "
-                          << absl::CHexEscape(status.ToString().substr(0, kMaxRefusalBytes));
+  LOG_EVERY_T(WARNING, 1) << method << " of " << peer << " refused: " << ForLog(status);
 }
 
 void NoteAdminAct(EventCounts& counts, absl::string_view peer, absl::string_view act,
@@ -90,7 +92,7 @@ void NoteAdminAct(EventCounts& counts, absl::string_view peer, absl::string_view
   } else {
     counts.Add(Event::kAdminRefused, result.code());
   }
-  LOG(INFO) << peer << ": " << act << ": " << result;
+  LOG(INFO) << peer << ": " << act << ": " << ForLog(result);
 }
 
 }  // namespace kaon::monitor

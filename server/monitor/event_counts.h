@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -79,6 +80,9 @@ class EventCounts {
   // They order nothing: relaxed.
   std::array<std::array<std::atomic<uint64_t>, kMaxApart>, kNumEvents> counts_{};
 };
+
+// As it may be logged: a refusal repeats what was asked for, which may be long, and have any bytes.
+std::string ForLog(const absl::Status& status);
 
 // A call that `peer`, a URI or an address, may not make. Counted each time; logged with who it was
 // at most once a second, as anyone may try as often as he likes.

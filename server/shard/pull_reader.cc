@@ -96,7 +96,8 @@ absl::Status PullReader::Read(std::vector<v1::TensorChunk>& chunks, std::byte* t
 void PullReader::NoteEnd(const absl::Status& status) const {
   if (status.ok() || absl::IsCancelled(status)) return;
   counts_.Add(monitor::Event::kPullRefused, status.code());
-  LOG_EVERY_T(WARNING, 1) << "pull of " << auth::PeerName(peer_) << " refused: " << status;
+  LOG_EVERY_T(WARNING, 1) << "pull of " << auth::PeerName(peer_)
+                          << " refused: " << monitor::ForLog(status);
 }
 
 }  // namespace kaon::shard

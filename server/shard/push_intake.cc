@@ -65,12 +65,14 @@ void PushIntake::NoteEnd(const absl::Status& status) const {
   if (status.ok() || absl::IsCancelled(status)) return;
   if (absl::IsAborted(status)) {
     counts_.Add(monitor::Event::kPushAborted);
-    LOG_EVERY_T(INFO, 1) << "push of " << auth::PeerName(peer_) << " aborted: " << status;
+    LOG_EVERY_T(INFO, 1) << "push of " << auth::PeerName(peer_)
+                         << " aborted: " << monitor::ForLog(status);
     return;
   }
   counts_.Add(monitor::Event::kPushRefused, status.code());
   // A worker that asks too early, or means harm, asks often.
-  LOG_EVERY_T(WARNING, 1) << "push of " << auth::PeerName(peer_) << " refused: " << status;
+  LOG_EVERY_T(WARNING, 1) << "push of " << auth::PeerName(peer_)
+                          << " refused: " << monitor::ForLog(status);
 }
 
 void PushIntake::Close() {

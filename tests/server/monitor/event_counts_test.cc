@@ -80,12 +80,15 @@ TEST(EventCountsTest, LogsWhoWasRefusedWhatOnOneShortLine) {
   for (int i = 0; i < 100; ++i) {
     NoteEnd(counts, "spiffe://x/worker/1", "GetJob", absl::NotFoundError(forged));
   }
-  NoteEnd(counts, "x", "BeginStep", absl::PermissionDeniedError("no"));
-  EXPECT_EQ(Text(counts), "call_refused.not_found=100 call_unauthorized=1 ");
+  NoteUnauthorized(counts, "x", absl::PermissionDeniedError(forged));
+  NoteAdminAct(counts, "x", "group set", absl::InvalidArgumentError(forged));
+  EXPECT_EQ(Text(counts),
+            "admin_refused.invalid_argument=1 call_refused.not_found=100 call_unauthorized=1 ");
   const std::string text = log.text();
   EXPECT_EQ(text.rfind("GetJob of spiffe://x/worker/1 refused: NOT_FOUND: \\nW1123", 0), 0u)
       << text;
   EXPECT_LT(text.size(), 10000u);
+  EXPECT_EQ(text.find("\nW1123"), std::string::npos) << text;
 }
 
 }  // namespace
