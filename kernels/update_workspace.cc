@@ -10,6 +10,8 @@
 #include "kernels/gemm.h"
 #include "kernels/matrix_layout.h"
 #include "kernels/muon_step.h"
+#include "kernels/orthogonality.h"
+#include "kernels/tiled_gemm.h"
 
 namespace kaon::kernels {
 namespace {
@@ -21,7 +23,7 @@ int64_t Stored(int64_t rows, int64_t cols) {
 }
 
 // The matrices of Iterated (orthogonalize/iteration.h), and what a product needs beside them.
-int64_t IterationBytes(absl::string_view backend, const NewtonSchulzConfig& config,
+int64_t IterationBytes(absl::string_view backend, int64_t threads, const NewtonSchulzConfig& config,
                        const MatrixCount& matrix) {
   const int64_t r = std::min(matrix.rows, matrix.cols);
   const int64_t c = std::max(matrix.rows, matrix.cols);
@@ -34,21 +36,42 @@ int64_t IterationBytes(absl::string_view backend, const NewtonSchulzConfig& conf
   const int64_t matrices = 2 * (2 * wide + squares * Stored(r, r));
   // The right operand, packed.
   if (absl::EndsWith(backend, "/amx")) return matrices + 2 * wide;
-  // A result in fp32, and both operands where the library cannot multiply bf16.
-  return matrices + static_cast<int64_t>(sizeof(float)) * 3 * wide;
+  // A result in fp32; and where the library cannot multiply bf16 each thread widens the right
+  // operand and its rows of the left one.
+  const int64_t at_once = std::min(threads, (r + TiledGemm::kTileRows - 1) / TiledGemm::kTileRows);
+  const int64_t widened = at_once * (wide + std::min(r, TiledGemm::kTileRows) * c);
+  return matrices + static_cast<int64_t>(sizeof(float)) * (wide + widened);
+}
+
+// What AmxGemm sums up side by side in one thread, where the inner dimension is cut.
+int64_t SumsBytes(absl::string_view backend, const NewtonSchulzConfig& config, int64_t elements) {
+  constexpr int64_t kMost = int64_t{1} << 20;
+  const bool tiles = config.dtype == NsDType::kBFloat16 && absl::EndsWith(backend, "/amx");
+  return tiles ? std::min(kMost, elements) : 0;
 }
 
 // Of one matrix: its iteration, its elements where they do not lie together, where its rows are,
-// and a stripe of its result for each thread.
+// and for each thread a stripe of the result, or before that its sums.
 int64_t MatrixBytes(absl::string_view backend, int64_t threads, const MuonConfig& config,
                     const MatrixCount& matrix) {
+  const int64_t elements = matrix.rows * matrix.cols;
   const bool gathers = config.layout.kind == MatrixLayoutKind::kQkvInterleaved ||
                        config.layout.kind == MatrixLayoutKind::kSplitCols;
-  const int64_t gathered = gathers ? matrix.rows * matrix.cols : 0;
   const int64_t stripes = std::min(threads, (matrix.rows + kTileSide - 1) / kTileSide);
-  return IterationBytes(backend, config.newton_schulz, matrix) +
-         static_cast<int64_t>(sizeof(float)) * (gathered + stripes * kTileSide * matrix.cols) +
+  const int64_t of_threads =
+      std::max(stripes * static_cast<int64_t>(sizeof(float)) * kTileSide * matrix.cols,
+               threads * SumsBytes(backend, config.newton_schulz, elements));
+  return IterationBytes(backend, threads, config.newton_schulz, matrix) +
+         static_cast<int64_t>(sizeof(float)) * (gathers ? elements : 0) + of_threads +
          static_cast<int64_t>(sizeof(int64_t)) * matrix.rows;
+}
+
+// Of OrthogonalityError, which holds a block in float64 if that is little work.
+int64_t OrthogonalityBytes(const MatrixCount& matrix) {
+  const int64_t elements = matrix.rows * matrix.cols;
+  const bool whole = elements <= kMostGramElements &&
+                     std::min(matrix.rows, matrix.cols) * elements <= 2 * kMostGramProducts;
+  return static_cast<int64_t>(sizeof(double)) * ((whole ? elements : 0) + matrix.cols);
 }
 
 }  // namespace
@@ -63,15 +86,20 @@ uint64_t UpdateWorkspaceBytes(absl::string_view backend, uint32_t threads, const
   int64_t count = 0;
   int64_t largest = 0;
   int64_t most = 0;
+  int64_t shown = 0;
   for (const MatrixCount& matrix : *matrices) {
     count += matrix.count;
     largest = std::max(largest, matrix.rows * matrix.cols);
     most = std::max(most, MatrixBytes(backend, num_threads, *muon, matrix));
+    shown = std::max(shown, OrthogonalityBytes(matrix));
   }
   // Small ones are worked on side by side.
   const int64_t at_once =
       largest <= kSmallMatrixElements ? std::clamp<int64_t>(count, 1, num_threads) : 1;
-  return static_cast<uint64_t>(at_once * most);
+  // Where the blocks are, and their rows.
+  const uint64_t blocks =
+      NumRowRuns(muon->layout, shape) * (sizeof(MatrixBlock) + 2 * sizeof(RowRun));
+  return static_cast<uint64_t>(std::max(at_once * most, shown)) + blocks;
 }
 
 }  // namespace kaon::kernels

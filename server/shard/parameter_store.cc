@@ -146,6 +146,7 @@ absl::Status ParameterStore::Add(const v1::RegisterBody& registration,
 }
 
 absl::Status ParameterStore::ReserveWorkspace(absl::string_view backend, uint32_t threads) {
+  CHECK_EQ(workspace_bytes_, 0u);
   uint64_t most = 0;
   const StoredParameter* needs_most = nullptr;
   for (const StoredParameter& parameter : parameters_) {

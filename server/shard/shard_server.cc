@@ -101,6 +101,15 @@ absl::Status CheckBuild(SnapshotDirectory& directory, uint64_t newest,
   return absl::OkStatus();
 }
 
+// P18: where there is no room for it, a shard that has a journal serves what it has, and says whose
+// it is at its next start.
+absl::Status Claim(disk::Directory& files, const v1::CheckpointFile& present) {
+  const absl::Status status = ClaimDirectory(files, present);
+  if (!absl::IsResourceExhausted(status)) return status;
+  LOG(WARNING) << files.path() << "/" << kWrittenByFile << " is not written: " << status;
+  return absl::OkStatus();
+}
+
 // That this process may run on.
 uint32_t AvailableCpus() {
   return std::clamp(std::thread::hardware_concurrency(), 1u, uint32_t{kernels::kMaxThreads});
@@ -313,9 +322,13 @@ absl::Status ShardServer::Recover(const v1::ShardConfig& config,
   const absl::Time start = SteadyNow();
   KAON_ASSIGN_OR_RETURN(std::unique_ptr<disk::PosixDirectory> files,
                         disk::PosixDirectory::At(config.data_dir()));
+  absl::StatusOr<bool> claimed = IsClaimed(*files, options.written_by);
+  if (absl::IsFailedPrecondition(claimed.status()) && config.allow_other_build()) claimed = false;
+  KAON_RETURN_IF_ERROR(claimed.status());
+  // What another wrote and this one was allowed to go on with is this one's, snapshots too.
   KAON_ASSIGN_OR_RETURN(const RestoredSnapshot restored,
-                        Restore(*files, options, config.allow_other_build()));
-  KAON_RETURN_IF_ERROR(ClaimDirectory(*files, options.written_by, config.allow_other_build()));
+                        Restore(*files, options, *claimed || config.allow_other_build()));
+  if (!*claimed) KAON_RETURN_IF_ERROR(Claim(*files, options.written_by));
   const absl::Time snapshot_read = SteadyNow();
   const uint64_t journal_bytes = config.snapshot_journal_bytes();
   journal::DiskJournal::Options journal;

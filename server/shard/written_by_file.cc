@@ -18,8 +18,8 @@ constexpr size_t kMostBytes = 4096;
 
 // It is compared, and never parsed.
 std::string TextOf(const v1::CheckpointFile& present) {
-  return absl::StrCat("build ", present.build(), "\nbackend ", present.backend(), "\ndevice_class ",
-                      present.device_class(), "\n");
+  return absl::StrCat("kaon written_by 1\nbuild ", present.build(), "\nbackend ", present.backend(),
+                      "\ndevice_class ", present.device_class(), "\n");
 }
 
 absl::Status Write(disk::Directory& directory, const std::string& text) {
@@ -34,17 +34,19 @@ absl::Status Write(disk::Directory& directory, const std::string& text) {
 
 }  // namespace
 
-absl::Status ClaimDirectory(disk::Directory& directory, const v1::CheckpointFile& present,
-                            bool allow_other) {
+absl::Status ClaimDirectory(disk::Directory& directory, const v1::CheckpointFile& present) {
+  return Write(directory, TextOf(present));
+}
+
+absl::StatusOr<bool> IsClaimed(disk::Directory& directory, const v1::CheckpointFile& present) {
   const std::string text = TextOf(present);
   absl::StatusOr<std::unique_ptr<disk::File>> file = directory.Open(kWrittenByFile);
-  if (absl::IsNotFound(file.status())) return Write(directory, text);
+  if (absl::IsNotFound(file.status())) return false;
   if (!file.ok()) return file.status();
   std::string said(kMostBytes, '\0');
   KAON_ASSIGN_OR_RETURN(const size_t size, (*file)->Read(0, said.size(), said.data()));
   said.resize(size);
-  if (said == text) return absl::OkStatus();
-  if (allow_other) return Write(directory, text);
+  if (said == text) return true;
   return absl::FailedPreconditionError(
       absl::StrCat((*file)->path(), " says '", absl::CHexEscape(said),
                    "', this shard would write '", absl::CHexEscape(text),

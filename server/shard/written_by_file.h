@@ -4,6 +4,7 @@
 #define KAON_SERVER_SHARD_WRITTEN_BY_FILE_H_
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "kaon/v1/checkpoint.pb.h"
 #include "server/disk/disk.h"
 
@@ -11,12 +12,12 @@ namespace kaon::shard {
 
 inline constexpr char kWrittenByFile[] = "written_by";
 
-// Writes it, durably, where it is missing, as directories of older versions have none; or says
-// something else and `allow_other`. FAILED_PRECONDITION naming the file, what it says and build,
-// backend and device class of `present`, if it says something else: nothing changes then. Errors of
-// the device.
-absl::Status ClaimDirectory(disk::Directory& directory, const v1::CheckpointFile& present,
-                            bool allow_other);
+// Whether the file is there; directories of older versions have none. FAILED_PRECONDITION naming
+// it, what it says, and build, backend and device class of `present`, if it says something else.
+absl::StatusOr<bool> IsClaimed(disk::Directory& directory, const v1::CheckpointFile& present);
+
+// Writes it, durably: whole, or as it was.
+absl::Status ClaimDirectory(disk::Directory& directory, const v1::CheckpointFile& present);
 
 }  // namespace kaon::shard
 

@@ -1,5 +1,6 @@
 #include "server/tier/host_tier.h"
 
+#include <glog/logging.h>
 #include <sys/mman.h>
 
 #include <cstdlib>
@@ -77,6 +78,7 @@ absl::Status HostTier::Claim(uint64_t bytes) {
 
 void HostTier::Release(uint64_t bytes) {
   MutexLock lock(mu_);
+  CHECK_GE(used_bytes_, bytes) << "more is released than is in use";
   used_bytes_ -= bytes;
 }
 

@@ -73,6 +73,14 @@ TEST(EventCountsTest, CallsThatWereAnsweredOrGivenUpAreNoRefusals) {
   EXPECT_EQ(Text(counts), "");
 }
 
+// Each log statement that says a refusal does so at most once a second, so what they share is
+// looked at by itself.
+TEST(EventCountsTest, WhatIsLoggedOfARefusalIsShortAndOfOneLine) {
+  const std::string text = ForLog(absl::PermissionDeniedError("job \n" + std::string(9999, 'a')));
+  EXPECT_EQ(text.rfind("PERMISSION_DENIED: job \\naaa", 0), 0u) << text;
+  EXPECT_LT(text.size(), 500u);
+}
+
 TEST(EventCountsTest, LogsWhoWasRefusedWhatOnOneShortLine) {
   EventCounts counts;
   const testing::CapturedLog log;
@@ -80,7 +88,7 @@ TEST(EventCountsTest, LogsWhoWasRefusedWhatOnOneShortLine) {
   for (int i = 0; i < 100; ++i) {
     NoteEnd(counts, "spiffe://x/worker/1", "GetJob", absl::NotFoundError(forged));
   }
-  NoteUnauthorized(counts, "x", absl::PermissionDeniedError(forged));
+  NoteEnd(counts, "x", "BeginStep", absl::PermissionDeniedError(forged));
   NoteAdminAct(counts, "x", "group set", absl::InvalidArgumentError(forged));
   EXPECT_EQ(Text(counts),
             "admin_refused.invalid_argument=1 call_refused.not_found=100 call_unauthorized=1 ");
