@@ -7,13 +7,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "proto/status_macros.h"
-#include "server/disk/remove_if_there.h"
+#include "server/disk/replace_file.h"
 
 namespace kaon::journal {
 
 namespace {
 
-constexpr char kTemporaryFile[] = "identity.tmp";
 constexpr absl::string_view kFirstLine = "kaon data 2\n";
 constexpr size_t kHexDigits = 32;
 constexpr size_t kFileBytes = kFirstLine.size() + kHexDigits + 1;
@@ -73,14 +72,7 @@ absl::StatusOr<std::optional<DirectoryId>> ReadIdentity(disk::Directory& directo
 }
 
 absl::Status WriteIdentity(disk::Directory& directory, const DirectoryId& id) {
-  // Left behind by a crash.
-  KAON_RETURN_IF_ERROR(disk::RemoveIfThere(directory, kTemporaryFile));
-  KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::File> file, directory.Create(kTemporaryFile));
-  const std::string hex = id.ToHex();
-  KAON_RETURN_IF_ERROR(file->Write(0, {kFirstLine, hex, "\n"}));
-  KAON_RETURN_IF_ERROR(file->Sync());
-  KAON_RETURN_IF_ERROR(directory.Rename(kTemporaryFile, kIdentityFile));
-  return directory.Sync();
+  return disk::ReplaceFile(directory, kIdentityFile, absl::StrCat(kFirstLine, id.ToHex(), "\n"));
 }
 
 }  // namespace kaon::journal

@@ -6,13 +6,12 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "proto/status_macros.h"
-#include "server/disk/remove_if_there.h"
+#include "server/disk/replace_file.h"
 
 namespace kaon::shard {
 
 namespace {
 
-constexpr char kTemporaryFile[] = "written_by.tmp";
 // A processor's name is some dozens of characters long.
 constexpr size_t kMostBytes = 4096;
 
@@ -22,20 +21,10 @@ std::string TextOf(const v1::CheckpointFile& present) {
                       "\ndevice_class ", present.device_class(), "\n");
 }
 
-absl::Status Write(disk::Directory& directory, const std::string& text) {
-  // Left behind by a crash.
-  KAON_RETURN_IF_ERROR(disk::RemoveIfThere(directory, kTemporaryFile));
-  KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::File> file, directory.Create(kTemporaryFile));
-  KAON_RETURN_IF_ERROR(file->Write(0, {text}));
-  KAON_RETURN_IF_ERROR(file->Sync());
-  KAON_RETURN_IF_ERROR(directory.Rename(kTemporaryFile, kWrittenByFile));
-  return directory.Sync();
-}
-
 }  // namespace
 
 absl::Status ClaimDirectory(disk::Directory& directory, const v1::CheckpointFile& present) {
-  return Write(directory, TextOf(present));
+  return disk::ReplaceFile(directory, kWrittenByFile, TextOf(present));
 }
 
 absl::StatusOr<bool> IsClaimed(disk::Directory& directory, const v1::CheckpointFile& present) {

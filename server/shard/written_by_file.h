@@ -1,5 +1,5 @@
-// The file `written_by` of a shard's data_dir: whose bits its journal goes on with, from the first
-// start on, when no snapshot says so yet. One thread at a time.
+// The file `written_by` of a shard's data_dir: whose bits it goes on with, from the first start on.
+// One thread at a time.
 #ifndef KAON_SERVER_SHARD_WRITTEN_BY_FILE_H_
 #define KAON_SERVER_SHARD_WRITTEN_BY_FILE_H_
 
