@@ -9,7 +9,8 @@ namespace kaon::kernels {
 
 StoredMatrix::StoredMatrix(int64_t num_elements)
     : num_elements_(num_elements),
-      lines_(std::make_unique_for_overwrite<Line[]>((num_elements + 31) / 32)) {}
+      lines_(std::make_unique_for_overwrite<Line[]>((num_elements + 31) / 32)),
+      data_(lines_[0].values) {}
 
 int64_t Gemm::StoredElements(int64_t rows, int64_t cols) const { return rows * cols; }
 

@@ -37,21 +37,27 @@ struct MatrixProduct {
 // fastest on; its memory starts a cache line. Movable.
 class StoredMatrix {
  public:
+  static constexpr size_t kAlignment = 64;
+
   StoredMatrix() = default;
   // Contents are undefined.
   explicit StoredMatrix(int64_t num_elements);
+  // In memory for as many elements, so aligned, that outlives it.
+  StoredMatrix(int64_t num_elements, uint16_t* lent) : num_elements_(num_elements), data_(lent) {}
 
-  uint16_t* data() { return lines_[0].values; }
-  const uint16_t* data() const { return lines_[0].values; }
+  uint16_t* data() { return data_; }
+  const uint16_t* data() const { return data_; }
   int64_t num_elements() const { return num_elements_; }
+  bool is_lent() const { return lines_ == nullptr; }
 
  private:
-  struct alignas(64) Line {
+  struct alignas(kAlignment) Line {
     uint16_t values[32];
   };
 
   int64_t num_elements_ = 0;
   std::unique_ptr<Line[]> lines_;
+  uint16_t* data_ = nullptr;
 };
 
 // Of one product of stored matrices; the addend is only read with beta != 0.

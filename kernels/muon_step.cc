@@ -145,7 +145,7 @@ class BlockStep {
  public:
   BlockStep(const MuonConfig& config, const UpdateScalars& scalars,
             absl::Span<const uint64_t> shape, const UpdateBuffers& buffers,
-            absl::Span<const float> direction)
+            absl::Span<float> direction)
       : config_(config),
         scalars_(scalars),
         shape_(shape),
@@ -185,8 +185,8 @@ class BlockStep {
   }
 
   // The block's elements of the direction, one after the other: where they are, or in `gathered`.
-  absl::Span<const float> MatrixOf(const MatrixBlock& block, const std::vector<int64_t>& rows,
-                                   std::vector<float>& gathered) const {
+  absl::Span<float> MatrixOf(const MatrixBlock& block, const std::vector<int64_t>& rows,
+                             std::vector<float>& gathered) const {
     if (IsDense(block)) {
       return direction_.subspan(block.runs[0].offset, block.rows * block.cols);
     }
@@ -195,7 +195,7 @@ class BlockStep {
       const float* row = direction_.data() + element;
       gathered.insert(gathered.end(), row, row + block.cols);
     }
-    return gathered;
+    return absl::MakeSpan(gathered);
   }
 
   // Rows `row` and on of a block; those that follow each other in memory together.
@@ -216,7 +216,7 @@ class BlockStep {
   const UpdateScalars& scalars_;
   const absl::Span<const uint64_t> shape_;
   const UpdateBuffers& buffers_;
-  const absl::Span<const float> direction_;
+  const absl::Span<float> direction_;
   const TensorDigester digester_;
 };
 
@@ -255,7 +255,7 @@ UpdateResult ApplyMuon(const MuonConfig& config, const UpdateScalars& scalars,
       return DirectionOf(config.momentum_dtype, before, buffers, momentum, begin, end, nullptr);
     });
   }
-  // Where the new weights go: those of a block are written when its direction has been read. Unless
+  // Where the new weights go: those of a block are written when its direction is done with. Unless
   // the old ones, which are read then, too, are there.
   const bool in_place = buffers.new_param.data() == buffers.param.data();
   const auto memory = std::make_unique_for_overwrite<float[]>(in_place ? n : 0);

@@ -22,18 +22,37 @@ int64_t Stored(int64_t rows, int64_t cols) {
   return whole(rows) * whole(cols);
 }
 
-// The matrices of Iterated (orthogonalize/iteration.h), and what a product needs beside them.
+// What Iterated (orthogonalize/iteration.h) finds no room for in the memory of its direction, of
+// which each matrix may skip up to the next cache line.
+int64_t NotLent(absl::Span<const int64_t> matrices, int64_t lent) {
+  int64_t own = 0;
+  for (const int64_t bytes : matrices) {
+    const int64_t taken = bytes + static_cast<int64_t>(StoredMatrix::kAlignment);
+    if (taken <= lent) {
+      lent -= taken;
+    } else {
+      own += bytes;
+    }
+  }
+  return own;
+}
+
+// The matrices of Iterated, and what a product needs beside them.
 int64_t IterationBytes(absl::string_view backend, int64_t threads, const NewtonSchulzConfig& config,
                        const MatrixCount& matrix) {
   const int64_t r = std::min(matrix.rows, matrix.cols);
   const int64_t c = std::max(matrix.rows, matrix.cols);
   // In Gram form: a group may change to it.
   const int64_t squares = r < c ? 3 : 1;
+  const int64_t direction = static_cast<int64_t>(sizeof(float)) * r * c;
   if (config.dtype != NsDType::kBFloat16) {
-    return static_cast<int64_t>(sizeof(float)) * (2 * r * c + squares * r * r);
+    // X, and squares: what X becomes takes all of the direction's memory.
+    return direction + static_cast<int64_t>(sizeof(float)) * squares * r * r;
   }
   const int64_t wide = Stored(r, c);
-  const int64_t matrices = 2 * (2 * wide + squares * Stored(r, r));
+  std::vector<int64_t> beside_x(1 + squares, 2 * Stored(r, r));
+  beside_x[0] = 2 * wide;
+  const int64_t matrices = 2 * wide + NotLent(beside_x, direction);
   // The right operand, packed.
   if (absl::EndsWith(backend, "/amx")) return matrices + 2 * wide;
   // A result in fp32; and where the library cannot multiply bf16 each thread widens the right

@@ -9,10 +9,14 @@
 #include <utility>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "kernels/gemm.h"
 #include "kernels/mutation.h"
 #include "kernels/newton_schulz_config.h"
 #include "kernels/orthogonalize/coefficients.h"
+#include "kernels/orthogonalize/lent_memory.h"
+#include "kernels/pieces.h"
+#include "kernels/thread_pool.h"
 
 namespace kaon::kernels {
 
@@ -42,16 +46,19 @@ struct Iteration {
   }
 };
 
-// The matrices of one iteration.
+// The matrices of one iteration: X in memory of its own, the others in what is lent as far as they
+// find room there, in the order of their making (UpdateWorkspaceBytes counts them so).
 template <typename Storage>
 class Iterated {
  public:
   using Matrix = typename Storage::Matrix;
 
-  explicit Iterated(const Iteration& it)
+  // What is lent may be read until Run, and is done with after it.
+  Iterated(const Iteration& it, absl::Span<float> lent)
       : it_(it),
-        x_(Storage::Make(it.gemm, it.r, it.c)),
-        next_x_(Storage::Make(it.gemm, it.r, it.c)),
+        lent_(lent),
+        x_(MakeOwn()),
+        next_x_(Storage::Make(it.gemm, it.r, it.c, lent_)),
         polynomial_(MakeSquare()) {}
 
   // X, rounded as it is stored: complete before Run, and its result after.
@@ -62,16 +69,27 @@ class Iterated {
     Storage::LoadTile(it_.gemm, place, x_, to);
   }
 
-  void Run() {
+  void Run(ThreadPool& pool) {
     if (it_.config.form == NsForm::kGram && it_.r < it_.c) {
       RunGram();
     } else {
       RunStandard();
     }
+    if (!x_.is_lent()) return;
+    ForEachPiece(pool, x_.num_elements(), kMovedAtOnce, [this](int64_t begin, int64_t end) {
+      std::copy(x_.data() + begin, x_.data() + end, next_x_.data() + begin);
+    });
+    std::swap(x_, next_x_);
   }
 
  private:
-  Matrix MakeSquare() { return Storage::Make(it_.gemm, it_.r, it_.r); }
+  static constexpr int64_t kMovedAtOnce = int64_t{1} << 16;
+
+  Matrix MakeOwn() {
+    LentMemory none({});
+    return Storage::Make(it_.gemm, it_.r, it_.c, none);
+  }
+  Matrix MakeSquare() { return Storage::Make(it_.gemm, it_.r, it_.r, lent_); }
 
   void Multiply(const MatrixProduct& product, const Matrix& a, const Matrix& b,
                 const Matrix* addend, Matrix& to) {
@@ -157,6 +175,7 @@ class Iterated {
   }
 
   const Iteration& it_;
+  LentMemory lent_;
   Matrix x_;
   // Where products of X go before they are X; until then the Gram matrix, which is not larger, and
   // of which nothing is needed any more when X is replaced.

@@ -6,21 +6,48 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <vector>
+#include <memory>
 
 #include "kernels/float_bits.h"
 #include "kernels/gemm.h"
+#include "kernels/orthogonalize/lent_memory.h"
 #include "kernels/vector_dispatch.h"
 
 namespace kaon::kernels {
 
-// Each has Matrix; Make, a matrix without contents; StoreTile, which rounds, and LoadTile, as those
-// of Gemm; Scale, to <- factor from, rounded, and AddToDiagonal, both of n x n; and Multiply, to <-
-// alpha A op(B) + beta addend, rounded. A matrix may lie in the memory of a larger one.
-struct Float32Storage {
-  using Matrix = std::vector<float>;
+// fp32 values between products, row-major. Movable.
+class FloatMatrix {
+ public:
+  // Contents are undefined.
+  explicit FloatMatrix(int64_t num_elements)
+      : num_elements_(num_elements),
+        own_(std::make_unique_for_overwrite<float[]>(num_elements)),
+        data_(own_.get()) {}
+  // In memory for as many elements that outlives it.
+  FloatMatrix(int64_t num_elements, float* lent) : num_elements_(num_elements), data_(lent) {}
 
-  static Matrix Make(const Gemm&, int64_t rows, int64_t cols) { return Matrix(rows * cols); }
+  float* data() { return data_; }
+  const float* data() const { return data_; }
+  int64_t num_elements() const { return num_elements_; }
+  bool is_lent() const { return own_ == nullptr; }
+
+ private:
+  int64_t num_elements_;
+  std::unique_ptr<float[]> own_;
+  float* data_;
+};
+
+// Each has Matrix; Make, a matrix without contents, in lent memory if that has the room; StoreTile,
+// which rounds, and LoadTile, as those of Gemm; Scale, to <- factor from, rounded, and
+// AddToDiagonal, both of n x n; and Multiply, to <- alpha A op(B) + beta addend, rounded. A matrix
+// may lie in the memory of a larger one.
+struct Float32Storage {
+  using Matrix = FloatMatrix;
+
+  static Matrix Make(const Gemm&, int64_t rows, int64_t cols, LentMemory& lent) {
+    float* const room = lent.Take<float>(rows * cols, alignof(float));
+    return room == nullptr ? Matrix(rows * cols) : Matrix(rows * cols, room);
+  }
   static void StoreTile(const Gemm&, const TilePlace& place, const FloatTile& from, Matrix& to) {
     for (int64_t i = 0; i < place.height(); ++i) {
       std::copy_n(from.values + i * kTileSide, place.width(),
@@ -34,15 +61,15 @@ struct Float32Storage {
     }
   }
   static void Scale(const Gemm&, int64_t n, const Matrix& from, float factor, Matrix& to) {
-    for (int64_t i = 0; i < n * n; ++i) to[i] = factor * from[i];
+    for (int64_t i = 0; i < n * n; ++i) to.data()[i] = factor * from.data()[i];
   }
   static void AddToDiagonal(const Gemm&, int64_t n, float value, Matrix& x) {
-    for (int64_t i = 0; i < n; ++i) x[i * n + i] += value;
+    for (int64_t i = 0; i < n; ++i) x.data()[i * n + i] += value;
   }
   static void Multiply(Gemm& gemm, const MatrixProduct& product, const Matrix& a, const Matrix& b,
                        const Matrix* addend, Matrix& to, ProductScratch&) {
     if (product.beta != 0) {
-      std::copy_n(addend->begin(), product.rows * product.cols, to.begin());
+      std::copy_n(addend->data(), product.rows * product.cols, to.data());
     }
     gemm.Multiply(product, a.data(), b.data(), to.data());
   }
@@ -51,8 +78,10 @@ struct Float32Storage {
 struct BFloat16Storage {
   using Matrix = StoredMatrix;
 
-  static Matrix Make(const Gemm& gemm, int64_t rows, int64_t cols) {
-    return Matrix(gemm.StoredElements(rows, cols));
+  static Matrix Make(const Gemm& gemm, int64_t rows, int64_t cols, LentMemory& lent) {
+    const int64_t count = gemm.StoredElements(rows, cols);
+    uint16_t* const room = lent.Take<uint16_t>(count, Matrix::kAlignment);
+    return room == nullptr ? Matrix(count) : Matrix(count, room);
   }
   static void StoreTile(const Gemm& gemm, const TilePlace& place, const FloatTile& from,
                         Matrix& to) {

@@ -129,7 +129,7 @@ template <typename Storage>
 void Orthogonalize(const Iteration& it, const Normalization& normalization,
                    const OrthogonalizedMatrix& matrix, ThreadPool& pool, OrthogonalizedRows sink) {
   const WideForm form(matrix.shape);
-  Iterated<Storage> iterated(it);
+  Iterated<Storage> iterated(it, matrix.in);
   form.ForEachStripe(pool, [&](int64_t row) {
     FloatTile tile = {};
     form.ForEachTile(row, [&](const TilePlace& place) {
@@ -139,7 +139,7 @@ void Orthogonalize(const Iteration& it, const Normalization& normalization,
       iterated.StoreTile(form.InWide(place), tile);
     });
   });
-  iterated.Run();
+  iterated.Run(pool);
   form.ForEachStripe(pool, [&](int64_t row) {
     const int64_t cols = matrix.shape.cols;
     std::vector<float> stripe(std::min(kTileSide, matrix.shape.rows - row) * cols);

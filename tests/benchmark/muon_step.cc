@@ -239,8 +239,9 @@ class Benchmark {
 
   std::vector<float> Orthogonalized(const MuonConfig& config, MatrixShape shape,
                                     absl::Span<const float> x) {
+    std::vector<float> lost(x.begin(), x.end());
     std::vector<float> out(x.size());
-    NewtonSchulz(config.newton_schulz, {shape, x, absl::nullopt}, *gemm_, pool_,
+    NewtonSchulz(config.newton_schulz, {shape, absl::MakeSpan(lost), absl::nullopt}, *gemm_, pool_,
                  [&](int64_t first, absl::Span<const float> values) {
                    std::copy(values.begin(), values.end(), out.begin() + first);
                  });

@@ -47,7 +47,7 @@ TEST(MuonStepTest, DefaultStepIsTheseOperations) {
       momentum[i] = std::fma(0.95f, momentum[i], share);
       update[i] = std::fma(0.95f, momentum[i], share);
     }
-    NewtonSchulz(config.newton_schulz, {{kRows, kCols}, update, absl::nullopt}, gemm, pool,
+    NewtonSchulz(config.newton_schulz, {{kRows, kCols}, absl::MakeSpan(update), absl::nullopt}, gemm, pool,
                  [&](int64_t first, absl::Span<const float> values) {
                    std::copy(values.begin(), values.end(), update.begin() + first);
                  });

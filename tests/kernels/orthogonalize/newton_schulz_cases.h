@@ -76,9 +76,9 @@ inline std::vector<NewtonSchulzTestCase> EveryNewtonSchulzCase() {
   return cases;
 }
 
-// The rows of the result one after the other, in `out`, which may be `in`.
+// The rows of the result one after the other, in `out`, which may be `in`; else `in` is lost.
 inline void OrthogonalizeInto(const NewtonSchulzConfig& config, MatrixShape shape,
-                              absl::Span<const float> in, Gemm& gemm, absl::Span<float> out) {
+                              absl::Span<float> in, Gemm& gemm, absl::Span<float> out) {
   ThreadPool pool(1);
   NewtonSchulz(config, {shape, in, absl::nullopt}, gemm, pool,
                [out](int64_t first, absl::Span<const float> values) {
@@ -87,9 +87,9 @@ inline void OrthogonalizeInto(const NewtonSchulzConfig& config, MatrixShape shap
 }
 
 inline std::vector<float> OrthogonalizedBy(Gemm& gemm, const NewtonSchulzConfig& config, int rows,
-                                           int cols, const std::vector<float>& in) {
+                                           int cols, std::vector<float> in) {
   std::vector<float> out(in.size(), std::nanf(""));
-  OrthogonalizeInto(config, {rows, cols}, in, gemm, absl::MakeSpan(out));
+  OrthogonalizeInto(config, {rows, cols}, absl::MakeSpan(in), gemm, absl::MakeSpan(out));
   return out;
 }
 

@@ -69,10 +69,8 @@ CountingGemm Count(NsCoefficients set, NsForm form, std::vector<int> restarts) {
   config.coefficients = set;
   config.form = form;
   config.gram_restarts = std::move(restarts);
-  const std::vector<float> in = reference::GaussianVector(6 * 10, 1);
-  std::vector<float> out(in.size());
   CountingGemm gemm;
-  OrthogonalizeInto(config, {6, 10}, in, gemm, absl::MakeSpan(out));
+  OrthogonalizedBy(gemm, config, 6, 10, reference::GaussianVector(6 * 10, 1));
   return gemm;
 }
 
@@ -108,9 +106,8 @@ TEST(NewtonSchulzTest, TransposedInputGivesTheTransposedBits) {
 // [N4]: what is worked on is the matrix itself, and its transpose only when it is tall.
 TEST(NewtonSchulzTest, OnlyTallMatricesAreWorkedOnTransposed) {
   const auto worked_on = [](int rows, int cols, const std::vector<float>& in) {
-    std::vector<float> out(in.size());
     CountingGemm gemm;
-    OrthogonalizeInto({}, {rows, cols}, in, gemm, absl::MakeSpan(out));
+    OrthogonalizedBy(gemm, {}, rows, cols, in);
     return gemm.first;
   };
   // Norm 4.
@@ -341,7 +338,7 @@ TEST(NewtonSchulzTest, OutputMayBeTheInput) {
     for (const auto& [rows, cols] : kShapes) {
       std::vector<float> x = reference::GaussianVector(rows * cols, 15);
       const std::vector<float> expected = Orthogonalized(c.config, rows, cols, x);
-      OrthogonalizeInto(c.config, {rows, cols}, x, gemm, absl::MakeSpan(x));
+      OrthogonalizeInto(c.config, {rows, cols}, absl::MakeSpan(x), gemm, absl::MakeSpan(x));
       EXPECT_EQ(x, expected) << c.Name();
     }
   }
