@@ -9,8 +9,9 @@
 
 namespace kaon::proto {
 
-// Free memory that each of the C library's arenas keeps: the chunks of a few lanes.
-inline constexpr int kKeptBytes = 16 << 20;
+// Free memory that each of the C library's arenas keeps: the chunks of a few streams. What is kept
+// is resident while Newton-Schulz has its matrices, too (docs/benchmarks.md, "Memory of a shard").
+inline constexpr int kKeptBytes = 8 << 20;
 // Larger blocks are the system's again once they are freed: tensors and buffers of files.
 inline constexpr int kLargestKeptBytes = 4 << 20;
 

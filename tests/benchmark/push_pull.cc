@@ -187,6 +187,8 @@ void Measure(const Options& options, const std::string& transport, int workers, 
   for (int round = 0; round <= options.rounds; ++round) {
     const double pushed = SecondsOfAll(trainers, [](LoopbackTrainer& trainer) { trainer.Push(); });
     SecondsOfAll(trainers, [](LoopbackTrainer& trainer) { trainer.Finish(); });
+    // A step is finished when it is decided: the first pull waits for its arithmetic.
+    SecondsOfAll(trainers, [](LoopbackTrainer& trainer) { trainer.Pull(); });
     const double pulled = SecondsOfAll(trainers, [](LoopbackTrainer& trainer) { trainer.Pull(); });
     for (size_t i = 0; i < limits.size(); ++i) limit_seconds[i].push_back(SecondsOf(*limits[i]));
     // Memory is touched and connections are made in the first one.
