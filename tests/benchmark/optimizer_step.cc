@@ -122,7 +122,8 @@ int Main(int argc, char** argv) {
   CLI::App app("Speed of optimizer steps beside the limits of the machine, measured by turns.");
   app.add_option("--million-elements", options.million_elements,
                  "of the parameters of element-wise rules, Mi (64)");
-  app.add_option("--rounds", options.rounds, "of each measurement, at least 5 (5)");
+  app.add_option("--rounds", options.rounds, "of each measurement (5)")
+      ->check(CLI::Range(5, 1000));
   app.add_option("--threads", options.threads, "numbers of threads (1,2)")->delimiter(',');
   app.add_option("--isa", options.isa,
                  "instruction set of the loops: widest, avx512, avx2, scalar");

@@ -13,10 +13,12 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "absl/types/optional.h"
 #include "client/kaon/client.h"
 #include "kernels/steady_clock.h"
 #include "proto/chunk_memory.h"
@@ -174,15 +176,27 @@ LoopbackOptions ServersOf(const Options& options, const std::string& transport, 
   return servers;
 }
 
-void Measure(const Options& options, const std::string& transport, int workers, int tensors,
-             std::FILE* json) {
+std::string SettingsOf(const Options& options, int workers, int tensors) {
+  return absl::StrCat(options.mebibytes, " MiB in ", tensors, " tensors, ", workers, " workers");
+}
+
+std::string SuffixOf(const std::string& transport) {
+  return transport == "grpc" ? "" : "_" + transport;
+}
+
+struct PushAndPull {
+  Rounds push;
+  Rounds pull;
+};
+
+PushAndPull Measure(const Options& options, const std::string& transport, int workers, int tensors,
+                    std::FILE* json) {
   const uint64_t bytes = options.mebibytes << 20;
   const LoopbackServers servers(ServersOf(options, transport, workers));
   LoopbackTrainers trainers =
       MakeTrainers(servers, MakeJob(workers, tensors, bytes / sizeof(float)));
   const std::vector<std::unique_ptr<Limit>> limits = LimitsOf(options, transport, workers);
-  Rounds push;
-  Rounds pull;
+  PushAndPull times;
   std::vector<std::vector<double>> limit_seconds(limits.size());
   for (int round = 0; round <= options.rounds; ++round) {
     const double pushed = SecondsOfAll(trainers, [](LoopbackTrainer& trainer) { trainer.Push(); });
@@ -196,22 +210,43 @@ void Measure(const Options& options, const std::string& transport, int workers, 
       for (std::vector<double>& seconds : limit_seconds) seconds.clear();
       continue;
     }
-    push.work.push_back(pushed);
-    pull.work.push_back(pulled);
+    times.push.work.push_back(pushed);
+    times.pull.work.push_back(pulled);
   }
   for (const auto& trainer : trainers) {
     const TransferTotals totals = trainer->totals();
     CHECK_EQ(totals.shm_bytes, transport == "shm" ? totals.push_bytes + totals.pull_bytes : 0);
   }
-  const std::string settings =
-      absl::StrCat(options.mebibytes, " MiB in ", tensors, " tensors, ", workers, " workers");
+  const std::string settings = SettingsOf(options, workers, tensors);
   const double total = static_cast<double>(bytes) * workers;
   for (size_t i = 0; i < limits.size(); ++i) {
-    const std::string suffix = i > 0 ? "_peer" : transport == "grpc" ? "" : "_" + transport;
-    push.limit = limit_seconds[i];
-    pull.limit = limit_seconds[i];
-    Report("push" + suffix, settings, total, limits[i]->name(), push, json);
-    Report("pull" + suffix, settings, total, limits[i]->name(), pull, json);
+    const std::string suffix = i > 0 ? "_peer" : SuffixOf(transport);
+    times.push.limit = limit_seconds[i];
+    times.pull.limit = limit_seconds[i];
+    Report("push" + suffix, settings, total, limits[i]->name(), times.push, json);
+    Report("pull" + suffix, settings, total, limits[i]->name(), times.pull, json);
+  }
+  return times;
+}
+
+// Every number of tensors, the later ones beside the first, too.
+void MeasureTensors(const Options& options, const std::string& transport, int workers,
+                    std::FILE* json) {
+  absl::optional<PushAndPull> first;
+  const double total = static_cast<double>(options.mebibytes << 20) * workers;
+  for (const int tensors : options.tensors) {
+    PushAndPull times = Measure(options, transport, workers, tensors, json);
+    if (!first) {
+      first = std::move(times);
+      continue;
+    }
+    times.push.limit = first->push.work;
+    times.pull.limit = first->pull.work;
+    const std::string settings = SettingsOf(options, workers, tensors);
+    const std::string suffix = "_tensors" + SuffixOf(transport);
+    const std::string limit = absl::StrCat("in ", options.tensors[0], " tensors");
+    Report("push" + suffix, settings, total, limit, times.push, json);
+    Report("pull" + suffix, settings, total, limit, times.pull, json);
   }
 }
 
@@ -228,15 +263,14 @@ int Main(int argc, char** argv) {
       ->check(CLI::IsMember({"grpc", "tls", "shm"}));
   app.add_option("--certificates", options.certificates,
                  "directory of deploy/make_certificates.sh --job push-pull, for tls");
-  app.add_option("--rounds", options.rounds, "of each measurement, at least 5 (5)");
+  app.add_option("--rounds", options.rounds, "of each measurement (5)")
+      ->check(CLI::Range(5, 1000));
   app.add_option("--json", options.json, "file for one JSON object per line");
   CLI11_PARSE(app, argc, argv);
   const JsonFile json = OpenJson(options.json);
   for (const std::string& transport : options.transports) {
-    for (const int tensors : options.tensors) {
-      for (const int workers : options.workers) {
-        Measure(options, transport, workers, tensors, json.get());
-      }
+    for (const int workers : options.workers) {
+      MeasureTensors(options, transport, workers, json.get());
     }
   }
   return 0;

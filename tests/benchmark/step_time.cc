@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <iterator>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -150,36 +152,89 @@ void MeasureOverhead(const Options& options, uint32_t shm_sessions, std::FILE* j
   Print(measurement, json);
 }
 
-void MeasureLarge(const Options& options, int workers, std::FILE* json) {
-  const JobDefinition job = LargeJob(options.million_elements, workers);
-  LoopbackOptions servers_options;
-  servers_options.shards = options.shards;
+LoopbackOptions LargeServers(const Options& options) {
+  LoopbackOptions servers;
+  servers.shards = options.shards;
   // Weights, gradients, two moments, what orthogonalization needs.
-  servers_options.host_memory_bytes = (options.million_elements + 2) * (uint64_t{32} << 20);
-  servers_options.threads = options.threads;
-  const LoopbackServers servers(servers_options);
-  LoopbackTrainers trainers = MakeTrainers(servers, job);
-  Compute compute(job, options.threads);
-  Rounds rounds;
-  for (int round = 0; round <= options.rounds; ++round) {
-    const double arithmetic = compute.Seconds();
-    const absl::Time start = SteadyNow();
-    const double push = SecondsOfAll(trainers, [](LoopbackTrainer& trainer) { trainer.Push(); });
-    SecondsOfAll(trainers, [](LoopbackTrainer& trainer) { trainer.Finish(); });
-    const double pull = SecondsOfAll(trainers, [](LoopbackTrainer& trainer) { trainer.Pull(); });
-    const double step = absl::ToDoubleSeconds(SteadyNow() - start);
-    if (round == 0) continue;
-    rounds.work.push_back(step);
-    rounds.limit.push_back(std::max({arithmetic, push, pull}));
+  servers.host_memory_bytes = (options.million_elements + 2) * (uint64_t{32} << 20);
+  servers.threads = options.threads;
+  return servers;
+}
+
+// The transfers of a step, each with nothing beside it: those of a job of the same tensors whose
+// steps cost next to nothing. Folding is part of pushing.
+class Transfers {
+ public:
+  Transfers(const Options& options, JobDefinition job)
+      : servers_(LargeServers(options)), trainers_(MakeTrainers(servers_, SgdOf(std::move(job)))) {}
+
+  // What Pull measures is the last one's.
+  double PushSeconds() {
+    const double seconds =
+        SecondsOfAll(trainers_, [](LoopbackTrainer& trainer) { trainer.Push(); });
+    SecondsOfAll(trainers_, [](LoopbackTrainer& trainer) { trainer.Finish(); });
+    // Of weights that have been computed.
+    SecondsOfAll(trainers_, [](LoopbackTrainer& trainer) { trainer.Pull(); });
+    return seconds;
   }
+  double PullSeconds() {
+    return SecondsOfAll(trainers_, [](LoopbackTrainer& trainer) { trainer.Pull(); });
+  }
+
+ private:
+  static JobDefinition SgdOf(JobDefinition job) {
+    job.name += "-transfers";
+    job.groups = {Group("sgd", Rule::kSgd)};
+    for (ParameterSpec& parameter : job.parameters) parameter.group = "sgd";
+    return job;
+  }
+
+  const LoopbackServers servers_;
+  LoopbackTrainers trainers_;
+};
+
+void ReportStages(const std::string& name, const std::string& settings, const std::string& limit,
+                  const Rounds& rounds, std::FILE* json) {
   Measurement measurement;
-  measurement.name = "step_e2e";
-  measurement.settings = absl::StrCat(options.million_elements, " Mi, half Muon, ", options.shards,
-                                      " shards, ", workers, " workers");
-  measurement.unit = "steps/s";
-  measurement.limit_name = "slowest stage alone";
+  measurement.name = name;
+  measurement.settings = settings;
+  measurement.unit = "1/s";
+  measurement.limit_name = limit;
   SetRates(rounds, 1, 1, measurement);
   Print(measurement, json);
+}
+
+void MeasureLarge(const Options& options, int workers, std::FILE* json) {
+  const JobDefinition job = LargeJob(options.million_elements, workers);
+  const LoopbackServers servers(LargeServers(options));
+  LoopbackTrainers trainers = MakeTrainers(servers, job);
+  Transfers transfers(options, job);
+  Compute compute(job, options.threads);
+  Rounds push;
+  Rounds arithmetic;
+  Rounds pull;
+  Rounds step;
+  for (int round = 0; round <= options.rounds; ++round) {
+    const double alone[] = {transfers.PushSeconds(), compute.Seconds(), transfers.PullSeconds()};
+    const double whole = SecondsOfAll(trainers, [](LoopbackTrainer& trainer) {
+      trainer.Push();
+      trainer.Finish();
+      trainer.Pull();
+    });
+    if (round == 0) continue;
+    push.work.push_back(alone[0]);
+    arithmetic.work.push_back(alone[1]);
+    pull.work.push_back(alone[2]);
+    step.work.push_back(whole);
+    step.limit.push_back(*std::max_element(std::begin(alone), std::end(alone)));
+  }
+  const std::string settings = absl::StrCat(options.million_elements, " Mi, half Muon, ",
+                                            options.shards, " shards, ", workers, " workers");
+  push.limit = arithmetic.limit = pull.limit = step.work;
+  ReportStages("step_push", settings, "the whole step", push, json);
+  ReportStages("step_compute", settings, "the whole step", arithmetic, json);
+  ReportStages("step_pull", settings, "the whole step", pull, json);
+  ReportStages("step_e2e", settings, "the slowest stage alone", step, json);
 }
 
 int Main(int argc, char** argv) {
@@ -189,7 +244,8 @@ int Main(int argc, char** argv) {
   app.add_option("--workers", options.workers, "of step_e2e (1,2)")->delimiter(',');
   app.add_option("--shards", options.shards, "of step_e2e (2)");
   app.add_option("--threads", options.threads, "compute threads of a shard (2)");
-  app.add_option("--rounds", options.rounds, "of each measurement, at least 5 (5)");
+  app.add_option("--rounds", options.rounds, "of each measurement (5)")
+      ->check(CLI::Range(5, 1000));
   app.add_option("--json", options.json, "file for one JSON object per line");
   CLI11_PARSE(app, argc, argv);
   const JsonFile json = OpenJson(options.json);
