@@ -17,6 +17,7 @@
 #include "kernels/rules/element_wise_kernel.h"
 #include "kernels/rules/element_wise_rules.h"
 #include "kernels/state_codec.h"
+#include "kernels/streaming_store.h"
 #include "kernels/tiled_gemm.h"
 #include "kernels/vector_dispatch.h"
 
@@ -92,6 +93,12 @@ struct ElementWiseStep {
   const UpdateBuffers& buffers;
 
   bool encoded() const { return num_slots > 0 && momentum_dtype != StateDType::kFloat32; }
+  // In place a line of weights has just been read, and is written where it is.
+  bool streams() const {
+    const absl::Span<float> to = buffers.new_param;
+    return to.data() != buffers.param.data() && CanStreamTo(to.data()) &&
+           static_cast<int64_t>(to.size()) >= kLeastStreamedElements;
+  }
 };
 
 // Elements `first` and on as fp32: where they lie, or in `room`, which is in the first cache.
@@ -109,12 +116,15 @@ UpdateResult StepRange(const ElementWiseStep<Rule>& step, int64_t begin, int64_t
   UpdateResult result;
   float momentum[kChunk];
   float grad[kChunk];
+  alignas(64) float weights[kChunk];
+  const bool streams = step.streams();
   for (int64_t first = begin; first < end; first += kChunk) {
     ElementWiseArrays<Rule> chunk;
     chunk.n = std::min(kChunk, end - first);
     chunk.grad = Widened(buffers.grad, first, absl::MakeSpan(grad, chunk.n));
     chunk.param = buffers.param.data() + first;
-    chunk.new_param = buffers.new_param.data() + first;
+    float* const new_param = buffers.new_param.data() + first;
+    chunk.new_param = streams ? weights : new_param;
     for (int k = 0; k < step.num_slots; ++k) chunk.state[k] = Floats(step.slots[k].bytes) + first;
     const absl::Span<float> decoded = absl::MakeSpan(momentum, chunk.n);
     if (step.encoded()) {
@@ -124,14 +134,16 @@ UpdateResult StepRange(const ElementWiseStep<Rule>& step, int64_t begin, int64_t
     RunElementWise<Rule>(step.scalars, step.num_slots, chunk);
     if (step.encoded()) EncodeState(step.momentum_dtype, decoded, first, step.slots[0].bytes);
     const bool is_last = first + 2 * kChunk > end;
-    const float* beside = is_last ? nullptr : chunk.new_param + kChunk;
+    const float* beside = is_last || streams ? nullptr : new_param + kChunk;
     result.weights_digest += step.weights.Of(
-        buffers.new_param.subspan(first, chunk.n), first,
+        absl::MakeSpan(chunk.new_param, chunk.n), first,
         is_last ? Ahead{} : Ahead{buffers.grad.at(first + kChunk), chunk.param + kChunk});
     for (const StoredSlot& slot : step.slots) {
       result.slots_digest += slot.DigestOf(first, chunk.n, is_last, std::exchange(beside, nullptr));
     }
+    if (streams) StreamTo(weights, chunk.n, new_param);
   }
+  if (streams) EndStreaming();
   return result;
 }
 

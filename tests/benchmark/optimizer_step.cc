@@ -61,12 +61,12 @@ void Copy(const float* a, float* c, int64_t n) {
 
 // Bytes of the gradient are read, those of weight and state read and written.
 void MeasureElementWise(const Options& options, const std::string& name, const RuleConfig& rule,
-                        DType dtype, int threads, std::FILE* json) {
+                        DType dtype, NewWeights new_weights, int threads, std::FILE* json) {
   ThreadPool pool(threads);
   CpuBackend backend(std::make_unique<OneDnnGemm>(), threads);
   const int64_t n = options.million_elements << 20;
   const std::vector<uint64_t> shape = {static_cast<uint64_t>(n)};
-  SteppedParameter parameter(rule, shape, pool, dtype);
+  SteppedParameter parameter(rule, shape, pool, dtype, new_weights);
   const std::vector<float> a = Values(pool, n, 1);
   const std::vector<float> b = Values(pool, n, 1);
   std::vector<float> c = Values(pool, n, 1);
@@ -81,7 +81,9 @@ void MeasureElementWise(const Options& options, const std::string& name, const R
   measurement.name = name;
   measurement.settings =
       absl::StrCat(options.million_elements, " Mi ",
-                   dtype == DType::kFloat32 ? "fp32" : "bf16 gradients", ", ", threads, " threads");
+                   dtype == DType::kFloat32 ? "fp32" : "bf16 gradients",
+                   new_weights == NewWeights::kBeside ? ", new weights beside" : "", ", ", threads,
+                   " threads");
   measurement.unit = "GB/s";
   measurement.limit_name = "triad";
   const size_t bytes = SizeOf(dtype) + 8 * (1 + StateSlots(rule, shape).size());
@@ -138,13 +140,15 @@ int Main(int argc, char** argv) {
   SgdConfig momentum;
   momentum.momentum = 0.9;
   for (const int threads : options.threads) {
-    const auto measure = [&](const char* name, const RuleConfig& rule, DType dtype) {
-      MeasureElementWise(options, name, rule, dtype, threads, json.get());
-    };
-    measure("adamw_step", AdamWConfig{}, DType::kFloat32);
-    measure("adamw_step", AdamWConfig{}, DType::kBFloat16);
-    measure("sgd_step", momentum, DType::kFloat32);
-    measure("lion_step", LionConfig{}, DType::kFloat32);
+    for (const NewWeights new_weights : {NewWeights::kInPlace, NewWeights::kBeside}) {
+      const auto measure = [&](const char* name, const RuleConfig& rule, DType dtype) {
+        MeasureElementWise(options, name, rule, dtype, new_weights, threads, json.get());
+      };
+      measure("adamw_step", AdamWConfig{}, DType::kFloat32);
+      measure("adamw_step", AdamWConfig{}, DType::kBFloat16);
+      measure("sgd_step", momentum, DType::kFloat32);
+      measure("lion_step", LionConfig{}, DType::kFloat32);
+    }
     MeasureFinish(options, threads, json.get());
   }
   return 0;

@@ -31,10 +31,14 @@ inline std::vector<float> Values(ThreadPool& pool, int64_t n, float scale) {
   return values;
 }
 
+// A shard writes new weights beside the old ones, which may still be pulled.
+enum class NewWeights { kBeside, kInPlace };
+
 class SteppedParameter {
  public:
   SteppedParameter(RuleConfig rule, std::vector<uint64_t> shape, ThreadPool& pool,
-                   DType grad_dtype = DType::kFloat32)
+                   DType grad_dtype = DType::kFloat32,
+                   NewWeights new_weights = NewWeights::kBeside)
       : rule_(std::move(rule)), shape_(std::move(shape)), grad_dtype_(grad_dtype) {
     const int64_t n = std::accumulate(shape_.begin(), shape_.end(), int64_t{1},
                                       [](int64_t x, uint64_t y) { return x * y; });
@@ -42,6 +46,7 @@ class SteppedParameter {
     grad_.resize(n * SizeOf(grad_dtype_));
     FromFloat(grad_dtype_, grad, grad_.data());
     weight_ = Values(pool, n, 1e-1f);
+    if (new_weights == NewWeights::kBeside) new_weight_ = Values(pool, n, 0);
     for (const StateSlot& slot : StateSlots(rule_, shape_)) {
       slots_.push_back(Values(pool, slot.num_bytes / sizeof(float), 0));
     }
@@ -52,8 +57,10 @@ class SteppedParameter {
   }
 
   void Step(Backend& backend) {
+    std::vector<float>& written = new_weight_.empty() ? weight_ : new_weight_;
     backend.ApplyUpdate(rule_, {.lr = 1e-3, .clip_factor = 1, .t = ++t_}, shape_,
-                        {GradView(grad_dtype_, grad_), weight_, absl::MakeSpan(weight_), spans_});
+                        {GradView(grad_dtype_, grad_), weight_, absl::MakeSpan(written), spans_});
+    if (!new_weight_.empty()) weight_.swap(new_weight_);
   }
 
  private:
@@ -62,6 +69,8 @@ class SteppedParameter {
   const DType grad_dtype_;
   std::vector<std::byte> grad_;
   std::vector<float> weight_;
+  // Empty in place.
+  std::vector<float> new_weight_;
   std::vector<std::vector<float>> slots_;
   std::vector<absl::Span<std::byte>> spans_;
   int64_t t_ = 0;

@@ -2,14 +2,18 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "absl/types/optional.h"
 #include "kernels/digest.h"
 #include "kernels/reference_gemm.h"
+#include "kernels/streaming_store.h"
 #include "kernels/vector_dispatch.h"
 #include "tests/conformance/backend_conformance.h"
 #include "tests/conformance/thread_count_conformance.h"
@@ -90,6 +94,48 @@ TEST(CpuBackendTest, GivesTheSameBitsWithAnyNumberOfThreads) {
       if (isa > WidestInstructionSet()) continue;
       EXPECT_EQ(stepped(threads, isa), expected)
           << RuleName(rule) << ", " << threads << " threads, set " << static_cast<int>(isa);
+    }
+  }
+}
+
+struct SteppedWeights {
+  std::vector<float> weight;
+  UpdateResult result;
+};
+
+// New weights `offset` elements behind the beginning of their memory, or where the old ones are.
+SteppedWeights SteppedBeside(const RuleConfig& rule, const std::vector<float>& grad,
+                             std::vector<float> weight, absl::optional<int> offset) {
+  const std::vector<uint64_t> shape = {weight.size()};
+  CpuBackend backend(std::make_unique<ReferenceGemm>(), 2);
+  std::vector<std::vector<std::byte>> slots;
+  std::vector<absl::Span<std::byte>> spans;
+  for (const StateSlot& slot : StateSlots(rule, shape)) slots.emplace_back(slot.num_bytes);
+  for (std::vector<std::byte>& slot : slots) spans.push_back(absl::MakeSpan(slot));
+  std::vector<float> memory(weight.size() + 3, std::nanf(""));
+  const absl::Span<float> to =
+      offset ? absl::MakeSpan(memory).subspan(*offset, weight.size()) : absl::MakeSpan(weight);
+  const UpdateResult result = backend.ApplyUpdate(rule, {.lr = 0.1, .clip_factor = 1, .t = 1},
+                                                  shape, {grad, weight, to, spans});
+  return {std::vector<float>(to.begin(), to.end()), result};
+}
+
+// Those of long parameters go past the caches, by whole vectors.
+TEST(CpuBackendTest, NewWeightsBesideTheOldOnesAreThoseInPlace) {
+  ChosenInstructionSet() = WidestInstructionSet();
+  AdamWConfig bf16_adamw;
+  bf16_adamw.momentum_dtype = StateDType::kBFloat16;
+  for (const int64_t n : {int64_t{1000}, kLeastStreamedElements + 4099}) {
+    const std::vector<float> grad = reference::GaussianVector(n, 1);
+    const std::vector<float> weight = reference::GaussianVector(n, 2);
+    for (const RuleConfig& rule : std::vector<RuleConfig>{AdamWConfig{}, bf16_adamw, SgdConfig{}}) {
+      const SteppedWeights expected = SteppedBeside(rule, grad, weight, absl::nullopt);
+      for (const int offset : {0, 1, 3}) {
+        const SteppedWeights beside = SteppedBeside(rule, grad, weight, offset);
+        EXPECT_EQ(beside.weight, expected.weight) << RuleName(rule) << ", " << n << ", " << offset;
+        EXPECT_EQ(beside.result.weights_digest, expected.result.weights_digest);
+        EXPECT_EQ(beside.result.slots_digest, expected.result.slots_digest);
+      }
     }
   }
 }
