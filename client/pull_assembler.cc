@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/streaming_store.h"
 #include "proto/status_macros.h"
 
 namespace kaon::client {
@@ -48,10 +49,16 @@ absl::Status PullAssembler::AcceptOne(const v1::TensorChunk& chunk, proto::Slice
   }
   KAON_RETURN_IF_ERROR(proto::VerifyChecksum(chunk, payload));
   auto* to = static_cast<std::byte*>(target.elements) + num_elements_ * size;
+  const bool streams = target.num_elements * size >= kernels::kLeastStreamedBytes;
   for (const absl::Span<const std::byte>& run : payload) {
-    std::memcpy(to, run.data(), run.size());
+    if (streams) {
+      kernels::StreamTo(run.data(), run.size(), to);
+    } else {
+      std::memcpy(to, run.data(), run.size());
+    }
     to += run.size();
   }
+  if (streams) kernels::EndStreaming();
   num_elements_ += chunk.num_elements();
   if (num_elements_ == target.num_elements) {
     ++target_;

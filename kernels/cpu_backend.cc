@@ -96,8 +96,7 @@ struct ElementWiseStep {
   // In place a line of weights has just been read, and is written where it is.
   bool streams() const {
     const absl::Span<float> to = buffers.new_param;
-    return to.data() != buffers.param.data() && CanStreamTo(to.data()) &&
-           static_cast<int64_t>(to.size()) >= kLeastStreamedElements;
+    return to.data() != buffers.param.data() && to.size() * sizeof(float) >= kLeastStreamedBytes;
   }
 };
 
@@ -141,7 +140,7 @@ UpdateResult StepRange(const ElementWiseStep<Rule>& step, int64_t begin, int64_t
     for (const StoredSlot& slot : step.slots) {
       result.slots_digest += slot.DigestOf(first, chunk.n, is_last, std::exchange(beside, nullptr));
     }
-    if (streams) StreamTo(weights, chunk.n, new_param);
+    if (streams) StreamTo(weights, chunk.n * sizeof(float), new_param);
   }
   if (streams) EndStreaming();
   return result;

@@ -1,10 +1,12 @@
-// Stores past the caches, for what is written whole and not read soon: a line that is stored so is
+// Copies past the caches, for what is written whole and not read soon: a line that is stored so is
 // not fetched from memory first. Pure functions; any thread.
 #ifndef KAON_KERNELS_STREAMING_STORE_H_
 #define KAON_KERNELS_STREAMING_STORE_H_
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #if defined(__SSE__)
 #include <xmmintrin.h>
@@ -14,19 +16,26 @@ namespace kaon::kernels {
 
 // Of arrays so long the beginning has left the second cache when the end is written (2 MiB where it
 // was measured): nobody finds it there, whichever way it was stored.
-inline constexpr int64_t kLeastStreamedElements = int64_t{1} << 20;
+inline constexpr uint64_t kLeastStreamedBytes = uint64_t{4} << 20;
 
-// The address of a whole vector; any `to` will do where there are no such stores.
-inline bool CanStreamTo(const float* to) { return reinterpret_cast<uintptr_t>(to) % 16 == 0; }
-
-// to[0 .. n) <- from[0 .. n), which are apart; both addresses CanStreamTo. Other threads see it once
-// this one has called EndStreaming.
-inline void StreamTo(const float* from, int64_t n, float* to) {
-  int64_t i = 0;
+// to[0 .. bytes) <- from[0 .. bytes), which are apart, whatever their addresses. Other threads see
+// it once this one has called EndStreaming.
+inline void StreamTo(const void* from, size_t bytes, void* to) {
+  const auto* source = static_cast<const std::byte*>(from);
+  auto* target = static_cast<std::byte*>(to);
 #if defined(__SSE__)
-  for (; i + 4 <= n; i += 4) _mm_stream_ps(to + i, _mm_load_ps(from + i));
+  // Up to the first address of a whole vector.
+  const size_t head = std::min(bytes, -reinterpret_cast<uintptr_t>(target) % 16);
+  std::memcpy(target, source, head);
+  size_t i = head;
+  for (; i + 16 <= bytes; i += 16) {
+    _mm_stream_ps(reinterpret_cast<float*>(target + i),
+                  _mm_loadu_ps(reinterpret_cast<const float*>(source + i)));
+  }
+  std::memcpy(target + i, source + i, bytes - i);
+#else
+  std::memcpy(target, source, bytes);
 #endif
-  std::copy(from + i, from + n, to + i);
 }
 
 inline void EndStreaming() {

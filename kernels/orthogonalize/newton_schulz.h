@@ -35,8 +35,8 @@ MatrixNorm NormOfPiece(absl::Span<const float> piece);
 
 struct OrthogonalizedMatrix {
   MatrixShape shape;
-  // Row-major, finite ([T3]). Lost: the iteration has some of its matrices there. The sink may write
-  // to it.
+  // Row-major, finite ([T3]). Lost: the iteration has some of its matrices there. The sink may
+  // write to it.
   absl::Span<float> in;
   // Of `in`, by whoever had it in the cache; taken in a pass of its own if there is none.
   absl::optional<MatrixNorm> norm;

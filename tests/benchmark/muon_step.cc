@@ -282,8 +282,7 @@ class Benchmark {
 int Main(int argc, char** argv) {
   Options options;
   CLI::App app("Speed of Muon steps beside the limits of the machine, measured by turns.");
-  app.add_option("--rounds", options.rounds, "of each measurement (5)")
-      ->check(CLI::Range(5, 1000));
+  app.add_option("--rounds", options.rounds, "of each measurement (5)")->check(CLI::Range(5, 1000));
   app.add_option("--threads", options.threads, "numbers of threads (1,2)")->delimiter(',');
   app.add_option("--shapes", options.shapes, "of the matrices")->delimiter(',');
   app.add_option("--gemm", options.gemm, "widest or onednn (widest)")

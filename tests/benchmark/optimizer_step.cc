@@ -61,12 +61,12 @@ void Copy(const float* a, float* c, int64_t n) {
 
 // Bytes of the gradient are read, those of weight and state read and written.
 void MeasureElementWise(const Options& options, const std::string& name, const RuleConfig& rule,
-                        DType dtype, NewWeights new_weights, int threads, std::FILE* json) {
+                        DType dtype, WeightsGo weights_go, int threads, std::FILE* json) {
   ThreadPool pool(threads);
   CpuBackend backend(std::make_unique<OneDnnGemm>(), threads);
   const int64_t n = options.million_elements << 20;
   const std::vector<uint64_t> shape = {static_cast<uint64_t>(n)};
-  SteppedParameter parameter(rule, shape, pool, dtype, new_weights);
+  SteppedParameter parameter(rule, shape, pool, dtype, weights_go);
   const std::vector<float> a = Values(pool, n, 1);
   const std::vector<float> b = Values(pool, n, 1);
   std::vector<float> c = Values(pool, n, 1);
@@ -79,11 +79,9 @@ void MeasureElementWise(const Options& options, const std::string& name, const R
       options.rounds, [&] { parameter.Step(backend); }, triad);
   Measurement measurement;
   measurement.name = name;
-  measurement.settings =
-      absl::StrCat(options.million_elements, " Mi ",
-                   dtype == DType::kFloat32 ? "fp32" : "bf16 gradients",
-                   new_weights == NewWeights::kBeside ? ", new weights beside" : "", ", ", threads,
-                   " threads");
+  measurement.settings = absl::StrCat(
+      options.million_elements, " Mi ", dtype == DType::kFloat32 ? "fp32" : "bf16 gradients",
+      weights_go == WeightsGo::kBeside ? ", new weights beside" : "", ", ", threads, " threads");
   measurement.unit = "GB/s";
   measurement.limit_name = "triad";
   const size_t bytes = SizeOf(dtype) + 8 * (1 + StateSlots(rule, shape).size());
@@ -124,8 +122,7 @@ int Main(int argc, char** argv) {
   CLI::App app("Speed of optimizer steps beside the limits of the machine, measured by turns.");
   app.add_option("--million-elements", options.million_elements,
                  "of the parameters of element-wise rules, Mi (64)");
-  app.add_option("--rounds", options.rounds, "of each measurement (5)")
-      ->check(CLI::Range(5, 1000));
+  app.add_option("--rounds", options.rounds, "of each measurement (5)")->check(CLI::Range(5, 1000));
   app.add_option("--threads", options.threads, "numbers of threads (1,2)")->delimiter(',');
   app.add_option("--isa", options.isa,
                  "instruction set of the loops: widest, avx512, avx2, scalar");
@@ -140,9 +137,9 @@ int Main(int argc, char** argv) {
   SgdConfig momentum;
   momentum.momentum = 0.9;
   for (const int threads : options.threads) {
-    for (const NewWeights new_weights : {NewWeights::kInPlace, NewWeights::kBeside}) {
+    for (const WeightsGo weights_go : {WeightsGo::kInPlace, WeightsGo::kBeside}) {
       const auto measure = [&](const char* name, const RuleConfig& rule, DType dtype) {
-        MeasureElementWise(options, name, rule, dtype, new_weights, threads, json.get());
+        MeasureElementWise(options, name, rule, dtype, weights_go, threads, json.get());
       };
       measure("adamw_step", AdamWConfig{}, DType::kFloat32);
       measure("adamw_step", AdamWConfig{}, DType::kBFloat16);

@@ -244,8 +244,7 @@ int Main(int argc, char** argv) {
   app.add_option("--workers", options.workers, "of step_e2e (1,2)")->delimiter(',');
   app.add_option("--shards", options.shards, "of step_e2e (2)");
   app.add_option("--threads", options.threads, "compute threads of a shard (2)");
-  app.add_option("--rounds", options.rounds, "of each measurement (5)")
-      ->check(CLI::Range(5, 1000));
+  app.add_option("--rounds", options.rounds, "of each measurement (5)")->check(CLI::Range(5, 1000));
   app.add_option("--json", options.json, "file for one JSON object per line");
   CLI11_PARSE(app, argc, argv);
   const JsonFile json = OpenJson(options.json);

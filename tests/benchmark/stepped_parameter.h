@@ -32,13 +32,12 @@ inline std::vector<float> Values(ThreadPool& pool, int64_t n, float scale) {
 }
 
 // A shard writes new weights beside the old ones, which may still be pulled.
-enum class NewWeights { kBeside, kInPlace };
+enum class WeightsGo { kBeside, kInPlace };
 
 class SteppedParameter {
  public:
   SteppedParameter(RuleConfig rule, std::vector<uint64_t> shape, ThreadPool& pool,
-                   DType grad_dtype = DType::kFloat32,
-                   NewWeights new_weights = NewWeights::kBeside)
+                   DType grad_dtype = DType::kFloat32, WeightsGo weights_go = WeightsGo::kBeside)
       : rule_(std::move(rule)), shape_(std::move(shape)), grad_dtype_(grad_dtype) {
     const int64_t n = std::accumulate(shape_.begin(), shape_.end(), int64_t{1},
                                       [](int64_t x, uint64_t y) { return x * y; });
@@ -46,7 +45,7 @@ class SteppedParameter {
     grad_.resize(n * SizeOf(grad_dtype_));
     FromFloat(grad_dtype_, grad, grad_.data());
     weight_ = Values(pool, n, 1e-1f);
-    if (new_weights == NewWeights::kBeside) new_weight_ = Values(pool, n, 0);
+    if (weights_go == WeightsGo::kBeside) new_weight_ = Values(pool, n, 0);
     for (const StateSlot& slot : StateSlots(rule_, shape_)) {
       slots_.push_back(Values(pool, slot.num_bytes / sizeof(float), 0));
     }

@@ -125,7 +125,7 @@ TEST(CpuBackendTest, NewWeightsBesideTheOldOnesAreThoseInPlace) {
   ChosenInstructionSet() = WidestInstructionSet();
   AdamWConfig bf16_adamw;
   bf16_adamw.momentum_dtype = StateDType::kBFloat16;
-  for (const int64_t n : {int64_t{1000}, kLeastStreamedElements + 4099}) {
+  for (const size_t n : {size_t{1000}, kLeastStreamedBytes / sizeof(float) + 4099}) {
     const std::vector<float> grad = reference::GaussianVector(n, 1);
     const std::vector<float> weight = reference::GaussianVector(n, 2);
     for (const RuleConfig& rule : std::vector<RuleConfig>{AdamWConfig{}, bf16_adamw, SgdConfig{}}) {

@@ -47,8 +47,8 @@ TEST(MuonStepTest, DefaultStepIsTheseOperations) {
       momentum[i] = std::fma(0.95f, momentum[i], share);
       update[i] = std::fma(0.95f, momentum[i], share);
     }
-    NewtonSchulz(config.newton_schulz, {{kRows, kCols}, absl::MakeSpan(update), absl::nullopt}, gemm, pool,
-                 [&](int64_t first, absl::Span<const float> values) {
+    NewtonSchulz(config.newton_schulz, {{kRows, kCols}, absl::MakeSpan(update), absl::nullopt},
+                 gemm, pool, [&](int64_t first, absl::Span<const float> values) {
                    std::copy(values.begin(), values.end(), update.begin() + first);
                  });
     const float decay = static_cast<float>(0.02 * 0.1);
