@@ -56,7 +56,7 @@ class ThreadCountConformanceTest : public ::testing::TestWithParam<ThreadedBacke
   // Both forms in every precision.
   static std::vector<MuonConfig> Muons() {
     std::vector<MuonConfig> muons;
-    for (const NsDType dtype : {NsDType::kFloat32, NsDType::kBFloat16}) {
+    for (const NsDType dtype : {NsDType::kFloat32, NsDType::kBFloat16, NsDType::kFloat16}) {
       for (const NsForm form : {NsForm::kStandard, NsForm::kGram}) {
         MuonConfig config;
         config.newton_schulz.dtype = dtype;
