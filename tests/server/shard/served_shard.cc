@@ -163,15 +163,20 @@ grpc::Status ServedShardTest::Pull(const v1::PullRequest& request,
   return stream->Finish();
 }
 
-void ServedShardTest::PlanStepOne() {
+void ServedShardTest::PlanStepOne(uint64_t b_elements, uint32_t micro_batches) {
+  v1::StepPlan registration = RegistrationPlan(1, 1);
+  registration.mutable_registration()->mutable_definition()->mutable_parameters(1)->set_shape(
+      0, b_elements);
+  v1::StepPlan train = TrainPlan(1, 1, 1);
+  train.mutable_step()->mutable_members(0)->set_micro_batches(micro_batches);
   coordinator_ = std::make_unique<ControlCall>(*control_);
   ASSERT_TRUE(coordinator_->Ask(PromiseOf(1)).has_state());
-  ASSERT_TRUE(coordinator_->Ask(PlanOf(RegistrationPlan(1, 1))).has_prepared());
-  ASSERT_TRUE(coordinator_->Ask(DecisionOf(Applying(RegistrationPlan(1, 1)))).has_applied());
+  ASSERT_TRUE(coordinator_->Ask(PlanOf(registration)).has_prepared());
+  ASSERT_TRUE(coordinator_->Ask(DecisionOf(Applying(registration))).has_applied());
   coordinator_->Send(PlanOf(LoadPlan(1, 1)));
   const std::vector<v1::PushRequest> weights = {
       OpenRequest(0, 0), ChunkRequest(0, {1, 2, 3, 4, 5, 6}),
-      ChunkRequest(1, std::vector<float>(4, 1)), ChunkRequest(2, std::vector<float>(5, 9)),
+      ChunkRequest(1, std::vector<float>(b_elements, 1)), ChunkRequest(2, std::vector<float>(5, 9)),
       FinishRequest()};
   grpc::Status status = Push(weights);
   // The plan travels on another stream.
@@ -179,7 +184,7 @@ void ServedShardTest::PlanStepOne() {
   ASSERT_TRUE(status.ok()) << status.error_message();
   ASSERT_TRUE(coordinator_->Receive().has_prepared());
   ASSERT_TRUE(coordinator_->Ask(DecisionOf(Applying(LoadPlan(1, 1)))).has_applied());
-  coordinator_->Send(PlanOf(TrainPlan(1, 1, 1)));
+  coordinator_->Send(PlanOf(train));
   // Answered after the plan, which has no answer yet; a heartbeat may be answered before.
   ASSERT_TRUE(coordinator_->Ask(PromiseOf(1)).has_state());
 }

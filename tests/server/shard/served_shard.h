@@ -8,6 +8,7 @@
 #include <grpcpp/support/sync_stream.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -67,8 +68,9 @@ class ServedShardTest : public testing::Test {
   grpc::Status Pull(const v1::PullRequest& request,
                     std::vector<v1::PullResponse>* responses = nullptr);
 
-  // Registered, weights loaded as DrivenShard::Load does, plan of step 1 accepted.
-  void PlanStepOne();
+  // Registered, weights loaded as DrivenShard::Load does, plan of step 1 accepted; with so many
+  // elements of b, and so many micro-batches of rank 0.
+  void PlanStepOne(uint64_t b_elements = 4, uint32_t micro_batches = 1);
   v1::DescribeShardResponse Describe();
   // As grpc.health.v1 says it, or why that is not to be had.
   std::string Health(const std::string& service);

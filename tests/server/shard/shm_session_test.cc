@@ -2,11 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
+#include <cstdint>
 #include <cstring>
 #include <memory>
+#include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "kaon/v1/shard_local.grpc.pb.h"
@@ -25,8 +29,10 @@ const std::vector<float> kB = {1, 2, 3, 4};
 
 class ShmSessionTest : public ServedShardTest {
  protected:
-  ShmSessionTest() : ServedShardTest(/*shm_sessions=*/2) {
-    PlanStepOne();
+  // As PlanStepOne has it.
+  explicit ShmSessionTest(uint64_t b_elements = 4, uint32_t micro_batches = 1)
+      : ServedShardTest(/*shm_sessions=*/2) {
+    PlanStepOne(b_elements, micro_batches);
     worker_ = Connect();
     digest_ = Describe().state_digest();
   }
@@ -293,41 +299,131 @@ TEST_F(ShmSessionTest, RefusesBodiesThatAreNoMessages) {
             static_cast<uint32_t>(absl::StatusCode::kInvalidArgument));
 }
 
-// A worker that writes into a chunk while the shard reads it: what is folded is what was checked.
-TEST_F(ShmSessionTest, FoldsNothingThatChangedAfterItWasChecked) {
-  const std::string open = OpenRequest(0, 1).SerializeAsString();
-  const std::string chunk = ChunkRequest(0, kW).SerializeAsString();
-  const size_t open_bytes = sizeof(proto::RingHeader) + (open.size() + 15) / 16 * 16;
-  const size_t chunk_end = open_bytes + sizeof(proto::RingHeader) + chunk.size();
-  bool accepted = false;
-  for (int attempt = 0; attempt < 50 && !accepted; ++attempt) {
-    worker_ = Connect();
-    std::atomic<bool> stop = false;
-    volatile auto* const payload =
-        reinterpret_cast<volatile char*>(worker_->requests().bytes + chunk_end - 24);
-    std::thread scribbling([&] {
-      for (size_t i = 0; !stop; i = (i + 1) % 24) {
-        payload[i] = static_cast<char>(payload[i] ^ 0x40);
-        payload[i] = static_cast<char>(payload[i] ^ 0x40);
-      }
-    });
-    worker_->Send(ShmRecord::kPushRequest, 1, open);
-    worker_->Send(ShmRecord::kPushRequest, 1, chunk);
-    worker_->Receive();
-    const ShmWorker::Record answer = worker_->Receive();
-    stop = true;
-    scribbling.join();
-    accepted = answer.header.kind == static_cast<uint32_t>(ShmRecord::kPushResponse);
-    if (!accepted) {
-      EXPECT_EQ(answer.header.code, static_cast<uint32_t>(absl::StatusCode::kDataLoss));
+// Writes one of two bodies over the other without end, where a shard reads: the words of one after
+// those of the other, from either end, and then for a while none. One that yields lets a shard find
+// whole bodies and halves of them even where one processor is all there is; one that does not keeps
+// its own, and writes while the shard copies, checks and adds.
+class Scribbler {
+ public:
+  // Both of one size, a multiple of a word. Returns at some moment after the first is written.
+  Scribbler(std::byte* at, std::array<std::string, 2> bodies, bool yields, uint32_t seed)
+      : at_(reinterpret_cast<uint64_t*>(at)),
+        bodies_(std::move(bodies)),
+        yields_(yields),
+        random_(seed),
+        thread_([this] { Scribble(); }) {
+    while (!began_) std::this_thread::yield();
+  }
+  ~Scribbler() {
+    stop_ = true;
+    thread_.join();
+  }
+
+ private:
+  static constexpr size_t kParts = 32;
+
+  void Scribble() {
+    uint32_t before_it_began = 1 + random_() % (8 * kParts);
+    for (size_t i = 0; !stop_; ++i) {
+      WriteOver(bodies_[i % 2], random_() % 2 == 0, i == 0 ? nullptr : &before_it_began);
+      for (uint32_t left = random_() % (4 * kParts); left > 0; --left) Rest(&before_it_began);
     }
   }
-  for (uint32_t rank : {0, 1}) {
-    const grpc::Status honest =
-        Push({OpenRequest(rank, 1), ChunkRequest(0, kW), ChunkRequest(1, kB), FinishRequest()});
-    ASSERT_TRUE(honest.ok()) << honest.error_message();
+
+  void WriteOver(const std::string& body, bool from_end, uint32_t* before_it_began) {
+    const size_t words = body.size() / sizeof(uint64_t);
+    for (size_t n = 0; n < words; ++n) {
+      const size_t k = from_end ? words - 1 - n : n;
+      uint64_t word = 0;
+      std::memcpy(&word, body.data() + k * sizeof(word), sizeof(word));
+      std::atomic_ref<uint64_t>(at_[k]).store(word, std::memory_order_relaxed);
+      if (before_it_began != nullptr && n % (words / kParts) == 0) Rest(before_it_began);
+    }
   }
-  ExpectHonestSums();
+
+  void Rest(uint32_t* before_it_began) {
+    if (*before_it_began > 0 && --*before_it_began == 0) began_ = true;
+    if (yields_) return std::this_thread::yield();
+    for (int turns = 1000; turns > 0 && !stop_; --turns) {
+    }
+  }
+
+  uint64_t* const at_;
+  const std::array<std::string, 2> bodies_;
+  const bool yields_;
+  std::mt19937 random_;
+  std::atomic<bool> began_ = false;
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;
+};
+
+constexpr uint32_t kRacedMicroBatches = 64;
+
+class ShmSessionRaceTest : public ShmSessionTest {
+ protected:
+  static constexpr uint64_t kElements = 65536;
+
+  ShmSessionRaceTest() : ShmSessionTest(kElements, kRacedMicroBatches) {}
+
+  // Of b, every element `value`.
+  static std::string ChunkOf(uint32_t micro_batch, float value) {
+    v1::PushRequest request = ChunkRequest(1, std::vector<float>(kElements, value));
+    request.mutable_chunk()->set_micro_batch(micro_batch);
+    return request.SerializeAsString();
+  }
+
+  void Open() {
+    call_ = worker_->next_call();
+    worker_->Send(ShmRecord::kPushRequest, call_, OpenRequest(0, 1).SerializeAsString());
+    worker_->Receive();
+  }
+
+  // Sends the micro-batch as a chunk that becomes one of twos where it was one of ones, and back
+  // again; what the shard says to that.
+  ShmWorker::Record Race(uint32_t micro_batch) {
+    std::array<std::string, 2> bodies = {ChunkOf(micro_batch, 1), ChunkOf(micro_batch, 2)};
+    const size_t size = bodies[0].size();
+    EXPECT_EQ(bodies[1].size(), size);
+    // The ring has room for whole words.
+    for (std::string& body : bodies) body.resize((size + 7) / 8 * 8);
+    const Scribbler scribbler(worker_->Reserve(size), std::move(bodies), micro_batch % 2 == 0,
+                              ++seed_);
+    worker_->Commit(ShmRecord::kPushRequest, call_, size);
+    return worker_->Receive();
+  }
+
+  uint32_t call_ = 0;
+  uint32_t seed_ = 0;
+};
+
+// A worker that writes into a chunk and its checksum while the shard reads them: what is folded is
+// what was checked, one content or the other and never some of each.
+TEST_F(ShmSessionRaceTest, FoldsNothingThatChangedAfterItWasChecked) {
+  uint32_t accepted = 0;
+  uint32_t refused = 0;
+  Open();
+  for (int attempt = 0; attempt < 10000 && accepted < kRacedMicroBatches; ++attempt) {
+    const ShmWorker::Record answer = Race(accepted);
+    if (answer.header.kind == static_cast<uint32_t>(ShmRecord::kPushResponse)) {
+      ++accepted;
+      continue;
+    }
+    ++refused;
+    ASSERT_EQ(answer.header.code, static_cast<uint32_t>(absl::StatusCode::kDataLoss))
+        << answer.body;
+    Open();
+  }
+  ASSERT_EQ(accepted, kRacedMicroBatches) << "after " << refused << " that were refused";
+  EXPECT_GT(refused, 0u);
+  worker_->Send(ShmRecord::kPushRequest, call_, FinishRequest({0}).SerializeAsString());
+  ASSERT_TRUE(Push({OpenRequest(1, 1), FinishRequest({0, 1})}).ok());
+  // Every element has the sum of the same ones and twos.
+  const v1::Prepared prepared = coordinator_->Receive().prepared();
+  ASSERT_EQ(prepared.sums_size(), 2);
+  const v1::ParameterSums& sums = prepared.sums(1);
+  EXPECT_EQ(sums.sum_squares(), kElements * sums.absolute_max() * sums.absolute_max());
+  EXPECT_GE(sums.absolute_max(), kRacedMicroBatches * 1.0 / 2);
+  EXPECT_LE(sums.absolute_max(), kRacedMicroBatches * 2.0 / 2);
 }
 
 TEST_F(ShmSessionTest, ServesOthersWhileAWorkerRingsWithoutEnd) {

@@ -29,11 +29,19 @@ ShmWorker::ShmWorker(const v1::OpenSessionResponse& opened) {
 }
 
 void ShmWorker::Send(ShmRecord kind, uint32_t call, const std::string& body) {
-  absl::StatusOr<std::byte*> to = writer_->Reserve(body.size());
-  while (to.ok() && *to == nullptr && AwaitRing()) to = writer_->Reserve(body.size());
+  std::memcpy(Reserve(body.size()), body.data(), body.size());
+  Commit(kind, call, body.size());
+}
+
+std::byte* ShmWorker::Reserve(size_t size) {
+  absl::StatusOr<std::byte*> to = writer_->Reserve(size);
+  while (to.ok() && *to == nullptr && AwaitRing()) to = writer_->Reserve(size);
   CHECK(to.ok() && *to != nullptr) << to.status();
-  std::memcpy(*to, body.data(), body.size());
-  writer_->Commit({static_cast<uint32_t>(body.size()), static_cast<uint32_t>(kind), call, 0});
+  return *to;
+}
+
+void ShmWorker::Commit(ShmRecord kind, uint32_t call, size_t size) {
+  writer_->Commit({static_cast<uint32_t>(size), static_cast<uint32_t>(kind), call, 0});
   Ring();
 }
 

@@ -3,6 +3,8 @@
 #ifndef KAON_TESTS_SERVER_SHARD_SHM_WORKER_H_
 #define KAON_TESTS_SERVER_SHARD_SHM_WORKER_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -25,6 +27,9 @@ class ShmWorker {
 
   // Writes a record and rings.
   void Send(proto::ShmRecord kind, uint32_t call, const std::string& body);
+  // The same in two: waits for room for a body, and sends what lies there then.
+  std::byte* Reserve(size_t size);
+  void Commit(proto::ShmRecord kind, uint32_t call, size_t size);
   void Ring();
   // What the shard says next; a record of kind 0 if it has ended the session.
   struct Record {
