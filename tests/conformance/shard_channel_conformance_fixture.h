@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -58,6 +59,27 @@ class ShardChannelConformance : public shard::ServedShardTest,
     source->Queue(v1::PushFinish());
     return source;
   }
+  // Of step 1, once the shard tells of it.
+  v1::Phase AwaitPhase(const std::string& name) {
+    v1::ReadHistoryRequest request;
+    request.set_with_phases(true);
+    // A phase is noted just after the worker hears of it.
+    for (int attempt = 0; attempt < 10000; ++attempt) {
+      v1::ReadHistoryResponse response;
+      const grpc::Status status =
+          control_->ReadHistory(shard::WithDeadline().get(), request, &response);
+      EXPECT_TRUE(status.ok()) << status.error_message();
+      for (const v1::StepPhases& step : response.phases()) {
+        if (step.step() != 1) continue;
+        for (const v1::Phase& phase : step.phases()) {
+          if (phase.name() == name) return phase;
+        }
+      }
+    }
+    ADD_FAILURE() << "the shard says nothing of phase " << name;
+    return {};
+  }
+
   static v1::PushOpen Open(uint32_t rank) { return OpenRequest(rank, 1).open(); }
 
   struct Pulled {

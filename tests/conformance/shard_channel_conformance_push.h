@@ -47,6 +47,22 @@ TEST_P(ShardChannelConformance, PassesCreditOn) {
   EXPECT_TRUE(absl::IsCancelled(source->AwaitDone()));
 }
 
+// Folding overlaps receiving: the shard is done with what has come before there is more to send.
+TEST_P(ShardChannelConformance, AChunkIsFoldedBeforeTheNextIsSent) {
+  const auto source = std::make_shared<QueuedSource>();
+  source->Queue(Leased({Chunk(0, {1, 2, 3, 4, 5, 6})}));
+  const auto stream = shard_->Push(Open(0), source);
+  // What only waits gives no credit back.
+  EXPECT_EQ(source->AwaitCredit(), 24u);
+  const v1::Phase fold = AwaitPhase("fold");
+  source->Queue(Leased({Chunk(1, {1, 2, 3, 4})}));
+  source->Queue(v1::PushFinish());
+  stream->Resume();
+  ASSERT_TRUE(source->AwaitDone().ok());
+  EXPECT_EQ(AwaitPhase("fold").begin_microseconds(), fold.begin_microseconds());
+  EXPECT_GT(AwaitPhase("receive").end_microseconds(), fold.end_microseconds());
+}
+
 TEST_P(ShardChannelConformance, AsksAgainWhenResumed) {
   const auto source = std::make_shared<QueuedSource>();
   const auto stream = shard_->Push(Open(0), source);

@@ -59,7 +59,8 @@ TEST(PipelinedStepTest, NoStageWaitsForTheEndOfTheOneBefore) {
   ASSERT_EQ(trained.history.phases_size(), 2);
   for (const v1::ShardPhases& shard : trained.history.phases()) {
     SCOPED_TRACE(shard.shard());
-    // What comes is folded while more comes, unless the machine was elsewhere at that moment.
+    // What comes is folded as it comes, unless the machine was elsewhere at that moment; that it is
+    // before the next is sent, ShardChannelConformance shows.
     EXPECT_GE(NumOverlaps(shard, "receive", "fold"), static_cast<int>(kSteps) - 2);
     // Of what depends on how busy the machine is at that moment, some of the steps: sums are
     // finished and written, and matrices orthogonalized, while other gradients still come.
