@@ -6,7 +6,8 @@ usage() {
   cat <<'TEXT'
 Usage: tests/benchmark/run.sh [--json FILE] [--quick] [NAME]...
 
-Builds (opt) and runs the benchmarks NAME, of optimizer_step, muon_step, push_pull, step_time, journal_bandwidth; all of them without one.
+Builds (opt) and runs the benchmarks NAME, of optimizer_step, muon_step, push_pull, step_time, journal_bandwidth, shard_memory; all of them
+without one.
   --json FILE   one JSON object per line: name, value, min, max, unit, limit, limit_name, ratio, settings
   --quick       small sizes, to see that everything runs; the figures mean nothing
 Medians of at least five rounds, work and limit by turns. Run it on a machine that does nothing else: about 15 minutes.
@@ -21,12 +22,12 @@ while [ $# -gt 0 ]; do
     --help | -h) usage; exit 0 ;;
     --json) json=$(realpath -m "${2:?--json needs a file}"); shift ;;
     --quick) quick=1 ;;
-    optimizer_step | muon_step | push_pull | step_time | journal_bandwidth) names+=("$1") ;;
+    optimizer_step | muon_step | push_pull | step_time | journal_bandwidth | shard_memory) names+=("$1") ;;
     *) echo "run.sh: '$1' is no option and no benchmark; see --help" >&2; exit 2 ;;
   esac
   shift
 done
-[ ${#names[@]} -gt 0 ] || names=(optimizer_step muon_step push_pull step_time journal_bandwidth)
+[ ${#names[@]} -gt 0 ] || names=(optimizer_step muon_step push_pull step_time journal_bandwidth shard_memory)
 
 cd "$(dirname "$0")/../.."
 deploy/install_packages.sh
@@ -36,6 +37,13 @@ bazel build --config=opt "--disk_cache=$(deploy/disk_cache.sh)" --noshow_progres
   "${names[@]/#///tests/benchmark:}" </dev/null
 deploy/make_certificates.sh "$work/tls" --workers 4 --job push-pull
 for name in "${names[@]}"; do
+  if [ "$name" = shard_memory ]; then
+    # A script, which finds the programs in what bazel lays out for it.
+    if [ -n "$quick" ]; then size=(HIDDEN=64 BLOCKS=1 STEPS=2); else size=(BLOCKS=8 STEPS=3); fi
+    env "${size[@]}" bazel run --config=opt "--disk_cache=$(deploy/disk_cache.sh)" --noshow_progress \
+      --ui_event_filters=-info //tests/benchmark:shard_memory -- --json "$work/$name.json" </dev/null
+    continue
+  fi
   options=()
   case "$name${quick:+ quick}" in
     "optimizer_step quick") options=(--million-elements 1) ;;
