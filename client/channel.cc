@@ -118,7 +118,7 @@ grpc::ChannelArguments MakeArguments() {
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
   // A proxy from the environment would see gradients, or fail on loopback.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  // Lanes are connections of their own (protocol.md section 4).
+  // Lanes (laned_shard_channel.h) are connections of their own.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 1 << 20);
@@ -143,6 +143,13 @@ grpc::ChannelArguments MakeArguments() {
 absl::StatusOr<std::shared_ptr<grpc::Channel>> CreateChannel(const std::string& address,
                                                              const kaon::TlsFiles& tls,
                                                              proto::Role expected_server) {
+  KAON_ASSIGN_OR_RETURN(const auto channels, CreateChannels(address, tls, expected_server, 1));
+  return channels[0];
+}
+
+absl::StatusOr<std::vector<std::shared_ptr<grpc::Channel>>> CreateChannels(
+    const std::string& address, const kaon::TlsFiles& tls, proto::Role expected_server,
+    size_t count) {
   const std::string host(HostOf(address));
   if (host.empty()) {
     return absl::InvalidArgumentError(
@@ -158,7 +165,11 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> CreateChannel(const std::string& 
     return absl::FailedPreconditionError(
         absl::StrCat("address ", address, " is not loopback: certificates are required"));
   }
-  return grpc::CreateCustomChannel(address, credentials, MakeArguments());
+  std::vector<std::shared_ptr<grpc::Channel>> channels;
+  for (size_t i = 0; i < count; ++i) {
+    channels.push_back(grpc::CreateCustomChannel(address, credentials, MakeArguments()));
+  }
+  return channels;
 }
 
 }  // namespace kaon::client

@@ -7,8 +7,10 @@
 
 #include <grpcpp/channel.h>
 
+#include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "client/kaon/client.h"
@@ -29,6 +31,12 @@ inline constexpr int kMaxResponseBytes = 64 << 20;
 absl::StatusOr<std::shared_ptr<grpc::Channel>> CreateChannel(const std::string& address,
                                                              const kaon::TlsFiles& tls,
                                                              proto::Role expected_server);
+
+// `count` channels to one server, each with its own connection, which share what they read of the
+// certificates. Errors as of CreateChannel.
+absl::StatusOr<std::vector<std::shared_ptr<grpc::Channel>>> CreateChannels(
+    const std::string& address, const kaon::TlsFiles& tls, proto::Role expected_server,
+    size_t count);
 
 }  // namespace kaon::client
 

@@ -9,11 +9,19 @@
 #include "absl/strings/str_cat.h"
 #include "client/channel.h"
 #include "client/grpc_shard_channel.h"
+#include "client/laned_shard_channel.h"
 #include "client/shm_shard_channel.h"
 #include "proto/status_macros.h"
 #include "proto/tensor_stream.h"
 
 namespace kaon::client {
+
+namespace {
+
+// protocol.md section 4.
+constexpr uint32_t kMaxLanes = 4;
+
+}  // namespace
 
 absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Create(const ClientOptions& options) {
   if (options.coordinators.empty()) {
@@ -31,6 +39,10 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Create(const ClientOptions& op
     return absl::InvalidArgumentError(absl::StrCat("max_bytes_in_flight is ",
                                                    options.max_bytes_in_flight,
                                                    ", must be >= ", proto::kMaxChunkBytes));
+  }
+  if (options.lanes < 1 || options.lanes > kMaxLanes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("lanes is ", options.lanes, ", must be 1 .. ", kMaxLanes));
   }
   auto runtime = std::make_shared<Runtime>(options);
   for (const std::string& address : options.coordinators) {
@@ -104,14 +116,18 @@ absl::StatusOr<std::shared_ptr<ShardChannel>> Runtime::ShardChannelOf(const std:
     const auto channel = shard_channels_.find(address);
     if (channel != shard_channels_.end()) return channel->second;
   }
-  // Reads files: not under the lock. Of two threads that do, the first one's connection stays.
-  KAON_ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> connection,
-                        CreateChannel(address, options_.tls, proto::Role::kShard));
-  std::shared_ptr<ShardChannel> made = CreateGrpcShardChannel(connection, calls_);
+  // Reads files: not under the lock. Of two threads that do, the first one's connections stay.
+  KAON_ASSIGN_OR_RETURN(const std::vector<std::shared_ptr<grpc::Channel>> connections,
+                        CreateChannels(address, options_.tls, proto::Role::kShard, options_.lanes));
+  std::vector<std::shared_ptr<ShardChannel>> lanes;
+  for (const std::shared_ptr<grpc::Channel>& connection : connections) {
+    lanes.push_back(CreateGrpcShardChannel(connection, calls_));
+  }
+  std::shared_ptr<ShardChannel> made = CreateLanedShardChannel(std::move(lanes));
   if (options_.transport != Transport::kGrpc) {
     ShmShardChannelOptions shm;
     shm.name = address;
-    shm.open = [connection] { return OpenShmSession(connection); };
+    shm.open = [connection = connections[0]] { return OpenShmSession(connection); };
     shm.network = std::move(made);
     shm.required = options_.transport == Transport::kShm;
     shm.tracker = calls_;

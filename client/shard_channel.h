@@ -62,7 +62,7 @@ struct PullOptions {
   std::vector<MutableTensorView> targets;
   // Of the transport's own accord: DEADLINE_EXCEEDED.
   absl::Duration timeout = absl::InfiniteDuration();
-  // Payload bytes as they arrive.
+  // Payload bytes as they arrive; from several threads at once where the pull is divided.
   std::function<void(uint64_t)> on_bytes;
   // Once, from a thread of the transport, when the targets are complete (OK) or will not be written
   // any more. DATA_LOSS for a checksum that does not match.

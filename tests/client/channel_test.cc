@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <set>
 #include <string>
 
 #include "tests/server/auth/certificates.h"
@@ -26,6 +28,20 @@ TEST(ChannelTest, ReachesServerOfTheExpectedRoleByEveryNameOfItsCertificate) {
     const grpc::Status status = CallEmpty(*channel, kDescribe);
     EXPECT_TRUE(status.ok()) << host << ": " << status.error_message();
   }
+}
+
+TEST(ChannelTest, EachOfSeveralChannelsHasItsOwnConnection) {
+  const Certificates certificates("");
+  const SecuredServer server(certificates.Server("shard"));
+  const auto channels =
+      CreateChannels(server.address(), certificates.Client("admin"), Role::kShard, 3);
+  ASSERT_TRUE(channels.ok()) << channels.status();
+  std::set<std::string> connections;
+  for (const std::shared_ptr<grpc::Channel>& channel : *channels) {
+    EXPECT_TRUE(CallEmpty(channel, kDescribe).ok());
+    connections.insert(server.last_connection());
+  }
+  EXPECT_EQ(connections.size(), 3u);
 }
 
 TEST(ChannelTest, RefusesServerOfAnotherRole) {

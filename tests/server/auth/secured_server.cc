@@ -16,6 +16,7 @@ grpc::Status SecuredServer::ShardControl::DescribeShard(grpc::ServerContext* con
                                                         const v1::DescribeShardRequest*,
                                                         v1::DescribeShardResponse*) {
   last_peer = auth::PeerIdentity(*context);
+  last_connection = context->peer();
   ++calls;
   return grpc::Status::OK;
 }

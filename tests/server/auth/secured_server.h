@@ -36,6 +36,8 @@ class SecuredServer {
   std::string last_refused() const;
   // Who the last DescribeShard came from.
   const proto::Identity& last_peer() const { return shard_control_.last_peer; }
+  // And over which connection: the address of its other end.
+  const std::string& last_connection() const { return shard_control_.last_connection; }
 
  private:
   struct ShardControl : public v1::ShardControl::Service {
@@ -44,6 +46,7 @@ class SecuredServer {
                                v1::DescribeShardResponse* response) override;
     std::atomic<int> calls = 0;
     proto::Identity last_peer;
+    std::string last_connection;
   };
 
   mutable Mutex mu_;
