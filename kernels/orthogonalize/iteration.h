@@ -156,6 +156,11 @@ class Iterated {
       }
       StorePolynomial(t);
       const bool ends = BeginsAnewAfter(step + 1);
+      if (begins && ends) {
+        // Alone it is a step of the standard form: the constant is not rounded with its factor.
+        ReplaceX(polynomial_, t.a);
+        continue;
+      }
       if (begins) {
         // The factor is the polynomial with its constant; the polynomial without is needed below.
         Storage::Scale(it_.gemm, it_.r, polynomial_, 1, factor);

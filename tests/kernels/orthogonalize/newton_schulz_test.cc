@@ -152,6 +152,20 @@ TEST(NewtonSchulzTest, GramOfASquareIsTheStandardForm) {
   }
 }
 
+// [N7]: with nothing to gather, a stretch of one step is that of the standard form.
+TEST(NewtonSchulzTest, GramThatBeginsAnewAfterEveryStepIsTheStandardForm) {
+  const std::vector<float> in = reference::GaussianVector(9 * 25, 8);
+  for (const NewtonSchulzTestCase& c : EveryNewtonSchulzCase()) {
+    if (c.config.form != NsForm::kGram) continue;
+    NewtonSchulzConfig anew = c.config;
+    anew.gram_restarts.clear();
+    for (int done = 1; done < anew.steps; ++done) anew.gram_restarts.push_back(done);
+    NewtonSchulzConfig standard = c.config;
+    standard.form = NsForm::kStandard;
+    EXPECT_EQ(Orthogonalized(anew, 9, 25, in), Orthogonalized(standard, 9, 25, in)) << c.Name();
+  }
+}
+
 // [N1], [N7]: what each form costs; a cubic skips A A.
 TEST(NewtonSchulzTest, FormsTakeTheProductsTheyMust) {
   const CountingGemm standard = Count(NsCoefficients::kJordan, NsForm::kStandard, {});
