@@ -10,6 +10,7 @@ sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 import check  # noqa: E402  (found beside this file)
 
 TABLE = """
+## Ratios
 | benchmark | settings | ratio | floor | to |
 |---|---|---|---|---|
 | `push` | 256 MiB, 1 workers | 0.80 | 0.70 | raw TCP |
@@ -38,8 +39,15 @@ class CheckTest(unittest.TestCase):
     def test_names_what_was_not_measured(self):
         self.assertEqual(check.compare(check.read_table(TABLE), measured(push=0.8)), ["pull, 256 MiB, 1 workers: not measured"])
 
-    def test_the_headline_is_no_row(self):
-        self.assertEqual(len(check.read_table(TABLE)), 2)
+    def test_the_headline_and_other_sections_are_no_rows(self):
+        self.assertEqual(len(check.read_table(TABLE + "## Memory\n| `adamw` | 6 | 417.7 | 343.8 | 448.6 |\n")), 2)
+
+    def test_muon_is_compared_with_what_the_machine_has(self):
+        table = TABLE + "".join(f"{title}\n| `muon_step` | 64x64 | {ratio} | 0.50 | peak |\n"
+                                for title, ratio in ((check.WITH_TILES, "0.90"), (check.WITHOUT_TILES, "1.25")))
+        for limit_name, ratio in (("tiles fed from the first cache", 0.9), ("library's product X X^T", 1.25)):
+            other = check.other_subsection(json.dumps({"limit_name": limit_name}) + "\n")
+            self.assertEqual(check.read_table(table, other)["muon_step", "64x64"], (ratio, 0.5))
 
 
 if __name__ == "__main__":
