@@ -1,7 +1,9 @@
 #include "server/admin_cli/phases_report.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,25 +22,47 @@ uint64_t BusyOf(const v1::StepPhases& step) {
   return busy;
 }
 
-// Work that went on while other work did.
-uint64_t HiddenOf(const v1::StepPhases& step) {
-  const uint64_t busy = BusyOf(step);
-  return busy > step.total_microseconds() ? busy - step.total_microseconds() : 0;
+// By how much the step was shorter than its phases one after the other. Absent if the shard does
+// not say.
+std::optional<uint64_t> HiddenOf(const v1::StepPhases& step) {
+  if (!step.has_active_microseconds()) return std::nullopt;
+  uint64_t active = 0;
+  for (const v1::Phase& phase : step.phases()) active += phase.active_microseconds();
+  return active - std::min(active, step.active_microseconds());
+}
+
+std::optional<uint64_t> IdleOf(const v1::StepPhases& step) {
+  if (!step.has_active_microseconds()) return std::nullopt;
+  return step.total_microseconds() -
+         std::min(step.total_microseconds(), step.active_microseconds());
+}
+
+std::optional<uint64_t> HiddenOf(const v1::Phase& phase) {
+  if (!phase.has_hidden_microseconds()) return std::nullopt;
+  return phase.hidden_microseconds();
+}
+
+Json OrNull(std::optional<uint64_t> microseconds) {
+  return microseconds ? Json(*microseconds) : Json(nullptr);
 }
 
 std::string Milliseconds(uint64_t microseconds) {
   return absl::StrFormat("%.3f", 1e-3 * static_cast<double>(microseconds));
 }
 
+std::string Milliseconds(std::optional<uint64_t> microseconds) {
+  return microseconds ? Milliseconds(*microseconds) : "-";
+}
+
 void AddRows(uint32_t shard, const v1::StepPhases& step, Table& table) {
   for (const v1::Phase& phase : step.phases()) {
     table.AddRow({absl::StrCat(shard), phase.name(), Milliseconds(phase.begin_microseconds()),
                   Milliseconds(phase.end_microseconds()), Milliseconds(phase.busy_microseconds()),
-                  ""});
+                  Milliseconds(HiddenOf(phase)), ""});
   }
   table.AddRow({absl::StrCat(shard), "all", Milliseconds(0),
                 Milliseconds(step.total_microseconds()), Milliseconds(BusyOf(step)),
-                Milliseconds(HiddenOf(step))});
+                Milliseconds(HiddenOf(step)), Milliseconds(IdleOf(step))});
 }
 
 }  // namespace
@@ -53,12 +77,14 @@ Json PhasesJson(const v1::StepHistoryResponse& history) {
         phases.push_back({{"name", phase.name()},
                           {"begin_microseconds", phase.begin_microseconds()},
                           {"end_microseconds", phase.end_microseconds()},
-                          {"busy_microseconds", phase.busy_microseconds()}});
+                          {"busy_microseconds", phase.busy_microseconds()},
+                          {"hidden_microseconds", OrNull(HiddenOf(phase))}});
       }
       steps.push_back({{"position", step.position()},
                        {"step", step.step()},
                        {"total_microseconds", step.total_microseconds()},
-                       {"hidden_microseconds", HiddenOf(step)},
+                       {"hidden_microseconds", OrNull(HiddenOf(step))},
+                       {"idle_microseconds", OrNull(IdleOf(step))},
                        {"phases", std::move(phases)}});
     }
     shards.push_back({{"shard", shard.shard()}, {"steps", std::move(steps)}});
@@ -77,7 +103,8 @@ std::string PhasesText(const v1::StepHistoryResponse& history) {
                                                                 {"BEGIN MS", kRight},
                                                                 {"END MS", kRight},
                                                                 {"BUSY MS", kRight},
-                                                                {"HIDDEN MS", kRight}}));
+                                                                {"HIDDEN MS", kRight},
+                                                                {"IDLE MS", kRight}}));
       step_of[step.position()] = step.step();
       AddRows(shard.shard(), step, table.first->second);
     }

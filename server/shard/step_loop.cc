@@ -239,21 +239,22 @@ void StepLoop::Append(AppendJournal append) {
   if (const auto* decision = std::get_if<journal::DecisionRecord>(&append.record)) {
     decided = decision->record.plan().position();
   }
-  const bool votes = std::holds_alternative<journal::PrepareRecord>(append.record);
-  journal_->Append(std::move(append.record),
-                   [this, token = append.token, decided, votes, begin = phases_.now()] {
-                     if (votes) phases_.Add(Phase::kJournal, begin, phases_.now());
-                     // At once: a snapshot waits for it on a thread that this loop may wait for.
-                     if (snapshots_ != nullptr && decided > 0) snapshots_->OnDurable(decided);
-                     Post([this, token] { core_.OnDurable(token); });
-                   });
+  std::optional<StepPhases::Work> vote;
+  if (std::holds_alternative<journal::PrepareRecord>(append.record)) {
+    vote = phases_.Start(Phase::kJournal);
+  }
+  journal_->Append(std::move(append.record), [this, token = append.token, decided, vote] {
+    if (vote) phases_.Stop(*vote);
+    // At once: a snapshot waits for it on a thread that this loop may wait for.
+    if (snapshots_ != nullptr && decided > 0) snapshots_->OnDurable(decided);
+    Post([this, token] { core_.OnDurable(token); });
+  });
 }
 
 void StepLoop::NoteRefused(const std::string& peer, const v1::Refused& refused) {
   counts_.Add(monitor::Event::kControlRefused, refused.reason());
-  const std::string why = absl::StrCat(" of ", peer, " refused: ",
-                                       v1::RefusalReason_Name(refused.reason()), ": ",
-                                       refused.detail());
+  const std::string why = absl::StrCat(
+      " of ", peer, " refused: ", v1::RefusalReason_Name(refused.reason()), ": ", refused.detail());
   // Rare, and said beside whatever else is refused: it was replaced while it decided.
   if (refused.decision()) {
     LOG_EVERY_T(WARNING, 1) << "shard " << core_.machine().shard() << ": decision of position "
@@ -326,13 +327,14 @@ bool StepLoop::OnControl(StreamId stream, v1::CoordinatorToShard message, absl::
 }
 
 void StepLoop::Carry(StreamId stream, const v1::CoordinatorToShard& message, absl::Time received) {
-  const uint64_t applied_before = core_.machine().applied_position();
-  const absl::Time begin = phases_.now();
+  const v1::StepPlan& decided = message.decision().plan();
+  // One that the core refuses in spite of that is counted as applied, which is rare.
+  if (!decided.has_step() || decided.position() <= core_.machine().applied_position()) {
+    return core_.OnControl(stream, message, received);
+  }
+  phases_.Decided();
+  const PhaseTimer timer(&phases_, Phase::kApply);
   core_.OnControl(stream, message, received);
-  if (!message.decision().plan().has_step()) return;
-  if (core_.machine().applied_position() == applied_before) return;
-  phases_.Decided(begin);
-  phases_.Add(Phase::kApply, begin, phases_.now());
 }
 
 void StepLoop::CloseStream(StreamId stream) {

@@ -27,6 +27,7 @@ void StepPhases::Begin(uint64_t position, uint64_t step) {
   begun.position = position;
   begun.step = step;
   begun.begun = now;
+  begun.seen = now;
   if (steps_.size() > kMostSteps) steps_.pop_front();
 }
 
@@ -38,18 +39,51 @@ StepPhases::Step* StepPhases::FindLocked(std::optional<uint64_t> step) {
   return nullptr;
 }
 
-void StepPhases::Add(Phase phase, absl::Time begin, absl::Time end, std::optional<uint64_t> step) {
-  MutexLock lock(mu_);
-  Step* const of = FindLocked(step);
-  if (of == nullptr) return;
-  Span& span = of->spans[static_cast<size_t>(phase)];
-  span.begin = std::min(span.begin, begin);
-  span.end = std::max(span.end, end);
-  span.busy += end - begin;
+void StepPhases::SeeLocked(Step& step, absl::Time now) {
+  const absl::Duration passed = now - step.seen;
+  step.seen = now;
+  int running = 0;
+  for (const Span& span : step.spans) running += span.running > 0;
+  if (running == 0) return;
+  step.active += passed;
+  for (Span& span : step.spans) {
+    if (span.running == 0) continue;
+    span.active += passed;
+    if (running > 1) span.hidden += passed;
+  }
 }
 
-void StepPhases::Decided(absl::Time at) {
+StepPhases::Work StepPhases::Start(Phase phase, std::optional<uint64_t> step) {
   MutexLock lock(mu_);
+  Work work = {.position = std::nullopt, .phase = phase, .begin = now_()};
+  Step* const of = FindLocked(step);
+  if (of == nullptr) return work;
+  SeeLocked(*of, work.begin);
+  ++of->spans[static_cast<size_t>(phase)].running;
+  work.position = of->position;
+  return work;
+}
+
+void StepPhases::Stop(const Work& work) {
+  if (!work.position) return;
+  MutexLock lock(mu_);
+  const auto of = std::lower_bound(
+      steps_.begin(), steps_.end(), *work.position,
+      [](const Step& step, uint64_t position) { return step.position < position; });
+  // So long ago that the step is kept no more.
+  if (of == steps_.end() || of->position != *work.position) return;
+  const absl::Time now = now_();
+  SeeLocked(*of, now);
+  Span& span = of->spans[static_cast<size_t>(work.phase)];
+  --span.running;
+  span.begin = std::min(span.begin, work.begin);
+  span.end = std::max(span.end, now);
+  span.busy += now - work.begin;
+}
+
+void StepPhases::Decided() {
+  MutexLock lock(mu_);
+  const absl::Time at = now_();
   Step* const step = FindLocked(std::nullopt);
   if (step == nullptr) return;
   // The vote is the last that is written of a step before it is decided.
@@ -77,12 +111,15 @@ std::vector<v1::StepPhases> StepPhases::Read(uint64_t from_position) const {
     }
     std::sort(order.begin(), order.end());
     told.set_total_microseconds(Microseconds(end - step.begun));
+    told.set_active_microseconds(Microseconds(step.active));
     for (const auto& [begin, i] : order) {
       v1::Phase& phase = *told.add_phases();
       phase.set_name(kNames[i]);
       phase.set_begin_microseconds(Microseconds(begin - step.begun));
       phase.set_end_microseconds(Microseconds(step.spans[i].end - step.begun));
       phase.set_busy_microseconds(Microseconds(step.spans[i].busy));
+      phase.set_active_microseconds(Microseconds(step.spans[i].active));
+      phase.set_hidden_microseconds(Microseconds(step.spans[i].hidden));
     }
   }
   return read;
@@ -94,28 +131,31 @@ PhaseTimer::PhaseTimer(StepPhases* phases, Phase phase, PhaseTimer** innermost,
       innermost_(innermost),
       outer_(innermost == nullptr ? nullptr : *innermost),
       step_(step),
-      phase_(phase),
-      since_(phases == nullptr ? absl::InfinitePast() : phases->now()) {
+      phase_(phase) {
   if (innermost_ != nullptr) *innermost_ = this;
-  if (outer_ != nullptr) outer_->Note();
+  if (outer_ != nullptr) outer_->Stop();
+  Start();
 }
 
 PhaseTimer::~PhaseTimer() {
-  Note();
+  Stop();
   if (innermost_ != nullptr) *innermost_ = outer_;
-  if (outer_ != nullptr) outer_->since_ = since_;
+  if (outer_ != nullptr) outer_->Start();
 }
 
 void PhaseTimer::Next(Phase phase) {
-  Note();
+  Stop();
   phase_ = phase;
+  Start();
 }
 
-void PhaseTimer::Note() {
-  if (phases_ == nullptr) return;
-  const absl::Time now = phases_->now();
-  phases_->Add(phase_, since_, now, step_);
-  since_ = now;
+void PhaseTimer::Start() {
+  if (phases_ != nullptr) work_ = phases_->Start(phase_, step_);
+}
+
+void PhaseTimer::Stop() {
+  if (work_) phases_->Stop(*work_);
+  work_.reset();
 }
 
 }  // namespace kaon::shard

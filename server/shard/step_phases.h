@@ -1,5 +1,6 @@
-// Where the time of each step went on this shard: when each kind of work began and ended, and how
-// much of that was work. Measures only; nothing is decided by it. Owned by StepLoop; any thread.
+// Where the time of each step went on this shard: when each kind of work began and ended, how much
+// of that was work, and how much of it was hidden behind other work of the step. Measures only;
+// nothing is decided by it. Owned by StepLoop; any thread.
 #ifndef KAON_SERVER_SHARD_STEP_PHASES_H_
 #define KAON_SERVER_SHARD_STEP_PHASES_H_
 
@@ -25,18 +26,25 @@ class StepPhases {
  public:
   static constexpr size_t kMostSteps = 1000;
 
+  // Work that one thread, or one write to the journal, is at.
+  struct Work {
+    // Of the step; absent if that is not kept.
+    std::optional<uint64_t> position;
+    Phase phase;
+    absl::Time begin;
+  };
+
   // `now` is monotonic; called by any thread.
   explicit StepPhases(std::function<absl::Time()> now) : now_(std::move(now)) {}
 
-  absl::Time now() const { return now_(); }
-
   // A plan of `step` was accepted at `position`; of a later round of it, nothing.
   void Begin(uint64_t position, uint64_t step);
-  // Work on the newest step begun, or on `step` if that is a recent one; nothing otherwise.
-  void Add(Phase phase, absl::Time begin, absl::Time end,
-           std::optional<uint64_t> step = std::nullopt);
+  // Work begins now, on the newest step begun, or on `step` if that is a recent one; nothing
+  // otherwise. Several threads may be at one phase. Stop ends it, once.
+  Work Start(Phase phase, std::optional<uint64_t> step = std::nullopt);
+  void Stop(const Work& work);
   // The decision of the newest step begun has come: it was waited for since the vote was durable.
-  void Decided(absl::Time at);
+  void Decided();
 
   // Oldest first, those at `from_position` and above; at most kMostSteps are kept.
   std::vector<v1::StepPhases> Read(uint64_t from_position) const;
@@ -45,24 +53,34 @@ class StepPhases {
   struct Span {
     absl::Time begin = absl::InfiniteFuture();
     absl::Time end = absl::InfinitePast();
+    // Of all threads together.
     absl::Duration busy;
+    // While anybody was at it, and while somebody was at another phase of the step besides.
+    absl::Duration active;
+    absl::Duration hidden;
+    int running = 0;
   };
   struct Step {
     uint64_t position = 0;
     uint64_t step = 0;
     absl::Time begun;
     std::array<Span, kNumPhases> spans;
+    // While anybody was at any phase, until `seen`.
+    absl::Duration active;
+    absl::Time seen;
   };
 
   Step* FindLocked(std::optional<uint64_t> step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Before work begins or ends: adds the time since the last time to what is running.
+  static void SeeLocked(Step& step, absl::Time now);
 
   const std::function<absl::Time()> now_;
   mutable Mutex mu_;
   std::deque<Step> steps_ ABSL_GUARDED_BY(mu_);
 };
 
-// Notes what lies between its construction, or Next, and its end. Without a recorder it does
-// nothing. On one thread: one inside another, of the same `innermost`, stops the outer's clock.
+// At work from its construction to its end. Without a recorder it does nothing. On one thread: one
+// inside another, of the same `innermost`, stops the outer's clock.
 class PhaseTimer {
  public:
   PhaseTimer(StepPhases* phases, Phase phase, PhaseTimer** innermost = nullptr,
@@ -75,15 +93,15 @@ class PhaseTimer {
   void Next(Phase phase);
 
  private:
-  // Notes what lies between `since_` and now, which becomes `since_`.
-  void Note();
+  void Start();
+  void Stop();
 
   StepPhases* const phases_;
   PhaseTimer** const innermost_;
   PhaseTimer* const outer_;
   const std::optional<uint64_t> step_;
   Phase phase_;
-  absl::Time since_;
+  std::optional<StepPhases::Work> work_;
 };
 
 }  // namespace kaon::shard

@@ -54,6 +54,17 @@ int NumOverlaps(const v1::ShardPhases& shard, const std::string& earlier,
   return overlaps;
 }
 
+// How long it went on beside other work of the same step, of all steps together.
+uint64_t HiddenMicroseconds(const v1::ShardPhases& shard, const std::string& name) {
+  uint64_t hidden = 0;
+  for (const v1::StepPhases& step : shard.steps()) {
+    for (const v1::Phase& phase : step.phases()) {
+      if (phase.name() == name) hidden += phase.hidden_microseconds();
+    }
+  }
+  return hidden;
+}
+
 TEST(PipelinedStepTest, NoStageWaitsForTheEndOfTheOneBefore) {
   const TrainedJob trained = TrainOnShards(ManyMatrices(), 2);
   ASSERT_EQ(trained.history.phases_size(), 2);
@@ -69,6 +80,9 @@ TEST(PipelinedStepTest, NoStageWaitsForTheEndOfTheOneBefore) {
     EXPECT_GT(NumOverlaps(shard, "receive", "speculate"), 0);
     // The first weights are read while the last are still computed.
     EXPECT_GT(NumOverlaps(shard, "apply", "pull"), 0);
+    for (const char* phase : {"receive", "prepare", "journal", "pull"}) {
+      EXPECT_GT(HiddenMicroseconds(shard, phase), 0u) << phase;
+    }
   }
 }
 

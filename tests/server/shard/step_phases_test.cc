@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -12,6 +13,11 @@ namespace {
 class StepPhasesTest : public ::testing::Test {
  protected:
   void After(int64_t microseconds) { now_ += absl::Microseconds(microseconds); }
+
+  void Work(Phase phase, int64_t microseconds) {
+    const PhaseTimer timer(&phases_, phase);
+    After(microseconds);
+  }
 
   // "receive 1-4:3 fold 4-5:1 of 5", of the newest step.
   std::string Newest() {
@@ -61,14 +67,56 @@ TEST_F(StepPhasesTest, AnInnerTimerStopsTheOuterOnes) {
   EXPECT_EQ(Newest(), "prepare 0-16:11 journal 10-15:5 of 16");
 }
 
-TEST_F(StepPhasesTest, TheDecisionIsWaitedForFromTheDurableVoteOn) {
-  phases_.Decided(now_);
+TEST_F(StepPhasesTest, WhatGoesOnBesideAnotherPhaseIsHidden) {
   phases_.Begin(3, 1);
-  phases_.Decided(now_);
+  After(10);
+  {
+    PhaseTimer receive(&phases_, Phase::kReceive);
+    After(4);
+    {
+      PhaseTimer prepare(&phases_, Phase::kPrepare);
+      After(3);
+    }
+    // Another worker's gradients: work of two threads, and no phase beside another.
+    PhaseTimer other(&phases_, Phase::kReceive);
+    After(5);
+  }
+  // Waiting in between hides nothing and takes nothing back.
+  After(100);
+  Work(Phase::kApply, 2);
+  EXPECT_EQ(Newest(), "receive 10-22:17 prepare 14-17:3 apply 122-124:2 of 124");
+  const v1::StepPhases step = phases_.Read(0).back();
+  EXPECT_EQ(step.active_microseconds(), 14u);
+  EXPECT_EQ(step.phases(0).active_microseconds(), 12u);
+  EXPECT_EQ(step.phases(0).hidden_microseconds(), 3u);
+  EXPECT_EQ(step.phases(1).active_microseconds(), 3u);
+  EXPECT_EQ(step.phases(1).hidden_microseconds(), 3u);
+  EXPECT_EQ(step.phases(2).hidden_microseconds(), 0u);
+}
+
+TEST_F(StepPhasesTest, WorkThatEndsInALaterStepIsOfItsOwn) {
+  phases_.Begin(3, 1);
+  {
+    PhaseTimer pull(&phases_, Phase::kPull, nullptr, 1);
+    After(2);
+    phases_.Begin(4, 2);
+    Work(Phase::kReceive, 5);
+  }
+  EXPECT_EQ(Newest(), "receive 0-5:5 of 5");
+  const std::vector<v1::StepPhases> steps = phases_.Read(0);
+  EXPECT_EQ(steps[0].active_microseconds(), 7u);
+  EXPECT_EQ(steps[0].phases(0).hidden_microseconds(), 0u);
+  EXPECT_EQ(steps[1].phases(0).hidden_microseconds(), 0u);
+}
+
+TEST_F(StepPhasesTest, TheDecisionIsWaitedForFromTheDurableVoteOn) {
+  phases_.Decided();
+  phases_.Begin(3, 1);
+  phases_.Decided();
   EXPECT_EQ(Newest(), "of 0");
-  phases_.Add(Phase::kJournal, now_, now_ + absl::Microseconds(7));
-  After(20);
-  phases_.Decided(now_);
+  Work(Phase::kJournal, 7);
+  After(13);
+  phases_.Decided();
   EXPECT_EQ(Newest(), "journal 0-7:7 decide 7-20:0 of 20");
 }
 
@@ -76,7 +124,7 @@ TEST_F(StepPhasesTest, ALaterRoundOfAStepIsPartOfIt) {
   phases_.Begin(3, 1);
   After(10);
   phases_.Begin(3, 1);
-  phases_.Add(Phase::kApply, now_, now_ + absl::Microseconds(1));
+  Work(Phase::kApply, 1);
   EXPECT_EQ(Newest(), "apply 10-11:1 of 11");
   EXPECT_EQ(phases_.Read(0).size(), 1u);
 }
@@ -91,7 +139,7 @@ TEST_F(StepPhasesTest, ReadersOfThePreviousVersionAreOfItsStep) {
 }
 
 TEST_F(StepPhasesTest, KeepsTheNewest) {
-  phases_.Add(Phase::kApply, now_, now_);
+  Work(Phase::kApply, 1);
   EXPECT_TRUE(phases_.Read(0).empty());
   for (uint64_t step = 1; step <= 1500; ++step) phases_.Begin(step + 2, step);
   EXPECT_EQ(phases_.Read(0).size(), 1000u);
