@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -102,7 +103,18 @@ class Backend {
   virtual UpdateResult ApplyUpdate(const RuleConfig& rule, const UpdateScalars& scalars,
                                    absl::Span<const uint64_t> shape,
                                    const UpdateBuffers& buffers) = 0;
+
+  // update(i) once for each i in [0, n), done when it returns: calls of ApplyUpdate that are each
+  // too small for several threads. A backend with threads of its own runs them side by side, each
+  // in one thread, with the same bits as one after the other.
+  virtual void RunUpdates(int64_t n, absl::FunctionRef<void(int64_t)> update) {
+    for (int64_t i = 0; i < n; ++i) update(i);
+  }
 };
+
+// Updates of at most so many elements are those: products of Newton-Schulz are cut in three at
+// most, element-wise rules in a few pieces.
+inline constexpr int64_t kSmallUpdateElements = 512 * 512;
 
 inline constexpr int kMaxThreads = 256;
 
@@ -132,7 +144,7 @@ std::string ChosenIsa();
 
 // What a plugin exports: extern "C" int kaon_backend_version(); extern "C" Backend*
 // kaon_create_backend();
-inline constexpr int kBackendVersion = 6;
+inline constexpr int kBackendVersion = 7;
 
 }  // namespace kaon::kernels
 

@@ -215,4 +215,8 @@ UpdateResult CpuBackend::ApplyUpdate(const RuleConfig& rule, const UpdateScalars
       rule);
 }
 
+void CpuBackend::RunUpdates(int64_t n, absl::FunctionRef<void(int64_t)> update) {
+  pool_.ParallelFor(n, update);
+}
+
 }  // namespace kaon::kernels

@@ -31,6 +31,7 @@ class CpuBackend final : public Backend {
   MeanFacts FinishMean(const MeanScalars& scalars, absl::Span<float> acc) override;
   UpdateResult ApplyUpdate(const RuleConfig& rule, const UpdateScalars& scalars,
                            absl::Span<const uint64_t> shape, const UpdateBuffers& buffers) override;
+  void RunUpdates(int64_t n, absl::FunctionRef<void(int64_t)> update) override;
 
  private:
   ThreadPool pool_;

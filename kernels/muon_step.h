@@ -13,9 +13,8 @@
 
 namespace kaon::kernels {
 
-// Of a parameter with several matrices, those up to so large are stepped one per thread: their
-// products are too small to be cut.
-inline constexpr int64_t kSmallMatrixElements = 512 * 512;
+// Of a parameter with several matrices, those up to so large are stepped one per thread.
+inline constexpr int64_t kSmallMatrixElements = kSmallUpdateElements;
 
 // As Backend::ApplyUpdate; sizes have been checked.
 UpdateResult ApplyMuon(const MuonConfig& config, const UpdateScalars& scalars,

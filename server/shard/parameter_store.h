@@ -26,6 +26,7 @@ struct StoredParameter {
   uint32_t id = 0;
   std::string name;
   std::vector<uint64_t> shape;
+  uint64_t num_elements = 0;
   // Index of its group; -1 for a frozen parameter, which has no rule and no state.
   int group = -1;
   std::optional<kernels::RuleConfig> rule;
@@ -46,6 +47,11 @@ struct StoredParameter {
   ParameterTrace trace;
 };
 
+// How many of these parameters, the first ones, are to be updated side by side, each in one of so
+// many threads: consecutive small ones of which none is more than a thread's share of their work,
+// and not so many that readers wait long for the first; or 1, which has all threads.
+size_t NumSideBySide(absl::Span<const StoredParameter> parameters, uint32_t threads);
+
 // docs/formats.md: of the newest weights; of weights, slots and counters.
 struct StateDigests {
   uint64_t weights = 0;
@@ -62,9 +68,9 @@ class ParameterStore {
       uint32_t num_shards);
   ~ParameterStore();
 
-  // Sets aside, once, what one update of these parameters takes beside the tensors on the backend
-  // of that name, also after any change of their groups. RESOURCE_EXHAUSTED naming the parameter
-  // and the arithmetic.
+  // Sets aside, once, what the update of one of these parameters, or of several side by side, takes
+  // beside the tensors on the backend of that name, also after any change of their groups.
+  // RESOURCE_EXHAUSTED naming the parameter and the arithmetic.
   absl::Status ReserveWorkspace(absl::string_view backend, uint32_t threads);
 
   // Steps by the groups of `registration` from now on, which keep rule and state of the job

@@ -1,6 +1,7 @@
 #include "server/shard/parameter_update.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 namespace kaon::shard {
@@ -30,6 +31,22 @@ kernels::UpdateResult ParameterUpdate::Run(kernels::UpdatePart part, kernels::Ba
   buffers.state = state;
   buffers.part = part;
   return backend.ApplyUpdate(*parameter_.rule, scalars_, parameter_.shape, buffers);
+}
+
+void RunUpdates(kernels::Backend& backend, const ParameterPublisher& publisher,
+                absl::Span<DecidedUpdate> updates) {
+  const auto run = [&](DecidedUpdate& update) {
+    const auto part =
+        update.ahead.has_value() ? kernels::UpdatePart::kState : kernels::UpdatePart::kAll;
+    update.result = update.update.Run(part, backend, publisher, update.new_weights);
+    if (!update.ahead.has_value()) return;
+    update.result.weights_digest = update.ahead->weights_digest;
+    update.result.newton_schulz_calls = update.ahead->newton_schulz_calls;
+  };
+  // One alone has all threads.
+  if (updates.size() == 1) return run(updates[0]);
+  backend.RunUpdates(static_cast<int64_t>(updates.size()),
+                     [&](int64_t i) { run(updates[static_cast<size_t>(i)]); });
 }
 
 }  // namespace kaon::shard

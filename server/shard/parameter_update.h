@@ -1,7 +1,10 @@
-// One update of one parameter, before or after its step is decided: what the backend is told of it.
-// Made and run by the thread that drives ShardCore.
+// One update of one parameter, before or after its step is decided: what the backend is told of it;
+// and several that run side by side. Made and run by the thread that drives ShardCore.
 #ifndef KAON_SERVER_SHARD_PARAMETER_UPDATE_H_
 #define KAON_SERVER_SHARD_PARAMETER_UPDATE_H_
+
+#include <cstddef>
+#include <optional>
 
 #include "absl/types/span.h"
 #include "kaon/v1/agreement.pb.h"
@@ -31,6 +34,23 @@ class ParameterUpdate {
   const absl::Span<const float> gradient_;
   kernels::UpdateScalars scalars_;
 };
+
+// One that is decided, between its preparation and its publication.
+struct DecidedUpdate {
+  StoredParameter* parameter;
+  ParameterUpdate update;
+  // BeginWrite's.
+  absl::Span<float> new_weights;
+  // Of weights that were computed before the decision; the state is left to do.
+  std::optional<kernels::UpdateResult> ahead;
+  // Of RunUpdates.
+  kernels::UpdateResult result;
+};
+
+// Runs what of each is not computed yet, from the newest weights of the publisher, side by side
+// where there are several (NumSideBySide). Bits do not depend on what runs beside it.
+void RunUpdates(kernels::Backend& backend, const ParameterPublisher& publisher,
+                absl::Span<DecidedUpdate> updates);
 
 }  // namespace kaon::shard
 

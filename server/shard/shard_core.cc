@@ -220,10 +220,20 @@ void ShardCore::LoadWeights() {
 
 // Rooms 7 and 8: version t of each parameter is written beside t - 1, then published.
 void ShardCore::ApplyTrainStep(const v1::StepRecord& record) {
+  TraceGradients(record.plan().step().step());
+  absl::Span<StoredParameter> parameters = absl::MakeSpan(parameters_->parameters());
+  while (!parameters.empty()) {
+    const size_t count = NumSideBySide(parameters, options_.compute_threads);
+    ApplyTo(parameters.first(count), record);
+    parameters.remove_prefix(count);
+  }
+}
+
+void ShardCore::ApplyTo(absl::Span<StoredParameter> parameters, const v1::StepRecord& record) {
   const v1::StepBody& step = record.plan().step();
   const bool applied = record.decision().outcome() == v1::OUTCOME_APPLY;
-  TraceGradients(step.step());
-  for (StoredParameter& parameter : parameters_->parameters()) {
+  std::vector<DecidedUpdate> updates;
+  for (StoredParameter& parameter : parameters) {
     // 7a. Frozen parameters, and those no worker had a gradient for, are left alone ([T7], [T8]); a
     // skipped step leaves all alone.
     const absl::Span<const float> gradient = applied && parameter.rule.has_value()
@@ -240,34 +250,26 @@ void ShardCore::ApplyTrainStep(const v1::StepRecord& record) {
         ClipFactorOf(record.decision(), parameter.group, placement.norm_group());
     const ParameterUpdate update(parameter, step, placement, clip_factor, gradient);
     PassFailpoint(Failpoint::apply_parameter_begin);
-    // 7c. The rule, from the newest weights into the other buffer.
-    const kernels::UpdateResult result = Step(parameter, update);
+    const std::optional<kernels::UpdateResult> ahead = speculation_.Take(update.scalars());
+    const absl::Span<float> to = publisher_.BeginWrite(parameter.id);
+    freezes_.BeforeWrite(parameter.id, to);
+    updates.push_back({&parameter, update, to, ahead, {}});
+  }
+  // 7c. The rule, from the newest weights into the other buffer.
+  RunUpdates(*options_.backend, publisher_, absl::MakeSpan(updates));
+  for (const DecidedUpdate& update : updates) {
+    StoredParameter& parameter = *update.parameter;
     PassFailpoint(Failpoint::apply_parameter_written);
     parameter.updates_applied += 1;
-    parameter.newton_schulz_updates += static_cast<uint64_t>(result.newton_schulz_calls);
-    parameter.weights_digest = result.weights_digest;
-    parameter.slots_digest = result.slots_digest;
-    parameter.trace.update = {update.scalars().lr, *parameter.rule};
+    parameter.newton_schulz_updates += static_cast<uint64_t>(update.result.newton_schulz_calls);
+    parameter.weights_digest = update.result.weights_digest;
+    parameter.slots_digest = update.result.slots_digest;
+    parameter.trace.update = {update.update.scalars().lr, *parameter.rule};
     if (parameter.trace.first_update_step == 0) parameter.trace.first_update_step = step.step();
     // 8. Readers may have it.
     publisher_.Publish(parameter.id, step.step());
     PassFailpoint(Failpoint::apply_parameter_published);
   }
-}
-
-kernels::UpdateResult ShardCore::Step(const StoredParameter& parameter,
-                                      const ParameterUpdate& update) {
-  using kernels::UpdatePart;
-  const std::optional<kernels::UpdateResult> ahead = speculation_.Take(update.scalars());
-  const absl::Span<float> to = publisher_.BeginWrite(parameter.id);
-  freezes_.BeforeWrite(parameter.id, to);
-  kernels::UpdateResult result = update.Run(
-      ahead.has_value() ? UpdatePart::kState : UpdatePart::kAll, *options_.backend, publisher_, to);
-  if (ahead.has_value()) {
-    result.weights_digest = ahead->weights_digest;
-    result.newton_schulz_calls = ahead->newton_schulz_calls;
-  }
-  return result;
 }
 
 void ShardCore::TraceGradients(uint64_t step) {

@@ -153,8 +153,8 @@ class ShardCore {
   void ApplyGroupChange(const v1::StepRecord& record);
   void LoadWeights();
   void ApplyTrainStep(const v1::StepRecord& record);
-  // What of it is not computed yet.
-  kernels::UpdateResult Step(const StoredParameter& parameter, const ParameterUpdate& update);
+  // To parameters that are updated side by side.
+  void ApplyTo(absl::Span<StoredParameter> parameters, const v1::StepRecord& record);
   // Tells the machine that the entry at `position` is applied, and what the state is now.
   void FinishApply(uint64_t position);
   // Keeps what statistics need of a decided train step.

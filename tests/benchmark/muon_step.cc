@@ -207,15 +207,14 @@ class Benchmark {
                            }};
     const double flops = kCount * FlopsOfStep({kSide, kSide});
     Report("64 x 256x256 bf16", flops, product, [&] { parameter.Step(backend_); });
-    // As many of one matrix each, which a shard steps one after the other.
+    // As many of one matrix each, as a shard steps them.
     std::vector<std::unique_ptr<SteppedParameter>> parameters;
     for (int64_t i = 0; i < kCount; ++i) {
       parameters.push_back(std::make_unique<SteppedParameter>(
           Muon(NsForm::kStandard), std::vector<uint64_t>{kSide, kSide}, pool_));
     }
-    Report("64 parameters of 256x256 bf16", flops, product, [&] {
-      for (const auto& each : parameters) each->Step(backend_);
-    });
+    Report("64 parameters of 256x256 bf16", flops, product,
+           [&] { backend_.RunUpdates(kCount, [&](int64_t i) { parameters[i]->Step(backend_); }); });
   }
 
  private:

@@ -32,8 +32,8 @@ class ThreadCountConformanceTest : public ::testing::TestWithParam<ThreadedBacke
     const std::unique_ptr<Backend> backend = GetParam()(threads);
     Stepped stepped = {Parameter(rule, shape, reference::GaussianVector(n, 1)), {}};
     for (int t = 1; t <= 2; ++t) {
-      stepped.results.push_back(stepped.parameter.Update(
-          *backend, reference::GaussianVector(n, 10 + t), {1e-2, 0.5, t}));
+      stepped.results.push_back(
+          stepped.parameter.Update(*backend, reference::GaussianVector(n, 10 + t), {1e-2, 0.5, t}));
     }
     return stepped;
   }
@@ -96,6 +96,46 @@ TEST_P(ThreadCountConformanceTest, MuonWithAnEncodedMomentum) {
   MuonConfig config;
   config.momentum_dtype = StateDType::kInt8;
   ExpectTheSameWithAnyNumberOfThreads(config, {250, 410});
+}
+
+// Of small parameters side by side, whose updates are each in one thread: as one after the other on
+// one thread. Shapes of which other tests here take several threads for one update.
+TEST_P(ThreadCountConformanceTest, ManyParameters) {
+  struct Case {
+    RuleConfig rule;
+    std::vector<uint64_t> shape;
+  };
+  std::vector<Case> cases = {{AdamWConfig(), {32, 4096}}, {SgdConfig(), {32, 4096}}};
+  for (const MuonConfig& muon : Muons()) cases.push_back({muon, {250, 410}});
+  const auto parameter_of = [](const Case& c) {
+    return Parameter(c.rule, c.shape, reference::GaussianVector(c.shape[0] * c.shape[1], 1));
+  };
+  const auto step = [](Backend& backend, const Case& c, Parameter& parameter) {
+    return parameter.Update(backend, reference::GaussianVector(c.shape[0] * c.shape[1], 10),
+                            {1e-2, 0.5, 1});
+  };
+  const std::unique_ptr<Backend> serial = GetParam()(1);
+  std::vector<Parameter> expected;
+  std::vector<UpdateResult> expected_results;
+  for (const Case& c : cases) {
+    expected.push_back(parameter_of(c));
+    expected_results.push_back(step(*serial, c, expected.back()));
+  }
+  for (const int threads : {1, 2, 8}) {
+    const std::unique_ptr<Backend> backend = GetParam()(threads);
+    std::vector<Parameter> parameters;
+    for (const Case& c : cases) parameters.push_back(parameter_of(c));
+    std::vector<UpdateResult> results(cases.size());
+    backend->RunUpdates(static_cast<int64_t>(cases.size()),
+                        [&](int64_t i) { results[i] = step(*backend, cases[i], parameters[i]); });
+    for (size_t i = 0; i < cases.size(); ++i) {
+      SCOPED_TRACE(testing::Message() << threads << " threads, case " << i);
+      EXPECT_EQ(results[i].weights_digest, expected_results[i].weights_digest);
+      EXPECT_EQ(results[i].slots_digest, expected_results[i].slots_digest);
+      EXPECT_TRUE(SameBits(parameters[i].weight, expected[i].weight));
+      EXPECT_TRUE(SameState(parameters[i], expected[i]));
+    }
+  }
 }
 
 // More than a thread's range of an element-wise pass, and no multiple of it.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "kernels/update_workspace.h"
 #include "server/tier/host_tier.h"
@@ -101,6 +102,61 @@ TEST_F(ParameterStoreTest, SetsAsideWhatTheLargestUpdateTakes) {
     EXPECT_EQ(store_.used_bytes(), tensors + workspace);
   }
   EXPECT_EQ(store_.used_bytes(), 0u);
+}
+
+TEST_F(ParameterStoreTest, SetsAsideWhatSmallParametersTakeSideBySide) {
+  // Another matrix like the first one: one for each of two threads, which take more than one that
+  // has both.
+  v1::JobDefinition& job = *registration_.mutable_definition();
+  *job.add_parameters() = job.parameters(0);
+  job.mutable_parameters(job.parameters_size() - 1)->set_name("w2");
+  v1::ParameterPlacement& placement = *registration_.mutable_placement()->add_parameters();
+  placement = registration_.placement().parameters(0);
+  placement.set_parameter_id(static_cast<uint32_t>(job.parameters_size()) - 1);
+  const auto parameters = Create();
+  ASSERT_TRUE(parameters.ok()) << parameters.status();
+  const uint64_t tensors = store_.used_bytes();
+  const StoredParameter& first = (*parameters)->parameters()[0];
+  const uint64_t alone = kernels::UpdateWorkspaceBytes("cpu/onednn", 1, *first.rule, first.shape);
+  ASSERT_GT(2 * alone, kernels::UpdateWorkspaceBytes("cpu/onednn", 2, *first.rule, first.shape));
+  ASSERT_TRUE((*parameters)->ReserveWorkspace("cpu/onednn", 2).ok());
+  EXPECT_EQ(store_.used_bytes(), tensors + 2 * alone);
+}
+
+size_t NumSideBySideOf(const std::vector<uint64_t>& num_elements, uint32_t threads = 2,
+                       const kernels::RuleConfig& first = kernels::AdamWConfig()) {
+  std::vector<StoredParameter> parameters(num_elements.size());
+  for (size_t i = 0; i < num_elements.size(); ++i) {
+    parameters[i].num_elements = num_elements[i];
+    parameters[i].rule = i == 0 ? first : kernels::AdamWConfig();
+  }
+  return NumSideBySide(parameters, threads);
+}
+
+constexpr uint64_t kSmall = 512 * 512;
+
+TEST(NumSideBySideTest, SmallParametersThatFollowOneAnother) {
+  EXPECT_EQ(NumSideBySideOf({kSmall}), 1u);
+  EXPECT_EQ(NumSideBySideOf({kSmall, kSmall, 1}), 3u);
+  EXPECT_EQ(NumSideBySideOf({kSmall, kSmall, kSmall + 1, 6}), 2u);
+  // A large one has all threads for itself.
+  EXPECT_EQ(NumSideBySideOf({kSmall + 1, kSmall + 1}), 1u);
+  EXPECT_EQ(NumSideBySideOf({uint64_t{1} << 40, 6}), 1u);
+  // Readers do not wait for more than 512 Ki elements per thread.
+  EXPECT_EQ(NumSideBySideOf(std::vector<uint64_t>(100, kSmall)), 4u);
+  EXPECT_EQ(NumSideBySideOf(std::vector<uint64_t>(100, kSmall), 8), 16u);
+  EXPECT_EQ(NumSideBySideOf(std::vector<uint64_t>(10000, 64)), 10000u);
+}
+
+TEST(NumSideBySideTest, OnlyWhereNoThreadIsWithoutWork) {
+  EXPECT_EQ(NumSideBySideOf({100, 100}, 1), 1u);
+  EXPECT_EQ(NumSideBySideOf({100, 100}, 0), 1u);
+  EXPECT_EQ(NumSideBySideOf({100, 100}, 3), 1u);
+  EXPECT_EQ(NumSideBySideOf({100, 100, 100}, 3), 3u);
+  // Most of the work is that of one of them.
+  EXPECT_EQ(NumSideBySideOf({1000, 100, 100}), 1u);
+  EXPECT_EQ(NumSideBySideOf({100, 100, 1000}), 2u);
+  EXPECT_EQ(NumSideBySideOf({100, 100}, 2, kernels::MuonConfig()), 1u);
 }
 
 TEST_F(ParameterStoreTest, NamesTheParameterWhoseUpdateDoesNotFit) {

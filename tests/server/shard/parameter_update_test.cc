@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -49,6 +50,34 @@ TEST(ParameterUpdateTest, StepsTheNewestWeights) {
   EXPECT_EQ(std::vector<float>(written.begin(), written.end()), trained.Read(0, 1));
   EXPECT_EQ(result.weights_digest, trained.core().parameters()->Get(0).weights_digest);
   EXPECT_EQ(result.slots_digest, trained.core().parameters()->Get(0).slots_digest);
+}
+
+TEST(ParameterUpdateTest, UpdatesSideBySideAreThoseOneAfterTheOther) {
+  const std::vector<std::vector<float>> gradients = {{0.5, -1, 2, 0.25, -0.5, 1}, {1, -2, 3, -4}};
+  DrivenShard trained;
+  trained.Load();
+  trained.Train(1, gradients);
+  DrivenShard shard;
+  shard.Load();
+  kernels::BackendOptions options;
+  options.gemm = "reference";
+  options.threads = 2;
+  const std::unique_ptr<kernels::Backend> backend = *kernels::CreateBackend(options);
+  v1::ParameterPlacement placement;
+  placement.set_lr_multiplier(1);
+  const std::vector<StoredParameter>& parameters = shard.core().parameters()->parameters();
+  const v1::StepPlan plan = TrainPlan(1, 1, 1);
+  std::vector<DecidedUpdate> updates;
+  for (uint32_t id : {0, 1}) {
+    const ParameterUpdate update(parameters[id], plan.step(), placement, 1, gradients[id]);
+    updates.push_back({nullptr, update, shard.core().publisher().BeginWrite(id), std::nullopt, {}});
+  }
+  RunUpdates(*backend, shard.core().publisher(), absl::MakeSpan(updates));
+  for (uint32_t id : {0, 1}) {
+    const StoredParameter& expected = trained.core().parameters()->Get(id);
+    EXPECT_EQ(updates[id].result.weights_digest, expected.weights_digest) << id;
+    EXPECT_EQ(updates[id].result.slots_digest, expected.slots_digest) << id;
+  }
 }
 
 }  // namespace
