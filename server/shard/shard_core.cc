@@ -115,6 +115,9 @@ void ShardCore::Carry() {
       } else if (const auto* write = std::get_if<WriteCheckpoint>(&action)) {
         TakeCheckpoint(*write);
       } else if (const auto* apply = std::get_if<ApplyRecord>(&action)) {
+        StepPhases* const phases = apply->record.plan().has_step() ? options_.phases : nullptr;
+        if (phases != nullptr) phases->Decided();
+        const PhaseTimer timer(phases, Phase::kApply);
         // Room 6 was the coordinator's: the decision is in the record.
         const absl::Status status = Apply(apply->record);
         // Recovery path = crash path: the restarted shard says what is wrong, or finds it in order.

@@ -318,23 +318,12 @@ bool StepLoop::OnControl(StreamId stream, v1::CoordinatorToShard message, absl::
   return Post([this, stream, message = std::move(message), received, done = std::move(done)] {
     PassReceived(message);
     const PlanStanding before = StandingOf(core_.machine());
-    Carry(stream, message, received);
+    core_.OnControl(stream, message, received);
     NotePlan(before);
     Deliver();
     core_.OnReady(stream, SteadyNow());
     done();
   });
-}
-
-void StepLoop::Carry(StreamId stream, const v1::CoordinatorToShard& message, absl::Time received) {
-  const v1::StepPlan& decided = message.decision().plan();
-  // One that the core refuses in spite of that is counted as applied, which is rare.
-  if (!decided.has_step() || decided.position() <= core_.machine().applied_position()) {
-    return core_.OnControl(stream, message, received);
-  }
-  phases_.Decided();
-  const PhaseTimer timer(&phases_, Phase::kApply);
-  core_.OnControl(stream, message, received);
 }
 
 void StepLoop::CloseStream(StreamId stream) {

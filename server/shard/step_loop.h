@@ -128,8 +128,6 @@ class StepLoop {
   void Note(const journal::Record& record);
   void NoteRefused(const std::string& peer, const v1::Refused& refused);
   void NotePlan(const PlanStanding& before);
-  // As ShardCore::OnControl; what it takes to apply a decision is noted.
-  void Carry(StreamId stream, const v1::CoordinatorToShard& message, absl::Time received);
 
   monitor::EventCounts& counts_;
   // Constant once started.
