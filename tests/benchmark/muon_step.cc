@@ -40,6 +40,7 @@ struct Options {
   std::vector<int> threads = {1, 2};
   std::vector<std::string> shapes = {"1024x1024", "2048x2048", "4096x4096", "1024x4096",
                                      "4096x1024"};
+  int64_t small_matrices = 64;
   std::string gemm = "widest";
   std::string json;
 };
@@ -188,13 +189,12 @@ class Benchmark {
     Print(measurement, json_);
   }
 
-  // 64 of 256 x 256 in one parameter.
-  void Batched() {
-    constexpr int64_t kCount = 64;
+  // Matrices of 256 x 256, in one parameter and in as many of one each.
+  void Small(int64_t count) {
     constexpr int64_t kSide = 256;
     MuonConfig config = Muon(NsForm::kStandard);
     config.layout.kind = MatrixLayoutKind::kBatched;
-    SteppedParameter parameter(config, {kCount, kSide, kSide}, pool_);
+    SteppedParameter parameter(config, {static_cast<uint64_t>(count), kSide, kSide}, pool_);
     constexpr int64_t kLarge = 2048;
     StoredMatrix a = Stored(kLarge);
     StoredMatrix b = Stored(kLarge);
@@ -205,16 +205,23 @@ class Benchmark {
                                  {.rows = kLarge, .cols = kLarge, .inner = kLarge}, {a, b}, c,
                                  scratch);
                            }};
-    const double flops = kCount * FlopsOfStep({kSide, kSide});
-    Report("64 x 256x256 bf16", flops, product, [&] { parameter.Step(backend_); });
-    // As many of one matrix each, as a shard steps them.
+    const double flops = static_cast<double>(count) * FlopsOfStep({kSide, kSide});
+    Report(absl::StrCat(count, " x 256x256 bf16"), flops, product,
+           [&] { parameter.Step(backend_); });
     std::vector<std::unique_ptr<SteppedParameter>> parameters;
-    for (int64_t i = 0; i < kCount; ++i) {
+    for (int64_t i = 0; i < count; ++i) {
       parameters.push_back(std::make_unique<SteppedParameter>(
           Muon(NsForm::kStandard), std::vector<uint64_t>{kSide, kSide}, pool_));
     }
-    Report("64 parameters of 256x256 bf16", flops, product,
-           [&] { backend_.RunUpdates(kCount, [&](int64_t i) { parameters[i]->Step(backend_); }); });
+    Report(absl::StrCat(count, " parameters of 256x256 bf16"), flops, product, [&] {
+      // As many at once as a shard takes (shard::NumSideBySide).
+      const int64_t at_once = 8 * threads_;
+      for (int64_t first = 0; first < count; first += at_once) {
+        backend_.RunUpdates(std::min(at_once, count - first), [&](int64_t i) {
+          parameters[static_cast<size_t>(first + i)]->Step(backend_);
+        });
+      }
+    });
   }
 
  private:
@@ -293,6 +300,8 @@ int Main(int argc, char** argv) {
   app.add_option("--rounds", options.rounds, "of each measurement (5)")->check(CLI::Range(5, 1000));
   app.add_option("--threads", options.threads, "numbers of threads (1,2)")->delimiter(',');
   app.add_option("--shapes", options.shapes, "of the matrices")->delimiter(',');
+  app.add_option("--small-matrices", options.small_matrices, "of 256x256, 0: none (64)")
+      ->check(CLI::Range(0, 1024));
   app.add_option("--gemm", options.gemm, "widest or onednn (widest)")
       ->check(CLI::IsMember({"widest", "onednn"}));
   app.add_option("--json", options.json, "file for one JSON object per line");
@@ -306,7 +315,7 @@ int Main(int argc, char** argv) {
       benchmark.GramForm(shape);
       benchmark.GramError(shape);
     }
-    benchmark.Batched();
+    if (options.small_matrices > 0) benchmark.Small(options.small_matrices);
   }
   return 0;
 }

@@ -156,7 +156,10 @@ LoopbackOptions LargeServers(const Options& options) {
   LoopbackOptions servers;
   servers.shards = options.shards;
   // Weights, gradients, two moments, what orthogonalization needs.
-  servers.host_memory_bytes = (options.million_elements + 2) * (uint64_t{32} << 20);
+  // At least one parameter of each rule (LargeJob).
+  constexpr uint64_t kLeast = 2 * kMatrixSide * kMatrixSide >> 20;
+  servers.host_memory_bytes =
+      (std::max(options.million_elements, kLeast) + 2) * (uint64_t{32} << 20);
   servers.threads = options.threads;
   return servers;
 }
