@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "client/laned_push.h"
 #include "kernels/mutex.h"
 
 namespace kaon::client {
@@ -133,7 +134,11 @@ class LanedShardChannel : public ShardChannel {
 
   std::shared_ptr<PushStream> Push(const v1::PushOpen& open,
                                    std::shared_ptr<PushSource> source) override {
-    return lanes_[0]->Push(open, std::move(source));
+    if (lanes_.size() == 1) return lanes_[0]->Push(open, std::move(source));
+    const auto push =
+        std::make_shared<LanedPush>(lanes_, least_lane_bytes_, open, std::move(source));
+    push->Start();
+    return push;
   }
 
   std::shared_ptr<PullStream> Pull(PullOptions options) override {

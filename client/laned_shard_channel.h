@@ -1,7 +1,6 @@
 // ShardChannel over several connections to one shard, the lanes of protocol.md section 4: one
-// connection is served by one thread at a time at each end, so a long pull is divided among all of
-// them. Pushes take the first: a shard takes one stream of a rank at a time. One object per shard;
-// any thread.
+// connection is served by one thread at a time at each end, so long pulls and pushes are divided
+// among all of them. One object per shard; any thread.
 #ifndef KAON_CLIENT_LANED_SHARD_CHANNEL_H_
 #define KAON_CLIENT_LANED_SHARD_CHANNEL_H_
 
@@ -17,7 +16,8 @@ namespace kaon::client {
 inline constexpr uint64_t kLeastLaneBytes = 4 << 20;
 
 // At least one lane, each over a connection of its own; shared with the calls. A pull takes one for
-// each `least_lane_bytes` of its targets. `on_bytes` is called from several threads at once then.
+// each `least_lane_bytes` of its targets, a push all of them after that many. `on_bytes` is called
+// from several threads at once then.
 std::shared_ptr<ShardChannel> CreateLanedShardChannel(
     std::vector<std::shared_ptr<ShardChannel>> lanes, uint64_t least_lane_bytes = kLeastLaneBytes);
 

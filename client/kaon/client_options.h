@@ -40,8 +40,8 @@ struct ClientOptions {
   std::chrono::milliseconds step_deadline{600000};
   // Payload bytes sent and not yet credited, over all shards of one worker. >= 1 MiB.
   uint64_t max_bytes_in_flight = 64 << 20;
-  // Connections to each shard over the network, 1 .. 4, opened when they are used: a pull of 8 MiB
-  // or more of several parameters is divided among them.
+  // Connections to each shard over the network, 1 .. 4, opened when they are used: pushes and pulls
+  // of several parameters are divided among them, from 4 and 8 MiB on.
   uint32_t lanes = 2;
   // The job took the state of a checkpoint and goes on after `step`, in `timeline`: what was
   // computed since is void, the next step to begin is step + 1, after a Pull of `step`. Called

@@ -251,18 +251,21 @@ absl::StatusOr<OpenPush> GradientAccumulator::Open(const v1::PushOpen& open,
   {
     MutexLock lock(mu_);
     KAON_RETURN_IF_ERROR(CheckOpenLocked(open));
+    if (open.lane_of() > 0) {
+      KAON_ASSIGN_OR_RETURN(result.stream,
+                            streams_.Join(open.lane_of(), open.rank(), std::move(callbacks)));
+      return result;
+    }
     Worker& worker = workers_[open.rank()];
     if (worker.stream.has_value()) {
-      if (const auto old = streams_.find(*worker.stream); old != streams_.end()) {
-        calls.push_back([ended = old->second.callbacks.on_ended, rank = open.rank()] {
-          ended(absl::AbortedError(absl::StrCat("rank ", rank, " opened another push stream")));
-        });
-        streams_.erase(old);
-      }
+      streams_.End(
+          *worker.stream,
+          absl::AbortedError(absl::StrCat("rank ", open.rank(), " opened another push stream")),
+          &calls);
     }
-    result.stream = next_stream_++;
+    result.stream = streams_.Add(open.rank(), generation_, std::move(callbacks));
     worker.stream = result.stream;
-    streams_[result.stream] = {open.rank(), generation_, std::move(callbacks)};
+    result.opened.set_push(result.stream);
     result.opened.set_finished(worker.finished);
     result.opened.set_credit_bytes(RoomLocked(worker));
     for (auto& [id, parameter] : parameters_) {
@@ -319,9 +322,9 @@ void GradientAccumulator::ReleaseLocked(const std::vector<ReleasedBytes>& releas
 
 void GradientAccumulator::CreditLocked(const Worker& worker, uint64_t bytes, Calls* calls) {
   if (!worker.stream.has_value()) return;
-  const auto stream = streams_.find(*worker.stream);
-  if (stream == streams_.end()) return;
-  calls->push_back([credit = stream->second.callbacks.on_credit, bytes] { credit(bytes); });
+  const auto stream = streams_.Find(*worker.stream);
+  if (!stream.ok()) return;
+  calls->push_back([credit = (*stream)->callbacks.on_credit, bytes] { credit(bytes); });
 }
 
 absl::Status GradientAccumulator::CheckAllSentLocked(uint32_t rank, const v1::PushFinish& finish) {
@@ -347,9 +350,13 @@ absl::Status GradientAccumulator::Finish(PushStreamId stream_id, const v1::PushF
   Calls calls;
   {
     MutexLock lock(mu_);
-    const auto stream = streams_.find(stream_id);
-    if (stream == streams_.end()) return absl::AbortedError("the push stream is over");
-    const uint32_t rank = stream->second.rank;
+    KAON_ASSIGN_OR_RETURN(const PushStreams::Stream* const stream, streams_.Find(stream_id));
+    if (stream->joined.has_value()) {
+      if (finish.missing_parameters().empty() && !finish.has_loss()) return absl::OkStatus();
+      return absl::InvalidArgumentError(
+          "the finish of a lane has missing_parameters or a loss, expecting none");
+    }
+    const uint32_t rank = stream->rank;
     Worker& worker = workers_[rank];
     if (worker.finished) return absl::OkStatus();
     KAON_RETURN_IF_ERROR(CheckAllSentLocked(rank, finish));
@@ -383,16 +390,17 @@ void GradientAccumulator::CheckFoldedLocked(Calls* calls) {
 }
 
 void GradientAccumulator::EndStreamsLocked(const absl::Status& status, Calls* calls) {
-  for (auto& [id, stream] : streams_) {
-    calls->push_back([ended = std::move(stream.callbacks.on_ended), status] { ended(status); });
-  }
-  streams_.clear();
+  streams_.EndAll(status, calls);
   for (auto& [rank, worker] : workers_) worker.stream.reset();
 }
 
 void GradientAccumulator::Close(PushStreamId stream_id) {
-  MutexLock lock(mu_);
-  streams_.erase(stream_id);
+  Calls calls;
+  {
+    MutexLock lock(mu_);
+    streams_.Remove(stream_id, &calls);
+  }
+  Run(calls);
 }
 
 void GradientAccumulator::CloseAll(const absl::Status& status) {

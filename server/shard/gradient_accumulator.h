@@ -24,6 +24,7 @@
 #include "server/journal/record.h"
 #include "server/shard/open_push.h"
 #include "server/shard/parameter_fold.h"
+#include "server/shard/push_streams.h"
 #include "server/shard/reduction.h"
 #include "server/shard/step_phases.h"
 #include "server/tier/tiered_store.h"
@@ -57,14 +58,14 @@ class GradientAccumulator {
   // FAILED_PRECONDITION (older step or timeline: names both), NOT_FOUND (other job), UNAVAILABLE
   // (newer step or timeline, or no plan yet), ABORTED (the plan has another attempt of this rank),
   // INVALID_ARGUMENT (no such rank), or what the accumulator was closed with. Ends the rank's
-  // earlier stream.
+  // earlier stream, unless it is a lane of that (PushStreams::Join).
   absl::StatusOr<OpenPush> Open(const v1::PushOpen& open, PushCallbacks callbacks);
   // The chunks of one message. INVALID_ARGUMENT, ALREADY_EXISTS, DATA_LOSS, RESOURCE_EXHAUSTED as
   // in shard_data.proto; ABORTED when the stream is over. None is added if one has another checksum
   // or does not fit its parameter, else those before the first refused. Payloads are read now.
   absl::Status AddChunks(PushStreamId stream, absl::Span<const proto::ChunkView> chunks);
   // INVALID_ARGUMENT naming the first parameter that is neither complete nor missing; nothing
-  // changed then. Repeatable.
+  // changed then. Repeatable. A lane's says only that it brings nothing more.
   absl::Status Finish(PushStreamId stream, const v1::PushFinish& finish);
   void Close(PushStreamId stream);
 
@@ -132,13 +133,8 @@ class GradientAccumulator {
     uint64_t staged_bytes = 0;
     std::optional<PushStreamId> stream;
   };
-  struct Stream {
-    uint32_t rank = 0;
-    uint64_t generation = 0;
-    PushCallbacks callbacks;
-  };
   // Calls to be made once no lock is held.
-  using Calls = std::vector<std::function<void()>>;
+  using Calls = PushStreams::Calls;
 
   absl::Status CheckOpenLocked(const v1::PushOpen& open) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What is left of a worker's window.
@@ -187,8 +183,7 @@ class GradientAccumulator {
   bool folded_ ABSL_GUARDED_BY(mu_) = false;
   // By rank.
   std::map<uint32_t, Worker> workers_ ABSL_GUARDED_BY(mu_);
-  std::map<PushStreamId, Stream> streams_ ABSL_GUARDED_BY(mu_);
-  PushStreamId next_stream_ ABSL_GUARDED_BY(mu_) = 1;
+  PushStreams streams_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace kaon::shard

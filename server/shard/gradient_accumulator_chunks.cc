@@ -39,7 +39,7 @@ absl::Status GradientAccumulator::AddChunks(PushStreamId stream_id,
   std::vector<Parameter*> parameters;
   {
     MutexLock lock(mu_);
-    if (streams_.count(stream_id) == 0) return absl::AbortedError("the push stream is over");
+    KAON_RETURN_IF_ERROR(streams_.Find(stream_id).status());
     for (const proto::ChunkView& view : chunks) {
       KAON_ASSIGN_OR_RETURN(Parameter * parameter, FindParameterLocked(view.chunk->parameter_id()));
       parameters.push_back(parameter);
@@ -51,13 +51,15 @@ absl::Status GradientAccumulator::AddChunks(PushStreamId stream_id,
   for (const proto::ChunkView& view : chunks) left_bytes += BytesOf(view.payload);
   uint32_t rank = 0;
   uint64_t generation = 0;
+  // Where its credit goes.
+  PushStreamId push = 0;
   uint64_t room = 0;
   {
     MutexLock lock(mu_);
-    const auto stream = streams_.find(stream_id);
-    if (stream == streams_.end()) return absl::AbortedError("the push stream is over");
-    rank = stream->second.rank;
-    generation = stream->second.generation;
+    KAON_ASSIGN_OR_RETURN(const PushStreams::Stream* const stream, streams_.Find(stream_id));
+    rank = stream->rank;
+    generation = stream->generation;
+    push = stream->joined.value_or(stream_id);
     Worker& worker = workers_[rank];
     room = RoomLocked(worker);
     // Before it is added: a stream that the rank opens meanwhile must not get credit for it.
@@ -88,7 +90,7 @@ absl::Status GradientAccumulator::AddChunks(PushStreamId stream_id,
     // Otherwise the workers' bytes have been counted anew.
     if (generation_ == generation) {
       ReleaseLocked(released, &calls);
-      if (!status.ok()) ForgetRefusedLocked(rank, stream_id, left_bytes, &calls);
+      if (!status.ok()) ForgetRefusedLocked(rank, push, left_bytes, &calls);
     }
   }
   for (const auto& call : calls) call();

@@ -18,7 +18,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// Over one connection, which is as good for this, and with pulls of a few bytes divided.
+// Over one connection, which is as good for this, and with pushes and pulls of a few bytes divided.
 INSTANTIATE_TEST_SUITE_P(Laned, ShardChannelConformance,
                          testing::Values([](const std::shared_ptr<grpc::Channel>& connection,
                                             const std::shared_ptr<CallTracker>& tracker,
@@ -39,7 +39,6 @@ class FakeLane : public ShardChannel {
   };
 
   std::shared_ptr<PushStream> Push(const v1::PushOpen&, std::shared_ptr<PushSource>) override {
-    ++pushes;
     return nullptr;
   }
   std::shared_ptr<PullStream> Pull(PullOptions options) override {
@@ -54,7 +53,6 @@ class FakeLane : public ShardChannel {
   }
   void End(const absl::Status& status) { std::exchange(pulls.at(0).done, nullptr)(status); }
 
-  int pushes = 0;
   std::vector<PullOptions> pulls;
   std::vector<std::shared_ptr<Pulling>> streams;
   // Of every pull, before Pull returns.
@@ -146,12 +144,6 @@ TEST_F(LanedShardChannelTest, CancelsAllParts) {
   EXPECT_TRUE(second_->streams[0]->cancelled);
   second_->End(absl::CancelledError("cancelled"));
   EXPECT_THAT(done_, ElementsAre(absl::CancelledError("cancelled")));
-}
-
-TEST_F(LanedShardChannelTest, PushesOverTheFirstLane) {
-  channel_->Push(v1::PushOpen(), nullptr);
-  EXPECT_EQ(first_->pushes, 1);
-  EXPECT_EQ(second_->pushes, 0);
 }
 
 }  // namespace
