@@ -31,9 +31,7 @@ LanedPush::LanedPush(std::vector<std::shared_ptr<ShardChannel>> channels, uint64
       least_lane_bytes_(least_lane_bytes),
       open_(open),
       source_(std::move(source)),
-      lanes_(channels_.size()) {
-  lanes_[0].started = true;
-}
+      lanes_(channels_.size()) {}
 
 void LanedPush::Start() { Open(0, open_); }
 
@@ -106,10 +104,8 @@ PushMessage LanedPush::Next(size_t lane) {
     MutexLock lock(mu_);
     if (over_ || (lane > 0 && !lanes_[lane].opened)) return std::monostate();
     message = TakeLocked(lane, &resume);
-    open_lanes = push_ > 0 && bytes_ > least_lane_bytes_ && !finishing_ && !lanes_.back().started;
-    if (open_lanes) {
-      for (Lane& each : lanes_) each.started = true;
-    }
+    open_lanes = push_ > 0 && bytes_ > least_lane_bytes_ && !finishing_ && !lanes_started_;
+    lanes_started_ = lanes_started_ || open_lanes;
   }
   if (open_lanes) OpenLanes();
   for (const std::shared_ptr<PushStream>& stream : resume) stream->Resume();
@@ -161,7 +157,7 @@ void LanedPush::DivideLocked(const LeasedChunks& message, size_t asking,
 
 bool LanedPush::AreLanesDoneLocked() const {
   return std::all_of(lanes_.begin() + 1, lanes_.end(),
-                     [](const Lane& lane) { return !lane.started || lane.done; });
+                     [](const Lane& lane) { return !lane.opened || lane.done; });
 }
 
 void LanedPush::OnLaneDone(size_t lane, const absl::Status& status) {

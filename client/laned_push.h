@@ -39,7 +39,6 @@ class LanedPush : public PushStream, public std::enable_shared_from_this<LanedPu
     std::shared_ptr<PushStream> stream;
     // What it is to send next. Views of the caller's memory and their leases.
     std::deque<LeasedChunks> chunks;
-    bool started = false;
     bool opened = false;
     bool finish_sent = false;
     bool done = false;
@@ -75,7 +74,9 @@ class LanedPush : public PushStream, public std::enable_shared_from_this<LanedPu
   uint64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
   // PushOpened.push.
   uint64_t push_ ABSL_GUARDED_BY(mu_) = 0;
-  // The source has said its last message, `finish_`, which is sent once the other lanes are done.
+  bool lanes_started_ ABSL_GUARDED_BY(mu_) = false;
+  // The source has said its last message, `finish_`, which is sent once the lanes that were opened
+  // are done.
   bool finishing_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<v1::PushFinish> finish_ ABSL_GUARDED_BY(mu_);
   // Why a lane ended the push.

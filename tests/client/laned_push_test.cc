@@ -210,6 +210,25 @@ TEST_F(LanedPushTest, GoesOnWithoutALaneThatCannotBeOpened) {
   EXPECT_THAT(first_->Next(), ElementsAre(kFinish));
 }
 
+// Its connection may take seconds to fail.
+TEST_F(LanedPushTest, IsFinishedWhileALaneIsStillNotOpen) {
+  first_->Opened(7);
+  Queue({0});
+  Queue({0});
+  first_->Next();
+  first_->Next();
+  ASSERT_THAT(second_->opens, SizeIs(1));
+  QueueFinish();
+  EXPECT_THAT(first_->Next(), ElementsAre(kFinish));
+  // Too late to matter.
+  second_->Opened();
+  EXPECT_THAT(second_->Next(), ElementsAre(kFinish));
+  first_->Done(absl::OkStatus());
+  EXPECT_TRUE(second_->stream->cancelled);
+  second_->Done(absl::CancelledError("cancelled"));
+  EXPECT_TRUE(source_->AwaitDone().ok());
+}
+
 TEST_F(LanedPushTest, AnErrorOfAnOpenLaneEndsThePushAndIsTold) {
   OpenBoth();
   second_->Done(absl::DataLossError("checksum"));
