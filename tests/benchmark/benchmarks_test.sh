@@ -24,14 +24,15 @@ HIDDEN=64 BLOCKS=1 STEPS=2 PRESETS=default run shard_memory.sh
 python3 - "$TEST_TMPDIR" <<'PY'
 import glob, json, math, sys
 
-KEYS = {"name", "value", "min", "max", "unit", "limit", "limit_name", "ratio", "settings"}
+KEYS = {"name", "value", "min", "max", "unit", "limit", "limit_min", "limit_max", "limit_name", "ratio", "settings"}
 EXPECTED = {
     "adamw_step", "sgd_step", "lion_step", "finish_pass", "muon_step", "push", "pull", "push_peer", "pull_peer", "push_tensors", "pull_tensors",
     "push_shm", "pull_shm", "push_tls", "pull_tls", "overhead", "overhead_and_disk", "step_e2e", "journal", "shard_memory",
 }
 rows = [json.loads(line) for path in glob.glob(sys.argv[1] + "/*.json") for line in open(path, encoding="utf-8")]
 missing = EXPECTED - {row["name"] for row in rows}
-wrong = [row for row in rows if set(row) != KEYS or not row["min"] <= row["value"] <= row["max"] or not 0 < row["ratio"] < math.inf]
+wrong = [row for row in rows if set(row) != KEYS or not row["min"] <= row["value"] <= row["max"]
+         or not row["limit_min"] <= row["limit"] <= row["limit_max"] or not 0 < row["ratio"] < math.inf]
 for row in [f"no row of {name}" for name in sorted(missing)] + wrong:
     print("FAILED:", row)
 sys.exit(1 if missing or wrong else 0)

@@ -41,7 +41,10 @@ void SetRates(const Rounds& rounds, double amount, double limit_amount, Measurem
   measurement.value = amount / Median(rounds.work);
   measurement.min = amount / *slowest;
   measurement.max = amount / *fastest;
+  const auto [nearest, farthest] = std::minmax_element(rounds.limit.begin(), rounds.limit.end());
   measurement.limit = limit_amount / Median(rounds.limit);
+  measurement.limit_min = limit_amount / *farthest;
+  measurement.limit_max = limit_amount / *nearest;
 }
 
 JsonFile OpenJson(const std::string& path) {
@@ -53,15 +56,17 @@ JsonFile OpenJson(const std::string& path) {
 
 void Print(const Measurement& m, std::FILE* json) {
   const double ratio = m.value / m.limit;
-  absl::PrintF("%-12s %-44s %9.2f %s (%.2f .. %.2f), %s %.2f, ratio %.2f\n", m.name, m.settings,
-               m.value, m.unit, m.min, m.max, m.limit_name, m.limit, ratio);
+  absl::PrintF("%-12s %-44s %9.2f %s (%.2f .. %.2f), %s %.2f (%.2f .. %.2f), ratio %.2f\n", m.name,
+               m.settings, m.value, m.unit, m.min, m.max, m.limit_name, m.limit, m.limit_min,
+               m.limit_max, ratio);
   std::fflush(stdout);
   if (json == nullptr) return;
   absl::FPrintF(json,
                 "{\"name\": \"%s\", \"value\": %.6g, \"min\": %.6g, \"max\": %.6g, \"unit\": "
-                "\"%s\", \"limit\": %.6g, \"limit_name\": \"%s\", \"ratio\": %.4f, \"settings\": "
-                "\"%s\"}\n",
-                m.name, m.value, m.min, m.max, m.unit, m.limit, m.limit_name, ratio, m.settings);
+                "\"%s\", \"limit\": %.6g, \"limit_min\": %.6g, \"limit_max\": %.6g, "
+                "\"limit_name\": \"%s\", \"ratio\": %.4f, \"settings\": \"%s\"}\n",
+                m.name, m.value, m.min, m.max, m.unit, m.limit, m.limit_min, m.limit_max,
+                m.limit_name, ratio, m.settings);
 }
 
 }  // namespace kaon::benchmark

@@ -24,6 +24,8 @@ struct Measurement {
   double max = 0;
   // What the machine can do at best, in the same unit, and what that is.
   double limit = 0;
+  double limit_min = 0;
+  double limit_max = 0;
   std::string limit_name;
 };
 

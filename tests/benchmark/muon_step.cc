@@ -184,7 +184,7 @@ class Benchmark {
     measurement.settings = absl::StrCat(text, " bf16 standard, ", threads_, " threads");
     measurement.unit = "relative error";
     measurement.value = measurement.min = measurement.max = standard;
-    measurement.limit = gram;
+    measurement.limit = measurement.limit_min = measurement.limit_max = gram;
     measurement.limit_name = "gram form";
     Print(measurement, json_);
   }

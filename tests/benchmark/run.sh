@@ -8,7 +8,7 @@ Usage: tests/benchmark/run.sh [--json FILE] [--quick] [NAME]...
 
 Builds (opt) and runs the benchmarks NAME, of optimizer_step, muon_step, push_pull, step_time, journal_bandwidth, shard_memory; all of them
 without one.
-  --json FILE   one JSON object per line: name, value, min, max, unit, limit, limit_name, ratio, settings
+  --json FILE   one JSON object per line: name, value, min, max, unit, limit, limit_min, limit_max, limit_name, ratio, settings
   --quick       small sizes, to see that everything runs; the figures mean nothing
 Medians of at least five rounds, work and limit by turns. Run it on a machine that does nothing else: about 15 minutes.
 TEXT

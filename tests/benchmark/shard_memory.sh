@@ -33,7 +33,7 @@ staging = shard["staging_bytes"] / 2**20
 limit = 1.1 * (tensors + staging) + rings
 print(f"shard_memory {sys.argv[3]:44s} {peak:9.2f} MiB resident at most, tensors {tensors:.2f} + staging {staging:.2f} + 10 % = "
       f"{limit:.2f}, ratio {limit / peak:.2f}")
-row = {"name": "shard_memory", "value": peak, "min": peak, "max": peak, "unit": "MiB", "limit": limit,
+row = {"name": "shard_memory", "value": peak, "min": peak, "max": peak, "unit": "MiB", "limit": limit, "limit_min": limit, "limit_max": limit,
        "limit_name": "tensors, staging and a tenth", "ratio": round(limit / peak, 4), "settings": sys.argv[3]}
 with open(sys.argv[4], "a", encoding="utf-8") as file:
     print(json.dumps(row), file=file)
