@@ -181,7 +181,7 @@ void LanedPush::OnLaneDone(size_t lane, const absl::Status& status) {
 
 void LanedPush::OnDone(const absl::Status& status) {
   absl::Status result = status;
-  std::vector<Lane> lanes(lanes_.size());
+  std::vector<Lane> lanes(channels_.size());
   {
     MutexLock lock(mu_);
     over_ = true;

@@ -44,6 +44,10 @@ class FakeLane : public ShardChannel {
   }
   void Credit(uint64_t bytes) { source_->OnCredit(bytes); }
   void Done(const absl::Status& status) { std::exchange(source_, nullptr)->OnDone(status); }
+  // As every stream is at last: until then it keeps the push.
+  void End() {
+    if (source_ != nullptr) Done(absl::CancelledError("the test is over"));
+  }
   // Of what is sent next: the parameters, {1000} for a finish, none for nothing.
   std::vector<uint32_t> Next() {
     PushMessage message = source_->Next();
@@ -78,6 +82,11 @@ class LanedPushTest : public testing::Test {
     push_ = std::make_shared<LanedPush>(std::vector<std::shared_ptr<ShardChannel>>{first_, second_},
                                         /*least_lane_bytes=*/100, open, source_);
     push_->Start();
+  }
+
+  void TearDown() override {
+    first_->End();
+    second_->End();
   }
 
   // A message with 60 bytes of each of these parameters.
