@@ -137,6 +137,7 @@ PushMessage LanedPush::TakeLocked(size_t lane, std::vector<std::shared_ptr<PushS
   }
   // The shard must have taken what the others bring.
   if (!finish_.has_value() || !AreLanesDoneLocked()) return std::monostate();
+  mine.finish_sent = true;
   return *std::exchange(finish_, std::nullopt);
 }
 
@@ -170,9 +171,10 @@ void LanedPush::OnLaneDone(size_t lane, const absl::Status& status) {
     lanes_[lane].done = true;
     if (over_) return;
     first = lanes_[0].stream;
-    // One that was never opened has nothing to send: the others do without it.
-    failed = !status.ok() && lanes_[lane].opened;
-    if (failed && failure_.ok()) failure_ = status;
+    // One that was never opened, or only after the finish was sent, has nothing to send: the others
+    // do without it. One that ends because the push was cancelled says nothing new.
+    failed = !status.ok() && lanes_[lane].opened && !lanes_[0].finish_sent && !cancelled_;
+    if (failed) failure_ = status;
     cancelled_ = cancelled_ || failed;
   }
   if (first == nullptr) return;

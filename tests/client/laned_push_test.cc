@@ -229,13 +229,21 @@ TEST_F(LanedPushTest, IsFinishedWhileALaneIsStillNotOpen) {
   ASSERT_THAT(second_->opens, SizeIs(1));
   QueueFinish();
   EXPECT_THAT(first_->Next(), ElementsAre(kFinish));
-  // Too late to matter.
+  // Too late to matter, as is that the shard has ended it with the push.
   second_->Opened();
   EXPECT_THAT(second_->Next(), ElementsAre(kFinish));
+  second_->Done(absl::AbortedError("the push of this lane is over"));
+  EXPECT_FALSE(first_->stream->cancelled);
   first_->Done(absl::OkStatus());
-  EXPECT_TRUE(second_->stream->cancelled);
-  second_->Done(absl::CancelledError("cancelled"));
   EXPECT_TRUE(source_->AwaitDone().ok());
+}
+
+TEST_F(LanedPushTest, IsCancelledEvenIfALaneEndsFirst) {
+  OpenBoth();
+  push_->Cancel();
+  second_->Done(absl::AbortedError("the push of this lane is over"));
+  first_->Done(absl::CancelledError("cancelled"));
+  EXPECT_EQ(source_->AwaitDone(), absl::CancelledError("cancelled"));
 }
 
 TEST_F(LanedPushTest, AnErrorOfAnOpenLaneEndsThePushAndIsTold) {
