@@ -118,14 +118,35 @@ KAON_TARGET_AVX512 uint64_t SumBlockAvx512(const std::byte* words, Ahead ahead) 
   }
   return static_cast<uint64_t>(_mm512_reduce_add_epi64(_mm512_add_epi64(even, odd)));
 }
+
+KAON_TARGET_AVX2 uint64_t SumBlockAvx2(const std::byte* words, Ahead ahead) {
+  constexpr int64_t kLanes = 8;
+  const auto at = [](const void* from) { return static_cast<const __m256i*>(from); };
+  __m256i even = _mm256_setzero_si256();
+  __m256i odd = _mm256_setzero_si256();
+  for (int64_t i = 0; i < kBlock; i += kFetch) {
+    Fetch(ahead.first, i);
+    Fetch(ahead.second, i);
+    for (int64_t j = i; j < i + kFetch; j += kLanes) {
+      const __m256i x = _mm256_loadu_si256(at(words + static_cast<int64_t>(kWordBytes) * j));
+      const __m256i of_even = _mm256_load_si256(at(kMultipliers.of + j));
+      const __m256i of_odd = _mm256_load_si256(at(kMultipliers.of_odd + j / 2));
+      even = _mm256_add_epi64(even, _mm256_mul_epu32(x, of_even));
+      odd = _mm256_add_epi64(odd, _mm256_mul_epu32(_mm256_srli_epi64(x, 32), of_odd));
+    }
+  }
+  uint64_t lanes[4];
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(lanes), _mm256_add_epi64(even, odd));
+  return lanes[0] + lanes[1] + lanes[2] + lanes[3];
+}
 #endif
 
 // Of n words from place `at` of a block on.
 uint64_t SumPart(const std::byte* words, int64_t n, int64_t at, Ahead ahead) {
 #if defined(__x86_64__)
-  const bool is_avx512 =
-      ChosenInstructionSet().load(std::memory_order_relaxed) == InstructionSet::kAvx512;
-  if (n == kBlock && is_avx512) return SumBlockAvx512(words, ahead);
+  const InstructionSet isa = ChosenInstructionSet().load(std::memory_order_relaxed);
+  if (n == kBlock && isa == InstructionSet::kAvx512) return SumBlockAvx512(words, ahead);
+  if (n == kBlock && isa == InstructionSet::kAvx2) return SumBlockAvx2(words, ahead);
 #endif
   return RunVectorized<SumProducts>(words, n, kMultipliers.of + at, ahead);
 }

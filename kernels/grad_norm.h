@@ -7,7 +7,6 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
-#include "kernels/block_facts.h"
 
 namespace kaon::kernels {
 
@@ -25,6 +24,18 @@ struct GradNorm {
 
 // One pass over `grad`. With non-finite elements sum_squares is itself not finite.
 GradNorm ComputeGradNorm(absl::Span<const float> grad);
+
+// What is known of one block, of at most kNormBlockElements.
+struct BlockFacts {
+  // 0 if nobody asked for it.
+  double sum_squares = 0;
+  int64_t num_zeros = 0;
+  // Of a magnitude, bits without the sign: those of numbers order as they do, those of NaN are
+  // above infinity's.
+  int32_t largest_bits = 0;
+};
+
+BlockFacts FactsOf(absl::Span<const float> block, bool takes_sum = true);
 
 // Adds what is known of the next block; in ascending order of blocks.
 void AddBlock(const BlockFacts& facts, absl::Span<const float> block, GradNorm& norm);

@@ -94,11 +94,8 @@ std::vector<float> Widen(const uint16_t* x, int64_t n) {
   return wide;
 }
 
-bool HasBFloat16Instructions() {
-  // Each set's value holds the bits of the sets it contains.
-  return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) ==
-         dnnl_cpu_isa_avx512_core_bf16;
-}
+// Each set's value holds the bits of the sets it contains.
+bool HasInstructions(dnnl_cpu_isa_t isa) { return (dnnl_get_effective_cpu_isa() & isa) == isa; }
 
 }  // namespace
 
@@ -116,7 +113,9 @@ struct OneDnnGemm::BFloat16Primitive {
 };
 
 OneDnnGemm::OneDnnGemm(BFloat16Products products)
-    : use_primitives_(products == BFloat16Products::kAlways || HasBFloat16Instructions()),
+    : use_primitives_(HasInstructions(products == BFloat16Products::kWherePossible
+                                          ? dnnl_cpu_isa_avx512_core
+                                          : dnnl_cpu_isa_avx512_core_bf16)),
       engine_(std::make_unique<Engine>()) {
   dnnl_engine_t engine = nullptr;
   Check(dnnl_engine_create(&engine, dnnl_cpu, 0), "engine");

@@ -77,6 +77,20 @@ auto RunVectorized(Args... args) {
   return RunFor<Kernel>(ChosenInstructionSet().load(std::memory_order_relaxed), args...);
 }
 
+// The same for loops that name the registers they compute in: Kernel<bytes of one>::Run.
+template <template <int> class Kernel, typename... Args>
+auto RunInRegisters(Args... args) {
+  switch (ChosenInstructionSet().load(std::memory_order_relaxed)) {
+    case InstructionSet::kAvx512:
+      return RunAvx512<Kernel<64>>(args...);
+    case InstructionSet::kAvx2:
+      return RunAvx2<Kernel<32>>(args...);
+    case InstructionSet::kScalar:
+      break;
+  }
+  return RunScalar<Kernel<16>>(args...);
+}
+
 }  // namespace kaon::kernels
 
 #endif  // KAON_KERNELS_VECTOR_DISPATCH_H_

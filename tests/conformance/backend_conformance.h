@@ -10,6 +10,7 @@
 #include "tests/conformance/backend_conformance_element_wise.h"
 #include "tests/conformance/backend_conformance_encoded.h"
 #include "tests/conformance/backend_conformance_fixture.h"
+#include "tests/conformance/backend_conformance_fold.h"
 #include "tests/conformance/backend_conformance_grad_dtype.h"
 #include "tests/conformance/backend_conformance_mean.h"
 #include "tests/conformance/backend_conformance_muon.h"
