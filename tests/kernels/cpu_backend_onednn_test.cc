@@ -18,7 +18,7 @@ std::unique_ptr<Backend> MakeOneDnnBackend() {
 
 std::unique_ptr<Backend> MakeOneDnnBackendWithPrimitives() {
   return std::make_unique<CpuBackend>(
-      std::make_unique<OneDnnGemm>(OneDnnGemm::BFloat16Products::kAlways));
+      std::make_unique<OneDnnGemm>(OneDnnGemm::BFloat16Products::kWherePossible));
 }
 
 INSTANTIATE_TEST_SUITE_P(CpuOneDnn, BackendConformanceTest,
@@ -32,7 +32,7 @@ INSTANTIATE_TEST_SUITE_P(
         }),
         ThreadedBackendMaker([](int threads) {
           return std::make_unique<CpuBackend>(
-              std::make_unique<OneDnnGemm>(OneDnnGemm::BFloat16Products::kAlways), threads);
+              std::make_unique<OneDnnGemm>(OneDnnGemm::BFloat16Products::kWherePossible), threads);
         })));
 
 TEST(CpuBackendOneDnnTest, NamesItsProducts) {
