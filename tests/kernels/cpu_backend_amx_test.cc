@@ -1,6 +1,5 @@
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -10,6 +9,7 @@
 #include "kernels/reference_gemm.h"
 #include "tests/conformance/backend_conformance.h"
 #include "tests/conformance/thread_count_conformance.h"
+#include "tests/kernels/instruction_sets.h"
 
 namespace kaon::kernels {
 namespace {
@@ -24,9 +24,9 @@ std::unique_ptr<Backend> MakeAmxBackendOf(int threads) {
 
 std::unique_ptr<Backend> MakeAmxBackend() { return MakeAmxBackendOf(2); }
 
-std::vector<std::function<std::unique_ptr<Backend>()>> BackendsOfThisMachine() {
+std::vector<BackendMaker> BackendsOfThisMachine() {
   if (!HasAmx()) return {};
-  return {&MakeAmxBackend};
+  return OnEachInstructionSet(&MakeAmxBackend);
 }
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(BackendConformanceTest);
@@ -34,10 +34,10 @@ INSTANTIATE_TEST_SUITE_P(CpuAmx, BackendConformanceTest,
                          ::testing::ValuesIn(BackendsOfThisMachine()));
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ThreadCountConformanceTest);
-INSTANTIATE_TEST_SUITE_P(CpuAmx, ThreadCountConformanceTest,
-                         ::testing::ValuesIn(HasAmx() ? std::vector<ThreadedBackendMaker>{
-                                                            &MakeAmxBackendOf}
-                                                      : std::vector<ThreadedBackendMaker>{}));
+INSTANTIATE_TEST_SUITE_P(
+    CpuAmx, ThreadCountConformanceTest,
+    ::testing::ValuesIn(HasAmx() ? std::vector<ThreadedBackendMaker>{&MakeAmxBackendOf}
+                                 : std::vector<ThreadedBackendMaker>{}));
 
 class CpuBackendAmxTest : public ::testing::Test {
  protected:

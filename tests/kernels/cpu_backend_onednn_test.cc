@@ -6,8 +6,10 @@
 #include "kernels/cpu_backend.h"
 #include "kernels/onednn_gemm.h"
 #include "kernels/reference_gemm.h"
+#include "kernels/vector_dispatch.h"
 #include "tests/conformance/backend_conformance.h"
 #include "tests/conformance/thread_count_conformance.h"
+#include "tests/kernels/instruction_sets.h"
 
 namespace kaon::kernels {
 namespace {
@@ -17,23 +19,27 @@ std::unique_ptr<Backend> MakeOneDnnBackend() {
 }
 
 std::unique_ptr<Backend> MakeOneDnnBackendWithPrimitives() {
+  ChosenInstructionSet() = WidestInstructionSet();
   return std::make_unique<CpuBackend>(
       std::make_unique<OneDnnGemm>(OneDnnGemm::BFloat16Products::kWherePossible));
 }
 
 INSTANTIATE_TEST_SUITE_P(CpuOneDnn, BackendConformanceTest,
-                         ::testing::Values(&MakeOneDnnBackend, &MakeOneDnnBackendWithPrimitives));
+                         ::testing::ValuesIn(OnEachInstructionSet(&MakeOneDnnBackend)));
+INSTANTIATE_TEST_SUITE_P(CpuOneDnnPrimitives, BackendConformanceTest,
+                         ::testing::Values(&MakeOneDnnBackendWithPrimitives));
 
-INSTANTIATE_TEST_SUITE_P(
-    CpuOneDnn, ThreadCountConformanceTest,
-    ::testing::Values(
-        ThreadedBackendMaker([](int threads) {
-          return std::make_unique<CpuBackend>(std::make_unique<OneDnnGemm>(), threads);
-        }),
-        ThreadedBackendMaker([](int threads) {
-          return std::make_unique<CpuBackend>(
-              std::make_unique<OneDnnGemm>(OneDnnGemm::BFloat16Products::kWherePossible), threads);
-        })));
+INSTANTIATE_TEST_SUITE_P(CpuOneDnn, ThreadCountConformanceTest,
+                         ::testing::Values(ThreadedBackendMaker([](int threads) {
+                                             return std::make_unique<CpuBackend>(
+                                                 std::make_unique<OneDnnGemm>(), threads);
+                                           }),
+                                           ThreadedBackendMaker([](int threads) {
+                                             return std::make_unique<CpuBackend>(
+                                                 std::make_unique<OneDnnGemm>(
+                                                     OneDnnGemm::BFloat16Products::kWherePossible),
+                                                 threads);
+                                           })));
 
 TEST(CpuBackendOneDnnTest, NamesItsProducts) {
   EXPECT_EQ(MakeOneDnnBackend()->name(), "cpu/onednn");

@@ -6,10 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "kernels/digest.h"
 #include "kernels/reference_gemm.h"
@@ -17,6 +19,7 @@
 #include "kernels/vector_dispatch.h"
 #include "tests/conformance/backend_conformance.h"
 #include "tests/conformance/thread_count_conformance.h"
+#include "tests/kernels/instruction_sets.h"
 
 namespace kaon::kernels {
 namespace {
@@ -25,30 +28,8 @@ std::unique_ptr<Backend> MakeReferenceBackend() {
   return std::make_unique<CpuBackend>(std::make_unique<ReferenceGemm>());
 }
 
-// Those of this machine.
-std::vector<InstructionSet> InstructionSets() {
-  std::vector<InstructionSet> sets;
-  for (const InstructionSet isa :
-       {InstructionSet::kScalar, InstructionSet::kAvx2, InstructionSet::kAvx512}) {
-    if (isa <= WidestInstructionSet()) sets.push_back(isa);
-  }
-  return sets;
-}
-
-// One for each instruction set, which is the process's until another is made.
-std::vector<BackendMaker> ReferenceBackendMakers() {
-  std::vector<BackendMaker> makers;
-  for (const InstructionSet isa : InstructionSets()) {
-    makers.emplace_back([isa] {
-      ChosenInstructionSet() = isa;
-      return MakeReferenceBackend();
-    });
-  }
-  return makers;
-}
-
 INSTANTIATE_TEST_SUITE_P(CpuReference, BackendConformanceTest,
-                         ::testing::ValuesIn(ReferenceBackendMakers()));
+                         ::testing::ValuesIn(OnEachInstructionSet(&MakeReferenceBackend)));
 
 // Tiles of the backend's threads; a product of the reference takes any number of rows.
 INSTANTIATE_TEST_SUITE_P(CpuReference, ThreadCountConformanceTest,
@@ -104,10 +85,10 @@ struct SteppedWeights {
 };
 
 // New weights `offset` elements behind the beginning of their memory, or where the old ones are.
-SteppedWeights SteppedBeside(const RuleConfig& rule, const std::vector<float>& grad,
-                             std::vector<float> weight, absl::optional<int> offset) {
+SteppedWeights SteppedBeside(CpuBackend& backend, const RuleConfig& rule,
+                             const std::vector<float>& grad, std::vector<float> weight,
+                             absl::optional<int> offset) {
   const std::vector<uint64_t> shape = {weight.size()};
-  CpuBackend backend(std::make_unique<ReferenceGemm>(), 2);
   std::vector<std::vector<std::byte>> slots;
   std::vector<absl::Span<std::byte>> spans;
   for (const StateSlot& slot : StateSlots(rule, shape)) slots.emplace_back(slot.num_bytes);
@@ -120,24 +101,41 @@ SteppedWeights SteppedBeside(const RuleConfig& rule, const std::vector<float>& g
   return {std::vector<float>(to.begin(), to.end()), result};
 }
 
+void ExpectTheSame(const SteppedWeights& actual, const SteppedWeights& expected,
+                   const std::string& what) {
+  EXPECT_EQ(actual.weight, expected.weight) << what;
+  EXPECT_EQ(actual.result.weights_digest, expected.result.weights_digest) << what;
+  EXPECT_EQ(actual.result.slots_digest, expected.result.slots_digest) << what;
+}
+
 // Those of long parameters go past the caches, by whole vectors.
 TEST(CpuBackendTest, NewWeightsBesideTheOldOnesAreThoseInPlace) {
-  ChosenInstructionSet() = WidestInstructionSet();
   AdamWConfig bf16_adamw;
   bf16_adamw.momentum_dtype = StateDType::kBFloat16;
+  const std::vector<RuleConfig> rules = {AdamWConfig{}, bf16_adamw, SgdConfig{}, LionConfig{}};
   for (const size_t n : {size_t{1000}, kLeastStreamedBytes / sizeof(float) + 4099}) {
     const std::vector<float> grad = reference::GaussianVector(n, 1);
     const std::vector<float> weight = reference::GaussianVector(n, 2);
-    for (const RuleConfig& rule : std::vector<RuleConfig>{AdamWConfig{}, bf16_adamw, SgdConfig{}}) {
-      const SteppedWeights expected = SteppedBeside(rule, grad, weight, absl::nullopt);
-      for (const int offset : {0, 1, 3}) {
-        const SteppedWeights beside = SteppedBeside(rule, grad, weight, offset);
-        EXPECT_EQ(beside.weight, expected.weight) << RuleName(rule) << ", " << n << ", " << offset;
-        EXPECT_EQ(beside.result.weights_digest, expected.result.weights_digest);
-        EXPECT_EQ(beside.result.slots_digest, expected.result.slots_digest);
+    for (const RuleConfig& rule : rules) {
+      ChosenInstructionSet() = InstructionSet::kScalar;
+      CpuBackend plain(std::make_unique<ReferenceGemm>(), 1);
+      const SteppedWeights expected = SteppedBeside(plain, rule, grad, weight, absl::nullopt);
+      for (const InstructionSet isa : InstructionSets()) {
+        ChosenInstructionSet() = isa;
+        for (const int threads : {1, 2, 8}) {
+          CpuBackend backend(std::make_unique<ReferenceGemm>(), threads);
+          // Each alignment once is enough.
+          for (const int offset : threads == 2 ? std::vector<int>{0, 1, 3} : std::vector<int>{1}) {
+            ExpectTheSame(
+                SteppedBeside(backend, rule, grad, weight, offset), expected,
+                absl::StrCat(RuleName(rule), ", ", n, " elements, set ", static_cast<int>(isa),
+                             ", ", threads, " threads, offset ", offset));
+          }
+        }
       }
     }
   }
+  ChosenInstructionSet() = WidestInstructionSet();
 }
 
 }  // namespace
