@@ -40,6 +40,11 @@ class CheckTest(unittest.TestCase):
     def test_names_what_was_not_measured(self):
         self.assertEqual(check.compare(check.read_table(TABLE), measured(push=0.8)), ["pull, 256 MiB, 1 workers: not measured"])
 
+    def test_names_what_is_in_no_row_but_for_the_processors_share(self):
+        table = check.read_table(TABLE)
+        self.assertEqual(check.unlisted(table, measured(push=0.8, push_cpu=0.5, push_shm=0.6)),
+                         ["push_shm, 256 MiB, 1 workers: in no row of the table"])
+
     def test_the_headline_and_other_sections_are_no_rows(self):
         self.assertEqual(len(check.read_table(TABLE + "## Memory\n| `adamw` | 6 | 417.7 | 343.8 | 448.6 |\n")), 2)
 

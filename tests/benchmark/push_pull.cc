@@ -4,12 +4,14 @@
 // the same run (docs/design/performance.md section 0). Client and shard are real; they share this
 // process and its CPUs, as the two ends of the raw connection do.
 #include <glog/logging.h>
+#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -131,21 +133,27 @@ JobDefinition MakeJob(int workers, int tensors, uint64_t elements) {
   return job;
 }
 
-void Report(const std::string& name, const std::string& settings, double bytes,
-            const std::string& limit, const Rounds& rounds, std::FILE* json) {
-  Measurement measurement;
-  measurement.name = name;
-  measurement.settings = settings;
-  measurement.unit = "GB/s";
-  measurement.limit_name = limit;
-  SetRates(rounds, 1e-9 * bytes, 1e-9 * bytes, measurement);
-  Print(measurement, json);
+// Of each round, by the clock and by the processors: this process is both ends of everything.
+struct Spent {
+  std::vector<double> seconds;
+  std::vector<double> cpu_seconds;
+};
+
+double CpuSeconds() {
+  rusage usage;
+  PCHECK(getrusage(RUSAGE_SELF, &usage) == 0);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-double SecondsOf(Limit& limit) {
+void Measure(const std::function<void()>& run, Spent& spent) {
+  const double cpu_before = CpuSeconds();
   const absl::Time start = SteadyNow();
-  limit.Run();
-  return absl::ToDoubleSeconds(SteadyNow() - start);
+  run();
+  spent.seconds.push_back(absl::ToDoubleSeconds(SteadyNow() - start));
+  spent.cpu_seconds.push_back(CpuSeconds() - cpu_before);
 }
 
 // Beside what each transport is measured, and its peer, if it has one.
@@ -185,33 +193,53 @@ std::string SuffixOf(const std::string& transport) {
 }
 
 struct PushAndPull {
-  Rounds push;
-  Rounds pull;
+  Spent push;
+  Spent pull;
 };
 
-PushAndPull Measure(const Options& options, const std::string& transport, int workers, int tensors,
-                    std::FILE* json) {
+void Report(Measurement measurement, double bytes, const Rounds& rounds, std::FILE* json) {
+  SetRates(rounds, 1e-9 * bytes, 1e-9 * bytes, measurement);
+  Print(measurement, json);
+}
+
+// `work` beside `limit`: how fast, and, as the row NAME_cpu, how far a second of a processor gets
+// each. Where both keep every processor busy, the second ratio bounds the first.
+void Report(Measurement measurement, double bytes, const Spent& work, const Spent& limit,
+            std::FILE* json) {
+  measurement.unit = "GB/s";
+  Report(measurement, bytes, {work.seconds, limit.seconds}, json);
+  measurement.name += "_cpu";
+  measurement.unit = "GB/CPU-s";
+  Report(measurement, bytes, {work.cpu_seconds, limit.cpu_seconds}, json);
+}
+
+PushAndPull MeasureTransfers(const Options& options, const std::string& transport, int workers,
+                             int tensors, std::FILE* json) {
   const uint64_t bytes = options.mebibytes << 20;
   const LoopbackServers servers(ServersOf(options, transport, workers));
   LoopbackTrainers trainers =
       MakeTrainers(servers, MakeJob(workers, tensors, bytes / sizeof(float)));
   const std::vector<std::unique_ptr<Limit>> limits = LimitsOf(options, transport, workers);
-  PushAndPull times;
-  std::vector<std::vector<double>> limit_seconds(limits.size());
+  PushAndPull spent;
+  std::vector<Spent> limit_spent(limits.size());
+  const auto pull = [&] {
+    SecondsOfAll(trainers, [](LoopbackTrainer& trainer) { trainer.Pull(); });
+  };
   for (int round = 0; round <= options.rounds; ++round) {
-    const double pushed = SecondsOfAll(trainers, [](LoopbackTrainer& trainer) { trainer.Push(); });
+    // Memory is touched and connections are made in the first one, which does not count.
+    if (round == 1) {
+      spent = {};
+      limit_spent.assign(limits.size(), {});
+    }
+    Measure([&] { SecondsOfAll(trainers, [](LoopbackTrainer& trainer) { trainer.Push(); }); },
+            spent.push);
     SecondsOfAll(trainers, [](LoopbackTrainer& trainer) { trainer.Finish(); });
     // A step is finished when it is decided: the first pull waits for its arithmetic.
-    SecondsOfAll(trainers, [](LoopbackTrainer& trainer) { trainer.Pull(); });
-    const double pulled = SecondsOfAll(trainers, [](LoopbackTrainer& trainer) { trainer.Pull(); });
-    for (size_t i = 0; i < limits.size(); ++i) limit_seconds[i].push_back(SecondsOf(*limits[i]));
-    // Memory is touched and connections are made in the first one.
-    if (round == 0) {
-      for (std::vector<double>& seconds : limit_seconds) seconds.clear();
-      continue;
+    pull();
+    Measure(pull, spent.pull);
+    for (size_t i = 0; i < limits.size(); ++i) {
+      Measure([&limit = *limits[i]] { limit.Run(); }, limit_spent[i]);
     }
-    times.push.work.push_back(pushed);
-    times.pull.work.push_back(pulled);
   }
   for (const auto& trainer : trainers) {
     const TransferTotals totals = trainer->totals();
@@ -221,12 +249,15 @@ PushAndPull Measure(const Options& options, const std::string& transport, int wo
   const double total = static_cast<double>(bytes) * workers;
   for (size_t i = 0; i < limits.size(); ++i) {
     const std::string suffix = i > 0 ? "_peer" : SuffixOf(transport);
-    times.push.limit = limit_seconds[i];
-    times.pull.limit = limit_seconds[i];
-    Report("push" + suffix, settings, total, limits[i]->name(), times.push, json);
-    Report("pull" + suffix, settings, total, limits[i]->name(), times.pull, json);
+    Measurement beside;
+    beside.settings = settings;
+    beside.limit_name = limits[i]->name();
+    beside.name = "push" + suffix;
+    Report(beside, total, spent.push, limit_spent[i], json);
+    beside.name = "pull" + suffix;
+    Report(beside, total, spent.pull, limit_spent[i], json);
   }
-  return times;
+  return spent;
 }
 
 // Every number of tensors, the later ones beside the first, too.
@@ -235,18 +266,18 @@ void MeasureTensors(const Options& options, const std::string& transport, int wo
   absl::optional<PushAndPull> first;
   const double total = static_cast<double>(options.mebibytes << 20) * workers;
   for (const int tensors : options.tensors) {
-    PushAndPull times = Measure(options, transport, workers, tensors, json);
+    const PushAndPull spent = MeasureTransfers(options, transport, workers, tensors, json);
     if (!first) {
-      first = std::move(times);
+      first = spent;
       continue;
     }
-    times.push.limit = first->push.work;
-    times.pull.limit = first->pull.work;
-    const std::string settings = SettingsOf(options, workers, tensors);
-    const std::string suffix = "_tensors" + SuffixOf(transport);
-    const std::string limit = absl::StrCat("in ", options.tensors[0], " tensors");
-    Report("push" + suffix, settings, total, limit, times.push, json);
-    Report("pull" + suffix, settings, total, limit, times.pull, json);
+    Measurement beside;
+    beside.settings = SettingsOf(options, workers, tensors);
+    beside.limit_name = absl::StrCat("in ", options.tensors[0], " tensors");
+    beside.name = "push_tensors" + SuffixOf(transport);
+    Report(beside, total, spent.push, first->push, json);
+    beside.name = "pull_tensors" + SuffixOf(transport);
+    Report(beside, total, spent.pull, first->pull, json);
   }
 }
 
