@@ -36,6 +36,8 @@ constexpr uint64_t kMatrixSide = 2048;
 struct Options {
   uint64_t million_elements = 100;
   std::vector<int> workers = {1, 2};
+  // muon, for half of the elements, and adamw.
+  std::vector<std::string> rules = {"muon", "adamw"};
   int shards = 2;
   int rounds = 5;
   int threads = 2;
@@ -66,16 +68,20 @@ JobDefinition SmallJob() {
   return job;
 }
 
-// Half of the elements in square matrices for Muon, half in AdamW's.
-JobDefinition LargeJob(uint64_t million_elements, int workers) {
+// Half of the elements in square matrices for Muon, half in AdamW's, or all of them in AdamW's,
+// whose arithmetic takes about as long as a transfer, so that no stage hides the others.
+enum class Rules { kHalfMuon, kAdamW };
+
+JobDefinition LargeJob(Rules rules, uint64_t million_elements, int workers) {
   JobDefinition job;
   job.name = "large";
   job.world_size = workers;
-  job.groups = {Group("muon", Rule::kMuon), Group("adamw", Rule::kAdamW)};
+  job.groups = {Group("adamw", Rule::kAdamW)};
+  if (rules == Rules::kHalfMuon) job.groups.push_back(Group("muon", Rule::kMuon));
   const uint64_t half = (million_elements << 20) / 2;
   const uint64_t matrices = std::max<uint64_t>(1, half / (kMatrixSide * kMatrixSide));
   for (uint64_t i = 0; i < matrices; ++i) {
-    AddParameter(job, "muon", {kMatrixSide, kMatrixSide});
+    AddParameter(job, rules == Rules::kHalfMuon ? "muon" : "adamw", {kMatrixSide, kMatrixSide});
     AddParameter(job, "adamw", {kMatrixSide * kMatrixSide});
   }
   return job;
@@ -207,8 +213,8 @@ void ReportStages(const std::string& name, const std::string& settings, const st
   Print(measurement, json);
 }
 
-void MeasureLarge(const Options& options, int workers, std::FILE* json) {
-  const JobDefinition job = LargeJob(options.million_elements, workers);
+void MeasureLarge(const Options& options, Rules rules, int workers, std::FILE* json) {
+  const JobDefinition job = LargeJob(rules, options.million_elements, workers);
   const LoopbackServers servers(LargeServers(options));
   LoopbackTrainers trainers = MakeTrainers(servers, job);
   Transfers transfers(options, job);
@@ -217,6 +223,7 @@ void MeasureLarge(const Options& options, int workers, std::FILE* json) {
   Rounds arithmetic;
   Rounds pull;
   Rounds step;
+  Rounds one_by_one;
   for (int round = 0; round <= options.rounds; ++round) {
     const double alone[] = {transfers.PushSeconds(), compute.Seconds(), transfers.PullSeconds()};
     const double whole = SecondsOfAll(trainers, [](LoopbackTrainer& trainer) {
@@ -230,14 +237,18 @@ void MeasureLarge(const Options& options, int workers, std::FILE* json) {
     pull.work.push_back(alone[2]);
     step.work.push_back(whole);
     step.limit.push_back(*std::max_element(std::begin(alone), std::end(alone)));
+    one_by_one.limit.push_back(alone[0] + alone[1] + alone[2]);
   }
-  const std::string settings = absl::StrCat(options.million_elements, " Mi, half Muon, ",
+  one_by_one.work = step.work;
+  const std::string settings = absl::StrCat(options.million_elements, " Mi, ",
+                                            rules == Rules::kHalfMuon ? "half Muon" : "AdamW", ", ",
                                             options.shards, " shards, ", workers, " workers");
   push.limit = arithmetic.limit = pull.limit = step.work;
   ReportStages("step_push", settings, "the whole step", push, json);
   ReportStages("step_compute", settings, "the whole step", arithmetic, json);
   ReportStages("step_pull", settings, "the whole step", pull, json);
   ReportStages("step_e2e", settings, "the slowest stage alone", step, json);
+  ReportStages("step_sum", settings, "the stages one after the other", one_by_one, json);
 }
 
 int Main(int argc, char** argv) {
@@ -245,6 +256,9 @@ int Main(int argc, char** argv) {
   CLI::App app("Time of whole steps beside their arithmetic and their slowest stage, by turns.");
   app.add_option("--million-elements", options.million_elements, "of step_e2e, Mi; 0: none (100)");
   app.add_option("--workers", options.workers, "of step_e2e (1,2)")->delimiter(',');
+  app.add_option("--rules", options.rules, "of step_e2e: muon for half of them, adamw (both)")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"muon", "adamw"}));
   app.add_option("--shards", options.shards, "of step_e2e (2)");
   app.add_option("--threads", options.threads, "compute threads of a shard (2)");
   app.add_option("--rounds", options.rounds, "of each measurement (5)")->check(CLI::Range(5, 1000));
@@ -254,8 +268,10 @@ int Main(int argc, char** argv) {
   MeasureOverhead(options, 0, json.get());
   // One session for pushes, one for pulls.
   MeasureOverhead(options, 2, json.get());
-  for (const int workers : options.workers) {
-    if (options.million_elements > 0) MeasureLarge(options, workers, json.get());
+  if (options.million_elements == 0) return 0;
+  for (const std::string& name : options.rules) {
+    const Rules rules = name == "muon" ? Rules::kHalfMuon : Rules::kAdamW;
+    for (const int workers : options.workers) MeasureLarge(options, rules, workers, json.get());
   }
   return 0;
 }
