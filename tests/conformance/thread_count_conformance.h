@@ -98,6 +98,38 @@ TEST_P(ThreadCountConformanceTest, MuonWithAnEncodedMomentum) {
   ExpectTheSameWithAnyNumberOfThreads(config, {250, 410});
 }
 
+// As speculation steps: weights ahead of the decision, the momentum after it, beside the old ones.
+TEST_P(ThreadCountConformanceTest, MuonInTwoParts) {
+  const std::vector<uint64_t> shape = {250, 410};
+  const std::vector<float> grad = reference::GaussianVector(250 * 410, 10);
+  std::vector<MuonConfig> configs = Muons();
+  configs.emplace_back().momentum_dtype = StateDType::kInt8;
+  for (const MuonConfig& config : configs) {
+    const RuleConfig rule = config;
+    const Parameter before = Step(1, rule, shape).parameter;
+    Parameter whole = before;
+    const UpdateResult expected = whole.Update(*GetParam()(1), grad, {1e-2, 0.5, 3});
+    for (const int threads : {1, 2, 8}) {
+      SCOPED_TRACE(testing::Message()
+                   << "dtype " << static_cast<int>(config.newton_schulz.dtype) << ", form "
+                   << static_cast<int>(config.newton_schulz.form) << ", " << threads << " threads");
+      const std::unique_ptr<Backend> backend = GetParam()(threads);
+      Parameter parts = before;
+      std::vector<float> new_weight(grad.size());
+      const absl::Span<std::byte> state[] = {parts.StateBytesOf(0)};
+      UpdateBuffers buffers = {GradView(grad), parts.weight, absl::MakeSpan(new_weight), state};
+      buffers.part = UpdatePart::kWeights;
+      const UpdateResult weights = backend->ApplyUpdate(rule, {1e-2, 0.5, 3}, shape, buffers);
+      buffers.part = UpdatePart::kState;
+      const UpdateResult slots = backend->ApplyUpdate(rule, {1e-2, 0.5, 3}, shape, buffers);
+      EXPECT_TRUE(SameBits(new_weight, whole.weight));
+      EXPECT_TRUE(SameState(parts, whole));
+      EXPECT_EQ(weights.weights_digest, expected.weights_digest);
+      EXPECT_EQ(slots.slots_digest, expected.slots_digest);
+    }
+  }
+}
+
 // Of small parameters side by side, whose updates are each in one thread: as one after the other on
 // one thread. Shapes of which other tests here take several threads for one update.
 TEST_P(ThreadCountConformanceTest, ManyParameters) {
