@@ -1,6 +1,6 @@
-// The last pass over a sum of gradients: it becomes the mean, and everything that is said of that
-// is taken while its elements are in registers and in the first cache. Pure functions; any thread,
-// on disjoint memory.
+// The last pass over a sum of gradients: it becomes the mean, block by block, and everything that
+// is said of a block is taken while that is in the first cache. Pure functions; any thread, on
+// disjoint memory.
 #ifndef KAON_KERNELS_MEAN_H_
 #define KAON_KERNELS_MEAN_H_
 

@@ -203,7 +203,7 @@ void Report(Measurement measurement, double bytes, const Rounds& rounds, std::FI
 }
 
 // `work` beside `limit`: how fast, and, as the row NAME_cpu, how far a second of a processor gets
-// each. Where both keep every processor busy, the second ratio bounds the first.
+// each. Where both keep every processor busy, the second ratio is about the first.
 void Report(Measurement measurement, double bytes, const Spent& work, const Spent& limit,
             std::FILE* json) {
   measurement.unit = "GB/s";

@@ -1,6 +1,7 @@
 // Whole steps over loopback. `overhead`: what a small step takes beyond its arithmetic, with the
-// journal on, by itself and beside what the disk alone takes. `step_e2e`: a large step beside its
-// slowest stage alone, which is what a perfect pipeline would take (docs/design/performance.md). By
+// journal on, by itself and beside what the disk alone takes. `step_e2e`: a large step, of Muon and
+// AdamW or of AdamW alone, beside its slowest stage alone, which is what a perfect pipeline would
+// take (docs/design/performance.md), and, as `step_sum`, beside all of them one after the other. By
 // turns in the same run.
 #include <glog/logging.h>
 

@@ -62,21 +62,19 @@ TEST_P(BackendConformanceTest, MeanOverPowersOfTwoHasTheBitsOfDivisions) {
   sum[1] = -0.0f;
   sum[3] = HUGE_VALF;
   sum[5] = 3e38f;
-  for (const auto& [weight, scale] : std::vector<std::pair<float, float>>{{4096, 65536},
-                                                                          {8, 3.7f},
-                                                                          {3.7f, 0.25f},
-                                                                          {0x1p-30f, 1},
-                                                                          {0x1p127f, 2},
-                                                                          {0x1p-127f, 1},
-                                                                          {0x1p119f, 0x1p-100f}}) {
+  sum[7] = std::nanf("");
+  // Of the last, the reciprocal is no number.
+  const std::vector<std::pair<float, float>> divisors = {
+      {4096, 65536}, {8, 3.7f},      {3.7f, 0.25f},         {0x1p-30f, 1},
+      {0x1p127f, 2}, {0x1p-127f, 1}, {0x1p119f, 0x1p-100f}, {0x1p-130f, 1}};
+  for (const auto& [weight, scale] : divisors) {
     std::vector<float> mean = sum;
     backend_->FinishMean({.total_weight = weight, .loss_scale = scale}, absl::MakeSpan(mean));
-    for (size_t i = 0; i < sum.size(); ++i) {
-      // Not known to the compiler, which might do the same.
-      const volatile float divisors[] = {weight, scale};
-      ASSERT_EQ(mean[i], (sum[i] / divisors[0]) / divisors[1])
-          << weight << " " << scale << " " << i;
-    }
+    // Not known to the compiler, which might do the same.
+    const volatile float by[] = {weight, scale};
+    std::vector<float> expected = sum;
+    for (float& x : expected) x = (x / by[0]) / by[1];
+    EXPECT_TRUE(SameBits(mean, expected)) << weight << " " << scale;
   }
 }
 

@@ -26,18 +26,21 @@ std::unique_ptr<Backend> MakeAmxBackend() { return MakeAmxBackendOf(2); }
 
 std::vector<BackendMaker> BackendsOfThisMachine() {
   if (!HasAmx()) return {};
-  return OnEachInstructionSet(&MakeAmxBackend);
+  return OnEachInstructionSet<BackendMaker>(&MakeAmxBackend);
 }
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(BackendConformanceTest);
 INSTANTIATE_TEST_SUITE_P(CpuAmx, BackendConformanceTest,
                          ::testing::ValuesIn(BackendsOfThisMachine()));
 
+std::vector<ThreadedBackendMaker> ThreadedBackendsOfThisMachine() {
+  if (!HasAmx()) return {};
+  return OnEachInstructionSet<ThreadedBackendMaker>(&MakeAmxBackendOf);
+}
+
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ThreadCountConformanceTest);
-INSTANTIATE_TEST_SUITE_P(
-    CpuAmx, ThreadCountConformanceTest,
-    ::testing::ValuesIn(HasAmx() ? std::vector<ThreadedBackendMaker>{&MakeAmxBackendOf}
-                                 : std::vector<ThreadedBackendMaker>{}));
+INSTANTIATE_TEST_SUITE_P(CpuAmx, ThreadCountConformanceTest,
+                         ::testing::ValuesIn(ThreadedBackendsOfThisMachine()));
 
 class CpuBackendAmxTest : public ::testing::Test {
  protected:

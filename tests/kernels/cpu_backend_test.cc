@@ -28,8 +28,9 @@ std::unique_ptr<Backend> MakeReferenceBackend() {
   return std::make_unique<CpuBackend>(std::make_unique<ReferenceGemm>());
 }
 
-INSTANTIATE_TEST_SUITE_P(CpuReference, BackendConformanceTest,
-                         ::testing::ValuesIn(OnEachInstructionSet(&MakeReferenceBackend)));
+INSTANTIATE_TEST_SUITE_P(
+    CpuReference, BackendConformanceTest,
+    ::testing::ValuesIn(OnEachInstructionSet<BackendMaker>(&MakeReferenceBackend)));
 
 // Tiles of the backend's threads; a product of the reference takes any number of rows.
 INSTANTIATE_TEST_SUITE_P(CpuReference, ThreadCountConformanceTest,

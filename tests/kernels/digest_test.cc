@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/vector_dispatch.h"
+#include "tests/kernels/instruction_sets.h"
 #include "tests/kernels/reference/random_matrices.h"
 
 namespace kaon::kernels {
@@ -29,19 +30,10 @@ uint64_t TermOf(uint64_t parameter_id, uint64_t slot, uint64_t index, float valu
   return key + word * multiplier * (Mixed(key ^ index / 512) | 1);
 }
 
-std::vector<InstructionSet> InstructionSetsHere() {
-  std::vector<InstructionSet> sets;
-  for (const InstructionSet isa :
-       {InstructionSet::kScalar, InstructionSet::kAvx2, InstructionSet::kAvx512}) {
-    if (isa <= WidestInstructionSet()) sets.push_back(isa);
-  }
-  return sets;
-}
-
 // Ranges that begin and end anywhere in a block, of one that is whole and of several.
 TEST(DigestTest, IsTheSumOfWhatTheFormatSaysWithEveryInstructionSet) {
   const std::vector<float> x = reference::GaussianVector(2100, 5);
-  for (const InstructionSet isa : InstructionSetsHere()) {
+  for (const InstructionSet isa : InstructionSets()) {
     ChosenInstructionSet() = isa;
     for (const uint64_t start : {uint64_t{0}, uint64_t{1}, uint64_t{511}, uint64_t{512},
                                  (uint64_t{1} << 32) - 700, uint64_t{1} << 41}) {

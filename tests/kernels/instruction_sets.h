@@ -1,13 +1,11 @@
-// The instruction sets that tests force the kernels' loops to: those of this machine. Pure
-// functions; the choice itself is the process's.
+// The instruction sets that tests force the kernels' loops to: those of this machine. Any thread;
+// the choice itself is the process's, and stays until another is made.
 #ifndef KAON_TESTS_KERNELS_INSTRUCTION_SETS_H_
 #define KAON_TESTS_KERNELS_INSTRUCTION_SETS_H_
 
-#include <utility>
 #include <vector>
 
 #include "kernels/vector_dispatch.h"
-#include "tests/conformance/backend_conformance_fixture.h"
 
 namespace kaon::kernels {
 
@@ -20,13 +18,14 @@ inline std::vector<InstructionSet> InstructionSets() {
   return sets;
 }
 
-// `make` for each of them, which is the process's until another backend is made.
-inline std::vector<BackendMaker> OnEachInstructionSet(BackendMaker make) {
-  std::vector<BackendMaker> makers;
+// `make`, which makes what computes, once for each of them; it chooses the set, too.
+template <typename Maker>
+std::vector<Maker> OnEachInstructionSet(Maker make) {
+  std::vector<Maker> makers;
   for (const InstructionSet isa : InstructionSets()) {
-    makers.emplace_back([isa, make] {
+    makers.push_back([isa, make](auto... arguments) {
       ChosenInstructionSet() = isa;
-      return make();
+      return make(arguments...);
     });
   }
   return makers;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/float_bits.h"
+#include "tests/kernels/instruction_sets.h"
 #include "tests/kernels/reference/random_matrices.h"
 
 namespace kaon::kernels {
@@ -24,19 +25,12 @@ struct MixedKernel {
   }
 };
 
-std::vector<InstructionSet> Available() {
-  std::vector<InstructionSet> sets = {InstructionSet::kScalar};
-  if (WidestInstructionSet() >= InstructionSet::kAvx2) sets.push_back(InstructionSet::kAvx2);
-  if (WidestInstructionSet() >= InstructionSet::kAvx512) sets.push_back(InstructionSet::kAvx512);
-  return sets;
-}
-
 TEST(VectorDispatchTest, EveryInstructionSetGivesTheSameBits) {
   const std::vector<float> x = reference::GaussianVector(1003, 1);
   const std::vector<float> y = reference::GaussianVector(1003, 2);
   std::vector<float> expected(x.size());
   RunVectorized<MixedKernel>(x.data(), y.data(), expected.data(), int64_t{1003});
-  for (const InstructionSet isa : Available()) {
+  for (const InstructionSet isa : InstructionSets()) {
     std::vector<float> out(x.size());
     RunFor<MixedKernel>(isa, x.data(), y.data(), out.data(), int64_t{1003});
     EXPECT_EQ(memcmp(out.data(), expected.data(), out.size() * sizeof(float)), 0)
@@ -54,7 +48,7 @@ struct SumKernel {
 
 TEST(VectorDispatchTest, ReturnsTheKernelsResult) {
   const std::vector<int32_t> x = {1, 2, 3, 4, 5};
-  for (const InstructionSet isa : Available()) {
+  for (const InstructionSet isa : InstructionSets()) {
     EXPECT_EQ(RunFor<SumKernel>(isa, x.data(), int64_t{5}), 15);
   }
 }
