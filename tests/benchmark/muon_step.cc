@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -17,14 +18,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "kernels/amx_gemm.h"
 #include "kernels/amx_tiles.h"
 #include "kernels/cpu_backend.h"
+#include "kernels/dtype.h"
 #include "kernels/onednn_gemm.h"
 #include "kernels/optimizer_rule.h"
 #include "kernels/orthogonalize/newton_schulz.h"
+#include "kernels/steady_clock.h"
 #include "kernels/thread_pool.h"
 #include "kernels/tiled_gemm.h"
 #include "tests/benchmark/measurement.h"
@@ -105,28 +109,65 @@ class TilePeak {
   std::vector<SumsOfBlock> sums_;
 };
 
-// The library's bf16 product X X^T.
-class LibraryProduct {
+// The library's products of the shapes that a step multiplies, of random values.
+class LibraryProducts {
  public:
-  LibraryProduct(MatrixShape shape, ThreadPool& pool)
+  LibraryProducts(MatrixShape shape, ThreadPool& pool)
       : r_(std::min(shape.rows, shape.cols)),
         c_(std::max(shape.rows, shape.cols)),
         gemm_(std::make_unique<OneDnnGemm>(), pool),
-        x_(r_ * c_, 0x3f80),
-        product_(r_ * r_) {}
+        x_(Values(pool, r_ * c_, 1)),
+        gram_(Values(pool, r_ * r_, 2)),
+        half_x_(Rounded(x_)),
+        half_gram_(Rounded(gram_)),
+        product_(r_ * c_) {}
 
+  // X X^T in bf16.
   double flops() const { return 2.0 * static_cast<double>(r_ * r_ * c_); }
-  void Run() {
-    gemm_.MultiplyBFloat16({.rows = r_, .cols = r_, .inner = c_, .transpose_b = true}, x_.data(),
-                           x_.data(), product_.data());
+  void Run() { gemm_.MultiplyBFloat16(Square(), half_x_.data(), half_x_.data(), product_.data()); }
+
+  // The fastest of it, of its product with X, and of both in fp32; all have as many operations.
+  void RunFastest() { products_[fastest_](); }
+  void FindFastest() {
+    absl::Duration least = absl::InfiniteDuration();
+    for (size_t i = 0; i < products_.size(); ++i) {
+      for (int repeat = 0; repeat < 3; ++repeat) {
+        const absl::Time start = SteadyNow();
+        products_[i]();
+        if (SteadyNow() - start >= least) continue;
+        least = SteadyNow() - start;
+        fastest_ = i;
+      }
+    }
   }
 
  private:
+  static std::vector<uint16_t> Rounded(const std::vector<float>& values) {
+    std::vector<uint16_t> rounded(values.size());
+    FromFloat(DType::kBFloat16, values, reinterpret_cast<std::byte*>(rounded.data()));
+    return rounded;
+  }
+  MatrixProduct Square() const {
+    return {.rows = r_, .cols = r_, .inner = c_, .transpose_b = true};
+  }
+  MatrixProduct Wide() const { return {.rows = r_, .cols = c_, .inner = r_}; }
+
   const int64_t r_;
   const int64_t c_;
   TiledGemm gemm_;
-  std::vector<uint16_t> x_;
+  const std::vector<float> x_;
+  const std::vector<float> gram_;
+  const std::vector<uint16_t> half_x_;
+  const std::vector<uint16_t> half_gram_;
   std::vector<float> product_;
+  const std::vector<std::function<void()>> products_ = {
+      [this] { Run(); },
+      [this] {
+        gemm_.MultiplyBFloat16(Wide(), half_gram_.data(), half_x_.data(), product_.data());
+      },
+      [this] { gemm_.Multiply(Square(), x_.data(), x_.data(), product_.data()); },
+      [this] { gemm_.Multiply(Wide(), gram_.data(), x_.data(), product_.data()); }};
+  size_t fastest_ = 0;
 };
 
 // What the machine does at best, and how that is called.
@@ -151,12 +192,15 @@ class Benchmark {
   void StandardForm(const std::string& text) {
     const MatrixShape shape = Parse(text);
     SteppedParameter parameter(Muon(NsForm::kStandard), Extents(shape), pool_);
-    LibraryProduct product(shape, pool_);
+    LibraryProducts product(shape, pool_);
     const Limit limit =
         peak_ ? Limit{"tiles fed from the first cache", peak_->flops(), [&] { peak_->Run(); }}
               : Limit{"library's product X X^T", product.flops(), [&] { product.Run(); }};
-    Report(absl::StrCat(text, " bf16"), FlopsOfStep(shape), limit,
-           [&] { parameter.Step(backend_); });
+    const auto step = [&] { parameter.Step(backend_); };
+    Report("muon_step", absl::StrCat(text, " bf16"), FlopsOfStep(shape), limit, step);
+    product.FindFastest();
+    Report("muon_library", absl::StrCat(text, " bf16"), FlopsOfStep(shape),
+           {"library's fastest product", product.flops(), [&] { product.RunFastest(); }}, step);
   }
 
   // With the restarts that keep [N9] in bf16 (performance.md section 2.1).
@@ -165,8 +209,8 @@ class Benchmark {
     SteppedParameter standard(Muon(NsForm::kStandard), Extents(shape), pool_);
     SteppedParameter gram(Muon(NsForm::kGram, kRestarts), Extents(shape), pool_);
     const double flops = FlopsOfStep(shape);
-    Report(absl::StrCat(text, " bf16 gram {", absl::StrJoin(kRestarts, ","), "}"), flops,
-           {"standard form", flops, [&] { standard.Step(backend_); }},
+    Report("muon_step", absl::StrCat(text, " bf16 gram {", absl::StrJoin(kRestarts, ","), "}"),
+           flops, {"standard form", flops, [&] { standard.Step(backend_); }},
            [&] { gram.Step(backend_); });
   }
 
@@ -206,14 +250,14 @@ class Benchmark {
                                  scratch);
                            }};
     const double flops = static_cast<double>(count) * FlopsOfStep({kSide, kSide});
-    Report(absl::StrCat(count, " x 256x256 bf16"), flops, product,
+    Report("muon_step", absl::StrCat(count, " x 256x256 bf16"), flops, product,
            [&] { parameter.Step(backend_); });
     std::vector<std::unique_ptr<SteppedParameter>> parameters;
     for (int64_t i = 0; i < count; ++i) {
       parameters.push_back(std::make_unique<SteppedParameter>(
           Muon(NsForm::kStandard), std::vector<uint64_t>{kSide, kSide}, pool_));
     }
-    Report(absl::StrCat(count, " parameters of 256x256 bf16"), flops, product, [&] {
+    Report("muon_step", absl::StrCat(count, " parameters of 256x256 bf16"), flops, product, [&] {
       // As many at once as a shard takes (shard::NumSideBySide).
       const int64_t at_once = 8 * threads_;
       for (int64_t first = 0; first < count; first += at_once) {
@@ -273,11 +317,11 @@ class Benchmark {
     return std::sqrt(difference / norm);
   }
 
-  void Report(const std::string& what, double flops, const Limit& limit,
+  void Report(const std::string& name, const std::string& what, double flops, const Limit& limit,
               const std::function<void()>& work) {
     const auto rounds = benchmark::MeasureByTurns(options_.rounds, work, limit.run);
     Measurement measurement;
-    measurement.name = "muon_step";
+    measurement.name = name;
     measurement.settings = absl::StrCat(what, ", ", threads_, " threads");
     measurement.unit = "nominal GFLOP/s";
     measurement.limit_name = limit.name;
