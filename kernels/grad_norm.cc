@@ -20,7 +20,6 @@ struct Register;
 
 template <>
 struct Register<16> {
-  typedef float Floats __attribute__((vector_size(16)));
   typedef float HalfFloats __attribute__((vector_size(8)));
   typedef int32_t Ints __attribute__((vector_size(16)));
   typedef double Doubles __attribute__((vector_size(16)));
@@ -28,7 +27,6 @@ struct Register<16> {
 
 template <>
 struct Register<32> {
-  typedef float Floats __attribute__((vector_size(32)));
   typedef float HalfFloats __attribute__((vector_size(16)));
   typedef int32_t Ints __attribute__((vector_size(32)));
   typedef double Doubles __attribute__((vector_size(32)));
@@ -36,7 +34,6 @@ struct Register<32> {
 
 template <>
 struct Register<64> {
-  typedef float Floats __attribute__((vector_size(64)));
   typedef float HalfFloats __attribute__((vector_size(32)));
   typedef int32_t Ints __attribute__((vector_size(64)));
   typedef double Doubles __attribute__((vector_size(64)));

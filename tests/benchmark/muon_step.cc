@@ -134,8 +134,9 @@ class LibraryProducts {
       for (int repeat = 0; repeat < 3; ++repeat) {
         const absl::Time start = SteadyNow();
         products_[i]();
-        if (SteadyNow() - start >= least) continue;
-        least = SteadyNow() - start;
+        const absl::Duration taken = SteadyNow() - start;
+        if (taken >= least) continue;
+        least = taken;
         fastest_ = i;
       }
     }
