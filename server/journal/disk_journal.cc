@@ -165,9 +165,12 @@ void DiskJournal::NoteRoom(const absl::Status& written) {
 void DiskJournal::WriteFrontLocked() {
   const Entry& entry = queue_.front().entry;
   const std::optional<FrameHeader>& described = queue_.front().described;
+  const bool told = options_.on_gradient_write && IsGradient(entry);
   writing_ = true;
   mu_.Unlock();
+  if (told) options_.on_gradient_write(true);
   const absl::Status status = log_->Append(entry, described ? &*described : nullptr);
+  if (told) options_.on_gradient_write(false);
   NoteRoom(status);
   mu_.Lock();
   writing_ = false;

@@ -42,6 +42,9 @@ class DiskJournal : public Journal {
     // Of each write that finds the disk full, and, OK, of the first one after it that does not.
     // Runs on the journal's thread, and must not block.
     std::function<void(const absl::Status& status)> on_room;
+    // Around each write of a gradient: true before it, false after it, done or not. Runs on the
+    // journal's thread, and must not block.
+    std::function<void(bool writing)> on_gradient_write;
     // Ends the process; tests replace it, and the journal does nothing more once it returns. Runs
     // on the journal's thread.
     std::function<void(const absl::Status& status)> on_failed;

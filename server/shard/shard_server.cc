@@ -339,6 +339,9 @@ absl::Status ShardServer::Recover(const v1::ShardConfig& config,
   if (journal_bytes == 0) journal.log.segment_bytes = kSegmentBytes;
   KAON_RETURN_IF_ERROR(SetSegmentBytes(journal.log.segment_bytes));
   journal.on_room = OnRoom("journal", monitor::Event::kJournalRetry);
+  journal.on_gradient_write = [loop = loop_.get()](bool writing) {
+    loop->OnGradientWrite(writing);
+  };
   // Decisions are all that is written between two snapshots, and a snapshot waits for its own.
   if (options.interval_steps > 0) journal.idle_delay = absl::Milliseconds(1);
   uint64_t replayed_bytes = 0;

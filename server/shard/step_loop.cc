@@ -251,6 +251,11 @@ void StepLoop::Append(AppendJournal append) {
   });
 }
 
+void StepLoop::OnGradientWrite(bool writing) {
+  gradient_write_.reset();
+  if (writing) gradient_write_.emplace(&phases_, Phase::kJournal);
+}
+
 void StepLoop::NoteRefused(const std::string& peer, const v1::Refused& refused) {
   counts_.Add(monitor::Event::kControlRefused, refused.reason());
   const std::string why = absl::StrCat(

@@ -75,6 +75,8 @@ class StepLoop {
   // taken. Once, before any other call.
   void Start(journal::Journal& journal, SnapshotThread* snapshots = nullptr);
 
+  // Of the journal's thread, around each write of a gradient (DiskJournal::Options).
+  void OnGradientWrite(bool writing);
   // As ShardCore::OnSnapshot.
   void OnSnapshot(const v1::SnapshotPoint& snapshot, uint64_t timeline);
 
@@ -147,6 +149,8 @@ class StepLoop {
   StepPhases phases_;
   // Of the step thread.
   PhaseTimer* innermost_ = nullptr;
+  // Of the journal's thread.
+  std::optional<PhaseTimer> gradient_write_;
   // Owned by the step thread, but for accumulator() and publisher().
   ShardCore core_;
   std::thread thread_;

@@ -54,15 +54,24 @@ int NumOverlaps(const v1::ShardPhases& shard, const std::string& earlier,
   return overlaps;
 }
 
-// How long it went on beside other work of the same step, of all steps together.
-uint64_t HiddenMicroseconds(const v1::ShardPhases& shard, const std::string& name) {
+// Of all steps together.
+struct PhaseTimes {
+  uint64_t busy = 0;
+  uint64_t active = 0;
   uint64_t hidden = 0;
+};
+
+PhaseTimes TimesOf(const v1::ShardPhases& shard, const std::string& name) {
+  PhaseTimes times;
   for (const v1::StepPhases& step : shard.steps()) {
     for (const v1::Phase& phase : step.phases()) {
-      if (phase.name() == name) hidden += phase.hidden_microseconds();
+      if (phase.name() != name) continue;
+      times.busy += phase.busy_microseconds();
+      times.active += phase.active_microseconds();
+      times.hidden += phase.hidden_microseconds();
     }
   }
-  return hidden;
+  return times;
 }
 
 TEST(PipelinedStepTest, NoStageWaitsForTheEndOfTheOneBefore) {
@@ -81,8 +90,12 @@ TEST(PipelinedStepTest, NoStageWaitsForTheEndOfTheOneBefore) {
     // The first weights are read while the last are still computed.
     EXPECT_GT(NumOverlaps(shard, "apply", "pull"), 0);
     for (const char* phase : {"receive", "prepare", "journal", "pull"}) {
-      EXPECT_GT(HiddenMicroseconds(shard, phase), 0u) << phase;
+      EXPECT_GT(TimesOf(shard, phase).hidden, 0u) << phase;
     }
+    // The journal's thread writes a gradient while the step's thread hands over the next, or the
+    // vote.
+    const PhaseTimes journal = TimesOf(shard, "journal");
+    EXPECT_GT(journal.busy, journal.active);
   }
 }
 

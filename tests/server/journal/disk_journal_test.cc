@@ -213,6 +213,30 @@ TEST_F(DiskJournalTest, DoesNotLetAVoteWaitForLaterGradients) {
   EXPECT_EQ(operations_before_done_, "ws");
 }
 
+TEST_F(DiskJournalTest, TellsOfEachWriteOfAGradientAndOfNothingElse) {
+  std::string told;
+  options_.on_gradient_write = [&](bool writing) {
+    MutexLock lock(mu_);
+    told += writing ? '(' : ')';
+    operations_ += writing ? '(' : ')';
+  };
+  Open();
+  SetError("write", absl::ResourceExhaustedError("full"), 2);
+  Append(Promise(1), 'a');
+  journal_->AppendGradient(Slice(1, 1, 0, values_));
+  journal_->AppendGradient(Slice(1, 1, 300, values_));
+  WaitUntilRefused();
+  SetError("", absl::OkStatus());
+  Append(Prepare(1, 1), 'b');
+  WaitUntilDone("ab");
+  MutexLock lock(mu_);
+  // Each write is between, and a write that found the disk full is one, too.
+  EXPECT_TRUE(absl::StartsWith(told, "()()")) << told;
+  EXPECT_EQ(told.size() % 2, 0u) << told;
+  EXPECT_TRUE(absl::StrContains(operations_, "(w)")) << operations_;
+  EXPECT_EQ(operations_[0], 'w') << operations_;
+}
+
 TEST_F(DiskJournalTest, ForgetsGradientsThatNoVoteWillCome) {
   Open();
   Hold("write");
