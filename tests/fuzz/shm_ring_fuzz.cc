@@ -25,6 +25,10 @@ class Input {
   uint32_t Word() {
     return Byte() | Byte() << 8 | Byte() << 16 | static_cast<uint32_t>(Byte()) << 24;
   }
+  uint64_t Long() {
+    const uint64_t low = Word();
+    return low | static_cast<uint64_t>(Word()) << 32;
+  }
 
  private:
   const uint8_t* bytes_;
@@ -121,10 +125,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
         ring.PeekAndChange(input.Word());
         break;
       case 3:
-        ring.Lie(true, input.Word());
+        ring.Lie(true, input.Long());
         break;
       case 4:
-        ring.Lie(false, input.Word());
+        ring.Lie(false, input.Long());
         break;
       default: {
         const size_t at = input.Byte() * 16 + input.Byte() % 16;

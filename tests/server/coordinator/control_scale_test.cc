@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <functional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -28,11 +27,16 @@ constexpr int kParameters = 10000;
 
 // What one step has taken.
 struct StepCost {
+  // Messages in and out.
+  int from_shards = 0;
+  int from_workers = 0;
   int to_shards = 0;
   int to_workers = 0;
+  // Of all of them.
+  uint64_t bytes_in = 0;
   uint64_t bytes = 0;
-  // In the state machine and in serializing what it says; of the processor, so that what else the
-  // machine does hardly counts.
+  // In parsing what comes, in the state machine and in serializing what it says; of the processor,
+  // so that what else the machine does hardly counts.
   absl::Duration work;
   // Most bytes that were allocated at the end of any work, what it says not yet given away.
   uint64_t most_allocated = 0;
@@ -52,15 +56,15 @@ uint64_t AllocatedBytes() {
 
 class ControlScale {
  public:
-  ControlScale() : harness_(kShards) {
-    v1::JobDefinition job = TestJob(kWorkers);
+  ControlScale(int shards, uint32_t workers) : harness_(shards), workers_(workers) {
+    v1::JobDefinition job = TestJob(workers);
     while (job.parameters_size() < kParameters) {
       AddParameter(job, absl::StrCat("layer", job.parameters_size(), ".b"), {16});
     }
     harness_.Train(job);
     ballot_ = harness_.ballot();
-    votes_.resize(kShards);
-    for (int shard = 0; shard < kShards; ++shard) {
+    votes_.resize(shards);
+    for (int shard = 0; shard < shards; ++shard) {
       v1::StepPlan step;
       step.mutable_step();
       votes_[shard] = harness_.VoteFor(step, shard);
@@ -70,24 +74,29 @@ class ControlScale {
   // Every worker begins and awaits it, every shard votes and applies.
   StepCost Train(uint64_t step) {
     cost_ = {};
-    for (uint32_t rank = 0; rank < kWorkers; ++rank) {
+    for (uint32_t rank = 0; rank < workers_; ++rank) {
       const v1::BeginStepRequest begin = harness_.BeginRequest(rank, step);
       v1::AwaitStepRequest await;
       await.set_job(begin.job());
       await.set_rank(rank);
       *await.mutable_attempt() = begin.attempt();
       await.set_step(step);
-      Work([&](StepMachine& machine) { machine.Begin(++last_call_, begin); });
-      Work([&](StepMachine& machine) { machine.Await(++last_call_, await); });
+      cost_.from_workers += 2;
+      Work(begin, [&](StepMachine& machine, const v1::BeginStepRequest& request) {
+        machine.Begin(++last_call_, request);
+      });
+      Work(await, [&](StepMachine& machine, const v1::AwaitStepRequest& request) {
+        machine.Await(++last_call_, request);
+      });
     }
     const std::string plan = plan_.SerializeAsString();
-    for (int shard = 0; shard < kShards; ++shard) {
+    for (size_t shard = 0; shard < votes_.size(); ++shard) {
       votes_[shard].set_plan(plan);
       v1::ShardToCoordinator message;
       *message.mutable_prepared() = votes_[shard];
       FromShard(shard, std::move(message));
     }
-    for (int shard = 0; shard < kShards; ++shard) {
+    for (size_t shard = 0; shard < votes_.size(); ++shard) {
       v1::ShardToCoordinator message;
       message.mutable_applied()->set_position(plan_.position());
       FromShard(shard, std::move(message));
@@ -96,30 +105,26 @@ class ControlScale {
   }
 
  private:
-  void FromShard(int shard, v1::ShardToCoordinator message) {
+  void FromShard(size_t shard, v1::ShardToCoordinator message) {
     message.set_shard(shard);
     *message.mutable_promised() = ballot_;
-    Work([&](StepMachine& machine) { machine.OnShardMessage(shard, std::move(message), now_); });
+    ++cost_.from_shards;
+    Work(message, [&](StepMachine& machine, v1::ShardToCoordinator& parsed) {
+      machine.OnShardMessage(static_cast<int>(shard), std::move(parsed), now_);
+    });
   }
 
-  void Work(const std::function<void(StepMachine&)>& work) {
+  // `sent` arrives as bytes, and `take` hands it to the machine.
+  template <typename Message, typename Take>
+  void Work(const Message& sent, const Take& take) {
+    const std::string bytes = sent.SerializeAsString();
+    cost_.bytes_in += bytes.size();
     const absl::Duration start = ThreadTime();
-    work(harness_.machine());
+    Message parsed;
+    ASSERT_TRUE(parsed.ParseFromString(bytes));
+    take(harness_.machine(), parsed);
     const std::vector<CoordinatorAction> actions = harness_.machine().TakeActions();
-    for (const CoordinatorAction& action : actions) {
-      if (const auto* send = std::get_if<SendToShard>(&action)) {
-        ++cost_.to_shards;
-        std::string bytes = send->message.SerializeAsString();
-        if (send->body) bytes += send->body->bytes;
-        cost_.bytes += bytes.size();
-      } else if (const auto* event = std::get_if<AwaitEvent>(&action)) {
-        ++cost_.to_workers;
-        cost_.bytes += std::string(event->event->bytes).size();
-      } else if (const auto* begun = std::get_if<ReplyBegin>(&action)) {
-        ++cost_.to_workers;
-        cost_.bytes += begun->response.value().SerializeAsString().size();
-      }
-    }
+    for (const CoordinatorAction& action : actions) Serialize(action);
     cost_.work += ThreadTime() - start;
     cost_.most_allocated = std::max(cost_.most_allocated, AllocatedBytes());
     for (const CoordinatorAction& action : actions) {
@@ -130,7 +135,23 @@ class ControlScale {
     }
   }
 
+  void Serialize(const CoordinatorAction& action) {
+    if (const auto* send = std::get_if<SendToShard>(&action)) {
+      ++cost_.to_shards;
+      std::string bytes = send->message.SerializeAsString();
+      if (send->body) bytes += send->body->bytes;
+      cost_.bytes += bytes.size();
+    } else if (const auto* event = std::get_if<AwaitEvent>(&action)) {
+      ++cost_.to_workers;
+      cost_.bytes += std::string(event->event->bytes).size();
+    } else if (const auto* begun = std::get_if<ReplyBegin>(&action)) {
+      ++cost_.to_workers;
+      cost_.bytes += begun->response.value().SerializeAsString().size();
+    }
+  }
+
   MachineHarness harness_;
+  const uint32_t workers_;
   v1::Ballot ballot_;
   std::vector<v1::Prepared> votes_;
   v1::StepPlan plan_;
@@ -140,28 +161,50 @@ class ControlScale {
   const absl::Time now_ = absl::UnixEpoch() + absl::Seconds(10);
 };
 
+void ExpectMessagesBy(int shards, uint32_t workers, const StepCost& cost) {
+  // A vote and that it is applied; a plan and a decision, and a part of a checkpoint is asked for
+  // at some steps.
+  EXPECT_EQ(cost.from_shards, 2 * shards);
+  EXPECT_GE(cost.to_shards, 2 * shards);
+  EXPECT_LE(cost.to_shards, 3 * shards);
+  // Begin and what follows it; the answer to Begin, the plan, the record.
+  EXPECT_EQ(cost.from_workers, 2 * static_cast<int>(workers));
+  EXPECT_EQ(cost.to_workers, 3 * static_cast<int>(workers));
+  // The plan names every worker, and everybody is told of it.
+  EXPECT_LT(cost.bytes, uint64_t{100} * workers * (workers + 2 * shards));
+  // A vote has the plan, and a sum of squares of every parameter of its shard.
+  EXPECT_LT(cost.bytes_in, uint64_t{100} * (workers * (shards + 1) + kParameters));
+}
+
 TEST(ControlScaleTest, AStepTakesMessagesByShardsAndWorkers) {
-  ControlScale scale;
+  struct Size {
+    int shards;
+    uint32_t workers;
+  };
+  for (const Size size : {Size{8, 32}, Size{16, 256}, Size{64, 32}, Size{kShards, kWorkers}}) {
+    SCOPED_TRACE(absl::StrCat(size.shards, " shards, ", size.workers, " workers"));
+    ControlScale scale(size.shards, size.workers);
+    for (uint64_t step = 1; step <= 3; ++step) {
+      ExpectMessagesBy(size.shards, size.workers, scale.Train(step));
+    }
+  }
+}
+
+TEST(ControlScaleTest, TheCoordinatorsWorkForAStepTakesMilliseconds) {
+  ControlScale scale(kShards, kWorkers);
   scale.Train(1);
   std::vector<absl::Duration> works;
-  for (uint64_t step = 2; step <= 6; ++step) {
-    const StepCost cost = scale.Train(step);
+  StepCost cost;
+  for (uint64_t step = 2; step <= 12; ++step) {
+    cost = scale.Train(step);
     works.push_back(cost.work);
-    // A plan and a decision; a part of a checkpoint is asked for at some steps.
-    EXPECT_GE(cost.to_shards, 2 * kShards);
-    EXPECT_LE(cost.to_shards, 3 * kShards) << "step " << step;
-    // The answer to Begin, the plan, the record.
-    EXPECT_EQ(cost.to_workers, 3 * static_cast<int>(kWorkers)) << "step " << step;
-    // The plan names every worker, and everybody is told of it.
-    EXPECT_LT(cost.bytes, uint64_t{100} * kWorkers * (kWorkers + 2 * kShards)) << "step " << step;
-    if (step == 6) {
-      std::printf("control: %d parameters, %d shards, %u workers: %d messages, %.2f MB\n",
-                  kParameters, kShards, kWorkers, cost.to_shards + cost.to_workers,
-                  1e-6 * static_cast<double>(cost.bytes));
-    }
   }
   std::sort(works.begin(), works.end());
   const absl::Duration median = works[works.size() / 2];
+  std::printf("control: %d parameters, %d shards, %u workers: %d messages, %.2f MB in, %.2f out\n",
+              kParameters, kShards, kWorkers,
+              cost.from_shards + cost.from_workers + cost.to_shards + cost.to_workers,
+              1e-6 * static_cast<double>(cost.bytes_in), 1e-6 * static_cast<double>(cost.bytes));
   std::printf("control: %.2f ms of the coordinator's work per step, %.2f to %.2f\n",
               absl::ToDoubleMilliseconds(median), absl::ToDoubleMilliseconds(works.front()),
               absl::ToDoubleMilliseconds(works.back()));
@@ -172,7 +215,7 @@ TEST(ControlScaleTest, AStepTakesMessagesByShardsAndWorkers) {
 
 TEST(ControlScaleTest, AStepLeavesNoMemoryBehind) {
   const uint64_t before = AllocatedBytes();
-  ControlScale scale;
+  ControlScale scale(kShards, kWorkers);
   for (uint64_t step = 1; step <= 6; ++step) scale.Train(step);
   const uint64_t early = AllocatedBytes();
   uint64_t most = 0;
