@@ -7,11 +7,15 @@
 #include <utility>
 
 #include "proto/crc32c.h"
+#include "proto/grpc_status.h"
+#include "proto/shm_link.h"
 #include "tests/simulation/model.h"
 
 namespace kaon {
 
 namespace {
+
+using proto::ShmRecord;
 
 constexpr uint64_t kStep = 1;
 // What the test's honest worker and its replay take gradients by.
@@ -181,7 +185,25 @@ grpc::Status ByzantinePeer::Await(const v1::AwaitStepRequest& request) {
   return stream->Finish();
 }
 
+void ByzantinePeer::UseSharedMemory() { session_ = shard::ShmWorker::Connect(shard_channel_); }
+
+grpc::Status ByzantinePeer::EndSession(
+    const std::function<void(ByzantinePeer&, shard::ShmWorker&)>& send) {
+  session_->Send(ShmRecord::kPushRequest, session_->next_call(), Open().SerializeAsString());
+  send(*this, *session_);
+  EXPECT_TRUE(session_->IsEnded());
+  session_ = shard::ShmWorker::Connect(shard_channel_);
+  return grpc::Status(grpc::StatusCode::CANCELLED, "the session is over");
+}
+
+grpc::Status ByzantinePeer::PushBody(const std::string& body) {
+  session_->Send(ShmRecord::kPushRequest, session_->next_call(), body);
+  const shard::ShmWorker::Record record = session_->Receive();
+  return grpc::Status(static_cast<grpc::StatusCode>(record.header.code), record.body);
+}
+
 grpc::Status ByzantinePeer::Push(const std::vector<v1::PushRequest>& requests) {
+  if (session_ != nullptr) return proto::ToGrpc(session_->Push(requests));
   const auto context = WithDeadline();
   const auto stream = data_->Push(context.get());
   for (const v1::PushRequest& request : requests) {
@@ -237,6 +259,7 @@ grpc::Status ByzantinePeer::PushWithMetadata(size_t bytes) {
 }
 
 grpc::Status ByzantinePeer::Pull(const v1::PullRequest& request) {
+  if (session_ != nullptr) return proto::ToGrpc(session_->Pull(request));
   const auto context = WithDeadline();
   const auto stream = data_->Pull(context.get(), request);
   v1::PullResponse response;
@@ -247,6 +270,11 @@ grpc::Status ByzantinePeer::Pull(const v1::PullRequest& request) {
 
 grpc::Status ByzantinePeer::CancelStorm(int streams) {
   for (int i = 0; i < streams; ++i) {
+    if (session_ != nullptr) {
+      session_->Send(ShmRecord::kPushRequest, session_->next_call(), Open().SerializeAsString());
+      session_->Send(ShmRecord::kCancel, session_->call(), "");
+      continue;
+    }
     const auto context = WithDeadline();
     const auto stream = data_->Push(context.get());
     stream->Write(Open());
@@ -258,6 +286,12 @@ grpc::Status ByzantinePeer::CancelStorm(int streams) {
 }
 
 grpc::Status ByzantinePeer::PullWithoutReading() {
+  if (session_ != nullptr) {
+    session_->Send(ShmRecord::kPullRequest, session_->next_call(),
+                   PullRequest().SerializeAsString());
+    session_->Send(ShmRecord::kCancel, session_->call(), "");
+    return grpc::Status(grpc::StatusCode::CANCELLED, "");
+  }
   const auto context = WithDeadline();
   const auto stream = data_->Pull(context.get(), PullRequest());
   context->TryCancel();

@@ -7,6 +7,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "kaon/v1/coordinator.grpc.pb.h"
 #include "kaon/v1/shard_control.grpc.pb.h"
 #include "kaon/v1/shard_data.grpc.pb.h"
+#include "tests/server/shard/shm_worker.h"
 #include "tests/testing/in_process_cluster.h"
 
 namespace kaon {
@@ -31,6 +33,10 @@ class ByzantinePeer {
   grpc::Status BeginHonestly();
   // Pushes what rank 1 is expected to push in step 1.
   grpc::Status PushHonestly();
+
+  // From now on Push, Pull, CancelStorm and PullWithoutReading go over shared memory, the others as
+  // before. The shard has sessions.
+  void UseSharedMemory();
 
   // What it should send; to be spoiled.
   v1::JoinWorkerRequest JoinRequest() const;
@@ -64,6 +70,12 @@ class ByzantinePeer {
   // A pull whose answer is never read, then given up.
   grpc::Status PullWithoutReading();
 
+  // Over shared memory: opens a push, lets `send` do what ends a session, and opens another one
+  // once it has ended.
+  grpc::Status EndSession(const std::function<void(ByzantinePeer&, shard::ShmWorker&)>& send);
+  // As one call whose only record has that body.
+  grpc::Status PushBody(const std::string& body);
+
   // Of the shard, as it is.
   uint64_t StateDigest();
 
@@ -75,6 +87,8 @@ class ByzantinePeer {
   std::unique_ptr<v1::ShardData::Stub> data_;
   std::unique_ptr<v1::ShardControl::Stub> control_;
   v1::Attempt attempt_;
+  // Null unless it uses shared memory.
+  std::unique_ptr<shard::ShmWorker> session_;
 };
 
 }  // namespace kaon

@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "kaon/v1/shard_local.grpc.pb.h"
 #include "proto/grpc_status.h"
 #include "proto/local_socket.h"
 #include "tests/server/shard/served_shard.h"
@@ -37,19 +36,7 @@ class ShmSessionTest : public ServedShardTest {
     digest_ = Describe().state_digest();
   }
 
-  std::unique_ptr<ShmWorker> Connect() {
-    const auto local = v1::ShardLocal::NewStub(channel_);
-    v1::OpenSessionRequest request;
-    request.set_boot_id(proto::BootId());
-    v1::OpenSessionResponse response;
-    grpc::Status asked;
-    // A session that is just ending may still count.
-    do {
-      asked = local->OpenSession(WithDeadline().get(), request, &response);
-    } while (asked.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
-    EXPECT_TRUE(asked.ok()) << asked.error_message();
-    return std::make_unique<ShmWorker>(response);
-  }
+  std::unique_ptr<ShmWorker> Connect() { return ShmWorker::Connect(channel_); }
 
   // The shard answers as over gRPC, in the same words.
   void ExpectAsOverGrpc(const std::vector<v1::PushRequest>& requests) {

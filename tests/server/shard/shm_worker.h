@@ -3,6 +3,8 @@
 #ifndef KAON_TESTS_SERVER_SHARD_SHM_WORKER_H_
 #define KAON_TESTS_SERVER_SHARD_SHM_WORKER_H_
 
+#include <grpcpp/channel.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -22,11 +24,16 @@ namespace kaon::shard {
 
 class ShmWorker {
  public:
+  // Asks the shard at the other end of `channel` for a session until there is room for one; CHECKs
+  // that it gets it.
+  static std::unique_ptr<ShmWorker> Connect(const std::shared_ptr<grpc::Channel>& channel);
   // CHECKs that the shard takes the token.
   explicit ShmWorker(const v1::OpenSessionResponse& opened);
 
   // Writes a record and rings.
   void Send(proto::ShmRecord kind, uint32_t call, const std::string& body);
+  // Send, unless the shard has ended the session.
+  void TrySend(proto::ShmRecord kind, uint32_t call, const std::string& body);
   // The same in two: waits for room for a body, and sends what lies there then.
   std::byte* Reserve(size_t size);
   void Commit(proto::ShmRecord kind, uint32_t call, size_t size);
@@ -59,6 +66,8 @@ class ShmWorker {
   proto::RingMemory requests() const { return region_->requests(); }
   proto::RingMemory responses() const { return region_->responses(); }
   uint32_t next_call() { return ++call_; }
+  // The newest.
+  uint32_t call() const { return call_; }
   const proto::Descriptor& socket() const { return socket_; }
 
  private:
