@@ -57,19 +57,24 @@ KAON_TARGET_AVX512 auto RunAvx512(Args... args) {
   return Kernel::Run(args...);
 }
 
-// Kernel::Run(args...) for instruction set `isa`, which this machine must have. Run is a static
+// One of the three for instruction set `isa`, which this machine must have. Run is a static
 // KAON_HOST_DEVICE function, so that its body is compiled anew for each set.
-template <typename Kernel, typename... Args>
-auto RunFor(InstructionSet isa, Args... args) {
+template <typename ForAvx512, typename ForAvx2, typename ForScalar, typename... Args>
+auto RunOneOf(InstructionSet isa, Args... args) {
   switch (isa) {
     case InstructionSet::kAvx512:
-      return RunAvx512<Kernel>(args...);
+      return RunAvx512<ForAvx512>(args...);
     case InstructionSet::kAvx2:
-      return RunAvx2<Kernel>(args...);
+      return RunAvx2<ForAvx2>(args...);
     case InstructionSet::kScalar:
       break;
   }
-  return RunScalar<Kernel>(args...);
+  return RunScalar<ForScalar>(args...);
+}
+
+template <typename Kernel, typename... Args>
+auto RunFor(InstructionSet isa, Args... args) {
+  return RunOneOf<Kernel, Kernel, Kernel>(isa, args...);
 }
 
 template <typename Kernel, typename... Args>
@@ -80,15 +85,8 @@ auto RunVectorized(Args... args) {
 // The same for loops that name the registers they compute in: Kernel<bytes of one>::Run.
 template <template <int> class Kernel, typename... Args>
 auto RunInRegisters(Args... args) {
-  switch (ChosenInstructionSet().load(std::memory_order_relaxed)) {
-    case InstructionSet::kAvx512:
-      return RunAvx512<Kernel<64>>(args...);
-    case InstructionSet::kAvx2:
-      return RunAvx2<Kernel<32>>(args...);
-    case InstructionSet::kScalar:
-      break;
-  }
-  return RunScalar<Kernel<16>>(args...);
+  return RunOneOf<Kernel<64>, Kernel<32>, Kernel<16>>(
+      ChosenInstructionSet().load(std::memory_order_relaxed), args...);
 }
 
 }  // namespace kaon::kernels

@@ -19,7 +19,7 @@ run muon_step --shapes 64x64 --small-matrices 2 --threads 2
 run push_pull --mebibytes 4 --workers 1,2 --tensors 10,100 --transports grpc,shm,tls --certificates "$certificates"
 run step_time --million-elements 1 --workers 1
 run journal_bandwidth --directory "$TEST_TMPDIR" --mebibytes 4
-HIDDEN=64 BLOCKS=1 STEPS=2 PRESETS=default run shard_memory.sh
+RUNS=2 HIDDEN=64 BLOCKS=1 STEPS=2 PRESETS=default run shard_memory.sh
 
 python3 - "$TEST_TMPDIR" <<'PY'
 import glob, json, math, sys
