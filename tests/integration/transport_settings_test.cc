@@ -1,0 +1,114 @@
+// What both ends of a connection tell each other of their windows and messages (protocol.md section
+// 4), as it is on the wire: HTTP/2's SETTINGS frame (RFC 9113, 6.5), read by plain sockets.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <thread>
+
+#include "client/channel.h"
+#include "proto/descriptor.h"
+#include "tests/testing/in_process_cluster.h"
+
+namespace kaon {
+namespace {
+
+constexpr char kPreface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+constexpr size_t kPrefaceBytes = sizeof(kPreface) - 1;
+constexpr uint8_t kSettingsFrame = 4;
+constexpr uint16_t kInitialWindowSize = 4;
+constexpr uint32_t kLookaheadBytes = 1 << 20;
+
+// A frame of SETTINGS that says nothing.
+std::string EmptySettings() {
+  return std::string(3, '\0') + static_cast<char>(kSettingsFrame) + std::string(5, '\0');
+}
+
+void Write(int fd, const std::string& bytes) {
+  EXPECT_EQ(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+}
+
+proto::Descriptor Socket() {
+  proto::Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const timeval patience = {30, 0};
+  EXPECT_EQ(setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)), 0);
+  return socket;
+}
+
+sockaddr_in Loopback(uint16_t port) {
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
+}
+
+std::string Read(int fd, size_t size) {
+  std::string bytes(size, '\0');
+  EXPECT_EQ(recv(fd, bytes.data(), size, MSG_WAITALL), static_cast<ssize_t>(size));
+  return bytes;
+}
+
+uint32_t BigEndian(const std::string& bytes, size_t at, size_t size) {
+  uint32_t value = 0;
+  for (size_t i = at; i < at + size; ++i) value = value << 8 | static_cast<uint8_t>(bytes[i]);
+  return value;
+}
+
+// By identifier; what comes next must be such a frame.
+std::map<uint16_t, uint32_t> ReadSettings(int fd) {
+  const std::string header = Read(fd, 9);
+  EXPECT_EQ(static_cast<uint8_t>(header[3]), kSettingsFrame);
+  const std::string body = Read(fd, BigEndian(header, 0, 3));
+  std::map<uint16_t, uint32_t> settings;
+  for (size_t at = 0; at + 6 <= body.size(); at += 6) {
+    settings[static_cast<uint16_t>(BigEndian(body, at, 2))] = BigEndian(body, at + 2, 4);
+  }
+  return settings;
+}
+
+std::map<uint16_t, uint32_t> SettingsOfServer(const std::string& address) {
+  const proto::Descriptor socket = Socket();
+  const auto port = static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
+  const sockaddr_in server = Loopback(port);
+  EXPECT_EQ(connect(socket.get(), reinterpret_cast<const sockaddr*>(&server), sizeof(server)), 0);
+  Write(socket.get(), std::string(kPreface, kPrefaceBytes) + EmptySettings());
+  return ReadSettings(socket.get());
+}
+
+TEST(TransportSettingsTest, ServersLookAhead1MiB) {
+  const testing::InProcessCluster cluster(1);
+  EXPECT_EQ(SettingsOfServer(cluster.shard_address(0))[kInitialWindowSize], kLookaheadBytes);
+  EXPECT_EQ(SettingsOfServer(cluster.coordinator_address())[kInitialWindowSize], kLookaheadBytes);
+}
+
+TEST(TransportSettingsTest, ClientsLookAhead1MiB) {
+  const proto::Descriptor listener = Socket();
+  sockaddr_in address = Loopback(0);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(listener.get(), 1), 0);
+  ASSERT_EQ(getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const auto channel = client::CreateChannel("127.0.0.1:" + std::to_string(ntohs(address.sin_port)),
+                                             TlsFiles(), proto::Role::kShard);
+  ASSERT_TRUE(channel.ok()) << channel.status();
+  // Somebody has to wait for the connection, or gRPC does little for it.
+  std::thread waiter([&] {
+    const auto deadline = std::chrono::system_clock::now() + std::chrono::seconds(30);
+    EXPECT_TRUE((*channel)->WaitForConnected(deadline));
+  });
+  const proto::Descriptor connection(accept(listener.get(), nullptr, nullptr));
+  EXPECT_EQ(Read(connection.get(), kPrefaceBytes), kPreface);
+  EXPECT_EQ(ReadSettings(connection.get())[kInitialWindowSize], kLookaheadBytes);
+  Write(connection.get(), EmptySettings());
+  waiter.join();
+}
+
+}  // namespace
+}  // namespace kaon
