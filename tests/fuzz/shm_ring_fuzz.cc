@@ -23,7 +23,9 @@ class Input {
   bool empty() const { return at_ == size_; }
   uint8_t Byte() { return empty() ? 0 : bytes_[at_++]; }
   uint32_t Word() {
-    return Byte() | Byte() << 8 | Byte() << 16 | static_cast<uint32_t>(Byte()) << 24;
+    uint32_t word = 0;
+    for (int i = 0; i < 4; ++i) word |= uint32_t{Byte()} << 8 * i;
+    return word;
   }
   uint64_t Long() {
     const uint64_t low = Word();

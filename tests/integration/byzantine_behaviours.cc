@@ -6,7 +6,10 @@
 #include <cstdint>
 #include <limits>
 #include <string>
-#include <utility>
+#include <vector>
+
+#include "proto/shm_link.h"
+#include "tests/server/shard/shm_worker.h"
 
 namespace kaon {
 

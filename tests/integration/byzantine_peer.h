@@ -70,8 +70,8 @@ class ByzantinePeer {
   // A pull whose answer is never read, then given up.
   grpc::Status PullWithoutReading();
 
-  // Over shared memory: opens a push, lets `send` do what ends a session, and opens another one
-  // once it has ended.
+  // Over shared memory: opens a push and lets `send` do what ends the session; the next one is open
+  // once that has ended.
   grpc::Status EndSession(const std::function<void(ByzantinePeer&, shard::ShmWorker&)>& send);
   // As one call whose only record has that body.
   grpc::Status PushBody(const std::string& body);

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -12,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "proto/shm_link.h"
 #include "tests/server/shard/served_shard.h"
 #include "tests/server/shard/shm_worker.h"
 
@@ -67,7 +70,7 @@ class ShmSessionRandomTest : public ServedShardTest {
     if (!begins && !open_) kind = static_cast<uint32_t>(ShmRecord::kCancel);
     if (Draw(30) == 0) kind = Draw(9);
     if (Draw(40) == 0) call = Draw(2) == 0 ? ~0u : Draw(call + 2);
-    worker.TrySend(static_cast<ShmRecord>(kind), call, DrawBody(kind, begins));
+    worker.Send(static_cast<ShmRecord>(kind), call, DrawBody(kind, begins));
   }
 
   // Ends without a word, or goes on reading once it has nothing more to say.
@@ -117,7 +120,9 @@ class ShmSessionRandomTest : public ServedShardTest {
     v1::StepPlan voted;
     v1::Prepared prepared;
     while (voted.round() != 2) {
-      prepared = coordinator_->Receive().prepared();
+      const v1::ShardToCoordinator message = coordinator_->Receive();
+      ASSERT_FALSE(HasFailure());
+      prepared = message.prepared();
       ASSERT_TRUE(voted.ParseFromString(prepared.plan()));
     }
     ASSERT_EQ(prepared.sums_size(), 2);
@@ -136,7 +141,9 @@ class ShmSessionRandomTest : public ServedShardTest {
 };
 
 TEST_F(ShmSessionRandomTest, NoSequenceOfRecordsChangesStateOrKeepsOthersFromTheirStep) {
-  const uint32_t seed = std::random_device()();
+  // KAON_SEED draws others.
+  const char* given = std::getenv("KAON_SEED");
+  const uint32_t seed = given == nullptr ? 1 : static_cast<uint32_t>(std::stoul(given));
   std::cout << "seed " << seed << std::endl;
   random_.seed(seed);
   const uint64_t digest = Describe().state_digest();

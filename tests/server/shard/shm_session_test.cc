@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "proto/grpc_status.h"
-#include "proto/local_socket.h"
 #include "tests/server/shard/served_shard.h"
 #include "tests/server/shard/shm_worker.h"
 

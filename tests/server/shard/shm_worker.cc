@@ -52,14 +52,6 @@ void ShmWorker::Send(ShmRecord kind, uint32_t call, const std::string& body) {
   Commit(kind, call, body.size());
 }
 
-void ShmWorker::TrySend(ShmRecord kind, uint32_t call, const std::string& body) {
-  const absl::StatusOr<std::byte*> to = writer_->Reserve(body.size());
-  // What a test sends without reading fits.
-  CHECK(to.ok() && *to != nullptr) << to.status();
-  std::memcpy(*to, body.data(), body.size());
-  Commit(kind, call, body.size());
-}
-
 std::byte* ShmWorker::Reserve(size_t size) {
   absl::StatusOr<std::byte*> to = writer_->Reserve(size);
   while (to.ok() && *to == nullptr && AwaitRing()) to = writer_->Reserve(size);

@@ -32,8 +32,6 @@ class ShmWorker {
 
   // Writes a record and rings.
   void Send(proto::ShmRecord kind, uint32_t call, const std::string& body);
-  // Send, unless the shard has ended the session.
-  void TrySend(proto::ShmRecord kind, uint32_t call, const std::string& body);
   // The same in two: waits for room for a body, and sends what lies there then.
   std::byte* Reserve(size_t size);
   void Commit(proto::ShmRecord kind, uint32_t call, size_t size);
