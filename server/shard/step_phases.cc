@@ -1,6 +1,7 @@
 #include "server/shard/step_phases.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace kaon::shard {
@@ -95,10 +96,15 @@ void StepPhases::Decided() {
 }
 
 std::vector<v1::StepPhases> StepPhases::Read(uint64_t from_position) const {
+  // The messages are made without the lock: whoever writes gradients takes it, too.
+  std::vector<Step> steps;
+  {
+    MutexLock lock(mu_);
+    std::copy_if(steps_.begin(), steps_.end(), std::back_inserter(steps),
+                 [&](const Step& step) { return step.position >= from_position; });
+  }
   std::vector<v1::StepPhases> read;
-  MutexLock lock(mu_);
-  for (const Step& step : steps_) {
-    if (step.position < from_position) continue;
+  for (const Step& step : steps) {
     v1::StepPhases& told = read.emplace_back();
     told.set_position(step.position);
     told.set_step(step.step);
