@@ -415,35 +415,41 @@ Behaviours OfStreams() {
 
 // A record that no worker sends, after a push was opened: the shard ends the session, which says
 // nothing of the call.
-Behaviour Records(const char* name, std::function<void(ByzantinePeer&, shard::ShmWorker&)> send) {
-  return {name, StatusCode::CANCELLED, "the session is over",
-          [send](ByzantinePeer& peer) { return peer.EndSession(send); }};
+Behaviour Records(const char* name, const char* names,
+                  std::function<void(ByzantinePeer&, shard::ShmWorker&)> send) {
+  return {name, kInvalid, names, [send](ByzantinePeer& peer) { return peer.EndSession(send); }};
 }
 
 Behaviours OfRecords() {
   Behaviours behaviours;
   for (const uint32_t kind : {0u, 2u, 4u, 5u, 6u, 7u, ~0u}) {
-    behaviours.push_back(
-        Records("record of a kind that no worker sends within a push", [kind](auto&, auto& worker) {
-          worker.Send(static_cast<ShmRecord>(kind), worker.call(), "");
-        }));
+    behaviours.push_back(Records("record of a kind that no worker sends within a push",
+                                 ", expecting 1 or 3", [kind](auto&, auto& worker) {
+                                   worker.Send(static_cast<ShmRecord>(kind), worker.call(), "");
+                                 }));
   }
-  behaviours.push_back(Records("call within a call", [](auto& peer, auto& worker) {
-    worker.Send(ShmRecord::kPullRequest, worker.next_call(),
-                peer.PullRequest().SerializeAsString());
-  }));
-  behaviours.push_back(Records("message beyond the limit", [](auto&, auto& worker) {
-    worker.Send(ShmRecord::kPushRequest, worker.call(), std::string(2 << 20, 'x'));
-  }));
-  behaviours.push_back(Records("place that was never written", [](auto&, auto& worker) {
-    worker.requests().places->written += uint64_t{1} << 40;
-    worker.Ring();
-  }));
-  behaviours.push_back(Records("place that goes back", [](auto&, auto& worker) {
-    worker.requests().places->written -= 16;
-    worker.Ring();
-  }));
-  behaviours.push_back({"body that is no message", kInvalid, "",
+  behaviours.push_back(
+      Records("call within a call", "expecting one at a time", [](auto& peer, auto& worker) {
+        worker.Send(ShmRecord::kPullRequest, worker.next_call(),
+                    peer.PullRequest().SerializeAsString());
+      }));
+  behaviours.push_back(Records(
+      "message beyond the limit", "a record of 2097152 bytes among", [](auto&, auto& worker) {
+        worker.Send(ShmRecord::kPushRequest, worker.call(), std::string(2 << 20, 'x'));
+      }));
+  behaviours.push_back(Records("place that was never written",
+                               "bytes were written, expecting a multiple of",
+                               [](auto&, auto& worker) {
+                                 worker.requests().places->written += uint64_t{1} << 40;
+                                 worker.Ring();
+                               }));
+  behaviours.push_back(Records("place that goes back",
+                               "bytes were written, expecting a multiple of",
+                               [](auto&, auto& worker) {
+                                 worker.requests().places->written -= 16;
+                                 worker.Ring();
+                               }));
+  behaviours.push_back({"body that is no message", kInvalid, "message of 3 bytes is not a",
                         [](ByzantinePeer& peer) { return peer.PushBody("\xff\xff\xff"); }});
   return behaviours;
 }

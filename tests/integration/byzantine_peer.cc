@@ -6,10 +6,12 @@
 #include <string>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "proto/crc32c.h"
 #include "proto/grpc_status.h"
 #include "proto/shm_link.h"
 #include "tests/simulation/model.h"
+#include "tests/testing/captured_log.h"
 
 namespace kaon {
 
@@ -189,11 +191,20 @@ void ByzantinePeer::UseSharedMemory() { session_ = shard::ShmWorker::Connect(sha
 
 grpc::Status ByzantinePeer::EndSession(
     const std::function<void(ByzantinePeer&, shard::ShmWorker&)>& send) {
+  // The worker is told nothing; the shard, which is in this process, logs why before it hangs up.
+  const testing::CapturedLog log;
   session_->Send(ShmRecord::kPushRequest, session_->next_call(), Open().SerializeAsString());
   send(*this, *session_);
-  EXPECT_TRUE(session_->IsEnded());
+  session_->IsEnded();
   session_ = shard::ShmWorker::Connect(shard_channel_);
-  return grpc::Status(grpc::StatusCode::CANCELLED, "the session is over");
+  const std::string text = log.text();
+  const size_t why = text.find("ended: INVALID_ARGUMENT: ");
+  if (why == std::string::npos) return grpc::Status(grpc::StatusCode::UNKNOWN, text);
+  return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, text.substr(why));
+}
+
+bool ByzantinePeer::IsServed() {
+  return absl::IsInvalidArgument(session_->Push({v1::PushRequest()}));
 }
 
 grpc::Status ByzantinePeer::PushBody(const std::string& body) {
@@ -282,6 +293,7 @@ grpc::Status ByzantinePeer::CancelStorm(int streams) {
     const grpc::Status status = stream->Finish();
     if (status.error_code() != grpc::StatusCode::CANCELLED) return status;
   }
+  if (session_ != nullptr && !IsServed()) return grpc::Status(grpc::StatusCode::UNKNOWN, "");
   return grpc::Status(grpc::StatusCode::CANCELLED, "all of them");
 }
 
@@ -290,7 +302,8 @@ grpc::Status ByzantinePeer::PullWithoutReading() {
     session_->Send(ShmRecord::kPullRequest, session_->next_call(),
                    PullRequest().SerializeAsString());
     session_->Send(ShmRecord::kCancel, session_->call(), "");
-    return grpc::Status(grpc::StatusCode::CANCELLED, "");
+    return IsServed() ? grpc::Status(grpc::StatusCode::CANCELLED, "")
+                      : grpc::Status(grpc::StatusCode::UNKNOWN, "the session is not served");
   }
   const auto context = WithDeadline();
   const auto stream = data_->Pull(context.get(), PullRequest());

@@ -71,7 +71,7 @@ class ByzantinePeer {
   grpc::Status PullWithoutReading();
 
   // Over shared memory: opens a push and lets `send` do what ends the session; the next one is open
-  // once that has ended.
+  // once that has ended. Why it ended, in the shard's words.
   grpc::Status EndSession(const std::function<void(ByzantinePeer&, shard::ShmWorker&)>& send);
   // As one call whose only record has that body.
   grpc::Status PushBody(const std::string& body);
@@ -80,6 +80,9 @@ class ByzantinePeer {
   uint64_t StateDigest();
 
  private:
+  // What was sent in the session so far has been taken, and a call that is refused is answered.
+  bool IsServed();
+
   const v1::JobDefinition job_;
   const std::string shard_address_;
   const std::shared_ptr<grpc::Channel> shard_channel_;

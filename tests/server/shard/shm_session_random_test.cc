@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "proto/shm_link.h"
 #include "tests/server/shard/served_shard.h"
 #include "tests/server/shard/shm_worker.h"
@@ -106,6 +108,7 @@ class ShmSessionRandomTest : public ServedShardTest {
       member.mutable_attempt()->set_number(9);
     }
     coordinator_->Send(PlanOf(reopened));
+    const absl::Time deadline = absl::Now() + absl::Seconds(30);
     for (uint32_t rank : {0, 1}) {
       v1::PushRequest open = OpenRequest(rank, 1);
       open.mutable_open()->mutable_attempt()->set_number(9);
@@ -114,7 +117,7 @@ class ShmSessionRandomTest : public ServedShardTest {
       do {
         pushed = ShmWorker::Connect(channel_)->Push(
             {open, ChunkRequest(0, kW), ChunkRequest(1, kB), FinishRequest()});
-      } while (absl::IsAborted(pushed));
+      } while (absl::IsAborted(pushed) && absl::Now() < deadline);
       EXPECT_TRUE(pushed.ok()) << pushed;
     }
     v1::StepPlan voted;
