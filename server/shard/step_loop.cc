@@ -241,7 +241,7 @@ void StepLoop::Append(AppendJournal append) {
   }
   std::optional<StepPhases::Work> vote;
   if (std::holds_alternative<journal::PrepareRecord>(append.record)) {
-    vote = phases_.Start(Phase::kJournal);
+    vote = phases_.StartWait(Phase::kJournal);
   }
   journal_->Append(std::move(append.record), [this, token = append.token, decided, vote] {
     if (vote) phases_.Stop(*vote);

@@ -44,23 +44,31 @@ void StepPhases::SeeLocked(Step& step, absl::Time now) {
   const absl::Duration passed = now - step.seen;
   step.seen = now;
   int running = 0;
-  for (const Span& span : step.spans) running += span.running > 0;
+  for (const Span& span : step.spans) running += span.open();
   if (running == 0) return;
   step.active += passed;
   for (Span& span : step.spans) {
-    if (span.running == 0) continue;
+    if (!span.open()) continue;
     span.active += passed;
+    if (span.running == 0) span.busy += passed;
     if (running > 1) span.hidden += passed;
   }
 }
 
 StepPhases::Work StepPhases::Start(Phase phase, std::optional<uint64_t> step) {
+  return Open(phase, step, false);
+}
+
+StepPhases::Work StepPhases::StartWait(Phase phase) { return Open(phase, std::nullopt, true); }
+
+StepPhases::Work StepPhases::Open(Phase phase, std::optional<uint64_t> step, bool waits) {
   MutexLock lock(mu_);
-  Work work = {.position = std::nullopt, .phase = phase, .begin = now_()};
+  Work work = {.position = std::nullopt, .phase = phase, .begin = now_(), .waits = waits};
   Step* const of = FindLocked(step);
   if (of == nullptr) return work;
   SeeLocked(*of, work.begin);
-  ++of->spans[static_cast<size_t>(phase)].running;
+  Span& span = of->spans[static_cast<size_t>(phase)];
+  ++(waits ? span.waiting : span.running);
   work.position = of->position;
   return work;
 }
@@ -76,10 +84,10 @@ void StepPhases::Stop(const Work& work) {
   const absl::Time now = now_();
   SeeLocked(*of, now);
   Span& span = of->spans[static_cast<size_t>(work.phase)];
-  --span.running;
+  --(work.waits ? span.waiting : span.running);
   span.begin = std::min(span.begin, work.begin);
   span.end = std::max(span.end, now);
-  span.busy += now - work.begin;
+  if (!work.waits) span.busy += now - work.begin;
 }
 
 void StepPhases::Decided() {

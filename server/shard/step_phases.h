@@ -26,12 +26,13 @@ class StepPhases {
  public:
   static constexpr size_t kMostSteps = 1000;
 
-  // Work that one thread, or one write to the journal, is at.
+  // Work that one thread is at, or a wait for what other threads do for that phase.
   struct Work {
     // Of the step; absent if that is not kept.
     std::optional<uint64_t> position;
     Phase phase;
     absl::Time begin;
+    bool waits = false;
   };
 
   // `now` is monotonic; called by any thread.
@@ -42,6 +43,9 @@ class StepPhases {
   // Work begins now, on the newest step begun, or on `step` if that is a recent one; nothing
   // otherwise. Several threads may be at one phase. Stop ends it, once.
   Work Start(Phase phase, std::optional<uint64_t> step = std::nullopt);
+  // As Start, for the newest step, of a wait: it is not counted as work besides while any thread is
+  // at work of `phase`.
+  Work StartWait(Phase phase);
   void Stop(const Work& work);
   // The decision of the newest step begun has come: it was waited for since the vote was durable.
   void Decided();
@@ -59,6 +63,9 @@ class StepPhases {
     absl::Duration active;
     absl::Duration hidden;
     int running = 0;
+    int waiting = 0;
+
+    bool open() const { return running + waiting > 0; }
   };
   struct Step {
     uint64_t position = 0;
@@ -70,6 +77,7 @@ class StepPhases {
     absl::Time seen;
   };
 
+  Work Open(Phase phase, std::optional<uint64_t> step, bool waits);
   Step* FindLocked(std::optional<uint64_t> step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Before work begins or ends: adds the time since the last time to what is running.
   static void SeeLocked(Step& step, absl::Time now);

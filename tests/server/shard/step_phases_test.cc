@@ -94,6 +94,31 @@ TEST_F(StepPhasesTest, WhatGoesOnBesideAnotherPhaseIsHidden) {
   EXPECT_EQ(step.phases(2).hidden_microseconds(), 0u);
 }
 
+TEST_F(StepPhasesTest, AWaitIsNotWorkBesideWhatItWaitsFor) {
+  phases_.Begin(3, 1);
+  const StepPhases::Work vote = phases_.StartWait(Phase::kJournal);
+  After(2);
+  {
+    PhaseTimer write(&phases_, Phase::kJournal);
+    After(3);
+    PhaseTimer other(&phases_, Phase::kJournal);
+    After(4);
+  }
+  {
+    // Another phase, which is not what it waits for.
+    PhaseTimer speculate(&phases_, Phase::kSpeculate);
+    After(1);
+  }
+  After(5);
+  phases_.Stop(vote);
+  // Two and six alone, three with one thread and four with two at work.
+  EXPECT_EQ(Newest(), "journal 0-15:19 speculate 9-10:1 of 15");
+  const v1::StepPhases step = phases_.Read(0).back();
+  EXPECT_EQ(step.phases(0).active_microseconds(), 15u);
+  EXPECT_EQ(step.phases(0).hidden_microseconds(), 1u);
+  EXPECT_EQ(step.active_microseconds(), 15u);
+}
+
 TEST_F(StepPhasesTest, WorkThatEndsInALaterStepIsOfItsOwn) {
   phases_.Begin(3, 1);
   {
