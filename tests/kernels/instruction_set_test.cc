@@ -20,6 +20,7 @@
 #include "kernels/state_codec.h"
 #include "kernels/vector_dispatch.h"
 #include "tests/conformance/backend_conformance_fixture.h"
+#include "tests/kernels/instruction_sets.h"
 #include "tests/kernels/reference/random_matrices.h"
 
 namespace kaon::kernels {
@@ -166,8 +167,7 @@ class InstructionSetTest : public ::testing::TestWithParam<Computed> {
 TEST_P(InstructionSetTest, EveryInstructionSetGivesTheSameBits) {
   ChosenInstructionSet() = InstructionSet::kScalar;
   const std::string expected = GetParam().bits();
-  for (const InstructionSet isa : {InstructionSet::kAvx2, InstructionSet::kAvx512}) {
-    if (isa > WidestInstructionSet()) continue;
+  for (const InstructionSet isa : InstructionSets()) {
     ChosenInstructionSet() = isa;
     // No dump of what may be megabytes.
     EXPECT_TRUE(GetParam().bits() == expected) << "set " << static_cast<int>(isa);

@@ -9,6 +9,7 @@
 #include "kernels/digest.h"
 #include "kernels/grad_norm.h"
 #include "kernels/vector_dispatch.h"
+#include "tests/kernels/instruction_sets.h"
 #include "tests/kernels/reference/random_matrices.h"
 
 namespace kaon::kernels {
@@ -34,9 +35,7 @@ TEST(MeanTest, HasTheSameBitsOnAnyNumberOfThreadsAndAnyInstructionSet) {
   const auto expected = Finished(1, InstructionSet::kScalar, sum);
   EXPECT_EQ(std::get<3>(expected), 1);
   EXPECT_EQ(std::get<4>(expected), 1);
-  for (const InstructionSet isa :
-       {InstructionSet::kScalar, InstructionSet::kAvx2, InstructionSet::kAvx512}) {
-    if (isa > WidestInstructionSet()) continue;
+  for (const InstructionSet isa : InstructionSets()) {
     for (const int threads : {1, 2, 8}) {
       EXPECT_EQ(Finished(threads, isa, sum), expected) << threads << ", " << static_cast<int>(isa);
     }

@@ -10,7 +10,9 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/time/time.h"
 #include "kaon/v1/shard_local.grpc.pb.h"
+#include "kernels/steady_clock.h"
 #include "proto/local_socket.h"
 
 namespace kaon::shard {
@@ -24,11 +26,12 @@ std::unique_ptr<ShmWorker> ShmWorker::Connect(const std::shared_ptr<grpc::Channe
   v1::OpenSessionResponse response;
   grpc::Status asked;
   // A session that is just ending may still count.
+  const absl::Time end = SteadyNow() + absl::Seconds(30);
   do {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
     asked = local->OpenSession(&context, request, &response);
-  } while (asked.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
+  } while (asked.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED && SteadyNow() < end);
   CHECK(asked.ok()) << asked.error_message();
   return std::make_unique<ShmWorker>(response);
 }
