@@ -1,9 +1,11 @@
 // How fast the cpu backend works element by element: rules beside a triad of the same memory, the
 // pass that finishes a sum of gradients beside a copy (docs/design/performance.md section 0).
 #include <glog/logging.h>
-#include <immintrin.h>
+#include <xmmintrin.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -18,6 +20,7 @@
 #include "kernels/onednn_gemm.h"
 #include "kernels/optimizer_rule.h"
 #include "kernels/pieces.h"
+#include "kernels/streaming_store.h"
 #include "kernels/thread_pool.h"
 #include "tests/benchmark/measurement.h"
 #include "tests/benchmark/stepped_parameter.h"
@@ -35,28 +38,29 @@ struct Options {
   std::string json;
 };
 
-// c <- a + s b, past the caches where the machine can.
+// How many elements from `to` on come before the first that a whole vector is stored from.
+int64_t Unaligned(const float* to, int64_t n) {
+  const size_t bytes = -reinterpret_cast<uintptr_t>(to) % sizeof(__m128);
+  return std::min<int64_t>(n, static_cast<int64_t>(bytes / sizeof(float)));
+}
+
+// c <- a + b / 2, past the caches.
 void Triad(const float* a, const float* b, float* c, int64_t n) {
   int64_t i = 0;
-#if defined(__AVX__)
-  const __m256 s = _mm256_set1_ps(0.5f);
-  for (; i + 8 <= n && reinterpret_cast<uintptr_t>(c) % 32 == 0; i += 8) {
-    const __m256 product = _mm256_mul_ps(s, _mm256_loadu_ps(b + i));
-    _mm256_stream_ps(c + i, _mm256_add_ps(_mm256_loadu_ps(a + i), product));
+  for (; i < Unaligned(c, n); ++i) c[i] = a[i] + 0.5f * b[i];
+  const __m128 half = _mm_set1_ps(0.5f);
+  for (; i + 4 <= n; i += 4) {
+    const __m128 product = _mm_mul_ps(half, _mm_loadu_ps(b + i));
+    _mm_stream_ps(c + i, _mm_add_ps(_mm_loadu_ps(a + i), product));
   }
-#endif
   for (; i < n; ++i) c[i] = a[i] + 0.5f * b[i];
+  _mm_sfence();
 }
 
 // c <- a, likewise.
 void Copy(const float* a, float* c, int64_t n) {
-  int64_t i = 0;
-#if defined(__AVX__)
-  for (; i + 8 <= n && reinterpret_cast<uintptr_t>(c) % 32 == 0; i += 8) {
-    _mm256_stream_ps(c + i, _mm256_loadu_ps(a + i));
-  }
-#endif
-  for (; i < n; ++i) c[i] = a[i];
+  StreamTo(a, static_cast<size_t>(n) * sizeof(float), c);
+  EndStreaming();
 }
 
 // Bytes of the gradient are read, those of weight and state read and written.
