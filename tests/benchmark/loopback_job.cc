@@ -3,12 +3,14 @@
 #include <glog/logging.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <numeric>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "kernels/steady_clock.h"
 
@@ -110,14 +112,19 @@ LoopbackTrainer::LoopbackTrainer(const LoopbackServers& servers, const JobDefini
   }
 }
 
-void LoopbackTrainer::Push() {
+void LoopbackTrainer::Push(absl::Duration backward) {
   if (next_ == 0) next_ = ValueOf(job_.Refresh()).applied_step + 1;
   BeginOptions begin;
   begin.step = next_;
   step_ = std::make_unique<Step>(ValueOf(worker_.Begin(begin)));
   std::vector<Future<Done>> accepted;
   const std::vector<TensorView> views = Views(gradients_);
-  for (uint32_t id = 0; id < views.size(); ++id) accepted.push_back(step_->Push(id, views[id]));
+  const absl::Time start = SteadyNow();
+  for (uint32_t id = 0; id < views.size(); ++id) {
+    const absl::Time ready = start + backward * (id + 1) / views.size();
+    absl::SleepFor(std::max(absl::ZeroDuration(), ready - SteadyNow()));
+    accepted.push_back(step_->Push(id, views[id]));
+  }
   for (Future<Done>& one : accepted) ValueOf(one.Get());
 }
 

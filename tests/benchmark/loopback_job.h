@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "client/kaon/client.h"
 #include "server/coordinator/coordinator_server.h"
 #include "server/shard/shard_server.h"
@@ -56,8 +57,10 @@ class LoopbackTrainer {
   // Registers the job, or attaches to it; rank 0 loads the weights if nobody has.
   LoopbackTrainer(const LoopbackServers& servers, const JobDefinition& definition, uint32_t rank);
 
-  // Begins the next step; returns when the shards have accepted the last byte.
-  void Push();
+  // Begins the next step; returns when the shards have accepted the last byte. Gradients are ready
+  // one after the other, the last after `backward`, as those of a backward pass on a GPU: meanwhile
+  // this processor is idle.
+  void Push(absl::Duration backward = absl::ZeroDuration());
   // Returns when the step is decided.
   void Finish();
   // Of the newest step.

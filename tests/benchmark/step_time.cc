@@ -1,8 +1,9 @@
 // Whole steps over loopback. `overhead`: what a small step takes beyond its arithmetic, with the
 // journal on, by itself and beside what the disk alone takes. `step_e2e`: a large step, of Muon and
 // AdamW or of AdamW alone, beside its slowest stage alone, which is what a perfect pipeline would
-// take (docs/design/performance.md), and, as `step_sum`, beside all of them one after the other. By
-// turns in the same run.
+// take (docs/design/performance.md), and, as `step_sum`, beside all of them one after the other.
+// `step_ahead`: one whose gradients come slowly, beside one that may not compute ahead of the
+// decision. By turns in the same run.
 #include <glog/logging.h>
 
 #include <CLI/CLI.hpp>
@@ -33,6 +34,8 @@ namespace {
 // What a step may take beyond its arithmetic.
 constexpr double kAllowedOverhead = 3e-3;
 constexpr uint64_t kMatrixSide = 2048;
+// A step takes twice its arithmetic there.
+constexpr uint64_t kMostMillionsAhead = 32;
 
 struct Options {
   uint64_t million_elements = 100;
@@ -252,10 +255,46 @@ void MeasureLarge(const Options& options, Rules rules, int workers, std::FILE* j
   ReportStages("step_sum", settings, "the stages one after the other", one_by_one, json);
 }
 
+// What Muon's weights ahead of the decision gain where a shard has time for them: gradients come
+// one after the other for as long as the arithmetic takes. Beside it the same job with Muon's
+// gradients clipped, which waits for the norm (ADR 0026).
+void MeasureAhead(Options options, std::FILE* json) {
+  options.million_elements = std::min(options.million_elements, kMostMillionsAhead);
+  JobDefinition ahead = LargeJob(Rules::kHalfMuon, options.million_elements, 1);
+  // Of no gradient here.
+  ahead.max_grad_norm = 1e9;
+  JobDefinition waiting = ahead;
+  for (ParameterGroup& group : waiting.groups) group.clip_policy = ClipPolicy::kClip;
+  const LoopbackServers ahead_servers(LargeServers(options));
+  const LoopbackServers waiting_servers(LargeServers(options));
+  LoopbackTrainers ahead_trainers = MakeTrainers(ahead_servers, ahead);
+  LoopbackTrainers waiting_trainers = MakeTrainers(waiting_servers, waiting);
+  Compute compute(ahead, options.threads);
+  Rounds rounds;
+  for (int round = 0; round <= options.rounds; ++round) {
+    const absl::Duration backward = absl::Seconds(compute.Seconds());
+    const auto step = [&](LoopbackTrainer& trainer) {
+      trainer.Push(backward);
+      trainer.Finish();
+      trainer.Pull();
+    };
+    const double work = SecondsOfAll(ahead_trainers, step);
+    const double limit = SecondsOfAll(waiting_trainers, step);
+    if (round == 0) continue;
+    rounds.work.push_back(work);
+    rounds.limit.push_back(limit);
+  }
+  ReportStages("step_ahead",
+               absl::StrCat(options.million_elements, " Mi, half Muon, ", options.shards,
+                            " shards, gradients over as long as the arithmetic"),
+               "the same, waiting for the norm", rounds, json);
+}
+
 int Main(int argc, char** argv) {
   Options options;
   CLI::App app("Time of whole steps beside their arithmetic and their slowest stage, by turns.");
-  app.add_option("--million-elements", options.million_elements, "of step_e2e, Mi; 0: none (100)");
+  app.add_option("--million-elements", options.million_elements,
+                 "of step_e2e, Mi, and at most 32 of step_ahead; 0: neither (100)");
   app.add_option("--workers", options.workers, "of step_e2e (1,2)")->delimiter(',');
   app.add_option("--rules", options.rules, "of step_e2e: muon for half of them, adamw (both)")
       ->delimiter(',')
@@ -273,6 +312,7 @@ int Main(int argc, char** argv) {
   for (const std::string& name : options.rules) {
     const Rules rules = name == "muon" ? Rules::kHalfMuon : Rules::kAdamW;
     for (const int workers : options.workers) MeasureLarge(options, rules, workers, json.get());
+    if (rules == Rules::kHalfMuon) MeasureAhead(options, json.get());
   }
   return 0;
 }
