@@ -4,8 +4,6 @@
 #include <xmmintrin.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -38,16 +36,9 @@ struct Options {
   std::string json;
 };
 
-// How many elements from `to` on come before the first that a whole vector is stored from.
-int64_t Unaligned(const float* to, int64_t n) {
-  const size_t bytes = -reinterpret_cast<uintptr_t>(to) % sizeof(__m128);
-  return std::min<int64_t>(n, static_cast<int64_t>(bytes / sizeof(float)));
-}
-
-// c <- a + b / 2, past the caches.
+// c <- a + b / 2, past the caches; c is aligned.
 void Triad(const float* a, const float* b, float* c, int64_t n) {
   int64_t i = 0;
-  for (; i < Unaligned(c, n); ++i) c[i] = a[i] + 0.5f * b[i];
   const __m128 half = _mm_set1_ps(0.5f);
   for (; i + 4 <= n; i += 4) {
     const __m128 product = _mm_mul_ps(half, _mm_loadu_ps(b + i));
@@ -71,9 +62,9 @@ void MeasureElementWise(const Options& options, const std::string& name, const R
   const int64_t n = options.million_elements << 20;
   const std::vector<uint64_t> shape = {static_cast<uint64_t>(n)};
   SteppedParameter parameter(rule, shape, pool, dtype, weights_go);
-  const std::vector<float> a = Values(pool, n, 1);
-  const std::vector<float> b = Values(pool, n, 1);
-  std::vector<float> c = Values(pool, n, 1);
+  const HostArray<float> a = HostValues(pool, n, 1);
+  const HostArray<float> b = HostValues(pool, n, 1);
+  HostArray<float> c = HostValues(pool, n, 1);
   const auto triad = [&] {
     ForEachPiece(pool, n, 1 << 16, [&](int64_t begin, int64_t end) {
       Triad(a.data() + begin, b.data() + begin, c.data() + begin, end - begin);
@@ -98,8 +89,8 @@ void MeasureFinish(const Options& options, int threads, std::FILE* json) {
   ThreadPool pool(threads);
   CpuBackend backend(std::make_unique<OneDnnGemm>(), threads);
   const int64_t n = options.million_elements << 20;
-  std::vector<float> sum = Values(pool, n, 1);
-  std::vector<float> copied = Values(pool, n, 1);
+  HostArray<float> sum = HostValues(pool, n, 1);
+  HostArray<float> copied = HostValues(pool, n, 1);
   const auto copy = [&] {
     ForEachPiece(pool, n, 1 << 16, [&](int64_t begin, int64_t end) {
       Copy(sum.data() + begin, copied.data() + begin, end - begin);
@@ -109,7 +100,8 @@ void MeasureFinish(const Options& options, int threads, std::FILE* json) {
   bool by_a_third = false;
   const auto finish = [&] {
     by_a_third = !by_a_third;
-    backend.FinishMean({.total_weight = by_a_third ? 1.0f / 3 : 3.0f}, absl::MakeSpan(sum));
+    backend.FinishMean({.total_weight = by_a_third ? 1.0f / 3 : 3.0f},
+                       absl::MakeSpan(sum.data(), sum.size()));
   };
   const auto rounds = benchmark::MeasureByTurns(options.rounds, finish, copy);
   Measurement measurement;

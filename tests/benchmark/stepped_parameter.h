@@ -3,8 +3,12 @@
 #ifndef KAON_TESTS_BENCHMARK_STEPPED_PARAMETER_H_
 #define KAON_TESTS_BENCHMARK_STEPPED_PARAMETER_H_
 
+#include <glog/logging.h>
+
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -15,8 +19,33 @@
 #include "kernels/optimizer_rule.h"
 #include "kernels/pieces.h"
 #include "kernels/thread_pool.h"
+#include "server/tier/host_tier.h"
 
 namespace kaon::kernels {
+
+// Memory as a shard has it, from its host tier: aligned, and on large pages where there are any. A
+// vector of this size lies 16 bytes behind a page, so that every second vector register of it
+// crosses a cache line. Zeros at first.
+template <typename T>
+class HostArray {
+ public:
+  HostArray() = default;
+  explicit HostArray(int64_t n)
+      : tier_(std::make_unique<tier::HostTier>(n * sizeof(T) + tier::kHostAlignmentBytes)) {
+    const auto extent = tier_->Allocate(n * sizeof(T));
+    CHECK(extent.ok()) << extent.status();
+    const absl::Span<std::byte> bytes = *tier_->Memory(*extent);
+    values_ = {reinterpret_cast<T*>(bytes.data()), static_cast<size_t>(n)};
+  }
+
+  const T* data() const { return values_.data(); }
+  T* data() { return values_.data(); }
+  size_t size() const { return values_.size(); }
+
+ private:
+  std::unique_ptr<tier::HostTier> tier_;
+  absl::Span<T> values_;
+};
 
 // Touched by the threads that will use them.
 inline std::vector<float> Values(ThreadPool& pool, int64_t n, float scale) {
@@ -31,6 +60,15 @@ inline std::vector<float> Values(ThreadPool& pool, int64_t n, float scale) {
   return values;
 }
 
+inline HostArray<float> HostValues(ThreadPool& pool, int64_t n, float scale) {
+  const std::vector<float> values = Values(pool, n, scale);
+  HostArray<float> array(n);
+  ForEachPiece(pool, n, 1 << 16, [&](int64_t begin, int64_t end) {
+    std::copy(values.begin() + begin, values.begin() + end, array.data() + begin);
+  });
+  return array;
+}
+
 // A shard writes new weights beside the old ones, which may still be pulled.
 enum class WeightsGo { kBeside, kInPlace };
 
@@ -42,35 +80,38 @@ class SteppedParameter {
     const int64_t n = std::accumulate(shape_.begin(), shape_.end(), int64_t{1},
                                       [](int64_t x, uint64_t y) { return x * y; });
     const std::vector<float> grad = Values(pool, n, 1e-3f);
-    grad_.resize(n * SizeOf(grad_dtype_));
+    grad_ = HostArray<std::byte>(n * static_cast<int64_t>(SizeOf(grad_dtype_)));
     FromFloat(grad_dtype_, grad, grad_.data());
-    weight_ = Values(pool, n, 1e-1f);
-    if (weights_go == WeightsGo::kBeside) new_weight_ = Values(pool, n, 0);
+    weight_ = HostValues(pool, n, 1e-1f);
+    if (weights_go == WeightsGo::kBeside) new_weight_ = HostValues(pool, n, 0);
     for (const StateSlot& slot : StateSlots(rule_, shape_)) {
-      slots_.push_back(Values(pool, slot.num_bytes / sizeof(float), 0));
+      slots_.push_back(HostValues(pool, slot.num_bytes / sizeof(float), 0));
     }
-    for (std::vector<float>& slot : slots_) {
+    for (HostArray<float>& slot : slots_) {
       spans_.push_back(
           absl::MakeSpan(reinterpret_cast<std::byte*>(slot.data()), slot.size() * sizeof(float)));
     }
   }
 
   void Step(Backend& backend) {
-    std::vector<float>& written = new_weight_.empty() ? weight_ : new_weight_;
+    const bool in_place = new_weight_.size() == 0;
+    HostArray<float>& written = in_place ? weight_ : new_weight_;
     backend.ApplyUpdate(rule_, {.lr = 1e-3, .clip_factor = 1, .t = ++t_}, shape_,
-                        {GradView(grad_dtype_, grad_), weight_, absl::MakeSpan(written), spans_});
-    if (!new_weight_.empty()) weight_.swap(new_weight_);
+                        {GradView(grad_dtype_, absl::MakeConstSpan(grad_.data(), grad_.size())),
+                         absl::MakeConstSpan(weight_.data(), weight_.size()),
+                         absl::MakeSpan(written.data(), written.size()), spans_});
+    if (!in_place) std::swap(weight_, new_weight_);
   }
 
  private:
   const RuleConfig rule_;
   const std::vector<uint64_t> shape_;
   const DType grad_dtype_;
-  std::vector<std::byte> grad_;
-  std::vector<float> weight_;
+  HostArray<std::byte> grad_;
+  HostArray<float> weight_;
   // Empty in place.
-  std::vector<float> new_weight_;
-  std::vector<std::vector<float>> slots_;
+  HostArray<float> new_weight_;
+  std::vector<HostArray<float>> slots_;
   std::vector<absl::Span<std::byte>> spans_;
   int64_t t_ = 0;
 };
