@@ -44,8 +44,8 @@ void CheckSizes(const RuleConfig& rule, absl::Span<const uint64_t> shape,
 float* Floats(absl::Span<std::byte> slot) { return reinterpret_cast<float*>(slot.data()); }
 
 // Elements stepped at a time: few enough that what was written is still in the first cache when it
-// is digested, and encoded state while it is fp32.
-constexpr int64_t kChunk = 1024;
+// is digested, and what is fetched ahead when it is read, and encoded state while it is fp32.
+constexpr int64_t kChunk = 512;
 static_assert(kChunk % (2 * kStateGroup) == 0, "encoded chunks end where a digested word does");
 
 // The state of a rule as it is stored, with what a chunk of it needs.
@@ -130,13 +130,16 @@ UpdateResult StepRange(const ElementWiseStep<Rule>& step, int64_t begin, int64_t
       DecodeState(step.momentum_dtype, step.slots[0].bytes, first, decoded);
       chunk.state[0] = momentum;
     }
+    const bool is_last = first + 2 * kChunk > end;
+    if (!is_last) {
+      chunk.next_grad = buffers.grad.at(first + kChunk);
+      chunk.grad_bytes = SizeOf(buffers.grad.dtype());
+      chunk.next_param = chunk.param + kChunk;
+    }
     RunElementWise<Rule>(step.scalars, step.num_slots, chunk);
     if (step.encoded()) EncodeState(step.momentum_dtype, decoded, first, step.slots[0].bytes);
-    const bool is_last = first + 2 * kChunk > end;
     const float* beside = is_last || streams ? nullptr : new_param + kChunk;
-    result.weights_digest += step.weights.Of(
-        absl::MakeSpan(chunk.new_param, chunk.n), first,
-        is_last ? Ahead{} : Ahead{buffers.grad.at(first + kChunk), chunk.param + kChunk});
+    result.weights_digest += step.weights.Of(absl::MakeSpan(chunk.new_param, chunk.n), first);
     for (const StoredSlot& slot : step.slots) {
       result.slots_digest += slot.DigestOf(first, chunk.n, is_last, std::exchange(beside, nullptr));
     }
@@ -147,7 +150,7 @@ UpdateResult StepRange(const ElementWiseStep<Rule>& step, int64_t begin, int64_t
 }
 
 // Elements that one thread steps at a time.
-constexpr int64_t kPiece = 64 * kChunk;
+constexpr int64_t kPiece = 128 * kChunk;
 
 template <typename Rule>
 UpdateResult ApplyElementWise(const typename Rule::Config& config, const UpdateScalars& scalars,
