@@ -22,6 +22,7 @@ struct ElementWiseArrays {
   // Gradients, as they are stored, and weights that are read next, to be fetched meanwhile; null:
   // none.
   const std::byte* next_grad = nullptr;
+  // Of one gradient.
   size_t grad_bytes = 0;
   const float* next_param = nullptr;
 };

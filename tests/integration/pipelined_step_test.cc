@@ -92,8 +92,7 @@ TEST(PipelinedStepTest, NoStageWaitsForTheEndOfTheOneBefore) {
     for (const char* phase : {"receive", "prepare", "journal", "pull"}) {
       EXPECT_GT(TimesOf(shard, phase).hidden, 0u) << phase;
     }
-    // The journal's thread writes a gradient while the step's thread hands over the next, or the
-    // vote.
+    // The journal's thread writes a gradient while the step's thread hands over the next.
     const PhaseTimes journal = TimesOf(shard, "journal");
     EXPECT_GT(journal.busy, journal.active);
   }
