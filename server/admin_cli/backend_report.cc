@@ -1,6 +1,7 @@
 #include "server/admin_cli/backend_report.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -44,9 +45,10 @@ std::pair<std::string, std::string> NameAndGemm(const std::string& backend) {
   return absl::StrSplit(backend, absl::MaxSplits('/', 1));
 }
 
-// BFLOAT16 of NEWTON_SCHULZ_DTYPE_BFLOAT16.
-std::string Word(std::string name, absl::string_view prefix) {
-  return absl::AsciiStrToLower(absl::StripPrefix(name, prefix));
+// bfloat16 of NEWTON_SCHULZ_DTYPE_BFLOAT16.
+std::string DTypeWord(v1::NewtonSchulzDType dtype) {
+  return absl::AsciiStrToLower(
+      absl::StripPrefix(v1::NewtonSchulzDType_Name(dtype), "NEWTON_SCHULZ_DTYPE_"));
 }
 
 bool IsBatched(const v1::ParameterRow& row) {
@@ -75,14 +77,43 @@ std::map<MatrixKey, Matrices> MatricesOf(const std::vector<v1::ParameterRow>& pa
   return table;
 }
 
-Json MatrixJson(const v1::JobDescription& job, const MatrixKey& key, const Matrices& matrices) {
+// Which of the forms such matrices would be updated faster in, by the times that their shards took
+// of the shape that is the most like theirs when they started. Null where none has.
+Json FasterForm(const v1::GetStatusResponse& status, const MatrixKey& key,
+                const std::set<uint32_t>& shards, v1::NewtonSchulzDType dtype) {
+  if (key.rows == key.cols) return "standard";
+  const auto log_aspect = [](uint64_t rows, uint64_t cols) {
+    return std::abs(std::log(static_cast<double>(rows) / static_cast<double>(cols)));
+  };
+  const double wanted = log_aspect(key.rows, key.cols);
+  double standard = 0;
+  double gram = 0;
+  for (const v1::ShardStatus& shard : status.shards()) {
+    if (shards.count(shard.shard()) == 0) continue;
+    const v1::NewtonSchulzFormTime* nearest = nullptr;
+    double least = 0;
+    for (const v1::NewtonSchulzFormTime& time : shard.description().form_times()) {
+      const double off = std::abs(log_aspect(time.rows(), time.cols()) - wanted);
+      if (time.dtype() != dtype || (nearest != nullptr && off >= least)) continue;
+      nearest = &time;
+      least = off;
+    }
+    if (nearest == nullptr) continue;
+    standard += nearest->standard_seconds();
+    gram += nearest->gram_seconds();
+  }
+  if (standard == 0) return nullptr;
+  return gram < standard ? "gram" : "standard";
+}
+
+Json MatrixJson(const BackendFacts& facts, const MatrixKey& key, const Matrices& matrices) {
   Json row = {{"group", key.group},
               {"rows", key.rows},
               {"cols", key.cols},
               {"parameters", matrices.parameters},
               {"matrices", matrices.matrices},
               {"shards", matrices.shards}};
-  const auto& groups = job.definition().groups();
+  const auto& groups = facts.job.definition().groups();
   const auto group =
       std::find_if(groups.begin(), groups.end(),
                    [&key](const v1::ParameterGroup& one) { return one.name() == key.group; });
@@ -93,7 +124,8 @@ Json MatrixJson(const v1::JobDescription& job, const MatrixKey& key, const Matri
   row["form"] = is_gram ? "gram" : "standard";
   row["restarts"] = Json::array();
   if (is_gram) row["restarts"] = options.gram_restarts();
-  row["dtype"] = Word(v1::NewtonSchulzDType_Name(group->muon().ns_dtype()), "NEWTON_SCHULZ_DTYPE_");
+  row["faster"] = FasterForm(facts.status, key, matrices.shards, group->muon().ns_dtype());
+  row["dtype"] = DTypeWord(group->muon().ns_dtype());
   row["steps"] = group->muon().ns_steps();
   row["batched"] = key.is_batched;
   return row;
@@ -110,6 +142,17 @@ Json ShardJson(const v1::ShardStatus& shard) {
           {"threads", shard.description().compute_threads()},
           {"device_class", shard.description().device_class()},
           {"build", shard.description().build()}};
+}
+
+Json FormTimeJson(uint32_t shard, const v1::NewtonSchulzFormTime& time) {
+  // To the microsecond: beyond it, a clock says nothing.
+  const auto milliseconds = [](double seconds) { return std::round(1e6 * seconds) / 1e3; };
+  return {{"shard", shard},
+          {"dtype", DTypeWord(time.dtype())},
+          {"rows", time.rows()},
+          {"cols", time.cols()},
+          {"standard_ms", milliseconds(time.standard_seconds())},
+          {"gram_ms", milliseconds(time.gram_seconds())}};
 }
 
 std::string Cell(const Json& value) {
@@ -139,12 +182,18 @@ std::string TableOf(const Json& rows, const std::vector<std::pair<std::string, C
 }  // namespace
 
 Json BackendJson(const BackendFacts& facts) {
-  Json json = {{"job", facts.status.job()}, {"shards", Json::array()}, {"matrices", Json::array()}};
+  Json json = {{"job", facts.status.job()},
+               {"shards", Json::array()},
+               {"form_times", Json::array()},
+               {"matrices", Json::array()}};
   for (const v1::ShardStatus& shard : facts.status.shards()) {
     json["shards"].push_back(ShardJson(shard));
+    for (const v1::NewtonSchulzFormTime& time : shard.description().form_times()) {
+      json["form_times"].push_back(FormTimeJson(shard.shard(), time));
+    }
   }
   for (const auto& [key, matrices] : MatricesOf(facts.parameters)) {
-    json["matrices"].push_back(MatrixJson(facts.job, key, matrices));
+    json["matrices"].push_back(MatrixJson(facts, key, matrices));
   }
   return json;
 }
@@ -162,11 +211,19 @@ std::string BackendText(const BackendFacts& facts) {
                                                {"device_class", {"DEVICE"}},
                                                {"build", {"BUILD"}}}),
                       "\n",
+                      TableOf(json["form_times"], {{"shard", {"SHARD", kRight}},
+                                                   {"dtype", {"DTYPE"}},
+                                                   {"rows", {"ROWS", kRight}},
+                                                   {"cols", {"COLS", kRight}},
+                                                   {"standard_ms", {"STANDARD_MS", kRight}},
+                                                   {"gram_ms", {"GRAM_MS", kRight}}}),
+                      "\n",
                       TableOf(json["matrices"], {{"group", {"GROUP"}},
                                                  {"rows", {"ROWS", kRight}},
                                                  {"cols", {"COLS", kRight}},
                                                  {"form", {"FORM"}},
                                                  {"restarts", {"RESTARTS"}},
+                                                 {"faster", {"FASTER"}},
                                                  {"dtype", {"DTYPE"}},
                                                  {"steps", {"STEPS", kRight}},
                                                  {"batched", {"BATCHED"}},

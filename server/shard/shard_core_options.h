@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -41,6 +42,8 @@ struct ShardCoreOptions {
   // Of the cpu backend, as they are shown: DescribeShardResponse.
   std::string instruction_set;
   uint32_t compute_threads = 0;
+  // As they are shown.
+  std::vector<v1::NewtonSchulzFormTime> form_times;
   // Gradients that may wait for an earlier rank, all workers together.
   uint64_t staging_bytes = 64 << 20;
   // As in GradientAccumulator::Options.

@@ -34,6 +34,9 @@ kaon::config::CommandLine Describe() {
       {"backend", "cpu, or the name of a loadable backend (cpu)"},
       {"gemm", "amx, onednn or reference (the fastest that this machine has)"},
       {"isa", "avx512, avx2 or scalar, for loops of its own; same results (the widest)"},
+      {"measure_forms",
+       "time Muon's updates in standard and in Gram form at the start, half a second at most, for "
+       "kaonctl backend; changes no result (true)"},
       {"threads", "compute threads; 0 = as many as there are CPUs to run on (0)"},
       {"port_file", "write the bound port here once calls are accepted"},
       {"checkpoint_dir", "directory of checkpoints, which coordinators and all shards see"},
@@ -53,6 +56,7 @@ kaon::config::CommandLine Describe() {
     if (!config.has_shm_sessions()) {
       config.set_shm_sessions(kaon::shard::DefaultShmSessions(config.host_memory_bytes()));
     }
+    if (!config.has_measure_forms()) config.set_measure_forms(true);
     KAON_ASSIGN_OR_RETURN(config, kaon::shard::CompleteConfig(config));
     return absl::OkStatus();
   };

@@ -34,6 +34,7 @@
 #include "server/journal/interval_journal.h"
 #include "server/journal/interval_schedule.h"
 #include "server/journal/memory_journal.h"
+#include "server/shard/form_times.h"
 #include "server/shard/snapshot_directory.h"
 #include "server/shard/snapshot_points.h"
 #include "server/shard/written_by_file.h"
@@ -210,6 +211,7 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
     options.instruction_set = kernels::ChosenIsa();
     options.compute_threads = config.threads();
   }
+  if (config.measure_forms()) options.form_times = MeasureForms(*backend_, kFormTimesTake);
   options.staging_bytes = config.staging_bytes();
   options.min_chunk_bytes = kMinChunkBytes;
   options.on_data_loss = [this](const std::string& why) { health_.SetReason("state", why); };

@@ -32,7 +32,13 @@ BackendFacts Facts() {
     job: "run"
     shards { shard: 0 address: "h:1" connected: true
              description { backend: "cpu/amx" instruction_set: "avx512" compute_threads: 8
-                           device_class: "Xeon" build: "kaon 1" } }
+                           device_class: "Xeon" build: "kaon 1"
+                           form_times { dtype: NEWTON_SCHULZ_DTYPE_FLOAT32 rows: 256 cols: 512
+                                        standard_seconds: 0.0101236 gram_seconds: 0.0102 }
+                           form_times { dtype: NEWTON_SCHULZ_DTYPE_BFLOAT16 rows: 256 cols: 512
+                                        standard_seconds: 0.004 gram_seconds: 0.005 }
+                           form_times { dtype: NEWTON_SCHULZ_DTYPE_BFLOAT16 rows: 256 cols: 1024
+                                        standard_seconds: 0.008 gram_seconds: 0.0055 } } }
     shards { shard: 1 address: "h:2" connected: true description { backend: "cuda" } }
     shards { shard: 2 address: "h:3" })");
   facts.job = Parse<v1::JobDescription>(R"(
@@ -67,25 +73,29 @@ TEST(BackendReportTest, SaysWhatEachShardComputesWith) {
 }
 
 TEST(BackendReportTest, TextHasOneLinePerShardAndPerKindOfMatrix) {
-  EXPECT_EQ(
-      BackendText(Facts()),
-      "SHARD  ADDRESS  CONNECTED  BACKEND  GEMM  ISA     THREADS  DEVICE  BUILD\n"
-      "    0  h:1      yes        cpu      amx   avx512        8  Xeon    kaon 1\n"
-      "    1  h:2      yes        cuda     -     -             0  -       -\n"
-      "    2  h:3      no         -        -     -             0  -       -\n"
-      "\n"
-      "GROUP  ROWS  COLS  FORM      RESTARTS  DTYPE     STEPS  BATCHED  MATRICES  PARAMETERS  "
-      "SHARDS\n"
-      "muon    512   512  standard  -         bfloat16      5  no              1           1  "
-      "1\n"
-      "muon    512   512  standard  -         bfloat16      5  yes            64           1  "
-      "1\n"
-      "muon   1024  4096  gram      2,3       bfloat16      5  no              4           2  "
-      "0,1\n"
-      "muon   2048  2048  standard  -         bfloat16      5  no              1           1  "
-      "0\n"
-      "plain    64     8  standard  -         float32       7  yes             2           1  "
-      "0\n");
+  EXPECT_EQ(BackendText(Facts()),
+            "SHARD  ADDRESS  CONNECTED  BACKEND  GEMM  ISA     THREADS  DEVICE  BUILD\n"
+            "    0  h:1      yes        cpu      amx   avx512        8  Xeon    kaon 1\n"
+            "    1  h:2      yes        cuda     -     -             0  -       -\n"
+            "    2  h:3      no         -        -     -             0  -       -\n"
+            "\n"
+            "SHARD  DTYPE     ROWS  COLS  STANDARD_MS  GRAM_MS\n"
+            "    0  float32    256   512       10.124     10.2\n"
+            "    0  bfloat16   256   512          4.0      5.0\n"
+            "    0  bfloat16   256  1024          8.0      5.5\n"
+            "\n"
+            "GROUP  ROWS  COLS  FORM      RESTARTS  FASTER    DTYPE     STEPS  BATCHED  MATRICES  "
+            "PARAMETERS  SHARDS\n"
+            "muon    512   512  standard  -         standard  bfloat16      5  no              1  "
+            "         1  1\n"
+            "muon    512   512  standard  -         standard  bfloat16      5  yes            64  "
+            "         1  1\n"
+            "muon   1024  4096  gram      2,3       gram      bfloat16      5  no              4  "
+            "         2  0,1\n"
+            "muon   2048  2048  standard  -         standard  bfloat16      5  no              1  "
+            "         1  0\n"
+            "plain    64     8  standard  -         standard  float32       7  yes             2  "
+            "         1  0\n");
 }
 
 // Element-wise rules have no matrices.
@@ -98,8 +108,36 @@ TEST(BackendReportTest, AJobWithoutMuonHasNoForms) {
 TEST(BackendReportTest, JsonHasTheDocumentedKeysOfMatrices) {
   EXPECT_THAT(BackendJson(Facts())["matrices"].dump(),
               HasSubstr(R"({"group":"muon","rows":1024,"cols":4096,"parameters":2,"matrices":4,)"
-                        R"("shards":[0,1],"form":"gram","restarts":[2,3],"dtype":"bfloat16",)"
-                        R"("steps":5,"batched":false})"));
+                        R"("shards":[0,1],"form":"gram","restarts":[2,3],"faster":"gram",)"
+                        R"("dtype":"bfloat16","steps":5,"batched":false})"));
+}
+
+TEST(BackendReportTest, JsonHasTheDocumentedKeysOfFormTimes) {
+  const Json json = BackendJson(Facts());
+  ASSERT_EQ(json["form_times"].size(), 3u);
+  EXPECT_EQ(json["form_times"][0].dump(),
+            R"({"shard":0,"dtype":"float32","rows":256,"cols":512,"standard_ms":10.124,)"
+            R"("gram_ms":10.2})");
+}
+
+Json FasterOf(uint64_t rows, uint64_t cols, uint32_t shard) {
+  BackendFacts facts = Facts();
+  facts.parameters = {Row("muon", shard, "blocks { count: 1 }")};
+  facts.parameters[0].mutable_blocks(0)->set_rows(rows);
+  facts.parameters[0].mutable_blocks(0)->set_cols(cols);
+  return BackendJson(facts)["matrices"][0]["faster"];
+}
+
+// Of the measured shape whose sides are the most alike, whichever is the longer, in the group's
+// dtype, and of a shard that has it.
+TEST(BackendReportTest, TheFasterFormIsThatOfTheNearestMeasuredShape) {
+  EXPECT_EQ(FasterOf(1000, 1001, 0), "standard");
+  EXPECT_EQ(FasterOf(256, 700, 0), "standard");
+  EXPECT_EQ(FasterOf(256, 750, 0), "gram");
+  EXPECT_EQ(FasterOf(750, 256, 0), "gram");
+  EXPECT_EQ(FasterOf(64, 8192, 0), "gram");
+  EXPECT_EQ(FasterOf(256, 1024, 1), nullptr);
+  EXPECT_EQ(FasterOf(256, 256, 1), "standard");
 }
 
 }  // namespace
