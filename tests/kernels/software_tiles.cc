@@ -1,0 +1,113 @@
+// kernels/amx_tiles.h in plain loops, from what Intel's manual says of TDPBF16PS (subnormal
+// operands and results are 0, and nothing else differs from fused arithmetic): what is above the
+// tiles runs on every machine, and the tests of the tiles themselves say that both are the same.
+#include <glog/logging.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/amx_tiles.h"
+#include "kernels/float_bits.h"
+#include "kernels/vector_dispatch.h"
+
+namespace kaon::kernels {
+namespace {
+
+constexpr int64_t kSide = 16;
+constexpr int64_t kTileValues = kSide * kSide;
+constexpr int64_t kTilePairs = kTileValues;
+
+// The thread's tiles are set up; another setting up would end with the first.
+thread_local bool are_set_up = false;
+
+KAON_HOST_DEVICE float WithoutSubnormals(float x) {
+  return std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x;
+}
+
+KAON_HOST_DEVICE float Widened(uint16_t x) { return WithoutSubnormals(BFloat16ToFloat(x)); }
+
+// One tile of sums and one block's products: 16 rows of A, and 16 columns of pairs of B.
+struct MultiplyTile {
+  KAON_HOST_DEVICE static void Run(const uint16_t* a, const uint16_t* pairs, bool adds,
+                                   float* sums) {
+    for (int64_t i = 0; i < kSide; ++i) {
+      float even[kSide] = {};
+      float odd[kSide] = {};
+      for (int64_t pair = 0; pair < kSide; ++pair) {
+        const float left = Widened(a[i * kBlockSide + 2 * pair]);
+        const float right = Widened(a[i * kBlockSide + 2 * pair + 1]);
+        const uint16_t* const b = pairs + pair * 2 * kSide;
+        for (int64_t j = 0; j < kSide; ++j) {
+          even[j] = WithoutSubnormals(std::fma(left, Widened(b[2 * j]), even[j]));
+          odd[j] = WithoutSubnormals(std::fma(right, Widened(b[2 * j + 1]), odd[j]));
+        }
+      }
+      for (int64_t j = 0; j < kSide; ++j) {
+        const float both = WithoutSubnormals(even[j] + odd[j]);
+        float& sum = sums[i * kSide + j];
+        sum = WithoutSubnormals((adds ? WithoutSubnormals(sum) : 0.0f) + both);
+      }
+    }
+  }
+};
+
+}  // namespace
+
+bool HasAmx() { return true; }
+
+AmxTiles::AmxTiles() {
+  CHECK(!are_set_up) << "tiles are set up twice in one thread";
+  are_set_up = true;
+}
+
+AmxTiles::~AmxTiles() { are_set_up = false; }
+
+void PackBlock(const uint16_t* block, uint16_t* packed) {
+  for (int64_t k = 0; k < kBlockSide; ++k) {
+    for (int64_t j = 0; j < kBlockSide; ++j) {
+      packed[j / kSide * 2 * kTilePairs + k / 2 * 2 * kSide + j % kSide * 2 + k % 2] =
+          block[k * kBlockSide + j];
+    }
+  }
+}
+
+void PackTransposedBlock(const uint16_t* block, uint16_t* packed) {
+  uint16_t turned[kBlockElements];
+  TransposeBlock(block, turned);
+  PackBlock(turned, packed);
+}
+
+void MultiplyBlocks(const uint16_t* a, const uint16_t* packed_b, int64_t inner, bool adds,
+                    SumsOfBlock& sums) {
+  CHECK(are_set_up) << "tiles are used outside AmxTiles";
+  for (int64_t k = 0; k < inner; ++k, a += kBlockElements, packed_b += kBlockElements) {
+    for (int64_t tile = 0; tile < 4; ++tile) {
+      RunVectorized<MultiplyTile>(a + tile / 2 * kSide * kBlockSide,
+                                  packed_b + tile % 2 * 2 * kTilePairs, adds || k > 0,
+                                  sums.values + tile * kTileValues);
+    }
+  }
+}
+
+void RoundSums(const SumsOfBlock& sums, float alpha, float beta, const uint16_t* addend,
+               uint16_t* to) {
+  for (int64_t i = 0; i < kBlockSide; ++i) {
+    for (int64_t j = 0; j < kBlockSide; ++j) {
+      const int64_t at = i * kBlockSide + j;
+      const float scaled = alpha * SumAt(sums, i, j);
+      const float sum = beta == 0 ? scaled : std::fma(beta, BFloat16ToFloat(addend[at]), scaled);
+      to[at] = FloatToBFloat16(WithoutSubnormals(sum));
+    }
+  }
+}
+
+void TransposeBlock(const uint16_t* block, uint16_t* to) {
+  uint16_t turned[kBlockElements];
+  for (int64_t i = 0; i < kBlockSide; ++i) {
+    for (int64_t j = 0; j < kBlockSide; ++j) turned[j * kBlockSide + i] = block[i * kBlockSide + j];
+  }
+  std::copy(turned, turned + kBlockElements, to);
+}
+
+}  // namespace kaon::kernels
