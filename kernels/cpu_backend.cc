@@ -43,9 +43,10 @@ void CheckSizes(const RuleConfig& rule, absl::Span<const uint64_t> shape,
 
 float* Floats(absl::Span<std::byte> slot) { return reinterpret_cast<float*>(slot.data()); }
 
-// Elements stepped at a time: few enough that what was written is still in the first cache when it
-// is digested, and what is fetched ahead when it is read, and encoded state while it is fp32.
-constexpr int64_t kChunk = 512;
+// Elements stepped at a time: few enough that what is fetched ahead is still in the first cache
+// when it is read, and encoded state while it is fp32.
+constexpr int64_t kChunk = kDigestBlock;
+constexpr int64_t kLineBytes = 64;
 static_assert(kChunk % (2 * kStateGroup) == 0, "encoded chunks end where a digested word does");
 
 // The state of a rule as it is stored, with what a chunk of it needs.
@@ -54,21 +55,14 @@ struct StoredSlot {
   StateDType dtype = StateDType::kFloat32;
   TensorDigester digester;
 
-  // `beside`: what else to fetch with the next chunk of the slot; that only where there is one.
-  uint64_t DigestOf(int64_t first, int64_t n, bool is_last, const float* beside) const {
+  // Encodes `values`, which are stored from `first` on, and digests what is stored.
+  uint64_t Encode(absl::Span<const float> values, int64_t first) const {
+    EncodeState(dtype, values, first, bytes);
     const int64_t begin = StateBytes(dtype, first);
-    const int64_t end = StateBytes(dtype, first + n);
-    const Ahead ahead = is_last ? Ahead{} : Ahead{bytes.data() + end, beside};
-    return digester.OfBytes(bytes.subspan(begin, end - begin), begin, ahead);
+    const int64_t end = StateBytes(dtype, first + static_cast<int64_t>(values.size()));
+    return digester.OfBytes(bytes.subspan(begin, end - begin), begin);
   }
 };
-
-template <typename Rule>
-void RunElementWise(const typename Rule::Scalars& scalars, int num_slots,
-                    const ElementWiseArrays<Rule>& arrays) {
-  WithElementWiseKernel<Rule>(
-      num_slots, [&](auto kernel) { RunVectorized<decltype(kernel)>(&scalars, &arrays); });
-}
 
 template <typename Config>
 std::vector<StoredSlot> StoredSlots(const Config& config, int num_slots, uint32_t parameter_id,
@@ -96,15 +90,23 @@ struct ElementWiseStep {
   // In place a line of weights has just been read, and is written where it is.
   bool streams() const {
     const absl::Span<float> to = buffers.new_param;
-    return to.data() != buffers.param.data() && to.size() * sizeof(float) >= kLeastStreamedBytes;
+    return to.data() != buffers.param.data() && to.size() * sizeof(float) >= kLeastStreamedBytes &&
+           reinterpret_cast<uintptr_t>(to.data()) % kLineBytes == 0;
   }
 };
 
-// Elements `first` and on as fp32: where they lie, or in `room`, which is in the first cache.
-const float* Widened(const GradView& grad, int64_t first, absl::Span<float> room) {
-  if (grad.dtype() == DType::kFloat32) return grad.floats().data() + first;
-  ToFloat(grad.dtype(), grad.at(first), room);
-  return room.data();
+// The chunk from `first` on, as it lies in memory.
+template <typename Rule>
+void FindNext(const ElementWiseStep<Rule>& step, int64_t first, NextBytes* next) {
+  const UpdateBuffers& buffers = step.buffers;
+  constexpr int64_t kLine = kLineBytes / static_cast<int64_t>(sizeof(float));
+  next[0] = {buffers.grad.at(first), kLine * static_cast<int64_t>(SizeOf(buffers.grad.dtype()))};
+  next[1] = {reinterpret_cast<const std::byte*>(buffers.param.data() + first), kLineBytes};
+  for (int k = 0; k < step.num_slots; ++k) {
+    const StoredSlot& slot = step.slots[k];
+    next[2 + k] = {slot.bytes.data() + StateBytes(slot.dtype, first),
+                   StateBytes(slot.dtype, kChunk) * kLine / kChunk};
+  }
 }
 
 // Elements [begin, end), in chunks: the same bits as all at once, for no element sees another, and
@@ -112,38 +114,36 @@ const float* Widened(const GradView& grad, int64_t first, absl::Span<float> room
 template <typename Rule>
 UpdateResult StepRange(const ElementWiseStep<Rule>& step, int64_t begin, int64_t end) {
   const UpdateBuffers& buffers = step.buffers;
+  const InstructionSet isa = ChosenInstructionSet().load(std::memory_order_relaxed);
   UpdateResult result;
   float momentum[kChunk];
-  float grad[kChunk];
-  alignas(64) float weights[kChunk];
   const bool streams = step.streams();
   for (int64_t first = begin; first < end; first += kChunk) {
     ElementWiseArrays<Rule> chunk;
     chunk.n = std::min(kChunk, end - first);
-    chunk.grad = Widened(buffers.grad, first, absl::MakeSpan(grad, chunk.n));
+    chunk.grad = buffers.grad.at(first);
+    chunk.grad_dtype = buffers.grad.dtype();
     chunk.param = buffers.param.data() + first;
-    float* const new_param = buffers.new_param.data() + first;
-    chunk.new_param = streams ? weights : new_param;
+    chunk.new_param = buffers.new_param.data() + first;
+    chunk.streams = streams;
     for (int k = 0; k < step.num_slots; ++k) chunk.state[k] = Floats(step.slots[k].bytes) + first;
     const absl::Span<float> decoded = absl::MakeSpan(momentum, chunk.n);
     if (step.encoded()) {
       DecodeState(step.momentum_dtype, step.slots[0].bytes, first, decoded);
       chunk.state[0] = momentum;
     }
-    const bool is_last = first + 2 * kChunk > end;
-    if (!is_last) {
-      chunk.next_grad = buffers.grad.at(first + kChunk);
-      chunk.grad_bytes = SizeOf(buffers.grad.dtype());
-      chunk.next_param = chunk.param + kChunk;
+    chunk.has_next = first + 2 * kChunk <= end;
+    if (chunk.has_next) FindNext(step, first + kChunk, chunk.next);
+    uint64_t sums[1 + Rule::kMaxSlots];
+    RunElementWise(isa, step.num_slots, step.scalars, chunk, sums);
+    const auto block = static_cast<uint64_t>(first / kDigestBlock);
+    result.weights_digest += step.weights.OfProducts(sums[0], chunk.n, block);
+    for (int k = 0; k < step.num_slots; ++k) {
+      const StoredSlot& slot = step.slots[k];
+      result.slots_digest += k == 0 && step.encoded()
+                                 ? slot.Encode(decoded, first)
+                                 : slot.digester.OfProducts(sums[1 + k], chunk.n, block);
     }
-    RunElementWise<Rule>(step.scalars, step.num_slots, chunk);
-    if (step.encoded()) EncodeState(step.momentum_dtype, decoded, first, step.slots[0].bytes);
-    const float* beside = is_last || streams ? nullptr : new_param + kChunk;
-    result.weights_digest += step.weights.Of(absl::MakeSpan(chunk.new_param, chunk.n), first);
-    for (const StoredSlot& slot : step.slots) {
-      result.slots_digest += slot.DigestOf(first, chunk.n, is_last, std::exchange(beside, nullptr));
-    }
-    if (streams) StreamTo(weights, chunk.n * sizeof(float), new_param);
   }
   if (streams) EndStreaming();
   return result;

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
+#include "kernels/digest_products.h"
 
 namespace kaon::kernels {
 
@@ -36,6 +37,14 @@ class TensorDigester {
   // Of state that is no fp32 (state_codec.h): its bytes as little-endian words of 32 bits, one
   // element each, the last filled up with zeros. `first_byte` is a multiple of 4 (CHECK).
   uint64_t OfBytes(absl::Span<const std::byte> bytes, uint64_t first_byte, Ahead ahead = {}) const;
+
+  // Of `n` words of the block with that number, of which `products` is SumOfProducts
+  // (digest_products.h).
+  uint64_t OfProducts(uint64_t products, int64_t n, uint64_t block) const {
+    // Each word counts something of its own, zeros too. Odd: a bijection, so one changed word
+    // always changes the sum.
+    return static_cast<uint64_t>(n) * key_ + products * (MixDigestKey(key_ ^ block) | 1);
+  }
 
  private:
   uint64_t OfWords(const std::byte* words, uint64_t num_words, uint64_t first_index,

@@ -4,31 +4,12 @@
 
 #include <cstring>
 
+#include "kernels/expand.h"
 #include "kernels/float_bits.h"
 #include "kernels/vector_dispatch.h"
 
 namespace kaon::kernels {
 namespace {
-
-struct ExpandBFloat16 {
-  KAON_HOST_DEVICE static void Run(const std::byte* src, float* out, size_t n) {
-    for (size_t i = 0; i < n; ++i) {
-      uint16_t x;
-      memcpy(&x, src + 2 * i, sizeof(x));
-      out[i] = BFloat16ToFloat(x);
-    }
-  }
-};
-
-struct ExpandFloat16 {
-  KAON_HOST_DEVICE static void Run(const std::byte* src, float* out, size_t n) {
-    for (size_t i = 0; i < n; ++i) {
-      uint16_t x;
-      memcpy(&x, src + 2 * i, sizeof(x));
-      out[i] = Float16ToFloat(x);
-    }
-  }
-};
 
 struct RoundToBFloat16 {
   KAON_HOST_DEVICE static void Run(const float* in, std::byte* dst, size_t n) {

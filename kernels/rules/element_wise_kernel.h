@@ -1,91 +1,144 @@
-// The bulk loop of any element-wise rule on the CPU, for RunVectorized.
-// Pure functions; any thread, on disjoint buffers.
+// The bulk loop of any element-wise rule on the CPU, for each instruction set: one pass that widens
+// gradients, updates, and digests what it writes while that is in registers, so that memory never
+// waits for a pass of its own. Pure functions; any thread, on disjoint buffers.
 #ifndef KAON_KERNELS_RULES_ELEMENT_WISE_KERNEL_H_
 #define KAON_KERNELS_RULES_ELEMENT_WISE_KERNEL_H_
 
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/digest_products.h"
+#include "kernels/dtype.h"
+#include "kernels/expand.h"
 #include "kernels/host_device.h"
+#include "kernels/vector_dispatch.h"
 
 namespace kaon::kernels {
 
-// Buffers of `n` elements each. `new_param` may be `param`; nothing else overlaps.
+// Memory that is stepped next, to be fetched meanwhile.
+struct NextBytes {
+  const std::byte* from = nullptr;
+  // Of as many elements as a cache line has of fp32.
+  int64_t line_bytes = 0;
+};
+
+// Buffers of `n` elements each, kDigestBlock at most, of one block of the digest (digest.h).
+// `new_param` may be `param`; nothing else overlaps.
 template <typename Rule>
 struct ElementWiseArrays {
-  const float* grad;
+  // As they are stored; the update is that of their fp32 values.
+  const std::byte* grad;
+  DType grad_dtype;
   const float* param;
   float* new_param;
+  // Whether new_param is written past the caches (streaming_store.h); a multiple of 64 then.
+  bool streams = false;
   // As many as the configuration has slots.
   float* state[Rule::kMaxSlots];
   int64_t n;
-  // Gradients, as they are stored, and weights that are read next, to be fetched meanwhile; null:
-  // none.
-  const std::byte* next_grad = nullptr;
-  // Of one gradient.
-  size_t grad_bytes = 0;
-  const float* next_param = nullptr;
+  // Of the gradient, the weights and the slots; of as many elements as there are here.
+  bool has_next = false;
+  NextBytes next[2 + Rule::kMaxSlots];
 };
 
 // For configurations with `num_slots` slots. To Element, a slot that is not there holds 0.
-template <typename Rule, int num_slots>
+template <typename Rule, int num_slots, typename Products>
 struct ElementWiseKernel {
+  // sums <- SumOfProducts of what was written: new_param, and each slot.
   KAON_HOST_DEVICE static void Run(const typename Rule::Scalars* scalars,
-                                   const ElementWiseArrays<Rule>* arrays) {
+                                   const ElementWiseArrays<Rule>* arrays, uint64_t* sums) {
     // Copies, which no store through the arrays can change: else the compiler reloads them for
     // every element.
     const typename Rule::Scalars s = *scalars;
     const ElementWiseArrays<Rule> a = *arrays;
+
+    static_assert(kFetched % Products::kStep == 0, "what is fetched for is digested whole");
+    Products products[1 + num_slots];
+    float widened[kFetched];
     int64_t i = 0;
-    if (a.next_param != nullptr) {
-      for (; i + kFetched <= a.n; i += kFetched) {
-        FetchNext(a, i);
-        RunRange(s, a, i, i + kFetched);
+    for (; i + kFetched <= a.n; i += kFetched) {
+      if (a.has_next) FetchNext(a, i);
+      const float* const grad = Widened(a, i, kFetched, widened);
+      for (int64_t j = 0; j < kFetched; j += Products::kStep) {
+        const int64_t at = i + j;
+        alignas(kLineBytes) float written[Products::kStep];
+        float* const new_param = a.streams ? written : a.new_param + at;
+        StepElements(s, a, grad + j, at, Products::kStep, new_param);
+        products[0].Add(new_param, at);
+        for (int k = 0; k < num_slots; ++k) products[1 + k].Add(a.state[k] + at, at);
+        if (a.streams) Products::Stream(written, a.new_param + at);
       }
     }
-    RunRange(s, a, i, a.n);
+    const int64_t rest = a.n - i;
+    StepElements(s, a, Widened(a, i, rest, widened), i, rest, a.new_param + i);
+    sums[0] = products[0].Sum() + SumOfProducts(a.new_param + i, rest, i);
+    for (int k = 0; k < num_slots; ++k) {
+      sums[1 + k] = products[1 + k].Sum() + SumOfProducts(a.state[k] + i, rest, i);
+    }
   }
 
  private:
-  // Elements whose successors are fetched at once.
-  static constexpr int64_t kFetched = 64;
+  static constexpr int64_t kLineBytes = 64;
+  // Elements of fp32 in a line, and those whose successors are fetched at once.
+  static constexpr int64_t kLine = kLineBytes / static_cast<int64_t>(sizeof(float));
+  static constexpr int64_t kFetched = 4 * kLine;
 
-  // Evenly: the divisions of a rule take so long that memory would stand idle, and all at once
-  // would keep them waiting.
+  // A line of each stream by turns, evenly over the elements: the divisions of a rule take so long
+  // that memory would stand idle, and all at once would keep them waiting. Of narrow elements some
+  // lines are asked for twice, which costs less than to branch.
   KAON_HOST_DEVICE static void FetchNext(const ElementWiseArrays<Rule>& a, int64_t i) {
-    constexpr int64_t kLineBytes = 64;
-    const auto grad_bytes = static_cast<int64_t>(a.grad_bytes);
-    const std::byte* const grad = a.next_grad + i * grad_bytes;
-    for (int64_t at = 0; at < kFetched * grad_bytes; at += kLineBytes) {
-      __builtin_prefetch(grad + at);
+    for (int64_t at = i; at < i + kFetched; at += kLine) {
+      for (int stream = 0; stream < 2 + num_slots; ++stream) {
+        __builtin_prefetch(a.next[stream].from + at / kLine * a.next[stream].line_bytes);
+      }
     }
-    constexpr int64_t kLine = kLineBytes / static_cast<int64_t>(sizeof(float));
-    for (int64_t at = 0; at < kFetched; at += kLine) __builtin_prefetch(a.next_param + i + at);
   }
 
-  KAON_HOST_DEVICE static void RunRange(const typename Rule::Scalars& s,
-                                        const ElementWiseArrays<Rule>& a, int64_t begin,
-                                        int64_t end) {
-    // No element depends on another, not even when new_param is param.
+  // n gradients from `begin` on as fp32: where they lie, or in `room`.
+  KAON_HOST_DEVICE static const float* Widened(const ElementWiseArrays<Rule>& a, int64_t begin,
+                                               int64_t n, float* room) {
+    switch (a.grad_dtype) {
+      case DType::kFloat32:
+        return reinterpret_cast<const float*>(a.grad) + begin;
+      case DType::kBFloat16:
+        ExpandBFloat16::Run(a.grad + 2 * begin, room, n);
+        return room;
+      case DType::kFloat16:
+        ExpandFloat16::Run(a.grad + 2 * begin, room, n);
+        return room;
+    }
+    return room;
+  }
+
+  KAON_HOST_DEVICE static void StepElements(const typename Rule::Scalars& s,
+                                            const ElementWiseArrays<Rule>& a, const float* grad,
+                                            int64_t begin, int64_t n, float* new_param) {
+    const float* const param = a.param + begin;
+    float* slots[Rule::kMaxSlots] = {};
+    for (int k = 0; k < num_slots; ++k) slots[k] = a.state[k] + begin;
+      // No element depends on another, not even when new_param is param.
 #if !defined(__clang__)
 #pragma GCC ivdep
 #endif
-    for (int64_t i = begin; i < end; ++i) {
+    for (int64_t i = 0; i < n; ++i) {
       float state[Rule::kMaxSlots] = {};
-      for (int k = 0; k < num_slots; ++k) state[k] = a.state[k][i];
-      a.new_param[i] = Rule::Element(s, a.grad[i], a.param[i], state);
-      for (int k = 0; k < num_slots; ++k) a.state[k][i] = state[k];
+      for (int k = 0; k < num_slots; ++k) state[k] = slots[k][i];
+      new_param[i] = Rule::Element(s, grad[i], param[i], state);
+      for (int k = 0; k < num_slots; ++k) slots[k][i] = state[k];
     }
   }
 };
 
-// Calls run with the kernel for `num_slots`, which is Rule::kMinSlots .. Rule::kMaxSlots.
-template <typename Rule, int at = Rule::kMinSlots, typename Callback>
-void WithElementWiseKernel(int num_slots, const Callback& run) {
+// Runs the kernel of instruction set `isa` for `num_slots`, Rule::kMinSlots .. Rule::kMaxSlots;
+// there are as many sums, and one.
+template <typename Rule, int at = Rule::kMinSlots>
+void RunElementWise(InstructionSet isa, int num_slots, const typename Rule::Scalars& scalars,
+                    const ElementWiseArrays<Rule>& arrays, uint64_t* sums) {
   if constexpr (at < Rule::kMaxSlots) {
-    if (num_slots > at) return WithElementWiseKernel<Rule, at + 1>(num_slots, run);
+    if (num_slots > at) return RunElementWise<Rule, at + 1>(isa, num_slots, scalars, arrays, sums);
   }
-  run(ElementWiseKernel<Rule, at>());
+  RunOneOf<ElementWiseKernel<Rule, at, Avx512Products>, ElementWiseKernel<Rule, at, Avx2Products>,
+           ElementWiseKernel<Rule, at, ScalarProducts>>(isa, &scalars, &arrays, sums);
 }
 
 }  // namespace kaon::kernels
