@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/digest.h"
+#include "kernels/digest_products.h"
 #include "kernels/fold.h"
 #include "kernels/mean.h"
 #include "kernels/muon_step.h"
@@ -151,6 +152,7 @@ UpdateResult StepRange(const ElementWiseStep<Rule>& step, int64_t begin, int64_t
 
 // Elements that one thread steps at a time.
 constexpr int64_t kPiece = 128 * kChunk;
+static_assert(kPiece % kDigestBlock == 0, "chunks are blocks of the digest");
 
 template <typename Rule>
 UpdateResult ApplyElementWise(const typename Rule::Config& config, const UpdateScalars& scalars,

@@ -8,7 +8,6 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
-#include "kernels/digest_products.h"
 
 namespace kaon::kernels {
 
@@ -19,36 +18,26 @@ inline constexpr uint32_t kGradientSlot = 1000;
 inline constexpr uint32_t kUpdatesSlot = 1001;
 inline constexpr uint32_t kPositionSlot = 1002;
 
-// Memory of the next piece, as long as this one, that is worth having in the cache by then:
-// digesting is arithmetic on what is in the cache, so that memory would stand idle. Null for none.
-struct Ahead {
-  const void* first = nullptr;
-  const void* second = nullptr;
-};
-
 // Digests one tensor piece by piece, as whoever writes it comes by: digests of disjoint ranges add
 // up, to TensorDigest of the whole.
 class TensorDigester {
  public:
   TensorDigester(uint32_t parameter_id, uint32_t slot);
 
-  // Elements first_index and on.
-  uint64_t Of(absl::Span<const float> values, uint64_t first_index, Ahead ahead = {}) const;
+  // Elements first_index and on. `next`: as many that are worth having in the cache by then, as
+  // digesting is arithmetic on what is there, and memory would stand idle; null for none.
+  uint64_t Of(absl::Span<const float> values, uint64_t first_index,
+              const float* next = nullptr) const;
   // Of state that is no fp32 (state_codec.h): its bytes as little-endian words of 32 bits, one
   // element each, the last filled up with zeros. `first_byte` is a multiple of 4 (CHECK).
-  uint64_t OfBytes(absl::Span<const std::byte> bytes, uint64_t first_byte, Ahead ahead = {}) const;
-
+  uint64_t OfBytes(absl::Span<const std::byte> bytes, uint64_t first_byte) const;
   // Of `n` words of the block with that number, of which `products` is SumOfProducts
   // (digest_products.h).
-  uint64_t OfProducts(uint64_t products, int64_t n, uint64_t block) const {
-    // Each word counts something of its own, zeros too. Odd: a bijection, so one changed word
-    // always changes the sum.
-    return static_cast<uint64_t>(n) * key_ + products * (MixDigestKey(key_ ^ block) | 1);
-  }
+  uint64_t OfProducts(uint64_t products, int64_t n, uint64_t block) const;
 
  private:
   uint64_t OfWords(const std::byte* words, uint64_t num_words, uint64_t first_index,
-                   Ahead ahead) const;
+                   const std::byte* next) const;
 
   const uint64_t key_;
 };

@@ -45,7 +45,8 @@ constexpr DigestMultipliers MakeDigestMultipliers() {
 
 alignas(64) inline constexpr DigestMultipliers kDigestMultipliers = MakeDigestMultipliers();
 
-// Of `n` words from place `place` of a block on; the plain way, for what is no whole step.
+// Of `n` words, anywhere in memory, from place `place` of a block on; the plain way, for what is no
+// whole step.
 KAON_HOST_DEVICE uint64_t SumOfProducts(const void* words, int64_t n, int64_t place) {
   uint64_t sum = 0;
   for (int64_t i = 0; i < n; ++i) {

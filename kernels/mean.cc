@@ -56,8 +56,8 @@ MeanFacts FinishMeanOn(ThreadPool& pool, const MeanScalars& scalars, absl::Span<
       Divide(block, loss_scale);
       facts[begin / kNormBlockElements] = FactsOf(block, scalars.takes_sum);
       const bool is_last = begin + 2 * kNormBlockElements > end;
-      digests[piece / kPiece] += digester.Of(
-          block, begin, is_last ? Ahead{} : Ahead{block.data() + kNormBlockElements, nullptr});
+      digests[piece / kPiece] +=
+          digester.Of(block, begin, is_last ? nullptr : block.data() + kNormBlockElements);
     }
   });
   MeanFacts result;

@@ -51,7 +51,8 @@ verb=test
 targets=(//...)
 packages=(--sanitizers)
 case "$suite" in
-  asan | ubsan | tsan) options=("--config=$suite" --build_tests_only) ;;
+  # What draws at random (shm_session_random_test) draws something else each day, and prints the seed.
+  asan | ubsan | tsan) options=("--config=$suite" --build_tests_only "--test_env=KAON_SEED=$(date -u +%Y%m%d)") ;;
   tsa) verb=build; options=(--config=tsa) ;;
   sim) options=(--config=opt --test_tag_filters=nightly); targets=(//tests/simulation/...) ;;
   network) options=(--config=opt --test_tag_filters=nightly); targets=(//tests/network:chaos_nightly_test); packages=() ;;

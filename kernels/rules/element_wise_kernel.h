@@ -1,8 +1,10 @@
 // The bulk loop of any element-wise rule on the CPU, for each instruction set: one pass that widens
-// gradients, updates, and digests what it writes while that is in registers, so that memory never
-// waits for a pass of its own. Pure functions; any thread, on disjoint buffers.
+// gradients, updates, and digests what it has just written, so that memory never waits for a pass
+// of its own. Pure functions; any thread, on disjoint buffers.
 #ifndef KAON_KERNELS_RULES_ELEMENT_WISE_KERNEL_H_
 #define KAON_KERNELS_RULES_ELEMENT_WISE_KERNEL_H_
+
+#include <glog/logging.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -31,7 +33,8 @@ struct ElementWiseArrays {
   DType grad_dtype;
   const float* param;
   float* new_param;
-  // Whether new_param is written past the caches (streaming_store.h); a multiple of 64 then.
+  // Whether new_param is written past the caches (streaming_store.h); its address is a
+  // multiple of 64 then.
   bool streams = false;
   // As many as the configuration has slots.
   float* state[Rule::kMaxSlots];
@@ -134,6 +137,7 @@ struct ElementWiseKernel {
 template <typename Rule, int at = Rule::kMinSlots>
 void RunElementWise(InstructionSet isa, int num_slots, const typename Rule::Scalars& scalars,
                     const ElementWiseArrays<Rule>& arrays, uint64_t* sums) {
+  DCHECK_LE(arrays.n, kDigestBlock);
   if constexpr (at < Rule::kMaxSlots) {
     if (num_slots > at) return RunElementWise<Rule, at + 1>(isa, num_slots, scalars, arrays, sums);
   }

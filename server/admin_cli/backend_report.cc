@@ -78,10 +78,14 @@ std::map<MatrixKey, Matrices> MatricesOf(const std::vector<v1::ParameterRow>& pa
 }
 
 // Which of the forms such matrices would be updated faster in, by the times that their shards took
-// of the shape that is the most like theirs when they started. Null where none has.
+// when they started, of the shape whose sides are the most alike. Null where none is like theirs:
+// nothing was measured, the sides differ by more than twice as much, or one thread takes each
+// matrix, not all of them.
 Json FasterForm(const v1::GetStatusResponse& status, const MatrixKey& key,
                 const std::set<uint32_t>& shards, v1::NewtonSchulzDType dtype) {
   if (key.rows == key.cols) return "standard";
+  if (key.is_batched) return nullptr;
+  constexpr double kFarthest = 2;
   const auto log_aspect = [](uint64_t rows, uint64_t cols) {
     return std::abs(std::log(static_cast<double>(rows) / static_cast<double>(cols)));
   };
@@ -94,7 +98,8 @@ Json FasterForm(const v1::GetStatusResponse& status, const MatrixKey& key,
     double least = 0;
     for (const v1::NewtonSchulzFormTime& time : shard.description().form_times()) {
       const double off = std::abs(log_aspect(time.rows(), time.cols()) - wanted);
-      if (time.dtype() != dtype || (nearest != nullptr && off >= least)) continue;
+      if (time.dtype() != dtype || off > std::log(kFarthest) + 1e-9) continue;
+      if (nearest != nullptr && off >= least) continue;
       nearest = &time;
       least = off;
     }

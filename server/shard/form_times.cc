@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <utility>
 
 #include "absl/types/span.h"
 #include "kernels/grad_view.h"
 #include "kernels/optimizer_rule.h"
-#include "kernels/steady_clock.h"
 
 namespace kaon::shard {
 namespace {
@@ -22,7 +22,7 @@ constexpr std::pair<NsDType, v1::NewtonSchulzDType> kDTypes[] = {
     {NsDType::kFloat32, v1::NEWTON_SCHULZ_DTYPE_FLOAT32},
     {NsDType::kBFloat16, v1::NEWTON_SCHULZ_DTYPE_BFLOAT16}};
 // Those that keep [N9] in bf16 (ADR 0024).
-const std::vector<int> kRestarts = {2, 3};
+constexpr int kRestarts[] = {2, 3};
 // The first of them touches memory and has the library prepare its products.
 constexpr int kRounds = 3;
 
@@ -39,18 +39,17 @@ class ProbedMatrix {
     }
   }
 
-  absl::Duration Step(kernels::Backend& backend, NsDType dtype, NsForm form) {
+  void Step(kernels::Backend& backend, NsDType dtype, NsForm form) {
     kernels::MuonConfig config;
     config.newton_schulz.dtype = dtype;
     config.newton_schulz.form = form;
-    if (form == NsForm::kGram) config.newton_schulz.gram_restarts = kRestarts;
+    if (form == NsForm::kGram)
+      config.newton_schulz.gram_restarts.assign(std::begin(kRestarts), std::end(kRestarts));
     const absl::Span<std::byte> slots[] = {
         {reinterpret_cast<std::byte*>(state_.data()), state_.size() * sizeof(float)}};
-    const absl::Time start = SteadyNow();
     backend.ApplyUpdate(
         config, {.lr = 1e-3, .clip_factor = 1, .t = ++updates_}, shape_,
         {.grad = grad_, .param = weight_, .new_param = absl::MakeSpan(weight_), .state = slots});
-    return SteadyNow() - start;
   }
 
  private:
@@ -64,26 +63,29 @@ class ProbedMatrix {
 }  // namespace
 
 std::vector<v1::NewtonSchulzFormTime> MeasureForms(kernels::Backend& backend,
-                                                   absl::Duration at_most) {
-  const absl::Time end = SteadyNow() + at_most;
+                                                   absl::Duration at_most,
+                                                   absl::FunctionRef<absl::Time()> now) {
+  const absl::Time end = now() + at_most;
   std::vector<v1::NewtonSchulzFormTime> times;
   for (const uint64_t width : kWidths) {
+    if (now() >= end) return times;
     ProbedMatrix matrix(width * kRows);
     for (const auto& [dtype, shown] : kDTypes) {
-      absl::Duration standard = absl::InfiniteDuration();
-      absl::Duration gram = absl::InfiniteDuration();
-      // By turns, so that both have what else runs here beside them.
-      for (int round = 0; round < kRounds; ++round) {
-        if (SteadyNow() >= end) return times;
-        standard = std::min(standard, matrix.Step(backend, dtype, NsForm::kStandard));
-        gram = std::min(gram, matrix.Step(backend, dtype, NsForm::kGram));
+      // By turns, so that both have what else runs here beside them; the least of each.
+      absl::Duration least[] = {absl::InfiniteDuration(), absl::InfiniteDuration()};
+      for (int update = 0; update < 2 * kRounds; ++update) {
+        const absl::Time start = now();
+        if (start >= end) return times;
+        const int form = update % 2;
+        matrix.Step(backend, dtype, form == 0 ? NsForm::kStandard : NsForm::kGram);
+        least[form] = std::min(least[form], now() - start);
       }
       v1::NewtonSchulzFormTime& time = times.emplace_back();
       time.set_dtype(shown);
       time.set_rows(kRows);
       time.set_cols(width * kRows);
-      time.set_standard_seconds(absl::ToDoubleSeconds(standard));
-      time.set_gram_seconds(absl::ToDoubleSeconds(gram));
+      time.set_standard_seconds(absl::ToDoubleSeconds(least[0]));
+      time.set_gram_seconds(absl::ToDoubleSeconds(least[1]));
     }
   }
   return times;

@@ -1,25 +1,29 @@
 // Which form of Newton-Schulz ([N1], [N7]) is the faster on this machine: whole updates in both,
-// timed when a shard starts and shown by `kaonctl backend`. Advice for whoever registers a group:
-// the group decides (ADR 0024), and no result depends on a time. One thread, beside no steps.
+// timed at a shard's first start and shown by `kaonctl backend`. Advice for whoever registers a
+// group: the group decides (ADR 0024), and no result depends on a time. One thread, beside no
+// steps.
 #ifndef KAON_SERVER_SHARD_FORM_TIMES_H_
 #define KAON_SERVER_SHARD_FORM_TIMES_H_
 
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 #include "kaon/v1/shard_control.pb.h"
 #include "kernels/backend.h"
+#include "kernels/steady_clock.h"
 
 namespace kaon::shard {
 
-// Of a start, on any machine with vector units; a shard that restarts keeps its job waiting.
+// Of a start.
 inline constexpr absl::Duration kFormTimesTake = absl::Milliseconds(500);
 
-// Matrices of 256 rows that are 2, 4 and 8 times as wide, each dtype of fp32 and bf16: those of
-// which updates are done before about `at_most` has passed, the narrow ones first. Claims some MiB
-// that are free again afterwards.
+// Matrices of 256 rows that are 2, 4 and 8 times as wide, each in fp32 and bf16, the narrow ones
+// first: those that were measured before `at_most` had passed on the clock `now`, and one update
+// more at most. Takes some MiB meanwhile.
 std::vector<v1::NewtonSchulzFormTime> MeasureForms(kernels::Backend& backend,
-                                                   absl::Duration at_most);
+                                                   absl::Duration at_most,
+                                                   absl::FunctionRef<absl::Time()> now = SteadyNow);
 
 }  // namespace kaon::shard
 

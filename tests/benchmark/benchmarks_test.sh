@@ -15,7 +15,7 @@ run() {
     { echo "FAILED: $name $*"; cat "$TEST_TMPDIR/$name.out"; exit 1; }
 }
 run optimizer_step --million-elements 1 --threads 2
-run muon_step --shapes 64x64 --small-matrices 2 --threads 2
+run muon_step --shapes 64x64,64x256 --small-matrices 2 --threads 2
 run push_pull --mebibytes 4 --workers 1,2 --tensors 10,100 --transports grpc,shm,tls --certificates "$certificates"
 run step_time --million-elements 1 --workers 1
 run journal_bandwidth --directory "$TEST_TMPDIR" --mebibytes 4
@@ -26,8 +26,8 @@ import glob, json, math, sys
 
 KEYS = {"name", "value", "min", "max", "unit", "limit", "limit_min", "limit_max", "limit_name", "ratio", "settings"}
 EXPECTED = {
-    "adamw_step", "sgd_step", "lion_step", "finish_pass", "muon_step", "push", "pull", "push_peer", "pull_peer", "push_tensors", "pull_tensors",
-    "push_shm", "pull_shm", "push_tls", "pull_tls", "overhead", "overhead_and_disk", "step_e2e", "step_sum", "step_ahead", "journal", "shard_memory",
+    "adamw_step", "sgd_step", "lion_step", "finish_pass", "muon_step", "muon_library", "muon_error", "push", "pull", "push_peer", "pull_peer",
+    "push_tensors", "pull_tensors", "push_shm", "pull_shm", "push_tensors_shm", "pull_tensors_shm", "push_tls", "pull_tls", "overhead", "overhead_and_disk", "step_e2e", "step_sum", "step_ahead", "journal", "shard_memory",
 }
 rows = [json.loads(line) for path in glob.glob(sys.argv[1] + "/*.json") for line in open(path, encoding="utf-8")]
 missing = EXPECTED - {row["name"] for row in rows}

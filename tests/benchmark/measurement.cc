@@ -1,6 +1,7 @@
 #include "tests/benchmark/measurement.h"
 
 #include <glog/logging.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 
@@ -22,6 +23,15 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+double CpuSeconds() {
+  rusage usage;
+  PCHECK(getrusage(RUSAGE_SELF, &usage) == 0);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
 }  // namespace
 
 Rounds MeasureByTurns(int rounds, const std::function<void()>& work,
@@ -34,6 +44,13 @@ Rounds MeasureByTurns(int rounds, const std::function<void()>& work,
     measured.limit.push_back(SecondsOf(limit));
   }
   return measured;
+}
+
+Spent SpentBy(const std::function<void()>& work) {
+  const double cpu_before = CpuSeconds();
+  const absl::Time start = SteadyNow();
+  work();
+  return {absl::ToDoubleSeconds(SteadyNow() - start), CpuSeconds() - cpu_before};
 }
 
 void SetRates(const Rounds& rounds, double amount, double limit_amount, Measurement& measurement) {

@@ -39,6 +39,25 @@ struct Rounds {
 Rounds MeasureByTurns(int rounds, const std::function<void()>& work,
                       const std::function<void()>& limit);
 
+// Of one piece of work, by the clock and by the processors: what all threads of this process used
+// meanwhile.
+struct Spent {
+  double seconds = 0;
+  double cpu_seconds = 0;
+};
+
+Spent SpentBy(const std::function<void()>& work);
+
+struct SpentOfRounds {
+  std::vector<double> seconds;
+  std::vector<double> cpu_seconds;
+
+  void Add(const Spent& round) {
+    seconds.push_back(round.seconds);
+    cpu_seconds.push_back(round.cpu_seconds);
+  }
+};
+
 // Of `amount` and `limit_amount` per round, in units per second.
 void SetRates(const Rounds& rounds, double amount, double limit_amount, Measurement& measurement);
 

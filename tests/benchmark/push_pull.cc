@@ -4,14 +4,12 @@
 // the same run (docs/design/performance.md section 0). Client and shard are real; they share this
 // process and its CPUs, as the two ends of the raw connection do.
 #include <glog/logging.h>
-#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -19,10 +17,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "client/kaon/client.h"
-#include "kernels/steady_clock.h"
 #include "proto/chunk_memory.h"
 #include "server/shard/shm_endpoint.h"
 #include "tests/benchmark/loopback_job.h"
@@ -133,29 +129,6 @@ JobDefinition MakeJob(int workers, int tensors, uint64_t elements) {
   return job;
 }
 
-// Of each round, by the clock and by the processors: this process is both ends of everything.
-struct Spent {
-  std::vector<double> seconds;
-  std::vector<double> cpu_seconds;
-};
-
-double CpuSeconds() {
-  rusage usage;
-  PCHECK(getrusage(RUSAGE_SELF, &usage) == 0);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
-void Measure(const std::function<void()>& run, Spent& spent) {
-  const double cpu_before = CpuSeconds();
-  const absl::Time start = SteadyNow();
-  run();
-  spent.seconds.push_back(absl::ToDoubleSeconds(SteadyNow() - start));
-  spent.cpu_seconds.push_back(CpuSeconds() - cpu_before);
-}
-
 // Beside what each transport is measured, and its peer, if it has one.
 std::vector<std::unique_ptr<Limit>> LimitsOf(const Options& options, const std::string& transport,
                                              int workers) {
@@ -193,8 +166,8 @@ std::string SuffixOf(const std::string& transport) {
 }
 
 struct PushAndPull {
-  Spent push;
-  Spent pull;
+  SpentOfRounds push;
+  SpentOfRounds pull;
 };
 
 void Report(Measurement measurement, double bytes, const Rounds& rounds, std::FILE* json) {
@@ -204,8 +177,8 @@ void Report(Measurement measurement, double bytes, const Rounds& rounds, std::FI
 
 // `work` beside `limit`: how fast, and, as the row NAME_cpu, how far a second of a processor gets
 // each. Where both keep every processor busy, the second ratio is about the first.
-void Report(Measurement measurement, double bytes, const Spent& work, const Spent& limit,
-            std::FILE* json) {
+void Report(Measurement measurement, double bytes, const SpentOfRounds& work,
+            const SpentOfRounds& limit, std::FILE* json) {
   measurement.unit = "GB/s";
   Report(measurement, bytes, {work.seconds, limit.seconds}, json);
   measurement.name += "_cpu";
@@ -221,7 +194,7 @@ PushAndPull MeasureTransfers(const Options& options, const std::string& transpor
       MakeTrainers(servers, MakeJob(workers, tensors, bytes / sizeof(float)));
   const std::vector<std::unique_ptr<Limit>> limits = LimitsOf(options, transport, workers);
   PushAndPull spent;
-  std::vector<Spent> limit_spent(limits.size());
+  std::vector<SpentOfRounds> limit_spent(limits.size());
   const auto pull = [&] {
     SecondsOfAll(trainers, [](LoopbackTrainer& trainer) { trainer.Pull(); });
   };
@@ -231,14 +204,14 @@ PushAndPull MeasureTransfers(const Options& options, const std::string& transpor
       spent = {};
       limit_spent.assign(limits.size(), {});
     }
-    Measure([&] { SecondsOfAll(trainers, [](LoopbackTrainer& trainer) { trainer.Push(); }); },
-            spent.push);
+    spent.push.Add(
+        SpentBy([&] { SecondsOfAll(trainers, [](LoopbackTrainer& trainer) { trainer.Push(); }); }));
     SecondsOfAll(trainers, [](LoopbackTrainer& trainer) { trainer.Finish(); });
     // A step is finished when it is decided: the first pull waits for its arithmetic.
     pull();
-    Measure(pull, spent.pull);
+    spent.pull.Add(SpentBy(pull));
     for (size_t i = 0; i < limits.size(); ++i) {
-      Measure([&limit = *limits[i]] { limit.Run(); }, limit_spent[i]);
+      limit_spent[i].Add(SpentBy([&limit = *limits[i]] { limit.Run(); }));
     }
   }
   for (const auto& trainer : trainers) {

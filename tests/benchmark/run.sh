@@ -47,7 +47,7 @@ for name in "${names[@]}"; do
   options=()
   case "$name${quick:+ quick}" in
     "optimizer_step quick") options=(--million-elements 1) ;;
-    "muon_step quick") options=(--shapes 64x64 --small-matrices 2) ;;
+    "muon_step quick") options=(--shapes 64x64,64x256 --small-matrices 2) ;;
     "push_pull") options=(--tensors 10,10000 --transports grpc,shm,tls --certificates "$work/tls") ;;
     "push_pull quick") options=(--mebibytes 4 --workers 1,2 --transports grpc,shm,tls --certificates "$work/tls") ;;
     "step_time quick") options=(--million-elements 0) ;;

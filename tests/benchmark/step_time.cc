@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -108,10 +107,10 @@ class Compute {
     }
   }
 
-  double Seconds() {
-    const absl::Time start = SteadyNow();
-    for (const auto& parameter : parameters_) parameter->Step(*backend_);
-    return absl::ToDoubleSeconds(SteadyNow() - start);
+  Spent Step() {
+    return SpentBy([this] {
+      for (const auto& parameter : parameters_) parameter->Step(*backend_);
+    });
   }
 
  private:
@@ -136,7 +135,7 @@ void MeasureOverhead(const Options& options, uint32_t shm_sessions, std::FILE* j
   // Steps are short: more of them.
   for (int round = 0; round <= 10 * options.rounds; ++round) {
     const double plain = disk.Seconds();
-    const double arithmetic = compute.Seconds();
+    const double arithmetic = compute.Step().seconds;
     const double step = SecondsOfAll(trainers, [](LoopbackTrainer& trainer) {
       trainer.Push();
       trainer.Finish();
@@ -182,16 +181,16 @@ class Transfers {
       : servers_(LargeServers(options)), trainers_(MakeTrainers(servers_, SgdOf(std::move(job)))) {}
 
   // What Pull measures is the last one's.
-  double PushSeconds() {
-    const double seconds =
-        SecondsOfAll(trainers_, [](LoopbackTrainer& trainer) { trainer.Push(); });
+  Spent Push() {
+    const Spent push = SpentBy(
+        [this] { SecondsOfAll(trainers_, [](LoopbackTrainer& trainer) { trainer.Push(); }); });
     SecondsOfAll(trainers_, [](LoopbackTrainer& trainer) { trainer.Finish(); });
     // Of weights that have been computed.
-    SecondsOfAll(trainers_, [](LoopbackTrainer& trainer) { trainer.Pull(); });
-    return seconds;
+    PullAll();
+    return push;
   }
-  double PullSeconds() {
-    return SecondsOfAll(trainers_, [](LoopbackTrainer& trainer) { trainer.Pull(); });
+  Spent Pull() {
+    return SpentBy([this] { PullAll(); });
   }
 
  private:
@@ -201,20 +200,48 @@ class Transfers {
     for (ParameterSpec& parameter : job.parameters) parameter.group = "sgd";
     return job;
   }
+  void PullAll() {
+    SecondsOfAll(trainers_, [](LoopbackTrainer& trainer) { trainer.Pull(); });
+  }
 
   const LoopbackServers servers_;
   LoopbackTrainers trainers_;
 };
 
 void ReportStages(const std::string& name, const std::string& settings, const std::string& limit,
-                  const Rounds& rounds, std::FILE* json) {
+                  const Rounds& rounds, std::FILE* json, const std::string& unit = "1/s") {
   Measurement measurement;
   measurement.name = name;
   measurement.settings = settings;
-  measurement.unit = "1/s";
+  measurement.unit = unit;
   measurement.limit_name = limit;
   SetRates(rounds, 1, 1, measurement);
   Print(measurement, json);
+}
+
+// Of each round.
+struct StepAndStages {
+  SpentOfRounds push;
+  SpentOfRounds arithmetic;
+  SpentOfRounds pull;
+  SpentOfRounds step;
+  // Of its three stages, with nothing beside them.
+  std::vector<double> slowest;
+  SpentOfRounds one_by_one;
+};
+
+void ReportLarge(const std::string& settings, const StepAndStages& spent, std::FILE* json) {
+  const std::vector<double>& step = spent.step.seconds;
+  ReportStages("step_push", settings, "the whole step", {spent.push.seconds, step}, json);
+  ReportStages("step_compute", settings, "the whole step", {spent.arithmetic.seconds, step}, json);
+  ReportStages("step_pull", settings, "the whole step", {spent.pull.seconds, step}, json);
+  ReportStages("step_e2e", settings, "the slowest stage alone", {step, spent.slowest}, json);
+  const std::string one_by_one = "the stages one after the other";
+  ReportStages("step_sum", settings, one_by_one, {step, spent.one_by_one.seconds}, json);
+  // By the processors: what they all do for a step, and for its stages apart; vote and decision are
+  // in no stage.
+  ReportStages("step_sum_cpu", settings, one_by_one,
+               {spent.step.cpu_seconds, spent.one_by_one.cpu_seconds}, json, "1/CPU-s");
 }
 
 void MeasureLarge(const Options& options, Rules rules, int workers, std::FILE* json) {
@@ -223,36 +250,31 @@ void MeasureLarge(const Options& options, Rules rules, int workers, std::FILE* j
   LoopbackTrainers trainers = MakeTrainers(servers, job);
   Transfers transfers(options, job);
   Compute compute(job, options.threads);
-  Rounds push;
-  Rounds arithmetic;
-  Rounds pull;
-  Rounds step;
-  Rounds one_by_one;
+  StepAndStages spent;
   for (int round = 0; round <= options.rounds; ++round) {
-    const double alone[] = {transfers.PushSeconds(), compute.Seconds(), transfers.PullSeconds()};
-    const double whole = SecondsOfAll(trainers, [](LoopbackTrainer& trainer) {
-      trainer.Push();
-      trainer.Finish();
-      trainer.Pull();
+    const Spent push = transfers.Push();
+    const Spent arithmetic = compute.Step();
+    const Spent pull = transfers.Pull();
+    const Spent step = SpentBy([&trainers] {
+      SecondsOfAll(trainers, [](LoopbackTrainer& trainer) {
+        trainer.Push();
+        trainer.Finish();
+        trainer.Pull();
+      });
     });
     if (round == 0) continue;
-    push.work.push_back(alone[0]);
-    arithmetic.work.push_back(alone[1]);
-    pull.work.push_back(alone[2]);
-    step.work.push_back(whole);
-    step.limit.push_back(*std::max_element(std::begin(alone), std::end(alone)));
-    one_by_one.limit.push_back(alone[0] + alone[1] + alone[2]);
+    spent.push.Add(push);
+    spent.arithmetic.Add(arithmetic);
+    spent.pull.Add(pull);
+    spent.step.Add(step);
+    spent.slowest.push_back(std::max({push.seconds, arithmetic.seconds, pull.seconds}));
+    spent.one_by_one.Add({push.seconds + arithmetic.seconds + pull.seconds,
+                          push.cpu_seconds + arithmetic.cpu_seconds + pull.cpu_seconds});
   }
-  one_by_one.work = step.work;
-  const std::string settings = absl::StrCat(options.million_elements, " Mi, ",
-                                            rules == Rules::kHalfMuon ? "half Muon" : "AdamW", ", ",
-                                            options.shards, " shards, ", workers, " workers");
-  push.limit = arithmetic.limit = pull.limit = step.work;
-  ReportStages("step_push", settings, "the whole step", push, json);
-  ReportStages("step_compute", settings, "the whole step", arithmetic, json);
-  ReportStages("step_pull", settings, "the whole step", pull, json);
-  ReportStages("step_e2e", settings, "the slowest stage alone", step, json);
-  ReportStages("step_sum", settings, "the stages one after the other", one_by_one, json);
+  ReportLarge(absl::StrCat(options.million_elements, " Mi, ",
+                           rules == Rules::kHalfMuon ? "half Muon" : "AdamW", ", ", options.shards,
+                           " shards, ", workers, " workers"),
+              spent, json);
 }
 
 // What Muon's weights ahead of the decision gain where a shard has time for them: gradients come
@@ -272,7 +294,7 @@ void MeasureAhead(Options options, std::FILE* json) {
   Compute compute(ahead, options.threads);
   Rounds rounds;
   for (int round = 0; round <= options.rounds; ++round) {
-    const absl::Duration backward = absl::Seconds(compute.Seconds());
+    const absl::Duration backward = absl::Seconds(compute.Step().seconds);
     const auto step = [&](LoopbackTrainer& trainer) {
       trainer.Push(backward);
       trainer.Finish();

@@ -8,6 +8,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "kernels/digest_products.h"
+#include "kernels/dtype.h"
 #include "kernels/optimizer_rule.h"
 #include "kernels/rules/element_wise_kernel.h"
 #include "kernels/vector_dispatch.h"
@@ -17,30 +19,55 @@
 namespace kaon::kernels {
 namespace {
 
-// Weight, then each slot, after three updates; each update adds its digest's sums to `sums`.
+constexpr int64_t kNumElements = 1037;
+
+// How the same update is asked for.
+struct Way {
+  InstructionSet isa = InstructionSet::kScalar;
+  DType grad_dtype = DType::kFloat32;
+  // New weights go past the caches, beside the old ones.
+  bool streams = false;
+};
+
+struct alignas(64) Line {
+  float values[16];
+};
+
+// Weight, then each slot, after three updates, of whose chunks sums are those of what was written.
 template <typename Rule>
-std::vector<std::vector<float>> RunThreeUpdates(InstructionSet isa,
-                                                const typename Rule::Config& config,
-                                                std::vector<uint64_t>& sums) {
-  constexpr int64_t kNumElements = 1037;
+std::vector<std::vector<float>> RunThreeUpdates(const Way& way,
+                                                const typename Rule::Config& config) {
   const int num_slots = Rule::NumSlots(config);
   std::vector<std::vector<float>> buffers(1 + num_slots, std::vector<float>(kNumElements));
   buffers[0] = reference::GaussianVector(kNumElements, 1);
+  std::vector<Line> lines(kNumElements / 16 + 1);
   for (int t = 1; t <= 3; ++t) {
-    const std::vector<float> grad = reference::GaussianVector(kNumElements, 1 + t);
+    // Of so few bits that half-precision holds them.
+    std::vector<float> grad = reference::GaussianVector(kNumElements, 1 + t);
+    for (float& value : grad) value = RoundTo(DType::kBFloat16, RoundTo(DType::kFloat16, value));
+    std::vector<std::byte> stored(kNumElements * SizeOf(way.grad_dtype));
+    FromFloat(way.grad_dtype, grad, stored.data());
     const typename Rule::Scalars scalars = Rule::Prepare(config, 1e-2, 0.7, t);
+    float* const written = way.streams ? lines.front().values : buffers[0].data();
     for (int64_t first = 0; first < kNumElements; first += kDigestBlock) {
       ElementWiseArrays<Rule> arrays;
-      arrays.grad = reinterpret_cast<const std::byte*>(grad.data() + first);
-      arrays.grad_dtype = DType::kFloat32;
+      arrays.grad = stored.data() + first * static_cast<int64_t>(SizeOf(way.grad_dtype));
+      arrays.grad_dtype = way.grad_dtype;
       arrays.param = buffers[0].data() + first;
-      arrays.new_param = buffers[0].data() + first;
+      arrays.new_param = written + first;
+      arrays.streams = way.streams;
       for (int k = 0; k < num_slots; ++k) arrays.state[k] = buffers[1 + k].data() + first;
       arrays.n = std::min(kDigestBlock, kNumElements - first);
-      uint64_t of_chunk[1 + Rule::kMaxSlots];
-      RunElementWise<Rule>(isa, num_slots, scalars, arrays, of_chunk);
-      sums.insert(sums.end(), of_chunk, of_chunk + 1 + num_slots);
+      arrays.has_next = true;
+      for (NextBytes& next : arrays.next) next = {stored.data(), 0};
+      uint64_t sums[1 + Rule::kMaxSlots];
+      RunElementWise<Rule>(way.isa, num_slots, scalars, arrays, sums);
+      EXPECT_EQ(sums[0], SumOfProducts(written + first, arrays.n, 0));
+      for (int k = 0; k < num_slots; ++k) {
+        EXPECT_EQ(sums[1 + k], SumOfProducts(arrays.state[k], arrays.n, 0)) << k;
+      }
     }
+    std::copy_n(written, kNumElements, buffers[0].data());
   }
   return buffers;
 }
@@ -73,15 +100,17 @@ template <typename Rule>
 class ElementWiseRulesTest : public ::testing::Test {};
 TYPED_TEST_SUITE(ElementWiseRulesTest, GTestTypes<ElementWiseRules>::type);
 
-TYPED_TEST(ElementWiseRulesTest, EveryInstructionSetGivesTheSameBits) {
+TYPED_TEST(ElementWiseRulesTest, EveryWayGivesTheSameBits) {
   for (const auto& config : Configurations<typename TypeParam::Config>()) {
-    std::vector<uint64_t> expected_sums;
-    const auto expected =
-        RunThreeUpdates<TypeParam>(InstructionSet::kScalar, config, expected_sums);
+    const auto expected = RunThreeUpdates<TypeParam>({}, config);
     for (const InstructionSet isa : InstructionSets()) {
-      std::vector<uint64_t> sums;
-      EXPECT_EQ(RunThreeUpdates<TypeParam>(isa, config, sums), expected) << static_cast<int>(isa);
-      EXPECT_EQ(sums, expected_sums) << static_cast<int>(isa);
+      for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+        for (const bool streams : {false, true}) {
+          SCOPED_TRACE(testing::Message() << "set " << static_cast<int>(isa) << ", "
+                                          << NameOf(dtype) << ", streams " << streams);
+          EXPECT_EQ(RunThreeUpdates<TypeParam>({isa, dtype, streams}, config), expected);
+        }
+      }
     }
   }
 }

@@ -94,7 +94,7 @@ TEST(BackendReportTest, TextHasOneLinePerShardAndPerKindOfMatrix) {
             "         2  0,1\n"
             "muon   2048  2048  standard  -         standard  bfloat16      5  no              1  "
             "         1  0\n"
-            "plain    64     8  standard  -         standard  float32       7  yes             2  "
+            "plain    64     8  standard  -         -         float32       7  yes             2  "
             "         1  0\n");
 }
 
@@ -129,13 +129,14 @@ Json FasterOf(uint64_t rows, uint64_t cols, uint32_t shard) {
 }
 
 // Of the measured shape whose sides are the most alike, whichever is the longer, in the group's
-// dtype, and of a shard that has it.
+// dtype, and of a shard that has it; not of one that is far from it.
 TEST(BackendReportTest, TheFasterFormIsThatOfTheNearestMeasuredShape) {
   EXPECT_EQ(FasterOf(1000, 1001, 0), "standard");
   EXPECT_EQ(FasterOf(256, 700, 0), "standard");
   EXPECT_EQ(FasterOf(256, 750, 0), "gram");
   EXPECT_EQ(FasterOf(750, 256, 0), "gram");
-  EXPECT_EQ(FasterOf(64, 8192, 0), "gram");
+  EXPECT_EQ(FasterOf(1024, 8192, 0), "gram");
+  EXPECT_EQ(FasterOf(1024, 8200, 0), nullptr);
   EXPECT_EQ(FasterOf(256, 1024, 1), nullptr);
   EXPECT_EQ(FasterOf(256, 256, 1), "standard");
 }

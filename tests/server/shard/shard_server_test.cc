@@ -179,25 +179,6 @@ TEST_F(ShardServerTest, ComputesWithTheInstructionSetThatItIsTold) {
   Restart(config);
 }
 
-// Only where it is told to: no start of another test waits for it.
-TEST_F(ShardServerTest, SaysHowLongEitherFormOfNewtonSchulzTakesHere) {
-  EXPECT_EQ(Describe().form_times_size(), 0);
-  coordinator_.reset();
-  server_->Shutdown();
-  v1::ShardConfig config = SameDirectory();
-  config.set_gemm("onednn");
-  config.set_allow_other_build(true);
-  config.set_measure_forms(true);
-  Restart(config);
-  const v1::DescribeShardResponse shard = Describe();
-  ASSERT_GE(shard.form_times_size(), 1);
-  for (const v1::NewtonSchulzFormTime& time : shard.form_times()) {
-    EXPECT_LT(time.rows(), time.cols());
-    EXPECT_GT(time.standard_seconds(), 0);
-    EXPECT_GT(time.gram_seconds(), 0);
-  }
-}
-
 // Protocol.md section 3: "resuming across a change needs an explicit flag".
 TEST_F(ShardServerTest, GoesOnWithAnotherBackendOnlyWhereThatIsAllowed) {
   PlanStepOne();
