@@ -21,15 +21,32 @@ MatrixProduct TileOf(const MatrixProduct& product, int64_t tile) {
   return of_tile;
 }
 
+// A cache line of C.
+constexpr int64_t kLine = 16;
+static_assert(TiledGemm::kTileRows % kLine == 0, "tiles begin where lines do");
+
+// to[j][i] <- from[i][j] for `height` rows of a line each, rows `stride` apart. By way of memory in
+// the first cache: rows of a large matrix lie so that few of them have room there at once.
+void TransposeLines(const float* from, int64_t height, int64_t stride, float* to) {
+  float lines[kLine][kLine];
+  for (int64_t i = 0; i < height; ++i) std::copy_n(from + i * stride, kLine, lines[i]);
+  for (int64_t j = 0; j < kLine; ++j) {
+    for (int64_t i = 0; i < height; ++i) to[j * stride + i] = lines[i][j];
+  }
+}
+
 // What is above the diagonal of the tile's columns, from what is below.
 void Mirror(const MatrixProduct& product, int64_t tile, float* c) {
   const int64_t stride = product.CStride();
   const int64_t begin = tile * TiledGemm::kTileRows;
   const int64_t end = std::min(begin + TiledGemm::kTileRows, product.rows);
-  for (int64_t first = 0; first < end; first += TiledGemm::kTileRows) {
-    const int64_t last = std::min(first + TiledGemm::kTileRows, end);
-    for (int64_t j = first; j < last; ++j) {
-      for (int64_t i = std::max(begin, j + 1); i < end; ++i) c[j * stride + i] = c[i * stride + j];
+  for (int64_t row = begin; row < end; row += kLine) {
+    const int64_t height = std::min(kLine, end - row);
+    for (int64_t col = 0; col < row; col += kLine) {
+      TransposeLines(c + row * stride + col, height, stride, c + col * stride + row);
+    }
+    for (int64_t i = row; i < row + height; ++i) {
+      for (int64_t j = row; j < i; ++j) c[j * stride + i] = c[i * stride + j];
     }
   }
 }
