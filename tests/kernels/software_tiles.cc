@@ -1,6 +1,6 @@
 // kernels/amx_tiles.h in plain loops, from what Intel's manual says of TDPBF16PS (subnormal
 // operands and results are 0, and nothing else differs from fused arithmetic): what is above the
-// tiles runs on every machine, and the tests of the tiles themselves say that both are the same.
+// tiles runs on every machine. The tests of the tiles hold for both.
 #include <glog/logging.h>
 
 #include <algorithm>
