@@ -79,36 +79,36 @@ std::map<MatrixKey, Matrices> MatricesOf(const std::vector<v1::ParameterRow>& pa
 
 // Which of the forms such matrices would be updated faster in, by the times that their shards took
 // when they started, of the shape whose sides are the most alike. Null where none is like theirs:
-// nothing was measured, the sides differ by more than twice as much, or one thread takes each
-// matrix, not all of them.
+// nothing was measured, the sides differ by more than twice as much, or the matrix is so small that
+// one thread takes it beside others.
 Json FasterForm(const v1::GetStatusResponse& status, const MatrixKey& key,
                 const std::set<uint32_t>& shards, v1::NewtonSchulzDType dtype) {
   if (key.rows == key.cols) return "standard";
-  if (key.is_batched) return nullptr;
+  if (key.rows * key.cols <= kernels::kSmallMatrixElements) return nullptr;
   constexpr double kFarthest = 2;
   const auto log_aspect = [](uint64_t rows, uint64_t cols) {
     return std::abs(std::log(static_cast<double>(rows) / static_cast<double>(cols)));
   };
   const double wanted = log_aspect(key.rows, key.cols);
-  double standard = 0;
-  double gram = 0;
+  int measured = 0;
+  // Of what Gram form gains, as a logarithm.
+  double gain = 0;
   for (const v1::ShardStatus& shard : status.shards()) {
     if (shards.count(shard.shard()) == 0) continue;
     const v1::NewtonSchulzFormTime* nearest = nullptr;
-    double least = 0;
+    double least = std::log(kFarthest) + 1e-9;
     for (const v1::NewtonSchulzFormTime& time : shard.description().form_times()) {
       const double off = std::abs(log_aspect(time.rows(), time.cols()) - wanted);
-      if (time.dtype() != dtype || off > std::log(kFarthest) + 1e-9) continue;
-      if (nearest != nullptr && off >= least) continue;
+      if (time.dtype() != dtype || off >= least) continue;
       nearest = &time;
       least = off;
     }
     if (nearest == nullptr) continue;
-    standard += nearest->standard_seconds();
-    gram += nearest->gram_seconds();
+    ++measured;
+    gain += std::log(nearest->standard_seconds() / nearest->gram_seconds());
   }
-  if (standard == 0) return nullptr;
-  return gram < standard ? "gram" : "standard";
+  if (measured == 0) return nullptr;
+  return gain > 0 ? "gram" : "standard";
 }
 
 Json MatrixJson(const BackendFacts& facts, const MatrixKey& key, const Matrices& matrices) {

@@ -1,7 +1,7 @@
 // Which form of Newton-Schulz ([N1], [N7]) is the faster on this machine: whole updates in both,
 // timed at a shard's first start and shown by `kaonctl backend`. Advice for whoever registers a
-// group: the group decides (ADR 0024), and no result depends on a time. One thread, beside no
-// steps.
+// group: the group decides (ADR 0024), and no result depends on a time. Called by one thread,
+// beside no steps; updates are spread over the threads of the backend.
 #ifndef KAON_SERVER_SHARD_FORM_TIMES_H_
 #define KAON_SERVER_SHARD_FORM_TIMES_H_
 

@@ -212,7 +212,7 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
     options.instruction_set = kernels::ChosenIsa();
     options.compute_threads = config.threads();
   }
-  // Advice for whoever registers a job: one that is there does not wait for it.
+  // Advice for whoever registers a job: not at the restart of a shard, for which a job waits.
   if (config.measure_forms() && config.gemm() != "reference" && !marker_->held_state() &&
       !directory_->HoldsJournal().value_or(true)) {
     options.form_times = MeasureForms(*backend_, kFormTimesTake);

@@ -88,6 +88,62 @@ TEST(TransportSettingsTest, ServersLookAhead1MiB) {
   EXPECT_EQ(SettingsOfServer(cluster.coordinator_address())[kInitialWindowSize], kLookaheadBytes);
 }
 
+std::string Frame(uint8_t type, uint8_t flags, uint32_t stream, const std::string& body) {
+  std::string frame;
+  for (const int shift : {16, 8, 0}) frame += static_cast<char>(body.size() >> shift & 0xff);
+  frame += static_cast<char>(type);
+  frame += static_cast<char>(flags);
+  for (const int shift : {24, 16, 8, 0}) frame += static_cast<char>(stream >> shift & 0xff);
+  return frame + body;
+}
+
+// A header field without index and without Huffman's code (RFC 7541, 6.2.2); short ones.
+std::string Field(const std::string& name, const std::string& value) {
+  return std::string(1, '\0') + static_cast<char>(name.size()) + name +
+         static_cast<char>(value.size()) + value;
+}
+
+// Probing how much fits into a connection, gRPC would send a ping as soon as data comes, and widen
+// its windows by what it finds (protocol.md section 4).
+TEST(TransportSettingsTest, ServersDoNotProbeTheBandwidth) {
+  constexpr uint8_t kData = 0;
+  constexpr uint8_t kHeaders = 1;
+  constexpr uint8_t kPing = 6;
+  constexpr uint8_t kAck = 1;
+  constexpr uint8_t kEndHeaders = 4;
+  const testing::InProcessCluster cluster(1);
+  const std::string address = cluster.shard_address(0);
+  const proto::Descriptor socket = Socket();
+  const sockaddr_in server =
+      Loopback(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+  ASSERT_EQ(connect(socket.get(), reinterpret_cast<const sockaddr*>(&server), sizeof(server)), 0);
+  const std::string call = Field(":method", "POST") + Field(":scheme", "http") +
+                           Field(":path", "/kaon.v1.ShardData/Push") +
+                           Field(":authority", "shard") + Field("te", "trailers") +
+                           Field("content-type", "application/grpc");
+  // A message that never ends, of which the server has much to read.
+  const std::string begin = std::string(1, '\0') + std::string("\0\x10\0\0", 4);
+  std::string bytes = std::string(kPreface, kPrefaceBytes) + EmptySettings() +
+                      Frame(kHeaders, kEndHeaders, 1, call) + Frame(kData, 0, 1, begin);
+  for (int i = 0; i < 3; ++i) bytes += Frame(kData, 0, 1, std::string(16384, 'g'));
+  Write(socket.get(), bytes);
+  // Pings of ours are answered in turn: by the second one the data has been read.
+  int answered = 0;
+  for (const char* ping : {"first...", "second.."}) {
+    Write(socket.get(), Frame(kPing, 0, 0, ping));
+    for (bool is_answered = false; !is_answered;) {
+      const std::string header = Read(socket.get(), 9);
+      const std::string body = Read(socket.get(), BigEndian(header, 0, 3));
+      if (::testing::Test::HasFailure()) return;
+      if (static_cast<uint8_t>(header[3]) != kPing) continue;
+      is_answered = (static_cast<uint8_t>(header[4]) & kAck) != 0;
+      EXPECT_TRUE(is_answered) << "a ping of the server's";
+      answered += is_answered ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(answered, 2);
+}
+
 TEST(TransportSettingsTest, ClientsLookAhead1MiB) {
   const proto::Descriptor listener = Socket();
   sockaddr_in address = Loopback(0);

@@ -54,6 +54,8 @@ std::vector<GemmCase> LargeCases() {
   for (const float beta : {0.0f, -1.75f}) {
     cases.push_back(SymmetricCase(50, 20, false, beta));
     cases.push_back(SymmetricCase(2 * TiledGemm::kTileRows + 10, 40, false, beta));
+    // Whole lines and a part of one in the last tile.
+    cases.push_back(SymmetricCase(2 * TiledGemm::kTileRows + 50, 24, false, beta));
     cases.push_back(SymmetricCase(TiledGemm::kTileRows + 1, TiledGemm::kTileRows + 1, true, beta));
   }
   return cases;

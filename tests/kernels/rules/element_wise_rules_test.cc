@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <memory>
 #include <type_traits>
 #include <vector>
 
@@ -19,7 +21,8 @@
 namespace kaon::kernels {
 namespace {
 
-constexpr int64_t kNumElements = 1037;
+// Whole steps and a part of one in the last block.
+constexpr int64_t kNumElements = 2 * kDigestBlock + 200;
 
 // How the same update is asked for.
 struct Way {
@@ -29,8 +32,8 @@ struct Way {
   bool streams = false;
 };
 
-struct alignas(64) Line {
-  float values[16];
+struct FreeMemory {
+  void operator()(float* memory) const { std::free(memory); }
 };
 
 // Weight, then each slot, after three updates, of whose chunks sums are those of what was written.
@@ -40,7 +43,9 @@ std::vector<std::vector<float>> RunThreeUpdates(const Way& way,
   const int num_slots = Rule::NumSlots(config);
   std::vector<std::vector<float>> buffers(1 + num_slots, std::vector<float>(kNumElements));
   buffers[0] = reference::GaussianVector(kNumElements, 1);
-  std::vector<Line> lines(kNumElements / 16 + 1);
+  constexpr size_t kLineBytes = 64;
+  const std::unique_ptr<float, FreeMemory> lines(static_cast<float*>(std::aligned_alloc(
+      kLineBytes, (kNumElements * sizeof(float) / kLineBytes + 1) * kLineBytes)));
   for (int t = 1; t <= 3; ++t) {
     // Of so few bits that half-precision holds them.
     std::vector<float> grad = reference::GaussianVector(kNumElements, 1 + t);
@@ -48,7 +53,7 @@ std::vector<std::vector<float>> RunThreeUpdates(const Way& way,
     std::vector<std::byte> stored(kNumElements * SizeOf(way.grad_dtype));
     FromFloat(way.grad_dtype, grad, stored.data());
     const typename Rule::Scalars scalars = Rule::Prepare(config, 1e-2, 0.7, t);
-    float* const written = way.streams ? lines.front().values : buffers[0].data();
+    float* const written = way.streams ? lines.get() : buffers[0].data();
     for (int64_t first = 0; first < kNumElements; first += kDigestBlock) {
       ElementWiseArrays<Rule> arrays;
       arrays.grad = stored.data() + first * static_cast<int64_t>(SizeOf(way.grad_dtype));

@@ -132,13 +132,16 @@ Json FasterOf(uint64_t rows, uint64_t cols, uint32_t shard) {
 // dtype, and of a shard that has it; not of one that is far from it.
 TEST(BackendReportTest, TheFasterFormIsThatOfTheNearestMeasuredShape) {
   EXPECT_EQ(FasterOf(1000, 1001, 0), "standard");
-  EXPECT_EQ(FasterOf(256, 700, 0), "standard");
-  EXPECT_EQ(FasterOf(256, 750, 0), "gram");
-  EXPECT_EQ(FasterOf(750, 256, 0), "gram");
+  EXPECT_EQ(FasterOf(512, 1400, 0), "standard");
+  EXPECT_EQ(FasterOf(512, 1500, 0), "gram");
+  EXPECT_EQ(FasterOf(1500, 512, 0), "gram");
   EXPECT_EQ(FasterOf(1024, 8192, 0), "gram");
   EXPECT_EQ(FasterOf(1024, 8200, 0), nullptr);
-  EXPECT_EQ(FasterOf(256, 1024, 1), nullptr);
-  EXPECT_EQ(FasterOf(256, 256, 1), "standard");
+  EXPECT_EQ(FasterOf(1024, 4096, 1), nullptr);
+  EXPECT_EQ(FasterOf(1024, 1024, 1), "standard");
+  // So small that one thread takes it.
+  EXPECT_EQ(FasterOf(256, 1024, 0), nullptr);
+  EXPECT_EQ(FasterOf(256, 1028, 0), "gram");
 }
 
 }  // namespace
