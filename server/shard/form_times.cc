@@ -1,5 +1,7 @@
 #include "server/shard/form_times.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -61,6 +63,14 @@ class ProbedMatrix {
 };
 
 }  // namespace
+
+std::vector<v1::NewtonSchulzFormTime> FormTimesFor(const v1::ShardConfig& config,
+                                                   kernels::Backend& backend) {
+  if (!config.measure_forms() || config.gemm() == "reference") return {};
+  std::vector<v1::NewtonSchulzFormTime> times = MeasureForms(backend, kFormTimesTake);
+  malloc_trim(0);
+  return times;
+}
 
 std::vector<v1::NewtonSchulzFormTime> MeasureForms(kernels::Backend& backend,
                                                    absl::Duration at_most,

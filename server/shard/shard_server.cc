@@ -5,7 +5,6 @@
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
-#include <malloc.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -212,13 +211,10 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
     options.instruction_set = kernels::ChosenIsa();
     options.compute_threads = config.threads();
   }
+  KAON_ASSIGN_OR_RETURN(const bool holds_journal, directory_->HoldsJournal());
   // Advice for whoever registers a job: not at the restart of a shard, for which a job waits.
-  if (config.measure_forms() && config.gemm() != "reference" && !marker_->held_state() &&
-      !directory_->HoldsJournal().value_or(true)) {
-    options.form_times = MeasureForms(*backend_, kFormTimesTake);
-    // What each thread had for its matrices counts as the shard's otherwise.
-    malloc_trim(0);
-  }
+  const bool is_first_start = !holds_journal && !marker_->held_state();
+  if (is_first_start) options.form_times = FormTimesFor(config, *backend_);
   options.staging_bytes = config.staging_bytes();
   options.min_chunk_bytes = kMinChunkBytes;
   options.on_data_loss = [this](const std::string& why) { health_.SetReason("state", why); };
