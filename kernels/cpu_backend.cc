@@ -47,7 +47,6 @@ float* Floats(absl::Span<std::byte> slot) { return reinterpret_cast<float*>(slot
 // Elements stepped at a time: few enough that what is fetched ahead is still in the first cache
 // when it is read, and encoded state while it is fp32.
 constexpr int64_t kChunk = kDigestBlock;
-constexpr int64_t kLineBytes = 64;
 static_assert(kChunk % (2 * kStateGroup) == 0, "encoded chunks end where a digested word does");
 
 // The state of a rule as it is stored, with what a chunk of it needs.
@@ -90,6 +89,7 @@ struct ElementWiseStep {
   bool encoded() const { return num_slots > 0 && momentum_dtype != StateDType::kFloat32; }
   // In place a line of weights has just been read, and is written where it is.
   bool streams() const {
+    constexpr uintptr_t kLineBytes = 64;
     const absl::Span<float> to = buffers.new_param;
     return to.data() != buffers.param.data() && to.size() * sizeof(float) >= kLeastStreamedBytes &&
            reinterpret_cast<uintptr_t>(to.data()) % kLineBytes == 0;
@@ -100,9 +100,10 @@ struct ElementWiseStep {
 template <typename Rule>
 void FindNext(const ElementWiseStep<Rule>& step, int64_t first, NextBytes* next) {
   const UpdateBuffers& buffers = step.buffers;
-  constexpr int64_t kLine = kLineBytes / static_cast<int64_t>(sizeof(float));
+  constexpr int64_t kLine = NextBytes::kLine;
   next[0] = {buffers.grad.at(first), kLine * static_cast<int64_t>(SizeOf(buffers.grad.dtype()))};
-  next[1] = {reinterpret_cast<const std::byte*>(buffers.param.data() + first), kLineBytes};
+  next[1] = {reinterpret_cast<const std::byte*>(buffers.param.data() + first),
+             kLine * static_cast<int64_t>(sizeof(float))};
   for (int k = 0; k < step.num_slots; ++k) {
     const StoredSlot& slot = step.slots[k];
     next[2 + k] = {slot.bytes.data() + StateBytes(slot.dtype, first),
@@ -139,6 +140,7 @@ UpdateResult StepRange(const ElementWiseStep<Rule>& step, int64_t begin, int64_t
     RunElementWise(isa, step.num_slots, step.scalars, chunk, sums);
     const auto block = static_cast<uint64_t>(first / kDigestBlock);
     result.weights_digest += step.weights.OfProducts(sums[0], chunk.n, block);
+    // Of an encoded slot what is stored counts, not the values that the kernel has summed.
     for (int k = 0; k < step.num_slots; ++k) {
       const StoredSlot& slot = step.slots[k];
       result.slots_digest += k == 0 && step.encoded()

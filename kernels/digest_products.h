@@ -3,6 +3,7 @@
 #ifndef KAON_KERNELS_DIGEST_PRODUCTS_H_
 #define KAON_KERNELS_DIGEST_PRODUCTS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -26,6 +27,7 @@ constexpr uint64_t MixDigestKey(uint64_t x) {
 
 // Words that share one key.
 inline constexpr int64_t kDigestBlock = 512;
+
 // What the words of a block count: odd, from 2^31 on, no two alike. Those of odd places once more,
 // at places of 64 bits, for products of every second word.
 struct DigestMultipliers {
@@ -72,6 +74,16 @@ struct ScalarProducts {
 };
 
 #if defined(__x86_64__)
+// Of two registers of 64-bit lanes.
+template <typename Register>
+uint64_t SumOfLanes(const Register& even, const Register& odd) {
+  uint64_t sum = 0;
+  for (size_t lane = 0; lane < sizeof(Register) / sizeof(uint64_t); ++lane) {
+    sum += static_cast<uint64_t>(even[lane]) + static_cast<uint64_t>(odd[lane]);
+  }
+  return sum;
+}
+
 // Products of the even words where they lie and of the odd ones moved down, which the compiler does
 // not find (twice as fast).
 struct Avx512Products {
@@ -89,13 +101,7 @@ struct Avx512Products {
     even = _mm512_add_epi64(even, _mm512_maskz_mul_epu32(0xff, x, of_even));
     odd = _mm512_add_epi64(odd, _mm512_maskz_mul_epu32(0xff, odd_words, of_odd));
   }
-  uint64_t Sum() const {
-    uint64_t sum = 0;
-    for (int lane = 0; lane < 8; ++lane) {
-      sum += static_cast<uint64_t>(even[lane]) + static_cast<uint64_t>(odd[lane]);
-    }
-    return sum;
-  }
+  uint64_t Sum() const { return SumOfLanes(even, odd); }
   KAON_TARGET_AVX512 static void Stream(const float* from, float* to) {
     _mm512_stream_ps(to, _mm512_loadu_ps(from));
   }
@@ -120,13 +126,7 @@ struct Avx2Products {
           odd, _mm256_mul_epu32(_mm256_srli_epi64(word, 32), _mm256_load_si256(of_odd + i)));
     }
   }
-  uint64_t Sum() const {
-    uint64_t sum = 0;
-    for (int lane = 0; lane < 4; ++lane) {
-      sum += static_cast<uint64_t>(even[lane]) + static_cast<uint64_t>(odd[lane]);
-    }
-    return sum;
-  }
+  uint64_t Sum() const { return SumOfLanes(even, odd); }
   KAON_TARGET_AVX2 static void Stream(const float* from, float* to) {
     for (int64_t i = 0; i < kStep; i += 8) _mm256_stream_ps(to + i, _mm256_loadu_ps(from + i));
   }

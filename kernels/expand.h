@@ -12,26 +12,20 @@
 
 namespace kaon::kernels {
 
-// out[0 .. n) <- the values at `src`, in their own byte order, wherever they lie.
-struct ExpandBFloat16 {
-  KAON_HOST_DEVICE static void Run(const std::byte* src, float* out, size_t n) {
-    for (size_t i = 0; i < n; ++i) {
+// out[0 .. n) <- the fp32 values of those of 16 bits at `src`, wherever they lie.
+template <float (*widen)(uint16_t)>
+struct Expand {
+  KAON_HOST_DEVICE static void Run(const std::byte* src, float* out, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
       uint16_t x;
       memcpy(&x, src + 2 * i, sizeof(x));
-      out[i] = BFloat16ToFloat(x);
+      out[i] = widen(x);
     }
   }
 };
 
-struct ExpandFloat16 {
-  KAON_HOST_DEVICE static void Run(const std::byte* src, float* out, size_t n) {
-    for (size_t i = 0; i < n; ++i) {
-      uint16_t x;
-      memcpy(&x, src + 2 * i, sizeof(x));
-      out[i] = Float16ToFloat(x);
-    }
-  }
-};
+using ExpandBFloat16 = Expand<BFloat16ToFloat>;
+using ExpandFloat16 = Expand<Float16ToFloat>;
 
 }  // namespace kaon::kernels
 

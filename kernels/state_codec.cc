@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/expand.h"
 #include "kernels/float_bits.h"
 #include "kernels/mutation.h"
 #include "kernels/vector_dispatch.h"
@@ -16,16 +17,6 @@ constexpr uint32_t kMagnitude = 0x7fffffffu;
 constexpr uint32_t kLargestFinite = 0x7f7fffffu;
 constexpr int64_t kScaleBytes = 2;
 constexpr int64_t kGroupBytes = kScaleBytes + kStateGroup;
-
-struct DecodeBFloat16 {
-  KAON_HOST_DEVICE static void Run(const std::byte* bytes, float* out, int64_t n) {
-    for (int64_t i = 0; i < n; ++i) {
-      uint16_t x;
-      memcpy(&x, bytes + 2 * i, sizeof(x));
-      out[i] = BFloat16ToFloat(x);
-    }
-  }
-};
 
 struct EncodeBFloat16 {
   KAON_HOST_DEVICE static void Run(const float* in, std::byte* bytes, int64_t n) {
@@ -133,7 +124,7 @@ void DecodeState(StateDType dtype, absl::Span<const std::byte> bytes, int64_t fi
       memcpy(out.data(), at, out.size() * sizeof(float));
       break;
     case StateDType::kBFloat16:
-      RunVectorized<DecodeBFloat16>(at, out.data(), n);
+      RunVectorized<ExpandBFloat16>(at, out.data(), n);
       break;
     case StateDType::kInt8:
       RunVectorized<DecodeInt8>(at, out.data(), n);

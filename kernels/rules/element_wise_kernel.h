@@ -17,10 +17,12 @@
 
 namespace kaon::kernels {
 
-// Memory that is stepped next, to be fetched meanwhile.
+// Memory that is stepped next, to be fetched meanwhile: `line_bytes` with every kLine elements, of
+// which fp32 fills a cache line.
 struct NextBytes {
+  static constexpr int64_t kLine = 16;
+
   const std::byte* from = nullptr;
-  // Of as many elements as a cache line has of fp32.
   int64_t line_bytes = 0;
 };
 
@@ -54,7 +56,6 @@ struct ElementWiseKernel {
     // every element.
     const typename Rule::Scalars s = *scalars;
     const ElementWiseArrays<Rule> a = *arrays;
-
     static_assert(kFetched % Products::kStep == 0, "what is fetched for is digested whole");
     Products products[1 + num_slots];
     float widened[kFetched];
@@ -82,8 +83,8 @@ struct ElementWiseKernel {
 
  private:
   static constexpr int64_t kLineBytes = 64;
-  // Elements of fp32 in a line, and those whose successors are fetched at once.
-  static constexpr int64_t kLine = kLineBytes / static_cast<int64_t>(sizeof(float));
+  static constexpr int64_t kLine = NextBytes::kLine;
+  // Elements whose successors are fetched at once.
   static constexpr int64_t kFetched = 4 * kLine;
 
   // A line of each stream by turns, evenly over the elements: the divisions of a rule take so long
