@@ -191,7 +191,7 @@ Result<Job> Client::Register(const JobDefinition& definition) {
   const absl::Status usable = impl_->runtime()->CheckUsable();
   if (!usable.ok()) return ToPublic(usable);
   const v1::JobDefinition job = client::ToProto(definition);
-  const absl::Status valid = job::Resolve(job).status();
+  const absl::Status valid = job::CheckJob(job);
   if (!valid.ok()) return ToPublic(valid);
   Result<std::shared_ptr<const JobContext>> context =
       ToJob(impl_->runtime(), client::RegisterJob(impl_->runtime(), job));

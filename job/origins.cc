@@ -130,6 +130,13 @@ ValuesOf SetBy(const v1::JobDefinition& job) {
   return values;
 }
 
+// Whether the form that was asked for was that which shards choose, and this follows from it.
+bool IsChosen(ValuesOf& values, const std::string& group, const FieldValue& field) {
+  constexpr char kForm[] = "muon.newton_schulz.form";
+  if (field.path != kForm && field.path != "muon.newton_schulz.gram_restarts") return false;
+  return values[group][kForm] == NameOf(v1::NEWTON_SCHULZ_FORM_FASTEST);
+}
+
 // Whether the value a group has is the one that was set: a change may have replaced it by a
 // default. Nothing changes the job's own.
 bool Sets(ValuesOf& values, const std::string& group, const FieldValue& field) {
@@ -154,6 +161,7 @@ std::vector<EffectiveValue> EffectiveValues(const v1::JobDescription& job) {
       std::string origin = "default";
       if (Sets(by_preset, group, field)) origin = absl::StrCat("preset ", preset);
       if (Sets(requested, group, field)) origin = "set";
+      if (IsChosen(by_preset, group, field)) origin = "chosen as the fastest";
       const auto change = changed.find({group, field.path});
       if (change != changed.end()) origin = absl::StrCat("group set at entry ", change->second);
       values.push_back({group, field.path, field.value, origin});

@@ -20,6 +20,7 @@
 #include "absl/strings/string_view.h"
 #include "job/definition.h"
 #include "job/effective.h"
+#include "job/form_choice.h"
 #include "job/group_validation.h"
 #include "job/names.h"
 #include "job/route_validation.h"
@@ -265,10 +266,13 @@ void ClearDerived(const v1::ParameterGroup& before, const std::set<std::string>&
     options.clear_norm_eps();
   }
   const auto& restarts = before.muon().newton_schulz().gram_restarts();
-  const std::vector<uint32_t> was_default = DefaultGramRestarts(before.muon().ns_steps());
+  const auto were = [&restarts](const std::vector<uint32_t>& derived) {
+    return std::equal(restarts.begin(), restarts.end(), derived.begin(), derived.end());
+  };
+  const uint32_t steps = before.muon().ns_steps();
   // Restarts of the user's are kept as long as the form is; they may not fit other steps.
-  if (options.form() != v1::NEWTON_SCHULZ_FORM_GRAM ||
-      std::equal(restarts.begin(), restarts.end(), was_default.begin(), was_default.end())) {
+  if (options.form() != v1::NEWTON_SCHULZ_FORM_GRAM || were(DefaultGramRestarts(steps)) ||
+      were(ChosenRestarts(steps))) {
     options.clear_gram_restarts();
   }
 }

@@ -13,6 +13,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "absl/types/optional.h"
+#include "job/form_choice.h"
 #include "kernels/muon_step.h"
 #include "server/admin_cli/table.h"
 
@@ -77,38 +79,20 @@ std::map<MatrixKey, Matrices> MatricesOf(const std::vector<v1::ParameterRow>& pa
   return table;
 }
 
-// Which of the forms such matrices would be updated faster in, by the times that their shards took
-// when they started, of the shape whose sides are the most alike. Null where none is like theirs:
-// nothing was measured, the sides differ by more than twice as much, or the matrix is so small that
-// one thread takes it beside others.
+// Which of the forms such matrices are updated faster in, by the times that their shards measured;
+// null where none did.
 Json FasterForm(const v1::GetStatusResponse& status, const MatrixKey& key,
                 const std::set<uint32_t>& shards, v1::NewtonSchulzDType dtype) {
   if (key.rows == key.cols) return "standard";
-  if (key.rows * key.cols <= kernels::kSmallMatrixElements) return nullptr;
-  constexpr double kFarthest = 2;
-  const auto log_aspect = [](uint64_t rows, uint64_t cols) {
-    return std::abs(std::log(static_cast<double>(rows) / static_cast<double>(cols)));
-  };
-  const double wanted = log_aspect(key.rows, key.cols);
-  int measured = 0;
-  // Of what Gram form gains, as a logarithm.
-  double gain = 0;
+  job::FormTimes times;
   for (const v1::ShardStatus& shard : status.shards()) {
     if (shards.count(shard.shard()) == 0) continue;
-    const v1::NewtonSchulzFormTime* nearest = nullptr;
-    double least = std::log(kFarthest) + 1e-9;
-    for (const v1::NewtonSchulzFormTime& time : shard.description().form_times()) {
-      const double off = std::abs(log_aspect(time.rows(), time.cols()) - wanted);
-      if (time.dtype() != dtype || off >= least) continue;
-      nearest = &time;
-      least = off;
-    }
-    if (nearest == nullptr) continue;
-    ++measured;
-    gain += std::log(nearest->standard_seconds() / nearest->gram_seconds());
+    const auto& measured = shard.description().form_times();
+    times.insert(times.end(), measured.begin(), measured.end());
   }
-  if (measured == 0) return nullptr;
-  return gain > 0 ? "gram" : "standard";
+  const absl::optional<double> gain = job::GramGain(times, dtype, key.rows, key.cols);
+  if (!gain.has_value()) return nullptr;
+  return *gain >= job::kLeastGramGain ? "gram" : "standard";
 }
 
 Json MatrixJson(const BackendFacts& facts, const MatrixKey& key, const Matrices& matrices) {

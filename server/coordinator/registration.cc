@@ -53,8 +53,9 @@ PlacementItem ItemOf(uint32_t world_size, const v1::ParameterSpec& parameter,
 }  // namespace
 
 absl::StatusOr<v1::RegisterBody> MakeRegistration(const v1::JobDefinition& definition,
-                                                  const PlacementLimits& limits) {
-  KAON_ASSIGN_OR_RETURN(v1::RegisterBody body, job::Resolve(definition));
+                                                  const PlacementLimits& limits,
+                                                  const job::FormTimes& times) {
+  KAON_ASSIGN_OR_RETURN(v1::RegisterBody body, job::Resolve(definition, times));
   KAON_RETURN_IF_ERROR(PlaceOnShards(limits, body));
   return body;
 }

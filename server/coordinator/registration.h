@@ -8,16 +8,18 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "job/form_choice.h"
 #include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/parameters.pb.h"
 #include "server/coordinator/placement.h"
 
 namespace kaon::coordinator {
 
-// INVALID_ARGUMENT names field, value and range; RESOURCE_EXHAUSTED the arithmetic of what does not
-// fit.
+// `times` are those of all shards. Errors are those of job::Resolve; RESOURCE_EXHAUSTED has the
+// arithmetic of what does not fit.
 absl::StatusOr<v1::RegisterBody> MakeRegistration(const v1::JobDefinition& definition,
-                                                  const PlacementLimits& limits);
+                                                  const PlacementLimits& limits,
+                                                  const job::FormTimes& times = {});
 
 // Gives every parameter of `body`, which is whole but for that, one of the shards.
 // RESOURCE_EXHAUSTED as above.

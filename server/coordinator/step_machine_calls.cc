@@ -129,7 +129,7 @@ absl::Status StepMachine::TryRegister(CallId call, const v1::JobDefinition& defi
     const std::string difference = FirstDifference(*registration_, definition);
     if (!difference.empty()) {
       // What is wrong with it comes first.
-      KAON_RETURN_IF_ERROR(job::Resolve(definition).status());
+      KAON_RETURN_IF_ERROR(job::CheckJob(definition));
       return absl::AlreadyExistsError(absl::StrCat("job \"", registration_->definition().name(),
                                                    "\" is registered and differs: ", difference));
     }
@@ -139,7 +139,7 @@ absl::Status StepMachine::TryRegister(CallId call, const v1::JobDefinition& defi
   KAON_RETURN_IF_ERROR(stopped_);
   if (phase_ == Phase::kRound) {
     if (!FirstDifference(plan_.registration(), definition).empty()) {
-      KAON_RETURN_IF_ERROR(job::Resolve(definition).status());
+      KAON_RETURN_IF_ERROR(job::CheckJob(definition));
       return absl::UnavailableError(absl::StrCat("job \"", plan_.job(), "\" is being registered"));
     }
     registering_.insert(call);
@@ -151,7 +151,11 @@ absl::Status StepMachine::TryRegister(CallId call, const v1::JobDefinition& defi
   PlacementLimits limits;
   limits.num_shards = static_cast<int>(shards_.size());
   limits.shard_capacity_bytes = options_.shard_capacity_bytes;
-  KAON_ASSIGN_OR_RETURN(v1::RegisterBody body, MakeRegistration(definition, limits));
+  job::FormTimes times;
+  for (const v1::ShardState& state : states) {
+    times.insert(times.end(), state.form_times().begin(), state.form_times().end());
+  }
+  KAON_ASSIGN_OR_RETURN(v1::RegisterBody body, MakeRegistration(definition, limits, times));
   registering_.insert(call);
   v1::StepPlan plan;
   plan.set_job(body.definition().name());

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <memory>
 #include <utility>
 
 #include "absl/types/span.h"
@@ -19,14 +20,13 @@ using kernels::NsDType;
 using kernels::NsForm;
 
 constexpr uint64_t kRows = 256;
-constexpr uint64_t kWidths[] = {2, 4, 8};
+constexpr uint64_t kWidths[] = {2, 4};
 constexpr std::pair<NsDType, v1::NewtonSchulzDType> kDTypes[] = {
     {NsDType::kFloat32, v1::NEWTON_SCHULZ_DTYPE_FLOAT32},
-    {NsDType::kBFloat16, v1::NEWTON_SCHULZ_DTYPE_BFLOAT16}};
-// Those that keep [N9] in bf16 (ADR 0024).
+    {NsDType::kBFloat16, v1::NEWTON_SCHULZ_DTYPE_BFLOAT16},
+    {NsDType::kFloat16, v1::NEWTON_SCHULZ_DTYPE_FLOAT16}};
+// Those of 5 steps that are chosen for a group (job::ChosenRestarts).
 constexpr int kRestarts[] = {2, 3};
-// The first of them touches memory and has the library prepare its products.
-constexpr int kRounds = 3;
 
 // Memory of one parameter, stepped again and again.
 class ProbedMatrix {
@@ -62,14 +62,52 @@ class ProbedMatrix {
   int64_t updates_ = 0;
 };
 
+// One row of the table.
+struct Probe {
+  ProbedMatrix* matrix;
+  NsDType dtype;
+  // The least, in standard and in Gram form.
+  absl::Duration least[2] = {absl::InfiniteDuration(), absl::InfiniteDuration()};
+  v1::NewtonSchulzFormTime row;
+};
+
+std::vector<Probe> ProbesOf(std::vector<std::unique_ptr<ProbedMatrix>>& matrices) {
+  std::vector<Probe> probes;
+  for (const uint64_t width : kWidths) {
+    matrices.push_back(std::make_unique<ProbedMatrix>(width * kRows));
+    for (const auto& [dtype, shown] : kDTypes) {
+      Probe& probe = probes.emplace_back();
+      probe.matrix = matrices.back().get();
+      probe.dtype = dtype;
+      probe.row.set_dtype(shown);
+      probe.row.set_rows(kRows);
+      probe.row.set_cols(width * kRows);
+    }
+  }
+  return probes;
+}
+
+// By turns, so that what else runs here meets all of them: both forms side by side, and all rows
+// again and again. The first round touches memory and has the library prepare its products.
+void TimeUpdates(kernels::Backend& backend, absl::Time end, absl::FunctionRef<absl::Time()> now,
+                 std::vector<Probe>& probes) {
+  while (true) {
+    for (Probe& probe : probes) {
+      for (const NsForm form : {NsForm::kStandard, NsForm::kGram}) {
+        const absl::Time start = now();
+        if (start >= end) return;
+        probe.matrix->Step(backend, probe.dtype, form);
+        absl::Duration& least = probe.least[static_cast<int>(form)];
+        least = std::min(least, now() - start);
+      }
+    }
+  }
+}
+
 }  // namespace
 
-std::vector<v1::NewtonSchulzFormTime> FormTimesFor(const v1::ShardConfig& config,
-                                                   kernels::Backend& backend) {
-  if (!config.measure_forms() || config.gemm() == "reference") return {};
-  std::vector<v1::NewtonSchulzFormTime> times = MeasureForms(backend, kFormTimesTake);
-  malloc_trim(0);
-  return times;
+bool ShouldMeasureForms(const v1::ShardConfig& config) {
+  return config.measure_forms() && config.gemm() != "reference";
 }
 
 std::vector<v1::NewtonSchulzFormTime> MeasureForms(kernels::Backend& backend,
@@ -77,27 +115,18 @@ std::vector<v1::NewtonSchulzFormTime> MeasureForms(kernels::Backend& backend,
                                                    absl::FunctionRef<absl::Time()> now) {
   const absl::Time end = now() + at_most;
   std::vector<v1::NewtonSchulzFormTime> times;
-  for (const uint64_t width : kWidths) {
-    if (now() >= end) return times;
-    ProbedMatrix matrix(width * kRows);
-    for (const auto& [dtype, shown] : kDTypes) {
-      // By turns, so that both have what else runs here beside them; the least of each.
-      absl::Duration least[] = {absl::InfiniteDuration(), absl::InfiniteDuration()};
-      for (int update = 0; update < 2 * kRounds; ++update) {
-        const absl::Time start = now();
-        if (start >= end) return times;
-        const int form = update % 2;
-        matrix.Step(backend, dtype, form == 0 ? NsForm::kStandard : NsForm::kGram);
-        least[form] = std::min(least[form], now() - start);
-      }
-      v1::NewtonSchulzFormTime& time = times.emplace_back();
-      time.set_dtype(shown);
-      time.set_rows(kRows);
-      time.set_cols(width * kRows);
-      time.set_standard_seconds(absl::ToDoubleSeconds(least[0]));
-      time.set_gram_seconds(absl::ToDoubleSeconds(least[1]));
+  {
+    std::vector<std::unique_ptr<ProbedMatrix>> matrices;
+    std::vector<Probe> probes = ProbesOf(matrices);
+    TimeUpdates(backend, end, now, probes);
+    for (Probe& probe : probes) {
+      if (probe.least[1] == absl::InfiniteDuration()) continue;
+      probe.row.set_standard_seconds(absl::ToDoubleSeconds(probe.least[0]));
+      probe.row.set_gram_seconds(absl::ToDoubleSeconds(probe.least[1]));
+      times.push_back(std::move(probe.row));
     }
   }
+  malloc_trim(0);
   return times;
 }
 

@@ -1,6 +1,6 @@
 // Which form of Newton-Schulz ([N1], [N7]) is the faster on this machine: whole updates in both,
-// timed at a shard's first start and shown by `kaonctl backend`. Advice for whoever registers a
-// group: the group decides (ADR 0024), and no result depends on a time. Called by one thread,
+// timed when a shard starts that holds no job. Shown by `kaonctl backend`, and what the coordinator
+// chooses by for groups that are registered with form FASTEST (ADR 0024). Called by one thread,
 // beside no steps; updates are spread over the threads of the backend.
 #ifndef KAON_SERVER_SHARD_FORM_TIMES_H_
 #define KAON_SERVER_SHARD_FORM_TIMES_H_
@@ -19,17 +19,16 @@ namespace kaon::shard {
 // Of a start.
 inline constexpr absl::Duration kFormTimesTake = absl::Milliseconds(500);
 
-// Those of a shard with that configuration: none if it is not to measure, and of plain reference
-// products, which nobody chooses for their speed. Memory is the system's again afterwards, so that
-// it does not count as the shard's.
-std::vector<v1::NewtonSchulzFormTime> FormTimesFor(const v1::ShardConfig& config,
-                                                   kernels::Backend& backend);
+// Whether a shard with that configuration measures: it may be told not to, and nobody chooses plain
+// reference products for their speed.
+bool ShouldMeasureForms(const v1::ShardConfig& config);
 
-// Matrices of 256 rows that are 2, 4 and 8 times as wide, each in fp32 and bf16, the narrow ones
-// first: those that were measured before `at_most` had passed on the clock `now`, and one update
-// more at most. Takes some MiB meanwhile.
+// Matrices of 256 rows that are 2 and 4 times as wide, each in fp32, bf16 and fp16, the narrow ones
+// first: the least time of each form in as many updates as begin before `at_most` has passed on the
+// clock `now`. Those that were not updated in both forms by then are left out. Takes some MiB
+// meanwhile, which are the system's again afterwards, so that they do not count as the shard's.
 std::vector<v1::NewtonSchulzFormTime> MeasureForms(kernels::Backend& backend,
-                                                   absl::Duration at_most,
+                                                   absl::Duration at_most = kFormTimesTake,
                                                    absl::FunctionRef<absl::Time()> now = SteadyNow);
 
 }  // namespace kaon::shard

@@ -35,9 +35,8 @@ kaon::config::CommandLine Describe() {
       {"gemm", "amx, onednn or reference (the fastest that this machine has)"},
       {"isa", "avx512, avx2 or scalar, for loops of its own; same results (the widest)"},
       {"measure_forms",
-       "at the first start, time Muon's updates in standard and in Gram form for half a second, "
-       "for "
-       "kaonctl backend; changes no result (true)"},
+       "when it starts without a job, time Muon's updates in standard and in Gram form for half a "
+       "second: what form fastest of a group is chosen by (true)"},
       {"threads", "compute threads; 0 = as many as there are CPUs to run on (0)"},
       {"port_file", "write the bound port here once calls are accepted"},
       {"checkpoint_dir", "directory of checkpoints, which coordinators and all shards see"},

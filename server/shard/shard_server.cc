@@ -211,10 +211,8 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
     options.instruction_set = kernels::ChosenIsa();
     options.compute_threads = config.threads();
   }
-  KAON_ASSIGN_OR_RETURN(const bool holds_journal, directory_->HoldsJournal());
-  // Advice for whoever registers a job: not at the restart of a shard, for which a job waits.
-  const bool is_first_start = !holds_journal && !marker_->held_state();
-  if (is_first_start) options.form_times = FormTimesFor(config, *backend_);
+  if (ShouldMeasureForms(config))
+    options.measure_forms = [this] { return MeasureForms(*backend_); };
   options.staging_bytes = config.staging_bytes();
   options.min_chunk_bytes = kMinChunkBytes;
   options.on_data_loss = [this](const std::string& why) { health_.SetReason("state", why); };

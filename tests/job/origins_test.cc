@@ -6,6 +6,7 @@
 #include <string>
 
 #include "job/resolve.h"
+#include "tests/job/form_times.h"
 #include "tests/job/small_job.h"
 
 namespace kaon::job {
@@ -88,6 +89,22 @@ TEST(OriginsTest, RulesNormGroupsAndListsAreOneValueEach) {
   EXPECT_EQ(Of(job, "", "routing_rules.all"), "name: \"all\" lr_multiplier: 0.5, set");
   EXPECT_EQ(Of(job, "", "norm_groups.mtp"), "name: \"mtp\" max_grad_norm: 1, set");
   EXPECT_EQ(Of(job, "matrices", "muon.newton_schulz.gram_restarts"), "[2, 4, 6], default");
+}
+
+TEST(OriginsTest, AFormThatWasChosenSaysSo) {
+  v1::JobDefinition requested = SmallJob();
+  requested.mutable_groups(0)->mutable_muon()->mutable_newton_schulz()->set_form(
+      v1::NEWTON_SCHULZ_FORM_FASTEST);
+  const v1::RegisterBody body = *Resolve(requested, TimesWithGain(2));
+  v1::JobDescription job;
+  *job.mutable_definition() = body.definition();
+  *job.mutable_requested() = body.requested();
+  EXPECT_EQ(Of(job, "matrices", "muon.newton_schulz.form"), "standard, chosen as the fastest");
+  v1::GroupSetting& setting = *job.add_changed();
+  setting.set_group("matrices");
+  setting.set_field("muon.newton_schulz.form");
+  setting.set_position(3);
+  EXPECT_EQ(Of(job, "matrices", "muon.newton_schulz.form"), "standard, group set at entry 3");
 }
 
 TEST(OriginsTest, ShowsNumbersThatAreZero) {

@@ -3,10 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/job/form_times.h"
 #include "tests/job/small_job.h"
 
 namespace kaon::job {
 namespace {
+
+using ::testing::HasSubstr;
 
 TEST(ResolveTest, GivesTheDefinitionTheRoutesAndWhatWasAskedFor) {
   const auto body = Resolve(SmallJob());
@@ -21,6 +24,34 @@ TEST(ResolveTest, RefusesWhatValidationRefuses) {
   v1::JobDefinition job = SmallJob();
   job.set_world_size(0);
   EXPECT_EQ(Resolve(job).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// Which form is the fastest, only shards know.
+TEST(ResolveTest, AFormThatShardsChooseNeedsThem) {
+  v1::JobDefinition job = SmallJob();
+  job.mutable_groups(0)->mutable_muon()->mutable_newton_schulz()->set_form(
+      v1::NEWTON_SCHULZ_FORM_FASTEST);
+  const absl::Status alone = Resolve(job).status();
+  EXPECT_EQ(alone.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(alone.message(),
+              HasSubstr("group matrices: muon.newton_schulz.form is fastest, must be standard or "
+                        "gram"));
+  EXPECT_TRUE(CheckJob(job).ok());
+  const auto body = Resolve(job, TimesWithGain(2));
+  ASSERT_TRUE(body.ok()) << body.status();
+  // What was asked for stays what it was: the next one who asks for it asks for this job.
+  EXPECT_EQ(body->requested().groups(0).muon().newton_schulz().form(),
+            v1::NEWTON_SCHULZ_FORM_FASTEST);
+  EXPECT_TRUE(Resolve(body->definition()).ok());
+}
+
+TEST(ResolveTest, WhatIsWrongOtherwiseComesFirst) {
+  v1::JobDefinition job = SmallJob();
+  job.mutable_groups(0)->mutable_muon()->mutable_newton_schulz()->set_form(
+      v1::NEWTON_SCHULZ_FORM_FASTEST);
+  job.set_world_size(0);
+  EXPECT_EQ(CheckJob(job).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Resolve(job, FormTimes()).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

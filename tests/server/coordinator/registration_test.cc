@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/job/form_times.h"
 #include "tests/server/coordinator/test_job.h"
 
 namespace kaon::coordinator {
@@ -53,6 +54,23 @@ TEST(RegistrationTest, NamesTheFirstDifferenceWithBothValues) {
   EXPECT_THAT(difference, HasSubstr("groups[1].lr"));
   EXPECT_THAT(difference, HasSubstr("0.001"));
   EXPECT_THAT(difference, HasSubstr("0.5"));
+}
+
+v1::JobDefinition FastestJob() {
+  v1::JobDefinition job = TestJob();
+  job.mutable_groups(0)->mutable_muon()->mutable_newton_schulz()->set_form(
+      v1::NEWTON_SCHULZ_FORM_FASTEST);
+  return job;
+}
+
+// Whatever the next coordinator's shards measure, the job that was registered is meant.
+TEST(RegistrationTest, TheChosenFormIsNoDifference) {
+  const auto body = MakeRegistration(FastestJob(), {1, 0}, job::FormTimes{job::FormTime(2, 2, 1)});
+  ASSERT_TRUE(body.ok()) << body.status();
+  EXPECT_EQ(body->definition().groups(0).muon().newton_schulz().form(),
+            v1::NEWTON_SCHULZ_FORM_GRAM);
+  EXPECT_EQ(FirstDifference(*body, FastestJob()), "");
+  EXPECT_THAT(FirstDifference(*body, TestJob()), HasSubstr("form"));
 }
 
 // A worker that starts again brings what its program says, not what an admin has changed since.

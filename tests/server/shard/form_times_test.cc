@@ -26,6 +26,9 @@ namespace {
 using kernels::NsDType;
 using kernels::NsForm;
 
+// Two shapes, three dtypes, both forms.
+constexpr size_t kUpdatesOfARound = 12;
+
 // Takes as long on a clock of its own for an update as its form needs.
 class TimedBackend : public kernels::Backend {
  public:
@@ -44,8 +47,9 @@ class TimedBackend : public kernels::Backend {
     EXPECT_EQ(muon.newton_schulz.form == NsForm::kGram,
               muon.newton_schulz.gram_restarts == (std::vector<int>{2, 3}));
     updates_.push_back(muon.newton_schulz.form);
-    // The first touches memory.
-    const int64_t slow = updates_.size() <= 2 ? 10 : 1;
+    // The first of each matrix touches memory.
+    const bool is_slow = updates_.size() > slow_from && updates_.size() <= slow_until;
+    const int64_t slow = updates_.size() <= kUpdatesOfARound || is_slow ? 10 : 1;
     now_ += slow * (muon.newton_schulz.form == NsForm::kGram ? gram : standard);
     return {};
   }
@@ -55,6 +59,9 @@ class TimedBackend : public kernels::Backend {
 
   absl::Duration standard = absl::Milliseconds(4);
   absl::Duration gram = absl::Milliseconds(3);
+  // Updates after so many, and up to so many, take ten times as long.
+  size_t slow_from = 0;
+  size_t slow_until = 0;
 
  private:
   absl::Time now_ = absl::UnixEpoch();
@@ -66,14 +73,16 @@ std::vector<v1::NewtonSchulzFormTime> Measure(TimedBackend& backend, absl::Durat
 }
 
 TEST(FormTimesTest, AreTheLeastOfEachFormNarrowMatricesFirst) {
+  constexpr v1::NewtonSchulzDType kDTypes[] = {v1::NEWTON_SCHULZ_DTYPE_FLOAT32,
+                                               v1::NEWTON_SCHULZ_DTYPE_BFLOAT16,
+                                               v1::NEWTON_SCHULZ_DTYPE_FLOAT16};
   TimedBackend backend;
   const auto times = Measure(backend, absl::Seconds(1));
-  ASSERT_EQ(times.size(), 6u);
+  ASSERT_EQ(times.size(), kUpdatesOfARound / 2);
   for (size_t i = 0; i < times.size(); ++i) {
     EXPECT_EQ(times[i].rows(), 256u);
-    EXPECT_EQ(times[i].cols(), uint64_t{512} << i / 2);
-    EXPECT_EQ(times[i].dtype(),
-              i % 2 == 0 ? v1::NEWTON_SCHULZ_DTYPE_FLOAT32 : v1::NEWTON_SCHULZ_DTYPE_BFLOAT16);
+    EXPECT_EQ(times[i].cols(), uint64_t{512} << i / 3);
+    EXPECT_EQ(times[i].dtype(), kDTypes[i % 3]);
     EXPECT_DOUBLE_EQ(times[i].standard_seconds(), 4e-3);
     EXPECT_DOUBLE_EQ(times[i].gram_seconds(), 3e-3);
   }
@@ -82,17 +91,32 @@ TEST(FormTimesTest, AreTheLeastOfEachFormNarrowMatricesFirst) {
 TEST(FormTimesTest, FormsTakeTurns) {
   TimedBackend backend;
   Measure(backend, absl::Seconds(1));
+  EXPECT_GT(backend.updates().size(), 2 * kUpdatesOfARound);
   for (size_t i = 0; i < backend.updates().size(); ++i) {
     EXPECT_EQ(backend.updates()[i], i % 2 == 0 ? NsForm::kStandard : NsForm::kGram) << i;
+  }
+}
+
+// All rows by turns, until the time is over: a moment in which something else runs meets none of
+// them alone.
+TEST(FormTimesTest, OneSlowRoundIsForgotten) {
+  TimedBackend backend;
+  backend.slow_from = kUpdatesOfARound;
+  backend.slow_until = 2 * kUpdatesOfARound;
+  const auto times = Measure(backend, absl::Seconds(2));
+  EXPECT_EQ(times.size(), kUpdatesOfARound / 2);
+  for (const v1::NewtonSchulzFormTime& time : times) {
+    EXPECT_DOUBLE_EQ(time.standard_seconds(), 4e-3);
+    EXPECT_DOUBLE_EQ(time.gram_seconds(), 3e-3);
   }
 }
 
 // A slow machine says what it has measured by then; nothing is begun after the end.
 TEST(FormTimesTest, EndWhenTheirTimeIsOver) {
   TimedBackend backend;
-  // The first shape takes 84 ms and 21, as the first updates are slow.
-  EXPECT_EQ(Measure(backend, absl::Milliseconds(110)).size(), 2u);
-  EXPECT_EQ(backend.now(), absl::UnixEpoch() + absl::Milliseconds(112));
+  // A row takes 70 ms, as the first updates are slow.
+  EXPECT_EQ(Measure(backend, absl::Milliseconds(175)).size(), 2u);
+  EXPECT_EQ(backend.now(), absl::UnixEpoch() + absl::Milliseconds(180));
   TimedBackend slow;
   slow.standard = absl::Seconds(10);
   EXPECT_TRUE(Measure(slow, absl::Milliseconds(500)).empty());
@@ -121,8 +145,8 @@ v1::DescribeShardResponse Started(const v1::ShardConfig& config) {
   return response;
 }
 
-// By a shard that is told to, and that holds nothing that others wait for.
-TEST(FormTimesTest, AreMeasuredAtTheFirstStart) {
+// By a shard that is told to, at each start without a job.
+TEST(FormTimesTest, AreMeasuredByAShardWithoutAJob) {
   v1::ShardConfig config;
   config.set_gemm("onednn");
   config.set_measure_forms(true);
@@ -138,8 +162,6 @@ TEST(FormTimesTest, AreMeasuredAtTheFirstStart) {
     EXPECT_GT(time.standard_seconds(), 0);
     EXPECT_GT(time.gram_seconds(), 0);
   }
-  EXPECT_EQ(Started(config).form_times_size(), 0);
-  config.set_data_dir(NewDirectory());
   config.clear_measure_forms();
   EXPECT_EQ(Started(config).form_times_size(), 0);
 }
