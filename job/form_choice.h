@@ -18,8 +18,7 @@ namespace kaon::job {
 // Of all shards, one after the other.
 using FormTimes = std::vector<v1::NewtonSchulzFormTime>;
 
-// Gram form is called the faster one from here on: by less, two measurements of the same form
-// differ, and the standard form is the more accurate one.
+// Gram form is called the faster one from here on: by less, two measurements of one form differ.
 inline constexpr double kLeastGramGain = 1.05;
 
 // Time in standard form by time in Gram form, shards' times added up, of the measured shape whose
@@ -28,7 +27,8 @@ inline constexpr double kLeastGramGain = 1.05;
 absl::optional<double> GramGain(const FormTimes& times, v1::NewtonSchulzDType dtype, uint64_t rows,
                                 uint64_t cols);
 
-// The restarts of a group whose form is chosen: as many as let a stretch have two steps at most.
+// The restarts of a group whose form is chosen: of 5 steps those whose error is the least where
+// singular values span decades (ADR 0024), else the default ones.
 std::vector<uint32_t> ChosenRestarts(uint32_t ns_steps);
 
 // Gives each of these groups of the job, which is valid, the form that is faster for all of its

@@ -44,6 +44,8 @@ struct Options {
   std::vector<int> threads = {1, 2};
   std::vector<std::string> shapes = {"1024x1024", "2048x2048", "4096x4096", "1024x4096",
                                      "4096x1024"};
+  // Of Gram form; those that keep [N9] in bf16 (performance.md section 2.1).
+  std::vector<int> restarts = {2, 3};
   int64_t small_matrices = 64;
   std::string gemm = "widest";
   std::string json;
@@ -209,14 +211,14 @@ class Benchmark {
     return shape.rows != shape.cols;
   }
 
-  // With the restarts that keep [N9] in bf16 (performance.md section 2.1).
   void GramForm(const std::string& text) {
     const MatrixShape shape = Parse(text);
     SteppedParameter standard(Muon(NsForm::kStandard), Extents(shape), pool_);
-    SteppedParameter gram(Muon(NsForm::kGram, kRestarts), Extents(shape), pool_);
+    SteppedParameter gram(Muon(NsForm::kGram, options_.restarts), Extents(shape), pool_);
     const double flops = FlopsOfStep(shape);
-    Report("muon_step", absl::StrCat(text, " bf16 gram {", absl::StrJoin(kRestarts, ","), "}"),
-           flops, {"standard form", flops, [&] { standard.Step(backend_); }},
+    Report("muon_step",
+           absl::StrCat(text, " bf16 gram {", absl::StrJoin(options_.restarts, ","), "}"), flops,
+           {"standard form", flops, [&] { standard.Step(backend_); }},
            [&] { gram.Step(backend_); });
   }
 
@@ -228,7 +230,8 @@ class Benchmark {
     fp32.newton_schulz.dtype = NsDType::kFloat32;
     const std::vector<float> exact = Orthogonalized(fp32, shape, x);
     const double standard = Distance(Orthogonalized(Muon(NsForm::kStandard), shape, x), exact);
-    const double gram = Distance(Orthogonalized(Muon(NsForm::kGram, kRestarts), shape, x), exact);
+    const double gram =
+        Distance(Orthogonalized(Muon(NsForm::kGram, options_.restarts), shape, x), exact);
     Measurement measurement;
     measurement.name = "muon_error";
     measurement.settings = absl::StrCat(text, " bf16 standard, ", threads_, " threads");
@@ -275,8 +278,6 @@ class Benchmark {
   }
 
  private:
-  inline static const std::vector<int> kRestarts = {2, 3};
-
   static MatrixShape Parse(const std::string& text) {
     MatrixShape shape;
     CHECK(std::sscanf(text.c_str(), "%ldx%ld", &shape.rows, &shape.cols) == 2 && shape.rows > 0 &&
@@ -350,6 +351,7 @@ int Main(int argc, char** argv) {
   app.add_option("--rounds", options.rounds, "of each measurement (5)")->check(CLI::Range(5, 1000));
   app.add_option("--threads", options.threads, "numbers of threads (1,2)")->delimiter(',');
   app.add_option("--shapes", options.shapes, "of the matrices")->delimiter(',');
+  app.add_option("--restarts", options.restarts, "of Gram form, of 5 steps (2,3)")->delimiter(',');
   app.add_option("--small-matrices", options.small_matrices, "of 256x256, 0: none (64)")
       ->check(CLI::Range(0, 1024));
   app.add_option("--gemm", options.gemm, "widest or onednn (widest)")
