@@ -22,6 +22,17 @@ double LogAspect(uint64_t rows, uint64_t cols) {
   return std::abs(std::log(static_cast<double>(rows)) - std::log(static_cast<double>(cols)));
 }
 
+// Rows of that dtype. What is no measurement, whoever sent it, is none.
+FormTimes UsableTimes(const FormTimes& times, v1::NewtonSchulzDType dtype) {
+  const auto is_time = [](double seconds) { return std::isfinite(seconds) && seconds > 0; };
+  FormTimes usable;
+  for (const v1::NewtonSchulzFormTime& time : times) {
+    if (time.dtype() != dtype || time.rows() == 0 || time.cols() == 0) continue;
+    if (is_time(time.standard_seconds()) && is_time(time.gram_seconds())) usable.push_back(time);
+  }
+  return usable;
+}
+
 // Multiply-adds of a step in standard form, by which matrices of one group weigh.
 double WorkOf(const kernels::MatrixCount& matrices) {
   const double r = static_cast<double>(std::min(matrices.rows, matrices.cols));
@@ -60,20 +71,18 @@ absl::StatusOr<bool> IsGramFaster(const FormTimes& times, const v1::ParameterGro
 absl::optional<double> GramGain(const FormTimes& times, v1::NewtonSchulzDType dtype, uint64_t rows,
                                 uint64_t cols) {
   if (rows == cols) return absl::nullopt;
-  const v1::NewtonSchulzFormTime* nearest = nullptr;
+  const FormTimes usable = UsableTimes(times, dtype);
   const auto distance = [&](const v1::NewtonSchulzFormTime& time) {
     return std::abs(LogAspect(time.rows(), time.cols()) - LogAspect(rows, cols));
   };
-  for (const v1::NewtonSchulzFormTime& time : times) {
-    if (time.dtype() != dtype) continue;
-    if (nearest == nullptr || distance(time) < distance(*nearest)) nearest = &time;
-  }
-  if (nearest == nullptr) return absl::nullopt;
+  const auto nearest =
+      std::min_element(usable.begin(), usable.end(),
+                       [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
+  if (nearest == usable.end()) return absl::nullopt;
   double standard = 0;
   double gram = 0;
-  for (const v1::NewtonSchulzFormTime& time : times) {
-    if (time.dtype() != dtype || time.rows() != nearest->rows() || time.cols() != nearest->cols())
-      continue;
+  for (const v1::NewtonSchulzFormTime& time : usable) {
+    if (time.rows() != nearest->rows() || time.cols() != nearest->cols()) continue;
     standard += time.standard_seconds();
     gram += time.gram_seconds();
   }
@@ -90,9 +99,7 @@ absl::Status ChooseForms(const FormTimes& times, absl::Span<const int> groups,
   for (const int index : groups) {
     v1::ParameterGroup& group = *registration.mutable_definition()->mutable_groups(index);
     const v1::NewtonSchulzDType dtype = group.muon().ns_dtype();
-    if (std::none_of(times.begin(), times.end(), [dtype](const v1::NewtonSchulzFormTime& time) {
-          return time.dtype() == dtype;
-        })) {
+    if (UsableTimes(times, dtype).empty()) {
       return absl::FailedPreconditionError(absl::StrCat(
           "group ", group.name(), ": muon.newton_schulz.form is fastest, and no shard measured ",
           "both forms in ", NameOf(dtype), " when it started (kaon-shard --measure-forms)"));

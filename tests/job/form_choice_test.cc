@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -37,6 +39,18 @@ TEST(FormChoiceTest, NothingIsGainedByASquareOrKnownOfAnotherDType) {
   EXPECT_EQ(GramGain(times, kFloat32, 64, 64), absl::nullopt);
   EXPECT_EQ(GramGain(times, kBFloat16, 64, 128), absl::nullopt);
   EXPECT_EQ(GramGain({}, kFloat32, 64, 128), absl::nullopt);
+}
+
+// What a shard sends is not trusted to be a time.
+TEST(FormChoiceTest, WhatIsNoMeasurementIsNone) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  FormTimes times = {FormTime(2, 0, 1),         FormTime(2, 1, 0),   FormTime(2, -1, -1),
+                     FormTime(2, 1, kInfinity), FormTime(2, NAN, 1), FormTime(2, 1, 1),
+                     FormTime(0, 3, 1)};
+  times[5].set_rows(0);
+  EXPECT_EQ(GramGain(times, kFloat32, 64, 128), absl::nullopt);
+  times.push_back(FormTime(2, 3, 2));
+  EXPECT_DOUBLE_EQ(*GramGain(times, kFloat32, 64, 128), 1.5);
 }
 
 // A step waits for the slower shard.
