@@ -130,11 +130,20 @@ ValuesOf SetBy(const v1::JobDefinition& job) {
   return values;
 }
 
-// Whether the form that was asked for was that which shards choose, and this follows from it.
-bool IsChosen(ValuesOf& values, const std::string& group, const FieldValue& field) {
-  constexpr char kForm[] = "muon.newton_schulz.form";
-  if (field.path != kForm && field.path != "muon.newton_schulz.gram_restarts") return false;
-  return values[group][kForm] == NameOf(v1::NEWTON_SCHULZ_FORM_FASTEST);
+constexpr char kForm[] = "muon.newton_schulz.form";
+constexpr char kRestarts[] = "muon.newton_schulz.gram_restarts";
+
+// By group and path: the entry that changed it.
+using Changes = std::map<std::pair<std::string, std::string>, uint64_t>;
+
+// Whether the form that was asked for was that which shards choose, and this is still of their
+// choice: restarts follow from what was changed, too.
+bool IsChosen(ValuesOf& values, const Changes& changed, const std::string& group,
+              const FieldValue& field) {
+  if (field.path != kForm && field.path != kRestarts) return false;
+  if (values[group][kForm] != NameOf(v1::NEWTON_SCHULZ_FORM_FASTEST)) return false;
+  return changed.count({group, kForm}) == 0 &&
+         (field.path == kForm || changed.count({group, "muon.ns_steps"}) == 0);
 }
 
 // Whether the value a group has is the one that was set: a change may have replaced it by a
@@ -151,7 +160,7 @@ std::vector<EffectiveValue> EffectiveValues(const v1::JobDescription& job) {
   const std::string preset = PresetOf(job.requested());
   const absl::StatusOr<v1::JobDefinition> with_preset = WithPreset(job.requested());
   ValuesOf by_preset = SetBy(with_preset.ok() ? *with_preset : job.requested());
-  std::map<std::pair<std::string, std::string>, uint64_t> changed;
+  Changes changed;
   for (const v1::GroupSetting& setting : job.changed()) {
     changed[{setting.group(), setting.field()}] = setting.position();
   }
@@ -161,7 +170,7 @@ std::vector<EffectiveValue> EffectiveValues(const v1::JobDescription& job) {
       std::string origin = "default";
       if (Sets(by_preset, group, field)) origin = absl::StrCat("preset ", preset);
       if (Sets(requested, group, field)) origin = "set";
-      if (IsChosen(by_preset, group, field)) origin = "chosen as the fastest";
+      if (IsChosen(by_preset, changed, group, field)) origin = "chosen as the fastest";
       const auto change = changed.find({group, field.path});
       if (change != changed.end()) origin = absl::StrCat("group set at entry ", change->second);
       values.push_back({group, field.path, field.value, origin});

@@ -270,9 +270,11 @@ void ClearDerived(const v1::ParameterGroup& before, const std::set<std::string>&
     return std::equal(restarts.begin(), restarts.end(), derived.begin(), derived.end());
   };
   const uint32_t steps = before.muon().ns_steps();
+  // Those that a chosen form came with fit its steps alone.
+  const bool are_outlived = set.count("muon.ns_steps") > 0 && were(ChosenRestarts(steps));
   // Restarts of the user's are kept as long as the form is; they may not fit other steps.
   if (options.form() != v1::NEWTON_SCHULZ_FORM_GRAM || were(DefaultGramRestarts(steps)) ||
-      were(ChosenRestarts(steps))) {
+      are_outlived) {
     options.clear_gram_restarts();
   }
 }

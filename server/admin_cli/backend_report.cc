@@ -90,7 +90,7 @@ Json FasterForm(const v1::GetStatusResponse& status, const MatrixKey& key,
     const auto& measured = shard.description().form_times();
     times.insert(times.end(), measured.begin(), measured.end());
   }
-  const absl::optional<double> gain = job::GramGain(times, dtype, key.rows, key.cols);
+  const absl::optional<double> gain = job::GramGains(times, dtype).Of(key.rows, key.cols);
   if (!gain.has_value()) return nullptr;
   return *gain >= job::kLeastGramGain ? "gram" : "standard";
 }

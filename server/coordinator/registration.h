@@ -27,7 +27,7 @@ absl::Status PlaceOnShards(const PlacementLimits& limits, v1::RegisterBody& body
 
 // The first difference of `requested` to the job as it was registered, whatever was changed since,
 // the defaults of both written out, for people: "groups[0].lr: 0.01 registered, 0.02 requested".
-// Empty if equal.
+// A form that is left to the shards is equal to any that the job has. Empty if equal.
 std::string FirstDifference(const v1::RegisterBody& registered, const v1::JobDefinition& requested);
 
 }  // namespace kaon::coordinator

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "job/form_choice.h"
 #include "job/resolve.h"
 #include "job/route_validation.h"
 #include "job/validation.h"
@@ -21,6 +22,8 @@ namespace {
 
 // Calls that may wait for one registration.
 constexpr size_t kMaxRegistering = 64;
+// Of one shard; more than it measures.
+constexpr int kMaxFormTimes = 64;
 
 }  // namespace
 
@@ -153,7 +156,8 @@ absl::Status StepMachine::TryRegister(CallId call, const v1::JobDefinition& defi
   limits.shard_capacity_bytes = options_.shard_capacity_bytes;
   job::FormTimes times;
   for (const v1::ShardState& state : states) {
-    times.insert(times.end(), state.form_times().begin(), state.form_times().end());
+    const int rows = std::min(state.form_times_size(), kMaxFormTimes);
+    times.insert(times.end(), state.form_times().begin(), state.form_times().begin() + rows);
   }
   KAON_ASSIGN_OR_RETURN(v1::RegisterBody body, MakeRegistration(definition, limits, times));
   registering_.insert(call);

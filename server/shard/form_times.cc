@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <memory>
 #include <utility>
 
 #include "absl/types/span.h"
+#include "job/form_choice.h"
 #include "kernels/grad_view.h"
 #include "kernels/optimizer_rule.h"
 
@@ -25,8 +25,7 @@ constexpr std::pair<NsDType, v1::NewtonSchulzDType> kDTypes[] = {
     {NsDType::kFloat32, v1::NEWTON_SCHULZ_DTYPE_FLOAT32},
     {NsDType::kBFloat16, v1::NEWTON_SCHULZ_DTYPE_BFLOAT16},
     {NsDType::kFloat16, v1::NEWTON_SCHULZ_DTYPE_FLOAT16}};
-// Those of 5 steps that are chosen for a group (job::ChosenRestarts).
-constexpr int kRestarts[] = {2, 3};
+constexpr uint32_t kSteps = 5;
 
 // Memory of one parameter, stepped again and again.
 class ProbedMatrix {
@@ -45,8 +44,11 @@ class ProbedMatrix {
     kernels::MuonConfig config;
     config.newton_schulz.dtype = dtype;
     config.newton_schulz.form = form;
-    if (form == NsForm::kGram)
-      config.newton_schulz.gram_restarts.assign(std::begin(kRestarts), std::end(kRestarts));
+    config.newton_schulz.steps = kSteps;
+    if (form == NsForm::kGram) {
+      const std::vector<uint32_t> restarts = job::ChosenRestarts(kSteps);
+      config.newton_schulz.gram_restarts.assign(restarts.begin(), restarts.end());
+    }
     const absl::Span<std::byte> slots[] = {
         {reinterpret_cast<std::byte*>(state_.data()), state_.size() * sizeof(float)}};
     backend.ApplyUpdate(

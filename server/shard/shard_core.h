@@ -59,7 +59,8 @@ class ShardCore {
   void RestoreSnapshots(std::vector<v1::SnapshotPoint> snapshots) {
     machine_.RestoreSnapshots(std::move(snapshots));
   }
-  // One entry of the shard's journal, in order, before any event; after the last, FinishReplay.
+  // One entry of the shard's journal, in order, before any event; after the last, FinishReplay,
+  // which measures forms where no job is held.
   // DATA_LOSS naming the position and both values when it does not follow those before,
   // RESOURCE_EXHAUSTED when the job does not fit into memory; the core is useless then.
   absl::Status Replay(const journal::Entry& entry);

@@ -61,7 +61,7 @@ class ShardMachine {
   // The states it can be rolled back to, oldest first; before entries are replayed.
   void RestoreSnapshots(std::vector<v1::SnapshotPoint> snapshots);
 
-  // Sent with every state.
+  // Sent with every answer to a promise.
   void SetFormTimes(std::vector<v1::NewtonSchulzFormTime> times) { form_times_ = std::move(times); }
 
   // In the order in which they are to be carried out.

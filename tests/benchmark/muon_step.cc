@@ -351,7 +351,9 @@ int Main(int argc, char** argv) {
   app.add_option("--rounds", options.rounds, "of each measurement (5)")->check(CLI::Range(5, 1000));
   app.add_option("--threads", options.threads, "numbers of threads (1,2)")->delimiter(',');
   app.add_option("--shapes", options.shapes, "of the matrices")->delimiter(',');
-  app.add_option("--restarts", options.restarts, "of Gram form, of 5 steps (2,3)")->delimiter(',');
+  app.add_option("--restarts", options.restarts, "of Gram form, of 5 steps (2,3)")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 4));
   app.add_option("--small-matrices", options.small_matrices, "of 256x256, 0: none (64)")
       ->check(CLI::Range(0, 1024));
   app.add_option("--gemm", options.gemm, "widest or onednn (widest)")

@@ -3,8 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <string>
-#include <utility>
+#include <optional>
 #include <vector>
 
 #include "tests/integration/tiny_training.h"
@@ -38,22 +37,18 @@ struct Trained {
   std::vector<std::vector<float>> weights;
 };
 
-Job Register(Client& client, const JobDefinition& definition) {
-  Result<Job> job = client.Register(definition);
-  EXPECT_TRUE(job.ok()) << job.status().ToString();
-  return std::move(job).value();
-}
-
 // With `restarts`, everybody but the worker is started again after some steps, and the shards,
-// which hold a job by then, measure nothing.
-Trained Train(const JobDefinition& definition, bool restarts) {
+// which hold a job by then, measure nothing. Absent where a busy machine left no time to measure.
+std::optional<Trained> Train(const JobDefinition& definition, bool restarts) {
   const v1::JobDefinition job = simulation::TinyJob(1);
   InProcessCluster cluster(2, "", 0, "onednn");
   Client client = cluster.Connect();
-  Job registered = Register(client, definition);
+  Result<Job> registered = client.Register(definition);
+  if (registered.status().code() == StatusCode::kFailedPrecondition) return std::nullopt;
+  EXPECT_TRUE(registered.ok()) << registered.status().ToString();
   Trained trained;
-  trained.before = MuonOf(registered.description());
-  Result<Worker> worker = registered.Join(0);
+  trained.before = MuonOf(registered->description());
+  Result<Worker> worker = registered->Join(0);
   EXPECT_TRUE(worker.ok()) << worker.status().ToString();
   LoadWeights(job, *worker);
   for (uint64_t step = 1; step <= kSteps; ++step) {
@@ -66,14 +61,21 @@ Trained Train(const JobDefinition& definition, bool restarts) {
     cluster.ReplaceCoordinator();
   }
   Client another = cluster.Connect();
-  trained.after = MuonOf(Register(another, definition).description());
-  trained.weights = PullAll(job, registered, kSteps);
+  Result<Job> again = another.Register(definition);
+  EXPECT_TRUE(again.ok()) << again.status().ToString();
+  trained.after = MuonOf(again->description());
+  trained.weights = PullAll(job, *registered, kSteps);
   return trained;
 }
 
 TEST(FastestFormTest, IsChosenOnceAndComputesWhatTheChosenFormDoes) {
   const JobDefinition job = PublicJob(simulation::TinyJob(1));
-  const Trained chosen = Train(WithForm(job, NewtonSchulzForm::kFastest), /*restarts=*/true);
+  std::optional<Trained> trained;
+  for (int attempt = 0; attempt < 20 && !trained.has_value(); ++attempt) {
+    trained = Train(WithForm(job, NewtonSchulzForm::kFastest), /*restarts=*/true);
+  }
+  ASSERT_TRUE(trained.has_value()) << "nothing was measured";
+  const Trained& chosen = *trained;
   ASSERT_TRUE(chosen.before.form.has_value());
   EXPECT_NE(*chosen.before.form, NewtonSchulzForm::kFastest);
   EXPECT_EQ(chosen.after.form, chosen.before.form);
@@ -84,7 +86,7 @@ TEST(FastestFormTest, IsChosenOnceAndComputesWhatTheChosenFormDoes) {
       group.muon.newton_schulz.gram_restarts = chosen.before.gram_restarts;
     }
   }
-  EXPECT_EQ(chosen.weights, Train(written_out, /*restarts=*/false).weights);
+  EXPECT_EQ(chosen.weights, Train(written_out, /*restarts=*/false)->weights);
 }
 
 }  // namespace

@@ -71,6 +71,13 @@ TEST(RegistrationTest, TheChosenFormIsNoDifference) {
             v1::NEWTON_SCHULZ_FORM_GRAM);
   EXPECT_EQ(FirstDifference(*body, FastestJob()), "");
   EXPECT_THAT(FirstDifference(*body, TestJob()), HasSubstr("form"));
+  // As GetJob answers it.
+  EXPECT_EQ(FirstDifference(*body, body->definition()), "");
+  // Of a job that came from a checkpoint, which nobody has asked to choose.
+  EXPECT_EQ(FirstDifference(Registered(), FastestJob()), "");
+  v1::JobDefinition other = FastestJob();
+  other.mutable_groups(0)->set_lr(0.5);
+  EXPECT_THAT(FirstDifference(*body, other), HasSubstr("groups[0].lr"));
 }
 
 // A worker that starts again brings what its program says, not what an admin has changed since.

@@ -39,9 +39,9 @@ TEST(StepMachineCallsTest, AFormIsChosenByTheTimesOfTheShards) {
   MachineHarness machine;
   machine.Stand();
   v1::ShardState state;
-  *state.add_form_times() = job::FormTime(2, 2, 1);
+  *state.add_form_times() = job::FormTime(2, 1, 1);
   machine.State(0, state);
-  *state.mutable_form_times(0) = job::FormTime(2, 1, 1);
+  *state.mutable_form_times(0) = job::FormTime(2, 2, 1);
   machine.State(1, state);
   // The second time it is another worker.
   for (int worker = 0; worker < 2; ++worker) {
