@@ -51,6 +51,33 @@ PlacementItem ItemOf(uint32_t world_size, const v1::ParameterSpec& parameter,
   return item;
 }
 
+v1::NewtonSchulzOptions* FormOf(v1::ParameterGroup& group) {
+  return group.muon().has_newton_schulz() ? group.mutable_muon()->mutable_newton_schulz() : nullptr;
+}
+
+void TakeForm(const v1::ParameterGroup& from, v1::NewtonSchulzOptions& to) {
+  to.set_form(from.muon().newton_schulz().form());
+  *to.mutable_gram_restarts() = from.muon().newton_schulz().gram_restarts();
+}
+
+// Who asks for the fastest form asks for none that differs from the one there is, and who writes
+// out what was chosen asks for that.
+void AgreeOnChosenForms(const v1::JobDefinition& registered, v1::JobDefinition& there_is,
+                        v1::JobDefinition& other) {
+  constexpr v1::NewtonSchulzForm kFastest = v1::NEWTON_SCHULZ_FORM_FASTEST;
+  const int groups = std::min(there_is.groups_size(), other.groups_size());
+  for (int i = 0; i < groups; ++i) {
+    v1::NewtonSchulzOptions* ours = FormOf(*there_is.mutable_groups(i));
+    v1::NewtonSchulzOptions* theirs = FormOf(*other.mutable_groups(i));
+    if (ours == nullptr || theirs == nullptr) continue;
+    if (ours->form() == kFastest) TakeForm(registered.groups(i), *ours);
+    // With restarts of its own the request is malformed, which whoever answers it finds out.
+    if (theirs->form() == kFastest && theirs->gram_restarts().empty()) {
+      TakeForm(there_is.groups(i), *theirs);
+    }
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<v1::RegisterBody> MakeRegistration(const v1::JobDefinition& definition,
@@ -84,34 +111,6 @@ absl::Status PlaceOnShards(const PlacementLimits& limits, v1::RegisterBody& body
   }
   return absl::OkStatus();
 }
-
-namespace {
-
-v1::NewtonSchulzOptions* FormOf(v1::ParameterGroup& group) {
-  return group.muon().has_newton_schulz() ? group.mutable_muon()->mutable_newton_schulz() : nullptr;
-}
-
-void TakeForm(const v1::ParameterGroup& from, v1::NewtonSchulzOptions& to) {
-  to.set_form(from.muon().newton_schulz().form());
-  *to.mutable_gram_restarts() = from.muon().newton_schulz().gram_restarts();
-}
-
-// Who asks for the fastest form asks for none that differs from the one there is, and who writes
-// out what was chosen asks for that.
-void AgreeOnChosenForms(const v1::JobDefinition& registered, v1::JobDefinition& there_is,
-                        v1::JobDefinition& other) {
-  constexpr v1::NewtonSchulzForm kFastest = v1::NEWTON_SCHULZ_FORM_FASTEST;
-  const int groups = std::min(there_is.groups_size(), other.groups_size());
-  for (int i = 0; i < groups; ++i) {
-    v1::NewtonSchulzOptions* ours = FormOf(*there_is.mutable_groups(i));
-    v1::NewtonSchulzOptions* theirs = FormOf(*other.mutable_groups(i));
-    if (ours == nullptr || theirs == nullptr) continue;
-    if (ours->form() == kFastest) TakeForm(registered.groups(i), *ours);
-    if (theirs->form() == kFastest) TakeForm(there_is.groups(i), *theirs);
-  }
-}
-
-}  // namespace
 
 std::string FirstDifference(const v1::RegisterBody& registered,
                             const v1::JobDefinition& requested) {

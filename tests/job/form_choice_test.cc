@@ -60,12 +60,7 @@ TEST(FormChoiceTest, TimesOfAllShardsAreAddedUp) {
   EXPECT_DOUBLE_EQ(*GramGains(times, kFloat32).Of(64, 128), 11.0 / 7);
 }
 
-v1::JobDefinition FastestJob() {
-  v1::JobDefinition job = SmallJob();
-  job.mutable_groups(0)->mutable_muon()->mutable_newton_schulz()->set_form(
-      v1::NEWTON_SCHULZ_FORM_FASTEST);
-  return job;
-}
+v1::JobDefinition FastestJob() { return WithFastestForm(SmallJob()); }
 
 // The form and the restarts of the only Muon group, or the refusal.
 std::string Chosen(const v1::JobDefinition& job, const FormTimes& times) {

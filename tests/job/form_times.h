@@ -1,4 +1,5 @@
-// Tables of times as shards measure them, made up. For tests.
+// Tables of times as shards measure them, made up, and jobs that leave their form to them. For
+// tests.
 #ifndef KAON_TESTS_JOB_FORM_TIMES_H_
 #define KAON_TESTS_JOB_FORM_TIMES_H_
 
@@ -24,6 +25,13 @@ inline v1::NewtonSchulzFormTime FormTime(
 // In which Gram form gains so much for the wide shape, and nothing for the other.
 inline FormTimes TimesWithGain(double gain) {
   return {FormTime(2, 1, 1), FormTime(4, 2 * gain, 2)};
+}
+
+// `job`, whose first group is of Muon, with the form of that left to the shards.
+inline v1::JobDefinition WithFastestForm(v1::JobDefinition job) {
+  job.mutable_groups(0)->mutable_muon()->mutable_newton_schulz()->set_form(
+      v1::NEWTON_SCHULZ_FORM_FASTEST);
+  return job;
 }
 
 }  // namespace kaon::job

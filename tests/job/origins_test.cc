@@ -101,9 +101,7 @@ void SetField(v1::JobDescription& job, const std::string& field, uint64_t positi
 TEST(OriginsTest, AFormThatWasChosenSaysSo) {
   const std::string kForm = "muon.newton_schulz.form";
   const std::string kRestarts = "muon.newton_schulz.gram_restarts";
-  v1::JobDefinition requested = SmallJob();
-  requested.mutable_groups(0)->mutable_muon()->mutable_newton_schulz()->set_form(
-      v1::NEWTON_SCHULZ_FORM_FASTEST);
+  v1::JobDefinition requested = WithFastestForm(SmallJob());
   const v1::RegisterBody body = *Resolve(requested, FormTimes{FormTime(2, 2, 1)});
   v1::JobDescription job;
   *job.mutable_definition() = body.definition();

@@ -28,9 +28,7 @@ TEST(ResolveTest, RefusesWhatValidationRefuses) {
 
 // Which form is the fastest, only shards know.
 TEST(ResolveTest, AFormThatShardsChooseNeedsThem) {
-  v1::JobDefinition job = SmallJob();
-  job.mutable_groups(0)->mutable_muon()->mutable_newton_schulz()->set_form(
-      v1::NEWTON_SCHULZ_FORM_FASTEST);
+  v1::JobDefinition job = WithFastestForm(SmallJob());
   const absl::Status alone = Resolve(job).status();
   EXPECT_EQ(alone.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(alone.message(),
@@ -46,9 +44,7 @@ TEST(ResolveTest, AFormThatShardsChooseNeedsThem) {
 }
 
 TEST(ResolveTest, WhatIsWrongOtherwiseComesFirst) {
-  v1::JobDefinition job = SmallJob();
-  job.mutable_groups(0)->mutable_muon()->mutable_newton_schulz()->set_form(
-      v1::NEWTON_SCHULZ_FORM_FASTEST);
+  v1::JobDefinition job = WithFastestForm(SmallJob());
   job.set_world_size(0);
   EXPECT_EQ(CheckJob(job).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Resolve(job, FormTimes()).status().code(), absl::StatusCode::kInvalidArgument);

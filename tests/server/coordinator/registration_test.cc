@@ -56,12 +56,7 @@ TEST(RegistrationTest, NamesTheFirstDifferenceWithBothValues) {
   EXPECT_THAT(difference, HasSubstr("0.5"));
 }
 
-v1::JobDefinition FastestJob() {
-  v1::JobDefinition job = TestJob();
-  job.mutable_groups(0)->mutable_muon()->mutable_newton_schulz()->set_form(
-      v1::NEWTON_SCHULZ_FORM_FASTEST);
-  return job;
-}
+v1::JobDefinition FastestJob() { return job::WithFastestForm(TestJob()); }
 
 // Whatever the next coordinator's shards measure, the job that was registered is meant.
 TEST(RegistrationTest, TheChosenFormIsNoDifference) {
@@ -75,6 +70,9 @@ TEST(RegistrationTest, TheChosenFormIsNoDifference) {
   EXPECT_EQ(FirstDifference(*body, body->definition()), "");
   // Of a job that came from a checkpoint, which nobody has asked to choose.
   EXPECT_EQ(FirstDifference(Registered(), FastestJob()), "");
+  v1::JobDefinition malformed = FastestJob();
+  malformed.mutable_groups(0)->mutable_muon()->mutable_newton_schulz()->add_gram_restarts(2);
+  EXPECT_THAT(FirstDifference(*body, malformed), HasSubstr("form"));
   v1::JobDefinition other = FastestJob();
   other.mutable_groups(0)->set_lr(0.5);
   EXPECT_THAT(FirstDifference(*body, other), HasSubstr("groups[0].lr"));

@@ -27,12 +27,7 @@ TEST(StepMachineCallsTest, LossScaleComesFromTheRecordBefore) {
   EXPECT_EQ(machine.SentPlan(0)->step().loss_scale(), 512);
 }
 
-v1::JobDefinition FastestJob() {
-  v1::JobDefinition job = TestJob();
-  job.mutable_groups(0)->mutable_muon()->mutable_newton_schulz()->set_form(
-      v1::NEWTON_SCHULZ_FORM_FASTEST);
-  return job;
-}
+v1::JobDefinition FastestJob() { return job::WithFastestForm(TestJob()); }
 
 // ADR 0024: one form for all, by what all of them measured, for good.
 TEST(StepMachineCallsTest, AFormIsChosenByTheTimesOfTheShards) {
