@@ -1,11 +1,16 @@
 // Keeps what chunks were received in for the next ones. A transport allocates and frees memory for
 // every chunk (a message of 1 MiB comes in about 17 pieces); the C library gives it back to the
 // system as soon as 128 KiB are free, and each page of the next chunk is a page fault and is
-// cleared anew. Settings of the process; called once from main, before there are threads.
+// cleared anew. And it has up to eight arenas for each CPU, each with chunks of its own: as many as
+// there are CPUs keep less and have more of it in the CPUs' caches. Settings of the process; called
+// once from main, before there are threads.
 #ifndef KAON_PROTO_CHUNK_MEMORY_H_
 #define KAON_PROTO_CHUNK_MEMORY_H_
 
 #include <malloc.h>
+
+#include <algorithm>
+#include <thread>
 
 namespace kaon::proto {
 
@@ -18,6 +23,8 @@ inline constexpr int kLargestKeptBytes = 4 << 20;
 inline void KeepChunkMemory() {
   mallopt(M_TRIM_THRESHOLD, kKeptBytes);
   mallopt(M_MMAP_THRESHOLD, kLargestKeptBytes);
+  // Of the CPUs this process may run on; 0 where that is not known.
+  mallopt(M_ARENA_MAX, static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
 }
 
 }  // namespace kaon::proto

@@ -1,10 +1,16 @@
 #include "proto/chunk_memory.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <sys/resource.h>
 
+#include <algorithm>
+#include <barrier>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -24,6 +30,34 @@ void ReceiveChunks() {
     pieces.push_back(std::make_unique<char[]>(kPieceBytes));
     memset(pieces.back().get(), i, kPieceBytes);
   }
+}
+
+int Arenas() {
+  char* text = nullptr;
+  size_t size = 0;
+  FILE* file = open_memstream(&text, &size);
+  EXPECT_EQ(malloc_info(0, file), 0);
+  EXPECT_EQ(fclose(file), 0);
+  int arenas = 0;
+  const std::string_view info(text, size);
+  for (size_t at = 0; (at = info.find("<heap nr=", at)) != info.npos; ++at) ++arenas;
+  free(text);
+  return arenas;
+}
+
+TEST(ChunkMemoryTest, AsManyArenasAsCpusForAnyNumberOfThreads) {
+  KeepChunkMemory();
+  const int cpus = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  std::barrier all_alive(4 * cpus);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4 * cpus; ++i) {
+    threads.emplace_back([&] {
+      ReceiveChunks();
+      all_alive.arrive_and_wait();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LE(Arenas(), cpus);
 }
 
 // As a transport's thread has it, in an arena of its own.
