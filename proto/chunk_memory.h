@@ -1,9 +1,7 @@
 // Keeps what chunks were received in for the next ones. A transport allocates and frees memory for
 // every chunk (a message of 1 MiB comes in about 17 pieces); the C library gives it back to the
 // system as soon as 128 KiB are free, and each page of the next chunk is a page fault and is
-// cleared anew. And it has up to eight arenas for each CPU, each with chunks of its own: as many as
-// there are CPUs keep less and have more of it in the CPUs' caches. Settings of the process; called
-// once from main, before there are threads.
+// cleared anew. Settings of the process; called once from main, before there are threads.
 #ifndef KAON_PROTO_CHUNK_MEMORY_H_
 #define KAON_PROTO_CHUNK_MEMORY_H_
 
@@ -23,7 +21,13 @@ inline constexpr int kLargestKeptBytes = 4 << 20;
 inline void KeepChunkMemory() {
   mallopt(M_TRIM_THRESHOLD, kKeptBytes);
   mallopt(M_MMAP_THRESHOLD, kLargestKeptBytes);
-  // Of the CPUs this process may run on; 0 where that is not known.
+}
+
+// As many arenas as there are CPUs this process may run on, in place of eight for each, as every
+// one keeps chunks of its own. For shards, whose memory is bounded: threads that all allocate much
+// that is small wait for each other (docs/benchmarks.md, "The data plane").
+inline void BoundArenas() {
+  // 0 CPUs where their number is not known.
   mallopt(M_ARENA_MAX, static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
 }
 

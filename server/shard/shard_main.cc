@@ -67,6 +67,7 @@ kaon::config::CommandLine Describe() {
 
 int main(int argc, char** argv) {
   kaon::proto::KeepChunkMemory();
+  kaon::proto::BoundArenas();
   FLAGS_logtostderr = true;
   google::InitGoogleLogging(argv[0]);
   return kaon::config::RunServer<kaon::shard::ShardServer, kaon::v1::ShardConfig>(Describe(), argc,

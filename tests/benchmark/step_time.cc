@@ -22,7 +22,6 @@
 #include "kernels/optimizer_rule.h"
 #include "kernels/steady_clock.h"
 #include "kernels/thread_pool.h"
-#include "proto/chunk_memory.h"
 #include "tests/benchmark/disk_alone.h"
 #include "tests/benchmark/loopback_job.h"
 #include "tests/benchmark/measurement.h"
@@ -344,7 +343,6 @@ int Main(int argc, char** argv) {
 }  // namespace kaon::benchmark
 
 int main(int argc, char** argv) {
-  kaon::proto::KeepChunkMemory();
   google::InitGoogleLogging(argv[0]);
   return kaon::benchmark::Main(argc, argv);
 }

@@ -46,7 +46,7 @@ int Arenas() {
 }
 
 TEST(ChunkMemoryTest, AsManyArenasAsCpusForAnyNumberOfThreads) {
-  KeepChunkMemory();
+  BoundArenas();
   const int cpus = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   const int more = cpus + 8;
   std::barrier all_alive(more);
