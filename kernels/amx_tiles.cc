@@ -2,13 +2,8 @@
 
 #include <glog/logging.h>
 
-#include "kernels/vector_dispatch.h"
-
 #if defined(__x86_64__) && defined(__linux__)
-#include <cpuid.h>
 #include <immintrin.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 #endif
 
 namespace kaon::kernels {
@@ -23,29 +18,6 @@ namespace {
 constexpr int64_t kTileElements = 512;
 constexpr int kTileBytesPerRow = 64;
 constexpr int kTileRows = 16;
-
-// CPUID leaf 7: bits of EDX, and of EAX of its subleaf 1.
-bool HasInstructions() {
-  constexpr unsigned kAmxBFloat16 = 1u << 22;
-  constexpr unsigned kAmxTile = 1u << 24;
-  constexpr unsigned kAvx512BFloat16 = 1u << 5;
-  unsigned a = 0;
-  unsigned b = 0;
-  unsigned c = 0;
-  unsigned d = 0;
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
-  if ((d & kAmxBFloat16) == 0 || (d & kAmxTile) == 0) return false;
-  if (__get_cpuid_count(7, 1, &a, &b, &c, &d) == 0) return false;
-  return (a & kAvx512BFloat16) != 0 && WidestInstructionSet() == InstructionSet::kAvx512;
-}
-
-bool AskForTiles() {
-  if (!HasInstructions()) return false;
-  // From the kernel's asm/prctl.h, which older systems' headers lack.
-  constexpr int kRequestPermission = 0x1023;
-  constexpr int kTileState = 18;
-  return syscall(SYS_arch_prctl, kRequestPermission, kTileState) == 0;
-}
 
 // What LDTILECFG reads: every tile 16 rows of 64 bytes.
 struct alignas(64) TileSettings {
@@ -178,11 +150,6 @@ KAON_TARGET_AMX void RoundRows(const float* sums, float alpha, float beta, const
 
 }  // namespace
 
-bool HasAmx() {
-  static const bool has_amx = AskForTiles();
-  return has_amx;
-}
-
 AmxTiles::AmxTiles() { SetUpTiles(); }
 AmxTiles::~AmxTiles() { ReleaseTiles(); }
 
@@ -210,8 +177,6 @@ void TransposeBlock(const uint16_t* block, uint16_t* to) {
 }
 
 #else
-
-bool HasAmx() { return false; }
 
 namespace {
 [[noreturn]] void NoTiles() { LOG(FATAL) << "AMX tiles on a machine without"; }

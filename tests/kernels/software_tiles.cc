@@ -1,6 +1,5 @@
-// kernels/amx_tiles.h in plain loops, from what Intel's manual says of TDPBF16PS (subnormal
-// operands and results are 0, and nothing else differs from fused arithmetic): what is above the
-// tiles runs on every machine. The tests of the tiles hold for both.
+// kernels/amx_tiles.h in plain loops: what is above the tiles runs on every machine. The tests of
+// the tiles hold for both.
 #include <glog/logging.h>
 
 #include <algorithm>
@@ -10,47 +9,17 @@
 #include "kernels/amx_tiles.h"
 #include "kernels/float_bits.h"
 #include "kernels/vector_dispatch.h"
+#include "tests/kernels/tile_product.h"
 
 namespace kaon::kernels {
 namespace {
 
-constexpr int64_t kSide = 16;
+constexpr int64_t kSide = kRowsOfTile;
 constexpr int64_t kTileValues = kSide * kSide;
 constexpr int64_t kTilePairs = kTileValues;
 
 // The thread's tiles are set up; another setting up would end with the first.
 thread_local bool are_set_up = false;
-
-KAON_HOST_DEVICE float WithoutSubnormals(float x) {
-  return std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x;
-}
-
-KAON_HOST_DEVICE float Widened(uint16_t x) { return WithoutSubnormals(BFloat16ToFloat(x)); }
-
-// One tile of sums and one block's products: 16 rows of A, and 16 columns of pairs of B.
-struct MultiplyTile {
-  KAON_HOST_DEVICE static void Run(const uint16_t* a, const uint16_t* pairs, bool adds,
-                                   float* sums) {
-    for (int64_t i = 0; i < kSide; ++i) {
-      float even[kSide] = {};
-      float odd[kSide] = {};
-      for (int64_t pair = 0; pair < kSide; ++pair) {
-        const float left = Widened(a[i * kBlockSide + 2 * pair]);
-        const float right = Widened(a[i * kBlockSide + 2 * pair + 1]);
-        const uint16_t* const b = pairs + pair * 2 * kSide;
-        for (int64_t j = 0; j < kSide; ++j) {
-          even[j] = WithoutSubnormals(std::fma(left, Widened(b[2 * j]), even[j]));
-          odd[j] = WithoutSubnormals(std::fma(right, Widened(b[2 * j + 1]), odd[j]));
-        }
-      }
-      for (int64_t j = 0; j < kSide; ++j) {
-        const float both = WithoutSubnormals(even[j] + odd[j]);
-        float& sum = sums[i * kSide + j];
-        sum = WithoutSubnormals((adds ? WithoutSubnormals(sum) : 0.0f) + both);
-      }
-    }
-  }
-};
 
 }  // namespace
 

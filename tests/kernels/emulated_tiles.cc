@@ -1,0 +1,12 @@
+// kernels/amx_tiles.h as it is over emulated instructions: there are tiles wherever these can be.
+#include "kernels/amx_tiles.h"
+#include "tests/kernels/tile_emulator.h"
+
+namespace kaon::kernels {
+
+bool HasAmx() {
+  static const bool has_amx = EmulateTiles();
+  return has_amx;
+}
+
+}  // namespace kaon::kernels
