@@ -1,20 +1,44 @@
-// What both ends of a connection tell each other of their windows and messages (protocol.md section
-// 4), as it is on the wire: HTTP/2's SETTINGS frame (RFC 9113, 6.5), read by plain sockets.
+// Settings of connections (protocol.md section 4) by what they do: on the wire, seen from plain
+// sockets that speak HTTP/2 (RFC 9113), and in what gRPC asks the system to read.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <thread>
 
 #include "client/channel.h"
 #include "proto/descriptor.h"
+#include "proto/kaon/v1/admin.grpc.pb.h"
 #include "tests/testing/in_process_cluster.h"
+
+namespace {
+
+// Reads of the process, whoever makes them, and those that had room for less than 1 MiB, but for
+// what the read before left over of its last piece of 64 KiB.
+constexpr size_t kReadBytes = (1 << 20) - (64 << 10);
+std::atomic<int64_t> reads{0};
+std::atomic<int64_t> smaller_reads{0};
+
+}  // namespace
+
+// In the place of the C library's, for gRPC, too.
+extern "C" ssize_t recvmsg(int fd, msghdr* message, int flags) {
+  size_t room = 0;
+  for (size_t i = 0; i < message->msg_iovlen; ++i) room += message->msg_iov[i].iov_len;
+  ++reads;
+  if (room < kReadBytes) ++smaller_reads;
+  return syscall(SYS_recvmsg, fd, message, flags);
+}
 
 namespace kaon {
 namespace {
@@ -144,26 +168,65 @@ TEST(TransportSettingsTest, ServersDoNotProbeTheBandwidth) {
   EXPECT_EQ(answered, 2);
 }
 
+// Listens on loopback for one connection.
+class PlainServer {
+ public:
+  PlainServer() {
+    sockaddr_in address = Loopback(0);
+    socklen_t size = sizeof(address);
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(bind(listener_.get(), any, size), 0);
+    EXPECT_EQ(listen(listener_.get(), 1), 0);
+    EXPECT_EQ(getsockname(listener_.get(), any, &size), 0);
+    address_ = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  }
+
+  std::shared_ptr<grpc::Channel> Channel() const {
+    const auto channel = client::CreateChannel(address_, TlsFiles(), proto::Role::kShard);
+    EXPECT_TRUE(channel.ok()) << channel.status();
+    return *channel;
+  }
+
+  proto::Descriptor Accept() const {
+    return proto::Descriptor(accept(listener_.get(), nullptr, nullptr));
+  }
+
+ private:
+  const proto::Descriptor listener_ = Socket();
+  std::string address_;
+};
+
 TEST(TransportSettingsTest, ClientsLookAhead1MiB) {
-  const proto::Descriptor listener = Socket();
-  sockaddr_in address = Loopback(0);
-  socklen_t size = sizeof(address);
-  ASSERT_EQ(bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), size), 0);
-  ASSERT_EQ(listen(listener.get(), 1), 0);
-  ASSERT_EQ(getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
-  const auto channel = client::CreateChannel("127.0.0.1:" + std::to_string(ntohs(address.sin_port)),
-                                             TlsFiles(), proto::Role::kShard);
-  ASSERT_TRUE(channel.ok()) << channel.status();
+  const PlainServer server;
+  const auto channel = server.Channel();
   // Somebody has to wait for the connection, or gRPC does little for it.
   std::thread waiter([&] {
     const auto deadline = std::chrono::system_clock::now() + std::chrono::seconds(30);
-    EXPECT_TRUE((*channel)->WaitForConnected(deadline));
+    EXPECT_TRUE(channel->WaitForConnected(deadline));
   });
-  const proto::Descriptor connection(accept(listener.get(), nullptr, nullptr));
+  const proto::Descriptor connection = server.Accept();
   EXPECT_EQ(Read(connection.get(), kPrefaceBytes), kPreface);
   EXPECT_EQ(ReadSettings(connection.get())[kInitialWindowSize], kLookaheadBytes);
   Write(connection.get(), EmptySettings());
   waiter.join();
+}
+
+// protocol.md section 4: 1 MiB from the first read on, at both ends.
+TEST(TransportSettingsTest, BothEndsRead1MiBAtATime) {
+  const testing::InProcessCluster cluster(1);
+  reads = smaller_reads = 0;
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+  const auto channel =
+      client::CreateChannel(cluster.coordinator_address(), TlsFiles(), proto::Role::kCoordinator);
+  ASSERT_TRUE(channel.ok()) << channel.status();
+  v1::GetStatusResponse response;
+  const grpc::Status status =
+      v1::Admin::NewStub(*channel)->GetStatus(&context, v1::GetStatusRequest(), &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  // A request at the one end and an answer at the other.
+  EXPECT_GE(reads, 2);
+  EXPECT_EQ(smaller_reads, 0);
 }
 
 }  // namespace
