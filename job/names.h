@@ -16,6 +16,10 @@
 
 namespace kaon::job {
 
+// Paths of a group's options that others follow from.
+inline constexpr char kFormPath[] = "muon.newton_schulz.form";
+inline constexpr char kGramRestartsPath[] = "muon.newton_schulz.gram_restarts";
+
 // The word of `value`: "unset" for the enumerator 0, the number for one that is not known.
 std::string NameOf(const google::protobuf::EnumDescriptor& type, int value);
 

@@ -130,9 +130,6 @@ ValuesOf SetBy(const v1::JobDefinition& job) {
   return values;
 }
 
-constexpr char kForm[] = "muon.newton_schulz.form";
-constexpr char kRestarts[] = "muon.newton_schulz.gram_restarts";
-
 // By group and path: the entry that changed it.
 using Changes = std::map<std::pair<std::string, std::string>, uint64_t>;
 
@@ -140,10 +137,10 @@ using Changes = std::map<std::pair<std::string, std::string>, uint64_t>;
 // choice: restarts follow from what was changed, too.
 bool IsChosen(ValuesOf& values, const Changes& changed, const std::string& group,
               const FieldValue& field) {
-  if (field.path != kForm && field.path != kRestarts) return false;
-  if (values[group][kForm] != NameOf(v1::NEWTON_SCHULZ_FORM_FASTEST)) return false;
-  return changed.count({group, kForm}) == 0 &&
-         (field.path == kForm || changed.count({group, "muon.ns_steps"}) == 0);
+  if (field.path != kFormPath && field.path != kGramRestartsPath) return false;
+  if (values[group][kFormPath] != NameOf(v1::NEWTON_SCHULZ_FORM_FASTEST)) return false;
+  return changed.count({group, kFormPath}) == 0 &&
+         (field.path == kFormPath || changed.count({group, "muon.ns_steps"}) == 0);
 }
 
 // Whether the value a group has is the one that was set: a change may have replaced it by a

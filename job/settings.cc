@@ -56,9 +56,6 @@ constexpr FixedField kFixed[] = {
     {"adamw.amsgrad", "it adds a buffer of state ([A4])"},
 };
 
-// A list, which no text sets: it follows from the form and the steps.
-constexpr absl::string_view kGramRestarts = "muon.newton_schulz.gram_restarts";
-
 const FixedField* FindFixed(absl::string_view path) {
   for (const FixedField& fixed : kFixed) {
     if (fixed.path == path) return &fixed;
@@ -77,7 +74,7 @@ void AddFields(const Descriptor& type, const std::string& prefix, const v1::Para
   for (int i = 0; i < type.field_count(); ++i) {
     const FieldDescriptor& field = *type.field(i);
     const std::string path = absl::StrCat(prefix, field.name());
-    if (FindFixed(path) != nullptr || path == kGramRestarts || IsOfAnotherRule(path, group)) {
+    if (FindFixed(path) != nullptr || path == kGramRestartsPath || IsOfAnotherRule(path, group)) {
       continue;
     }
     if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
@@ -148,7 +145,8 @@ absl::Status Apply(const v1::GroupSetting& setting, v1::ParameterGroup& group) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, " cannot be changed while the job runs: ", fixed->why));
   }
-  if (path == kGramRestarts) {
+  // A list, which no text sets.
+  if (path == kGramRestartsPath) {
     return absl::InvalidArgumentError(absl::StrCat(
         path, " cannot be changed while the job runs: a change of form or ns_steps gives its ",
         "default"));
@@ -167,6 +165,11 @@ absl::Status Apply(const v1::GroupSetting& setting, v1::ParameterGroup& group) {
   if (std::find(known.begin(), known.end(), path) == known.end()) {
     return absl::InvalidArgumentError(absl::StrCat("field \"", path, "\" is not known, must be ",
                                                    "one of ", absl::StrJoin(known, ", ")));
+  }
+  // Nor the form that only a registration chooses; no list of words names it.
+  if (path == kFormPath && setting.value() != NameOf(v1::NEWTON_SCHULZ_FORM_STANDARD) &&
+      setting.value() != NameOf(v1::NEWTON_SCHULZ_FORM_GRAM)) {
+    return Malformed(setting, "standard or gram");
   }
   Message* message = &group;
   for (size_t i = 0; i + 1 < parts.size(); ++i) {

@@ -248,8 +248,10 @@ TEST(SettingsTest, DefaultedRestartsFollowTheFormAndTheSteps) {
   EXPECT_EQ(RestartsAfter(GramJob(5, {2, 3}), "muon.ns_steps", "8"), "2,4,6");
   EXPECT_EQ(RestartsAfter(GramJob(5, {2, 3}), "lr", "0.5"), "2,3");
   EXPECT_EQ(RestartsAfter(GramJob(5, {2, 3}), "muon.momentum", "0.5"), "2,3");
-  EXPECT_THAT(RestartsAfter(Registered(), kForm, "fastest"),
-              HasSubstr("muon.newton_schulz.form is fastest, must be standard or gram"));
+  for (const std::string form : {"fastest", "x", ""}) {
+    EXPECT_THAT(RestartsAfter(Registered(), kForm, form),
+                HasSubstr("muon.newton_schulz.form is \"" + form + "\", must be standard or gram"));
+  }
   EXPECT_THAT(RestartsAfter(GramJob(5, {}), "muon.newton_schulz.gram_restarts", "2"),
               HasSubstr("cannot be changed while the job runs"));
 }
