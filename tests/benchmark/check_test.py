@@ -42,7 +42,7 @@ class CheckTest(unittest.TestCase):
 
     def test_names_what_is_in_no_row_but_for_the_processors_share(self):
         table = check.read_table(TABLE)
-        self.assertEqual(check.unlisted(table, measured(push=0.8, push_cpu=0.5, push_shm=0.6)),
+        self.assertEqual(check.unlisted(table, measured(push=0.8, push_cpu=0.5, step_push=0.4, push_shm=0.6)),
                          ["push_shm, 256 MiB, 1 workers: in no row of the table"])
 
     def test_the_headline_and_other_sections_are_no_rows(self):
@@ -54,6 +54,18 @@ class CheckTest(unittest.TestCase):
         for limit_name, ratio in (("tiles fed from the first cache", 0.9), ("library's product X X^T", 1.25)):
             other = check.other_subsection(json.dumps({"limit_name": limit_name}) + "\n")
             self.assertEqual(check.read_table(table, other)["muon_step", "64x64"], (ratio, 0.5))
+
+    def test_of_several_runs_each_row_s_best_counts(self):
+        runs = [measured(push=0.8, pull=0.3), measured(push=0.6, pull=0.5)]
+        self.assertEqual(check.compare(check.read_table(TABLE), check.best(runs)), [])
+
+    def test_names_the_files_with_a_row_that_falls_short_in_all_runs(self):
+        table = check.read_table(TABLE)
+        runs = {"1/pushes": measured(push=0.6), "1/pulls": measured(pull=0.3), "2/pulls": measured(pull=0.5)}
+        self.assertEqual(check.short(table, runs), ["1/pushes"])
+        runs["2/pushes"] = measured(push=0.5)
+        self.assertEqual(check.short(table, runs), ["1/pushes", "2/pushes"])
+        self.assertEqual(check.short(table, {"1/pushes": measured(push=0.8)}), [])
 
     def test_the_table_has_rows_of_both_kinds_of_machine(self):
         path = os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../docs/benchmarks.md")
