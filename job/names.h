@@ -1,6 +1,7 @@
 // The words people write and read for the enumerators of the schema: RULE_MUON is "muon",
-// NEWTON_SCHULZ_COEFFICIENTS_POLAR_EXPRESS_5_S102 is "polar_express_5_s102". For command lines,
-// reports and messages. Pure functions; any thread.
+// NEWTON_SCHULZ_COEFFICIENTS_POLAR_EXPRESS_5_S102 is "polar_express_5_s102". And
+// the paths of options that code names. For command lines, reports and messages. Pure functions;
+// any thread.
 #ifndef KAON_JOB_NAMES_H_
 #define KAON_JOB_NAMES_H_
 
@@ -16,8 +17,9 @@
 
 namespace kaon::job {
 
-// Paths of a group's options that others follow from.
+// Paths of a group's options: restarts follow from the form and the steps.
 inline constexpr char kFormPath[] = "muon.newton_schulz.form";
+inline constexpr char kNsStepsPath[] = "muon.ns_steps";
 inline constexpr char kGramRestartsPath[] = "muon.newton_schulz.gram_restarts";
 
 // The word of `value`: "unset" for the enumerator 0, the number for one that is not known.

@@ -140,7 +140,7 @@ bool IsChosen(ValuesOf& values, const Changes& changed, const std::string& group
   if (field.path != kFormPath && field.path != kGramRestartsPath) return false;
   if (values[group][kFormPath] != NameOf(v1::NEWTON_SCHULZ_FORM_FASTEST)) return false;
   return changed.count({group, kFormPath}) == 0 &&
-         (field.path == kFormPath || changed.count({group, "muon.ns_steps"}) == 0);
+         (field.path == kFormPath || changed.count({group, kNsStepsPath}) == 0);
 }
 
 // Whether the value a group has is the one that was set: a change may have replaced it by a

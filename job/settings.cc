@@ -274,7 +274,7 @@ void ClearDerived(const v1::ParameterGroup& before, const std::set<std::string>&
   };
   const uint32_t steps = before.muon().ns_steps();
   // Those that a chosen form came with fit its steps alone.
-  const bool are_outlived = set.count("muon.ns_steps") > 0 && were(ChosenRestarts(steps));
+  const bool are_outlived = set.count(kNsStepsPath) > 0 && were(ChosenRestarts(steps));
   // Restarts of the user's are kept as long as the form is; they may not fit other steps.
   if (options.form() != v1::NEWTON_SCHULZ_FORM_GRAM || were(DefaultGramRestarts(steps)) ||
       are_outlived) {

@@ -7,8 +7,8 @@ case "${1:-}" in
     cat <<'TEXT'
 Usage: tests/benchmark/check.sh
 
-Fails when a ratio is below 0.9 of that in docs/benchmarks.md. A benchmark with such a ratio is run again, up to twice, and each
-row's highest counts: machines are shared. 15 minutes, or up to 45.
+Fails when a ratio is below 0.9 of that in docs/benchmarks.md. A benchmark with such a ratio is run twice more, and the middle
+one of three counts: machines are shared. 15 minutes, or up to 45.
 TEXT
     exit 0 ;;
   *) echo "check.sh: unknown option $1; see --help" >&2; exit 2 ;;
@@ -16,18 +16,20 @@ esac
 cd "$(dirname "$0")/../.."
 work=$(mktemp -d "${TMPDIR:-/tmp}/kaon-check.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-names=(optimizer_step muon_step push_pull step_time journal_bandwidth shard_memory)
-for attempt in 1 2 3; do
-  mkdir "$work/$attempt"
-  for name in "${names[@]}"; do
-    echo "== $name, run $attempt of at most 3"
-    tests/benchmark/run.sh --json "$work/$attempt/$name" "$name"
+# measure RUN NAME...: each benchmark's rows go to $work/RUN/NAME
+measure() {
+  local run=$1 name
+  shift
+  mkdir "$work/$run"
+  for name in "$@"; do
+    echo "== $name, run $run"
+    tests/benchmark/run.sh --json "$work/$run/$name" "$name"
   done
-  mapfile -t short < <(python3 tests/benchmark/check.py --again docs/benchmarks.md "$work"/*/*)
-  names=()
-  for file in "${short[@]}"; do
-    [ "$(dirname "$file")" != "$work/$attempt" ] || names+=("$(basename "$file")")
-  done
-  [ ${#names[@]} -gt 0 ] || break
-done
-python3 tests/benchmark/check.py docs/benchmarks.md "$work"/*/*
+}
+compare() { python3 tests/benchmark/check.py "$@" docs/benchmarks.md "$work"/*/*; }
+
+measure 1 optimizer_step muon_step push_pull step_time journal_bandwidth shard_memory
+if compare; then exit 0; fi
+mapfile -t short < <(compare --again)
+for run in 2 3; do measure "$run" "${short[@]##*/}"; done
+compare

@@ -8,6 +8,7 @@
 #include "kernels/cpu_backend.h"
 #include "kernels/reference_gemm.h"
 #include "tests/conformance/backend_conformance.h"
+#include "tests/conformance/numerics_table.h"
 #include "tests/conformance/thread_count_conformance.h"
 #include "tests/kernels/instruction_sets.h"
 
@@ -69,6 +70,16 @@ std::vector<float> Stepped(Backend& backend, const MuonConfig& config, std::vect
 }
 
 TEST_F(CpuBackendAmxTest, NamesItsProducts) { EXPECT_EQ(MakeAmxBackend()->name(), "cpu/amx"); }
+
+// [N9], and every rule id the rows name.
+TEST_F(CpuBackendAmxTest, EveryRowOfTheNumericsTableIsWithinItsTolerance) {
+  const std::unique_ptr<Backend> amx = MakeAmxBackend();
+  for (const conformance::NumericsCase& c : conformance::NumericsCases()) {
+    const conformance::NumericsResult result = conformance::Run(c, *amx);
+    EXPECT_TRUE(result.passed) << c.rule << ": " << c.name << ": error " << result.error
+                               << ", tolerance " << c.tolerance;
+  }
+}
 
 TEST_F(CpuBackendAmxTest, MuonAgreesWithTheReferenceProducts) {
   CpuBackend reference(std::make_unique<ReferenceGemm>());

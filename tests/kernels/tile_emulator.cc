@@ -44,9 +44,11 @@ struct Instruction {
   // The register that VEX names beside those two.
   int third = 0;
   int length = 0;
+  // Of registers beyond the eighth: there are no such tiles.
+  bool names_high_tile = false;
   // Of its memory operand, unless mod is 3: the address without its index, and the index with its
   // scale, which of tiles is the bytes from row to row.
-  uint8_t* memory = nullptr;
+  int64_t address = 0;
   int64_t stride = 0;
 };
 
@@ -70,20 +72,18 @@ void DecodeMemory(const uint8_t* at, uint8_t inverted, const greg_t* cpu, Instru
     if (index != kNoIndex) to.stride = cpu[kGeneralRegisters[index]] << (*at >> 6);
     ++at;
   }
-  int64_t address = 0;
   int displacement_bytes = to.mod == 0 ? 0 : to.mod == 1 ? 1 : 4;
   const bool has_no_base = to.mod == 0 && base == 5;
   if (has_no_base) {
     displacement_bytes = 4;
   } else {
-    address = cpu[kGeneralRegisters[base + high_base]];
+    to.address = cpu[kGeneralRegisters[base + high_base]];
   }
-  if (displacement_bytes > 0) address += SignedBytes(at, displacement_bytes);
+  if (displacement_bytes > 0) to.address += SignedBytes(at, displacement_bytes);
   at += displacement_bytes;
   to.length += static_cast<int>(at - start);
   // Without a byte of its own for base and index, "no base" is the next instruction's address.
-  if (has_no_base && to.rm == 5) address += cpu[REG_RIP] + to.length;
-  to.memory = reinterpret_cast<uint8_t*>(address);
+  if (has_no_base && to.rm == 5) to.address += cpu[REG_RIP] + to.length;
 }
 
 // False for bytes that are no such instruction.
@@ -99,6 +99,7 @@ bool Decode(const uint8_t* at, const greg_t* cpu, Instruction& to) {
   to.mod = at[4] >> 6;
   to.reg = at[4] >> 3 & 7;
   to.rm = at[4] & 7;
+  to.names_high_tile = (at[1] & 0x80) == 0 || (to.mod == 3 && (at[1] & 0x20) == 0);
   to.length = 4;
   if (to.mod == 3) {
     ++to.length;
@@ -108,23 +109,28 @@ bool Decode(const uint8_t* at, const greg_t* cpu, Instruction& to) {
   return true;
 }
 
-// LDTILECFG: false unless every tile is to be a full one.
-bool SetUp(const uint8_t* settings) {
-  constexpr int kRowsAt = 48;
-  if (settings[0] != 1 || settings[1] != 0) return false;
-  for (int i = 0; i < kTiles; ++i) {
-    uint16_t bytes = 0;
-    std::memcpy(&bytes, settings + 16 + 2 * i, sizeof(bytes));
-    if (bytes != kBytesPerRow || settings[kRowsAt + i] != kRowsOfTile) return false;
-  }
+// What LDTILECFG takes here: palette 1, eight full tiles, and nothing else, which the CPU would
+// refuse too.
+struct Settings {
+  uint8_t palette = 1;
+  uint8_t start_row = 0;
+  uint8_t reserved[14] = {};
+  uint16_t bytes_per_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+static_assert(sizeof(Settings) == 64 && kBytesPerRow == 64 && kRowsOfTile == 16 && kTiles == 8);
+
+bool SetUp(int64_t address) {
+  const Settings full;
+  if (std::memcmp(reinterpret_cast<const void*>(address), &full, sizeof(full)) != 0) return false;
   registers = TileRegisters{.are_set_up = true};
   return true;
 }
 
 void MoveTile(const Instruction& i, bool loads) {
   uint8_t* tile = registers.tiles[i.reg];
-  uint8_t* memory = i.memory;
-  for (int64_t row = 0; row < kRowsOfTile; ++row, tile += kBytesPerRow, memory += i.stride) {
+  for (int64_t row = 0; row < kRowsOfTile; ++row, tile += kBytesPerRow) {
+    auto* const memory = reinterpret_cast<uint8_t*>(i.address + row * i.stride);
     std::memcpy(loads ? tile : memory, loads ? memory : tile, kBytesPerRow);
   }
 }
@@ -142,16 +148,21 @@ bool Execute(const Instruction& i) {
   constexpr uint8_t kMultiplyBFloat16 = 0x5c;
   const bool in_registers = i.mod == 3;
   if (i.opcode == kSettings && i.prefix == Instruction::kNone) {
-    if (!in_registers) return SetUp(i.memory + i.stride);
+    if (i.reg != 0 || i.third != 0) return false;
+    if (!in_registers) return SetUp(i.address + i.stride);
+    if (i.rm != 0) return false;
     registers = TileRegisters{};
     return true;
   }
-  if (!registers.are_set_up) return false;
-  if (i.opcode == kSettings && i.prefix == Instruction::kF2 && in_registers) {
+  if (!registers.are_set_up || i.names_high_tile) return false;
+  if (i.opcode == kSettings && i.prefix == Instruction::kF2 && in_registers && i.rm == 0 &&
+      i.third == 0) {
     std::memset(registers.tiles[i.reg], 0, kTileBytes);
     return true;
   }
-  if (i.opcode == kMove && !in_registers && i.prefix != Instruction::kNone) {
+  constexpr int kHasIndex = 4;
+  if (i.opcode == kMove && !in_registers && i.rm == kHasIndex && i.third == 0 &&
+      i.prefix != Instruction::kNone) {
     MoveTile(i, i.prefix != Instruction::kF3);
     return true;
   }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <cstdint>
 #include <cstring>
 #include <thread>
@@ -123,19 +124,26 @@ TEST_F(TileEmulatorTest, EachThreadHasItsOwnTiles) {
 
 using TileEmulatorDeathTest = TileEmulatorTest;
 
+template <typename Body>
+void ExpectRefused(const Body& body) {
+  EXPECT_EXIT(body(), ::testing::KilledBySignal(SIGILL), "");
+}
+
 TEST_F(TileEmulatorDeathTest, WhatTheCpuWouldRefuseEndsTheProcess) {
-  EXPECT_DEATH(asm volatile("ud2"), "");
-  EXPECT_DEATH(
-      {
-        asm volatile("tilerelease");
-        asm volatile("tilezero %tmm0");
-      },
-      "");
-  EXPECT_DEATH(std::thread([] { asm volatile("tilezero %tmm0"); }).join(), "");
-  EXPECT_DEATH(SetUpTiles(Settings{.palette = 2}), "");
-  EXPECT_DEATH(SetUpTiles(Settings{.rows = {16, 16, 8}}), "");
+  ExpectRefused([] { asm volatile("ud2"); });
+  ExpectRefused([] {
+    asm volatile("tilerelease");
+    asm volatile("tilezero %tmm0");
+  });
+  ExpectRefused([] { std::thread([] { asm volatile("tilezero %tmm0"); }).join(); });
+  ExpectRefused([] { SetUpTiles(Settings{.palette = 2}); });
+  ExpectRefused([] { SetUpTiles(Settings{.rows = {16, 16, 8}}); });
+  // A ninth tile.
+  ExpectRefused([] { SetUpTiles(Settings{.rows = {16, 16, 16, 16, 16, 16, 16, 16, 16}}); });
   // tdpbf16ps %tmm2, %tmm1, %tmm1, which the assembler refuses too: left tile and sums are one.
-  EXPECT_DEATH(asm volatile(".byte 0xc4, 0xe2, 0x6a, 0x5c, 0xc9"), "");
+  ExpectRefused([] { asm volatile(".byte 0xc4, 0xe2, 0x6a, 0x5c, 0xc9"); });
+  // tilezero of a tile beyond the eighth.
+  ExpectRefused([] { asm volatile(".byte 0xc4, 0x62, 0x7b, 0x49, 0xc0"); });
 }
 
 #endif

@@ -142,7 +142,8 @@ TEST_P(UpdateWorkspaceTest, IsWhatAnUpdateTakes) {
     EXPECT_LE(taken, told + kSmallThings) << c.name;
     // Nor much more, as no tensor can have it: Gram form is counted for a matrix that may change to
     // it, and for bf16 widened operands also where the library multiplies them as they are. How
-    // many threads get work at one time is the machine's to say: no more than 2 are asked for.
+    // many threads get work at one time is the machine's to say: what 2 would take is the measure,
+    // of which one alone takes half.
     const auto at_least = static_cast<int64_t>(
         UpdateWorkspaceBytes((*backend)->name(), std::min(threads(), 2), c.config, c.shape));
     const bool may_widen = c.config.newton_schulz.dtype == NsDType::kBFloat16 && gemm() == "onednn";

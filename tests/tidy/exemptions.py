@@ -28,7 +28,7 @@ EXEMPT = {
     ("skipped-test", "tests/kernels/amx_tiles_test.cc"): _TILES,
     ("skipped-test", "tests/kernels/cpu_backend_amx_test.cc"): _TILES,
     ("skipped-test", "tests/kernels/onednn_gemm_test.cc"): _PRIMITIVES,
-    ("skipped-test", "tests/kernels/tile_emulator_test.cc"): _TILES,
+    ("skipped-test", "tests/kernels/tile_emulator_test.cc"): _ISA,
     ("skipped-test", "tests/kernels/orthogonalize/newton_schulz_accuracy_test.cc"): _TILES,
     ("skipped-test", "tests/kernels/update_workspace_test.cc"): _TILES,
     ("file-name", "proto/kaon/v1/shard_data.proto"): _WIRE_NAME,
