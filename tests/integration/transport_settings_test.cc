@@ -1,6 +1,7 @@
 // Settings of connections (protocol.md section 4) by what they do: on the wire, seen from plain
 // sockets that speak HTTP/2 (RFC 9113), and in what gRPC asks the system to read.
 #include <arpa/inet.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -11,6 +12,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -24,7 +27,7 @@
 namespace {
 
 // Reads of the process, whoever makes them, and those that had room for less than 1 MiB, but for
-// what the read before left over of its last piece of 64 KiB.
+// the few KiB that the short calls here have read before.
 constexpr size_t kReadBytes = (1 << 20) - (64 << 10);
 std::atomic<int64_t> reads{0};
 std::atomic<int64_t> smaller_reads{0};
@@ -33,6 +36,8 @@ std::atomic<int64_t> smaller_reads{0};
 
 // In the place of the C library's, for gRPC, too.
 extern "C" ssize_t recvmsg(int fd, msghdr* message, int flags) {
+  // What the error queue has is no read.
+  if ((flags & MSG_ERRQUEUE) != 0) return syscall(SYS_recvmsg, fd, message, flags);
   size_t room = 0;
   for (size_t i = 0; i < message->msg_iovlen; ++i) room += message->msg_iov[i].iov_len;
   ++reads;
@@ -45,7 +50,12 @@ namespace {
 
 constexpr char kPreface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 constexpr size_t kPrefaceBytes = sizeof(kPreface) - 1;
+constexpr uint8_t kData = 0;
+constexpr uint8_t kHeaders = 1;
 constexpr uint8_t kSettingsFrame = 4;
+constexpr uint8_t kPing = 6;
+constexpr uint8_t kAck = 1;
+constexpr uint8_t kEndHeaders = 4;
 constexpr uint16_t kInitialWindowSize = 4;
 constexpr uint32_t kLookaheadBytes = 1 << 20;
 
@@ -127,14 +137,35 @@ std::string Field(const std::string& name, const std::string& value) {
          static_cast<char>(value.size()) + value;
 }
 
+// Pings of ours are answered in turn: by the second answer what was sent before has been read. The
+// other end sends none of its own.
+void ExpectNoPingBut2Answers(int fd) {
+  int answered = 0;
+  for (const char* ping : {"first...", "second.."}) {
+    Write(fd, Frame(kPing, 0, 0, ping));
+    for (bool is_answered = false; !is_answered;) {
+      const std::string header = Read(fd, 9);
+      const std::string body = Read(fd, BigEndian(header, 0, 3));
+      if (::testing::Test::HasFailure()) return;
+      if (static_cast<uint8_t>(header[3]) != kPing) continue;
+      is_answered = (static_cast<uint8_t>(header[4]) & kAck) != 0;
+      EXPECT_TRUE(is_answered) << "a ping of the other end's";
+      answered += is_answered ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(answered, 2);
+}
+
+// The begin of a message of 1 MiB, more than one read's worth of it.
+std::string UnfinishedMessage() {
+  std::string frames = Frame(kData, 0, 1, std::string(1, '\0') + std::string("\0\x10\0\0", 4));
+  for (int i = 0; i < 3; ++i) frames += Frame(kData, 0, 1, std::string(16384, 'g'));
+  return frames;
+}
+
 // Probing how much fits into a connection, gRPC would send a ping as soon as data comes, and widen
 // its windows by what it finds (protocol.md section 4).
 TEST(TransportSettingsTest, ServersDoNotProbeTheBandwidth) {
-  constexpr uint8_t kData = 0;
-  constexpr uint8_t kHeaders = 1;
-  constexpr uint8_t kPing = 6;
-  constexpr uint8_t kAck = 1;
-  constexpr uint8_t kEndHeaders = 4;
   const testing::InProcessCluster cluster(1);
   const std::string address = cluster.shard_address(0);
   const proto::Descriptor socket = Socket();
@@ -145,27 +176,9 @@ TEST(TransportSettingsTest, ServersDoNotProbeTheBandwidth) {
                            Field(":path", "/kaon.v1.ShardData/Push") +
                            Field(":authority", "shard") + Field("te", "trailers") +
                            Field("content-type", "application/grpc");
-  // A message that never ends, of which the server has much to read.
-  const std::string begin = std::string(1, '\0') + std::string("\0\x10\0\0", 4);
-  std::string bytes = std::string(kPreface, kPrefaceBytes) + EmptySettings() +
-                      Frame(kHeaders, kEndHeaders, 1, call) + Frame(kData, 0, 1, begin);
-  for (int i = 0; i < 3; ++i) bytes += Frame(kData, 0, 1, std::string(16384, 'g'));
-  Write(socket.get(), bytes);
-  // Pings of ours are answered in turn: by the second one the data has been read.
-  int answered = 0;
-  for (const char* ping : {"first...", "second.."}) {
-    Write(socket.get(), Frame(kPing, 0, 0, ping));
-    for (bool is_answered = false; !is_answered;) {
-      const std::string header = Read(socket.get(), 9);
-      const std::string body = Read(socket.get(), BigEndian(header, 0, 3));
-      if (::testing::Test::HasFailure()) return;
-      if (static_cast<uint8_t>(header[3]) != kPing) continue;
-      is_answered = (static_cast<uint8_t>(header[4]) & kAck) != 0;
-      EXPECT_TRUE(is_answered) << "a ping of the server's";
-      answered += is_answered ? 1 : 0;
-    }
-  }
-  EXPECT_EQ(answered, 2);
+  Write(socket.get(), std::string(kPreface, kPrefaceBytes) + EmptySettings() +
+                          Frame(kHeaders, kEndHeaders, 1, call) + UnfinishedMessage());
+  ExpectNoPingBut2Answers(socket.get());
 }
 
 // Listens on loopback for one connection.
@@ -209,6 +222,65 @@ TEST(TransportSettingsTest, ClientsLookAhead1MiB) {
   EXPECT_EQ(ReadSettings(connection.get())[kInitialWindowSize], kLookaheadBytes);
   Write(connection.get(), EmptySettings());
   waiter.join();
+}
+
+// The header frame of the first call that a client makes to a server of plain sockets, which goes
+// on with `serve(its socket)` before the call is given up.
+std::string HeadersOfACall(const std::function<void(int fd)>& serve) {
+  const PlainServer server;
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+  std::thread caller([&, channel = server.Channel()] {
+    v1::GetStatusResponse response;
+    v1::Admin::NewStub(channel)->GetStatus(&context, v1::GetStatusRequest(), &response);
+  });
+  std::string headers;
+  const proto::Descriptor connection = server.Accept();
+  EXPECT_EQ(Read(connection.get(), kPrefaceBytes), kPreface);
+  Write(connection.get(), EmptySettings());
+  while (headers.empty() && !::testing::Test::HasFailure()) {
+    const std::string header = Read(connection.get(), 9);
+    const std::string body = Read(connection.get(), BigEndian(header, 0, 3));
+    if (static_cast<uint8_t>(header[3]) == kHeaders) headers = body;
+  }
+  serve(connection.get());
+  context.TryCancel();
+  caller.join();
+  return headers;
+}
+
+TEST(TransportSettingsTest, ClientsDoNotProbeTheBandwidth) {
+  HeadersOfACall([](int fd) {
+    const std::string answer = Field(":status", "200") + Field("content-type", "application/grpc");
+    Write(fd, Frame(kHeaders, kEndHeaders, 1, answer) + UnfinishedMessage());
+    ExpectNoPingBut2Answers(fd);
+  });
+}
+
+TEST(TransportSettingsTest, ClientsTakeNoCompression) {
+  const std::string headers = HeadersOfACall([](int) {});
+  EXPECT_THAT(headers, ::testing::HasSubstr("/kaon.v1.Admin/GetStatus"));
+  EXPECT_THAT(headers, ::testing::Not(::testing::HasSubstr("gzip")));
+  EXPECT_THAT(headers, ::testing::Not(::testing::HasSubstr("deflate")));
+}
+
+// There is no such proxy: whoever heeds it reaches nobody.
+TEST(TransportSettingsTest, ClientsHeedNoProxyOfTheEnvironment) {
+  ASSERT_EQ(setenv("http_proxy", "http://127.0.0.1:1", 1), 0);
+  const PlainServer server;
+  const auto channel = server.Channel();
+  std::thread waiter([&] {
+    const auto deadline = std::chrono::system_clock::now() + std::chrono::seconds(30);
+    EXPECT_TRUE(channel->WaitForConnected(deadline));
+  });
+  const proto::Descriptor connection = server.Accept();
+  EXPECT_TRUE(connection.valid()) << "nobody came within half a minute";
+  if (connection.valid()) {
+    EXPECT_EQ(Read(connection.get(), kPrefaceBytes), kPreface);
+    Write(connection.get(), EmptySettings());
+  }
+  waiter.join();
+  unsetenv("http_proxy");
 }
 
 // protocol.md section 4: 1 MiB from the first read on, at both ends.
