@@ -77,7 +77,10 @@ absl::StatusOr<std::optional<RingReader::Record>> RingReader::Take(std::vector<s
   if (!record.has_value()) return std::nullopt;
   // Grows only: shrinking and growing would fill it with zeros each time.
   if (memory->size() < record->body.size()) memory->resize(record->body.size());
-  std::memcpy(memory->data(), record->body.data(), record->body.size());
+  // Empty ones may lie nowhere, which memcpy is not to be told.
+  if (!record->body.empty()) {
+    std::memcpy(memory->data(), record->body.data(), record->body.size());
+  }
   Advance(*record);
   record->body = absl::MakeConstSpan(memory->data(), record->body.size());
   return record;

@@ -1,7 +1,5 @@
 #include "server/shard/form_times.h"
 
-#include <malloc.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +10,7 @@
 #include "job/form_choice.h"
 #include "kernels/grad_view.h"
 #include "kernels/optimizer_rule.h"
+#include "proto/chunk_memory.h"
 
 namespace kaon::shard {
 namespace {
@@ -128,7 +127,7 @@ std::vector<v1::NewtonSchulzFormTime> MeasureForms(kernels::Backend& backend,
       times.push_back(std::move(probe.row));
     }
   }
-  malloc_trim(0);
+  proto::GiveBackChunkMemory();
   return times;
 }
 

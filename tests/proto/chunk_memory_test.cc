@@ -74,5 +74,13 @@ TEST(ChunkMemoryTest, TheNextChunksTakeThePagesOfThoseBefore) {
   }).join();
 }
 
+TEST(ChunkMemoryTest, GivesBackWhatIsKeptFree) {
+  KeepChunkMemory();
+  ReceiveChunks();
+  EXPECT_GE(mallinfo2().keepcost, kKeptBytes / 2);
+  GiveBackChunkMemory();
+  EXPECT_LT(mallinfo2().keepcost, kKeptBytes / 8);
+}
+
 }  // namespace
 }  // namespace kaon::proto
