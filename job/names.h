@@ -1,7 +1,6 @@
 // The words people write and read for the enumerators of the schema: RULE_MUON is "muon",
-// NEWTON_SCHULZ_COEFFICIENTS_POLAR_EXPRESS_5_S102 is "polar_express_5_s102". And
-// the paths of options that code names. For command lines, reports and messages. Pure functions;
-// any thread.
+// NEWTON_SCHULZ_COEFFICIENTS_POLAR_EXPRESS_5_S102 is "polar_express_5_s102"; and the paths of
+// options that code names. For command lines, reports and messages. Pure functions; any thread.
 #ifndef KAON_JOB_NAMES_H_
 #define KAON_JOB_NAMES_H_
 

@@ -98,7 +98,7 @@ if [ "$verb" = test ]; then
   echo "$counts"
   numbers=$(tail -n 1 <<<"$counts" | sed 's/\([0-9]*\) passed, \([0-9]*\) failed/\1 | \2/')
 elif [ "$verb" = script ]; then
-  numbers=$(sed -nE 's#^([0-9]+)(/| of )([0-9]+) (found$|ratios |parsers ).*#\1 \3#p' "$work/log" | awk '{print $1 " | " $2 - $1}')
+  numbers=$(sed -nE 's#^([0-9]+)(/| of )([0-9]+) (found$|ratios |parsers ).*#\1 \3#p' "$work/log" | tail -n 1 | awk '{print $1 " | " $2 - $1}')
 else
   numbers='- | -'
 fi

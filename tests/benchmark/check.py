@@ -101,7 +101,8 @@ def main():
         table = read_table(file.read(), other_subsection("\n".join(texts.values())))
     runs = {name: read_measured(text) for name, text in texts.items()}
     if again:
-        print("\n".join(short(table, runs)))
+        for name in short(table, runs):
+            print(name)
         return 0
     measured = middle(runs.values())
     problems = compare(table, measured)

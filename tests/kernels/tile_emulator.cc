@@ -8,7 +8,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <iterator>
 
 #include "kernels/vector_dispatch.h"
 #include "tests/kernels/tile_product.h"
@@ -146,6 +145,7 @@ bool Execute(const Instruction& i) {
   constexpr uint8_t kSettings = 0x49;
   constexpr uint8_t kMove = 0x4b;
   constexpr uint8_t kMultiplyBFloat16 = 0x5c;
+  constexpr int kHasIndex = 4;
   const bool in_registers = i.mod == 3;
   if (i.opcode == kSettings && i.prefix == Instruction::kNone) {
     if (i.reg != 0 || i.third != 0) return false;
@@ -160,7 +160,6 @@ bool Execute(const Instruction& i) {
     std::memset(registers.tiles[i.reg], 0, kTileBytes);
     return true;
   }
-  constexpr int kHasIndex = 4;
   if (i.opcode == kMove && !in_registers && i.rm == kHasIndex && i.third == 0 &&
       i.prefix != Instruction::kNone) {
     MoveTile(i, i.prefix != Instruction::kF3);

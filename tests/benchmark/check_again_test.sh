@@ -1,0 +1,51 @@
+#!/bin/bash
+# tests/benchmark/check.sh with benchmarks that print what a list says: which it runs again, and what it decides by.
+set -euo pipefail
+tree=$TEST_TMPDIR/tree
+mkdir -p "$tree/tests/benchmark" "$tree/docs"
+cp tests/benchmark/check.sh tests/benchmark/check.py "$tree/tests/benchmark/"
+cat >"$tree/docs/benchmarks.md" <<'TEXT'
+## Ratios
+| `push` | 1 worker | 0.80 | 0.50 | raw TCP |
+| `journal` | 64 MiB | 0.90 | - | the disk |
+TEXT
+# run.sh --json FILE NAME: the next line of ratios of NAME.
+cat >"$tree/tests/benchmark/run.sh" <<'TEXT'
+#!/bin/bash
+case "$3" in
+  push_pull) row='"push", "settings": "1 worker"' ;;
+  journal_bandwidth) row='"journal", "settings": "64 MiB"' ;;
+  *) : >"$2"; exit 0 ;;
+esac
+echo "$3" >>ran
+ratio=$(sed -n "$(grep -c "$3" ran)p" "ratios-$3")
+if [ -n "$ratio" ]; then echo "{\"name\": $row, \"limit_name\": \"x\", \"ratio\": $ratio}"; fi >"$2"
+TEXT
+chmod +x "$tree/tests/benchmark/run.sh"
+
+failed=0
+# expect STATUS RUNS LAST PUSHES JOURNALS: of those ratios, run by run
+expect() {
+  local status=0
+  rm -f "$tree/ran"
+  tr ' ' '\n' <<<"$4" >"$tree/ratios-push_pull"
+  tr ' ' '\n' <<<"$5" >"$tree/ratios-journal_bandwidth"
+  "$tree/tests/benchmark/check.sh" >"$TEST_TMPDIR/out" 2>&1 || status=$?
+  local runs last
+  runs=$(wc -l <"$tree/ran")
+  last=$(tail -n 1 "$TEST_TMPDIR/out")
+  if [ "$status $runs $last" != "$1 $2 $3 ratios are at least 0.9 of the table's" ]; then
+    echo "FAILED: push $4, journal $5: exit $status after $runs runs, wanted: $*"
+    cat "$TEST_TMPDIR/out"
+    failed=1
+  fi
+}
+expect 0 2 "2 of 2" "0.8" "0.9"
+# Once low; the other is not run again.
+expect 0 4 "2 of 2" "0.3 0.8 0.75" "0.9"
+# Low in two of three.
+expect 1 4 "1 of 2" "0.3 0.8 0.4" "0.9"
+expect 1 6 "0 of 2" "0.3 0.3 0.3" "0.5 0.6 0.7"
+# Not measured.
+expect 1 2 "1 of 2" "0.8" ""
+exit "$failed"
