@@ -31,7 +31,5 @@ compare() { python3 tests/benchmark/check.py "$@" docs/benchmarks.md "$work"/*/*
 measure 1 optimizer_step muon_step push_pull step_time journal_bandwidth shard_memory
 if compare; then exit 0; fi
 mapfile -t short < <(compare --again)
-# A row that was not measured is no better for being measured again.
-[ ${#short[@]} -gt 0 ] || exit 1
 for run in 2 3; do measure "$run" "${short[@]##*/}"; done
 compare
