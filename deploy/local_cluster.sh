@@ -74,33 +74,41 @@ cluster_wait_port() {
   done
 }
 
-# cluster_free_port: one that nobody listens on, outside of the range from which outgoing connections get theirs: a server that
+# cluster_listen [LISTEN]: sets KAON_LISTEN to that, or to a port that this shell has given to no server, as one that is starting
+# does not listen yet, and that nobody listens on, outside of the range from which outgoing connections get theirs: a server that
 # is started again must find it free, while its clients try to reach it.
-cluster_free_port() {
+KAON_GIVEN_PORTS=" "
+cluster_listen() {
   local port
+  KAON_LISTEN=${1:-}
+  [ -z "$KAON_LISTEN" ] || return 0
   while true; do
     port=$((20000 + RANDOM % 12000))
+    [[ $KAON_GIVEN_PORTS != *" $port "* ]] || continue
     (: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null || break
   done
-  echo "$port"
+  KAON_GIVEN_PORTS+="$port "
+  KAON_LISTEN=127.0.0.1:$port
 }
 
 # cluster_start_shard DIR N [LISTEN]
 cluster_start_shard() {
-  local dir=$1 name=shard-$2 listen=${3:-127.0.0.1:$(cluster_free_port)}
+  local dir=$1 name=shard-$2
+  cluster_listen "${3:-}"
   mkdir -p -m 700 "$dir/$name"
-  cluster_spawn "$dir" "$name" "$KAON_SHARD" --listen "$listen" --data-dir "$dir/$name" \
+  cluster_spawn "$dir" "$name" "$KAON_SHARD" --listen "$KAON_LISTEN" --data-dir "$dir/$name" \
     --port-file "$dir/$name.port" --tls-ca-file "$dir/tls/ca.crt" \
     --tls-certificate-file "$dir/tls/shard.crt" --tls-private-key-file "$dir/tls/shard.key"
 }
 
 # cluster_start_coordinator DIR SHARDS [LISTEN]: the shards must serve already.
 cluster_start_coordinator() {
-  local dir=$1 shards=$2 listen=${3:-127.0.0.1:$(cluster_free_port)} addresses= i
+  local dir=$1 shards=$2 addresses= i
+  cluster_listen "${3:-}"
   for ((i = 0; i < shards; i++)); do
     addresses+=${addresses:+,}127.0.0.1:$(cat "$dir/shard-$i.port")
   done
-  cluster_spawn "$dir" coordinator "$KAON_COORDINATOR" --listen "$listen" --shards "$addresses" \
+  cluster_spawn "$dir" coordinator "$KAON_COORDINATOR" --listen "$KAON_LISTEN" --shards "$addresses" \
     --port-file "$dir/coordinator.port" --tls-ca-file "$dir/tls/ca.crt" \
     --tls-certificate-file "$dir/tls/coordinator.crt" \
     --tls-private-key-file "$dir/tls/coordinator.key"

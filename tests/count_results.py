@@ -4,17 +4,34 @@
 Usage: count_results.py FILE...
 
 Prints every failed target, and as `FLAKY  LABEL  LOG` every one that failed before an attempt of it passed
-(--flaky_test_attempts), with the log of what failed, and as `SKIPPED  LABEL  REASON` every one of which nothing was run
+(--flaky_test_attempts), with the log of what failed; of both also the log's last lines, as the log may be gone with the machine
+when somebody reads this. And as `SKIPPED  LABEL  REASON` every one of which nothing was run
 because its cases said why they cannot be on this machine; then as its last line `N passed, M failed`. The exit status is 0 only
 if nothing failed and something passed. A target that does not build, crashes, times out or leaves no report counts as one
 failure, one that is not for the configuration (target_compatible_with) not at all, and of several attempts the last.
 """
 
+import collections
 import json
 import os
 import sys
 import urllib.parse
 import xml.etree.ElementTree
+
+
+# Of a log; its lines are cut after so many characters.
+LAST_LINES = 40
+LINE_CHARACTERS = 240
+
+
+def last_lines(path):
+    """The end of a log, indented; nothing if it cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as log:
+            lines = collections.deque(log, LAST_LINES)
+    except OSError:
+        return []
+    return ["    " + line.rstrip()[:LINE_CHARACTERS] for line in lines]
 
 
 def count_cases(path):
@@ -101,8 +118,10 @@ class Count:
         self.skipped += skipped
         if not has_passed(result):
             self.problems.append(f"{result.get('status', 'UNKNOWN')}  {label}  {output_of(result, 'test.xml')}")
+            self.problems += last_lines(output_of(result, "test.log"))
         elif len(attempts) > 1 or result["status"] == "FLAKY":
             self.problems.append(f"FLAKY  {label}  {output_of(attempts[0], 'test.log')}")
+            self.problems += last_lines(output_of(attempts[0], "test.log"))
 
     def add_build_failure(self, label):
         self.failed += 1

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Tests of count_results.py over hand-written build events."""
 
+import contextlib
+import io
 import json
 import os
 import sys
@@ -117,6 +119,30 @@ class CountTest(unittest.TestCase):
         total = count_results.count(self.events(*attempts, exit_code=3))
         self.assertEqual((total.passed, total.failed), (1, 1))
         self.assertEqual(total.problems, [f"FAILED  //a:t  {bad}"])
+
+    def test_the_end_of_what_failed_is_printed(self):
+        bad = self.write("test.xml", GTEST.format(y='<failure message="m"/>'))
+        log = self.write("test.log", "".join(f"line {i}\n" for i in range(100)) + "x" * 1000 + "\n")
+        other = self.write("other.log", "passes\n")
+        good = self.write("good.xml", GTEST.format(y=""))
+        failed, passed = self.result("//a:t", "FAILED", bad, log=log), self.result("//a:u", "PASSED", good, log=other)
+        path = self.events(failed, passed, exit_code=3)
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            count_results.main([path])
+        lines = said.getvalue().splitlines()
+        self.assertEqual(lines[0], f"FAILED  //a:t  {bad}")
+        self.assertEqual(lines[1:41], [f"    line {i}" for i in range(61, 100)] + ["    " + "x" * 240])
+        self.assertEqual(lines[41:], ["2 skipped", "3 passed, 1 failed"])
+
+    def test_the_end_of_an_attempt_that_failed_before_one_passed_is_printed(self):
+        log = self.write("attempt_1.log", "Expected: 1\n")
+        xml = self.write("test.xml", GTEST.format(y=""))
+        path = self.events(self.result("//a:t", "FAILED", None, 1, log), self.result("//a:t", "PASSED", xml, 2))
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            count_results.main([path])
+        self.assertEqual(said.getvalue().splitlines()[:2], [f"FLAKY  //a:t  {log}", "    Expected: 1"])
 
     def test_every_shard_of_a_target_is_counted(self):
         xml = self.write("test.xml", GTEST.format(y=""))

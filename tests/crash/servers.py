@@ -5,6 +5,7 @@ of its lives append, and, for servers, one port in all of its lives. Whoever sta
 it an environment (a failpoint).
 """
 
+import contextlib
 import ctypes
 import glob
 import json
@@ -40,17 +41,19 @@ def binary(name):
     return os.path.abspath(os.path.join(os.environ.get("KAON_BINARIES", "."), folders[name], name))
 
 
-def free_port():
-    """A port that nobody listens on, outside of the range from which outgoing connections get theirs. Not of a seed: another
-    run of the same suite beside this one would be after the same ports, while a server of this one is down."""
-    while True:
-        port = random.SystemRandom().randrange(20000, 32000)
-        with socket.socket() as probe:
-            try:
+def free_ports(count):
+    """So many different ports that nobody listens on, outside of the range from which outgoing connections get theirs. Not of a
+    seed: another run of the same suite beside this one would be after the same ports, while a server of this one is down."""
+    with contextlib.ExitStack() as probes:
+        ports = []
+        while len(ports) < count:
+            port = random.SystemRandom().randrange(20000, 32000)
+            # Held until all are found, so that none is given twice.
+            probe = probes.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
                 probe.bind(("127.0.0.1", port))
-                return port
-            except OSError:
-                continue
+                ports.append(port)
+        return ports
 
 
 def write_corpus(folder):
@@ -136,7 +139,7 @@ class Cluster:
         self.checkpoints = os.path.join(folder, "checkpoints")
         os.makedirs(self.checkpoints)
         names = [f"shard-{i}" for i in range(shards)] + ["coordinator"]
-        self.ports = {name: free_port() for name in names}
+        self.ports = dict(zip(names, free_ports(len(names))))
         names += [f"worker-{i}" for i in range(workers)]
         self.processes = {name: Process(name, os.path.join(folder, name + ".log")) for name in names}
         self.shards = names[:shards]

@@ -5,6 +5,7 @@ import contextlib
 import io
 import json
 import os
+import socket
 import sys
 import tempfile
 import types
@@ -43,6 +44,32 @@ class LeaveOutTest(unittest.TestCase):
     def test_but_not_where_that_is_allowed(self):
         self.assertEqual(self.run_suite({"KAON_SKIPS_FAIL": "1", "KAON_ALLOW_SKIPS": "1"})[0], 0)
         self.assertEqual(self.run_suite({"KAON_SKIPS_FAIL": "1", "KAON_ALLOW_SKIPS": "0"})[0], 1)
+
+
+class FreePortsTest(unittest.TestCase):
+    def draw(self, count, *draws):
+        left = iter(draws)
+        with mock.patch.object(servers.random, "SystemRandom") as source:
+            source.return_value.randrange = lambda *_: next(left)
+            return servers.free_ports(count)
+
+    def setUp(self):
+        # Three that were free a moment ago; what listens on the first, others may not have.
+        self.listener, *others = (socket.socket() for _ in range(3))
+        self.addCleanup(self.listener.close)
+        for one in (self.listener, *others):
+            one.bind(("127.0.0.1", 0))
+        self.listener.listen()
+        self.free = [one.getsockname()[1] for one in others]
+        for one in others:
+            one.close()
+
+    def test_gives_none_twice_though_nobody_listens_on_it_yet(self):
+        first, second = self.free
+        self.assertEqual(self.draw(2, first, first, second), [first, second])
+
+    def test_gives_none_on_which_somebody_listens(self):
+        self.assertEqual(self.draw(1, self.listener.getsockname()[1], self.free[0]), self.free[:1])
 
 
 class DescribedShardsTest(unittest.TestCase):

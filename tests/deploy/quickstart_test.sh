@@ -244,6 +244,18 @@ nothing_runs && fail "it was stopped"
 "$stop" stop "$FAKE/cluster"
 expect_no_process
 
+begin "ports of servers that do not listen yet"
+ports=$(
+  # shellcheck source=deploy/local_cluster.sh
+  source "$stop"
+  KAON_SHARD=kaon-shard KAON_COORDINATOR=kaon-coordinator
+  cluster_spawn() { echo "$*" | grep -o -e "--listen [^ ]*"; }
+  # The same draws for each.
+  for i in 0 1; do RANDOM=7 && cluster_start_shard "$FAKE" $i; done
+  RANDOM=7 && cluster_start_coordinator "$FAKE" 0
+)
+[ "$(sort -u <<<"$ports" | wc -l)" -eq 3 ] || fail "one is given twice: $ports"
+
 begin "bad command lines"
 for line in "--shards 0" "--shards" "--steps x" "--explode" "--chaos --steps 2"; do
   # shellcheck disable=SC2086
