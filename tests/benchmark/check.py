@@ -9,13 +9,16 @@ With --again it names the files, one to a line, that have a row which falls shor
 A row of the section "Ratios" is `| name | settings | ratio | ...`. Ratios are to a limit of the same run, so that another
 machine, or a busy one, says little less; but Muon's limit is another one with AMX tiles than without: of the subsections
 "With AMX tiles" and "Without AMX tiles" the one of this machine counts. Exit status: 1 if one is below 0.9 of the table's, or by more
-than runs differ (0.95) below a floor that the table says is reached, or a row was not measured.
+than runs differ (0.95) below a floor that the table says is reached, or a row was not measured; where the table is of another
+kind of processor it also says that.
 """
 
 import json
+import os
 import re
 import sys
 
+CPUINFO = "/proc/cpuinfo"
 ALLOWED = 0.9
 ALLOWED_OF_FLOOR = 0.95
 STAGES = {"step_push", "step_compute", "step_pull"}
@@ -71,6 +74,18 @@ def unlisted(table, measured):
             if (name, settings) not in table and not name.endswith("_cpu") and name not in STAGES]
 
 
+def other_machine(document, cpuinfo):
+    """Where the table is of another kind of processor, a line that says so: ratios carry over between those less well."""
+    of_table = re.search(r"^Machine: .*?\((family \d+ model \d+)", document, re.MULTILINE)
+    numbers = [re.search(rf"^{name}\s*: (\d+)$", cpuinfo, re.MULTILINE) for name in ("cpu family", "model")]
+    if of_table is None or None in numbers:
+        return []
+    here = "family {} model {}".format(*(number[1] for number in numbers))
+    if here == of_table[1]:
+        return []
+    return [f"the table is of {of_table[1]}, this machine is {here}: what is short here need not have become slower"]
+
+
 def middle(runs):
     """(name, settings) -> the middle ratio of the runs, the lower one of two."""
     ratios = {}
@@ -98,7 +113,8 @@ def main():
         with open(name, encoding="utf-8") as file:
             texts[name] = file.read()
     with open(arguments[0], encoding="utf-8") as file:
-        table = read_table(file.read(), other_subsection("\n".join(texts.values())))
+        document = file.read()
+    table = read_table(document, other_subsection("\n".join(texts.values())))
     runs = {name: read_measured(text) for name, text in texts.items()}
     if again:
         for name in short(table, runs):
@@ -106,7 +122,11 @@ def main():
         return 0
     measured = middle(runs.values())
     problems = compare(table, measured)
-    for line in unlisted(table, measured) + problems:
+    notes = unlisted(table, measured) + problems
+    if problems and os.path.exists(CPUINFO):
+        with open(CPUINFO, encoding="utf-8") as file:
+            notes += other_machine(document, file.read())
+    for line in notes:
         print(line)
     print(f"{len(table) - len(problems)} of {len(table)} ratios are at least {ALLOWED} of the table's")
     return 1 if problems or not table else 0

@@ -55,6 +55,17 @@ class CheckTest(unittest.TestCase):
             other = check.other_subsection(json.dumps({"limit_name": limit_name}) + "\n")
             self.assertEqual(check.read_table(table, other)["muon_step", "64x64"], (ratio, 0.5))
 
+    def test_says_that_the_table_is_of_another_processor(self):
+        table = "## Ratios\nMachine: 2 virtual CPUs (family 26 model 2: bf16 products), idle\n"
+        processor = "vendor_id : AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\n"
+        self.assertEqual(check.other_machine(table, processor),
+                         ["the table is of family 26 model 2, this machine is family 25 model 17: "
+                          "what is short here need not have become slower"])
+        self.assertEqual(check.other_machine(table, processor.replace("25", "26").replace("17", "2")), [])
+        # Other architectures have no such lines.
+        self.assertEqual(check.other_machine(table, "CPU implementer : 0x41\n"), [])
+        self.assertEqual(check.other_machine("## Ratios\n", processor), [])
+
     def test_of_three_runs_each_row_s_middle_one_counts(self):
         runs = [measured(push=0.8, pull=0.3), measured(push=0.6, pull=0.5), measured(push=0.8, pull=0.45)]
         self.assertEqual(check.compare(check.read_table(TABLE), check.middle(runs)), [])
@@ -74,6 +85,8 @@ class CheckTest(unittest.TestCase):
         for other in (check.WITH_TILES, check.WITHOUT_TILES):
             names = {name for name, _ in check.read_table(text, other)}
             self.assertLessEqual({"adamw_step", "push", "step_e2e", "muon_step", "muon_error"}, names)
+        # And says of which processor it is.
+        self.assertEqual(len(check.other_machine(text, "cpu family : 1\nmodel : 1\n")), 1)
 
 
 if __name__ == "__main__":
