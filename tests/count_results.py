@@ -112,6 +112,7 @@ class Count:
         elif has_passed(result) and passed == failed == 0:
             # Nothing was asserted: the report is missing, or cases were skipped without a word.
             self.problems.append(f"NO CASES  {label}")
+            self.problems += last_lines(output_of(result, "test.log"))
             failed = 1
         self.passed += passed
         self.failed += failed

@@ -75,8 +75,10 @@ def unlisted(table, measured):
 
 
 def other_machine(document, cpuinfo):
-    """Where the table is of another kind of processor, a line that says so: ratios carry over between those less well."""
-    of_table = re.search(r"^Machine: .*?\((family \d+ model \d+)", document, re.MULTILINE)
+    """Where the table is of another kind of processor, a line that says so: ratios carry over between those less well. The
+    few rows with AMX tiles are of a third."""
+    ratios = document.partition("## Ratios\n")[2].partition("\n## ")[0]
+    of_table = re.search(r"^Machine: .*?\((family \d+ model \d+)", ratios, re.MULTILINE)
     numbers = [re.search(rf"^{name}\s*: (\d+)$", cpuinfo, re.MULTILINE) for name in ("cpu family", "model")]
     if of_table is None or None in numbers:
         return []

@@ -47,22 +47,18 @@ class LeaveOutTest(unittest.TestCase):
 
 
 class FreePortsTest(unittest.TestCase):
+    def setUp(self):
+        self.listener = socket.socket()
+        self.addCleanup(self.listener.close)
+        self.listener.bind(("127.0.0.1", 0))
+        self.listener.listen()
+        self.free = servers.free_ports(2)
+
     def draw(self, count, *draws):
         left = iter(draws)
         with mock.patch.object(servers.random, "SystemRandom") as source:
             source.return_value.randrange = lambda *_: next(left)
             return servers.free_ports(count)
-
-    def setUp(self):
-        # Three that were free a moment ago; what listens on the first, others may not have.
-        self.listener, *others = (socket.socket() for _ in range(3))
-        self.addCleanup(self.listener.close)
-        for one in (self.listener, *others):
-            one.bind(("127.0.0.1", 0))
-        self.listener.listen()
-        self.free = [one.getsockname()[1] for one in others]
-        for one in others:
-            one.close()
 
     def test_gives_none_twice_though_nobody_listens_on_it_yet(self):
         first, second = self.free
