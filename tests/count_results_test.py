@@ -64,7 +64,10 @@ class CountTest(unittest.TestCase):
         self.assertEqual(self.totals(self.events(self.result("//a:t", "TIMEOUT"), exit_code=3)), (0, 1))
 
     def test_a_target_that_passes_without_cases_is_a_failure(self):
-        self.assertEqual(self.totals(self.events(self.result("//a:t", "PASSED"))), (0, 1))
+        log = self.write("test.log", "no reporter\n")
+        total = count_results.count(self.events(self.result("//a:t", "PASSED", log=log)))
+        self.assertEqual((total.passed, total.failed), (0, 1))
+        self.assertEqual(total.problems, ["NO CASES  //a:t", "    no reporter"])
 
     def test_a_target_whose_cases_say_why_they_are_skipped_is_listed_and_passes(self):
         case = '<testcase name="x" status="run" result="skipped"><skipped message="{}"/></testcase>'
