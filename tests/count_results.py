@@ -6,8 +6,9 @@ Usage: count_results.py FILE...
 Prints every failed target, as `FLAKY  LABEL  LOG` every one that failed before an attempt of it passed (--flaky_test_attempts),
 with the log of what failed, and as `SKIPPED  LABEL  REASON` every one of which nothing was run because its cases said why they
 cannot be on this machine. Below what failed, once or for good, stand the last lines of its log, which may be gone with the machine
-by when somebody reads this. The last line is `N passed, M failed`. The exit status is 0 only if nothing failed and something passed. A target that does not build, crashes, times out or leaves no report counts as one
-failure, one that is not for the configuration (target_compatible_with) not at all, and of several attempts the last.
+by when somebody reads this. The last line is `N passed, M failed`. The exit status is 0 only if nothing failed and something
+passed. A target that does not build, crashes, times out or leaves no report counts as one failure, one that is not for the
+configuration (target_compatible_with) not at all, and of several attempts the last.
 """
 
 import collections
