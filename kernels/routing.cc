@@ -1,22 +1,55 @@
 #include "kernels/routing.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 
 namespace kaon::kernels {
 namespace {
 
-constexpr absl::string_view kEmbeddingWords[] = {"embed",   "embedding", "embeddings",
-                                                 "lm_head", "wte",       "wpe"};
+// What the most used model families call embeddings and outputs (tests/kernels/routing_names_test).
+// These words say so anywhere in a name.
+constexpr absl::string_view kWords[] = {"embed",
+                                        "embedding",
+                                        "embeddings",
+                                        "embeds",
+                                        "embd",
+                                        "emb",
+                                        "wte",
+                                        "wpe",
+                                        "unembed",
+                                        "unembedding",
+                                        "lm_head",
+                                        "lm_heads",
+                                        "logits",
+                                        "shared_head",
+                                        "vocab_projector",
+                                        "final_linear",
+                                        "cls_token",
+                                        "class_token",
+                                        "dist_token",
+                                        "mask_token",
+                                        "reg_token",
+                                        "token_types",
+                                        "relative_attention_bias",
+                                        "relative_position_bias_table"};
+
+// These modules are one only outside a numbered layer: inside, they are hidden matrices.
+constexpr absl::string_view kTopModules[] = {"output",     "output_layer", "head",   "head_dist",
+                                             "classifier", "score",        "fc",     "shared",
+                                             "proj_out",   "decoder",      "ff_out", "predictions"};
 
 bool IsBoundary(absl::string_view name, size_t at) {
-  return at >= name.size() || name[at] == '.' || name[at] == '_';
+  return at >= name.size() || !absl::ascii_isalnum(name[at]);
 }
 
-// `word` stands in `name` between boundaries: '.', '_' or an end.
+// `word` stands in `name` between boundaries: a character that is no letter or digit, or an end.
 bool ContainsWord(absl::string_view name, absl::string_view word) {
   for (size_t at = name.find(word); at != absl::string_view::npos; at = name.find(word, at + 1)) {
     const bool starts = at == 0 || IsBoundary(name, at - 1);
@@ -25,12 +58,25 @@ bool ContainsWord(absl::string_view name, absl::string_view word) {
   return false;
 }
 
-// The word that makes `name` an embedding or an output layer, or "".
-absl::string_view EmbeddingWord(absl::string_view name) {
-  for (const absl::string_view word : kEmbeddingWords) {
+// Returns the module of kTopModules that holds the tensor, or is it; or "".
+absl::string_view TopModule(absl::string_view name) {
+  const std::vector<absl::string_view> path = absl::StrSplit(name, absl::ByAnyChar("./-"));
+  const size_t module = path.size() < 2 ? 0 : path.size() - 2;
+  for (size_t i = 0; i < module; ++i) {
+    if (!path[i].empty() && absl::ascii_isdigit(path[i].back())) return "";
+  }
+  const auto* found = std::find(std::begin(kTopModules), std::end(kTopModules), path[module]);
+  return found == std::end(kTopModules) ? "" : *found;
+}
+
+// The word that makes a parameter of that name and so many dimensions an embedding or an output, or
+// "". `name` is in lower case.
+absl::string_view EmbeddingWord(absl::string_view name, size_t num_dimensions) {
+  for (const absl::string_view word : kWords) {
     if (ContainsWord(name, word)) return word;
   }
-  return "";
+  // Layers that are stacked in one tensor have no number in their names, but a dimension more.
+  return num_dimensions == 2 ? TopModule(name) : "";
 }
 
 absl::StatusOr<Route> ToScalar(const RoutingInput& parameter, const RoutingTargets& targets,
@@ -45,6 +91,10 @@ absl::StatusOr<Route> ToScalar(const RoutingInput& parameter, const RoutingTarge
 
 }  // namespace
 
+bool IsEmbeddingOrOutputName(absl::string_view name, size_t num_dimensions) {
+  return !EmbeddingWord(absl::AsciiStrToLower(name), num_dimensions).empty();
+}
+
 absl::StatusOr<Route> RouteParameter(const RoutingInput& parameter, const RoutingTargets& targets) {
   // [T8] holds even against an explicit group: a frozen parameter joins none.
   if (parameter.frozen) return Route{"", "frozen"};
@@ -57,9 +107,13 @@ absl::StatusOr<Route> RouteParameter(const RoutingInput& parameter, const Routin
     return ToScalar(parameter, targets, "embedding or output: declared");
   }
   const std::string name = absl::AsciiStrToLower(parameter.name);
-  const absl::string_view word = EmbeddingWord(name);
+  const absl::string_view word = EmbeddingWord(name, parameter.shape.size());
   if (!word.empty()) {
     return ToScalar(parameter, targets, absl::StrCat("embedding or output: ", word));
+  }
+  if (!parameter.embedding_copy.empty()) {
+    return ToScalar(parameter, targets,
+                    absl::StrCat("embedding or output: copy ", parameter.embedding_copy));
   }
   if (absl::StrContains(name, "lora")) return ToScalar(parameter, targets, "adapter: lora");
   const bool is_matrix = parameter.shape.size() == 2;

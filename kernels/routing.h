@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace kaon::kernels {
 
@@ -25,6 +26,8 @@ struct RoutingInput {
   std::string rule_name = "";
   // Says how it is cut into matrices ([L1]-[L6]).
   bool has_layout = false;
+  // Name of a copy of it that is an embedding or an output, which makes it one; or empty.
+  std::string embedding_copy = "";
 };
 
 // The two groups routing chooses from; a name may be empty when the job has no such group.
@@ -39,10 +42,15 @@ struct Route {
   // Empty for a frozen parameter.
   std::string group;
   // The rule that matched, for people: "frozen", "explicit", "rule experts", "ndim < 2", "embedding
-  // or output: wte", "adapter: lora", "matrix", "matrices by layout", "ndim > 2: no group needs a
-  // layout", "matrix routed to scalar: no matrix group".
+  // or output: wte", "embedding or output: copy lm_head.weight", "adapter: lora", "matrix",
+  // "matrices by layout", "ndim > 2: no group needs a layout", "matrix routed to scalar: no matrix
+  // group".
   std::string reason;
 };
+
+// Returns whether its name makes a parameter of so many dimensions an embedding or an output
+// ([routing 5]).
+bool IsEmbeddingOrOutputName(absl::string_view name, size_t num_dimensions);
 
 // INVALID_ARGUMENT naming the parameter for >= 3 dimensions that neither a group nor a layout is
 // declared for in a job with a matrix rule, wherever they would go ([routing 7]), and when the
