@@ -1,6 +1,9 @@
 #include "client/worker_state.h"
 
+#include <cstring>
 #include <random>
+#include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -24,6 +27,26 @@ absl::Status CheckShare(const BeginOptions& options) {
   if (options.step == 0) return absl::InvalidArgumentError("step is 0, must be >= 1");
   return job::ValidateShare(options.token_weight, options.micro_batches,
                             options.learning_rate_multiplier);
+}
+
+// The bits of a copy are those of its original: steps keep them equal, and cannot make them so.
+// Tensors of another size are left to Push.
+absl::Status CheckCopies(const JobContext& job, const std::vector<TensorView>& weights) {
+  std::unordered_map<std::string, uint32_t> id_of;
+  for (uint32_t id = 0; id < weights.size(); ++id) id_of[job.parameter(id).name] = id;
+  for (uint32_t id = 0; id < weights.size(); ++id) {
+    const auto original = id_of.find(job.parameter(id).tied_to);
+    if (original == id_of.end()) continue;
+    const TensorView& a = weights[id];
+    const TensorView& b = weights[original->second];
+    if (a.elements == b.elements || a.dtype != b.dtype || a.num_elements != b.num_elements)
+      continue;
+    if (std::memcmp(a.elements, b.elements, a.num_bytes()) == 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "weights of parameter ", job.parameter(id).name, " differ from those of ", original->first,
+        ", which it is tied to, must be equal: load one tensor for both"));
+  }
+  return absl::OkStatus();
 }
 
 // A job's join that is waited for. Shared by the waiting thread and the loop.
@@ -199,6 +222,7 @@ Future<Done> WorkerState::LoadWeights(const std::vector<TensorView>& weights) {
     valid = absl::InvalidArgumentError(
         absl::StrCat(weights.size(), " tensors of weights, expecting ", job_->num_parameters()));
   }
+  if (valid.ok()) valid = CheckCopies(*job_, weights);
   if (!valid.ok()) {
     promise.Set(ToPublic(valid));
     return promise.future();

@@ -8,8 +8,10 @@
 
 namespace kaon::job {
 
-// One row per parameter, by id, without its shard. INVALID_ARGUMENT naming the parameter when no
-// rule gives it a group, a group or norm group does not exist, or two rules contradict each other.
+// Returns one row per parameter, by id, without its shard. A copy has the row of its original,
+// which ValidateJob has checked to be a parameter of the job and no copy. INVALID_ARGUMENT naming
+// the parameter when no rule gives it a group, a group or norm group does not exist, two rules
+// contradict each other, or a copy asks for another route than its original has.
 absl::StatusOr<v1::Placement> RouteParameters(const v1::JobDefinition& job);
 
 }  // namespace kaon::job

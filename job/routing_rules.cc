@@ -40,11 +40,6 @@ bool HasAttribute(const v1::ParameterSpec& parameter, const std::string& wanted)
          parameter.attributes().end();
 }
 
-std::string LayoutText(const v1::MatrixLayout& layout) {
-  return absl::StrCat(NameOf(layout.kind()), " sizes [", absl::StrJoin(layout.sizes(), ", "),
-                      "] num_heads ", layout.num_heads());
-}
-
 // The value of the field as text; empty when the rule does not set it.
 using FieldText = std::string (*)(const v1::RoutingRule&);
 
@@ -104,6 +99,11 @@ absl::Status Merge(const v1::ParameterSpec& parameter, const v1::RoutingRule& ru
 }
 
 }  // namespace
+
+std::string LayoutText(const v1::MatrixLayout& layout) {
+  return absl::StrCat(NameOf(layout.kind()), " sizes [", absl::StrJoin(layout.sizes(), ", "),
+                      "] num_heads ", layout.num_heads());
+}
 
 absl::Status RoutingRules::AddPattern(Rule& rule, absl::string_view regex) {
   RE2::Options options;

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -34,6 +35,9 @@ struct RuleOutcome {
 inline constexpr int64_t kMostPatternBytes = 1 << 16;
 inline constexpr int64_t kMostPatternSteps = int64_t{1} << 35;
 inline constexpr int64_t kMostRulesLookedAt = 16000000;
+
+// Text of a layout, for messages.
+std::string LayoutText(const v1::MatrixLayout& layout);
 
 class RoutingRules {
  public:

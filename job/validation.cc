@@ -104,20 +104,6 @@ absl::Status CheckDeclaredLayout(const std::string& at, const v1::ParameterSpec&
   return absl::InvalidArgumentError(absl::StrCat(at, status.message()));
 }
 
-// A frozen parameter joins nothing ([T8]): what would need a group is an error (edge case 51).
-absl::Status CheckFrozen(const std::string& at, const v1::ParameterSpec& parameter) {
-  if (!parameter.frozen()) return absl::OkStatus();
-  absl::string_view field;
-  if (!parameter.group().empty()) field = "group";
-  if (!parameter.norm_group().empty()) field = "norm_group";
-  if (!parameter.tied_to().empty()) field = "tied_to";
-  if (parameter.has_lr_multiplier()) field = "lr_multiplier";
-  if (parameter.has_weight_decay_multiplier()) field = "weight_decay_multiplier";
-  if (field.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(at, field, " is set, must be unset: a frozen parameter has none"));
-}
-
 // Names of what parameters and rules may refer to.
 struct Targets {
   Names groups;
@@ -136,7 +122,6 @@ absl::Status ValidateParameter(const v1::ParameterSpec& parameter, int id, const
   KAON_RETURN_IF_ERROR(CheckShape(at, parameter));
   KAON_RETURN_IF_ERROR(CheckEnums(at, parameter));
   KAON_RETURN_IF_ERROR(CheckDeclaredLayout(at, parameter));
-  KAON_RETURN_IF_ERROR(CheckFrozen(at, parameter));
   KAON_RETURN_IF_ERROR(
       CheckKnown(absl::StrCat(at, "group"), parameter.group(), targets.groups, "groups"));
   KAON_RETURN_IF_ERROR(CheckKnown(absl::StrCat(at, "norm_group"), parameter.norm_group(),
@@ -163,7 +148,14 @@ absl::Status CheckTie(const v1::ParameterSpec& copy, const v1::ParameterSpec* or
   if (!original->tied_to().empty()) {
     return error(absl::StrCat("which is itself a copy, of \"", original->tied_to(), "\""));
   }
-  if (original->frozen()) return error("which is frozen: a copy of it must be frozen, not tied");
+  const auto differs = [&error](absl::string_view field, bool original_value) {
+    return error(absl::StrCat("whose ", field, " is ", original_value ? "true" : "false",
+                              ", must be that of the copy: set it on both or neither"));
+  };
+  if (original->frozen() != copy.frozen()) return differs("frozen", original->frozen());
+  if (original->transposed() != copy.transposed()) {
+    return differs("transposed", original->transposed());
+  }
   if (absl::StrJoin(copy.shape(), ", ") != absl::StrJoin(original->shape(), ", ")) {
     return error(absl::StrCat("whose shape is [", absl::StrJoin(original->shape(), ", "),
                               "], must be that of the copy, [", absl::StrJoin(copy.shape(), ", "),

@@ -99,7 +99,8 @@ class Worker {
   ~Worker();
 
   // Loads version 0 of the weights; views by parameter id, fp32, valid until the future is ready.
-  // For rank 0 of a job without weights; FAILED_PRECONDITION otherwise. After a load that ended
+  // For rank 0 of a job without weights; FAILED_PRECONDITION otherwise. INVALID_ARGUMENT when a
+  // copy (ParameterSpec::tied_to) differs from its original. After a load that ended
   // without a result another may follow; if the first was decided meanwhile, its weights stay.
   Future<Done> LoadWeights(std::vector<TensorView> weights);
 

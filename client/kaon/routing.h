@@ -45,7 +45,9 @@ struct ParameterSpec {
   std::optional<MatrixLayout> layout;
   // Empty = by the routing rules, or the group's.
   std::string norm_group;
-  // Name of the parameter this is a copy of, which no norm counts; or empty.
+  // Name of the parameter this is a copy of, or empty. No norm counts the copy. It takes group,
+  // norm group, layout and multipliers of its original. Push the same gradient for both, and they
+  // stay equal to the bit.
   std::string tied_to;
   // On the group's; unset = by the routing rules, or 1.
   std::optional<double> lr_multiplier;

@@ -127,6 +127,27 @@ TEST_F(ClientTest, RefusesWeightsOfAWrongSizeAndCanLoadAgain) {
   EXPECT_TRUE(worker.LoadWeights({View(bias_), View(large_), View(frozen)}).Get().ok());
 }
 
+// [C2]
+TEST_F(ClientTest, RefusesACopyThatDiffersFromItsOriginalAndCanLoadAgain) {
+  testing::FakeCluster cluster;
+  ClientOptions options = Options();
+  options.coordinators = {cluster.address()};
+  JobDefinition definition = SmallJob();
+  definition.parameters[2] = definition.parameters[0];
+  definition.parameters[2].name = "copy";
+  definition.parameters[2].tied_to = "bias";
+  Client client = Connect(options);
+  Job job = client.Register(definition).value();
+  Worker worker = job.Join(0).value();
+  std::vector<float> copy = {1, 2, 3, 5};
+  const std::vector<TensorView> weights = {View(bias_), View(large_), View(copy)};
+  const Status status = worker.LoadWeights(weights).Get().status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("copy"), HasSubstr("bias")));
+  copy = bias_;
+  EXPECT_TRUE(worker.LoadWeights(weights).Get().ok());
+}
+
 TEST_F(ClientTest, ReportsRefusedWeightsAsAnError) {
   cluster_.SetOutcome(v1::OUTCOME_SKIP, "non-finite weights");
   Worker worker = job_.Join(0).value();

@@ -60,6 +60,16 @@ inline void ExpectEqual(const StepRecord& a, const StepRecord& b) {
   }
 }
 
+// Copies have the weights of their originals, to the bit.
+inline void ExpectCopiesEqual(const v1::JobDefinition& job, const TrainedJob& trained) {
+  for (int copy = 0; copy < job.parameters_size(); ++copy) {
+    for (int id = 0; id < job.parameters_size(); ++id) {
+      if (job.parameters(id).name() != job.parameters(copy).tied_to()) continue;
+      EXPECT_EQ(trained.weights[copy], trained.weights[id]) << job.parameters(copy).name();
+    }
+  }
+}
+
 // Weights and decisions, to the bit; names the parameters that differ.
 inline void ExpectEqual(const v1::JobDefinition& job, const TrainedJob& service,
                         const TrainedJob& expected) {
@@ -68,6 +78,7 @@ inline void ExpectEqual(const v1::JobDefinition& job, const TrainedJob& service,
     EXPECT_EQ(service.weights[id], expected.weights[id])
         << job.parameters(static_cast<int>(id)).name();
   }
+  ExpectCopiesEqual(job, service);
   ASSERT_EQ(service.records.size(), expected.records.size());
   for (size_t i = 0; i < expected.records.size(); ++i) {
     ExpectEqual(service.records[i], expected.records[i]);

@@ -22,6 +22,7 @@ namespace {
 using testing::AddGroup;
 using testing::AddParameter;
 using testing::DrawTensor;
+using testing::ExpectCopiesEqual;
 using testing::ExpectEqual;
 using testing::SetSchedule;
 using testing::TrainedJob;
@@ -141,7 +142,7 @@ v1::JobDefinition LayoutJob() {
   AddMatrices(job, "heads", {12, 5}, v1::MATRIX_LAYOUT_KIND_HEADS)
       .mutable_layout()
       ->set_num_heads(4);
-  AddMatrices(job, "output", {6, 11}, v1::MATRIX_LAYOUT_KIND_SPLIT_COLS, {3, 8});
+  AddMatrices(job, "split-columns", {6, 11}, v1::MATRIX_LAYOUT_KIND_SPLIT_COLS, {3, 8});
   AddMatrices(job, "interleaved", {16, 5}, v1::MATRIX_LAYOUT_KIND_QKV_INTERLEAVED, {2, 1, 1});
   AddMatrices(job, "gated", {12, 5}, v1::MATRIX_LAYOUT_KIND_QKV_INTERLEAVED, {2, 2, 1, 1})
       .set_group("gram");
@@ -150,7 +151,7 @@ v1::JobDefinition LayoutJob() {
   rule.set_name("stacked");
   rule.set_name_glob("stacked.*");
   rule.mutable_layout()->set_kind(v1::MATRIX_LAYOUT_KIND_BATCHED);
-  AddParameter(job, "copy", {5, 2, 3, 3}, "lion").set_tied_to("conv");
+  AddParameter(job, "copy", {5, 2, 3, 3}).set_tied_to("conv");
   AddParameter(job, "mtp.bias", {6}).set_norm_group("mtp");
   return job;
 }
@@ -348,6 +349,24 @@ TEST(NumericsJobsTest, EveryRuleButMuonIsClippedInOneChain) {
     EXPECT_NEAR(start.weights[kLion][i] - clipped.weights[kLion][i], 0.125 * signs, 1e-5);
     EXPECT_NEAR(start.weights[kLion][i] - unclipped.weights[kLion][i], 0.25 * SignOf(1, i), 1e-5);
   }
+}
+
+// [C2]: in a job that names no group, a copy steps as its original does, whatever its own name.
+TEST(NumericsJobsTest, ACopyStaysEqualToItsOriginal) {
+  TrainingPlan plan;
+  plan.job.set_name("tied");
+  plan.job.set_world_size(2);
+  plan.job.set_preset("default");
+  AddParameter(plan.job, "decoder.weight", {7, 4}).set_tied_to("tok_embeddings.weight");
+  AddParameter(plan.job, "tok_embeddings.weight", {7, 4}).set_lr_multiplier(0.5);
+  AddParameter(plan.job, "hidden.weight", {4, 6});
+  plan.steps = 3;
+  plan.gradient = [job = plan.job](uint32_t id, uint32_t rank, uint64_t step) {
+    return DrawTensor(job, id, 10 * step + rank);
+  };
+  const TrainedJob trained = TrainOnShards(plan, 2);
+  ExpectCopiesEqual(plan.job, trained);
+  EXPECT_NE(trained.weights[0], DrawTensor(plan.job, 0, 1000)) << "it was stepped";
 }
 
 }  // namespace

@@ -149,6 +149,10 @@ Tensors Pull(Job& job, const v1::JobDefinition& definition, uint64_t step) {
 }  // namespace
 
 std::vector<float> DrawTensor(const v1::JobDefinition& job, uint32_t parameter_id, uint64_t seed) {
+  const std::string& original = job.parameters(static_cast<int>(parameter_id)).tied_to();
+  for (int id = 0; id < job.parameters_size(); ++id) {
+    if (job.parameters(id).name() == original) parameter_id = static_cast<uint32_t>(id);
+  }
   std::seed_seq mixed{uint64_t{parameter_id}, seed};
   std::mt19937 random(mixed);
   std::vector<float> values(job::NumElements(job.parameters(static_cast<int>(parameter_id))));

@@ -33,7 +33,7 @@ struct TrainingPlan {
   uint32_t micro_batches = 1;
 };
 
-// Values of at most 11 bits, the same for the same arguments.
+// Values of at most 11 bits, the same for the same arguments; a copy has those of its original.
 std::vector<float> DrawTensor(const v1::JobDefinition& job, uint32_t parameter_id, uint64_t seed);
 
 TrainedJob TrainOnShards(const TrainingPlan& plan, int num_shards);

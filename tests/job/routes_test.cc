@@ -9,6 +9,9 @@
 namespace kaon::job {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
 TEST(RoutesTest, SendsMatricesToMuonAndTheRestToTheScalarGroup) {
   const auto routes = RouteParameters(*Effective(SmallJob()));
   ASSERT_TRUE(routes.ok()) << routes.status();
@@ -42,8 +45,7 @@ TEST(RoutesTest, RefusesARuleThatNoParameterMatches) {
   rule.set_lr_multiplier(2);
   const absl::Status status = RouteParameters(*Effective(job)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()),
-              ::testing::HasSubstr("routing rule typo matches 0 parameters"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("routing rule typo matches 0 parameters"));
   rule.set_may_match_none(true);
   EXPECT_TRUE(RouteParameters(*Effective(job)).ok());
 }
@@ -61,7 +63,7 @@ TEST(RoutesTest, RuleNamesTheReason) {
   job.mutable_routing_rules(0)->set_group("elsewhere");
   const absl::Status status = RouteParameters(*Effective(job)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("elsewhere"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("elsewhere"));
 }
 
 // numerics.md section 2, rule 1: what the parameter says of itself comes first.
@@ -119,7 +121,7 @@ TEST(RoutesTest, ThreeDimensionsWithoutALayoutNeedAJobWithoutMuon) {
   EXPECT_EQ(RouteParameters(*Effective(job)).status().code(), absl::StatusCode::kInvalidArgument);
   job.clear_matrix_group();
   EXPECT_THAT(std::string(RouteParameters(*Effective(job)).status().message()),
-              ::testing::HasSubstr("parameter h.weight: has 3 dimensions"));
+              HasSubstr("parameter h.weight: has 3 dimensions"));
   job.mutable_groups()->DeleteSubrange(0, 1);
   const v1::ParameterPlacement row = RouteParameters(*Effective(job))->parameters(0);
   EXPECT_EQ(row.group(), "scalars");
@@ -141,16 +143,90 @@ TEST(RoutesTest, RoutersGoToAdamWByARule) {
   EXPECT_EQ(RouteParameters(*Effective(job))->parameters(0).route_reason(), "rule routers");
 }
 
-// [C2], edge 33: a copy is stepped, but not counted.
-TEST(RoutesTest, ACopyIsNotCounted) {
+// A matrix "w" with a norm group and multipliers of its own, after its copy "copy.weight".
+v1::JobDefinition TiedJob() {
   v1::JobDefinition job = SmallJob();
-  *job.add_parameters() = job.parameters(1);
-  job.mutable_parameters(2)->set_name("copy");
-  job.mutable_parameters(2)->set_tied_to("h.bias");
-  const v1::Placement routes = *RouteParameters(*Effective(job));
-  EXPECT_TRUE(routes.parameters(1).counted());
-  EXPECT_FALSE(routes.parameters(2).counted());
-  EXPECT_EQ(routes.parameters(2).group(), "scalars");
+  job.add_norm_groups()->set_name("mtp");
+  v1::ParameterSpec& copy = *job.mutable_parameters(0);
+  copy.set_name("copy.weight");
+  copy.set_tied_to("w");
+  v1::ParameterSpec& original = *job.add_parameters();
+  original = copy;
+  original.set_name("w");
+  original.clear_tied_to();
+  original.set_norm_group("mtp");
+  original.mutable_layout()->set_kind(v1::MATRIX_LAYOUT_KIND_HEADS);
+  original.mutable_layout()->set_num_heads(2);
+  original.set_lr_multiplier(0.5);
+  original.set_weight_decay_multiplier(0.25);
+  return job;
+}
+
+// [C2], edge 33: a copy is stepped as its original, but not counted.
+TEST(RoutesTest, ACopyHasTheRouteOfItsOriginal) {
+  const v1::Placement routes = *RouteParameters(*Effective(TiedJob()));
+  v1::ParameterPlacement expected = routes.parameters(2);
+  EXPECT_EQ(expected.group(), "matrices");
+  EXPECT_EQ(expected.layout().num_heads(), 2u);
+  EXPECT_TRUE(expected.counted());
+  expected.set_parameter_id(0);
+  expected.set_route_reason("copy of w");
+  expected.set_counted(false);
+  EXPECT_EQ(routes.parameters(0).DebugString(), expected.DebugString());
+}
+
+// By itself or by a rule; what is equal may be said.
+TEST(RoutesTest, ACopyMayNotAskForAnotherRoute) {
+  struct Case {
+    const char* field;
+    void (*set)(v1::ParameterSpec&);
+    void (*set_rule)(v1::RoutingRule&);
+  };
+  const Case cases[] = {
+      {"group is \"scalars\"", [](auto& copy) { copy.set_group("scalars"); },
+       [](auto& rule) { rule.set_group("scalars"); }},
+      {"norm_group is \"main\"", [](auto& copy) { copy.set_norm_group("main"); },
+       [](auto& rule) { rule.set_norm_group("main"); }},
+      {"layout is matrix",
+       [](auto& copy) {
+         copy.clear_layout();
+         copy.mutable_layout()->set_kind(v1::MATRIX_LAYOUT_KIND_MATRIX);
+       },
+       [](auto& rule) { rule.mutable_layout()->set_kind(v1::MATRIX_LAYOUT_KIND_MATRIX); }},
+      {"lr_multiplier is 3", [](auto& copy) { copy.set_lr_multiplier(3); },
+       [](auto& rule) { rule.set_lr_multiplier(3); }},
+      {"weight_decay_multiplier is 3", [](auto& copy) { copy.set_weight_decay_multiplier(3); },
+       [](auto& rule) { rule.set_weight_decay_multiplier(3); }},
+  };
+  for (const Case& refused : cases) {
+    v1::JobDefinition job = TiedJob();
+    refused.set(*job.mutable_parameters(0));
+    const std::string field = std::string("parameter copy.weight: ") + refused.field;
+    EXPECT_THAT(std::string(RouteParameters(*Effective(job)).status().message()),
+                AllOf(HasSubstr(field), HasSubstr("that of parameter w")));
+    refused.set(*job.mutable_parameters(2));
+    EXPECT_TRUE(RouteParameters(*Effective(job)).ok()) << field;
+    job = TiedJob();
+    AddRule(job, "copies").set_name_glob("copy.*");
+    refused.set_rule(*job.mutable_routing_rules(0));
+    EXPECT_THAT(
+        std::string(RouteParameters(*Effective(job)).status().message()),
+        AllOf(HasSubstr(field), HasSubstr("rule copies"), HasSubstr("that of parameter w")));
+  }
+}
+
+// [routing 5]: a head that is tied to a table makes the table an embedding, whatever the table's name.
+TEST(RoutesTest, AnOriginalWithACopyThatIsAnEmbeddingIsOne) {
+  for (const bool declared : {false, true}) {
+    v1::JobDefinition job = TiedJob();
+    job.mutable_parameters(0)->set_name(declared ? "copy.weight" : "lm_head.weight");
+    job.mutable_parameters(0)->set_is_embedding_or_output(declared);
+    const v1::Placement routes = *RouteParameters(*Effective(job));
+    EXPECT_EQ(routes.parameters(0).group(), "scalars");
+    EXPECT_EQ(routes.parameters(2).group(), "scalars");
+    EXPECT_EQ(routes.parameters(2).route_reason(),
+              "embedding or output: copy " + job.parameters(0).name());
+  }
 }
 
 // Edge 22: the logical shape decides, whatever a trainer's storage is: one of 24 elements is a

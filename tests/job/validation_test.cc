@@ -148,13 +148,6 @@ TEST(ValidationTest, RefusesMuonForAVector) {
   EXPECT_THAT(ValidationError(job), AllOf(HasSubstr("h.bias"), HasSubstr("matrices")));
 }
 
-TEST(ValidationTest, RefusesAFrozenParameterWithAGroup) {
-  v1::JobDefinition job = SmallJob();
-  job.mutable_parameters(0)->set_frozen(true);
-  job.mutable_parameters(0)->set_group("matrices");
-  EXPECT_THAT(ValidationError(job), AllOf(HasSubstr("h.weight"), HasSubstr("frozen")));
-}
-
 // Edge 22: the shape of an empty placeholder is refused, not sent to the scalar group.
 TEST(ValidationTest, RefusesTheShapeOfAPlaceholder) {
   for (const bool flat : {false, true}) {
@@ -272,7 +265,12 @@ TEST(ValidationTest, RefusesACopyThatCannotBeOne) {
   EXPECT_THAT(ValidationError(job), HasSubstr("itself a copy"));
   job.mutable_parameters(1)->clear_tied_to();
   job.mutable_parameters(1)->set_frozen(true);
-  EXPECT_THAT(ValidationError(job), HasSubstr("which is frozen"));
+  EXPECT_THAT(ValidationError(job), AllOf(HasSubstr("parameter copy: tied_to is \"h.bias\""),
+                                          HasSubstr("whose frozen is true, must be that of")));
+  copy.set_frozen(true);
+  EXPECT_EQ(ValidationError(job), "OK");
+  copy.set_transposed(true);
+  EXPECT_THAT(ValidationError(job), HasSubstr("whose transposed is false, must be that of"));
 }
 
 TEST(ValidationTest, RefusesMultipliersOutOfRangeAlsoAsAProduct) {
@@ -411,13 +409,21 @@ TEST(ValidationTest, ARulesLayoutCountsForMuonAlone) {
               HasSubstr("parameter h.weight, group matrices: layout heads: rows 4 are not"));
 }
 
-TEST(ValidationTest, AFrozenParameterTakesNothingThatNeedsAGroup) {
+// [T8]: frozen wins over whatever else the parameter names.
+TEST(ValidationTest, AFrozenParameterMayNameWhatItDoesNotTake) {
   v1::JobDefinition job = SmallJob();
-  job.mutable_parameters(0)->set_frozen(true);
-  job.mutable_parameters(0)->mutable_layout()->set_kind(v1::MATRIX_LAYOUT_KIND_MATRIX);
+  job.add_norm_groups()->set_name("mtp");
+  v1::ParameterSpec& parameter = *job.mutable_parameters(0);
+  parameter.set_frozen(true);
+  parameter.mutable_layout()->set_kind(v1::MATRIX_LAYOUT_KIND_MATRIX);
+  parameter.set_group("matrices");
+  parameter.set_norm_group("mtp");
+  parameter.set_lr_multiplier(2);
+  parameter.set_weight_decay_multiplier(2);
   EXPECT_EQ(ValidationError(job), "OK");
-  job.mutable_parameters(0)->set_lr_multiplier(1);
-  EXPECT_THAT(ValidationError(job), HasSubstr("lr_multiplier is set, must be unset: a frozen"));
+  EXPECT_EQ(Resolve(job)->placement().parameters(0).ShortDebugString(), "route_reason: \"frozen\"");
+  parameter.set_group("mistyped");
+  EXPECT_THAT(ValidationError(job), HasSubstr("group is \"mistyped\", which is none"));
 }
 
 // Memory that grows with what one worker says has a bound.
