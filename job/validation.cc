@@ -32,6 +32,8 @@ constexpr int kMaxNormGroups = 100;
 constexpr int kMaxAttributes = 16;
 constexpr int kMaxDimensions = 8;
 constexpr size_t kMaxParameterName = 512;
+// No tensor of the files that weights are exported to and imported from can have this name.
+constexpr absl::string_view kMetadataName = "__metadata__";
 constexpr size_t kMaxPattern = 1024;
 constexpr uint32_t kMaxWorldSize = 4096;
 constexpr uint32_t kMaxCounter = std::numeric_limits<uint32_t>::max();
@@ -117,6 +119,11 @@ absl::Status ValidateParameter(const v1::ParameterSpec& parameter, int id, const
     return absl::InvalidArgumentError(absl::StrCat("parameters[", id, "].name has ",
                                                    parameter.name().size(), " bytes, must be 1 .. ",
                                                    kMaxParameterName, " of printable ASCII"));
+  }
+  if (parameter.name() == kMetadataName) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameters[", id, "].name is \"", kMetadataName,
+                     "\", which means something else in a safetensors file: give it another name"));
   }
   const std::string at = absl::StrCat("parameter ", parameter.name(), ": ");
   KAON_RETURN_IF_ERROR(CheckShape(at, parameter));

@@ -59,6 +59,13 @@ TEST(ValidationTest, RefusesTwoParametersOfOneName) {
   EXPECT_THAT(ValidationError(job), HasSubstr("parameters[1].name \"h.weight\" is there twice"));
 }
 
+// Of printable names the only one that the format of exports and imports has no room for.
+TEST(ValidationTest, RefusesANameThatNoTensorFileCanHold) {
+  v1::JobDefinition job = SmallJob();
+  job.mutable_parameters(1)->set_name("__metadata__");
+  EXPECT_THAT(ValidationError(job), HasSubstr("parameters[1].name is \"__metadata__\", which"));
+}
+
 TEST(ValidationTest, RefusesAnEmptyDimensionAndTooManyElements) {
   v1::JobDefinition job = SmallJob();
   job.mutable_parameters(0)->set_shape(1, 0);
