@@ -57,8 +57,9 @@ absl::StatusOr<FileSums> Write(CheckpointDirectory& from, const v1::CheckpointMa
                                                        {"checkpoint", manifest.id()},
                                                        {"job", manifest.job()},
                                                        {"step", absl::StrCat(manifest.step())}};
-  KAON_ASSIGN_OR_RETURN(const std::unique_ptr<SafetensorsWriter> writer,
-                        SafetensorsWriter::Create(std::move(file), metadata, std::move(tensors)));
+  KAON_ASSIGN_OR_RETURN(
+      const std::unique_ptr<SafetensorsWriter> writer,
+      SafetensorsWriter::Create(std::move(file), metadata, std::move(tensors), kExportedFiles));
   CheckpointReader reader(from, manifest);
   for (const Tensor& tensor : writer->tensors()) {
     KAON_RETURN_IF_ERROR(AppendWeights(reader, id_of.at(tensor.name), dtype, *writer));

@@ -162,7 +162,8 @@ absl::StatusOr<std::vector<Tensor>> LayOut(std::vector<Tensor> tensors) {
 
 absl::StatusOr<std::string> FormatHeader(absl::string_view file,
                                          const std::map<std::string, std::string>& metadata,
-                                         absl::Span<const Tensor> tensors) {
+                                         absl::Span<const Tensor> tensors,
+                                         const SafetensorsRules& rules) {
   std::string json = FormatHeaderJson(metadata, tensors);
   const uint64_t unpadded = kLengthBytes + json.size();
   const uint64_t first_byte = (unpadded + kDataAlignment - 1) / kDataAlignment * kDataAlignment;
@@ -170,10 +171,9 @@ absl::StatusOr<std::string> FormatHeader(absl::string_view file,
   const uint64_t data_bytes = tensors.empty() ? 0 : tensors.back().end;
   // What is written can be read, by the same code that will.
   std::string header = LittleEndian64(json.size()) + json;
-  KAON_RETURN_IF_ERROR(
-      ParseHeaderLength(file, header, first_byte + data_bytes, kOurFiles).status());
+  KAON_RETURN_IF_ERROR(ParseHeaderLength(file, header, first_byte + data_bytes, rules).status());
   KAON_ASSIGN_OR_RETURN(const SafetensorsHeader read,
-                        ParseHeader(file, json, first_byte + data_bytes, kOurFiles));
+                        ParseHeader(file, json, first_byte + data_bytes, rules));
   if (read.metadata != metadata ||
       !std::equal(read.tensors.begin(), read.tensors.end(), tensors.begin(), tensors.end())) {
     return Error(file, "a name is no UTF-8, or is __metadata__, which is no tensor's");

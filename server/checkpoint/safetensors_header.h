@@ -67,17 +67,21 @@ struct SafetensorsRules {
   bool canonical = false;
 };
 inline constexpr SafetensorsRules kOurFiles = {uint64_t{1} << 20, true};
-// What other programs wrote.
+// What other programs wrote; their limit is the format's.
 inline constexpr SafetensorsRules kImportedFiles = {100'000'000, false};
+// What other programs are to read.
+inline constexpr SafetensorsRules kExportedFiles = {kImportedFiles.max_header_bytes, true};
 
 // Puts the tensors into the order of our files (larger elements first, so that each is aligned,
 // then by name) and sets begin and end.
 absl::StatusOr<std::vector<Tensor>> LayOut(std::vector<Tensor> tensors);
 
-// The first bytes of one of our files, up to the data; `tensors` as LayOut gives them.
+// The first bytes of one of our files, up to the data; `tensors` as LayOut gives them. `rules` are
+// canonical.
 absl::StatusOr<std::string> FormatHeader(absl::string_view file,
                                          const std::map<std::string, std::string>& metadata,
-                                         absl::Span<const Tensor> tensors);
+                                         absl::Span<const Tensor> tensors,
+                                         const SafetensorsRules& rules = kOurFiles);
 
 // Bytes of JSON that follow the first 8; `prefix` is what the file begins with.
 absl::StatusOr<uint64_t> ParseHeaderLength(absl::string_view file, absl::string_view prefix,

@@ -16,9 +16,10 @@ SafetensorsWriter::SafetensorsWriter(std::unique_ptr<disk::File> file, std::vect
 
 absl::StatusOr<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::Create(
     std::unique_ptr<disk::File> file, const std::map<std::string, std::string>& metadata,
-    std::vector<Tensor> tensors) {
+    std::vector<Tensor> tensors, const SafetensorsRules& rules) {
   KAON_ASSIGN_OR_RETURN(tensors, LayOut(std::move(tensors)));
-  KAON_ASSIGN_OR_RETURN(const std::string header, FormatHeader(file->path(), metadata, tensors));
+  KAON_ASSIGN_OR_RETURN(const std::string header,
+                        FormatHeader(file->path(), metadata, tensors, rules));
   std::unique_ptr<SafetensorsWriter> writer(
       new SafetensorsWriter(std::move(file), std::move(tensors), header.size()));
   KAON_RETURN_IF_ERROR(writer->Write(header));

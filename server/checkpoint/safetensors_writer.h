@@ -22,11 +22,11 @@ namespace kaon::checkpoint {
 class SafetensorsWriter {
  public:
   // Writes the header of `tensors`, whose begin and end are not read: LayOut says where each lies.
-  // `file` is empty. INVALID_ARGUMENT naming a tensor that cannot be written, or both sizes of a
-  // header that is too long; the codes of disk::File.
+  // `file` is empty; `rules` as FormatHeader. INVALID_ARGUMENT naming a tensor that cannot be
+  // written, or both sizes of a header that is too long; the codes of disk::File.
   static absl::StatusOr<std::unique_ptr<SafetensorsWriter>> Create(
       std::unique_ptr<disk::File> file, const std::map<std::string, std::string>& metadata,
-      std::vector<Tensor> tensors);
+      std::vector<Tensor> tensors, const SafetensorsRules& rules = kOurFiles);
 
   // In the order in which their bytes are appended.
   const std::vector<Tensor>& tensors() const { return tensors_; }

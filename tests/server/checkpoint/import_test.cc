@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "kernels/digest.h"
 #include "kernels/dtype.h"
 #include "server/checkpoint/checkpoint_reader.h"
@@ -29,21 +30,20 @@ float WeightOf(const std::string& name, uint64_t element) {
 class ImportTest : public testing::Test {
  protected:
   ImportTest() {
-    const v1::JobDefinition job = Job();
-    for (const v1::ParameterSpec& parameter : job.parameters()) {
-      Tensor& tensor = tensors_.emplace_back();
-      tensor.name = parameter.name();
-      tensor.shape.assign(parameter.shape().begin(), parameter.shape().end());
-    }
+    for (const v1::ParameterSpec& parameter : job_.parameters()) AddTensor(parameter);
   }
 
-  static v1::JobDefinition Job() { return TinyRegistration().definition(); }
+  void AddTensor(const v1::ParameterSpec& parameter) {
+    Tensor& tensor = tensors_.emplace_back();
+    tensor.name = parameter.name();
+    tensor.shape.assign(parameter.shape().begin(), parameter.shape().end());
+  }
 
   // A file of tensors_, each with WeightOf.
   absl::StatusOr<v1::CheckpointManifest> Import(const std::string& id = "start") {
-    auto writer =
-        SafetensorsWriter::Create(std::move(disk_.Create("in.safetensors")).value(), {}, tensors_)
-            .value();
+    auto writer = SafetensorsWriter::Create(std::move(disk_.Create("in.safetensors")).value(), {},
+                                            tensors_, kExportedFiles)
+                      .value();
     for (const Tensor& tensor : writer->tensors()) {
       std::vector<float> values(TensorBytes(tensor.type, tensor.shape).value() /
                                 SizeOf(tensor.type));
@@ -58,12 +58,14 @@ class ImportTest : public testing::Test {
     }
     EXPECT_TRUE(writer->Finish().ok());
     const std::unique_ptr<disk::File> file = disk_.Open("in.safetensors").value();
-    return ImportWeights(*file, Job(), id, directory_);
+    return ImportWeights(*file, job_, id, directory_);
   }
 
   simulation::SimulatedDirectory disk_{"in", 1};
   simulation::SimulatedDirectory checkpoints_{"checkpoints", 2};
   CheckpointDirectory directory_{checkpoints_};
+  v1::JobDefinition job_ = TinyRegistration().definition();
+  // Of every parameter.
   std::vector<Tensor> tensors_;
   // The tensor whose last element is not what WeightOf says.
   std::string spoiled_;
@@ -120,10 +122,33 @@ TEST_F(ImportTest, TakesBackWhatWasExported) {
   ASSERT_TRUE(ExportWeights(directory_, first, kernels::DType::kFloat32, out, "w").ok());
   const std::unique_ptr<disk::File> file = out.Open("w").value();
   const absl::StatusOr<v1::CheckpointManifest> second =
-      ImportWeights(*file, Job(), "second", directory_);
+      ImportWeights(*file, job_, "second", directory_);
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_EQ(second->weights_digest(), first.weights_digest());
   EXPECT_EQ(second->state_digest(), first.state_digest());
+}
+
+// Names and shapes of this many take more than the 1 MiB that a header of ours may have.
+TEST_F(ImportTest, TakesBackAnExportOfTenThousandParameters) {
+  for (int i = 0; i < 10000; ++i) {
+    v1::ParameterSpec& parameter = *job_.add_parameters();
+    parameter.set_name(absl::StrFormat("model.layers.%05d.post_attention_layernorm.weight", i));
+    parameter.add_shape(1);
+    parameter.set_dtype(v1::DTYPE_FLOAT32);
+    parameter.set_frozen(true);
+    AddTensor(parameter);
+  }
+  const absl::StatusOr<v1::CheckpointManifest> first = Import("first");
+  ASSERT_TRUE(first.ok()) << first.status();
+  simulation::SimulatedDirectory out("out", 3);
+  const absl::StatusOr<FileSums> sums =
+      ExportWeights(directory_, *first, kernels::DType::kFloat32, out, "w");
+  ASSERT_TRUE(sums.ok()) << sums.status();
+  const std::unique_ptr<disk::File> file = out.Open("w").value();
+  const absl::StatusOr<v1::CheckpointManifest> second =
+      ImportWeights(*file, job_, "second", directory_);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(second->weights_digest(), first->weights_digest());
 }
 
 TEST_F(ImportTest, NamesEveryTensorThatDoesNotFit) {
@@ -156,7 +181,7 @@ TEST_F(ImportTest, ReplacesNoCheckpoint) {
 
 TEST_F(ImportTest, RefusesABadIdAndABadDefinition) {
   EXPECT_EQ(Import("../up").status().code(), absl::StatusCode::kInvalidArgument);
-  v1::JobDefinition job = Job();
+  v1::JobDefinition job = job_;
   job.set_world_size(0);
   const std::unique_ptr<disk::File> file = disk_.Open("in.safetensors").value();
   const absl::Status status = ImportWeights(*file, job, "start", directory_).status();
