@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
@@ -64,20 +65,67 @@ std::string Mismatch(const v1::ParameterSpec& parameter, const Tensor& tensor) {
                       absl::StrJoin(shape, ", "), "]");
 }
 
+// Where the weights of one parameter are.
+struct Weights {
+  // Null if the file has none.
+  const Tensor* tensor = nullptr;
+  // Of a parameter that this one is tied to: its values must be equal. Null if `tensor` is the only
+  // one.
+  const Tensor* twin = nullptr;
+};
+
+// Finds the weights of every parameter. Those of a tie need one tensor only, any of them.
+class WeightSources {
+ public:
+  WeightSources(const v1::JobDefinition& job, const SafetensorsReader& reader) : reader_(reader) {
+    for (const v1::ParameterSpec& parameter : job.parameters()) {
+      const Tensor* own = FindOwn(parameter);
+      if (own != nullptr) first_of_tie_.emplace(Original(parameter), own);
+    }
+  }
+
+  Weights Of(const v1::ParameterSpec& parameter) const {
+    const Tensor* own = FindOwn(parameter);
+    const auto first = first_of_tie_.find(Original(parameter));
+    if (first == first_of_tie_.end()) return {};
+    if (own == nullptr) return {first->second, nullptr};
+    return {own, own == first->second ? nullptr : first->second};
+  }
+
+  const SafetensorsReader& reader() const { return reader_; }
+
+ private:
+  static const std::string& Original(const v1::ParameterSpec& parameter) {
+    return parameter.tied_to().empty() ? parameter.name() : parameter.tied_to();
+  }
+
+  const Tensor* FindOwn(const v1::ParameterSpec& parameter) const {
+    const absl::StatusOr<const Tensor*> found = reader_.Find(parameter.name());
+    return found.ok() ? *found : nullptr;
+  }
+
+  const SafetensorsReader& reader_;
+  // By the original's name: the first tensor of a tie in the order of parameters.
+  absl::flat_hash_map<std::string, const Tensor*> first_of_tie_;
+};
+
 // Whoever prepares the file wants to hear of every tensor at once.
 absl::Status CheckNames(const disk::File& file, const v1::JobDefinition& job,
-                        const SafetensorsReader& reader) {
+                        const WeightSources& sources) {
   std::vector<std::string> problems;
   std::set<absl::string_view> known;
   for (const v1::ParameterSpec& parameter : job.parameters()) {
     known.insert(parameter.name());
-    const absl::StatusOr<const Tensor*> tensor = reader.Find(parameter.name());
-    const std::string problem =
-        tensor.ok() ? Mismatch(parameter, **tensor)
-                    : absl::StrCat("tensor ", Quoted(parameter.name()), " is missing");
+    const Tensor* tensor = sources.Of(parameter).tensor;
+    std::string problem;
+    if (tensor == nullptr) {
+      problem = absl::StrCat("tensor ", Quoted(parameter.name()), " is missing");
+    } else if (tensor->name == parameter.name()) {
+      problem = Mismatch(parameter, *tensor);
+    }
     if (!problem.empty()) problems.push_back(problem);
   }
-  for (const Tensor& tensor : reader.header().tensors) {
+  for (const Tensor& tensor : sources.reader().header().tensors) {
     if (known.count(tensor.name) > 0) continue;
     problems.push_back(absl::StrCat("tensor ", Quoted(tensor.name), " is no parameter of the job"));
   }
@@ -109,27 +157,51 @@ CheckpointFacts FactsOf(const std::string& id, const v1::RegisterBody& registrat
   return facts;
 }
 
+// Elements of `tensor` from `first` on, as masters.
+absl::Status ReadMasters(const SafetensorsReader& reader, const Tensor& tensor, uint64_t first,
+                         absl::Span<float> masters) {
+  const kernels::DType dtype = *DTypeOf(tensor.type);
+  const size_t size = kernels::SizeOf(dtype);
+  std::string stored(masters.size() * size, '\0');
+  KAON_RETURN_IF_ERROR(reader.Read(tensor, first * size, absl::MakeSpan(stored)));
+  kernels::ToFloat(dtype, reinterpret_cast<const std::byte*>(stored.data()), masters);
+  return absl::OkStatus();
+}
+
+// Elements from `first` on of a tensor and, if there is one, its twin.
+absl::Status CheckMasters(const Weights& weights, uint64_t first, absl::Span<const float> masters,
+                          absl::Span<const float> twins) {
+  const auto error = [&](size_t i, const std::string& expected) {
+    return absl::InvalidArgumentError(absl::StrCat("tensor ", Quoted(weights.tensor->name),
+                                                   ": element ", first + i, " is ", masters[i],
+                                                   ", must be ", expected));
+  };
+  for (size_t i = 0; i < masters.size(); ++i) {
+    if (!std::isfinite(masters[i])) return error(i, "finite");
+    if (weights.twin == nullptr || masters[i] == twins[i]) continue;
+    return error(i, absl::StrCat(twins[i], " as in tensor ", Quoted(weights.twin->name),
+                                 ", which it is tied to"));
+  }
+  return absl::OkStatus();
+}
+
 // The file's weights as masters, into `writer`; adds their digest to `digest`.
-absl::Status CopyWeights(const SafetensorsReader& reader, const v1::ParameterSpec& parameter,
+absl::Status CopyWeights(const WeightSources& sources, const v1::ParameterSpec& parameter,
                          uint32_t id, PartWriter& writer, uint64_t* digest) {
-  KAON_ASSIGN_OR_RETURN(const Tensor* tensor, reader.Find(parameter.name()));
-  const kernels::DType dtype = *DTypeOf(tensor->type);
+  const Weights weights = sources.Of(parameter);
   const uint64_t total = job::NumElements(parameter);
-  std::string stored;
   std::vector<float> masters;
+  std::vector<float> twins;
   for (uint64_t first = 0; first < total; first += kPiece) {
     masters.resize(std::min(kPiece, total - first));
-    stored.resize(masters.size() * kernels::SizeOf(dtype));
     KAON_RETURN_IF_ERROR(
-        reader.Read(*tensor, first * kernels::SizeOf(dtype), absl::MakeSpan(stored)));
-    kernels::ToFloat(dtype, reinterpret_cast<const std::byte*>(stored.data()),
-                     absl::MakeSpan(masters));
-    for (size_t i = 0; i < masters.size(); ++i) {
-      if (std::isfinite(masters[i])) continue;
-      return absl::InvalidArgumentError(absl::StrCat("tensor ", Quoted(tensor->name), ": element ",
-                                                     first + i, " is ", masters[i],
-                                                     ", must be finite"));
+        ReadMasters(sources.reader(), *weights.tensor, first, absl::MakeSpan(masters)));
+    if (weights.twin != nullptr) {
+      twins.resize(masters.size());
+      KAON_RETURN_IF_ERROR(
+          ReadMasters(sources.reader(), *weights.twin, first, absl::MakeSpan(twins)));
     }
+    KAON_RETURN_IF_ERROR(CheckMasters(weights, first, masters, twins));
     *digest += kernels::TensorDigest(id, kernels::kWeightSlot, masters, first);
     KAON_RETURN_IF_ERROR(writer.Append(absl::string_view(
         reinterpret_cast<const char*>(masters.data()), masters.size() * sizeof(float))));
@@ -171,7 +243,7 @@ uint64_t FreshStateDigest(const v1::RegisterBody& registration, uint32_t id) {
   return digest;
 }
 
-absl::StatusOr<v1::CheckpointPart> WritePart(const SafetensorsReader& reader,
+absl::StatusOr<v1::CheckpointPart> WritePart(const WeightSources& sources,
                                              const CheckpointFacts& facts,
                                              CheckpointDirectory& to) {
   const v1::JobDefinition& job = facts.registration.definition();
@@ -204,7 +276,7 @@ absl::StatusOr<v1::CheckpointPart> WritePart(const SafetensorsReader& reader,
     const uint32_t id = tensor->parameter_id();
     KAON_RETURN_IF_ERROR(
         tensor->role() == kWeightRole
-            ? CopyWeights(reader, job.parameters(static_cast<int>(id)), id, *writer, &weights)
+            ? CopyWeights(sources, job.parameters(static_cast<int>(id)), id, *writer, &weights)
             : AppendZeros(StateBytes(tensor->dtype(), tensor->num_elements()), *writer));
   }
   KAON_ASSIGN_OR_RETURN(v1::CheckpointPart part, writer->Finish());
@@ -213,10 +285,10 @@ absl::StatusOr<v1::CheckpointPart> WritePart(const SafetensorsReader& reader,
   return part;
 }
 
-absl::StatusOr<v1::CheckpointManifest> Write(const SafetensorsReader& reader,
+absl::StatusOr<v1::CheckpointManifest> Write(const WeightSources& sources,
                                              const CheckpointFacts& facts,
                                              CheckpointDirectory& to) {
-  KAON_ASSIGN_OR_RETURN(const v1::CheckpointPart part, WritePart(reader, facts, to));
+  KAON_ASSIGN_OR_RETURN(const v1::CheckpointPart part, WritePart(sources, facts, to));
   KAON_ASSIGN_OR_RETURN(v1::CheckpointManifest manifest, BuildManifest(facts, {part}));
   KAON_RETURN_IF_ERROR(to.Commit(manifest));
   return manifest;
@@ -231,12 +303,13 @@ absl::StatusOr<v1::CheckpointManifest> ImportWeights(disk::File& file, const v1:
   KAON_ASSIGN_OR_RETURN(const v1::RegisterBody registration, Register(job));
   KAON_ASSIGN_OR_RETURN(const std::unique_ptr<SafetensorsReader> reader,
                         SafetensorsReader::Open(file, kImportedFiles));
-  KAON_RETURN_IF_ERROR(CheckNames(file, registration.definition(), *reader));
+  const WeightSources sources(registration.definition(), *reader);
+  KAON_RETURN_IF_ERROR(CheckNames(file, registration.definition(), sources));
   KAON_ASSIGN_OR_RETURN(const std::vector<std::string> ids, to.List());
   if (std::find(ids.begin(), ids.end(), id) != ids.end()) {
     return absl::AlreadyExistsError(absl::StrCat("checkpoint ", id, " is there"));
   }
-  absl::StatusOr<v1::CheckpointManifest> manifest = Write(*reader, FactsOf(id, registration), to);
+  absl::StatusOr<v1::CheckpointManifest> manifest = Write(sources, FactsOf(id, registration), to);
   // A name that is there without a manifest may be another import's.
   if (!manifest.ok() && !absl::IsAlreadyExists(manifest.status())) {
     // What made it fail is worth more than whether the rest could be removed.

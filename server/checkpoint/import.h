@@ -17,9 +17,11 @@ namespace kaon::checkpoint {
 
 // Checkpoint `id` of `job`, at timeline 1, position 1, step 0: the weights of `file` (F32, F16 or
 // BF16, one tensor for each parameter, by its name and in its shape), and optimizer state of zeros.
+// Parameters that are tied need one tensor between them; those that the file has are equal.
 // INVALID_ARGUMENT naming the field of the definition, or every tensor that is missing, that no
 // parameter has the name of, or whose shape or element type is another one, or the first weight
-// that is not finite; ALREADY_EXISTS for the id. After an error nothing of it is left.
+// that is not finite, or differs from that of a tied one; ALREADY_EXISTS for the id. After an error
+// nothing of it is left.
 absl::StatusOr<v1::CheckpointManifest> ImportWeights(disk::File& file, const v1::JobDefinition& job,
                                                      const std::string& id,
                                                      CheckpointDirectory& to);

@@ -151,6 +151,36 @@ TEST_F(ImportTest, TakesBackAnExportOfTenThousandParameters) {
   EXPECT_EQ(second->weights_digest(), first->weights_digest());
 }
 
+// A file may hold one of a tie, or all; two that are there are equal.
+TEST_F(ImportTest, FillsTiedParametersFromAnyOfThem) {
+  v1::ParameterSpec& copy = *job_.add_parameters();
+  copy = job_.parameters(0);
+  copy.set_name("a-copy");
+  copy.set_tied_to("h.w");
+  const int id = job_.parameters_size() - 1;
+  const auto weights_of = [&](const v1::CheckpointManifest& manifest, int parameter) {
+    std::string bytes(size_t{4} * 8 * 12, '\0');
+    CheckpointReader reader(directory_, manifest);
+    EXPECT_TRUE(
+        reader.Read(static_cast<uint32_t>(parameter), "weight", 0, 8 * 12, absl::MakeSpan(bytes))
+            .ok());
+    return bytes;
+  };
+  const absl::StatusOr<v1::CheckpointManifest> by_original = Import("by-original");
+  ASSERT_TRUE(by_original.ok()) << by_original.status();
+  EXPECT_EQ(weights_of(*by_original, id), weights_of(*by_original, 0));
+  ASSERT_TRUE(disk_.Remove("in.safetensors").ok());
+  AddTensor(copy);
+  EXPECT_EQ(Import("both").status().message(),
+            "tensor 'a-copy': element 0 is 5, must be 2 as in tensor 'h.w', which it is tied to");
+  ASSERT_TRUE(disk_.Remove("in.safetensors").ok());
+  tensors_.erase(tensors_.begin());
+  const absl::StatusOr<v1::CheckpointManifest> by_copy = Import("by-copy");
+  ASSERT_TRUE(by_copy.ok()) << by_copy.status();
+  EXPECT_EQ(weights_of(*by_copy, 0), weights_of(*by_copy, id));
+  EXPECT_EQ(CheckDigests(directory_, *by_copy), absl::OkStatus());
+}
+
 TEST_F(ImportTest, NamesEveryTensorThatDoesNotFit) {
   tensors_[0].shape = {12, 8};
   tensors_[1].name = "h.bias";
