@@ -35,8 +35,10 @@ namespace kaon {
 struct BeginOptions {
   // The job's applied step + 1.
   uint64_t step = 0;
-  // Weight of this worker in the mean, usually its token count.
+  // Weight w of this worker in the mean over the ranks r (Step::Push), usually its token count.
   double token_weight = 1;
+  // Contributions that this worker pushes for each parameter. The shard adds them; it does not
+  // average them: divide each loss by this number if it is a mean.
   uint32_t micro_batches = 1;
   // Times each group's base learning rate; the same on all workers.
   double learning_rate_multiplier = 1;
@@ -44,7 +46,9 @@ struct BeginOptions {
 
 struct FinishOptions {
   std::optional<double> loss;
-  // Parameters without a gradient this step; every other one must have been pushed.
+  // Parameters without a gradient this step; every other one must have been pushed. Where other
+  // ranks have one, this rank counts as zeros: its weight stays in the mean. A parameter that every
+  // rank lists is left alone, or stepped with zeros, as its group's missing_gradient says.
   std::vector<uint32_t> missing_parameters;
 };
 
@@ -74,8 +78,10 @@ class Step {
   Step& operator=(Step&&) noexcept;
   ~Step();
 
-  // Queues a contribution; the future is ready once the shard has accepted all of it, or with the
-  // step's error once that is over: DEADLINE_EXCEEDED, too, when it is not finished in time.
+  // Queues a contribution g. A step uses, for ranks r of token_weight w_r and micro-batches m,
+  //   gradient = sum_r w_r (sum_m g_rm) / (sum_r w_r) / loss_scale.
+  // The future is ready once the shard has accepted all of g, or with the step's error once the
+  // step is over: DEADLINE_EXCEEDED, too, when it is not finished in time.
   // INVALID_ARGUMENT at once for an unknown parameter, a wrong element count or micro-batch, or one
   // pushed before.
   Future<Done> Push(uint32_t parameter_id, TensorView gradient, uint32_t micro_batch = 0);
