@@ -24,6 +24,7 @@ Json Home(const std::string& name, const v1::ParameterPlacement& placement) {
 Json Norms(const v1::ParameterStats& stats) {
   Json norms = {{"weight_norm", stats.weight_norm()}};
   norms["grad_norm"] = stats.has_grad_norm() ? Json(stats.grad_norm()) : Json();
+  norms["grad_zeros"] = stats.has_grad_zeros() ? Json(stats.grad_zeros()) : Json();
   norms["update_norm"] = stats.has_update_norm() ? Json(stats.update_norm()) : Json();
   norms["update_to_weight_ratio"] =
       stats.has_update_to_weight_ratio() ? Json(stats.update_to_weight_ratio()) : Json();

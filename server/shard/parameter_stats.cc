@@ -95,6 +95,9 @@ v1::ParameterStats StatsOf(const StoredParameter& parameter, absl::Span<const fl
   stats.set_weight_norm(NormOf(current));
   const std::optional<double> grad_norm = GradNormOf(trace);
   if (grad_norm.has_value()) stats.set_grad_norm(*grad_norm);
+  if (trace.sums.has_value() && !trace.sums->missing()) {
+    stats.set_grad_zeros(trace.sums->num_zeros());
+  }
   if (trace.update.has_value() && !previous.empty()) {
     stats.set_update_norm(NormOfDifference(current, previous));
     if (stats.weight_norm() > 0) {

@@ -18,6 +18,7 @@ NamedStats Stats() {
   stats.name = "h.weight";
   *stats.answer.mutable_placement() = Placement();
   stats.answer.mutable_stats()->set_weight_norm(2.5);
+  stats.answer.mutable_stats()->set_grad_zeros(5);
   stats.answer.mutable_stats()->set_update_norm(0.5);
   stats.answer.mutable_stats()->set_newton_schulz_updates(7);
   return stats;
@@ -45,7 +46,7 @@ NamedDiagnostics Diagnostics() {
 TEST(ParameterCommandTest, StatsHaveTheDocumentedKeysInOrder) {
   EXPECT_EQ(ParameterStatsJson(Stats()).dump(),
             R"({"parameter_id":3,"name":"h.weight","group":"muon","shard":1,"weight_norm":2.5,)"
-            R"("grad_norm":null,"update_norm":0.5,"update_to_weight_ratio":null,)"
+            R"("grad_norm":null,"grad_zeros":5,"update_norm":0.5,"update_to_weight_ratio":null,)"
             R"("momentum_norm":null,"orthogonality_error":null,"updates_applied":0,)"
             R"("newton_schulz_updates":7,"non_finite_steps":0,"non_finite_elements":0})");
 }

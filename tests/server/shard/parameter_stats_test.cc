@@ -56,6 +56,7 @@ TEST(ParameterStatsTest, KnowNothingOfAnUpdateBeforeTheFirst) {
   const v1::ParameterStats stats = StatsIn(shard, kW);
   EXPECT_DOUBLE_EQ(stats.weight_norm(), std::sqrt(91.0));
   EXPECT_FALSE(stats.has_grad_norm());
+  EXPECT_FALSE(stats.has_grad_zeros());
   EXPECT_FALSE(stats.has_update_norm());
   EXPECT_FALSE(stats.has_update_to_weight_ratio());
   EXPECT_FALSE(stats.has_orthogonality_error());
@@ -119,10 +120,13 @@ TEST(ParameterStatsTest, OfAGradientWhoseSquaresNobodySummedHaveNoNorm) {
   EXPECT_FALSE(StatsOf(parameter, {}, {}).has_grad_norm());
   parameter.trace.sums->set_sum_squares(0x1p-298);
   EXPECT_EQ(StatsOf(parameter, {}, {}).grad_norm(), 0x1p-149);
-  // Zeros need no sum.
+  // Zeros need no sum, and are counted ([C1]).
   parameter.trace.sums.emplace().set_num_zeros(4);
   EXPECT_TRUE(StatsOf(parameter, {}, {}).has_grad_norm());
   EXPECT_EQ(StatsOf(parameter, {}, {}).grad_norm(), 0);
+  EXPECT_EQ(StatsOf(parameter, {}, {}).grad_zeros(), 4u);
+  parameter.trace.sums->set_missing(true);
+  EXPECT_FALSE(StatsOf(parameter, {}, {}).has_grad_zeros());
 }
 
 // [T3] Nothing of the last update changes; what the gradient held is counted.
@@ -142,7 +146,9 @@ TEST(ParameterStatsTest, ASkippedStepIsCountedAndKeepsTheRest) {
   EXPECT_EQ(after.non_finite_steps(), 1u);
   EXPECT_EQ(after.non_finite_elements(), 2u);
   EXPECT_EQ(StatsIn(shard, kW).non_finite_steps(), 0u);
+  EXPECT_EQ(after.grad_zeros(), 2u);
   after.set_grad_norm(before.grad_norm());
+  after.set_grad_zeros(before.grad_zeros());
   after.clear_non_finite_steps();
   after.clear_non_finite_elements();
   EXPECT_EQ(after.SerializeAsString(), before.SerializeAsString());
