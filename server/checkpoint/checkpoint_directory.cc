@@ -14,6 +14,7 @@
 #include "job/effective.h"
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
+#include "server/checkpoint/finite_state.h"
 #include "server/checkpoint/manifest_file.h"
 #include "server/checkpoint/safetensors_reader.h"
 #include "server/checkpoint/state_place.h"
@@ -260,7 +261,8 @@ absl::Status CheckpointDirectory::VerifyFile(const v1::CheckpointManifest& manif
   }
   if (!file.ok()) return file.status();
   KAON_RETURN_IF_ERROR((*file)->Verify());
-  return CheckHeader(manifest, index, **file);
+  KAON_RETURN_IF_ERROR(CheckHeader(manifest, index, **file));
+  return CheckFinite(manifest, index, **file);
 }
 
 absl::StatusOr<std::vector<CheckpointDirectory::Candidate>> CheckpointDirectory::NewestFirst(

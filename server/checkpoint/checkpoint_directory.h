@@ -92,8 +92,8 @@ class CheckpointDirectory {
   absl::StatusOr<v1::CheckpointManifest> Load(absl::string_view id);
   // SHA-256 of the manifest's file. NOT_FOUND; DATA_LOSS for one that is too long.
   absl::StatusOr<std::string> ManifestDigest(absl::string_view id);
-  // As Load, and every byte of every file: DATA_LOSS naming the first bad one, and the step and
-  // position of the checkpoint.
+  // As Load, and every byte of every file: DATA_LOSS naming the first bad one, or the first tensor
+  // with a value that is not finite, and the step and position of the checkpoint.
   absl::StatusOr<v1::CheckpointManifest> Verify(absl::string_view id);
   // A file of a loaded checkpoint, whose every read is checked.
   absl::StatusOr<std::unique_ptr<CheckedFile>> Open(const v1::CheckpointFile& file);

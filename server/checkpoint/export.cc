@@ -1,6 +1,7 @@
 #include "server/checkpoint/export.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <utility>
@@ -21,10 +22,24 @@ namespace {
 // Elements that are held at once.
 constexpr uint64_t kPiece = uint64_t{1} << 18;
 
+// Elements of a parameter from `first` on, as they are exported.
+absl::Status CheckExported(const v1::ParameterSpec& parameter, kernels::DType dtype, uint64_t first,
+                           absl::Span<const float> masters) {
+  for (size_t i = 0; i < masters.size(); ++i) {
+    if (std::isfinite(kernels::RoundTo(dtype, masters[i]))) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameter ", Quoted(parameter.name()), ": element ", first + i, " is ",
+                     masters[i], ", must be finite as ", kernels::NameOf(dtype), ": export ",
+                     std::isfinite(masters[i]) ? "as float32" : "an earlier checkpoint"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status AppendWeights(CheckpointReader& reader, uint32_t parameter_id, kernels::DType dtype,
                            SafetensorsWriter& writer) {
   const v1::JobDefinition& job = reader.manifest().registration().definition();
-  const uint64_t total = job::NumElements(job.parameters(static_cast<int>(parameter_id)));
+  const v1::ParameterSpec& parameter = job.parameters(static_cast<int>(parameter_id));
+  const uint64_t total = job::NumElements(parameter);
   std::vector<float> masters;
   std::string rounded;
   for (uint64_t first = 0; first < total; first += kPiece) {
@@ -33,6 +48,7 @@ absl::Status AppendWeights(CheckpointReader& reader, uint32_t parameter_id, kern
     KAON_RETURN_IF_ERROR(
         reader.Read(parameter_id, kWeightRole, first, masters.size(),
                     absl::MakeSpan(reinterpret_cast<char*>(masters.data()), num_bytes)));
+    KAON_RETURN_IF_ERROR(CheckExported(parameter, dtype, first, masters));
     rounded.resize(masters.size() * kernels::SizeOf(dtype));
     kernels::FromFloat(dtype, masters, reinterpret_cast<std::byte*>(rounded.data()));
     KAON_RETURN_IF_ERROR(writer.Append(rounded));

@@ -17,9 +17,9 @@ namespace kaon::checkpoint {
 
 // Writes file `name` of `to`: every parameter in its shape, frozen ones included; as `dtype`
 // kFloat32 the masters bit for bit, as kBFloat16 rounded to nearest even. The name appears once
-// everything under it is durable. ALREADY_EXISTS for the name, INVALID_ARGUMENT for another dtype
-// and for more names than a header holds, DATA_LOSS naming a bad file of the checkpoint; nothing is
-// left then.
+// everything under it is durable. ALREADY_EXISTS for the name, INVALID_ARGUMENT for another dtype,
+// naming an element that is not finite as `dtype`, and for more names than a header of the format
+// holds, DATA_LOSS naming a bad file of the checkpoint; nothing is left then.
 absl::StatusOr<FileSums> ExportWeights(CheckpointDirectory& from,
                                        const v1::CheckpointManifest& manifest, kernels::DType dtype,
                                        disk::Directory& to, const std::string& name);

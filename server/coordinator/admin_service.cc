@@ -17,6 +17,7 @@
 #include "proto/status_macros.h"
 #include "server/auth/peer_identity.h"
 #include "server/coordinator/gather_phases.h"
+#include "server/coordinator/machine_watch.h"
 #include "server/coordinator/parameter_lookup.h"
 #include "server/coordinator/unary_call.h"
 
@@ -149,11 +150,12 @@ ReplySetGroup Repeated(const v1::SetGroupRequest& request,
 
 AdminService::AdminService(MachineLoop& loop, const ShardLinks& links,
                            std::vector<std::string> addresses, CheckpointKeeper& checkpoints,
-                           monitor::EventCounts& counts)
+                           const monitor::ServiceHealth& health, monitor::EventCounts& counts)
     : loop_(loop),
       links_(links),
       addresses_(std::move(addresses)),
       checkpoints_(checkpoints),
+      health_(health),
       counts_(counts) {}
 
 CallEnded AdminService::Act(const grpc::CallbackServerContext& context, std::string what) {
@@ -205,6 +207,8 @@ grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* c
       loop_.Post([this, finish, response](StepMachine& machine, absl::Time) {
         Gather([this, finish, response, snapshot = machine.Snapshot()](const ClusterView& view) {
           Fill(snapshot, view, *response);
+          const std::string problem = health_.reason(kCheckpointCause);
+          if (!problem.empty()) absl::StrAppend(response->mutable_phase(), "; ", problem);
           for (v1::EventCount& count : counts_.Happened()) {
             *response->add_events() = std::move(count);
           }

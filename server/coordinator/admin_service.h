@@ -25,6 +25,7 @@
 #include "server/coordinator/shard_link.h"
 #include "server/coordinator/unary_call.h"
 #include "server/monitor/event_counts.h"
+#include "server/monitor/service_health.h"
 
 namespace kaon::coordinator {
 
@@ -34,7 +35,8 @@ class AdminService : public v1::Admin::CallbackService {
 
   // All but `addresses` outlive the service; they are the shards', by index.
   AdminService(MachineLoop& loop, const ShardLinks& links, std::vector<std::string> addresses,
-               CheckpointKeeper& checkpoints, monitor::EventCounts& counts);
+               CheckpointKeeper& checkpoints, const monitor::ServiceHealth& health,
+               monitor::EventCounts& counts);
 
   // RESOURCE_EXHAUSTED when the coordinator has too many requests waiting. Other codes:
   // admin.proto.
@@ -104,6 +106,7 @@ class AdminService : public v1::Admin::CallbackService {
   const ShardLinks& links_;
   const std::vector<std::string> addresses_;
   CheckpointKeeper& checkpoints_;
+  const monitor::ServiceHealth& health_;
   monitor::EventCounts& counts_;
 };
 

@@ -167,12 +167,11 @@ void CoordinatorServer::FinishCheckpointRun(FinishCheckpoint finish) {
   const uint64_t attempt = finish.attempt;
   // One without parts was given up, as one is in the end whose manifest could not be written.
   if (finish.parts.empty() && !finish.is_there) {
-    counts_.Add(monitor::Event::kCheckpointFailed);
-    LOG(WARNING) << "checkpoint " << finish.facts.id << " is given up: " << finish.why;
+    watch_.OnCheckpoint(finish.facts.id, finish.why);
   }
   keeper_->Finish(std::move(finish), config_.checkpoint_keep(),
                   [this, attempt](const absl::StatusOr<v1::CheckpointSummary>& summary) {
-                    if (summary.ok()) counts_.Add(monitor::Event::kCheckpointCreated);
+                    if (summary.ok()) watch_.OnCheckpoint(summary->id(), absl::OkStatus());
                     loop_->PostAlways([attempt, summary](StepMachine& machine, absl::Time) {
                       machine.OnCheckpointFinished(attempt, summary);
                     });
@@ -207,7 +206,7 @@ absl::Status CoordinatorServer::Listen() {
   coordinator_service_ = std::make_unique<CoordinatorService>(*loop_, counts_);
   admin_service_ = std::make_unique<AdminService>(
       *loop_, links_, std::vector<std::string>(config_.shards().begin(), config_.shards().end()),
-      *keeper_, counts_);
+      *keeper_, health_, counts_);
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   auth::HardenServer(builder, auth::kCoordinatorMessageBytes);

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "proto/ballot.h"
 
 namespace kaon::coordinator {
@@ -73,8 +74,23 @@ void MachineWatch::OnSent(const v1::CoordinatorToShard& message) {
     decided_position_ = plan.position();
     if (plan.has_restore()) counts_.Add(Event::kRestore);
     if (plan.has_rollback()) counts_.Add(Event::kRollback);
+    // The state is another one now.
+    if (plan.has_restore() || plan.has_rollback()) health_.SetReason(kCheckpointCause, "");
     if (plan.has_group_change()) counts_.Add(Event::kGroupChange);
   }
+}
+
+void MachineWatch::OnCheckpoint(const std::string& id, const absl::Status& status) {
+  if (status.ok()) {
+    counts_.Add(Event::kCheckpointCreated);
+    health_.SetReason(kCheckpointCause, "");
+    return;
+  }
+  counts_.Add(Event::kCheckpointFailed);
+  LOG(WARNING) << "checkpoint " << id << " is given up: " << status;
+  if (!absl::IsDataLoss(status)) return;
+  health_.SetReason(kCheckpointCause,
+                    absl::StrCat("checkpoint ", id, " is given up: ", status.message()));
 }
 
 }  // namespace kaon::coordinator

@@ -1,13 +1,16 @@
 // Looks at a coordinator's state machine after each event, and at what it sends, and tells of what
-// has changed: whether its job is stopped, which the health service answers; takeovers, rounds,
-// control entries, lost workers and those whose gradients are far from the others', which are
-// counted. Owned by CoordinatorServer; called by the loop's thread.
+// has changed: whether its job is stopped or its state is damaged, which the health service
+// answers; takeovers, rounds, control entries, checkpoints, lost workers and those whose gradients
+// are far from the others', which are counted. Owned by CoordinatorServer; called by the loop's
+// thread unless it says so.
 #ifndef KAON_SERVER_COORDINATOR_MACHINE_WATCH_H_
 #define KAON_SERVER_COORDINATOR_MACHINE_WATCH_H_
 
 #include <cstdint>
 #include <set>
+#include <string>
 
+#include "absl/status/status.h"
 #include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/shard_control.pb.h"
 #include "server/coordinator/step_machine.h"
@@ -15,6 +18,9 @@
 #include "server/monitor/service_health.h"
 
 namespace kaon::coordinator {
+
+// Cause of ill health: the state is not one that a checkpoint can be taken of.
+inline constexpr char kCheckpointCause[] = "checkpoint";
 
 class MachineWatch {
  public:
@@ -25,6 +31,8 @@ class MachineWatch {
   void Look(const StepMachine& machine);
   // To whichever shard.
   void OnSent(const v1::CoordinatorToShard& message);
+  // A checkpoint was created, or given up. Any thread.
+  void OnCheckpoint(const std::string& id, const absl::Status& status);
 
  private:
   void LookAtHolder(const StepMachine& machine);

@@ -18,6 +18,12 @@ void ServiceHealth::SetReason(const std::string& cause, const std::string& reaso
   if (server_ != nullptr) server_->SetServingStatus(service_, reasons_.empty());
 }
 
+std::string ServiceHealth::reason(const std::string& cause) const {
+  MutexLock lock(mu_);
+  const auto found = reasons_.find(cause);
+  return found == reasons_.end() ? "" : found->second;
+}
+
 bool ServiceHealth::serving() const {
   MutexLock lock(mu_);
   return reasons_.empty();

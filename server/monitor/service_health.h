@@ -23,6 +23,8 @@ class ServiceHealth {
   // Why it takes no calls as far as `cause` knows, a word such as "journal"; empty: it may take
   // them. Causes do not know of each other.
   void SetReason(const std::string& cause, const std::string& reason);
+  // What was set last for `cause`.
+  std::string reason(const std::string& cause) const;
   bool serving() const;
 
   // `server` answers what is so from now on, and later changes; null before it goes.

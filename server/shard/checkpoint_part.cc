@@ -15,6 +15,7 @@ namespace {
 absl::StatusOr<v1::CheckpointPart> WriteAll(FrozenPartWriter& writer, const PartOptions& options) {
   for (bool more = true; more;) {
     KAON_ASSIGN_OR_RETURN(more, writer.WriteSome());
+    KAON_RETURN_IF_ERROR(writer.finite());
     PassFailpoint(Failpoint::checkpoint_piece_written);
     if (options.progress != nullptr) KAON_RETURN_IF_ERROR(options.progress(writer.written_bytes()));
   }

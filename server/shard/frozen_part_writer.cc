@@ -4,15 +4,10 @@
 #include <utility>
 
 #include "proto/status_macros.h"
+#include "server/checkpoint/finite_state.h"
 #include "server/checkpoint/state_tensors.h"
 
 namespace kaon::shard {
-
-namespace {
-
-constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
-
-}  // namespace
 
 FrozenPartWriter::FrozenPartWriter(StateFreeze& freeze,
                                    std::unique_ptr<checkpoint::PartWriter> writer)
@@ -37,9 +32,13 @@ absl::StatusOr<bool> FrozenPartWriter::WriteSome() {
   const v1::CheckpointTensor* tensor = writer_->tensor();
   if (tensor == nullptr) return false;
   const uint64_t size = checkpoint::StateBytes(tensor->dtype(), tensor->num_elements());
-  piece_.resize(std::min(kPieceBytes, size - offset_));
+  piece_.resize(std::min<uint64_t>(checkpoint::kFinitePiece, size - offset_));
   KAON_RETURN_IF_ERROR(freeze_.Read(tensor->parameter_id(), tensor->role(), offset_,
                                     absl::MakeSpan(&piece_[0], piece_.size())));
+  if (finite_.ok() && !checkpoint::AllFinite(tensor->dtype(), piece_)) {
+    finite_ =
+        checkpoint::NotFiniteError(freeze_.facts().state.registration().definition(), *tensor);
+  }
   offset_ = offset_ + piece_.size() == size ? 0 : offset_ + piece_.size();
   KAON_RETURN_IF_ERROR(writer_->Append(piece_));
   written_bytes_ += piece_.size();

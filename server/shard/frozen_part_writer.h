@@ -32,6 +32,8 @@ class FrozenPartWriter {
   absl::StatusOr<bool> WriteSome();
   // Of freeze.num_bytes().
   uint64_t written_bytes() const { return written_bytes_; }
+  // DATA_LOSS naming the first tensor so far with a value that is not finite.
+  const absl::Status& finite() const { return finite_; }
 
   // As PartWriter::Finish.
   absl::StatusOr<v1::CheckpointPart> Finish() { return writer_->Finish(); }
@@ -46,6 +48,7 @@ class FrozenPartWriter {
   // Of the tensor that is being written.
   uint64_t offset_ = 0;
   uint64_t written_bytes_ = 0;
+  absl::Status finite_;
   std::string piece_;
 };
 

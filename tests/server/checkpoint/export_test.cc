@@ -86,6 +86,25 @@ TEST_F(ExportTest, LeavesNothingOfADamagedCheckpoint) {
   EXPECT_TRUE(out_.List().value().empty());
 }
 
+// Infinity is refused, and so is the largest float32 where bfloat16 makes infinity of it.
+TEST_F(ExportTest, WritesNoWeightThatIsNotFinite) {
+  TinyShards shards;
+  shards.role = "weight";
+  shards.begin = std::string("\x00\x00\x80\xff", 4);
+  const v1::CheckpointManifest infinite = WriteCheckpoint(directory_, "inf", 10, shards).value();
+  shards.begin = "\xff\xff\x7f\x7f";
+  const v1::CheckpointManifest large = WriteCheckpoint(directory_, "large", 11, shards).value();
+  EXPECT_EQ(
+      ExportWeights(directory_, infinite, kernels::DType::kFloat32, out_, "w").status().message(),
+      "parameter 'h.b': element 0 is -inf, must be finite as float32: export an earlier "
+      "checkpoint");
+  EXPECT_EQ(
+      ExportWeights(directory_, large, kernels::DType::kBFloat16, out_, "w").status().message(),
+      "parameter 'h.b': element 0 is 3.40282e+38, must be finite as bfloat16: export as float32");
+  EXPECT_TRUE(out_.List().value().empty());
+  EXPECT_TRUE(ExportWeights(directory_, large, kernels::DType::kFloat32, out_, "w").ok());
+}
+
 TEST_F(ExportTest, ReplacesNoFile) {
   ASSERT_TRUE(out_.Create("w.safetensors").ok());
   const absl::Status status =

@@ -68,14 +68,14 @@ CheckpointFacts TinyFacts(const std::string& id, uint64_t position) {
 }
 
 std::string TinyBytes(uint64_t position, uint32_t parameter_id, const std::string& role,
-                      v1::StateDType dtype, uint64_t first, uint64_t count) {
+                      v1::StateDType dtype, uint64_t first, uint64_t count, unsigned char mask) {
   const uint64_t begin = StateBytes(dtype, first);
   std::string bytes(StateBytes(dtype, first + count) - begin, '\0');
   for (uint64_t i = 0; i < bytes.size(); ++i) {
     // Each byte differs from its neighbours, and from those of other tensors and positions.
     const uint64_t mixed = (begin + i + 1) * 0x9e3779b97f4a7c15u + position * 0xbf58476d1ce4e5b9u +
                            parameter_id * 0x94d049bb133111ebu + role.size() * 131 + role.back();
-    bytes[i] = static_cast<char>(mixed >> 56);
+    bytes[i] = static_cast<char>((mixed >> 56) & mask);
   }
   return bytes;
 }
@@ -126,9 +126,9 @@ absl::StatusOr<v1::CheckpointPart> WritePart(CheckpointDirectory& directory, con
                         PartWriter::Create(directory, registration.definition(), options,
                                            TinyTensors(shard, shards.num_shards, shards.run)));
   while (const v1::CheckpointTensor* tensor = writer->tensor()) {
-    const std::string bytes =
-        TinyBytes(position, tensor->parameter_id(), tensor->role(), tensor->dtype(),
-                  tensor->first_element(), tensor->num_elements());
+    std::string bytes = TinyBytes(position, tensor->parameter_id(), tensor->role(), tensor->dtype(),
+                                  tensor->first_element(), tensor->num_elements());
+    if (tensor->role() == shards.role) bytes.replace(0, shards.begin.size(), shards.begin);
     KAON_RETURN_IF_ERROR(writer->Append(absl::string_view(bytes).substr(0, bytes.size() / 3)));
     KAON_RETURN_IF_ERROR(writer->Append(absl::string_view(bytes).substr(bytes.size() / 3)));
   }

@@ -21,9 +21,11 @@ v1::RegisterBody TinyRegistration();
 // As every shard has them after the train step position - 2.
 CheckpointFacts TinyFacts(const std::string& id, uint64_t position);
 
-// The bytes of elements first .. first + count of a tensor at a position.
+// The bytes of elements first .. first + count of a tensor at a position: finite, unless `mask`
+// keeps all bits of an exponent.
 std::string TinyBytes(uint64_t position, uint32_t parameter_id, const std::string& role,
-                      v1::StateDType dtype, uint64_t first, uint64_t count);
+                      v1::StateDType dtype, uint64_t first, uint64_t count,
+                      unsigned char mask = 0xbf);
 
 // Which tensors a shard writes: every tensor is cut into runs of at most `run` elements (a multiple
 // of 32), dealt out to the shards in turn.
@@ -35,6 +37,9 @@ struct TinyShards {
   uint64_t max_tensors_per_file = 1000;
   std::optional<uint64_t> attempt = std::nullopt;
   uint64_t timeline = 1;
+  // Tensors of this role begin with the bytes of `begin`.
+  std::string role = "";
+  std::string begin = "";
 };
 
 // What one shard writes and reports.

@@ -112,6 +112,27 @@ TEST_F(AdminServiceCheckpointTest, ARestoreWhoseAnswerWasLostIsAnsweredByTheNext
   EXPECT_EQ(shards_[0]->state().applied_position(), first.position() + 1);
 }
 
+// A restore gives the shards another state.
+TEST_F(AdminServiceCheckpointTest, AStateThatIsNoCheckpointIsSaidByStatusUntilARestore) {
+  v1::RestoreCheckpointRequest from_newest;
+  v1::RestoreCheckpointResponse restored;
+  const auto restore = [&] {
+    return Call(&v1::Admin::Stub::RestoreCheckpoint, *admin_, from_newest, &restored);
+  };
+  ASSERT_EQ(restore(), absl::OkStatus());
+  shards_[1]->FailCheckpoints(absl::DataLossError("its weights are not finite"));
+  v1::CreateCheckpointRequest request;
+  request.set_id("made");
+  v1::CreateCheckpointResponse response;
+  const absl::Status status = Call(&v1::Admin::Stub::CreateCheckpoint, *admin_, request, &response);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  const std::string problem = "checkpoint made is given up: shard 1: its weights";
+  EXPECT_NE(Status().phase().find(problem), std::string::npos) << Status().phase();
+  from_newest.set_job("tiny");
+  ASSERT_EQ(restore(), absl::OkStatus());
+  EXPECT_EQ(Status().phase().find(problem), std::string::npos) << Status().phase();
+}
+
 // P7: what was written is as it was, but it is not what was frozen.
 TEST_F(AdminServiceCheckpointTest, TakesNothingWhoseDigestsAreNotThoseOfItsFiles) {
   checkpoint::CheckpointDirectory directory(*files_);

@@ -44,6 +44,11 @@ void FakeShard::set_build(const std::string& build) {
   build_ = build;
 }
 
+void FakeShard::FailCheckpoints(const absl::Status& status) {
+  MutexLock lock(mu_);
+  checkpoints_ = status;
+}
+
 void FakeShard::ApplyLocked(const v1::StepRecord& record) {
   const v1::StepPlan& plan = record.plan();
   if (plan.position() != state_.applied_position() + 1) return;
@@ -96,6 +101,12 @@ v1::ShardToCoordinator FakeShard::Answer(const v1::CoordinatorToShard& message) 
   } else if (message.has_decision()) {
     ApplyLocked(message.decision());
     answer.mutable_applied()->set_position(message.decision().plan().position());
+  } else if (message.has_checkpoint() && !checkpoints_.ok()) {
+    v1::CheckpointReport& report = *answer.mutable_checkpoint();
+    report.set_id(message.checkpoint().id());
+    report.set_attempt(message.checkpoint().attempt());
+    report.set_error_code(static_cast<uint32_t>(checkpoints_.code()));
+    report.set_error(std::string(checkpoints_.message()));
   } else {
     answer.mutable_heartbeat();
   }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "kaon/v1/shard_control.grpc.pb.h"
 #include "kaon/v1/shard_control.pb.h"
@@ -31,6 +32,8 @@ class FakeShard : public v1::ShardControl::Service {
   void set_votes(bool votes);
   // By which it describes itself, beside backend cpu and device class x86-64; "test" before.
   void set_build(const std::string& build);
+  // From now on a checkpoint that is asked for fails; before, the shard never writes any of it.
+  void FailCheckpoints(const absl::Status& status);
   void Stop();
 
  private:
@@ -62,6 +65,7 @@ class FakeShard : public v1::ShardControl::Service {
   uint32_t shard_ ABSL_GUARDED_BY(mu_) = 0;
   bool votes_ ABSL_GUARDED_BY(mu_) = true;
   std::string build_ ABSL_GUARDED_BY(mu_) = "test";
+  absl::Status checkpoints_ ABSL_GUARDED_BY(mu_);
   v1::ShardState state_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::StepRecord> history_ ABSL_GUARDED_BY(mu_);
 

@@ -45,6 +45,26 @@ TEST_F(MachineWatchTest, AStoppedJobDoesNotServe) {
   EXPECT_EQ(Counted(), "job_stopped=1 takeover=1 ");
 }
 
+// A state that no checkpoint can be taken of is no good, until another one takes its place. A
+// checkpoint that fails for another reason says nothing of the state.
+TEST_F(MachineWatchTest, AStateThatIsNoCheckpointDoesNotServe) {
+  watch_.OnCheckpoint("c1", absl::ResourceExhaustedError("disk full"));
+  EXPECT_TRUE(health_.serving());
+  watch_.OnCheckpoint("c2", absl::DataLossError("shard 1: parameter 'w' is not finite"));
+  EXPECT_FALSE(health_.serving());
+  EXPECT_EQ(health_.reason(kCheckpointCause),
+            "checkpoint c2 is given up: shard 1: parameter 'w' is not finite");
+  watch_.OnCheckpoint("c3", absl::OkStatus());
+  EXPECT_TRUE(health_.serving());
+  watch_.OnCheckpoint("c4", absl::DataLossError("as before"));
+  v1::CoordinatorToShard restored;
+  restored.mutable_decision()->mutable_plan()->set_position(9);
+  restored.mutable_decision()->mutable_plan()->mutable_restore();
+  watch_.OnSent(restored);
+  EXPECT_TRUE(health_.serving());
+  EXPECT_EQ(Counted(), "checkpoint_created=1 checkpoint_failed=3 restore=1 ");
+}
+
 TEST_F(MachineWatchTest, CountsTakeoversAndTheirEnd) {
   EXPECT_TRUE(Serving());
   EXPECT_EQ(Counted(), "");

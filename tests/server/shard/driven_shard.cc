@@ -175,13 +175,13 @@ absl::Status DrivenShard::PushParameters(uint32_t rank, uint64_t step,
   return core_->accumulator().Finish(push.stream, finish);
 }
 
-void DrivenShard::Load(const v1::StepPlan& registration) {
+void DrivenShard::Load(const v1::StepPlan& registration, float first) {
   Promise(1);
   Plan(registration);
   Decide(Applying(registration));
   Plan(LoadPlan(1, 1));
   const absl::Status status =
-      Push(0, 0, {{1, 2, 3, 4, 5, 6}, std::vector<float>(4, 1), std::vector<float>(5, 9)});
+      Push(0, 0, {{first, 2, 3, 4, 5, 6}, std::vector<float>(4, 1), std::vector<float>(5, 9)});
   CHECK(status.ok()) << status;
   Pump();
   Decide(Applying(LoadPlan(1, 1)));

@@ -65,7 +65,8 @@ class DrivenShard {
   std::vector<v1::ShardToCoordinator> Pump();
 
   // Registers the job and loads weights: w = 1 .. 6, b = 1, f = 9.
-  void Load(const v1::StepPlan& registration = RegistrationPlan(1, 1));
+  // The first element of w is `first`.
+  void Load(const v1::StepPlan& registration = RegistrationPlan(1, 1), float first = 1);
   // One step of both ranks with these gradients of w and b (f is frozen), applied with clip
   // factor 1, as the shard's next entry; or voted for, and the decision returned.
   void Train(uint64_t step, const std::vector<std::vector<float>>& values);

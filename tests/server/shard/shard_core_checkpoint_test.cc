@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,20 @@ TEST_F(ShardCoreCheckpointTest, WritesTheStateAfterTheAppliedEntry) {
                               .value())
                   .ok());
   EXPECT_TRUE(directory.Verify("a").ok());
+}
+
+TEST_F(ShardCoreCheckpointTest, WritesNoStateThatIsNotFinite) {
+  DrivenShard shard;
+  shard.SetCheckpoints(&files_);
+  shard.Load(RegistrationPlan(1, 1), std::numeric_limits<float>::infinity());
+  const auto answers = shard.Take("a", 2, 1);
+  ASSERT_EQ(answers.size(), 1u);
+  const v1::CheckpointReport& report = answers[0].checkpoint();
+  EXPECT_EQ(report.error_code(), static_cast<uint32_t>(absl::StatusCode::kDataLoss));
+  EXPECT_EQ(report.error(),
+            "parameter 'w' 'weight' has values that are not finite, must be finite: go back to an "
+            "earlier checkpoint");
+  EXPECT_TRUE(files_.List().value().empty());
 }
 
 TEST_F(ShardCoreCheckpointTest, WaitsForTheNextEntry) {
