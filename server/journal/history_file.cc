@@ -90,6 +90,7 @@ class HistoryReader {
   // That of the newest.
   absl::StatusOr<uint64_t> ReadRecords(History* history) {
     uint64_t newest = 0;
+    std::vector<v1::StepRecord> records;
     while (sequence_ < last_) {
       KAON_ASSIGN_OR_RETURN(const Frame frame, ReadFrame(FrameType::kDecision));
       absl::StatusOr<Entry> entry = DecodeEntry(frame);
@@ -101,12 +102,15 @@ class HistoryReader {
                                    ", all are up to ", position_));
       }
       newest = position;
-      if (history != nullptr) history->Add(std::move(record));
+      if (history != nullptr) records.push_back(std::move(record));
     }
     offset_ = reader_.offset();
-    if (offset_ == reader_.size()) return newest;
-    return Damage(
-        absl::StrCat(reader_.size() - offset_, " bytes behind the last of ", last_, " frames"));
+    if (offset_ != reader_.size()) {
+      return Damage(
+          absl::StrCat(reader_.size() - offset_, " bytes behind the last of ", last_, " frames"));
+    }
+    for (v1::StepRecord& record : records) history->Add(std::move(record));
+    return newest;
   }
   // Of the frame that was read last.
   absl::Status Damage(absl::string_view what) const {

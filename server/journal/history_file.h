@@ -17,10 +17,10 @@ namespace kaon::journal {
 inline constexpr char kHistoryFile[] = "history";
 
 // Adds the records to `history`, unless it is null, and returns the position of the newest, 0 if
-// there is none. DATA_LOSS naming file and offset when the file is damaged, of another directory or
-// older than `start`, or when `start` says that it is there and it is not; FAILED_PRECONDITION
-// naming both versions. What is left of one that a program of before this file went on without is
-// not used.
+// there is none. Adds none on an error. DATA_LOSS naming file and offset when the file is damaged,
+// of another directory or older than `start`, or when `start` says that it is there and it is not;
+// FAILED_PRECONDITION naming both versions. What is left of one that a program of before this file
+// went on without is not used.
 absl::StatusOr<uint64_t> ReadHistory(disk::Directory& directory, uint64_t directory_hash,
                                      const JournalStart& start, History* history);
 

@@ -87,8 +87,12 @@ absl::StatusOr<std::unique_ptr<JournalLog>> JournalLog::Open(disk::Directory& di
         directory.path(), "/", kStartFile, " says that the journal was removed up to position ",
         start.position, ", the newest whole snapshot is of position ", snapshot));
   }
-  KAON_ASSIGN_OR_RETURN(const uint64_t newest,
-                        ReadHistory(directory, id->Hash(), start, options.history));
+  const absl::StatusOr<uint64_t> read = ReadHistory(directory, id->Hash(), start, options.history);
+  // A copy of records that other shards have too, and that no state is made of. What the journal
+  // still has of before the truncation may have been taken back: the file would know.
+  const bool is_damaged = absl::IsDataLoss(read.status());
+  if (!read.ok() && !is_damaged) return read.status();
+  const uint64_t newest = is_damaged ? start.position : *read;
   const Visitor keep = [&](const Entry& entry) {
     const auto* decision = std::get_if<DecisionRecord>(&entry);
     // What is kept of a truncated segment was in that file already, or was taken back since.
@@ -107,6 +111,7 @@ absl::StatusOr<std::unique_ptr<JournalLog>> JournalLog::Open(disk::Directory& di
   }
   std::unique_ptr<JournalLog> log(new JournalLog(directory, options, id->Hash()));
   KAON_RETURN_IF_ERROR(log->TakeUp(end));
+  if (is_damaged) log->found_.history_problem = std::string(read.status().message());
   PassFailpoint(Failpoint::journal_opened);
   return log;
 }

@@ -55,14 +55,17 @@ class JournalLog {
     // Names file, offset and length of an unsynced tail that a crash tore and that was cut off;
     // empty if none.
     std::string torn_tail;
+    // Why the file `history` was not used, naming it; empty if all is well. Records up to the
+    // position of the last truncation are not shown then.
+    std::string history_problem;
   };
 
   // Reads everything in `directory` through `visit`, cuts a torn tail off, makes the rest durable
   // and is ready to append. A directory without a journal gets one. DATA_LOSS naming file, offset,
   // sequence number and position when a record that was durable is missing, damaged or of another
-  // directory, or when neither the journal nor the snapshot has it; FAILED_PRECONDITION naming both
-  // versions for a journal of another version. Nothing is changed then. `directory` outlives the
-  // result.
+  // directory (of the file `history`, a copy, see Found), or when neither the journal nor the
+  // snapshot has it; FAILED_PRECONDITION naming both versions for a journal of another version.
+  // Nothing is changed then. `directory` outlives the result.
   static absl::StatusOr<std::unique_ptr<JournalLog>> Open(disk::Directory& directory,
                                                           const Options& options,
                                                           const Visitor& visit);
