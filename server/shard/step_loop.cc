@@ -56,7 +56,7 @@ std::string NameOf(const v1::StepPlan& plan) {
       plan.has_registration() ? absl::StrCat("registration of job ", plan.job())
       : plan.has_restore()    ? absl::StrCat("restore of checkpoint ", plan.restore().checkpoint())
       : plan.has_rollback()   ? absl::StrCat("rollback to step ", plan.rollback().target().step())
-      : plan.has_group_change() ? std::string("change of groups")
+      : plan.has_group_change() ? std::string("change of groups or workers")
       : plan.step().kind() == v1::STEP_KIND_LOAD_WEIGHTS
           ? std::string("initial weights")
           : absl::StrCat("step ", plan.step().step());
@@ -294,16 +294,12 @@ void StepLoop::Note(const journal::Record& record) {
     LOG(INFO) << "shard " << shard << ": promises ballot " << proto::ToString(promise->ballot)
               << " to " << core_.machine().holder_address();
   } else if (const auto* decision = std::get_if<journal::DecisionRecord>(&record)) {
-    const bool applied = decision->record.decision().outcome() == v1::OUTCOME_APPLY;
     const v1::StepPlan& plan = decision->record.plan();
     if (plan.has_restore()) counts_.Add(monitor::Event::kRestore);
     if (plan.has_rollback()) counts_.Add(monitor::Event::kRollback);
     if (plan.has_group_change()) counts_.Add(monitor::Event::kGroupChange);
-    LOG(INFO) << "shard " << shard << ": " << NameOf(decision->record.plan())
-              << (applied ? " applied" : " skipped: ") << decision->record.decision().reason();
-  } else {
-    const v1::StepPlan* plan = core_.machine().accepted_plan();
-    if (plan != nullptr) LOG(INFO) << "shard " << shard << ": " << NameOf(*plan) << " prepared";
+    const std::string line = step_log_.Line(decision->record, NameOf(plan), SteadyNow());
+    if (!line.empty()) LOG(INFO) << "shard " << shard << ": " << line;
   }
 }
 

@@ -27,6 +27,7 @@
 #include "server/shard/checkpoint_thread.h"
 #include "server/shard/shard_core.h"
 #include "server/shard/snapshot_thread.h"
+#include "server/shard/step_log.h"
 #include "server/shard/step_phases.h"
 
 namespace kaon::shard {
@@ -149,6 +150,7 @@ class StepLoop {
   StepPhases phases_;
   // Of the step thread.
   PhaseTimer* innermost_ = nullptr;
+  StepLog step_log_;
   // Of the journal's thread.
   std::optional<PhaseTimer> gradient_write_;
   // Owned by the step thread, but for accumulator() and publisher().

@@ -1,0 +1,34 @@
+#include "server/shard/step_log.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace kaon::shard {
+
+namespace {
+
+constexpr absl::Duration kInterval = absl::Seconds(10);
+constexpr absl::Duration kShortInterval = absl::Seconds(1);
+
+}  // namespace
+
+std::string StepLog::Line(const v1::StepRecord& record, const std::string& name, absl::Time now) {
+  const v1::StepDecision& decision = record.decision();
+  const bool applied = decision.outcome() == v1::OUTCOME_APPLY;
+  std::string line = absl::StrCat(name, applied ? " applied" : " skipped: ", decision.reason());
+  if (record.plan().step().kind() != v1::STEP_KIND_TRAIN) return line;
+  ++steps_;
+  if (!applied) ++skipped_;
+  const bool changed = decision.outcome() != last_outcome_;
+  if (now - last_line_ < (changed ? kShortInterval : kInterval)) return "";
+  if (steps_ > 1) {
+    absl::StrAppend(&line, "; ", steps_, " steps in ", absl::FormatDuration(now - last_line_), ", ",
+                    skipped_, " of them skipped");
+  }
+  last_line_ = now;
+  last_outcome_ = decision.outcome();
+  steps_ = 0;
+  skipped_ = 0;
+  return line;
+}
+
+}  // namespace kaon::shard

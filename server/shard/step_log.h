@@ -1,0 +1,31 @@
+// Decides what a shard logs of its decided entries. A job may take thousands of steps a second, so
+// that applied steps share a line. Pure but for its memory; one thread.
+#ifndef KAON_SERVER_SHARD_STEP_LOG_H_
+#define KAON_SERVER_SHARD_STEP_LOG_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/time/time.h"
+#include "kaon/v1/agreement.pb.h"
+
+namespace kaon::shard {
+
+class StepLog {
+ public:
+  // Returns the line for this entry, empty if none is due. `name` is the entry's. An entry that is
+  // no train step always has a line. Train steps have one for each 10 s, and one when steps begin
+  // to be skipped, or applied again, at most once a second.
+  std::string Line(const v1::StepRecord& record, const std::string& name, absl::Time now);
+
+ private:
+  absl::Time last_line_ = absl::InfinitePast();
+  v1::Outcome last_outcome_ = v1::OUTCOME_UNSPECIFIED;
+  // Train steps since the last line of one.
+  uint64_t steps_ = 0;
+  uint64_t skipped_ = 0;
+};
+
+}  // namespace kaon::shard
+
+#endif  // KAON_SERVER_SHARD_STEP_LOG_H_

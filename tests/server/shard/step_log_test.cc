@@ -1,0 +1,57 @@
+#include "server/shard/step_log.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace kaon::shard {
+namespace {
+
+class StepLogTest : public testing::Test {
+ protected:
+  std::string Line(uint64_t step, bool applied = true) {
+    v1::StepRecord record;
+    record.mutable_plan()->mutable_step()->set_kind(v1::STEP_KIND_TRAIN);
+    record.mutable_decision()->set_outcome(applied ? v1::OUTCOME_APPLY : v1::OUTCOME_SKIP);
+    if (!applied) record.mutable_decision()->set_reason("not finite");
+    now_ += absl::Milliseconds(1);
+    return log_.Line(record, absl::StrCat("step ", step), now_);
+  }
+
+  absl::Time now_ = absl::UnixEpoch();
+  StepLog log_;
+};
+
+TEST_F(StepLogTest, AHundredThousandStepsHaveALineForEachTenSeconds) {
+  std::vector<std::string> lines;
+  for (uint64_t step = 1; step <= 100000; ++step) {
+    const std::string line = Line(step, step != 25000);
+    if (!line.empty()) lines.push_back(line);
+  }
+  // Those of the skipped one and of the next applied one besides.
+  ASSERT_LE(lines.size(), 12u);
+  EXPECT_EQ(lines[0], "step 1 applied");
+  EXPECT_EQ(lines[1], "step 10001 applied; 10000 steps in 10s, 0 of them skipped");
+  EXPECT_EQ(lines[3], "step 25000 skipped: not finite; 4999 steps in 4.999s, 1 of them skipped");
+}
+
+// Steps that are applied and skipped by turns are no news each time.
+TEST_F(StepLogTest, ByTurnsOnceASecond) {
+  int lines = 0;
+  for (uint64_t step = 1; step <= 10000; ++step) lines += !Line(step, step % 2 == 0).empty();
+  EXPECT_LE(lines, 11);
+}
+
+TEST_F(StepLogTest, EntriesThatAreNoStepAlwaysHaveOne) {
+  Line(1);
+  v1::StepRecord change;
+  change.mutable_plan()->mutable_group_change();
+  change.mutable_decision()->set_outcome(v1::OUTCOME_APPLY);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(log_.Line(change, "change", now_), "change applied");
+}
+
+}  // namespace
+}  // namespace kaon::shard
