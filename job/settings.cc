@@ -6,14 +6,11 @@
 #include <google/protobuf/util/message_differencer.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <set>
 #include <tuple>
 #include <utility>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -24,6 +21,7 @@
 #include "job/group_validation.h"
 #include "job/names.h"
 #include "job/route_validation.h"
+#include "job/setting_value.h"
 #include "proto/status_macros.h"
 
 namespace kaon::job {
@@ -32,10 +30,6 @@ namespace {
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
-using google::protobuf::Reflection;
-
-// The text is kept in the log and the registration.
-constexpr size_t kMaxSettingBytes = 64;
 
 struct FixedField {
   absl::string_view path;
@@ -85,60 +79,6 @@ void AddFields(const Descriptor& type, const std::string& prefix, const v1::Para
   }
 }
 
-absl::Status Malformed(const v1::GroupSetting& setting, absl::string_view expected) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(setting.field(), " is \"", setting.value(), "\", must be ", expected));
-}
-
-// The parsers of numbers skip white space, which no field may hold.
-bool HasSpace(const std::string& text) {
-  return std::any_of(text.begin(), text.end(), [](char c) { return absl::ascii_isspace(c); });
-}
-
-absl::Status SetField(const v1::GroupSetting& setting, const FieldDescriptor& field,
-                      Message& message) {
-  const Reflection& reflection = *message.GetReflection();
-  const std::string& value = setting.value();
-  switch (field.cpp_type()) {
-    case FieldDescriptor::CPPTYPE_DOUBLE: {
-      double number = 0;
-      if (HasSpace(value) || !absl::SimpleAtod(value, &number) || !std::isfinite(number)) {
-        return Malformed(setting, "a finite number");
-      }
-      reflection.SetDouble(&message, &field, number);
-      return absl::OkStatus();
-    }
-    case FieldDescriptor::CPPTYPE_UINT32: {
-      uint32_t number = 0;
-      if (HasSpace(value) || !absl::SimpleAtoi(value, &number)) {
-        return Malformed(setting, "a whole number >= 0");
-      }
-      reflection.SetUInt32(&message, &field, number);
-      return absl::OkStatus();
-    }
-    case FieldDescriptor::CPPTYPE_UINT64: {
-      uint64_t number = 0;
-      if (HasSpace(value) || !absl::SimpleAtoi(value, &number)) {
-        return Malformed(setting, "a whole number >= 0");
-      }
-      reflection.SetUInt64(&message, &field, number);
-      return absl::OkStatus();
-    }
-    case FieldDescriptor::CPPTYPE_BOOL:
-      if (value != "true" && value != "false") return Malformed(setting, "true or false");
-      reflection.SetBool(&message, &field, value == "true");
-      return absl::OkStatus();
-    case FieldDescriptor::CPPTYPE_ENUM: {
-      KAON_ASSIGN_OR_RETURN(const int number,
-                            ParseName(*field.enum_type(), setting.field(), value));
-      reflection.SetEnumValue(&message, &field, number);
-      return absl::OkStatus();
-    }
-    default:
-      return absl::InternalError(absl::StrCat(setting.field(), " has a type nobody can set"));
-  }
-}
-
 absl::Status Apply(const v1::GroupSetting& setting, v1::ParameterGroup& group) {
   const std::string& path = setting.field();
   if (const FixedField* fixed = FindFixed(path)) {
@@ -150,10 +90,6 @@ absl::Status Apply(const v1::GroupSetting& setting, v1::ParameterGroup& group) {
     return absl::InvalidArgumentError(absl::StrCat(
         path, " cannot be changed while the job runs: a change of form or ns_steps gives its ",
         "default"));
-  }
-  if (setting.value().size() > kMaxSettingBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(path, " has a value of ", setting.value().size(),
-                                                   " bytes, must be 0 .. ", kMaxSettingBytes));
   }
   const std::vector<std::string> parts = absl::StrSplit(path, '.');
   if (parts.size() > 1 && IsOfAnotherRule(parts[0], group)) {
@@ -169,14 +105,14 @@ absl::Status Apply(const v1::GroupSetting& setting, v1::ParameterGroup& group) {
   // Nor the form that only a registration chooses; no list of words names it.
   if (path == kFormPath && setting.value() != NameOf(v1::NEWTON_SCHULZ_FORM_STANDARD) &&
       setting.value() != NameOf(v1::NEWTON_SCHULZ_FORM_GRAM)) {
-    return Malformed(setting, "standard or gram");
+    return MalformedSetting(setting, "standard or gram");
   }
   Message* message = &group;
   for (size_t i = 0; i + 1 < parts.size(); ++i) {
     message = message->GetReflection()->MutableMessage(
         message, message->GetDescriptor()->FindFieldByName(parts[i]));
   }
-  return SetField(setting, *message->GetDescriptor()->FindFieldByName(parts.back()), *message);
+  return SetValue(setting, *message->GetDescriptor()->FindFieldByName(parts.back()), *message);
 }
 
 // A field and the message it is in.
