@@ -69,11 +69,6 @@ struct PendingJoin {
 
 absl::StatusOr<std::shared_ptr<WorkerState>> WorkerState::Join(
     std::shared_ptr<const JobContext> job, uint32_t rank) {
-  const uint32_t world_size = job->description().definition.world_size;
-  if (rank >= world_size) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("rank is ", rank, ", must be 0 .. ", world_size - 1));
-  }
   auto worker = std::make_shared<WorkerState>(std::move(job), rank);
   worker->driver_->OnRewound([weak = worker->weak_from_this()](const Joined& joined) {
     if (const std::shared_ptr<WorkerState> self = weak.lock()) self->Adopt(joined);

@@ -8,6 +8,7 @@
 #include "job/definition.h"
 #include "job/presets.h"
 #include "job/rule_config.h"
+#include "job/workers.h"
 #include "kernels/newton_schulz_config.h"
 #include "proto/status_macros.h"
 
@@ -169,14 +170,6 @@ void CompleteLossScaler(v1::LossScaler& scaler) {
   if (!scaler.has_hysteresis()) scaler.set_hysteresis(2);
 }
 
-void CompleteWorkerLoss(v1::JobDefinition& job) {
-  if (job.worker_loss() == v1::WORKER_LOSS_POLICY_UNSPECIFIED) {
-    job.set_worker_loss(v1::WORKER_LOSS_POLICY_WAIT);
-  }
-  if (job.worker_loss() == v1::WORKER_LOSS_POLICY_WAIT) return;
-  if (!job.has_worker_loss_seconds()) job.set_worker_loss_seconds(60);
-}
-
 }  // namespace
 
 v1::ParameterGroup EffectiveGroup(v1::ParameterGroup requested) {
@@ -210,7 +203,7 @@ absl::StatusOr<v1::JobDefinition> Effective(const v1::JobDefinition& requested) 
     job.set_report_norms(v1::REPORT_NORMS_ON);
   }
   CompleteLossScaler(*job.mutable_loss_scaler());
-  CompleteWorkerLoss(job);
+  CompleteWorkers(job);
   return job;
 }
 

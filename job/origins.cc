@@ -144,7 +144,7 @@ bool IsChosen(ValuesOf& values, const Changes& changed, const std::string& group
 }
 
 // Whether the value a group has is the one that was set: a change may have replaced it by a
-// default. Nothing changes the job's own.
+// default. A change of the job's own fields says which it changed.
 bool Sets(ValuesOf& values, const std::string& group, const FieldValue& field) {
   const auto it = values[group].find(field.path);
   return it != values[group].end() && (group.empty() || it->second == field.value);
@@ -169,7 +169,9 @@ std::vector<EffectiveValue> EffectiveValues(const v1::JobDescription& job) {
       if (Sets(requested, group, field)) origin = "set";
       if (IsChosen(by_preset, changed, group, field)) origin = "chosen as the fastest";
       const auto change = changed.find({group, field.path});
-      if (change != changed.end()) origin = absl::StrCat("group set at entry ", change->second);
+      if (change != changed.end()) {
+        origin = absl::StrCat(group.empty() ? "job" : "group", " set at entry ", change->second);
+      }
       values.push_back({group, field.path, field.value, origin});
     }
   };

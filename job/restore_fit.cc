@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "job/settings.h"
+#include "job/workers.h"
 
 namespace kaon::job {
 
@@ -22,16 +23,18 @@ absl::Status CheckSame(const char* what, const google::protobuf::Message& runnin
       " differs from that of the job that runs: ", differences.substr(0, differences.find('\n'))));
 }
 
-v1::JobDefinition WithoutGroups(v1::JobDefinition definition) {
+// Groups may differ where the state is the same, and workers are no part of it.
+v1::JobDefinition WithoutSettings(v1::JobDefinition definition) {
   definition.clear_groups();
+  SetWorkers(v1::JobDefinition(), definition);
   return definition;
 }
 
 }  // namespace
 
 absl::Status CheckRestoreFits(const v1::RegisterBody& running, const v1::RegisterBody& restored) {
-  absl::Status status = CheckSame("definition", WithoutGroups(running.definition()),
-                                  WithoutGroups(restored.definition()));
+  absl::Status status = CheckSame("definition", WithoutSettings(running.definition()),
+                                  WithoutSettings(restored.definition()));
   if (!status.ok()) return status;
   status = CheckSame("placement", running.placement(), restored.placement());
   if (!status.ok()) return status;

@@ -8,8 +8,8 @@
 
 namespace kaon::job {
 
-// Hyper-parameters of groups may differ: they come with the state. FAILED_PRECONDITION naming the
-// first field that differs and both values.
+// Hyper-parameters of groups may differ: they come with the state. So may workers (workers.h).
+// FAILED_PRECONDITION naming the first field that differs and both values.
 absl::Status CheckRestoreFits(const v1::RegisterBody& running, const v1::RegisterBody& restored);
 
 }  // namespace kaon::job

@@ -19,9 +19,11 @@
 #include "job/effective.h"
 #include "job/form_choice.h"
 #include "job/group_validation.h"
+#include "job/job_settings.h"
 #include "job/names.h"
 #include "job/route_validation.h"
 #include "job/setting_value.h"
+#include "job/workers.h"
 #include "proto/status_macros.h"
 
 namespace kaon::job {
@@ -256,14 +258,6 @@ absl::StatusOr<v1::GroupChangeBody> MakeGroupChange(const v1::RegisterBody& regi
                                                     absl::Span<const v1::GroupSetting> settings,
                                                     uint64_t position) {
   const v1::JobDefinition& job = registration.definition();
-  const int index = GroupIndex(job, group);
-  if (index < 0) {
-    return absl::NotFoundError(absl::StrCat(
-        "group \"", group, "\" of job \"", job.name(), "\": there is ",
-        absl::StrJoin(job.groups(), ", ", [](std::string* out, const v1::ParameterGroup& known) {
-          out->append(known.name());
-        })));
-  }
   if (settings.empty()) {
     return absl::InvalidArgumentError("settings has 0 entries, must have at least 1");
   }
@@ -272,6 +266,15 @@ absl::StatusOr<v1::GroupChangeBody> MakeGroupChange(const v1::RegisterBody& regi
       return absl::InvalidArgumentError(absl::StrCat("settings.group is \"", setting.group(),
                                                      "\", must be empty or \"", group, "\""));
     }
+  }
+  if (group.empty()) return MakeJobChange(job, settings, position);
+  const int index = GroupIndex(job, group);
+  if (index < 0) {
+    return absl::NotFoundError(absl::StrCat(
+        "group \"", group, "\" of job \"", job.name(), "\": there is ",
+        absl::StrJoin(job.groups(), ", ", [](std::string* out, const v1::ParameterGroup& known) {
+          out->append(known.name());
+        })));
   }
   v1::GroupChangeBody change;
   *change.mutable_groups() = job.groups();
@@ -293,6 +296,9 @@ absl::StatusOr<v1::GroupChangeBody> MakeGroupChange(const v1::RegisterBody& regi
 absl::Status CheckGroupChange(const v1::RegisterBody& registration,
                               const v1::GroupChangeBody& change) {
   const v1::JobDefinition& job = registration.definition();
+  if (change.groups().empty() && !change.settings().empty()) {
+    return CheckJobSettings(job, change.settings());
+  }
   if (change.groups_size() != job.groups_size()) {
     return absl::InvalidArgumentError(absl::StrCat("group change has ", change.groups_size(),
                                                    " groups, must have ", job.groups_size()));
@@ -311,7 +317,12 @@ absl::Status CheckGroupChange(const v1::RegisterBody& registration,
 }
 
 void ApplyGroupChange(const v1::GroupChangeBody& change, v1::RegisterBody& registration) {
-  *registration.mutable_definition()->mutable_groups() = change.groups();
+  v1::JobDefinition& job = *registration.mutable_definition();
+  if (change.groups().empty()) {
+    ApplyJobSettings(change.settings(), job);
+  } else {
+    *job.mutable_groups() = change.groups();
+  }
   std::map<std::pair<std::string, std::string>, v1::GroupSetting> newest;
   for (const v1::GroupSetting& setting : registration.changed()) {
     newest[{setting.group(), setting.field()}] = setting;
@@ -321,12 +332,39 @@ void ApplyGroupChange(const v1::GroupChangeBody& change, v1::RegisterBody& regis
   }
   // A setting of an option that went with its mode says nothing of the default that comes back.
   for (auto it = newest.begin(); it != newest.end();) {
-    const int group = GroupIndex(registration.definition(), it->first.first);
-    const bool set = group >= 0 && IsSet(registration.definition().groups(group), it->first.second);
+    const auto& [name, field] = it->first;
+    const int group = GroupIndex(job, name);
+    const bool set =
+        name.empty() ? IsSet(job, field) : group >= 0 && IsSet(job.groups(group), field);
     it = set ? std::next(it) : newest.erase(it);
   }
   registration.clear_changed();
   for (auto& [key, setting] : newest) *registration.add_changed() = std::move(setting);
+}
+
+bool IsInPlace(const v1::RegisterBody& registration, const v1::GroupChangeBody& change) {
+  v1::RegisterBody before;
+  SetWorkers(registration.definition(), *before.mutable_definition());
+  *before.mutable_definition()->mutable_groups() = registration.definition().groups();
+  v1::RegisterBody after = before;
+  ApplyGroupChange(change, after);
+  return google::protobuf::util::MessageDifferencer::Equals(before.definition(),
+                                                            after.definition());
+}
+
+uint32_t WorldSizeAfter(const v1::JobDefinition& job, const v1::GroupChangeBody& change) {
+  v1::JobDefinition workers = WorkersOf(job);
+  if (change.groups().empty()) ApplyJobSettings(change.settings(), workers);
+  return workers.world_size();
+}
+
+v1::RegisterBody RegistrationAfter(const v1::RollbackBody& rollback) {
+  v1::RegisterBody registration = rollback.target().registration();
+  if (rollback.job_settings().empty()) return registration;
+  v1::GroupChangeBody change;
+  *change.mutable_settings() = rollback.job_settings();
+  ApplyGroupChange(change, registration);
+  return registration;
 }
 
 }  // namespace kaon::job

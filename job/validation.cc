@@ -18,6 +18,7 @@
 #include "job/route_validation.h"
 #include "job/routes.h"
 #include "job/rule_config.h"
+#include "job/workers.h"
 #include "kernels/matrix_layout.h"
 #include "proto/status_macros.h"
 
@@ -35,10 +36,7 @@ constexpr size_t kMaxParameterName = 512;
 // No tensor of the files that weights are exported to and imported from can have this name.
 constexpr absl::string_view kMetadataName = "__metadata__";
 constexpr size_t kMaxPattern = 1024;
-constexpr uint32_t kMaxWorldSize = 4096;
 constexpr uint32_t kMaxCounter = std::numeric_limits<uint32_t>::max();
-constexpr double kMinLossSeconds = 1;
-constexpr double kMaxLossSeconds = 86400;
 // Far below it a clip factor, max_grad_norm / norm, would become 0, which no shard applies.
 constexpr double kMinGradNorm = 1e-30;
 
@@ -289,30 +287,18 @@ absl::Status ValidateLossScaler(const v1::LossScaler& scaler) {
       absl::StrCat("loss_scaler.", field, " is set, must be unset: it needs dynamic true"));
 }
 
-absl::Status ValidateWorkerLoss(const v1::JobDefinition& job) {
-  if (job.worker_loss() != v1::WORKER_LOSS_POLICY_WAIT) {
-    return CheckRange("worker_loss_seconds", job.worker_loss_seconds(), kMinLossSeconds,
-                      kMaxLossSeconds);
-  }
-  if (!job.has_worker_loss_seconds()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("worker_loss_seconds is ", job.worker_loss_seconds(),
-                   ", must be unset: under worker_loss wait no worker is lost"));
-}
-
 // Fields of the job itself.
 absl::Status ValidateOwnFields(const v1::JobDefinition& job) {
   KAON_RETURN_IF_ERROR(CheckJobName("name", job.name()));
   KAON_RETURN_IF_ERROR(CheckEnums("", job));
   KAON_RETURN_IF_ERROR(CheckMaxGradNorm("max_grad_norm", job.max_grad_norm()));
-  KAON_RETURN_IF_ERROR(CheckCount("world_size", job.world_size(), 1, kMaxWorldSize));
+  KAON_RETURN_IF_ERROR(ValidateWorkers(job));
   KAON_RETURN_IF_ERROR(CheckRange("clip_floor", job.clip_floor(), 0, 1));
   if (job.has_grad_norm_skip_threshold()) {
     KAON_RETURN_IF_ERROR(CheckRange("grad_norm_skip_threshold", job.grad_norm_skip_threshold(),
                                     std::numeric_limits<double>::denorm_min(),
                                     std::numeric_limits<double>::max()));
   }
-  KAON_RETURN_IF_ERROR(ValidateWorkerLoss(job));
   return ValidateLossScaler(job.loss_scaler());
 }
 

@@ -60,6 +60,7 @@ struct JobDefinition {
   std::string scalar_group;
   // 0 = no clipping; unset = the preset's, or none.
   std::optional<double> max_grad_norm;
+  // `kaonctl job set` changes it and worker_loss while the job runs; a checkpoint brings neither.
   uint32_t world_size = 1;
   // default, keller, moonlight, megatron, dion or adamw: values of everything unset.
   std::string preset;
@@ -83,10 +84,11 @@ struct JobDefinition {
   std::optional<double> worker_loss_seconds;
 };
 
-// One hyper-parameter that `kaonctl group set` changed after registration.
+// One field that `kaonctl group set` or `kaonctl job set` changed after registration.
 struct GroupSetting {
+  // Empty for a field of the job itself.
   std::string group;
-  // muon.momentum, for instance.
+  // muon.momentum or world_size, for instance.
   std::string field;
   // As it was given.
   std::string value;

@@ -76,6 +76,21 @@ void AppendFields(const Json& json, const std::string& prefix, std::string& text
   }
 }
 
+// What the answer tells of.
+Json ChangedJson(const v1::SetGroupResponse& response) {
+  if (!response.has_workers()) return MessageJson(response.group());
+  const v1::JobDefinition& workers = response.workers();
+  Json json = Json::object();
+  if (workers.world_size() > 0) json["world_size"] = workers.world_size();
+  if (workers.worker_loss() != v1::WORKER_LOSS_POLICY_UNSPECIFIED) {
+    json["worker_loss"] = job::NameOf(workers.worker_loss());
+  }
+  if (workers.has_worker_loss_seconds()) {
+    json["worker_loss_seconds"] = workers.worker_loss_seconds();
+  }
+  return json;
+}
+
 }  // namespace
 
 v1::SetGroupRequest SetGroupRequestOf(const Options& options) {
@@ -105,13 +120,13 @@ absl::StatusOr<v1::SetGroupResponse> SetGroup(const AdminCalls& calls, const Opt
 
 Json GroupJson(const v1::SetGroupResponse& response) {
   return {{"config_revision", response.config_revision()},
-          {"group", MessageJson(response.group())}};
+          {response.has_workers() ? "job" : "group", ChangedJson(response)}};
 }
 
 std::string GroupText(const v1::SetGroupResponse& response) {
   std::string text;
   AppendFields({{"config_revision", response.config_revision()}}, "", text);
-  AppendFields(MessageJson(response.group()), "", text);
+  AppendFields(ChangedJson(response), "", text);
   return text;
 }
 

@@ -1,5 +1,5 @@
-// `kaonctl group set`: from the words of the command line to the request, and what is printed of
-// the answer. Pure functions; any thread.
+// `kaonctl group set` and `kaonctl job set`: from the words of the command line to the request, and
+// what is printed of the answer. Pure functions; any thread.
 #ifndef KAON_SERVER_ADMIN_CLI_GROUP_COMMAND_H_
 #define KAON_SERVER_ADMIN_CLI_GROUP_COMMAND_H_
 
@@ -21,7 +21,7 @@ v1::SetGroupRequest SetGroupRequestOf(const Options& options);
 // those of the calls.
 absl::StatusOr<v1::SetGroupResponse> SetGroup(const AdminCalls& calls, const Options& options);
 
-// The new revision and every field of the group.
+// The new revision and every field of the group, or the job's workers.
 Json GroupJson(const v1::SetGroupResponse& response);
 std::string GroupText(const v1::SetGroupResponse& response);
 

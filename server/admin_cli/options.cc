@@ -21,6 +21,7 @@ constexpr char kFooter[] =
     "  kaonctl --dir ~/kaon parameters --filter 'hidden.*weight' -o json\n"
     "  kaonctl --dir ~/kaon parameter stats hidden.0.weight\n"
     "  kaonctl --dir ~/kaon group set scalars lr=0.002 adamw.beta1=0.8\n"
+    "  kaonctl --dir ~/kaon job set world_size=4\n"
     "  kaonctl checkpoint export run-1-42 --checkpoint-dir /ckpt --out run.safetensors\n"
     "  kaonctl --endpoints 127.0.0.1:7700 --tls-dir ~/kaon/tls steps --limit 5";
 
@@ -110,6 +111,33 @@ void AddCheckpointCommands(CLI::App& app, Typed& typed) {
   }
 }
 
+// What `group set` and `job set` take.
+void AddSettings(CLI::App& set, const char* help, Options& options) {
+  set.add_option("settings", options.settings, help)
+      ->required()
+      ->check([](const std::string& argument) {
+        const size_t equals = argument.find('=');
+        const bool good = equals != std::string::npos && equals > 0;
+        return good ? std::string() : absl::StrCat("'", argument, "' is not FIELD=VALUE");
+      });
+  set.add_option("--expect-revision", options.expected_revision,
+                 "Only if the job is at this one or further (default: the one it is at now)");
+}
+
+void AddJobCommands(CLI::App& app, Typed& typed) {
+  CLI::App* job = app.add_subcommand("job", "The job");
+  job->require_subcommand(1);
+  job->fallthrough();
+  CLI::App* show = AddCommand(*job, "show", "Definition, groups and progress of the job",
+                              Command::kJobShow, typed);
+  show->add_flag("--effective", typed.effective,
+                 "Every value of the job and its groups, and where it comes from");
+  AddSettings(
+      *AddCommand(*job, "set", "Change the workers of the job between two steps, all or none",
+                  Command::kGroupSet, typed),
+      "FIELD=VALUE: world_size=4 worker_loss=shrink worker_loss_seconds=30", typed.options);
+}
+
 void AddCommands(CLI::App& app, Typed& typed) {
   const auto add = [&typed](CLI::App& parent, const char* name, const char* help, Command command) {
     return AddCommand(parent, name, help, command, typed);
@@ -118,13 +146,7 @@ void AddCommands(CLI::App& app, Typed& typed) {
       add(app, "status", "What the service is doing; shards and workers", Command::kStatus);
   status->add_flag("--events", typed.events,
                    "What the coordinator and the shards have counted since they started");
-  CLI::App* job = app.add_subcommand("job", "The job");
-  job->require_subcommand(1);
-  job->fallthrough();
-  CLI::App* show =
-      add(*job, "show", "Definition, groups and progress of the job", Command::kJobShow);
-  show->add_flag("--effective", typed.effective,
-                 "Every value of the job and its groups, and where it comes from");
+  AddJobCommands(app, typed);
   CLI::App* parameters =
       add(app, "parameters", "Route, home and state of every parameter", Command::kParameters);
   parameters->add_option("--filter", typed.options.filter, "Only names that contain this RE2");
@@ -154,16 +176,15 @@ void AddCommands(CLI::App& app, Typed& typed) {
   group->fallthrough();
   CLI::App* set = add(*group, "set", "Change fields of a group from the next step on, all or none",
                       Command::kGroupSet);
-  set->add_option("group", typed.options.group, "Name of the group")->required();
-  set->add_option("settings", typed.options.settings, "FIELD=VALUE: lr=0.01 muon.momentum=0.9")
+  set->add_option("group", typed.options.group, "Name of the group")
       ->required()
-      ->check([](const std::string& argument) {
-        const size_t equals = argument.find('=');
-        const bool good = equals != std::string::npos && equals > 0;
-        return good ? std::string() : absl::StrCat("'", argument, "' is not FIELD=VALUE");
+      ->check([](const std::string& name) {
+        return name.empty() ? std::string(
+                                  "must be the name of a group; kaonctl job set "
+                                  "changes the job itself")
+                            : std::string();
       });
-  set->add_option("--expect-revision", typed.options.expected_revision,
-                  "Only if the job is at this one or further (default: the one it is at now)");
+  AddSettings(*set, "FIELD=VALUE: lr=0.01 muon.momentum=0.9", typed.options);
   AddCheckpointCommands(app, typed);
   CLI::App* verify =
       add(app, "verify-numerics", "Every rule on this machine beside float64; needs no cluster",

@@ -51,8 +51,8 @@ struct Options {
   std::string parameter;
   // steps: newest so many.
   uint32_t limit = 20;
-  // group set: the group, FIELD=VALUE each, and the revision to compare with; unset = read it
-  // first.
+  // group set, and job set with an empty group: the group, FIELD=VALUE each, and the revision to
+  // compare with; unset = read it first.
   std::string group;
   std::vector<std::string> settings;
   std::optional<uint64_t> expected_revision;

@@ -178,8 +178,8 @@ std::string ReasonText(const v1::StepRecord& record) {
   if (!record.plan().has_group_change()) return OrDash(record.decision().reason());
   return absl::StrJoin(record.plan().group_change().settings(), ", ",
                        [](std::string* out, const v1::GroupSetting& setting) {
-                         absl::StrAppend(out, setting.group(), " ", setting.field(), "=",
-                                         setting.value());
+                         absl::StrAppend(out, setting.group().empty() ? "job" : setting.group(),
+                                         " ", setting.field(), "=", setting.value());
                        });
 }
 

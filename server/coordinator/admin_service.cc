@@ -13,6 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "job/job_settings.h"
 #include "proto/grpc_status.h"
 #include "proto/status_macros.h"
 #include "server/auth/peer_identity.h"
@@ -141,6 +142,10 @@ ReplySetGroup Repeated(const v1::SetGroupRequest& request,
   response.set_config_revision(record->plan().position());
   for (const v1::ParameterGroup& group : record->plan().group_change().groups()) {
     if (group.name() == request.group()) *response.mutable_group() = group;
+  }
+  if (request.group().empty()) {
+    // As far as the entry tells: the fields that it changed.
+    job::ApplyJobSettings(record->plan().group_change().settings(), *response.mutable_workers());
   }
   refused.response = std::move(response);
   return refused;
@@ -299,7 +304,7 @@ grpc::ServerUnaryReactor* AdminService::SetGroup(grpc::CallbackServerContext* co
   // It may wait for a step to end.
   WaitingReactor* const reactor = WaitingReactor::Make(loop_);
   const std::string act =
-      absl::StrCat("group set ", request->group(), " ",
+      absl::StrCat(request->group().empty() ? "job set" : "group set ", request->group(), " ",
                    absl::StrJoin(request->settings(), " ",
                                  [](std::string* to, const v1::GroupSetting& setting) {
                                    absl::StrAppend(to, setting.field(), "=", setting.value());

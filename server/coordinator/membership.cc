@@ -65,6 +65,20 @@ void Membership::BeginTimeline(uint32_t world_size) {
   earlier_ = std::move(earlier);
 }
 
+void Membership::Resize(uint32_t world_size) {
+  world_size_ = world_size;
+  workers_.erase(workers_.lower_bound(world_size), workers_.end());
+  earlier_.erase(earlier_.lower_bound(world_size), earlier_.end());
+  lost_.erase(lost_.lower_bound(world_size), lost_.end());
+}
+
+absl::Status Membership::CheckRank(uint32_t rank) const {
+  if (rank < world_size_) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("rank is ", rank, ", must be 0 .. ",
+                                                 world_size_ - 1, " (the job's world_size is ",
+                                                 world_size_, ")"));
+}
+
 bool Membership::HadRank(const v1::JoinWorkerRequest& request) const {
   const auto earlier = earlier_.find(request.rank());
   return earlier != earlier_.end() && earlier->second.process_nonce == request.process_nonce() &&
@@ -92,10 +106,7 @@ absl::StatusOr<v1::Attempt> Membership::Join(const v1::JoinWorkerRequest& reques
 absl::StatusOr<v1::Attempt> Membership::TakeRank(const v1::JoinWorkerRequest& request,
                                                  const v1::Ballot& ballot) {
   const uint32_t rank = request.rank();
-  if (rank >= world_size_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("rank is ", rank, ", must be 0 .. ", world_size_ - 1));
-  }
+  KAON_RETURN_IF_ERROR(CheckRank(rank));
   if (request.process_nonce() == 0) {
     return absl::InvalidArgumentError("process_nonce is 0, must be a random number");
   }
@@ -128,10 +139,7 @@ absl::StatusOr<v1::Attempt> Membership::TakeRank(const v1::JoinWorkerRequest& re
 }
 
 absl::Status Membership::CheckAttempt(uint32_t rank, const v1::Attempt& attempt) const {
-  if (rank >= world_size_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("rank is ", rank, ", must be 0 .. ", world_size_ - 1));
-  }
+  KAON_RETURN_IF_ERROR(CheckRank(rank));
   const auto it = workers_.find(rank);
   if (it == workers_.end()) {
     return absl::AbortedError(absl::StrCat("rank ", rank,

@@ -33,7 +33,12 @@ class Membership {
   // Every rank must join again, and is allotted another attempt, in another timeline: the same
   // processes have the ranks.
   void BeginTimeline(uint32_t world_size);
+  // Ranks are 0 .. world_size-1 from now on; those that stay keep their workers and what these have
+  // begun.
+  void Resize(uint32_t world_size);
   uint32_t world_size() const { return world_size_; }
+  // INVALID_ARGUMENT for a rank out of range.
+  absl::Status CheckRank(uint32_t rank) const;
 
   // Allots or confirms the attempt of a rank; new ones are numbered under `ballot`.
   // INVALID_ARGUMENT names the field; ABORTED when another process took the rank; UNAVAILABLE when

@@ -11,6 +11,7 @@
 #include "job/effective.h"
 #include "job/resolve.h"
 #include "job/rule_config.h"
+#include "job/workers.h"
 #include "kernels/optimizer_rule.h"
 #include "proto/status_macros.h"
 
@@ -78,6 +79,18 @@ void AgreeOnChosenForms(const v1::JobDefinition& registered, v1::JobDefinition& 
   }
 }
 
+// A worker that restarts may ask for what it always has, or for what the job was changed to.
+void AgreeOnWorkers(const v1::JobDefinition& present, const v1::JobDefinition& there_is,
+                    v1::JobDefinition& other) {
+  v1::JobDefinition workers = job::WorkersOf(other);
+  const bool same_loss = workers.worker_loss() == present.worker_loss() &&
+                         workers.worker_loss_seconds() == present.worker_loss_seconds();
+  if (same_loss) workers = job::WorkersOf(there_is);
+  const bool same_size = other.world_size() == present.world_size();
+  workers.set_world_size(same_size ? there_is.world_size() : other.world_size());
+  job::SetWorkers(workers, other);
+}
+
 }  // namespace
 
 absl::StatusOr<v1::RegisterBody> MakeRegistration(const v1::JobDefinition& definition,
@@ -122,6 +135,7 @@ std::string FirstDifference(const v1::RegisterBody& registered,
   absl::StatusOr<v1::JobDefinition> other = job::Effective(requested);
   if (!other.ok()) return std::string(other.status().message());
   AgreeOnChosenForms(registered.definition(), *there_is, *other);
+  AgreeOnWorkers(registered.definition(), *there_is, *other);
   // Two bytewise equal ones take a moment; each worker's registration but the first is one.
   if (there_is->SerializeAsString() == other->SerializeAsString()) return "";
   std::string differences;
@@ -129,6 +143,12 @@ std::string FirstDifference(const v1::RegisterBody& registered,
   differencer.ReportDifferencesToString(&differences);
   if (differencer.Compare(*there_is, *other)) return "";
   return differences.substr(0, differences.find('\n'));
+}
+
+bool DifferInWorkersAlone(const v1::RegisterBody& registered, const v1::JobDefinition& requested) {
+  v1::JobDefinition same = requested;
+  job::SetWorkers(registered.definition(), same);
+  return FirstDifference(registered, same).empty();
 }
 
 }  // namespace kaon::coordinator

@@ -27,8 +27,12 @@ absl::Status PlaceOnShards(const PlacementLimits& limits, v1::RegisterBody& body
 
 // The first difference of `requested` to the job as it was registered, whatever was changed since,
 // the defaults of both written out, for people: "groups[0].lr: 0.01 registered, 0.02 requested".
-// A form that is left to the shards is equal to any that the job has. Empty if equal.
+// A form that is left to the shards is equal to any that the job has. Workers are equal if they are
+// those that were registered, or the present ones. Empty if equal.
 std::string FirstDifference(const v1::RegisterBody& registered, const v1::JobDefinition& requested);
+
+// Whether the two differ at most in workers (job/workers.h).
+bool DifferInWorkersAlone(const v1::RegisterBody& registered, const v1::JobDefinition& requested);
 
 }  // namespace kaon::coordinator
 

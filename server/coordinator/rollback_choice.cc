@@ -79,6 +79,17 @@ std::string ReasonFor(const std::vector<v1::ShardState>& states, const v1::Snaps
                       ", the job goes on from step ", target.step());
 }
 
+// Of the job itself, by the shard that has applied most: workers are no part of the state.
+void KeepJobSettings(const std::vector<v1::ShardState>& states, v1::RollbackBody& rollback) {
+  const auto newest = std::max_element(states.begin(), states.end(),
+                                       [](const v1::ShardState& a, const v1::ShardState& b) {
+                                         return a.applied_position() < b.applied_position();
+                                       });
+  for (const v1::GroupSetting& setting : newest->registration().changed()) {
+    if (setting.group().empty()) *rollback.add_job_settings() = setting;
+  }
+}
+
 }  // namespace
 
 bool TakesBack(const v1::StepPlan& plan) { return plan.has_restore() || plan.has_rollback(); }
@@ -111,6 +122,7 @@ RollbackChoice ChooseRollback(const std::vector<v1::ShardState>& states) {
   plan.set_timeline(timeline + 1);
   *plan.mutable_rollback()->mutable_target() = *target;
   plan.mutable_rollback()->set_reason(ReasonFor(states, *target));
+  KeepJobSettings(states, *plan.mutable_rollback());
   choice.plan = std::move(plan);
   return choice;
 }

@@ -6,20 +6,18 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "job/decide.h"
 #include "job/schedule.h"
 #include "job/settings.h"
 #include "proto/ballot.h"
 #include "proto/decide_version.h"
+#include "server/coordinator/entry_name.h"
 #include "server/coordinator/rollback_choice.h"
 #include "server/mutation/mutation.h"
 
 namespace kaon::coordinator {
 
 namespace {
-
-constexpr size_t kRanksShown = 8;
 
 ElectionOptions ElectionOptionsOf(const StepMachineOptions& options) {
   ElectionOptions election;
@@ -29,22 +27,6 @@ ElectionOptions ElectionOptionsOf(const StepMachineOptions& options) {
   election.seed = options.seed;
   election.takeover = options.takeover;
   return election;
-}
-
-std::string NameOfEntry(const v1::StepPlan& plan) {
-  if (plan.has_group_change()) {
-    const auto& settings = plan.group_change().settings();
-    return absl::StrCat("change of group ", settings.empty() ? "" : settings[0].group());
-  }
-  if (plan.has_restore()) {
-    return absl::StrCat("restore of checkpoint ", plan.restore().checkpoint());
-  }
-  if (plan.has_rollback()) {
-    return absl::StrCat("rollback to step ", plan.rollback().target().step());
-  }
-  if (!plan.has_step()) return absl::StrCat("registration of job ", plan.job());
-  if (plan.step().kind() == v1::STEP_KIND_LOAD_WEIGHTS) return "initial weights";
-  return absl::StrCat("step ", plan.step().step());
 }
 
 // Late refusals of older rounds and ballots are about other plans.
@@ -337,7 +319,9 @@ void StepMachine::Adopt(v1::StepRecord record) {
   // Rule 3: "Having decided t it never opens a round for t": rounds are opened at position_ + 1
   // only.
   position_ = plan.position();
-  round_ = 0;
+  // Workers tell the rounds of a step apart by their number: a change of the job may have come
+  // between two of them.
+  round_ = plan.has_group_change() && plan.round() > 1 ? plan.round() : 0;
   for (ShardView& view : shards_) view.prepared.reset();
   if (plan.has_registration()) {
     registration_ = plan.registration();
@@ -349,6 +333,7 @@ void StepMachine::Adopt(v1::StepRecord record) {
   } else if (plan.has_group_change()) {
     config_revision_ = plan.position();
     job::ApplyGroupChange(plan.group_change(), *registration_);
+    DismissWorkers();
   } else if (plan.step().kind() == v1::STEP_KIND_TRAIN) {
     applied_step_ = plan.step().step();
   } else {
@@ -452,47 +437,6 @@ void StepMachine::OpenRound(v1::StepPlan plan) {
   phase_ = Phase::kRound;
   for (int i = 0; i < shards_.size(); ++i) SendPhaseMessage(i);
   for (const auto& [call, waiter] : waiters_) AnnouncePlan(call, waiter);
-}
-
-std::vector<int> StepMachine::ShardsToWaitFor() const {
-  std::vector<int> waiting;
-  for (int i = 0; i < shards_.size(); ++i) {
-    const ShardView& view = shards_[i];
-    const bool done = phase_ == Phase::kReading    ? view.state.has_value()
-                      : phase_ == Phase::kApplying ? view.applied_position >= position_
-                      : phase_ == Phase::kRound    ? view.prepared.has_value()
-                                                   : true;
-    if (!done) waiting.push_back(i);
-  }
-  return waiting;
-}
-
-std::string StepMachine::PhaseText() const {
-  if (!stopped_.ok()) return absl::StrCat("stopped: ", stopped_.ToString());
-  const std::string shards =
-      absl::StrCat("waiting for shard ", absl::StrJoin(ShardsToWaitFor(), ", "));
-  switch (phase_) {
-    case Phase::kStandby:
-      return HolderHint().empty()
-                 ? "standing by: no holder known"
-                 : absl::StrCat("standing by: ", HolderHint(), " holds the shards");
-    case Phase::kReading:
-      return absl::StrCat("reading the shards: ", shards);
-    case Phase::kApplying:
-      return absl::StrCat("applying ", NameOfEntry(record_->plan()), ": ", shards);
-    case Phase::kReady: {
-      if (!registration_) return "idle: no job is registered";
-      std::vector<uint32_t> missing = membership_.MissingRanks(NextStep());
-      const size_t more = missing.size() > kRanksShown ? missing.size() - kRanksShown : 0;
-      missing.resize(missing.size() - more);
-      return absl::StrCat(weights_loaded_ ? absl::StrCat("step ", NextStep()) : "initial weights",
-                          ": waiting for rank ", absl::StrJoin(missing, ", "),
-                          more > 0 ? absl::StrCat(" and ", more, " more") : "", LostText());
-    }
-    case Phase::kRound:
-      break;
-  }
-  return absl::StrCat(NameOfEntry(plan_), " round ", round_, ": ", shards, LostText());
 }
 
 }  // namespace kaon::coordinator

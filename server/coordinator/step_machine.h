@@ -118,7 +118,6 @@ class StepMachine {
   // Ranks the next step waits for that have no stream open.
   std::vector<uint32_t> AbsentWorkers() const;
   void LoseWorkers(absl::Time now);
-  std::string LostText() const;
   bool RegistrationIsApplied() const;
   std::vector<int> ShardsToWaitFor() const;
   uint64_t NextStep() const { return weights_loaded_ ? applied_step_ + 1 : 0; }
@@ -127,14 +126,15 @@ class StepMachine {
   // Whether an Await of this step gets the newest record at once.
   bool IsDecided(uint32_t rank, uint64_t step) const;
   absl::Status TryRegister(CallId call, const v1::JobDefinition& definition);
+  absl::Status TakeWorkers(CallId call, const v1::JobDefinition& definition);
   void AnswerRegistrations(const absl::Status& status);
   absl::Status TrySetGroup(CallId call, const v1::SetGroupRequest& request);
-  absl::Status CheckRevision(const v1::SetGroupRequest& request) const;
   bool IsRepeated(const v1::SetGroupRequest& request) const;
   bool GroupChangeIsOpen() const;
   void AnswerGroupChange(const absl::Status& status);
-  // Shares begun with a multiplier that the groups, as they are now, cannot take.
+  absl::Status CheckBegun(const v1::GroupChangeBody& change) const;
   void ForgetSharesOutOfRange();
+  void DismissWorkers();
   absl::Status TryCreate(CallId call, const v1::CreateCheckpointRequest& request);
   void StartCheckpoint(const std::string& id, std::optional<CallId> call);
   void MaybeTakeCheckpoint();
@@ -168,8 +168,7 @@ class StepMachine {
   DecidedRecord record_;
   // The newest that is a step; absent before the first, and while `wanted_position_` is read.
   DecidedRecord step_record_;
-  // Position of a record to be read from a shard's history; 0 = none.
-  uint64_t wanted_position_ = 0;
+  uint64_t wanted_position_ = 0;  // Of a record to be read from a shard; 0 = none.
   std::optional<v1::RegisterBody> registration_;
   uint64_t timeline_ = 1;
   uint64_t config_revision_ = 0;
@@ -184,8 +183,7 @@ class StepMachine {
   std::string plan_bytes_;
   Shared<v1::CoordinatorToShard> plan_message_;
   std::map<CallId, Waiter> waiters_;
-  // Equal registrations that wait for every shard to have applied theirs.
-  std::set<CallId> registering_;
+  std::set<CallId> registering_;  // Equal ones that wait until every shard has applied it.
   // The one change of groups that waits: for the boundary, or for its entry to be applied.
   std::optional<PendingChange> change_;
   std::optional<PendingRestore> restore_;

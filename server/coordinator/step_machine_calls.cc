@@ -6,8 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "job/form_choice.h"
+#include "job/job_settings.h"
 #include "job/resolve.h"
 #include "job/route_validation.h"
+#include "job/settings.h"
 #include "job/validation.h"
 #include "proto/ballot.h"
 #include "proto/status_macros.h"
@@ -133,6 +135,9 @@ absl::Status StepMachine::TryRegister(CallId call, const v1::JobDefinition& defi
     if (!difference.empty()) {
       // What is wrong with it comes first.
       KAON_RETURN_IF_ERROR(job::CheckJob(definition));
+      if (DifferInWorkersAlone(*registration_, definition)) {
+        return TakeWorkers(call, definition);
+      }
       return absl::AlreadyExistsError(absl::StrCat("job \"", registration_->definition().name(),
                                                    "\" is registered and differs: ", difference));
     }
@@ -164,6 +169,33 @@ absl::Status StepMachine::TryRegister(CallId call, const v1::JobDefinition& defi
   v1::StepPlan plan;
   plan.set_job(body.definition().name());
   *plan.mutable_registration() = std::move(body);
+  OpenRound(std::move(plan));
+  return absl::OkStatus();
+}
+
+// A job that was just restored has the workers of its checkpoint until a trainer says which it has:
+// workers belong to the job as it is registered now (ADR 0039). OK when the call waits for the
+// entry that changes them.
+absl::Status StepMachine::TakeWorkers(CallId call, const v1::JobDefinition& definition) {
+  const v1::JobDefinition& job = registration_->definition();
+  KAON_RETURN_IF_ERROR(stopped_);
+  const bool joined = !membership_.Snapshot().empty();
+  if (joined || !record_ || !record_->plan().has_restore()) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        "job \"", job.name(),
+        "\" is registered with other workers: ", FirstDifference(*registration_, definition),
+        "; to change them while it runs: kaonctl job set world_size=", definition.world_size()));
+  }
+  if (phase_ != Phase::kReady || restore_ || change_) {
+    return absl::UnavailableError(absl::StrCat("job \"", job.name(), "\" is being changed"));
+  }
+  KAON_ASSIGN_OR_RETURN(
+      v1::GroupChangeBody body,
+      job::MakeGroupChange(*registration_, "", job::WorkerSettings(definition), position_ + 1));
+  registering_.insert(call);
+  v1::StepPlan plan;
+  plan.set_job(job.name());
+  *plan.mutable_group_change() = std::move(body);
   OpenRound(std::move(plan));
   return absl::OkStatus();
 }

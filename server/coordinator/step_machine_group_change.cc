@@ -1,8 +1,6 @@
-// The admins' side of the machine: SetGroup, and what a log entry that is no step means for those
-// who still ask for the step before it.
-#include <google/protobuf/util/message_differencer.h>
-
-#include <algorithm>
+// The admins' side of the machine: SetGroup, of groups and of the job itself, and what a log entry
+// that is no step means for those who still ask for the step before it.
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "job/route_validation.h"
 #include "job/settings.h"
+#include "job/validation.h"
+#include "job/workers.h"
 #include "proto/status_macros.h"
 #include "server/coordinator/rollback_choice.h"
 #include "server/coordinator/step_machine.h"
@@ -17,8 +17,6 @@
 namespace kaon::coordinator {
 
 namespace {
-
-using google::protobuf::util::MessageDifferencer;
 
 absl::StatusOr<v1::GroupChangeBody> BodyOf(const v1::RegisterBody& job,
                                            const v1::SetGroupRequest& request, uint64_t position) {
@@ -28,6 +26,17 @@ absl::StatusOr<v1::GroupChangeBody> BodyOf(const v1::RegisterBody& job,
                         job::MakeGroupChange(job, request.group(), settings, position));
   body.set_request_id(request.request_id());
   return body;
+}
+
+absl::Status OtherRevision(const v1::RegisterBody& job, const v1::SetGroupRequest& request,
+                           uint64_t revision) {
+  // So that a caller whose answer was lost, with the coordinator that would have given it, can
+  // tell.
+  const absl::StatusOr<v1::GroupChangeBody> change = BodyOf(job, request, revision);
+  const bool in_place = change.ok() && job::IsInPlace(job, *change);
+  return absl::AbortedError(absl::StrCat("expected_revision is ", request.expected_revision(),
+                                         ", config_revision is ", revision,
+                                         in_place ? "; the change is in place" : ""));
 }
 
 }  // namespace
@@ -45,22 +54,6 @@ bool StepMachine::IsRepeated(const v1::SetGroupRequest& request) const {
   return GroupChangeIsOpen() && open.group_change().request_id() == request.request_id();
 }
 
-absl::Status StepMachine::CheckRevision(const v1::SetGroupRequest& request) const {
-  if (request.expected_revision() == config_revision_) return absl::OkStatus();
-  // So that a caller whose answer was lost, with the coordinator that would have given it, can
-  // tell.
-  const absl::StatusOr<v1::GroupChangeBody> change = BodyOf(*registration_, request, position_ + 1);
-  const bool in_place =
-      change.ok() && std::equal(change->groups().begin(), change->groups().end(),
-                                registration_->definition().groups().begin(),
-                                [](const v1::ParameterGroup& a, const v1::ParameterGroup& b) {
-                                  return MessageDifferencer::Equals(a, b);
-                                });
-  return absl::AbortedError(absl::StrCat("expected_revision is ", request.expected_revision(),
-                                         ", config_revision is ", config_revision_,
-                                         in_place ? "; the change is in place" : ""));
-}
-
 // OK when the call waits in `change_`.
 absl::Status StepMachine::TrySetGroup(CallId call, const v1::SetGroupRequest& request) {
   const bool any = request.job().empty() && registration_;
@@ -70,14 +63,20 @@ absl::Status StepMachine::TrySetGroup(CallId call, const v1::SetGroupRequest& re
     change_ = PendingChange{call, request};
     return absl::OkStatus();
   }
-  KAON_RETURN_IF_ERROR(CheckRevision(request));
+  if (request.expected_revision() != config_revision_) {
+    return OtherRevision(*registration_, request, config_revision_);
+  }
   if (change_ || GroupChangeIsOpen()) {
     return absl::AbortedError(absl::StrCat("expected_revision is ", request.expected_revision(),
                                            ", and another change of it is under way"));
   }
   KAON_RETURN_IF_ERROR(BodyOf(*registration_, request, position_ + 1).status());
   change_ = PendingChange{call, request};
-  if (phase_ == Phase::kReady) OpenGroupChange();
+  // A step may wait for a worker that does not come back: a change of the workers does not wait for
+  // the step. Its PREPAREs are not all there, or it would be decided; it is planned anew behind the
+  // change.
+  const bool waits = request.group().empty() && phase_ == Phase::kRound && plan_.has_step();
+  if (phase_ == Phase::kReady || waits) OpenGroupChange();
   return absl::OkStatus();
 }
 
@@ -92,11 +91,7 @@ bool StepMachine::OpenGroupChange() {
   const v1::JobDefinition& job = registration_->definition();
   absl::StatusOr<v1::GroupChangeBody> body =
       BodyOf(*registration_, change_->request, position_ + 1);
-  absl::Status status = body.status();
-  const std::optional<double> multiplier = membership_.BegunMultiplier(NextStep());
-  if (status.ok() && multiplier) {
-    status = job::ValidateMultiplier(body->groups(), job, registration_->placement(), *multiplier);
-  }
+  const absl::Status status = body.ok() ? CheckBegun(*body) : body.status();
   if (!status.ok()) {
     AnswerGroupChange(status);
     return false;
@@ -122,21 +117,45 @@ void StepMachine::AnswerGroupChange(const absl::Status& status) {
     for (const v1::ParameterGroup& group : registration_->definition().groups()) {
       if (group.name() == change.request.group()) *response.mutable_group() = group;
     }
+    if (change.request.group().empty()) {
+      *response.mutable_workers() = job::WorkersOf(registration_->definition());
+    }
     reply.response = std::move(response);
   }
   actions_.push_back(std::move(reply));
 }
 
-void StepMachine::ForgetSharesOutOfRange() {
+// Whether the job can take the shares that are begun, after the change.
+absl::Status StepMachine::CheckBegun(const v1::GroupChangeBody& change) const {
+  const v1::JobDefinition& job = registration_->definition();
+  const uint32_t world_size = job::WorldSizeAfter(job, change);
+  for (const v1::Member& member : membership_.MembersOf(NextStep())) {
+    if (member.rank() >= world_size) continue;
+    KAON_RETURN_IF_ERROR(
+        job::ValidateContributions(member.micro_batches(), job.parameters_size(), world_size));
+  }
   const std::optional<double> multiplier = membership_.BegunMultiplier(NextStep());
-  if (!multiplier) return;
-  const absl::Status status =
-      job::ValidateMultiplier(registration_->definition().groups(), registration_->definition(),
-                              registration_->placement(), *multiplier);
+  if (!multiplier) return absl::OkStatus();
+  return job::ValidateMultiplier(change.groups().empty() ? job.groups() : change.groups(), job,
+                                 registration_->placement(), *multiplier);
+}
+
+void StepMachine::ForgetSharesOutOfRange() {
+  const absl::Status status = CheckBegun({});
   if (status.ok()) return;
   // The plan would stop the job; beginning again tells the worker why.
   membership_.ForgetBegun();
   FailAwaits(absl::UnavailableError(status.message()));
+}
+
+// Those of ranks that the job no longer has.
+void StepMachine::DismissWorkers() {
+  membership_.Resize(registration_->definition().world_size());
+  for (auto it = waiters_.begin(); it != waiters_.end();) {
+    const absl::Status status = membership_.CheckRank(it->second.rank);
+    if (!status.ok()) actions_.push_back(AwaitFailed{it->first, status, ""});
+    it = status.ok() ? std::next(it) : waiters_.erase(it);
+  }
 }
 
 void StepMachine::FindStepRecord() {

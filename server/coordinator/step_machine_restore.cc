@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "job/restore_fit.h"
+#include "job/settings.h"
+#include "job/workers.h"
 #include "proto/status_macros.h"
 #include "server/coordinator/registration.h"
 #include "server/coordinator/step_machine.h"
@@ -36,6 +38,7 @@ absl::Status Fit(const v1::RestoreCheckpointRequest& request, const v1::Register
   for (int id = 0; id < known; ++id) {
     placement.mutable_parameters(id)->set_shard(running.parameters(id).shard());
   }
+  job::KeepWorkers(registration, restored);
   return job::CheckRestoreFits(registration, restored);
 }
 
@@ -68,6 +71,11 @@ absl::StatusOr<v1::StepPlan> StepMachine::PlanRestore(const RestoreOrder& order)
     return absl::FailedPreconditionError(
         absl::StrCat("job \"", order.request.job(), "\" is to be restored, no job runs"));
   }
+  // The checkpoint's workers stand until a trainer registers: nobody has asked for any here.
+  v1::RegisterBody workers;
+  *workers.mutable_definition() = job::WorkersOf(body.registration().definition());
+  *workers.mutable_requested() = workers.definition();
+  job::KeepWorkers(workers, *body.mutable_registration());
   PlacementLimits limits;
   limits.num_shards = static_cast<int>(shards_.size());
   limits.shard_capacity_bytes = options_.shard_capacity_bytes;
@@ -165,7 +173,8 @@ void StepMachine::AdoptNewTimeline(const v1::StepPlan& plan) {
                          restore.step(), " of checkpoint ", restore.checkpoint(), " in timeline ",
                          plan.timeline()));
   const v1::SnapshotPoint& target = plan.rollback().target();
-  registration_ = plan.has_rollback() ? target.registration() : restore.registration();
+  registration_ =
+      plan.has_rollback() ? job::RegistrationAfter(plan.rollback()) : restore.registration();
   timeline_ = plan.timeline();
   if (plan.has_restore()) restored_ = {restore.checkpoint(), timeline_};
   config_revision_ = plan.position();

@@ -57,9 +57,4 @@ void StepMachine::LoseWorkers(absl::Time now) {
   MaybeOpenStepRound();
 }
 
-std::string StepMachine::LostText() const {
-  if (membership_.lost().empty()) return "";
-  return absl::StrCat("; without rank ", absl::StrJoin(membership_.lost(), ", "), " (lost)");
-}
-
 }  // namespace kaon::coordinator

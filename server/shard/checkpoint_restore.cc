@@ -10,6 +10,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "job/workers.h"
 #include "kernels/digest.h"
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
@@ -24,8 +25,9 @@ using google::protobuf::util::MessageDifferencer;
 // Elements that are held at once, a multiple of those of a group of int8.
 constexpr uint64_t kPiece = uint64_t{1} << 18;
 
-// Who writes a checkpoint says nothing about who loads it.
-v1::RegisterBody WithoutShards(v1::RegisterBody registration) {
+// Shards and workers are those of the job that loads it.
+v1::RegisterBody WithoutCluster(v1::RegisterBody registration) {
+  job::KeepWorkers({}, registration);
   registration.mutable_placement()->clear_num_shards();
   for (v1::ParameterPlacement& parameter :
        *registration.mutable_placement()->mutable_parameters()) {
@@ -36,8 +38,8 @@ v1::RegisterBody WithoutShards(v1::RegisterBody registration) {
 
 absl::Status CheckSame(const v1::RestoreBody& restore, const v1::CheckpointManifest& manifest) {
   const char* differs = nullptr;
-  if (!MessageDifferencer::Equals(WithoutShards(restore.registration()),
-                                  WithoutShards(manifest.registration()))) {
+  if (!MessageDifferencer::Equals(WithoutCluster(restore.registration()),
+                                  WithoutCluster(manifest.registration()))) {
     differs = "registration";
   } else if (restore.step() != manifest.step()) {
     differs = "step";
@@ -96,8 +98,8 @@ absl::Status CheckpointRestore::Check(uint32_t shard) {
       const uint64_t count = std::min(kPiece, end - first);
       bytes.resize(checkpoint::StateBytes(run->dtype(), first + count) -
                    checkpoint::StateBytes(run->dtype(), first));
-      KAON_RETURN_IF_ERROR(reader_.Read(run->parameter_id(), run->role(), first, count,
-                                        absl::MakeSpan(bytes)));
+      KAON_RETURN_IF_ERROR(
+          reader_.Read(run->parameter_id(), run->role(), first, count, absl::MakeSpan(bytes)));
     }
   }
   return absl::OkStatus();

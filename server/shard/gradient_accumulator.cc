@@ -43,13 +43,7 @@ void GradientAccumulator::ReleaseReservation() {
 
 absl::Status GradientAccumulator::Reserve(const v1::RegisterBody& registration, uint32_t shard) {
   ReleaseReservation();
-  const uint64_t workers = std::max<uint64_t>(1, registration.definition().world_size());
-  window_bytes_ = options_.staging_bytes / workers;
-  if (window_bytes_ < proto::kMaxChunkBytes) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "staging_bytes: ", options_.staging_bytes, " / ", workers, " workers = ", window_bytes_,
-        " bytes each, expecting at least one chunk of ", proto::kMaxChunkBytes));
-  }
+  KAON_RETURN_IF_ERROR(CheckWorkers(registration.definition().world_size()));
   for (const v1::ParameterPlacement& placement : registration.placement().parameters()) {
     if (placement.shard() != shard) continue;
     const uint32_t id = placement.parameter_id();
@@ -70,8 +64,23 @@ absl::Status GradientAccumulator::Reserve(const v1::RegisterBody& registration, 
     parameters_.emplace(id, std::move(parameter));
   }
   registration_ = registration;
-  AdoptGroups(registration);
+  Adopt(registration);
   return absl::OkStatus();
+}
+
+absl::Status GradientAccumulator::CheckWorkers(uint32_t world_size) const {
+  const uint64_t workers = std::max<uint32_t>(1, world_size);
+  const uint64_t window = options_.staging_bytes / workers;
+  if (window >= proto::kMaxChunkBytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("staging_bytes: ", options_.staging_bytes, " / ", workers, " workers = ", window,
+                   " bytes each, expecting at least one chunk of ", proto::kMaxChunkBytes));
+}
+
+void GradientAccumulator::Adopt(const v1::RegisterBody& job) {
+  reductions_ = ReductionsOf(job);
+  MutexLock lock(mu_);
+  world_size_ = job.definition().world_size();
 }
 
 void GradientAccumulator::ExpectStep(ExpectedStep expected) {
@@ -226,7 +235,7 @@ absl::Status GradientAccumulator::CheckOpenLocked(const v1::PushOpen& open) cons
     const std::string why =
         absl::StrCat("rank ", open.rank(), " pushed, which takes no part in step ", open.step());
     // One that was lost may be in a later round, or will hear of the decision.
-    const bool is_one = open.rank() < registration_.definition().world_size();
+    const bool is_one = open.rank() < world_size_;
     const bool trains = plan_->step().kind() == v1::STEP_KIND_TRAIN;
     return is_one && trains ? absl::AbortedError(why) : absl::InvalidArgumentError(why);
   }
@@ -239,9 +248,13 @@ absl::Status GradientAccumulator::CheckOpenLocked(const v1::PushOpen& open) cons
   return absl::OkStatus();
 }
 
+uint64_t GradientAccumulator::WindowLocked() const {
+  return options_.staging_bytes / std::max<uint32_t>(1, world_size_);
+}
+
 uint64_t GradientAccumulator::RoomLocked(const Worker& worker) const {
   // A chunk whose turn has come is taken even without credit.
-  return worker.staged_bytes >= window_bytes_ ? 0 : window_bytes_ - worker.staged_bytes;
+  return worker.staged_bytes >= WindowLocked() ? 0 : WindowLocked() - worker.staged_bytes;
 }
 
 absl::StatusOr<OpenPush> GradientAccumulator::Open(const v1::PushOpen& open,

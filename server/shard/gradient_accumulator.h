@@ -74,8 +74,10 @@ class GradientAccumulator {
   // Allocates a sum for each of the job's parameters on `shard`, in place of an earlier
   // reservation's. RESOURCE_EXHAUSTED with the arithmetic; nothing is reserved then.
   absl::Status Reserve(const v1::RegisterBody& registration, uint32_t shard);
-  // The job's groups as they are from now on.
-  void AdoptGroups(const v1::RegisterBody& job) { reductions_ = ReductionsOf(job); }
+  // RESOURCE_EXHAUSTED with the arithmetic if staging has no room for so many workers.
+  absl::Status CheckWorkers(uint32_t world_size) const;
+  // The job's groups and workers as they are from now on.
+  void Adopt(const v1::RegisterBody& job);
   // Forgets the plan; until the next one, pushes of `expected.step` are UNAVAILABLE.
   void ExpectStep(ExpectedStep expected);
   // Ends the streams of the generation before with ABORTED and, if rule 8 allows, keeps what they
@@ -110,7 +112,10 @@ class GradientAccumulator {
   void CloseAll(const absl::Status& status);
 
   // Bytes one rank may have waiting.
-  uint64_t staging_window_bytes() const { return window_bytes_; }
+  uint64_t staging_window_bytes() const {
+    MutexLock lock(mu_);
+    return WindowLocked();
+  }
 
  private:
   struct Parameter {
@@ -137,6 +142,7 @@ class GradientAccumulator {
   using Calls = PushStreams::Calls;
 
   absl::Status CheckOpenLocked(const v1::PushOpen& open) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  uint64_t WindowLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What is left of a worker's window.
   uint64_t RoomLocked(const Worker& worker) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<Parameter*> FindParameterLocked(uint32_t parameter_id) const
@@ -168,7 +174,6 @@ class GradientAccumulator {
   const Options options_;
 
   // Step thread, before the job is expected.
-  uint64_t window_bytes_ = 0;
   std::map<uint32_t, std::unique_ptr<Parameter>> parameters_;
   v1::RegisterBody registration_;
   std::vector<Reduction> reductions_;
@@ -176,6 +181,8 @@ class GradientAccumulator {
   // Taken before a parameter's lock, never inside one.
   mutable Mutex mu_;
   absl::Status closed_ ABSL_GUARDED_BY(mu_);
+  // Not that of `registration_`, once it was changed.
+  uint32_t world_size_ ABSL_GUARDED_BY(mu_) = 0;
   std::optional<ExpectedStep> expected_ ABSL_GUARDED_BY(mu_);
   std::optional<v1::StepPlan> plan_ ABSL_GUARDED_BY(mu_);
   uint64_t generation_ ABSL_GUARDED_BY(mu_) = 0;

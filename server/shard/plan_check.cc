@@ -6,11 +6,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "job/job_settings.h"
 #include "job/norm_use.h"
 #include "job/restore_fit.h"
 #include "job/route_validation.h"
 #include "job/settings.h"
 #include "job/validation.h"
+#include "job/workers.h"
 #include "proto/ballot.h"
 #include "proto/status_macros.h"
 #include "server/checkpoint/manifest_file.h"
@@ -185,6 +187,13 @@ absl::Status CheckRestore(const JobProgress& progress, const v1::StepPlan& plan)
                                       restore.last_decision().next_loss_scale()));
   if (progress.registration == nullptr) return absl::OkStatus();
   KAON_RETURN_IF_ERROR(CheckJob(progress, plan, "restore"));
+  const v1::JobDefinition running = job::WorkersOf(progress.registration->definition());
+  const v1::JobDefinition planned = job::WorkersOf(restore.registration().definition());
+  if (planned.SerializeAsString() != running.SerializeAsString()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the restore is of workers {", planned.ShortDebugString(),
+                     "}, the job that runs has {", running.ShortDebugString(), "}"));
+  }
   const absl::Status fits = job::CheckRestoreFits(*progress.registration, restore.registration());
   // The plan is no later one's: it is refused for good.
   return fits.ok() ? fits : absl::InvalidArgumentError(fits.message());
@@ -201,6 +210,8 @@ absl::Status CheckRollback(const JobProgress& progress, const v1::StepPlan& plan
   }
   KAON_RETURN_IF_ERROR(
       CheckLossScale("next loss scale of the snapshot", target.last_decision().next_loss_scale()));
+  KAON_RETURN_IF_ERROR(
+      job::CheckJobSettings(target.registration().definition(), plan.rollback().job_settings()));
   const absl::Status fits = job::CheckRestoreFits(*progress.registration, target.registration());
   return fits.ok() ? fits : absl::InvalidArgumentError(fits.message());
 }

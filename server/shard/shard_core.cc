@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "job/settings.h"
 #include "kernels/digest.h"
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
@@ -148,6 +149,11 @@ void ShardCore::Reserve(const ReserveJob& reserve) {
   speculation_.End();
   if (reserve.plan.has_restore()) return ReserveRestore(reserve);
   if (reserve.plan.has_rollback()) return ReserveRollback(reserve);
+  if (reserve.plan.has_group_change()) {
+    const uint32_t workers =
+        job::WorldSizeAfter(machine_.registration()->definition(), reserve.plan.group_change());
+    return machine_.OnReserved(reserve.generation, accumulator_.CheckWorkers(workers));
+  }
   const absl::Status status =
       TryReserve(reserve.plan.registration(), machine_.shard(), machine_.num_shards());
   if (!status.ok()) parameters_.reset();
@@ -203,7 +209,7 @@ void ShardCore::FinishApply(uint64_t position) {
 void ShardCore::ApplyGroupChange(const v1::StepRecord& record) {
   FinishApply(record.plan().position());
   parameters_->SetGroups(*machine_.registration());
-  accumulator_.AdoptGroups(*machine_.registration());
+  accumulator_.Adopt(*machine_.registration());
   // A step that was planned at this position by an earlier holder is planned again at the next one.
   ExpectNextStep();
 }

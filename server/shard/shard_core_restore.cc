@@ -72,7 +72,7 @@ absl::Status ShardCore::ApplyRestore(const v1::StepPlan& plan) {
       *parameters_, publisher_,
       [this](uint32_t id, absl::Span<const float> weights) { freezes_.BeforeWrite(id, weights); }));
   parameters_->SetGroups(restore.registration());
-  accumulator_.AdoptGroups(restore.registration());
+  accumulator_.Adopt(restore.registration());
   sums_.clear();
   restored_digest_ = state->restored_digest();
   PassFailpoint(Failpoint::restore_loaded);

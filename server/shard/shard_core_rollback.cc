@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "job/settings.h"
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
 #include "server/shard/shard_core.h"
@@ -59,8 +60,9 @@ absl::Status ShardCore::ApplyRollback(const v1::StepPlan& plan) {
                            });
       }));
   for (StoredParameter& parameter : parameters_->parameters()) parameter.trace = {};
-  parameters_->SetGroups(target.registration());
-  accumulator_.AdoptGroups(target.registration());
+  const v1::RegisterBody registration = job::RegistrationAfter(plan.rollback());
+  parameters_->SetGroups(registration);
+  accumulator_.Adopt(registration);
   sums_.clear();
   return absl::OkStatus();
 }

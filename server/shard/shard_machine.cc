@@ -280,7 +280,8 @@ void ShardMachine::Accept(const v1::StepPlan& plan) {
   // position applied + 1, does" withdraw a PREPARE.
   held_.reset();
   accepted_ = Accepted{plan, next_generation_++, std::nullopt};
-  if (plan.has_registration() || plan.has_restore() || plan.has_rollback()) {
+  const bool sets_workers = plan.has_group_change() && plan.group_change().groups().empty();
+  if (plan.has_registration() || plan.has_restore() || plan.has_rollback() || sets_workers) {
     actions_.push_back(ReserveJob{plan, accepted_->generation});
   } else if (plan.has_group_change()) {
     // Nothing to collect: it was checked whole, and changes no memory.

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "job/settings.h"
 #include "proto/status_macros.h"
 #include "server/shard/plan_check.h"
 #include "server/shard/shard_machine.h"
@@ -121,7 +122,7 @@ void ShardMachine::TakeBack(const v1::StepPlan& plan) {
     registration_ = plan.restore().registration();
     applied_step_ = plan.restore().step();
   } else {
-    registration_ = plan.rollback().target().registration();
+    registration_ = job::RegistrationAfter(plan.rollback());
     applied_step_ = plan.rollback().target().step();
     kept = plan.rollback().target().position();
   }

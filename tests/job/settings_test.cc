@@ -113,6 +113,51 @@ TEST(SettingsTest, NamesTheFieldTheValueAndWhatIsAllowed) {
   EXPECT_THAT(Change("scalars", {}).status().message(), HasSubstr("at least 1"));
 }
 
+// [T1]: fields of the job itself, which no checkpoint brings.
+TEST(SettingsTest, SetsTheWorkersOfTheJob) {
+  v1::RegisterBody job = Registered();
+  const auto set = [&job](std::vector<std::pair<std::string, std::string>> fields) {
+    const auto change = MakeGroupChange(job, "", Settings(std::move(fields)), 7);
+    if (!change.ok()) return change.status();
+    const absl::Status checked = CheckGroupChange(job, *change);
+    if (checked.ok()) ApplyGroupChange(*change, job);
+    return checked;
+  };
+  const std::string groups = job.definition().groups(0).SerializeAsString();
+  ASSERT_TRUE(set({{"world_size", "4"}, {"worker_loss", "shrink"}}).ok());
+  EXPECT_EQ(job.definition().world_size(), 4u);
+  EXPECT_EQ(job.definition().worker_loss(), v1::WORKER_LOSS_POLICY_SHRINK);
+  // Written out, as another build may have another default.
+  EXPECT_EQ(job.definition().worker_loss_seconds(), 60);
+  EXPECT_EQ(job.changed_size(), 3);
+  EXPECT_EQ(job.changed(1).ShortDebugString(),
+            "field: \"worker_loss_seconds\" value: \"60\" position: 7");
+  EXPECT_EQ(job.definition().groups(0).SerializeAsString(), groups);
+  ASSERT_TRUE(set({{"worker_loss_seconds", "2.5"}, {"worker_loss", "fail"}}).ok());
+  EXPECT_EQ(job.definition().worker_loss_seconds(), 2.5);
+  // A rollback to what was registered keeps them.
+  v1::RollbackBody rollback;
+  *rollback.mutable_target()->mutable_registration() = Registered();
+  *rollback.mutable_job_settings() = job.changed();
+  EXPECT_EQ(RegistrationAfter(rollback).SerializeAsString(), job.SerializeAsString());
+  ASSERT_TRUE(set({{"worker_loss", "wait"}}).ok());
+  EXPECT_FALSE(job.definition().has_worker_loss_seconds());
+  EXPECT_EQ(job.changed_size(), 2);
+  const auto refusal = [&set](const std::string& field, const std::string& value) {
+    const absl::Status status = set({{field, value}});
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << field << "=" << value;
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refusal("world_size", "0"), HasSubstr("world_size is 0, must be 1 .. 4096"));
+  EXPECT_THAT(refusal("worker_loss_seconds", "9"), HasSubstr("must be unset"));
+  EXPECT_THAT(refusal("worker_loss", "drop"), HasSubstr("worker_loss"));
+  EXPECT_THAT(refusal("max_grad_norm", "1"), HasSubstr("one of world_size, worker_loss, worker_l"));
+  v1::GroupChangeBody unwritten;
+  unwritten.add_settings()->set_field("worker_loss");
+  unwritten.mutable_settings(0)->set_value("shrink");
+  EXPECT_THAT(CheckGroupChange(job, unwritten).message(), HasSubstr("worker_loss_seconds is 0"));
+}
+
 TEST(SettingsTest, RefusesWhatWouldChangeTheState) {
   for (const char* field : {"name", "rule", "norm_group", "momentum_dtype", "muon.momentum_form",
                             "muon.ns_dtype", "muon.newton_schulz.custom"}) {

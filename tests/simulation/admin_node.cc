@@ -59,16 +59,26 @@ void AdminNode::ReadRevision() {
               });
 }
 
-void AdminNode::Draw(uint64_t revision) {
+void AdminNode::DrawOfGroup() {
   const bool muon = world_.Chance(0.5);
-  ++drawn_;
-  change_ = Change();
   change_.request.set_group(muon ? "muon" : "adamw");
-  change_.request.set_expected_revision(revision);
   Add("lr", muon ? absl::StrCat("0.02", drawn_) : absl::StrCat("0.001", drawn_), change_.request);
   const Setting& more = muon ? kOfMuon[world_.Below(std::size(kOfMuon))]
                              : kOfAdamw[world_.Below(std::size(kOfAdamw))];
   Add(more.field, more.value, change_.request);
+}
+
+void AdminNode::Draw(uint64_t revision) {
+  ++drawn_;
+  change_ = Change();
+  change_.request.set_expected_revision(revision);
+  if (world_.Chance(0.3)) {
+    // The number there is, written another way each time: it takes the place of an open step.
+    Add("world_size", absl::StrCat(std::string(drawn_, '0'), world_.options().num_workers),
+        change_.request);
+  } else {
+    DrawOfGroup();
+  }
   Operation operation;
   operation.kind = Operation::Kind::kChange;
   operation.called = world_.now();

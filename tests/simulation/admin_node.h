@@ -37,6 +37,7 @@ class AdminNode {
   void Later(absl::Duration delay, std::function<void()> event);
   void ReadRevision();
   void Draw(uint64_t revision);
+  void DrawOfGroup();
   void Send();
   void OnAnswer(const coordinator::CoordinatorAction& action);
   void OnDone(uint64_t revision);

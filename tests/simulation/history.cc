@@ -17,10 +17,10 @@ namespace {
 using Kind = Operation::Kind;
 using Outcome = Operation::Outcome;
 
-// The learning rate that names a change; empty if the entry is no change.
+// The first value of a change, which names it; empty if the entry is no change.
 std::string ChangeOf(const v1::StepPlan& plan) {
   for (const v1::GroupSetting& setting : plan.group_change().settings()) {
-    if (setting.field() == "lr") return setting.value();
+    if (setting.field() == "lr" || setting.field() == "world_size") return setting.value();
   }
   return "";
 }

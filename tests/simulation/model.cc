@@ -8,6 +8,7 @@
 #include "job/definition.h"
 #include "job/resolve.h"
 #include "job/rule_config.h"
+#include "job/settings.h"
 #include "kernels/digest.h"
 #include "kernels/routing.h"
 
@@ -196,7 +197,7 @@ void SerialReplay::Update(const v1::StepRecord& record, uint32_t parameter_id) {
 void SerialReplay::Apply(const v1::StepRecord& record) {
   state_.registered = true;
   if (record.plan().has_group_change()) {
-    *state_.body.mutable_definition()->mutable_groups() = record.plan().group_change().groups();
+    job::ApplyGroupChange(record.plan().group_change(), state_.body);
   }
   if (!record.plan().has_step() || record.decision().outcome() != v1::OUTCOME_APPLY) return;
   for (int id = 0; id < job_.parameters_size(); ++id) {

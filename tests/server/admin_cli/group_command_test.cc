@@ -88,6 +88,19 @@ TEST(GroupCommandTest, ReadsTheRevisionAndComparesWithIt) {
             "settings { field: \"adamw.eps\" value: \"1e-6\" } expected_revision: 7");
 }
 
+// `kaonctl job set`: of the empty group.
+TEST(GroupCommandTest, PrintsTheWorkersOfTheJob) {
+  v1::SetGroupResponse response;
+  response.set_config_revision(8);
+  response.mutable_workers()->set_world_size(4);
+  response.mutable_workers()->set_worker_loss(v1::WORKER_LOSS_POLICY_SHRINK);
+  response.mutable_workers()->set_worker_loss_seconds(30);
+  EXPECT_EQ(GroupJson(response).dump(),
+            "{\"config_revision\":8,\"job\":{\"world_size\":4,\"worker_loss\":\"shrink\","
+            "\"worker_loss_seconds\":30.0}}");
+  EXPECT_THAT(GroupText(response), HasSubstr("world_size                      4\n"));
+}
+
 TEST(GroupCommandTest, ARevisionThatIsGivenIsNotReadAgain) {
   Served served;
   Options options = SetRate(served.address);

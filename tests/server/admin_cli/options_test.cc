@@ -130,6 +130,7 @@ TEST(OptionsTest, BadCommandLinesExitWithTwoAndSayWhy) {
       {{"status", "--endpoints", "a:1", "-o", "xml"}, "xml"},
       {{"steps", "--endpoints", "a:1", "--limit", "1001"}, "1001"},
       {{"group", "set", "scalars", "--endpoints", "a:1"}, "settings"},
+      {{"group", "set", "", "lr=1", "--endpoints", "a:1"}, "kaonctl job set"},
       {{"group", "set", "scalars", "lr", "--endpoints", "a:1"}, "'lr' is not FIELD=VALUE"},
       {{"group", "set", "scalars", "=1", "--endpoints", "a:1"}, "'=1' is not FIELD=VALUE"},
       {{"status", "--dir", "/nonexistent"}, "/nonexistent/coordinator.port"},

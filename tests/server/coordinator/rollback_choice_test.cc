@@ -55,6 +55,17 @@ TEST(RollbackChoiceTest, TakesTheNewestStateThatEveryShardHas) {
             "shard 1 restarted; steps 5 .. 7 are lost, the job goes on from step 4");
 }
 
+// Workers are no part of the state: what was changed of them stays.
+TEST(RollbackChoiceTest, KeepsTheWorkersOfTheShardThatHasAppliedMost) {
+  v1::ShardState newest = StateAt(9, 7, {{6, 4}}, false);
+  newest.mutable_registration()->add_changed()->set_field("world_size");
+  newest.mutable_registration()->add_changed()->set_group("muon");
+  const RollbackChoice choice = ChooseRollback({StateAt(6, 4, {{6, 4}}, true), newest});
+  ASSERT_TRUE(choice.plan.has_value());
+  ASSERT_EQ(choice.plan->rollback().job_settings_size(), 1);
+  EXPECT_EQ(choice.plan->rollback().job_settings(0).field(), "world_size");
+}
+
 TEST(RollbackChoiceTest, ItsPositionIsAboveEveryVote) {
   v1::ShardState voted = StateAt(9, 7, {{6, 4}}, false);
   v1::StepPlan held;

@@ -341,6 +341,71 @@ TEST(GroupChangeTest, RefusesARateThatABegunStepTimesAParametersMultiplierCannot
   EXPECT_FALSE(harness.SentPlan(0));
 }
 
+v1::SetGroupRequest JobRequest(const std::string& field, const std::string& value,
+                               uint64_t revision) {
+  v1::SetGroupRequest request;
+  request.set_expected_revision(revision);
+  request.add_settings()->set_field(field);
+  request.mutable_settings(0)->set_value(value);
+  return request;
+}
+
+// Rank 1 does not come back: what lets the job go on without it must not wait for it.
+TEST(GroupChangeTest, AChangeOfTheWorkersTakesThePlaceOfAStepThatIsNotDecided) {
+  MachineHarness harness;
+  harness.Train();
+  for (uint32_t rank : {0, 1}) ASSERT_TRUE(harness.Begin(rank, 1).ok());
+  const CallId stays = harness.Await(0, 1);
+  const CallId leaves = harness.Await(1, 1);
+  const v1::StepPlan step = *harness.SentPlan(0);
+  harness.Vote(0, step);
+  const CallId call = harness.SetGroup(JobRequest("world_size", "1", 1));
+  ASSERT_TRUE(harness.SentPlan(0)->has_group_change()) << harness.phase();
+  EXPECT_THAT(harness.phase(), HasSubstr("change of the job round 2"));
+  harness.Vote(1, step);
+  EXPECT_FALSE(harness.SentRecord(0));
+  harness.VoteAndApply();
+  ASSERT_TRUE(StatusOf(harness, call).ok());
+  EXPECT_EQ((*harness.set(call))->workers().world_size(), 1u);
+  ASSERT_TRUE(harness.ended(leaves));
+  EXPECT_EQ(harness.ended(leaves)->message(),
+            "rank is 1, must be 0 .. 0 (the job's world_size is 1)");
+  // Rank 0 has begun already. It tells rounds apart by their number.
+  harness.Tick();
+  const v1::StepPlan next = *harness.SentPlan(0);
+  EXPECT_EQ(next.step().members_size(), 1);
+  EXPECT_EQ(next.position(), step.position() + 1);
+  EXPECT_GT(next.round(), step.round());
+  EXPECT_FALSE(harness.ended(stays));
+  EXPECT_EQ(harness.events(stays).back().planned().round(), next.round());
+  harness.VoteAndApply();
+  EXPECT_EQ(StatusOf(harness, harness.SetGroup(JobRequest("world_size", "1", 1))).message(),
+            "expected_revision is 1, config_revision is 3; the change is in place");
+  // Back again: the step waits for the new rank.
+  harness.SetGroup(JobRequest("world_size", "3", 3));
+  harness.VoteAndApply();
+  ASSERT_TRUE(harness.Begin(0, 2).ok());
+  EXPECT_THAT(harness.phase(), HasSubstr("step 2: waiting for rank 1, 2"));
+  // With the definition that there is as with the one there was; not with another.
+  EXPECT_TRUE(harness.Register(TestJob(2)).ok());
+  EXPECT_TRUE(harness.Register(TestJob(3)).ok());
+  const absl::Status other = harness.Register(TestJob(4)).status();
+  EXPECT_EQ(other.code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(other.message(), HasSubstr("kaonctl job set world_size=4"));
+}
+
+TEST(GroupChangeTest, RefusesMoreWorkersThanTheBegunSharesAllow) {
+  MachineHarness harness;
+  harness.Train();
+  v1::BeginStepRequest begin = harness.BeginRequest(0, 1);
+  begin.set_micro_batches(1024);
+  ASSERT_TRUE(harness.Begin(begin).ok());
+  EXPECT_THAT(
+      StatusOf(harness, harness.SetGroup(JobRequest("world_size", "4096", 1))).message(),
+      HasSubstr("micro_batches is 1024, must be 1 .. 204 with 5 parameters and 4096 workers"));
+  EXPECT_FALSE(harness.SentPlan(0));
+}
+
 // The share was begun while the change was under way.
 TEST(GroupChangeTest, AShareThatNoLongerFitsIsBegunAnew) {
   MachineHarness harness;

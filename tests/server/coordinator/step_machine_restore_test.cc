@@ -68,6 +68,61 @@ TEST(RestoreTest, StartsAJobWhereNoneRuns) {
   EXPECT_EQ(joined->loss_scale(), 128);
 }
 
+// Workers belong to the job as it is registered now, not to the checkpoint.
+TEST(RestoreTest, TheFirstToRegisterSaysHowManyWorkersARestoredJobHas) {
+  MachineHarness harness;
+  harness.Hold();
+  harness.Restore(Order("", 0));
+  harness.VoteAndApply();
+  v1::RegisterJobRequest request;
+  *request.mutable_definition() = TestJob(4);
+  request.mutable_definition()->set_worker_loss(v1::WORKER_LOSS_POLICY_SHRINK);
+  const CallId call = 900;
+  harness.machine().Register(call, request);
+  harness.Tick();
+  ASSERT_TRUE(harness.SentPlan(0)->has_group_change()) << harness.phase();
+  harness.VoteAndApply();
+  EXPECT_TRUE(harness.registered(call).ok()) << harness.registered(call);
+  const v1::JobDescription job = *harness.machine().Snapshot().job;
+  EXPECT_EQ(job.definition().world_size(), 4u);
+  EXPECT_EQ(job.definition().worker_loss(), v1::WORKER_LOSS_POLICY_SHRINK);
+  EXPECT_TRUE(harness.Register(request.definition()).ok());
+  EXPECT_TRUE(harness.Join(3, 100).ok());
+  // The job is theirs.
+  EXPECT_EQ(harness.Register(TestJob(3)).status().code(), absl::StatusCode::kAlreadyExists);
+}
+
+// Registered with 2, changed to 5, then written and restored: 2 is not what the job has.
+TEST(RestoreTest, ARestoredJobIsNotTheOneThatWasOnceAskedFor) {
+  RestoreOrder order = Order("", 0);
+  auto manifest = std::make_shared<v1::CheckpointManifest>(*order.manifest);
+  manifest->mutable_registration()->mutable_definition()->set_world_size(5);
+  manifest->mutable_registration()->add_changed()->set_field("world_size");
+  order.manifest = manifest;
+  MachineHarness harness;
+  harness.Hold();
+  harness.Restore(order);
+  harness.VoteAndApply();
+  v1::RegisterJobRequest request;
+  *request.mutable_definition() = TestJob(2);
+  harness.machine().Register(900, request);
+  harness.Tick();
+  ASSERT_TRUE(harness.SentPlan(0)->has_group_change()) << harness.phase();
+  harness.VoteAndApply();
+  EXPECT_EQ(harness.machine().Snapshot().job->definition().world_size(), 2u);
+}
+
+TEST(RestoreTest, AJobThatRunsKeepsItsWorkers) {
+  MachineHarness harness;
+  harness.Train(4);
+  const CallId call = harness.Restore(Order("tiny", 0));
+  EXPECT_EQ(harness.SentPlan(0)->restore().registration().definition().world_size(), 4u);
+  harness.VoteAndApply();
+  EXPECT_TRUE(StatusOf(harness, call).ok());
+  EXPECT_TRUE(harness.Register(TestJob(4)).ok());
+  EXPECT_TRUE(harness.Join(3, 103).ok());
+}
+
 TEST(RestoreTest, TakesThePlaceOfAStepThatIsNotDecided) {
   MachineHarness harness;
   harness.Train();

@@ -206,6 +206,37 @@ TEST(ShardCoreTest, AStepThatAChangeOvertookIsPushedAgain) {
   EXPECT_EQ(shard.Pump().at(0).prepared().plan(), next.SerializeAsString());
 }
 
+// A step is pushed by one worker more than the step before, then by one alone.
+TEST(ShardCoreTest, StepsWithAsManyWorkersAsTheJobWasChangedTo) {
+  DrivenShard shard;
+  shard.Load();
+  shard.Plan(TrainPlan(1, 1, 1));
+  ASSERT_TRUE(shard.Push(0, 1, {kGradientOfW, kGradientOfB}).ok());
+  const auto change = [](const std::string& world_size, uint64_t position, uint64_t revision) {
+    v1::StepPlan plan = After(GroupChangePlan(position, 0.5, 1, 2), position, revision);
+    plan.mutable_group_change()->clear_groups();
+    plan.mutable_group_change()->mutable_settings(0)->clear_group();
+    plan.mutable_group_change()->mutable_settings(0)->set_field("world_size");
+    plan.mutable_group_change()->mutable_settings(0)->set_value(world_size);
+    return plan;
+  };
+  // Each needs room for a chunk.
+  const std::vector<v1::ShardToCoordinator> refused = shard.Plan(change("4096", 3, 1));
+  EXPECT_TRUE(absl::StrContains(refused.at(0).refused().detail(), "/ 4096 workers"));
+  const v1::StepPlan alone = change("1", 3, 1);
+  ASSERT_TRUE(shard.Plan(alone).at(0).has_prepared());
+  shard.Decide(Applying(alone));
+  v1::StepPlan step = After(TrainPlan(1, 1, 3), 4, 3);
+  EXPECT_TRUE(
+      absl::StrContains(shard.Plan(step).at(0).refused().detail(), "2 members, expecting 1"));
+  step.mutable_step()->mutable_members()->RemoveLast();
+  EXPECT_TRUE(shard.Plan(step).empty());
+  EXPECT_EQ(shard.Push(1, 1, {kGradientOfW, kGradientOfB}).code(),
+            absl::StatusCode::kInvalidArgument);
+  ASSERT_TRUE(shard.Push(0, 1, {kGradientOfW, kGradientOfB}).ok());
+  EXPECT_EQ(shard.Pump().at(0).prepared().plan(), step.SerializeAsString());
+}
+
 TEST(ShardCoreTest, DigestsTellStatesApart) {
   DrivenShard a;
   a.Load();

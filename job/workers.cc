@@ -1,0 +1,69 @@
+#include "job/workers.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "job/field_checks.h"
+#include "proto/status_macros.h"
+
+namespace kaon::job {
+
+namespace {
+
+constexpr uint32_t kMaxWorldSize = 4096;
+constexpr double kMinLossSeconds = 1;
+constexpr double kMaxLossSeconds = 86400;
+constexpr double kDefaultLossSeconds = 60;
+
+}  // namespace
+
+v1::JobDefinition WorkersOf(const v1::JobDefinition& job) {
+  v1::JobDefinition workers;
+  SetWorkers(job, workers);
+  return workers;
+}
+
+void SetWorkers(const v1::JobDefinition& workers, v1::JobDefinition& job) {
+  job.set_world_size(workers.world_size());
+  job.set_worker_loss(workers.worker_loss());
+  job.clear_worker_loss_seconds();
+  if (workers.has_worker_loss_seconds()) {
+    job.set_worker_loss_seconds(workers.worker_loss_seconds());
+  }
+}
+
+void CompleteWorkers(v1::JobDefinition& job) {
+  if (job.worker_loss() == v1::WORKER_LOSS_POLICY_UNSPECIFIED) {
+    job.set_worker_loss(v1::WORKER_LOSS_POLICY_WAIT);
+  }
+  if (job.worker_loss() == v1::WORKER_LOSS_POLICY_WAIT) return;
+  if (!job.has_worker_loss_seconds()) job.set_worker_loss_seconds(kDefaultLossSeconds);
+}
+
+absl::Status ValidateWorkers(const v1::JobDefinition& job) {
+  KAON_RETURN_IF_ERROR(CheckCount("world_size", job.world_size(), 1, kMaxWorldSize));
+  if (job.worker_loss() != v1::WORKER_LOSS_POLICY_WAIT) {
+    return CheckRange("worker_loss_seconds", job.worker_loss_seconds(), kMinLossSeconds,
+                      kMaxLossSeconds);
+  }
+  if (!job.has_worker_loss_seconds()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("worker_loss_seconds is ", job.worker_loss_seconds(),
+                   ", must be unset: under worker_loss wait no worker is lost"));
+}
+
+void KeepWorkers(const v1::RegisterBody& running, v1::RegisterBody& restored) {
+  SetWorkers(running.definition(), *restored.mutable_definition());
+  SetWorkers(running.requested(), *restored.mutable_requested());
+  google::protobuf::RepeatedPtrField<v1::GroupSetting> changed;
+  // The job's own come first: they are ordered by group.
+  for (const v1::GroupSetting& setting : running.changed()) {
+    if (setting.group().empty()) *changed.Add() = setting;
+  }
+  for (const v1::GroupSetting& setting : restored.changed()) {
+    if (!setting.group().empty()) *changed.Add() = setting;
+  }
+  *restored.mutable_changed() = std::move(changed);
+}
+
+}  // namespace kaon::job
