@@ -92,6 +92,8 @@ Json ShardJson(const v1::ShardStatus& shard) {
   row["snapshot_seconds"] = facts.snapshot().seconds();
   row["snapshot_in_progress"] = facts.snapshot().in_progress();
   row["snapshot_problem"] = facts.snapshot().problem();
+  row["awaited_ranks"] = Json::array();
+  for (const uint32_t rank : facts.awaited_ranks()) row["awaited_ranks"].push_back(rank);
   row["parameters"] = facts.parameters_size();
   row["capacity_bytes"] = facts.capacity_bytes();
   row["used_bytes"] = facts.used_bytes();

@@ -35,12 +35,27 @@ constexpr size_t kMaxActBytes = 400;
 constexpr size_t kMaxRegexBytes = 1024;
 constexpr int64_t kMaxRegexMemoryBytes = 1 << 20;
 
+// Which workers' gradients the open step waits for, as shards say it.
+std::string PushesText(const ClusterView& view) {
+  constexpr int kRanksShown = 8;
+  std::string text;
+  for (int i = 0; i < view.shards.size(); ++i) {
+    if (!view.shards[i].ok() || view.shards[i]->awaited_ranks().empty()) continue;
+    const auto& ranks = view.shards[i]->awaited_ranks();
+    const int shown = std::min(ranks.size(), kRanksShown);
+    absl::StrAppend(&text, "; shard ", i, " waits for the gradients of rank ",
+                    absl::StrJoin(ranks.begin(), ranks.begin() + shown, ", "),
+                    shown < ranks.size() ? ", ..." : "");
+  }
+  return text;
+}
+
 void Fill(const CoordinatorSnapshot& snapshot, const ClusterView& view,
           v1::GetStatusResponse& response) {
   response.set_holder(snapshot.holder);
   response.set_holder_address(snapshot.holder_address);
   *response.mutable_ballot() = snapshot.ballot;
-  response.set_phase(snapshot.phase);
+  response.set_phase(absl::StrCat(snapshot.phase, PushesText(view)));
   for (int i = 0; i < view.shards.size(); ++i) {
     v1::ShardStatus& shard = *response.add_shards();
     shard.set_shard(i);
@@ -50,6 +65,7 @@ void Fill(const CoordinatorSnapshot& snapshot, const ClusterView& view,
       shard.set_problem(view.shards[i].status().ToString());
       continue;
     }
+    shard.set_problem(snapshot.shard_problems[i]);
     *shard.mutable_description() = *view.shards[i];
     // Large, and DescribeJob's to show.
     shard.mutable_description()->mutable_state()->clear_registration();

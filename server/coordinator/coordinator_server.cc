@@ -141,8 +141,9 @@ absl::Status CoordinatorServer::Connect() {
     events.connected = [this, i] {
       loop_->PostAlways([i](StepMachine& machine, absl::Time) { machine.OnShardConnected(i); });
     };
-    events.disconnected = [this, i] {
-      loop_->PostAlways([i](StepMachine& machine, absl::Time) { machine.OnShardDisconnected(i); });
+    events.disconnected = [this, i](const absl::Status& why) {
+      loop_->PostAlways(
+          [i, why](StepMachine& machine, absl::Time) { machine.OnShardDisconnected(i, why); });
     };
     events.message = [this, i](v1::ShardToCoordinator message) {
       const size_t bytes = message.ByteSizeLong();

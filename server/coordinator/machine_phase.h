@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/shard_control.pb.h"
@@ -28,6 +29,10 @@ enum class MachinePhase {
 
 struct ShardView {
   bool connected = false;
+  // What its newest stream ended with.
+  absl::Status ended;
+  // Why it does not answer to what is open.
+  std::string obstacle;
   absl::Time heard = absl::InfinitePast();
   absl::Duration silence;  // As of the newest tick; 0 once it is heard again.
   // Answer to this ballot's promise.
@@ -35,6 +40,12 @@ struct ShardView {
   // PREPARE of exactly `plan_`.
   std::optional<v1::Prepared> prepared;
   uint64_t applied_position = 0;
+
+  // Another entry is open.
+  void ForgetEntry() {
+    prepared.reset();
+    obstacle.clear();
+  }
 };
 
 }  // namespace kaon::coordinator

@@ -169,18 +169,16 @@ void ShardLink::OnMessage(v1::ShardToCoordinator message) {
 
 void ShardLink::OnStreamDone(const grpc::Status& status) {
   std::shared_ptr<Stream> ended;
-  bool was_connected = false;
-  bool wanted = false;
+  const absl::Status why = proto::FromGrpc(status);
+  bool is_news = false;
   {
     MutexLock lock(mu_);
-    was_connected = connected_;
-    wanted = !shutting_down_;
+    // A shard that refuses this coordinator ends every stream alike.
+    is_news = !shutting_down_ && (connected_ || why != last_end_);
+    last_end_ = why;
   }
-  if (was_connected) {
-    LOG_IF(WARNING, wanted) << "shard " << options_.shard
-                            << ": control stream ended: " << proto::FromGrpc(status);
-    events_.disconnected();
-  }
+  LOG_IF(WARNING, is_news) << "shard " << options_.shard << ": control stream ended: " << why;
+  events_.disconnected(why);
   MutexLock lock(mu_);
   ended = std::move(stream_);
   connected_ = false;

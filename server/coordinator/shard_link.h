@@ -36,9 +36,9 @@ struct ShardLinkOptions {
 
 // Called from gRPC's threads, one at a time; they may call Send, and must not block.
 struct ShardLinkEvents {
-  // The shard answered on a new stream; and: that stream ended.
+  // The shard answered on a new stream; and: a stream ended, whether it was answered or not.
   std::function<void()> connected;
-  std::function<void()> disconnected;
+  std::function<void(const absl::Status&)> disconnected;
   std::function<void(v1::ShardToCoordinator)> message;
 };
 
@@ -117,6 +117,8 @@ class ShardLink {
   int alarms_pending_ ABSL_GUARDED_BY(mu_) = 0;
   // With jitter: all coordinators lose a shard at once.
   client::Backoff backoff_ ABSL_GUARDED_BY(mu_);
+  // Of the newest stream that ended.
+  absl::Status last_end_ ABSL_GUARDED_BY(mu_);
   // Streams in a row that ended without a word.
   int failures_ ABSL_GUARDED_BY(mu_) = 0;
   // Shared with gRPC's callback of the call.

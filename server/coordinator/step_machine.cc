@@ -112,7 +112,10 @@ void StepMachine::OnShardConnected(int shard) {
   }
 }
 
-void StepMachine::OnShardDisconnected(int shard) { shards_[shard].connected = false; }
+void StepMachine::OnShardDisconnected(int shard, const absl::Status& why) {
+  shards_[shard].connected = false;
+  shards_[shard].ended = why;
+}
 
 void StepMachine::OnShardMessage(int shard, v1::ShardToCoordinator message, absl::Time now) {
   election_.Observe(shard, message, now);
@@ -164,7 +167,7 @@ void StepMachine::Stand() {
   round_ = 0;
   for (ShardView& view : shards_) {
     view.state.reset();
-    view.prepared.reset();
+    view.ForgetEntry();
     view.applied_position = 0;
   }
   wanted_position_ = 0;
@@ -250,6 +253,7 @@ void StepMachine::OnRefused(int shard, const v1::Refused& refused) {
   }
   if (refused.decision()) {
     if (phase_ != Phase::kApplying || !IsAbout(refused, record_->plan())) return;
+    shards_[shard].obstacle = absl::StrCat("refuses: ", refused.detail());
     const std::string what =
         absl::StrCat("decision of ", NameOfEntry(record_->plan()), " refused by ", problem);
     // It is final and this shard cannot apply it: sent again, it would be refused for ever. Rule 4:
@@ -257,6 +261,9 @@ void StepMachine::OnRefused(int shard, const v1::Refused& refused) {
     if (refused.reason() == v1::REFUSAL_REASON_INVALID) Stop(absl::InternalError(what));
     if (refused.reason() == v1::REFUSAL_REASON_STALE_PLAN) Stop(absl::DataLossError(what));
     return;
+  }
+  if (phase_ == Phase::kRound && IsAbout(refused, plan_)) {
+    shards_[shard].obstacle = absl::StrCat("refuses: ", refused.detail());
   }
   // Stale refusals answer copies of older messages; whatever is still wanted is sent again at the
   // next heartbeat.
@@ -322,7 +329,7 @@ void StepMachine::Adopt(v1::StepRecord record) {
   // Workers tell the rounds of a step apart by their number: a change of the job may have come
   // between two of them.
   round_ = plan.has_group_change() && plan.round() > 1 ? plan.round() : 0;
-  for (ShardView& view : shards_) view.prepared.reset();
+  for (ShardView& view : shards_) view.ForgetEntry();
   if (plan.has_registration()) {
     registration_ = plan.registration();
     timeline_ = plan.timeline();
@@ -433,7 +440,7 @@ void StepMachine::OpenRound(v1::StepPlan plan) {
   v1::CoordinatorToShard message;
   *message.mutable_plan() = plan_;
   plan_message_ = Share(std::move(message));
-  for (ShardView& view : shards_) view.prepared.reset();
+  for (ShardView& view : shards_) view.ForgetEntry();
   phase_ = Phase::kRound;
   for (int i = 0; i < shards_.size(); ++i) SendPhaseMessage(i);
   for (const auto& [call, waiter] : waiters_) AnnouncePlan(call, waiter);

@@ -41,7 +41,7 @@ class StepMachine {
 
   // A stream to shard i is open, or no longer is. Messages of earlier streams need not arrive.
   void OnShardConnected(int shard);
-  void OnShardDisconnected(int shard);
+  void OnShardDisconnected(int shard, const absl::Status& why = {});
   void OnShardMessage(int shard, v1::ShardToCoordinator message, absl::Time now);
   // To be called once at the start and then at each WakeAt; calling it more often only sends more.
   void Tick(absl::Time now);
@@ -115,6 +115,8 @@ class StepMachine {
   std::string HolderHint() const;
   v1::JobDescription Describe() const;
   std::string PhaseText() const;
+  std::string WorkText() const;
+  std::vector<std::string> ShardProblems() const;
   // Ranks the next step waits for that have no stream open.
   std::vector<uint32_t> AbsentWorkers() const;
   void LoseWorkers(absl::Time now);

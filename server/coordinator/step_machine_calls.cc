@@ -102,6 +102,7 @@ CoordinatorSnapshot StepMachine::Snapshot() const {
     worker.grad_norm_outliers = seen->second.outliers;
   }
   snapshot.phase = PhaseText();
+  snapshot.shard_problems = ShardProblems();
   return snapshot;
 }
 

@@ -46,6 +46,8 @@ struct CoordinatorSnapshot {
   std::optional<v1::JobDescription> job;
   std::vector<WorkerSnapshot> workers;
   std::string phase;
+  // By shard: why it takes no part; empty if it does.
+  std::vector<std::string> shard_problems;
 };
 
 }  // namespace kaon::coordinator

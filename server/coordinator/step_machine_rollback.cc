@@ -12,7 +12,10 @@ void StepMachine::BeginRollback(const Recovery& recovery) {
   if (recovery.rollback) return OpenRound(*recovery.rollback);
   // They are asked again at the next heartbeat, under this ballot.
   phase_ = Phase::kReading;
-  for (const int shard : recovery.wait_for) shards_[shard].state.reset();
+  for (const int shard : recovery.wait_for) {
+    shards_[shard].state.reset();
+    shards_[shard].obstacle = "the first snapshot of its timeline is not on its disk yet";
+  }
 }
 
 bool StepMachine::ReadAgainIfForgotten() {

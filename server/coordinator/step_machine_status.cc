@@ -1,4 +1,5 @@
 // What the machine is doing, for people.
+#include <algorithm>
 #include <set>
 #include <string>
 #include <vector>
@@ -6,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "server/coordinator/entry_name.h"
+#include "server/coordinator/rollback_choice.h"
 #include "server/coordinator/step_machine.h"
 
 namespace kaon::coordinator {
@@ -13,9 +15,30 @@ namespace kaon::coordinator {
 namespace {
 
 constexpr size_t kRanksShown = 8;
+constexpr size_t kShardsShown = 4;
+
+// What lets a stopped job go on, where the reason does not say it.
+std::string Advice(const absl::Status& stopped) {
+  if (absl::IsDataLoss(stopped)) {
+    return "; to go on, start all shards on empty data directories and run: kaonctl checkpoint "
+           "restore";
+  }
+  if (absl::IsInternal(stopped)) {
+    return "; run one version on all servers, then restart the coordinators";
+  }
+  return "";
+}
 
 std::string LostText(const std::set<uint32_t>& lost) {
   return lost.empty() ? "" : absl::StrCat("; without rank ", absl::StrJoin(lost, ", "), " (lost)");
+}
+
+std::string IdleText(const std::vector<ShardView>& shards) {
+  std::vector<v1::ShardState> states;
+  for (const ShardView& view : shards) states.push_back(view.state.value_or(v1::ShardState()));
+  const absl::Status same = CheckSameDurability(states);
+  return absl::StrCat("idle: no job is registered",
+                      same.ok() ? "" : ", and none can be: ", same.message());
 }
 
 }  // namespace
@@ -33,8 +56,41 @@ std::vector<int> StepMachine::ShardsToWaitFor() const {
   return waiting;
 }
 
+std::vector<std::string> StepMachine::ShardProblems() const {
+  const std::vector<int> waiting = ShardsToWaitFor();
+  std::vector<std::string> problems(shards_.size());
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    const ShardView& view = shards_[i];
+    const bool is_awaited = std::count(waiting.begin(), waiting.end(), i) > 0;
+    if (!view.connected) {
+      problems[i] = view.ended.ok() ? "not connected" : view.ended.ToString();
+    } else if (IsHolder() && view.silence > 2 * options_.takeover) {
+      problems[i] = absl::StrCat("not heard for ", absl::FormatDuration(view.silence));
+    } else if (is_awaited) {
+      problems[i] = view.obstacle;
+    }
+  }
+  return problems;
+}
+
 std::string StepMachine::PhaseText() const {
-  if (!stopped_.ok()) return absl::StrCat("stopped: ", stopped_.ToString());
+  std::string text = WorkText();
+  const std::vector<std::string> problems = ShardProblems();
+  size_t with_problem = 0;
+  for (size_t i = 0; i < problems.size(); ++i) {
+    if (problems[i].empty() || ++with_problem > kShardsShown) continue;
+    absl::StrAppend(&text, "; shard ", i, ": ", problems[i]);
+  }
+  if (with_problem > kShardsShown) {
+    absl::StrAppend(&text, "; and ", with_problem - kShardsShown, " more shards");
+  }
+  return text;
+}
+
+std::string StepMachine::WorkText() const {
+  if (!stopped_.ok()) {
+    return absl::StrCat("stopped: ", stopped_.ToString(), Advice(stopped_));
+  }
   const std::string shards =
       absl::StrCat("waiting for shard ", absl::StrJoin(ShardsToWaitFor(), ", "));
   switch (phase_) {
@@ -47,7 +103,7 @@ std::string StepMachine::PhaseText() const {
     case Phase::kApplying:
       return absl::StrCat("applying ", NameOfEntry(record_->plan()), ": ", shards);
     case Phase::kReady: {
-      if (!registration_) return "idle: no job is registered";
+      if (!registration_) return IdleText(shards_);
       std::vector<uint32_t> missing = membership_.MissingRanks(NextStep());
       const size_t more = missing.size() > kRanksShown ? missing.size() - kRanksShown : 0;
       missing.resize(missing.size() - more);

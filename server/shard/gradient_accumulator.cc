@@ -402,6 +402,16 @@ void GradientAccumulator::CheckFoldedLocked(Calls* calls) {
   calls->push_back([this, generation = generation_] { options_.on_folded(generation); });
 }
 
+std::vector<uint32_t> GradientAccumulator::AwaitedRanks() const {
+  MutexLock lock(mu_);
+  std::vector<uint32_t> ranks;
+  if (!plan_.has_value() || folded_) return ranks;
+  for (const auto& [rank, worker] : workers_) {
+    if (!worker.finished) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
 void GradientAccumulator::EndStreamsLocked(const absl::Status& status, Calls* calls) {
   streams_.EndAll(status, calls);
   for (auto& [rank, worker] : workers_) worker.stream.reset();

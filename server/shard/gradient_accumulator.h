@@ -111,6 +111,8 @@ class GradientAccumulator {
   // Ends every stream and refuses new ones with `status`.
   void CloseAll(const absl::Status& status);
 
+  // Members of the plan that have not finished, ascending; none if nothing is waited for.
+  std::vector<uint32_t> AwaitedRanks() const;
   // Bytes one rank may have waiting.
   uint64_t staging_window_bytes() const {
     MutexLock lock(mu_);

@@ -383,6 +383,7 @@ absl::StatusOr<v1::DescribeShardResponse> ShardCore::Describe(absl::string_view 
   response.mutable_form_times()->Assign(machine_.form_times().begin(), machine_.form_times().end());
   response.set_applied_steps(applied_steps_);
   response.set_skipped_steps(skipped_steps_);
+  for (const uint32_t rank : accumulator_.AwaitedRanks()) response.add_awaited_ranks(rank);
   if (!registration.has_value()) return response;
   for (v1::ParameterState& state : parameters_->Describe()) {
     *response.add_parameters() = std::move(state);

@@ -102,7 +102,8 @@ bool ShardMachine::AdmitShardIndex(StreamId stream, const v1::CoordinatorToShard
     actions_.push_back(EndStream{
         stream, absl::FailedPreconditionError(absl::StrCat(
                     "this is shard ", shard_, " of ", num_shards_, ", addressed as shard ",
-                    message.shard(), " of ", message.num_shards()))});
+                    message.shard(), " of ", message.num_shards(),
+                    ": start every coordinator with the list of shards that the job began with"))});
     return false;
   }
   return true;

@@ -27,6 +27,20 @@ wait "$trainer" || { cat "$TEST_TMPDIR/service"; fail "kaon-train: exit status $
 # The replaced coordinator shows the whole history and every worker's attempts.
 wait_for 60 has_history 40 || cluster_show_logs "$DIR"
 [ "$(grep -c '"outcome": "apply"' "$TEST_TMPDIR/steps")" -ge 40 ] || fail "history: $(cat "$TEST_TMPDIR/steps")"
+
+# A coordinator whose list has the shards in another order is refused by them. It says by whom, why, and what to do.
+cluster_kill "$DIR" coordinator
+mv "$DIR/shard-0.port" "$DIR/swapped"
+mv "$DIR/shard-1.port" "$DIR/shard-0.port"
+mv "$DIR/swapped" "$DIR/shard-1.port"
+cluster_start_coordinator "$DIR" 2
+cluster_wait_port "$DIR" coordinator
+for shard in 0 1; do
+  why="shard $shard: FAILED_PRECONDITION: this is shard $((1 - shard)) of 2, addressed as shard $shard of 2: start every coordinator"
+  wait_for 60 phase_has "$why" || { "$KAONCTL" --dir "$DIR" status; cluster_show_logs "$DIR"; }
+done
+"$KAONCTL" --dir "$DIR" status >"$TEST_TMPDIR/swapped"
+[ "$(grep -c "127.0.0.1:.*this is shard" "$TEST_TMPDIR/swapped")" = 2 ] || fail "the table of shards: $(cat "$TEST_TMPDIR/swapped")"
 stop
 train_local "$TEST_TMPDIR/local" "${OPTIONS[@]}"
 here=$(field "$TEST_TMPDIR/local" weights_digest)

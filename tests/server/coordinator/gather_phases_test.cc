@@ -18,7 +18,8 @@ std::unique_ptr<ShardLink> LinkTo(const std::string& address) {
   ShardLinkOptions options;
   options.channel = grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
   ShardLinkEvents events;
-  events.connected = events.disconnected = [] {};
+  events.connected = [] {};
+  events.disconnected = [](const absl::Status&) {};
   events.message = [](const v1::ShardToCoordinator&) {};
   return std::make_unique<ShardLink>(std::move(options), std::move(events));
 }

@@ -45,7 +45,7 @@ class ShardLinkTest : public ::testing::Test {
     options.channel = grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
     ShardLinkEvents events;
     events.connected = [this] { seen_.Add(kConnected); };
-    events.disconnected = [this] { seen_.Add(kDisconnected); };
+    events.disconnected = [this](const absl::Status&) { seen_.Add(kDisconnected); };
     events.message = [this](v1::ShardToCoordinator message) {
       if (message.has_probed()) seen_.Add(kProbed);
       if (message.has_state()) seen_.Add(kPromised);
