@@ -5,7 +5,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "proto/status_macros.h"
 
 namespace kaon::client {
@@ -15,13 +14,13 @@ namespace {
 // Seconds between looks at the files.
 constexpr unsigned kRefreshSeconds = 2;
 
+}  // namespace
+
 absl::Status CheckReadable(absl::string_view what, const std::string& path) {
   std::ifstream file(path);
   if (file.good()) return absl::OkStatus();
   return absl::NotFoundError(absl::StrCat("tls ", what, " file '", path, "' cannot be read"));
 }
-
-}  // namespace
 
 absl::StatusOr<bool> AreNamed(const kaon::TlsFiles& files) {
   const int named = !files.ca.empty() + !files.certificate.empty() + !files.private_key.empty();

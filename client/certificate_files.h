@@ -6,14 +6,20 @@
 #include <grpcpp/security/tls_certificate_provider.h>
 
 #include <memory>
+#include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "client/kaon/client.h"
 
 namespace kaon::client {
 
 // Whether the three files are named. INVALID_ARGUMENT when only some are.
 absl::StatusOr<bool> AreNamed(const kaon::TlsFiles& files);
+
+// NOT_FOUND names the file and `what` it holds, unless it can be opened.
+absl::Status CheckReadable(absl::string_view what, const std::string& path);
 
 // Looks at the files every few seconds; shared by the credentials made of it. NOT_FOUND names a
 // file that cannot be read.

@@ -1,5 +1,6 @@
 #include "client/runtime.h"
 
+#include <glog/logging.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -7,10 +8,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/certificate_check.h"
 #include "client/channel.h"
 #include "client/grpc_shard_channel.h"
 #include "client/laned_shard_channel.h"
 #include "client/shm_shard_channel.h"
+#include "proto/identity.h"
 #include "proto/status_macros.h"
 #include "proto/tensor_stream.h"
 
@@ -44,6 +47,12 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Create(const ClientOptions& op
     return absl::InvalidArgumentError(
         absl::StrCat("lanes is ", options.lanes, ", must be 1 .. ", kMaxLanes));
   }
+  KAON_ASSIGN_OR_RETURN(
+      const std::string warning,
+      CheckCertificates(options.tls,
+                        {.roles = {proto::Role::kWorker, proto::Role::kReader, proto::Role::kAdmin},
+                         .calls = true}));
+  LOG_IF(WARNING, !warning.empty()) << warning;
   auto runtime = std::make_shared<Runtime>(options);
   for (const std::string& address : options.coordinators) {
     KAON_RETURN_IF_ERROR(runtime->coordinators().Open(address));

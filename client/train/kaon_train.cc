@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "client/certificate_check.h"
 #include "client/train/local_cluster.h"
 #include "client/train/service_session.h"
 #include "client/train/stop_gate.h"
@@ -16,6 +17,7 @@
 #include "client/train/trainer.h"
 #include "proto/chunk_memory.h"
 #include "proto/failpoint.h"
+#include "proto/identity.h"
 #include "proto/status_macros.h"
 
 namespace kaon::train {
@@ -77,6 +79,19 @@ absl::StatusOr<RunSummary> Train(const TrainOptions& options) {
   return RunTraining(run);
 }
 
+// Of the ranks in this process; the client library warns of what is about to expire.
+absl::Status CheckFiles(const TrainOptions& options) {
+  if (options.local) return absl::OkStatus();
+  const uint32_t first = options.rank.value_or(0);
+  const uint32_t end = options.rank.has_value() ? first + 1 : options.workers;
+  for (uint32_t rank = first; rank < end; ++rank) {
+    KAON_RETURN_IF_ERROR(client::CheckCertificates(TlsFilesOf(options, rank),
+                                                   {.roles = {proto::Role::kWorker}, .calls = true})
+                             .status());
+  }
+  return absl::OkStatus();
+}
+
 int Main(int argc, char** argv) {
   proto::KeepChunkMemory();
   google::InitGoogleLogging(argv[0]);
@@ -88,6 +103,10 @@ int Main(int argc, char** argv) {
   }
   if (const absl::Status armed = ArmFailpointOfEnvironment(); !armed.ok()) {
     std::cerr << "kaon-train: " << armed.message() << std::endl;
+    return 2;
+  }
+  if (const absl::Status usable = CheckFiles(*parsed.options); !usable.ok()) {
+    std::cerr << "kaon-train: " << usable.message() << std::endl;
     return 2;
   }
   InstallSignalHandlers();

@@ -1,11 +1,14 @@
 #include <cstdlib>
 #include <iostream>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/certificate_check.h"
 #include "kernels/backend.h"
+#include "proto/identity.h"
 #include "proto/status_macros.h"
 #include "server/admin_cli/admin_calls.h"
 #include "server/admin_cli/backend_report.h"
@@ -75,8 +78,23 @@ absl::StatusOr<BackendFacts> AskBackend(const AdminCalls& calls) {
   return facts;
 }
 
+// Anybody may ask for health.
+absl::Status CheckFiles(const Options& options) {
+  const bool any = options.command == Command::kHealth;
+  const client::CertificateUse use = {
+      .roles = any ? client::AllRoles() : std::vector<proto::Role>{proto::Role::kAdmin},
+      .calls = true};
+  KAON_ASSIGN_OR_RETURN(const std::string warning, client::CheckCertificates(options.tls, use));
+  if (!warning.empty()) std::cerr << "kaonctl: warning: " << warning << "\n";
+  return absl::OkStatus();
+}
+
 int Run(const Options& options) {
   if (IsOffline(options.command)) return RunOffline(options);
+  if (const absl::Status usable = CheckFiles(options); !usable.ok()) {
+    std::cerr << "kaonctl: " << usable.message() << "\n";
+    return 2;
+  }
   const AdminCalls calls(options);
   switch (options.command) {
     case Command::kStatus:

@@ -1,5 +1,6 @@
 #include "server/auth/server_credentials.h"
 
+#include <glog/logging.h>
 #include <grpc/compression.h>
 #include <grpc/grpc.h>
 #include <grpcpp/security/auth_metadata_processor.h>
@@ -10,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "client/certificate_check.h"
 #include "client/certificate_files.h"
 #include "client/kaon/client.h"
 #include "client/loopback.h"
@@ -55,7 +57,20 @@ class MethodAuthorizer : public grpc::AuthMetadataProcessor {
   const OnCall on_call_;
 };
 
+kaon::TlsFiles FilesOf(const v1::TlsConfig& tls) {
+  return {tls.ca_file(), tls.certificate_file(), tls.private_key_file()};
+}
+
 }  // namespace
+
+absl::Status CheckServerFiles(const v1::TlsConfig& tls, proto::Role role) {
+  // A coordinator calls the shards.
+  const client::CertificateUse use = {
+      .roles = {role}, .serves = true, .calls = role == proto::Role::kCoordinator};
+  KAON_ASSIGN_OR_RETURN(const std::string warning, client::CheckCertificates(FilesOf(tls), use));
+  LOG_IF(WARNING, !warning.empty()) << warning;
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CreateServerCredentials(
     const v1::TlsConfig& tls, absl::string_view listen, OnRefused on_refused, OnCall on_call) {
@@ -63,7 +78,7 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CreateServerCredentials
     return absl::InvalidArgumentError(
         absl::StrCat("listen '", listen, "' is not host:port with a port of 0 to 65535"));
   }
-  const kaon::TlsFiles files{tls.ca_file(), tls.certificate_file(), tls.private_key_file()};
+  const kaon::TlsFiles files = FilesOf(tls);
   KAON_ASSIGN_OR_RETURN(const bool secured, client::AreNamed(files));
   if (!secured) {
     if (client::IsLoopback(listen)) return grpc::InsecureServerCredentials();

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "kaon/v1/config.pb.h"
+#include "proto/identity.h"
 
 namespace kaon::auth {
 
@@ -40,6 +41,10 @@ using OnCall = std::function<void()>;
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CreateServerCredentials(
     const v1::TlsConfig& tls, absl::string_view listen, OnRefused on_refused = nullptr,
     OnCall on_call = nullptr);
+
+// Checks the files that a server of `role` starts with, and logs a warning where its certificate is
+// about to expire. Errors as of client::CheckCertificates.
+absl::Status CheckServerFiles(const v1::TlsConfig& tls, proto::Role role);
 
 // Limits of protocol.md section 4 and reliability.md section 0: identity compression only
 // (UNIMPLEMENTED otherwise, before anything is inflated), message and metadata sizes

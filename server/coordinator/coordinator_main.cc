@@ -4,7 +4,9 @@
 
 #include "absl/status/status.h"
 #include "kaon/v1/config.pb.h"
+#include "proto/identity.h"
 #include "proto/status_macros.h"
+#include "server/auth/server_credentials.h"
 #include "server/config/server_config.h"
 #include "server/config/server_process.h"
 #include "server/coordinator/coordinator_server.h"
@@ -33,7 +35,7 @@ kaon::config::CommandLine Describe() {
   line.complete = [](google::protobuf::Message* message) -> absl::Status {
     auto& config = static_cast<kaon::v1::CoordinatorConfig&>(*message);
     KAON_ASSIGN_OR_RETURN(config, kaon::coordinator::CompleteConfig(config));
-    return absl::OkStatus();
+    return kaon::auth::CheckServerFiles(config.tls(), kaon::proto::Role::kCoordinator);
   };
   return line;
 }

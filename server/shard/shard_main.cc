@@ -5,7 +5,9 @@
 #include "absl/status/status.h"
 #include "kaon/v1/config.pb.h"
 #include "proto/chunk_memory.h"
+#include "proto/identity.h"
 #include "proto/status_macros.h"
+#include "server/auth/server_credentials.h"
 #include "server/config/server_config.h"
 #include "server/config/server_process.h"
 #include "server/shard/shard_server.h"
@@ -54,11 +56,12 @@ kaon::config::CommandLine Describe() {
   line.complete = [](google::protobuf::Message* message) -> absl::Status {
     auto& config = static_cast<kaon::v1::ShardConfig&>(*message);
     if (!config.has_shm_sessions()) {
-      config.set_shm_sessions(kaon::shard::DefaultShmSessions(config.host_memory_bytes()));
+      config.set_shm_sessions(kaon::shard::DefaultShmSessions(config.host_memory_bytes(),
+                                                              kaon::config::MaxOpenFiles()));
     }
     if (!config.has_measure_forms()) config.set_measure_forms(true);
     KAON_ASSIGN_OR_RETURN(config, kaon::shard::CompleteConfig(config));
-    return absl::OkStatus();
+    return kaon::auth::CheckServerFiles(config.tls(), kaon::proto::Role::kShard);
   };
   return line;
 }

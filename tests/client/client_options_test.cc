@@ -4,6 +4,7 @@
 #include <string>
 
 #include "client/kaon/client.h"
+#include "tests/server/auth/certificates.h"
 
 namespace kaon {
 namespace {
@@ -26,6 +27,20 @@ TEST(ClientOptionsTest, AreCheckedAtConnect) {
   options.lanes = 4;
   options.coordinators = {"192.0.2.1:1"};
   EXPECT_EQ(Client::Connect(options).status().code(), StatusCode::kFailedPrecondition);
+}
+
+TEST(ClientOptionsTest, CertificatesAreCheckedAtConnect) {
+  const testing::Certificates certificates("");
+  ClientOptions options;
+  options.coordinators = {"127.0.0.1:1"};
+  options.tls = certificates.Client("worker-0");
+  EXPECT_TRUE(Client::Connect(options).ok());
+  options.tls.private_key = certificates.Client("worker-1").private_key;
+  EXPECT_THAT(Client::Connect(options).status().message(),
+              HasSubstr("worker-1.key' is not the key of certificate file"));
+  options.tls = certificates.Client("coordinator");
+  EXPECT_THAT(Client::Connect(options).status().message(),
+              HasSubstr("is for role coordinator, must be for worker or reader or admin"));
 }
 
 }  // namespace
