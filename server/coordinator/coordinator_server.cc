@@ -18,11 +18,14 @@
 #include "proto/identity.h"
 #include "proto/status_macros.h"
 #include "server/auth/server_credentials.h"
+#include "server/config/check_range.h"
 #include "server/config/port_file.h"
 
 namespace kaon::coordinator {
 
 namespace {
+
+using config::CheckRange;
 
 constexpr int kMaxShards = 1024;
 constexpr uint32_t kMaxHeartbeatMs = 60000;
@@ -35,12 +38,6 @@ constexpr uint64_t kMaxCheckpointKeep = 1000;
 constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
 // A worker waits for what is read; the machine asks again at each heartbeat.
 constexpr absl::Duration kReadTimeout = absl::Seconds(2);
-
-absl::Status CheckRange(absl::string_view field, uint64_t value, uint64_t min, uint64_t max) {
-  if (value >= min && value <= max) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, " is ", value, ", must be ", min, " .. ", max));
-}
 
 absl::Status CheckAddress(absl::string_view field, const std::string& address) {
   if (!client::HostOf(address).empty()) return absl::OkStatus();

@@ -24,6 +24,7 @@
 #include "proto/tensor_stream.h"
 #include "server/auth/server_credentials.h"
 #include "server/checkpoint/written_by.h"
+#include "server/config/check_range.h"
 #include "server/config/durability.h"
 #include "server/config/port_file.h"
 #include "server/disk/device_error.h"
@@ -43,8 +44,12 @@ namespace kaon::shard {
 
 namespace {
 
+using config::CheckRange;
+
 constexpr uint64_t kDefaultHostMemoryBytes = uint64_t{4} << 30;
 constexpr uint64_t kDefaultStagingBytes = uint64_t{64} << 20;
+// More than any machine has; sums of a few of them do not overflow.
+constexpr uint64_t kMaxBytes = uint64_t{1} << 50;
 // What the shard keeps of a chunk until its step is applied is some dozens of bytes.
 constexpr uint64_t kMinChunkBytes = 4096;
 constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
@@ -147,10 +152,7 @@ absl::StatusOr<v1::ShardConfig> CompleteConfig(v1::ShardConfig config) {
                         config::ParseDurability(config.durability()));
   config.set_durability(config::DurabilityText(durability.mode, durability.interval_steps));
   if (config.host_memory_bytes() == 0) config.set_host_memory_bytes(kDefaultHostMemoryBytes);
-  if (config.shm_sessions() > kMaxShmSessions) {
-    return absl::InvalidArgumentError(absl::StrCat("shm_sessions is ", config.shm_sessions(),
-                                                   ", must be 0 .. ", kMaxShmSessions));
-  }
+  KAON_RETURN_IF_ERROR(CheckRange("shm_sessions", config.shm_sessions(), 0, kMaxShmSessions));
   // They are kept beside the tensors, and no job may need memory that they have taken.
   if (config.host_memory_bytes() <= ReservedBytes(config)) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -161,16 +163,14 @@ absl::StatusOr<v1::ShardConfig> CompleteConfig(v1::ShardConfig config) {
                                                   " of ", kShmSessionBytes, " bytes")));
   }
   if (config.staging_bytes() == 0) config.set_staging_bytes(kDefaultStagingBytes);
-  if (config.staging_bytes() < proto::kMaxChunkBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("staging_bytes is ", config.staging_bytes(),
-                                                   ", must be at least ", proto::kMaxChunkBytes));
-  }
+  KAON_RETURN_IF_ERROR(CheckRange("host_memory_bytes", config.host_memory_bytes(), 1, kMaxBytes));
+  KAON_RETURN_IF_ERROR(
+      CheckRange("staging_bytes", config.staging_bytes(), proto::kMaxChunkBytes, kMaxBytes));
+  KAON_RETURN_IF_ERROR(
+      CheckRange("snapshot_journal_bytes", config.snapshot_journal_bytes(), 0, kMaxBytes));
   if (config.backend().empty()) config.set_backend("cpu");
   if (config.threads() == 0) config.set_threads(AvailableCpus());
-  if (config.threads() > kernels::kMaxThreads) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("threads is ", config.threads(), ", must be 0 .. ", kernels::kMaxThreads));
-  }
+  KAON_RETURN_IF_ERROR(CheckRange("threads", config.threads(), 0, kernels::kMaxThreads));
   return config;
 }
 

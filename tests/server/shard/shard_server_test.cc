@@ -439,14 +439,6 @@ TEST_F(ShardServerTest, RefusesAConfigurationItCannotServe) {
   ExpectRefused(config, absl::StatusCode::kFailedPrecondition, "0.0.0.0");
 }
 
-TEST(DefaultShmSessionsTest, TakeASixteenthOfTheMemoryAtMost) {
-  EXPECT_EQ(DefaultShmSessions(0), 8u);
-  EXPECT_EQ(DefaultShmSessions(uint64_t{4} << 30), 8u);
-  EXPECT_EQ(DefaultShmSessions(uint64_t{1} << 30), 6u);
-  EXPECT_EQ(DefaultShmSessions(uint64_t{160} << 20), 1u);
-  EXPECT_EQ(DefaultShmSessions(uint64_t{159} << 20), 0u);
-}
-
 // As a sandbox does it; for good, and for every thread to come.
 void ForbidLocalSockets() {
   const sock_filter filter[] = {
@@ -479,9 +471,9 @@ TEST(SandboxedShardTest, ServesOverTheNetworkWhereThereAreNoLocalSockets) {
   EXPECT_EXIT(ServeInASandbox(config), testing::ExitedWithCode(0),
               "no sessions over shared memory: FAILED_PRECONDITION");
   // Who names a directory wants a socket there.
-  config.set_shm_dir("/tmp");
+  config.set_shm_dir("/etc");
   EXPECT_EXIT(ServeInASandbox(config), testing::ExitedWithCode(1),
-              "FAILED_PRECONDITION: cannot listen on local socket /tmp/kaon-shard-");
+              "FAILED_PRECONDITION: cannot listen on local socket /etc/kaon-shard-");
 }
 
 TEST_F(ShardServerTest, RefusesAPortInUse) {
