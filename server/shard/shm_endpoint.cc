@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,9 +15,11 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "kernels/steady_clock.h"
 #include "proto/local_socket.h"
 #include "proto/shm_link.h"
@@ -36,26 +39,56 @@ constexpr char kName[] = "kaon-shard-";
 constexpr char kSuffix[] = ".sock";
 // As long.
 constexpr char kNotListeningSuffix[] = ".bind";
+// Between name and suffix.
+constexpr size_t kRandomDigits = 32;
 
 // A name that nobody else has, nor can guess.
 std::string NewName() {
   ShmTokens names(absl::ZeroDuration());
   return absl::StrCat(
-      kName, absl::BytesToHexString(names.Issue(proto::Identity(), SteadyNow()).substr(0, 16)));
+      kName, absl::BytesToHexString(
+                 names.Issue(proto::Identity(), SteadyNow()).substr(0, kRandomDigits / 2)));
 }
 
+// A name that NewName can have made.
+bool IsOwnName(absl::string_view name) {
+  return absl::ConsumePrefix(&name, kName) && absl::ConsumeSuffix(&name, kSuffix) &&
+         name.size() == kRandomDigits &&
+         std::all_of(name.begin(), name.end(), absl::ascii_isxdigit);
+}
+
+// Removes the sockets of shards of this user that were killed, and nothing else.
 void RemoveAbandoned(const std::string& directory) {
   std::error_code error;
   for (std::filesystem::directory_iterator file(directory, error), end; !error && file != end;
        file.increment(error)) {
-    const std::string name = file->path().filename();
-    if (!absl::StartsWith(name, kName) || !absl::EndsWith(name, kSuffix)) continue;
-    if (proto::IsAbandoned(file->path())) unlink(file->path().c_str());
+    struct stat facts;
+    const std::string path = file->path();
+    if (!IsOwnName(file->path().filename().string()) || lstat(path.c_str(), &facts) != 0 ||
+        !S_ISSOCK(facts.st_mode) || facts.st_uid != geteuid()) {
+      continue;
+    }
+    if (proto::IsAbandoned(path)) unlink(path.c_str());
   }
+}
+
+// Where everybody may write, anybody may put a socket of theirs in the place of the shard's.
+absl::Status CheckDirectory(const std::string& directory) {
+  struct stat facts;
+  if (stat(directory.c_str(), &facts) != 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("shm_dir ", directory, ": ", std::strerror(errno)));
+  }
+  if ((facts.st_mode & S_IWOTH) == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrFormat("shm_dir %s has mode %04o, others may not write to it: chmod o-w, or name "
+                      "another directory",
+                      directory, facts.st_mode & 07777));
 }
 
 // Under its name a socket always has a listener, or had one, so that others see what is abandoned.
 absl::StatusOr<proto::Descriptor> ListenIn(const std::string& directory, std::string* address) {
+  KAON_RETURN_IF_ERROR(CheckDirectory(directory));
   RemoveAbandoned(directory);
   const std::string base = absl::StrCat(directory, "/", NewName());
   const std::string unready = base + kNotListeningSuffix;

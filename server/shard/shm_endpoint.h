@@ -54,8 +54,9 @@ class ShmEndpoint {
     size_t ring_bytes = proto::kShmRingBytes;
   };
 
-  // Removes what shards that were killed have left in the directory. FAILED_PRECONDITION if the
-  // socket cannot be made, INVALID_ARGUMENT if its name is too long.
+  // Removes the sockets that killed shards of this user have left in the directory.
+  // FAILED_PRECONDITION if others may write to it or the socket cannot be made, INVALID_ARGUMENT if
+  // its name is too long.
   static absl::StatusOr<std::unique_ptr<ShmEndpoint>> Start(Options options,
                                                             const ShmBackends& backends);
   // As Stop.

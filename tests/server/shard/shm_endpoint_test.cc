@@ -4,9 +4,11 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <thread>
 #include <tuple>
@@ -309,19 +311,39 @@ TEST_F(ShmEndpointTest, RemovesWhatKilledShardsHaveLeft) {
   Start(options);
   const v1::OpenSessionResponse opened = Open();
   // As the end of a process leaves it.
-  const std::string abandoned = directory + "/kaon-shard-abandoned.sock";
+  const std::string own = directory + "/kaon-shard-0123456789abcdef0123456789abcde";
+  const std::string abandoned = own + "f.sock";
   { ASSERT_TRUE(proto::ListenLocal(abandoned).ok()); }
-  const std::string of_others = directory + "/others.sock";
-  { ASSERT_TRUE(proto::ListenLocal(of_others).ok()); }
+  const std::string other_name = directory + "/kaon-shard-mine.sock";
+  { ASSERT_TRUE(proto::ListenLocal(other_name).ok()); }
+  const std::string no_socket = own + "0.sock";
+  std::ofstream(no_socket) << "data";
+  const std::string other_user = own + "1.sock";
+  { ASSERT_TRUE(proto::ListenLocal(other_user).ok()); }
+  const bool given_away = chown(other_user.c_str(), 65533, -1) == 0;
   ASSERT_TRUE(std::filesystem::exists(abandoned));
   const auto neighbour = ShmEndpoint::Start(options, {&accumulator_, &publisher_, &counts_});
   ASSERT_TRUE(neighbour.ok()) << neighbour.status();
   EXPECT_FALSE(std::filesystem::exists(abandoned));
-  EXPECT_TRUE(std::filesystem::exists(of_others));
+  EXPECT_TRUE(std::filesystem::exists(other_name));
+  EXPECT_TRUE(std::filesystem::exists(no_socket));
+  // Only root can give a file away.
+  if (given_away) EXPECT_TRUE(std::filesystem::exists(other_user));
   // That of a shard that lives is still its own, and nobody was taken for an intruder.
   EXPECT_TRUE(Connect(opened).ok());
   EXPECT_EQ(Unauthorized(), 0u);
   std::filesystem::remove_all(directory);
+}
+
+TEST_F(ShmEndpointTest, RefusesADirectoryThatEverybodyMayWriteTo) {
+  ShmEndpoint::Options options;
+  options.directory = ::testing::TempDir() + "/everybody";
+  ASSERT_EQ(mkdir(options.directory.c_str(), 0700), 0);
+  ASSERT_EQ(chmod(options.directory.c_str(), 01777), 0);
+  EXPECT_EQ(ShmEndpoint::Start(options, {&accumulator_, &publisher_, &counts_}).status(),
+            absl::FailedPreconditionError("shm_dir " + options.directory +
+                                          " has mode 1777, others may not write to it: chmod o-w, "
+                                          "or name another directory"));
 }
 
 TEST_F(ShmEndpointTest, RefusesADirectoryWhereNoSocketCanBe) {
@@ -329,7 +351,8 @@ TEST_F(ShmEndpointTest, RefusesADirectoryWhereNoSocketCanBe) {
   options.directory = "/nonexistent";
   EXPECT_EQ(ShmEndpoint::Start(options, {&accumulator_, &publisher_, &counts_}).status().code(),
             absl::StatusCode::kFailedPrecondition);
-  options.directory = "/tmp/" + std::string(100, 'x');
+  options.directory = ::testing::TempDir() + "/" + std::string(100, 'x');
+  ASSERT_EQ(mkdir(options.directory.c_str(), 0700), 0);
   EXPECT_EQ(ShmEndpoint::Start(options, {&accumulator_, &publisher_, &counts_}).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
