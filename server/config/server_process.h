@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include <cstdint>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -20,6 +21,12 @@
 #include "server/config/server_config.h"
 
 namespace kaon::config {
+
+// Returns how many files the system lets this process open.
+inline uint64_t MaxOpenFiles() {
+  rlimit limit;
+  return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_max : 0;
+}
 
 // As many open files as the system lets this process have.
 inline void RaiseOpenFileLimit() {

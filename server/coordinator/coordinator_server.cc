@@ -35,6 +35,9 @@ constexpr uint64_t kDefaultCheckpointKeep = 3;
 // Fewer good ones are never left.
 constexpr uint64_t kMinCheckpointKeep = 2;
 constexpr uint64_t kMaxCheckpointKeep = 1000;
+// Checkpoints and what libraries open now and then; a link, and the one that takes its place.
+constexpr size_t kOwnDescriptors = 8;
+constexpr size_t kDescriptorsOfShard = 2;
 constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
 // A worker waits for what is read; the machine asks again at each heartbeat.
 constexpr absl::Duration kReadTimeout = absl::Seconds(2);
@@ -208,13 +211,15 @@ absl::Status CoordinatorServer::Listen() {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   auth::HardenServer(builder, auth::kCoordinatorMessageBytes);
-  builder.AddListeningPort(config_.listen(), std::move(credentials), &port_);
+  KAON_ASSIGN_OR_RETURN(listener_, listener::Listener::Bind(config_.listen(), counts_));
+  listener_->AddTo(builder, std::move(credentials));
   builder.RegisterService(coordinator_service_.get());
   builder.RegisterService(admin_service_.get());
   server_ = builder.BuildAndStart();
-  if (server_ == nullptr || port_ == 0) {
-    return absl::UnavailableError(absl::StrCat("cannot listen on ", config_.listen()));
-  }
+  if (server_ == nullptr) return absl::UnavailableError("gRPC cannot start a server");
+  KAON_RETURN_IF_ERROR(listener_->Start(
+      kOwnDescriptors + config_.shards_size() * kDescriptorsOfShard, config_.has_tls()));
+  port_ = listener_->port();
   server_->GetHealthCheckService()->SetServingStatus(v1::Admin::service_full_name(), true);
   health_.ShowIn(server_->GetHealthCheckService());
   address_ = config_.advertise();
@@ -254,6 +259,7 @@ void CoordinatorServer::Shutdown() {
   for (const auto& link : links_) link->Shutdown();
   if (keeper_) keeper_->Stop();
   health_.ShowIn(nullptr);
+  if (listener_) listener_->Stop();
   if (server_) {
     server_->Shutdown(proto::DeadlineAfter(kShutdownGrace));
     server_->Wait();

@@ -19,6 +19,7 @@
 #include "server/coordinator/machine_loop.h"
 #include "server/coordinator/machine_watch.h"
 #include "server/coordinator/shard_link.h"
+#include "server/listener/listener.h"
 #include "server/monitor/event_counts.h"
 #include "server/monitor/service_health.h"
 
@@ -32,9 +33,10 @@ class CoordinatorServer {
   // Returns once the port accepts calls; shards may come up later.
   //   INVALID_ARGUMENT     a field of the configuration; names it, its value and range
   //   FAILED_PRECONDITION  an address that is not loopback, without certificates; a checkpoint
-  //                        directory that cannot be opened
+  //                        directory that cannot be opened; a port that is taken; a limit of open
+  //                        files that is too low
   //   NOT_FOUND            a certificate file that cannot be read
-  //   UNAVAILABLE          the port is taken, or port_file cannot be written
+  //   UNAVAILABLE          port_file cannot be written
   static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Start(v1::CoordinatorConfig config);
   // Serves nothing; use Start.
   CoordinatorServer() = default;
@@ -63,6 +65,8 @@ class CoordinatorServer {
   std::unique_ptr<CheckpointKeeper> keeper_;
   std::unique_ptr<CoordinatorService> coordinator_service_;
   std::unique_ptr<AdminService> admin_service_;
+  // Outlives the server, which tells it of calls.
+  std::unique_ptr<listener::Listener> listener_;
   std::unique_ptr<grpc::Server> server_;
 };
 

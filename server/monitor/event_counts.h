@@ -28,6 +28,8 @@ namespace kaon::monitor {
   EVENT(kCallUnauthorized, "call_unauthorized", kNothing)            \
   EVENT(kCheckpointCreated, "checkpoint_created", kNothing)          \
   EVENT(kCheckpointFailed, "checkpoint_failed", kNothing)            \
+  EVENT(kConnectionCut, "connection_cut", kNothing)                  \
+  EVENT(kConnectionRefused, "connection_refused", kNothing)          \
   EVENT(kControlRefused, "control_refused", kReason)                 \
   EVENT(kDamagedFileSkipped, "damaged_file_skipped", kNothing)       \
   EVENT(kGradNormOutlier, "grad_norm_outlier", kNothing)             \

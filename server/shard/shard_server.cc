@@ -62,6 +62,10 @@ constexpr uint64_t kLeastSegmentBytes = uint64_t{16} << 10;
 // for each of many streams.
 constexpr uint64_t kTransportBytes = uint64_t{256} << 20;
 constexpr uint32_t kDefaultShmSessions = 8;
+// Journal, snapshot and checkpoint at once, and what libraries open now and then.
+constexpr size_t kOwnDescriptors = 12;
+// Socket, memory and wake-up.
+constexpr uint64_t kDescriptorsOfSession = 3;
 // Of the journal. Not among the settings, as no job is better off with another size: tests/crash
 // makes segments end every few steps by it.
 constexpr char kSegmentBytesVariable[] = "KAON_JOURNAL_SEGMENT_BYTES";
@@ -174,9 +178,10 @@ absl::StatusOr<v1::ShardConfig> CompleteConfig(v1::ShardConfig config) {
   return config;
 }
 
-uint32_t DefaultShmSessions(uint64_t host_memory_bytes) {
+uint32_t DefaultShmSessions(uint64_t host_memory_bytes, uint64_t open_files) {
   if (host_memory_bytes == 0) host_memory_bytes = kDefaultHostMemoryBytes;
-  const uint64_t affordable = host_memory_bytes / 16 / kShmSessionBytes;
+  const uint64_t affordable =
+      std::min(host_memory_bytes / 16 / kShmSessionBytes, open_files / 8 / kDescriptorsOfSession);
   return static_cast<uint32_t>(std::min<uint64_t>(kDefaultShmSessions, affordable));
 }
 
@@ -457,14 +462,16 @@ absl::Status ShardServer::Listen(const v1::ShardConfig& config) {
   grpc::ResourceQuota quota("kaon-shard");
   quota.Resize(config.staging_bytes() + kTransportBytes);
   builder.SetResourceQuota(quota);
-  builder.AddListeningPort(config.listen(), std::move(credentials), &port_);
+  KAON_ASSIGN_OR_RETURN(listener_, listener::Listener::Bind(config.listen(), counts_));
+  listener_->AddTo(builder, std::move(credentials));
   builder.RegisterService(data_service_.get());
   builder.RegisterService(local_service_.get());
   builder.RegisterService(control_service_.get());
   server_ = builder.BuildAndStart();
-  if (server_ == nullptr || port_ == 0) {
-    return absl::FailedPreconditionError(absl::StrCat("cannot listen on ", config.listen()));
-  }
+  if (server_ == nullptr) return absl::FailedPreconditionError("gRPC cannot start a server");
+  KAON_RETURN_IF_ERROR(listener_->Start(
+      kOwnDescriptors + config.shm_sessions() * kDescriptorsOfSession, config.has_tls()));
+  port_ = listener_->port();
   server_->GetHealthCheckService()->SetServingStatus(v1::ShardControl::service_full_name(), true);
   health_.ShowIn(server_->GetHealthCheckService());
   LOG(INFO) << "shard serves on port " << port_ << " with " << backend_->name() << ", "
@@ -481,6 +488,7 @@ void ShardServer::Stop(absl::Duration last_snapshot) {
   // First, so that every open stream ends by itself.
   if (loop_ != nullptr) loop_->Stop();
   if (shm_endpoint_ != nullptr) shm_endpoint_->Stop();
+  if (listener_ != nullptr) listener_->Stop();
   if (server_ != nullptr) server_->Shutdown(proto::DeadlineAfter(kShutdownGrace));
   health_.ShowIn(nullptr);
   // Joins gRPC's calls: nothing of the services runs afterwards.

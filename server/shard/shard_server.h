@@ -16,6 +16,7 @@
 #include "server/journal/incarnation_marker.h"
 #include "server/journal/journal.h"
 #include "server/journal/shard_directory.h"
+#include "server/listener/listener.h"
 #include "server/monitor/event_counts.h"
 #include "server/monitor/service_health.h"
 #include "server/shard/shard_service.h"
@@ -36,8 +37,9 @@ namespace kaon::shard {
 absl::StatusOr<v1::ShardConfig> CompleteConfig(v1::ShardConfig config);
 
 // How many sessions over shared memory kaon-shard has unless it is told: enough for a push and a
-// pull of four workers, as long as that is no more than a sixteenth of `host_memory_bytes`.
-uint32_t DefaultShmSessions(uint64_t host_memory_bytes);
+// pull of four workers, as long as they take no more than a sixteenth of `host_memory_bytes`, and
+// an eighth of `open_files`, the descriptors that the process may have.
+uint32_t DefaultShmSessions(uint64_t host_memory_bytes, uint64_t open_files);
 
 class ShardServer {
  public:
@@ -97,6 +99,8 @@ class ShardServer {
   std::unique_ptr<ShardDataService> data_service_;
   std::unique_ptr<ShardLocalService> local_service_;
   std::unique_ptr<ShardControlService> control_service_;
+  // Outlives the server, which tells it of calls.
+  std::unique_ptr<listener::Listener> listener_;
   std::unique_ptr<grpc::Server> server_;
   int port_ = 0;
 };

@@ -45,9 +45,10 @@ SERVER_FOLDERS = {
     "auth": {"auth"},
     "config": {"config"},
     "monitor": {"monitor"},
+    "listener": {"listener", "monitor"},
     "admin_cli": {"disk", "checkpoint", "config", "admin_cli"},
-    "shard": {"tier", "disk", "journal", "checkpoint", "auth", "config", "monitor", "mutation", "shard"},
-    "coordinator": {"disk", "checkpoint", "auth", "config", "coordinator", "monitor", "mutation"},
+    "shard": {"tier", "disk", "journal", "checkpoint", "auth", "config", "listener", "monitor", "mutation", "shard"},
+    "coordinator": {"disk", "checkpoint", "auth", "config", "coordinator", "listener", "monitor", "mutation"},
 }
 # The state machines: everything that is not in their messages comes in as an argument.
 PURE = re.compile(

@@ -12,13 +12,15 @@
 
 namespace kaon::testing {
 
-grpc::Status SecuredServer::ShardControl::DescribeShard(grpc::ServerContext* context,
-                                                        const v1::DescribeShardRequest*,
-                                                        v1::DescribeShardResponse*) {
+grpc::ServerUnaryReactor* SecuredServer::ShardControl::DescribeShard(
+    grpc::CallbackServerContext* context, const v1::DescribeShardRequest*,
+    v1::DescribeShardResponse*) {
   last_peer = auth::PeerIdentity(*context);
   last_connection = context->peer();
   ++calls;
-  return grpc::Status::OK;
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
 }
 
 SecuredServer::SecuredServer(const v1::TlsConfig& tls, const std::string& listen) {
@@ -32,16 +34,24 @@ SecuredServer::SecuredServer(const v1::TlsConfig& tls, const std::string& listen
   CHECK(credentials.ok()) << credentials.status();
   grpc::ServerBuilder builder;
   auth::HardenServer(builder);
-  builder.AddListeningPort(listen, *credentials, &port_);
+  auto bound = listener::Listener::Bind(listen, counts_);
+  CHECK(bound.ok()) << bound.status();
+  listener_ = *std::move(bound);
+  listener_->AddTo(builder, *credentials);
   builder.RegisterService(&shard_data_);
   builder.RegisterService(&shard_control_);
   builder.RegisterService(&coordinator_);
   builder.RegisterService(&admin_);
   server_ = builder.BuildAndStart();
   CHECK(server_ != nullptr);
+  const absl::Status started = listener_->Start(/*reserve=*/0, !tls.ca_file().empty());
+  CHECK(started.ok()) << started;
 }
 
-SecuredServer::~SecuredServer() { server_->Shutdown(); }
+SecuredServer::~SecuredServer() {
+  listener_->Stop();
+  server_->Shutdown();
+}
 
 std::string SecuredServer::last_refused() const {
   MutexLock lock(mu_);
@@ -49,7 +59,7 @@ std::string SecuredServer::last_refused() const {
 }
 
 std::string SecuredServer::address(const std::string& host) const {
-  return host + ":" + std::to_string(port_);
+  return host + ":" + std::to_string(listener_->port());
 }
 
 grpc::Status CallEmpty(const std::shared_ptr<grpc::Channel>& channel, const std::string& method) {

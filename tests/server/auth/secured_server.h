@@ -19,6 +19,8 @@
 #include "kaon/v1/shard_data.grpc.pb.h"
 #include "kernels/mutex.h"
 #include "proto/identity.h"
+#include "server/listener/listener.h"
+#include "server/monitor/event_counts.h"
 
 namespace kaon::testing {
 
@@ -30,6 +32,7 @@ class SecuredServer {
 
   std::string address(const std::string& host = "127.0.0.1") const;
   int described() const { return shard_control_.calls; }
+  listener::Listener& listener() { return *listener_; }
   // Calls that came with a certificate.
   int arrived() const { return arrived_; }
   // Who was refused last, before any handler, and why.
@@ -40,10 +43,10 @@ class SecuredServer {
   const std::string& last_connection() const { return shard_control_.last_connection; }
 
  private:
-  struct ShardControl : public v1::ShardControl::Service {
-    grpc::Status DescribeShard(grpc::ServerContext* context,
-                               const v1::DescribeShardRequest* request,
-                               v1::DescribeShardResponse* response) override;
+  struct ShardControl : public v1::ShardControl::CallbackService {
+    grpc::ServerUnaryReactor* DescribeShard(grpc::CallbackServerContext* context,
+                                            const v1::DescribeShardRequest* request,
+                                            v1::DescribeShardResponse* response) override;
     std::atomic<int> calls = 0;
     proto::Identity last_peer;
     std::string last_connection;
@@ -57,7 +60,8 @@ class SecuredServer {
   ShardControl shard_control_;
   v1::Coordinator::Service coordinator_;
   v1::Admin::Service admin_;
-  int port_ = 0;
+  monitor::EventCounts counts_;
+  std::unique_ptr<listener::Listener> listener_;
   std::unique_ptr<grpc::Server> server_;
 };
 

@@ -84,12 +84,14 @@ TEST(CoordinatorServerTest, WritesItsPortOnceItServes) {
   EXPECT_EQ(port, (*server)->port());
 }
 
-TEST(CoordinatorServerTest, TakenPortIsUnavailable) {
+TEST(CoordinatorServerTest, RefusesAPortInUse) {
   const auto first = CoordinatorServer::Start(Config());
   ASSERT_TRUE(first.ok());
   v1::CoordinatorConfig config = Config();
   config.set_listen("127.0.0.1:" + std::to_string((*first)->port()));
-  EXPECT_EQ(CoordinatorServer::Start(config).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(CoordinatorServer::Start(config).status(),
+            absl::FailedPreconditionError("cannot listen on " + config.listen() +
+                                          ": Address already in use"));
 }
 
 TEST(CoordinatorServerTest, ShutsDownTwice) {

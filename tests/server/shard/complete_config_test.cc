@@ -25,11 +25,16 @@ TEST(CompleteConfigTest, RefusesSizesThatNoMachineHas) {
 }
 
 TEST(DefaultShmSessionsTest, TakeASixteenthOfTheMemoryAtMost) {
-  EXPECT_EQ(DefaultShmSessions(0), 8u);
-  EXPECT_EQ(DefaultShmSessions(uint64_t{4} << 30), 8u);
-  EXPECT_EQ(DefaultShmSessions(uint64_t{1} << 30), 6u);
-  EXPECT_EQ(DefaultShmSessions(uint64_t{160} << 20), 1u);
-  EXPECT_EQ(DefaultShmSessions(uint64_t{159} << 20), 0u);
+  EXPECT_EQ(DefaultShmSessions(0, 1024), 8u);
+  EXPECT_EQ(DefaultShmSessions(uint64_t{4} << 30, 1024), 8u);
+  EXPECT_EQ(DefaultShmSessions(uint64_t{1} << 30, 1024), 6u);
+  EXPECT_EQ(DefaultShmSessions(uint64_t{160} << 20, 1024), 1u);
+  EXPECT_EQ(DefaultShmSessions(uint64_t{159} << 20, 1024), 0u);
+}
+
+TEST(DefaultShmSessionsTest, TakeAnEighthOfTheDescriptorsAtMost) {
+  EXPECT_EQ(DefaultShmSessions(0, 192), 8u);
+  EXPECT_EQ(DefaultShmSessions(0, 64), 2u);
 }
 
 }  // namespace

@@ -1,0 +1,171 @@
+#include "server/listener/connection_table.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+
+namespace kaon::listener {
+
+namespace {
+
+constexpr size_t kMaxUnknown = 128;
+
+// 0 if `fd` is no socket.
+uint64_t CookieOf(int fd) {
+  uint64_t cookie = 0;
+  socklen_t size = sizeof(cookie);
+  return getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &size) == 0 ? cookie : 0;
+}
+
+std::string TextOf(int family, const void* bytes) {
+  char text[INET6_ADDRSTRLEN] = "";
+  inet_ntop(family, bytes, text, sizeof(text));
+  return text;
+}
+
+}  // namespace
+
+Peer PeerOf(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+    const std::string host = TextOf(AF_INET, &v4.sin_addr);
+    return {host, absl::StrCat(host, ":", ntohs(v4.sin_port))};
+  }
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+  in6_addr host = v6.sin6_addr;
+  if (IN6_IS_ADDR_V4MAPPED(&host)) {
+    const std::string text = TextOf(AF_INET, &host.s6_addr[12]);
+    return {text, absl::StrCat(text, ":", ntohs(v6.sin6_port))};
+  }
+  const std::string name = absl::StrCat(TextOf(AF_INET6, &host), ":", ntohs(v6.sin6_port));
+  std::memset(&host.s6_addr[8], 0, 8);
+  return {TextOf(AF_INET6, &host), name};
+}
+
+std::string PeerName(absl::string_view grpc_peer) {
+  // ipv4:127.0.0.1:80, ipv6:%5B::1%5D:80, ipv6:%5Bfe80::1%252%5D:80.
+  grpc_peer.remove_prefix(std::min(grpc_peer.size(), grpc_peer.find(':') + 1));
+  const std::string text = absl::StrReplaceAll(
+      grpc_peer, {{"%5B", ""}, {"%5D", ""}, {"%25", "%"}, {"[", ""}, {"]", ""}});
+  const size_t scope = text.find('%');
+  if (scope == std::string::npos) return text;
+  return absl::StrCat(text.substr(0, scope), text.substr(text.rfind(':')));
+}
+
+ConnectionTable::Limits ConnectionTable::Share(size_t descriptors) {
+  Limits limits;
+  limits.descriptors = descriptors;
+  limits.unknown = std::clamp<size_t>(descriptors / 4, 1, kMaxUnknown);
+  limits.per_address = std::max<size_t>(descriptors / 4 * 3, 1);
+  return limits;
+}
+
+bool ConnectionTable::HasRoom() const {
+  return connections_.size() + unknown_.size() + 2 <= limits_.descriptors;
+}
+
+bool ConnectionTable::MakeRoom(absl::Time now) {
+  if (HasRoom()) return true;
+  Sweep(now);
+  if (HasRoom()) return true;
+  const auto oldest = Oldest();
+  if (oldest != connections_.end()) Cut(oldest);
+  return HasRoom();
+}
+
+bool ConnectionTable::FullOfKnown() const {
+  return !HasRoom() && unknown_.empty() &&
+         std::all_of(connections_.begin(), connections_.end(),
+                     [](const Connection& connection) { return connection.live; });
+}
+
+bool ConnectionTable::Add(int fd, const Peer& peer, absl::Time now) {
+  if (CountOf(peer.address) >= limits_.per_address) Sweep(now);
+  if (CountOf(peer.address) >= limits_.per_address) {
+    const auto oldest = Oldest(&peer.address);
+    if (oldest == connections_.end()) return false;
+    Cut(oldest);
+  }
+  if (unknown_.size() >= limits_.unknown) Cut(Oldest());
+  // A connection of that name is closed already, or came to another address of this machine.
+  const auto namesake = unknown_.find(peer.name);
+  if (namesake != unknown_.end()) Cut(namesake->second);
+  proto::Descriptor duplicate(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (!duplicate.valid()) return false;
+  connections_.push_back({fd, CookieOf(fd), peer, now, std::move(duplicate)});
+  unknown_[peer.name] = std::prev(connections_.end());
+  ++by_address_[peer.address];
+  return true;
+}
+
+void ConnectionTable::MarkKnown(const std::string& name) { EndUnknown(name); }
+
+void ConnectionTable::EndUnknown(const std::string& name) {
+  const auto found = unknown_.find(name);
+  if (found == unknown_.end()) return;
+  found->second->duplicate = proto::Descriptor();
+  unknown_.erase(found);
+}
+
+size_t ConnectionTable::CountOf(const std::string& address) const {
+  const auto held = by_address_.find(address);
+  return held == by_address_.end() ? 0 : held->second;
+}
+
+void ConnectionTable::Cut(Connections::iterator connection) {
+  ++num_cut_;
+  shutdown(connection->duplicate.get(), SHUT_RDWR);
+  EndUnknown(connection->peer.name);
+  connection->live = false;
+  Leave(connection->peer);
+}
+
+void ConnectionTable::Leave(const Peer& peer) {
+  const auto held = by_address_.find(peer.address);
+  if (--held->second == 0) by_address_.erase(held);
+}
+
+ConnectionTable::Connections::iterator ConnectionTable::Oldest(const std::string* address) {
+  std::map<std::string, size_t> counts;
+  for (const auto& [name, connection] : unknown_) ++counts[connection->peer.address];
+  auto oldest = connections_.end();
+  for (const auto& [name, connection] : unknown_) {
+    if (address != nullptr && connection->peer.address != *address) continue;
+    if (oldest != connections_.end()) {
+      const size_t most = counts[oldest->peer.address];
+      const size_t held = counts[connection->peer.address];
+      if (held < most || (held == most && connection->since >= oldest->since)) continue;
+    }
+    oldest = connection;
+  }
+  return oldest;
+}
+
+void ConnectionTable::Sweep(absl::Time now) {
+  ReapClosed();
+  for (auto next = unknown_.begin(); next != unknown_.end();) {
+    const auto connection = (next++)->second;
+    if (connection->since + limits_.unknown_lifetime <= now) Cut(connection);
+  }
+}
+
+void ConnectionTable::ReapClosed() {
+  for (auto next = connections_.begin(); next != connections_.end();) {
+    const auto connection = next++;
+    if (CookieOf(connection->fd) == connection->cookie) continue;
+    // Another connection may have its name by now.
+    if (connection->duplicate.valid()) EndUnknown(connection->peer.name);
+    if (connection->live) Leave(connection->peer);
+    connections_.erase(connection);
+  }
+}
+
+}  // namespace kaon::listener

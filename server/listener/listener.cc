@@ -1,0 +1,306 @@
+#include "server/listener/listener.h"
+
+#include <glog/logging.h>
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/server_interceptor.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "client/loopback.h"
+#include "kernels/steady_clock.h"
+#include "proto/status_macros.h"
+
+namespace kaon::listener {
+
+namespace {
+
+// Connections that wait to be accepted; few enough to be accepted within the watchdog's patience.
+constexpr int kBacklog = 512;
+// At one look at a socket, so that others have their turn.
+constexpr int kMaxAcceptedAtOnce = 64;
+// Between looks at who is overdue or gone, and at a table or a process that is full.
+constexpr absl::Duration kTick = absl::Seconds(1);
+constexpr absl::Duration kPause = absl::Milliseconds(10);
+// Fewer descriptors for connections are no service; more are of no use.
+constexpr size_t kMinDescriptors = 8;
+constexpr size_t kMaxDescriptors = 1 << 20;
+
+absl::Status CannotListen(absl::string_view listen, absl::string_view why) {
+  return absl::FailedPreconditionError(absl::StrCat("cannot listen on ", listen, ": ", why));
+}
+
+absl::StatusOr<sockaddr_storage> AddressOf(int socket) {
+  sockaddr_storage address = {};
+  socklen_t size = sizeof(address);
+  if (getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    return absl::FailedPreconditionError(absl::StrCat("getsockname: ", std::strerror(errno)));
+  }
+  return address;
+}
+
+// The port is in the same place of both.
+in_port_t& PortOf(sockaddr_storage& address) {
+  return reinterpret_cast<sockaddr_in&>(address).sin_port;
+}
+
+// A wildcard is reached by the loopback address.
+sockaddr_storage Reachable(sockaddr_storage address) {
+  if (address.ss_family == AF_INET) {
+    in_addr& host = reinterpret_cast<sockaddr_in&>(address).sin_addr;
+    if (host.s_addr == htonl(INADDR_ANY)) host.s_addr = htonl(INADDR_LOOPBACK);
+  } else {
+    in6_addr& host = reinterpret_cast<sockaddr_in6&>(address).sin6_addr;
+    if (IN6_IS_ADDR_UNSPECIFIED(&host)) host = in6addr_loopback;
+  }
+  return address;
+}
+
+// An invalid descriptor, with errno, if it cannot listen there.
+proto::Descriptor ListenOn(const sockaddr_storage& address, socklen_t size) {
+  proto::Descriptor made(
+      socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
+  const int on = 1;
+  const int off = 0;
+  if (made.valid()) {
+    setsockopt(made.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (address.ss_family == AF_INET6) {
+      setsockopt(made.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+    }
+    if (bind(made.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0 &&
+        ::listen(made.get(), kBacklog) == 0) {
+      return made;
+    }
+  }
+  const int error = errno;
+  made = proto::Descriptor();
+  errno = error;
+  return made;
+}
+
+// Descriptors that connections may have.
+absl::StatusOr<size_t> Available(size_t reserve) {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+    return absl::FailedPreconditionError(absl::StrCat("getrlimit: ", std::strerror(errno)));
+  }
+  std::error_code error;
+  const size_t open = std::distance(std::filesystem::directory_iterator("/proc/self/fd", error),
+                                    std::filesystem::directory_iterator());
+  const size_t needed = open + reserve + kMinDescriptors;
+  if (limit.rlim_cur < needed) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the limit of open files (ulimit -n) is ", limit.rlim_cur, ", must be at least ", needed,
+        ": ", open, " are open, ", reserve, " are kept for files and outgoing connections, and ",
+        kMinDescriptors, " for incoming ones"));
+  }
+  return std::min<size_t>(limit.rlim_cur - open - reserve, kMaxDescriptors);
+}
+
+}  // namespace
+
+// Told of every authorized call; it intercepts none.
+class Listener::PeerObserver : public grpc::experimental::ServerInterceptorFactoryInterface {
+ public:
+  explicit PeerObserver(Listener& listener) : listener_(listener) {}
+
+  grpc::experimental::Interceptor* CreateServerInterceptor(
+      grpc::experimental::ServerRpcInfo* info) override {
+    const std::string name = PeerName(info->server_context()->peer());
+    MutexLock lock(listener_.mu_);
+    if (listener_.table_.has_value()) listener_.table_->MarkKnown(name);
+    return nullptr;
+  }
+
+ private:
+  Listener& listener_;
+};
+
+absl::StatusOr<std::unique_ptr<Listener>> Listener::Bind(const std::string& listen,
+                                                         monitor::EventCounts& counts) {
+  const std::string host(client::HostOf(listen));
+  const std::string port = listen.substr(listen.rfind(':') + 1);
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0) {
+    return CannotListen(listen, gai_strerror(error));
+  }
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, freeaddrinfo);
+  std::vector<proto::Descriptor> sockets;
+  in_port_t bound = 0;
+  int error = 0;
+  for (const addrinfo* next = found; next != nullptr; next = next->ai_next) {
+    sockaddr_storage address = {};
+    std::memcpy(&address, next->ai_addr, next->ai_addrlen);
+    // A port of the system's choice is the same for every address of the host.
+    if (bound != 0) PortOf(address) = bound;
+    proto::Descriptor socket = ListenOn(address, next->ai_addrlen);
+    if (!socket.valid()) {
+      error = errno;
+      // Without IPv6, localhost is an IPv4 address only.
+      if (error != EADDRNOTAVAIL && error != EAFNOSUPPORT) break;
+      continue;
+    }
+    KAON_ASSIGN_OR_RETURN(sockaddr_storage chosen, AddressOf(socket.get()));
+    bound = PortOf(chosen);
+    sockets.push_back(std::move(socket));
+    error = 0;
+  }
+  if (sockets.empty() || error == EADDRINUSE) return CannotListen(listen, std::strerror(error));
+  proto::Descriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake.valid()) return CannotListen(listen, std::strerror(errno));
+  return std::unique_ptr<Listener>(
+      new Listener(std::move(sockets), ntohs(bound), std::move(wake), counts));
+}
+
+Listener::Listener(std::vector<proto::Descriptor> sockets, int port, proto::Descriptor wake,
+                   monitor::EventCounts& counts)
+    : sockets_(std::move(sockets)), port_(port), wake_(std::move(wake)), counts_(counts) {}
+
+Listener::~Listener() { Stop(); }
+
+size_t Listener::num_unknown() const {
+  MutexLock lock(mu_);
+  return table_.has_value() ? table_->num_unknown() : 0;
+}
+
+void Listener::AddTo(grpc::ServerBuilder& builder,
+                     std::shared_ptr<grpc::ServerCredentials> credentials) {
+  acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      std::move(credentials));
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> observers;
+  observers.push_back(std::make_unique<PeerObserver>(*this));
+  builder.experimental().SetInterceptorCreators(std::move(observers));
+}
+
+absl::Status Listener::Start(size_t reserve, bool tls) {
+  KAON_ASSIGN_OR_RETURN(const size_t descriptors, Available(reserve));
+  KAON_ASSIGN_OR_RETURN(const sockaddr_storage address, AddressOf(sockets_[0].get()));
+  {
+    MutexLock lock(mu_);
+    table_.emplace(ConnectionTable::Share(descriptors));
+  }
+  thread_ = std::thread([this] { Run(); });
+  ListenerWatchdog::Options options;
+  options.address = Reachable(address);
+  options.tls = tls;
+  watchdog_.emplace(std::move(options));
+  return absl::OkStatus();
+}
+
+void Listener::Stop() {
+  watchdog_.reset();
+  {
+    MutexLock lock(mu_);
+    if (stopped_) return;
+    stopped_ = true;
+  }
+  const uint64_t one = 1;
+  (void)!write(wake_.get(), &one, sizeof(one));
+  if (thread_.joinable()) thread_.join();
+  // Clients find nobody there, rather than somebody who does not answer.
+  for (const proto::Descriptor& socket : sockets_) shutdown(socket.get(), SHUT_RDWR);
+}
+
+void Listener::Run() {
+  bool paused = false;
+  absl::Time next_sweep = SteadyNow() + kTick;
+  while (true) {
+    std::vector<pollfd> wanted = {{wake_.get(), POLLIN, 0}};
+    for (const proto::Descriptor& socket : sockets_) {
+      if (!paused) wanted.push_back({socket.get(), POLLIN, 0});
+    }
+    const absl::Duration wait = paused ? kPause : kTick;
+    poll(wanted.data(), wanted.size(), static_cast<int>(absl::ToInt64Milliseconds(wait)));
+    {
+      MutexLock lock(mu_);
+      if (stopped_) return;
+      if (const absl::Time now = SteadyNow(); now >= next_sweep) {
+        table_->Sweep(now);
+        CountCut();
+        next_sweep = now + kTick;
+      }
+    }
+    paused = false;
+    for (const proto::Descriptor& socket : sockets_) {
+      if (!AcceptWaiting(socket.get())) paused = true;
+    }
+  }
+}
+
+bool Listener::AcceptWaiting(int socket) {
+  for (int i = 0; i < kMaxAcceptedAtOnce; ++i) {
+    const Accepted accepted = AcceptOne(socket);
+    if (accepted != Accepted::kOne) return accepted == Accepted::kNone;
+  }
+  return true;
+}
+
+Listener::Accepted Listener::AcceptOne(int socket) {
+  {
+    MutexLock lock(mu_);
+    // Where all room is taken by known peers, none will come: the caller is told.
+    const bool wait = !table_->MakeRoom(SteadyNow()) && !table_->FullOfKnown();
+    CountCut();
+    if (wait) return Accepted::kPause;
+  }
+  sockaddr_storage address = {};
+  socklen_t size = sizeof(address);
+  const int fd =
+      accept4(socket, reinterpret_cast<sockaddr*>(&address), &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (fd < 0) {
+    const int error = errno;
+    if (error == EAGAIN || error == EINVAL) return Accepted::kNone;
+    if (error != EMFILE && error != ENFILE && error != ENOBUFS && error != ENOMEM) {
+      return Accepted::kOne;
+    }
+    LOG_EVERY_T(ERROR, 1) << "no connection can be accepted: " << std::strerror(error);
+    return Accepted::kPause;
+  }
+  if (!Admit(fd, address)) {
+    close(fd);
+    return Accepted::kOne;
+  }
+  grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+  connection.listener_fd = socket;
+  connection.fd = fd;
+  acceptor_->HandleNewConnection(&connection);
+  return Accepted::kOne;
+}
+
+bool Listener::Admit(int fd, const sockaddr_storage& address) {
+  const Peer peer = PeerOf(address);
+  MutexLock lock(mu_);
+  const absl::Time now = SteadyNow();
+  const bool added = table_->MakeRoom(now) && table_->Add(fd, peer, now);
+  CountCut();
+  if (added) return true;
+  counts_.Add(monitor::Event::kConnectionRefused);
+  LOG_EVERY_T(WARNING, 1) << "connection of " << peer.name << " closed: there are "
+                          << table_->num_connections() << " already";
+  return false;
+}
+
+void Listener::CountCut() {
+  for (; counted_cuts_ < table_->num_cut(); ++counted_cuts_) {
+    counts_.Add(monitor::Event::kConnectionCut);
+  }
+}
+
+}  // namespace kaon::listener

@@ -1,0 +1,87 @@
+// Accepts the connections of one gRPC server in its stead. gRPC 1.51 stops accepting for good once
+// the process has run out of descriptors; this listener never lets connections take the last ones,
+// bounds them in total, by address and while their peer is unknown, and ends the process, with the
+// reason, should its port stop answering all the same. Owned by the server's composition root.
+#ifndef KAON_SERVER_LISTENER_LISTENER_H_
+#define KAON_SERVER_LISTENER_LISTENER_H_
+
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server_builder.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/mutex.h"
+#include "proto/descriptor.h"
+#include "server/listener/connection_table.h"
+#include "server/listener/listener_watchdog.h"
+#include "server/monitor/event_counts.h"
+
+namespace kaon::listener {
+
+class Listener {
+ public:
+  // Binds host:port and listens; port 0 = any. `counts` must outlive the listener.
+  //   FAILED_PRECONDITION  the host is unknown, or the port is in use or not ours to take
+  static absl::StatusOr<std::unique_ptr<Listener>> Bind(const std::string& listen,
+                                                        monitor::EventCounts& counts);
+  // As Stop. Outlives the server that was built with it.
+  ~Listener();
+
+  int port() const { return port_; }
+  // Connections whose peer has made no authorized call yet.
+  size_t num_unknown() const ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Makes the server get its connections here, and tell of each authorized call.
+  void AddTo(grpc::ServerBuilder& builder, std::shared_ptr<grpc::ServerCredentials> credentials);
+
+  // Begins to accept, once the server is started. `reserve` descriptors more than are open now are
+  // kept for files and outgoing connections. `tls` says what the watchdog expects.
+  //   FAILED_PRECONDITION  the limit of open files leaves room for too few connections
+  absl::Status Start(size_t reserve, bool tls);
+
+  // Accepts no more, and closes the port; before the server is shut down. Idempotent.
+  void Stop();
+
+ private:
+  class PeerObserver;
+  // What became of one look at a listening socket.
+  enum class Accepted { kOne, kNone, kPause };
+
+  Listener(std::vector<proto::Descriptor> sockets, int port, proto::Descriptor wake,
+           monitor::EventCounts& counts);
+  void Run();
+  // Accepts what waits; false to accept nothing for a while.
+  bool AcceptWaiting(int socket);
+  Accepted AcceptOne(int socket);
+  // False: the connection is to be closed.
+  bool Admit(int fd, const sockaddr_storage& address);
+  void CountCut() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const std::vector<proto::Descriptor> sockets_;
+  const int port_;
+  const proto::Descriptor wake_;
+  monitor::EventCounts& counts_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
+
+  mutable Mutex mu_;
+  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
+  // Empty before Start.
+  std::optional<ConnectionTable> table_ ABSL_GUARDED_BY(mu_);
+  uint64_t counted_cuts_ ABSL_GUARDED_BY(mu_) = 0;
+
+  std::thread thread_;
+  std::optional<ListenerWatchdog> watchdog_;
+};
+
+}  // namespace kaon::listener
+
+#endif  // KAON_SERVER_LISTENER_LISTENER_H_

@@ -1,0 +1,152 @@
+#include "server/listener/connection_table.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <list>
+#include <string>
+#include <vector>
+
+namespace kaon::listener {
+namespace {
+
+class ConnectionTableTest : public ::testing::Test {
+ protected:
+  struct Pair {
+    proto::Descriptor server;
+    proto::Descriptor client;
+    Peer peer;
+    bool added = false;
+  };
+
+  // A connection from a new port of `address`.
+  Pair& Connect(const std::string& address) {
+    int ends[2];
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    Pair& pair = pairs_.emplace_back();
+    pair.server = proto::Descriptor(ends[0]);
+    pair.client = proto::Descriptor(ends[1]);
+    pair.peer = {address, address + ":" + std::to_string(++last_port_)};
+    pair.added = table_.Add(ends[0], pair.peer, now_);
+    return pair;
+  }
+
+  static bool IsCut(const Pair& pair) {
+    char byte;
+    return recv(pair.client.get(), &byte, 1, MSG_DONTWAIT) == 0;
+  }
+
+  static void Close(Pair& pair) { pair.server = proto::Descriptor(); }
+
+  // 2 unknown peers, 3 connections of one address, 8 descriptors.
+  ConnectionTable table_{{.descriptors = 8, .unknown = 2, .per_address = 3}};
+  std::list<Pair> pairs_;
+  int last_port_ = 0;
+  absl::Time now_ = absl::UnixEpoch();
+};
+
+TEST_F(ConnectionTableTest, CutsTheOldestUnknownPeerOfWhoeverHasMost) {
+  const Pair& honest = Connect("a");
+  const Pair& first = Connect("b");
+  const Pair& second = Connect("b");
+  // Of equals, the older one.
+  EXPECT_TRUE(IsCut(honest));
+  EXPECT_FALSE(IsCut(first));
+  const Pair& again = Connect("a");
+  EXPECT_TRUE(IsCut(first));
+  Connect("b");
+  EXPECT_TRUE(IsCut(again) != IsCut(second));
+  EXPECT_EQ(table_.num_unknown(), 2u);
+}
+
+TEST_F(ConnectionTableTest, NeverCutsAKnownPeer) {
+  const Pair& known = Connect("a");
+  table_.MarkKnown(known.peer.name);
+  for (int i = 0; i < 20; ++i) Connect("b");
+  now_ += absl::Hours(1);
+  table_.Sweep(now_);
+  EXPECT_FALSE(IsCut(known));
+  EXPECT_EQ(table_.num_unknown(), 0u);
+}
+
+TEST_F(ConnectionTableTest, CutsUnknownPeersAfterTenSeconds) {
+  const Pair& early = Connect("a");
+  now_ += absl::Seconds(9);
+  const Pair& late = Connect("a");
+  table_.Sweep(now_);
+  EXPECT_FALSE(IsCut(early));
+  now_ += absl::Seconds(1);
+  table_.Sweep(now_);
+  EXPECT_TRUE(IsCut(early));
+  EXPECT_FALSE(IsCut(late));
+  EXPECT_EQ(table_.num_cut(), 1u);
+}
+
+TEST_F(ConnectionTableTest, RefusesAnAddressThatHasItsShare) {
+  std::vector<Pair*> known;
+  for (int i = 0; i < 3; ++i) {
+    known.push_back(&Connect("a"));
+    table_.MarkKnown(known.back()->peer.name);
+  }
+  EXPECT_FALSE(Connect("a").added);
+  EXPECT_TRUE(Connect("b").added);
+  Close(*known[1]);
+  EXPECT_TRUE(Connect("a").added);
+}
+
+TEST_F(ConnectionTableTest, LeavesTheDescriptorsThatItMayNotHave) {
+  for (const char* address : {"a", "b", "c", "d", "e", "f", "g"}) {
+    ASSERT_TRUE(table_.MakeRoom(now_));
+    table_.MarkKnown(Connect(address).peer.name);
+  }
+  // One is left, and an unknown peer takes two.
+  EXPECT_FALSE(table_.MakeRoom(now_));
+  EXPECT_TRUE(table_.FullOfKnown());
+  Close(pairs_.front());
+  EXPECT_TRUE(table_.MakeRoom(now_));
+}
+
+TEST_F(ConnectionTableTest, MakesRoomWhereUnknownPeersTakeIt) {
+  for (const char* address : {"a", "b", "c", "d", "e", "f"}) {
+    table_.MarkKnown(Connect(address).peer.name);
+  }
+  Pair& unknown = Connect("g");
+  EXPECT_FALSE(table_.MakeRoom(now_));
+  EXPECT_TRUE(IsCut(unknown));
+  // Its descriptor is still there, so waiting for it is not in vain.
+  EXPECT_FALSE(table_.FullOfKnown());
+  Close(unknown);
+  EXPECT_TRUE(table_.MakeRoom(now_));
+}
+
+TEST(PeerTest, HasTheSameNameAsGrpcGivesIt) {
+  sockaddr_storage address = {};
+  auto& v4 = reinterpret_cast<sockaddr_in&>(address);
+  v4.sin_family = AF_INET;
+  v4.sin_port = htons(80);
+  inet_pton(AF_INET, "10.1.2.3", &v4.sin_addr);
+  EXPECT_EQ(PeerOf(address).name, PeerName("ipv4:10.1.2.3:80"));
+  EXPECT_EQ(PeerOf(address).address, "10.1.2.3");
+  auto& v6 = reinterpret_cast<sockaddr_in6&>(address);
+  v6 = {};
+  v6.sin6_family = AF_INET6;
+  v6.sin6_port = htons(80);
+  inet_pton(AF_INET6, "::ffff:10.1.2.3", &v6.sin6_addr);
+  EXPECT_EQ(PeerOf(address).name, PeerName("ipv4:10.1.2.3:80"));
+  inet_pton(AF_INET6, "fe80::1:2", &v6.sin6_addr);
+  EXPECT_EQ(PeerOf(address).name, PeerName("ipv6:%5Bfe80::1:2%253%5D:80"));
+  EXPECT_EQ(PeerOf(address).name, PeerName("ipv6:[fe80::1:2]:80"));
+  EXPECT_EQ(PeerOf(address).address, "fe80::");
+}
+
+TEST(LimitsTest, ShareOutWhatThereIs) {
+  const ConnectionTable::Limits small = ConnectionTable::Share(20);
+  EXPECT_EQ(small.unknown, 5u);
+  EXPECT_EQ(small.per_address, 15u);
+  EXPECT_EQ(ConnectionTable::Share(20000).unknown, 128u);
+}
+
+}  // namespace
+}  // namespace kaon::listener
