@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "kernels/dtype.h"
 #include "kernels/steady_clock.h"
 
 namespace kaon::benchmark {
@@ -39,12 +40,17 @@ v1::TlsConfig TlsOf(const std::string& certificates, const std::string& name) {
   return tls;
 }
 
-std::vector<TensorView> Views(const std::vector<std::vector<float>>& tensors) {
-  std::vector<TensorView> views;
-  for (const auto& tensor : tensors) {
-    views.push_back({tensor.data(), tensor.size(), DType::kFloat32});
+// Values of a gradient, as `wire`.
+std::vector<std::byte> Values(uint64_t n, DType wire) {
+  std::vector<float> values(n);
+  for (uint64_t i = 0; i < n; ++i) {
+    values[i] = 1e-3f * (static_cast<float>((i * 2654435761u) >> 16 & 1023) - 511.5f);
   }
-  return views;
+  const auto dtype =
+      wire == DType::kBFloat16 ? kernels::DType::kBFloat16 : kernels::DType::kFloat32;
+  std::vector<std::byte> bytes(n * kernels::SizeOf(dtype));
+  kernels::FromFloat(dtype, values, bytes.data());
+  return bytes;
 }
 
 }  // namespace
@@ -93,23 +99,29 @@ Client LoopbackServers::Connect(uint32_t rank) const {
 }
 
 LoopbackTrainer::LoopbackTrainer(const LoopbackServers& servers, const JobDefinition& definition,
-                                 uint32_t rank)
+                                 uint32_t rank, DType wire)
     : client_(servers.Connect(rank)),
       job_(ValueOf(client_.Register(definition))),
-      worker_(ValueOf(job_.Join(rank))) {
+      worker_(ValueOf(job_.Join(rank))),
+      wire_(wire) {
   for (const ParameterSpec& parameter : definition.parameters) {
-    const uint64_t n = std::accumulate(parameter.shape.begin(), parameter.shape.end(), uint64_t{1},
-                                       std::multiplies<>());
-    std::vector<float> gradient(n);
-    for (uint64_t i = 0; i < n; ++i) {
-      gradient[i] = 1e-3f * (static_cast<float>((i * 2654435761u) >> 16 & 1023) - 511.5f);
-    }
-    weights_.push_back(gradient);
-    gradients_.push_back(std::move(gradient));
+    sizes_.push_back(std::accumulate(parameter.shape.begin(), parameter.shape.end(), uint64_t{1},
+                                     std::multiplies<>()));
+    gradients_.push_back(Values(sizes_.back(), wire));
+    weights_.push_back(gradients_.back());
   }
   if (rank == 0 && !job_.description().weights_loaded) {
     ValueOf(worker_.LoadWeights(Views(weights_)).Get());
   }
+}
+
+std::vector<TensorView> LoopbackTrainer::Views(
+    const std::vector<std::vector<std::byte>>& tensors) const {
+  std::vector<TensorView> views;
+  for (size_t id = 0; id < tensors.size(); ++id) {
+    views.push_back({tensors[id].data(), sizes_[id], wire_});
+  }
+  return views;
 }
 
 void LoopbackTrainer::Push(absl::Duration backward) {
@@ -138,15 +150,16 @@ void LoopbackTrainer::Finish() {
 void LoopbackTrainer::Pull() {
   std::vector<PullTarget> targets;
   for (uint32_t id = 0; id < weights_.size(); ++id) {
-    targets.push_back({id, {weights_[id].data(), weights_[id].size(), DType::kFloat32}});
+    targets.push_back({id, {weights_[id].data(), sizes_[id], wire_}});
   }
   ValueOf(job_.Pull(next_ - 1, std::move(targets)).Get());
 }
 
-LoopbackTrainers MakeTrainers(const LoopbackServers& servers, const JobDefinition& definition) {
+LoopbackTrainers MakeTrainers(const LoopbackServers& servers, const JobDefinition& definition,
+                              DType wire) {
   LoopbackTrainers trainers;
   for (uint32_t rank = 0; rank < definition.world_size; ++rank) {
-    trainers.push_back(std::make_unique<LoopbackTrainer>(servers, definition, rank));
+    trainers.push_back(std::make_unique<LoopbackTrainer>(servers, definition, rank, wire));
   }
   return trainers;
 }

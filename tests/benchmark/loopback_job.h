@@ -4,6 +4,7 @@
 #ifndef KAON_TESTS_BENCHMARK_LOOPBACK_JOB_H_
 #define KAON_TESTS_BENCHMARK_LOOPBACK_JOB_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -54,8 +55,10 @@ class LoopbackServers {
 // outcome.
 class LoopbackTrainer {
  public:
-  // Registers the job, or attaches to it; rank 0 loads the weights if nobody has.
-  LoopbackTrainer(const LoopbackServers& servers, const JobDefinition& definition, uint32_t rank);
+  // Registers the job, or attaches to it; rank 0 loads the weights if nobody has. Gradients and
+  // pulled weights are `wire`, which is kFloat32 or kBFloat16.
+  LoopbackTrainer(const LoopbackServers& servers, const JobDefinition& definition, uint32_t rank,
+                  DType wire);
 
   // Begins the next step; returns when the shards have accepted the last byte. Gradients are ready
   // one after the other, the last after `backward`, as those of a backward pass on a GPU: meanwhile
@@ -68,11 +71,15 @@ class LoopbackTrainer {
   TransferTotals totals() const { return client_.transfer_totals(); }
 
  private:
+  std::vector<TensorView> Views(const std::vector<std::vector<std::byte>>& tensors) const;
+
   Client client_;
   Job job_;
   Worker worker_;
-  std::vector<std::vector<float>> gradients_;
-  std::vector<std::vector<float>> weights_;
+  const DType wire_;
+  std::vector<uint64_t> sizes_;
+  std::vector<std::vector<std::byte>> gradients_;
+  std::vector<std::vector<std::byte>> weights_;
   std::unique_ptr<Step> step_;
   uint64_t next_ = 0;
 };
@@ -80,7 +87,8 @@ class LoopbackTrainer {
 using LoopbackTrainers = std::vector<std::unique_ptr<LoopbackTrainer>>;
 
 // As many as the job's world.
-LoopbackTrainers MakeTrainers(const LoopbackServers& servers, const JobDefinition& definition);
+LoopbackTrainers MakeTrainers(const LoopbackServers& servers, const JobDefinition& definition,
+                              DType wire = DType::kFloat32);
 
 // Seconds until all are done, each in a thread of its own; one alone in the caller's.
 double SecondsOfAll(LoopbackTrainers& trainers, const std::function<void(LoopbackTrainer&)>& work);

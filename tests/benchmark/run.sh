@@ -6,8 +6,8 @@ usage() {
   cat <<'TEXT'
 Usage: tests/benchmark/run.sh [--json FILE] [--quick] [NAME]...
 
-Builds (opt) and runs the benchmarks NAME, of optimizer_step, muon_step, push_pull, step_time, journal_bandwidth, shard_memory; all of them
-without one.
+Builds (opt) and runs the benchmarks NAME, of optimizer_step, muon_step, push_pull, step_time, journal_bandwidth, shard_memory; all of these
+without one. step_vs_torch, beside Debian's python3-torch, runs only by name.
   --json FILE   one JSON object per line: name, value, min, max, unit, limit, limit_min, limit_max, limit_name, ratio, settings
   --quick       small sizes, to see that everything runs; the figures mean nothing
 Medians of at least five rounds, work and limit by turns. Run it on a machine that does nothing else: about 15 minutes.
@@ -22,7 +22,7 @@ while [ $# -gt 0 ]; do
     --help | -h) usage; exit 0 ;;
     --json) json=$(realpath -m "${2:?--json needs a file}"); shift ;;
     --quick) quick=1 ;;
-    optimizer_step | muon_step | push_pull | step_time | journal_bandwidth | shard_memory) names+=("$1") ;;
+    optimizer_step | muon_step | push_pull | step_time | journal_bandwidth | shard_memory | step_vs_torch) names+=("$1") ;;
     *) echo "run.sh: '$1' is no option and no benchmark; see --help" >&2; exit 2 ;;
   esac
   shift
@@ -30,7 +30,9 @@ done
 [ ${#names[@]} -gt 0 ] || names=(optimizer_step muon_step push_pull step_time journal_bandwidth shard_memory)
 
 cd "$(dirname "$0")/../.."
-deploy/install_packages.sh
+packages=()
+[[ " ${names[*]} " != *" step_vs_torch "* ]] || packages=(--torch)
+deploy/install_packages.sh "${packages[@]}"
 work=$(mktemp -d "${TMPDIR:-/tmp}/kaon-benchmark.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 bazel build --config=opt "--disk_cache=$(deploy/disk_cache.sh)" --noshow_progress --ui_event_filters=-info \
@@ -52,6 +54,7 @@ for name in "${names[@]}"; do
     "push_pull quick") options=(--mebibytes 4 --workers 1,2 --transports grpc,shm,tls --certificates "$work/tls") ;;
     "step_time quick") options=(--million-elements 0) ;;
     "journal_bandwidth") options=(--directory "$work") ;;
+    "step_vs_torch quick") options=(--million-elements 8) ;;
     "journal_bandwidth quick") options=(--directory "$work" --mebibytes 4) ;;
   esac
   .bazel/bin/tests/benchmark/"$name" --json "$work/$name.json" "${options[@]}"

@@ -23,6 +23,7 @@
 #include "kernels/steady_clock.h"
 #include "kernels/thread_pool.h"
 #include "tests/benchmark/disk_alone.h"
+#include "tests/benchmark/large_job.h"
 #include "tests/benchmark/loopback_job.h"
 #include "tests/benchmark/measurement.h"
 #include "tests/benchmark/stepped_parameter.h"
@@ -32,7 +33,6 @@ namespace {
 
 // What a step may take beyond its arithmetic.
 constexpr double kAllowedOverhead = 3e-3;
-constexpr uint64_t kMatrixSide = 2048;
 // A step takes twice its arithmetic there.
 constexpr uint64_t kMostMillionsAhead = 32;
 
@@ -47,46 +47,11 @@ struct Options {
   std::string json;
 };
 
-ParameterGroup Group(const std::string& name, Rule rule) {
-  ParameterGroup group;
-  group.name = name;
-  group.rule = rule;
-  group.lr = 1e-3;
-  return group;
-}
-
-void AddParameter(JobDefinition& job, const std::string& group, std::vector<uint64_t> shape) {
-  ParameterSpec parameter;
-  parameter.name = absl::StrCat(group, job.parameters.size());
-  parameter.shape = std::move(shape);
-  parameter.group = group;
-  job.parameters.push_back(parameter);
-}
-
 JobDefinition SmallJob() {
   JobDefinition job;
   job.name = "small";
   job.groups = {Group("adamw", Rule::kAdamW)};
   for (int i = 0; i < 16; ++i) AddParameter(job, "adamw", {256, 256});
-  return job;
-}
-
-// Half of the elements in square matrices for Muon, half in AdamW's, or all of them in AdamW's,
-// whose arithmetic takes about as long as a transfer, so that no stage hides the others.
-enum class Rules { kHalfMuon, kAdamW };
-
-JobDefinition LargeJob(Rules rules, uint64_t million_elements, int workers) {
-  JobDefinition job;
-  job.name = "large";
-  job.world_size = workers;
-  job.groups = {Group("adamw", Rule::kAdamW)};
-  if (rules == Rules::kHalfMuon) job.groups.push_back(Group("muon", Rule::kMuon));
-  const uint64_t half = (million_elements << 20) / 2;
-  const uint64_t matrices = std::max<uint64_t>(1, half / (kMatrixSide * kMatrixSide));
-  for (uint64_t i = 0; i < matrices; ++i) {
-    AddParameter(job, rules == Rules::kHalfMuon ? "muon" : "adamw", {kMatrixSide, kMatrixSide});
-    AddParameter(job, "adamw", {kMatrixSide * kMatrixSide});
-  }
   return job;
 }
 
@@ -101,7 +66,12 @@ class Compute {
     backend_ = *std::move(backend);
     for (const ParameterSpec& parameter : job.parameters) {
       kernels::RuleConfig rule = kernels::AdamWConfig{};
-      if (parameter.group == "muon") rule = kernels::MuonConfig{};
+      if (parameter.group == "muon") {
+        kernels::MuonConfig muon;
+        // As a group that names no ns_dtype.
+        muon.newton_schulz.dtype = kernels::NsDType::kBFloat16;
+        rule = muon;
+      }
       parameters_.push_back(
           std::make_unique<kernels::SteppedParameter>(rule, parameter.shape, pool_));
     }
@@ -162,13 +132,7 @@ void MeasureOverhead(const Options& options, uint32_t shm_sessions, std::FILE* j
 }
 
 LoopbackOptions LargeServers(const Options& options) {
-  LoopbackOptions servers;
-  servers.shards = options.shards;
-  // Weights, gradients, two moments, what orthogonalization needs.
-  // At least one parameter of each rule (LargeJob).
-  constexpr uint64_t kLeast = 2 * kMatrixSide * kMatrixSide >> 20;
-  servers.host_memory_bytes =
-      (std::max(options.million_elements, kLeast) + 2) * (uint64_t{32} << 20);
+  LoopbackOptions servers = LargeServers(options.shards, options.million_elements);
   servers.threads = options.threads;
   return servers;
 }
