@@ -19,6 +19,8 @@ static_assert(kBlockSide == kTileSide, "a tile is a block");
 // Inner blocks summed before the next right operand: a row of A and one packed column of B of so
 // many stay in the second cache with the columns of a task (performance.md section 0).
 constexpr int64_t kInnerBlocks = 32;
+constexpr int64_t kLongestSum = AmxGemm::kLongestSum / kBlockSide;
+static_assert(kLongestSum % kInnerBlocks == 0, "a sum ends where a run of inner blocks does");
 
 // A product in blocks.
 struct BlockedProduct {
@@ -81,6 +83,19 @@ void PackColumns(const BlockedProduct& p, const uint16_t* b, ThreadPool& pool, u
   });
 }
 
+// Adds up the sums of a block of the result in float64, where its inner dimension is too long for
+// one fp32 sum.
+struct LongSums {
+  double values[kBlockElements] = {};
+
+  void Add(const SumsOfBlock& sums) {
+    for (int64_t i = 0; i < kBlockElements; ++i) values[i] += sums.values[i];
+  }
+  void Round(SumsOfBlock& to) const {
+    for (int64_t i = 0; i < kBlockElements; ++i) to.values[i] = static_cast<float>(values[i]);
+  }
+};
+
 // emit(row, col, sums) for each block of the task, in the calling thread.
 template <typename Emit>
 void RunTask(const BlockedProduct& p, const Task& task, const uint16_t* a, const uint16_t* packed_b,
@@ -89,16 +104,24 @@ void RunTask(const BlockedProduct& p, const Task& task, const uint16_t* a, const
   const int64_t stride = p.inner > kInnerBlocks ? task.col_end - task.col_begin : 0;
   const auto sums = std::make_unique_for_overwrite<SumsOfBlock[]>(
       std::max<int64_t>(1, stride * (task.row_end - task.row_begin)));
+  std::vector<LongSums> long_sums(p.inner > kLongestSum ? stride * (task.row_end - task.row_begin)
+                                                        : 0);
   for (int64_t k = 0; k < p.inner; k += kInnerBlocks) {
     const int64_t count = std::min(kInnerBlocks, p.inner - k);
     for (int64_t i = task.row_begin; i < task.row_end; ++i) {
       const int64_t end = p.symmetric ? std::min(task.col_end, i + 1) : task.col_end;
       for (int64_t j = task.col_begin; j < end; ++j) {
-        SumsOfBlock& block =
-            sums[stride == 0 ? 0 : (i - task.row_begin) * stride + j - task.col_begin];
+        const int64_t at = stride == 0 ? 0 : (i - task.row_begin) * stride + j - task.col_begin;
+        SumsOfBlock& block = sums[at];
         MultiplyBlocks(a + (i * p.inner + k) * kBlockElements,
-                       packed_b + (j * p.inner + k) * kBlockElements, count, k > 0, block);
-        if (k + count == p.inner) emit(i, j, block);
+                       packed_b + (j * p.inner + k) * kBlockElements, count, k % kLongestSum > 0,
+                       block);
+        const bool is_last = k + count == p.inner;
+        if (!long_sums.empty() && (is_last || (k + count) % kLongestSum == 0)) {
+          long_sums[at].Add(block);
+          if (is_last) long_sums[at].Round(block);
+        }
+        if (is_last) emit(i, j, block);
       }
     }
   }
@@ -113,13 +136,14 @@ void Run(const BlockedProduct& p, const uint16_t* a, const uint16_t* b, ThreadPo
                    [&](int64_t i) { RunTask(p, tasks[i], a, packed.data(), emit); });
 }
 
-StoredMatrix Blocked(int64_t rows, int64_t cols, const uint16_t* from, ThreadPool& pool) {
+StoredMatrix Blocked(int64_t rows, int64_t cols, int64_t stride, const uint16_t* from,
+                     ThreadPool& pool) {
   StoredMatrix to(BlockedElements(rows, cols));
   pool.ParallelFor(BlocksOf(rows), [&](int64_t i) {
     for (int64_t j = 0; j < BlocksOf(cols); ++j) {
       const int64_t row = i * kBlockSide;
       const int64_t col = j * kBlockSide;
-      CopyToBlock(from + row * cols + col, cols, std::min(kBlockSide, rows - row),
+      CopyToBlock(from + row * stride + col, stride, std::min(kBlockSide, rows - row),
                   std::min(kBlockSide, cols - col), to.data() + BlockedIndex(cols, row, col));
     }
   });
@@ -149,16 +173,24 @@ AmxGemm::AmxGemm(std::unique_ptr<Gemm> fp32, ThreadPool& pool)
   CHECK(HasAmx()) << "this machine has no AMX tiles";
 }
 
+int64_t AmxGemm::SumsBytes(const MatrixProduct& product) {
+  const BlockedProduct blocked(product);
+  if (blocked.inner <= kInnerBlocks) return sizeof(SumsOfBlock);
+  const int64_t side = TaskSide(blocked);
+  const int64_t count = std::min(side, blocked.rows) * std::min(side, blocked.cols);
+  const size_t of_each = sizeof(SumsOfBlock) + (blocked.inner > kLongestSum ? sizeof(LongSums) : 0);
+  return count * static_cast<int64_t>(of_each);
+}
+
 void AmxGemm::Multiply(const MatrixProduct& product, const float* a, const float* b, float* c) {
   fp32_->Multiply(product, a, b, c);
 }
 
 void AmxGemm::MultiplyBFloat16(const MatrixProduct& product, const uint16_t* a, const uint16_t* b,
                                float* c) {
-  const StoredMatrix blocked_a = Blocked(product.rows, product.inner, a, pool_);
-  const StoredMatrix blocked_b = product.transpose_b
-                                     ? Blocked(product.cols, product.inner, b, pool_)
-                                     : Blocked(product.inner, product.cols, b, pool_);
+  const int64_t b_rows = product.transpose_b ? product.cols : product.inner;
+  const StoredMatrix blocked_a = Blocked(product.rows, product.inner, product.AStride(), a, pool_);
+  const StoredMatrix blocked_b = Blocked(b_rows, product.BCols(), product.BStride(), b, pool_);
   const BlockedProduct blocked(product);
   StoredMatrix packed(blocked_b.num_elements());
   Run(blocked, blocked_a.data(), blocked_b.data(), pool_, packed,

@@ -17,8 +17,16 @@ namespace kaon::kernels {
 
 class AmxGemm final : public Gemm {
  public:
+  // Products that the tiles sum up in fp32 at most; longer sums are added in float64. Each block of
+  // 32 adds one rounding to a sum, so that products of one sign stay within 1024 * 2^-24 = 6e-5; a
+  // bf16 value is rounded by 4e-3.
+  static constexpr int64_t kLongestSum = 32768;
+
   // HasAmx() holds (CHECK). `pool` outlives it; `fp32` may spread its products over it too.
   AmxGemm(std::unique_ptr<Gemm> fp32, ThreadPool& pool);
+
+  // Bytes of the sums that one thread keeps for this product.
+  static int64_t SumsBytes(const MatrixProduct& product);
 
   absl::string_view name() const override { return "amx"; }
   void Multiply(const MatrixProduct& product, const float* a, const float* b, float* c) override;

@@ -45,4 +45,23 @@ void Gemm::MultiplyStored(const MatrixProduct& product, const StoredOperands& op
   FromFloat(DType::kBFloat16, wide, reinterpret_cast<std::byte*>(to.data()));
 }
 
+void MultiplyWidened(Gemm& gemm, const MatrixProduct& product, const uint16_t* a, const uint16_t* b,
+                     float* c) {
+  const auto widen = [](const uint16_t* from, int64_t rows, int64_t cols, int64_t stride) {
+    std::vector<float> wide(rows * cols);
+    for (int64_t i = 0; i < rows; ++i) {
+      ToFloat(DType::kBFloat16, reinterpret_cast<const std::byte*>(from + i * stride),
+              absl::MakeSpan(wide).subspan(i * cols, cols));
+    }
+    return wide;
+  };
+  const int64_t b_rows = product.transpose_b ? product.cols : product.inner;
+  const std::vector<float> wide_a = widen(a, product.rows, product.inner, product.AStride());
+  const std::vector<float> wide_b = widen(b, b_rows, product.BCols(), product.BStride());
+  MatrixProduct dense = product;
+  dense.a_stride = 0;
+  dense.b_stride = 0;
+  gemm.Multiply(dense, wide_a.data(), wide_b.data(), c);
+}
+
 }  // namespace kaon::kernels

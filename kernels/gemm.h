@@ -1,6 +1,6 @@
 // Matrix products under the orthogonalization: one interface, so that what does them is a choice
-// (reference, oneDNN, AMX tiles) and can be cross-checked. Operands are row-major and dense, but
-// for stored matrices. Owned by its backend; safe from several threads at once. Results depend on
+// (reference, oneDNN, AMX tiles) and can be cross-checked. Operands are row-major, but for stored
+// matrices. Owned by its backend; safe from several threads at once. Results depend on
 // the arguments alone, never on the number of threads.
 #ifndef KAON_KERNELS_GEMM_H_
 #define KAON_KERNELS_GEMM_H_
@@ -27,9 +27,15 @@ struct MatrixProduct {
   // A op(B) and C are symmetric, and B too without transpose_b: half of the result may be computed
   // and mirrored.
   bool symmetric = false;
-  // Elements from one row of C to the next, at least cols; 0 = cols.
+  // Elements from one stored row to the next, at least the row's own; 0 = rows follow one another.
+  int64_t a_stride = 0;
+  int64_t b_stride = 0;
   int64_t c_stride = 0;
 
+  // Elements of a row of B as it is stored.
+  int64_t BCols() const { return transpose_b ? inner : cols; }
+  int64_t AStride() const { return a_stride > 0 ? a_stride : inner; }
+  int64_t BStride() const { return b_stride > 0 ? b_stride : BCols(); }
   int64_t CStride() const { return c_stride > 0 ? c_stride : cols; }
 };
 
@@ -120,6 +126,10 @@ class Gemm {
   virtual void MultiplyStored(const MatrixProduct& product, const StoredOperands& operands,
                               StoredMatrix& to, ProductScratch& scratch);
 };
+
+// Computes a product of bf16 operands by `gemm`'s fp32 product: widening is exact.
+void MultiplyWidened(Gemm& gemm, const MatrixProduct& product, const uint16_t* a, const uint16_t* b,
+                     float* c);
 
 }  // namespace kaon::kernels
 

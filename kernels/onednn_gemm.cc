@@ -7,9 +7,6 @@
 #include <cstring>
 #include <vector>
 
-#include "absl/types/span.h"
-#include "kernels/dtype.h"
-
 namespace kaon::kernels {
 namespace {
 
@@ -52,7 +49,7 @@ using OwnedMemory = Owned<dnnl_memory_t, dnnl_memory_destroy>;
 bool SameProduct(const MatrixProduct& x, const MatrixProduct& y) {
   return x.rows == y.rows && x.cols == y.cols && x.inner == y.inner &&
          x.transpose_b == y.transpose_b && x.alpha == y.alpha && x.beta == y.beta &&
-         x.CStride() == y.CStride();
+         x.AStride() == y.AStride() && x.BStride() == y.BStride() && x.CStride() == y.CStride();
 }
 
 dnnl_memory_desc_t Matrix(int64_t rows, int64_t cols, int64_t row_stride, int64_t col_stride,
@@ -88,12 +85,6 @@ OwnedMemory MemoryOf(const dnnl_memory_desc_t& description, dnnl_engine_t engine
   return OwnedMemory(memory);
 }
 
-std::vector<float> Widen(const uint16_t* x, int64_t n) {
-  std::vector<float> wide(n);
-  ToFloat(DType::kBFloat16, reinterpret_cast<const std::byte*>(x), absl::MakeSpan(wide));
-  return wide;
-}
-
 // Each set's value holds the bits of the sets it contains.
 bool HasInstructions(dnnl_cpu_isa_t isa) { return (dnnl_get_effective_cpu_isa() & isa) == isa; }
 
@@ -127,9 +118,8 @@ OneDnnGemm::~OneDnnGemm() = default;
 void OneDnnGemm::Multiply(const MatrixProduct& product, const float* a, const float* b, float* c) {
   const SingleThreaded single_threaded;
   const char transpose_b = product.transpose_b ? 'T' : 'N';
-  const int64_t b_stride = product.transpose_b ? product.inner : product.cols;
   Check(dnnl_sgemm('N', transpose_b, product.rows, product.cols, product.inner, product.alpha, a,
-                   product.inner, b, b_stride, product.beta, c, product.CStride()),
+                   product.AStride(), b, product.BStride(), product.beta, c, product.CStride()),
         "sgemm");
 }
 
@@ -153,9 +143,10 @@ std::shared_ptr<OneDnnGemm::BFloat16Primitive> OneDnnGemm::FindOrMake(
   // Made outside the lock: generating code takes milliseconds.
   auto made = std::make_shared<BFloat16Primitive>();
   made->product = product;
-  made->a = Matrix(product.rows, product.inner, product.inner, 1, dnnl_bf16);
-  made->b = product.transpose_b ? Matrix(product.inner, product.cols, 1, product.inner, dnnl_bf16)
-                                : Matrix(product.inner, product.cols, product.cols, 1, dnnl_bf16);
+  const int64_t b_stride = product.BStride();
+  made->a = Matrix(product.rows, product.inner, product.AStride(), 1, dnnl_bf16);
+  made->b = product.transpose_b ? Matrix(product.inner, product.cols, 1, b_stride, dnnl_bf16)
+                                : Matrix(product.inner, product.cols, b_stride, 1, dnnl_bf16);
   made->c = Matrix(product.rows, product.cols, product.CStride(), 1, dnnl_f32);
   dnnl_matmul_desc_t operation;
   Check(dnnl_matmul_desc_init(&operation, &made->a, &made->b, nullptr, &made->c), "matmul");
@@ -180,12 +171,7 @@ std::shared_ptr<OneDnnGemm::BFloat16Primitive> OneDnnGemm::FindOrMake(
 
 void OneDnnGemm::MultiplyBFloat16(const MatrixProduct& product, const uint16_t* a,
                                   const uint16_t* b, float* c) {
-  if (!use_primitives_) {
-    const std::vector<float> wide_a = Widen(a, product.rows * product.inner);
-    const std::vector<float> wide_b = Widen(b, product.inner * product.cols);
-    Multiply(product, wide_a.data(), wide_b.data(), c);
-    return;
-  }
+  if (!use_primitives_) return MultiplyWidened(*this, product, a, b, c);
 
   const SingleThreaded single_threaded;
   const std::shared_ptr<BFloat16Primitive> matmul = FindOrMake(product);

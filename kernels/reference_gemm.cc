@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "kernels/dtype.h"
 #include "kernels/vector_dispatch.h"
 
 namespace kaon::kernels {
@@ -21,7 +20,8 @@ constexpr int64_t kInnerBlock = 256;
 // out[j] <- sum over k of a[k] panel[k][j], in ascending blocks, for `rows` rows of A and of out.
 template <int64_t rows>
 struct RowsTimesPanel {
-  KAON_HOST_DEVICE static void Run(const float* a, const float* panel, int64_t inner, float* out) {
+  KAON_HOST_DEVICE static void Run(const float* a, int64_t a_stride, const float* panel,
+                                   int64_t inner, float* out) {
     float total[rows][kPanelCols] = {};
     for (int64_t begin = 0; begin < inner; begin += kInnerBlock) {
       const int64_t end = begin + kInnerBlock < inner ? begin + kInnerBlock : inner;
@@ -29,7 +29,7 @@ struct RowsTimesPanel {
       for (int64_t k = begin; k < end; ++k) {
         const float* row = panel + k * kPanelCols;
         for (int64_t i = 0; i < rows; ++i) {
-          const float x = a[i * inner + k];
+          const float x = a[i * a_stride + k];
           for (int64_t j = 0; j < kPanelCols; ++j) sum[i][j] = std::fma(x, row[j], sum[i][j]);
         }
       }
@@ -50,7 +50,7 @@ void PackPanel(const MatrixProduct& p, const float* b, int64_t begin, absl::Span
   for (int64_t k = 0; k < p.inner; ++k) {
     for (int64_t j = 0; j < count; ++j) {
       panel[k * kPanelCols + j] =
-          p.transpose_b ? b[(begin + j) * p.inner + k] : b[k * p.cols + begin + j];
+          p.transpose_b ? b[(begin + j) * p.BStride() + k] : b[k * p.BStride() + begin + j];
     }
   }
 }
@@ -59,12 +59,6 @@ void StoreRow(const MatrixProduct& p, const float* sums, int64_t count, float* o
   for (int64_t j = 0; j < count; ++j) {
     out[j] = p.beta == 0 ? p.alpha * sums[j] : std::fma(p.alpha, sums[j], p.beta * out[j]);
   }
-}
-
-std::vector<float> Expand(const uint16_t* x, int64_t n) {
-  std::vector<float> expanded(n);
-  ToFloat(DType::kBFloat16, reinterpret_cast<const std::byte*>(x), absl::MakeSpan(expanded));
-  return expanded;
 }
 
 }  // namespace
@@ -80,11 +74,12 @@ void ReferenceGemm::Multiply(const MatrixProduct& product, const float* a, const
     int64_t tile = 0;
     for (int64_t i = 0; i < product.rows; i += tile) {
       tile = product.rows - i >= kTileRows ? kTileRows : 1;
-      const float* rows = a + i * product.inner;
+      const float* rows = a + i * product.AStride();
       if (tile == kTileRows) {
-        RunVectorized<RowsTimesPanel<kTileRows>>(rows, packed, product.inner, &sums[0]);
+        RunVectorized<RowsTimesPanel<kTileRows>>(rows, product.AStride(), packed, product.inner,
+                                                 &sums[0]);
       } else {
-        RunVectorized<RowsTimesPanel<1>>(rows, packed, product.inner, &sums[0]);
+        RunVectorized<RowsTimesPanel<1>>(rows, product.AStride(), packed, product.inner, &sums[0]);
       }
       for (int64_t row = 0; row < tile; ++row) {
         StoreRow(product, &sums[row * kPanelCols], count,
@@ -96,9 +91,7 @@ void ReferenceGemm::Multiply(const MatrixProduct& product, const float* a, const
 
 void ReferenceGemm::MultiplyBFloat16(const MatrixProduct& product, const uint16_t* a,
                                      const uint16_t* b, float* c) {
-  const std::vector<float> wide_a = Expand(a, product.rows * product.inner);
-  const std::vector<float> wide_b = Expand(b, product.inner * product.cols);
-  Multiply(product, wide_a.data(), wide_b.data(), c);
+  MultiplyWidened(*this, product, a, b, c);
 }
 
 }  // namespace kaon::kernels

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "kernels/amx_gemm.h"
 #include "kernels/gemm.h"
 #include "kernels/matrix_layout.h"
 #include "kernels/muon_step.h"
@@ -62,11 +63,21 @@ int64_t IterationBytes(absl::string_view backend, int64_t threads, const NewtonS
   return matrices + static_cast<int64_t>(sizeof(float)) * (wide + widened);
 }
 
-// What AmxGemm sums up side by side in one thread, where the inner dimension is cut.
-int64_t SumsBytes(absl::string_view backend, const NewtonSchulzConfig& config, int64_t elements) {
-  constexpr int64_t kMost = int64_t{1} << 20;
-  const bool tiles = config.dtype == NsDType::kBFloat16 && absl::EndsWith(backend, "/amx");
-  return tiles ? std::min(kMost, elements) : 0;
+// What one thread sums up where the inner dimension is cut: AmxGemm the blocks of a task,
+// TiledGemm the columns of a tile in fp32 and in float64.
+int64_t SumsBytes(absl::string_view backend, const NewtonSchulzConfig& config,
+                  const MatrixCount& matrix) {
+  const bool is_bf16 = config.dtype == NsDType::kBFloat16;
+  const int64_t shortest = std::min(matrix.rows, matrix.cols);
+  const int64_t longest = std::max(matrix.rows, matrix.cols);
+  if (is_bf16 && absl::EndsWith(backend, "/amx")) {
+    return std::max(AmxGemm::SumsBytes({.rows = shortest, .cols = shortest, .inner = longest}),
+                    AmxGemm::SumsBytes({.rows = shortest, .cols = longest, .inner = shortest}));
+  }
+  // Few rows take little.
+  if (longest <= (is_bf16 ? TiledGemm::kLongestBFloat16Sum : TiledGemm::kLongestSum)) return 0;
+  return static_cast<int64_t>(sizeof(float) + sizeof(double)) *
+         std::min(TiledGemm::kTileRows, shortest) * TiledGemm::kSummedCols;
 }
 
 // Of one matrix: its iteration, its elements where they do not lie together, where its rows are,
@@ -79,7 +90,7 @@ int64_t MatrixBytes(absl::string_view backend, int64_t threads, const MuonConfig
   const int64_t stripes = std::min(threads, (matrix.rows + kTileSide - 1) / kTileSide);
   const int64_t of_threads =
       std::max(stripes * static_cast<int64_t>(sizeof(float)) * kTileSide * matrix.cols,
-               threads * SumsBytes(backend, config.newton_schulz, elements));
+               threads * SumsBytes(backend, config.newton_schulz, matrix));
   return IterationBytes(backend, threads, config.newton_schulz, matrix) +
          static_cast<int64_t>(sizeof(float)) * (gathers ? elements : 0) + of_threads +
          static_cast<int64_t>(sizeof(int64_t)) * matrix.rows;

@@ -1,5 +1,7 @@
 #include "kernels/orthogonalize/newton_schulz_validation.h"
 
+#include <glog/logging.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -143,6 +145,25 @@ double InputThatReaches(absl::Span<const Step> steps, double value) {
   return value;
 }
 
+// The norm of the input, and each product of X X^T, may be off by so much of itself ([N9] has a
+// tenth of it): a set must not run away from what lies above 1 by that.
+constexpr double kSumError = 1e-4;
+
+// The largest singular value that the first step may find.
+double StartOf(const NewtonSchulzCoefficientSet& set, double roundoff) {
+  return (1 + std::max(roundoff, kSumError)) / set.safety_factor;
+}
+
+// The largest that a step leaves.
+double EndOf(const Step& step, double roundoff) {
+  return (1 + roundoff) * step.polynomial.At(step.peak);
+}
+
+Polynomial PolynomialOf(const NewtonSchulzCoefficientSet& set, int step) {
+  const NewtonSchulzTriple t = TripleOfStep(set, step);
+  return {t.a, t.b, t.c2};
+}
+
 // Exact where a grid would miss a narrow dip: as long as every step is positive on what the steps
 // before it make of (0, 1], that is all of (0, end] for some end, so one end per step is enough.
 absl::Status CheckGoesDownhill(const NewtonSchulzCoefficientSet& set,
@@ -154,10 +175,9 @@ absl::Status CheckGoesDownhill(const NewtonSchulzCoefficientSet& set,
   // its others run away, loses nothing in bf16 although the worst of all roundings at once would.
   const double product_roundoff = is_custom ? roundoff : 0;
   std::vector<Step> before;
-  double end = (1 + roundoff) / set.safety_factor;
+  double end = StartOf(set, roundoff);
   for (int step = 0; step < config.steps; ++step) {
-    const NewtonSchulzTriple t = TripleOfStep(set, step);
-    const Polynomial p{t.a, t.b, t.c2};
+    const Polynomial p = PolynomialOf(set, step);
     const absl::optional<double> low = SmallestNotPositive(p, roundoff, end);
     if (low) {
       return Refused(field, ": is ", set.name, " with ns_dtype ", NameOf(config.dtype), ", step ",
@@ -166,7 +186,7 @@ absl::Status CheckGoesDownhill(const NewtonSchulzCoefficientSet& set,
                      " of the normalised input to 0 or below, must stay > 0 on (0, 1]");
     }
     before.push_back(HighestStep(p, product_roundoff, end));
-    end = (1 + roundoff) * before.back().polynomial.At(before.back().peak);
+    end = EndOf(before.back(), roundoff);
     if (!(end <= kMaxSingularValue)) {
       return Refused(field, ": is ", set.name, " with ns_dtype ", NameOf(config.dtype), ", step ",
                      step + 1, " of ", config.steps, " takes a singular value to ", end,
@@ -273,6 +293,17 @@ absl::Status CheckNormEps(const NewtonSchulzConfig& config) {
 }
 
 }  // namespace
+
+double MostSingularValue(const NewtonSchulzConfig& config) {
+  const absl::optional<NewtonSchulzCoefficientSet> set = FindCoefficientSet(config);
+  CHECK(set) << "coefficient set " << static_cast<int>(config.coefficients) << " has no row";
+  const double roundoff = UnitRoundoff(config.dtype);
+  double end = StartOf(*set, roundoff);
+  for (int step = 0; step < config.steps; ++step) {
+    end = EndOf(HighestStep(PolynomialOf(*set, step), 0, end), roundoff);
+  }
+  return end;
+}
 
 absl::Status ValidateNewtonSchulz(const NewtonSchulzConfig& config) {
   absl::Status status = CheckEnums(config);

@@ -14,6 +14,10 @@ namespace kaon::kernels {
 // `cubic5` in bf16, `cans` in bf16 and fp16.
 absl::Status ValidateNewtonSchulz(const NewtonSchulzConfig& config);
 
+// Returns an upper bound on the singular values of the result; rounding within its products is not
+// counted. `config` passed ValidateNewtonSchulz.
+double MostSingularValue(const NewtonSchulzConfig& config);
+
 }  // namespace kaon::kernels
 
 #endif  // KAON_KERNELS_ORTHOGONALIZE_NEWTON_SCHULZ_VALIDATION_H_

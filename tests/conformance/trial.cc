@@ -69,6 +69,8 @@ std::vector<float> Gradient(const Trial& trial, const UpdateScalars& scalars) {
       return Times(gaussian(), 1e15f);
     case Input::kZeroFirst:
       return Times(gaussian(), t == 1 ? 0.0f : 1.0f);
+    case Input::kOneSign:
+      return std::vector<float>(NumElements(trial), 1.0f + 0.25f * t);
   }
   return {};
 }

@@ -13,8 +13,9 @@
 namespace kaon::conformance {
 
 // What the gradients are. The two with a chosen spectrum keep their singular vectors from step to
-// step, so that the momentum has that spectrum too.
-enum class Input { kGaussian, kFlat, kFourDecades, kTiny, kHuge, kZeroFirst };
+// step, so that the momentum has that spectrum too. kOneSign has equal elements: every product of
+// a sum has the same sign, so that its rounding errors do not cancel.
+enum class Input { kGaussian, kFlat, kFourDecades, kTiny, kHuge, kZeroFirst, kOneSign };
 
 // Three updates with changing learning rate; the second gradient is clipped.
 struct Trial {

@@ -39,6 +39,8 @@ std::vector<GemmCase> Cases() {
     cases.push_back(SymmetricCase(50, 20, false, beta));
     cases.push_back(SymmetricCase(321, 1030, false, beta));
     cases.push_back(SymmetricCase(261, 261, true, beta));
+    // Sums too long for one in fp32.
+    cases.push_back(SymmetricCase(161, AmxGemm::kLongestSum + 70, false, beta));
   }
   return cases;
 }

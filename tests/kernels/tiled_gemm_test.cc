@@ -57,6 +57,18 @@ std::vector<GemmCase> LargeCases() {
     // Whole lines and a part of one in the last tile.
     cases.push_back(SymmetricCase(2 * TiledGemm::kTileRows + 50, 24, false, beta));
     cases.push_back(SymmetricCase(TiledGemm::kTileRows + 1, TiledGemm::kTileRows + 1, true, beta));
+    // A cut inner dimension: in fp32 alone, in both storages, with two stretches of columns; few
+    // rows and many.
+    cases.push_back(
+        SymmetricCase(TiledGemm::kTileRows + 2, TiledGemm::kLongestSum + 9, false, beta));
+    for (const bool transpose_b : {false, true}) {
+      cases.push_back(CaseOf({.rows = 2,
+                              .cols = TiledGemm::kSummedCols + 3,
+                              .inner = TiledGemm::kLongestBFloat16Sum + 5,
+                              .transpose_b = transpose_b,
+                              .alpha = 0.5f,
+                              .beta = beta}));
+    }
   }
   return cases;
 }
