@@ -10,6 +10,7 @@
 #include "job/rule_config.h"
 #include "job/workers.h"
 #include "kernels/newton_schulz_config.h"
+#include "kernels/orthogonalize/newton_schulz_validation.h"
 #include "proto/status_macros.h"
 
 namespace kaon::job {
@@ -43,6 +44,20 @@ uint32_t DefaultSteps(v1::NewtonSchulzCoefficients set, const v1::NewtonSchulzOp
   return 5;
 }
 
+// What a group that names no ns_dtype gets ([N6]): bf16, and fp32 where the other options leave no
+// room for bf16's rounding, as the set `cans` does.
+v1::NewtonSchulzDType DefaultDType(v1::MuonOptions muon) {
+  if (muon.newton_schulz().form() == v1::NEWTON_SCHULZ_FORM_FASTEST) {
+    muon.mutable_newton_schulz()->set_form(v1::NEWTON_SCHULZ_FORM_STANDARD);
+  }
+  for (const auto dtype : {v1::NEWTON_SCHULZ_DTYPE_BFLOAT16, v1::NEWTON_SCHULZ_DTYPE_FLOAT32}) {
+    muon.set_ns_dtype(dtype);
+    if (kernels::ValidateNewtonSchulz(NewtonSchulzConfigOf(muon)).ok()) return dtype;
+  }
+  // It is refused for something else.
+  return v1::NEWTON_SCHULZ_DTYPE_BFLOAT16;
+}
+
 void CompleteMuon(v1::MuonOptions& muon) {
   if (!muon.has_momentum()) muon.set_momentum(0.95);
   if (!muon.has_nesterov()) muon.set_nesterov(true);
@@ -55,14 +70,14 @@ void CompleteMuon(v1::MuonOptions& muon) {
   if (muon.scale() == v1::UPDATE_SCALE_UNSPECIFIED) {
     muon.set_scale(v1::UPDATE_SCALE_MATCH_RMS_ADAMW);
   }
-  if (muon.ns_dtype() == v1::NEWTON_SCHULZ_DTYPE_UNSPECIFIED) {
-    muon.set_ns_dtype(v1::NEWTON_SCHULZ_DTYPE_FLOAT32);
-  }
   if (muon.momentum_form() == v1::MOMENTUM_FORM_UNSPECIFIED) {
     muon.set_momentum_form(v1::MOMENTUM_FORM_EMA);
   }
   if (!muon.has_scale_extra()) muon.set_scale_extra(1);
   CompleteNewtonSchulz(muon.ns_steps(), *muon.mutable_newton_schulz());
+  if (muon.ns_dtype() == v1::NEWTON_SCHULZ_DTYPE_UNSPECIFIED) {
+    muon.set_ns_dtype(DefaultDType(muon));
+  }
 }
 
 void CompleteAdamW(v1::AdamWOptions& adamw) {

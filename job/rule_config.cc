@@ -53,33 +53,13 @@ kernels::NsCoefficients CoefficientsOf(v1::NewtonSchulzCoefficients set) {
   return FromWire<kernels::NsCoefficients>(set);
 }
 
-kernels::NewtonSchulzConfig NewtonSchulzOf(const v1::MuonOptions& muon) {
-  const v1::NewtonSchulzOptions& options = muon.newton_schulz();
-  kernels::NewtonSchulzConfig config;
-  config.coefficients = CoefficientsOf(muon.ns_coefficients());
-  for (const v1::NewtonSchulzTriple& triple : options.custom()) {
-    config.custom.push_back({static_cast<float>(triple.a()), static_cast<float>(triple.b()),
-                             static_cast<float>(triple.c2())});
-  }
-  if (!config.custom.empty()) {
-    config.custom_repeat = FromWire<kernels::NsRepeat>(options.custom_repeat());
-  }
-  config.steps = static_cast<int>(muon.ns_steps());
-  config.dtype = FromWire<kernels::NsDType>(muon.ns_dtype());
-  config.norm_mode = FromWire<kernels::NormMode>(options.norm_mode());
-  config.norm_eps = options.norm_eps();
-  config.form = FromWire<kernels::NsForm>(options.form());
-  config.gram_restarts.assign(options.gram_restarts().begin(), options.gram_restarts().end());
-  return config;
-}
-
 kernels::MuonConfig MuonOf(const v1::MuonOptions& options, const v1::ParameterSpec& parameter,
                            const v1::ParameterPlacement& placement) {
   kernels::MuonConfig muon;
   muon.momentum = options.momentum();
   muon.nesterov = options.nesterov();
   muon.momentum_form = FromWire<kernels::MomentumForm>(options.momentum_form());
-  muon.newton_schulz = NewtonSchulzOf(options);
+  muon.newton_schulz = NewtonSchulzConfigOf(options);
   muon.scale = FromWire<kernels::UpdateScale>(options.scale());
   muon.scale_extra = options.scale_extra();
   muon.layout = LayoutOf(placement.layout());
@@ -114,6 +94,26 @@ kernels::LionConfig LionOf(const v1::LionOptions& options) {
 }
 
 }  // namespace
+
+kernels::NewtonSchulzConfig NewtonSchulzConfigOf(const v1::MuonOptions& muon) {
+  const v1::NewtonSchulzOptions& options = muon.newton_schulz();
+  kernels::NewtonSchulzConfig config;
+  config.coefficients = CoefficientsOf(muon.ns_coefficients());
+  for (const v1::NewtonSchulzTriple& triple : options.custom()) {
+    config.custom.push_back({static_cast<float>(triple.a()), static_cast<float>(triple.b()),
+                             static_cast<float>(triple.c2())});
+  }
+  if (!config.custom.empty()) {
+    config.custom_repeat = FromWire<kernels::NsRepeat>(options.custom_repeat());
+  }
+  config.steps = static_cast<int>(muon.ns_steps());
+  config.dtype = FromWire<kernels::NsDType>(muon.ns_dtype());
+  config.norm_mode = FromWire<kernels::NormMode>(options.norm_mode());
+  config.norm_eps = options.norm_eps();
+  config.form = FromWire<kernels::NsForm>(options.form());
+  config.gram_restarts.assign(options.gram_restarts().begin(), options.gram_restarts().end());
+  return config;
+}
 
 kernels::MatrixLayout LayoutOf(const v1::MatrixLayout& layout) {
   kernels::MatrixLayout result;

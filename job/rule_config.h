@@ -5,6 +5,7 @@
 
 #include "kaon/v1/parameters.pb.h"
 #include "kernels/matrix_layout.h"
+#include "kernels/newton_schulz_config.h"
 #include "kernels/optimizer_rule.h"
 
 namespace kaon::job {
@@ -16,6 +17,9 @@ kernels::RuleConfig RuleConfigOf(const v1::ParameterGroup& group,
 
 // The same for a plain matrix without overrides of its own.
 kernels::RuleConfig RuleConfigOf(const v1::ParameterGroup& group);
+
+// The Newton-Schulz part of a group's options.
+kernels::NewtonSchulzConfig NewtonSchulzConfigOf(const v1::MuonOptions& muon);
 
 // A layout whose kind is written out; `transposed` is the parameter's.
 kernels::MatrixLayout LayoutOf(const v1::MatrixLayout& layout);

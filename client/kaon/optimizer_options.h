@@ -78,7 +78,7 @@ struct MuonOptions {
   std::optional<uint32_t> ns_steps;
   // kMatchRmsAdamW.
   std::optional<UpdateScale> scale;
-  // kFloat32.
+  // kBFloat16; kFloat32 where the other options leave no room for bf16's rounding.
   std::optional<NewtonSchulzDType> ns_dtype;
   // kEma.
   std::optional<MomentumForm> momentum_form;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,40 @@ TEST(EffectiveTest, FillsUnsetOptionsWithTheDocumentedDefaults) {
   EXPECT_EQ(job.groups(1).adamw().beta2(), 0.95);
   EXPECT_EQ(job.groups(1).adamw().eps(), 1e-8);
   EXPECT_EQ(job.loss_scaler().initial_scale(), 1);
+}
+
+// [N6]: bf16, and fp32 only where the other options refuse bf16.
+TEST(EffectiveTest, AnOpenNewtonSchulzDTypeIsBFloat16WhereThereIsRoom) {
+  const auto dtype_with = [](const std::function<void(v1::MuonOptions&)>& change) {
+    v1::JobDefinition job = SmallJob();
+    change(*job.mutable_groups(0)->mutable_muon());
+    return Effective(job)->groups(0).muon().ns_dtype();
+  };
+  const auto of_set = [&](v1::NewtonSchulzCoefficients set, v1::NewtonSchulzForm form) {
+    return dtype_with([&](v1::MuonOptions& muon) {
+      muon.set_ns_coefficients(set);
+      muon.mutable_newton_schulz()->set_form(form);
+    });
+  };
+  using enum v1::NewtonSchulzCoefficients;
+  for (const auto form : {v1::NEWTON_SCHULZ_FORM_UNSPECIFIED, v1::NEWTON_SCHULZ_FORM_FASTEST}) {
+    for (const auto set :
+         {NEWTON_SCHULZ_COEFFICIENTS_UNSPECIFIED, NEWTON_SCHULZ_COEFFICIENTS_POLAR_EXPRESS,
+          NEWTON_SCHULZ_COEFFICIENTS_DEEPSEEK_V4}) {
+      EXPECT_EQ(of_set(set, form), v1::NEWTON_SCHULZ_DTYPE_BFLOAT16) << set;
+    }
+    for (const auto set : {NEWTON_SCHULZ_COEFFICIENTS_CANS, NEWTON_SCHULZ_COEFFICIENTS_CUBIC5}) {
+      EXPECT_EQ(of_set(set, form), v1::NEWTON_SCHULZ_DTYPE_FLOAT32) << set;
+    }
+  }
+  EXPECT_EQ(dtype_with([](v1::MuonOptions& muon) {
+              muon.mutable_newton_schulz()->set_form(v1::NEWTON_SCHULZ_FORM_GRAM);
+              muon.mutable_newton_schulz()->add_gram_restarts(4);
+            }),
+            v1::NEWTON_SCHULZ_DTYPE_FLOAT32);
+  EXPECT_EQ(
+      dtype_with([](v1::MuonOptions& muon) { muon.set_ns_dtype(v1::NEWTON_SCHULZ_DTYPE_FLOAT32); }),
+      v1::NEWTON_SCHULZ_DTYPE_FLOAT32);
 }
 
 TEST(EffectiveTest, SaysHowLongAWorkerIsWaitedForUnlessItIsForEver) {

@@ -28,18 +28,18 @@ constexpr v1::NewtonSchulzDType kBFloat16 = v1::NEWTON_SCHULZ_DTYPE_BFLOAT16;
 // Whichever side is the longer; 2 and 4 are 2.83 apart.
 TEST(FormChoiceTest, TheGainIsThatOfTheShapeWithTheMostAlikeSides) {
   const FormTimes times = {FormTime(2, 1, 2), FormTime(4, 3, 2)};
-  EXPECT_DOUBLE_EQ(*GramGains(times, kFloat32).Of(1000, 1001), 0.5);
-  EXPECT_DOUBLE_EQ(*GramGains(times, kFloat32).Of(1000, 2820), 0.5);
-  EXPECT_DOUBLE_EQ(*GramGains(times, kFloat32).Of(1000, 2840), 1.5);
-  EXPECT_DOUBLE_EQ(*GramGains(times, kFloat32).Of(2840, 1000), 1.5);
-  EXPECT_DOUBLE_EQ(*GramGains(times, kFloat32).Of(10, 10000), 1.5);
+  EXPECT_DOUBLE_EQ(*GramGains(times, kBFloat16).Of(1000, 1001), 0.5);
+  EXPECT_DOUBLE_EQ(*GramGains(times, kBFloat16).Of(1000, 2820), 0.5);
+  EXPECT_DOUBLE_EQ(*GramGains(times, kBFloat16).Of(1000, 2840), 1.5);
+  EXPECT_DOUBLE_EQ(*GramGains(times, kBFloat16).Of(2840, 1000), 1.5);
+  EXPECT_DOUBLE_EQ(*GramGains(times, kBFloat16).Of(10, 10000), 1.5);
 }
 
 TEST(FormChoiceTest, NothingIsGainedByASquareOrKnownOfAnotherDType) {
   const FormTimes times = {FormTime(2, 3, 2)};
-  EXPECT_EQ(GramGains(times, kFloat32).Of(64, 64), absl::nullopt);
-  EXPECT_EQ(GramGains(times, kBFloat16).Of(64, 128), absl::nullopt);
-  EXPECT_EQ(GramGains({}, kFloat32).Of(64, 128), absl::nullopt);
+  EXPECT_EQ(GramGains(times, kBFloat16).Of(64, 64), absl::nullopt);
+  EXPECT_EQ(GramGains(times, kFloat32).Of(64, 128), absl::nullopt);
+  EXPECT_EQ(GramGains({}, kBFloat16).Of(64, 128), absl::nullopt);
 }
 
 // What a shard sends is not trusted to be a time.
@@ -49,15 +49,15 @@ TEST(FormChoiceTest, WhatIsNoMeasurementIsNone) {
                      FormTime(2, 1, kInfinity), FormTime(2, NAN, 1), FormTime(2, 1, 1),
                      FormTime(2, 1e308, 1),     FormTime(0, 3, 1)};
   times[5].set_rows(0);
-  EXPECT_EQ(GramGains(times, kFloat32).Of(64, 128), absl::nullopt);
+  EXPECT_EQ(GramGains(times, kBFloat16).Of(64, 128), absl::nullopt);
   times.push_back(FormTime(2, 3, 2));
-  EXPECT_DOUBLE_EQ(*GramGains(times, kFloat32).Of(64, 128), 1.5);
+  EXPECT_DOUBLE_EQ(*GramGains(times, kBFloat16).Of(64, 128), 1.5);
 }
 
 // A step waits for the slower shard.
 TEST(FormChoiceTest, TimesOfAllShardsAreAddedUp) {
   const FormTimes times = {FormTime(2, 10, 5), FormTime(4, 1, 1), FormTime(2, 1, 2)};
-  EXPECT_DOUBLE_EQ(*GramGains(times, kFloat32).Of(64, 128), 11.0 / 7);
+  EXPECT_DOUBLE_EQ(*GramGains(times, kBFloat16).Of(64, 128), 11.0 / 7);
 }
 
 v1::JobDefinition FastestJob() { return WithFastestForm(SmallJob()); }
@@ -113,13 +113,13 @@ TEST(FormChoiceTest, TheMatricesOfALayoutCount) {
 
 TEST(FormChoiceTest, NothingMeasuredInTheGroupsDTypeIsRefused) {
   v1::JobDefinition job = FastestJob();
-  job.mutable_groups(0)->mutable_muon()->set_ns_dtype(kBFloat16);
+  job.mutable_groups(0)->mutable_muon()->set_ns_dtype(kFloat32);
   const auto body = Resolve(job, FormTimes{FormTime(2, 1, 2)});
   EXPECT_EQ(body.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(body.status().message(),
               HasSubstr("group matrices: muon.newton_schulz.form is fastest, and no shard measured "
-                        "both forms in bfloat16"));
-  EXPECT_EQ(Chosen(job, {FormTime(2, 2, 1, kBFloat16)}), "gram 2,3");
+                        "both forms in float32"));
+  EXPECT_EQ(Chosen(job, {FormTime(2, 2, 1, kFloat32)}), "gram 2,3");
 }
 
 TEST(FormChoiceTest, OtherFormsAreLeftAlone) {

@@ -9,10 +9,10 @@
 
 namespace kaon::job {
 
-// One row: 256 rows, `width` times as many columns.
+// One row, of the default dtype: 256 rows, `width` times as many columns.
 inline v1::NewtonSchulzFormTime FormTime(
     uint64_t width, double standard_seconds, double gram_seconds,
-    v1::NewtonSchulzDType dtype = v1::NEWTON_SCHULZ_DTYPE_FLOAT32) {
+    v1::NewtonSchulzDType dtype = v1::NEWTON_SCHULZ_DTYPE_BFLOAT16) {
   v1::NewtonSchulzFormTime time;
   time.set_dtype(dtype);
   time.set_rows(256);

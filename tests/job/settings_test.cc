@@ -250,9 +250,9 @@ TEST(SettingsTest, ChecksTheWholeEntry) {
   // [N6]
   EXPECT_THAT(
       refused([](Body& change) {
-        change.mutable_groups(0)->mutable_muon()->set_ns_dtype(v1::NEWTON_SCHULZ_DTYPE_BFLOAT16);
+        change.mutable_groups(0)->mutable_muon()->set_ns_dtype(v1::NEWTON_SCHULZ_DTYPE_FLOAT32);
       }),
-      HasSubstr("muon.ns_dtype is bfloat16, must stay float32"));
+      HasSubstr("muon.ns_dtype is float32, must stay bfloat16"));
   EXPECT_THAT(refused([](Body& change) {
                 v1::MuonOptions& muon = *change.mutable_groups(0)->mutable_muon();
                 muon.mutable_newton_schulz()->add_custom()->set_a(1.5);
