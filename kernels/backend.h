@@ -67,6 +67,17 @@ struct UpdateBuffers {
   UpdatePart part = UpdatePart::kAll;
 };
 
+// Why an update left the weights as they were.
+enum class UpdateFault {
+  // It did not: new_param holds the update.
+  kNone,
+  // An element of the new weights would not be finite.
+  kNotFinite,
+  // The orthogonalized update of a matrix of rank r has a norm above 1.5 sqrt(r), which no
+  // correct Newton-Schulz gives (MostOrthogonalNorm says it exactly).
+  kTooLarge
+};
+
 struct UpdateResult {
   // Updates of the parameter that went through Newton-Schulz, however many blocks it has: 1 for
   // the weights of Muon, 0 for element-wise rules.
@@ -75,6 +86,11 @@ struct UpdateResult {
   // state slot's bytes as slots 1, 2, ..., added up. 0 of what was not.
   uint64_t weights_digest = 0;
   uint64_t slots_digest = 0;
+  // Bits of the largest magnitude in new_param; 0 where it was not written.
+  uint32_t largest_weight_bits = 0;
+  // Unless kNone, new_param holds the values of param, and the state is stepped all the same. Where
+  // both are the same memory, an element-wise rule has overwritten it with what is not finite.
+  UpdateFault fault = UpdateFault::kNone;
 };
 
 // Of a sum of squares that Backend::Fold takes.
@@ -144,7 +160,7 @@ std::string ChosenIsa();
 
 // What a plugin exports: extern "C" int kaon_backend_version(); extern "C" Backend*
 // kaon_create_backend();
-inline constexpr int kBackendVersion = 7;
+inline constexpr int kBackendVersion = 8;
 
 }  // namespace kaon::kernels
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/digest.h"
 #include "kernels/digest_products.h"
+#include "kernels/float_bits.h"
 #include "kernels/fold.h"
 #include "kernels/mean.h"
 #include "kernels/muon_step.h"
@@ -20,6 +21,7 @@
 #include "kernels/state_codec.h"
 #include "kernels/streaming_store.h"
 #include "kernels/tiled_gemm.h"
+#include "kernels/update_fault.h"
 #include "kernels/vector_dispatch.h"
 
 namespace kaon::kernels {
@@ -137,7 +139,8 @@ UpdateResult StepRange(const ElementWiseStep<Rule>& step, int64_t begin, int64_t
     chunk.has_next = first + 2 * kChunk <= end;
     if (chunk.has_next) FindNext(step, first + kChunk, chunk.next);
     uint64_t sums[1 + Rule::kMaxSlots];
-    RunElementWise(isa, step.num_slots, step.scalars, chunk, sums);
+    result.largest_weight_bits = std::max(
+        result.largest_weight_bits, RunElementWise(isa, step.num_slots, step.scalars, chunk, sums));
     const auto block = static_cast<uint64_t>(first / kDigestBlock);
     result.weights_digest += step.weights.OfProducts(sums[0], chunk.n, block);
     // Of an encoded slot what is stored counts, not the values that the kernel has summed.
@@ -168,8 +171,12 @@ UpdateResult ApplyElementWise(const typename Rule::Config& config, const UpdateS
       config.momentum_dtype,
       buffers};
   const auto n = static_cast<int64_t>(buffers.param.size());
-  return SumOverPieces(pool, n, kPiece,
-                       [&](int64_t begin, int64_t end) { return StepRange(step, begin, end); });
+  UpdateResult result = SumOverPieces(
+      pool, n, kPiece, [&](int64_t begin, int64_t end) { return StepRange(step, begin, end); });
+  if (!IsFiniteMagnitude(result.largest_weight_bits)) {
+    KeepWeights(UpdateFault::kNotFinite, scalars.parameter_id, buffers, result);
+  }
+  return result;
 }
 
 // The same with the gradient as fp32, in `widened` unless it is.

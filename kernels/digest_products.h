@@ -59,6 +59,14 @@ KAON_HOST_DEVICE uint64_t SumOfProducts(const void* words, int64_t n, int64_t pl
   return sum;
 }
 
+// The larger of `bits` and the bits of |x|.
+KAON_HOST_DEVICE uint32_t LargerMagnitude(uint32_t bits, float x) {
+  uint32_t magnitude;
+  memcpy(&magnitude, &x, sizeof(magnitude));
+  magnitude &= 0x7fffffffu;
+  return magnitude > bits ? magnitude : bits;
+}
+
 // A sum of products, to which kStep words are added at a time, from a multiple of kStep on: as few
 // as let memory flow evenly, as many as the set has registers for. Stream writes kStep values past
 // the caches, to a multiple of 64 (streaming_store.h). Add and Stream are compiled for one
@@ -68,6 +76,17 @@ struct ScalarProducts {
 
   uint64_t sum = 0;
 
+  // Largest magnitude of kStep fp32 values, as bits without the sign: those of numbers order as
+  // they do, infinity and NaN above all.
+  struct Largest {
+    uint32_t bits = 0;
+
+    void Add(const float* values) {
+      for (int64_t i = 0; i < kStep; ++i) bits = LargerMagnitude(bits, values[i]);
+    }
+    uint32_t Bits() const { return bits; }
+  };
+
   void Add(const void* words, int64_t place) { sum += SumOfProducts(words, kStep, place); }
   uint64_t Sum() const { return sum; }
   static void Stream(const float* from, float* to) { StreamTo(from, kStep * sizeof(float), to); }
@@ -75,6 +94,15 @@ struct ScalarProducts {
 
 #if defined(__x86_64__)
 // Of two registers of 64-bit lanes.
+template <typename Register>
+uint32_t LargestOfLanes(const Register& x) {
+  uint32_t lanes[sizeof(Register) / sizeof(uint32_t)];
+  memcpy(lanes, &x, sizeof(x));
+  uint32_t largest = 0;
+  for (const uint32_t lane : lanes) largest = lane > largest ? lane : largest;
+  return largest;
+}
+
 template <typename Register>
 uint64_t SumOfLanes(const Register& even, const Register& odd) {
   uint64_t sum = 0;
@@ -88,6 +116,18 @@ uint64_t SumOfLanes(const Register& even, const Register& odd) {
 // not find (twice as fast).
 struct Avx512Products {
   static constexpr int64_t kStep = 16;
+
+  // As ScalarProducts::Largest.
+  struct Largest {
+    __m512i bits = {};
+
+    KAON_TARGET_AVX512 void Add(const float* values) {
+      const __m512i magnitude =
+          _mm512_and_si512(_mm512_loadu_si512(values), _mm512_set1_epi32(0x7fffffff));
+      bits = _mm512_maskz_max_epu32(0xffff, bits, magnitude);
+    }
+    uint32_t Bits() const { return LargestOfLanes(bits); }
+  };
 
   __m512i even = {};
   __m512i odd = {};
@@ -109,6 +149,20 @@ struct Avx512Products {
 
 struct Avx2Products {
   static constexpr int64_t kStep = 64;
+
+  // As ScalarProducts::Largest.
+  struct Largest {
+    __m256i bits = {};
+
+    KAON_TARGET_AVX2 void Add(const float* values) {
+      for (int64_t i = 0; i < kStep; i += 8) {
+        const auto* const from = reinterpret_cast<const __m256i*>(values + i);
+        bits = _mm256_max_epu32(
+            bits, _mm256_and_si256(_mm256_loadu_si256(from), _mm256_set1_epi32(0x7fffffff)));
+      }
+    }
+    uint32_t Bits() const { return LargestOfLanes(bits); }
+  };
 
   __m256i even = {};
   __m256i odd = {};

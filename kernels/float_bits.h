@@ -23,7 +23,10 @@ KAON_HOST_DEVICE float FloatOf(uint32_t bits) {
   return x;
 }
 
-KAON_HOST_DEVICE bool IsNonFinite(float x) { return (BitsOf(x) & 0x7fffffffu) >= 0x7f800000u; }
+// Whether the number of those bits, its sign taken off, is finite.
+KAON_HOST_DEVICE bool IsFiniteMagnitude(uint32_t bits) { return bits < 0x7f800000u; }
+
+KAON_HOST_DEVICE bool IsNonFinite(float x) { return !IsFiniteMagnitude(BitsOf(x) & 0x7fffffffu); }
 
 KAON_HOST_DEVICE float BFloat16ToFloat(uint16_t x) {
   return FloatOf(static_cast<uint32_t>(x) << 16);

@@ -142,6 +142,15 @@ BlockFacts FactsOf(absl::Span<const float> block, bool takes_sum) {
                    : RunInRegisters<DescribeBlock<false>::In>(block.data(), n);
 }
 
+uint32_t LargestMagnitudeBits(absl::Span<const float> values) {
+  int32_t largest = 0;
+  for (size_t begin = 0; begin < values.size(); begin += kNormBlockElements) {
+    const absl::Span<const float> block = values.subspan(begin, kNormBlockElements);
+    largest = std::max(largest, FactsOf(block, /*takes_sum=*/false).largest_bits);
+  }
+  return static_cast<uint32_t>(largest);
+}
+
 void AddBlock(const BlockFacts& facts, absl::Span<const float> block, GradNorm& norm) {
   norm.num_elements += static_cast<int64_t>(block.size());
   norm.sum_squares += facts.sum_squares;

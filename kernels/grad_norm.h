@@ -25,6 +25,9 @@ struct GradNorm {
 // One pass over `grad`. With non-finite elements sum_squares is itself not finite.
 GradNorm ComputeGradNorm(absl::Span<const float> grad);
 
+// Bits of the largest magnitude: infinity's or more where an element is not finite.
+uint32_t LargestMagnitudeBits(absl::Span<const float> values);
+
 // What is known of one block, of at most kNormBlockElements.
 struct BlockFacts {
   // 0 if nobody asked for it.

@@ -4,13 +4,15 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <vector>
 
 #include "absl/types/optional.h"
 #include "kernels/digest.h"
+#include "kernels/float_bits.h"
+#include "kernels/grad_norm.h"
 #include "kernels/matrix_layout.h"
 #include "kernels/mutation.h"
 #include "kernels/orthogonalize/newton_schulz.h"
@@ -19,6 +21,7 @@
 #include "kernels/rules/muon.h"
 #include "kernels/rules/muon_elements.h"
 #include "kernels/state_codec.h"
+#include "kernels/update_fault.h"
 #include "kernels/vector_dispatch.h"
 
 namespace kaon::kernels {
@@ -107,12 +110,26 @@ UpdateResult DirectionOf(StateDType dtype, const MuonMomentumScalars& scalars,
   return result;
 }
 
-// The digest of the weights that `orthogonal`, which belongs to the elements of the parameter from
-// `element` on, steps.
-uint64_t StepWeights(const MuonWeightScalars& scalars, absl::Span<const float> orthogonal,
-                     const UpdateBuffers& buffers, int64_t element,
-                     const TensorDigester& digester) {
+// What is known of the new weights of some rows of a block.
+struct SteppedRows {
   uint64_t digest = 0;
+  uint32_t largest_weight_bits = 0;
+  // Sum of squares of their orthogonalized update.
+  double sum_squares = 0;
+
+  void Add(const SteppedRows& rows) {
+    digest += rows.digest;
+    largest_weight_bits = std::max(largest_weight_bits, rows.largest_weight_bits);
+    sum_squares += rows.sum_squares;
+  }
+};
+
+// Steps the weights by `orthogonal`, which belongs to the elements of the parameter from `element`
+// on.
+SteppedRows StepWeights(const MuonWeightScalars& scalars, absl::Span<const float> orthogonal,
+                        const UpdateBuffers& buffers, int64_t element,
+                        const TensorDigester& digester) {
+  SteppedRows stepped;
   const auto end = static_cast<int64_t>(orthogonal.size());
   for (int64_t first = 0; first < end; first += kChunk) {
     const int64_t count = std::min(kChunk, end - first);
@@ -120,9 +137,12 @@ uint64_t StepWeights(const MuonWeightScalars& scalars, absl::Span<const float> o
     const absl::Span<float> written = buffers.new_param.subspan(at, count);
     RunVectorized<MuonWeightKernel>(&scalars, orthogonal.data() + first, buffers.param.data() + at,
                                     written.data(), count);
-    digest += digester.Of(written, at);
+    stepped.digest += digester.Of(written, at);
+    stepped.sum_squares += FactsOf(orthogonal.subspan(first, count)).sum_squares;
+    stepped.largest_weight_bits =
+        std::max(stepped.largest_weight_bits, LargestMagnitudeBits(written));
   }
-  return digest;
+  return stepped;
 }
 
 // Where each row of a block starts in the parameter.
@@ -151,23 +171,28 @@ class BlockStep {
         shape_(shape),
         buffers_(buffers),
         direction_(direction),
-        digester_(scalars.parameter_id, kWeightSlot) {}
+        digester_(scalars.parameter_id, kWeightSlot),
+        most_norm_of_rank_1_(MostOrthogonalNorm(config.newton_schulz, 1)) {}
 
   // Steps the weights of a block while its orthogonalized rows are in the cache; `norm` is that of
-  // the block's direction, if somebody knows it. The digest of the weights.
-  uint64_t Run(const MatrixBlock& block, absl::optional<MatrixNorm> norm, Gemm& gemm,
-               ThreadPool& pool) const {
+  // the block's direction, if somebody knows it.
+  UpdateResult Run(const MatrixBlock& block, absl::optional<MatrixNorm> norm, Gemm& gemm,
+                   ThreadPool& pool) const {
     const MuonWeightScalars after = ScalarsOf(block);
     const std::vector<int64_t> rows = RowElements(block);
     std::vector<float> gathered;
     const OrthogonalizedMatrix matrix = {
         {block.rows, block.cols}, MatrixOf(block, rows, gathered), norm};
-    std::atomic<uint64_t> digest{0};
+    // By row, so that the sum of squares has one order.
+    std::vector<SteppedRows> stepped(block.rows);
     NewtonSchulz(config_.newton_schulz, matrix, gemm, pool,
                  [&](int64_t first, absl::Span<const float> values) {
-                   digest += StepRows(after, rows, first / block.cols, block.cols, values);
+                   const int64_t row = first / block.cols;
+                   stepped[row] = StepRows(after, rows, row, block.cols, values);
                  });
-    return digest;
+    SteppedRows whole;
+    for (const SteppedRows& some : stepped) whole.Add(some);
+    return ResultOf(block, whole);
   }
 
  private:
@@ -198,18 +223,33 @@ class BlockStep {
     return absl::MakeSpan(gathered);
   }
 
+  UpdateResult ResultOf(const MatrixBlock& block, const SteppedRows& whole) const {
+    UpdateResult result;
+    result.weights_digest = whole.digest;
+    result.largest_weight_bits = whole.largest_weight_bits;
+    const int64_t rank = std::min(block.rows, block.cols);
+    // Not below it either where the norm is NaN.
+    if (rank > 0 && !(std::sqrt(whole.sum_squares) <=
+                      most_norm_of_rank_1_ * std::sqrt(static_cast<double>(rank)))) {
+      result.fault = UpdateFault::kTooLarge;
+    } else if (!IsFiniteMagnitude(whole.largest_weight_bits)) {
+      result.fault = UpdateFault::kNotFinite;
+    }
+    return result;
+  }
+
   // Rows `row` and on of a block; those that follow each other in memory together.
-  uint64_t StepRows(const MuonWeightScalars& after, const std::vector<int64_t>& rows, int64_t row,
-                    int64_t cols, absl::Span<const float> values) const {
-    uint64_t digest = 0;
+  SteppedRows StepRows(const MuonWeightScalars& after, const std::vector<int64_t>& rows,
+                       int64_t row, int64_t cols, absl::Span<const float> values) const {
+    SteppedRows stepped;
     const auto count = static_cast<int64_t>(values.size()) / cols;
     for (int64_t begin = 0, end = 0; begin < count; begin = end) {
       end = begin + 1;
       while (end < count && rows[row + end] == rows[row + end - 1] + cols) ++end;
-      digest += StepWeights(after, values.subspan(begin * cols, (end - begin) * cols), buffers_,
-                            rows[row + begin], digester_);
+      stepped.Add(StepWeights(after, values.subspan(begin * cols, (end - begin) * cols), buffers_,
+                              rows[row + begin], digester_));
     }
-    return digest;
+    return stepped;
   }
 
   const MuonConfig& config_;
@@ -218,6 +258,7 @@ class BlockStep {
   const UpdateBuffers& buffers_;
   const absl::Span<float> direction_;
   const TensorDigester digester_;
+  const double most_norm_of_rank_1_;
 };
 
 MuonMomentumScalars MomentumScalars(const MuonConfig& config, const UpdateScalars& scalars) {
@@ -243,24 +284,25 @@ bool AreManyAndSmall(const std::vector<MatrixBlock>& blocks) {
 }  // namespace
 
 UpdateResult ApplyMuon(const MuonConfig& config, const UpdateScalars& scalars,
-                       absl::Span<const uint64_t> shape, const UpdateBuffers& buffers, Gemm& gemm,
+                       absl::Span<const uint64_t> shape, const UpdateBuffers& given, Gemm& gemm,
                        ThreadPool& pool) {
   const auto blocks = MatrixBlocks(config.layout, shape);
   CHECK(blocks.ok()) << blocks.status();
   const MuonMomentumScalars before = MomentumScalars(config, scalars);
-  const auto n = static_cast<int64_t>(buffers.param.size());
+  const auto n = static_cast<int64_t>(given.param.size());
   const TensorDigester momentum(scalars.parameter_id, 1);
-  if (buffers.part == UpdatePart::kState) {
+  if (given.part == UpdatePart::kState) {
     return SumOverPieces(pool, n, kPiece, [&](int64_t begin, int64_t end) {
-      return DirectionOf(config.momentum_dtype, before, buffers, momentum, begin, end, nullptr);
+      return DirectionOf(config.momentum_dtype, before, given, momentum, begin, end, nullptr);
     });
   }
-  // Where the new weights go: those of a block are written when its direction is done with. Unless
-  // the old ones, which are read then, too, are there.
-  const bool in_place = buffers.new_param.data() == buffers.param.data();
+  // The direction is where the new weights go: those of a block are written when its direction is
+  // no longer read. In place, both go to memory of their own, as the old weights are read then.
+  const bool in_place = given.new_param.data() == given.param.data();
   const auto memory = std::make_unique_for_overwrite<float[]>(in_place ? n : 0);
-  const absl::Span<float> direction =
-      in_place ? absl::MakeSpan(memory.get(), n) : buffers.new_param;
+  UpdateBuffers buffers = given;
+  if (in_place) buffers.new_param = absl::MakeSpan(memory.get(), n);
+  const absl::Span<float> direction = buffers.new_param;
   std::vector<MatrixNorm> norms((n + kPiece - 1) / kPiece);
   UpdateResult result = SumOverPieces(pool, n, kPiece, [&](int64_t begin, int64_t end) {
     const UpdateResult piece =
@@ -272,24 +314,31 @@ UpdateResult ApplyMuon(const MuonConfig& config, const UpdateScalars& scalars,
 
   // [M4]: every block as if it were a parameter of its own.
   const BlockStep step(config, scalars, shape, buffers, direction);
+  std::vector<UpdateResult> stepped(blocks->size());
   if (AreManyAndSmall(*blocks)) {
-    std::atomic<uint64_t> digest{0};
     pool.ParallelFor(static_cast<int64_t>(blocks->size()), [&](int64_t i) {
-      digest += step.Run((*blocks)[i], absl::nullopt, gemm, pool);
+      stepped[i] = step.Run((*blocks)[i], absl::nullopt, gemm, pool);
     });
-    result.weights_digest = digest;
   } else if (blocks->size() == 1 && IsDense(blocks->front())) {
     MatrixNorm norm;
     for (const MatrixNorm& piece : norms) norm.Add(piece);
-    result.weights_digest = step.Run(blocks->front(), norm, gemm, pool);
+    stepped[0] = step.Run(blocks->front(), norm, gemm, pool);
   } else {
-    for (const MatrixBlock& block : *blocks) {
-      result.weights_digest += step.Run(block, absl::nullopt, gemm, pool);
+    for (size_t i = 0; i < blocks->size(); ++i) {
+      stepped[i] = step.Run((*blocks)[i], absl::nullopt, gemm, pool);
     }
   }
+  UpdateFault fault = UpdateFault::kNone;
+  for (const UpdateResult& block : stepped) {
+    result.weights_digest += block.weights_digest;
+    result.largest_weight_bits = std::max(result.largest_weight_bits, block.largest_weight_bits);
+    if (fault == UpdateFault::kNone) fault = block.fault;
+  }
+  if (fault != UpdateFault::kNone) KeepWeights(fault, scalars.parameter_id, buffers, result);
   if (Mutated(Mutation::kMomentumAliased) && config.momentum_dtype == StateDType::kFloat32) {
     memcpy(buffers.state[0].data(), direction.data(), buffers.state[0].size());
   }
+  if (in_place) std::copy(direction.begin(), direction.end(), given.new_param.begin());
   return result;
 }
 

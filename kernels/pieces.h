@@ -19,8 +19,8 @@ void ForEachPiece(ThreadPool& pool, int64_t n, int64_t piece, const Run& run) {
                    [&](int64_t i) { run(i * piece, std::min(n, (i + 1) * piece)); });
 }
 
-// The digests of what run(begin, end) returns for each piece, added up: their order does not matter
-// (digest.h).
+// Joins what run(begin, end) returns for each piece: adds up the digests, whose order does not
+// matter (digest.h), and takes the largest weight.
 template <typename Run>
 UpdateResult SumOverPieces(ThreadPool& pool, int64_t n, int64_t piece, const Run& run) {
   std::vector<UpdateResult> results((n + piece - 1) / piece);
@@ -30,6 +30,7 @@ UpdateResult SumOverPieces(ThreadPool& pool, int64_t n, int64_t piece, const Run
   for (const UpdateResult& result : results) {
     sum.weights_digest += result.weights_digest;
     sum.slots_digest += result.slots_digest;
+    sum.largest_weight_bits = std::max(sum.largest_weight_bits, result.largest_weight_bits);
   }
   return sum;
 }

@@ -15,6 +15,7 @@
 #include "job/rule_config.h"
 #include "job/schedule.h"
 #include "kernels/digest.h"
+#include "kernels/float_bits.h"
 #include "kernels/grad_norm.h"
 #include "proto/decide_version.h"
 #include "proto/status_macros.h"
@@ -53,8 +54,10 @@ absl::StatusOr<LocalOptimizer> LocalOptimizer::Create(const v1::JobDefinition& j
   optimizer.newton_schulz_calls_.resize(num_parameters);
   optimizer.weights_ = std::move(weights);
   for (uint32_t id = 0; id < num_parameters; ++id) {
-    optimizer.parameters_[id].weights_digest =
-        kernels::TensorDigest(id, kernels::kWeightSlot, optimizer.weights_[id]);
+    Parameter& parameter = optimizer.parameters_[id];
+    const absl::Span<const float> values = optimizer.weights_[id];
+    parameter.weights_digest = kernels::TensorDigest(id, kernels::kWeightSlot, values);
+    parameter.largest_weight_bits = kernels::LargestMagnitudeBits(values);
   }
   optimizer.backend_ = std::move(backend);
   v1::StepPlan& plan = *optimizer.record_.mutable_plan();
@@ -146,6 +149,7 @@ v1::ParameterSums LocalOptimizer::FoldParameter(const v1::StepBody& step, uint32
   sums.set_sum_squares(norm.sum_squares);
   sums.set_absolute_max(norm.absolute_max);
   sums.set_num_non_finite(static_cast<uint64_t>(norm.num_non_finite));
+  sums.set_weight_absolute_max(kernels::FloatOf(parameter.largest_weight_bits));
   if ((non_finite_rank >= 0 || norm.num_non_finite > 0) && !prepared.has_first_non_finite()) {
     prepared.mutable_first_non_finite()->set_parameter_id(id);
     prepared.mutable_first_non_finite()->set_rank(non_finite_rank);
@@ -200,13 +204,16 @@ void LocalOptimizer::Apply(const v1::StepRecord& record) {
     kernels::UpdateBuffers buffers;
     buffers.grad = sums_[id];
     buffers.param = weights_[id];
-    buffers.new_param = absl::MakeSpan(weights_[id]);
+    next_.resize(weights_[id].size());
+    buffers.new_param = absl::MakeSpan(next_);
     buffers.state = state;
     const kernels::UpdateResult result =
         backend_->ApplyUpdate(parameter.rule, scalars, parameter.shape, buffers);
     newton_schulz_calls_[id] += result.newton_schulz_calls;
+    weights_[id].swap(next_);
     parameter.weights_digest = result.weights_digest;
     parameter.slots_digest = result.slots_digest;
+    parameter.largest_weight_bits = result.largest_weight_bits;
   }
 }
 

@@ -56,6 +56,7 @@ class LocalOptimizer {
     // As kernels::UpdateResult has them.
     uint64_t weights_digest = 0;
     uint64_t slots_digest = 0;
+    uint32_t largest_weight_bits = 0;
     // Of the step under way.
     bool missing = false;
   };
@@ -78,6 +79,8 @@ class LocalOptimizer {
   std::unique_ptr<kernels::Backend> backend_;
   std::vector<Parameter> parameters_;
   std::vector<std::vector<float>> weights_;
+  // Where an update writes: the old weights stay if it must not be applied ([T10]).
+  std::vector<float> next_;
   std::vector<std::vector<float>> sums_;
   std::vector<uint64_t> newton_schulz_calls_;
   uint64_t step_ = 0;

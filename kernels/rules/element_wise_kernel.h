@@ -49,15 +49,17 @@ struct ElementWiseArrays {
 // For configurations with `num_slots` slots. To Element, a slot that is not there holds 0.
 template <typename Rule, int num_slots, typename Products>
 struct ElementWiseKernel {
-  // sums <- SumOfProducts of what was written: new_param, and each slot.
-  KAON_HOST_DEVICE static void Run(const typename Rule::Scalars* scalars,
-                                   const ElementWiseArrays<Rule>* arrays, uint64_t* sums) {
+  // sums <- SumOfProducts of what was written: new_param, and each slot. Returns the bits of the
+  // largest magnitude in new_param.
+  KAON_HOST_DEVICE static uint32_t Run(const typename Rule::Scalars* scalars,
+                                       const ElementWiseArrays<Rule>* arrays, uint64_t* sums) {
     // Copies, which no store through the arrays can change: else the compiler reloads them for
     // every element.
     const typename Rule::Scalars s = *scalars;
     const ElementWiseArrays<Rule> a = *arrays;
     static_assert(kFetched % Products::kStep == 0, "what is fetched for is digested whole");
     Products products[1 + num_slots];
+    typename Products::Largest largest;
     float widened[kFetched];
     int64_t i = 0;
     for (; i + kFetched <= a.n; i += kFetched) {
@@ -69,6 +71,7 @@ struct ElementWiseKernel {
         float* const new_param = a.streams ? written : a.new_param + at;
         StepElements(s, a, grad + j, at, Products::kStep, new_param);
         products[0].Add(new_param, at);
+        largest.Add(new_param);
         for (int k = 0; k < num_slots; ++k) products[1 + k].Add(a.state[k] + at, at);
         if (a.streams) Products::Stream(written, a.new_param + at);
       }
@@ -79,6 +82,9 @@ struct ElementWiseKernel {
     for (int k = 0; k < num_slots; ++k) {
       sums[1 + k] = products[1 + k].Sum() + SumOfProducts(a.state[k] + i, rest, i);
     }
+    uint32_t bits = largest.Bits();
+    for (; i < a.n; ++i) bits = LargerMagnitude(bits, a.new_param[i]);
+    return bits;
   }
 
  private:
@@ -134,16 +140,17 @@ struct ElementWiseKernel {
 };
 
 // Runs the kernel of instruction set `isa` for `num_slots`, Rule::kMinSlots .. Rule::kMaxSlots;
-// there are as many sums, and one.
+// there are as many sums, and one. Returns what the kernel does.
 template <typename Rule, int at = Rule::kMinSlots>
-void RunElementWise(InstructionSet isa, int num_slots, const typename Rule::Scalars& scalars,
-                    const ElementWiseArrays<Rule>& arrays, uint64_t* sums) {
+uint32_t RunElementWise(InstructionSet isa, int num_slots, const typename Rule::Scalars& scalars,
+                        const ElementWiseArrays<Rule>& arrays, uint64_t* sums) {
   DCHECK_LE(arrays.n, kDigestBlock);
   if constexpr (at < Rule::kMaxSlots) {
     if (num_slots > at) return RunElementWise<Rule, at + 1>(isa, num_slots, scalars, arrays, sums);
   }
-  RunOneOf<ElementWiseKernel<Rule, at, Avx512Products>, ElementWiseKernel<Rule, at, Avx2Products>,
-           ElementWiseKernel<Rule, at, ScalarProducts>>(isa, &scalars, &arrays, sums);
+  return RunOneOf<ElementWiseKernel<Rule, at, Avx512Products>,
+                  ElementWiseKernel<Rule, at, Avx2Products>,
+                  ElementWiseKernel<Rule, at, ScalarProducts>>(isa, &scalars, &arrays, sums);
 }
 
 }  // namespace kaon::kernels

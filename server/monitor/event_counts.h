@@ -48,6 +48,7 @@ namespace kaon::monitor {
   EVENT(kSnapshotRetry, "snapshot_retry", kNothing)                  \
   EVENT(kTakeover, "takeover", kNothing)                             \
   EVENT(kTornTailCut, "torn_tail_cut", kNothing)                     \
+  EVENT(kWeightsKept, "weights_kept", kNothing)                      \
   EVENT(kWorkerJoined, "worker_joined", kNothing)                    \
   EVENT(kWorkerLost, "worker_lost", kNothing)
 // clang-format on

@@ -11,7 +11,6 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "job/workers.h"
-#include "kernels/digest.h"
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
 #include "server/checkpoint/state_tensors.h"
@@ -134,13 +133,8 @@ absl::Status CheckpointRestore::Load(
     parameter.newton_schulz_updates = counted.newton_schulz_updates();
     parameter.trace = {};
     publisher.Publish(parameter.id, restore_.step());
-    parameter.weights_digest =
-        kernels::TensorDigest(parameter.id, kernels::kWeightSlot, publisher.current(parameter.id));
-    parameter.slots_digest = 0;
-    for (size_t i = 0; i < parameter.state.size(); ++i) {
-      parameter.slots_digest += kernels::TensorDigest(parameter.id, static_cast<uint32_t>(i) + 1,
-                                                      parameter.state[i].floats());
-    }
+    NoteWeights(publisher.current(parameter.id), parameter);
+    NoteSlots(parameter);
   }
   return absl::OkStatus();
 }

@@ -15,6 +15,7 @@
 #include "job/validation.h"
 #include "kernels/backend.h"
 #include "kernels/digest.h"
+#include "kernels/grad_norm.h"
 #include "kernels/update_workspace.h"
 #include "proto/status_macros.h"
 
@@ -99,6 +100,19 @@ uint64_t WorkspaceBytes(absl::string_view backend, uint32_t threads,
 }
 
 }  // namespace
+
+void NoteWeights(absl::Span<const float> weights, StoredParameter& parameter) {
+  parameter.weights_digest = kernels::TensorDigest(parameter.id, kernels::kWeightSlot, weights);
+  parameter.largest_weight_bits = kernels::LargestMagnitudeBits(weights);
+}
+
+void NoteSlots(StoredParameter& parameter) {
+  parameter.slots_digest = 0;
+  for (size_t i = 0; i < parameter.state.size(); ++i) {
+    parameter.slots_digest += kernels::TensorDigest(parameter.id, static_cast<uint32_t>(i) + 1,
+                                                    parameter.state[i].floats());
+  }
+}
 
 size_t NumSideBySide(absl::Span<const StoredParameter> parameters, uint32_t threads) {
   size_t count = 1;
@@ -189,10 +203,8 @@ absl::Status ParameterStore::Add(const v1::RegisterBody& registration,
     KAON_ASSIGN_OR_RETURN(tier::Pin pin, AllocateTensor(tensor, floats, &parameter));
     parameter.state_slots.push_back(slot);
     parameter.state.push_back(std::move(pin));
-    parameter.slots_digest +=
-        kernels::TensorDigest(parameter.id, static_cast<uint32_t>(parameter.state.size()),
-                              parameter.state.back().floats());
   }
+  NoteSlots(parameter);
   return absl::OkStatus();
 }
 

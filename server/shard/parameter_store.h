@@ -44,8 +44,15 @@ struct StoredParameter {
   // are now.
   uint64_t weights_digest = 0;
   uint64_t slots_digest = 0;
+  // Bits of the largest magnitude among the newest weights; 0 before there are any.
+  uint32_t largest_weight_bits = 0;
   ParameterTrace trace;
 };
+
+// Sets what is known of the newest weights, and of all slots, of a parameter whose tensors were
+// written by other means than an update.
+void NoteWeights(absl::Span<const float> weights, StoredParameter& parameter);
+void NoteSlots(StoredParameter& parameter);
 
 // How many of these parameters, the first ones, are to be updated side by side, each in one of so
 // many threads: consecutive small ones of which none is more than a thread's share of their work,

@@ -58,6 +58,8 @@ void RunUpdates(kernels::Backend& backend, const ParameterPublisher& publisher,
     if (!update.ahead.has_value()) return;
     update.result.weights_digest = update.ahead->weights_digest;
     update.result.newton_schulz_calls = update.ahead->newton_schulz_calls;
+    update.result.largest_weight_bits = update.ahead->largest_weight_bits;
+    update.result.fault = update.ahead->fault;
   };
   // One alone has all threads.
   if (updates.size() == 1) return run(updates[0]);

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "job/settings.h"
-#include "kernels/digest.h"
+#include "kernels/float_bits.h"
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
 #include "server/shard/parameter_stats.h"
@@ -81,6 +81,10 @@ void ShardCore::OnFolded(uint64_t generation) {
   std::optional<v1::Prepared> facts = accumulator_.FinishSums(generation);
   if (!facts.has_value()) return;
   PassFailpoint(Failpoint::shard_folded);
+  for (v1::ParameterSums& row : *facts->mutable_sums()) {
+    const StoredParameter& parameter = parameters_->Get(row.parameter_id());
+    row.set_weight_absolute_max(kernels::FloatOf(parameter.largest_weight_bits));
+  }
   sums_.assign(facts->sums().begin(), facts->sums().end());
   for (const StoredParameter& parameter : parameters_->parameters()) {
     speculation_.OnGradient(generation, *parameters_, parameter.id);
@@ -222,7 +226,7 @@ void ShardCore::LoadWeights() {
     CHECK_EQ(weights.size(), to.size()) << parameter.name;
     freezes_.BeforeWrite(parameter.id, to);
     std::copy(weights.begin(), weights.end(), to.begin());
-    parameter.weights_digest = kernels::TensorDigest(parameter.id, kernels::kWeightSlot, to);
+    NoteWeights(to, parameter);
     publisher_.Publish(parameter.id, 0);
   }
 }
@@ -273,12 +277,26 @@ void ShardCore::ApplyTo(absl::Span<StoredParameter> parameters, const v1::StepRe
     parameter.newton_schulz_updates += static_cast<uint64_t>(update.result.newton_schulz_calls);
     parameter.weights_digest = update.result.weights_digest;
     parameter.slots_digest = update.result.slots_digest;
+    parameter.largest_weight_bits = update.result.largest_weight_bits;
+    if (update.result.fault != kernels::UpdateFault::kNone) NoteFault(update, step.step());
     parameter.trace.update = {update.update.scalars().lr, *parameter.rule};
     if (parameter.trace.first_update_step == 0) parameter.trace.first_update_step = step.step();
     // 8. Readers may have it.
     publisher_.Publish(parameter.id, step.step());
     PassFailpoint(Failpoint::apply_parameter_published);
   }
+}
+
+void ShardCore::NoteFault(const DecidedUpdate& update, uint64_t step) {
+  if (options_.counts != nullptr) options_.counts->Add(monitor::Event::kWeightsKept);
+  const bool too_large = update.result.fault == kernels::UpdateFault::kTooLarge;
+  LOG(ERROR) << "step " << step << ": parameter " << update.parameter->name
+             << " keeps its weights: "
+             << (too_large
+                     ? "the norm of its orthogonalized update is more than correct arithmetic "
+                       "gives; check this machine with kaonctl verify-numerics, and the "
+                       "group's Newton-Schulz options"
+                     : "its update is not finite; lower the group's learning rate or decay");
 }
 
 void ShardCore::TraceGradients(uint64_t step) {

@@ -18,6 +18,7 @@
 #include "server/checkpoint/restore_marks.h"
 #include "server/disk/disk.h"
 #include "server/journal/record.h"
+#include "server/monitor/event_counts.h"
 #include "server/shard/checkpoint_part.h"
 #include "server/shard/snapshot_directory.h"
 #include "server/shard/state_freeze.h"
@@ -51,6 +52,8 @@ struct ShardCoreOptions {
   uint64_t min_chunk_bytes = 0;
   // Told of plans, pushes and pulls, by any thread; outlives the core. Null: nobody measures.
   StepPhases* phases = nullptr;
+  // Counts what this shard keeps from happening; outlives the core. Null: nobody counts.
+  monitor::EventCounts* counts = nullptr;
   // Train steps in which all of the state in memory is reread once (P11).
   uint64_t scrub_steps = 64;
   // Why the shard lost the state it once held; empty if it did not.

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "kernels/digest.h"
 #include "proto/ballot.h"
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
@@ -123,13 +122,8 @@ absl::Status ShardCore::LoadTensors(const v1::CheckpointPart& part, uint64_t ste
     parameter->newton_schulz_updates = counters.newton_schulz_updates();
   }
   for (StoredParameter& parameter : parameters_->parameters()) {
-    parameter.weights_digest =
-        kernels::TensorDigest(parameter.id, kernels::kWeightSlot, publisher_.current(parameter.id));
-    parameter.slots_digest = 0;
-    for (size_t i = 0; i < parameter.state.size(); ++i) {
-      parameter.slots_digest += kernels::TensorDigest(parameter.id, static_cast<uint32_t>(i) + 1,
-                                                      parameter.state[i].floats());
-    }
+    NoteWeights(publisher_.current(parameter.id), parameter);
+    NoteSlots(parameter);
   }
   // P7: what was read is what was frozen.
   const StateDigests digests = parameters_->Digests();

@@ -81,6 +81,7 @@ PlanStanding StandingOf(const ShardMachine& machine) {
 StepLoop::StepLoop(ShardCore::Options options, monitor::EventCounts& counts)
     : counts_(counts), phases_(SteadyNow), core_([this, &options] {
         options.phases = &phases_;
+        options.counts = &counts_;
         options.on_folded = [this](uint64_t generation) {
           Post([this, generation] {
             const PhaseTimer timer(&phases_, Phase::kPrepare, &innermost_);

@@ -5,10 +5,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <thread>
 #include <variant>
 #include <vector>
 
+#include "kernels/digest.h"
+#include "kernels/float_bits.h"
 #include "tests/conformance/backend_conformance_fixture.h"
 #include "tests/kernels/reference/float64_element_wise.h"
 #include "tests/kernels/reference/random_matrices.h"
@@ -44,6 +47,43 @@ TEST_P(BackendConformanceTest, UpdateInPlaceEqualsOutOfPlace) {
     EXPECT_TRUE(SameBits(in_place.weight, new_weight));
     EXPECT_TRUE(SameBits(out_of_place.weight, before));
     EXPECT_TRUE(SameState(in_place, out_of_place));
+  }
+}
+
+// [T10]
+TEST_P(BackendConformanceTest, AnUpdateThatIsNotFiniteKeepsTheWeights) {
+  for (const RuleConfig& rule : Rules()) {
+    // A whole chunk of the element-wise rules and a part of one; only the last element overflows.
+    constexpr size_t kCount = 30 * 20;
+    std::vector<float> start = reference::GaussianVector(kCount, 20);
+    start.back() = -3.39e38f;
+    Parameter parameter(rule, {30, 20}, start);
+    Parameter stepped = parameter;
+    std::vector<float> grad = reference::GaussianVector(kCount, 21);
+    grad.back() = 2;
+    std::vector<float> new_weight(kCount);
+    const UpdateResult result = parameter.UpdateInto(*backend_, grad, {3e38, 1, 1}, new_weight);
+    EXPECT_EQ(result.fault, UpdateFault::kNotFinite);
+    EXPECT_TRUE(SameBits(new_weight, start));
+    EXPECT_EQ(result.weights_digest, TensorDigest(0, kWeightSlot, start));
+    EXPECT_EQ(result.largest_weight_bits, BitsOf(3.39e38f));
+    // The state is that of any other update.
+    stepped.UpdateInto(*backend_, grad, {1e-3, 1, 1}, new_weight);
+    EXPECT_TRUE(SameState(parameter, stepped));
+  }
+}
+
+TEST_P(BackendConformanceTest, UpdatesTellTheLargestWeight) {
+  for (const RuleConfig& rule : Rules()) {
+    for (const size_t at : {size_t{0}, size_t{599}}) {
+      std::vector<float> start = reference::GaussianVector(600, 22);
+      start[at] = -1000;
+      Parameter parameter(rule, {30, 20}, start);
+      const UpdateResult result =
+          parameter.Update(*backend_, reference::GaussianVector(600, 23), {1e-3, 1, 1});
+      EXPECT_EQ(result.fault, UpdateFault::kNone);
+      EXPECT_EQ(result.largest_weight_bits, BitsOf(std::abs(parameter.weight[at])));
+    }
   }
 }
 

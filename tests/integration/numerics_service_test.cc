@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/integration/job_parts.h"
@@ -135,6 +137,53 @@ TEST(NumericsServiceTest, AGradientTooLargeToBeSteppedWithIsSkippedAlike) {
   EXPECT_FALSE(service.records[1].grad_norm.has_value());
   EXPECT_EQ(service.state_digests[1], service.state_digests[0]);
   EXPECT_TRUE(service.records[2].applied);
+}
+
+// A job whose one SGD group has a learning rate near the largest fp32 number.
+TrainingPlan HugeRatePlan(double momentum, decltype(TrainingPlan::gradient) gradient) {
+  TrainingPlan plan;
+  plan.job.set_name("huge");
+  plan.job.set_world_size(1);
+  plan.job.set_scalar_group("sgd");
+  plan.job.set_max_grad_norm(0);
+  v1::ParameterGroup& sgd = AddGroup(plan.job, "sgd", v1::RULE_SGD, 3e38);
+  sgd.set_weight_decay(0);
+  sgd.mutable_sgd()->set_momentum(momentum);
+  AddParameter(plan.job, "first.bias", {5});
+  AddParameter(plan.job, "second.bias", {700});
+  plan.gradient = std::move(gradient);
+  return plan;
+}
+
+// [T10]: foreseen by the decision, which names the parameter; nothing changes on any shard.
+TEST(NumericsServiceTest, AnUpdateThatWouldNotBeFiniteSkipsTheStep) {
+  TrainingPlan plan = HugeRatePlan(0, [](uint32_t id, uint32_t, uint64_t step) {
+    return std::vector<float>(id == 0 ? 5 : 700, step == 2 && id == 1 ? 1e18f : 0.0f);
+  });
+  plan.steps = 3;
+  const TrainedJob service = TrainOnShards(plan, 2);
+  ExpectEqual(plan.job, service, TrainWithoutServers(plan));
+  EXPECT_TRUE(service.records[0].applied);
+  EXPECT_FALSE(service.records[1].applied);
+  EXPECT_THAT(service.records[1].reason, HasSubstr("update of parameter second.bias takes"));
+  EXPECT_EQ(service.state_digests[1], service.state_digests[0]);
+  EXPECT_TRUE(service.records[2].applied);
+}
+
+// [T10]: a momentum that no vote tells of takes the weights beyond fp32 at step 5. The step is
+// applied, and the parameter keeps its weights, the same ones with and without servers.
+TEST(NumericsServiceTest, AnUpdateThatIsNotFiniteAfterItsDecisionKeepsTheWeights) {
+  TrainingPlan plan = HugeRatePlan(0.99, [](uint32_t id, uint32_t, uint64_t) {
+    return std::vector<float>(id == 0 ? 5 : 700, id == 0 ? 0.0f : 0.1f);
+  });
+  plan.steps = 6;
+  const TrainedJob service = TrainOnShards(plan, 2);
+  ExpectEqual(plan.job, service, TrainWithoutServers(plan));
+  for (const StepRecord& record : service.records) EXPECT_TRUE(record.applied) << record.reason;
+  for (const float weight : service.weights[1]) {
+    EXPECT_LT(weight, -2e38f);
+    EXPECT_TRUE(std::isfinite(weight));
+  }
 }
 
 // Edges 10, 11, [T3], [T4]: weights, momentum, moments and counters are those of before, to the

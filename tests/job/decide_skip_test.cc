@@ -67,6 +67,69 @@ TEST(DecideSkipTest, ANonFiniteGradientAnywhereSkipsTheWholeStep) {
   }
 }
 
+// A plan whose groups all have this learning rate.
+v1::StepPlan PlanWithRate(const v1::RegisterBody& job, double lr) {
+  v1::StepPlan plan = TrainPlan();
+  for (int g = 0; g < job.definition().groups_size(); ++g) {
+    plan.mutable_step()->add_rates()->set_learning_rate(lr);
+  }
+  return plan;
+}
+
+// [T10], for every rule, by the gradient, the learning rate and either kind of decay.
+TEST(DecideSkipTest, AWeightThatMightNotStayFiniteSkipsTheWholeStep) {
+  struct Update {
+    v1::Rule rule;
+    double lr;
+    double weight_decay;
+    v1::DecayMode decay_mode;
+    double weight;
+    double gradient;
+    bool applied;
+  };
+  constexpr auto kDecoupled = v1::DECAY_MODE_DECOUPLED;
+  constexpr auto kL2 = v1::DECAY_MODE_L2;
+  const Update updates[] = {
+      {v1::RULE_SGD, 3e38, 0, kDecoupled, 1, 1e18, false},
+      {v1::RULE_SGD, 3e38, 0, kDecoupled, 1, 0.5, true},
+      {v1::RULE_SGD, 1e-3, 0, kDecoupled, 1, 1e18, true},
+      {v1::RULE_SGD, 1, 0, kDecoupled, 3.4028e38, 1, true},
+      {v1::RULE_SGD, 1e35, 0, kDecoupled, 3.4028e38, 1, false},
+      {v1::RULE_ADAMW, 3e38, 0, kDecoupled, 1, 1, true},
+      {v1::RULE_ADAMW, 3e38, 0, kDecoupled, 1e38, 1, false},
+      {v1::RULE_LION, 3e38, 0, kDecoupled, 1e38, 1, false},
+      {v1::RULE_MUON, 3e38, 0, kDecoupled, 1e38, 1, false},
+      {v1::RULE_ADAMW, 1, 1e3, kDecoupled, 1e37, 1, false},
+      {v1::RULE_ADAMW, 1, 1e3, v1::DECAY_MODE_INDEPENDENT, 1e37, 1, false},
+      {v1::RULE_ADAMW, 40, 1, v1::DECAY_MODE_PALM, 1e36, 1, false},
+      {v1::RULE_ADAMW, 1, 0.5, kDecoupled, 3e38, 1, true},
+      {v1::RULE_SGD, 1e-10, 1, kL2, 1e19, 1, false},
+      {v1::RULE_SGD, 1e-10, 1e-3, kL2, 1e19, 1, true},
+  };
+  v1::JobDefinition definition = TestJob();
+  for (const Update& update : updates) {
+    for (const int id : {0, 1}) {
+      v1::RegisterBody job = Register(definition, 2);
+      for (v1::ParameterGroup& group : *job.mutable_definition()->mutable_groups()) {
+        group.set_rule(update.rule);
+        group.mutable_muon()->set_scale_extra(1);
+        group.set_weight_decay(update.weight_decay);
+        group.set_decay_mode(update.decay_mode);
+        group.set_clip_policy(v1::CLIP_POLICY_EXEMPT);
+      }
+      std::vector<v1::Prepared> votes = Votes(job, {1, 1, 1, 1, 0});
+      SumsOf(votes, id).set_absolute_max(update.gradient);
+      SumsOf(votes, id).set_weight_absolute_max(update.weight);
+      const v1::StepDecision decision = Decide(job, PlanWithRate(job, update.lr), votes, nullptr);
+      EXPECT_EQ(decision.outcome() == v1::OUTCOME_APPLY, update.applied)
+          << &update - updates << " " << decision.reason();
+      if (update.applied) continue;
+      EXPECT_THAT(decision.reason(), HasSubstr(definition.parameters(id).name()));
+      EXPECT_THAT(decision.reason(), HasSubstr("must be <= 3.4"));
+    }
+  }
+}
+
 // [T3], [T5]: seen without any sum of squares.
 TEST(DecideSkipTest, ANonFiniteGradientIsSeenWhenNobodyTakesNorms) {
   v1::JobDefinition definition = TestJob();

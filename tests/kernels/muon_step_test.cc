@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "kernels/cpu_backend.h"
+#include "kernels/digest.h"
 #include "kernels/orthogonalize/newton_schulz.h"
+#include "kernels/update_fault.h"
 #include "tests/kernels/reference/float64_muon.h"
 #include "tests/kernels/reference/random_matrices.h"
 #include "tests/kernels/stepped_muon.h"
@@ -260,6 +262,69 @@ TEST(MuonStepTest, MicroBatchesAreOneStep) {
   for (size_t i = 0; i < mean.size(); ++i) {
     ASSERT_EQ(accumulated.Momentum()[i], share * mean[i]) << i;
   }
+}
+
+// Products too large, as those of a broken machine or library: Newton-Schulz runs away.
+class InexactGemm final : public Gemm {
+ public:
+  absl::string_view name() const override { return "inexact"; }
+  void Multiply(const MatrixProduct& product, const float* a, const float* b, float* c) override {
+    MatrixProduct larger = product;
+    larger.alpha *= 10;
+    gemm_.Multiply(larger, a, b, c);
+  }
+  void MultiplyBFloat16(const MatrixProduct& product, const uint16_t* a, const uint16_t* b,
+                        float* c) override {
+    MultiplyWidened(*this, product, a, b, c);
+  }
+
+ private:
+  ReferenceGemm gemm_;
+};
+
+// [T10]: in place and beside, of one matrix and of several, as a whole and ahead of its decision.
+TEST(MuonStepTest, KeepsTheWeightsWhereNewtonSchulzRunsAway) {
+  InexactGemm gemm;
+  ThreadPool pool(1);
+  for (const UpdatePart part : {UpdatePart::kAll, UpdatePart::kWeights}) {
+    for (const MatrixLayoutKind layout : {MatrixLayoutKind::kMatrix, MatrixLayoutKind::kBatched}) {
+      for (const NsDType dtype : {NsDType::kFloat32, NsDType::kBFloat16}) {
+        MuonConfig config;
+        config.layout.kind = layout;
+        config.newton_schulz.dtype = dtype;
+        const std::vector<uint64_t> shape = layout == MatrixLayoutKind::kMatrix
+                                                ? std::vector<uint64_t>{6, 10}
+                                                : std::vector<uint64_t>{3, 4, 5};
+        const std::vector<float> start = GaussianVector(60, 30);
+        const std::vector<float> grad = GaussianVector(60, 31);
+        for (const bool in_place : {false, true}) {
+          std::vector<float> weight = start;
+          std::vector<float> beside(60);
+          std::vector<std::byte> momentum(60 * sizeof(float));
+          const absl::Span<std::byte> slot = absl::MakeSpan(momentum);
+          const UpdateBuffers buffers = {grad, weight, absl::MakeSpan(in_place ? weight : beside),
+                                         absl::MakeSpan(&slot, 1), part};
+          const UpdateResult result = ApplyMuon(config, {1e-2, 1, 1}, shape, buffers, gemm, pool);
+          EXPECT_EQ(result.fault, UpdateFault::kTooLarge);
+          EXPECT_TRUE(EqualBits(in_place ? weight : beside, start));
+          EXPECT_EQ(result.weights_digest, TensorDigest(0, kWeightSlot, start));
+        }
+      }
+    }
+  }
+}
+
+// What a correct Newton-Schulz gives is far below the bound, whatever the set and its steps.
+TEST(MuonStepTest, TheMostOrthogonalNormLeavesRoom) {
+  NewtonSchulzConfig config;
+  EXPECT_DOUBLE_EQ(MostOrthogonalNorm(config, 4), 3);
+  config.coefficients = NsCoefficients::kPolarExpress;
+  config.steps = 1;
+  EXPECT_GT(MostOrthogonalNorm(config, 1), 1.99 * 1.1);
+  EXPECT_LT(MostOrthogonalNorm(config, 1), 2.5);
+  config.coefficients = NsCoefficients::kCustom;
+  config.custom = {{4, 0, 0}};
+  EXPECT_NEAR(MostOrthogonalNorm(config, 1), 4.4, 1e-2);
 }
 
 }  // namespace

@@ -1,0 +1,25 @@
+#include "kernels/update_fault.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/digest.h"
+#include "kernels/grad_norm.h"
+#include "kernels/orthogonalize/newton_schulz_validation.h"
+
+namespace kaon::kernels {
+
+void KeepWeights(UpdateFault fault, uint32_t parameter_id, const UpdateBuffers& buffers,
+                 UpdateResult& result) {
+  result.fault = fault;
+  if (buffers.new_param.data() == buffers.param.data()) return;
+  std::copy(buffers.param.begin(), buffers.param.end(), buffers.new_param.begin());
+  result.weights_digest = TensorDigest(parameter_id, kWeightSlot, buffers.new_param);
+  result.largest_weight_bits = LargestMagnitudeBits(buffers.param);
+}
+
+double MostOrthogonalNorm(const NewtonSchulzConfig& config, int64_t rank) {
+  return std::max(1.5, 1.1 * MostSingularValue(config)) * std::sqrt(static_cast<double>(rank));
+}
+
+}  // namespace kaon::kernels
