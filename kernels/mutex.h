@@ -3,6 +3,7 @@
 #ifndef KAON_KERNELS_MUTEX_H_
 #define KAON_KERNELS_MUTEX_H_
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 
@@ -40,11 +41,13 @@ class CondVar {
     cv_.wait(lock);
     lock.release();
   }
-  // False if `timeout` passed first.
+  // Returns false if `timeout` passed first. Waits at most 100 years.
   bool WaitFor(Mutex& mu, absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    // Now plus more than about 290 years overflows the clock.
+    constexpr absl::Duration kLongest = absl::Hours(24 * 365 * 100);
     std::unique_lock<std::mutex> lock(mu.mu_, std::adopt_lock);
-    const bool notified =
-        cv_.wait_for(lock, absl::ToChronoNanoseconds(timeout)) == std::cv_status::no_timeout;
+    const auto wait = absl::ToChronoNanoseconds(std::min(timeout, kLongest));
+    const bool notified = cv_.wait_for(lock, wait) == std::cv_status::no_timeout;
     lock.release();
     return notified;
   }

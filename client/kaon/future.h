@@ -82,10 +82,17 @@ class Future {
     return std::move(*state_->result);
   }
 
-  // False if the result was not there in time; the operation goes on.
-  bool WaitFor(std::chrono::nanoseconds timeout) const {
+  // Returns false if the result was not there in time; the operation goes on. Takes any duration,
+  // its max() included, and waits at most 100 years.
+  template <typename Rep, typename Period>
+  bool WaitFor(const std::chrono::duration<Rep, Period>& timeout) const {
+    // Compared as doubles: longer durations overflow nanoseconds and the clock.
+    constexpr std::chrono::hours kLongest(24 * 365 * 100);
+    const bool is_longest = std::chrono::duration<double>(timeout) >= kLongest;
+    const std::chrono::nanoseconds wait =
+        is_longest ? kLongest : std::chrono::duration_cast<std::chrono::nanoseconds>(timeout);
     std::unique_lock<std::mutex> lock(state_->mu);
-    return state_->ready.wait_for(lock, timeout, [this] { return state_->result.has_value(); });
+    return state_->ready.wait_for(lock, wait, [this] { return state_->result.has_value(); });
   }
 
   // Asks the operation to stop; cooperative. The result becomes CANCELLED unless it is already on

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <future>
 #include <string>
 #include <thread>
 #include <utility>
@@ -39,6 +40,23 @@ TEST(FutureTest, SaysWhenTheResultWasNotThereInTime) {
   EXPECT_FALSE(promise.future().WaitFor(std::chrono::milliseconds(1)));
   promise.Set(1);
   EXPECT_TRUE(promise.future().WaitFor(std::chrono::milliseconds(1)));
+}
+
+TEST(FutureTest, TheLongestTimeoutsOfAnyUnitDoNotOverflow) {
+  const auto wait = [](auto longest) {
+    const Promise<int> promise;
+    std::promise<void> waiting;
+    std::thread setter([&] {
+      waiting.get_future().wait();
+      promise.Set(1);
+    });
+    waiting.set_value();
+    EXPECT_TRUE(promise.future().WaitFor(longest));
+    setter.join();
+  };
+  wait(std::chrono::nanoseconds::max());
+  wait(std::chrono::milliseconds::max());
+  wait(std::chrono::hours::max());
 }
 
 TEST(FutureTest, CancelsOnce) {

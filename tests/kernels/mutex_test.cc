@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -54,22 +55,28 @@ TEST(MutexTest, WaitForSaysWhenTheTimeIsUp) {
   EXPECT_EQ(counter.value, 0);
 }
 
-TEST(MutexTest, WaitForSaysWhenItWasNotified) {
-  Counter counter;
-  std::thread setter([&counter] {
-    MutexLock lock(counter.mu);
-    counter.value = 1;
-    counter.changed.NotifyOne();
-  });
-  bool notified = true;
-  {
-    MutexLock lock(counter.mu);
-    while (counter.value == 0 && notified) {
-      notified = counter.changed.WaitFor(counter.mu, absl::Minutes(1));
+TEST(MutexTest, WaitForSaysWhenItWasNotifiedHoweverLongItMayWait) {
+  const absl::Duration longest_chrono = absl::FromChrono(std::chrono::milliseconds::max());
+  for (const absl::Duration timeout :
+       {absl::Minutes(1), longest_chrono, absl::InfiniteDuration()}) {
+    Counter counter;
+    std::thread setter;
+    bool notified = true;
+    {
+      MutexLock lock(counter.mu);
+      // It sets nothing before this thread waits.
+      setter = std::thread([&counter] {
+        MutexLock lock(counter.mu);
+        counter.value = 1;
+        counter.changed.NotifyOne();
+      });
+      while (counter.value == 0 && notified) {
+        notified = counter.changed.WaitFor(counter.mu, timeout);
+      }
     }
+    setter.join();
+    EXPECT_TRUE(notified) << timeout;
   }
-  setter.join();
-  EXPECT_TRUE(notified);
 }
 
 }  // namespace

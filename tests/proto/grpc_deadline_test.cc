@@ -3,6 +3,8 @@
 #include <grpcpp/client_context.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 namespace kaon::proto {
 namespace {
 
@@ -15,6 +17,13 @@ TEST(GrpcDeadlineTest, IsOnTheClockThatNeverJumps) {
   const gpr_timespec five = gpr_time_from_seconds(5, GPR_TIMESPAN);
   EXPECT_GE(gpr_time_cmp(deadline, gpr_time_add(before, five)), 0);
   EXPECT_LE(gpr_time_cmp(deadline, gpr_time_add(after, five)), 0);
+}
+
+TEST(GrpcDeadlineTest, OfTheLongestDurationsIsNeverThere) {
+  for (const absl::Duration longest :
+       {absl::InfiniteDuration(), absl::FromChrono(std::chrono::milliseconds::max())}) {
+    EXPECT_EQ(gpr_time_cmp(DeadlineAfter(longest), gpr_inf_future(GPR_CLOCK_MONOTONIC)), 0);
+  }
 }
 
 TEST(GrpcDeadlineTest, IsTakenByACallAsItIs) {
