@@ -40,7 +40,8 @@ struct BeginOptions {
   // Contributions that this worker pushes for each parameter. The shard adds them; it does not
   // average them: divide each loss by this number if it is a mean.
   uint32_t micro_batches = 1;
-  // Times each group's base learning rate; the same on all workers.
+  // Times each group's base learning rate; the same on all workers. A rank that differs from most,
+  // or from rank 0 in a tie, ends its step with INVALID_ARGUMENT.
   double learning_rate_multiplier = 1;
 };
 

@@ -178,13 +178,6 @@ absl::Status Membership::Begin(const v1::BeginStepRequest& request) {
         ", micro_batches ", before.micro_batches, ", learning_rate_multiplier ", before.multiplier,
         "; now it says ", begun.token_weight, ", ", begun.micro_batches, ", ", begun.multiplier));
   }
-  // All that have begun it have the same.
-  if (const std::optional<uint32_t> other = AnyThatHasBegun(begun.step);
-      other && workers_.at(*other).begun->multiplier != begun.multiplier) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "learning_rate_multiplier is ", begun.multiplier, " from rank ", rank, ", rank ", *other,
-        " has begun step ", begun.step, " with ", workers_.at(*other).begun->multiplier));
-  }
   workers_.at(rank).begun = begun;
   last_begun_ = rank;
   return absl::OkStatus();
@@ -257,13 +250,38 @@ std::vector<v1::Member> Membership::MembersOf(uint64_t step) const {
   return members;
 }
 
-double Membership::MultiplierOf(uint64_t step) const {
-  const std::optional<double> multiplier = BegunMultiplier(step);
-  CHECK(multiplier.has_value()) << "nobody has begun step " << step;
-  return *multiplier;
+Membership::Agreed Membership::AgreeOnMultiplier(uint64_t step) {
+  const std::vector<v1::Member> members = MembersOf(step);
+  CHECK(!members.empty()) << "nobody has begun step " << step;
+  std::map<double, int> votes;
+  for (const v1::Member& member : members) ++votes[workers_.at(member.rank()).begun->multiplier];
+  Agreed agreed;
+  int most = 0;
+  for (const v1::Member& member : members) {
+    const double multiplier = workers_.at(member.rank()).begun->multiplier;
+    if (votes[multiplier] > most) {
+      most = votes[multiplier];
+      agreed.multiplier = multiplier;
+    }
+  }
+  for (const v1::Member& member : members) {
+    std::optional<Begun>& begun = workers_.at(member.rank()).begun;
+    if (begun->multiplier == agreed.multiplier) continue;
+    agreed.refused[member.rank()] = begun->multiplier;
+    begun.reset();
+  }
+  return agreed;
 }
 
-std::optional<double> Membership::BegunMultiplier(uint64_t step) const {
+std::set<double> Membership::BegunMultipliers(uint64_t step) const {
+  std::set<double> multipliers;
+  for (const auto& [rank, worker] : workers_) {
+    if (HasBegun(rank, step)) multipliers.insert(worker.begun->multiplier);
+  }
+  return multipliers;
+}
+
+std::optional<double> Membership::LastMultiplier(uint64_t step) const {
   const std::optional<uint32_t> rank = AnyThatHasBegun(step);
   if (!rank) return std::nullopt;
   return workers_.at(*rank).begun->multiplier;

@@ -28,6 +28,12 @@ struct WorkerSnapshot {
 
 class Membership {
  public:
+  struct Agreed {
+    double multiplier = 1;
+    // Of the members that differ: their own multipliers by rank.
+    std::map<uint32_t, double> refused;
+  };
+
   // Forgets every worker; ranks are 0 .. world_size-1 from now on.
   void Reset(uint32_t world_size);
   // Every rank must join again, and is allotted another attempt, in another timeline: the same
@@ -51,8 +57,7 @@ class Membership {
   // Checks rank, attempt, nonce and the values; changes nothing. Codes: BeginStep in
   // coordinator.proto.
   absl::Status CheckBegin(const v1::BeginStepRequest& request) const;
-  // Declares the step begun. After CheckBegin. ALREADY_EXISTS if begun with other values;
-  // INVALID_ARGUMENT if the learning-rate multiplier differs from another rank's.
+  // Declares the step begun. After CheckBegin. ALREADY_EXISTS if begun with other values.
   absl::Status Begin(const v1::BeginStepRequest& request);
   // No rank has begun any step but `step` any more.
   void ForgetBegunExcept(uint64_t step);
@@ -70,10 +75,15 @@ class Membership {
   bool AnyBegun(uint64_t step, const std::set<uint32_t>& ranks) const;
   // Those that have begun it and are not lost, in rank order.
   std::vector<v1::Member> MembersOf(uint64_t step) const;
-  // Requires AllBegun(step).
-  double MultiplierOf(uint64_t step) const;
-  // Of any rank that has begun the step; they all have the same.
-  std::optional<double> BegunMultiplier(uint64_t step) const;
+  // Requires AllBegun(step). Agrees on the learning-rate multiplier of the step: that of most
+  // members, or of the lowest rank where as many have another. A member that differs has not begun
+  // the step any more.
+  Agreed AgreeOnMultiplier(uint64_t step);
+  // The learning-rate multipliers that ranks have begun the step with, each once.
+  std::set<double> BegunMultipliers(uint64_t step) const;
+  // One of them, the newest if it is still there.
+  std::optional<double> LastMultiplier(uint64_t step) const;
+  bool HasBegun(uint32_t rank, uint64_t step) const;
   // Ranks that take part in `step` and have not begun it, ascending.
   std::vector<uint32_t> MissingRanks(uint64_t step) const;
 
@@ -92,7 +102,6 @@ class Membership {
     std::optional<Begun> begun;
   };
 
-  bool HasBegun(uint32_t rank, uint64_t step) const;
   std::optional<uint32_t> AnyThatHasBegun(uint64_t step) const;
   bool HadRank(const v1::JoinWorkerRequest& request) const;
   uint32_t ParticipantsOf(uint64_t step) const { return step == 0 ? 1 : world_size_; }

@@ -403,10 +403,13 @@ void StepMachine::MaybeOpenStepRound() {
         });
     if (unchanged || Mutated(Mutation::kStaleMembers)) return;
   }
-  OpenStepRound();
+  const Membership::Agreed agreed = membership_.AgreeOnMultiplier(NextStep());
+  // The step waits for those that differ as for any worker that is not there.
+  if (!agreed.refused.empty()) return RefuseMultipliers(agreed);
+  OpenStepRound(agreed.multiplier);
 }
 
-void StepMachine::OpenStepRound() {
+void StepMachine::OpenStepRound(double multiplier) {
   const v1::JobDefinition& definition = registration_->definition();
   v1::StepPlan plan;
   v1::StepBody& step = *plan.mutable_step();
@@ -418,8 +421,7 @@ void StepMachine::OpenStepRound() {
     step.set_kind(v1::STEP_KIND_TRAIN);
     // Rule 8: "The loss scale of t comes from StepRecord(t-1) only".
     step.set_loss_scale(record_->decision().next_loss_scale());
-    job::AddRates(definition, record_->decision().applied_updates(),
-                  membership_.MultiplierOf(NextStep()), step);
+    job::AddRates(definition, record_->decision().applied_updates(), multiplier, step);
   } else {
     step.set_kind(v1::STEP_KIND_LOAD_WEIGHTS);
     step.set_loss_scale(1);

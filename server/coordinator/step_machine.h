@@ -1,7 +1,6 @@
-// One coordinator as a pure state machine (protocol.md section 2): election, reading of all shards,
-// recovery, registration, rounds, decision. No I/O, no clock, no threads; its only randomness is
-// seeded. Owned by CoordinatorServer (one thread) or by the simulator; may be called by one thread
-// at a time. It tolerates loss, duplication and reordering of every message.
+// One coordinator as a pure state machine (protocol.md section 2): election, recovery,
+// registration, rounds, decision. No I/O, clock or threads; its only randomness is seeded. Owned by
+// CoordinatorServer or the simulator; one thread. Messages may be lost, doubled and reordered.
 #ifndef KAON_SERVER_COORDINATOR_STEP_MACHINE_H_
 #define KAON_SERVER_COORDINATOR_STEP_MACHINE_H_
 
@@ -92,7 +91,7 @@ class StepMachine {
   void FindStepRecord();
   void ReadStepRecord();
   void Stop(absl::Status reason);
-  void OpenStepRound();
+  void OpenStepRound(double multiplier);
   void OpenRound(v1::StepPlan plan);
   void MaybeOpenStepRound();
   // This, and OpenRestore: false if there is none to be planned.
@@ -155,6 +154,7 @@ class StepMachine {
   bool ReadAgainIfForgotten();
   void FailChanges(const absl::Status& status);
   void FailAwaits(const absl::Status& status);
+  void RefuseMultipliers(const Membership::Agreed& agreed);
   void FailAwaitsOfOthers(uint32_t rank, const v1::Attempt& current);
 
   const StepMachineOptions options_;

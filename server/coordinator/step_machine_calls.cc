@@ -261,7 +261,7 @@ absl::StatusOr<v1::BeginStepResponse> StepMachine::TryBegin(const v1::BeginStepR
   membership_.Regain(request.rank());
   // A plan with other rates would stop the job.
   if (request.has_learning_rate_multiplier() &&
-      membership_.BegunMultiplier(NextStep()) != request.learning_rate_multiplier()) {
+      membership_.LastMultiplier(NextStep()) != request.learning_rate_multiplier()) {
     KAON_RETURN_IF_ERROR(
         job::ValidateMultiplier(registration_->definition().groups(), registration_->definition(),
                                 registration_->placement(), request.learning_rate_multiplier()));
@@ -310,6 +310,13 @@ absl::Status StepMachine::CheckAwait(const v1::AwaitStepRequest& request) const 
   if (request.step() > NextStep()) {
     return absl::UnavailableError(
         absl::StrCat("step ", request.step(), " awaited, the next one is ", NextStep()));
+  }
+  // Between its BeginStep and this, the step may have been refused to it.
+  if (request.step() == NextStep() && !IsDecided(request.rank(), request.step()) &&
+      !membership_.HasBegun(request.rank(), request.step())) {
+    return absl::UnavailableError(absl::StrCat("step ", request.step(), " awaited, rank ",
+                                               request.rank(),
+                                               " has not begun it: begin it again"));
   }
   const bool is_read = wanted_position_ > 0 && request.step() + 1 == NextStep();
   if (request.step() != NextStep() && !is_read && !IsDecided(request.rank(), request.step())) {
@@ -403,6 +410,24 @@ void StepMachine::FailAwaitsOfOthers(uint32_t rank, const v1::Attempt& current) 
     actions_.push_back(AwaitFailed{
         it->first, absl::AbortedError(absl::StrCat("rank ", rank, " was taken by another process")),
         ""});
+    it = waiters_.erase(it);
+  }
+}
+
+void StepMachine::RefuseMultipliers(const Membership::Agreed& agreed) {
+  for (auto it = waiters_.begin(); it != waiters_.end();) {
+    const auto refused = agreed.refused.find(it->second.rank);
+    if (refused == agreed.refused.end()) {
+      ++it;
+      continue;
+    }
+    actions_.push_back(
+        AwaitFailed{it->first,
+                    absl::InvalidArgumentError(
+                        absl::StrCat("learning_rate_multiplier is ", refused->second, " from rank ",
+                                     refused->first, ", the ranks agreed on ", agreed.multiplier,
+                                     " for step ", NextStep(), ": use the same on every rank")),
+                    ""});
     it = waiters_.erase(it);
   }
 }

@@ -134,10 +134,12 @@ absl::Status StepMachine::CheckBegun(const v1::GroupChangeBody& change) const {
     KAON_RETURN_IF_ERROR(
         job::ValidateContributions(member.micro_batches(), job.parameters_size(), world_size));
   }
-  const std::optional<double> multiplier = membership_.BegunMultiplier(NextStep());
-  if (!multiplier) return absl::OkStatus();
-  return job::ValidateMultiplier(change.groups().empty() ? job.groups() : change.groups(), job,
-                                 registration_->placement(), *multiplier);
+  for (const double multiplier : membership_.BegunMultipliers(NextStep())) {
+    KAON_RETURN_IF_ERROR(
+        job::ValidateMultiplier(change.groups().empty() ? job.groups() : change.groups(), job,
+                                registration_->placement(), multiplier));
+  }
+  return absl::OkStatus();
 }
 
 void StepMachine::ForgetSharesOutOfRange() {

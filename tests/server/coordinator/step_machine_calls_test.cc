@@ -1,7 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
 #include <optional>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "proto/ballot.h"
@@ -79,17 +82,44 @@ TEST(StepMachineCallsTest, PlanCarriesRatesWeightsAndRevision) {
   EXPECT_EQ(plan.step().members(1).micro_batches(), 4);
 }
 
-TEST(StepMachineCallsTest, OtherMultiplierIsRefusedToTheLaterBegin) {
-  MidStep mid;
-  MachineHarness& machine = mid.old();
-  machine.VoteAndApply();
-  ASSERT_TRUE(machine.Begin(0, 3).ok());
-  v1::BeginStepRequest other = machine.BeginRequest(1, 3);
-  other.set_learning_rate_multiplier(2);
-  const auto refused = machine.Begin(other);
-  EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(refused.status().message(), HasSubstr("learning_rate_multiplier is 2 from rank 1"));
-  EXPECT_TRUE(machine.Begin(1, 3).ok());
+// The order of the begins does not matter: rank 0 counts in a tie, otherwise most ranks.
+TEST(StepMachineCallsTest, TheRankWithAnotherMultiplierIsRefusedAndNoOther) {
+  for (const std::vector<double>& multipliers :
+       {std::vector<double>{1, 2}, {1, 2, 1}, {2, 1, 1}, {1, 1, 2}}) {
+    const auto odd = static_cast<uint32_t>(std::find(multipliers.begin(), multipliers.end(), 2) -
+                                           multipliers.begin());
+    const auto ranks = static_cast<uint32_t>(multipliers.size());
+    for (uint32_t first = 0; first < ranks; ++first) {
+      MachineHarness machine;
+      machine.Train(ranks);
+      std::map<uint32_t, CallId> streams;
+      for (uint32_t i = 0; i < ranks; ++i) {
+        const uint32_t rank = (first + i) % ranks;
+        v1::BeginStepRequest begin = machine.BeginRequest(rank, 1);
+        begin.set_learning_rate_multiplier(multipliers[rank]);
+        ASSERT_TRUE(machine.Begin(begin).ok());
+        if (i + 1 < ranks || rank != odd) streams[rank] = machine.Await(rank, 1);
+      }
+      // One that was refused before it awaited is told to begin again.
+      const CallId late = machine.Await(odd, 1);
+      for (const auto& [rank, stream] : streams) {
+        if (rank == odd) {
+          EXPECT_EQ(machine.ended(stream),
+                    absl::InvalidArgumentError(absl::StrCat(
+                        "learning_rate_multiplier is 2 from rank ", odd,
+                        ", the ranks agreed on 1 for step 1: use the same on every rank")));
+        } else {
+          EXPECT_FALSE(machine.ended(stream).has_value()) << rank;
+        }
+      }
+      EXPECT_EQ(machine.ended(late)->code(), absl::StatusCode::kUnavailable);
+      EXPECT_FALSE(machine.SentPlan(0).has_value());
+      // A replacement that does as the others do.
+      ASSERT_TRUE(machine.Join(odd, 900).ok());
+      ASSERT_TRUE(machine.Begin(odd, 1).ok());
+      EXPECT_EQ(machine.SentPlan(0)->step().rates(0).learning_rate(), 0.02);
+    }
+  }
 }
 
 TEST(StepMachineCallsTest, TooManyContributionsAreRefusedWithTheArithmetic) {
