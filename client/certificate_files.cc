@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "proto/status_macros.h"
+#include "proto/text.h"
 
 namespace kaon::client {
 
@@ -19,7 +20,8 @@ constexpr unsigned kRefreshSeconds = 2;
 absl::Status CheckReadable(absl::string_view what, const std::string& path) {
   std::ifstream file(path);
   if (file.good()) return absl::OkStatus();
-  return absl::NotFoundError(absl::StrCat("tls ", what, " file '", path, "' cannot be read"));
+  return absl::NotFoundError(
+      absl::StrCat("tls ", what, " file '", proto::Excerpt(path), "' cannot be read"));
 }
 
 absl::StatusOr<bool> AreNamed(const kaon::TlsFiles& files) {

@@ -5,6 +5,7 @@
 #include "absl/strings/str_join.h"
 #include "job/names.h"
 #include "proto/status_macros.h"
+#include "proto/text.h"
 
 namespace kaon::job {
 namespace {
@@ -35,13 +36,13 @@ absl::Status CheckEnum(const std::string& field, const google::protobuf::EnumDes
 absl::Status CheckName(absl::string_view field, absl::string_view name) {
   if (IsName(name, 64, "_")) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(field, " is \"", name, "\", must match [a-z0-9_-]{1,64}"));
+      absl::StrCat(field, " is \"", proto::Excerpt(name), "\", must match [a-z0-9_-]{1,64}"));
 }
 
 absl::Status CheckJobName(absl::string_view field, absl::string_view name) {
   if (IsName(name, 63, "")) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(field, " is \"", name, "\", must match [a-z0-9-]{1,63}"));
+      absl::StrCat(field, " is \"", proto::Excerpt(name), "\", must match [a-z0-9-]{1,63}"));
 }
 
 absl::Status CheckRange(absl::string_view field, double value, double least, double most) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "kaon/v1/parameters.pb.h"
+#include "proto/text.h"
 
 namespace kaon::job {
 namespace {
@@ -67,10 +68,12 @@ absl::StatusOr<int> ParseName(const EnumDescriptor& type, absl::string_view fiel
   }
   for (const RefusedWord& refused : RefusedWords()) {
     if (refused.type == &type && refused.word == word) {
-      return absl::InvalidArgumentError(absl::StrCat(field, " is \"", word, "\", ", refused.why));
+      return absl::InvalidArgumentError(
+          absl::StrCat(field, " is \"", proto::Excerpt(word), "\", ", refused.why));
     }
   }
-  return absl::InvalidArgumentError(absl::StrCat(field, " is \"", word, "\", must be one of ",
+  return absl::InvalidArgumentError(absl::StrCat(field, " is \"", proto::Excerpt(word),
+                                                 "\", must be one of ",
                                                  absl::StrJoin(NamesOf(type), ", ")));
 }
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "job/definition.h"
+#include "proto/text.h"
 
 namespace kaon::job {
 namespace {
@@ -211,7 +212,8 @@ absl::StatusOr<v1::JobDefinition> WithPreset(const v1::JobDefinition& requested)
     if (!job.has_max_grad_norm()) job.set_max_grad_norm(values.max_grad_norm());
     return job;
   }
-  return absl::InvalidArgumentError(absl::StrCat("preset is \"", name, "\", must be one of ",
+  return absl::InvalidArgumentError(absl::StrCat("preset is \"", proto::Excerpt(name),
+                                                 "\", must be one of ",
                                                  absl::StrJoin(PresetNames(), ", ")));
 }
 

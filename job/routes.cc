@@ -12,6 +12,7 @@
 #include "job/routing_rules.h"
 #include "kernels/routing.h"
 #include "proto/status_macros.h"
+#include "proto/text.h"
 
 namespace kaon::job {
 namespace {
@@ -94,7 +95,7 @@ class Router {
     const auto group = groups_.find(route.group);
     if (group == groups_.end()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("parameter ", parameter.name(), ": group is \"", route.group,
+          absl::StrCat("parameter ", parameter.name(), ": group is \"", proto::Excerpt(route.group),
                        "\", which is none of the job's ", job_.groups_size(), " groups"));
     }
     row.set_norm_group(group->second->norm_group());

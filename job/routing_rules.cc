@@ -14,6 +14,7 @@
 #include "job/glob.h"
 #include "job/names.h"
 #include "proto/status_macros.h"
+#include "proto/text.h"
 
 namespace kaon::job {
 namespace {
@@ -111,9 +112,10 @@ absl::Status RoutingRules::AddPattern(Rule& rule, absl::string_view regex) {
   options.set_max_mem(kPatternMemory);
   auto pattern = std::make_unique<RE2>(re2::StringPiece(regex.data(), regex.size()), options);
   if (!pattern->ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("routing rule ", rule.rule->name(),
-                                                   ": name_regex \"", rule.rule->name_regex(),
-                                                   "\" is no RE2: ", pattern->error()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("routing rule ", rule.rule->name(), ": name_regex \"",
+                     proto::Excerpt(rule.rule->name_regex()),
+                     "\" is no RE2: ", proto::Excerpt(pattern->error())));
   }
   instructions_ += pattern->ProgramSize();
   rule.patterns.push_back(std::move(pattern));

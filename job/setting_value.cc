@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "job/names.h"
 #include "proto/status_macros.h"
+#include "proto/text.h"
 
 namespace kaon::job {
 
@@ -48,8 +49,8 @@ absl::Status ParseCount(const v1::GroupSetting& setting, Integer* number) {
 }  // namespace
 
 absl::Status MalformedSetting(const v1::GroupSetting& setting, absl::string_view expected) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(setting.field(), " is \"", setting.value(), "\", must be ", expected));
+  return absl::InvalidArgumentError(absl::StrCat(
+      setting.field(), " is \"", proto::Excerpt(setting.value()), "\", must be ", expected));
 }
 
 absl::Status SetValue(const v1::GroupSetting& setting, const FieldDescriptor& field,

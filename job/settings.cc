@@ -25,6 +25,7 @@
 #include "job/setting_value.h"
 #include "job/workers.h"
 #include "proto/status_macros.h"
+#include "proto/text.h"
 
 namespace kaon::job {
 namespace {
@@ -101,8 +102,9 @@ absl::Status Apply(const v1::GroupSetting& setting, v1::ParameterGroup& group) {
   }
   const std::vector<std::string> known = SettableFields(group);
   if (std::find(known.begin(), known.end(), path) == known.end()) {
-    return absl::InvalidArgumentError(absl::StrCat("field \"", path, "\" is not known, must be ",
-                                                   "one of ", absl::StrJoin(known, ", ")));
+    return absl::InvalidArgumentError(absl::StrCat("field \"", proto::Excerpt(path),
+                                                   "\" is not known, must be ", "one of ",
+                                                   absl::StrJoin(known, ", ")));
   }
   // Nor the form that only a registration chooses; no list of words names it.
   if (path == kFormPath && setting.value() != NameOf(v1::NEWTON_SCHULZ_FORM_STANDARD) &&
@@ -263,7 +265,8 @@ absl::StatusOr<v1::GroupChangeBody> MakeGroupChange(const v1::RegisterBody& regi
   }
   for (const v1::GroupSetting& setting : settings) {
     if (!setting.group().empty() && setting.group() != group) {
-      return absl::InvalidArgumentError(absl::StrCat("settings.group is \"", setting.group(),
+      return absl::InvalidArgumentError(absl::StrCat("settings.group is \"",
+                                                     proto::Excerpt(setting.group()),
                                                      "\", must be empty or \"", group, "\""));
     }
   }
@@ -271,7 +274,7 @@ absl::StatusOr<v1::GroupChangeBody> MakeGroupChange(const v1::RegisterBody& regi
   const int index = GroupIndex(job, group);
   if (index < 0) {
     return absl::NotFoundError(absl::StrCat(
-        "group \"", group, "\" of job \"", job.name(), "\": there is ",
+        "group \"", proto::Excerpt(group), "\" of job \"", job.name(), "\": there is ",
         absl::StrJoin(job.groups(), ", ", [](std::string* out, const v1::ParameterGroup& known) {
           out->append(known.name());
         })));

@@ -21,6 +21,7 @@
 #include "job/workers.h"
 #include "kernels/matrix_layout.h"
 #include "proto/status_macros.h"
+#include "proto/text.h"
 
 namespace kaon::job {
 namespace {
@@ -57,7 +58,7 @@ absl::Status CheckEntries(absl::string_view field, int entries, int least, int m
 absl::Status CheckUnique(absl::string_view field, const std::string& name, Names& names) {
   if (names.insert(name).second) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(field, " \"", name, "\" is there twice, must be unique"));
+      absl::StrCat(field, " \"", proto::Excerpt(name), "\" is there twice, must be unique"));
 }
 
 // `name` is empty, or one of `known`.
@@ -69,9 +70,9 @@ absl::Status CheckKnown(absl::string_view field, const std::string& name, const 
   std::sort(names.begin(), names.end());
   const bool cut = names.size() > kMostNamed;
   if (cut) names.resize(kMostNamed);
-  return absl::InvalidArgumentError(absl::StrCat(field, " is \"", name, "\", which is none of the ",
-                                                 "job's ", known.size(), " ", what, ": ",
-                                                 absl::StrJoin(names, ", "), cut ? ", ..." : ""));
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " is \"", proto::Excerpt(name), "\", which is none of the ", "job's ",
+                   known.size(), " ", what, ": ", absl::StrJoin(names, ", "), cut ? ", ..." : ""));
 }
 
 absl::Status CheckShape(const std::string& at, const v1::ParameterSpec& parameter) {
@@ -145,13 +146,14 @@ absl::Status ValidateParameter(const v1::ParameterSpec& parameter, int id, const
 // [C2]: what a copy says it is a copy of.
 absl::Status CheckTie(const v1::ParameterSpec& copy, const v1::ParameterSpec* original) {
   const auto error = [&copy](const std::string& why) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("parameter ", copy.name(), ": tied_to is \"", copy.tied_to(), "\", ", why));
+    return absl::InvalidArgumentError(absl::StrCat("parameter ", copy.name(), ": tied_to is \"",
+                                                   proto::Excerpt(copy.tied_to()), "\", ", why));
   };
   if (original == nullptr) return error("which is no parameter of the job");
   if (original == &copy) return error("which is the parameter itself");
   if (!original->tied_to().empty()) {
-    return error(absl::StrCat("which is itself a copy, of \"", original->tied_to(), "\""));
+    return error(
+        absl::StrCat("which is itself a copy, of \"", proto::Excerpt(original->tied_to()), "\""));
   }
   const auto differs = [&error](absl::string_view field, bool original_value) {
     return error(absl::StrCat("whose ", field, " is ", original_value ? "true" : "false",
@@ -176,8 +178,9 @@ absl::Status ValidateParameters(const v1::JobDefinition& job, const Targets& tar
     const v1::ParameterSpec& parameter = job.parameters(id);
     KAON_RETURN_IF_ERROR(ValidateParameter(parameter, id, targets));
     if (!by_name.emplace(parameter.name(), &parameter).second) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "parameters[", id, "].name \"", parameter.name(), "\" is there twice, must be unique"));
+      return absl::InvalidArgumentError(absl::StrCat("parameters[", id, "].name \"",
+                                                     proto::Excerpt(parameter.name()),
+                                                     "\" is there twice, must be unique"));
     }
   }
   for (const v1::ParameterSpec& parameter : job.parameters()) {

@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "proto/text.h"
 
 namespace kaon {
 
@@ -48,8 +49,9 @@ absl::Status ArmFailpoint(absl::string_view text) {
   uint64_t n = 1;
   const bool counts = parts.size() == 2 && absl::SimpleAtoi(parts[1], &n) && n >= 1;
   if (parts.size() > 2 || (parts.size() == 2 && !counts) || n > kMaxPasses) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(kVariable, " is \"", text, "\", must be name or name:n, n 1 .. ", kMaxPasses));
+    return absl::InvalidArgumentError(absl::StrCat(kVariable, " is \"", proto::Excerpt(text),
+                                                   "\", must be name or name:n, n 1 .. ",
+                                                   kMaxPasses));
   }
   for (size_t i = 1; i < std::size(kNames); ++i) {
     if (kNames[i] != parts[0]) continue;
@@ -57,9 +59,9 @@ absl::Status ArmFailpoint(absl::string_view text) {
     armed_failpoint = static_cast<Failpoint>(i);
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(kVariable, " is \"", text,
-                                                 "\", there is no point ", "\"", parts[0],
-                                                 "\"; proto/failpoint.h lists them"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(kVariable, " is \"", proto::Excerpt(text), "\", there is no point ", "\"",
+                   proto::Excerpt(parts[0]), "\"; proto/failpoint.h lists them"));
 }
 
 absl::Status ArmFailpointOfEnvironment() {

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/status_macros.h"
+#include "proto/text.h"
 
 namespace kaon::proto {
 
@@ -28,8 +29,8 @@ struct Address {
 absl::StatusOr<Address> ParseAddress(const std::string& text) {
   Address address;
   if (text.empty() || text == "@" || text.size() >= sizeof(address.bytes.sun_path)) {
-    return absl::InvalidArgumentError(absl::StrCat("local socket \"", text, "\" has ", text.size(),
-                                                   " characters, must have 1 .. ",
+    return absl::InvalidArgumentError(absl::StrCat("local socket \"", Excerpt(text), "\" has ",
+                                                   text.size(), " characters, must have 1 .. ",
                                                    sizeof(address.bytes.sun_path) - 1));
   }
   address.bytes.sun_family = AF_UNIX;

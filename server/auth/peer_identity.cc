@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "proto/text.h"
 
 namespace kaon::auth {
 
@@ -61,8 +62,9 @@ absl::Status AuthorizeWorker(const proto::Identity& identity, absl::string_view 
         absl::StrCat("role ", proto::NameOf(identity.role), " may not act as worker ", rank));
   }
   if (identity.job.has_value() && *identity.job != job) {
-    return absl::PermissionDeniedError(absl::StrCat("certificate is for job '", *identity.job,
-                                                    "', the request is about job '", job, "'"));
+    return absl::PermissionDeniedError(
+        absl::StrCat("certificate is for job '", proto::Excerpt(*identity.job),
+                     "', the request is about job '", proto::Excerpt(job), "'"));
   }
   if (identity.rank.has_value() && *identity.rank != rank) {
     return absl::PermissionDeniedError(absl::StrCat("certificate is for rank ", *identity.rank,

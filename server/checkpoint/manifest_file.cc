@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/status_macros.h"
+#include "proto/text.h"
 #include "server/checkpoint/fragment_sums.h"
 #include "server/checkpoint/little_endian.h"
 #include "server/checkpoint/safetensors_header.h"
@@ -31,7 +32,7 @@ absl::Status CheckFirstLine(absl::string_view file, absl::string_view bytes) {
   }
   const absl::string_view line = bytes.substr(0, std::min(bytes.find('\n'), size_t{40}));
   const std::string what =
-      absl::StrCat("begins with the line '", absl::CHexEscape(line), "', expecting '",
+      absl::StrCat("begins with the line '", proto::Excerpt(line), "', expecting '",
                    absl::StripTrailingAsciiWhitespace(kFirstLine), "'");
   if (absl::StartsWith(bytes, kAnyVersion)) {
     return absl::FailedPreconditionError(absl::StrCat("manifest ", file, ": ", what));

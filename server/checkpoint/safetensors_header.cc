@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/status_macros.h"
+#include "proto/text.h"
 #include "server/checkpoint/little_endian.h"
 #include "server/checkpoint/safetensors_json.h"
 
@@ -86,12 +87,7 @@ absl::Status CheckCanonical(absl::string_view file, const std::vector<Tensor>& t
 
 }  // namespace
 
-std::string Quoted(absl::string_view name) {
-  constexpr size_t kMaxShown = 200;
-  std::string quoted = absl::StrCat("'", absl::CHexEscape(name.substr(0, kMaxShown)), "'");
-  if (name.size() > kMaxShown) absl::StrAppend(&quoted, "... of ", name.size(), " bytes");
-  return quoted;
-}
+std::string Quoted(absl::string_view name) { return absl::StrCat("'", proto::Excerpt(name), "'"); }
 
 absl::string_view NameOf(TensorType type) {
   switch (type) {

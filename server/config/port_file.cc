@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "proto/text.h"
 
 namespace kaon::config {
 
@@ -19,11 +20,12 @@ absl::Status WritePortFile(const std::string& path, int port) {
     file.close();
     if (!file) {
       return absl::UnavailableError(
-          absl::StrCat("port_file '", temporary, "': ", std::strerror(errno)));
+          absl::StrCat("port_file '", proto::Excerpt(temporary), "': ", std::strerror(errno)));
     }
   }
   if (std::rename(temporary.c_str(), path.c_str()) != 0) {
-    return absl::UnavailableError(absl::StrCat("port_file '", path, "': ", std::strerror(errno)));
+    return absl::UnavailableError(
+        absl::StrCat("port_file '", proto::Excerpt(path), "': ", std::strerror(errno)));
   }
   return absl::OkStatus();
 }

@@ -10,12 +10,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/escaping.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "job/job_settings.h"
 #include "proto/grpc_status.h"
 #include "proto/status_macros.h"
+#include "proto/text.h"
 #include "server/auth/peer_identity.h"
 #include "server/coordinator/gather_phases.h"
 #include "server/coordinator/machine_watch.h"
@@ -106,10 +106,14 @@ absl::StatusOr<Listing> ParseListing(const v1::ListParametersRequest& request) {
         absl::StrCat("page_size is ", request.page_size(), ", must be 0 .. ", kMaxPageSize));
   }
   if (request.page_size() > 0) listing.limit = request.page_size();
-  if (!request.page_token().empty() && !absl::SimpleAtoi(request.page_token(), &listing.first)) {
-    return absl::InvalidArgumentError(absl::StrCat("page_token is \"", request.page_token(),
+  uint64_t first = 0;
+  if (!request.page_token().empty() &&
+      !proto::ParseDecimal(request.page_token(), &first, UINT32_MAX)) {
+    return absl::InvalidArgumentError(absl::StrCat("page_token is \"",
+                                                   proto::Excerpt(request.page_token()),
                                                    "\", must be a next_page_token or empty"));
   }
+  listing.first = static_cast<uint32_t>(first);
   if (request.name_regex().size() > kMaxRegexBytes) {
     return absl::InvalidArgumentError(absl::StrCat("name_regex has ", request.name_regex().size(),
                                                    " bytes, must have at most ", kMaxRegexBytes));
@@ -119,8 +123,9 @@ absl::StatusOr<Listing> ParseListing(const v1::ListParametersRequest& request) {
   options.set_max_mem(kMaxRegexMemoryBytes);
   listing.name_regex = std::make_shared<const RE2>(request.name_regex(), options);
   if (!listing.name_regex->ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("name_regex is \"", request.name_regex(),
-                                                   "\": ", listing.name_regex->error()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("name_regex is \"", proto::Excerpt(request.name_regex()),
+                     "\": ", proto::Excerpt(listing.name_regex->error())));
   }
   return listing;
 }

@@ -9,6 +9,7 @@
 #include "job/definition.h"
 #include "job/rule_config.h"
 #include "kernels/optimizer_rule.h"
+#include "proto/text.h"
 
 namespace kaon::coordinator {
 
@@ -33,12 +34,14 @@ absl::StatusOr<v1::JobDescription> ClusterView::DescribeJob(absl::string_view jo
             absl::StrCat("shard ", i, " at ", addresses[i], ": ", shards[i].status().ToString()));
       }
     }
-    return absl::NotFoundError(absl::StrCat("job \"", job, "\": no job is registered"));
+    return absl::NotFoundError(
+        absl::StrCat("job \"", proto::Excerpt(job), "\": no job is registered"));
   }
   const v1::ShardState& state = shards[newest]->state();
   const std::string& name = state.registration().definition().name();
   if (!job.empty() && job != name) {
-    return absl::NotFoundError(absl::StrCat("job \"", job, "\": the job here is \"", name, "\""));
+    return absl::NotFoundError(
+        absl::StrCat("job \"", proto::Excerpt(job), "\": the job here is \"", name, "\""));
   }
   v1::JobDescription description;
   *description.mutable_definition() = state.registration().definition();

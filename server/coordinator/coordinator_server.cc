@@ -17,6 +17,7 @@
 #include "proto/grpc_deadline.h"
 #include "proto/identity.h"
 #include "proto/status_macros.h"
+#include "proto/text.h"
 #include "server/auth/server_credentials.h"
 #include "server/config/check_range.h"
 #include "server/config/port_file.h"
@@ -45,7 +46,7 @@ constexpr absl::Duration kReadTimeout = absl::Seconds(2);
 absl::Status CheckAddress(absl::string_view field, const std::string& address) {
   if (!client::HostOf(address).empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(field, " is \"", address, "\", must be host:port"));
+      absl::StrCat(field, " is \"", proto::Excerpt(address), "\", must be host:port"));
 }
 
 bool IsWildcard(absl::string_view listen) {

@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "proto/ballot.h"
 #include "proto/grpc_status.h"
+#include "proto/text.h"
 #include "server/auth/peer_identity.h"
 #include "server/coordinator/await_reactor.h"
 #include "server/coordinator/unary_call.h"
@@ -21,8 +22,9 @@ namespace {
 absl::Status AuthorizeJob(const grpc::CallbackServerContext& context, absl::string_view job) {
   const proto::Identity identity = auth::PeerIdentity(context);
   if (!identity.job || *identity.job == job) return absl::OkStatus();
-  return absl::PermissionDeniedError(absl::StrCat("certificate is for job \"", *identity.job,
-                                                  "\", the request is for \"", job, "\""));
+  return absl::PermissionDeniedError(
+      absl::StrCat("certificate is for job \"", proto::Excerpt(*identity.job),
+                   "\", the request is for \"", proto::Excerpt(job), "\""));
 }
 
 template <typename Request>

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/status_macros.h"
+#include "proto/text.h"
 #include "server/checkpoint/content_digest.h"
 #include "server/checkpoint/listing.h"
 
@@ -42,7 +43,8 @@ absl::StatusOr<v1::CheckpointManifest> FindNewest(checkpoint::CheckpointDirector
   for (const checkpoint::SkippedCheckpoint& skipped : found.skipped) {
     absl::StrAppend(&why, "; ", skipped.id, ": ", skipped.reason);
   }
-  return absl::NotFoundError(absl::StrCat("no good checkpoint of job \"", job, "\"", why));
+  return absl::NotFoundError(
+      absl::StrCat("no good checkpoint of job \"", proto::Excerpt(job), "\"", why));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "proto/text.h"
 
 namespace kaon::coordinator {
 
@@ -26,8 +27,9 @@ absl::StatusOr<v1::ParameterPlacement> FindParameter(const v1::JobDescription& j
   }
   const std::string* close = same != nullptr ? same : prefix;
   return absl::NotFoundError(absl::StrCat(
-      "parameter \"", name, "\" is none of job \"", definition.name(), "\"",
-      close != nullptr ? absl::StrCat("; did you mean \"", *close, "\"?") : std::string()));
+      "parameter \"", proto::Excerpt(name), "\" is none of job \"", definition.name(), "\"",
+      close != nullptr ? absl::StrCat("; did you mean \"", proto::Excerpt(*close), "\"?")
+                       : std::string()));
 }
 
 }  // namespace kaon::coordinator

@@ -13,6 +13,7 @@
 #include "job/validation.h"
 #include "proto/ballot.h"
 #include "proto/status_macros.h"
+#include "proto/text.h"
 #include "server/coordinator/registration.h"
 #include "server/coordinator/rollback_choice.h"
 #include "server/coordinator/step_machine.h"
@@ -55,10 +56,11 @@ absl::Status StepMachine::CheckJob(absl::string_view job) const {
   if (!Mutated(Mutation::kRefusedCoordinatorAnswers)) KAON_RETURN_IF_ERROR(CheckHolder());
   if (!registration_) {
     if (!stopped_.ok()) return stopped_;
-    return absl::NotFoundError(absl::StrCat("job \"", job, "\": no job is registered"));
+    return absl::NotFoundError(
+        absl::StrCat("job \"", proto::Excerpt(job), "\": no job is registered"));
   }
   if (registration_->definition().name() != job) {
-    return absl::NotFoundError(absl::StrCat("job \"", job, "\": the job here is \"",
+    return absl::NotFoundError(absl::StrCat("job \"", proto::Excerpt(job), "\": the job here is \"",
                                             registration_->definition().name(), "\""));
   }
   if (!RegistrationIsApplied()) {

@@ -9,6 +9,7 @@
 #include "job/settings.h"
 #include "job/workers.h"
 #include "proto/status_macros.h"
+#include "proto/text.h"
 #include "server/coordinator/registration.h"
 #include "server/coordinator/step_machine.h"
 
@@ -21,7 +22,7 @@ absl::Status Fit(const v1::RestoreCheckpointRequest& request, const v1::Register
                  uint64_t applied_step, v1::RegisterBody& restored) {
   const std::string& name = registration.definition().name();
   if (request.job() != name) {
-    return absl::FailedPreconditionError(absl::StrCat("job \"", request.job(),
+    return absl::FailedPreconditionError(absl::StrCat("job \"", proto::Excerpt(request.job()),
                                                       "\" is to be restored, the job that runs is "
                                                       "\"",
                                                       name, "\""));
@@ -68,8 +69,8 @@ absl::StatusOr<v1::StepPlan> StepMachine::PlanRestore(const RestoreOrder& order)
     return plan;
   }
   if (!order.request.job().empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job \"", order.request.job(), "\" is to be restored, no job runs"));
+    return absl::FailedPreconditionError(absl::StrCat("job \"", proto::Excerpt(order.request.job()),
+                                                      "\" is to be restored, no job runs"));
   }
   // The checkpoint's workers stand until a trainer registers: nobody has asked for any here.
   v1::RegisterBody workers;

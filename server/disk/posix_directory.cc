@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
+#include "proto/text.h"
 #include "server/disk/device_error.h"
 
 namespace kaon::disk {
@@ -59,7 +60,8 @@ absl::Status CheckName(const std::string& directory, const std::string& name) {
                       name.find('/') == std::string::npos && name.find('\0') == std::string::npos;
   if (usable) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("'", name, "' in ", directory, " is not a file name, expecting one component"));
+      absl::StrCat("'", proto::Excerpt(name), "' in ", directory,
+                   " is not a file name, expecting one component"));
 }
 
 // Repeats a system call that a signal interrupted.

@@ -2,11 +2,11 @@
 
 #include <memory>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "proto/status_macros.h"
+#include "proto/text.h"
 #include "server/disk/replace_file.h"
 
 namespace kaon::journal {
@@ -58,14 +58,14 @@ absl::StatusOr<std::optional<DirectoryId>> ReadIdentity(disk::Directory& directo
   if (!absl::StartsWith(contents, kFirstLine)) {
     const absl::string_view line = contents.substr(0, contents.find('\n'));
     return absl::FailedPreconditionError(
-        absl::StrCat((*file)->path(), " starts with the line '", absl::CHexEscape(line),
+        absl::StrCat((*file)->path(), " starts with the line '", proto::Excerpt(line),
                      "', expecting '", kFirstLine.substr(0, kFirstLine.size() - 1), "'"));
   }
   const absl::string_view second = contents.substr(kFirstLine.size());
   const std::optional<DirectoryId> id = ParseId(second);
   if (!id.has_value()) {
     return absl::DataLossError(absl::StrCat((*file)->path(), " has the second line '",
-                                            absl::CHexEscape(second), "', expecting ", kHexDigits,
+                                            proto::Excerpt(second), "', expecting ", kHexDigits,
                                             " hexadecimal digits"));
   }
   return id;

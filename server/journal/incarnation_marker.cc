@@ -9,11 +9,11 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "proto/status_macros.h"
+#include "proto/text.h"
 #include "server/disk/private_directory.h"
 
 namespace kaon::journal {
@@ -58,7 +58,7 @@ absl::Status CheckContents(const std::string& path) {
   }
   return absl::FailedPreconditionError(
       absl::StrCat("marker ", path, " starts with the line '",
-                   absl::CHexEscape(contents.substr(0, contents.find('\n'))), "', expecting '",
+                   proto::Excerpt(contents.substr(0, contents.find('\n'))), "', expecting '",
                    absl::StripTrailingAsciiWhitespace(kContents), "'"));
 }
 

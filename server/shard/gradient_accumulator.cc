@@ -9,6 +9,7 @@
 #include "job/definition.h"
 #include "proto/ballot.h"
 #include "proto/status_macros.h"
+#include "proto/text.h"
 #include "server/mutation/mutation.h"
 
 namespace kaon::shard {
@@ -201,7 +202,7 @@ absl::Status GradientAccumulator::CheckOpenLocked(const v1::PushOpen& open) cons
   KAON_RETURN_IF_ERROR(closed_);
   if (!expected_.has_value() || open.job() != expected_->job) {
     return absl::NotFoundError(absl::StrCat(
-        "job '", open.job(), "' pushed, this shard holds ",
+        "job '", proto::Excerpt(open.job()), "' pushed, this shard holds ",
         expected_.has_value() ? absl::StrCat("'", expected_->job, "'") : std::string("none")));
   }
   if (open.timeline() != expected_->timeline) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/status_macros.h"
 #include "proto/tensor_stream.h"
+#include "proto/text.h"
 #include "server/mutation/mutation.h"
 
 namespace kaon::shard {
@@ -76,7 +77,7 @@ absl::Status ParameterPublisher::CheckPull(const v1::PullRequest& request) const
   KAON_RETURN_IF_ERROR(closed_);
   if (job_.empty() || request.job() != job_) {
     return absl::NotFoundError(
-        absl::StrCat("job '", request.job(), "' pulled, this shard holds ",
+        absl::StrCat("job '", proto::Excerpt(request.job()), "' pulled, this shard holds ",
                      job_.empty() ? std::string("none") : absl::StrCat("'", job_, "'")));
   }
   KAON_RETURN_IF_ERROR(CheckTimelineLocked(request.timeline()));

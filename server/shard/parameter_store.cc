@@ -18,6 +18,7 @@
 #include "kernels/grad_norm.h"
 #include "kernels/update_workspace.h"
 #include "proto/status_macros.h"
+#include "proto/text.h"
 
 namespace kaon::shard {
 
@@ -50,9 +51,9 @@ absl::Status CheckPlacement(const v1::RegisterBody& registration, uint32_t num_s
     }
     const bool known = groups.contains(parameter.group());
     if (job.parameters(i).frozen() ? !parameter.group().empty() : !known) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("parameter ", name, " is routed to group '", parameter.group(),
-                       "', expecting ", job.parameters(i).frozen() ? "none" : "one of the job's"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "parameter ", name, " is routed to group '", proto::Excerpt(parameter.group()),
+          "', expecting ", job.parameters(i).frozen() ? "none" : "one of the job's"));
     }
   }
   return absl::OkStatus();

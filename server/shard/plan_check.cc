@@ -15,6 +15,7 @@
 #include "job/workers.h"
 #include "proto/ballot.h"
 #include "proto/status_macros.h"
+#include "proto/text.h"
 #include "server/checkpoint/manifest_file.h"
 
 namespace kaon::shard {
@@ -48,13 +49,13 @@ absl::Status CheckFactors(absl::string_view of, const std::vector<std::string>& 
   for (size_t i = 0; i < factors.size(); ++i) {
     if (factors[i].name != expected[i]) {
       return absl::InvalidArgumentError(absl::StrCat("norm ", i, " of the decision is of ", of,
-                                                     " '", factors[i].name, "', expecting '",
-                                                     expected[i], "'"));
+                                                     " '", proto::Excerpt(factors[i].name),
+                                                     "', expecting '", expected[i], "'"));
     }
     if (!IsInRange(factors[i].clip_factor, 0, 1)) {
-      return absl::InvalidArgumentError(absl::StrCat("clip factor of ", of, " '", factors[i].name,
-                                                     "' is ", factors[i].clip_factor,
-                                                     ", expecting (0, 1]"));
+      return absl::InvalidArgumentError(absl::StrCat("clip factor of ", of, " '",
+                                                     proto::Excerpt(factors[i].name), "' is ",
+                                                     factors[i].clip_factor, ", expecting (0, 1]"));
     }
   }
   return absl::OkStatus();
@@ -113,11 +114,12 @@ absl::Status CheckRates(const v1::RegisterBody& registration, const v1::StepBody
     const v1::GroupRate& rate = step.rates(g);
     if (rate.group() != job.groups(g).name()) {
       return absl::InvalidArgumentError(absl::StrCat("rate ", g, " of the plan is of group '",
-                                                     rate.group(), "', expecting '",
+                                                     proto::Excerpt(rate.group()), "', expecting '",
                                                      job.groups(g).name(), "'"));
     }
     KAON_RETURN_IF_ERROR(job::ValidateLearningRate(
-        absl::StrCat("learning rate of group '", rate.group(), "'"), rate.learning_rate()));
+        absl::StrCat("learning rate of group '", proto::Excerpt(rate.group()), "'"),
+        rate.learning_rate()));
     rates.push_back(rate.learning_rate());
   }
   // Parameters have factors of their own.
@@ -151,13 +153,13 @@ absl::Status CheckStep(const JobProgress& progress, const v1::StepBody& step) {
 absl::Status CheckJob(const JobProgress& progress, const v1::StepPlan& plan,
                       absl::string_view entry) {
   if (progress.registration == nullptr) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(entry, " of job '", plan.job(), "' planned before its registration"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        entry, " of job '", proto::Excerpt(plan.job()), "' planned before its registration"));
   }
   if (plan.job() != progress.registration->definition().name()) {
-    return absl::InvalidArgumentError(absl::StrCat("plan is of job '", plan.job(), "', expecting '",
-                                                   progress.registration->definition().name(),
-                                                   "'"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("plan is of job '", proto::Excerpt(plan.job()), "', expecting '",
+                     progress.registration->definition().name(), "'"));
   }
   return absl::OkStatus();
 }
@@ -166,9 +168,10 @@ absl::Status CheckJob(const JobProgress& progress, const v1::StepPlan& plan,
 absl::Status CheckGroupChange(const JobProgress& progress, const v1::StepPlan& plan) {
   for (const v1::GroupSetting& setting : plan.group_change().settings()) {
     if (setting.position() != plan.position()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("setting ", setting.field(), " of group '", setting.group(),
-                       "' is of position ", setting.position(), ", expecting ", plan.position()));
+      return absl::InvalidArgumentError(absl::StrCat("setting ", proto::Excerpt(setting.field()),
+                                                     " of group '", proto::Excerpt(setting.group()),
+                                                     "' is of position ", setting.position(),
+                                                     ", expecting ", plan.position()));
     }
   }
   return job::CheckGroupChange(*progress.registration, plan.group_change());
@@ -180,8 +183,8 @@ absl::Status CheckRestore(const JobProgress& progress, const v1::StepPlan& plan)
   KAON_RETURN_IF_ERROR(checkpoint::CheckId(restore.checkpoint()));
   if (plan.job() != restore.registration().definition().name()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("plan is of job '", plan.job(), "', its checkpoint of '",
-                     restore.registration().definition().name(), "'"));
+        absl::StrCat("plan is of job '", proto::Excerpt(plan.job()), "', its checkpoint of '",
+                     proto::Excerpt(restore.registration().definition().name()), "'"));
   }
   KAON_RETURN_IF_ERROR(CheckLossScale("next loss scale of the checkpoint",
                                       restore.last_decision().next_loss_scale()));
@@ -227,13 +230,13 @@ absl::Status CheckPlanBody(const JobProgress& progress, const v1::StepPlan& plan
     case v1::StepPlan::kRegistration:
       if (progress.registration != nullptr) {
         return absl::FailedPreconditionError(
-            absl::StrCat("job '", plan.job(), "' planned, '",
+            absl::StrCat("job '", proto::Excerpt(plan.job()), "' planned, '",
                          progress.registration->definition().name(), "' is registered"));
       }
       if (plan.job() != plan.registration().definition().name()) {
         return absl::InvalidArgumentError(
-            absl::StrCat("plan is of job '", plan.job(), "', it registers '",
-                         plan.registration().definition().name(), "'"));
+            absl::StrCat("plan is of job '", proto::Excerpt(plan.job()), "', it registers '",
+                         proto::Excerpt(plan.registration().definition().name()), "'"));
       }
       return absl::OkStatus();
     case v1::StepPlan::kGroupChange:

@@ -9,6 +9,7 @@
 #include "proto/crc32c.h"
 #include "proto/status_macros.h"
 #include "proto/tensor_stream.h"
+#include "proto/text.h"
 #include "server/auth/peer_identity.h"
 
 namespace kaon::shard {
@@ -21,8 +22,9 @@ PullReader::~PullReader() {
 absl::Status PullReader::Open(v1::PullRequest request) {
   request_ = std::move(request);
   if (peer_.job.has_value() && *peer_.job != request_.job()) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("certificate of job '", *peer_.job, "', job '", request_.job(), "' pulled"));
+    return absl::PermissionDeniedError(absl::StrCat("certificate of job '",
+                                                    proto::Excerpt(*peer_.job), "', job '",
+                                                    proto::Excerpt(request_.job()), "' pulled"));
   }
   KAON_RETURN_IF_ERROR(publisher_.CheckPull(request_));
   reader_ = publisher_.Pin(request_);

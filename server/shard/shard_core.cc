@@ -11,6 +11,7 @@
 #include "kernels/float_bits.h"
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
+#include "proto/text.h"
 #include "server/shard/parameter_stats.h"
 
 namespace kaon::shard {
@@ -355,7 +356,7 @@ absl::Status ShardCore::CheckJob(absl::string_view job) const {
     return absl::OkStatus();
   }
   return absl::NotFoundError(absl::StrCat(
-      "job '", job, "' asked for, this shard holds ",
+      "job '", proto::Excerpt(job), "' asked for, this shard holds ",
       registration.has_value() ? absl::StrCat("'", registration->definition().name(), "'")
                                : std::string("none")));
 }

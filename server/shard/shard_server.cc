@@ -22,6 +22,7 @@
 #include "proto/grpc_deadline.h"
 #include "proto/status_macros.h"
 #include "proto/tensor_stream.h"
+#include "proto/text.h"
 #include "server/auth/server_credentials.h"
 #include "server/checkpoint/written_by.h"
 #include "server/config/check_range.h"
@@ -135,8 +136,9 @@ absl::Status SetSegmentBytes(uint64_t& segment_bytes) {
   if (text == nullptr || (absl::SimpleAtoi(text, &segment_bytes) && segment_bytes > 0)) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat(kSegmentBytesVariable, " is \"", text, "\", must be a number of bytes from 1"));
+  return absl::InvalidArgumentError(absl::StrCat(kSegmentBytesVariable, " is \"",
+                                                 proto::Excerpt(text),
+                                                 "\", must be a number of bytes from 1"));
 }
 
 }  // namespace
@@ -145,7 +147,7 @@ absl::StatusOr<v1::ShardConfig> CompleteConfig(v1::ShardConfig config) {
   if (config.listen().empty()) config.set_listen("127.0.0.1:0");
   if (client::HostOf(config.listen()).empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("listen is \"", config.listen(), "\", must be host:port"));
+        absl::StrCat("listen is \"", proto::Excerpt(config.listen()), "\", must be host:port"));
   }
   if (config.data_dir().empty()) {
     return absl::InvalidArgumentError(

@@ -10,6 +10,7 @@
 #include "proto/chunk_record.h"
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
+#include "proto/text.h"
 #include "server/auth/peer_identity.h"
 
 namespace kaon::shard {
@@ -244,7 +245,7 @@ absl::StatusOr<bool> ShmSession::WriteAnswers() {
   if (!end_.has_value()) return written;
   const proto::RingHeader header = {0, KindOf(ShmRecord::kEnd), number_,
                                     static_cast<uint32_t>(end_->code())};
-  KAON_ASSIGN_OR_RETURN(const bool fits, link_->Write(header, std::string(end_->message())));
+  KAON_ASSIGN_OR_RETURN(const bool fits, link_->Write(header, proto::OneLine(end_->message())));
   if (!fits) return written;
   end_.reset();
   return true;

@@ -10,6 +10,7 @@
 #include "kernels/steady_clock.h"
 #include "proto/ballot.h"
 #include "proto/failpoint.h"
+#include "proto/text.h"
 #include "server/disk/device_error.h"
 
 namespace kaon::shard {
@@ -379,8 +380,8 @@ void StepLoop::ReadHistory(const v1::ReadHistoryRequest& request,
     const auto& registration = core_.machine().registration();
     if (!request.job().empty() &&
         (!registration.has_value() || registration->definition().name() != request.job())) {
-      return answer(
-          absl::NotFoundError(absl::StrCat("this shard does not hold job '", request.job(), "'")));
+      return answer(absl::NotFoundError(
+          absl::StrCat("this shard does not hold job '", proto::Excerpt(request.job()), "'")));
     }
     const uint32_t limit = request.limit() == 0 ? kMaxHistoryReply : request.limit();
     absl::StatusOr<std::vector<v1::StepRecord>> records =

@@ -3,9 +3,9 @@
 #include <memory>
 #include <string>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "proto/status_macros.h"
+#include "proto/text.h"
 #include "server/disk/replace_file.h"
 
 namespace kaon::shard {
@@ -37,8 +37,8 @@ absl::StatusOr<bool> IsClaimed(disk::Directory& directory, const v1::CheckpointF
   said.resize(size);
   if (said == text) return true;
   return absl::FailedPreconditionError(
-      absl::StrCat((*file)->path(), " says '", absl::CHexEscape(said),
-                   "', this shard would write '", absl::CHexEscape(text),
+      absl::StrCat((*file)->path(), " says '", proto::Excerpt(said), "', this shard would write '",
+                   proto::Excerpt(text),
                    "': later steps may differ in their last bits; --allow-other-build takes it"));
 }
 

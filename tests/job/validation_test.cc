@@ -1,11 +1,14 @@
 #include "job/validation.h"
 
 #include <gmock/gmock.h>
+#include <google/protobuf/message.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <string>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "job/resolve.h"
 #include "tests/job/small_job.h"
@@ -51,6 +54,52 @@ TEST(ValidationTest, RefusesANormLimitThatIsNotANumber) {
   EXPECT_EQ(ValidationError(job), "OK");
   job.set_max_grad_norm(0);
   EXPECT_EQ(ValidationError(job), "OK");
+}
+
+// Writes `value` into the `n`-th string of the message and those it contains, from 0; false if
+// there are fewer, and `n` is less by their number then.
+bool SetString(google::protobuf::Message* message, const std::string& value, int* n) {
+  const google::protobuf::Reflection& fields = *message->GetReflection();
+  for (int i = 0; i < message->GetDescriptor()->field_count(); ++i) {
+    const google::protobuf::FieldDescriptor& field = *message->GetDescriptor()->field(i);
+    if (field.cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_STRING) {
+      if ((*n)-- > 0) continue;
+      field.is_repeated() ? fields.AddString(message, &field, value)
+                          : fields.SetString(message, &field, value);
+      return true;
+    }
+    if (field.cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_MESSAGE) continue;
+    if (field.is_repeated()) {
+      for (int k = 0; k < fields.FieldSize(*message, &field); ++k) {
+        if (SetString(fields.MutableRepeatedMessage(message, &field, k), value, n)) return true;
+      }
+    } else if (fields.HasField(*message, &field)) {
+      if (SetString(fields.MutableMessage(message, &field), value, n)) return true;
+    }
+  }
+  return false;
+}
+
+TEST(ValidationTest, WhicheverStringIsLongAndNotPrintableTheErrorIsShortAndPrintable) {
+  v1::JobDefinition job = SmallJob();
+  v1::RoutingRule& rule = *job.add_routing_rules();
+  rule.set_name("rule");
+  rule.set_group(job.groups(0).name());
+  job.add_norm_groups()->set_name("norms");
+  for (const std::string& value :
+       {std::string(9000, '\x1b'), "(" + std::string(900, '\n'), std::string("\xff\"")}) {
+    for (int tried = 0;; ++tried) {
+      v1::JobDefinition bad = job;
+      int n = tried;
+      if (!SetString(&bad, value, &n)) {
+        EXPECT_GE(tried, 15);
+        break;
+      }
+      const std::string error = ValidationError(bad);
+      EXPECT_LE(error.size(), 1000u) << error;
+      EXPECT_TRUE(std::all_of(error.begin(), error.end(), absl::ascii_isprint)) << error;
+    }
+  }
 }
 
 TEST(ValidationTest, RefusesTwoParametersOfOneName) {
