@@ -6,8 +6,9 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
+#include "proto/text.h"
 
 namespace kaon::client {
 
@@ -16,10 +17,10 @@ absl::string_view HostOf(absl::string_view host_port) {
   if (colon == absl::string_view::npos) return {};
   absl::string_view host = host_port.substr(0, colon);
   const absl::string_view port = host_port.substr(colon + 1);
-  uint32_t number = 0;
-  const bool digits_only =
-      std::all_of(port.begin(), port.end(), [](char c) { return c >= '0' && c <= '9'; });
-  if (!digits_only || !absl::SimpleAtoi(port, &number) || number > 65535) return {};
+  uint64_t number = 0;
+  if (!proto::ParseDecimal(port, &number, 65535)) return {};
+  // A blank is a list that was cut at its commas alone.
+  if (!std::all_of(host.begin(), host.end(), absl::ascii_isgraph)) return {};
   if (!host.empty() && host.front() == '[') {
     if (host.back() != ']') return {};
     return host.substr(1, host.size() - 2);

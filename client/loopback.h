@@ -8,7 +8,7 @@
 namespace kaon::client {
 
 // The host of "host:port" or "[v6]:port", without brackets; empty if the address does not have that
-// form (schemes, lists, a missing or impossible port).
+// form (schemes, lists, blanks, a missing or impossible port).
 absl::string_view HostOf(absl::string_view host_port);
 
 // True for 127.0.0.0/8, ::1 and the name localhost, with a port. Anything else is not, so that a

@@ -1,12 +1,13 @@
 #include "proto/identity.h"
 
+#include <limits>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "proto/text.h"
 
 namespace kaon::proto {
 
@@ -17,7 +18,7 @@ constexpr Role kRoles[] = {Role::kWorker, Role::kReader, Role::kAdmin, Role::kCo
 
 absl::Status Malformed(absl::string_view uri, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat(
-      "identity URI '", uri, "': ", why,
+      "identity URI '", Excerpt(uri), "': ", why,
       "; expected "
       "spiffe://<domain>/kaon/<worker|reader|admin|coordinator|shard>[/<job>[/<rank>]]"));
 }
@@ -63,18 +64,19 @@ absl::StatusOr<Identity> ParseIdentity(absl::string_view uri) {
       known = true;
     }
   }
-  if (!known) return Malformed(uri, absl::StrCat("unknown role '", parts[2], "'"));
+  if (!known) return Malformed(uri, absl::StrCat("unknown role '", Excerpt(parts[2]), "'"));
   if (parts.size() > 3) {
     if (parts[3].empty()) return Malformed(uri, "empty job");
     identity.job = std::string(parts[3]);
   }
   if (parts.size() > 4) {
-    uint32_t rank = 0;
+    uint64_t rank = 0;
     if (identity.role != Role::kWorker) return Malformed(uri, "only workers have a rank");
-    if (!absl::SimpleAtoi(parts[4], &rank)) {
-      return Malformed(uri, absl::StrCat("rank '", parts[4], "' is not a number"));
+    // Digits alone: each rank has one name, and no certificate is for " 0".
+    if (!ParseDecimal(parts[4], &rank, std::numeric_limits<uint32_t>::max())) {
+      return Malformed(uri, absl::StrCat("rank '", Excerpt(parts[4]), "' is not a number"));
     }
-    identity.rank = rank;
+    identity.rank = static_cast<uint32_t>(rank);
   }
   return identity;
 }

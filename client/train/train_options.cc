@@ -10,6 +10,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "client/number_flags.h"
+#include "proto/text.h"
 
 namespace kaon::train {
 namespace {
@@ -53,13 +55,6 @@ CLI::Option* AddWordOption(CLI::App& app, const char* flag, std::optional<Enum>&
       ->check(CLI::IsMember(words));
 }
 
-// CLI::Range would let nan pass.
-std::string CheckFraction(const std::string& text) {
-  double value = 0;
-  if (absl::SimpleAtod(text, &value) && value >= 0 && value <= 1) return "";
-  return absl::StrCat("is \"", text, "\", must be a number from 0 to 1");
-}
-
 // Whether `text` is PARAMETER=FACTOR.
 bool ParseScaleGradient(const std::string& text, TrainOptions& o) {
   const size_t equals = text.rfind('=');
@@ -86,7 +81,7 @@ bool ParseAbsence(const std::string& text, Absence* absence) {
 std::string CheckAbsence(const std::string& text) {
   Absence ignored;
   if (ParseAbsence(text, &ignored)) return "";
-  return absl::StrCat("is \"", text, "\", must be RANK:FIRST-LAST");
+  return absl::StrCat("is \"", proto::Excerpt(text), "\", must be RANK:FIRST-LAST");
 }
 
 void AddJobOptions(CLI::App& app, TrainOptions& o) {
@@ -152,7 +147,7 @@ void AddClippingOptions(CLI::App& app, TrainOptions& o) {
       {{"live", kaon::ClipScope::kLive}, {"all", kaon::ClipScope::kAll}},
       "Norm that the limit is for: of what is clipped, or of exempt gradients too (default: live)");
   app.add_option("--clip-floor", o.clip_floor, "No clip factor goes below this (default: 0, off)")
-      ->check(CLI::Validator(CheckFraction, "0 .. 1"));
+      ->check(CLI::Range(0.0, 1.0));
   AddWordOption<kaon::ClipPolicy>(
       app, "--muon-clip-policy", o.muon_clip_policy,
       {{"clip", kaon::ClipPolicy::kClip}, {"exempt", kaon::ClipPolicy::kExempt}},
@@ -203,7 +198,8 @@ void AddTrainingOptions(CLI::App& app, TrainOptions& o) {
           [](std::string& text) -> std::string {
             TrainOptions ignored;
             if (ParseScaleGradient(text, ignored)) return "";
-            return "is \"" + text + "\", must be PARAMETER=FACTOR, FACTOR finite";
+            return absl::StrCat("is \"", proto::Excerpt(text),
+                                "\", must be PARAMETER=FACTOR, FACTOR finite");
           },
           "PARAMETER=FACTOR"));
   app.add_option("--report-every", o.report_every, "Steps between progress lines")
@@ -266,9 +262,9 @@ absl::Status ValidateOptions(const TrainOptions& options) {
       std::any_of(parameters.begin(), parameters.end(),
                   [&scaled](const ModelParameter& parameter) { return parameter.name == scaled; });
   if (!scaled.empty() && !known) {
-    return absl::InvalidArgumentError(absl::StrCat("--scale-gradient names ", scaled,
-                                                   ", which the model does not have; ",
-                                                   parameters[1].name, " is one"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--scale-gradient names ", proto::Excerpt(scaled),
+                     ", which the model does not have; ", parameters[1].name, " is one"));
   }
   return absl::OkStatus();
 }
@@ -281,6 +277,7 @@ ParsedCommandLine ParseCommandLine(int argc, const char* const* argv) {
   AddWorkerOptions(app, options);
   AddClippingOptions(app, options);
   AddTrainingOptions(app, options);
+  client::AcceptPlainNumbersOnly(app);
   ParsedCommandLine parsed;
   // CLI11 reports by exception; it goes no further than this.
   try {
@@ -289,7 +286,7 @@ ParsedCommandLine ParseCommandLine(int argc, const char* const* argv) {
     parsed.text = app.help();
     return parsed;
   } catch (const CLI::ParseError& error) {
-    parsed.text = absl::StrCat("kaon-train: ", error.what(), "\n");
+    parsed.text = absl::StrCat("kaon-train: ", proto::OneLine(error.what()), "\n");
     parsed.exit_status = 2;
     return parsed;
   }

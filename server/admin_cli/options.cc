@@ -5,6 +5,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "client/loopback.h"
+#include "client/number_flags.h"
+#include "proto/text.h"
 
 namespace kaon::admin_cli {
 
@@ -208,7 +211,7 @@ absl::Status ReadDirectory(const std::string& directory, Typed& typed) {
     std::ifstream file(path);
     int port = 0;
     if (!(file >> port)) {
-      return absl::NotFoundError(absl::StrCat("--dir: no port in '", path, "'"));
+      return absl::NotFoundError(absl::StrCat("--dir: no port in '", proto::Excerpt(path), "'"));
     }
     typed.options.endpoints.push_back(absl::StrCat("127.0.0.1:", port));
   }
@@ -229,6 +232,11 @@ absl::Status Resolve(Typed& typed) {
   }
   if (options.endpoints.empty()) {
     return absl::InvalidArgumentError("one of --endpoints and --dir is needed");
+  }
+  for (const std::string& endpoint : options.endpoints) {
+    if (!client::HostOf(endpoint).empty()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--endpoints names '", proto::Excerpt(endpoint), "', must be host:port"));
   }
   if (!typed.tls_directory.empty()) {
     if (options.tls.ca.empty()) options.tls.ca = typed.tls_directory + "/ca.crt";
@@ -256,6 +264,7 @@ ParsedCommandLine ParseCommandLine(int argc, const char* const* argv) {
   app.require_subcommand(1);
   AddGlobalOptions(app, typed);
   AddCommands(app, typed);
+  client::AcceptPlainNumbersOnly(app);
   ParsedCommandLine parsed;
   // CLI11 reports by exception; it goes no further than this.
   try {
@@ -265,8 +274,9 @@ ParsedCommandLine ParseCommandLine(int argc, const char* const* argv) {
     return parsed;
   } catch (const CLI::ParseError& error) {
     const std::vector<std::string> unknown = app.remaining();
-    const std::string why =
-        unknown.empty() ? error.what() : absl::StrCat("unknown command or flag '", unknown[0], "'");
+    const std::string why = unknown.empty() ? proto::OneLine(error.what())
+                                            : absl::StrCat("unknown command or flag '",
+                                                           proto::Excerpt(unknown[0]), "'");
     parsed.text = absl::StrCat("kaonctl: ", why, "; see kaonctl --help\n");
     parsed.exit_status = 2;
     return parsed;

@@ -7,12 +7,12 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "proto/status_macros.h"
+#include "proto/text.h"
 #include "server/checkpoint/manifest_file.h"
 
 namespace kaon::checkpoint {
@@ -37,9 +37,9 @@ std::optional<RestoreMark> Parse(absl::string_view id, absl::string_view name) {
       absl::StrSplit(name, absl::MaxSplits(kAt, 1));
   const std::pair<absl::string_view, absl::string_view> at =
       absl::StrSplit(parts.second, absl::MaxSplits('-', 1));
-  if (!absl::SimpleAtoi(parts.first, &mark.timeline) ||
-      !absl::SimpleAtoi(at.first, &mark.at.timeline) ||
-      !absl::SimpleAtoi(at.second, &mark.at.position)) {
+  if (!proto::ParseDecimal(parts.first, &mark.timeline) ||
+      !proto::ParseDecimal(at.first, &mark.at.timeline) ||
+      !proto::ParseDecimal(at.second, &mark.at.position)) {
     return std::nullopt;
   }
   return mark;

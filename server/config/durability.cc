@@ -1,11 +1,9 @@
 #include "server/config/durability.h"
 
-#include <cctype>
-
 #include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "proto/text.h"
 
 namespace kaon::config {
 
@@ -17,16 +15,15 @@ absl::StatusOr<Durability> ParseDurability(absl::string_view text) {
     return durability;
   }
   absl::string_view steps = text;
-  // SimpleAtoi would take a sign and spaces.
-  const bool interval = absl::ConsumePrefix(&steps, "interval(") &&
-                        absl::ConsumeSuffix(&steps, ")") && !steps.empty() &&
-                        std::isdigit(static_cast<unsigned char>(steps.front())) != 0;
-  if (interval && absl::SimpleAtoi(steps, &durability.interval_steps) &&
-      durability.interval_steps >= 1 && durability.interval_steps <= kMaxIntervalSteps) {
+  uint64_t number = 0;
+  const bool interval =
+      absl::ConsumePrefix(&steps, "interval(") && absl::ConsumeSuffix(&steps, ")");
+  if (interval && proto::ParseDecimal(steps, &number, kMaxIntervalSteps) && number >= 1) {
+    durability.interval_steps = static_cast<uint32_t>(number);
     durability.mode = v1::DURABILITY_MODE_INTERVAL;
     return durability;
   }
-  return absl::InvalidArgumentError(absl::StrCat("durability is \"", text,
+  return absl::InvalidArgumentError(absl::StrCat("durability is \"", proto::Excerpt(text),
                                                  "\", must be journal, interval(K) with K of 1 .. ",
                                                  kMaxIntervalSteps, ", or none"));
 }

@@ -20,6 +20,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "proto/status_macros.h"
+#include "proto/text.h"
 
 namespace kaon::config {
 
@@ -58,9 +59,9 @@ absl::StatusOr<uint64_t> ParseNumber(const std::string& path, absl::string_view 
   uint64_t number = 0;
   const bool narrow = field.cpp_type() == FieldDescriptor::CPPTYPE_UINT32;
   const uint64_t max = narrow ? UINT32_MAX : UINT64_MAX;
-  if (!absl::SimpleAtoi(value, &number) || number > max) {
+  if (!proto::ParseDecimal(value, &number, max)) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, ": '", value, "' is not a number in 0 .. ", max));
+        absl::StrCat(path, ": '", proto::Excerpt(value), "' is not a number in 0 .. ", max));
   }
   return number;
 }
@@ -102,7 +103,7 @@ absl::Status SetField(const std::string& path, const std::string& value, Message
     bool on = false;
     if (!absl::SimpleAtob(value, &on)) {
       return absl::InvalidArgumentError(
-          absl::StrCat(path, ": '", value, "' is neither true nor false"));
+          absl::StrCat(path, ": '", proto::Excerpt(value), "' is neither true nor false"));
     }
     reflection->SetBool(message, field, on);
     return absl::OkStatus();
@@ -134,7 +135,8 @@ int Fail(const std::string& program, const absl::Status& status) {
 absl::Status LoadTextproto(const std::string& path, Message* message) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) {
-    return absl::NotFoundError(absl::StrCat("config file '", path, "': ", std::strerror(errno)));
+    return absl::NotFoundError(
+        absl::StrCat("config file '", proto::Excerpt(path), "': ", std::strerror(errno)));
   }
   google::protobuf::io::FileInputStream stream(file);
   stream.SetCloseOnDelete(true);
@@ -142,7 +144,8 @@ absl::Status LoadTextproto(const std::string& path, Message* message) {
   FirstError error;
   parser.RecordErrorsTo(&error);
   if (!parser.Merge(&stream, message)) {
-    return absl::InvalidArgumentError(absl::StrCat("config file '", path, "': ", error.text()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("config file '", proto::Excerpt(path), "': ", proto::OneLine(error.text())));
   }
   return absl::OkStatus();
 }

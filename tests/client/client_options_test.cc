@@ -25,6 +25,9 @@ TEST(ClientOptionsTest, AreCheckedAtConnect) {
               "lanes is " + std::to_string(lanes) + ", must be 1 .. 4");
   }
   options.lanes = 4;
+  options.coordinators = {"127.0.0.1:1", " 127.0.0.1:2"};
+  EXPECT_THAT(Client::Connect(options).status().message(),
+              HasSubstr("address ' 127.0.0.1:2' is not host:port"));
   options.coordinators = {"192.0.2.1:1"};
   EXPECT_EQ(Client::Connect(options).status().code(), StatusCode::kFailedPrecondition);
 }

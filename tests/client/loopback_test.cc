@@ -23,7 +23,8 @@ TEST(LoopbackTest, AnythingElseIsNot) {
 TEST(LoopbackTest, NeedsHostAndPort) {
   for (const char* address :
        {"", "127.0.0.1", "localhost", "::1", "127.0.0.1:", "127.0.0.1:-1", "127.0.0.1:65536",
-        "dns:///localhost:80", "ipv4:127.0.0.1:80", "127.0.0.1:80,10.0.0.1:80", "[::1:80"}) {
+        "dns:///localhost:80", "ipv4:127.0.0.1:80", "127.0.0.1:80,10.0.0.1:80", "[::1:80",
+        " 127.0.0.1:80", "127.0.0.1 :80", "127.0.0.1: 80", "127.0.0.1:80 ", "\n127.0.0.1:80"}) {
     EXPECT_FALSE(IsLoopback(address)) << address;
   }
 }

@@ -39,6 +39,8 @@ TEST(IdentityTest, RefusesWhatIsNoIdentity) {
        {"", "https://lab/kaon/worker", "spiffe://lab", "spiffe:///kaon/worker",
         "spiffe://lab/other/worker", "spiffe://lab/kaon/root", "spiffe://lab/kaon/worker/",
         "spiffe://lab/kaon/worker/gpt2/x", "spiffe://lab/kaon/worker/gpt2/-1",
+        "spiffe://lab/kaon/worker/gpt2/ 0", "spiffe://lab/kaon/worker/gpt2/0 ",
+        "spiffe://lab/kaon/worker/gpt2/+0", "spiffe://lab/kaon/worker/gpt2/00",
         "spiffe://lab/kaon/worker/gpt2/4294967296", "spiffe://lab/kaon/shard/gpt2/1",
         "spiffe://lab/kaon/worker/gpt2/1/2"}) {
     EXPECT_EQ(ParseIdentity(uri).status().code(), absl::StatusCode::kInvalidArgument) << uri;

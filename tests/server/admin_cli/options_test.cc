@@ -133,6 +133,12 @@ TEST(OptionsTest, BadCommandLinesExitWithTwoAndSayWhy) {
       {{"group", "set", "", "lr=1", "--endpoints", "a:1"}, "kaonctl job set"},
       {{"group", "set", "scalars", "lr", "--endpoints", "a:1"}, "'lr' is not FIELD=VALUE"},
       {{"group", "set", "scalars", "=1", "--endpoints", "a:1"}, "'=1' is not FIELD=VALUE"},
+      {{"status", "--endpoints", "a:1", "--timeout", "nan"}, "is \"nan\", must be a finite"},
+      {{"status", "--endpoints", "a:1", "--timeout", "0x5"}, "--timeout"},
+      {{"steps", "--endpoints", "a:1", "--limit", " 5"}, "is \" 5\", must be a decimal number"},
+      {{"steps", "--endpoints", "a:1", "--limit", "0x5"}, "--limit"},
+      {{"group", "set", "g", "lr=1", "--endpoints", "a:1", "--expect-revision", "+1"}, "\"+1\""},
+      {{"status", "--endpoints", "a:1, b:2"}, "--endpoints names ' b:2', must be host:port"},
       {{"status", "--dir", "/nonexistent"}, "/nonexistent/coordinator.port"},
   };
   for (const auto& [words, why] : lines) {
