@@ -20,6 +20,7 @@
 #include "client/certificate_files.h"
 #include "client/loopback.h"
 #include "proto/status_macros.h"
+#include "proto/text.h"
 
 namespace kaon::client {
 
@@ -125,14 +126,14 @@ grpc::ChannelArguments MakeArguments() {
   arguments.SetInt(GRPC_ARG_TCP_READ_CHUNK_SIZE, 1 << 20);
   arguments.SetInt(GRPC_ARG_TCP_MIN_READ_CHUNK_SIZE, 1 << 20);
   arguments.SetInt(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, 1 << 20);
-  // A restarted server is found within a second, a vanished one noticed within half a minute.
+  // A restarted server is found within a second. A handshake that lost bytes is given up after 4 s.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 10000);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
-  // Also where no call is open and nothing is sent, however long: else each connection that became
-  // half-open meanwhile costs its half minute once somebody needs it, one after the other.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 4000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, absl::ToInt64Milliseconds(kKeepaliveTime));
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, absl::ToInt64Milliseconds(kKeepaliveTimeout));
+  // Ping idle connections too: all that became half-open then end at once, not one after the other
+  // when they are needed.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   return arguments;
@@ -152,8 +153,8 @@ absl::StatusOr<std::vector<std::shared_ptr<grpc::Channel>>> CreateChannels(
     size_t count) {
   const std::string host(HostOf(address));
   if (host.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("address '", address, "' is not host:port with a port of 0 to 65535"));
+    return absl::InvalidArgumentError(absl::StrCat("address '", proto::Excerpt(address),
+                                                   "' is not host:port with a port of 0 to 65535"));
   }
   KAON_ASSIGN_OR_RETURN(const bool secured, AreNamed(tls));
   std::shared_ptr<grpc::ChannelCredentials> credentials;

@@ -113,7 +113,10 @@ absl::StatusOr<std::unique_ptr<proto::ShmLink>> OpenShmSession(
     v1::OpenSessionResponse response;
     const grpc::Status asked =
         v1::ShardLocal::NewStub(channel)->OpenSession(&context, request, &response);
-    if (!asked.ok()) return proto::FromGrpc(asked);
+    absl::Status status = proto::FromGrpc(asked);
+    // Nobody cancels this call: the shard went away.
+    if (absl::IsCancelled(status)) status = proto::ConnectionLost(status.message());
+    if (!status.ok()) return status;
     absl::StatusOr<std::unique_ptr<proto::ShmLink>> link =
         proto::ShmLink::Connect(response.socket(), response.token());
     if (link.ok()) return link;

@@ -2,16 +2,46 @@
 
 #include <string>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "proto/text.h"
+
 namespace kaon::proto {
+namespace {
+
+constexpr absl::string_view kLost = "connection lost: ";
+
+// Codes that gRPC uses for a connection it lost (a broken TLS record, a reset stream).
+bool IsMadeByTransports(grpc::StatusCode code) {
+  return code == grpc::StatusCode::UNAVAILABLE || code == grpc::StatusCode::UNKNOWN ||
+         code == grpc::StatusCode::INTERNAL;
+}
+
+}  // namespace
 
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
+  const auto code = static_cast<grpc::StatusCode>(status.code());
+  // google.rpc.Status of grpc-status-details-bin, with field 1, the code, alone.
+  const std::string details = {'\x08', static_cast<char>(code)};
+  return grpc::Status(code, OneLine(status.message()), details);
 }
 
 absl::Status FromGrpc(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  const std::string message = OneLine(status.error_message());
+  if (IsMadeByTransports(status.error_code()) && status.error_details().empty()) {
+    return ConnectionLost(message);
+  }
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), message);
+}
+
+absl::Status ConnectionLost(absl::string_view why) {
+  return absl::UnavailableError(absl::StrCat(kLost, why));
+}
+
+bool IsConnectionLost(const absl::Status& status) {
+  return absl::IsUnavailable(status) && absl::StartsWith(status.message(), kLost);
 }
 
 }  // namespace kaon::proto

@@ -80,7 +80,8 @@ struct JobDefinition {
   // kWait.
   std::optional<WorkerLoss> worker_loss;
   // How long a step that another worker has begun waits for one of which no stream is open; 1 ..
-  // 86400, unset under kWait. 60.
+  // 86400, unset under kWait. 60. A stream of a dead worker whose sockets a child of it keeps open
+  // ends 4 s later.
   std::optional<double> worker_loss_seconds;
 };
 

@@ -46,6 +46,8 @@ absl::Status CallAny(const Options& options, const Call& call,
     grpc::ClientContext context;
     context.set_deadline(Deadline(options));
     status = proto::FromGrpc(call(*stub, &context));
+    // Nothing here cancels a call: its server or its connection went away.
+    if (absl::IsCancelled(status)) status = proto::ConnectionLost(status.message());
     if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) return status;
     status = absl::Status(status.code(), absl::StrCat("coordinator ", endpoint, ": ",
                                                       absl::string_view(status.message())));

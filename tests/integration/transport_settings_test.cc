@@ -19,7 +19,9 @@
 #include <string>
 #include <thread>
 
+#include "absl/time/time.h"
 #include "client/channel.h"
+#include "kernels/steady_clock.h"
 #include "proto/descriptor.h"
 #include "proto/kaon/v1/admin.grpc.pb.h"
 #include "tests/testing/in_process_cluster.h"
@@ -107,11 +109,16 @@ std::map<uint16_t, uint32_t> ReadSettings(int fd) {
   return settings;
 }
 
-std::map<uint16_t, uint32_t> SettingsOfServer(const std::string& address) {
-  const proto::Descriptor socket = Socket();
+proto::Descriptor Connect(const std::string& address) {
+  proto::Descriptor socket = Socket();
   const auto port = static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
   const sockaddr_in server = Loopback(port);
   EXPECT_EQ(connect(socket.get(), reinterpret_cast<const sockaddr*>(&server), sizeof(server)), 0);
+  return socket;
+}
+
+std::map<uint16_t, uint32_t> SettingsOfServer(const std::string& address) {
+  const proto::Descriptor socket = Connect(address);
   Write(socket.get(), std::string(kPreface, kPrefaceBytes) + EmptySettings());
   return ReadSettings(socket.get());
 }
@@ -167,11 +174,7 @@ std::string UnfinishedMessage() {
 // its windows by what it finds (protocol.md section 4).
 TEST(TransportSettingsTest, ServersDoNotProbeTheBandwidth) {
   const testing::InProcessCluster cluster(1);
-  const std::string address = cluster.shard_address(0);
-  const proto::Descriptor socket = Socket();
-  const sockaddr_in server =
-      Loopback(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
-  ASSERT_EQ(connect(socket.get(), reinterpret_cast<const sockaddr*>(&server), sizeof(server)), 0);
+  const proto::Descriptor socket = Connect(cluster.shard_address(0));
   const std::string call = Field(":method", "POST") + Field(":scheme", "http") +
                            Field(":path", "/kaon.v1.ShardData/Push") +
                            Field(":authority", "shard") + Field("te", "trailers") +
@@ -255,6 +258,27 @@ std::string HeadersOfACall(const std::function<void(int fd)>& serve) {
   context.TryCancel();
   caller.join();
   return headers;
+}
+
+// Reads what comes and answers nothing, no ping either, until the other end closes.
+void ExpectToBeClosed(int fd) {
+  const absl::Time begin = SteadyNow();
+  char bytes[1024];
+  while (recv(fd, bytes, sizeof(bytes), 0) > 0) {
+  }
+  // The 4 s of client/channel.h on a busy machine.
+  EXPECT_LT(SteadyNow() - begin, absl::Seconds(15));
+}
+
+// So ends a connection that lost bytes, and one that a child of a dead process holds open.
+TEST(TransportSettingsTest, BothEndsCloseAConnectionThatAnswersNoPing) {
+  const testing::InProcessCluster cluster(1);
+  for (const std::string& address : {cluster.shard_address(0), cluster.coordinator_address()}) {
+    const proto::Descriptor socket = Connect(address);
+    Write(socket.get(), std::string(kPreface, kPrefaceBytes) + EmptySettings());
+    ExpectToBeClosed(socket.get());
+  }
+  HeadersOfACall(ExpectToBeClosed);
 }
 
 TEST(TransportSettingsTest, ClientsDoNotProbeTheBandwidth) {

@@ -3,7 +3,7 @@
 seeded schedule. Faults are named in a report, together with how often somebody met each kind and how many connections were made in
 each second.
 
-  chaos_proxy.py --ports FILE --report FILE --seed N --faults SECONDS HOST:PORT...
+  chaos_proxy.py --ports FILE --report FILE --seed N --faults SECONDS [--kinds KIND,...] HOST:PORT...
 
 FILE of --ports gets one port per target, in order, once all listen. Trouble begins with SIGUSR1 and lasts for --faults seconds;
 SIGUSR2 lets nothing pass any more, for ever, on the connections that there are: they stay open, and new ones are as good as ever.
@@ -14,6 +14,9 @@ SIGTERM writes the report and ends. Kinds of trouble, each on one target or on a
   reset     every connection is reset (RST), new ones are accepted
   refuse    every connection is reset and new ones are, too
   double    as reset, and new connections are made twice to the target; the second never says anything
+  flip      one bit of the next chunk of each connection and direction is changed
+  lose      a part of that chunk does not pass
+  repeat    a part of that chunk passes twice
 """
 
 import argparse
@@ -30,7 +33,17 @@ import sys
 import time
 
 CHUNK = 1 << 16
-KINDS = ("delay", "throttle", "freeze", "reset", "refuse", "double")
+SPOILS = ("flip", "lose", "repeat")
+KINDS = ("delay", "throttle", "freeze", "reset", "refuse", "double") + SPOILS
+
+
+def spoiled(kind, data):
+    """The chunk with one bit flipped, a part lost, or a part twice. Parts are short as often as long."""
+    begin = random.randrange(len(data))
+    end = min(len(data), begin + int(2 ** random.uniform(0, 16)))
+    if kind == "flip":
+        return data[:begin] + bytes([data[begin] ^ 1 << random.randrange(8)]) + data[begin + 1:]
+    return data[:begin] + data[end:] if kind == "lose" else data[:end] + data[begin:]
 
 
 class Target:
@@ -40,6 +53,7 @@ class Target:
         host, port = address.rsplit(":", 1)
         self.host, self.port = host, int(port)
         self.trouble = None
+        self.troubles = 0
         self.level = 0.0
         self.met = collections.Counter()
         self.calm = asyncio.Event()
@@ -51,6 +65,7 @@ class Target:
 
     def begin(self, kind, level):
         self.trouble, self.level = kind, level
+        self.troubles += 1
         if kind == "freeze":
             self.calm.clear()
         if kind in ("reset", "refuse", "double"):
@@ -82,8 +97,13 @@ class Target:
 
     async def pass_on(self, reader, writer):
         generation = self.generation
+        spoiled_in = None
         try:
             while data := await reader.read(CHUNK):
+                if self.trouble in SPOILS and spoiled_in != self.troubles:
+                    spoiled_in = self.troubles
+                    self.met[self.trouble] += 1
+                    data = spoiled(self.trouble, data)
                 if self.trouble in ("delay", "throttle", "freeze"):
                     self.met[self.trouble] += 1
                 if self.trouble == "delay":
@@ -124,19 +144,20 @@ class Target:
 class Schedule:
     """The seed's trouble, one after the other with pauses between, on the clock from SIGUSR1 on."""
 
-    def __init__(self, targets, seed, seconds):
+    def __init__(self, targets, kinds, seed, seconds):
         self.targets = targets
+        self.kinds = kinds
         self.random = random.Random(seed)
         self.seconds = seconds
         self.events = []
 
     async def run(self):
         begin = time.monotonic()
-        kinds = list(KINDS)
+        kinds = list(self.kinds)
         self.random.shuffle(kinds)
         while time.monotonic() - begin < self.seconds:
             if not kinds:
-                kinds = list(KINDS)
+                kinds = list(self.kinds)
                 self.random.shuffle(kinds)
             kind = kinds.pop()
             hit = self.targets if self.random.random() < 0.3 else [self.random.choice(self.targets)]
@@ -156,8 +177,9 @@ class Schedule:
 
 
 async def serve(arguments):
+    random.seed(arguments.seed)
     targets = [Target(address) for address in arguments.targets]
-    schedule = Schedule(targets, arguments.seed, arguments.faults)
+    schedule = Schedule(targets, arguments.kinds, arguments.seed, arguments.faults)
     servers = [await asyncio.start_server(target.serve, "127.0.0.1", 0, limit=4 * CHUNK) for target in targets]
     ports = [server.sockets[0].getsockname()[1] for server in servers]
     with open(arguments.ports + ".tmp", "w", encoding="utf-8") as file:
@@ -192,6 +214,7 @@ def main():
     parser.add_argument("--report", required=True)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", type=float, default=5)
+    parser.add_argument("--kinds", type=lambda names: names.split(","), default=KINDS)
     parser.add_argument("targets", nargs="+")
     asyncio.run(serve(parser.parse_args()))
     return 0

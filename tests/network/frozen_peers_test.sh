@@ -29,12 +29,12 @@ ask() {
 }
 holds() { [ "$(ask "$1" holder)" = True ]; }
 stands_by() { [ "$(ask "$1" holder)" = False ]; }
-# one_holds NEXT FROZEN SECONDS: NEXT, and FROZEN knows, as soon as it hears a shard again. Whoever was away for longer than a
-# keepalive has lost its streams and reads the shards under a higher ballot when it is back; of two who take ballots of the same
-# number the one with the larger incarnation wins, so that either may.
+# one_holds NEXT FROZEN SECONDS: NEXT, and FROZEN knows, as soon as it hears a shard again. Whoever was away for about a keepalive,
+# 3 s, has lost its streams and reads the shards under a higher ballot when it is back; of two who take ballots of the same number
+# the one with the larger incarnation wins, so that either may.
 one_holds() {
   if holds "$1" && stands_by "$2"; then return 0; fi
-  [ "$(awk "BEGIN { print ($3 > 30) }")" = 1 ] && holds "$2" && stands_by "$1"
+  [ "$(awk "BEGIN { print ($3 > 2) }")" = 1 ] && holds "$2" && stands_by "$1"
 }
 holder() { if holds coordinator; then echo coordinator; else echo standby; fi; }
 other() { if [ "$1" = coordinator ]; then echo standby; else echo coordinator; fi; }
@@ -109,8 +109,7 @@ until [ "$(late_decisions)" -gt 0 ]; do
   frozen=$(holder)
   next=$(other "$frozen")
   freeze "$frozen" "$REPLACED_SECONDS" "$next"
-  wait_for 30 holds "$next" || give_up
-  wait_for 30 stands_by "$frozen" || fail "$frozen and $next both hold the shards"
+  wait_for 30 one_holds "$next" "$frozen" "$REPLACED_SECONDS" || give_up
   progress "$(holder)"
 done
 # As soon as the shards are described.

@@ -15,6 +15,18 @@ TEST(GrpcStatusTest, KeepsEveryCodeAndMessageBothWays) {
   }
 }
 
+TEST(GrpcStatusTest, AStatusThatNoServerMadeIsALostConnection) {
+  for (const grpc::StatusCode code :
+       {grpc::StatusCode::UNAVAILABLE, grpc::StatusCode::UNKNOWN, grpc::StatusCode::INTERNAL}) {
+    const absl::Status lost = FromGrpc(grpc::Status(code, "Stream removed"));
+    EXPECT_EQ(lost, absl::UnavailableError("connection lost: Stream removed"));
+    EXPECT_TRUE(IsConnectionLost(lost));
+  }
+  EXPECT_FALSE(IsConnectionLost(FromGrpc(ToGrpc(absl::UnavailableError("step 1 is not planned")))));
+  EXPECT_EQ(FromGrpc(grpc::Status(grpc::StatusCode::CANCELLED, "by the caller")),
+            absl::CancelledError("by the caller"));
+}
+
 TEST(GrpcStatusTest, OkStaysOk) {
   EXPECT_TRUE(ToGrpc(absl::OkStatus()).ok());
   EXPECT_TRUE(FromGrpc(grpc::Status::OK).ok());
