@@ -210,8 +210,8 @@ Result<Job> Client::Attach(const std::string& name) {
 
 TransferTotals Client::transfer_totals() const {
   const client::TransferCounters& counters = *impl_->runtime()->counters();
-  return {counters.push_bytes, counters.pull_bytes, counters.shm_bytes, counters.shm_refusals,
-          counters.retries};
+  return {counters.push_bytes,   counters.pull_bytes, counters.shm_bytes,
+          counters.shm_refusals, counters.retries,    counters.infinite_pulled};
 }
 
 }  // namespace kaon

@@ -201,7 +201,7 @@ class GrpcPullStream : public PullStream, public Reactor {
       : token_(std::move(tracker)),
         stub_(std::move(channel)),
         options_(std::move(options)),
-        assembler_(options_.request, options_.targets),
+        assembler_(options_.request, options_.targets, options_.on_infinite),
         out_(Serialize(options_.request)) {}
 
   void Start(std::shared_ptr<GrpcPullStream> self) {

@@ -66,7 +66,7 @@ class JobCall : public std::enable_shared_from_this<JobCall> {
     const bool transient = outdated || absl::IsUnavailable(status) ||
                            absl::IsDeadlineExceeded(status) || absl::IsCancelled(status);
     if (!redirected && !transient) return End(answer);
-    ++runtime_->counters()->retries;
+    runtime_->counters()->NoteRetry(status);
     last_error_ = status;
     if (holder.empty()) {
       rotation_ = (rotation_ + 1) % coordinators.size();

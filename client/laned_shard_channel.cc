@@ -37,6 +37,7 @@ std::vector<PullOptions> Divide(PullOptions pull, size_t most, uint64_t least_by
     part.request = request;
     part.timeout = pull.timeout;
     part.on_bytes = pull.on_bytes;
+    part.on_infinite = pull.on_infinite;
   }
   for (size_t i = 0; i < pull.targets.size(); ++i) {
     const size_t part = static_cast<size_t>(

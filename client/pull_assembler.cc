@@ -4,15 +4,42 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/dtype.h"
 #include "kernels/streaming_store.h"
 #include "proto/status_macros.h"
 
 namespace kaon::client {
 
-PullAssembler::PullAssembler(const v1::PullRequest& request, std::vector<MutableTensorView> targets)
+namespace {
+
+// Runs may cut an element in two.
+uint64_t CountInfinite(DType dtype, proto::Slices payload) {
+  const auto kernels_dtype = static_cast<kernels::DType>(dtype);
+  uint64_t count = 0;
+  std::byte cut[2];
+  bool is_cut = false;
+  for (absl::Span<const std::byte> run : payload) {
+    if (run.empty()) continue;
+    if (is_cut) {
+      cut[1] = run.front();
+      count += kernels::CountInfinite(kernels_dtype, cut, 1);
+      run.remove_prefix(1);
+    }
+    is_cut = run.size() % sizeof(cut) != 0;
+    if (is_cut) cut[0] = run.back();
+    count += kernels::CountInfinite(kernels_dtype, run.data(), run.size() / sizeof(cut));
+  }
+  return count;
+}
+
+}  // namespace
+
+PullAssembler::PullAssembler(const v1::PullRequest& request, std::vector<MutableTensorView> targets,
+                             OnInfinite on_infinite)
     : parameter_ids_(request.parameter_ids().begin(), request.parameter_ids().end()),
       dtype_(request.dtype()),
-      targets_(std::move(targets)) {}
+      targets_(std::move(targets)),
+      on_infinite_(std::move(on_infinite)) {}
 
 absl::Status PullAssembler::Accept(absl::Span<const proto::ChunkView> chunks) {
   if (chunks.empty()) return absl::InternalError("pulled a message without chunks");
@@ -48,6 +75,11 @@ absl::Status PullAssembler::AcceptOne(const v1::TensorChunk& chunk, proto::Slice
         chunk.num_elements(), " elements in ", bytes, " bytes, of ", target.num_elements));
   }
   KAON_RETURN_IF_ERROR(proto::VerifyChecksum(chunk, payload));
+  // Masters are fp32: in the types of 16 bits some have no other value.
+  if (on_infinite_ && target.dtype != DType::kFloat32) {
+    const uint64_t infinite = CountInfinite(target.dtype, payload);
+    if (infinite > 0) on_infinite_(chunk.parameter_id(), infinite);
+  }
   auto* to = static_cast<std::byte*>(target.elements) + num_elements_ * size;
   const bool streams = target.num_elements * size >= kernels::kLeastStreamedBytes;
   for (const absl::Span<const std::byte>& run : payload) {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -16,8 +17,12 @@ namespace kaon::client {
 
 class PullAssembler {
  public:
+  // Called with a parameter and how many of its elements arrived as infinity.
+  using OnInfinite = std::function<void(uint32_t parameter_id, uint64_t elements)>;
+
   // Targets in the order of request.parameter_ids.
-  PullAssembler(const v1::PullRequest& request, std::vector<MutableTensorView> targets);
+  PullAssembler(const v1::PullRequest& request, std::vector<MutableTensorView> targets,
+                OnInfinite on_infinite = nullptr);
 
   // Writes the chunks of one message into their targets. DATA_LOSS for a checksum that does not
   // match, INTERNAL for a chunk other than the next one; both name the chunk. Nothing of it and of
@@ -33,6 +38,7 @@ class PullAssembler {
   std::vector<uint32_t> parameter_ids_;
   v1::DType dtype_;
   std::vector<MutableTensorView> targets_;
+  const OnInfinite on_infinite_;
   // The target that is being filled, and how many of its elements are there.
   size_t target_ = 0;
   uint64_t num_elements_ = 0;

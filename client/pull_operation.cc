@@ -1,5 +1,7 @@
 #include "client/pull_operation.h"
 
+#include <glog/logging.h>
+
 #include <map>
 #include <random>
 #include <set>
@@ -116,6 +118,13 @@ class PullOperation : public std::enable_shared_from_this<PullOperation> {
     options.on_bytes = [counters = job_->runtime().counters()](uint64_t bytes) {
       counters->pull_bytes += bytes;
     };
+    options.on_infinite = [job = job_, dtype = part.targets[0].dtype](uint32_t id, uint64_t n) {
+      job->runtime().counters()->infinite_pulled += n;
+      LOG_EVERY_T(WARNING, 60) << "job " << job->name() << ", parameter " << job->parameter(id).name
+                               << ": " << n << " elements pulled as " << NameOf(dtype)
+                               << " are infinite, their weights are beyond its largest number: "
+                               << "pull another dtype";
+    };
     options.done = [self = shared_from_this(), shard](const absl::Status& status) {
       EventLoop& loop = self->job_->runtime().loop();
       loop.Post([self, shard, status] { self->OnPartDone(shard, status); });
@@ -146,7 +155,7 @@ class PullOperation : public std::enable_shared_from_this<PullOperation> {
                        absl::FormatDuration(job_->runtime().step_deadline()),
                        "; last error: ", status.ToString())));
     }
-    ++job_->runtime().counters()->retries;
+    job_->runtime().counters()->NoteRetry(status);
     job_->runtime().loop().PostAt(at,
                                   [self = shared_from_this(), shard] { self->StartPart(shard); });
   }

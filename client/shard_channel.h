@@ -64,6 +64,8 @@ struct PullOptions {
   absl::Duration timeout = absl::InfiniteDuration();
   // Payload bytes as they arrive; from several threads at once where the pull is divided.
   std::function<void(uint64_t)> on_bytes;
+  // Elements of 16 bits that arrived as infinity, by parameter; called as on_bytes.
+  std::function<void(uint32_t parameter_id, uint64_t elements)> on_infinite;
   // Once, from a thread of the transport, when the targets are complete (OK) or will not be written
   // any more. DATA_LOSS for a checksum that does not match.
   std::function<void(const absl::Status&)> done;

@@ -1,6 +1,8 @@
 #include "client/shm_call.h"
 
+#include "proto/grpc_status.h"
 #include "proto/status_macros.h"
+#include "proto/text.h"
 
 namespace kaon::client {
 
@@ -10,7 +12,7 @@ absl::Status ShmCall::Run(proto::ShmLink& link, uint32_t number) {
     link_ = &link;
   }
   const absl::Status status = Carry(link, number);
-  if (!status.ok()) Stop(absl::UnavailableError(status.message()));
+  if (!status.ok()) Stop(proto::ConnectionLost(status.message()));
   MutexLock lock(mu_);
   link_ = nullptr;
   return status;
@@ -72,7 +74,7 @@ std::optional<absl::Status> ShmCall::EndOf(const proto::RingReader::Record& reco
   if (record.header.kind != static_cast<uint32_t>(proto::ShmRecord::kEnd)) return std::nullopt;
   const absl::string_view message(reinterpret_cast<const char*>(record.body.data()),
                                   record.body.size());
-  return absl::Status(static_cast<absl::StatusCode>(record.header.code), message);
+  return absl::Status(static_cast<absl::StatusCode>(record.header.code), proto::OneLine(message));
 }
 
 void ShmCall::Wake() {

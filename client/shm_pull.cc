@@ -24,7 +24,7 @@ ShmPull::ShmPull(std::shared_ptr<CallTracker> tracker, std::shared_ptr<TransferC
     : ShmCall(std::move(tracker), std::move(counters)),
       options_(std::move(options)),
       deadline_(EventLoop::Now() + options_.timeout),
-      assembler_(options_.request, options_.targets) {}
+      assembler_(options_.request, options_.targets, options_.on_infinite) {}
 
 void ShmPull::Cancel() {
   std::shared_ptr<PullStream> stream;

@@ -91,7 +91,7 @@ void WorkerDriver::Do(const CallJoin& action) {
     if (joined.ok()) PassFailpoint(Failpoint::worker_joined);
     self->Post([call, joined, holder](WorkerDriver& driver) {
       driver.calls_.erase(call);
-      if (!joined.ok()) ++driver.job_->runtime().counters()->retries;
+      if (!joined.ok()) driver.job_->runtime().counters()->NoteRetry(joined.status());
       driver.session_.OnJoin(call, joined, holder, EventLoop::Now());
     });
   };
@@ -117,7 +117,7 @@ void WorkerDriver::Do(const CallBegin& action) {
     const absl::StatusOr<std::optional<v1::StepRecord>> record = RecordOf(response);
     self->Post([call, record, holder](WorkerDriver& driver) {
       driver.calls_.erase(call);
-      if (!record.ok()) ++driver.job_->runtime().counters()->retries;
+      if (!record.ok()) driver.job_->runtime().counters()->NoteRetry(record.status());
       driver.session_.OnBegin(call, record, holder, EventLoop::Now());
     });
   };
@@ -152,7 +152,7 @@ void WorkerDriver::Do(const CallAwait& action) {
     self->Post([call, status, holder](WorkerDriver& driver) {
       // Not there any more: it was cancelled, which is no retry.
       if (driver.calls_.erase(call) > 0 && !status.ok()) {
-        ++driver.job_->runtime().counters()->retries;
+        driver.job_->runtime().counters()->NoteRetry(status);
       }
       driver.session_.OnAwaitEnded(call, status, holder, EventLoop::Now());
     });
@@ -176,7 +176,7 @@ void WorkerDriver::Do(const StartPush& action) {
                        [self = shared_from_this(), call, shard](const absl::Status& status) {
                          self->Post([call, shard, status](WorkerDriver& driver) {
                            driver.pushes_.erase(call);
-                           if (!status.ok()) ++driver.job_->runtime().counters()->retries;
+                           if (!status.ok()) driver.job_->runtime().counters()->NoteRetry(status);
                            driver.session_.OnPushEnded(call, shard, status, EventLoop::Now());
                          });
                        });

@@ -29,6 +29,25 @@ struct RoundToFloat16 {
   }
 };
 
+struct CountEqualMagnitudes {
+  template <typename Bits>
+  KAON_HOST_DEVICE static size_t Count(const std::byte* values, size_t n, Bits magnitude) {
+    size_t count = 0;
+    for (size_t i = 0; i < n; ++i) {
+      Bits x;
+      memcpy(&x, values + sizeof(x) * i, sizeof(x));
+      count += static_cast<Bits>(x << 1) == static_cast<Bits>(magnitude << 1) ? 1 : 0;
+    }
+    return count;
+  }
+  KAON_HOST_DEVICE static size_t Run(const std::byte* values, size_t n, uint16_t magnitude) {
+    return Count<uint16_t>(values, n, magnitude);
+  }
+  KAON_HOST_DEVICE static size_t Run(const std::byte* values, size_t n, uint32_t magnitude) {
+    return Count<uint32_t>(values, n, magnitude);
+  }
+};
+
 }  // namespace
 
 size_t SizeOf(DType dtype) {
@@ -82,6 +101,18 @@ void FromFloat(DType dtype, absl::Span<const float> in, std::byte* dst) {
     case DType::kFloat16:
       RunVectorized<RoundToFloat16>(in.data(), dst, in.size());
       return;
+  }
+  LOG(FATAL) << "dtype " << static_cast<int>(dtype) << " is none of float32, bfloat16, float16";
+}
+
+size_t CountInfinite(DType dtype, const std::byte* values, size_t n) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return RunVectorized<CountEqualMagnitudes>(values, n, uint32_t{0x7f800000});
+    case DType::kBFloat16:
+      return RunVectorized<CountEqualMagnitudes>(values, n, uint16_t{0x7f80});
+    case DType::kFloat16:
+      return RunVectorized<CountEqualMagnitudes>(values, n, uint16_t{0x7c00});
   }
   LOG(FATAL) << "dtype " << static_cast<int>(dtype) << " is none of float32, bfloat16, float16";
 }

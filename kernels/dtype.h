@@ -27,6 +27,10 @@ void ToFloat(DType dtype, const std::byte* src, absl::Span<float> out);
 // `dst` (unaligned allowed, in.size() * SizeOf(dtype) bytes) <- rounding of `in` ([M10], [M6]).
 void FromFloat(DType dtype, absl::Span<const float> in, std::byte* dst);
 
+// Returns how many of the `n` elements at `values` (unaligned allowed) are infinite: of finite ones
+// that FromFloat rounded, those beyond the largest number of `dtype`.
+size_t CountInfinite(DType dtype, const std::byte* values, size_t n);
+
 // The value `x` has after being stored as `dtype`.
 float RoundTo(DType dtype, float x);
 

@@ -69,8 +69,12 @@ struct TransferTotals {
   uint64_t shm_bytes = 0;
   // Pushes and pulls that asked for a session of it in vain and used the network.
   uint64_t shm_refusals = 0;
-  // Calls and streams that were tried again.
+  // Calls and streams that were tried again because a connection was lost or refused, a call took
+  // too long, or a server refused it. A healthy job has none.
   uint64_t retries = 0;
+  // Elements pulled as float16 or bfloat16 that are infinite there, because the fp32 weights are
+  // beyond the largest number of the type. Counted again in every pull.
+  uint64_t infinite_pulled = 0;
 };
 
 class Step {

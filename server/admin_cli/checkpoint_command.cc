@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/dtype.h"
 #include "proto/status_macros.h"
+#include "proto/text.h"
 #include "server/admin_cli/table.h"
 #include "server/checkpoint/checkpoint_directory.h"
 #include "server/checkpoint/export.h"
@@ -36,7 +37,7 @@ absl::StatusOr<Location> Locate(const std::string& path) {
   location.directory = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   location.name = slash == std::string::npos ? path : path.substr(slash + 1);
   if (!location.name.empty()) return location;
-  return absl::InvalidArgumentError(absl::StrCat("'", path, "' names no file"));
+  return absl::InvalidArgumentError(absl::StrCat("'", proto::Excerpt(path), "' names no file"));
 }
 
 }  // namespace
@@ -48,14 +49,16 @@ absl::StatusOr<v1::JobDefinition> ReadJobFile(const std::string& path) {
     return job;
   }
   std::ifstream file(path);
-  if (!file) return absl::NotFoundError(absl::StrCat("job file '", path, "' cannot be read"));
+  if (!file)
+    return absl::NotFoundError(
+        absl::StrCat("job file '", proto::Excerpt(path), "' cannot be read"));
   std::stringstream text;
   text << file.rdbuf();
   const auto parsed = google::protobuf::util::JsonStringToMessage(text.str(), &job);
   if (parsed.ok()) return job;
   return absl::InvalidArgumentError(
-      absl::StrCat("job file '", path,
-                   "': ", absl::string_view(parsed.message().data(), parsed.message().size())));
+      absl::StrCat("job file '", proto::Excerpt(path),
+                   "': ", proto::OneLine({parsed.message().data(), parsed.message().size()})));
 }
 
 absl::StatusOr<ExportedFile> ExportCheckpoint(const Options& options) {

@@ -121,7 +121,8 @@ void AddSettings(CLI::App& set, const char* help, Options& options) {
       ->check([](const std::string& argument) {
         const size_t equals = argument.find('=');
         const bool good = equals != std::string::npos && equals > 0;
-        return good ? std::string() : absl::StrCat("'", argument, "' is not FIELD=VALUE");
+        return good ? std::string()
+                    : absl::StrCat("'", proto::Excerpt(argument), "' is not FIELD=VALUE");
       });
   set.add_option("--expect-revision", options.expected_revision,
                  "Only if the job is at this one or further (default: the one it is at now)");

@@ -192,11 +192,16 @@ TEST_F(ClientTest, RefusesToPullAParameterTwice) {
             StatusCode::kInvalidArgument);
 }
 
-TEST_F(ClientTest, PullsAgainWhileTheShardIsUnavailable) {
-  cluster_.FailPulls(3, absl::UnavailableError("step 1 is not planned"));
+TEST_F(ClientTest, PullsAgainWhatIsNotThereYetOrItsConnectionLost) {
   std::vector<float> bias(4);
-  EXPECT_TRUE(job_.Pull(1, {{0, {bias.data(), 4, DType::kFloat32}}}).Get().ok());
-  EXPECT_EQ(client_.transfer_totals().retries, 3u);
+  const PullTarget target = {0, {bias.data(), 4, DType::kFloat32}};
+  cluster_.FailPulls(3, absl::UnavailableError("step 1 is not planned"));
+  EXPECT_TRUE(job_.Pull(1, {target}).Get().ok());
+  // Nothing to look into.
+  EXPECT_EQ(client_.transfer_totals().retries, 0u);
+  cluster_.LosePulls(2, grpc::Status(grpc::StatusCode::UNKNOWN, "Stream removed"));
+  EXPECT_TRUE(job_.Pull(1, {target}).Get().ok());
+  EXPECT_EQ(client_.transfer_totals().retries, 2u);
 }
 
 TEST_F(ClientTest, DoesNotPullAgainWhatIsGone) {

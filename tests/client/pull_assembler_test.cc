@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/dtype.h"
 #include "proto/crc32c.h"
 
 namespace kaon::client {
@@ -63,6 +64,35 @@ TEST_F(PullAssemblerTest, RefusesAChecksumThatDoesNotMatchAndWritesNothing) {
   const absl::Status status = Accept(4, 0, {1, 2}, /*damage=*/1);
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(first_[0], -1);
+}
+
+TEST(PullAssemblerInfiniteTest, CountsWhatA16BitTypeCannotHoldHoweverItIsCut) {
+  for (const kernels::DType dtype : {kernels::DType::kFloat16, kernels::DType::kBFloat16}) {
+    const std::vector<float> masters = {70000, -3.4e38f, 1, 3.4e38f};
+    std::vector<std::byte> bytes(masters.size() * 2);
+    kernels::FromFloat(dtype, masters, bytes.data());
+    v1::PullRequest request;
+    request.add_parameter_ids(4);
+    request.set_dtype(static_cast<v1::DType>(dtype));
+    v1::TensorChunk chunk;
+    chunk.set_parameter_id(4);
+    chunk.set_num_elements(masters.size());
+    chunk.set_dtype(request.dtype());
+    chunk.set_crc32c(proto::Crc32c(bytes.data(), bytes.size()));
+    for (size_t cut = 0; cut <= bytes.size(); ++cut) {
+      const absl::Span<const std::byte> all(bytes);
+      const absl::Span<const std::byte> runs[] = {all.first(cut), all.subspan(cut)};
+      std::vector<uint16_t> target(masters.size());
+      uint64_t infinite = 0;
+      PullAssembler assembler(request, {{target.data(), target.size(), static_cast<DType>(dtype)}},
+                              [&infinite](uint32_t parameter_id, uint64_t elements) {
+                                EXPECT_EQ(parameter_id, 4u);
+                                infinite += elements;
+                              });
+      ASSERT_TRUE(assembler.Accept({{&chunk, runs}}).ok());
+      EXPECT_EQ(infinite, dtype == kernels::DType::kFloat16 ? 3u : 2u) << cut;
+    }
+  }
 }
 
 TEST_F(PullAssemblerTest, TakesTheChunksOfAMessageUntilOneIsWrong) {

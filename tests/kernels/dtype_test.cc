@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "kernels/float_bits.h"
@@ -107,6 +108,18 @@ TEST(DTypeTest, OverflowBecomesInfinityFromTheHalfWayPointOn) {
   EXPECT_EQ(RoundTo(DType::kFloat16, -1e30f), -HUGE_VALF);
   EXPECT_EQ(RoundTo(DType::kBFloat16, std::numeric_limits<float>::max()), HUGE_VALF);
   EXPECT_EQ(RoundTo(DType::kBFloat16, -HUGE_VALF), -HUGE_VALF);
+}
+
+TEST(DTypeTest, CountsTheInfinitiesOfEveryType) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> values = {infinity, -infinity, nan, 0, -1, 70000, 3.4e38f};
+  for (const auto& [dtype, expected] :
+       {std::pair{DType::kFloat32, 2u}, {DType::kBFloat16, 3u}, {DType::kFloat16, 4u}}) {
+    std::vector<std::byte> bytes(values.size() * SizeOf(dtype) + 1);
+    FromFloat(dtype, values, bytes.data() + 1);
+    EXPECT_EQ(CountInfinite(dtype, bytes.data() + 1, values.size()), expected) << NameOf(dtype);
+  }
 }
 
 TEST(DTypeTest, NanStaysNanWhateverItsPayload) {

@@ -188,7 +188,7 @@ class FakeCluster::ShardService : public v1::ShardData::Service {
       State& state = cluster_.state_;
       if (state.failing_pulls > 0) {
         --state.failing_pulls;
-        return proto::ToGrpc(state.pull_failure);
+        return state.pull_failure;
       }
       while (state.hold_pulls) {
         if (context->IsCancelled() || state.stopping) return grpc::Status::CANCELLED;
@@ -335,6 +335,10 @@ void FakeCluster::FailPushes(int count, const absl::Status& status) {
   });
 }
 void FakeCluster::FailPulls(int count, const absl::Status& status) {
+  LosePulls(count, proto::ToGrpc(status));
+}
+
+void FakeCluster::LosePulls(int count, const grpc::Status& status) {
   Change([&](State& state) {
     state.failing_pulls = count;
     state.pull_failure = status;

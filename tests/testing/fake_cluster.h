@@ -4,6 +4,8 @@
 #ifndef KAON_TESTS_TESTING_FAKE_CLUSTER_H_
 #define KAON_TESTS_TESTING_FAKE_CLUSTER_H_
 
+#include <grpcpp/support/status.h>
+
 #include <functional>
 #include <map>
 #include <memory>
@@ -37,6 +39,8 @@ class FakeCluster {
   // The next `count` pushes, or pulls, end with `status`.
   void FailPushes(int count, const absl::Status& status);
   void FailPulls(int count, const absl::Status& status);
+  // As a connection does that breaks: no server of ours made the status.
+  void LosePulls(int count, const grpc::Status& status);
   // Pulled payloads differ from their checksums.
   void CorruptPulls(bool corrupt);
   // Pulls wait until this is called with false.
@@ -73,7 +77,7 @@ class FakeCluster {
     int failing_pushes = 0;
     absl::Status push_failure;
     int failing_pulls = 0;
-    absl::Status pull_failure;
+    grpc::Status pull_failure;
     v1::Outcome outcome = v1::OUTCOME_APPLY;
     std::string reason;
     std::string redirect;
