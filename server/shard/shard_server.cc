@@ -10,23 +10,20 @@
 #include <cstdlib>
 #include <functional>
 #include <optional>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "client/loopback.h"
 #include "kernels/steady_clock.h"
 #include "proto/failpoint.h"
 #include "proto/grpc_deadline.h"
 #include "proto/status_macros.h"
-#include "proto/tensor_stream.h"
 #include "proto/text.h"
 #include "server/auth/server_credentials.h"
 #include "server/checkpoint/written_by.h"
-#include "server/config/check_range.h"
 #include "server/config/durability.h"
+#include "server/config/memory_limits.h"
 #include "server/config/port_file.h"
 #include "server/disk/device_error.h"
 #include "server/disk/posix_directory.h"
@@ -45,12 +42,6 @@ namespace kaon::shard {
 
 namespace {
 
-using config::CheckRange;
-
-constexpr uint64_t kDefaultHostMemoryBytes = uint64_t{4} << 30;
-constexpr uint64_t kDefaultStagingBytes = uint64_t{64} << 20;
-// More than any machine has; sums of a few of them do not overflow.
-constexpr uint64_t kMaxBytes = uint64_t{1} << 50;
 // What the shard keeps of a chunk until its step is applied is some dozens of bytes.
 constexpr uint64_t kMinChunkBytes = 4096;
 constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
@@ -59,14 +50,8 @@ constexpr absl::Duration kLastSnapshot = absl::Seconds(20);
 // Of a segment of the journal, and the least where snapshots come more often than they should.
 constexpr uint64_t kSegmentBytes = uint64_t{64} << 20;
 constexpr uint64_t kLeastSegmentBytes = uint64_t{16} << 10;
-// What gRPC may hold beyond the gradients that wait: a few registrations, and a chunk on its way
-// for each of many streams.
-constexpr uint64_t kTransportBytes = uint64_t{256} << 20;
-constexpr uint32_t kDefaultShmSessions = 8;
 // Journal, snapshot and checkpoint at once, and what libraries open now and then.
 constexpr size_t kOwnDescriptors = 12;
-// Socket, memory and wake-up.
-constexpr uint64_t kDescriptorsOfSession = 3;
 // Of the journal. Not among the settings, as no job is better off with another size: tests/crash
 // makes segments end every few steps by it.
 constexpr char kSegmentBytesVariable[] = "KAON_JOURNAL_SEGMENT_BYTES";
@@ -121,16 +106,6 @@ absl::Status Claim(disk::Directory& files, const v1::CheckpointFile& present) {
   return absl::OkStatus();
 }
 
-// That this process may run on.
-uint32_t AvailableCpus() {
-  return std::clamp(std::thread::hardware_concurrency(), 1u, uint32_t{kernels::kMaxThreads});
-}
-
-// Of host memory, for what is no tensor.
-uint64_t ReservedBytes(const v1::ShardConfig& config) {
-  return journal::kMaxHistoryBytes + config.shm_sessions() * kShmSessionBytes;
-}
-
 absl::Status SetSegmentBytes(uint64_t& segment_bytes) {
   const char* text = std::getenv(kSegmentBytesVariable);
   if (text == nullptr || (absl::SimpleAtoi(text, &segment_bytes) && segment_bytes > 0)) {
@@ -142,50 +117,6 @@ absl::Status SetSegmentBytes(uint64_t& segment_bytes) {
 }
 
 }  // namespace
-
-absl::StatusOr<v1::ShardConfig> CompleteConfig(v1::ShardConfig config) {
-  if (config.listen().empty()) config.set_listen("127.0.0.1:0");
-  if (client::HostOf(config.listen()).empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("listen is \"", proto::Excerpt(config.listen()), "\", must be host:port"));
-  }
-  if (config.data_dir().empty()) {
-    return absl::InvalidArgumentError(
-        "data_dir is empty, must be a private directory: without it a restarted shard would forget "
-        "that it voted");
-  }
-  KAON_ASSIGN_OR_RETURN(const config::Durability durability,
-                        config::ParseDurability(config.durability()));
-  config.set_durability(config::DurabilityText(durability.mode, durability.interval_steps));
-  if (config.host_memory_bytes() == 0) config.set_host_memory_bytes(kDefaultHostMemoryBytes);
-  KAON_RETURN_IF_ERROR(CheckRange("shm_sessions", config.shm_sessions(), 0, kMaxShmSessions));
-  // They are kept beside the tensors, and no job may need memory that they have taken.
-  if (config.host_memory_bytes() <= ReservedBytes(config)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "host_memory_bytes is ", config.host_memory_bytes(), ", must be more than ",
-        ReservedBytes(config), ", which the history of steps may take",
-        config.shm_sessions() == 0 ? ""
-                                   : absl::StrCat(" and shm_sessions, ", config.shm_sessions(),
-                                                  " of ", kShmSessionBytes, " bytes")));
-  }
-  if (config.staging_bytes() == 0) config.set_staging_bytes(kDefaultStagingBytes);
-  KAON_RETURN_IF_ERROR(CheckRange("host_memory_bytes", config.host_memory_bytes(), 1, kMaxBytes));
-  KAON_RETURN_IF_ERROR(
-      CheckRange("staging_bytes", config.staging_bytes(), proto::kMaxChunkBytes, kMaxBytes));
-  KAON_RETURN_IF_ERROR(
-      CheckRange("snapshot_journal_bytes", config.snapshot_journal_bytes(), 0, kMaxBytes));
-  if (config.backend().empty()) config.set_backend("cpu");
-  if (config.threads() == 0) config.set_threads(AvailableCpus());
-  KAON_RETURN_IF_ERROR(CheckRange("threads", config.threads(), 0, kernels::kMaxThreads));
-  return config;
-}
-
-uint32_t DefaultShmSessions(uint64_t host_memory_bytes, uint64_t open_files) {
-  if (host_memory_bytes == 0) host_memory_bytes = kDefaultHostMemoryBytes;
-  const uint64_t affordable =
-      std::min(host_memory_bytes / 16 / kShmSessionBytes, open_files / 8 / kDescriptorsOfSession);
-  return static_cast<uint32_t>(std::min<uint64_t>(kDefaultShmSessions, affordable));
-}
 
 absl::StatusOr<std::unique_ptr<ShardServer>> ShardServer::Start(v1::ShardConfig config) {
   KAON_ASSIGN_OR_RETURN(const v1::ShardConfig complete, CompleteConfig(std::move(config)));
@@ -462,7 +393,7 @@ absl::Status ShardServer::Listen(const v1::ShardConfig& config) {
   // A last fuse: as the port takes messages of a registration's size from anyone with a
   // certificate, gRPC as a whole stops reading before they exhaust the process.
   grpc::ResourceQuota quota("kaon-shard");
-  quota.Resize(config.staging_bytes() + kTransportBytes);
+  quota.Resize(config.staging_bytes() + config::kTransportBytes);
   builder.SetResourceQuota(quota);
   KAON_ASSIGN_OR_RETURN(listener_, listener::Listener::Bind(config.listen(), counts_));
   listener_->AddTo(builder, std::move(credentials));

@@ -19,6 +19,7 @@
 #include "server/listener/listener.h"
 #include "server/monitor/event_counts.h"
 #include "server/monitor/service_health.h"
+#include "server/shard/complete_config.h"
 #include "server/shard/shard_service.h"
 #include "server/shard/shm_endpoint.h"
 #include "server/shard/snapshot_restore.h"
@@ -32,14 +33,6 @@ class Server;
 }
 
 namespace kaon::shard {
-
-// Fills in the defaults of config.proto. INVALID_ARGUMENT naming field, value and range.
-absl::StatusOr<v1::ShardConfig> CompleteConfig(v1::ShardConfig config);
-
-// How many sessions over shared memory kaon-shard has unless it is told: enough for a push and a
-// pull of four workers, as long as they take no more than a sixteenth of `host_memory_bytes`, and
-// an eighth of `open_files`, the descriptors that the process may have.
-uint32_t DefaultShmSessions(uint64_t host_memory_bytes, uint64_t open_files);
 
 class ShardServer {
  public:

@@ -1,10 +1,10 @@
+#include "server/shard/complete_config.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <string>
-
-#include "server/shard/shard_server.h"
 
 namespace kaon::shard {
 namespace {

@@ -1,0 +1,84 @@
+#include "server/shard/complete_config.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "client/loopback.h"
+#include "kernels/backend.h"
+#include "proto/status_macros.h"
+#include "proto/tensor_stream.h"
+#include "proto/text.h"
+#include "server/config/check_range.h"
+#include "server/config/durability.h"
+#include "server/journal/history.h"
+#include "server/shard/shm_endpoint.h"
+
+namespace kaon::shard {
+
+namespace {
+
+using config::CheckRange;
+
+constexpr uint64_t kDefaultHostMemoryBytes = uint64_t{4} << 30;
+constexpr uint64_t kDefaultStagingBytes = uint64_t{64} << 20;
+// More than any machine has; sums of a few of them do not overflow.
+constexpr uint64_t kMaxBytes = uint64_t{1} << 50;
+constexpr uint32_t kDefaultShmSessions = 8;
+
+// That this process may run on.
+uint32_t AvailableCpus() {
+  return std::clamp(std::thread::hardware_concurrency(), 1u, uint32_t{kernels::kMaxThreads});
+}
+
+}  // namespace
+
+uint64_t ReservedBytes(const v1::ShardConfig& config) {
+  return journal::kMaxHistoryBytes + config.shm_sessions() * kShmSessionBytes;
+}
+
+absl::StatusOr<v1::ShardConfig> CompleteConfig(v1::ShardConfig config) {
+  if (config.listen().empty()) config.set_listen("127.0.0.1:0");
+  if (client::HostOf(config.listen()).empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("listen is \"", proto::Excerpt(config.listen()), "\", must be host:port"));
+  }
+  if (config.data_dir().empty()) {
+    return absl::InvalidArgumentError(
+        "data_dir is empty, must be a private directory: without it a restarted shard would forget "
+        "that it voted");
+  }
+  KAON_ASSIGN_OR_RETURN(const config::Durability durability,
+                        config::ParseDurability(config.durability()));
+  config.set_durability(config::DurabilityText(durability.mode, durability.interval_steps));
+  if (config.host_memory_bytes() == 0) config.set_host_memory_bytes(kDefaultHostMemoryBytes);
+  KAON_RETURN_IF_ERROR(CheckRange("shm_sessions", config.shm_sessions(), 0, kMaxShmSessions));
+  // They are kept beside the tensors, and no job may need memory that they have taken.
+  if (config.host_memory_bytes() <= ReservedBytes(config)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "host_memory_bytes is ", config.host_memory_bytes(), ", must be more than ",
+        ReservedBytes(config), ", which the history of steps may take",
+        config.shm_sessions() == 0 ? ""
+                                   : absl::StrCat(" and shm_sessions, ", config.shm_sessions(),
+                                                  " of ", kShmSessionBytes, " bytes")));
+  }
+  if (config.staging_bytes() == 0) config.set_staging_bytes(kDefaultStagingBytes);
+  KAON_RETURN_IF_ERROR(CheckRange("host_memory_bytes", config.host_memory_bytes(), 1, kMaxBytes));
+  KAON_RETURN_IF_ERROR(
+      CheckRange("staging_bytes", config.staging_bytes(), proto::kMaxChunkBytes, kMaxBytes));
+  KAON_RETURN_IF_ERROR(
+      CheckRange("snapshot_journal_bytes", config.snapshot_journal_bytes(), 0, kMaxBytes));
+  if (config.backend().empty()) config.set_backend("cpu");
+  if (config.threads() == 0) config.set_threads(AvailableCpus());
+  KAON_RETURN_IF_ERROR(CheckRange("threads", config.threads(), 0, kernels::kMaxThreads));
+  return config;
+}
+
+uint32_t DefaultShmSessions(uint64_t host_memory_bytes, uint64_t open_files) {
+  if (host_memory_bytes == 0) host_memory_bytes = kDefaultHostMemoryBytes;
+  const uint64_t affordable =
+      std::min(host_memory_bytes / 16 / kShmSessionBytes, open_files / 8 / kDescriptorsOfSession);
+  return static_cast<uint32_t>(std::min<uint64_t>(kDefaultShmSessions, affordable));
+}
+
+}  // namespace kaon::shard

@@ -1,0 +1,28 @@
+// A shard's configuration with its defaults, checked. Pure but for the number of CPUs; any thread.
+#ifndef KAON_SERVER_SHARD_COMPLETE_CONFIG_H_
+#define KAON_SERVER_SHARD_COMPLETE_CONFIG_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "kaon/v1/config.pb.h"
+
+namespace kaon::shard {
+
+// Descriptors of a session over shared memory: socket, memory and wake-up.
+inline constexpr uint64_t kDescriptorsOfSession = 3;
+
+// Fills in the defaults of config.proto. INVALID_ARGUMENT naming field, value and range.
+absl::StatusOr<v1::ShardConfig> CompleteConfig(v1::ShardConfig config);
+
+// Returns the part of host_memory_bytes that holds no tensor.
+uint64_t ReservedBytes(const v1::ShardConfig& config);
+
+// How many sessions over shared memory kaon-shard has unless it is told: enough for a push and a
+// pull of four workers, as long as they take no more than a sixteenth of `host_memory_bytes`, and
+// an eighth of `open_files`, the descriptors that the process may have.
+uint32_t DefaultShmSessions(uint64_t host_memory_bytes, uint64_t open_files);
+
+}  // namespace kaon::shard
+
+#endif  // KAON_SERVER_SHARD_COMPLETE_CONFIG_H_
