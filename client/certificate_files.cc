@@ -21,7 +21,7 @@ absl::Status CheckReadable(absl::string_view what, const std::string& path) {
   std::ifstream file(path);
   if (file.good()) return absl::OkStatus();
   return absl::NotFoundError(
-      absl::StrCat("tls ", what, " file '", proto::Excerpt(path), "' cannot be read"));
+      absl::StrCat("tls ", what, " file '", proto::OneLine(path), "' cannot be read"));
 }
 
 absl::StatusOr<bool> AreNamed(const kaon::TlsFiles& files) {

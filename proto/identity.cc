@@ -72,8 +72,9 @@ absl::StatusOr<Identity> ParseIdentity(absl::string_view uri) {
   if (parts.size() > 4) {
     uint64_t rank = 0;
     if (identity.role != Role::kWorker) return Malformed(uri, "only workers have a rank");
-    // Digits alone: each rank has one name, and no certificate is for " 0".
-    if (!ParseDecimal(parts[4], &rank, std::numeric_limits<uint32_t>::max())) {
+    // Each rank has one name: no certificate is for " 0" or "00".
+    const bool is_padded = parts[4].size() > 1 && parts[4].front() == '0';
+    if (is_padded || !ParseDecimal(parts[4], &rank, std::numeric_limits<uint32_t>::max())) {
       return Malformed(uri, absl::StrCat("rank '", Excerpt(parts[4]), "' is not a number"));
     }
     identity.rank = static_cast<uint32_t>(rank);

@@ -44,7 +44,6 @@ bool ParseDecimal(absl::string_view text, uint64_t* number, uint64_t most) {
   for (const char c : text) {
     if (!absl::ascii_isdigit(static_cast<unsigned char>(c))) return false;
   }
-  if (text.size() > 1 && text[0] == '0') return false;
   return absl::SimpleAtoi(text, number) && *number <= most;
 }
 

@@ -167,9 +167,9 @@ class Client {
   // Cancels what is under way and waits for the library's threads.
   ~Client();
 
-  // Checks the options and reads the certificates; connections are made on first use.
-  // INVALID_ARGUMENT names the option; FAILED_PRECONDITION for plaintext to an address that is not
-  // loopback.
+  // Checks the options and the certificate files; connections are made on first use.
+  // INVALID_ARGUMENT names the option; NOT_FOUND a file that cannot be read; FAILED_PRECONDITION a
+  // file that cannot be used, with its fault, or plaintext to an address that is not loopback.
   static Result<Client> Connect(const ClientOptions& options);
 
   // Creates the job, or attaches to an equal one; ALREADY_EXISTS names the first difference,

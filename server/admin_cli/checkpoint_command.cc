@@ -37,7 +37,7 @@ absl::StatusOr<Location> Locate(const std::string& path) {
   location.directory = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   location.name = slash == std::string::npos ? path : path.substr(slash + 1);
   if (!location.name.empty()) return location;
-  return absl::InvalidArgumentError(absl::StrCat("'", proto::Excerpt(path), "' names no file"));
+  return absl::InvalidArgumentError(absl::StrCat("'", proto::OneLine(path), "' names no file"));
 }
 
 }  // namespace
@@ -51,13 +51,13 @@ absl::StatusOr<v1::JobDefinition> ReadJobFile(const std::string& path) {
   std::ifstream file(path);
   if (!file)
     return absl::NotFoundError(
-        absl::StrCat("job file '", proto::Excerpt(path), "' cannot be read"));
+        absl::StrCat("job file '", proto::OneLine(path), "' cannot be read"));
   std::stringstream text;
   text << file.rdbuf();
   const auto parsed = google::protobuf::util::JsonStringToMessage(text.str(), &job);
   if (parsed.ok()) return job;
   return absl::InvalidArgumentError(
-      absl::StrCat("job file '", proto::Excerpt(path),
+      absl::StrCat("job file '", proto::OneLine(path),
                    "': ", proto::OneLine({parsed.message().data(), parsed.message().size()})));
 }
 

@@ -212,7 +212,7 @@ absl::Status ReadDirectory(const std::string& directory, Typed& typed) {
     std::ifstream file(path);
     int port = 0;
     if (!(file >> port)) {
-      return absl::NotFoundError(absl::StrCat("--dir: no port in '", proto::Excerpt(path), "'"));
+      return absl::NotFoundError(absl::StrCat("--dir: no port in '", proto::OneLine(path), "'"));
     }
     typed.options.endpoints.push_back(absl::StrCat("127.0.0.1:", port));
   }

@@ -20,12 +20,12 @@ absl::Status WritePortFile(const std::string& path, int port) {
     file.close();
     if (!file) {
       return absl::UnavailableError(
-          absl::StrCat("port_file '", proto::Excerpt(temporary), "': ", std::strerror(errno)));
+          absl::StrCat("port_file '", proto::OneLine(temporary), "': ", std::strerror(errno)));
     }
   }
   if (std::rename(temporary.c_str(), path.c_str()) != 0) {
     return absl::UnavailableError(
-        absl::StrCat("port_file '", proto::Excerpt(path), "': ", std::strerror(errno)));
+        absl::StrCat("port_file '", proto::OneLine(path), "': ", std::strerror(errno)));
   }
   return absl::OkStatus();
 }

@@ -136,7 +136,7 @@ absl::Status LoadTextproto(const std::string& path, Message* message) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) {
     return absl::NotFoundError(
-        absl::StrCat("config file '", proto::Excerpt(path), "': ", std::strerror(errno)));
+        absl::StrCat("config file '", proto::OneLine(path), "': ", std::strerror(errno)));
   }
   google::protobuf::io::FileInputStream stream(file);
   stream.SetCloseOnDelete(true);
@@ -145,7 +145,7 @@ absl::Status LoadTextproto(const std::string& path, Message* message) {
   parser.RecordErrorsTo(&error);
   if (!parser.Merge(&stream, message)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("config file '", proto::Excerpt(path), "': ", proto::OneLine(error.text())));
+        absl::StrCat("config file '", proto::OneLine(path), "': ", proto::OneLine(error.text())));
   }
   return absl::OkStatus();
 }

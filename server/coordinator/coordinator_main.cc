@@ -7,6 +7,7 @@
 #include "proto/identity.h"
 #include "proto/status_macros.h"
 #include "server/auth/server_credentials.h"
+#include "server/config/memory_limits.h"
 #include "server/config/server_config.h"
 #include "server/config/server_process.h"
 #include "server/coordinator/coordinator_server.h"
@@ -35,6 +36,7 @@ kaon::config::CommandLine Describe() {
   line.complete = [](google::protobuf::Message* message) -> absl::Status {
     auto& config = static_cast<kaon::v1::CoordinatorConfig&>(*message);
     KAON_ASSIGN_OR_RETURN(config, kaon::coordinator::CompleteConfig(config));
+    KAON_RETURN_IF_ERROR(kaon::config::CheckMemoryLimits(0));
     return kaon::auth::CheckServerFiles(config.tls(), kaon::proto::Role::kCoordinator);
   };
   return line;

@@ -30,8 +30,6 @@ namespace {
 
 // Connections that wait to be accepted; few enough to be accepted within the watchdog's patience.
 constexpr int kBacklog = 512;
-// At one look at a socket, so that others have their turn.
-constexpr int kMaxAcceptedAtOnce = 64;
 // Between looks at who is overdue or gone, and at a table or a process that is full.
 constexpr absl::Duration kTick = absl::Seconds(1);
 constexpr absl::Duration kPause = absl::Milliseconds(10);
@@ -219,15 +217,16 @@ void Listener::Stop() {
 }
 
 void Listener::Run() {
-  bool paused = false;
   absl::Time next_sweep = SteadyNow() + kTick;
+  bool paused = false;
   while (true) {
     std::vector<pollfd> wanted = {{wake_.get(), POLLIN, 0}};
     for (const proto::Descriptor& socket : sockets_) {
       if (!paused) wanted.push_back({socket.get(), POLLIN, 0});
     }
     const absl::Duration wait = paused ? kPause : kTick;
-    poll(wanted.data(), wanted.size(), static_cast<int>(absl::ToInt64Milliseconds(wait)));
+    const int ready =
+        poll(wanted.data(), wanted.size(), static_cast<int>(absl::ToInt64Milliseconds(wait)));
     {
       MutexLock lock(mu_);
       if (stopped_) return;
@@ -238,50 +237,40 @@ void Listener::Run() {
       }
     }
     paused = false;
-    for (const proto::Descriptor& socket : sockets_) {
-      if (!AcceptWaiting(socket.get())) paused = true;
+    for (size_t i = 1; ready > 0 && i < wanted.size(); ++i) {
+      if (wanted[i].revents != 0 && !AcceptOne(wanted[i].fd)) paused = true;
     }
   }
 }
 
-bool Listener::AcceptWaiting(int socket) {
-  for (int i = 0; i < kMaxAcceptedAtOnce; ++i) {
-    const Accepted accepted = AcceptOne(socket);
-    if (accepted != Accepted::kOne) return accepted == Accepted::kNone;
-  }
-  return true;
-}
-
-Listener::Accepted Listener::AcceptOne(int socket) {
+bool Listener::AcceptOne(int socket) {
   {
     MutexLock lock(mu_);
-    // Where all room is taken by known peers, none will come: the caller is told.
+    // Where known peers take all room none will come, and the caller is told.
     const bool wait = !table_->MakeRoom(SteadyNow()) && !table_->FullOfKnown();
     CountCut();
-    if (wait) return Accepted::kPause;
+    if (wait) return false;
   }
   sockaddr_storage address = {};
   socklen_t size = sizeof(address);
   const int fd =
       accept4(socket, reinterpret_cast<sockaddr*>(&address), &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (fd < 0) {
+    // The caller may have gone. Without descriptors or memory it is tried again.
     const int error = errno;
-    if (error == EAGAIN || error == EINVAL) return Accepted::kNone;
-    if (error != EMFILE && error != ENFILE && error != ENOBUFS && error != ENOMEM) {
-      return Accepted::kOne;
-    }
+    if (error == EAGAIN || error == ECONNABORTED || error == EINTR) return true;
     LOG_EVERY_T(ERROR, 1) << "no connection can be accepted: " << std::strerror(error);
-    return Accepted::kPause;
+    return false;
   }
   if (!Admit(fd, address)) {
     close(fd);
-    return Accepted::kOne;
+    return true;
   }
   grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
   connection.listener_fd = socket;
   connection.fd = fd;
   acceptor_->HandleNewConnection(&connection);
-  return Accepted::kOne;
+  return true;
 }
 
 bool Listener::Admit(int fd, const sockaddr_storage& address) {

@@ -53,15 +53,11 @@ class Listener {
 
  private:
   class PeerObserver;
-  // What became of one look at a listening socket.
-  enum class Accepted { kOne, kNone, kPause };
-
   Listener(std::vector<proto::Descriptor> sockets, int port, proto::Descriptor wake,
            monitor::EventCounts& counts);
   void Run();
-  // Accepts what waits; false to accept nothing for a while.
-  bool AcceptWaiting(int socket);
-  Accepted AcceptOne(int socket);
+  // Accepts a connection that waits there; false to accept nothing for a while.
+  bool AcceptOne(int socket);
   // False: the connection is to be closed.
   bool Admit(int fd, const sockaddr_storage& address);
   void CountCut() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -30,6 +30,19 @@ double ClipFactorOf(const v1::StepDecision& decision, int group, const std::stri
   return 1;
 }
 
+// Says that the update of `step` was not applied to its parameter ([T10]).
+void NoteFault(const DecidedUpdate& update, uint64_t step, monitor::EventCounts* counts) {
+  if (counts != nullptr) counts->Add(monitor::Event::kWeightsKept);
+  const bool too_large = update.result.fault == kernels::UpdateFault::kTooLarge;
+  LOG(ERROR) << "step " << step << ": parameter " << update.parameter->name
+             << " keeps its weights: "
+             << (too_large
+                     ? "the norm of its orthogonalized update is more than correct arithmetic "
+                       "gives; check this machine with kaonctl verify-numerics, and the "
+                       "group's Newton-Schulz options"
+                     : "its update is not finite; lower the group's learning rate or decay");
+}
+
 }  // namespace
 
 ShardCore::ShardCore(Options options)
@@ -279,25 +292,15 @@ void ShardCore::ApplyTo(absl::Span<StoredParameter> parameters, const v1::StepRe
     parameter.weights_digest = update.result.weights_digest;
     parameter.slots_digest = update.result.slots_digest;
     parameter.largest_weight_bits = update.result.largest_weight_bits;
-    if (update.result.fault != kernels::UpdateFault::kNone) NoteFault(update, step.step());
+    if (update.result.fault != kernels::UpdateFault::kNone) {
+      NoteFault(update, step.step(), options_.counts);
+    }
     parameter.trace.update = {update.update.scalars().lr, *parameter.rule};
     if (parameter.trace.first_update_step == 0) parameter.trace.first_update_step = step.step();
     // 8. Readers may have it.
     publisher_.Publish(parameter.id, step.step());
     PassFailpoint(Failpoint::apply_parameter_published);
   }
-}
-
-void ShardCore::NoteFault(const DecidedUpdate& update, uint64_t step) {
-  if (options_.counts != nullptr) options_.counts->Add(monitor::Event::kWeightsKept);
-  const bool too_large = update.result.fault == kernels::UpdateFault::kTooLarge;
-  LOG(ERROR) << "step " << step << ": parameter " << update.parameter->name
-             << " keeps its weights: "
-             << (too_large
-                     ? "the norm of its orthogonalized update is more than correct arithmetic "
-                       "gives; check this machine with kaonctl verify-numerics, and the "
-                       "group's Newton-Schulz options"
-                     : "its update is not finite; lower the group's learning rate or decay");
 }
 
 void ShardCore::TraceGradients(uint64_t step) {

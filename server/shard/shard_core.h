@@ -156,8 +156,6 @@ class ShardCore {
   void ApplyTrainStep(const v1::StepRecord& record);
   // To parameters that are updated side by side.
   void ApplyTo(absl::Span<StoredParameter> parameters, const v1::StepRecord& record);
-  // Says that the update of `step` was not applied to its parameter ([T10]).
-  void NoteFault(const DecidedUpdate& update, uint64_t step);
   // Tells the machine that the entry at `position` is applied, and what the state is now.
   void FinishApply(uint64_t position);
   // Keeps what statistics need of a decided train step.

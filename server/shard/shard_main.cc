@@ -8,6 +8,7 @@
 #include "proto/identity.h"
 #include "proto/status_macros.h"
 #include "server/auth/server_credentials.h"
+#include "server/config/memory_limits.h"
 #include "server/config/server_config.h"
 #include "server/config/server_process.h"
 #include "server/shard/shard_server.h"
@@ -61,6 +62,8 @@ kaon::config::CommandLine Describe() {
     }
     if (!config.has_measure_forms()) config.set_measure_forms(true);
     KAON_ASSIGN_OR_RETURN(config, kaon::shard::CompleteConfig(config));
+    KAON_RETURN_IF_ERROR(
+        kaon::config::CheckMemoryLimits(config.host_memory_bytes() + config.staging_bytes()));
     return kaon::auth::CheckServerFiles(config.tls(), kaon::proto::Role::kShard);
   };
   return line;

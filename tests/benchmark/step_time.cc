@@ -131,7 +131,7 @@ void MeasureOverhead(const Options& options, uint32_t shm_sessions, std::FILE* j
   Print(measurement, json);
 }
 
-LoopbackOptions LargeServers(const Options& options) {
+LoopbackOptions ServersOf(const Options& options) {
   LoopbackOptions servers = LargeServers(options.shards, options.million_elements);
   servers.threads = options.threads;
   return servers;
@@ -142,7 +142,7 @@ LoopbackOptions LargeServers(const Options& options) {
 class Transfers {
  public:
   Transfers(const Options& options, JobDefinition job)
-      : servers_(LargeServers(options)), trainers_(MakeTrainers(servers_, SgdOf(std::move(job)))) {}
+      : servers_(ServersOf(options)), trainers_(MakeTrainers(servers_, SgdOf(std::move(job)))) {}
 
   // What Pull measures is the last one's.
   Spent Push() {
@@ -210,7 +210,7 @@ void ReportLarge(const std::string& settings, const StepAndStages& spent, std::F
 
 void MeasureLarge(const Options& options, Rules rules, int workers, std::FILE* json) {
   const JobDefinition job = LargeJob(rules, options.million_elements, workers);
-  const LoopbackServers servers(LargeServers(options));
+  const LoopbackServers servers(ServersOf(options));
   LoopbackTrainers trainers = MakeTrainers(servers, job);
   Transfers transfers(options, job);
   Compute compute(job, options.threads);
@@ -251,8 +251,8 @@ void MeasureAhead(Options options, std::FILE* json) {
   ahead.max_grad_norm = 1e9;
   JobDefinition waiting = ahead;
   for (ParameterGroup& group : waiting.groups) group.clip_policy = ClipPolicy::kClip;
-  const LoopbackServers ahead_servers(LargeServers(options));
-  const LoopbackServers waiting_servers(LargeServers(options));
+  const LoopbackServers ahead_servers(ServersOf(options));
+  const LoopbackServers waiting_servers(ServersOf(options));
   LoopbackTrainers ahead_trainers = MakeTrainers(ahead_servers, ahead);
   LoopbackTrainers waiting_trainers = MakeTrainers(waiting_servers, waiting);
   Compute compute(ahead, options.threads);

@@ -32,4 +32,11 @@ deploy/make_certificates.sh "$TLS" --extra reader=reader
 refused_programs "tls certificate file '$TLS/reader.crt' is for role reader, must be for " "$TLS/reader.crt" "$TLS/reader.key"
 chmod 0644 "$TLS/reader.key"
 refused_programs "tls private key file '$TLS/reader.key' has mode 0644" "$TLS/reader.crt" "$TLS/reader.key"
+
+LIMITED='ulimit "$1" 204800; shift; exec "$@"'
+for limit in "-v address space (ulimit -v)" "-d data (ulimit -d)"; do
+  fault="the limit of ${limit#* } is 204800 KiB, must be at least"
+  refused "kaon-shard: $fault 5046272:" bash -c "$LIMITED" - "${limit%% *}" "$KAON_SHARD" --data-dir "$TEST_TMPDIR/data"
+  refused "kaon-coordinator: $fault 786432:" bash -c "$LIMITED" - "${limit%% *}" "$KAON_COORDINATOR" --shards 127.0.0.1:9
+done
 finish

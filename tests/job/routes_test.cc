@@ -215,7 +215,7 @@ TEST(RoutesTest, ACopyMayNotAskForAnotherRoute) {
   }
 }
 
-// [routing 5]: a head that is tied to a table makes the table an embedding, whatever the table's name.
+// [routing 5]: a head that is tied to a table makes the table an embedding, whatever its own name.
 TEST(RoutesTest, AnOriginalWithACopyThatIsAnEmbeddingIsOne) {
   for (const bool declared : {false, true}) {
     v1::JobDefinition job = TiedJob();

@@ -7,6 +7,7 @@
 #include "kernels/amx_tiles.h"
 #include "kernels/cpu_backend.h"
 #include "kernels/reference_gemm.h"
+#include "kernels/tiled_gemm.h"
 #include "tests/conformance/backend_conformance.h"
 #include "tests/conformance/numerics_table.h"
 #include "tests/conformance/thread_count_conformance.h"
@@ -18,7 +19,8 @@ namespace {
 std::unique_ptr<Backend> MakeAmxBackendOf(int threads) {
   return std::make_unique<CpuBackend>(
       [](ThreadPool& pool) {
-        return std::make_unique<AmxGemm>(std::make_unique<ReferenceGemm>(), pool);
+        return std::make_unique<AmxGemm>(
+            std::make_unique<TiledGemm>(std::make_unique<ReferenceGemm>(), pool), pool);
       },
       threads);
 }

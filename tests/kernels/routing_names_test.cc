@@ -1,5 +1,5 @@
-// Which group the real parameter names of the most used model families are routed to ([routing 5],
-// edge 38): embeddings and outputs to the scalar group, hidden matrices to the matrix group.
+// Which group the real parameter names of the most used model families are routed to: embeddings
+// and outputs to the scalar group, hidden matrices to the matrix group.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -134,6 +134,7 @@ std::string GroupOf(const char* name, const std::vector<uint64_t>& shape = {4, 4
   return route.ok() ? route->group : route.status().ToString();
 }
 
+// [routing 5], edge 38.
 TEST(RoutingNamesTest, EmbeddingsAndOutputsAreTheScalarGroupsAndHiddenMatricesAreNot) {
   for (const Family& family : kFamilies) {
     for (const char* name : family.embeddings_and_outputs) {

@@ -28,10 +28,10 @@ TEST(TextTest, ADecimalIsDigitsAlone) {
   EXPECT_TRUE(ParseDecimal("0", &number));
   EXPECT_EQ(number, 0u);
   EXPECT_TRUE(ParseDecimal("18446744073709551615", &number));
-  EXPECT_TRUE(ParseDecimal("65535", &number, 65535));
+  EXPECT_TRUE(ParseDecimal("065535", &number, 65535));
   EXPECT_FALSE(ParseDecimal("65536", &number, 65535));
-  for (const char* text : {"", " 0", "0 ", "+0", "-0", "00", "01", "0x1", "1e1", "1_0", "\n1",
-                           "18446744073709551616"}) {
+  for (const char* text :
+       {"", " 0", "0 ", "+0", "-0", "0x1", "1e1", "1_0", "\n1", "18446744073709551616"}) {
     EXPECT_FALSE(ParseDecimal(text, &number)) << '"' << text << '"';
   }
 }

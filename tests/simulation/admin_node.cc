@@ -72,7 +72,8 @@ void AdminNode::Draw(uint64_t revision) {
   ++drawn_;
   change_ = Change();
   change_.request.set_expected_revision(revision);
-  if (world_.Chance(0.3)) {
+  // A value has at most 64 bytes.
+  if (drawn_ < 60 && world_.Chance(0.3)) {
     // The number there is, written another way each time: it takes the place of an open step.
     Add("world_size", absl::StrCat(std::string(drawn_, '0'), world_.options().num_workers),
         change_.request);

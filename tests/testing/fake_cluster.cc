@@ -54,6 +54,11 @@ class FakeCluster::CoordinatorService : public v1::Coordinator::Service {
     MutexLock lock(cluster_.mu_);
     if (Redirects(*context)) return NotTheHolder();
     State& state = cluster_.state_;
+    if (state.job.has_value() && request->rank() >= state.job->world_size()) {
+      return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
+                          absl::StrCat("rank is ", request->rank(), ", must be 0 .. ",
+                                       state.job->world_size() - 1));
+    }
     v1::Attempt attempt;
     attempt.mutable_ballot()->set_counter(1);
     attempt.set_number(++state.joins);

@@ -55,6 +55,7 @@ TEST_F(ExportTest, HoldsEveryParameterUnderItsOwnNameBitForBit) {
   EXPECT_EQ(out_.Open("w.safetensors").value()->Size().value(), sums->num_bytes);
 }
 
+// [M6]
 TEST_F(ExportTest, RoundsToTheNearestBFloat16) {
   const v1::CheckpointManifest manifest = Checkpoint();
   ASSERT_TRUE(

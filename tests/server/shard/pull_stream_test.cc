@@ -110,9 +110,8 @@ TEST_F(PullStreamTest, ASlowReaderIsNotOvertaken) {
   grpc::ChannelArguments narrow;
   narrow.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   narrow.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 64 << 10);
-  const auto slow = v1::ShardData::NewStub(
-      grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(server_->port()),
-                                grpc::InsecureChannelCredentials(), narrow));
+  const auto slow = v1::ShardData::NewStub(grpc::CreateCustomChannel(
+      "127.0.0.1:" + std::to_string(server_->port()), grpc::InsecureChannelCredentials(), narrow));
   std::vector<uint32_t> parameters(kMaxPulledParameters, 2);
   parameters[parameters.size() - 2] = 0;
   parameters.back() = 1;

@@ -328,7 +328,7 @@ TEST_F(ShmEndpointTest, RemovesWhatKilledShardsHaveLeft) {
   EXPECT_TRUE(std::filesystem::exists(other_name));
   EXPECT_TRUE(std::filesystem::exists(no_socket));
   // Only root can give a file away.
-  if (given_away) EXPECT_TRUE(std::filesystem::exists(other_user));
+  EXPECT_EQ(std::filesystem::exists(other_user), given_away);
   // That of a shard that lives is still its own, and nobody was taken for an intruder.
   EXPECT_TRUE(Connect(opened).ok());
   EXPECT_EQ(Unauthorized(), 0u);
