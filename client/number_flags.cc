@@ -29,7 +29,11 @@ std::string CheckWhole(const std::string& text) {
 std::string CheckFinite(const std::string& text) {
   double value = 0;
   const bool plain = text.find_first_not_of("0123456789.eE+-") == std::string::npos;
-  if (plain && absl::SimpleAtod(text, &value) && std::isfinite(value)) return "";
+  if (plain && absl::SimpleAtod(text, &value) && std::isfinite(value)) {
+    // SimpleAtod reads 1e-999 as 0.
+    const std::string mantissa = text.substr(0, text.find_first_of("eE"));
+    if (value != 0 || mantissa.find_first_of("123456789") == std::string::npos) return "";
+  }
   return Refusal(text, "a finite decimal number");
 }
 

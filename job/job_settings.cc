@@ -13,6 +13,7 @@
 #include "job/setting_value.h"
 #include "job/workers.h"
 #include "proto/status_macros.h"
+#include "proto/text.h"
 
 namespace kaon::job {
 
@@ -25,7 +26,7 @@ constexpr const char* kFields[] = {kWorldSize, kWorkerLoss, kWorkerLossSeconds};
 
 absl::Status Set(const v1::GroupSetting& setting, v1::JobDefinition& job) {
   if (std::find(std::begin(kFields), std::end(kFields), setting.field()) == std::end(kFields)) {
-    return absl::InvalidArgumentError(absl::StrCat("field \"", setting.field(),
+    return absl::InvalidArgumentError(absl::StrCat("field \"", proto::Excerpt(setting.field()),
                                                    "\" cannot be set while the job runs, must be ",
                                                    "one of ", absl::StrJoin(kFields, ", ")));
   }
@@ -55,7 +56,7 @@ absl::StatusOr<v1::GroupChangeBody> MakeJobChange(const v1::JobDefinition& job,
   for (const v1::GroupSetting& setting : settings) {
     if (!ordered.emplace(setting.field(), setting).second) {
       return absl::InvalidArgumentError(
-          absl::StrCat(setting.field(), " is given twice, must be given once"));
+          absl::StrCat(proto::Excerpt(setting.field()), " is given twice, must be given once"));
     }
   }
   KAON_ASSIGN_OR_RETURN(v1::JobDefinition workers, WorkersAfter(job, ordered));
@@ -95,8 +96,9 @@ absl::Status CheckJobSettings(const v1::JobDefinition& job, const GroupSettings&
   v1::JobDefinition workers = WorkersOf(job);
   for (const v1::GroupSetting& setting : settings) {
     if (!setting.group().empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("setting ", setting.field(), " is of group ",
-                                                     setting.group(), ", must be of the job"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("setting ", proto::Excerpt(setting.field()), " is of group ",
+                       proto::Excerpt(setting.group()), ", must be of the job"));
     }
     KAON_RETURN_IF_ERROR(Set(setting, workers));
   }

@@ -265,9 +265,9 @@ absl::StatusOr<v1::GroupChangeBody> MakeGroupChange(const v1::RegisterBody& regi
   }
   for (const v1::GroupSetting& setting : settings) {
     if (!setting.group().empty() && setting.group() != group) {
-      return absl::InvalidArgumentError(absl::StrCat("settings.group is \"",
-                                                     proto::Excerpt(setting.group()),
-                                                     "\", must be empty or \"", group, "\""));
+      return absl::InvalidArgumentError(
+          absl::StrCat("settings.group is \"", proto::Excerpt(setting.group()),
+                       "\", must be empty or \"", proto::Excerpt(group), "\""));
     }
   }
   if (group.empty()) return MakeJobChange(job, settings, position);

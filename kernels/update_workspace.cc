@@ -80,6 +80,9 @@ int64_t SumsBytes(absl::string_view backend, const NewtonSchulzConfig& config,
          std::min(TiledGemm::kTileRows, shortest) * TiledGemm::kSummedCols;
 }
 
+// Where a row is, and what is known of it once it is stepped.
+constexpr int64_t kBytesOfRow = sizeof(int64_t) + 3 * sizeof(double);
+
 // Of one matrix: its iteration, its elements where they do not lie together, where its rows are,
 // and for each thread a stripe of the result, or before that its sums.
 int64_t MatrixBytes(absl::string_view backend, int64_t threads, const MuonConfig& config,
@@ -93,7 +96,7 @@ int64_t MatrixBytes(absl::string_view backend, int64_t threads, const MuonConfig
                threads * SumsBytes(backend, config.newton_schulz, matrix));
   return IterationBytes(backend, threads, config.newton_schulz, matrix) +
          static_cast<int64_t>(sizeof(float)) * (gathers ? elements : 0) + of_threads +
-         static_cast<int64_t>(sizeof(int64_t)) * matrix.rows;
+         kBytesOfRow * matrix.rows;
 }
 
 // Of OrthogonalityError, which holds a block in float64 if that is little work.

@@ -33,6 +33,8 @@ void MachineWatch::LookAtHolder(const StepMachine& machine) {
               << proto::ToString(machine.Snapshot().ballot);
   } else {
     LOG(WARNING) << "holds the shards no more: " << machine.Snapshot().phase;
+    // Its checkpoints are another coordinator's care now.
+    health_.SetReason(kCheckpointCause, "");
   }
 }
 

@@ -28,6 +28,12 @@ constexpr size_t kMaxRegistering = 64;
 // Of one shard; more than it measures.
 constexpr int kMaxFormTimes = 64;
 
+absl::Status MultiplierRefused(uint32_t rank, double multiplier, double agreed, uint64_t step) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "learning_rate_multiplier is ", multiplier, " from rank ", rank, ", the ranks agreed on ",
+      agreed, " for step ", step, ": use the same on every rank"));
+}
+
 }  // namespace
 
 std::string StepMachine::HolderHint() const {
@@ -273,6 +279,11 @@ absl::StatusOr<v1::BeginStepResponse> StepMachine::TryBegin(const v1::BeginStepR
   if (step == NextStep()) {
     KAON_RETURN_IF_ERROR(membership_.Begin(request));
     MaybeOpenStepRound();
+    // The last rank to begin has no AwaitStep yet that could tell it.
+    const std::optional<double> agreed = membership_.LastMultiplier(step);
+    if (agreed && step == NextStep() && !membership_.HasBegun(request.rank(), step)) {
+      return MultiplierRefused(request.rank(), request.learning_rate_multiplier(), *agreed, step);
+    }
     return response;
   }
   if (step > NextStep()) {
@@ -423,13 +434,9 @@ void StepMachine::RefuseMultipliers(const Membership::Agreed& agreed) {
       ++it;
       continue;
     }
-    actions_.push_back(
-        AwaitFailed{it->first,
-                    absl::InvalidArgumentError(
-                        absl::StrCat("learning_rate_multiplier is ", refused->second, " from rank ",
-                                     refused->first, ", the ranks agreed on ", agreed.multiplier,
-                                     " for step ", NextStep(), ": use the same on every rank")),
-                    ""});
+    actions_.push_back(AwaitFailed{
+        it->first,
+        MultiplierRefused(refused->first, refused->second, agreed.multiplier, NextStep()), ""});
     it = waiters_.erase(it);
   }
 }

@@ -17,6 +17,9 @@ namespace kaon::listener {
 namespace {
 
 constexpr size_t kMaxUnknown = 128;
+// Of so many, those that their owner has closed are looked for no more often than this.
+constexpr size_t kManyConnections = 1000;
+constexpr absl::Duration kReapInterval = absl::Milliseconds(100);
 
 // 0 if `fd` is no socket.
 uint64_t CookieOf(int fd) {
@@ -150,14 +153,17 @@ ConnectionTable::Connections::iterator ConnectionTable::Oldest(const std::string
 }
 
 void ConnectionTable::Sweep(absl::Time now) {
-  ReapClosed();
+  ReapClosed(now);
   for (auto next = unknown_.begin(); next != unknown_.end();) {
     const auto connection = (next++)->second;
     if (connection->since + limits_.unknown_lifetime <= now) Cut(connection);
   }
 }
 
-void ConnectionTable::ReapClosed() {
+void ConnectionTable::ReapClosed(absl::Time now) {
+  // It asks the kernel about each connection, while every call waits that begins.
+  if (connections_.size() > kManyConnections && now < next_reap_) return;
+  next_reap_ = now + kReapInterval;
   for (auto next = connections_.begin(); next != connections_.end();) {
     const auto connection = next++;
     if (CookieOf(connection->fd) == connection->cookie) continue;

@@ -88,7 +88,7 @@ class ConnectionTable {
   // The oldest unknown connection of the address that has most of them, or of `address`; end()
   // without any.
   Connections::iterator Oldest(const std::string* address = nullptr);
-  void ReapClosed();
+  void ReapClosed(absl::Time now);
   bool HasRoom() const;
   void Leave(const Peer& peer);
 
@@ -100,6 +100,7 @@ class ConnectionTable {
   // Live connections by address.
   std::map<std::string, size_t> by_address_;
   uint64_t num_cut_ = 0;
+  absl::Time next_reap_ = absl::InfinitePast();
 };
 
 }  // namespace kaon::listener

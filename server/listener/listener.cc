@@ -5,6 +5,7 @@
 #include <grpcpp/support/server_interceptor.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -75,6 +76,8 @@ proto::Descriptor ListenOn(const sockaddr_storage& address, socklen_t size) {
   const int off = 0;
   if (made.valid()) {
     setsockopt(made.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    // Accepted sockets inherit it: credits and votes must not wait for an acknowledgement.
+    setsockopt(made.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     if (address.ss_family == AF_INET6) {
       setsockopt(made.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
     }

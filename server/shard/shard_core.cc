@@ -34,13 +34,12 @@ double ClipFactorOf(const v1::StepDecision& decision, int group, const std::stri
 void NoteFault(const DecidedUpdate& update, uint64_t step, monitor::EventCounts* counts) {
   if (counts != nullptr) counts->Add(monitor::Event::kWeightsKept);
   const bool too_large = update.result.fault == kernels::UpdateFault::kTooLarge;
-  LOG(ERROR) << "step " << step << ": parameter " << update.parameter->name
-             << " keeps its weights: "
-             << (too_large
-                     ? "the norm of its orthogonalized update is more than correct arithmetic "
-                       "gives; check this machine with kaonctl verify-numerics, and the "
-                       "group's Newton-Schulz options"
-                     : "its update is not finite; lower the group's learning rate or decay");
+  LOG_EVERY_T(ERROR, 1)
+      << "step " << step << ": parameter " << update.parameter->name << " keeps its weights: "
+      << (too_large ? "the norm of its orthogonalized update is more than correct arithmetic "
+                      "gives; check this machine with kaonctl verify-numerics, and the "
+                      "group's Newton-Schulz options"
+                    : "its update is not finite; lower the group's learning rate or decay");
 }
 
 }  // namespace

@@ -301,9 +301,12 @@ absl::Status ShardServer::Recover(const v1::ShardConfig& config,
     LOG(WARNING) << "journal: cut off " << status.torn_tail();
   }
   const std::string& history_problem = opened->found().history_problem;
-  LOG_IF(WARNING, !history_problem.empty())
-      << "journal: " << history_problem << "; the shard goes on without these records of its "
-      << "history, which no state depends on. The next snapshot replaces the file";
+  if (!history_problem.empty()) {
+    counts_.Add(monitor::Event::kDamagedFileSkipped);
+    LOG(WARNING)
+        << "journal: " << history_problem << "; the shard goes on without these records "
+        << "of its history, which no state depends on. The next snapshot replaces the file";
+  }
   LOG(INFO) << "recovery: snapshot of position " << restored.position << " with " << restored.bytes
             << " bytes read in " << absl::ToDoubleSeconds(snapshot_read - start)
             << " s, journal of " << status.recovered_entries() << " entries and "

@@ -37,7 +37,7 @@ TEST(NumberFlagsTest, TakeDecimalAndFiniteNumbersOnly) {
   EXPECT_TRUE(Takes("--whole", "7") && Takes("--signed", "-7") && Takes("--list", "3,5"));
   EXPECT_TRUE(Takes("--real", "1.5e2") && Takes("--real", "-0.5"));
   for (const char* flag : {"--whole", "--signed", "--list", "--real"}) {
-    for (const char* value : {"nan", "inf", "-nan", "0x10", " 7", "7 ", "1e999", ""}) {
+    for (const char* value : {"nan", "inf", "-nan", "0x10", " 7", "7 ", "1e999", "1e-999", ""}) {
       EXPECT_FALSE(Takes(flag, value)) << flag << " \"" << value << '"';
     }
   }

@@ -2,7 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 
 #include <string>
 
@@ -36,6 +39,26 @@ TEST_F(ListenerTest, KnowsAPeerByItsFirstAuthorizedCall) {
       client::CreateChannel(server_.address(), certificates_.Client("admin"), proto::Role::kShard);
   EXPECT_TRUE(testing::CallEmpty(*taken, kDescribe).ok());
   EXPECT_EQ(server_.listener().num_unknown(), 1u);
+}
+
+// gRPC sets it on the sockets that it listens on itself.
+TEST_F(ListenerTest, SendsSmallMessagesAtOnce) {
+  int found = 0;
+  for (int fd = 0; fd < 1024; ++fd) {
+    sockaddr_in address = {};
+    socklen_t size = sizeof(address);
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) continue;
+    int listens = 0;
+    size = sizeof(listens);
+    getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size);
+    if (listens == 0 || ntohs(address.sin_port) != server_.listener().port()) continue;
+    ++found;
+    int no_delay = 0;
+    size = sizeof(no_delay);
+    EXPECT_EQ(getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &no_delay, &size), 0);
+    EXPECT_EQ(no_delay, 1);
+  }
+  EXPECT_GE(found, 1);
 }
 
 TEST_F(ListenerTest, RefusesAPortInUseAndAHostThatIsNotOurs) {
