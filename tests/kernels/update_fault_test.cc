@@ -7,7 +7,7 @@
 namespace kaon::kernels {
 namespace {
 
-// What a correct Newton-Schulz gives is far below the bound, whatever the set and its steps.
+// [T10]: what a correct Newton-Schulz gives is far below the bound, whatever the set and its steps.
 TEST(UpdateFaultTest, TheMostOrthogonalNormLeavesRoom) {
   NewtonSchulzConfig config;
   EXPECT_DOUBLE_EQ(MostOrthogonalNorm(config, 4), 3);

@@ -104,13 +104,27 @@ class Check {
                       replay_.StateDigest()));
   }
 
+  // Whoever asked for the checkpoint of that name that has that record; else anybody who asked for
+  // one of that name.
+  const Operation* AskedRestore(const v1::RestoreBody& restore) const {
+    const auto [begin, end] = asked_.equal_range({Kind::kRestore, restore.checkpoint()});
+    for (auto it = begin; it != end; ++it) {
+      const auto record = log_.find(it->second->target);
+      if (record != log_.end() &&
+          record->second.decision().state_digest() == restore.last_decision().state_digest()) {
+        return it->second;
+      }
+    }
+    return begin == end ? nullptr : begin->second;
+  }
+
   void ExecuteRestore(const LogKey& key, const v1::StepRecord& record) {
     const v1::StepPlan& plan = record.plan();
-    const auto asked = asked_.find({Kind::kRestore, plan.restore().checkpoint()});
-    if (asked == asked_.end()) {
+    const Operation* const asked = AskedRestore(plan.restore());
+    if (asked == nullptr) {
       return Fail(absl::StrCat("entry ", key.position, " restores a checkpoint nobody asked for"));
     }
-    const LogKey& restored = asked->second->target;
+    const LogKey& restored = asked->target;
     const auto target = states_.find(restored);
     if (target == states_.end() || key.timeline <= timeline_) {
       return Fail(absl::StrCat("entry ", key.position, " goes to timeline ", key.timeline, " from ",
@@ -126,7 +140,7 @@ class Check {
     replay_.Restore(target->second.state);
     live_.clear();
     changes_.clear();
-    Raise(key, asked->second->called);
+    Raise(key, asked->called);
   }
 
   void ExecuteRollback(const LogKey& key, const v1::StepPlan& plan) {
@@ -305,7 +319,8 @@ class Check {
   std::string contradiction_;
   // When each process first began each step of each timeline.
   std::map<std::tuple<uint64_t, uint64_t, uint32_t, uint64_t>, absl::Time> begun_;
-  std::map<std::pair<Kind, std::string>, const Operation*> asked_;
+  // A checkpoint that was removed may be made again under its name.
+  std::multimap<std::pair<Kind, std::string>, const Operation*> asked_;
 
   // Of the execution.
   uint64_t timeline_ = 1;
