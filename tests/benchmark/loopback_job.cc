@@ -110,18 +110,18 @@ LoopbackTrainer::LoopbackTrainer(const LoopbackServers& servers, const JobDefini
     gradients_.push_back(Values(sizes_.back(), wire));
     weights_.push_back(gradients_.back());
   }
-  if (rank == 0 && !job_.description().weights_loaded) {
-    ValueOf(worker_.LoadWeights(Views(weights_)).Get());
-  }
+  if (rank == 0 && !job_.description().weights_loaded) LoadWeights();
 }
 
-std::vector<TensorView> LoopbackTrainer::Views(
-    const std::vector<std::vector<std::byte>>& tensors) const {
+void LoopbackTrainer::LoadWeights() {
+  // Masters are loaded as fp32, whatever is pulled.
+  std::vector<std::vector<std::byte>> masters;
   std::vector<TensorView> views;
-  for (size_t id = 0; id < tensors.size(); ++id) {
-    views.push_back({tensors[id].data(), sizes_[id], wire_});
+  for (const uint64_t n : sizes_) masters.push_back(Values(n, DType::kFloat32));
+  for (size_t id = 0; id < sizes_.size(); ++id) {
+    views.push_back({masters[id].data(), sizes_[id], DType::kFloat32});
   }
-  return views;
+  ValueOf(worker_.LoadWeights(views).Get());
 }
 
 void LoopbackTrainer::Push(absl::Duration backward) {
@@ -130,12 +130,11 @@ void LoopbackTrainer::Push(absl::Duration backward) {
   begin.step = next_;
   step_ = std::make_unique<Step>(ValueOf(worker_.Begin(begin)));
   std::vector<Future<Done>> accepted;
-  const std::vector<TensorView> views = Views(gradients_);
   const absl::Time start = SteadyNow();
-  for (uint32_t id = 0; id < views.size(); ++id) {
-    const absl::Time ready = start + backward * (id + 1) / views.size();
+  for (uint32_t id = 0; id < sizes_.size(); ++id) {
+    const absl::Time ready = start + backward * (id + 1) / sizes_.size();
     absl::SleepFor(std::max(absl::ZeroDuration(), ready - SteadyNow()));
-    accepted.push_back(step_->Push(id, views[id]));
+    accepted.push_back(step_->Push(id, {gradients_[id].data(), sizes_[id], wire_}));
   }
   for (Future<Done>& one : accepted) ValueOf(one.Get());
 }

@@ -71,7 +71,7 @@ class LoopbackTrainer {
   TransferTotals totals() const { return client_.transfer_totals(); }
 
  private:
-  std::vector<TensorView> Views(const std::vector<std::vector<std::byte>>& tensors) const;
+  void LoadWeights();
 
   Client client_;
   Job job_;
