@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
+#include "server/disk/device_error.h"
 #include "server/journal/entry_codec.h"
 #include "server/journal/history_file.h"
 #include "server/journal/journal_start.h"
@@ -90,7 +91,8 @@ absl::StatusOr<std::unique_ptr<JournalLog>> JournalLog::Open(disk::Directory& di
   const absl::StatusOr<uint64_t> read = ReadHistory(directory, id->Hash(), start, options.history);
   // A copy of records that other shards have too, and that no state is made of. What the journal
   // still has of before the truncation may have been taken back: the file would know.
-  const bool is_damaged = absl::IsDataLoss(read.status());
+  // A device that cannot be read is no damage of this file (P18).
+  const bool is_damaged = absl::IsDataLoss(read.status()) && !disk::IsDeviceError(read.status());
   if (!read.ok() && !is_damaged) return read.status();
   const uint64_t newest = is_damaged ? start.position : *read;
   const Visitor keep = [&](const Entry& entry) {
