@@ -12,7 +12,7 @@ STEPS=${STEPS:-100}
 SHARDS=${SHARDS:-1}
 SMALL=(--hidden "${HIDDEN:-512}" --embedding 32 --batch-size "${BATCH:-16}" --preset "${PRESET:-default}" --report-every 1000)
 # No snapshot comes between, but those that a mode is made of.
-export KAON_SNAPSHOT_JOURNAL_BYTES=$((1 << 60))
+export KAON_SNAPSHOT_JOURNAL_BYTES=$((1 << 50))
 
 # disk_alone BYTES: seconds that one file takes for so many bytes more and a sync; median of 9.
 disk_alone() {
