@@ -4,12 +4,12 @@
 
 #include "client/job_call.h"
 #include "client/job_context.h"
-#include "client/job_conversion.h"
-#include "client/public_status.h"
 #include "client/pull_operation.h"
-#include "client/record_conversion.h"
 #include "client/runtime.h"
 #include "client/step_operation.h"
+#include "client/wire/job_conversion.h"
+#include "client/wire/public_status.h"
+#include "client/wire/record_conversion.h"
 #include "client/worker_state.h"
 #include "job/resolve.h"
 

@@ -12,9 +12,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "client/job_conversion.h"
 #include "client/kaon/job_definition.h"
 #include "client/runtime.h"
+#include "client/wire/job_conversion.h"
 #include "kaon/v1/coordinator.pb.h"
 #include "kernels/mutex.h"
 

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/backoff.h"
-#include "client/public_status.h"
+#include "client/wire/public_status.h"
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
 

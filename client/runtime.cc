@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/certificate_check.h"
-#include "client/channel.h"
-#include "client/grpc_shard_channel.h"
-#include "client/laned_shard_channel.h"
-#include "client/shm_shard_channel.h"
+#include "client/transport/certificate_check.h"
+#include "client/transport/channel.h"
+#include "client/transport/grpc_shard_channel.h"
+#include "client/transport/laned_shard_channel.h"
+#include "client/transport/shm_shard_channel.h"
 #include "proto/identity.h"
 #include "proto/status_macros.h"
 #include "proto/tensor_stream.h"

@@ -15,12 +15,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "client/call_tracker.h"
-#include "client/coordinator_client.h"
-#include "client/event_loop.h"
 #include "client/kaon/client.h"
-#include "client/shard_channel.h"
-#include "client/transfer_counters.h"
+#include "client/transport/call_tracker.h"
+#include "client/transport/coordinator_client.h"
+#include "client/transport/event_loop.h"
+#include "client/transport/shard_channel.h"
+#include "client/transport/transfer_counters.h"
 #include "kernels/mutex.h"
 
 namespace kaon::client {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/public_status.h"
+#include "client/wire/public_status.h"
 #include "proto/status_macros.h"
 
 namespace kaon::client {
@@ -48,8 +48,8 @@ void StepOperation::StartDeadline(const std::string& what) {
   MutexLock lock(mu_);
   if (closed_) return;
   if (deadline_.has_value()) runtime.loop().Cancel(*deadline_);
-  deadline_ = runtime.loop().PostAt(
-      EventLoop::Now() + deadline, [weak = weak_from_this(), deadline, what] {
+  deadline_ =
+      runtime.loop().PostAt(EventLoop::Now() + deadline, [weak = weak_from_this(), deadline, what] {
         const std::shared_ptr<StepOperation> self = weak.lock();
         if (self == nullptr) return;
         self->Stop(absl::DeadlineExceededError(absl::StrCat("step ", self->options_.share.step,

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "client/public_status.h"
+#include "client/wire/public_status.h"
 #include "proto/ballot.h"
 #include "proto/tensor_stream.h"
 

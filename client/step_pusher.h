@@ -14,9 +14,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "client/kaon/future.h"
-#include "client/push_queue.h"
-#include "client/shard_channel.h"
-#include "client/transfer_counters.h"
+#include "client/transport/push_queue.h"
+#include "client/transport/shard_channel.h"
+#include "client/transport/transfer_counters.h"
 #include "client/worker_session.h"
 #include "kernels/mutex.h"
 

@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "client/coordinator_client.h"
 #include "client/job_context.h"
 #include "client/step_pusher.h"
+#include "client/transport/coordinator_client.h"
 #include "client/worker_session.h"
 
 namespace kaon::client {

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/job_call.h"
-#include "client/public_status.h"
+#include "client/wire/public_status.h"
 #include "job/validation.h"
 #include "proto/status_macros.h"
 

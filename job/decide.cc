@@ -13,8 +13,8 @@
 #include "job/loss_scaler.h"
 #include "job/norm_use.h"
 #include "job/update_bound.h"
-#include "kernels/grad_clip.h"
 #include "kernels/mutation.h"
+#include "kernels/reduce/grad_clip.h"
 
 namespace kaon::job {
 

@@ -15,9 +15,9 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/dtype.h"
-#include "kernels/grad_norm.h"
 #include "kernels/grad_view.h"
 #include "kernels/optimizer_rule.h"
+#include "kernels/reduce/grad_norm.h"
 
 namespace kaon::kernels {
 
@@ -33,7 +33,7 @@ struct MeanScalars {
 
 struct MeanFacts {
   GradNorm norm;
-  // kernels/digest.h over the mean, as kGradientSlot.
+  // kernels/reduce/digest.h over the mean, as kGradientSlot.
   uint64_t digest = 0;
 };
 
@@ -82,8 +82,8 @@ struct UpdateResult {
   // Updates of the parameter that went through Newton-Schulz, however many blocks it has: 1 for
   // the weights of Muon, 0 for element-wise rules.
   int newton_schulz_calls = 0;
-  // kernels/digest.h over what was written, taken as it is written: new_param as slot 0; every
-  // state slot's bytes as slots 1, 2, ..., added up. 0 of what was not.
+  // kernels/reduce/digest.h over what was written, taken as it is written: new_param as slot 0;
+  // every state slot's bytes as slots 1, 2, ..., added up. 0 of what was not.
   uint64_t weights_digest = 0;
   uint64_t slots_digest = 0;
   // Bits of the largest magnitude in new_param; 0 where it was not written.

@@ -8,13 +8,13 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/amx_gemm.h"
-#include "kernels/amx_tiles.h"
 #include "kernels/backend.h"
 #include "kernels/cpu_backend.h"
-#include "kernels/onednn_gemm.h"
-#include "kernels/reference_gemm.h"
-#include "kernels/tiled_gemm.h"
+#include "kernels/gemm/amx_gemm.h"
+#include "kernels/gemm/amx_tiles.h"
+#include "kernels/gemm/onednn_gemm.h"
+#include "kernels/gemm/reference_gemm.h"
+#include "kernels/gemm/tiled_gemm.h"
 #include "kernels/vector_dispatch.h"
 
 namespace kaon::kernels {

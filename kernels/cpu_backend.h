@@ -10,7 +10,7 @@
 #include <string>
 
 #include "kernels/backend.h"
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
 #include "kernels/thread_pool.h"
 
 namespace kaon::kernels {

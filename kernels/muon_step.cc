@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "absl/types/optional.h"
-#include "kernels/digest.h"
 #include "kernels/float_bits.h"
-#include "kernels/grad_norm.h"
 #include "kernels/matrix_layout.h"
 #include "kernels/mutation.h"
 #include "kernels/orthogonalize/newton_schulz.h"
 #include "kernels/pieces.h"
+#include "kernels/reduce/digest.h"
+#include "kernels/reduce/grad_norm.h"
 #include "kernels/rules/gradient_clip.h"
 #include "kernels/rules/muon.h"
 #include "kernels/rules/muon_elements.h"

@@ -8,7 +8,7 @@
 
 #include "absl/types/span.h"
 #include "kernels/backend.h"
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
 #include "kernels/thread_pool.h"
 
 namespace kaon::kernels {

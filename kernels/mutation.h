@@ -33,12 +33,12 @@ enum class Mutation {
   kEmaAndSumSwapped = 16,  // kernels/muon_step
   kInt8ScaleRoundedDown = 17,  // kernels/state_codec
   kInt8DirectionFromState = 18,  // kernels/muon_step
-  kFoldInFloat16 = 19,  // kernels/fold
+  kFoldInFloat16 = 19,  // kernels/reduce/fold
   kLionUsesNewMomentum = 20,  // kernels/cpu_backend
-  kLossScaleNotTakenOut = 21,  // kernels/mean
-  kCopyCountedInNorm = 22,  // kernels/grad_clip
-  kClipFloorIgnored = 23,  // kernels/grad_clip
-  kExemptCountedAsLive = 24,  // kernels/grad_clip
+  kLossScaleNotTakenOut = 21,  // kernels/reduce/mean
+  kCopyCountedInNorm = 22,  // kernels/reduce/grad_clip
+  kClipFloorIgnored = 23,  // kernels/reduce/grad_clip
+  kExemptCountedAsLive = 24,  // kernels/reduce/grad_clip
   kScheduleAdvancesOnSkip = 25,  // job/decide
 };
 // clang-format on

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/digest.h"
-#include "kernels/grad_norm.h"
 #include "kernels/orthogonalize/newton_schulz_validation.h"
+#include "kernels/reduce/digest.h"
+#include "kernels/reduce/grad_norm.h"
 
 namespace kaon::kernels {
 

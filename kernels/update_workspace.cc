@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "kernels/amx_gemm.h"
-#include "kernels/gemm.h"
+#include "kernels/gemm/amx_gemm.h"
+#include "kernels/gemm/gemm.h"
+#include "kernels/gemm/tiled_gemm.h"
 #include "kernels/matrix_layout.h"
 #include "kernels/muon_step.h"
 #include "kernels/orthogonality.h"
-#include "kernels/tiled_gemm.h"
 
 namespace kaon::kernels {
 namespace {

@@ -9,12 +9,12 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "client/certificate_check.h"
 #include "client/train/local_cluster.h"
 #include "client/train/service_session.h"
 #include "client/train/stop_gate.h"
 #include "client/train/train_options.h"
 #include "client/train/trainer.h"
+#include "client/transport/certificate_check.h"
 #include "proto/chunk_memory.h"
 #include "proto/failpoint.h"
 #include "proto/identity.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
 #include "kernels/mutation.h"
 #include "kernels/newton_schulz_config.h"
 #include "kernels/orthogonalize/coefficients.h"

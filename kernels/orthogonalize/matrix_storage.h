@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "kernels/float_bits.h"
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
 #include "kernels/orthogonalize/lent_memory.h"
 #include "kernels/vector_dispatch.h"
 

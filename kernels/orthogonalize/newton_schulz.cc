@@ -6,11 +6,11 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/grad_norm.h"
 #include "kernels/mutation.h"
 #include "kernels/orthogonalize/coefficients.h"
 #include "kernels/orthogonalize/iteration.h"
 #include "kernels/orthogonalize/matrix_storage.h"
+#include "kernels/reduce/grad_norm.h"
 #include "kernels/vector_dispatch.h"
 
 namespace kaon::kernels {

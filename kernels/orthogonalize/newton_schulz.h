@@ -9,7 +9,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
-#include "kernels/gemm.h"
+#include "kernels/gemm/gemm.h"
 #include "kernels/newton_schulz_config.h"
 #include "kernels/thread_pool.h"
 

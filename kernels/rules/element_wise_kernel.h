@@ -9,10 +9,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/digest_products.h"
 #include "kernels/dtype.h"
 #include "kernels/expand.h"
 #include "kernels/host_device.h"
+#include "kernels/reduce/digest_products.h"
 #include "kernels/vector_dispatch.h"
 
 namespace kaon::kernels {

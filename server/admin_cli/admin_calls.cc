@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/backoff.h"
-#include "client/channel.h"
+#include "client/transport/channel.h"
 #include "kaon/v1/admin.grpc.pb.h"
 #include "kaon/v1/coordinator.grpc.pb.h"
 #include "kaon/v1/shard_data.grpc.pb.h"

@@ -2,7 +2,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/digest.h"
+#include "kernels/reduce/digest.h"
 #include "proto/status_macros.h"
 #include "server/admin_cli/table.h"
 

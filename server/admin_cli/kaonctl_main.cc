@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "client/certificate_check.h"
+#include "client/transport/certificate_check.h"
 #include "kernels/backend.h"
 #include "proto/identity.h"
 #include "proto/status_macros.h"

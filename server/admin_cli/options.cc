@@ -5,8 +5,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "client/loopback.h"
 #include "client/number_flags.h"
+#include "client/transport/loopback.h"
 #include "proto/text.h"
 
 namespace kaon::admin_cli {

@@ -16,7 +16,7 @@
 #include "proto/status_macros.h"
 #include "server/checkpoint/finite_state.h"
 #include "server/checkpoint/manifest_file.h"
-#include "server/checkpoint/safetensors_reader.h"
+#include "server/checkpoint/safetensors/safetensors_reader.h"
 #include "server/checkpoint/state_place.h"
 #include "server/checkpoint/state_tensors.h"
 #include "server/disk/device_error.h"

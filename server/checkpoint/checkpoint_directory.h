@@ -19,9 +19,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kaon/v1/checkpoint.pb.h"
-#include "server/checkpoint/checked_file.h"
 #include "server/checkpoint/manifest.h"
 #include "server/checkpoint/restore_marks.h"
+#include "server/checkpoint/safetensors/checked_file.h"
 #include "server/disk/disk.h"
 
 namespace kaon::checkpoint {

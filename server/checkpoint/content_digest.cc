@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/types/span.h"
-#include "kernels/digest.h"
+#include "kernels/reduce/digest.h"
 #include "proto/status_macros.h"
 #include "server/checkpoint/checkpoint_reader.h"
 #include "server/checkpoint/state_tensors.h"

@@ -11,10 +11,10 @@
 #include "absl/types/span.h"
 #include "job/definition.h"
 #include "kernels/float_bits.h"
-#include "kernels/grad_norm.h"
+#include "kernels/reduce/grad_norm.h"
 #include "proto/status_macros.h"
 #include "server/checkpoint/checkpoint_reader.h"
-#include "server/checkpoint/safetensors_writer.h"
+#include "server/checkpoint/safetensors/safetensors_writer.h"
 #include "server/checkpoint/state_tensors.h"
 
 namespace kaon::checkpoint {

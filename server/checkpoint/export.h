@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/dtype.h"
 #include "server/checkpoint/checkpoint_directory.h"
-#include "server/checkpoint/fragment_sums.h"
+#include "server/checkpoint/safetensors/fragment_sums.h"
 #include "server/disk/disk.h"
 
 namespace kaon::checkpoint {

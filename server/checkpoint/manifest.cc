@@ -8,11 +8,11 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/digest.h"
+#include "kernels/reduce/digest.h"
 #include "kernels/state_codec.h"
 #include "proto/status_macros.h"
 #include "server/checkpoint/manifest_file.h"
-#include "server/checkpoint/safetensors_header.h"
+#include "server/checkpoint/safetensors/safetensors_header.h"
 #include "server/checkpoint/state_tensors.h"
 
 namespace kaon::checkpoint {
@@ -306,8 +306,8 @@ absl::Status CheckManifest(const v1::CheckpointManifest& manifest) {
 uint64_t RestoredDigest(const v1::CheckpointManifest& manifest) {
   uint64_t digest = manifest.state_digest();
   for (const v1::CheckpointParameter& parameter : manifest.parameters()) {
-    digest -= kernels::FactDigest(parameter.parameter_id(), kernels::kPositionSlot,
-                                  manifest.position());
+    digest -=
+        kernels::FactDigest(parameter.parameter_id(), kernels::kPositionSlot, manifest.position());
   }
   return digest;
 }

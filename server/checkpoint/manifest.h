@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kaon/v1/checkpoint.pb.h"
-#include "server/checkpoint/fragment_sums.h"
+#include "server/checkpoint/safetensors/fragment_sums.h"
 
 namespace kaon::checkpoint {
 

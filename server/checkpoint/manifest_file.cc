@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "proto/status_macros.h"
 #include "proto/text.h"
-#include "server/checkpoint/fragment_sums.h"
-#include "server/checkpoint/little_endian.h"
-#include "server/checkpoint/safetensors_header.h"
+#include "server/checkpoint/safetensors/fragment_sums.h"
+#include "server/checkpoint/safetensors/little_endian.h"
+#include "server/checkpoint/safetensors/safetensors_header.h"
 
 namespace kaon::checkpoint {
 

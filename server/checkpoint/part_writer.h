@@ -16,7 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "kaon/v1/checkpoint.pb.h"
 #include "server/checkpoint/checkpoint_directory.h"
-#include "server/checkpoint/safetensors_writer.h"
+#include "server/checkpoint/safetensors/safetensors_writer.h"
 
 namespace kaon::checkpoint {
 

@@ -7,8 +7,8 @@
 #include "job/definition.h"
 #include "job/rule_config.h"
 #include "job/validation.h"
-#include "kernels/digest.h"
 #include "kernels/optimizer_rule.h"
+#include "kernels/reduce/digest.h"
 #include "kernels/state_codec.h"
 #include "proto/status_macros.h"
 

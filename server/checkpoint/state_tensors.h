@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "kaon/v1/checkpoint.pb.h"
 #include "kaon/v1/parameters.pb.h"
-#include "server/checkpoint/safetensors_header.h"
+#include "server/checkpoint/safetensors/safetensors_header.h"
 
 namespace kaon::checkpoint {
 
@@ -25,8 +25,8 @@ struct StateTensor {
   // Of a momentum_buffer; UNSPECIFIED for every other role.
   v1::MomentumForm momentum_form = v1::MOMENTUM_FORM_UNSPECIFIED;
   uint64_t num_elements = 0;
-  // By which digests are taken of it (kernels/digest.h): 0 for weights, state slots in the order of
-  // the rule from 1 on.
+  // By which digests are taken of it (kernels/reduce/digest.h): 0 for weights, state slots in the
+  // order of the rule from 1 on.
   uint32_t slot = 0;
 };
 

@@ -11,8 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "client/channel.h"
-#include "client/loopback.h"
+#include "client/transport/channel.h"
+#include "client/transport/loopback.h"
 #include "proto/failpoint.h"
 #include "proto/grpc_deadline.h"
 #include "proto/identity.h"

@@ -16,8 +16,8 @@
 #include "absl/time/time.h"
 #include "kaon/v1/shard_control.pb.h"
 #include "kernels/mutex.h"
-#include "server/coordinator/actions.h"
-#include "server/coordinator/step_machine.h"
+#include "server/coordinator/machine/actions.h"
+#include "server/coordinator/machine/step_machine.h"
 
 namespace kaon::coordinator {
 

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/shard_control.pb.h"
-#include "server/coordinator/step_machine.h"
+#include "server/coordinator/machine/step_machine.h"
 #include "server/monitor/event_counts.h"
 #include "server/monitor/service_health.h"
 

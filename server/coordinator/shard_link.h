@@ -21,7 +21,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/backoff.h"
-#include "client/call_tracker.h"
+#include "client/transport/call_tracker.h"
 #include "kaon/v1/shard_control.grpc.pb.h"
 #include "kaon/v1/shard_control.pb.h"
 #include "kernels/mutex.h"

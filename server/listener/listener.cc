@@ -21,7 +21,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "client/loopback.h"
+#include "client/transport/loopback.h"
 #include "kernels/steady_clock.h"
 #include "proto/status_macros.h"
 

@@ -12,51 +12,51 @@ namespace kaon {
 // clang-format off
 enum class Mutation {
   // Rule 1: "only answers carrying its own ballot [...] count".
-  kAnswersOfOtherBallotsCount = 1,  // server/coordinator/step_machine
+  kAnswersOfOtherBallotsCount = 1,  // server/coordinator/machine/step_machine
   // Rule 2: alike means byte-equal, round included.
-  kOtherVotesCount = 2,  // server/coordinator/step_machine
+  kOtherVotesCount = 2,  // server/coordinator/machine/step_machine
   // Rule 3: "if all are alike it must decide".
-  kUnanimousVoteReopened = 3,  // server/coordinator/step_machine
+  kUnanimousVoteReopened = 3,  // server/coordinator/machine/step_machine
   // A decision takes the PREPARE of every shard.
-  kDecidedWithoutAll = 4,  // server/coordinator/step_machine
+  kDecidedWithoutAll = 4,  // server/coordinator/machine/step_machine
   // All shards use the current attempt of each worker.
-  kStaleMembers = 5,  // server/coordinator/step_machine
+  kStaleMembers = 5,  // server/coordinator/machine/step_machine
   // Rule 6: "a refused coordinator refuses Join and Begin".
-  kRefusedCoordinatorAnswers = 6,  // server/coordinator/step_machine_calls
+  kRefusedCoordinatorAnswers = 6,  // server/coordinator/machine/step_machine_calls
   // Rule 7: "the holder heartbeats every shard".
-  kNoHeartbeats = 7,  // server/coordinator/step_machine
+  kNoHeartbeats = 7,  // server/coordinator/machine/step_machine
   // Rule 8: "A shard keeps its sums iff what is folded is a rank-order prefix of unchanged
   // attempts."
-  kOtherAttemptsKept = 8,  // server/shard/gradient_accumulator
+  kOtherAttemptsKept = 8,  // server/shard/gradients/gradient_accumulator
   // An attempt that the plan does not name pushes.
-  kAnyAttemptPushes = 9,  // server/shard/gradient_accumulator
+  kAnyAttemptPushes = 9,  // server/shard/gradients/gradient_accumulator
   // A chunk that is sent again counts again.
-  kRepetitionFolded = 10,  // server/shard/parameter_fold
+  kRepetitionFolded = 10,  // server/shard/gradients/parameter_fold
   // Contributions are summed in the order of their arrival.
-  kFoldedAsTheyArrive = 11,  // server/shard/parameter_fold
+  kFoldedAsTheyArrive = 11,  // server/shard/gradients/parameter_fold
   // A pull gets whatever version comes first.
-  kAnyVersionRead = 12,  // server/shard/parameter_publisher
+  kAnyVersionRead = 12,  // server/shard/parameters/parameter_publisher
   // Rule 1: "After promising b a shard sends no answer [...] to a lower ballot."
-  kLowerBallotsAnswered = 13,  // server/shard/shard_machine
+  kLowerBallotsAnswered = 13,  // server/shard/agreement/shard_machine
   // Rule 1: "sent after that shard's promise was durable".
-  kPromiseAnsweredUnsynced = 14,  // server/shard/shard_machine
+  kPromiseAnsweredUnsynced = 14,  // server/shard/agreement/shard_machine
   // A PREPARE is answered before it is on disk.
-  kPrepareAnsweredUnsynced = 15,  // server/shard/shard_machine
+  kPrepareAnsweredUnsynced = 15,  // server/shard/agreement/shard_machine
   // Rule 2: "re-stamped durably".
-  kRestampUnsynced = 16,  // server/shard/shard_machine
+  kRestampUnsynced = 16,  // server/shard/agreement/shard_machine
   // Rule 4: "A promise withdraws nothing."
-  kPromiseWithdraws = 17,  // server/shard/shard_machine
+  kPromiseWithdraws = 17,  // server/shard/agreement/shard_machine
   // Rule 4: "A shard refuses (ballot, round) at or below its PREPARE's."
-  kLowerRoundReplaces = 18,  // server/shard/shard_machine
+  kLowerRoundReplaces = 18,  // server/shard/agreement/shard_machine
   // Rule 5: "The record of every log entry n [...] is durable in the same write as, or before,
   // PREPARE(n+1)."
-  kDecisionNotJournaled = 19,  // server/shard/shard_machine
+  kDecisionNotJournaled = 19,  // server/shard/agreement/shard_machine
   // A plan is accepted while the journal still reads the gradient it will overwrite.
-  kJournaledGradientOverwritten = 20,  // server/shard/shard_machine
+  kJournaledGradientOverwritten = 20,  // server/shard/agreement/shard_machine
   // A generation is used again after a restart.
-  kGenerationsReused = 21,  // server/shard/shard_machine_replay
+  kGenerationsReused = 21,  // server/shard/agreement/shard_machine_replay
   // A gradient read back is not compared with the digest that was voted on.
-  kReplayDigestIgnored = 22,  // server/shard/gradient_replay
+  kReplayDigestIgnored = 22,  // server/shard/gradients/gradient_replay
   // A record counts although its payload is not what was written.
   kTornRecordTaken = 23,  // server/journal/frame
   // What did not fit on the disk is acknowledged.
@@ -68,9 +68,9 @@ enum class Mutation {
   // Mode INTERVAL: a step is voted for before the snapshots are there that a rollback would need.
   kVoteBeforeSnapshot = 27,  // server/journal/interval_schedule
   // Mode INTERVAL: a shard that has forgotten its votes goes on as if it had given none.
-  kForgottenVotesUnsaid = 28,  // server/shard/shard_machine_replay
+  kForgottenVotesUnsaid = 28,  // server/shard/agreement/shard_machine_replay
   // Weights computed ahead of a decision are used although other gradients were pushed since.
-  kSpeculationKept = 29,  // server/shard/speculation
+  kSpeculationKept = 29,  // server/shard/parameters/speculation
 };
 // clang-format on
 

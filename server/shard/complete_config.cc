@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "client/loopback.h"
+#include "client/transport/loopback.h"
 #include "kernels/backend.h"
 #include "proto/status_macros.h"
 #include "proto/tensor_stream.h"
@@ -12,7 +12,7 @@
 #include "server/config/check_range.h"
 #include "server/config/durability.h"
 #include "server/journal/history.h"
-#include "server/shard/shm_endpoint.h"
+#include "server/shard/transport/shm_endpoint.h"
 
 namespace kaon::shard {
 

@@ -12,7 +12,7 @@
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
 #include "proto/text.h"
-#include "server/shard/parameter_stats.h"
+#include "server/shard/parameters/parameter_stats.h"
 
 namespace kaon::shard {
 

@@ -7,8 +7,8 @@
 #include "proto/ballot.h"
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
-#include "server/shard/checkpoint_part.h"
 #include "server/shard/shard_core.h"
+#include "server/shard/snapshot/checkpoint_part.h"
 
 namespace kaon::shard {
 

@@ -19,9 +19,9 @@
 #include "server/disk/disk.h"
 #include "server/journal/record.h"
 #include "server/monitor/event_counts.h"
-#include "server/shard/checkpoint_part.h"
-#include "server/shard/snapshot_directory.h"
-#include "server/shard/state_freeze.h"
+#include "server/shard/snapshot/checkpoint_part.h"
+#include "server/shard/snapshot/snapshot_directory.h"
+#include "server/shard/snapshot/state_freeze.h"
 #include "server/shard/step_phases.h"
 #include "server/tier/tiered_store.h"
 

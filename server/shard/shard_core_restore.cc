@@ -6,8 +6,8 @@
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
 #include "server/checkpoint/restore_marks.h"
-#include "server/shard/checkpoint_restore.h"
 #include "server/shard/shard_core.h"
+#include "server/shard/snapshot/checkpoint_restore.h"
 
 namespace kaon::shard {
 

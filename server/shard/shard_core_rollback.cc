@@ -7,8 +7,8 @@
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
 #include "server/shard/shard_core.h"
-#include "server/shard/snapshot_points.h"
-#include "server/shard/snapshot_tensors.h"
+#include "server/shard/snapshot/snapshot_points.h"
+#include "server/shard/snapshot/snapshot_tensors.h"
 
 namespace kaon::shard {
 

@@ -34,9 +34,9 @@
 #include "server/journal/interval_schedule.h"
 #include "server/journal/memory_journal.h"
 #include "server/shard/form_times.h"
-#include "server/shard/snapshot_directory.h"
-#include "server/shard/snapshot_points.h"
-#include "server/shard/written_by_file.h"
+#include "server/shard/snapshot/snapshot_directory.h"
+#include "server/shard/snapshot/snapshot_points.h"
+#include "server/shard/snapshot/written_by_file.h"
 
 namespace kaon::shard {
 

@@ -20,11 +20,11 @@
 #include "server/monitor/event_counts.h"
 #include "server/monitor/service_health.h"
 #include "server/shard/complete_config.h"
-#include "server/shard/shard_service.h"
-#include "server/shard/shm_endpoint.h"
 #include "server/shard/snapshot_restore.h"
 #include "server/shard/snapshot_thread.h"
 #include "server/shard/step_loop.h"
+#include "server/shard/transport/shard_service.h"
+#include "server/shard/transport/shm_endpoint.h"
 #include "server/tier/host_tier.h"
 #include "server/tier/tiered_store.h"
 

@@ -4,7 +4,7 @@
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
 #include "server/disk/device_error.h"
-#include "server/shard/snapshot_tensors.h"
+#include "server/shard/snapshot/snapshot_tensors.h"
 
 namespace kaon::shard {
 

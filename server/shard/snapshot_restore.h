@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/shard/shard_core.h"
-#include "server/shard/snapshot_directory.h"
+#include "server/shard/snapshot/snapshot_directory.h"
 
 namespace kaon::shard {
 

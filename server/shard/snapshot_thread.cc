@@ -13,8 +13,8 @@
 #include "proto/status_macros.h"
 #include "server/disk/device_error.h"
 #include "server/disk/patient_directory.h"
-#include "server/shard/snapshot_points.h"
-#include "server/shard/snapshot_writer.h"
+#include "server/shard/snapshot/snapshot_points.h"
+#include "server/shard/snapshot/snapshot_writer.h"
 
 namespace kaon::shard {
 

@@ -23,9 +23,9 @@
 #include "server/disk/disk.h"
 #include "server/journal/interval_schedule.h"
 #include "server/shard/shard_core.h"
-#include "server/shard/snapshot_directory.h"
+#include "server/shard/snapshot/snapshot_directory.h"
+#include "server/shard/snapshot/state_freeze.h"
 #include "server/shard/snapshot_restore.h"
-#include "server/shard/state_freeze.h"
 
 namespace kaon::shard {
 

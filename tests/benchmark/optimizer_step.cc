@@ -15,7 +15,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu_backend.h"
 #include "kernels/dtype.h"
-#include "kernels/onednn_gemm.h"
+#include "kernels/gemm/onednn_gemm.h"
 #include "kernels/optimizer_rule.h"
 #include "kernels/pieces.h"
 #include "kernels/streaming_store.h"

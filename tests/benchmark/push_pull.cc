@@ -20,7 +20,7 @@
 #include "absl/types/optional.h"
 #include "client/kaon/client.h"
 #include "proto/chunk_memory.h"
-#include "server/shard/shm_endpoint.h"
+#include "server/shard/transport/shm_endpoint.h"
 #include "tests/benchmark/loopback_job.h"
 #include "tests/benchmark/loopback_tcp.h"
 #include "tests/benchmark/loopback_tls.h"

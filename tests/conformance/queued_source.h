@@ -9,7 +9,7 @@
 #include <optional>
 #include <utility>
 
-#include "client/shard_channel.h"
+#include "client/transport/shard_channel.h"
 #include "kernels/mutex.h"
 
 namespace kaon::client {

@@ -12,12 +12,12 @@
 #include <utility>
 #include <vector>
 
-#include "client/call_tracker.h"
-#include "client/shard_channel.h"
-#include "client/transfer_counters.h"
+#include "client/transport/call_tracker.h"
+#include "client/transport/shard_channel.h"
+#include "client/transport/transfer_counters.h"
 #include "kernels/mutex.h"
 #include "tests/conformance/queued_source.h"
-#include "tests/server/shard/served_shard.h"
+#include "tests/server/shard/transport/served_shard.h"
 
 namespace kaon::client {
 
@@ -25,7 +25,7 @@ using MakeShardChannel = std::function<std::shared_ptr<ShardChannel>(
     std::shared_ptr<grpc::Channel> connection, std::shared_ptr<CallTracker> tracker,
     std::shared_ptr<TransferCounters> counters)>;
 
-// The job of tests/server/shard/plans.h; step 1 is planned.
+// The job of tests/server/shard/agreement/plans.h; step 1 is planned.
 class ShardChannelConformance : public shard::ServedShardTest,
                                 public testing::WithParamInterface<MakeShardChannel> {
  protected:

@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "client/channel.h"
+#include "client/transport/channel.h"
 #include "kaon/v1/shard_control.grpc.pb.h"
 #include "proto/grpc_deadline.h"
 #include "proto/status_macros.h"

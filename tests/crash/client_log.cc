@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "client/record_conversion.h"
+#include "client/wire/record_conversion.h"
 #include "kernels/steady_clock.h"
 #include "proto/status_macros.h"
 

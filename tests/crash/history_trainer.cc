@@ -11,8 +11,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "client/job_conversion.h"
 #include "client/kaon/client.h"
+#include "client/wire/job_conversion.h"
 #include "kernels/mutex.h"
 #include "tests/crash/client_log.h"
 #include "tests/simulation/model.h"

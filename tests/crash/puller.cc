@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_format.h"
 #include "client/kaon/client.h"
-#include "kernels/digest.h"
+#include "kernels/reduce/digest.h"
 
 namespace kaon::crash {
 namespace {

@@ -5,10 +5,10 @@
 
 #include <string>
 
-#include "server/checkpoint/fragment_sums.h"
-#include "server/checkpoint/little_endian.h"
 #include "server/checkpoint/manifest.h"
 #include "server/checkpoint/manifest_file.h"
+#include "server/checkpoint/safetensors/fragment_sums.h"
+#include "server/checkpoint/safetensors/little_endian.h"
 
 namespace kaon::checkpoint {
 namespace {

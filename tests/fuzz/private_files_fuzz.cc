@@ -16,7 +16,7 @@
 #include "server/journal/incarnation_marker.h"
 #include "server/journal/journal_start.h"
 #include "tests/fuzz/scratch_directory.h"
-#include "tests/simulation/simulated_disk.h"
+#include "tests/simulation/disk/simulated_disk.h"
 
 namespace kaon::journal {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "client/pull_assembler.h"
+#include "client/transport/pull_assembler.h"
 #include "proto/tensor_stream.h"
 
 namespace kaon::client {

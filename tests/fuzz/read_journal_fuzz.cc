@@ -19,7 +19,7 @@
 #include "server/journal/history_file.h"
 #include "server/journal/identity_file.h"
 #include "server/journal/log_reader.h"
-#include "tests/simulation/simulated_disk.h"
+#include "tests/simulation/disk/simulated_disk.h"
 
 namespace {
 

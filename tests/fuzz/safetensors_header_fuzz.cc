@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "server/checkpoint/little_endian.h"
-#include "server/checkpoint/safetensors_header.h"
+#include "server/checkpoint/safetensors/little_endian.h"
+#include "server/checkpoint/safetensors/safetensors_header.h"
 
 namespace kaon::checkpoint {
 namespace {

@@ -7,9 +7,9 @@
 #include <string>
 #include <utility>
 
-#include "server/checkpoint/fragment_sums.h"
-#include "server/checkpoint/little_endian.h"
-#include "server/shard/snapshot_file.h"
+#include "server/checkpoint/safetensors/fragment_sums.h"
+#include "server/checkpoint/safetensors/little_endian.h"
+#include "server/shard/snapshot/snapshot_file.h"
 
 namespace kaon::shard {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "proto/shm_link.h"
-#include "tests/server/shard/shm_worker.h"
+#include "tests/server/shard/transport/shm_worker.h"
 
 namespace kaon {
 

@@ -15,7 +15,7 @@
 #include "kaon/v1/coordinator.grpc.pb.h"
 #include "kaon/v1/shard_control.grpc.pb.h"
 #include "kaon/v1/shard_data.grpc.pb.h"
-#include "tests/server/shard/shm_worker.h"
+#include "tests/server/shard/transport/shm_worker.h"
 #include "tests/testing/in_process_cluster.h"
 
 namespace kaon {

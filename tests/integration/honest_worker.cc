@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "client/job_conversion.h"
+#include "client/wire/job_conversion.h"
 #include "job/definition.h"
 #include "tests/simulation/model.h"
 

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "client/job_conversion.h"
+#include "client/wire/job_conversion.h"
 #include "job/definition.h"
 
 namespace kaon::testing {
@@ -83,8 +83,8 @@ Future<StepRecord> OpenStep::Finish() {
   return step.Finish(finish);
 }
 
-OpenStep BeginStep(const v1::JobDefinition& job, Worker& worker, uint64_t number,
-                   uint64_t nonce, double more_weight) {
+OpenStep BeginStep(const v1::JobDefinition& job, Worker& worker, uint64_t number, uint64_t nonce,
+                   double more_weight) {
   const client::StepShare share = Share(worker.rank(), number);
   BeginOptions begin;
   begin.step = number;

@@ -16,7 +16,7 @@
 #include "kaon/v1/coordinator.grpc.pb.h"
 #include "kaon/v1/shard_control.grpc.pb.h"
 #include "kernels/backend.h"
-#include "kernels/digest.h"
+#include "kernels/reduce/digest.h"
 #include "tests/testing/in_process_cluster.h"
 
 namespace kaon::testing {
@@ -24,7 +24,7 @@ namespace {
 
 using Tensors = std::vector<std::vector<float>>;
 
-// server/shard/parameter_store.cc: the position is in the digest, once per parameter.
+// server/shard/parameters/parameter_store.cc: the position is in the digest, once per parameter.
 constexpr uint32_t kPositionSlot = 1002;
 constexpr double kTokenWeights[] = {1, 2, 4, 1};
 

@@ -20,7 +20,7 @@
 #include <thread>
 
 #include "absl/time/time.h"
-#include "client/channel.h"
+#include "client/transport/channel.h"
 #include "kernels/steady_clock.h"
 #include "proto/descriptor.h"
 #include "proto/kaon/v1/admin.grpc.pb.h"
@@ -266,7 +266,7 @@ void ExpectToBeClosed(int fd) {
   char bytes[1024];
   while (recv(fd, bytes, sizeof(bytes), 0) > 0) {
   }
-  // The 4 s of client/channel.h on a busy machine.
+  // The 4 s of client/transport/channel.h on a busy machine.
   EXPECT_LT(SteadyNow() - begin, absl::Seconds(15));
 }
 

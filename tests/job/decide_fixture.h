@@ -10,7 +10,7 @@
 #include "job/decide.h"
 #include "job/resolve.h"
 #include "proto/decide_version.h"
-#include "tests/server/coordinator/test_job.h"
+#include "tests/server/coordinator/machine/test_job.h"
 
 namespace kaon::job {
 

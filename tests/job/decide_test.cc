@@ -8,7 +8,7 @@
 #include <random>
 
 #include "tests/job/decide_fixture.h"
-#include "tests/server/coordinator/test_job.h"
+#include "tests/server/coordinator/machine/test_job.h"
 
 namespace kaon::job {
 namespace {

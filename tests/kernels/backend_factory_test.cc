@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "kernels/amx_tiles.h"
 #include "kernels/backend.h"
+#include "kernels/gemm/amx_tiles.h"
 #include "kernels/vector_dispatch.h"
 
 namespace kaon::kernels {

@@ -3,14 +3,14 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/amx_gemm.h"
-#include "kernels/amx_tiles.h"
 #include "kernels/cpu_backend.h"
-#include "kernels/reference_gemm.h"
-#include "kernels/tiled_gemm.h"
-#include "tests/conformance/backend_conformance.h"
+#include "kernels/gemm/amx_gemm.h"
+#include "kernels/gemm/amx_tiles.h"
+#include "kernels/gemm/reference_gemm.h"
+#include "kernels/gemm/tiled_gemm.h"
+#include "tests/conformance/backend/backend_conformance.h"
+#include "tests/conformance/backend/thread_count_conformance.h"
 #include "tests/conformance/numerics_table.h"
-#include "tests/conformance/thread_count_conformance.h"
 #include "tests/kernels/instruction_sets.h"
 
 namespace kaon::kernels {

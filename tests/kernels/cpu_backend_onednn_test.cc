@@ -4,11 +4,11 @@
 #include <vector>
 
 #include "kernels/cpu_backend.h"
-#include "kernels/onednn_gemm.h"
-#include "kernels/reference_gemm.h"
+#include "kernels/gemm/onednn_gemm.h"
+#include "kernels/gemm/reference_gemm.h"
 #include "kernels/vector_dispatch.h"
-#include "tests/conformance/backend_conformance.h"
-#include "tests/conformance/thread_count_conformance.h"
+#include "tests/conformance/backend/backend_conformance.h"
+#include "tests/conformance/backend/thread_count_conformance.h"
 #include "tests/kernels/instruction_sets.h"
 
 namespace kaon::kernels {

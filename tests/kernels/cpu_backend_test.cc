@@ -14,12 +14,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
-#include "kernels/digest.h"
-#include "kernels/reference_gemm.h"
+#include "kernels/gemm/reference_gemm.h"
+#include "kernels/reduce/digest.h"
 #include "kernels/streaming_store.h"
 #include "kernels/vector_dispatch.h"
-#include "tests/conformance/backend_conformance.h"
-#include "tests/conformance/thread_count_conformance.h"
+#include "tests/conformance/backend/backend_conformance.h"
+#include "tests/conformance/backend/thread_count_conformance.h"
 #include "tests/kernels/instruction_sets.h"
 
 namespace kaon::kernels {

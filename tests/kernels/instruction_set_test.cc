@@ -12,14 +12,14 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "kernels/blocked_matrix.h"
 #include "kernels/cpu_backend.h"
 #include "kernels/dtype.h"
-#include "kernels/fold.h"
-#include "kernels/reference_gemm.h"
+#include "kernels/gemm/blocked_matrix.h"
+#include "kernels/gemm/reference_gemm.h"
+#include "kernels/reduce/fold.h"
 #include "kernels/state_codec.h"
 #include "kernels/vector_dispatch.h"
-#include "tests/conformance/backend_conformance_fixture.h"
+#include "tests/conformance/backend/backend_conformance_fixture.h"
 #include "tests/kernels/instruction_sets.h"
 #include "tests/kernels/reference/random_matrices.h"
 

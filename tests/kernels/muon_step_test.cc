@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "kernels/cpu_backend.h"
-#include "kernels/digest.h"
 #include "kernels/orthogonalize/newton_schulz.h"
+#include "kernels/reduce/digest.h"
 #include "tests/kernels/reference/float64_muon.h"
 #include "tests/kernels/reference/random_matrices.h"
 #include "tests/kernels/stepped_muon.h"

@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/gemm/reference_gemm.h"
 #include "kernels/muon_step.h"
-#include "kernels/reference_gemm.h"
 #include "tests/kernels/reference/random_matrices.h"
 
 namespace kaon::kernels {

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/gemm/reference_gemm.h"
 #include "kernels/muon_step.h"
-#include "kernels/reference_gemm.h"
 #include "kernels/state_codec.h"
 
 namespace kaon::kernels {

@@ -11,7 +11,7 @@ OPTIONS=(--workers 2 --split 3,5 --max-grad-norm 0.05)
 # Gradients and weights, too, pass through the proxies.
 TRANSPORT=grpc
 ROUNDS=${ROUNDS:-4}
-# 5 s are promised: a ping after 1 s in which nothing came, 3 s for its answer (client/channel.h), a new connection. A busy machine
+# 5 s are promised: a ping after 1 s in which nothing came, 3 s for its answer (client/transport/channel.h), a new connection. A busy machine
 # takes longer; without all that it was 10 s to 60 s.
 MOST_MS=8000
 declare -A proxy

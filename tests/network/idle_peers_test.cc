@@ -16,8 +16,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "client/job_conversion.h"
 #include "client/kaon/client.h"
+#include "client/wire/job_conversion.h"
 #include "kaon/v1/shard_data.grpc.pb.h"
 #include "kernels/steady_clock.h"
 #include "tests/testing/in_process_cluster.h"

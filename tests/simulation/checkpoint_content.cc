@@ -6,7 +6,7 @@
 
 #include "absl/types/span.h"
 #include "job/definition.h"
-#include "kernels/digest.h"
+#include "kernels/reduce/digest.h"
 #include "proto/status_macros.h"
 #include "server/checkpoint/checkpoint_reader.h"
 #include "server/checkpoint/state_tensors.h"

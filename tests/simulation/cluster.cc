@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "tests/simulation/admin_node.h"
-#include "tests/simulation/checkpoint_node.h"
-#include "tests/simulation/coordinator_node.h"
 #include "tests/simulation/model.h"
-#include "tests/simulation/shard_node.h"
-#include "tests/simulation/worker_node.h"
+#include "tests/simulation/nodes/admin_node.h"
+#include "tests/simulation/nodes/checkpoint_node.h"
+#include "tests/simulation/nodes/coordinator_node.h"
+#include "tests/simulation/nodes/shard_node.h"
+#include "tests/simulation/nodes/worker_node.h"
 #include "tests/simulation/world.h"
 
 namespace kaon::simulation {

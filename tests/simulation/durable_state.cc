@@ -8,7 +8,7 @@
 #include "proto/status_macros.h"
 #include "server/journal/identity_file.h"
 #include "server/journal/journal_log.h"
-#include "server/shard/snapshot_directory.h"
+#include "server/shard/snapshot/snapshot_directory.h"
 
 namespace kaon::simulation {
 

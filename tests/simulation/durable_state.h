@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "kaon/v1/agreement.pb.h"
-#include "tests/simulation/simulated_disk.h"
+#include "tests/simulation/disk/simulated_disk.h"
 
 namespace kaon::simulation {
 

@@ -16,7 +16,7 @@
 #include "absl/status/statusor.h"
 #include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/shard_control.pb.h"
-#include "server/shard/shard_machine.h"
+#include "server/shard/agreement/shard_machine.h"
 #include "tests/simulation/delivered_answers.h"
 #include "tests/simulation/durable_state.h"
 #include "tests/simulation/history.h"

@@ -9,7 +9,7 @@
 #include "job/resolve.h"
 #include "job/rule_config.h"
 #include "job/settings.h"
-#include "kernels/digest.h"
+#include "kernels/reduce/digest.h"
 #include "kernels/routing.h"
 
 namespace kaon::simulation {

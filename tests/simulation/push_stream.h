@@ -14,7 +14,7 @@
 #include "client/worker_session.h"
 #include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/parameters.pb.h"
-#include "tests/simulation/shard_node.h"
+#include "tests/simulation/nodes/shard_node.h"
 #include "tests/simulation/world.h"
 
 namespace kaon::simulation {

@@ -14,10 +14,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "tests/simulation/cluster.h"
+#include "tests/simulation/disk/simulated_disk.h"
 #include "tests/simulation/event_queue.h"
 #include "tests/simulation/history.h"
 #include "tests/simulation/invariants.h"
-#include "tests/simulation/simulated_disk.h"
 
 namespace kaon::simulation {
 

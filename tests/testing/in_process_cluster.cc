@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/shard/shm_endpoint.h"
+#include "server/shard/transport/shm_endpoint.h"
 
 namespace kaon::testing {
 

@@ -6,9 +6,9 @@ _PUBLIC = "public headers use the standard library only; Mutex needs Abseil's at
 
 _WHOLE_CALLS = "tests/client/client_test.cc drives it with real calls to an in-process cluster; alone it does nothing"
 
-_BOTH_TRANSPORTS = "tests/server/shard/push_stream_test.cc, pull_stream_test.cc and shm_session_test.cc drive it over both transports"
+_BOTH_TRANSPORTS = "tests/server/shard/transport/push_stream_test.cc, pull_stream_test.cc and shm_session_test.cc drive it over both transports"
 
-_CHANNEL_SUITE = "tests/client/shm_shard_channel_test.cc runs the suite of ShardChannel over it; alone it does nothing"
+_CHANNEL_SUITE = "tests/client/transport/shm_shard_channel_test.cc runs the suite of ShardChannel over it; alone it does nothing"
 
 _NUMERICS_TABLE = "kaonctl runs the numerics table of the tests on the user's machine (ADR 0014)"
 
@@ -24,25 +24,25 @@ _BACKWARD = "it stands for the time that a GPU computes gradients, which step_ah
 EXEMPT = {
     ("sleep", "tests/benchmark/loopback_job.cc"): _BACKWARD,
     ("skipped-test", "tests/conformance/numerics_table_test.cc"): _ISA,
-    ("skipped-test", "tests/kernels/amx_gemm_test.cc"): _TILES,
-    ("skipped-test", "tests/kernels/amx_tiles_test.cc"): _TILES,
+    ("skipped-test", "tests/kernels/gemm/amx_gemm_test.cc"): _TILES,
+    ("skipped-test", "tests/kernels/gemm/amx_tiles_test.cc"): _TILES,
     ("skipped-test", "tests/kernels/cpu_backend_amx_test.cc"): _TILES,
-    ("skipped-test", "tests/kernels/onednn_gemm_test.cc"): _PRIMITIVES,
-    ("skipped-test", "tests/kernels/tile_emulator_test.cc"): _ISA,
+    ("skipped-test", "tests/kernels/gemm/onednn_gemm_test.cc"): _PRIMITIVES,
+    ("skipped-test", "tests/kernels/gemm/tile_emulator_test.cc"): _ISA,
     ("skipped-test", "tests/kernels/orthogonalize/newton_schulz_accuracy_test.cc"): _TILES,
     ("skipped-test", "tests/kernels/update_workspace_test.cc"): _TILES,
     ("file-name", "proto/kaon/v1/shard_data.proto"): _WIRE_NAME,
-    ("type-name", "server/shard/shard_service.h"): _WIRE_NAME,
+    ("type-name", "server/shard/transport/shard_service.h"): _WIRE_NAME,
     ("mutex", "kernels/mutex.h"): _OWN_MUTEX,
     ("mutex", "client/kaon/future.h"): _PUBLIC,
     ("include-folder", "server/admin_cli/verify_numerics.h"): _NUMERICS_TABLE,
-    ("mirrored-test", "server/shard/pull_reader.cc"): _BOTH_TRANSPORTS,
-    ("mirrored-test", "server/shard/push_intake.cc"): _BOTH_TRANSPORTS,
-    ("mirrored-test", "client/shm_call.cc"): _CHANNEL_SUITE,
-    ("mirrored-test", "client/shm_lane.cc"): _CHANNEL_SUITE,
-    ("mirrored-test", "client/shm_pull.cc"): _CHANNEL_SUITE,
-    ("mirrored-test", "client/shm_push.cc"): _CHANNEL_SUITE,
-    ("mirrored-test", "client/coordinator_client.cc"): _WHOLE_CALLS,
+    ("mirrored-test", "server/shard/parameters/pull_reader.cc"): _BOTH_TRANSPORTS,
+    ("mirrored-test", "server/shard/gradients/push_intake.cc"): _BOTH_TRANSPORTS,
+    ("mirrored-test", "client/transport/shm_call.cc"): _CHANNEL_SUITE,
+    ("mirrored-test", "client/transport/shm_lane.cc"): _CHANNEL_SUITE,
+    ("mirrored-test", "client/transport/shm_pull.cc"): _CHANNEL_SUITE,
+    ("mirrored-test", "client/transport/shm_push.cc"): _CHANNEL_SUITE,
+    ("mirrored-test", "client/transport/coordinator_client.cc"): _WHOLE_CALLS,
     ("mirrored-test", "client/job_call.cc"): _WHOLE_CALLS,
     ("mirrored-test", "client/pull_operation.cc"): _WHOLE_CALLS,
     ("mirrored-test", "client/runtime.cc"): _WHOLE_CALLS,
@@ -53,9 +53,9 @@ EXEMPT = {
 
 # (path, type that has the grpc::ClientContext, or its name where no type has it): what ends the call instead of a deadline
 WITHOUT_DEADLINE = {
-    ("client/coordinator_client.cc", "AwaitCall"):
+    ("client/transport/coordinator_client.cc", "AwaitCall"):
         "lasts as long as its step, whose own deadline cancels it (StepOperation); a silent peer ends it by keepalive",
-    ("client/grpc_shard_channel.cc", "GrpcPushStream"):
+    ("client/transport/grpc_shard_channel.cc", "GrpcPushStream"):
         "lasts as long as its step, whose own deadline cancels it (StepOperation); a silent peer ends it by keepalive",
     ("server/coordinator/shard_link.cc", "Stream"):
         "lasts as long as coordinator and shard both live; a silent peer ends it by keepalive, and another is opened",

@@ -20,6 +20,7 @@ MAX_COLUMNS = 100
 MAX_HEADER_LINES = 200
 MAX_BODY_LINES = 500
 MAX_FUNCTION_LINES = 70
+MAX_PAIRS = 25
 BANNED_WORDS = {"manager", "helper", "util", "utils", "common", "base", "handler", "data", "info", "fast", "new"}
 CPP = (".h", ".cc", ".cu", ".cuh")
 # Prose is not among them: it may speak of unfinished work.
@@ -52,9 +53,8 @@ SERVER_FOLDERS = {
 }
 # The state machines: everything that is not in their messages comes in as an argument.
 PURE = re.compile(
-    r"^(server/coordinator/(step_machine\w*|election|recovery|registration|placement|membership|worker_watch)"
-    r"|server/shard/(shard_machine\w*|plan_check|chunk_check|gradient_\w+)"
-    r"|client/(worker_session|job_conversion)|job/\w+|proto/ballot)\.(h|cc)$"
+    r"^(server/coordinator/machine/\w+|server/shard/agreement/\w+|server/shard/gradients/(chunk_check|gradient_\w+)"
+    r"|client/worker_session|client/wire/job_conversion|job/\w+|proto/ballot)\.(h|cc)$"
 )
 
 # (rule, pattern, where it applies, what to use instead)
@@ -233,6 +233,30 @@ def check_targets(files, builds):
             yield finding(file, 1, "target", f"no target of {folder or '.'}/BUILD names {name}")
 
 
+def check_folder_sizes(files):
+    """A folder of more than MAX_PAIRS C++ files (a header and its body count as one) hides what it holds."""
+    pairs = {}
+    for path in files:
+        if path.endswith(CPP):
+            pairs.setdefault(os.path.dirname(path), set()).add(os.path.splitext(path)[0])
+    for folder, stems in pairs.items():
+        if len(stems) > MAX_PAIRS:
+            yield folder, 1, "folder-size", f"{len(stems)} pairs of files, at most {MAX_PAIRS}: make a room of some"
+
+
+def check_doors(files, builds):
+    """A header among a library's srcs is private to its folder; tests may look inside."""
+    private = {f"{folder}/{header}" for folder, build in builds.items()
+               for sources in re.findall(r"\bsrcs = \[([^\]]*)\]", build)
+               for header in re.findall(r'"([\w/]+\.h)"', sources)}
+    for path, file in files.items():
+        if not path.endswith(CPP) or path.startswith("tests/"):
+            continue
+        for line, included, _ in file.includes():
+            if included in private and os.path.dirname(included) != os.path.dirname(path):
+                yield finding(file, line, "door", f"{included} is private to its folder: include a header of its hdrs")
+
+
 def read_tree(root):
     """(path -> SourceFile, folder -> text of its BUILD); hidden folders and build outputs are left out."""
     files, builds = {}, {}
@@ -268,6 +292,8 @@ def check_tree(root, exempt=None, without_deadline=None):
                 findings += check(file)
     findings += check_tests_exist(files)
     findings += check_targets(files, builds)
+    findings += check_folder_sizes(files)
+    findings += check_doors(files, builds)
     findings += check_deadlines(files, without_deadline)
     used = {(rule, path) for path, _, rule, _ in findings if (rule, path) in exempt}
     left = [f for f in findings if (f[2], f[0]) not in exempt]

@@ -57,13 +57,32 @@ class TidyTest(unittest.TestCase):
     def passes(self, path, text):
         self.assertEqual(self.check({path: text}), [])
 
+    def test_a_folder_with_too_many_files(self):
+        names = [f"rule_{i}" for i in range(tidy.MAX_PAIRS)]
+        full = {f"kernels/rules/{name}.h": header(f"kernels/rules/{name}.h") for name in names}
+        full["kernels/rules/BUILD"] = 'hdrs = glob(["*.h"])\n'
+        self.assertEqual(self.check(full), [])
+        full["kernels/rules/one_more.h"] = header("kernels/rules/one_more.h")
+        self.assertEqual(self.check(full), [("folder-size", "kernels/rules")])
+
+    def test_a_private_header_from_outside_its_folder(self):
+        inside = {
+            "server/tier/file.h": header("server/tier/file.h"),
+            "server/tier/store.h": header("server/tier/store.h", '#include "server/tier/file.h"'),
+            "server/tier/BUILD": 'srcs = ["file.h"],\nhdrs = ["store.h"]\n',
+            "tests/server/shard/loop_test.cc": '#include "server/tier/file.h"\n',
+        }
+        self.assertEqual(self.check(inside), [])
+        inside["server/shard/loop.cc"] = '#include "server/tier/file.h"\n'
+        self.assertEqual(self.check(inside), [("door", "server/shard/loop.cc")])
+
     def test_the_good_tree_passes(self):
         self.assertEqual(self.check(), [])
 
     def test_folders_include_only_leftwards(self):
         self.finds("include-folder", "kernels/norm.cc", '#include "client/session.h"\n')
         self.finds("include-folder", "client/session.cc", '#include "server/shard/loop.h"\n')
-        self.finds("include-folder", "server/shard/loop.cc", '#include "server/coordinator/election.h"\n')
+        self.finds("include-folder", "server/shard/loop.cc", '#include "server/coordinator/machine/election.h"\n')
         self.finds("include-folder", "server/shard/loop.cc", '#include "tests/testing/fake.h"\n')
 
     def test_kernels_know_no_rpc(self):

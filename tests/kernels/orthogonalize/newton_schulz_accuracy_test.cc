@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/amx_gemm.h"
-#include "kernels/amx_tiles.h"
-#include "kernels/reference_gemm.h"
+#include "kernels/gemm/amx_gemm.h"
+#include "kernels/gemm/amx_tiles.h"
+#include "kernels/gemm/reference_gemm.h"
 #include "tests/kernels/orthogonalize/newton_schulz_cases.h"
 
 namespace kaon::kernels {

@@ -10,9 +10,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "kernels/digest_products.h"
 #include "kernels/dtype.h"
 #include "kernels/optimizer_rule.h"
+#include "kernels/reduce/digest_products.h"
 #include "kernels/rules/element_wise_kernel.h"
 #include "kernels/vector_dispatch.h"
 #include "tests/kernels/instruction_sets.h"

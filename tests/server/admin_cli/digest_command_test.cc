@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "kernels/digest.h"
+#include "kernels/reduce/digest.h"
 
 namespace kaon::admin_cli {
 namespace {

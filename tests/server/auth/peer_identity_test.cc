@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "client/channel.h"
+#include "client/transport/channel.h"
 #include "tests/server/auth/certificates.h"
 #include "tests/server/auth/secured_server.h"
 

@@ -10,7 +10,7 @@
 #include <sstream>
 #include <string>
 
-#include "client/channel.h"
+#include "client/transport/channel.h"
 #include "server/auth/authorization_matrix.h"
 #include "tests/server/auth/certificates.h"
 #include "tests/server/auth/secured_server.h"

@@ -14,9 +14,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/checkpoint/checkpoint_directory.h"
-#include "server/checkpoint/fragment_sums.h"
+#include "server/checkpoint/safetensors/fragment_sums.h"
 #include "tests/server/checkpoint/tiny_checkpoint.h"
-#include "tests/simulation/simulated_disk.h"
+#include "tests/simulation/disk/simulated_disk.h"
 
 namespace kaon::checkpoint {
 namespace {

@@ -17,7 +17,7 @@
 #include "tests/server/checkpoint/damage.h"
 #include "tests/server/checkpoint/tiny_checkpoint.h"
 #include "tests/server/journal/hooked_directory.h"
-#include "tests/simulation/simulated_disk.h"
+#include "tests/simulation/disk/simulated_disk.h"
 
 namespace kaon::checkpoint {
 namespace {

@@ -13,7 +13,7 @@
 #include "server/checkpoint/checkpoint_reader.h"
 #include "server/checkpoint/state_tensors.h"
 #include "tests/server/checkpoint/tiny_checkpoint.h"
-#include "tests/simulation/simulated_disk.h"
+#include "tests/simulation/disk/simulated_disk.h"
 
 namespace kaon::checkpoint {
 namespace {

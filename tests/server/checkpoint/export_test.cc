@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "server/checkpoint/safetensors_reader.h"
+#include "server/checkpoint/safetensors/safetensors_reader.h"
 #include "tests/server/checkpoint/tiny_checkpoint.h"
-#include "tests/simulation/simulated_disk.h"
+#include "tests/simulation/disk/simulated_disk.h"
 
 namespace kaon::checkpoint {
 namespace {

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/checkpoint/checkpoint_directory.h"
 #include "tests/server/checkpoint/tiny_checkpoint.h"
-#include "tests/simulation/simulated_disk.h"
+#include "tests/simulation/disk/simulated_disk.h"
 
 namespace kaon::checkpoint {
 namespace {

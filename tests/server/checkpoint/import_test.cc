@@ -10,15 +10,15 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "kernels/digest.h"
 #include "kernels/dtype.h"
+#include "kernels/reduce/digest.h"
 #include "server/checkpoint/checkpoint_reader.h"
 #include "server/checkpoint/content_digest.h"
 #include "server/checkpoint/export.h"
-#include "server/checkpoint/safetensors_writer.h"
+#include "server/checkpoint/safetensors/safetensors_writer.h"
 #include "server/checkpoint/state_tensors.h"
 #include "tests/server/checkpoint/tiny_checkpoint.h"
-#include "tests/simulation/simulated_disk.h"
+#include "tests/simulation/disk/simulated_disk.h"
 
 namespace kaon::checkpoint {
 namespace {

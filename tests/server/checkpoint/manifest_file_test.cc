@@ -6,8 +6,8 @@
 #include <random>
 #include <string>
 
-#include "server/checkpoint/fragment_sums.h"
-#include "server/checkpoint/little_endian.h"
+#include "server/checkpoint/safetensors/fragment_sums.h"
+#include "server/checkpoint/safetensors/little_endian.h"
 #include "tests/server/checkpoint/tiny_checkpoint.h"
 
 namespace kaon::checkpoint {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tests/server/checkpoint/tiny_checkpoint.h"
-#include "tests/simulation/simulated_disk.h"
+#include "tests/simulation/disk/simulated_disk.h"
 
 namespace kaon::checkpoint {
 namespace {

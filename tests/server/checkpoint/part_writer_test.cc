@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "server/checkpoint/safetensors_reader.h"
+#include "server/checkpoint/safetensors/safetensors_reader.h"
 #include "server/checkpoint/state_tensors.h"
 #include "tests/server/checkpoint/tiny_checkpoint.h"
-#include "tests/simulation/simulated_disk.h"
+#include "tests/simulation/disk/simulated_disk.h"
 
 namespace kaon::checkpoint {
 namespace {

@@ -22,7 +22,7 @@
 #include "server/checkpoint/checkpoint_directory.h"
 #include "tests/server/checkpoint/stepped_directory.h"
 #include "tests/server/checkpoint/tiny_checkpoint.h"
-#include "tests/simulation/simulated_disk.h"
+#include "tests/simulation/disk/simulated_disk.h"
 
 namespace kaon::checkpoint {
 namespace {

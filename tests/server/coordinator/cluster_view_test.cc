@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/coordinator/registration.h"
-#include "tests/server/coordinator/test_job.h"
+#include "server/coordinator/machine/registration.h"
+#include "tests/server/coordinator/machine/test_job.h"
 
 namespace kaon::coordinator {
 namespace {

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "server/coordinator/step_machine.h"
-#include "tests/server/coordinator/machine_harness.h"
-#include "tests/server/coordinator/test_job.h"
+#include "server/coordinator/machine/step_machine.h"
+#include "tests/server/coordinator/machine/machine_harness.h"
+#include "tests/server/coordinator/machine/test_job.h"
 
 namespace kaon::coordinator {
 namespace {

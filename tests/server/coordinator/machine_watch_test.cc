@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "tests/server/coordinator/machine_harness.h"
-#include "tests/server/coordinator/test_job.h"
+#include "tests/server/coordinator/machine/machine_harness.h"
+#include "tests/server/coordinator/machine/test_job.h"
 #include "tests/testing/captured_log.h"
 
 namespace kaon::coordinator {

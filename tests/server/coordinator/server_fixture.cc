@@ -8,7 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/grpc_status.h"
-#include "tests/server/coordinator/test_job.h"
+#include "tests/server/coordinator/machine/test_job.h"
 
 namespace kaon::coordinator {
 

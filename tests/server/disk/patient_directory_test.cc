@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "tests/simulation/simulated_disk.h"
+#include "tests/simulation/disk/simulated_disk.h"
 
 namespace kaon::disk {
 namespace {

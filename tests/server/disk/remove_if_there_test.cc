@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/simulation/simulated_disk.h"
+#include "tests/simulation/disk/simulated_disk.h"
 
 namespace kaon::disk {
 namespace {

@@ -22,7 +22,7 @@
 #include "server/journal/journal_log.h"
 #include "server/journal/journal_start.h"
 #include "tests/server/journal/journal_files.h"
-#include "tests/simulation/simulated_disk.h"
+#include "tests/simulation/disk/simulated_disk.h"
 
 namespace kaon::journal {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "tests/server/journal/journal_files.h"
-#include "tests/simulation/simulated_disk.h"
+#include "tests/simulation/disk/simulated_disk.h"
 
 namespace kaon::journal {
 namespace {

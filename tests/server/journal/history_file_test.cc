@@ -11,7 +11,7 @@
 #include "server/journal/frame.h"
 #include "tests/server/journal/hooked_directory.h"
 #include "tests/server/journal/journal_files.h"
-#include "tests/simulation/simulated_disk.h"
+#include "tests/simulation/disk/simulated_disk.h"
 
 namespace kaon::journal {
 namespace {

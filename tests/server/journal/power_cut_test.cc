@@ -16,7 +16,7 @@
 #include "server/journal/history.h"
 #include "server/journal/journal_log.h"
 #include "tests/server/journal/journal_files.h"
-#include "tests/simulation/simulated_disk.h"
+#include "tests/simulation/disk/simulated_disk.h"
 
 namespace kaon::journal {
 namespace {

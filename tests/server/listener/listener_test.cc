@@ -9,7 +9,7 @@
 
 #include <string>
 
-#include "client/channel.h"
+#include "client/transport/channel.h"
 #include "tests/server/auth/certificates.h"
 #include "tests/server/auth/secured_server.h"
 

@@ -12,10 +12,10 @@
 #include "kernels/backend.h"
 #include "server/disk/disk.h"
 #include "server/shard/shard_core.h"
-#include "server/shard/snapshot_directory.h"
+#include "server/shard/snapshot/snapshot_directory.h"
 #include "server/tier/host_tier.h"
 #include "server/tier/tiered_store.h"
-#include "tests/server/shard/plans.h"
+#include "tests/server/shard/agreement/plans.h"
 #include "tests/server/shard/recorded_journal.h"
 
 namespace kaon::shard {

@@ -11,7 +11,7 @@
 #include "server/checkpoint/checkpoint_directory.h"
 #include "server/checkpoint/manifest.h"
 #include "server/disk/posix_directory.h"
-#include "tests/server/shard/plans.h"
+#include "tests/server/shard/agreement/plans.h"
 
 namespace kaon::shard {
 

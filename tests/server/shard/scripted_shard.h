@@ -12,7 +12,7 @@
 #include "kaon/v1/shard_control.grpc.pb.h"
 #include "kaon/v1/shard_data.grpc.pb.h"
 #include "server/shard/shard_server.h"
-#include "tests/server/shard/served_shard.h"
+#include "tests/server/shard/transport/served_shard.h"
 
 namespace kaon::shard {
 
@@ -50,8 +50,7 @@ class ScriptedShard {
   // The decision that the only shard's vote leads to.
   void Decide(const v1::StepPlan& plan, const v1::ShardToCoordinator& vote,
               const v1::StepDecision* decision = nullptr);
-  void Push(uint32_t rank, const v1::StepPlan& plan,
-            const std::vector<std::vector<float>>& values);
+  void Push(uint32_t rank, const v1::StepPlan& plan, const std::vector<std::vector<float>>& values);
 
   const std::string folder_;
   const std::string durability_;

@@ -12,7 +12,7 @@
 #include "server/checkpoint/checkpoint_directory.h"
 #include "server/checkpoint/manifest.h"
 #include "server/disk/disk.h"
-#include "server/shard/checkpoint_part.h"
+#include "server/shard/snapshot/checkpoint_part.h"
 #include "tests/server/shard/driven_shard.h"
 
 namespace kaon::shard {

@@ -8,7 +8,7 @@
 #include "server/checkpoint/checkpoint_directory.h"
 #include "server/checkpoint/manifest.h"
 #include "tests/server/shard/driven_shard.h"
-#include "tests/simulation/simulated_disk.h"
+#include "tests/simulation/disk/simulated_disk.h"
 
 namespace kaon::shard {
 namespace {

@@ -12,7 +12,7 @@
 #include "tests/server/checkpoint/stepped_directory.h"
 #include "tests/server/shard/driven_shard.h"
 #include "tests/server/shard/shard_checkpoint.h"
-#include "tests/simulation/simulated_disk.h"
+#include "tests/simulation/disk/simulated_disk.h"
 
 namespace kaon::shard {
 namespace {

@@ -7,10 +7,10 @@
 
 #include "absl/strings/match.h"
 #include "proto/decide_version.h"
-#include "server/shard/snapshot_points.h"
+#include "server/shard/snapshot/snapshot_points.h"
 #include "tests/server/shard/driven_shard.h"
-#include "tests/server/shard/written_snapshot.h"
-#include "tests/simulation/simulated_disk.h"
+#include "tests/server/shard/snapshot/written_snapshot.h"
+#include "tests/simulation/disk/simulated_disk.h"
 
 namespace kaon::shard {
 namespace {

@@ -21,7 +21,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/server/shard/served_shard.h"
+#include "tests/server/shard/transport/served_shard.h"
 
 namespace kaon::shard {
 namespace {

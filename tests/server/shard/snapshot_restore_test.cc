@@ -13,8 +13,8 @@
 #include "absl/strings/match.h"
 #include "server/disk/device_error.h"
 #include "tests/server/shard/shard_history.h"
-#include "tests/server/shard/written_snapshot.h"
-#include "tests/simulation/simulated_disk.h"
+#include "tests/server/shard/snapshot/written_snapshot.h"
+#include "tests/simulation/disk/simulated_disk.h"
 
 namespace kaon::shard {
 namespace {

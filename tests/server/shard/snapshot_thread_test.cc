@@ -17,8 +17,8 @@
 #include "tests/server/journal/hooked_directory.h"
 #include "tests/server/shard/driven_shard.h"
 #include "tests/server/shard/shard_checkpoint.h"
-#include "tests/server/shard/written_snapshot.h"
-#include "tests/simulation/simulated_disk.h"
+#include "tests/server/shard/snapshot/written_snapshot.h"
+#include "tests/simulation/disk/simulated_disk.h"
 
 namespace kaon::shard {
 namespace {

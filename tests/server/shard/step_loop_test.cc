@@ -12,7 +12,7 @@
 #include "kernels/steady_clock.h"
 #include "server/journal/memory_journal.h"
 #include "server/tier/host_tier.h"
-#include "tests/server/shard/plans.h"
+#include "tests/server/shard/agreement/plans.h"
 
 namespace kaon::shard {
 namespace {

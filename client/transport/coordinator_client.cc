@@ -1,0 +1,188 @@
+#include "client/transport/coordinator_client.h"
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/support/client_callback.h>
+
+#include <utility>
+
+#include "client/transport/channel.h"
+#include "kaon/v1/coordinator.grpc.pb.h"
+#include "proto/grpc_deadline.h"
+#include "proto/grpc_status.h"
+#include "proto/status_macros.h"
+
+namespace kaon::client {
+
+struct CoordinatorClient::Peer {
+  explicit Peer(std::shared_ptr<grpc::Channel> channel)
+      : stub(v1::Coordinator::NewStub(std::move(channel))) {}
+  const std::unique_ptr<v1::Coordinator::Stub> stub;
+};
+
+namespace {
+
+constexpr char kHolderKey[] = "kaon-holder";
+
+std::string HolderOf(const grpc::ClientContext& context) {
+  const auto& metadata = context.GetServerTrailingMetadata();
+  const auto holder = metadata.find(kHolderKey);
+  if (holder == metadata.end()) return std::string();
+  return std::string(holder->second.data(), holder->second.size());
+}
+
+// What a unary call needs until its callback has run. Shared by the callback and the caller.
+template <typename Request, typename Response>
+struct UnaryCall : public OutgoingCall {
+  UnaryCall(std::shared_ptr<CallTracker> tracker, const Request& request,
+            CoordinatorClient::Callback<Response> done)
+      : token(std::move(tracker)), request(request), done(std::move(done)) {}
+  void Cancel() override { context.TryCancel(); }
+
+  const CallTracker::Token token;
+  grpc::ClientContext context;
+  const Request request;
+  Response response;
+  CoordinatorClient::Callback<Response> done;
+};
+
+// One AwaitStep. Keeps itself alive from Start to OnDone.
+class AwaitCall : public OutgoingCall, public grpc::ClientReadReactor<v1::StepEvent> {
+ public:
+  AwaitCall(std::shared_ptr<CallTracker> tracker, const v1::AwaitStepRequest& request,
+            std::function<void(const v1::StepEvent&)> on_event,
+            std::function<void(const absl::Status&, const std::string&)> on_end)
+      : token_(std::move(tracker)),
+        request_(request),
+        on_event_(std::move(on_event)),
+        on_end_(std::move(on_end)) {}
+
+  void Start(v1::Coordinator::Stub& stub, std::shared_ptr<AwaitCall> self) {
+    self_ = std::move(self);
+    stub.async()->AwaitStep(&context_, &request_, this);
+    StartRead(&event_);
+    StartCall();
+  }
+
+  void Cancel() override { context_.TryCancel(); }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return;
+    on_event_(event_);
+    StartRead(&event_);
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    on_end_(proto::FromGrpc(status), HolderOf(context_));
+    const std::shared_ptr<AwaitCall> self = std::move(self_);
+  }
+
+ private:
+  const CallTracker::Token token_;
+  grpc::ClientContext context_;
+  const v1::AwaitStepRequest request_;
+  const std::function<void(const v1::StepEvent&)> on_event_;
+  const std::function<void(const absl::Status&, const std::string&)> on_end_;
+  v1::StepEvent event_;
+  // The call itself shares this object until OnDone.
+  std::shared_ptr<AwaitCall> self_;
+};
+
+}  // namespace
+
+CoordinatorClient::CoordinatorClient(TlsFiles tls, std::shared_ptr<CallTracker> tracker)
+    : tls_(std::move(tls)), tracker_(std::move(tracker)) {}
+
+CoordinatorClient::~CoordinatorClient() = default;
+
+absl::Status CoordinatorClient::Open(const std::string& address) {
+  return PeerOf(address).status();
+}
+
+absl::StatusOr<std::shared_ptr<CoordinatorClient::Peer>> CoordinatorClient::PeerOf(
+    const std::string& address) {
+  {
+    MutexLock lock(mu_);
+    const auto peer = peers_.find(address);
+    if (peer != peers_.end()) return peer->second;
+  }
+  // Reads files: not under the lock. Of two threads that do, the first one's connection stays.
+  KAON_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel,
+                        CreateChannel(address, tls_, proto::Role::kCoordinator));
+  auto made = std::make_shared<Peer>(std::move(channel));
+  MutexLock lock(mu_);
+  return peers_.emplace(address, std::move(made)).first->second;
+}
+
+template <typename Request, typename Response, typename Method>
+std::shared_ptr<OutgoingCall> CoordinatorClient::Call(const std::string& address,
+                                                      const Request& request,
+                                                      absl::Duration timeout,
+                                                      Callback<Response> done, Method method) {
+  const absl::StatusOr<std::shared_ptr<Peer>> peer = PeerOf(address);
+  if (!peer.ok()) {
+    done(peer.status(), std::string());
+    return nullptr;
+  }
+  auto call = std::make_shared<UnaryCall<Request, Response>>(tracker_, request, std::move(done));
+  call->context.set_deadline(proto::DeadlineAfter(timeout));
+  const auto on_done = [call](const grpc::Status& status) {
+    const std::string holder = HolderOf(call->context);
+    const auto done = std::move(call->done);
+    if (status.ok()) {
+      done(std::move(call->response), holder);
+    } else {
+      done(proto::FromGrpc(status), holder);
+    }
+  };
+  method((*peer)->stub->async(), &call->context, &call->request, &call->response, on_done);
+  return call;
+}
+
+std::shared_ptr<OutgoingCall> CoordinatorClient::Register(const std::string& address,
+                                                          const v1::RegisterJobRequest& request,
+                                                          absl::Duration timeout,
+                                                          Callback<v1::JobDescription> done) {
+  return Call(address, request, timeout, std::move(done),
+              [](auto* stub, auto... call) { stub->RegisterJob(call...); });
+}
+
+std::shared_ptr<OutgoingCall> CoordinatorClient::GetJob(const std::string& address,
+                                                        const v1::GetJobRequest& request,
+                                                        absl::Duration timeout,
+                                                        Callback<v1::JobDescription> done) {
+  return Call(address, request, timeout, std::move(done),
+              [](auto* stub, auto... call) { stub->GetJob(call...); });
+}
+
+std::shared_ptr<OutgoingCall> CoordinatorClient::Join(const std::string& address,
+                                                      const v1::JoinWorkerRequest& request,
+                                                      absl::Duration timeout,
+                                                      Callback<v1::JoinWorkerResponse> done) {
+  return Call(address, request, timeout, std::move(done),
+              [](auto* stub, auto... call) { stub->JoinWorker(call...); });
+}
+
+std::shared_ptr<OutgoingCall> CoordinatorClient::Begin(const std::string& address,
+                                                       const v1::BeginStepRequest& request,
+                                                       absl::Duration timeout,
+                                                       Callback<v1::BeginStepResponse> done) {
+  return Call(address, request, timeout, std::move(done),
+              [](auto* stub, auto... call) { stub->BeginStep(call...); });
+}
+
+std::shared_ptr<OutgoingCall> CoordinatorClient::Await(
+    const std::string& address, const v1::AwaitStepRequest& request,
+    std::function<void(const v1::StepEvent&)> on_event,
+    std::function<void(const absl::Status&, const std::string& holder)> on_end) {
+  const absl::StatusOr<std::shared_ptr<Peer>> peer = PeerOf(address);
+  if (!peer.ok()) {
+    on_end(peer.status(), std::string());
+    return nullptr;
+  }
+  auto call =
+      std::make_shared<AwaitCall>(tracker_, request, std::move(on_event), std::move(on_end));
+  call->Start(*(*peer)->stub, call);
+  return call;
+}
+
+}  // namespace kaon::client

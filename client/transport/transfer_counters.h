@@ -1,0 +1,38 @@
+// Totals of what a client sent, received and tried again. Shared by all parts of one client; any
+// thread.
+#ifndef KAON_CLIENT_TRANSPORT_TRANSFER_COUNTERS_H_
+#define KAON_CLIENT_TRANSPORT_TRANSFER_COUNTERS_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "proto/grpc_status.h"
+
+namespace kaon::client {
+
+struct TransferCounters {
+  // Payload bytes, re-sent ones included.
+  std::atomic<uint64_t> push_bytes{0};
+  std::atomic<uint64_t> pull_bytes{0};
+  // Of both, what passed through shared memory.
+  std::atomic<uint64_t> shm_bytes{0};
+  // Calls that had no session over shared memory and went over the network.
+  std::atomic<uint64_t> shm_refusals{0};
+  // Calls and streams; see NoteRetry.
+  std::atomic<uint64_t> retries{0};
+  // Elements of 16 bits that arrived as infinity.
+  std::atomic<uint64_t> infinite_pulled{0};
+
+  // Counts a call that failed with `status`, unless a server said "not yet" (UNAVAILABLE) or "not
+  // here" (FAILED_PRECONDITION): healthy jobs hear both.
+  void NoteRetry(const absl::Status& status) {
+    const bool is_healthy = absl::IsFailedPrecondition(status) ||
+                            (absl::IsUnavailable(status) && !proto::IsConnectionLost(status));
+    if (!is_healthy) ++retries;
+  }
+};
+
+}  // namespace kaon::client
+
+#endif  // KAON_CLIENT_TRANSPORT_TRANSFER_COUNTERS_H_

@@ -1,0 +1,155 @@
+#include "kernels/reduce/fold.h"
+
+#include <glog/logging.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/backend.h"
+#include "kernels/float_bits.h"
+#include "kernels/mutation.h"
+#include "kernels/streaming_store.h"
+#include "kernels/vector_dispatch.h"
+
+namespace kaon::kernels {
+namespace {
+
+template <DType dtype>
+KAON_HOST_DEVICE float LoadAs(const std::byte* src, int64_t i) {
+  if constexpr (dtype == DType::kFloat32) {
+    float x;
+    memcpy(&x, src + 4 * i, sizeof(x));
+    return x;
+  } else {
+    uint16_t x;
+    memcpy(&x, src + 2 * i, sizeof(x));
+    return dtype == DType::kBFloat16 ? BFloat16ToFloat(x) : Float16ToFloat(x);
+  }
+}
+
+template <bool first>
+KAON_HOST_DEVICE float Folded(float weight, float g, float acc) {
+  const float sum = first ? weight * g : std::fma(weight, g, acc);
+  return Mutated(Mutation::kFoldInFloat16) ? Float16ToFloat(FloatToFloat16(sum)) : sum;
+}
+
+// Adds neighbours at half the distance until one is left.
+template <int n>
+KAON_HOST_DEVICE float SumOf(float* lanes) {
+  if constexpr (n == 1) {
+    return lanes[0];
+  } else {
+    for (int l = 0; l < n / 2; ++l) lanes[l] += lanes[l + n / 2];
+    return SumOf<n / 2>(lanes);
+  }
+}
+
+// Returns the sum of the squares, not finite if an element is not. In fp32: it is nearly free, and
+// what it is rounded by is of no account for what reads it.
+template <DType dtype, bool first>
+struct FoldBlock {
+  // As many as fill four of the widest registers, to hide the latency of the additions.
+  static constexpr int kLanes = 64;
+
+  // Restricted, so that the lanes stay in registers.
+  KAON_HOST_DEVICE static float Run(const std::byte* __restrict src, float weight,
+                                    float* __restrict acc, int64_t n) {
+    float lane[kLanes] = {};
+    const int64_t whole = n - n % kLanes;
+    for (int64_t i = 0; i < whole; i += kLanes) {
+      for (int l = 0; l < kLanes; ++l) {
+        const float g = LoadAs<dtype>(src, i + l);
+        acc[i + l] = Folded<first>(weight, g, acc[i + l]);
+        lane[l] = std::fma(g, g, lane[l]);
+      }
+    }
+    for (int64_t i = whole; i < n; ++i) {
+      const float g = LoadAs<dtype>(src, i);
+      acc[i] = Folded<first>(weight, g, acc[i]);
+      lane[i - whole] = std::fma(g, g, lane[i - whole]);
+    }
+    return SumOf<kLanes>(lane);
+  }
+};
+
+// The same in fp64, which no square of an fp32 value overflows or is lost in.
+template <DType dtype>
+struct WideSquares {
+  KAON_HOST_DEVICE static double Run(const std::byte* src, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      const double g = LoadAs<dtype>(src, i);
+      sum += g * g;
+    }
+    return sum;
+  }
+};
+
+template <DType dtype>
+struct AnyNonZero {
+  KAON_HOST_DEVICE static bool Run(const std::byte* src, int64_t n) {
+    uint32_t bits = 0;
+    for (int64_t i = 0; i < n; ++i) bits |= BitsOf(LoadAs<dtype>(src, i)) << 1;
+    return bits != 0;
+  }
+};
+
+// Below, squares that count may have been rounded to nothing: each by up to 2^-150, or 2^-126 where
+// subnormal numbers are taken for zero.
+constexpr float kLeastSquares = 0x1p-92f;
+
+// A sum that begins is written past the caches: what is added to it, or divides it, comes when it
+// has left them, but for small parameters of several workers, who lose less than others gain.
+template <DType dtype, bool first>
+float FoldOneBlock(const std::byte* block, float weight, float* acc, int64_t count) {
+  if constexpr (!first) {
+    return RunVectorized<FoldBlock<dtype, false>>(block, weight, acc, count);
+  } else {
+    alignas(64) float begun[kFoldBlockElements];
+    const float squares = RunVectorized<FoldBlock<dtype, true>>(block, weight, begun, count);
+    StreamTo(begun, count * sizeof(float), acc);
+    return squares;
+  }
+}
+
+template <DType dtype, bool first>
+int64_t FoldAs(const std::byte* src, float weight, absl::Span<float> acc, double* sum_squares) {
+  const int64_t n = static_cast<int64_t>(acc.size());
+  int64_t non_finite = -1;
+  for (int64_t begin = 0; begin < n; begin += kFoldBlockElements) {
+    const int64_t count = std::min(kFoldBlockElements, n - begin);
+    const std::byte* const block = src + begin * static_cast<int64_t>(SizeOf(dtype));
+    const float squares = FoldOneBlock<dtype, first>(block, weight, acc.data() + begin, count);
+    if (squares >= kLeastSquares && !IsNonFinite(squares)) {
+      *sum_squares += squares;
+    } else if (RunVectorized<AnyNonZero<dtype>>(block, count)) {
+      *sum_squares += RunVectorized<WideSquares<dtype>>(block, count);
+      for (int64_t i = 0; non_finite < 0 && i < count; ++i) {
+        if (IsNonFinite(LoadAs<dtype>(block, i))) non_finite = begin + i;
+      }
+    }
+  }
+  if (first) EndStreaming();
+  return non_finite;
+}
+
+}  // namespace
+
+int64_t FoldElements(DType dtype, const std::byte* src, float weight, bool first,
+                     absl::Span<float> acc, double* sum_squares) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return first ? FoldAs<DType::kFloat32, true>(src, weight, acc, sum_squares)
+                   : FoldAs<DType::kFloat32, false>(src, weight, acc, sum_squares);
+    case DType::kBFloat16:
+      return first ? FoldAs<DType::kBFloat16, true>(src, weight, acc, sum_squares)
+                   : FoldAs<DType::kBFloat16, false>(src, weight, acc, sum_squares);
+    case DType::kFloat16:
+      return first ? FoldAs<DType::kFloat16, true>(src, weight, acc, sum_squares)
+                   : FoldAs<DType::kFloat16, false>(src, weight, acc, sum_squares);
+  }
+  LOG(FATAL) << "dtype " << static_cast<int>(dtype) << " is none of float32, bfloat16, float16";
+}
+
+}  // namespace kaon::kernels

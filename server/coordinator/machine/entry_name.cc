@@ -1,0 +1,24 @@
+#include "server/coordinator/machine/entry_name.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace kaon::coordinator {
+
+std::string NameOfEntry(const v1::StepPlan& plan) {
+  if (plan.has_group_change()) {
+    const auto& settings = plan.group_change().settings();
+    const std::string group = settings.empty() ? "" : settings[0].group();
+    return group.empty() ? "change of the job" : absl::StrCat("change of group ", group);
+  }
+  if (plan.has_restore()) {
+    return absl::StrCat("restore of checkpoint ", plan.restore().checkpoint());
+  }
+  if (plan.has_rollback()) {
+    return absl::StrCat("rollback to step ", plan.rollback().target().step());
+  }
+  if (!plan.has_step()) return absl::StrCat("registration of job ", plan.job());
+  if (plan.step().kind() == v1::STEP_KIND_LOAD_WEIGHTS) return "initial weights";
+  return absl::StrCat("step ", plan.step().step());
+}
+
+}  // namespace kaon::coordinator

@@ -1,0 +1,137 @@
+#include "server/coordinator/machine/recovery.h"
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "proto/ballot.h"
+#include "server/coordinator/machine/rollback_choice.h"
+
+namespace kaon::coordinator {
+
+namespace {
+
+// The plan a shard voted for at its applied position + 1, if it holds one. What takes back a job is
+// voted for wherever a shard stands.
+std::optional<v1::StepPlan> HeldPlan(const v1::ShardState& state) {
+  v1::StepPlan plan;
+  if (!state.has_prepared() || !plan.ParseFromString(state.prepared().plan())) return std::nullopt;
+  const bool is_next = TakesBack(plan) ? plan.position() > state.applied_position()
+                                       : plan.position() == state.applied_position() + 1;
+  if (!is_next) return std::nullopt;
+  return plan;
+}
+
+// 2.2, "Shard down": "the job waits (its partition exists nowhere else, except in `replica` mode,
+// later). A shard that comes back without its durable state reports DATA_LOSS and the job stops; it
+// never re-initialises silently."
+absl::Status Lost(int shard, absl::string_view why) {
+  return absl::DataLossError(absl::StrCat("shard ", shard, ": ", why));
+}
+
+// Every vote is unanimous before a decision and nothing withdraws one, so a shard that has not
+// applied the newest record holds the PREPARE of exactly its plan; otherwise it lost what it voted
+// for (2.1 rule 5).
+absl::Status CheckBehind(int shard, const v1::ShardState& state, const Recovery& recovery,
+                         const v1::ShardState& newest) {
+  const uint64_t position = newest.applied_position();
+  const std::optional<v1::StepPlan> held = HeldPlan(state);
+  if (held && proto::Alike(*held, newest.applied_record().plan())) return absl::OkStatus();
+  if (state.applied_position() + 1 < position) {
+    return Lost(shard,
+                absl::StrCat("lost its state: it has applied position ", state.applied_position(),
+                             ", shard ", recovery.newest, " has applied ", position));
+  }
+  return Lost(shard, absl::StrCat("lost its state: it does not hold the PREPARE of position ",
+                                  position, ", which shard ", recovery.newest, " has applied"));
+}
+
+// Rule 3: "if all are alike it must decide".
+std::optional<v1::StepPlan> AlikeAtAll(const std::vector<v1::ShardState>& states) {
+  const std::optional<v1::StepPlan> first = HeldPlan(states[0]);
+  for (const v1::ShardState& state : states) {
+    if (!HeldPlan(state) || state.prepared().plan() != states[0].prepared().plan()) {
+      return std::nullopt;
+    }
+  }
+  return first;
+}
+
+// A shard that restarted has forgotten votes, so that what was applied or decided since its
+// snapshot cannot be completed. But what replaces the state is remembered, and comes first: if it
+// was decided, everybody holds it. 2.2 says of PREPARE(rollback) that "once any shard holds it,
+// every later holder completes it": here where all hold it, or else by a rollback of its own above
+// it (ADR 0020, ADR 0028).
+void RecoverForgotten(const std::vector<v1::ShardState>& states, Recovery& recovery) {
+  const std::optional<v1::StepPlan> alike = AlikeAtAll(states);
+  if (alike && TakesBack(*alike)) {
+    recovery.must_decide = alike;
+    return;
+  }
+  const v1::ShardState& newest = states[recovery.newest];
+  const v1::StepPlan& applied = newest.applied_record().plan();
+  const bool loads = applied.step().kind() == v1::STEP_KIND_LOAD_WEIGHTS;
+  for (int i = 0; (TakesBack(applied) || loads) && i < states.size(); ++i) {
+    if (states[i].applied_position() == newest.applied_position()) continue;
+    recovery.stop = CheckBehind(i, states[i], recovery, newest);
+    if (!recovery.stop.ok()) return;
+    recovery.behind.push_back(i);
+  }
+  // Who is not helped by it needs a rollback all the same, once all have applied it.
+  if (!recovery.behind.empty()) return;
+  RollbackChoice choice = ChooseRollback(states);
+  recovery.stop = std::move(choice.stop);
+  recovery.wait_for = std::move(choice.wait_for);
+  recovery.rollback = std::move(choice.plan);
+}
+
+}  // namespace
+
+Recovery Recover(const std::vector<v1::ShardState>& states) {
+  Recovery recovery;
+  for (int i = 1; i < states.size(); ++i) {
+    if (states[i].applied_position() > states[recovery.newest].applied_position()) {
+      recovery.newest = i;
+    }
+  }
+  const v1::ShardState& newest = states[recovery.newest];
+  const std::string record_bytes = newest.applied_record().SerializeAsString();
+  bool forgotten = false;
+  for (int i = 0; i < states.size(); ++i) {
+    if (!states[i].data_loss().empty()) {
+      recovery.stop = Lost(i, states[i].data_loss());
+      return recovery;
+    }
+    forgotten |= states[i].rollback_needed();
+  }
+  if (forgotten) {
+    recovery.stop = CheckSameDurability(states);
+    if (recovery.stop.ok()) RecoverForgotten(states, recovery);
+    return recovery;
+  }
+  for (int i = 0; i < states.size(); ++i) {
+    if (states[i].applied_position() == newest.applied_position()) {
+      if (states[i].applied_record().SerializeAsString() != record_bytes) {
+        recovery.stop =
+            Lost(i, absl::StrCat("holds another record of position ", newest.applied_position(),
+                                 " than shard ", recovery.newest));
+        return recovery;
+      }
+      continue;
+    }
+    recovery.stop = CheckBehind(i, states[i], recovery, newest);
+    if (!recovery.stop.ok()) return recovery;
+    recovery.behind.push_back(i);
+  }
+  if (newest.applied_position() > 0 && !newest.has_registration()) {
+    recovery.stop = Lost(recovery.newest, absl::StrCat("lost its registration, at position ",
+                                                       newest.applied_position()));
+    return recovery;
+  }
+  if (recovery.behind.empty()) recovery.must_decide = AlikeAtAll(states);
+  return recovery;
+}
+
+}  // namespace kaon::coordinator

@@ -1,0 +1,154 @@
+#include "server/coordinator/machine/registration.h"
+
+#include <google/protobuf/util/message_differencer.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "job/definition.h"
+#include "job/effective.h"
+#include "job/resolve.h"
+#include "job/rule_config.h"
+#include "job/workers.h"
+#include "kernels/optimizer_rule.h"
+#include "proto/status_macros.h"
+
+namespace kaon::coordinator {
+
+namespace {
+
+// Fractions of one element's element-wise update (about 1 ns on one core): state is streamed at
+// tens of GB/s, the wire with CRC and fold runs at about 4 GB/s per core.
+constexpr double kCostPerStateByte = 1.0 / 32;
+constexpr double kCostPerWireByte = 1.0 / 4;
+constexpr uint64_t kBytesPerElement = 4;
+// Versions t and t-1 of the weight lie side by side.
+constexpr uint64_t kWeightBuffers = 2;
+
+// `group` is null for a frozen parameter.
+PlacementItem ItemOf(uint32_t world_size, const v1::ParameterSpec& parameter,
+                     const v1::ParameterPlacement& route, const v1::ParameterGroup* group) {
+  const uint64_t num_elements = job::NumElements(parameter);
+  PlacementItem item;
+  item.name = parameter.name();
+  uint64_t buffers = kWeightBuffers;
+  uint64_t wire_elements = num_elements;  // Pulled by each worker.
+  if (group != nullptr) {
+    const std::vector<uint64_t> shape(parameter.shape().begin(), parameter.shape().end());
+    const kernels::RuleConfig rule = job::RuleConfigOf(*group, parameter, route);
+    item.cost = kernels::UpdateCost(rule, shape);
+    for (const kernels::StateSlot& slot : kernels::StateSlots(rule, shape)) {
+      item.state_bytes += static_cast<uint64_t>(slot.num_bytes);
+    }
+    buffers += 1;
+    wire_elements += num_elements;
+  }
+  item.state_bytes += buffers * num_elements * kBytesPerElement;
+  const double wire_bytes = static_cast<double>(wire_elements * kBytesPerElement) * world_size;
+  item.cost += kCostPerStateByte * static_cast<double>(item.state_bytes);
+  item.cost += kCostPerWireByte * wire_bytes;
+  return item;
+}
+
+v1::NewtonSchulzOptions* FormOf(v1::ParameterGroup& group) {
+  return group.muon().has_newton_schulz() ? group.mutable_muon()->mutable_newton_schulz() : nullptr;
+}
+
+void TakeForm(const v1::ParameterGroup& from, v1::NewtonSchulzOptions& to) {
+  to.set_form(from.muon().newton_schulz().form());
+  *to.mutable_gram_restarts() = from.muon().newton_schulz().gram_restarts();
+}
+
+// Who asks for the fastest form asks for none that differs from the one there is, and who writes
+// out what was chosen asks for that.
+void AgreeOnChosenForms(const v1::JobDefinition& registered, v1::JobDefinition& there_is,
+                        v1::JobDefinition& other) {
+  constexpr v1::NewtonSchulzForm kFastest = v1::NEWTON_SCHULZ_FORM_FASTEST;
+  const int groups = std::min(there_is.groups_size(), other.groups_size());
+  for (int i = 0; i < groups; ++i) {
+    v1::NewtonSchulzOptions* ours = FormOf(*there_is.mutable_groups(i));
+    v1::NewtonSchulzOptions* theirs = FormOf(*other.mutable_groups(i));
+    if (ours == nullptr || theirs == nullptr) continue;
+    if (ours->form() == kFastest) TakeForm(registered.groups(i), *ours);
+    // With restarts of its own the request is malformed, which whoever answers it finds out.
+    if (theirs->form() == kFastest && theirs->gram_restarts().empty()) {
+      TakeForm(there_is.groups(i), *theirs);
+    }
+  }
+}
+
+// A worker that restarts may ask for what it always has, or for what the job was changed to.
+void AgreeOnWorkers(const v1::JobDefinition& present, const v1::JobDefinition& there_is,
+                    v1::JobDefinition& other) {
+  v1::JobDefinition workers = job::WorkersOf(other);
+  const bool same_loss = workers.worker_loss() == present.worker_loss() &&
+                         workers.worker_loss_seconds() == present.worker_loss_seconds();
+  if (same_loss) workers = job::WorkersOf(there_is);
+  const bool same_size = other.world_size() == present.world_size();
+  workers.set_world_size(same_size ? there_is.world_size() : other.world_size());
+  job::SetWorkers(workers, other);
+}
+
+}  // namespace
+
+absl::StatusOr<v1::RegisterBody> MakeRegistration(const v1::JobDefinition& definition,
+                                                  const PlacementLimits& limits,
+                                                  const job::FormTimes& times) {
+  KAON_ASSIGN_OR_RETURN(v1::RegisterBody body, job::Resolve(definition, times));
+  KAON_RETURN_IF_ERROR(PlaceOnShards(limits, body));
+  return body;
+}
+
+// protocol.md 2.2: "An entry that changes the shard set needs the PREPARE of old and new shards; a
+// removed shard answers until all remaining ones hold the record durably." There is no such entry:
+// a job stays on the shards that it is placed on here (ADR 0028).
+absl::Status PlaceOnShards(const PlacementLimits& limits, v1::RegisterBody& body) {
+  const v1::JobDefinition& job = body.definition();
+  const absl::flat_hash_map<std::string, int> groups = job::GroupIndices(job);
+  std::vector<PlacementItem> items;
+  items.reserve(job.parameters_size());
+  for (int id = 0; id < job.parameters_size(); ++id) {
+    const v1::ParameterPlacement& route = body.placement().parameters(id);
+    const auto group = groups.find(route.group());
+    items.push_back(ItemOf(job.world_size(), job.parameters(id), route,
+                           group == groups.end() ? nullptr : &job.groups(group->second)));
+  }
+  KAON_ASSIGN_OR_RETURN(const std::vector<int> shard_of, PlaceParameters(items, limits));
+
+  body.mutable_placement()->set_num_shards(limits.num_shards);
+  for (int id = 0; id < job.parameters_size(); ++id) {
+    body.mutable_placement()->mutable_parameters(id)->set_shard(
+        static_cast<uint32_t>(shard_of[id]));
+  }
+  return absl::OkStatus();
+}
+
+std::string FirstDifference(const v1::RegisterBody& registered,
+                            const v1::JobDefinition& requested) {
+  v1::JobDefinition original = registered.requested();
+  // Left out of what was asked for, and never changed.
+  *original.mutable_parameters() = registered.definition().parameters();
+  absl::StatusOr<v1::JobDefinition> there_is = job::Effective(original);
+  if (!there_is.ok()) return std::string(there_is.status().message());
+  absl::StatusOr<v1::JobDefinition> other = job::Effective(requested);
+  if (!other.ok()) return std::string(other.status().message());
+  AgreeOnChosenForms(registered.definition(), *there_is, *other);
+  AgreeOnWorkers(registered.definition(), *there_is, *other);
+  // Two bytewise equal ones take a moment; each worker's registration but the first is one.
+  if (there_is->SerializeAsString() == other->SerializeAsString()) return "";
+  std::string differences;
+  google::protobuf::util::MessageDifferencer differencer;
+  differencer.ReportDifferencesToString(&differences);
+  if (differencer.Compare(*there_is, *other)) return "";
+  return differences.substr(0, differences.find('\n'));
+}
+
+bool DifferInWorkersAlone(const v1::RegisterBody& registered, const v1::JobDefinition& requested) {
+  v1::JobDefinition same = requested;
+  job::SetWorkers(registered.definition(), same);
+  return FirstDifference(registered, same).empty();
+}
+
+}  // namespace kaon::coordinator

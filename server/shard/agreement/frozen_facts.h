@@ -1,0 +1,24 @@
+// What the agreement knew of a shard right after one log entry: with the tensors of that moment it
+// is all that a shard needs to stand there again. A plain value; any thread.
+#ifndef KAON_SERVER_SHARD_AGREEMENT_FROZEN_FACTS_H_
+#define KAON_SERVER_SHARD_AGREEMENT_FROZEN_FACTS_H_
+
+#include <cstdint>
+
+#include "kaon/v1/agreement.pb.h"
+#include "kaon/v1/shard_control.pb.h"
+
+namespace kaon::shard {
+
+struct FrozenFacts {
+  // With the registration and the record of the entry; without a vote on the next one.
+  v1::ShardState state;
+  v1::Ballot promised;
+  uint32_t shard = 0;
+  uint32_t num_shards = 0;
+  uint64_t newest_generation = 0;
+};
+
+}  // namespace kaon::shard
+
+#endif  // KAON_SERVER_SHARD_AGREEMENT_FROZEN_FACTS_H_

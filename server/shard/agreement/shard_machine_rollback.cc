@@ -1,0 +1,134 @@
+// Mode interval(K): a shard that restarts has forgotten what it voted for since its newest
+// snapshot. It says so, and votes for nothing but a rollback to a state that every shard has
+// (protocol.md 2.2 and 3).
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "job/settings.h"
+#include "proto/status_macros.h"
+#include "server/shard/agreement/plan_check.h"
+#include "server/shard/agreement/shard_machine.h"
+
+namespace kaon::shard {
+
+namespace {
+
+// As SnapshotDirectory::kKept.
+constexpr size_t kKept = 2;
+
+}  // namespace
+
+bool ShardMachine::IsVolatile(const v1::StepPlan& plan) const {
+  const bool trains = plan.has_step() && plan.step().kind() == v1::STEP_KIND_TRAIN;
+  // Before there are weights nothing is in a snapshot, and everything in the journal.
+  return interval_steps_ > 0 && weights_loaded_ && (trains || plan.has_group_change());
+}
+
+bool ShardMachine::IsBeyondForgotten(const v1::StepPlan& plan) const {
+  if (interval_steps_ == 0 || plan.position() <= applied_position_) return false;
+  return plan.has_rollback() || (plan.has_restore() && rollback_needed_);
+}
+
+// 2.2: "PREPARE(rollback) lies beside PREPARE(t), which is erased only when the rollback is
+// applied; it names the new timeline and target step; once any shard holds it, every later holder
+// completes it." Rule 4 lets a plan withdraw a PREPARE of its own position only, too. Here that of
+// a rollback takes its place (ADR 0020), which loses nothing: a rollback is planned by a holder
+// that has read of every shard that some shard needs one. That shard has forgotten its vote, and
+// never says again what it was, so that what is held here, and not decided yet, cannot be decided
+// any more by who reads all shards. And a decision taken before is among the steps that are lost:
+// it is refused here, as its PREPARE is not held (OnDecision), and skipped once the rollback is
+// applied. Until then every later holder finds the need, or this PREPARE, and completes or plans a
+// rollback.
+absl::Status ShardMachine::CheckRollback(const v1::StepPlan& plan) const {
+  if (interval_steps_ == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "rollback planned, durability of this shard is ", v1::DurabilityMode_Name(durability_),
+        ", expecting ", v1::DurabilityMode_Name(v1::DURABILITY_MODE_INTERVAL)));
+  }
+  if (applying_.has_value()) {
+    return absl::FailedPreconditionError(absl::StrCat("rollback at position ", plan.position(),
+                                                      " planned, position ",
+                                                      applying_->plan().position(), " is decided"));
+  }
+  // What was voted for since the holder has read of this shard, it could not plan above; and it
+  // never will be told of that, as it was the vote for an older ballot (rule 1).
+  uint64_t voted = 0;
+  if (held_.has_value() && held_->told) {
+    voted = held_->plan.position() - (held_->plan.has_rollback() ? 1 : 0);
+  }
+  const uint64_t above = std::max(applied_position_, voted);
+  if (plan.position() <= above) {
+    return absl::FailedPreconditionError(absl::StrCat("rollback at position ", plan.position(),
+                                                      " planned, expecting above ", above));
+  }
+  if (plan.timeline() <= timeline_) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "timeline ", plan.timeline(), " planned by a rollback, expecting above ", timeline_));
+  }
+  JobProgress progress;
+  progress.registration = registration_.has_value() ? &*registration_ : nullptr;
+  return CheckPlanBody(progress, plan);
+}
+
+absl::Status ShardMachine::CheckTarget(const v1::SnapshotPoint& target) const {
+  const std::string wanted = target.SerializeAsString();
+  for (const v1::SnapshotPoint& snapshot : snapshots_) {
+    if (snapshot.SerializeAsString() == wanted) return absl::OkStatus();
+  }
+  const auto position = [](std::string* out, const v1::SnapshotPoint& snapshot) {
+    absl::StrAppend(out, snapshot.position());
+  };
+  return absl::InvalidArgumentError(
+      absl::StrCat("rollback to position ", target.position(), ", step ", target.step(),
+                   ": this shard has whole snapshots of position ",
+                   snapshots_.empty() ? "none" : absl::StrJoin(snapshots_, ", ", position)));
+}
+
+void ShardMachine::RestoreSnapshots(std::vector<v1::SnapshotPoint> snapshots) {
+  snapshots_ = std::move(snapshots);
+}
+
+void ShardMachine::OnSnapshot(const v1::SnapshotPoint& snapshot, uint64_t timeline) {
+  // That of a timeline that is over came late.
+  if (interval_steps_ == 0 || timeline != timeline_) return;
+  snapshots_.push_back(snapshot);
+  if (snapshots_.size() > kKept) {
+    snapshots_.erase(snapshots_.begin(), snapshots_.end() - static_cast<std::ptrdiff_t>(kKept));
+  }
+}
+
+// Of one that was found damaged the next holder must choose another.
+bool ShardMachine::DropIfDamaged(const v1::SnapshotPoint& snapshot, const absl::Status& status) {
+  if (!absl::IsDataLoss(status) && !absl::IsNotFound(status) && !absl::IsInvalidArgument(status)) {
+    return false;
+  }
+  const auto is_it = [&snapshot](const v1::SnapshotPoint& one) {
+    return one.position() == snapshot.position();
+  };
+  snapshots_.erase(std::remove_if(snapshots_.begin(), snapshots_.end(), is_it), snapshots_.end());
+  return true;
+}
+
+void ShardMachine::TakeBack(const v1::StepPlan& plan) {
+  uint64_t kept = 0;
+  config_revision_ = plan.position();
+  timeline_ = plan.timeline();
+  weights_loaded_ = true;
+  rollback_needed_ = false;
+  if (plan.has_restore()) {
+    registration_ = plan.restore().registration();
+    applied_step_ = plan.restore().step();
+  } else {
+    registration_ = job::RegistrationAfter(plan.rollback());
+    applied_step_ = plan.rollback().target().step();
+    kept = plan.rollback().target().position();
+  }
+  // The others are no part of the job's history any more.
+  const auto is_gone = [kept](const v1::SnapshotPoint& one) { return one.position() > kept; };
+  snapshots_.erase(std::remove_if(snapshots_.begin(), snapshots_.end(), is_gone), snapshots_.end());
+}
+
+}  // namespace kaon::shard

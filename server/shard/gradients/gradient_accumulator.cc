@@ -1,0 +1,463 @@
+#include "server/shard/gradients/gradient_accumulator.h"
+
+#include <glog/logging.h>
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "job/definition.h"
+#include "proto/ballot.h"
+#include "proto/status_macros.h"
+#include "proto/text.h"
+#include "server/mutation/mutation.h"
+
+namespace kaon::shard {
+
+namespace {
+
+std::string TensorName(uint32_t parameter_id) { return absl::StrCat("gradient/", parameter_id); }
+
+void Run(const std::vector<std::function<void()>>& calls) {
+  for (const auto& call : calls) call();
+}
+
+// Whether a member's contributions to one plan are its contributions to another.
+bool IsUnchanged(const v1::Member& a, const v1::Member& b) {
+  return a.SerializeAsString() == b.SerializeAsString();
+}
+
+}  // namespace
+
+GradientAccumulator::GradientAccumulator(Options options) : options_(std::move(options)) {}
+
+GradientAccumulator::~GradientAccumulator() { ReleaseReservation(); }
+
+void GradientAccumulator::ReleaseReservation() {
+  for (auto& [id, parameter] : parameters_) {
+    parameter->pin = tier::Pin();
+    const absl::Status status = options_.store->Free(TensorName(id));
+    CHECK(status.ok()) << status;
+  }
+  parameters_.clear();
+}
+
+absl::Status GradientAccumulator::Reserve(const v1::RegisterBody& registration, uint32_t shard) {
+  ReleaseReservation();
+  KAON_RETURN_IF_ERROR(CheckWorkers(registration.definition().world_size()));
+  for (const v1::ParameterPlacement& placement : registration.placement().parameters()) {
+    if (placement.shard() != shard) continue;
+    const uint32_t id = placement.parameter_id();
+    const v1::ParameterSpec& spec = registration.definition().parameters(static_cast<int>(id));
+    absl::Status status = options_.store->Allocate(TensorName(id), job::NumElements(spec));
+    if (!status.ok()) {
+      ReleaseReservation();
+      return absl::Status(status.code(),
+                          absl::StrCat("parameter ", spec.name(), ": ", status.message()));
+    }
+    auto parameter = std::make_unique<Parameter>();
+    parameter->frozen = spec.frozen();
+    absl::StatusOr<tier::Pin> pin = options_.store->Pin(TensorName(id));
+    CHECK(pin.ok()) << pin.status();
+    parameter->pin = *std::move(pin);
+    parameter->fold =
+        std::make_unique<ParameterFold>(id, spec.name(), parameter->pin.floats(), options_.backend);
+    parameters_.emplace(id, std::move(parameter));
+  }
+  registration_ = registration;
+  Adopt(registration);
+  return absl::OkStatus();
+}
+
+absl::Status GradientAccumulator::CheckWorkers(uint32_t world_size) const {
+  const uint64_t workers = std::max<uint32_t>(1, world_size);
+  const uint64_t window = options_.staging_bytes / workers;
+  if (window >= proto::kMaxChunkBytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("staging_bytes: ", options_.staging_bytes, " / ", workers, " workers = ", window,
+                   " bytes each, expecting at least one chunk of ", proto::kMaxChunkBytes));
+}
+
+void GradientAccumulator::Adopt(const v1::RegisterBody& job) {
+  reductions_ = ReductionsOf(job);
+  MutexLock lock(mu_);
+  world_size_ = job.definition().world_size();
+}
+
+void GradientAccumulator::ExpectStep(ExpectedStep expected) {
+  Calls calls;
+  {
+    MutexLock lock(mu_);
+    EndStreamsLocked(absl::FailedPreconditionError(absl::StrCat(
+                         "the step pushed is decided, expecting step ", expected.step)),
+                     &calls);
+    expected_ = std::move(expected);
+    plan_.reset();
+    generation_ = 0;
+    workers_.clear();
+    for (auto& [id, parameter] : parameters_) {
+      MutexLock parameter_lock(parameter->mu);
+      parameter->generation = 0;
+    }
+  }
+  Run(calls);
+}
+
+bool GradientAccumulator::IsActiveLocked(const Parameter& parameter) const {
+  // Frozen parameters are loaded, then served unchanged ([T8]).
+  return plan_.has_value() &&
+         (!parameter.frozen || plan_->step().kind() == v1::STEP_KIND_LOAD_WEIGHTS);
+}
+
+size_t GradientAccumulator::KeptMembersLocked(const v1::StepPlan& plan) {
+  // A finished sum is divided already, so nothing can be added to it.
+  if (!plan_.has_value() || folded_ || plan_->step().step() != plan.step().step() ||
+      plan_->step().kind() != plan.step().kind()) {
+    return 0;
+  }
+  int kept = 0;
+  while (kept < plan.step().members_size() && kept < plan_->step().members_size() &&
+         IsUnchanged(plan.step().members(kept), plan_->step().members(kept))) {
+    ++kept;
+  }
+  // Rule 8: "A shard keeps its sums iff what is folded is a rank-order prefix of unchanged
+  // attempts."
+  for (auto& [id, parameter] : parameters_) {
+    if (!IsActiveLocked(*parameter)) continue;
+    MutexLock parameter_lock(parameter->mu);
+    if (Mutated(Mutation::kOtherAttemptsKept)) continue;
+    if (parameter->fold->finished()) return 0;
+    if (parameter->fold->HasFoldedBeyond(static_cast<size_t>(kept))) return 0;
+  }
+  return static_cast<size_t>(kept);
+}
+
+void GradientAccumulator::Restamp(const v1::StepPlan& plan) {
+  MutexLock lock(mu_);
+  if (plan_.has_value()) plan_ = plan;
+}
+
+// protocol.md 2.2, "Worker restarted mid-step": "new attempt, round + 1, sums cleared unless rule 8
+// keeps them, workers re-push (only to shards whose sums had to be cleared, rule 8). All shards use
+// the same attempt of each worker." It is the plan's.
+void GradientAccumulator::BeginFolding(const v1::StepPlan& plan, uint64_t generation) {
+  Calls calls;
+  {
+    MutexLock lock(mu_);
+    EndStreamsLocked(absl::AbortedError(
+                         absl::StrCat("step ", plan.step().step(), " was reopened as round ",
+                                      plan.round(), " of ballot ", proto::ToString(plan.ballot()))),
+                     &calls);
+    // No chunk of the old generation is taken from here on: what is kept must not move.
+    for (auto& [id, parameter] : parameters_) {
+      MutexLock parameter_lock(parameter->mu);
+      parameter->generation = 0;
+    }
+    const size_t kept = KeptMembersLocked(plan);
+    plan_ = plan;
+    generation_ = generation;
+    folded_ = false;
+    const std::vector<v1::Member> members(plan.step().members().begin(),
+                                          plan.step().members().end());
+    const bool loading = plan.step().kind() == v1::STEP_KIND_LOAD_WEIGHTS;
+    for (auto& [id, parameter] : parameters_) {
+      if (!IsActiveLocked(*parameter)) continue;
+      MutexLock parameter_lock(parameter->mu);
+      if (kept > 0) {
+        parameter->fold->ReplaceMembersFrom(kept, members);
+      } else {
+        parameter->fold->Expect(members, loading);
+      }
+      parameter->announced = false;
+      parameter->appended = false;
+      parameter->generation = generation;
+    }
+    ResetWorkersLocked(kept);
+    CheckFoldedLocked(&calls);
+  }
+  Run(calls);
+}
+
+void GradientAccumulator::ResetWorkersLocked(size_t kept) {
+  std::map<uint32_t, Worker> before = std::move(workers_);
+  workers_.clear();
+  for (int i = 0; i < plan_->step().members_size(); ++i) {
+    const v1::Member& member = plan_->step().members(i);
+    Worker worker;
+    if (static_cast<size_t>(i) < kept) worker = std::move(before[member.rank()]);
+    worker.member = member;
+    worker.stream.reset();
+    worker.staged_bytes = 0;
+    for (auto& [id, parameter] : parameters_) {
+      MutexLock parameter_lock(parameter->mu);
+      if (parameter->generation == generation_) {
+        worker.staged_bytes += parameter->fold->StagedBytes(member.rank());
+      }
+    }
+    workers_.emplace(member.rank(), std::move(worker));
+  }
+}
+
+absl::Status GradientAccumulator::CheckOpenLocked(const v1::PushOpen& open) const {
+  KAON_RETURN_IF_ERROR(closed_);
+  if (!expected_.has_value() || open.job() != expected_->job) {
+    return absl::NotFoundError(absl::StrCat(
+        "job '", proto::Excerpt(open.job()), "' pushed, this shard holds ",
+        expected_.has_value() ? absl::StrCat("'", expected_->job, "'") : std::string("none")));
+  }
+  if (open.timeline() != expected_->timeline) {
+    const std::string both =
+        absl::StrCat("timeline ", open.timeline(), " pushed, expecting ", expected_->timeline);
+    // As of steps: a shard that lost power may have to be told again of a timeline.
+    return open.timeline() > expected_->timeline ? absl::UnavailableError(both)
+                                                 : absl::FailedPreconditionError(both);
+  }
+  if (open.step() < expected_->step) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("step ", open.step(), " pushed, expecting ", expected_->step));
+  }
+  // Rule 8: "A request above the applied step is UNAVAILABLE, never a rewind."
+  if (open.step() > expected_->step || !plan_.has_value()) {
+    return absl::UnavailableError(absl::StrCat("step ", open.step(), " pushed, expecting ",
+                                               expected_->step,
+                                               plan_.has_value() ? "" : ", which has no plan yet"));
+  }
+  // Sums that an accepted plan will clear must not be answered for: the worker would never push
+  // them again.
+  const int by_ballot = proto::Compare(plan_->ballot(), open.ballot());
+  if (by_ballot < 0 || (by_ballot == 0 && plan_->round() < open.round())) {
+    return absl::UnavailableError(
+        absl::StrCat("push for ballot ", proto::ToString(open.ballot()), " round ", open.round(),
+                     ", this shard has accepted ballot ", proto::ToString(plan_->ballot()),
+                     " round ", plan_->round()));
+  }
+  const auto worker = workers_.find(open.rank());
+  if (worker == workers_.end()) {
+    const std::string why =
+        absl::StrCat("rank ", open.rank(), " pushed, which takes no part in step ", open.step());
+    // One that was lost may be in a later round, or will hear of the decision.
+    const bool is_one = open.rank() < world_size_;
+    const bool trains = plan_->step().kind() == v1::STEP_KIND_TRAIN;
+    return is_one && trains ? absl::AbortedError(why) : absl::InvalidArgumentError(why);
+  }
+  if (proto::Compare(open.attempt(), worker->second.member.attempt()) != 0 &&
+      !Mutated(Mutation::kAnyAttemptPushes)) {
+    return absl::AbortedError(absl::StrCat("attempt ", proto::ToString(open.attempt()), " of rank ",
+                                           open.rank(), " pushed, the plan has ",
+                                           proto::ToString(worker->second.member.attempt())));
+  }
+  return absl::OkStatus();
+}
+
+uint64_t GradientAccumulator::WindowLocked() const {
+  return options_.staging_bytes / std::max<uint32_t>(1, world_size_);
+}
+
+uint64_t GradientAccumulator::RoomLocked(const Worker& worker) const {
+  // A chunk whose turn has come is taken even without credit.
+  return worker.staged_bytes >= WindowLocked() ? 0 : WindowLocked() - worker.staged_bytes;
+}
+
+absl::StatusOr<OpenPush> GradientAccumulator::Open(const v1::PushOpen& open,
+                                                   PushCallbacks callbacks) {
+  Calls calls;
+  OpenPush result;
+  {
+    MutexLock lock(mu_);
+    KAON_RETURN_IF_ERROR(CheckOpenLocked(open));
+    if (open.lane_of() > 0) {
+      KAON_ASSIGN_OR_RETURN(result.stream,
+                            streams_.Join(open.lane_of(), open.rank(), std::move(callbacks)));
+      return result;
+    }
+    Worker& worker = workers_[open.rank()];
+    if (worker.stream.has_value()) {
+      streams_.End(
+          *worker.stream,
+          absl::AbortedError(absl::StrCat("rank ", open.rank(), " opened another push stream")),
+          &calls);
+    }
+    result.stream = streams_.Add(open.rank(), generation_, std::move(callbacks));
+    worker.stream = result.stream;
+    result.opened.set_push(result.stream);
+    result.opened.set_finished(worker.finished);
+    result.opened.set_credit_bytes(RoomLocked(worker));
+    for (auto& [id, parameter] : parameters_) {
+      MutexLock parameter_lock(parameter->mu);
+      if (parameter->generation != generation_) continue;
+      parameter->fold->AppendReceived(open.rank(), result.opened.mutable_received());
+    }
+  }
+  Run(calls);
+  return result;
+}
+
+absl::StatusOr<GradientAccumulator::Parameter*> GradientAccumulator::FindParameterLocked(
+    uint32_t parameter_id) const {
+  const auto found = parameters_.find(parameter_id);
+  const v1::JobDefinition& job = registration_.definition();
+  if (parameter_id >= static_cast<uint32_t>(job.parameters_size())) {
+    return absl::InvalidArgumentError(absl::StrCat("parameter_id is ", parameter_id,
+                                                   ", expecting 0 .. ", job.parameters_size() - 1));
+  }
+  const std::string& name = job.parameters(static_cast<int>(parameter_id)).name();
+  if (found == parameters_.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameter ", name, " is on shard ",
+                     registration_.placement().parameters(static_cast<int>(parameter_id)).shard(),
+                     ", not on this one"));
+  }
+  if (!IsActiveLocked(*found->second)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameter ", name, " is frozen, it takes no gradient"));
+  }
+  return found->second.get();
+}
+
+void GradientAccumulator::ForgetRefusedLocked(uint32_t rank, PushStreamId stream, uint64_t bytes,
+                                              Calls* calls) {
+  Worker& worker = workers_[rank];
+  worker.staged_bytes -= bytes;
+  // To the worker, credit on the stream itself would mean that the chunk was accepted.
+  if (worker.stream != stream) CreditLocked(worker, bytes, calls);
+}
+
+void GradientAccumulator::ReleaseLocked(const std::vector<ReleasedBytes>& released, Calls* calls) {
+  // One credit for each rank, however many chunks it is for.
+  std::map<uint32_t, uint64_t> by_rank;
+  for (const ReleasedBytes& bytes : released) by_rank[bytes.rank] += bytes.bytes;
+  for (const auto& [rank, bytes] : by_rank) {
+    Worker& worker = workers_[rank];
+    CHECK_GE(worker.staged_bytes, bytes) << "rank " << rank;
+    worker.staged_bytes -= bytes;
+    CreditLocked(worker, bytes, calls);
+  }
+}
+
+void GradientAccumulator::CreditLocked(const Worker& worker, uint64_t bytes, Calls* calls) {
+  if (!worker.stream.has_value()) return;
+  const auto stream = streams_.Find(*worker.stream);
+  if (!stream.ok()) return;
+  calls->push_back([credit = (*stream)->callbacks.on_credit, bytes] { credit(bytes); });
+}
+
+absl::Status GradientAccumulator::CheckAllSentLocked(uint32_t rank, const v1::PushFinish& finish) {
+  std::set<uint32_t> missing;
+  for (uint32_t id : finish.missing_parameters()) {
+    KAON_ASSIGN_OR_RETURN(Parameter * parameter, FindParameterLocked(id));
+    if (plan_->step().kind() == v1::STEP_KIND_LOAD_WEIGHTS) {
+      MutexLock parameter_lock(parameter->mu);
+      return absl::InvalidArgumentError(absl::StrCat(
+          "parameter ", parameter->fold->name(), ": its initial weights are finished as missing"));
+    }
+    missing.insert(id);
+  }
+  for (auto& [id, parameter] : parameters_) {
+    if (!IsActiveLocked(*parameter)) continue;
+    MutexLock parameter_lock(parameter->mu);
+    KAON_RETURN_IF_ERROR(parameter->fold->CheckFinished(rank, missing.count(id) > 0));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GradientAccumulator::Finish(PushStreamId stream_id, const v1::PushFinish& finish) {
+  Calls calls;
+  {
+    MutexLock lock(mu_);
+    KAON_ASSIGN_OR_RETURN(const PushStreams::Stream* const stream, streams_.Find(stream_id));
+    if (stream->joined.has_value()) {
+      if (finish.missing_parameters().empty() && !finish.has_loss()) return absl::OkStatus();
+      return absl::InvalidArgumentError(
+          "the finish of a lane has missing_parameters or a loss, expecting none");
+    }
+    const uint32_t rank = stream->rank;
+    Worker& worker = workers_[rank];
+    if (worker.finished) return absl::OkStatus();
+    KAON_RETURN_IF_ERROR(CheckAllSentLocked(rank, finish));
+    std::vector<ReleasedBytes> released;
+    for (uint32_t id : finish.missing_parameters()) {
+      Parameter& parameter = *parameters_.at(id);
+      MutexLock parameter_lock(parameter.mu);
+      parameter.fold->MarkMissing(rank, &released);
+      CheckSettledLocked(parameter, generation_, &calls);
+    }
+    worker.finished = true;
+    if (finish.has_loss()) worker.loss = finish.loss();
+    ReleaseLocked(released, &calls);
+    CheckFoldedLocked(&calls);
+  }
+  Run(calls);
+  return absl::OkStatus();
+}
+
+void GradientAccumulator::CheckFoldedLocked(Calls* calls) {
+  if (folded_) return;
+  bool any_active = false;
+  for (auto& [id, parameter] : parameters_) any_active = any_active || IsActiveLocked(*parameter);
+  for (const auto& [rank, worker] : workers_) {
+    // A shard without anything to sum waits for nobody.
+    if (any_active && !worker.finished) return;
+  }
+  // Every contribution was received whole, so none can still wait for an earlier one.
+  folded_ = true;
+  calls->push_back([this, generation = generation_] { options_.on_folded(generation); });
+}
+
+std::vector<uint32_t> GradientAccumulator::AwaitedRanks() const {
+  MutexLock lock(mu_);
+  std::vector<uint32_t> ranks;
+  if (!plan_.has_value() || folded_) return ranks;
+  for (const auto& [rank, worker] : workers_) {
+    if (!worker.finished) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+void GradientAccumulator::EndStreamsLocked(const absl::Status& status, Calls* calls) {
+  streams_.EndAll(status, calls);
+  for (auto& [rank, worker] : workers_) worker.stream.reset();
+}
+
+void GradientAccumulator::Close(PushStreamId stream_id) {
+  Calls calls;
+  {
+    MutexLock lock(mu_);
+    streams_.Remove(stream_id, &calls);
+  }
+  Run(calls);
+}
+
+void GradientAccumulator::CloseAll(const absl::Status& status) {
+  Calls calls;
+  {
+    MutexLock lock(mu_);
+    closed_ = status;
+    EndStreamsLocked(status, &calls);
+  }
+  Run(calls);
+}
+
+absl::Span<const float> GradientAccumulator::gradient(uint32_t parameter_id) const {
+  Parameter& parameter = *parameters_.at(parameter_id);
+  MutexLock parameter_lock(parameter.mu);
+  return parameter.fold->missing() ? absl::Span<const float>() : parameter.fold->sum();
+}
+
+absl::Span<const float> GradientAccumulator::UnclippedGradient(uint64_t generation,
+                                                               uint32_t parameter_id) const {
+  if (reductions_[parameter_id].is_clipped) return {};
+  Parameter& parameter = *parameters_.at(parameter_id);
+  MutexLock parameter_lock(parameter.mu);
+  const ParameterFold& fold = *parameter.fold;
+  if (parameter.generation != generation || !fold.finished() || fold.missing()) return {};
+  if (fold.first_non_finite_rank().has_value()) return {};
+  return fold.sum();
+}
+
+v1::DType GradientAccumulator::gradient_dtype(uint32_t parameter_id) const {
+  Parameter& parameter = *parameters_.at(parameter_id);
+  MutexLock parameter_lock(parameter.mu);
+  return parameter.fold->first_dtype();
+}
+
+}  // namespace kaon::shard

@@ -1,0 +1,100 @@
+// What a push stream brings on its way into the sums: checked as a whole, then added chunk by
+// chunk.
+#include <utility>
+
+#include "job/definition.h"
+#include "proto/status_macros.h"
+#include "server/shard/gradients/chunk_check.h"
+#include "server/shard/gradients/gradient_accumulator.h"
+
+namespace kaon::shard {
+
+namespace {
+
+uint64_t BytesOf(proto::Slices payload) {
+  uint64_t bytes = 0;
+  for (const auto& slice : payload) bytes += slice.size();
+  return bytes;
+}
+
+// That each fits its parameter, which the job has, and came as it was sent.
+absl::Status CheckChunks(const v1::JobDefinition& job, uint64_t min_chunk_bytes,
+                         absl::Span<const proto::ChunkView> chunks) {
+  for (const proto::ChunkView& view : chunks) {
+    const v1::ParameterSpec& spec = job.parameters(static_cast<int>(view.chunk->parameter_id()));
+    KAON_RETURN_IF_ERROR(CheckChunk({spec.name(), job::NumElements(spec), min_chunk_bytes},
+                                    *view.chunk, BytesOf(view.payload)));
+  }
+  for (const proto::ChunkView& view : chunks) {
+    KAON_RETURN_IF_ERROR(proto::VerifyChecksum(*view.chunk, view.payload));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status GradientAccumulator::AddChunks(PushStreamId stream_id,
+                                            absl::Span<const proto::ChunkView> chunks) {
+  PhaseTimer timer(options_.phases, Phase::kReceive);
+  std::vector<Parameter*> parameters;
+  {
+    MutexLock lock(mu_);
+    KAON_RETURN_IF_ERROR(streams_.Find(stream_id).status());
+    for (const proto::ChunkView& view : chunks) {
+      KAON_ASSIGN_OR_RETURN(Parameter * parameter, FindParameterLocked(view.chunk->parameter_id()));
+      parameters.push_back(parameter);
+    }
+  }
+  // Before anything is added: a sum cannot be undone.
+  KAON_RETURN_IF_ERROR(CheckChunks(registration_.definition(), options_.min_chunk_bytes, chunks));
+  uint64_t left_bytes = 0;
+  for (const proto::ChunkView& view : chunks) left_bytes += BytesOf(view.payload);
+  uint32_t rank = 0;
+  uint64_t generation = 0;
+  // Where its credit goes.
+  PushStreamId push = 0;
+  uint64_t room = 0;
+  {
+    MutexLock lock(mu_);
+    KAON_ASSIGN_OR_RETURN(const PushStreams::Stream* const stream, streams_.Find(stream_id));
+    rank = stream->rank;
+    generation = stream->generation;
+    push = stream->joined.value_or(stream_id);
+    Worker& worker = workers_[rank];
+    room = RoomLocked(worker);
+    // Before it is added: a stream that the rank opens meanwhile must not get credit for it.
+    worker.staged_bytes += left_bytes;
+  }
+  std::vector<ReleasedBytes> released;
+  absl::Status status;
+  Calls calls;
+  timer.Next(Phase::kFold);
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    Parameter& parameter = *parameters[i];
+    const uint64_t bytes = BytesOf(chunks[i].payload);
+    const size_t released_before = released.size();
+    MutexLock parameter_lock(parameter.mu);
+    if (parameter.generation != generation) {
+      status = absl::AbortedError("the push stream is over");
+      break;
+    }
+    status = parameter.fold->Add(rank, *chunks[i].chunk, chunks[i].payload, room, &released);
+    CheckSettledLocked(parameter, generation, &calls);
+    if (!status.ok()) break;
+    left_bytes -= bytes;
+    // It waits, and leaves the chunks behind it so much less room.
+    if (released.size() == released_before) room -= bytes;
+  }
+  {
+    MutexLock lock(mu_);
+    // Otherwise the workers' bytes have been counted anew.
+    if (generation_ == generation) {
+      ReleaseLocked(released, &calls);
+      if (!status.ok()) ForgetRefusedLocked(rank, push, left_bytes, &calls);
+    }
+  }
+  for (const auto& call : calls) call();
+  return status;
+}
+
+}  // namespace kaon::shard

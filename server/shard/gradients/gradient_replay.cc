@@ -1,0 +1,86 @@
+#include "server/shard/gradients/gradient_replay.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/reduce/digest.h"
+#include "proto/status_macros.h"
+#include "server/mutation/mutation.h"
+
+namespace kaon::shard {
+
+absl::Status GradientReplay::Add(const journal::GradientSlice& slice, bool keep_sums) {
+  if (slice.generation != generation_) {
+    if (slice.generation < generation_) {
+      return absl::DataLossError(absl::StrCat("slice of generation ", slice.generation,
+                                              " after one of generation ", generation_));
+    }
+    // What came before was withdrawn unless it was voted on.
+    added_.clear();
+    generation_ = slice.generation;
+  }
+  const std::optional<absl::Span<float>> sum = accumulator_.restorable_sum(slice.parameter_id);
+  if (!sum.has_value()) {
+    return absl::DataLossError(
+        absl::StrCat("slice of parameter_id ", slice.parameter_id, ", which is not on this shard"));
+  }
+  Added& added = added_[slice.parameter_id];
+  if (slice.offset != added.num_elements || slice.values.size() > sum->size() - slice.offset) {
+    return absl::DataLossError(absl::StrCat("slice of parameter_id ", slice.parameter_id,
+                                            " has elements ", slice.offset, " .. ",
+                                            slice.offset + slice.values.size(), ", expecting from ",
+                                            added.num_elements, " and no more than ", sum->size()));
+  }
+  if (keep_sums) {
+    added.waiting.insert(added.waiting.end(), slice.values.begin(), slice.values.end());
+  } else {
+    std::copy(slice.values.begin(), slice.values.end(), sum->begin() + slice.offset);
+  }
+  added.num_elements += slice.values.size();
+  return absl::OkStatus();
+}
+
+absl::Status GradientReplay::CheckAdded(const v1::Prepared& facts) const {
+  size_t expected = 0;
+  for (const v1::ParameterSums& sums : facts.sums()) {
+    if (sums.missing()) continue;
+    ++expected;
+    const auto found = added_.find(sums.parameter_id());
+    const uint64_t num_elements = found == added_.end() ? 0 : found->second.num_elements;
+    if (num_elements == sums.num_elements()) continue;
+    return absl::DataLossError(absl::StrCat("PREPARE of parameter_id ", sums.parameter_id(),
+                                            " with ", sums.num_elements(),
+                                            " elements, its gradient has ", num_elements));
+  }
+  if (expected == added_.size()) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat("PREPARE of ", expected, " gradients, there are slices of ", added_.size()));
+}
+
+absl::Status GradientReplay::Complete(const v1::StepPlan& plan, uint64_t generation,
+                                      const v1::Prepared& facts) {
+  if (generation != generation_) added_.clear();
+  generation_ = generation;
+  KAON_RETURN_IF_ERROR(CheckAdded(facts));
+  for (auto& [id, added] : added_) {
+    if (added.waiting.empty()) continue;
+    std::copy(added.waiting.begin(), added.waiting.end(), accumulator_.restorable_sum(id)->begin());
+  }
+  added_.clear();
+  KAON_RETURN_IF_ERROR(accumulator_.RestoreFolded(plan, generation, facts));
+  uint64_t digest = 0;
+  for (const v1::ParameterSums& sums : facts.sums()) {
+    if (sums.missing()) continue;
+    digest += kernels::TensorDigest(sums.parameter_id(), kernels::kGradientSlot,
+                                    accumulator_.gradient(sums.parameter_id()));
+  }
+  if (digest == facts.gradient_digest() || Mutated(Mutation::kReplayDigestIgnored)) {
+    return absl::OkStatus();
+  }
+  return absl::DataLossError(absl::StrCat("gradient digest ", absl::Hex(digest, absl::kZeroPad16),
+                                          ", PREPARE says ",
+                                          absl::Hex(facts.gradient_digest(), absl::kZeroPad16)));
+}
+
+}  // namespace kaon::shard

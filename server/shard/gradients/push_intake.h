@@ -1,0 +1,55 @@
+// What a push says, whatever carries it: its messages are decoded, checked against who sends them,
+// and handed to the GradientAccumulator (room 3 of a gradient's life; no decisions). Owned by one
+// call of PushStream or ShmSession; one thread at a time.
+#ifndef KAON_SERVER_SHARD_GRADIENTS_PUSH_INTAKE_H_
+#define KAON_SERVER_SHARD_GRADIENTS_PUSH_INTAKE_H_
+
+#include <optional>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kaon/v1/shard_data.pb.h"
+#include "proto/identity.h"
+#include "proto/tensor_stream.h"
+#include "server/monitor/event_counts.h"
+#include "server/shard/gradients/gradient_accumulator.h"
+
+namespace kaon::shard {
+
+class PushIntake {
+ public:
+  // What a message is answered with at once.
+  struct Answer {
+    std::optional<v1::PushOpened> opened;
+    // The push is over, and all of it accepted.
+    bool finished = false;
+  };
+
+  // `accumulator` and `counts` outlive the intake.
+  PushIntake(GradientAccumulator& accumulator, monitor::EventCounts& counts, proto::Identity peer);
+
+  // Takes a PushRequest, whose bytes are read now. `callbacks` is called once, by an open that may
+  // be taken. Errors are those of ShardData.Push and end the push.
+  absl::StatusOr<Answer> Take(proto::Slices message, absl::FunctionRef<PushCallbacks()> callbacks);
+  // Counts and logs how a push ended.
+  void NoteEnd(const absl::Status& status) const;
+  // Nothing more will be taken. Called once all callbacks may be forgotten.
+  void Close();
+
+  bool finished() const { return finished_; }
+
+ private:
+  absl::StatusOr<Answer> Open(const v1::PushOpen& open,
+                              absl::FunctionRef<PushCallbacks()> callbacks);
+
+  GradientAccumulator& accumulator_;
+  monitor::EventCounts& counts_;
+  const proto::Identity peer_;
+  std::optional<PushStreamId> stream_;
+  bool finished_ = false;
+};
+
+}  // namespace kaon::shard
+
+#endif  // KAON_SERVER_SHARD_GRADIENTS_PUSH_INTAKE_H_

@@ -1,0 +1,300 @@
+#include "server/shard/parameters/parameter_publisher.h"
+
+#include <glog/logging.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/status_macros.h"
+#include "proto/tensor_stream.h"
+#include "proto/text.h"
+#include "server/mutation/mutation.h"
+
+namespace kaon::shard {
+
+void ParameterPublisher::Serve(const std::string& job, uint64_t timeline,
+                               std::vector<Source> sources) {
+  MutexLock lock(mu_);
+  parameters_.clear();
+  for (Source& source : sources) {
+    auto parameter = std::make_unique<Parameter>();
+    parameter->name = std::move(source.name);
+    parameter->num_elements = source.first.size();
+    {
+      MutexLock parameter_lock(parameter->mu);
+      parameter->versions[0].memory = source.first;
+      parameter->versions[1].memory = source.second;
+      // The first write goes to the first buffer, also where there is no second.
+      parameter->current = 1;
+    }
+    parameters_.emplace(source.parameter_id, std::move(parameter));
+  }
+  job_ = job;
+  timeline_ = timeline;
+}
+
+absl::StatusOr<const ParameterPublisher::Parameter*> ParameterPublisher::FindLocked(
+    uint32_t parameter_id) const {
+  const auto found = parameters_.find(parameter_id);
+  if (found != parameters_.end()) return found->second.get();
+  return absl::InvalidArgumentError(
+      absl::StrCat("parameter_id ", parameter_id, " pulled, this shard does not hold it"));
+}
+
+absl::Status ParameterPublisher::CheckStepLocked(const Parameter& parameter, uint64_t step,
+                                                 bool* readable) const {
+  MutexLock parameter_lock(parameter.mu);
+  *readable = false;
+  bool any_valid = false;
+  uint64_t newest = 0;
+  for (const Version& version : parameter.versions) {
+    if (!version.valid) continue;
+    if (version.first_step <= step && step <= version.last_step) {
+      *readable = true;
+      return absl::OkStatus();
+    }
+    any_valid = true;
+    newest = std::max(newest, version.last_step);
+  }
+  if (!parameter.pinned.Find(step).empty()) {
+    *readable = true;
+    return absl::OkStatus();
+  }
+  if (any_valid && step < newest) {
+    return absl::FailedPreconditionError(absl::StrCat("parameter ", parameter.name, ": version ",
+                                                      step, " pulled, it is gone, the newest is ",
+                                                      newest));
+  }
+  if (expected_step_ == step) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(
+      "parameter ", parameter.name, ": version ", step, " pulled, ",
+      any_valid ? absl::StrCat("the newest is ", newest) : std::string("there is none yet")));
+}
+
+absl::Status ParameterPublisher::CheckPull(const v1::PullRequest& request) const {
+  MutexLock lock(mu_);
+  KAON_RETURN_IF_ERROR(closed_);
+  if (job_.empty() || request.job() != job_) {
+    return absl::NotFoundError(
+        absl::StrCat("job '", proto::Excerpt(request.job()), "' pulled, this shard holds ",
+                     job_.empty() ? std::string("none") : absl::StrCat("'", job_, "'")));
+  }
+  KAON_RETURN_IF_ERROR(CheckTimelineLocked(request.timeline()));
+  if (proto::WireSizeOf(request.dtype()) == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "dtype ", request.dtype(), " pulled, expecting 1 (fp32), 2 (bf16) or 3 (fp16)"));
+  }
+  if (request.parameter_ids_size() > kMaxPulledParameters) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameter_ids has ", request.parameter_ids_size(),
+                     " entries, expecting at most ", kMaxPulledParameters));
+  }
+  for (uint32_t id : request.parameter_ids()) {
+    KAON_ASSIGN_OR_RETURN(const Parameter* parameter, FindLocked(id));
+    bool readable = false;
+    KAON_RETURN_IF_ERROR(CheckStepLocked(*parameter, request.step(), &readable));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParameterPublisher::CheckTimelineLocked(uint64_t timeline) const {
+  if (timeline == timeline_) return absl::OkStatus();
+  const std::string both = absl::StrCat("timeline ", timeline, " pulled, expecting ", timeline_);
+  // A shard that lost power may have to be told again of a timeline that others are in already.
+  return timeline > timeline_ ? absl::UnavailableError(both) : absl::FailedPreconditionError(both);
+}
+
+absl::Status ParameterPublisher::CheckTimeline(uint64_t timeline) const {
+  MutexLock lock(mu_);
+  return CheckTimelineLocked(timeline);
+}
+
+void ParameterPublisher::Rewind(uint64_t timeline) {
+  {
+    MutexLock lock(mu_);
+    timeline_ = timeline;
+    for (auto& [id, parameter] : parameters_) {
+      MutexLock parameter_lock(parameter->mu);
+      for (Version& version : parameter->versions) version.valid = false;
+      parameter->pinned.Clear();
+      // As Serve leaves it: the next write goes to the first buffer.
+      parameter->current = 1;
+    }
+  }
+  Wake(std::nullopt);
+}
+
+absl::StatusOr<WaiterId> ParameterPublisher::Await(uint32_t parameter_id, uint64_t step,
+                                                   std::function<void()> ready) {
+  MutexLock lock(mu_);
+  KAON_RETURN_IF_ERROR(closed_);
+  KAON_ASSIGN_OR_RETURN(const Parameter* parameter, FindLocked(parameter_id));
+  bool readable = false;
+  KAON_RETURN_IF_ERROR(CheckStepLocked(*parameter, step, &readable));
+  if (readable) return WaiterId{0};
+  const WaiterId waiter = next_waiter_++;
+  waiters_.push_back({waiter, parameter_id, std::move(ready)});
+  return waiter;
+}
+
+bool ParameterPublisher::IsReadable(uint32_t parameter_id, uint64_t step) const {
+  MutexLock lock(mu_);
+  const auto found = parameters_.find(parameter_id);
+  bool readable = false;
+  return closed_.ok() && found != parameters_.end() &&
+         CheckStepLocked(*found->second, step, &readable).ok() && readable;
+}
+
+void ParameterPublisher::Forget(WaiterId waiter) {
+  MutexLock lock(mu_);
+  waiters_.erase(std::remove_if(waiters_.begin(), waiters_.end(),
+                                [waiter](const Waiter& other) { return other.id == waiter; }),
+                 waiters_.end());
+}
+
+absl::Status ParameterPublisher::Read(uint32_t parameter_id, uint64_t step, uint64_t offset,
+                                      kernels::DType dtype, uint64_t num_elements,
+                                      std::byte* to) const {
+  const PhaseTimer timer(phases_, Phase::kPull, nullptr, step);
+  const Parameter* parameter = nullptr;
+  {
+    MutexLock lock(mu_);
+    KAON_ASSIGN_OR_RETURN(parameter, FindLocked(parameter_id));
+  }
+  MutexLock parameter_lock(parameter->mu);
+  uint64_t newest = 0;
+  for (const Version& version : parameter->versions) {
+    if (!version.valid) continue;
+    newest = std::max(newest, version.last_step);
+    const bool wanted = step >= version.first_step && step <= version.last_step;
+    if (!wanted && !Mutated(Mutation::kAnyVersionRead)) continue;
+    kernels::FromFloat(dtype, version.memory.subspan(offset, num_elements), to);
+    return absl::OkStatus();
+  }
+  if (const absl::Span<const float> copy = parameter->pinned.Find(step); !copy.empty()) {
+    kernels::FromFloat(dtype, copy.subspan(offset, num_elements), to);
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("parameter ", parameter->name, ": version ", step,
+                   " was replaced while it was read, the newest is ", newest));
+}
+
+ReaderId ParameterPublisher::Pin(const v1::PullRequest& request) {
+  MutexLock lock(mu_);
+  const ReaderId reader = next_reader_++;
+  for (uint32_t id : request.parameter_ids()) {
+    const auto found = parameters_.find(id);
+    if (found == parameters_.end()) continue;
+    MutexLock parameter_lock(found->second->mu);
+    found->second->pinned.Add(reader, request.step());
+  }
+  return reader;
+}
+
+void ParameterPublisher::Unpin(ReaderId reader, uint32_t parameter_id) {
+  MutexLock lock(mu_);
+  const auto found = parameters_.find(parameter_id);
+  if (found == parameters_.end()) return;
+  MutexLock parameter_lock(found->second->mu);
+  found->second->pinned.Remove(reader);
+}
+
+uint64_t ParameterPublisher::num_elements(uint32_t parameter_id) const {
+  MutexLock lock(mu_);
+  const auto found = parameters_.find(parameter_id);
+  return found == parameters_.end() ? 0 : found->second->num_elements;
+}
+
+void ParameterPublisher::ExpectStep(std::optional<uint64_t> step) {
+  {
+    MutexLock lock(mu_);
+    if (expected_step_ == step) return;
+    expected_step_ = step;
+  }
+  Wake(std::nullopt);
+}
+
+absl::Span<const float> ParameterPublisher::current(uint32_t parameter_id) const {
+  const Parameter& parameter = *parameters_.at(parameter_id);
+  MutexLock parameter_lock(parameter.mu);
+  return parameter.versions[parameter.current].memory;
+}
+
+absl::Span<const float> ParameterPublisher::previous(uint32_t parameter_id) const {
+  const Parameter& parameter = *parameters_.at(parameter_id);
+  MutexLock parameter_lock(parameter.mu);
+  const Version& version = parameter.versions[1 - parameter.current];
+  return version.valid ? version.memory : absl::Span<float>();
+}
+
+absl::Span<float> ParameterPublisher::BeginWrite(uint32_t parameter_id) {
+  Parameter& parameter = *parameters_.at(parameter_id);
+  MutexLock parameter_lock(parameter.mu);
+  Version& next = parameter.versions[1 - parameter.current];
+  if (store_ != nullptr && next.valid && parameter.pinned.Holds(next.first_step, next.last_step)) {
+    const absl::Status kept =
+        parameter.pinned.Keep(*store_, absl::StrCat("version/", parameter_id, "/", ++copies_made_),
+                              next.first_step, next.last_step, next.memory);
+    if (!kept.ok()) {
+      LOG_EVERY_T(WARNING, 1) << "readers lose version " << next.last_step << " of "
+                              << parameter.name << ": " << kept;
+    }
+  }
+  next.valid = false;
+  return next.memory;
+}
+
+void ParameterPublisher::DropCopies() {
+  for (auto& [id, parameter] : parameters_) {
+    MutexLock parameter_lock(parameter->mu);
+    parameter->pinned.Clear();
+  }
+}
+
+void ParameterPublisher::Publish(uint32_t parameter_id, uint64_t step) {
+  Parameter& parameter = *parameters_.at(parameter_id);
+  {
+    MutexLock parameter_lock(parameter.mu);
+    parameter.current = 1 - parameter.current;
+    Version& version = parameter.versions[parameter.current];
+    version.valid = true;
+    version.first_step = step;
+    version.last_step = step;
+  }
+  Wake(parameter_id);
+}
+
+void ParameterPublisher::Carry(uint32_t parameter_id, uint64_t step) {
+  Parameter& parameter = *parameters_.at(parameter_id);
+  {
+    MutexLock parameter_lock(parameter.mu);
+    parameter.versions[parameter.current].last_step = step;
+  }
+  Wake(parameter_id);
+}
+
+void ParameterPublisher::Wake(std::optional<uint32_t> parameter_id) {
+  std::vector<Waiter> woken;
+  {
+    MutexLock lock(mu_);
+    std::vector<Waiter> kept;
+    for (Waiter& waiter : waiters_) {
+      const bool wake = !parameter_id.has_value() || waiter.parameter_id == *parameter_id;
+      (wake ? woken : kept).push_back(std::move(waiter));
+    }
+    waiters_ = std::move(kept);
+  }
+  for (const Waiter& waiter : woken) waiter.ready();
+}
+
+void ParameterPublisher::CloseAll(const absl::Status& status) {
+  {
+    MutexLock lock(mu_);
+    closed_ = status;
+  }
+  Wake(std::nullopt);
+}
+
+}  // namespace kaon::shard

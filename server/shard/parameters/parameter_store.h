@@ -1,0 +1,116 @@
+// The parameters of one job on one shard: where each one's weights and optimizer state live, which
+// rule steps it, how often it was stepped. Owned by ShardCore; used by the thread that drives it.
+#ifndef KAON_SERVER_SHARD_PARAMETERS_PARAMETER_STORE_H_
+#define KAON_SERVER_SHARD_PARAMETERS_PARAMETER_STORE_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "kaon/v1/agreement.pb.h"
+#include "kaon/v1/shard_control.pb.h"
+#include "kernels/optimizer_rule.h"
+#include "server/shard/parameters/parameter_publisher.h"
+#include "server/shard/parameters/parameter_trace.h"
+#include "server/tier/tiered_store.h"
+
+namespace kaon::shard {
+
+struct StoredParameter {
+  uint32_t id = 0;
+  std::string name;
+  std::vector<uint64_t> shape;
+  uint64_t num_elements = 0;
+  // Index of its group; -1 for a frozen parameter, which has no rule and no state.
+  int group = -1;
+  std::optional<kernels::RuleConfig> rule;
+  // Two buffers of weights, one for a frozen parameter; ParameterPublisher says which is which
+  // version.
+  std::vector<tier::Pin> weights;
+  // As kernels::StateSlots orders them, and what each is.
+  std::vector<tier::Pin> state;
+  std::vector<kernels::StateSlot> state_slots;
+  std::vector<std::string> tensor_names;
+  uint64_t state_bytes = 0;
+  uint64_t updates_applied = 0;
+  uint64_t newton_schulz_updates = 0;
+  // Of the newest weights, 0 before there are any; of all slots. Whoever writes them says what they
+  // are now.
+  uint64_t weights_digest = 0;
+  uint64_t slots_digest = 0;
+  // Bits of the largest magnitude among the newest weights; 0 before there are any.
+  uint32_t largest_weight_bits = 0;
+  ParameterTrace trace;
+};
+
+// Sets what is known of the newest weights, and of all slots, of a parameter whose tensors were
+// written by other means than an update.
+void NoteWeights(absl::Span<const float> weights, StoredParameter& parameter);
+void NoteSlots(StoredParameter& parameter);
+
+// How many of these parameters, the first ones, are to be updated side by side, each in one of so
+// many threads: consecutive small ones of which none is more than a thread's share of their work,
+// and not so many that readers wait long for the first; or 1, which has all threads.
+size_t NumSideBySide(absl::Span<const StoredParameter> parameters, uint32_t threads);
+
+// docs/formats.md: of the newest weights; of weights, slots and counters.
+struct StateDigests {
+  uint64_t weights = 0;
+  uint64_t state = 0;
+};
+
+class ParameterStore {
+ public:
+  // Memory for the job's parameters on `shard`. RESOURCE_EXHAUSTED naming the parameter and the
+  // arithmetic, INVALID_ARGUMENT naming a field of the definition or placement; nothing stays
+  // reserved then. `store` outlives the result.
+  static absl::StatusOr<std::unique_ptr<ParameterStore>> Create(
+      tier::TieredStore& store, const v1::RegisterBody& registration, uint32_t shard,
+      uint32_t num_shards);
+  ~ParameterStore();
+
+  // Sets aside, once, what the update of one of these parameters, or of several side by side, takes
+  // beside the tensors on the backend of that name, also after any change of their groups.
+  // RESOURCE_EXHAUSTED naming the parameter and the arithmetic.
+  absl::Status ReserveWorkspace(absl::string_view backend, uint32_t threads);
+
+  // Steps by the groups of `registration` from now on, which keep rule and state of the job
+  // (job::CheckGroupChange). Touches no state.
+  void SetGroups(const v1::RegisterBody& registration);
+
+  // Ordered by id.
+  std::vector<StoredParameter>& parameters() { return parameters_; }
+  const std::vector<StoredParameter>& parameters() const { return parameters_; }
+  // Of this shard (CHECK).
+  const StoredParameter& Get(uint32_t parameter_id) const;
+  // For ParameterPublisher::Serve.
+  std::vector<ParameterPublisher::Source> sources() const;
+
+  // Of this shard; reads no tensor.
+  StateDigests Digests() const;
+  // What the position adds to the state digest of DescribeShardResponse.
+  uint64_t PositionDigest(uint64_t applied_position) const;
+  std::vector<v1::ParameterState> Describe() const;
+
+ private:
+  explicit ParameterStore(tier::TieredStore& store) : store_(store) {}
+
+  absl::Status Add(const v1::RegisterBody& registration, const v1::ParameterPlacement& placement);
+  absl::StatusOr<tier::Pin> AllocateTensor(const std::string& tensor, uint64_t num_elements,
+                                           StoredParameter* parameter);
+
+  tier::TieredStore& store_;
+  std::vector<StoredParameter> parameters_;
+  // Of the store, for updates.
+  uint64_t workspace_bytes_ = 0;
+};
+
+}  // namespace kaon::shard
+
+#endif  // KAON_SERVER_SHARD_PARAMETERS_PARAMETER_STORE_H_

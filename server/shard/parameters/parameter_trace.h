@@ -1,0 +1,40 @@
+// What the shard remembers of a parameter's steps beside its tensors, for statistics alone: no step
+// depends on it and no digest covers it. A plain value in StoredParameter; used by the thread that
+// drives the core.
+#ifndef KAON_SERVER_SHARD_PARAMETERS_PARAMETER_TRACE_H_
+#define KAON_SERVER_SHARD_PARAMETERS_PARAMETER_TRACE_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "kaon/v1/agreement.pb.h"
+#include "kaon/v1/tensor.pb.h"
+#include "kernels/optimizer_rule.h"
+
+namespace kaon::shard {
+
+struct ParameterTrace {
+  // With what the newest update was made.
+  struct Update {
+    double lr = 0;
+    kernels::RuleConfig rule;
+  };
+
+  // Of the newest decided train step; absent before the first.
+  std::optional<v1::ParameterSums> sums;
+  std::optional<Update> update;
+  // As first pushed; unspecified before, also while zeros stand in for it ([T7]).
+  v1::DType gradient_dtype = v1::DTYPE_UNSPECIFIED;
+  // Train steps, 0 if not yet.
+  uint64_t first_gradient_step = 0;
+  uint64_t first_update_step = 0;
+  // Somebody wants statistics, which read the version before the newest, up to this step.
+  uint64_t watched_until_step = 0;
+  // Since the process started.
+  uint64_t non_finite_steps = 0;
+  uint64_t non_finite_elements = 0;
+};
+
+}  // namespace kaon::shard
+
+#endif  // KAON_SERVER_SHARD_PARAMETERS_PARAMETER_TRACE_H_

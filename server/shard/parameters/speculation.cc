@@ -1,0 +1,72 @@
+#include "server/shard/parameters/speculation.h"
+
+#include <variant>
+
+#include "kernels/optimizer_rule.h"
+#include "proto/failpoint.h"
+#include "server/mutation/mutation.h"
+#include "server/shard/parameters/parameter_update.h"
+
+namespace kaon::shard {
+
+namespace {
+
+bool AreEqual(const kernels::UpdateScalars& a, const kernels::UpdateScalars& b) {
+  return a.lr == b.lr && a.clip_factor == b.clip_factor && a.t == b.t &&
+         a.parameter_id == b.parameter_id;
+}
+
+}  // namespace
+
+// protocol.md 2.2: "A group that neither clips nor counts for the skip threshold does not need the
+// decision: its momentum and orthogonalized update are computed as soon as its gradient is folded
+// and rounded, into scratch tagged (ballot, round, attempts), swapped in on apply, dropped on skip
+// or re-round. Admission counts the scratch; snapshots read committed buffers only; on disk it
+// writes the B extent." Here that is the weights alone, in the buffer of the next version, tagged
+// with the generation of the sums: there is no scratch, and nothing to swap (ADR 0026).
+void Speculation::Begin(const v1::StepPlan& plan, uint64_t generation) {
+  if (!Mutated(Mutation::kSpeculationKept)) End();
+  if (plan.step().kind() != v1::STEP_KIND_TRAIN) return;
+  generation_ = generation;
+  step_ = plan.step();
+}
+
+void Speculation::OnGradient(uint64_t generation, const ParameterStore& parameters,
+                             uint32_t parameter_id) {
+  if (generation_ == 0 || generation != generation_ || computed_.count(parameter_id) > 0) return;
+  const StoredParameter& parameter = parameters.Get(parameter_id);
+  if (!parameter.rule.has_value()) return;
+  if (!std::holds_alternative<kernels::MuonConfig>(*parameter.rule)) return;
+  if (step_.step() <= parameter.trace.watched_until_step) return;
+  if (accumulator_.UnclippedGradient(generation, parameter_id).empty()) return;
+  waiting_.insert(parameter_id);
+}
+
+void Speculation::End() {
+  generation_ = 0;
+  waiting_.clear();
+  computed_.clear();
+}
+
+void Speculation::ComputeOne(const ParameterStore& parameters, const v1::Placement& placement) {
+  const uint32_t id = *waiting_.begin();
+  waiting_.erase(waiting_.begin());
+  const absl::Span<const float> gradient = accumulator_.UnclippedGradient(generation_, id);
+  if (gradient.empty()) return;
+  const ParameterUpdate update(parameters.Get(id), step_,
+                               placement.parameters(static_cast<int>(id)), 1, gradient);
+  const kernels::UpdateResult result =
+      update.Run(kernels::UpdatePart::kWeights, backend_, publisher_, publisher_.BeginWrite(id));
+  PassFailpoint(Failpoint::speculation_written);
+  computed_[id] = {update.scalars(), result};
+}
+
+std::optional<kernels::UpdateResult> Speculation::Take(const kernels::UpdateScalars& scalars) {
+  const auto found = computed_.find(scalars.parameter_id);
+  if (found == computed_.end() || !AreEqual(found->second.scalars, scalars)) return std::nullopt;
+  const kernels::UpdateResult result = found->second.result;
+  computed_.erase(found);
+  return result;
+}
+
+}  // namespace kaon::shard

@@ -1,0 +1,142 @@
+#include "server/shard/snapshot/checkpoint_restore.h"
+
+#include <google/protobuf/util/message_differencer.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "job/workers.h"
+#include "proto/failpoint.h"
+#include "proto/status_macros.h"
+#include "server/checkpoint/state_tensors.h"
+
+namespace kaon::shard {
+
+namespace {
+
+using google::protobuf::util::MessageDifferencer;
+
+// Elements that are held at once, a multiple of those of a group of int8.
+constexpr uint64_t kPiece = uint64_t{1} << 18;
+
+// Shards and workers are those of the job that loads it.
+v1::RegisterBody WithoutCluster(v1::RegisterBody registration) {
+  job::KeepWorkers({}, registration);
+  registration.mutable_placement()->clear_num_shards();
+  for (v1::ParameterPlacement& parameter :
+       *registration.mutable_placement()->mutable_parameters()) {
+    parameter.clear_shard();
+  }
+  return registration;
+}
+
+absl::Status CheckSame(const v1::RestoreBody& restore, const v1::CheckpointManifest& manifest) {
+  const char* differs = nullptr;
+  if (!MessageDifferencer::Equals(WithoutCluster(restore.registration()),
+                                  WithoutCluster(manifest.registration()))) {
+    differs = "registration";
+  } else if (restore.step() != manifest.step()) {
+    differs = "step";
+  } else if (!MessageDifferencer::Equals(restore.last_decision(),
+                                         manifest.last_record().decision())) {
+    differs = "last decision";
+  }
+  if (differs == nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the restore of checkpoint ", manifest.id(),
+                                                 " has another ", differs, " than its manifest"));
+}
+
+uint64_t BytesOf(const v1::CheckpointTensor& run) {
+  return checkpoint::StateBytes(run.dtype(), run.first_element() + run.num_elements()) -
+         checkpoint::StateBytes(run.dtype(), run.first_element());
+}
+
+absl::Span<char> BytesOf(absl::Span<float> floats) {
+  return {reinterpret_cast<char*>(floats.data()), floats.size() * sizeof(float)};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CheckpointRestore>> CheckpointRestore::Open(
+    disk::Directory& files, const v1::RestoreBody& restore) {
+  checkpoint::CheckpointDirectory directory(files);
+  KAON_ASSIGN_OR_RETURN(v1::CheckpointManifest manifest, directory.Load(restore.checkpoint()));
+  KAON_ASSIGN_OR_RETURN(const std::string sha256, directory.ManifestDigest(restore.checkpoint()));
+  if (sha256 != restore.manifest_sha256()) {
+    return absl::DataLossError(absl::StrCat("manifest of checkpoint ", restore.checkpoint(),
+                                            " has SHA-256 ", absl::BytesToHexString(sha256),
+                                            ", the restore is of the one with ",
+                                            absl::BytesToHexString(restore.manifest_sha256())));
+  }
+  KAON_RETURN_IF_ERROR(CheckSame(restore, manifest));
+  return std::unique_ptr<CheckpointRestore>(
+      new CheckpointRestore(files, restore, std::move(manifest)));
+}
+
+CheckpointRestore::CheckpointRestore(disk::Directory& files, const v1::RestoreBody& restore,
+                                     v1::CheckpointManifest manifest)
+    : directory_(files), restore_(restore), reader_(directory_, std::move(manifest)) {
+  for (const v1::CheckpointTensor& run : reader_.manifest().tensors()) runs_.push_back(&run);
+  std::sort(runs_.begin(), runs_.end(), [](const auto* a, const auto* b) {
+    return std::make_tuple(a->file(), a->offset()) < std::make_tuple(b->file(), b->offset());
+  });
+}
+
+absl::Status CheckpointRestore::Check(uint32_t shard) {
+  const auto& placement = restore_.registration().placement().parameters();
+  std::string bytes;
+  for (const v1::CheckpointTensor* run : runs_) {
+    if (placement[static_cast<int>(run->parameter_id())].shard() != shard) continue;
+    const uint64_t end = run->first_element() + run->num_elements();
+    for (uint64_t first = run->first_element(); first < end; first += kPiece) {
+      const uint64_t count = std::min(kPiece, end - first);
+      bytes.resize(checkpoint::StateBytes(run->dtype(), first + count) -
+                   checkpoint::StateBytes(run->dtype(), first));
+      KAON_RETURN_IF_ERROR(
+          reader_.Read(run->parameter_id(), run->role(), first, count, absl::MakeSpan(bytes)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointRestore::Load(
+    ParameterStore& store, ParameterPublisher& publisher,
+    const std::function<void(uint32_t, absl::Span<const float>)>& before_write) {
+  using Key = std::pair<uint32_t, std::string>;
+  std::map<Key, absl::Span<char>> memory;
+  for (StoredParameter& parameter : store.parameters()) {
+    const absl::Span<float> weights = publisher.BeginWrite(parameter.id);
+    before_write(parameter.id, weights);
+    memory[{parameter.id, checkpoint::kWeightRole}] = BytesOf(weights);
+    for (size_t i = 0; i < parameter.state.size(); ++i) {
+      memory[{parameter.id, parameter.state_slots[i].name}] = BytesOf(parameter.state[i].floats());
+    }
+  }
+  for (const v1::CheckpointTensor* run : runs_) {
+    const auto to = memory.find({run->parameter_id(), run->role()});
+    if (to == memory.end()) continue;
+    const uint64_t first = checkpoint::StateBytes(run->dtype(), run->first_element());
+    KAON_RETURN_IF_ERROR(reader_.Read(run->parameter_id(), run->role(), run->first_element(),
+                                      run->num_elements(),
+                                      to->second.subspan(first, BytesOf(*run))));
+    PassFailpoint(Failpoint::restore_run_loaded);
+  }
+  for (StoredParameter& parameter : store.parameters()) {
+    const v1::CheckpointParameter& counted =
+        reader_.manifest().parameters(static_cast<int>(parameter.id));
+    parameter.updates_applied = counted.updates_applied();
+    parameter.newton_schulz_updates = counted.newton_schulz_updates();
+    parameter.trace = {};
+    publisher.Publish(parameter.id, restore_.step());
+    NoteWeights(publisher.current(parameter.id), parameter);
+    NoteSlots(parameter);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace kaon::shard

@@ -1,0 +1,241 @@
+#include "server/shard/snapshot/state_freeze.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/mutex.h"
+#include "proto/status_macros.h"
+#include "server/checkpoint/state_tensors.h"
+
+namespace kaon::shard {
+
+namespace {
+
+// Whether `tensor` comes before the one of these names.
+bool Precedes(uint32_t parameter_id, absl::string_view role, uint32_t other_id,
+              absl::string_view other_role) {
+  return parameter_id != other_id ? parameter_id < other_id : role < other_role;
+}
+
+absl::StatusOr<absl::Span<const std::byte>> MemoryOf(const StoredParameter& parameter,
+                                                     const checkpoint::StateTensor& tensor,
+                                                     const ParameterPublisher& publisher) {
+  const uint64_t size = checkpoint::StateBytes(tensor.dtype, tensor.num_elements);
+  absl::Span<const std::byte> memory;
+  if (tensor.role == checkpoint::kWeightRole) {
+    const absl::Span<const float> weights = publisher.current(parameter.id);
+    memory = {reinterpret_cast<const std::byte*>(weights.data()), weights.size() * sizeof(float)};
+  }
+  for (size_t i = 0; i < parameter.state_slots.size(); ++i) {
+    if (parameter.state_slots[i].name == tensor.role) memory = parameter.state[i].bytes();
+  }
+  if (memory.size() < size) {
+    return absl::InternalError(absl::StrCat("parameter ", parameter.name, " ", tensor.role, " has ",
+                                            memory.size(), " bytes in memory, expecting ", size));
+  }
+  return memory.first(size);
+}
+
+}  // namespace
+
+// Each tensor until it is read: where it lies in memory, or its copy.
+class StateFreeze::Tensors {
+ public:
+  struct Tensor {
+    uint32_t parameter_id = 0;
+    std::string role;
+    uint64_t num_bytes = 0;
+    absl::Span<const std::byte> live;
+    std::unique_ptr<std::byte[]> copy;
+    uint64_t read_bytes = 0;
+
+    bool is_read() const { return read_bytes == num_bytes; }
+  };
+
+  explicit Tensors(uint64_t copy_bytes) : copy_bytes_(copy_bytes) {}
+
+  // Ordered by (parameter_id, role); before it is shared.
+  void Add(Tensor tensor) {
+    MutexLock lock(mu_);
+    tensors_.push_back(std::move(tensor));
+  }
+
+  absl::Status Read(uint32_t parameter_id, absl::string_view role, uint64_t offset,
+                    absl::Span<char> to) {
+    MutexLock lock(mu_);
+    if (ended_) return absl::CancelledError("the shard gave up the state that was being read");
+    const auto found = FindLocked(parameter_id, role);
+    if (found == tensors_.end() || found->parameter_id != parameter_id || found->role != role) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("parameter_id ", parameter_id, " ", role, " is no tensor of this shard"));
+    }
+    if (offset != found->read_bytes || to.size() > found->num_bytes - offset) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "parameter_id ", parameter_id, " ", role, ": ", to.size(), " bytes from ", offset,
+          " on read, expecting from ", found->read_bytes, " and at most to ", found->num_bytes));
+    }
+    const std::byte* from = found->copy != nullptr ? found->copy.get() : found->live.data();
+    if (!to.empty()) std::memcpy(to.data(), from + offset, to.size());
+    found->read_bytes += to.size();
+    if (!found->is_read()) return absl::OkStatus();
+    if (found->copy != nullptr) copied_bytes_ -= found->num_bytes;
+    found->copy.reset();
+    room_.NotifyAll();
+    return absl::OkStatus();
+  }
+
+  void BeforeWrite(uint32_t parameter_id, const void* weights) {
+    MutexLock lock(mu_);
+    uint64_t needed = NeededLocked(parameter_id, weights);
+    while (needed > 0 && needed > copy_bytes_ - copied_bytes_) {
+      waited_for_ = true;
+      room_.Wait(mu_);
+      needed = NeededLocked(parameter_id, weights);
+    }
+    waited_for_ = false;
+    if (needed == 0) return;
+    for (auto tensor = FindLocked(parameter_id, "");
+         tensor != tensors_.end() && tensor->parameter_id == parameter_id; ++tensor) {
+      if (!NeedsCopy(*tensor, weights)) continue;
+      // Not zeroed first.
+      tensor->copy.reset(new std::byte[tensor->num_bytes]);
+      std::memcpy(tensor->copy.get(), tensor->live.data(), tensor->num_bytes);
+      copied_bytes_ += tensor->num_bytes;
+    }
+  }
+
+  void End() {
+    MutexLock lock(mu_);
+    ended_ = true;
+    copied_bytes_ = 0;
+    tensors_.clear();
+    room_.NotifyAll();
+  }
+  bool ended() const {
+    MutexLock lock(mu_);
+    return ended_;
+  }
+  bool waited_for() const {
+    MutexLock lock(mu_);
+    return waited_for_;
+  }
+
+ private:
+  static bool NeedsCopy(const Tensor& tensor, const void* weights) {
+    if (tensor.is_read() || tensor.copy != nullptr) return false;
+    return tensor.role != checkpoint::kWeightRole || tensor.live.data() == weights;
+  }
+
+  // The first at or behind these names.
+  std::vector<Tensor>::iterator FindLocked(uint32_t parameter_id, absl::string_view role)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return std::partition_point(tensors_.begin(), tensors_.end(), [&](const Tensor& tensor) {
+      return Precedes(tensor.parameter_id, tensor.role, parameter_id, role);
+    });
+  }
+  // Bytes to copy before the parameter is written.
+  uint64_t NeededLocked(uint32_t parameter_id, const void* weights)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    uint64_t needed = 0;
+    for (auto tensor = FindLocked(parameter_id, "");
+         tensor != tensors_.end() && tensor->parameter_id == parameter_id; ++tensor) {
+      if (NeedsCopy(*tensor, weights)) needed += tensor->num_bytes;
+    }
+    return needed;
+  }
+
+  const uint64_t copy_bytes_;
+
+  mutable Mutex mu_;
+  // Something was read or given up.
+  CondVar room_;
+  std::vector<Tensor> tensors_ ABSL_GUARDED_BY(mu_);
+  uint64_t copied_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;
+  bool waited_for_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+StateFreeze::~StateFreeze() { shared_->End(); }
+
+absl::Status StateFreeze::Read(uint32_t parameter_id, absl::string_view role, uint64_t offset,
+                               absl::Span<char> to) {
+  return shared_->Read(parameter_id, role, offset, to);
+}
+
+bool StateFreeze::is_waited_for() const { return shared_->waited_for(); }
+
+FreezeList::FreezeList() = default;
+
+FreezeList::~FreezeList() { EndAll(); }
+
+absl::StatusOr<std::unique_ptr<StateFreeze>> FreezeList::Add(FrozenFacts facts,
+                                                             const ParameterStore& store,
+                                                             const ParameterPublisher& publisher,
+                                                             uint64_t copy_bytes) {
+  if (!facts.state.weights_loaded()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the shard is at position ", facts.state.applied_position(),
+                     " and has no weights yet, there is no state to freeze"));
+  }
+  std::unique_ptr<StateFreeze> freeze(new StateFreeze());
+  freeze->shared_ = std::make_shared<StateFreeze::Tensors>(copy_bytes);
+  freeze->facts_ = std::move(facts);
+  const v1::ShardState& state = freeze->facts_.state;
+  KAON_ASSIGN_OR_RETURN(const std::vector<checkpoint::StateTensor> tensors,
+                        checkpoint::StateTensorsOf(state.registration()));
+  v1::CheckpointPart& part = freeze->part_;
+  part.set_shard(freeze->facts_.shard);
+  part.set_num_shards(freeze->facts_.num_shards);
+  part.set_job(state.registration().definition().name());
+  part.set_timeline(state.timeline());
+  part.set_position(state.applied_position());
+  const StateDigests digests = store.Digests();
+  part.set_weights_digest(digests.weights);
+  part.set_state_digest(digests.state + store.PositionDigest(state.applied_position()));
+  // Both are in the order of parameter ids.
+  auto tensor = tensors.begin();
+  for (const StoredParameter& parameter : store.parameters()) {
+    v1::CheckpointParameter* counters = part.add_parameters();
+    counters->set_parameter_id(parameter.id);
+    counters->set_updates_applied(parameter.updates_applied);
+    counters->set_newton_schulz_updates(parameter.newton_schulz_updates);
+    while (tensor != tensors.end() && tensor->parameter_id < parameter.id) ++tensor;
+    for (; tensor != tensors.end() && tensor->parameter_id == parameter.id; ++tensor) {
+      KAON_ASSIGN_OR_RETURN(const absl::Span<const std::byte> memory,
+                            MemoryOf(parameter, *tensor, publisher));
+      v1::CheckpointTensor& frozen = freeze->tensors_.emplace_back();
+      frozen.set_parameter_id(tensor->parameter_id);
+      frozen.set_role(tensor->role);
+      frozen.set_dtype(tensor->dtype);
+      frozen.set_momentum_form(tensor->momentum_form);
+      frozen.set_num_elements(tensor->num_elements);
+      freeze->shared_->Add({tensor->parameter_id, tensor->role, memory.size(), memory, {}, 0});
+      freeze->num_bytes_ += memory.size();
+    }
+  }
+  live_.push_back(freeze->shared_);
+  return freeze;
+}
+
+void FreezeList::BeforeWrite(uint32_t parameter_id, absl::Span<const float> weights) {
+  for (const auto& tensors : live_) tensors->BeforeWrite(parameter_id, weights.data());
+  live_.erase(std::remove_if(live_.begin(), live_.end(),
+                             [](const auto& tensors) { return tensors->ended(); }),
+              live_.end());
+}
+
+bool FreezeList::IsRead() const {
+  return std::any_of(live_.begin(), live_.end(),
+                     [](const auto& tensors) { return !tensors->ended(); });
+}
+
+void FreezeList::EndAll() {
+  for (const auto& tensors : live_) tensors->End();
+  live_.clear();
+}
+
+}  // namespace kaon::shard

@@ -1,0 +1,105 @@
+#include "server/shard/transport/pull_stream.h"
+
+#include <grpcpp/support/slice.h>
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "proto/failpoint.h"
+#include "proto/grpc_status.h"
+#include "proto/status_macros.h"
+#include "proto/tensor_stream.h"
+
+namespace kaon::shard {
+
+namespace {
+
+absl::StatusOr<v1::PullRequest> Parse(const grpc::ByteBuffer& buffer) {
+  if (buffer.Length() > proto::kMaxChunkBytes) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "request of ", buffer.Length(), " bytes, expecting at most ", proto::kMaxChunkBytes));
+  }
+  std::vector<grpc::Slice> slices;
+  if (const grpc::Status dumped = buffer.Dump(&slices); !dumped.ok())
+    return proto::FromGrpc(dumped);
+  std::string bytes;
+  for (const grpc::Slice& slice : slices) {
+    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  }
+  v1::PullRequest request;
+  if (request.ParseFromString(bytes)) return request;
+  return absl::InvalidArgumentError(
+      absl::StrCat("message of ", bytes.size(), " bytes is not a kaon.v1.PullRequest"));
+}
+
+}  // namespace
+
+PullStream* PullStream::Start(ParameterPublisher& publisher, monitor::EventCounts& counts,
+                              proto::Identity peer, const grpc::ByteBuffer& request) {
+  std::shared_ptr<PullStream> stream(new PullStream(publisher, counts, std::move(peer)));
+  stream->self_ = stream;
+  if (const absl::Status status = stream->Open(request); !status.ok()) {
+    MutexLock lock(stream->mu_);
+    stream->EndLocked(status);
+  } else {
+    stream->Continue();
+  }
+  return stream.get();
+}
+
+absl::Status PullStream::Open(const grpc::ByteBuffer& request) {
+  KAON_ASSIGN_OR_RETURN(v1::PullRequest parsed, Parse(request));
+  MutexLock lock(mu_);
+  return reader_.Open(std::move(parsed));
+}
+
+void PullStream::Continue() {
+  MutexLock lock(mu_);
+  if (ended_) return;
+  if (reader_.done()) return EndLocked(absl::OkStatus());
+  absl::StatusOr<bool> readable = reader_.Await([self = shared_from_this()] { self->Continue(); });
+  absl::Status status = readable.status();
+  if (status.ok() && *readable) status = WriteChunksLocked();
+  if (!status.ok()) EndLocked(status);
+}
+
+absl::Status PullStream::WriteChunksLocked() {
+  std::vector<v1::TensorChunk> chunks = reader_.Next();
+  grpc::Slice payload(reader_.BytesOf(chunks));
+  // A fresh slice is ours alone until it is sent.
+  auto* to = reinterpret_cast<std::byte*>(const_cast<uint8_t*>(payload.begin()));
+  KAON_RETURN_IF_ERROR(reader_.Read(chunks, to));
+  const grpc::Slice slices[] = {grpc::Slice(proto::EncodeChunkHeader(chunks, payload.size())),
+                                std::move(payload)};
+  sent_ = grpc::ByteBuffer(slices, 2);
+  PassFailpoint(Failpoint::shard_pull_chunk);
+  StartWrite(&sent_);
+  return absl::OkStatus();
+}
+
+void PullStream::OnWriteDone(bool ok) {
+  if (ok) return Continue();
+  MutexLock lock(mu_);
+  EndLocked(absl::CancelledError("the reader is gone"));
+}
+
+void PullStream::OnCancel() {
+  MutexLock lock(mu_);
+  reader_.Forget();
+  EndLocked(absl::CancelledError("the reader is gone"));
+}
+
+void PullStream::EndLocked(const absl::Status& status) {
+  if (ended_) return;
+  ended_ = true;
+  reader_.NoteEnd(status);
+  Finish(proto::ToGrpc(status));
+}
+
+void PullStream::OnDone() {
+  // May be the last owner.
+  const std::shared_ptr<PullStream> self = std::move(self_);
+}
+
+}  // namespace kaon::shard

@@ -1,0 +1,76 @@
+// The gRPC services of a shard. They translate: data-plane calls become PushStream and PullStream,
+// control streams ControlStream, the rest questions to the StepLoop and the ShmEndpoint. Owned by
+// ShardServer; called by gRPC's threads.
+#ifndef KAON_SERVER_SHARD_TRANSPORT_SHARD_SERVICE_H_
+#define KAON_SERVER_SHARD_TRANSPORT_SHARD_SERVICE_H_
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/server_callback.h>
+
+#include "kaon/v1/shard_control.grpc.pb.h"
+#include "kaon/v1/shard_data.grpc.pb.h"
+#include "kaon/v1/shard_local.grpc.pb.h"
+#include "server/monitor/event_counts.h"
+#include "server/shard/step_loop.h"
+#include "server/shard/transport/shm_endpoint.h"
+
+namespace kaon::shard {
+
+// Raw on both methods: tensor bytes are read and written as slices, without the generated parser.
+class ShardDataService : public v1::ShardData::WithRawCallbackMethod_Push<
+                             v1::ShardData::WithRawCallbackMethod_Pull<v1::ShardData::Service>> {
+ public:
+  // `loop` outlives the service.
+  explicit ShardDataService(StepLoop& loop) : loop_(loop) {}
+
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Push(
+      grpc::CallbackServerContext* context) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Pull(grpc::CallbackServerContext* context,
+                                                   const grpc::ByteBuffer* request) override;
+
+ private:
+  StepLoop& loop_;
+};
+
+class ShardLocalService : public v1::ShardLocal::CallbackService {
+ public:
+  // Both outlive the service; without an endpoint there are no sessions.
+  ShardLocalService(ShmEndpoint* endpoint, monitor::EventCounts& counts)
+      : endpoint_(endpoint), counts_(counts) {}
+
+  grpc::ServerUnaryReactor* OpenSession(grpc::CallbackServerContext* context,
+                                        const v1::OpenSessionRequest* request,
+                                        v1::OpenSessionResponse* response) override;
+
+ private:
+  ShmEndpoint* const endpoint_;
+  monitor::EventCounts& counts_;
+};
+
+class ShardControlService : public v1::ShardControl::CallbackService {
+ public:
+  // `loop` outlives the service.
+  explicit ShardControlService(StepLoop& loop) : loop_(loop) {}
+
+  grpc::ServerBidiReactor<v1::CoordinatorToShard, v1::ShardToCoordinator>* Control(
+      grpc::CallbackServerContext* context) override;
+  grpc::ServerUnaryReactor* ReadHistory(grpc::CallbackServerContext* context,
+                                        const v1::ReadHistoryRequest* request,
+                                        v1::ReadHistoryResponse* response) override;
+  grpc::ServerUnaryReactor* DescribeShard(grpc::CallbackServerContext* context,
+                                          const v1::DescribeShardRequest* request,
+                                          v1::DescribeShardResponse* response) override;
+  grpc::ServerUnaryReactor* GetParameterStats(grpc::CallbackServerContext* context,
+                                              const v1::ShardParameterRequest* request,
+                                              v1::ParameterStats* response) override;
+  grpc::ServerUnaryReactor* GetParameterDiagnostics(grpc::CallbackServerContext* context,
+                                                    const v1::ShardParameterRequest* request,
+                                                    v1::ParameterDiagnostics* response) override;
+
+ private:
+  StepLoop& loop_;
+};
+
+}  // namespace kaon::shard
+
+#endif  // KAON_SERVER_SHARD_TRANSPORT_SHARD_SERVICE_H_

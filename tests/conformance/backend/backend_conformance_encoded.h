@@ -1,0 +1,69 @@
+// Conformance of a backend's updates with an encoded momentum ([Q1]): rules compute in fp32 and
+// round once, after the step. Part of the suite of backend_conformance.h; used by tests only.
+#ifndef KAON_TESTS_CONFORMANCE_BACKEND_BACKEND_CONFORMANCE_ENCODED_H_
+#define KAON_TESTS_CONFORMANCE_BACKEND_BACKEND_CONFORMANCE_ENCODED_H_
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <variant>
+#include <vector>
+
+#include "kernels/state_codec.h"
+#include "tests/conformance/backend/backend_conformance_fixture.h"
+#include "tests/kernels/reference/float64_element_wise.h"
+#include "tests/kernels/reference/random_matrices.h"
+
+namespace kaon::kernels {
+
+inline RuleConfig WithMomentumDType(RuleConfig rule, StateDType dtype) {
+  std::visit([dtype](auto& config) { config.momentum_dtype = dtype; }, rule);
+  return rule;
+}
+
+// By definition: decode the whole slot, update in fp32, encode it. Long enough for several chunks,
+// and with a last group that is not full.
+// [Q1].
+TEST_P(BackendConformanceTest, EncodedMomentumIsDecodedUpdatedInFloat32AndRounded) {
+  const std::vector<uint64_t> shape = {3, 4099};
+  const size_t n = 3 * 4099;
+  for (const RuleConfig& rule : Rules()) {
+    for (const StateDType dtype : {StateDType::kBFloat16, StateDType::kInt8}) {
+      Parameter encoded(WithMomentumDType(rule, dtype), shape, reference::GaussianVector(n, 31));
+      Parameter plain(WithMomentumDType(rule, StateDType::kFloat32), shape, encoded.weight);
+      if (encoded.slots.empty()) continue;
+      for (int t = 1; t <= 3; ++t) {
+        DecodeState(dtype, encoded.StateBytesOf(0), 0, absl::MakeSpan(plain.state[0]));
+        const std::vector<float> grad = reference::GaussianVector(n, 31 + t);
+        encoded.Update(*backend_, grad, {1e-2, 1.0, t});
+        plain.Update(*backend_, grad, {1e-2, 1.0, t});
+        ASSERT_TRUE(SameBits(encoded.weight, plain.weight)) << rule.index() << " step " << t;
+        std::vector<std::byte> expected(encoded.slots[0].num_bytes);
+        EncodeState(dtype, plain.state[0], 0, absl::MakeSpan(expected));
+        ASSERT_EQ(memcmp(encoded.StateBytesOf(0).data(), expected.data(), expected.size()), 0);
+        for (size_t k = 1; k < encoded.state.size(); ++k) {
+          ASSERT_TRUE(SameBits(encoded.state[k], plain.state[k]));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(BackendConformanceTest, AdamWithEncodedMomentumStaysNearTheReference) {
+  for (const StateDType dtype : {StateDType::kBFloat16, StateDType::kInt8}) {
+    Parameter parameter(WithMomentumDType(AdamWConfig{}, dtype), {320}, std::vector<float>(320));
+    std::vector<double> expected(320);
+    reference::Adam adam{1e-2, 0.9, 0.95};
+    for (int t = 1; t <= 20; ++t) {
+      const std::vector<float> grad = reference::GaussianVector(320, 40 + t);
+      parameter.Update(*backend_, grad, {1e-2, 1.0, t});
+      adam.Step(reference::Widened(grad), expected);
+    }
+    EXPECT_LE(reference::RelativeError(parameter.weight, expected), 2e-2);
+    EXPECT_GT(reference::RelativeError(parameter.weight, expected), 1e-5);
+  }
+}
+
+}  // namespace kaon::kernels
+
+#endif  // KAON_TESTS_CONFORMANCE_BACKEND_BACKEND_CONFORMANCE_ENCODED_H_

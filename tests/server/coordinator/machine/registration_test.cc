@@ -1,0 +1,92 @@
+#include "server/coordinator/machine/registration.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/job/form_times.h"
+#include "tests/server/coordinator/machine/test_job.h"
+
+namespace kaon::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+
+// [P1]: whole parameters, each on one shard.
+TEST(RegistrationTest, RoutesAndPlacesEveryParameter) {
+  const auto body = MakeRegistration(TestJob(), {3, 0});
+  ASSERT_TRUE(body.ok()) << body.status();
+  const v1::Placement& placement = body->placement();
+  EXPECT_EQ(placement.num_shards(), 3);
+  ASSERT_EQ(placement.parameters_size(), 5);
+  EXPECT_EQ(placement.parameters(0).group(), "muon");
+  EXPECT_EQ(placement.parameters(1).group(), "adamw");
+  EXPECT_EQ(placement.parameters(4).group(), "");
+  EXPECT_NE(placement.parameters(0).shard(), placement.parameters(2).shard());
+}
+
+TEST(RegistrationTest, RefusesAMalformedDefinitionNamingTheField) {
+  v1::JobDefinition job = TestJob();
+  job.mutable_groups(0)->set_lr(-1);
+  const auto body = MakeRegistration(job, {1, 0});
+  EXPECT_EQ(body.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(body.status().message(), HasSubstr("lr"));
+}
+
+TEST(RegistrationTest, RefusesAMatrixLargerThanAShard) {
+  const auto body = MakeRegistration(TestJob(), {4, 500});
+  EXPECT_EQ(body.status().code(), absl::StatusCode::kResourceExhausted);
+  // Two weight buffers, an accumulator and the momentum of 32 fp32 elements.
+  EXPECT_THAT(body.status().message(), HasSubstr("layer0.w needs 512 bytes"));
+}
+
+v1::RegisterBody Registered() { return *MakeRegistration(TestJob(), {1, 0}); }
+
+TEST(RegistrationTest, WrittenOutDefaultsAreNoDifference) {
+  v1::JobDefinition written_out = TestJob();
+  written_out.mutable_groups(0)->mutable_muon()->set_momentum(0.95);
+  EXPECT_EQ(FirstDifference(Registered(), written_out), "");
+}
+
+TEST(RegistrationTest, NamesTheFirstDifferenceWithBothValues) {
+  v1::JobDefinition other = TestJob();
+  other.mutable_groups(1)->set_lr(0.5);
+  const std::string difference = FirstDifference(Registered(), other);
+  EXPECT_THAT(difference, HasSubstr("groups[1].lr"));
+  EXPECT_THAT(difference, HasSubstr("0.001"));
+  EXPECT_THAT(difference, HasSubstr("0.5"));
+}
+
+v1::JobDefinition FastestJob() { return job::WithFastestForm(TestJob()); }
+
+// Whatever the next coordinator's shards measure, the job that was registered is meant.
+TEST(RegistrationTest, TheChosenFormIsNoDifference) {
+  const auto body = MakeRegistration(FastestJob(), {1, 0}, job::FormTimes{job::FormTime(2, 2, 1)});
+  ASSERT_TRUE(body.ok()) << body.status();
+  EXPECT_EQ(body->definition().groups(0).muon().newton_schulz().form(),
+            v1::NEWTON_SCHULZ_FORM_GRAM);
+  EXPECT_EQ(FirstDifference(*body, FastestJob()), "");
+  EXPECT_THAT(FirstDifference(*body, TestJob()), HasSubstr("form"));
+  // As GetJob answers it.
+  EXPECT_EQ(FirstDifference(*body, body->definition()), "");
+  // Of a job that came from a checkpoint, which nobody has asked to choose.
+  EXPECT_EQ(FirstDifference(Registered(), FastestJob()), "");
+  v1::JobDefinition malformed = FastestJob();
+  malformed.mutable_groups(0)->mutable_muon()->mutable_newton_schulz()->add_gram_restarts(2);
+  EXPECT_THAT(FirstDifference(*body, malformed), HasSubstr("form"));
+  v1::JobDefinition other = FastestJob();
+  other.mutable_groups(0)->set_lr(0.5);
+  EXPECT_THAT(FirstDifference(*body, other), HasSubstr("groups[0].lr"));
+}
+
+// A worker that starts again brings what its program says, not what an admin has changed since.
+TEST(RegistrationTest, ChangesSinceAreNoDifference) {
+  v1::RegisterBody registered = Registered();
+  registered.mutable_definition()->mutable_groups(1)->set_lr(0.5);
+  EXPECT_EQ(FirstDifference(registered, TestJob()), "");
+  v1::JobDefinition other = TestJob();
+  other.mutable_groups(1)->set_lr(0.5);
+  EXPECT_THAT(FirstDifference(registered, other), HasSubstr("groups[1].lr"));
+}
+
+}  // namespace
+}  // namespace kaon::coordinator

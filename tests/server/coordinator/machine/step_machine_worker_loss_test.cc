@@ -1,0 +1,241 @@
+// T21: what becomes of a step when a worker is lost, under each policy.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "server/coordinator/machine/step_machine.h"
+#include "tests/server/coordinator/machine/machine_harness.h"
+#include "tests/server/coordinator/machine/mid_step.h"
+#include "tests/server/coordinator/machine/test_job.h"
+
+namespace kaon::coordinator {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kPatience = absl::Seconds(2);
+
+// Three workers; one that begins has a stream open until Die.
+class WorkerLossTest : public testing::Test {
+ protected:
+  void Train(v1::WorkerLossPolicy policy) {
+    v1::JobDefinition job = TestJob(3);
+    job.set_worker_loss(policy);
+    if (policy != v1::WORKER_LOSS_POLICY_WAIT) {
+      job.set_worker_loss_seconds(absl::ToDoubleSeconds(kPatience));
+    }
+    machine_.Train(job);
+    machine_.ClearSent();
+  }
+  void BeginAndAwait(uint32_t rank, uint64_t step) {
+    const auto begun = machine_.Begin(rank, step);
+    ASSERT_TRUE(begun.ok()) << begun.status();
+    streams_[rank] = machine_.Await(rank, step);
+  }
+  void Die(uint32_t rank) { machine_.HangUp(streams_[rank]); }
+  // Shards answer all the time.
+  void Pass(absl::Duration time) {
+    for (absl::Duration passed; passed < time; passed += absl::Milliseconds(100)) {
+      for (int i = 0; i < machine_.num_shards(); ++i) machine_.Applied(i, 0);
+      machine_.Tick();
+    }
+  }
+  // Of the newest plan sent; empty if none.
+  std::vector<uint32_t> Planned() {
+    std::vector<uint32_t> ranks;
+    const std::optional<v1::StepPlan> plan = machine_.SentPlan(0);
+    if (!plan) return ranks;
+    for (const v1::Member& member : plan->step().members()) ranks.push_back(member.rank());
+    return ranks;
+  }
+  int NumPlanned(uint32_t rank) {
+    int planned = 0;
+    for (const v1::StepEvent& event : machine_.events(streams_[rank])) {
+      planned += event.has_planned();
+    }
+    return planned;
+  }
+
+  MachineHarness machine_;
+  std::map<uint32_t, CallId> streams_;
+};
+
+TEST_F(WorkerLossTest, WaitWaitsForEver) {
+  Train(v1::WORKER_LOSS_POLICY_WAIT);
+  for (const uint32_t rank : {0, 2}) BeginAndAwait(rank, 1);
+  Pass(absl::Minutes(10));
+  EXPECT_THAT(Planned(), ElementsAre());
+  EXPECT_EQ(machine_.phase(), "step 1: waiting for rank 1");
+}
+
+TEST_F(WorkerLossTest, ShrinkGoesOnWithoutWhoeverDidNotBegin) {
+  Train(v1::WORKER_LOSS_POLICY_SHRINK);
+  for (const uint32_t rank : {0, 2}) BeginAndAwait(rank, 1);
+  Pass(kPatience);
+  EXPECT_THAT(Planned(), ElementsAre());
+  Pass(absl::Milliseconds(100));
+  EXPECT_THAT(Planned(), ElementsAre(0, 2));
+  EXPECT_EQ(NumPlanned(0), 1);
+  EXPECT_THAT(machine_.phase(), HasSubstr("without rank 1 (lost)"));
+  machine_.VoteAndApply();
+  // Nobody waits for it any more.
+  for (const uint32_t rank : {0, 2}) BeginAndAwait(rank, 2);
+  EXPECT_THAT(Planned(), ElementsAre(0, 2));
+}
+
+TEST_F(WorkerLossTest, ShrinkOpensAnotherRoundWithoutWhoeverDiesWhileItPushes) {
+  Train(v1::WORKER_LOSS_POLICY_SHRINK);
+  for (const uint32_t rank : {0, 1, 2}) BeginAndAwait(rank, 1);
+  const v1::StepPlan first = *machine_.SentPlan(0);
+  // Its vote is for the first round alone.
+  machine_.Vote(0, first);
+  Die(1);
+  Pass(kPatience);
+  EXPECT_THAT(Planned(), ElementsAre(0, 1, 2));
+  Pass(absl::Milliseconds(100));
+  EXPECT_THAT(Planned(), ElementsAre(0, 2));
+  EXPECT_EQ(machine_.SentPlan(0)->round(), 2);
+  EXPECT_EQ(NumPlanned(2), 2);
+  machine_.Vote(1, first);
+  EXPECT_FALSE(machine_.SentRecord(0).has_value());
+  const v1::StepRecord record = machine_.VoteAndApply();
+  EXPECT_EQ(record.plan().step().members_size(), 2);
+}
+
+TEST_F(WorkerLossTest, AWorkerWithAStreamOpenIsNotLostHoweverLongItTakes) {
+  Train(v1::WORKER_LOSS_POLICY_SHRINK);
+  for (const uint32_t rank : {0, 1, 2}) BeginAndAwait(rank, 1);
+  Pass(absl::Minutes(10));
+  EXPECT_EQ(machine_.SentPlan(0)->round(), 1);
+}
+
+TEST_F(WorkerLossTest, AWorkerThatCallsInTimeIsNotLost) {
+  Train(v1::WORKER_LOSS_POLICY_SHRINK);
+  for (const uint32_t rank : {0, 1, 2}) BeginAndAwait(rank, 1);
+  for (int i = 0; i < 5; ++i) {
+    Die(1);
+    Pass(kPatience - absl::Milliseconds(200));
+    ASSERT_TRUE(machine_.Join(1, 101).ok());
+  }
+  EXPECT_EQ(machine_.SentPlan(0)->round(), 1);
+}
+
+// T8: a coordinator that was frozen for an hour.
+TEST_F(WorkerLossTest, NobodyIsLostForTimeInWhichTheCoordinatorDidNotRun) {
+  Train(v1::WORKER_LOSS_POLICY_SHRINK);
+  for (const uint32_t rank : {0, 2}) BeginAndAwait(rank, 1);
+  Pass(absl::Seconds(1));
+  // It did not hear the shards either: whoever follows the step is sent away, and comes back.
+  machine_.Tick(absl::Hours(1));
+  for (int i = 0; i < machine_.num_shards(); ++i) machine_.Applied(i, 0);
+  EXPECT_TRUE(absl::IsUnavailable(*machine_.ended(streams_[0])));
+  for (const uint32_t rank : {0, 2}) BeginAndAwait(rank, 1);
+  Pass(kPatience);
+  EXPECT_THAT(Planned(), ElementsAre());
+  Pass(absl::Milliseconds(100));
+  EXPECT_THAT(Planned(), ElementsAre(0, 2));
+}
+
+TEST_F(WorkerLossTest, AProcessInItsPlaceTakesPartAgainFromTheNextStepOn) {
+  Train(v1::WORKER_LOSS_POLICY_SHRINK);
+  for (const uint32_t rank : {0, 2}) BeginAndAwait(rank, 1);
+  Pass(kPatience + absl::Milliseconds(100));
+  ASSERT_THAT(Planned(), ElementsAre(0, 2));
+  ASSERT_TRUE(machine_.Join(1, 500).ok());
+  BeginAndAwait(1, 1);
+  EXPECT_EQ(machine_.SentPlan(0)->round(), 1);
+  EXPECT_EQ(NumPlanned(1), 0);
+  const v1::StepRecord record = machine_.VoteAndApply();
+  // It hears of the decision like everybody else.
+  ASSERT_EQ(machine_.events(streams_[1]).size(), 1u);
+  EXPECT_EQ(machine_.events(streams_[1])[0].decided().SerializeAsString(),
+            record.SerializeAsString());
+  for (const uint32_t rank : {0, 2}) BeginAndAwait(rank, 2);
+  EXPECT_THAT(Planned(), ElementsAre());
+  BeginAndAwait(1, 2);
+  EXPECT_THAT(Planned(), ElementsAre(0, 1, 2));
+}
+
+TEST_F(WorkerLossTest, WhoeverIsBackTakesPartInARoundThatIsNeededAnyway) {
+  Train(v1::WORKER_LOSS_POLICY_SHRINK);
+  for (const uint32_t rank : {0, 2}) BeginAndAwait(rank, 1);
+  Pass(kPatience + absl::Milliseconds(100));
+  BeginAndAwait(1, 1);
+  Die(0);
+  Pass(kPatience + absl::Milliseconds(100));
+  EXPECT_THAT(Planned(), ElementsAre(1, 2));
+  EXPECT_EQ(machine_.SentPlan(0)->round(), 2);
+}
+
+// Rule 6: "Begin(t) of one attempt is immutable", also for one that was lost.
+TEST_F(WorkerLossTest, ALostAttemptCannotBeginTheStepWithOtherValues) {
+  Train(v1::WORKER_LOSS_POLICY_SHRINK);
+  for (const uint32_t rank : {0, 1, 2}) BeginAndAwait(rank, 1);
+  Die(1);
+  Pass(kPatience + absl::Milliseconds(100));
+  ASSERT_THAT(Planned(), ElementsAre(0, 2));
+  v1::BeginStepRequest other = machine_.BeginRequest(1, 1);
+  other.set_token_weight(9);
+  EXPECT_EQ(machine_.Begin(other).status().code(), absl::StatusCode::kAlreadyExists);
+}
+
+TEST_F(WorkerLossTest, SomebodyMustBeLeft) {
+  Train(v1::WORKER_LOSS_POLICY_SHRINK);
+  for (const uint32_t rank : {0, 1, 2}) BeginAndAwait(rank, 1);
+  for (const uint32_t rank : {0, 1, 2}) Die(rank);
+  Pass(absl::Minutes(10));
+  EXPECT_EQ(machine_.SentPlan(0)->round(), 1);
+  // The one that comes back is enough.
+  BeginAndAwait(1, 1);
+  Pass(kPatience + absl::Milliseconds(100));
+  EXPECT_THAT(Planned(), ElementsAre(1));
+}
+
+TEST_F(WorkerLossTest, TheNextHolderFindsOutForItself) {
+  Train(v1::WORKER_LOSS_POLICY_SHRINK);
+  for (const uint32_t rank : {0, 1, 2}) BeginAndAwait(rank, 1);
+  const v1::StepRecord record = machine_.VoteAndApply();
+  MachineHarness next(2, "coordinator-b:1");
+  v1::Ballot promised = machine_.ballot();
+  next.Hold(StateAt(machine_, record), promised);
+  ASSERT_TRUE(next.Join(2, 7).ok());
+  ASSERT_TRUE(next.Begin(2, 2).ok());
+  next.Await(2, 2);
+  for (absl::Duration passed; passed <= kPatience; passed += absl::Milliseconds(100)) {
+    EXPECT_FALSE(next.SentPlan(0).has_value());
+    for (int i = 0; i < 2; ++i) next.Applied(i, 0);
+    next.Tick();
+  }
+  ASSERT_TRUE(next.SentPlan(0).has_value()) << next.phase();
+  ASSERT_EQ(next.SentPlan(0)->step().members_size(), 1);
+  EXPECT_EQ(next.SentPlan(0)->step().members(0).rank(), 2u);
+  EXPECT_THAT(next.phase(), HasSubstr("without rank 0, 1 (lost)"));
+}
+
+TEST_F(WorkerLossTest, FailStopsTheJobNamingTheRank) {
+  Train(v1::WORKER_LOSS_POLICY_FAIL);
+  for (const uint32_t rank : {0, 1, 2}) BeginAndAwait(rank, 1);
+  const v1::StepRecord record = machine_.VoteAndApply();
+  for (const uint32_t rank : {0, 1, 2}) BeginAndAwait(rank, 2);
+  Die(1);
+  Pass(kPatience + absl::Milliseconds(100));
+  const std::string why =
+      "rank 1 was lost: step 2 waited 2 s for it (worker_loss is fail); restore the job from a "
+      "checkpoint to go on";
+  EXPECT_EQ(machine_.phase(), "stopped: FAILED_PRECONDITION: " + why);
+  EXPECT_EQ(machine_.ended(streams_[0]), absl::FailedPreconditionError(why));
+  EXPECT_EQ(machine_.Join(1, 500).status(), absl::FailedPreconditionError(why));
+  // Reading the shards again changes nothing about it.
+  const v1::ShardState state = StateAt(machine_, record);
+  machine_.machine().OnShardDisconnected(0);
+  machine_.machine().OnShardConnected(0);
+  for (int i = 0; i < machine_.num_shards(); ++i) machine_.State(i, state);
+  EXPECT_EQ(machine_.phase(), "stopped: FAILED_PRECONDITION: " + why);
+}
+
+}  // namespace
+}  // namespace kaon::coordinator

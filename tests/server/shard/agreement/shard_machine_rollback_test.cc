@@ -1,0 +1,280 @@
+// Mode interval(K): what a shard that restarted says and takes, and what one that did not takes
+// with it (protocol.md 2.2 and 3).
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "proto/decide_version.h"
+#include "tests/server/shard/agreement/machine_fixture.h"
+
+namespace kaon::shard {
+namespace {
+
+class ShardMachineRollbackTest : public MachineFixture {
+ protected:
+  ShardMachineRollbackTest() : MachineFixture(4u) {}
+
+  static v1::SnapshotPoint PointAt(uint64_t position, uint64_t step) {
+    v1::SnapshotPoint point;
+    point.set_position(position);
+    point.set_step(step);
+    *point.mutable_registration() = MakeRegistration();
+    *point.mutable_last_decision() = Applying(TrainPlan(1, 1, 1)).decision();
+    return point;
+  }
+  // Back to step 2, after position 4.
+  static v1::StepPlan RollbackPlan(uint64_t position, uint64_t counter) {
+    v1::StepPlan plan;
+    plan.set_job("gpt2");
+    plan.set_timeline(2);
+    plan.set_position(position);
+    *plan.mutable_ballot() = MakeBallot(counter);
+    plan.set_round(1);
+    plan.set_decide_version(proto::kDecideVersion);
+    *plan.mutable_rollback()->mutable_target() = PointAt(4, 2);
+    return plan;
+  }
+  // From the snapshots of steps 0 and 2, which it read.
+  void Restart() {
+    FrozenFacts facts;
+    facts.state.set_applied_position(4);
+    facts.state.set_applied_step(2);
+    facts.state.set_timeline(1);
+    facts.state.set_config_revision(1);
+    facts.state.set_weights_loaded(true);
+    *facts.state.mutable_applied_record() = Applying(TrainPlan(2, 1, 1));
+    *facts.state.mutable_registration() = MakeRegistration();
+    facts.promised = MakeBallot(1);
+    facts.num_shards = 1;
+    facts.newest_generation = 9;
+    machine_.RestoreFacts(facts, 5);
+    machine_.RestoreSnapshots({PointAt(2, 0), PointAt(4, 2)});
+  }
+  // Steps 1 .. `step`, with the snapshots of steps 0 and 2.
+  void TrainTo(uint64_t step) {
+    Start();
+    machine_.OnSnapshot(PointAt(2, 0), 1);
+    for (uint64_t next = 1; next <= step; ++next) {
+      Plan(kHolder, TrainPlan(next, 1, 1));
+      Fold();
+      MakeDurable();
+      Decide(kHolder, 1, Applying(TrainPlan(next, 1, 1)));
+      Apply(next + 2);
+      if (next == 2) machine_.OnSnapshot(PointAt(4, 2), 1);
+    }
+    MakeDurable();
+    TakeSent();
+  }
+  void BecomeHolder(uint64_t counter) {
+    Promise(kHolder, counter);
+    MakeDurable();
+    TakeSent();
+  }
+  // The snapshot that the newest plan names was read whole.
+  void Check(const absl::Status& status = absl::OkStatus()) {
+    machine_.OnReserved(generation_, status);
+    Collect();
+  }
+  v1::Refused Refused() {
+    const std::vector<SendToCoordinator> sent = TakeSent();
+    EXPECT_EQ(sent.size(), 1u);
+    return sent.empty() ? v1::Refused() : sent[0].message.refused();
+  }
+  std::string RefusedAs(v1::RefusalReason reason) {
+    const v1::Refused refused = Refused();
+    EXPECT_EQ(refused.reason(), reason) << refused.detail();
+    return refused.detail();
+  }
+  bool Voted() {
+    const std::vector<SendToCoordinator> sent = TakeSent();
+    return sent.size() == 1 && sent[0].message.has_prepared();
+  }
+};
+
+TEST_F(ShardMachineRollbackTest, ARestartedShardSaysSoAndTakesNothingElse) {
+  Restart();
+  v1::ShardState state = machine_.state();
+  EXPECT_TRUE(state.rollback_needed());
+  EXPECT_EQ(state.interval_steps(), 4u);
+  EXPECT_EQ(state.durability(), v1::DURABILITY_MODE_INTERVAL);
+  ASSERT_EQ(state.snapshots_size(), 2);
+  EXPECT_EQ(state.snapshots(1).step(), 2u);
+  BecomeHolder(2);
+  Plan(kHolder, TrainPlan(3, 2, 1));
+  EXPECT_TRUE(absl::StrContains(RefusedAs(v1::REFUSAL_REASON_STALE_PLAN), "a rollback is needed"));
+  Plan(kHolder, GroupChangePlan(5, 0.5, 2, 1));
+  EXPECT_TRUE(absl::StrContains(RefusedAs(v1::REFUSAL_REASON_STALE_PLAN), "a rollback is needed"));
+  // At any later position: others went on.
+  Plan(kHolder, RollbackPlan(9, 2));
+  Check();
+  EXPECT_TRUE(TakeSent().empty());
+  MakeDurable();
+  EXPECT_TRUE(Voted());
+  Decide(kHolder, 2, Applying(RollbackPlan(9, 2)));
+  ASSERT_EQ(applies_.size(), 1u);
+  Apply(9, 6);
+  state = machine_.state();
+  EXPECT_FALSE(state.rollback_needed());
+  EXPECT_EQ(state.applied_position(), 9u);
+  EXPECT_EQ(state.applied_step(), 2u);
+  EXPECT_EQ(state.timeline(), 2u);
+  EXPECT_EQ(state.config_revision(), 9u);
+  EXPECT_EQ(state.snapshots_size(), 2);
+}
+
+TEST_F(ShardMachineRollbackTest, AShardThatWentOnGoesBackAndForgetsItsVote) {
+  TrainTo(5);
+  EXPECT_FALSE(machine_.state().rollback_needed());
+  machine_.OnSnapshot(PointAt(6, 4), 1);
+  EXPECT_EQ(machine_.state().snapshots(0).step(), 2u);
+  Plan(kHolder, TrainPlan(6, 1, 1));
+  Fold();
+  MakeDurable();
+  ASSERT_TRUE(Voted());
+  BecomeHolder(2);
+  // Neither at a position that it voted for, nor into the timeline that it is in.
+  Plan(kHolder, RollbackPlan(8, 2));
+  EXPECT_EQ(RefusedAs(v1::REFUSAL_REASON_STALE_PLAN),
+            "rollback at position 8 planned, expecting above 8");
+  v1::StepPlan plan = RollbackPlan(9, 2);
+  plan.set_timeline(1);
+  Plan(kHolder, plan);
+  EXPECT_EQ(RefusedAs(v1::REFUSAL_REASON_STALE_PLAN),
+            "timeline 1 planned by a rollback, expecting above 1");
+  EXPECT_NE(machine_.held(), nullptr);
+  Plan(kHolder, RollbackPlan(9, 2));
+  Check();
+  MakeDurable();
+  EXPECT_TRUE(Voted());
+  // A decision that was on its way: its step is among those that are lost.
+  Decide(kOld, 1, Applying(TrainPlan(6, 1, 1)));
+  EXPECT_EQ(machine_.applied_step(), 5u);
+  // The holder died, the next one is on its own again; later ones win.
+  BecomeHolder(3);
+  Plan(kHolder, RollbackPlan(10, 3));
+  Check();
+  MakeDurable();
+  EXPECT_TRUE(Voted());
+  applies_.clear();
+  Decide(kHolder, 3, Applying(RollbackPlan(10, 3)));
+  ASSERT_EQ(applies_.size(), 1u);
+  Apply(10);
+  EXPECT_EQ(machine_.applied_step(), 2u);
+  // The state of step 4 is no part of the job's history any more, and neither is one that was being
+  // written.
+  machine_.OnSnapshot(PointAt(7, 5), 1);
+  ASSERT_EQ(machine_.state().snapshots_size(), 1);
+  EXPECT_EQ(machine_.state().snapshots(0).step(), 2u);
+  machine_.OnSnapshot(PointAt(10, 2), 2);
+  EXPECT_EQ(machine_.state().snapshots_size(), 2);
+}
+
+// A holder plans above what it has read of; a step that was only accepted then, or whose vote was
+// not durable, must not keep it from that for ever.
+TEST_F(ShardMachineRollbackTest, AVoteThatNobodyWasToldOfIsInNobodysWay) {
+  TrainTo(5);
+  Plan(kHolder, TrainPlan(6, 1, 1));
+  BecomeHolder(2);
+  EXPECT_FALSE(machine_.state().has_prepared());
+  Plan(kHolder, RollbackPlan(8, 2));
+  Check();
+  MakeDurable();
+  EXPECT_TRUE(Voted());
+}
+
+TEST_F(ShardMachineRollbackTest, AVoteThatIsDurableOnlyAfterThePromiseIsInNobodysWay) {
+  TrainTo(5);
+  Plan(kHolder, TrainPlan(6, 1, 1));
+  Fold();
+  const std::vector<uint64_t> vote = std::exchange(appends_, {});
+  BecomeHolder(2);
+  EXPECT_FALSE(machine_.state().has_prepared());
+  // While the journal reads its gradient the plan is lost, and comes again.
+  Plan(kHolder, RollbackPlan(8, 2));
+  EXPECT_TRUE(TakeSent().empty());
+  for (const uint64_t token : vote) machine_.OnDurable(token);
+  Collect();
+  EXPECT_TRUE(TakeSent().empty());
+  EXPECT_NE(machine_.held(), nullptr);
+  // A promise that is asked for again says more than the holder went by.
+  Promise(kHolder, 2);
+  ASSERT_EQ(TakeSent().size(), 1u);
+  Plan(kHolder, RollbackPlan(8, 2));
+  Check();
+  MakeDurable();
+  EXPECT_TRUE(Voted());
+}
+
+TEST_F(ShardMachineRollbackTest, ASnapshotThatIsNotThereIsNoTarget) {
+  TrainTo(3);
+  BecomeHolder(2);
+  v1::StepPlan plan = RollbackPlan(9, 2);
+  plan.mutable_rollback()->mutable_target()->set_position(3);
+  Plan(kHolder, plan);
+  EXPECT_EQ(RefusedAs(v1::REFUSAL_REASON_INVALID),
+            "rollback to position 3, step 2: this shard has whole snapshots of position 2, 4");
+  plan = RollbackPlan(9, 2);
+  plan.mutable_rollback()->mutable_target()->mutable_last_decision()->set_next_loss_scale(3);
+  Plan(kHolder, plan);
+  RefusedAs(v1::REFUSAL_REASON_INVALID);
+  // What cannot be looked at now may be whole: the holder sends the plan again.
+  Plan(kHolder, RollbackPlan(9, 2));
+  Check(absl::FailedPreconditionError("too many open files"));
+  EXPECT_EQ(RefusedAs(v1::REFUSAL_REASON_STALE_PLAN), "too many open files");
+  EXPECT_EQ(machine_.state().snapshots_size(), 2);
+  // One that turns out to be damaged is named no more.
+  Plan(kHolder, RollbackPlan(9, 2));
+  Check(absl::DataLossError("file f is torn"));
+  EXPECT_EQ(RefusedAs(v1::REFUSAL_REASON_INVALID), "file f is torn");
+  ASSERT_EQ(machine_.state().snapshots_size(), 1);
+  EXPECT_EQ(machine_.state().snapshots(0).position(), 2u);
+}
+
+// What is on disk of the journal behind the snapshot has gaps.
+TEST_F(ShardMachineRollbackTest, ReplayTakesARollbackBeyondWhatWasForgotten) {
+  Restart();
+  const v1::StepPlan plan = RollbackPlan(9, 2);
+  ASSERT_TRUE(machine_.RestorePromise({MakeBallot(2), 0, 1}).ok());
+  journal::PrepareRecord prepare;
+  prepare.prepared.set_plan(plan.SerializeAsString());
+  // Of the state that was forgotten.
+  prepare.prepared.set_state_digest(77);
+  prepare.generation = 12;
+  ASSERT_EQ(machine_.RestorePrepared(plan, prepare), absl::OkStatus());
+  EXPECT_TRUE(machine_.state().rollback_needed());
+  EXPECT_EQ(machine_.state().prepared().plan(), plan.SerializeAsString());
+  ASSERT_EQ(machine_.RestoreDecision(Applying(plan)), absl::OkStatus());
+  machine_.OnApplied(9, 5);
+  EXPECT_FALSE(machine_.state().rollback_needed());
+  EXPECT_EQ(machine_.applied_position(), 9u);
+}
+
+TEST_F(ShardMachineRollbackTest, TrainStepsAndChangesAreForgottenOnceThereAreWeights) {
+  EXPECT_FALSE(machine_.IsVolatile(GroupChangePlan(2, 0.5, 1, 1)));
+  Start();
+  EXPECT_TRUE(machine_.IsVolatile(GroupChangePlan(3, 0.5, 1, 1)));
+  EXPECT_TRUE(machine_.IsVolatile(TrainPlan(1, 1, 1)));
+  EXPECT_FALSE(machine_.IsVolatile(RollbackPlan(9, 2)));
+  EXPECT_FALSE(machine_.IsVolatile(LoadPlan(1, 1)));
+}
+
+class JournalMachineTest : public MachineFixture {};
+
+TEST_F(JournalMachineTest, AnotherModeTakesNoRollback) {
+  Start();
+  v1::StepPlan plan = TrainPlan(7, 1, 1);
+  plan.set_timeline(2);
+  plan.mutable_rollback()->mutable_target()->set_position(2);
+  Plan(kHolder, plan);
+  const std::vector<SendToCoordinator> sent = TakeSent();
+  ASSERT_EQ(sent.size(), 1u);
+  EXPECT_EQ(sent[0].message.refused().reason(), v1::REFUSAL_REASON_INVALID);
+  EXPECT_FALSE(machine_.IsVolatile(TrainPlan(1, 1, 1)));
+}
+
+}  // namespace
+}  // namespace kaon::shard

@@ -1,0 +1,213 @@
+#include "server/shard/parameters/parameter_store.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "kernels/update_workspace.h"
+#include "server/tier/host_tier.h"
+#include "tests/server/shard/agreement/plans.h"
+
+namespace kaon::shard {
+namespace {
+
+class ParameterStoreTest : public testing::Test {
+ protected:
+  ParameterStoreTest() : host_(1 << 16), store_(host_) {}
+
+  absl::StatusOr<std::unique_ptr<ParameterStore>> Create() {
+    return ParameterStore::Create(store_, registration_, 0, 1);
+  }
+  void ExpectRefused(absl::string_view words) {
+    const absl::Status status = Create().status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find(words), absl::string_view::npos) << status;
+    EXPECT_EQ(store_.used_bytes(), 0u);
+  }
+
+  tier::HostTier host_;
+  tier::TieredStore store_;
+  v1::RegisterBody registration_ = MakeRegistration();
+};
+
+// Edge 26: all of it before the first gradient, if there ever is one.
+TEST_F(ParameterStoreTest, GivesEachParameterTheStateItsRuleNeeds) {
+  const absl::StatusOr<std::unique_ptr<ParameterStore>> parameters = Create();
+  ASSERT_TRUE(parameters.ok()) << parameters.status();
+  const std::vector<StoredParameter>& stored = (*parameters)->parameters();
+  ASSERT_EQ(stored.size(), 3u);
+  EXPECT_EQ(stored[0].state.size(), 1u);
+  EXPECT_EQ(stored[0].weights.size(), 2u);
+  EXPECT_EQ(stored[1].state.size(), 2u);
+  EXPECT_EQ(stored[2].state.size(), 0u);
+  EXPECT_EQ(stored[2].weights.size(), 1u);
+  EXPECT_FALSE(stored[2].rule.has_value());
+  // Two buffers of weights, the gradient, and the slots of the rule.
+  EXPECT_EQ(stored[0].state_bytes, 6u * 4 * 4);
+  EXPECT_EQ(stored[1].state_bytes, 4u * 4 * 5);
+  EXPECT_EQ(stored[2].state_bytes, 5u * 4 * 2);
+}
+
+// Edge 26: and it is zero, whatever the memory held before.
+TEST_F(ParameterStoreTest, StateBeginsAsZeros) {
+  for (const unsigned char fill : {0xff, 0x00}) {
+    const absl::StatusOr<std::unique_ptr<ParameterStore>> parameters = Create();
+    ASSERT_TRUE(parameters.ok()) << parameters.status();
+    for (const StoredParameter& parameter : (*parameters)->parameters()) {
+      for (const tier::Pin& slot : parameter.state) {
+        for (std::byte& byte : slot.bytes()) {
+          ASSERT_EQ(byte, std::byte{0}) << parameter.name;
+          byte = std::byte{fill};
+        }
+      }
+    }
+  }
+}
+
+TEST_F(ParameterStoreTest, TakesOnlyTheParametersOfItsShard) {
+  registration_.mutable_placement()->set_num_shards(2);
+  registration_.mutable_placement()->mutable_parameters(1)->set_shard(1);
+  const auto parameters = ParameterStore::Create(store_, registration_, 1, 2);
+  ASSERT_TRUE(parameters.ok()) << parameters.status();
+  ASSERT_EQ((*parameters)->parameters().size(), 1u);
+  EXPECT_EQ((*parameters)->parameters()[0].name, "b");
+}
+
+TEST_F(ParameterStoreTest, ReturnsItsMemory) {
+  { const auto parameters = Create(); }
+  EXPECT_EQ(store_.used_bytes(), 0u);
+}
+
+TEST_F(ParameterStoreTest, NamesTheParameterThatDoesNotFit) {
+  tier::HostTier host(256);
+  tier::TieredStore store(host);
+  const absl::Status status = ParameterStore::Create(store, registration_, 0, 1).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(status.message().find("parameter b: tensor"), absl::string_view::npos) << status;
+  EXPECT_EQ(store.used_bytes(), 0u);
+}
+
+// P17.
+TEST_F(ParameterStoreTest, SetsAsideWhatTheLargestUpdateTakes) {
+  {
+    const auto parameters = Create();
+    ASSERT_TRUE(parameters.ok()) << parameters.status();
+    const uint64_t tensors = store_.used_bytes();
+    const uint64_t workspace =
+        kernels::UpdateWorkspaceBytes("cpu/onednn", 2, *(*parameters)->parameters()[0].rule,
+                                      (*parameters)->parameters()[0].shape);
+    ASSERT_GT(workspace, 0u);
+    ASSERT_TRUE((*parameters)->ReserveWorkspace("cpu/onednn", 2).ok());
+    EXPECT_EQ(store_.used_bytes(), tensors + workspace);
+  }
+  EXPECT_EQ(store_.used_bytes(), 0u);
+}
+
+TEST_F(ParameterStoreTest, SetsAsideWhatSmallParametersTakeSideBySide) {
+  // Another matrix like the first one: one for each of two threads, which take more than one that
+  // has both.
+  v1::JobDefinition& job = *registration_.mutable_definition();
+  *job.add_parameters() = job.parameters(0);
+  job.mutable_parameters(job.parameters_size() - 1)->set_name("w2");
+  v1::ParameterPlacement& placement = *registration_.mutable_placement()->add_parameters();
+  placement = registration_.placement().parameters(0);
+  placement.set_parameter_id(static_cast<uint32_t>(job.parameters_size()) - 1);
+  const auto parameters = Create();
+  ASSERT_TRUE(parameters.ok()) << parameters.status();
+  const uint64_t tensors = store_.used_bytes();
+  const StoredParameter& first = (*parameters)->parameters()[0];
+  const uint64_t alone = kernels::UpdateWorkspaceBytes("cpu/onednn", 1, *first.rule, first.shape);
+  ASSERT_GT(2 * alone, kernels::UpdateWorkspaceBytes("cpu/onednn", 2, *first.rule, first.shape));
+  ASSERT_TRUE((*parameters)->ReserveWorkspace("cpu/onednn", 2).ok());
+  EXPECT_EQ(store_.used_bytes(), tensors + 2 * alone);
+}
+
+size_t NumSideBySideOf(const std::vector<uint64_t>& num_elements, uint32_t threads = 2,
+                       const kernels::RuleConfig& first = kernels::AdamWConfig()) {
+  std::vector<StoredParameter> parameters(num_elements.size());
+  for (size_t i = 0; i < num_elements.size(); ++i) {
+    parameters[i].num_elements = num_elements[i];
+    parameters[i].rule = i == 0 ? first : kernels::AdamWConfig();
+  }
+  return NumSideBySide(parameters, threads);
+}
+
+constexpr uint64_t kSmall = 512 * 512;
+
+TEST(NumSideBySideTest, SmallParametersThatFollowOneAnother) {
+  EXPECT_EQ(NumSideBySideOf({kSmall}), 1u);
+  EXPECT_EQ(NumSideBySideOf({kSmall, kSmall, 1}), 3u);
+  EXPECT_EQ(NumSideBySideOf({kSmall, kSmall, kSmall + 1, 6}), 2u);
+  // A large one has all threads for itself.
+  EXPECT_EQ(NumSideBySideOf({kSmall + 1, kSmall + 1}), 1u);
+  EXPECT_EQ(NumSideBySideOf({uint64_t{1} << 40, 6}), 1u);
+  // Readers do not wait for more than 512 Ki elements per thread.
+  EXPECT_EQ(NumSideBySideOf(std::vector<uint64_t>(100, kSmall)), 4u);
+  EXPECT_EQ(NumSideBySideOf(std::vector<uint64_t>(100, kSmall), 8), 16u);
+  EXPECT_EQ(NumSideBySideOf(std::vector<uint64_t>(10000, 64)), 10000u);
+}
+
+TEST(NumSideBySideTest, OnlyWhereNoThreadIsWithoutWork) {
+  EXPECT_EQ(NumSideBySideOf({100, 100}, 1), 1u);
+  EXPECT_EQ(NumSideBySideOf({100, 100}, 0), 1u);
+  EXPECT_EQ(NumSideBySideOf({100, 100}, 3), 1u);
+  EXPECT_EQ(NumSideBySideOf({100, 100, 100}, 3), 3u);
+  // Most of the work is that of one of them.
+  EXPECT_EQ(NumSideBySideOf({1000, 100, 100}), 1u);
+  EXPECT_EQ(NumSideBySideOf({100, 100, 1000}), 2u);
+  EXPECT_EQ(NumSideBySideOf({100, 100}, 2, kernels::MuonConfig()), 1u);
+}
+
+TEST_F(ParameterStoreTest, NamesTheParameterWhoseUpdateDoesNotFit) {
+  tier::HostTier host(512);
+  tier::TieredStore store(host);
+  const auto parameters = ParameterStore::Create(store, registration_, 0, 1);
+  ASSERT_TRUE(parameters.ok()) << parameters.status();
+  const uint64_t tensors = store.used_bytes();
+  const absl::Status status = (*parameters)->ReserveWorkspace("cpu/onednn", 2);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(status.message().find("parameter w: an update takes "), absl::string_view::npos)
+      << status;
+  EXPECT_NE(status.message().find("free = 512 capacity"), absl::string_view::npos) << status;
+  EXPECT_EQ(store.used_bytes(), tensors);
+}
+
+TEST_F(ParameterStoreTest, RefusesAPlacementOfOtherParameters) {
+  registration_.mutable_placement()->mutable_parameters()->RemoveLast();
+  ExpectRefused("placement of 2 parameters, the job has 3");
+}
+
+TEST_F(ParameterStoreTest, RefusesAPlacementOutOfOrder) {
+  registration_.mutable_placement()->mutable_parameters()->SwapElements(0, 1);
+  ExpectRefused("placement 0 is of parameter_id 1, expecting 0");
+}
+
+TEST_F(ParameterStoreTest, RefusesAPlacementBeyondTheShards) {
+  registration_.mutable_placement()->mutable_parameters(0)->set_shard(1);
+  ExpectRefused("parameter w is placed on shard 1, there are 1");
+}
+
+TEST_F(ParameterStoreTest, RefusesARouteToNoGroup) {
+  registration_.mutable_placement()->mutable_parameters(1)->set_group("other");
+  ExpectRefused("parameter b is routed to group 'other'");
+}
+
+TEST_F(ParameterStoreTest, RefusesARouteOfAFrozenParameter) {
+  registration_.mutable_placement()->mutable_parameters(2)->set_group("scalars");
+  ExpectRefused("parameter f is routed to group 'scalars', expecting none");
+}
+
+TEST_F(ParameterStoreTest, RefusesARuleThatCannotStepTheShape) {
+  registration_.mutable_placement()->mutable_parameters(1)->set_group("matrices");
+  EXPECT_EQ(Create().status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(store_.used_bytes(), 0u);
+}
+
+TEST_F(ParameterStoreTest, RefusesADefinitionThatIsInvalid) {
+  registration_.mutable_definition()->mutable_groups(0)->set_lr(-1);
+  EXPECT_EQ(Create().status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace kaon::shard

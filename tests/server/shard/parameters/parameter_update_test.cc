@@ -1,0 +1,84 @@
+#include "server/shard/parameters/parameter_update.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "tests/server/shard/driven_shard.h"
+
+namespace kaon::shard {
+namespace {
+
+// [A1], [M6].
+TEST(ParameterUpdateTest, TakesRateMultiplierFactorAndTheParametersOwnCount) {
+  StoredParameter parameter;
+  parameter.id = 7;
+  parameter.group = 1;
+  parameter.updates_applied = 4;
+  v1::StepBody step;
+  step.add_rates()->set_learning_rate(3);
+  step.add_rates()->set_learning_rate(0.5);
+  v1::ParameterPlacement placement;
+  placement.set_lr_multiplier(0.25);
+  const ParameterUpdate update(parameter, step, placement, 0.75, {});
+  EXPECT_EQ(update.scalars().lr, 0.125);
+  EXPECT_EQ(update.scalars().clip_factor, 0.75);
+  EXPECT_EQ(update.scalars().t, 5);
+  EXPECT_EQ(update.scalars().parameter_id, 7u);
+}
+
+TEST(ParameterUpdateTest, StepsTheNewestWeights) {
+  const std::vector<float> w = {0.5, -1, 2, 0.25, -0.5, 1};
+  DrivenShard trained;
+  trained.Load();
+  trained.Train(1, {w, {1, -2, 3, -4}});
+  DrivenShard shard;
+  shard.Load();
+  const StoredParameter& parameter = shard.core().parameters()->Get(0);
+  v1::ParameterPlacement placement;
+  placement.set_lr_multiplier(1);
+  const ParameterUpdate update(parameter, TrainPlan(1, 1, 1).step(), placement, 1, w);
+  kernels::BackendOptions options;
+  options.gemm = "reference";
+  const std::unique_ptr<kernels::Backend> backend = *kernels::CreateBackend(options);
+  const absl::Span<float> written = shard.core().publisher().BeginWrite(0);
+  const kernels::UpdateResult result =
+      update.Run(kernels::UpdatePart::kAll, *backend, shard.core().publisher(), written);
+  EXPECT_EQ(std::vector<float>(written.begin(), written.end()), trained.Read(0, 1));
+  EXPECT_EQ(result.weights_digest, trained.core().parameters()->Get(0).weights_digest);
+  EXPECT_EQ(result.slots_digest, trained.core().parameters()->Get(0).slots_digest);
+}
+
+TEST(ParameterUpdateTest, UpdatesSideBySideAreThoseOneAfterTheOther) {
+  const std::vector<std::vector<float>> gradients = {{0.5, -1, 2, 0.25, -0.5, 1}, {1, -2, 3, -4}};
+  DrivenShard trained;
+  trained.Load();
+  trained.Train(1, gradients);
+  DrivenShard shard;
+  shard.Load();
+  kernels::BackendOptions options;
+  options.gemm = "reference";
+  options.threads = 2;
+  const std::unique_ptr<kernels::Backend> backend = *kernels::CreateBackend(options);
+  v1::ParameterPlacement placement;
+  placement.set_lr_multiplier(1);
+  const std::vector<StoredParameter>& parameters = shard.core().parameters()->parameters();
+  const v1::StepPlan plan = TrainPlan(1, 1, 1);
+  std::vector<DecidedUpdate> updates;
+  for (uint32_t id : {0, 1}) {
+    const ParameterUpdate update(parameters[id], plan.step(), placement, 1, gradients[id]);
+    updates.push_back({nullptr, update, shard.core().publisher().BeginWrite(id), std::nullopt, {}});
+  }
+  RunUpdates(*backend, shard.core().publisher(), absl::MakeSpan(updates));
+  for (uint32_t id : {0, 1}) {
+    const StoredParameter& expected = trained.core().parameters()->Get(id);
+    EXPECT_EQ(updates[id].result.weights_digest, expected.weights_digest) << id;
+    EXPECT_EQ(updates[id].result.slots_digest, expected.slots_digest) << id;
+  }
+}
+
+}  // namespace
+}  // namespace kaon::shard

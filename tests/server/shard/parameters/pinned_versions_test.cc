@@ -1,0 +1,64 @@
+#include "server/shard/parameters/pinned_versions.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "server/tier/host_tier.h"
+
+namespace kaon::shard {
+namespace {
+
+class PinnedVersionsTest : public testing::Test {
+ protected:
+  absl::Status Keep(const std::string& name, uint64_t first_step, uint64_t last_step) {
+    return versions_.Keep(store_, name, first_step, last_step, {1, 2, 3});
+  }
+
+  // Room for two copies.
+  tier::HostTier host_{128};
+  tier::TieredStore store_{host_};
+  PinnedVersions versions_;
+};
+
+TEST_F(PinnedVersionsTest, HoldsWhatSomebodyReads) {
+  versions_.Add(1, 5);
+  versions_.Add(1, 5);
+  versions_.Add(2, 7);
+  EXPECT_TRUE(versions_.Holds(5, 5));
+  EXPECT_TRUE(versions_.Holds(3, 6));
+  EXPECT_FALSE(versions_.Holds(6, 6));
+  versions_.Remove(1);
+  EXPECT_FALSE(versions_.Holds(3, 6));
+  EXPECT_TRUE(versions_.Holds(0, 9));
+  versions_.Remove(9);
+}
+
+TEST_F(PinnedVersionsTest, ACopyStaysUntilItsLastReaderHasLeft) {
+  versions_.Add(1, 5);
+  versions_.Add(2, 6);
+  ASSERT_TRUE(Keep("a", 5, 6).ok());
+  versions_.Remove(1);
+  ASSERT_EQ(versions_.Find(6).size(), 3u);
+  EXPECT_EQ(versions_.Find(6)[2], 3);
+  EXPECT_TRUE(versions_.Find(7).empty());
+  versions_.Remove(2);
+  EXPECT_TRUE(versions_.Find(6).empty());
+  EXPECT_EQ(store_.used_bytes(), 0u);
+}
+
+TEST_F(PinnedVersionsTest, NamesTheArithmeticOfACopyThatDoesNotFit) {
+  versions_.Add(1, 5);
+  ASSERT_TRUE(Keep("a", 5, 5).ok());
+  ASSERT_TRUE(Keep("b", 6, 6).ok());
+  const absl::Status status = Keep("c", 7, 7);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_TRUE(versions_.Find(7).empty());
+  versions_.Clear();
+  EXPECT_TRUE(versions_.Find(5).empty());
+  EXPECT_TRUE(versions_.Holds(5, 5));
+  EXPECT_EQ(store_.used_bytes(), 0u);
+}
+
+}  // namespace
+}  // namespace kaon::shard

@@ -1,0 +1,88 @@
+// A ShardServer on loopback with plain stubs, and the coordinator's part played by the test. One
+// thread, blocking calls with a deadline.
+#ifndef KAON_TESTS_SERVER_SHARD_TRANSPORT_SERVED_SHARD_H_
+#define KAON_TESTS_SERVER_SHARD_TRANSPORT_SERVED_SHARD_H_
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/support/sync_stream.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kaon/v1/shard_control.grpc.pb.h"
+#include "kaon/v1/shard_data.grpc.pb.h"
+#include "server/shard/shard_server.h"
+#include "tests/server/shard/agreement/plans.h"
+
+namespace kaon::shard {
+
+// A context whose call fails the test rather than hang.
+std::unique_ptr<grpc::ClientContext> WithDeadline();
+
+// An open control stream.
+class ControlCall {
+ public:
+  explicit ControlCall(v1::ShardControl::Stub& stub);
+
+  void Send(const v1::CoordinatorToShard& message);
+  v1::ShardToCoordinator Receive();
+  v1::ShardToCoordinator Ask(const v1::CoordinatorToShard& message);
+  // Stops writing and waits for the end.
+  grpc::Status End();
+
+ private:
+  std::unique_ptr<grpc::ClientContext> context_ = WithDeadline();
+  std::unique_ptr<grpc::ClientReaderWriter<v1::CoordinatorToShard, v1::ShardToCoordinator>> stream_;
+};
+
+// Of the coordinator, to the only shard.
+v1::CoordinatorToShard Envelope(uint64_t counter);
+
+// All of a push but how it begins.
+v1::PushRequest ChunkRequest(uint32_t parameter, const std::vector<float>& values,
+                             uint64_t offset = 0);
+v1::PushRequest FinishRequest(const std::vector<uint32_t>& missing = {});
+// Writes the requests, then nothing more; how the call ended, and what was answered.
+grpc::Status PushTo(v1::ShardData::Stub& shard, const std::vector<v1::PushRequest>& requests,
+                    std::vector<v1::PushResponse>* responses = nullptr);
+
+class ServedShardTest : public testing::Test {
+ protected:
+  explicit ServedShardTest(uint32_t shm_sessions = 0);
+
+  static v1::CoordinatorToShard PromiseOf(uint64_t counter);
+  static v1::CoordinatorToShard PlanOf(const v1::StepPlan& plan);
+  static v1::CoordinatorToShard DecisionOf(const v1::StepRecord& record);
+
+  static v1::PushRequest OpenRequest(uint32_t rank, uint64_t step);
+  grpc::Status Push(const std::vector<v1::PushRequest>& requests,
+                    std::vector<v1::PushResponse>* responses = nullptr) {
+    return PushTo(*data_, requests, responses);
+  }
+  static v1::PullRequest PullOf(uint64_t step, const std::vector<uint32_t>& parameters);
+  grpc::Status Pull(const v1::PullRequest& request,
+                    std::vector<v1::PullResponse>* responses = nullptr);
+
+  // Registered, weights loaded as DrivenShard::Load does, plan of step 1 accepted; with so many
+  // elements of b, and so many micro-batches of rank 0.
+  void PlanStepOne(uint64_t b_elements = 4, uint32_t micro_batches = 1);
+  v1::DescribeShardResponse Describe();
+  // As grpc.health.v1 says it, or why that is not to be had.
+  std::string Health(const std::string& service);
+
+  std::string data_dir_;
+  std::unique_ptr<ShardServer> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::ShardData::Stub> data_;
+  std::unique_ptr<v1::ShardControl::Stub> control_;
+  std::unique_ptr<ControlCall> coordinator_;
+};
+
+}  // namespace kaon::shard
+
+#endif  // KAON_TESTS_SERVER_SHARD_TRANSPORT_SERVED_SHARD_H_

@@ -1,0 +1,138 @@
+#include "tests/simulation/nodes/admin_node.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace kaon::simulation {
+
+namespace {
+
+constexpr size_t kChanges = 5;
+constexpr absl::Duration kCallTimeout = absl::Milliseconds(500);
+
+struct Setting {
+  const char* field;
+  const char* value;
+};
+// Each changes what the kernels or decide() do.
+constexpr Setting kOfMuon[] = {{"weight_decay", "0.1"},    {"muon.momentum", "0.8"},
+                               {"muon.nesterov", "false"}, {"muon.nesterov", "true"},
+                               {"muon.ns_steps", "3"},     {"muon.scale", "original"},
+                               {"clip_policy", "clip"},    {"clip_policy", "exempt"}};
+constexpr Setting kOfAdamw[] = {{"weight_decay", "0.01"}, {"adamw.beta1", "0.8"},
+                                {"adamw.beta2", "0.99"},  {"adamw.eps", "0.001"},
+                                {"clip_policy", "clip"},  {"clip_policy", "exempt"}};
+
+void Add(const std::string& field, const std::string& value, v1::SetGroupRequest& request) {
+  v1::GroupSetting& setting = *request.add_settings();
+  setting.set_field(field);
+  setting.set_value(value);
+}
+
+}  // namespace
+
+AdminNode::AdminNode(World& world, std::vector<CoordinatorNode*> coordinators,
+                     std::vector<ShardNode*> shards)
+    : world_(world),
+      calls_(world, std::move(coordinators), kCallTimeout),
+      shards_(std::move(shards)) {}
+
+void AdminNode::Start() { ReadRevision(); }
+
+bool AdminNode::finished() const { return num_done_ >= kChanges; }
+
+void AdminNode::Later(absl::Duration delay, std::function<void()> event) {
+  world_.queue().After(delay, std::move(event));
+}
+
+void AdminNode::ReadRevision() {
+  v1::GetJobRequest request;
+  request.set_job("tiny");
+  calls_.Call([request](coordinator::StepMachine& machine,
+                        coordinator::CallId call) { machine.GetJob(call, request); },
+              [this](const coordinator::CoordinatorAction& action) {
+                const auto job = ResponseOf<coordinator::ReplyGetJob>(action);
+                if (!job.ok()) return Later(absl::Milliseconds(50), [this] { ReadRevision(); });
+                Draw(job->config_revision());
+                Send();
+              });
+}
+
+void AdminNode::DrawOfGroup() {
+  const bool muon = world_.Chance(0.5);
+  change_.request.set_group(muon ? "muon" : "adamw");
+  Add("lr", muon ? absl::StrCat("0.02", drawn_) : absl::StrCat("0.001", drawn_), change_.request);
+  const Setting& more = muon ? kOfMuon[world_.Below(std::size(kOfMuon))]
+                             : kOfAdamw[world_.Below(std::size(kOfAdamw))];
+  Add(more.field, more.value, change_.request);
+}
+
+void AdminNode::Draw(uint64_t revision) {
+  ++drawn_;
+  change_ = Change();
+  change_.request.set_expected_revision(revision);
+  // A value has at most 64 bytes.
+  if (drawn_ < 60 && world_.Chance(0.3)) {
+    // The number there is, written another way each time: it takes the place of an open step.
+    Add("world_size", absl::StrCat(std::string(drawn_, '0'), world_.options().num_workers),
+        change_.request);
+  } else {
+    DrawOfGroup();
+  }
+  Operation operation;
+  operation.kind = Operation::Kind::kChange;
+  operation.called = world_.now();
+  operation.name = change_.request.settings(0).value();
+  change_.operation = world_.history().Call(std::move(operation));
+}
+
+void AdminNode::Send() {
+  calls_.Call(
+      [request = change_.request](coordinator::StepMachine& machine, coordinator::CallId call) {
+        machine.SetGroup(call, request);
+      },
+      [this](const coordinator::CoordinatorAction& action) { OnAnswer(action); });
+}
+
+void AdminNode::OnAnswer(const coordinator::CoordinatorAction& action) {
+  const auto response = ResponseOf<coordinator::ReplySetGroup>(action);
+  if (response.ok()) return OnDone(response->config_revision());
+  const absl::Status& status = response.status();
+  if (absl::IsAborted(status)) {
+    if (!change_.uncertain) {
+      world_.history().Return(change_.operation, Operation::Outcome::kRefused, world_.now());
+    }
+    return Later(absl::Milliseconds(50), [this] { ReadRevision(); });
+  }
+  // NOT_FOUND is what a coordinator says that was frozen since before the registration.
+  if (!absl::IsUnavailable(status) && !absl::IsFailedPrecondition(status) &&
+      !absl::IsNotFound(status)) {
+    world_.invariants().Violated(absl::StrCat("a change of groups got ", status.ToString()));
+    return;
+  }
+  change_.uncertain = true;
+  Later(absl::Milliseconds(50), [this] { Send(); });
+}
+
+void AdminNode::OnDone(uint64_t revision) {
+  const std::string& value = change_.request.settings(0).value();
+  world_.Trace(absl::StrCat("admin: change ", value, " is revision ", revision));
+  ++num_done_;
+  world_.history().operation(change_.operation).position = revision;
+  world_.history().Return(change_.operation, Operation::Outcome::kDone, world_.now());
+  // "Answers once every shard has applied the entry."
+  for (const ShardNode* shard : shards_) {
+    const uint64_t applied = world_.invariants().highest_applied(shard->index());
+    if (applied < revision) {
+      world_.invariants().Violated(absl::StrCat("change at position ", revision,
+                                                " was answered while shard ", shard->index(),
+                                                " has only ever applied ", applied));
+    }
+  }
+  if (finished()) return;
+  Later(world_.Between(absl::Milliseconds(1), absl::Milliseconds(1500)),
+        [this] { ReadRevision(); });
+}
+
+}  // namespace kaon::simulation

@@ -1,0 +1,55 @@
+// An admin of a simulated cluster: changes hyper-parameters of groups at random moments, each
+// change compared with the revision it has read, and asks again when an answer is lost. Owned by
+// RunCluster; one thread.
+#ifndef KAON_TESTS_SIMULATION_NODES_ADMIN_NODE_H_
+#define KAON_TESTS_SIMULATION_NODES_ADMIN_NODE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kaon/v1/admin.pb.h"
+#include "tests/simulation/nodes/admin_calls.h"
+#include "tests/simulation/nodes/coordinator_node.h"
+#include "tests/simulation/nodes/shard_node.h"
+#include "tests/simulation/world.h"
+
+namespace kaon::simulation {
+
+class AdminNode {
+ public:
+  AdminNode(World& world, std::vector<CoordinatorNode*> coordinators,
+            std::vector<ShardNode*> shards);
+
+  void Start();
+  // As many changes as it wanted are answered OK.
+  bool finished() const;
+
+ private:
+  // One change: its answer may have been lost before.
+  struct Change {
+    v1::SetGroupRequest request;
+    bool uncertain = false;
+    History::Id operation = 0;
+  };
+
+  void Later(absl::Duration delay, std::function<void()> event);
+  void ReadRevision();
+  void Draw(uint64_t revision);
+  void DrawOfGroup();
+  void Send();
+  void OnAnswer(const coordinator::CoordinatorAction& action);
+  void OnDone(uint64_t revision);
+
+  World& world_;
+  AdminCalls calls_;
+  const std::vector<ShardNode*> shards_;
+  Change change_;
+  uint64_t drawn_ = 0;
+  size_t num_done_ = 0;
+};
+
+}  // namespace kaon::simulation
+
+#endif  // KAON_TESTS_SIMULATION_NODES_ADMIN_NODE_H_

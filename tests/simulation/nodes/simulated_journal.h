@@ -1,0 +1,77 @@
+// What DiskJournal's thread does, in virtual time: appends are written at once or a while later,
+// a sync takes a while, `done` runs only then; a full disk only delays. Drives the production
+// JournalLog, or keeps everything in memory (mode `none`). Owned by ShardNode, one per life of its
+// process; one thread.
+#ifndef KAON_TESTS_SIMULATION_NODES_SIMULATED_JOURNAL_H_
+#define KAON_TESTS_SIMULATION_NODES_SIMULATED_JOURNAL_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/journal/history.h"
+#include "server/journal/journal.h"
+#include "server/journal/journal_log.h"
+#include "tests/simulation/world.h"
+
+namespace kaon::simulation {
+
+class SimulatedJournal : public journal::Journal {
+ public:
+  // The process must end: a write or a sync failed for good.
+  using OnFailed = std::function<void(const absl::Status&)>;
+
+  // `log` may be null: mode `none`. `history` is what it was opened with.
+  SimulatedJournal(World& world, std::unique_ptr<journal::History> history,
+                   std::unique_ptr<journal::JournalLog> log, OnFailed on_failed);
+  ~SimulatedJournal() override;
+
+  void Append(journal::Record record, std::function<void()> done) override;
+  void AppendGradient(const journal::GradientSlice& slice) override;
+  void WithdrawGradients() override;
+  absl::StatusOr<std::vector<v1::StepRecord>> History(uint64_t from_position,
+                                                      uint32_t limit) override;
+  // At once.
+  void Truncate(uint64_t position) override;
+  uint64_t appended_bytes() const override;
+  v1::JournalStatus Status() const override;
+
+ private:
+  struct Item {
+    journal::Entry entry;
+    // Null for slices.
+    std::function<void()> done;
+  };
+
+  // Runs `event` unless the process has died.
+  void After(absl::Duration delay, std::function<void()> event);
+  void Wake();
+  void WriteQueued();
+  // False if it is to be tried again later.
+  bool WriteOne(const journal::Entry& entry);
+  void BeginSync();
+  void EndSync(bool synced);
+
+  World& world_;
+  // The log takes from it what a truncation keeps.
+  const std::unique_ptr<journal::History> history_;
+  const std::unique_ptr<journal::JournalLog> log_;
+  const OnFailed on_failed_;
+  // Events hold it weakly: they die with the process.
+  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  // Not written.
+  std::deque<Item> queue_;
+  // Written, not synced.
+  std::vector<std::function<void()>> written_;
+  // A write, a sync or a retry is under way.
+  bool busy_ = false;
+  bool full_ = false;
+};
+
+}  // namespace kaon::simulation
+
+#endif  // KAON_TESTS_SIMULATION_NODES_SIMULATED_JOURNAL_H_
