@@ -58,8 +58,8 @@ TEST(ReadmeExampleTest, TrainsAndIsTheReadmes) {
   options.coordinators = {coordinator};  // host:port
   options.tls = tls_files;               // ca.crt, worker-0.crt, worker-0.key
   kaon::JobDefinition definition;        // no groups: preset "default", Muon and AdamW
-  definition.name = "my-model";
-  definition.parameters = parameters;  // name and shape; the index of a parameter is its id
+  definition.name = "kaon-train";        // the job that the certificate names
+  definition.parameters = parameters;    // name and shape; the index of a parameter is its id
 
   kaon::Client client = kaon::Client::Connect(options).value();
   kaon::Job job = client.Register(definition).value();  // attaches if the job exists and is equal
