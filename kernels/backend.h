@@ -1,6 +1,6 @@
-// Where rules run: bulk numeric operations on one device. `cpu` is always there and is the
-// definition of correct; another may be loaded at run time (architecture.md: tier is not backend).
-// A Backend is owned by its creator and safe to use from several threads at once on disjoint
+// Backend: the numeric operations of the optimizer rules on one device. `cpu` always exists and
+// defines the correct results; a plugin may be loaded at run time (architecture.md: tier is not
+// backend). The creator owns a Backend. Several threads may use it concurrently on disjoint
 // buffers. Results depend on the arguments alone, never on thread count or timing.
 #ifndef KAON_KERNELS_BACKEND_H_
 #define KAON_KERNELS_BACKEND_H_
@@ -21,144 +21,150 @@
 
 namespace kaon::kernels {
 
-// What a sum is divided by to be the gradient, and what is to be said of that.
+// Divisors that turn a sum into the gradient, and options for the facts about it.
 struct MeanScalars {
   float total_weight = 1;
   float loss_scale = 1;
-  // Keys the digest; no number depends on it.
+  // Selects the keys of the digest; no number depends on it.
   uint32_t parameter_id = 0;
-  // Else sum_squares stays 0: for a gradient whose norm nobody reads ([T5]).
+  // If false, sum_squares stays 0: no decision or report reads the norm of this gradient (rule
+  // [T5]).
   bool takes_sum = true;
 };
 
 struct MeanFacts {
   GradNorm norm;
-  // kernels/reduce/digest.h over the mean, as kGradientSlot.
+  // Digest of the mean by kernels/reduce/digest.h, with slot kGradientSlot.
   uint64_t digest = 0;
 };
 
 // Per-step scalars of one parameter's update.
 struct UpdateScalars {
   double lr = 0;
-  // Multiplies the gradient before anything else; exactly 1 leaves it bit-identical ([C5], [C9]).
+  // Multiplies the gradient before anything else (rule [C9]). Exactly 1 leaves it bit-identical
+  // (rule [C5]).
   double clip_factor = 1;
-  // Number of this update for this parameter, from 1 ([A1], [M6]).
+  // Number of this update of this parameter, from 1; the step counter of the rules' formulas.
   int64_t t = 1;
-  // Keys the digests of the result; no number depends on it.
+  // Selects the keys of the result's digests; no number depends on it.
   uint32_t parameter_id = 0;
 };
 
-// What an update writes. The weights of a rule that orthogonalizes may be computed ahead of the
-// decision that needs them, and the state, which is cheap, after it: kWeights and then kState, with
-// the same arguments otherwise, give the bits of kAll. Other rules only know kAll (CHECK).
+// Outputs of an update. A rule that orthogonalizes can compute the weights before the decision that
+// needs them, and the cheap state after it. kWeights and then kState, with otherwise equal
+// arguments, give the bits of kAll. Other rules accept kAll only (CHECK).
 enum class UpdatePart { kAll, kWeights, kState };
 
-// Buffers of one parameter's update; the gradient and every span of floats have the parameter's
-// element count.
+// Buffers of one parameter's update. The caller owns them. The gradient and every span of floats
+// have the parameter's element count.
 struct UpdateBuffers {
-  // Whatever its dtype, the update is that of its fp32 values.
+  // The update uses the fp32 values of the gradient, whatever its dtype.
   GradView grad;
   absl::Span<const float> param;
-  // May be the same memory as `param`, else must not overlap it.
+  // Either the same memory as `param`, or disjoint from it.
   absl::Span<float> new_param;
-  // As StateSlots() orders and sizes them, aligned for float; updated in place.
+  // One buffer per slot, with the order and sizes of StateSlots(), aligned for float; updated in
+  // place.
   absl::Span<const absl::Span<std::byte>> state;
-  // What is not written stays as it is.
+  // Buffers that are not part of the output stay unchanged.
   UpdatePart part = UpdatePart::kAll;
 };
 
-// Why an update left the weights as they were.
+// Why an update left the weights unchanged.
 enum class UpdateFault {
-  // It did not: new_param holds the update.
+  // No fault: new_param holds the update.
   kNone,
   // An element of the new weights would not be finite.
   kNotFinite,
-  // The orthogonalized update of a matrix of rank r has a norm above 1.5 sqrt(r), which no
-  // correct Newton-Schulz gives (MostOrthogonalNorm says it exactly).
+  // The orthogonalized update of a matrix of rank r has a norm above 1.5 sqrt(r). No correct
+  // Newton-Schulz result has one; MostOrthogonalNorm gives the exact bound.
   kTooLarge
 };
 
 struct UpdateResult {
-  // Updates of the parameter that went through Newton-Schulz, however many blocks it has: 1 for
-  // the weights of Muon, 0 for element-wise rules.
+  // Number of Newton-Schulz updates of the parameter, not of its blocks: 1 for the weights of Muon,
+  // 0 for element-wise rules.
   int newton_schulz_calls = 0;
-  // kernels/reduce/digest.h over what was written, taken as it is written: new_param as slot 0;
-  // every state slot's bytes as slots 1, 2, ..., added up. 0 of what was not.
+  // Digests by kernels/reduce/digest.h of the written data, computed during the write: new_param as
+  // slot 0, and the sum over the bytes of state slots 1, 2, ... 0 for data that was not written.
   uint64_t weights_digest = 0;
   uint64_t slots_digest = 0;
-  // Bits of the largest magnitude in new_param; 0 where it was not written.
+  // Bits of the largest magnitude in new_param; 0 if it was not written.
   uint32_t largest_weight_bits = 0;
-  // Unless kNone, new_param holds the values of param, and the state is stepped all the same. Where
-  // both are the same memory, an element-wise rule has overwritten it with what is not finite.
+  // After a fault new_param holds the values of param, and the state is stepped all the same. If
+  // both are the same memory, an element-wise rule has already overwritten it with values that are
+  // not finite.
   UpdateFault fault = UpdateFault::kNone;
 };
 
-// Of a sum of squares that Backend::Fold takes.
+// Block size of the sum of squares in Backend::Fold, in elements.
 inline constexpr int64_t kFoldBlockElements = 1024;
 
 class Backend {
  public:
   virtual ~Backend() = default;
 
-  // "cpu" or the plugin's name, with what does its matrix products: "cpu/amx".
+  // Returns "cpu" or the plugin's name, and the library of its matrix products, such as "cpu/amx".
   virtual std::string name() const = 0;
 
-  // acc[i] <- weight * g[i] when `first`, else fma(weight, g[i], acc[i]), g the fp32 value of src.
-  // Returns the index of the first non-finite g[i], or -1; accumulates all the same. Adds the
-  // squares of g to *sum_squares, to about fp32's precision at any size, block by block of
-  // kFoldBlockElements from `src` on; not finite if an element is not.
+  // Folds a gradient into a sum: acc[i] <- weight * g[i] if `first`, else fma(weight, g[i],
+  // acc[i]), where g[i] is the fp32 value of element i of `src`. Returns the index of the first
+  // non-finite g[i], or -1; accumulates all the same.
+  // Adds the squares of g to *sum_squares, in blocks of kFoldBlockElements, to about fp32's
+  // precision at any size. The result is not finite if an element is not.
   virtual int64_t Fold(DType dtype, const std::byte* src, float weight, bool first,
                        absl::Span<float> acc, double* sum_squares) = 0;
 
-  // acc[i] <- (acc[i] / total_weight) / loss_scale, each division in fp32 ([T2]); a divisor of
-  // exactly 1 changes no bit. Says of the result what ComputeGradNorm and TensorDigest would, in
-  // the same bits.
+  // Divides a sum: acc[i] <- (acc[i] / total_weight) / loss_scale, each division in fp32 (rule
+  // [T2]). A divisor of exactly 1 changes no bit. Returns the facts that ComputeGradNorm and
+  // TensorDigest compute of the result, bit for bit.
   virtual MeanFacts FinishMean(const MeanScalars& scalars, absl::Span<float> acc) = 0;
 
-  // One update of one parameter. Arguments are checked by ValidateRule beforehand; sizes by CHECK.
+  // Runs one update of one parameter. The caller has checked the arguments with ValidateRule; sizes
+  // are CHECKed.
   virtual UpdateResult ApplyUpdate(const RuleConfig& rule, const UpdateScalars& scalars,
                                    absl::Span<const uint64_t> shape,
                                    const UpdateBuffers& buffers) = 0;
 
-  // update(i) once for each i in [0, n), done when it returns: calls of ApplyUpdate that are each
-  // too small for several threads. A backend with threads of its own runs them side by side, each
-  // in one thread, with the same bits as one after the other.
+  // Calls update(i) once for each i in [0, n) and returns when all are done. For calls of
+  // ApplyUpdate that are each too small for several threads. A backend with its own threads runs
+  // them concurrently, one thread each, with the same bits as in sequence.
   virtual void RunUpdates(int64_t n, absl::FunctionRef<void(int64_t)> update) {
     for (int64_t i = 0; i < n; ++i) update(i);
   }
 };
 
-// Updates of at most so many elements are those: products of Newton-Schulz are cut in three at
-// most, element-wise rules in a few pieces.
+// Maximum number of elements of such a small update. Its Newton-Schulz products have at most three
+// pieces, its element-wise loops a few.
 inline constexpr int64_t kSmallUpdateElements = 512 * 512;
 
 inline constexpr int kMaxThreads = 256;
 
 struct BackendOptions {
-  // "cpu", or NAME for a plugin libkaon_NAME.so found by dlopen in `plugin_dir` (or the loader's
-  // path if empty).
+  // "cpu", or NAME for a plugin libkaon_NAME.so, which dlopen looks for in `plugin_dir` (empty: on
+  // the loader's path).
   std::string name = "cpu";
-  // Matrix products of the cpu backend: "amx", "onednn" or "reference"; empty: amx where the
+  // Library of the cpu backend's matrix products: "amx", "onednn" or "reference". Empty: amx if the
   // machine has it, else onednn.
   std::string gemm;
-  // Instruction set of the cpu backend's own loops: "widest" the machine has, or to see that it
-  // makes no difference "avx512", "avx2" or "scalar". Of the whole process, from here on; not of
-  // matrix products, which `gemm` chooses.
+  // Instruction set of the cpu backend's own loops: "avx512", "avx2" or "scalar"; no result depends
+  // on it. "widest": the widest set of the machine. It holds for the whole process from here on,
+  // but not for matrix products (see `gemm`).
   std::string isa = "widest";
-  // Compute threads of the cpu backend, the caller's included; 1 .. kMaxThreads.
+  // Compute threads of the cpu backend, including the caller; 1 .. kMaxThreads.
   int threads = 1;
   std::string plugin_dir;
 };
 
-// INVALID_ARGUMENT for an unknown gemm or isa and for threads out of range, NOT_FOUND naming the
-// library and the loader's reason for a missing plugin, FAILED_PRECONDITION for a plugin of another
-// interface version and for a gemm or isa that this machine does not have.
+// Creates a backend. INVALID_ARGUMENT for an unknown gemm or isa, and for threads out of range.
+// NOT_FOUND for a missing plugin; names the library and the loader's reason. FAILED_PRECONDITION
+// for a plugin of another interface version, and for a gemm or isa that this machine lacks.
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(const BackendOptions& options);
 
-// What the cpu backend's own loops run on now: "avx512", "avx2" or "scalar".
+// Returns the instruction set of the cpu backend's own loops: "avx512", "avx2" or "scalar".
 std::string ChosenIsa();
 
-// What a plugin exports: extern "C" int kaon_backend_version(); extern "C" Backend*
+// Interface version. A plugin exports: extern "C" int kaon_backend_version(); extern "C" Backend*
 // kaon_create_backend();
 inline constexpr int kBackendVersion = 8;
 

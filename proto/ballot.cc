@@ -30,8 +30,8 @@ int CompareRound(const v1::StepPlan& a, const v1::StepPlan& b) {
   return by_ballot != 0 ? by_ballot : CompareTuples(a.round(), b.round());
 }
 
-// Rule 2: "*Alike* = byte-equal StepPlan, and the StepPlan contains job, timeline, log position,
-// ballot, round and decide() version."
+// Protocol.md 2.1 rule 2: "*Alike* = byte-equal StepPlan, and the StepPlan contains job, timeline,
+// log position, ballot, round and decide() version."
 bool Alike(const v1::StepPlan& a, const v1::StepPlan& b) {
   return a.SerializeAsString() == b.SerializeAsString();
 }

@@ -9,19 +9,19 @@
 
 namespace kaon::proto {
 
-// Negative, 0 or positive as a is below, equal to or above b.
+// Returns a negative number, 0 or a positive number if a is below, equal to or above b.
 int Compare(const v1::Ballot& a, const v1::Ballot& b);
-// By ballot, then number.
+// Compares by ballot, then by number.
 int Compare(const v1::Attempt& a, const v1::Attempt& b);
-// (ballot, round) of two plans.
+// Compares the (ballot, round) of two plans.
 int CompareRound(const v1::StepPlan& a, const v1::StepPlan& b);
 
-// Serialized bytes equal: what protocol.md 2.1 rule 2 calls alike.
+// Returns true if the serialized bytes are equal: protocol.md 2.1 rule 2 calls such plans alike.
 bool Alike(const v1::StepPlan& a, const v1::StepPlan& b);
-// Alike but for ballot and round.
+// Returns true if the plans are alike except for ballot and round.
 bool AlikeButForRound(const v1::StepPlan& a, const v1::StepPlan& b);
 
-// "7.3fa9" : counter and the first 16 bits of the incarnation.
+// Returns counter and the first 16 bits of the incarnation, such as "7.3fa9".
 std::string ToString(const v1::Ballot& ballot);
 std::string ToString(const v1::Attempt& attempt);
 

@@ -1,8 +1,9 @@
-// Keeps what chunks were received in for the next ones. A transport allocates and frees memory for
-// every chunk (a message of 1 MiB comes in about 17 pieces); the C library gives it back to the
-// system as soon as 128 KiB are free, and each page of the next chunk is a page fault and is
-// cleared anew. Settings of the process; called once from main, before there are threads. Giving
-// back: any thread.
+// Makes the C library keep the memory of received chunks for the next chunks. A transport allocates
+// and frees memory for every chunk; a message of 1 MiB arrives in about 17 pieces. By default the C
+// library returns memory to the system as soon as 128 KiB are free. Then each page of the next
+// chunk causes a page fault and is cleared again.
+// KeepChunkMemory and BoundArenas set options of the process: main calls them once, before it
+// starts threads. Any thread may call GiveBackChunkMemory.
 #ifndef KAON_PROTO_CHUNK_MEMORY_H_
 #define KAON_PROTO_CHUNK_MEMORY_H_
 
@@ -13,10 +14,10 @@
 
 namespace kaon::proto {
 
-// Free memory that each of the C library's arenas keeps: the chunks of a few streams. What is kept
-// is resident while Newton-Schulz has its matrices, too (docs/benchmarks.md, "Memory of a shard").
+// Free memory in bytes that each arena of the C library keeps: the chunks of a few streams. It
+// stays resident while Newton-Schulz has its matrices (docs/benchmarks.md, "Memory of a shard").
 inline constexpr int kKeptBytes = 8 << 20;
-// Larger blocks are the system's again once they are freed: tensors and buffers of files.
+// Larger blocks, such as tensors and file buffers, return to the system once they are freed.
 inline constexpr int kLargestKeptBytes = 4 << 20;
 
 inline void KeepChunkMemory() {
@@ -24,15 +25,15 @@ inline void KeepChunkMemory() {
   mallopt(M_MMAP_THRESHOLD, kLargestKeptBytes);
 }
 
-// What every arena keeps free is the system's again, until the next chunks: before something large
-// is taken that they need not lie beside. Some milliseconds, and later as many page faults.
+// Returns the free memory of every arena to the system. Call it before a large allocation. Costs
+// some milliseconds now, and as many page faults for the next chunks.
 inline void GiveBackChunkMemory() { malloc_trim(0); }
 
-// As many arenas as there are CPUs this process may run on, in place of eight for each, as every
-// one keeps chunks of its own. For shards, whose memory is bounded: threads that all allocate much
-// that is small wait for each other (docs/benchmarks.md, "The data plane").
+// Limits the number of arenas to the CPUs of the process; the default is eight per CPU. Each arena
+// keeps chunks, and the memory of a shard is bounded. The price: threads that all make many small
+// allocations wait for each other (docs/benchmarks.md, "The data plane").
 inline void BoundArenas() {
-  // 0 CPUs where their number is not known.
+  // Returns 0 if the number of CPUs is unknown.
   mallopt(M_ARENA_MAX, static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
 }
 

@@ -13,8 +13,8 @@ namespace kaon::proto {
 absl::StatusOr<size_t> WriteChunkRecord(absl::Span<v1::TensorChunk> chunks, size_t payload_bytes,
                                         std::byte* to,
                                         absl::FunctionRef<absl::Status(std::byte*)> fill) {
-  // The payload's place depends on the length of the header, which has the checksums. All but 0,
-  // which is left out, are as long as 1.
+  // The payload's position depends on the length of the header, which has the checksums. Every
+  // checksum but 0 has the same length as 1; 0 is left out.
   for (v1::TensorChunk& chunk : chunks) chunk.set_crc32c(1);
   const size_t expected = EncodeChunkHeader(chunks, payload_bytes).size();
   KAON_RETURN_IF_ERROR(fill(to + expected));
@@ -25,7 +25,7 @@ absl::StatusOr<size_t> WriteChunkRecord(absl::Span<v1::TensorChunk> chunks, size
 }
 
 uint32_t CopyWithCrc32c(absl::Span<const std::byte> from, std::byte* to) {
-  // Of which the second pass finds the bytes in the cache.
+  // Small enough that the second pass finds the bytes in the cache.
   constexpr size_t kBlockBytes = 16 << 10;
   uint32_t crc = 0;
   while (!from.empty()) {

@@ -1,5 +1,5 @@
-// A message of chunks written where it will be read, in one piece: header, then payload, whose
-// checksums are taken while it is put there. Pure functions; any thread.
+// Writes a message of chunks where the reader will read it, in one piece: header, then payload. The
+// checksums are computed during the copy. Pure functions; any thread.
 #ifndef KAON_PROTO_CHUNK_RECORD_H_
 #define KAON_PROTO_CHUNK_RECORD_H_
 
@@ -13,13 +13,14 @@
 
 namespace kaon::proto {
 
-// As EncodeChunkHeader and the payload behind it, at `to`; how many bytes there are. `fill` puts
-// `payload_bytes` where it is told and the checksums into `chunks`; its error is this one's.
+// Writes at `to` what EncodeChunkHeader returns, and the payload after it. Returns the number of
+// bytes. `fill` writes `payload_bytes` to the given address and the checksums into `chunks`; this
+// function returns its error.
 absl::StatusOr<size_t> WriteChunkRecord(absl::Span<v1::TensorChunk> chunks, size_t payload_bytes,
                                         std::byte* to,
                                         absl::FunctionRef<absl::Status(std::byte*)> fill);
 
-// `to` <- `from`; the CRC32C of what was copied. In one pass over memory.
+// Copies `from` to `to` and returns the CRC32C of the copy, in one pass over memory.
 uint32_t CopyWithCrc32c(absl::Span<const std::byte> from, std::byte* to);
 
 }  // namespace kaon::proto

@@ -8,7 +8,8 @@
 
 namespace kaon::proto {
 
-// CRC of the concatenation of what gave `crc` and the next `size` bytes; start with crc = 0.
+// Returns the CRC of a concatenation: bytes whose CRC is `crc`, then `size` more. Start with crc =
+// 0.
 uint32_t ExtendCrc32c(uint32_t crc, const void* bytes, size_t size);
 
 inline uint32_t Crc32c(const void* bytes, size_t size) { return ExtendCrc32c(0, bytes, size); }

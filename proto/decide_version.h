@@ -1,5 +1,5 @@
-// The version of decide() that this build runs: coordinators write it into every plan, shards
-// refuse plans of another one. Constant; any thread.
+// The version of decide() that this build runs. Coordinators write it into every plan; shards
+// refuse plans of another version. Constant; any thread.
 #ifndef KAON_PROTO_DECIDE_VERSION_H_
 #define KAON_PROTO_DECIDE_VERSION_H_
 
@@ -7,11 +7,13 @@
 
 namespace kaon::proto {
 
-// A change of the function is a new number; an entry planned under another one is not decided. 2:
-// norm groups, clip scope and floor, the skip threshold, the loss scaler, counts carried along.
-// 3: norms that were not taken are absent; an element beyond kMostGradient is an overflow. 4: the
-// digest of the state that the entry found. 5: a step is skipped where a weight might not stay
-// finite.
+// Each change of the function gets a new number. A shard does not decide an entry of another
+// version.
+// 2: norm groups, clip scope and floor, the skip threshold, the loss scaler, counters in the
+// record.
+// 3: norms that were not computed are absent; an element beyond kMostGradient is an overflow.
+// 4: the digest of the state before the entry.
+// 5: a step is skipped if a weight might not stay finite.
 inline constexpr uint32_t kDecideVersion = 5;
 
 }  // namespace kaon::proto

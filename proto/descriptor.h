@@ -21,7 +21,7 @@ class Descriptor {
     if (fd_ >= 0) ::close(fd_);
   }
 
-  // -1 for none.
+  // Returns the descriptor; -1 for none.
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
 

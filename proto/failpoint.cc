@@ -31,7 +31,7 @@ std::atomic<uint64_t> passes_left{0};
 
 void PassArmedFailpoint() {
   if (passes_left.fetch_sub(1) != 1) return;
-  // Said first, so that a test can tell this death from any other. Nothing is lost if it cannot be.
+  // Printed first, so that a test can tell this death from any other. A failed write does no harm.
   const std::string said =
       absl::StrCat("KAON_FAILPOINT ", kNames[static_cast<int>(armed_failpoint.load())],
                    ": this process ends here\n");

@@ -1,11 +1,11 @@
-// Places at which a process can be told to kill itself with SIGKILL, as a crash would, at the nth
-// time that it comes by: tests/crash. KAON_FAILPOINT=name or name:n in the environment of a server
-// or of kaon-train switches one of them on, before the first thread; no library looks at it, so a
-// program that only links the client has none. Any thread may pass a point.
+// Failpoints: places at which a process can kill itself with SIGKILL, like a crash, at the nth pass
+// (tests/crash). KAON_FAILPOINT=name or name:n in the environment of a server or of kaon-train arms
+// one of them, before the first thread. No library reads the variable, so a program that only links
+// the client has no failpoints. Any thread may pass a point.
 //
-// By environment and not by a build of its own: what is killed in the tests is then the very
-// program that is shipped, and nothing is compiled twice. A point that is off costs one load and a
-// branch beside a system call, a message or a parameter; none is inside a loop over elements
+// The environment arms them, and no special build: so the tests kill the program that is shipped,
+// and nothing is compiled twice. A point that is off costs one load and a branch. Each is near a
+// system call, a message or a parameter, and none is inside a loop over elements
 // (docs/adr/0018-failpoints.md).
 #ifndef KAON_PROTO_FAILPOINT_H_
 #define KAON_PROTO_FAILPOINT_H_
@@ -16,10 +16,12 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
-// tests/crash reads this list: one line each, POINT(process, when, name), in the order in which a
-// process comes to them for the first time. `start`: only where there is no data yet, or no job;
-// `run`: again and again; `restore`: only where a checkpoint is restored; `stop`: only where the
-// process is asked to end. The name says what just happened, or that it begins.
+// tests/crash reads this list. Each line is POINT(process, when, name), in the order in which a
+// process first passes the points. The name says what just happened, or what begins.
+// - `start`: passed only if there is no data yet, or no job.
+// - `run`: passed again and again.
+// - `restore`: passed only when a checkpoint is restored.
+// - `stop`: passed only when the process is asked to end.
 // clang-format off
 #define KAON_FAILPOINTS(POINT)                             \
   POINT(shard, start, journal_create_begin)                \
@@ -159,20 +161,21 @@ enum class Failpoint {
 #undef KAON_DECLARE_FAILPOINT
 };
 
-// The one that is on. A global, as a crash is the whole process's.
+// The armed failpoint. It is global, because a crash ends the whole process.
 inline std::atomic<Failpoint> armed_failpoint{Failpoint::kNone};
 
-// Comes by an armed point; returns if it is not yet the nth time.
+// Passes an armed point; returns if this is not the nth pass yet.
 void PassArmedFailpoint();
 
 inline void PassFailpoint(Failpoint point) {
   if (armed_failpoint.load(std::memory_order_relaxed) == point) PassArmedFailpoint();
 }
 
-// "name" or "name:n", n from 1 on; "" arms none. INVALID_ARGUMENT names what is wrong with it.
+// Arms a failpoint. `text` is "name" or "name:n" with n >= 1; "" arms none. INVALID_ARGUMENT names
+// the fault in it.
 absl::Status ArmFailpoint(absl::string_view text);
 
-// What KAON_FAILPOINT says; to be called once, before the first thread.
+// Arms the failpoint that KAON_FAILPOINT names. Call it once, before the first thread.
 absl::Status ArmFailpointOfEnvironment();
 
 }  // namespace kaon

@@ -11,7 +11,7 @@ namespace {
 
 constexpr absl::string_view kLost = "connection lost: ";
 
-// Codes that gRPC uses for a connection it lost (a broken TLS record, a reset stream).
+// Codes that gRPC uses for a lost connection (a broken TLS record, a reset stream).
 bool IsMadeByTransports(grpc::StatusCode code) {
   return code == grpc::StatusCode::UNAVAILABLE || code == grpc::StatusCode::UNKNOWN ||
          code == grpc::StatusCode::INTERNAL;
@@ -22,7 +22,7 @@ bool IsMadeByTransports(grpc::StatusCode code) {
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   const auto code = static_cast<grpc::StatusCode>(status.code());
-  // google.rpc.Status of grpc-status-details-bin, with field 1, the code, alone.
+  // A google.rpc.Status for grpc-status-details-bin, with field 1, the code, alone.
   const std::string details = {'\x08', static_cast<char>(code)};
   return grpc::Status(code, OneLine(status.message()), details);
 }

@@ -1,5 +1,5 @@
-// absl::Status <-> grpc::Status: the same canonical codes on both sides, and which end made a
-// status. Pure functions; any thread.
+// Conversion absl::Status <-> grpc::Status: both have the same canonical codes. The conversion also
+// tells which end made a status. Pure functions; any thread.
 #ifndef KAON_PROTO_GRPC_STATUS_H_
 #define KAON_PROTO_GRPC_STATUS_H_
 
@@ -10,14 +10,14 @@
 
 namespace kaon::proto {
 
-// Marks the status as the server's own. Either way the message becomes OneLine of it.
+// Marks the status as the server's own. The message, marked or not, is shortened by OneLine.
 grpc::Status ToGrpc(const absl::Status& status);
-// Returns ConnectionLost for an UNAVAILABLE, UNKNOWN or INTERNAL that no server of ours made: gRPC
-// ends a call with one of them when its connection breaks. gRPC's CANCELLED stays: the caller knows
+// Returns ConnectionLost for an UNAVAILABLE, UNKNOWN or INTERNAL that no Kaon server made. gRPC
+// ends a call with one of them when its connection breaks. CANCELLED stays: the caller knows
 // whether it cancelled.
 absl::Status FromGrpc(const grpc::Status& status);
 
-// UNAVAILABLE "connection lost: `why`": a call that no server answered.
+// Returns UNAVAILABLE "connection lost: `why`", for a call that no server answered.
 absl::Status ConnectionLost(absl::string_view why);
 bool IsConnectionLost(const absl::Status& status);
 

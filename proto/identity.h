@@ -1,5 +1,5 @@
-// Who a certificate says its holder is: role, and for workers the job and rank they are bound to,
-// from the URI SAN spiffe://<domain>/kaon/<role>[/<job>[/<rank>]] (operations.md, tenancy). Pure
+// Identity of a certificate's holder: its role, and for a worker its job and rank. It is read from
+// the URI SAN spiffe://<domain>/kaon/<role>[/<job>[/<rank>]] (operations.md, tenancy). Pure
 // functions; any thread.
 #ifndef KAON_PROTO_IDENTITY_H_
 #define KAON_PROTO_IDENTITY_H_
@@ -15,7 +15,7 @@ namespace kaon::proto {
 
 enum class Role { kWorker, kReader, kAdmin, kCoordinator, kShard };
 
-// "worker", "reader", "admin", "coordinator", "shard".
+// Returns "worker", "reader", "admin", "coordinator" or "shard".
 absl::string_view NameOf(Role role);
 
 struct Identity {
@@ -29,8 +29,8 @@ struct Identity {
   std::string ToUri() const;
 };
 
-// INVALID_ARGUMENT naming what is wrong: scheme, path, unknown role (with the roles there are),
-// rank not a number, a rank for a role other than worker.
+// Parses the URI. INVALID_ARGUMENT names the fault: scheme, path, an unknown role (lists the known
+// ones), a bad rank, or a rank of a role other than worker.
 absl::StatusOr<Identity> ParseIdentity(absl::string_view uri);
 
 }  // namespace kaon::proto

@@ -47,7 +47,7 @@ Descriptor NewSocket() {
   return Descriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
-// Room for one descriptor beside a message.
+// Room for one descriptor sent with a message.
 union Ancillary {
   char bytes[CMSG_SPACE(sizeof(int))];
   cmsghdr alignment;

@@ -1,6 +1,6 @@
-// UNIX stream sockets between the processes of one machine: who is at the other end, and file
-// descriptors sent over. An address is a path, or @ and a name that needs no file (an abstract
-// socket). Functions may be called from any thread, on one socket by one at a time.
+// UNIX stream sockets between the processes of one machine, with the user of the peer and with
+// transfer of file descriptors. An address is a path, or @ and a name that needs no file (an
+// abstract socket). Any thread may call the functions; one thread at a time for one socket.
 #ifndef KAON_PROTO_LOCAL_SOCKET_H_
 #define KAON_PROTO_LOCAL_SOCKET_H_
 
@@ -16,27 +16,32 @@
 
 namespace kaon::proto {
 
-// Accepts without blocking. INVALID_ARGUMENT for an address that is empty or too long;
-// FAILED_PRECONDITION if it cannot be listened on.
+// Listens at an address; the socket accepts without blocking. INVALID_ARGUMENT for an address that
+// is empty or too long; FAILED_PRECONDITION if the process cannot listen there.
 absl::StatusOr<Descriptor> ListenLocal(const std::string& address);
 
-// Without blocking from then on. UNAVAILABLE if nobody listens there, or too many wait already.
+// Connects to an address; the socket does not block. UNAVAILABLE if no process listens there, or
+// too many connections wait already.
 absl::StatusOr<Descriptor> ConnectLocal(const std::string& address);
 
-// True if a socket is at that path whose listener has ended, as one that was killed has.
+// Returns true if a socket exists at that path and its listener has ended, for example because it
+// was killed.
 bool IsAbandoned(const std::string& path);
 
-// Of the process that connected, as it was then, in this process's user namespace.
+// Returns the user of the peer process, as it was when it connected, in this process's user
+// namespace.
 absl::StatusOr<uid_t> PeerUser(const Descriptor& socket);
 
-// All of `bytes` at once, with `descriptor` unless it is negative. UNAVAILABLE if the peer is gone
-// or does not read.
+// Sends all of `bytes` at once, with `descriptor` unless it is negative. UNAVAILABLE if the peer is
+// gone or does not read.
 absl::Status SendLocal(const Descriptor& socket, absl::string_view bytes, int descriptor = -1);
 
-// A descriptor that came with some bytes. UNAVAILABLE if the peer ends or `timeout` passes first.
+// Receives a descriptor that was sent with some bytes. UNAVAILABLE if the peer ends or `timeout`
+// passes first.
 absl::StatusOr<Descriptor> ReceiveDescriptor(const Descriptor& socket, absl::Duration timeout);
 
-// /proc/sys/kernel/random/boot_id: the same for processes on one machine. Empty if unknown.
+// Returns /proc/sys/kernel/random/boot_id, which is the same for all processes of one machine.
+// Empty if unknown.
 std::string BootId();
 
 }  // namespace kaon::proto

@@ -72,7 +72,8 @@ absl::StatusOr<bool> ShmLink::Write(const RingHeader& header, absl::string_view 
 
 void ShmLink::Ring() {
   const char byte = 0;
-  // Full: then there is something for the other end to wake up from. Gone: Await says so.
+  // If the socket is full, the other end has bytes to wake up for. If the other end is gone, Await
+  // reports it.
   (void)send(socket_.get(), &byte, sizeof(byte), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 

@@ -1,7 +1,7 @@
-// One end of a session over shared memory: the two rings, and the UNIX socket over which each end
-// tells the other to look at them. A socket and no futex or eventfd in shared memory: whatever the
-// other end does to its own, this end's stays as it is, and it also says when the other end has
-// died. Used by one thread at a time, but for Wake.
+// One end of a session over shared memory: two rings, and the UNIX socket over which each end wakes
+// the other. A socket is used rather than a futex or eventfd in shared memory, for two reasons. The
+// other end cannot disturb it, and it reports the death of the other end. Used by one thread at a
+// time, except for Wake.
 #ifndef KAON_PROTO_SHM_LINK_H_
 #define KAON_PROTO_SHM_LINK_H_
 
@@ -18,45 +18,45 @@
 
 namespace kaon::proto {
 
-// What the records are. Bodies of requests and answers are the messages of shard_data.proto.
+// Kinds of records. Bodies of requests and answers are messages of shard_data.proto.
 enum class ShmRecord : uint32_t {
-  // Worker to shard. A PushRequest; one with `open` begins the call.
+  // Worker to shard: a PushRequest. One with `open` begins the call.
   kPushRequest = 1,
-  // A PullRequest; begins the call.
+  // Worker to shard: a PullRequest; begins the call.
   kPullRequest = 2,
-  // The worker wants no more of the call. No body.
+  // Worker to shard: cancels the call. No body.
   kCancel = 3,
-  // Shard to worker.
+  // Shard to worker: answers.
   kPushResponse = 4,
   kPullResponse = 5,
-  // The call is over with the header's `code`; the body is the message.
+  // Shard to worker: ends the call with the header's `code`; the body is the message.
   kEnd = 6,
 };
 
-// A token of OpenSessionResponse.
+// Size of OpenSessionResponse.token.
 inline constexpr size_t kShmTokenBytes = 32;
 
 class ShmLink {
  public:
-  // The shard's end of a connection that has presented its token: makes the memory and hands it
-  // over. RESOURCE_EXHAUSTED, UNAVAILABLE.
+  // Creates the shard's end on a connection that has presented its token: allocates the memory and
+  // sends its descriptor. RESOURCE_EXHAUSTED, UNAVAILABLE.
   static absl::StatusOr<std::unique_ptr<ShmLink>> Serve(Descriptor socket, size_t ring_bytes);
-  // The worker's end: connects, presents `token`, and gets the memory. UNAVAILABLE and the errors
-  // of ShmRegion::Open.
+  // Creates the worker's end: connects, presents `token` and receives the memory. UNAVAILABLE and
+  // the errors of ShmRegion::Open.
   static absl::StatusOr<std::unique_ptr<ShmLink>> Connect(const std::string& address,
                                                           absl::string_view token);
 
   RingWriter& writer() { return writer_; }
   RingReader& reader() { return reader_; }
 
-  // Writes a record whose body is `body`. False if there is no room for it now.
+  // Writes a record with this body. Returns false if there is no room for it now.
   absl::StatusOr<bool> Write(const RingHeader& header, absl::string_view body);
-  // Tells the other end that there is something to read, or room to write.
+  // Wakes the other end: there is something to read, or room to write.
   void Ring();
   // Returns when the other end rings, Wake is called or `timeout` has passed. UNAVAILABLE when the
   // other end is gone.
   absl::Status Await(absl::Duration timeout);
-  // From any thread.
+  // Ends the present or the next Await. Any thread.
   void Wake();
 
  private:

@@ -15,7 +15,7 @@ namespace kaon::proto {
 
 namespace {
 
-// The first page. Its version is what a worker compares; a shard never reads it.
+// Size of the first page. A worker compares its version; a shard never reads it.
 constexpr size_t kControlBytes = 4096;
 constexpr uint64_t kVersion = 0x314d48536e6f614b;  // "KaonSHM1"
 constexpr size_t kMaxShmRingBytes = size_t{64} << 20;
@@ -42,7 +42,7 @@ absl::StatusOr<std::unique_ptr<ShmRegion>> ShmRegion::Create(size_t ring_bytes) 
   Descriptor memory(memfd_create("kaon-session", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory.valid()) return Exhausted("memfd_create");
   const size_t bytes = kControlBytes + 2 * ring_bytes;
-  // Allocated now: a page that is missing later would be a fault, and no status.
+  // Allocated now: a page that is missing later would be a fault instead of a status.
   if (fallocate(memory.get(), 0, 0, static_cast<off_t>(bytes)) != 0) return Exhausted("fallocate");
   if (fcntl(memory.get(), F_ADD_SEALS, kSeals) != 0) return Exhausted("F_ADD_SEALS");
   std::unique_ptr<ShmRegion> region(new ShmRegion(std::move(memory), ring_bytes));
@@ -85,7 +85,7 @@ absl::Status ShmRegion::Map() {
   };
   bool mapped = map(kControlBytes, 0);
   for (const size_t offset : {kControlBytes, kControlBytes + ring_bytes_}) {
-    // Twice, so that what runs over the ring's end goes on at its beginning.
+    // Mapped twice, so that a record that runs over the ring's end continues at its beginning.
     mapped = mapped && map(ring_bytes_, offset) && map(ring_bytes_, offset);
   }
   if (!mapped) return Exhausted("mmap");

@@ -1,5 +1,5 @@
-// The memory of one session: a ring for each direction in a memfd that the shard makes and seals,
-// so that neither side can change its size under the other's mapping (docs/formats.md). Owned by
+// The memory of one session: one ring for each direction, in a memfd (docs/formats.md). The shard
+// allocates and seals it, so neither side can change its size under the other's mapping. Owned by
 // the session; any thread may create one.
 #ifndef KAON_PROTO_SHM_REGION_H_
 #define KAON_PROTO_SHM_REGION_H_
@@ -14,24 +14,24 @@
 
 namespace kaon::proto {
 
-// Of each of a session's two rings: room for three records, and little enough to stay in caches.
+// Capacity of each ring of a session: room for three records, and small enough to stay in caches.
 inline constexpr size_t kShmRingBytes = size_t{4} << 20;
 
 class ShmRegion {
  public:
-  // Allocates and seals it. `ring_bytes` is a power of two of at least a page. RESOURCE_EXHAUSTED
-  // if the system has no memory for it.
+  // Allocates and seals a region. `ring_bytes` is a power of two, at least a page.
+  // RESOURCE_EXHAUSTED if the system has no memory for it.
   static absl::StatusOr<std::unique_ptr<ShmRegion>> Create(size_t ring_bytes);
-  // What the other side made. INVALID_ARGUMENT if it is not sealed, or no such region by its size
-  // and version; RESOURCE_EXHAUSTED if it cannot be mapped.
+  // Maps the region that the other side created. INVALID_ARGUMENT if it is not sealed, or if its
+  // size or version is wrong; RESOURCE_EXHAUSTED if it cannot be mapped.
   static absl::StatusOr<std::unique_ptr<ShmRegion>> Open(Descriptor memory);
   ~ShmRegion();
 
-  // To be given to the other side.
+  // Returns the descriptor to send to the other side.
   int descriptor() const { return memory_.get(); }
-  // From the worker to the shard.
+  // Returns the ring from the worker to the shard.
   RingMemory requests() const;
-  // From the shard to the worker.
+  // Returns the ring from the shard to the worker.
   RingMemory responses() const;
 
  private:

@@ -14,7 +14,7 @@ size_t RecordBytes(size_t body_bytes) {
   return kUnit + (body_bytes + kUnit - 1) / kUnit * kUnit;
 }
 
-// One read of shared memory, which the compiler may not repeat.
+// Reads shared memory exactly once; the compiler may not repeat the read.
 template <typename T>
 T LoadOnce(const std::byte* from) {
   return __atomic_load_n(reinterpret_cast<const T*>(from), __ATOMIC_RELAXED);
@@ -26,7 +26,7 @@ absl::StatusOr<std::byte*> RingWriter::Reserve(size_t most) {
   const uint64_t needed = RecordBytes(most);
   if (memory_.capacity - (written_ - read_) < needed) {
     const uint64_t read = memory_.places->read.load(std::memory_order_acquire);
-    // In unsigned arithmetic this also finds a place that went back.
+    // Unsigned arithmetic also detects a position that moved back.
     if (read - read_ > written_ - read_) {
       return absl::InvalidArgumentError(absl::StrCat("shared memory: ", read - read_,
                                                      " bytes were read, expecting at most ",
@@ -75,9 +75,9 @@ void RingReader::Advance(const Record& record) {
 absl::StatusOr<std::optional<RingReader::Record>> RingReader::Take(std::vector<std::byte>* memory) {
   KAON_ASSIGN_OR_RETURN(std::optional<Record> record, Peek());
   if (!record.has_value()) return std::nullopt;
-  // Grows only: shrinking and growing would fill it with zeros each time.
+  // Grows only: shrinking and growing would clear it with zeros each time.
   if (memory->size() < record->body.size()) memory->resize(record->body.size());
-  // Empty ones may lie nowhere, which memcpy is not to be told.
+  // An empty body may be null, which memcpy does not accept.
   if (!record->body.empty()) {
     std::memcpy(memory->data(), record->body.data(), record->body.size());
   }

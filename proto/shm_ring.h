@@ -1,8 +1,7 @@
-// One direction of a session over shared memory: records through a ring of bytes between two
-// processes, one of which writes and one of which reads (docs/formats.md). The other side may write
-// anything at any time: what decides where this side reads and writes is taken from shared memory
-// once and checked, and its own place in the ring is kept in its own memory. Each end is used by
-// one thread at a time.
+// One direction of a session over shared memory: a ring of bytes that carries records from one
+// process to another (docs/formats.md). The other side may write anything at any time. So this side
+// reads each of its numbers once, checks it, and keeps its own position in private memory. One
+// thread at a time uses each end.
 #ifndef KAON_PROTO_SHM_RING_H_
 #define KAON_PROTO_SHM_RING_H_
 
@@ -18,44 +17,45 @@
 
 namespace kaon::proto {
 
-// Both ends' places in a ring: bytes since its beginning. Each is stored by one end only.
+// Positions of both ends: bytes since the beginning. Each is stored by one end only.
 struct RingPlaces {
   alignas(64) std::atomic<uint64_t> written;
   alignas(64) std::atomic<uint64_t> read;
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-// Where a ring lies. Owned by a ShmRegion.
+// Memory of a ring. Owned by a ShmRegion.
 struct RingMemory {
   RingPlaces* places = nullptr;
-  // `capacity` bytes that are mapped twice, one behind the other, so that no record is cut.
+  // `capacity` bytes, mapped twice in a row, so that every record is contiguous.
   std::byte* bytes = nullptr;
   // A power of two.
   size_t capacity = 0;
 };
 
-// Stands before each body, at a multiple of its size.
+// Precedes each body, at a multiple of the header's size.
 struct RingHeader {
-  // Of the body.
+  // Size of the body in bytes.
   uint32_t size = 0;
-  // What the body is; the ring does not look at these.
+  // Fields for the reader; the ring ignores them.
   uint32_t kind = 0;
   uint32_t call = 0;
   uint32_t code = 0;
 };
 static_assert(sizeof(RingHeader) == 16);
 
-// Most bytes of a body: as of a message over gRPC.
+// Maximum size of a body in bytes; same as for a message over gRPC.
 inline constexpr size_t kMaxRingBody = (size_t{1} << 20) + (size_t{64} << 10);
 
 class RingWriter {
  public:
   explicit RingWriter(const RingMemory& memory) : memory_(memory) {}
 
-  // Memory for a body of at most `most` bytes, of which Commit may take fewer; null while there is
-  // no room for it. INVALID_ARGUMENT if the reader says that it read what was never written.
+  // Returns memory for a body of at most `most` bytes, of which Commit may use fewer; null if there
+  // is no room for it now. INVALID_ARGUMENT if the reader claims to have read what was never
+  // written.
   absl::StatusOr<std::byte*> Reserve(size_t most);
-  // What was reserved last is a record of header.size bytes, which the reader may read.
+  // Publishes the memory reserved last as a record of header.size bytes: the reader may read it.
   void Commit(const RingHeader& header);
 
  private:
@@ -69,17 +69,17 @@ class RingReader {
   explicit RingReader(const RingMemory& memory) : memory_(memory) {}
 
   struct Record {
-    // A copy: as it was when it was checked.
+    // Copy of the header, as it was when it was checked.
     RingHeader header;
-    // Of Peek: in the ring, where the writer may still change it, until Advance.
+    // The body. After Peek it is in the ring, where the writer may still change it, until Advance.
     absl::Span<const std::byte> body;
   };
 
-  // The next record, if there is one. INVALID_ARGUMENT if what the writer says of it cannot be.
+  // Returns the next record, if there is one. INVALID_ARGUMENT if its header is impossible.
   absl::StatusOr<std::optional<Record>> Peek() const;
-  // Gives the record that Peek found back to the writer.
+  // Releases the record that Peek returned to the writer.
   void Advance(const Record& record);
-  // Peek and Advance, with the body copied to `memory`, which nobody else can write.
+  // Peeks and advances; copies the body to `memory`, which no other process can write.
   absl::StatusOr<std::optional<Record>> Take(std::vector<std::byte>* memory);
 
  private:

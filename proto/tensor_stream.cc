@@ -21,11 +21,11 @@ constexpr unsigned char kFinishTag = (2 << 3) | kLengthDelimited;
 constexpr unsigned char kChunkTag = (3 << 3) | kLengthDelimited;
 constexpr unsigned char kPiecesTag = (4 << 3) | kLengthDelimited;
 constexpr unsigned char kPayloadTag = (15 << 3) | kLengthDelimited;
-// Of a finish.
+// Tag of missing_parameters in a finish.
 constexpr unsigned char kMissingTag = (1 << 3) | kLengthDelimited;
 
-// Most bytes of a message beside what may be long: its payload, and the missing parameters of a
-// finish. Three times what kMaxPieces pieces need.
+// Maximum size of a message without its long parts: the payload, and the missing parameters of a
+// finish. It is three times what kMaxPieces pieces need.
 constexpr size_t kMaxHeaderBytes = size_t{128} << 10;
 
 void AppendVarint(uint64_t value, std::string* out) {
@@ -49,7 +49,7 @@ class SliceReader {
 
   size_t remaining() const { return remaining_; }
 
-  // The next byte, appended to `copy`. There must be one.
+  // Appends the next byte to `copy` and returns it. There must be one.
   unsigned char Next(std::string* copy) {
     while (at_ == slices_.front().size()) Advance();
     const auto byte = static_cast<unsigned char>(slices_.front()[at_++]);
@@ -58,7 +58,7 @@ class SliceReader {
     return byte;
   }
 
-  // `size` bytes appended to `copy`. False if there are fewer.
+  // Appends `size` bytes to `copy`. Returns false if there are fewer.
   bool Copy(size_t size, std::string* copy) {
     if (size > remaining_) return false;
     remaining_ -= size;
@@ -93,7 +93,7 @@ class SliceReader {
   size_t remaining_;
 };
 
-// A varint of at most four bytes; longer ones are left to the generated parser.
+// Reads a varint of at most four bytes; leaves longer ones to the generated parser.
 std::optional<uint64_t> ReadShortVarint(SliceReader& reader, std::string* copy) {
   uint64_t value = 0;
   for (int shift = 0; shift < 28; shift += 7) {
@@ -105,8 +105,8 @@ std::optional<uint64_t> ReadShortVarint(SliceReader& reader, std::string* copy) 
   return std::nullopt;
 }
 
-// Copies the rest of a field whose tag was read. False if it is cut off, or of a kind left to the
-// generated parser.
+// Copies the rest of a field whose tag was read. Returns false if it is cut off, or of a kind left
+// to the generated parser.
 bool CopyField(unsigned char tag, SliceReader& reader, std::string* copy) {
   switch (tag & 7) {
     case 0:
@@ -129,8 +129,8 @@ bool CopyField(unsigned char tag, SliceReader& reader, std::string* copy) {
 
 using google::protobuf::io::CodedInputStream;
 
-// The bytes of a finish, whose length comes next, but for packed missing parameters. Leaves the
-// input behind it, or where it cannot be read on.
+// Returns the bytes of a finish, whose length comes next, without packed missing parameters. Leaves
+// the input after the finish, or at the first byte that it cannot read.
 size_t MeasureFinish(CodedInputStream& input) {
   const int begin = input.CurrentPosition();
   const int limit = input.ReadLengthAndPushLimit();
@@ -144,15 +144,15 @@ size_t MeasureFinish(CodedInputStream& input) {
   return input.CurrentPosition() - begin - missing_bytes;
 }
 
-// What a message would cost to parse.
+// Cost of parsing a message.
 struct Measured {
   size_t pieces = 0;
-  // Beside payloads and missing parameters.
+  // Bytes that are neither payload nor missing parameters.
   size_t header_bytes = 0;
 };
 
-// Top-level fields, whatever lies between them; as many as come before the first byte that the
-// generated parser would refuse. It may read into a field that is cut off before it refuses it.
+// Measures the top-level fields, up to the first byte that the generated parser would reject. It
+// may read into a field that is cut off before it stops.
 Measured Measure(const std::string& message) {
   const int size = static_cast<int>(message.size());
   CodedInputStream input(reinterpret_cast<const uint8_t*>(message.data()), size);
@@ -178,8 +178,8 @@ absl::Status PiecesError(size_t pieces) {
       absl::StrCat("pieces has ", pieces, " entries, expecting ", kMinPieces, " .. ", kMaxPieces));
 }
 
-// The message when its payload is the last field, or when it has none. Absent: the generated parser
-// decides.
+// Returns the message if its payload is the last field, or if it has none. Absent: the generated
+// parser decides.
 std::optional<DecodedPush> DecodeInPlace(Slices slices) {
   SliceReader reader(slices);
   std::string header;
@@ -270,7 +270,7 @@ absl::StatusOr<DecodedPush> DecodePush(Slices slices) {
 
 namespace {
 
-// Payload bytes of pieces[index], of which the message has at most `left`.
+// Returns the payload bytes of pieces[index]; the message has at most `left` of them.
 absl::StatusOr<size_t> PieceBytes(const v1::PushRequest& message, int index, size_t left) {
   const v1::TensorChunk& piece = message.pieces(index);
   const std::string which =
@@ -342,7 +342,7 @@ absl::StatusOr<ChunkViews> SplitPayload(const DecodedPush& decoded) {
                                                    message.pieces_size(), " pieces have ",
                                                    payload_bytes - left));
   }
-  // Only now do the runs stay where they are.
+  // From here on the runs stay in place.
   for (int i = 0; i < message.pieces_size(); ++i) {
     const size_t begin = i == 0 ? 0 : ends[i - 1];
     views.chunks.push_back(

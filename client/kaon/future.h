@@ -16,13 +16,13 @@
 
 namespace kaon {
 
-// What a Future<Done> carries.
+// Result of an operation that has no value to return.
 struct Done {};
 
 template <typename T>
 class Future;
 
-// The producing end. Copyable; the copies share one state. Set counts once, later ones are ignored.
+// The producing end. Copies share one state. The first Set counts; later ones are ignored.
 template <typename T>
 class Promise {
  public:
@@ -30,9 +30,9 @@ class Promise {
 
   Future<T> future() const { return Future<T>(state_); }
 
-  // Wakes the consumer. False if a result was already there.
+  // Stores the result and wakes the consumer. Returns false if a result was already stored.
   bool Set(Result<T> result) const {
-    // The consumer may destroy this promise as soon as the result is there.
+    // The consumer may destroy this promise as soon as the result is stored.
     const std::shared_ptr<State> state = state_;
     {
       std::lock_guard<std::mutex> lock(state->mu);
@@ -44,7 +44,8 @@ class Promise {
     return true;
   }
 
-  // Called at most once, from the thread that calls Future::Cancel, while no result is there.
+  // Registers the function that Future::Cancel calls, at most once and on its own thread, while
+  // there is no result.
   void OnCancel(std::function<void()> cancel) const {
     std::lock_guard<std::mutex> lock(state_->mu);
     if (!state_->result.has_value()) state_->cancel = std::move(cancel);
@@ -68,22 +69,22 @@ class Future {
 
   bool valid() const { return state_ != nullptr; }
 
-  // Whether Get() would return at once.
+  // Returns true if Get() would return at once.
   bool Ready() const {
     std::lock_guard<std::mutex> lock(state_->mu);
     return state_->result.has_value();
   }
 
-  // Waits for the result and takes it: call once. Every operation of the library has a deadline
-  // (ClientOptions), a push that of its step, so this returns in the end.
+  // Waits for the result and moves it out: call this once. It returns in the end, because every
+  // operation of the library has a deadline (ClientOptions); a push has its step's.
   Result<T> Get() {
     std::unique_lock<std::mutex> lock(state_->mu);
     state_->ready.wait(lock, [this] { return state_->result.has_value(); });
     return std::move(*state_->result);
   }
 
-  // Returns false if the result was not there in time; the operation goes on. Takes any duration,
-  // its max() included, and waits at most 100 years.
+  // Returns false if the result did not arrive in time; the operation continues. Accepts any
+  // duration, even max(), and waits at most 100 years.
   template <typename Rep, typename Period>
   bool WaitFor(const std::chrono::duration<Rep, Period>& timeout) const {
     // Compared as doubles: longer durations overflow nanoseconds and the clock.
@@ -95,8 +96,8 @@ class Future {
     return state_->ready.wait_for(lock, wait, [this] { return state_->result.has_value(); });
   }
 
-  // Asks the operation to stop; cooperative. The result becomes CANCELLED unless it is already on
-  // its way.
+  // Asks the operation to stop. The result becomes CANCELLED unless another one is already on its
+  // way.
   void Cancel() {
     std::function<void()> cancel;
     {

@@ -1,7 +1,7 @@
-// What a training job is: its parameters, groups and clipping, as the trainer declares them at
-// registration. Plain values; any thread. C++17, standard library only. Fields mean what the same
-// fields of proto kaon.v1 mean; ranges are checked by the coordinator, which names field, value and
-// range.
+// Definition of a training job: parameters, groups and clipping, as the trainer declares them at
+// registration. Plain values; any thread. C++17, standard library only. A field means the same as
+// its namesake in proto kaon.v1. The coordinator checks the ranges; its errors name field, value
+// and range. A comment of one value names the default.
 #ifndef KAON_CLIENT_KAON_JOB_DEFINITION_H_
 #define KAON_CLIENT_KAON_JOB_DEFINITION_H_
 
@@ -19,23 +19,23 @@ namespace kaon {
 enum class ClipScope { kLive = 1, kAll = 2 };
 enum class ReportNorms { kOn = 1, kOff = 2 };
 
-// What happens when a worker is lost.
+// Action when a worker is lost.
 enum class WorkerLoss {
   // Steps wait until a process has joined in its place.
   kWait = 1,
-  // The step goes on with those that are left. A worker that comes back gets the record of the step
-  // it was in, if that is the newest; one that is further behind gets FAILED_PRECONDITION naming
-  // the applied step, and must pull that before it begins the one after.
+  // The step continues with the remaining workers. A worker that returns gets the record of its
+  // step if that is the newest step. Otherwise it gets FAILED_PRECONDITION with the applied step;
+  // it must pull that version before it begins the next step.
   kShrink = 2,
-  // The job stops, naming the rank, until it is restored. A coordinator that takes over knows
-  // nothing of it: the job goes on if the worker is back, or stops after as long again.
+  // The job stops and names the rank, until it is restored. A new coordinator does not know of the
+  // loss: the job continues if the worker returns, or stops after worker_loss_seconds more.
   kFail = 3,
 };
 
-// Parameters whose gradient norm is taken and clipped by itself.
+// Parameters whose gradient norm is computed and clipped separately.
 struct NormGroup {
   std::string name;
-  // Unset = the job's; 0 = off.
+  // Unset: the job's; 0: no clipping.
   std::optional<double> max_grad_norm;
 };
 
@@ -49,67 +49,68 @@ struct LossScaler {
 };
 
 struct JobDefinition {
-  // [a-z0-9-]{1,63}.
+  // Pattern: [a-z0-9-]{1,63}.
   std::string name;
-  // In canonical push order; a parameter's index is its id.
+  // In canonical push order. The index of a parameter is its id.
   std::vector<ParameterSpec> parameters;
-  // None, with no preset either, is the preset "default".
+  // Without groups and without a preset the job has the preset "default".
   std::vector<ParameterGroup> groups;
-  // Groups the routing rules choose from; empty = the preset's, or none.
+  // Groups that the routing rules choose from. Empty: the preset's, or none.
   std::string matrix_group;
   std::string scalar_group;
-  // 0 = no clipping; unset = the preset's, or none.
+  // Unset: the preset's, or none; 0: no clipping.
   std::optional<double> max_grad_norm;
-  // `kaonctl job set` changes it and worker_loss while the job runs; a checkpoint brings neither.
+  // Number of workers. `kaonctl job set` changes it and worker_loss while the job runs; a restore
+  // from a checkpoint changes neither.
   uint32_t world_size = 1;
-  // default, keller, moonlight, megatron, dion or adamw: values of everything unset.
+  // Source of every value that is unset: default, keller, moonlight, megatron, dion or adamw.
   std::string preset;
   std::vector<RoutingRule> routing_rules;
-  // Besides main.
+  // Norm groups in addition to main.
   std::vector<NormGroup> norm_groups;
   // kLive.
   std::optional<ClipScope> clip_scope;
-  // No clip factor goes below this; 0: off.
+  // Lower bound of every clip factor; 0: no bound.
   std::optional<double> clip_floor;
-  // Steps of a larger norm are skipped; unset = off.
+  // A step with a larger norm is skipped. Unset: no threshold.
   std::optional<double> grad_norm_skip_threshold;
   // kOn.
   std::optional<ReportNorms> report_norms;
-  // Unset = the scale is 1.
+  // Unset: the scale is 1.
   std::optional<LossScaler> loss_scaler;
   // kWait.
   std::optional<WorkerLoss> worker_loss;
-  // How long a step that another worker has begun waits for one of which no stream is open; 1 ..
-  // 86400, unset under kWait. 60. A stream of a dead worker whose sockets a child of it keeps open
-  // ends 4 s later.
+  // A worker is lost when a step that another worker began waits this many seconds for it, with no
+  // open stream of it. 1 .. 86400, default 60; leave it unset with kWait.
+  // If a child of a dead worker keeps its sockets open, its stream ends 4 s later.
   std::optional<double> worker_loss_seconds;
 };
 
-// One field that `kaonctl group set` or `kaonctl job set` changed after registration.
+// A field that `kaonctl group set` or `kaonctl job set` changed after registration.
 struct GroupSetting {
   // Empty for a field of the job itself.
   std::string group;
-  // muon.momentum or world_size, for instance.
+  // Path of the field, such as muon.momentum or world_size.
   std::string field;
-  // As it was given.
+  // The value as the operator typed it.
   std::string value;
-  // Of the log entry that changed it.
+  // Position of the log entry that changed it.
   uint64_t position = 0;
 };
 
 // A registered job.
 struct JobDescription {
-  // Every default written out; groups as they are now.
+  // Has every default written out, and the groups as they are now.
   JobDefinition definition;
-  // By parameter id.
+  // Indexed by parameter id.
   std::vector<ParameterRoute> routes;
   uint64_t timeline = 0;
   uint64_t applied_step = 0;
   bool weights_loaded = false;
   std::vector<std::string> shard_addresses;
-  // Since registration, the newest of each field.
+  // The newest change of each field since registration.
   std::vector<GroupSetting> changed;
-  // Position of the newest change of the job's configuration, its registration included.
+  // Position of the newest change of the job's configuration; its registration counts as one.
   uint64_t config_revision = 0;
 };
 

@@ -1,7 +1,8 @@
-// How a group of parameters is stepped: its rule and everything the rule takes. Plain values; any
-// thread. C++17, standard library only. Fields and enumerators mean what those of proto kaon.v1
-// mean, and have their numbers. What is left unset takes the value of the job's preset, or the
-// default named here; the coordinator checks ranges and names field, value and range.
+// Options of a group of parameters: its optimizer rule and the rule's hyper-parameters. Plain
+// values; any thread. C++17, standard library only. Fields and enumerators have the meaning and the
+// numbers of proto kaon.v1. An unset field gets the value of the job's preset, or else the default
+// that its comment names. The coordinator checks the ranges; its errors name field, value and
+// range.
 #ifndef KAON_CLIENT_KAON_OPTIMIZER_OPTIONS_H_
 #define KAON_CLIENT_KAON_OPTIMIZER_OPTIONS_H_
 
@@ -46,7 +47,7 @@ enum class ClipPolicy { kClip = 1, kExempt = 2 };
 enum class MissingGradient { kSkip = 1, kZero = 2 };
 enum class ScheduleKind { kConstant = 1, kCosine = 2, kLinear = 3, kWarmupStableDecay = 4 };
 
-// One iteration's a s + b s^3 + c2 s^5.
+// One iteration maps each singular value s to a s + b s^3 + c2 s^5.
 struct NewtonSchulzTriple {
   double a = 0;
   double b = 0;
@@ -54,13 +55,13 @@ struct NewtonSchulzTriple {
 };
 
 struct NewtonSchulzOptions {
-  // With kCustom, 1 .. 99 of them.
+  // Set with kCustom only: 1 .. 99 triples.
   std::vector<NewtonSchulzTriple> custom;
-  // After the last of them; kLast.
+  // Source of the triples after the last custom one; kLast.
   std::optional<NewtonSchulzRepeat> custom_repeat;
   // kScaleInvariant.
   std::optional<NormMode> norm_mode;
-  // With kAddEps and kClampEps; 1e-7.
+  // Used by kAddEps and kClampEps; 1e-7.
   std::optional<double> norm_eps;
   // kStandard.
   std::optional<NewtonSchulzForm> form;
@@ -74,11 +75,11 @@ struct MuonOptions {
   std::optional<bool> nesterov;    // true
   // kJordan.
   std::optional<NewtonSchulzCoefficients> ns_coefficients;
-  // 5, or the only number the coefficients allow.
+  // Iterations; 5, or the only number that the coefficients allow.
   std::optional<uint32_t> ns_steps;
   // kMatchRmsAdamW.
   std::optional<UpdateScale> scale;
-  // kBFloat16; kFloat32 where the other options leave no room for bf16's rounding.
+  // kBFloat16; kFloat32 if the other options do not tolerate bf16's rounding.
   std::optional<NewtonSchulzDType> ns_dtype;
   // kEma.
   std::optional<MomentumForm> momentum_form;
@@ -107,33 +108,33 @@ struct LionOptions {
   std::optional<double> beta2;  // 0.98
 };
 
-// Factor on the learning rate over applied steps.
+// Factor on the learning rate as a function of the applied steps.
 struct Schedule {
   ScheduleKind kind = ScheduleKind::kConstant;
   uint64_t warmup_steps = 0;
-  // Not with kConstant: the step from which on the factor is final_factor.
+  // The factor is final_factor from this step on. Leave it 0 with kConstant.
   uint64_t total_steps = 0;
-  // With kWarmupStableDecay.
+  // Length of the decay; set with kWarmupStableDecay only.
   uint64_t decay_steps = 0;
   double final_factor = 0;
 };
 
 struct ParameterGroup {
-  // [a-z0-9_-]{1,64}.
+  // Pattern: [a-z0-9_-]{1,64}.
   std::string name;
-  // Needed: no group is stepped by a rule that nobody chose.
+  // Required: a group has no default rule.
   std::optional<Rule> rule;
-  // Needed, unless a preset has one for the rule.
+  // Required, unless a preset has a value for the rule.
   std::optional<double> lr;
   std::optional<double> weight_decay;  // 0
-  // Options of a rule that is not the group's are an error.
+  // Options of another rule than the group's are an error.
   MuonOptions muon;
   AdamWOptions adamw;
   SgdOptions sgd;
   LionOptions lion;
-  // Scale-invariant rules (Muon) are exempt, all others clip.
+  // kExempt for scale-invariant rules (Muon), kClip for all others.
   std::optional<ClipPolicy> clip_policy;
-  // One of the job's norm groups; empty = main.
+  // One of the job's norm groups. Empty: main.
   std::string norm_group;
   // kDecoupled; kL2 with kSgd.
   std::optional<DecayMode> decay_mode;

@@ -1,6 +1,6 @@
-// Outcome of a call of the Kaon client library: a canonical code, a message that names the thing
-// and both values, and whether trying again can help. Plain values; any thread. C++17, standard
-// library only.
+// Outcome of a call of the Kaon client library: a canonical code and a message. The message names
+// the thing, its value and the allowed value. Plain values; any thread. C++17, standard library
+// only.
 #ifndef KAON_CLIENT_KAON_STATUS_H_
 #define KAON_CLIENT_KAON_STATUS_H_
 
@@ -10,7 +10,7 @@
 
 namespace kaon {
 
-// Same numbers and words as the canonical gRPC codes.
+// Numbers and words are those of the canonical gRPC codes.
 enum class StatusCode {
   kOk = 0,
   kCancelled = 1,
@@ -31,7 +31,7 @@ enum class StatusCode {
   kUnauthenticated = 16,
 };
 
-// "INVALID_ARGUMENT" and so on.
+// Returns "INVALID_ARGUMENT" and so on.
 const char* NameOf(StatusCode code);
 
 class [[nodiscard]] Status {
@@ -42,9 +42,10 @@ class [[nodiscard]] Status {
   bool ok() const { return code_ == StatusCode::kOk; }
   StatusCode code() const { return code_; }
   const std::string& message() const { return message_; }
-  // UNAVAILABLE, DEADLINE_EXCEEDED and RESOURCE_EXHAUSTED: the same call may succeed later.
+  // True for UNAVAILABLE, DEADLINE_EXCEEDED and RESOURCE_EXHAUSTED: the same call may succeed
+  // later.
   bool retriable() const;
-  // "DATA_LOSS: shard 1 ...".
+  // Returns code and message, such as "DATA_LOSS: shard 1 ...".
   std::string ToString() const;
 
  private:
@@ -52,8 +53,8 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
-// A value or the reason there is none. value() of a failed Result ends the process with the status
-// printed.
+// A value, or the error that prevented it. value() of a failed Result prints the status and aborts
+// the process.
 template <typename T>
 class [[nodiscard]] Result {
  public:
@@ -74,7 +75,7 @@ class [[nodiscard]] Result {
   std::optional<T> value_;
 };
 
-// Prints the status and aborts.
+// Prints the status and aborts the process.
 [[noreturn]] void DieOnBadResult(const Status& status);
 
 template <typename T>

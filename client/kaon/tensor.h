@@ -1,4 +1,4 @@
-// Views of tensors in the caller's memory. A view never owns; the caller keeps the memory alive and
+// Views of tensors in the caller's memory. A view owns nothing: keep the memory alive and
 // unmodified as each call says. Plain values; any thread. C++17, standard library only.
 #ifndef KAON_CLIENT_KAON_TENSOR_H_
 #define KAON_CLIENT_KAON_TENSOR_H_
@@ -10,13 +10,13 @@ namespace kaon {
 
 enum class DType : uint8_t { kFloat32 = 1, kBFloat16 = 2, kFloat16 = 3 };
 
-// Bytes per element.
+// Returns the bytes per element.
 constexpr size_t SizeOf(DType dtype) { return dtype == DType::kFloat32 ? 4 : 2; }
 
-// "float32", "bfloat16", "float16".
+// Returns "float32", "bfloat16" or "float16".
 const char* NameOf(DType dtype);
 
-// Dense, row-major elements to be read.
+// Dense, row-major elements to read.
 struct TensorView {
   const void* elements = nullptr;
   uint64_t num_elements = 0;
@@ -25,7 +25,7 @@ struct TensorView {
   size_t num_bytes() const { return num_elements * SizeOf(dtype); }
 };
 
-// Dense, row-major elements to be written.
+// Dense, row-major elements to write.
 struct MutableTensorView {
   void* elements = nullptr;
   uint64_t num_elements = 0;
