@@ -55,8 +55,8 @@ struct MatrixBlock {
 inline constexpr uint64_t kMostRowRuns = uint64_t{1} << 20;
 
 // Returns OK if `shape` can be divided so. INVALID_ARGUMENT names the field and shows the
-// arithmetic: another number of dimensions, sizes that do not add up or divide, or a field that the
-// kind does not use.
+// arithmetic. It means a wrong number of dimensions, sizes that do not add up or divide, or a field
+// that the kind does not use.
 absl::Status CheckLayout(const MatrixLayout& layout, absl::Span<const uint64_t> shape);
 
 // Returns the number of runs over all blocks of a layout that CheckLayout accepts.
