@@ -123,7 +123,7 @@ class Iterated {
     }
   }
 
-  // Limit from measurements of the error [N9] in bf16. Each further step on the same Gram matrix
+  // Limit measured for the error [N9] (bf16, four decades). Each further step on a Gram matrix
   // enlarges the mirroring error; three steps are too many.
   static constexpr int kLongestMirroredStretch = 2;
 
