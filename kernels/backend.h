@@ -85,8 +85,9 @@ struct UpdateResult {
   // Number of Newton-Schulz updates of the parameter, not of its blocks: 1 for the weights of Muon,
   // 0 for element-wise rules.
   int newton_schulz_calls = 0;
-  // Digests by kernels/reduce/digest.h of the written data, computed during the write: new_param as
-  // slot 0, and the sum over the bytes of state slots 1, 2, ... 0 for data that was not written.
+  // Digests by kernels/reduce/digest.h of the written data, computed during the write.
+  // weights_digest is that of new_param as slot 0. slots_digest is the sum over the bytes of state
+  // slots 1, 2, and so on. A digest is 0 if its data was not written.
   uint64_t weights_digest = 0;
   uint64_t slots_digest = 0;
   // Bits of the largest magnitude in new_param; 0 if it was not written.
@@ -107,9 +108,9 @@ class Backend {
   // Returns "cpu" or the plugin's name, and the library of its matrix products, such as "cpu/amx".
   virtual std::string name() const = 0;
 
-  // Folds a gradient into a sum: acc[i] <- weight * g[i] if `first`, else fma(weight, g[i],
-  // acc[i]), where g[i] is the fp32 value of element i of `src`. Returns the index of the first
-  // non-finite g[i], or -1; accumulates all the same.
+  // Folds a gradient g, the fp32 values of `src`, into a sum:
+  //     acc[i] <- first ? weight * g[i] : fma(weight, g[i], acc[i])
+  // Returns the index of the first non-finite g[i], or -1; accumulates all the same.
   // Adds the squares of g to *sum_squares, in blocks of kFoldBlockElements, to about fp32's
   // precision at any size. The result is not finite if an element is not.
   virtual int64_t Fold(DType dtype, const std::byte* src, float weight, bool first,

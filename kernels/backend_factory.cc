@@ -1,4 +1,4 @@
-// CreateBackend (backend.h): the one place that knows which backends and products there are.
+// CreateBackend (backend.h): the only place that knows every backend and every library of products.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -73,7 +73,7 @@ struct LibraryCloser {
 };
 
 absl::StatusOr<std::unique_ptr<Backend>> LoadPlugin(const BackendOptions& options) {
-  // A name is no path: a setting must not be able to load a library from anywhere else.
+  // A name is not a path: an option must not load a library from another folder.
   const bool plain = std::all_of(options.name.begin(), options.name.end(), [](char c) {
     return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_';
   });
@@ -106,7 +106,7 @@ absl::StatusOr<std::unique_ptr<Backend>> LoadPlugin(const BackendOptions& option
     return absl::FailedPreconditionError(
         absl::StrCat("backend ", options.name, ": ", path, " found no device it can use"));
   }
-  // The backend's code lies in the library, so the library stays for as long as the process does.
+  // The backend's code is in the library, so the library stays loaded until the process ends.
   static_cast<void>(library.release());
   return backend;
 }

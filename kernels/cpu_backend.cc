@@ -46,18 +46,18 @@ void CheckSizes(const RuleConfig& rule, absl::Span<const uint64_t> shape,
 
 float* Floats(absl::Span<std::byte> slot) { return reinterpret_cast<float*>(slot.data()); }
 
-// Elements stepped at a time: few enough that what is fetched ahead is still in the first cache
-// when it is read, and encoded state while it is fp32.
+// Number of elements stepped at a time. Prefetched data is then still in the first-level cache when
+// it is read, and so is encoded state while it is fp32.
 constexpr int64_t kChunk = kDigestBlock;
 static_assert(kChunk % (2 * kStateGroup) == 0, "encoded chunks end where a digested word does");
 
-// The state of a rule as it is stored, with what a chunk of it needs.
+// One slot of a rule's state as stored, with the buffers for a chunk of it.
 struct StoredSlot {
   absl::Span<std::byte> bytes;
   StateDType dtype = StateDType::kFloat32;
   TensorDigester digester;
 
-  // Encodes `values`, which are stored from `first` on, and digests what is stored.
+  // Encodes `values` at position `first`, and digests the encoded bytes.
   uint64_t Encode(absl::Span<const float> values, int64_t first) const {
     EncodeState(dtype, values, first, bytes);
     const int64_t begin = StateBytes(dtype, first);
@@ -77,19 +77,19 @@ std::vector<StoredSlot> StoredSlots(const Config& config, int num_slots, uint32_
   return slots;
 }
 
-// One update of one parameter, of which any range may be stepped by itself.
+// One update of one parameter. Any range of it can be stepped separately.
 template <typename Rule>
 struct ElementWiseStep {
   typename Rule::Scalars scalars;
   int num_slots;
   std::vector<StoredSlot> slots;
   TensorDigester weights;
-  // Of the first slot; fp32 is stepped in place.
+  // Storage type of the first slot; fp32 is stepped in place.
   StateDType momentum_dtype;
   const UpdateBuffers& buffers;
 
   bool encoded() const { return num_slots > 0 && momentum_dtype != StateDType::kFloat32; }
-  // In place a line of weights has just been read, and is written where it is.
+  // In place, a line of weights has just been read and is written back to the same address.
   bool streams() const {
     constexpr uintptr_t kLineBytes = 64;
     const absl::Span<float> to = buffers.new_param;
@@ -98,7 +98,7 @@ struct ElementWiseStep {
   }
 };
 
-// The chunk from `first` on, as it lies in memory.
+// Returns the chunk from `first` on, in place.
 template <typename Rule>
 void FindNext(const ElementWiseStep<Rule>& step, int64_t first, NextBytes* next) {
   const UpdateBuffers& buffers = step.buffers;
@@ -113,8 +113,8 @@ void FindNext(const ElementWiseStep<Rule>& step, int64_t first, NextBytes* next)
   }
 }
 
-// Elements [begin, end), in chunks: the same bits as all at once, for no element sees another, and
-// chunks end where groups do.
+// Steps elements [begin, end) in chunks. The bits are the same as without chunks: elements are
+// independent, and chunks end at group boundaries.
 template <typename Rule>
 UpdateResult StepRange(const ElementWiseStep<Rule>& step, int64_t begin, int64_t end) {
   const UpdateBuffers& buffers = step.buffers;
@@ -143,7 +143,8 @@ UpdateResult StepRange(const ElementWiseStep<Rule>& step, int64_t begin, int64_t
         result.largest_weight_bits, RunElementWise(isa, step.num_slots, step.scalars, chunk, sums));
     const auto block = static_cast<uint64_t>(first / kDigestBlock);
     result.weights_digest += step.weights.OfProducts(sums[0], chunk.n, block);
-    // Of an encoded slot what is stored counts, not the values that the kernel has summed.
+    // The digest of an encoded slot covers the stored bytes, not the values that the kernel has
+    // summed.
     for (int k = 0; k < step.num_slots; ++k) {
       const StoredSlot& slot = step.slots[k];
       result.slots_digest += k == 0 && step.encoded()
@@ -155,7 +156,7 @@ UpdateResult StepRange(const ElementWiseStep<Rule>& step, int64_t begin, int64_t
   return result;
 }
 
-// Elements that one thread steps at a time.
+// Number of elements that one thread steps at a time.
 constexpr int64_t kPiece = 128 * kChunk;
 static_assert(kPiece % kDigestBlock == 0, "chunks are blocks of the digest");
 
@@ -179,7 +180,7 @@ UpdateResult ApplyElementWise(const typename Rule::Config& config, const UpdateS
   return result;
 }
 
-// The same with the gradient as fp32, in `widened` unless it is.
+// Returns the buffers with the gradient as fp32; converts it into `widened` if necessary.
 UpdateBuffers WithFloats(const UpdateBuffers& buffers, std::vector<float>& widened) {
   UpdateBuffers wide = buffers;
   if (buffers.grad.dtype() == DType::kFloat32) return wide;

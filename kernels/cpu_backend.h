@@ -1,7 +1,7 @@
-// The backend that is always there and that the others are measured against: plain loops vectorized
-// for the machine's instruction set with the same bits on each, and a Gemm for matrix products.
-// Owned by its creator; safe from several threads at once on disjoint buffers. Every call runs in
-// its caller's thread.
+// The `cpu` backend, the reference for all others. It has plain loops, vectorized for the machine's
+// instruction set with the same bits on each, and a Gemm for matrix products. The creator owns it.
+// Several threads may use it concurrently on disjoint buffers. Every call runs in its caller's
+// thread.
 #ifndef KAON_KERNELS_CPU_BACKEND_H_
 #define KAON_KERNELS_CPU_BACKEND_H_
 
@@ -17,11 +17,11 @@ namespace kaon::kernels {
 
 class CpuBackend final : public Backend {
  public:
-  // `gemm` computes in the calling thread; the backend spreads large products over its own. Nothing
-  // of the results depends on the number of threads.
+  // `gemm` computes in the calling thread; the backend spreads large products over its own threads.
+  // No result depends on the number of threads.
   explicit CpuBackend(std::unique_ptr<Gemm> gemm, int threads = 1);
 
-  // With a Gemm that spreads its products over the backend's threads itself.
+  // Creates a Gemm that spreads its products over the backend's threads itself.
   using MakeGemm = std::function<std::unique_ptr<Gemm>(ThreadPool& pool)>;
   explicit CpuBackend(const MakeGemm& make_gemm, int threads = 1);
 

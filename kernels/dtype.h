@@ -15,23 +15,24 @@ namespace kaon::kernels {
 // Values equal those of kaon.v1.DType and of kaon::DType.
 enum class DType : uint8_t { kFloat32 = 1, kBFloat16 = 2, kFloat16 = 3 };
 
-// Bytes per element.
+// Returns the bytes per element.
 size_t SizeOf(DType dtype);
 
-// "float32", "bfloat16", "float16".
+// Returns "float32", "bfloat16" or "float16".
 absl::string_view NameOf(DType dtype);
 
 // out[i] <- fp32 value of element i of `src` (little-endian, unaligned allowed).
 void ToFloat(DType dtype, const std::byte* src, absl::Span<float> out);
 
-// `dst` (unaligned allowed, in.size() * SizeOf(dtype) bytes) <- rounding of `in` ([M10], [M6]).
+// `dst` <- rounding of `in` to nearest even. `dst` has in.size() * SizeOf(dtype) bytes and may be
+// unaligned.
 void FromFloat(DType dtype, absl::Span<const float> in, std::byte* dst);
 
-// Returns how many of the `n` elements at `values` (unaligned allowed) are infinite: of finite ones
-// that FromFloat rounded, those beyond the largest number of `dtype`.
+// Returns how many of the `n` elements at `values` (unaligned allowed) are infinite. After
+// FromFloat of finite values, these are the ones beyond the largest number of `dtype`.
 size_t CountInfinite(DType dtype, const std::byte* values, size_t n);
 
-// The value `x` has after being stored as `dtype`.
+// Returns the value that `x` has after being stored as `dtype`.
 float RoundTo(DType dtype, float x);
 
 }  // namespace kaon::kernels

@@ -1,5 +1,5 @@
-// Half-precision values as fp32, in loops of whatever instruction set they are called from.
-// Pure functions; any thread.
+// Conversion of half-precision values to fp32, inlined into loops of any instruction set. Pure
+// functions; any thread.
 #ifndef KAON_KERNELS_EXPAND_H_
 #define KAON_KERNELS_EXPAND_H_
 
@@ -12,7 +12,7 @@
 
 namespace kaon::kernels {
 
-// out[0 .. n) <- the fp32 values of those of 16 bits at `src`, wherever they lie.
+// out[0 .. n) <- the fp32 values of the 16-bit values at `src` (unaligned allowed).
 template <float (*widen)(uint16_t)>
 struct Expand {
   KAON_HOST_DEVICE static void Run(const std::byte* src, float* out, int64_t n) {

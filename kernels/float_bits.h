@@ -1,6 +1,6 @@
-// The conversions of dtype.h for one element, on bit patterns, without branches so that loops over
-// them vectorize and so that every machine gives the same bits whether or not it has conversion
-// instructions. Pure functions; any thread.
+// The conversions of dtype.h for one element, on bit patterns and without branches. So loops over
+// them vectorize, and every machine gives the same bits, with or without conversion instructions.
+// Pure functions; any thread.
 #ifndef KAON_KERNELS_FLOAT_BITS_H_
 #define KAON_KERNELS_FLOAT_BITS_H_
 
@@ -23,7 +23,7 @@ KAON_HOST_DEVICE float FloatOf(uint32_t bits) {
   return x;
 }
 
-// Whether the number of those bits, its sign taken off, is finite.
+// Returns true if the number with those bits, without its sign, is finite.
 KAON_HOST_DEVICE bool IsFiniteMagnitude(uint32_t bits) { return bits < 0x7f800000u; }
 
 KAON_HOST_DEVICE bool IsNonFinite(float x) { return !IsFiniteMagnitude(BitsOf(x) & 0x7fffffffu); }
@@ -45,9 +45,9 @@ KAON_HOST_DEVICE float Float16ToFloat(uint16_t x) {
   const uint32_t magnitude = static_cast<uint32_t>(x & 0x7fffu) << 13;
   const uint32_t exponent = magnitude & 0x0f800000u;
   const uint32_t rebias = (127u - 15u) << 23;
-  // Infinity and NaN take the largest exponent of fp32.
+  // Infinity and NaN get the largest exponent of fp32.
   const uint32_t special = magnitude + (255u - 31u) * (1u << 23);
-  // A subnormal is renormalised exactly by subtracting the implied one it does not have.
+  // A subnormal is renormalised exactly: subtract the implied one that it does not have.
   const uint32_t subnormal =
       BitsOf(FloatOf(magnitude + rebias + (1u << 23)) - FloatOf(rebias + (1u << 23)));
   uint32_t bits = magnitude + rebias;

@@ -1,5 +1,5 @@
-// A gradient where it lies, in any of the dtypes that gradients travel in. A value; it does not own
-// the memory. Any thread.
+// View of a gradient in its wire dtype, without a copy. A value that does not own the memory. Any
+// thread.
 #ifndef KAON_KERNELS_GRAD_VIEW_H_
 #define KAON_KERNELS_GRAD_VIEW_H_
 
@@ -17,21 +17,21 @@ namespace kaon::kernels {
 class GradView {
  public:
   GradView() = default;
-  // Implicit: a gradient is fp32 unless somebody says otherwise.
+  // Implicit: a gradient is fp32 by default.
   GradView(absl::Span<const float> floats)
       : bytes_(reinterpret_cast<const std::byte*>(floats.data())), size_(floats.size()) {}
   GradView(const std::vector<float>& floats) : GradView(absl::MakeConstSpan(floats)) {}
-  // Whole elements of `dtype`; those of fp32 aligned for float.
+  // `bytes` has whole elements of `dtype`; fp32 must be aligned for float.
   GradView(DType dtype, absl::Span<const std::byte> bytes)
       : dtype_(dtype), bytes_(bytes.data()), size_(bytes.size() / SizeOf(dtype)) {}
 
   DType dtype() const { return dtype_; }
-  // In elements.
+  // Returns the number of elements.
   size_t size() const { return size_; }
   const std::byte* at(int64_t element) const {
     return bytes_ + element * static_cast<int64_t>(SizeOf(dtype_));
   }
-  // CHECKs that they are fp32.
+  // Returns the fp32 elements (CHECK).
   absl::Span<const float> floats() const {
     CHECK(dtype_ == DType::kFloat32) << "gradient is " << NameOf(dtype_) << ", not float32";
     return {reinterpret_cast<const float*>(bytes_), size_};

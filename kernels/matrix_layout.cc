@@ -15,7 +15,7 @@
 namespace kaon::kernels {
 namespace {
 
-// What a kind of layout takes.
+// Fields that a kind of layout uses.
 struct KindTraits {
   absl::string_view name;
   size_t fewest_dimensions;
@@ -54,7 +54,7 @@ std::string Joined(absl::Span<const uint64_t> values, absl::string_view separato
                       cut ? absl::StrCat(separator, "...") : "");
 }
 
-// Of sizes as a caller sent them: stays at the largest number rather than wrap.
+// Sums sizes from a caller. On overflow it returns the largest number instead of wrapping.
 uint64_t SumOf(absl::Span<const uint64_t> sizes) {
   uint64_t sum = 0;
   for (const uint64_t size : sizes) {
@@ -101,7 +101,7 @@ absl::Status CheckFields(const KindTraits& kind, const MatrixLayout& layout,
   return absl::OkStatus();
 }
 
-// `extent_name` is rows or columns, of which `sizes` must be all.
+// Checks that `sizes` add up to the extent; `extent_name` is "rows" or "columns".
 absl::Status CheckSum(const KindTraits& kind, absl::Span<const uint64_t> sizes,
                       absl::string_view extent_name, uint64_t extent) {
   const uint64_t sum = SumOf(sizes);
@@ -116,7 +116,7 @@ absl::Status CheckSum(const KindTraits& kind, absl::Span<const uint64_t> sizes,
                                                  extent, " ", extent_name));
 }
 
-// The checks of sizes and num_heads against the extents of a shape with the right dimensions.
+// Checks sizes and num_heads against the extents of a shape with the right dimensions.
 absl::Status CheckExtents(const KindTraits& kind, const MatrixLayout& layout,
                           absl::Span<const uint64_t> shape) {
   const uint64_t cols = shape.back();
@@ -150,7 +150,7 @@ absl::Status CheckExtents(const KindTraits& kind, const MatrixLayout& layout,
                                                  Joined(layout.sizes, " + "), " = ", sum));
 }
 
-// `rows` whole rows of `cols` elements from `offset` on.
+// Returns a block of `rows` whole rows of `cols` elements from `offset` on.
 MatrixBlock WholeRows(int64_t offset, uint64_t rows, uint64_t cols) {
   MatrixBlock block;
   block.rows = static_cast<int64_t>(rows);
@@ -160,7 +160,7 @@ MatrixBlock WholeRows(int64_t offset, uint64_t rows, uint64_t cols) {
   return block;
 }
 
-// `count` matrices of (rows, cols), one after the other, each cut into row blocks of `sizes`.
+// Returns the row blocks of `sizes` in each of `count` contiguous matrices of (rows, cols).
 std::vector<MatrixBlock> RowBlocks(uint64_t count, absl::Span<const uint64_t> sizes,
                                    uint64_t cols) {
   std::vector<MatrixBlock> blocks;
@@ -189,7 +189,7 @@ std::vector<MatrixBlock> ColumnBlocks(absl::Span<const uint64_t> sizes, uint64_t
   return blocks;
 }
 
-// [L5]: block k has a run of size_k rows in every query group.
+// Block k has a run of size_k rows in every query group (rule [L5]).
 std::vector<MatrixBlock> InterleavedBlocks(absl::Span<const uint64_t> sizes, uint64_t rows,
                                            uint64_t cols) {
   const int64_t group_rows = static_cast<int64_t>(SumOf(sizes));
@@ -209,7 +209,7 @@ std::vector<MatrixBlock> InterleavedBlocks(absl::Span<const uint64_t> sizes, uin
   return blocks;
 }
 
-// `count` matrices of each of `sizes` rows.
+// Returns `count` matrices for each of `sizes` rows.
 std::vector<MatrixCount> CountBySize(absl::Span<const uint64_t> sizes, uint64_t count,
                                      uint64_t cols) {
   std::vector<MatrixCount> matrices;

@@ -1,5 +1,6 @@
-// What counts as one matrix for an orthogonalizing rule ([L1]-[L6]): how a parameter is cut into
-// blocks that are stepped each by itself. Plain values and pure functions; any thread.
+// Matrices of a parameter for an orthogonalizing rule (numerics.md, rules [L1]-[L6]): how the
+// parameter is divided into blocks that are stepped separately. Plain values and pure functions;
+// any thread.
 #ifndef KAON_KERNELS_MATRIX_LAYOUT_H_
 #define KAON_KERNELS_MATRIX_LAYOUT_H_
 
@@ -12,7 +13,7 @@
 
 namespace kaon::kernels {
 
-// As MatrixLayoutKind of the wire has them.
+// Same values as MatrixLayoutKind of the wire.
 enum class MatrixLayoutKind {
   kMatrix,
   kBatched,
@@ -25,11 +26,12 @@ enum class MatrixLayoutKind {
 
 struct MatrixLayout {
   MatrixLayoutKind kind = MatrixLayoutKind::kMatrix;
-  // Each matrix is stored as (fan_in, fan_out): the scale swaps its arguments ([L1]).
+  // Each matrix is stored as (fan_in, fan_out): the scale swaps its arguments (rule [L1]).
   bool transposed = false;
-  // Rows (kSplitCols: columns) of the blocks; kBatched: row cuts of each matrix, or empty.
+  // Rows (kSplitCols: columns) of the blocks. kBatched: row counts of the blocks of each matrix, or
+  // empty.
   std::vector<uint64_t> sizes;
-  // kHeads only.
+  // Set with kHeads only.
   uint64_t num_heads = 0;
 };
 
@@ -48,15 +50,16 @@ struct MatrixBlock {
   std::vector<RowRun> runs;
 };
 
-// Runs of all blocks of one parameter together; more is taken for a mistake.
+// Maximum number of runs over all blocks of one parameter; a layout with more is rejected as a
+// mistake.
 inline constexpr uint64_t kMostRowRuns = uint64_t{1} << 20;
 
-// OK if `shape` can be cut so. INVALID_ARGUMENT naming the field, with the arithmetic, when the
-// shape has another number of dimensions, sizes do not add up or divide, or a field is given that
-// the kind does not take.
+// Returns OK if `shape` can be divided so. INVALID_ARGUMENT names the field and shows the
+// arithmetic. It means a wrong number of dimensions, sizes that do not add up or divide, or a field
+// that the kind does not use.
 absl::Status CheckLayout(const MatrixLayout& layout, absl::Span<const uint64_t> shape);
 
-// Runs of all blocks of a layout that CheckLayout accepts.
+// Returns the number of runs over all blocks of a layout that CheckLayout accepts.
 uint64_t NumRowRuns(const MatrixLayout& layout, absl::Span<const uint64_t> shape);
 
 // Equal blocks of one parameter.
@@ -66,13 +69,14 @@ struct MatrixCount {
   int64_t count = 0;
 };
 
-// MatrixBlocks by their extents, in order of first appearance; builds none of them. Errors are
-// those of CheckLayout.
+// Counts the blocks of MatrixBlocks by their extents, in order of first appearance, without
+// building them. Returns the errors of CheckLayout.
 absl::StatusOr<std::vector<MatrixCount>> CountMatrices(const MatrixLayout& layout,
                                                        absl::Span<const uint64_t> shape);
 
-// Every element of the parameter is in exactly one block. In the order of `sizes` within each
-// matrix, matrices and heads in memory order. Errors are those of CheckLayout.
+// Returns the blocks. Every element of the parameter is in exactly one. They follow the order of
+// `sizes` within each matrix, and matrices and heads follow memory order. Returns the errors of
+// CheckLayout.
 absl::StatusOr<std::vector<MatrixBlock>> MatrixBlocks(const MatrixLayout& layout,
                                                       absl::Span<const uint64_t> shape);
 

@@ -53,7 +53,7 @@ struct MuonWeightKernel {
   }
 };
 
-// Updates `momentum` and writes `direction`, for elements `first` and on.
+// Updates `momentum` and writes `direction`, for the elements from `first` on.
 void Advance(const MuonMomentumScalars& scalars, const UpdateBuffers& buffers, int64_t first,
              absl::Span<float> momentum, float* direction) {
   const float* grad = buffers.grad.floats().data() + first;
@@ -66,19 +66,20 @@ void Advance(const MuonMomentumScalars& scalars, const UpdateBuffers& buffers, i
   }
 }
 
-// Elements that stay in the first cache between being written and digested, and, of a compact
-// state, while they are fp32.
+// Number of elements that stay in the first-level cache until they are digested; with compact
+// state, also while they are fp32.
 constexpr int64_t kChunk = 64 * kStateGroup;
 static_assert(kChunk % (2 * kStateGroup) == 0, "encoded chunks end where a digested word does");
 
-// Elements that one thread steps at a time: as many as the norm of a direction is summed over, so
-// that it is taken while they are in the cache.
+// Number of elements that one thread steps at a time. The norm of a direction is summed over as
+// many, so that it is computed while they are cached.
 constexpr int64_t kPiece = kNormPiece;
 static_assert(kPiece % kChunk == 0, "pieces are whole chunks");
 
-// [M1], [M2] for elements [begin, end). A copy even without Nesterov ([M3]), and of the new
-// momentum before its state is rounded ([Q1]); none where `direction` is null. Returns the digest
-// of the new state, if that is written.
+// Computes momentum and direction (formulas [M1] and [M2]) for elements [begin, end). The direction
+// is a copy even without Nesterov (rule [M3]), taken of the new momentum before its state is
+// rounded (rule [Q1]). No direction if `direction` is null. Returns the digest of the new state, if
+// that is written.
 UpdateResult DirectionOf(StateDType dtype, const MuonMomentumScalars& scalars,
                          const UpdateBuffers& buffers, const TensorDigester& digester,
                          int64_t begin, int64_t end, float* direction) {
@@ -110,11 +111,11 @@ UpdateResult DirectionOf(StateDType dtype, const MuonMomentumScalars& scalars,
   return result;
 }
 
-// What is known of the new weights of some rows of a block.
+// Facts about the new weights of some rows of a block.
 struct SteppedRows {
   uint64_t digest = 0;
   uint32_t largest_weight_bits = 0;
-  // Sum of squares of their orthogonalized update.
+  // Sum of squares of these rows of the orthogonalized update.
   double sum_squares = 0;
 
   void Add(const SteppedRows& rows) {
@@ -124,8 +125,7 @@ struct SteppedRows {
   }
 };
 
-// Steps the weights by `orthogonal`, which belongs to the elements of the parameter from `element`
-// on.
+// Steps the weights by `orthogonal`, the update of the parameter's elements from `element` on.
 SteppedRows StepWeights(const MuonWeightScalars& scalars, absl::Span<const float> orthogonal,
                         const UpdateBuffers& buffers, int64_t element,
                         const TensorDigester& digester) {
@@ -145,7 +145,7 @@ SteppedRows StepWeights(const MuonWeightScalars& scalars, absl::Span<const float
   return stepped;
 }
 
-// Where each row of a block starts in the parameter.
+// Returns the position in the parameter at which each row of a block starts.
 std::vector<int64_t> RowElements(const MatrixBlock& block) {
   std::vector<int64_t> elements;
   for (const RowRun& run : block.runs) {
@@ -160,7 +160,7 @@ bool IsDense(const MatrixBlock& block) {
   return block.row_stride == block.cols && block.runs.size() == 1;
 }
 
-// The update of one parameter after its direction is there: [M4], [M5].
+// The update of one parameter from its direction (formulas [M4] and [M5]).
 class BlockStep {
  public:
   BlockStep(const MuonConfig& config, const UpdateScalars& scalars,
@@ -174,8 +174,8 @@ class BlockStep {
         digester_(scalars.parameter_id, kWeightSlot),
         most_norm_of_rank_1_(MostOrthogonalNorm(config.newton_schulz, 1)) {}
 
-  // Steps the weights of a block while its orthogonalized rows are in the cache; `norm` is that of
-  // the block's direction, if somebody knows it.
+  // Steps the weights of a block while its orthogonalized rows are cached. `norm` is that of the
+  // block's direction, if it is known.
   UpdateResult Run(const MatrixBlock& block, absl::optional<MatrixNorm> norm, Gemm& gemm,
                    ThreadPool& pool) const {
     const MuonWeightScalars after = ScalarsOf(block);
@@ -183,7 +183,7 @@ class BlockStep {
     std::vector<float> gathered;
     const OrthogonalizedMatrix matrix = {
         {block.rows, block.cols}, MatrixOf(block, rows, gathered), norm};
-    // By row, so that the sum of squares has one order.
+    // Indexed by row, so that the sum of squares has one order.
     std::vector<SteppedRows> stepped(block.rows);
     NewtonSchulz(config_.newton_schulz, matrix, gemm, pool,
                  [&](int64_t first, absl::Span<const float> values) {
@@ -209,7 +209,8 @@ class BlockStep {
     return after;
   }
 
-  // The block's elements of the direction, one after the other: where they are, or in `gathered`.
+  // Returns the block's elements of the direction as a contiguous array: in place, or in
+  // `gathered`.
   absl::Span<float> MatrixOf(const MatrixBlock& block, const std::vector<int64_t>& rows,
                              std::vector<float>& gathered) const {
     if (IsDense(block)) {
@@ -228,7 +229,7 @@ class BlockStep {
     result.weights_digest = whole.digest;
     result.largest_weight_bits = whole.largest_weight_bits;
     const int64_t rank = std::min(block.rows, block.cols);
-    // Not below it either where the norm is NaN.
+    // The negated comparison also catches a norm that is NaN.
     if (rank > 0 && !(std::sqrt(whole.sum_squares) <=
                       most_norm_of_rank_1_ * std::sqrt(static_cast<double>(rank)))) {
       result.fault = UpdateFault::kTooLarge;
@@ -238,7 +239,8 @@ class BlockStep {
     return result;
   }
 
-  // Rows `row` and on of a block; those that follow each other in memory together.
+  // Steps the rows of a block from `row` on; rows that are contiguous in memory are stepped
+  // together.
   SteppedRows StepRows(const MuonWeightScalars& after, const std::vector<int64_t>& rows,
                        int64_t row, int64_t cols, absl::Span<const float> values) const {
     SteppedRows stepped;
@@ -296,8 +298,9 @@ UpdateResult ApplyMuon(const MuonConfig& config, const UpdateScalars& scalars,
       return DirectionOf(config.momentum_dtype, before, given, momentum, begin, end, nullptr);
     });
   }
-  // The direction is where the new weights go: those of a block are written when its direction is
-  // no longer read. In place, both go to memory of their own, as the old weights are read then.
+  // Uses new_param as scratch for the direction: a block's new weights are written after its
+  // direction was read. If new_param aliases param, direction and new weights get separate memory,
+  // because the old weights are still read then.
   const bool in_place = given.new_param.data() == given.param.data();
   const auto memory = std::make_unique_for_overwrite<float[]>(in_place ? n : 0);
   UpdateBuffers buffers = given;
@@ -312,7 +315,7 @@ UpdateResult ApplyMuon(const MuonConfig& config, const UpdateScalars& scalars,
   });
   result.newton_schulz_calls = 1;
 
-  // [M4]: every block as if it were a parameter of its own.
+  // Each block is stepped as if it were a parameter of its own (rule [M4]).
   const BlockStep step(config, scalars, shape, buffers, direction);
   std::vector<UpdateResult> stepped(blocks->size());
   if (AreManyAndSmall(*blocks)) {

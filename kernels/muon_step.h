@@ -1,4 +1,4 @@
-// One whole update of one parameter by Muon on the CPU ([M1]-[M6]): momentum, direction,
+// One whole update of one parameter by Muon on the CPU (formulas [M1]-[M6]): momentum, direction,
 // orthogonalization, scale, decay. Pure function over borrowed buffers; any thread, on disjoint
 // buffers, as far as the Gemm allows.
 #ifndef KAON_KERNELS_MUON_STEP_H_
@@ -13,10 +13,11 @@
 
 namespace kaon::kernels {
 
-// Of a parameter with several matrices, those up to so large are stepped one per thread.
+// If a parameter has several matrices, those of at most this many elements are stepped one per
+// thread.
 inline constexpr int64_t kSmallMatrixElements = kSmallUpdateElements;
 
-// As Backend::ApplyUpdate; sizes have been checked.
+// Implements Backend::ApplyUpdate; the caller has checked the sizes.
 UpdateResult ApplyMuon(const MuonConfig& config, const UpdateScalars& scalars,
                        absl::Span<const uint64_t> shape, const UpdateBuffers& buffers, Gemm& gemm,
                        ThreadPool& pool);

@@ -1,8 +1,8 @@
-// Numeric bugs that can be built in, one at a time, to see that tests find each of them
-// (tests/mutation.sh). KAON_MUTATION is the number of the one in this build; in every product it is
-// 0, and Mutated() is a constant that leaves no trace. A mutation is one `Mutated(...) ? wrong :
-// right` in one place, in the files named beside it; a header's place counts in all sources that
-// include it. Constants only; any thread.
+// Numeric bugs that can be built in, one at a time, to verify that tests find each of them
+// (tests/mutation.sh). KAON_MUTATION is the number of the bug in this build. In every product it is
+// 0, and Mutated() is a constant that leaves no trace.
+// A mutation is one `Mutated(...) ? wrong : right` in one place, in the files that its line names.
+// A mutation in a header counts in all sources that include it. Constants only; any thread.
 #ifndef KAON_KERNELS_MUTATION_H_
 #define KAON_KERNELS_MUTATION_H_
 

@@ -1,5 +1,5 @@
 // The project's mutex: std::mutex with Clang's thread-safety attributes (docs/adr/0006-mutex.md).
-// Lives in kernels/ because that is the leaf every folder but proto/ may see.
+// It is in kernels/, because every folder except proto/ may include from there.
 #ifndef KAON_KERNELS_MUTEX_H_
 #define KAON_KERNELS_MUTEX_H_
 
@@ -41,9 +41,9 @@ class CondVar {
     cv_.wait(lock);
     lock.release();
   }
-  // Returns false if `timeout` passed first. Waits at most 100 years.
+  // Waits for a notification. Returns false if `timeout` passed first. Waits at most 100 years.
   bool WaitFor(Mutex& mu, absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    // Now plus more than about 290 years overflows the clock.
+    // The clock overflows for now plus more than about 290 years.
     constexpr absl::Duration kLongest = absl::Hours(24 * 365 * 100);
     std::unique_lock<std::mutex> lock(mu.mu_, std::adopt_lock);
     const auto wait = absl::ToChronoNanoseconds(std::min(timeout, kLongest));

@@ -1,4 +1,4 @@
-// Options of the orthogonalization of one group's updates ([N1]-[N7], [S1]).
+// Options of the orthogonalization of one group's updates (numerics.md, rules [N1]-[N7] and [S1]).
 // Plain values; any thread.
 #ifndef KAON_KERNELS_NEWTON_SCHULZ_CONFIG_H_
 #define KAON_KERNELS_NEWTON_SCHULZ_CONFIG_H_
@@ -7,13 +7,14 @@
 
 namespace kaon::kernels {
 
-// [N3]. Triples of a custom set, as many at most.
+// Maximum number of steps (rule [N3]); also of triples in a custom set.
 inline constexpr int kMaxNewtonSchulzSteps = 99;
 
-// [N7], measured: the Gram form restarts once with so many steps, more often with more.
+// Up to this many steps the Gram form restarts once, with more steps more often; the number was
+// measured (rule [N7]).
 inline constexpr int kMaxStepsWithOneRestart = 5;
 
-// [N2]; kCustom has its triples in the config.
+// Coefficient sets (table [N2]); kCustom has its triples in the config.
 enum class NsCoefficients {
   kJordan,
   kPolarExpress,
@@ -27,22 +28,22 @@ enum class NsCoefficients {
   kCustom
 };
 
-// After the last triple ([N3]).
+// Triples of the steps after the last triple (rule [N3]).
 enum class NsRepeat { kCycle, kLast, kFixed };
 
-// Factor on the orthogonalized update by fan_out and fan_in ([S1]).
+// Factor on the orthogonalized update by fan_out and fan_in (table [S1]).
 enum class UpdateScale { kOriginal, kMatchRmsAdamW, kNone, kMaxDim, kUnitRmsNorm };
 
-// Storage of X, A and B between products; sums are fp32 in every mode ([N6]).
+// Storage type of X, A and B between products; sums are fp32 in every mode (rule [N6]).
 enum class NsDType { kFloat32, kBFloat16, kFloat16 };
 
-// [N5].
+// Normalisation of the input (rule [N5]).
 enum class NormMode { kScaleInvariant, kAddEps, kClampEps };
 
-// [N1], [N7].
+// Form of the iteration: on X (formula [N1]), or on its Gram matrix (formula [N7]).
 enum class NsForm { kStandard, kGram };
 
-// One step's polynomial a s + b s^3 + c2 s^5 on every singular value ([N1]).
+// Polynomial a s + b s^3 + c2 s^5 that one step applies to every singular value s (formula [N1]).
 struct NewtonSchulzTriple {
   float a = 0;
   float b = 0;
@@ -51,16 +52,16 @@ struct NewtonSchulzTriple {
 
 struct NewtonSchulzConfig {
   NsCoefficients coefficients = NsCoefficients::kJordan;
-  // With kCustom only.
+  // Set with kCustom only.
   std::vector<NewtonSchulzTriple> custom;
   NsRepeat custom_repeat = NsRepeat::kLast;
   int steps = 5;
   NsDType dtype = NsDType::kFloat32;
   NormMode norm_mode = NormMode::kScaleInvariant;
-  // With kAddEps and kClampEps.
+  // Used by kAddEps and kClampEps.
   double norm_eps = 1e-7;
   NsForm form = NsForm::kStandard;
-  // With kGram: iterations after which it restarts, ascending.
+  // Used by kGram: iterations after which it restarts, ascending.
   std::vector<int> gram_restarts;
 };
 

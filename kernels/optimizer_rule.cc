@@ -24,7 +24,7 @@ static_assert(AllRules::kSize == std::variant_size_v<RuleConfig>,
 template <typename Config>
 using RuleOf = typename FindRule<Config, AllRules>::type;
 
-// As many digits as it takes to read the same number back: six of them make 1 of 0.99999999.
+// Prints enough digits to read the same number back: six digits would print 0.99999999 as 1.
 std::string Digits(double value) {
   char digits[32];
   const auto end = std::to_chars(std::begin(digits), std::end(digits), value).ptr;
@@ -36,7 +36,8 @@ class RangeChecker {
  public:
   explicit RangeChecker(absl::string_view rule) : rule_(rule) {}
 
-  // As the float that it is used as: 0.99999999 would be 1, and a momentum that sums never decay.
+  // Checks the value as the float that is used: 0.99999999 would be 1, a momentum whose sums never
+  // decay.
   void Fraction(absl::string_view field, double value) {
     Check(value >= 0 && static_cast<float>(value) < 1, field, value, "in [0, 1) in fp32");
   }
@@ -46,7 +47,7 @@ class RangeChecker {
   void Positive(absl::string_view field, double value) {
     Check(std::isfinite(value) && value > 0, field, value, "finite and > 0");
   }
-  // Also as the float that it is used as: an eps of 1e-50 would divide by 0.
+  // Also checks the float that is used: an eps of 1e-50 would divide by 0.
   void PositiveFloat(absl::string_view field, double value) {
     const auto used = static_cast<float>(value);
     Check(std::isfinite(used) && used > 0, field, value, "finite and > 0 in fp32");
@@ -55,12 +56,12 @@ class RangeChecker {
     Check(std::isfinite(static_cast<float>(value)) && value >= 0, field, value,
           "finite in fp32 and >= 0");
   }
-  // Of several fields; its message begins with the first bad one.
+  // Adds the status of several fields; its message begins with the first bad one.
   void Part(const absl::Status& status) {
     if (status.ok() || !status_.ok()) return;
     status_ = absl::Status(status.code(), absl::StrCat(rule_, ".", status.message()));
   }
-  // `field` is set although `other` is not what it needs.
+  // Reports that `field` is set although `other` has not the value that it needs, unless `ok`.
   void Requires(absl::string_view field, bool ok, absl::string_view other, double value,
                 absl::string_view needed) {
     if (ok || !status_.ok()) return;

@@ -1,6 +1,5 @@
-// What an optimizer rule is to its callers: its hyper-parameters, its state slots, whether it is
-// scale-invariant. The arithmetic is in rules/ and runs on a Backend.
-// Plain values; any thread.
+// Declarations of an optimizer rule for its callers: hyper-parameters, state slots, and whether it
+// is scale-invariant. The arithmetic is in rules/ and runs on a Backend. Plain values; any thread.
 #ifndef KAON_KERNELS_OPTIMIZER_RULE_H_
 #define KAON_KERNELS_OPTIMIZER_RULE_H_
 
@@ -16,22 +15,23 @@
 
 namespace kaon::kernels {
 
-// How a parameter's weight decays ([W1]).
+// Kinds of weight decay (formulas [W1]).
 enum class DecayMode { kDecoupled, kIndependent, kL2, kPalm };
 
-// How a momentum buffer is kept between updates; kInt8 as [Q1] has it.
+// Storage type of a momentum buffer between updates; kInt8 has groups with a scale each (rule
+// [Q1]).
 enum class StateDType { kFloat32, kBFloat16, kInt8 };
 
 enum class MomentumForm { kEma, kSum };
 
-// Muon ([M1]-[M6]).
+// Hyper-parameters of Muon (numerics.md, formulas [M1]-[M6]).
 struct MuonConfig {
   double momentum = 0.95;
   bool nesterov = true;
   MomentumForm momentum_form = MomentumForm::kEma;
   NewtonSchulzConfig newton_schulz;
   UpdateScale scale = UpdateScale::kMatchRmsAdamW;
-  // Multiplies the scale.
+  // Extra factor on the scale.
   double scale_extra = 1;
   double weight_decay = 0;
   DecayMode decay_mode = DecayMode::kDecoupled;
@@ -41,7 +41,7 @@ struct MuonConfig {
 
 enum class AdamEpsMode { kOutside, kUncorrected };
 
-// Adam ([A1]-[A5]).
+// Hyper-parameters of Adam and AdamW (formulas [A1]-[A5]).
 struct AdamWConfig {
   double beta1 = 0.9;
   double beta2 = 0.95;
@@ -51,11 +51,11 @@ struct AdamWConfig {
   bool bias_correction = true;
   double weight_decay = 0;
   DecayMode decay_mode = DecayMode::kDecoupled;
-  // Of exp_avg.
+  // Storage type of exp_avg.
   StateDType momentum_dtype = StateDType::kFloat32;
 };
 
-// SGD ([G1]); keeps no buffer without momentum.
+// Hyper-parameters of SGD (formula [G1]); without momentum it has no buffer.
 struct SgdConfig {
   double momentum = 0;
   double dampening = 0;
@@ -65,40 +65,41 @@ struct SgdConfig {
   StateDType momentum_dtype = StateDType::kFloat32;
 };
 
-// Lion ([G2]).
+// Hyper-parameters of Lion (numerics.md, formula [G2]).
 struct LionConfig {
   double beta1 = 0.95;
   double beta2 = 0.98;
   double weight_decay = 0;
   DecayMode decay_mode = DecayMode::kDecoupled;
-  // Of exp_avg.
+  // Storage type of exp_avg.
   StateDType momentum_dtype = StateDType::kFloat32;
 };
 
 using RuleConfig = std::variant<MuonConfig, AdamWConfig, SgdConfig, LionConfig>;
 
-// One persistent buffer of optimizer state; starts as zero bytes, which every dtype reads as 0.
+// One persistent buffer of optimizer state. It starts as zero bytes, which every dtype reads as 0.
 struct StateSlot {
-  // torch's name: momentum_buffer, exp_avg, exp_avg_sq, max_exp_avg_sq.
+  // PyTorch's name: momentum_buffer, exp_avg, exp_avg_sq, max_exp_avg_sq.
   std::string name;
   StateDType dtype = StateDType::kFloat32;
   int64_t num_elements = 0;
   int64_t num_bytes = 0;
 };
 
-// INVALID_ARGUMENT naming field, value and range, as the rules' headers declare them; for Muon the
-// arithmetic of a layout that does not fit the shape.
+// Checks hyper-parameters. INVALID_ARGUMENT names field, value and range, as the rules' headers
+// declare them. For Muon it also shows the arithmetic of a layout that does not fit the shape.
 absl::Status ValidateRule(const RuleConfig& rule, absl::Span<const uint64_t> shape);
 
-// In the order in which Backend::ApplyUpdate takes them; bytes as state_codec.h keeps them.
+// Returns the slots in the order of UpdateBuffers::state; sizes in bytes as stored by
+// state_codec.h.
 std::vector<StateSlot> StateSlots(const RuleConfig& rule, absl::Span<const uint64_t> shape);
 
-// Update direction and size do not depend on the gradient's scale: exempt from norm clipping by
-// default ([C7]).
+// Returns true if direction and size of the update do not depend on the gradient's scale. Such a
+// rule is exempt from norm clipping by default ([C7]).
 bool IsScaleInvariant(const RuleConfig& rule);
 
 // Equal matrices of one parameter that a rule orthogonalizes, and the factor on their updates
-// ([S1]), extra factor included.
+// (table [S1]), including scale_extra.
 struct ScaledMatrices {
   int64_t rows = 0;
   int64_t cols = 0;
@@ -106,16 +107,16 @@ struct ScaledMatrices {
   double scale = 0;
 };
 
-// Of a rule and shape that ValidateRule accepts, in order of first appearance; empty for
-// element-wise rules.
+// Returns the matrices, in order of first appearance; empty for element-wise rules. Rule and shape
+// have passed ValidateRule.
 std::vector<ScaledMatrices> OrthogonalizedMatrices(const RuleConfig& rule,
                                                    absl::Span<const uint64_t> shape);
 
-// "muon", "adamw", "sgd", "lion".
+// Returns "muon", "adamw", "sgd" or "lion".
 const char* RuleName(const RuleConfig& rule);
 
-// Modelled time of one update, in units of one element's element-wise update; for placement
-// (architecture: LPT).
+// Returns a model of the time of one update, in units of one element of an element-wise update.
+// Placement uses it (architecture.md: LPT).
 double UpdateCost(const RuleConfig& rule, absl::Span<const uint64_t> shape);
 
 }  // namespace kaon::kernels

@@ -17,7 +17,7 @@ namespace {
 // One value for each probe.
 using Probes = std::array<double, kOrthogonalityProbes>;
 
-// Columns of a wide matrix that are worked on together: their probes stay in cache.
+// Number of columns of a wide matrix that are processed together: their probes stay cached.
 constexpr int64_t kTileColumns = 2048;
 
 // The orthogonalized update of one block, row by row.
@@ -30,8 +30,8 @@ class Update {
   int64_t rows() const { return block_.rows; }
   int64_t cols() const { return block_.cols; }
 
-  // visit(row, its elements first .. first + row.size()) for every row in order; `buffer` has as
-  // many elements as are wanted.
+  // Reads elements of each row, in order, and calls visit(row). Fills `buffer` with the elements
+  // from `first` on.
   template <typename Visit>
   void ForEachRow(int64_t first, absl::Span<double> buffer, const Visit& visit) const {
     int64_t row = 0;
@@ -60,7 +60,7 @@ class Update {
   const absl::Span<const float> after_;
 };
 
-// The squared norm of O O^T - I, in full.
+// Returns the exact squared norm of O O^T - I.
 double SquaredError(const Update& update) {
   const bool wide = update.rows() <= update.cols();
   const int64_t r = wide ? update.rows() : update.cols();
@@ -82,7 +82,7 @@ double SquaredError(const Update& update) {
   return sum;
 }
 
-// Signs without a pattern: splitmix64 of the position, one bit for each probe.
+// Returns signs without a pattern: splitmix64 of the position, one bit for each probe.
 Probes SignsAt(int64_t position) {
   uint64_t z = (static_cast<uint64_t>(position) + 1) * 0x9e3779b97f4a7c15;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
@@ -103,7 +103,8 @@ void AddProduct(double factor, const Probes& values, Probes& to) {
   for (int p = 0; p < kOrthogonalityProbes; ++p) to[p] += factor * values[p];
 }
 
-// O O^T z of a wide matrix: O^T z for some columns at a time, and their share of the product.
+// Computes O O^T z of a wide matrix: O^T z for some columns at a time, and their share of the
+// product.
 std::vector<Probes> GramTimesWide(const Update& update, const std::vector<Probes>& signs) {
   std::vector<Probes> product(update.rows(), Probes{});
   std::vector<Probes> column_values(std::min(kTileColumns, update.cols()));
@@ -122,7 +123,7 @@ std::vector<Probes> GramTimesWide(const Update& update, const std::vector<Probes
   return product;
 }
 
-// O^T O z of a tall matrix, row by row.
+// Computes O^T O z of a tall matrix, row by row.
 std::vector<Probes> GramTimesTall(const Update& update, const std::vector<Probes>& signs) {
   std::vector<Probes> product(update.cols(), Probes{});
   std::vector<double> row(update.cols());
@@ -134,9 +135,9 @@ std::vector<Probes> GramTimesTall(const Update& update, const std::vector<Probes
   return product;
 }
 
-// For z of random signs the mean of ||(O O^T - I) z||^2 is the squared norm of O O^T - I: a few
-// passes over the matrix instead of its Gram matrix, no copy of it, and memory for its shorter side
-// alone.
+// Estimates the squared norm of O O^T - I: it is the mean of ||(O O^T - I) z||^2 for z of random
+// signs. This needs a few passes over the matrix instead of its Gram matrix, no copy, and memory
+// for its shorter side alone.
 double EstimatedSquaredError(const Update& update) {
   const bool wide = update.rows() <= update.cols();
   const std::vector<Probes> signs = SignsOf(std::min(update.rows(), update.cols()));
@@ -177,7 +178,7 @@ std::optional<double> OrthogonalityError(const MuonConfig& config, double lr,
   for (const MatrixBlock& block : *blocks) {
     budget -= block.rows * block.cols;
     if (budget < 0) break;
-    // As ApplyMuon takes it.
+    // Same step size as in ApplyMuon.
     const auto step_size =
         static_cast<float>(lr * Muon::UpdateScaleOf(config, block.rows, block.cols));
     if (block.rows == 0 || block.cols == 0 || !(step_size > 0)) continue;

@@ -1,5 +1,5 @@
-// Element-wise work on a long array, cut into pieces of a fixed size for a pool of threads: no
-// result depends on how many there are. Pure functions; any thread.
+// Element-wise work on a long array, in pieces of a fixed size for a pool of threads. No result
+// depends on the number of threads. Pure functions; any thread.
 #ifndef KAON_KERNELS_PIECES_H_
 #define KAON_KERNELS_PIECES_H_
 
@@ -12,15 +12,15 @@
 
 namespace kaon::kernels {
 
-// run(begin, end) for each piece of [0, n).
+// Calls run(begin, end) for each piece of [0, n).
 template <typename Run>
 void ForEachPiece(ThreadPool& pool, int64_t n, int64_t piece, const Run& run) {
   pool.ParallelFor((n + piece - 1) / piece,
                    [&](int64_t i) { run(i * piece, std::min(n, (i + 1) * piece)); });
 }
 
-// Joins what run(begin, end) returns for each piece: adds up the digests, whose order does not
-// matter (digest.h), and takes the largest weight.
+// Merges the results of run(begin, end) for each piece: adds the digests, whose order does not
+// matter (digest.h), and keeps the largest weight.
 template <typename Run>
 UpdateResult SumOverPieces(ThreadPool& pool, int64_t n, int64_t piece, const Run& run) {
   std::vector<UpdateResult> results((n + piece - 1) / piece);

@@ -13,8 +13,8 @@
 namespace kaon::kernels {
 namespace {
 
-// What the most used model families call embeddings and outputs (tests/kernels/routing_names_test).
-// These words say so anywhere in a name.
+// Names of embeddings and outputs in the most used model families
+// (tests/kernels/routing_names_test). These words count anywhere in a name.
 constexpr absl::string_view kWords[] = {"embed",
                                         "embedding",
                                         "embeddings",
@@ -40,7 +40,7 @@ constexpr absl::string_view kWords[] = {"embed",
                                         "relative_attention_bias",
                                         "relative_position_bias_table"};
 
-// These modules are one only outside a numbered layer: inside, they are hidden matrices.
+// These modules count only outside a numbered layer: inside, they are hidden matrices.
 constexpr absl::string_view kTopModules[] = {"output",     "output_layer", "head",   "head_dist",
                                              "classifier", "score",        "fc",     "shared",
                                              "proj_out",   "decoder",      "ff_out", "predictions"};
@@ -49,7 +49,8 @@ bool IsBoundary(absl::string_view name, size_t at) {
   return at >= name.size() || !absl::ascii_isalnum(name[at]);
 }
 
-// `word` stands in `name` between boundaries: a character that is no letter or digit, or an end.
+// Returns true if `word` is in `name` between boundaries. A boundary is a character that is no
+// letter or digit, or an end of the name.
 bool ContainsWord(absl::string_view name, absl::string_view word) {
   for (size_t at = name.find(word); at != absl::string_view::npos; at = name.find(word, at + 1)) {
     const bool starts = at == 0 || IsBoundary(name, at - 1);
@@ -69,13 +70,13 @@ absl::string_view TopModule(absl::string_view name) {
   return found == std::end(kTopModules) ? "" : *found;
 }
 
-// The word that makes a parameter of that name and so many dimensions an embedding or an output, or
-// "". `name` is in lower case.
+// Returns the word that makes a parameter of that name and number of dimensions an embedding or an
+// output, or "". `name` is in lower case.
 absl::string_view EmbeddingWord(absl::string_view name, size_t num_dimensions) {
   for (const absl::string_view word : kWords) {
     if (ContainsWord(name, word)) return word;
   }
-  // Layers that are stacked in one tensor have no number in their names, but a dimension more.
+  // Layers that are stacked in one tensor have no number in their names, but one more dimension.
   return num_dimensions == 2 ? TopModule(name) : "";
 }
 
@@ -96,7 +97,7 @@ bool IsEmbeddingOrOutputName(absl::string_view name, size_t num_dimensions) {
 }
 
 absl::StatusOr<Route> RouteParameter(const RoutingInput& parameter, const RoutingTargets& targets) {
-  // [T8] holds even against an explicit group: a frozen parameter joins none.
+  // A frozen parameter joins no group, not even an explicit one (rule [T8]).
   if (parameter.frozen) return Route{"", "frozen"};
   if (!parameter.group.empty()) return Route{parameter.group, "explicit"};
   if (!parameter.rule_group.empty()) {
@@ -117,8 +118,8 @@ absl::StatusOr<Route> RouteParameter(const RoutingInput& parameter, const Routin
   }
   if (absl::StrContains(name, "lora")) return ToScalar(parameter, targets, "adapter: lora");
   const bool is_matrix = parameter.shape.size() == 2;
-  // What steps by elements takes any shape; what steps matrices must be told which they are, and a
-  // job that has such a rule may have meant it.
+  // An element-wise rule steps any shape. A rule that steps matrices needs their layout, and in a
+  // job that has one the user may have meant it.
   if (!is_matrix && !parameter.has_layout && targets.has_matrix_rule) {
     return absl::InvalidArgumentError(
         absl::StrCat("parameter ", parameter.name, ": has ", parameter.shape.size(),

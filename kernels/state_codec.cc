@@ -23,7 +23,7 @@ struct EncodeBFloat16 {
     constexpr uint32_t kLargest = 0x7f7f0000u;
     for (int64_t i = 0; i < n; ++i) {
       const uint32_t bits = BitsOf(in[i]);
-      // An infinity would stay in the buffer for ever; only what is one already may become one.
+      // An infinity would stay in the buffer for ever; so only an infinity may become one.
       const bool clipped = (bits & kMagnitude) <= kLargestFinite && (bits & kMagnitude) > kLargest;
       const uint16_t x = FloatToBFloat16(FloatOf(clipped ? (bits & ~kMagnitude) | kLargest : bits));
       memcpy(bytes + 2 * i, &x, sizeof(x));
@@ -31,8 +31,7 @@ struct EncodeBFloat16 {
   }
 };
 
-// Groups are decoded and encoded with `n` a constant except for the last, so that their loops
-// become a few vector operations.
+// Except for the last group `n` is a constant, so that the loops become a few vector operations.
 KAON_HOST_DEVICE void DecodeGroup(const std::byte* group, float* out, int64_t n) {
   uint16_t scale_bits;
   memcpy(&scale_bits, group, sizeof(scale_bits));
@@ -49,7 +48,8 @@ KAON_HOST_DEVICE void EncodeGroup(const float* in, std::byte* group, int64_t n) 
     magnitudes[i] = magnitude < kLargestFinite ? magnitude : kLargestFinite;
     largest = largest > magnitudes[i] ? largest : magnitudes[i];
   }
-  // Rounded up, or the largest element would have the code 128 or lose up to 2^-9 of itself.
+  // Rounded up: otherwise the largest element would have the code 128, or lose up to 2^-9 of its
+  // value.
   constexpr uint32_t kRoundUp = Mutated(Mutation::kInt8ScaleRoundedDown) ? 0 : 0xffff;
   const uint32_t up = (BitsOf(FloatOf(largest) / 127.0f) + kRoundUp) >> 16;
   const auto scale_bits = static_cast<uint16_t>(up);
@@ -87,7 +87,7 @@ struct EncodeInt8 {
   }
 };
 
-// Where element `first` lies in a slot of `size` bytes from which `n` elements are asked for.
+// Returns the offset of element `first` in a slot of `size` bytes; `n` elements are requested.
 int64_t OffsetOf(StateDType dtype, int64_t size, int64_t first, int64_t n) {
   CHECK(first >= 0 && first % kStateGroup == 0)
       << "first element is " << first << ", must be a multiple of " << kStateGroup;

@@ -1,7 +1,7 @@
-// How a slot of optimizer state is kept between updates: as fp32, as bf16 rounded to nearest even,
-// or as int8 in groups of 32 elements with a bf16 scale each ([Q1]). One layout of bytes for
-// memory, files and the wire: docs/formats.md. Zero bytes are zeros in every dtype.
-// Pure functions; any thread, on disjoint buffers.
+// Storage of a slot of optimizer state between updates. It is fp32, bf16 rounded to nearest even,
+// or int8 in groups of 32 elements with a bf16 scale each (rule [Q1]). Memory, files and the wire
+// share one layout of bytes: docs/formats.md. Zero bytes are zeros in every dtype. Pure functions;
+// any thread, on disjoint buffers.
 #ifndef KAON_KERNELS_STATE_CODEC_H_
 #define KAON_KERNELS_STATE_CODEC_H_
 
@@ -13,21 +13,21 @@
 
 namespace kaon::kernels {
 
-// Contiguous elements that share a scale.
+// Number of contiguous elements that share a scale.
 inline constexpr int64_t kStateGroup = 32;
 
-// Bytes of a slot of `num_elements`.
+// Returns the bytes of a slot of `num_elements`.
 int64_t StateBytes(StateDType dtype, int64_t num_elements);
 
-// out[i] <- element first + i of the slot. `bytes` is the whole slot, at any alignment; `first` is
-// a multiple of kStateGroup, and so is the number of elements unless they end the slot (CHECK).
+// out[i] <- element first + i of the slot. `bytes` is the whole slot, at any alignment. `first` is
+// a multiple of kStateGroup; so is the number of elements, unless they end the slot (CHECK).
 void DecodeState(StateDType dtype, absl::Span<const std::byte> bytes, int64_t first,
                  absl::Span<float> out);
 
-// The inverse, with the same demands. Finite values stay finite: those beyond bf16's range become
-// its largest, and in int8 a group whose largest magnitude is A has a scale s < (A / 127) (1 +
-// 2^-7) + 2^-133 and an error of at most s / 2. Non-finite values do not survive int8: they become
-// the largest finite ones.
+// Encodes; the inverse of DecodeState with the same requirements. Finite values stay finite. Values
+// beyond bf16's range become its largest number.
+// In int8, a group of largest magnitude A has a scale s < (A / 127) (1 + 2^-7) + 2^-133, and an
+// error of at most s / 2. Non-finite values become the largest finite ones in int8.
 void EncodeState(StateDType dtype, absl::Span<const float> in, int64_t first,
                  absl::Span<std::byte> bytes);
 

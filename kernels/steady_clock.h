@@ -1,4 +1,4 @@
-// A clock that never jumps, as absl::Time. Its zero means nothing: only for differences and timers
+// A monotonic clock as absl::Time. Its zero has no meaning: use it only for differences and timers
 // of one process. Any thread.
 #ifndef KAON_KERNELS_STEADY_CLOCK_H_
 #define KAON_KERNELS_STEADY_CLOCK_H_

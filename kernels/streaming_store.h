@@ -1,5 +1,5 @@
-// Copies past the caches, for what is written whole and not read soon: a line that is stored so is
-// not fetched from memory first. Pure functions; any thread.
+// Copies past the caches, for data that is written completely and not read soon: the stored cache
+// line is not fetched from memory first. Pure functions; any thread.
 #ifndef KAON_KERNELS_STREAMING_STORE_H_
 #define KAON_KERNELS_STREAMING_STORE_H_
 
@@ -14,17 +14,18 @@
 
 namespace kaon::kernels {
 
-// Of arrays so long the beginning has left the second cache when the end is written (2 MiB where it
-// was measured): nobody finds it there, whichever way it was stored.
+// Minimum size in bytes of an array to stream. The beginning of so long an array has left the
+// second-level cache (2 MiB where it was measured) before its end is written. So streaming loses
+// nothing.
 inline constexpr uint64_t kLeastStreamedBytes = uint64_t{4} << 20;
 
-// to[0 .. bytes) <- from[0 .. bytes), which are apart, whatever their addresses. Other threads see
-// it once this one has called EndStreaming.
+// to[0 .. bytes) <- from[0 .. bytes), which must not overlap, at any alignment. Other threads see
+// the copy once this thread has called EndStreaming.
 inline void StreamTo(const void* from, size_t bytes, void* to) {
   const auto* source = static_cast<const std::byte*>(from);
   auto* target = static_cast<std::byte*>(to);
 #if defined(__SSE__)
-  // Up to the first address of a whole vector.
+  // Bytes before the first address that is aligned for a whole vector.
   const size_t head = std::min(bytes, -reinterpret_cast<uintptr_t>(target) % 16);
   std::memcpy(target, source, head);
   size_t i = head;

@@ -6,7 +6,7 @@ namespace kaon::kernels {
 
 namespace {
 
-// Set in a thread that runs tasks: what these would hand on has nobody to go to.
+// Set in a thread that runs tasks: nested calls run their tasks themselves.
 thread_local bool in_task = false;
 
 }  // namespace
@@ -47,7 +47,8 @@ void ThreadPool::ParallelFor(int64_t n, absl::FunctionRef<void(int64_t)> task) {
   }
   RunTasks(work);
   MutexLock lock(mu_);
-  // Nobody takes it up any more, and all tasks have begun: those who have them end.
+  // No other worker can join this work, and all its tasks have begun. Wait for the workers that
+  // still run one.
   work_ = nullptr;
   while (users_ > 0) changed_.Wait(mu_);
 }

@@ -1,6 +1,6 @@
-// What becomes of an update that must not be applied: the weights stay as they were. A decision is
-// final, so that this is the last guard: it depends on the arguments alone, and a replay comes to
-// the same. Pure functions over borrowed buffers; any thread, on disjoint buffers.
+// Handles an update that must not be applied: the weights keep their values. A decision is final,
+// so this is the last guard. It depends on the arguments alone, so a replay gives the same result.
+// Pure functions over borrowed buffers; any thread, on disjoint buffers.
 #ifndef KAON_KERNELS_UPDATE_FAULT_H_
 #define KAON_KERNELS_UPDATE_FAULT_H_
 
@@ -12,13 +12,13 @@
 namespace kaon::kernels {
 
 // Writes the values of param to new_param, and `fault` with their digest and largest magnitude to
-// `result`. Only sets the fault where both are the same memory.
+// `result`. If both are the same memory, it only sets the fault.
 void KeepWeights(UpdateFault fault, uint32_t parameter_id, const UpdateBuffers& buffers,
                  UpdateResult& result);
 
-// Returns the largest Frobenius norm of an orthogonalized matrix of that rank, at least 1, that
-// correct arithmetic gives with room to spare: 1.5 sqrt(rank), or 1.1 times the largest singular
-// value of the set's result where that is more.
+// Returns the largest Frobenius norm that correct arithmetic gives for an orthogonalized matrix of
+// this rank (>= 1), with a margin. It is 1.5 sqrt(rank), or 1.1 times the largest singular value of
+// the set's result if that is more.
 double MostOrthogonalNorm(const NewtonSchulzConfig& config, int64_t rank);
 
 }  // namespace kaon::kernels

@@ -17,14 +17,14 @@
 namespace kaon::kernels {
 namespace {
 
-// Elements of a matrix as it is stored: AMX tiles are stored whole.
+// Returns the elements of a matrix as stored: AMX tiles are stored whole.
 int64_t Stored(int64_t rows, int64_t cols) {
   const auto whole = [](int64_t n) { return (n + kTileSide - 1) / kTileSide * kTileSide; };
   return whole(rows) * whole(cols);
 }
 
-// What Iterated (orthogonalize/iteration.h) finds no room for in the memory of its direction, of
-// which each matrix may skip up to the next cache line.
+// Returns the bytes of Iterated's matrices (orthogonalize/iteration.h) that do not fit into the
+// memory of its direction. Each matrix in it may skip up to the next cache line.
 int64_t NotLent(absl::Span<const int64_t> matrices, int64_t lent) {
   int64_t own = 0;
   for (const int64_t bytes : matrices) {
@@ -38,7 +38,7 @@ int64_t NotLent(absl::Span<const int64_t> matrices, int64_t lent) {
   return own;
 }
 
-// The matrices of Iterated, and what a product needs beside them.
+// Returns the bytes of Iterated's matrices and of the buffers of its products.
 int64_t IterationBytes(absl::string_view backend, int64_t threads, const NewtonSchulzConfig& config,
                        const MatrixCount& matrix) {
   const int64_t r = std::min(matrix.rows, matrix.cols);
@@ -47,7 +47,7 @@ int64_t IterationBytes(absl::string_view backend, int64_t threads, const NewtonS
   const int64_t squares = r < c ? 3 : 1;
   const int64_t direction = static_cast<int64_t>(sizeof(float)) * r * c;
   if (config.dtype != NsDType::kBFloat16) {
-    // X, and squares: what X becomes takes all of the direction's memory.
+    // X, and squares: the next X occupies all of the direction's memory.
     return direction + static_cast<int64_t>(sizeof(float)) * squares * r * r;
   }
   const int64_t wide = Stored(r, c);
@@ -56,15 +56,15 @@ int64_t IterationBytes(absl::string_view backend, int64_t threads, const NewtonS
   const int64_t matrices = 2 * wide + NotLent(beside_x, direction);
   // The right operand, packed.
   if (absl::EndsWith(backend, "/amx")) return matrices + 2 * wide;
-  // A result in fp32; and where the library cannot multiply bf16 each thread widens the right
-  // operand and its rows of the left one.
+  // An fp32 result. If the library cannot multiply bf16, each thread also widens the right operand
+  // and its rows of the left one.
   const int64_t at_once = std::min(threads, (r + TiledGemm::kTileRows - 1) / TiledGemm::kTileRows);
   const int64_t widened = at_once * (wide + std::min(r, TiledGemm::kTileRows) * c);
   return matrices + static_cast<int64_t>(sizeof(float)) * (wide + widened);
 }
 
-// What one thread sums up where the inner dimension is cut: AmxGemm the blocks of a task,
-// TiledGemm the columns of a tile in fp32 and in float64.
+// Returns the bytes of the sums of one thread if the inner dimension is split. AmxGemm sums the
+// blocks of a task, TiledGemm the columns of a tile in fp32 and in float64.
 int64_t SumsBytes(absl::string_view backend, const NewtonSchulzConfig& config,
                   const MatrixCount& matrix) {
   const bool is_bf16 = config.dtype == NsDType::kBFloat16;
@@ -74,17 +74,18 @@ int64_t SumsBytes(absl::string_view backend, const NewtonSchulzConfig& config,
     return std::max(AmxGemm::SumsBytes({.rows = shortest, .cols = shortest, .inner = longest}),
                     AmxGemm::SumsBytes({.rows = shortest, .cols = longest, .inner = shortest}));
   }
-  // Few rows take little.
+  // Few rows need little memory.
   if (longest <= (is_bf16 ? TiledGemm::kLongestBFloat16Sum : TiledGemm::kLongestSum)) return 0;
   return static_cast<int64_t>(sizeof(float) + sizeof(double)) *
          std::min(TiledGemm::kTileRows, shortest) * TiledGemm::kSummedCols;
 }
 
-// Where a row is, and what is known of it once it is stepped.
+// Position of a row, and the facts about it once it is stepped.
 constexpr int64_t kBytesOfRow = sizeof(int64_t) + 3 * sizeof(double);
 
-// Of one matrix: its iteration, its elements where they do not lie together, where its rows are,
-// and for each thread a stripe of the result, or before that its sums.
+// Returns the bytes for one matrix: its iteration, a copy of its elements if they are not
+// contiguous, and the positions of its rows. Each thread also needs a stripe of the result, or
+// before that its sums.
 int64_t MatrixBytes(absl::string_view backend, int64_t threads, const MuonConfig& config,
                     const MatrixCount& matrix) {
   const int64_t elements = matrix.rows * matrix.cols;
@@ -99,7 +100,7 @@ int64_t MatrixBytes(absl::string_view backend, int64_t threads, const MuonConfig
          kBytesOfRow * matrix.rows;
 }
 
-// Of OrthogonalityError, which holds a block in float64 if that is little work.
+// Returns the bytes of OrthogonalityError, which keeps a block in float64 if that is little work.
 int64_t OrthogonalityBytes(const MatrixCount& matrix) {
   const int64_t elements = matrix.rows * matrix.cols;
   const bool whole = elements <= kMostGramElements &&
@@ -126,10 +127,10 @@ uint64_t UpdateWorkspaceBytes(absl::string_view backend, uint32_t threads, const
     most = std::max(most, MatrixBytes(backend, num_threads, *muon, matrix));
     shown = std::max(shown, OrthogonalityBytes(matrix));
   }
-  // Small ones are worked on side by side.
+  // Small matrices are processed concurrently.
   const int64_t at_once =
       largest <= kSmallMatrixElements ? std::clamp<int64_t>(count, 1, num_threads) : 1;
-  // Where the blocks are, and their rows.
+  // Positions of the blocks and of their rows.
   const uint64_t blocks =
       NumRowRuns(muon->layout, shape) * (sizeof(MatrixBlock) + 2 * sizeof(RowRun));
   return static_cast<uint64_t>(std::max(at_once * most, shown)) + blocks;

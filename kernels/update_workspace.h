@@ -1,5 +1,5 @@
-// How much memory one update takes beside the buffers that it is given: what a shard sets aside
-// before it takes a job. Pure function; any thread.
+// Memory that one update allocates in addition to its buffers. A shard reserves it before it
+// accepts a job. Pure function; any thread.
 #ifndef KAON_KERNELS_UPDATE_WORKSPACE_H_
 #define KAON_KERNELS_UPDATE_WORKSPACE_H_
 
@@ -11,11 +11,12 @@
 
 namespace kaon::kernels {
 
-// Bytes of host memory, at most, that Backend::ApplyUpdate of the backend with this name and so
-// many threads takes for a rule and shape that ValidateRule accepts, in whichever form, where new
-// weights and old are two buffers; OrthogonalityError takes no more. The matrices of Newton-Schulz:
-// element-wise rules have none. Not counted are some KiB for each thread and what a matrix library
-// packs operands into, a few MiB. 0 for a backend that is no "cpu": what it takes is its device's.
+// Returns an upper bound in bytes on the host memory that Backend::ApplyUpdate allocates, for any
+// Newton-Schulz form. It holds for rules and shapes that ValidateRule accepts, if new and old
+// weights are two buffers. OrthogonalityError allocates no more. The memory is for the matrices of
+// Newton-Schulz: element-wise rules need none.
+// Not counted are some KiB per thread, and a few MiB into which a matrix library packs operands. 0
+// for a backend that is not "cpu": it uses the memory of its device.
 uint64_t UpdateWorkspaceBytes(absl::string_view backend, uint32_t threads, const RuleConfig& rule,
                               absl::Span<const uint64_t> shape);
 

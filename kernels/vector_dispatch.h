@@ -1,8 +1,8 @@
-// Runs one loop compiled for several instruction sets and picks the widest this machine has, or the
-// one that was asked for. The loops write every fused operation as std::fma and are built with
-// -ffp-contract=off, so all versions give the same bits. Explicit targets rather than
-// target_clones: those need ifuncs, which sanitizers cannot start under. Any thread; the choice is
-// the process's.
+// Runs one loop, compiled for several instruction sets, in the widest set of this machine or in the
+// chosen one. The loops write every fused operation as std::fma and are built with
+// -ffp-contract=off, so all versions give the same bits. Explicit targets instead of target_clones:
+// the latter need ifuncs, which sanitizers cannot start under. Any thread; the choice holds for the
+// process.
 #ifndef KAON_KERNELS_VECTOR_DISPATCH_H_
 #define KAON_KERNELS_VECTOR_DISPATCH_H_
 
@@ -14,7 +14,7 @@ namespace kaon::kernels {
 
 enum class InstructionSet { kScalar, kAvx2, kAvx512 };
 
-// The widest set of this machine.
+// Returns the widest instruction set of this machine.
 inline InstructionSet WidestInstructionSet() {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -28,7 +28,7 @@ inline InstructionSet WidestInstructionSet() {
   return InstructionSet::kScalar;
 }
 
-// What RunVectorized uses: the widest, until somebody chooses.
+// The set that RunVectorized uses; the widest by default.
 inline std::atomic<InstructionSet>& ChosenInstructionSet() {
   static std::atomic<InstructionSet> chosen = WidestInstructionSet();
   return chosen;
@@ -57,8 +57,8 @@ KAON_TARGET_AVX512 auto RunAvx512(Args... args) {
   return Kernel::Run(args...);
 }
 
-// One of the three for instruction set `isa`, which this machine must have. Run is a static
-// KAON_HOST_DEVICE function, so that its body is compiled anew for each set.
+// Calls one of the three functions, for instruction set `isa`, which this machine must have. Run is
+// a static KAON_HOST_DEVICE function, so that its body is compiled for each set.
 template <typename ForAvx512, typename ForAvx2, typename ForScalar, typename... Args>
 auto RunOneOf(InstructionSet isa, Args... args) {
   switch (isa) {
@@ -82,7 +82,7 @@ auto RunVectorized(Args... args) {
   return RunFor<Kernel>(ChosenInstructionSet().load(std::memory_order_relaxed), args...);
 }
 
-// The same for loops that name the registers they compute in: Kernel<bytes of one>::Run.
+// Same as above for loops that name their registers: calls Kernel<bytes of a register>::Run.
 template <template <int> class Kernel, typename... Args>
 auto RunInRegisters(Args... args) {
   return RunOneOf<Kernel<64>, Kernel<32>, Kernel<16>>(

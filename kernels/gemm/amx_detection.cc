@@ -7,7 +7,7 @@
 #include <unistd.h>
 #endif
 
-// Apart from the tiles themselves: tests have those run where this says that there are none.
+// A file of its own: tests run the tiles on machines where this file reports that there are none.
 namespace kaon::kernels {
 
 #if defined(__x86_64__) && defined(__linux__)
@@ -31,7 +31,7 @@ bool HasInstructions() {
 
 bool AskForTiles() {
   if (!HasInstructions()) return false;
-  // From the kernel's asm/prctl.h, which older systems' headers lack.
+  // Value from the kernel's asm/prctl.h; older systems' headers lack it.
   constexpr int kRequestPermission = 0x1023;
   constexpr int kTileState = 18;
   return syscall(SYS_arch_prctl, kRequestPermission, kTileState) == 0;

@@ -16,8 +16,9 @@ namespace {
 
 static_assert(kBlockSide == kTileSide, "a tile is a block");
 
-// Inner blocks summed before the next right operand: a row of A and one packed column of B of so
-// many stay in the second cache with the columns of a task (performance.md section 0).
+// Number of inner blocks summed before the next right operand (performance.md section 0). The
+// second-level cache then holds these blocks of a row of A and of a packed column of B, with the
+// columns of a task.
 constexpr int64_t kInnerBlocks = 32;
 constexpr int64_t kLongestSum = AmxGemm::kLongestSum / kBlockSide;
 static_assert(kLongestSum % kInnerBlocks == 0, "a sum ends where a run of inner blocks does");
@@ -46,7 +47,7 @@ struct Task {
   int64_t col_end;
 };
 
-// Fixed by the shape alone. Large tasks read less from memory; small ones keep every thread busy
+// Depends on the shape alone. Large tasks read less from memory; small ones keep every thread busy
 // until the end.
 int64_t TaskSide(const BlockedProduct& p) {
   const int64_t blocks = p.rows * p.cols;
@@ -61,7 +62,7 @@ std::vector<Task> TasksOf(const BlockedProduct& p) {
   for (int64_t col = 0; col < p.cols; col += side) {
     for (int64_t row = p.symmetric ? col : 0; row < p.rows; row += side) {
       const Task task = {row, std::min(row + side, p.rows), col, std::min(col + side, p.cols)};
-      // Those on the diagonal, half the work, at the end.
+      // Tasks on the diagonal are half the work and run last.
       (p.symmetric && row == col ? halves : tasks).push_back(task);
     }
   }
@@ -69,7 +70,7 @@ std::vector<Task> TasksOf(const BlockedProduct& p) {
   return tasks;
 }
 
-// Columns of blocks of B, packed, one after the other.
+// Packed columns of blocks of B, one after another.
 void PackColumns(const BlockedProduct& p, const uint16_t* b, ThreadPool& pool, uint16_t* packed) {
   pool.ParallelFor(p.cols, [&](int64_t col) {
     uint16_t* to = packed + col * p.inner * kBlockElements;
@@ -83,7 +84,7 @@ void PackColumns(const BlockedProduct& p, const uint16_t* b, ThreadPool& pool, u
   });
 }
 
-// Adds up the sums of a block of the result in float64, where its inner dimension is too long for
+// Adds the sums of a block of the result in float64. Used if its inner dimension is too long for
 // one fp32 sum.
 struct LongSums {
   double values[kBlockElements] = {};
@@ -96,7 +97,7 @@ struct LongSums {
   }
 };
 
-// emit(row, col, sums) for each block of the task, in the calling thread.
+// Calls emit(row, col, sums) for each block of the task, in the calling thread.
 template <typename Emit>
 void RunTask(const BlockedProduct& p, const Task& task, const uint16_t* a, const uint16_t* packed_b,
              const Emit& emit) {
@@ -150,7 +151,7 @@ StoredMatrix Blocked(int64_t rows, int64_t cols, int64_t stride, const uint16_t*
   return to;
 }
 
-// One block of sums into row-major C, and, of a symmetric one, its mirror image.
+// Stores one block of sums into row-major C; if C is symmetric, also its mirror image.
 void StoreSums(const MatrixProduct& p, int64_t block_row, int64_t block_col,
                const SumsOfBlock& sums, float* c) {
   const int64_t row = block_row * kBlockSide;

@@ -1,7 +1,7 @@
-// Gemm of our own on AMX tiles. A matrix is stored in the blocks of blocked_matrix.h; the right
-// operand is packed for the tiles once per product, a result is rounded, and mirrored if it is
-// symmetric, while it lies in the first cache. fp32 products are another Gemm's. Owned by its
-// backend; safe from several threads at once.
+// Gemm on AMX tiles, written for Kaon. A matrix is stored in the blocks of blocked_matrix.h. The
+// right operand is packed for the tiles once per product. A result is rounded, and mirrored if
+// symmetric, while it is in the first-level cache. Another Gemm computes fp32 products. The backend
+// owns it; several threads may use it concurrently.
 #ifndef KAON_KERNELS_GEMM_AMX_GEMM_H_
 #define KAON_KERNELS_GEMM_AMX_GEMM_H_
 
@@ -17,15 +17,15 @@ namespace kaon::kernels {
 
 class AmxGemm final : public Gemm {
  public:
-  // Products that the tiles sum up in fp32 at most; longer sums are added in float64. Each block of
-  // 32 adds one rounding to a sum, so that products of one sign stay within 1024 * 2^-24 = 6e-5; a
-  // bf16 value is rounded by 4e-3.
+  // Maximum number of products that the tiles sum up in fp32; longer sums are added in float64.
+  // Each block of 32 adds one rounding to a sum. So products of one sign stay within 1024 * 2^-24 =
+  // 6e-5; rounding to bf16 costs 4e-3.
   static constexpr int64_t kLongestSum = 32768;
 
-  // HasAmx() holds (CHECK). `pool` outlives it; `fp32` may spread its products over it too.
+  // HasAmx() must hold (CHECK). `pool` must outlive this; `fp32` may use it too.
   AmxGemm(std::unique_ptr<Gemm> fp32, ThreadPool& pool);
 
-  // Bytes of the sums that one thread keeps for this product.
+  // Returns the bytes of the sums that one thread keeps for this product.
   static int64_t SumsBytes(const MatrixProduct& product);
 
   absl::string_view name() const override { return "amx"; }

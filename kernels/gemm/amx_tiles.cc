@@ -19,7 +19,7 @@ constexpr int64_t kTileElements = 512;
 constexpr int kTileBytesPerRow = 64;
 constexpr int kTileRows = 16;
 
-// What LDTILECFG reads: every tile 16 rows of 64 bytes.
+// Operand of LDTILECFG: every tile has 16 rows of 64 bytes.
 struct alignas(64) TileSettings {
   uint8_t palette = 1;
   uint8_t start_row = 0;
@@ -28,7 +28,7 @@ struct alignas(64) TileSettings {
   uint8_t rows[16] = {};
 };
 
-// The compiler's tile intrinsics do not say which memory they read.
+// The compiler's tile intrinsics do not declare the memory that they read.
 inline void MemoryIsRead() { asm volatile("" ::: "memory"); }
 
 KAON_TARGET_AMX void SetUpTiles() {
@@ -86,8 +86,8 @@ KAON_TARGET_AMX void PackPairsOfRows(const uint16_t* block, uint16_t* packed) {
   }
 }
 
-// Fetches the packed block after the next into the first cache: the tiles take a block in fewer
-// cycles than the second cache needs for it.
+// Prefetches the packed block after the next into the first-level cache. The tiles process a block
+// in fewer cycles than the second-level cache needs to deliver it.
 KAON_TARGET_AMX inline void FetchAhead(const uint16_t* packed_b) {
   for (int64_t line = 0; line < 2 * kBlockElements; line += 64) {
     _mm_prefetch(reinterpret_cast<const char*>(packed_b + 2 * kBlockElements) + line, _MM_HINT_T0);

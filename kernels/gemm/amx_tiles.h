@@ -1,9 +1,10 @@
-// Products and turns of blocks of a matrix (blocked_matrix.h) by the AMX tile registers and AVX-512
-// of x86-64 (performance.md section 0). Only where HasAmx(); within an AmxTiles of the calling
-// thread. Pure functions over borrowed, 64-byte aligned blocks; any thread.
-//
-// What one block adds to a sum: the products of its even and of its odd inner indices, summed apart
-// in ascending order, fused, in fp32, and then added up. Subnormal operands and sums count as 0.
+// Products and transposition of matrix blocks (blocked_matrix.h) with the AMX tile registers and
+// AVX-512 of x86-64 (performance.md section 0). Call them only if HasAmx(), within the lifetime of
+// an AmxTiles of the calling thread. Pure functions over borrowed, 64-byte aligned blocks; any
+// thread.
+// A block adds to a sum in two parts: the products of its even and of its odd inner indices. Each
+// part is summed in ascending order, fused, in fp32; then the parts are added. Subnormal operands
+// and sums count as 0.
 #ifndef KAON_KERNELS_GEMM_AMX_TILES_H_
 #define KAON_KERNELS_GEMM_AMX_TILES_H_
 
@@ -13,12 +14,12 @@
 
 namespace kaon::kernels {
 
-// Whether this machine has the tiles and the system lets this process use them, which the first
-// call asks for.
+// Returns true if this machine has AMX tiles and the system lets this process use them. The first
+// call asks the system for permission.
 bool HasAmx();
 
-// Tile registers of the calling thread, set up for as long as this lives: while they are in use,
-// the system saves 8 KiB more at every change of threads.
+// Configures the tile registers of the calling thread for the lifetime of this object. While they
+// are in use, the system saves 8 KiB more at every thread switch.
 class AmxTiles {
  public:
   AmxTiles();
@@ -27,20 +28,19 @@ class AmxTiles {
   AmxTiles& operator=(const AmxTiles&) = delete;
 };
 
-// Sums of one block of a product: four tiles of 16 x 16, by rows of tiles.
+// Sums of one block of a product: four tiles of 16 x 16, ordered by rows of tiles.
 struct alignas(64) SumsOfBlock {
   float values[kBlockElements];
 };
 
-// A block of the right operand as the tiles take it: two tiles of 16 columns, each row of which has
-// pairs of neighbours along the inner index.
-// For B from its own block:
+// Packs a block of the right operand for the tiles: two tiles of 16 columns, whose rows have pairs
+// of neighbours along the inner index. PackBlock reads B's own block:
 void PackBlock(const uint16_t* block, uint16_t* packed);
-// For B from the block of its transpose:
+// PackTransposedBlock reads the block of B's transpose:
 void PackTransposedBlock(const uint16_t* block, uint16_t* packed);
 
-// sums <- (adds ? sums : 0) + the products of `inner` blocks of a row of A, one after the other in
-// memory, with as many packed ones of B.
+// sums <- (adds ? sums : 0) + the products of `inner` blocks of a row of A, contiguous in memory,
+// with the same number of packed blocks of B.
 void MultiplyBlocks(const uint16_t* a, const uint16_t* packed_b, int64_t inner, bool adds,
                     SumsOfBlock& sums);
 
@@ -52,7 +52,7 @@ void RoundSums(const SumsOfBlock& sums, float alpha, float beta, const uint16_t*
 // to <- the transposed block.
 void TransposeBlock(const uint16_t* block, uint16_t* to);
 
-// Element of a block's sums.
+// Returns an element of a block's sums.
 inline float SumAt(const SumsOfBlock& sums, int64_t row, int64_t col) {
   return sums.values[(row / 16 * 2 + col / 16) * 256 + row % 16 * 16 + col % 16];
 }

@@ -10,10 +10,10 @@
 namespace kaon::kernels {
 namespace {
 
-// oneDNN splits a product, also its inner sum, by the number of OpenMP threads it finds, so the
-// same product would give other bits on another machine. Each call therefore runs in the calling
-// thread alone; several calls at once are how several cores are used. The setting belongs to the
-// calling thread and is put back.
+// oneDNN splits a product, and also its inner sum, by the number of OpenMP threads that it finds.
+// So the same product would give other bits on another machine. Therefore each call runs in the
+// calling thread alone, and concurrent calls use several cores. The option belongs to the calling
+// thread; the destructor restores it.
 class SingleThreaded {
  public:
   SingleThreaded() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
@@ -140,7 +140,7 @@ std::shared_ptr<OneDnnGemm::BFloat16Primitive> OneDnnGemm::FindOrMake(
     if (std::shared_ptr<BFloat16Primitive> found = FindLocked(product)) return found;
   }
 
-  // Made outside the lock: generating code takes milliseconds.
+  // Created outside the lock: generating code takes milliseconds.
   auto made = std::make_shared<BFloat16Primitive>();
   made->product = product;
   const int64_t b_stride = product.BStride();
@@ -162,7 +162,7 @@ std::shared_ptr<OneDnnGemm::BFloat16Primitive> OneDnnGemm::FindOrMake(
   made->primitive.reset(primitive);
 
   MutexLock lock(mu_);
-  // Another thread may have made the same one meanwhile.
+  // Another thread may have created the same one meanwhile.
   if (std::shared_ptr<BFloat16Primitive> found = FindLocked(product)) return found;
   cache_.push_front(made);
   if (cache_.size() > kMaxCachedPrimitives) cache_.pop_back();
@@ -180,7 +180,7 @@ void OneDnnGemm::MultiplyBFloat16(const MatrixProduct& product, const uint16_t* 
   Check(dnnl_stream_create(&raw_stream, engine, dnnl_stream_default_flags), "stream");
   const OwnedStream stream(raw_stream);
   std::vector<std::byte> scratchpad(dnnl_memory_desc_get_size(&matmul->scratchpad));
-  // The library takes its inputs as void*; it does not write them.
+  // The library's parameters for inputs are void*; it does not write them.
   const OwnedMemory a_memory = MemoryOf(matmul->a, engine, const_cast<uint16_t*>(a));
   const OwnedMemory b_memory = MemoryOf(matmul->b, engine, const_cast<uint16_t*>(b));
   const OwnedMemory c_memory = MemoryOf(matmul->c, engine, c);

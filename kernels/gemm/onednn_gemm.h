@@ -1,6 +1,7 @@
-// Gemm by oneDNN. fp32 products call its sgemm; bf16 products run matmul primitives, kept per shape
-// because making one generates code. A machine whose oneDNN has no bf16 product widens the operands
-// instead, which is exact. Owned by its backend; safe from several threads at once.
+// Gemm by oneDNN. fp32 products call its sgemm. bf16 products run matmul primitives, cached per
+// shape because creating one generates code. If oneDNN has no bf16 product on this machine, the
+// operands are widened instead, which is exact. The backend owns it; several threads may use it
+// concurrently.
 #ifndef KAON_KERNELS_GEMM_ONEDNN_GEMM_H_
 #define KAON_KERNELS_GEMM_ONEDNN_GEMM_H_
 
@@ -15,13 +16,13 @@ namespace kaon::kernels {
 
 class OneDnnGemm final : public Gemm {
  public:
-  // Primitives kept; the least recently used goes first.
+  // Maximum number of cached primitives; the least recently used one is dropped first.
   static constexpr size_t kMaxCachedPrimitives = 256;
 
   enum class BFloat16Products {
     kWhereNative,
-    // Also where the library emulates them, which takes AVX-512: lets tests reach the primitives on
-    // more machines.
+    // Also if the library emulates them, which needs AVX-512: lets tests run the primitives on more
+    // machines.
     kWherePossible,
   };
 
@@ -33,7 +34,7 @@ class OneDnnGemm final : public Gemm {
   void MultiplyBFloat16(const MatrixProduct& product, const uint16_t* a, const uint16_t* b,
                         float* c) override;
 
-  // Else bf16 products widen.
+  // Returns false if bf16 products are widened.
   bool has_primitives() const { return use_primitives_; }
   size_t num_cached_primitives() const;
 
@@ -41,9 +42,9 @@ class OneDnnGemm final : public Gemm {
   struct Engine;
   struct BFloat16Primitive;
 
-  // Shared with calls that run it while the cache drops it.
+  // Returns a primitive, shared with calls that still run it when the cache drops it.
   std::shared_ptr<BFloat16Primitive> FindOrMake(const MatrixProduct& product);
-  // Null when there is none; moves it to the front.
+  // Returns the primitive and moves it to the front; null if there is none.
   std::shared_ptr<BFloat16Primitive> FindLocked(const MatrixProduct& product)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -51,7 +52,7 @@ class OneDnnGemm final : public Gemm {
   const std::unique_ptr<Engine> engine_;
 
   mutable Mutex mu_;
-  // Most recently used first.
+  // Ordered by use, the most recently used first.
   std::list<std::shared_ptr<BFloat16Primitive>> cache_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -10,11 +10,11 @@
 namespace kaon::kernels {
 namespace {
 
-// A tile of C done at once: its partial sums stay in registers, and a loaded piece of B serves
-// several rows.
+// Rows of a tile of C computed at once: its partial sums stay in registers, and a loaded piece of B
+// serves several rows.
 constexpr int64_t kTileRows = 4;
 constexpr int64_t kPanelCols = 32;
-// Sums of this many products are added up, which keeps the error of long sums down.
+// Sums of this many products are added up, which limits the error of long sums.
 constexpr int64_t kInnerBlock = 256;
 
 // out[j] <- sum over k of a[k] panel[k][j], in ascending blocks, for `rows` rows of A and of out.
@@ -43,7 +43,7 @@ struct RowsTimesPanel {
   }
 };
 
-// Columns [begin, begin + count) of op(B) as (inner, kPanelCols), padded with zeros.
+// Packs columns [begin, begin + count) of op(B) as (inner, kPanelCols), padded with zeros.
 void PackPanel(const MatrixProduct& p, const float* b, int64_t begin, absl::Span<float> panel) {
   const int64_t count = std::min(kPanelCols, p.cols - begin);
   std::fill(panel.begin(), panel.end(), 0.0f);

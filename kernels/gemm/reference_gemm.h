@@ -1,6 +1,6 @@
-// Gemm written out: each element of C is a sum over the inner index in ascending order, fused
-// multiply-adds, in blocks of 256. The definition the libraries are checked against, and what
-// sanitizers can see through. Stateless; any thread.
+// Reference Gemm in plain C++. Each element of C is a sum over the inner index in ascending order,
+// with fused multiply-adds, in blocks of 256. Tests compare the libraries with it, and sanitizers
+// can check it. Stateless; any thread.
 #ifndef KAON_KERNELS_GEMM_REFERENCE_GEMM_H_
 #define KAON_KERNELS_GEMM_REFERENCE_GEMM_H_
 

@@ -8,7 +8,8 @@ namespace kaon::kernels {
 
 namespace {
 
-// The rows of C from tile * kTileRows on, to the diagonal if it is symmetric.
+// Returns the product for the rows of C from tile * kTileRows on; if C is symmetric, up to the
+// diagonal.
 MatrixProduct TileOf(const MatrixProduct& product, int64_t tile) {
   MatrixProduct of_tile = product;
   const int64_t begin = tile * TiledGemm::kTileRows;
@@ -17,17 +18,18 @@ MatrixProduct TileOf(const MatrixProduct& product, int64_t tile) {
   of_tile.symmetric = false;
   if (!product.symmetric) return of_tile;
   of_tile.cols = begin + of_tile.rows;
-  // B is its own transpose then, of which the columns needed lie side by side.
+  // B is then its own transpose, in which the required columns are contiguous rows.
   of_tile.transpose_b = true;
   return of_tile;
 }
 
-// A cache line of C.
+// Elements in a cache line of C.
 constexpr int64_t kLine = 16;
 static_assert(TiledGemm::kTileRows % kLine == 0, "tiles begin where lines do");
 
-// to[j][i] <- from[i][j] for `height` rows of a line each, rows `stride` apart. By way of memory in
-// the first cache: rows of a large matrix lie so that few of them have room there at once.
+// to[j][i] <- from[i][j] for `height` rows of one line each, rows `stride` apart. Copies through
+// memory in the first-level cache: rows of a large matrix map to few cache sets, so few of them fit
+// at once.
 void TransposeLines(const float* from, int64_t height, int64_t stride, float* to) {
   float lines[kLine][kLine];
   for (int64_t i = 0; i < height; ++i) std::copy_n(from + i * stride, kLine, lines[i]);
@@ -36,7 +38,7 @@ void TransposeLines(const float* from, int64_t height, int64_t stride, float* to
   }
 }
 
-// What is above the diagonal of the tile's columns, from what is below.
+// Fills the part above the diagonal of the tile's columns from the part below.
 void Mirror(const MatrixProduct& product, int64_t tile, float* c) {
   const int64_t stride = product.CStride();
   const int64_t begin = tile * TiledGemm::kTileRows;
@@ -52,8 +54,8 @@ void Mirror(const MatrixProduct& product, int64_t tile, float* c) {
   }
 }
 
-// Calls multiply(product, a, b, c) for pieces of the inner dimension, `longest` at most, and adds
-// up what they give in float64; C is rounded once.
+// Calls multiply(product, a, b, c) for pieces of the inner dimension, each at most `longest`. Adds
+// their results in float64; C is rounded once.
 template <typename T, typename Multiply>
 void AddPieces(const MatrixProduct& product, int64_t longest, const T* a, const T* b, float* c,
                const Multiply& multiply) {
@@ -97,7 +99,7 @@ void MultiplyTiles(ThreadPool& pool, const MatrixProduct& product, int64_t longe
   };
   if (product.rows <= TiledGemm::kTileRows) return run(product, a, c);
   const int64_t tiles = (product.rows + TiledGemm::kTileRows - 1) / TiledGemm::kTileRows;
-  // Backwards: of a symmetric result the last tiles are the largest.
+  // In reverse order: the last tiles of a symmetric result are the largest.
   pool.ParallelFor(tiles, [&](int64_t i) {
     const int64_t tile = tiles - 1 - i;
     const int64_t begin = tile * TiledGemm::kTileRows;

@@ -1,8 +1,9 @@
-// Large matrix products as many small ones: tiles of C, each one call of a library in one thread,
-// so that several cores take part and the result is the same for any number of them. Of a symmetric
-// result only the tiles on and below the diagonal are computed. A long inner dimension is cut in
-// pieces whose sums are added in float64: a library adds up all of it in fp32, and products of one
-// sign then miss [N9] (1x30000 by 6e-5). Owned by its backend; safe from several threads at once.
+// Splits large matrix products into tiles of C, each one call of a library in one thread. So
+// several cores work on a product, and the result is the same for any number of them. If the result
+// is symmetric, only tiles on and below the diagonal are computed.
+// A long inner dimension is split into pieces whose sums are added in float64. A library sums in
+// fp32 alone; products of one sign then miss the error limit [N9] (1x30000 by 6e-5). The backend
+// owns it; several threads may use it concurrently.
 #ifndef KAON_KERNELS_GEMM_TILED_GEMM_H_
 #define KAON_KERNELS_GEMM_TILED_GEMM_H_
 
@@ -17,20 +18,20 @@ namespace kaon::kernels {
 
 class TiledGemm final : public Gemm {
  public:
-  // Rows of a tile. A product of fewer is one call, its symmetry unused.
+  // Rows of a tile. A product with fewer rows is one call and does not use symmetry.
   static constexpr int64_t kTileRows = 192;
-  // Products that one call sums up at most, with fewer than kManyRows rows and with more. oneDNN
-  // rounds each of 512 equal terms into the sum of one row, which is then off by 1e-6 at most; with
-  // many rows it cuts sums itself, and is off by 5e-6 at any length up to 4096. A bf16 value is
-  // rounded by 4e-3: longer calls of it are exact enough, and faster.
+  // Maximum number of products that one call sums up, for fewer than kManyRows rows and for more.
+  // oneDNN rounds each of 512 equal terms into the sum of one row, which is then off by at most
+  // 1e-6. With many rows it splits sums itself, and is off by 5e-6 at any length up to 4096.
+  // Rounding to bf16 costs 4e-3: there longer calls are exact enough, and faster.
   static constexpr int64_t kManyRows = 64;
   static constexpr int64_t kLongestSumOfFewRows = 512;
   static constexpr int64_t kLongestSum = 4096;
   static constexpr int64_t kLongestBFloat16Sum = 16384;
-  // Columns of a tile whose pieces are added up at a time: they fit into the second cache.
+  // Columns of a tile whose pieces are added up at a time: they fit into the second-level cache.
   static constexpr int64_t kSummedCols = 1024;
 
-  // `pool` outlives it. `gemm` computes in the calling thread.
+  // `pool` must outlive this. `gemm` computes in the calling thread.
   TiledGemm(std::unique_ptr<Gemm> gemm, ThreadPool& pool);
 
   absl::string_view name() const override { return gemm_->name(); }

@@ -15,7 +15,7 @@ struct DoubleTriple {
   double c2;
 };
 
-// The polynomial of s / safety; rounded to fp32 at the very end.
+// Returns the polynomial of s / safety; rounded to fp32 at the very end.
 constexpr NewtonSchulzTriple DividedBy(double safety, const DoubleTriple& t) {
   const double cubed = safety * safety * safety;
   return {static_cast<float>(t.a / safety), static_cast<float>(t.b / cubed),
@@ -34,7 +34,7 @@ constexpr DoubleTriple kPolarExpressPaper[] = {
     {1.875, -1.25, 0.375}};
 constexpr size_t kNumPolarExpress = std::size(kPolarExpressPaper);
 
-// All but the last divided: the last is where the iteration has its fixed point 1.
+// All but the last are divided: the last has the iteration's fixed point 1.
 constexpr std::array<NewtonSchulzTriple, kNumPolarExpress> ExactPolarExpress() {
   std::array<NewtonSchulzTriple, kNumPolarExpress> triples{};
   for (size_t i = 0; i < kNumPolarExpress; ++i) {
@@ -43,7 +43,7 @@ constexpr std::array<NewtonSchulzTriple, kNumPolarExpress> ExactPolarExpress() {
   return triples;
 }
 
-// The first five, every one divided.
+// Returns the first five, every one divided.
 constexpr std::array<NewtonSchulzTriple, 5> FivePolarExpressDividedBy105() {
   std::array<NewtonSchulzTriple, 5> triples{};
   for (size_t i = 0; i < triples.size(); ++i) triples[i] = DividedBy(1.05, kPolarExpressPaper[i]);
@@ -101,7 +101,7 @@ const NewtonSchulzCoefficientSet kSets[] = {
     {NsCoefficients::kPolarExpress5S105, "polar_express_5_s105", kPolarExpress5S105,
      NsRepeat::kFixed, 1},
     // Above 1 its polynomials run away: 1 + 1e-5 ends at 2.6. Below 1 its band is the same for any
-    // factor, so the one that is usual for polar_express keeps the input away from there.
+    // factor, so the usual factor of polar_express keeps the input away from there.
     {NsCoefficients::kCans, "cans", kCans, NsRepeat::kLast, 1.01},
     {NsCoefficients::kDeepSeekV4, "deepseek_v4", kDeepSeekV4, NsRepeat::kFixed, 1},
     {NsCoefficients::kCubic5, "cubic5", kCubic5, NsRepeat::kFixed, 1},

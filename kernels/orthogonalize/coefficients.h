@@ -1,5 +1,5 @@
-// The coefficient sets of the Newton-Schulz iteration ([N2]): one table row per set. `aol` is left
-// out on purpose: normalised by the Frobenius norm it steps uphill (edge case 50).
+// The coefficient sets of the Newton-Schulz iteration (numerics.md, table [N2]): one row per set.
+// `aol` is left out on purpose: normalised by the Frobenius norm it steps uphill (edge case 50).
 // Constant tables; any thread.
 #ifndef KAON_KERNELS_ORTHOGONALIZE_COEFFICIENTS_H_
 #define KAON_KERNELS_ORTHOGONALIZE_COEFFICIENTS_H_
@@ -15,20 +15,20 @@ struct NewtonSchulzCoefficientSet {
   NsCoefficients id = NsCoefficients::kCustom;
   absl::string_view name;
   absl::Span<const NewtonSchulzTriple> triples;
-  // With more steps than triples ([N3]).
+  // Rule for steps after the last triple (rule [N3]).
   NsRepeat repeat = NsRepeat::kLast;
-  // Multiplies the norm that the input is divided by ([N5]).
+  // Multiplies the norm by which the input is divided (rule [N5]).
   double safety_factor = 1;
 };
 
-// Every set but `custom`, in the order of NsCoefficients.
+// Returns every set except `custom`, in the order of NsCoefficients.
 absl::Span<const NewtonSchulzCoefficientSet> NewtonSchulzCoefficientSets();
 
-// The set `config` names; `custom` borrows its triples from `config`. None for a value that is no
-// enumerator.
+// Returns the set that `config` names; `custom` borrows its triples from `config`. Nothing for a
+// value that is no enumerator.
 absl::optional<NewtonSchulzCoefficientSet> FindCoefficientSet(const NewtonSchulzConfig& config);
 
-// The triple of `step`, from 0; a set has at least one.
+// Returns the triple of `step`, from 0; a set has at least one.
 NewtonSchulzTriple TripleOfStep(const NewtonSchulzCoefficientSet& set, int step);
 
 }  // namespace kaon::kernels

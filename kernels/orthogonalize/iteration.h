@@ -1,6 +1,6 @@
-// The steps of Newton-Schulz on a normalised wide matrix, in standard ([N1]) and in Gram form
-// ([N7]), over any storage of matrix_storage.h. Pure functions; any thread, as far as the Gemm
-// allows.
+// The steps of Newton-Schulz on a normalised wide matrix, in standard form (formula [N1]) and in
+// Gram form (formula [N7]). They work on any storage of matrix_storage.h. Pure functions; any
+// thread, as far as the Gemm allows.
 #ifndef KAON_KERNELS_ORTHOGONALIZE_ITERATION_H_
 #define KAON_KERNELS_ORTHOGONALIZE_ITERATION_H_
 
@@ -31,29 +31,29 @@ struct Iteration {
   MatrixProduct Gram() const {
     return {.rows = r, .cols = r, .inner = c, .transpose_b = true, .symmetric = true};
   }
-  // Of a symmetric matrix (r, r) with itself, added to a symmetric one.
+  // Product of a symmetric matrix (r, r) with itself, added to a symmetric one.
   MatrixProduct Square(float alpha, float beta) const {
     return {.rows = r, .cols = r, .inner = r, .alpha = alpha, .beta = beta, .symmetric = true};
   }
-  // Of matrices (r, r) that are polynomials of one symmetric matrix, and so symmetric and commuting
-  // but for rounding; `mirrored`: half of the product is taken for the other half.
+  // Product of matrices (r, r) that are polynomials of one symmetric matrix: symmetric and
+  // commuting except for rounding. `mirrored`: computes half of the product and mirrors it.
   MatrixProduct Commuting(float beta, bool mirrored) const {
     return {.rows = r, .cols = r, .inner = r, .beta = beta, .symmetric = mirrored};
   }
-  // Of a matrix (r, r) with X.
+  // Product of a matrix (r, r) with X.
   MatrixProduct TimesX(float beta) const {
     return {.rows = r, .cols = c, .inner = r, .beta = beta};
   }
 };
 
-// The matrices of one iteration: X in memory of its own, the others in what is lent as far as they
-// find room there, in the order of their making (UpdateWorkspaceBytes counts them so).
+// The matrices of one iteration. X has its own memory. The others use `lent` as long as they fit,
+// in the order of creation (UpdateWorkspaceBytes counts on that order).
 template <typename Storage>
 class Iterated {
  public:
   using Matrix = typename Storage::Matrix;
 
-  // What is lent may be read until Run, and is done with after it.
+  // The caller may read `lent` until Run; after that its contents are lost.
   Iterated(const Iteration& it, absl::Span<float> lent)
       : it_(it),
         lent_(lent),
@@ -61,7 +61,8 @@ class Iterated {
         next_x_(Storage::Make(it.gemm, it.r, it.c, lent_)),
         polynomial_(MakeSquare()) {}
 
-  // X, rounded as it is stored: complete before Run, and its result after.
+  // Stores or loads a tile of X, rounded as stored. All of X must be stored before Run; after Run
+  // it is the result.
   void StoreTile(const TilePlace& place, const FloatTile& from) {
     Storage::StoreTile(it_.gemm, place, from, x_);
   }
@@ -96,23 +97,23 @@ class Iterated {
     Storage::Multiply(it_.gemm, product, a, b, addend, to, scratch_);
   }
 
-  // X <- factor X + share X. The Gram matrix is lost.
+  // X <- factor X + share X. Overwrites the Gram matrix.
   void ReplaceX(const Matrix& factor, float share) {
     Multiply(it_.TimesX(share), factor, x_, &x_, next_x_);
     std::swap(x_, next_x_);
   }
 
-  // polynomial <- b gram + c2 gram gram, the polynomial without its constant.
+  // polynomial <- b gram + c2 gram gram: the polynomial without its constant.
   void StorePolynomial(const NewtonSchulzTriple& t) {
     if (t.c2 == 0) {
-      // A cubic: one product less, the same bits.
+      // A cubic needs one product less and gives the same bits.
       Storage::Scale(it_.gemm, it_.r, gram_, t.b, polynomial_);
     } else {
       Multiply(it_.Square(t.c2, t.b), gram_, gram_, &gram_, polynomial_);
     }
   }
 
-  // [N1]
+  // Runs the standard form (formula [N1]).
   void RunStandard() {
     for (int step = 0; step < it_.config.steps; ++step) {
       const NewtonSchulzTriple t = TripleOfStep(it_.set, step);
@@ -122,11 +123,11 @@ class Iterated {
     }
   }
 
-  // Measured ([N9], bf16 over four decades): what mirroring leaves out is enlarged by every step
-  // that follows on the same Gram matrix, and three are too many.
+  // Limit measured for the error [N9] (bf16, four decades). Each further step on a Gram matrix
+  // enlarges the mirroring error; three steps are too many.
   static constexpr int kLongestMirroredStretch = 2;
 
-  // Whether the stretch that begins at `step` ends within so many steps.
+  // Returns true if the stretch that begins at `step` ends within that many steps.
   bool MirrorsStretchFrom(int step) const {
     for (int done = step + 1; done <= step + kLongestMirroredStretch; ++done) {
       if (BeginsAnewAfter(done)) return true;
@@ -141,8 +142,9 @@ class Iterated {
            std::find(restarts.begin(), restarts.end(), done) != restarts.end();
   }
 
-  // [N7]: the steps on R = X X^T (r, r), whose factors Q gathers; X takes Q at every restart,
-  // before rounding has made too much of R's small eigenvalues, and at the end.
+  // Runs the Gram form (formula [N7]): steps on R = X X^T (r, r), whose factors are gathered in Q.
+  // At every restart and at the end X <- Q X. A restart comes before rounding distorts R's small
+  // eigenvalues too much.
   void RunGram() {
     Matrix factor = MakeSquare();
     Matrix product = MakeSquare();
@@ -157,12 +159,13 @@ class Iterated {
       StorePolynomial(t);
       const bool ends = BeginsAnewAfter(step + 1);
       if (begins && ends) {
-        // Alone it is a step of the standard form: the constant is not rounded with its factor.
+        // A single step is a step of the standard form: the constant is not rounded with its
+        // factor.
         ReplaceX(polynomial_, t.a);
         continue;
       }
       if (begins) {
-        // The factor is the polynomial with its constant; the polynomial without is needed below.
+        // The factor is the polynomial with its constant; the one without is needed below.
         Storage::Scale(it_.gemm, it_.r, polynomial_, 1, factor);
         Storage::AddToDiagonal(it_.gemm, it_.r, t.a, factor);
       } else {
@@ -182,8 +185,8 @@ class Iterated {
   const Iteration& it_;
   LentMemory lent_;
   Matrix x_;
-  // Where products of X go before they are X; until then the Gram matrix, which is not larger, and
-  // of which nothing is needed any more when X is replaced.
+  // Target of products of X, swapped with X afterwards. Until then it holds the Gram matrix, which
+  // is not larger, and which is no longer needed when X is replaced.
   Matrix next_x_;
   Matrix& gram_ = next_x_;
   Matrix polynomial_;

@@ -1,5 +1,5 @@
-// Memory that the caller of an iteration has no more use for, in which matrices lie one behind the
-// other. Borrows the memory; one thread.
+// Allocates matrices one after another in memory that the caller of an iteration no longer needs.
+// Borrows the memory; one thread.
 #ifndef KAON_KERNELS_ORTHOGONALIZE_LENT_MEMORY_H_
 #define KAON_KERNELS_ORTHOGONALIZE_LENT_MEMORY_H_
 
@@ -16,8 +16,8 @@ class LentMemory {
   explicit LentMemory(absl::Span<float> memory)
       : next_(memory.data()), left_(memory.size() * sizeof(float)) {}
 
-  // Room for `count` values from an address that is a multiple of `alignment` on; null if what is
-  // left does not hold them.
+  // Allocates `count` values at an address that is a multiple of `alignment`; null if the rest of
+  // the memory is too small.
   template <typename T>
   T* Take(int64_t count, size_t alignment) {
     const size_t bytes = count * sizeof(T);

@@ -1,6 +1,5 @@
-// How the matrices of the iteration are kept between products, one type per ns_dtype ([N6]): what
-// is stored is rounded once, and every sum is fp32. Stateless; any thread, as far as the Gemm
-// allows.
+// Storage of the iteration's matrices between products, one type per ns_dtype (rule [N6]). A stored
+// value is rounded once, and every sum is fp32. Stateless; any thread, as far as the Gemm allows.
 #ifndef KAON_KERNELS_ORTHOGONALIZE_MATRIX_STORAGE_H_
 #define KAON_KERNELS_ORTHOGONALIZE_MATRIX_STORAGE_H_
 
@@ -15,15 +14,15 @@
 
 namespace kaon::kernels {
 
-// fp32 values between products, row-major. Movable.
+// A row-major matrix of fp32 values between products. Movable.
 class FloatMatrix {
  public:
-  // Contents are undefined.
+  // Allocates the memory; contents are undefined.
   explicit FloatMatrix(int64_t num_elements)
       : num_elements_(num_elements),
         own_(std::make_unique_for_overwrite<float[]>(num_elements)),
         data_(own_.get()) {}
-  // In memory for as many elements that outlives it.
+  // Uses memory of the caller for as many elements; it must outlive this.
   FloatMatrix(int64_t num_elements, float* lent) : num_elements_(num_elements), data_(lent) {}
 
   float* data() { return data_; }
@@ -37,10 +36,12 @@ class FloatMatrix {
   float* data_;
 };
 
-// Each has Matrix; Make, a matrix without contents, in lent memory if that has the room; StoreTile,
-// which rounds, and LoadTile, as those of Gemm; Scale, to <- factor from, rounded, and
-// AddToDiagonal, both of n x n; and Multiply, to <- alpha A op(B) + beta addend, rounded. A matrix
-// may lie in the memory of a larger one.
+// Each storage type has the following members. Matrix: the type of a matrix. Make: allocates a
+// matrix with undefined contents, in the given LentMemory if there is room. StoreTile and LoadTile:
+// same as in Gemm; StoreTile rounds.
+// Scale: to <- factor from, rounded; AddToDiagonal: adds to the diagonal; both for n x n matrices.
+// Multiply: to <- alpha A op(B) + beta addend, rounded. A matrix may use the memory of a larger
+// one.
 struct Float32Storage {
   using Matrix = FloatMatrix;
 
@@ -113,8 +114,8 @@ struct BFloat16Storage {
   };
 };
 
-// The product of two fp16 values is exact in fp32, so fp32 products of rounded values are fp16
-// products summed in fp32.
+// The product of two fp16 values is exact in fp32. So an fp32 product of rounded values is an fp16
+// product summed in fp32.
 struct Float16Storage : Float32Storage {
   static void StoreTile(const Gemm& gemm, const TilePlace& place, const FloatTile& from,
                         Matrix& to) {
@@ -128,7 +129,7 @@ struct Float16Storage : Float32Storage {
   }
   static void AddToDiagonal(const Gemm& gemm, int64_t n, float value, Matrix& x) {
     Float32Storage::AddToDiagonal(gemm, n, value, x);
-    // What is off the diagonal has been rounded.
+    // Elements off the diagonal are already rounded.
     Round(x, n * n);
   }
   static void Multiply(Gemm& gemm, const MatrixProduct& product, const Matrix& a, const Matrix& b,

@@ -18,7 +18,8 @@ namespace {
 
 static_assert(kNormPiece % kNormBlockElements == 0, "a piece is whole blocks");
 
-// [N5], after the division by the largest element in kScaleInvariant.
+// Factors of the normalisation (rule [N5]), after the division by the largest element in
+// kScaleInvariant.
 struct Normalization {
   float scale = 1;
   float norm = 1;
@@ -65,8 +66,8 @@ void TransposeInto(const float* from, int64_t stride, int64_t height, int64_t wi
   }
 }
 
-// The matrix as it is given, and the wide one that is worked on ([N4]): its transpose if it is
-// tall. Normalised in the wide form or not, the bits are the same: element by element.
+// The given matrix and the wide one that is iterated on: its transpose if it is tall (rule [N4]).
+// Normalising either gives the same bits, because it is element-wise.
 class WideForm {
  public:
   explicit WideForm(MatrixShape shape) : shape_(shape), transposed_(shape.rows > shape.cols) {}
@@ -74,14 +75,14 @@ class WideForm {
   int64_t r() const { return std::min(shape_.rows, shape_.cols); }
   int64_t c() const { return std::max(shape_.rows, shape_.cols); }
 
-  // visit(row) for the first row of each stripe of kTileSide rows of the given matrix.
+  // Calls visit(row) for the first row of each stripe of kTileSide rows of the given matrix.
   template <typename Visit>
   void ForEachStripe(ThreadPool& pool, const Visit& visit) const {
     pool.ParallelFor((shape_.rows + kTileSide - 1) / kTileSide,
                      [&](int64_t i) { visit(i * kTileSide); });
   }
 
-  // visit(tile of the given matrix) along a stripe.
+  // Calls visit(tile of the given matrix) along a stripe.
   template <typename Visit>
   void ForEachTile(int64_t row, const Visit& visit) const {
     for (int64_t col = 0; col < shape_.cols; col += kTileSide) {
@@ -89,13 +90,13 @@ class WideForm {
     }
   }
 
-  // Where a tile of the given matrix is in the wide one.
+  // Returns the place of the given matrix's tile in the wide one.
   TilePlace InWide(const TilePlace& given) const {
     if (!transposed_) return given;
     return {given.cols, given.rows, given.col, given.row};
   }
 
-  // The tile of the wide matrix from rows of the given one.
+  // Reads a tile of the wide matrix from rows of the given one.
   void Read(const TilePlace& given, const float* in, FloatTile& wide) const {
     const float* from = in + given.row * given.cols + given.col;
     if (transposed_) {
@@ -107,7 +108,7 @@ class WideForm {
     }
   }
 
-  // The other way round, into the stripe that the tile is of.
+  // Writes a tile of the wide matrix into its stripe of the given one.
   void Write(const TilePlace& given, const FloatTile& wide, float* stripe) const {
     FloatTile transposed;
     const bool transposes = transposed_ && !Mutated(Mutation::kNotTransposedBack);

@@ -1,6 +1,6 @@
-// Orthogonalization of a matrix by the Newton-Schulz iteration ([N1]-[N8]): every singular value
-// goes to about 1, whatever the scale of the input. Pure function over borrowed buffers; any
-// thread, as far as the Gemm allows.
+// Orthogonalization of a matrix by the Newton-Schulz iteration (numerics.md, rules [N1]-[N8]). It
+// maps every singular value to about 1, whatever the scale of the input. Pure function over
+// borrowed buffers; any thread, as far as the Gemm allows.
 #ifndef KAON_KERNELS_ORTHOGONALIZE_NEWTON_SCHULZ_H_
 #define KAON_KERNELS_ORTHOGONALIZE_NEWTON_SCHULZ_H_
 
@@ -20,12 +20,13 @@ struct MatrixShape {
   int64_t cols = 0;
 };
 
-// What [N5] asks of a matrix.
+// Norms of a matrix for its normalisation (rule [N5]).
 struct MatrixNorm {
   double sum_squares = 0;
   double absolute_max = 0;
 
-  // Of what follows in memory: sums are taken of pieces of kNormPiece elements and added in order.
+  // Adds the norm of the data that follows in memory. Sums are computed over pieces of kNormPiece
+  // elements and added in order.
   void Add(const MatrixNorm& piece);
 };
 
@@ -35,19 +36,20 @@ MatrixNorm NormOfPiece(absl::Span<const float> piece);
 
 struct OrthogonalizedMatrix {
   MatrixShape shape;
-  // Row-major, finite ([T3]). Lost: the iteration has some of its matrices there. The sink may
-  // write to it.
+  // The matrix, row-major and finite. Its contents are lost: the iteration uses the memory for some
+  // of its matrices. The sink may write to it.
   absl::Span<float> in;
-  // Of `in`, by whoever had it in the cache; taken in a pass of its own if there is none.
+  // Norm of `in`, if the caller computed it while the data was cached. Otherwise a separate pass
+  // computes it.
   absl::optional<MatrixNorm> norm;
 };
 
-// sink(first element, values) for whole rows of the result, row-major as the input: every row once,
-// on any thread of the pool and on several at once.
+// sink(first element, values) receives whole rows of the result, row-major like the input. It is
+// called once for every row, on any thread of the pool, and concurrently.
 using OrthogonalizedRows = absl::FunctionRef<void(int64_t first, absl::Span<const float> values)>;
 
-// Zero gives exactly zero, an empty matrix no call. `config` passed ValidateNewtonSchulz. The gram
-// form of a square matrix is the standard form.
+// Orthogonalizes a matrix. A zero matrix gives exactly zero; an empty one causes no call. `config`
+// has passed ValidateNewtonSchulz. For a square matrix the gram form is the standard form.
 void NewtonSchulz(const NewtonSchulzConfig& config, const OrthogonalizedMatrix& matrix, Gemm& gemm,
                   ThreadPool& pool, OrthogonalizedRows sink);
 

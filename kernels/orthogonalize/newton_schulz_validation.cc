@@ -18,10 +18,11 @@ namespace {
 
 constexpr int kMaxSteps = kMaxNewtonSchulzSteps;
 constexpr size_t kMaxTriples = kMaxNewtonSchulzSteps;
-// Above what any set reaches (2). Past it the iteration runs away, in fp16 soonest.
+// Limit above the largest value that any set reaches (2). Beyond it the iteration runs away, in
+// fp16 first.
 constexpr double kMaxSingularValue = 10;
-// [N7], measured: how many steps may follow each other on the Gram matrix before its small
-// eigenvalues are rounding errors that the next step enlarges.
+// Maximum number of consecutive steps on the Gram matrix, as measured (rule [N7]). After more steps
+// its small eigenvalues are rounding errors, which the next step enlarges.
 constexpr int kMaxStretchInFloat32 = 4;
 constexpr int kMaxStretchInHalf = 2;
 
@@ -30,7 +31,7 @@ absl::Status Refused(const Words&... words) {
   return absl::InvalidArgumentError(absl::StrCat(words...));
 }
 
-// Largest relative error of one rounding.
+// Returns the largest relative error of one rounding.
 double UnitRoundoff(NsDType dtype) {
   switch (dtype) {
     case NsDType::kFloat32:
@@ -55,7 +56,7 @@ absl::string_view NameOf(NsDType dtype) {
   return "float16";
 }
 
-// a s + b s^3 + c2 s^5.
+// The polynomial a s + b s^3 + c2 s^5.
 struct Polynomial {
   double a;
   double b;
@@ -67,20 +68,20 @@ struct Polynomial {
   }
 };
 
-// The polynomial that one step takes with A off by `a_error`, and B by `b_error`, of themselves.
+// Returns the polynomial of one step whose A has the relative error `a_error`, and B `b_error`.
 Polynomial Rounded(const Polynomial& p, double a_error, double b_error) {
   const double a = 1 + a_error;
   const double b = 1 + b_error;
   return {p.a, p.b * b * a, p.c2 * b * a * a};
 }
 
-// Real roots of p0 + p1 u + p2 u^2 in (0, end].
+// Returns the real roots of p0 + p1 u + p2 u^2 in (0, end].
 std::vector<double> RootsWithin(double p0, double p1, double p2, double end) {
   std::vector<double> roots;
   if (p2 == 0) {
     if (p1 != 0) roots = {-p0 / p1};
   } else if (const double discriminant = p1 * p1 - 4 * p2 * p0; discriminant >= 0) {
-    // The sum that does not cancel, and the other root by the product of both.
+    // Computes the sum that does not cancel; the other root follows from the product of both.
     const double q = -0.5 * (p1 + std::copysign(std::sqrt(discriminant), p1));
     roots = {q / p2};
     if (q != 0) roots.push_back(p0 / q);
@@ -90,12 +91,12 @@ std::vector<double> RootsWithin(double p0, double p1, double p2, double end) {
   return roots;
 }
 
-// The smallest s in (0, end] that one step may take to 0 or below, with A off by `roundoff` either
-// way and B by as much; none where every one stays above 0.
+// Returns the smallest s in (0, end] that one step may map to 0 or below. A and B may have a
+// relative error of up to `roundoff`. None if every s stays above 0.
 absl::optional<double> SmallestNotPositive(const Polynomial& p, double roundoff, double end) {
   std::vector<double> zeros;
   for (const double a_error : {-roundoff, roundoff}) {
-    // Where B takes a singular value down, a larger B takes it further.
+    // Where B reduces a singular value, a larger B reduces it more.
     const Polynomial rounded = Rounded(p, a_error, roundoff);
     const std::vector<double> found = RootsWithin(rounded.a, rounded.b, rounded.c2, end * end);
     zeros.insert(zeros.end(), found.begin(), found.end());
@@ -104,7 +105,7 @@ absl::optional<double> SmallestNotPositive(const Polynomial& p, double roundoff,
   return std::sqrt(*std::min_element(zeros.begin(), zeros.end()));
 }
 
-// Where in (0, end] the step is largest.
+// Returns the s in (0, end] at which the step is largest.
 double PeakOf(const Polynomial& p, double end) {
   double peak = end;
   for (const double u : RootsWithin(p.a, 3 * p.b, 5 * p.c2, end * end)) {
@@ -113,7 +114,7 @@ double PeakOf(const Polynomial& p, double end) {
   return peak;
 }
 
-// One step with the roundings that take some singular value highest, and where that one is.
+// One step with the roundings that raise some singular value most, and that singular value.
 struct Step {
   Polynomial polynomial;
   double peak;
@@ -131,7 +132,7 @@ Step HighestStep(const Polynomial& p, double roundoff, double end) {
   return highest;
 }
 
-// What the steps take to about `value`, which the last of them reaches.
+// Returns an input that the steps map to about `value`, which the last step must reach.
 double InputThatReaches(absl::Span<const Step> steps, double value) {
   for (auto it = steps.rbegin(); it != steps.rend(); ++it) {
     double low = 0;
@@ -145,16 +146,16 @@ double InputThatReaches(absl::Span<const Step> steps, double value) {
   return value;
 }
 
-// The norm of the input, and each product of X X^T, may be off by so much of itself ([N9] has a
-// tenth of it): a set must not run away from what lies above 1 by that.
+// Relative error allowed for the norm of the input and for each product of X X^T; [N9] allows a
+// tenth of it. A set must not run away from values that are above 1 by as much.
 constexpr double kSumError = 1e-4;
 
-// The largest singular value that the first step may find.
+// Returns the largest singular value that the first step may find.
 double StartOf(const NewtonSchulzCoefficientSet& set, double roundoff) {
   return (1 + std::max(roundoff, kSumError)) / set.safety_factor;
 }
 
-// The largest that a step leaves.
+// Returns the largest value that a step leaves.
 double EndOf(const Step& step, double roundoff) {
   return (1 + roundoff) * step.polynomial.At(step.peak);
 }
@@ -164,15 +165,17 @@ Polynomial PolynomialOf(const NewtonSchulzCoefficientSet& set, int step) {
   return {t.a, t.b, t.c2};
 }
 
-// Exact where a grid would miss a narrow dip: as long as every step is positive on what the steps
-// before it make of (0, 1], that is all of (0, end] for some end, so one end per step is enough.
+// An exact check, where a grid would miss a narrow dip. If every step is positive on the range that
+// the steps before it make of (0, 1], that range is (0, end] for some end. So one end per step is
+// enough.
 absl::Status CheckGoesDownhill(const NewtonSchulzCoefficientSet& set,
                                const NewtonSchulzConfig& config) {
   const double roundoff = UnitRoundoff(config.dtype);
   const bool is_custom = set.id == NsCoefficients::kCustom;
   const absl::string_view field = is_custom ? "newton_schulz.custom" : "ns_coefficients";
-  // Named sets were measured ([N2]): polar_express, which ends its first step just short of where
-  // its others run away, loses nothing in bf16 although the worst of all roundings at once would.
+  // Named sets were measured (table [N2]). polar_express ends its first step just short of the
+  // value from which its later steps run away. It loses nothing in bf16, although the worst of all
+  // roundings together would.
   const double product_roundoff = is_custom ? roundoff : 0;
   std::vector<Step> before;
   double end = StartOf(set, roundoff);
@@ -268,7 +271,7 @@ absl::Status CheckGram(const NewtonSchulzConfig& config) {
   return absl::OkStatus();
 }
 
-// A value that is no enumerator comes from a program newer than this one.
+// A value that is no enumerator is from a program newer than this one.
 template <typename Enum>
 absl::Status CheckEnum(absl::string_view field, Enum value, Enum last) {
   const int number = static_cast<int>(value);

@@ -30,7 +30,7 @@ constexpr bool AreDistinct(const uint32_t (&values)[kDigestBlock]) {
 }
 static_assert(AreDistinct(kDigestMultipliers.of), "two words of a block exchanged change the sum");
 
-// A whole block, while as many words from `next` on are fetched, unless it is null.
+// Sums a whole block and prefetches as many words from `next` on, unless it is null.
 template <typename Products>
 struct SumBlock {
   KAON_HOST_DEVICE static uint64_t Run(const std::byte* words, const std::byte* next) {
@@ -53,7 +53,7 @@ struct SumPart {
   }
 };
 
-// Of n words from place `place` of a block on.
+// Sums n words from position `place` of a block on.
 uint64_t ProductsOf(const std::byte* words, int64_t n, int64_t place, const std::byte* next) {
   if (n < kDigestBlock) return RunVectorized<SumPart>(words, n, place);
   return RunOneOf<SumBlock<Avx512Products>, SumBlock<Avx2Products>, SumBlock<ScalarProducts>>(
@@ -89,8 +89,8 @@ uint64_t TensorDigester::Of(absl::Span<const float> values, uint64_t first_index
 }
 
 uint64_t TensorDigester::OfProducts(uint64_t products, int64_t n, uint64_t block) const {
-  // Each word counts something of its own, zeros too. Odd: a bijection, so one changed word always
-  // changes the sum.
+  // Each word has its own multiplier, so zeros count too. It is odd: multiplication is a bijection,
+  // so one changed word always changes the sum.
   return static_cast<uint64_t>(n) * key_ + products * (MixDigestKey(key_ ^ block) | 1);
 }
 

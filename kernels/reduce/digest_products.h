@@ -1,5 +1,5 @@
-// The inner sums of digest.h, of words with what they count, in registers of each instruction set:
-// for loops that digest what they write while they have it. Plain functions and values; any thread.
+// Inner sums of digest.h: words times their multipliers, in registers of each instruction set.
+// Loops use them to digest values while they write them. Plain functions and values; any thread.
 #ifndef KAON_KERNELS_REDUCE_DIGEST_PRODUCTS_H_
 #define KAON_KERNELS_REDUCE_DIGEST_PRODUCTS_H_
 
@@ -17,7 +17,7 @@
 
 namespace kaon::kernels {
 
-// splitmix64's finalizer: keys without a pattern.
+// Finalizer of splitmix64; gives keys without a pattern.
 constexpr uint64_t MixDigestKey(uint64_t x) {
   x += 0x9e3779b97f4a7c15ull;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -25,11 +25,11 @@ constexpr uint64_t MixDigestKey(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// Words that share one key.
+// Number of words that share one key.
 inline constexpr int64_t kDigestBlock = 512;
 
-// What the words of a block count: odd, from 2^31 on, no two alike. Those of odd places once more,
-// at places of 64 bits, for products of every second word.
+// Multipliers of the words in a block: odd, from 2^31 on, all different. Those of odd positions are
+// stored once more as 64-bit values, for products of every second word.
 struct DigestMultipliers {
   uint32_t of[kDigestBlock] = {};
   uint64_t of_odd[kDigestBlock / 2] = {};
@@ -47,8 +47,8 @@ constexpr DigestMultipliers MakeDigestMultipliers() {
 
 alignas(64) inline constexpr DigestMultipliers kDigestMultipliers = MakeDigestMultipliers();
 
-// Of `n` words, anywhere in memory, from place `place` of a block on; the plain way, for what is no
-// whole step.
+// Returns the sum for `n` unaligned words that start at position `place` of a block. A plain loop,
+// for the rest that is no whole step.
 KAON_HOST_DEVICE uint64_t SumOfProducts(const void* words, int64_t n, int64_t place) {
   uint64_t sum = 0;
   for (int64_t i = 0; i < n; ++i) {
@@ -59,7 +59,7 @@ KAON_HOST_DEVICE uint64_t SumOfProducts(const void* words, int64_t n, int64_t pl
   return sum;
 }
 
-// The larger of `bits` and the bits of |x|.
+// Returns the larger of `bits` and the bits of |x|.
 KAON_HOST_DEVICE uint32_t LargerMagnitude(uint32_t bits, float x) {
   uint32_t magnitude;
   memcpy(&magnitude, &x, sizeof(magnitude));
@@ -67,17 +67,18 @@ KAON_HOST_DEVICE uint32_t LargerMagnitude(uint32_t bits, float x) {
   return magnitude > bits ? magnitude : bits;
 }
 
-// A sum of products, to which kStep words are added at a time, from a multiple of kStep on: as few
-// as let memory flow evenly, as many as the set has registers for. Stream writes kStep values past
-// the caches, to a multiple of 64 (streaming_store.h). Add and Stream are compiled for one
-// instruction set and inlined into loops of that set; Sum is of any.
+// A sum of products. Callers add kStep words at a time, from a multiple of kStep on. kStep is large
+// enough to keep memory busy, and small enough for the set's registers.
+// Stream writes kStep values past the caches, to an address that is a multiple of 64
+// (streaming_store.h). Add and Stream are compiled for one instruction set and inlined into loops
+// of that set; Sum is portable.
 struct ScalarProducts {
   static constexpr int64_t kStep = 64;
 
   uint64_t sum = 0;
 
-  // Largest magnitude of kStep fp32 values, as bits without the sign: those of numbers order as
-  // they do, infinity and NaN above all.
+  // Largest magnitude of kStep fp32 values, as bits without the sign. The bits order like the
+  // numbers, with infinity and NaN at the top.
   struct Largest {
     uint32_t bits = 0;
 
@@ -93,7 +94,7 @@ struct ScalarProducts {
 };
 
 #if defined(__x86_64__)
-// Of two registers of 64-bit lanes.
+// Sum of two registers of 64-bit lanes.
 template <typename Register>
 uint32_t LargestOfLanes(const Register& x) {
   uint32_t lanes[sizeof(Register) / sizeof(uint32_t)];
@@ -112,12 +113,12 @@ uint64_t SumOfLanes(const Register& even, const Register& odd) {
   return sum;
 }
 
-// Products of the even words where they lie and of the odd ones moved down, which the compiler does
-// not find (twice as fast).
+// Products of the even words in place and of the odd words shifted down. The compiler does not find
+// this; it is twice as fast.
 struct Avx512Products {
   static constexpr int64_t kStep = 16;
 
-  // As ScalarProducts::Largest.
+  // Same as ScalarProducts::Largest.
   struct Largest {
     __m512i bits = {};
 
@@ -136,7 +137,8 @@ struct Avx512Products {
     const __m512i x = _mm512_loadu_si512(words);
     const __m512i of_even = _mm512_load_si512(kDigestMultipliers.of + place);
     const __m512i of_odd = _mm512_load_si512(kDigestMultipliers.of_odd + place / 2);
-    // Masks of all lanes: GCC warns of what the plain intrinsics leave undefined on purpose.
+    // Masks of all lanes: GCC warns about values that the plain intrinsics leave undefined on
+    // purpose.
     const __m512i odd_words = _mm512_maskz_srli_epi64(0xff, x, 32);
     even = _mm512_add_epi64(even, _mm512_maskz_mul_epu32(0xff, x, of_even));
     odd = _mm512_add_epi64(odd, _mm512_maskz_mul_epu32(0xff, odd_words, of_odd));
@@ -150,7 +152,7 @@ struct Avx512Products {
 struct Avx2Products {
   static constexpr int64_t kStep = 64;
 
-  // As ScalarProducts::Largest.
+  // Same as ScalarProducts::Largest.
   struct Largest {
     __m256i bits = {};
 

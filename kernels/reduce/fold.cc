@@ -45,14 +45,14 @@ KAON_HOST_DEVICE float SumOf(float* lanes) {
   }
 }
 
-// Returns the sum of the squares, not finite if an element is not. In fp32: it is nearly free, and
-// what it is rounded by is of no account for what reads it.
+// Returns the sum of the squares; not finite if an element is not. fp32 is nearly free, and its
+// rounding does not matter to the readers of the sum.
 template <DType dtype, bool first>
 struct FoldBlock {
-  // As many as fill four of the widest registers, to hide the latency of the additions.
+  // Fills four of the widest registers, to hide the latency of the additions.
   static constexpr int kLanes = 64;
 
-  // Restricted, so that the lanes stay in registers.
+  // Restrict-qualified, so that the lanes stay in registers.
   KAON_HOST_DEVICE static float Run(const std::byte* __restrict src, float weight,
                                     float* __restrict acc, int64_t n) {
     float lane[kLanes] = {};
@@ -73,7 +73,7 @@ struct FoldBlock {
   }
 };
 
-// The same in fp64, which no square of an fp32 value overflows or is lost in.
+// Same sum in fp64: no square of an fp32 value overflows there, or is lost.
 template <DType dtype>
 struct WideSquares {
   KAON_HOST_DEVICE static double Run(const std::byte* src, int64_t n) {
@@ -95,12 +95,12 @@ struct AnyNonZero {
   }
 };
 
-// Below, squares that count may have been rounded to nothing: each by up to 2^-150, or 2^-126 where
-// subnormal numbers are taken for zero.
+// Smaller sums are computed again in fp64: squares that count may have been rounded to nothing
+// there. Each loses up to 2^-150, or 2^-126 if subnormal numbers count as zero.
 constexpr float kLeastSquares = 0x1p-92f;
 
-// A sum that begins is written past the caches: what is added to it, or divides it, comes when it
-// has left them, but for small parameters of several workers, who lose less than others gain.
+// The first write of a sum bypasses the caches: later additions and the division come when the sum
+// has left them. Small parameters of several workers lose by this, but less than the others gain.
 template <DType dtype, bool first>
 float FoldOneBlock(const std::byte* block, float weight, float* acc, int64_t count) {
   if constexpr (!first) {

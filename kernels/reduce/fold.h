@@ -1,5 +1,5 @@
-// Adds a piece of one worker's gradient, as it came over the wire, to a sum in fp32; and, in the
-// same pass, says how large it is. Pure functions; any thread.
+// Adds a received piece of one worker's gradient to a sum in fp32, and measures the piece in the
+// same pass. Pure functions; any thread.
 #ifndef KAON_KERNELS_REDUCE_FOLD_H_
 #define KAON_KERNELS_REDUCE_FOLD_H_
 
@@ -11,7 +11,7 @@
 
 namespace kaon::kernels {
 
-// As Backend::Fold says.
+// Implements Backend::Fold.
 int64_t FoldElements(DType dtype, const std::byte* src, float weight, bool first,
                      absl::Span<float> acc, double* sum_squares);
 

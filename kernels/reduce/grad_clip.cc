@@ -10,7 +10,7 @@
 namespace kaon::kernels {
 
 double ClipFactor(double norm, double max_grad_norm, double floor) {
-  // 0 turns clipping off, unlike torch's, which zeroes the gradients.
+  // 0 turns clipping off, unlike PyTorch's, which zeroes the gradients.
   if (max_grad_norm == 0) return 1;
   const double lowest = Mutated(Mutation::kClipFloorIgnored) ? 0 : floor;
   const double coefficient = std::max(max_grad_norm / (norm + 1e-6), lowest);
@@ -46,7 +46,7 @@ ClipResult ClipByNorm(absl::Span<const ClipInput> inputs, int num_groups,
     clip.norm = std::sqrt(all[n]);
     clip.live_norm = std::sqrt(live[n]);
     const double norm = policy.scope == ClipScope::kAll ? clip.norm : clip.live_norm;
-    // With nothing to scale no norm decides anything ([T5]).
+    // If nothing can be scaled, no decision needs the norm (rule [T5]).
     if (has_live[n]) clip.clip_factor = ClipFactor(norm, policy.max_grad_norms[n], policy.floor);
     result.norm_groups.push_back(clip);
   }

@@ -14,7 +14,8 @@ constexpr int32_t kInfinityBits = 0x7f800000;
 
 int32_t MagnitudeBits(float x) { return static_cast<int32_t>(BitsOf(x) & 0x7fffffffu); }
 
-// Types of a register of kBytes. Spelled out: GCC 12 forgets what depends on a parameter.
+// Types of a register of kBytes. They are spelled out, because GCC 12 drops attributes that depend
+// on a template parameter.
 template <int kBytes>
 struct Register;
 
@@ -39,16 +40,16 @@ struct Register<64> {
   typedef double Doubles __attribute__((vector_size(64)));
 };
 
-// Written in registers of kBytes, so that each instruction set gets its own (RunInRegisters): what
-// is wider than those GCC takes apart, comparisons element by element. The lanes are the same in
-// any. A square of an fp32 value is exact in fp64, so it does not matter whether the compiler could
-// have fused; only the order of the additions does, and the 8 lanes of the sum fix it.
+// Written in registers of kBytes, so that each instruction set uses its own (RunInRegisters). GCC
+// splits wider registers, and comparisons element by element. The lanes are the same in any width.
+// A square of an fp32 value is exact in fp64, so fusing by the compiler does not matter. Only the
+// order of the additions matters, and the 8 lanes of the sum fix it.
 template <int kBytes>
 class BlockScan {
  public:
   static constexpr int kWidth = 16;
 
-  // Elements i .. i + kWidth - 1 of the block, i a multiple of kWidth, in ascending order.
+  // Adds elements i .. i + kWidth - 1 of the block, in ascending order; i is a multiple of kWidth.
   template <bool takes_sum>
   KAON_HOST_DEVICE void AddWhole(const float* x) {
 #pragma GCC unroll 4
@@ -57,7 +58,7 @@ class BlockScan {
       Ints magnitude;
       memcpy(&magnitude, from, sizeof(magnitude));
       magnitude &= 0x7fffffff;
-      // -1 for 0 alone, as magnitudes are not negative.
+      // The shift gives -1 for 0 alone, because magnitudes are not negative.
       zeros_[part] -= (magnitude - 1) >> 31;
       largest_[part] = magnitude > largest_[part] ? magnitude : largest_[part];
       if constexpr (takes_sum) {
@@ -72,7 +73,7 @@ class BlockScan {
     }
   }
 
-  // The last n < kWidth elements of the block.
+  // Adds the last n < kWidth elements of the block.
   template <bool takes_sum>
   KAON_HOST_DEVICE void AddRest(const float* x, int64_t n) {
     if (n == 0) return;
@@ -101,7 +102,7 @@ class BlockScan {
   }
 
  private:
-  // Registers that hold so many floats, and as many that hold half as many doubles.
+  // Number of registers that hold kWidth floats, and of those that hold half as many doubles.
   static constexpr int kParts = kWidth * static_cast<int>(sizeof(float)) / kBytes;
   static constexpr int kSumLanes = 8;
   static constexpr int kInts = kBytes / static_cast<int>(sizeof(int32_t));
@@ -113,7 +114,7 @@ class BlockScan {
   Doubles sum_[kParts] = {};
   Ints zeros_[kParts] = {};
   Ints largest_[kParts] = {};
-  // Zeros that fill up the last elements.
+  // Number of zeros that pad the last elements.
   int64_t num_filled_ = 0;
 };
 
@@ -156,8 +157,8 @@ void AddBlock(const BlockFacts& facts, absl::Span<const float> block, GradNorm& 
   norm.sum_squares += facts.sum_squares;
   norm.num_zeros += facts.num_zeros;
   int32_t largest = facts.largest_bits;
-  // Rare, so it is a pass of its own: how many are not finite, and the maximum without NaN, which
-  // is larger than infinity in bits.
+  // Rare, so a separate pass: counts the non-finite elements, and finds the maximum without NaN,
+  // whose bits are larger than infinity's.
   if (largest >= kInfinityBits) {
     largest = 0;
     for (const float x : block) {

@@ -1,6 +1,5 @@
-// Facts about one gradient, in fp64 and in fixed order, so that they are the same on any shard,
-// thread count and instruction set (numerics.md [C1]).
-// Pure functions; any thread.
+// Facts about one gradient, in fp64 and in fixed order (numerics.md, formula [C1]). So they are the
+// same on any shard, thread count and instruction set. Pure functions; any thread.
 #ifndef KAON_KERNELS_REDUCE_GRAD_NORM_H_
 #define KAON_KERNELS_REDUCE_GRAD_NORM_H_
 
@@ -10,8 +9,8 @@
 
 namespace kaon::kernels {
 
-// Elements per block of the sum of squares: inside a block 8 interleaved fp64 lanes are added
-// pairwise at its end; the blocks' sums are added in ascending order.
+// Elements per block of the sum of squares. A block has 8 interleaved fp64 lanes, added pairwise at
+// its end. The sums of the blocks are added in ascending order.
 inline constexpr int64_t kNormBlockElements = 4096;
 
 struct GradNorm {
@@ -22,25 +21,27 @@ struct GradNorm {
   int64_t num_non_finite = 0;
 };
 
-// One pass over `grad`. With non-finite elements sum_squares is itself not finite.
+// Computes the facts in one pass over `grad`. If an element is not finite, sum_squares is not
+// finite.
 GradNorm ComputeGradNorm(absl::Span<const float> grad);
 
-// Bits of the largest magnitude: infinity's or more where an element is not finite.
+// Returns the bits of the largest magnitude. They are at least infinity's if an element is not
+// finite.
 uint32_t LargestMagnitudeBits(absl::Span<const float> values);
 
-// What is known of one block, of at most kNormBlockElements.
+// Facts about one block of at most kNormBlockElements.
 struct BlockFacts {
-  // 0 if nobody asked for it.
+  // Sum of squares; 0 if the caller does not need it.
   double sum_squares = 0;
   int64_t num_zeros = 0;
-  // Of a magnitude, bits without the sign: those of numbers order as they do, those of NaN are
-  // above infinity's.
+  // Largest magnitude as bits without the sign. The bits order like the numbers, with NaN above
+  // infinity.
   int32_t largest_bits = 0;
 };
 
 BlockFacts FactsOf(absl::Span<const float> block, bool takes_sum = true);
 
-// Adds what is known of the next block; in ascending order of blocks.
+// Adds the facts of the next block. Call it in ascending order of blocks.
 void AddBlock(const BlockFacts& facts, absl::Span<const float> block, GradNorm& norm);
 
 }  // namespace kaon::kernels

@@ -26,9 +26,9 @@ struct ScaleBlock {
 void Divide(absl::Span<float> x, float divisor) {
   const auto n = static_cast<int64_t>(x.size());
   if (divisor == 1) return;
-  // A power of two whose reciprocal is one, too, neither subnormal: products with that are the
-  // quotients, bit by bit, either being the exact value rounded once. A division takes as long as
-  // several of them.
+  // Multiplies if the divisor is a power of two whose reciprocal is one too, neither subnormal.
+  // Product and quotient then have equal bits: both are the exact value rounded once. A division
+  // costs as much as several products.
   int exponent;
   if (std::frexp(divisor, &exponent) == 0.5f && std::abs(exponent) < 120) {
     RunVectorized<ScaleBlock<true>>(x.data(), 1 / divisor, n);
@@ -37,7 +37,7 @@ void Divide(absl::Span<float> x, float divisor) {
   }
 }
 
-// Blocks that one thread finishes at a time.
+// Number of blocks that one thread finishes at a time.
 constexpr int64_t kPieceBlocks = 16;
 
 }  // namespace

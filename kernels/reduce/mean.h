@@ -1,6 +1,6 @@
-// The last pass over a sum of gradients: it becomes the mean, block by block, and everything that
-// is said of a block is taken while that is in the first cache. Pure functions; any thread, on
-// disjoint memory.
+// The last pass over a sum of gradients: turns it into the mean, block by block. The facts about a
+// block are computed while it is in the first-level cache. Pure functions; any thread, on disjoint
+// memory.
 #ifndef KAON_KERNELS_REDUCE_MEAN_H_
 #define KAON_KERNELS_REDUCE_MEAN_H_
 
@@ -10,7 +10,7 @@
 
 namespace kaon::kernels {
 
-// Backend::FinishMean, spread over `pool`; the bits are those of one thread.
+// Implements Backend::FinishMean on the threads of `pool`, with the bits of one thread.
 MeanFacts FinishMeanOn(ThreadPool& pool, const MeanScalars& scalars, absl::Span<float> sum);
 
 }  // namespace kaon::kernels

@@ -1,7 +1,7 @@
-// Adam, one element at a time: [A1] moments, [A2] eps outside the root, [A3] decay by
-// weight_decay.h (AdamW when decoupled), [A4] amsgrad, [A5] bias correction. Everything a backend
-// or a caller needs to know of the rule is declared here; Abseil-free, so that a CUDA kernel
-// includes it as it stands. Pure functions; any thread.
+// Adam, one element at a time. Formulas of numerics.md: [A1] moments, [A2] eps outside the root,
+// [A3] decay by weight_decay.h (AdamW when decoupled), [A4] amsgrad, [A5] bias correction. Declares
+// everything that a backend or a caller needs to know of the rule. Abseil-free, so that a CUDA
+// kernel can include it unchanged. Pure functions; any thread.
 #ifndef KAON_KERNELS_RULES_ADAMW_H_
 #define KAON_KERNELS_RULES_ADAMW_H_
 
@@ -21,11 +21,12 @@ struct AdamW {
   using Config = AdamWConfig;
 
   static constexpr const char* kName = "adamw";
-  // torch's names, in the order of Element's moments.
+  // PyTorch's names, in the order of Element's moments.
   static constexpr const char* kSlots[] = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
   static constexpr int kMinSlots = 2;
   static constexpr int kMaxSlots = 3;
-  // eps breaks it, and the moments remember old scales (numerics.md 1.4): Adam is clipped.
+  // False: eps breaks the invariance, and the moments remember old scales (numerics.md 1.4). So
+  // Adam is clipped.
   static constexpr bool kScaleInvariant = false;
 
   template <typename ConfigType>
@@ -33,7 +34,7 @@ struct AdamW {
     return config.amsgrad ? 3 : 2;
   }
 
-  // What is the same for all elements of one update.
+  // Values that are equal for all elements of one update.
   struct Scalars {
     ClipScalars clip;
     DecayScalars decay;
@@ -46,7 +47,7 @@ struct AdamW {
     float step_size;
   };
 
-  // Bias corrections c_i = 1 - beta_i^t in double ([A2]); t from 1.
+  // Bias corrections c_i = 1 - beta_i^t in double (formula [A2]); t from 1.
   template <typename ConfigType>
   static Scalars Prepare(const ConfigType& config, double lr, double clip_factor, int64_t t) {
     using EpsMode = decltype(config.eps_mode);
@@ -54,7 +55,7 @@ struct AdamW {
         static_cast<double>(Mutated(Mutation::kBiasCorrectionOneBehind) && t > 1 ? t - 1 : t);
     const double c1 = config.bias_correction ? 1.0 - std::pow(config.beta1, step) : 1.0;
     const double c2 = config.bias_correction ? 1.0 - std::pow(config.beta2, step) : 1.0;
-    // `uncorrected` takes sqrt(c2) out of the denominator, so that eps is beside sqrt(v) itself.
+    // `uncorrected` takes sqrt(c2) out of the denominator, so that eps is added to sqrt(v) itself.
     const bool corrected = config.eps_mode == EpsMode::kOutside;
     Scalars s;
     s.clip = PrepareClip(clip_factor);
@@ -69,14 +70,15 @@ struct AdamW {
     return s;
   }
 
-  // The updated parameter; moments are updated in place. A clip of 1 leaves the gradient's bits
-  // alone ([C5]).
+  // Returns the updated parameter; updates the moments in place. A clip of 1 leaves the gradient's
+  // bits unchanged (rule [C5]).
   KAON_HOST_DEVICE static float Element(const Scalars& s, float grad, float param,
                                         float (&moment)[kMaxSlots]) {
     const float g = DecayedGradient(s.decay, ClippedGradient(s.clip, grad), param);
     const float m = std::fma(s.beta1, moment[0], s.one_minus_beta1 * g);
     const float v = std::fma(s.beta2, moment[1], (s.one_minus_beta2 * g) * g);
-    // [A4]: of the raw moment. Without the slot this is v itself, which is never below 0.
+    // amsgrad: the maximum of the raw moment (formula [A4]). Without the slot this is v itself,
+    // which is never below 0.
     const float largest = moment[2] > v ? moment[2] : v;
     moment[0] = m;
     moment[1] = v;
@@ -87,8 +89,8 @@ struct AdamW {
     return std::fma(-s.step_size, m / denominator, DecayedWeight(s.decay, param));
   }
 
-  // Calls visit.Fraction, visit.PositiveFloat or visit.NonNegative for each hyper-parameter, by its
-  // range.
+  // Calls visit.Fraction, visit.PositiveFloat or visit.NonNegative for each hyper-parameter,
+  // according to its range.
   template <typename ConfigType, typename Visitor>
   static void VisitRanges(const ConfigType& config, Visitor& visit) {
     visit.Fraction("beta1", config.beta1);

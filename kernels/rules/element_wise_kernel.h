@@ -1,6 +1,6 @@
-// The bulk loop of any element-wise rule on the CPU, for each instruction set: one pass that widens
-// gradients, updates, and digests what it has just written, so that memory never waits for a pass
-// of its own. Pure functions; any thread, on disjoint buffers.
+// The bulk loop of any element-wise rule on the CPU, for each instruction set. One pass widens
+// gradients, updates, and digests the written data, so that memory never waits for a separate pass.
+// Pure functions; any thread, on disjoint buffers.
 #ifndef KAON_KERNELS_RULES_ELEMENT_WISE_KERNEL_H_
 #define KAON_KERNELS_RULES_ELEMENT_WISE_KERNEL_H_
 
@@ -17,8 +17,8 @@
 
 namespace kaon::kernels {
 
-// Memory that is stepped next, to be fetched meanwhile: `line_bytes` with every kLine elements, of
-// which fp32 fills a cache line.
+// Memory of the next step, to prefetch meanwhile: `line_bytes` for every kLine elements. kLine fp32
+// elements fill a cache line.
 struct NextBytes {
   static constexpr int64_t kLine = 16;
 
@@ -26,34 +26,34 @@ struct NextBytes {
   int64_t line_bytes = 0;
 };
 
-// Buffers of `n` elements each, kDigestBlock at most, of one block of the digest (digest.h).
+// Buffers of `n` elements each, at most kDigestBlock, of one block of the digest (digest.h).
 // `new_param` may be `param`; nothing else overlaps.
 template <typename Rule>
 struct ElementWiseArrays {
-  // As they are stored; the update is that of their fp32 values.
+  // Gradients as stored; the update uses their fp32 values.
   const std::byte* grad;
   DType grad_dtype;
   const float* param;
   float* new_param;
-  // Whether new_param is written past the caches (streaming_store.h); its address is a
-  // multiple of 64 then.
+  // True if new_param is written past the caches (streaming_store.h). Its address must then be a
+  // multiple of 64.
   bool streams = false;
-  // As many as the configuration has slots.
+  // Slots of the configuration; unused ones are not read.
   float* state[Rule::kMaxSlots];
   int64_t n;
-  // Of the gradient, the weights and the slots; of as many elements as there are here.
+  // Next gradients, weights and slots, each of `n` elements.
   bool has_next = false;
   NextBytes next[2 + Rule::kMaxSlots];
 };
 
-// For configurations with `num_slots` slots. To Element, a slot that is not there holds 0.
+// The loop for configurations with `num_slots` slots. Element reads 0 for a missing slot.
 template <typename Rule, int num_slots, typename Products>
 struct ElementWiseKernel {
-  // sums <- SumOfProducts of what was written: new_param, and each slot. Returns the bits of the
+  // sums <- SumOfProducts of the written data: new_param, and each slot. Returns the bits of the
   // largest magnitude in new_param.
   KAON_HOST_DEVICE static uint32_t Run(const typename Rule::Scalars* scalars,
                                        const ElementWiseArrays<Rule>* arrays, uint64_t* sums) {
-    // Copies, which no store through the arrays can change: else the compiler reloads them for
+    // Copies, which no store through the arrays can change; otherwise the compiler reloads them for
     // every element.
     const typename Rule::Scalars s = *scalars;
     const ElementWiseArrays<Rule> a = *arrays;
@@ -90,12 +90,12 @@ struct ElementWiseKernel {
  private:
   static constexpr int64_t kLineBytes = 64;
   static constexpr int64_t kLine = NextBytes::kLine;
-  // Elements whose successors are fetched at once.
+  // Number of elements whose successors are prefetched at once.
   static constexpr int64_t kFetched = 4 * kLine;
 
-  // A line of each stream by turns, evenly over the elements: the divisions of a rule take so long
-  // that memory would stand idle, and all at once would keep them waiting. Of narrow elements some
-  // lines are asked for twice, which costs less than to branch.
+  // Prefetches one line of each stream in turn, evenly over the elements. The divisions of a rule
+  // take so long that memory would otherwise idle; all lines at once would delay the rule. For
+  // narrow elements some lines are prefetched twice, which costs less than a branch.
   KAON_HOST_DEVICE static void FetchNext(const ElementWiseArrays<Rule>& a, int64_t i) {
     for (int64_t at = i; at < i + kFetched; at += kLine) {
       for (int stream = 0; stream < 2 + num_slots; ++stream) {
@@ -104,7 +104,7 @@ struct ElementWiseKernel {
     }
   }
 
-  // n gradients from `begin` on as fp32: where they lie, or in `room`.
+  // Returns n gradients from `begin` on as fp32: in place, or in `room`.
   KAON_HOST_DEVICE static const float* Widened(const ElementWiseArrays<Rule>& a, int64_t begin,
                                                int64_t n, float* room) {
     switch (a.grad_dtype) {
@@ -126,7 +126,7 @@ struct ElementWiseKernel {
     const float* const param = a.param + begin;
     float* slots[Rule::kMaxSlots] = {};
     for (int k = 0; k < num_slots; ++k) slots[k] = a.state[k] + begin;
-      // No element depends on another, not even when new_param is param.
+      // The elements are independent of each other, even if new_param is param.
 #if !defined(__clang__)
 #pragma GCC ivdep
 #endif
@@ -140,7 +140,7 @@ struct ElementWiseKernel {
 };
 
 // Runs the kernel of instruction set `isa` for `num_slots`, Rule::kMinSlots .. Rule::kMaxSlots;
-// there are as many sums, and one. Returns what the kernel does.
+// there are num_slots + 1 sums. Returns the kernel's result.
 template <typename Rule, int at = Rule::kMinSlots>
 uint32_t RunElementWise(InstructionSet isa, int num_slots, const typename Rule::Scalars& scalars,
                         const ElementWiseArrays<Rule>& arrays, uint64_t* sums) {

@@ -1,5 +1,5 @@
-// The clip factor of every rule ([C5]) as floats: what a gradient is multiplied by before anything
-// else. Abseil-free, so that a CUDA kernel includes it as it stands. Pure functions; any thread.
+// The clip factor of every rule (rule [C5]) as floats. It multiplies the gradient before anything
+// else. Abseil-free, so that a CUDA kernel can include it unchanged. Pure functions; any thread.
 #ifndef KAON_KERNELS_RULES_GRADIENT_CLIP_H_
 #define KAON_KERNELS_RULES_GRADIENT_CLIP_H_
 
@@ -9,7 +9,7 @@ namespace kaon::kernels {
 
 struct ClipScalars {
   float factor = 1;
-  // A power of two: 1 unless the factor alone is below what fp32 holds in full.
+  // A power of two. It is 1 unless the factor alone is too small for fp32's full precision.
   float shift = 1;
 };
 
@@ -20,8 +20,8 @@ inline ClipScalars PrepareClip(double clip_factor) {
   return {static_cast<float>(clip_factor / kSmallestNormal), static_cast<float>(kSmallestNormal)};
 }
 
-// A factor of 1 leaves the gradient's bits alone. The first product is below the gradient, the
-// second is exact: one rounding, as for a factor without a shift.
+// A factor of 1 leaves the gradient's bits unchanged. The first product is below the gradient, and
+// the second is exact. So there is one rounding, as for a factor without a shift.
 KAON_HOST_DEVICE float ClippedGradient(const ClipScalars& s, float grad) {
   return (s.factor * grad) * s.shift;
 }

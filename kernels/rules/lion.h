@@ -1,6 +1,6 @@
-// Lion, one element at a time: the sign of interpolated momentum ([G2]). Everything a backend or a
-// caller needs to know of the rule is declared here; Abseil-free, so that a CUDA kernel includes it
-// as it stands. Pure functions; any thread.
+// Lion, one element at a time: the sign of interpolated momentum (numerics.md, formula [G2]).
+// Declares everything that a backend or a caller needs to know of the rule. Abseil-free, so that a
+// CUDA kernel can include it unchanged. Pure functions; any thread.
 #ifndef KAON_KERNELS_RULES_LION_H_
 #define KAON_KERNELS_RULES_LION_H_
 
@@ -23,7 +23,8 @@ struct Lion {
   static constexpr const char* kSlots[] = {"exp_avg"};
   static constexpr int kMinSlots = 1;
   static constexpr int kMaxSlots = 1;
-  // Each step has one size, but the momentum remembers old scales (numerics.md 1.4): clipped.
+  // False: each step has one size, but the momentum remembers old scales (numerics.md 1.4). So Lion
+  // is clipped.
   static constexpr bool kScaleInvariant = false;
 
   template <typename ConfigType>
@@ -31,7 +32,7 @@ struct Lion {
     return 1;
   }
 
-  // What is the same for all elements of one update.
+  // Values that are equal for all elements of one update.
   struct Scalars {
     ClipScalars clip;
     DecayScalars decay;
@@ -55,8 +56,8 @@ struct Lion {
     return s;
   }
 
-  // The updated parameter; the momentum is updated in place, after it was used. A clip of 1 leaves
-  // the gradient's bits alone ([C5]).
+  // Returns the updated parameter; updates the momentum in place after its use. A clip of 1 leaves
+  // the gradient's bits unchanged (rule [C5]).
   KAON_HOST_DEVICE static float Element(const Scalars& s, float grad, float param,
                                         float (&state)[kMaxSlots]) {
     const float g = DecayedGradient(s.decay, ClippedGradient(s.clip, grad), param);
@@ -65,12 +66,12 @@ struct Lion {
     const float mixed =
         std::fma(s.beta1, Mutated(Mutation::kLionUsesNewMomentum) ? state[0] : before,
                  s.one_minus_beta1 * g);
-    // 0 has no sign, as in the paper: a parameter without gradients stays where it is.
+    // 0 has no sign, as in the paper: a parameter without gradients does not move.
     const float sign = mixed > 0 ? 1.0f : (mixed < 0 ? -1.0f : 0.0f);
     return std::fma(-s.lr, sign, DecayedWeight(s.decay, param));
   }
 
-  // Calls visit.Fraction or visit.NonNegative for each hyper-parameter, by its range.
+  // Calls visit.Fraction or visit.NonNegative for each hyper-parameter, according to its range.
   template <typename ConfigType, typename Visitor>
   static void VisitRanges(const ConfigType& config, Visitor& visit) {
     visit.Fraction("beta1", config.beta1);

@@ -1,6 +1,5 @@
-// Muon as a rule: what it declares to its callers and the scale of a matrix's update. The step
-// itself is a composite of muon_elements.h and the Newton-Schulz iteration, put together by each
-// backend. Pure functions; any thread.
+// Declarations of Muon as a rule, and the scale of a matrix's update. Each backend composes the
+// step itself from muon_elements.h and the Newton-Schulz iteration. Pure functions; any thread.
 #ifndef KAON_KERNELS_RULES_MUON_H_
 #define KAON_KERNELS_RULES_MUON_H_
 
@@ -19,14 +18,16 @@ struct Muon {
 
   static constexpr const char* kName = "muon";
   static constexpr const char* kSlots[] = {"momentum_buffer"};
-  // Normalisation [N5] divides the gradient's scale out: exempt from clipping by default ([C7]).
+  // True: the normalisation [N5] removes the gradient's scale. So Muon is exempt from clipping by
+  // default ([C7]).
   static constexpr bool kScaleInvariant = true;
 
   static int NumSlots(const MuonConfig&) { return 1; }
 
-  // Of one matrix. Multiply-adds of one step are 2 r r c (Gram and product with X) and r r r (the
-  // square), r <= c ([N1], [N4]); in the Gram form those with c are of each start only, and of the
-  // four r r r of a step its first has one less, its last two ([N7]).
+  // Returns the operations for one matrix (r, c), r <= c (formulas [N1], [N4] and [N7]). The
+  // multiply-adds of one step are 2 r r c for Gram and product with X, and r r r for the square.
+  // The Gram form computes the products with c once per start. Each of its steps has four of r r r;
+  // the first step of a start has one less, and the last step two less.
   static double NewtonSchulzFlops(const MuonConfig& config, uint64_t rows, uint64_t cols) {
     const double r = static_cast<double>(std::min(rows, cols));
     const double c = static_cast<double>(std::max(rows, cols));
@@ -38,7 +39,8 @@ struct Muon {
     return steps * (4.0 * r * r * c + 2.0 * r * r * r);
   }
 
-  // [S1] on (fan_out, fan_in); a transposed matrix swaps its arguments ([L1]).
+  // Returns the scale of table [S1] for (fan_out, fan_in); a transposed matrix swaps its arguments
+  // (rule [L1]).
   static double UpdateScaleOf(const MuonConfig& config, uint64_t rows, uint64_t cols) {
     const bool swaps = config.layout.transposed != Mutated(Mutation::kScaleArgumentsSwapped);
     const double out = static_cast<double>(swaps ? cols : rows);
@@ -46,8 +48,8 @@ struct Muon {
     return config.scale_extra * ScaleByFans(config.scale, out, in);
   }
 
-  // Calls visit.Fraction, visit.Positive or visit.NonNegative for each hyper-parameter, by its
-  // range, and visit.Part with the status of a group of them.
+  // Calls visit.Fraction, visit.Positive or visit.NonNegative for each hyper-parameter, according
+  // to its range. Calls visit.Part with the status of a group of hyper-parameters.
   template <typename Visitor>
   static void VisitRanges(const MuonConfig& config, Visitor& visit) {
     visit.Fraction("momentum", config.momentum);

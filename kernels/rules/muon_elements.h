@@ -1,6 +1,6 @@
-// The element-wise halves of Muon on either side of the orthogonalization: momentum and direction
-// ([M2], [M3]) before it, decay and weights ([M5]) after it. Abseil-free, so that a CUDA kernel
-// includes it as it stands. Pure functions; any thread.
+// The element-wise parts of Muon: momentum and direction before the orthogonalization (formulas
+// [M2] and [M3]), decay and weights after it (formula [M5]). Abseil-free, so that a CUDA kernel can
+// include it unchanged. Pure functions; any thread.
 #ifndef KAON_KERNELS_RULES_MUON_ELEMENTS_H_
 #define KAON_KERNELS_RULES_MUON_ELEMENTS_H_
 
@@ -16,14 +16,15 @@ namespace kaon::kernels {
 struct MuonMomentumScalars {
   ClipScalars clip;
   float momentum;
-  // Of the gradient that enters the momentum: 1 - mu for `ema`, exactly 1 for `sum`.
+  // Share of the gradient that enters the momentum: 1 - mu for `ema`, exactly 1 for `sum`.
   float grad_share;
   bool nesterov;
   DecayScalars decay;
 };
 
-// M <- mu M + share g in place, g the clipped gradient with `l2` decay of `param`; returns the
-// direction, mu M + share g with the updated M for Nesterov, else M ([M1], [M2]).
+// Updates M <- mu M + share g in place, where g is the clipped gradient, with `l2` decay of
+// `param`. Returns the direction: mu M + share g with the updated M for Nesterov, else M (formulas
+// [M1] and [M2]).
 KAON_HOST_DEVICE float MuonDirection(const MuonMomentumScalars& s, float grad, float param,
                                      float& momentum) {
   const float clipped =
@@ -37,13 +38,13 @@ KAON_HOST_DEVICE float MuonDirection(const MuonMomentumScalars& s, float grad, f
 }
 
 struct MuonWeightScalars {
-  // By the base lr: the shape's scale never enters it ([M5]).
+  // Decay by the base lr; the scale of the shape does not affect it (formula [M5]).
   DecayScalars decay;
-  // lr times the shape's scale.
+  // Product of lr and the scale of the shape.
   float step_size;
 };
 
-// Decay, then the update ([M5]).
+// Returns the weight after decay and then the update (formula [M5]).
 KAON_HOST_DEVICE float MuonWeight(const MuonWeightScalars& s, float orthogonal, float param) {
   if (Mutated(Mutation::kDecayAfterUpdate)) {
     return DecayedWeight(s.decay, std::fma(-s.step_size, orthogonal, param));

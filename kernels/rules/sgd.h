@@ -1,6 +1,6 @@
-// Stochastic gradient descent with momentum, one element at a time ([G1]). Everything a backend or
-// a caller needs to know of the rule is declared here; Abseil-free, so that a CUDA kernel includes
-// it as it stands. Pure functions; any thread.
+// Stochastic gradient descent with momentum, one element at a time (numerics.md, formula [G1]).
+// Declares everything that a backend or a caller needs to know of the rule. Abseil-free, so that a
+// CUDA kernel can include it unchanged. Pure functions; any thread.
 #ifndef KAON_KERNELS_RULES_SGD_H_
 #define KAON_KERNELS_RULES_SGD_H_
 
@@ -19,11 +19,11 @@ struct Sgd {
   using Config = SgdConfig;
 
   static constexpr const char* kName = "sgd";
-  // torch's name.
+  // PyTorch's name.
   static constexpr const char* kSlots[] = {"momentum_buffer"};
   static constexpr int kMinSlots = 0;
   static constexpr int kMaxSlots = 1;
-  // The update is as large as the gradient: clipped.
+  // False: the update is as large as the gradient. So SGD is clipped.
   static constexpr bool kScaleInvariant = false;
 
   template <typename ConfigType>
@@ -31,20 +31,20 @@ struct Sgd {
     return config.momentum > 0 ? 1 : 0;
   }
 
-  // What is the same for all elements of one update.
+  // Values that are equal for all elements of one update.
   struct Scalars {
     ClipScalars clip;
     DecayScalars decay;
-    // Of the buffer and of the gradient in the new buffer.
+    // Factors of the buffer and of the gradient in the new buffer.
     float momentum;
     float share;
-    // Of the new buffer and of the gradient in the update.
+    // Factors of the new buffer and of the gradient in the update.
     float buffer_weight;
     float grad_weight;
     float lr;
   };
 
-  // t from 1; the first update makes the gradient the buffer, undampened.
+  // `t` starts at 1. The first update sets the buffer to the gradient, without dampening.
   template <typename ConfigType>
   static Scalars Prepare(const ConfigType& config, double lr, double clip_factor, int64_t t) {
     const bool first = t == 1 || NumSlots(config) == 0;
@@ -59,8 +59,8 @@ struct Sgd {
     return s;
   }
 
-  // The updated parameter; the buffer is updated in place. A clip of 1 leaves the gradient's bits
-  // alone ([C5]).
+  // Returns the updated parameter; updates the buffer in place. A clip of 1 leaves the gradient's
+  // bits unchanged (rule [C5]).
   KAON_HOST_DEVICE static float Element(const Scalars& s, float grad, float param,
                                         float (&state)[kMaxSlots]) {
     const float g = DecayedGradient(s.decay, ClippedGradient(s.clip, grad), param);
@@ -71,7 +71,7 @@ struct Sgd {
   }
 
   // Calls visit.Fraction, visit.AtMostOne, visit.NonNegative or visit.Requires for each
-  // hyper-parameter, by its range.
+  // hyper-parameter, according to its range.
   template <typename ConfigType, typename Visitor>
   static void VisitRanges(const ConfigType& config, Visitor& visit) {
     visit.Fraction("momentum", config.momentum);

@@ -1,5 +1,5 @@
-// A list of types and the few questions asked of it at compile time: how rules are listed instead
-// of registered. No state; any thread.
+// A compile-time list of types and queries on it. Rules are listed this way instead of being
+// registered. No state; any thread.
 #ifndef KAON_KERNELS_RULES_TYPE_LIST_H_
 #define KAON_KERNELS_RULES_TYPE_LIST_H_
 
@@ -13,7 +13,7 @@ struct TypeList {
   static constexpr size_t kSize = sizeof...(Types);
 };
 
-// The rule in a list whose Config is `Config`; its `type` is void when there is none.
+// Finds the rule in a list whose Config is `Config`; `type` is void if there is none.
 template <typename Config, typename List>
 struct FindRule {
   using type = void;
@@ -25,7 +25,7 @@ struct FindRule<Config, TypeList<First, Rest...>> {
                                   typename FindRule<Config, TypeList<Rest...>>::type>;
 };
 
-// `Lists` with `First` before its members.
+// Inserts `First` before the members of each of `Lists`.
 template <typename First, typename List>
 struct Prepend;
 
