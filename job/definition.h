@@ -23,6 +23,11 @@ int GroupIndex(const v1::JobDefinition& job, absl::string_view group);
 // The same for every name: what asks for each of a job's parameters asks these.
 absl::flat_hash_map<std::string, int> GroupIndices(const v1::JobDefinition& job);
 
+// Replaces each Newton-Schulz form of `requested` that this build does not know. The form and its
+// restarts become those of the same group of `registered`, the job that the request created. Older
+// builds stored requests with form 3, which left the choice to the shards.
+void ReplaceUnknownForms(const v1::JobDefinition& registered, v1::JobDefinition& requested);
+
 }  // namespace kaon::job
 
 #endif  // KAON_JOB_DEFINITION_H_

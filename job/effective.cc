@@ -47,9 +47,6 @@ uint32_t DefaultSteps(v1::NewtonSchulzCoefficients set, const v1::NewtonSchulzOp
 // What a group that names no ns_dtype gets ([N6]): bf16, and fp32 where the other options leave no
 // room for bf16's rounding, as the set `cans` does.
 v1::NewtonSchulzDType DefaultDType(v1::MuonOptions muon) {
-  if (muon.newton_schulz().form() == v1::NEWTON_SCHULZ_FORM_FASTEST) {
-    muon.mutable_newton_schulz()->set_form(v1::NEWTON_SCHULZ_FORM_STANDARD);
-  }
   for (const auto dtype : {v1::NEWTON_SCHULZ_DTYPE_BFLOAT16, v1::NEWTON_SCHULZ_DTYPE_FLOAT32}) {
     muon.set_ns_dtype(dtype);
     if (kernels::ValidateNewtonSchulz(NewtonSchulzConfigOf(muon)).ok()) return dtype;

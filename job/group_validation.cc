@@ -67,11 +67,6 @@ absl::Status CheckMuon(const std::string& group, const v1::MuonOptions& muon) {
     KAON_RETURN_IF_ERROR(CheckUnset(absl::StrCat(at, "custom_repeat"), options.custom_repeat() != 0,
                                     "ns_coefficients custom"));
   }
-  if (options.form() == v1::NEWTON_SCHULZ_FORM_FASTEST) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(at, "form is fastest, must be standard or gram: only the registration with ",
-                     "shards chooses"));
-  }
   const std::string eps = absl::StrCat(at, "norm_eps");
   if (options.norm_mode() == v1::NORM_MODE_SCALE_INVARIANT) {
     KAON_RETURN_IF_ERROR(CheckUnset(eps, options.has_norm_eps(), "norm_mode add_eps or clamp_eps"));

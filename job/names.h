@@ -17,7 +17,6 @@
 namespace kaon::job {
 
 // Paths of a group's options: restarts follow from the form and the steps.
-inline constexpr char kFormPath[] = "muon.newton_schulz.form";
 inline constexpr char kNsStepsPath[] = "muon.ns_steps";
 inline constexpr char kGramRestartsPath[] = "muon.newton_schulz.gram_restarts";
 

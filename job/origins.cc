@@ -133,16 +133,6 @@ ValuesOf SetBy(const v1::JobDefinition& job) {
 // By group and path: the entry that changed it.
 using Changes = std::map<std::pair<std::string, std::string>, uint64_t>;
 
-// Whether the form that was asked for was that which shards choose, and this is still of their
-// choice: restarts follow from what was changed, too.
-bool IsChosen(ValuesOf& values, const Changes& changed, const std::string& group,
-              const FieldValue& field) {
-  if (field.path != kFormPath && field.path != kGramRestartsPath) return false;
-  if (values[group][kFormPath] != NameOf(v1::NEWTON_SCHULZ_FORM_FASTEST)) return false;
-  return changed.count({group, kFormPath}) == 0 &&
-         (field.path == kFormPath || changed.count({group, kNsStepsPath}) == 0);
-}
-
 // Whether the value a group has is the one that was set: a change may have replaced it by a
 // default. A change of the job's own fields says which it changed.
 bool Sets(ValuesOf& values, const std::string& group, const FieldValue& field) {
@@ -153,10 +143,12 @@ bool Sets(ValuesOf& values, const std::string& group, const FieldValue& field) {
 }  // namespace
 
 std::vector<EffectiveValue> EffectiveValues(const v1::JobDescription& job) {
-  ValuesOf requested = SetBy(job.requested());
-  const std::string preset = PresetOf(job.requested());
-  const absl::StatusOr<v1::JobDefinition> with_preset = WithPreset(job.requested());
-  ValuesOf by_preset = SetBy(with_preset.ok() ? *with_preset : job.requested());
+  v1::JobDefinition request = job.requested();
+  ReplaceUnknownForms(job.definition(), request);
+  ValuesOf requested = SetBy(request);
+  const std::string preset = PresetOf(request);
+  const absl::StatusOr<v1::JobDefinition> with_preset = WithPreset(request);
+  ValuesOf by_preset = SetBy(with_preset.ok() ? *with_preset : request);
   Changes changed;
   for (const v1::GroupSetting& setting : job.changed()) {
     changed[{setting.group(), setting.field()}] = setting.position();
@@ -167,7 +159,6 @@ std::vector<EffectiveValue> EffectiveValues(const v1::JobDescription& job) {
       std::string origin = "default";
       if (Sets(by_preset, group, field)) origin = absl::StrCat("preset ", preset);
       if (Sets(requested, group, field)) origin = "set";
-      if (IsChosen(by_preset, changed, group, field)) origin = "chosen as the fastest";
       const auto change = changed.find({group, field.path});
       if (change != changed.end()) {
         origin = absl::StrCat(group.empty() ? "job" : "group", " set at entry ", change->second);

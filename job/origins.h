@@ -16,7 +16,7 @@ struct EffectiveValue {
   // Path of the field as parameters.proto names it: muon.newton_schulz.form.
   std::string field;
   std::string value;
-  // "set", "preset keller", "default", "chosen as the fastest", or "group set at entry 12".
+  // "set", "preset keller", "default" or "group set at entry 12".
   std::string origin;
 };
 

@@ -5,20 +5,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "job/form_choice.h"
 #include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/parameters.pb.h"
 
 namespace kaon::job {
 
 // The registration without the shards of its placement. INVALID_ARGUMENT names field, value and
-// range of the first error; a form that shards choose is one.
+// range of the first error.
 absl::StatusOr<v1::RegisterBody> Resolve(const v1::JobDefinition& requested);
-
-// The same of a job that runs on shards that measured `times`: its groups of form FASTEST have one
-// of the others. FAILED_PRECONDITION naming such a group if nothing was measured.
-absl::StatusOr<v1::RegisterBody> Resolve(const v1::JobDefinition& requested,
-                                         const FormTimes& times);
 
 // Whether the definition is one that some shards could run: INVALID_ARGUMENT as above.
 absl::Status CheckJob(const v1::JobDefinition& requested);

@@ -17,7 +17,6 @@
 #include "absl/strings/string_view.h"
 #include "job/definition.h"
 #include "job/effective.h"
-#include "job/form_choice.h"
 #include "job/group_validation.h"
 #include "job/job_settings.h"
 #include "job/names.h"
@@ -105,11 +104,6 @@ absl::Status Apply(const v1::GroupSetting& setting, v1::ParameterGroup& group) {
     return absl::InvalidArgumentError(absl::StrCat("field \"", proto::Excerpt(path),
                                                    "\" is not known, must be ", "one of ",
                                                    absl::StrJoin(known, ", ")));
-  }
-  // Nor the form that only a registration chooses; no list of words names it.
-  if (path == kFormPath && setting.value() != NameOf(v1::NEWTON_SCHULZ_FORM_STANDARD) &&
-      setting.value() != NameOf(v1::NEWTON_SCHULZ_FORM_GRAM)) {
-    return MalformedSetting(setting, "standard or gram");
   }
   Message* message = &group;
   for (size_t i = 0; i + 1 < parts.size(); ++i) {
@@ -213,8 +207,8 @@ void ClearDerived(const v1::ParameterGroup& before, const std::set<std::string>&
     return std::equal(restarts.begin(), restarts.end(), derived.begin(), derived.end());
   };
   const uint32_t steps = before.muon().ns_steps();
-  // Those that a chosen form came with fit its steps alone.
-  const bool are_outlived = set.count(kNsStepsPath) > 0 && were(ChosenRestarts(steps));
+  // Those of an older build's automatic choice fit 5 steps alone (ADR 0024).
+  const bool are_outlived = set.count(kNsStepsPath) > 0 && steps == 5 && were({2, 3});
   // Restarts of the user's are kept as long as the form is; they may not fit other steps.
   if (options.form() != v1::NEWTON_SCHULZ_FORM_GRAM || were(DefaultGramRestarts(steps)) ||
       are_outlived) {

@@ -180,8 +180,7 @@ class Client {
   static Result<Client> Connect(const ClientOptions& options);
 
   // Creates the job, or attaches to an equal one. ALREADY_EXISTS names the first difference,
-  // INVALID_ARGUMENT the field, RESOURCE_EXHAUSTED what does not fit. FAILED_PRECONDITION names the
-  // group of form kFastest that no shard has measured for.
+  // INVALID_ARGUMENT the field, RESOURCE_EXHAUSTED what does not fit.
   Result<Job> Register(const JobDefinition& definition);
 
   // Attaches to a registered job. NOT_FOUND if no job has that name.

@@ -28,9 +28,7 @@ enum class NewtonSchulzCoefficients {
 };
 enum class NewtonSchulzRepeat { kCycle = 1, kLast = 2, kFixed = 3 };
 enum class NormMode { kScaleInvariant = 1, kAddEps = 2, kClampEps = 3 };
-// kFastest: one of the others, by what the shards measured when they started; chosen once, when the
-// job is registered.
-enum class NewtonSchulzForm { kStandard = 1, kGram = 2, kFastest = 3 };
+enum class NewtonSchulzForm { kStandard = 1, kGram = 2 };
 enum class UpdateScale {
   kOriginal = 1,
   kMatchRmsAdamW = 2,
@@ -65,8 +63,7 @@ struct NewtonSchulzOptions {
   std::optional<double> norm_eps;
   // kStandard.
   std::optional<NewtonSchulzForm> form;
-  // With kGram: after these iterations; 2, or 2, 4, 6 and so on with more than 5. Empty with
-  // kFastest.
+  // With kGram: after these iterations; 2, or 2, 4, 6 and so on with more than 5.
   std::vector<uint32_t> gram_restarts;
 };
 

@@ -1,7 +1,6 @@
 #include "server/admin_cli/backend_report.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -13,8 +12,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "absl/types/optional.h"
-#include "job/form_choice.h"
 #include "kernels/muon_step.h"
 #include "server/admin_cli/table.h"
 
@@ -79,22 +76,6 @@ std::map<MatrixKey, Matrices> MatricesOf(const std::vector<v1::ParameterRow>& pa
   return table;
 }
 
-// Which of the forms such matrices are updated faster in, by the times that their shards measured;
-// null where none did.
-Json FasterForm(const v1::GetStatusResponse& status, const MatrixKey& key,
-                const std::set<uint32_t>& shards, v1::NewtonSchulzDType dtype) {
-  if (key.rows == key.cols) return "standard";
-  job::FormTimes times;
-  for (const v1::ShardStatus& shard : status.shards()) {
-    if (shards.count(shard.shard()) == 0) continue;
-    const auto& measured = shard.description().form_times();
-    times.insert(times.end(), measured.begin(), measured.end());
-  }
-  const absl::optional<double> gain = job::GramGains(times, dtype).Of(key.rows, key.cols);
-  if (!gain.has_value()) return nullptr;
-  return *gain >= job::kLeastGramGain ? "gram" : "standard";
-}
-
 Json MatrixJson(const BackendFacts& facts, const MatrixKey& key, const Matrices& matrices) {
   Json row = {{"group", key.group},
               {"rows", key.rows},
@@ -113,7 +94,6 @@ Json MatrixJson(const BackendFacts& facts, const MatrixKey& key, const Matrices&
   row["form"] = is_gram ? "gram" : "standard";
   row["restarts"] = Json::array();
   if (is_gram) row["restarts"] = options.gram_restarts();
-  row["faster"] = FasterForm(facts.status, key, matrices.shards, group->muon().ns_dtype());
   row["dtype"] = DTypeWord(group->muon().ns_dtype());
   row["steps"] = group->muon().ns_steps();
   row["batched"] = key.is_batched;
@@ -131,17 +111,6 @@ Json ShardJson(const v1::ShardStatus& shard) {
           {"threads", shard.description().compute_threads()},
           {"device_class", shard.description().device_class()},
           {"build", shard.description().build()}};
-}
-
-Json FormTimeJson(uint32_t shard, const v1::NewtonSchulzFormTime& time) {
-  // To the microsecond: beyond it, a clock says nothing.
-  const auto milliseconds = [](double seconds) { return std::round(1e6 * seconds) / 1e3; };
-  return {{"shard", shard},
-          {"dtype", DTypeWord(time.dtype())},
-          {"rows", time.rows()},
-          {"cols", time.cols()},
-          {"standard_ms", milliseconds(time.standard_seconds())},
-          {"gram_ms", milliseconds(time.gram_seconds())}};
 }
 
 std::string Cell(const Json& value) {
@@ -171,15 +140,9 @@ std::string TableOf(const Json& rows, const std::vector<std::pair<std::string, C
 }  // namespace
 
 Json BackendJson(const BackendFacts& facts) {
-  Json json = {{"job", facts.status.job()},
-               {"shards", Json::array()},
-               {"form_times", Json::array()},
-               {"matrices", Json::array()}};
+  Json json = {{"job", facts.status.job()}, {"shards", Json::array()}, {"matrices", Json::array()}};
   for (const v1::ShardStatus& shard : facts.status.shards()) {
     json["shards"].push_back(ShardJson(shard));
-    for (const v1::NewtonSchulzFormTime& time : shard.description().form_times()) {
-      json["form_times"].push_back(FormTimeJson(shard.shard(), time));
-    }
   }
   for (const auto& [key, matrices] : MatricesOf(facts.parameters)) {
     json["matrices"].push_back(MatrixJson(facts, key, matrices));
@@ -200,19 +163,11 @@ std::string BackendText(const BackendFacts& facts) {
                                                {"device_class", {"DEVICE"}},
                                                {"build", {"BUILD"}}}),
                       "\n",
-                      TableOf(json["form_times"], {{"shard", {"SHARD", kRight}},
-                                                   {"dtype", {"DTYPE"}},
-                                                   {"rows", {"ROWS", kRight}},
-                                                   {"cols", {"COLS", kRight}},
-                                                   {"standard_ms", {"STANDARD_MS", kRight}},
-                                                   {"gram_ms", {"GRAM_MS", kRight}}}),
-                      "\n",
                       TableOf(json["matrices"], {{"group", {"GROUP"}},
                                                  {"rows", {"ROWS", kRight}},
                                                  {"cols", {"COLS", kRight}},
                                                  {"form", {"FORM"}},
                                                  {"restarts", {"RESTARTS"}},
-                                                 {"faster", {"FASTER"}},
                                                  {"dtype", {"DTYPE"}},
                                                  {"steps", {"STEPS", kRight}},
                                                  {"batched", {"BATCHED"}},

@@ -1,6 +1,5 @@
 // What `kaonctl backend` prints: what the shards compute with, and in which form Muon's matrices
-// are orthogonalized, and which would be the faster by the shards' own times. The forms are the
-// groups' configuration, never chosen by those (ADR 0024). Pure functions; any thread.
+// are orthogonalized. Pure functions; any thread.
 #ifndef KAON_SERVER_ADMIN_CLI_BACKEND_REPORT_H_
 #define KAON_SERVER_ADMIN_CLI_BACKEND_REPORT_H_
 

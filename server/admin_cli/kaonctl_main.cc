@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -16,6 +18,7 @@
 #include "server/admin_cli/digest_command.h"
 #include "server/admin_cli/effective_report.h"
 #include "server/admin_cli/events_report.h"
+#include "server/admin_cli/form_times.h"
 #include "server/admin_cli/group_command.h"
 #include "server/admin_cli/options.h"
 #include "server/admin_cli/parameter_command.h"
@@ -42,15 +45,23 @@ int Print(const Options& options, const absl::StatusOr<T>& answer, Json (*json)(
   return 0;
 }
 
-int RunNumerics(const Options& options) {
+// Runs a command that computes on this machine.
+int RunOnBackend(const Options& options) {
   kernels::BackendOptions wanted;
   wanted.name = options.backend;
   wanted.gemm = options.gemm;
   wanted.isa = options.isa;
+  // As many as a shard has by default, where time matters.
+  if (options.command == Command::kMeasureForms) {
+    wanted.threads = std::clamp<int>(std::thread::hardware_concurrency(), 1, kernels::kMaxThreads);
+  }
   const absl::StatusOr<std::unique_ptr<kernels::Backend>> backend = kernels::CreateBackend(wanted);
   if (!backend.ok()) {
     std::cerr << "kaonctl: " << backend.status() << "\n";
     return 1;
+  }
+  if (options.command == Command::kMeasureForms) {
+    return Print<FormTimes>(options, MeasureForms(**backend), FormTimesJson, FormTimesText);
   }
   const NumericsReport report = VerifyNumerics(conformance::NumericsCases(), **backend, std::cerr);
   Print<NumericsReport>(options, report, NumericsJson, NumericsText);
@@ -64,7 +75,7 @@ int RunOffline(const Options& options) {
     case Command::kCheckpointImport:
       return Print(options, ImportCheckpoint(options), CheckpointJson, CheckpointText);
     default:
-      return RunNumerics(options);
+      return RunOnBackend(options);
   }
 }
 

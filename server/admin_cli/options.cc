@@ -35,6 +35,7 @@ struct Typed {
   bool effective = false;
   bool events = false;
   bool phases = false;
+  bool measure = false;
   std::string directory;
   std::string tls_directory;
 };
@@ -173,7 +174,9 @@ void AddCommands(CLI::App& app, Typed& typed) {
                   "Where their time went on every shard, and what of it was hidden");
   add(app, "digest", "Digests of weights and state at one position, per shard and of the job",
       Command::kDigest);
-  add(app, "backend", "What shards compute with, and how they orthogonalize", Command::kBackend);
+  add(app, "backend", "What shards compute with, and how they orthogonalize", Command::kBackend)
+      ->add_flag("--measure", typed.measure,
+                 "Time Muon's update in standard and Gram form on this machine; needs no cluster");
   add(app, "health", "Whether every server is serving", Command::kHealth);
   CLI::App* group = app.add_subcommand("group", "Groups of hyper-parameters");
   group->require_subcommand(1);
@@ -226,6 +229,7 @@ absl::Status Resolve(Typed& typed) {
   if (typed.effective) options.command = Command::kJobEffective;
   if (typed.events) options.command = Command::kStatusEvents;
   if (typed.phases) options.command = Command::kStepPhases;
+  if (typed.measure) options.command = Command::kMeasureForms;
   if (IsOffline(options.command)) return absl::OkStatus();
   if (!typed.directory.empty()) {
     const absl::Status read = ReadDirectory(typed.directory, typed);
@@ -254,8 +258,8 @@ absl::Status Resolve(Typed& typed) {
 }  // namespace
 
 bool IsOffline(Command command) {
-  return command == Command::kVerifyNumerics || command == Command::kCheckpointExport ||
-         command == Command::kCheckpointImport;
+  return command == Command::kVerifyNumerics || command == Command::kMeasureForms ||
+         command == Command::kCheckpointExport || command == Command::kCheckpointImport;
 }
 
 ParsedCommandLine ParseCommandLine(int argc, const char* const* argv) {

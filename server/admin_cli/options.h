@@ -23,6 +23,7 @@ enum class Command {
   kStepPhases,
   kDigest,
   kBackend,
+  kMeasureForms,
   kHealth,
   kVerifyNumerics,
   kParameterStats,

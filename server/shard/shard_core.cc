@@ -401,7 +401,6 @@ absl::StatusOr<v1::DescribeShardResponse> ShardCore::Describe(absl::string_view 
   response.set_device_class(options_.written_by.device_class());
   response.set_instruction_set(options_.instruction_set);
   response.set_compute_threads(options_.compute_threads);
-  response.mutable_form_times()->Assign(machine_.form_times().begin(), machine_.form_times().end());
   response.set_applied_steps(applied_steps_);
   response.set_skipped_steps(skipped_steps_);
   for (const uint32_t rank : accumulator_.AwaitedRanks()) response.add_awaited_ranks(rank);

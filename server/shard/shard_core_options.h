@@ -43,9 +43,6 @@ struct ShardCoreOptions {
   // Of the cpu backend, as they are shown: DescribeShardResponse.
   std::string instruction_set;
   uint32_t compute_threads = 0;
-  // Called at the end of the replay of a shard that holds no job: what a coordinator chooses forms
-  // by. Null: nothing is measured.
-  std::function<std::vector<v1::NewtonSchulzFormTime>()> measure_forms;
   // Gradients that may wait for an earlier rank, all workers together.
   uint64_t staging_bytes = 64 << 20;
   // As in GradientAccumulator::Options.

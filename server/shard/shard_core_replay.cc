@@ -206,11 +206,7 @@ void ShardCore::FinishReplay() {
   applied_steps_ = 0;
   skipped_steps_ = 0;
   gradient_replay_.Clear();
-  if (parameters_ == nullptr) {
-    const bool votes = machine_.data_loss().empty();
-    if (votes && options_.measure_forms) machine_.SetFormTimes(options_.measure_forms());
-    return;
-  }
+  if (parameters_ == nullptr) return;
   for (StoredParameter& parameter : parameters_->parameters()) {
     parameter.trace.non_finite_steps = 0;
     parameter.trace.non_finite_elements = 0;

@@ -37,9 +37,6 @@ kaon::config::CommandLine Describe() {
       {"backend", "cpu, or the name of a loadable backend (cpu)"},
       {"gemm", "amx, onednn or reference (the fastest that this machine has)"},
       {"isa", "avx512, avx2 or scalar, for loops of its own; same results (the widest)"},
-      {"measure_forms",
-       "when it starts without a job, time Muon's updates in standard and in Gram form for half a "
-       "second: what form fastest of a group is chosen by (true)"},
       {"threads", "compute threads; 0 = as many as there are CPUs to run on (0)"},
       {"port_file", "write the bound port here once calls are accepted"},
       {"checkpoint_dir", "directory of checkpoints, which coordinators and all shards see"},
@@ -60,7 +57,6 @@ kaon::config::CommandLine Describe() {
       config.set_shm_sessions(kaon::shard::DefaultShmSessions(config.host_memory_bytes(),
                                                               kaon::config::MaxOpenFiles()));
     }
-    if (!config.has_measure_forms()) config.set_measure_forms(true);
     KAON_ASSIGN_OR_RETURN(config, kaon::shard::CompleteConfig(config));
     KAON_RETURN_IF_ERROR(
         kaon::config::CheckMemoryLimits(config.host_memory_bytes() + config.staging_bytes()));

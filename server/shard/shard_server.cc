@@ -33,7 +33,6 @@
 #include "server/journal/interval_journal.h"
 #include "server/journal/interval_schedule.h"
 #include "server/journal/memory_journal.h"
-#include "server/shard/form_times.h"
 #include "server/shard/snapshot/snapshot_directory.h"
 #include "server/shard/snapshot/snapshot_points.h"
 #include "server/shard/snapshot/written_by_file.h"
@@ -149,8 +148,6 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
     options.instruction_set = kernels::ChosenIsa();
     options.compute_threads = config.threads();
   }
-  if (ShouldMeasureForms(config))
-    options.measure_forms = [this] { return MeasureForms(*backend_); };
   options.staging_bytes = config.staging_bytes();
   options.min_chunk_bytes = kMinChunkBytes;
   options.on_data_loss = [this](const std::string& why) { health_.SetReason("state", why); };

@@ -39,7 +39,7 @@ TEST(EffectiveTest, AnOpenNewtonSchulzDTypeIsBFloat16WhereThereIsRoom) {
     });
   };
   using enum v1::NewtonSchulzCoefficients;
-  for (const auto form : {v1::NEWTON_SCHULZ_FORM_UNSPECIFIED, v1::NEWTON_SCHULZ_FORM_FASTEST}) {
+  for (const auto form : {v1::NEWTON_SCHULZ_FORM_UNSPECIFIED, v1::NEWTON_SCHULZ_FORM_GRAM}) {
     for (const auto set :
          {NEWTON_SCHULZ_COEFFICIENTS_UNSPECIFIED, NEWTON_SCHULZ_COEFFICIENTS_POLAR_EXPRESS,
           NEWTON_SCHULZ_COEFFICIENTS_DEEPSEEK_V4}) {

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "job/resolve.h"
-#include "tests/job/form_times.h"
 #include "tests/job/small_job.h"
 
 namespace kaon::job {
@@ -91,30 +90,17 @@ TEST(OriginsTest, RulesNormGroupsAndListsAreOneValueEach) {
   EXPECT_EQ(Of(job, "matrices", "muon.newton_schulz.gram_restarts"), "[2, 4, 6], default");
 }
 
-void SetField(v1::JobDescription& job, const std::string& field, uint64_t position) {
-  v1::GroupSetting& setting = *job.add_changed();
-  setting.set_group("matrices");
-  setting.set_field(field);
-  setting.set_position(position);
-}
-
-TEST(OriginsTest, AFormThatWasChosenSaysSo) {
-  const std::string kForm = "muon.newton_schulz.form";
-  const std::string kRestarts = "muon.newton_schulz.gram_restarts";
-  v1::JobDefinition requested = WithFastestForm(SmallJob());
-  const v1::RegisterBody body = *Resolve(requested, FormTimes{FormTime(2, 2, 1)});
-  v1::JobDescription job;
-  *job.mutable_definition() = body.definition();
-  *job.mutable_requested() = body.requested();
-  EXPECT_EQ(Of(job, "matrices", kForm), "gram, chosen as the fastest");
-  EXPECT_EQ(Of(job, "matrices", kRestarts), "[2, 3], chosen as the fastest");
-  v1::JobDescription with_steps = job;
-  SetField(with_steps, "muon.ns_steps", 3);
-  EXPECT_EQ(Of(with_steps, "matrices", kForm), "gram, chosen as the fastest");
-  EXPECT_EQ(Of(with_steps, "matrices", kRestarts), "[2, 3], default");
-  SetField(job, kForm, 3);
-  EXPECT_EQ(Of(job, "matrices", kForm), "gram, group set at entry 3");
-  EXPECT_EQ(Of(job, "matrices", kRestarts), "[2, 3], default");
+// Older builds stored requests with form 3, which left the choice to the shards.
+TEST(OriginsTest, AStoredFormThatIsNoMoreCountsAsSet) {
+  v1::JobDefinition requested = SmallJob();
+  v1::NewtonSchulzOptions& options =
+      *requested.mutable_groups(0)->mutable_muon()->mutable_newton_schulz();
+  options.set_form(v1::NEWTON_SCHULZ_FORM_GRAM);
+  v1::JobDescription job = Describe(requested);
+  options.set_form(static_cast<v1::NewtonSchulzForm>(3));
+  *job.mutable_requested() = requested;
+  EXPECT_EQ(Of(job, "matrices", "muon.newton_schulz.form"), "gram, set");
+  EXPECT_EQ(Of(job, "matrices", "muon.newton_schulz.gram_restarts"), "[2], set");
 }
 
 TEST(OriginsTest, ShowsNumbersThatAreZero) {

@@ -12,10 +12,8 @@
 namespace kaon::testing {
 
 InProcessCluster::InProcessCluster(int num_shards, std::string checkpoint_dir,
-                                   uint32_t shm_sessions, std::string gemm)
-    : checkpoint_dir_(std::move(checkpoint_dir)),
-      shm_sessions_(shm_sessions),
-      gemm_(std::move(gemm)) {
+                                   uint32_t shm_sessions)
+    : checkpoint_dir_(std::move(checkpoint_dir)), shm_sessions_(shm_sessions) {
   for (int i = 0; i < num_shards; ++i) {
     std::string directory = absl::StrCat(::testing::TempDir(), "/kaon-shard-XXXXXX");
     CHECK(mkdtemp(directory.data()) != nullptr) << directory;
@@ -39,8 +37,7 @@ void InProcessCluster::StartShard(int shard) {
   v1::ShardConfig config;
   config.set_listen(absl::StrCat("127.0.0.1:", started.port));
   config.set_data_dir(started.directory);
-  config.set_gemm(gemm_);
-  config.set_measure_forms(true);
+  config.set_gemm("reference");
   config.set_host_memory_bytes((uint64_t{64} << 20) + shm_sessions_ * shard::kShmSessionBytes);
   config.set_shm_sessions(shm_sessions_);
   config.set_checkpoint_dir(checkpoint_dir_);

@@ -17,9 +17,9 @@ namespace kaon::testing {
 class InProcessCluster {
  public:
   // Serving when it returns; CHECKs otherwise. Data directories are made below the test's temporary
-  // directory. Shards with another `gemm` than the plain reference measure forms.
+  // directory.
   explicit InProcessCluster(int num_shards, std::string checkpoint_dir = "",
-                            uint32_t shm_sessions = 0, std::string gemm = "reference");
+                            uint32_t shm_sessions = 0);
   ~InProcessCluster();
 
   // Ends the coordinator, and starts another on the same port.
@@ -46,7 +46,6 @@ class InProcessCluster {
   const std::string checkpoint_dir_;
   // Of each shard.
   const uint32_t shm_sessions_;
-  const std::string gemm_;
   std::vector<Shard> shards_;
   std::unique_ptr<coordinator::CoordinatorServer> coordinator_;
   int coordinator_port_ = 0;

@@ -52,33 +52,6 @@ PlacementItem ItemOf(uint32_t world_size, const v1::ParameterSpec& parameter,
   return item;
 }
 
-v1::NewtonSchulzOptions* FormOf(v1::ParameterGroup& group) {
-  return group.muon().has_newton_schulz() ? group.mutable_muon()->mutable_newton_schulz() : nullptr;
-}
-
-void TakeForm(const v1::ParameterGroup& from, v1::NewtonSchulzOptions& to) {
-  to.set_form(from.muon().newton_schulz().form());
-  *to.mutable_gram_restarts() = from.muon().newton_schulz().gram_restarts();
-}
-
-// Who asks for the fastest form asks for none that differs from the one there is, and who writes
-// out what was chosen asks for that.
-void AgreeOnChosenForms(const v1::JobDefinition& registered, v1::JobDefinition& there_is,
-                        v1::JobDefinition& other) {
-  constexpr v1::NewtonSchulzForm kFastest = v1::NEWTON_SCHULZ_FORM_FASTEST;
-  const int groups = std::min(there_is.groups_size(), other.groups_size());
-  for (int i = 0; i < groups; ++i) {
-    v1::NewtonSchulzOptions* ours = FormOf(*there_is.mutable_groups(i));
-    v1::NewtonSchulzOptions* theirs = FormOf(*other.mutable_groups(i));
-    if (ours == nullptr || theirs == nullptr) continue;
-    if (ours->form() == kFastest) TakeForm(registered.groups(i), *ours);
-    // With restarts of its own the request is malformed, which whoever answers it finds out.
-    if (theirs->form() == kFastest && theirs->gram_restarts().empty()) {
-      TakeForm(there_is.groups(i), *theirs);
-    }
-  }
-}
-
 // A worker that restarts may ask for what it always has, or for what the job was changed to.
 void AgreeOnWorkers(const v1::JobDefinition& present, const v1::JobDefinition& there_is,
                     v1::JobDefinition& other) {
@@ -94,9 +67,8 @@ void AgreeOnWorkers(const v1::JobDefinition& present, const v1::JobDefinition& t
 }  // namespace
 
 absl::StatusOr<v1::RegisterBody> MakeRegistration(const v1::JobDefinition& definition,
-                                                  const PlacementLimits& limits,
-                                                  const job::FormTimes& times) {
-  KAON_ASSIGN_OR_RETURN(v1::RegisterBody body, job::Resolve(definition, times));
+                                                  const PlacementLimits& limits) {
+  KAON_ASSIGN_OR_RETURN(v1::RegisterBody body, job::Resolve(definition));
   KAON_RETURN_IF_ERROR(PlaceOnShards(limits, body));
   return body;
 }
@@ -130,11 +102,11 @@ std::string FirstDifference(const v1::RegisterBody& registered,
   v1::JobDefinition original = registered.requested();
   // Left out of what was asked for, and never changed.
   *original.mutable_parameters() = registered.definition().parameters();
+  job::ReplaceUnknownForms(registered.definition(), original);
   absl::StatusOr<v1::JobDefinition> there_is = job::Effective(original);
   if (!there_is.ok()) return std::string(there_is.status().message());
   absl::StatusOr<v1::JobDefinition> other = job::Effective(requested);
   if (!other.ok()) return std::string(other.status().message());
-  AgreeOnChosenForms(registered.definition(), *there_is, *other);
   AgreeOnWorkers(registered.definition(), *there_is, *other);
   // Two bytewise equal ones take a moment; each worker's registration but the first is one.
   if (there_is->SerializeAsString() == other->SerializeAsString()) return "";

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "job/form_choice.h"
 #include "job/job_settings.h"
 #include "job/resolve.h"
 #include "job/route_validation.h"
@@ -25,8 +24,6 @@ namespace {
 
 // Calls that may wait for one registration.
 constexpr size_t kMaxRegistering = 64;
-// Of one shard; more than it measures.
-constexpr int kMaxFormTimes = 64;
 
 absl::Status MultiplierRefused(uint32_t rank, double multiplier, double agreed, uint64_t step) {
   return absl::InvalidArgumentError(absl::StrCat(
@@ -168,12 +165,7 @@ absl::Status StepMachine::TryRegister(CallId call, const v1::JobDefinition& defi
   PlacementLimits limits;
   limits.num_shards = static_cast<int>(shards_.size());
   limits.shard_capacity_bytes = options_.shard_capacity_bytes;
-  job::FormTimes times;
-  for (const v1::ShardState& state : states) {
-    const int rows = std::min(state.form_times_size(), kMaxFormTimes);
-    times.insert(times.end(), state.form_times().begin(), state.form_times().begin() + rows);
-  }
-  KAON_ASSIGN_OR_RETURN(v1::RegisterBody body, MakeRegistration(definition, limits, times));
+  KAON_ASSIGN_OR_RETURN(v1::RegisterBody body, MakeRegistration(definition, limits));
   registering_.insert(call);
   v1::StepPlan plan;
   plan.set_job(body.definition().name());

@@ -189,7 +189,6 @@ void ShardMachine::AnswerPromise(StreamId stream) {
   v1::ShardToCoordinator reply;
   // Rule 4: "A promise withdraws nothing": the held PREPARE is part of the answer.
   *reply.mutable_state() = state();
-  reply.mutable_state()->mutable_form_times()->Assign(form_times_.begin(), form_times_.end());
   Send(stream, std::move(reply));
 }
 

@@ -61,9 +61,6 @@ class ShardMachine {
   // The states it can be rolled back to, oldest first; before entries are replayed.
   void RestoreSnapshots(std::vector<v1::SnapshotPoint> snapshots);
 
-  // Sent with every answer to a promise.
-  void SetFormTimes(std::vector<v1::NewtonSchulzFormTime> times) { form_times_ = std::move(times); }
-
   // In the order in which they are to be carried out.
   std::vector<ShardAction> TakeActions();
 
@@ -83,7 +80,6 @@ class ShardMachine {
   uint32_t interval_steps() const { return interval_steps_; }
   // Of weights, optimizer state and update counters as applied; 0 before registration.
   uint64_t state_digest() const { return state_digest_; }
-  const std::vector<v1::NewtonSchulzFormTime>& form_times() const { return form_times_; }
   // Absent until the registration is applied.
   const std::optional<v1::RegisterBody>& registration() const { return registration_; }
   // Position of this shard in the coordinators' lists; 0 of 0 until told.
@@ -155,7 +151,6 @@ class ShardMachine {
   std::string data_loss_;
   const v1::DurabilityMode durability_;
   const uint32_t interval_steps_;
-  std::vector<v1::NewtonSchulzFormTime> form_times_;
   std::vector<ShardAction> actions_;
 
   bool placed_ = false;

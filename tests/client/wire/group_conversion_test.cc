@@ -82,7 +82,7 @@ TEST(GroupConversionTest, RoundTripsEveryOption) {
   group.muon.scale_extra = 2;
   group.muon.newton_schulz.custom = {{1, 2, 3}, {4, 5, 6}};
   group.muon.newton_schulz.custom_repeat = NewtonSchulzRepeat::kCycle;
-  group.muon.newton_schulz.form = NewtonSchulzForm::kFastest;
+  group.muon.newton_schulz.form = NewtonSchulzForm::kGram;
   group.muon.newton_schulz.gram_restarts = {2, 4};
   group.norm_group = "mtp";
   group.decay_mode = DecayMode::kPalm;

@@ -32,13 +32,7 @@ BackendFacts Facts() {
     job: "run"
     shards { shard: 0 address: "h:1" connected: true
              description { backend: "cpu/amx" instruction_set: "avx512" compute_threads: 8
-                           device_class: "Xeon" build: "kaon 1"
-                           form_times { dtype: NEWTON_SCHULZ_DTYPE_FLOAT32 rows: 256 cols: 512
-                                        standard_seconds: 0.0101236 gram_seconds: 0.0102 }
-                           form_times { dtype: NEWTON_SCHULZ_DTYPE_BFLOAT16 rows: 256 cols: 512
-                                        standard_seconds: 0.004 gram_seconds: 0.005 }
-                           form_times { dtype: NEWTON_SCHULZ_DTYPE_BFLOAT16 rows: 256 cols: 1024
-                                        standard_seconds: 0.008 gram_seconds: 0.0055 } } }
+                           device_class: "Xeon" build: "kaon 1" } }
     shards { shard: 1 address: "h:2" connected: true description { backend: "cuda" } }
     shards { shard: 2 address: "h:3" })");
   facts.job = Parse<v1::JobDescription>(R"(
@@ -79,22 +73,17 @@ TEST(BackendReportTest, TextHasOneLinePerShardAndPerKindOfMatrix) {
             "    1  h:2      yes        cuda     -     -             0  -       -\n"
             "    2  h:3      no         -        -     -             0  -       -\n"
             "\n"
-            "SHARD  DTYPE     ROWS  COLS  STANDARD_MS  GRAM_MS\n"
-            "    0  float32    256   512       10.124     10.2\n"
-            "    0  bfloat16   256   512          4.0      5.0\n"
-            "    0  bfloat16   256  1024          8.0      5.5\n"
-            "\n"
-            "GROUP  ROWS  COLS  FORM      RESTARTS  FASTER    DTYPE     STEPS  BATCHED  MATRICES  "
+            "GROUP  ROWS  COLS  FORM      RESTARTS  DTYPE     STEPS  BATCHED  MATRICES  "
             "PARAMETERS  SHARDS\n"
-            "muon    512   512  standard  -         standard  bfloat16      5  no              1  "
+            "muon    512   512  standard  -         bfloat16      5  no              1  "
             "         1  1\n"
-            "muon    512   512  standard  -         standard  bfloat16      5  yes            64  "
+            "muon    512   512  standard  -         bfloat16      5  yes            64  "
             "         1  1\n"
-            "muon   1024  4096  gram      2,3       gram      bfloat16      5  no              4  "
+            "muon   1024  4096  gram      2,3       bfloat16      5  no              4  "
             "         2  0,1\n"
-            "muon   2048  2048  standard  -         standard  bfloat16      5  no              1  "
+            "muon   2048  2048  standard  -         bfloat16      5  no              1  "
             "         1  0\n"
-            "plain    64     8  standard  -         standard  float32       7  yes             2  "
+            "plain    64     8  standard  -         float32       7  yes             2  "
             "         1  0\n");
 }
 
@@ -108,36 +97,8 @@ TEST(BackendReportTest, AJobWithoutMuonHasNoForms) {
 TEST(BackendReportTest, JsonHasTheDocumentedKeysOfMatrices) {
   EXPECT_THAT(BackendJson(Facts())["matrices"].dump(),
               HasSubstr(R"({"group":"muon","rows":1024,"cols":4096,"parameters":2,"matrices":4,)"
-                        R"("shards":[0,1],"form":"gram","restarts":[2,3],"faster":"gram",)"
+                        R"("shards":[0,1],"form":"gram","restarts":[2,3],)"
                         R"("dtype":"bfloat16","steps":5,"batched":false})"));
-}
-
-TEST(BackendReportTest, JsonHasTheDocumentedKeysOfFormTimes) {
-  const Json json = BackendJson(Facts());
-  ASSERT_EQ(json["form_times"].size(), 3u);
-  EXPECT_EQ(json["form_times"][0].dump(),
-            R"({"shard":0,"dtype":"float32","rows":256,"cols":512,"standard_ms":10.124,)"
-            R"("gram_ms":10.2})");
-}
-
-Json FasterOf(uint64_t rows, uint64_t cols, uint32_t shard) {
-  BackendFacts facts = Facts();
-  facts.parameters = {Row("muon", shard, "blocks { count: 1 }")};
-  facts.parameters[0].mutable_blocks(0)->set_rows(rows);
-  facts.parameters[0].mutable_blocks(0)->set_cols(cols);
-  return BackendJson(facts)["matrices"][0]["faster"];
-}
-
-// Of the measured shape whose sides are the most alike, in the group's dtype, of its own shards.
-TEST(BackendReportTest, TheFasterFormIsThatOfTheNearestMeasuredShape) {
-  EXPECT_EQ(FasterOf(1000, 1001, 0), "standard");
-  EXPECT_EQ(FasterOf(512, 1400, 0), "standard");
-  EXPECT_EQ(FasterOf(512, 1500, 0), "gram");
-  EXPECT_EQ(FasterOf(1500, 512, 0), "gram");
-  EXPECT_EQ(FasterOf(1024, 8192, 0), "gram");
-  EXPECT_EQ(FasterOf(1024, 65536, 0), "gram");
-  EXPECT_EQ(FasterOf(1024, 4096, 1), nullptr);
-  EXPECT_EQ(FasterOf(1024, 1024, 1), "standard");
 }
 
 }  // namespace

@@ -55,6 +55,12 @@ TEST(OptionsTest, VerifiesNumericsWithoutACluster) {
   EXPECT_EQ(Parse({"verify-numerics", "--isa", "sse"}).exit_status, 2);
 }
 
+TEST(OptionsTest, MeasuresFormsWithoutACluster) {
+  const ParsedCommandLine parsed = Parse({"backend", "--measure"});
+  ASSERT_TRUE(parsed.options.has_value()) << parsed.text;
+  EXPECT_EQ(parsed.options->command, Command::kMeasureForms);
+}
+
 TEST(OptionsTest, AskingForOneParameterNeedsItsName) {
   const ParsedCommandLine stats =
       Parse({"parameter", "stats", "h.0.weight", "--endpoints", "a:1", "-o", "json"});

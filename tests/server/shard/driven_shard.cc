@@ -52,9 +52,6 @@ DrivenShard::DrivenShard(uint64_t capacity_bytes, std::string data_loss, uint32_
     folded_parameters_.push_back({generation, parameter_id});
   };
   options.withdraw_gradients = [] {};
-  options.measure_forms = [this] {
-    return std::vector<v1::NewtonSchulzFormTime>(measures_forms_ ? 1 : 0);
-  };
   options.on_data_loss = [this](const std::string& why) { losses_.push_back(why); };
   options.append_gradient = [this](const journal::GradientSlice& slice) { journal_.Append(slice); };
   options.open_checkpoints = [this]() -> absl::StatusOr<std::unique_ptr<disk::Directory>> {

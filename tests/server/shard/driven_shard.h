@@ -34,8 +34,6 @@ class DrivenShard {
   const RecordedJournal& journal() const { return journal_; }
   tier::TieredStore& store() { return store_; }
 
-  // Both forms, as one row, where it holds no job at the end of its replay.
-  void MeasureForms() { measures_forms_ = true; }
   // Where it finds checkpoints from now on; outlives it.
   void SetCheckpoints(disk::Directory* files) { checkpoints_ = files; }
   // Where its snapshots are, in mode INTERVAL; outlives it.
@@ -80,7 +78,6 @@ class DrivenShard {
   tier::HostTier host_;
   tier::TieredStore store_;
   std::unique_ptr<kernels::Backend> backend_;
-  bool measures_forms_ = false;
   disk::Directory* checkpoints_ = nullptr;
   SnapshotDirectory* snapshots_ = nullptr;
   uint32_t shard_ = 0;

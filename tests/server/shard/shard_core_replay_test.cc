@@ -45,31 +45,6 @@ void ExpectLost(const std::vector<Entry>& entries, const std::string& words) {
   EXPECT_NE(status.message().find(words), absl::string_view::npos) << status;
 }
 
-int FormTimesOf(DrivenShard& shard, absl::Span<const Entry> entries = {}) {
-  shard.MeasureForms();
-  for (const Entry& entry : entries) EXPECT_TRUE(shard.core().Replay(entry).ok());
-  shard.core().FinishReplay();
-  for (const v1::ShardToCoordinator& answer : shard.Promise(9)) {
-    if (answer.has_state()) return answer.state().form_times_size();
-  }
-  return -1;
-}
-
-// ADR 0024: of a shard that holds a job nobody asks for them, and a step waits for it.
-TEST(ShardCoreReplayTest, FormsAreMeasuredWithoutAJobOnly) {
-  DrivenShard fresh;
-  EXPECT_EQ(FormTimesOf(fresh), 1);
-  DrivenShard loaded;
-  loaded.Load();
-  const std::vector<Entry> entries = EntriesOf(loaded);
-  DrivenShard promised;
-  EXPECT_EQ(FormTimesOf(promised, absl::MakeConstSpan(entries).first(1)), 1);
-  DrivenShard restarted;
-  EXPECT_EQ(FormTimesOf(restarted, entries), 0);
-  DrivenShard lost(1 << 16, "lost");
-  EXPECT_EQ(FormTimesOf(lost), 0);
-}
-
 // P6, P7: killed after any entry, it goes on with the same inputs to the same bits.
 TEST(ShardCoreReplayTest, AnyPrefixOfTheJournalGoesOnToTheSameBits) {
   HistoryCounts counts;

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/job/form_times.h"
 #include "tests/server/coordinator/machine/test_job.h"
 
 namespace kaon::coordinator {
@@ -56,26 +55,32 @@ TEST(RegistrationTest, NamesTheFirstDifferenceWithBothValues) {
   EXPECT_THAT(difference, HasSubstr("0.5"));
 }
 
-v1::JobDefinition FastestJob() { return job::WithFastestForm(TestJob()); }
-
-// Whatever the next coordinator's shards measure, the job that was registered is meant.
-TEST(RegistrationTest, TheChosenFormIsNoDifference) {
-  const auto body = MakeRegistration(FastestJob(), {1, 0}, job::FormTimes{job::FormTime(2, 2, 1)});
-  ASSERT_TRUE(body.ok()) << body.status();
-  EXPECT_EQ(body->definition().groups(0).muon().newton_schulz().form(),
-            v1::NEWTON_SCHULZ_FORM_GRAM);
-  EXPECT_EQ(FirstDifference(*body, FastestJob()), "");
-  EXPECT_THAT(FirstDifference(*body, TestJob()), HasSubstr("form"));
-  // As GetJob answers it.
-  EXPECT_EQ(FirstDifference(*body, body->definition()), "");
-  // Of a job that came from a checkpoint, which nobody has asked to choose.
-  EXPECT_EQ(FirstDifference(Registered(), FastestJob()), "");
-  v1::JobDefinition malformed = FastestJob();
-  malformed.mutable_groups(0)->mutable_muon()->mutable_newton_schulz()->add_gram_restarts(2);
-  EXPECT_THAT(FirstDifference(*body, malformed), HasSubstr("form"));
-  v1::JobDefinition other = FastestJob();
-  other.mutable_groups(0)->set_lr(0.5);
-  EXPECT_THAT(FirstDifference(*body, other), HasSubstr("groups[0].lr"));
+// Older builds stored requests with form 3, which left the choice to the shards.
+TEST(RegistrationTest, AStoredFormThatIsNoMoreMeansTheOneOfTheJob) {
+  v1::JobDefinition gram = TestJob();
+  v1::NewtonSchulzOptions& options =
+      *gram.mutable_groups(0)->mutable_muon()->mutable_newton_schulz();
+  options.set_form(v1::NEWTON_SCHULZ_FORM_GRAM);
+  options.add_gram_restarts(2);
+  options.add_gram_restarts(3);
+  v1::RegisterBody stored = *MakeRegistration(gram, {1, 0});
+  const auto form_3 = static_cast<v1::NewtonSchulzForm>(3);
+  v1::NewtonSchulzOptions& requested =
+      *stored.mutable_requested()->mutable_groups(0)->mutable_muon()->mutable_newton_schulz();
+  requested.clear_gram_restarts();
+  requested.set_form(form_3);
+  v1::RegisterBody parsed;
+  ASSERT_TRUE(parsed.ParseFromString(stored.SerializeAsString()));
+  EXPECT_EQ(parsed.SerializeAsString(), stored.SerializeAsString());
+  EXPECT_EQ(FirstDifference(parsed, gram), "");
+  EXPECT_EQ(FirstDifference(parsed, parsed.definition()), "");
+  EXPECT_THAT(FirstDifference(parsed, TestJob()), HasSubstr("form"));
+  options.clear_gram_restarts();
+  options.set_form(form_3);
+  const absl::Status refused = MakeRegistration(gram, {1, 0}).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(refused.message(),
+              HasSubstr("newton_schulz.form is 3, must be one of standard, gram"));
 }
 
 // A worker that starts again brings what its program says, not what an admin has changed since.

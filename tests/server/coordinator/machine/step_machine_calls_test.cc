@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "proto/ballot.h"
 #include "server/coordinator/machine/step_machine.h"
-#include "tests/job/form_times.h"
 #include "tests/server/coordinator/machine/machine_harness.h"
 #include "tests/server/coordinator/machine/mid_step.h"
 #include "tests/server/coordinator/machine/test_job.h"
@@ -29,36 +28,6 @@ TEST(StepMachineCallsTest, LossScaleComesFromTheRecordBefore) {
   ASSERT_TRUE(machine.Join(0, 1).ok() && machine.Join(1, 2).ok());
   ASSERT_TRUE(machine.Begin(0, 2).ok() && machine.Begin(1, 2).ok());
   EXPECT_EQ(machine.SentPlan(0)->step().loss_scale(), 512);
-}
-
-v1::JobDefinition FastestJob() { return job::WithFastestForm(TestJob()); }
-
-// ADR 0024: one form for all, by what all of them measured, for good.
-TEST(StepMachineCallsTest, AFormIsChosenByTheTimesOfTheShards) {
-  MachineHarness machine;
-  machine.Stand();
-  v1::ShardState state;
-  *state.add_form_times() = job::FormTime(2, 1, 1);
-  machine.State(0, state);
-  *state.mutable_form_times(0) = job::FormTime(2, 2, 1);
-  machine.State(1, state);
-  // The second time it is another worker.
-  for (int worker = 0; worker < 2; ++worker) {
-    const auto job = machine.Register(FastestJob());
-    ASSERT_TRUE(job.ok()) << job.status();
-    EXPECT_EQ(job->definition().groups(0).muon().newton_schulz().form(),
-              v1::NEWTON_SCHULZ_FORM_GRAM);
-  }
-}
-
-TEST(StepMachineCallsTest, AFormThatNobodyMeasuredIsRefusedAndNothingRegistered) {
-  MachineHarness machine;
-  machine.Hold();
-  const auto refused = machine.Register(FastestJob());
-  EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(refused.status().message(), HasSubstr("group muon: muon.newton_schulz.form"));
-  EXPECT_FALSE(machine.SentPlan(0).has_value());
-  EXPECT_TRUE(machine.Register(TestJob()).ok());
 }
 
 TEST(StepMachineCallsTest, PlanCarriesRatesWeightsAndRevision) {
