@@ -7,8 +7,8 @@ case "${1:-}" in
     cat <<'TEXT'
 Usage: tests/benchmark/check.sh
 
-Fails when a ratio is below 0.9 of that in docs/benchmarks.md. A benchmark with such a ratio is run twice more, and the middle
-one of three counts: machines are shared. 15 minutes, or up to 45.
+Fails if a ratio is below 0.9 of the table in docs/benchmarks.md. It runs a benchmark with such a ratio twice more, and the
+median of three counts, since machines are shared. Takes 15 minutes, or up to 45.
 TEXT
     exit 0 ;;
   *) echo "check.sh: unknown option $1; see --help" >&2; exit 2 ;;
@@ -16,7 +16,7 @@ esac
 cd "$(dirname "$0")/../.."
 work=$(mktemp -d "${TMPDIR:-/tmp}/kaon-check.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-# measure RUN NAME...: each benchmark's rows go to $work/RUN/NAME
+# measure RUN NAME...: writes each benchmark's rows to $work/RUN/NAME
 measure() {
   local run=$1 name
   shift

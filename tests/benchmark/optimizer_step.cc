@@ -76,7 +76,7 @@ void MeasureElementWise(const Options& options, const std::string& name, const R
   measurement.name = name;
   measurement.settings = absl::StrCat(
       options.million_elements, " Mi ", dtype == DType::kFloat32 ? "fp32" : "bf16 gradients",
-      weights_go == WeightsGo::kBeside ? ", new weights beside" : "", ", ", threads, " threads");
+      weights_go == WeightsGo::kBeside ? ", out of place" : "", ", ", threads, " threads");
   measurement.unit = "GB/s";
   measurement.limit_name = "triad";
   const size_t bytes = SizeOf(dtype) + 8 * (1 + StateSlots(rule, shape).size());

@@ -1,32 +1,36 @@
 #!/bin/bash
-# Runs every benchmark that measures a limit beside itself; a table on standard output.
+# Runs every benchmark together with the limit that it is compared with; prints a table on standard output.
 set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-Usage: tests/benchmark/run.sh [--json FILE] [--quick] [NAME]...
+Usage: tests/benchmark/run.sh [--json FILE] [--write] [--quick] [NAME]...
 
-Builds (opt) and runs the benchmarks NAME, of optimizer_step, muon_step, push_pull, step_time, journal_bandwidth, shard_memory; all of these
-without one. step_vs_torch, beside Debian's python3-torch, runs only by name.
+Builds (opt) and runs the benchmarks NAME: optimizer_step, muon_step, push_pull, step_time, journal_bandwidth,
+shard_memory. Without a NAME it runs all of these. step_vs_torch needs Debian's python3-torch and runs only by name.
   --json FILE   one JSON object per line: name, value, min, max, unit, limit, limit_min, limit_max, limit_name, ratio, settings
+  --write       writes the ratios into the table of docs/benchmarks.md, with machine, date and commit
   --quick       small sizes, to see that everything runs; the figures mean nothing
-Medians of at least five rounds, work and limit by turns. Run it on a machine that does nothing else: about 15 minutes.
+Prints medians of at least five rounds, work and limit by turns. Run it on an idle machine: it takes about 15 minutes.
 TEXT
 }
 
 json=
 quick=
+write=
 names=()
 while [ $# -gt 0 ]; do
   case "$1" in
     --help | -h) usage; exit 0 ;;
     --json) json=$(realpath -m "${2:?--json needs a file}"); shift ;;
     --quick) quick=1 ;;
+    --write) write=1 ;;
     optimizer_step | muon_step | push_pull | step_time | journal_bandwidth | shard_memory | step_vs_torch) names+=("$1") ;;
     *) echo "run.sh: '$1' is no option and no benchmark; see --help" >&2; exit 2 ;;
   esac
   shift
 done
+[ -z "$quick" ] || [ -z "$write" ] || { echo "run.sh: figures of --quick are not for --write" >&2; exit 2; }
 [ ${#names[@]} -gt 0 ] || names=(optimizer_step muon_step push_pull step_time journal_bandwidth shard_memory)
 
 cd "$(dirname "$0")/../.."
@@ -60,3 +64,4 @@ for name in "${names[@]}"; do
   .bazel/bin/tests/benchmark/"$name" --json "$work/$name.json" "${options[@]}"
 done
 [ -z "$json" ] || (cd "$work" && cat "${names[@]/%/.json}") >"$json"
+[ -z "$write" ] || python3 tests/benchmark/ratio_table.py docs/benchmarks.md "$work"/*.json
