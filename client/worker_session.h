@@ -116,7 +116,7 @@ class WorkerSession {
   size_t rotation_ = 0;
   // Failures in a row since the Begin or the last event. An accepted call alone is no progress.
   int coordinator_failures_ = 0;
-  // Of these failures, the number that reported an unknown job.
+  // Count of these failures that reported an unknown job.
   int coordinator_not_found_ = 0;
   std::optional<absl::Time> coordinator_retry_at_;
 
