@@ -1,8 +1,8 @@
-// What LeakSanitizer is not to report in programs that use gRPC: memory that Debian's gRPC and
-// c-ares take once and hold until the process ends. Linked in sanitizer builds only, by
+// Suppresses LeakSanitizer reports in programs that use gRPC. Debian's gRPC and c-ares allocate
+// this memory once and hold it until the process ends. Only sanitizer builds link this file, by
 // //bazel:grpc.
 
-// The names and their meaning are LeakSanitizer's.
+// LeakSanitizer defines the names and their meaning.
 extern "C" const char* __lsan_default_suppressions();
 extern "C" const char* __lsan_default_suppressions() {
   // A thread-local table of gpr that nobody frees at exit, and the host name c-ares reads at its
