@@ -5,13 +5,13 @@
 // LeakSanitizer defines the names and their meaning.
 extern "C" const char* __lsan_default_suppressions();
 extern "C" const char* __lsan_default_suppressions() {
-  // A thread-local table of gpr that nobody frees at exit, and the host name c-ares reads at its
+  // gpr never frees a thread-local table at exit, nor c-ares the host name that it reads at its
   // start.
   return "leak:libgpr.so\nleak:libcares.so\n";
 }
 
 extern "C" const char* __lsan_default_options();
 extern "C" const char* __lsan_default_options() {
-  // The last line of a program is its own.
+  // Keep LeakSanitizer from printing its suppressions as a program's last line.
   return "print_suppressions=0";
 }
