@@ -1,7 +1,7 @@
-// Counts the gRPC calls of one client that still exist. A gRPC callback thread must not destroy a
-// grpc::Channel: the process's last channel joins those threads, itself included. A call holds its
-// channel, and a callback thread destroys the call. So the client waits here for its calls before
-// it releases its channels. Shared by the client's Runtime and its calls; thread-safe.
+// Counts the gRPC calls of one client that still exist. A gRPC callback thread must not destroy the
+// process's last grpc::Channel: that joins all callback threads, also the one that runs it. A call
+// holds its channel, and a callback thread destroys the call. So the client waits here for its
+// calls before it releases its channels. Shared by the client's Runtime and its calls; thread-safe.
 #ifndef KAON_CLIENT_TRANSPORT_CALL_TRACKER_H_
 #define KAON_CLIENT_TRANSPORT_CALL_TRACKER_H_
 

@@ -172,7 +172,7 @@ void LanedPush::OnLaneDone(size_t lane, const absl::Status& status) {
     if (over_) return;
     first = lanes_[0].stream;
     // A lane that was not open before the finish was sent has nothing to send, so its failure does
-    // not matter. After a cancelled push, the error of a lane is no news.
+    // not matter. Nor does the error of a lane after the push was cancelled.
     failed = !status.ok() && lanes_[lane].opened && !lanes_[0].finish_sent && !cancelled_;
     if (failed) failure_ = status;
     cancelled_ = cancelled_ || failed;

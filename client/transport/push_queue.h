@@ -45,15 +45,15 @@ class PushQueue {
   // used.
   void Add(ContributionKey key, const TensorView& tensor);
 
-  // Tells that the next stream belongs to another round. If the shard then has nothing, it may be
-  // another process with another window.
+  // Begins a new round with the next stream. If the shard then has nothing, it may be another
+  // process with another window.
   void BeginRound() { is_new_round_ = true; }
 
-  // Tells that a stream is open: sending restarts after the elements that the shard has. INTERNAL
-  // names both numbers if the shard claims more elements than a contribution has.
+  // Opens a stream: sending restarts after the elements that the shard has. INTERNAL names both
+  // numbers if the shard claims more elements than a contribution has.
   absl::Status Open(uint64_t credit_bytes, absl::Span<const ReceivedElements> received);
 
-  // Tells that the stream is closed. The bytes in flight are unknown until the next Open.
+  // Closes the stream. The bytes in flight are unknown until the next Open.
   void Close();
 
   // Adds credit for payload bytes that the shard folded or dropped. More bytes than are in flight

@@ -33,9 +33,9 @@
 namespace kaon::benchmark {
 namespace {
 
-// Mi elements of step_ahead, at most: its steps take twice as long as their arithmetic.
+// Seconds that a step may take beyond its arithmetic.
 constexpr double kAllowedOverhead = 3e-3;
-// Bound for step_ahead, where a step takes twice its arithmetic.
+// Mi elements of step_ahead, at most: its steps take twice as long as their arithmetic.
 constexpr uint64_t kMostMillionsAhead = 32;
 
 struct Options {
