@@ -1,17 +1,17 @@
-// What LeakSanitizer is not to report in programs that use gRPC: memory that Debian's gRPC and
-// c-ares take once and hold until the process ends. Linked in sanitizer builds only, by
+// Suppresses LeakSanitizer reports in programs that use gRPC. Debian's gRPC and c-ares allocate
+// this memory once and hold it until the process ends. Only sanitizer builds link this file, by
 // //bazel:grpc.
 
-// The names and their meaning are LeakSanitizer's.
+// LeakSanitizer defines the names and their meaning.
 extern "C" const char* __lsan_default_suppressions();
 extern "C" const char* __lsan_default_suppressions() {
-  // A thread-local table of gpr that nobody frees at exit, and the host name c-ares reads at its
+  // gpr never frees a thread-local table at exit, nor c-ares the host name that it reads at its
   // start.
   return "leak:libgpr.so\nleak:libcares.so\n";
 }
 
 extern "C" const char* __lsan_default_options();
 extern "C" const char* __lsan_default_options() {
-  // The last line of a program is its own.
+  // Keep LeakSanitizer from printing its suppressions as a program's last line.
   return "print_suppressions=0";
 }

@@ -8,7 +8,8 @@ absl::Duration Backoff::Delay(int failures) {
   absl::Duration delay = first_;
   for (int i = 0; i < failures && delay < max_; ++i) delay *= 2;
   delay = std::min(delay, max_);
-  // 53 random bits: the same fraction on every platform, unlike std::uniform_real_distribution.
+  // 53 random bits: unlike std::uniform_real_distribution, this gives the same fraction on every
+  // platform.
   const double fraction = static_cast<double>(jitter_() >> 11) / 9007199254740992.0;
   return delay * (0.5 + 0.5 * fraction);
 }

@@ -1,5 +1,5 @@
-// Delays between tries: doubling, bounded, with a random factor so that many clients do not come
-// back at once. Owned by one retrying thing; one thread at a time.
+// Computes delays between tries. A delay doubles with each failure up to a maximum; a random factor
+// keeps many clients from retrying at once. Owned by one retry loop; one thread at a time.
 #ifndef KAON_CLIENT_BACKOFF_H_
 #define KAON_CLIENT_BACKOFF_H_
 
@@ -15,8 +15,8 @@ class Backoff {
   Backoff(absl::Duration first, absl::Duration max, uint64_t seed)
       : first_(first), max_(max), jitter_(seed) {}
 
-  // The delay after `failures` earlier failures in a row: first * 2^failures, at most max, times a
-  // random factor of [0.5, 1).
+  // Returns the delay after `failures` earlier failures in a row: first * 2^failures, at most max,
+  // times a random factor of [0.5, 1).
   absl::Duration Delay(int failures);
 
  private:

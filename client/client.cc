@@ -26,8 +26,8 @@ class Step::Impl {
   Impl(std::shared_ptr<StepOperation> step, std::shared_ptr<const WorkerState> worker)
       : step_(std::move(step)), worker_(std::move(worker)) {}
 
-  // A step that nobody can finish any more: the views are the caller's again on return. The threads
-  // that would do so do not exist in a child of fork().
+  // Stops a step that was not finished; on return the caller may free its tensors. Does nothing in
+  // a child of fork(), where the threads that would stop the step do not exist.
   ~Impl() {
     if (worker_->job().runtime().InForkedChild() || step_->finished()) return;
     step_->StopAndWait(absl::CancelledError("the step was destroyed before Finish"));
@@ -38,7 +38,7 @@ class Step::Impl {
  private:
   // Shared with the library's threads until the step is closed.
   const std::shared_ptr<StepOperation> step_;
-  // Shared with the public Worker, which may go first.
+  // Shared with the public Worker, which may be destroyed first.
   const std::shared_ptr<const WorkerState> worker_;
 };
 
@@ -149,7 +149,8 @@ class Client::Impl {
 
   ~Impl() {
     if (runtime_->InForkedChild()) {
-      // The loop's thread does not exist here and must not be joined: the runtime stays for ever.
+      // The loop's thread does not exist in a forked child and must not be joined: leak the
+      // runtime.
       (void)std::make_unique<std::shared_ptr<Runtime>>(runtime_).release();
     } else {
       runtime_->Shutdown();

@@ -11,7 +11,7 @@
 namespace kaon::client {
 namespace {
 
-// One call until its answer. All methods run on the loop, except Start and Wait.
+// One call, with its retries, until its answer. All methods run on the loop, except Run.
 class JobCall : public std::enable_shared_from_this<JobCall> {
  public:
   using Answer = absl::StatusOr<v1::JobDescription>;
@@ -61,7 +61,8 @@ class JobCall : public std::enable_shared_from_this<JobCall> {
     const absl::Status& status = answer.status();
     const bool redirected = absl::IsFailedPrecondition(status) && !holder.empty();
     const std::vector<std::string>& coordinators = runtime_->options().coordinators;
-    // One that was frozen since before the registration does not know that it was replaced.
+    // A coordinator that was frozen since before the registration does not know that it was
+    // replaced.
     const bool outdated = absl::IsNotFound(status) && ++not_found_ < coordinators.size();
     const bool transient = outdated || absl::IsUnavailable(status) ||
                            absl::IsDeadlineExceeded(status) || absl::IsCancelled(status);
@@ -94,11 +95,12 @@ class JobCall : public std::enable_shared_from_this<JobCall> {
   uint64_t operation_ = 0;
   Promise<Done> ended_;
 
-  // Of the loop; `answer_` of the waiting thread once `ended_` is set.
+  // Used on the loop. The waiting thread reads `answer_` once `ended_` is set.
   std::string address_;
   size_t rotation_ = 0;
   int failures_ = 0;
-  // Answers that there is no such job: believed once each coordinator may have been asked.
+  // Answers that the job does not exist. They count as true once every coordinator may have been
+  // asked.
   size_t not_found_ = 0;
   const absl::Time deadline_;
   Backoff backoff_;

@@ -1,6 +1,6 @@
-// RegisterJob and GetJob with what makes them survive a takeover: rotation through the
-// coordinators, following the holder, jittered backoff, all within one deadline. Runs on the
-// client's event loop; LookUpJob and RegisterJob may be called from any thread but the loop's.
+// Registers or looks up a job, also across a change of coordinator. Retries with jittered backoff,
+// tries the coordinators in turn and follows redirects to the holder, within one deadline. The
+// calls run on the client's event loop; call these functions on any other thread.
 #ifndef KAON_CLIENT_JOB_CALL_H_
 #define KAON_CLIENT_JOB_CALL_H_
 
@@ -13,8 +13,8 @@
 
 namespace kaon::client {
 
-// Both block until the answer or ClientOptions::call_deadline, whichever is first:
-// DEADLINE_EXCEEDED with the last error then.
+// Both block until the answer or until ClientOptions::call_deadline. After the deadline they return
+// DEADLINE_EXCEEDED with the last error.
 absl::StatusOr<v1::JobDescription> RegisterJob(const std::shared_ptr<Runtime>& runtime,
                                                const v1::JobDefinition& definition);
 absl::StatusOr<v1::JobDescription> LookUpJob(const std::shared_ptr<Runtime>& runtime,

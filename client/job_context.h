@@ -1,6 +1,6 @@
-// What every worker and pull of one job shares: the client's runtime and the job as it was
-// registered. Immutable after construction but for the timeline, shared by the public objects of
-// that job; any thread.
+// Holds the state that every worker and pull of one job shares: the client's runtime and the job as
+// registered. Shared by the public objects of that job. Immutable after construction except for the
+// timeline; any thread.
 #ifndef KAON_CLIENT_JOB_CONTEXT_H_
 #define KAON_CLIENT_JOB_CONTEXT_H_
 
@@ -22,7 +22,7 @@ namespace kaon::client {
 
 class JobContext {
  public:
-  // INTERNAL when the coordinator's description contradicts itself.
+  // Returns INTERNAL if the coordinator's description contradicts itself.
   static absl::StatusOr<std::shared_ptr<const JobContext>> Create(
       std::shared_ptr<Runtime> runtime, const v1::JobDescription& description);
 
@@ -32,17 +32,18 @@ class JobContext {
   const std::string& name() const { return description_.definition.name; }
   uint32_t num_shards() const { return static_cast<uint32_t>(description_.shard_addresses.size()); }
   uint32_t num_parameters() const { return static_cast<uint32_t>(num_elements_.size()); }
-  // By parameter id.
+  // The parameter with that id.
   const kaon::ParameterSpec& parameter(uint32_t id) const {
     return description_.definition.parameters[id];
   }
   uint64_t num_elements(uint32_t id) const { return num_elements_[id]; }
   uint32_t shard_of(uint32_t id) const { return description_.routes[id].shard; }
 
-  // The newest that was heard of.
+  // The newest timeline that this process knows.
   uint64_t timeline() const { return timeline_; }
-  // The job goes on from `step` in `timeline`: calls ClientOptions::on_rewind if that is news. On
-  // return the call is over, whichever thread made it.
+  // Notes that the job continues from `step` in `timeline`. If the timeline is new, calls
+  // ClientOptions::on_rewind. On return that callback has returned, even if another thread called
+  // it.
   void NoteTimeline(uint64_t timeline, uint64_t step) const ABSL_LOCKS_EXCLUDED(rewind_mu_);
 
   absl::StatusOr<std::shared_ptr<ShardChannel>> ShardChannelOf(uint32_t shard) const {
@@ -55,7 +56,8 @@ class JobContext {
   const std::shared_ptr<Runtime> runtime_;
   const JobDescription description_;
   std::vector<uint64_t> num_elements_;
-  // Held while on_rewind runs: who finds the news known must not go on before the caller knows.
+  // Held while on_rewind runs: a thread that finds the timeline already known must wait until the
+  // callback has returned.
   mutable Mutex rewind_mu_;
   // Written under rewind_mu_.
   mutable std::atomic<uint64_t> timeline_;

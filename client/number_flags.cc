@@ -41,7 +41,7 @@ std::string CheckFinite(const std::string& text) {
 
 void AcceptPlainNumbersOnly(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
-    // The type, then the ranges that were asked for.
+    // The name holds the type, then the ranges of the flag.
     const std::string type = option->get_type_name();
     if (absl::StartsWith(type, "UINT") || absl::StartsWith(type, "INT")) {
       option->check(CLI::Validator(CheckWhole, ""));

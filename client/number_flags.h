@@ -1,5 +1,5 @@
-// What every program's flags refuse beyond their ranges: CLI11 reads numbers as the C library does,
-// with blanks, signs, hexadecimal and nan, which passes any range. Any thread.
+// Makes command line flags reject unusual numbers. CLI11 reads numbers as the C library does: it
+// accepts blanks, signs and hexadecimal, and nan passes any range. Any thread.
 #ifndef KAON_CLIENT_NUMBER_FLAGS_H_
 #define KAON_CLIENT_NUMBER_FLAGS_H_
 
@@ -7,8 +7,8 @@
 
 namespace kaon::client {
 
-// Makes each flag of `app` and its subcommands that takes numbers accept decimal ones alone, and
-// finite ones. To be called once all flags are there.
+// Makes each numeric flag of `app` and of its subcommands accept only finite decimal numbers. Call
+// it after all flags are added.
 void AcceptPlainNumbersOnly(CLI::App& app);
 
 }  // namespace kaon::client

@@ -51,7 +51,7 @@ absl::Status CheckTargets(const JobContext& job, const std::vector<PullTarget>& 
   return absl::OkStatus();
 }
 
-// All methods run on the loop but for Start.
+// All methods run on the loop, except Start.
 class PullOperation : public std::enable_shared_from_this<PullOperation> {
  public:
   PullOperation(std::shared_ptr<const JobContext> job, uint64_t step,
@@ -81,7 +81,7 @@ class PullOperation : public std::enable_shared_from_this<PullOperation> {
       promise_.Set(ToPublic(runtime.CheckUsable()));
       return promise_.future();
     }
-    // Weak: the promise is shared with the caller, who may keep it for ever.
+    // Weak: the caller shares the promise and may keep it for ever.
     promise_.OnCancel([weak = weak_from_this(), runtime = &runtime] {
       const std::shared_ptr<PullOperation> self = weak.lock();
       if (self == nullptr) return;
@@ -160,7 +160,7 @@ class PullOperation : public std::enable_shared_from_this<PullOperation> {
                                   [self = shared_from_this(), shard] { self->StartPart(shard); });
   }
 
-  // The first failure decides; the streams must still end before the caller has its memory back.
+  // The first failure is the result. All streams must still end before the targets are free.
   void Stop(const absl::Status& status) {
     if (ended_ || !failure_.ok()) return;
     failure_ = status;
@@ -179,7 +179,7 @@ class PullOperation : public std::enable_shared_from_this<PullOperation> {
     }
     if (failure_.ok() && !complete) return;
     ended_ = true;
-    // First: whoever gets the result may destroy the client.
+    // Remove it first: the receiver of the result may destroy the client.
     job_->runtime().RemoveOperation(operation_);
     if (failure_.ok()) {
       promise_.Set(Done());
@@ -194,7 +194,7 @@ class PullOperation : public std::enable_shared_from_this<PullOperation> {
   uint64_t operation_ = 0;
   const Promise<Done> promise_;
 
-  // Of the loop.
+  // Used on the loop.
   Backoff backoff_;
   std::map<uint32_t, ShardPart> parts_;
   absl::Status failure_;

@@ -21,7 +21,7 @@ namespace kaon::client {
 
 namespace {
 
-// protocol.md section 4.
+// See protocol.md section 4.
 constexpr uint32_t kMaxLanes = 4;
 
 }  // namespace
@@ -94,7 +94,7 @@ void Runtime::RemoveOperation(uint64_t operation) {
     MutexLock lock(mu_);
     const auto found = operations_.find(operation);
     if (found == operations_.end()) return;
-    // Destroyed outside the lock: it may own the operation.
+    // Destroy `cancel` outside the lock: it may own the operation.
     cancel = std::move(found->second);
     operations_.erase(found);
     operation_ended_.NotifyAll();
@@ -114,7 +114,7 @@ void Runtime::Shutdown() {
     MutexLock lock(mu_);
     while (!operations_.empty()) operation_ended_.Wait(mu_);
   }
-  // The loop still runs: ending calls report to it.
+  // The loop must still run: calls that end report to it.
   calls_->AwaitNone();
   loop_.Stop();
 }
@@ -125,7 +125,8 @@ absl::StatusOr<std::shared_ptr<ShardChannel>> Runtime::ShardChannelOf(const std:
     const auto channel = shard_channels_.find(address);
     if (channel != shard_channels_.end()) return channel->second;
   }
-  // Reads files: not under the lock. Of two threads that do, the first one's connections stay.
+  // Opens the connections without the lock, because this reads files. If two threads do it, the
+  // connections of the first one stay.
   KAON_ASSIGN_OR_RETURN(const std::vector<std::shared_ptr<grpc::Channel>> connections,
                         CreateChannels(address, options_.tls, proto::Role::kShard, options_.lanes));
   std::vector<std::shared_ptr<ShardChannel>> lanes;

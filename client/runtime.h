@@ -1,6 +1,6 @@
-// What all parts of one Client share: its options, event loop, connections and counters, and the
-// list of operations that must end before the client can go. Shared by the public objects, so that
-// they stay valid, though useless, after their Client is gone; thread-safe.
+// Holds what all parts of one Client share: options, event loop, connections and counters. Also
+// lists the operations that must end before the client can be destroyed. The public objects share
+// it: they stay valid after their Client is destroyed, but every call fails. Thread-safe.
 #ifndef KAON_CLIENT_RUNTIME_H_
 #define KAON_CLIENT_RUNTIME_H_
 
@@ -27,25 +27,26 @@ namespace kaon::client {
 
 class Runtime {
  public:
-  // INVALID_ARGUMENT names the option; otherwise as CreateChannel.
+  // INVALID_ARGUMENT names the bad option. Other errors are those of CheckCertificates and
+  // CreateChannel.
   static absl::StatusOr<std::shared_ptr<Runtime>> Create(const ClientOptions& options);
 
   explicit Runtime(const ClientOptions& options);
 
-  // FAILED_PRECONDITION in a child of fork(), or after Shutdown.
+  // Returns FAILED_PRECONDITION in a child of fork() and after Shutdown.
   absl::Status CheckUsable() const ABSL_LOCKS_EXCLUDED(mu_);
   bool InForkedChild() const;
 
-  // Adds an operation; `cancel` is called on the loop by Shutdown, which waits until the operation
-  // is removed. `operation` becomes its number before `cancel` can be called. False after Shutdown.
+  // Adds an operation and sets `operation` to its number before `cancel` can run. Shutdown calls
+  // `cancel` on the loop and waits until the operation is removed. Returns false after Shutdown.
   bool AddOperation(std::function<void()> cancel, uint64_t& operation) ABSL_LOCKS_EXCLUDED(mu_);
   void RemoveOperation(uint64_t operation) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Cancels all operations, waits for their end and that of their calls, and stops the loop. Not
-  // from the loop.
+  // Cancels all operations, waits until they and their calls have ended, and stops the loop. Do not
+  // call it on the loop.
   void Shutdown() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The connection to a shard, made on first use.
+  // Returns the connection to a shard; the first use creates it.
   absl::StatusOr<std::shared_ptr<ShardChannel>> ShardChannelOf(const std::string& address)
       ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -55,7 +56,8 @@ class Runtime {
   EventLoop& loop() { return loop_; }
   CoordinatorClient& coordinators() { return coordinators_; }
   const std::shared_ptr<TransferCounters>& counters() const { return counters_; }
-  // How long one try of a control call may take, so that a silent coordinator is left in time.
+  // Returns the time limit of one try of a control call: at most 5 s, so that a silent coordinator
+  // leaves time for another one.
   absl::Duration try_timeout() const;
 
  private:
@@ -73,7 +75,7 @@ class Runtime {
   std::map<uint64_t, std::function<void()>> operations_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, std::shared_ptr<ShardChannel>> shard_channels_ ABSL_GUARDED_BY(mu_);
 
-  // Last: its tasks use everything above.
+  // Last member: the loop's tasks use everything above.
   EventLoop loop_;
 };
 

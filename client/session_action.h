@@ -1,5 +1,5 @@
-// What goes into a worker's session and what it asks for: its share of a step, the answers it is
-// given, the calls it wants made. Plain values.
+// Inputs and outputs of a worker's session: its share of a step, the answers to its calls, and the
+// calls it requests. Plain values.
 #ifndef KAON_CLIENT_SESSION_ACTION_H_
 #define KAON_CLIENT_SESSION_ACTION_H_
 
@@ -21,7 +21,7 @@ struct StepShare {
   double token_weight = 1;
   uint32_t micro_batches = 1;
   double learning_rate_multiplier = 1;
-  // Of the job, as far as whoever begins the step knows.
+  // Timeline of the job, as far as the worker that begins the step knows it.
   uint64_t timeline = 0;
 };
 
@@ -42,12 +42,13 @@ struct Planned {
 };
 using AwaitEvent = std::variant<Planned, v1::StepRecord>;
 
-// What the owner is to do. `call` numbers are unique in a session; results carry them back.
+// Actions for the session's owner. `call` numbers are unique in a session; the owner passes them
+// back with the results.
 struct CallJoin {
   uint64_t call = 0;
   std::string coordinator;
   uint64_t process_nonce = 0;
-  // The attempt this process already holds.
+  // The attempt that this process already holds.
   std::optional<v1::Attempt> previous_attempt;
 };
 struct CallBegin {
@@ -63,8 +64,8 @@ struct CallAwait {
   v1::Attempt attempt;
   uint64_t step = 0;
 };
-// Push everything that shard lacks (its PushOpened says what) and finish. Replaces any earlier push
-// to that shard, which is named in a CancelCalls before.
+// Push everything that the shard lacks (its PushOpened tells what), then finish. Replaces any
+// earlier push to that shard; a CancelCalls before it names the earlier one.
 struct StartPush {
   uint64_t call = 0;
   uint32_t shard = 0;
@@ -73,22 +74,22 @@ struct StartPush {
   v1::Ballot ballot;
   uint64_t round = 0;
 };
-// Their results are ignored from now on.
+// Cancel these calls; the session ignores their results from now on.
 struct CancelCalls {
   std::vector<uint64_t> calls;
 };
-// Call Tick no later than then. Earlier or additional ticks do no harm.
+// Call Tick at this time at the latest. Earlier or additional ticks do no harm.
 struct WakeAt {
   absl::Time at;
 };
-// Join(), asked for without a step, has its result.
+// Result of a Join that was requested without a step.
 struct JoinOver {
   absl::StatusOr<Joined> joined;
 };
 // The step's only result; the session is ready for the next Begin.
 struct StepOver {
   absl::StatusOr<v1::StepRecord> record;
-  // Set when the step's timeline is over: where the job goes on.
+  // Set if the step's timeline is over: the state from which the job continues.
   std::optional<Joined> rewound = std::nullopt;
 };
 using SessionAction = std::variant<CallJoin, CallBegin, CallAwait, StartPush, CancelCalls, WakeAt,

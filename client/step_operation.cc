@@ -124,7 +124,7 @@ Future<Done> StepOperation::Push(uint32_t parameter_id, const TensorView& tensor
     ++num_pushed_[parameter_id];
     ++num_queueing_;
   }
-  // Sends what it can from this thread: not under the lock.
+  // Not under the lock: this sends chunks on the calling thread.
   pusher_->Push(options_.job->shard_of(parameter_id), {parameter_id, micro_batch}, tensor,
                 accepted);
   {
@@ -194,7 +194,7 @@ absl::Status StepOperation::Finish(const FinishOptions& options,
     }
     KAON_RETURN_IF_ERROR(CheckCompleteLocked(missing));
     finished_ = true;
-    // The finish must not overtake what is counted and not yet queued.
+    // The finish must not overtake contributions that are counted but not yet queued.
     while (num_queueing_ > 0) changed_.Wait(mu_);
     closed = closed_;
     if (!closed) done_ = std::move(done);
@@ -229,7 +229,7 @@ bool StepOperation::finished() const {
 }
 
 void StepOperation::Begin() {
-  // The client was destroyed before the loop came here.
+  // The client was destroyed before this task ran.
   if (outcome_.has_value()) return;
   options_.driver->Begin(options_.share, pusher_,
                          [self = shared_from_this()](const Outcome& o) { self->OnOver(o); });
@@ -238,9 +238,9 @@ void StepOperation::Begin() {
 void StepOperation::OnOver(const Outcome& outcome) {
   if (outcome_.has_value()) return;
   outcome_ = outcome;
-  // protocol.md 2.2: "Client buffers return to the caller only when the step is decided AND every
-  // slice's release callback has run; streams stuck on a dead lane are cancelled by the library."
-  // That callback is no place for our work: back to the loop.
+  // The caller's memory is free once the step is decided and every slice's release callback has
+  // run. The pusher cancels streams that are stuck on a dead lane (protocol.md 2.2). The callback
+  // may run on any thread, so the rest is posted to the loop.
   pusher_->Close(outcome.status(), [self = shared_from_this()]() mutable {
     EventLoop& loop = self->options_.job->runtime().loop();
     loop.Post([self = std::move(self)] { self->Close(); });

@@ -1,5 +1,5 @@
-// One open step of one worker, or the loading of the initial weights: takes the caller's tensors,
-// drives them to the shards, and says when the decision is there and the tensors are the caller's
+// Runs one open step of one worker, or the loading of the initial weights. Takes the caller's
+// tensors, sends them to the shards, and reports when the step is decided and the tensors are free
 // again. Shared by the public Step and the library's threads; thread-safe.
 #ifndef KAON_CLIENT_STEP_OPERATION_H_
 #define KAON_CLIENT_STEP_OPERATION_H_
@@ -29,38 +29,38 @@ class StepOperation : public std::enable_shared_from_this<StepOperation> {
     std::shared_ptr<const JobContext> job;
     std::shared_ptr<WorkerDriver> driver;
     StepShare share;
-    // Every parameter takes part and must be fp32, frozen ones included: the initial weights.
+    // Loads the initial weights: every parameter takes part, also frozen ones, and must be fp32.
     bool load_weights = false;
-    // Once, on the loop, when the step is over and the caller's memory is free, before the result
-    // of Finish is set.
+    // Called once, on the loop, when the step is over and the caller's memory is free. Finish gets
+    // its result afterwards.
     std::function<void(const Outcome&)> on_closed;
   };
 
-  // FAILED_PRECONDITION after the client's Shutdown.
+  // Returns FAILED_PRECONDITION after the client's Shutdown.
   static absl::StatusOr<std::shared_ptr<StepOperation>> Start(Options options);
 
   explicit StepOperation(Options options);
 
-  // As Step::Push; errors of the arguments are set at once.
+  // Does the work of Step::Push. An invalid argument fails the future at once.
   Future<Done> Push(uint32_t parameter_id, const TensorView& tensor, uint32_t micro_batch)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // INVALID_ARGUMENT, and the step stays open, when a contribution is neither there nor listed as
-  // missing; FAILED_PRECONDITION if finished before. Otherwise `done` is called once, on the loop
-  // or from here, when the step is closed.
+  // Returns INVALID_ARGUMENT if a contribution is neither pushed nor listed as missing; the step
+  // stays open. Returns FAILED_PRECONDITION if the step was finished before. Otherwise calls `done`
+  // once when the step is closed, on the loop or on the calling thread.
   absl::Status Finish(const FinishOptions& options, std::function<void(const Outcome&)> done)
       ABSL_LOCKS_EXCLUDED(mu_);
 
   // Ends the step with `status` unless it is over.
   void Stop(const absl::Status& status);
 
-  // Stop, then waits until the caller's memory is free.
+  // Calls Stop, then blocks until the caller's memory is free. Do not call it on the loop.
   void StopAndWait(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
 
   bool finished() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // Contributions that every parameter taking part must have.
+  // Number of contributions that every parameter taking part must have.
   uint32_t micro_batches() const;
   bool TakesPart(uint32_t parameter_id) const;
   absl::Status CheckTensor(uint32_t parameter_id, const TensorView& tensor) const;
@@ -70,11 +70,11 @@ class StepOperation : public std::enable_shared_from_this<StepOperation> {
   std::vector<v1::PushFinish> FinishByShard(const std::vector<bool>& missing,
                                             const FinishOptions& options) const;
 
-  // Ends the step with DEADLINE_EXCEEDED, "step 1 was not `what` within", unless it is over or this
-  // is called again before.
+  // Starts a deadline that ends the step with DEADLINE_EXCEEDED, "step 1 was not `what` within". A
+  // later call replaces it; the end of the step cancels it.
   void StartDeadline(const std::string& what) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // On the loop.
+  // These three run on the loop.
   void Begin();
   void OnOver(const Outcome& outcome);
   void Close() ABSL_LOCKS_EXCLUDED(mu_);
@@ -84,9 +84,9 @@ class StepOperation : public std::enable_shared_from_this<StepOperation> {
   uint64_t operation_ = 0;
 
   mutable Mutex mu_;
-  // Of num_queueing_ and closed_.
+  // Signals changes of num_queueing_ and closed_.
   CondVar changed_;
-  // By parameter id: contributions pushed so far.
+  // Contributions pushed so far, by parameter id.
   std::vector<uint32_t> num_pushed_ ABSL_GUARDED_BY(mu_);
   // Calls of Push that have not queued their contribution yet.
   int num_queueing_ ABSL_GUARDED_BY(mu_) = 0;
@@ -95,7 +95,7 @@ class StepOperation : public std::enable_shared_from_this<StepOperation> {
   std::function<void(const Outcome&)> done_ ABSL_GUARDED_BY(mu_);
   std::optional<EventLoop::Timer> deadline_ ABSL_GUARDED_BY(mu_);
 
-  // Written on the loop before closed_ is set, read after.
+  // Written on the loop before closed_ is set; read afterwards.
   std::optional<Outcome> outcome_;
 };
 

@@ -8,7 +8,7 @@
 
 namespace kaon::client {
 
-// One stream's view of the pusher.
+// Connects one stream to the pusher.
 class StepPusher::Source : public PushSource {
  public:
   Source(std::shared_ptr<StepPusher> pusher, uint32_t shard, uint64_t generation)
@@ -22,7 +22,7 @@ class StepPusher::Source : public PushSource {
   void OnDone(const absl::Status& status) override { pusher_->OnDone(shard_, generation_, status); }
 
  private:
-  // Streams share the pusher: they may outlive the step.
+  // Shared, because a stream may outlive the step.
   const std::shared_ptr<StepPusher> pusher_;
   const uint32_t shard_;
   const uint64_t generation_;
@@ -104,11 +104,11 @@ void StepPusher::StartStream(const StartPush& start, ShardChannel& channel,
   bool current = false;
   {
     MutexLock lock(mu_);
-    // It may have ended already, or been replaced.
+    // The stream may have ended already, or have been replaced.
     current = IsCurrentLocked(shard, generation) && shards_[shard].done != nullptr;
     if (current) shards_[shard].stream = stream;
   }
-  // What was queued before the stream was known here could not resume it.
+  // Contributions queued before the stream was stored could not resume it.
   if (current) {
     stream->Resume();
   } else {
@@ -204,7 +204,7 @@ void StepPusher::OnDone(uint32_t shard, uint64_t generation, const absl::Status&
     MutexLock lock(mu_);
     if (!IsCurrentLocked(shard, generation)) return;
     Shard& from = shards_[shard];
-    // A confirmed finish is also the last credit.
+    // A confirmed finish also returns all credit.
     if (status.ok()) from.queue.AddCredit(from.queue.in_flight_bytes());
     TakeAcceptedLocked(from, after);
     done = std::move(from.done);

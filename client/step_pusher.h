@@ -1,6 +1,6 @@
-// All pushes of one step of one worker: the contributions queued by the caller's threads, one
-// stream to each shard, the limit of bytes in flight over all of them, and the lease on the
-// caller's memory. Shared by the step and its streams; thread-safe.
+// Sends all contributions of one step of one worker. Holds the queued contributions, one stream to
+// each shard, and the lease on the caller's memory. Limits the bytes in flight over all streams.
+// Shared by the step and its streams; thread-safe.
 #ifndef KAON_CLIENT_STEP_PUSHER_H_
 #define KAON_CLIENT_STEP_PUSHER_H_
 
@@ -28,7 +28,7 @@ struct StepPusherOptions {
   uint64_t step = 0;
   uint32_t rank = 0;
   uint32_t num_shards = 0;
-  // At least one chunk.
+  // Payload bytes; at least one chunk.
   uint64_t max_bytes_in_flight = 0;
   // Shared with the whole client.
   std::shared_ptr<TransferCounters> counters;
@@ -38,30 +38,30 @@ class StepPusher : public std::enable_shared_from_this<StepPusher> {
  public:
   explicit StepPusher(StepPusherOptions options);
 
-  // Queues a contribution, each key once; `accepted` is set when the shard has all of it or the
-  // step is over. After Close, it is set at once.
+  // Queues a contribution; call it once for each key. Sets `accepted` when the shard has all of it
+  // or the step is over. After Close, sets it at once.
   void Push(uint32_t shard, ContributionKey key, const TensorView& tensor,
             const Promise<Done>& accepted) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Everything is queued: by shard, what to finish with.
+  // Call it after the last Push. Each stream ends with its shard's entry of `by_shard`.
   void Finish(std::vector<v1::PushFinish> by_shard) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Opens a stream to start.shard in place of any earlier one, and sends what the shard lacks.
-  // `done` is called when it ends, unless it was replaced, cancelled, or Close was called.
+  // Calls `done` when the stream ends, unless it was replaced or cancelled, or Close was called.
   void StartStream(const StartPush& start, ShardChannel& channel,
                    std::function<void(const absl::Status&)> done) ABSL_LOCKS_EXCLUDED(mu_);
 
   void CancelStream(uint32_t shard) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The step is over: cancels the streams and settles every promise with `outcome`. `on_free` is
-  // called, perhaps at once, from any thread, when the caller's memory is not looked at any more.
-  // Later calls are ignored.
+  // Ends the step: cancels the streams and settles every promise with `outcome`. Calls `on_free`
+  // once the caller's memory is no longer read: perhaps before Close returns, on any thread. Later
+  // calls do nothing.
   void Close(const absl::Status& outcome, std::function<void()> on_free) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   class Source;
 
-  // Its end is the end of the last slice over the caller's memory.
+  // Destroyed with the last slice over the caller's memory.
   struct Lease {
     ~Lease() {
       if (on_free) on_free();
@@ -72,19 +72,19 @@ class StepPusher : public std::enable_shared_from_this<StepPusher> {
   struct Shard {
     explicit Shard(size_t max_chunk_bytes) : queue(max_chunk_bytes) {}
     PushQueue queue;
-    // Streams are numbered; what comes from an earlier one is ignored.
+    // Number of the current stream; results of earlier streams are ignored.
     uint64_t generation = 0;
-    // Of the newest stream.
+    // Ballot and round of the newest stream.
     v1::Ballot ballot;
     uint64_t round = 0;
     std::shared_ptr<PushStream> stream;
     std::function<void(const absl::Status&)> done;
     bool finish_sent = false;
-    // Had something to send and no credit or budget for it.
+    // The stream had something to send, but no credit or budget for it.
     bool starved = false;
   };
 
-  // What is done after the lock is released: settling promises, resuming streams.
+  // Work to do after the lock is released: settle promises, resume streams.
   struct Afterwards {
     std::vector<Promise<Done>> accepted;
     std::vector<std::shared_ptr<PushStream>> resume;
@@ -101,10 +101,10 @@ class StepPusher : public std::enable_shared_from_this<StepPusher> {
   bool IsCurrentLocked(uint32_t shard, uint64_t generation) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   uint64_t BudgetLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Streams that may be able to send now that bytes are not in flight any more.
+  // Adds the streams that may be able to send, because fewer bytes are in flight.
   void ResumeStarvedLocked(Afterwards& after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeAcceptedLocked(Shard& shard, Afterwards& after) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Ends the current stream of a shard; it is cancelled by whoever gets it.
+  // Detaches the current stream of a shard and returns it; the caller cancels it.
   std::shared_ptr<PushStream> DetachStreamLocked(Shard& shard) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const StepPusherOptions options_;
@@ -115,7 +115,7 @@ class StepPusher : public std::enable_shared_from_this<StepPusher> {
   std::vector<Shard> shards_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::PushFinish> finish_ ABSL_GUARDED_BY(mu_);
   std::map<ContributionKey, Promise<Done>> promises_ ABSL_GUARDED_BY(mu_);
-  // Shared with every slice in flight; given up by Close.
+  // Shared with every slice in flight; Close releases it.
   std::shared_ptr<Lease> lease_ ABSL_GUARDED_BY(mu_);
 };
 

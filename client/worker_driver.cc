@@ -140,7 +140,7 @@ void WorkerDriver::Do(const CallAwait& action) {
     } else if (event.has_decided()) {
       heard = event.decided();
     } else {
-      // An event of a newer coordinator.
+      // A newer coordinator may send events that this version does not know.
       return;
     }
     self->Post([call, heard](WorkerDriver& driver) {
@@ -150,7 +150,7 @@ void WorkerDriver::Do(const CallAwait& action) {
   auto on_end = [self = shared_from_this(), call = action.call](const absl::Status& status,
                                                                 const std::string& holder) {
     self->Post([call, status, holder](WorkerDriver& driver) {
-      // Not there any more: it was cancelled, which is no retry.
+      // If the call is gone, it was cancelled, which is no retry.
       if (driver.calls_.erase(call) > 0 && !status.ok()) {
         driver.job_->runtime().counters()->NoteRetry(status);
       }
@@ -186,7 +186,7 @@ void WorkerDriver::Do(const CancelCalls& action) {
   for (uint64_t number : action.calls) {
     const auto call = calls_.find(number);
     if (call != calls_.end()) {
-      // Null when the call could not be made.
+      // Null if the call could not be made.
       if (call->second != nullptr) call->second->Cancel();
       calls_.erase(call);
       continue;

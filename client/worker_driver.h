@@ -1,5 +1,5 @@
-// Runs one worker's session: makes the calls it asks for and feeds it their results. Shared by the
-// worker and the calls under way; everything happens on the client's event loop.
+// Runs one worker's session: makes the calls that it requests and passes it their results. Shared
+// by the worker and its open calls; everything runs on the client's event loop.
 #ifndef KAON_CLIENT_WORKER_DRIVER_H_
 #define KAON_CLIENT_WORKER_DRIVER_H_
 
@@ -22,19 +22,21 @@ class WorkerDriver : public std::enable_shared_from_this<WorkerDriver> {
   using OnJoined = std::function<void(const absl::StatusOr<Joined>&)>;
   using OnRecord = std::function<void(const absl::StatusOr<v1::StepRecord>&)>;
 
-  // `process_nonce` is random and not 0; one per worker object, which draws others from it.
+  // `process_nonce` must be random and not 0. Each worker object has one and draws later ones from
+  // it.
   WorkerDriver(std::shared_ptr<const JobContext> job, uint32_t rank, uint64_t process_nonce);
 
-  // One at a time; `done` is called once, unless Abandon comes before.
+  // Starts a join; only one Join or Begin may run at a time. Calls `done` once, unless Abandon
+  // comes first.
   void Join(OnJoined done);
-  // Pushes with `pusher` as the session says. The caller closes it.
+  // Begins a step and pushes with `pusher` as the session requests. The caller closes `pusher`.
   void Begin(const StepShare& share, std::shared_ptr<StepPusher> pusher, OnRecord done);
 
-  // Cancels the Join or Begin that is under way.
+  // Cancels the current Join or Begin.
   void Abandon();
 
-  // `rewound` is called on the loop whenever a step ends because its timeline is over, before the
-  // step does. Before any Begin.
+  // Sets a callback for steps that end because their timeline is over. It runs on the loop before
+  // such a step ends. Call this before any Begin.
   void OnRewound(std::function<void(const Joined&)> rewound) { on_rewound_ = std::move(rewound); }
 
   uint32_t rank() const { return rank_; }
@@ -49,7 +51,7 @@ class WorkerDriver : public std::enable_shared_from_this<WorkerDriver> {
   void Do(const WakeAt& action);
   void Do(const JoinOver& action);
   void Do(const StepOver& action);
-  // Runs `input` on the loop, then what the session makes of it.
+  // Runs `input` on the loop, then the actions that the session requests.
   void Post(std::function<void(WorkerDriver&)> input);
 
   // Shared with the whole job.
@@ -57,13 +59,13 @@ class WorkerDriver : public std::enable_shared_from_this<WorkerDriver> {
   const uint32_t rank_;
   WorkerSession session_;
 
-  // Of the Join or Begin that is under way.
+  // Callbacks of the current Join or Begin.
   OnJoined on_joined_;
   OnRecord on_record_;
   std::function<void(const Joined&)> on_rewound_;
   std::shared_ptr<StepPusher> pusher_;
 
-  // Coordinator calls and pushes to be cancelled by number.
+  // Open coordinator calls and pushes by call number, for cancelling.
   std::map<uint64_t, std::shared_ptr<OutgoingCall>> calls_;
   std::map<uint64_t, uint32_t> pushes_;
 };

@@ -10,13 +10,13 @@
 namespace kaon::client {
 namespace {
 
-// How often "no such job" is not believed of a coordinator and of a shard; with their backoffs for
-// about ten seconds.
+// Retries after a coordinator, or a shard, reports an unknown job: about 10 seconds with the
+// backoffs.
 constexpr int kMaxNotFound = 10;
 constexpr int kMaxPushesNotFound = 16;
 
-// The same call, to this or another server, may succeed. CANCELLED is what a server that shuts down
-// answers; calls this side cancels are never reported.
+// Returns whether the same call, to this or another server, may succeed. A server that shuts down
+// answers CANCELLED; calls that this side cancels are never reported.
 bool IsTransient(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
          absl::IsResourceExhausted(status) || absl::IsCancelled(status);
@@ -55,8 +55,8 @@ void WorkerSession::Begin(const StepShare& share, absl::Time) {
   planned_.reset();
   pushes_.assign(options_.num_shards, ShardPush());
   ForgetFailures();
-  // With a spent attempt it first asks whether the rank is still its own: who was replaced must not
-  // take it back.
+  // With a spent attempt, join first: if another process took the rank, this one must not take it
+  // back.
   phase_ = attempt_.has_value() && !spent_ ? Phase::kBeginning : Phase::kJoining;
   CallCoordinator();
 }
@@ -96,18 +96,18 @@ void WorkerSession::OnJoin(uint64_t call, const absl::StatusOr<Joined>& result,
   if (call != coordinator_call_ || phase_ != Phase::kJoining) return;
   coordinator_call_ = 0;
   if (!result.ok()) {
-    // Nobody gives a rank back: what a join is refused for stays.
+    // A refused join stays refused, because no process returns a rank.
     if (absl::IsAborted(result.status())) return Fail(result.status());
     return OnCoordinatorFailure(result.status(), holder, now);
   }
-  // Rule 6: "Join carries a process nonce, echoed".
+  // The coordinator echoes the nonce of a join (protocol.md 2.1 rule 6).
   if (result->process_nonce != process_nonce_) {
     return Fail(absl::AbortedError(absl::StrCat(
         "rank ", options_.rank, " was taken by another process: the coordinator echoed nonce ",
         result->process_nonce, ", expecting ", process_nonce_)));
   }
   attempt_ = result->attempt;
-  // What was computed for the old timeline is of no use in the new one.
+  // Gradients computed for the old timeline are useless in the new one.
   if (share_.has_value() && result->timeline > share_->timeline) return EndRewound(*result);
   if (spent_) {
     DropAttempt();
@@ -123,7 +123,7 @@ void WorkerSession::OnJoin(uint64_t call, const absl::StatusOr<Joined>& result,
 }
 
 void WorkerSession::EndRewound(const Joined& joined) {
-  // Nothing that was pushed in the old timeline is left.
+  // The shards kept nothing that was pushed in the old timeline.
   spent_ = false;
   StopCalls();
   phase_ = Phase::kIdle;
@@ -156,7 +156,7 @@ void WorkerSession::OnAwaitEnded(uint64_t call, const absl::Status& status,
                                  const std::string& holder, absl::Time now) {
   if (call != coordinator_call_ || phase_ != Phase::kAwaiting) return;
   coordinator_call_ = 0;
-  // An end without the decision is a coordinator that went away politely.
+  // A stream that ends cleanly without the decision means that the coordinator shut down.
   OnCoordinatorFailure(status.ok() ? absl::UnavailableError(
                                          absl::StrCat("coordinator ", coordinator_, " ended step ",
                                                       share_->step, " without its decision"))
@@ -167,11 +167,11 @@ void WorkerSession::OnAwaitEnded(uint64_t call, const absl::Status& status,
 void WorkerSession::OnCoordinatorFailure(const absl::Status& status, const std::string& holder,
                                          absl::Time now) {
   const bool redirected = absl::IsFailedPrecondition(status) && !holder.empty();
-  // Rule 6: "A refused attempt joins again at the holder named in the refusal".
+  // A refused attempt joins again at the holder named in the refusal (protocol.md 2.1 rule 6).
   const bool join_again = absl::IsAborted(status);
-  // The job exists, or there would be no session: a coordinator that was frozen since before the
-  // registration does not know yet that it is replaced. Another one, or its next heartbeat, will
-  // tell.
+  // The job exists, or there would be no session. A coordinator that was frozen since before the
+  // registration does not know yet that it was replaced. Another coordinator, or its own next
+  // heartbeat, will show it.
   const bool outdated = absl::IsNotFound(status) && coordinator_not_found_++ < kMaxNotFound;
   if (!redirected && !join_again && !outdated && !IsTransient(status)) return Fail(status);
   if (!holder.empty()) {
@@ -180,11 +180,11 @@ void WorkerSession::OnCoordinatorFailure(const absl::Status& status, const std::
     rotation_ = (rotation_ + 1) % options_.coordinators.size();
     coordinator_ = options_.coordinators[rotation_];
   }
-  // Pushes go on: the shards remember what they took, whoever holds them next.
+  // Pushes continue: the shards remember what they accepted, whatever coordinator holds them next.
   phase_ = Phase::kJoining;
   const int failures = coordinator_failures_++;
-  // The first refusal that says where to go costs nothing; two coordinators that send us to and
-  // fro, or one that cannot be reached, do.
+  // Retry the first redirect at once. Wait before later ones, because two coordinators may redirect
+  // to each other, or the named one may be unreachable.
   if ((redirected || join_again) && failures == 0) return CallCoordinator();
   coordinator_retry_at_ = now + backoff_.Delay(failures);
   actions_.push_back(WakeAt{*coordinator_retry_at_});
@@ -218,10 +218,10 @@ void WorkerSession::OnPushEnded(uint64_t call, uint32_t shard, const absl::Statu
   ShardPush& push = pushes_[shard];
   push.call = 0;
   if (status.ok()) return;
-  // The shard is past this step: its decision is on the way.
+  // The shard is past this step: the decision is on its way.
   if (absl::IsFailedPrecondition(status)) return;
-  // A shard that died before the job's registration was on its disk as decided holds no job until
-  // the holder has sent it again.
+  // A shard that crashed before the registration was decided on its disk has no job until the
+  // holder sends the job again.
   const bool outdated = absl::IsNotFound(status) && push.not_found++ < kMaxPushesNotFound;
   if (!absl::IsAborted(status) && !outdated && !IsTransient(status)) {
     return Fail(absl::Status(status.code(), absl::StrCat("shard ", shard, ": ", status.message())));
@@ -260,7 +260,7 @@ void WorkerSession::Fail(const absl::Status& status) {
 void WorkerSession::DropAttempt() {
   attempt_.reset();
   spent_ = false;
-  // 0 stands for none on the wire.
+  // On the wire, 0 means no nonce.
   do {
     process_nonce_ = nonces_();
   } while (process_nonce_ == 0);

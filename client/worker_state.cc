@@ -18,7 +18,7 @@ namespace {
 uint64_t RandomNonce() {
   std::random_device device;
   uint64_t nonce = 0;
-  // 0 stands for none on the wire.
+  // On the wire, 0 means no nonce.
   while (nonce == 0) nonce = (uint64_t{device()} << 32) | device();
   return nonce;
 }
@@ -29,8 +29,8 @@ absl::Status CheckShare(const BeginOptions& options) {
                             options.learning_rate_multiplier);
 }
 
-// The bits of a copy are those of its original: steps keep them equal, and cannot make them so.
-// Tensors of another size are left to Push.
+// Checks that a copy has the same bits as its original: steps keep them equal, but cannot make them
+// equal. Leaves tensors of another size to Push.
 absl::Status CheckCopies(const JobContext& job, const std::vector<TensorView>& weights) {
   std::unordered_map<std::string, uint32_t> id_of;
   for (uint32_t id = 0; id < weights.size(); ++id) id_of[job.parameter(id).name] = id;
@@ -49,7 +49,7 @@ absl::Status CheckCopies(const JobContext& job, const std::vector<TensorView>& w
   return absl::OkStatus();
 }
 
-// A job's join that is waited for. Shared by the waiting thread and the loop.
+// A join and its result, shared by the waiting thread and the loop.
 struct PendingJoin {
   uint64_t operation = 0;
   Promise<Done> ended;
@@ -130,12 +130,12 @@ absl::Status WorkerState::CheckIsNext(uint64_t step) {
     MutexLock lock(mu_);
     if (step == applied_step_ + 1) return absl::OkStatus();
   }
-  // Steps may have been decided that this worker gave up on.
+  // Steps that this worker abandoned may have been decided.
   KAON_ASSIGN_OR_RETURN(const v1::JobDescription job,
                         LookUpJob(job_->shared_runtime(), job_->name()));
   job_->NoteTimeline(job.timeline(), job.applied_step());
   MutexLock lock(mu_);
-  // A coordinator that does not know yet that it was replaced tells of what was.
+  // A replaced coordinator that does not know it yet may report an old state.
   const bool newer =
       std::pair(job.timeline(), job.applied_step()) > std::pair(timeline_, applied_step_);
   if (!step_is_open_ && newer) {
@@ -175,8 +175,8 @@ absl::StatusOr<std::shared_ptr<StepOperation>> WorkerState::Open(const StepShare
     }
     step_is_open_ = true;
     open_step_ = share.step;
-    // Of what this rank knows, not of what other ranks of the process do: a newer one must end the
-    // step as rewound.
+    // Use the timeline that this rank knows. A newer one, known to another rank of the process,
+    // must end the step as rewound.
     options.share = share;
     options.share.timeline = timeline_;
   }
@@ -198,7 +198,7 @@ void WorkerState::OnClosed(const StepOperation::Outcome& outcome) {
   loss_scale_ = outcome->decision().next_loss_scale();
   const v1::StepBody& step = outcome->plan().step();
   if (step.kind() == v1::STEP_KIND_LOAD_WEIGHTS) {
-    // Weights that were refused may be loaded again.
+    // Refused weights may be loaded again.
     weights_loaded_ = outcome->decision().outcome() == v1::OUTCOME_APPLY;
   } else {
     weights_loaded_ = true;
@@ -229,7 +229,7 @@ Future<Done> WorkerState::LoadWeights(const std::vector<TensorView>& weights) {
     return promise.future();
   }
   for (uint32_t id = 0; id < weights.size(); ++id) {
-    // Only a bad argument is there at once; it ends the step, for Finish to report.
+    // The future is ready at once only if an argument is invalid. Such an error ends the step.
     Future<Done> pushed = (*step)->Push(id, weights[id], 0);
     if (!pushed.Ready()) continue;
     const Result<Done> result = pushed.Get();

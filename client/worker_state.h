@@ -1,4 +1,4 @@
-// One joined worker: its session, and which step is open. Shared by the public Worker and its
+// Holds one joined worker: its session, and which step is open. Shared by the public Worker and its
 // steps; thread-safe.
 #ifndef KAON_CLIENT_WORKER_STATE_H_
 #define KAON_CLIENT_WORKER_STATE_H_
@@ -18,19 +18,20 @@ namespace kaon::client {
 
 class WorkerState : public std::enable_shared_from_this<WorkerState> {
  public:
-  // Joins, within ClientOptions::call_deadline. Not from the loop.
+  // Joins the job within ClientOptions::call_deadline. Do not call it on the loop.
   static absl::StatusOr<std::shared_ptr<WorkerState>> Join(std::shared_ptr<const JobContext> job,
                                                            uint32_t rank);
 
   WorkerState(std::shared_ptr<const JobContext> job, uint32_t rank);
 
-  // As Worker::Begin. May ask the coordinator for the applied step: not from the loop.
+  // Does the work of Worker::Begin. May ask the coordinator for the applied step, so do not call it
+  // on the loop.
   absl::StatusOr<std::shared_ptr<StepOperation>> Begin(const BeginOptions& options)
       ABSL_LOCKS_EXCLUDED(mu_);
 
   Future<Done> LoadWeights(const std::vector<TensorView>& weights) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // As Worker::loss_scale.
+  // Returns the value of Worker::loss_scale.
   double loss_scale() const ABSL_LOCKS_EXCLUDED(mu_);
 
   uint32_t rank() const { return driver_->rank(); }
@@ -40,20 +41,20 @@ class WorkerState : public std::enable_shared_from_this<WorkerState> {
   absl::Status WaitForJoin();
   void Adopt(const Joined& joined) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status CheckIsNext(uint64_t step) ABSL_LOCKS_EXCLUDED(mu_);
-  // Takes the place of the one open step and starts it.
+  // Makes this the worker's one open step and starts it.
   absl::StatusOr<std::shared_ptr<StepOperation>> Open(const StepShare& share, bool load_weights)
       ABSL_LOCKS_EXCLUDED(mu_);
   void OnClosed(const StepOperation::Outcome& outcome) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Shared with the whole job.
   const std::shared_ptr<const JobContext> job_;
-  // Shared with the calls it makes.
+  // Shared with its own calls.
   const std::shared_ptr<WorkerDriver> driver_;
 
   mutable Mutex mu_;
   bool step_is_open_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t open_step_ ABSL_GUARDED_BY(mu_) = 0;
-  // As far as this worker knows.
+  // State of the job that this worker knows.
   uint64_t timeline_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t applied_step_ ABSL_GUARDED_BY(mu_) = 0;
   bool weights_loaded_ ABSL_GUARDED_BY(mu_) = false;

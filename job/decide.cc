@@ -20,8 +20,8 @@ namespace kaon::job {
 
 namespace {
 
-// Of the votes, by parameter id and so in its order: sums over parameters do not depend on the
-// number of shards ([C1]). Null for one that no vote tells of.
+// Rows of all votes by parameter id; null for a parameter that no vote reports. Sums over
+// parameters run in this order, so they do not depend on the number of shards ([C1]).
 using SumsById = std::vector<const v1::ParameterSums*>;
 
 SumsById Gather(const v1::RegisterBody& job, const std::vector<v1::Prepared>& prepared) {
@@ -40,7 +40,7 @@ std::string NameOf(const v1::RegisterBody& job, uint32_t parameter_id) {
   return job.definition().parameters(parameter_id).name();
 }
 
-// First in (parameter, rank) order over all shards.
+// Returns the first one in (parameter, rank) order over all shards.
 std::optional<v1::NonFinite> FirstNonFinite(const std::vector<v1::Prepared>& prepared) {
   std::optional<v1::NonFinite> first;
   const auto consider = [&first](const v1::NonFinite& seen) {
@@ -74,8 +74,8 @@ void Skip(std::string reason, v1::StepDecision& decision) {
   decision.set_reason(std::move(reason));
 }
 
-// Token-weighted mean over the workers that reported a loss; each is counted once, however many
-// shards carry it.
+// Sets the token-weighted mean over the workers that reported a loss. Each worker counts once,
+// however many shards report its loss.
 void AddLoss(const v1::StepBody& step, const std::vector<v1::Prepared>& prepared,
              v1::StepDecision& decision) {
   std::map<uint32_t, double> loss_of;
@@ -93,8 +93,8 @@ void AddLoss(const v1::StepBody& step, const std::vector<v1::Prepared>& prepared
   if (weight > 0) decision.set_loss(sum / weight);
 }
 
-// [C2], [T7]: what is counted and scaled is what has a gradient this step. Frozen parameters join
-// no group and no norm ([T8]).
+// Counts and scales only parameters that have a gradient this step ([C2], [T7]). Frozen parameters
+// join no group and no norm ([T8]).
 std::vector<kernels::ClipInput> ClipInputsOf(const NormUse& use, const SumsById& sums) {
   std::vector<kernels::ClipInput> inputs;
   for (uint32_t id = 0; id < sums.size(); ++id) {
@@ -108,8 +108,8 @@ std::vector<kernels::ClipInput> ClipInputsOf(const NormUse& use, const SumsById&
   return inputs;
 }
 
-// Norms and factors of every norm group, and of every group ([C3]-[C8]). Those that the job does
-// not report are absent unless the decision reads them ([T5]).
+// Adds the norm and the clip factor of every norm group and of every group ([C3]-[C8]). If the job
+// reports no norms, only those that the decision reads are set ([T5]).
 void AddNorms(const v1::JobDefinition& job, const NormUse& use, const SumsById& sums,
               v1::StepDecision& decision) {
   kernels::ClipPolicy policy;
@@ -145,8 +145,8 @@ void AddNorms(const v1::JobDefinition& job, const NormUse& use, const SumsById& 
   }
 }
 
-// [T4]: a spike skips the whole step, groups that it says nothing about included. Without a live
-// gradient the norm is 0 and never above.
+// Skips the whole step if the norm of main is above the threshold, also for groups of other norms
+// ([T4]). Without a live gradient the norm is 0, never above.
 void CheckThreshold(const v1::JobDefinition& job, v1::StepDecision& decision) {
   if (!job.has_grad_norm_skip_threshold()) return;
   if (!(decision.live_norm() > job.grad_norm_skip_threshold())) return;
@@ -155,8 +155,8 @@ void CheckThreshold(const v1::JobDefinition& job, v1::StepDecision& decision) {
        decision);
 }
 
-// [T3]: why the step is an overflow although everything is finite; the first parameter in id order.
-// Neither a sum over shards nor a norm is read for it ([T5]).
+// Returns why finite gradients are still an overflow ([T3]): the first parameter in id order with
+// too large an element. Reads neither a norm nor a sum over shards ([T5]).
 std::optional<std::string> TooLarge(const v1::RegisterBody& job, const NormUse& use,
                                     const SumsById& sums, const v1::StepDecision& decision) {
   for (uint32_t id = 0; id < sums.size(); ++id) {
@@ -175,9 +175,9 @@ std::optional<std::string> TooLarge(const v1::RegisterBody& job, const NormUse& 
   return std::nullopt;
 }
 
-// [T10]: why the step is not applied although its gradients are in order: the first parameter in id
-// order whose new weights might not be finite. An estimate, as no state is known here: what it
-// misses is found as the weights are written (kernels/update_fault.h).
+// Returns why a step with sound gradients is not applied ([T10]): the first parameter in id order
+// whose new weights might not be finite. This is an estimate, because the state is not known here.
+// Writing the weights finds the rest (kernels/update_fault.h).
 std::optional<std::string> Overflows(const v1::RegisterBody& job, const v1::StepBody& step,
                                      const NormUse& use, const SumsById& sums,
                                      const v1::StepDecision& decision) {
@@ -207,7 +207,7 @@ std::optional<std::string> Overflows(const v1::RegisterBody& job, const v1::Step
   return std::nullopt;
 }
 
-// What an entry that is no train step hands on (protocol.md 2.1 rule 8).
+// Returns the fields that an entry other than a train step passes on (protocol.md 2.1 rule 8).
 v1::StepDecision PassOn(const v1::StepRecord* previous) {
   v1::StepDecision decision;
   decision.set_outcome(v1::OUTCOME_APPLY);
@@ -221,8 +221,8 @@ v1::StepDecision PassOn(const v1::StepRecord* previous) {
   return decision;
 }
 
-// The state of a checkpoint, or of a snapshot, comes with what its next step's decision is computed
-// from.
+// Takes over the fields that the decision on the next step starts from; the state of a checkpoint
+// or of a snapshot comes with them.
 void TakeOver(const v1::StepDecision& last, v1::StepDecision& decision) {
   decision.set_next_loss_scale(last.next_loss_scale());
   decision.set_applied_updates(last.applied_updates());
@@ -248,8 +248,8 @@ void DecideLoad(const v1::RegisterBody& job, const std::vector<v1::Prepared>& pr
   }
 }
 
-// [T3]: skips the whole step on every shard, exempt groups included, where a gradient is not finite
-// or too large. Adds the norms, but not of a step with one that is not finite.
+// Skips the whole step on every shard, exempt groups included, if a gradient is not finite or too
+// large ([T3]). Adds the norms unless a gradient is not finite.
 bool CheckOverflow(const v1::RegisterBody& job, const NormUse& use, const SumsById& sums,
                    const std::vector<v1::Prepared>& prepared, v1::StepDecision& decision) {
   if (const std::optional<v1::NonFinite> bad = FirstNonFinite(prepared)) {
@@ -283,7 +283,7 @@ void DecideTrain(const v1::RegisterBody& job, const v1::StepBody& step,
     return Skip(*std::move(reason), decision);
   }
   CheckThreshold(job.definition(), decision);
-  // A skipped step does not advance the schedules (edge 52).
+  // A skipped step does not advance the schedules (edge case 52).
   if (decision.outcome() == v1::OUTCOME_APPLY ||
       kernels::Mutated(kernels::Mutation::kScheduleAdvancesOnSkip)) {
     decision.set_applied_updates(decision.applied_updates() + 1);
@@ -295,7 +295,7 @@ void DecideTrain(const v1::RegisterBody& job, const v1::StepBody& step,
 v1::StepDecision Decide(const v1::RegisterBody& job, const v1::StepPlan& plan,
                         const std::vector<v1::Prepared>& prepared, const v1::StepRecord* previous) {
   v1::StepDecision decision = PassOn(previous);
-  // Order-free, so that the placement does not matter.
+  // The order of the votes does not matter, so the placement does not either.
   uint64_t state_digest = 0;
   for (const v1::Prepared& vote : prepared) state_digest += vote.state_digest();
   decision.set_state_digest(state_digest);

@@ -1,6 +1,6 @@
-// The decision on one log entry as a pure, versioned function of its PREPAREs and the record before
-// (protocol.md section 2; numerics.md [C1]-[C8], [T2b]-[T5], [T8]). Any thread; used by the
-// coordinator, its tests and kaon-train --local.
+// Decides one log entry from its PREPAREs and the record before. The function is pure and versioned
+// (protocol.md section 2; numerics.md [C1]-[C8], [T2b]-[T5], [T8]); any thread. The coordinator,
+// its tests and kaon-train --local use it.
 #ifndef KAON_JOB_DECIDE_H_
 #define KAON_JOB_DECIDE_H_
 
@@ -10,15 +10,15 @@
 
 namespace kaon::job {
 
-// No parameter is stepped with an element of its clipped gradient beyond it ([T3]): squares of such
-// elements, 2^124, and what a momentum that keeps all but 2^-24 of itself sums them up to, 2^86,
-// are finite in fp32, so that no finite gradient makes a moment or a weight that is not.
+// Largest element of a clipped gradient that a step applies; larger elements skip the step ([T3]).
+// A momentum that keeps all but 2^-24 of itself sums such elements up to 2^86; their squares are
+// 2^124. Both are finite in fp32, so a finite gradient always gives finite moments and weights.
 inline constexpr double kMostGradient = 0x1p62;
 
-// `job`: the registration as applied, or the plan's own body for the entry that registers it.
-// `prepared`: one per shard, all of `plan`. `previous`: record of the position
-// before; null at position 1. Pure: the same arguments give the same bytes, and the split over
-// shards does not matter.
+// `job` is the registration as applied, or the plan's own body for the entry that registers the
+// job. `prepared` holds one vote per shard, all for `plan`. `previous` is the record of the
+// position before; null at position 1. The same arguments give the same bytes. The split of the job
+// over shards does not change the result.
 v1::StepDecision Decide(const v1::RegisterBody& job, const v1::StepPlan& plan,
                         const std::vector<v1::Prepared>& prepared, const v1::StepRecord* previous);
 

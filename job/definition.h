@@ -1,4 +1,4 @@
-// Questions a job's definition answers by itself. Pure functions; any thread.
+// Reads facts from a job's definition. Pure functions; any thread.
 #ifndef KAON_JOB_DEFINITION_H_
 #define KAON_JOB_DEFINITION_H_
 
@@ -14,13 +14,14 @@ namespace kaon::job {
 // Norm group of every parameter that names no other ([C3]).
 inline constexpr absl::string_view kMainNormGroup = "main";
 
-// Product of the shape; 1 for a scalar. Meant for a validated job: no overflow check.
+// Returns the product of the shape; 1 for a scalar. Does not check for overflow: call it for a
+// validated job.
 uint64_t NumElements(const v1::ParameterSpec& parameter);
 
-// Index of the group of that name, -1 if none.
+// Returns the index of the group with that name; -1 if there is none.
 int GroupIndex(const v1::JobDefinition& job, absl::string_view group);
 
-// The same for every name: what asks for each of a job's parameters asks these.
+// Returns the index of every group by name. Use it to look up the groups of many parameters.
 absl::flat_hash_map<std::string, int> GroupIndices(const v1::JobDefinition& job);
 
 // Replaces each Newton-Schulz form of `requested` that this build does not know. The form and its

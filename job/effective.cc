@@ -44,14 +44,14 @@ uint32_t DefaultSteps(v1::NewtonSchulzCoefficients set, const v1::NewtonSchulzOp
   return 5;
 }
 
-// What a group that names no ns_dtype gets ([N6]): bf16, and fp32 where the other options leave no
-// room for bf16's rounding, as the set `cans` does.
+// Returns the dtype of a group that names no ns_dtype ([N6]): bf16, or fp32 if the other options
+// are not valid with bf16. The coefficient set `cans` leaves no room for bf16's rounding.
 v1::NewtonSchulzDType DefaultDType(v1::MuonOptions muon) {
   for (const auto dtype : {v1::NEWTON_SCHULZ_DTYPE_BFLOAT16, v1::NEWTON_SCHULZ_DTYPE_FLOAT32}) {
     muon.set_ns_dtype(dtype);
     if (kernels::ValidateNewtonSchulz(NewtonSchulzConfigOf(muon)).ok()) return dtype;
   }
-  // It is refused for something else.
+  // Neither dtype is valid: ValidateJob rejects the group for another option.
   return v1::NEWTON_SCHULZ_DTYPE_BFLOAT16;
 }
 
@@ -99,7 +99,7 @@ void CompleteLion(v1::LionOptions& lion) {
   if (!lion.has_beta2()) lion.set_beta2(0.98);
 }
 
-// Options of another rule stay as they are: ValidateJob refuses them.
+// Keeps options of another rule as they are; ValidateJob rejects them.
 void CompleteGroup(v1::ParameterGroup& group) {
   switch (group.rule()) {
     case v1::RULE_MUON:
@@ -134,13 +134,14 @@ void CompleteGroup(v1::ParameterGroup& group) {
     schedule.set_kind(v1::SCHEDULE_KIND_CONSTANT);
   }
   if (group.clip_policy() == v1::CLIP_POLICY_UNSPECIFIED) {
-    // Last: asked of a complete group.
+    // IsClipExempt needs a complete group.
     group.set_clip_policy(IsClipExempt(group) ? v1::CLIP_POLICY_EXEMPT : v1::CLIP_POLICY_CLIP);
   }
 }
 
-// `main` declared is the job's own max_grad_norm under another name, that of all who name none;
-// declared twice it stays, to be refused.
+// Moves the limit of a declared `main` to the job's max_grad_norm: both are the limit of every
+// parameter that names no norm group. Keeps a `main` that is declared twice; ValidateJob rejects
+// it.
 void CompleteNormGroups(v1::JobDefinition& job) {
   int main = -1;
   int num_main = 0;
@@ -159,7 +160,7 @@ void CompleteNormGroups(v1::JobDefinition& job) {
   }
 }
 
-// Neither of two limits that were asked for may give way to the other unsaid.
+// Rejects two different limits, because one would silently replace the other.
 absl::Status CheckOneLimitOfMain(const v1::JobDefinition& job) {
   if (!job.has_max_grad_norm()) return absl::OkStatus();
   for (const v1::NormGroup& group : job.norm_groups()) {
@@ -192,7 +193,7 @@ v1::ParameterGroup EffectiveGroup(v1::ParameterGroup requested) {
 std::vector<uint32_t> DefaultGramRestarts(uint32_t ns_steps) {
   std::vector<uint32_t> restarts;
   const uint32_t end = std::min<uint32_t>(ns_steps, kernels::kMaxNewtonSchulzSteps);
-  // A single one is enough for 5 steps.
+  // One restart is enough for 5 steps.
   const bool one = ns_steps <= kernels::kMaxStepsWithOneRestart;
   for (uint32_t at = 2; at < end && (at == 2 || !one); at += 2) restarts.push_back(at);
   return restarts;
@@ -201,7 +202,7 @@ std::vector<uint32_t> DefaultGramRestarts(uint32_t ns_steps) {
 absl::StatusOr<v1::JobDefinition> Effective(const v1::JobDefinition& requested) {
   KAON_RETURN_IF_ERROR(CheckOneLimitOfMain(requested));
   KAON_ASSIGN_OR_RETURN(v1::JobDefinition job, WithPreset(requested));
-  // Its values are written out: a job that has them by itself is the same job.
+  // The preset's values are written out: a job that sets them itself is the same job.
   job.clear_preset();
   for (v1::ParameterGroup& group : *job.mutable_groups()) CompleteGroup(group);
   for (v1::ParameterSpec& parameter : *job.mutable_parameters()) {

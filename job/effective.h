@@ -1,5 +1,5 @@
-// The job that is meant by the job that was asked for: every unset field gets its preset's value or
-// the default parameters.proto documents. Pure functions; any thread.
+// Completes a job request: every unset field gets its preset's value or the default that
+// parameters.proto documents. Pure functions; any thread.
 #ifndef KAON_JOB_EFFECTIVE_H_
 #define KAON_JOB_EFFECTIVE_H_
 
@@ -11,17 +11,17 @@
 
 namespace kaon::job {
 
-// Two requests that mean the same give equal messages: the preset's name is gone, its values are
-// there. Effective of its own result changes nothing. INVALID_ARGUMENT naming an unknown preset,
-// or both limits where norm group main and the job say different ones.
-// Ranges are checked by ValidateJob, afterwards.
+// Returns the complete job; the values of its preset are written out and the preset's name is
+// cleared. Two requests with the same meaning give equal messages, and a complete job stays as it
+// is. Fails with INVALID_ARGUMENT if the preset is unknown, or if norm group main and the job set
+// different limits. Does not check ranges: call ValidateJob afterwards.
 absl::StatusOr<v1::JobDefinition> Effective(const v1::JobDefinition& requested);
 
-// The same for one group of a job without a preset.
+// Completes one group of a job without a preset.
 v1::ParameterGroup EffectiveGroup(v1::ParameterGroup requested);
 
-// [N7]: the restarts of the Gram form that are meant by none; few for a number of steps that is out
-// of range.
+// Returns the restarts of the Gram form for a group that sets none ([N7]). If `ns_steps` is out of
+// range, the list stays as short as for the largest valid number.
 std::vector<uint32_t> DefaultGramRestarts(uint32_t ns_steps);
 
 }  // namespace kaon::job

@@ -13,7 +13,8 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-// Whether `name` has 1 .. max characters, each a lower-case letter, a digit, '-', or one of `more`.
+// Returns whether `name` has 1 .. max characters, each a lower-case letter, a digit, '-' or one of
+// `more`.
 bool IsName(absl::string_view name, size_t max, absl::string_view more) {
   if (name.empty() || name.size() > max) return false;
   for (char c : name) {

@@ -10,17 +10,17 @@ namespace {
 
 std::string Character(unsigned char c) { return absl::StrCat("\\x{", absl::Hex(c), "}"); }
 
-// Writes the set that begins with the '[' at `begin`; returns the position after its ']', or 0 when
+// Appends the set that begins with the '[' at `begin`. Returns the position after its ']', or 0 if
 // it has none.
 size_t AppendSet(absl::string_view pattern, size_t begin, std::string& regex) {
   size_t at = begin + 1;
   const bool negated = at < pattern.size() && (pattern[at] == '!' || pattern[at] == '^');
   if (negated) ++at;
   std::string members;
-  // A ']' that comes first is a member.
+  // A ']' at the start of the set is a member.
   for (size_t first = at; at < pattern.size(); ++at) {
     if (pattern[at] == ']' && at != first) {
-      // Ranges from high to low hold nothing, and a set may have no others.
+      // A range from high to low matches nothing, and a set may have no other.
       const char* empty = negated ? "." : "[^\\x{0}-\\x{10ffff}]";
       absl::StrAppend(&regex,
                       members.empty() ? empty : absl::StrCat(negated ? "[^" : "[", members, "]"));
@@ -43,8 +43,8 @@ size_t AppendSet(absl::string_view pattern, size_t begin, std::string& regex) {
 
 std::string GlobToRegex(absl::string_view pattern) {
   std::string regex = "\\A(?s:";
-  // Where one [ has no ], none after it has: looking for each would take the pattern's length
-  // squared.
+  // If one '[' has no ']', no later one has. Searching again for each would take time quadratic in
+  // the pattern's length.
   bool sets_end = true;
   for (size_t at = 0; at < pattern.size();) {
     const size_t after_set =
@@ -55,7 +55,7 @@ std::string GlobToRegex(absl::string_view pattern) {
     }
     if (pattern[at] == '[') sets_end = false;
     if (pattern[at] == '*') {
-      // Two stars are one.
+      // Two stars mean the same as one.
       if (!absl::EndsWith(regex, ".*")) absl::StrAppend(&regex, ".*");
     } else if (pattern[at] == '?') {
       absl::StrAppend(&regex, ".");

@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint64_t kMaxSteps = uint64_t{1} << 40;
 
-// An option that maps to nothing is an error, never ignored (numerics.md edge case 51).
+// An option that has no effect is an error, never ignored (numerics.md edge case 51).
 absl::Status CheckUnset(absl::string_view field, bool set, absl::string_view needs) {
   if (!set) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -61,7 +61,7 @@ absl::Status CheckMuon(const std::string& group, const v1::MuonOptions& muon) {
   KAON_RETURN_IF_ERROR(CheckRange(absl::StrCat(group, "muon.scale_extra"), muon.scale_extra(),
                                   kMinFloat, kMaxFloat));
   const std::string at = absl::StrCat(group, "muon.newton_schulz.");
-  // Triples of another set are refused with the rule, whatever repeats them.
+  // The check of the rule rejects custom triples of another set, whatever custom_repeat says.
   if (muon.ns_coefficients() != v1::NEWTON_SCHULZ_COEFFICIENTS_CUSTOM &&
       options.custom_size() == 0) {
     KAON_RETURN_IF_ERROR(CheckUnset(absl::StrCat(at, "custom_repeat"), options.custom_repeat() != 0,
@@ -76,14 +76,14 @@ absl::Status CheckMuon(const std::string& group, const v1::MuonOptions& muon) {
   return absl::OkStatus();
 }
 
-// [A2], [A5]: the mode says how the eps meets a correction.
+// eps_mode says how eps combines with the bias correction ([A2], [A5]), so it needs one.
 absl::Status CheckAdamW(const std::string& at, const v1::AdamWOptions& adamw) {
   return CheckUnset(absl::StrCat(at, "adamw.eps_mode ", NameOf(adamw.eps_mode())),
                     adamw.eps_mode() != v1::ADAM_EPS_MODE_OUTSIDE && !adamw.bias_correction(),
                     "bias_correction true");
 }
 
-// [G1]: without momentum there is no buffer.
+// SGD without momentum has no buffer ([G1]).
 absl::Status CheckSgd(const std::string& at, const v1::ParameterGroup& group) {
   if (group.sgd().momentum() != 0) return absl::OkStatus();
   constexpr absl::string_view kNeeds = "sgd.momentum above 0";
@@ -98,7 +98,7 @@ absl::Status CheckSgd(const std::string& at, const v1::ParameterGroup& group) {
 absl::Status ValidateGroup(const v1::ParameterGroup& group) {
   KAON_RETURN_IF_ERROR(CheckName("groups.name", group.name()));
   const std::string at = absl::StrCat("group ", group.name(), ": ");
-  // First: options of another rule are not written out.
+  // This check comes first: options of another rule are not written out.
   KAON_RETURN_IF_ERROR(CheckOptionsAreOfTheRule(at, group));
   KAON_RETURN_IF_ERROR(CheckEnums(at, group));
   if (!group.has_lr()) {

@@ -1,5 +1,5 @@
-// What makes a group's hyper-parameters acceptable. Every error is INVALID_ARGUMENT naming group,
-// field, value and range. Pure functions; any thread.
+// Validates a group's hyper-parameters. Every error is INVALID_ARGUMENT and names group, field,
+// value and range. Pure functions; any thread.
 #ifndef KAON_JOB_GROUP_VALIDATION_H_
 #define KAON_JOB_GROUP_VALIDATION_H_
 
@@ -8,8 +8,8 @@
 
 namespace kaon::job {
 
-// The first error of a group with every option written out (effective.h), whatever it steps:
-// whether its norm group exists is the job's affair.
+// Returns the first error of a group that has every option written out (effective.h). Does not look
+// at the group's parameters, nor whether its norm group exists: ValidateJob checks these.
 absl::Status ValidateGroup(const v1::ParameterGroup& group);
 
 }  // namespace kaon::job

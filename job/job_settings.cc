@@ -32,14 +32,15 @@ absl::Status Set(const v1::GroupSetting& setting, v1::JobDefinition& job) {
   }
   KAON_RETURN_IF_ERROR(
       SetValue(setting, *v1::JobDefinition::descriptor()->FindFieldByName(setting.field()), job));
-  // Under wait no worker is lost.
+  // No worker is lost under worker_loss wait.
   if (setting.field() == kWorkerLoss && job.worker_loss() == v1::WORKER_LOSS_POLICY_WAIT) {
     job.clear_worker_loss_seconds();
   }
   return absl::OkStatus();
 }
 
-// In the order of the entry: worker_loss before its seconds, whatever order they are given in.
+// Applies the settings in the order of the entry: worker_loss before worker_loss_seconds, whatever
+// the caller's order.
 absl::StatusOr<v1::JobDefinition> WorkersAfter(
     const v1::JobDefinition& job, const std::map<std::string, v1::GroupSetting>& settings) {
   v1::JobDefinition workers = WorkersOf(job);
@@ -107,7 +108,7 @@ absl::Status CheckJobSettings(const v1::JobDefinition& job, const GroupSettings&
 
 void ApplyJobSettings(const GroupSettings& settings, v1::JobDefinition& job) {
   for (const v1::GroupSetting& setting : settings) {
-    Set(setting, job).IgnoreError();  // CheckJobSettings has seen to it.
+    Set(setting, job).IgnoreError();  // CheckJobSettings has accepted it.
   }
 }
 

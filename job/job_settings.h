@@ -1,5 +1,5 @@
-// Changes of a running job's workers: the fields of workers.h by their name, values as a person
-// writes them. Used by settings.h. Pure functions; any thread.
+// Changes the workers of a running job: the fields of workers.h by name, with values as a person
+// writes them. settings.h uses it. Pure functions; any thread.
 #ifndef KAON_JOB_JOB_SETTINGS_H_
 #define KAON_JOB_JOB_SETTINGS_H_
 
@@ -15,20 +15,21 @@ namespace kaon::job {
 
 using GroupSettings = google::protobuf::RepeatedPtrField<v1::GroupSetting>;
 
-// The entry at `position` that sets these fields, and those that follow from them: a worker_loss
-// other than wait has worker_loss_seconds. INVALID_ARGUMENT naming the field, the value and what is
-// allowed: unknown fields, those given twice, values out of range.
+// Returns the entry at `position` that sets these fields. If worker_loss becomes something other
+// than wait, the entry also sets worker_loss_seconds. INVALID_ARGUMENT names the field, the value
+// and what is allowed: the field is unknown or given twice, or its value is out of range.
 absl::StatusOr<v1::GroupChangeBody> MakeJobChange(const v1::JobDefinition& job,
                                                   absl::Span<const v1::GroupSetting> settings,
                                                   uint64_t position);
 
-// Settings that give a job the workers of `requested`, defaults written out.
+// Returns the settings that give a job the workers of `requested`, with defaults written out.
 std::vector<v1::GroupSetting> WorkerSettings(const v1::JobDefinition& requested);
 
-// Whether an entry may set these on this job: as MakeJobChange, with nothing left to follow.
+// Checks that an entry may set these fields on this job. Fails like MakeJobChange, but adds no
+// field.
 absl::Status CheckJobSettings(const v1::JobDefinition& job, const GroupSettings& settings);
 
-// Sets what CheckJobSettings has checked. worker_loss wait takes worker_loss_seconds away.
+// Sets fields that CheckJobSettings accepted. worker_loss wait clears worker_loss_seconds.
 void ApplyJobSettings(const GroupSettings& settings, v1::JobDefinition& job);
 
 }  // namespace kaon::job

@@ -27,10 +27,11 @@ LossScale NextLossScale(const v1::LossScaler& scaler, const LossScale& current, 
   v1::LossScalerState& state = *next.state;
   if (overflow) {
     state.set_growth_steps(0);
-    // What is used up comes back with the next growth only: a run of overflows halves each time.
+    // Only the next growth restores the hysteresis, so a run of overflows halves the scale each
+    // time.
     if (state.hysteresis_left() > 0) state.set_hysteresis_left(state.hysteresis_left() - 1);
     if (state.hysteresis_left() == 0) {
-      // Not above what it was, should that be below the minimum.
+      // An initial scale below the minimum must not rise here.
       next.scale = std::min(current.scale, std::max(current.scale * kBackoff, scaler.min_scale()));
     }
     return next;

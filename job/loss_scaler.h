@@ -1,5 +1,5 @@
-// The scale the workers multiply the loss by, as a pure function of what came of each step
-// (numerics.md [T2b]). Any thread; used by decide().
+// Computes the scale that workers multiply the loss by, from the result of each step (numerics.md
+// [T2b]). Pure functions; any thread. Decide() uses them.
 #ifndef KAON_JOB_LOSS_SCALER_H_
 #define KAON_JOB_LOSS_SCALER_H_
 
@@ -12,18 +12,19 @@ namespace kaon::job {
 
 struct LossScale {
   double scale = 1;
-  // Absent when the scaler is not dynamic.
+  // Absent if the scaler is not dynamic.
   std::optional<v1::LossScalerState> state;
 };
 
-// Before the first step. `scaler` has every option written out; one of a job without any is absent
-// or empty and means 1.
+// Returns the scale of the first step. `scaler` has every option written out. If the job has no
+// scaler, the message is empty and the scale is 1.
 LossScale InitialLossScale(const v1::LossScaler& scaler);
 
-// After a train step that ran with `current`. `overflow`: some gradient was not finite, or too
-// large to be stepped with. A step that the norm threshold skips is none: its gradients were sound.
-// A constant scale never moves, and no overflow raises one. It is never doubled beyond what a float
-// holds, for shards divide by a float.
+// Returns the scale after a train step that ran with `current`. `overflow` says that a gradient was
+// not finite, or too large to apply. A step that the norm threshold skips is no overflow: its
+// gradients were sound.
+// A constant scale never changes. An overflow never raises a scale. Growth never takes a scale
+// above the largest float, because shards divide by a float.
 LossScale NextLossScale(const v1::LossScaler& scaler, const LossScale& current, bool overflow);
 
 }  // namespace kaon::job

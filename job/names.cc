@@ -17,7 +17,7 @@ using google::protobuf::EnumDescriptor;
 
 constexpr absl::string_view kUnset = "unset";
 
-// A word of the field's other names that is not taken, and what to write instead.
+// A word that is rejected although people use it for this field, and what to write instead.
 struct RefusedWord {
   const EnumDescriptor* type;
   absl::string_view word;
@@ -38,7 +38,8 @@ std::vector<RefusedWord> RefusedWords() {
   };
 }
 
-// What all enumerators of the type begin with: "RULE_" as RULE_UNSPECIFIED is the first.
+// Returns the common prefix of the type's enumerators: "RULE_", because RULE_UNSPECIFIED is the
+// first.
 absl::string_view PrefixOf(const EnumDescriptor& type) {
   return absl::StripSuffix(type.FindValueByNumber(0)->name(), "UNSPECIFIED");
 }

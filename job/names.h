@@ -1,6 +1,6 @@
-// The words people write and read for the enumerators of the schema: RULE_MUON is "muon",
-// NEWTON_SCHULZ_COEFFICIENTS_POLAR_EXPRESS_5_S102 is "polar_express_5_s102"; and the paths of
-// options that code names. For command lines, reports and messages. Pure functions; any thread.
+// Converts enumerators of the schema to and from the words that people write; holds the paths of
+// options that code names. RULE_MUON is "muon"; NEWTON_SCHULZ_COEFFICIENTS_POLAR_EXPRESS_5_S102 is
+// "polar_express_5_s102". Command lines, reports and messages use it. Pure functions; any thread.
 #ifndef KAON_JOB_NAMES_H_
 #define KAON_JOB_NAMES_H_
 
@@ -16,22 +16,23 @@
 
 namespace kaon::job {
 
-// Paths of a group's options: restarts follow from the form and the steps.
+// Paths of a group's options. The default restarts follow from the form and the number of steps.
 inline constexpr char kNsStepsPath[] = "muon.ns_steps";
 inline constexpr char kGramRestartsPath[] = "muon.newton_schulz.gram_restarts";
 
-// The word of `value`: "unset" for the enumerator 0, the number for one that is not known.
+// Returns the word of `value`: "unset" for enumerator 0, the number for an unknown enumerator.
 std::string NameOf(const google::protobuf::EnumDescriptor& type, int value);
 
-// Every word but that of the enumerator 0, in the order of the schema.
+// Returns every word in the order of the schema, except that of enumerator 0.
 std::vector<std::string> NamesOf(const google::protobuf::EnumDescriptor& type);
 
-// INVALID_ARGUMENT naming `field`, the word and every word there is. A word that means different
-// things in different systems (numerics.md section 0) is refused with the names it may stand for.
+// Returns the enumerator of `word`. Otherwise INVALID_ARGUMENT names `field`, `word` and every
+// allowed word. Some words mean different things in different systems (numerics.md section 0): the
+// error for such a word names the words it may stand for.
 absl::StatusOr<int> ParseName(const google::protobuf::EnumDescriptor& type, absl::string_view field,
                               absl::string_view word);
 
-// The shortest text that reads back as exactly this number.
+// Returns the shortest text that reads back as exactly this number.
 std::string NumberText(double value);
 
 template <typename Enum>

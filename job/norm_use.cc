@@ -19,7 +19,7 @@ std::vector<NormGroupUse> NormGroupsOf(const v1::JobDefinition& job) {
     const double limit =
         declared.has_max_grad_norm() ? declared.max_grad_norm() : job.max_grad_norm();
     if (declared.name() == groups[0].name) {
-      // It need not be declared, but may have a limit of its own.
+      // `main` needs no declaration, but a declaration may set a limit of its own.
       groups[0].max_grad_norm = limit;
       continue;
     }
@@ -30,8 +30,8 @@ std::vector<NormGroupUse> NormGroupsOf(const v1::JobDefinition& job) {
   return groups;
 }
 
-// Which of the norms are read, judged by the parameters that can be clipped: a group without any
-// decides nothing.
+// Marks the norms that decisions read. Only parameters that can be clipped matter: a norm group
+// without any of them decides nothing.
 void MarkRead(const v1::JobDefinition& job, NormUse& use) {
   for (const ParameterNormUse& parameter : use.parameters) {
     if (parameter.group < 0 || parameter.exempt) continue;
@@ -39,7 +39,7 @@ void MarkRead(const v1::JobDefinition& job, NormUse& use) {
     if (group.max_grad_norm > 0) {
       (job.clip_scope() == v1::CLIP_SCOPE_ALL ? group.reads_norm : group.reads_live_norm) = true;
     }
-    // [T4]: the threshold is on main alone.
+    // The skip threshold applies to main alone ([T4]).
     if (parameter.norm_group == 0 && job.has_grad_norm_skip_threshold()) {
       group.reads_live_norm = true;
     }
@@ -82,7 +82,7 @@ NormUse NormUseOf(const v1::RegisterBody& job) {
     ParameterNormUse& parameter = use.parameters.emplace_back();
     const auto group = group_of.find(placement.group());
     if (group == group_of.end()) continue;
-    // Registration refuses unknown ones ([C3]).
+    // Registration rejects unknown norm groups ([C3]).
     const auto norm_group = norm_group_of.find(placement.norm_group());
     CHECK(norm_group != norm_group_of.end()) << "norm group " << placement.norm_group();
     parameter.group = group->second;

@@ -1,6 +1,6 @@
-// Who counts in which norm of a job, who is clipped by it, and which norms its decisions read at
-// all (numerics.md [C2], [C3], [C7], [C8], [T5]). Pure functions; any thread. Used by decide() and
-// by whoever takes sums for it.
+// Tells which parameters count in a gradient norm, which norm clips a parameter, and which norms
+// decisions read (numerics.md [C2], [C3], [C7], [C8], [T5]). Pure functions; any thread. Decide()
+// and the shards that take the sums use it.
 #ifndef KAON_JOB_NORM_USE_H_
 #define KAON_JOB_NORM_USE_H_
 
@@ -14,41 +14,42 @@ namespace kaon::job {
 
 struct NormGroupUse {
   std::string name;
-  // 0 = off; the job's where it has none of its own.
+  // 0: off. The job's limit if the norm group has none of its own.
   double max_grad_norm = 0;
-  // Its norm over everything, or over what can be clipped, is read by a decision.
+  // A decision reads the norm over all parameters, or the live norm over parameters that can be
+  // clipped.
   bool reads_norm = false;
   bool reads_live_norm = false;
 };
 
 struct ParameterNormUse {
-  // Index of its group, -1 for a frozen parameter: in no norm ([T8]).
+  // Index of the parameter's group. -1 for a frozen parameter, which is in no norm ([T8]).
   int group = -1;
   // Index into NormUse.norm_groups.
   int norm_group = 0;
   bool exempt = false;
   bool counted = false;
-  // Its sum of squares is read by a decision, or reported.
+  // A decision reads or reports the parameter's sum of squares.
   bool takes_sum = false;
 };
 
 struct NormUse {
-  // `main` first, then as declared.
+  // `main` comes first; the others follow in declared order.
   std::vector<NormGroupUse> norm_groups;
-  // By parameter id.
+  // Indexed by parameter id.
   std::vector<ParameterNormUse> parameters;
-  // By group.
+  // Indexed by group.
   std::vector<bool> exempt;
-  // Norms that no decision reads are in the record all the same.
+  // The record also contains norms that no decision reads.
   bool reports_all = true;
-  // A step's decision reads some norm: [T5] is about when it does not.
+  // The decision of a step reads some norm. If not, a step needs no sums for norms ([T5]).
   bool reads_any = false;
 };
 
-// `main` first, then as declared.
+// Returns `main`, then the others in declared order.
 std::vector<std::string> NormGroupNames(const v1::JobDefinition& job);
 
-// `job` has every option written out.
+// `job` must have every option written out.
 NormUse NormUseOf(const v1::RegisterBody& job);
 
 }  // namespace kaon::job

@@ -44,7 +44,7 @@ std::string ScalarText(const Message& message, const FieldDescriptor& field) {
   }
 }
 
-// Entries of a repeated field: those with a name by themselves, others as one list.
+// Appends the entries of a repeated field: each named entry by itself, the others as one list.
 void AppendRepeated(const std::string& path, const Message& message, const FieldDescriptor& field,
                     FieldValues& out) {
   const google::protobuf::Reflection& fields = *message.GetReflection();
@@ -65,15 +65,15 @@ void AppendRepeated(const std::string& path, const Message& message, const Field
   if (!list.empty()) out.push_back({path, absl::StrCat("[", absl::StrJoin(list, ", "), "]")});
 }
 
-// A number that is there whether it is 0 or not.
+// Returns whether the field is a number without presence: a 0 looks unset.
 bool IsPlainNumber(const FieldDescriptor& field) {
   return !field.has_presence() && (field.cpp_type() == FieldDescriptor::CPPTYPE_UINT64 ||
                                    field.cpp_type() == FieldDescriptor::CPPTYPE_UINT32 ||
                                    field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE);
 }
 
-// Every field that is set, in the order of the schema. Plain numbers that are 0 are values of a
-// complete job, but nothing that a request sets.
+// Appends every field that is set, in the order of the schema. A plain number that is 0 counts as a
+// value of a complete job, but not as set by a request.
 void Append(const std::string& prefix, const Message& message, bool complete, FieldValues& out) {
   const google::protobuf::Reflection& fields = *message.GetReflection();
   const google::protobuf::Descriptor& type = *message.GetDescriptor();
@@ -92,7 +92,7 @@ void Append(const std::string& prefix, const Message& message, bool complete, Fi
   }
 }
 
-// The job's own fields.
+// Returns the job's own fields.
 FieldValues OwnValues(v1::JobDefinition job, bool complete) {
   job.clear_parameters();
   job.clear_groups();
@@ -109,10 +109,10 @@ FieldValues GroupValues(v1::ParameterGroup group, bool complete) {
   return values;
 }
 
-// By group, the job's own under "", and path.
+// Values by group and path; the job's own are under "".
 using ValuesOf = std::map<std::string, std::map<std::string, std::string>>;
 
-// Everything a definition sets.
+// Returns everything that a definition sets.
 ValuesOf SetBy(const v1::JobDefinition& job) {
   ValuesOf values;
   for (const FieldValue& value : OwnValues(job, false)) values[""][value.path] = value.value;
@@ -121,7 +121,7 @@ ValuesOf SetBy(const v1::JobDefinition& job) {
       values[group.name()][value.path] = value.value;
     }
   }
-  // Declaring main's limit is setting the job's.
+  // A limit declared for main is the job's limit.
   for (const v1::NormGroup& group : job.norm_groups()) {
     if (group.name() == kMainNormGroup && group.has_max_grad_norm()) {
       values[""]["max_grad_norm"] = NumberText(group.max_grad_norm());
@@ -130,11 +130,11 @@ ValuesOf SetBy(const v1::JobDefinition& job) {
   return values;
 }
 
-// By group and path: the entry that changed it.
+// Position of the entry that changed a value, by group and path.
 using Changes = std::map<std::pair<std::string, std::string>, uint64_t>;
 
-// Whether the value a group has is the one that was set: a change may have replaced it by a
-// default. A change of the job's own fields says which it changed.
+// Returns whether the group still has the value that was set: a change may have replaced it by a
+// default. The job's own fields need no such check, because a change of them names each field.
 bool Sets(ValuesOf& values, const std::string& group, const FieldValue& field) {
   const auto it = values[group].find(field.path);
   return it != values[group].end() && (group.empty() || it->second == field.value);

@@ -1,5 +1,4 @@
-// Where each value of a registered job comes from: what an operator reads beside the value. Pure
-// function; any thread.
+// Tells an operator the origin of each value of a registered job. Pure function; any thread.
 #ifndef KAON_JOB_ORIGINS_H_
 #define KAON_JOB_ORIGINS_H_
 
@@ -20,8 +19,8 @@ struct EffectiveValue {
   std::string origin;
 };
 
-// Every value of the job but its parameters, the job's own first, then group by group, in the order
-// of the schema. Routing rules and norm groups are one value each, in text form.
+// Returns every value of the job except its parameters: first the job's own, then group by group,
+// in the order of the schema. Each routing rule and each norm group is one value, in text form.
 std::vector<EffectiveValue> EffectiveValues(const v1::JobDescription& job);
 
 }  // namespace kaon::job

@@ -16,8 +16,8 @@ namespace {
 constexpr char kMatrices[] = "matrices";
 constexpr char kScalars[] = "scalars";
 
-// No preset sets ns_steps or norm_mode: the number of steps follows the coefficients, which the
-// request may change, and the scale-invariant normalisation is right for all ([N5]).
+// No preset sets ns_steps: the default follows the coefficients, which the request may change. No
+// preset sets norm_mode: the scale-invariant normalisation is right for all ([N5]).
 
 v1::ParameterGroup& AddMatrices(v1::JobDefinition& job, double lr, double weight_decay) {
   v1::ParameterGroup& group = *job.add_groups();
@@ -45,7 +45,7 @@ void SetBetas(v1::ParameterGroup& group, double beta1, double beta2) {
 }
 
 // A matrix's update has the size of AdamW's (match_rms_adamw), so one learning rate and one decay
-// serve both groups: those that AdamW is usually run with. The norm limit is the usual one ([C5]).
+// serve both groups. The values are common ones for AdamW, and so is the norm limit ([C5]).
 v1::JobDefinition Default() {
   v1::JobDefinition job;
   AddMatrices(job, 1e-3, 0.1);
@@ -54,8 +54,8 @@ v1::JobDefinition Default() {
   return job;
 }
 
-// KellerJordan/Muon: MuonWithAuxAdam with the learning rates of its documentation; no clipping, a
-// parameter without a gradient is stepped with zeros ([T7]).
+// KellerJordan/Muon: MuonWithAuxAdam with the learning rates of its documentation. It does not
+// clip. A parameter without a gradient is stepped with zeros ([T7]).
 v1::JobDefinition Keller() {
   v1::JobDefinition job;
   v1::ParameterGroup& matrices = AddMatrices(job, 0.02, 0);
@@ -75,7 +75,8 @@ v1::JobDefinition Keller() {
   return job;
 }
 
-// Moonlight: its example trainer's one optimizer for both kinds; no clipping.
+// Moonlight: one optimizer for both kinds of parameters, as in its example trainer. It does not
+// clip.
 v1::JobDefinition Moonlight() {
   v1::JobDefinition job;
   v1::MuonOptions& muon = *AddMatrices(job, 1e-3, 0.1).mutable_muon();
@@ -93,7 +94,8 @@ v1::JobDefinition Moonlight() {
   return job;
 }
 
-// No decay of what the rule matches, if anything; below every rule of the request's own.
+// Adds a rule without decay, which may match nothing. Its priority is below every rule of the
+// request.
 v1::RoutingRule& AddNoDecay(v1::JobDefinition& job, const char* name) {
   v1::RoutingRule& rule = *job.add_routing_rules();
   rule.set_name(name);
@@ -103,9 +105,10 @@ v1::RoutingRule& AddNoDecay(v1::JobDefinition& job, const char* name) {
   return rule;
 }
 
-// Megatron-LM's command line: momentum 0.9 without Nesterov, sqrt(max(out, in)) with its extra
-// factor 1, clip 1, decay 0.01, Adam's betas 0.9 and 0.999, no decay of vectors and biases ([W1]).
-// It has no default learning rate: 3e-4 is that of Emerging-Optimizers, whose Muon it runs.
+// Megatron-LM's command line: momentum 0.9 without Nesterov, sqrt(max(out, in)) with extra factor
+// 1, clip 1, decay 0.01. Adam's betas are 0.9 and 0.999; vectors and biases have no decay ([W1]).
+// Megatron-LM has no default learning rate: 3e-4 is that of Emerging-Optimizers, whose Muon it
+// runs.
 v1::JobDefinition Megatron() {
   v1::JobDefinition job;
   v1::MuonOptions& muon = *AddMatrices(job, 3e-4, 0.01).mutable_muon();
@@ -125,8 +128,8 @@ v1::JobDefinition Megatron() {
   return job;
 }
 
-// microsoft/dion's Muon: one learning rate and decay for both kinds, by its constructor; no
-// clipping.
+// microsoft/dion's Muon: one learning rate and one decay for both kinds of parameters, as in its
+// constructor. It does not clip.
 v1::JobDefinition Dion() {
   v1::JobDefinition job;
   v1::MuonOptions& muon = *AddMatrices(job, 0.01, 0.01).mutable_muon();
@@ -144,7 +147,7 @@ v1::JobDefinition Dion() {
   return job;
 }
 
-// torch.optim.AdamW for everything, with the usual norm limit ([C5]).
+// torch.optim.AdamW for all parameters, with a common norm limit ([C5]).
 v1::JobDefinition AdamW() {
   v1::JobDefinition job;
   v1::ParameterGroup& scalars = AddScalars(job, 1e-3, 0.01);
@@ -162,13 +165,13 @@ struct Preset {
 constexpr Preset kPresets[] = {{"default", Default},   {"keller", Keller}, {"moonlight", Moonlight},
                                {"megatron", Megatron}, {"dion", Dion},     {"adamw", AdamW}};
 
-// Unset fields of the request's groups, by rule; then the preset's own groups.
+// Fills unset fields of the request's groups by rule, then adds the preset's own groups.
 void CompleteGroups(const v1::JobDefinition& preset, v1::JobDefinition& job) {
   for (v1::ParameterGroup& group : *job.mutable_groups()) {
     for (const v1::ParameterGroup& values : preset.groups()) {
       if (values.rule() != group.rule()) continue;
       v1::ParameterGroup merged = values;
-      merged.MergeFrom(group);  // Every field that `group` has set.
+      merged.MergeFrom(group);  // `group` overwrites with every field it sets.
       group = std::move(merged);
     }
   }

@@ -1,6 +1,5 @@
-// Named sets of values for what a job leaves unset: a whole job's worth by one word. Where a preset
-// follows another system, presets.cc says which of its values come from where. Pure functions; any
-// thread.
+// Defines presets: one word that gives values for everything a job leaves unset. Where a preset
+// follows another system, presets.cc says which values come from where. Pure functions; any thread.
 #ifndef KAON_JOB_PRESETS_H_
 #define KAON_JOB_PRESETS_H_
 
@@ -12,16 +11,17 @@
 
 namespace kaon::job {
 
-// default, keller, moonlight, megatron, dion, adamw.
+// Returns default, keller, moonlight, megatron, dion, adamw.
 std::vector<std::string> PresetNames();
 
-// The preset the request means: the one it names, `default` when it has no groups either, else
-// "".
+// Returns the preset of the request: the one that it names, or `default` if it has no groups
+// either. Otherwise returns "".
 std::string PresetOf(const v1::JobDefinition& requested);
 
-// The request with its preset's values: groups and routing rules whose names it does not have,
-// unset fields of its groups by their rule, unset fields of its own. What is set stays. Looks at no
-// parameter. INVALID_ARGUMENT naming an unknown preset and those there are.
+// Completes the request with the values of its preset. Adds groups and routing rules whose names
+// the request lacks. Fills unset fields of its groups by their rule, and unset fields of the job.
+// Never changes a field that is set, and reads no parameter. INVALID_ARGUMENT names an unknown
+// preset and the known ones.
 absl::StatusOr<v1::JobDefinition> WithPreset(const v1::JobDefinition& requested);
 
 }  // namespace kaon::job

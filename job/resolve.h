@@ -1,5 +1,6 @@
-// Everything that follows from a job's definition alone: its defaults, its checks, its routes. What
-// the coordinator registers, and what kaon-train --local runs. Pure functions; any thread.
+// Derives everything that follows from a job's definition alone: its defaults, its checks, its
+// routes. The coordinator registers the result; kaon-train --local runs it. Pure functions; any
+// thread.
 #ifndef KAON_JOB_RESOLVE_H_
 #define KAON_JOB_RESOLVE_H_
 
@@ -10,11 +11,11 @@
 
 namespace kaon::job {
 
-// The registration without the shards of its placement. INVALID_ARGUMENT names field, value and
-// range of the first error.
+// Returns the registration without the shards of its placement. INVALID_ARGUMENT names field, value
+// and range of the first error.
 absl::StatusOr<v1::RegisterBody> Resolve(const v1::JobDefinition& requested);
 
-// Whether the definition is one that some shards could run: INVALID_ARGUMENT as above.
+// Checks that some shards could run the definition; fails with INVALID_ARGUMENT like Resolve.
 absl::Status CheckJob(const v1::JobDefinition& requested);
 
 }  // namespace kaon::job

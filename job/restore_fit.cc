@@ -23,7 +23,8 @@ absl::Status CheckSame(const char* what, const google::protobuf::Message& runnin
       " differs from that of the job that runs: ", differences.substr(0, differences.find('\n'))));
 }
 
-// Groups may differ where the state is the same, and workers are no part of it.
+// Groups may differ if their state is the same; CheckGroupChange checks that. Workers are no part
+// of the state.
 v1::JobDefinition WithoutSettings(v1::JobDefinition definition) {
   definition.clear_groups();
   SetWorkers(v1::JobDefinition(), definition);

@@ -1,5 +1,6 @@
-// Whether a job that runs can take the state of a checkpoint in place: what is stored, and where,
-// must be the same. What the coordinator proposes and the shards check. Pure functions; any thread.
+// Checks whether a running job can load the state of a checkpoint in place: the stored tensors and
+// their placement must be the same. The coordinator checks before it proposes, and the shards check
+// the proposal. Pure functions; any thread.
 #ifndef KAON_JOB_RESTORE_FIT_H_
 #define KAON_JOB_RESTORE_FIT_H_
 
@@ -8,8 +9,8 @@
 
 namespace kaon::job {
 
-// Hyper-parameters of groups may differ: they come with the state. So may workers (workers.h).
-// FAILED_PRECONDITION naming the first field that differs and both values.
+// Accepts other hyper-parameters of groups, which come with the state, and other workers
+// (workers.h). Otherwise FAILED_PRECONDITION names the first field that differs and both values.
 absl::Status CheckRestoreFits(const v1::RegisterBody& running, const v1::RegisterBody& restored);
 
 }  // namespace kaon::job

@@ -27,7 +27,7 @@ GroupsByName ByName(const Groups& groups) {
   return by_name;
 }
 
-// A product, and the factors it is of for people: only a refused one is written out.
+// A product with its factors for error messages; only the text of a rejected product is built.
 class Product {
  public:
   Product(absl::string_view name, double factor) { *this = Times(name, factor); }
@@ -60,7 +60,7 @@ class Product {
     double value = 0;
   };
 
-  // Decay and its multiplier, and twice a rate of three factors.
+  // At most: a decay, its multiplier, and twice a rate of three factors.
   std::array<Factor, 8> factors_;
   int num_factors_ = 0;
   double value_ = 1;
@@ -78,7 +78,7 @@ struct Routed {
   }
 };
 
-// `where` follows the factors.
+// `where` follows the factors in the message.
 absl::Status CheckProduct(const Routed& routed, absl::string_view what, const Product& product,
                           double most, absl::string_view where = "") {
   if (product.value() >= 0 && product.value() <= most) return absl::OkStatus();
@@ -91,7 +91,7 @@ absl::Status CheckDecay(const Routed& routed, const Product& rate) {
       Product("weight_decay", routed.group.weight_decay())
           .Times("weight_decay_multiplier", routed.route.weight_decay_multiplier());
   KAON_RETURN_IF_ERROR(CheckProduct(routed, "", decay, kMaxFloat));
-  // A weight that loses more than itself changes its sign at every step.
+  // A weight that loses more than itself would change its sign at every step.
   constexpr absl::string_view kOfAStep = "decay of a step, ";
   switch (routed.group.decay_mode()) {
     case v1::DECAY_MODE_DECOUPLED:
@@ -101,18 +101,18 @@ absl::Status CheckDecay(const Routed& routed, const Product& rate) {
     case v1::DECAY_MODE_INDEPENDENT:
       return CheckProduct(routed, kOfAStep, decay, 1);
     default:
-      // Part of the gradient.
+      // L2 decay is part of the gradient.
       return absl::OkStatus();
   }
 }
 
-// What an update is multiplied by, as shards have it in a float.
+// Checks the factors that shards multiply an update by: each must fit in a float.
 absl::Status CheckStepSizes(const Routed& routed, const kernels::RuleConfig& rule,
                             const Product& rate) {
   KAON_RETURN_IF_ERROR(CheckProduct(routed, "", rate, kMaxFloat));
   const v1::AdamWOptions& adamw = routed.group.adamw();
   if (routed.group.rule() == v1::RULE_ADAMW && adamw.bias_correction()) {
-    // Of the first step, which is the largest ([A2]).
+    // The first step has the largest correction ([A2]).
     const Product first = rate.Times("1 / (1 - beta1) =", 1 / (1 - adamw.beta1()));
     return CheckProduct(routed, "", first, kMaxFloat);
   }
@@ -134,7 +134,7 @@ absl::Status CheckRate(const Routed& routed, const Product& rate) {
 
 Product BaseRate(const Routed& routed) { return Product("lr", routed.group.lr()); }
 
-// `row_runs` are those of the parameters before.
+// `row_runs` counts the pieces of all parameters so far.
 absl::Status ValidateRoute(const Routed& routed, uint64_t& row_runs) {
   const kernels::RuleConfig rule = RuleConfigOf(routed.group, routed.parameter, routed.route);
   if (const auto* muon = std::get_if<kernels::MuonConfig>(&rule)) {
@@ -188,7 +188,7 @@ absl::Status ValidateMultiplier(const Groups& groups, const v1::JobDefinition& j
                                                   " * ", kName, " ", learning_rate_multiplier),
                                      group.lr() * learning_rate_multiplier));
   }
-  // Without a multiplier the products were checked at registration.
+  // Registration checked the products without a multiplier.
   if (learning_rate_multiplier <= 1) return absl::OkStatus();
   return ForEachRouted(groups, job, routes, [&](const Routed& routed) {
     return CheckRate(routed, BaseRate(routed)
@@ -201,7 +201,7 @@ absl::Status ValidateRates(const Groups& groups, const v1::JobDefinition& job,
                            const v1::Placement& routes, const std::vector<double>& rates) {
   absl::flat_hash_map<const v1::ParameterGroup*, double> higher;
   for (int i = 0; i < groups.size(); ++i) {
-    // The products of the group's own rate were checked at registration.
+    // Registration checked the products with the group's own rate.
     if (rates[i] > groups[i].lr()) higher[&groups[i]] = rates[i];
   }
   if (higher.empty()) return absl::OkStatus();

@@ -1,6 +1,6 @@
-// What makes the routes of a valid definition acceptable: the numbers each parameter is stepped
-// with, and how it is cut. Every error is INVALID_ARGUMENT naming parameter, group, the factors and
-// the range of their product. Pure functions; any thread.
+// Validates the routes of a valid definition: the numbers that each parameter is stepped with, and
+// how it is cut into matrices. Every error is INVALID_ARGUMENT and names parameter, group, the
+// factors and the range of their product. Pure functions; any thread.
 #ifndef KAON_JOB_ROUTE_VALIDATION_H_
 #define KAON_JOB_ROUTE_VALIDATION_H_
 
@@ -16,22 +16,23 @@ namespace kaon::job {
 
 using Groups = google::protobuf::RepeatedPtrField<v1::ParameterGroup>;
 
-// Pieces of memory that layouts cut all parameters of a job into together; more is taken for a
-// mistake, and would make every step slow.
+// Upper bound on the pieces of memory that layouts cut all parameters of a job into. A job above it
+// is most likely a mistake, and its steps would be slow.
 inline constexpr uint64_t kMostJobRowRuns = uint64_t{1} << 20;
 
-// The parameters that `routes` give to one of `groups`, which may be some of the job's: their
-// factors are floats that shards step with, a step takes no more than the whole weight away as
-// decay ([W1]), and layouts fit.
+// Validates the parameters that `routes` assigns to one of `groups`, which may be only some of the
+// job's groups. Every product of factors must fit in a float. The decay of one step may take at
+// most the whole weight ([W1]). Layouts must fit the shapes.
 absl::Status ValidateRoutes(const Groups& groups, const v1::JobDefinition& job,
                             const v1::Placement& routes);
 
-// The same products for a step whose learning rates are `learning_rate_multiplier` times those of
-// `groups`. A schedule only makes them smaller.
+// Checks the same products for a step whose learning rates are `learning_rate_multiplier` times
+// those of `groups`. A schedule only makes rates smaller.
 absl::Status ValidateMultiplier(const Groups& groups, const v1::JobDefinition& job,
                                 const v1::Placement& routes, double learning_rate_multiplier);
 
-// The same products for a step that gives the i-th of `groups` the i-th of `rates`, of as many.
+// Checks the same products for a step that gives the i-th of `groups` the i-th of `rates`. The two
+// have the same size.
 absl::Status ValidateRates(const Groups& groups, const v1::JobDefinition& job,
                            const v1::Placement& routes, const std::vector<double>& rates);
 

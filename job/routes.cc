@@ -21,12 +21,12 @@ bool DeclaresLayout(const v1::ParameterSpec& parameter) {
   return parameter.layout().kind() != v1::MATRIX_LAYOUT_KIND_UNSPECIFIED;
 }
 
-// Frozen wins: such a parameter is no copy.
+// A frozen parameter counts as no copy, even if it is tied.
 bool IsCopy(const v1::ParameterSpec& parameter) {
   return !parameter.tied_to().empty() && !parameter.frozen();
 }
 
-// A field of a route that a copy has from its original.
+// A field of a route that a copy must share with its original.
 struct CopiedField {
   absl::string_view name;
   const v1::RoutingRule* RuleOutcome::*setter;
@@ -61,7 +61,7 @@ kernels::RoutingInput InputOf(const v1::ParameterSpec& parameter, const RuleOutc
   return input;
 }
 
-// One job's groups and rules, compiled; routes its parameters one by one.
+// Routes the parameters of one job, one by one; holds the job's groups and compiled rules.
 class Router {
  public:
   Router(const v1::JobDefinition& job, RoutingRules rules) : job_(job), rules_(std::move(rules)) {
@@ -107,8 +107,8 @@ class Router {
     return row;
   }
 
-  // Routes a copy as its original, so that both take the same updates. INVALID_ARGUMENT naming both
-  // when the copy, or a rule for it, asks for something else.
+  // Routes a copy like its original, so that both get the same updates. INVALID_ARGUMENT names both
+  // if the copy, or a rule for it, requests something else.
   absl::StatusOr<v1::ParameterPlacement> RouteCopy(const v1::ParameterSpec& copy,
                                                    const v1::ParameterPlacement& original) {
     KAON_ASSIGN_OR_RETURN(const RuleOutcome rules, rules_.Match(copy));
@@ -135,8 +135,8 @@ class Router {
   absl::Status CheckEachRuleMatched() const { return rules_.CheckEachMatched(); }
 
  private:
-  // Writes over `row` what rules say and what the parameter says of itself, which comes first:
-  // rules set no field that the parameter sets.
+  // Overwrites `row` with the fields that the parameter or a rule sets. The parameter comes first:
+  // rules set no field that the parameter sets itself.
   static void Overlay(const v1::ParameterSpec& parameter, const RuleOutcome& rules,
                       v1::ParameterPlacement& row) {
     std::set<std::string> used;
@@ -171,7 +171,7 @@ class Router {
   RoutingRules rules_;
   kernels::RoutingTargets targets_;
   absl::flat_hash_map<std::string, const v1::ParameterGroup*> groups_;
-  // By the name of the original, one copy that is an embedding or an output.
+  // One copy that is an embedding or an output, by the name of its original.
   absl::flat_hash_map<std::string, std::string> embedding_copies_;
 };
 
@@ -190,7 +190,7 @@ absl::StatusOr<v1::Placement> RouteParameters(const v1::JobDefinition& job) {
     }
     row.set_parameter_id(static_cast<uint32_t>(id));
   }
-  // An original may come after its copy.
+  // A separate pass, because an original may come after its copy.
   for (v1::ParameterPlacement& row : *placement.mutable_parameters()) {
     const v1::ParameterSpec& copy = job.parameters(static_cast<int>(row.parameter_id()));
     if (!IsCopy(copy)) continue;

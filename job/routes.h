@@ -1,5 +1,5 @@
-// From a job, every option written out, to the route of each parameter: the routing rules of
-// numerics.md section 2. Pure functions; any thread.
+// Finds the route of each parameter by the routing rules of numerics.md section 2. `job` must have
+// every option written out. Pure functions; any thread.
 #ifndef KAON_JOB_ROUTES_H_
 #define KAON_JOB_ROUTES_H_
 
@@ -8,10 +8,11 @@
 
 namespace kaon::job {
 
-// Returns one row per parameter, by id, without its shard. A copy has the row of its original,
-// which ValidateJob has checked to be a parameter of the job and no copy. INVALID_ARGUMENT naming
-// the parameter when no rule gives it a group, a group or norm group does not exist, two rules
-// contradict each other, or a copy asks for another route than its original has.
+// Returns one row per parameter, by id, without its shard. A copy (tied_to) gets the row of its
+// original. ValidateJob has checked that the original is a parameter of the job and no copy.
+// INVALID_ARGUMENT names the parameter if no rule assigns it a group, or if a group or norm group
+// does not exist. The same error reports two rules that contradict each other, and a copy that
+// requests another route than its original.
 absl::StatusOr<v1::Placement> RouteParameters(const v1::JobDefinition& job);
 
 }  // namespace kaon::job

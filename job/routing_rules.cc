@@ -19,7 +19,7 @@
 namespace kaon::job {
 namespace {
 
-// Of one compiled pattern and what matching it needs.
+// Bytes for one compiled pattern and for matching it.
 constexpr int64_t kPatternMemory = 1 << 20;
 
 bool MatchesAll(const std::vector<std::unique_ptr<RE2>>& patterns, const std::string& name) {
@@ -41,14 +41,14 @@ bool HasAttribute(const v1::ParameterSpec& parameter, const std::string& wanted)
          parameter.attributes().end();
 }
 
-// The value of the field as text; empty when the rule does not set it.
+// Returns the value of the field as text; empty if the rule does not set it.
 using FieldText = std::string (*)(const v1::RoutingRule&);
 
 struct RuleField {
   absl::string_view name;
   const v1::RoutingRule* RuleOutcome::*setter;
   FieldText text;
-  // Whether the parameter says it itself, so that no rule is asked.
+  // Returns whether the parameter sets the field itself: then no rule applies.
   bool (*is_own)(const v1::ParameterSpec&);
 };
 
@@ -76,7 +76,7 @@ const RuleField kFields[] = {
      [](const v1::ParameterSpec& parameter) { return parameter.has_weight_decay_multiplier(); }},
 };
 
-// Takes over what `rule` sets; rules come by falling priority.
+// Merges the fields that `rule` sets. Call it in order of falling priority.
 absl::Status Merge(const v1::ParameterSpec& parameter, const v1::RoutingRule& rule,
                    RuleOutcome& outcome) {
   for (const RuleField& field : kFields) {
@@ -134,7 +134,7 @@ absl::StatusOr<RoutingRules> RoutingRules::Create(const v1::JobDefinition& job) 
                                                    " bytes of name_glob and name_regex, must be ",
                                                    "0 .. ", kMostPatternBytes));
   }
-  // Of equal ones the first of the job is named first.
+  // A stable sort: an error names rules of equal priority in the job's order.
   std::stable_sort(rules.rules_.begin(), rules.rules_.end(), [](const Rule& a, const Rule& b) {
     return a.rule->priority() > b.rule->priority();
   });

@@ -1,5 +1,5 @@
-// The user's routing rules of a job (numerics.md section 2, rule 2), compiled once and asked for
-// each parameter. Owned by the one caller of Create, which keeps the job alive; any thread.
+// Compiles the routing rules of a job (numerics.md section 2, rule 2) once and matches them with
+// each parameter. Any thread, one at a time. The job must outlive the rules.
 #ifndef KAON_JOB_ROUTING_RULES_H_
 #define KAON_JOB_ROUTING_RULES_H_
 
@@ -17,8 +17,8 @@
 
 namespace kaon::job {
 
-// For each field the rule that sets it for one parameter; null where none does, or where the
-// parameter says it itself.
+// The rule that sets each field of one parameter. Null if no rule does, or if the parameter sets
+// the field itself.
 struct RuleOutcome {
   const v1::RoutingRule* group = nullptr;
   const v1::RoutingRule* norm_group = nullptr;
@@ -27,46 +27,47 @@ struct RuleOutcome {
   const v1::RoutingRule* weight_decay_multiplier = nullptr;
 };
 
-// A coordinator routes on the thread that must answer its shards in time: these bound how long it
-// takes. Where RE2 matches by its automaton, 100 patterns and 100000 names take a second or two;
-// patterns made to defeat that can take two minutes at the bound. Bytes of all patterns together;
-// instructions of all compiled patterns times bytes of all names, which is the most steps RE2
-// takes; rules that are looked at for all parameters together.
+// Bounds on the time that routing takes: the coordinator routes on the thread that must answer its
+// shards in time. Where RE2 uses its automaton, 100 patterns and 100000 names take 1 to 2 seconds.
+// Patterns that defeat the automaton can take 2 minutes at the bound.
+// The first bounds the bytes of all patterns together. The second bounds the steps of RE2:
+// instructions of all compiled patterns times bytes of all names. The third bounds the rules tried,
+// summed over all parameters.
 inline constexpr int64_t kMostPatternBytes = 1 << 16;
 inline constexpr int64_t kMostPatternSteps = int64_t{1} << 35;
 inline constexpr int64_t kMostRulesLookedAt = 16000000;
 
-// Text of a layout, for messages.
+// Returns the text of a layout, for messages.
 std::string LayoutText(const v1::MatrixLayout& layout);
 
 class RoutingRules {
  public:
-  // INVALID_ARGUMENT naming the rule and what is wrong with its regular expression, or the limit
-  // that all patterns together exceed.
+  // INVALID_ARGUMENT names the rule and the error of its regular expression, or the limit that all
+  // patterns together exceed.
   static absl::StatusOr<RoutingRules> Create(const v1::JobDefinition& job);
 
-  // What all matching rules set, the highest priority first; nothing for a frozen parameter, which
-  // joins nothing ([T8]). INVALID_ARGUMENT naming the parameter,
-  // both rules and both values when two of equal priority set one field differently, and neither
-  // the parameter itself nor a rule above them sets it; or the limit exceeded, by this parameter
-  // and those asked for before.
+  // Returns the settings of all matching rules; the highest priority wins. Returns nothing for a
+  // frozen parameter, which joins no group ([T8]).
+  // INVALID_ARGUMENT names the parameter, both rules and both values if two rules of equal priority
+  // disagree about a field. There is no error if the parameter, or a rule of higher priority, sets
+  // that field. The same code reports a limit that this parameter and the earlier ones exceed.
   absl::StatusOr<RuleOutcome> Match(const v1::ParameterSpec& parameter);
 
-  // After the last parameter. INVALID_ARGUMENT naming a rule that matched none, though it has to:
-  // most likely it is mistyped (edge 51).
+  // Call it after the last parameter. INVALID_ARGUMENT names a rule that matched no parameter,
+  // unless the rule allows that: most likely it is mistyped (edge case 51).
   absl::Status CheckEachMatched() const;
 
  private:
   struct Rule {
     const v1::RoutingRule* rule = nullptr;
-    // Of name_glob and name_regex; the name must match each.
+    // Patterns of name_glob and name_regex; the name must match each of them.
     std::vector<std::unique_ptr<RE2>> patterns;
     bool matched = false;
   };
 
   absl::Status AddPattern(Rule& rule, absl::string_view regex);
 
-  // Falling priority.
+  // Sorted by falling priority.
   std::vector<Rule> rules_;
   int64_t instructions_ = 0;
   int64_t name_bytes_ = 0;

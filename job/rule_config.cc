@@ -3,7 +3,7 @@
 namespace kaon::job {
 namespace {
 
-// Enumerators of the wire are those of the kernels, counted from 1.
+// The wire's enumerators are those of the kernels plus 1.
 #define KAON_SAME_ENUMERATOR(wire, kernel) \
   static_assert(static_cast<int>(v1::wire) == static_cast<int>(kernels::kernel) + 1, #wire)
 KAON_SAME_ENUMERATOR(NEWTON_SCHULZ_COEFFICIENTS_JORDAN, NsCoefficients::kJordan);
@@ -139,8 +139,8 @@ kernels::RuleConfig RuleConfigOf(const v1::ParameterGroup& group,
       return complete(SgdOf(group.sgd()));
     case v1::RULE_LION:
       return complete(LionOf(group.lion()));
-    // No default: the compiler names a rule that is forgotten here. What is none is refused by
-    // validation, which asks for a config first.
+    // There is no default, so that the compiler names a forgotten rule. Validation asks for a
+    // config first and then rejects an invalid rule.
     case v1::RULE_ADAMW:
     case v1::RULE_UNSPECIFIED:
     case v1::Rule_INT_MIN_SENTINEL_DO_NOT_USE_:

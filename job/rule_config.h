@@ -1,5 +1,5 @@
-// From a group of a job, every option written out (effective.h), to what the kernels run. Pure
-// functions; any thread.
+// Converts a group of a job to the configuration of the kernels. The group must have every option
+// written out (effective.h). Pure functions; any thread.
 #ifndef KAON_JOB_RULE_CONFIG_H_
 #define KAON_JOB_RULE_CONFIG_H_
 
@@ -10,22 +10,23 @@
 
 namespace kaon::job {
 
-// Hyper-parameters of `group` for stepping a parameter.
+// Returns the hyper-parameters of `group` for one parameter.
 kernels::RuleConfig RuleConfigOf(const v1::ParameterGroup& group,
                                  const v1::ParameterSpec& parameter,
                                  const v1::ParameterPlacement& placement);
 
-// The same for a plain matrix without overrides of its own.
+// Returns the hyper-parameters for a plain matrix without overrides of its own.
 kernels::RuleConfig RuleConfigOf(const v1::ParameterGroup& group);
 
-// The Newton-Schulz part of a group's options.
+// Converts the Newton-Schulz part of a group's options.
 kernels::NewtonSchulzConfig NewtonSchulzConfigOf(const v1::MuonOptions& muon);
 
-// A layout whose kind is written out; `transposed` is the parameter's.
+// Converts a layout that has its kind set. `transposed` belongs to the parameter and is not set
+// here.
 kernels::MatrixLayout LayoutOf(const v1::MatrixLayout& layout);
 
-// Whether the norm clip leaves this group alone: its policy, or else its rule's scale-invariance
-// ([C7]).
+// Returns whether norm clipping skips this group, by its policy or else because its rule is
+// scale-invariant ([C7]).
 bool IsClipExempt(const v1::ParameterGroup& group);
 
 }  // namespace kaon::job

@@ -10,7 +10,7 @@ double ScheduleFactor(const v1::Schedule& schedule, uint64_t applied_updates) {
   if (n < warmup) return static_cast<double>(n + 1) / static_cast<double>(warmup + 1);
   const uint64_t total = schedule.total_steps();
   const double final_factor = schedule.final_factor();
-  // Where the descent begins.
+  // First step of the descent.
   uint64_t begin = warmup;
   switch (schedule.kind()) {
     case v1::SCHEDULE_KIND_COSINE:

@@ -1,6 +1,6 @@
-// Learning rates of a step: each group's own base rate times its schedule's factor times the step's
-// multiplier (numerics.md section 2, schedules). Pure functions; any thread. Used by the
-// coordinator, and by kaon-train --local.
+// Computes the learning rate of each group for a step: base rate, times schedule factor, times the
+// step's multiplier (numerics.md section 2, schedules). The coordinator and kaon-train --local use
+// it. Pure functions; any thread.
 #ifndef KAON_JOB_SCHEDULE_H_
 #define KAON_JOB_SCHEDULE_H_
 
@@ -11,11 +11,11 @@
 
 namespace kaon::job {
 
-// Factor of the step before which `applied_updates` were applied, as parameters.proto defines it;
-// 0 .. 1. A skipped step does not advance it.
+// Returns the factor of a step that follows `applied_updates` applied steps, as parameters.proto
+// defines it: 0 .. 1. A skipped step does not advance it.
 double ScheduleFactor(const v1::Schedule& schedule, uint64_t applied_updates);
 
-// Rates of every group of `job`, in its order, for a step that follows a record with
+// Adds the rate of every group of `job`, in its order, to a step that follows a record with
 // `applied_updates`.
 void AddRates(const v1::JobDefinition& job, uint64_t applied_updates, double multiplier,
               v1::StepBody& step);

@@ -19,10 +19,10 @@ using google::protobuf::Reflection;
 
 constexpr absl::string_view kDigits = "0123456789";
 
-// The text is kept in the log and the registration.
+// The log and the registration keep the text.
 constexpr size_t kMaxValueBytes = 64;
 
-// SimpleAtod also takes white space and hexadecimal numbers, and reads 1e-999 as 0.
+// SimpleAtod also accepts white space and hexadecimal numbers, and reads 1e-999 as 0.
 absl::Status ParseDouble(const v1::GroupSetting& setting, double* number) {
   const std::string& text = setting.value();
   const bool decimal = text.find_first_not_of("0123456789+-.eE") == std::string::npos;
@@ -36,7 +36,7 @@ absl::Status ParseDouble(const v1::GroupSetting& setting, double* number) {
   return absl::OkStatus();
 }
 
-// SimpleAtoi also takes white space and a sign.
+// SimpleAtoi also accepts white space and a sign.
 template <typename Integer>
 absl::Status ParseCount(const v1::GroupSetting& setting, Integer* number) {
   if (setting.value().find_first_not_of(kDigits.data()) == std::string::npos &&

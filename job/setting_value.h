@@ -1,4 +1,5 @@
-// One value of a running job's settings, from the text a person wrote. Pure functions; any thread.
+// Reads one value of a running job's settings from the text that a person wrote. Pure functions;
+// any thread.
 #ifndef KAON_JOB_SETTING_VALUE_H_
 #define KAON_JOB_SETTING_VALUE_H_
 
@@ -11,11 +12,11 @@
 
 namespace kaon::job {
 
-// INVALID_ARGUMENT naming the field, its value and what it must be.
+// Returns INVALID_ARGUMENT that names the field, its value and what it must be.
 absl::Status MalformedSetting(const v1::GroupSetting& setting, absl::string_view expected);
 
-// Reads the whole value and sets `field` of `message`: a number in decimal notation, a boolean or
-// an enumerator. MalformedSetting otherwise, and for a number that a double cannot hold.
+// Reads the whole value and sets `field` of `message`: a decimal number, a boolean or an
+// enumerator. Otherwise returns MalformedSetting, also for a number that a double cannot hold.
 absl::Status SetValue(const v1::GroupSetting& setting,
                       const google::protobuf::FieldDescriptor& field,
                       google::protobuf::Message& message);

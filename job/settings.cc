@@ -38,8 +38,8 @@ struct FixedField {
   absl::string_view why;
 };
 
-// Fields that no running job can change: what is stored is of them, or what its parameters are
-// counted in. Proposals and entries are both checked against this list.
+// Fields that no running job can change: they describe what is stored, or the norms that parameters
+// count in. Proposals and entries are both checked against this list.
 constexpr FixedField kFixed[] = {
     {"name", "it is the group's identity"},
     {"rule", "the stored state is the rule's"},
@@ -59,7 +59,8 @@ const FixedField* FindFixed(absl::string_view path) {
   return nullptr;
 }
 
-// Options of another rule than the group's: "muon" in a group of RULE_ADAMW.
+// Returns whether an option belongs to another rule than the group's: "muon" in a group of
+// RULE_ADAMW.
 bool IsOfAnotherRule(absl::string_view part, const v1::ParameterGroup& group) {
   const std::vector<std::string> rules = NamesOf(*v1::Rule_descriptor());
   return std::find(rules.begin(), rules.end(), part) != rules.end() && part != NameOf(group.rule());
@@ -87,7 +88,7 @@ absl::Status Apply(const v1::GroupSetting& setting, v1::ParameterGroup& group) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, " cannot be changed while the job runs: ", fixed->why));
   }
-  // A list, which no text sets.
+  // Restarts are a list, and no text sets a list.
   if (path == kGramRestartsPath) {
     return absl::InvalidArgumentError(absl::StrCat(
         path, " cannot be changed while the job runs: a change of form or ns_steps gives its ",
@@ -119,7 +120,7 @@ struct Place {
   const FieldDescriptor* field;
 };
 
-// Null where the path names none.
+// Returns a null field if the path names none.
 Place Find(const Message& group, absl::string_view path) {
   Place place{&group, nullptr};
   for (const std::string& part : std::vector<std::string>(absl::StrSplit(path, '.'))) {
@@ -133,7 +134,7 @@ Place Find(const Message& group, absl::string_view path) {
   return place;
 }
 
-// Those without presence always are.
+// Returns whether the field is set; a field without presence always is.
 bool IsSet(const Message& group, absl::string_view path) {
   const Place place = Find(group, path);
   if (place.field == nullptr || place.field->is_repeated()) return false;
@@ -141,7 +142,7 @@ bool IsSet(const Message& group, absl::string_view path) {
          place.message->GetReflection()->HasField(*place.message, place.field);
 }
 
-// The field as text; lists as a whole.
+// Returns the field as text; a list as a whole.
 std::string TextOf(const Message& group, absl::string_view path) {
   const Place place = Find(group, path);
   const Message* message = place.message;
@@ -176,12 +177,12 @@ absl::Status CheckSameState(const v1::ParameterGroup& before, const v1::Paramete
     const std::string is = TextOf(after, fixed.path);
     if (is != was) return differs(fixed.path, was, is);
   }
-  // Without momentum there is no buffer ([G1]).
+  // SGD without momentum has no buffer ([G1]).
   if ((after.sgd().momentum() == 0) != (before.sgd().momentum() == 0)) {
     return differs("sgd.momentum", before.sgd().momentum() == 0 ? "0" : "above 0",
                    NumberText(after.sgd().momentum()));
   }
-  // The triples of a custom set would be lost, and nothing could bring them.
+  // The triples of a custom set would be lost, and no setting could restore them.
   const auto is_custom = [](const v1::ParameterGroup& group) {
     return group.muon().ns_coefficients() == v1::NEWTON_SCHULZ_COEFFICIENTS_CUSTOM;
   };
@@ -192,12 +193,12 @@ absl::Status CheckSameState(const v1::ParameterGroup& before, const v1::Paramete
   return absl::OkStatus();
 }
 
-// Clears what was derived of options that are others now, so that its default is derived anew.
+// Clears options derived from options that have changed, so that their defaults are derived again.
 void ClearDerived(const v1::ParameterGroup& before, const std::set<std::string>& set,
                   v1::ParameterGroup& after) {
   if (after.rule() != v1::RULE_MUON) return;
   v1::NewtonSchulzOptions& options = *after.mutable_muon()->mutable_newton_schulz();
-  // The eps belongs to the mode that goes.
+  // norm_eps belongs to the old mode.
   if (options.norm_mode() == v1::NORM_MODE_SCALE_INVARIANT &&
       set.count("muon.newton_schulz.norm_eps") == 0) {
     options.clear_norm_eps();
@@ -216,7 +217,7 @@ void ClearDerived(const v1::ParameterGroup& before, const std::set<std::string>&
   }
 }
 
-// What is unset would mean something else in another build.
+// Rejects unset options: another build might give them another default.
 absl::Status CheckWrittenOut(const v1::ParameterGroup& group) {
   if (google::protobuf::util::MessageDifferencer::Equals(EffectiveGroup(group), group)) {
     return absl::OkStatus();
@@ -300,7 +301,7 @@ absl::Status CheckGroupChange(const v1::RegisterBody& registration,
     return absl::InvalidArgumentError(absl::StrCat("group change has ", change.groups_size(),
                                                    " groups, must have ", job.groups_size()));
   }
-  // The others, and the routes, were checked when the job was registered: they are the same.
+  // Registration checked the other groups and the routes, which are the same.
   Groups changed;
   for (int g = 0; g < job.groups_size(); ++g) {
     const v1::ParameterGroup& group = change.groups(g);
@@ -327,7 +328,7 @@ void ApplyGroupChange(const v1::GroupChangeBody& change, v1::RegisterBody& regis
   for (const v1::GroupSetting& setting : change.settings()) {
     newest[{setting.group(), setting.field()}] = setting;
   }
-  // A setting of an option that went with its mode says nothing of the default that comes back.
+  // The new default of an option that was cleared with its mode comes from no setting.
   for (auto it = newest.begin(); it != newest.end();) {
     const auto& [name, field] = it->first;
     const int group = GroupIndex(job, name);

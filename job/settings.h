@@ -1,6 +1,6 @@
-// Changes of a group's hyper-parameters, or of a job's workers, while the job runs: fields by their
-// path, values as a person writes them. What the coordinator proposes and the shards check. Pure
-// functions; any thread.
+// Changes the hyper-parameters of a group, or the workers of a job, while the job runs. A setting
+// names a field by its path and gives the value as a person writes it. The coordinator checks
+// before it proposes, and the shards check the proposal. Pure functions; any thread.
 #ifndef KAON_JOB_SETTINGS_H_
 #define KAON_JOB_SETTINGS_H_
 
@@ -15,42 +15,47 @@
 
 namespace kaon::job {
 
-// Paths of the fields of `group` that can be set, in the order of the schema: lr, muon.momentum.
+// Returns the paths of the fields of `group` that can be set, in the order of the schema: lr,
+// muon.momentum.
 std::vector<std::string> SettableFields(const v1::ParameterGroup& group);
 
-// `group`, every option written out, with these fields set. Numbers and enumerators are read whole;
-// ranges that concern more than the field are CheckGroupChange's. INVALID_ARGUMENT naming the
-// field, the value and what is allowed: unknown fields, fields of another rule, those that would
-// change what is stored, fields given twice. Options that only another one calls for go with it:
-// norm_eps with scale_invariant; gram_restarts with the form, and defaulted ones with the steps.
+// Returns `group` with these fields set; `group` must have every option written out. Does not check
+// ranges that concern more than one field: CheckGroupChange does. INVALID_ARGUMENT names the field,
+// the value and what is allowed. It rejects unknown fields, fields of another rule, fields given
+// twice, and changes of what is stored.
+// Clears options that belonged to an old value: norm_eps when norm_mode becomes scale_invariant,
+// gram_restarts when form becomes standard. Default gram_restarts are also cleared when the number
+// of steps changes.
 absl::StatusOr<v1::ParameterGroup> ApplySettings(const v1::ParameterGroup& group,
                                                  absl::Span<const v1::GroupSetting> settings);
 
-// The entry at `position` that sets fields of one group of the job, or of the job itself if `group`
-// is empty (job_settings.h), checked as the shards will check it. NOT_FOUND naming the group;
-// INVALID_ARGUMENT as ApplySettings and CheckGroupChange.
+// Returns the entry at `position` that sets fields of one group, or of the job itself if `group` is
+// empty (job_settings.h). Checks it as the shards will check it. NOT_FOUND names the group;
+// INVALID_ARGUMENT as in ApplySettings and CheckGroupChange.
 absl::StatusOr<v1::GroupChangeBody> MakeGroupChange(const v1::RegisterBody& registration,
                                                     const std::string& group,
                                                     absl::Span<const v1::GroupSetting> settings,
                                                     uint64_t position);
 
-// Whether the job can go on with these groups and its state as it is: the same groups in the same
-// order with the same state, those that change valid with every option written out, and so the
-// parameters routed to them. Or, of a change without groups, with these settings of its own.
-// INVALID_ARGUMENT otherwise.
+// Checks that the job can continue with the changed groups and its present state. The groups must
+// be the same in the same order, with the same state. Changed groups must be valid with every
+// option written out, also for the parameters routed to them. A change without groups has settings
+// of the job, which must be valid. Otherwise INVALID_ARGUMENT.
 absl::Status CheckGroupChange(const v1::RegisterBody& registration,
                               const v1::GroupChangeBody& change);
 
-// The job after the change. What it says was changed are fields that still have the value set.
+// Applies the change to the job. `changed` keeps only fields that still have the value that was
+// set.
 void ApplyGroupChange(const v1::GroupChangeBody& change, v1::RegisterBody& registration);
 
-// Whether the change would leave the job as it is.
+// Returns whether the change would leave the job as it is.
 bool IsInPlace(const v1::RegisterBody& registration, const v1::GroupChangeBody& change);
 
-// Workers of the job after the change.
+// Returns the number of workers after the change.
 uint32_t WorldSizeAfter(const v1::JobDefinition& job, const v1::GroupChangeBody& change);
 
-// The job after the rollback: that of the snapshot, with the settings of the job itself that stay.
+// Returns the job after the rollback: the job of the snapshot, with the settings of the job itself
+// that stay.
 v1::RegisterBody RegistrationAfter(const v1::RollbackBody& rollback);
 
 }  // namespace kaon::job

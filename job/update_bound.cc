@@ -8,7 +8,7 @@
 namespace kaon::job {
 namespace {
 
-// What decay takes from a weight of size 1 ([W1]); l2 decay is part of the gradient.
+// Returns what decay takes from a weight of size 1 ([W1]); l2 decay is part of the gradient.
 double DecayOf(const v1::ParameterGroup& group, double weight_decay, double lr) {
   switch (group.decay_mode()) {
     case v1::DECAY_MODE_INDEPENDENT:
@@ -29,7 +29,7 @@ double MostWeightAfter(const v1::ParameterGroup& group, const UpdateFacts& facts
   double gradient = facts.gradient_absolute_max;
   if (group.decay_mode() == v1::DECAY_MODE_L2) {
     gradient += weight_decay * facts.weight_absolute_max;
-    // No moment stays finite beyond it, whatever the rule makes of it ([T3]).
+    // No rule keeps its moments finite beyond this bound ([T3]).
     if (gradient > kMostGradient) return std::numeric_limits<double>::infinity();
   }
   double step = 1;

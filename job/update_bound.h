@@ -1,5 +1,5 @@
-// How large an update may make a weight, from what a vote says of the parameter ([T10]). Pure
-// function; any thread.
+// Estimates how large an update may make a weight, from a shard's vote about the parameter ([T10]).
+// Pure function; any thread.
 #ifndef KAON_JOB_UPDATE_BOUND_H_
 #define KAON_JOB_UPDATE_BOUND_H_
 
@@ -10,19 +10,19 @@
 namespace kaon::job {
 
 struct UpdateFacts {
-  // Of this parameter, its multiplier included.
+  // Learning rate of the parameter, with its multiplier.
   double lr = 0;
   double weight_decay_multiplier = 1;
   uint64_t num_elements = 0;
   double weight_absolute_max = 0;
-  // After clipping.
+  // Largest element after clipping.
   double gradient_absolute_max = 0;
 };
 
 // Returns an estimate of the largest magnitude of a weight after one update by `group`, whose
-// options are written out. A step is taken to be 1 times the learning rate for AdamW and Lion, the
-// gradient for SGD, at most scale_extra sqrt(elements) for Muon ([S1]). It knows no momentum, which
-// may make a step larger.
+// options are written out. A step is 1 times the learning rate for AdamW and Lion. For SGD it is
+// the gradient times the learning rate. For Muon it is at most scale_extra sqrt(elements) times the
+// learning rate ([S1]). The estimate ignores momentum, which may make a step larger.
 double MostWeightAfter(const v1::ParameterGroup& group, const UpdateFacts& facts);
 
 }  // namespace kaon::job

@@ -34,11 +34,13 @@ constexpr int kMaxNormGroups = 100;
 constexpr int kMaxAttributes = 16;
 constexpr int kMaxDimensions = 8;
 constexpr size_t kMaxParameterName = 512;
-// No tensor of the files that weights are exported to and imported from can have this name.
+// A safetensors file gives this name another meaning, so no exported or imported tensor can have
+// it.
 constexpr absl::string_view kMetadataName = "__metadata__";
 constexpr size_t kMaxPattern = 1024;
 constexpr uint32_t kMaxCounter = std::numeric_limits<uint32_t>::max();
-// Far below it a clip factor, max_grad_norm / norm, would become 0, which no shard applies.
+// With a far smaller limit the clip factor, max_grad_norm / norm, would become 0, which no shard
+// applies.
 constexpr double kMinGradNorm = 1e-30;
 
 using Names = absl::flat_hash_set<std::string>;
@@ -61,7 +63,7 @@ absl::Status CheckUnique(absl::string_view field, const std::string& name, Names
       absl::StrCat(field, " \"", proto::Excerpt(name), "\" is there twice, must be unique"));
 }
 
-// `name` is empty, or one of `known`.
+// Accepts an empty `name` or one of `known`.
 absl::Status CheckKnown(absl::string_view field, const std::string& name, const Names& known,
                         absl::string_view what) {
   if (name.empty() || known.contains(name)) return absl::OkStatus();
@@ -95,8 +97,8 @@ absl::Status CheckShape(const std::string& at, const v1::ParameterSpec& paramete
   return absl::OkStatus();
 }
 
-// Whatever steps it: a declaration that cannot be true is a mistake ([L5]), and one that only its
-// group makes harmless would break the job when its route changes.
+// Rejects a declared layout that cannot be true, whatever rule steps the parameter ([L5]). A group
+// may make it harmless now, but the job would break when the route changes.
 absl::Status CheckDeclaredLayout(const std::string& at, const v1::ParameterSpec& parameter) {
   if (!parameter.has_layout()) return absl::OkStatus();
   const std::vector<uint64_t> shape(parameter.shape().begin(), parameter.shape().end());
@@ -105,7 +107,7 @@ absl::Status CheckDeclaredLayout(const std::string& at, const v1::ParameterSpec&
   return absl::InvalidArgumentError(absl::StrCat(at, status.message()));
 }
 
-// Names of what parameters and rules may refer to.
+// Names that parameters and rules may refer to.
 struct Targets {
   Names groups;
   Names norm_groups = {std::string(kMainNormGroup)};
@@ -143,7 +145,7 @@ absl::Status ValidateParameter(const v1::ParameterSpec& parameter, int id, const
   return absl::OkStatus();
 }
 
-// [C2]: what a copy says it is a copy of.
+// Checks that a copy fits the parameter it is tied to ([C2]).
 absl::Status CheckTie(const v1::ParameterSpec& copy, const v1::ParameterSpec* original) {
   const auto error = [&copy](const std::string& why) {
     return absl::InvalidArgumentError(absl::StrCat("parameter ", copy.name(), ": tied_to is \"",
@@ -271,7 +273,7 @@ absl::Status ValidateLossScaler(const v1::LossScaler& scaler) {
   if (scaler.dynamic()) {
     KAON_RETURN_IF_ERROR(
         CheckRange("loss_scaler.min_scale", scaler.min_scale(), kMinFloat, kMaxFloat));
-    // Else the first overflow would have to raise it.
+    // Otherwise the first overflow would have to raise the scale.
     if (scaler.min_scale() > scaler.initial_scale()) {
       return absl::InvalidArgumentError(absl::StrCat(
           "loss_scaler.min_scale is ", scaler.min_scale(),
@@ -290,7 +292,7 @@ absl::Status ValidateLossScaler(const v1::LossScaler& scaler) {
       absl::StrCat("loss_scaler.", field, " is set, must be unset: it needs dynamic true"));
 }
 
-// Fields of the job itself.
+// Validates the fields of the job itself.
 absl::Status ValidateOwnFields(const v1::JobDefinition& job) {
   KAON_RETURN_IF_ERROR(CheckJobName("name", job.name()));
   KAON_RETURN_IF_ERROR(CheckEnums("", job));
@@ -305,7 +307,7 @@ absl::Status ValidateOwnFields(const v1::JobDefinition& job) {
   return ValidateLossScaler(job.loss_scaler());
 }
 
-// Everything but the routes.
+// Validates everything but the routes.
 absl::Status ValidateDefinition(const v1::JobDefinition& job) {
   KAON_RETURN_IF_ERROR(ValidateOwnFields(job));
   KAON_ASSIGN_OR_RETURN(const Targets targets, ValidateGroups(job));

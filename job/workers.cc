@@ -56,7 +56,7 @@ void KeepWorkers(const v1::RegisterBody& running, v1::RegisterBody& restored) {
   SetWorkers(running.definition(), *restored.mutable_definition());
   SetWorkers(running.requested(), *restored.mutable_requested());
   google::protobuf::RepeatedPtrField<v1::GroupSetting> changed;
-  // The job's own come first: they are ordered by group.
+  // Settings are ordered by group, and the job's own come first.
   for (const v1::GroupSetting& setting : running.changed()) {
     if (setting.group().empty()) *changed.Add() = setting;
   }

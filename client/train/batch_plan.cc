@@ -14,7 +14,7 @@ namespace {
 constexpr double kWarmUp = 0.05;
 constexpr double kDecay = 0.5;
 constexpr double kFinalMultiplier = 0.02;
-// Streams below this one belong to the initial weights, one per parameter.
+// Lower streams belong to the initial weights, one for each parameter.
 constexpr uint64_t kShuffleStream = uint64_t{1} << 32;
 
 }  // namespace
@@ -61,7 +61,7 @@ std::vector<int64_t> BatchPlan::Slice(uint64_t step, int rank) {
 
 double LearningRateMultiplier(uint64_t step, uint64_t steps) {
   const double warm_up = std::min(1.0, step / (kWarmUp * steps));
-  // Of the steps after this one, so that the last step still moves.
+  // Counts this step too, so that the last step still changes the weights.
   const double remaining = static_cast<double>(steps - std::min(step, steps) + 1) / steps;
   return warm_up * std::max(kFinalMultiplier, std::min(1.0, remaining / kDecay));
 }

@@ -1,6 +1,7 @@
-// Which characters each worker predicts in each step: a pure function of the seed, the step and the
-// split, so that a run can be resumed, and repeated with other processes, bit for bit. Owned by one
-// worker and used by one thread (it keeps the shuffled order of one epoch).
+// Assigns to each worker the characters that it predicts in each step. The plan is a pure function
+// of the seed, the step and the split. So a run can be resumed, or repeated with other processes,
+// bit for bit. Owned by one worker and used by one thread; it keeps the shuffled order of one
+// epoch.
 #ifndef KAON_CLIENT_TRAIN_BATCH_PLAN_H_
 #define KAON_CLIENT_TRAIN_BATCH_PLAN_H_
 
@@ -13,7 +14,7 @@ namespace kaon::train {
 
 struct BatchPlanOptions {
   uint64_t seed = 1;
-  // Positions to draw from; each epoch visits every one once, in another order.
+  // Positions to draw from. Each epoch visits every position once, in another order.
   int64_t num_positions = 0;
   int batch_size = 512;
   // Relative shares of the batch by rank.
@@ -22,14 +23,14 @@ struct BatchPlanOptions {
 
 class BatchPlan {
  public:
-  // INVALID_ARGUMENT when a rank would get no position, naming rank, share and batch size.
+  // INVALID_ARGUMENT names rank, share and batch size if a rank would get no position.
   static absl::StatusOr<BatchPlan> Create(const BatchPlanOptions& options);
 
-  // Positions per step of `rank`; they add up to the batch size.
+  // Returns the positions per step of `rank`. They add up to the batch size.
   int slice_size(int rank) const { return ends_[rank] - begin(rank); }
 
-  // Positions of `rank` in `step` >= 1. The slices of one step are disjoint pieces of the step's
-  // batch, whatever the split.
+  // Returns the positions of `rank` in `step` >= 1. The slices of one step are disjoint pieces of
+  // the step's batch. The batch is the same for every split.
   std::vector<int64_t> Slice(uint64_t step, int rank);
 
  private:
@@ -45,8 +46,8 @@ class BatchPlan {
   uint64_t epoch_ = 0;
 };
 
-// Factor on every group's learning rate in `step` of `steps`: linear warm-up over the first
-// twentieth, then 1, then a linear decay to 1/50 over the second half.
+// Returns the factor on every group's learning rate in `step` of `steps`. It rises linearly over
+// the first twentieth and is then 1. It decays linearly to 1/50 over the second half.
 double LearningRateMultiplier(uint64_t step, uint64_t steps);
 
 }  // namespace kaon::train

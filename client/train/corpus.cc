@@ -33,7 +33,7 @@ absl::StatusOr<Corpus> SplitCorpus(std::vector<CorpusFile> files) {
     return std::find(std::begin(kValidationFiles), std::end(kValidationFiles), file.name) !=
            std::end(kValidationFiles);
   };
-  // Validation texts first: a copy of one under another name must not reach training.
+  // Validation texts come first: a copy of one under another name must not be used for training.
   std::stable_partition(files.begin(), files.end(), is_validation);
   Corpus corpus;
   std::set<std::string> texts;
@@ -74,7 +74,7 @@ Vocabulary::Vocabulary(const std::vector<CorpusFile>& training) {
     for (char character : file.text) used[static_cast<uint8_t>(character)] = true;
   }
   tokens_.fill(kUnknown);
-  // Tokens are bytes: a text that uses nearly all 256 characters keeps the last ones unknown.
+  // Tokens are bytes: if a text uses nearly all 256 characters, the last ones stay unknown.
   for (int character = 0; character < 256 && size_ < 256; ++character) {
     if (used[character]) tokens_[character] = static_cast<uint8_t>(size_++);
   }

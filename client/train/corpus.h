@@ -1,6 +1,6 @@
-// The training text: the licence files every Debian machine has, split by whole files. The licences
-// copy each other, so a random split would let validation text be seen in training. Plain values
-// and pure functions; any thread.
+// Reads the training text: the licence files that every Debian machine has. The split is by whole
+// files. Licences copy each other, so a random split would put validation text into training. Plain
+// values and pure functions; any thread.
 #ifndef KAON_CLIENT_TRAIN_CORPUS_H_
 #define KAON_CLIENT_TRAIN_CORPUS_H_
 
@@ -17,30 +17,29 @@ namespace kaon::train {
 
 inline constexpr char kDefaultCorpusDirectory[] = "/usr/share/common-licenses";
 
-// One file of text.
 struct CorpusFile {
   std::string name;
   std::string text;
 };
 
-// Files by name, each text once: a file whose text is that of a file before it is left out, which
-// also leaves out links.
+// Files by name, each text once. A file with the text of an earlier file is left out, and so are
+// links.
 struct Corpus {
   std::vector<CorpusFile> training;
   std::vector<CorpusFile> validation;
 };
 
-// Reads every regular file of `directory` (links followed). Validation: files called Artistic and
-// Apache-2.0. NOT_FOUND when the directory cannot be read, FAILED_PRECONDITION when a side of the
+// Reads every regular file of `directory`, also through links. The files Artistic and Apache-2.0
+// are validation. NOT_FOUND if the directory cannot be read; FAILED_PRECONDITION if a side of the
 // split is empty.
 absl::StatusOr<Corpus> ReadCorpus(const std::string& directory);
 
 // Splits `files`, in any order, as ReadCorpus does.
 absl::StatusOr<Corpus> SplitCorpus(std::vector<CorpusFile> files);
 
-// Characters (bytes) to tokens. Token 0 is padding before the start of a file, token 1 every
-// character that the training text does not have; the others are the training characters in
-// ascending order.
+// Maps characters (bytes) to tokens. Token 0 is padding before the start of a file. Token 1 is
+// every character that the training text lacks. The others are the training characters in ascending
+// order.
 class Vocabulary {
  public:
   static constexpr uint8_t kPadding = 0;
@@ -56,17 +55,17 @@ class Vocabulary {
   int size_ = 2;
 };
 
-// Token texts laid end to end, each preceded by `context` padding tokens, with the places that can
-// be predicted.
+// Token texts one after another, each preceded by `context` padding tokens. Knows the positions
+// that can be predicted.
 class TokenText {
  public:
   TokenText(const std::vector<CorpusFile>& files, const Vocabulary& vocabulary, int context);
 
-  // Number of characters, each of which can be predicted.
+  // Returns the number of characters; each can be predicted.
   int64_t num_positions() const { return static_cast<int64_t>(positions_.size()); }
-  // Predictions of the characters `positions` (0 .. num_positions() - 1), in that order.
+  // Returns predictions of the characters `positions` (0 .. num_positions() - 1), in that order.
   Batch MakeBatch(absl::Span<const int64_t> positions) const;
-  // The character at `position`, and the `length` <= context tokens before it.
+  // Return the character at `position`, and the `length` <= context tokens before it.
   uint8_t Target(int64_t position) const { return tokens_[positions_[position]]; }
   absl::Span<const uint8_t> ContextOf(int64_t position, int length) const {
     return absl::MakeConstSpan(tokens_).subspan(positions_[position] - length, length);

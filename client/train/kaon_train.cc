@@ -25,7 +25,7 @@ namespace {
 
 constexpr int kExitStopped = 130;
 
-// Set by the signal handler; the only way to tell it anything.
+// Set by the signal handler, which has no other way to report.
 std::atomic<bool> stop_signalled{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
 
@@ -79,7 +79,8 @@ absl::StatusOr<RunSummary> Train(const TrainOptions& options) {
   return RunTraining(run);
 }
 
-// Of the ranks in this process; the client library warns of what is about to expire.
+// Checks the files of the ranks in this process. The client library warns about certificates that
+// expire soon.
 absl::Status CheckFiles(const TrainOptions& options) {
   if (options.local) return absl::OkStatus();
   const uint32_t first = options.rank.value_or(0);

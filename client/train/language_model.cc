@@ -35,7 +35,7 @@ void AddBias(const std::vector<Scalar>& bias, int columns, Scalar* values) {
   }
 }
 
-// Eight interleaved partial sums: fixed order whatever the instruction set.
+// Eight interleaved partial sums have the same order for every instruction set.
 template <typename Scalar>
 Scalar DotProduct(const Scalar* a, const Scalar* b, int n) {
   Scalar lanes[8] = {};
@@ -95,7 +95,7 @@ std::vector<std::vector<float>> InitialWeights(const ModelShape& shape, uint64_t
     const bool is_gain = parameter.name.size() > 5 &&
                          parameter.name.compare(parameter.name.size() - 5, 5, ".gain") == 0;
     if (is_gain) std::fill(values.begin(), values.end(), 1.0f);
-    // The output head starts at zero: the first loss is log(vocabulary) whatever the width.
+    // The output head starts at zero, so the first loss is log(vocabulary) for every width.
     const bool is_random = parameter.shape.size() == 2 && parameter.name != "output.weight";
     if (is_random) {
       const bool is_embedding = parameter.is_embedding_or_output;

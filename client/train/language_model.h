@@ -1,8 +1,9 @@
 // A character-level language model: embeddings of the last characters, a residual multilayer
-// perceptron with RMS normalisation, a softmax over the next character; gradients by a hand-written
-// backward pass. The scalar type is a template argument so that tests can check the gradient in
-// double. A LanguageModel is owned by one worker and used by one thread at a time. Results depend
-// on the weights and the batch alone: products are single-threaded and every sum has a fixed order.
+// perceptron with RMS normalisation, and a softmax over the next character. The backward pass is
+// written by hand. The scalar type is a template argument so that tests can check the gradient in
+// double.
+// Owned by one worker and used by one thread at a time. Results depend only on the weights and the
+// batch: products are single-threaded and every sum has a fixed order.
 #ifndef KAON_CLIENT_TRAIN_LANGUAGE_MODEL_H_
 #define KAON_CLIENT_TRAIN_LANGUAGE_MODEL_H_
 
@@ -16,7 +17,7 @@ namespace kaon::train {
 
 struct ModelShape {
   int vocabulary = 0;
-  // Characters that the prediction of the next one sees.
+  // Number of characters before the predicted one that the model sees.
   int context = 16;
   int embedding = 16;
   int hidden = 256;
@@ -24,22 +25,24 @@ struct ModelShape {
   int blocks = 2;
 };
 
-// One trainable tensor; its place in ModelParameters() is its parameter id.
+// One trainable tensor; its index in ModelParameters() is its parameter id.
 struct ModelParameter {
   std::string name;
   std::vector<uint64_t> shape;
   bool is_embedding_or_output = false;
 };
 
-// In order of use: token_embedding, input.{weight,bias}, block<i>.{norm.gain,weight,bias},
-// final_norm.gain, output.{weight,bias}. Matrices are (fan_out, fan_in).
+// Returns the parameters in order of use: token_embedding, input.{weight,bias},
+// block<i>.{norm.gain,weight,bias}, final_norm.gain, output.{weight,bias}. Matrices are (fan_out,
+// fan_in).
 std::vector<ModelParameter> ModelParameters(const ModelShape& shape);
 
-// Elements of parameter `parameter`.
+// Returns the number of elements of `parameter`.
 int64_t NumElements(const ModelParameter& parameter);
 
-// By parameter id: matrices uniform with variance 1/fan_in, embeddings uniform in [-1, 1), gains
-// one, biases and the output head zero. The same bits for the same seed everywhere.
+// Returns weights by parameter id. Matrices are uniform with variance 1/fan_in, embeddings uniform
+// in [-1, 1). Gains are 1; biases and the output head are 0. The same seed gives the same bits on
+// every machine.
 std::vector<std::vector<float>> InitialWeights(const ModelShape& shape, uint64_t seed);
 
 // Predictions to make: contexts[i * context .. +context) precede targets[i], oldest character
@@ -58,17 +61,17 @@ class LanguageModel {
 
   explicit LanguageModel(const ModelShape& shape);
 
-  // Mean negative log-likelihood in nats per character, and its gradient in every parameter.
-  // `gradients` is resized as needed. The batch must not be empty, its tokens below the vocabulary
-  // size (CHECK).
+  // Returns the mean negative log-likelihood in nats per character, and its gradient in every
+  // parameter. Resizes `gradients` as needed. The batch must not be empty, and its tokens must be
+  // below the vocabulary size (CHECK).
   double LossAndGradients(const Tensors& weights, const Batch& batch, Tensors* gradients);
 
-  // The loss alone.
+  // Returns the loss alone.
   double Loss(const Tensors& weights, const Batch& batch);
 
  private:
-  // Row-major, one column per prediction: loops over columns vectorise without changing the order
-  // of any sum.
+  // A matrix in row-major order with one column per prediction. Loops over columns vectorise
+  // without changing the order of any sum.
   struct Activations {
     void Resize(int rows, int columns);
     Scalar* row(int i) { return values.data() + static_cast<int64_t>(i) * columns; }
@@ -78,9 +81,9 @@ class LanguageModel {
     int rows = 0;
     int columns = 0;
   };
-  // What a block keeps for the backward pass.
+  // Values that a block keeps for the backward pass.
   struct BlockState {
-    // Input of the block divided by its root mean square, and one over that root mean square.
+    // Input of the block divided by its root mean square, and the inverse of that root mean square.
     Activations normalized;
     Activations inverse_rms;
     Activations activated;
@@ -95,8 +98,8 @@ class LanguageModel {
   void BackwardEmbedding(const Batch& batch, std::vector<Scalar>* gradient);
 
   void Normalize(const Activations& in, BlockState* state);
-  // d_hidden_ += gradient through the normalisation and its gain; `d_scaled` is the gradient of the
-  // scaled output.
+  // Adds to d_hidden_ the gradient through the normalisation and its gain. `d_scaled` is the
+  // gradient of the scaled output.
   void BackwardNormalize(const std::vector<Scalar>& gain, const BlockState& state,
                          const Activations& d_scaled, std::vector<Scalar>* gain_gradient);
 

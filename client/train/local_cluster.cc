@@ -68,7 +68,7 @@ kaon::StepRecord LocalCluster::Exchange(int rank, const StepContribution& contri
   } else {
     while (optimizer_.step() < contribution.step) decided_.Wait(mu_);
   }
-  // The next step cannot be decided before this rank brings its part of it.
+  // `record_` stays until this rank brings its contribution to the next step.
   return record_;
 }
 

@@ -1,6 +1,6 @@
-// The workers' meeting point of `kaon-train --local`: one step runs once every rank has brought its
-// part. Shared by the threads of all ranks; its sessions are owned by their threads and must not
-// outlive it.
+// Joins the workers of `kaon-train --local`: runs one step when every rank has brought its
+// contribution. Shared by the threads of all ranks. Each thread owns its session, which must not
+// outlive the cluster.
 #ifndef KAON_CLIENT_TRAIN_LOCAL_CLUSTER_H_
 #define KAON_CLIENT_TRAIN_LOCAL_CLUSTER_H_
 
@@ -18,10 +18,10 @@ class LocalCluster {
  public:
   LocalCluster(LocalOptimizer optimizer, int world_size);
 
-  // The session of one rank, 0 .. world_size - 1.
+  // Returns the session of one rank, 0 .. world_size - 1.
   std::unique_ptr<TrainingSession> MakeSession(int rank);
 
-  // After the last step.
+  // Call it after the last step.
   std::vector<uint64_t> newton_schulz_calls() const;
 
  private:

@@ -119,7 +119,7 @@ v1::ParameterSums LocalOptimizer::FoldParameter(const v1::StepBody& step, uint32
   int non_finite_rank = -1;
   parameter.missing = true;
   for (size_t rank = 0; rank < contributions.size(); ++rank) {
-    // Whoever has no gradient weighs in the mean all the same, as zeros.
+    // A worker without a gradient counts in the mean as zeros.
     total_weight += contributions[rank].token_weight;
     if (IsMissing(contributions[rank], id)) continue;
     const TensorBuffers& gradients = *contributions[rank].gradients;
@@ -198,7 +198,7 @@ void LocalOptimizer::Apply(const v1::StepRecord& record) {
     if (!norm_use.exempt) {
       scalars.clip_factor = decision.norm_groups(norm_use.norm_group).clip_factor();
     }
-    // [M6]: counts applied updates only.
+    // t counts applied updates only ([M6]).
     scalars.t = ++parameter.updates;
     scalars.parameter_id = static_cast<uint32_t>(id);
     kernels::UpdateBuffers buffers;

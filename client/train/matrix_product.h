@@ -1,7 +1,7 @@
-// Dense matrix products for the trainer's model, over Eigen on the calling thread. Operands are
-// row-major. Pure functions; any thread. The order of every sum depends on the sizes alone, given
-// operands aligned to 16 bytes, as std::vector's memory is: Eigen peels loops by the address only
-// beyond that.
+// Multiplies dense matrices for the trainer's model, with Eigen on the calling thread. Operands are
+// row-major. Pure functions; any thread. The order of every sum depends only on the sizes if
+// operands are aligned to 16 bytes. std::vector's memory is; with less alignment Eigen would peel
+// loops by address.
 #ifndef KAON_CLIENT_TRAIN_MATRIX_PRODUCT_H_
 #define KAON_CLIENT_TRAIN_MATRIX_PRODUCT_H_
 
@@ -12,14 +12,15 @@
 
 namespace kaon::train {
 
-// C (rows, cols) = op(A) (rows, inner) times op(B) (inner, cols), added to C if `accumulate`.
+// Computes C (rows, cols) = op(A) (rows, inner) times op(B) (inner, cols); adds to C if
+// `accumulate`.
 struct ProductShape {
   int rows = 0;
   int cols = 0;
   int inner = 0;
   // A is stored as (inner, rows).
   bool transpose_a = false;
-  // B is stored as (cols, inner). At most one of the two.
+  // B is stored as (cols, inner). At most one operand may be transposed.
   bool transpose_b = false;
   bool accumulate = false;
 };

@@ -7,7 +7,8 @@
 namespace kaon::train {
 namespace {
 
-// Length in the top byte, then room for the predicted token, then up to six context tokens.
+// The top byte holds the length. One byte is free for the predicted token, the other six hold
+// context tokens.
 uint64_t ContextKey(absl::Span<const uint8_t> context) {
   uint64_t key = context.size();
   key <<= 8;
@@ -43,7 +44,7 @@ double NgramModel::Probability(absl::Span<const uint8_t> context, uint8_t token)
   for (int length = 0; length < order_; ++length) {
     const uint64_t key = ContextKey(context.subspan(context.size() - length));
     const auto followers = contexts_.find(key);
-    // An unseen context has no seen extension either.
+    // If a context is unseen, its extensions are too.
     if (followers == contexts_.end()) break;
     const auto pair = pairs_.find(PairKey(key, token));
     const int64_t count = pair == pairs_.end() ? 0 : pair->second;

@@ -1,8 +1,7 @@
-// Character n-gram model with Witten-Bell interpolation: the baseline that a trained model is
-// compared with.
+// Character n-gram model with Witten-Bell interpolation: the baseline for a trained model.
 //   P(c | h) = (count(h c) + T(h) P(c | h')) / (count(h) + T(h))
-// with T(h) the number of different characters seen after h, h' = h without its oldest character;
-// below the unigram lies the uniform distribution over the vocabulary. Immutable once built; any
+// T(h) is the number of different characters seen after h; h' is h without its oldest character.
+// Below the unigram is the uniform distribution over the vocabulary. Immutable once built; any
 // thread.
 #ifndef KAON_CLIENT_TRAIN_NGRAM_H_
 #define KAON_CLIENT_TRAIN_NGRAM_H_
@@ -19,14 +18,14 @@ class NgramModel {
  public:
   static constexpr int kMaxOrder = 7;
 
-  // Counts all of `text`. `order` characters, the predicted one included: 1 .. kMaxOrder, and order
-  // - 1 no more than the context `text` was made with (CHECK).
+  // Counts all of `text`. `order` is the number of characters including the predicted one: 1 ..
+  // kMaxOrder. `order` must be at most 1 above the context that `text` was made with (CHECK).
   NgramModel(const TokenText& text, int order, int vocabulary);
 
-  // P(token | context); `context` has order - 1 tokens, oldest first.
+  // Returns P(token | context); `context` has order - 1 tokens, oldest first.
   double Probability(absl::Span<const uint8_t> context, uint8_t token) const;
 
-  // Mean negative log-likelihood in nats per character of all of `text`.
+  // Returns the mean negative log-likelihood in nats per character of all of `text`.
   double Loss(const TokenText& text) const;
 
  private:

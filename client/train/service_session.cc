@@ -13,9 +13,9 @@
 namespace kaon::train {
 namespace {
 
-// How often a waiting worker looks whether it should give up.
+// Time between checks of a waiting worker whether to give up.
 constexpr std::chrono::milliseconds kLookInterval(100);
-// What an open step may take after the user asked to stop.
+// Time that an open step may take after the user requested a stop.
 constexpr absl::Duration kStopGrace = absl::Seconds(10);
 
 absl::Status ToAbsl(const kaon::Status& status) {
@@ -70,7 +70,7 @@ absl::StatusOr<uint64_t> ServiceSession::Start(
     const std::vector<std::vector<float>>& initial_weights) {
   kaon::Result<kaon::JobDescription> job = job_.Refresh();
   if (!job.ok()) return ToAbsl(job.status());
-  // Where it begins is where it is now.
+  // The session starts at the present step, so earlier rewinds do not matter.
   (void)TakeRewind();
   KAON_RETURN_IF_ERROR(FollowRewind());
   if (!job->weights_loaded && worker_.rank() == 0) {
@@ -122,7 +122,7 @@ absl::StatusOr<StepOutcome> ServiceSession::Exchange(const StepContribution& con
   StepOutcome outcome;
   const absl::Time pushed = SteadyNow();
   outcome.push_seconds = absl::ToDoubleSeconds(pushed - begin);
-  // The gradients are borrowed until the decision, also when a push failed.
+  // The gradients are in use until the decision, also after a failed push.
   if (!failed.ok()) decision.Cancel();
   kaon::Result<kaon::StepRecord> record = Await(std::move(decision));
   if (!record.ok()) {
@@ -149,7 +149,7 @@ absl::Status ServiceSession::Pull(uint64_t step, TensorBuffers* weights) {
     targets.push_back({id, {weights->tensors[id].data(), view.num_elements, view.dtype}});
   }
   const absl::Status pulled = ToAbsl(Await(job_.Pull(step, std::move(targets))).status());
-  // The version may be of a timeline that is over: asking again tells.
+  // The version may belong to an old timeline; Refresh learns of the new one.
   if (absl::IsFailedPrecondition(pulled)) (void)job_.Refresh();
   return pulled;
 }

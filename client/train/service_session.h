@@ -1,5 +1,5 @@
-// A training session through Kaon servers: one Client, one rank, one open step.
-// Owned by its worker's thread.
+// A training session through Kaon servers: one Client, one rank, one open step. Owned by its
+// worker's thread.
 #ifndef KAON_CLIENT_TRAIN_SERVICE_SESSION_H_
 #define KAON_CLIENT_TRAIN_SERVICE_SESSION_H_
 
@@ -26,18 +26,18 @@ struct ServiceSessionOptions {
 
 class ServiceSession : public TrainingSession {
  public:
-  // Connects, registers the job or attaches to an equal one, and takes the rank. `gate` outlives
-  // the session.
+  // Connects, registers the job or attaches to an equal one, and takes the rank. `gate` must
+  // outlive the session.
   static absl::StatusOr<std::unique_ptr<ServiceSession>> Create(
       const ServiceSessionOptions& options, StopGate& gate);
 
-  // What the library told of a rewind.
+  // Step of a rewind that the library reported.
   struct Rewind {
     Mutex mu;
     std::optional<uint64_t> step ABSL_GUARDED_BY(mu);
   };
 
-  // Of parts that Create has made.
+  // Takes the parts that Create has made.
   ServiceSession(kaon::Client client, kaon::Job job, kaon::Worker worker, StopGate& gate,
                  std::shared_ptr<Rewind> rewind)
       : gate_(gate),
@@ -46,7 +46,7 @@ class ServiceSession : public TrainingSession {
         job_(std::move(job)),
         worker_(std::move(worker)) {}
 
-  // Rank 0 loads the weights of a job without any; other ranks wait for them.
+  // Rank 0 loads the weights if the job has none; other ranks wait for them.
   absl::StatusOr<uint64_t> Start(const std::vector<std::vector<float>>& initial_weights) override;
   absl::StatusOr<StepOutcome> Exchange(const StepContribution& contribution) override;
   absl::Status Pull(uint64_t step, TensorBuffers* weights) override;
@@ -55,23 +55,24 @@ class ServiceSession : public TrainingSession {
   TransferredBytes transferred() const override;
 
  private:
-  // Joins again after a rewind: the job may have heard of it before its worker did, whose next step
-  // would end as one of the old timeline.
+  // Joins again after a rewind. The job may learn of the rewind before its worker does; the
+  // worker's next step would then end as a step of the old timeline.
   absl::Status FollowRewind();
-  // Get(), but the operation is cancelled when another worker failed, or some time after a stop was
-  // asked for.
+  // Waits like Get(). Cancels the operation if another worker failed, or some time after a stop was
+  // requested.
   template <typename T>
   kaon::Result<T> Await(kaon::Future<T> future);
-  // The same where giving up is another operation's cancellation: a push ends with its step.
+  // Does the same with `cancel`, for an operation that another one's cancellation ends: a push ends
+  // with its step.
   template <typename T, typename Cancel>
   kaon::Result<T> Await(kaon::Future<T>&& future, const Cancel& cancel);
 
   StopGate& gate_;
   // Shared with the library's threads.
   const std::shared_ptr<Rewind> rewind_;
-  // A rewind was taken that the worker has not followed.
+  // The loop took a rewind that the worker has not followed.
   bool rewound_ = false;
-  // In this order: steps and jobs go before the client that carries them.
+  // The order matters: steps and jobs must be destroyed before their client.
   kaon::Client client_;
   kaon::Job job_;
   kaon::Worker worker_;

@@ -1,5 +1,6 @@
-// Lets the workers of one process stop at the same step: on a signal no further step is begun, on a
-// failure everything under way is given up. Shared by all worker threads of a process; any thread.
+// Stops the workers of one process at the same step. After a signal no further step begins; after a
+// failure all current operations are abandoned. Shared by all worker threads of a process; any
+// thread.
 #ifndef KAON_CLIENT_TRAIN_STOP_GATE_H_
 #define KAON_CLIENT_TRAIN_STOP_GATE_H_
 
@@ -13,16 +14,16 @@ namespace kaon::train {
 
 class StopGate {
  public:
-  // `signalled` is set by a signal handler and outlives this.
+  // A signal handler sets `signalled`, which must outlive the gate.
   explicit StopGate(const std::atomic<bool>& signalled) : signalled_(signalled) {}
 
   bool stop_requested() const { return signalled_.load(); }
 
-  // Whether a worker may begin `step`. Once one was let into a step, all are, or it could never be
-  // decided.
+  // Returns whether a worker may begin `step`. If one worker may begin a step, all may: otherwise
+  // it could never be decided.
   bool MayBegin(uint64_t step);
 
-  // The first failure of a worker; later ones are its consequences and are ignored.
+  // Sets the first failure of a worker. Later failures are its consequences and are ignored.
   void Fail(absl::Status status);
   absl::Status failure() const;
 

@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 
 double Rate(double amount, double seconds) { return seconds > 0 ? amount / seconds : 0; }
 
-// Reasons come from servers: bytes that are no UTF-8 are replaced, not refused.
+// Reasons come from servers: replace bytes that are no UTF-8.
 std::string OneLine(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -34,7 +34,7 @@ Json PhasesJson(const PhaseSeconds& seconds) {
           {"pull", seconds.pull}};
 }
 
-// By route: how many parameters went there, and how often they were stepped.
+// For one route: how many parameters it has, and how often they were stepped.
 struct RouteCount {
   int parameters = 0;
   uint64_t updates = 0;

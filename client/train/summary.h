@@ -1,5 +1,5 @@
-// What a run reports: per step and at the end, as text for people and as JSON for programs.
-// Plain values and pure functions; any thread.
+// Reports of a run, per step and at the end: as text for people and as JSON for programs. Plain
+// values and pure functions; any thread.
 #ifndef KAON_CLIENT_TRAIN_SUMMARY_H_
 #define KAON_CLIENT_TRAIN_SUMMARY_H_
 
@@ -11,12 +11,12 @@
 
 namespace kaon::train {
 
-// Where the time of the reporting worker went.
+// Time that the reporting worker spent in each phase.
 struct PhaseSeconds {
-  // Gradient, rounding included.
+  // Gradient, including rounding.
   double compute = 0;
   double push = 0;
-  // From the last accepted gradient to the decision.
+  // Time from the last accepted gradient to the decision.
   double decide = 0;
   double pull = 0;
 
@@ -26,7 +26,7 @@ struct PhaseSeconds {
 struct StepReport {
   kaon::StepRecord record;
   PhaseSeconds seconds;
-  // Predicted characters, all workers.
+  // Characters predicted by all workers.
   uint64_t tokens = 0;
   // Payload of the reporting worker.
   uint64_t push_bytes = 0;
@@ -42,9 +42,10 @@ struct ParameterSummary {
   // Applied steps of this run.
   uint64_t updates = 0;
   bool orthogonalized = false;
-  // Of this run; Muon parameters only. Counted by --local. A worker of the service may not ask the
-  // shards: there it is the applied steps of the records it was told, each of which is one update
-  // of every matrix. `kaonctl parameters` shows what the shards counted since the job began.
+  // Newton-Schulz updates of this run, for Muon parameters only. --local counts the calls. A worker
+  // of the service may not ask the shards. It uses the applied steps of its records instead: each
+  // is one update of every matrix. `kaonctl parameters` shows the shards' counts since the job
+  // began.
   uint64_t newton_schulz_updates = 0;
 };
 
@@ -54,31 +55,31 @@ struct RunSummary {
   uint64_t last_step = 0;
   uint64_t applied = 0;
   uint64_t skipped = 0;
-  // Stopped by a signal before its last step.
+  // A signal stopped the run before its last step.
   bool stopped = false;
   double validation_loss = 0;
   double bigram_loss = 0;
   double fivegram_loss = 0;
   uint64_t weights_digest = 0;
   std::vector<ParameterSummary> parameters;
-  // Wall time of training, validation and baselines left out.
+  // Wall time of training, without validation and baselines.
   double seconds = 0;
   PhaseSeconds phases;
   uint64_t tokens = 0;
-  // All workers of this process.
+  // Payload of all workers of this process.
   uint64_t push_bytes = 0;
   uint64_t pull_bytes = 0;
-  // Of both, through shared memory.
+  // Bytes of both that passed through shared memory.
   uint64_t shm_bytes = 0;
 };
 
-// One line per report; a skipped step says why.
+// Returns one line; for a skipped step it says why.
 std::string FormatStep(const StepReport& report);
 
-// The table at the end.
+// Returns the table at the end.
 std::string FormatSummary(const RunSummary& summary);
 
-// One line of --log-jsonl each. Values that are not finite become null.
+// Each returns one line of --log-jsonl. Values that are not finite become null.
 std::string StepJson(const StepReport& report);
 std::string SummaryJson(const RunSummary& summary);
 

@@ -45,7 +45,7 @@ std::map<std::string, kernels::DType> DTypeNames() {
           {"float16", kernels::DType::kFloat16}};
 }
 
-// `words` go into the help and into the refusal of any other.
+// `words` appear in the help and in the error for any other word.
 template <typename Enum>
 CLI::Option* AddWordOption(CLI::App& app, const char* flag, std::optional<Enum>& value,
                            const std::map<std::string, Enum>& words, const char* help) {
@@ -55,7 +55,7 @@ CLI::Option* AddWordOption(CLI::App& app, const char* flag, std::optional<Enum>&
       ->check(CLI::IsMember(words));
 }
 
-// Whether `text` is PARAMETER=FACTOR.
+// Parses PARAMETER=FACTOR; returns false if `text` is malformed.
 bool ParseScaleGradient(const std::string& text, TrainOptions& o) {
   const size_t equals = text.rfind('=');
   double factor = 0;
@@ -67,7 +67,7 @@ bool ParseScaleGradient(const std::string& text, TrainOptions& o) {
   return true;
 }
 
-// Whether `text` is RANK:FIRST-LAST.
+// Parses RANK:FIRST-LAST; returns false if `text` is malformed.
 bool ParseAbsence(const std::string& text, Absence* absence) {
   const std::vector<std::string> parts = absl::StrSplit(text, absl::ByAnyChar(":-"));
   return parts.size() == 3 && absl::SimpleAtoi(parts[0], &absence->rank) &&
@@ -77,7 +77,7 @@ bool ParseAbsence(const std::string& text, Absence* absence) {
          text == absl::StrCat(parts[0], ":", parts[1], "-", parts[2]);
 }
 
-// The error of a command line that names an absence badly; empty if it is good.
+// Returns the error of a malformed absence; "" if it is good.
 std::string CheckAbsence(const std::string& text) {
   Absence ignored;
   if (ParseAbsence(text, &ignored)) return "";
@@ -136,7 +136,8 @@ void AddWorkerOptions(CLI::App& app, TrainOptions& o) {
       ->default_str("float32");
 }
 
-// Clipping, and the normalisation that a clipped gradient can be too small for.
+// Adds the options for clipping and normalisation; a clipped gradient may be too small for some
+// kinds of it.
 void AddClippingOptions(CLI::App& app, TrainOptions& o) {
   app.add_option("--max-grad-norm", o.max_grad_norm,
                  "Clip the norm of what is not exempt, group adamw, to this (0: off)")
@@ -213,8 +214,8 @@ std::string FromEnvironment(const char* variable) {
   return value == nullptr ? "" : value;
 }
 
-// Flags beat the environment: a run that names its coordinators, or is local, or names any
-// certificate, takes none of these from it.
+// Flags override the environment. A local run, or one that names its coordinators, takes no
+// coordinators from it; a run that names any certificate takes no certificates from it.
 void ApplyEnvironment(TrainOptions& options) {
   if (!options.local && options.coordinators.empty()) {
     options.coordinators =
@@ -279,7 +280,7 @@ ParsedCommandLine ParseCommandLine(int argc, const char* const* argv) {
   AddTrainingOptions(app, options);
   client::AcceptPlainNumbersOnly(app);
   ParsedCommandLine parsed;
-  // CLI11 reports by exception; it goes no further than this.
+  // CLI11 reports errors by exceptions; they end here.
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

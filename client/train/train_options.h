@@ -1,5 +1,5 @@
-// What kaon-train was asked to do: the command line, checked and with its defaults.
-// Plain values and pure functions; any thread.
+// The command line of kaon-train, checked and with its defaults. Plain values and pure functions;
+// any thread.
 #ifndef KAON_CLIENT_TRAIN_TRAIN_OPTIONS_H_
 #define KAON_CLIENT_TRAIN_TRAIN_OPTIONS_H_
 
@@ -16,7 +16,7 @@
 
 namespace kaon::train {
 
-// Steps that go on without a rank.
+// Steps that run without a rank.
 struct Absence {
   uint32_t rank = 0;
   uint64_t first_step = 0;
@@ -25,44 +25,45 @@ struct Absence {
 
 struct TrainOptions {
   std::string job = "kaon-train";
-  // Without servers, in this process.
+  // Run without servers, in this process.
   bool local = false;
-  // Matrix products of --local: amx, onednn or reference; empty: as a shard chooses.
+  // Backend for the matrix products of --local: amx, onednn or reference. If empty, chosen as a
+  // shard does.
   std::string gemm;
   std::vector<std::string> coordinators;
-  // Directory with ca.crt and worker-<rank>.{crt,key}; or the three files.
+  // Directory with ca.crt and worker-<rank>.{crt,key}, or the three files.
   std::string tls_dir;
   kaon::TlsFiles tls;
-  // Unset = the library's default.
+  // Unset: the library's default.
   std::optional<kaon::Transport> transport;
 
   uint32_t workers = 2;
-  // Of --local: what a job with worker_loss shrink ends in is repeated by leaving out whom it left
-  // out.
+  // Absences for --local: leaving out the same ranks repeats the result of a job with worker_loss
+  // shrink.
   std::vector<Absence> absences;
-  // Only this rank in this process.
+  // If set, this process runs only this rank.
   std::optional<uint32_t> rank;
-  // Relative shares of the batch by rank; as many as workers.
+  // Relative shares of the batch by rank; one for each worker.
   std::vector<uint32_t> split;
 
   uint64_t steps = 250;
-  // Ends there, on the schedule of `steps`; 0 = does not.
+  // Ends the run at this step, on the schedule of `steps`; 0: at `steps`.
   uint64_t stop_after = 0;
   uint64_t seed = 1;
   int batch_size = 512;
   // The vocabulary comes from the corpus.
   ModelShape model = {.vocabulary = 0, .context = 16, .embedding = 24, .hidden = 192, .blocks = 2};
-  // Instead of the two groups and the limit below; empty = those.
+  // If set, it replaces the two groups and the norm limit below.
   std::string preset;
   double muon_lr = 0.02;
   double adamw_lr = 0.006;
-  // Of the gradients that are not exempt, those of group adamw. About their usual norm, so that
-  // runs clip.
+  // Limit on the norm of the gradients of group adamw, which are not exempt. The limit is near
+  // their usual norm, so that runs clip.
   double max_grad_norm = 0.5;
-  // Fields of the job definition; unset = its defaults.
+  // Fields of the job definition; unset: its defaults.
   std::optional<kaon::ClipScope> clip_scope;
   std::optional<double> clip_floor;
-  // Of group muon.
+  // Clip policy of group muon.
   std::optional<kaon::ClipPolicy> muon_clip_policy;
   std::optional<kaon::NormMode> norm_mode;
   std::optional<kaon::WorkerLoss> worker_loss;
@@ -70,10 +71,9 @@ struct TrainOptions {
   kernels::DType push_dtype = kernels::DType::kFloat32;
   kernels::DType pull_dtype = kernels::DType::kFloat32;
   std::string corpus_dir = kDefaultCorpusDirectory;
-  // 0 = never.
+  // 0: never.
   uint64_t poison_step = 0;
-  // Multiplies the gradient of one parameter, to see what a spike does; none when its name is
-  // empty.
+  // Multiplies the gradient of one parameter, to show the effect of a spike. Empty name: none.
   struct {
     std::string parameter;
     double factor = 1;
@@ -83,7 +83,7 @@ struct TrainOptions {
   std::string log_jsonl;
 };
 
-// The options, or the text to print and the status to exit with (0 for --help).
+// The options; or the text to print and the exit status (0 for --help).
 struct ParsedCommandLine {
   std::optional<TrainOptions> options;
   std::string text;
@@ -92,14 +92,15 @@ struct ParsedCommandLine {
 
 ParsedCommandLine ParseCommandLine(int argc, const char* const* argv);
 
-// INVALID_ARGUMENT naming the first option that does not fit the others.
+// INVALID_ARGUMENT names the first option that does not fit the others.
 absl::Status ValidateOptions(const TrainOptions& options);
 
-// PEM files of one rank.
+// Returns the PEM files of one rank.
 kaon::TlsFiles TlsFilesOf(const TrainOptions& options, uint32_t rank);
 
-// The job these options describe: hidden matrices to group "muon", all else to "adamw", and what
-// can be clipped to norm max_grad_norm; with a preset, the preset's groups and limit instead.
+// Returns the job of these options. Hidden matrices go to group "muon", all other parameters to
+// "adamw". Gradients that can be clipped are clipped to norm max_grad_norm. A preset brings its own
+// groups and limit.
 kaon::JobDefinition MakeJobDefinition(const TrainOptions& options, const ModelShape& model);
 
 }  // namespace kaon::train

@@ -27,7 +27,7 @@ using Weights = std::vector<std::vector<float>>;
 
 double SecondsSince(absl::Time begin) { return absl::ToDoubleSeconds(SteadyNow() - begin); }
 
-// Prints, logs and adds up the steps. Used by the reporting worker's thread alone until it is
+// Prints, logs and adds up the steps. Used only by the reporting worker's thread until it is
 // joined.
 class StepLog {
  public:
@@ -87,9 +87,9 @@ class RankLoop {
       KAON_RETURN_IF_ERROR(Train(&step));
       transferred_ = session_->transferred();
       if (log_ == nullptr) return absl::OkStatus();
-      // Of steps that it did not see through to their end, too: the job went back to one of them.
+      // A rewind may have returned the job to a step that this loop did not run itself.
       log_->summary.last_step = step;
-      // The masters themselves: what the workers compute with may be rounded.
+      // Pull the fp32 masters: the workers may compute with rounded weights.
       const uint64_t trained = step;
       KAON_RETURN_IF_ERROR(PullWeightsAs(kernels::DType::kFloat32, &step));
       if (step == trained) return absl::OkStatus();
@@ -110,22 +110,21 @@ class RankLoop {
     return std::make_unique<BatchPlan>(std::move(plan));
   }
 
-  // As far as it is wanted.
+  // Trains up to the last wanted step.
   absl::Status Train(uint64_t* step) {
     const TrainOptions& options = run_.options;
     const uint64_t end =
         options.stop_after > 0 ? std::min(options.steps, options.stop_after) : options.steps;
     while (*step < end && run_.gate.MayBegin(*step + 1)) {
       const absl::Status status = Advance(step);
-      // An open step that others of its workers left: the newest decided one is what there is to
-      // report.
+      // Other workers left the open step: report the newest decided one.
       if (absl::IsCancelled(status) && run_.gate.stop_requested()) break;
       KAON_RETURN_IF_ERROR(status);
     }
     return absl::OkStatus();
   }
 
-  // Of `step`, or of where the job went back to.
+  // Pulls the weights of `step`, or of the step that a rewind leads to.
   absl::Status PullWeightsAs(kernels::DType dtype, uint64_t* step) {
     pulled_.dtype = dtype;
     Allocate(weights_, &pulled_);
@@ -138,14 +137,15 @@ class RankLoop {
     return absl::OkStatus();
   }
 
-  // One step further, or back to where the job went: to the same data again.
+  // Runs the next step or follows a rewind. A repeated step gets the same data.
   absl::Status Advance(uint64_t* step) {
     const absl::Status status = RunStep(*step + 1);
     if (status.ok()) ++*step;
     return FollowRewinds(status, step);
   }
 
-  // `status`; or of the pull of where the job went back to, as long as that is why it failed.
+  // Returns `status`. While it comes from a rewind, pulls the weights of that step and returns the
+  // pull's status instead.
   absl::Status FollowRewinds(absl::Status status, uint64_t* step) {
     while (absl::IsFailedPrecondition(status)) {
       const std::optional<uint64_t> rewound = session_->TakeRewind();
@@ -205,7 +205,7 @@ class RankLoop {
     }
   }
 
-  // [T2]: what multiplying the loss comes to. The shards divide by it.
+  // Has the effect of multiplying the loss ([T2]). The shards divide by the scale.
   void MultiplyGradients(float loss_scale) {
     if (loss_scale == 1) return;
     for (std::vector<float>& tensor : raw_gradients_) {
@@ -213,7 +213,7 @@ class RankLoop {
     }
   }
 
-  // In input.weight, the first hidden matrix.
+  // Makes one element NaN in input.weight, the first hidden matrix.
   void Poison() { raw_gradients_[1][0] = std::numeric_limits<float>::quiet_NaN(); }
 
   const TrainingRun& run_;

@@ -1,6 +1,6 @@
-// The training run: a thread per worker of this process, each computing gradients of its slice of
-// every batch and exchanging them through its TrainingSession; one of them reports. Whether there
-// are servers is the sessions' matter. RunTraining is called once per process or test, from one
+// Runs the training: one thread per worker of this process. Each thread computes gradients of its
+// slice of every batch and exchanges them through its TrainingSession; one thread reports. The
+// sessions decide whether there are servers. Call RunTraining once per process or test, on one
 // thread.
 #ifndef KAON_CLIENT_TRAIN_TRAINER_H_
 #define KAON_CLIENT_TRAIN_TRAINER_H_
@@ -27,7 +27,7 @@ struct TrainingText {
   TokenText validation;
 };
 
-// Reads the corpus; options.model with its vocabulary filled in.
+// Reads the corpus; sets the vocabulary of options.model.
 absl::StatusOr<TrainingText> ReadTrainingText(const TrainOptions& options);
 
 struct TrainingRun {
@@ -35,16 +35,16 @@ struct TrainingRun {
   const TrainingText& text;
   // Called on each worker's own thread.
   std::function<absl::StatusOr<std::unique_ptr<TrainingSession>>(uint32_t rank)> make_session;
-  // Newton-Schulz calls by parameter id, when they can be counted here; otherwise they are the
-  // applied steps (ParameterSummary::newton_schulz_updates).
+  // Returns the Newton-Schulz calls by parameter id. If it is not set, the applied steps count
+  // (ParameterSummary::newton_schulz_updates).
   std::function<std::vector<uint64_t>()> newton_schulz_calls;
   StopGate& gate;
-  // Progress.
+  // Receives progress lines.
   std::ostream& out;
 };
 
-// Trains up to options.steps, or the step at which the gate closes. The first worker's failure
-// fails the run.
+// Trains up to options.steps, or until the gate closes. The first failure of a worker fails the
+// run.
 absl::StatusOr<RunSummary> RunTraining(const TrainingRun& run);
 
 }  // namespace kaon::train

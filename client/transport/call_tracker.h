@@ -1,8 +1,7 @@
-// Counts the gRPC calls of one client that still exist. A grpc::Channel must not be destroyed by a
-// callback thread: the process's last one joins those threads, itself included. A call holds its
-// channel until it is destroyed, which a callback thread does; so the client waits here for its
-// calls before it lets go of its channels. Shared by the client's Runtime and its calls;
-// thread-safe.
+// Counts the gRPC calls of one client that still exist. A gRPC callback thread must not destroy the
+// process's last grpc::Channel: that joins all callback threads, also the one that runs it. A call
+// holds its channel, and a callback thread destroys the call. So the client waits here for its
+// calls before it releases its channels. Shared by the client's Runtime and its calls; thread-safe.
 #ifndef KAON_CLIENT_TRANSPORT_CALL_TRACKER_H_
 #define KAON_CLIENT_TRANSPORT_CALL_TRACKER_H_
 
@@ -16,7 +15,7 @@ namespace kaon::client {
 
 class CallTracker {
  public:
-  // Held by a call as its first member, so that it goes last.
+  // A call holds it as its first member, so that it is destroyed last.
   class Token {
    public:
     explicit Token(std::shared_ptr<CallTracker> tracker) : tracker_(std::move(tracker)) {
@@ -27,11 +26,11 @@ class CallTracker {
     Token& operator=(const Token&) = delete;
 
    private:
-    // Shared: the client may be gone once this is the last call.
+    // Shared: after the last call the client may be destroyed.
     const std::shared_ptr<CallTracker> tracker_;
   };
 
-  // Blocks until no token exists. Not from a callback thread.
+  // Blocks until no token exists. Do not call it on a callback thread.
   void AwaitNone() ABSL_LOCKS_EXCLUDED(mu_) {
     MutexLock lock(mu_);
     while (num_calls_ > 0) changed_.Wait(mu_);

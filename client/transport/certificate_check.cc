@@ -39,7 +39,8 @@ using Store = std::unique_ptr<X509_STORE, Free<X509_STORE_free>>;
 using Verification = std::unique_ptr<X509_STORE_CTX, Free<X509_STORE_CTX_free>>;
 using Time = std::unique_ptr<ASN1_TIME, Free<ASN1_TIME_free>>;
 
-// Removes what OpenSSL notes meanwhile from the error queue of the calling thread.
+// While it lives, collects OpenSSL's errors of the calling thread; removes them from the queue at
+// the end.
 class ErrorMark {
  public:
   ErrorMark() { ERR_set_mark(); }
@@ -66,7 +67,7 @@ absl::StatusOr<std::vector<Certificate>> ReadCertificates(absl::string_view what
   while (X509* next = PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr)) {
     certificates.emplace_back(next);
   }
-  // Behind the last one nothing begins any more; whatever else ended it is damage.
+  // After the last certificate OpenSSL finds no start line. Any other error means damage.
   const bool at_end = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
   if (certificates.empty()) return Fault(what, path, "holds no PEM certificate");
   if (!at_end) {
@@ -76,10 +77,11 @@ absl::StatusOr<std::vector<Certificate>> ReadCertificates(absl::string_view what
   return certificates;
 }
 
-// Nobody is there to be asked for the password of a key.
+// There is nobody to ask for the password of a key.
 int NoPassword(char*, int, int, void*) { return -1; }
 
-// As PostgreSQL has it: root may let a group read what it mounts for a process of another user.
+// Same rule as PostgreSQL. If root owns the key, a group may read it: so root can mount a key for a
+// process of another user.
 absl::Status CheckKeyMode(const std::string& path) {
   struct stat facts;
   if (stat(path.c_str(), &facts) != 0) return absl::OkStatus();
@@ -121,8 +123,8 @@ std::string FaultOf(X509_STORE_CTX* verification, const std::string& ca_path) {
                       "': ", X509_verify_cert_error_string(error));
 }
 
-// That the CA, or one that it signed and that is in the file, signed the first of `chain`, and that
-// none of them is expired.
+// Checks that the CA signed the first certificate of `chain` and that no certificate is expired.
+// The CA may sign it through another CA in the file.
 absl::Status CheckChain(const kaon::TlsFiles& files, const std::vector<Certificate>& cas,
                         const std::vector<Certificate>& chain, std::optional<absl::Time> at) {
   const Store store(X509_STORE_new());
@@ -132,7 +134,7 @@ absl::Status CheckChain(const kaon::TlsFiles& files, const std::vector<Certifica
   const Verification verification(X509_STORE_CTX_new());
   X509_STORE_CTX_init(verification.get(), store.get(), chain[0].get(), others);
   X509_VERIFY_PARAM* const parameters = X509_STORE_CTX_get0_param(verification.get());
-  // As gRPC does.
+  // gRPC sets the same flags.
   X509_VERIFY_PARAM_set_flags(parameters, X509_V_FLAG_PARTIAL_CHAIN | X509_V_FLAG_TRUSTED_FIRST);
   if (at.has_value()) X509_VERIFY_PARAM_set_time(parameters, absl::ToTimeT(*at));
   const bool good = X509_verify_cert(verification.get()) == 1;
@@ -189,13 +191,14 @@ absl::Duration Between(const ASN1_TIME* from, const ASN1_TIME* to) {
   return absl::Hours(24) * days + absl::Seconds(seconds);
 }
 
-// A certificate for a day is renewed within the day: what is left is compared with its life, too.
+// Also compares the remaining time with the certificate's life: a certificate for one day is
+// renewed within the day.
 std::string ExpiryWarning(const std::string& path, const X509* certificate,
                           std::optional<absl::Time> at) {
   const ASN1_TIME* const end = X509_get0_notAfter(certificate);
   const absl::Duration life = Between(X509_get0_notBefore(certificate), end);
   const Time now(at.has_value() ? ASN1_TIME_set(nullptr, absl::ToTimeT(*at)) : nullptr);
-  // Null stands for the present.
+  // Null means the present time.
   const absl::Duration left = Between(now.get(), end);
   if (left >= std::min(kWarnBefore, life / 3)) return "";
   return absl::StrCat("tls certificate file '", path, "' expires on ", TextOf(end), ", in ",

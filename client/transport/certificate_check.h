@@ -1,4 +1,4 @@
-// Checks the certificate files that a process starts with, before a handshake can fail on them.
+// Checks the certificate files of a process at its start, before a handshake can fail on them.
 // Reads files; any thread.
 #ifndef KAON_CLIENT_TRANSPORT_CERTIFICATE_CHECK_H_
 #define KAON_CLIENT_TRANSPORT_CERTIFICATE_CHECK_H_
@@ -14,25 +14,26 @@
 
 namespace kaon::client {
 
-// What the owner of a certificate does with it.
+// Use that the owner makes of a certificate.
 struct CertificateUse {
-  // Roles that it may name.
+  // Roles that the certificate may name.
   std::vector<proto::Role> roles;
-  // Accepts connections, and opens them.
+  // `serves`: the owner accepts connections. `calls`: it opens connections.
   bool serves = false;
   bool calls = false;
 };
 
-// Every role that a caller may have.
+// Returns every role that a caller may have.
 std::vector<proto::Role> AllRoles();
 
-// Returns a warning, empty for none: the certificate is about to expire. Without files all is well.
+// Returns a warning if the certificate expires soon, otherwise "". Returns "" if no files are
+// named.
 //   INVALID_ARGUMENT     only some of the three files are named
 //   NOT_FOUND            a file cannot be read
 //   FAILED_PRECONDITION  a file is not PEM, others may read the key, the key is not that of the
 //                        certificate, the CA did not sign it, it is expired or not valid yet, or it
 //                        is for another role or use
-// Each names file and fault. `at` stands for the present time where it is given.
+// Each error names the file and the fault. `at` replaces the present time if set.
 absl::StatusOr<std::string> CheckCertificates(const kaon::TlsFiles& files,
                                               const CertificateUse& use,
                                               std::optional<absl::Time> at = std::nullopt);

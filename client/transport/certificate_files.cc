@@ -12,7 +12,7 @@ namespace kaon::client {
 
 namespace {
 
-// Seconds between looks at the files.
+// Seconds between checks of the files.
 constexpr unsigned kRefreshSeconds = 2;
 
 }  // namespace

@@ -1,5 +1,6 @@
-// The certificate files behind a port's credentials, a caller's or a server's: all three or none,
-// readable, and read again when they change. Pure functions but for the files; any thread.
+// Reads the certificate files behind the credentials of a caller or a server, and reads them again
+// when they change. All three files are named, or none. Pure functions except for the files; any
+// thread.
 #ifndef KAON_CLIENT_TRANSPORT_CERTIFICATE_FILES_H_
 #define KAON_CLIENT_TRANSPORT_CERTIFICATE_FILES_H_
 
@@ -15,14 +16,14 @@
 
 namespace kaon::client {
 
-// Whether the three files are named. INVALID_ARGUMENT when only some are.
+// Returns whether the three files are named; INVALID_ARGUMENT if only some are.
 absl::StatusOr<bool> AreNamed(const kaon::TlsFiles& files);
 
-// NOT_FOUND names the file and `what` it holds, unless it can be opened.
+// Returns NOT_FOUND if the file cannot be opened; the error names it and `what` it holds.
 absl::Status CheckReadable(absl::string_view what, const std::string& path);
 
-// Looks at the files every few seconds; shared by the credentials made of it. NOT_FOUND names a
-// file that cannot be read.
+// Watches the files and reads them again within seconds of a change. The credentials made from the
+// result share it. NOT_FOUND names a file that cannot be read.
 absl::StatusOr<std::shared_ptr<grpc::experimental::CertificateProviderInterface>> WatchFiles(
     const kaon::TlsFiles& files);
 

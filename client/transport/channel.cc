@@ -28,8 +28,8 @@ namespace {
 
 absl::string_view View(grpc::string_ref text) { return {text.data(), text.size()}; }
 
-// Whether the certificate is for the host that was dialled. Exact names only: nobody needs
-// wildcards here.
+// Returns whether the certificate names the dialled host. Compares exact names only: Kaon needs no
+// wildcards.
 bool NamesHost(const grpc::experimental::TlsCustomVerificationCheckRequest& request,
                absl::string_view host) {
   for (const grpc::string_ref& name : request.dns_names()) {
@@ -41,7 +41,7 @@ bool NamesHost(const grpc::experimental::TlsCustomVerificationCheckRequest& requ
     const std::string wanted_text(host);
     const std::string named_text(View(name));
     if (wanted_text == named_text) return true;
-    // ::1 is also written 0:0:0:0:0:0:0:1.
+    // ::1 can also be written as 0:0:0:0:0:0:0:1.
     if (inet_pton(AF_INET6, wanted_text.c_str(), &wanted) == 1 &&
         inet_pton(AF_INET6, named_text.c_str(), &named) == 1 &&
         IN6_ARE_ADDR_EQUAL(&wanted, &named)) {
@@ -51,7 +51,8 @@ bool NamesHost(const grpc::experimental::TlsCustomVerificationCheckRequest& requ
   return false;
 }
 
-// Runs after OpenSSL has checked the chain and the key usage. Owned by the credentials.
+// Checks the role and the host after OpenSSL has checked the chain and the key usage. Owned by the
+// credentials.
 class RoleVerifier : public grpc::experimental::ExternalCertificateVerifier {
  public:
   RoleVerifier(proto::Role expected, std::string host)
@@ -59,7 +60,7 @@ class RoleVerifier : public grpc::experimental::ExternalCertificateVerifier {
 
   bool Verify(grpc::experimental::TlsCustomVerificationCheckRequest* request,
               std::function<void(grpc::Status)> callback, grpc::Status* sync_status) override {
-    static_cast<void>(callback);  // The answer is given at once, in sync_status.
+    static_cast<void>(callback);  // sync_status already holds the answer.
     const absl::Status status = Check(*request);
     *sync_status = status.ok() ? grpc::Status::OK
                                : grpc::Status(grpc::StatusCode::UNAUTHENTICATED,
@@ -101,7 +102,7 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeCredentials(
   options.watch_root_certs();
   options.watch_identity_key_cert_pairs();
   options.set_verify_server_certs(true);
-  // The per-call host check only knows names; RoleVerifier checks the host itself.
+  // gRPC's check per call only knows names; RoleVerifier checks the host itself.
   options.set_check_call_host(false);
   options.set_certificate_verifier(
       grpc::experimental::ExternalCertificateVerifier::Create<RoleVerifier>(expected_server, host));
@@ -111,29 +112,30 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeCredentials(
 grpc::ChannelArguments MakeArguments() {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxResponseBytes);
-  // Only what a server of ours accepts: no compression, no retries below the ones we count
-  // ourselves.
+  // Use only what our servers accept: no compression, and no retries below those that the client
+  // counts.
   arguments.SetCompressionAlgorithm(GRPC_COMPRESS_NONE);
   arguments.SetInt(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1 << GRPC_COMPRESS_NONE);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
   // A proxy from the environment would see gradients, or fail on loopback.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  // Lanes (laned_shard_channel.h) are connections of their own.
+  // Each lane (laned_shard_channel.h) has its own connection.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 1 << 20);
   arguments.SetInt(GRPC_ARG_TCP_READ_CHUNK_SIZE, 1 << 20);
   arguments.SetInt(GRPC_ARG_TCP_MIN_READ_CHUNK_SIZE, 1 << 20);
   arguments.SetInt(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, 1 << 20);
-  // A restarted server is found within a second. A handshake that lost bytes is given up after 4 s.
+  // The client finds a restarted server within 1 s, and abandons a handshake that lost bytes after
+  // 4 s.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 4000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, absl::ToInt64Milliseconds(kKeepaliveTime));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, absl::ToInt64Milliseconds(kKeepaliveTimeout));
-  // Ping idle connections too: all that became half-open then end at once, not one after the other
-  // when they are needed.
+  // Also ping idle connections: then all half-open ones end together, not one by one when they are
+  // needed.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   return arguments;

@@ -12,7 +12,7 @@ namespace {
 
 using Lease = std::shared_ptr<const void>;
 
-// gRPC's release callback: the last thing it does with the payload.
+// Release callback of a slice: gRPC calls it when it no longer needs the payload.
 void ReleaseLease(void* lease) { std::unique_ptr<Lease>(static_cast<Lease*>(lease)).reset(); }
 
 }  // namespace
@@ -37,7 +37,7 @@ grpc::ByteBuffer BuildChunkMessage(const LeasedChunks& leased) {
     headers.push_back(HeaderOf(chunk));
     headers.back().set_crc32c(proto::Crc32c(chunk.payload.data(), chunk.payload.size()));
     auto lease = std::make_unique<Lease>(leased.lease);
-    // gRPC's type has no const, but it only reads what it sends.
+    // gRPC's type has no const, but gRPC only reads what it sends.
     auto* payload = const_cast<std::byte*>(chunk.payload.data());
     slices.emplace_back(payload, chunk.payload.size(), &ReleaseLease, lease.release());
     payload_bytes += chunk.payload.size();

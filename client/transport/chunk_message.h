@@ -1,5 +1,5 @@
-// gRPC messages around a chunk whose payload is never copied: out from the caller's memory, in from
-// the slices the transport received. Pure functions; any thread.
+// Builds and reads gRPC messages of chunks without copying a payload. A sent payload stays in the
+// caller's memory; a received one stays in the slices of the transport. Pure functions; any thread.
 #ifndef KAON_CLIENT_TRANSPORT_CHUNK_MESSAGE_H_
 #define KAON_CLIENT_TRANSPORT_CHUNK_MESSAGE_H_
 
@@ -14,11 +14,12 @@
 
 namespace kaon::client {
 
-// Where a chunk belongs, without its checksum.
+// Returns the header that says where a chunk belongs, without its checksum.
 v1::TensorChunk HeaderOf(const ChunkToSend& chunk);
 
-// A PushRequest with these chunks: a header slice, then a slice over each payload where it lies,
-// which holds the lease until gRPC releases it. Each CRC32C is taken from its payload now.
+// Builds a PushRequest with these chunks: a header slice, then one slice over each payload in
+// place. Each slice holds the lease until gRPC releases the slice. Computes the CRC32C of each
+// payload now.
 grpc::ByteBuffer BuildChunkMessage(const LeasedChunks& chunks);
 
 // A received message of chunks. The payload lies in `slices`, which keep it alive.
@@ -27,7 +28,7 @@ struct ReceivedChunks {
   proto::DecodedPush decoded;
 };
 
-// INVALID_ARGUMENT for bytes that are no PushRequest or PullResponse.
+// Returns INVALID_ARGUMENT for bytes that are no PushRequest or PullResponse.
 absl::StatusOr<ReceivedChunks> ReadChunkMessage(const grpc::ByteBuffer& message);
 
 }  // namespace kaon::client

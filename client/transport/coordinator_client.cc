@@ -30,7 +30,7 @@ std::string HolderOf(const grpc::ClientContext& context) {
   return std::string(holder->second.data(), holder->second.size());
 }
 
-// What a unary call needs until its callback has run. Shared by the callback and the caller.
+// State of a unary call until its callback has run. Shared by the callback and the caller.
 template <typename Request, typename Response>
 struct UnaryCall : public OutgoingCall {
   UnaryCall(std::shared_ptr<CallTracker> tracker, const Request& request,
@@ -45,7 +45,7 @@ struct UnaryCall : public OutgoingCall {
   CoordinatorClient::Callback<Response> done;
 };
 
-// One AwaitStep. Keeps itself alive from Start to OnDone.
+// One AwaitStep. It keeps itself alive from Start to OnDone.
 class AwaitCall : public OutgoingCall, public grpc::ClientReadReactor<v1::StepEvent> {
  public:
   AwaitCall(std::shared_ptr<CallTracker> tracker, const v1::AwaitStepRequest& request,
@@ -105,7 +105,8 @@ absl::StatusOr<std::shared_ptr<CoordinatorClient::Peer>> CoordinatorClient::Peer
     const auto peer = peers_.find(address);
     if (peer != peers_.end()) return peer->second;
   }
-  // Reads files: not under the lock. Of two threads that do, the first one's connection stays.
+  // Not under the lock, because this reads files. If two threads do it, the first one's connection
+  // stays.
   KAON_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel,
                         CreateChannel(address, tls_, proto::Role::kCoordinator));
   auto made = std::make_shared<Peer>(std::move(channel));

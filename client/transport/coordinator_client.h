@@ -1,6 +1,6 @@
-// Calls to the coordinators of a cluster, each to one address: who retries, and where, is the
-// caller's business. Owned by the client's Runtime; any thread. Callbacks come from gRPC's threads,
-// or from the calling thread when no call could be made; they must not block.
+// Calls the coordinators of a cluster. Each call goes to one address; the caller decides about
+// retries. Owned by the client's Runtime; any thread. Callbacks run on gRPC's threads, or on the
+// calling thread if no call could be made. They must not block.
 #ifndef KAON_CLIENT_TRANSPORT_COORDINATOR_CLIENT_H_
 #define KAON_CLIENT_TRANSPORT_COORDINATOR_CLIENT_H_
 
@@ -20,7 +20,7 @@
 
 namespace kaon::client {
 
-// A call under way. After Cancel its callback follows soon.
+// An open call. After Cancel its callback follows soon.
 class OutgoingCall {
  public:
   virtual ~OutgoingCall() = default;
@@ -29,7 +29,7 @@ class OutgoingCall {
 
 class CoordinatorClient {
  public:
-  // The result, and the address in the trailing metadata kaon-holder (empty if none).
+  // Takes the result and the address in the trailing metadata kaon-holder (empty if none).
   template <typename Response>
   using Callback =
       std::function<void(const absl::StatusOr<Response>& response, const std::string& holder)>;
@@ -37,10 +37,11 @@ class CoordinatorClient {
   CoordinatorClient(TlsFiles tls, std::shared_ptr<CallTracker> tracker);
   ~CoordinatorClient();
 
-  // Prepares the connection to `address`. Errors as CreateChannel.
+  // Prepares the connection to `address`. Errors as in CreateChannel.
   absl::Status Open(const std::string& address) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Each ends with DEADLINE_EXCEEDED after `timeout`. The result is null when no call was made.
+  // These four end with DEADLINE_EXCEEDED after `timeout`. The returned pointer is null if no call
+  // was made.
   std::shared_ptr<OutgoingCall> Register(const std::string& address,
                                          const v1::RegisterJobRequest& request,
                                          absl::Duration timeout, Callback<v1::JobDescription> done);
@@ -53,7 +54,8 @@ class CoordinatorClient {
                                       const v1::BeginStepRequest& request, absl::Duration timeout,
                                       Callback<v1::BeginStepResponse> done);
 
-  // Events in order, then the end. No deadline: the connection's keepalive finds a dead peer.
+  // Reports events in order, then the end. There is no deadline: the connection's keepalive detects
+  // a dead peer.
   std::shared_ptr<OutgoingCall> Await(
       const std::string& address, const v1::AwaitStepRequest& request,
       std::function<void(const v1::StepEvent&)> on_event,
@@ -62,12 +64,12 @@ class CoordinatorClient {
  private:
   struct Peer;
 
-  // `method` starts the RPC on the stub it is given.
+  // `method` starts the RPC on the given stub.
   template <typename Request, typename Response, typename Method>
   std::shared_ptr<OutgoingCall> Call(const std::string& address, const Request& request,
                                      absl::Duration timeout, Callback<Response> done,
                                      Method method);
-  // The connection to `address`, made if there is none yet. Shared with the calls on it.
+  // Returns the connection to `address`, and creates it if necessary. Shared with its calls.
   absl::StatusOr<std::shared_ptr<Peer>> PeerOf(const std::string& address) ABSL_LOCKS_EXCLUDED(mu_);
 
   const TlsFiles tls_;

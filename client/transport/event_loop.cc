@@ -9,7 +9,7 @@
 namespace kaon::client {
 namespace {
 
-// Whose task this thread runs.
+// The loop that runs on this thread.
 thread_local const EventLoop* current_loop = nullptr;
 
 }  // namespace
@@ -42,14 +42,14 @@ void EventLoop::Cancel(const Timer& timer) {
     MutexLock lock(mu_);
     const auto found = timers_.find(timer);
     if (found == timers_.end()) return;
-    // Destroyed outside the lock: what it owns may post when it goes.
+    // Destroy the task outside the lock: an object that it owns may post.
     task = std::move(found->second);
     timers_.erase(found);
   }
 }
 
 void EventLoop::Stop() {
-  // Destroyed outside the lock: what a task owns may post when it goes.
+  // Destroyed outside the lock: an object that a task owns may post.
   std::deque<Task> tasks;
   std::map<Timer, Task> timers;
   {

@@ -1,6 +1,6 @@
-// The client's one thread of its own: runs tasks in the order posted, and timers. Worker sessions
-// and retries live on it, so they need no locks. Owned by the client's Runtime; Post and PostAt may
-// be called from any thread, tasks run on the loop's thread and must not block.
+// Runs the client's only thread of its own: tasks in the order posted, and timers. Worker sessions
+// and retries run on it, so they need no locks. Owned by the client's Runtime. Post and PostAt may
+// be called on any thread; tasks run on the loop's thread and must not block.
 #ifndef KAON_CLIENT_TRANSPORT_EVENT_LOOP_H_
 #define KAON_CLIENT_TRANSPORT_EVENT_LOOP_H_
 
@@ -27,20 +27,21 @@ class EventLoop {
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
 
-  // A clock that never jumps. Its zero means nothing: only for PostAt and differences.
+  // Returns the time of a clock that never jumps. Its zero has no meaning: use it only for PostAt
+  // and differences.
   static absl::Time Now();
 
-  // After Stop, tasks are dropped without running.
+  // After Stop, both drop the task without running it.
   void Post(Task task) ABSL_LOCKS_EXCLUDED(mu_);
   Timer PostAt(absl::Time at, Task task) ABSL_LOCKS_EXCLUDED(mu_);
   // Drops the task unless it has run or is running.
   void Cancel(const Timer& timer) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Waits for the task that is running, drops the others. Not from the loop's thread.
+  // Waits for the running task and drops the others. Do not call it on the loop's thread.
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Ends the process if a task of the loop, on_rewind for one, is about to wait for the loop: it
-  // would do so for ever. `what` is what it called.
+  // Aborts the process if the calling thread is the loop's: a task, on_rewind for example, must not
+  // wait for its own loop. `what` names the call in the message.
   void CheckNotOnLoop(const char* what) const;
 
  private:
@@ -53,7 +54,7 @@ class EventLoop {
   uint64_t last_timer_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<Timer, Task> timers_ ABSL_GUARDED_BY(mu_);
 
-  // Last: it uses everything above.
+  // Last member: the thread uses everything above.
   std::thread thread_;
 };
 

@@ -28,8 +28,8 @@ grpc::ByteBuffer Serialize(const google::protobuf::Message& message) {
   return grpc::ByteBuffer(&slice, 1);
 }
 
-// One push stream. Keeps itself alive from Start to OnDone; the stream's owner shares it to resume
-// and cancel.
+// One push stream. It keeps itself alive from Start to OnDone; its owner shares it to resume and
+// cancel.
 class GrpcPushStream : public PushStream, public Reactor {
  public:
   GrpcPushStream(std::shared_ptr<CallTracker> tracker, std::shared_ptr<grpc::Channel> channel,
@@ -43,7 +43,7 @@ class GrpcPushStream : public PushStream, public Reactor {
   void Start(std::shared_ptr<GrpcPushStream> self) {
     self_ = std::move(self);
     stub_.PrepareBidiStreamingCall(&context_, kPushMethod, grpc::StubOptions(), this);
-    // Resume writes from outside of reactions: gRPC must not end the call under it.
+    // Resume writes outside reactions, so gRPC must not end the call meanwhile.
     AddHold();
     StartWrite(&out_);
     StartRead(&in_);
@@ -66,7 +66,8 @@ class GrpcPushStream : public PushStream, public Reactor {
   void Cancel() override { context_.TryCancel(); }
 
   void OnWriteDone(bool ok) override {
-    // gRPC has its own references now: the payload goes back to the caller when it drops them.
+    // gRPC now has its own references to the payload; the caller's memory is free when gRPC drops
+    // them.
     out_.Clear();
     if (ok) return WriteNext();
     StopWriting();
@@ -94,13 +95,13 @@ class GrpcPushStream : public PushStream, public Reactor {
       result = absl::UnavailableError("the shard ended the push without confirming it");
     }
     source_->OnDone(result);
-    // The source may hold this stream: let go of it before of this.
+    // Release the source before this stream, because the source may own the stream.
     source_.reset();
     const std::shared_ptr<GrpcPushStream> self = std::move(self_);
   }
 
  private:
-  // False when nothing more is to be read.
+  // Returns false if no more is to be read.
   bool OnResponse() {
     v1::PushResponse response;
     if (!grpc::GenericDeserialize<grpc::ProtoBufferReader, v1::PushResponse>(&in_, &response)
@@ -112,7 +113,7 @@ class GrpcPushStream : public PushStream, public Reactor {
       case v1::PushResponse::kOpened:
         PassFailpoint(Failpoint::worker_push_opened);
         failure_ = source_->OnOpened(response.opened());
-        // The shard has it all from an earlier stream.
+        // The shard has received everything on an earlier stream.
         confirmed_ = failure_.ok() && response.opened().finished();
         if (failure_.ok() && !confirmed_) Resume();
         return failure_.ok() && !confirmed_;
@@ -128,7 +129,7 @@ class GrpcPushStream : public PushStream, public Reactor {
     return true;
   }
 
-  // Called by whoever set writing_, or after a write.
+  // Call it after setting writing_, or after a write.
   void WriteNext() {
     while (true) {
       PushMessage message = source_->Next();
@@ -160,7 +161,7 @@ class GrpcPushStream : public PushStream, public Reactor {
     bool remove = false;
     {
       MutexLock lock(mu_);
-      // After a failed write nothing can be written any more; OnReadDone(false) is on its way.
+      // No write can follow a failed one; OnReadDone(false) comes soon.
       closed_ = true;
       writing_ = false;
       remove = !std::exchange(hold_removed_, true);
@@ -174,17 +175,17 @@ class GrpcPushStream : public PushStream, public Reactor {
   std::shared_ptr<PushSource> source_;
 
   Mutex mu_;
-  // From the first write on, except while the source has nothing.
+  // True from the first write on, except while the source has nothing.
   bool writing_ ABSL_GUARDED_BY(mu_) = true;
-  // Resume was called while writing.
+  // Resume was called during a write.
   bool resumed_ ABSL_GUARDED_BY(mu_) = false;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   bool hold_removed_ ABSL_GUARDED_BY(mu_) = false;
 
-  // Of whoever writes.
+  // Used by the current writer.
   grpc::ByteBuffer out_;
 
-  // Of the reading reactions, then of OnDone.
+  // Used by reactions that read, then by OnDone.
   grpc::ByteBuffer in_;
   absl::Status failure_;
   bool confirmed_ = false;
@@ -193,7 +194,7 @@ class GrpcPushStream : public PushStream, public Reactor {
   std::shared_ptr<GrpcPushStream> self_;
 };
 
-// One pull. Keeps itself alive from Start to OnDone.
+// One pull. It keeps itself alive from Start to OnDone.
 class GrpcPullStream : public PullStream, public Reactor {
  public:
   GrpcPullStream(std::shared_ptr<CallTracker> tracker, std::shared_ptr<grpc::Channel> channel,
@@ -252,7 +253,7 @@ class GrpcPullStream : public PullStream, public Reactor {
   grpc::ClientContext context_;
   const PullOptions options_;
 
-  // Of the reactions.
+  // Used by the reactions.
   PullAssembler assembler_;
   grpc::ByteBuffer out_;
   grpc::ByteBuffer in_;
@@ -281,7 +282,7 @@ class GrpcShardChannel : public ShardChannel {
   }
 
  private:
-  // Both shared with the streams.
+  // Both are shared with the streams.
   const std::shared_ptr<CallTracker> tracker_;
   const std::shared_ptr<grpc::Channel> channel_;
 };

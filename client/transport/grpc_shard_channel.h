@@ -1,5 +1,6 @@
-// ShardChannel over gRPC: generic bidirectional streams of ByteBuffers in the reactor API, so that
-// no payload passes a serializer (protocol.md section 4). One object per shard; any thread.
+// Implements ShardChannel over gRPC. Generic bidirectional streams of ByteBuffers in the reactor
+// API keep payloads out of any serializer (protocol.md section 4). One object per shard; any
+// thread.
 #ifndef KAON_CLIENT_TRANSPORT_GRPC_SHARD_CHANNEL_H_
 #define KAON_CLIENT_TRANSPORT_GRPC_SHARD_CHANNEL_H_
 
@@ -12,7 +13,7 @@
 
 namespace kaon::client {
 
-// Over `channel`, shared with the calls, which are counted in `tracker`.
+// Returns a channel over `channel`, which its calls share; `tracker` counts the calls.
 std::shared_ptr<ShardChannel> CreateGrpcShardChannel(std::shared_ptr<grpc::Channel> channel,
                                                      std::shared_ptr<CallTracker> tracker);
 

@@ -6,7 +6,7 @@
 
 namespace kaon::client {
 
-// What one lane's stream asks. Shares the push until its stream is done.
+// Source of one lane's stream. Shares the push until the stream is done.
 class LanedPush::LaneSource : public PushSource {
  public:
   LaneSource(std::shared_ptr<LanedPush> push, size_t lane) : push_(std::move(push)), lane_(lane) {}
@@ -45,7 +45,7 @@ void LanedPush::Open(size_t lane, const v1::PushOpen& open) {
     cancel = cancelled_ || over_;
     if (!over_) lanes_[lane].stream = stream;
   }
-  // What came before the stream was known here could neither resume nor cancel it.
+  // A Resume or Cancel of the push that came earlier did not reach this stream.
   cancel ? stream->Cancel() : stream->Resume();
 }
 
@@ -135,7 +135,7 @@ PushMessage LanedPush::TakeLocked(size_t lane, std::vector<std::shared_ptr<PushS
     if (std::exchange(mine.finish_sent, true)) return std::monostate();
     return v1::PushFinish();
   }
-  // The shard must have taken what the others bring.
+  // The shard must have accepted the chunks of the other lanes first.
   if (!finish_.has_value() || !AreLanesDoneLocked()) return std::monostate();
   mine.finish_sent = true;
   return *std::exchange(finish_, std::nullopt);
@@ -171,8 +171,8 @@ void LanedPush::OnLaneDone(size_t lane, const absl::Status& status) {
     lanes_[lane].done = true;
     if (over_) return;
     first = lanes_[0].stream;
-    // One that was never opened, or only after the finish was sent, has nothing to send: the others
-    // do without it. One that ends because the push was cancelled says nothing new.
+    // A lane that was not open before the finish was sent has nothing to send, so its failure does
+    // not matter. Nor does the error of a lane after the push was cancelled.
     failed = !status.ok() && lanes_[lane].opened && !lanes_[0].finish_sent && !cancelled_;
     if (failed) failure_ = status;
     cancelled_ = cancelled_ || failed;
@@ -188,7 +188,7 @@ void LanedPush::OnDone(const absl::Status& status) {
     MutexLock lock(mu_);
     over_ = true;
     lanes_[0].done = true;
-    // It was cancelled because of that.
+    // The failure of a lane caused the cancel.
     if (!failure_.ok() && absl::IsCancelled(status)) result = failure_;
     for (size_t i = 0; i < lanes.size(); ++i) {
       lanes[i].stream = std::move(lanes_[i].stream);

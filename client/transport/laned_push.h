@@ -1,6 +1,6 @@
-// One push over several connections to a shard: chunks are divided among lanes, each parameter's on
-// one of them; the first lane opens and finishes it and has its credit (PushOpen.lane_of). Made by
-// LanedShardChannel, shared with its streams until they are done; any thread.
+// Runs one push over several connections (lanes) to a shard. All chunks of one parameter use the
+// same lane. The first lane opens and finishes the push and receives its credit (PushOpen.lane_of).
+// LanedShardChannel creates it; its streams share it until they are done. Any thread.
 #ifndef KAON_CLIENT_TRANSPORT_LANED_PUSH_H_
 #define KAON_CLIENT_TRANSPORT_LANED_PUSH_H_
 
@@ -22,11 +22,12 @@ namespace kaon::client {
 
 class LanedPush : public PushStream, public std::enable_shared_from_this<LanedPush> {
  public:
-  // Other lanes are opened once more than `least_lane_bytes` are to be sent and the shard takes
-  // lanes. An error of one of them ends the push.
+  // Opens the other lanes once more than `least_lane_bytes` were taken from `source`, if the shard
+  // accepts lanes. If a lane cannot open, the push continues without it. If an open lane fails, the
+  // push fails.
   LanedPush(std::vector<std::shared_ptr<ShardChannel>> channels, uint64_t least_lane_bytes,
             const v1::PushOpen& open, std::shared_ptr<PushSource> source);
-  // Once.
+  // Call it once.
   void Start();
 
   void Resume() override;
@@ -37,23 +38,23 @@ class LanedPush : public PushStream, public std::enable_shared_from_this<LanedPu
 
   struct Lane {
     std::shared_ptr<PushStream> stream;
-    // What it is to send next. Views of the caller's memory and their leases.
+    // Messages to send next: views of the caller's memory with their leases.
     std::deque<LeasedChunks> chunks;
     bool opened = false;
     bool finish_sent = false;
     bool done = false;
   };
 
-  // Of lane `lane`, as PushSource.
+  // These do the work of PushSource for lane `lane`.
   absl::Status OnOpened(size_t lane, const v1::PushOpened& opened) ABSL_LOCKS_EXCLUDED(mu_);
   PushMessage Next(size_t lane) ABSL_LOCKS_EXCLUDED(mu_);
   void OnLaneDone(size_t lane, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
   void OnDone(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // `resume` are streams that have something to send now.
+  // Adds to `resume` the streams that have something to send now.
   PushMessage TakeLocked(size_t lane, std::vector<std::shared_ptr<PushStream>>* resume)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Each parameter goes to the lane that has begun it, else to the one that asks.
+  // Assigns each parameter to the lane that has begun it, or else to the asking lane.
   void DivideLocked(const LeasedChunks& message, size_t asking,
                     std::vector<std::shared_ptr<PushStream>>* resume)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -72,14 +73,14 @@ class LanedPush : public PushStream, public std::enable_shared_from_this<LanedPu
   std::vector<Lane> lanes_ ABSL_GUARDED_BY(mu_);
   std::map<ContributionKey, size_t> lane_of_ ABSL_GUARDED_BY(mu_);
   uint64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  // PushOpened.push.
+  // Value of PushOpened.push.
   uint64_t push_ ABSL_GUARDED_BY(mu_) = 0;
   bool lanes_started_ ABSL_GUARDED_BY(mu_) = false;
-  // The source has said its last message, `finish_`, which is sent once the lanes that were opened
-  // are done.
+  // The source has returned its last message, `finish_`. The first lane sends it when the other
+  // open lanes are done.
   bool finishing_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<v1::PushFinish> finish_ ABSL_GUARDED_BY(mu_);
-  // Why a lane ended the push.
+  // Error of the lane that ended the push.
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   bool over_ ABSL_GUARDED_BY(mu_) = false;

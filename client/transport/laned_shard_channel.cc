@@ -16,9 +16,8 @@ uint64_t BytesOf(const MutableTensorView& target) {
   return target.num_elements * SizeOf(target.dtype);
 }
 
-// The same pull cut into at most `most` parts. Each parameter goes to the part that has the fewest
-// bytes so far, so that all of them follow the order of the request: that is the order in which a
-// shard is done with them.
+// Cuts a pull into at most `most` parts. Each parameter goes to the part that has the fewest bytes
+// so far. So every part follows the order of the request, in which a shard finishes its parameters.
 std::vector<PullOptions> Divide(PullOptions pull, size_t most, uint64_t least_bytes) {
   uint64_t bytes = 0;
   for (const MutableTensorView& target : pull.targets) bytes += BytesOf(target);
@@ -49,21 +48,21 @@ std::vector<PullOptions> Divide(PullOptions pull, size_t most, uint64_t least_by
   return divided;
 }
 
-// A pull in several parts, which share it until they are done: it is done when all of them are. The
-// first failure is its own, and cancels the others.
+// Joins the parts of one pull, which share it until they are done. It is done when all parts are.
+// The first failure becomes its result and cancels the other parts.
 class LanedPull : public PullStream, public std::enable_shared_from_this<LanedPull> {
  public:
   LanedPull(size_t parts, std::function<void(const absl::Status&)> done)
       : done_(std::move(done)), parts_(parts), under_way_(parts) {}
 
-  // Once for each part, before it can be done.
+  // Returns the callback of a part; call it before the part can be done.
   std::function<void(const absl::Status&)> DoneOf(size_t part) {
     return [self = shared_from_this(), part](const absl::Status& status) {
       self->OnPartDone(part, status);
     };
   }
 
-  // The stream of a part, which may be done already.
+  // Adds the stream of a part; the part may be done already.
   void Add(size_t part, std::shared_ptr<PullStream> stream) {
     bool cancel = false;
     {

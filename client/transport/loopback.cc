@@ -19,13 +19,13 @@ absl::string_view HostOf(absl::string_view host_port) {
   const absl::string_view port = host_port.substr(colon + 1);
   uint64_t number = 0;
   if (!proto::ParseDecimal(port, &number, 65535)) return {};
-  // A blank is a list that was cut at its commas alone.
+  // A blank means a list that was cut only at its commas.
   if (!std::all_of(host.begin(), host.end(), absl::ascii_isgraph)) return {};
   if (!host.empty() && host.front() == '[') {
     if (host.back() != ']') return {};
     return host.substr(1, host.size() - 2);
   }
-  // Any further colon or slash is a scheme, a list or an unbracketed IPv6 address.
+  // Another colon or slash means a scheme, a list or an unbracketed IPv6 address.
   if (host.find_first_of(":/,[]") != absl::string_view::npos) return {};
   return host;
 }

@@ -1,5 +1,5 @@
-// Whether an address stays on this machine: the only addresses on which Kaon speaks without
-// certificates. Pure function; any thread.
+// Tells whether an address stays on this machine. Only on such addresses does Kaon communicate
+// without certificates. Pure functions; any thread.
 #ifndef KAON_CLIENT_TRANSPORT_LOOPBACK_H_
 #define KAON_CLIENT_TRANSPORT_LOOPBACK_H_
 
@@ -7,12 +7,13 @@
 
 namespace kaon::client {
 
-// The host of "host:port" or "[v6]:port", without brackets; empty if the address does not have that
-// form (schemes, lists, blanks, a missing or impossible port).
+// Returns the host of "host:port" or "[v6]:port", without brackets. Returns "" if the address has
+// another form: a scheme, a list, a blank, a missing or impossible port.
 absl::string_view HostOf(absl::string_view host_port);
 
-// True for 127.0.0.0/8, ::1 and the name localhost, with a port. Anything else is not, so that a
-// name that merely looks like a loopback address (127.0.0.1.example.org) never gets plaintext.
+// Returns true for 127.0.0.0/8, ::1 and the name localhost, with a port. Returns false for anything
+// else. So a name that only looks like a loopback address (127.0.0.1.example.org) never gets
+// plaintext.
 bool IsLoopback(absl::string_view host_port);
 
 }  // namespace kaon::client

@@ -12,7 +12,7 @@ namespace kaon::client {
 
 namespace {
 
-// Runs may cut an element in two.
+// The border of two runs may cut an element.
 uint64_t CountInfinite(DType dtype, proto::Slices payload) {
   const auto kernels_dtype = static_cast<kernels::DType>(dtype);
   uint64_t count = 0;
@@ -75,7 +75,7 @@ absl::Status PullAssembler::AcceptOne(const v1::TensorChunk& chunk, proto::Slice
         chunk.num_elements(), " elements in ", bytes, " bytes, of ", target.num_elements));
   }
   KAON_RETURN_IF_ERROR(proto::VerifyChecksum(chunk, payload));
-  // Masters are fp32: in the types of 16 bits some have no other value.
+  // Masters are fp32: some have no other value in a 16-bit type.
   if (on_infinite_ && target.dtype != DType::kFloat32) {
     const uint64_t infinite = CountInfinite(target.dtype, payload);
     if (infinite > 0) on_infinite_(chunk.parameter_id(), infinite);

@@ -1,5 +1,5 @@
-// Puts the chunks of one pull where they belong, checking that every element arrives exactly once
-// and intact. Owned by one pull; one thread at a time.
+// Writes the chunks of one pull to their targets. Checks that every element arrives exactly once
+// and undamaged. Owned by one pull; one thread at a time.
 #ifndef KAON_CLIENT_TRANSPORT_PULL_ASSEMBLER_H_
 #define KAON_CLIENT_TRANSPORT_PULL_ASSEMBLER_H_
 
@@ -17,19 +17,19 @@ namespace kaon::client {
 
 class PullAssembler {
  public:
-  // Called with a parameter and how many of its elements arrived as infinity.
+  // Called with a parameter and the number of its elements that arrived as infinity.
   using OnInfinite = std::function<void(uint32_t parameter_id, uint64_t elements)>;
 
-  // Targets in the order of request.parameter_ids.
+  // `targets` have the order of request.parameter_ids.
   PullAssembler(const v1::PullRequest& request, std::vector<MutableTensorView> targets,
                 OnInfinite on_infinite = nullptr);
 
-  // Writes the chunks of one message into their targets. DATA_LOSS for a checksum that does not
-  // match, INTERNAL for a chunk other than the next one; both name the chunk. Nothing of it and of
-  // those behind it is written then. INTERNAL for a message without any.
+  // Writes the chunks of one message to their targets. DATA_LOSS names a chunk with a wrong
+  // checksum; INTERNAL names a chunk other than the next one. The bad chunk and those after it are
+  // not written. INTERNAL also if the message has no chunk.
   absl::Status Accept(absl::Span<const proto::ChunkView> chunks);
 
-  // DATA_LOSS, naming the first parameter that is not complete.
+  // Returns DATA_LOSS if a parameter is not complete; the error names the first one.
   absl::Status CheckComplete() const;
 
  private:
@@ -39,7 +39,7 @@ class PullAssembler {
   v1::DType dtype_;
   std::vector<MutableTensorView> targets_;
   const OnInfinite on_infinite_;
-  // The target that is being filled, and how many of its elements are there.
+  // The target being filled, and the number of its elements that have arrived.
   size_t target_ = 0;
   uint64_t num_elements_ = 0;
 };

@@ -14,7 +14,7 @@ void PushQueue::Add(ContributionKey key, const TensorView& tensor) {
   const auto [entry, added] = entries_.emplace(key, Entry{tensor});
   CHECK(added) << "parameter " << key.first << ", micro-batch " << key.second << " queued twice";
   const auto received = received_.find(key);
-  // A shard that has more than this tensor is found out at the next Open.
+  // The next Open rejects a shard that claims more than this tensor.
   const uint64_t have = received == received_.end() ? 0 : received->second;
   ResumeFrom(key, entry->second, std::min(have, tensor.num_elements));
 }
@@ -32,9 +32,9 @@ absl::Status PushQueue::Open(uint64_t credit_bytes, absl::Span<const ReceivedEle
     received_[elements.key] = elements.num_elements;
   }
   open_ = true;
-  // The first stream of a step opens with the whole window, and so does that of a later round whose
-  // shard has nothing. What another one lacks of it is in the shard's staging, from streams before,
-  // and is credited on this one.
+  // The first stream of a step opens with the whole window. So does the first stream of a later
+  // round, if its shard has nothing. Credit that another stream lacks belongs to bytes of earlier
+  // streams, which the shard still stages; this stream will get it.
   if (std::exchange(is_new_round_, false) && received.empty()) window_bytes_ = 0;
   window_bytes_ = std::max(window_bytes_, credit_bytes);
   credit_bytes_ = credit_bytes;
@@ -69,8 +69,8 @@ void PushQueue::AddCredit(uint64_t bytes) {
   bytes = std::min(bytes, in_flight_bytes_);
   credit_bytes_ += bytes;
   in_flight_bytes_ -= bytes;
-  // Credit does not say for which chunks it is, and a shard folds in rank order, not in ours: only
-  // when nothing is in flight is it certain what was accepted.
+  // Credit does not name its chunks, and a shard folds in rank order, not in ours. So a
+  // contribution is known to be accepted only when nothing is in flight.
   if (in_flight_bytes_ > 0) return;
   for (const ContributionKey& key : unacknowledged_) {
     Entry& entry = entries_.at(key);
@@ -107,7 +107,7 @@ std::vector<ChunkToSend> PushQueue::Next(uint64_t budget_bytes) {
   for (; key != unsent_.end() && chunks.size() < proto::kMaxPieces; ++key) {
     const Entry& entry = entries_.at(*key);
     ChunkToSend chunk = ChunkOf(*key, entry, most);
-    // Behind others, only what is not cut.
+    // After the first chunk, add only chunks that end their contribution.
     const bool ends = chunk.offset + chunk.num_elements == entry.tensor.num_elements;
     if (!chunks.empty() && (!ends || bytes + chunk.payload.size() > most)) break;
     bytes += chunk.payload.size();
@@ -120,7 +120,7 @@ std::vector<ChunkToSend> PushQueue::Next(uint64_t budget_bytes) {
     entry.sent += chunk.num_elements;
     if (entry.sent == entry.tensor.num_elements) unacknowledged_.push_back(chunk.key);
   }
-  // What was taken whole: everything before where the loop ended.
+  // Everything before `key` has been sent to its end.
   unsent_.erase(unsent_.begin(), key);
   credit_bytes_ -= bytes;
   in_flight_bytes_ += bytes;

@@ -1,5 +1,5 @@
-// What one push stream sends next: the contributions of one worker to the parameters of one shard,
-// in the job's canonical order among those that are queued, within the shard's credit. Pure
+// Decides what one push stream sends next. Holds the contributions of one worker to the parameters
+// of one shard. Sends the queued ones in the job's canonical order, within the shard's credit. Pure
 // bookkeeping, no I/O and no locks; owned by StepPusher, one thread at a time.
 #ifndef KAON_CLIENT_TRANSPORT_PUSH_QUEUE_H_
 #define KAON_CLIENT_TRANSPORT_PUSH_QUEUE_H_
@@ -17,16 +17,17 @@
 
 namespace kaon::client {
 
-// One contribution of a worker: (parameter id, micro-batch). Their order is the order of sending.
+// One contribution of a worker: (parameter id, micro-batch). Contributions are sent in the order of
+// their keys.
 using ContributionKey = std::pair<uint32_t, uint32_t>;
 
-// Elements of a contribution that the shard already has.
+// Number of elements of a contribution that the shard already has.
 struct ReceivedElements {
   ContributionKey key;
   uint64_t num_elements = 0;
 };
 
-// A run of elements to be sent as one chunk.
+// A run of elements to send as one chunk.
 struct ChunkToSend {
   ContributionKey key;
   uint64_t offset = 0;
@@ -40,35 +41,36 @@ class PushQueue {
  public:
   explicit PushQueue(size_t max_chunk_bytes) : max_chunk_bytes_(max_chunk_bytes) {}
 
-  // Queues a contribution; each key once. Its memory must stay valid while the queue is used.
+  // Queues a contribution; call it once for each key. Its memory must stay valid while the queue is
+  // used.
   void Add(ContributionKey key, const TensorView& tensor);
 
-  // The next stream is of another round. A shard that has nothing then may be another process, with
-  // another window.
+  // Begins a new round with the next stream. If the shard then has nothing, it may be another
+  // process with another window.
   void BeginRound() { is_new_round_ = true; }
 
-  // A stream is open: sending starts over from what the shard has. INTERNAL, naming both, when the
-  // shard claims to have more of a contribution than there is.
+  // Opens a stream: sending restarts after the elements that the shard has. INTERNAL names both
+  // numbers if the shard claims more elements than a contribution has.
   absl::Status Open(uint64_t credit_bytes, absl::Span<const ReceivedElements> received);
 
-  // The stream is gone: what was in flight is unknown until the next Open.
+  // Closes the stream. The bytes in flight are unknown until the next Open.
   void Close();
 
-  // The shard folded or dropped that many payload bytes. More than there are in flight count as
-  // all.
+  // Adds credit for payload bytes that the shard folded or dropped. More bytes than are in flight
+  // count as all of them.
   void AddCredit(uint64_t bytes);
 
-  // The chunks of the next message: one, or several where contributions are so small that they fit
-  // into one message whole, together at most `budget_bytes` long and within the credit; they count
-  // as sent. Empty if nothing is queued or there is not enough of either: messages are not cut
-  // small to squeeze through.
+  // Returns the chunks of the next message; they count as sent. Returns several chunks only if each
+  // ends its contribution and all fit in one message. The message has at most `budget_bytes` and
+  // fits the credit. Returns nothing if nothing is queued, or if budget or credit is too small: a
+  // message is never made smaller to fit.
   std::vector<ChunkToSend> Next(uint64_t budget_bytes);
 
-  // Contributions that the shard has accepted completely since the last call.
+  // Returns the contributions that the shard has accepted completely since the last call.
   std::vector<ContributionKey> TakeAccepted();
 
   bool open() const { return open_; }
-  // Everything queued has been sent on the open stream.
+  // Returns true if everything queued has been sent on the open stream.
   bool all_sent() const { return open_ && unsent_.empty(); }
   // Payload bytes sent on the open stream and not yet credited.
   uint64_t in_flight_bytes() const { return in_flight_bytes_; }
@@ -80,19 +82,20 @@ class PushQueue {
     bool accepted = false;
   };
 
-  // Most bytes of a message: half the window, so that one travels while the other is acknowledged.
+  // Largest message: half the window, so that one message travels while the shard acknowledges
+  // another.
   uint64_t MessageBytes() const;
-  // What is to be sent next of a contribution, in at most `most_bytes`.
+  // Returns the next chunk of a contribution, in at most `most_bytes`.
   static ChunkToSend ChunkOf(ContributionKey key, const Entry& entry, uint64_t most_bytes);
   void ResumeFrom(ContributionKey key, Entry& entry, uint64_t received);
 
   const size_t max_chunk_bytes_;
   std::map<ContributionKey, Entry> entries_;
-  // Keys of entries that are not sent to their end.
+  // Keys of entries that are not completely sent.
   std::set<ContributionKey> unsent_;
-  // What the shard has of contributions, those included that are not queued here yet.
+  // Elements that the shard has, also of contributions that are not queued here yet.
   std::map<ContributionKey, uint64_t> received_;
-  // Sent to their end, not yet known to be accepted.
+  // Completely sent, not yet known to be accepted.
   std::vector<ContributionKey> unacknowledged_;
   std::vector<ContributionKey> accepted_;
   bool open_ = false;

@@ -1,6 +1,6 @@
-// The data plane as the client sees it: pushes and pulls of one shard over some transport. The gRPC
-// implementation is grpc_shard_channel.h. Channels are owned by the client's Runtime, shared with
-// the calls under way; all methods may be called from any thread.
+// Interface of the data plane: pushes and pulls of one shard over some transport.
+// grpc_shard_channel.h implements it over gRPC. The client's Runtime owns the channels and shares
+// them with open calls; all methods may be called on any thread.
 #ifndef KAON_CLIENT_TRANSPORT_SHARD_CHANNEL_H_
 #define KAON_CLIENT_TRANSPORT_SHARD_CHANNEL_H_
 
@@ -17,22 +17,22 @@
 
 namespace kaon::client {
 
-// The chunks of one message, at least one, and what keeps their memory alive: the transport holds
-// `lease` until it has let go of the payloads, which it sends from where they lie.
+// The chunks of one message, one or more, and the lease on their memory. The transport sends the
+// payloads in place and holds `lease` until it has released them.
 struct LeasedChunks {
   std::vector<ChunkToSend> chunks;
   std::shared_ptr<const void> lease;
 };
 
-// What a push sends next: nothing for now, chunks, or the finish.
+// Next message of a push: nothing for now, chunks, or the finish.
 using PushMessage = std::variant<std::monostate, LeasedChunks, v1::PushFinish>;
 
-// The sender's side of one push stream. Called from the transport's threads, and from those that
-// call PushStream::Resume; calls may overlap, but Next does not with itself.
+// The sender's side of one push stream. Called on the transport's threads and on those that call
+// PushStream::Resume. Calls may overlap, but two calls of Next never do.
 class PushSource {
  public:
   virtual ~PushSource() = default;
-  // The shard's first answer. An error ends the stream.
+  // Takes the shard's first answer. An error ends the stream.
   virtual absl::Status OnOpened(const v1::PushOpened& opened) = 0;
   virtual void OnCredit(uint64_t bytes) = 0;
   virtual PushMessage Next() = 0;
@@ -49,7 +49,7 @@ class PushStream {
   virtual void Cancel() = 0;
 };
 
-// A pull under way. Cancel makes `done` follow soon.
+// An open pull. After Cancel, `done` follows soon.
 class PullStream {
  public:
   virtual ~PullStream() = default;
@@ -58,23 +58,25 @@ class PullStream {
 
 struct PullOptions {
   v1::PullRequest request;
-  // As many as request.parameter_ids, in that order, all of request.dtype.
+  // One target for each of request.parameter_ids, in that order; all have request.dtype.
   std::vector<MutableTensorView> targets;
-  // Of the transport's own accord: DEADLINE_EXCEEDED.
+  // Time after which the transport ends the pull with DEADLINE_EXCEEDED.
   absl::Duration timeout = absl::InfiniteDuration();
-  // Payload bytes as they arrive; from several threads at once where the pull is divided.
+  // Called with the payload bytes as they arrive. A pull over several lanes calls it on several
+  // threads concurrently.
   std::function<void(uint64_t)> on_bytes;
-  // Elements of 16 bits that arrived as infinity, by parameter; called as on_bytes.
+  // Called with a parameter and the number of its 16-bit elements that arrived as infinity; threads
+  // as for on_bytes.
   std::function<void(uint32_t parameter_id, uint64_t elements)> on_infinite;
-  // Once, from a thread of the transport, when the targets are complete (OK) or will not be written
-  // any more. DATA_LOSS for a checksum that does not match.
+  // Called once, on a thread of the transport: with OK when the targets are complete, or with an
+  // error when they are no longer written. DATA_LOSS means a wrong checksum.
   std::function<void(const absl::Status&)> done;
 };
 
 class ShardChannel {
  public:
   virtual ~ShardChannel() = default;
-  // `open` is sent first.
+  // Sends `open` first.
   virtual std::shared_ptr<PushStream> Push(const v1::PushOpen& open,
                                            std::shared_ptr<PushSource> source) = 0;
   virtual std::shared_ptr<PullStream> Pull(PullOptions options) = 0;

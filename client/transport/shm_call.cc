@@ -39,7 +39,7 @@ absl::Status ShmCall::Carry(proto::ShmLink& link, uint32_t number) {
 absl::StatusOr<bool> ShmCall::Advance(proto::ShmLink& link, uint32_t number, bool* begun) {
   KAON_ASSIGN_OR_RETURN(const auto record, link.reader().Peek());
   if (record.has_value()) {
-    // Else of a call that was given up.
+    // Other records belong to calls that were abandoned.
     if (record->header.call == number) Take(*record);
     link.reader().Advance(*record);
   }
@@ -57,7 +57,7 @@ absl::Status ShmCall::Abandon(proto::ShmLink& link, uint32_t number) {
   const proto::RingHeader header = {0, static_cast<uint32_t>(proto::ShmRecord::kCancel), number, 0};
   KAON_ASSIGN_OR_RETURN(const bool written, link.Write(header, ""));
   link.Ring();
-  // Nobody may have to wait for a shard that does not read: the end of the session says it, too.
+  // Do not wait for a shard that does not read: the end of the session tells it the same.
   return written ? absl::OkStatus() : absl::UnavailableError("the shard does not read");
 }
 

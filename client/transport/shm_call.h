@@ -1,6 +1,5 @@
-// A push or pull over a session in shared memory, as the thread that carries it out sees it. Shared
-// by its caller and its ShmLane; Run, UseNetwork and End are called by the lane, one after the
-// other, the rest from any thread.
+// Runs one push or pull over a session in shared memory. Shared by its caller and its ShmLane. The
+// lane calls Run, UseNetwork and End, one after the other; the rest may be called on any thread.
 #ifndef KAON_CLIENT_TRANSPORT_SHM_CALL_H_
 #define KAON_CLIENT_TRANSPORT_SHM_CALL_H_
 
@@ -26,37 +25,39 @@ class ShmCall {
       : token_(std::move(tracker)), counters_(std::move(counters)) {}
   virtual ~ShmCall() = default;
 
-  // Carries the call out as the session's call `number`; returns when it is over, with an error if
-  // the session cannot be used any more.
+  // Runs the call as the session's call `number` and returns when it is over. Returns an error if
+  // the session can no longer be used.
   absl::Status Run(proto::ShmLink& link, uint32_t number) ABSL_LOCKS_EXCLUDED(mu_);
-  // There is no session: `network` is to carry it out.
+  // Hands the call to `network`, because there is no session.
   virtual void UseNetwork(ShardChannel& network) = 0;
-  // There is no session and the network is not wanted: End is to say so.
+  // Sets the error that End reports, because there is no session and the network is not wanted.
   void Fail(const absl::Status& status) { Stop(status); }
-  // Tells the caller how it went. Last.
+  // Reports the result to the caller. The lane calls it last.
   virtual void End() = 0;
 
  protected:
-  // Makes Run look again.
+  // Makes Run check again for work.
   void Wake() ABSL_LOCKS_EXCLUDED(mu_);
   void CancelRun() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Of Run. Writes what begins the call; false if there is no room now.
+  // Run calls these. Begin writes the record that starts the call; returns false if there is no
+  // room now.
   virtual absl::StatusOr<bool> Begin(proto::ShmLink& link, uint32_t number) = 0;
-  // Takes a record of this call. Its body is gone afterwards.
+  // Handles a record of this call. The record's body is not valid afterwards.
   virtual void Take(const proto::RingReader::Record& record) = 0;
-  // Writes the next record; false if there is none, or no room for it.
+  // Writes the next record. Returns false if there is none, or no room for it.
   virtual absl::StatusOr<bool> Write(proto::ShmLink& link, uint32_t number) = 0;
-  // How long nothing need be done, when the shard is silent.
+  // Returns how long Run may wait for the shard without doing anything.
   virtual absl::Duration Patience() const { return absl::InfiniteDuration(); }
 
-  // The result, unless there is one. What the shard says it need not be told.
+  // Both set the result unless there is one. StopTold also notes that the shard knows the end, so
+  // Run need not tell it.
   void Stop(const absl::Status& status);
   void StopTold(const absl::Status& status);
   bool over() const { return result_.has_value(); }
-  // Of a call that is over.
+  // The call must be over.
   const absl::Status& result() const { return *result_; }
-  // How the shard ended the call, if that is what the record says.
+  // Returns the status with which the shard ended the call, if the record says so.
   static std::optional<absl::Status> EndOf(const proto::RingReader::Record& record);
 
   // Shared with the whole client.
@@ -65,19 +66,19 @@ class ShmCall {
 
  private:
   absl::StatusOr<bool> Advance(proto::ShmLink& link, uint32_t number, bool* begun);
-  // Tells the shard that nothing more is wanted.
+  // Tells the shard that the client wants no more of this call.
   absl::Status Abandon(proto::ShmLink& link, uint32_t number);
   absl::Status Carry(proto::ShmLink& link, uint32_t number);
 
-  // First: goes last.
+  // First member: destroyed last.
   const CallTracker::Token token_;
   const std::shared_ptr<TransferCounters> counters_;
-  // Of the lane's thread.
+  // Used on the lane's thread.
   bool told_ = false;
   std::optional<absl::Status> result_;
 
   mutable Mutex mu_;
-  // While Run runs.
+  // Set while Run runs.
   proto::ShmLink* link_ ABSL_GUARDED_BY(mu_) = nullptr;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
 };

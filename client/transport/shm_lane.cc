@@ -41,7 +41,7 @@ void ShmLane::Run() {
     }
     const absl::Status refused = CarryOut(*call);
     {
-      // Before its caller knows, who may come with the next one.
+      // Set before the caller learns of the end, because it may start the next call at once.
       MutexLock lock(mu_);
       busy_ = false;
       has_session_ = link_ != nullptr;
@@ -52,7 +52,7 @@ void ShmLane::Run() {
 }
 
 absl::Status ShmLane::CarryOut(ShmCall& call) {
-  // The shard ends sessions that nobody uses, and its own end ends all.
+  // The shard ends sessions that nobody uses, and all sessions when it stops.
   if (link_ != nullptr && !link_->Await(absl::ZeroDuration()).ok()) link_.reset();
   if (link_ == nullptr) {
     absl::StatusOr<std::unique_ptr<proto::ShmLink>> opened = open_();

@@ -1,4 +1,4 @@
-// One session with a shard over shared memory and the thread that carries out its calls, one at a
+// Holds one session with a shard over shared memory, and the thread that runs its calls one at a
 // time. Owned by its ShmShardChannel; any thread may call it.
 #ifndef KAON_CLIENT_TRANSPORT_SHM_LANE_H_
 #define KAON_CLIENT_TRANSPORT_SHM_LANE_H_
@@ -17,30 +17,30 @@ namespace kaon::client {
 
 class ShmLane {
  public:
-  // Makes the session; may take seconds.
+  // Opens a session; may take seconds.
   using Open = std::function<absl::StatusOr<std::unique_ptr<proto::ShmLink>>()>;
-  // Carries out, or ends, a call for which there is no session.
+  // Runs or ends a call for which there is no session.
   using Refused = std::function<void(ShmCall& call, const absl::Status& why)>;
 
   ShmLane(Open open, Refused refused);
-  // Waits for the call that it carries out.
+  // Waits for the running call.
   ~ShmLane();
 
-  // False if another call is being carried out, or a session had to be made for it and `may_open`
-  // is not set.
+  // Starts a call. Returns false if another call is running. Also returns false if there is no
+  // session yet and `may_open` is not set.
   bool Start(const std::shared_ptr<ShmCall>& call, bool may_open) ABSL_LOCKS_EXCLUDED(mu_);
-  // As of the last call.
+  // State after the last call.
   bool has_session() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
-  // With a session, new or as it was; why there is none otherwise.
+  // Runs the call in the present session or a new one; otherwise returns why there is none.
   absl::Status CarryOut(ShmCall& call);
 
   const Open open_;
   const Refused refused_;
 
-  // Of the thread. Made again when it breaks.
+  // Used on the thread. Replaced when the session breaks.
   std::unique_ptr<proto::ShmLink> link_;
   uint32_t number_ = 0;
 
@@ -52,7 +52,7 @@ class ShmLane {
   // Shared with its caller.
   std::shared_ptr<ShmCall> next_ ABSL_GUARDED_BY(mu_);
 
-  // Last: it uses everything above.
+  // Last member: the thread uses everything above.
   std::thread thread_;
 };
 

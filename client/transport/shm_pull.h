@@ -1,4 +1,4 @@
-// A pull over shared memory: chunks are checked in the ring and copied from there to the caller's
+// Pulls over shared memory: checks chunks in the ring and copies them from there to the caller's
 // memory. See ShmCall for its threads.
 #ifndef KAON_CLIENT_TRANSPORT_SHM_PULL_H_
 #define KAON_CLIENT_TRANSPORT_SHM_PULL_H_
@@ -35,12 +35,12 @@ class ShmPull : public PullStream, public ShmCall {
   PullOptions options_;
   const absl::Time deadline_;
 
-  // Of the lane's thread.
+  // Used on the lane's thread.
   PullAssembler assembler_;
 
   Mutex mu_;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
-  // That carries it out instead; shared, as its transport does.
+  // The pull over the network if there is no session; shared with its transport.
   std::shared_ptr<PullStream> network_stream_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -54,12 +54,12 @@ void ShmPush::UseNetwork(ShardChannel& network) {
     cancelled = cancelled_;
   }
   if (cancelled) return stream->Cancel();
-  // What was queued meanwhile could not resume it.
+  // Chunks queued meanwhile could not resume the stream.
   stream->Resume();
 }
 
 void ShmPush::End() {
-  // The source may hold this stream: let go of it before of this.
+  // Release the source before this stream, because the source may own the stream.
   const std::shared_ptr<PushSource> source = std::move(source_);
   if (source != nullptr) source->OnDone(result());
 }
@@ -89,7 +89,7 @@ void ShmPush::TakeResponse(const v1::PushResponse& response) {
     case v1::PushResponse::kOpened: {
       PassFailpoint(Failpoint::worker_push_opened);
       const absl::Status status = source_->OnOpened(response.opened());
-      // The shard has it all from an earlier stream.
+      // The shard has received everything on an earlier stream.
       if (!status.ok() || response.opened().finished()) Stop(status);
       opened_ = true;
       return;
@@ -105,7 +105,7 @@ void ShmPush::TakeResponse(const v1::PushResponse& response) {
 
 absl::StatusOr<bool> ShmPush::Write(proto::ShmLink& link, uint32_t number) {
   if (!opened_) return false;
-  // Before the source is asked: what it gives counts as sent.
+  // Reserve room before asking the source: chunks that it returns count as sent.
   KAON_ASSIGN_OR_RETURN(std::byte* const to, link.writer().Reserve(proto::kMaxRingBody));
   if (to == nullptr) return false;
   proto::RingHeader header = {0, KindOf(ShmRecord::kPushRequest), number, 0};

@@ -1,5 +1,5 @@
-// A push over shared memory: chunks are copied from the caller's memory into the ring, their
-// checksums taken on the way. See ShmCall for its threads.
+// Pushes over shared memory: copies chunks from the caller's memory into the ring and computes
+// their checksums during the copy. See ShmCall for its threads.
 #ifndef KAON_CLIENT_TRANSPORT_SHM_PUSH_H_
 #define KAON_CLIENT_TRANSPORT_SHM_PUSH_H_
 
@@ -35,12 +35,12 @@ class ShmPush : public PushStream, public ShmCall {
   const v1::PushOpen open_;
   std::shared_ptr<PushSource> source_;
 
-  // Of the lane's thread.
+  // Used on the lane's thread.
   bool opened_ = false;
 
   Mutex mu_;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
-  // That carries it out instead; shared, as its transport does.
+  // The push over the network if there is no session; shared with its transport.
   std::shared_ptr<PushStream> network_stream_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -22,7 +22,7 @@ namespace kaon::client {
 namespace {
 
 constexpr absl::Duration kOpenTimeout = absl::Seconds(2);
-// One for a push and one for a pull; more calls at once are rare, and sessions are few.
+// One for a push and one for a pull. More calls at once are rare, and sessions are few.
 constexpr size_t kMaxLanes = 2;
 constexpr absl::Duration kMaxRetryAfter = absl::Hours(1);
 
@@ -33,7 +33,7 @@ class ShmShardChannel : public ShardChannel {
 
   std::shared_ptr<PushStream> Push(const v1::PushOpen& open,
                                    std::shared_ptr<PushSource> source) override {
-    // Kept beside the call, which is dropped if no lane is free.
+    // Keep the source: if no lane is free, the call is dropped and the network pushes.
     const auto call = std::make_shared<ShmPush>(options_.tracker, options_.counters, open, source);
     if (Start(call)) return call;
     return options_.network->Push(open, std::move(source));
@@ -62,7 +62,7 @@ class ShmShardChannel : public ShardChannel {
     return lanes_.back()->Start(call, /*may_open=*/true);
   }
 
-  // Of a shard that may be on another machine, one call at a time asks.
+  // While the shard may be on another machine, only one call at a time asks for a session.
   bool MayAddLane() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return options_.required || lanes_.empty() || lanes_.back()->has_session();
   }
@@ -79,9 +79,9 @@ class ShmShardChannel : public ShardChannel {
   void OnRefused(ShmCall& call, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_) {
     ++options_.counters->shm_refusals;
     if (options_.required) return call.Fail(why);
-    // A shard that is not there may soon be, and then have sessions.
+    // An unavailable shard may soon be back and have sessions.
     if (!absl::IsUnavailable(why)) {
-      // Counted, and else silent: that a shard is on another machine is nobody's trouble.
+      // Count it without a log line: a shard on another machine is normal.
       VLOG(1) << "shard " << options_.name << " is used over the network: " << why;
       MutexLock lock(mu_);
       refused_until_ = EventLoop::Now() + retry_after_;
@@ -95,7 +95,7 @@ class ShmShardChannel : public ShardChannel {
   Mutex mu_;
   absl::Time refused_until_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
   absl::Duration retry_after_ ABSL_GUARDED_BY(mu_);
-  // Last: their threads use everything above.
+  // Last member: their threads use everything above.
   std::vector<std::unique_ptr<ShmLane>> lanes_ ABSL_GUARDED_BY(mu_);
 };
 
@@ -104,7 +104,7 @@ class ShmShardChannel : public ShardChannel {
 absl::StatusOr<std::unique_ptr<proto::ShmLink>> OpenShmSession(
     const std::shared_ptr<grpc::Channel>& channel) {
   absl::Status unreached;
-  // Again, because a shard that was about to end may have given the token.
+  // Try twice, because the shard that gave the token may have been about to stop.
   for (int attempt = 0; attempt < 2; ++attempt) {
     grpc::ClientContext context;
     context.set_deadline(proto::DeadlineAfter(kOpenTimeout));
@@ -114,7 +114,7 @@ absl::StatusOr<std::unique_ptr<proto::ShmLink>> OpenShmSession(
     const grpc::Status asked =
         v1::ShardLocal::NewStub(channel)->OpenSession(&context, request, &response);
     absl::Status status = proto::FromGrpc(asked);
-    // Nobody cancels this call: the shard went away.
+    // This side never cancels the call, so the shard went away.
     if (absl::IsCancelled(status)) status = proto::ConnectionLost(status.message());
     if (!status.ok()) return status;
     absl::StatusOr<std::unique_ptr<proto::ShmLink>> link =
@@ -122,7 +122,7 @@ absl::StatusOr<std::unique_ptr<proto::ShmLink>> OpenShmSession(
     if (link.ok()) return link;
     unreached = link.status();
   }
-  // The shard is there: its socket is not to be reached from here.
+  // The shard answers, but its socket cannot be reached from here.
   return absl::FailedPreconditionError(unreached.message());
 }
 

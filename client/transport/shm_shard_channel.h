@@ -1,5 +1,5 @@
-// ShardChannel over shared memory, for a shard on the same machine: pushes and pulls take a session
-// where there is one, and the network otherwise (docs/formats.md). One object per shard; any
+// Implements ShardChannel over shared memory, for a shard on the same machine. Pushes and pulls use
+// a session if there is one, otherwise the network (docs/formats.md). One object per shard; any
 // thread.
 #ifndef KAON_CLIENT_TRANSPORT_SHM_SHARD_CHANNEL_H_
 #define KAON_CLIENT_TRANSPORT_SHM_SHARD_CHANNEL_H_
@@ -18,23 +18,24 @@
 
 namespace kaon::client {
 
-// Asks the shard at the other end of `channel` for a session and opens it, in seconds at most.
-// FAILED_PRECONDITION, RESOURCE_EXHAUSTED, UNIMPLEMENTED, UNAVAILABLE: there is none.
+// Requests a session from the shard at the other end of `channel` and opens it, in seconds at most.
+// FAILED_PRECONDITION, RESOURCE_EXHAUSTED, UNIMPLEMENTED and UNAVAILABLE all mean that there is no
+// session.
 absl::StatusOr<std::unique_ptr<proto::ShmLink>> OpenShmSession(
     const std::shared_ptr<grpc::Channel>& channel);
 
 struct ShmShardChannelOptions {
-  // Of the shard, for the log.
+  // Name of the shard in the log.
   std::string name;
   ShmLane::Open open;
-  // Shared with the calls that it carries out.
+  // Shared with the calls that run on it.
   std::shared_ptr<ShardChannel> network;
-  // A call for which no session can be opened fails instead of using the network.
+  // A call fails if no session can be opened, instead of using the network.
   bool required = false;
-  // After a refusal, before a session is asked for again; twice as long after each further one, up
-  // to an hour.
+  // Time after a refusal before a session is requested again. Each further refusal doubles it, up
+  // to 1 hour.
   absl::Duration retry_after = absl::Minutes(1);
-  // Both shared with the calls.
+  // Both are shared with the calls.
   std::shared_ptr<CallTracker> tracker;
   std::shared_ptr<TransferCounters> counters;
 };

@@ -3,7 +3,7 @@
 namespace kaon::client {
 namespace {
 
-// Options of which nothing is set are absent: those of another rule would be refused.
+// Omits options that are all unset: validation rejects options of another rule.
 template <typename Wire>
 void SetUnlessEmpty(const Wire& options, Wire* (v1::ParameterGroup::*mutable_options)(),
                     v1::ParameterGroup& group) {

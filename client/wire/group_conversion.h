@@ -1,4 +1,4 @@
-// A group of parameters between the public API and the wire. Pure functions; any thread.
+// Converts a parameter group between the public API and the wire. Pure functions; any thread.
 #ifndef KAON_CLIENT_WIRE_GROUP_CONVERSION_H_
 #define KAON_CLIENT_WIRE_GROUP_CONVERSION_H_
 
@@ -7,7 +7,7 @@
 
 namespace kaon::client {
 
-// What the caller left unset stays unset; options of a rule without any value are absent.
+// Leaves unset what the caller left unset. A rule's options without any value are absent.
 v1::ParameterGroup GroupToProto(const kaon::ParameterGroup& group);
 
 kaon::ParameterGroup GroupFromProto(const v1::ParameterGroup& group);

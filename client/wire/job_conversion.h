@@ -1,4 +1,4 @@
-// A job between the public API and the wire. Pure functions; any thread.
+// Converts a job between the public API and the wire. Pure functions; any thread.
 #ifndef KAON_CLIENT_WIRE_JOB_CONVERSION_H_
 #define KAON_CLIENT_WIRE_JOB_CONVERSION_H_
 
@@ -8,10 +8,10 @@
 
 namespace kaon::client {
 
-// What the caller left unset stays unset.
+// Leaves unset what the caller left unset.
 v1::JobDefinition ToProto(const kaon::JobDefinition& definition);
 
-// Routes are by parameter id; a placement that is missing gives empty routes.
+// Routes are indexed by parameter id; a missing placement gives empty routes.
 kaon::JobDescription FromProto(const v1::JobDescription& description);
 
 }  // namespace kaon::client

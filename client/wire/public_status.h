@@ -1,5 +1,5 @@
-// absl::Status <-> the public kaon::Status: the same codes and messages. Pure functions; any
-// thread.
+// Converts absl::Status to the public kaon::Status with the same code and message. Pure function;
+// any thread.
 #ifndef KAON_CLIENT_WIRE_PUBLIC_STATUS_H_
 #define KAON_CLIENT_WIRE_PUBLIC_STATUS_H_
 

@@ -6,7 +6,7 @@ namespace kaon::client {
 
 namespace {
 
-// A norm that was taken.
+// Returns `norm` if it was computed.
 std::optional<double> Taken(bool is_taken, double norm) {
   return is_taken ? std::optional<double>(norm) : std::nullopt;
 }

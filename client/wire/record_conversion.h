@@ -1,4 +1,4 @@
-// From a decided record of the wire to the public one. A pure function; any thread.
+// Converts a decided record of the wire to the public record. Pure function; any thread.
 #ifndef KAON_CLIENT_WIRE_RECORD_CONVERSION_H_
 #define KAON_CLIENT_WIRE_RECORD_CONVERSION_H_
 

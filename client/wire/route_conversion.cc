@@ -10,7 +10,7 @@
 namespace kaon::client {
 namespace {
 
-// What the group does to its parameter.
+// Fills the fields that follow from the parameter's group.
 void FillRule(const v1::ParameterGroup& group, const v1::ParameterSpec& parameter,
               const v1::ParameterPlacement& wire, kaon::ParameterRoute& route) {
   route.clip_exempt = job::IsClipExempt(group);

@@ -1,5 +1,5 @@
-// The routing table of a registered job, and what of it a trainer may declare, between the public
-// API and the wire. Pure functions; any thread.
+// Converts layouts and the routing table of a registered job between the public API and the wire.
+// Pure functions; any thread.
 #ifndef KAON_CLIENT_WIRE_ROUTE_CONVERSION_H_
 #define KAON_CLIENT_WIRE_ROUTE_CONVERSION_H_
 
@@ -15,8 +15,8 @@ v1::MatrixLayout LayoutToProto(const kaon::MatrixLayout& layout);
 
 kaon::MatrixLayout LayoutFromProto(const v1::MatrixLayout& wire);
 
-// By parameter id; a placement that is missing gives an empty route. Exemption and matrices follow
-// from the job as the wire has it, by the functions that the service itself uses.
+// Returns routes by parameter id; a missing placement gives an empty route. Derives exemption and
+// matrices from the job on the wire, with the same functions as the service.
 std::vector<kaon::ParameterRoute> RoutesFromProto(const v1::JobDescription& description);
 
 }  // namespace kaon::client

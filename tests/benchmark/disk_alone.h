@@ -1,5 +1,5 @@
-// What the disk takes by plain sequential writes of 1 MiB and one fdatasync, each time behind the
-// last: the limit of whatever writes as much. One thread.
+// Measures plain sequential writes of 1 MiB and one fdatasync, appended to one file. This is the
+// limit for a program that writes as many bytes. One thread.
 #ifndef KAON_TESTS_BENCHMARK_DISK_ALONE_H_
 #define KAON_TESTS_BENCHMARK_DISK_ALONE_H_
 
@@ -20,8 +20,8 @@ namespace kaon::benchmark {
 
 class DiskAlone {
  public:
-  // Makes a file in `path`, which is there, and leaves it to whoever removes that. CHECKs. `bytes`
-  // are borrowed.
+  // Creates a file in the directory `path`, which the caller removes. `bytes` must outlive this
+  // object. CHECKs every result.
   DiskAlone(const std::string& path, absl::string_view bytes) : bytes_(bytes) {
     auto directory = disk::PosixDirectory::At(path);
     CHECK(directory.ok()) << directory.status();
@@ -31,7 +31,7 @@ class DiskAlone {
     file_ = *std::move(file);
   }
 
-  // For all bytes once more.
+  // Writes all bytes once more and returns the seconds.
   double Seconds() {
     const absl::Time start = SteadyNow();
     for (size_t done = 0; done < bytes_.size(); done += kWriteBytes) {

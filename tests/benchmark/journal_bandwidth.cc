@@ -1,6 +1,6 @@
-// How fast the journal takes steps whose gradients are all there, beside what the disk takes of as
-// many bytes by plain sequential writes and one fdatasync: the limit, measured by turns in the same
-// run (docs/design/performance.md). One process, one thread beside the journal's own.
+// Measures how fast the journal writes steps whose gradients have all arrived. The limit is the
+// disk: as many bytes in plain sequential writes and one fdatasync, measured in turn
+// (docs/design/performance.md). One process; one thread in addition to the journal's own.
 #include <glog/logging.h>
 
 #include <CLI/CLI.hpp>
@@ -48,7 +48,7 @@ class Bandwidth {
                                 gradient_.size() * sizeof(float)));
   }
 
-  // Seconds from the first slice to the vote that may be answered.
+  // Returns the seconds from the first slice to the vote that may be answered.
   double JournalStep(uint64_t step) {
     const absl::Time start = SteadyNow();
     GradientSlice slice;
@@ -72,7 +72,7 @@ class Bandwidth {
     return absl::ToDoubleSeconds(SteadyNow() - start);
   }
 
-  // Step by step by turns.
+  // Runs journal and disk in turn, step by step.
   benchmark::Rounds Run(uint64_t steps) {
     benchmark::Rounds rounds;
     for (uint64_t step = 1; step <= steps; ++step) {

@@ -1,5 +1,5 @@
-// A job of square matrices and of vectors as large, for benchmarks of whole steps. Pure functions;
-// any thread.
+// Makes a job of square matrices and of equally large vectors, for benchmarks of whole steps. Pure
+// functions; any thread.
 #ifndef KAON_TESTS_BENCHMARK_LARGE_JOB_H_
 #define KAON_TESTS_BENCHMARK_LARGE_JOB_H_
 
@@ -34,8 +34,8 @@ inline void AddParameter(JobDefinition& job, const std::string& group,
   job.parameters.push_back(parameter);
 }
 
-// Half of the elements in square matrices for Muon, half in AdamW's, or all of them in AdamW's,
-// whose arithmetic takes about as long as a transfer, so that no stage hides the others.
+// kHalfMuon: half of the elements in square matrices for Muon, half for AdamW. kAdamW: all elements
+// for AdamW. AdamW's arithmetic takes about as long as a transfer, so no stage hides the others.
 enum class Rules { kHalfMuon, kAdamW };
 
 inline JobDefinition LargeJob(Rules rules, uint64_t million_elements, int workers) {
@@ -53,12 +53,12 @@ inline JobDefinition LargeJob(Rules rules, uint64_t million_elements, int worker
   return job;
 }
 
-// Servers with room for it on each shard: weights, gradients, two moments, and what
-// orthogonalization needs.
+// Returns servers with room for the job on each shard: weights, gradients, two moments, and the
+// memory of orthogonalization.
 inline LoopbackOptions LargeServers(int shards, uint64_t million_elements) {
   LoopbackOptions servers;
   servers.shards = shards;
-  // At least one parameter of each rule.
+  // One parameter of each rule, or more.
   constexpr uint64_t kLeast = 2 * kMatrixSide * kMatrixSide >> 20;
   servers.host_memory_bytes = (std::max(million_elements, kLeast) + 2) * (uint64_t{32} << 20);
   return servers;

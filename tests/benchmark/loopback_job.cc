@@ -40,7 +40,7 @@ v1::TlsConfig TlsOf(const std::string& certificates, const std::string& name) {
   return tls;
 }
 
-// Values of a gradient, as `wire`.
+// Returns gradient values of dtype `wire`.
 std::vector<std::byte> Values(uint64_t n, DType wire) {
   std::vector<float> values(n);
   for (uint64_t i = 0; i < n; ++i) {
@@ -114,7 +114,7 @@ LoopbackTrainer::LoopbackTrainer(const LoopbackServers& servers, const JobDefini
 }
 
 void LoopbackTrainer::LoadWeights() {
-  // Masters are loaded as fp32, whatever is pulled.
+  // Masters are loaded as fp32, whatever dtype is pulled.
   std::vector<std::vector<std::byte>> masters;
   std::vector<TensorView> views;
   for (const uint64_t n : sizes_) masters.push_back(Values(n, DType::kFloat32));

@@ -1,6 +1,5 @@
-// A job over loopback for benchmarks: real servers and real clients in this process, as a trainer
-// would use them. Each object is used by one thread at a time; trainers of one job by
-// different ones at once.
+// Runs a job over loopback for benchmarks, with real servers and real clients in this process. One
+// thread at a time uses an object; different threads use the trainers of one job concurrently.
 #ifndef KAON_TESTS_BENCHMARK_LOOPBACK_JOB_H_
 #define KAON_TESTS_BENCHMARK_LOOPBACK_JOB_H_
 
@@ -20,27 +19,27 @@ namespace kaon::benchmark {
 
 struct LoopbackOptions {
   int shards = 1;
-  // none: what is measured is not the disk.
+  // none: benchmarks do not measure the disk by default.
   std::string durability = "none";
-  // Of each shard.
+  // Memory of each shard.
   uint64_t host_memory_bytes = 0;
-  // Compute threads of each shard; 0 = as many as there are CPUs.
+  // Compute threads of each shard; 0: as many as there are CPUs.
   uint32_t threads = 0;
-  // Of each shard; if there are any, all trainers must use them.
+  // Sessions of each shard. If there are any, all trainers must use them.
   uint32_t shm_sessions = 0;
-  // What deploy/make_certificates.sh has made, with a worker for each rank; empty = no TLS.
+  // Output directory of deploy/make_certificates.sh, with a worker for each rank; empty: no TLS.
   std::string certificates;
 };
 
-// Serving from its construction to its end. CHECKs that they start.
+// Serves from its construction to its destruction. CHECKs that the servers start.
 class LoopbackServers {
  public:
   explicit LoopbackServers(const LoopbackOptions& options);
   ~LoopbackServers();
 
-  // With the certificate of rank `rank`, if there are any.
+  // Connects with the certificate of rank `rank`, if there are certificates.
   Client Connect(uint32_t rank) const;
-  // Where the shards keep their data, on the disk that a benchmark may compare them with.
+  // Returns the directory of the shards' data, on the disk that a benchmark may compare them with.
   const std::string& directory() const { return directory_; }
 
  private:
@@ -51,22 +50,21 @@ class LoopbackServers {
   std::unique_ptr<coordinator::CoordinatorServer> coordinator_;
 };
 
-// One rank of a data-parallel trainer, whose gradients are the same in every step. CHECKs every
-// outcome.
+// One rank of a data-parallel trainer with the same gradients in every step. CHECKs every outcome.
 class LoopbackTrainer {
  public:
-  // Registers the job, or attaches to it; rank 0 loads the weights if nobody has. Gradients and
-  // pulled weights are `wire`, which is kFloat32 or kBFloat16.
+  // Registers the job or attaches to it; rank 0 loads the weights if there are none. `wire` is the
+  // dtype of gradients and pulled weights: kFloat32 or kBFloat16.
   LoopbackTrainer(const LoopbackServers& servers, const JobDefinition& definition, uint32_t rank,
                   DType wire);
 
-  // Begins the next step; returns when the shards have accepted the last byte. Gradients are ready
-  // one after the other, the last after `backward`, as those of a backward pass on a GPU: meanwhile
-  // this processor is idle.
+  // Begins the next step; returns when the shards have accepted the last byte. Gradients become
+  // ready one after the other, the last after `backward`, as in a backward pass on a GPU. The CPU
+  // is idle meanwhile.
   void Push(absl::Duration backward = absl::ZeroDuration());
   // Returns when the step is decided.
   void Finish();
-  // Of the newest step.
+  // Pulls the weights of the newest step.
   void Pull();
   TransferTotals totals() const { return client_.transfer_totals(); }
 
@@ -86,11 +84,12 @@ class LoopbackTrainer {
 
 using LoopbackTrainers = std::vector<std::unique_ptr<LoopbackTrainer>>;
 
-// As many as the job's world.
+// Returns one trainer for each rank of the job's world.
 LoopbackTrainers MakeTrainers(const LoopbackServers& servers, const JobDefinition& definition,
                               DType wire = DType::kFloat32);
 
-// Seconds until all are done, each in a thread of its own; one alone in the caller's.
+// Returns the seconds until all trainers are done, each on a thread of its own. A single trainer
+// runs on the caller's thread.
 double SecondsOfAll(LoopbackTrainers& trainers, const std::function<void(LoopbackTrainer&)>& work);
 
 }  // namespace kaon::benchmark

@@ -18,8 +18,8 @@ namespace {
 int NewSocket() {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   PCHECK(fd >= 0) << "socket";
-  // The machine's default may be one that paces itself by a bandwidth that it has to find out.
-  // Machines without this one keep theirs.
+  // The machine's default may pace itself by a bandwidth that it must measure first. A machine
+  // without this algorithm keeps its own.
   static_cast<void>(setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "cubic", 5));
   const int buffer = 512 << 10;
   PCHECK(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof(buffer)) == 0) << "SO_SNDBUF";
@@ -35,7 +35,7 @@ void Send(int fd, const std::vector<char>& bytes, uint64_t chunk_bytes) {
   }
 }
 
-// Into a buffer that stays in the cache, and from there to where it belongs.
+// Receives into a buffer that stays in the cache, and copies from it to the final place.
 void Receive(int fd, uint64_t chunk_bytes, std::vector<char>& to) {
   std::vector<char> buffer(std::min<uint64_t>(chunk_bytes, 256 << 10));
   for (uint64_t received = 0; received < to.size();) {

@@ -1,5 +1,5 @@
-// What loopback TCP gives at best: bytes sent by one thread and copied once by another, as a data
-// plane has to. The limit of the benchmarks `push` and `pull`. One thread calls.
+// Measures the best that loopback TCP can do: one thread sends bytes and another copies them once,
+// as a data plane must. This is the limit of the benchmarks `push` and `pull`. One thread calls.
 #ifndef KAON_TESTS_BENCHMARK_LOOPBACK_TCP_H_
 #define KAON_TESTS_BENCHMARK_LOOPBACK_TCP_H_
 
@@ -10,16 +10,16 @@
 
 namespace kaon::benchmark {
 
-// Connected sockets (sender, receiver), which are the caller's to close. CHECKs.
+// Returns connected sockets (sender, receiver), which the caller must close. CHECKs.
 std::vector<std::pair<int, int>> ConnectOverLoopback(int connections);
 
 class LoopbackTcp {
  public:
-  // `connections` at once, each of `bytes` per Transfer. CHECKs that the machine has sockets.
+  // Opens `connections`; each moves `bytes` per Transfer. CHECKs that the machine has sockets.
   LoopbackTcp(int connections, uint64_t bytes);
   ~LoopbackTcp();
 
-  // Sends on every connection by `chunk_bytes` at a time; returns once the last byte is copied.
+  // Sends on every connection in pieces of `chunk_bytes`; returns once the last byte is copied.
   void Transfer(uint64_t chunk_bytes);
 
  private:

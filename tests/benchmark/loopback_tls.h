@@ -1,6 +1,6 @@
-// What a TLS stream over loopback gives at best: OpenSSL's own, mutually authenticated, one thread
-// that encrypts and one that decrypts per connection. The limit of the benchmarks `push_tls` and
-// `pull_tls`. One thread calls.
+// Measures the best that a TLS stream over loopback can do: OpenSSL's own stream, mutually
+// authenticated. Each connection has one thread that encrypts and one that decrypts. This is the
+// limit of the benchmarks `push_tls` and `pull_tls`. One thread calls.
 #ifndef KAON_TESTS_BENCHMARK_LOOPBACK_TLS_H_
 #define KAON_TESTS_BENCHMARK_LOOPBACK_TLS_H_
 
@@ -15,15 +15,15 @@ namespace kaon::benchmark {
 
 class LoopbackTls {
  public:
-  // `connections` at once, each of `bytes` per Transfer, with the certificates that
-  // deploy/make_certificates.sh made in `certificates`. CHECKs that the machine has sockets.
+  // Opens `connections`; each moves `bytes` per Transfer. `certificates` is the output directory of
+  // deploy/make_certificates.sh. CHECKs that the machine has sockets.
   LoopbackTls(int connections, uint64_t bytes, const std::string& certificates);
   ~LoopbackTls();
 
-  // Sends on every connection by `chunk_bytes` at a time; returns once the last byte is decrypted.
+  // Sends on every connection in pieces of `chunk_bytes`; returns once the last byte is decrypted.
   void Transfer(uint64_t chunk_bytes);
 
-  // Of the connections: "TLSv1.3 TLS_AES_256_GCM_SHA384".
+  // Returns the cipher of the connections: "TLSv1.3 TLS_AES_256_GCM_SHA384".
   const std::string& cipher() const { return cipher_; }
 
  private:

@@ -1,6 +1,6 @@
-// What every benchmark prints: a line of a table for people, and one JSON object per line for
-// programs. Times are medians of at least five rounds, with the limit measured by turns in the same
-// ones. Used by one thread.
+// Prints the result of a benchmark: a line of a table for people, and one JSON object per line for
+// programs. Times are medians of at least five rounds; each round measures work and limit in turn.
+// Used by one thread.
 #ifndef KAON_TESTS_BENCHMARK_MEASUREMENT_H_
 #define KAON_TESTS_BENCHMARK_MEASUREMENT_H_
 
@@ -13,16 +13,16 @@
 namespace kaon::benchmark {
 
 struct Measurement {
-  // As docs/benchmarks.md has it.
+  // Name of the row in docs/benchmarks.md.
   std::string name;
-  // What was run: sizes, threads.
+  // Sizes, threads and other settings of the run.
   std::string settings;
   std::string unit;
   double value = 0;
-  // The slowest and the fastest round.
+  // Slowest and fastest round.
   double min = 0;
   double max = 0;
-  // What the machine can do at best, in the same unit, and what that is.
+  // Best value that the machine can reach, in the same unit, and the name of that limit.
   double limit = 0;
   double limit_min = 0;
   double limit_max = 0;
@@ -35,12 +35,11 @@ struct Rounds {
   std::vector<double> limit;
 };
 
-// `work` and `limit` by turns, `rounds` times after one that is not counted.
+// Runs `work` and `limit` in turn, `rounds` times after one round that does not count.
 Rounds MeasureByTurns(int rounds, const std::function<void()>& work,
                       const std::function<void()>& limit);
 
-// Of one piece of work, by the clock and by the processors: what all threads of this process used
-// meanwhile.
+// Time of one piece of work: wall time, and CPU time of all threads of this process.
 struct Spent {
   double seconds = 0;
   double cpu_seconds = 0;
@@ -58,7 +57,8 @@ struct SpentOfRounds {
   }
 };
 
-// Of `amount` and `limit_amount` per round, in units per second.
+// Sets the rates in units per second; a round does `amount` of work and `limit_amount` of the
+// limit.
 void SetRates(const Rounds& rounds, double amount, double limit_amount, Measurement& measurement);
 
 struct CloseFile {
@@ -66,7 +66,8 @@ struct CloseFile {
 };
 using JsonFile = std::unique_ptr<std::FILE, CloseFile>;
 
-// Where Print writes objects for programs; none for an empty path. CHECKs that it can be written.
+// Opens the file to which Print writes JSON objects; null for an empty path. CHECKs that it can be
+// written.
 JsonFile OpenJson(const std::string& path);
 
 // Prints to standard output, and to `json` unless it is null.

@@ -1,7 +1,10 @@
-// How fast the cpu backend steps parameters by Muon: beside what the tile registers do with
-// operands in the first cache, or beside the library where there are no tiles; the Gram form beside
-// the standard form; many small matrices beside one large product (docs/design/performance.md
-// sections 0 and 2.1). Rates count the products of the standard form, dense.
+// Measures how fast the cpu backend steps parameters by Muon (docs/design/performance.md sections 0
+// and 2.1):
+// - the standard form, compared with tile registers whose operands are in the L1 cache, or with the
+//   library if there are no tiles;
+// - the Gram form, compared with the standard form;
+// - many small matrices, compared with one large product.
+// Rates count the dense products of the standard form.
 #include <glog/logging.h>
 
 #include <CLI/CLI.hpp>
@@ -44,7 +47,8 @@ struct Options {
   std::vector<int> threads = {1, 2};
   std::vector<std::string> shapes = {"1024x1024", "2048x2048", "4096x4096", "1024x4096",
                                      "4096x1024"};
-  // Of Gram form; those that keep [N9] in bf16 (performance.md section 2.1).
+  // Restarts of the Gram form that meet the error bound of [N9] in bf16 (performance.md section
+  // 2.1).
   std::vector<int> restarts = {2, 3};
   int64_t small_matrices = 64;
   std::string gemm = "widest";
@@ -66,14 +70,14 @@ MuonConfig Muon(NsForm form, std::vector<int> restarts = {}) {
   return config;
 }
 
-// Of the standard form, without symmetry.
+// Operations of the standard form; does not use symmetry.
 double FlopsOfStep(MatrixShape shape) {
   const auto r = static_cast<double>(std::min(shape.rows, shape.cols));
   const auto c = static_cast<double>(std::max(shape.rows, shape.cols));
   return 5 * 2 * r * r * (2 * c + r);
 }
 
-// Products of blocks that stay in the first cache, of random values: a fixed number per thread.
+// Products of random blocks that stay in the L1 cache: a fixed number per thread.
 class TilePeak {
  public:
   explicit TilePeak(ThreadPool& pool) : pool_(pool), sums_(pool.threads()) {
@@ -111,7 +115,7 @@ class TilePeak {
   std::vector<SumsOfBlock> sums_;
 };
 
-// The library's products of the shapes that a step multiplies, of random values.
+// The library's products of random matrices, in the shapes that a step multiplies.
 class LibraryProducts {
  public:
   LibraryProducts(MatrixShape shape, ThreadPool& pool)
@@ -128,7 +132,8 @@ class LibraryProducts {
   double flops() const { return 2.0 * static_cast<double>(r_ * r_ * c_); }
   void Run() { gemm_.MultiplyBFloat16(Square(), half_x_.data(), half_x_.data(), product_.data()); }
 
-  // The fastest of it, of its product with X, and of both in fp32; all have as many operations.
+  // Runs the fastest of four products: X X^T and its product with X, in bf16 and in fp32. All have
+  // as many operations.
   void RunFastest() { products_[fastest_](); }
   void FindFastest() {
     absl::Duration least = absl::InfiniteDuration();
@@ -173,7 +178,7 @@ class LibraryProducts {
   size_t fastest_ = 0;
 };
 
-// What the machine does at best, and how that is called.
+// The best that the machine can do, and its name.
 struct Limit {
   std::string name;
   double flops;
@@ -222,7 +227,8 @@ class Benchmark {
            [&] { gram.Step(backend_); });
   }
 
-  // How near either form is to the standard form in fp32: the ratio of the errors, Gram below.
+  // Prints the error of both bf16 forms relative to the standard form in fp32. The ratio is that of
+  // the errors, with Gram as the limit.
   void GramError(const std::string& text) {
     const MatrixShape shape = Parse(text);
     std::vector<float> x = Values(pool_, shape.rows * shape.cols, 1);
@@ -242,7 +248,7 @@ class Benchmark {
     Print(measurement, json_);
   }
 
-  // Matrices of 256 x 256, in one parameter and in as many of one each.
+  // Steps `count` matrices of 256 x 256: in one parameter, and in as many parameters of one matrix.
   void Small(int64_t count) {
     constexpr int64_t kSide = 256;
     MuonConfig config = Muon(NsForm::kStandard);
@@ -267,7 +273,7 @@ class Benchmark {
           Muon(NsForm::kStandard), std::vector<uint64_t>{kSide, kSide}, pool_));
     }
     Report("muon_step", absl::StrCat(count, " parameters of 256x256 bf16"), flops, product, [&] {
-      // As many at once as a shard takes (shard::NumSideBySide).
+      // Concurrent parameters, as many as on a shard (shard::NumSideBySide).
       const int64_t at_once = 8 * threads_;
       for (int64_t first = 0; first < count; first += at_once) {
         backend_.RunUpdates(std::min(at_once, count - first), [&](int64_t i) {

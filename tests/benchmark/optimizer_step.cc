@@ -1,5 +1,6 @@
-// How fast the cpu backend works element by element: rules beside a triad of the same memory, the
-// pass that finishes a sum of gradients beside a copy (docs/design/performance.md section 0).
+// Measures how fast the cpu backend works element by element (docs/design/performance.md section
+// 0). Rules are compared with a triad of the same memory, and the pass that finishes a sum of
+// gradients with a copy.
 #include <glog/logging.h>
 #include <xmmintrin.h>
 
@@ -36,7 +37,7 @@ struct Options {
   std::string json;
 };
 
-// c <- a + b / 2, past the caches; c is aligned.
+// c <- a + b / 2, bypassing the caches; c must be aligned.
 void Triad(const float* a, const float* b, float* c, int64_t n) {
   int64_t i = 0;
   const __m128 half = _mm_set1_ps(0.5f);
@@ -48,13 +49,13 @@ void Triad(const float* a, const float* b, float* c, int64_t n) {
   _mm_sfence();
 }
 
-// c <- a, likewise.
+// c <- a, bypassing the caches.
 void Copy(const float* a, float* c, int64_t n) {
   StreamTo(a, static_cast<size_t>(n) * sizeof(float), c);
   EndStreaming();
 }
 
-// Bytes of the gradient are read, those of weight and state read and written.
+// Counts the bytes of the gradient once, and those of weight and state as read and written.
 void MeasureElementWise(const Options& options, const std::string& name, const RuleConfig& rule,
                         DType dtype, WeightsGo weights_go, int threads, std::FILE* json) {
   ThreadPool pool(threads);
@@ -96,7 +97,7 @@ void MeasureFinish(const Options& options, int threads, std::FILE* json) {
       Copy(sum.data() + begin, copied.data() + begin, end - begin);
     });
   };
-  // Divided by 3 in one round and by a third in the next, so that it stays what it is.
+  // Divide by 3 in one round and by 1/3 in the next, so that the sum keeps its size.
   bool by_a_third = false;
   const auto finish = [&] {
     by_a_third = !by_a_third;
@@ -125,7 +126,7 @@ int Main(int argc, char** argv) {
   app.add_option("--json", options.json, "file for one JSON object per line");
   CLI11_PARSE(app, argc, argv);
   const benchmark::JsonFile json = benchmark::OpenJson(options.json);
-  // Chooses for the process; each measurement makes a backend of its own.
+  // Chosen for the process; each measurement makes its own backend.
   BackendOptions chosen_isa;
   chosen_isa.isa = options.isa;
   const auto chosen = CreateBackend(chosen_isa);

@@ -14,7 +14,7 @@ namespace kaon::benchmark {
 
 namespace {
 
-// Beside the payload of a message.
+// Room in a message in addition to its payload.
 constexpr uint64_t kEnvelopeBytes = 64;
 constexpr uint64_t kMostMessageBytes = uint64_t{4} << 20;
 
@@ -42,7 +42,7 @@ class ProtobufUnary::Server : public Unary::Service {
   }
 
  private:
-  // Of each client.
+  // Target of each client.
   std::vector<std::vector<char>> to_;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;

@@ -1,6 +1,6 @@
-// What most programs that send tensors over gRPC do: unary calls whose message has the elements in
-// a protobuf `bytes` field, with gRPC's own settings. What the benchmarks `push` and `pull` are to
-// be three times as fast as. One thread calls.
+// Does what most programs do that send tensors over gRPC: unary calls with the elements in a
+// protobuf `bytes` field, and gRPC's default settings. The benchmarks `push` and `pull` must be
+// three times as fast. One thread calls.
 #ifndef KAON_TESTS_BENCHMARK_PROTOBUF_UNARY_H_
 #define KAON_TESTS_BENCHMARK_PROTOBUF_UNARY_H_
 
@@ -12,18 +12,18 @@ namespace kaon::benchmark {
 
 class ProtobufUnary {
  public:
-  // `clients` at once, each with a connection of its own, of `bytes` per Transfer.
+  // Opens `clients`, each with its own connection; each moves `bytes` per Transfer.
   ProtobufUnary(int clients, uint64_t bytes);
   ~ProtobufUnary();
 
-  // Sends by `message_bytes` a call; returns once the last byte is where it belongs.
+  // Sends `message_bytes` in each call; returns once the last byte is in its final place.
   void Transfer(uint64_t message_bytes);
 
  private:
   class Server;
   class Client;
 
-  // Destroyed in reverse.
+  // Destroyed in reverse order.
   std::unique_ptr<Server> server_;
   std::vector<std::unique_ptr<Client>> clients_;
 };

@@ -1,8 +1,11 @@
-// How fast the client library pushes gradients to a shard and pulls weights from it: over gRPC on
-// loopback, beside raw TCP with the same chunks and one copy, and protobuf `bytes` in unary calls;
-// under mutual TLS, beside OpenSSL's own stream; and over shared memory, beside memcpy; by turns in
-// the same run (docs/design/performance.md section 0). Client and shard are real; they share this
-// process and its CPUs, as the two ends of the raw connection do.
+// Measures how fast the client library pushes gradients to a shard and pulls weights from it, in
+// turn with a limit (docs/design/performance.md section 0):
+// - gRPC on loopback, compared with raw TCP with the same chunks and one copy, and with protobuf
+//   `bytes` in unary calls;
+// - gRPC under mutual TLS, compared with OpenSSL's own stream;
+// - shared memory, compared with memcpy.
+// Client and shard are real. They share this process and its CPUs, and so do the two ends of the
+// raw connection.
 #include <glog/logging.h>
 
 #include <CLI/CLI.hpp>
@@ -30,7 +33,7 @@
 namespace kaon::benchmark {
 namespace {
 
-// Of a chunk, and of a send on the raw connection.
+// Bytes of a chunk, and of a send on the raw connection.
 constexpr uint64_t kChunkBytes = uint64_t{1} << 20;
 
 struct Options {
@@ -39,13 +42,13 @@ struct Options {
   std::vector<int> tensors = {10};
   // grpc, tls, shm.
   std::vector<std::string> transports = {"grpc", "shm"};
-  // Of worker and shard, for tls.
+  // Certificates of worker and shard, for tls.
   std::string certificates;
   int rounds = 5;
   std::string json;
 };
 
-// What a transport is measured beside; one Run moves what all workers push.
+// Limit that a transport is compared with; one Run moves as much as all workers push.
 class Limit {
  public:
   virtual ~Limit() = default;
@@ -74,7 +77,7 @@ class RawTls : public Limit {
   LoopbackTls tls_;
 };
 
-// No limit, but what others do.
+// Not a limit, but the usual way to send tensors.
 class Unary : public Limit {
  public:
   Unary(int workers, uint64_t bytes) : unary_(workers, bytes) {}
@@ -109,7 +112,7 @@ class MemoryCopy : public Limit {
   std::vector<std::vector<char>> to_;
 };
 
-// SGD: the cheapest step there is.
+// SGD: the cheapest step.
 JobDefinition MakeJob(int workers, int tensors, uint64_t elements) {
   JobDefinition job;
   job.name = "push-pull";
@@ -129,7 +132,7 @@ JobDefinition MakeJob(int workers, int tensors, uint64_t elements) {
   return job;
 }
 
-// Beside what each transport is measured, and its peer, if it has one.
+// Returns the limit of a transport and its peer, if there is one.
 std::vector<std::unique_ptr<Limit>> LimitsOf(const Options& options, const std::string& transport,
                                              int workers) {
   const uint64_t bytes = options.mebibytes << 20;
@@ -175,8 +178,8 @@ void Report(Measurement measurement, double bytes, const Rounds& rounds, std::FI
   Print(measurement, json);
 }
 
-// `work` beside `limit`: how fast, and, as the row NAME_cpu, how far a second of a processor gets
-// each. Where both keep every processor busy, the second ratio is about the first.
+// Reports bytes per second of `work` and `limit`, and bytes per CPU second as the row NAME_cpu. If
+// both keep every CPU busy, the two ratios are about equal.
 void Report(Measurement measurement, double bytes, const SpentOfRounds& work,
             const SpentOfRounds& limit, std::FILE* json) {
   measurement.unit = "GB/s";
@@ -199,7 +202,7 @@ PushAndPull MeasureTransfers(const Options& options, const std::string& transpor
     SecondsOfAll(trainers, [](LoopbackTrainer& trainer) { trainer.Pull(); });
   };
   for (int round = 0; round <= options.rounds; ++round) {
-    // Memory is touched and connections are made in the first one, which does not count.
+    // The first round touches memory and makes connections; it does not count.
     if (round == 1) {
       spent = {};
       limit_spent.assign(limits.size(), {});
@@ -207,7 +210,7 @@ PushAndPull MeasureTransfers(const Options& options, const std::string& transpor
     spent.push.Add(
         SpentBy([&] { SecondsOfAll(trainers, [](LoopbackTrainer& trainer) { trainer.Push(); }); }));
     SecondsOfAll(trainers, [](LoopbackTrainer& trainer) { trainer.Finish(); });
-    // A step is finished when it is decided: the first pull waits for its arithmetic.
+    // A step is finished when it is decided, so the first pull waits for its arithmetic.
     pull();
     spent.pull.Add(SpentBy(pull));
     for (size_t i = 0; i < limits.size(); ++i) {
@@ -233,7 +236,7 @@ PushAndPull MeasureTransfers(const Options& options, const std::string& transpor
   return spent;
 }
 
-// Every number of tensors, the later ones beside the first, too.
+// Measures every number of tensors; also compares the later numbers with the first.
 void MeasureTensors(const Options& options, const std::string& transport, int workers,
                     std::FILE* json) {
   absl::optional<PushAndPull> first;

@@ -1,9 +1,11 @@
-// Whole steps over loopback. `overhead`: what a small step takes beyond its arithmetic, with the
-// journal on, by itself and beside what the disk alone takes. `step_e2e`: a large step, of Muon and
-// AdamW or of AdamW alone, beside its slowest stage alone, which is what a perfect pipeline would
-// take (docs/design/performance.md), and, as `step_sum`, beside all of them one after the other.
-// `step_ahead`: one whose gradients come slowly, beside one that may not compute ahead of the
-// decision. By turns in the same run.
+// Measures whole steps over loopback, in turn with their limits (docs/design/performance.md):
+// - `overhead`: the time of a small step beyond its arithmetic, with the journal on; also with the
+//   time of the disk alone allowed;
+// - `step_e2e`: a large step of Muon and AdamW, or of AdamW alone, compared with its slowest stage
+//   alone, the time of a perfect pipeline;
+// - `step_sum`: the same step, compared with all stages one after the other;
+// - `step_ahead`: a step whose gradients arrive slowly, compared with one that must not compute
+//   ahead of the decision.
 #include <glog/logging.h>
 
 #include <CLI/CLI.hpp>
@@ -31,9 +33,9 @@
 namespace kaon::benchmark {
 namespace {
 
-// What a step may take beyond its arithmetic.
+// Seconds that a step may take beyond its arithmetic.
 constexpr double kAllowedOverhead = 3e-3;
-// A step takes twice its arithmetic there.
+// Mi elements of step_ahead, at most: its steps take twice as long as their arithmetic.
 constexpr uint64_t kMostMillionsAhead = 32;
 
 struct Options {
@@ -68,7 +70,7 @@ class Compute {
       kernels::RuleConfig rule = kernels::AdamWConfig{};
       if (parameter.group == "muon") {
         kernels::MuonConfig muon;
-        // As a group that names no ns_dtype.
+        // The dtype of a group that names no ns_dtype.
         muon.newton_schulz.dtype = kernels::NsDType::kBFloat16;
         rule = muon;
       }
@@ -97,12 +99,12 @@ void MeasureOverhead(const Options& options, uint32_t shm_sessions, std::FILE* j
   const LoopbackServers servers(servers_options);
   LoopbackTrainers trainers = MakeTrainers(servers, job);
   Compute compute(job, options.threads);
-  // As much as the journal writes of a step: its gradients.
+  // The journal writes as many bytes for a step: its gradients.
   const std::string gradients(size_t{4} << 20, 'g');
   DiskAlone disk(servers.directory(), gradients);
   Rounds rounds;
   Rounds beside_disk;
-  // Steps are short: more of them.
+  // More rounds, because steps are short.
   for (int round = 0; round <= 10 * options.rounds; ++round) {
     const double plain = disk.Seconds();
     const double arithmetic = compute.Step().seconds;
@@ -137,19 +139,19 @@ LoopbackOptions ServersOf(const Options& options) {
   return servers;
 }
 
-// The transfers of a step, each with nothing beside it: those of a job of the same tensors whose
-// steps cost next to nothing. Folding is part of pushing.
+// The transfers of a step, each alone. Its job has the same tensors, but its steps cost almost
+// nothing. Folding is part of pushing.
 class Transfers {
  public:
   Transfers(const Options& options, JobDefinition job)
       : servers_(ServersOf(options)), trainers_(MakeTrainers(servers_, SgdOf(std::move(job)))) {}
 
-  // What Pull measures is the last one's.
+  // Pull measures the weights of the last Push.
   Spent Push() {
     const Spent push = SpentBy(
         [this] { SecondsOfAll(trainers_, [](LoopbackTrainer& trainer) { trainer.Push(); }); });
     SecondsOfAll(trainers_, [](LoopbackTrainer& trainer) { trainer.Finish(); });
-    // Of weights that have been computed.
+    // Wait here for the arithmetic, so that Pull finds computed weights.
     PullAll();
     return push;
   }
@@ -183,13 +185,13 @@ void ReportStages(const std::string& name, const std::string& settings, const st
   Print(measurement, json);
 }
 
-// Of each round.
+// Times of each round.
 struct StepAndStages {
   SpentOfRounds push;
   SpentOfRounds arithmetic;
   SpentOfRounds pull;
   SpentOfRounds step;
-  // Of its three stages, with nothing beside them.
+  // Slowest of the three stages alone.
   std::vector<double> slowest;
   SpentOfRounds one_by_one;
 };
@@ -202,8 +204,7 @@ void ReportLarge(const std::string& settings, const StepAndStages& spent, std::F
   ReportStages("step_e2e", settings, "the slowest stage alone", {step, spent.slowest}, json);
   const std::string one_by_one = "the stages one after the other";
   ReportStages("step_sum", settings, one_by_one, {step, spent.one_by_one.seconds}, json);
-  // By the processors: what they all do for a step, and for its stages apart; vote and decision are
-  // in no stage.
+  // Compares CPU time: of a whole step, and of its stages apart. Vote and decision are in no stage.
   ReportStages("step_sum_cpu", settings, one_by_one,
                {spent.step.cpu_seconds, spent.one_by_one.cpu_seconds}, json, "1/CPU-s");
 }
@@ -241,13 +242,13 @@ void MeasureLarge(const Options& options, Rules rules, int workers, std::FILE* j
               spent, json);
 }
 
-// What Muon's weights ahead of the decision gain where a shard has time for them: gradients come
-// one after the other for as long as the arithmetic takes. Beside it the same job with Muon's
-// gradients clipped, which waits for the norm (ADR 0026).
+// Measures the gain of computing Muon's weights ahead of the decision. Gradients arrive for as long
+// as the arithmetic takes, so the shard has time for it. Compares with the same job with clipped
+// Muon gradients, which waits for the norm (ADR 0026).
 void MeasureAhead(Options options, std::FILE* json) {
   options.million_elements = std::min(options.million_elements, kMostMillionsAhead);
   JobDefinition ahead = LargeJob(Rules::kHalfMuon, options.million_elements, 1);
-  // Of no gradient here.
+  // No gradient here reaches it.
   ahead.max_grad_norm = 1e9;
   JobDefinition waiting = ahead;
   for (ParameterGroup& group : waiting.groups) group.clip_policy = ClipPolicy::kClip;

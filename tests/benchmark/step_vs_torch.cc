@@ -1,6 +1,6 @@
-// Steps per second of a job over loopback beside those of data-parallel torch ranks that have the
-// same parameters and rules (torch_ranks.py), by turns in the same run. Workers use shared memory,
-// as they do on a shard's machine by themselves; nothing is written to disk, as torch does not.
+// Compares steps per second of a job over loopback with data-parallel torch ranks that have the
+// same parameters and rules (torch_ranks.py). The two run in turn. Workers use shared memory, the
+// default on a shard's machine. Nothing is written to disk, as in torch.
 #include <glog/logging.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -34,7 +34,7 @@ struct Options {
   std::string json;
 };
 
-// torch_ranks.py at the other end of two pipes.
+// Runs torch_ranks.py at the other end of two pipes.
 class TorchRanks {
  public:
   // CHECKs that the script starts.
@@ -68,7 +68,7 @@ class TorchRanks {
     waitpid(pid_, nullptr, 0);
   }
 
-  // Seconds of the slowest rank.
+  // Returns the seconds of the slowest rank.
   double Step() {
     CHECK_GE(std::fputs("\n", to_.get()), 0);
     std::fflush(to_.get());

@@ -1,5 +1,5 @@
-// Memory of one parameter and its optimizer state, to be stepped by a backend again and again with
-// the same gradient. One thread.
+// Holds the memory of one parameter and its optimizer state. A backend steps it repeatedly with the
+// same gradient. One thread.
 #ifndef KAON_TESTS_BENCHMARK_STEPPED_PARAMETER_H_
 #define KAON_TESTS_BENCHMARK_STEPPED_PARAMETER_H_
 
@@ -23,9 +23,9 @@
 
 namespace kaon::kernels {
 
-// Memory as a shard has it, from its host tier: aligned, and on large pages where there are any. A
-// vector of this size lies 16 bytes behind a page, so that every second vector register of it
-// crosses a cache line. Zeros at first.
+// Memory like a shard's host tier: aligned, and on large pages if there are any; initially zero. A
+// vector of this size would start 16 bytes after a page, so every second vector register of it
+// would cross a cache line.
 template <typename T>
 class HostArray {
  public:
@@ -47,7 +47,7 @@ class HostArray {
   absl::Span<T> values_;
 };
 
-// Touched by the threads that will use them.
+// The threads that will use the values write them first.
 inline std::vector<float> Values(ThreadPool& pool, int64_t n, float scale) {
   std::vector<float> values(n);
   ForEachPiece(pool, n, 1 << 16, [&](int64_t begin, int64_t end) {
@@ -69,7 +69,8 @@ inline HostArray<float> HostValues(ThreadPool& pool, int64_t n, float scale) {
   return array;
 }
 
-// A shard writes new weights beside the old ones, which may still be pulled.
+// kBeside: write new weights to other memory than the old ones, as a shard does, because the old
+// ones may still be pulled.
 enum class WeightsGo { kBeside, kInPlace };
 
 class SteppedParameter {
@@ -109,7 +110,7 @@ class SteppedParameter {
   const DType grad_dtype_;
   HostArray<std::byte> grad_;
   HostArray<float> weight_;
-  // Empty in place.
+  // Empty for kInPlace.
   HostArray<float> new_weight_;
   std::vector<HostArray<float>> slots_;
   std::vector<absl::Span<std::byte>> spans_;

@@ -1,6 +1,6 @@
-// A configuration, or a job's definition as textproto or JSON, is read or refused, whatever its
-// text; what is read is the same when it is written and read again, and a job that is accepted is
-// still accepted with every option written out.
+// Input: the text of a configuration, or of a job's definition as textproto or JSON. It is read or
+// rejected. A value that was read stays the same when it is written and read again. An accepted job
+// is still accepted with every option written out.
 #include <glog/logging.h>
 #include <google/protobuf/stubs/logging.h>
 #include <google/protobuf/text_format.h>
@@ -54,10 +54,10 @@ void CheckJob(const char* name, const std::string& text) {
 }  // namespace
 }  // namespace kaon
 
-// A byte that chooses what the text is, the text.
+// Input: a byte that chooses the kind of text, then the text.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   if (size < 1) return 0;
-  // Strings that are no UTF-8 are refused aloud.
+  // Silences the log line for strings that are no UTF-8.
   const google::protobuf::LogSilencer silencer;
   const std::string text(reinterpret_cast<const char*>(bytes) + 1, size - 1);
   switch (bytes[0] % 4) {

@@ -1,5 +1,5 @@
-// The fast decoder of pushed chunks and the generated parser accept, refuse and read alike,
-// whatever the bytes and however the transport cut them (protocol.md section 4).
+// Input: a message of pushed chunks, cut in pieces as by a transport. The fast decoder and the
+// generated parser must accept, reject and read the same (protocol.md section 4).
 #include <glog/logging.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace {
 
-// Pieces, one behind the other, are the payload.
+// Checks that the pieces in order are the payload.
 void CheckSplit(const kaon::proto::DecodedPush& decoded) {
   const auto views = kaon::proto::SplitPayload(decoded);
   CHECK(views.ok() || absl::IsInvalidArgument(views.status())) << views.status();
@@ -36,7 +36,7 @@ void CheckSplit(const kaon::proto::DecodedPush& decoded) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   if (size < 1) return 0;
-  // The first byte says how the rest is cut.
+  // The first byte says how to cut the rest.
   const size_t cut = 1 + bytes[0] % 64;
   const std::string wire(reinterpret_cast<const char*>(bytes) + 1, size - 1);
   std::vector<absl::Span<const std::byte>> slices;

@@ -1,5 +1,5 @@
-// A manifest is read or refused, whatever its bytes, and what it says is accepted or refused,
-// whatever it says; what is read is written again as it was read.
+// Input: a manifest. Its bytes are read or rejected, and so is its content. A manifest that was
+// read is written again unchanged.
 #include <glog/logging.h>
 #include <google/protobuf/stubs/logging.h>
 
@@ -27,12 +27,12 @@ void Read(absl::string_view file) {
 }  // namespace
 }  // namespace kaon::checkpoint
 
-// A byte that says whether the rest is a whole file, or a message to which the frame is added: its
-// digest would keep every change of the message from being looked at.
+// Input: a byte, then a whole file or only its message; the byte says which. To a message the
+// target adds the frame, because the file's digest would reject every change.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   namespace checkpoint = kaon::checkpoint;
   if (size < 1) return 0;
-  // Strings that are no UTF-8 are refused aloud.
+  // Silences the log line for strings that are no UTF-8.
   const google::protobuf::LogSilencer silencer;
   const absl::string_view rest(reinterpret_cast<const char*>(bytes) + 1, size - 1);
   if (bytes[0] % 2 == 0) {

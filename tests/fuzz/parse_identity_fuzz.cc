@@ -1,4 +1,4 @@
-// Whatever a certificate says, it is either refused or an identity that prints and parses to
+// Input: the name in a certificate. It is rejected, or it is an identity that prints and parses to
 // itself.
 #include <glog/logging.h>
 

@@ -1,5 +1,5 @@
-// Whatever the small files of a data_dir hold - start, durable, identity, incarnation - each is
-// read or refused naming a reason; what is read is what is written again.
+// Input: one of the small files of a data_dir: start, durable, identity, incarnation. The file is
+// read, or rejected with a reason. A value that was read is written again unchanged.
 #include <glog/logging.h>
 
 #include <array>
@@ -21,7 +21,7 @@
 namespace kaon::journal {
 namespace {
 
-// Of the journal that the corpus is taken from.
+// Identity of the journal that the corpus comes from.
 constexpr DirectoryId kId = {0x0123456789abcdef, 0xfedcba9876543210};
 
 void CheckRefusal(const absl::Status& status) {
@@ -70,13 +70,13 @@ void CheckIdentity(absl::string_view bytes) {
   Put(directory, kIdentityFile, bytes);
   const auto id = ReadIdentity(directory);
   if (!id.ok()) return CheckRefusal(id.status());
-  // Only a file that is not there has none.
+  // WriteIdentity needs a directory without the file.
   simulation::SimulatedDirectory other("/d", 1);
   CHECK(WriteIdentity(other, id->value()).ok());
   CHECK(Whole(other, kIdentityFile) == bytes);
 }
 
-// The one that is not behind disk::Directory.
+// Checks the only file that is not accessed through disk::Directory.
 void CheckMarker(absl::string_view bytes) {
   const std::string& directory = ScratchDirectory();
   std::ofstream(absl::StrCat(directory, "/incarnation"), std::ios::binary) << bytes;
@@ -85,7 +85,7 @@ void CheckMarker(absl::string_view bytes) {
   CHECK(marker->held_state());
 }
 
-// Of a frame that is alone in its file.
+// Corrects the checksum of a frame that is alone in its file.
 std::string WithRightChecksum(std::string bytes) {
   if (bytes.size() < kFrameHeaderBytes) return bytes;
   const uint32_t crc = proto::Crc32c(bytes.data(), kFrameHeaderBytes - 4);
@@ -96,7 +96,7 @@ std::string WithRightChecksum(std::string bytes) {
 }  // namespace
 }  // namespace kaon::journal
 
-// A byte that chooses the file, then what it holds.
+// Input: a byte that chooses the file, then its content.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   namespace journal = kaon::journal;
   if (size < 1) return 0;

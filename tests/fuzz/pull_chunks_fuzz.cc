@@ -1,6 +1,6 @@
-// What a shard answers to a pull, whatever its bytes and however the transport cut them: chunks are
-// accepted or refused, nothing beside their tensors is written, and a pull is complete only if
-// every element came (protocol.md section 4).
+// Input: the answers of a shard to a pull, cut in pieces as by a transport. Chunks are accepted or
+// rejected, and nothing outside their tensors is written. A pull is complete only if every element
+// arrived (protocol.md section 4).
 #include <glog/logging.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace kaon::client {
 namespace {
 
-// Of three parameters, with an element before and one behind each that nobody may touch.
+// Value before and after each of the three parameters; no pull may overwrite it.
 constexpr float kGuard = 12345.5f;
 constexpr size_t kSizes[] = {3, 1, 40};
 
@@ -44,7 +44,7 @@ class Pulled {
     CHECK_EQ(assembler_->CheckComplete().ok(), accepted_ == 3 + 1 + 40) << accepted_;
   }
 
-  // `checksum`: of the payload that came, instead of the one that came with it.
+  // `checksum`: replace the checksum of the message by that of its payload.
   void Accept(absl::string_view message, size_t cut, bool checksum) {
     std::vector<absl::Span<const std::byte>> slices;
     for (size_t at = 0; at < message.size(); at += cut) {
@@ -57,7 +57,7 @@ class Pulled {
     const auto views = proto::SplitPayload(*decoded);
     CHECK(views.ok() || absl::IsInvalidArgument(views.status())) << views.status();
     if (!views.ok()) return;
-    // By turns, so that it is known how much of a refused message was taken.
+    // Accept the chunks one by one, to know how much of a rejected message was accepted.
     for (const proto::ChunkView& view : views->chunks) {
       v1::TensorChunk chunk = *view.chunk;
       if (checksum) chunk.set_crc32c(proto::Crc32c(view.payload));
@@ -79,8 +79,8 @@ class Pulled {
 }  // namespace
 }  // namespace kaon::client
 
-// A byte that says how messages are cut and whether their checksums are made right; then messages,
-// each behind two bytes with its length.
+// Input: a byte that says how to cut messages and whether to correct their checksums. Then
+// messages, each after two bytes with its length.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   if (size < 1) return 0;
   const size_t cut = 1 + bytes[0] / 2 % 64;

@@ -1,8 +1,9 @@
-// Whatever bytes segment files, or the file `history`, hold: a frame decodes to what encodes to it
-// or is refused, and a journal that is read has an end, the records of a history can be written
-// again, or it is refused naming a reason - as the bytes are, and with every checksum made right,
-// so that what lies behind the checksums is reached; in one file, and in as many as there are first
-// frames of a segment.
+// Input: the bytes of segment files, or of the file `history`.
+// - A frame is rejected, or it encodes to the same bytes again.
+// - A journal is rejected with a reason, or it has an end.
+// - A history is rejected with a reason, or its records can be written again.
+// The target checks the bytes as they are, and again with correct checksums, to reach the code
+// after the checks of them. It checks one file, and one file for each first frame of a segment.
 #include <glog/logging.h>
 
 #include <algorithm>
@@ -26,7 +27,7 @@ namespace {
 using kaon::journal::FrameBytes;
 using kaon::journal::kFrameHeaderBytes;
 
-// Of the journal that the corpus is taken from.
+// Identity of the journal that the corpus comes from.
 constexpr kaon::journal::DirectoryId kId = {0x0123456789abcdef, 0xfedcba9876543210};
 
 bool IsRefusal(const absl::Status& status) {
@@ -48,7 +49,7 @@ void CheckFrame(absl::string_view bytes) {
   CHECK(entry.ok() || IsRefusal(entry.status())) << entry.status();
 }
 
-// Walks the frames as their lengths say.
+// Corrects the checksums of all frames; finds the frames by their lengths.
 void MakeChecksumsRight(std::string& bytes) {
   for (size_t at = 0; at + kFrameHeaderBytes <= bytes.size();) {
     uint32_t payload_bytes;
@@ -65,7 +66,8 @@ void MakeChecksumsRight(std::string& bytes) {
 
 using Segments = std::map<std::string, std::string>;
 
-// Cut where a sector looks like a segment's first frame, whose number names the file.
+// Cuts at each sector that looks like the first frame of a segment; the frame's number names the
+// file.
 Segments Cut(const std::string& bytes) {
   Segments segments;
   std::string name = kaon::journal::SegmentName(1);
@@ -81,7 +83,7 @@ Segments Cut(const std::string& bytes) {
   return segments;
 }
 
-// Of gradients up to position `snapshot` the headers alone are read.
+// Reads only the headers of gradients up to position `snapshot`.
 void CheckJournal(const Segments& segments, uint64_t snapshot,
                   const std::optional<kaon::journal::DurableMark>& mark) {
   kaon::simulation::SimulatedDirectory directory("/d", 1);
@@ -135,7 +137,7 @@ void Check(const std::string& bytes) {
     CheckJournal({{kaon::journal::SegmentName(1), bytes}}, snapshot, std::nullopt);
     if (segments.size() > 1) CheckJournal(segments, snapshot, std::nullopt);
   }
-  // A frame that was durable with another checksum.
+  // This mark gives a durable frame another checksum.
   CheckJournal(segments, 0, kaon::journal::DurableMark{3, 0});
 }
 

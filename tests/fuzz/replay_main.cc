@@ -1,6 +1,6 @@
-// Runs a fuzz target without libFuzzer: over each corpus file named on the command line, and over
-// random changes of them, for as long as --seconds=N says. What every build and machine can do;
-// `--config=fuzz` links libFuzzer instead.
+// Runs a fuzz target without libFuzzer, which works in every build and on every machine;
+// `--config=fuzz` links libFuzzer instead. Runs over each corpus file of the command line, then
+// over random changes of them until --seconds=N have passed.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -17,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size);
 
 namespace {
 
-// At once, of each input in turn; at least so many, however slow the machine is.
+// Changes of each input in one turn. At least one turn runs, however slow the machine is.
 constexpr int kChangesPerInput = 500;
 constexpr uint32_t kSeed = 20261121;
 constexpr char kSeconds[] = "--seconds=";

@@ -1,5 +1,5 @@
-// The header of a safetensors file is read or refused, whatever its bytes; what is read leaves no
-// byte of the file to two tensors or to none, and is written again as it was read.
+// Input: the header of a safetensors file. It is read or rejected. A header that was read assigns
+// each byte of the file to exactly one tensor, and is written again unchanged.
 #include <glog/logging.h>
 
 #include <string>
@@ -23,7 +23,7 @@ void CheckRead(const SafetensorsHeader& header, uint64_t file_bytes) {
 }  // namespace
 }  // namespace kaon::checkpoint
 
-// A byte that chooses the rules, the bytes of data that follow the header (8), the header.
+// Input: a byte that chooses the rules, 8 bytes with the length of the data, then the header.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   namespace checkpoint = kaon::checkpoint;
   if (size < 9) return 0;
@@ -33,7 +33,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   const absl::string_view input(reinterpret_cast<const char*>(bytes), size);
   const uint64_t data_bytes = checkpoint::FromLittleEndian64(input.substr(1));
   std::string json(input.substr(9));
-  // Padded here, so that small inputs get past the check of alignment.
+  // Pad here, so that small inputs pass the check of alignment.
   if (ours) json.resize((json.size() + 8 + 4095) / 4096 * 4096 - 8, ' ');
   const uint64_t file_bytes = checkpoint::kLengthBytes + json.size() + data_bytes;
   const auto length = checkpoint::ParseHeaderLength("f", checkpoint::LittleEndian64(json.size()),

@@ -1,5 +1,5 @@
-// A directory of this process for fuzz targets whose subject opens files by path: below the test's
-// own one, made at the first call. One thread.
+// Returns a directory of this process, for fuzz targets of code that opens files by path. It is
+// below the test's own directory; the first call creates it. One thread.
 #ifndef KAON_TESTS_FUZZ_SCRATCH_DIRECTORY_H_
 #define KAON_TESTS_FUZZ_SCRATCH_DIRECTORY_H_
 

@@ -1,6 +1,6 @@
-// Whatever one end of a ring in shared memory writes, and whenever, the other end reads no further
-// than the ring and gets each record as it was when it was checked; and as long as nobody lies,
-// records come out as they went in.
+// Input: operations on a ring in shared memory, also by an end that lies. The other end never reads
+// outside the ring, and gets each record as it was when it was checked. If no end lies, records
+// arrive as they were sent.
 #include <glog/logging.h>
 
 #include <cstring>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kRingBytes = 4096;
 
-// Operations of one byte, followed by what they need.
+// Reads operations: one byte each, followed by their arguments.
 class Input {
  public:
   Input(const uint8_t* bytes, size_t size) : bytes_(bytes), size_(size) {}
@@ -75,12 +75,12 @@ class Ring {
     sent_.pop_front();
   }
 
-  // Between the check of a record and its use.
+  // Changes a record between the check and the use of it.
   void PeekAndChange(uint32_t size) {
     const auto record = reader_.Peek();
     if (!record.ok() || !record->has_value()) return;
     honest_ = false;
-    // Where the header lies.
+    // The header is 16 bytes before the body.
     std::memcpy(const_cast<std::byte*>((*record)->body.data()) - 16, &size, sizeof(size));
     const std::byte* end = (*record)->body.data() + (*record)->body.size();
     CHECK_LE(end, memory_.bytes + 2 * memory_.capacity);
@@ -102,7 +102,7 @@ class Ring {
   kaon::proto::RingWriter writer_;
   kaon::proto::RingReader reader_;
   std::deque<std::string> sent_;
-  // Nobody has written what the ends did not.
+  // Only the two ends have written, and both followed the protocol.
   bool honest_ = true;
 };
 

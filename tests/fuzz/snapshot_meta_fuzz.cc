@@ -1,5 +1,5 @@
-// What a snapshot's .meta holds is read or refused, whatever its bytes, and what is read is written
-// again as it was read.
+// Input: the .meta file of a snapshot. It is read or rejected. A snapshot that was read is written
+// again unchanged.
 #include <glog/logging.h>
 #include <google/protobuf/stubs/logging.h>
 
@@ -14,7 +14,7 @@
 namespace kaon::shard {
 namespace {
 
-// Behind the first line: ten numbers, of which the last two are the lengths of the messages.
+// Ten numbers follow the first line; the last two are the lengths of the messages.
 constexpr size_t kFirstLine = sizeof("kaon snapshot 2\n") - 1;
 constexpr size_t kLengthsAt = kFirstLine + 8 * 8;
 constexpr size_t kMessagesAt = kFirstLine + 10 * 8;
@@ -34,7 +34,7 @@ void Read(absl::string_view file) {
   CHECK(again->part.SerializeAsString() == snapshot->part.SerializeAsString());
 }
 
-// As long as they are: a message of another length is not looked at.
+// Corrects the lengths of the messages: a message of another length would be rejected at once.
 std::string WithRightLengths(std::string file) {
   if (file.size() < kMessagesAt) return file;
   const uint64_t held = file.size() - kMessagesAt;
@@ -48,11 +48,11 @@ std::string WithRightLengths(std::string file) {
 }  // namespace
 }  // namespace kaon::shard
 
-// A byte that says whether the rest is a whole file, or one without its digest, which would keep
-// every change from being looked at.
+// Input: a byte, then a whole file or a file without its digest; the byte says which. With its
+// digest, every change would be rejected at once.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   if (size < 1) return 0;
-  // Strings that are no UTF-8 are refused aloud.
+  // Silences the log line for strings that are no UTF-8.
   const google::protobuf::LogSilencer silencer;
   std::string file(reinterpret_cast<const char*>(bytes) + 1, size - 1);
   if (bytes[0] % 3 == 0) {
