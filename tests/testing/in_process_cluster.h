@@ -16,35 +16,36 @@ namespace kaon::testing {
 
 class InProcessCluster {
  public:
-  // Serving when it returns; CHECKs otherwise. Data directories are made below the test's temporary
-  // directory. Shards with another `gemm` than the plain reference measure forms.
+  // Returns once the cluster serves; CHECKs otherwise. Makes the data directories below the test's
+  // temporary directory. Shards whose `gemm` is not the plain reference measure forms.
   explicit InProcessCluster(int num_shards, std::string checkpoint_dir = "",
                             uint32_t shm_sessions = 0, std::string gemm = "reference");
   ~InProcessCluster();
 
-  // Ends the coordinator, and starts another on the same port.
+  // Ends the coordinator and starts another on the same port.
   void ReplaceCoordinator();
-  // Nothing is written on the way out; started again, it has its data directory and port.
+  // StopShard writes nothing on the way out. StartShard restarts the shard with its data directory
+  // and port.
   void StopShard(int shard);
   void StartShard(int shard);
 
   std::string coordinator_address() const;
   std::string shard_address(int shard) const;
-  // A client of the coordinator, with deadlines that suit a test; `options` says the rest.
+  // Returns a client of the coordinator with deadlines that suit a test; `options` sets the rest.
   Client Connect(ClientOptions options = ClientOptions()) const;
 
  private:
   struct Shard {
     std::string directory;
     int port = 0;
-    // Null while it is stopped.
+    // Null while the shard is stopped.
     std::unique_ptr<shard::ShardServer> server;
   };
 
   void StartCoordinator(int port);
 
   const std::string checkpoint_dir_;
-  // Of each shard.
+  // Shared-memory sessions of each shard.
   const uint32_t shm_sessions_;
   const std::string gemm_;
   std::vector<Shard> shards_;
