@@ -16,8 +16,8 @@ namespace kaon::testing {
 
 class InProcessCluster {
  public:
-  // Returns once the cluster serves; CHECKs otherwise. Makes the data directories below the test's
-  // temporary directory. Shards whose `gemm` is not the plain reference measure forms.
+  // Serving when it returns; CHECKs otherwise. Data directories are made below the test's temporary
+  // directory. Shards with another `gemm` than the plain reference measure forms.
   explicit InProcessCluster(int num_shards, std::string checkpoint_dir = "",
                             uint32_t shm_sessions = 0, std::string gemm = "reference");
   ~InProcessCluster();
