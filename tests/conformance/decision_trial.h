@@ -15,7 +15,7 @@ namespace kaon::conformance {
 // One step in two forms: a job with its gradients, and the input of the reference.
 struct DecisionTrial {
   v1::JobDefinition job;
-  // Gradients by parameter, in fp32. `expected_of` says which ones are missing.
+  // Gradients by parameter, in fp32. `parameters` says which ones are missing.
   std::vector<std::vector<float>> gradients;
   reference::DecisionPolicy policy;
   // Their gradients are filled in from `gradients`.

@@ -114,8 +114,8 @@ TEST(RoutesTest, ADeclaredLayoutRoutesThreeDimensionsToMuon) {
 }
 
 // If the job has a Muon group, a parameter of three dimensions must declare a layout or a group
-// ([routing 7]). This holds even if matrices do not go to the group by default. In a job without
-// Muon, an element-wise rule steps the parameter.
+// ([routing 7]). This holds even if matrices do not go to the group by default. An element-wise
+// rule steps the parameter if the job has no Muon.
 TEST(RoutesTest, ThreeDimensionsWithoutALayoutNeedAJobWithoutMuon) {
   v1::JobDefinition job = SmallJob();
   job.mutable_parameters(0)->add_shape(3);

@@ -282,8 +282,8 @@ class InexactGemm final : public Gemm {
   ReferenceGemm gemm_;
 };
 
-// A step with a diverging update keeps the weights ([T10]): in place and out of place, with one
-// matrix and several, as a whole and before its decision.
+// An update that diverges keeps the weights ([T10]). The cases are in place and out of place, one
+// matrix and several, the whole update and the part before its decision.
 TEST(MuonStepTest, KeepsTheWeightsWhereNewtonSchulzRunsAway) {
   InexactGemm gemm;
   ThreadPool pool(1);

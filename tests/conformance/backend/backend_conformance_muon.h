@@ -108,8 +108,8 @@ TEST_P(BackendConformanceTest, ClipFactorOneLeavesTheGradientsBits) {
   EXPECT_TRUE(SameBits(parameter.state[0], grad));
 }
 
-// Without Nesterov the direction has the momentum's value but never shares its memory ([M3]). Edge
-// 21: Newton-Schulz runs, also in bfloat16.
+// Without Nesterov the direction has the momentum's value but never shares its memory ([M3]). In
+// edge 21, Newton-Schulz also runs in bfloat16.
 TEST_P(BackendConformanceTest, OrthogonalizationDoesNotReachTheMomentum) {
   for (const NsDType dtype : {NsDType::kFloat32, NsDType::kBFloat16}) {
     MuonConfig config;
