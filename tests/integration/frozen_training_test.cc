@@ -180,7 +180,7 @@ TrainedRun Train(const Flags& flags) {
   return run;
 }
 
-// The parameters that are not disturbed, by route. The head is separate: it starts at zero, so in
+// The parameters that are not disturbed, by route. The head is separate. It starts at zero, so in
 // the first step it alone has a gradient, and its clip factor is still the usual one. AdamW then
 // remembers that step.
 const std::vector<std::string> kMuon = {"block0.weight", "block1.weight"};
