@@ -1,4 +1,4 @@
-// A real client of a fake cluster with one job. One thread.
+// A real client and a fake cluster with one job. One thread.
 #ifndef KAON_TESTS_CLIENT_CLIENT_FIXTURE_H_
 #define KAON_TESTS_CLIENT_CLIENT_FIXTURE_H_
 
@@ -61,7 +61,7 @@ class ClientTest : public ::testing::Test {
 
   static Client Connect(const ClientOptions& options) { return Client::Connect(options).value(); }
 
-  // A client whose steps and pulls may take `deadline`.
+  // Reconnects with a client whose steps and pulls have this deadline.
   void Reconnect(std::chrono::milliseconds deadline) {
     ClientOptions options = Options();
     options.step_deadline = deadline;
@@ -75,7 +75,7 @@ class ClientTest : public ::testing::Test {
     return begin;
   }
 
-  // Step 1 of rank 0 with both gradients pushed.
+  // Returns step 1 of rank 0 after both gradients were pushed.
   Step PushedStep(Worker& worker) {
     Step step = worker.Begin(First()).value();
     (void)step.Push(0, View(bias_));

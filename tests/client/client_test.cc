@@ -127,7 +127,7 @@ TEST_F(ClientTest, RefusesWeightsOfAWrongSizeAndCanLoadAgain) {
   EXPECT_TRUE(worker.LoadWeights({View(bias_), View(large_), View(frozen)}).Get().ok());
 }
 
-// [C2]
+// Copies must have the initial weights of their original ([C2]).
 TEST_F(ClientTest, RefusesACopyThatDiffersFromItsOriginalAndCanLoadAgain) {
   testing::FakeCluster cluster;
   ClientOptions options = Options();
@@ -244,7 +244,7 @@ TEST_F(ClientTest, SendsNoMoreThanTheShardGranted) {
   Step step = worker.Begin(First()).value();
   Future<Done> pushed = step.Push(1, View(large_));
   cluster_.AwaitReceivedBytes(kWindow);
-  // Whatever was sent beyond the window would have come before this answer.
+  // Bytes beyond the window would have arrived before this answer.
   ASSERT_TRUE(job_.Refresh().ok());
   EXPECT_EQ(client_.transfer_totals().push_bytes, kWindow);
   EXPECT_FALSE(pushed.Ready());
@@ -370,7 +370,7 @@ TEST_F(ClientTest, BelievesThatThereIsNoJobOnlyWhenEveryCoordinatorSaysSo) {
 TEST_F(ClientTest, DoesNotGoBackToWhatAnOutdatedCoordinatorTells) {
   Worker worker = job_.Join(0).value();
   ASSERT_TRUE(PushedStep(worker).Finish().Get().ok());
-  // Of a cluster where nothing was trained.
+  // The outdated coordinator's cluster has trained nothing.
   testing::FakeCluster outdated;
   ClientOptions options = Options();
   options.coordinators = {outdated.address()};
@@ -392,7 +392,7 @@ TEST_F(ClientTest, EndsACallAtItsDeadlineWithTheLastError) {
   const Status status = client.Attach("small").status();
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_THAT(status.message(), HasSubstr("UNAVAILABLE"));
-  // At once, and after delays of at least 10, 20, 40 and 80 ms.
+  // The client tries at once, and retries after delays of at least 10, 20, 40 and 80 ms.
   EXPECT_LE(client.transfer_totals().retries, 5u);
 }
 

@@ -37,7 +37,7 @@ TEST_F(GivenUpStepTest, EndsAStepAtItsDeadline) {
   EXPECT_TRUE(status.retriable());
 }
 
-// P13: whoever waits for a push before Finish must not wait for ever.
+// A caller that waits for a push before Finish must not wait forever (P13).
 TEST_F(GivenUpStepTest, EndsAPushAtTheDeadlineOfItsStep) {
   Reconnect(milliseconds(100));
   cluster_.FailPushes(1000000, absl::UnavailableError("the shard is away"));
@@ -83,7 +83,7 @@ TEST_F(GivenUpStepTest, CancelsAStepAndCanBeginItAgain) {
   finished.Cancel();
   EXPECT_EQ(finished.Get().status().code(), StatusCode::kCancelled);
   cluster_.HoldDecisions(false);
-  // From other data.
+  // The step is retried with other data.
   bias_.back() = 8;
   large_.back() = 8;
   Step again = PushedStep(worker);

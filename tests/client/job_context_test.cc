@@ -42,7 +42,8 @@ TEST(JobContextTest, TellsOfEachNewerTimelineOnce) {
   EXPECT_EQ(job->timeline(), 4u);
 }
 
-// Whoever ends a step because of the news must not do so while another thread is still telling it.
+// A caller that ends a step because of the news must wait while another thread is still reporting
+// it.
 TEST(JobContextTest, GoesOnOnlyWhenTheNewsAreTold) {
   const Promise<Done> telling, tell, told;
   const auto job = JobInTimelineOne([&](uint64_t, uint64_t) {

@@ -10,7 +10,8 @@
 namespace kaon::client {
 namespace {
 
-// Whether a program with a flag of each kind of number, here and in a command, takes `value`.
+// Returns true if a program with a flag of each kind of number, here and in a command, accepts
+// `value`.
 bool Takes(const std::string& flag, const std::string& value) {
   uint32_t whole = 0;
   int64_t negative = 0;

@@ -28,7 +28,7 @@ class FakeStream : public PushStream {
       PushMessage message = source_->Next();
       if (auto* leased = std::get_if<LeasedChunks>(&message)) {
         for (const ChunkToSend& chunk : leased->chunks) sent_.push_back(chunk.key);
-        // What a transport has not released yet.
+        // Memory that a transport has not released yet.
         leases_.push_back(leased->lease);
       } else if (std::holds_alternative<v1::PushFinish>(message)) {
         finished_ = true;

@@ -113,7 +113,7 @@ TEST_F(WorkerSessionAttemptTest, KeepsTheAttemptOfAStepThatEndedWithItsRecord) {
   const StartPush push = ReachPush()[0];
   session_.OnEvent(await_, RecordOf(7), now_);
   session_.TakeActions();
-  // When nothing is under way there is nothing to give up.
+  // Without a step in progress, Abandon does nothing.
   session_.Abandon();
   session_.Begin({8, 10, 1, 1}, now_);
   EXPECT_EQ(Only<CallBegin>().attempt.SerializeAsString(), push.attempt.SerializeAsString());
@@ -181,7 +181,7 @@ TEST_F(WorkerSessionAttemptTest, AStepWhoseTimelineIsOverEndsAndSaysWhereTheJobG
   ASSERT_TRUE(over.rewound.has_value());
   EXPECT_EQ(over.rewound->applied_step, 30u);
   EXPECT_TRUE(session_.idle());
-  // In the new one with the attempt that was joined.
+  // The new timeline uses the attempt of the join.
   share.step = 31;
   share.timeline = 2;
   session_.Begin(share, now_);

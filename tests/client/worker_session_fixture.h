@@ -1,4 +1,4 @@
-// A worker's session driven by hand: its calls are answered as a test wants. One thread.
+// A worker's session whose calls the test answers by hand. One thread.
 #ifndef KAON_TESTS_CLIENT_WORKER_SESSION_FIXTURE_H_
 #define KAON_TESTS_CLIENT_WORKER_SESSION_FIXTURE_H_
 
@@ -50,7 +50,7 @@ class WorkerSessionTest : public ::testing::Test {
     return options;
   }
 
-  // The only action of type T among those that are there; the others are dropped.
+  // Returns the only pending action of type T and drops the others.
   template <typename T>
   T Only() {
     std::vector<T> found = All<T>();
@@ -80,14 +80,14 @@ class WorkerSessionTest : public ::testing::Test {
     return joined;
   }
 
-  // As a coordinator does: confirms the attempt that is shown to it, or allots one.
+  // Acts as a coordinator: confirms the attempt that the worker presents, or allots one.
   void Allot(const CallJoin& join) {
     const v1::Attempt attempt =
         join.previous_attempt.has_value() ? *join.previous_attempt : AttemptOf(4, ++num_allotted_);
     session_.OnJoin(join.call, JoinedAs(attempt, join.process_nonce), "", now_);
   }
 
-  // Step 7 begun and its Await open; returns the await call.
+  // Begins step 7 and opens its Await; returns the await call.
   uint64_t ReachAwait() {
     session_.Begin({7, 10, 1, 1}, now_);
     std::vector<SessionAction> actions = session_.TakeActions();
@@ -99,7 +99,7 @@ class WorkerSessionTest : public ::testing::Test {
     return Only<CallAwait>().call;
   }
 
-  // Both shards are being pushed to, under ballot 4, round 1.
+  // Starts the pushes to both shards under ballot 4, round 1.
   std::vector<StartPush> ReachPush() {
     await_ = ReachAwait();
     session_.OnEvent(await_, Plan(4, 1), now_);

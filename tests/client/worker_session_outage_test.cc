@@ -1,5 +1,5 @@
-// What a session costs everybody while nobody can be reached: a bounded number of calls, at times
-// that differ between workers.
+// While no server answers, a session makes a bounded number of calls, at times that differ between
+// workers.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,7 +20,7 @@ absl::Status Away() { return absl::UnavailableError("away"); }
 
 struct Calls {
   std::vector<absl::Time> coordinator;
-  // By shard.
+  // Pushes by shard.
   std::map<uint32_t, std::vector<absl::Time>> pushes;
 };
 
@@ -100,7 +100,7 @@ TEST_F(WorkerSessionOutageTest, WorkersDoNotComeBackAtTheSameTime) {
     last.insert(calls.coordinator.back());
   }
   EXPECT_EQ(last.size(), kWorkers);
-  // Over more than half of the largest delay.
+  // The last calls spread over more than half of the largest delay.
   EXPECT_GT(*last.rbegin() - *last.begin(), Options().max_backoff / 2);
 }
 

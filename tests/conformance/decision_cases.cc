@@ -30,7 +30,7 @@ enum Dimension {
 
 enum Exemption { kByRule, kMuonClips, kScalarExempt, kAllExempt };
 enum MtpLimit { kNoMtp, kOwnLimit, kLimitOfTheJob, kMtpOff };
-// What is special about b1.
+// Special role of parameter b1.
 enum Special { kPlain, kCopy, kMissing, kFrozen, kMuonOnly };
 enum Input { kEven, kMuonSpike, kScalarSpike, kMtpSpike, kTiny, kHuge, kZero };
 enum Id { kW0, kB0, kW1, kB1, kE0, kOne };
@@ -206,7 +206,7 @@ void AddRows(const std::string& name, const char* rule_ids, const DecisionTrial&
                    [trial](Backend& backend) { return OutcomeError(trial, backend); }});
   cases.push_back({"decision", name, rule_ids, "clip factors", kFewUnits,
                    [trial](Backend& backend) { return FactorError(trial, backend); }});
-  // What is not reported is not in the record.
+  // The record has only the norms that the job reports.
   if (trial.job.report_norms() == v1::REPORT_NORMS_OFF) return;
   cases.push_back({"decision", name, rule_ids, "norms", kFewUnits,
                    [trial](Backend& backend) { return NormError(trial, backend); }});
@@ -236,7 +236,8 @@ void AddNonFiniteRows(std::vector<NumericsCase>& cases) {
   }
 }
 
-// [C5], [T4], edge 42: a live norm of exactly 5 beside limits and thresholds that it meets.
+// Edge 42: a live norm of exactly 5 meets limits ([C5]) and skip thresholds ([T4]) exactly or just
+// misses them.
 void AddBoundaryRows(std::vector<NumericsCase>& cases) {
   struct Boundary {
     const char* name;
@@ -265,8 +266,8 @@ void AddBoundaryRows(std::vector<NumericsCase>& cases) {
   }
 }
 
-// [T3]: the largest element that is stepped with and the next one, beside what does and does not
-// clip it.
+// The largest element that a step accepts and the next larger one ([T3]), each with and without
+// clipping.
 void AddLargestRows(std::vector<NumericsCase>& cases) {
   const float limit = 0x1p62f;
   for (const float value : {limit, std::nextafter(limit, HUGE_VALF), 1e21f, 2e38f}) {

@@ -13,7 +13,7 @@
 namespace kaon::conformance {
 namespace {
 
-// What the record of the step before says.
+// Counters in the record of the step before.
 constexpr uint64_t kUpdatesBefore = 5;
 constexpr uint64_t kReductionsBefore = 3;
 

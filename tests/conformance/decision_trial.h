@@ -1,5 +1,5 @@
-// One step decided by job/decide.h on the sums that a backend takes, beside the same by the float64
-// reference. Plain values and functions of them; any thread, as far as the backend allows.
+// One step that job/decide.h decides on the sums of a backend, compared with the float64 reference.
+// Plain values and functions of them; any thread, as far as the backend allows.
 #ifndef KAON_TESTS_CONFORMANCE_DECISION_TRIAL_H_
 #define KAON_TESTS_CONFORMANCE_DECISION_TRIAL_H_
 
@@ -12,10 +12,10 @@
 
 namespace kaon::conformance {
 
-// The same step twice: as a job and its gradients, and as the reference takes it.
+// One step in two forms: a job with its gradients, and the input of the reference.
 struct DecisionTrial {
   v1::JobDefinition job;
-  // By parameter, in fp32; missing ones are said in `expected_of`.
+  // Gradients by parameter, in fp32. `parameters` says which ones are missing.
   std::vector<std::vector<float>> gradients;
   reference::DecisionPolicy policy;
   // Their gradients are filled in from `gradients`.
@@ -27,10 +27,10 @@ struct DecisionTrial {
 // is valid.
 v1::RegisterBody Registration(const v1::JobDefinition& job, int num_shards);
 
-// How many facts of the outcome differ: applied, norms present, counters, exemptions.
+// Returns how many facts of the outcome differ: applied, norms present, counters, exemptions.
 double OutcomeError(const DecisionTrial& trial, kernels::Backend& backend);
 
-// The largest relative error of a norm, or of a clip factor; 0 where there are none.
+// Returns the largest relative error of a norm or of a clip factor; 0 if the step has none.
 double NormError(const DecisionTrial& trial, kernels::Backend& backend);
 double FactorError(const DecisionTrial& trial, kernels::Backend& backend);
 

@@ -1,7 +1,8 @@
-// What every disk::Directory must do, as a suite that each directory's test instantiates:
+// The conformance suite of disk::Directory. The test of each directory instantiates it:
 //   INSTANTIATE_TYPED_TEST_SUITE_P(PosixDirectory, DirectoryConformance, PosixDirectoryFactory);
-// where the factory has static std::unique_ptr<disk::Directory> Create(), which gives an empty
-// directory each time. What a crash leaves is not among it: each disk has its own. One thread.
+// where the factory has static std::unique_ptr<disk::Directory> Create(), which returns an empty
+// directory each time. The suite does not cover crashes, because each disk loses other data. One
+// thread.
 #ifndef KAON_TESTS_CONFORMANCE_DIRECTORY_CONFORMANCE_H_
 #define KAON_TESTS_CONFORMANCE_DIRECTORY_CONFORMANCE_H_
 
@@ -23,7 +24,7 @@ class DirectoryConformance : public testing::Test {
     return file.Write(offset, {bytes});
   }
 
-  // Everything from `offset` on, read in one call.
+  // Reads everything from `offset` on in one call.
   static std::string Read(File& file, uint64_t offset, size_t size) {
     std::string bytes(size, '?');
     const absl::StatusOr<size_t> count = file.Read(offset, size, bytes.data());

@@ -29,7 +29,7 @@ constexpr const char* kInputNames[] = {"gaussian", "tiny", "huge", "zero_first"}
 // Of one element, of less than one vector, and of several blocks with a tail.
 constexpr uint64_t kLengths[] = {1, 13, 1037};
 
-// What every element-wise rule has; the dimensions of a rule itself come after them.
+// Dimensions of every element-wise rule; those of one rule follow them.
 enum Dimension { kLength, kInput, kMomentumDType, kDecay, kFirstOwn };
 
 constexpr double kWeightDecay = 0.125;
@@ -81,7 +81,7 @@ std::pair<AdamWConfig, std::string> AdamW(const Row& row) {
   config.eps_mode = row[kFirstOwn + 2] == 0 ? AdamEpsMode::kOutside : AdamEpsMode::kUncorrected;
   config.amsgrad = row[kFirstOwn + 3] == 1;
   config.bias_correction = row[kFirstOwn + 4] == 0;
-  // Large enough to be seen beside the root.
+  // The larger eps is visible next to the root.
   config.eps = row[kFirstOwn + 5] == 0 ? 1e-8 : 0.1;
   return {config, absl::StrCat(" beta1=", config.beta1, " beta2=", config.beta2,
                                " eps=", config.eps, row[kFirstOwn + 2] == 0 ? "" : " uncorrected",

@@ -120,7 +120,7 @@ reference::WeightDecay DecayOf(const Config& config) {
   return {};
 }
 
-// [N3] of a custom set.
+// Returns one triple per step of a custom set, which repeats all triples or the last one ([N3]).
 reference::Triples CustomTriples(const kernels::NewtonSchulzConfig& config) {
   const size_t count = config.custom.size();
   reference::Triples triples;
@@ -179,7 +179,7 @@ void ThroughInt8(std::vector<double>& x) {
   }
 }
 
-// What a momentum buffer reads back as after it was stored as `dtype`.
+// Returns the values that a momentum buffer reads back after it was stored as `dtype`.
 std::vector<double> StoredAs(StateDType dtype, std::vector<double> x) {
   if (dtype == StateDType::kInt8) ThroughInt8(x);
   if (dtype == StateDType::kBFloat16) {

@@ -1,7 +1,7 @@
-// What the numerics table compares backends with: a kernels' configuration run by the float64
-// reference of tests/kernels/reference, which is the only one there is, for tests and for kaonctl
-// verify-numerics alike. Translates options and keeps state as they say; all arithmetic but the
-// rounding of a stored momentum ([Q1]) is the reference's. A value type; one thread.
+// Runs the configuration of a kernel by the float64 reference of tests/kernels/reference. The
+// numerics table compares backends with it, in tests and in kaonctl verify-numerics. Translates
+// options and keeps the state as they demand. The reference does all arithmetic except the rounding
+// of a stored momentum ([Q1]). A value type; one thread.
 #ifndef KAON_TESTS_CONFORMANCE_FLOAT64_RULE_H_
 #define KAON_TESTS_CONFORMANCE_FLOAT64_RULE_H_
 
@@ -12,24 +12,24 @@
 
 namespace kaon::conformance {
 
-// What a stored iterate of Newton-Schulz becomes: X, A and B (in the Gram form X, R, Z, Q and RZ)
-// are rounded to the configuration's dtype, or not ([N6], [N9]).
+// Precision of the stored iterates of Newton-Schulz ([N6], [N9]): exact, or rounded to the
+// configured dtype. The iterates are X, A and B; in the Gram form X, R, Z, Q and RZ.
 enum class Stored { kExact, kAsConfigured };
 
-// Steps of a set where the configuration leaves them open: all its triples, at least 5; of a custom
-// set 5.
+// Returns the number of steps of a set whose configuration names none: all its triples, at least 5.
+// A custom set has 5.
 int NaturalSteps(kernels::NsCoefficients set);
 
 class Float64Rule {
  public:
-  // `stored` is about Newton-Schulz; a momentum buffer is rounded as configured in any case, for it
-  // is read again.
+  // `stored` applies to Newton-Schulz only. A momentum buffer is always rounded as configured,
+  // because later steps read it.
   Float64Rule(kernels::RuleConfig rule, std::vector<uint64_t> shape, Stored stored);
 
   void Step(const kernels::UpdateScalars& scalars, const std::vector<double>& grad,
             std::vector<double>& param);
 
-  // As StateSlots() orders them.
+  // State slots in the order of StateSlots().
   const std::vector<std::vector<double>>& state() const { return state_; }
 
  private:
@@ -41,7 +41,7 @@ class Float64Rule {
               const std::vector<double>& grad, std::vector<double>& param);
   void Update(const kernels::LionConfig& config, const kernels::UpdateScalars& scalars,
               const std::vector<double>& grad, std::vector<double>& param);
-  // Slot `index`, zeros at first.
+  // Returns slot `index`; it begins as zeros.
   std::vector<double>& Slot(size_t index);
 
   const kernels::RuleConfig rule_;

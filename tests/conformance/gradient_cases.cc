@@ -84,7 +84,7 @@ double FoldedNormError(DType dtype, double size, Backend& backend) {
   return std::fabs(std::sqrt(sum_squares) - expected) / expected;
 }
 
-// How far the index and the count of non-finite elements are off ([T3]).
+// Returns the error of the index and of the count of non-finite elements ([T3]).
 double NonFiniteError(DType dtype, float value, Backend& backend) {
   std::vector<float> grad(kElements, 1.0f);
   grad[1234] = grad[4321] = value;

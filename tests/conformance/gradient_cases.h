@@ -1,6 +1,5 @@
-// The numerics table's rows of what happens to a gradient before any rule: folding, the mean, norms
-// and clip factors ([T1], [T2], [C1], [C5]).
-// Pure functions; any thread.
+// Rows of the numerics table about a gradient before any rule: folding, the mean, norms and clip
+// factors ([T1], [T2], [C1], [C5]). Pure functions; any thread.
 #ifndef KAON_TESTS_CONFORMANCE_GRADIENT_CASES_H_
 #define KAON_TESTS_CONFORMANCE_GRADIENT_CASES_H_
 

@@ -17,7 +17,7 @@ namespace {
 
 using kernels::Backend;
 
-// What the only gradient of a step is.
+// Kind of the only gradient of a step.
 enum class Sent { kSound, kOverflow, kSpike };
 
 constexpr double kThreshold = 100;
@@ -58,7 +58,7 @@ class Steps {
     *record_.mutable_decision() = job::Decide(job_, plan, {}, nullptr);
   }
 
-  // Of the newest entry.
+  // The newest record.
   const v1::StepDecision& decision() const { return record_.decision(); }
   const v1::StepBody& body() const { return record_.plan().step(); }
 

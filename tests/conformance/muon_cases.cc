@@ -120,9 +120,9 @@ enum Dimension {
 
 const std::vector<int> kSizes = {8, 2, 4, 10, 2, 3, 3, 2, 2, 3, 5, 4, 6};
 
-// What gives no meaningful number: an eps of the historical forms takes the iterates of a tiny
-// gradient below what fp16 can hold, and `cans`, whose singular values come near 2 and run away
-// above, does so where half precision rounds them up.
+// Returns false for rows without a meaningful number. An eps of the historical forms moves the
+// iterates of a tiny gradient below the range of fp16. The singular values of `cans` come near 2
+// and diverge above it; half precision rounds them up.
 bool Allowed(const Row& row) {
   if (row[kDType] > 0 && row[kSet] >= 0 &&
       kCoefficients[row[kSet]].value == NsCoefficients::kCans) {
@@ -223,13 +223,13 @@ std::string NameOf(const Row& row) {
                       " ", kDecayModes[row[kDecay]].name, " ", kInputs[row[kInput]].name);
 }
 
-// Whether every block is a matrix with the spectrum that the input was made with.
+// Returns true if every block is a matrix with the spectrum of `input`.
 bool IsFlat(const MuonConfig& config, Input input) {
   const MatrixLayout& layout = config.layout;
   return input == Input::kFlat && layout.sizes.empty() && layout.num_heads == 0;
 }
 
-// Against exact float64 ([N9], which says nothing of more than 8 steps in half precision).
+// Tolerance against exact float64. [N9] sets none for more than 8 steps in half precision.
 double WeightTolerance(const MuonConfig& muon, Input input) {
   const kernels::NewtonSchulzConfig& config = muon.newton_schulz;
   const bool flat = IsFlat(muon, input);
@@ -247,7 +247,7 @@ double WeightTolerance(const MuonConfig& muon, Input input) {
   return 1e-5;
 }
 
-// Against float64 that rounds where the implementation rounds ([N9]).
+// Tolerance against float64 that rounds where the implementation rounds ([N9]).
 double EmulatedTolerance(const MuonConfig& config, Input input) {
   if (input == Input::kFourDecades) return 5e-2;
   return IsFlat(config, input) ? 1e-2 : 2e-2;
@@ -263,7 +263,7 @@ double MomentumTolerance(const MuonConfig& config) {
 void AddTrial(const std::string& name, const std::string& rule_ids, const Trial& trial,
               double tolerance, std::vector<NumericsCase>& cases) {
   const auto& config = std::get<MuonConfig>(trial.rule);
-  // What a service would refuse has no row.
+  // A rule that the service would reject has no row.
   const absl::Status valid = kernels::ValidateRule(trial.rule, trial.shape);
   CHECK(valid.ok()) << name << ": " << valid;
   const auto add = [&](const char* compared, double tolerance, auto measure) {
@@ -289,8 +289,8 @@ void AddPairs(std::vector<NumericsCase>& cases) {
   }
 }
 
-// How often the error of a singular value near the largest counts: the slope of all steps together
-// there. It is below 10 for the sets that [N9] was measured on.
+// Returns true if all steps together magnify the error of a singular value near the largest. Their
+// slope there is below 10 for the sets that [N9] was measured on.
 bool IsSteep(NsCoefficients set) {
   return set == NsCoefficients::kCans || set == NsCoefficients::kCubic5 ||
          set == NsCoefficients::kPolarExpress5S102 || set == NsCoefficients::kPolarExpress5S105;
@@ -303,7 +303,7 @@ double ShapeTolerance(NsCoefficients set, const Shape& shape) {
   return rank == 1 ? 5e-5 : 1e-5;
 }
 
-// Edge case 34.
+// Edge case 34: a matrix of one row or column, an odd one, and a square one.
 void AddShapes(std::vector<NumericsCase>& cases) {
   const Shape shapes[] = {{1, 40}, {40, 1}, {1, 1}, {7, 129}, {64, 64}};
   for (const auto& set : kCoefficients) {

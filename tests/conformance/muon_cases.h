@@ -1,6 +1,6 @@
-// The numerics table's rows of Muon: every pair of layout, shape, coefficients, form, dtypes, norm
-// mode, momentum, scale, decay and input ([N], [L], [M], [S1], [W1], [Q1]). Pure functions; any
-// thread.
+// Rows of the numerics table about Muon ([N], [L], [M], [S1], [W1], [Q1]). They contain every pair
+// of values of its options: layout, shape, coefficients, form, dtypes, norm mode, momentum, scale,
+// decay and input. Pure functions; any thread.
 #ifndef KAON_TESTS_CONFORMANCE_MUON_CASES_H_
 #define KAON_TESTS_CONFORMANCE_MUON_CASES_H_
 

@@ -10,18 +10,18 @@
 namespace kaon::conformance {
 
 struct NumericsCase {
-  // "muon", "adamw", "sgd", "lion"; or, for what comes before every rule, "gradient", "decision",
-  // "loss_scale", "schedule".
+  // Name of a rule: "muon", "adamw", "sgd", "lion". Rows about the time before every rule have
+  // "gradient", "decision", "loss_scale" or "schedule".
   std::string rule;
-  // Unique with `rule` and `compared`: the values of the dimensions.
+  // Values of the dimensions. Unique together with `rule` and `compared`.
   std::string name;
-  // Of numerics.md: "[N2] [L4]".
+  // Ids of the rules in numerics.md that the row shows, such as "[N2] [L4]".
   std::string rule_ids;
-  // What is compared with what.
+  // Description of the comparison.
   std::string compared;
   // Largest error that passes; 0 where the results must be equal.
   double tolerance = 0;
-  // The error; NaN fails.
+  // Returns the error; NaN fails.
   std::function<double(kernels::Backend&)> measure;
 };
 

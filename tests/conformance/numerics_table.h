@@ -1,15 +1,15 @@
-// The numerics table: what a backend computes beside an independent float64 implementation, one row
-// per combination of rule, layout, scale, coefficient set, dtype, momentum dtype and so on, with
-// the tolerances of numerics.md [N9]; and what decide() makes of the norms it took, beside the
-// same. Run by tests and, on the user's machine, by `kaonctl verify-numerics` (ADR 0014).
+// The numerics table compares a backend with an independent float64 implementation within the
+// tolerances of [N9] in numerics.md. It has one row per combination of rule, layout, scale,
+// coefficient set, dtype, momentum dtype and so on. Other rows compare the outcome of decide() on
+// the backend's norms. Run by tests and, on the user's machine, by `kaonctl verify-numerics` (ADR
+// 0014).
 //
-// How rows are chosen: of each rule's dimensions, the rows contain every pair of values of any two
-// (pairwise.h), where both are allowed together; the full product would be millions of rows. On top
-// come rows for what is no dimension: matrices of one row or column, other numbers of steps,
-// folding, means, norms and clipping. Muon's rows have two or three measurements each: the weights,
-// the momentum buffer, and in half precision the weights again beside a float64 that rounds where
-// the implementation rounds.
-// Plain values; any thread, as far as the backend allows.
+// The rows contain every pair of values of any two dimensions of a rule, if both are allowed
+// together (pairwise.h). The full product would be millions of rows. More rows cover the rest:
+// matrices of one row or column, other numbers of steps, folding, means, norms and clipping. Each
+// row of Muon has two measurements: the weights and the momentum buffer. In half precision it has a
+// third one: the weights against a float64 that rounds where the implementation rounds. Plain
+// values; any thread, as far as the backend allows.
 #ifndef KAON_TESTS_CONFORMANCE_NUMERICS_TABLE_H_
 #define KAON_TESTS_CONFORMANCE_NUMERICS_TABLE_H_
 
@@ -27,7 +27,7 @@ struct NumericsResult {
   double seconds = 0;
 };
 
-// Every row, always the same ones in the same order.
+// Returns every row, always in the same order.
 std::vector<NumericsCase> NumericsCases();
 
 NumericsResult Run(const NumericsCase& numerics_case, kernels::Backend& backend);

@@ -11,12 +11,13 @@ namespace kaon::conformance {
 // One value per dimension; dimension d has the values 0 .. sizes[d] - 1.
 using Row = std::vector<int>;
 
-// Whether a row may be in the table; a value of -1 is one not chosen yet and must be taken as
-// harmless.
+// Returns true if a row may be in the table. A value of -1 is not chosen yet; the filter must
+// accept it.
 using RowFilter = std::function<bool(const Row&)>;
 
-// Rows that pass the filter and together contain every pair that some row passing it can have; the
-// same ones at every call. Greedy: about as many as the product of the two largest sizes.
+// Returns rows that pass the filter and together contain every pair that some row passing it can
+// have. Every call returns the same rows. The search is greedy and finds about as many rows as the
+// product of the two largest sizes.
 std::vector<Row> CoverPairs(const std::vector<int>& sizes, const RowFilter& allowed);
 
 }  // namespace kaon::conformance

@@ -1,4 +1,4 @@
-// A PushSource that gives what a test queues and remembers what it is told. Thread-safe.
+// A PushSource that sends the messages a test queues and records the shard's answers. Thread-safe.
 #ifndef KAON_TESTS_CONFORMANCE_QUEUED_SOURCE_H_
 #define KAON_TESTS_CONFORMANCE_QUEUED_SOURCE_H_
 
@@ -20,7 +20,7 @@ class QueuedSource : public PushSource {
     MutexLock lock(mu_);
     messages_.push_back(std::move(message));
   }
-  // The answer to the shard's.
+  // Sets the source's answer to the shard's PushOpened.
   void SetOpenedStatus(const absl::Status& status) {
     MutexLock lock(mu_);
     opened_status_ = status;

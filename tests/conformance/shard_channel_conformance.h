@@ -1,5 +1,5 @@
-// What every ShardChannel does. A test instantiates ShardChannelConformance with a function that
-// makes the channel (MakeShardChannel).
+// The conformance suite of ShardChannel. A test instantiates ShardChannelConformance with a
+// function that makes the channel (MakeShardChannel).
 #ifndef KAON_TESTS_CONFORMANCE_SHARD_CHANNEL_CONFORMANCE_H_
 #define KAON_TESTS_CONFORMANCE_SHARD_CHANNEL_CONFORMANCE_H_
 

@@ -1,4 +1,4 @@
-// A real shard, whose coordinator the test plays, and a ShardChannel to it. One thread.
+// A real shard and a ShardChannel to it; the test plays the coordinator. One thread.
 #ifndef KAON_TESTS_CONFORMANCE_SHARD_CHANNEL_CONFORMANCE_FIXTURE_H_
 #define KAON_TESTS_CONFORMANCE_SHARD_CHANNEL_CONFORMANCE_FIXTURE_H_
 
@@ -25,7 +25,7 @@ using MakeShardChannel = std::function<std::shared_ptr<ShardChannel>(
     std::shared_ptr<grpc::Channel> connection, std::shared_ptr<CallTracker> tracker,
     std::shared_ptr<TransferCounters> counters)>;
 
-// The job of tests/server/shard/agreement/plans.h; step 1 is planned.
+// The shard has the job of tests/server/shard/agreement/plans.h, and step 1 is planned.
 class ShardChannelConformance : public shard::ServedShardTest,
                                 public testing::WithParamInterface<MakeShardChannel> {
  protected:
@@ -33,13 +33,13 @@ class ShardChannelConformance : public shard::ServedShardTest,
     PlanStepOne();
     shard_ = GetParam()(channel_, tracker_, counters_);
   }
-  // As the client's Runtime does it.
+  // Shuts down in the order of the client's Runtime.
   void TearDown() override {
     tracker_->AwaitNone();
     shard_.reset();
   }
 
-  // All of a parameter; the memory is the fixture's.
+  // Returns a chunk with all of a parameter; the fixture owns the memory.
   ChunkToSend Chunk(uint32_t parameter, const std::vector<float>& values) {
     memory_.push_back(std::make_unique<std::vector<float>>(values));
     return {{parameter, 0},
@@ -51,7 +51,7 @@ class ShardChannelConformance : public shard::ServedShardTest,
   }
   LeasedChunks Leased(std::vector<ChunkToSend> chunks) { return {std::move(chunks), lease_}; }
 
-  // A source of the whole of step 1.
+  // Returns a source of the whole of step 1.
   std::shared_ptr<QueuedSource> WholeStep() {
     auto source = std::make_shared<QueuedSource>();
     source->Queue(Leased({Chunk(0, {1, 2, 3, 4, 5, 6})}));
@@ -59,11 +59,11 @@ class ShardChannelConformance : public shard::ServedShardTest,
     source->Queue(v1::PushFinish());
     return source;
   }
-  // Of step 1, once the shard tells of it.
+  // Blocks until the history of step 1 has the phase, and returns it.
   v1::Phase AwaitPhase(const std::string& name) {
     v1::ReadHistoryRequest request;
     request.set_with_phases(true);
-    // A phase is noted just after the worker hears of it.
+    // The shard records a phase just after it answers the worker, so this retries.
     for (int attempt = 0; attempt < 10000; ++attempt) {
       v1::ReadHistoryResponse response;
       const grpc::Status status =
@@ -87,7 +87,7 @@ class ShardChannelConformance : public shard::ServedShardTest,
     std::vector<std::vector<float>> values;
     uint64_t bytes = 0;
   };
-  // What came of a pull of parameters with so many elements.
+  // Result of a pull of parameters with the given numbers of elements.
   struct PullUnderWay {
     Mutex mu;
     CondVar changed;
@@ -99,7 +99,7 @@ class ShardChannelConformance : public shard::ServedShardTest,
     Pulled Await() {
       MutexLock lock(mu);
       while (!status.has_value()) changed.Wait(mu);
-      // It holds what was done, and so this.
+      // The stream holds the callbacks, which hold this object.
       stream.reset();
       return {*status, values, bytes};
     }

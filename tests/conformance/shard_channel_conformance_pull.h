@@ -1,5 +1,5 @@
-// Of the suite of ShardChannel: pulls, and many calls at once. Instantiated by the tests of each
-// channel; one thread.
+// Part of the suite of ShardChannel: pulls, and concurrent calls. The tests of each channel
+// instantiate it; one thread.
 #ifndef KAON_TESTS_CONFORMANCE_SHARD_CHANNEL_CONFORMANCE_PULL_H_
 #define KAON_TESTS_CONFORMANCE_SHARD_CHANNEL_CONFORMANCE_PULL_H_
 

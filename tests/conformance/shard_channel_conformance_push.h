@@ -1,4 +1,4 @@
-// Of the suite of ShardChannel: pushes. Instantiated by the tests of each channel; one thread.
+// Part of the suite of ShardChannel: pushes. The tests of each channel instantiate it; one thread.
 #ifndef KAON_TESTS_CONFORMANCE_SHARD_CHANNEL_CONFORMANCE_PUSH_H_
 #define KAON_TESTS_CONFORMANCE_SHARD_CHANNEL_CONFORMANCE_PUSH_H_
 
@@ -47,12 +47,13 @@ TEST_P(ShardChannelConformance, PassesCreditOn) {
   EXPECT_TRUE(absl::IsCancelled(source->AwaitDone()));
 }
 
-// Folding overlaps receiving: the shard is done with what has come before there is more to send.
+// Folding overlaps receiving: the shard has folded the received chunks before there is more to
+// send.
 TEST_P(ShardChannelConformance, AChunkIsFoldedBeforeTheNextIsSent) {
   const auto source = std::make_shared<QueuedSource>();
   source->Queue(Leased({Chunk(0, {1, 2, 3, 4, 5, 6})}));
   const auto stream = shard_->Push(Open(0), source);
-  // What only waits gives no credit back.
+  // A chunk that only waits returns no credit.
   EXPECT_EQ(source->AwaitCredit(), 24u);
   const v1::Phase fold = AwaitPhase("fold");
   source->Queue(Leased({Chunk(1, {1, 2, 3, 4})}));
@@ -149,7 +150,7 @@ TEST_P(ShardChannelConformance, EndsWhenTheShardDoes) {
   const auto pull = StartPull(1, {{0, 6}});
   server_->Shutdown();
   EXPECT_TRUE(absl::IsUnavailable(source->AwaitDone()));
-  // CANCELLED is gRPC's own answer to a call that arrives once the shutdown has begun.
+  // gRPC itself answers CANCELLED to a call that arrives after the shutdown has begun.
   const absl::Status pulled = pull->Await().status;
   EXPECT_TRUE(absl::IsUnavailable(pulled) || absl::IsCancelled(pulled)) << pulled;
 }

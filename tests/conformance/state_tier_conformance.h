@@ -1,4 +1,4 @@
-// What every StateTier must do, as a suite that each tier's test instantiates:
+// The conformance suite of StateTier. The test of each tier instantiates it:
 //   INSTANTIATE_TYPED_TEST_SUITE_P(HostTier, StateTierConformance, HostTierFactory);
 // where the factory has static std::unique_ptr<StateTier> Create(uint64_t capacity_bytes). One
 // thread.
@@ -31,7 +31,7 @@ class StateTierConformance : public testing::Test {
 
 TYPED_TEST_SUITE_P(StateTierConformance);
 
-// [P3]: bytes come back as they went.
+// Bytes come back as they were stored ([P3]).
 TYPED_TEST_P(StateTierConformance, LoadsWhatWasStoredAtAnyOffset) {
   const ExtentId extent = *this->tier_->Allocate(1000);
   const std::vector<std::byte> stored = this->Pattern(100);

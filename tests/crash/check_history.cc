@@ -1,6 +1,6 @@
-// T10: asks shards for their log and says whether it, with the steps that were taken back, explains
-// what the clients of the same job have called and were told. Exit status: 0 if it does, 1 with
-// what is wrong, 2 if it could not be asked, 3 if a step that was taken back is not to be had.
+// Checks whether the log of the shards, with the discarded steps, explains the calls and results of
+// the job's clients (T10). Exit status: 0 if it does, 1 with the contradiction, 2 if a shard did
+// not answer, 3 if a discarded step cannot be rebuilt.
 #include <grpcpp/client_context.h>
 
 #include <CLI/CLI.hpp>
@@ -43,7 +43,7 @@ struct Options {
   uint64_t interval = 0;
 };
 
-// What a shard shows, beside what others have shown.
+// Merges the log that a shard shows into the logs of other shards.
 absl::Status ReadLog(const std::string& shard, const std::string& tls_dir, simulation::Log& log) {
   const std::string key = tls_dir + "/coordinator";
   KAON_ASSIGN_OR_RETURN(

@@ -1,6 +1,6 @@
-// What a client of real servers calls and is told: it appends a line for each to a file of its own,
-// which kill -9 leaves as far as it came, and a check reads them back as the operations of
-// tests/simulation/history.h. Owned by one process; one thread.
+// Logs the calls of a client of real servers and their results. The client appends a line for each
+// to a file of its own; after kill -9 the file has all lines up to then. A check reads the files
+// back as the operations of tests/simulation/history.h. Owned by one process; one thread.
 #ifndef KAON_TESTS_CRASH_CLIENT_LOG_H_
 #define KAON_TESTS_CRASH_CLIENT_LOG_H_
 
@@ -18,27 +18,27 @@
 
 namespace kaon::crash {
 
-// Each life of a rank computes other gradients, and others in each timeline. A record says of which
-// life a gradient is by the weight that it was declared with.
+// Each life of a rank computes other gradients, and others again in each timeline. The token weight
+// of a gradient tells a record's reader which life computed it.
 double TokenWeight(uint32_t rank, uint64_t life);
-// 0 of initial weights, which are the same for all.
+// Returns the life of a token weight; 0 for initial weights, which are the same for all.
 uint64_t LifeOf(uint32_t rank, double token_weight);
-// As what the model knows them, and back.
+// Convert a life and its timeline to the nonce of the model, and back.
 uint64_t NonceOf(uint64_t life, uint64_t timeline);
 uint64_t LifeOfNonce(uint64_t nonce);
-// What a life reports as its loss: the weighted mean of several tells which lives they were.
+// Returns the loss that a life reports. The weighted mean of several losses identifies their lives.
 double LossOf(uint32_t rank, uint64_t life);
 
 class ClientLog {
  public:
   ClientLog(const std::string& path, uint32_t rank, uint64_t life);
 
-  // About to be called, in a timeline as the client knows; what is returned stands for the call
-  // below.
+  // Log a call before it is made, with the timeline that the client knows. A Return function below
+  // logs the result of the call with that number.
   uint64_t CallStep(uint64_t timeline, uint64_t step);
   void ReturnStep(uint64_t call, const kaon::StepRecord& record);
   uint64_t CallPull(uint64_t timeline, uint64_t step);
-  // By parameter id.
+  // `weights` are ordered by parameter id.
   void ReturnPull(uint64_t call, uint64_t step, absl::Span<const std::vector<float>> weights);
 
  private:
@@ -51,13 +51,13 @@ class ClientLog {
   std::ofstream file_;
 };
 
-// What all clients have logged.
+// Everything that the clients have logged.
 struct ClientHistory {
   struct Told {
-    // Of a step. Its record is empty before ExplainTold.
+    // Index of the operation of a step; its record is empty before ExplainTold.
     size_t operation = 0;
     kaon::StepRecord record;
-    // All that the client was told, each bit of it.
+    // Every bit of the record that the client got.
     std::string text;
   };
 
@@ -65,15 +65,15 @@ struct ClientHistory {
   std::vector<Told> told;
 };
 
-// Each bit of what a client is told of a step.
+// Returns every bit of a client's record of a step as text.
 std::string Describe(const kaon::StepRecord& record);
 
-// Adds what one log tells. INVALID_ARGUMENT for a line that cannot be read; the last one may be cut
-// off.
+// Adds the lines of one log. Returns INVALID_ARGUMENT for a line that cannot be read; the last one
+// may be cut off.
 absl::Status ReadClientLog(const std::string& path, ClientHistory& history);
 
-// The record that a client was told is the one of its step in `log`, or, where that says otherwise,
-// one that is in no log.
+// Completes each step's operation with the record in `log`. If that differs from the record that
+// the client got, the operation gets one that is in no log.
 void ExplainTold(const simulation::Log& log, ClientHistory& history);
 
 }  // namespace kaon::crash

@@ -20,7 +20,7 @@
 namespace kaon::crash {
 namespace {
 
-// That of the certificates.
+// The job of the certificates.
 constexpr char kJob[] = "kaon-train";
 
 struct Options {
@@ -87,8 +87,8 @@ class Trainer {
   uint64_t step() const { return step_; }
 
  private:
-  // Weights and the newest step. Who did not load them waits for version 0, or is told of a later
-  // one.
+  // Loads the weights, or reads the newest step. A process that did not load them waits for version
+  // 0, or gets the error that a later one exists.
   Status Load(Job& job, Worker& worker) {
     Result<JobDescription> now = job.Refresh();
     if (!now.ok()) return now.status();
@@ -153,8 +153,8 @@ class Trainer {
       if (status.code() == StatusCode::kFailedPrecondition) {
         Result<bool> taken_back = Follow(job, joined, worker);
         if (!taken_back.ok()) return taken_back.status();
-        // A step was decided while this process, or the one before it, was not there to be told; a
-        // version is there until the step after the next.
+        // A step was decided while neither this process nor the one before it could learn it. A
+        // version is available until the step after the next.
         if (!*taken_back && !pulled) return status;
         pulled = !*taken_back;
         continue;

@@ -1,6 +1,6 @@
-// Pulls every weight of a job once it is told to, by a line on its standard input: for tests that
-// ask how soon somebody is served who does nothing else, and knows already where the weights lie.
-// Ends with the step and the digest of what it got.
+// Pulls every weight of a job when a line arrives on its standard input. Tests measure with it how
+// soon a shard serves a client that does nothing else and knows the placement. Prints the step and
+// the digest of the weights at the end.
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdint>

@@ -17,7 +17,7 @@ using simulation::Log;
 using simulation::LogKey;
 using simulation::Operation;
 
-// By timeline, step and rank.
+// Lives by timeline, step and rank.
 using Begun = std::map<std::tuple<uint64_t, uint64_t, uint32_t>, std::set<uint64_t>>;
 
 Begun LivesOf(const ClientHistory& history) {
@@ -156,7 +156,7 @@ absl::Status AddToldSteps(const v1::JobDefinition& job, const ClientHistory& his
 
 absl::StatusOr<std::vector<TakenBack>> FindTakenBack(const Log& log, uint64_t most) {
   std::vector<TakenBack> all;
-  // Of the job's history as it is then, oldest first.
+  // Steps of the job's history at that entry, oldest first.
   std::vector<TakenBack> live;
   for (const auto& [key, record] : log) {
     const v1::StepPlan& plan = record.plan();

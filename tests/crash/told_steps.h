@@ -1,6 +1,5 @@
-// Entries that a shard shows no more, because a rollback has taken them back or because they were
-// never written (mode INTERVAL), made again of what clients were told of them. Pure functions; one
-// thread.
+// Rebuilds entries that a shard no longer shows from the records that clients got. A rollback has
+// discarded those entries, or they were never written (mode INTERVAL). Pure functions; one thread.
 #ifndef KAON_TESTS_CRASH_TOLD_STEPS_H_
 #define KAON_TESTS_CRASH_TOLD_STEPS_H_
 
@@ -15,21 +14,22 @@
 
 namespace kaon::crash {
 
-// Adds to `log`, which a shard has shown, the other steps that clients were told of. DATA_LOSS with
-// what no log can explain: a step of a timeline that the shard knows nothing of, or of gradients
-// that nobody had begun. UNAVAILABLE naming an entry that is not to be had, as nobody was told of
-// it while others were told of a later one: what came of it cannot be told.
+// Adds the other steps that clients were told of to `log`, which a shard has shown.
+// DATA_LOSS: no log explains a record, because the shard does not know its timeline or nobody had
+// begun its gradients.
+// UNAVAILABLE: an entry cannot be rebuilt, because clients got only records of later ones. The
+// message names the entry.
 absl::Status AddToldSteps(const v1::JobDefinition& job, const ClientHistory& history,
                           simulation::Log& log);
 
 struct TakenBack {
   uint64_t timeline = 1;
   uint64_t step = 0;
-  // The one that the rollback began.
+  // The timeline that the rollback began.
   uint64_t next_timeline = 0;
 };
-// The steps that the rollbacks of a log took back; DATA_LOSS naming the one that took more than
-// `most` at once.
+// Returns the steps that the rollbacks of a log discarded. DATA_LOSS names the rollback that
+// discarded more than `most` steps at once.
 absl::StatusOr<std::vector<TakenBack>> FindTakenBack(const simulation::Log& log, uint64_t most);
 
 }  // namespace kaon::crash

@@ -56,7 +56,7 @@ double MeanLoss(uint64_t life_of_0, uint64_t life_of_1) {
   return sum / (TokenWeight(0, life_of_0) + TokenWeight(1, life_of_1));
 }
 
-// To whoever began last.
+// Gives a record to the client that began last.
 void Tell(ClientHistory& history, uint64_t step, double loss) {
   kaon::StepRecord record;
   record.step = step;

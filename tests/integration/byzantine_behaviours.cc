@@ -26,9 +26,9 @@ constexpr uint64_t kHuge = std::numeric_limits<uint64_t>::max();
 constexpr uint32_t kEmbed = 0;
 constexpr uint32_t kBias = 2;
 constexpr uint32_t kFrozen = 3;
-// Of one element.
+// A parameter of one element.
 constexpr uint32_t kScale = 4;
-// Of a message.
+// Most pieces of a message.
 constexpr int kMostPieces = 1024;
 constexpr int kMillion = 1000000;
 
@@ -72,7 +72,7 @@ Behaviour Opens(const char* name, StatusCode code, const char* names,
             return peer.Push({request});
           }};
 }
-// Of hidden.bias, six elements.
+// Pushes a chunk of hidden.bias, six elements.
 Behaviour Chunks(const char* name, StatusCode code, const char* names,
                  std::function<void(v1::PushRequest&)> spoil) {
   return {name, code, names, [spoil](ByzantinePeer& peer) {
@@ -288,7 +288,7 @@ Behaviours OfChunks() {
   };
 }
 
-// Of embed and hidden.bias, in one message.
+// Pushes pieces of embed and hidden.bias in one message.
 Behaviour Pieces(const char* name, StatusCode code, const char* names,
                  std::function<void(v1::PushRequest&)> spoil) {
   return {name, code, names, [spoil](ByzantinePeer& peer) {
@@ -320,8 +320,8 @@ Behaviours OfPieces() {
   };
 }
 
-// A million of the smallest chunks that may come, in as few messages as hold them: each repeats the
-// first, which is no fault, and costs no memory. The stream ends without a finish.
+// Pushes a million of the smallest valid chunks in as few messages as possible. Each repeats the
+// first one, which is valid and costs no memory. The stream ends without a finish.
 grpc::Status PushMillionRepetitions(ByzantinePeer& peer) {
   constexpr int kMessages = kMillion / kMostPieces + 1;
   const std::vector<uint32_t> same(kMostPieces, kScale);
@@ -390,7 +390,7 @@ Behaviours OfPulling() {
   };
 }
 
-// Of streams and their frames.
+// Attacks on streams and their frames.
 Behaviours OfStreams() {
   return {
       {"end without a finish", kInvalid, "the push stream ended without a finish",

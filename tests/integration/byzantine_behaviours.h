@@ -1,5 +1,5 @@
-// What a worker with a good rank and arbitrary bytes can do, and how each of it must be refused.
-// For tests; one thread.
+// Attacks of a worker with a valid rank and arbitrary bytes, and the required refusal of each. Used
+// by tests only; one thread.
 #ifndef KAON_TESTS_INTEGRATION_BYZANTINE_BEHAVIOURS_H_
 #define KAON_TESTS_INTEGRATION_BYZANTINE_BEHAVIOURS_H_
 
@@ -15,15 +15,15 @@ namespace kaon {
 struct Behaviour {
   const char* name;
   grpc::StatusCode code;
-  // In the message.
+  // Text that the error message must contain.
   const char* names;
   std::function<grpc::Status(ByzantinePeer&)> act;
 };
 
-// Of a peer that calls by gRPC: coordinator and shard.
+// Attacks by gRPC on the coordinator and the shard.
 std::vector<Behaviour> BehavioursOverGrpc();
-// Of a peer that uses shared memory: the pushes and pulls of the above, in the same words, and what
-// only rings can carry.
+// Attacks over shared memory: the pushes and pulls of the list above with the same messages, and
+// those that only rings can carry.
 std::vector<Behaviour> BehavioursOverSharedMemory();
 
 }  // namespace kaon

@@ -1,6 +1,6 @@
-// T11: what a worker with a good certificate and arbitrary bytes can do. Each behaviour is refused
-// with its status code and the field's name, changes no state, and keeps an honest worker's step
-// from nothing: it commits, in the weights of the serial run.
+// Attacks of a worker with a valid certificate and arbitrary bytes (T11). Each one is refused with
+// its status code and the field's name, and changes no state. It does not disturb an honest worker:
+// the step commits with the weights of the serial run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -21,7 +21,7 @@ namespace kaon {
 namespace {
 
 constexpr int kRepetitions = 5;
-// What allocators and gRPC may keep, and have more of at their worst moment.
+// Bound on the memory that allocators and gRPC keep, also at their peak.
 constexpr uint64_t kGrowthBytes = uint64_t{16} << 20;
 // A session that ends while the next begins: two rings, which both ends map twice.
 constexpr uint64_t kSessionBytes = 8 * proto::kShmRingBytes;
@@ -34,7 +34,7 @@ TEST_P(ByzantineClientTest, EveryBehaviourIsRefusedByNameAndAnHonestStepStillCom
   const bool shm = GetParam() == Transport::kSharedMemory;
   const std::vector<Behaviour> behaviours =
       shm ? BehavioursOverSharedMemory() : BehavioursOverGrpc();
-  // Of shared memory, sessions for the honest worker besides.
+  // Sessions of shared memory, including those of the honest worker.
   testing::InProcessCluster cluster(1, "", shm ? 8 : 0);
   const v1::JobDefinition job = simulation::TinyJob(2);
   HonestWorker honest(cluster, job);
@@ -54,8 +54,8 @@ TEST_P(ByzantineClientTest, EveryBehaviourIsRefusedByNameAndAnHonestStepStillCom
     EXPECT_EQ(peer.StateDigest(), digest);
   }
   malloc_trim(0);
-  // P17: what is refused leaves nothing behind, however often it is tried. Of servers and clients
-  // alike, as they are one process here.
+  // Refused messages leave nothing behind, however often they are repeated (P17). The bound covers
+  // servers and clients, which are one process here.
   const uint64_t after_one = testing::ResidentBytes();
   const uint64_t peak_of_one = testing::PeakResidentBytes();
   for (int i = 0; i < kRepetitions; ++i) {

@@ -20,7 +20,7 @@ namespace {
 using proto::ShmRecord;
 
 constexpr uint64_t kStep = 1;
-// What the test's honest worker and its replay take gradients by.
+// Nonce of the gradients of the test's honest worker and its replay.
 constexpr uint64_t kGradientNonce = 0;
 
 std::unique_ptr<grpc::ClientContext> WithDeadline() {

@@ -1,6 +1,5 @@
-// A worker with a good rank and bad manners: calls a real coordinator and a real shard of one
-// process by plain stubs, with whatever the test puts into the messages. Blocking calls with a
-// deadline; one thread.
+// A malicious worker with a valid rank. Calls a real coordinator and a real shard of one process by
+// plain stubs, with any message the test builds. Blocking calls with a deadline; one thread.
 #ifndef KAON_TESTS_INTEGRATION_BYZANTINE_PEER_H_
 #define KAON_TESTS_INTEGRATION_BYZANTINE_PEER_H_
 
@@ -25,29 +24,29 @@ class ByzantinePeer {
   static constexpr uint32_t kRank = 1;
   static constexpr uint64_t kNonce = 4711;
 
-  // `job` is registered; the cluster has one shard.
+  // Requires that `job` is registered and that the cluster has one shard.
   ByzantinePeer(const testing::InProcessCluster& cluster, v1::JobDefinition job);
 
-  // Takes rank 1 and begins step 1 as it should; every other worker has begun it. Follows the step
-  // until its plan is there.
+  // Takes rank 1 and begins step 1 correctly, after every other worker has begun it. Follows the
+  // step until it has a plan.
   grpc::Status BeginHonestly();
-  // Pushes what rank 1 is expected to push in step 1.
+  // Pushes the correct gradients of rank 1 in step 1.
   grpc::Status PushHonestly();
 
-  // From now on Push, Pull, CancelStorm and PullWithoutReading go over shared memory, the others as
-  // before. The shard has sessions.
+  // Makes Push, Pull, CancelStorm and PullWithoutReading use shared memory from now on. The shard
+  // must have sessions.
   void UseSharedMemory();
 
-  // What it should send; to be spoiled.
+  // The correct requests, which a test then corrupts.
   v1::JoinWorkerRequest JoinRequest() const;
   v1::BeginStepRequest BeginRequest() const;
   v1::AwaitStepRequest AwaitRequest() const;
   v1::PushRequest Open() const;
-  // All of a parameter's gradient.
+  // Returns all of a parameter's gradient.
   v1::PushRequest Chunk(uint32_t parameter_id) const;
-  // The same of several parameters, in one message.
+  // Returns the gradients of several parameters in one message.
   v1::PushRequest Pieces(const std::vector<uint32_t>& parameter_ids) const;
-  // The request with that payload and its checksum.
+  // Returns the request with that payload and its checksum.
   static v1::PushRequest WithPayload(v1::PushRequest request, std::string payload);
   static v1::PushRequest Finish();
   v1::PullRequest PullRequest() const;
@@ -59,28 +58,28 @@ class ByzantinePeer {
   grpc::Status Begin(const v1::BeginStepRequest& request);
   grpc::Status Await(const v1::AwaitStepRequest& request);
   grpc::Status Push(const std::vector<v1::PushRequest>& requests);
-  // Opens, then sends the same message until the shard has ended the stream, so many times at most;
-  // `sent` says how many.
+  // Opens a push and sends the same message until the shard ends the stream, at most `times` times.
+  // `sent` returns how often it was sent.
   grpc::Status PushAgainAndAgain(const v1::PushRequest& request, int times, int* sent);
   grpc::Status PushCompressed(const v1::PushRequest& request);
   grpc::Status PushWithMetadata(size_t bytes);
   grpc::Status Pull(const v1::PullRequest& request);
-  // Opens as many push streams and leaves each without a word; CANCELLED if that is how they end.
+  // Opens so many push streams and abandons each; CANCELLED if all of them end that way.
   grpc::Status CancelStorm(int streams);
-  // A pull whose answer is never read, then given up.
+  // Starts a pull, never reads its answer, and cancels it.
   grpc::Status PullWithoutReading();
 
-  // Over shared memory: opens a push and lets `send` do what ends the session; the next one is open
-  // once that has ended. Why it ended, in the shard's words.
+  // Over shared memory: opens a push and calls `send`, which makes the shard end the session.
+  // Returns the shard's reason, once the next session is open.
   grpc::Status EndSession(const std::function<void(ByzantinePeer&, shard::ShmWorker&)>& send);
-  // As one call whose only record has that body.
+  // Pushes over shared memory, as a call whose only record has that body.
   grpc::Status PushBody(const std::string& body);
 
-  // Of the shard, as it is.
+  // Returns the shard's present state digest.
   uint64_t StateDigest();
 
  private:
-  // What was sent in the session so far has been taken, and a call that is refused is answered.
+  // Returns true if the shard has read everything sent in the session and still answers a bad call.
   bool IsServed();
 
   const v1::JobDefinition job_;
@@ -90,7 +89,7 @@ class ByzantinePeer {
   std::unique_ptr<v1::ShardData::Stub> data_;
   std::unique_ptr<v1::ShardControl::Stub> control_;
   v1::Attempt attempt_;
-  // Null unless it uses shared memory.
+  // Null unless the peer uses shared memory.
   std::unique_ptr<shard::ShmWorker> session_;
 };
 

@@ -49,7 +49,7 @@ v1::JobDefinition SmallJob() {
 
 struct Digests {
   uint64_t weights = 0;
-  // Without the position.
+  // State digest without the position.
   uint64_t state = 0;
 
   friend bool operator==(const Digests& a, const Digests& b) {

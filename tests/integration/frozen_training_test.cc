@@ -1,15 +1,15 @@
-// The failure that froze training elsewhere, and that ours does not have. The gradient of one
-// hidden matrix of kaon-train's own model is 1e9 times too large, which by itself is harmless to
-// Muon. But where one norm clips all gradients (scope `all`, nothing exempt, no floor) by a factor
-// of 1e-9,
-//   - elements of AdamW's gradients, 1e-3 .. 1e-2, go far below its eps of 1e-8;
-//   - the norms of Muon's other matrices, about 0.2, become 1/500 of the eps of 1e-7 that norm mode
-//     `add_eps` adds to them. Five Newton-Schulz iterations enlarge what is left by at most
-//     3.4445^5 = 485, and it is spread over 192 singular values. (It takes a matrix of some width:
-//     32 wide, 12 % of Muon's updates are left.)
-// What is shown is how far its updates move each parameter, beside the undisturbed run. The loss is
-// worse, not constant: the disturbed matrix itself goes on learning, its clipped gradient being as
-// large as the limit. numerics.md [C6]-[C8], [N5], [A2], edge 3.
+// Reproduces a failure that froze training elsewhere and that Kaon does not have. The gradient of
+// one hidden matrix of kaon-train's own model is 1e9 times too large, which alone is harmless to
+// Muon. It does harm if one norm clips all gradients (scope `all`, nothing exempt, no floor) by a
+// factor of 1e-9:
+// - Elements of AdamW's gradients, 1e-3 .. 1e-2, go far below its eps of 1e-8.
+// - The norms of Muon's other matrices, about 0.2, become 1/500 of the eps of 1e-7 that norm mode
+//   `add_eps` adds to them. Five Newton-Schulz iterations enlarge the rest by at most 3.4445^5 =
+//   485, spread over 192 singular values. A narrow matrix suffers less: 32 wide, 12 % of Muon's
+//   updates are left.
+// The tests compare how far the updates move each parameter with the undisturbed run. The loss is
+// worse, not constant: the disturbed matrix itself continues to learn, because its clipped gradient
+// is as large as the limit. The rules are [C6]-[C8], [N5] and [A2] of numerics.md; this is edge 3.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -116,10 +116,10 @@ class WatchedSession final : public TrainingSession {
   std::vector<double>& losses_;
 };
 
-// How far the updates of a parameter moved it, decay left out: the sum of their norms.
+// Sum of the norms of a parameter's updates, without decay.
 struct Path {
   double length = 0;
-  // In the second half of the run.
+  // Sum over the second half of the run.
   double late_length = 0;
 };
 
@@ -131,7 +131,7 @@ Path PathOf(const std::vector<Tensors>& versions, int id, const kaon::ParameterG
     const std::vector<float>& after = versions[step][id];
     double sum = 0;
     for (size_t i = 0; i < after.size(); ++i) {
-      // [W1] decoupled.
+      // The update excludes the decoupled decay ([W1]).
       const double update = after[i] - before[i] * (1 - rate * *group.weight_decay);
       sum += update * update;
     }
@@ -143,9 +143,9 @@ Path PathOf(const std::vector<Tensors>& versions, int id, const kaon::ParameterG
 
 struct TrainedRun {
   double validation_loss = 0;
-  // Of the batches of the last twenty steps.
+  // Mean loss of the batches of the last twenty steps.
   double training_loss = 0;
-  // By parameter id.
+  // Parameters by id.
   std::vector<ParameterSummary> parameters;
   std::vector<Path> paths;
 };
@@ -180,8 +180,9 @@ TrainedRun Train(const Flags& flags) {
   return run;
 }
 
-// What is undisturbed, by route. The head apart: it starts at zero, so that in the first step it
-// alone has a gradient, whose factor is still the usual one. AdamW then remembers that step.
+// The parameters that are not disturbed, by route. The head is separate. It starts at zero, so in
+// the first step it alone has a gradient, and its clip factor is still the usual one. AdamW then
+// remembers that step.
 const std::vector<std::string> kMuon = {"block0.weight", "block1.weight"};
 const std::vector<std::string> kAdamW = {"token_embedding", "input.bias",       "block0.norm.gain",
                                          "block0.bias",     "block1.norm.gain", "block1.bias",
@@ -233,8 +234,8 @@ TEST_F(FrozenTrainingTest, TheRoutesAreWhatTheseTestsTakeThemFor) {
   }
 }
 
-// Measured: the same losses to 1e-5, the same paths to 1e-4.
-// [C7], [C8], edge 3.
+// Edge 3: the defaults exempt Muon ([C7]) and clip by the live norm ([C8]). Measured: the same
+// losses to 1e-5, the same paths to 1e-4.
 TEST_F(FrozenTrainingTest, OurDefaultsReachTheUndisturbedLoss) {
   const TrainedRun run = Train(kDisturb);
   EXPECT_NEAR(run.validation_loss, undisturbed_->validation_loss, 0.01);
@@ -256,7 +257,7 @@ TEST_F(FrozenTrainingTest, OneNormForAllStallsAdamW) {
   EXPECT_THAT(Moved(*frozen_, kHead, &Path::late_length), Each(Lt(0.03)));
 }
 
-// Measured: 2.83 beside 2.24, 2.98 beside 2.70.
+// Measured: a training loss of 2.83 instead of 2.24, and a validation loss of 2.98 instead of 2.70.
 TEST_F(FrozenTrainingTest, OneNormForAllAndAnEpsLeaveTheLossBehind) {
   EXPECT_THAT(Moved(*frozen_, {kDisturbed}), Each(Gt(0.9)));
   EXPECT_GT(frozen_->training_loss, undisturbed_->training_loss + 0.4);
@@ -285,7 +286,7 @@ TEST_F(FrozenTrainingTest, TheScaleInvariantFormThawsMuonAlone) {
   EXPECT_THAT(Moved(run, kAdamW), Each(Lt(0.01)));
 }
 
-// [C6].
+// A floor under the clip factor lets both rules learn ([C6]).
 TEST_F(FrozenTrainingTest, AFloorThawsBoth) {
   const TrainedRun run = Train(kDisturb + kOneNormForAll + kNothingExempt + kAddEps + kFloor);
   EXPECT_THAT(Moved(run, kMuon), Each(Gt(0.9)));

@@ -1,5 +1,5 @@
-// Rank 0 of two of the tiny job, which trains its first step through the library as it should,
-// beside a peer that does not. One thread.
+// Rank 0 of the tiny job's two workers. Trains the first step through the library correctly while a
+// malicious peer attacks. One thread.
 #ifndef KAON_TESTS_INTEGRATION_HONEST_WORKER_H_
 #define KAON_TESTS_INTEGRATION_HONEST_WORKER_H_
 
@@ -17,9 +17,9 @@ class HonestWorker {
   // Registers the job, joins it and loads its initial weights.
   HonestWorker(const testing::InProcessCluster& cluster, const v1::JobDefinition& job);
 
-  // Begins step 1 and pushes its part of it.
+  // Begins step 1 and pushes its share.
   Future<StepRecord> PushStep();
-  // The weights of step 1, by parameter.
+  // Returns the weights of step 1, by parameter.
   std::vector<std::vector<float>> PullStep();
 
  private:
@@ -31,7 +31,7 @@ class HonestWorker {
   std::vector<std::vector<float>> tensors_;
 };
 
-// What both ranks' first step must have come to, replayed from their gradients.
+// Returns the expected weights of both ranks' first step, replayed from their gradients.
 std::vector<std::vector<float>> WeightsOfStepOne(const v1::JobDefinition& job,
                                                  const StepRecord& decided);
 

@@ -1,5 +1,5 @@
-// Parts of the job definitions that integration tests train, and the comparison of what became of
-// them. For tests; one thread.
+// Parts of the job definitions that integration tests train, and the comparison of their results.
+// Used by tests only; one thread.
 #ifndef KAON_TESTS_INTEGRATION_JOB_PARTS_H_
 #define KAON_TESTS_INTEGRATION_JOB_PARTS_H_
 
@@ -60,7 +60,7 @@ inline void ExpectEqual(const StepRecord& a, const StepRecord& b) {
   }
 }
 
-// Copies have the weights of their originals, to the bit.
+// Expects copies to have the weights of their originals, bit for bit.
 inline void ExpectCopiesEqual(const v1::JobDefinition& job, const TrainedJob& trained) {
   for (int copy = 0; copy < job.parameters_size(); ++copy) {
     for (int id = 0; id < job.parameters_size(); ++id) {
@@ -70,7 +70,7 @@ inline void ExpectCopiesEqual(const v1::JobDefinition& job, const TrainedJob& tr
   }
 }
 
-// Weights and decisions, to the bit; names the parameters that differ.
+// Compares weights and decisions bit for bit; names the parameters that differ.
 inline void ExpectEqual(const v1::JobDefinition& job, const TrainedJob& service,
                         const TrainedJob& expected) {
   ASSERT_EQ(service.weights.size(), expected.weights.size());

@@ -1,5 +1,5 @@
-// A worker whose weights all have one value and whose gradients all have another, so that a log
-// that shows any of either can be told. Its rates are 0: the weights stay as they are.
+// A worker whose weights all have one value and whose gradients all have another, so that a test
+// recognizes either in a log. Its rates are 0, so the weights do not change.
 #include <glog/logging.h>
 
 #include <CLI/CLI.hpp>
@@ -25,7 +25,7 @@ struct Options {
 // One tensor for each of two shards, one of them a matrix of Muon's.
 JobDefinition MarkedJob() {
   JobDefinition job;
-  // That of the certificates.
+  // The job of the certificates.
   job.name = "kaon-train";
   for (const Rule rule : {Rule::kMuon, Rule::kAdamW}) {
     ParameterGroup& group = job.groups.emplace_back();

@@ -1,7 +1,7 @@
-// The service and the path without servers make the same weights, to the bit, with every optimizer
-// rule and its modes, every matrix layout and every stored momentum (numerics.md [G1], [G2], [A2],
-// [A4], [A5], [L1]-[L6], [Q1], [W1], [P2], [P3]). A table of jobs; each has two norm groups, a
-// copy, a schedule and a step that is skipped.
+// The service and the path without servers compute the same weights, bit for bit. The jobs of a
+// table cover every optimizer rule with its modes, every matrix layout and every stored momentum.
+// The rules are [G1], [G2], [A2], [A4], [A5], [L1]-[L6], [Q1], [W1], [P2] and [P3] of numerics.md.
+// Each job has two norm groups, a copy, a schedule and a step that is skipped.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -33,8 +33,8 @@ using testing::TrainWithoutServers;
 constexpr uint64_t kSkippedStep = 3;
 constexpr uint64_t kSteps = 5;
 
-// What every job of the table has: two norm groups of different limits, the second of which `mtp`
-// is in, and a loss scaler.
+// Returns the common part of every job: two norm groups with different limits, the second of which
+// contains `mtp`, and a loss scaler.
 v1::JobDefinition Framed(const std::string& name) {
   v1::JobDefinition job;
   job.set_name(name);
@@ -326,8 +326,8 @@ TrainingPlan ChainPlan(double max_grad_norm) {
   return plan;
 }
 
-// Edge 5, [C7], [C9]: SGD, Lion and AdamW are clipped beside Muon, which is exempt; by the norm of
-// the three.
+// Edge 5: SGD, Lion and AdamW are clipped by the norm of the three, while Muon is exempt ([C7],
+// [C9]).
 TEST(NumericsJobsTest, EveryRuleButMuonIsClippedInOneChain) {
   enum { kMuon, kSgd, kLion, kAdamW };
   TrainingPlan plan = ChainPlan(1);
@@ -344,8 +344,9 @@ TEST(NumericsJobsTest, EveryRuleButMuonIsClippedInOneChain) {
   for (size_t i = 0; i < 6; ++i) {
     const double signs = SignOf(1, i) + SignOf(2, i);
     EXPECT_NEAR(start.weights[kSgd][i] - clipped.weights[kSgd][i], 0.125 * signs * entry, 1e-5);
-    // Lion forgets a spike that was clipped with the rest: momentum 0.02 of it weighs less than the
-    // new gradient, and its sign is that of the new one. Unclipped it is that of the spike.
+    // Lion forgets a spike that was clipped with the rest. Momentum keeps 0.02 of it, which weighs
+    // less than the new gradient, so the sign is that of the new one. Unclipped, the sign is that
+    // of the spike.
     EXPECT_NEAR(start.weights[kLion][i] - clipped.weights[kLion][i], 0.125 * signs, 1e-5);
     EXPECT_NEAR(start.weights[kLion][i] - unclipped.weights[kLion][i], 0.25 * SignOf(1, i), 1e-5);
   }

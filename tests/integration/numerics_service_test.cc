@@ -1,6 +1,6 @@
-// The service and the path without servers make the same decisions and the same weights, to the
-// bit, with every rule about norms, skips, schedules, scales and missing gradients in use at once
-// (numerics.md [P1]-[P3], [T1]-[T9]), on any number of shards.
+// The service and the path without servers make the same decisions and the same weights, bit for
+// bit, on any number of shards. All rules about norms, skips, schedules, scales and missing
+// gradients are in use at once ([P1]-[P3], [T1]-[T9] of numerics.md).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -115,8 +115,8 @@ TEST_P(NumericsServiceTest, EndsInTheWeightsOfThePathWithoutServers) {
 
 INSTANTIATE_TEST_SUITE_P(Shards, NumericsServiceTest, ::testing::Values(1, 2, 3, 7, 11));
 
-// [T3], [T5]: a finite gradient too large to be stepped with is found on its shard, and skipped by
-// all; without clipping no norm is read for it.
+// A shard finds a finite gradient that is too large for a step, and all shards skip the step
+// ([T3]). Without clipping no norm is read for it ([T5]).
 TEST(NumericsServiceTest, AGradientTooLargeToBeSteppedWithIsSkippedAlike) {
   TrainingPlan plan = RichPlan();
   plan.steps = 3;
@@ -226,8 +226,8 @@ TEST(NumericsServiceTest, WeightsDoNotDependOnTheMicroBatches) {
   EXPECT_EQ(cut.state_digests, whole.state_digests);
 }
 
-// Edge 41, [T7]: what has no gradient is left alone, its own count of updates included; or is
-// stepped with zeros where its group says so.
+// Edge 41: a parameter without a gradient keeps its weights, state and count of updates. If its
+// group says so, zeros stand in for the gradient ([T7]).
 TEST(NumericsServiceTest, AMissingGradientSkipsOrCountsAsZeros) {
   TrainingPlan plan = RichPlan();
   plan.job.clear_grad_norm_skip_threshold();

@@ -1,5 +1,5 @@
-// What operators are shown of a job that trains on real servers, and that showing it changes
-// nothing of the job.
+// The view of operators on a job that trains on real servers. Showing it changes nothing of the
+// job.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -44,7 +44,7 @@ TrainingPlan ThreeWorkers() {
 TEST(OperatorViewTest, EveryShardTellsWhereTheTimeOfEachStepWent) {
   const TrainedJob trained = TrainOnShards(ThreeWorkers(), 2);
   ASSERT_EQ(trained.history.phases_size(), 2);
-  // As often as the step thread had nothing else to do.
+  // Speculation runs whenever the step thread has nothing else to do.
   size_t num_speculations = 0;
   for (const v1::ShardPhases& shard : trained.history.phases()) {
     // The initial weights too.
@@ -82,7 +82,7 @@ TEST(OperatorViewTest, AWorkerWhoseGradientsJumpIsNamedAndCounted) {
   };
   const TrainedJob trained = TrainOnShards(plan, 2);
   for (const StepRecord& record : trained.records) EXPECT_TRUE(record.applied) << record.reason;
-  // What `kaonctl status` prints.
+  // Output of `kaonctl status`.
   EXPECT_THAT(admin_cli::StatusText(trained.status),
               ContainsRegex("WORKER  ATTEMPT +BEGUN STEP +GRAD NORM  OUTLIERS\n"
                             "     0  [0-9.]+ +- +[0-9.]+ +0\n"

@@ -1,5 +1,5 @@
-// That the stages of a step overlap on real servers, by the times that `kaonctl steps --phases`
-// shows: no stage waits for the end of the one before.
+// The stages of a step overlap on real servers, by the times that `kaonctl steps --phases` shows.
+// No stage waits for the end of the one before.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -39,7 +39,8 @@ TrainingPlan ManyMatrices() {
   return plan;
 }
 
-// In how many trained steps of a shard `later` began with a quarter of `earlier` still to come.
+// Returns the number of trained steps of a shard in which `later` began before the last quarter of
+// `earlier`.
 int NumOverlaps(const v1::ShardPhases& shard, const std::string& earlier,
                 const std::string& later) {
   int overlaps = 0;
@@ -54,7 +55,7 @@ int NumOverlaps(const v1::ShardPhases& shard, const std::string& earlier,
   return overlaps;
 }
 
-// Of all steps together.
+// Times summed over all steps.
 struct PhaseTimes {
   uint64_t busy = 0;
   uint64_t active = 0;
@@ -79,11 +80,11 @@ TEST(PipelinedStepTest, NoStageWaitsForTheEndOfTheOneBefore) {
   ASSERT_EQ(trained.history.phases_size(), 2);
   for (const v1::ShardPhases& shard : trained.history.phases()) {
     SCOPED_TRACE(shard.shard());
-    // What comes is folded as it comes, unless the machine was elsewhere at that moment; that it is
-    // before the next is sent, ShardChannelConformance shows.
+    // Chunks are folded as they arrive, unless the machine was busy elsewhere at that moment.
+    // ShardChannelConformance shows that folding precedes the next chunk.
     EXPECT_GE(NumOverlaps(shard, "receive", "fold"), static_cast<int>(kSteps) - 2);
-    // Of what depends on how busy the machine is at that moment, some of the steps: sums are
-    // finished and written, and matrices orthogonalized, while other gradients still come.
+    // The rest depends on how busy the machine is, so some steps suffice. While other gradients
+    // still arrive, the shard finishes and writes sums and orthogonalizes matrices.
     EXPECT_GT(NumOverlaps(shard, "receive", "prepare"), 0);
     EXPECT_GT(NumOverlaps(shard, "receive", "journal"), 0);
     EXPECT_GT(NumOverlaps(shard, "receive", "speculate"), 0);

@@ -1,6 +1,6 @@
-// The public client against real servers in one process: whatever the number of shards and workers,
-// the weights are those of a plain loop over the kernels, to the bit; a coordinator that is
-// replaced loses nothing; what is malformed changes nothing.
+// The public client against real servers in one process. For any number of shards and workers the
+// weights equal those of a plain loop over the kernels, bit for bit. A replaced coordinator loses
+// nothing, and malformed requests change nothing.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ using testing::PullAll;
 using testing::RecordOf;
 using testing::TrainStep;
 
-// Of which step 7 holds a NaN and is skipped.
+// Step 7 holds a NaN and is skipped.
 constexpr uint64_t kSteps = 9;
 
 // One rank's whole training; returns its records.
@@ -99,8 +99,8 @@ INSTANTIATE_TEST_SUITE_P(ShardsAndWorkers, ServiceTest,
                          ::testing::Values(std::pair(1, 1), std::pair(2, 2), std::pair(3, 1),
                                            std::pair(3, 3), std::pair(7, 2)));
 
-// P3: a step that ended without its record is begun again with another gradient and another weight.
-// What the shards have of the first one counts for nothing.
+// A step that ended without its record is retried with another gradient and another weight (P3).
+// The shards discard what they have of the first try.
 TEST(ServiceTest, AStepThatWasGivenUpIsSummedFromItsNewGradientAlone) {
   testing::InProcessCluster cluster(2);
   const v1::JobDefinition job = TinyJob(2);
@@ -284,8 +284,8 @@ TEST(ServiceTest, MalformedChangesOfGroupsLeaveTheStateDigestAlone) {
   EXPECT_EQ(StateDigests(cluster, 2), before);
 }
 
-// The whole way of a change: asked of the coordinator, applied by the shards, seen in the rates and
-// in the history, and no obstacle for a worker that starts again.
+// Follows a change of a group: the coordinator accepts it, the shards apply it, rates and history
+// show it. A worker that starts again is not disturbed.
 TEST(ServiceTest, AChangeOfAGroupIsInTheNextStep) {
   testing::InProcessCluster cluster(2);
   const v1::JobDefinition job = TinyJob(1);

@@ -1,5 +1,5 @@
-// What a worker sends again when a shard is started again in the middle of a step: only what that
-// shard has lost (protocol.md 2.2). Real servers in this process.
+// A worker resends only the data that a shard has lost when the shard restarts in the middle of a
+// step (protocol.md 2.2). Real servers in this process.
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 

@@ -32,7 +32,7 @@ struct Rank {
   Worker worker;
 };
 
-// What passed through shared memory, of all that did.
+// Expects that all bytes passed through shared memory.
 void ExpectOnlySharedMemory(const Client& client) {
   const TransferTotals totals = client.transfer_totals();
   EXPECT_EQ(totals.shm_bytes, totals.push_bytes + totals.pull_bytes);

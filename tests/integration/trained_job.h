@@ -1,5 +1,6 @@
-// Trains one job to the end, through real servers in this process or without any, on gradients that
-// are a function of parameter, rank and step: what both must end in alike. For tests; one thread.
+// Trains one job to the end, through real servers in this process or without any. The gradients are
+// a function of parameter, rank and step, so both runs must end alike. Used by tests only; one
+// thread.
 #ifndef KAON_TESTS_INTEGRATION_TRAINED_JOB_H_
 #define KAON_TESTS_INTEGRATION_TRAINED_JOB_H_
 
@@ -15,11 +16,13 @@ namespace kaon::testing {
 
 struct TrainedJob {
   std::vector<std::vector<float>> weights;
-  // One per step.
+  // One record per step.
   std::vector<StepRecord> records;
-  // Of everything the shards hold but the position, after each step; of a run through servers.
+  // State digests of the shards after each step, without the position. Only a run through servers
+  // has them.
   std::vector<uint64_t> state_digests;
-  // What the coordinator shows in the end, of a run through servers; with phases.
+  // Status and history of the coordinator at the end, with phases. Only a run through servers has
+  // them.
   v1::GetStatusResponse status;
   v1::StepHistoryResponse history;
 };
@@ -27,13 +30,14 @@ struct TrainedJob {
 struct TrainingPlan {
   v1::JobDefinition job;
   uint64_t steps = 1;
-  // Empty: this rank has none.
+  // Returns an empty gradient if the rank has none.
   std::function<std::vector<float>(uint32_t parameter_id, uint32_t rank, uint64_t step)> gradient;
-  // Each pushes its share of the gradient; only powers of two give the same bits.
+  // Each micro-batch has an equal share of the gradient; only powers of two give the same bits.
   uint32_t micro_batches = 1;
 };
 
-// Values of at most 11 bits, the same for the same arguments; a copy has those of its original.
+// Returns values of at most 11 bits, the same for the same arguments. A copy has the values of its
+// original.
 std::vector<float> DrawTensor(const v1::JobDefinition& job, uint32_t parameter_id, uint64_t seed);
 
 TrainedJob TrainOnShards(const TrainingPlan& plan, int num_shards);

@@ -1,5 +1,5 @@
-// Settings of connections (protocol.md section 4) by what they do: on the wire, seen from plain
-// sockets that speak HTTP/2 (RFC 9113), and in what gRPC asks the system to read.
+// Effects of connection settings (protocol.md section 4) on the wire, seen from plain sockets that
+// speak HTTP/2 (RFC 9113). Also checks the sizes of the reads that gRPC asks the system for.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,17 +28,17 @@
 
 namespace {
 
-// Reads of the process, whoever makes them, and those that had room for less than 1 MiB, but for
-// the few KiB that the short calls here have read before.
+// Reads of the whole process, and those with room for less than 1 MiB. The few KiB that the short
+// calls here have read before are allowed for.
 constexpr size_t kReadBytes = (1 << 20) - (64 << 10);
 std::atomic<int64_t> reads{0};
 std::atomic<int64_t> smaller_reads{0};
 
 }  // namespace
 
-// In the place of the C library's, for gRPC, too.
+// Replaces the function of the C library, for gRPC, too.
 extern "C" ssize_t recvmsg(int fd, msghdr* message, int flags) {
-  // What the error queue has is no read.
+  // A read of the error queue does not count.
   if ((flags & MSG_ERRQUEUE) != 0) return syscall(SYS_recvmsg, fd, message, flags);
   size_t room = 0;
   for (size_t i = 0; i < message->msg_iovlen; ++i) room += message->msg_iov[i].iov_len;
@@ -97,7 +97,7 @@ uint32_t BigEndian(const std::string& bytes, size_t at, size_t size) {
   return value;
 }
 
-// By identifier; what comes next must be such a frame.
+// Reads a settings frame, which must be next; settings by identifier.
 std::map<uint16_t, uint32_t> ReadSettings(int fd) {
   const std::string header = Read(fd, 9);
   EXPECT_EQ(static_cast<uint8_t>(header[3]), kSettingsFrame);
@@ -170,8 +170,8 @@ std::string UnfinishedMessage() {
   return frames;
 }
 
-// Probing how much fits into a connection, gRPC would send a ping as soon as data comes, and widen
-// its windows by what it finds (protocol.md section 4).
+// If gRPC probed the bandwidth, it would send a ping as soon as data arrives and widen its windows
+// by the result (protocol.md section 4).
 TEST(TransportSettingsTest, ServersDoNotProbeTheBandwidth) {
   const testing::InProcessCluster cluster(1);
   const proto::Descriptor socket = Connect(cluster.shard_address(0));
@@ -235,8 +235,8 @@ TEST(TransportSettingsTest, ClientsLookAhead1MiB) {
   ExpectToConnect([](int fd) { EXPECT_EQ(ReadSettings(fd)[kInitialWindowSize], kLookaheadBytes); });
 }
 
-// The header frame of the first call that a client makes to a server of plain sockets, which goes
-// on with `serve(its socket)` before the call is given up.
+// Returns the header frame of the first call of a client to a server of plain sockets. Runs
+// `serve(its socket)` before the call is cancelled.
 std::string HeadersOfACall(const std::function<void(int fd)>& serve) {
   const PlainServer server;
   grpc::ClientContext context;
@@ -296,7 +296,7 @@ TEST(TransportSettingsTest, ClientsTakeNoCompression) {
   EXPECT_THAT(headers, ::testing::Not(::testing::HasSubstr("deflate")));
 }
 
-// There is no such proxy: whoever heeds it reaches nobody.
+// This proxy does not exist, so a client that uses it cannot connect.
 TEST(TransportSettingsTest, ClientsHeedNoProxyOfTheEnvironment) {
   ASSERT_EQ(setenv("http_proxy", "http://127.0.0.1:1", 1), 0);
   ExpectToConnect([](int) {});

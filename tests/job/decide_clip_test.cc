@@ -1,4 +1,4 @@
-// What is clipped, by which norm, and by how much: numerics.md [C1]-[C8].
+// Clipping of a step: which groups, by which norm, and by how much ([C1]-[C8] of numerics.md).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -83,7 +83,7 @@ TEST(DecideClipTest, ASeparateNormGroupHasItsOwnNormAndLimit) {
   EXPECT_EQ(decision.norms(kAdamW).clip_factor(), 1 / (3 + 1e-6));
 }
 
-// [C3].
+// A norm group without a limit has the job's; 0 switches its clipping off ([C3]).
 TEST(DecideClipTest, ANormGroupWithoutALimitHasTheJobs) {
   v1::JobDefinition job = JobWithSeparateGroup();
   job.mutable_norm_groups(0)->clear_max_grad_norm();
@@ -102,7 +102,7 @@ TEST(DecideClipTest, AnEmptyNormGroupHasNormZeroAndFactorOne) {
   EXPECT_EQ(decision.norm_groups(1).clip_factor(), 1);
 }
 
-// [C5], edge 42.
+// Edge 42: the coefficient is exactly the limit over norm + 1e-6 ([C5]).
 TEST(DecideClipTest, TheCoefficientIsExact) {
   const v1::StepDecision at = DecideOn(TestJob(), {0, 1, 0, 0, 0});
   EXPECT_EQ(at.norms(kAdamW).clip_factor(), 1.0 / (1.0 + 1e-6));
@@ -160,8 +160,8 @@ TEST(DecideClipTest, ThePolicyOfAGroupOverridesItsRule) {
   EXPECT_EQ(decision.norms(kAdamW).clip_factor(), 1);
 }
 
-// Edge 4: exemption survives that a job is resolved once more, passes through a log and has its
-// groups changed; beside other rules and alone.
+// Edge 4: exemption survives that a job is resolved again, passes through a log, and has its groups
+// changed. One job has other rules too; one has Muon alone.
 TEST(DecideClipTest, ExemptionSurvivesMakingTheJobAnew) {
   v1::JobDefinition muon_only = TestJob();
   muon_only.clear_parameters();
@@ -251,7 +251,7 @@ TEST(DecideClipTest, NoClipReductionWhereNothingCanBeClipped) {
   }
 }
 
-// [T5].
+// The counter counts the steps whose decision read a norm ([T5]).
 TEST(DecideClipTest, CountsTheStepsThatReadANorm) {
   v1::JobDefinition job = TestJob();
   v1::StepDecision decision = DecideOn(job, {1, 1, 1, 1, 0});

@@ -1,4 +1,4 @@
-// Registrations, plans and votes for the tests of decide(). For tests; one thread.
+// Registrations, plans and votes for the tests of decide(). Pure functions; any thread.
 #ifndef KAON_TESTS_JOB_DECIDE_FIXTURE_H_
 #define KAON_TESTS_JOB_DECIDE_FIXTURE_H_
 
@@ -14,7 +14,7 @@
 
 namespace kaon::job {
 
-// Resolved, its parameters dealt out over the shards in turn.
+// Returns the resolved job with its parameters dealt out over the shards in turn.
 inline v1::RegisterBody Register(const v1::JobDefinition& job, int num_shards) {
   auto body = Resolve(job);
   EXPECT_TRUE(body.ok()) << body.status();
@@ -25,7 +25,7 @@ inline v1::RegisterBody Register(const v1::JobDefinition& job, int num_shards) {
   return *body;
 }
 
-// Step 7, two workers of token weights 1 and 3.
+// Returns a plan of step 7 with two workers of token weights 1 and 3.
 inline v1::StepPlan TrainPlan() {
   v1::StepPlan plan;
   plan.set_position(9);
@@ -41,7 +41,7 @@ inline v1::StepPlan TrainPlan() {
   return plan;
 }
 
-// The votes of all shards when parameter i has sum of squares sums[i].
+// Returns the votes of all shards when parameter i has sum of squares sums[i].
 inline std::vector<v1::Prepared> Votes(const v1::RegisterBody& job,
                                        const std::vector<double>& sums) {
   std::vector<v1::Prepared> votes(job.placement().num_shards());
@@ -65,7 +65,7 @@ inline v1::ParameterSums& SumsOf(std::vector<v1::Prepared>& votes, uint32_t id) 
   return *votes[0].add_sums();
 }
 
-// The decision on parameters with these sums of squares, on two shards.
+// Returns the decision on parameters with these sums of squares, on two shards.
 inline v1::StepDecision DecideOn(const v1::JobDefinition& definition,
                                  const std::vector<double>& sums,
                                  const v1::StepRecord* previous = nullptr) {
@@ -73,7 +73,7 @@ inline v1::StepDecision DecideOn(const v1::JobDefinition& definition,
   return Decide(job, TrainPlan(), Votes(job, sums), previous);
 }
 
-// A record to go before, with this decision.
+// Returns a preceding record with this decision.
 inline v1::StepRecord RecordWith(const v1::StepDecision& decision) {
   v1::StepRecord record;
   *record.mutable_decision() = decision;

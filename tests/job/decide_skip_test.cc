@@ -1,5 +1,5 @@
-// Which steps are skipped, and what the log carries from step to step: numerics.md [T2b]-[T5],
-// [T7], [T8].
+// Skipped steps, and the state that the log carries from step to step: [T2b]-[T5], [T7] and [T8] of
+// numerics.md.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -294,7 +294,7 @@ TEST(DecideSkipTest, SkippedStepsAreNotCountedAsUpdates) {
   EXPECT_EQ(decision.applied_updates(), 2);
 }
 
-// [T2b]: from the registration on.
+// The job's initial loss scale applies from its registration on ([T2b]).
 TEST(DecideSkipTest, TheInitialScaleIsTheJobs) {
   const v1::StepDecision decision = Registration(JobWithScaler());
   EXPECT_EQ(decision.next_loss_scale(), 8);
@@ -306,7 +306,7 @@ TEST(DecideSkipTest, TheInitialScaleIsTheJobs) {
   EXPECT_EQ(Registration(TestJob()).next_loss_scale(), 1);
 }
 
-// [T2b], edge 47.
+// Edge 47: an overflow skips the step and halves the scale, and growth doubles it again ([T2b]).
 TEST(DecideSkipTest, OverflowMovesTheScaleAndSkips) {
   const v1::JobDefinition job = JobWithScaler();
   v1::StepDecision decision = StepAfter(job, Registration(job), INFINITY);
@@ -328,7 +328,7 @@ TEST(DecideSkipTest, TheThresholdDoesNotMoveTheScale) {
   EXPECT_EQ(decision.loss_scaler().growth_steps(), 1);
 }
 
-// [T2b].
+// A constant loss scale never changes ([T2b]).
 TEST(DecideSkipTest, AConstantScaleStaysThroughOverflows) {
   v1::JobDefinition job = TestJob();
   job.mutable_loss_scaler()->set_initial_scale(512);

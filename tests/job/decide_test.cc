@@ -52,14 +52,15 @@ TEST(DecideTest, ClipsByTheLiveNormAndLeavesScaleInvariantGroupsAlone) {
   const v1::StepDecision decision =
       Decide(job, TrainPlan(), Votes(job, {400, 9, 500, 16, 0}), nullptr);
   EXPECT_EQ(decision.outcome(), v1::OUTCOME_APPLY);
-  EXPECT_EQ(decision.grad_norm(), std::sqrt(925.0));  // [C3]: exempt ones included
-  EXPECT_EQ(decision.live_norm(), 5);                 // [C8] live
+  EXPECT_EQ(decision.grad_norm(), std::sqrt(925.0));  // The norm includes exempt groups ([C3]).
+  EXPECT_EQ(decision.live_norm(), 5);  // The scope `live` leaves out exempt groups ([C8]).
   ASSERT_EQ(decision.norms_size(), 2);
   EXPECT_TRUE(decision.norms(0).exempt());
   EXPECT_EQ(decision.norms(0).norm(), 30);
-  EXPECT_EQ(decision.norms(0).clip_factor(), 1);  // [C7]
+  EXPECT_EQ(decision.norms(0).clip_factor(), 1);  // Exempt groups are not clipped ([C7]).
   EXPECT_EQ(decision.norms(1).norm(), 5);
-  EXPECT_EQ(decision.norms(1).clip_factor(), 1.0 / (5 + 1e-6));  // [C5]
+  // The norm exceeds the limit of 1 ([C5]).
+  EXPECT_EQ(decision.norms(1).clip_factor(), 1.0 / (5 + 1e-6));
 }
 
 TEST(DecideTest, NormWithinTheLimitClipsNothing) {
@@ -84,7 +85,7 @@ TEST(DecideTest, MuonOnlyJobReadsNoNormForClipping) {
   AddParameter(definition, "w", {4, 4});
   const v1::RegisterBody job = Register(definition, 1);
   const v1::StepDecision decision = Decide(job, TrainPlan(), Votes(job, {1e12}), nullptr);
-  EXPECT_EQ(decision.live_norm(), 0);  // [T5]
+  EXPECT_EQ(decision.live_norm(), 0);  // A job without live groups reads no norm ([T5]).
   EXPECT_EQ(decision.grad_norm(), 1e6);
   for (const v1::GroupNorm& norm : decision.norms()) EXPECT_EQ(norm.clip_factor(), 1);
 }
@@ -96,7 +97,7 @@ TEST(DecideTest, GroupWithoutGradientsHasNormZeroAndFactorOne) {
   SumsOf(votes, 3).set_missing(true);
   const v1::StepDecision decision = Decide(job, TrainPlan(), votes, nullptr);
   EXPECT_EQ(decision.outcome(), v1::OUTCOME_APPLY);
-  EXPECT_EQ(decision.norms(1).norm(), 0);  // [C4]
+  EXPECT_EQ(decision.norms(1).norm(), 0);  // An empty group has norm zero ([C4]).
   EXPECT_EQ(decision.norms(1).clip_factor(), 1);
 }
 

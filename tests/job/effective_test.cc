@@ -138,7 +138,7 @@ TEST(EffectiveTest, GivesNormGroupsTheJobsLimitUnlessTheyHaveTheirOwn) {
   EXPECT_EQ(effective.max_grad_norm(), 0.25);
 }
 
-// [N3], [N7]
+// Effective chooses steps ([N3]) and Gram restarts ([N7]) by the coefficients.
 TEST(EffectiveTest, ChoosesStepsAndRestartsByTheCoefficients) {
   v1::JobDefinition job = SmallJob();
   v1::MuonOptions& muon = *job.mutable_groups(0)->mutable_muon();
@@ -160,7 +160,7 @@ TEST(EffectiveTest, ChoosesStepsAndRestartsByTheCoefficients) {
   EXPECT_EQ(Effective(job)->groups(0).muon().ns_steps(), 3u);
 }
 
-// [C7]
+// The clip policy defaults to that of the rule ([C7]).
 TEST(EffectiveTest, WritesTheClipPolicyOfTheRuleOutAndKeepsOneThatIsNotKnown) {
   v1::JobDefinition job = SmallJob();
   EXPECT_EQ(Effective(job)->groups(0).clip_policy(), v1::CLIP_POLICY_EXEMPT);

@@ -104,7 +104,7 @@ TEST(GroupValidationTest, RefusesMuonOptionsOutOfRange) {
   EXPECT_THAT(MuonRefusal([](auto& m) { m.set_scale_extra(0); }), HasSubstr("scale_extra is 0"));
 }
 
-// [N2], [N3], edge 50.
+// Edge 50: custom coefficients need triples ([N2]) and a rule to repeat them ([N3]).
 TEST(GroupValidationTest, CustomCoefficientsNeedTriplesAndOthersTakeNone) {
   const auto custom = [](v1::MuonOptions& muon, double a) -> v1::NewtonSchulzOptions& {
     muon.set_ns_coefficients(v1::NEWTON_SCHULZ_COEFFICIENTS_CUSTOM);
@@ -146,7 +146,7 @@ TEST(GroupValidationTest, NormEpsNeedsAModeThatHasOne) {
               HasSubstr("norm_eps is 0"));
 }
 
-// [N7], edge 44.
+// Edge 44: the Gram form needs a second restart for more than five steps ([N7]).
 TEST(GroupValidationTest, GramWithManyStepsNeedsMoreThanOneRestart) {
   const auto gram = [](uint32_t steps, const std::vector<uint32_t>& restarts) {
     return MuonRefusal([&](v1::MuonOptions& muon) {
@@ -173,7 +173,7 @@ TEST(GroupValidationTest, RefusesAdamWOptionsOutOfRange) {
   EXPECT_THAT(Refusal(1, [](auto& g) { g.mutable_adamw()->set_eps(0); }), HasSubstr("eps"));
 }
 
-// [G1]
+// Nesterov of SGD needs momentum without dampening ([G1]).
 TEST(GroupValidationTest, NesterovOfSgdNeedsMomentumWithoutDampening) {
   const auto sgd = [](double momentum, double dampening) {
     return Refusal(1, [&](v1::ParameterGroup& group) {
@@ -204,7 +204,7 @@ TEST(GroupValidationTest, SgdWithoutMomentumTakesNoOptionOfItsBuffer) {
   EXPECT_THAT(sgd(0, 0, v1::STATE_DTYPE_INT8), HasSubstr("momentum_dtype int8 is set"));
 }
 
-// [A2], [A5], edge 51.
+// Edge 51: an eps mode ([A2]) other than the default needs the bias correction ([A5]).
 TEST(GroupValidationTest, AnEpsModeOfTheCorrectionNeedsOne) {
   const auto adamw = [](bool corrected) {
     return Refusal(1, [&](v1::ParameterGroup& group) {

@@ -67,7 +67,7 @@ TEST(NamesTest, RefusesAmbiguousWordsWithTheNamesTheyMayStandFor) {
     EXPECT_THAT(Parsed<v1::UpdateScale>(word),
                 AllOf(HasSubstr(word), HasSubstr("max_dim"), HasSubstr("unit_rms_norm")));
   }
-  // [N2]
+  // Kaon does not offer the aol set ([N2]).
   EXPECT_THAT(Parsed<v1::NewtonSchulzCoefficients>("aol"), HasSubstr("not offered"));
 }
 

@@ -36,7 +36,7 @@ TEST(NormUseTest, SaysWhoIsWhere) {
   EXPECT_TRUE(use.parameters[0].exempt);
   EXPECT_EQ(use.parameters[1].norm_group, 0);
   EXPECT_EQ(use.parameters[3].norm_group, 1);
-  EXPECT_EQ(use.parameters[4].group, -1);  // [T8]
+  EXPECT_EQ(use.parameters[4].group, -1);  // A frozen parameter has no group ([T8]).
   EXPECT_FALSE(use.parameters[4].takes_sum);
 }
 
@@ -48,7 +48,7 @@ TEST(NormUseTest, EverySumIsTakenForTheReport) {
   EXPECT_FALSE(use.reads_any);  // [T5]: reported, but nothing is decided by them.
 }
 
-// [T5].
+// Without a report the shards compute only the norms that a decision reads ([T5]).
 TEST(NormUseTest, WithoutAReportOnlyWhatDecidesIsTaken) {
   v1::JobDefinition job = Quiet();
   EXPECT_EQ(Sums(NormUseOf(Register(job, 1))),
@@ -76,7 +76,7 @@ TEST(NormUseTest, AnEmptyLiveGroupReadsNothing) {
   EXPECT_FALSE(use.parameters[0].takes_sum);
 }
 
-// [C2].
+// The norm does not count a copy ([C2]); its sum is computed for a report only.
 TEST(NormUseTest, NobodyTakesTheSumOfACopyUnlessItIsReported) {
   v1::RegisterBody job = Register(Quiet(), 1);
   job.mutable_placement()->mutable_parameters(3)->set_counted(false);

@@ -31,8 +31,8 @@ v1::JobDefinition PresetJob(const std::string& preset) {
 
 v1::JobDefinition Completed(const std::string& preset) { return *WithPreset(PresetJob(preset)); }
 
-// The whole job, defaults included, beside the published sources that each file names: neither a
-// preset nor a default that it relies on can change unnoticed.
+// Compares the whole job, defaults included, with the published sources that each file names. So
+// neither a preset nor a default that it uses can change unnoticed.
 TEST(PresetsTest, EveryPresetMeansWhatItsSourceSays) {
   for (const std::string& preset : PresetNames()) {
     std::ifstream file("tests/job/golden/" + preset + ".txtpb");

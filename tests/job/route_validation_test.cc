@@ -181,8 +181,8 @@ double SecondsToResolve(int num_parameters) {
   return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
 }
 
-// On the thread that answers the shards, which must not be taken for dead: what grows with the
-// square of the parameters would take 16 times as long. The largest job has 100000.
+// The thread that answers the shards resolves jobs, and a slow one looks dead to them. Quadratic
+// work would take 16 times as long here. The largest job has 100000 parameters.
 TEST(RouteValidationTest, ResolvingGrowsNoFasterThanTheParameters) {
   const double few = SecondsToResolve(2500);
   const double many = SecondsToResolve(10000);

@@ -22,7 +22,7 @@ TEST(RoutesTest, SendsMatricesToMuonAndTheRestToTheScalarGroup) {
   EXPECT_EQ(routes->parameters(1).norm_group(), "main");
 }
 
-// [T8]
+// A frozen parameter joins no group and has no state ([T8]).
 TEST(RoutesTest, GivesAFrozenParameterNoGroup) {
   v1::JobDefinition job = SmallJob();
   job.mutable_parameters(0)->set_frozen(true);
@@ -113,8 +113,9 @@ TEST(RoutesTest, ADeclaredLayoutRoutesThreeDimensionsToMuon) {
   EXPECT_EQ(row.layout().kind(), v1::MATRIX_LAYOUT_KIND_BATCHED);
 }
 
-// [routing 7]: with a Muon group in the job, even one that matrices do not go to by themselves,
-// three dimensions must say what they are; without one they are stepped by elements.
+// If the job has a Muon group, a parameter of three dimensions must declare a layout or a group
+// ([routing 7]). This holds even if matrices do not go to the group by default. An element-wise
+// rule steps the parameter if the job has no Muon.
 TEST(RoutesTest, ThreeDimensionsWithoutALayoutNeedAJobWithoutMuon) {
   v1::JobDefinition job = SmallJob();
   job.mutable_parameters(0)->add_shape(3);
@@ -175,7 +176,8 @@ TEST(RoutesTest, ACopyHasTheRouteOfItsOriginal) {
   EXPECT_EQ(routes.parameters(0).DebugString(), expected.DebugString());
 }
 
-// By itself or by a rule; what is equal may be said.
+// Neither a copy's own fields nor a rule may change its route; repeating the original's value is
+// allowed.
 TEST(RoutesTest, ACopyMayNotAskForAnotherRoute) {
   struct Case {
     const char* field;

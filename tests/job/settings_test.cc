@@ -217,7 +217,7 @@ TEST(SettingsTest, TheEntryListsWhatWasSetAndTheJobKeepsTheNewestOfEachField) {
   EXPECT_EQ(job.changed(1).position(), 4u);
 }
 
-// What a shard must not take from a coordinator of another build.
+// A shard must reject these entries from a coordinator of another build.
 TEST(SettingsTest, ChecksTheWholeEntry) {
   const v1::RegisterBody job = Registered();
   const auto refused = [&job](void (*break_it)(v1::GroupChangeBody&)) {
@@ -247,7 +247,7 @@ TEST(SettingsTest, ChecksTheWholeEntry) {
               HasSubstr("not every option is written out"));
   EXPECT_THAT(refused([](Body& change) { change.mutable_groups(1)->set_lr(-1); }),
               HasSubstr("lr is -1"));
-  // [N6]
+  // The dtype of Newton-Schulz is fixed at registration ([N6]).
   EXPECT_THAT(
       refused([](Body& change) {
         change.mutable_groups(0)->mutable_muon()->set_ns_dtype(v1::NEWTON_SCHULZ_DTYPE_FLOAT32);

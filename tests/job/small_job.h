@@ -1,4 +1,4 @@
-// A job of one matrix and one vector, the least that has both routes. For tests.
+// A job of one matrix and one vector, the smallest that has both routes. Used by tests only.
 #ifndef KAON_TESTS_JOB_SMALL_JOB_H_
 #define KAON_TESTS_JOB_SMALL_JOB_H_
 

@@ -56,8 +56,8 @@ TEST(ValidationTest, RefusesANormLimitThatIsNotANumber) {
   EXPECT_EQ(ValidationError(job), "OK");
 }
 
-// Writes `value` into the `n`-th string of the message and those it contains, from 0; false if
-// there are fewer, and `n` is less by their number then.
+// Writes `value` into the `n`-th string of the message and its submessages, counted from 0. If
+// there are fewer strings, returns false and subtracts their number from `n`.
 bool SetString(google::protobuf::Message* message, const std::string& value, int* n) {
   const google::protobuf::Reflection& fields = *message->GetReflection();
   for (int i = 0; i < message->GetDescriptor()->field_count(); ++i) {
@@ -264,7 +264,7 @@ TEST(ValidationTest, RefusesWorkerLossOutOfRangeOrWithoutUse) {
   EXPECT_THAT(ValidationError(job), HasSubstr("worker_loss_seconds is 1, must be unset"));
 }
 
-// [T2b], edge 51.
+// Edge 51: options of the loss scaler ([T2b]) must be in range and in use.
 TEST(ValidationTest, RefusesLossScalerOptionsOutOfRangeOrWithoutUse) {
   v1::JobDefinition job = SmallJob();
   v1::LossScaler& scaler = *job.mutable_loss_scaler();
@@ -301,7 +301,7 @@ TEST(ValidationTest, RefusesALossScaleThatBeginsBelowItsMinimum) {
   EXPECT_THAT(ValidationError(job), HasSubstr("loss_scaler.min_scale is 1024"));
 }
 
-// [C2]
+// A copy must equal its original in shape and route ([C2]).
 TEST(ValidationTest, RefusesACopyThatCannotBeOne) {
   v1::JobDefinition job = SmallJob();
   v1::ParameterSpec& copy = *job.add_parameters();
@@ -417,7 +417,8 @@ TEST(ValidationTest, AcceptsTwoGroupsThatDifferByNameOnly) {
   EXPECT_EQ(ValidationError(job), "OK");
 }
 
-// [L4], [L5], edge 31: whoever steps the parameter, or nobody does.
+// Edge 31: a layout must fit the parameter ([L4], [L5]), whichever rule steps it, even if none
+// does.
 TEST(ValidationTest, RefusesADeclaredLayoutThatDoesNotFitWhateverTheRoute) {
   v1::JobDefinition job = SmallJob();
   v1::ParameterSpec& parameter = *job.mutable_parameters(0);

@@ -1,6 +1,6 @@
-// That the loops of every instruction set of this machine leave the same bits as the scalar ones:
-// those whose other tests compare with a reference, or only with the widest set. Rules, means and
-// digests have the like beside their own tests.
+// The loops of every instruction set of this machine produce the same bits as the scalar ones.
+// Covers the loops whose other tests compare with a reference, or only with the widest set. Rules,
+// means and digests have similar tests of their own.
 #include <gtest/gtest.h>
 
 #include <cstring>

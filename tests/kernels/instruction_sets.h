@@ -1,5 +1,5 @@
-// The instruction sets that tests force the kernels' loops to: those of this machine. Any thread;
-// the choice itself is the process's, and stays until another is made.
+// The instruction sets of this machine that tests force the kernels' loops to use. Any thread. The
+// choice applies to the whole process and stays until another one is made.
 #ifndef KAON_TESTS_KERNELS_INSTRUCTION_SETS_H_
 #define KAON_TESTS_KERNELS_INSTRUCTION_SETS_H_
 
@@ -18,7 +18,7 @@ inline std::vector<InstructionSet> InstructionSets() {
   return sets;
 }
 
-// `make`, which makes what computes, once for each of them; it chooses the set, too.
+// Returns `make` once for each instruction set; each copy chooses its set first.
 template <typename Maker>
 std::vector<Maker> OnEachInstructionSet(Maker make) {
   std::vector<Maker> makers;

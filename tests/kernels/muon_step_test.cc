@@ -62,7 +62,8 @@ TEST(MuonStepTest, DefaultStepIsTheseOperations) {
   }
 }
 
-// [M1], [M2], [M5], [W1]: all of them together.
+// Gradient, momentum, step and decay follow the reference in all combinations ([M1], [M2], [M5],
+// [W1]).
 TEST(MuonStepTest, EveryFormAndDecayFollowsTheReference) {
   const std::pair<DecayMode, const char*> modes[] = {{DecayMode::kDecoupled, "decoupled"},
                                                      {DecayMode::kIndependent, "independent"},
@@ -149,8 +150,8 @@ TEST(MuonStepTest, MomentumIsNeitherAliasedNorNormalised) {
   }
 }
 
-// [Q1]: the direction is that of the momentum before it is rounded, so a first step does not depend
-// on how the momentum is kept, and later ones nearly not.
+// The direction is that of the momentum before it is rounded ([Q1]). A first step does not depend
+// on the momentum's storage, and later steps hardly do.
 TEST(MuonStepTest, DirectionComesFromTheUnquantisedMomentum) {
   const std::pair<StateDType, double> cases[] = {{StateDType::kBFloat16, 1e-2},
                                                  {StateDType::kInt8, 3e-2}};
@@ -184,8 +185,8 @@ TEST(MuonStepTest, LiveMomentumStepsAtFullSizeWithoutAGradient) {
   EXPECT_NEAR(Distance(stepped.weight, first), full, 1e-4 * full);
 }
 
-// Edge 45, [M5]: a zero update leaves the weights' bits alone without decay, and with it only the
-// decay happens, by the base rate: no shape or scale is in it.
+// Edge 45: a zero update without decay leaves the weights' bits alone. With decay it only decays by
+// the base rate, without shape or scale ([M5]).
 TEST(MuonStepTest, ZeroUpdateDecaysAndDoesNothingElse) {
   std::vector<float> weight = GaussianVector(24, 1);
   weight[0] = -0.0f;
@@ -281,7 +282,8 @@ class InexactGemm final : public Gemm {
   ReferenceGemm gemm_;
 };
 
-// [T10]: in place and beside, of one matrix and of several, as a whole and ahead of its decision.
+// An update that diverges keeps the weights ([T10]). The cases are in place and out of place, one
+// matrix and several, the whole update and the part before its decision.
 TEST(MuonStepTest, KeepsTheWeightsWhereNewtonSchulzRunsAway) {
   InexactGemm gemm;
   ThreadPool pool(1);

@@ -182,7 +182,7 @@ TEST(OptimizerRuleTest, StateSlotsDependOnWhatTheConfigurationUses) {
   EXPECT_EQ(StateSlots(amsgrad, kMatrix)[2].name, "max_exp_avg_sq");
 }
 
-// [Q1]: of the momentum only.
+// The dtype applies to the momentum only ([Q1]).
 TEST(OptimizerRuleTest, MomentumDTypeSizesTheMomentumAndNoSecondMoment) {
   for (const auto& [dtype, num_bytes] : {std::pair{StateDType::kFloat32, 400},
                                          {StateDType::kBFloat16, 200},

@@ -47,7 +47,7 @@ TEST(OrthogonalityTest, IsTheNormOfTheGramMatrixLessTheIdentity) {
   EXPECT_DOUBLE_EQ(*ErrorOf(Unscaled(), {2, 2}, {0, 0, 0, 0}), 1.0);
 }
 
-// [L2] The worst of the blocks counts, each with the scale of its own shape ([S1]).
+// The worst of the blocks counts ([L2]). Each block has the scale of its own shape ([S1]).
 TEST(OrthogonalityTest, TakesTheWorstOfTheBlocks) {
   MuonConfig config = Unscaled();
   config.layout.kind = MatrixLayoutKind::kBatched;
@@ -55,8 +55,8 @@ TEST(OrthogonalityTest, TakesTheWorstOfTheBlocks) {
   config.layout = {.kind = MatrixLayoutKind::kSplitCols, .sizes = {1, 1}};
   // Columns (1, 0) and (0, 2): errors 0 and 3.
   EXPECT_DOUBLE_EQ(*ErrorOf(config, {2, 2}, {1, 0, 0, 2}), 3.0);
-  // Three blocks of (4, 4), (4, 4) and (1, 4), orthogonal times 2, which is the root of their own
-  // longer side; that of the whole is 3.
+  // Three blocks of (4, 4), (4, 4) and (1, 4), orthogonal times 2. 2 is the root of each block's
+  // longer side; the root of the whole matrix's longer side is 3.
   config.layout = {.kind = MatrixLayoutKind::kSplitRows, .sizes = {4, 4, 1}};
   config.scale = UpdateScale::kMaxDim;
   std::vector<float> doubled(9 * 4);
@@ -116,8 +116,8 @@ TEST(OrthogonalityTest, IsEstimatedForLargeMatricesToSomePercent) {
   }
 }
 
-// Columns are worked on in tiles, and the memory that takes is that of the shorter side: of a
-// single row or column, 64 bytes for each of its elements would be a GB.
+// Columns are processed in tiles whose memory grows with the shorter side. With the longer side of
+// a single row or column, 64 bytes per element would be a GB.
 TEST(OrthogonalityTest, IsEstimatedForLongRowsAndColumns) {
   constexpr uint64_t kLong = (uint64_t{1} << 22) + 1;
   std::vector<float> orthogonal(kLong);

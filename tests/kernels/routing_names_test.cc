@@ -1,5 +1,5 @@
-// Which group the real parameter names of the most used model families are routed to: embeddings
-// and outputs to the scalar group, hidden matrices to the matrix group.
+// Routes the real parameter names of the most used model families: embeddings and outputs to the
+// scalar group, hidden matrices to the matrix group.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -146,7 +146,7 @@ TEST(RoutingNamesTest, EmbeddingsAndOutputsAreTheScalarGroupsAndHiddenMatricesAr
   }
 }
 
-// Experts and layers that JAX stacks in one tensor are hidden whatever their module is called; the
+// Experts and layers that JAX stacks in one tensor are hidden, whatever their module's name is. The
 // learned tokens of a vision model have more than two dimensions and are no matrices.
 TEST(RoutingNamesTest, MoreThanTwoDimensions) {
   EXPECT_EQ(GroupOf("params/layers/attention/output/kernel", {12, 4, 4}), "hidden");

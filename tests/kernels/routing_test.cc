@@ -78,7 +78,7 @@ TEST(RoutingTest, ExplicitGroupBeatsEveryOtherRule) {
   EXPECT_EQ(Routed(parameter), "mine: explicit");
 }
 
-// [T8]
+// Frozen parameters join no group ([T8]), not even an explicit one.
 // [routing 3]
 TEST(RoutingTest, FrozenParametersJoinNoGroupNotEvenAnExplicitOne) {
   RoutingInput parameter = {"conv.weight", {2, 3, 4}, "", false, true};
@@ -118,8 +118,8 @@ TEST(RoutingTest, WithoutAMatrixRuleNoLayoutIsNeeded) {
   EXPECT_EQ(Routed(conv, {"sgd", "adam", false}), "sgd: ndim > 2: no group needs a layout");
 }
 
-// [routing 7], the other side: it may have been meant for the group with the matrix rule, whether
-// or not that is the one matrices go to by themselves.
+// Without a group or a layout, such a parameter is rejected ([routing 7]): it may have been meant
+// for the group with the matrix rule. This holds even if matrices do not go there by default.
 TEST(RoutingTest, MoreThanTwoDimensionsNeedAGroupOrALayout) {
   for (const char* matrix_group : {"hidden", ""}) {
     RoutingInput conv = {"conv.weight", {8, 3, 3}, "", false, false};

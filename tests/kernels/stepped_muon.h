@@ -1,5 +1,5 @@
-// One parameter under Muon with its momentum, stepped by ApplyMuon with the reference products.
-// Used by tests only; one thread.
+// One parameter and its momentum, which ApplyMuon steps with the reference products. Used by tests
+// only; one thread.
 #ifndef KAON_TESTS_KERNELS_STEPPED_MUON_H_
 #define KAON_TESTS_KERNELS_STEPPED_MUON_H_
 
@@ -40,7 +40,7 @@ struct SteppedMuon {
   std::vector<std::byte> state;
 };
 
-// Equality of bits, so that -0 differs from 0.
+// Returns true if the bits are equal, so that -0 differs from 0.
 inline bool EqualBits(const std::vector<float>& x, const std::vector<float>& y) {
   return x.size() == y.size() &&
          (x.empty() || memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0);

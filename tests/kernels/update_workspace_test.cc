@@ -1,4 +1,5 @@
-// UpdateWorkspaceBytes beside what updates allocate: every operator new of this process is counted.
+// Compares UpdateWorkspaceBytes with what updates allocate: counts every operator new of this
+// process.
 #include "kernels/update_workspace.h"
 
 #include <gtest/gtest.h>
@@ -101,7 +102,7 @@ std::vector<Case> Cases() {
   return cases;
 }
 
-// What an update takes beside its buffers, at most.
+// Returns the most memory that an update allocates in addition to its buffers.
 int64_t MostTakenBy(Backend& backend, const Case& c) {
   size_t n = 1;
   for (const uint64_t extent : c.shape) n *= extent;
@@ -140,10 +141,12 @@ TEST_P(UpdateWorkspaceTest, IsWhatAnUpdateTakes) {
         UpdateWorkspaceBytes((*backend)->name(), threads(), c.config, c.shape));
     const int64_t taken = MostTakenBy(**backend, c);
     EXPECT_LE(taken, told + kSmallThings) << c.name;
-    // Nor much more, as no tensor can have it: Gram form is counted for a matrix that may change to
-    // it, and for bf16 widened operands also where the library multiplies them as they are. How
-    // many threads get work at one time is the machine's to say: what 2 would take is the measure,
-    // of which one alone takes half.
+    // The update must not allocate much less, because no tensor could have the difference. The
+    // bound counts the Gram form for a matrix that may change to it. It counts widened operands of
+    // bf16 even if the library multiplies them as they are. The machine decides how many threads
+    // get work at one time. So the measure is the bound of 2 threads, of which one alone allocates
+    // half.
+    // half.
     const auto at_least = static_cast<int64_t>(
         UpdateWorkspaceBytes((*backend)->name(), std::min(threads(), 2), c.config, c.shape));
     const bool may_widen = c.config.newton_schulz.dtype == NsDType::kBFloat16 && gemm() == "onednn";

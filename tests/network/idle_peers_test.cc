@@ -1,7 +1,7 @@
-// T11, P17: who connects and says nothing, who opens streams and says nothing, and who asks for
-// weights and does not read them, costs a bounded amount of memory and no step: an honest worker's
-// steps commit meanwhile. Servers, idle peers and the worker are in this process, so that its
-// memory is an upper bound of the servers'.
+// Idle peers cost a bounded amount of memory and no step (T11, P17). They connect and stay silent,
+// open streams and stay silent, or request weights and do not read them. An honest worker's steps
+// commit meanwhile. Servers, idle peers and the worker are in this process, so its memory is an
+// upper bound of the servers' memory.
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -68,13 +68,13 @@ class IdlePeersTest : public ::testing::Test {
     job_.emplace(client_.Register(client::FromProto(description).definition).value());
     worker_.emplace(job_->Join(0).value());
     EXPECT_TRUE(worker_->LoadWeights({View()}).Get().ok());
-    // What the first steps allocate is not of the idle.
+    // The first steps allocate memory that the idle peers must not be charged for.
     for (int i = 0; i < 3; ++i) Step();
   }
 
   TensorView View() const { return {values_.data(), values_.size(), DType::kFloat32}; }
 
-  // An honest step, pushed, decided and pulled. How long it took.
+  // Pushes, decides and pulls an honest step. Returns how long it took.
   absl::Duration Step() {
     const absl::Time start = SteadyNow();
     BeginOptions begin;
@@ -91,7 +91,7 @@ class IdlePeersTest : public ::testing::Test {
     return SteadyNow() - start;
   }
 
-  // The step beside what is open, and what its memory is beyond `before`.
+  // Takes steps while the peers are connected. Bounds their time and the memory beyond `before`.
   void ExpectUndisturbed(const std::string& what, uint64_t before, uint64_t limit) {
     absl::Duration longest;
     for (int i = 0; i < 3; ++i) longest = std::max(longest, Step());
@@ -109,7 +109,7 @@ class IdlePeersTest : public ::testing::Test {
   std::shared_ptr<grpc::Channel> Connect() {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    // What this end would take and keep is not the server's.
+    // Bounds this end's buffers, whose memory is not the server's.
     arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
     arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 64 << 10);
     return grpc::CreateCustomChannel(cluster_.shard_address(0), grpc::InsecureChannelCredentials(),

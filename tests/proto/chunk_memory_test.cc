@@ -64,14 +64,14 @@ TEST(ChunkMemoryTest, AsManyArenasAsCpusForAnyNumberOfThreads) {
   EXPECT_LE(Arenas(), cpus);
 }
 
-// As a transport's thread has it, which takes another arena than main's if there are two.
+// Runs in a thread, as a transport does; with a second arena the thread would not get main's.
 TEST(ChunkMemoryTest, TheNextChunksTakeThePagesOfThoseBefore) {
   KeepChunkMemory();
   std::thread([] {
     ReceiveChunks();
     const int64_t before = PageFaults();
     for (int i = 0; i < 10; ++i) ReceiveChunks();
-    // 20,480 if they were given back each time.
+    // 20,480 faults if the allocator returned the pages each time.
     EXPECT_LT(PageFaults() - before, 1000);
   }).join();
 }

@@ -33,7 +33,7 @@ std::string Written(std::vector<v1::TensorChunk> chunks, const std::string& payl
   return std::string(reinterpret_cast<const char*>(to.data()), size.value_or(0));
 }
 
-// What the generated parser reads of it.
+// Returns the message that the generated parser reads from the record.
 v1::PushRequest Parsed(const std::string& record) {
   v1::PushRequest request;
   EXPECT_TRUE(request.ParseFromString(record));

@@ -8,7 +8,7 @@
 namespace kaon::proto {
 namespace {
 
-// T9
+// Deadlines use a clock that never jumps (T9).
 TEST(GrpcDeadlineTest, IsOnTheClockThatNeverJumps) {
   const gpr_timespec before = gpr_now(GPR_CLOCK_MONOTONIC);
   const gpr_timespec deadline = DeadlineAfter(absl::Seconds(5));

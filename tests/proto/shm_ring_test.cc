@@ -22,8 +22,8 @@ ABSL_ATTRIBUTE_NO_SANITIZE_THREAD void Overwrite(std::byte* at, uint32_t with) {
   *reinterpret_cast<volatile uint32_t*>(at) = with;
 }
 
-// Both ends of one direction, over one mapping. What the other end may do to it, a test does by
-// hand.
+// Both ends of one direction over one mapping. The test writes to the mapping by hand what a
+// malicious end may write.
 class ShmRingTest : public testing::Test {
  protected:
   ShmRingTest()
@@ -32,7 +32,7 @@ class ShmRingTest : public testing::Test {
         writer_(memory_),
         reader_(memory_) {}
 
-  // Whether there was room.
+  // Returns true if there was room.
   bool Write(const std::string& body, uint32_t kind = 7) {
     const absl::StatusOr<std::byte*> to = writer_.Reserve(body.size());
     EXPECT_TRUE(to.ok()) << to.status();
@@ -146,7 +146,7 @@ TEST_F(ShmRingTest, RefusesARecordLongerThanWhatWasWritten) {
 TEST_F(ShmRingTest, TheReadersOwnPlaceIsNotInSharedMemory) {
   Write("one");
   ASSERT_EQ(Take(), "one");
-  // Who writes the reader's place moves nothing but what the writer believes.
+  // A foreign write to the reader's place changes only what the writer believes.
   memory_.places->read = 0;
   Write("two");
   EXPECT_EQ(Take(), "two");
@@ -169,9 +169,9 @@ TEST_F(ShmRingTest, RefusesToWriteWhenTheReaderWentBack) {
   EXPECT_FALSE(writer_.Reserve(60000).ok());
 }
 
-// The size of the next record changes all the while it is read, back and forth between what can be
-// and what cannot: whatever a reader is given is within the ring, and as long as its header,
-// which was read once, says.
+// The size of the next record keeps changing between valid and invalid values while it is read.
+// Every record that the reader returns must lie within the ring and have the size in its header,
+// which is read once.
 TEST_F(ShmRingTest, AWriterThatChangesARecordWhileItIsReadGivesNothingThatCannotBe) {
   constexpr uint32_t kSizes[] = {4, 4000, 60000, 0xffffffff, 0};
   std::atomic<bool> done{false};

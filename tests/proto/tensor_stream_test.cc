@@ -65,7 +65,7 @@ v1::PushRequest PiecesRequest(const std::vector<size_t>& sizes) {
   return request;
 }
 
-// What SplitPayload says of a request that has been sent in slices of `cut` bytes.
+// Returns the error of SplitPayload for a request that was sent in slices of `cut` bytes.
 std::string SplitError(const v1::PushRequest& request, size_t cut = 5) {
   const std::string wire = request.SerializeAsString();
   const SliceVector slices = CutEvery(wire, cut);
@@ -76,7 +76,7 @@ std::string SplitError(const v1::PushRequest& request, size_t cut = 5) {
   return std::string(views.status().message());
 }
 
-// What DecodePush must agree with: the generated parser, on the same bytes.
+// Expects DecodePush to agree with the generated parser on the same bytes.
 void ExpectReadsAsGeneratedParser(const std::string& wire, size_t cut) {
   v1::PushRequest expected;
   const bool accepted = expected.ParseFromString(wire);
@@ -267,7 +267,7 @@ TEST(TensorStreamTest, RefusesMorePiecesThanThereMayBeBeforeItParsesThem) {
   }
 }
 
-// What `body` is as the field of that tag, of a length that takes four bytes.
+// Encodes `body` as the field of that tag, with a length of four bytes.
 std::string Field(char tag, const std::string& body) {
   std::string field(1, tag);
   for (int shift = 0; shift < 28; shift += 7) {
@@ -285,7 +285,7 @@ TEST(TensorStreamTest, RefusesALongHeaderBeforeItParsesIt) {
   const std::string chunk = ChunkRequest(400).SerializeAsString();
   const std::string refusals[] = {
       unknown,
-      // Of a message that is read where it lies, of one that is not, and of a payload at the limit.
+      // A message that is read in place, one that is not, and one with the largest payload.
       unknown + chunk,
       chunk + unknown,
       unknown + ChunkRequest(kMaxChunkBytes).SerializeAsString(),

@@ -1,4 +1,4 @@
-// What a checkpoint holds, read by parameter and element as who restores it reads it, without the
+// Reads the content of a checkpoint by parameter and element, as a restore does, without the
 // shards' code. A free function; one thread.
 #ifndef KAON_TESTS_SIMULATION_CHECKPOINT_CONTENT_H_
 #define KAON_TESTS_SIMULATION_CHECKPOINT_CONTENT_H_
@@ -11,8 +11,8 @@
 
 namespace kaon::simulation {
 
-// Of weights, optimizer state and update counters, as SerialReplay::StateDigest. Codes of
-// CheckpointReader::Read.
+// Returns the digest of weights, optimizer state and update counters, as SerialReplay::StateDigest
+// does. Errors are those of CheckpointReader::Read.
 absl::StatusOr<uint64_t> ContentDigest(checkpoint::CheckpointDirectory& directory,
                                        const v1::CheckpointManifest& manifest);
 

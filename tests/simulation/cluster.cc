@@ -20,8 +20,8 @@ namespace kaon::simulation {
 
 namespace {
 
-// How often an operator looks whether the job has stopped; and the share of the looks at which he
-// leaves it to whoever keeps checkpoints.
+// Interval at which an operator checks whether the job has stopped, and the share of checks that
+// leave the restart to the checkpoint keeper.
 constexpr absl::Duration kOperatorLooks = absl::Milliseconds(500);
 constexpr double kLeftToTheKeeper = 0.8;
 // Faults before the one at which a seeded bug ends the process: the trace is long by then.
@@ -346,7 +346,7 @@ class Cluster {
     restarts_under_faults_ = world_.result().loss_restarts;
   }
 
-  // What every shard holds in the end is read as clients read it.
+  // Reads the final weights of every shard as clients read them.
   void CheckHistory() {
     for (auto& shard : shards_) {
       const shard::ShardMachine& machine = *shard->machine();

@@ -69,8 +69,8 @@ std::string DeliveredAnswers::CheckPlan(int coordinator, const v1::Ballot& ballo
   return "";
 }
 
-// "decisions use only answers of their own ballot": there is one of every shard, and each says that
-// the shard holds the PREPARE of this very plan, or has applied it.
+// "decisions use only answers of their own ballot": every shard has answered that it holds the
+// PREPARE of this very plan, or has applied it.
 std::string DeliveredAnswers::CheckDecision(int coordinator, const v1::Ballot& ballot,
                                             const v1::StepPlan& plan) const {
   const std::string what = absl::StrCat("ballot ", proto::ToString(ballot), " decided position ",

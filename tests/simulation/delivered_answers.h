@@ -1,6 +1,5 @@
-// What the shards have answered the coordinators, under which ballot, as it was delivered: a
-// coordinator may go by nothing else (protocol.md 2.1 rules 1 and 3). Owned by Invariants; one
-// thread.
+// The answers of shards to coordinators, by ballot, as delivered. A coordinator may decide by
+// nothing else (protocol.md 2.1 rules 1 and 3). Owned by Invariants; one thread.
 #ifndef KAON_TESTS_SIMULATION_DELIVERED_ANSWERS_H_
 #define KAON_TESTS_SIMULATION_DELIVERED_ANSWERS_H_
 
@@ -19,34 +18,35 @@ class DeliveredAnswers {
  public:
   explicit DeliveredAnswers(int num_shards) : num_shards_(num_shards) {}
 
-  // That coordinator is about to be told this by that shard.
+  // Records an answer just before the coordinator gets it.
   void OnDelivered(int coordinator, int shard, const v1::ShardToCoordinator& message);
 
-  // Empty, or why nothing that was answered under `ballot` allows that coordinator to open a round
-  // with this plan, or to decide it.
+  // CheckPlan returns why no answer under `ballot` allows that coordinator to open a round with
+  // this plan; CheckDecision, why none allows to decide it. Both return an empty string if one
+  // does.
   std::string CheckPlan(int coordinator, const v1::Ballot& ballot, const v1::StepPlan& plan) const;
   std::string CheckDecision(int coordinator, const v1::Ballot& ballot,
                             const v1::StepPlan& plan) const;
 
  private:
-  // Of one shard, under the newest ballot that it answered.
+  // Answers of one shard under the newest ballot that it answered.
   struct Answers {
     v1::Ballot ballot;
-    // It answered the promise: this is what it has applied.
+    // True if it answered the promise; `applied_position` is from that answer.
     bool is_read = false;
     uint64_t applied_position = 0;
-    // Plans that it showed a PREPARE or the record of, serialized, ballot and round of each
-    // included; and the newest (ballot, round) of a PREPARE, for messages.
+    // Serialized plans, each with ballot and round, whose PREPARE or record the shard showed.
+    // `newest` is the newest (ballot, round) of a PREPARE, for messages.
     std::set<std::string> plans;
     v1::StepPlan newest;
   };
 
   void AddPrepared(const v1::Prepared& prepared, Answers& answers);
-  // Null, with `*why`, unless the shard has answered the promise of `ballot`.
+  // Returns null and sets `*why`, unless the shard has answered the promise of `ballot`.
   const Answers* Read(int coordinator, int shard, const v1::Ballot& ballot, std::string* why) const;
 
   const int num_shards_;
-  // By coordinator and shard.
+  // Key: coordinator and shard.
   std::map<std::pair<int, int>, Answers> answers_;
 };
 

@@ -15,7 +15,7 @@ namespace kaon::simulation {
 absl::StatusOr<DurableState> ReadDurableState(const SimulatedDirectory& disk) {
   const std::unique_ptr<SimulatedDirectory> copy = disk.DurableCopy();
   DurableState state;
-  // What a snapshot of it stands for need not be in the journal.
+  // The journal need not hold entries that a snapshot contains.
   journal::JournalLog::Options options;
   KAON_ASSIGN_OR_RETURN(const std::optional<journal::DirectoryId> id, journal::ReadIdentity(*copy));
   if (id.has_value()) {

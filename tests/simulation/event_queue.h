@@ -26,7 +26,7 @@ class EventQueue {
     events_.push(Event{time < now_ ? now_ : time, next_sequence_++, std::move(event)});
   }
 
-  // False when there is nothing left.
+  // Returns false if nothing is left.
   bool RunOne() {
     if (events_.empty()) return false;
     // The event is moved out before it runs: it may schedule others.

@@ -17,14 +17,15 @@ namespace kaon::simulation {
 
 namespace {
 
-// A source file that lies beside the program wherever Bazel runs it: a link into the checkout.
+// A source file that Bazel puts next to the program: a link into the checkout.
 constexpr char kSource[] = "tests/simulation/cluster.h";
 
 const FailingSeed* at_death = nullptr;
 // A signal may come because the stack is used up.
 std::array<char, 1 << 16> signal_stack;
 
-// Of the checkout that this was built from, with "-dirty" if it has been changed since.
+// Returns the commit of the checkout that this was built from, with "-dirty" if its sources have
+// changed since.
 std::string FindCommit() {
   std::array<char, PATH_MAX> path;
   if (realpath(kSource, path.data()) == nullptr) return "unknown";
@@ -76,8 +77,8 @@ void FailingSeed::Print(const ClusterResult& result) const {
   newest_.Write(STDOUT_FILENO);
 }
 
-// Nothing here allocates, or locks: what was interrupted may have been about to. What the process
-// had buffered is lost, as glog's own lines on a failed CHECK are not.
+// Allocates nothing and takes no lock, because the interrupted code may hold one. Output that the
+// process had buffered is lost, unlike glog's own lines on a failed CHECK.
 void FailingSeed::OnDeath(int signal) {
   if (at_death != nullptr && !at_death->seed_.empty()) {
     WriteAll(STDOUT_FILENO, "FOUND seed ");

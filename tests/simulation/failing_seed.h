@@ -1,6 +1,6 @@
-// What a seed that fails leaves behind: what went wrong, the command that replays it, its options,
-// the build, and the newest events of its trace - also when the process dies of a CHECK or a
-// signal. Owned by the test's main program; one thread.
+// Report of a failing seed: the error, the command that replays it, its options, the build, and the
+// newest events of its trace. Printed also if the process dies of a CHECK or a signal. Owned by the
+// test's main program; one thread.
 #ifndef KAON_TESTS_SIMULATION_FAILING_SEED_H_
 #define KAON_TESTS_SIMULATION_FAILING_SEED_H_
 
@@ -14,17 +14,19 @@ namespace kaon::simulation {
 
 class FailingSeed {
  public:
-  // Looks up what the sources of this build are: a commit, or "unknown".
+  // Looks up the sources of this build: a commit, or "unknown".
   FailingSeed();
 
-  // Prints the seed in progress when the process dies. At most one in a process, which outlives it.
+  // Prints the seed in progress when the process dies. Only one object of a process may call this,
+  // and it outlives the process.
   void PrintAtDeath();
 
-  // This is run next, and its trace goes to a ring of this. `replay` runs it again.
+  // Announces the next seed, whose trace goes to this object's ring. `replay` is the command that
+  // runs it again.
   void Begin(ClusterOptions& options, const std::string& replay);
-  // None is run any more.
+  // Announces that no seed is running.
   void End() { seed_.clear(); }
-  // It failed.
+  // Prints the report of a seed that failed.
   void Print(const ClusterResult& result) const;
 
  private:
@@ -32,7 +34,7 @@ class FailingSeed {
 
   std::string build_;
   std::string seed_;
-  // Everything but what went wrong, and the events.
+  // The report without the error and the events.
   std::string about_;
   TraceRing newest_;
 };

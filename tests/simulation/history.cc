@@ -44,7 +44,7 @@ class Check {
     absl::Time from = absl::InfinitePast();
     absl::Time to = absl::InfiniteFuture();
   };
-  // By parameter id, and the entry after which it is first there.
+  // Weights by parameter id, and the entry that made this version.
   struct Version {
     LogKey key;
     std::vector<std::vector<float>> weights;
@@ -54,7 +54,7 @@ class Check {
     if (contradiction_.empty()) contradiction_ = what;
   }
 
-  // What may be the cause of entries.
+  // Collects the operations that may have caused entries.
   void Collect(const Operation& operation) {
     if (operation.kind == Kind::kStep) {
       const auto key = std::make_tuple(operation.timeline, operation.step, operation.rank,
@@ -104,8 +104,8 @@ class Check {
                       replay_.StateDigest()));
   }
 
-  // Whoever asked for the checkpoint of that name that has that record; else anybody who asked for
-  // one of that name.
+  // Returns the request for the checkpoint of that name with that record, or any request for one of
+  // that name.
   const Operation* AskedRestore(const v1::RestoreBody& restore) const {
     const auto [begin, end] = asked_.equal_range({Kind::kRestore, restore.checkpoint()});
     for (auto it = begin; it != end; ++it) {
@@ -317,32 +317,32 @@ class Check {
   const std::deque<Operation>& operations_;
   SerialReplay replay_;
   std::string contradiction_;
-  // When each process first began each step of each timeline.
+  // Time when each process first began each step of each timeline.
   std::map<std::tuple<uint64_t, uint64_t, uint32_t, uint64_t>, absl::Time> begun_;
   // A checkpoint that was removed may be made again under its name.
   std::multimap<std::pair<Kind, std::string>, const Operation*> asked_;
 
-  // Of the execution.
+  // State of the execution.
   uint64_t timeline_ = 1;
   uint64_t position_ = 0;
   std::optional<uint64_t> step_;
-  // Of entries that checkpoints hold.
+  // State after an entry that a checkpoint holds.
   struct Kept {
     SerialReplay::State state;
     uint64_t digest = 0;
   };
   std::set<LogKey> targets_;
   std::map<LogKey, Kept> states_;
-  // Of entries that rollbacks go back to, and what of them is part of the job's history.
+  // State after an entry that a rollback returns to, and the job's step there.
   struct Point {
     SerialReplay::State state;
     std::optional<uint64_t> step;
   };
   std::set<uint64_t> rollback_targets_;
   std::map<uint64_t, Point> live_;
-  // By timeline and step.
+  // Versions by timeline and step.
   std::map<std::pair<uint64_t, uint64_t>, Version> versions_;
-  // Position of each that is in force, and all that ever were.
+  // Position of each change in force, and all changes that ever were.
   std::map<std::string, uint64_t> changes_;
   std::multimap<std::string, LogKey> made_;
   std::map<LogKey, Window> windows_;

@@ -1,7 +1,7 @@
-// What the clients of a cluster called and were told, and whether one log in one order explains all
-// of it (docs/design/reliability.md, T10). The check knows of no machine, disk or message: only of
-// the clients' calls, the log, and what the kernels make of it. Plain values and a pure function;
-// one thread.
+// The calls of a cluster's clients and their results, and the check that one log in one order
+// explains all of them (docs/design/reliability.md, T10). The check knows no machine, disk or
+// message. It sees only the clients' calls, the log, and the results of the kernels. Plain values
+// and a pure function; one thread.
 #ifndef KAON_TESTS_SIMULATION_HISTORY_H_
 #define KAON_TESTS_SIMULATION_HISTORY_H_
 
@@ -19,8 +19,8 @@
 
 namespace kaon::simulation {
 
-// Which entry of the log. Positions alone are used again where shards forget: a rollback takes the
-// place of what it takes back.
+// Key of an entry of the log. If shards forget, a position alone is not unique: a rollback reuses
+// the position of the first entry that it discards.
 struct LogKey {
   uint64_t timeline = 1;
   uint64_t position = 0;
@@ -38,13 +38,13 @@ struct Operation {
     kPull,
     // An admin sets hyper-parameters of a group.
     kChange,
-    // An admin takes the job back to a checkpoint.
+    // An admin restores a checkpoint.
     kRestore,
-    // Somebody has read a whole checkpoint.
+    // A reader has read a whole checkpoint.
     kCheckpoint,
   };
   enum class Outcome {
-    // It may have taken effect or not: no answer, or one that says neither.
+    // It may have taken effect or not: the answer is missing or unclear.
     kUnknown,
     kDone,
     // It never takes effect.
@@ -55,24 +55,25 @@ struct Operation {
   Outcome outcome = Outcome::kUnknown;
   absl::Time called;
   absl::Time returned = absl::InfiniteFuture();
-  // kStep, kPull: as the client knew when it called. kRestore: as the answer says.
+  // kStep, kPull: the client's timeline at the time of the call. kRestore: the timeline in the
+  // answer.
   uint64_t timeline = 1;
   uint64_t step = 0;
-  // kStep.
+  // Only for kStep.
   uint32_t rank = 0;
   uint64_t process_nonce = 0;
-  // What it was told, serialized.
+  // The record that it got, serialized.
   std::string record;
-  // kPull, and what was read.
+  // kPull: the parameter and its weights.
   uint32_t parameter_id = 0;
   std::vector<float> weights;
   // kChange: the learning rate, which no other change sets. kRestore, kCheckpoint: the checkpoint.
   std::string name;
   // kRestore, kCheckpoint: the entry whose state the checkpoint holds.
   LogKey target;
-  // kCheckpoint: of what was read.
+  // kCheckpoint: digest of the content.
   uint64_t digest = 0;
-  // kChange, kRestore: where the answer says that its entry is.
+  // kChange, kRestore: the position of its entry in the answer.
   uint64_t position = 0;
 };
 
@@ -84,7 +85,7 @@ class History {
     operations_.push_back(std::move(operation));
     return operations_.size() - 1;
   }
-  // Until it is answered.
+  // Valid until the operation has its answer.
   Operation& operation(Id id) { return operations_[id]; }
   void Return(Id id, Operation::Outcome outcome, absl::Time now) {
     operations_[id].outcome = outcome;
@@ -99,12 +100,14 @@ class History {
 // Decided records, one timeline after the other.
 using Log = std::map<LogKey, v1::StepRecord>;
 
-// Empty if, carried out one after the other, the entries of `log` are an execution of `job` that
-// every operation fits: each answer is what the log says, what was refused is not in it, every
-// entry has been asked for, and some order of instants, each between the call and the answer of the
-// operations it is part of, is the log's. A rollback, which nobody asks for, goes back to a state
-// of the job's history as it is then: what was taken back before is no part of it. Otherwise what
-// is wrong.
+// Returns an empty string if the entries of `log`, executed one after the other, are an execution
+// of `job` that fits every operation. Otherwise returns the contradiction.
+// - Each answer equals the log.
+// - Operations that were rejected are not in the log, and every entry was requested.
+// - Each entry has an instant between the call and the answer of its operations, and the instants
+//   are in the order of the log.
+// A rollback needs no request. It returns to a state of the job's history at that time; what an
+// earlier rollback discarded is not part of that history.
 std::string Contradiction(const v1::JobDefinition& job, const Log& log,
                           const std::deque<Operation>& operations);
 

@@ -185,8 +185,8 @@ class HistoryBuilder : public testing::Test {
   std::map<LogKey, SerialReplay::State> states_;
 };
 
-// They load weights, train two steps, change a group, train a third one, and are taken back to the
-// first step; then they train the second one again.
+// The clients load weights, train two steps, change a group and train a third step. Then the job is
+// restored to the first step, and the clients train the second one again.
 class HistoryTest : public HistoryBuilder {
  protected:
   HistoryTest() {
@@ -353,9 +353,9 @@ TEST_F(HistoryTest, EntryInAnothersPlace) {
   EXPECT_EQ(Contradicted(), "entry 8 is misplaced");
 }
 
-// They load weights, train a step, change a group and train two more; the change and all after it
-// are lost, and so is what comes then, though some shard has voted for the next entry already:
-// positions 4 and 5 are used twice. The change is asked for again.
+// The clients load weights, train a step, change a group and train two more steps. The rollback
+// discards the change and all later entries, and also the next entry, for which some shard has
+// already voted. So positions 4 and 5 are used twice. The admin requests the change again.
 class HistoryOfRollbacksTest : public HistoryBuilder {
  protected:
   HistoryOfRollbacksTest() {

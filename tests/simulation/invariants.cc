@@ -105,8 +105,8 @@ void Invariants::OnShardSends(int shard, const v1::ShardToCoordinator& message) 
   if (machine.IsVolatile(plan)) return;
   const bool higher =
       plan.position() > seen.answered.position || proto::CompareRound(plan, seen.answered.plan) > 0;
-  // Rule 4. A rollback of a later ballot may lie below one that was voted for, accepted plans of
-  // which nobody knows any more between them (ADR 0020).
+  // Checks rule 4. A rollback of a later ballot may lie below a position that was voted for: no
+  // process knows the accepted plans in between (ADR 0020).
   const bool later = proto::Compare(plan.ballot(), seen.answered.plan.ballot()) > 0;
   if (later || (plan.position() >= seen.answered.position && higher)) {
     seen.answered = {plan.position(), std::move(plan)};
@@ -138,7 +138,7 @@ void Invariants::AfterShardEvent(int shard) {
 }
 
 // 2.2: "a shard holds at most one PREPARE and accepts only position applied + 1 naming its applied
-// revision": what it holds next is the same one stamped higher, or another round's.
+// revision". Its next PREPARE is the same one with a higher stamp, or that of another round.
 void Invariants::CheckPrepared(int shard, Seen& seen) {
   const v1::Prepared* held = cluster_.machine_of(shard)->held();
   if (held == nullptr || held->plan() == seen.prepared_bytes) return;
@@ -200,8 +200,8 @@ void Invariants::CheckGradients(int shard, const v1::StepPlan& plan, const v1::P
 }
 
 // "promise and PREPARE (ballot, round) never fall on disk"; rule 5: "Promise and timeline are
-// durable in every mode but `none`": what was answered is there again, and no less; what was not
-// answered may be gone.
+// durable in every mode but `none`". Everything that the shard answered must be there again; the
+// rest may be gone.
 void Invariants::AfterShardStart(int shard) {
   const shard::ShardMachine& machine = *cluster_.machine_of(shard);
   Seen& seen = seen_[shard];
@@ -234,7 +234,7 @@ void Invariants::AfterShardStart(int shard) {
 // "from DECISION(t) on every shard [...] is at t with that record or holds that PREPARE"
 void Invariants::CheckDecidedIsHeld(int shard, const shard::ShardMachine& machine) {
   const uint64_t timeline = std::max<uint64_t>(1, machine.timeline());
-  // What takes back the job is voted for wherever a shard stands.
+  // A rollback or restore is voted for at any position of a shard.
   const auto decided = timeline < timelines_.rbegin()->first
                            ? records_.lower_bound({timelines_.rbegin()->first, 0})
                            : records_.find({timeline, machine.applied_position() + 1});
@@ -360,8 +360,9 @@ bool Invariants::IsForgotten(const v1::StepPlan& plan) const {
   return cluster_.interval_steps > 0 && (plan.has_group_change() || (plan.has_step() && !loads));
 }
 
-// Whether what was decided with a vote that this shard has forgotten, or replaced by one for a
-// rollback, is lost: the decider was the last to learn of that (shard_machine_rollback.cc).
+// Returns true if a decision is lost because this shard has forgotten its vote, or replaced the
+// vote by one for a rollback. The decider was the last to learn of that
+// (shard_machine_rollback.cc).
 bool Invariants::IsTakenBack(const shard::ShardMachine& machine, uint64_t timeline) {
   if (machine.timeline() > timeline || machine.state().rollback_needed()) return true;
   if (machine.held() == nullptr) return false;

@@ -15,7 +15,7 @@ namespace {
 
 // Small, so that every parameter takes several chunks.
 constexpr uint64_t kChunkElements = 5;
-// For so long does a process go on that should be dead.
+// A process that should be dead reopens the stream this often, at these intervals.
 constexpr int kReopenings = 20;
 constexpr absl::Duration kReopenAfter = absl::Milliseconds(20);
 

@@ -1,5 +1,5 @@
-// One push stream between a simulated worker and a shard: opens, sends what the shard lacks within
-// its credit, finishes; messages travel with latency and in order, some twice, and the stream may
+// One push stream between a simulated worker and a shard. Opens, sends what the shard lacks within
+// its credit, and finishes. Messages have latency and arrive in order, some twice; the stream may
 // break at any of them. Owned by its WorkerNode and by its own events; one thread.
 #ifndef KAON_TESTS_SIMULATION_PUSH_STREAM_H_
 #define KAON_TESTS_SIMULATION_PUSH_STREAM_H_
@@ -27,24 +27,24 @@ struct PushContext {
   uint64_t step = 0;
   v1::Ballot ballot;
   uint64_t round = 0;
-  // Nonce the gradients are computed from.
+  // Nonce that the gradients are computed from.
   uint64_t gradient_nonce = 0;
   client::StepShare share;
 };
 
 class PushStream : public std::enable_shared_from_this<PushStream> {
  public:
-  // Runs once, unless Break comes first; OK when the shard has accepted everything.
+  // Runs once, unless Break precedes it; OK if the shard has accepted everything.
   using OnEnded = std::function<void(const absl::Status&)>;
 
   static std::shared_ptr<PushStream> Start(World& world, ShardNode& shard, PushContext context,
                                            OnEnded on_ended);
 
-  // The worker is no longer interested, or dead; what is under way may still arrive.
+  // Ends the worker's interest, or its life; messages in flight may still arrive.
   void Break();
 
-  // The process is not as dead as who started another one in its place believes: it goes on for a
-  // while, and opens the stream again when the shard ends it.
+  // Keeps the stream alive although another process has replaced this one. It reopens the stream
+  // for a while when the shard ends it.
   void Outlive();
 
  private:
@@ -58,13 +58,13 @@ class PushStream : public std::enable_shared_from_this<PushStream> {
   PushStream(World& world, ShardNode& shard, PushContext context, OnEnded on_ended);
 
   void Open();
-  // What the shard lacks; all of it if the worker did not look at `received`.
+  // Plans to send what the shard lacks; all of it if the worker did not look at `received`.
   void Plan(const v1::PushOpened& opened);
   void SendNext();
   void Deliver(const Chunk& chunk);
   void DeliverFinish();
   void End(const absl::Status& status);
-  // What the shard knows of the stream is gone.
+  // Returns true if the shard has forgotten the stream.
   bool Lost() const { return !shard_.alive() || shard_.life() != shard_life_; }
   void Close();
   void Later(std::function<void()> event);
@@ -74,11 +74,11 @@ class PushStream : public std::enable_shared_from_this<PushStream> {
   ShardNode& shard_;
   const PushContext context_;
   OnEnded on_ended_;
-  // How often an outlived stream is opened again.
+  // Number of times an outlived stream was reopened.
   int reopenings_ = 0;
-  // 0 before it is open, and once it is over.
+  // 0 before the stream opens and after it ends.
   shard::PushStreamId stream_ = 0;
-  // Of the shard, when it was opened.
+  // Life of the shard when the stream was opened.
   uint64_t shard_life_ = 0;
   int64_t credit_bytes_ = 0;
   bool waiting_for_credit_ = false;

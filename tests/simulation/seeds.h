@@ -1,5 +1,5 @@
-// The cluster that a seed stands for. Shapes, faults and modes vary with the seed, so that few
-// seeds cover many. Pure functions; any thread.
+// Derives a cluster from a seed. Shapes, faults and modes vary with the seed, so that few seeds
+// cover many. Pure functions; any thread.
 #ifndef KAON_TESTS_SIMULATION_SEEDS_H_
 #define KAON_TESTS_SIMULATION_SEEDS_H_
 
@@ -11,10 +11,10 @@
 namespace kaon::simulation {
 
 ClusterOptions OptionsOf(uint64_t seed);
-// As large as the model in docs/design/reliability.md, "Evidence": 41 steps, 3 shards, 3 workers, 2
-// rival coordinators, loss of up to 12 %, about 40 faults.
+// Returns options as large as the model in docs/design/reliability.md, "Evidence". They have 41
+// steps, 3 shards, 3 workers, 2 rival coordinators, loss of up to 12 %, and about 40 faults.
 ClusterOptions ModelSizedOptionsOf(uint64_t seed);
-// For whoever reads of a failure.
+// Describes the options in the report of a failure.
 std::string Describe(const ClusterOptions& options);
 
 }  // namespace kaon::simulation

@@ -1,7 +1,7 @@
-// The steady clock of one simulated machine: of another origin than everybody else's, and a little
-// fast or slow (T9). What a message or a file says of time means nothing on another machine, and
-// timers of one length end at other moments. Drawn from the seed apart from all else, so that a
-// cluster's faults are those of the same seed without it. Owned by a node; one thread.
+// The steady clock of one simulated machine, with its own origin and a small drift (T9). Times in a
+// message or a file mean nothing on another machine, and timers of one length end at different
+// moments. The clock is drawn from the seed separately, so that the cluster has the same faults
+// without it. Owned by a node; one thread.
 #ifndef KAON_TESTS_SIMULATION_SKEWED_CLOCK_H_
 #define KAON_TESTS_SIMULATION_SKEWED_CLOCK_H_
 
@@ -16,7 +16,8 @@ namespace kaon::simulation {
 
 class SkewedClock {
  public:
-  // `machine` is another number for each. Without skewed_clocks it is the queue's own.
+  // `machine` is a different number for each machine. Without skewed_clocks the clock equals the
+  // queue's.
   SkewedClock(const ClusterOptions& options, const EventQueue& queue, uint64_t machine)
       : queue_(queue) {
     if (!options.skewed_clocks) return;
@@ -26,17 +27,17 @@ class SkewedClock {
   }
 
   absl::Time now() const { return origin_ + (queue_.now() - absl::UnixEpoch()) * rate_; }
-  // When the queue has what this clock calls `time`; not before it is there.
+  // Returns the queue's time at which this clock reaches `time`, rounded up.
   absl::Time InQueue(absl::Time time) const {
     if (rate_ == 1) return absl::UnixEpoch() + (time - origin_);
     const absl::Time there = absl::UnixEpoch() + (time - origin_) / rate_;
-    // The product above is cut to a quarter of a nanosecond.
+    // The quotient above is truncated to a quarter of a nanosecond.
     return there + absl::Nanoseconds(1);
   }
 
  private:
   static constexpr absl::Duration kMostApart = absl::Hours(24 * 365);
-  // Far more than a quartz, and than what slews one.
+  // Far above the drift of a quartz and of a slewed clock.
   static constexpr double kMostDrift = 0.1;
 
   const EventQueue& queue_;

@@ -1,7 +1,7 @@
-// Runs the whole step protocol over many seeds. `--seeds=N --first_seed=S` choose them,
-// `--model_size` makes each as large as a run of docs/design/reliability.md, "Evidence"; a failing
-// seed prints the command that replays it, its options and the newest events of its trace, also
-// when the process dies of it. `--bug=N` runs with one of the seeded bugs of cluster.h.
+// Runs the whole step protocol over many seeds. `--seeds=N --first_seed=S` choose them;
+// `--model_size` makes each as large as a run of docs/design/reliability.md, "Evidence". A failing
+// seed prints the command that replays it, its options and the newest events of its trace, even if
+// the process dies. `--bug=N` runs with one of the seeded bugs of cluster.h.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ ClusterOptions ChosenOptionsOf(uint64_t seed) {
   return options;
 }
 
-// With what was chosen for this run as well.
+// Returns the command that replays a seed, with the other options of this run.
 std::string ReplayOf(uint64_t seed) {
   std::string chosen = model_size ? " --model_size" : "";
   std::string program = "bazel run --config=opt //tests/simulation:step_simulation_test --";
@@ -260,7 +260,7 @@ void TakePart() {
 int main(int argc, char** argv) {
   TakePart();
   testing::InitGoogleTest(&argc, argv);
-  // What dies after main has one, too.
+  // A static object, because code that dies after main needs it, too.
   static kaon::simulation::FailingSeed failing;
   kaon::simulation::seed_in_progress = &failing;
   failing.PrintAtDeath();

@@ -1,5 +1,5 @@
 // The newest lines of a simulation's trace, kept so that a process that dies of a CHECK or a signal
-// can still print them. Owned by whoever runs simulations; one thread, Write() also from a signal
+// can still print them. Owned by the runner of simulations; one thread, Write() also from a signal
 // handler.
 #ifndef KAON_TESTS_SIMULATION_TRACE_RING_H_
 #define KAON_TESTS_SIMULATION_TRACE_RING_H_
@@ -17,7 +17,7 @@ namespace kaon::simulation {
 class TraceRing {
  public:
   static constexpr size_t kLines = 200;
-  // Longer lines are cut off.
+  // Longer lines are truncated.
   static constexpr size_t kLineBytes = 240;
 
   void Clear() { num_added_ = 0; }
@@ -29,7 +29,7 @@ class TraceRing {
     std::memcpy(line.text, text.data(), line.size);
   }
 
-  // Oldest first, each as `World` prints it. Async-signal-safe.
+  // Writes the lines, oldest first, each as `World` prints it. Async-signal-safe.
   void Write(int descriptor) const;
 
  private:
@@ -43,7 +43,7 @@ class TraceRing {
   std::array<Line, kLines> lines_;
 };
 
-// All of `text`, or as much of it as can be written. Async-signal-safe.
+// Writes all of `text`, or as much of it as possible. Async-signal-safe.
 void WriteAll(int descriptor, absl::string_view text);
 
 }  // namespace kaon::simulation

@@ -1,4 +1,4 @@
-// How a job says that it has stopped because a worker was lost. For the nodes of a simulated
+// The error of a job that has stopped because a worker was lost. Used by the nodes of a simulated
 // cluster; any thread.
 #ifndef KAON_TESTS_SIMULATION_WORKER_LOSS_H_
 #define KAON_TESTS_SIMULATION_WORKER_LOSS_H_

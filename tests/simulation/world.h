@@ -1,5 +1,5 @@
-// What the nodes of a simulated cluster share: virtual time, the seed's randomness, the network's
-// habits, the trace and its hash, the verdict. Owned by RunCluster; one thread.
+// State that the nodes of a simulated cluster share: virtual time, the seed's randomness, the
+// network's habits, the trace and its hash, the verdict. Owned by RunCluster; one thread.
 #ifndef KAON_TESTS_SIMULATION_WORLD_H_
 #define KAON_TESTS_SIMULATION_WORLD_H_
 
@@ -35,22 +35,22 @@ class World {
     invariants_ = std::move(invariants);
   }
 
-  // The directory that all shards and coordinators see. No file of it stays open from one event to
+  // Directory that all shards and coordinators see. None of its files stays open from one event to
   // the next.
   SimulatedDirectory& checkpoints() { return checkpoints_; }
 
-  // What clients called and were told.
+  // Calls of the clients and their results.
   History& history() { return history_; }
 
   // Faults stop for good once this is false.
   bool faulty() const { return faulty_; }
   void StopFaults() { faulty_ = false; }
 
-  // The last train step that workers do, as far as it is known: they wait before the next.
+  // Last train step that workers do, as far as it is known; they wait before the next one.
   uint64_t last_step() const {
     return options_.num_steps + (options_.past_faults && !faulty_ ? kStepsPastFaults : 0);
   }
-  // No more will come.
+  // True if no more steps will be added.
   bool last_step_is_known() const { return !options_.past_faults || !faulty_; }
 
   uint64_t Random() { return random_(); }
@@ -63,14 +63,15 @@ class World {
   absl::Duration Between(absl::Duration low, absl::Duration high) {
     return low + (high - low) * (static_cast<double>(random_() >> 11) * 0x1p-53);
   }
-  // Of one message. A few are much later than the rest, so that they overtake one another.
+  // Returns the latency of one message. A few are much later than the rest, so that messages
+  // overtake one another.
   absl::Duration Latency() {
     return Chance(0.02) ? Between(absl::Milliseconds(5), absl::Milliseconds(400))
                         : Between(absl::Microseconds(100), absl::Milliseconds(2));
   }
 
-  // One line of the trace. Always hashed, as two runs of one seed must do the same, and kept for a
-  // while.
+  // Adds a line to the trace and to its hash, because two runs of one seed must be equal. Keeps the
+  // newest lines.
   void Trace(const std::string& line) {
     const int64_t micros = absl::ToUnixMicros(now());
     Hash(static_cast<uint64_t>(micros));

@@ -1,4 +1,4 @@
-// What this process logs for as long as one of these lives, by whichever thread. One test's.
+// Captures the log messages of all threads of this process while it lives. Owned by one test.
 #ifndef KAON_TESTS_TESTING_CAPTURED_LOG_H_
 #define KAON_TESTS_TESTING_CAPTURED_LOG_H_
 
@@ -24,7 +24,7 @@ class CapturedLog : public google::LogSink {
     text_.push_back('\n');
   }
 
-  // A line for each message, without severity, time and place.
+  // Returns a line for each message, without severity, time and place.
   std::string text() const {
     MutexLock lock(mu_);
     return text_;

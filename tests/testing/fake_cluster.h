@@ -1,6 +1,6 @@
-// A coordinator and one shard in one process on a loopback port, without agreement or optimizer:
-// takes what one worker pushes, decides at once, serves what it was told to. For tests of the
-// client. Owned by a test; thread-safe.
+// A coordinator and one shard in one process on a loopback port, without agreement or optimizer,
+// for tests of the client. Takes the pushes of one worker, decides at once, and serves the weights
+// that the test sets. Owned by a test; thread-safe.
 #ifndef KAON_TESTS_TESTING_FAKE_CLUSTER_H_
 #define KAON_TESTS_TESTING_FAKE_CLUSTER_H_
 
@@ -27,37 +27,38 @@ class FakeCluster {
   FakeCluster();
   ~FakeCluster();
 
-  // "127.0.0.1:port".
+  // Address in the form "127.0.0.1:port".
   const std::string& address() const { return address_; }
 
-  // Payload bytes the shard grants a stream. Before the step.
+  // Sets the payload bytes that the shard grants a stream. Call it before the step.
   void SetCreditWindow(uint64_t bytes);
-  // Nothing is credited until this is called with false.
+  // Withholds credit until it is called with false.
   void HoldCredits(bool hold);
-  // No step is decided until this is called with false.
+  // Withholds decisions until it is called with false.
   void HoldDecisions(bool hold);
   // The next `count` pushes, or pulls, end with `status`.
   void FailPushes(int count, const absl::Status& status);
   void FailPulls(int count, const absl::Status& status);
-  // As a connection does that breaks: no server of ours made the status.
+  // The next `count` pulls end as on a broken connection: gRPC makes the status, not a server of
+  // ours.
   void LosePulls(int count, const grpc::Status& status);
-  // Pulled payloads differ from their checksums.
+  // Makes pulled payloads differ from their checksums.
   void CorruptPulls(bool corrupt);
-  // Pulls wait until this is called with false.
+  // Blocks pulls until it is called with false.
   void HoldPulls(bool hold);
-  // The next plans have this outcome.
+  // Sets the outcome of the next plans.
   void SetOutcome(v1::Outcome outcome, const std::string& reason);
-  // Every coordinator call is refused in favour of that address.
+  // Makes every coordinator call fail with a redirect to `holder`.
   void RedirectTo(const std::string& holder);
-  // Version of every element that is pulled.
+  // Sets the value of every element that is pulled.
   void SetWeight(float weight);
 
-  // Bytes of contribution (parameter, micro-batch) of the newest step.
+  // Returns the bytes of contribution (parameter, micro-batch) of the newest step.
   std::string Contribution(uint32_t parameter_id, uint32_t micro_batch) const;
   std::vector<v1::PushFinish> finishes() const;
   uint64_t received_bytes() const;
   int num_pushes() const;
-  // Blocks until so many payload bytes, or pushes, have come.
+  // Block until so many payload bytes, or pushes, have arrived.
   void AwaitReceivedBytes(uint64_t bytes);
   void AwaitPushes(int count);
 
@@ -86,7 +87,7 @@ class FakeCluster {
     uint64_t applied_step = 0;
     bool weights_loaded = false;
     uint32_t joins = 0;
-    // Step and attempt.
+    // Step and attempt that BeginStep announced.
     std::string begun;
     bool finished = false;
     std::map<Key, std::string> contributions;

@@ -22,29 +22,30 @@ class InProcessCluster {
                             uint32_t shm_sessions = 0);
   ~InProcessCluster();
 
-  // Ends the coordinator, and starts another on the same port.
+  // Ends the coordinator and starts another on the same port.
   void ReplaceCoordinator();
-  // Nothing is written on the way out; started again, it has its data directory and port.
+  // StopShard writes nothing on the way out. StartShard restarts the shard with its data directory
+  // and port.
   void StopShard(int shard);
   void StartShard(int shard);
 
   std::string coordinator_address() const;
   std::string shard_address(int shard) const;
-  // A client of the coordinator, with deadlines that suit a test; `options` says the rest.
+  // Returns a client of the coordinator with deadlines that suit a test; `options` sets the rest.
   Client Connect(ClientOptions options = ClientOptions()) const;
 
  private:
   struct Shard {
     std::string directory;
     int port = 0;
-    // Null while it is stopped.
+    // Null while the shard is stopped.
     std::unique_ptr<shard::ShardServer> server;
   };
 
   void StartCoordinator(int port);
 
   const std::string checkpoint_dir_;
-  // Of each shard.
+  // Shared-memory sessions of each shard.
   const uint32_t shm_sessions_;
   std::vector<Shard> shards_;
   std::unique_ptr<coordinator::CoordinatorServer> coordinator_;

@@ -1,4 +1,5 @@
-// Memory of this process, for tests that bound it (P17). Free functions; any thread.
+// Memory of this process, for tests that check that it is bounded (P17). Free functions; any
+// thread.
 #ifndef KAON_TESTS_TESTING_RESIDENT_MEMORY_H_
 #define KAON_TESTS_TESTING_RESIDENT_MEMORY_H_
 
@@ -13,7 +14,7 @@
 
 namespace kaon::testing {
 
-// Where every byte of memory has a shadow, and freed ones are kept, a bound says nothing.
+// Sanitizers shadow every byte and keep freed memory, so a bound means nothing there.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool kSanitized = true;
 #elif defined(__has_feature)
@@ -33,7 +34,7 @@ inline uint64_t ResidentBytes() {
   return pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
-// The most that it ever had. 0 where the kernel does not say.
+// Returns the most memory that the process ever had; 0 if the kernel does not report it.
 inline uint64_t PeakResidentBytes() {
   std::ifstream file("/proc/self/status");
   std::string word;
@@ -44,9 +45,9 @@ inline uint64_t PeakResidentBytes() {
   return 0;
 }
 
-// Waits up to 10 s until there is less than `bound`: what streams that were cut off had in flight,
-// gRPC gives back when it comes to it. What is freed and kept by the C library, such as the tens of
-// MiB that a test made an excessive message of, is not counted.
+// Waits up to 10 s until the process has less than `bound`. gRPC releases the data of streams that
+// were cut off some time later. Memory that the C library keeps after it was freed is not counted,
+// such as the tens of MiB of a test's excessive message.
 inline uint64_t ResidentBytesOnceBelow(uint64_t bound) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   uint64_t bytes = ResidentBytes();

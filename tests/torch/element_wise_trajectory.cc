@@ -1,7 +1,7 @@
-// Runs the updates of one parameter by an element-wise rule: for the comparison with torch.optim.
-// Standard input is a JSON object with "rule", "lr", "weights", "gradients" (one list per update)
-// and options by the names of their configuration; standard output one with "weights" and "state".
-// A main; one thread.
+// Runs the updates of one parameter by an element-wise rule, for the comparison with torch.optim.
+// Standard input is a JSON object with "rule", "lr", "weights", "gradients" (one list per update),
+// and options by the names of their configuration. Standard output is one with "weights" and
+// "state". A main; one thread.
 #include <cstddef>
 #include <cstring>
 #include <iostream>

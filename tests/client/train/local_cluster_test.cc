@@ -74,7 +74,7 @@ TEST(LocalClusterTest, ThreadsGetTheWeightsOfOneOptimizer) {
   for (const TensorBuffers& weights : pulled) EXPECT_EQ(weights.tensors, expected.tensors);
 }
 
-// T21: never a part of a contribution; whoever takes no part weighs nothing.
+// A contribution counts whole or not at all (T21). A rank that takes no part has no weight.
 TEST(LocalClusterTest, LeavesOutWhoTakesNoPart) {
   LocalOptimizer alone = MakeOptimizer();
   const std::vector<TensorBuffers> gradients = {GradientOf(0, 1), GradientOf(1, 1),

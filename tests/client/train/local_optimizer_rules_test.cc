@@ -1,5 +1,5 @@
-// What a step does to the weights, by the rules of numerics.md about clipping, skips, schedules,
-// scales and missing gradients; on one worker, without servers.
+// Effects of a step on the weights by the rules of numerics.md about clipping, skips, schedules,
+// scales and missing gradients. One worker, without servers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -300,7 +300,7 @@ TEST(LocalOptimizerRulesTest, AMissingGradientMayStandForZeros) {
   EXPECT_GT(Distance(before, missing.weights(kMatrix)), 0.01);
 }
 
-// [T8], edge 19.
+// Edge 19: a group may be empty because all its parameters are frozen ([T8]).
 TEST(LocalOptimizerRulesTest, AGroupWhoseParametersAreAllFrozenIsFine) {
   v1::JobDefinition job = MatrixAndVector();
   job.mutable_parameters(kVector)->set_frozen(true);

@@ -59,7 +59,7 @@ kaon::JobDefinition JobOf(const TrainOptions& options) {
   return MakeJobDefinition(options, model);
 }
 
-// [C6]-[C8], [N5].
+// The flags for clipping ([C6]-[C8]) and for the norm mode ([N5]) set options of the job.
 TEST_F(TrainOptionsTest, ClippingAndNormModeGoIntoTheJob) {
   const ParsedCommandLine parsed = Parse({"--local", "--clip-scope", "all", "--clip-floor", "0.25",
                                           "--muon-clip-policy", "clip", "--norm-mode", "add_eps"});

@@ -62,7 +62,7 @@ struct Outcome {
 };
 
 using Session = std::unique_ptr<TrainingSession>;
-// What a worker has in place of its session with the cluster.
+// Replaces a worker's session with the cluster.
 using ReplaceSession = std::function<absl::StatusOr<Session>(Session)>;
 
 const std::atomic<bool> kNotSignalled{false};
@@ -167,8 +167,8 @@ TEST(TrainerTest, LearnsMoreThanABigramTableHolds) {
   EXPECT_LT(summary.validation_loss, summary.bigram_loss);
 }
 
-// Its last step is decided, but the version that it pulls is of a timeline that is over; the job
-// stands at that step in the next one.
+// A session whose last step is decided, but whose pull fails because the timeline is over. The job
+// stands at that step in the next timeline.
 class RewoundSession : public TrainingSession {
  public:
   RewoundSession(Session inner, uint64_t step) : inner_(std::move(inner)), step_(step) {}

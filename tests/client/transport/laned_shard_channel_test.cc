@@ -61,7 +61,7 @@ class FakeLane : public ShardChannel {
 
 class LanedShardChannelTest : public testing::Test {
  protected:
-  // Of parameters 0, 1, ... with so many bytes each.
+  // Pulls parameters 0, 1, ... of these sizes in bytes.
   std::shared_ptr<PullStream> Pull(const std::vector<uint64_t>& bytes) {
     PullOptions options;
     options.request.set_job("job");

@@ -66,7 +66,7 @@ TEST_F(PullAssemblerTest, RefusesAChecksumThatDoesNotMatchAndWritesNothing) {
   EXPECT_EQ(first_[0], -1);
 }
 
-// [M6]
+// The assembler counts values that overflow a 16-bit type ([M6]), for any size of the pieces.
 TEST(PullAssemblerInfiniteTest, CountsWhatA16BitTypeCannotHoldHoweverItIsCut) {
   for (const kernels::DType dtype : {kernels::DType::kFloat16, kernels::DType::kBFloat16}) {
     const std::vector<float> masters = {70000, -3.4e38f, 1, 3.4e38f};

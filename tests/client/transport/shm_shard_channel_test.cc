@@ -24,7 +24,7 @@ ShmShardChannelOptions OptionsOf(const std::shared_ptr<grpc::Channel>& connectio
   return options;
 }
 
-// What finds no session fails, so that nothing but shared memory passes the suite.
+// A call without a session fails, so only shared memory can pass the suite.
 std::shared_ptr<ShardChannel> MakeRequired(std::shared_ptr<grpc::Channel> connection,
                                            std::shared_ptr<CallTracker> tracker,
                                            std::shared_ptr<TransferCounters> counters) {
@@ -33,7 +33,7 @@ std::shared_ptr<ShardChannel> MakeRequired(std::shared_ptr<grpc::Channel> connec
   return CreateShmShardChannel(std::move(options));
 }
 
-// As on a machine where no session can be had.
+// Behaves as on a machine without shared-memory sessions.
 std::shared_ptr<ShardChannel> MakeRefused(std::shared_ptr<grpc::Channel> connection,
                                           std::shared_ptr<CallTracker> tracker,
                                           std::shared_ptr<TransferCounters> counters) {
@@ -99,7 +99,7 @@ TEST_P(RefusedShmTest, AsksLessAndLessOften) {
   Refuse(absl::FailedPreconditionError("boot_id"), false, absl::Milliseconds(50));
   const absl::Time end = EventLoop::Now() + absl::Seconds(1);
   while (EventLoop::Now() < end) ASSERT_TRUE(StartPull(0, {{2, 5}})->Await().status.ok());
-  // At 0, 50, 150, 350 and 750 ms, or later.
+  // The channel asks after 0, 50, 150, 350 and 750 ms, or later.
   EXPECT_GE(attempts_, 2);
   EXPECT_LE(attempts_, 5);
 }
@@ -120,7 +120,7 @@ TEST_P(RefusedShmTest, KeepsTheSessionItHasWhenItGetsNoSecondOne) {
   EXPECT_EQ(counters_->shm_bytes, 20u);
   waiting->stream->Cancel();
   waiting->Await();
-  // Once it is free again.
+  // The channel uses the session again once it is free.
   const absl::Time end = EventLoop::Now() + absl::Seconds(60);
   while (counters_->shm_bytes == 20u && EventLoop::Now() < end) {
     ASSERT_TRUE(StartPull(0, {{2, 5}})->Await().status.ok());

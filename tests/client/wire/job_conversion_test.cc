@@ -90,7 +90,7 @@ TEST(JobConversionTest, RoundTripsWhatRoutesAndNormsAParameter) {
             wire.SerializeAsString());
 }
 
-// What is registered can be registered again as it was described: every option has its place.
+// A job can be registered again from its description, because every option has a field.
 TEST(JobConversionTest, RoundTripsEveryPresetWrittenOut) {
   for (const std::string& preset : job::PresetNames()) {
     kaon::JobDefinition job;
@@ -104,7 +104,8 @@ TEST(JobConversionTest, RoundTripsEveryPresetWrittenOut) {
   }
 }
 
-// Who attaches to a job that an admin has changed can tell what is no longer as registered.
+// A worker that attaches to a job sees the options that an admin has changed since its
+// registration.
 TEST(JobConversionTest, TellsWhatWasChangedSinceRegistration) {
   v1::JobDescription description;
   *description.mutable_definition() = ToProto(SmallJob());

@@ -69,7 +69,7 @@ TEST(RouteConversionTest, ARouteSaysHowItsParameterIsSteppedAndClipped) {
   EXPECT_FALSE(routes[2].clip_exempt);
   EXPECT_TRUE(routes[2].counted);
   EXPECT_TRUE(routes[2].blocks.empty());
-  // [C2], [T8].
+  // The copy is not counted in norms ([C2]), and the frozen parameter has no group ([T8]).
   EXPECT_FALSE(routes[3].counted);
   EXPECT_EQ(routes[4].reason, "frozen");
   EXPECT_FALSE(routes[4].counted);
@@ -83,7 +83,7 @@ TEST(RouteConversionTest, PlacesRoutesByParameterId) {
   placement.mutable_parameters()->DeleteSubrange(0, 4);
   placement.mutable_parameters(0)->set_parameter_id(2);
   placement.mutable_parameters(0)->set_group("scalars");
-  // Of no parameter.
+  // No parameter has this id.
   placement.add_parameters()->set_parameter_id(5);
   const std::vector<kaon::ParameterRoute> routes = RoutesFromProto(description);
   ASSERT_EQ(routes.size(), 5u);

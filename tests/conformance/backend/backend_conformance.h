@@ -1,11 +1,11 @@
-// What every Backend must do, as one parameterised suite: include this and instantiate
-// BackendConformanceTest with a way to make the backend. Numbers are compared with the float64
-// reference ([N9]); everything else is compared in bits. Used by tests only; each test makes its
-// own backend.
+// The conformance suite of Backend. To run it, include this file and instantiate
+// BackendConformanceTest with a function that makes the backend. Numbers are compared with the
+// float64 reference within the tolerances of [N9]; everything else is compared bit by bit. Used by
+// tests only; each test makes its own backend.
 #ifndef KAON_TESTS_CONFORMANCE_BACKEND_BACKEND_CONFORMANCE_H_
 #define KAON_TESTS_CONFORMANCE_BACKEND_BACKEND_CONFORMANCE_H_
 
-// The tests are defined in these, so that including this header registers them all.
+// These headers define the tests, so including this header registers all of them.
 #include "tests/conformance/backend/backend_conformance_digest.h"
 #include "tests/conformance/backend/backend_conformance_element_wise.h"
 #include "tests/conformance/backend/backend_conformance_encoded.h"

@@ -1,4 +1,4 @@
-// Conformance of the digests that a backend takes while it writes: those of the finished tensors
+// Conformance of the digests of finished tensors that a backend computes while it writes
 // (kernels/reduce/digest.h). Part of the suite of backend_conformance.h; used by tests only.
 #ifndef KAON_TESTS_CONFORMANCE_BACKEND_BACKEND_CONFORMANCE_DIGEST_H_
 #define KAON_TESTS_CONFORMANCE_BACKEND_BACKEND_CONFORMANCE_DIGEST_H_
@@ -15,8 +15,8 @@
 
 namespace kaon::kernels {
 
-// Of everything the parameter is made of, read again. An encoded slot is digested as the words it
-// lies in, which is what Parameter::state has.
+// Digest of all state slots of the parameter, read again. An encoded slot is digested as the words
+// that store it, which is how Parameter::state keeps it.
 inline uint64_t SlotsDigestOf(const Parameter& parameter, uint32_t id) {
   uint64_t digest = 0;
   for (size_t k = 0; k < parameter.state.size(); ++k) {
@@ -32,7 +32,7 @@ inline void ExpectDigestsOfWhatWasWritten(Backend& backend, Parameter parameter)
     const auto id = static_cast<uint32_t>(40 + t);
     const std::vector<float> grad = reference::GaussianVector(n, 50 + t);
     const UpdateScalars scalars{1e-2, 0.5, t, id};
-    // In place and out of place in turn.
+    // Updates alternate between in place and out of place.
     UpdateResult result;
     if (t == 2) {
       result = parameter.Update(backend, grad, scalars);
@@ -46,7 +46,8 @@ inline void ExpectDigestsOfWhatWasWritten(Backend& backend, Parameter parameter)
 }
 
 TEST_P(BackendConformanceTest, ReturnsTheDigestsOfWhatItWrote) {
-  // Empty; less than a vector; a group that is not full; several chunks and an odd rest.
+  // The shapes are empty, smaller than a vector, with an incomplete group, and several chunks with
+  // an odd rest.
   const std::vector<std::vector<uint64_t>> shapes = {{0, 5}, {1, 1}, {3, 11}, {9, 17}, {3, 4099}};
   for (const RuleConfig& rule : Rules()) {
     for (const std::vector<uint64_t>& shape : shapes) {

@@ -1,5 +1,6 @@
 // Conformance of a backend's element-wise rules in all their modes, against the float64 reference
-// over 20 steps ([N9]). Part of the suite of backend_conformance.h; used by tests only.
+// over 20 steps within the tolerances of [N9]. Part of the suite of backend_conformance.h; used by
+// tests only.
 #ifndef KAON_TESTS_CONFORMANCE_BACKEND_BACKEND_CONFORMANCE_ELEMENT_WISE_H_
 #define KAON_TESTS_CONFORMANCE_BACKEND_BACKEND_CONFORMANCE_ELEMENT_WISE_H_
 
@@ -15,8 +16,8 @@
 
 namespace kaon::kernels {
 
-// [W1] in the words of both sides, with an amount of decay that changes a weight by about 1e-3 in
-// a step at a rate of 1e-2.
+// A decay mode of [W1], named as the backend and as the reference name it. The amount of decay
+// changes a weight by about 1e-3 in a step at a learning rate of 1e-2.
 struct DecayCase {
   DecayMode mode;
   reference::WeightDecay expected;
@@ -29,7 +30,7 @@ inline const DecayCase kDecayCases[] = {
     {DecayMode::kL2, {reference::Decay::kL2, 0.1}},
     {DecayMode::kPalm, {reference::Decay::kPalm, 10.0}}};
 
-// `parameter` and `expected` after 20 steps with the same gradients.
+// Updates `parameter` and `expected` by 20 steps with the same gradients.
 template <typename Reference>
 void RunTrajectory(Backend& backend, Parameter& parameter, Reference& rule,
                    std::vector<double>& expected) {
@@ -45,7 +46,7 @@ TEST_P(BackendConformanceTest, AdamFollowsTheReferenceInEveryMode) {
   for (const DecayCase& decay : kDecayCases) {
     for (int modes = 0; modes < 8; ++modes) {
       AdamWConfig config;
-      // Large enough to be seen beside the root.
+      // This eps is large enough to be visible next to the root.
       config.eps = 1e-2;
       config.eps_mode = modes & 1 ? AdamEpsMode::kUncorrected : AdamEpsMode::kOutside;
       config.amsgrad = modes & 2;
@@ -90,7 +91,7 @@ TEST_P(BackendConformanceTest, SgdFollowsTheReferenceInEveryMode) {
   }
 }
 
-// [G1]: undampened, and to the bit.
+// SGD copies its first gradient undampened into the buffer ([G1]), bit for bit.
 TEST_P(BackendConformanceTest, SgdsFirstGradientIsItsBuffer) {
   const std::vector<float> grad = reference::GaussianVector(50, 23);
   Parameter parameter(SgdConfig{0.5, 0.75}, {50}, std::vector<float>(50));
@@ -100,7 +101,8 @@ TEST_P(BackendConformanceTest, SgdsFirstGradientIsItsBuffer) {
   for (size_t i = 0; i < 50; ++i) ASSERT_EQ(parameter.state[0][i], 0.75f * grad[i]);
 }
 
-// [N9]: exact except near ties. The rate and the weights are such that no sum is rounded.
+// The signs equal those of the reference except near ties ([N9]). The rate and the weights are
+// chosen so that no sum is rounded.
 TEST_P(BackendConformanceTest, LionTakesTheSignsOfTheReference) {
   Parameter parameter(LionConfig{}, {1000}, std::vector<float>(1000, 0.5f));
   std::vector<double> expected = reference::Widened(parameter.weight);
@@ -133,7 +135,7 @@ TEST_P(BackendConformanceTest, LionFollowsTheReferenceUnderEveryDecay) {
   }
 }
 
-// [G2]: 0 has no sign.
+// Lion does not move a weight without a gradient, because 0 has no sign ([G2]).
 TEST_P(BackendConformanceTest, LionLeavesAParameterWithoutGradientsWhereItIs) {
   Parameter parameter(LionConfig{}, {2}, {1.0f, 1.0f});
   parameter.Update(*backend_, {0.0f, 1e-30f}, {0.25, 1.0, 1});
@@ -141,7 +143,7 @@ TEST_P(BackendConformanceTest, LionLeavesAParameterWithoutGradientsWhereItIs) {
   EXPECT_EQ(parameter.weight[1], 0.75f);
 }
 
-// Edge 40: at t = 1 u = g / (|g| + eps), or g / (|g| + eps / sqrt(1 - b2)).
+// Edge 40: the first step divides by |g| + eps or by |g| + eps / sqrt(1 - b2), by the mode of eps.
 TEST_P(BackendConformanceTest, EpsModesGiveDifferentFirstSteps) {
   AdamWConfig config;
   config.eps = 0.5;
@@ -154,7 +156,8 @@ TEST_P(BackendConformanceTest, EpsModesGiveDifferentFirstSteps) {
   EXPECT_NEAR(uncorrected.weight[0], -1 / (1 + 0.5 / std::sqrt(0.05)), 1e-6);
 }
 
-// Edge 45, for every mode: the shapes of the decays, and their bits when there is none.
+// Edge 45 for every mode: each decay removes its own share, and a decay of 0 keeps the weight's
+// bits.
 TEST_P(BackendConformanceTest, EveryDecayTakesItsShareWhenTheUpdateIsZero) {
   const std::pair<DecayMode, float> kept[] = {{DecayMode::kDecoupled, 0.875f},
                                               {DecayMode::kIndependent, 0.5f},
@@ -169,7 +172,7 @@ TEST_P(BackendConformanceTest, EveryDecayTakesItsShareWhenTheUpdateIsZero) {
         config.decay_mode = mode;
         config.weight_decay = amount;
       };
-      // Muon's modes are its own suite's.
+      // Muon's decay modes have a suite of their own.
       if (std::holds_alternative<MuonConfig>(rule)) continue;
       std::visit([&](auto& config) { set(config, 0.5); }, decayed);
       Parameter with(decayed, {64}, start);

@@ -21,9 +21,8 @@ inline RuleConfig WithMomentumDType(RuleConfig rule, StateDType dtype) {
   return rule;
 }
 
-// By definition: decode the whole slot, update in fp32, encode it. Long enough for several chunks,
-// and with a last group that is not full.
-// [Q1].
+// The expected values follow the definition ([Q1]): decode the whole slot, update in fp32, encode
+// it. The shape has several chunks and an incomplete last group.
 TEST_P(BackendConformanceTest, EncodedMomentumIsDecodedUpdatedInFloat32AndRounded) {
   const std::vector<uint64_t> shape = {3, 4099};
   const size_t n = 3 * 4099;

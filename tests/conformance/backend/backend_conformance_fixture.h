@@ -53,17 +53,17 @@ struct Parameter {
   std::vector<uint64_t> shape;
   std::vector<float> weight;
   std::vector<StateSlot> slots;
-  // The elements of an fp32 slot; of an encoded one its bytes, filled up to whole floats.
+  // Elements of each fp32 slot. An encoded slot is kept as its bytes, padded to whole floats.
   std::vector<std::vector<float>> state;
 };
 
-// Equality of bits, so that -0 differs from 0 and a NaN equals itself.
+// Returns true if the bits are equal. -0 differs from 0, and a NaN equals itself.
 inline bool SameBits(const std::vector<float>& x, const std::vector<float>& y) {
   return x.size() == y.size() &&
          (x.empty() || memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0);
 }
 
-// An encoded slot is no floats: read as such it may have NaN.
+// Compares bits, because an encoded slot that is read as floats may contain NaN.
 inline bool SameState(const Parameter& x, const Parameter& y) {
   bool same = x.state.size() == y.state.size();
   for (size_t k = 0; same && k < x.state.size(); ++k) same = SameBits(x.state[k], y.state[k]);
@@ -74,7 +74,7 @@ class BackendConformanceTest : public ::testing::TestWithParam<BackendMaker> {
  protected:
   BackendConformanceTest() : backend_(GetParam()()) {}
 
-  // `in` as `dtype`, one byte off alignment.
+  // Encodes `in` as `dtype`, one byte off alignment.
   static std::vector<std::byte> Encode(DType dtype, const std::vector<float>& in) {
     std::vector<std::byte> bytes(1 + in.size() * SizeOf(dtype));
     FromFloat(dtype, in, bytes.data() + 1);
@@ -89,7 +89,7 @@ class BackendConformanceTest : public ::testing::TestWithParam<BackendMaker> {
                           &sum_squares);
   }
 
-  // What folding `in` adds to a sum of squares.
+  // Returns the sum of squares that folding `in` adds.
   double FoldedSquares(DType dtype, const std::vector<float>& in, bool first = true) {
     const std::vector<std::byte> bytes = Encode(dtype, in);
     std::vector<float> acc(in.size());

@@ -52,7 +52,8 @@ TEST_P(BackendConformanceTest, FoldOfNothingIsNothing) {
   EXPECT_EQ(FoldedSquares(DType::kBFloat16, {}), 0);
 }
 
-// P11: the gradient's, neither weighted nor the sum's. Small and large ones would leave fp32.
+// Folding measures the norm of the worker's own gradient (P11), before its weight and not of the
+// sum. The squares of the small and large values are outside the range of fp32.
 TEST_P(BackendConformanceTest, FoldTakesTheSquaresOfGradientsOfAnySize) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
     for (const double size : {1e-42, 1e-30, 1e-18, 1e-3, 1.0, 3e4, 1e19, 1e34}) {

@@ -1,5 +1,5 @@
-// Conformance of a backend's updates with gradients in each dtype: those of the gradient's fp32
-// values. Part of the suite of backend_conformance.h; used by tests only.
+// Conformance of a backend's updates with gradients in each dtype: the result is that of the
+// gradient's fp32 values. Part of the suite of backend_conformance.h; used by tests only.
 #ifndef KAON_TESTS_CONFORMANCE_BACKEND_BACKEND_CONFORMANCE_GRAD_DTYPE_H_
 #define KAON_TESTS_CONFORMANCE_BACKEND_BACKEND_CONFORMANCE_GRAD_DTYPE_H_
 
@@ -19,7 +19,7 @@ inline std::vector<float> Rounded(DType dtype, std::vector<float> values) {
 }
 
 TEST_P(BackendConformanceTest, AGradientOfAnyDTypeIsItsFloat32Values) {
-  // Several chunks and an odd rest.
+  // The shape has several chunks and an odd rest.
   const std::vector<uint64_t> shape = {3, 4099};
   const size_t n = 3 * 4099;
   for (const RuleConfig& rule : Rules()) {
@@ -28,7 +28,7 @@ TEST_P(BackendConformanceTest, AGradientOfAnyDTypeIsItsFloat32Values) {
       Parameter wide = half;
       for (int t = 1; t <= 2; ++t) {
         std::vector<float> grad = reference::GaussianVector(n, 61 + t);
-        // Below what either is normal in, and zero.
+        // These values are zero or too small to be normal in either half precision.
         grad[5] = 1e-7f;
         grad[6] = -0.0f;
         const std::vector<std::byte> bytes = Encode(dtype, grad);
@@ -45,7 +45,8 @@ TEST_P(BackendConformanceTest, AGradientOfAnyDTypeIsItsFloat32Values) {
   }
 }
 
-// [N9], and that what the reference is given is what a worker had before it sent it.
+// The rules follow the reference within the tolerances of [N9]. The reference gets the gradient
+// after it was rounded to the dtype.
 TEST_P(BackendConformanceTest, RulesFollowTheReferenceWithGradientsOfEveryDType) {
   constexpr size_t kSize = 209;
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {

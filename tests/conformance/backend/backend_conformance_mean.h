@@ -44,7 +44,7 @@ TEST_P(BackendConformanceTest, MeanOverOneLeavesEveryBit) {
 }
 
 TEST_P(BackendConformanceTest, MeanDividesByTheWeightAndThenByTheLossScale) {
-  // Sizes around registers, blocks of [C1] and what threads take at a time.
+  // The sizes are around those of registers, of blocks of [C1] and of the ranges of threads.
   for (const size_t n : {0, 1, 15, 16, 17, 4095, 4096, 4097, 65537, 200001}) {
     const std::vector<float> sum = reference::GaussianVector(n, 7);
     std::vector<float> mean = sum;
@@ -53,7 +53,8 @@ TEST_P(BackendConformanceTest, MeanDividesByTheWeightAndThenByTheLossScale) {
   }
 }
 
-// Powers of two need no division; what leaves the normal numbers must be rounded all the same.
+// A power of two needs no division. A result that is not a normal number must still be rounded as a
+// division rounds it.
 TEST_P(BackendConformanceTest, MeanOverPowersOfTwoHasTheBitsOfDivisions) {
   std::vector<float> sum = reference::GaussianVector(5000, 7);
   for (size_t i = 0; i < sum.size(); i += 2) {
@@ -63,14 +64,14 @@ TEST_P(BackendConformanceTest, MeanOverPowersOfTwoHasTheBitsOfDivisions) {
   sum[3] = HUGE_VALF;
   sum[5] = 3e38f;
   sum[7] = std::nanf("");
-  // Of the last, the reciprocal is no number.
+  // The reciprocal of the last divisor overflows.
   const std::vector<std::pair<float, float>> divisors = {
       {4096, 65536}, {8, 3.7f},      {3.7f, 0.25f},         {0x1p-30f, 1},
       {0x1p127f, 2}, {0x1p-127f, 1}, {0x1p119f, 0x1p-100f}, {0x1p-130f, 1}};
   for (const auto& [weight, scale] : divisors) {
     std::vector<float> mean = sum;
     backend_->FinishMean({.total_weight = weight, .loss_scale = scale}, absl::MakeSpan(mean));
-    // Not known to the compiler, which might do the same.
+    // `volatile` hides the divisors from the compiler, which might make the same optimization.
     const volatile float by[] = {weight, scale};
     std::vector<float> expected = sum;
     for (float& x : expected) x = (x / by[0]) / by[1];
@@ -78,7 +79,8 @@ TEST_P(BackendConformanceTest, MeanOverPowersOfTwoHasTheBitsOfDivisions) {
   }
 }
 
-// [C1], of what was written and not of the sum.
+// The norm is summed in the fixed order of [C1], over the mean that was written and not over the
+// sum.
 TEST_P(BackendConformanceTest, MeanComesWithItsFixedOrderNormAndDigest) {
   for (const size_t n : {0, 1, 15, 16, 17, 4095, 4096, 4097, 65537, 200001}) {
     std::vector<float> mean = reference::GaussianVector(n, 8);
@@ -92,14 +94,15 @@ TEST_P(BackendConformanceTest, MeanComesWithItsFixedOrderNormAndDigest) {
     EXPECT_EQ(facts.norm.num_zeros, (n + 4) / 5) << n;
     EXPECT_EQ(facts.norm.num_non_finite, 0) << n;
     EXPECT_EQ(facts.digest, TensorDigest(5, kGradientSlot, mean)) << n;
-    // The one of a single element is zero.
+    // The only element is zero, and so is its norm.
     if (n <= 1) continue;
     EXPECT_NEAR(std::sqrt(facts.norm.sum_squares) / reference::Norm(reference::Widened(mean)), 1.0,
                 1e-12);
   }
 }
 
-// [T3]; an infinity may be born in the division. [T5]: also when nobody reads the sum.
+// The mean counts values that are not finite ([T3]); the division itself may produce an infinity.
+// It counts them even if nobody reads the sum ([T5]).
 TEST_P(BackendConformanceTest, MeanCountsWhatIsNotFinite) {
   for (const bool takes_sum : {true, false}) {
     std::vector<float> mean(70000, 0.5f);

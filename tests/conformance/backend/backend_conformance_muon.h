@@ -1,5 +1,6 @@
-// Conformance of a backend's Muon: against the float64 reference ([N9]), shapes, scales and the
-// momentum's privacy. Part of the suite of backend_conformance.h; used by tests only.
+// Conformance of a backend's Muon: shapes, scales, the privacy of the momentum, and weights against
+// the float64 reference within the tolerances of [N9]. Part of the suite of backend_conformance.h;
+// used by tests only.
 #ifndef KAON_TESTS_CONFORMANCE_BACKEND_BACKEND_CONFORMANCE_MUON_H_
 #define KAON_TESTS_CONFORMANCE_BACKEND_BACKEND_CONFORMANCE_MUON_H_
 
@@ -15,7 +16,7 @@
 
 namespace kaon::kernels {
 
-// [N9].
+// The weights stay within the tolerances of [N9] over several steps.
 TEST_P(BackendConformanceTest, MuonFollowsTheReferenceOverManySteps) {
   for (const bool nesterov : {true, false}) {
     MuonConfig config;
@@ -40,7 +41,7 @@ TEST_P(BackendConformanceTest, MuonFollowsTheReferenceOverManySteps) {
   }
 }
 
-// The weights ahead of the decision and the state after it: the bits of both at once.
+// Updating the weights before the decision and the state after it gives the bits of one update.
 TEST_P(BackendConformanceTest, MuonInTwoPartsIsMuon) {
   std::vector<RuleConfig> rules = Rules();
   MuonConfig decayed;
@@ -50,7 +51,7 @@ TEST_P(BackendConformanceTest, MuonInTwoPartsIsMuon) {
   for (const RuleConfig& rule : rules) {
     if (!std::holds_alternative<MuonConfig>(rule)) continue;
     Parameter whole(rule, {64, 72}, reference::GaussianVector(64 * 72, 31));
-    // A momentum that is not zero.
+    // The first update makes a momentum that is not zero.
     whole.Update(*backend_, reference::GaussianVector(64 * 72, 32), {1e-2, 1.0, 1});
     Parameter parts = whole;
     const Parameter before = whole;
@@ -77,7 +78,8 @@ TEST_P(BackendConformanceTest, MuonInTwoPartsIsMuon) {
   }
 }
 
-// [S1], [L1]: a matrix stored (fan_in, fan_out) swaps the scale's arguments and nothing else.
+// The scale depends on the logical shape ([S1], [L1]): storing a matrix as (fan_in, fan_out) swaps
+// the scale's arguments and nothing else.
 TEST_P(BackendConformanceTest, TransposedMatrixTakesTheScaleOfItsLogicalShape) {
   MuonConfig config;
   config.scale = UpdateScale::kOriginal;
@@ -93,7 +95,8 @@ TEST_P(BackendConformanceTest, TransposedMatrixTakesTheScaleOfItsLogicalShape) {
   }
 }
 
-// [C5], [C7]: with momentum 0 the state is the gradient itself, so its bits can be seen.
+// A clip factor of 1 leaves the gradient's bits alone ([C5], [C7]). With momentum 0 the state is
+// the gradient itself, so the test can see its bits.
 TEST_P(BackendConformanceTest, ClipFactorOneLeavesTheGradientsBits) {
   MuonConfig config;
   config.momentum = 0;
@@ -105,8 +108,8 @@ TEST_P(BackendConformanceTest, ClipFactorOneLeavesTheGradientsBits) {
   EXPECT_TRUE(SameBits(parameter.state[0], grad));
 }
 
-// [M3]: without Nesterov the direction is the momentum's value, but never its memory. Edge 21:
-// Newton-Schulz runs, also in bfloat16.
+// Without Nesterov the direction has the momentum's value but never shares its memory ([M3]). In
+// edge 21, Newton-Schulz also runs in bfloat16.
 TEST_P(BackendConformanceTest, OrthogonalizationDoesNotReachTheMomentum) {
   for (const NsDType dtype : {NsDType::kFloat32, NsDType::kBFloat16}) {
     MuonConfig config;
@@ -134,7 +137,7 @@ TEST_P(BackendConformanceTest, MuonStepsAtFullSizeAtAnyGradientScale) {
   }
 }
 
-// Edge case 34.
+// Edge case 34: Muon accepts matrices of one row or column, and empty ones.
 TEST_P(BackendConformanceTest, MuonTakesEveryMatrixShape) {
   const std::vector<std::vector<uint64_t>> shapes = {{1, 1}, {1, 9}, {9, 1}, {7, 13}, {0, 5}};
   for (const std::vector<uint64_t>& shape : shapes) {

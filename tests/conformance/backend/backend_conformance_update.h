@@ -1,5 +1,5 @@
 // Conformance of a backend's updates under every rule, and of AdamW against the float64 reference
-// ([N9]). Part of the suite of backend_conformance.h; used by tests only.
+// within the tolerances of [N9]. Part of the suite of backend_conformance.h; used by tests only.
 #ifndef KAON_TESTS_CONFORMANCE_BACKEND_BACKEND_CONFORMANCE_UPDATE_H_
 #define KAON_TESTS_CONFORMANCE_BACKEND_BACKEND_CONFORMANCE_UPDATE_H_
 
@@ -50,10 +50,11 @@ TEST_P(BackendConformanceTest, UpdateInPlaceEqualsOutOfPlace) {
   }
 }
 
-// [T10]
+// An update that would make a weight that is not finite keeps all weights ([T10]).
 TEST_P(BackendConformanceTest, AnUpdateThatIsNotFiniteKeepsTheWeights) {
   for (const RuleConfig& rule : Rules()) {
-    // A whole chunk of the element-wise rules and a part of one; only the last element overflows.
+    // The size covers a whole chunk of the element-wise rules and part of another; only the last
+    // element overflows.
     constexpr size_t kCount = 30 * 20;
     std::vector<float> start = reference::GaussianVector(kCount, 20);
     start.back() = -3.39e38f;
@@ -67,7 +68,7 @@ TEST_P(BackendConformanceTest, AnUpdateThatIsNotFiniteKeepsTheWeights) {
     EXPECT_TRUE(SameBits(new_weight, start));
     EXPECT_EQ(result.weights_digest, TensorDigest(0, kWeightSlot, start));
     EXPECT_EQ(result.largest_weight_bits, BitsOf(3.39e38f));
-    // The state is that of any other update.
+    // The state advances as in any other update.
     stepped.UpdateInto(*backend_, grad, {1e-3, 1, 1}, new_weight);
     EXPECT_TRUE(SameState(parameter, stepped));
   }
@@ -101,7 +102,7 @@ TEST_P(BackendConformanceTest, ClipFactorMultipliesTheGradientBeforeTheMomentum)
   }
 }
 
-// Edge 45.
+// Edge 45: a zero update only decays the weight, and the decay uses the base rate.
 TEST_P(BackendConformanceTest, ZeroUpdateDecaysOnlyByTheBaseRate) {
   for (const RuleConfig& rule : Rules()) {
     RuleConfig decayed = rule;
@@ -122,8 +123,8 @@ TEST_P(BackendConformanceTest, ZeroUpdateDecaysOnlyByTheBaseRate) {
   }
 }
 
-// Edge 35: [M6], the master weight is fp32 whatever is pulled. Every one of these rules steps by
-// the rate when all gradients are 1.
+// Edge 35: the master weight is fp32, whatever dtype is pulled ([M6]). Each of these rules steps by
+// the learning rate when all gradients are 1.
 TEST_P(BackendConformanceTest, MasterWeightAccumulatesBelowABFloat16Ulp) {
   for (const RuleConfig& rule :
        {RuleConfig(AdamWConfig{}), RuleConfig(SgdConfig{}), RuleConfig(LionConfig{})}) {
@@ -138,7 +139,7 @@ TEST_P(BackendConformanceTest, MasterWeightAccumulatesBelowABFloat16Ulp) {
   }
 }
 
-// Edge 41: the counter of this parameter, as an int64.
+// Edge 41: each parameter counts its steps as an int64.
 TEST_P(BackendConformanceTest, AdamWCountsStepsFarBeyondSixteenBits) {
   Parameter parameter(AdamWConfig{}, {1}, {0.0f});
   parameter.state[0][0] = 1.0f;

@@ -1,7 +1,8 @@
-// That a step's results do not depend on how many threads compute it (reliability.md T17): include
-// this and instantiate ThreadCountConformanceTest with a way to make a backend of so many threads.
-// Every form, precision and layout of Muon, and a rule of each other kind, in bits. Used by tests
-// only; each test makes its own backends.
+// Shows that the results of a step do not depend on the number of threads that compute it (T17 of
+// reliability.md). To run the suite, include this file and instantiate ThreadCountConformanceTest
+// with a function that makes a backend of n threads. Compares the bits of every form, precision and
+// layout of Muon, and of one rule of each other kind. Used by tests only; each test makes its own
+// backends.
 #ifndef KAON_TESTS_CONFORMANCE_BACKEND_THREAD_COUNT_CONFORMANCE_H_
 #define KAON_TESTS_CONFORMANCE_BACKEND_THREAD_COUNT_CONFORMANCE_H_
 
@@ -25,7 +26,7 @@ class ThreadCountConformanceTest : public ::testing::TestWithParam<ThreadedBacke
     std::vector<UpdateResult> results;
   };
 
-  // Two steps, so that the second has a momentum.
+  // Makes two steps, so that the second one starts with a momentum.
   static Stepped Step(int threads, const RuleConfig& rule, const std::vector<uint64_t>& shape) {
     size_t n = 1;
     for (const uint64_t extent : shape) n *= extent;
@@ -69,7 +70,7 @@ class ThreadCountConformanceTest : public ::testing::TestWithParam<ThreadedBacke
   }
 };
 
-// Wide and tall, more than one tile of any product, no multiple of a tile.
+// The shapes are wide and tall, larger than one tile of any product, and no multiple of a tile.
 TEST_P(ThreadCountConformanceTest, MuonOfOneMatrix) {
   for (const MuonConfig& config : Muons()) {
     SCOPED_TRACE(testing::Message() << "dtype " << static_cast<int>(config.newton_schulz.dtype)
@@ -79,7 +80,7 @@ TEST_P(ThreadCountConformanceTest, MuonOfOneMatrix) {
   }
 }
 
-// Matrices that are stepped beside one another.
+// The matrices are stepped concurrently.
 TEST_P(ThreadCountConformanceTest, MuonOfManyMatrices) {
   for (MuonConfig config : Muons()) {
     SCOPED_TRACE(testing::Message() << "dtype " << static_cast<int>(config.newton_schulz.dtype)
@@ -98,7 +99,8 @@ TEST_P(ThreadCountConformanceTest, MuonWithAnEncodedMomentum) {
   ExpectTheSameWithAnyNumberOfThreads(config, {250, 410});
 }
 
-// As speculation steps: weights ahead of the decision, the momentum after it, beside the old ones.
+// Updates as speculation does: new weights before the decision, stored apart from the old ones; the
+// momentum after it.
 TEST_P(ThreadCountConformanceTest, MuonInTwoParts) {
   const std::vector<uint64_t> shape = {250, 410};
   const std::vector<float> grad = reference::GaussianVector(250 * 410, 10);
@@ -130,8 +132,8 @@ TEST_P(ThreadCountConformanceTest, MuonInTwoParts) {
   }
 }
 
-// Of small parameters side by side, whose updates are each in one thread: as one after the other on
-// one thread. Shapes of which other tests here take several threads for one update.
+// Small parameters are updated concurrently, one thread each; one thread updates them one after the
+// other. Other tests here update parameters of these shapes with several threads each.
 TEST_P(ThreadCountConformanceTest, ManyParameters) {
   struct Case {
     RuleConfig rule;
@@ -170,7 +172,7 @@ TEST_P(ThreadCountConformanceTest, ManyParameters) {
   }
 }
 
-// More than a thread's range of an element-wise pass, and no multiple of it.
+// The sizes exceed one thread's range of an element-wise pass and are no multiple of it.
 TEST_P(ThreadCountConformanceTest, ElementWiseRules) {
   SgdConfig momentum;
   momentum.momentum = 0.9;

@@ -11,7 +11,7 @@
 namespace kaon::kernels {
 namespace {
 
-// Whether the first CPU that the system lists says that it has `flag`.
+// Returns true if the system lists `flag` for its first CPU.
 bool SystemLists(const std::string& flag) {
   std::ifstream file("/proc/cpuinfo");
   std::string line;

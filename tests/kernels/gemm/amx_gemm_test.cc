@@ -16,7 +16,7 @@
 namespace kaon::kernels {
 namespace {
 
-// As GemmCases, and products of several tasks and of several inner pieces, ragged ones.
+// Adds products of several tasks and of several inner pieces, some of them ragged.
 std::vector<GemmCase> Cases() {
   std::vector<GemmCase> cases = GemmCases();
   for (const bool transpose_b : {false, true}) {

@@ -1,4 +1,4 @@
-// Products that every Gemm is checked on: shapes around tile sizes, both layouts of B, alpha and
+// Products that every Gemm is checked with: shapes around tile sizes, both layouts of B, alpha and
 // beta, and the exact answer in float64. Used by tests only; pure functions.
 #ifndef KAON_TESTS_KERNELS_GEMM_GEMM_CASES_H_
 #define KAON_TESTS_KERNELS_GEMM_GEMM_CASES_H_
@@ -41,8 +41,8 @@ struct GemmCase {
   }
 };
 
-// Operands are bf16 values, so that both storages have the same exact answer. With beta = 0, C
-// holds NaN.
+// Operands are bf16 values, so both storages have the same exact answer. With beta = 0, C holds
+// NaN.
 inline std::vector<GemmCase> GemmCases() {
   std::vector<GemmCase> cases;
   const int extents[][3] = {{1, 1, 1},    {1, 33, 5},    {4, 32, 256}, {5, 31, 257},
@@ -77,7 +77,7 @@ inline GemmCase CaseOf(const MatrixProduct& product) {
   return c;
 }
 
-// X X^T, or the square of a symmetric matrix, with a symmetric C.
+// Returns X X^T, or the square of a symmetric matrix, with a symmetric C.
 inline GemmCase SymmetricCase(int64_t n, int64_t inner, bool square, float beta) {
   GemmCase c = CaseOf({.rows = n,
                        .cols = n,

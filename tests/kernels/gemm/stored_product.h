@@ -1,5 +1,5 @@
-// A product of stored matrices, from row-major operands to a row-major result: what every Gemm is
-// checked on. Used by tests only; pure functions.
+// A product of stored matrices, from row-major operands to a row-major result, that every Gemm is
+// checked with. Used by tests only; pure functions.
 #ifndef KAON_TESTS_KERNELS_GEMM_STORED_PRODUCT_H_
 #define KAON_TESTS_KERNELS_GEMM_STORED_PRODUCT_H_
 
@@ -10,7 +10,8 @@
 
 namespace kaon::kernels {
 
-// visit(tile, element of the tile, element of a row-major matrix) for each element of the matrix.
+// Calls visit(tile, element of the tile, element of a row-major matrix) for each element of the
+// matrix.
 template <typename Visit>
 void ForEachElement(const TilePlace& tile, const Visit& visit) {
   for (int64_t i = 0; i < tile.height(); ++i) {
@@ -60,7 +61,7 @@ inline std::vector<float> StoredProduct(Gemm& gemm, const GemmCase& c) {
   return LoadedFrom(gemm, p.rows, p.cols, result);
 }
 
-// Half a unit in the last place of bf16, and what a sum may be off before it is rounded.
+// Allows half a unit in the last place of bf16, and the error of the sum before it is rounded.
 inline void ExpectRoundedOnce(const GemmCase& c, const std::vector<float>& result) {
   GemmCase rounded = c;
   for (float& x : rounded.c) x = RoundTo(DType::kBFloat16, x);

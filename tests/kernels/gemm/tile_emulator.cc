@@ -40,13 +40,13 @@ struct Instruction {
   int mod = 0;
   int reg = 0;
   int rm = 0;
-  // The register that VEX names beside those two.
+  // The register that VEX names in addition to `reg` and `rm`.
   int third = 0;
   int length = 0;
-  // Of registers beyond the eighth: there are no such tiles.
+  // True if the instruction names a register beyond the eighth; no such tile exists.
   bool names_high_tile = false;
-  // Of its memory operand, unless mod is 3: the address without its index, and the index with its
-  // scale, which of tiles is the bytes from row to row.
+  // Memory operand, unless mod is 3: `address` is the address without the index. `stride` is the
+  // index times its scale: the bytes from row to row of a tile.
   int64_t address = 0;
   int64_t stride = 0;
 };
@@ -108,8 +108,8 @@ bool Decode(const uint8_t* at, const greg_t* cpu, Instruction& to) {
   return true;
 }
 
-// What LDTILECFG takes here: palette 1, eight full tiles, and nothing else, which the CPU would
-// refuse too.
+// The only settings that LDTILECFG accepts here: palette 1 and eight full tiles. The CPU would
+// reject some others, too.
 struct Settings {
   uint8_t palette = 1;
   uint8_t start_row = 0;
@@ -174,7 +174,8 @@ bool Execute(const Instruction& i) {
   return false;
 }
 
-// Of an instruction that stays illegal the next signal ends the process.
+// Restores the default action for an instruction that it cannot execute; the retry then ends the
+// process.
 void OnIllegalInstruction(int, siginfo_t*, void* context) {
   greg_t* const cpu = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
   Instruction instruction;

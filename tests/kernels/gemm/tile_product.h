@@ -1,5 +1,5 @@
-// TDPBF16PS of full tiles in plain loops, from what Intel's manual says of it: subnormal operands
-// and results are 0, and nothing else differs from fused arithmetic. Pure functions; any thread.
+// TDPBF16PS of full tiles in plain loops, written from Intel's manual. Subnormal operands and
+// results are 0; everything else equals fused arithmetic. Pure functions; any thread.
 #ifndef KAON_TESTS_KERNELS_GEMM_TILE_PRODUCT_H_
 #define KAON_TESTS_KERNELS_GEMM_TILE_PRODUCT_H_
 
@@ -19,7 +19,7 @@ KAON_HOST_DEVICE float WithoutSubnormals(float x) {
 
 KAON_HOST_DEVICE float Widened(uint16_t x) { return WithoutSubnormals(BFloat16ToFloat(x)); }
 
-// One tile of sums and one block's products: 16 rows of A, and 16 columns of pairs of B.
+// Multiplies one block into one tile of sums: 16 rows of A, and 16 columns of pairs of B.
 struct MultiplyTile {
   KAON_HOST_DEVICE static void Run(const uint16_t* a, const uint16_t* pairs, bool adds,
                                    float* sums) {

@@ -147,13 +147,13 @@ double MeanErrorInBFloat16(const NewtonSchulzCoefficientSet& set, double decades
   return sum / 6;
 }
 
-// ADR 0024: with the restarts that a chosen form gets, where singular values span decades.
+// A chosen Gram form restarts twice (ADR 0024); here the singular values span decades.
 TEST(NewtonSchulzAccuracyTest, GramFormWithTwoRestartsIsAsAccurateAsTheStandardForm) {
   for (const NewtonSchulzCoefficientSet& set : NewtonSchulzCoefficientSets()) {
     const NewtonSchulzTestCase c = TestCase(set, 5, NsDType::kBFloat16, NsForm::kStandard);
     if (!ValidateNewtonSchulz(c.config).ok()) continue;
     for (const double decades : {2.0, 4.0}) {
-      // At 1.07 at most; with {2}, the default, 1.3 .. 2.9.
+      // The ratio is 1.07 at most. With the default restart {2} it is 1.3 .. 2.9.
       EXPECT_LE(MeanErrorInBFloat16(set, decades, {2, 3}),
                 1.1 * MeanErrorInBFloat16(set, decades, {}))
           << c.Name() << " over " << decades << " decades";
@@ -205,7 +205,7 @@ TEST(NewtonSchulzAccuracyTest, ConvergedSetsGiveOrthonormalRows) {
   }
 }
 
-// [N3]
+// More steps than triples cycle or repeat the last one, as the set says ([N3]).
 TEST(NewtonSchulzAccuracyTest, MoreStepsThanTriplesFollowTheSetsRule) {
   const Input in = {10, 12, reference::GaussianVector(10 * 12, 14)};
   for (const NewtonSchulzCoefficientSet& set : NewtonSchulzCoefficientSets()) {

@@ -1,5 +1,5 @@
-// Every configuration of Newton-Schulz that passes validation at its usual number of steps, and the
-// float64 versions each is compared with ([N9]). Used by tests only; pure functions.
+// Every configuration of Newton-Schulz that passes validation at its usual number of steps, with
+// the float64 versions that [N9] compares it with. Used by tests only; pure functions.
 #ifndef KAON_TESTS_KERNELS_ORTHOGONALIZE_NEWTON_SCHULZ_CASES_H_
 #define KAON_TESTS_KERNELS_ORTHOGONALIZE_NEWTON_SCHULZ_CASES_H_
 
@@ -24,9 +24,9 @@ namespace kaon::kernels {
 struct NewtonSchulzTestCase {
   std::string set;
   NewtonSchulzConfig config;
-  // Standard form, no rounding.
+  // Standard form without rounding.
   reference::NewtonSchulzCase exact;
-  // The same form, rounding wherever the implementation stores.
+  // The same form, which rounds wherever the implementation stores.
   reference::NewtonSchulzCase emulator;
 
   std::string Name() const {
@@ -76,7 +76,8 @@ inline std::vector<NewtonSchulzTestCase> EveryNewtonSchulzCase() {
   return cases;
 }
 
-// The rows of the result one after the other, in `out`, which may be `in`; else `in` is lost.
+// Writes the rows of the result one after the other into `out`, which may be `in`. Otherwise the
+// contents of `in` are lost.
 inline void OrthogonalizeInto(const NewtonSchulzConfig& config, MatrixShape shape,
                               absl::Span<float> in, Gemm& gemm, absl::Span<float> out) {
   ThreadPool pool(1);

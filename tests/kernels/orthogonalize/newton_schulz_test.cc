@@ -93,7 +93,7 @@ TEST(NewtonSchulzTest, ScaleOfTheInputDoesNotMatter) {
   }
 }
 
-// [N4]
+// Transposing the input transposes the result, bit for bit ([N4]).
 TEST(NewtonSchulzTest, TransposedInputGivesTheTransposedBits) {
   const std::vector<float> in = reference::GaussianVector(13 * 40, 6);
   const std::vector<float> transposed = Transposed(in, 13, 40);
@@ -130,7 +130,7 @@ TEST(NewtonSchulzTest, TransposedSquareGivesTheTranspose) {
   }
 }
 
-// [N4]
+// Negating the input negates the result, bit for bit ([N4]).
 TEST(NewtonSchulzTest, NegatedInputGivesTheNegatedBits) {
   const std::vector<float> in = reference::GaussianVector(9 * 14, 7);
   for (const NewtonSchulzTestCase& c : EveryNewtonSchulzCase()) {
@@ -140,7 +140,7 @@ TEST(NewtonSchulzTest, NegatedInputGivesTheNegatedBits) {
   }
 }
 
-// [N7]
+// A square input uses the standard form ([N7]).
 TEST(NewtonSchulzTest, GramOfASquareIsTheStandardForm) {
   const std::vector<float> in = reference::GaussianVector(15 * 15, 8);
   for (const NewtonSchulzTestCase& c : EveryNewtonSchulzCase()) {
@@ -197,7 +197,7 @@ TEST(NewtonSchulzTest, ResultsAreValuesOfTheStorageType) {
   }
 }
 
-// Edge 2, [N8]
+// Edge 2: a zero input gives exactly zero ([N8]).
 TEST(NewtonSchulzTest, ZeroGivesExactlyZero) {
   const std::vector<float> zero(6 * 4, 0.0f);
   for (const NewtonSchulzTestCase& c : EveryNewtonSchulzCase()) {
@@ -213,8 +213,8 @@ TEST(NewtonSchulzTest, ZeroGivesExactlyZero) {
   EXPECT_EQ(Orthogonalized(tiny, 6, 4, zero), zero);
 }
 
-// [N5]: the price of parity. Far below eps the update vanishes; past fp32's range of the norm it
-// does as well, but nothing is ever infinite.
+// The historical norm modes trade accuracy for parity ([N5]). Far below eps, and past fp32's range
+// of the norm, the update vanishes; but nothing is ever infinite.
 TEST(NewtonSchulzTest, HistoricalNormModesStayFinite) {
   const std::vector<float> in = reference::GaussianVector(8 * 12, 10);
   for (const NewtonSchulzTestCase& c : EveryNewtonSchulzCase()) {
@@ -237,8 +237,10 @@ TEST(NewtonSchulzTest, EmptyMatrixIsLeftAlone) {
   }
 }
 
-// Edge 34, [N8]: v / ||v|| times the scalar polynomial of 1. In half precision that is a
-// difference of rounded numbers, so only its band is sure.
+// Edge 34: the result is v /
+// v
+// times the scalar polynomial of 1 ([N8]). In half precision the polynomial is a difference of
+// rounded numbers, so only its band is certain.
 TEST(NewtonSchulzTest, RowsColumnsAndSingleElements) {
   constexpr int kVectors[][2] = {{1, 9}, {9, 1}, {1, 1}, {1, 1000}, {2, 1}};
   for (const NewtonSchulzTestCase& c : EveryNewtonSchulzCase()) {
@@ -320,7 +322,7 @@ TEST(NewtonSchulzTest, RefusedSetsDoStepUphillOrRunAway) {
   EXPECT_LT(Inner(row, Orthogonalized(aol, 1, 40, row)), 0);
   EXPECT_FALSE(ValidateNewtonSchulz(aol).ok());
 
-  // Without the division by 1.01 that the named set has.
+  // The custom copy lacks the named set's division by 1.01.
   NewtonSchulzConfig cans = custom("cans", 8);
   cans.dtype = NsDType::kBFloat16;
   int runaways = 0;

@@ -57,7 +57,7 @@ TEST(NewtonSchulzValidationTest, DefaultsAreValid) {
   EXPECT_EQ(ValidateNewtonSchulz({}), absl::OkStatus());
 }
 
-// [N3]
+// A count of steps is valid from 1 to 99 ([N3]).
 TEST(NewtonSchulzValidationTest, StepsAreFromOneToNinetyNine) {
   NewtonSchulzConfig config;
   for (const int bad : {-1, 0, 100}) {
@@ -70,7 +70,7 @@ TEST(NewtonSchulzValidationTest, StepsAreFromOneToNinetyNine) {
   }
 }
 
-// [N3]
+// Fixed sets reject other counts than their own ([N3]).
 TEST(NewtonSchulzValidationTest, FixedSetsRefuseOtherCounts) {
   for (const NewtonSchulzCoefficientSet& set : NewtonSchulzCoefficientSets()) {
     NewtonSchulzConfig config;
@@ -136,7 +136,7 @@ TEST(NewtonSchulzValidationTest, CustomSetsThatStepUphillAreRefusedByTheirSingul
     aol.steps = steps;
     ExpectRefused(aol, "newton_schulz.custom", "step 1 of " + std::to_string(steps), "(0, 1]");
   }
-  // 0.884 in [N2].
+  // The aol set is negative from the singular value 0.884 up ([N2]).
   EXPECT_THAT(std::string(ValidateNewtonSchulz(CustomCopy("aol", 1)).message()),
               HasSubstr("singular value 0.88"));
   // 2 s - 1.9 s^3 goes up to 0.79; the second step turns negative past 0.707, which is
@@ -152,8 +152,8 @@ TEST(NewtonSchulzValidationTest, NarrowDipsAreFound) {
   EXPECT_EQ(ValidateNewtonSchulz(Custom({{0.2501f, -1, 1}}, 1)), absl::OkStatus());
 }
 
-// [N2]: the first step ends at 2.094 exactly, and past the second one's zero of 2.113 with B and A
-// rounded the worst way; fp32 has room for it.
+// The first step ends at 2.094 exactly, below the zero of the second one at 2.113. With the worst
+// rounding of B and A in bf16 it ends above ([N2]). fp32 has room for it.
 TEST(NewtonSchulzValidationTest, TheEndOfAStepHasItsRoundingsToo) {
   NewtonSchulzConfig config = Custom({{8.287f, -23.596f, 17.3f}, {1, -0.224f, 0}}, 2);
   EXPECT_EQ(ValidateNewtonSchulz(config), absl::OkStatus());
@@ -188,8 +188,9 @@ TEST(NewtonSchulzValidationTest, NamedSetsArePositiveAtEveryCount) {
   }
 }
 
-// Edge 50, [N6]: measured, cubic5 steps uphill on rows in bf16, and cans, whose first polynomial
-// nearly touches zero at its largest value, ends in infinity in half precision.
+// Edge 50: sets without room for rounding are rejected ([N6]). Measured: cubic5 steps uphill on
+// rows in bf16. The first polynomial of cans nearly touches zero at its largest value, so cans ends
+// in infinity in half precision.
 TEST(NewtonSchulzValidationTest, SetsWithoutRoomForRoundingAreRefusedInHalfPrecision) {
   for (const NewtonSchulzCoefficientSet& set : NewtonSchulzCoefficientSets()) {
     NewtonSchulzConfig config;
@@ -217,7 +218,7 @@ TEST(NewtonSchulzValidationTest, SetsWithoutRoomForRoundingAreRefusedInHalfPreci
   ExpectRefused(undivided, "newton_schulz.custom", "bfloat16", "<= 10");
 }
 
-// [N5]
+// A norm mode that uses an eps needs a positive one ([N5]).
 TEST(NewtonSchulzValidationTest, NormEpsIsPositiveWhereItIsUsed) {
   NewtonSchulzConfig config;
   for (const double bad : {0.0, -1e-7, std::nan(""), HUGE_VAL}) {
@@ -231,7 +232,7 @@ TEST(NewtonSchulzValidationTest, NormEpsIsPositiveWhereItIsUsed) {
   }
 }
 
-// [N7]
+// Gram restarts ascend and lie below the number of steps ([N7]).
 TEST(NewtonSchulzValidationTest, GramRestartsAscendBelowTheSteps) {
   ExpectRefused(Gram(5, {0}), "gram_restarts[0]", "is 0", "1 .. ns_steps - 1 = 4");
   ExpectRefused(Gram(5, {5}), "gram_restarts[0]", "is 5", "1 .. ns_steps - 1 = 4");
@@ -242,7 +243,7 @@ TEST(NewtonSchulzValidationTest, GramRestartsAscendBelowTheSteps) {
   EXPECT_EQ(ValidateNewtonSchulz(Gram(5, {1, 2, 3, 4})), absl::OkStatus());
 }
 
-// Edge 44, [N7].
+// Edge 44: the Gram form needs more than one restart for more than five steps ([N7]).
 TEST(NewtonSchulzValidationTest, GramWithMoreThanFiveStepsNeedsMoreThanOneRestart) {
   for (const NsDType dtype : {NsDType::kFloat32, NsDType::kBFloat16, NsDType::kFloat16}) {
     EXPECT_EQ(ValidateNewtonSchulz(Gram(5, {2}, dtype)), absl::OkStatus());

@@ -29,7 +29,7 @@ Folded Fold(const std::vector<float>& in, bool first, size_t shift = 0) {
   return result;
 }
 
-// In float64, one after the other.
+// Returns the sum of squares in float64, one after the other.
 double Squares(const std::vector<float>& in) {
   double sum = 0;
   for (const float x : in) sum += static_cast<double>(x) * x;
@@ -63,7 +63,7 @@ TEST(FoldTest, NoBitDependsOnWhereTheBytesLie) {
   }
 }
 
-// A block that fp32 cannot hold is taken in fp64, and none beside it suffers.
+// A block beyond the range of fp32 is summed in fp64, and no other block loses accuracy.
 TEST(FoldTest, BlocksOfDifferentSizeAreEachTakenAsTheyNeed) {
   std::vector<float> x = reference::GaussianVector(3 * kFoldBlockElements, 3);
   for (int64_t i = 0; i < kFoldBlockElements; ++i) x[i] *= 1e25f;

@@ -11,7 +11,7 @@
 namespace kaon::kernels {
 namespace {
 
-// Of a group in norm group 0.
+// Live returns an input of a group in norm group 0.
 ClipInput Live(int group, double sum_squares) { return {group, 0, false, true, sum_squares}; }
 ClipInput Exempt(int group, double sum_squares) { return {group, 0, true, true, sum_squares}; }
 
@@ -28,7 +28,7 @@ TEST(GradClipTest, LiveGroupsShareOneFactorFromTheirNormAlone) {
   EXPECT_DOUBLE_EQ(result.norm_groups[0].clip_factor, expected);
 }
 
-// [C8] `all`.
+// The scope `all` clips by the norm with the exempt groups ([C8]).
 TEST(GradClipTest, ScopeAllClipsByTheWholeNorm) {
   ClipPolicy policy = MaxNorm(2.0);
   policy.scope = ClipScope::kAll;
@@ -40,7 +40,7 @@ TEST(GradClipTest, NormsWithinTheLimitLeaveTheFactorExactlyOne) {
   EXPECT_EQ(ClipByNorm({Live(0, 0.25)}, 1, MaxNorm(1.0)).norm_groups[0].clip_factor, 1.0);
 }
 
-// Edge 42, [C5].
+// Edge 42: the clip factor has an epsilon, so a norm at the limit is clipped ([C5]).
 TEST(GradClipTest, NormAtTheLimitIsClippedByTheEpsilon) {
   EXPECT_LT(ClipFactor(1.0, 1.0, 0), 1.0);
   EXPECT_EQ(ClipFactor(1.0, 1.0, 0), 1.0 / (1.0 + 1e-6));
@@ -55,7 +55,7 @@ TEST(GradClipTest, ZeroLimitMeansOffAndNormsAreStillReported) {
   EXPECT_EQ(ClipFactor(1e16, 0, 0.5), 1.0);
 }
 
-// Edge 7, [T5].
+// Edge 7: if every group is exempt, nothing is clipped and norms are still reported ([T5]).
 TEST(GradClipTest, AllExemptIsNeverClippedAndNormsAreStillReported) {
   ClipPolicy policy = MaxNorm(1.0);
   for (const ClipScope scope : {ClipScope::kLive, ClipScope::kAll}) {
@@ -80,7 +80,7 @@ TEST(GradClipTest, TinyFactorsComeOutInFull) {
   EXPECT_NEAR(ClipFactor(2e11, 1.0, 0), 5e-12, 1e-17);
 }
 
-// [C6].
+// The floor raises small factors and never lowers one ([C6]).
 TEST(GradClipTest, FloorRaisesFactorsAndLowersNone) {
   EXPECT_EQ(ClipFactor(5e7, 1.0, 0.01), 0.01);
   EXPECT_EQ(ClipFactor(4.0, 1.0, 0.01), ClipFactor(4.0, 1.0, 0));
@@ -88,7 +88,7 @@ TEST(GradClipTest, FloorRaisesFactorsAndLowersNone) {
   EXPECT_EQ(ClipFactor(5e7, 1.0, 1.0), 1.0);
 }
 
-// [C3].
+// Each norm group is reported and clipped with its own norm ([C3]).
 TEST(GradClipTest, NormGroupsAreApart) {
   const ClipResult result = ClipByNorm({{0, 0, false, true, 9.0}, {0, 1, false, true, 1e12}}, 1,
                                        {{1.0, 2.0}, ClipScope::kLive, 0});
@@ -110,7 +110,7 @@ TEST(GradClipTest, CopiesAreScaledAndNotCounted) {
   EXPECT_EQ(result.group_norms[1], 0);
 }
 
-// [C4].
+// Without gradients the norm is 0 and the factor 1 ([C4]).
 TEST(GradClipTest, NoGradientsAndEmptyGroupsHaveNormZeroAndFactorOne) {
   const ClipResult none = ClipByNorm({}, 0, MaxNorm(1.0));
   EXPECT_EQ(none.norm_groups[0].norm, 0);

@@ -19,11 +19,11 @@ bool TakesPart(const DecisionParameter& parameter) {
   return !parameter.frozen && !parameter.missing;
 }
 
-// In extended precision, so that its own rounding is below what is compared.
+// Sums in extended precision, so that its own rounding is below the tolerance.
 double NormOver(const std::vector<DecisionParameter>& parameters, const Selection& selected) {
   long double squares = 0;
   for (const DecisionParameter& parameter : parameters) {
-    // [C2]: each logical element once.
+    // Each logical element counts once ([C2]).
     if (!TakesPart(parameter) || parameter.is_copy || !selected(parameter)) continue;
     for (const double g : parameter.grad) squares += static_cast<long double>(g) * g;
   }
@@ -44,7 +44,7 @@ Decision DecideStep(const DecisionPolicy& policy,
   Decision decision;
   for (const DecisionParameter& parameter : parameters) {
     if (TakesPart(parameter) && !AllFinite(parameter)) {
-      // [T3].
+      // A gradient that is not finite skips the step ([T3]).
       decision.applied = false;
       decision.has_norms = false;
       return decision;
@@ -88,7 +88,7 @@ Decision DecideStep(const DecisionPolicy& policy,
     }
   }
   if (!decision.applied) return decision;
-  // [T4].
+  // The live norm of main is compared with the threshold ([T4]).
   decision.applied = !(decision.norm_groups[0].live_norm > policy.skip_threshold);
   return decision;
 }
@@ -114,7 +114,7 @@ double FactorAt(const ScheduleShape& shape, int64_t n) {
   if (shape.descent == Descent::kNone) return 1;
   const int64_t length =
       shape.descent == Descent::kLinearAtTheEnd ? shape.decay : shape.total - shape.warmup;
-  // How much of the way down is left, 1 to 0.
+  // Part of the way down that is left, from 1 to 0.
   const int64_t left = std::clamp<int64_t>(shape.total - n, 0, length);
   const long double linear = static_cast<long double>(left) / length;
   const long double sine = std::sin(std::acos(-1.0L) / 2 * linear);

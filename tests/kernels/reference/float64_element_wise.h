@@ -1,6 +1,6 @@
 // Textbook float64 versions of the element-wise rules with all their modes, written from
-// numerics.md 1.4 and the papers and sharing no code with kernels/. Configuration is passed as
-// plain numbers for the same reason. Each object belongs to one thread.
+// numerics.md 1.4 and the papers. They share no code with kernels/; they take plain numbers for the
+// same reason. Each object belongs to one thread.
 #ifndef KAON_TESTS_KERNELS_REFERENCE_FLOAT64_ELEMENT_WISE_H_
 #define KAON_TESTS_KERNELS_REFERENCE_FLOAT64_ELEMENT_WISE_H_
 
@@ -9,18 +9,18 @@
 
 namespace kaon::reference {
 
-// [W1].
+// The decay modes of the optimizers ([W1]).
 enum class Decay { kDecoupled, kIndependent, kL2, kPalm };
 
 struct WeightDecay {
   Decay mode = Decay::kDecoupled;
   double amount = 0;
 
-  // `grad` as it enters the rule, and `param` as the update is taken from it.
+  // Changes `grad` as it enters the rule, and `param` before the update is subtracted.
   void Apply(double lr, double& grad, double& param) const;
 };
 
-// [A1]-[A5].
+// Adam with its modes of eps, decay, amsgrad and bias correction ([A1]-[A5]).
 struct Adam {
   double lr = 0;
   double beta1 = 0.9;
@@ -30,7 +30,7 @@ struct Adam {
   bool amsgrad = false;
   bool bias_correction = true;
   WeightDecay decay = {};
-  // Applied to the second moment whenever it is stored; none = exact.
+  // Rounds the second moment whenever it is stored; null = exact.
   double (*store)(double) = nullptr;
 
   void Step(const std::vector<double>& grad, std::vector<double>& param);
@@ -39,7 +39,7 @@ struct Adam {
   int64_t t = 0;
 };
 
-// [G1].
+// SGD with momentum, dampening and Nesterov ([G1]).
 struct Sgd {
   double lr = 0;
   double momentum = 0;
@@ -53,7 +53,7 @@ struct Sgd {
   std::vector<double> buffer = {};
 };
 
-// [G2].
+// Lion, which steps by the sign of a mix of momentum and gradient ([G2]).
 struct Lion {
   double lr = 0;
   double beta1 = 0.95;
@@ -63,7 +63,7 @@ struct Lion {
   void Step(const std::vector<double>& grad, std::vector<double>& param);
 
   std::vector<double> m = {};
-  // Smallest |b1 m + (1 - b1) g| that element i has had, whose sign was its update.
+  // Smallest |b1 m + (1 - b1) g| that element i ever had; its sign was the update.
   std::vector<double> closest_to_tie = {};
 };
 

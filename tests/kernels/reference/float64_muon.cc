@@ -14,7 +14,7 @@ int64_t Product(const std::vector<int64_t>& extents, size_t first, size_t end) {
   return product;
 }
 
-// Which of consecutive pieces of `sizes` has element `i`, and at which place in it.
+// The one of consecutive pieces of `sizes` that has element `i`, and the element's place in it.
 struct Piece {
   int64_t index = 0;
   int64_t within = 0;

@@ -1,6 +1,6 @@
 // Textbook float64 Muon with every layout, scale, momentum form and decay mode ([L], [M], [S1],
-// [W1]), sharing no code with kernels/. Kinds and modes are the names of docs/design/numerics.md,
-// so that no enumeration is shared either; an unknown one is fatal. Pure functions and values; any
+// [W1]). Shares no code with kernels/. Kinds and modes are the names of docs/design/numerics.md, so
+// that no enumeration is shared either; an unknown name is fatal. Pure functions and values; any
 // thread.
 #ifndef KAON_TESTS_KERNELS_REFERENCE_FLOAT64_MUON_H_
 #define KAON_TESTS_KERNELS_REFERENCE_FLOAT64_MUON_H_
@@ -14,14 +14,14 @@
 namespace kaon::reference {
 
 struct Layout {
-  // matrix, batched, conv_flatten, split_rows, qkv_interleaved, heads or split_cols.
+  // One of: matrix, batched, conv_flatten, split_rows, qkv_interleaved, heads, split_cols.
   std::string kind = "matrix";
   std::vector<int64_t> shape;
   std::vector<int64_t> sizes;
   int64_t num_heads = 0;
 };
 
-// The matrix that an element belongs to, and its place there.
+// The matrix of an element, and the element's place in it.
 struct BlockPlace {
   int64_t block = 0;
   int64_t row = 0;
@@ -30,24 +30,25 @@ struct BlockPlace {
   bool operator==(const BlockPlace&) const = default;
 };
 
-// For each element of the parameter, in memory order: [L1]-[L6] read backwards.
+// Returns the place of each element of the parameter, in memory order, by the layouts of [L1]-[L6]
+// read backwards.
 std::vector<BlockPlace> PlacesOf(const Layout& layout);
 
-// The parameter's matrices.
+// Returns the parameter's matrices.
 std::vector<Matrix> Cut(const Layout& layout, const std::vector<double>& elements);
 
-// [S1]: none, original, max_dim, match_rms_adamw or unit_rms_norm.
+// Returns the scale ([S1]) of that name: none, original, max_dim, match_rms_adamw or unit_rms_norm.
 double ScaleNamed(const std::string& name, double fan_out, double fan_in);
 
-// [M1]-[M5].
+// Muon on one parameter, from its gradient to its new weights ([M1]-[M5]).
 struct LayoutMuon {
   double lr = 0;
   double momentum = 0.95;
   bool nesterov = true;
-  // `sum` rather than `ema` ([M2]).
+  // The momentum has the form `sum` instead of `ema` ([M2]).
   bool sums = false;
   double weight_decay = 0;
-  // decoupled, independent, l2 or palm.
+  // One of: decoupled, independent, l2, palm.
   std::string decay = "decoupled";
   std::string scale = "match_rms_adamw";
   double scale_extra = 1;

@@ -10,17 +10,21 @@
 
 namespace kaon::reference {
 
-// Standard normal entries, rounded to fp32.
+// Returns standard normal entries, rounded to fp32.
 std::vector<float> GaussianVector(size_t n, uint32_t seed);
 
-// `rows` x `cols` with random singular vectors and singular values 10^0 .. 10^-decades, evenly in
-// the logarithm; rounded to fp32. decades = 0 is a flat spectrum.
+// Returns a matrix of `rows` x `cols` with random singular vectors, rounded to fp32. Its singular
+// values are 10^0 .. 10^-decades, evenly in the logarithm; decades = 0 is a flat spectrum.
 std::vector<float> MatrixWithSpectrum(int rows, int cols, double decades, uint32_t seed);
 
 std::vector<double> Widened(const std::vector<float>& x);
 Matrix AsMatrix(const std::vector<float>& x, int rows, int cols);
 
-// ||x - expected||_F / ||expected||_F; the absolute norm of x where expected is zero.
+// Returns
+// x - expected
+// _F /
+// expected
+// _F, or the absolute norm of x if `expected` is zero.
 double RelativeError(const std::vector<float>& x, const Matrix& expected);
 double RelativeError(const std::vector<float>& x, const std::vector<double>& expected);
 

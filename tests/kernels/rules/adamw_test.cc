@@ -60,7 +60,7 @@ TEST(AdamWTest, GradientsWhoseSquareUnderflowsAreDividedByEps) {
   EXPECT_NEAR(FirstStep(AdamWConfig{}, 1.0, 1e-25f, 0.0f), -1e-17, 1e-22);
 }
 
-// [A5].
+// Without bias correction the counter of steps does not matter ([A5]).
 TEST(AdamWTest, WithoutBiasCorrectionTheCounterDoesNotMatter) {
   AdamWConfig config;
   config.bias_correction = false;

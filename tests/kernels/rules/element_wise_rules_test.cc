@@ -24,11 +24,11 @@ namespace {
 // Whole steps and a part of one in the last block.
 constexpr int64_t kNumElements = 2 * kDigestBlock + 200;
 
-// How the same update is asked for.
+// Options of an update that must not change its result.
 struct Way {
   InstructionSet isa = InstructionSet::kScalar;
   DType grad_dtype = DType::kFloat32;
-  // New weights go past the caches, beside the old ones.
+  // New weights bypass the caches and are stored apart from the old ones.
   bool streams = false;
 };
 
@@ -47,7 +47,7 @@ std::vector<std::vector<float>> RunThreeUpdates(const Way& way,
   const std::unique_ptr<float, FreeMemory> lines(static_cast<float*>(std::aligned_alloc(
       kLineBytes, (kNumElements * sizeof(float) / kLineBytes + 1) * kLineBytes)));
   for (int t = 1; t <= 3; ++t) {
-    // Of so few bits that half-precision holds them.
+    // The gradients have so few bits that both half precisions can represent them.
     std::vector<float> grad = reference::GaussianVector(kNumElements, 1 + t);
     for (float& value : grad) value = RoundTo(DType::kBFloat16, RoundTo(DType::kFloat16, value));
     std::vector<std::byte> stored(kNumElements * SizeOf(way.grad_dtype));

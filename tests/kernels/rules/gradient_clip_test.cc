@@ -11,8 +11,8 @@
 namespace kaon::kernels {
 namespace {
 
-// [C5]: a gradient of any finite norm has the norm that it is clipped to; a factor of 1e-40 has 17
-// bits in fp32, one of 1e-46 none.
+// A gradient of any finite norm has the limit as its norm after the clip ([C5]). A factor of 1e-40
+// has 17 bits in fp32, one of 1e-46 none.
 TEST(GradientClipTest, AnyFactorLeavesAGradientItsDigits) {
   for (const double factor : {0.5, 1e-30, 0x1p-126, 0x1.fffffep-127, 1e-40, 1e-46, 1e-60, 1e-70}) {
     const ClipScalars clip = PrepareClip(factor);
@@ -23,7 +23,7 @@ TEST(GradientClipTest, AnyFactorLeavesAGradientItsDigits) {
   }
 }
 
-// [C5], edge 42.
+// Edge 42: a factor of 1 keeps every bit of the gradient ([C5]).
 TEST(GradientClipTest, AFactorOfOneLeavesEveryBit) {
   for (const float grad : {-0.0f, 0x1p-149f, 1.0f / 3, 3.4e38f}) {
     const float clipped = ClippedGradient(PrepareClip(1), grad);

@@ -78,7 +78,7 @@ TEST(MuonTest, WithoutNesterovTheDirectionIsTheMomentum) {
   EXPECT_EQ(momentum, 7.0f);
 }
 
-// [M2] `sum`.
+// The momentum form `sum` adds the whole gradient ([M2]).
 TEST(MuonTest, SumTakesTheWholeGradient) {
   const MuonMomentumScalars s = {PrepareClip(0.5), 0.75f, 1.0f, true, {}};
   float momentum = 4.0f;

@@ -20,7 +20,7 @@ TEST(SgdTest, WithoutMomentumItStepsAlongTheGradient) {
   EXPECT_EQ(Step({0, 0.5}, 7, 2.0f, none), 7.5f);
 }
 
-// [G1].
+// The first gradient is copied into the buffer; later ones are dampened ([G1]).
 TEST(SgdTest, TheFirstGradientIsTheBufferAndLaterOnesAreDampened) {
   float buffer = 0;
   EXPECT_EQ(Step({0.5, 0.75}, 1, 2.0f, buffer), 7.5f);

@@ -143,7 +143,7 @@ TEST_F(AdminCallsTest, ServerThatDoesNotServeIsNotHealthy) {
   EXPECT_EQ(rows[0].status, "NOT_SERVING");
 }
 
-// P18
+// Health reports the reason why a server does not serve (P18).
 TEST_F(AdminCallsTest, HealthSaysWhyAServerDoesNotServe) {
   server_->GetHealthCheckService()->SetServingStatus("kaon.v1.Coordinator", false);
   server_->GetHealthCheckService()->SetServingStatus("kaon.v1.ShardData", false);

@@ -47,7 +47,7 @@ class FakeAdmin : public v1::Admin::Service {
   bool away = false;
   std::string holder;
   v1::SetGroupRequest newest;
-  // Of every request, in order.
+  // Ids of all requests, in order.
   std::vector<uint64_t> ids;
 };
 
@@ -117,7 +117,7 @@ TEST(GroupCommandTest, GoesToTheHolder) {
   EXPECT_EQ(holder.admin.newest.group(), "scalars");
 }
 
-// The holder is gone, and whoever stands by does not know it yet.
+// The holder is gone, and the standby does not know it yet.
 TEST(GroupCommandTest, AsksAgainWithTheSameIdWhileNobodyAnswers) {
   Served served;
   served.admin.holder = "127.0.0.1:1";

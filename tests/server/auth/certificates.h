@@ -1,5 +1,5 @@
-// Certificates for tests, made by deploy/make_certificates.sh in the test's own scratch directory.
-// Needs openssl and the script among the test's data. One thread.
+// Certificates that deploy/make_certificates.sh makes in the test's own scratch directory. Needs
+// openssl and the script among the test's data. One thread.
 #ifndef KAON_TESTS_SERVER_AUTH_CERTIFICATES_H_
 #define KAON_TESTS_SERVER_AUTH_CERTIFICATES_H_
 
@@ -10,15 +10,15 @@
 
 namespace kaon::testing {
 
-// One cluster's certificates under $TEST_TMPDIR; a further one has another CA.
+// Certificates of one cluster under $TEST_TMPDIR; another object has another CA.
 class Certificates {
  public:
-  // `arguments` as for the script, without the directory.
+  // `arguments` are those of the script, without the directory.
   explicit Certificates(const std::string& arguments);
 
   const std::string& directory() const { return directory_; }
 
-  // Files of the certificate `name`, such as "worker-0", as a client or a server takes them.
+  // Return the files of the certificate `name`, such as "worker-0", for a client or a server.
   kaon::TlsFiles Client(const std::string& name) const;
   v1::TlsConfig Server(const std::string& name) const;
 

@@ -1,6 +1,6 @@
 // A server with every kaon.v1 service behind the production credentials and limits, for tests of
-// what callers may do. Its handlers answer UNIMPLEMENTED, except DescribeShard, which answers OK
-// and counts. Calls from any thread; built and destroyed by one.
+// the rights of callers. Its handlers answer UNIMPLEMENTED; DescribeShard answers OK and counts.
+// Calls from any thread; built and destroyed by one thread.
 #ifndef KAON_TESTS_SERVER_AUTH_SECURED_SERVER_H_
 #define KAON_TESTS_SERVER_AUTH_SECURED_SERVER_H_
 
@@ -33,13 +33,13 @@ class SecuredServer {
   std::string address(const std::string& host = "127.0.0.1") const;
   int described() const { return shard_control_.calls; }
   listener::Listener& listener() { return *listener_; }
-  // Calls that came with a certificate.
+  // Returns the number of calls that presented a certificate.
   int arrived() const { return arrived_; }
-  // Who was refused last, before any handler, and why.
+  // Returns the identity that was last rejected before any handler, and the reason.
   std::string last_refused() const;
-  // Who the last DescribeShard came from.
+  // Returns the identity of the last caller of DescribeShard.
   const proto::Identity& last_peer() const { return shard_control_.last_peer; }
-  // And over which connection: the address of its other end.
+  // Returns the address of the other end of that caller's connection.
   const std::string& last_connection() const { return shard_control_.last_connection; }
 
  private:
@@ -65,7 +65,7 @@ class SecuredServer {
   std::unique_ptr<grpc::Server> server_;
 };
 
-// Calls `method` with an empty request; the status it ends with.
+// Calls `method` with an empty request and returns the status it ends with.
 grpc::Status CallEmpty(const std::shared_ptr<grpc::Channel>& channel, const std::string& method);
 
 }  // namespace kaon::testing

@@ -1,5 +1,5 @@
-// P9, T6: whatever happens to the bytes of a checkpoint that lies on disk, it is found before it is
-// used and named, and the newest good one is used instead.
+// Finds and names every damage to the bytes of a checkpoint on disk before use (P9, T6). The newest
+// good checkpoint is used instead.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// P9, T5: a crash or a power cut at any operation of the disk, while a checkpoint is written or
-// removed, leaves the checkpoint before or the new one, whole.
+// A crash or a power cut at any disk operation, while a checkpoint is written or removed, leaves a
+// whole checkpoint (P9, T5). It is the previous one or the new one.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -19,7 +19,7 @@ constexpr TinyShards kShards = {2, 1 << 20, 4, 1};
 constexpr TinyShards kAgain = {2, 1 << 20, 4, 2};
 constexpr uint64_t kSeeds = 8;
 
-// After the crash of a process, and after a power cut that is lucky in its own way.
+// Crashes the process, or cuts the power with the luck of the seed.
 void Stop(simulation::SimulatedDirectory& disk, uint64_t seed) {
   disk.SetHealthy();
   if (seed % 4 == 0) {
@@ -64,7 +64,7 @@ TEST(CheckpointCrashTest, TheOldOrTheNewCheckpointIsNewestNeverATornOne) {
       found_new += is_new ? 1 : 0;
       ASSERT_EQ(found->newest->position(), is_new ? 11u : 10u);
       ExpectContents(directory, *found->newest);
-      // What is left is not in the way of another attempt, and goes.
+      // The rest does not block another attempt, and GiveUp removes it.
       if (is_new) continue;
       if (directory.Load("new").status().code() == absl::StatusCode::kNotFound) {
         ASSERT_TRUE(WriteCheckpoint(directory, "new", 11, kAgain).ok());

@@ -70,7 +70,8 @@ class CheckpointDirectoryTest : public testing::Test {
   std::string reason_;
 };
 
-// What cannot be read may be whole: an older one would take steps back for nothing.
+// A checkpoint that cannot be read now may be whole. Falling back to an older one would discard
+// steps needlessly.
 TEST_F(CheckpointDirectoryTest, NoOlderOneTakesThePlaceOfOneThatCannotBeRead) {
   Write("a", 10, {3, 32, 4});
   Write("b", 11, {3, 32, 4});
@@ -166,7 +167,7 @@ TEST_F(CheckpointDirectoryTest, SkipsManifestsThatAreNotAsTheyWere) {
   Put("b.manifest", Get("a.manifest"));
   EXPECT_EQ(Newest(), "a [b]");
   EXPECT_EQ(reason_, "DATA_LOSS: manifest disk/b.manifest is of checkpoint 'a', expecting 'b'");
-  // What is no checkpoint's is left alone.
+  // Files of no checkpoint are left alone.
   Put("b.manifest", good);
   Put("notes", "");
   Put("B.manifest", "");
@@ -226,7 +227,7 @@ TEST_F(CheckpointDirectoryTest, NamesATensorThatTheHeaderHasOtherwise) {
             "to 280, the manifest has 'exp_avg_sq:h.b' F32 at 0 to 280");
 }
 
-// Whatever one attempt left, it is not in the way of another.
+// The remains of one attempt never block another.
 TEST_F(CheckpointDirectoryTest, AttemptsHaveNoFileInCommon) {
   ASSERT_TRUE(WritePart(directory_, "a", 10, 0, OfAttempt(1)).ok());
   Put("a.0000000000000001.manifest.tmp", "half");
@@ -286,8 +287,8 @@ TEST_F(CheckpointDirectoryTest, RemovesAnAttemptUnlessAManifestNamesItOrMay) {
   }
 }
 
-// What one of two coordinators does to attempt 1 of checkpoint a, as `manifest` has it; one of them
-// tells how it went to commit it.
+// Action of one of two coordinators on attempt 1 of checkpoint a, whose manifest is `manifest`. The
+// one that commits reports the result.
 using Act =
     std::function<void(CheckpointDirectory& directory, const v1::CheckpointManifest& manifest,
                        std::optional<absl::Status>& committed)>;
@@ -307,8 +308,8 @@ struct Outcomes {
   int refused = 0;
 };
 
-// The one does its part, and at each of its operations in turn the other does its own: there is a
-// whole checkpoint or none, and nothing is left of what failed.
+// Runs `one`, and `other` at each of its operations in turn. The result is a whole checkpoint or
+// none, and nothing is left of a failed attempt.
 Outcomes TryAtEachOperation(const Act& one, const Act& other) {
   Outcomes outcomes;
   for (int at = 0;; ++at) {
@@ -443,7 +444,7 @@ TEST_F(CheckpointDirectoryTest, KeepsWhatTheJobWentOnFromUntilTwoWereTakenSince)
   EXPECT_EQ(directory_.Retain("tiny", 2, restored)->removed, (std::vector<std::string>{"c", "a"}));
 }
 
-// What is removed is of the checkpoint, and of no attempt that may be running.
+// Retention removes only the checkpoint, and no attempt that may be running.
 TEST_F(CheckpointDirectoryTest, RetentionLeavesOtherAttemptsAlone) {
   for (const char* id : {"a", "b", "c"}) Write(id, 10 + static_cast<uint64_t>(*id), OfAttempt(1));
   ASSERT_TRUE(WritePart(directory_, "a", 300, 0, OfAttempt(2)).ok());

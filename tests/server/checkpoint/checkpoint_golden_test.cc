@@ -1,7 +1,7 @@
-// T20: a checkpoint that version 2 wrote is loaded by every later version, and one of version 1,
+// Every later version loads a checkpoint that version 2 wrote (T20). A checkpoint of version 1,
 // whose digests mean something else (ADR 0027), is refused by that name. The files in golden/ are
-// WriteCheckpoint(directory, "vN", 10, {1}) of version N, and are never written again; the file of
-// tensors is the one that version 1 wrote, whose format version 2 did not change.
+// WriteCheckpoint(directory, "vN", 10, {1}) of version N, and are never written again. The file of
+// tensors is the one that version 1 wrote; version 2 did not change its format.
 #include <gtest/gtest.h>
 
 #include <fstream>

@@ -12,7 +12,7 @@ namespace {
 
 class ContentDigestTest : public testing::Test {
  protected:
-  // With the digests of what it holds.
+  // Writes a checkpoint whose manifest has the digests of its content.
   v1::CheckpointManifest Write(const std::string& id, uint64_t position, const TinyShards& shards) {
     v1::CheckpointManifest manifest = WriteCheckpoint(directory_, id, position, shards).value();
     const ContentDigests digests = DigestsOf(directory_, manifest).value();

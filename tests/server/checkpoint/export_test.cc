@@ -25,7 +25,7 @@ class ExportTest : public testing::Test {
   CheckpointDirectory directory_{disk_};
 };
 
-// What the file says of one tensor, and its bytes.
+// Returns the bytes of one tensor and sets `*tensor` to its header entry.
 std::string BytesOf(disk::Directory& directory, const std::string& file, const std::string& name,
                     Tensor* tensor) {
   const std::unique_ptr<disk::File> opened = directory.Open(file).value();
@@ -55,7 +55,7 @@ TEST_F(ExportTest, HoldsEveryParameterUnderItsOwnNameBitForBit) {
   EXPECT_EQ(out_.Open("w.safetensors").value()->Size().value(), sums->num_bytes);
 }
 
-// [M6]
+// Weights are rounded to the nearest bfloat16 ([M6]).
 TEST_F(ExportTest, RoundsToTheNearestBFloat16) {
   const v1::CheckpointManifest manifest = Checkpoint();
   ASSERT_TRUE(

@@ -29,7 +29,7 @@ TEST(FiniteStateTest, KnowsInfinityOfEveryDType) {
   const std::string infinity16("\x80\x7f", 2);
   EXPECT_TRUE(AllFinite(v1::STATE_DTYPE_BFLOAT16, largest16 + largest16));
   EXPECT_FALSE(AllFinite(v1::STATE_DTYPE_BFLOAT16, largest16 + infinity16));
-  // What is no scale may have any bits; a group at the end may be shorter.
+  // Bytes that are no scale may have any bits; the last group may be shorter.
   const std::string group = largest16 + std::string(32, '\xff');
   EXPECT_TRUE(AllFinite(v1::STATE_DTYPE_INT8, group + group));
   EXPECT_FALSE(AllFinite(v1::STATE_DTYPE_INT8, group + infinity16 + "\x01"));

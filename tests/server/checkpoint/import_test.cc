@@ -65,9 +65,9 @@ class ImportTest : public testing::Test {
   simulation::SimulatedDirectory checkpoints_{"checkpoints", 2};
   CheckpointDirectory directory_{checkpoints_};
   v1::JobDefinition job_ = TinyRegistration().definition();
-  // Of every parameter.
+  // Tensors of every parameter.
   std::vector<Tensor> tensors_;
-  // The tensor whose last element is not what WeightOf says.
+  // The tensor whose last element differs from WeightOf.
   std::string spoiled_;
   float spoil_ = 0;
 };

@@ -76,7 +76,7 @@ TEST_F(ListingTest, BadOnesComeLastAndSayWhy) {
   EXPECT_NE(listed.checkpoints(2).problem().find(shorter.files(1).name()), std::string::npos);
 }
 
-// Of an attempt with a number nothing is said: whoever made it removes it.
+// The listing does not show an attempt with a number, because its own coordinator removes it.
 TEST_F(ListingTest, NamesWhatAKilledImportHasLeft) {
   const v1::CheckpointPart left = WritePart(directory_, "half", 9, 0, {}).value();
   ASSERT_TRUE(disk_.Create("going.0123456789abcdef.shard-00000-of-00002.0000.safetensors").ok());

@@ -29,7 +29,7 @@ v1::CheckpointManifest Build(const TinyShards& shards = {2, 32, 3}) {
   return manifest.value();
 }
 
-// What is wrong with a good manifest after `change`.
+// Returns the error of a good manifest after `change`.
 std::string Refusal(const std::function<void(v1::CheckpointManifest&)>& change) {
   v1::CheckpointManifest manifest = Build();
   change(manifest);
@@ -215,8 +215,8 @@ TEST(ManifestTest, FactsAgreeWithTheRecord) {
   EXPECT_FALSE(CheckManifest(bad_id).ok());
 }
 
-// Whatever a manifest says, it is accepted or refused; and one that is accepted after a random
-// change still holds every element once.
+// Any manifest is accepted or refused. One that is accepted after a random change still holds every
+// element exactly once.
 TEST(ManifestTest, IsTotal) {
   // Strings that are no UTF-8 are refused aloud.
   const google::protobuf::LogSilencer silencer;

@@ -73,7 +73,7 @@ TEST_F(PartWriterTest, ReportsWhereEachTensorLies) {
   EXPECT_EQ(static_cast<size_t>(tensors), TinyTensors(1, 2, 32).size());
 }
 
-// What a part names survives the least lucky power cut.
+// The files of a reported part survive the worst power cut.
 TEST_F(PartWriterTest, EverythingItReportsIsDurable) {
   const absl::StatusOr<v1::CheckpointPart> part = WritePart(directory_, "c1", 10, 0, {1, 32, 4});
   ASSERT_TRUE(part.ok()) << part.status();
@@ -153,7 +153,7 @@ TEST_F(PartWriterTest, DiscardsTheFilesThatItMade) {
   options.attempt = 0x12;
   options.part.set_num_shards(1);
   options.max_tensors_per_file = 1;
-  // Of another writer.
+  // These files belong to another writer.
   ASSERT_TRUE(WritePart(directory_, "c1", 10, 0, TinyShards()).ok());
   const std::vector<std::string> before = *disk_.List();
   const v1::JobDefinition job = TinyRegistration().definition();

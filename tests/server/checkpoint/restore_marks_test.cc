@@ -1,6 +1,6 @@
-// Whoever restores a checkpoint and whoever removes it may sleep, or die, before any change that
-// they make in the directory: what a restore was granted is never removed, and what nobody takes is
-// removed in the end.
+// The processes that restore and remove a checkpoint may sleep or die before any change that they
+// make in the directory. A checkpoint that was granted to a restore is never removed. A checkpoint
+// that no restore uses is removed in the end.
 #include "server/checkpoint/restore_marks.h"
 
 #include <gmock/gmock.h>
@@ -30,11 +30,11 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr size_t kKeep = 2;
-// The job took its newest checkpoint here when it is taken back.
+// Position of the job's newest checkpoint before the restore.
 constexpr LogPoint kBefore = {1, 14};
-// As an entry after it.
+// The restore is planned as an entry after it.
 const RestoreMark kMark = {"a", 2, {1, 20}};
-// Where other entries than the restore were decided in its place.
+// Position at which other entries than the restore were decided instead.
 constexpr LogPoint kOtherwise = {1, 25};
 constexpr LogPoint kRestored = {2, 31};
 
@@ -44,13 +44,13 @@ TinyShards OfTimeline(uint64_t timeline) {
   return shards;
 }
 
-// What a shard does before it votes.
+// Does the part of a shard before it votes.
 bool Restore(disk::Directory& files) {
   CheckpointDirectory directory(files);
   return MarkRestore(files, kMark).ok() && directory.Verify("a").ok();
 }
 
-// What a coordinator does after its newest checkpoint; whether it could.
+// Does the part of a coordinator after its newest checkpoint. Returns true on success.
 bool Retain(disk::Directory& files, const LogPoint& reached) {
   CheckpointDirectory directory(files);
   return directory.Retain("tiny", kKeep, {}, reached).ok();
@@ -70,7 +70,7 @@ std::vector<std::string> FilesOf(disk::Directory& files, const std::string& id) 
   return found;
 }
 
-// "a" is the one that is beyond what is kept.
+// "a" is older than the checkpoints that are kept.
 void WriteThree(disk::Directory& files) {
   CheckpointDirectory directory(files);
   for (const char* id : {"a", "b", "c"}) {
@@ -78,15 +78,15 @@ void WriteThree(disk::Directory& files) {
   }
 }
 
-// What comes of it once nobody sleeps any more.
+// Checks the outcome once no process sleeps any more.
 void ExpectSettles(simulation::SimulatedDirectory& files, bool restored) {
   if (!restored) {
     ASSERT_TRUE(Retain(files, kOtherwise));
     EXPECT_THAT(FilesOf(files, "a"), ::testing::IsEmpty());
     return;
   }
-  // Whoever knows nothing of the restore leaves it; and so does who does, until two were taken
-  // since.
+  // A coordinator that does not know of the restore leaves the checkpoint. One that knows leaves it
+  // until there are two newer checkpoints.
   EXPECT_TRUE(Retain(files, kBefore) && IsThere(files));
   CheckpointDirectory directory(files);
   ASSERT_TRUE(WriteCheckpoint(directory, "d", 30, OfTimeline(2)).ok());
@@ -96,9 +96,9 @@ void ExpectSettles(simulation::SimulatedDirectory& files, bool restored) {
   EXPECT_THAT(FilesOf(files, "a"), ::testing::IsEmpty());
 }
 
-// Two who work in one directory, each on a thread of its own, one at a time: the first until before
-// its change `stops[0]`, the second until before its change `stops[1]`, the first to its end, the
-// second to its end.
+// Two processes that work in one directory in turn, each on its own thread. The first runs up to
+// its change `stops[0]`, the second up to its change `stops[1]`. Then the first runs to its end,
+// and after it the second.
 class Alternation {
  public:
   using Party = std::function<void(disk::Directory&)>;
@@ -155,7 +155,7 @@ class Alternation {
   std::array<bool, 2> ended_ ABSL_GUARDED_BY(mu_) = {};
 };
 
-// Every pair of stops, whoever begins: restores that were granted, and checkpoints removed.
+// Tries every pair of stops. Returns the numbers of granted restores and of removed checkpoints.
 std::pair<int, int> TryAll(bool restore_begins) {
   int granted = 0;
   int removed = 0;
@@ -199,7 +199,7 @@ TEST(RestoreMarksTest, WhatARestoreWasGrantedIsNeverRemovedWhoeverSleeps) {
   }
 }
 
-// One sleeps before a change while the other and a second retention work; whoever of them begins.
+// One process sleeps before a change while the other and a second retention run. Either may begin.
 TEST(RestoreMarksTest, NorBetweenTwoRetentions) {
   for (const bool restore_begins : {true, false}) {
     bool slept = true;
@@ -290,11 +290,11 @@ TEST(RestoreMarksTest, AMarkKeepsUntilTheLogHasPassedItOrEnoughWereTakenSince) {
     EXPECT_EQ(marks.keeping.size() + marks.over.size(), 1u);
     return !marks.keeping.empty();
   };
-  // Of the third timeline, planned at position 20 of the second.
+  // The mark is of the third timeline, planned at position 20 of the second.
   ASSERT_TRUE(MarkRestore(files, {"a", 3, {2, 20}}).ok());
   EXPECT_TRUE(keeps({0, 0}, {}));
   EXPECT_TRUE(keeps({2, 19}, {2, 2, 2}));
-  // Of a timeline before, whose positions say nothing of this one's.
+  // Positions of an earlier timeline say nothing about this one.
   EXPECT_TRUE(keeps({1, 100}, {1, 1, 1}));
   EXPECT_FALSE(keeps({2, 20}, {}));
   EXPECT_TRUE(keeps({3, 20}, {3}));
@@ -374,7 +374,7 @@ TEST(RestoreMarksTest, WhatIsBeingRemovedTakesNoPlaceOfThoseThatAreKept) {
   ASSERT_TRUE(retained.ok()) << retained.status();
   EXPECT_THAT(retained->kept, ::testing::ElementsAre("c", "a"));
   EXPECT_TRUE(IsThere(files));
-  // Once there are two newer ones it goes.
+  // The checkpoint is removed once there are two newer ones.
   ASSERT_TRUE(WriteCheckpoint(directory, "d", 30).ok());
   ASSERT_TRUE(Retain(files, {1, 30}));
   EXPECT_THAT(FilesOf(files, "b"), ::testing::IsEmpty());

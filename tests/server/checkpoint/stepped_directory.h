@@ -1,5 +1,5 @@
-// A view of a directory whose owner is stopped before any change that it makes there, as a process
-// may be that sleeps for long, or dies. Owned by a test; one thread.
+// A view of a directory that stops its owner before any of its changes, as a process that sleeps
+// for long or dies. Owned by a test; one thread.
 #ifndef KAON_TESTS_SERVER_CHECKPOINT_STEPPED_DIRECTORY_H_
 #define KAON_TESTS_SERVER_CHECKPOINT_STEPPED_DIRECTORY_H_
 
@@ -19,10 +19,10 @@ namespace kaon::checkpoint {
 
 class SteppedDirectory : public disk::Directory {
  public:
-  // Called before change `number`, from 0 on, which its error then stands for.
+  // Called before change `number`, from 0 on. If it returns an error, the change fails with it.
   using BeforeChange = std::function<absl::Status(uint64_t number)>;
 
-  // `files` outlives it.
+  // `files` outlives this object.
   SteppedDirectory(disk::Directory& files, BeforeChange before_change)
       : files_(files), before_change_(std::move(before_change)) {}
 
@@ -50,7 +50,7 @@ class SteppedDirectory : public disk::Directory {
   }
   const std::string& path() const override { return files_.path(); }
 
-  // So far.
+  // Returns the number of changes so far.
   uint64_t changes() const { return changes_; }
 
  private:

@@ -1,6 +1,6 @@
 // Checkpoints of a small job with every kind of state: int8 and bf16 momentum, amsgrad, a frozen
-// parameter. Every byte follows from the position, so that what is read can be compared whoever
-// wrote it. Pure functions over a directory; one thread.
+// parameter. The position determines every byte, so a reader can check the content whichever writer
+// made it. Pure functions over a directory; one thread.
 #ifndef KAON_TESTS_SERVER_CHECKPOINT_TINY_CHECKPOINT_H_
 #define KAON_TESTS_SERVER_CHECKPOINT_TINY_CHECKPOINT_H_
 
@@ -18,17 +18,17 @@ namespace kaon::checkpoint {
 // h.w (8x12, muon, int8), h.b (70, adamw with amsgrad), o.w (4x6, sgd, bf16), table (5, frozen).
 v1::RegisterBody TinyRegistration();
 
-// As every shard has them after the train step position - 2.
+// Returns the facts that every shard has after the train step position - 2.
 CheckpointFacts TinyFacts(const std::string& id, uint64_t position);
 
-// The bytes of elements first .. first + count of a tensor at a position: finite, unless `mask`
-// keeps all bits of an exponent.
+// Returns the bytes of elements first .. first + count of a tensor at a position. They are finite,
+// unless `mask` keeps all bits of an exponent.
 std::string TinyBytes(uint64_t position, uint32_t parameter_id, const std::string& role,
                       v1::StateDType dtype, uint64_t first, uint64_t count,
                       unsigned char mask = 0xbf);
 
-// Which tensors a shard writes: every tensor is cut into runs of at most `run` elements (a multiple
-// of 32), dealt out to the shards in turn.
+// Returns the tensors that a shard writes. Every tensor is cut into runs of at most `run` elements
+// (a multiple of 32), dealt out to the shards in turn.
 std::vector<v1::CheckpointTensor> TinyTensors(uint32_t shard, uint32_t num_shards, uint64_t run);
 
 struct TinyShards {
@@ -42,12 +42,12 @@ struct TinyShards {
   std::string begin = "";
 };
 
-// What one shard writes and reports.
+// Writes the part of one shard and returns its report.
 absl::StatusOr<v1::CheckpointPart> WritePart(CheckpointDirectory& directory, const std::string& id,
                                              uint64_t position, uint32_t shard,
                                              const TinyShards& shards);
 
-// All of it, the manifest included.
+// Writes a whole checkpoint with its manifest.
 absl::StatusOr<v1::CheckpointManifest> WriteCheckpoint(CheckpointDirectory& directory,
                                                        const std::string& id, uint64_t position,
                                                        const TinyShards& shards = TinyShards());

@@ -14,7 +14,7 @@
 namespace kaon::config {
 namespace {
 
-// What the last server saw.
+// State that the last server saw.
 struct Life {
   std::string ca_file;
   bool started = false;

@@ -1,6 +1,6 @@
-// A job of 10,000 parameters, 64 shards and 256 workers, of which only the coordinator is real: how
-// many messages a step takes, how large they are, how long the state machine works on it, and what
-// memory all of it takes.
+// A job of 10,000 parameters, 64 shards and 256 workers, of which only the coordinator is real.
+// Measures the number and size of the messages of a step, the time of the state machine, and the
+// memory of all of it.
 #include <gtest/gtest.h>
 #include <malloc.h>
 #include <time.h>
@@ -25,20 +25,20 @@ constexpr int kShards = 64;
 constexpr uint32_t kWorkers = 256;
 constexpr int kParameters = 10000;
 
-// What one step has taken.
+// Cost of one step.
 struct StepCost {
   // Messages in and out.
   int from_shards = 0;
   int from_workers = 0;
   int to_shards = 0;
   int to_workers = 0;
-  // Of all of them.
+  // Bytes of all of them.
   uint64_t bytes_in = 0;
   uint64_t bytes = 0;
-  // In parsing what comes, in the state machine and in serializing what it says; of the processor,
-  // so that what else the machine does hardly counts.
+  // Processor time of parsing, of the state machine and of serializing. Other processes on the
+  // machine hardly change it.
   absl::Duration work;
-  // Most bytes that were allocated at the end of any work, what it says not yet given away.
+  // Most bytes that were allocated at the end of any work, with the messages that are not sent yet.
   uint64_t most_allocated = 0;
 };
 
@@ -48,7 +48,7 @@ absl::Duration ThreadTime() {
   return absl::DurationFromTimespec(time);
 }
 
-// By anybody in this process; 0 under sanitizers, which have their own heap.
+// Bytes that this process has allocated; 0 under sanitizers, which have their own heap.
 uint64_t AllocatedBytes() {
   const struct mallinfo2 heap = mallinfo2();
   return heap.uordblks + heap.hblkhd;
@@ -227,8 +227,8 @@ TEST(ControlScaleTest, AStepLeavesNoMemoryBehind) {
               1e-6 * static_cast<double>(early - before), 1e-6 * static_cast<double>(late - before),
               1e-6 * static_cast<double>(most - before));
   EXPECT_LE(late, early + (256 << 10));
-  // The job, a step's votes twice, as they are sent here and as they are kept there, and what a
-  // plan or a record says to every shard and worker.
+  // The memory holds the job, and a step's votes twice: as they are sent here and as they are kept.
+  // It also holds the messages of a plan or a record to every shard and worker.
   EXPECT_LE(most, before + (32 << 20));
 }
 

@@ -1,6 +1,5 @@
-// A shard as far as a coordinator can tell, in memory, behind a real gRPC port on loopback:
-// promises, votes for every plan at once, applies every decision. Owned by a test; gRPC's threads
-// call the service.
+// A fake shard in memory behind a real gRPC port on loopback. Makes promises, votes for every plan
+// at once, and applies every decision. Owned by a test; gRPC's threads call the service.
 #ifndef KAON_TESTS_SERVER_COORDINATOR_FAKE_SHARD_H_
 #define KAON_TESTS_SERVER_COORDINATOR_FAKE_SHARD_H_
 
@@ -26,13 +25,14 @@ class FakeShard : public v1::ShardControl::Service {
   ~FakeShard() override;
 
   const std::string& address() const { return address_; }
-  // What it would lose with its memory.
+  // Returns the state that a real shard would lose with its memory.
   v1::ShardState state();
-  // From now on plans are accepted without a vote, until it is turned on again.
+  // If false, accepts plans without a vote until it is called with true.
   void set_votes(bool votes);
-  // By which it describes itself, beside backend cpu and device class x86-64; "test" before.
+  // Sets the build in its description; "test" by default. The backend is cpu and the device class
+  // x86-64.
   void set_build(const std::string& build);
-  // From now on a checkpoint that is asked for fails; before, the shard never writes any of it.
+  // Makes requests for a checkpoint fail. By default the shard never writes any of it.
   void FailCheckpoints(const absl::Status& status);
   void Stop();
 
@@ -44,7 +44,7 @@ class FakeShard : public v1::ShardControl::Service {
                            v1::ReadHistoryResponse* response) override;
   grpc::Status DescribeShard(grpc::ServerContext* context, const v1::DescribeShardRequest* request,
                              v1::DescribeShardResponse* response) override;
-  // Of any parameter: its id and the shard's newest step.
+  // Answers for any parameter: its id and the shard's newest step.
   grpc::Status GetParameterStats(grpc::ServerContext* context,
                                  const v1::ShardParameterRequest* request,
                                  v1::ParameterStats* response) override;
@@ -52,7 +52,7 @@ class FakeShard : public v1::ShardControl::Service {
                                        const v1::ShardParameterRequest* request,
                                        v1::ParameterDiagnostics* response) override;
 
-  // Empty answers are not sent.
+  // Returns the answer to a message; an empty one is not sent.
   v1::ShardToCoordinator Answer(const v1::CoordinatorToShard& message);
   void ApplyLocked(const v1::StepRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -60,7 +60,7 @@ class FakeShard : public v1::ShardControl::Service {
   Mutex mu_;
   v1::Ballot promised_ ABSL_GUARDED_BY(mu_);
   std::string holder_ ABSL_GUARDED_BY(mu_);
-  // Last message of the promised ballot.
+  // Time of the last message of the promised ballot.
   absl::Time heard_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
   uint32_t shard_ ABSL_GUARDED_BY(mu_) = 0;
   bool votes_ ABSL_GUARDED_BY(mu_) = true;

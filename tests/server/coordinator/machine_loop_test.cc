@@ -93,7 +93,7 @@ TEST(MachineLoopTest, StopEndsOpenCallsAndLaterOnesFail) {
   EXPECT_EQ(loop.Post([](StepMachine&, absl::Time) {}).code(), absl::StatusCode::kUnavailable);
 }
 
-// P17
+// Waiting events hold a bounded number of bytes (P17).
 TEST(MachineLoopTest, WhatWaitsHoldsOnlySoManyBytes) {
   MachineLoop loop(Ignore);
   constexpr size_t kMegabytes = size_t{1} << 20;
@@ -103,12 +103,12 @@ TEST(MachineLoopTest, WhatWaitsHoldsOnlySoManyBytes) {
   EXPECT_EQ(refused.message(),
             "coordinator has 209715200 bytes of events waiting, at most 268435456");
   EXPECT_TRUE(loop.Post([](StepMachine&, absl::Time) {}, 56 * kMegabytes).ok());
-  // What holds nothing does not wait for it.
+  // An event without bytes does not wait for the others.
   std::promise<void> ran;
   EXPECT_TRUE(loop.Post([&ran](StepMachine&, absl::Time) { ran.set_value(); }).ok());
   loop.Start(Options());
   ran.get_future().wait();
-  // Larger than all, and alone. The bytes of those before it are given back by now.
+  // A single event may exceed the bound, once the bytes of the earlier ones are released.
   absl::Status large;
   do {
     large = loop.Post([](StepMachine&, absl::Time) {}, 300 * kMegabytes);

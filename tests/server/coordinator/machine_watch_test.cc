@@ -82,7 +82,7 @@ TEST_F(MachineWatchTest, CountsTakeoversAndTheirEnd) {
             "holds the shards no more: standing by: coordinator-b:1 holds the shards\n");
 }
 
-// P11
+// Workers whose gradients are far from the others' are counted and shown (P11).
 TEST_F(MachineWatchTest, CountsAndShowsWorkersWhoseGradientsAreFarFromTheOthers) {
   harness_.Train(3);
   for (uint64_t step = 1; step <= 10; ++step) {

@@ -1,4 +1,4 @@
-// A CoordinatorServer over two FakeShards, and blocking calls to it. For one test, on its thread.
+// A CoordinatorServer over two FakeShards, and blocking calls to it. Owned by one test; one thread.
 #ifndef KAON_TESTS_SERVER_COORDINATOR_SERVER_FIXTURE_H_
 #define KAON_TESTS_SERVER_COORDINATOR_SERVER_FIXTURE_H_
 
@@ -24,22 +24,22 @@ class ServerFixture : public ::testing::Test {
  protected:
   void SetUp() override;
 
-  // A further coordinator of the same shards.
+  // Starts another coordinator of the same shards.
   std::unique_ptr<CoordinatorServer> StartCoordinator(uint32_t takeover_ms = 100);
-  // Ends the coordinator and goes on with another one, which holds the shards when it returns.
+  // Ends the coordinator and starts another one, which holds the shards when this returns.
   void ReplaceCoordinator();
   // Points the stubs at `server`.
   void Use(const CoordinatorServer& server);
-  // Asks for the status until `done` accepts it.
+  // Polls the status until `done` accepts it.
   void WaitFor(const std::function<bool(const v1::GetStatusResponse&)>& done);
   // Registers TestJob(world_size), joins every rank with nonce 100 + rank, loads the weights.
   void Train(uint32_t world_size = 2);
-  // Everything a caller can see of coordinator and shards, but for what is counted.
+  // Returns everything a caller can see of coordinator and shards, except counters.
   std::string Visible();
-  // What the coordinator has counted, by event.
+  // Returns the coordinator's counters by event.
   std::map<std::string, uint64_t> Counted();
 
-  // One unary call: Call(&v1::Admin::Stub::GetStatus, *admin_, request, &response).
+  // Makes one unary call: Call(&v1::Admin::Stub::GetStatus, *admin_, request, &response).
   template <typename Stub, typename Request, typename Response>
   absl::Status Call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
                     typename std::type_identity_t<Stub>& stub, const Request& request,
@@ -55,14 +55,14 @@ class ServerFixture : public ::testing::Test {
   v1::AwaitStepRequest AwaitRequest(uint32_t rank, uint64_t step);
   v1::GetStatusResponse Status();
 
-  // Of coordinators that are started from now on.
+  // Checkpoint directory of the coordinators that start from now on.
   std::string checkpoint_dir_;
   std::vector<std::unique_ptr<FakeShard>> shards_;
   std::unique_ptr<CoordinatorServer> server_;
   std::unique_ptr<v1::Coordinator::Stub> coordinator_;
   std::unique_ptr<v1::Admin::Stub> admin_;
   std::vector<v1::Attempt> attempts_;
-  // `kaon-holder` of the last call; empty if it had none.
+  // `kaon-holder` of the last call; empty if the answer had none.
   std::string holder_;
 
  private:

@@ -147,7 +147,7 @@ class StalledShard : public v1::ShardControl::Service {
   std::unique_ptr<grpc::Server> server_;
 };
 
-// P17: of what a slow shard has not taken yet, one large message waits beside the one on its way.
+// If a shard is slow, only one large message waits in addition to the one in flight (P17).
 TEST_F(ShardLinkTest, KeepsFewLargeMessagesForAShardThatDoesNotRead) {
   StalledShard shard;
   const auto link = LinkTo(shard.address());

@@ -138,7 +138,8 @@ TEST_F(PosixDirectoryTest, IsLockedByOneAtATime) {
   EXPECT_TRUE(other->Lock().ok());
 }
 
-// What a full disk and an exhausted quota lead to as well, by a limit that needs no privileges.
+// A file-size limit causes the errors of a full disk and of an exhausted quota, and needs no
+// privileges.
 TEST_F(PosixDirectoryTest, SaysThatThereIsNoRoomAndWritesOnOnceThereIs) {
   ASSERT_NE(std::signal(SIGXFSZ, SIG_IGN), SIG_ERR);
   const std::unique_ptr<File> file = std::move(directory_->Create("file")).value();

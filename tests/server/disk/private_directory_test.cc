@@ -19,7 +19,7 @@ std::vector<std::string>& Synced() {
   return synced;
 }
 
-// What the next sync fails with; 0 = none does.
+// Error number of the next sync; 0 = it succeeds.
 int failure = 0;
 
 }  // namespace

@@ -1,8 +1,8 @@
-// A truncated journal whose files were damaged while nothing was running (P8, T6): every flipped
-// bit, cut file, swapped, stale, zeroed and foreign block, missing and foreign segment is found
-// before anything is used, and the message names the file and, of a segment, the first frame that
-// is not as it was with the step and the position before it. What is dropped without an error is an
-// unsynced tail, and nothing durable is in it.
+// A truncated journal whose files were damaged while no process ran (P8, T6). The tests flip every
+// bit; cut files; swap, age, zero and replace blocks; and remove and replace segments. Each damage
+// is found before anything is used. The message names the file. For a segment it names the first
+// damaged frame, with the step and the position before it. Only an unsynced tail is dropped without
+// an error, and nothing durable is in it.
 #include <glog/logging.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ using ::testing::HasSubstr;
 
 constexpr uint64_t kSeed = 20261121;
 
-// With a step that is not its position.
+// Returns a decision whose step differs from its position.
 DecisionRecord StepDecision(uint64_t position) {
   DecisionRecord decision = Decision(position);
   decision.record.mutable_plan()->mutable_step()->set_step(position + 100);
@@ -115,15 +115,15 @@ class CorruptionTest : public testing::Test {
     if (!log.ok() || (*log)->found().history_problem.empty()) return log.status();
     return absl::DataLossError((*log)->found().history_problem);
   }
-  // Opens the damaged journal. The damage must be found, and its message say in which file it is
-  // (or, of one that is missing, where it should be); nothing may be changed.
+  // Opens the damaged journal. The damage must be found, and the message must name its file. For a
+  // missing file it may name `or_else`. Nothing may be changed.
   void ExpectFound(SimulatedDirectory& directory, const std::string& name,
                    const std::string& or_else = "") {
     ++damaged_;
     const std::vector<std::string> before = Names(directory);
     std::vector<std::string> entries;
     const absl::Status status = StatusOf(OpenLog(directory, &entries));
-    // Of another version, as the first line of the identity says.
+    // A damaged first line of the identity looks like another version.
     const bool refused =
         status.code() == absl::StatusCode::kDataLoss ||
         (status.code() == absl::StatusCode::kFailedPrecondition && name == kIdentityFile);
@@ -138,7 +138,7 @@ class CorruptionTest : public testing::Test {
     EXPECT_EQ(Names(directory), before);
     message_ = std::string(status.message());
   }
-  // Where a frame of the undamaged journal lies, and what was read before it.
+  // Place of a frame of the undamaged journal, and the last entry before it.
   struct Place {
     std::string segment;
     uint64_t offset = 0;
@@ -147,7 +147,7 @@ class CorruptionTest : public testing::Test {
     uint64_t position = 0;
     std::string step;
   };
-  // Of every frame, in order.
+  // Records the place of every frame, in order.
   void FindPlaces() {
     Place place;
     place.position = ReadStart(*original_, kId.Hash())->position;
@@ -168,7 +168,7 @@ class CorruptionTest : public testing::Test {
       }
     }
   }
-  // Of the frame which holds `byte` of a segment.
+  // Returns the place of the frame that holds `byte` of a segment.
   const Place& PlaceOf(const std::string& segment, uint64_t byte) const {
     const auto place = std::find_if(places_.begin(), places_.end(), [&](const Place& one) {
       return one.segment == segment && byte < one.end;
@@ -176,7 +176,7 @@ class CorruptionTest : public testing::Test {
     CHECK(place != places_.end()) << segment << " has no byte " << byte;
     return *place;
   }
-  // Which frame, and after which entry of the log: that which holds `byte`.
+  // Expects the message to name the frame that holds `byte`, and the entry before it.
   void ExpectNamedFrameOf(const std::string& name, uint64_t byte) {
     const Place& place = PlaceOf(name, byte);
     EXPECT_THAT(message_, HasSubstr(absl::StrCat("/d/", name, " at offset ", place.offset)));
@@ -187,12 +187,12 @@ class CorruptionTest : public testing::Test {
                 HasSubstr(absl::StrCat(" at offset ", place.offset, ", frame ", place.sequence,
                                        " after ", place.step, "position ", place.position, ": ")));
   }
-  // Of `history`, whose frames are one sector each.
+  // Expects the message to name the frame of `history`, whose frames are one sector each.
   void ExpectNamedHistoryFrameOf(uint64_t byte) {
     EXPECT_THAT(message_, HasSubstr(absl::StrCat("/d/history at offset ",
                                                  byte / kSectorBytes * kSectorBytes, ": ")));
   }
-  // That of the first byte that is not as it was, or is gone.
+  // Expects the message to name the frame of the first byte that changed or is gone.
   void ExpectNamedDamage(const std::string& name, const std::string& contents,
                          const std::string& changed) {
     const auto first =
@@ -201,8 +201,8 @@ class CorruptionTest : public testing::Test {
     if (ParseSegmentName(name).has_value()) ExpectNamedFrameOf(name, byte);
     if (name == kHistoryFile) ExpectNamedHistoryFrameOf(byte);
   }
-  // The same with one file changed, whose first damaged frame must be named where it is one of
-  // frames.
+  // Changes one file and expects the damage to be found. For a file of frames the first damaged
+  // frame must be named.
   void ExpectFoundIn(const std::string& name, const std::string& changed) {
     const std::unique_ptr<SimulatedDirectory> copy = CopyOf(*original_);
     Put(*copy, name, changed);
@@ -222,7 +222,7 @@ class CorruptionTest : public testing::Test {
   const std::unique_ptr<SimulatedDirectory> original_ =
       std::make_unique<SimulatedDirectory>("/d", 1);
   std::vector<Place> places_;
-  // Of all segments, where the newest vote ends.
+  // End of the newest vote, in bytes of all segments.
   uint64_t durable_end_ = 0;
   std::mt19937_64 random_{kSeed};
   int damaged_ = 0;
@@ -285,7 +285,7 @@ TEST_F(CorruptionTest, FindsEveryTruncationOfWhatWasDurable) {
   Report("truncations");
 }
 
-// What was not synced may be cut off, and only that is.
+// Only data that was not synced may be cut off.
 TEST_F(CorruptionTest, CutsOffNoMoreThanTheUnsyncedTail) {
   std::vector<std::string> all;
   ASSERT_TRUE(OpenLog(*CopyOf(*original_), &all).ok());

@@ -157,7 +157,7 @@ TEST_F(DiskJournalHistoryTest, ShowsNothingThatWasTakenBack) {
   }
 }
 
-// What is queued behind the truncation may never be on the disk.
+// Entries that are queued after the truncation may never reach the disk.
 TEST_F(DiskJournalHistoryTest, KeepsNoRecordThatIsNotWritten) {
   OpenTruncated();
   options_.log.segment_bytes = 1 << 20;
@@ -220,7 +220,7 @@ TEST_F(DiskJournalHistoryTest, GoesOnWithoutADamagedFileAndSaysSo) {
   WriteFile(path, contents);
   Open();
   EXPECT_THAT(journal_->found().history_problem, HasSubstr(path + " at offset 512: payload CRC"));
-  // What is still in the journal, and was not before the truncation.
+  // Shows the records that are still in the journal; before the truncation there were more.
   EXPECT_EQ(Shown(), PositionsFrom(5, 9));
   ASSERT_TRUE(posix_->Remove("history").ok());
   Open();

@@ -109,7 +109,7 @@ class DiskJournalTest : public testing::Test {
       changed_.WaitFor(mu_, absl::Milliseconds(1));
     }
   }
-  // What a process that starts now finds.
+  // Returns the entries that a process finds which starts now.
   std::vector<std::string> Reopened() {
     journal_.reset();
     directory_.set_hook(nullptr);
@@ -235,9 +235,9 @@ TEST_F(DiskJournalTest, TellsOfEachWriteOfAGradientAndOfNothingElse) {
   EXPECT_TRUE(absl::StartsWith(told, "()()")) << told;
   EXPECT_EQ(told.size() % 2, 0u) << told;
   for (size_t i = 0; i < told.size(); ++i) EXPECT_EQ(told[i], i % 2 == 0 ? '(' : ')') << told;
-  // What a write does besides, as where the disk is full, is within it, too.
+  // Other actions of a write, as on a full disk, are within it, too.
   const std::string others = std::regex_replace(operations_, std::regex("\\([^)]*\\)"), "");
-  // Of the promise and the vote.
+  // The other writes are those of the promise and the vote.
   EXPECT_EQ(std::count(others.begin(), others.end(), 'w'), 2) << operations_;
 }
 
@@ -345,7 +345,7 @@ TEST_F(DiskJournalTest, WaitsForRoomAndGoesOnByItself) {
   Append(Promise(2), 'c');
   WaitUntilDone("abc");
   EXPECT_EQ(Reopened().size(), 3u);
-  // Of the disk that is full, then once that it no longer is.
+  // The callback gets the reason of the full disk, then once an empty one.
   EXPECT_EQ(told, (std::vector<std::string>{"writing /d/x: No space left on device", ""}));
 }
 

@@ -27,7 +27,7 @@ std::unique_ptr<disk::PosixDirectory> CopyOfGolden() {
   return directory;
 }
 
-// What was appended.
+// Returns the entries that were appended.
 std::vector<std::string> GoldenEntries() {
   std::vector<std::string> entries = {Describe(Promise(3))};
   for (uint64_t position = 1; position <= 5; ++position) {

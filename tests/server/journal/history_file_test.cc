@@ -95,7 +95,7 @@ TEST_F(HistoryFileTest, GivesBackLargeRecords) {
   EXPECT_EQ(records[4].decision().reason(), record.decision().reason());
 }
 
-// What was taken back is not in it, what took it back is.
+// The file lacks the records that a rollback discarded, and has the rollback.
 TEST_F(HistoryFileTest, GivesBackWhatARollbackLeft) {
   History history;
   Add(1, 6, history);
@@ -166,7 +166,7 @@ TEST_F(HistoryFileTest, RefusesDamageNamingFileAndOffset) {
   ExpectRefused(kStart, kDirectory, " at offset 1024: frame 3 of directory 77, type 5 and chain ");
 }
 
-// With every checksum right.
+// All checksums of these files are right.
 TEST_F(HistoryFileTest, RefusesRecordsThatCannotBe) {
   const auto frames = [](uint64_t last, std::vector<uint64_t> positions) {
     std::string bytes;
@@ -216,7 +216,7 @@ TEST_F(HistoryFileTest, LeavesTheOneBeforeOnAFullDisk) {
     EXPECT_EQ(Read(kStart).size(), 7u) << refused;
     EXPECT_EQ(*directory_->List(), std::vector<std::string>{"history"});
   }
-  // Which of the two a crash would leave is not known.
+  // After an error here, a crash may leave either file.
   hooked.set_hook([&](absl::string_view operation, const std::string&) {
     return operation == "sync directory" ? absl::ResourceExhaustedError("full") : absl::OkStatus();
   });

@@ -62,7 +62,7 @@ TEST_F(HistoryTest, LeavesRegistrationsOut) {
   EXPECT_FALSE(kept[2].plan().rollback().target().has_registration());
 }
 
-// P17
+// The history keeps fewer records if they are large (P17).
 TEST_F(HistoryTest, KeepsFewerWhereTheyAreLarge) {
   v1::StepRecord record;
   record.mutable_decision()->set_reason(std::string(kMaxHistoryBytes / 8, 'x'));
@@ -110,7 +110,7 @@ TEST_F(HistoryTest, ARollbackTakesBackWhatIsAboveItsTarget) {
   ASSERT_EQ(all->size(), 3u);
   EXPECT_EQ((*all)[1].plan().position(), 7u);
   EXPECT_EQ((*all)[2].plan().position(), 14u);
-  // From within the gap.
+  // The reader asks for a position within the gap.
   EXPECT_EQ(history_.Read(9, 10)->front().plan().position(), 14u);
   EXPECT_EQ(history_.Read(15, 10).status().code(), absl::StatusCode::kOutOfRange);
 }

@@ -1,5 +1,5 @@
-// A directory that asks before every operation: tests see what is done in which order, fail it or
-// hold it up. Owned by a test; used by one thread at a time.
+// A directory that calls a hook before every operation. Tests observe the order of operations, make
+// one fail, or delay it. Owned by a test; used by one thread at a time.
 #ifndef KAON_TESTS_SERVER_JOURNAL_HOOKED_DIRECTORY_H_
 #define KAON_TESTS_SERVER_JOURNAL_HOOKED_DIRECTORY_H_
 
@@ -20,7 +20,8 @@ namespace kaon::journal {
 class HookedDirectory : public disk::Directory {
  public:
   // `operation` is "write", "truncate", "sync", "create", "rename", "remove" or, with an empty
-  // name, "sync directory". An error is returned instead of doing it; of a write, half is done.
+  // name, "sync directory". If the hook returns an error, the operation fails with it; half of a
+  // write is done.
   using Hook = std::function<absl::Status(absl::string_view operation, const std::string& name)>;
 
   explicit HookedDirectory(disk::Directory& below) : below_(below) {}

@@ -160,7 +160,7 @@ TEST_F(IntervalJournalTest, AVoteWaitsForTheSnapshotThatARollbackWouldNeed) {
   EXPECT_EQ(done_, "g");
   Vote(StepAt(4, 4), "4");
   EXPECT_EQ(done_, "g");
-  // That of another timeline says nothing about this one.
+  // A snapshot of another timeline says nothing about this one.
   journal_->OnSnapshot(2, 2);
   EXPECT_EQ(done_, "g");
   journal_->OnSnapshot(1, 2);

@@ -49,9 +49,8 @@ struct Shard {
   }
 };
 
-// Shards that write their snapshots as fast as they like, and commit steps as soon as all may vote:
-// a common snapshot is always there, at most K steps back; and writers that never end only wait for
-// themselves.
+// Shards write their snapshots at any speed, and commit steps as soon as all may vote. A common
+// snapshot always exists, at most K steps back. Writers that never end only delay themselves.
 TEST(IntervalScheduleTest, AllShardsAlwaysKeepACommonStepAtMostTheIntervalBack) {
   std::mt19937_64 random(7);
   for (int round = 0; round < 2000; ++round) {

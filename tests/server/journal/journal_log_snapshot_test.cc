@@ -9,8 +9,8 @@
 namespace kaon::journal {
 namespace {
 
-// What the snapshot has is not read again: damage there is not used. The chain is checked all the
-// same.
+// Gradients in the snapshot are not read again, so damage to them does not matter. The chain is
+// checked all the same.
 TEST(JournalLogSnapshotTest, ReadsNoGradientThatIsInTheSnapshot) {
   const std::unique_ptr<disk::PosixDirectory> directory = TemporaryDirectory();
   const std::vector<float> values(300, 1.25f);

@@ -91,7 +91,7 @@ TEST_F(JournalLogTest, RefusesToTruncateWhatWasNotDecided) {
   EXPECT_TRUE(log->Append(Promise(9)).ok());
 }
 
-// What stands for the removed segments is durable before the first of them goes.
+// The record of the removed segments is durable before the first of them is removed.
 TEST_F(JournalLogTest, SaysWhereItBeginsBeforeItRemovesAnything) {
   std::unique_ptr<JournalLog> log = MustOpen(3000);
   AppendSteps(*log, 1, 10);
@@ -245,7 +245,8 @@ TEST_F(JournalLogTest, SyncsOnlyWhatIsNotDurable) {
   EXPECT_EQ(syncs, 1);
 }
 
-// What was read back counts: a promise that only the page cache held must not be lost after all.
+// Entries that were read back count: a promise that only the page cache held must not be lost
+// later.
 TEST_F(JournalLogTest, MakesDurableWhatItReadBack) {
   Append(*MustOpen(), Promise(1));
   bool synced = false;

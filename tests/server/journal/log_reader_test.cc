@@ -69,7 +69,7 @@ class LogReaderTest : public testing::Test {
   uint64_t durable_ = 0;
   uint32_t chain_ = 0;
   DecisionRecord decision_ = Decision(5);
-  // What is wrong with the next frame.
+  // Damages the header of the next frame.
   std::function<void(FrameHeader&)> change_ = [](FrameHeader&) {};
 };
 
@@ -92,7 +92,8 @@ TEST_F(LogReaderTest, SaysWhereTheNextFrameGoes) {
   EXPECT_TRUE(end->unfinished.empty());
 }
 
-// What the file `start` says is gone may be there or not; what it says is first must be there.
+// Segments that the file `start` says are gone may exist or not. The first segment that it names
+// must exist.
 TEST_F(LogReaderTest, BeginsWhereTheStartSays) {
   Write(1, Segment(true));
   start_ = {5, chain_, 6};

@@ -1,6 +1,6 @@
-// The journal on a disk that loses, tears and reorders what was not synced (P6, T5): whatever is
-// done and wherever the power is cut, everything that was synced comes back, in order, and nothing
-// but what was appended.
+// The journal on a disk that loses, tears and reorders unsynced data (P6, T5). After any operations
+// and a power cut at any point, all synced entries come back in order. No entry comes back that was
+// not appended.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -65,7 +65,7 @@ class Lives {
       CheckFound(found);
       totals_.torn_tails += !(*log)->found().torn_tail.empty();
       appended_ = found;
-      // What was read back counts from now on.
+      // Entries that were read back count from now on.
       num_durable_ = appended_.size();
       if (Below(2) == 0) directory_.FailAfter(Below(60));
       Use(**log);
@@ -135,7 +135,7 @@ class Lives {
       } else if (status.code() == absl::StatusCode::kResourceExhausted) {
         ++totals_.full_disks;
       } else {
-        // Whether it is on disk is not known.
+        // The entry may or may not be on the disk.
         NoteAppended(entry);
         ++totals_.device_failures;
         return;
@@ -151,7 +151,7 @@ class Lives {
     }
   }
 
-  // Up to any decision. False when the process must end.
+  // Truncates up to a random decision. Returns false if the process must end.
   bool Truncate(JournalLog& log) {
     std::vector<uint64_t> decided;
     for (const std::string& entry : appended_) {
@@ -188,17 +188,17 @@ class Lives {
   std::mt19937_64 random_;
   Totals& totals_;
   SimulatedDirectory directory_;
-  // Of the process that runs.
+  // History of the present process.
   std::unique_ptr<History> history_;
   std::vector<float> values_;
   std::vector<std::string> appended_;
-  // Of all decisions that were drawn.
+  // Positions of all decisions that were drawn.
   std::map<std::string, uint64_t> positions_;
   // Positions of decisions that may be on the disk, or were removed.
   std::set<uint64_t> decided_;
   // The highest that a truncation was given; it may have been carried out or not.
   uint64_t relied_on_ = 0;
-  // Of those, how many a sync made durable.
+  // Number of appended entries that a sync made durable.
   size_t num_durable_ = 0;
   uint64_t number_ = 0;
 };

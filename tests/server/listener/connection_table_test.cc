@@ -115,7 +115,7 @@ TEST_F(ConnectionTableTest, MakesRoomWhereUnknownPeersTakeIt) {
   Pair& unknown = Connect("g");
   EXPECT_FALSE(table_.MakeRoom(now_));
   EXPECT_TRUE(IsCut(unknown));
-  // Its descriptor is still there, so waiting for it is not in vain.
+  // Its descriptor still exists, so the table can wait until it closes.
   EXPECT_FALSE(table_.FullOfKnown());
   Close(unknown);
   EXPECT_TRUE(table_.MakeRoom(now_));

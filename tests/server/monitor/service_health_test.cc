@@ -49,7 +49,7 @@ TEST(ServiceHealthTest, ShowsWhatWasSoBeforeThereWasAServer) {
   health.SetReason("state", "lost");
   health.ShowIn(&noted);
   EXPECT_EQ(noted.said, std::vector<std::string>{"kaon.v1.X does not serve"});
-  // What it showed it in may be gone.
+  // The service that showed the health may be gone.
   health.ShowIn(nullptr);
   health.SetReason("state", "");
   EXPECT_EQ(noted.said.size(), 1u);

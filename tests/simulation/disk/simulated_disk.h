@@ -1,12 +1,13 @@
-// A directory on a disk whose power can be cut: what was written lies in a volatile layer until it
-// is synced; a cut keeps of the rest what a real disk might have kept. Everything drawn follows
-// from the seed. Owned by a ShardNode, or by a test; one thread.
+// A directory on a disk whose power can be cut. Writes go to a volatile layer until they are
+// synced; a cut keeps as much of it as a real disk might. The seed determines everything that is
+// drawn. Owned by a ShardNode, or by a test; one thread.
 //
-// What a cut keeps of the operations since the last sync: of a file's bytes, each 512-byte sector
-// as it was after some number of the writes that touched it, drawn for each sector on its own (so
-// that writes are lost, torn and reordered, and sectors in between read as zeros); its size as it
-// was after some number of operations, or cut at a sector; of names created, renamed and removed, a
-// prefix or any subset.
+// A cut treats the operations since the last sync as follows:
+// - Each 512-byte sector of a file is as it was after a random number of the writes that touched
+//   it. The number is drawn for each sector, so writes are lost, torn and reordered, and sectors in
+//   between read as zeros.
+// - The size of a file is as it was after a random number of operations, or cut at a sector.
+// - Created, renamed and removed names survive as a prefix of the operations or as any subset.
 #ifndef KAON_TESTS_SIMULATION_DISK_SIMULATED_DISK_H_
 #define KAON_TESTS_SIMULATION_DISK_SIMULATED_DISK_H_
 
@@ -26,24 +27,24 @@ namespace kaon::simulation {
 
 inline constexpr uint64_t kSectorBytes = 512;
 
-// What happened on one disk since it was made.
+// Counts of events on one disk since its creation.
 struct DiskCounters {
   uint64_t writes = 0;
   uint64_t syncs = 0;
   uint64_t power_cuts = 0;
-  // Of writes that a power cut met before their sync, in sectors.
+  // Sectors of writes that a power cut met before their sync.
   uint64_t sectors_lost = 0;
   uint64_t sectors_kept = 0;
-  // Names that a power cut took or brought back.
+  // Names that a power cut removed or brought back.
   uint64_t names_lost = 0;
-  // Calls refused because the disk was full, and because the device failed.
+  // Calls that failed because the disk was full, and because the device failed.
   uint64_t full = 0;
   uint64_t failed = 0;
 };
 
 class SimulatedDirectory : public disk::Directory {
  public:
-  // `path` is for messages.
+  // `path` is used in messages.
   SimulatedDirectory(std::string path, uint64_t seed);
   ~SimulatedDirectory() override;
 
@@ -55,32 +56,33 @@ class SimulatedDirectory : public disk::Directory {
   absl::Status Sync() override;
   const std::string& path() const override { return path_; }
 
-  // The same directory, for who wants to own one; does not outlive this object.
+  // Returns the same directory for a user that must own one. Must not outlive this object.
   std::unique_ptr<disk::Directory> View();
 
-  // The process that used the directory died; the operating system keeps what was written. Files
-  // that are still open answer nothing any more.
+  // Ends the process that used the directory; the operating system keeps its writes. Files that are
+  // still open no longer answer.
   void Crash();
-  // As Crash, and of what was not synced only a random part is left.
+  // Crashes and keeps only a random part of the unsynced data.
   void CutPower();
-  // The power of one who uses the directory is cut, who wrote the files whose names contain `part`:
-  // of what of them was not synced only a random part is left.
+  // Cuts the power of the user whose files have names that contain `part`. Only a random part of
+  // the unsynced data of these files survives.
   void CutPowerOf(const std::string& part);
 
-  // So many bytes can still be added to files; what does not fit is refused, some of it written.
+  // Limits the bytes that can still be added to files. A write beyond the limit fails after a part
+  // of it.
   void SetFreeBytes(uint64_t bytes) { free_bytes_ = bytes; }
   void SetUnbounded() { free_bytes_ = kUnbounded; }
   uint64_t free_bytes() const { return free_bytes_; }
   bool is_unbounded() const { return free_bytes_ == kUnbounded; }
-  // After so many more operations each is refused as the device's error, until told otherwise.
+  // Makes each operation after the next `operations` fail with a device error, until SetHealthy.
   void FailAfter(uint64_t operations) { operations_left_ = operations; }
   void SetHealthy() { operations_left_ = kUnbounded; }
-  // As FailAfter was told, less those since.
+  // Returns the operations left of FailAfter.
   uint64_t operations_left() const { return operations_left_; }
 
-  // A disk that holds what the least lucky power cut would leave now.
+  // Returns a disk that holds what the worst power cut would leave now.
   std::unique_ptr<SimulatedDirectory> DurableCopy() const;
-  // Of what a file holds now; NOT_FOUND.
+  // Flips a bit of a file's present content; NOT_FOUND.
   absl::Status FlipBit(const std::string& name, uint64_t bit);
 
   const DiskCounters& counters() const { return counters_; }
@@ -89,12 +91,12 @@ class SimulatedDirectory : public disk::Directory {
   static constexpr uint64_t kUnbounded = std::numeric_limits<uint64_t>::max();
 
   class OpenFile;
-  // An operation on a file's bytes that is not synced: bytes written at an offset, or a new size.
+  // An unsynced operation on a file's bytes: bytes written at an offset, or a new size.
   struct Pending {
     bool truncate = false;
     uint64_t offset = 0;
     std::string bytes;
-    // Of the file, after the operation.
+    // Size of the file after the operation.
     uint64_t size = 0;
   };
   struct Inode {
@@ -103,7 +105,7 @@ class SimulatedDirectory : public disk::Directory {
     std::vector<Pending> pending;
   };
   using Names = std::map<std::string, std::shared_ptr<Inode>>;
-  // An operation on names that is not synced.
+  // An unsynced operation on names.
   struct Renaming {
     // Empty for a removal.
     std::string to;
@@ -113,18 +115,18 @@ class SimulatedDirectory : public disk::Directory {
   };
 
   absl::Status CheckName(const std::string& name) const;
-  // Counts an operation; OK unless the device fails.
+  // Counts an operation. Returns OK unless the device fails.
   absl::Status CheckDevice(const std::string& path);
   absl::Status Write(const std::string& path, Inode& inode, uint64_t offset, std::string bytes);
   static void Apply(const Renaming& renaming, Names& names);
-  // What is left of a file, whose operations are pending no more.
+  // Applies a power cut to a file, which then has no pending operations.
   void Settle(Inode& inode);
   std::string KeepSector(const Inode& inode, uint64_t start, size_t chosen);
   uint64_t Below(uint64_t bound) { return random_() % bound; }
 
   const std::string path_;
   std::mt19937_64 random_;
-  // Of the process that may use it; handles of an older one are dead.
+  // Life of the process that may use it; handles of an older life are dead.
   uint64_t life_ = 1;
   Names names_;
   Names durable_names_;

@@ -1,4 +1,4 @@
-// What a power cut may and may not leave.
+// Effects that a power cut may and may not have.
 #include "tests/simulation/disk/simulated_disk.h"
 
 #include <gtest/gtest.h>
@@ -69,7 +69,7 @@ TEST(SimulatedDirectoryTest, LosesTearsAndReordersWhatWasNot) {
     auto directory = DiskWith(seed, before, {first, second});
     directory->CutPower();
     const std::string content = Content(*directory, "a");
-    // Within a sector what was written first is there first.
+    // Earlier writes to a sector survive before later ones.
     for (size_t start = 0; start < content.size(); start += kSectorBytes) {
       const std::string sector = content.substr(start, kSectorBytes);
       const size_t mixed = sector.find('x') != sector.npos ? sector.find('\0') : sector.npos;

@@ -1,5 +1,5 @@
-// How an admin calls whichever coordinator answers, in a simulated cluster: requests and answers
-// travel with latency and may be lost, none is repeated. Owned by the node of an admin; one thread.
+// Calls of an admin to the coordinator that answers, in a simulated cluster. Requests and answers
+// have latency and may be lost; none is repeated. Owned by the node of an admin; one thread.
 #ifndef KAON_TESTS_SIMULATION_NODES_ADMIN_CALLS_H_
 #define KAON_TESTS_SIMULATION_NODES_ADMIN_CALLS_H_
 
@@ -20,7 +20,7 @@ class AdminCalls {
   AdminCalls(World& world, std::vector<CoordinatorNode*> coordinators, absl::Duration timeout)
       : world_(world), coordinators_(std::move(coordinators)), timeout_(timeout) {}
 
-  // `on_answer` runs once; no answer within the timeout is UNAVAILABLE.
+  // Runs `on_answer` once. No answer within the timeout is UNAVAILABLE.
   void Call(const CoordinatorNode::MakeCall& make, CoordinatorNode::OnAnswer on_answer);
 
  private:
@@ -29,7 +29,7 @@ class AdminCalls {
   const absl::Duration timeout_;
 };
 
-// The response to a call, or the status that it ended with.
+// Returns the response to a call, or the status that it ended with.
 template <typename Reply>
 auto ResponseOf(const coordinator::CoordinatorAction& action) -> decltype(Reply::response) {
   if (const auto* reply = std::get_if<Reply>(&action)) return reply->response;

@@ -1,6 +1,5 @@
-// An admin of a simulated cluster: changes hyper-parameters of groups at random moments, each
-// change compared with the revision it has read, and asks again when an answer is lost. Owned by
-// RunCluster; one thread.
+// An admin of a simulated cluster. Changes hyper-parameters of groups at random moments, each with
+// the revision it has read, and retries when an answer is lost. Owned by RunCluster; one thread.
 #ifndef KAON_TESTS_SIMULATION_NODES_ADMIN_NODE_H_
 #define KAON_TESTS_SIMULATION_NODES_ADMIN_NODE_H_
 
@@ -23,11 +22,11 @@ class AdminNode {
             std::vector<ShardNode*> shards);
 
   void Start();
-  // As many changes as it wanted are answered OK.
+  // Returns true once as many changes as it wanted have the answer OK.
   bool finished() const;
 
  private:
-  // One change: its answer may have been lost before.
+  // One change, whose earlier answers may have been lost.
   struct Change {
     v1::SetGroupRequest request;
     bool uncertain = false;

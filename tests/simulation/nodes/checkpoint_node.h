@@ -1,6 +1,6 @@
-// An admin of a simulated cluster who keeps checkpoints: asks for one at random moments, and
-// sometimes takes the job back to one. Compares the content of each that was reported with the
-// serial execution (history.h). Owned by RunCluster; one thread.
+// An admin of a simulated cluster who takes checkpoints at random moments and sometimes restores
+// one. Compares the content of each reported one with the serial execution (history.h). Owned by
+// RunCluster; one thread.
 #ifndef KAON_TESTS_SIMULATION_NODES_CHECKPOINT_NODE_H_
 #define KAON_TESTS_SIMULATION_NODES_CHECKPOINT_NODE_H_
 
@@ -23,11 +23,12 @@ class CheckpointNode {
   CheckpointNode(World& world, std::vector<CoordinatorNode*> coordinators,
                  std::vector<ShardNode*> shards);
 
-  // Nothing if the options want none.
+  // Does nothing if the options want no checkpoints.
   void Start();
-  // It asks for nothing any more.
+  // Returns true once it makes no more requests.
   bool finished() const { return finished_; }
-  // Whatever has a manifest is whole and is what the log says: an unfinished one has none.
+  // Checks that every checkpoint with a manifest is complete and equals the log. An unfinished one
+  // has no manifest.
   void CheckAll();
 
  private:
@@ -39,11 +40,12 @@ class CheckpointNode {
   void Restore(const std::string& id);
   void OnRestored(History::Id operation,
                   const absl::StatusOr<v1::RestoreCheckpointResponse>& restored);
-  // Says to the history what a checkpoint in `files` holds; reads every byte.
+  // Adds the content of a checkpoint in `files` to the history; reads every byte.
   absl::Status Note(SimulatedDirectory& files, const std::string& id);
-  // Newer ones, which coordinators take by themselves, push older ones out.
+  // Returns true if newer checkpoints, which coordinators take automatically, may have displaced
+  // it.
   bool MayBeRemoved(const absl::Status& status) const;
-  // Errors that a call may end with.
+  // Checks that a call may end with this status.
   void CheckPasses(const char* what, const absl::Status& status);
 
   World& world_;
@@ -51,7 +53,7 @@ class CheckpointNode {
   const std::vector<ShardNode*> shards_;
   int num_orders_ = 0;
   int num_restores_ = 0;
-  // Ids that were asked for, and those of them that were reported.
+  // Ids of requested checkpoints, and of the reported ones among them.
   std::vector<std::string> asked_;
   std::vector<std::string> reported_;
   bool finished_ = true;

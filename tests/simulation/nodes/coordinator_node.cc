@@ -12,16 +12,18 @@ namespace kaon::simulation {
 namespace {
 
 constexpr absl::Duration kReconnect = absl::Milliseconds(50);
-// Per message. A stream that breaks under a decision leaves it with some shards only.
+// Probabilities per message. A stream that breaks during a decision leaves the decision with some
+// shards only.
 constexpr double kBreaks = 0.002;
 constexpr double kBreaksUnderDecision = 0.02;
-// Of messages that are made obsolete: a copy comes late.
+// Probability that a late copy of an obsolete message arrives.
 constexpr double kObsoleteRepeated = 0.3;
-// After which its directory is looked at, what a supervisor waits for, and the least that are kept.
+// Time until the coordinator looks at its directory, the supervisor's delay, and the fewest
+// checkpoints that are kept.
 constexpr absl::Duration kFinish = absl::Milliseconds(30);
 constexpr absl::Duration kRespawn = absl::Milliseconds(300);
 constexpr uint64_t kKeptCheckpoints = 2;
-// In which a reopened round gets its votes.
+// Time in which a reopened round gets its votes.
 constexpr absl::Duration kRound = absl::Milliseconds(40);
 
 }  // namespace
@@ -209,8 +211,8 @@ void CoordinatorNode::SendToShard(int shard, const v1::CoordinatorToShard& messa
   if (world_.faulty()) RepeatObsolete(shard, message);
 }
 
-// Between fresh messages such a copy would have to be very late to meet the moment in which it does
-// harm to a machine that believes it.
+// Sends the copy at the right moment. A random copy among fresh messages would have to be very late
+// to harm a machine that believes it.
 void CoordinatorNode::RepeatObsolete(int shard, const v1::CoordinatorToShard& message) {
   Link& link = links_[shard];
   if (message.has_promise() && link.last_state != nullptr && world_.Chance(kObsoleteRepeated)) {
@@ -249,7 +251,7 @@ void CoordinatorNode::Drain() {
        actions = machine_->TakeActions()) {
     for (const coordinator::CoordinatorAction& action : actions) CarryOut(action);
   }
-  // After what it had still to send.
+  // Runs after the process has sent what it still had to send.
   NoteStop();
   if (machine_->IsHolder() && !held_) {
     held_ = true;
@@ -260,7 +262,7 @@ void CoordinatorNode::Drain() {
   }
 }
 
-// A unary call beside the streams.
+// Makes a unary call, which is separate from the streams.
 void CoordinatorNode::Read(const coordinator::ReadRecord& read) {
   if (world_.now() < cut_off_until_ || world_.Lost()) return;
   ++world_.result().record_reads;

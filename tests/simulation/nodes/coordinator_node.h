@@ -1,5 +1,5 @@
-// One coordinator process of a simulated cluster: its machine, its streams to the shards, the calls
-// of workers; it can be killed, started again with a new incarnation, and frozen. Owned by
+// One coordinator process of a simulated cluster: its machine, its streams to the shards, and the
+// calls of workers. It can be killed, started again with a new incarnation, and frozen. Owned by
 // RunCluster; one thread.
 #ifndef KAON_TESTS_SIMULATION_NODES_COORDINATOR_NODE_H_
 #define KAON_TESTS_SIMULATION_NODES_COORDINATOR_NODE_H_
@@ -23,63 +23,64 @@ namespace kaon::simulation {
 
 class CoordinatorNode {
  public:
-  // Gets each answer of a call; AwaitFailed UNAVAILABLE if the process dies first.
+  // Gets each answer of a call; AwaitFailed with UNAVAILABLE if the process dies first.
   using OnAnswer = std::function<void(const coordinator::CoordinatorAction&)>;
   using MakeCall = std::function<void(coordinator::StepMachine&, coordinator::CallId)>;
 
   CoordinatorNode(World& world, int index, std::vector<ShardNode*> shards);
 
-  // "c0", "c1", ...: how workers call it.
+  // Address that workers call: "c0", "c1", ...
   std::string address() const { return absl::StrCat("c", index_); }
   bool alive() const { return machine_ != nullptr; }
 
   void Start();
   void Kill();
-  // It does nothing until then; what arrives meanwhile waits.
+  // Stops the process for this long; events that arrive meanwhile wait.
   void Freeze(absl::Duration duration);
-  // Nothing passes between it and the shards until then; nobody is told.
+  // Drops everything between it and the shards for this long, silently.
   void CutOff(absl::Duration duration);
 
-  // The job that it holds has stopped because a worker was lost (worker_loss is fail).
+  // Returns true if the job that it holds has stopped because a worker was lost (worker_loss is
+  // fail).
   bool stopped_by_loss() const;
 
-  // Answers with AwaitFailed at once if the process is dead.
+  // Answers with AwaitFailed immediately if the process is dead.
   coordinator::CallId Call(const MakeCall& make, OnAnswer on_answer);
-  // The caller is gone.
+  // Drops a call whose caller is gone.
   void HangUp(coordinator::CallId call);
 
  private:
   struct Link {
     bool open = false;
     shard::StreamId stream = 0;
-    // What went over it last: copies of these may come after what replaced them.
+    // The last messages of the link. Copies of them may arrive after newer messages.
     ShardNode::Message last_state;
     std::optional<v1::CoordinatorToShard> last_plan;
   };
 
-  // Runs `event` on the machine of this life, later if frozen, never if it died.
+  // Runs `event` on the machine of this life: later if frozen, never if it died.
   void Run(std::function<void()> event);
   void Connect(int shard);
   void Break(int shard);
-  // The shard's process died.
+  // Called when the shard's process has died.
   void OnClosed(int shard, shard::StreamId stream);
   void Drain();
   void Read(const coordinator::ReadRecord& read);
   void CarryOut(const coordinator::CoordinatorAction& action);
-  // As its thread of checkpoints does; the process may die in the middle.
+  // Finishes a checkpoint as the checkpoint thread does; the process may die in the middle.
   void Finish(const coordinator::FinishCheckpoint& finish);
   void SendToShard(int shard, const v1::CoordinatorToShard& message);
-  // Once this process has stopped a job it plans no step of that timeline any more, whatever comes.
+  // Records that this process has stopped a job. It must not plan another step of that timeline.
   void NoteStop();
   void CheckStopped(const v1::StepPlan& plan);
-  // A copy of what `message` makes obsolete arrives when `message` is on its way.
+  // Delivers a copy of the message that `message` makes obsolete, while `message` is on its way.
   void RepeatObsolete(int shard, const v1::CoordinatorToShard& message);
   void Receive(int shard, shard::StreamId stream, ShardNode::Message message);
   void Answer(coordinator::CallId call, const coordinator::CoordinatorAction& action, bool last);
 
   World& world_;
   const int index_;
-  // Of this machine; the process that runs on it sees no other.
+  // Clock of this machine, the only one that the process sees.
   const SkewedClock clock_{world_.options(), world_.queue(), 1000 + static_cast<uint64_t>(index_)};
   const std::vector<ShardNode*> shards_;
   std::unique_ptr<coordinator::StepMachine> machine_;
@@ -94,7 +95,7 @@ class CoordinatorNode {
   std::map<coordinator::CallId, OnAnswer> calls_;
   uint64_t wake_ = 0;
   bool held_ = false;
-  // Timeline in which this process has stopped the job for the loss of a worker.
+  // Timeline in which this process has stopped the job because a worker was lost.
   std::optional<uint64_t> stopped_in_;
 };
 

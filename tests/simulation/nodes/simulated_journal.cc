@@ -96,7 +96,7 @@ void SimulatedJournal::WriteQueued() {
   while (!queue_.empty()) {
     if (!WriteOne(queue_.front().entry)) {
       busy_ = true;
-      // What was written before the disk was full can be synced.
+      // Data written before the disk was full can still be synced.
       if (full_ && written_.empty()) After(kRetry, [this] { WriteQueued(); });
       if (full_ && !written_.empty()) BeginSync();
       return;

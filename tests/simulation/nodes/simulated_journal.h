@@ -1,5 +1,5 @@
-// What DiskJournal's thread does, in virtual time: appends are written at once or a while later,
-// a sync takes a while, `done` runs only then; a full disk only delays. Drives the production
+// The thread of DiskJournal in virtual time. Writes appends at once or a while later, takes time
+// for a sync, and runs `done` only after it. A full disk only delays. Drives the production
 // JournalLog, or keeps everything in memory (mode `none`). Owned by ShardNode, one per life of its
 // process; one thread.
 #ifndef KAON_TESTS_SIMULATION_NODES_SIMULATED_JOURNAL_H_
@@ -22,10 +22,10 @@ namespace kaon::simulation {
 
 class SimulatedJournal : public journal::Journal {
  public:
-  // The process must end: a write or a sync failed for good.
+  // Called when a write or a sync failed for good; the process must end.
   using OnFailed = std::function<void(const absl::Status&)>;
 
-  // `log` may be null: mode `none`. `history` is what it was opened with.
+  // `log` is null in mode `none`. `history` is what the log was opened with.
   SimulatedJournal(World& world, std::unique_ptr<journal::History> history,
                    std::unique_ptr<journal::JournalLog> log, OnFailed on_failed);
   ~SimulatedJournal() override;
@@ -35,7 +35,7 @@ class SimulatedJournal : public journal::Journal {
   void WithdrawGradients() override;
   absl::StatusOr<std::vector<v1::StepRecord>> History(uint64_t from_position,
                                                       uint32_t limit) override;
-  // At once.
+  // Truncates the log immediately.
   void Truncate(uint64_t position) override;
   uint64_t appended_bytes() const override;
   v1::JournalStatus Status() const override;
@@ -51,23 +51,23 @@ class SimulatedJournal : public journal::Journal {
   void After(absl::Duration delay, std::function<void()> event);
   void Wake();
   void WriteQueued();
-  // False if it is to be tried again later.
+  // Returns false if the write must be retried later.
   bool WriteOne(const journal::Entry& entry);
   void BeginSync();
   void EndSync(bool synced);
 
   World& world_;
-  // The log takes from it what a truncation keeps.
+  // The log moves the records that a truncation keeps out of it.
   const std::unique_ptr<journal::History> history_;
   const std::unique_ptr<journal::JournalLog> log_;
   const OnFailed on_failed_;
-  // Events hold it weakly: they die with the process.
+  // Events hold a weak reference, so they die with the process.
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
-  // Not written.
+  // Entries that are not written.
   std::deque<Item> queue_;
-  // Written, not synced.
+  // Callbacks of entries that are written but not synced.
   std::vector<std::function<void()>> written_;
-  // A write, a sync or a retry is under way.
+  // A write, a sync or a retry is in progress.
   bool busy_ = false;
   bool full_ = false;
 };

@@ -13,11 +13,11 @@ namespace kaon::simulation {
 namespace {
 
 constexpr absl::Duration kCallTimeout = absl::Milliseconds(500);
-// Of processes that are replaced: they still push.
+// Share of the replaced processes that still push.
 constexpr double kOutlived = 0.3;
-// How often a worker that has done its steps looks whether it has.
+// Interval at which a worker that has done its steps checks whether there are more.
 constexpr absl::Duration kLook = absl::Milliseconds(300);
-// In which the first push of a step is under way.
+// Time in which the first push of a step is in progress.
 constexpr absl::Duration kPush = absl::Milliseconds(8);
 
 template <typename T>
@@ -237,7 +237,7 @@ void WorkerNode::OnStepOver(const client::StepOver& over) {
       return JoinAfter(absl::Milliseconds(20));
     }
     // A join of this rank's dead process arrived after this one's own. Or a shard holds no job for
-    // longer than a worker tries: it died before the registration was on its disk as decided, and
+    // longer than a worker retries. It died before the registration was on its disk as decided, and
     // the holder is cut off.
     if (absl::IsAborted(over.record.status()) || absl::IsNotFound(over.record.status())) {
       return Supervise();
@@ -327,7 +327,7 @@ void WorkerNode::Begin(const client::CallBegin& call) {
   *request.mutable_attempt() = call.attempt;
   request.set_process_nonce(call.process_nonce);
   begun_ = {timeline_, call.share.step, call.process_nonce};
-  // Of the gradient that was given up some shards may have a part.
+  // Some shards may have a part of the abandoned gradient.
   if (begun_ == given_up_) {
     world_.invariants().Violated(absl::StrCat("worker ", rank_, " begins step ", call.share.step,
                                               " again under the nonce it gave it up with"));

@@ -1,5 +1,5 @@
-// One worker rank of a simulated cluster: registers the job, loads the weights (rank 0) and trains
-// step after step through the production WorkerSession; its process can be killed and started again
+// One worker rank of a simulated cluster. Registers the job, loads the weights (rank 0), and trains
+// step after step through the production WorkerSession. Its process can be killed and started again
 // with other gradients. Owned by RunCluster; one thread.
 #ifndef KAON_TESTS_SIMULATION_NODES_WORKER_NODE_H_
 #define KAON_TESTS_SIMULATION_NODES_WORKER_NODE_H_
@@ -30,15 +30,15 @@ class WorkerNode {
 
   void Start();
   void Kill();
-  // Never started again.
+  // Kills the process, which never restarts.
   void KillForGood();
-  // The caller ends the step it has begun, if any, and begins it again with another gradient.
+  // Abandons the step in progress, if any, and retries it with another gradient.
   void GiveUp();
   bool gone() const { return gone_; }
-  // `fault` happens soon after it has begun to push the next time, unless it dies before.
+  // Runs `fault` soon after the next push begins, unless the process dies before.
   void AtNextPush(std::function<void()> fault) { at_next_push_ = std::move(fault); }
   bool alive() const { return session_ != nullptr; }
-  // Newest step this rank knows to be decided.
+  // Returns the newest step whose decision this rank knows.
   uint64_t finished_step() const { return finished_step_; }
 
  private:
@@ -51,24 +51,24 @@ class WorkerNode {
   void CarryOut(const client::SessionAction& action);
   void OnJoinOver(const client::JoinOver& over);
   void OnStepOver(const client::StepOver& over);
-  // That the job has stopped is said as FAILED_PRECONDITION, and only of a job that does.
+  // Checks that FAILED_PRECONDITION reports the stop only of a job that stops.
   void NoteLoss(const absl::Status& status);
-  // The process ends with an error and is started again, as its supervisor would.
+  // Ends the process with an error and restarts it, as its supervisor would.
   void Supervise();
 
   void Join(const client::CallJoin& call);
   void Begin(const client::CallBegin& call);
   void Await(const client::CallAwait& call);
-  // The coordinator hears, after a while, that the stream of its AwaitStep is gone.
+  // Tells the coordinator after a while that the stream of its AwaitStep is gone.
   void HangUp();
   void Push(const client::StartPush& call);
-  // The job goes on from a checkpoint.
+  // Continues from a checkpoint.
   void OnRewound(const client::Joined& joined);
-  // Reads the version of every parameter, whenever it is there.
+  // Reads the version of every parameter once it is available.
   void Pull(uint64_t step);
 
-  // Requests and answers travel with latency, may be lost or repeated; a lost one becomes
-  // UNAVAILABLE after a timeout. `on_answer` runs once.
+  // Makes a call whose request and answer have latency and may be lost or repeated. A lost one
+  // becomes UNAVAILABLE after a timeout. Runs `on_answer` once.
   void Unary(const std::string& address, const CoordinatorNode::MakeCall& make, OnAnswer on_answer);
   // Runs `event` after a latency in this life of the process.
   void Later(absl::Duration delay, std::function<void()> event);
@@ -76,7 +76,7 @@ class WorkerNode {
 
   World& world_;
   const uint32_t rank_;
-  // Of this machine; the process that runs on it sees no other.
+  // Clock of this machine, the only one that the process sees.
   const SkewedClock clock_{world_.options(), world_.queue(), 3000 + static_cast<uint64_t>(rank_)};
   const v1::JobDefinition job_;
   const std::vector<CoordinatorNode*> coordinators_;
@@ -85,23 +85,23 @@ class WorkerNode {
   std::unique_ptr<client::WorkerSession> session_;
   uint64_t life_ = 0;
   bool gone_ = false;
-  // Between a step's begin and its end.
+  // True between the begin and the end of a step.
   bool stepping_ = false;
-  // Timeline, step and nonce of the newest BeginStep, and of the newest before a step was given up.
+  // Timeline, step and nonce of the newest BeginStep; `given_up_` is that of an abandoned step.
   using Begun = std::tuple<uint64_t, uint64_t, uint64_t>;
   Begun begun_;
   Begun given_up_;
   uint64_t nonce_ = 0;
   uint64_t finished_step_ = 0;
   uint64_t open_step_ = 0;
-  // Of the job, as far as this process knows.
+  // Timeline of the job, as far as this process knows.
   uint64_t timeline_ = 1;
-  // The step that is begun.
+  // The step in progress.
   History::Id operation_ = 0;
   uint64_t pushes_of_step_ = 0;
-  // Calls that still matter.
+  // Calls whose results still matter.
   std::map<uint64_t, std::shared_ptr<PushStream>> pushes_;
-  // Where the newest AwaitStep arrived.
+  // The coordinator of the newest AwaitStep.
   CoordinatorNode* awaited_ = nullptr;
   coordinator::CallId await_call_ = 0;
   absl::Time wake_ = absl::InfiniteFuture();

@@ -37,7 +37,7 @@ class CheckedFileTest : public testing::Test {
 
   const std::string written_ = MakeBytes();
   const FileSums sums_ = SumsOf(written_);
-  // What the disk holds.
+  // Content of the disk.
   std::string bytes_ = written_;
   MemoryFile* memory_ = nullptr;
 };

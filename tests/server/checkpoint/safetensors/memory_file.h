@@ -13,7 +13,7 @@ namespace kaon::checkpoint {
 
 class MemoryFile : public disk::File {
  public:
-  // `bytes` outlives the file, which reads and writes there.
+  // `bytes` outlives the file, which reads and writes it.
   explicit MemoryFile(std::string* bytes) : bytes_(*bytes) {}
 
   absl::Status Write(uint64_t offset, absl::Span<const absl::string_view> slices) override {
@@ -41,7 +41,7 @@ class MemoryFile : public disk::File {
   }
   const std::string& path() const override { return path_; }
 
-  // Writes beyond so many bytes are refused.
+  // Makes writes beyond so many bytes fail.
   void SetCapacity(size_t bytes) { capacity_ = bytes; }
   int reads() const { return reads_; }
   int syncs() const { return syncs_; }

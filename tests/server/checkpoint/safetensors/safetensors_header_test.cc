@@ -171,8 +171,8 @@ TEST(SafetensorsHeaderTest, OurFilesHaveOneOrderAndAlignment) {
                          ", expecting a multiple of 4096"));
 }
 
-// Whatever tensors there are, every byte of the data belongs to one, and all but the first of each
-// element size begin aligned.
+// For any tensors, every byte of the data belongs to one of them. All but the first of each element
+// size begin aligned.
 TEST(SafetensorsHeaderTest, AnyLayoutReadsBack) {
   std::mt19937 random(20261121);
   constexpr TensorType kTypes[] = {kF32,

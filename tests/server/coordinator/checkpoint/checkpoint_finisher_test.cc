@@ -20,10 +20,11 @@
 namespace kaon::coordinator {
 namespace {
 
-// A directory, what coordinators and shards put there, and what one coordinator does there.
+// A directory, the files that coordinators and shards put there, and the finisher of one
+// coordinator.
 class CheckpointFinisherTest : public testing::Test {
  protected:
-  // What two shards write.
+  // Writes the parts of two shards.
   std::vector<v1::CheckpointPart> WriteParts(const std::string& id, uint64_t position,
                                              uint64_t attempt) {
     checkpoint::TinyShards shards;
@@ -51,13 +52,13 @@ class CheckpointFinisherTest : public testing::Test {
     return finished;
   }
 
-  // Whether older checkpoints are removed from now on.
+  // True if older checkpoints are removed from now on.
   bool retain_ = false;
 
-  // Of whom everything is that is done from now on.
+  // Job of everything that follows.
   std::string job_ = "tiny";
 
-  // Of checkpoint `id`, whether it is finished or not.
+  // Returns the number of files of checkpoint `id`, finished or not.
   size_t FilesOf(const std::string& id) {
     size_t files = 0;
     const std::vector<std::string> names = files_.List().value();
@@ -70,8 +71,8 @@ class CheckpointFinisherTest : public testing::Test {
   std::optional<CheckpointFinisher> finisher_;
 };
 
-// An attempt of another coordinator may be running while its files are seen for the first time; but
-// not any more once all shards have written for this one since.
+// An attempt of another coordinator may be running while its files are seen for the first time. It
+// cannot be running once all shards have written for this coordinator since.
 TEST_F(CheckpointFinisherTest, RemovesWhatOthersLeftOnceItCannotBeRunning) {
   WriteParts("before", 10, 1);
   Start();
@@ -98,7 +99,8 @@ TEST_F(CheckpointFinisherTest, RemovesAnAttemptOfItsOwnThatIsGivenUpAndNoOther) 
   EXPECT_EQ(FilesOf("mine"), 2u);
 }
 
-// What fills the disk may be what a crash left: the first attempt fails for it, and it goes.
+// The remains of a crash may fill the disk: the first attempt fails because of them, and removes
+// them.
 TEST_F(CheckpointFinisherTest, WhatWasThereBeforeItStartedGoesWithItsFirstAttempt) {
   WriteParts("before", 10, 1);
   Start();

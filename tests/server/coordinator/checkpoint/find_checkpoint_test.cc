@@ -23,7 +23,7 @@ v1::RestoreCheckpointRequest Named(const std::string& id) {
   return request;
 }
 
-// With the digests of what it holds.
+// Writes a checkpoint whose manifest has the digests of its content.
 v1::CheckpointManifest Write(simulation::SimulatedDirectory& files, const std::string& id,
                              uint64_t position) {
   checkpoint::CheckpointDirectory directory(files);
@@ -57,7 +57,7 @@ TEST(FindCheckpointTest, NamesWhatItPassesOverAndWhatThereIsNot) {
             absl::StatusCode::kNotFound);
   Write(files, "older", 10);
   const std::string damaged = Write(files, "newer", 12).files(0).name();
-  // In the tensors, which begin behind the header's 4 KiB.
+  // Flips a bit in the tensors, which begin after the header's 4 KiB.
   ASSERT_TRUE(files.FlipBit(damaged, 4096 * 8 + 77).ok());
   const auto newest = FindCheckpoint(directory, Named(""));
   ASSERT_TRUE(newest.ok()) << newest.status();
@@ -105,8 +105,8 @@ TEST(FindCheckpointTest, DoesNotTakeWhatIsBeingRemoved) {
   EXPECT_EQ(FindCheckpoint(directory, Named(""))->order.manifest->id(), "older");
 }
 
-// A coordinator died between the rename that makes a checkpoint exist and the sync of its name; the
-// shards that take it now read it again when they restart.
+// A coordinator died between the rename that makes a checkpoint exist and the sync of its name. The
+// shards that load it now read it again when they restart.
 TEST(FindCheckpointTest, WhatItFindsOutlivesAPowerCut) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     simulation::SimulatedDirectory files("/checkpoints", seed);

@@ -29,7 +29,7 @@ class AdminServiceCheckpointTest : public ServerFixture {
     newest_ = Write(directory, "new", 12);
   }
 
-  // With the digests of what it holds.
+  // Writes a checkpoint whose manifest has the digests of its content.
   static v1::CheckpointManifest Write(checkpoint::CheckpointDirectory& directory,
                                       const std::string& id, uint64_t position) {
     const checkpoint::TinyShards shards;

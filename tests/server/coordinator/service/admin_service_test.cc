@@ -136,7 +136,7 @@ TEST_F(AdminServiceTest, AChangeWhoseAnswerWasLostIsAnsweredByTheNextCoordinator
   v1::SetGroupResponse again;
   ASSERT_TRUE(Call(&v1::Admin::Stub::SetGroup, *admin_, request, &again).ok());
   EXPECT_EQ(again.SerializeAsString(), first.SerializeAsString());
-  // What others ask for, or nobody can know, is compared as ever.
+  // Other requests, and requests without an id, are compared with the revision as usual.
   for (uint64_t other : {9, 0}) {
     request.set_request_id(other);
     EXPECT_EQ(Call(&v1::Admin::Stub::SetGroup, *admin_, request, &again).code(),

@@ -88,7 +88,7 @@ TEST_F(CoordinatorServiceTest, RegistrationsWhoseCallersAreGoneDoNotWait) {
   };
   const absl::Time deadline = absl::Now() + absl::Milliseconds(500);
   std::vector<std::future<grpc::StatusCode>> waiting;
-  // As many as may wait.
+  // 64 calls may wait.
   for (int i = 0; i < 64; ++i) {
     waiting.push_back(std::async(std::launch::async, register_until, deadline));
   }

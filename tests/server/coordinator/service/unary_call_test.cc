@@ -16,7 +16,7 @@ StepMachineOptions Options() {
   return options;
 }
 
-// How a request ends that is submitted after `before`, and whether it was asked.
+// Submits a request after `before`. Returns whether the machine got it, and the status of its end.
 std::pair<bool, absl::Status> Submitted(void (*before)(WaitingReactor& reactor)) {
   MachineLoop loop([](const SendToShard&) {});
   loop.Start(Options());
@@ -45,7 +45,7 @@ TEST(WaitingReactorTest, AsksForACallerThatWaits) {
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
 }
 
-// Who gave up while something else was waited for, files that were verified say, gets nothing done.
+// A caller that cancels while it waits, say for the verification of files, changes nothing.
 TEST(WaitingReactorTest, AsksNothingForACallerThatIsGone) {
   const auto [asked, status] = Submitted([](WaitingReactor& reactor) { reactor.OnCancel(); });
   EXPECT_FALSE(asked);

@@ -1,5 +1,5 @@
-// A ShardMachine whose actions a test carries out, with a journal as slow as the test wants it. One
-// thread.
+// A ShardMachine whose actions a test carries out, with a journal that is as slow as the test
+// wants. One thread.
 #ifndef KAON_TESTS_SERVER_SHARD_AGREEMENT_MACHINE_FIXTURE_H_
 #define KAON_TESTS_SERVER_SHARD_AGREEMENT_MACHINE_FIXTURE_H_
 
@@ -18,11 +18,11 @@ namespace kaon::shard {
 inline constexpr StreamId kOld = 1;
 inline constexpr StreamId kHolder = 2;
 
-// Carries out the machine's actions as a shard whose journal is as slow as the test wants it.
+// Carries out the machine's actions as a shard with a slow journal.
 class MachineFixture : public testing::Test {
  protected:
   explicit MachineFixture(std::string data_loss = "") : machine_(std::move(data_loss)) {}
-  // In mode INTERVAL.
+  // Creates a machine in mode INTERVAL.
   explicit MachineFixture(uint32_t interval_steps)
       : machine_("", v1::DURABILITY_MODE_INTERVAL, interval_steps) {}
 
@@ -74,7 +74,7 @@ class MachineFixture : public testing::Test {
     machine_.OnFolded(generation_, facts);
     Collect();
   }
-  // `state_digest`: of the state after it.
+  // `state_digest` is that of the state after the entry.
   void Apply(uint64_t position, uint64_t state_digest = 0) {
     machine_.OnApplied(position, state_digest);
     Collect();
@@ -103,7 +103,7 @@ class MachineFixture : public testing::Test {
     return plan;
   }
 
-  // Registered, weights loaded, `kHolder` holds ballot 1.
+  // Registers the job, loads the weights, and gives ballot 1 to `kHolder`.
   void Start() {
     Promise(kHolder, 1);
     MakeDurable();
@@ -124,7 +124,7 @@ class MachineFixture : public testing::Test {
     applies_.clear();
     records_.clear();
   }
-  // As Start, with a durable PREPARE of `plan`.
+  // Calls Start and makes a PREPARE of `plan` durable.
   void StartPrepared(const v1::StepPlan& plan) {
     Start();
     Plan(kHolder, plan);

@@ -94,7 +94,7 @@ TEST_F(PlanCheckTest, NamesTheMalformedMember) {
                 [](v1::StepBody* step) { step->mutable_members(0)->set_micro_batches(1025); });
 }
 
-// T21
+// A job that shrinks continues with the remaining workers (T21).
 TEST_F(PlanCheckTest, AJobThatShrinksGoesOnWithThoseThatAreLeft) {
   v1::RegisterBody shrinks = registration_;
   shrinks.mutable_definition()->set_worker_loss(v1::WORKER_LOSS_POLICY_SHRINK);
@@ -168,7 +168,7 @@ TEST_F(DecisionCheckTest, NamesWhatIsMalformed) {
                 [](auto& decision) { decision.set_next_loss_scale(1e50); });
 }
 
-// [C3], [C5].
+// A decision must have a clip factor of every norm group ([C3]) and of every group ([C5]).
 TEST_F(DecisionCheckTest, ExpectsAFactorOfEveryGroupAndNormGroup) {
   ExpectRefused("norms of 0 groups, expecting 2", [](auto& decision) { decision.clear_norms(); });
   ExpectRefused("is of group 'other', expecting 'matrices'",

@@ -10,16 +10,17 @@ namespace kaon::shard {
 
 v1::Ballot MakeBallot(uint64_t counter);
 
-// Two ranks; parameters w (2x3, muon), b (4, adamw), f (5, frozen), all on shard 0 of 1.
+// Returns a job of two ranks with parameters w (2x3, muon), b (4, adamw) and f (5, frozen), all on
+// shard 0 of 1.
 v1::RegisterBody MakeRegistration();
 
-// Position 1.
+// Returns the plan of position 1.
 v1::StepPlan RegistrationPlan(uint64_t counter, uint64_t round);
-// Position 2.
+// Returns the plan of position 2.
 v1::StepPlan LoadPlan(uint64_t counter, uint64_t round);
-// Position step + 2.
+// Returns the plan of position step + 2.
 v1::StepPlan TrainPlan(uint64_t step, uint64_t counter, uint64_t round);
-// Sets the learning rate of group scalars; the first change of the job.
+// Returns a plan that sets the learning rate of group scalars, the first change of the job.
 v1::StepPlan GroupChangePlan(uint64_t position, double lr, uint64_t counter, uint64_t round);
 
 v1::StepRecord Applying(const v1::StepPlan& plan);

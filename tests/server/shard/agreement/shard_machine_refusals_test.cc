@@ -185,7 +185,7 @@ TEST_F(ShardMachineRefusalsTest, RefusesARegistrationThatDoesNotFitWithItsArithm
 }
 
 TEST_F(ShardMachineRefusalsTest, KeepsTheFirstIndexItPromisedUnder) {
-  // Who only looks binds nothing.
+  // A probe does not bind the shard to an index.
   v1::CoordinatorToShard message = Envelope(1);
   message.set_num_shards(3);
   message.mutable_probe();

@@ -1,5 +1,5 @@
-// The machine read back from its journal. What a whole shard does with its records is in
-// shard_core_replay_test.
+// The machine read back from its journal. shard_core_replay_test covers a whole shard that replays
+// its records.
 #include <gtest/gtest.h>
 
 #include "proto/ballot.h"

@@ -38,7 +38,7 @@ class ShardMachineRollbackTest : public MachineFixture {
     *plan.mutable_rollback()->mutable_target() = PointAt(4, 2);
     return plan;
   }
-  // From the snapshots of steps 0 and 2, which it read.
+  // Restarts from the snapshots of steps 0 and 2, which the shard read.
   void Restart() {
     FrozenFacts facts;
     facts.state.set_applied_position(4);
@@ -173,8 +173,8 @@ TEST_F(ShardMachineRollbackTest, AShardThatWentOnGoesBackAndForgetsItsVote) {
   EXPECT_EQ(machine_.state().snapshots_size(), 2);
 }
 
-// A holder plans above what it has read of; a step that was only accepted then, or whose vote was
-// not durable, must not keep it from that for ever.
+// A holder plans above the positions that it has read. A step that was only accepted then, or whose
+// vote was not durable, must not block the holder forever.
 TEST_F(ShardMachineRollbackTest, AVoteThatNobodyWasToldOfIsInNobodysWay) {
   TrainTo(5);
   Plan(kHolder, TrainPlan(6, 1, 1));
@@ -193,7 +193,7 @@ TEST_F(ShardMachineRollbackTest, AVoteThatIsDurableOnlyAfterThePromiseIsInNobody
   const std::vector<uint64_t> vote = std::exchange(appends_, {});
   BecomeHolder(2);
   EXPECT_FALSE(machine_.state().has_prepared());
-  // While the journal reads its gradient the plan is lost, and comes again.
+  // While the journal reads the step's gradient, the plan is lost; the holder resends it.
   Plan(kHolder, RollbackPlan(8, 2));
   EXPECT_TRUE(TakeSent().empty());
   for (const uint64_t token : vote) machine_.OnDurable(token);
@@ -221,7 +221,7 @@ TEST_F(ShardMachineRollbackTest, ASnapshotThatIsNotThereIsNoTarget) {
   plan.mutable_rollback()->mutable_target()->mutable_last_decision()->set_next_loss_scale(3);
   Plan(kHolder, plan);
   RefusedAs(v1::REFUSAL_REASON_INVALID);
-  // What cannot be looked at now may be whole: the holder sends the plan again.
+  // A snapshot that cannot be read now may be whole, so the holder resends the plan.
   Plan(kHolder, RollbackPlan(9, 2));
   Check(absl::FailedPreconditionError("too many open files"));
   EXPECT_EQ(RefusedAs(v1::REFUSAL_REASON_STALE_PLAN), "too many open files");
@@ -234,14 +234,14 @@ TEST_F(ShardMachineRollbackTest, ASnapshotThatIsNotThereIsNoTarget) {
   EXPECT_EQ(machine_.state().snapshots(0).position(), 2u);
 }
 
-// What is on disk of the journal behind the snapshot has gaps.
+// The journal on disk has gaps after the snapshot.
 TEST_F(ShardMachineRollbackTest, ReplayTakesARollbackBeyondWhatWasForgotten) {
   Restart();
   const v1::StepPlan plan = RollbackPlan(9, 2);
   ASSERT_TRUE(machine_.RestorePromise({MakeBallot(2), 0, 1}).ok());
   journal::PrepareRecord prepare;
   prepare.prepared.set_plan(plan.SerializeAsString());
-  // Of the state that was forgotten.
+  // Digest of the state that was forgotten.
   prepare.prepared.set_state_digest(77);
   prepare.generation = 12;
   ASSERT_EQ(machine_.RestorePrepared(plan, prepare), absl::OkStatus());

@@ -166,7 +166,7 @@ TEST_F(ShardMachineTest, LosesAPlanThatWouldWithdrawAPrepareBeforeItIsDurable) {
   EXPECT_TRUE(TakeSent().empty());
   MakeDurable();
   EXPECT_TRUE(proto::Alike(PlanOf(TakeSent().at(0).message.prepared()), TrainPlan(1, 1, 1)));
-  // It comes again.
+  // The holder resends the plan.
   Plan(kHolder, other);
   EXPECT_EQ(foldings_, 1);
   EXPECT_FALSE(machine_.state().has_prepared());

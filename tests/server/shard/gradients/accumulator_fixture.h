@@ -1,4 +1,4 @@
-// Two workers pushing to a GradientAccumulator by plain calls: what its tests share. One thread.
+// Two workers that push to a GradientAccumulator by plain calls. Its tests share this. One thread.
 #ifndef KAON_TESTS_SERVER_SHARD_GRADIENTS_ACCUMULATOR_FIXTURE_H_
 #define KAON_TESTS_SERVER_SHARD_GRADIENTS_ACCUMULATOR_FIXTURE_H_
 
@@ -56,7 +56,7 @@ class AccumulatorFixture : public testing::Test {
     ASSERT_TRUE(accumulator_->Reserve(registration_, 0).ok());
     accumulator_->ExpectStep({"gpt2", 1, 1});
   }
-  // Step 1, generation 1.
+  // Begins step 1, generation 1.
   void Begin() { accumulator_->BeginFolding(plan_, 1); }
 
   v1::PushOpen OpenRequest(uint32_t rank, uint64_t step = 1) {
@@ -105,7 +105,7 @@ class AccumulatorFixture : public testing::Test {
     kernels::FromFloat(static_cast<kernels::DType>(dtype), values, bytes.data());
     return bytes;
   }
-  // A message of one chunk.
+  // Adds a message of one chunk.
   static absl::Status AddOne(GradientAccumulator& accumulator, PushStreamId stream,
                              const v1::TensorChunk& chunk, proto::Slices payload) {
     return accumulator.AddChunks(stream, {{&chunk, payload}});

@@ -1,4 +1,4 @@
-// What the accumulator hands to the journal.
+// The slices and records that the accumulator gives to the journal.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -100,7 +100,7 @@ TEST_F(GradientAccumulatorJournalTest, KeepsNothingOnceASumIsDivided) {
   EXPECT_EQ(Open(0).opened.received_size(), 0);
 }
 
-// [T7]
+// The journal has no slices of a parameter that no worker has a gradient for ([T7]).
 TEST_F(GradientAccumulatorJournalTest, LeavesOutWhatNoWorkerHadAGradientFor) {
   Begin();
   for (uint32_t rank : {0, 1}) {

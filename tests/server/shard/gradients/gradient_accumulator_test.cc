@@ -45,7 +45,7 @@ class InterruptedBackend final : public kernels::Backend {
   const std::function<void()> interrupt_;
 };
 
-// [T9]
+// A repeated chunk is dropped, and the worker gets its credit ([T9]).
 TEST_F(GradientAccumulatorTest, DropsAChunkThatIsRepeatedAndCreditsIt) {
   Begin();
   const PushingWorker worker = Open(0);
@@ -179,7 +179,7 @@ TEST_F(GradientAccumulatorTest, RefusesMoreThanTheCreditGranted) {
 }
 
 // A worker whose stream broke opens another one while the shard still adds the last chunk of the
-// first: credit for that chunk comes once, with the new stream or when it is folded.
+// first. The worker gets credit for that chunk once: with the new stream or when it is folded.
 TEST_F(GradientAccumulatorTest, GrantsNoCreditForAChunkThatIsBeingAdded) {
   absl::Notification folding;
   absl::Notification replaced;

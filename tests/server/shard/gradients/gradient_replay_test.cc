@@ -10,7 +10,7 @@
 namespace kaon::shard {
 namespace {
 
-// What LostJournalTest does not show of errors is that of an order which no shard appends.
+// Covers the errors of an order that no shard appends; LostJournalTest covers the others.
 class GradientReplayTest : public AccumulatorFixture {
  protected:
   // Folds a step, and keeps what of it is journaled.

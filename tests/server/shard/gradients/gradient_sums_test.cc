@@ -37,7 +37,7 @@ TEST_F(GradientSumsTest, DividesTheWeightedSumByTheTotalWeightAndTheLossScale) {
   EXPECT_FALSE(facts->has_first_non_finite());
 }
 
-// P11
+// The sums report each worker's gradient norm before its weight is applied (P11).
 TEST_F(GradientSumsTest, TellsWhatEachWorkerPushedBeforeItIsWeighted) {
   plan_.mutable_step()->mutable_members(0)->set_token_weight(3);
   plan_.mutable_step()->set_loss_scale(2);
@@ -70,7 +70,7 @@ TEST_F(GradientSumsTest, SaysNothingOfWorkersThatLoadWeights) {
   EXPECT_EQ(facts->worker_sums_size(), 0);
 }
 
-// T17
+// The order of arrival does not change the bits of the sums (T17).
 TEST_F(GradientSumsTest, GivesTheSameBitsForEveryOrderOfArrival) {
   constexpr uint32_t kSeed = 7;
   std::mt19937 random(kSeed);
@@ -160,7 +160,7 @@ TEST_F(GradientSumsTest, GivesTheSameBitsWhenWorkersPushAtOnce) {
   }
 }
 
-// T17
+// The number of pushing threads does not change the bits of the sums (T17).
 TEST_F(GradientSumsTest, GivesTheSameBitsForAnyNumberOfPushingThreads) {
   constexpr uint32_t kWorkers = 8;
   std::mt19937 random(11);
@@ -235,7 +235,7 @@ TEST_F(GradientSumsTest, KeepsTheDivisorWhenSomeWorkersHaveNoGradient) {
   ASSERT_TRUE(Finish(late, {kW}).ok());
   EXPECT_EQ(*late.credit, 0u);
   ASSERT_TRUE(Finish(Open(0), {kW, kB}).ok());
-  // What waited for the rank that has none no longer does.
+  // Chunks that waited for the rank without a gradient are folded now.
   EXPECT_EQ(*late.credit, 16u);
   const std::optional<v1::Prepared> facts = accumulator_->FinishSums(1);
   ASSERT_TRUE(facts.has_value());

@@ -47,7 +47,7 @@ class ParameterFoldTest : public testing::Test {
                       &released_);
   }
 
-  // Of the checksum, once a chunk's bytes are taken.
+  // Bits of the checksum that flip once a chunk's bytes have arrived.
   uint32_t flipped_ = 0;
   std::vector<float> sum_ = std::vector<float>(4, 77);
   std::unique_ptr<kernels::Backend> backend_;
@@ -165,7 +165,7 @@ TEST_F(ParameterFoldTest, StagesNothingBeyondItsRoom) {
   fold_->Expect(Members(2), false);
   EXPECT_EQ(Add(1, 0, {1, 1}, 0, 7).code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(Add(1, 0, {1, 1}, 0, 8).ok());
-  // What need not wait needs no room.
+  // A chunk that need not wait needs no room.
   EXPECT_TRUE(Add(0, 0, {1, 1}, 0, 0).ok());
 }
 
@@ -182,7 +182,7 @@ TEST_F(ParameterFoldTest, KeepsUnchangedMembersWhenOthersAreReplaced) {
   EXPECT_TRUE(fold_->HasFoldedBeyond(1));
 }
 
-// T21
+// A member that is removed without a replacement loses its chunks (T21).
 TEST_F(ParameterFoldTest, ForgetsMembersThatAreReplacedByNobody) {
   fold_->Expect(Members(3), false);
   ASSERT_TRUE(Add(0, 0, {1, 1, 1}).ok());
@@ -223,7 +223,7 @@ TEST_F(ParameterFoldTest, ZerosStandInForWhatNobodySentWhereTheGroupSaysSo) {
   EXPECT_EQ(sums.num_zeros(), 4u);
   EXPECT_EQ(sums.sum_squares(), 0);
   EXPECT_EQ(sum_, std::vector<float>(4, 0));
-  // Of that step only.
+  // The zeros applied to that step only.
   fold_->Expect(Members(1), false);
   fold_->MarkMissing(0, &released_);
   EXPECT_TRUE(fold_->Finish({1, 1}).missing());

@@ -9,7 +9,7 @@
 namespace kaon::shard {
 namespace {
 
-// Through the accumulator that owns them.
+// Tests the streams through the accumulator that owns them.
 class PushStreamsTest : public AccumulatorFixture {
  protected:
   absl::StatusOr<PushingWorker> TryJoin(const PushingWorker& push, uint32_t rank) {

@@ -154,7 +154,7 @@ TEST(ParameterStatsTest, ASkippedStepIsCountedAndKeepsTheRest) {
   EXPECT_EQ(after.SerializeAsString(), before.SerializeAsString());
 }
 
-// [T7]
+// A parameter without a gradient has no norm and keeps its last update ([T7]).
 TEST(ParameterStatsTest, AMissingGradientHasNoNormAndKeepsTheLastUpdate) {
   DrivenShard shard;
   shard.Load();
@@ -213,7 +213,7 @@ TEST(ParameterStatsTest, DecodeCompactMomentum) {
   EXPECT_EQ(diagnostics.tensors(2).bytes(), static_cast<uint64_t>(w.state_slots[0].num_bytes));
 }
 
-// [M11]
+// Diagnostics list every stored tensor with its dtype, shape, bytes and tier ([M11]).
 TEST(ParameterDiagnosticsTest, NameEveryTensorThatIsStored) {
   DrivenShard shard;
   shard.Load();
@@ -242,7 +242,7 @@ TEST(ParameterDiagnosticsTest, NameEveryTensorThatIsStored) {
   EXPECT_EQ(diagnostics.backend(), "cpu/reference");
 }
 
-// [T7]
+// Zeros stand in for a gradient that was never pushed, and the diagnostics say so ([T7]).
 TEST(ParameterDiagnosticsTest, SayThatZerosStandInForAGradientThatWasNeverPushed) {
   DrivenShard shard;
   v1::StepPlan registration = RegistrationPlan(1, 1);

@@ -88,7 +88,7 @@ TEST_F(ParameterStoreTest, NamesTheParameterThatDoesNotFit) {
   EXPECT_EQ(store.used_bytes(), 0u);
 }
 
-// P17.
+// The store reserves the workspace of the largest update (P17).
 TEST_F(ParameterStoreTest, SetsAsideWhatTheLargestUpdateTakes) {
   {
     const auto parameters = Create();

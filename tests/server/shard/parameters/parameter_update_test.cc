@@ -12,7 +12,7 @@
 namespace kaon::shard {
 namespace {
 
-// [A1], [M6].
+// An update uses the parameter's own count ([A1]), which counts applied updates only ([M6]).
 TEST(ParameterUpdateTest, TakesRateMultiplierFactorAndTheParametersOwnCount) {
   StoredParameter parameter;
   parameter.id = 7;

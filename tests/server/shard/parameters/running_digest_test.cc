@@ -1,6 +1,6 @@
-// The digests that shards keep are those of their memory, after every entry of random jobs: every
-// rule, stored momentum and layout, skipped steps, missing gradients, changes of groups. And they
-// add up to the same for any number of shards.
+// The digests that shards maintain equal those of their memory after every entry of random jobs.
+// The jobs cover every rule, stored momentum and layout, skipped steps, missing gradients, and
+// changes of groups. The digests add up to the same for any number of shards.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -172,7 +172,7 @@ class Shards {
     Enter(plan, {});
   }
 
-  // Of the whole job, as each entry found it.
+  // Digests of the whole job before each entry.
   const std::vector<uint64_t>& recorded() const { return recorded_; }
   const v1::StepRecord& record() const { return record_; }
 
@@ -268,7 +268,8 @@ std::vector<uint64_t> Live(uint64_t seed, uint32_t num_shards, Counts* counts) {
   return shards.recorded();
 }
 
-// P4, [P2].
+// The running digest equals that of the memory (P4), and does not depend on the number of shards
+// ([P2]).
 TEST(RunningDigestTest, IsThatOfTheMemoryAndTheSameForAnyNumberOfShards) {
   Counts counts;
   for (uint64_t seed = 1; seed <= 12; ++seed) {

@@ -20,14 +20,14 @@ const std::vector<float> kGradientOfW = {0.5, -1, 2, 0.25, -0.5, 1};
 const std::vector<float> kGradientOfB = {1, -2, 3, -4};
 const std::vector<float> kOtherGradientOfW = {-3, 1, 0.5, 2, 4, -1};
 
-// How many parameters it computed.
+// Speculates as long as possible. Returns the number of computed parameters.
 int SpeculateAll(DrivenShard& shard) {
   int computed = 0;
   for (; shard.core().CanSpeculate(); ++computed) shard.core().Speculate();
   return computed;
 }
 
-// Of both ranks.
+// Pushes the gradients of both ranks.
 void PushBoth(DrivenShard& shard, uint64_t step, const std::vector<std::vector<float>>& values) {
   for (uint32_t rank : {0, 1}) {
     const absl::Status status = shard.Push(rank, step, values);
@@ -63,7 +63,7 @@ TEST(SpeculationTest, EndsInTheBitsOfAShardThatWaits) {
   }
 }
 
-// What was written ahead is what the decision publishes: nothing is computed again.
+// The decision publishes the weights that were computed ahead, without computing them again.
 TEST(SpeculationTest, TheDecisionTakesWhatIsThere) {
   DrivenShard shard;
   shard.Load();

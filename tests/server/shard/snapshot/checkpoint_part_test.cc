@@ -53,7 +53,7 @@ TEST_F(CheckpointPartTest, IsOfTheFrozenStateWhateverIsAppliedMeanwhile) {
                                              state.applied_step()};
   checkpoint::CheckpointDirectory directory(files_);
   ASSERT_TRUE(directory.Commit(checkpoint::BuildManifest(about, {*part}).value()).ok());
-  // What is loaded digests to what was frozen.
+  // The loaded state has the digest of the frozen one.
   DrivenShard loaded;
   loaded.SetCheckpoints(&files_);
   loaded.Promise(1);

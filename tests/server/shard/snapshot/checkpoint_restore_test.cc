@@ -19,7 +19,7 @@
 
 namespace {
 
-// By any thread of the test, which has one.
+// Largest allocation by any thread of the test, which has one.
 size_t largest_allocation = 0;
 
 }  // namespace
@@ -114,7 +114,7 @@ TEST_F(CheckpointRestoreTest, ChecksItsOwnFilesOnly) {
   }
 }
 
-// A parameter of 16 MiB beside its int8 momentum, neither of which a piece divides.
+// A parameter of 16 MiB and its int8 momentum, neither of which is a multiple of a piece.
 TEST(CheckpointRestoreMemoryTest, ChecksLargeTensorsInSmallPieces) {
   v1::JobDefinition job;
   job.set_name("large");

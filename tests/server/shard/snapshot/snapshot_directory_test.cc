@@ -95,7 +95,7 @@ TEST_F(SnapshotDirectoryTest, ListsWhatIsFinishedNewestFirst) {
   EXPECT_EQ(*directory_.Bytes(), bytes - std::string("what is this").size());
 }
 
-// P8, T6.
+// Every damage is found, and the error names the file (P8, T6).
 TEST_F(SnapshotDirectoryTest, FindsEveryFlippedBitAndEveryTruncationNamingTheFile) {
   ASSERT_TRUE(WriteSnapshot(*ShardAfter(2), directory_).ok());
   ASSERT_TRUE(directory_.Verify(4).ok());
@@ -230,8 +230,8 @@ TEST_F(SnapshotDirectoryTest, RetentionEndsWhereTheDeviceFails) {
   EXPECT_EQ(*directory_.List(), (std::vector<uint64_t>{5, 4}));
 }
 
-// P9, T5: stopped at any operation of the disk, by a crash or a power cut, the snapshot before is
-// there, and the new one whole or not at all; one that was reported is there.
+// A crash or a power cut at any disk operation leaves the previous snapshot (P9, T5). The new one
+// exists whole or not at all; a reported one exists.
 TEST_F(SnapshotDirectoryTest, TheOldOneIsThereAndTheNewOneWholeOrNot) {
   const std::unique_ptr<DrivenShard> before = ShardAfter(2);
   const std::unique_ptr<DrivenShard> after = ShardAfter(3);

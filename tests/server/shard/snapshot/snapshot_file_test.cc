@@ -20,7 +20,7 @@ namespace {
 
 constexpr char kGolden[] = "tests/server/shard/snapshot/golden/snapshot.meta";
 
-// Of the shard of plans.h with its initial weights.
+// Returns a snapshot of the shard of plans.h with its initial weights.
 Snapshot MakeSnapshot() {
   simulation::SimulatedDirectory disk("/d", 1);
   SnapshotDirectory directory(disk, kSnapshotId);

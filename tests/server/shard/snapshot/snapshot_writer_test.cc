@@ -16,7 +16,7 @@ namespace {
 TEST(SnapshotWriterTest, ASnapshotExistsOnceItIsCommitted) {
   simulation::SimulatedDirectory disk("/d", 1);
   SnapshotDirectory directory(disk, kSnapshotId);
-  // What an interrupted one left goes first.
+  // The writer first removes the remains of an interrupted snapshot.
   ASSERT_TRUE(disk.Create("snapshot-0000000000000001.meta.tmp").ok());
   DrivenShard shard;
   shard.Load();

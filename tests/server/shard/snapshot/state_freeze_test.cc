@@ -1,5 +1,4 @@
-// What a reader gets of a frozen state is the state at that position, whatever is written
-// meanwhile.
+// A reader of a frozen state gets the state at that position, whatever is written meanwhile.
 #include "server/shard/snapshot/state_freeze.h"
 
 #include <gtest/gtest.h>

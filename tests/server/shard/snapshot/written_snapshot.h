@@ -1,4 +1,4 @@
-// Snapshots of a DrivenShard, written and read back at once. Free functions; one thread.
+// Writes snapshots of a DrivenShard and reads them back at once. Free functions; one thread.
 #ifndef KAON_TESTS_SERVER_SHARD_SNAPSHOT_WRITTEN_SNAPSHOT_H_
 #define KAON_TESTS_SERVER_SHARD_SNAPSHOT_WRITTEN_SNAPSHOT_H_
 
@@ -14,10 +14,10 @@ namespace kaon::shard {
 
 inline constexpr journal::DirectoryId kSnapshotId = {0x1111222233334444, 0x5555666677778888};
 
-// Of the shard as it is.
+// Writes a snapshot of the shard's present state.
 absl::Status WriteSnapshot(DrivenShard& shard, SnapshotDirectory& directory);
 
-// Into a new shard, in place of `*shard`.
+// Restores the newest snapshot into a new shard, which replaces `*shard`.
 absl::StatusOr<RestoredSnapshot> RestoreNewest(SnapshotDirectory& directory,
                                                std::unique_ptr<DrivenShard>* shard);
 

@@ -1,5 +1,6 @@
-// The two ends of a push together, without a network: what the client's PushQueue sends is what a
-// GradientAccumulator has room for, also while all of a worker's window waits for an earlier rank.
+// Runs the two ends of a push together without a network. A GradientAccumulator has room for
+// everything that the client's PushQueue sends, even while all of a worker's window waits for an
+// earlier rank.
 #include <gtest/gtest.h>
 
 #include <memory>

@@ -104,7 +104,7 @@ TEST_F(PullStreamTest, WaitsForAStepThatIsPlanned) {
   EXPECT_EQ(elements, 6u + 5u);
 }
 
-// P5: whoever has begun to read a version gets all of it, while the job goes on.
+// A reader that has begun to read a version gets all of it while the job continues (P5).
 TEST_F(PullStreamTest, ASlowReaderIsNotOvertaken) {
   // More than is on its way to one that does not read, and whose window does not grow.
   grpc::ChannelArguments narrow;

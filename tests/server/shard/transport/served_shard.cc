@@ -14,7 +14,7 @@ namespace kaon::shard {
 
 namespace {
 
-// Of the test that runs.
+// Returns a directory of the running test.
 std::string NewDirectory() {
   const testing::TestInfo& test = *testing::UnitTest::GetInstance()->current_test_info();
   std::string name = absl::StrCat(test.test_suite_name(), "-", test.name());

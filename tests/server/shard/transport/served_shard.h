@@ -1,5 +1,5 @@
-// A ShardServer on loopback with plain stubs, and the coordinator's part played by the test. One
-// thread, blocking calls with a deadline.
+// A ShardServer on loopback with plain stubs; the test plays the coordinator. One thread, blocking
+// calls with a deadline.
 #ifndef KAON_TESTS_SERVER_SHARD_TRANSPORT_SERVED_SHARD_H_
 #define KAON_TESTS_SERVER_SHARD_TRANSPORT_SERVED_SHARD_H_
 
@@ -21,7 +21,7 @@
 
 namespace kaon::shard {
 
-// A context whose call fails the test rather than hang.
+// Returns a context with a deadline, so that a call fails the test instead of hanging.
 std::unique_ptr<grpc::ClientContext> WithDeadline();
 
 // An open control stream.
@@ -40,14 +40,14 @@ class ControlCall {
   std::unique_ptr<grpc::ClientReaderWriter<v1::CoordinatorToShard, v1::ShardToCoordinator>> stream_;
 };
 
-// Of the coordinator, to the only shard.
+// Returns an empty message of the coordinator to the only shard.
 v1::CoordinatorToShard Envelope(uint64_t counter);
 
-// All of a push but how it begins.
+// Return the messages of a push after its first one.
 v1::PushRequest ChunkRequest(uint32_t parameter, const std::vector<float>& values,
                              uint64_t offset = 0);
 v1::PushRequest FinishRequest(const std::vector<uint32_t>& missing = {});
-// Writes the requests, then nothing more; how the call ended, and what was answered.
+// Writes the requests, then closes its side. Returns the status of the call and the answers.
 grpc::Status PushTo(v1::ShardData::Stub& shard, const std::vector<v1::PushRequest>& requests,
                     std::vector<v1::PushResponse>* responses = nullptr);
 
@@ -68,11 +68,11 @@ class ServedShardTest : public testing::Test {
   grpc::Status Pull(const v1::PullRequest& request,
                     std::vector<v1::PullResponse>* responses = nullptr);
 
-  // Registered, weights loaded as DrivenShard::Load does, plan of step 1 accepted; with so many
-  // elements of b, and so many micro-batches of rank 0.
+  // Registers the job, loads weights as DrivenShard::Load does, and gets a plan of step 1 accepted.
+  // Parameter b has `b_elements` elements and rank 0 has `micro_batches` micro-batches.
   void PlanStepOne(uint64_t b_elements = 4, uint32_t micro_batches = 1);
   v1::DescribeShardResponse Describe();
-  // As grpc.health.v1 says it, or why that is not to be had.
+  // Returns the status of grpc.health.v1, or the error of the call.
   std::string Health(const std::string& service);
 
   std::string data_dir_;

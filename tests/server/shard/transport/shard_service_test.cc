@@ -65,7 +65,7 @@ TEST_F(ShardServiceTest, ShowsWhatItHasCounted) {
     EXPECT_EQ(Push({OpenRequest(1, 1)}).error_code(), grpc::StatusCode::ABORTED);
     EXPECT_THAT(log.text(), HasSubstr("push of a caller on this machine aborted: ABORTED: "));
   }
-  // Under a ballot that is not promised.
+  // The ballot of the first message is not promised.
   EXPECT_TRUE(coordinator_->Ask(PromiseOf(0)).has_refused());
   EXPECT_TRUE(coordinator_->Ask(PromiseOf(2)).has_state());
   std::map<std::string, uint64_t> counted = Counted();

@@ -20,7 +20,7 @@
 namespace kaon::shard {
 namespace {
 
-// As without certificates.
+// The identity of a caller without certificates.
 const proto::Identity kWorker = {.domain = "", .role = proto::Role::kAdmin, .job = {}, .rank = {}};
 
 proto::Identity Rank(uint32_t rank) {
@@ -48,7 +48,7 @@ class ShmEndpointTest : public testing::Test {
     return proto::ShmLink::Connect(opened.socket(), opened.token());
   }
 
-  // Whether the other end closes the connection.
+  // Returns true if the other end closes the connection.
   static bool IsClosed(const proto::Descriptor& socket) {
     pollfd wanted = {socket.get(), POLLIN, 0};
     if (poll(&wanted, 1, 30000) != 1) return false;
@@ -329,7 +329,8 @@ TEST_F(ShmEndpointTest, RemovesWhatKilledShardsHaveLeft) {
   EXPECT_TRUE(std::filesystem::exists(no_socket));
   // Only root can give a file away.
   EXPECT_EQ(std::filesystem::exists(other_user), given_away);
-  // That of a shard that lives is still its own, and nobody was taken for an intruder.
+  // The socket of a live shard still belongs to that shard, and no caller was counted as an
+  // intruder.
   EXPECT_TRUE(Connect(opened).ok());
   EXPECT_EQ(Unauthorized(), 0u);
   std::filesystem::remove_all(directory);

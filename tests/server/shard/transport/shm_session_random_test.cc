@@ -1,6 +1,6 @@
-// Sessions over shared memory whose workers send records at random: kinds, calls and bodies that
-// belong together and that do not, bodies with flipped bits, in any order. Whatever they are, the
-// shard's state stays what it was, what it answers can be read, and honest workers are served.
+// Shared-memory sessions whose workers send random records: kinds, calls and bodies that match and
+// that do not, bodies with flipped bits, in any order. The shard's state does not change, its
+// answers can be parsed, and it serves honest workers.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
@@ -54,7 +54,7 @@ class ShmSessionRandomTest : public ServedShardTest {
 
   std::string DrawBody(uint32_t kind, bool begins) {
     std::string body;
-    // What belongs there, mostly.
+    // Most bodies match the kind.
     if (kind == 1) body = begins && Draw(4) > 0 ? pushes_[Draw(2)] : pushes_[Draw(pushes_.size())];
     if (kind == 2) body = pulls_[Draw(pulls_.size())];
     if (Draw(15) == 0) body = Draw(2) == 0 ? pushes_[Draw(pushes_.size())] : "";
@@ -75,7 +75,7 @@ class ShmSessionRandomTest : public ServedShardTest {
     worker.Send(static_cast<ShmRecord>(kind), call, DrawBody(kind, begins));
   }
 
-  // Ends without a word, or goes on reading once it has nothing more to say.
+  // Sends random records. Then dies without a message, or reads until the shard ends the session.
   void RunSession() {
     const std::unique_ptr<ShmWorker> worker = ShmWorker::Connect(channel_);
     open_ = false;
@@ -100,8 +100,8 @@ class ShmSessionRandomTest : public ServedShardTest {
     }
   }
 
-  // The step is opened again for other processes, as what those sent may be all that a rank may
-  // send; both push, and the sums are theirs.
+  // Reopens the step for other processes, because a rank may already have sent all that it may
+  // send. Both push, and the sums are theirs.
   void ExpectHonestStep() {
     v1::StepPlan reopened = TrainPlan(1, 1, 2);
     for (v1::Member& member : *reopened.mutable_step()->mutable_members()) {
@@ -139,7 +139,7 @@ class ShmSessionRandomTest : public ServedShardTest {
   // Bodies.
   std::vector<std::string> pushes_;
   std::vector<std::string> pulls_;
-  // By kind.
+  // Number of answers by kind.
   std::map<uint32_t, int> answers_;
 };
 

@@ -196,7 +196,7 @@ TEST_F(ShmSessionTest, WhatFollowsTheEndOfACallIsDropped) {
   worker_->Send(ShmRecord::kCancel, call, "");
   const uint32_t next = worker_->next_call();
   worker_->Send(ShmRecord::kPushRequest, next, OpenRequest(0, 1).SerializeAsString());
-  // Whether the first call's own answer came in time or not.
+  // The first call's own answer may have arrived in time or not.
   ShmWorker::Record record = worker_->Receive();
   if (record.header.call == call) record = worker_->Receive();
   EXPECT_EQ(record.header.call, next);
@@ -285,10 +285,10 @@ TEST_F(ShmSessionTest, RefusesBodiesThatAreNoMessages) {
             static_cast<uint32_t>(absl::StatusCode::kInvalidArgument));
 }
 
-// Writes one of two bodies over the other without end, where a shard reads: the words of one after
-// those of the other, from either end, and then for a while none. One that yields lets a shard find
-// whole bodies and halves of them even where one processor is all there is; one that does not keeps
-// its own, and writes while the shard copies, checks and adds.
+// Keeps overwriting a body with another one where a shard reads. Writes the words in order from
+// either end, and then rests for a while. One that yields lets a shard find whole bodies and halves
+// of them even with one processor. One that does not yield keeps its processor, and writes while
+// the shard copies, checks and adds.
 class Scribbler {
  public:
   // Both of one size, a multiple of a word. Returns at some moment after the first is written.
@@ -351,7 +351,7 @@ class ShmSessionRaceTest : public ShmSessionTest {
 
   ShmSessionRaceTest() : ShmSessionTest(kElements, kRacedMicroBatches) {}
 
-  // Of b, every element `value`.
+  // Returns a chunk of b whose elements are all `value`.
   static std::string ChunkOf(uint32_t micro_batch, float value) {
     v1::PushRequest request = ChunkRequest(1, std::vector<float>(kElements, value));
     request.mutable_chunk()->set_micro_batch(micro_batch);
@@ -364,8 +364,8 @@ class ShmSessionRaceTest : public ShmSessionTest {
     worker_->Receive();
   }
 
-  // Sends the micro-batch as a chunk that becomes one of twos where it was one of ones, and back
-  // again; what the shard says to that.
+  // Sends the micro-batch as a chunk that changes between ones and twos. Returns the shard's
+  // answer.
   ShmWorker::Record Race(uint32_t micro_batch) {
     std::array<std::string, 2> bodies = {ChunkOf(micro_batch, 1), ChunkOf(micro_batch, 2)};
     const size_t size = bodies[0].size();
@@ -382,8 +382,8 @@ class ShmSessionRaceTest : public ShmSessionTest {
   uint32_t seed_ = 0;
 };
 
-// A worker that writes into a chunk and its checksum while the shard reads them: what is folded is
-// what was checked, one content or the other and never some of each.
+// A worker writes into a chunk and its checksum while the shard reads them. The shard folds the
+// content that it checked: all of one or all of the other.
 TEST_F(ShmSessionRaceTest, FoldsNothingThatChangedAfterItWasChecked) {
   uint32_t accepted = 0;
   uint32_t refused = 0;

@@ -116,7 +116,7 @@ absl::Status ShmWorker::TakeAnswers(uint32_t call, std::vector<Response>* respon
   while (true) {
     const Record record = Receive();
     if (record.header.kind == 0) return absl::CancelledError("the session is over");
-    // What was on its way of one that was given up.
+    // Skips answers that were in flight for an abandoned call.
     if (record.header.call < call) continue;
     CHECK_EQ(record.header.call, call);
     if (record.header.kind == static_cast<uint32_t>(ShmRecord::kEnd)) {

@@ -1,5 +1,5 @@
-// A worker at the other end of a shard's session over shared memory, honest or not: it writes what
-// the test says where the test says. One thread, but for what is said to be for others.
+// A worker at the other end of a shard's shared-memory session, honest or not. Writes any bytes to
+// any place that the test wants. One thread, except functions that say otherwise.
 #ifndef KAON_TESTS_SERVER_SHARD_TRANSPORT_SHM_WORKER_H_
 #define KAON_TESTS_SERVER_SHARD_TRANSPORT_SHM_WORKER_H_
 
@@ -24,52 +24,53 @@ namespace kaon::shard {
 
 class ShmWorker {
  public:
-  // Asks the shard at the other end of `channel` for a session until there is room for one; CHECKs
-  // that it gets it.
+  // Requests a session from the shard at the other end of `channel` until there is room for one.
+  // CHECKs that the shard grants it.
   static std::unique_ptr<ShmWorker> Connect(const std::shared_ptr<grpc::Channel>& channel);
-  // CHECKs that the shard takes the token.
+  // CHECKs that the shard accepts the token.
   explicit ShmWorker(const v1::OpenSessionResponse& opened);
 
   // Writes a record and rings.
   void Send(proto::ShmRecord kind, uint32_t call, const std::string& body);
-  // The same in two: waits for room for a body, and sends what lies there then.
+  // Reserve waits for room for a body. Commit sends the bytes that are there by then.
   std::byte* Reserve(size_t size);
   void Commit(proto::ShmRecord kind, uint32_t call, size_t size);
   void Ring();
-  // What the shard says next; a record of kind 0 if it has ended the session.
+  // Next message of the shard; a record of kind 0 if it has ended the session.
   struct Record {
     proto::RingHeader header;
     std::string body;
   };
   Record Receive();
 
-  // As one call: writes the requests, then reads to its end; how it ended, and what was answered.
+  // Makes one call: writes the requests, then reads to its end. Returns its status and the answers.
   absl::Status Push(const std::vector<v1::PushRequest>& requests,
                     std::vector<v1::PushResponse>* responses = nullptr);
   absl::Status Pull(const v1::PullRequest& request,
                     std::vector<v1::PullResponse>* responses = nullptr);
-  // Writes empty records of `call` as fast as the shard takes them, until it closes the connection.
+  // Writes empty records of `call` as fast as the shard accepts them, until it closes the
+  // connection.
   void Flood(proto::ShmRecord kind, uint32_t call);
-  // Waits until the shard has closed the connection, and reads what it said before.
+  // Waits until the shard has closed the connection, and reads its messages before that.
   bool IsEnded();
-  // The same without reading.
+  // Waits likewise without reading.
   void AwaitClosed() {
     while (AwaitRing()) {
     }
   }
-  // Ends without a word.
+  // Closes the connection without a message.
   void Die() { socket_ = proto::Descriptor(); }
 
-  // May be written by any thread, as it is by a worker that means harm.
+  // Any thread may write these rings, as a malicious worker does.
   proto::RingMemory requests() const { return region_->requests(); }
   proto::RingMemory responses() const { return region_->responses(); }
   uint32_t next_call() { return ++call_; }
-  // The newest.
+  // Returns the newest call.
   uint32_t call() const { return call_; }
   const proto::Descriptor& socket() const { return socket_; }
 
  private:
-  // False when the connection is closed.
+  // Returns false if the connection is closed.
   bool AwaitRing();
   template <typename Response>
   absl::Status TakeAnswers(uint32_t call, std::vector<Response>* responses,
