@@ -1,43 +1,59 @@
-"""C++ code for a set of .proto files, by Debian's protoc and grpc_cpp_plugin."""
+"""C++ code for .proto files, by Debian's protoc and grpc_cpp_plugin: messages and services in libraries of their own.
 
-def cc_grpc_library(name, srcs, visibility = None):
-    """One cc_library with the messages and services of `srcs`.
+Files import each other, and are included, relative to the package (`import "kaon/v1/tensor.proto"`).
+"""
+
+# A library's .proto file, and those that it imports.
+def _sources(name):
+    return name + "_sources"
+
+def _generate(name, src, deps, ending, options):
+    stem = src[:-len(".proto")]
+    native.genrule(
+        name = name + "_generate",
+        srcs = [src] + [_sources(dep) for dep in deps],
+        outs = [stem + ending + ".h", stem + ending + ".cc"],
+        cmd = "protoc --proto_path=%s %s $(location %s)" % (native.package_name(), options, src),
+        message = "Generating C++ from " + src,
+    )
+    return stem + ending
+
+def cc_message_library(name, src, deps = []):
+    """A cc_library with the messages of one .proto file.
 
     Args:
       name: the library's name.
-      srcs: .proto files of this package; they import each other relative to this package
-        (`import "kaon/v1/tensor.proto"`), and the C++ headers are included the same way.
-      visibility: as for any rule.
+      src: the file, of this package.
+      deps: libraries of this kind, of this package, with the files that it imports.
     """
-    stems = [src[:-len(".proto")] for src in srcs]
-    headers = [stem + ext for stem in stems for ext in [".pb.h", ".grpc.pb.h"]]
-    sources = [stem + ext for stem in stems for ext in [".pb.cc", ".grpc.pb.cc"]]
-    native.genrule(
-        name = name + "_generate",
-        srcs = srcs,
-        outs = headers + sources,
-        cmd = " ".join([
-            "protoc --proto_path=" + native.package_name(),
-            "--cpp_out=$(RULEDIR) --grpc_out=$(RULEDIR)",
-            "--plugin=protoc-gen-grpc=$$(which grpc_cpp_plugin)",
-            "$(SRCS)",
-        ]),
-        message = "Generating C++ from " + native.package_name(),
+    native.filegroup(
+        name = _sources(name),
+        srcs = [src] + [_sources(dep) for dep in deps],
     )
-    native.genrule(
-        name = name + "_describe",
-        srcs = srcs,
-        outs = [name + ".descriptor.bin"],
-        cmd = "protoc --proto_path=" + native.package_name() +
-              " --include_imports --include_source_info --descriptor_set_out=$@ $(SRCS)",
-        visibility = ["//visibility:public"],
-    )
+    stem = _generate(name, src, deps, ".pb", "--cpp_out=$(RULEDIR)")
     native.cc_library(
         name = name,
-        srcs = sources,
-        hdrs = headers,
+        srcs = [stem + ".cc"],
+        hdrs = [stem + ".h"],
         copts = ["-w"],
         includes = ["."],
-        visibility = visibility,
-        deps = ["//bazel:grpc", "//bazel:protobuf"],
+        deps = ["//bazel:protobuf"] + deps,
+    )
+
+def cc_grpc_library(name, src, messages):
+    """A cc_library with the services of one .proto file; its headers are heavy.
+
+    Args:
+      name: the library's name.
+      src: the file, of this package.
+      messages: the cc_message_library of the same file.
+    """
+    stem = _generate(name, src, [messages], ".grpc.pb", "--grpc_out=$(RULEDIR) --plugin=protoc-gen-grpc=$$(which grpc_cpp_plugin)")
+    native.cc_library(
+        name = name,
+        srcs = [stem + ".cc"],
+        hdrs = [stem + ".h"],
+        copts = ["-w"],
+        includes = ["."],
+        deps = ["//bazel:grpc", messages],
     )

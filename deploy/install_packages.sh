@@ -58,17 +58,39 @@ if [ "$(id -u)" -ne 0 ]; then
   }
   as_root=(sudo)
 fi
-install() {
-  ${as_root[@]+"${as_root[@]}"} env DEBIAN_FRONTEND=noninteractive apt-get install -y -q \
-    --no-install-recommends --no-remove -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 "${missing[@]}"
-}
+# shellcheck source=deploy/progress.sh
+source "$(dirname "$0")/progress.sh"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
+
+# Prints a progress line for each package that apt-get has fetched, unpacked or set up.
+count_steps() {
+  local line steps=0 all=0
+  while IFS= read -r line; do
+    if [[ $line =~ ^([0-9]+)\ upgraded,\ ([0-9]+)\ newly ]]; then
+      all=$((3 * (BASH_REMATCH[1] + BASH_REMATCH[2])))
+    elif [[ $all -gt 0 && $line =~ ^(Get:|Unpacking |Setting up ) ]]; then
+      steps=$((steps + 1))
+      echo "[$steps / $all] $line"
+    fi
+  done
+}
+
+# apt_get ARGUMENT...: apt-get as root. What it prints goes to the log.
+apt_get() {
+  ${as_root[@]+"${as_root[@]}"} env DEBIAN_FRONTEND=noninteractive apt-get -y -q -o Dpkg::Use-Pty=0 "$@" 2>&1 </dev/null |
+    tee -a "$log" | count_steps | show_progress "installing packages"
+}
+install() {
+  apt_get install --no-install-recommends --no-remove -o DPkg::Lock::Timeout=300 "${missing[@]}"
+}
+
 # The lists of a long-lived machine may be old: they are refreshed only if the first try finds something missing.
-if compgen -G '/var/lib/apt/lists/*Packages*' >/dev/null && install >"$log" 2>&1; then
+if compgen -G '/var/lib/apt/lists/*Packages*' >/dev/null && install; then
   exit 0
 fi
-if ! { ${as_root[@]+"${as_root[@]}"} apt-get update -q && install; } >"$log" 2>&1; then
+: >"$log"
+if ! { apt_get update && install; }; then
   tail -n 40 "$log" >&2
   echo "install_packages.sh: apt-get failed; its last lines are above" >&2
   exit 1

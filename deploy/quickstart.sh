@@ -30,6 +30,8 @@ TEXT
 root=$(cd "$(dirname "$0")/.." && pwd)
 # shellcheck source=deploy/local_cluster.sh
 source "$root/deploy/local_cluster.sh"
+# shellcheck source=deploy/progress.sh
+source "$root/deploy/progress.sh"
 
 shards=2
 workers=2
@@ -111,9 +113,9 @@ build() {
   bazel_is_running && was_running=1
   options=(--config=opt "--disk_cache=$("$root/deploy/disk_cache.sh")")
   cd "$root"
-  supervise bazel build "${options[@]}" --noshow_progress --ui_event_filters=-info \
-    //server/coordinator:kaon-coordinator //server/shard:kaon-shard //server/admin_cli:kaonctl \
-    //client/train:kaon-train || exit 1
+  PROGRESS_RUNNER=supervise with_progress building bazel build "${options[@]}" "${PROGRESS_OF_BAZEL[@]}" \
+    --ui_event_filters=-info //server/coordinator:kaon-coordinator //server/shard:kaon-shard \
+    //server/admin_cli:kaonctl //client/train:kaon-train || exit 1
   binaries=$(bazel info "${options[@]}" bazel-bin 2>/dev/null)
   [ -n "$was_running" ] || bazel shutdown
   cd - >/dev/null

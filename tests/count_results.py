@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Counts test cases in the build event files of `bazel test --build_event_json_file=FILE`.
+"""Counts test cases in the build event file of `bazel test --build_event_json_file=FILE`.
 
-Usage: count_results.py FILE...
+Usage: count_results.py FILE
 
 Prints every failed target, as `FLAKY  LABEL  LOG` every one that failed before an attempt of it passed (--flaky_test_attempts),
 with the log of what failed, and as `SKIPPED  LABEL  REASON` every one of which nothing was run because its cases said why they
 cannot be on this machine. Below what failed, once or for good, stand the last lines of its log, which may be gone with the machine
-by when somebody reads this. The last line is `N passed, M failed`. The exit status is 0 only if nothing failed and something
+by when somebody reads this. The ten slowest tests follow. The last line is `N passed, M failed`. The exit status is 0 only if nothing failed and something
 passed. A target that does not build, crashes, times out or leaves no report counts as one failure, one that is not for the
 configuration (target_compatible_with) not at all, and of several attempts the last.
 """
@@ -22,6 +22,8 @@ import xml.etree.ElementTree
 # Of a log; its lines are cut after so many characters.
 LAST_LINES = 40
 LINE_CHARACTERS = 240
+# Tests that are listed as the slowest.
+SLOWEST = 10
 
 
 def last_lines(path):
@@ -156,19 +158,32 @@ def count(path):
     return total
 
 
-def main(paths):
-    passed = failed = skipped = 0
-    for path in paths:
-        total = count(path)
-        for problem in total.problems:
-            print(problem)
-        passed += total.passed
-        failed += total.failed
-        skipped += total.skipped
-    if skipped:
-        print(f"{skipped} skipped")
-    print(f"{passed} passed, {failed} failed")
-    return 0 if failed == 0 and passed > 0 else 1
+def slowest(path):
+    """A line for each of the slowest tests: the seconds of all attempts of one run or shard. A cached test did not run now."""
+    rows = []
+    for label, parts in attempts_of(read_events(path)).items():
+        for attempts in parts:
+            millis = sum(int(result.get("testAttemptDurationMillis", 0)) for result in attempts)
+            cached = attempts[-1].get("cachedLocally") or attempts[-1].get("executionInfo", {}).get("cachedRemotely")
+            rows.append((millis, label + (" (cached)" if cached else "")))
+    rows.sort(key=lambda row: (-row[0], row[1]))
+    return [f"{millis / 1000:7.1f} s  {label}" for millis, label in rows[:SLOWEST]]
+
+
+def main(arguments):
+    if len(arguments) != 1:
+        print(__doc__, file=sys.stderr)
+        return 2
+    total = count(arguments[0])
+    for problem in total.problems:
+        print(problem)
+    print("slowest tests:")
+    for line in slowest(arguments[0]):
+        print(line)
+    if total.skipped:
+        print(f"{total.skipped} skipped")
+    print(f"{total.passed} passed, {total.failed} failed")
+    return 0 if total.failed == 0 and total.passed > 0 else 1
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SCRIPTS = (
-    ["tests/run.sh", "--config", "opt"],
+    ["tests/run.sh"],
     ["tests/nightly.sh", "--suite", "ubsan"],
     ["tests/nightly.sh", "--suite", "coverage"],
     ["tests/mutation.sh"],
@@ -18,8 +18,8 @@ SCRIPTS = (
     ["tests/benchmark/run.sh"],
     ["deploy/quickstart.sh"],
 )
-BESIDE = ("deploy/disk_cache.sh", "deploy/local_cluster.sh", "tests/mutation_driver.sh", "tests/fuzz_coverage.py",
-          "tests/count_results.py", "tests/keep_logs.py")
+BESIDE = ("deploy/disk_cache.sh", "deploy/local_cluster.sh", "deploy/progress.sh", "tests/mutation_driver.sh",
+          "tests/fuzz_coverage.py", "tests/count_results.py")
 # Builds nothing.
 BAZEL = """#!/bin/bash
 echo "$*" >>"$CALLS"

@@ -4,6 +4,7 @@
 set -euo pipefail
 
 suites=(
+  "fastbuild:everything as programmers build it, without what is tagged opt_only"
   "asan:everything under AddressSanitizer and LeakSanitizer"
   "ubsan:everything under UndefinedBehaviorSanitizer"
   "tsan:everything above the transport under ThreadSanitizer, with the reference matrix product"
@@ -11,7 +12,7 @@ suites=(
   "sim:50,000 simulated clusters, and 3,000 of the size of the protocol's model with their rate (tests tagged nightly under tests/simulation)"
   "network:60 schedules of network faults (tests/network:chaos_nightly_test)"
   "frozen:peers stopped for up to a minute, connections half-open for ever, histories beside network faults (tests/network:{frozen_peers,half_open}_nightly_test, tests/crash:history_network_nightly_test)"
-  "fuzz:libFuzzer for 3 minutes on every parser of bytes, which every run of the tests does for 10 s (tests tagged nightly under tests/fuzz)"
+  "fuzz:libFuzzer for 3 minutes on every parser of bytes, whose saved corpora every run of the tests replays (tests tagged nightly under tests/fuzz)"
   "coverage:the saved corpus of every fuzz target runs 90 % of its parser's lines (tests/fuzz_coverage.py)"
   "mutation:every numeric bug of kernels/mutation.h, built in one at a time, is found by a test (tests/mutation.sh)"
   "protocol:every protocol bug of server/mutation/mutation.h, built in one at a time, is found by a simulation (tests/protocol_mutation.sh)"
@@ -35,7 +36,7 @@ TEXT
 
 list() {
   local suite
-  for suite in "${suites[@]}"; do printf '%-8s %s\n' "${suite%%:*}" "${suite#*:}"; done
+  for suite in "${suites[@]}"; do printf '%-9s %s\n' "${suite%%:*}" "${suite#*:}"; done
 }
 
 suite=
@@ -52,6 +53,7 @@ targets=(//...)
 packages=(--sanitizers)
 seconds=2340
 case "$suite" in
+  fastbuild) options=(--test_tag_filters=-nightly,-gpu,-opt_only); packages=() ;;
   # What draws at random (shm_session_random_test) draws something else each day, and prints the seed.
   asan | ubsan | tsan) options=("--config=$suite" --build_tests_only "--test_env=KAON_SEED=$(date -u +%Y%m%d)") ;;
   tsa) verb=build; options=(--config=tsa) ;;

@@ -3,8 +3,8 @@
 
     tests/report.py [LOG...]
 
-Without logs: of every test in this checkout the newest, be it of `bazel test` or of a part of tests/run.sh, and what
-tests/nightly.sh has kept of its suites. A figure that no log has is shown as "not run". Exit status: 1 if a log says that a step was lost, or something was not found.
+Without logs: those that `bazel test` has left in this checkout, and what tests/nightly.sh has kept of its suites. A figure that no
+log has is shown as "not run". Exit status: 1 if a log says that a step was lost, or something was not found.
 """
 
 import collections
@@ -33,15 +33,9 @@ NOT_RUN = "not run"
 
 
 def find_logs(root):
-    """The newest of each test, whichever configuration it ran in, and those of nightly suites."""
-    newest = {}
-    # What `bazel test` leaves, and the parts of tests/run.sh (tests/keep_logs.py).
-    for folder in [os.path.join(root, ".bazel/testlogs"), *glob.glob(os.path.join(root, ".bazel/kept/*"))]:
-        for log in glob.glob(os.path.join(folder, "**/test.log"), recursive=True):
-            test = os.path.relpath(log, folder)
-            if test not in newest or os.path.getmtime(log) > os.path.getmtime(newest[test]):
-                newest[test] = log
-    return list(newest.values()) + glob.glob(os.path.join(root, ".bazel/nightly-*.log"))
+    """The logs of tests, and of nightly suites."""
+    tests = glob.glob(os.path.join(root, ".bazel/testlogs", "**/test.log"), recursive=True)
+    return tests + glob.glob(os.path.join(root, ".bazel/nightly-*.log"))
 
 
 def read_lines(paths):

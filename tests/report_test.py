@@ -1,15 +1,13 @@
 #!/usr/bin/env python3
 """Tests of report.py over lines as the suites print them."""
 
-import json
 import os
 import sys
 import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import keep_logs  # noqa: E402  (found beside this file)
-import report  # noqa: E402
+import report  # noqa: E402  (found beside this file)
 
 LINES = [
     "200 seeds, 1000 events, 3 coordinators killed, 1 frozen",
@@ -63,36 +61,15 @@ class ReportTest(unittest.TestCase):
                     file.write(text)
             self.assertEqual(self.rows(report.read_lines(paths))[0]["simulated clusters"], "207 seeds, 11 events")
 
-    def test_reads_the_newest_log_of_each_test_of_all_parts_of_a_run(self):
+    def test_finds_the_logs_of_tests_and_of_suites(self):
         with tempfile.TemporaryDirectory() as root:
-            def ran(folder, test, seeds, when):
-                """As Bazel leaves the log of a test, and its events."""
-                log = os.path.join(root, folder, *test, "test.log")
-                os.makedirs(os.path.dirname(log), exist_ok=True)
-                with open(log, "w", encoding="utf-8") as file:
-                    file.write(f"{seeds} seeds, 5 events\n")
-                os.utime(log, (when, when))
-                return {"id": {"testResult": {"label": "//" + ":".join(test)}},
-                        "testResult": {"status": "PASSED", "testActionOutput": [{"name": "test.log", "uri": "file://" + log}]}}
-
-            def keep(name, *events):
-                path = os.path.join(root, "events.json")
+            for path, seeds in ((".bazel/testlogs/tests/a/one/test.log", 1), (".bazel/testlogs/tests/a/b/two/shard_1_of_2/test.log", 20),
+                                (".bazel/nightly-sim.log", 300)):
+                path = os.path.join(root, path)
+                os.makedirs(os.path.dirname(path), exist_ok=True)
                 with open(path, "w", encoding="utf-8") as file:
-                    file.writelines(json.dumps(event) + "\n" for event in events)
-                return keep_logs.keep(path, os.path.join(root, ".bazel/kept", name))
-
-            both, opt_only, newer = ("tests/a", "both"), ("tests/a", "opt_only"), ("tests/a/b", "newer")
-            # A part of an earlier run, of which nothing may stay; then two parts, of which the second overwrites.
-            keep("opt", ran(".bazel/testlogs", ("tests/a", "gone"), 90000, 1))
-            os.remove(os.path.join(root, ".bazel/testlogs/tests/a/gone/test.log"))
-            self.assertEqual(keep("opt", *(ran(".bazel/testlogs", test, seeds, 10) for test, seeds in (
-                (both, 1), (opt_only, 20), (newer, 300)))), 3)
-            os.remove(os.path.join(root, ".bazel/testlogs/tests/a/opt_only/test.log"))
-            self.assertEqual(keep("fastbuild", ran(".bazel/testlogs", both, 4000, 20), ran(".bazel/testlogs", newer, 5, 20)), 2)
-            # And a test by hand.
-            ran(".bazel/testlogs", newer, 600, 30)
-            self.assertEqual(self.rows(report.read_lines(report.find_logs(root)))[0]["simulated clusters"],
-                             "4,620 seeds, 15 events")
+                    file.write(f"{seeds} seeds, 5 events\n")
+            self.assertEqual(self.rows(report.read_lines(report.find_logs(root)))[0]["simulated clusters"], "321 seeds, 15 events")
 
     def test_says_what_was_not_run(self):
         rows, good = self.rows([])

@@ -41,13 +41,35 @@ def binary(name):
     return os.path.abspath(os.path.join(os.environ.get("KAON_BINARIES", "."), folders[name], name))
 
 
+# Ports of a block that one process has at a time, outside of the range from which outgoing connections get theirs.
+PORTS = range(20000, 32000)
+BLOCK = 100
+# By this process: a socket on the first port of its block.
+CLAIMED = []
+
+
+def claim_block():
+    """The other ports of a block that no other process draws from: a test that runs at the same time would otherwise take the
+    port of a server that is down."""
+    while not CLAIMED:
+        first = random.SystemRandom().choice(PORTS[::BLOCK])
+        claim = socket.socket()
+        try:
+            claim.bind(("127.0.0.1", first))
+            CLAIMED.append(claim)
+        except OSError:
+            claim.close()
+    first = CLAIMED[0].getsockname()[1]
+    return range(first + 1, first + BLOCK)
+
+
 def free_ports(count):
-    """So many different ports that nobody listens on, outside of the range from which outgoing connections get theirs. Not of a
-    seed: another run of the same suite beside this one would be after the same ports, while a server of this one is down."""
+    """So many different ports that nobody listens on."""
+    block = claim_block()
     with contextlib.ExitStack() as probes:
         ports = []
         while len(ports) < count:
-            port = random.SystemRandom().randrange(20000, 32000)
+            port = random.SystemRandom().choice(block)
             # Held until all are found, so that none is given twice.
             probe = probes.enter_context(socket.socket())
             with contextlib.suppress(OSError):

@@ -57,7 +57,7 @@ class FreePortsTest(unittest.TestCase):
     def draw(self, count, *draws):
         left = iter(draws)
         with mock.patch.object(servers.random, "SystemRandom") as source:
-            source.return_value.randrange = lambda *_: next(left)
+            source.return_value.choice = lambda *_: next(left)
             return servers.free_ports(count)
 
     def test_gives_none_twice_though_nobody_listens_on_it_yet(self):

@@ -1,10 +1,10 @@
 """A fuzz target: explored by libFuzzer under --config=fuzz, replayed over its corpus in every other configuration."""
 
-# In every run of the tests, and in the suite `fuzz` of tests/nightly.sh.
+# By hand (bazel test --config=fuzz), and in the suite `fuzz` of tests/nightly.sh.
 SHORT_SECONDS = 10
 LONG_SECONDS = 180
 
-# Without libFuzzer the corpus is the point; blind changes of it find little.
+# In every run of the tests, without libFuzzer: blind changes of the corpus find little.
 REPLAY_SECONDS = 2
 
 def _libfuzzer_args(seconds, corpus, seed):

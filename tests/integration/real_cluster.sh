@@ -59,6 +59,16 @@ wait_for() {
   done
 }
 
+# stretched MS: so many milliseconds, times how much longer a computation takes on this machine now than it would take alone.
+stretched() {
+  python3 -c '
+import sys, time
+begin, cpu = time.monotonic(), time.process_time()
+while time.process_time() - cpu < 0.05:
+    pass
+print(int(int(sys.argv[1]) * max(1, (time.monotonic() - begin) / (time.process_time() - cpu))))' "$1"
+}
+
 # Training by one process for each rank, with the array OPTIONS of the test.
 declare -A trainer
 

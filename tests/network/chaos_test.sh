@@ -5,7 +5,7 @@
 # SEEDS: the schedules; FAULTS: seconds of trouble in each.
 source tests/integration/real_cluster.sh
 
-SEEDS=${SEEDS:-1 2 3 4 5 6}
+SEEDS=${SEEDS:-1 2}
 FAULTS=${FAULTS:-20}
 # More than there is time for.
 STEPS=100000
@@ -79,7 +79,8 @@ for seed in $SEEDS; do
   step=$(step_now)
   wait_for 30 step_reached $((step + 1)) || give_up
   took=$(($(now_ms) - calm))
-  [ "$took" -le 5000 ] || fail "seed $seed: $took ms until the next step"
+  allowed=$(stretched 5000)
+  [ "$took" -le "$allowed" ] || fail "seed $seed: $took ms until the next step, expecting at most $allowed"
   wait_for 30 step_reached $((step + 20)) || give_up
   end_counting
   python3 tests/network/count_calls.py "$KAONCTL" "$DIR" "$DIR/calls" --once || give_up

@@ -50,7 +50,7 @@ freeze() {
     asked=$(now_ms)
     step=$(ask "$witness" applied_step)
     # A shard that does not answer is given two seconds.
-    [ -n "$step" ] && [ $(($(now_ms) - asked)) -lt 5000 ] || fail "$witness did not answer in time while $name was stopped"
+    [ -n "$step" ] && [ $(($(now_ms) - asked)) -lt "$(stretched 5000)" ] || fail "$witness did not answer in time while $name was stopped"
     answered=$((answered + 1))
   done
   kill -CONT "$pid"

@@ -10,9 +10,9 @@ STEPS=100000
 OPTIONS=(--workers 2 --split 3,5 --max-grad-norm 0.05)
 # Gradients and weights, too, pass through the proxies.
 TRANSPORT=grpc
-ROUNDS=${ROUNDS:-4}
-# 5 s are promised: a ping after 1 s in which nothing came, 3 s for its answer (client/transport/channel.h), a new connection. A busy machine
-# takes longer; without all that it was 10 s to 60 s.
+ROUNDS=${ROUNDS:-1}
+# A ping after 1 s in which nothing came, 3 s for its answer (client/transport/channel.h), a new connection and five steps. Without the ping
+# it took 10 s to 60 s.
 MOST_MS=8000
 declare -A proxy
 
@@ -37,7 +37,7 @@ healed() {
 }
 # break_them SIGNAL PROXY...: five steps must follow in time.
 break_them() {
-  local signal=$1 name before step took
+  local signal=$1 name before step took allowed
   shift
   wait_for 60 step_reached $(($(step_now) + 10)) || give_up
   for name in "$@"; do
@@ -51,7 +51,8 @@ break_them() {
   wait_for 90 step_reached $((step + 5)) || give_up
   took=$(($(now_ms) - before))
   echo "$signal on $*: five steps after $took ms"
-  [ "$took" -le $MOST_MS ] || fail "$signal on $*: $took ms, expecting at most $MOST_MS"
+  allowed=$(stretched $MOST_MS)
+  [ "$took" -le "$allowed" ] || fail "$signal on $*: $took ms, expecting at most $allowed"
 }
 
 rm -rf "$DIR"
