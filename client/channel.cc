@@ -19,6 +19,7 @@
 #include "absl/strings/string_view.h"
 #include "client/certificate_files.h"
 #include "client/loopback.h"
+#include "proto/grpc_limits.h"
 #include "proto/status_macros.h"
 #include "proto/text.h"
 
@@ -110,7 +111,7 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeCredentials(
 
 grpc::ChannelArguments MakeArguments() {
   grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(kMaxResponseBytes);
+  arguments.SetMaxReceiveMessageSize(proto::kMaxMessageBytes);
   // Only what a server of ours accepts: no compression, no retries below the ones we count
   // ourselves.
   arguments.SetCompressionAlgorithm(GRPC_COMPRESS_NONE);
@@ -121,20 +122,12 @@ grpc::ChannelArguments MakeArguments() {
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // Lanes (laned_shard_channel.h) are connections of their own.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 1 << 20);
-  arguments.SetInt(GRPC_ARG_TCP_READ_CHUNK_SIZE, 1 << 20);
-  arguments.SetInt(GRPC_ARG_TCP_MIN_READ_CHUNK_SIZE, 1 << 20);
-  arguments.SetInt(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, 1 << 20);
   // A restarted server is found within a second. A handshake that lost bytes is given up after 4 s.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 4000);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, absl::ToInt64Milliseconds(kKeepaliveTime));
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, absl::ToInt64Milliseconds(kKeepaliveTimeout));
-  // Ping idle connections too: all that became half-open then end at once, not one after the other
-  // when they are needed.
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  proto::SetSharedArguments([&](const char* name, int value) { arguments.SetInt(name, value); });
+  // No limit on the pings of an idle connection.
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   return arguments;
 }

@@ -13,21 +13,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "client/kaon/client.h"
 #include "proto/identity.h"
 
 namespace kaon::client {
-
-// Largest message a caller accepts: a listing of 100,000 parameters fits.
-inline constexpr int kMaxResponseBytes = 64 << 20;
-
-// Both ends ping a connection on which they read nothing for kKeepaliveTime, and close it when the
-// answer takes longer than kKeepaliveTimeout. A broken connection so ends within 4 s: a half-open
-// one, a vanished peer, a TLS stream that lost bytes. An answer waits behind up to 2 MiB of data,
-// so each connection needs 1 MiB/s.
-inline constexpr absl::Duration kKeepaliveTime = absl::Seconds(1);
-inline constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(3);
 
 // Does not connect: that happens at the first call, and again whenever the connection is lost. Each
 // channel has its own connection. Certificates are read again within seconds of a change.
