@@ -19,6 +19,7 @@
 #include "absl/strings/string_view.h"
 #include "client/transport/certificate_files.h"
 #include "client/transport/loopback.h"
+#include "proto/grpc_limits.h"
 #include "proto/status_macros.h"
 #include "proto/text.h"
 
@@ -111,7 +112,7 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeCredentials(
 
 grpc::ChannelArguments MakeArguments() {
   grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(kMaxResponseBytes);
+  arguments.SetMaxReceiveMessageSize(proto::kMaxMessageBytes);
   // Use only what our servers accept: no compression, and no retries below those that the client
   // counts.
   arguments.SetCompressionAlgorithm(GRPC_COMPRESS_NONE);
@@ -122,21 +123,13 @@ grpc::ChannelArguments MakeArguments() {
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // Each lane (laned_shard_channel.h) has its own connection.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 1 << 20);
-  arguments.SetInt(GRPC_ARG_TCP_READ_CHUNK_SIZE, 1 << 20);
-  arguments.SetInt(GRPC_ARG_TCP_MIN_READ_CHUNK_SIZE, 1 << 20);
-  arguments.SetInt(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, 1 << 20);
   // The client finds a restarted server within 1 s, and abandons a handshake that lost bytes after
   // 4 s.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 4000);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, absl::ToInt64Milliseconds(kKeepaliveTime));
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, absl::ToInt64Milliseconds(kKeepaliveTimeout));
-  // Also ping idle connections: then all half-open ones end together, not one by one when they are
-  // needed.
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  proto::SetSharedArguments([&](const char* name, int value) { arguments.SetInt(name, value); });
+  // Do not limit the pings of an idle connection.
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   return arguments;
 }

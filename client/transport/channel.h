@@ -13,21 +13,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "client/kaon/client.h"
 #include "proto/identity.h"
 
 namespace kaon::client {
-
-// Largest message that a caller accepts: a listing of 100,000 parameters fits.
-inline constexpr int kMaxResponseBytes = 64 << 20;
-
-// Both ends ping a connection on which they read nothing for kKeepaliveTime. They close it if the
-// answer takes longer than kKeepaliveTimeout. So a broken connection ends within 4 s: a half-open
-// one, a vanished peer, a TLS stream that lost bytes. An answer may wait behind 2 MiB of data, so
-// each connection needs 1 MiB/s.
-inline constexpr absl::Duration kKeepaliveTime = absl::Seconds(1);
-inline constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(3);
 
 // Returns a channel with its own connection. Does not connect: the first call does, and a call
 // after a lost connection does it again. Reads certificates again within seconds of a change.

@@ -101,24 +101,6 @@ absl::Status AskUntilAnswered(const Options& options, const AdminCalls::Pause& p
   }
 }
 
-// As CallHolder, until it is answered.
-template <typename Call>
-absl::Status CallUntilAnswered(const Options& options, const AdminCalls::Pause& pause,
-                               absl::Time end, const Call& call) {
-  return AskUntilAnswered(options, pause, end,
-                          [&call](const Options& attempt) { return CallHolder(attempt, call); });
-}
-
-// As CallAny, until it is answered if it is to be.
-template <typename Call>
-absl::Status Read(const Options& options, const AdminCalls::Pause& pause, absl::Time end,
-                  AdminCalls::WhileAway while_away, const Call& call) {
-  if (while_away == AdminCalls::WhileAway::kFail) return CallAny(options, call);
-  return AskUntilAnswered(options, pause, end, [&call](const Options& attempt) {
-    return HolderAnswer{CallAny(attempt, call), ""};
-  });
-}
-
 // The service that a worker cannot do without.
 absl::StatusOr<std::string> CheckOne(const Options& options, const std::string& address,
                                      proto::Role role) {
@@ -173,24 +155,31 @@ AdminCalls::AdminCalls(const Options& options, Pause pause)
       pause_(std::move(pause)),
       end_(SteadyNow() + absl::Seconds(options.timeout_seconds)) {}
 
-absl::StatusOr<v1::GetStatusResponse> AdminCalls::GetStatus(WhileAway while_away) const {
-  v1::GetStatusResponse response;
-  KAON_RETURN_IF_ERROR(Read(options_, pause_, end_, while_away,
-                            [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
-                              return stub.GetStatus(context, v1::GetStatusRequest(), &response);
-                            }));
+template <typename Response, typename Method, typename Request>
+absl::StatusOr<Response> AdminCalls::Call(Method method, const Request& request, To to,
+                                          WhileAway while_away) const {
+  Response response;
+  const auto call = [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
+    return (stub.*method)(context, request, &response);
+  };
+  const auto attempt = [&](const Options& options) {
+    return to == To::kHolder ? CallHolder(options, call) : HolderAnswer{CallAny(options, call), ""};
+  };
+  KAON_RETURN_IF_ERROR(while_away == WhileAway::kFail
+                           ? attempt(options_).status
+                           : AskUntilAnswered(options_, pause_, end_, attempt));
   return response;
+}
+
+absl::StatusOr<v1::GetStatusResponse> AdminCalls::GetStatus(WhileAway while_away) const {
+  return Call<v1::GetStatusResponse>(&v1::Admin::Stub::GetStatus, v1::GetStatusRequest(), To::kAny,
+                                     while_away);
 }
 
 absl::StatusOr<v1::JobDescription> AdminCalls::DescribeJob(WhileAway while_away) const {
   v1::DescribeJobRequest request;
   request.set_job(options_.job);
-  v1::JobDescription response;
-  KAON_RETURN_IF_ERROR(Read(options_, pause_, end_, while_away,
-                            [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
-                              return stub.DescribeJob(context, request, &response);
-                            }));
-  return response;
+  return Call<v1::JobDescription>(&v1::Admin::Stub::DescribeJob, request, To::kAny, while_away);
 }
 
 absl::StatusOr<std::vector<v1::ParameterRow>> AdminCalls::ListParameters() const {
@@ -199,11 +188,9 @@ absl::StatusOr<std::vector<v1::ParameterRow>> AdminCalls::ListParameters() const
   request.set_name_regex(options_.filter);
   std::vector<v1::ParameterRow> rows;
   do {
-    v1::ListParametersResponse response;
-    KAON_RETURN_IF_ERROR(
-        CallAny(options_, [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
-          return stub.ListParameters(context, request, &response);
-        }));
+    KAON_ASSIGN_OR_RETURN(
+        const v1::ListParametersResponse response,
+        Call<v1::ListParametersResponse>(&v1::Admin::Stub::ListParameters, request));
     rows.insert(rows.end(), response.parameters().begin(), response.parameters().end());
     request.set_page_token(response.next_page_token());
   } while (!request.page_token().empty());
@@ -215,11 +202,7 @@ absl::StatusOr<v1::StepHistoryResponse> AdminCalls::StepHistory() const {
   request.set_job(options_.job);
   request.set_limit(options_.limit);
   request.set_with_phases(options_.command == Command::kStepPhases);
-  v1::StepHistoryResponse response;
-  KAON_RETURN_IF_ERROR(CallAny(options_, [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
-    return stub.StepHistory(context, request, &response);
-  }));
-  return response;
+  return Call<v1::StepHistoryResponse>(&v1::Admin::Stub::StepHistory, request);
 }
 
 absl::StatusOr<NamedStats> AdminCalls::GetParameterStats() const {
@@ -228,9 +211,8 @@ absl::StatusOr<NamedStats> AdminCalls::GetParameterStats() const {
   request.set_parameter(options_.parameter);
   NamedStats stats;
   stats.name = options_.parameter;
-  KAON_RETURN_IF_ERROR(CallAny(options_, [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
-    return stub.GetParameterStats(context, request, &stats.answer);
-  }));
+  KAON_ASSIGN_OR_RETURN(stats.answer, Call<v1::GetParameterStatsResponse>(
+                                          &v1::Admin::Stub::GetParameterStats, request));
   return stats;
 }
 
@@ -240,61 +222,46 @@ absl::StatusOr<NamedDiagnostics> AdminCalls::GetParameterDiagnostics() const {
   request.set_parameter(options_.parameter);
   NamedDiagnostics diagnostics;
   diagnostics.name = options_.parameter;
-  KAON_RETURN_IF_ERROR(CallAny(options_, [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
-    return stub.GetParameterDiagnostics(context, request, &diagnostics.answer);
-  }));
+  KAON_ASSIGN_OR_RETURN(diagnostics.answer,
+                        Call<v1::GetParameterDiagnosticsResponse>(
+                            &v1::Admin::Stub::GetParameterDiagnostics, request));
   return diagnostics;
 }
 
 absl::StatusOr<v1::SetGroupResponse> AdminCalls::SetGroup(
     const v1::SetGroupRequest& request) const {
-  v1::SetGroupResponse response;
-  KAON_RETURN_IF_ERROR(CallUntilAnswered(options_, pause_, end_,
-                                         [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
-                                           return stub.SetGroup(context, request, &response);
-                                         }));
-  return response;
+  return Call<v1::SetGroupResponse>(&v1::Admin::Stub::SetGroup, request, To::kHolder,
+                                    WhileAway::kAskAgain);
 }
 
 absl::StatusOr<v1::CheckpointSummary> AdminCalls::CreateCheckpoint() const {
   v1::CreateCheckpointRequest request;
   request.set_job(options_.job);
   request.set_id(options_.checkpoint);
-  v1::CreateCheckpointResponse response;
-  KAON_RETURN_IF_ERROR(
-      CallHolder(options_, [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
-        return stub.CreateCheckpoint(context, request, &response);
-      }).status);
+  KAON_ASSIGN_OR_RETURN(
+      const v1::CreateCheckpointResponse response,
+      Call<v1::CreateCheckpointResponse>(&v1::Admin::Stub::CreateCheckpoint, request, To::kHolder));
   return response.checkpoint();
 }
 
 absl::StatusOr<v1::RestoreCheckpointResponse> AdminCalls::RestoreCheckpoint(
     const v1::RestoreCheckpointRequest& request) const {
-  v1::RestoreCheckpointResponse response;
-  KAON_RETURN_IF_ERROR(CallUntilAnswered(
-      options_, pause_, end_, [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
-        return stub.RestoreCheckpoint(context, request, &response);
-      }));
-  return response;
+  return Call<v1::RestoreCheckpointResponse>(&v1::Admin::Stub::RestoreCheckpoint, request,
+                                             To::kHolder, WhileAway::kAskAgain);
 }
 
 absl::StatusOr<v1::ListCheckpointsResponse> AdminCalls::ListCheckpoints() const {
   v1::ListCheckpointsRequest request;
   request.set_job(options_.job);
-  v1::ListCheckpointsResponse response;
-  KAON_RETURN_IF_ERROR(CallAny(options_, [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
-    return stub.ListCheckpoints(context, request, &response);
-  }));
-  return response;
+  return Call<v1::ListCheckpointsResponse>(&v1::Admin::Stub::ListCheckpoints, request);
 }
 
 absl::StatusOr<v1::CheckpointSummary> AdminCalls::VerifyCheckpoint() const {
   v1::VerifyCheckpointRequest request;
   request.set_id(options_.checkpoint);
-  v1::VerifyCheckpointResponse response;
-  KAON_RETURN_IF_ERROR(CallAny(options_, [&](v1::Admin::Stub& stub, grpc::ClientContext* context) {
-    return stub.VerifyCheckpoint(context, request, &response);
-  }));
+  KAON_ASSIGN_OR_RETURN(
+      const v1::VerifyCheckpointResponse response,
+      Call<v1::VerifyCheckpointResponse>(&v1::Admin::Stub::VerifyCheckpoint, request));
   return response.checkpoint();
 }
 

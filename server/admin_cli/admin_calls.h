@@ -61,6 +61,14 @@ class AdminCalls {
   std::vector<HealthRow> CheckHealth() const;
 
  private:
+  // kHolder follows a refusal that says where the holder of the shards is.
+  enum class To { kAny, kHolder };
+
+  // Calls `method` of v1::Admin::Stub.
+  template <typename Response, typename Method, typename Request>
+  absl::StatusOr<Response> Call(Method method, const Request& request, To to = To::kAny,
+                                WhileAway while_away = WhileAway::kFail) const;
+
   const Options& options_;
   const Pause pause_;
   const absl::Time end_;

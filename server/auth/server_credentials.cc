@@ -16,6 +16,7 @@
 #include "client/transport/certificate_files.h"
 #include "client/transport/channel.h"
 #include "client/transport/loopback.h"
+#include "proto/grpc_limits.h"
 #include "proto/grpc_status.h"
 #include "proto/status_macros.h"
 #include "proto/text.h"
@@ -99,10 +100,10 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CreateServerCredentials
   return credentials;
 }
 
-void HardenServer(grpc::ServerBuilder& builder, int max_message_bytes) {
-  builder.SetMaxReceiveMessageSize(max_message_bytes);
-  // Answers are bounded by what is asked for: a listing may be larger than any request.
-  builder.SetMaxSendMessageSize(kCoordinatorMessageBytes);
+void HardenServer(grpc::ServerBuilder& builder) {
+  // PushStream and PullStream accept less: a chunk.
+  builder.SetMaxReceiveMessageSize(proto::kMaxMessageBytes);
+  builder.SetMaxSendMessageSize(proto::kMaxMessageBytes);
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   builder.SetDefaultCompressionAlgorithm(GRPC_COMPRESS_NONE);
@@ -110,23 +111,11 @@ void HardenServer(grpc::ServerBuilder& builder, int max_message_bytes) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 256);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10000);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  // Without these 32 slow streams held 1.3 GB of read-ahead; with them 100 MB, as fast (protocol.md
-  // section 4).
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 1 << 20);
-  builder.AddChannelArgument(GRPC_ARG_TCP_READ_CHUNK_SIZE, 1 << 20);
-  builder.AddChannelArgument(GRPC_ARG_TCP_MIN_READ_CHUNK_SIZE, 1 << 20);
-  builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, 1 << 20);
-  // A caller that vanished without a word is noticed within 4 s: its streams end, and a worker may
-  // count as lost.
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
-                             absl::ToInt64Milliseconds(client::kKeepaliveTime));
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
-                             absl::ToInt64Milliseconds(client::kKeepaliveTimeout));
+  proto::SetSharedArguments(
+      [&](const char* name, int value) { builder.AddChannelArgument(name, value); });
   // Callers ping every kKeepaliveTime, with or without a call; twice as often is abuse.
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-                             absl::ToInt64Milliseconds(client::kKeepaliveTime / 2));
+                             absl::ToInt64Milliseconds(proto::kKeepaliveTime / 2));
 }
 
 }  // namespace kaon::auth

@@ -19,11 +19,6 @@
 
 namespace kaon::auth {
 
-// A chunk of 1 MiB with its header; a registration of some ten thousand parameters.
-inline constexpr int kShardMessageBytes = (1 << 20) + (64 << 10);
-// A registration of 100,000 parameters.
-inline constexpr int kCoordinatorMessageBytes = 64 << 20;
-
 // Told of each call that is refused before its handler: the URI of the caller's certificate, or
 // that it has none of ours, and why. Any of gRPC's threads; must not block.
 using OnRefused = std::function<void(const std::string& peer, const absl::Status& refusal)>;
@@ -50,7 +45,7 @@ absl::Status CheckServerFiles(const v1::TlsConfig& tls, proto::Role role);
 // (UNIMPLEMENTED otherwise, before anything is inflated), message and metadata sizes
 // (RESOURCE_EXHAUSTED), handshake time, read-ahead, streams per connection; a port in use is an
 // error rather than shared.
-void HardenServer(grpc::ServerBuilder& builder, int max_message_bytes = kShardMessageBytes);
+void HardenServer(grpc::ServerBuilder& builder);
 
 }  // namespace kaon::auth
 

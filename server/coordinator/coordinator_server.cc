@@ -211,7 +211,7 @@ absl::Status CoordinatorServer::Listen() {
       *keeper_, health_, counts_);
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
-  auth::HardenServer(builder, auth::kCoordinatorMessageBytes);
+  auth::HardenServer(builder);
   KAON_ASSIGN_OR_RETURN(listener_, listener::Listener::Bind(config_.listen(), counts_));
   listener_->AddTo(builder, std::move(credentials));
   builder.RegisterService(coordinator_service_.get());

@@ -388,8 +388,7 @@ absl::Status ShardServer::Listen(const v1::ShardConfig& config) {
                             [this] { counts_.Add(monitor::Event::kCall); }));
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
-  // As large as a registration; PushStream and PullStream hold the data plane to a chunk.
-  auth::HardenServer(builder, auth::kCoordinatorMessageBytes);
+  auth::HardenServer(builder);
   // A last fuse: as the port takes messages of a registration's size from anyone with a
   // certificate, gRPC as a whole stops reading before they exhaust the process.
   grpc::ResourceQuota quota("kaon-shard");

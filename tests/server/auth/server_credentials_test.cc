@@ -11,6 +11,7 @@
 #include <string>
 
 #include "client/transport/channel.h"
+#include "proto/grpc_limits.h"
 #include "server/auth/authorization_matrix.h"
 #include "tests/server/auth/certificates.h"
 #include "tests/server/auth/secured_server.h"
@@ -192,13 +193,13 @@ TEST_F(HardenServerTest, RefusesCompressedRequest) {
 
 TEST_F(HardenServerTest, AcceptsMessageOfTheLargestSize) {
   const grpc::Status status =
-      Describe(std::string(kShardMessageBytes - 16, 'x'), GRPC_COMPRESS_NONE);
+      Describe(std::string(proto::kMaxMessageBytes - 16, 'x'), GRPC_COMPRESS_NONE);
   EXPECT_TRUE(status.ok()) << status.error_message();
 }
 
 TEST_F(HardenServerTest, RefusesOversizedMessage) {
   const grpc::Status status =
-      Describe(std::string(kShardMessageBytes + 1, 'x'), GRPC_COMPRESS_NONE);
+      Describe(std::string(proto::kMaxMessageBytes + 1, 'x'), GRPC_COMPRESS_NONE);
   EXPECT_EQ(status.error_code(), grpc::RESOURCE_EXHAUSTED) << status.error_message();
   EXPECT_EQ(server_.described(), 0);
 }
