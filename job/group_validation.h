@@ -8,8 +8,8 @@
 
 namespace kaon::job {
 
-// Returns the first error of a group that has every option written out (effective.h). Does not look
-// at the group's parameters, nor whether its norm group exists: ValidateJob checks these.
+// Returns the first error of a group that has every option written out (effective_job.h). Does not
+// look at the group's parameters, nor whether its norm group exists: ValidateJob checks these.
 absl::Status ValidateGroup(const v1::ParameterGroup& group);
 
 }  // namespace kaon::job

@@ -1,6 +1,6 @@
 #include "job/resolve.h"
 
-#include "job/effective.h"
+#include "job/effective_job.h"
 #include "job/validation.h"
 #include "proto/status_macros.h"
 

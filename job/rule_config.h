@@ -1,5 +1,5 @@
 // Converts a group of a job to the configuration of the kernels. The group must have every option
-// written out (effective.h). Pure functions; any thread.
+// written out (effective_job.h). Pure functions; any thread.
 #ifndef KAON_JOB_RULE_CONFIG_H_
 #define KAON_JOB_RULE_CONFIG_H_
 

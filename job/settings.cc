@@ -16,7 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "job/definition.h"
-#include "job/effective.h"
+#include "job/effective_job.h"
 #include "job/group_validation.h"
 #include "job/job_settings.h"
 #include "job/names.h"

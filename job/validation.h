@@ -18,8 +18,8 @@ inline constexpr double kMinTokenWeight = std::numeric_limits<float>::min();
 inline constexpr double kMaxTokenWeight = 1099511627776.0;  // 2^40
 inline constexpr uint32_t kMaxMicroBatches = 1024;
 
-// Returns the routes of a job with every option written out (effective.h). Otherwise returns the
-// first error of names, shapes, dtypes, groups, hyper-parameters, routes or world size.
+// Returns the routes of a job with every option written out (effective_job.h). Otherwise returns
+// the first error of names, shapes, dtypes, groups, hyper-parameters, routes or world size.
 absl::StatusOr<v1::Placement> ValidateJob(const v1::JobDefinition& job);
 
 // Validates the arguments that a worker begins a step with.

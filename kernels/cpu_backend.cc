@@ -12,7 +12,7 @@
 #include "kernels/gemm/tiled_gemm.h"
 #include "kernels/muon_step.h"
 #include "kernels/mutation.h"
-#include "kernels/pieces.h"
+#include "kernels/parallel_ranges.h"
 #include "kernels/reduce/digest.h"
 #include "kernels/reduce/digest_products.h"
 #include "kernels/reduce/fold.h"
@@ -172,7 +172,7 @@ UpdateResult ApplyElementWise(const typename Rule::Config& config, const UpdateS
       config.momentum_dtype,
       buffers};
   const auto n = static_cast<int64_t>(buffers.param.size());
-  UpdateResult result = SumOverPieces(
+  UpdateResult result = SumOverRanges(
       pool, n, kPiece, [&](int64_t begin, int64_t end) { return StepRange(step, begin, end); });
   if (!IsFiniteMagnitude(result.largest_weight_bits)) {
     KeepWeights(UpdateFault::kNotFinite, scalars.parameter_id, buffers, result);

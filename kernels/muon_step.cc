@@ -14,7 +14,7 @@
 #include "kernels/matrix_layout.h"
 #include "kernels/mutation.h"
 #include "kernels/orthogonalize/newton_schulz.h"
-#include "kernels/pieces.h"
+#include "kernels/parallel_ranges.h"
 #include "kernels/reduce/digest.h"
 #include "kernels/reduce/grad_norm.h"
 #include "kernels/rules/gradient_clip.h"
@@ -294,7 +294,7 @@ UpdateResult ApplyMuon(const MuonConfig& config, const UpdateScalars& scalars,
   const auto n = static_cast<int64_t>(given.param.size());
   const TensorDigester momentum(scalars.parameter_id, 1);
   if (given.part == UpdatePart::kState) {
-    return SumOverPieces(pool, n, kPiece, [&](int64_t begin, int64_t end) {
+    return SumOverRanges(pool, n, kPiece, [&](int64_t begin, int64_t end) {
       return DirectionOf(config.momentum_dtype, before, given, momentum, begin, end, nullptr);
     });
   }
@@ -307,7 +307,7 @@ UpdateResult ApplyMuon(const MuonConfig& config, const UpdateScalars& scalars,
   if (in_place) buffers.new_param = absl::MakeSpan(memory.get(), n);
   const absl::Span<float> direction = buffers.new_param;
   std::vector<MatrixNorm> norms((n + kPiece - 1) / kPiece);
-  UpdateResult result = SumOverPieces(pool, n, kPiece, [&](int64_t begin, int64_t end) {
+  UpdateResult result = SumOverRanges(pool, n, kPiece, [&](int64_t begin, int64_t end) {
     const UpdateResult piece =
         DirectionOf(config.momentum_dtype, before, buffers, momentum, begin, end, direction.data());
     norms[begin / kPiece] = NormOfPiece(direction.subspan(begin, end - begin));

@@ -15,7 +15,7 @@
 #include "kernels/newton_schulz_config.h"
 #include "kernels/orthogonalize/coefficients.h"
 #include "kernels/orthogonalize/lent_memory.h"
-#include "kernels/pieces.h"
+#include "kernels/parallel_ranges.h"
 #include "kernels/thread_pool.h"
 
 namespace kaon::kernels {
@@ -77,7 +77,7 @@ class Iterated {
       RunStandard();
     }
     if (!x_.is_lent()) return;
-    ForEachPiece(pool, x_.num_elements(), kMovedAtOnce, [this](int64_t begin, int64_t end) {
+    ForEachRange(pool, x_.num_elements(), kMovedAtOnce, [this](int64_t begin, int64_t end) {
       std::copy(x_.data() + begin, x_.data() + end, next_x_.data() + begin);
     });
     std::swap(x_, next_x_);

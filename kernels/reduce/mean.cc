@@ -7,7 +7,7 @@
 
 #include "kernels/host_device.h"
 #include "kernels/mutation.h"
-#include "kernels/pieces.h"
+#include "kernels/parallel_ranges.h"
 #include "kernels/reduce/digest.h"
 #include "kernels/reduce/grad_norm.h"
 #include "kernels/vector_dispatch.h"
@@ -49,7 +49,7 @@ MeanFacts FinishMeanOn(ThreadPool& pool, const MeanScalars& scalars, absl::Span<
   std::vector<BlockFacts> facts((n + kNormBlockElements - 1) / kNormBlockElements);
   constexpr int64_t kPiece = kPieceBlocks * kNormBlockElements;
   std::vector<uint64_t> digests((n + kPiece - 1) / kPiece);
-  ForEachPiece(pool, n, kPiece, [&](int64_t piece, int64_t end) {
+  ForEachRange(pool, n, kPiece, [&](int64_t piece, int64_t end) {
     for (int64_t begin = piece; begin < end; begin += kNormBlockElements) {
       const absl::Span<float> block = sum.subspan(begin, std::min(kNormBlockElements, end - begin));
       Divide(block, scalars.total_weight);

@@ -1,6 +1,6 @@
 #include "server/admin_cli/effective_report.h"
 
-#include "job/origins.h"
+#include "job/effective_values.h"
 #include "server/admin_cli/table.h"
 
 namespace kaon::admin_cli {

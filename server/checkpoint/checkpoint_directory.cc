@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
-#include "job/effective.h"
+#include "job/effective_job.h"
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
 #include "server/checkpoint/finite_state.h"

@@ -334,7 +334,7 @@ absl::StatusOr<std::unique_ptr<StateFreeze>> ShardCore::Freeze() {
   if (parameters_ == nullptr || !machine_.data_loss().empty()) {
     return absl::FailedPreconditionError("this shard holds no state to freeze");
   }
-  FrozenFacts facts;
+  AgreementSnapshot facts;
   facts.state = machine_.state();
   facts.state.clear_prepared();
   facts.state.clear_snapshots();

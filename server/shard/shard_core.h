@@ -52,7 +52,7 @@ class ShardCore {
   // journal, of which it leaves out what the snapshot holds. DATA_LOSS naming both digests when
   // what was read is not what was written, RESOURCE_EXHAUSTED when the job does not fit into
   // memory, and the errors of `read`; the core is useless then.
-  absl::Status Restore(const FrozenFacts& facts, const v1::CheckpointPart& part,
+  absl::Status Restore(const AgreementSnapshot& facts, const v1::CheckpointPart& part,
                        const ReadTensor& read);
 
   // In mode INTERVAL, before Replay: the states it can be rolled back to, oldest first.

@@ -68,7 +68,7 @@ absl::Status ShardCore::Replay(const journal::Entry& entry) {
   return absl::OkStatus();
 }
 
-absl::Status ShardCore::Restore(const FrozenFacts& facts, const v1::CheckpointPart& part,
+absl::Status ShardCore::Restore(const AgreementSnapshot& facts, const v1::CheckpointPart& part,
                                 const ReadTensor& read) {
   const v1::RegisterBody& registration = facts.state.registration();
   KAON_RETURN_IF_ERROR(TryReserve(registration, facts.shard, facts.num_shards));

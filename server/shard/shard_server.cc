@@ -33,9 +33,9 @@
 #include "server/journal/interval_journal.h"
 #include "server/journal/interval_schedule.h"
 #include "server/journal/memory_journal.h"
+#include "server/shard/snapshot/directory_claim.h"
 #include "server/shard/snapshot/snapshot_directory.h"
 #include "server/shard/snapshot/snapshot_points.h"
-#include "server/shard/snapshot/written_by_file.h"
 
 namespace kaon::shard {
 

@@ -18,7 +18,7 @@
 #include "kernels/dtype.h"
 #include "kernels/gemm/onednn_gemm.h"
 #include "kernels/optimizer_rule.h"
-#include "kernels/pieces.h"
+#include "kernels/parallel_ranges.h"
 #include "kernels/streaming_store.h"
 #include "kernels/thread_pool.h"
 #include "tests/benchmark/measurement.h"
@@ -67,7 +67,7 @@ void MeasureElementWise(const Options& options, const std::string& name, const R
   const HostArray<float> b = HostValues(pool, n, 1);
   HostArray<float> c = HostValues(pool, n, 1);
   const auto triad = [&] {
-    ForEachPiece(pool, n, 1 << 16, [&](int64_t begin, int64_t end) {
+    ForEachRange(pool, n, 1 << 16, [&](int64_t begin, int64_t end) {
       Triad(a.data() + begin, b.data() + begin, c.data() + begin, end - begin);
     });
   };
@@ -93,7 +93,7 @@ void MeasureFinish(const Options& options, int threads, std::FILE* json) {
   HostArray<float> sum = HostValues(pool, n, 1);
   HostArray<float> copied = HostValues(pool, n, 1);
   const auto copy = [&] {
-    ForEachPiece(pool, n, 1 << 16, [&](int64_t begin, int64_t end) {
+    ForEachRange(pool, n, 1 << 16, [&](int64_t begin, int64_t end) {
       Copy(sum.data() + begin, copied.data() + begin, end - begin);
     });
   };

@@ -17,7 +17,7 @@
 #include "kernels/backend.h"
 #include "kernels/dtype.h"
 #include "kernels/optimizer_rule.h"
-#include "kernels/pieces.h"
+#include "kernels/parallel_ranges.h"
 #include "kernels/thread_pool.h"
 #include "server/tier/host_tier.h"
 
@@ -50,7 +50,7 @@ class HostArray {
 // The threads that will use the values write them first.
 inline std::vector<float> Values(ThreadPool& pool, int64_t n, float scale) {
   std::vector<float> values(n);
-  ForEachPiece(pool, n, 1 << 16, [&](int64_t begin, int64_t end) {
+  ForEachRange(pool, n, 1 << 16, [&](int64_t begin, int64_t end) {
     uint32_t state = static_cast<uint32_t>(begin) * 2654435761u + 1;
     for (int64_t i = begin; i < end; ++i) {
       state = state * 1664525u + 1013904223u;
@@ -63,7 +63,7 @@ inline std::vector<float> Values(ThreadPool& pool, int64_t n, float scale) {
 inline HostArray<float> HostValues(ThreadPool& pool, int64_t n, float scale) {
   const std::vector<float> values = Values(pool, n, scale);
   HostArray<float> array(n);
-  ForEachPiece(pool, n, 1 << 16, [&](int64_t begin, int64_t end) {
+  ForEachRange(pool, n, 1 << 16, [&](int64_t begin, int64_t end) {
     std::copy(values.begin() + begin, values.begin() + end, array.data() + begin);
   });
   return array;

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "job/effective.h"
+#include "job/effective_job.h"
 #include "job/validation.h"
 #include "kaon/v1/config.pb.h"
 #include "server/admin_cli/checkpoint_command.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "job/effective.h"
+#include "job/effective_job.h"
 #include "tests/job/small_job.h"
 
 namespace kaon::job {

@@ -9,7 +9,7 @@
 #include <iterator>
 #include <string>
 
-#include "job/effective.h"
+#include "job/effective_job.h"
 #include "job/resolve.h"
 #include "tests/job/small_job.h"
 

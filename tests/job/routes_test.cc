@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "job/effective.h"
+#include "job/effective_job.h"
 #include "tests/job/small_job.h"
 
 namespace kaon::job {

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "job/effective.h"
+#include "job/effective_job.h"
 #include "tests/job/small_job.h"
 
 namespace kaon::job {

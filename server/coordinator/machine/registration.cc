@@ -8,7 +8,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "job/definition.h"
-#include "job/effective.h"
+#include "job/effective_job.h"
 #include "job/resolve.h"
 #include "job/rule_config.h"
 #include "job/workers.h"

@@ -17,7 +17,7 @@
 #include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/shard_control.pb.h"
 #include "server/journal/record.h"
-#include "server/shard/agreement/frozen_facts.h"
+#include "server/shard/agreement/agreement_snapshot.h"
 #include "server/shard/agreement/shard_action.h"
 
 namespace kaon::shard {
@@ -56,7 +56,7 @@ class ShardMachine {
   // New generations are above `generation`.
   void RestoreGeneration(uint64_t generation);
   // As if everything up to the newest entry of `facts` had been replayed; before anything else.
-  void RestoreFacts(const FrozenFacts& facts, uint64_t state_digest);
+  void RestoreFacts(const AgreementSnapshot& facts, uint64_t state_digest);
 
   // The states it can be rolled back to, oldest first; before entries are replayed.
   void RestoreSnapshots(std::vector<v1::SnapshotPoint> snapshots);

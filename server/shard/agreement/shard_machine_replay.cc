@@ -35,7 +35,7 @@ void ShardMachine::RestoreGeneration(uint64_t generation) {
   next_generation_ = std::max(next_generation_, generation + 1);
 }
 
-void ShardMachine::RestoreFacts(const FrozenFacts& facts, uint64_t state_digest) {
+void ShardMachine::RestoreFacts(const AgreementSnapshot& facts, uint64_t state_digest) {
   placed_ = true;
   shard_ = facts.shard;
   num_shards_ = facts.num_shards;

@@ -364,7 +364,7 @@ absl::Status GradientAccumulator::Finish(PushStreamId stream_id, const v1::PushF
   Calls calls;
   {
     MutexLock lock(mu_);
-    KAON_ASSIGN_OR_RETURN(const PushStreams::Stream* const stream, streams_.Find(stream_id));
+    KAON_ASSIGN_OR_RETURN(const PushRegistry::Stream* const stream, streams_.Find(stream_id));
     if (stream->joined.has_value()) {
       if (finish.missing_parameters().empty() && !finish.has_loss()) return absl::OkStatus();
       return absl::InvalidArgumentError(

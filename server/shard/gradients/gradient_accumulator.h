@@ -24,7 +24,7 @@
 #include "server/journal/record.h"
 #include "server/shard/gradients/open_push.h"
 #include "server/shard/gradients/parameter_fold.h"
-#include "server/shard/gradients/push_streams.h"
+#include "server/shard/gradients/push_registry.h"
 #include "server/shard/gradients/reduction.h"
 #include "server/shard/step_phases.h"
 #include "server/tier/tiered_store.h"
@@ -58,7 +58,7 @@ class GradientAccumulator {
   // FAILED_PRECONDITION (older step or timeline: names both), NOT_FOUND (other job), UNAVAILABLE
   // (newer step or timeline, or no plan yet), ABORTED (the plan has another attempt of this rank),
   // INVALID_ARGUMENT (no such rank), or what the accumulator was closed with. Ends the rank's
-  // earlier stream, unless it is a lane of that (PushStreams::Join).
+  // earlier stream, unless it is a lane of that (PushRegistry::Join).
   absl::StatusOr<OpenPush> Open(const v1::PushOpen& open, PushCallbacks callbacks);
   // The chunks of one message. INVALID_ARGUMENT, ALREADY_EXISTS, DATA_LOSS, RESOURCE_EXHAUSTED as
   // in shard_data.proto; ABORTED when the stream is over. None is added if one has another checksum
@@ -141,7 +141,7 @@ class GradientAccumulator {
     std::optional<PushStreamId> stream;
   };
   // Calls to be made once no lock is held.
-  using Calls = PushStreams::Calls;
+  using Calls = PushRegistry::Calls;
 
   absl::Status CheckOpenLocked(const v1::PushOpen& open) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   uint64_t WindowLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -192,7 +192,7 @@ class GradientAccumulator {
   bool folded_ ABSL_GUARDED_BY(mu_) = false;
   // By rank.
   std::map<uint32_t, Worker> workers_ ABSL_GUARDED_BY(mu_);
-  PushStreams streams_ ABSL_GUARDED_BY(mu_);
+  PushRegistry streams_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace kaon::shard

@@ -56,7 +56,7 @@ absl::Status GradientAccumulator::AddChunks(PushStreamId stream_id,
   uint64_t room = 0;
   {
     MutexLock lock(mu_);
-    KAON_ASSIGN_OR_RETURN(const PushStreams::Stream* const stream, streams_.Find(stream_id));
+    KAON_ASSIGN_OR_RETURN(const PushRegistry::Stream* const stream, streams_.Find(stream_id));
     rank = stream->rank;
     generation = stream->generation;
     push = stream->joined.value_or(stream_id);

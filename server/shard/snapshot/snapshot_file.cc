@@ -125,7 +125,7 @@ absl::Status CheckTensors(absl::string_view file, const Snapshot& snapshot) {
 }  // namespace
 
 std::string FormatSnapshot(const Snapshot& snapshot) {
-  const FrozenFacts& facts = snapshot.facts;
+  const AgreementSnapshot& facts = snapshot.facts;
   const std::string state = facts.state.SerializeAsString();
   const std::string part = snapshot.part.SerializeAsString();
   std::string bytes(kFirstLine);

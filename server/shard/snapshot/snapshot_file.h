@@ -11,14 +11,14 @@
 #include "absl/strings/string_view.h"
 #include "kaon/v1/checkpoint.pb.h"
 #include "server/journal/identity_file.h"
-#include "server/shard/agreement/frozen_facts.h"
+#include "server/shard/agreement/agreement_snapshot.h"
 
 namespace kaon::shard {
 
 struct Snapshot {
   // Of the data_dir it belongs to.
   journal::DirectoryId directory;
-  FrozenFacts facts;
+  AgreementSnapshot facts;
   v1::CheckpointPart part;
 
   uint64_t position() const { return facts.state.applied_position(); }

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kaon/v1/checkpoint.pb.h"
-#include "server/shard/agreement/frozen_facts.h"
+#include "server/shard/agreement/agreement_snapshot.h"
 #include "server/shard/snapshot/frozen_part_writer.h"
 #include "server/shard/snapshot/snapshot_directory.h"
 #include "server/shard/snapshot/state_freeze.h"
@@ -25,7 +25,7 @@ class SnapshotWriter {
 
   uint64_t position() const { return freeze_->part().position(); }
   uint64_t step() const { return freeze_->facts().state.applied_step(); }
-  const FrozenFacts& facts() const { return freeze_->facts(); }
+  const AgreementSnapshot& facts() const { return freeze_->facts(); }
 
   // As FrozenPartWriter.
   absl::StatusOr<bool> WriteSome() { return writer_->WriteSome(); }

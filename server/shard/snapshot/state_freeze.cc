@@ -172,7 +172,7 @@ FreezeList::FreezeList() = default;
 
 FreezeList::~FreezeList() { EndAll(); }
 
-absl::StatusOr<std::unique_ptr<StateFreeze>> FreezeList::Add(FrozenFacts facts,
+absl::StatusOr<std::unique_ptr<StateFreeze>> FreezeList::Add(AgreementSnapshot facts,
                                                              const ParameterStore& store,
                                                              const ParameterPublisher& publisher,
                                                              uint64_t copy_bytes) {

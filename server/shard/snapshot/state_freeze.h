@@ -15,7 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kaon/v1/checkpoint.pb.h"
-#include "server/shard/agreement/frozen_facts.h"
+#include "server/shard/agreement/agreement_snapshot.h"
 #include "server/shard/parameters/parameter_publisher.h"
 #include "server/shard/parameters/parameter_store.h"
 
@@ -26,7 +26,7 @@ class StateFreeze {
   // Gives up what was not read.
   ~StateFreeze();
 
-  const FrozenFacts& facts() const { return facts_; }
+  const AgreementSnapshot& facts() const { return facts_; }
   // Everything that does not depend on files: shard, position, counters of updates and digests.
   const v1::CheckpointPart& part() const { return part_; }
   // Of this shard, ordered by (parameter_id, role); without file and offset.
@@ -50,7 +50,7 @@ class StateFreeze {
 
   StateFreeze() = default;
 
-  FrozenFacts facts_;
+  AgreementSnapshot facts_;
   v1::CheckpointPart part_;
   std::vector<v1::CheckpointTensor> tensors_;
   uint64_t num_bytes_ = 0;
@@ -70,7 +70,8 @@ class FreezeList {
   // The state as it is now, weights included: FAILED_PRECONDITION before they are loaded. A
   // parameter of more than `copy_bytes` is read to its end before it is written again. Both memory
   // and registration must be those of the other.
-  absl::StatusOr<std::unique_ptr<StateFreeze>> Add(FrozenFacts facts, const ParameterStore& store,
+  absl::StatusOr<std::unique_ptr<StateFreeze>> Add(AgreementSnapshot facts,
+                                                   const ParameterStore& store,
                                                    const ParameterPublisher& publisher,
                                                    uint64_t copy_bytes = kCopyBytes);
 

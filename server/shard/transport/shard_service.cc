@@ -7,8 +7,8 @@
 #include "server/auth/peer_identity.h"
 #include "server/monitor/event_counts.h"
 #include "server/shard/transport/control_stream.h"
-#include "server/shard/transport/pull_stream.h"
-#include "server/shard/transport/push_stream.h"
+#include "server/shard/transport/grpc_pull_stream.h"
+#include "server/shard/transport/grpc_push_stream.h"
 
 namespace kaon::shard {
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "job/effective.h"
+#include "job/effective_job.h"
 #include "job/presets.h"
 
 namespace kaon::client {

@@ -40,7 +40,7 @@ class ShardMachineRollbackTest : public MachineFixture {
   }
   // Restarts from the snapshots of steps 0 and 2, which the shard read.
   void Restart() {
-    FrozenFacts facts;
+    AgreementSnapshot facts;
     facts.state.set_applied_position(4);
     facts.state.set_applied_step(2);
     facts.state.set_timeline(1);

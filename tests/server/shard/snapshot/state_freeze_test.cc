@@ -48,8 +48,8 @@ class Parameters {
   const ParameterStore& store() const { return *parameters_; }
   const ParameterPublisher& publisher() const { return publisher_; }
 
-  FrozenFacts Facts() const {
-    FrozenFacts facts;
+  AgreementSnapshot Facts() const {
+    AgreementSnapshot facts;
     facts.num_shards = 1;
     facts.state.set_applied_position(position_);
     facts.state.set_timeline(1);

@@ -1,4 +1,4 @@
-#include "server/shard/transport/push_stream.h"
+#include "server/shard/transport/grpc_push_stream.h"
 
 #include <grpcpp/support/slice.h>
 

@@ -1,8 +1,8 @@
 // One Pull call over gRPC: writes what PullReader reads of the weights, waiting for what is on its
 // way. Owns itself until the call is done; callbacks of gRPC and of the publisher come from any
 // thread.
-#ifndef KAON_SERVER_SHARD_TRANSPORT_PULL_STREAM_H_
-#define KAON_SERVER_SHARD_TRANSPORT_PULL_STREAM_H_
+#ifndef KAON_SERVER_SHARD_TRANSPORT_GRPC_PULL_STREAM_H_
+#define KAON_SERVER_SHARD_TRANSPORT_GRPC_PULL_STREAM_H_
 
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
@@ -55,4 +55,4 @@ class PullStream : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
 }  // namespace kaon::shard
 
-#endif  // KAON_SERVER_SHARD_TRANSPORT_PULL_STREAM_H_
+#endif  // KAON_SERVER_SHARD_TRANSPORT_GRPC_PULL_STREAM_H_

@@ -1,7 +1,7 @@
 // What the agreement knew of a shard right after one log entry: with the tensors of that moment it
 // is all that a shard needs to stand there again. A plain value; any thread.
-#ifndef KAON_SERVER_SHARD_AGREEMENT_FROZEN_FACTS_H_
-#define KAON_SERVER_SHARD_AGREEMENT_FROZEN_FACTS_H_
+#ifndef KAON_SERVER_SHARD_AGREEMENT_AGREEMENT_SNAPSHOT_H_
+#define KAON_SERVER_SHARD_AGREEMENT_AGREEMENT_SNAPSHOT_H_
 
 #include <cstdint>
 
@@ -10,7 +10,7 @@
 
 namespace kaon::shard {
 
-struct FrozenFacts {
+struct AgreementSnapshot {
   // With the registration and the record of the entry; without a vote on the next one.
   v1::ShardState state;
   v1::Ballot promised;
@@ -21,4 +21,4 @@ struct FrozenFacts {
 
 }  // namespace kaon::shard
 
-#endif  // KAON_SERVER_SHARD_AGREEMENT_FROZEN_FACTS_H_
+#endif  // KAON_SERVER_SHARD_AGREEMENT_AGREEMENT_SNAPSHOT_H_

@@ -1,4 +1,4 @@
-#include "job/effective.h"
+#include "job/effective_job.h"
 
 #include <algorithm>
 #include <utility>

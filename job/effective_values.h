@@ -1,6 +1,6 @@
 // Tells an operator the origin of each value of a registered job. Pure function; any thread.
-#ifndef KAON_JOB_ORIGINS_H_
-#define KAON_JOB_ORIGINS_H_
+#ifndef KAON_JOB_EFFECTIVE_VALUES_H_
+#define KAON_JOB_EFFECTIVE_VALUES_H_
 
 #include <string>
 #include <vector>
@@ -25,4 +25,4 @@ std::vector<EffectiveValue> EffectiveValues(const v1::JobDescription& job);
 
 }  // namespace kaon::job
 
-#endif  // KAON_JOB_ORIGINS_H_
+#endif  // KAON_JOB_EFFECTIVE_VALUES_H_

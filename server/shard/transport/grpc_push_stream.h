@@ -1,7 +1,7 @@
 // One worker's Push call over gRPC: reads and writes on one side, PushIntake on the other. Owns
 // itself until the call is done; callbacks of gRPC and of the accumulator come from any thread.
-#ifndef KAON_SERVER_SHARD_TRANSPORT_PUSH_STREAM_H_
-#define KAON_SERVER_SHARD_TRANSPORT_PUSH_STREAM_H_
+#ifndef KAON_SERVER_SHARD_TRANSPORT_GRPC_PUSH_STREAM_H_
+#define KAON_SERVER_SHARD_TRANSPORT_GRPC_PUSH_STREAM_H_
 
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
@@ -60,4 +60,4 @@ class PushStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBu
 
 }  // namespace kaon::shard
 
-#endif  // KAON_SERVER_SHARD_TRANSPORT_PUSH_STREAM_H_
+#endif  // KAON_SERVER_SHARD_TRANSPORT_GRPC_PUSH_STREAM_H_

@@ -1,8 +1,8 @@
 // The push streams that are open on a shard, and the lanes that have joined them: who sends what a
 // lane brings, and what ends with what. Plain bookkeeping, no gradients; owned by
 // GradientAccumulator, under its lock.
-#ifndef KAON_SERVER_SHARD_GRADIENTS_PUSH_STREAMS_H_
-#define KAON_SERVER_SHARD_GRADIENTS_PUSH_STREAMS_H_
+#ifndef KAON_SERVER_SHARD_GRADIENTS_PUSH_REGISTRY_H_
+#define KAON_SERVER_SHARD_GRADIENTS_PUSH_REGISTRY_H_
 
 #include <cstdint>
 #include <functional>
@@ -16,7 +16,7 @@
 
 namespace kaon::shard {
 
-class PushStreams {
+class PushRegistry {
  public:
   // A push over several connections has one stream that opens and finishes it, and lanes.
   static constexpr uint32_t kMostLanes = 3;
@@ -54,4 +54,4 @@ class PushStreams {
 
 }  // namespace kaon::shard
 
-#endif  // KAON_SERVER_SHARD_GRADIENTS_PUSH_STREAMS_H_
+#endif  // KAON_SERVER_SHARD_GRADIENTS_PUSH_REGISTRY_H_

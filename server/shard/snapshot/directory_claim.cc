@@ -1,4 +1,4 @@
-#include "server/shard/snapshot/written_by_file.h"
+#include "server/shard/snapshot/directory_claim.h"
 
 #include <memory>
 #include <string>

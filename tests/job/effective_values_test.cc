@@ -1,4 +1,4 @@
-#include "job/origins.h"
+#include "job/effective_values.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

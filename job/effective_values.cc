@@ -1,4 +1,4 @@
-#include "job/origins.h"
+#include "job/effective_values.h"
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>

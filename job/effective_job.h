@@ -1,7 +1,7 @@
 // Completes a job request: every unset field gets its preset's value or the default that
 // parameters.proto documents. Pure functions; any thread.
-#ifndef KAON_JOB_EFFECTIVE_H_
-#define KAON_JOB_EFFECTIVE_H_
+#ifndef KAON_JOB_EFFECTIVE_JOB_H_
+#define KAON_JOB_EFFECTIVE_JOB_H_
 
 #include <cstdint>
 #include <vector>
@@ -26,4 +26,4 @@ std::vector<uint32_t> DefaultGramRestarts(uint32_t ns_steps);
 
 }  // namespace kaon::job
 
-#endif  // KAON_JOB_EFFECTIVE_H_
+#endif  // KAON_JOB_EFFECTIVE_JOB_H_

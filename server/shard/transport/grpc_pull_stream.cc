@@ -1,4 +1,4 @@
-#include "server/shard/transport/pull_stream.h"
+#include "server/shard/transport/grpc_pull_stream.h"
 
 #include <grpcpp/support/slice.h>
 

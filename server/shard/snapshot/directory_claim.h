@@ -1,7 +1,7 @@
 // The file `written_by` of a shard's data_dir: whose bits it goes on with, from the first start on.
 // One thread at a time.
-#ifndef KAON_SERVER_SHARD_SNAPSHOT_WRITTEN_BY_FILE_H_
-#define KAON_SERVER_SHARD_SNAPSHOT_WRITTEN_BY_FILE_H_
+#ifndef KAON_SERVER_SHARD_SNAPSHOT_DIRECTORY_CLAIM_H_
+#define KAON_SERVER_SHARD_SNAPSHOT_DIRECTORY_CLAIM_H_
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -21,4 +21,4 @@ absl::Status ClaimDirectory(disk::Directory& directory, const v1::CheckpointFile
 
 }  // namespace kaon::shard
 
-#endif  // KAON_SERVER_SHARD_SNAPSHOT_WRITTEN_BY_FILE_H_
+#endif  // KAON_SERVER_SHARD_SNAPSHOT_DIRECTORY_CLAIM_H_

@@ -1,4 +1,4 @@
-#include "server/shard/gradients/push_streams.h"
+#include "server/shard/gradients/push_registry.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@ namespace kaon::shard {
 namespace {
 
 // Tests the streams through the accumulator that owns them.
-class PushStreamsTest : public AccumulatorFixture {
+class PushRegistryTest : public AccumulatorFixture {
  protected:
   absl::StatusOr<PushingWorker> TryJoin(const PushingWorker& push, uint32_t rank) {
     v1::PushOpen request = OpenRequest(rank);
@@ -28,7 +28,7 @@ class PushStreamsTest : public AccumulatorFixture {
   }
 };
 
-TEST_F(PushStreamsTest, LanesBringChunksWhoseCreditGoesToTheirPush) {
+TEST_F(PushRegistryTest, LanesBringChunksWhoseCreditGoesToTheirPush) {
   Begin();
   const PushingWorker push = Open(0);
   EXPECT_EQ(push.opened.push(), push.stream);
@@ -48,7 +48,7 @@ TEST_F(PushStreamsTest, LanesBringChunksWhoseCreditGoesToTheirPush) {
 }
 
 // Of a push that has all its chunks: what waits in a lane would be lost.
-TEST_F(PushStreamsTest, ThePushIsNotFinishedByItsLanes) {
+TEST_F(PushRegistryTest, ThePushIsNotFinishedByItsLanes) {
   Begin();
   const PushingWorker push = Open(0);
   const PushingWorker lane = Join(push);
@@ -59,7 +59,7 @@ TEST_F(PushStreamsTest, ThePushIsNotFinishedByItsLanes) {
   ASSERT_TRUE(Finish(push, {kW}).ok());
 }
 
-TEST_F(PushStreamsTest, NoCreditForWhatIsRefused) {
+TEST_F(PushRegistryTest, NoCreditForWhatIsRefused) {
   Begin();
   const PushingWorker push = Open(0);
   const PushingWorker lane = Join(push);
@@ -69,7 +69,7 @@ TEST_F(PushStreamsTest, NoCreditForWhatIsRefused) {
   EXPECT_EQ(Open(0).opened.credit_bytes(), accumulator_->staging_window_bytes());
 }
 
-TEST_F(PushStreamsTest, EndWithTheirPush) {
+TEST_F(PushRegistryTest, EndWithTheirPush) {
   Begin();
   const PushingWorker push = Open(0);
   const PushingWorker lane = Join(push);
@@ -89,7 +89,7 @@ TEST_F(PushStreamsTest, EndWithTheirPush) {
   ExpectEnded(lane_of_next, absl::StatusCode::kAborted);
 }
 
-TEST_F(PushStreamsTest, ALaneMayEndBeforeItsPush) {
+TEST_F(PushRegistryTest, ALaneMayEndBeforeItsPush) {
   Begin();
   const PushingWorker push = Open(0);
   const PushingWorker lane = Join(push);
@@ -98,7 +98,7 @@ TEST_F(PushStreamsTest, ALaneMayEndBeforeItsPush) {
   EXPECT_TRUE(Push(push, kB, 0, {1, 2}).ok());
 }
 
-TEST_F(PushStreamsTest, RefusesLanesOfWhatIsNoPushOfTheRank) {
+TEST_F(PushRegistryTest, RefusesLanesOfWhatIsNoPushOfTheRank) {
   Begin();
   const PushingWorker push = Open(0);
   PushingWorker lane = Join(push);
@@ -106,7 +106,7 @@ TEST_F(PushStreamsTest, RefusesLanesOfWhatIsNoPushOfTheRank) {
   ExpectInvalid(TryJoin(lane, 0).status(), "lane_of is 2, which is not a push of rank 0");
   lane.stream = 77;
   EXPECT_EQ(TryJoin(lane, 0).status(), absl::AbortedError("lane_of is 77, a push that is over"));
-  for (uint32_t i = 1; i < PushStreams::kMostLanes; ++i) Join(push);
+  for (uint32_t i = 1; i < PushRegistry::kMostLanes; ++i) Join(push);
   EXPECT_EQ(TryJoin(push, 0).status(),
             absl::ResourceExhaustedError("push 1 has 3 lanes, expecting at most 3"));
   // Checked as any open is.

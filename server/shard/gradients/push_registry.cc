@@ -1,4 +1,4 @@
-#include "server/shard/gradients/push_streams.h"
+#include "server/shard/gradients/push_registry.h"
 
 #include <utility>
 
@@ -6,14 +6,14 @@
 
 namespace kaon::shard {
 
-PushStreamId PushStreams::Add(uint32_t rank, uint64_t generation, PushCallbacks callbacks) {
+PushStreamId PushRegistry::Add(uint32_t rank, uint64_t generation, PushCallbacks callbacks) {
   const PushStreamId id = next_++;
   streams_[id] = {rank, generation, std::move(callbacks), std::nullopt};
   return id;
 }
 
-absl::StatusOr<PushStreamId> PushStreams::Join(PushStreamId push, uint32_t rank,
-                                               PushCallbacks callbacks) {
+absl::StatusOr<PushStreamId> PushRegistry::Join(PushStreamId push, uint32_t rank,
+                                                PushCallbacks callbacks) {
   const auto joined = streams_.find(push);
   if (joined == streams_.end()) {
     return absl::AbortedError(absl::StrCat("lane_of is ", push, ", a push that is over"));
@@ -33,13 +33,13 @@ absl::StatusOr<PushStreamId> PushStreams::Join(PushStreamId push, uint32_t rank,
   return id;
 }
 
-absl::StatusOr<const PushStreams::Stream*> PushStreams::Find(PushStreamId id) const {
+absl::StatusOr<const PushRegistry::Stream*> PushRegistry::Find(PushStreamId id) const {
   const auto found = streams_.find(id);
   if (found == streams_.end()) return absl::AbortedError("the push stream is over");
   return &found->second;
 }
 
-void PushStreams::End(PushStreamId id, const absl::Status& status, Calls* calls) {
+void PushRegistry::End(PushStreamId id, const absl::Status& status, Calls* calls) {
   const auto end = [&](const Stream& stream) {
     calls->push_back([ended = stream.callbacks.on_ended, status] { ended(status); });
   };
@@ -59,11 +59,11 @@ void PushStreams::End(PushStreamId id, const absl::Status& status, Calls* calls)
   }
 }
 
-void PushStreams::EndAll(const absl::Status& status, Calls* calls) {
+void PushRegistry::EndAll(const absl::Status& status, Calls* calls) {
   while (!streams_.empty()) End(streams_.begin()->first, status, calls);
 }
 
-void PushStreams::Remove(PushStreamId id, Calls* calls) {
+void PushRegistry::Remove(PushStreamId id, Calls* calls) {
   const auto found = streams_.find(id);
   if (found == streams_.end()) return;
   // Whoever ended it need not be told.

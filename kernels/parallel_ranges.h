@@ -1,7 +1,7 @@
 // Element-wise work on a long array, in pieces of a fixed size for a pool of threads. No result
 // depends on the number of threads. Pure functions; any thread.
-#ifndef KAON_KERNELS_PIECES_H_
-#define KAON_KERNELS_PIECES_H_
+#ifndef KAON_KERNELS_PARALLEL_RANGES_H_
+#define KAON_KERNELS_PARALLEL_RANGES_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace kaon::kernels {
 
 // Calls run(begin, end) for each piece of [0, n).
 template <typename Run>
-void ForEachPiece(ThreadPool& pool, int64_t n, int64_t piece, const Run& run) {
+void ForEachRange(ThreadPool& pool, int64_t n, int64_t piece, const Run& run) {
   pool.ParallelFor((n + piece - 1) / piece,
                    [&](int64_t i) { run(i * piece, std::min(n, (i + 1) * piece)); });
 }
@@ -22,9 +22,9 @@ void ForEachPiece(ThreadPool& pool, int64_t n, int64_t piece, const Run& run) {
 // Merges the results of run(begin, end) for each piece: adds the digests, whose order does not
 // matter (digest.h), and keeps the largest weight.
 template <typename Run>
-UpdateResult SumOverPieces(ThreadPool& pool, int64_t n, int64_t piece, const Run& run) {
+UpdateResult SumOverRanges(ThreadPool& pool, int64_t n, int64_t piece, const Run& run) {
   std::vector<UpdateResult> results((n + piece - 1) / piece);
-  ForEachPiece(pool, n, piece,
+  ForEachRange(pool, n, piece,
                [&](int64_t begin, int64_t end) { results[begin / piece] = run(begin, end); });
   UpdateResult sum;
   for (const UpdateResult& result : results) {
@@ -37,4 +37,4 @@ UpdateResult SumOverPieces(ThreadPool& pool, int64_t n, int64_t piece, const Run
 
 }  // namespace kaon::kernels
 
-#endif  // KAON_KERNELS_PIECES_H_
+#endif  // KAON_KERNELS_PARALLEL_RANGES_H_
