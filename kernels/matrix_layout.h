@@ -66,7 +66,7 @@ struct MatrixCount {
   int64_t count = 0;
 };
 
-// MatrixBlocks by their extents, in order of first appearance; builds none of them. Errors are
+// Counts the blocks of MatrixBlocks by their extents, in order of first appearance. Errors are
 // those of CheckLayout.
 absl::StatusOr<std::vector<MatrixCount>> CountMatrices(const MatrixLayout& layout,
                                                        absl::Span<const uint64_t> shape);

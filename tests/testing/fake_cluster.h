@@ -57,9 +57,8 @@ class FakeCluster {
   std::vector<v1::PushFinish> finishes() const;
   uint64_t received_bytes() const;
   int num_pushes() const;
-  // Blocks until so many payload bytes, or pushes, have come.
+  // Blocks until `bytes` bytes of payload have been received.
   void AwaitReceivedBytes(uint64_t bytes);
-  void AwaitPushes(int count);
 
  private:
   class CoordinatorService;
