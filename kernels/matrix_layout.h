@@ -69,8 +69,8 @@ struct MatrixCount {
   int64_t count = 0;
 };
 
-// Counts the blocks of MatrixBlocks by their extents, in order of first appearance, without
-// building them. Returns the errors of CheckLayout.
+// Counts the blocks of MatrixBlocks by their extents, in order of first appearance. Returns the
+// errors of CheckLayout.
 absl::StatusOr<std::vector<MatrixCount>> CountMatrices(const MatrixLayout& layout,
                                                        absl::Span<const uint64_t> shape);
 

@@ -394,9 +394,4 @@ void FakeCluster::AwaitReceivedBytes(uint64_t bytes) {
   while (state_.received_bytes < bytes) changed_.Wait(mu_);
 }
 
-void FakeCluster::AwaitPushes(int count) {
-  MutexLock lock(mu_);
-  while (state_.num_pushes < count) changed_.Wait(mu_);
-}
-
 }  // namespace kaon::testing

@@ -2,8 +2,6 @@
 
 #include <google/protobuf/util/message_differencer.h>
 
-#include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"

@@ -1,5 +1,4 @@
 // The workers' side of the machine: Register, GetJob, Join, Begin, Await.
-#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
