@@ -17,7 +17,7 @@ using ::testing::IsEmpty;
 
 constexpr uint64_t kWindow = 8 << 20;
 
-// A stream that the test plays the shard of. Sends what there is at once, as gRPC's does.
+// A stream whose shard is the test. Sends available messages at once, as gRPC's stream does.
 class FakeStream : public PushStream {
  public:
   explicit FakeStream(std::shared_ptr<PushSource> source) : source_(std::move(source)) {}

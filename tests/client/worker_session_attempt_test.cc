@@ -103,7 +103,7 @@ TEST_F(WorkerSessionAttemptTest, NeverBeginsAStepAgainUnderTheAttemptThatPushedI
     session_.Abandon();
     session_.TakeActions();
   }
-  // Not one that it had before, either.
+  // No attempt or nonce is one that it had before.
   EXPECT_EQ(attempts.size(), ends.size());
   EXPECT_EQ(nonces.size(), ends.size());
   EXPECT_EQ(nonces.count(kNonce) + nonces.count(0), 0u);
@@ -136,7 +136,7 @@ TEST_F(WorkerSessionAttemptTest, AsksAgainForTheAttemptThatItHasNotBegunWith) {
   EXPECT_FALSE(again.previous_attempt.has_value());
 }
 
-// A worker that gave up on a step is told, too, and does not take the rank back.
+// A worker that abandoned a step learns that it was replaced, and does not take the rank back.
 TEST_F(WorkerSessionAttemptTest, GivesWayForGoodToTheProcessThatTookItsRank) {
   ReachPush();
   session_.Abandon();

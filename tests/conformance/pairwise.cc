@@ -24,7 +24,7 @@ std::set<Pair> AllPairs(const std::vector<int>& sizes) {
   return pairs;
 }
 
-// Pairs of dimension d's value with what the row has already.
+// Returns the number of new pairs of dimension d's value with the values already in the row.
 int CountNew(const Row& row, int d, int value, const std::set<Pair>& open) {
   int count = 0;
   for (int e = 0; e < static_cast<int>(row.size()); ++e) {

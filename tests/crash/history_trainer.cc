@@ -120,7 +120,7 @@ class Trainer {
     return Status();
   }
 
-  // After a refusal: where the job is now, and whether it has been taken back since `joined`.
+  // Handles a refusal: reads where the job is. Returns true if it was rolled back since `joined`.
   Result<bool> Follow(Job& job, uint64_t joined, Worker& worker) {
     if (Status refreshed = Refresh(job); !refreshed.ok()) return refreshed;
     if (timeline_.newest() == joined) return false;

@@ -86,7 +86,7 @@ uint64_t StateDigest(const InProcessCluster& cluster, const v1::JobDefinition& j
     const grpc::Status status = stub->DescribeShard(&context, {}, &response);
     CHECK(status.ok()) << status.error_message();
     digest += response.state_digest();
-    // A shard that owns nothing may be behind.
+    // A shard without parameters may lag behind.
     position = std::max<uint64_t>(position, response.state().applied_position());
   }
   for (int id = 0; id < job.parameters_size(); ++id) {

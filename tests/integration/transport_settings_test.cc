@@ -61,7 +61,7 @@ constexpr uint8_t kEndHeaders = 4;
 constexpr uint16_t kInitialWindowSize = 4;
 constexpr uint32_t kLookaheadBytes = 1 << 20;
 
-// A frame of SETTINGS that says nothing.
+// Returns an empty SETTINGS frame.
 std::string EmptySettings() {
   return std::string(3, '\0') + static_cast<char>(kSettingsFrame) + std::string(5, '\0');
 }
@@ -212,7 +212,7 @@ class PlainServer {
   std::string address_;
 };
 
-// A client connects to a server of plain sockets, whose end `reads_settings` takes them from.
+// Connects a client to a server of plain sockets. `reads_settings` reads them at the server's end.
 void ExpectToConnect(const std::function<void(int fd)>& reads_settings) {
   const PlainServer server;
   const auto channel = server.Channel();
@@ -260,7 +260,7 @@ std::string HeadersOfACall(const std::function<void(int fd)>& serve) {
   return headers;
 }
 
-// Reads what comes and answers nothing, no ping either, until the other end closes.
+// Reads everything and answers nothing, not even a ping, until the other end closes.
 void ExpectToBeClosed(int fd) {
   const absl::Time begin = SteadyNow();
   char bytes[1024];

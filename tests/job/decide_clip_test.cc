@@ -267,7 +267,7 @@ TEST(DecideClipTest, CountsTheStepsThatReadANorm) {
   EXPECT_EQ(decision.clip_reductions_total(), 2);
 }
 
-// [T5]: what nobody reads is not in the record; factors are as with it.
+// A norm that no decision reads is not in the record ([T5]); the factors do not change.
 TEST(DecideClipTest, WithoutAReportOnlyNormsThatDecideAreRecorded) {
   v1::JobDefinition job = JobWithSeparateGroup();
   const std::vector<double> sums = {400, 9, 500, 1e6, 0};

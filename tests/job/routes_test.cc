@@ -50,7 +50,7 @@ TEST(RoutesTest, RefusesARuleThatNoParameterMatches) {
   EXPECT_TRUE(RouteParameters(*Effective(job)).ok());
 }
 
-// A rule that would need a group the job lacks is refused where it is used.
+// A rule that needs a missing group is refused for the parameter that it matches.
 TEST(RoutesTest, RuleNamesTheReason) {
   v1::JobDefinition job = SmallJob();
   AddRule(job, "heads").set_group("scalars");
@@ -66,7 +66,7 @@ TEST(RoutesTest, RuleNamesTheReason) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("elsewhere"));
 }
 
-// numerics.md section 2, rule 1: what the parameter says of itself comes first.
+// A parameter's own values come first (rule 1 of section 2 of numerics.md).
 TEST(RoutesTest, TheParametersOwnValuesBeatRulesAndRulesBeatTheGroup) {
   v1::JobDefinition job = SmallJob();
   job.mutable_groups(0)->set_norm_group("by-group");
@@ -133,7 +133,7 @@ TEST(RoutesTest, ThreeDimensionsWithoutALayoutNeedAJobWithoutMuon) {
             "ndim > 2: no group needs a layout");
 }
 
-// Routers of mixtures of experts by AdamW: a rule of the user's, off unless asked for.
+// A user's rule routes the routers of mixtures of experts to AdamW; by default there is none.
 TEST(RoutesTest, RoutersGoToAdamWByARule) {
   v1::JobDefinition job = SmallJob();
   job.mutable_parameters(0)->set_name("layers.0.router.weight");

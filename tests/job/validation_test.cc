@@ -453,7 +453,7 @@ TEST(ValidationTest, RefusesADeclaredLayoutThatDoesNotFitWhateverTheRoute) {
   EXPECT_EQ(ValidationError(job), "OK");
 }
 
-// A rule says how matrices are cut, wherever it matches: what steps by elements takes no notice.
+// A rule's layout says how matrices are cut. Parameters that are stepped by elements ignore it.
 TEST(ValidationTest, ARulesLayoutCountsForMuonAlone) {
   v1::JobDefinition job = SmallJob();
   v1::RoutingRule& rule = *job.add_routing_rules();
@@ -483,7 +483,7 @@ TEST(ValidationTest, AFrozenParameterMayNameWhatItDoesNotTake) {
   EXPECT_THAT(ValidationError(job), HasSubstr("group is \"mistyped\", which is none"));
 }
 
-// Memory that grows with what one worker says has a bound.
+// Memory that depends on one worker's request has a bound.
 TEST(ValidationTest, BoundsTheContributionsOfAStep) {
   EXPECT_TRUE(ValidateContributions(1024, 1000, 4).ok());
   EXPECT_TRUE(ValidateContributions(1, 100000, 256).ok()) << "one is always allowed";

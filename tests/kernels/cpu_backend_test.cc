@@ -70,7 +70,7 @@ TEST(CpuBackendTest, GivesTheSameBitsWithAnyNumberOfThreads) {
     };
     const auto expected = stepped(1, InstructionSet::kScalar);
     EXPECT_EQ(std::get<1>(expected), TensorDigest(0, kWeightSlot, std::get<0>(expected)));
-    // All of both would take long where products are scalar.
+    // All combinations would take long, because the products may be scalar.
     for (const auto& [threads, isa] :
          {std::make_pair(2, InstructionSet::kAvx2), std::make_pair(1, WidestInstructionSet()),
           std::make_pair(2, WidestInstructionSet()), std::make_pair(8, WidestInstructionSet())}) {
@@ -86,7 +86,7 @@ struct SteppedWeights {
   UpdateResult result;
 };
 
-// New weights `offset` elements behind the beginning of a cache line, or where the old ones are.
+// Computes new weights in place, or `offset` elements after the start of a cache line.
 SteppedWeights SteppedBeside(CpuBackend& backend, const RuleConfig& rule,
                              const std::vector<float>& grad, std::vector<float> weight,
                              absl::optional<int> offset) {

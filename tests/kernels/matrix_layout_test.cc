@@ -134,7 +134,7 @@ TEST(MatrixLayoutTest, RandomLayoutsPartitionTheParameter) {
   }
 }
 
-// [P1]: what placement and listings ask of a layout is what stepping it does.
+// Placement and listings use the same counts as a step ([P1]).
 TEST(MatrixLayoutTest, CountsAreThoseOfTheBlocks) {
   RandomLayouts layouts;
   for (int i = 0; i < 500; ++i) {

@@ -126,7 +126,7 @@ TEST(MuonStepLayoutsTest, EveryLayoutEqualsItsSeparateParameters) {
   configs[3].weight_decay = 0.3;
   configs[3].momentum_form = MomentumForm::kSum;
   configs[3].scale = UpdateScale::kUnitRmsNorm;
-  // Takes batches as well.
+  // The Gram form accepts batches, too.
   configs[4].newton_schulz.form = NsForm::kGram;
   configs[4].newton_schulz.gram_restarts = {2};
   for (const Case& c : Cases()) {

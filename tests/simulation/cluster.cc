@@ -242,7 +242,7 @@ class Cluster {
     node.KillForGood();
   }
 
-  // An operator who sees that the job has stopped starts its coordinator again.
+  // Restarts the coordinator, as an operator does who sees that the job has stopped.
   void LookForLoss() {
     for (auto& node : coordinators_) {
       if (!node->alive() || !node->stopped_by_loss()) continue;

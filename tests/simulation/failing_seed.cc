@@ -55,7 +55,7 @@ void FailingSeed::PrintAtDeath() {
   struct sigaction action = {};
   action.sa_handler = OnDeath;
   action.sa_flags = SA_ONSTACK | static_cast<int>(SA_RESETHAND);
-  // A failed CHECK, and what else ends a process by its own doing.
+  // These signals are raised by a failed CHECK and by other faults of the process itself.
   for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) {
     sigaction(signal, &action, nullptr);
   }

@@ -85,7 +85,7 @@ class HistoryBuilder : public testing::Test {
     operation.outcome = Operation::Outcome::kDone;
     operation.returned = end();
     operations_.push_back(operation);
-    // The other rank dies before it is told.
+    // The other rank dies before it gets the record.
     operation.rank = 1;
     operation.outcome = Operation::Outcome::kUnknown;
     operation.returned = absl::InfiniteFuture();
@@ -418,7 +418,7 @@ TEST_F(HistoryOfRollbacksTest, WorkerToldOfALostStepInTheNextTimeline) {
 }
 
 TEST_F(HistoryOfRollbacksTest, StepThatFollowsWhatWasLost) {
-  // The next timeline goes on behind the lost steps.
+  // The next timeline continues after the lost steps.
   v1::StepRecord step = log_[{2, 5}];
   step.mutable_plan()->mutable_step()->set_step(4);
   log_[{2, 5}] = step;

@@ -6,7 +6,7 @@ namespace kaon::simulation {
 
 namespace {
 
-// SplitMix64: what is drawn of it does not go together with what is drawn of the seed itself.
+// SplitMix64. Its draws are independent of the draws of the seed itself.
 uint64_t Mix(uint64_t seed) {
   seed += 0x9e3779b97f4a7c15;
   seed = (seed ^ (seed >> 30)) * 0xbf58476d1ce4e5b9;

@@ -53,7 +53,7 @@ std::string ReplayOf(uint64_t seed) {
     absl::StrAppend(&chosen, " --bug=", static_cast<int>(seeded_bug));
   }
 #ifdef KAON_PROTOCOL_MUTATIONS
-  // As tests/protocol_mutation.sh has built it.
+  // tests/protocol_mutation.sh builds the program here.
   program = ".bazel/bin/tests/simulation/step_simulation_test";
   absl::StrAppend(&chosen, " --mutation=", chosen_mutation);
 #endif

@@ -77,7 +77,7 @@ class FakeCluster::CoordinatorService : public v1::Coordinator::Service {
     if (Redirects(*context)) return NotTheHolder();
     State& state = cluster_.state_;
     state.finished = false;
-    // As a shard: what an attempt has pushed of a step stays.
+    // Keeps the chunks that the same attempt has pushed for the step, as a shard does.
     const std::string begun =
         absl::StrCat(request->step(), "/", request->attempt().SerializeAsString());
     if (begun != state.begun) state.contributions.clear();

@@ -44,11 +44,11 @@ class FakeLane : public ShardChannel {
   }
   void Credit(uint64_t bytes) { source_->OnCredit(bytes); }
   void Done(const absl::Status& status) { std::exchange(source_, nullptr)->OnDone(status); }
-  // As every stream is at last: until then it keeps the push.
+  // Ends the stream, as every stream ends at last; until then it keeps the push alive.
   void End() {
     if (source_ != nullptr) Done(absl::CancelledError("the test is over"));
   }
-  // Of what is sent next: the parameters, {1000} for a finish, none for nothing.
+  // Returns the parameters of the next message: {1000} for a finish, empty for no message.
   std::vector<uint32_t> Next() {
     PushMessage message = source_->Next();
     if (std::holds_alternative<v1::PushFinish>(message)) {

@@ -42,7 +42,7 @@ TEST(MeanTest, HasTheSameBitsOnAnyNumberOfThreadsAndAnyInstructionSet) {
   }
 }
 
-// [C1] in what was three passes over the sum.
+// One pass gives the results of three passes over the sum ([C1]).
 TEST(MeanTest, SaysWhatSeparatePassesSay) {
   std::vector<float> mean = reference::GaussianVector(kElements, 2);
   ThreadPool pool(2);

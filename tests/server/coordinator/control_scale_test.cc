@@ -170,7 +170,7 @@ void ExpectMessagesBy(int shards, uint32_t workers, const StepCost& cost) {
   // Begin and what follows it; the answer to Begin, the plan, the record.
   EXPECT_EQ(cost.from_workers, 2 * static_cast<int>(workers));
   EXPECT_EQ(cost.to_workers, 3 * static_cast<int>(workers));
-  // The plan names every worker, and everybody is told of it.
+  // The plan names every worker, and every worker gets it.
   EXPECT_LT(cost.bytes, uint64_t{100} * workers * (workers + 2 * shards));
   // A vote has the plan, and a sum of squares of every parameter of its shard.
   EXPECT_LT(cost.bytes_in, uint64_t{100} * (workers * (shards + 1) + kParameters));

@@ -324,7 +324,8 @@ TEST_F(DiskJournalTest, MakesRoomAsSoonAsItCanOnAFullDisk) {
   EXPECT_LT(journal_->Status().bytes(), bytes / 2);
 }
 
-// P18: nothing is acknowledged while the disk is full; it says why and goes on by itself.
+// P18: nothing is acknowledged while the disk is full. The journal says why and continues by
+// itself.
 TEST_F(DiskJournalTest, WaitsForRoomAndGoesOnByItself) {
   std::vector<std::string> told;
   options_.on_room = [&](const absl::Status& status) {

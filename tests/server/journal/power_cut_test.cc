@@ -55,7 +55,7 @@ class Lives {
 
   void Live() {
     ++totals_.lives;
-    // A device that fails after so many operations stands for a process that dies between any two.
+    // A device that fails after so many operations acts like a process that dies between any two.
     if (Below(4) == 0) directory_.FailAfter(Below(60));
     std::vector<std::string> found;
     history_ = std::make_unique<History>();
@@ -84,7 +84,7 @@ class Lives {
   }
 
   void CheckFound(const std::vector<std::string>& found) {
-    // Where it begins now: not behind what the snapshot was said to stand for.
+    // The journal must not begin after the position that the snapshot covers.
     const auto first =
         found.empty() ? appended_.begin() : std::find(appended_.begin(), appended_.end(), found[0]);
     const auto needed =
@@ -179,7 +179,7 @@ class Lives {
         positions_[Describe(Decision(number))] = number;
         return Decision(number);
       default:
-        // Zeros as well: a gradient may be, and must not be taken for what was not written.
+        // Some gradients are zeros, which must not be mistaken for unwritten bytes.
         values_.assign(Below(600), Below(2) == 0 ? 0 : static_cast<float>(number));
         return Slice(number, number, 0, values_);
     }

@@ -14,7 +14,7 @@ namespace kaon::simulation {
 
 namespace {
 
-// As an operation leaves bytes that begin at `start`.
+// Applies an operation to bytes that begin at `start`.
 void ApplyTo(bool truncate, uint64_t offset, const std::string& bytes, uint64_t start,
              std::string& to) {
   const uint64_t end = start + to.size();

@@ -105,7 +105,7 @@ void AdminNode::OnAnswer(const coordinator::CoordinatorAction& action) {
     }
     return Later(absl::Milliseconds(50), [this] { ReadRevision(); });
   }
-  // NOT_FOUND is what a coordinator says that was frozen since before the registration.
+  // A coordinator that was frozen since before the registration answers NOT_FOUND.
   if (!absl::IsUnavailable(status) && !absl::IsFailedPrecondition(status) &&
       !absl::IsNotFound(status)) {
     world_.invariants().Violated(absl::StrCat("a change of groups got ", status.ToString()));

@@ -172,7 +172,7 @@ void WorkerNode::OnJoinOver(const client::JoinOver& over) {
   NoteLoss(over.joined.status());
   if (!over.joined.ok()) {
     if (absl::IsAborted(over.joined.status())) return Supervise();
-    // Not registered yet, or nobody holds the shards.
+    // The job is not registered yet, or no coordinator holds the shards.
     return JoinAfter(absl::Milliseconds(100));
   }
   if (!over.joined->weights_loaded && rank_ != 0) return JoinAfter(absl::Milliseconds(100));
@@ -232,7 +232,7 @@ void WorkerNode::OnStepOver(const client::StepOver& over) {
       OnRewound(*over.rewound);
       return Later(absl::Milliseconds(1), [this] { BeginNext(); });
     }
-    // The step was decided while this process was starting: it asks where the job is.
+    // The step was decided while this process started, so it asks for the job's position.
     if (over.record.status().code() == absl::StatusCode::kFailedPrecondition) {
       return JoinAfter(absl::Milliseconds(20));
     }

@@ -133,7 +133,7 @@ TEST_F(AdminServiceCheckpointTest, AStateThatIsNoCheckpointIsSaidByStatusUntilAR
   EXPECT_EQ(Status().phase().find(problem), std::string::npos) << Status().phase();
 }
 
-// P7: what was written is as it was, but it is not what was frozen.
+// P7: the files are as they were written, but their content is not the frozen state.
 TEST_F(AdminServiceCheckpointTest, TakesNothingWhoseDigestsAreNotThoseOfItsFiles) {
   checkpoint::CheckpointDirectory directory(*files_);
   ASSERT_TRUE(checkpoint::WriteCheckpoint(directory, "other", 14).ok());

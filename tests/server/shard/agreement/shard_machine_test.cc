@@ -308,7 +308,8 @@ TEST_F(ShardMachineTest, ReportsForHowLongTheHolderWasSilent) {
   EXPECT_EQ(TakeSent().at(0).message.probed().holder_silent_ms(), 0u);
 }
 
-// P4, rule 2: every vote, re-stamped or about a change, says what state it found.
+// P4, rule 2: every vote, even a re-stamped one or one on a change, has the digest of the state
+// before.
 TEST_F(ShardMachineTest, StampsEveryVoteWithTheStateAfterTheEntryBefore) {
   StartPrepared(TrainPlan(1, 1, 1));
   Decide(kHolder, 1, Applying(TrainPlan(1, 1, 1)));

@@ -171,7 +171,7 @@ TEST_F(GradientAccumulatorTest, RefusesMoreThanTheCreditGranted) {
   const absl::Status status = AddOne(accumulator, push->stream, Header(kW, chunk_elements, more),
                                      {absl::MakeConstSpan(more)});
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
-  // A new stream is told what is still waiting.
+  // A new stream learns which chunks still wait.
   const absl::StatusOr<OpenPush> again =
       accumulator.Open(OpenRequest(1), {[](uint64_t) {}, [](const absl::Status&) {}});
   EXPECT_EQ(again->opened.credit_bytes(), 0u);

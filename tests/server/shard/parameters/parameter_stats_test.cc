@@ -186,7 +186,7 @@ TEST(ParameterStatsTest, ReadStateAndChangeNone) {
   StatsIn(shard, kW);
   DiagnosticsIn(shard, kW);
   EXPECT_EQ(shard.core().Describe("")->SerializeAsString(), before);
-  // Nor does what they keep of a step enter the digest.
+  // The data that they keep of a step are not part of the digest, either.
   DrivenShard unasked;
   unasked.Load();
   unasked.Train(1, {kGradientOfW, kGradientOfB});

@@ -105,8 +105,8 @@ TEST_F(ParameterStoreTest, SetsAsideWhatTheLargestUpdateTakes) {
 }
 
 TEST_F(ParameterStoreTest, SetsAsideWhatSmallParametersTakeSideBySide) {
-  // Another matrix like the first one: one for each of two threads, which take more than one that
-  // has both.
+  // Adds another matrix like the first one. Two updates of one thread each need more memory than
+  // one update of both threads.
   v1::JobDefinition& job = *registration_.mutable_definition();
   *job.add_parameters() = job.parameters(0);
   job.mutable_parameters(job.parameters_size() - 1)->set_name("w2");

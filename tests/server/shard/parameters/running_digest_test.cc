@@ -236,7 +236,7 @@ struct Counts {
   int changes = 0;
 };
 
-// The same entries for the same seed, whatever the number of shards.
+// Makes the same entries for the same seed, for any number of shards.
 std::vector<uint64_t> Live(uint64_t seed, uint32_t num_shards, Counts* counts) {
   Random random(seed);
   const v1::JobDefinition job = MakeJob(random);

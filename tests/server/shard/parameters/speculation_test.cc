@@ -113,7 +113,7 @@ TEST(SpeculationTest, ASkippedStepLeavesNothingBehind) {
   ExpectSameState(shard, plain, 2, 1);
 }
 
-// Rule 8: what was computed of the attempts before is of no use.
+// Rule 8: results of earlier attempts are useless.
 TEST(SpeculationTest, AnotherAttemptsGradientIsComputedAnew) {
   DrivenShard shard;
   shard.Load();

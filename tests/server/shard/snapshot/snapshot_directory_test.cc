@@ -261,7 +261,7 @@ TEST_F(SnapshotDirectoryTest, TheOldOneIsThereAndTheNewOneWholeOrNot) {
         ASSERT_TRUE(restarted.Verify(5).ok()) << restarted.Verify(5);
         ++found_new;
       }
-      // And it can be written again.
+      // The snapshot can be written again.
       if (!listed) {
         ASSERT_TRUE(WriteSnapshot(*after, restarted).ok());
         ASSERT_TRUE(restarted.Verify(5).ok());

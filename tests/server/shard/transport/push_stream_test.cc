@@ -190,7 +190,7 @@ TEST_F(PushStreamTest, RefusesChunksThatDoNotFollowOneAnother) {
                 "parameter b of rank 0 micro-batch 0: finished with 0 elements, expecting 4");
 }
 
-// Each chunk that is taken is remembered until the step is applied.
+// The shard remembers each accepted chunk until the step is applied.
 TEST_F(PushStreamTest, RefusesASmallChunkThatDoesNotEndItsParameter) {
   ExpectRefused({OpenRequest(0, 1), ChunkRequest(0, {1, 2, 3, 4, 5})},
                 grpc::StatusCode::INVALID_ARGUMENT,

@@ -195,7 +195,7 @@ TEST_F(ShmEndpointTest, NoRankKeepsTheOthersFromASession) {
   }
   EXPECT_EQ(endpoint_->Open(Rank(3), proto::BootId()).status(),
             absl::ResourceExhaustedError("shm_sessions is 8, all of them are taken"));
-  // As soon as it is seen that one has ended, another may begin.
+  // Another session may begin as soon as the endpoint notices the end of one.
   greedy[0]->reset();
   EXPECT_TRUE(Eventually([this] { return endpoint_->Open(Rank(0), proto::BootId()).ok(); }));
 }
@@ -310,7 +310,7 @@ TEST_F(ShmEndpointTest, RemovesWhatKilledShardsHaveLeft) {
   options.directory = directory;
   Start(options);
   const v1::OpenSessionResponse opened = Open();
-  // As the end of a process leaves it.
+  // A process that died leaves such a socket.
   const std::string own = directory + "/kaon-shard-0123456789abcdef0123456789abcde";
   const std::string abandoned = own + "f.sock";
   { ASSERT_TRUE(proto::ListenLocal(abandoned).ok()); }
