@@ -135,7 +135,7 @@ TEST_F(StepPusherTest, SendsWhatIsQueuedWhileTheStreamIsOpen) {
   EXPECT_THAT(stream.sent(), ElementsAre(ContributionKey(3, 0)));
 }
 
-// The budget of bytes in flight is not spent on what a shard's predecessor granted.
+// Credit that a shard's previous process granted does not use up the budget of bytes in flight.
 TEST_F(StepPusherTest, SendsInASmallerWindowToAShardThatWasStartedAgain) {
   Push(0, 3);
   Start(0);

@@ -119,8 +119,8 @@ TEST_F(WorkerSessionAttemptTest, KeepsTheAttemptOfAStepThatEndedWithItsRecord) {
   EXPECT_EQ(Only<CallBegin>().attempt.SerializeAsString(), push.attempt.SerializeAsString());
 }
 
-// The answer to the join is lost with the step: the coordinator must not take the next one for that
-// of another process.
+// The answer to the join is lost with the step. The coordinator must not mistake the next join for
+// that of another process.
 TEST_F(WorkerSessionAttemptTest, AsksAgainForTheAttemptThatItHasNotBegunWith) {
   ReachPush();
   session_.Abandon();
@@ -164,7 +164,7 @@ TEST_F(WorkerSessionAttemptTest, TakesAnotherAttemptWhenItJoinsAfterGivingUp) {
   EXPECT_EQ(Only<CallBegin>().process_nonce, join.process_nonce);
 }
 
-// The state of a checkpoint begins another timeline: what was computed for the old one is void.
+// The state of a checkpoint begins another timeline, so gradients of the old one are void.
 TEST_F(WorkerSessionAttemptTest, AStepWhoseTimelineIsOverEndsAndSaysWhereTheJobGoesOn) {
   StepShare share;
   share.step = 41;

@@ -27,7 +27,7 @@ struct Calls {
 // Far more than any outage here may cost.
 constexpr int kTooManyWakeUps = 20000;
 
-// Fails every call at once from `now` on, until `outage` has passed.
+// Fails every call immediately from `now` on, until `outage` has passed.
 Calls Endure(WorkerSession& session, absl::Time now, absl::Duration outage) {
   const absl::Time end = now + outage;
   Calls calls;

@@ -1,5 +1,5 @@
-// A worker of the simulator's tiny job, on real servers: trains up to a step and logs every call.
-// Killed and started again, it goes on with another life's gradients.
+// A worker of the simulator's tiny job on real servers. Trains up to a step and logs every call.
+// After a kill and a restart it continues with another life's gradients.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>

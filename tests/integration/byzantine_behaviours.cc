@@ -413,8 +413,8 @@ Behaviours OfStreams() {
   };
 }
 
-// A record that no worker sends, after a push was opened: the shard ends the session, which says
-// nothing of the call.
+// Opens a push and sends a record that no worker sends. The shard ends the whole session, so the
+// message does not name the call.
 Behaviour Records(const char* name, const char* names,
                   std::function<void(ByzantinePeer&, shard::ShmWorker&)> send) {
   return {name, kInvalid, names, [send](ByzantinePeer& peer) { return peer.EndSession(send); }};

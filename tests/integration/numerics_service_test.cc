@@ -197,7 +197,7 @@ TEST(NumericsServiceTest, ASkippedStepLeavesEveryStateAsItWas) {
   }
 }
 
-// Edge 13, [T2]: the scale changes nothing but what the workers send.
+// Edge 13: the loss scale changes only the gradients that the workers send ([T2]).
 TEST(NumericsServiceTest, WeightsDoNotDependOnTheLossScale) {
   TrainingPlan plan = RichPlan();
   plan.steps = kOverflowStep - 1;

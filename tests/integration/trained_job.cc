@@ -181,7 +181,7 @@ TrainedJob TrainOnShards(const TrainingPlan& plan, int num_shards) {
     }
     for (std::thread& thread : threads) thread.join();
     trained.records.push_back(records[0]);
-    // A version is there on every shard once it can be pulled.
+    // A version is complete on every shard once it can be pulled.
     trained.weights = Pull(job, plan.job, step);
     trained.state_digests.push_back(StateDigest(cluster, plan.job, num_shards));
   }

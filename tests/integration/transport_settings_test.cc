@@ -144,8 +144,8 @@ std::string Field(const std::string& name, const std::string& value) {
          static_cast<char>(value.size()) + value;
 }
 
-// Pings of ours are answered in turn: by the second answer what was sent before has been read. The
-// other end sends none of its own.
+// Our pings are answered in order: at the second answer the other end has read everything sent
+// before. It sends no pings of its own.
 void ExpectNoPingBut2Answers(int fd) {
   int answered = 0;
   for (const char* ping : {"first...", "second.."}) {
@@ -216,7 +216,7 @@ class PlainServer {
 void ExpectToConnect(const std::function<void(int fd)>& reads_settings) {
   const PlainServer server;
   const auto channel = server.Channel();
-  // Somebody has to wait for the connection, or gRPC does little for it.
+  // gRPC hardly works on a connection unless a call waits for it.
   std::thread waiter([&] {
     const auto deadline = std::chrono::system_clock::now() + std::chrono::seconds(30);
     EXPECT_TRUE(channel->WaitForConnected(deadline));

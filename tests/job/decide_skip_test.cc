@@ -37,7 +37,7 @@ v1::StepDecision Registration(const v1::JobDefinition& definition) {
   return Decide(plan.registration(), plan, std::vector<v1::Prepared>(1), nullptr);
 }
 
-// The decision on a step after `before`, run with the scale that asked for.
+// Returns the decision on a step after `before`, which ran with the scale that `before` set.
 v1::StepDecision StepAfter(const v1::JobDefinition& definition, const v1::StepDecision& before,
                            double sum) {
   const v1::RegisterBody job = Register(definition, 1);
@@ -150,7 +150,7 @@ v1::StepDecision DecideOnElement(const v1::JobDefinition& definition, int id, do
   return Decide(job, TrainPlan(), votes, nullptr);
 }
 
-// [T3]: squares and sums of what is stepped with stay finite in fp32.
+// The squares and sums of accepted elements stay finite in fp32 ([T3]).
 TEST(DecideSkipTest, AnElementTooLargeToBeSteppedWithIsAnOverflow) {
   v1::JobDefinition off = TestJob();
   off.set_max_grad_norm(0);
@@ -229,7 +229,7 @@ TEST(DecideSkipTest, ANormAboveTheThresholdSkips) {
   EXPECT_EQ(decision.outcome(), v1::OUTCOME_SKIP);
   EXPECT_EQ(decision.reason(),
             "gradient norm 5 of norm group main is above grad_norm_skip_threshold 4.5");
-  // Finite norms are in the record all the same.
+  // The record has the norms, because they are finite.
   EXPECT_EQ(decision.norm_groups(0).live_norm(), 5);
   EXPECT_EQ(decision.applied_updates(), 0);
   EXPECT_EQ(DecideOn(JobWithThreshold(5), {0, 9, 0, 16, 0}).outcome(), v1::OUTCOME_APPLY);

@@ -164,7 +164,8 @@ TEST(RoutingRulesTest, RefusesARuleThatMatchesNoParameter) {
   EXPECT_TRUE(rules.CheckEachMatched().ok());
 }
 
-// Fine-tuning freezes what rules were written for: they are not mistyped, and set nothing ([T8]).
+// Fine-tuning may freeze all parameters of a rule. The rule is not mistyped and sets nothing
+// ([T8]).
 TEST(RoutingRulesTest, AFrozenParameterMatchesButTakesNothing) {
   v1::JobDefinition job;
   AddRule(job, "one").set_lr_multiplier(0.5);

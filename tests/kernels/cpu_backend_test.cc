@@ -33,7 +33,7 @@ INSTANTIATE_TEST_SUITE_P(
     CpuReference, BackendConformanceTest,
     ::testing::ValuesIn(OnEachInstructionSet<BackendMaker>(&MakeReferenceBackend)));
 
-// Tiles of the backend's threads; a product of the reference takes any number of rows.
+// The tiles are those of the backend's threads; the reference product accepts any number of rows.
 INSTANTIATE_TEST_SUITE_P(CpuReference, ThreadCountConformanceTest,
                          ::testing::Values(ThreadedBackendMaker([](int threads) {
                            ChosenInstructionSet() = WidestInstructionSet();
@@ -114,7 +114,7 @@ void ExpectTheSame(const SteppedWeights& actual, const SteppedWeights& expected,
   EXPECT_EQ(actual.result.slots_digest, expected.result.slots_digest) << what;
 }
 
-// Those of long parameters go past the caches, where they begin with a line.
+// The new weights of long parameters bypass the caches if they begin with a cache line.
 TEST(CpuBackendTest, NewWeightsBesideTheOldOnesAreThoseInPlace) {
   AdamWConfig bf16_adamw;
   bf16_adamw.momentum_dtype = StateDType::kBFloat16;

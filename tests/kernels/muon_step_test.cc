@@ -123,7 +123,8 @@ TEST(MuonStepTest, EmaAndSumTakeTheSameTrajectory) {
   }
 }
 
-// [M3], edge 28: the state is the momentum and nothing else, whatever was done to the direction.
+// The state is the momentum and nothing else, whatever happens to the direction ([M3]); this is
+// edge 28.
 TEST(MuonStepTest, MomentumIsNeitherAliasedNorNormalised) {
   for (const StateDType dtype : {StateDType::kFloat32, StateDType::kBFloat16, StateDType::kInt8}) {
     for (const bool nesterov : {false, true}) {

@@ -236,7 +236,7 @@ TEST(OptimizerRuleTest, MuonCostGrowsWithTheSmallerSideAndTheSteps) {
   EXPECT_GT(UpdateCost(longer, {512, 512}), 1.9 * square);
 }
 
-// A fused parameter costs what its matrices cost.
+// The cost of a fused parameter is that of its matrices.
 TEST(OptimizerRuleTest, MuonCostIsThatOfTheBlocks) {
   MuonConfig batched;
   batched.layout.kind = MatrixLayoutKind::kBatched;

@@ -86,7 +86,7 @@ TEST(OrthogonalityTest, TakesDecayLearningRateAndScaleOut) {
               gemm, pool);
     const std::optional<double> error = OrthogonalityError(config, 0.125, shape, before, after);
     ASSERT_TRUE(error.has_value());
-    // [N2] polar_express converges to 1; the weights' rounding is what is left.
+    // polar_express converges to 1 ([N2]), so only the rounding of the weights remains.
     EXPECT_LT(*error, 1e-2) << static_cast<int>(mode);
   }
 }

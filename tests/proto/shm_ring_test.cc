@@ -183,7 +183,7 @@ TEST_F(ShmRingTest, AWriterThatChangesARecordWhileItIsReadGivesNothingThatCannot
   });
   uint64_t read = 0;
   int taken = 0, refused = 0;
-  // Until the two threads have met often enough; at most as long as a test may take.
+  // Runs until the two threads have met often enough; the limit is that of the test.
   while (taken < 300000 || refused < 1000) {
     // There is always a whole ring to read.
     memory_.places->written = read + kRingBytes;

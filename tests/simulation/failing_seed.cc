@@ -21,7 +21,7 @@ namespace {
 constexpr char kSource[] = "tests/simulation/cluster.h";
 
 const FailingSeed* at_death = nullptr;
-// A signal may come because the stack is used up.
+// A signal may arrive because the stack is exhausted.
 std::array<char, 1 << 16> signal_stack;
 
 // Returns the commit of the checkout that this was built from, with "-dirty" if its sources have

@@ -15,7 +15,7 @@ namespace {
 
 bool TakesBack(const v1::StepPlan& plan) { return plan.has_restore() || plan.has_rollback(); }
 
-// Registrations are left out of what is shown.
+// A shard shows records without their registrations.
 bool IsShownAs(const v1::StepRecord& decided, const v1::StepRecord& shown) {
   const v1::StepPlan& plan = decided.plan();
   const bool left_out = plan.has_registration() || TakesBack(plan);
@@ -151,7 +151,9 @@ void Invariants::CheckPrepared(int shard, Seen& seen) {
   seen.prepared = std::move(plan);
   seen.prepared_bytes = held->plan();
   if (!seen.prepared.has_step()) return;
-  // A new stamp is about the same sums; of what a restart read back only the gradients are known.
+  // A new stamp is about the same sums. After a restart the shard knows only the gradients of what
+  // it read back.
+  // known.
   const uint64_t generation = cluster_.machine_of(shard)->accepted_generation();
   if (generation > seen.checked_generation) {
     seen.checked_generation = generation;

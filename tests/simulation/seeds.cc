@@ -42,7 +42,7 @@ ClusterOptions OptionsOf(uint64_t seed) {
   }
   options.checkpoints = (mixed >> 24) % 6 == 0;
   options.checkpoint_every_steps = (mixed >> 32) % 2 == 0 ? 3 : 0;
-  // Nobody can be lost of one.
+  // A job of one worker cannot lose one.
   options.fail = !options.shrink && options.num_workers > 1 && (mixed >> 40) % 3 == 0;
   return options;
 }

@@ -264,7 +264,7 @@ class FakeCluster::ShardService : public v1::ShardData::Service {
 
   bool MayCredit(grpc::ServerContext& context) {
     MutexLock lock(cluster_.mu_);
-    // Chunks are half a window: the client can send no more while this one waits.
+    // Chunks are half a window, so the client can send no more while this one waits.
     State& state = cluster_.state_;
     if (!state.hold_credits) return true;
     if (state.received_bytes < state.credit_window) return false;

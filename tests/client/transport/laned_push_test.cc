@@ -152,7 +152,7 @@ TEST_F(LanedPushTest, OtherLanesJoinThePushAndTakeOtherParameters) {
   EXPECT_EQ(source_->AwaitCredit(), 60u);
 }
 
-// A shard takes the chunks of a parameter in their order only.
+// A shard accepts the chunks of a parameter in their order only.
 TEST_F(LanedPushTest, AParameterStaysOnTheLaneThatHasBegunIt) {
   OpenBoth();
   const int resumed = first_->stream->resumed;
@@ -211,7 +211,7 @@ TEST_F(LanedPushTest, GoesOnWithoutALaneThatCannotBeOpened) {
   first_->Next();
   Queue({1});
   QueueFinish();
-  // Not before it is open.
+  // The second lane sends nothing before it is open.
   EXPECT_THAT(second_->Next(), IsEmpty());
   second_->Done(absl::UnavailableError("no such connection"));
   EXPECT_FALSE(first_->stream->cancelled);
@@ -219,7 +219,7 @@ TEST_F(LanedPushTest, GoesOnWithoutALaneThatCannotBeOpened) {
   EXPECT_THAT(first_->Next(), ElementsAre(kFinish));
 }
 
-// Its connection may take seconds to fail.
+// The lane's connection may need seconds to fail.
 TEST_F(LanedPushTest, IsFinishedWhileALaneIsStillNotOpen) {
   first_->Opened(7);
   Queue({0});

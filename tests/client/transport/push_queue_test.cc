@@ -188,8 +188,8 @@ TEST_F(PushQueueTest, GoesOnWithTheCreditOfWhatEarlierStreamsLeftInStaging) {
   EXPECT_THAT(queue_.TakeAccepted(), ElementsAre(ContributionKey{0, 0}));
 }
 
-// Mid-step a shard is started again with less staging: what its predecessor granted more is not in
-// flight.
+// A shard restarts in the middle of a step with less staging. Bytes that its previous process
+// granted are not in flight.
 TEST_F(PushQueueTest, TakesTheWindowOfAShardThatHasNothingInAnotherRound) {
   queue_.Add({0, 0}, Tensor(30));
   ASSERT_TRUE(queue_.Open(80, {}).ok());

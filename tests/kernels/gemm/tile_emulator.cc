@@ -204,7 +204,7 @@ bool NeedsEmulation() {
 
 bool EmulateTiles() {
   if (!NeedsEmulation()) return false;
-  // Before a signal is the first to ask.
+  // The first call must not come from a signal handler.
   ChosenInstructionSet();
   struct sigaction action = {};
   action.sa_sigaction = &OnIllegalInstruction;

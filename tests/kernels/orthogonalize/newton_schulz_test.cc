@@ -117,7 +117,7 @@ TEST(NewtonSchulzTest, OnlyTallMatricesAreWorkedOnTransposed) {
   EXPECT_EQ(worked_on(3, 2, {2, 0, 2, 2, 2, 0}), (std::vector<float>{0.5, 0.5, 0.5, 0, 0.5, 0}));
 }
 
-// [N4]: a square matrix' transpose gives the transpose but for rounding.
+// The transpose of a square matrix gives the transpose of the result, up to rounding ([N4]).
 TEST(NewtonSchulzTest, TransposedSquareGivesTheTranspose) {
   const std::vector<float> in = reference::MatrixWithSpectrum(17, 17, 1, 6);
   for (const NewtonSchulzTestCase& c : EveryNewtonSchulzCase()) {
@@ -167,7 +167,7 @@ TEST(NewtonSchulzTest, GramThatBeginsAnewAfterEveryStepIsTheStandardForm) {
   }
 }
 
-// [N1], [N7]: what each form costs; a cubic skips A A.
+// Counts the products of each form ([N1], [N7]); a cubic skips A A.
 TEST(NewtonSchulzTest, FormsTakeTheProductsTheyMust) {
   const CountingGemm standard = Count(NsCoefficients::kJordan, NsForm::kStandard, {});
   EXPECT_EQ(standard.wide, 10);

@@ -342,7 +342,7 @@ TEST(RestoreMarksTest, ARemovalIsFinishedByTheNamesInItsMark) {
                            "b.shard-00000-of-00001.0000.safetensors", "../x.safetensors"})
                   .ok());
   CheckpointDirectory directory(files);
-  // Nobody begins another one by this name meanwhile.
+  // A checkpoint of this name cannot begin meanwhile.
   EXPECT_EQ(directory.CreateFile("gone", 1, 0, 1, 0).status().code(),
             absl::StatusCode::kFailedPrecondition);
   ASSERT_TRUE(Retain(files, kBefore));

@@ -46,8 +46,8 @@ class CorruptionTest : public testing::Test {
     FindPlaces();
   }
 
-  // Steps in several segments, with gradients of which whole sectors are zero; the last entries are
-  // not synced.
+  // Writes steps to several segments, with gradients that have whole sectors of zeros. The last
+  // entries are not synced.
   void Write(SimulatedDirectory& directory, const DirectoryId& id, float value) {
     History history;
     JournalLog::Options options;
@@ -110,7 +110,7 @@ class CorruptionTest : public testing::Test {
     EXPECT_TRUE(directory.Sync().ok());
   }
 
-  // Damage to the file `history` is said of a journal that opens.
+  // A journal with a damaged file `history` opens and reports the damage.
   static absl::Status StatusOf(const absl::StatusOr<std::unique_ptr<JournalLog>>& log) {
     if (!log.ok() || (*log)->found().history_problem.empty()) return log.status();
     return absl::DataLossError((*log)->found().history_problem);

@@ -316,7 +316,7 @@ TEST_F(DiskJournalTest, MakesRoomAsSoonAsItCanOnAFullDisk) {
   const uint64_t bytes = journal_->Status().bytes();
   SetError("create", absl::ResourceExhaustedError("creating /d/start: No space left on device"));
   journal_->Truncate(7);
-  // Nothing but the truncation asks for a file.
+  // Only the truncation needs a new file.
   WaitUntilRefused();
   EXPECT_EQ(journal_->Status().bytes(), bytes);
   SetError("", absl::OkStatus());
@@ -355,7 +355,7 @@ TEST_F(DiskJournalTest, SyncsWhatIsWrittenAlsoWhenTheDiskIsFull) {
   Hold("write");
   Append(Promise(1), 'a');
   WaitUntilHeld();
-  // Queued behind it: would share its sync, were there room.
+  // This entry is queued behind it and would share its sync, if there were room.
   Append(Promise(2), 'b');
   SetError("write", absl::ResourceExhaustedError("full"), 1);
   Release();

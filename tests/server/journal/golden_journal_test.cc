@@ -1,5 +1,5 @@
-// The journal of a data_dir of version 2, kept under golden/, is read for ever (T20). Its frames
-// are those that version 1 wrote: only the identity says otherwise (ADR 0027).
+// The journal of a data_dir of version 2, kept under golden/, stays readable for ever (T20). Its
+// frames equal those of version 1; only the identity differs (ADR 0027).
 #include <gtest/gtest.h>
 
 #include <memory>

@@ -127,7 +127,8 @@ TEST_F(HistoryFileTest, RefusesOneThatIsMissingOrOlderThanTheStart) {
   EXPECT_EQ(Read(kStart).size(), 8u);
 }
 
-// Without the file there is nothing to miss; a program that did not know it has left it behind.
+// An old start does not name the history, so the file may be missing. A program that does not know
+// the file may also have left one behind.
 TEST_F(HistoryFileTest, TakesDirectoriesOfBeforeAndWhatWasLeftInThem) {
   EXPECT_TRUE(Read(kOldStart).empty());
   ASSERT_TRUE(Write(*directory_, 6, 1, 9).ok());

@@ -206,7 +206,7 @@ TEST_F(JournalLogTest, ClosesSegmentsAndReadsThemAll) {
   EXPECT_EQ(log->bytes(), bytes);
 }
 
-// A power cut must not take the file's name once something in it counts as durable.
+// A power cut must not remove the file's name once its content counts as durable.
 TEST_F(JournalLogTest, MakesASegmentsNameDurableBeforeItIsUsed) {
   std::unique_ptr<JournalLog> log = MustOpen(2048);
   std::vector<std::string> operations;
@@ -470,7 +470,7 @@ TEST_F(JournalLogTest, DoesNothingMoreOnceTheDeviceFailed) {
   EXPECT_EQ(log->Sync().code(), absl::StatusCode::kDataLoss);
 }
 
-// Even one for want of room: what the file holds is unknown.
+// Even a sync that failed for lack of room is final, because the content of the file is unknown.
 TEST_F(JournalLogTest, NeverTriesAFailedSyncAgain) {
   std::unique_ptr<JournalLog> log = MustOpen();
   bool failing = true;

@@ -32,7 +32,7 @@ struct Totals {
   uint64_t entries = 0;
   uint64_t segments = 0;
   int truncations = 0;
-  // Shown though the journal does not have them any more.
+  // Records that are shown although the journal no longer has them.
   uint64_t records = 0;
 };
 
@@ -99,7 +99,7 @@ class Lives {
     CheckHistory(found);
   }
 
-  // Every decision that was not lost, whatever was truncated.
+  // Checks that every decision that was not lost is shown, whatever was truncated.
   void CheckHistory(const std::vector<std::string>& found) {
     const auto last = found.empty()
                           ? appended_.begin()
@@ -196,7 +196,7 @@ class Lives {
   std::map<std::string, uint64_t> positions_;
   // Positions of decisions that may be on the disk, or were removed.
   std::set<uint64_t> decided_;
-  // The highest that a truncation was given; it may have been carried out or not.
+  // The highest position of a truncation, which may or may not have been carried out.
   uint64_t relied_on_ = 0;
   // Number of appended entries that a sync made durable.
   size_t num_durable_ = 0;

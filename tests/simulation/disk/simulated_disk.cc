@@ -100,7 +100,7 @@ class SimulatedDirectory::OpenFile : public disk::File {
   absl::Status Sync() override {
     CheckAlive();
     if (const absl::Status status = directory_.CheckDevice(path_); !status.ok()) {
-      // The system may have thrown away what it could not write.
+      // The system may have dropped data that it could not write.
       directory_.Settle(*inode_);
       return status;
     }

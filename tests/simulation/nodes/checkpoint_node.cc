@@ -71,7 +71,7 @@ void CheckpointNode::OnCreated(const std::string& id,
   world_.Trace(absl::StrCat("admin: checkpoint ", id, " of position ",
                             created->checkpoint().position(), " is there"));
   reported_.push_back(id);
-  // "A checkpoint that was reported exists", whatever becomes of the power.
+  // "A checkpoint that was reported exists", even after a power cut.
   const absl::Status noted = Note(*world_.checkpoints().DurableCopy(), id);
   if (noted.ok() || MayBeRemoved(noted)) return;
   world_.invariants().Violated(
@@ -127,7 +127,7 @@ void CheckpointNode::Restore(const std::string& id) {
 
 void CheckpointNode::OnRestored(History::Id operation,
                                 const absl::StatusOr<v1::RestoreCheckpointResponse>& restored) {
-  // It may take effect yet.
+  // The restore may still take effect.
   if (!restored.ok()) return CheckPasses("restore", restored.status());
   world_.Trace(absl::StrCat("admin: restored in timeline ", restored->timeline()));
   world_.history().operation(operation).timeline = restored->timeline();

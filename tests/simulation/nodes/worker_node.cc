@@ -191,7 +191,7 @@ void WorkerNode::OnRewound(const client::Joined& joined) {
 
 void WorkerNode::BeginNext() {
   if (open_step_ > world_.last_step()) {
-    // There may be more, or its last ones may be taken back yet.
+    // More steps may follow, or its last ones may still be rolled back.
     const bool taken_back = world_.options().interval_steps > 0 || world_.options().checkpoints;
     if (taken_back || !world_.last_step_is_known()) JoinAfter(kLook);
     return;
@@ -257,7 +257,7 @@ void WorkerNode::OnStepOver(const client::StepOver& over) {
   finished_step_ = step;
   open_step_ = step + 1;
   Pull(step);
-  // The next gradient takes a while.
+  // Computing the next gradient needs some time.
   Later(world_.Between(absl::Milliseconds(1), absl::Milliseconds(30)), [this] { BeginNext(); });
 }
 

@@ -112,7 +112,7 @@ TEST_F(AdminServiceCheckpointTest, ARestoreWhoseAnswerWasLostIsAnsweredByTheNext
   EXPECT_EQ(shards_[0]->state().applied_position(), first.position() + 1);
 }
 
-// A restore gives the shards another state.
+// A restore replaces the state of the shards.
 TEST_F(AdminServiceCheckpointTest, AStateThatIsNoCheckpointIsSaidByStatusUntilARestore) {
   v1::RestoreCheckpointRequest from_newest;
   v1::RestoreCheckpointResponse restored;
@@ -177,7 +177,7 @@ TEST_F(AdminServiceCheckpointTest, TakesWhatItsOwnBuildWrote) {
   EXPECT_EQ(response.timeline(), 2u);
 }
 
-// Its shards never say that they have written anything.
+// The shards never report that they have written anything.
 TEST_F(AdminServiceCheckpointTest, CountsOneThatIsGivenUp) {
   Train();
   const auto create = [this] {

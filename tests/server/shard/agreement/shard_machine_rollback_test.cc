@@ -164,8 +164,8 @@ TEST_F(ShardMachineRollbackTest, AShardThatWentOnGoesBackAndForgetsItsVote) {
   ASSERT_EQ(applies_.size(), 1u);
   Apply(10);
   EXPECT_EQ(machine_.applied_step(), 2u);
-  // The state of step 4 is no part of the job's history any more, and neither is one that was being
-  // written.
+  // The state of step 4 no longer belongs to the job's history, and neither does the snapshot that
+  // was being written.
   machine_.OnSnapshot(PointAt(7, 5), 1);
   ASSERT_EQ(machine_.state().snapshots_size(), 1);
   EXPECT_EQ(machine_.state().snapshots(0).step(), 2u);

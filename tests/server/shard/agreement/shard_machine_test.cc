@@ -124,7 +124,7 @@ TEST_F(ShardMachineTest, AChangeOfGroupsIsPreparedAtOnceAndAppliedWhole) {
   EXPECT_EQ(foldings_, 1);
 }
 
-// Rule 2 holds for control changes too; nobody folds them.
+// Rule 2 applies to control changes, too, although they have nothing to fold.
 TEST_F(ShardMachineTest, AChangeOfGroupsIsRestamped) {
   Start();
   Plan(kHolder, GroupChangePlan(3, 0.5, 1, 1));

@@ -19,7 +19,7 @@ class GradientAccumulatorChunksTest : public AccumulatorFixture {
  protected:
   GradientAccumulatorChunksTest() { Begin(); }
 
-  // `spoil` may change what is sent.
+  // `spoil` may change the message.
   absl::Status PushAtOnce(
       const PushingWorker& worker, const std::vector<Piece>& pieces,
       const std::function<void(std::vector<v1::TensorChunk>&,

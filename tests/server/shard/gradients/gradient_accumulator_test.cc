@@ -237,7 +237,7 @@ TEST_F(GradientAccumulatorTest, KeepsNothingOfARefusedChunkInTheWindow) {
   const PushingWorker worker = Open(1);
   ASSERT_TRUE(Push(worker, kB, 0, {1, 2}).ok());
   ExpectInvalid(Push(worker, kB, 3, {4}), "gap");
-  // The worker would take it for accepted.
+  // The worker would mistake credit for acceptance.
   EXPECT_EQ(*worker.credit, 0u);
   EXPECT_EQ(Open(1).opened.credit_bytes(), accumulator_->staging_window_bytes() - 8);
 }

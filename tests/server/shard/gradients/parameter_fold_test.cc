@@ -67,7 +67,7 @@ TEST_F(ParameterFoldTest, FoldsAContributionAsFarAsTheOneBefore) {
   ASSERT_TRUE(Add(0, 0, {1, 1}).ok());
   ASSERT_TRUE(Add(1, 0, {10, 10}).ok());
   EXPECT_EQ(sum_, (std::vector<float>{11, 11, 77, 77}));
-  // It reaches beyond what rank 0 has, so all of it waits.
+  // The chunk extends beyond that of rank 0, so all of it waits.
   ASSERT_TRUE(Add(1, 2, {10, 10}).ok());
   ASSERT_TRUE(Add(0, 2, {1}).ok());
   EXPECT_EQ(fold_->StagedBytes(1), 8u);

@@ -49,7 +49,7 @@ TEST_F(ParameterStoreTest, GivesEachParameterTheStateItsRuleNeeds) {
   EXPECT_EQ(stored[2].state_bytes, 5u * 4 * 2);
 }
 
-// Edge 26: and it is zero, whatever the memory held before.
+// Edge 26: the state is zero, whatever the memory held before.
 TEST_F(ParameterStoreTest, StateBeginsAsZeros) {
   for (const unsigned char fill : {0xff, 0x00}) {
     const absl::StatusOr<std::unique_ptr<ParameterStore>> parameters = Create();

@@ -36,7 +36,8 @@ class WatchingBackend final : public kernels::Backend {
   size_t kept = 0;
 };
 
-// Chunks of 4 MiB that came and went, and then a part of an update of one side x side matrix.
+// Returns the free memory after 4 MiB of chunks were released and a part of an update of one side x
+// side matrix began.
 size_t KeptBeside(const kernels::RuleConfig& rule, uint64_t side, kernels::UpdatePart part) {
   proto::KeepChunkMemory();
   std::vector<std::unique_ptr<char[]>> pieces;

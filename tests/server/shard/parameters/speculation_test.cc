@@ -1,5 +1,5 @@
-// Weights that are computed before the decision (protocol.md section 3): the same bits, whatever
-// becomes of the step.
+// Weights that are computed before the decision (protocol.md section 3) have the same bits,
+// whatever the outcome of the step is.
 #include "server/shard/parameters/speculation.h"
 
 #include <gtest/gtest.h>

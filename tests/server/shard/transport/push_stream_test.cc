@@ -172,7 +172,7 @@ TEST_F(PushStreamTest, RefusesPiecesThatDoNotFit) {
   ExpectPiecesRefused(grpc::StatusCode::DATA_LOSS, "parameter 1 micro-batch 0",
                       [](v1::PushRequest* r) { r->mutable_payload()->back() ^= 1; });
   ExpectRefused({PiecesRequest()}, invalid, "the first message is a chunk, expecting open");
-  // None of them left anything behind, be it of the piece before the one that is wrong.
+  // None of the refused messages left anything behind, not even the piece before the wrong one.
   std::vector<v1::PushResponse> responses;
   ASSERT_TRUE(Push({OpenRequest(0, 1), PiecesRequest(), FinishRequest()}, &responses).ok());
   EXPECT_EQ(responses.front().opened().received_size(), 0);

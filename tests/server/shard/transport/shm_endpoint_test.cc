@@ -56,7 +56,7 @@ class ShmEndpointTest : public testing::Test {
     return recv(socket.get(), &byte, 1, MSG_DONTWAIT) == 0;
   }
 
-  // Until it is so, or for a time that no machine takes.
+  // Waits until `is_so`, at most for a time that no machine needs.
   static bool Eventually(const std::function<bool()>& is_so) {
     const absl::Time end = absl::Now() + absl::Seconds(60);
     while (absl::Now() < end) {
@@ -327,7 +327,7 @@ TEST_F(ShmEndpointTest, RemovesWhatKilledShardsHaveLeft) {
   EXPECT_FALSE(std::filesystem::exists(abandoned));
   EXPECT_TRUE(std::filesystem::exists(other_name));
   EXPECT_TRUE(std::filesystem::exists(no_socket));
-  // Only root can give a file away.
+  // Only root can change the owner of a file.
   EXPECT_EQ(std::filesystem::exists(other_user), given_away);
   // The socket of a live shard still belongs to that shard, and no caller was counted as an
   // intruder.

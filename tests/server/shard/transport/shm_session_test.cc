@@ -61,7 +61,7 @@ class ShmSessionTest : public ServedShardTest {
     EXPECT_TRUE(responses.back().has_finished());
   }
 
-  // Both ranks' contributions are folded: what the gradient is.
+  // Checks the gradient: both ranks' contributions are folded.
   void ExpectHonestSums() {
     const v1::Prepared prepared = coordinator_->Receive().prepared();
     ASSERT_EQ(prepared.sums_size(), 2);
