@@ -58,7 +58,7 @@ class FakeCluster {
   std::vector<v1::PushFinish> finishes() const;
   uint64_t received_bytes() const;
   int num_pushes() const;
-  // Block until so many payload bytes, or pushes, have arrived.
+  // Blocks until so many payload bytes, or pushes, have come.
   void AwaitReceivedBytes(uint64_t bytes);
   void AwaitPushes(int count);
 

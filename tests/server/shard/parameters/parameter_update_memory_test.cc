@@ -1,4 +1,4 @@
-// Resident memory of released chunks while a shard updates a parameter.
+// What of chunks is resident while a shard updates a parameter.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -16,7 +16,7 @@
 namespace kaon::shard {
 namespace {
 
-// Records the free memory of main's arena when each update begins; computes nothing.
+// What main's arena kept free as each update began; computes nothing.
 class WatchingBackend final : public kernels::Backend {
  public:
   std::string name() const override { return "cpu/reference"; }
@@ -36,8 +36,7 @@ class WatchingBackend final : public kernels::Backend {
   size_t kept = 0;
 };
 
-// Returns the free memory after 4 MiB of chunks were released and a part of an update of one side x
-// side matrix began.
+// Chunks of 4 MiB that came and went, and then a part of an update of one side x side matrix.
 size_t KeptBeside(const kernels::RuleConfig& rule, uint64_t side, kernels::UpdatePart part) {
   proto::KeepChunkMemory();
   std::vector<std::unique_ptr<char[]>> pieces;
