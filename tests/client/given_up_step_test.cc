@@ -1,4 +1,4 @@
-// Steps that end without their record, and what comes after.
+// Steps that end without their record, and the steps after them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -61,7 +61,7 @@ TEST_F(GivenUpStepTest, CountsTheDeadlineAnewFromFinish) {
   cluster_.HoldPulls(true);
   Worker worker = job_.Join(0).value();
   Step step = PushedStep(worker);
-  // Nothing comes: some of the deadline passes.
+  // The pull waits, so that some of the deadline passes.
   std::vector<float> bias(4);
   Future<Done> pulled = job_.Pull(0, {{0, {bias.data(), 4, DType::kFloat32}}});
   EXPECT_FALSE(pulled.WaitFor(milliseconds(100)));

@@ -17,7 +17,7 @@ using ::testing::IsEmpty;
 
 constexpr uint64_t kWindow = 8 << 20;
 
-// A stream that the test plays the shard of. Sends what there is at once, as gRPC's does.
+// A stream whose shard is the test. Sends available messages at once, as gRPC's stream does.
 class FakeStream : public PushStream {
  public:
   explicit FakeStream(std::shared_ptr<PushSource> source) : source_(std::move(source)) {}
@@ -135,7 +135,7 @@ TEST_F(StepPusherTest, SendsWhatIsQueuedWhileTheStreamIsOpen) {
   EXPECT_THAT(stream.sent(), ElementsAre(ContributionKey(3, 0)));
 }
 
-// The budget of bytes in flight is not spent on what a shard's predecessor granted.
+// Credit that a shard's previous process granted does not use up the budget of bytes in flight.
 TEST_F(StepPusherTest, SendsInASmallerWindowToAShardThatWasStartedAgain) {
   Push(0, 3);
   Start(0);

@@ -103,7 +103,7 @@ TEST_F(WorkerSessionAttemptTest, NeverBeginsAStepAgainUnderTheAttemptThatPushedI
     session_.Abandon();
     session_.TakeActions();
   }
-  // Not one that it had before, either.
+  // No attempt or nonce is one that it had before.
   EXPECT_EQ(attempts.size(), ends.size());
   EXPECT_EQ(nonces.size(), ends.size());
   EXPECT_EQ(nonces.count(kNonce) + nonces.count(0), 0u);
@@ -119,8 +119,8 @@ TEST_F(WorkerSessionAttemptTest, KeepsTheAttemptOfAStepThatEndedWithItsRecord) {
   EXPECT_EQ(Only<CallBegin>().attempt.SerializeAsString(), push.attempt.SerializeAsString());
 }
 
-// The answer to the join is lost with the step: the coordinator must not take the next one for that
-// of another process.
+// The answer to the join is lost with the step. The coordinator must not mistake the next join for
+// that of another process.
 TEST_F(WorkerSessionAttemptTest, AsksAgainForTheAttemptThatItHasNotBegunWith) {
   ReachPush();
   session_.Abandon();
@@ -136,7 +136,7 @@ TEST_F(WorkerSessionAttemptTest, AsksAgainForTheAttemptThatItHasNotBegunWith) {
   EXPECT_FALSE(again.previous_attempt.has_value());
 }
 
-// A worker that gave up on a step is told, too, and does not take the rank back.
+// A worker that abandoned a step learns that it was replaced, and does not take the rank back.
 TEST_F(WorkerSessionAttemptTest, GivesWayForGoodToTheProcessThatTookItsRank) {
   ReachPush();
   session_.Abandon();
@@ -164,7 +164,7 @@ TEST_F(WorkerSessionAttemptTest, TakesAnotherAttemptWhenItJoinsAfterGivingUp) {
   EXPECT_EQ(Only<CallBegin>().process_nonce, join.process_nonce);
 }
 
-// The state of a checkpoint begins another timeline: what was computed for the old one is void.
+// The state of a checkpoint begins another timeline, so gradients of the old one are void.
 TEST_F(WorkerSessionAttemptTest, AStepWhoseTimelineIsOverEndsAndSaysWhereTheJobGoesOn) {
   StepShare share;
   share.step = 41;

@@ -27,7 +27,7 @@ struct Calls {
 // Far more than any outage here may cost.
 constexpr int kTooManyWakeUps = 20000;
 
-// Fails every call at once from `now` on, until `outage` has passed.
+// Fails every call immediately from `now` on, until `outage` has passed.
 Calls Endure(WorkerSession& session, absl::Time now, absl::Duration outage) {
   const absl::Time end = now + outage;
   Calls calls;
@@ -54,7 +54,7 @@ Calls Endure(WorkerSession& session, absl::Time now, absl::Duration outage) {
   return calls;
 }
 
-// One at once, one for each doubling of the delay, then at most two in the largest.
+// Bound: one call at once, one for each doubling of the delay, then at most two per largest delay.
 size_t MostCalls(absl::Duration first, absl::Duration max, absl::Duration outage) {
   const double doublings = std::ceil(std::log2(absl::FDivDuration(max, first)));
   return 1 + static_cast<size_t>(doublings + std::floor(2 * absl::FDivDuration(outage, max)));

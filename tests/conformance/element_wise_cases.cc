@@ -54,7 +54,7 @@ struct Rows {
   RowFilter allowed;
 };
 
-// `config_of` gives a row's configuration and the rest of its name.
+// `config_of` returns a row's configuration and the rest of its name.
 template <typename ConfigOf>
 void AddRows(const Rows& rows, const ConfigOf& config_of, std::vector<NumericsCase>& cases) {
   std::vector<int> sizes = {3, 4, 3, 4};

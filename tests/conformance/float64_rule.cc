@@ -27,8 +27,8 @@ size_t Product(const std::vector<uint64_t>& shape) {
   return n;
 }
 
-// The reference knows modes by the names of numerics.md. No defaults: the compiler names what is
-// forgotten.
+// The reference identifies modes by the names of numerics.md. The switches have no default, so the
+// compiler reports a missing case.
 std::string NameOf(NsCoefficients set) {
   switch (set) {
     case NsCoefficients::kJordan:
@@ -167,7 +167,8 @@ double RoundUpToBFloat16(double x) {
   return std::ldexp(std::ceil(std::ldexp(x, -ulp)), ulp);
 }
 
-// [Q1]: symmetric, 32 at a time with one scale, the least bfloat16 that gives codes within 127.
+// Rounds to symmetric codes in groups of 32 with one scale ([Q1]). The scale is the least bfloat16
+// that gives codes within 127.
 void ThroughInt8(std::vector<double>& x) {
   for (size_t first = 0; first < x.size(); first += 32) {
     const size_t end = std::min(first + 32, x.size());

@@ -53,7 +53,7 @@ double MeanError(DType dtype, const std::vector<double>& weights, double loss_sc
   return reference::RelativeError(mean, reference::WeightedMean(gradients, weights, loss_scale));
 }
 
-// Relative error of the norm; what it counts must be exact ([C1]).
+// Returns the relative error of the norm; its counts must be exact ([C1]).
 double NormError(double scale, Backend& backend) {
   std::vector<float> grad = reference::GaussianVector(kElements, 310);
   double largest = 0;
@@ -71,7 +71,7 @@ double NormError(double scale, Backend& backend) {
   return std::fabs(std::sqrt(norm.sum_squares) - expected) / expected;
 }
 
-// Relative error of the norm that folding takes on the way.
+// Returns the relative error of the norm that folding computes.
 double FoldedNormError(DType dtype, double size, Backend& backend) {
   std::vector<float> grad = reference::GaussianVector(kElements, 311);
   for (float& g : grad) g = static_cast<float>(Rounded(dtype, g * size));

@@ -176,7 +176,8 @@ void AddScheduleRows(std::vector<NumericsCase>& cases) {
         for (const uint64_t decay : {1, 9, 13}) {
           if (constant && final_factor > 0) continue;
           if (!at_the_end && decay > 1) continue;
-          // Some of the steps come after the end. With no warm-up the decay may take all of them.
+          // Some steps follow the end of the schedule. Without warm-up the decay may fill all of
+          // it.
           const uint64_t total = constant ? 0 : warmup + 13;
           v1::Schedule schedule;
           schedule.set_kind(kind.wire);

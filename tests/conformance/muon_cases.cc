@@ -128,7 +128,7 @@ bool Allowed(const Row& row) {
       kCoefficients[row[kSet]].value == NsCoefficients::kCans) {
     return false;
   }
-  // The first polynomial of `cubic5` is 0.02 at 1, which the rounding of bf16 takes below 0.
+  // The first polynomial of `cubic5` is 0.02 at 1; rounding in bf16 can make it negative.
   if (row[kDType] >= 0 && kDTypes[row[kDType]].value == NsDType::kBFloat16 && row[kSet] >= 0 &&
       kCoefficients[row[kSet]].value == NsCoefficients::kCubic5) {
     return false;
@@ -184,7 +184,7 @@ kernels::NewtonSchulzConfig NewtonSchulzOf(const Row& row) {
   config.steps = NaturalSteps(config.coefficients);
   config.form = kForms[row[kForm]].value;
   if (config.form == NsForm::kGram) {
-    // [N7]: one restart is enough for no more than 5 steps.
+    // One restart suffices for at most 5 steps ([N7]).
     const int last = config.steps > 5 ? config.steps : 3;
     for (int i = 2; i < last; i += 2) config.gram_restarts.push_back(i);
   }
@@ -253,7 +253,7 @@ double EmulatedTolerance(const MuonConfig& config, Input input) {
   return IsFlat(config, input) ? 1e-2 : 2e-2;
 }
 
-// l2 decay takes the weights, with their errors, into the momentum.
+// l2 decay carries the weights and their errors into the momentum.
 double MomentumTolerance(const MuonConfig& config) {
   if (config.decay_mode != DecayMode::kL2) return 1e-6;
   return config.newton_schulz.dtype == NsDType::kFloat32 ? 1e-5 : 1e-2;

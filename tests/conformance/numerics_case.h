@@ -19,7 +19,7 @@ struct NumericsCase {
   std::string rule_ids;
   // Description of the comparison.
   std::string compared;
-  // Largest error that passes; 0 where the results must be equal.
+  // Largest error that passes; 0 if the results must be equal.
   double tolerance = 0;
   // Returns the error; NaN fails.
   std::function<double(kernels::Backend&)> measure;

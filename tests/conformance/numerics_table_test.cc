@@ -41,7 +41,7 @@ TEST_P(NumericsTableTest, EveryRowIsWithinItsTolerance) {
   RecordProperty("seconds", std::to_string(seconds));
 }
 
-// Products by the reference, by the library, and by what this machine is fastest with.
+// The products are those of the reference, of the library, and the fastest ones of this machine.
 INSTANTIATE_TEST_SUITE_P(GemmAndIsa, NumericsTableTest,
                          ::testing::Combine(::testing::Values("reference", "onednn", ""),
                                             ::testing::Values("widest", "avx2", "scalar")));

@@ -24,7 +24,7 @@ std::set<Pair> AllPairs(const std::vector<int>& sizes) {
   return pairs;
 }
 
-// Pairs of dimension d's value with what the row has already.
+// Returns the number of new pairs of dimension d's value with the values already in the row.
 int CountNew(const Row& row, int d, int value, const std::set<Pair>& open) {
   int count = 0;
   for (int e = 0; e < static_cast<int>(row.size()); ++e) {
@@ -34,8 +34,8 @@ int CountNew(const Row& row, int d, int value, const std::set<Pair>& open) {
   return count;
 }
 
-// Chooses the dimensions that are open, each the value with most new pairs; goes back to the next
-// best where none is allowed. `turn` is where the search among equals begins.
+// Chooses the value with most new pairs for each open dimension, and backtracks to the next best if
+// none is allowed. `turn` is the start of the search among equals.
 bool Complete(const std::vector<int>& sizes, const RowFilter& allowed, const std::set<Pair>& open,
               size_t turn, Row& row) {
   int d = 0;

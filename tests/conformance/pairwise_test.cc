@@ -14,7 +14,7 @@ bool Has(const std::vector<Row>& rows, int d, int x, int e, int y) {
 
 TEST(PairwiseTest, CoversEveryPairThatIsAllowed) {
   const std::vector<int> sizes = {3, 2, 4, 5, 2};
-  // The value 0 of dimension 0 takes no 1 in dimension 4.
+  // The filter excludes value 0 of dimension 0 with value 1 of dimension 4.
   const std::vector<Row> rows =
       CoverPairs(sizes, [](const Row& row) { return !(row[0] == 0 && row[4] == 1); });
   for (int d = 0; d < 5; ++d) {

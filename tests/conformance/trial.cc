@@ -116,7 +116,7 @@ Float64End RunFloat64(const Trial& trial, Stored stored) {
   return end;
 }
 
-// NaN where x is.
+// Returns NaN if x has one.
 double RelativeError(const std::vector<double>& x, const std::vector<double>& expected) {
   double difference = 0;
   double size = 0;
@@ -133,7 +133,7 @@ double BFloat16At(const char* bytes) {
   return std::bit_cast<float>(uint32_t{bits} << 16);
 }
 
-// As docs/formats.md has a slot's bytes.
+// Decodes a slot's bytes by docs/formats.md.
 std::vector<double> Decoded(const kernels::StateSlot& slot, const std::vector<float>& state) {
   const char* bytes = reinterpret_cast<const char*>(state.data());
   std::vector<double> decoded(slot.num_elements);
@@ -179,7 +179,7 @@ double StateError(const Trial& trial, kernels::Backend& backend) {
   for (size_t i = 0; i < measured.slots.size(); ++i) {
     const double error =
         RelativeError(Decoded(measured.slots[i], measured.state[i]), expected.state[i]);
-    // Not max(): it would lose a NaN.
+    // max() would lose a NaN.
     if (!(error <= largest)) largest = error;
   }
   return largest;

@@ -25,7 +25,7 @@ namespace {
 
 constexpr absl::Duration kDeadline = absl::Seconds(20);
 
-// As the model of the simulator knows lives: by a number of each process.
+// Gives each member the nonce by which the simulator's model identifies its life.
 v1::StepRecord WithLives(v1::StepRecord record) {
   if (!record.plan().has_step()) return record;
   for (v1::Member& member : *record.mutable_plan()->mutable_step()->mutable_members()) {
@@ -67,8 +67,8 @@ absl::Status ReadLog(const std::string& shard, const std::string& tls_dir, simul
   return absl::OkStatus();
 }
 
-// DATA_LOSS with what is wrong; UNAVAILABLE when a step is not to be had; other codes when a shard
-// or a file cannot be read.
+// Checks the history. DATA_LOSS with the contradiction; UNAVAILABLE if a step cannot be rebuilt;
+// other codes if a shard or a file cannot be read.
 absl::Status Check(const Options& options) {
   simulation::Log log;
   for (const std::string& shard : options.shards) {

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A shard that is asked to end (SIGTERM) leaves a snapshot behind, and starts again with next to nothing to replay.
+"""A shard that gets SIGTERM leaves a snapshot behind, and has almost nothing to replay when it starts again.
 
-First one shard in the middle of a training, then both after its end, who then have nothing to replay. Then a shard kills
-itself in the middle of ending, at each point of the last snapshot: it replays more and loses nothing. Every training must
-end in the bits of an undisturbed one.
+First one shard stops in the middle of a training, then both after its end; these have nothing to replay. Then a
+shard kills itself while it stops, at each point of the last snapshot. It replays more and loses nothing. Every
+training must end in the bits of an undisturbed one.
 """
 
 import os
@@ -18,15 +18,15 @@ import servers  # noqa: E402
 
 STEPS = 60
 VICTIM = "shard-0"
-# So that none is taken before.
+# No snapshot is taken before the last one.
 ENVIRONMENT = {"KAON_SNAPSHOT_JOURNAL_BYTES": str(1 << 30)}
-# As long as a snapshot of this small state may take on a busy machine.
+# A snapshot of this small state takes at most so long on a busy machine.
 END_SECONDS = 5.0
 RECOVERY = re.compile(rb"recovery: snapshot of position (\d+).* at position (\d+), (\d+) of them replayed")
 
 
 class Training:
-    """One training, and shards that end in the middle of it."""
+    """One training, and shards that stop in the middle of it."""
 
     def __init__(self, folder, shared, digest):
         self.cluster = servers.Cluster(folder, shared, workers=1, train=servers.MODEL + ["--steps", str(STEPS)])
@@ -37,7 +37,7 @@ class Training:
             self.cluster.start(name, {**ENVIRONMENT, "KAON_FAILPOINT": failpoint if name == VICTIM else ""})
 
     def end(self, name):
-        """Asks a server to end, and sees it end; how many seconds that took."""
+        """Sends SIGTERM to a server and waits for its end. Returns how many seconds that took."""
         process = self.cluster.processes[name]
         begin = time.monotonic()
         process.kill(signal.SIGTERM)
@@ -52,7 +52,7 @@ class Training:
             raise servers.Failure(f"{name} ended with status {status} after {seconds:.2f} s, expecting at most {allowed:.2f} s")
 
     def restart(self, name):
-        """Starts it again; the position of its snapshot, and how many of the entries behind it were replayed."""
+        """Starts the server again. Returns the position of its snapshot, and how many entries after it were replayed."""
         self.cluster.start(name, ENVIRONMENT)
         servers.wait_until(f"{name} serves", lambda: self.cluster.serving(name))
         said = RECOVERY.search(self.cluster.processes[name].said())
@@ -75,7 +75,8 @@ def ends_cleanly(training):
     training.await_step(10)
     training.end_well(VICTIM)
     position, replayed = training.restart(VICTIM)
-    # Registration and weights are positions too. A decision that came as it ended may not be in the snapshot.
+    # Registration and weights are positions, too. A decision that arrived during the stop may not be in the
+    # snapshot.
     if position < 10 or replayed > 1:
         raise servers.Failure(f"started from the snapshot of position {position} and replayed {replayed} entries")
     training.check_end()
@@ -86,7 +87,7 @@ def ends_cleanly(training):
     if any(replayed > 0 or position < STEPS for position, replayed in counts):
         raise servers.Failure(f"snapshots and replayed entries after the training: {counts}")
     servers.wait_until("the digest of before", lambda: training.cluster.kaonctl("digest").stdout == digest)
-    # Nothing new, nothing to write.
+    # Without news there is nothing to write.
     snapshots = sorted(os.listdir(training.cluster.data_dir(VICTIM)))
     training.end_well(VICTIM)
     if sorted(os.listdir(training.cluster.data_dir(VICTIM))) != snapshots:
@@ -110,7 +111,7 @@ def run(folder):
     digest = servers.undisturbed_digest(shared, 1, servers.MODEL + ["--steps", str(STEPS)])
     points = [name for process, when, name in crash_cycles.read_points("proto/failpoint.h")
               if process == "shard" and (when == "stop" or name.startswith("snapshot_"))]
-    # Of a second snapshot, of a removal, or of a start.
+    # These points belong to a second snapshot, to a removal, or to a start.
     others = ("snapshot_found", "snapshot_tensor_read", "snapshot_read_back", "snapshot_unfinished_removed",
               "snapshot_retain_begin", "snapshot_meta_removed", "snapshot_removal_durable", "snapshot_files_removed")
     points = [point for point in points if point not in others]

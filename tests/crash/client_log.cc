@@ -87,7 +87,7 @@ class Reader {
       operation.timeline = line.at("timeline");
       operation.step = line.at("step");
       operation.rank = line.at("rank");
-      // Nobody loads other weights than another.
+      // All processes load the same weights.
       operation.process_nonce =
           operation.step == 0 ? 0 : NonceOf(line.at("life"), operation.timeline);
       operation.kind = line.at("what") == "pull" ? Operation::Kind::kPull : Operation::Kind::kStep;

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""A coordinator that is killed while a control change is with one shard and not with the other never leaves them split.
+"""A coordinator that dies while only one of two shards has a control change never leaves them split.
 
-Three kinds of change: the registration of a job, `kaonctl group set` between two halves of a training, and the rollback of an
-interval job after a kill of everything. For each, the coordinator dies as its message of each kind has gone to the first
-shard or to both, or as it has heard of one shard or of both; in some cases the second shard dies with it, right before it
-would have voted for the change or applied it, so that the first one alone has. Then they are started again - in turns, after
-everything else was killed as well. Whoever made a change asks again, and it is there once; whoever was killed in the middle
-finds it made everywhere or nowhere. Training goes on, and ends in the bits of an undisturbed run that had the change, or of
-one that never had it: shards with different hyper-parameters would end in the bits of neither.
+There are three kinds of change: the registration of a job, `kaonctl group set` between two halves of a training,
+and the rollback of an interval job after a kill of everything. The coordinator dies when its message of each kind
+has reached the first shard or both, or when it has heard of one shard or of both. In some cases the second shard
+dies, too, right before it votes for the change or applies it, so that only the first one has it.
+
+Then the processes are started again; in every second case all others are killed first. A client that made a change
+retries it, and it takes effect once. A client that was killed in the middle finds it made everywhere or nowhere.
+Training continues and ends in the bits of an undisturbed run with the change, or of one without it. Shards with
+different hyper-parameters would end in the bits of neither.
 """
 
 import argparse
@@ -25,24 +27,24 @@ STEPS = 10
 HALF = 4
 INTERVAL = 2
 GROUP = "adamw"
-# Which both shards have parameters of, and which they take from their own registration: the rate of a step is in its plan.
-# The job is still at its registration, the first entry.
+# Both shards have parameters of this group, and take the option from their own registration; a step's rate is in
+# its plan. The job is still at its registration, the first entry.
 CHANGE = ["group", "set", GROUP, "adamw.beta1=0.5", "--expect-revision", "1"]
-# Nothing else is planned or decided when a change is: the nth passing is the change's nth message.
+# Nothing else is planned or decided during a change, so the nth passing is the change's nth message.
 POINTS = [f"coordinator_{point}:{nth}" for point in
           ("plan_sent", "prepared_received", "decision_sent", "applied_received") for nth in (1, 2)]
-# Where shard 1 dies, too, and the coordinator as it hears of shard 0.
+# Points at which shard 1 dies, too, and the coordinator when it hears of shard 0.
 ALONE = [("coordinator_prepared_received:1", "shard_plan_received:1"),
          ("coordinator_prepared_received:1", "shard_prepare_appended:1"),
          ("coordinator_applied_received:1", "shard_decision_received:1")]
-# Of changes that nobody asks for again, in every run: one that all shards have voted for, which is made everywhere, and one that
-# a shard has not, which is made nowhere.
+# Changes that no client retries, in every run. All shards have voted for the first one, which is made everywhere;
+# one shard has not voted for the second, which is made nowhere.
 MADE = ("coordinator_decision_sent:1", None)
 WITHDRAWN = ALONE[0]
 
 
 class Cluster(servers.Cluster):
-    """Trained in two halves."""
+    """A job that is trained in two halves."""
 
     def __init__(self, folder, shared, environment=None):
         super().__init__(folder, shared)
@@ -58,7 +60,7 @@ class Cluster(servers.Cluster):
         self.launch(self.workers)
 
     def end_training(self, last):
-        """The digest of the weights."""
+        """Waits for the end of the training. Returns the digest of the weights."""
         workers = [self.processes[name] for name in self.workers]
         servers.wait_until(f"the training up to step {last}", lambda: not any(worker.running() for worker in workers))
         summaries = [servers.summary_of(worker.said()) for worker in workers]
@@ -72,7 +74,7 @@ class Cluster(servers.Cluster):
         return self.end_training(last)
 
     def ask(self, *arguments):
-        """Of whom it may have to wait for."""
+        """Returns the answer of kaonctl, which retries until a server answers."""
         answers = []
 
         def is_answered():
@@ -86,7 +88,7 @@ class Cluster(servers.Cluster):
 
 
 class Case:
-    """One change, one death of the coordinator."""
+    """One change and one death of the coordinator."""
 
     def __init__(self, cluster, point, second, all_at_once):
         self.cluster = cluster
@@ -94,10 +96,10 @@ class Case:
         self.armed = {"coordinator": point, **({"shard-1": second} if second else {})}
 
     def die(self):
-        """Waits for it, and starts what is dead again."""
+        """Waits for the deaths and restarts the dead processes."""
         for name, point in self.armed.items():
             process = self.cluster.processes[name]
-            # The coordinator may have died before its message had left for this shard. Then the next one sends it.
+            # The coordinator may have died before its message left for this shard. Then the next one sends it.
             repeat_at = time.monotonic() + 5 if name != "coordinator" else float("inf")
 
             def is_dead(process=process):
@@ -116,7 +118,8 @@ class Case:
         self.cluster.launch(names)
 
     def rearm(self):
-        """Between two halves. A shard ends in order, so that nothing has to be decided once more."""
+        """Restarts the armed servers between two halves. A shard ends in order, so that nothing has to be decided
+        again."""
         names = [name for name in self.cluster.ports if name in self.armed]
         for name in names:
             if name in self.cluster.shards:
@@ -126,7 +129,7 @@ class Case:
         self.cluster.launch(names, self.armed)
 
     def check(self, kind, expected):
-        """Every shard at the same entry, with as many such changes behind it. How many that are."""
+        """Checks that every shard is at the same entry with as many such changes behind it. Returns how many."""
         self.cluster.ask("digest")
         positions = {shard["applied_position"] for shard in self.cluster.described_shards()}
         if len(positions) != 1:
@@ -164,7 +167,7 @@ def group_set(case, digests, asks_again=True):
         asking.kill()
         asking.communicate()
         case.die()
-    # Nobody asks any more: what there is of the change is finished, or withdrawn, by the next step at the latest.
+    # No client retries. The next step at the latest finishes the rest of the change, or withdraws it.
     digest = cluster.train(STEPS)
     made = case.check("group_change", [1] if asks_again else [0, 1])
     expected = digests["changed" if made else "plain"]
@@ -188,12 +191,12 @@ def rollback(case, digests):
     case.die()
     if (digest := cluster.train(STEPS)) != digests["plain"]:
         raise servers.Failure(f"digest {digest}, expecting {digests['plain']}")
-    # Shards that are killed again after it are taken back again, perhaps to the same state.
+    # Shards that are killed after a rollback are rolled back again, perhaps to the same state.
     case.check("rollback", [1, 2])
 
 
 def reference(cluster):
-    """The digest of a run that had the change, and that nothing happened to."""
+    """Returns the digest of an undisturbed run with the change."""
     cluster.launch(cluster.ports)
     cluster.train(HALF)
     holders = {parameter["shard"] for parameter in cluster.ask("parameters")["parameters"] if parameter["group"] == GROUP}
@@ -206,7 +209,7 @@ def reference(cluster):
 
 
 def run_case(folder, shared, digests, change, point, second, all_at_once):
-    """What the case returned."""
+    """Runs one case and returns its result."""
     cluster = Cluster(folder, shared)
     try:
         made = change(Case(cluster, point, second, all_at_once), digests)
@@ -245,7 +248,7 @@ def run(options, folder):
     print(f"crashes in control changes: {len(cases)} at {len(deaths)} moments, {(time.monotonic() - start) / len(cases):.2f} s "
           f"each; of {len(once)} changes that nobody asked for again {sum(once)} were made on all shards, "
           f"{len(once) - sum(once)} on none")
-    # They would prove little if all went the same way.
+    # The cases would prove little if all had one result.
     if not 0 < sum(once) < len(once):
         raise servers.Failure("all of them, or none, were made")
 

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""T3: processes that kill themselves at named points, started again, lose no step - with --interval K, at most K each time -
-and end in the bits of an undisturbed run.
+"""T3: processes that kill themselves at named points and are started again lose no step.
 
-A round is one training of two workers on two shards, in processes of their own, with snapshots, a journal that forgets what
-they stand for and a checkpoint every few steps. Each of the five processes is started with
-a failpoint armed; whenever one has died of it, it is started again with another one armed - alone, or after everything else
-was killed as well - until the training has ended. One such death is a cycle. Rounds follow until there were enough cycles.
-Which point is next is drawn among those that were armed least often.
+With --interval K they lose at most K steps each time. They end in the bits of an undisturbed run.
+
+A round is one training of two workers on two shards, in processes of their own, with snapshots, a journal that is
+truncated after them, and a checkpoint every few steps. Each of the five processes starts with an armed failpoint.
+When one has died of it, it is started again with another one armed: alone, or after all others were killed as
+well. This goes on until the training has ended. One such death is a cycle. Rounds follow until there were enough
+cycles. The next point is drawn among those that were armed least often.
 """
 
 import argparse
@@ -28,25 +29,25 @@ ENVIRONMENT = {"KAON_JOURNAL_SEGMENT_BYTES": "8192", "KAON_SNAPSHOT_JOURNAL_BYTE
 CHECKPOINT_EVERY_STEPS = 2
 # Share of the deaths at which everything else is killed, too.
 ALL_AT_ONCE = 0.15
-# What dies in a cycle.
+# Kinds of deaths in a cycle.
 KINDS = ("shard", "coordinator", "worker", "all at once")
-# Crashes at fewer places than this show too little (reliability.md, T3), however many there are.
+# Any number of crashes at fewer places shows too little (reliability.md, T3).
 LEAST_POINTS = 30
 
 
 def read_points(header):
-    """(process, when, name) of each point, in the order of proto/failpoint.h."""
+    """Returns (process, when, name) of each point, in the order of proto/failpoint.h."""
     with open(header, encoding="utf-8") as file:
         return re.findall(r"^  POINT\((\w+), (\w+), (\w+)\)", file.read(), re.MULTILINE)
 
 
 class Cycles:
-    """Counts over all rounds, and the choice of what is armed next."""
+    """Counts over all rounds, and the choice of the next point."""
 
     def __init__(self, seed, points, interval):
         self.rng = random.Random(seed)
         self.points = points
-        # Steps that a death of a shard may take; 0 in mode journal.
+        # Most steps that a death of a shard may lose; 0 in mode journal.
         self.interval = interval
         self.armed = collections.Counter()
         self.reached = collections.Counter()
@@ -63,19 +64,20 @@ class Cycles:
         return sum(self.reached.values())
 
     def draw(self, role, fresh):
-        """The next point for a process of `role`, as KAON_FAILPOINT takes it."""
+        """Returns the next point for a process of `role`, in the form of KAON_FAILPOINT."""
         moments = ("run", "start") if fresh else ("run",)
         usable = [name for process, when, name in self.points if process == role and when in moments]
         if fresh and self.rng.random() < 0.7:
             usable = [name for process, when, name in self.points if process == role and when == "start"] or usable
-        # What was not come to yet goes first, half of the time: some points need more than one chance.
+        # Half of the time, points that were never reached go first: some need more than one chance.
         unreached = [name for name in usable if self.reached[name] == 0]
         if unreached and self.rng.random() < 0.5:
             usable = unreached
         least = min(self.armed[name] for name in usable)
         name = self.rng.choice([name for name in usable if self.armed[name] == least])
         self.armed[name] += 1
-        # At first its first passing; then any of the first ones, in the middle of a step or of a later one.
+        # The first time its first passing; then one of the first passings, in the middle of a step or of a later
+        # one.
         nth = 1 if self.reached[name] == 0 else self.rng.choice([1, 1, 2, 3, 4, 6, 9, 14])
         return f"{name}:{nth}"
 
@@ -90,10 +92,10 @@ class Round:
         self.mode = {**ENVIRONMENT, "KAON_DURABILITY": f"interval({cycles.interval})" if cycles.interval else "journal"}
         self.environment = {**self.mode, **self.cluster.checkpoint_environment(CHECKPOINT_EVERY_STEPS)}
         self.armed = {}
-        # When a server that died must serve again, and when training must go on: name -> time of its death.
+        # When a dead server must serve again, and when training must continue: name -> time of its death.
         self.dead_servers = {}
         self.step_before = None
-        # When each worker that is done was done.
+        # When each worker finished.
         self.finished = {}
 
     def start(self, name, fresh=False):
@@ -129,7 +131,7 @@ class Round:
 
     def after_death(self, name):
         process = self.cluster.processes[name]
-        # Killed with all others a moment ago.
+        # The process was killed with all others a moment ago.
         if process.running():
             return
         point = process.failpoint()
@@ -151,7 +153,8 @@ class Round:
             self.start(other)
 
     def recall(self):
-        """In mode interval a job may go back after one of its workers was done: the others wait for that one again."""
+        """In mode interval a job may roll back after one of its workers finished. The others then wait for that
+        worker, so it is restarted."""
         for name in [name for name, since in self.finished.items() if time.monotonic() > since + 3]:
             if self.cycles.interval and len(self.finished) < len(self.cluster.workers):
                 del self.finished[name]
@@ -178,10 +181,10 @@ class Round:
         self.cluster.remove()
 
     def count_lost(self, name):
-        """What a worker has seen decided and pulled is gone on from, by its later lives as well, or, in mode interval, from
-        at most so many steps before."""
+        """Checks that a worker continues from the newest step that it has seen decided and pulled, in later lives as
+        well. In mode interval it may continue from at most so many steps before."""
         lives = [steps for steps in self.cluster.steps(name) if steps]
-        # A step that was decided when a shard died may have no line: the worker is told of it by the rollback to it.
+        # A step that was decided when a shard died may have no line: the worker learns it from the rollback to it.
         most = 2 if self.cycles.interval else 1
         for steps in lives:
             if any(after > before + most for before, after in zip(steps, steps[1:])):
@@ -195,22 +198,23 @@ class Round:
                 raise servers.Failure(f"{name} saw step {after} after step {before}: {lost} steps lost, of {lives}")
 
     def check_history(self):
-        """Every step once, all applied, whatever the journals have forgotten: asked of servers that nothing is armed in."""
+        """Checks that every step is there once and applied, whatever the journals have forgotten. Asks servers
+        without failpoints."""
         for name in self.cluster.ports:
             self.cluster.processes[name].kill()
-            # No further checkpoint, which would end an old one.
+            # The servers take no further checkpoint, which would remove an old one.
             self.cluster.start(name, {**self.mode, **self.cluster.checkpoint_environment()})
         servers.wait_until("serving servers", lambda: all(map(self.cluster.serving, self.cluster.ports)))
         seen = []
 
         def complete():
-            # A shard whose newest decision was not on disk yet is told it again before long.
+            # A shard whose newest decision was not on disk yet learns it again soon.
             answer = self.cluster.kaonctl("-o", "json", "steps", "--limit", "1000")
             if answer.returncode != 0:
                 return False
             seen[:] = json.loads(answer.stdout)["steps"]
             if self.cycles.interval:
-                # All shards were killed, and may not have been taken back yet.
+                # All shards were killed, and the rollback may not have happened yet.
                 last = seen[-1] if seen else {"kind": "none"}
                 return last["kind"] == "rollback" and last["rolled_back_to_step"] >= STEPS - self.cycles.interval
             return any((record["kind"], record.get("step")) == ("train", STEPS) for record in seen)
@@ -218,14 +222,14 @@ class Round:
         servers.wait_until("the history of the last step", complete)
         if self.cycles.interval:
             self.check_rollbacks(seen)
-        # In mode interval those between snapshots are gone after a restart.
+        # In mode interval the steps between snapshots are gone after a restart.
         steps = [(record["step"], record["outcome"]) for record in seen if record["kind"] == "train"]
         numbers = sorted({step for step, _ in steps}) if self.cycles.interval else range(1, STEPS + 1)
         if steps != [(step, "apply") for step in numbers]:
             raise servers.Failure(f"history: {steps}")
 
     def check_rollbacks(self, records):
-        """Each says how many steps it took."""
+        """Checks how many steps each rollback discarded."""
         rollbacks = [record for record in records if record["kind"] == "rollback"]
         self.cycles.rollbacks += rollbacks[-1]["timeline"] - 1
         for record in rollbacks:
@@ -239,7 +243,7 @@ def never_reached(cycles, points):
 
 
 def too_few(cycles, least):
-    """Why a run that its time ended has shown too little, or None: 0 asks for nothing."""
+    """Returns the reason why a run that its time ended has shown too little, or None; 0 demands nothing."""
     absent = [kind for kind in KINDS if cycles.kinds[kind] == 0]
     if cycles.total() < least:
         return f"{cycles.total()} cycles, expecting at least {least}"
@@ -252,7 +256,7 @@ def too_few(cycles, least):
 
 
 def has_time(cycles, seconds, options):
-    """A machine that is slow gets more to show the least."""
+    """Gives a slow machine more time to show the least."""
     return seconds < options.seconds or (too_few(cycles, options.least) is not None and seconds < options.most_seconds)
 
 
@@ -292,11 +296,11 @@ def run(options, folder):
     finally:
         current.cluster.kill()
     report(cycles, time.monotonic() - start, points, options)
-    # Where the journal's own points are, steps are not written in mode interval.
+    # In mode interval steps are not written, so the journal's own points may not be reached.
     missing = never_reached(cycles, points) if options.interval == 0 else []
     if failure is None and cycles.total() < options.cycles:
         print(f"stopped after {time.monotonic() - start:.0f} s: {cycles.total()} of {options.cycles} cycles, at least {options.least}")
-    # Short runs may miss one that needs a rare moment.
+    # Short runs may miss a point that needs a rare moment.
     if failure is None and missing and cycles.total() >= 8 * len(points):
         failure = f"points never reached: {', '.join(missing)}"
     failure = failure or too_few(cycles, options.least)

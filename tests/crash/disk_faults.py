@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""T6, P18: a shard whose disk is full is read-only and goes on by itself; one whose disk fails ends at once.
+"""T6, P18: a shard on a full disk is read-only and continues by itself; one whose disk fails ends at once.
 
-Full: by RLIMIT_FSIZE, and on a small tmpfs where mounting is permitted. Failing: EIO at a write and at a sync, of the
-journal, of a snapshot, and of a checkpoint - which alone does not end it - by strace.
+Full: by RLIMIT_FSIZE, and on a small tmpfs where mounting is permitted. Failing: strace injects EIO at a write and
+at a sync of the journal, of a snapshot, and of a checkpoint. A failing checkpoint alone does not end the shard.
 Each time the training must end in the bits of an undisturbed one.
 """
 
@@ -21,14 +21,14 @@ import syscall_sweep  # noqa: E402
 STEPS = 120
 VICTIM = "shard-0"
 TMPFS_BYTES = 4 << 20
-# The first tensors that a shard makes a snapshot of: registration and first weights are entries 1 and 2.
+# The first tensors of a shard's snapshots: registration and first weights are entries 1 and 2.
 SNAPSHOT = "snapshot-0000000000000002.shard-00000-of-00002.0000.safetensors"
 # P18: "EIO/failed fsync ends the process at once".
 END_SECONDS = 1.0
 
 
 class Training:
-    """One training that is disturbed, with the disk of the victim in reach."""
+    """One training that is disturbed, with access to the disk of the victim."""
 
     def __init__(self, folder, shared, steps=STEPS):
         self.options = servers.MODEL + ["--steps", str(steps)]
@@ -71,7 +71,7 @@ class Training:
         return reasons[-1]
 
     def pull(self):
-        """A trainer that has nothing left to train: it pulls the weights and ends."""
+        """Runs a trainer that has nothing left to train: it pulls the weights and ends."""
         step = self.cluster.newest_step()
         name = "worker-0"
         self.cluster.processes[name].kill()
@@ -94,14 +94,14 @@ class Training:
 
 
 def newest_segment(folder):
-    """Path and size of the file that the journal grows in."""
+    """Returns path and size of the file that the journal grows in."""
     names = sorted(name for name in os.listdir(folder) if os.path.getsize(os.path.join(folder, name)) > 4096)
     path = os.path.join(folder, names[-1])
     return path, os.path.getsize(path)
 
 
 def full_disk(training, fill, free, path, environment=None):
-    """Twice: goes on by itself with the same trainer; and answers pulls while it is full."""
+    """Fills the disk twice: the job continues by itself with the same trainer, and pulls work while the disk is full."""
     training.start(environment=environment)
     training.await_step(10)
     fill()
@@ -132,7 +132,7 @@ def full_by_limit(training):
 
 
 def full_tmpfs(training, environment=None):
-    """A file beside the journal takes all the room: ENOSPC."""
+    """A file next to the journal takes all the room: ENOSPC."""
     folder = training.cluster.data_dir(VICTIM)
     filler = os.path.join(folder, "filler")
 
@@ -157,17 +157,19 @@ def full_tmpfs(training, environment=None):
 
 
 def faulty(training, what, path):
-    """The command before the victim's, and where it writes: calls fail as `what` says, those about `path` if it is given."""
+    """Returns the prefix of the victim's command, and its log. Calls fail as `what` says; if `path` is given, only
+    those about it."""
     log = os.path.join(training.cluster.folder, "strace")
     return ["strace", "-f", "-qq", "-ttt", "--seccomp-bpf", "-y", "-o", log, "-e", f"trace={what.split(':')[0]}",
             "-e", f"inject={what}"] + (["-P", path] if path else []), log
 
 
 def failing(training, what, name=""):
-    """The victim ends by itself, says why, and its next life goes on. The fault is that of the file `name`, if it is given."""
+    """Expects the victim to end by itself and say why, and its next life to continue. If `name` is given, the fault
+    is that file's."""
     path = os.path.join(training.cluster.data_dir(VICTIM), name) if name else ""
     wrapper, log = faulty(training, what, path)
-    # A snapshot of the first weights is the first there is.
+    # A snapshot of the first weights is the first one.
     training.start(wrapper, {"KAON_SNAPSHOT_JOURNAL_BYTES": "1"} if name else None)
     victim = training.cluster.processes[VICTIM]
     servers.wait_until(f"{what}: the end of {VICTIM}", lambda: not victim.running())
@@ -181,7 +183,7 @@ def failing(training, what, name=""):
     said = victim.said().decode("utf-8", "replace")
     if path not in said or "Input/output error" not in said:
         raise servers.Failure(f"{what}: the log does not name {path}")
-    # On a busy machine it is as much longer as any computation is.
+    # A busy machine gets as much longer as any computation takes.
     allowed = END_SECONDS * servers.stretch()
     if seconds > allowed:
         raise servers.Failure(f"{what}: ended {seconds:.2f} s after the fault, expecting at most {allowed:.2f} s")
@@ -191,7 +193,7 @@ def failing(training, what, name=""):
 
 
 def failing_checkpoint(training, what):
-    """Nothing rests on a checkpoint: it is given up, and the job goes on with the same processes."""
+    """Nothing depends on a checkpoint: it is abandoned, and the job continues with the same processes."""
     environment = training.cluster.checkpoint_environment()
     wrapper, log = faulty(training, what, environment["KAON_CHECKPOINT_DIR"])
     training.start(wrapper, environment)
@@ -217,7 +219,8 @@ def run(folder):
     if why := syscall_sweep.why_no_ptrace():
         servers.leave_out("failing disks", why)
     else:
-        # In the middle of the training, on whatever thread: the journal's own makes nearly all of these calls.
+        # The faults hit the middle of the training on any thread; the journal's own thread makes nearly all of
+        # these calls.
         for what in ("pwritev:error=EIO:when=40", "fdatasync:error=EIO:when=9"):
             cases.append((what, lambda training, what=what: failing(training, what), 40))
         for what in ("pwritev:error=EIO:when=1", "fdatasync:error=EIO:when=1"):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What crash_cycles.py asks of a run that its time ended, over counts that were made up."""
+"""Tests the demands of crash_cycles.py on a run that its time ended, with made-up counts."""
 
 import os
 import sys
@@ -12,12 +12,12 @@ LEAST = 300
 
 
 def too_few(points, cycles=LEAST, kinds=crash_cycles.KINDS, least=LEAST):
-    """What is wrong after so many cycles, by turns of each kind and at each of so many points."""
+    """Returns the error of a run of so many cycles, spread evenly over the kinds and over so many points."""
     counted = crash_cycles.Cycles(1, [], 0)
     for number in range(cycles):
         counted.reached[f"point_{number % points}"] += 1
         counted.kinds[kinds[number % len(kinds)]] += 1
-    # Asked for, and never come to.
+    # The point was armed and never reached.
     counted.reached["elsewhere"] += 0
     return crash_cycles.too_few(counted, least)
 

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""T10: one log in one order explains what the clients of a cluster called and were told while its processes died.
+"""T10: one log in one order explains the calls and results of a cluster's clients while its processes died.
 
-Rounds as those of crash_cycles.py, of the simulator's tiny job: each life of a worker computes other gradients, in each
-timeline, and logs each call and each answer with its time. At the end the shards are asked for their records; the check that
-the simulator's histories go through carries them out one after the other, and every answer, pulled weight and instant must
-fit. An answer that was never seen may have been given or not. With --interval K rollbacks take back at most K steps at once;
-shards show these no more, and what clients were told of them is checked in their place. Each way of changing the logs must be
-refused, in the first rounds and in others until there was one that can be changed so.
+Rounds are as those of crash_cycles.py, with the simulator's tiny job. Each life of a worker computes other
+gradients in each timeline, and logs each call and each answer with its time. At the end the shards show their
+records. The check of the simulator's histories executes them in order, and every answer, pulled weight and instant
+must fit. An answer that no client saw may have been given or not.
+
+With --interval K a rollback discards at most K steps. Shards no longer show these steps, so the answers that
+clients got stand in for them. The check must reject each kind of forged log: in the first rounds, and in others
+until there was a log that can be forged so.
 """
 
 import argparse
@@ -23,24 +25,24 @@ import crash_cycles  # noqa: E402  (found beside this file)
 import servers  # noqa: E402
 
 STEPS = 30
-# By the model: its weights are those of the step before.
+# The model skips this step: its weights are those of the step before.
 SKIPPED_STEP = 7
 NANOS_PER_HOUR = 3600 * 10**9
-# More than a worker has.
+# No worker has this life.
 NO_LIFE = 10**6
-# The check multiplies matrices as they are defined. No snapshot: shards then have every record.
+# The check multiplies matrices by definition. Without a snapshot, shards have every record.
 ENVIRONMENT = {"KAON_JOURNAL_SEGMENT_BYTES": "8192", "KAON_GEMM": "reference"}
-# There snapshots cannot be done without: no segment ends, so that none is removed.
+# This mode needs snapshots. No segment ends, so that none is removed.
 INTERVAL_ENVIRONMENT = {"KAON_GEMM": "reference"}
 HISTORY = re.compile(r"^history: (\d+) operations, (\d+) of them unanswered, explained by (\d+) entries, (\d+) of them taken back$",
                      re.MULTILINE)
 TAKEN_BACK = re.compile(r"^taken back: step (\d+) of timeline (\d+) by timeline (\d+)$", re.MULTILINE)
-# Of check_history.
+# Exit statuses of check_history.
 CONTRADICTED = 1
 UNKNOWN = 3
-# Share of the histories of which nobody was told some step that was taken back.
+# Largest share of histories with a discarded step that no client was told of.
 MOST_UNKNOWN = 0.2
-# In which a step is lost that rank 0 was told of.
+# A run of so many cycles loses a step that rank 0 was told of.
 ENOUGH_CYCLES = 200
 
 
@@ -55,10 +57,10 @@ def call_of(lines, answer):
 
 
 class Cluster(servers.Cluster):
-    """Its workers log what they do."""
+    """A cluster whose workers log their calls."""
 
     last_step = STEPS
-    # Steps that a rollback may take back.
+    # Most steps that a rollback may discard.
     interval = 0
 
     def command(self, name):
@@ -75,7 +77,7 @@ class Cluster(servers.Cluster):
         return [path for path in paths if os.path.exists(path)]
 
     def newest_timeline(self):
-        """In which a worker was told of a step."""
+        """Returns the newest timeline in which a worker was told of a step."""
         newest = 0
         for path in self.logs():
             lines = read_log(path)
@@ -90,7 +92,7 @@ class Cluster(servers.Cluster):
 
 
 class Round(crash_cycles.Round):
-    """One training, and the check of its history."""
+    """One training and the check of its history."""
 
     def __init__(self, cycles, folder, shared):
         super().__init__(cycles, folder, shared, digest=None)
@@ -101,9 +103,9 @@ class Round(crash_cycles.Round):
         if cycles.interval:
             self.mode = {**INTERVAL_ENVIRONMENT, "KAON_DURABILITY": f"interval({cycles.interval})"}
         self.environment = {**self.mode, **self.cluster.checkpoint_environment(crash_cycles.CHECKPOINT_EVERY_STEPS)}
-        # (operations, of them unanswered, entries, of them taken back); None if that cannot be told.
+        # (operations, unanswered ones, entries, discarded ones); None if that cannot be told.
         self.checked = None
-        # (step, timeline) -> timeline after that
+        # (step, timeline) -> the timeline after it.
         self.taken_back = {}
 
     def check_end(self):
@@ -119,12 +121,12 @@ class Round(crash_cycles.Round):
             for shard in self.cluster.shards:
                 self.explain([shard])
             return
-        # Not every shard has been told, or has written, what was taken back.
+        # Some shard may not know of the rollback yet, or may not have written it.
         servers.wait_until("the last rollback", self.is_taken_back)
         self.explain(self.cluster.shards)
 
     def is_taken_back(self):
-        """As a job is whose shards were all killed."""
+        """Returns True once the job is as after a kill of all its shards."""
         answer = self.cluster.kaonctl("-o", "json", "steps", "--limit", "1000")
         return answer.returncode == 0 and json.loads(answer.stdout)["steps"][-1:] and (
             json.loads(answer.stdout)["steps"][-1]["kind"] == "rollback")
@@ -137,43 +139,43 @@ class Round(crash_cycles.Round):
             if done.returncode == 0:
                 self.checked = tuple(map(int, HISTORY.search(said).groups()))
                 found = [tuple(map(int, one)) for one in TAKEN_BACK.findall(said)]
-                # Nobody was told of anything after the last kill.
+                # No client was told of anything after the last kill.
                 self.taken_back = {(step, timeline): after for step, timeline, after in found
                                    if after <= self.cluster.newest_timeline()}
                 return
-            # Nobody was told of some step that was taken back.
+            # No client was told of some discarded step.
             if done.returncode == UNKNOWN and self.cycles.interval:
                 print(f"round {self.cycles.rounds}: {said.strip()}")
                 return
-            # A shard whose newest decision was not on disk yet is told it again before long.
+            # A shard whose newest decision was not on disk yet learns it again soon.
             if time.monotonic() > deadline:
                 raise servers.Failure(f"history of {', '.join(shards)}: {said}")
             time.sleep(0.1)
 
 
 class Life:
-    """What one life of a worker has logged, to be changed."""
+    """The log of one life of a worker, to be forged."""
 
     def __init__(self, path, others):
         self.path = path
         self.lines = read_log(path)
-        # (timeline, step) of what other lives of the rank have begun: an entry may be of their gradient.
+        # (timeline, step) that other lives of the rank have begun: an entry may have their gradient.
         self.begun_by_others = {step_of(line) for other in others for line in read_log(other) if is_begin(line)}
 
     def call_of(self, answer):
         return call_of(self.lines, answer)
 
     def pulled(self):
-        """Answers with weights that those of the step before are not."""
+        """Returns the answers whose weights differ from those of the step before."""
         return [line for line in self.lines if line["type"] == "pulled" and line["step"] not in (0, SKIPPED_STEP)]
 
     def own_steps(self):
-        """Answers of steps that are of this life's gradient, and of no other life's."""
+        """Returns the answers of steps with this life's gradient, and no other life's."""
         return [line for line in self.lines if line["type"] == "step"
                 and step_of(self.call_of(line)) not in self.begun_by_others]
 
     def begins_of(self, answer):
-        """A step that was refused may have been begun again: an entry may be of any of these calls."""
+        """Returns the calls that an entry may belong to: a refused step may have been retried."""
         return [line for line in self.lines if is_begin(line) and step_of(line) == step_of(self.call_of(answer))]
 
 
@@ -203,7 +205,7 @@ def unknown_step(life):
 
 
 def never_begun(life):
-    """But by a life that there was not."""
+    """Claims that a life began the step that never existed."""
     for line in life.begins_of(life.own_steps()[-1]):
         line["life"] += NO_LIFE
 
@@ -213,13 +215,13 @@ def answered_too_early(life):
 
 
 def lost(life, answers, taken_back):
-    """Of `answers` the last one about a step that was taken back, and not by the model skipped."""
+    """Returns the last answer about a discarded step that the model does not skip."""
     return [line for line in answers if line["step"] != SKIPPED_STEP
             and (line["step"], life.call_of(line)["timeline"]) in taken_back][-1]
 
 
 def acknowledged_after_its_rollback(life, taken_back):
-    """Begun and answered when the job had long gone on in another timeline."""
+    """Claims that a discarded step was begun and answered long after the rollback."""
     answer = lost(life, life.own_steps(), taken_back)
     at = time.monotonic_ns() + NANOS_PER_HOUR
     for line in [answer, *life.begins_of(answer)]:
@@ -227,13 +229,14 @@ def acknowledged_after_its_rollback(life, taken_back):
 
 
 def read_after_its_rollback(life, taken_back):
-    """A version of a step that was taken back, in the timeline after."""
+    """Claims that the version of a discarded step was pulled in the timeline after it."""
     call = life.call_of(lost(life, life.pulled(), taken_back))
     call["timeline"] = taken_back[call["step"], call["timeline"]]
 
 
 def refuses(cluster, folder, doctor, *arguments):
-    """Whether the change of the last life of rank 0 that can be changed so is found; None if there is none."""
+    """Returns True if the check finds the forged log of the last life of rank 0 that can be forged so; None if there
+    is none."""
     logs = cluster.logs()
     of_rank = [cluster.step_log("worker-0", life) for life in range(1, cluster.processes["worker-0"].lives + 1)]
     of_rank = [path for path in of_rank if path in logs]
@@ -260,27 +263,27 @@ INTERVAL_DOCTORS = [acknowledged_after_its_rollback, read_after_its_rollback]
 
 
 class Histories:
-    """What the rounds of a run have shown."""
+    """Results of the rounds of a run."""
 
     def __init__(self, cycles, options):
         self.cycles = cycles
         self.options = options
         self.explained = 0
         self.unknown = 0
-        # Operations, of them unanswered, entries, of them taken back.
+        # Operations, unanswered ones, entries, discarded ones.
         self.totals = [0, 0, 0, 0]
         self.tried = 0
-        # How often each way of changing logs was refused.
+        # Number of rejections by kind of forged log.
         self.refused = {doctor: 0 for doctor in DOCTORS + (INTERVAL_DOCTORS if options.interval else [])}
 
     def wants_more(self, seconds):
-        """A machine that is slow gets more time to show the least."""
+        """Gives a slow machine more time to show the least."""
         if self.explained < self.options.least:
             return seconds < self.options.most_seconds
         return self.cycles.total() < self.options.cycles and seconds < self.options.seconds
 
     def add(self, checked, folder):
-        """A round that has ended."""
+        """Adds a round that has ended."""
         if checked.checked is None:
             self.unknown += 1
             return
@@ -290,7 +293,7 @@ class Histories:
             if before > 0 and self.explained > self.options.least:
                 continue
             found = refuses(checked.cluster, folder, doctor, *([checked.taken_back] if doctor in INTERVAL_DOCTORS else []))
-            # None: there was nothing to change.
+            # None: there was nothing to forge.
             self.tried += found is not None
             if found is False:
                 raise servers.Failure(f"a changed history was not refused: {doctor.__name__}")
@@ -299,12 +302,12 @@ class Histories:
     def check(self):
         if self.explained < self.options.least:
             raise servers.Failure(f"{self.explained} histories were explained, expecting at least {self.options.least}")
-        # Short runs may lose no step that can be changed.
+        # Short runs may lose no step that can be forged.
         short = self.cycles.total() < ENOUGH_CYCLES
         if untried := [doctor.__name__ for doctor, refused in self.refused.items()
                        if refused == 0 and not (short and doctor in INTERVAL_DOCTORS)]:
             raise servers.Failure(f"no history could be changed so: {', '.join(untried)}")
-        # And may have one that cannot be told.
+        # They may have one that cannot be told.
         if self.unknown > max(1, MOST_UNKNOWN * self.cycles.rounds):
             raise servers.Failure(f"{self.unknown} of {self.cycles.rounds} histories are not to be had")
 

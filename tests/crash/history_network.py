@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""T10 beside T7 and T8: one log in one order explains what clients called and were told through bad connections.
+"""T10 with T7 and T8: one log in one order explains the calls and results of clients through bad connections.
 
-The training of history_cycles.py with no death at all, and with tests/network/chaos_proxy.py between workers, coordinator and
-shards: by the schedule of a seed it delays, throttles, freezes, resets, refuses and doubles connections for as long as the
-training takes. A worker that gives up is started again with other gradients. At the end every shard's log must explain every
-answer, and changed logs must be refused.
+The training is that of history_cycles.py without any death, with tests/network/chaos_proxy.py between workers,
+coordinator and shards. By the schedule of a seed it delays, throttles, freezes, resets, refuses and doubles
+connections for as long as the training takes. A worker that gives up is started again with other gradients. At the
+end every shard's log must explain every answer, and the check must reject forged logs.
 """
 
 import argparse
@@ -21,9 +21,9 @@ sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 import history_cycles  # noqa: E402  (found beside this file)
 import servers  # noqa: E402
 
-# More than the training takes.
+# The training takes less time.
 FAULTS_SECONDS = 600
-# Of one training.
+# Stops in one training.
 MOST_STOPS = 4
 DOCTORS = (history_cycles.other_weights, history_cycles.other_outcome, history_cycles.answered_too_early)
 
@@ -42,7 +42,7 @@ class Proxy:
             self.ports = [int(line) for line in file]
 
     def end(self):
-        """The trouble that was over by then, by kind."""
+        """Ends the proxy and returns the faults that were over by then, by kind."""
         self.child.send_signal(signal.SIGTERM)
         self.child.wait()
         with open(self.report_file, encoding="utf-8") as file:
@@ -50,7 +50,7 @@ class Proxy:
 
 
 class Stops:
-    """Servers that are stopped and go on as if no time had passed, one at a time."""
+    """Stops servers, one at a time; they continue as if no time had passed."""
 
     def __init__(self, cluster, seed):
         self.cluster = cluster
@@ -65,10 +65,10 @@ class Stops:
             return
         if self.stopped is not None:
             return self.end()
-        # Between bad connections training hardly gets on beside more.
+        # With bad connections and more stops, training would hardly continue.
         if sum(self.counts.values()) == MOST_STOPS:
             return
-        # In turns, so that a short training has both.
+        # Stops alternate, so that a short training has both.
         shards = self.counts["shard"] > self.counts["coordinator"]
         self.stopped = "coordinator" if shards else self.random.choice(self.cluster.shards)
         self.counts[self.stopped.split("-")[0]] += 1
@@ -83,9 +83,9 @@ class Stops:
 
 
 class Cluster(history_cycles.Cluster):
-    """Whose processes reach one another through proxies, once there are some."""
+    """A cluster whose processes reach one another through proxies, once there are some."""
 
-    # Shared memory would pass them by.
+    # Shared memory would bypass the proxies.
     transports = ["grpc"]
 
     def __init__(self, folder, shared, last_step):
@@ -117,7 +117,7 @@ def has_stops(seed):
 
 
 def train(cluster, seed, seconds):
-    """The trouble there was."""
+    """Trains to the end. Returns the faults and the stops, by kind."""
     stops = Stops(cluster, seed) if has_stops(seed) else None
     for name in cluster.shards:
         cluster.start(name, history_cycles.ENVIRONMENT)
@@ -149,7 +149,7 @@ def train(cluster, seed, seconds):
 
 
 def run_seed(options, folder, shared, seed):
-    """(operations, unanswered, entries), the trouble, stops, and lives of workers."""
+    """Returns (operations, unanswered, entries), the faults, stops, and lives of workers."""
     cluster = Cluster(os.path.join(folder, f"seed-{seed}"), shared, options.steps)
     try:
         trouble, stops = train(cluster, seed, options.limit)

@@ -1,5 +1,5 @@
-// A worker of the simulator's tiny job, on real servers: trains up to a step and logs every call.
-// Killed and started again, it goes on with another life's gradients.
+// A worker of the simulator's tiny job on real servers. Trains up to a step and logs every call.
+// After a kill and a restart it continues with another life's gradients.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
@@ -120,7 +120,7 @@ class Trainer {
     return Status();
   }
 
-  // After a refusal: where the job is now, and whether it has been taken back since `joined`.
+  // Handles a refusal: reads where the job is. Returns true if it was rolled back since `joined`.
   Result<bool> Follow(Job& job, uint64_t joined, Worker& worker) {
     if (Status refreshed = Refresh(job); !refreshed.ok()) return refreshed;
     if (timeline_.newest() == joined) return false;

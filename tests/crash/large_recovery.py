@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""T19: how long after kill -9 a shard with 1 GiB of state serves again, beside the formula of P19.
+"""T19: the time until a shard with 1 GiB of state serves again after kill -9, compared with the formula of P19.
 
-One shard, one worker, AdamW, some steps of training, of which the last are in the journal alone. Then, again and again: kill
--9, the files dropped from the system's cache, and the time until the shard serves again. It may take 1.2 times 2 s + bytes read
-back / (0.8 x bandwidth) + replayed steps x time of an update. What the disk reads in sequence is measured in the same run, and so
-is an update, by a training of the same model in one process. A trainer that has nothing left to train then pulls every weight.
+One shard, one worker and AdamW train some steps; the last ones are only in the journal. Then repeat: kill -9, drop
+the files from the system's cache, and measure the time until the shard serves again. The limit is 1.2 times 2 s +
+bytes read back / (0.8 x bandwidth) + replayed steps x time of an update. The same run measures the disk's
+sequential reads, and an update by training the same model in one process. A trainer that has nothing left to train
+then pulls every weight.
 """
 
 import argparse
@@ -23,7 +24,7 @@ import servers  # noqa: E402
 # Weights and two moments of 89.6 million parameters.
 MODEL = ["--hidden", "4730", "--embedding", "4", "--context", "6", "--blocks", "4", "--batch-size", "4", "--preset", "adamw",
          "--report-every", "1"]
-# A snapshot after the second step; the others are replayed.
+# A snapshot is taken after the second step; the other steps are replayed.
 ENVIRONMENT = {"KAON_SNAPSHOT_JOURNAL_BYTES": str(1000 << 20), "KAON_HOST_MEMORY_BYTES": str(8 << 30)}
 RECOVERY = re.compile(rb"recovery: snapshot of position \d+ with (\d+) bytes read in (\S+) s, journal of \d+ entries and "
                       rb"(\d+) bytes read in (\S+) s, at position \d+, (\d+) of them replayed")
@@ -33,7 +34,7 @@ PIECE = 1 << 20
 
 
 def forget(path):
-    """Nothing of the file is in memory any more."""
+    """Drops the file from the system's cache."""
     descriptor = os.open(path, os.O_RDWR)
     os.fsync(descriptor)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -41,7 +42,7 @@ def forget(path):
 
 
 def read_bandwidth(folder):
-    """Bytes that the disk reads in a second, in sequence."""
+    """Returns the bytes that the disk reads per second, in sequence."""
     path = os.path.join(folder, "probe")
     piece = os.urandom(PIECE)
     with open(path, "wb") as file:
@@ -58,17 +59,17 @@ def read_bandwidth(folder):
 
 
 def update_seconds(recovery):
-    """Of one step of the same model in one process."""
+    """Returns the seconds of one update of the same model in one process."""
     log = os.path.join(recovery.shared, "local.jsonl")
     servers.undisturbed_digest(recovery.shared, 1, MODEL + ["--steps", "4", "--log-jsonl", log])
     with open(log, encoding="utf-8") as file:
         steps = [json.loads(line) for line in file]
-    # The first one finds memory that was never touched.
+    # The first step touches new memory.
     return min(step["seconds"]["decide"] + step["seconds"]["push"] for step in steps[1:] if step["type"] == "step")
 
 
 class LargeRecovery(recovery_time.Recovery):
-    """One recovery after the other, with nothing in memory."""
+    """Repeated recoveries with nothing in the system's cache."""
 
     TRAIN_SECONDS = 600
 
@@ -99,7 +100,7 @@ class LargeRecovery(recovery_time.Recovery):
 
 
 def measure(folder, recoveries):
-    """Whether it is fast enough."""
+    """Returns True if recovery is fast enough."""
     bandwidth = read_bandwidth(folder)
     recovery = LargeRecovery(folder, MODEL, ENVIRONMENT)
     try:
@@ -111,7 +112,7 @@ def measure(folder, recoveries):
         good = True
         for _ in range(recoveries):
             served, replayed = recovery.recover(recovery_time.STEPS)
-            # Disk and update were measured beside whatever else the machine does.
+            # Disk and update were measured while the machine may have done other work.
             allowed = 1.2 * (2 + recovery.state_bytes / (0.8 * bandwidth) + replayed * update)
             print(f"recovery of {recovery.state_bytes} bytes of state: {served:.2f} s, P19 x 1.2 allows {allowed:.2f} s")
             good = good and served <= allowed

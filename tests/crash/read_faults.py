@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""T6, P18: a shard whose disk fails at the kth read ends at once, naming the file, and takes nothing older for what it has.
+"""T6, P18: a shard whose disk fails at the kth read ends at once, names the file, and does not use older data
+instead.
 
-For each way to read - a file's bytes, a name, a size, a directory - and each k: kill -9 of one of two shards, and a start in which
-strace makes that call of its recovery fail with EIO. It must end naming the file. Then it is started on a healthy disk; every
-few faults a further step is trained. k goes up until the recovery is through before. In mode interval(K) as well, where the
-other shard's death also makes the victim look for the snapshot that the job goes back to, and fail to read it.
+For each way to read (a file's bytes, a name, a size, a directory) and each k, one of two shards gets kill -9. At
+its start strace makes that call of its recovery fail with EIO. It must end and name the file. Then it starts on a
+healthy disk; every few faults a further step is trained. k rises until the recovery makes fewer calls. In mode
+interval(K) the other shard's death makes the victim also look for the snapshot of the rollback, and fail to read
+it.
 
 At the end of each the training must have the bits of an undisturbed one.
 """
@@ -22,16 +24,16 @@ import syscall_sweep  # noqa: E402
 VICTIM = "shard-0"
 OTHER = "shard-1"
 CALLS = ["pread64", "openat", "newfstatat", "getdents64"]
-# A second segment, and a snapshot of nearly each step.
+# A segment ends, and a snapshot is taken for nearly each step.
 ENVIRONMENT = {"KAON_JOURNAL_SEGMENT_BYTES": "8192", "KAON_SNAPSHOT_JOURNAL_BYTES": "8192"}
 FIRST_STEPS = 6
-# What the learning rate is scheduled for; trainers stop before.
+# The learning rate is scheduled for so many steps; trainers stop before.
 LAST_STEP = 1000
 FAULTS_PER_STEP = 8
 
 
 class Training:
-    """Grows by a few steps at a time, by a trainer of its own each time."""
+    """A training that grows by a few steps at a time, each time with a new trainer."""
 
     def __init__(self, folder, shared, durability):
         self.shared = shared
@@ -64,12 +66,12 @@ class Training:
         servers.wait_until(f"a serving {name}", lambda: self.cluster.serving(name))
 
     def paths(self):
-        """What the victim's recovery reads."""
+        """Returns the files that the victim's recovery reads."""
         folder = self.cluster.data_dir(VICTIM)
         return [folder] + [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
 
     def fault(self, call, k):
-        """Whether the recovery came to its kth such call."""
+        """Makes the kth such call of the recovery fail. Returns True if the recovery reached it."""
         what = f"{call}:error=EIO:when={k}"
         victim = self.cluster.processes[VICTIM]
         victim.kill()
@@ -92,14 +94,14 @@ class Training:
         return not serving
 
     def injected(self):
-        """The path that could not be read, or ""."""
+        """Returns the path that could not be read, or ""."""
         if not os.path.exists(self.log):
             return ""
         with open(self.log, encoding="utf-8", errors="replace") as file:
             lines = [line for line in file if "(INJECTED)" in line]
         if not lines:
             return ""
-        # Of what a descriptor stands for, or a name beneath it.
+        # The path is that of a descriptor, or a name below it.
         path = re.search(r"<([^>]*)>", lines[0])
         name = re.search(r'\(\S+, "([^"]+)"', lines[0]) if not lines[0].split()[1].startswith("pread64") else None
         path = path.group(1) if path else ""
@@ -124,8 +126,8 @@ class Training:
             k += stride
 
     def fault_at_rollback(self):
-        """The other shard forgets steps; the victim looks for the snapshot of before, and cannot read it."""
-        # The first two are of the directory's identity and of that file's end.
+        """The other shard forgets steps. The victim looks for the earlier snapshot, and cannot read it."""
+        # The first two reads are those of the directory's identity and of that file's end.
         what = "pread64:error=EIO:when=3"
         victim = self.cluster.processes[VICTIM]
         self.train(1)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""T19: how long after kill -9 a shard with 64 MiB of state serves the pull of every weight again.
+"""T19: the time until a shard with 64 MiB of state serves the pull of every weight after kill -9.
 
-One shard, one worker, AdamW, some steps of training. Then, again and again: kill -9, start the shard on its data, and, as soon
-as it serves, a pull of all weights by a client that has done nothing yet but ask where they lie (puller.cc): neither its start
-nor what a worker waits between its tries is the shard's. Each recovery reads back whatever the shard wrote, so a further step
+One shard, one worker and AdamW train some steps. Then repeat: kill -9, start the shard on its data, and pull all
+weights as soon as it serves. The client has done nothing before except to ask for the placement (puller.cc), so
+neither its start nor a worker's retries count. Each recovery reads back everything the shard wrote; a further step
 now and then makes it more.
 """
 
@@ -23,14 +23,14 @@ MODEL = ["--hidden", "1182", "--embedding", "4", "--context", "6", "--blocks", "
          "--report-every", "1"]
 BYTES_PER_PARAMETER = 12
 STEPS = 4
-# T19, on a machine that does nothing else. On a busy one it is as much longer as any computation is.
+# The limit of T19 on an idle machine. A busy machine gets as much longer as any computation takes.
 LIMIT_SECONDS = 2.0
 
 
 class Recovery:
-    """The cluster, and what was measured."""
+    """The cluster and the measured times."""
 
-    # More than any training takes.
+    # No training takes longer.
     TRAIN_SECONDS = 120
 
     def __init__(self, folder, model, environment=None):
@@ -48,7 +48,7 @@ class Recovery:
         self.digest = None
 
     def train(self, steps):
-        """Runs a trainer up to that step; its digest."""
+        """Runs a trainer up to that step and returns its digest."""
         self.cluster.train_options = self.model + ["--steps", str(steps)]
         self.cluster.start("worker-0")
         worker = self.cluster.processes["worker-0"]

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""T3, P9: a shard or a coordinator that kills itself in the middle of a restore leaves the job in one timeline, not in two.
+"""T3, P9: a shard or a coordinator that kills itself during a restore leaves the job in one timeline, not in two.
 
-One case for each point of proto/failpoint.h that only a restore comes to, with the victim dying alone or all servers at
-once - in turns, or each way: a training of two workers is taken back to a checkpoint while it goes on, the victim dies, and is started again. The
-restore has then been taken, or is asked for once more; both workers go back by themselves, and the training must end in the
-bits of an undisturbed one.
+There is one case for each point of proto/failpoint.h that only a restore reaches. The victim dies alone or all
+servers at once: by turns, or each way. While a training of two workers runs, its job is restored to a checkpoint;
+the victim dies and is started again. The restore has then happened, or is requested again. Both workers go back by
+themselves, and the training must end in the bits of an undisturbed one.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import crash_cycles  # noqa: E402  (found beside this file)
 import servers  # noqa: E402
 
 STEPS = 100
-# The checkpoint is taken after so many steps, and the job taken back to it after as many more.
+# The checkpoint is taken after so many steps, and the job is restored to it after as many more.
 EARLY = 4
 VICTIMS = {"shard": "shard-1", "coordinator": "coordinator"}
 CHECKPOINT = "early"
@@ -57,7 +57,7 @@ class Case:
         self.check_end()
 
     def create(self):
-        """On a busy machine a shard may not be heard for a moment."""
+        """Takes a checkpoint with retries: on a busy machine a shard may be silent for a moment."""
         said = []
 
         def is_created():
@@ -79,12 +79,12 @@ class Case:
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
     def timeline(self):
-        """Of the job, or 0 while nobody can tell."""
+        """Returns the timeline of the job, or 0 while no server can tell."""
         answer = self.cluster.kaonctl("-o", "json", "digest")
         return json.loads(answer.stdout)["timeline"] if answer.returncode == 0 else 0
 
     def await_restore(self, restoring):
-        """It is asked for once, and kaonctl makes the request again, with the same id, until somebody answers it."""
+        """Waits for the restore. kaonctl resends the request with the same id until a coordinator answers it."""
         said = restoring.communicate()[0].decode("utf-8", "replace")
         if restoring.returncode != 0 or f"as timeline {RESTORED}," not in said:
             raise servers.Failure(f"kaonctl ended with status {restoring.returncode}: {said}")

@@ -1,8 +1,8 @@
 """Real processes of one cluster on loopback: shards, a coordinator and one trainer process for each rank.
 
-Used by the crash suites. Every process of a cluster has a name (`shard-0`, `coordinator`, `worker-1`), one log to which all
-of its lives append, and, for servers, one port in all of its lives. Whoever starts a process may wrap it (strace) and give
-it an environment (a failpoint).
+Used by the crash suites. Every process of a cluster has a name (`shard-0`, `coordinator`, `worker-1`) and one log
+to which all its lives append. A server keeps one port in all its lives. A process may be wrapped (strace) and get
+an environment (a failpoint).
 """
 
 import contextlib
@@ -19,22 +19,22 @@ import sys
 import tempfile
 import time
 
-# A small model: these suites are about the service.
+# The model is small, because these suites test the service.
 MODEL = ["--hidden", "8", "--embedding", "4", "--context", "6", "--blocks", "1", "--batch-size", "16",
          "--max-grad-norm", "0.5", "--report-every", "1"]
 FAILPOINT_SAID = b"KAON_FAILPOINT "
-# Of <linux/prctl.h>.
+# Constant of <linux/prctl.h>.
 PR_SET_CHILD_SUBREAPER = 36
-# By this process.
+# Cases that this process has left out.
 LEFT_OUT = []
 
 
 class Failure(Exception):
-    """What a suite ends with; the logs of all processes are shown."""
+    """Error that ends a suite; the logs of all processes are shown."""
 
 
 def binary(name):
-    """A program of the test's runfiles."""
+    """Returns a program of the test's runfiles."""
     folders = {"kaon-shard": "server/shard", "kaon-coordinator": "server/coordinator", "kaonctl": "server/admin_cli",
                "kaon-train": "client/train", "history_trainer": "tests/crash", "check_history": "tests/crash",
                "puller": "tests/crash"}
@@ -79,7 +79,7 @@ def free_ports(count):
 
 
 def write_corpus(folder):
-    """A text that is learnt from in milliseconds."""
+    """Writes a text that a model learns in milliseconds."""
     os.makedirs(folder)
     rng = random.Random(7)
     words = ["the", "shard", "votes", "once", "and", "keeps", "what", "it", "said", "until", "every", "step", "is", "done"]
@@ -89,7 +89,7 @@ def write_corpus(folder):
 
 
 class Process:
-    """One life after the other of one program."""
+    """The lives of one program, one after the other."""
 
     def __init__(self, name, log):
         self.name = name
@@ -99,7 +99,7 @@ class Process:
         self.log_offset = 0
 
     def start(self, command, environment, stdin=subprocess.DEVNULL):
-        # What a killed tracer leaves becomes this process's child, so that its end can be awaited.
+        # A process whose tracer was killed becomes this process's child, which can then wait for its end.
         if ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
             raise Failure("prctl(PR_SET_CHILD_SUBREAPER) failed")
         self.lives += 1
@@ -112,7 +112,7 @@ class Process:
         return self.child is not None and self.child.poll() is None
 
     def kill(self, how=signal.SIGKILL):
-        """Ends the whole session: a tracer that is killed would let what it traces go on."""
+        """Kills the whole session, because a process survives the kill of its tracer."""
         if self.child is None:
             return
         try:
@@ -124,7 +124,7 @@ class Process:
             self._await_orphans()
 
     def _await_orphans(self):
-        """What a tracer has left: while it is still dying it holds its directory and port."""
+        """Waits for a process that lost its tracer: while it dies it holds its directory and port."""
         while True:
             try:
                 os.waitpid(-self.child.pid, 0)
@@ -132,13 +132,13 @@ class Process:
                 return
 
     def said(self):
-        """What this life has logged so far."""
+        """Returns the log of this life so far."""
         with open(self.log, "rb") as log:
             log.seek(self.log_offset)
             return log.read()
 
     def failpoint(self):
-        """The point at which this life killed itself, or None."""
+        """Returns the point at which this life killed itself, or None."""
         if self.child.returncode != -signal.SIGKILL:
             return None
         at = self.said().rfind(FAILPOINT_SAID)
@@ -146,9 +146,9 @@ class Process:
 
 
 class Cluster:
-    """All processes of one cluster, in a directory of their own. Certificates and corpus may be shared by many."""
+    """All processes of one cluster, in a directory of their own. Several clusters may share certificates and corpus."""
 
-    # Of rank 0 the network, whose system calls are swept; of odd ranks shared memory where they get a session.
+    # Rank 0 uses the network, whose system calls are swept. Odd ranks use shared memory if they get a session.
     transports = ["grpc", "auto"]
 
     def __init__(self, folder, shared, shards=2, workers=2, train=None, shard_options=None):
@@ -157,7 +157,7 @@ class Cluster:
         self.train_options = train or MODEL
         self.shard_options = shard_options or []
         self.num_workers = workers
-        # Of which a server hears only from its environment: checkpoint_environment.
+        # A server gets this directory from its environment only: checkpoint_environment.
         self.checkpoints = os.path.join(folder, "checkpoints")
         os.makedirs(self.checkpoints)
         names = [f"shard-{i}" for i in range(shards)] + ["coordinator"]
@@ -169,7 +169,7 @@ class Cluster:
 
     @staticmethod
     def prepare(shared, workers=2):
-        """Certificates and corpus."""
+        """Makes certificates and corpus."""
         os.makedirs(shared)
         subprocess.run(["deploy/make_certificates.sh", os.path.join(shared, "tls"), "--workers", str(workers)], check=True,
                        stdout=subprocess.DEVNULL)
@@ -182,7 +182,7 @@ class Cluster:
                 "--tls-private-key-file", f"{tls}/{role}.key"]
 
     def address(self, name):
-        """Where the cluster's own processes reach a server."""
+        """Returns the address at which the cluster's own processes reach a server."""
         return f"127.0.0.1:{self.ports[name]}"
 
     def port_file(self, name):
@@ -198,7 +198,7 @@ class Cluster:
         return self.transports[int(rank) % len(self.transports)]
 
     def command(self, name):
-        """What starts `name`."""
+        """Returns the command that starts `name`."""
         if name in self.shards:
             os.makedirs(self.data_dir(name), mode=0o700, exist_ok=True)
             return self._server("kaon-shard", name, "shard") + ["--data-dir", self.data_dir(name)] + self.shard_options
@@ -225,30 +225,30 @@ class Cluster:
             process.kill()
 
     def steps(self, name):
-        """Steps that the lives of a worker logged, one list for each."""
+        """Returns the steps that the lives of a worker logged, one list for each."""
         lives = []
         for life in range(1, self.processes[name].lives + 1):
             steps = []
             if os.path.exists(self.step_log(name, life)):
                 with open(self.step_log(name, life), encoding="utf-8") as log:
                     for line in log:
-                        # The last one may be cut off.
+                        # The last line may be cut off.
                         if line.endswith("\n") and '"type":"step"' in line.replace('": "', '":"'):
                             steps.append(json.loads(line)["step"])
             lives.append(steps)
         return lives
 
     def newest_step(self):
-        """The newest step that any worker has finished."""
+        """Returns the newest step that any worker has finished."""
         return max([0] + [step for name in self.workers for life in self.steps(name) for step in life])
 
     def checkpoint_environment(self, every_steps=0, keep=2):
-        """What makes servers write checkpoints, by themselves as well if `every_steps` is not 0."""
+        """Returns the environment that makes servers write checkpoints; automatic ones if `every_steps` is not 0."""
         return {"KAON_CHECKPOINT_DIR": self.checkpoints, "KAON_CHECKPOINT_EVERY_STEPS": str(every_steps),
                 "KAON_CHECKPOINT_KEEP": str(keep)}
 
     def verify_checkpoints(self):
-        """P9: whatever has a manifest is whole, and nothing else is taken for a checkpoint. How many there are."""
+        """P9: everything with a manifest is whole, and nothing else counts as a checkpoint. Returns their number."""
         names = os.listdir(self.checkpoints)
         ids = sorted(name[:-len(".manifest")] for name in names if name.endswith(".manifest"))
         for checkpoint in ids:
@@ -259,21 +259,22 @@ class Cluster:
         if listed.returncode != 0:
             raise Failure(f"checkpoint list: {listed.stdout.decode('utf-8', 'replace')}")
         rows = [row["id"] for row in json.loads(listed.stdout)["checkpoints"] if not row["problem"]]
-        # Whole, too, is one whose removal a death cut off before its manifest was gone: listed with that as its problem.
+        # A checkpoint whose removal a death interrupted before its manifest was gone is whole, too. It is listed
+        # with that problem.
         staying = [checkpoint for checkpoint in ids if f"{checkpoint}.removing" not in names]
         if sorted(rows) != staying:
             raise Failure(f"checkpoint list: {rows}, there are manifests without a mark of removal of {staying}")
         return len(ids)
 
     def check_snapshots(self):
-        """P6: a crash, which loses nothing of what was written, leaves no snapshot that a start had to pass over."""
+        """P6: a crash loses nothing that was written, so no start may have to skip a snapshot."""
         for shard in self.described_shards():
             if shard["snapshot_problem"]:
                 raise Failure(f"shard {shard['shard']}: {shard['snapshot_problem']}")
 
     def described_shards(self):
-        """Of `kaonctl status`, once every shard is listed with what it says of itself: one that has just started again may be
-        listed without."""
+        """Returns the shards of `kaonctl status` once every one is listed with its description. A shard that has just
+        restarted may be listed without one."""
         newest = []
 
         def are_described():
@@ -309,8 +310,8 @@ class Cluster:
 
 
 def leave_out(what, why):
-    """Said of what cannot be run on this machine. A suite of tests/nightly.sh, which is there to run it, fails unless
-    KAON_ALLOW_SKIPS is 1."""
+    """Reports a case that cannot run on this machine. A suite of tests/nightly.sh, whose purpose is to run it, fails
+    unless KAON_ALLOW_SKIPS is 1."""
     LEFT_OUT.append(what)
     print(f"{what}: not run: {why}", flush=True)
     if os.environ.get("KAON_SKIPS_FAIL") == "1" and os.environ.get("KAON_ALLOW_SKIPS") != "1":
@@ -318,7 +319,7 @@ def leave_out(what, why):
 
 
 def run_suite(prefix, run, *arguments):
-    """`run(*arguments, folder)` with a folder of its own, which is left behind if it fails."""
+    """Calls `run(*arguments, folder)` with a new folder, which is kept if it fails."""
     folder = tempfile.mkdtemp(prefix=prefix, dir=os.environ.get("TEST_TMPDIR"))
     try:
         run(*arguments, folder)
@@ -330,7 +331,7 @@ def run_suite(prefix, run, *arguments):
 
 
 def wait_until(what, predicate, seconds=30):
-    """`what` is a text, or what tells it once it was in vain."""
+    """Polls. `what` is a text, or a function that returns the text after a timeout."""
     deadline = time.monotonic() + seconds
     while not predicate():
         if time.monotonic() > deadline:
@@ -339,7 +340,7 @@ def wait_until(what, predicate, seconds=30):
 
 
 def summary_of(text):
-    """The SUMMARY that a trainer ended with."""
+    """Returns the SUMMARY that a trainer ended with."""
     lines = [line for line in text.decode("utf-8", "replace").splitlines() if line.startswith("SUMMARY ")]
     if not lines:
         raise Failure(f"no SUMMARY in: {text[-2000:]}")
@@ -347,20 +348,20 @@ def summary_of(text):
 
 
 def undisturbed_digest(shared, workers, options):
-    """Weights digest of the same training in one process, without any server."""
+    """Returns the weights digest of the same training in one process, without any server."""
     done = subprocess.run([binary("kaon-train"), "--local", "--workers", str(workers),
                            "--corpus-dir", os.path.join(shared, "corpus"), *options], stdout=subprocess.PIPE, check=True)
     return summary_of(done.stdout)["weights_digest"]
 
 
 def percentile(values, share):
-    """Of measured values: the smallest that so large a share of them does not exceed."""
+    """Returns the smallest measured value that so large a share of the values does not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0
 
 
 def stretch():
-    """How many times longer than alone a computation takes here now."""
+    """Returns how many times longer than on an idle machine a computation takes here now."""
     begin, cpu = time.monotonic(), time.process_time()
     while time.process_time() - cpu < 0.05:
         pass

@@ -21,7 +21,7 @@ LISTED = {"shard": 1, "connected": False, "problem": "not connected"}
 
 class LeaveOutTest(unittest.TestCase):
     def run_suite(self, environment):
-        """(exit status, what was said) of a suite that finds no strace."""
+        """Returns (exit status, output) of a suite that finds no strace."""
         said = io.StringIO()
         variables = {name: value for name, value in os.environ.items() if name not in ("KAON_SKIPS_FAIL", "KAON_ALLOW_SKIPS")}
         with mock.patch.dict(os.environ, {**variables, **environment}, clear=True), mock.patch.object(servers, "LEFT_OUT", []):
@@ -75,7 +75,7 @@ class DescribedShardsTest(unittest.TestCase):
         self.cluster = servers.Cluster(os.path.join(folder.name, "cluster"), folder.name)
 
     def answer(self, *answers):
-        """What kaonctl says, one time after the other and then again and again."""
+        """Makes kaonctl give these answers one after the other, and then repeat the last one."""
         left = list(answers)
 
         def kaonctl(*_):

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""T4: a server killed at its kth write, sync, rename, truncation, removal or send, with no help from its code.
+"""T4: a server dies at its kth write, sync, rename, truncation, removal or send, without help from its code.
 
-For each kind of system call and each k: a short training, with snapshots and checkpoints, in which strace kills one of the
-two shards, or the coordinator, as it enters that call (strace counts for each thread), and it is started again on what is on
-the disk. The training must end in the bits of an undisturbed one, and every checkpoint there is must be whole. k goes up
-until the victim survives the training.
+For each kind of system call and each k there is a short training with snapshots and checkpoints. strace kills one
+of the two shards, or the coordinator, as it enters that call (strace counts for each thread). The process is
+started again on its disk. The training must end in the bits of an undisturbed one, and every checkpoint must be
+whole. k rises until the victim survives the training.
 
-As the journal's calls come before those of other threads, those on files of snapshots, and those of the thread that writes
-checkpoints, are counted by themselves as well.
+The journal's calls come before those of other threads. So the calls on snapshot files, and those of the checkpoint
+thread, are counted separately as well.
 """
 
 import argparse
@@ -24,25 +24,25 @@ import servers  # noqa: E402  (found beside this file)
 
 STEPS = 5
 CALLS = ["pwritev", "fdatasync", "fsync", "renameat", "ftruncate", "unlinkat", "sendmsg"]
-# A second segment, a snapshot of nearly each step, and more checkpoints than are kept.
+# A segment ends, a snapshot is taken for nearly each step, and there are more checkpoints than are kept.
 ENVIRONMENT = {"KAON_JOURNAL_SEGMENT_BYTES": "8192", "KAON_SNAPSHOT_JOURNAL_BYTES": "8192"}
 CHECKPOINT_EVERY_STEPS = 1
 SHARD = "shard-0"
 COORDINATOR = "coordinator"
-# Registration, weights, steps.
+# Positions: registration, weights, steps.
 POSITIONS = range(1, STEPS + 3)
 
 
 def snapshot_paths(cluster):
-    """Every name that strace may see of a file of a snapshot: relative in renames and removals."""
+    """Returns every name of a snapshot's file that strace may see; renames and removals have relative ones."""
     names = [name for position in POSITIONS for name in (
         f"snapshot-{position:016x}.shard-00000-of-00002.0000.safetensors", f"snapshot-{position:016x}.meta.tmp",
         f"snapshot-{position:016x}.meta")] + ["start.tmp", "history.tmp"]
     return names + [os.path.join(cluster.data_dir(SHARD), name) for name in names]
 
 
-# (what is counted, victim, calls, on which paths, of which thread). Nobody knows the names of a checkpoint's files before they
-# are there: each attempt draws its own.
+# (what is counted, victim, calls, on which paths, of which thread). The names of a checkpoint's files are unknown
+# before they exist, because each attempt draws its own.
 SWEEPS = [
     ("", SHARD, CALLS, None, None),
     ("snapshots ", SHARD, ["pwritev", "fdatasync", "renameat", "unlinkat"], snapshot_paths, None),
@@ -52,15 +52,15 @@ SWEEPS = [
 
 
 def strace(what, log="/dev/null", paths=(), follow=("-f",)):
-    """What a command is put behind, so that its calls of one kind, on those paths if there are any, are tampered with. Not
-    --seccomp-bpf: with it strace 6.1 injects no signal."""
+    """Returns the prefix of a command whose calls of one kind are tampered with, on those paths if there are any.
+    Does not use --seccomp-bpf, with which strace 6.1 injects no signal."""
     call = what.split(":")[0]
     options = [option for path in paths for option in ("-P", path)]
     return ["strace", *follow, "-qq", "-o", log, "-e", f"trace={call}", "-e", f"inject={what}"] + options
 
 
 def thread_of(pid, name):
-    """The id of the one thread of that name."""
+    """Returns the id of the one thread of that name."""
     found = []
     for thread in os.listdir(f"/proc/{pid}/task"):
         with open(f"/proc/{pid}/task/{thread}/comm", encoding="utf-8") as comm:
@@ -72,7 +72,7 @@ def thread_of(pid, name):
 
 
 def attach(pid, thread, what):
-    """A tracer of that one thread, which ends with it; the calls of other threads are not counted."""
+    """Returns a tracer of that one thread, which ends with it; calls of other threads do not count."""
     tracer = subprocess.Popen(strace(what, follow=("-p", thread)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
     def is_attached():
@@ -86,7 +86,7 @@ def attach(pid, thread, what):
 
 
 def why_no_ptrace():
-    """Why nothing can be traced here, or ""."""
+    """Returns the reason why nothing can be traced here, or ""."""
     if shutil.which("strace") is None:
         return "strace is not installed; deploy/install_packages.sh --test installs it"
     tried = subprocess.run(strace("fsync:error=EIO:when=1") + ["true"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -95,7 +95,7 @@ def why_no_ptrace():
 
 
 def why_no_attach():
-    """Why a process that runs already cannot be traced here, or ""."""
+    """Returns the reason why a running process cannot be traced here, or ""."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
         try:
             tracer = attach(child.pid, str(child.pid), "fsync:error=EIO:when=1")
@@ -108,7 +108,7 @@ def why_no_attach():
 
 
 class Sweep:
-    """What was swept so far."""
+    """Counts of the sweeps so far."""
 
     def __init__(self, folder, stride):
         self.folder = folder
@@ -123,14 +123,16 @@ class Sweep:
         self.cluster = None
 
     def sweep(self, kind, victim, call, paths, thread):
-        """Every stride-th k from the first on, as some calls are made once only, until the victim survives."""
+        """Tries every stride-th k from the first on, because some calls are made only once, until the victim
+        survives."""
         k = 1
         while self.train(victim, f"{call}:signal=SIGKILL:when={k}", paths, thread):
             self.killed[kind + call] += 1
             k += self.stride
 
     def start(self, victim_name, what, paths, thread):
-        """The tracer of a thread, which is there before anything is written; else none, or one around the victim."""
+        """Starts the processes, with a tracer of the victim's thread if one is named, else around the whole victim.
+        The tracer is attached before anything is written. Returns the tracer of the thread, or None."""
         wrapper = strace(what, paths=paths(self.cluster) if paths is not None else ())
         for name in self.cluster.ports:
             self.cluster.start(name, self.environment, wrapper if name == victim_name and thread is None else None)
@@ -144,7 +146,7 @@ class Sweep:
         return tracer
 
     def train(self, victim_name, what, paths, thread):
-        """Whether the victim was killed."""
+        """Runs one training. Returns True if the victim was killed."""
         self.cluster = servers.Cluster(os.path.join(self.folder, "cluster"), self.shared, workers=1,
                                        train=self.options)
         self.environment = {**ENVIRONMENT, **self.cluster.checkpoint_environment(CHECKPOINT_EVERY_STEPS)}
@@ -176,7 +178,8 @@ class Sweep:
         return killed
 
     def check_files(self):
-        """Asked of servers that nobody traces, and that take no further checkpoint, which would end an old one."""
+        """Checks the files through servers without a tracer. They take no further checkpoint, which would remove an
+        old one."""
         for name in self.cluster.ports:
             self.cluster.processes[name].kill()
             self.cluster.start(name, {**ENVIRONMENT, **self.cluster.checkpoint_environment()})
@@ -205,7 +208,7 @@ def run(options, folder):
     counts = ", ".join(f"{sweep.killed[kind]} at {kind}" for kind in kinds)
     print(f"syscall kills: {sum(sweep.killed.values())} ({counts}), every {options.stride}th, "
           f"{time.monotonic() - start:.0f} s; checkpoints verified: {sweep.checkpoints}")
-    # A short training may do without the others.
+    # A short training may lack the other kinds.
     for kind in kinds:
         if sweep.killed[kind] == 0 and kind.split()[-1] not in ("ftruncate", "unlinkat", "renameat"):
             raise servers.Failure(f"no kill at {kind}")

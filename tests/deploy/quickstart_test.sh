@@ -1,6 +1,6 @@
 #!/bin/bash
-# What deploy/quickstart.sh promises about starting and stopping, with stand-ins for the four programs: the order of
-# things, exit statuses, and that no process and no directory is left behind.
+# Tests how deploy/quickstart.sh starts and stops, with fakes of the four programs: the order of steps, exit
+# statuses, and that no process and no directory is left behind.
 set -euo pipefail
 
 quickstart=$PWD/deploy/quickstart.sh
@@ -25,7 +25,7 @@ while [ $# -gt 0 ]; do [ "$1" != --port-file ] || echo 1234 >"$2"; shift; done
 echo "serving as $0"
 exec -a "$0" sleep 1000'
 
-# What kaonctl answers to every question, and the trainer's last line.
+# The answer of kaonctl to every question, and the trainer's last line.
 answer='echo "{\"holder\": true, \"parameters\": [
   {\"name\": \"hidden.weight\", \"route\": \"muon\", \"newton_schulz_updates\": ${COUNTED:-1}},
   {\"name\": \"hidden.bias\", \"route\": \"adamw\", \"newton_schulz_updates\": 0}]}"'
@@ -47,7 +47,7 @@ run() {
   "$quickstart" --binaries "$FAKE/bin" "$@" >"$FAKE/out" 2>"$FAKE/err" || result=$?
 }
 
-# wait_for COMMAND...: polls until it is true; 30 seconds at most.
+# wait_for COMMAND...: polls until the command succeeds, 30 seconds at most.
 wait_for() {
   local deadline=$((SECONDS + 30))
   until "$@"; do
@@ -132,7 +132,7 @@ expect_no_process
 for signal in INT:130 TERM:143 HUP:129; do
   begin "signal ${signal%:*} while training"
   fake client/train/kaon-train 'touch "$FAKE/training"; exec -a "$0" sleep 1000'
-  # A background job of a script ignores SIGINT unless it is started anew.
+  # A background job of a script ignores SIGINT, so a new process restores its handling.
   python3 -c 'import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 os.execv(sys.argv[1], sys.argv[1:])' "$quickstart" --binaries "$FAKE/bin" >"$FAKE/out" 2>"$FAKE/err" &
@@ -166,7 +166,7 @@ expect_status 1
 expect_no_process
 grep -q "did not stop within 2 s" "$FAKE/err" || fail "$(cat "$FAKE/err")"
 
-# Steps on only as servers come back, and ends in the digest it is told.
+# Takes steps only as servers return, and ends with the digest that it gets.
 chaotic='
 log=
 case "$*" in *--local*) echo "SUMMARY {\"weights_digest\": \"$LOCAL\"}"; exit ;; esac
@@ -197,7 +197,7 @@ grep -q "killing shard-0 coordinator with -9 after step 6" "$FAKE/out" || fail "
 [ "$(grep -c "training goes on after" "$FAKE/out")" -eq 2 ] || fail "recovery is not timed: $(cat "$FAKE/out")"
 grep -q "weights digest 00ff with 3 kills, 00ff undisturbed" "$FAKE/out" || fail "$(cat "$FAKE/out")"
 [ "$(tail -n 1 "$FAKE/out")" = "$(grep '^SUMMARY' "$FAKE/out")" ] || fail "last line: $(tail -n 1 "$FAKE/out")"
-# Two shards and a coordinator, then three of them again: the same data, the same port.
+# Two shards and a coordinator start, and then all three again, with the same data and the same port.
 [ "$(wc -l <"$FAKE/servers")" -eq 6 ] || fail "started: $(cat "$FAKE/servers")"
 [ "$(grep -c -e "--listen 127.0.0.1:1234" "$FAKE/servers")" -eq 3 ] || fail "started: $(cat "$FAKE/servers")"
 [ "$(grep -o -e "--data-dir [^ ]*" "$FAKE/servers" | sort -u | wc -l)" -eq 2 ] || fail "started: $(cat "$FAKE/servers")"
@@ -208,7 +208,7 @@ expect_status 1
 expect_no_process
 grep -q "weights digest '00ff' with kills, '00fe' undisturbed" "$FAKE/err" || fail "$(cat "$FAKE/err")"
 
-# Without a step after step 4, or after step 2.
+# The trainer makes no step after step 4, or after step 2.
 for ending in "5 6 7 8 9:1" "3 4 5 6 7 8 9:0"; do
   begin_chaos "--chaos and a training that ends after ${ending#*:} of the kills"
   fake client/train/kaon-train "${chaotic/${ending%:*}/}"
@@ -250,10 +250,10 @@ ports=$(
   source "$stop"
   KAON_SHARD=kaon-shard KAON_COORDINATOR=kaon-coordinator
   cluster_spawn() { echo "$*" | grep -o -e "--listen [^ ]*"; }
-  # The same draws for each.
+  # Each shard draws the same ports.
   for i in 0 1; do RANDOM=7 && cluster_start_shard "$FAKE" $i; done
   RANDOM=7 && cluster_start_coordinator "$FAKE" 0
-  # Drawn in a subshell, a port would be forgotten, and the draws above be others by themselves.
+  # Drawn in a subshell, a port would be forgotten, and the draws above would differ by themselves.
   [ "$(wc -w <<<"$KAON_GIVEN_PORTS")" -eq 3 ] || echo "not all are remembered:$KAON_GIVEN_PORTS"
 )
 [[ $ports != *remembered* && $(sort -u <<<"$ports" | wc -l) -eq 3 ]] || fail "$ports"

@@ -343,8 +343,8 @@ grpc::Status PushMillionTiny(ByzantinePeer& peer) {
   return status;
 }
 
-// Where chunks lie: of hidden.bias, the elements from the fourth on. Nothing else is sent of its
-// second micro-batch; of the first, all.
+// Returns a chunk of hidden.bias, the elements from the fourth on. The peer sends nothing else of
+// its second micro-batch, and all of the first.
 v1::PushRequest SecondHalf(const ByzantinePeer& peer, uint32_t micro_batch) {
   v1::PushRequest request = peer.Chunk(kBias);
   request.mutable_chunk()->set_micro_batch(micro_batch);
@@ -413,8 +413,8 @@ Behaviours OfStreams() {
   };
 }
 
-// A record that no worker sends, after a push was opened: the shard ends the session, which says
-// nothing of the call.
+// Opens a push and sends a record that no worker sends. The shard ends the whole session, so the
+// message does not name the call.
 Behaviour Records(const char* name, const char* names,
                   std::function<void(ByzantinePeer&, shard::ShmWorker&)> send) {
   return {name, kInvalid, names, [send](ByzantinePeer& peer) { return peer.EndSession(send); }};
@@ -446,8 +446,8 @@ Behaviours OfRecords() {
   behaviours.push_back(Records("place that goes back",
                                "bytes were written, expecting a multiple of",
                                [](auto&, auto& worker) {
-                                 // Further than what may still be unread: else that decides which
-                                 // check refuses it.
+                                 // This is further than the bytes that may be unread. A smaller
+                                 // step would leave it to them which check refuses it.
                                  worker.requests().places->written -= uint64_t{1} << 40;
                                  worker.Ring();
                                }));

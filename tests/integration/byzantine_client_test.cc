@@ -71,7 +71,7 @@ TEST_P(ByzantineClientTest, EveryBehaviourIsRefusedByNameAndAnHonestStepStillCom
             << (peak_of_all >> 20) << ")" << std::endl;
   if (!testing::kSanitized) {
     EXPECT_LT(after_all, after_one + kGrowthBytes);
-    // 0 where the kernel tells no peak.
+    // The peak is 0 if the kernel does not report it.
     if (peak_of_one != 0) {
       EXPECT_GT(peak_of_one, before);
       EXPECT_LT(peak_of_all, peak_of_one + kGrowthBytes + (shm ? kSessionBytes : 0));

@@ -191,7 +191,7 @@ void ByzantinePeer::UseSharedMemory() { session_ = shard::ShmWorker::Connect(sha
 
 grpc::Status ByzantinePeer::EndSession(
     const std::function<void(ByzantinePeer&, shard::ShmWorker&)>& send) {
-  // The worker is told nothing; the shard, which is in this process, logs why before it hangs up.
+  // The shard reports the reason only in its log, which is in this process.
   const testing::CapturedLog log;
   session_->Send(ShmRecord::kPushRequest, session_->next_call(), Open().SerializeAsString());
   send(*this, *session_);

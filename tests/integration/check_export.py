@@ -1,5 +1,5 @@
-"""Checks exported weights against what the servers said of them, in the folder given: with struct and json alone, by what
-docs/formats.md says of safetensors files and of digests. Writes the definition of a job with the same parameters."""
+"""Checks exported weights in the given folder against the servers' report. Uses struct and json alone, by the text of
+docs/formats.md about safetensors files and digests. Writes the definition of a job with the same parameters."""
 
 import json
 import math
@@ -32,7 +32,7 @@ def digest_of(parameter_id, words):
 
 
 def read_safetensors(path):
-    """name -> (dtype, shape, bytes)."""
+    """Returns name -> (dtype, shape, bytes)."""
     with open(path, "rb") as file:
         content = file.read()
     (length,) = struct.unpack_from("<Q", content)
@@ -44,12 +44,13 @@ def read_safetensors(path):
 
 
 def to_bfloat16(bits):
-    """Nearest, ties to even."""
+    """Rounds to nearest, ties to even."""
     return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
 
 
 def check_tensor(row, stats, exact, rounded):
-    """Of one parameter: what `kaonctl` says, and its tensors in the fp32 and in the bf16 file. Its words as fp32."""
+    """Checks one parameter: the report of `kaonctl`, and its tensors in the fp32 and in the bf16 file. Returns its
+    words as fp32."""
     name, count = row["name"], math.prod(row["shape"])
     assert exact[:2] == ("F32", row["shape"]), (name, exact[:2], row["shape"])
     assert rounded[:2] == ("BF16", row["shape"]), (name, rounded[:2], row["shape"])
@@ -61,7 +62,7 @@ def check_tensor(row, stats, exact, rounded):
 
 
 def write_job(path, rows):
-    """Another job; of what these rows say, it has names and shapes alone."""
+    """Returns another job, which has only the names and shapes of these rows."""
     job = {
         "name": "begun", "world_size": 1, "matrix_group": "matrices", "scalar_group": "scalars",
         "groups": [{"name": "matrices", "rule": "RULE_MUON", "lr": 0.02}, {"name": "scalars", "rule": "RULE_ADAMW", "lr": 0.001}],

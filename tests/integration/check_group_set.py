@@ -1,4 +1,5 @@
-"""Checks a step history against one change of group adamw's rate: the kept ratio to group muon's before it, the new one after."""
+"""Checks a step history against one change of group adamw's rate: its ratio to group muon's rate before, the new one
+after."""
 
 import json
 import sys

@@ -1,7 +1,7 @@
-"""Fails where a log holds a line of a private key, or a value of a tensor in any form in which one might be written down.
+"""Fails if a log holds a line of a private key, or a tensor value in any form in which a program may print it.
 
-check_logs.py KEY_DIRECTORY VALUE[,VALUE...] LOG...: values of fp32, each as the eight hexadecimal digits of its bits.
-It looks first whether it would find what it looks for.
+check_logs.py KEY_DIRECTORY VALUE[,VALUE...] LOG...: values of fp32, each as the eight hexadecimal digits of its
+bits. First checks whether it finds these when they are there.
 """
 
 import base64
@@ -9,7 +9,7 @@ import os
 import struct
 import sys
 
-# Fewer say too little: a log has other numbers, too.
+# Fewer digits prove too little, because a log has other numbers, too.
 FEWEST_DIGITS = 6
 
 
@@ -18,22 +18,22 @@ def value_of(bits):
 
 
 def escaped(data, byte):
-    """As protobuf's text and absl::CHexEscape have it."""
+    """Returns the escaped form of protobuf's text and absl::CHexEscape."""
     return "".join(chr(one) if 32 <= one < 127 else byte.format(one) for one in data)
 
 
 def forms_of(bits):
-    """What to look for, in lower case, by the name of the form."""
+    """Returns the texts to look for, in lower case, by the name of the form."""
     value = value_of(bits)
     data = struct.pack("<I", bits)
     forms = {"hexadecimal": f"{bits:08x}", "hexadecimal of the bytes": data.hex(),
              "spaced hexadecimal": " ".join(f"{one:02x}" for one in data),
              "integer": str(bits),
-             # 0x1.bd81bcp-6, whatever follows.
+             # The value is 0x1.bd81bcp-6, and any digits may follow.
              "hexadecimal float": float(value).hex().split(".")[1].split("p")[0].rstrip("0"),
              "octal escapes": escaped(data, "\\{:03o}"), "hexadecimal escapes": escaped(data, "\\x{:02x}"),
              "bytes": data.decode("latin-1")}
-    # The bytes of three elements have these letters in this order, wherever in a tensor of them the text begins.
+    # The bytes of three elements have these letters in this order, at any start within a tensor of them.
     forms["base64"] = base64.b64encode(data * 3).decode()
     for digits in range(FEWEST_DIGITS, 18):
         forms[f"%.{digits}g"] = f"{value:.{digits}g}"
@@ -43,7 +43,7 @@ def forms_of(bits):
 
 
 def secrets_of(directory):
-    """What must not be seen of each key file: its lines, and its bytes as hexadecimal digits."""
+    """Returns the secrets of each key file: its lines, and its bytes as hexadecimal digits."""
     secrets = {}
     for name in sorted(os.listdir(directory)):
         if not name.endswith(".key"):
@@ -56,8 +56,8 @@ def secrets_of(directory):
 
 
 def leaks(text, secrets, values):
-    """What of it there is in the bytes of a log."""
-    # One character for each byte.
+    """Returns the secrets that the bytes of a log contain."""
+    # Latin-1 has one character for each byte.
     text = text.decode("latin-1")
     lower = text.lower()
     found = [f"a line of {name}" for name, parts in secrets.items() if any(part in text or part in lower for part in parts)]
@@ -67,7 +67,7 @@ def leaks(text, secrets, values):
 
 
 def check_itself(secrets, values):
-    """Each secret and each form is found in a line that has it."""
+    """Checks that each secret and each form is found in a line that has it."""
     problems = []
     for bits in values:
         for name, form in forms_of(bits).items():

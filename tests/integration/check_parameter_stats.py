@@ -1,12 +1,16 @@
-"""Checks `kaonctl -o json parameter stats` and `diagnostics` of every parameter, one JSON document after the other, after 8 applied
-steps: how orthogonal each Muon update was, how often Newton-Schulz ran, and what is stored."""
+"""Checks `kaonctl -o json parameter stats` and `diagnostics` of every parameter, one JSON document after the other,
+after 8 applied steps. Checks how orthogonal each Muon update was, how often Newton-Schulz ran, and which tensors
+are stored."""
 
 import json
 import sys
 
 APPLIED = 8
-# ||O O^T - I|| / sqrt(rows) of a full-rank matrix is at most the largest |s^2 - 1| of the set's band (numerics.md [N2], jordan5:
-# 0.682 .. 1.134 for singular values from 0.01 of the norm on); jordan never converges to 1, so it is well above 0 too.
+#
+# O O^T - I
+# / sqrt(rows) of a full-rank matrix is at most the largest |s^2 - 1| of the set's band ([N2] of numerics.md). The
+# band of jordan is 0.682 .. 1.134 for singular values from 0.01 of the norm on. jordan never converges to 1, so
+# the error is well above 0, too.
 JORDAN = (0.05, 1 - 0.682**2)
 
 

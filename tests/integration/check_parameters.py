@@ -1,4 +1,4 @@
-"""Checks `kaonctl -o json parameters` against the trainer's SUMMARY line after 9 steps of which one was skipped."""
+"""Checks `kaonctl -o json parameters` against the trainer's SUMMARY line after 9 steps, one of them skipped."""
 
 import json
 import sys

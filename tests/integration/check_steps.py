@@ -1,5 +1,5 @@
-"""check_steps.py FILE exempt|clip: checks a step history printed by `kaonctl -o json steps`: clipping of AdamW, exemption of Muon or
-its clipping to the floor of 0.25, the skipped step."""
+"""check_steps.py FILE exempt|clip: checks a step history of `kaonctl -o json steps`: clipping of AdamW, exemption of
+Muon or its clipping to the floor of 0.25, and the skipped step."""
 
 import json
 import sys

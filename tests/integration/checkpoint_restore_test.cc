@@ -295,7 +295,7 @@ TEST_F(CheckpointRestoreTest, WorkersAreToldOfTheNewTimelineBeforeTheirStepEnds)
   ASSERT_TRUE(other->Refresh().ok());
   EXPECT_EQ(take_heard(), expected);
 
-  // It goes on from there, and back again while no step is open.
+  // The job continues from there, and is restored once more while no step is open.
   Train(*job, *worker, 1, 1);
   request.set_expected_step(1);
   Restore(cluster, request, &status);

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Checkpoints of a job that goes on: taken during training, by hand and by themselves; servers killed with -9 in the middle leave
-# nothing that could be loaded; a run that is taken back to one ends in the bits of an undisturbed run; a damaged one is named, and
-# passed over for the next older.
+# Checkpoints during a training, taken by hand and automatically. Servers that are killed with -9 in the middle
+# leave nothing that could be loaded. A restored run ends in the bits of an undisturbed run. A damaged checkpoint
+# is named and skipped for the next older one.
 source tests/integration/real_cluster.sh
 
 STEPS=${STEPS:-400}
@@ -17,14 +17,14 @@ steps_done() { cat "$TEST_TMPDIR/log" 2>/dev/null | grep -c '"type": *"step"'; }
 trained() { ! kill -0 "$trainer" 2>/dev/null; }
 ids() { ctl -o json checkpoint list | python3 -c 'import json, sys; print(*[row["id"] for row in json.load(sys.stdin)["checkpoints"]])'; }
 
-# last_is_taken: not while another one, of the last step, is still being written by itself.
+# last_is_taken: fails while the automatic checkpoint of the last step is still being written.
 last_is_taken() {
   ctl checkpoint create last >"$TEST_TMPDIR/last" 2>&1 && return
   grep -q "another checkpoint is being written" "$TEST_TMPDIR/last" || { cat "$TEST_TMPDIR/last"; exit 1; }
   return 1
 }
 
-# every_one_good WHEN: whatever has a manifest passes verify.
+# every_one_good WHEN: every checkpoint with a manifest passes verify.
 every_one_good() {
   local id
   for id in $(ids); do
@@ -40,7 +40,7 @@ ctl checkpoint create first >"$TEST_TMPDIR/first" || fail "create: $(cat "$TEST_
 trained && fail "training ended before a checkpoint was taken"
 ctl checkpoint create first && fail "an id was used twice"
 
-# In the middle of taking one: the coordinator, then a shard.
+# Kills the coordinator, then a shard, while they take a checkpoint.
 wait_for 60 reached 10
 ctl checkpoint create second >/dev/null 2>&1 &
 creating=$!
@@ -58,7 +58,7 @@ wait "$creating" || true
 cluster_wait_serving "$DIR"
 every_one_good "after a shard was killed"
 
-# Back to the first, while both workers go on.
+# Restores the first one while both workers run.
 wait_for 60 reached 30
 ctl checkpoint restore first >"$TEST_TMPDIR/restored" 2>&1 || fail "restore: $(cat "$TEST_TMPDIR/restored")"
 wait_for 120 trained
@@ -70,10 +70,10 @@ there=$(field "$TEST_TMPDIR/service" weights_digest)
 echo "service, taken back once, $there, local $here"
 [ "$here" = "$there" ] || fail "digests differ"
 
-# The newest is damaged.
+# Damages the newest.
 wait_for 60 last_is_taken || fail "create of an idle job: $(cat "$TEST_TMPDIR/last")"
 
-# P20: what was done is counted, and logged with who asked for it.
+# P20: every admin action is counted, and logged with the identity of its caller.
 ctl -o json status | python3 -c '
 import json, sys
 status = json.load(sys.stdin)
@@ -105,7 +105,7 @@ assert "safetensors" in [row["problem"] for row in restored["skipped"] if row["i
 assert restored["checkpoint"]["weights_digest"] == digest["weights_digest"], (restored, digest)
 assert restored["timeline"] == digest["timeline"] == 3, (restored, digest)
 PY
-# Taken by themselves.
+# These were taken automatically.
 ids | grep -q -- "-2-" || fail "none was taken by itself in the second timeline: $(ids)"
 stop
 finish

@@ -1,24 +1,25 @@
 #!/bin/bash
-# A stranger opens more connections than a coordinator and a shard have descriptors, holds them, and closes them all. Training goes on
-# meanwhile, others can connect, and a coordinator that starts then gets the shards. At three limits of open files.
+# A stranger opens more connections than a coordinator and a shard have descriptors, holds them, and closes them
+# all. Training continues meanwhile, others can connect, and a coordinator that starts then gets the shards. Runs
+# with three limits of open files.
 source tests/integration/real_cluster.sh
 
 SHARD=$KAON_SHARD COORDINATOR=$KAON_COORDINATOR
 
-# limited NAME LIMIT PROGRAM: a script that runs the program so.
+# limited NAME LIMIT PROGRAM: makes a script that runs the program with that limit.
 limited() {
   printf '#!/bin/bash\nulimit -n %s\nexec %q "$@"\n' "$2" "$3" >"$TEST_TMPDIR/$1"
   chmod +x "$TEST_TMPDIR/$1"
 }
 
-# The newest step that the trainer has reported.
+# Prints the newest step that the trainer has reported.
 newest() { grep -c '^step ' "$TEST_TMPDIR/trainer" || true; }
 
 beyond() { [ "$(newest)" -ge "$1" ]; }
 
 serving() { "$KAONCTL" --dir "$DIR" --timeout 5 health >"$TEST_TMPDIR/health" 2>&1; }
 
-# flooded LIMIT
+# flooded LIMIT: runs the test with that limit.
 flooded() {
   limited shard "$1" "$SHARD" && KAON_SHARD=$TEST_TMPDIR/shard
   limited coordinator "$1" "$COORDINATOR" && KAON_COORDINATOR=$TEST_TMPDIR/coordinator

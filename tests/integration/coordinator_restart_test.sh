@@ -1,6 +1,6 @@
 #!/bin/bash
-# Killing the coordinator with -9 in the middle of training and starting another in its place loses nothing: training
-# goes on by itself and ends in the bits of an undisturbed run (protocol.md section 2).
+# Kills the coordinator with -9 in the middle of training and starts another in its place. Nothing is lost:
+# training continues by itself and ends in the bits of an undisturbed run (protocol.md section 2).
 source tests/integration/real_cluster.sh
 
 OPTIONS=(--workers 2 --split 3,5 --steps 40 --max-grad-norm 0.05)
@@ -28,7 +28,7 @@ wait "$trainer" || { cat "$TEST_TMPDIR/service"; fail "kaon-train: exit status $
 wait_for 60 has_history 40 || cluster_show_logs "$DIR"
 [ "$(grep -c '"outcome": "apply"' "$TEST_TMPDIR/steps")" -ge 40 ] || fail "history: $(cat "$TEST_TMPDIR/steps")"
 
-# A coordinator whose list has the shards in another order is refused by them. It says by whom, why, and what to do.
+# Shards refuse a coordinator that lists them in another order. It reports the shard, the reason, and the remedy.
 cluster_kill "$DIR" coordinator
 mv "$DIR/shard-0.port" "$DIR/swapped"
 mv "$DIR/shard-1.port" "$DIR/shard-0.port"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# In durability mode `none` a shard that starts again without its state says so: the job stops with DATA_LOSS naming the shard, the
-# trainer ends with that reason, and nothing is initialised silently.
+# In durability mode `none` a shard that restarts without its state reports that: the job stops with DATA_LOSS
+# naming the shard, the trainer ends with that reason, and nothing is initialised silently.
 source tests/integration/real_cluster.sh
 export KAON_DURABILITY=none
 

@@ -1,10 +1,11 @@
 #!/bin/bash
-# The weights of a service run equal those of `kaon-train --local` bit for bit: 1, 2 and 3 shards, 1, 2 and 3 workers with equal and
-# unequal splits of the batch, more shards than parameters, every wire dtype, one step skipped, clipping active, and with Muon clipped
-# too, by one norm and down to a floor, and normalised with an eps; and with 1, 2 and 8 compute threads.
+# The weights of a service run equal those of `kaon-train --local` bit for bit. The cases are 1, 2 and 3 shards, 1,
+# 2 and 3 workers with equal and unequal splits of the batch, more shards than parameters, every wire dtype, one
+# step skipped, and clipping active. Other cases clip Muon, too, by one norm and down to a floor, and normalise
+# with an eps; and use 1, 2 and 8 compute threads.
 source tests/integration/real_cluster.sh
 
-# Low enough that the AdamW group is clipped in every step.
+# This limit clips the AdamW group in every step.
 OPTIONS=(--steps 8 --max-grad-norm 0.05 --poison-step 3)
 
 # compare SHARDS WORKERS OPTIONS...
@@ -38,7 +39,7 @@ for shards in 1 2 3; do
   compare $shards 2 --split 3,5
   compare $shards 3 --split 1,2,3
 done
-# As kaon-train does it unless it is told not to.
+# TRANSPORT=auto is the default of kaon-train.
 TRANSPORT=auto compare 3 3 --split 1,2,3
 [ "$(field "$TEST_TMPDIR/service" shm_bytes)" -gt 0 ] || fail "nothing went through shared memory"
 compare 2 2
@@ -46,12 +47,12 @@ compare 2 2
 compare 14 2
 compare 2 2 --push-dtype bfloat16 --pull-dtype float16
 compare 3 2 --push-dtype float16 --pull-dtype bfloat16
-# The norm is about 1: the floor holds in every step.
+# The norm is about 1, so the floor holds in every step.
 compare 2 2 --clip-scope all --muon-clip-policy clip --norm-mode add_eps --clip-floor 0.25
-# T17: matrices and arrays of several pieces each, by 1, 2 and 8 compute threads.
+# T17: matrices and arrays of several pieces each, with 1, 2 and 8 compute threads.
 SMALL=(--hidden 416 --embedding 8 --batch-size 96 --report-every 1)
 for threads in 1 2 8; do KAON_THREADS=$threads compare 1 1; done
 
-# One run, whatever the number of shards and threads: of 9 + 1 + 5 + 3 runs, 8 are different.
+# Runs with other numbers of shards and threads are equal: of 9 + 1 + 5 + 3 runs, 8 are different.
 [ "$(printf '%s\n' "${digests[@]}" | sort -u | wc -l)" -eq 8 ] || fail "digests: ${digests[*]}"
 finish

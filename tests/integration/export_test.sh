@@ -1,7 +1,7 @@
 #!/bin/bash
-# Weights leave and enter: a checkpoint of a trained job is exported, read by a program that knows the format's description alone
-# and found to be, tensor for tensor, what the servers say they hold; imported, it starts another job on other shards, with the
-# same weights.
+# Exports and imports weights. A program that knows only the format's description reads an exported checkpoint of a
+# trained job. Each tensor equals the one that the servers report. The imported checkpoint starts another job on
+# other shards with the same weights.
 source tests/integration/real_cluster.sh
 
 OPTIONS=(--workers 1 --steps 12)
@@ -28,7 +28,7 @@ python3 tests/integration/check_export.py "$TEST_TMPDIR" || fail "the exported w
 [ "$(field "$TEST_TMPDIR/service" weights_digest)" = "$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["weights_digest"])' "$TEST_TMPDIR/digest")" ] ||
   fail "the trainer's weights are not the servers'"
 
-# Another job, of which check_export.py has written the definition, on shards that hold nothing.
+# check_export.py has written the definition of another job; its shards hold nothing.
 export KAON_CHECKPOINT_DIR=$STARTED
 "$KAONCTL" checkpoint import "$TEST_TMPDIR/float32.safetensors" --job "$TEST_TMPDIR/job.json" --id begin || fail "import"
 start 3 1

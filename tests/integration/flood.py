@@ -1,5 +1,5 @@
-"""flood.py COUNT PORT...: opens COUNT idle connections to each port of this machine, says `open`, and closes them all when its
-standard input ends."""
+"""flood.py COUNT PORT...: opens COUNT idle connections to each port of this machine, prints `open`, and closes them
+all when its standard input ends."""
 
 import resource
 import socket

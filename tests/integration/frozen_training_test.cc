@@ -47,7 +47,7 @@ using Flags = std::vector<std::string>;
 constexpr int kSteps = 120;
 constexpr char kDisturbed[] = "input.weight";
 
-// As such systems have it.
+// The systems that froze use these options.
 const Flags kOneNormForAll = {"--clip-scope", "all"};
 const Flags kNothingExempt = {"--muon-clip-policy", "clip"};
 const Flags kAddEps = {"--norm-mode", "add_eps"};
@@ -251,7 +251,7 @@ TEST_F(FrozenTrainingTest, OneNormForAllAndAnEpsStallMuon) {
   EXPECT_THAT(Moved(*frozen_, kMuon), Each(Lt(0.08)));
 }
 
-// Measured: 0.0003 .. 0.001, and 0.006 of what the head does once that first step is over.
+// Measured: 0.0003 .. 0.001; for the head 0.006 once that first step is over.
 TEST_F(FrozenTrainingTest, OneNormForAllStallsAdamW) {
   EXPECT_THAT(Moved(*frozen_, kAdamW), Each(Lt(0.01)));
   EXPECT_THAT(Moved(*frozen_, kHead, &Path::late_length), Each(Lt(0.03)));

@@ -1,13 +1,14 @@
 #!/bin/bash
-# `kaonctl group set` while kaon-train runs: the new rate is that of the next step and of every later one, the history shows the change
-# in its place; a change that expects an older revision, or a value out of range, is refused and changes nothing.
+# `kaonctl group set` while kaon-train runs. The new rate is that of the next step and of every later one, and the
+# history shows the change in its place. A change that expects an older revision, or has a value out of range, is
+# refused and changes nothing.
 source tests/integration/real_cluster.sh
 
 step_reached() { grep -q "\"step\": *$1[,}]" "$TEST_TMPDIR/log" 2>/dev/null; }
 digests() { "$KAONCTL" --dir "$DIR" -o json status | grep state_digest; }
-# Every shard has applied everything that is decided.
+# quiet: every shard has applied everything that is decided.
 quiet() { "$KAONCTL" --dir "$DIR" -o json status | grep '"phase": "step [0-9]*: waiting for rank' >/dev/null; }
-# refused CODE WORDS COMMAND...: kaonctl group set fails and says why.
+# refused CODE WORDS COMMAND...: kaonctl group set fails and reports why.
 refused() {
   local code=$1 words=$2
   shift 2
@@ -25,7 +26,7 @@ wait_for 60 step_reached 3 || { cat "$TEST_TMPDIR/service"; exit 1; }
 "$KAONCTL" --dir "$DIR" -o json group set adamw lr=0.25 adamw.beta1=0.8 --expect-revision 1 >"$TEST_TMPDIR/set" || fail "group set"
 wait "$trainer" || { cat "$TEST_TMPDIR/service"; fail "kaon-train: exit status $?"; }
 "$KAONCTL" --dir "$DIR" -o json steps --limit 1000 >"$TEST_TMPDIR/steps"
-# Read whole: a reader that leaves early would break the pipe.
+# The whole output goes to a file, because a reader that exits early would break the pipe.
 "$KAONCTL" --dir "$DIR" steps --limit 1000 >"$TEST_TMPDIR/table"
 grep -q "adamw lr=0.25" "$TEST_TMPDIR/table" || fail "the table of steps shows no change"
 python3 tests/integration/check_group_set.py "$TEST_TMPDIR/set" "$TEST_TMPDIR/steps" || fail "history"
@@ -41,7 +42,7 @@ refused INVALID_ARGUMENT "cannot be changed while the job runs" adamw rule=lion
 refused NOT_FOUND "muon, adamw" scalars lr=1
 [ "$(digests)" = "$before" ] || fail "what was refused changed the state: $before, now $(digests)"
 
-# Without workers there is no step to wait for; the revision is read first.
+# Without workers there is no step to wait for; kaonctl reads the revision first.
 "$KAONCTL" --dir "$DIR" group set muon muon.momentum=0.9 | grep "muon.momentum  *0.9" >/dev/null || fail "group set without a revision"
 stop
 finish

@@ -1,10 +1,11 @@
 #!/bin/bash
-# Mode interval(K), protocol.md section 3: "at most K steps: after a shard loss the timeline is bumped automatically to the newest
-# step snapshotted on EVERY shard (keep two), workers get Rewind". Shards are killed with -9 alone, all at once, and in the middle
-# of a rollback; kaon-train goes on by itself each time, and ends in the bits of an undisturbed run.
+# Mode interval(K), protocol.md section 3: "at most K steps: after a shard loss the timeline is bumped
+# automatically to the newest step snapshotted on EVERY shard (keep two), workers get Rewind". Kills shards with -9
+# alone, all at once, and in the middle of a rollback. kaon-train continues by itself each time and ends in the
+# bits of an undisturbed run.
 source tests/integration/real_cluster.sh
 
-# More than there is time for: the trainers are stopped in the end, wherever they are.
+# There is no time for so many: the trainers are stopped in the end, wherever they are.
 STEPS=100000
 INTERVAL=8
 OPTIONS=(--workers 2 --split 3,5 --max-grad-norm 0.05)
@@ -13,14 +14,14 @@ export KAON_DURABILITY="interval($INTERVAL)"
 steps_done() { cat "$TEST_TMPDIR/log" 2>/dev/null | grep -c '"type": *"step"'; }
 reached() { [ "$(steps_done)" -ge "$1" ] || ended 0 || ended 1; }
 dead() { ! cluster_alive "$DIR" "$1"; }
-# Of the newest entry; 0 while nobody can say.
+# timeline: prints the timeline of the newest entry; 0 while no server can tell.
 timeline() {
   { "$KAONCTL" --dir "$DIR" --timeout 5 -o json steps --limit 1 2>/dev/null || echo '{"steps": []}'; } |
     python3 -c 'import json, sys; print(max([0] + [record["timeline"] for record in json.load(sys.stdin)["steps"]]))'
 }
 timeline_above() { [ "$(timeline)" -gt "$1" ]; }
 
-# strike NAME...: kills servers at once, starts them again, and waits for the job to go on in another timeline.
+# strike NAME...: kills servers at once, restarts them, and waits until the job is in another timeline.
 strike() {
   local name before
   before=$(timeline)
@@ -52,7 +53,8 @@ wait_for 60 reached 12
 strike shard-0
 strike shard-0 shard-1
 strike shard-1 coordinator
-# In the middle of a rollback: its plan received, its vote on the way to the disk, before and after its state is loaded.
+# Kills a shard in the middle of a rollback: its plan received, its vote in flight to the disk, before and after
+# its state is loaded.
 for point in shard_plan_received shard_reserve_begin shard_prepare_appended shard_prepared_sent apply_begin apply_end; do
   before=$(timeline)
   cluster_kill "$DIR" shard-1
@@ -72,8 +74,8 @@ for shard in json.load(open(sys.argv[1]))["shards"]:
     assert shard["read_only_reason"] == "" and shard["problem"] == "", shard
 PY
 "$KAONCTL" --dir "$DIR" status | grep -q "interval($INTERVAL)" || fail "the mode is not shown"
-# What was lost each time, as the trainer saw it: a step after which an earlier one comes. A step that was decided when its shards
-# died may have no line of its own: the trainer is told of it by the rollback to it.
+# Steps that each rollback lost, as the trainer saw them: a step followed by an earlier one. A step that was
+# decided when its shards died may have no line of its own: the trainer learns it from the rollback to it.
 python3 - "$TEST_TMPDIR/log" "$INTERVAL" <<'PY' || fail "the trainer lost too much"
 import json, sys
 steps = [row["step"] for row in map(json.loads, open(sys.argv[1])) if row["type"] == "step"]

@@ -1,24 +1,25 @@
 #!/bin/bash
-# The number of workers belongs to the job as it runs: `kaonctl job set` changes it between two steps, also past a worker that is gone,
-# and a checkpoint of some workers goes on with others, whether its job runs or is started from it.
+# The number of workers belongs to the running job. `kaonctl job set` changes it between two steps, even if a
+# worker is gone. A checkpoint of some workers continues with others, whether it is restored into its job or starts
+# a new one.
 source tests/integration/real_cluster.sh
 
 export KAON_CHECKPOINT_DIR=$TEST_TMPDIR/checkpoints
 mkdir -m 700 "$KAON_CHECKPOINT_DIR"
 OPTIONS=(--steps 100000)
 ctl() { "$KAONCTL" --dir "$DIR" --timeout 60 "$@"; }
-# members: how many workers the newest step had.
+# members: prints how many workers the newest step had.
 members() {
   ctl -o json steps --limit 5 | python3 -c '
 import json, sys
 print([len(r["members"]) for r in json.load(sys.stdin)["steps"] if r["kind"] == "train"][-1])'
 }
-# goes_on WORKERS WHEN: five more steps, the last of so many workers.
+# goes_on WORKERS WHEN: waits for five more steps, the last of so many workers.
 goes_on() {
   wait_for 60 step_reached $(($(step_now) + 5)) || give_up
   [ "$(members)" = "$1" ] || fail "$2: the newest step has $(members) workers, expecting $1"
 }
-# refused CODE WORDS SETTINGS...: kaonctl job set fails and says why.
+# refused CODE WORDS SETTINGS...: kaonctl job set fails and reports why.
 refused() {
   local code=$1 words=$2
   shift 2
@@ -39,7 +40,7 @@ goes_on 1 "without rank 1"
 ctl job set world_size=4 worker_loss=shrink worker_loss_seconds=60 >/dev/null || give_up
 for rank in 1 2 3; do launch "$rank" --workers 4; done
 goes_on 4 "with more"
-# In one, so that no reader that leaves early breaks a pipe.
+# The whole output goes to a file, because a reader that exits early would break the pipe.
 ctl job show --effective >"$TEST_TMPDIR/effective"
 grep -q "world_size  *4  *job set at entry" "$TEST_TMPDIR/effective" || fail "$(cat "$TEST_TMPDIR/effective")"
 refused INVALID_ARGUMENT "world_size is 0, must be 1 .. 4096" world_size=0

@@ -1,14 +1,14 @@
 #!/bin/bash
-# P20: "no secret or tensor data in logs". Every weight has one value, every gradient another; with the most verbose logging there is,
-# and servers killed on the way, no log has either of them, or a line of a private key.
+# P20: "no secret or tensor data in logs". Every weight has one value, every gradient another. Even with the most
+# verbose logging, and with servers killed on the way, no log has either value or a line of a private key.
 source tests/integration/real_cluster.sh
 
 export GLOG_v=9 GLOG_minloglevel=0 GLOG_logbuflevel=-1 GRPC_VERBOSITY=DEBUG
-# As fp32: 0.0271916 and 0.0314339.
+# The values as fp32: 0.0271916 and 0.0314339.
 WEIGHT=3cdec0de
 GRADIENT=3d00c0de
 
-# marked STEPS: trains up to there with these values; adds to the log `trainer`.
+# marked STEPS: trains up to that step with these values; appends to the log `trainer`.
 marked() {
   local values
   values=$(python3 -c '
@@ -19,7 +19,7 @@ print(*(repr(struct.unpack(">f", bytes.fromhex(bits))[0]) for bits in sys.argv[1
     { cat "$TEST_TMPDIR/trainer"; cluster_show_logs "$DIR"; exit 1; }
 }
 
-# Another job, which is refused; that is logged once a second.
+# The shards refuse another job and log that once a second.
 refusal_is_logged() {
   if train "$TEST_TMPDIR/refused" --workers 2 --steps 1; then fail "another job was registered"; fi
   grep -q "RegisterJob of spiffe://kaon.local/kaon/.* refused: ALREADY_EXISTS" "$DIR/coordinator.log"
@@ -43,7 +43,7 @@ stop
 python3 tests/integration/check_logs.py "$DIR/tls" "$WEIGHT,$GRADIENT" "$DIR"/*.log "$TEST_TMPDIR/trainer" "$TEST_TMPDIR/refused" ||
   fail "a log has what no log may have"
 
-# They are the logs of this training.
+# These are the logs of this training.
 [ "$(grep -c "spiffe://kaon.local/kaon/.* joins as rank 0" "$DIR/coordinator.log")" -ge 3 ] || fail "the coordinator's log has no joins"
 grep -q "call_refused.already_exists" "$TEST_TMPDIR/events" || fail "the refusal is not counted: $(cat "$TEST_TMPDIR/events")"
 for log in "$DIR"/shard-?.log; do grep -q "session over shared memory for" "$log" || fail "$log has no session"; done

@@ -1,12 +1,13 @@
 #!/bin/bash
-# P17: a shard with just as much host memory as its job needs, by its own arithmetic, steps it, and has never more resident than
-# host_memory_bytes, staging_bytes and a tenth of both; one with 64 bytes less refuses the job and says why. Muon and AdamW, over
-# the network. Misbehaving clients add 16 MiB at most (byzantine_client_test): so much is left free here.
+# P17: a shard with exactly the host memory that its job needs, by its own arithmetic, trains it. Its resident
+# memory never exceeds host_memory_bytes, staging_bytes and a tenth of both. A shard with 64 bytes less refuses the
+# job and reports why. Muon and AdamW, over the network. Malicious clients add 16 MiB at most
+# (byzantine_client_test), so this test leaves so much free.
 source tests/integration/real_cluster.sh
 export KAON_SHM_SESSIONS=0
 SMALL=(--hidden 1024 --blocks 4 --embedding 32 --batch-size 8 --report-every 1000)
 
-# shard_number NAME: what shard 0 says of itself.
+# shard_number NAME: prints a number of shard 0's description.
 shard_number() {
   described "$TEST_TMPDIR/status" && python3 -c '
 import json, sys

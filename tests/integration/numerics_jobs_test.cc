@@ -298,8 +298,8 @@ constexpr float kSpike = 1000;
 
 float SignOf(uint64_t step, size_t element) { return (element + step) % 3 == 0 ? -1.0f : 1.0f; }
 
-// One parameter of each rule in one chain. A spike of equal entries, then a step of ones, of which
-// some have another sign.
+// Returns a plan with one parameter of each rule in one chain. The first step is a spike of equal
+// entries, the second one has entries of size one, some with another sign.
 TrainingPlan ChainPlan(double max_grad_norm) {
   TrainingPlan plan;
   plan.job.set_name("chain");
@@ -352,7 +352,7 @@ TEST(NumericsJobsTest, EveryRuleButMuonIsClippedInOneChain) {
   }
 }
 
-// [C2]: in a job that names no group, a copy steps as its original does, whatever its own name.
+// In a job that names no group, a copy steps as its original, whatever its own name is ([C2]).
 TEST(NumericsJobsTest, ACopyStaysEqualToItsOriginal) {
   TrainingPlan plan;
   plan.job.set_name("tied");

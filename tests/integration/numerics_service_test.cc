@@ -170,8 +170,8 @@ TEST(NumericsServiceTest, AnUpdateThatWouldNotBeFiniteSkipsTheStep) {
   EXPECT_TRUE(service.records[2].applied);
 }
 
-// [T10]: a momentum that no vote tells of takes the weights beyond fp32 at step 5. The step is
-// applied, and the parameter keeps its weights, the same ones with and without servers.
+// A momentum that no vote reports takes the weights beyond fp32 at step 5 ([T10]). The step is
+// applied, and the parameter keeps its weights, with servers as without.
 TEST(NumericsServiceTest, AnUpdateThatIsNotFiniteAfterItsDecisionKeepsTheWeights) {
   TrainingPlan plan = HugeRatePlan(0.99, [](uint32_t id, uint32_t, uint64_t) {
     return std::vector<float>(id == 0 ? 5 : 700, id == 0 ? 0.0f : 0.1f);
@@ -197,7 +197,7 @@ TEST(NumericsServiceTest, ASkippedStepLeavesEveryStateAsItWas) {
   }
 }
 
-// Edge 13, [T2]: the scale changes nothing but what the workers send.
+// Edge 13: the loss scale changes only the gradients that the workers send ([T2]).
 TEST(NumericsServiceTest, WeightsDoNotDependOnTheLossScale) {
   TrainingPlan plan = RichPlan();
   plan.steps = kOverflowStep - 1;

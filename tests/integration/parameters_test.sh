@@ -1,6 +1,7 @@
 #!/bin/bash
-# The proof that the optimizer ran: `kaonctl parameters -o json` shows that each hidden matrix took exactly as many
-# Newton-Schulz updates as steps were applied, and every other parameter none; the trainer's summary says the same.
+# Proves that the optimizer ran: `kaonctl parameters -o json` shows that each hidden matrix had exactly as many
+# Newton-Schulz updates as steps were applied, and every other parameter none. The trainer's summary shows the
+# same.
 source tests/integration/real_cluster.sh
 
 start 2 2
@@ -9,7 +10,7 @@ train "$TEST_TMPDIR/service" --workers 2 --steps 9 --poison-step 4 || { cat "$TE
 "$KAONCTL" --dir "$DIR" parameters --filter hidden
 tail -n 1 "$TEST_TMPDIR/service" >"$TEST_TMPDIR/summary"
 python3 tests/integration/check_parameters.py "$TEST_TMPDIR/parameters" "$TEST_TMPDIR/summary" || fail "parameters"
-# One by one: the last update of each matrix was orthogonal as far as its coefficients make it so.
+# Checks each matrix: its last update was as orthogonal as its coefficients make it.
 names=$(python3 -c 'import json, sys; print(*[row["name"] for row in json.load(sys.stdin)["parameters"]], sep="\n")' \
   <"$TEST_TMPDIR/parameters")
 for name in $names; do
@@ -19,7 +20,7 @@ done
 python3 tests/integration/check_parameter_stats.py "$TEST_TMPDIR/stats" "$TEST_TMPDIR/diagnostics" || fail "parameter stats"
 refusal=$("$KAONCTL" --dir "$DIR" parameter stats "${name^^}" 2>&1 || true)
 [[ $refusal == *"did you mean \"$name\""* ]] || fail "a suggestion: $refusal"
-# The table of groups, routes and clipping is there for people too.
+# People get the table of groups, routes and clipping, too.
 "$KAONCTL" --dir "$DIR" job show | grep adamw >/dev/null || fail "job show"
 stop
 finish

@@ -19,7 +19,7 @@ using testing::TrainingPlan;
 
 constexpr uint64_t kSteps = 10;
 
-// Large enough that a stage of a step takes milliseconds, many enough that they overlap.
+// The matrices are so large that a stage takes milliseconds, and so many that stages overlap.
 TrainingPlan ManyMatrices() {
   TrainingPlan plan;
   plan.job.set_name("pipelined");

@@ -1,6 +1,7 @@
 #!/bin/bash
-# The quickstart with the real programs. Its default run: the model learns what the README says, the last line is its summary, and
-# nothing is left behind. With --chaos: servers are killed with -9, and training ends in the bits of an undisturbed run.
+# Runs the quickstart with the real programs. Its default run: the model learns what the README says, the last line
+# is its summary, and nothing is left behind. With --chaos: servers are killed with -9, and training ends in the
+# bits of an undisturbed run.
 source tests/integration/real_cluster.sh
 
 export TMPDIR=$TEST_TMPDIR/private
@@ -17,7 +18,7 @@ assert 2.3 < summary["bigram_loss"] < 2.7 and 1.2 < summary["fivegram_loss"] < 1
 assert summary["applied"] == summary["steps"] and summary["skipped"] == 0, summary
 for key in ("newton_schulz_updates", "push_bytes", "pull_bytes"):
     assert summary[key], key
-# By default: the servers are on the machine of their workers.
+# By default the servers run on the machine of their workers, so all bytes pass through shared memory.
 assert summary["shm_bytes"] == summary["push_bytes"] + summary["pull_bytes"], summary
 ' || fail "the summary: $(tail -n 1 "$TEST_TMPDIR/out")"
 [ -z "$(ls -A "$TMPDIR")" ] || fail "left behind: $(ls -A "$TMPDIR")"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# What a process cannot work with is refused before it serves or calls: one line that names the file and the fault, exit status 2.
+# A process refuses bad input before it serves or calls: one line that names the file and the fault, exit status 2.
 source tests/integration/real_cluster.sh
 
 TLS=$TEST_TMPDIR/tls
@@ -14,7 +14,7 @@ refused() {
   [[ $status = 2 && $said = *"$fault"* && $said != *$'\n'* ]] || fail "$* ended with $status and said: $said; expected: $fault"
 }
 
-# refused_programs FAULT CERTIFICATE KEY: by every program.
+# refused_programs FAULT CERTIFICATE KEY: every program refuses them.
 refused_programs() {
   local fault=$1 crt=$2 key=$3
   local files=(--tls-ca-file "$TLS/ca.crt" --tls-certificate-file "$crt" --tls-private-key-file "$key")

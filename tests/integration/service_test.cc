@@ -47,7 +47,7 @@ std::vector<StepRecord> TrainRank(const testing::InProcessCluster& cluster,
   Result<Worker> worker = registered->Join(rank);
   EXPECT_TRUE(worker.ok()) << worker.status().ToString();
   if (rank == 0) LoadWeights(job, *worker);
-  // Version 0 is there once rank 0 has loaded it; a pull waits for it.
+  // Version 0 exists once rank 0 has loaded it; a pull waits for it.
   PullAll(job, *registered, 0);
   std::vector<StepRecord> records;
   for (uint64_t step = 1; step <= kSteps; ++step) {
@@ -127,8 +127,7 @@ TEST(ServiceTest, AStepThatWasGivenUpIsSummedFromItsNewGradientAlone) {
       }
     }
     OpenStep again = BeginStep(job, *worker, number);
-    // The other rank's gradient would complete the one that was given up until there is a plan of
-    // this one.
+    // Before this step has a plan, the other rank's gradient would complete the abandoned step.
     EXPECT_TRUE(again.PushAndWait(0));
     of_other.PushAll();
     Future<StepRecord> decided = again.Finish();

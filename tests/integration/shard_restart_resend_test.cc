@@ -36,7 +36,7 @@ class ShardRestartResendTest : public ::testing::Test {
     step_.emplace(BeginStep(definition_, *worker_, 1));
   }
 
-  // Parameters of a shard that take part in steps.
+  // Returns the parameters of a shard that take part in steps.
   std::vector<uint32_t> ParametersOf(uint32_t shard) const {
     std::vector<uint32_t> ids;
     for (uint32_t id = 0; id < step_->gradients.size(); ++id) {

@@ -1,6 +1,7 @@
 #!/bin/bash
-# P6, P7: killing shards with -9 in the middle of training, alone, with the coordinator, and all at once, and starting them again on
-# their data loses no step: training goes on by itself and ends in the bits of an undisturbed run.
+# P6, P7: kills shards with -9 in the middle of training, alone, with the coordinator, and all at once, and
+# restarts them on their data. No step is lost; training continues by itself and ends in the bits of an undisturbed
+# run.
 source tests/integration/real_cluster.sh
 
 STEPS=${STEPS:-60}
@@ -11,7 +12,7 @@ steps_done() { cat "$TEST_TMPDIR/log" 2>/dev/null | grep -c '"type": *"step"'; }
 trained() { ! kill -0 "$trainer" 2>/dev/null; }
 now_ms() { echo $(($(date +%s%N) / 1000000)); }
 
-# strike NAME...: kills servers at once, starts them again, and says how long it took until the next step was done.
+# strike NAME...: kills servers at once, restarts them, and prints how long it took until the next step was done.
 strike() {
   local name step start served
   step=$(steps_done)
@@ -35,7 +36,7 @@ wait_for 60 reached 5
 strike shard-1
 wait_for 60 reached $((STEPS / 6))
 strike shard-0
-# Before it has done anything again.
+# The second kill hits the shard before it has done anything.
 strike shard-0
 wait_for 60 reached $((STEPS / 3))
 strike shard-1 coordinator
@@ -46,7 +47,7 @@ strike shard-0 shard-1 coordinator
 wait_for 120 trained
 wait "$trainer" || { cat "$TEST_TMPDIR/service"; fail "kaon-train: exit status $?"; }
 
-# The whole history, every step once.
+# The history must have every step once.
 wait_for 60 has_history "$STEPS" || cluster_show_logs "$DIR"
 "$KAONCTL" --dir "$DIR" -o json status >"$TEST_TMPDIR/status"
 python3 -c '

@@ -1,6 +1,7 @@
 #!/bin/bash
-# P6, P7: with snapshots every few steps and a journal that forgets, shards that are killed with -9 at random moments, in the middle of
-# writing one as well, lose no step and end in the bits of an undisturbed run, and what they keep on disk does not grow with the steps.
+# P6, P7: shards with snapshots every few steps and a truncated journal are killed with -9 at random moments, also
+# while they write a snapshot. They lose no step and end in the bits of an undisturbed run, and their disk use does
+# not grow with the steps.
 source tests/integration/real_cluster.sh
 
 STEPS=${STEPS:-150}
@@ -12,7 +13,7 @@ RANDOM=${SEED:-20261121}
 steps_done() { cat "$TEST_TMPDIR/log" 2>/dev/null | grep -c '"type": *"step"'; }
 trained() { ! kill -0 "$trainer" 2>/dev/null; }
 reached() { [ "$(steps_done)" -ge "$1" ] || trained; }
-# A file may be gone before it is read: the other shard lives.
+# A file may vanish before it is read, because the other shard runs.
 disk_bytes() { { cat "$DIR/$1"/journal-* "$DIR/$1"/snapshot-* 2>/dev/null || true; } | wc -c; }
 
 start 2 2
@@ -48,12 +49,12 @@ for shard in status["shards"]:
     assert shard["snapshot_step"] > int(sys.argv[2]) / 2, shard
     print("shard", shard["shard"], "has a snapshot of step", shard["snapshot_step"], "and", shard["journal_bytes"], "bytes on disk")
 ' "$TEST_TMPDIR/status" "$STEPS" || fail "status: $(cat "$TEST_TMPDIR/status")"
-# Every byte that was ever appended would be more than this by far: the largest number of a frame says how many there were.
+# All bytes that were ever appended exceed this by far; the largest number of a frame shows how many there were.
 last=$(ls "$DIR/shard-0" | grep '^journal-' | tail -n 1)
 first=$(ls "$DIR/shard-0" | grep '^journal-' | head -n 1)
 [ -f "$DIR/shard-0/start" ] || fail "the journal was never truncated"
 echo "at most $most bytes on one disk; the journal of shard 0 now begins with $first and ends with $last"
-# Three snapshots, two triggers, a segment of a quarter of one, and the step in flight.
+# Bound: three snapshots, two triggers, a segment of a quarter of one, and the step in flight.
 snapshot=$(cat "$DIR/shard-0"/snapshot-* | wc -c)
 [ "$most" -lt $((2 * snapshot + 4 * KAON_SNAPSHOT_JOURNAL_BYTES)) ] || fail "$most bytes on one disk"
 stop

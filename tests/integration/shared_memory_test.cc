@@ -19,7 +19,7 @@ ClientOptions Over(Transport transport) {
   return options;
 }
 
-// One rank in a process of its own, as far as the library can tell.
+// One rank that the library sees as a process of its own.
 struct Rank {
   Rank(const InProcessCluster& cluster, Transport transport, const v1::JobDefinition& definition,
        uint32_t rank)
@@ -72,7 +72,7 @@ TEST(SharedMemoryTest, IsChosenWhereThereIsASessionAndLeftWhereThereIsNone) {
       EXPECT_EQ(rank.client.transfer_totals().shm_refusals, 0u);
     } else {
       EXPECT_EQ(rank.client.transfer_totals().shm_bytes, 0u);
-      // Asked for once, and not again for each call.
+      // The client asks once, and not again for each call.
       EXPECT_EQ(rank.client.transfer_totals().shm_refusals, 1u);
     }
   }

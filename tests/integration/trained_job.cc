@@ -86,7 +86,7 @@ uint64_t StateDigest(const InProcessCluster& cluster, const v1::JobDefinition& j
     const grpc::Status status = stub->DescribeShard(&context, {}, &response);
     CHECK(status.ok()) << status.error_message();
     digest += response.state_digest();
-    // A shard that owns nothing may be behind.
+    // A shard without parameters may lag behind.
     position = std::max<uint64_t>(position, response.state().applied_position());
   }
   for (int id = 0; id < job.parameters_size(); ++id) {
@@ -181,7 +181,7 @@ TrainedJob TrainOnShards(const TrainingPlan& plan, int num_shards) {
     }
     for (std::thread& thread : threads) thread.join();
     trained.records.push_back(records[0]);
-    // A version is there on every shard once it can be pulled.
+    // A version is complete on every shard once it can be pulled.
     trained.weights = Pull(job, plan.job, step);
     trained.state_digests.push_back(StateDigest(cluster, plan.job, num_shards));
   }

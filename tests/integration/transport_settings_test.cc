@@ -61,7 +61,7 @@ constexpr uint8_t kEndHeaders = 4;
 constexpr uint16_t kInitialWindowSize = 4;
 constexpr uint32_t kLookaheadBytes = 1 << 20;
 
-// A frame of SETTINGS that says nothing.
+// Returns an empty SETTINGS frame.
 std::string EmptySettings() {
   return std::string(3, '\0') + static_cast<char>(kSettingsFrame) + std::string(5, '\0');
 }
@@ -144,8 +144,8 @@ std::string Field(const std::string& name, const std::string& value) {
          static_cast<char>(value.size()) + value;
 }
 
-// Pings of ours are answered in turn: by the second answer what was sent before has been read. The
-// other end sends none of its own.
+// Our pings are answered in order: at the second answer the other end has read everything sent
+// before. It sends no pings of its own.
 void ExpectNoPingBut2Answers(int fd) {
   int answered = 0;
   for (const char* ping : {"first...", "second.."}) {
@@ -212,11 +212,11 @@ class PlainServer {
   std::string address_;
 };
 
-// A client connects to a server of plain sockets, whose end `reads_settings` takes them from.
+// Connects a client to a server of plain sockets. `reads_settings` reads them at the server's end.
 void ExpectToConnect(const std::function<void(int fd)>& reads_settings) {
   const PlainServer server;
   const auto channel = server.Channel();
-  // Somebody has to wait for the connection, or gRPC does little for it.
+  // gRPC hardly works on a connection unless a call waits for it.
   std::thread waiter([&] {
     const auto deadline = std::chrono::system_clock::now() + std::chrono::seconds(30);
     EXPECT_TRUE(channel->WaitForConnected(deadline));
@@ -260,7 +260,7 @@ std::string HeadersOfACall(const std::function<void(int fd)>& serve) {
   return headers;
 }
 
-// Reads what comes and answers nothing, no ping either, until the other end closes.
+// Reads everything and answers nothing, not even a ping, until the other end closes.
 void ExpectToBeClosed(int fd) {
   const absl::Time begin = SteadyNow();
   char bytes[1024];

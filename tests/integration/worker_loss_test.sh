@@ -1,7 +1,8 @@
 #!/bin/bash
-# T21: a trainer is killed with -9 in the middle of training, and started again, under each policy for lost workers; under those
-# that do not wait for it, it also kills itself before, in the middle of and at the end of a push, over either transport. Whatever
-# members the steps had, the weights are those of a run without servers that leaves out the same ones: never a part of a contribution.
+# T21: kills a trainer with -9 in the middle of training and restarts it, under each policy for lost workers. Under
+# the policies that do not wait, it also kills itself before, in the middle of and at the end of a push, over
+# either transport. The weights are those of a run without servers that leaves out the same members: never a part
+# of a contribution.
 source tests/integration/real_cluster.sh
 
 OPTIONS=(--workers 2 --split 3,5 --max-grad-norm 0.05)
@@ -16,7 +17,7 @@ in_time() {
   [ "$took" -le "$allowed" ] || fail "$1: after $took ms, expecting at most $allowed"
 }
 
-# history: one line per train step: number, ranks.
+# history: prints one line per train step: number, ranks.
 history() {
   "$KAONCTL" --dir "$DIR" -o json steps --limit 1000 | python3 -c '
 import json, sys
@@ -31,7 +32,7 @@ launch 0 --steps 40
 launch 1 --steps 40
 wait_for 60 step_reached 10 || give_up
 kill_trainer 1
-# Longer than the other policies below wait. A step that had all it needed may still come, but no further one.
+# This is longer than the other policies below wait. A complete step may still be decided, but no further one.
 held=$(step_now)
 sleep 2
 [ "$(step_now)" -le $((held + 1)) ] || fail "wait: went on without rank 1"
@@ -51,7 +52,7 @@ wait_for 60 step_reached 10 || give_up
 killed=$(now_ms)
 kill_trainer 1
 held=$(step_now)
-# The next one may have had all it needed.
+# The next step may have been complete already.
 wait_for 60 step_reached $((held + 2)) || give_up
 in_time "shrink: a step without it" "$killed"
 wait_for 60 phase_has "without rank 1 (lost)" || give_up
@@ -81,18 +82,18 @@ in_time "fail: the end of rank 0" "$killed"
 if wait "${trainer[0]}"; then fail "fail: rank 0 says that all is well"; fi
 grep -q "rank 1 was lost" "$TEST_TMPDIR/rank-0" || fail "fail: $(cat "$TEST_TMPDIR/rank-0")"
 phase_has "stopped: FAILED_PRECONDITION: rank 1 was lost" || fail "fail: $(status_field phase)"
-# What was trained is there.
+# The trained weights are still there.
 "$KAONCTL" --dir "$DIR" digest >/dev/null || fail "fail: no digest"
 launch 1 --steps 400 --worker-loss fail --worker-loss-seconds 1
 wait_for 60 ended 1 || give_up
 grep -q "rank 1 was lost" "$TEST_TMPDIR/rank-1" || fail "fail: rank 1 again: $(cat "$TEST_TMPDIR/rank-1")"
 stop
 
-# Each of them comes by once or more in a step: rank 1 dies in one of the first ten.
+# Each point is passed once or more in a step, so rank 1 dies in one of the first ten.
 DEATHS=(worker_begin:8 worker_chunk_sent:15 worker_finish_push:16)
 STEPS=20
 
-# train_until_death POINT POLICY: two ranks, of which rank 1 dies there.
+# train_until_death POINT POLICY: trains two ranks, of which rank 1 dies there.
 train_until_death() {
   local options=(--steps "$STEPS" --worker-loss "$2" --worker-loss-seconds 1)
   start 2 2
@@ -102,7 +103,7 @@ train_until_death() {
   grep -q "^KAON_FAILPOINT ${1%:*}:" "$TEST_TMPDIR/rank-1" || fail "rank 1 did not die at $1: $(cat "$TEST_TMPDIR/rank-1")"
 }
 
-# without_rank_1 FILE: options that leave out of a run without servers what that history has without rank 1.
+# without_rank_1 FILE: prints the options that leave the same steps of rank 1 out of a run without servers.
 without_rank_1() { awk '$2 == 0 && NF == 2 {print "--absent 1:" $1 "-" $1}' "$1"; }
 
 for death in "${DEATHS[@]}"; do

@@ -33,8 +33,8 @@ TEST(DecideClipTest, SumsBeyondFp32HaveAFiniteNorm) {
   EXPECT_DOUBLE_EQ(decision.norms(kAdamW).clip_factor(), 5e-21);
 }
 
-// [C1], edges 33 and 43: the norm is that of all shards, in one addition order, whatever their
-// number.
+// The norm is that of all shards, added in one order, whatever their number ([C1]). This covers
+// edges 33 and 43.
 TEST(DecideClipTest, TheSumIsTakenInParameterOrder) {
   for (const int num_shards : {1, 2, 3, 7}) {
     const v1::RegisterBody job = Register(TestJob(), num_shards);
@@ -57,8 +57,8 @@ TEST(DecideClipTest, ACopyIsNotCounted) {
   EXPECT_EQ(decision.norm_groups(0).clip_factor(), 1 / (3 + 1e-6));
 }
 
-// [C2], edge 33: each vote's rows are those of its own parameters; one that comes twice counts
-// once.
+// Each vote's rows are those of its own parameters ([C2]). A row that arrives twice counts once
+// (edge 33).
 TEST(DecideClipTest, AParameterIsCountedOnce) {
   const v1::RegisterBody job = Register(TestJob(), 2);
   std::vector<v1::Prepared> votes = Votes(job, {0, 9, 0, 16, 0});
@@ -204,7 +204,7 @@ TEST(DecideClipTest, EveryRuleButMuonClipsInOneChain) {
   }
 }
 
-// Edge 5: nor does it take a second clipped rule in the chain.
+// Edge 5: a rule is clipped even if Muon is the only other rule in the chain.
 TEST(DecideClipTest, AnyRuleClipsAloneBesideMuon) {
   for (const v1::Rule rule : {v1::RULE_ADAMW, v1::RULE_SGD, v1::RULE_LION}) {
     v1::JobDefinition job = TestJob();
@@ -267,7 +267,7 @@ TEST(DecideClipTest, CountsTheStepsThatReadANorm) {
   EXPECT_EQ(decision.clip_reductions_total(), 2);
 }
 
-// [T5]: what nobody reads is not in the record; factors are as with it.
+// A norm that no decision reads is not in the record ([T5]); the factors do not change.
 TEST(DecideClipTest, WithoutAReportOnlyNormsThatDecideAreRecorded) {
   v1::JobDefinition job = JobWithSeparateGroup();
   const std::vector<double> sums = {400, 9, 500, 1e6, 0};

@@ -37,7 +37,7 @@ v1::StepDecision Registration(const v1::JobDefinition& definition) {
   return Decide(plan.registration(), plan, std::vector<v1::Prepared>(1), nullptr);
 }
 
-// The decision on a step after `before`, run with the scale that asked for.
+// Returns the decision on a step after `before`, which ran with the scale that `before` set.
 v1::StepDecision StepAfter(const v1::JobDefinition& definition, const v1::StepDecision& before,
                            double sum) {
   const v1::RegisterBody job = Register(definition, 1);
@@ -150,7 +150,7 @@ v1::StepDecision DecideOnElement(const v1::JobDefinition& definition, int id, do
   return Decide(job, TrainPlan(), votes, nullptr);
 }
 
-// [T3]: squares and sums of what is stepped with stay finite in fp32.
+// The squares and sums of accepted elements stay finite in fp32 ([T3]).
 TEST(DecideSkipTest, AnElementTooLargeToBeSteppedWithIsAnOverflow) {
   v1::JobDefinition off = TestJob();
   off.set_max_grad_norm(0);
@@ -169,7 +169,8 @@ TEST(DecideSkipTest, AnElementTooLargeToBeSteppedWithIsAnOverflow) {
             "4.61169e+18 after clipping");
 }
 
-// [T3], [C5]: by what is left of it after clipping; what is exempt is not clipped ([C7]).
+// The limit of an element applies after clipping ([T3], [C5]). Exempt elements are not clipped
+// ([C7]).
 TEST(DecideSkipTest, AClippedElementIsJudgedAfterClipping) {
   v1::JobDefinition job = TestJob();
   EXPECT_EQ(DecideOnElement(job, 1, 2e38).outcome(), v1::OUTCOME_APPLY);
@@ -180,7 +181,7 @@ TEST(DecideSkipTest, AClippedElementIsJudgedAfterClipping) {
   EXPECT_THAT(DecideOnElement(job, 1, 0x1p125).reason(), HasSubstr("4.25353e+37 * 2.1684e-19"));
 }
 
-// [T3], [T7], [T8]: only of what would be stepped.
+// The limit applies only to elements that would be stepped ([T3], [T7], [T8]).
 TEST(DecideSkipTest, AnElementThatIsNotSteppedWithIsNeverTooLarge) {
   v1::JobDefinition definition = TestJob();
   definition.mutable_parameters(1)->set_frozen(true);
@@ -211,7 +212,7 @@ TEST(DecideSkipTest, LookingForLargeElementsReadsNoNorm) {
 TEST(DecideSkipTest, AnElementTooLargeMovesTheScale) {
   v1::JobDefinition definition = JobWithScaler();
   definition.set_max_grad_norm(0);
-  // And before the threshold, which would leave the scale alone.
+  // The check precedes the threshold, which would leave the scale alone.
   definition.set_grad_norm_skip_threshold(1);
   const v1::RegisterBody job = Register(definition, 1);
   const v1::StepRecord previous = RecordWith(Registration(definition));
@@ -228,7 +229,7 @@ TEST(DecideSkipTest, ANormAboveTheThresholdSkips) {
   EXPECT_EQ(decision.outcome(), v1::OUTCOME_SKIP);
   EXPECT_EQ(decision.reason(),
             "gradient norm 5 of norm group main is above grad_norm_skip_threshold 4.5");
-  // Finite norms are in the record all the same.
+  // The record has the norms, because they are finite.
   EXPECT_EQ(decision.norm_groups(0).live_norm(), 5);
   EXPECT_EQ(decision.applied_updates(), 0);
   EXPECT_EQ(DecideOn(JobWithThreshold(5), {0, 9, 0, 16, 0}).outcome(), v1::OUTCOME_APPLY);
@@ -240,7 +241,7 @@ TEST(DecideSkipTest, TheThresholdIgnoresExemptNorms) {
   v1::JobDefinition job = JobWithThreshold(100);
   const std::vector<double> sums = {6.2e6 * 6.2e6, 4e-4 * 4e-4, 0, 0, 0};
   EXPECT_EQ(DecideOn(job, sums).outcome(), v1::OUTCOME_APPLY);
-  // Not with scope `all` either: that one is about clipping.
+  // Scope `all` is about clipping, so it does not change this.
   job.set_clip_scope(v1::CLIP_SCOPE_ALL);
   EXPECT_EQ(DecideOn(job, sums).outcome(), v1::OUTCOME_APPLY);
 }
@@ -281,7 +282,7 @@ TEST(DecideSkipTest, TheThresholdAddsUpAllLiveGroups) {
   }
 }
 
-// Edge 52: what schedules go by counts applied steps only.
+// Edge 52: schedules count applied steps only.
 TEST(DecideSkipTest, SkippedStepsAreNotCountedAsUpdates) {
   v1::StepDecision decision = Registration(TestJob());
   EXPECT_EQ(decision.applied_updates(), 0);
@@ -376,7 +377,7 @@ TEST(DecideSkipTest, FrozenParametersAreInNoNorm) {
   EXPECT_EQ(decision.norms(1).clip_factor(), 1);
 }
 
-// [T7]: what nobody has a gradient for is in no norm.
+// A parameter that no worker has a gradient for is in no norm ([T7]).
 TEST(DecideSkipTest, MissingParametersAreInNoNorm) {
   const v1::RegisterBody job = Register(TestJob(), 1);
   std::vector<v1::Prepared> votes = Votes(job, {9, 1e12, 16, 4, 0});

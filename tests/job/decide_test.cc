@@ -177,7 +177,7 @@ TEST(DecideTest, RegistrationAppliesWithLossScaleOne) {
   EXPECT_EQ(decision.next_loss_scale(), 1);
 }
 
-// P4: of the whole job, whatever the placement; mod 2^64, and of every kind of entry.
+// P4: the digest of the whole job, for any placement and every kind of entry; mod 2^64.
 TEST(DecideTest, AddsUpTheShardsStateDigests) {
   const v1::RegisterBody job = Register(TestJob(), 3);
   std::vector<v1::Prepared> votes = Votes(job, RandomSums(TestJob().parameters_size()));

@@ -25,7 +25,7 @@ TEST(EffectiveTest, FillsUnsetOptionsWithTheDocumentedDefaults) {
   EXPECT_EQ(job.loss_scaler().initial_scale(), 1);
 }
 
-// [N6]: bf16, and fp32 only where the other options refuse bf16.
+// The default is bf16, or fp32 if the other options refuse bf16 ([N6]).
 TEST(EffectiveTest, AnOpenNewtonSchulzDTypeIsBFloat16WhereThereIsRoom) {
   const auto dtype_with = [](const std::function<void(v1::MuonOptions&)>& change) {
     v1::JobDefinition job = SmallJob();

@@ -40,7 +40,7 @@ TEST(GlobTest, SetsAndEscapes) {
   EXPECT_TRUE(GlobMatches("?", "."));
 }
 
-// fnmatch takes minutes for this.
+// fnmatch needs minutes for this pattern.
 TEST(GlobTest, ManyStarsTakeNoTime) {
   std::string pattern;
   for (int i = 0; i < 300; ++i) pattern += "*a";

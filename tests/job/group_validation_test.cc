@@ -187,7 +187,7 @@ TEST(GroupValidationTest, NesterovOfSgdNeedsMomentumWithoutDampening) {
   EXPECT_THAT(sgd(0.9, 0.5), HasSubstr("dampening is 0.5"));
 }
 
-// Edge 51: without momentum SGD has no buffer that these could say something of ([G1]).
+// Edge 51: without momentum SGD has no buffer that these options could describe ([G1]).
 TEST(GroupValidationTest, SgdWithoutMomentumTakesNoOptionOfItsBuffer) {
   const auto sgd = [](double momentum, double dampening, v1::StateDType dtype) {
     return Refusal(1, [&](v1::ParameterGroup& group) {

@@ -36,7 +36,7 @@ TEST(RestoreFitTest, HyperParametersComeWithTheState) {
   EXPECT_TRUE(CheckRestoreFits(Running(), restored).ok());
 }
 
-// Neither are they part of what is stored, nor do they come with it.
+// A checkpoint does not hold the workers, so a restore does not change them.
 TEST(RestoreFitTest, WorkersStayThoseOfTheJobThatRuns) {
   v1::RegisterBody restored = Running();
   restored.mutable_definition()->set_world_size(3);

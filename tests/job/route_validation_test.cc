@@ -34,7 +34,7 @@ std::string MuonRefusal(double lr, double scale_extra) {
   });
 }
 
-// [S1]: what the update is multiplied by is a float.
+// The factor of an update is a float ([S1]).
 TEST(RouteValidationTest, RefusesAStepSizeThatIsInfiniteWithTheScale) {
   EXPECT_EQ(MuonRefusal(0.1, 3e38), "OK");
   EXPECT_THAT(MuonRefusal(10, 3e38),
@@ -157,7 +157,7 @@ TEST(RouteValidationTest, LimitsThePiecesOfAllParametersTogether) {
                     HasSubstr("cut into 1048577 pieces or more, must be <= 1048576")));
 }
 
-// Seconds of processor time that resolving a job of so many parameters and 100 rules takes.
+// Returns the processor time, in seconds, of resolving a job of so many parameters and 100 rules.
 double SecondsToResolve(int num_parameters) {
   v1::JobDefinition job = SmallJob();
   job.clear_parameters();

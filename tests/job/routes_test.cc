@@ -50,7 +50,7 @@ TEST(RoutesTest, RefusesARuleThatNoParameterMatches) {
   EXPECT_TRUE(RouteParameters(*Effective(job)).ok());
 }
 
-// A rule that would need a group the job lacks is refused where it is used.
+// A rule that needs a missing group is refused for the parameter that it matches.
 TEST(RoutesTest, RuleNamesTheReason) {
   v1::JobDefinition job = SmallJob();
   AddRule(job, "heads").set_group("scalars");
@@ -66,7 +66,7 @@ TEST(RoutesTest, RuleNamesTheReason) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("elsewhere"));
 }
 
-// numerics.md section 2, rule 1: what the parameter says of itself comes first.
+// A parameter's own values come first (rule 1 of section 2 of numerics.md).
 TEST(RoutesTest, TheParametersOwnValuesBeatRulesAndRulesBeatTheGroup) {
   v1::JobDefinition job = SmallJob();
   job.mutable_groups(0)->set_norm_group("by-group");
@@ -100,7 +100,7 @@ TEST(RoutesTest, TheParametersOwnValuesBeatRulesAndRulesBeatTheGroup) {
   EXPECT_EQ(RouteParameters(*Effective(job))->parameters(0).norm_group(), "by-group");
 }
 
-// [routing 7]; the layout may come from a rule.
+// A rule may declare the layout, too ([routing 7]).
 TEST(RoutesTest, ADeclaredLayoutRoutesThreeDimensionsToMuon) {
   v1::JobDefinition job = SmallJob();
   job.mutable_parameters(0)->add_shape(3);
@@ -133,7 +133,7 @@ TEST(RoutesTest, ThreeDimensionsWithoutALayoutNeedAJobWithoutMuon) {
             "ndim > 2: no group needs a layout");
 }
 
-// Routers of mixtures of experts by AdamW: a rule of the user's, off unless asked for.
+// A user's rule routes the routers of mixtures of experts to AdamW; by default there is none.
 TEST(RoutesTest, RoutersGoToAdamWByARule) {
   v1::JobDefinition job = SmallJob();
   job.mutable_parameters(0)->set_name("layers.0.router.weight");
@@ -217,7 +217,8 @@ TEST(RoutesTest, ACopyMayNotAskForAnotherRoute) {
   }
 }
 
-// [routing 5]: a head that is tied to a table makes the table an embedding, whatever its own name.
+// A head that is tied to a table makes the table an embedding, whatever its own name is
+// ([routing 5]).
 TEST(RoutesTest, AnOriginalWithACopyThatIsAnEmbeddingIsOne) {
   for (const bool declared : {false, true}) {
     v1::JobDefinition job = TiedJob();
@@ -231,7 +232,7 @@ TEST(RoutesTest, AnOriginalWithACopyThatIsAnEmbeddingIsOne) {
   }
 }
 
-// Edge 22: the logical shape decides, whatever a trainer's storage is: one of 24 elements is a
+// Edge 22: the logical shape decides, not a trainer's storage. A parameter of 24 elements may be a
 // matrix or not.
 TEST(RoutesTest, TheShapeOfTheDefinitionDecides) {
   v1::JobDefinition job = SmallJob();
@@ -265,7 +266,7 @@ TEST(RoutesTest, TheOrderOfGroupsChangesNoRoute) {
   EXPECT_EQ(routes.parameters(1).group(), "scalars");
 }
 
-// Edge 39: a definition is a list; asking twice gives the same routes.
+// Edge 39: a definition is a list, and routing it twice gives the same routes.
 TEST(RoutesTest, AskingTwiceGivesTheSameRoutes) {
   const v1::JobDefinition job = *Effective(SmallJob());
   EXPECT_EQ(RouteParameters(job)->SerializeAsString(), RouteParameters(job)->SerializeAsString());

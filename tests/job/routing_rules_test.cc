@@ -28,7 +28,7 @@ v1::ParameterSpec Parameter(const std::string& name, const std::vector<uint64_t>
   return parameter;
 }
 
-// Name of the rule that gives the parameter its group, "" if none, or the message.
+// Returns the name of the rule that gives the parameter its group, "" if none, or the message.
 std::string GroupRule(const v1::JobDefinition& job, const v1::ParameterSpec& parameter) {
   absl::StatusOr<RoutingRules> rules = RoutingRules::Create(job);
   if (!rules.ok()) return std::string(rules.status().message());
@@ -164,7 +164,8 @@ TEST(RoutingRulesTest, RefusesARuleThatMatchesNoParameter) {
   EXPECT_TRUE(rules.CheckEachMatched().ok());
 }
 
-// Fine-tuning freezes what rules were written for: they are not mistyped, and set nothing ([T8]).
+// Fine-tuning may freeze all parameters of a rule. The rule is not mistyped and sets nothing
+// ([T8]).
 TEST(RoutingRulesTest, AFrozenParameterMatchesButTakesNothing) {
   v1::JobDefinition job;
   AddRule(job, "one").set_lr_multiplier(0.5);
@@ -192,7 +193,7 @@ TEST(RoutingRulesTest, ManyRulesOfManyPatternsStayApart) {
   EXPECT_EQ(GroupRule(job, Parameter("h.999.12.x", {2})), "r999");
 }
 
-// Registration runs on the one thread that answers the shards: what a job may ask of it is bounded.
+// Registration runs on the one thread that answers the shards, so its work is bounded.
 TEST(RoutingRulesTest, RefusesWhatWouldTakeTooLong) {
   v1::JobDefinition job;
   for (int i = 0; i < 65; ++i) {
@@ -212,8 +213,8 @@ TEST(RoutingRulesTest, RefusesWhatWouldTakeTooLong) {
               AllOf(HasSubstr("parameter y"), HasSubstr("must be <= 16000000 for the whole job")));
 }
 
-// A set of states for every subset of the last 200 characters: RE2 gives its automaton up and takes
-// every instruction for every character.
+// The pattern has a set of states for every subset of the last 200 characters. RE2 abandons its
+// automaton and runs every instruction for every character.
 TEST(RoutingRulesTest, RefusesPatternsThatCouldTakeTooLong) {
   v1::JobDefinition job;
   for (int i = 0; i < 40; ++i) {

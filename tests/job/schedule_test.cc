@@ -68,7 +68,7 @@ TEST(ScheduleTest, StaysWithinZeroAndOne) {
   }
 }
 
-// So that no schedule can take a rate out of its range, or make it no number, at any length.
+// So no schedule of any length can move a rate out of its range or make it NaN.
 TEST(ScheduleTest, StaysWithinZeroAndOneAtTheLongestSchedulesThereAre) {
   constexpr uint64_t kMost = uint64_t{1} << 40;
   for (const v1::Schedule& schedule :

@@ -135,7 +135,7 @@ TEST(SettingsTest, SetsTheWorkersOfTheJob) {
   EXPECT_EQ(job.definition().groups(0).SerializeAsString(), groups);
   ASSERT_TRUE(set({{"worker_loss_seconds", "2.5"}, {"worker_loss", "fail"}}).ok());
   EXPECT_EQ(job.definition().worker_loss_seconds(), 2.5);
-  // A rollback to what was registered keeps them.
+  // A rollback to the registered job keeps the settings.
   v1::RollbackBody rollback;
   *rollback.mutable_target()->mutable_registration() = Registered();
   *rollback.mutable_job_settings() = job.changed();
@@ -289,7 +289,7 @@ TEST(SettingsTest, DefaultedRestartsFollowTheFormAndTheSteps) {
   EXPECT_EQ(RestartsAfter(GramJob(8, {}), "muon.ns_steps", "5"), "2");
   EXPECT_EQ(RestartsAfter(GramJob(5, {}), "muon.ns_steps", "2"), "");
   EXPECT_EQ(RestartsAfter(GramJob(5, {}), "lr", "0.5"), "2");
-  // A user's own stay, and say so where they do not fit.
+  // A user's own restarts stay, and are refused if they do not fit.
   EXPECT_EQ(RestartsAfter(GramJob(6, {1, 3}), "muon.ns_steps", "7"), "1,3");
   EXPECT_THAT(RestartsAfter(GramJob(6, {2, 5}), "muon.ns_steps", "4"), HasSubstr("gram_restarts"));
   EXPECT_EQ(RestartsAfter(GramJob(6, {1, 3}), kForm, "standard"), "");

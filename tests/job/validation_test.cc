@@ -398,7 +398,7 @@ TEST(ValidationTest, RefusesMoreThanTheLimits) {
   EXPECT_THAT(ValidationError(job), HasSubstr("groups has 1002 entries, must be 1 .. 1000"));
 }
 
-// [T8], edge 19: a group nobody joins is legal.
+// A group without parameters is legal ([T8]); this is edge 19.
 TEST(ValidationTest, AcceptsEmptyGroups) {
   v1::JobDefinition job = SmallJob();
   job.mutable_parameters(0)->set_frozen(true);
@@ -407,7 +407,7 @@ TEST(ValidationTest, AcceptsEmptyGroups) {
   EXPECT_EQ(ValidationError(job), "OK");
 }
 
-// Edge 49: groups are told apart by their names, not by their values.
+// Edge 49: groups differ by their names, not by their values.
 TEST(ValidationTest, AcceptsTwoGroupsThatDifferByNameOnly) {
   v1::JobDefinition job = SmallJob();
   *job.add_groups() = job.groups(1);
@@ -453,7 +453,7 @@ TEST(ValidationTest, RefusesADeclaredLayoutThatDoesNotFitWhateverTheRoute) {
   EXPECT_EQ(ValidationError(job), "OK");
 }
 
-// A rule says how matrices are cut, wherever it matches: what steps by elements takes no notice.
+// A rule's layout says how matrices are cut. Parameters that are stepped by elements ignore it.
 TEST(ValidationTest, ARulesLayoutCountsForMuonAlone) {
   v1::JobDefinition job = SmallJob();
   v1::RoutingRule& rule = *job.add_routing_rules();
@@ -466,7 +466,7 @@ TEST(ValidationTest, ARulesLayoutCountsForMuonAlone) {
               HasSubstr("parameter h.weight, group matrices: layout heads: rows 4 are not"));
 }
 
-// [T8]: frozen wins over whatever else the parameter names.
+// Frozen overrides all other fields of the parameter ([T8]).
 TEST(ValidationTest, AFrozenParameterMayNameWhatItDoesNotTake) {
   v1::JobDefinition job = SmallJob();
   job.add_norm_groups()->set_name("mtp");
@@ -483,7 +483,7 @@ TEST(ValidationTest, AFrozenParameterMayNameWhatItDoesNotTake) {
   EXPECT_THAT(ValidationError(job), HasSubstr("group is \"mistyped\", which is none"));
 }
 
-// Memory that grows with what one worker says has a bound.
+// Memory that depends on one worker's request has a bound.
 TEST(ValidationTest, BoundsTheContributionsOfAStep) {
   EXPECT_TRUE(ValidateContributions(1024, 1000, 4).ok());
   EXPECT_TRUE(ValidateContributions(1, 100000, 256).ok()) << "one is always allowed";

@@ -23,8 +23,8 @@ std::unique_ptr<Backend> MakeBackend(Products products, int threads) {
 
 std::unique_ptr<Backend> MakeOneDnnBackend() { return MakeBackend(Products::kWhereNative, 1); }
 
-// Where the library has bf16 products of its own, be they emulated; onednn_gemm_test says where
-// not.
+// Runs if the library has bf16 products of its own, even emulated ones. onednn_gemm_test covers the
+// rest.
 template <typename Maker>
 std::vector<Maker> WherePossible(Maker make) {
   if (!OneDnnGemm(Products::kWherePossible).has_primitives()) return {};

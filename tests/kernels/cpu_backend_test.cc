@@ -33,7 +33,7 @@ INSTANTIATE_TEST_SUITE_P(
     CpuReference, BackendConformanceTest,
     ::testing::ValuesIn(OnEachInstructionSet<BackendMaker>(&MakeReferenceBackend)));
 
-// Tiles of the backend's threads; a product of the reference takes any number of rows.
+// The tiles are those of the backend's threads; the reference product accepts any number of rows.
 INSTANTIATE_TEST_SUITE_P(CpuReference, ThreadCountConformanceTest,
                          ::testing::Values(ThreadedBackendMaker([](int threads) {
                            ChosenInstructionSet() = WidestInstructionSet();
@@ -70,7 +70,7 @@ TEST(CpuBackendTest, GivesTheSameBitsWithAnyNumberOfThreads) {
     };
     const auto expected = stepped(1, InstructionSet::kScalar);
     EXPECT_EQ(std::get<1>(expected), TensorDigest(0, kWeightSlot, std::get<0>(expected)));
-    // All of both would take long where products are scalar.
+    // All combinations would take long, because the products may be scalar.
     for (const auto& [threads, isa] :
          {std::make_pair(2, InstructionSet::kAvx2), std::make_pair(1, WidestInstructionSet()),
           std::make_pair(2, WidestInstructionSet()), std::make_pair(8, WidestInstructionSet())}) {
@@ -86,7 +86,7 @@ struct SteppedWeights {
   UpdateResult result;
 };
 
-// New weights `offset` elements behind the beginning of a cache line, or where the old ones are.
+// Computes new weights in place, or `offset` elements after the start of a cache line.
 SteppedWeights SteppedBeside(CpuBackend& backend, const RuleConfig& rule,
                              const std::vector<float>& grad, std::vector<float> weight,
                              absl::optional<int> offset) {
@@ -114,7 +114,7 @@ void ExpectTheSame(const SteppedWeights& actual, const SteppedWeights& expected,
   EXPECT_EQ(actual.result.slots_digest, expected.result.slots_digest) << what;
 }
 
-// Those of long parameters go past the caches, where they begin with a line.
+// The new weights of long parameters bypass the caches if they begin with a cache line.
 TEST(CpuBackendTest, NewWeightsBesideTheOldOnesAreThoseInPlace) {
   AdamWConfig bf16_adamw;
   bf16_adamw.momentum_dtype = StateDType::kBFloat16;

@@ -26,7 +26,7 @@ struct Format {
 constexpr Format kFormats[] = {{DType::kBFloat16, 8, -126, 0x1.fep127},
                                {DType::kFloat16, 11, -14, 65504.0}};
 
-// Rounding by the definition, in double, where every value and half-way point is exact.
+// Rounds by definition, in double, in which every value and half-way point is exact.
 double NearestIn(const Format& format, double x) {
   if (x == 0 || !std::isfinite(x)) return x;
   int exponent = 0;

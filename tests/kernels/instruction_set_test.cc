@@ -26,7 +26,7 @@
 namespace kaon::kernels {
 namespace {
 
-// Bytes of what was computed, one thing after the other.
+// Collects the bytes of results.
 class Bits {
  public:
   template <typename T>
@@ -43,7 +43,7 @@ class Bits {
   std::string bytes_;
 };
 
-// Not a multiple of any register, group or block.
+// The size is no multiple of any register, group or block.
 constexpr size_t kElements = 5 * 1024 + 77;
 
 // Every kind of number: normal, subnormal, infinite, none.
@@ -59,7 +59,7 @@ std::vector<float> AnyBits(size_t n) {
 
 constexpr DType kDTypes[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
 
-// Gradients of ordinary size, and of sizes that take the pass in fp64.
+// Folds gradients of ordinary size, and of sizes that need fp64.
 std::string Fold() {
   Bits bits;
   for (const DType dtype : kDTypes) {
@@ -169,7 +169,7 @@ TEST_P(InstructionSetTest, EveryInstructionSetGivesTheSameBits) {
   const std::string expected = GetParam().bits();
   for (const InstructionSet isa : InstructionSets()) {
     ChosenInstructionSet() = isa;
-    // No dump of what may be megabytes.
+    // A dump of the bytes could be megabytes.
     EXPECT_TRUE(GetParam().bits() == expected) << "set " << static_cast<int>(isa);
   }
 }

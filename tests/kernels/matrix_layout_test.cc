@@ -124,7 +124,7 @@ void ExpectEveryElementOnceInItsPlace(const Case& drawn) {
   EXPECT_EQ(visits, std::vector<int>(expected.size(), 1));
 }
 
-// [L1]-[L6]: every element is in exactly one block, where the definitions put it.
+// Every element is in exactly one block, at the place that the layout defines ([L1]-[L6]).
 TEST(MatrixLayoutTest, RandomLayoutsPartitionTheParameter) {
   RandomLayouts layouts;
   for (int i = 0; i < 500; ++i) {
@@ -134,7 +134,7 @@ TEST(MatrixLayoutTest, RandomLayoutsPartitionTheParameter) {
   }
 }
 
-// [P1]: what placement and listings ask of a layout is what stepping it does.
+// Placement and listings use the same counts as a step ([P1]).
 TEST(MatrixLayoutTest, CountsAreThoseOfTheBlocks) {
   RandomLayouts layouts;
   for (int i = 0; i < 500; ++i) {

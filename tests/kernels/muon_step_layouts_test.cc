@@ -1,5 +1,5 @@
-// Muon's step by layout ([L1]-[L6]) and scale ([S1]): the same as if every matrix were a parameter
-// of its own.
+// Muon's step by layout ([L1]-[L6]) and scale ([S1]). The result is as if every matrix were a
+// parameter of its own.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -126,7 +126,7 @@ TEST(MuonStepLayoutsTest, EveryLayoutEqualsItsSeparateParameters) {
   configs[3].weight_decay = 0.3;
   configs[3].momentum_form = MomentumForm::kSum;
   configs[3].scale = UpdateScale::kUnitRmsNorm;
-  // Takes batches as well.
+  // The Gram form accepts batches, too.
   configs[4].newton_schulz.form = NsForm::kGram;
   configs[4].newton_schulz.gram_restarts = {2};
   for (const Case& c : Cases()) {
@@ -137,8 +137,8 @@ TEST(MuonStepLayoutsTest, EveryLayoutEqualsItsSeparateParameters) {
   }
 }
 
-// [M4], [Q1]: int8 momentum is kept in groups of 32 of the parameter's memory: bit for bit where
-// blocks begin and end with a group.
+// int8 momentum is kept in groups of 32 of the parameter's memory ([M4], [Q1]). The bits are equal
+// if blocks begin and end with a group.
 TEST(MuonStepLayoutsTest, Int8MomentumOfWholeGroupsEqualsSeparateParameters) {
   using Kind = MatrixLayoutKind;
   MuonConfig config;
@@ -232,8 +232,8 @@ TEST(MuonStepLayoutsTest, ConvolutionTakesTheScaleOfItsFlattenedShape) {
   }
 }
 
-// Edge 29: an expert without tokens has a zero gradient; its momentum goes on, the others' steps do
-// not depend on it.
+// Edge 29: an expert without tokens has a zero gradient. Its momentum decays on, and the others'
+// steps do not depend on it.
 TEST(MuonStepLayoutsTest, ExpertWithoutTokensKeepsStepping) {
   MuonConfig config;
   config.layout.kind = MatrixLayoutKind::kBatched;

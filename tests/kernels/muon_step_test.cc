@@ -123,7 +123,8 @@ TEST(MuonStepTest, EmaAndSumTakeTheSameTrajectory) {
   }
 }
 
-// [M3], edge 28: the state is the momentum and nothing else, whatever was done to the direction.
+// The state is the momentum and nothing else, whatever happens to the direction ([M3]); this is
+// edge 28.
 TEST(MuonStepTest, MomentumIsNeitherAliasedNorNormalised) {
   for (const StateDType dtype : {StateDType::kFloat32, StateDType::kBFloat16, StateDType::kInt8}) {
     for (const bool nesterov : {false, true}) {
@@ -175,7 +176,7 @@ TEST(MuonStepTest, DirectionComesFromTheUnquantisedMomentum) {
   }
 }
 
-// 1.3: what a missing gradient taken as zeros ([T7]) does to Muon.
+// 1.3: zeros stand in for a missing gradient ([T7]), and Muon still steps.
 TEST(MuonStepTest, LiveMomentumStepsAtFullSizeWithoutAGradient) {
   SteppedMuon stepped(MuonConfig{}, {12, 20}, std::vector<float>(240));
   stepped.Step(GaussianVector(240, 1), {1.0, 1.0, 1});
@@ -240,7 +241,7 @@ TEST(MuonStepTest, OnlyAVaryingClipFactorChangesTheResult) {
 TEST(MuonStepTest, MicroBatchesAreOneStep) {
   CpuBackend backend(std::make_unique<ReferenceGemm>());
   constexpr int kBatches = 4;
-  // Folding begins anew with the first, whatever was there.
+  // The first fold overwrites whatever the memory held.
   std::vector<float> folded(240, std::nanf(""));
   std::vector<float> mean(240);
   for (int k = 0; k < kBatches; ++k) {

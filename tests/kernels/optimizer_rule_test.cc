@@ -142,7 +142,7 @@ TEST(OptimizerRuleTest, MuonTakesMatricesOnly) {
   }
 }
 
-// [L2], [L5]: a layout is what makes other shapes matrices, where it fits.
+// A layout makes matrices of other shapes ([L2], [L5]), if it fits.
 TEST(OptimizerRuleTest, MuonTakesWhatItsLayoutCutsIntoMatrices) {
   MuonConfig config;
   config.layout.kind = MatrixLayoutKind::kBatched;
@@ -157,7 +157,7 @@ TEST(OptimizerRuleTest, MuonTakesWhatItsLayoutCutsIntoMatrices) {
               HasSubstr("rows 96 are not a multiple of sizes 4 + 1 + 1 + 1 = 7"));
 }
 
-// [P3]: fp32 unless asked otherwise, whatever dtype gradients arrive in.
+// The state is fp32 by default, whatever dtype the gradients have ([P3]).
 TEST(OptimizerRuleTest, StateSlotsHaveTorchNamesAndTheShapesSize) {
   const std::vector<StateSlot> muon = StateSlots(MuonConfig{}, kMatrix);
   ASSERT_EQ(muon.size(), 1u);
@@ -236,7 +236,7 @@ TEST(OptimizerRuleTest, MuonCostGrowsWithTheSmallerSideAndTheSteps) {
   EXPECT_GT(UpdateCost(longer, {512, 512}), 1.9 * square);
 }
 
-// A fused parameter costs what its matrices cost.
+// The cost of a fused parameter is that of its matrices.
 TEST(OptimizerRuleTest, MuonCostIsThatOfTheBlocks) {
   MuonConfig batched;
   batched.layout.kind = MatrixLayoutKind::kBatched;

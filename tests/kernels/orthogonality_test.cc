@@ -38,8 +38,8 @@ TEST(OrthogonalityTest, OfAnOrthogonalUpdateIsZero) {
   EXPECT_EQ(ErrorOf(Unscaled(), {3, 2}, {0, 1, 0, 0, -1, 0}), 0.0);
 }
 
-// By hand: O = diag(2, 1), O O^T - I = diag(3, 0), norm 3, over sqrt(2). And O O^T = [[2, 1],
-// [1, 1]]: error [[1, 1], [1, 0]], norm sqrt(3).
+// Computed by hand: O = diag(2, 1), O O^T - I = diag(3, 0), norm 3, over sqrt(2). And O O^T = [[2,
+// 1], [1, 1]]: error [[1, 1], [1, 0]], norm sqrt(3).
 TEST(OrthogonalityTest, IsTheNormOfTheGramMatrixLessTheIdentity) {
   EXPECT_DOUBLE_EQ(*ErrorOf(Unscaled(), {2, 2}, {2, 0, 0, 1}), 3 / std::sqrt(2.0));
   EXPECT_DOUBLE_EQ(*ErrorOf(Unscaled(), {2, 2}, {1, 1, 0, 1}), std::sqrt(3.0 / 2));
@@ -64,7 +64,7 @@ TEST(OrthogonalityTest, TakesTheWorstOfTheBlocks) {
   EXPECT_DOUBLE_EQ(*ErrorOf(config, {9, 4}, doubled), 0.0);
 }
 
-// [W1], [S1] What ApplyMuon did is found again, whatever the decay and scale.
+// The test recovers the update of ApplyMuon for any decay ([W1]) and any scale ([S1]).
 TEST(OrthogonalityTest, TakesDecayLearningRateAndScaleOut) {
   const std::vector<uint64_t> shape = {24, 40};
   for (DecayMode mode :
@@ -86,7 +86,7 @@ TEST(OrthogonalityTest, TakesDecayLearningRateAndScaleOut) {
               gemm, pool);
     const std::optional<double> error = OrthogonalityError(config, 0.125, shape, before, after);
     ASSERT_TRUE(error.has_value());
-    // [N2] polar_express converges to 1; the weights' rounding is what is left.
+    // polar_express converges to 1 ([N2]), so only the rounding of the weights remains.
     EXPECT_LT(*error, 1e-2) << static_cast<int>(mode);
   }
 }
@@ -133,7 +133,7 @@ struct Free {
   void operator()(float* memory) const { free(memory); }
 };
 
-// Weights that stay zero, most of which nobody may touch.
+// Weights that are all zero; no code may read most of them.
 class Untouched {
  public:
   explicit Untouched(size_t count)

@@ -111,7 +111,7 @@ TEST(RoutingTest, ADeclaredLayoutRoutesMoreDimensionsToTheMatrixGroup) {
   EXPECT_EQ(Routed(parameter), "rest: embedding or output: wte");
 }
 
-// [routing 7], one side: nothing of the job asks what its matrices are.
+// Nothing in this job needs to know the parameter's matrices ([routing 7], the first case).
 TEST(RoutingTest, WithoutAMatrixRuleNoLayoutIsNeeded) {
   const RoutingInput conv = {"conv.weight", {8, 3, 3}, "", false, false};
   EXPECT_EQ(Routed(conv, {"", "adam", false}), "adam: matrix routed to scalar: no matrix group");

@@ -1,5 +1,5 @@
-// [T10]; how rules come to keep their weights is in backend_conformance_update.h and
-// muon_step_test.cc.
+// The bound on updates of [T10]. backend_conformance_update.h and muon_step_test.cc show that rules
+// keep their weights.
 #include "kernels/update_fault.h"
 
 #include <gtest/gtest.h>
@@ -7,7 +7,8 @@
 namespace kaon::kernels {
 namespace {
 
-// [T10]: what a correct Newton-Schulz gives is far below the bound, whatever the set and its steps.
+// The norm of a correct Newton-Schulz is far below the bound ([T10]), for any set and number of
+// steps.
 TEST(UpdateFaultTest, TheMostOrthogonalNormLeavesRoom) {
   NewtonSchulzConfig config;
   EXPECT_DOUBLE_EQ(MostOrthogonalNorm(config, 4), 3);

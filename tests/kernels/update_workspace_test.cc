@@ -56,8 +56,8 @@ namespace {
 
 // One more than a product of two operands could hide.
 constexpr int kThreads[] = {2, 6};
-// Norms of pieces, blocks of a layout, tasks and sums of threads, and what the library keeps of a
-// product that it has seen.
+// Bound on small allocations: norms of pieces, blocks of a layout, tasks and sums of threads, and
+// the library's cache of products.
 constexpr int64_t kSmallThings = int64_t{3} << 20;
 
 struct Case {

@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""A TCP proxy that makes trouble: one listening port for each target, bytes passed on as they are (mTLS too), and faults by a
-seeded schedule. Faults are named in a report, together with how often somebody met each kind and how many connections were made in
-each second.
+"""A TCP proxy that injects faults by a seeded schedule: one listening port for each target, bytes forwarded as they
+are (mTLS too). Its report names the faults, counts how often each kind was met, and counts the connections of each
+second.
 
   chaos_proxy.py --ports FILE --report FILE --seed N --faults SECONDS [--kinds KIND,...] HOST:PORT...
 
-FILE of --ports gets one port per target, in order, once all listen. Trouble begins with SIGUSR1 and lasts for --faults seconds;
-SIGUSR2 lets nothing pass any more, for ever, on the connections that there are: they stay open, and new ones are as good as ever.
-SIGTERM writes the report and ends. Kinds of trouble, each on one target or on all, for 0.2 to 3 seconds:
-  delay     every chunk 20 to 300 ms late, in order
+FILE of --ports gets one port per target, in order, once all listen. Faults begin with SIGUSR1 and last for
+--faults seconds. SIGUSR2 blocks the existing connections for ever: they stay open, and new ones work. SIGTERM
+writes the report and ends. Kinds of faults, each on one target or on all, for 0.2 to 3 seconds:
+  delay     every chunk arrives 20 to 300 ms late, in order
   throttle  100 to 2000 KiB/s
-  freeze    nothing passes, connections stay open (half-open: the other side is never told)
+  freeze    nothing passes, connections stay open (half-open: the other side never learns it)
   reset     every connection is reset (RST), new ones are accepted
   refuse    every connection is reset and new ones are, too
-  double    as reset, and new connections are made twice to the target; the second never says anything
+  double    as reset, and new connections are made twice to the target; the second stays silent
   flip      one bit of the next chunk of each connection and direction is changed
   lose      a part of that chunk does not pass
   repeat    a part of that chunk passes twice
@@ -38,7 +38,7 @@ KINDS = ("delay", "throttle", "freeze", "reset", "refuse", "double") + SPOILS
 
 
 def spoiled(kind, data):
-    """The chunk with one bit flipped, a part lost, or a part twice. Parts are short as often as long."""
+    """Returns the chunk with one bit flipped, a part lost, or a part repeated. Parts are short as often as long."""
     begin = random.randrange(len(data))
     end = min(len(data), begin + int(2 ** random.uniform(0, 16)))
     if kind == "flip":
@@ -47,7 +47,7 @@ def spoiled(kind, data):
 
 
 class Target:
-    """One forwarded address, the trouble it has now, and how often bytes or connections met each kind."""
+    """One forwarded address, its present fault, and how often bytes or connections met each kind."""
 
     def __init__(self, address):
         host, port = address.rsplit(":", 1)
@@ -59,7 +59,7 @@ class Target:
         self.calm = asyncio.Event()
         self.calm.set()
         self.writers = set()
-        # Connections of an earlier one are half-open, and nobody ever tells.
+        # Connections of an earlier generation are half-open, and neither end learns it.
         self.generation = 0
         self.connections_by_second = {}
 
@@ -69,7 +69,8 @@ class Target:
         if kind == "freeze":
             self.calm.clear()
         if kind in ("reset", "refuse", "double"):
-            # What becomes of new ones is met by whoever makes one: nobody would for long if all could stay.
+            # The maker of a new connection meets the fault: if all connections could stay, nobody would meet it
+            # for long.
             self.met["reset"] += len(self.writers) if kind == "reset" else 0
             for writer in list(self.writers):
                 self.reset(writer)
@@ -81,7 +82,7 @@ class Target:
     @staticmethod
     def reset(writer):
         sock = writer.get_extra_info("socket")
-        # So that closing sends RST; of one that is closed already nothing is left to reset.
+        # Closing sends RST. A closed connection has nothing left to reset.
         with contextlib.suppress(OSError):
             if sock is not None:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -92,7 +93,7 @@ class Target:
         self.connections_by_second[second] = self.connections_by_second.get(second, 0) + 1
 
     def half_open_all(self):
-        """Of those that there are now."""
+        """Applies to the connections that exist now."""
         self.generation += 1
 
     async def pass_on(self, reader, writer):
@@ -142,7 +143,7 @@ class Target:
 
 
 class Schedule:
-    """The seed's trouble, one after the other with pauses between, on the clock from SIGUSR1 on."""
+    """The seed's faults, one after the other with pauses between, on the clock that SIGUSR1 starts."""
 
     def __init__(self, targets, kinds, seed, seconds):
         self.targets = targets
@@ -204,7 +205,7 @@ async def serve(arguments):
               "connections": [target.connections_by_second for target in targets]}
     with open(arguments.report, "w", encoding="utf-8") as file:
         json.dump(report, file)
-    # Without waiting for what is still open.
+    # Does not wait for open connections.
     os._exit(0)
 
 

@@ -1,23 +1,24 @@
 #!/bin/bash
-# T7: training through proxies that delay, throttle, freeze, reset, refuse and double connections, by the schedule of a seed, between
-# trainers, coordinator and shards. It goes on within 5 seconds of the last fault, ends in the bits of an undisturbed run, and nobody
-# answers trouble with a storm of calls. Over all schedules, somebody met every kind of trouble.
-# SEEDS: the schedules; FAULTS: seconds of trouble in each.
+# T7: training through proxies between trainers, coordinator and shards. By the schedule of a seed they delay,
+# throttle, freeze, reset, refuse and double connections. Training continues within 5 seconds of the last fault and
+# ends in the bits of an undisturbed run. No process answers faults with a storm of calls. Over all schedules, some
+# connection met every kind of fault.
+# SEEDS: the schedules; FAULTS: seconds of faults in each.
 source tests/integration/real_cluster.sh
 
 SEEDS=${SEEDS:-1 2}
 FAULTS=${FAULTS:-20}
-# More than there is time for.
+# There is no time for so many.
 STEPS=100000
 OPTIONS=(--workers 2 --split 3,5 --max-grad-norm 0.05)
-# What goes through shared memory would pass the proxies by.
+# Shared memory would bypass the proxies.
 TRANSPORT=grpc
-# Of all seeds; the cluster's directory is made anew for each.
+# Reports of all seeds; each seed has a new cluster directory.
 REPORTS=$TEST_TMPDIR/reports
 declare -A proxy
 counting=
 
-# run_proxy NAME SEED TARGET...: its ports are then in NAME.ports.
+# run_proxy NAME SEED TARGET...: writes the ports to NAME.ports.
 run_proxy() {
   local name=$1 seed=$2
   shift 2
@@ -43,7 +44,7 @@ end_counting() {
 }
 trap 'end_counting; end_proxies; cluster_stop "$DIR" >/dev/null 2>&1 || true' EXIT
 healed() { [ -e "$DIR/shards.report.healed" ] && [ -e "$DIR/calls.report.healed" ]; }
-# counted SECONDS: calls were counted for as long.
+# counted SECONDS: calls were counted for so long.
 counted() {
   [ -s "$DIR/calls" ] && python3 -c '
 import json, sys
@@ -60,7 +61,7 @@ for seed in $SEEDS; do
   for i in 0 1; do cluster_start_shard "$DIR" $i; done
   for i in 0 1; do cluster_wait_port "$DIR" shard-$i; done
   run_proxy shards "$seed" "127.0.0.1:$(cat "$DIR/shard-0.port")" "127.0.0.1:$(cat "$DIR/shard-1.port")"
-  # The coordinator and whoever asks it know the shards by these.
+  # The coordinator and its callers know the shards by these ports.
   for i in 0 1; do sed -n "$((i + 1))p" "$DIR/shards.ports" >"$DIR/shard-$i.port"; done
   cluster_start_coordinator "$DIR" 2
   cluster_wait_port "$DIR" coordinator && cluster_wait_serving "$DIR" || give_up
@@ -71,7 +72,7 @@ for seed in $SEEDS; do
   wait_for 60 step_reached 10 || give_up
   python3 tests/network/count_calls.py "$KAONCTL" "$DIR" "$DIR/calls" &
   counting=$!
-  # What is usual, for comparison.
+  # Counts the usual calls, for comparison.
   wait_for 60 counted 2.5 || give_up
   kill -USR1 "${proxy[shards]}" "${proxy[calls]}"
   wait_for $((${FAULTS%.*} + 30)) healed || give_up

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Fails when the servers had more than three times as many calls under trouble as before it, on average or for a second, or many
-that no step needed. Reads what count_calls.py has noted and the reports of the chaos proxies.
+"""Fails if the servers had more than three times as many calls under faults as before, on average or in one second,
+or many that no step needed. Reads the counts of count_calls.py and the reports of the chaos proxies.
 
   check_chaos.py SEED MILLISECONDS STEP CALLS REPORT...
 
-With the reports of all seeds, fails when there was a kind of trouble that nobody met.
+With the reports of all seeds, fails if no connection met some kind of fault.
 
   check_chaos.py --kinds REPORT...
 """
@@ -17,13 +17,13 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 import chaos_proxy  # noqa: E402  (found beside this file)
 
-# The base is of a run that goes as fast as it can; more than this is a storm (reliability.md T7).
+# The base rate is that of a run without pauses. A higher multiple is a storm (reliability.md T7).
 MOST_TIMES_BASE = 3
 # Two trainers with their lanes, the coordinator and kaonctl, each with a backoff of 0.1 to 1 s.
 MOST_CONNECTIONS_PER_SECOND = 60
-# Calls beside those of the steps that were made: trouble makes these few, and a storm would hide among what is usual.
+# Calls in addition to those of the steps. Faults cause so few; a storm would hide among the usual calls.
 MOST_SPARE_PER_SECOND = 25
-# Two looks of which a rate is made are this far apart at least.
+# Two looks that make a rate are at least so far apart.
 WINDOW_SECONDS = 1.0
 
 
@@ -40,7 +40,7 @@ def rate(first, last):
 
 
 def windows(looks):
-    """Pairs of looks, one after the other, that are a window apart."""
+    """Returns pairs of looks that are a window apart, one after the other."""
     pairs = []
     first = None
     for look in looks:
@@ -53,11 +53,11 @@ def windows(looks):
 
 
 class Calls:
-    """Of one seed, beside its trouble from `first` to `last`."""
+    """Rates of one seed, with its faults from `first` to `last`."""
 
     def __init__(self, looks, first, last):
         before = [look for look in looks if look["at"] < first]
-        # With the second after it: what had piled up comes then.
+        # Includes the second after the faults, in which delayed calls arrive.
         after = [look for look in looks if look["at"] > last + 1] or [look for look in looks if look["at"] > last][-1:]
         calm = windows(before)
         self.enough = len(calm) > 0 and len(after) > 0
@@ -70,11 +70,12 @@ class Calls:
         self.worst = max(windows(troubled), key=lambda pair: rate(*pair) / self.usual(*pair))
 
     def needed(self, first, last):
-        """Calls a second for the steps that were made: each has as many as in calm times."""
+        """Returns the calls a second that the steps needed: each step needs as many as in calm times."""
         return (last["step"] - first["step"]) * self.per_step / (last["at"] - first["at"])
 
     def usual(self, first, last):
-        """As before, or more where training is faster: the machine may have been slow before the trouble."""
+        """Returns the rate from before, or more if training is faster: the machine may have been slow before the
+        faults."""
         return max(self.base, self.needed(first, last))
 
     def spare(self):
@@ -99,7 +100,7 @@ class Calls:
 
 
 def check(reports, looks):
-    """(what was seen, what is wrong)"""
+    """Returns (what was seen, what is wrong)."""
     connections = add(table for report in reports for table in report["connections"])
     events = [event for report in reports for event in report["events"]]
     first = min(event["from"] for event in events)
@@ -114,7 +115,7 @@ def check(reports, looks):
 
 
 def check_kinds(reports):
-    """(what was met, what is wrong)"""
+    """Returns (what was met, what is wrong)."""
     met = sum((collections.Counter(report["met"]) for report in reports), collections.Counter())
     absent = [kind for kind in chaos_proxy.KINDS if met[kind] == 0]
     seen = ", ".join(f"{kind} {met[kind]}" for kind in chaos_proxy.KINDS)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of check_chaos.py over counts that were made up: a storm of calls is found although training makes as many."""
+"""Tests check_chaos.py with made-up counts: it finds a storm of calls although training makes as many."""
 
 import os
 import sys
@@ -10,12 +10,13 @@ import chaos_proxy  # noqa: E402  (found beside this file)
 import check_chaos  # noqa: E402  (found beside this file)
 
 CALLS_PER_STEP = 10
-# Ten seconds from the fourth on.
+# The faults last ten seconds from the fourth on.
 EVENTS = [{"kind": "delay", "targets": [0], "from": 4.0, "to": 7.0}, {"kind": "reset", "targets": [1], "from": 8.0, "to": 14.0}]
 
 
 def looks(calm_steps=100, troubled_steps=20, spare=0.0, burst=0.0, until=18.0):
-    """Twice a second: steps a second, calls a second beside them under trouble, and at once in its middle."""
+    """Makes two looks a second: steps a second, calls a second in addition to them under faults, and a peak in their
+    middle."""
     made = []
     step = extra = 0.0
     for number in range(int(until * 2)):
@@ -66,7 +67,7 @@ class CheckChaosTest(unittest.TestCase):
         for kind in chaos_proxy.KINDS:
             others = {other: 3 for other in met if other != kind}
             self.assertEqual(check_chaos.check_kinds([{"met": others}, {"met": {}}])[1], [f"nobody met {kind}"])
-            # One of the schedules is enough.
+            # One of the schedules suffices.
             self.assertEqual(check_chaos.check_kinds([{"met": others}, {"met": {kind: 1}}])[1], [])
 
 

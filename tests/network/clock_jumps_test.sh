@@ -1,9 +1,10 @@
 #!/bin/bash
-# T9: the wall clocks of all servers and trainers jump by an hour, forth and back, in the middle of training. Only certificates look at
-# them: nobody is taken for lost or replaced, no step is redone, and training ends in the bits of an undisturbed run.
+# T9: the wall clocks of all servers and trainers jump by an hour, forth and back, in the middle of training. Only
+# certificates read them. No process is treated as lost or replaced, no step is redone, and training ends in the
+# bits of an undisturbed run.
 source tests/integration/real_cluster.sh
 
-# More than there is time for.
+# There is no time for so many.
 STEPS=100000
 OPTIONS=(--workers 2 --split 3,5 --max-grad-norm 0.05)
 CLOCK=$TEST_TMPDIR/clock
@@ -11,14 +12,14 @@ LIBRARY=$(find /usr/lib -name libfaketimeMT.so.1 2>/dev/null | head -n 1)
 [ -n "$LIBRARY" ] || { echo "libfaketimeMT.so.1 is missing: install libfaketime"; exit 1; }
 
 set_clock() { echo "$1" >"$CLOCK.new" && mv "$CLOCK.new" "$CLOCK"; }
-# with_clock COMMAND...: it and what it starts see the wall clock that set_clock sets, within a second.
+# with_clock COMMAND...: the command and its children see the wall clock of set_clock within a second.
 with_clock() {
   LD_PRELOAD=$LIBRARY FAKETIME_TIMESTAMP_FILE=$CLOCK FAKETIME_CACHE_DURATION=1 FAKETIME_DONT_FAKE_MONOTONIC=1 "$@"
 }
-# What tells of every takeover, round that was opened again, and worker that was lost.
+# The ballot changes with every takeover, reopened round and lost worker.
 ballot() { "$KAONCTL" --dir "$DIR" -o json status | python3 -c 'import json, sys; print(json.load(sys.stdin)["ballot"])'; }
 
-# Certificates that are valid an hour ago as well.
+# Makes certificates that were valid an hour ago as well.
 mkdir -p -m 700 "$DIR"
 set_clock -2h
 with_clock deploy/make_certificates.sh "$DIR/tls" --workers 2
@@ -34,7 +35,7 @@ before=$(ballot)
 for jump in +1h -1h +1h +0; do
   step=$(step_now)
   set_clock $jump
-  # Longer than it takes until everybody has seen it.
+  # Every process sees the jump within this time.
   sleep 2
   wait_for 30 step_reached $((step + 20)) || give_up
   echo "wall clock at $jump: from step $step to step $(step_now)"
@@ -42,7 +43,7 @@ done
 after=$(ballot)
 [ "$before" = "$after" ] || fail "ballot $before became $after"
 for name in shard-0 shard-1; do
-  # Every line of a log begins with the time of day, and there are some for each step: the jumps were seen.
+  # Every line of a log begins with the time of day, and each step has lines, so the jumps show.
   hours=$(grep -oE '^[IWEF][0-9]{8} [0-9]{2}' "$DIR/$name.log" | sort -u | wc -l)
   [ "$hours" -ge 3 ] || fail "$name has seen $hours hours of the day, expecting at least 3"
 done

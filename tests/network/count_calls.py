@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Notes how many calls the servers of a cluster have had, by their own counts: a line of JSON at each look that all of them
-answer at once.
+"""Records how many calls the servers of a cluster have had, by their own counts: a line of JSON for each look that
+all of them answer at once.
 
   count_calls.py KAONCTL DIR FILE         once a second, until it is killed
   count_calls.py KAONCTL DIR FILE --once  until there is one
@@ -12,13 +12,13 @@ import sys
 import time
 
 PERIOD_SECONDS = 1.0
-# A look that takes longer tells of no moment.
+# A longer look belongs to no moment.
 LONGEST_LOOK_SECONDS = 0.8
 PATIENCE_SECONDS = 30
 
 
 def look(kaonctl, folder):
-    """What a line says, or None."""
+    """Returns the content of a line, or None."""
     start = time.monotonic()
     done = subprocess.run([kaonctl, "--dir", folder, "-o", "json", "status"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                           check=False)

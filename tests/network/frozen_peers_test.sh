@@ -1,15 +1,15 @@
 #!/bin/bash
-# T8: a shard, a worker and the coordinator that holds the shards are stopped in the middle of training (SIGSTOP), the coordinator
-# for longer than it takes another one to replace it, and go on again (SIGCONT) as if no time had passed. Everybody else still
-# answers in time, what the late ones say - decisions among it - is refused or harmless, and training ends in the bits of an undisturbed
-# run.
-# FREEZES: how long each is stopped, in seconds; each is stopped once for each of them.
+# T8: a shard, a worker and the coordinator that holds the shards are stopped in the middle of training (SIGSTOP),
+# the coordinator for longer than its replacement takes. They continue (SIGCONT) as if no time had passed. All
+# others still answer in time. Late messages, decisions among them, are refused or harmless, and training ends in
+# the bits of an undisturbed run.
+# FREEZES: seconds of the stops; each process is stopped once for each of them.
 source tests/integration/real_cluster.sh
 
 FREEZES=${FREEZES:-0.3 2.5}
-# More than there is time for.
+# There is no time for so many.
 STEPS=100000
-# In which another coordinator takes the place of one that is stopped.
+# Another coordinator replaces a stopped one within this time.
 REPLACED_SECONDS=2.5
 MOST_TRIES=12
 OPTIONS=(--workers 2 --split 3,5 --max-grad-norm 0.05)
@@ -22,16 +22,17 @@ pid_of() {
     *) cat "$DIR/$1.pid" ;;
   esac
 }
-# ask COORDINATOR FIELD: of its status; empty when it does not answer in time.
+# ask COORDINATOR FIELD: prints a field of its status, or nothing if it does not answer in time.
 ask() {
   timeout 10 "$KAONCTL" --endpoints "$(address "$1")" --tls-dir "$DIR/tls" --timeout 6 -o json status 2>/dev/null |
     python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$2" 2>/dev/null || true
 }
 holds() { [ "$(ask "$1" holder)" = True ]; }
 stands_by() { [ "$(ask "$1" holder)" = False ]; }
-# one_holds NEXT FROZEN SECONDS: NEXT, and FROZEN knows, as soon as it hears a shard again. Whoever was away for about a keepalive,
-# 3 s, has lost its streams and reads the shards under a higher ballot when it is back; of two who take ballots of the same number
-# the one with the larger incarnation wins, so that either may.
+# one_holds NEXT FROZEN SECONDS: NEXT holds the shards, and FROZEN knows it as soon as it hears a shard again. A
+# coordinator that was away for about a keepalive, 3 s, has lost its streams and reads the shards under a higher
+# ballot when it returns. Of two ballots with the same number, the one with the larger incarnation wins, so either
+# may hold the shards.
 one_holds() {
   if holds "$1" && stands_by "$2"; then return 0; fi
   [ "$(awk "BEGIN { print ($3 > 2) }")" = 1 ] && holds "$2" && stands_by "$1"
@@ -56,18 +57,18 @@ freeze() {
   kill -CONT "$pid"
   echo "$name stopped for $(($(now_ms) - start)) ms, $witness answered $answered times"
 }
-# late_decisions: of coordinators that had been replaced, as the shards have said.
+# late_decisions: prints the count of decisions of replaced coordinators, from the shards.
 late_decisions() {
   cat "$DIR"/shard-*.log | grep -c 'decision of position [0-9]* of .* refused: REFUSAL_REASON_OLD_BALLOT' || true
 }
-# late_messages: of any kind, as the shards have counted.
+# late_messages: prints the count of late messages of any kind, from the shards.
 late_messages() {
   timeout 10 "$KAONCTL" --endpoints "$(address "$(holder)")" --tls-dir "$DIR/tls" -o json status | python3 -c '
 import json, sys
 print(sum(shard.get("events", {}).get("control_refused.old_ballot", 0) for shard in json.load(sys.stdin)["shards"]))'
 }
 refused_late() { [ "$(late_messages)" -gt 0 ]; }
-# progress COORDINATOR: two more steps.
+# progress COORDINATOR: waits for two more steps.
 progress() {
   local step start
   start=$(now_ms)
@@ -94,14 +95,15 @@ for seconds in $FREEZES; do
   frozen=$(holder)
   next=$(other "$frozen")
   freeze "$frozen" "$seconds" "$next"
-  # Replaced if it was away for that long; whoever is late steps down.
+  # A coordinator that was away for that long was replaced and steps down.
   if [ "$(awk "BEGIN { print ($seconds > 2) }")" = 1 ]; then
     wait_for 30 one_holds "$next" "$frozen" "$seconds" || { fail "$next does not hold the shards alone"; give_up; }
   fi
   progress "$(holder)"
 done
 
-# Whoever is stopped while the shards vote finds their votes when it goes on, and decides although another one holds the shards by then.
+# A coordinator that is stopped during the vote finds the votes when it continues. It decides although another one
+# holds the shards by then.
 tries=0
 until [ "$(late_decisions)" -gt 0 ]; do
   tries=$((tries + 1))
@@ -112,11 +114,11 @@ until [ "$(late_decisions)" -gt 0 ]; do
   wait_for 30 one_holds "$next" "$frozen" "$REPLACED_SECONDS" || give_up
   progress "$(holder)"
 done
-# As soon as the shards are described.
+# The answer comes as soon as the shards are described.
 wait_for 30 refused_late || give_up
 echo "late: the shards refused $(late_messages) messages of replaced coordinators, decisions among them: $(late_decisions)"
 
-# What kaonctl asks from here on.
+# From here on kaonctl asks this coordinator.
 cp "$DIR/$(holder).port" "$DIR/holder.port" && mv "$DIR/holder.port" "$DIR/coordinator.port"
 compare_open "$STEPS"
 kill -TERM "$(cat "$DIR/standby.pid")"

@@ -1,11 +1,12 @@
 #!/bin/bash
-# T7: the connections between trainers, coordinator and shards break in the middle of training, and nobody is told: they become
-# half-open for ever, or lose, repeat or change a few bytes. Whoever waits on one gives it up and makes another: training goes on
-# within 5 s, and ends in the bits of an undisturbed run.
-# ROUNDS: how often each part of the connections loses, repeats or changes bytes.
+# T7: the connections between trainers, coordinator and shards break in the middle of training, and no end learns
+# it. They become half-open for ever, or lose, repeat or change a few bytes. A process that waits on such a
+# connection abandons it and makes another. Training continues within 5 s and ends in the bits of an undisturbed
+# run.
+# ROUNDS: number of times that each part of the connections loses, repeats or changes bytes.
 source tests/integration/real_cluster.sh
 
-# More than there is time for.
+# There is no time for so many.
 STEPS=100000
 OPTIONS=(--workers 2 --split 3,5 --max-grad-norm 0.05)
 # Gradients and weights, too, pass through the proxies.
@@ -16,7 +17,7 @@ ROUNDS=${ROUNDS:-1}
 MOST_MS=8000
 declare -A proxy
 
-# run_proxy NAME TARGET...: its ports are then in NAME.ports.
+# run_proxy NAME TARGET...: writes the ports to NAME.ports.
 run_proxy() {
   local name=$1
   shift
@@ -46,7 +47,7 @@ break_them() {
   done
   [ "$signal" = USR2 ] || wait_for 20 healed "$@" || give_up
   before=$(now_ms)
-  # What was on its way may still have led to a step or two.
+  # Messages in flight may still have led to a step or two.
   step=$(step_now)
   wait_for 90 step_reached $((step + 5)) || give_up
   took=$(($(now_ms) - before))
@@ -61,7 +62,7 @@ deploy/make_certificates.sh "$DIR/tls" --workers 2
 for i in 0 1; do cluster_start_shard "$DIR" $i; done
 for i in 0 1; do cluster_wait_port "$DIR" shard-$i; done
 run_proxy shards "127.0.0.1:$(cat "$DIR/shard-0.port")" "127.0.0.1:$(cat "$DIR/shard-1.port")"
-# The coordinator and whoever asks it know the shards by these.
+# The coordinator and its callers know the shards by these ports.
 for i in 0 1; do sed -n "$((i + 1))p" "$DIR/shards.ports" >"$DIR/shard-$i.port"; done
 cluster_start_coordinator "$DIR" 2
 cluster_wait_port "$DIR" coordinator && cluster_wait_serving "$DIR" || give_up

@@ -32,9 +32,9 @@ constexpr int kSilentConnections = 1000;
 constexpr int kSlowReaders = 64;
 // Of both ends of a stream.
 constexpr uint64_t kBytesOfAStream = 64 << 10;
-// Of both ends of a pull that nobody reads: HTTP/2's windows, and the chunks on their way.
+// Bytes at both ends of a pull that no caller reads: HTTP/2's windows, and the chunks in flight.
 constexpr uint64_t kBytesOfASlowReader = 3 << 20;
-// A step here takes milliseconds; more than this is being held up.
+// A step here needs milliseconds; a longer one was held up.
 constexpr absl::Duration kStepLimit = absl::Seconds(10);
 constexpr uint64_t kElements = 1 << 20;
 

@@ -55,7 +55,7 @@ TEST(ChunkMemoryTest, AsManyArenasAsCpusForAnyNumberOfThreads) {
   std::vector<std::thread> threads;
   for (int i = 0; i < more; ++i) {
     threads.emplace_back([&] {
-      // Too large for what a thread keeps for itself.
+      // The block is too large for a thread's own cache.
       const auto block = std::make_unique<char[]>(64 << 10);
       all_alive.arrive_and_wait();
     });

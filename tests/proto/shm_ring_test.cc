@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kRingBytes = 64 << 10;
 
-// As another process does, of which a sanitizer knows nothing: it is meant to race with the reader.
+// Writes as another process does. It races with the reader on purpose, so sanitizers ignore it.
 ABSL_ATTRIBUTE_NO_SANITIZE_THREAD void Overwrite(std::byte* at, uint32_t with) {
   *reinterpret_cast<volatile uint32_t*>(at) = with;
 }
@@ -183,7 +183,7 @@ TEST_F(ShmRingTest, AWriterThatChangesARecordWhileItIsReadGivesNothingThatCannot
   });
   uint64_t read = 0;
   int taken = 0, refused = 0;
-  // Until the two threads have met often enough; at most as long as a test may take.
+  // Runs until the two threads have met often enough; the limit is that of the test.
   while (taken < 300000 || refused < 1000) {
     // There is always a whole ring to read.
     memory_.places->written = read + kRingBytes;
@@ -197,7 +197,7 @@ TEST_F(ShmRingTest, AWriterThatChangesARecordWhileItIsReadGivesNothingThatCannot
                         (*record)->body.data() == taken_.data();
     EXPECT_TRUE(can_be) << "after " << taken << " records";
     if (!can_be) break;
-    // A reader moves on by what it was given, not by what the ring says now.
+    // A reader advances by the record that it got, not by the present content of the ring.
     read += sizeof(RingHeader) + ((*record)->header.size + 15) / 16 * 16;
     const uint64_t place = memory_.places->read.load();
     EXPECT_EQ(place, read) << "after " << taken << " records";

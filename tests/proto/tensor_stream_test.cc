@@ -258,7 +258,7 @@ TEST(TensorStreamTest, RefusesPiecesThatAreNotWhatThePayloadIsMadeOf) {
 // Each would cost many times the memory of its bytes.
 TEST(TensorStreamTest, RefusesMorePiecesThanThereMayBeBeforeItParsesThem) {
   const std::string in_place = PiecesRequest(std::vector<size_t>(1025, 1)).SerializeAsString();
-  // A tag of two bytes, which the generated parser takes.
+  // A tag of two bytes, which the generated parser accepts.
   const std::string flat = std::string("\xa8\x00\x00", 3) + in_place;
   for (const std::string& wire : {in_place, flat}) {
     const absl::Status status = DecodePush({Bytes(wire)}).status();
@@ -289,7 +289,7 @@ TEST(TensorStreamTest, RefusesALongHeaderBeforeItParsesIt) {
       unknown + chunk,
       chunk + unknown,
       unknown + ChunkRequest(kMaxChunkBytes).SerializeAsString(),
-      // In open, in finish, and in one of which not all has come.
+      // The field is in open, in finish, and in one that is incomplete.
       Field('\x0a', unknown),
       Field('\x12', unknown),
       Field('\x12', unknown + "x").substr(0, unknown.size() + 5),

@@ -74,9 +74,9 @@ class Cluster {
         world_.invariants().Violated(absl::StrCat("no progress: ", Progress()));
       }
     }
-    // "after faults stop, bounded takeovers and progress": a sleeper may wake up once more, then
-    // one holder stays. Rule 7: "Two may be alive for ever and the job still progresses." A
-    // coordinator that is restarted may take over, and wake others up, once more.
+    // "after faults stop, bounded takeovers and progress": a frozen coordinator may wake once more,
+    // then one holder stays. Rule 7: "Two may be alive for ever and the job still progresses." A
+    // coordinator that is restarted may take over, and wake others, once more.
     const int takeovers = world_.result().takeovers - takeovers_under_faults_;
     const int restarts = world_.result().loss_restarts - restarts_under_faults_;
     if (!world_.faulty() && takeovers > 2 * (world_.options().num_coordinators + restarts) + 2) {
@@ -231,7 +231,7 @@ class Cluster {
     const bool left = std::any_of(workers_.begin(), workers_.end(), [&node](const auto& other) {
       return other.get() != &node && !other->gone();
     });
-    // Nobody else could load the weights.
+    // Only rank 0 can load the weights.
     const bool loaded = shards_[0]->alive() && shards_[0]->machine()->weights_loaded();
     if (!left || !loaded || !node.alive() || !world_.Chance(0.2)) {
       // Often for longer than it is waited for.
@@ -242,7 +242,7 @@ class Cluster {
     node.KillForGood();
   }
 
-  // An operator who sees that the job has stopped starts its coordinator again.
+  // Restarts the coordinator, as an operator does who sees that the job has stopped.
   void LookForLoss() {
     for (auto& node : coordinators_) {
       if (!node->alive() || !node->stopped_by_loss()) continue;
@@ -295,8 +295,8 @@ class Cluster {
     world_.queue().After(Downtime(), [this] { world_.checkpoints().SetUnbounded(); });
   }
 
-  // The vote waits for room while a worker comes back with another gradient; and the journal that
-  // was written then is read back.
+  // A vote waits for room while a worker returns with another gradient. Then the journal that was
+  // written is read back.
   void FillDiskUnderAReopenedRound(ShardNode& shard) {
     const absl::Duration full = world_.Between(absl::Milliseconds(300), absl::Milliseconds(1200));
     shard.FillDisk(full);

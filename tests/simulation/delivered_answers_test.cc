@@ -41,7 +41,7 @@ v1::ShardToCoordinator PreparedUnder(uint64_t ballot, const v1::StepPlan& plan) 
   return message;
 }
 
-// Two shards, and a coordinator that takes ballot 3 and then ballot 5.
+// Two shards, and a coordinator that uses ballot 3 and then ballot 5.
 class DeliveredAnswersTest : public testing::Test {
  protected:
   void ReadBoth(uint64_t ballot) {

@@ -21,7 +21,7 @@ namespace {
 constexpr char kSource[] = "tests/simulation/cluster.h";
 
 const FailingSeed* at_death = nullptr;
-// A signal may come because the stack is used up.
+// A signal may arrive because the stack is exhausted.
 std::array<char, 1 << 16> signal_stack;
 
 // Returns the commit of the checkout that this was built from, with "-dirty" if its sources have
@@ -55,7 +55,7 @@ void FailingSeed::PrintAtDeath() {
   struct sigaction action = {};
   action.sa_handler = OnDeath;
   action.sa_flags = SA_ONSTACK | static_cast<int>(SA_RESETHAND);
-  // A failed CHECK, and what else ends a process by its own doing.
+  // These signals are raised by a failed CHECK and by other faults of the process itself.
   for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) {
     sigaction(signal, &action, nullptr);
   }

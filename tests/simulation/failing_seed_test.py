@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A seed that fails prints the newest events of its trace, its options, the commit and a command, and the command does the
-same again: whether an invariant is broken, nothing goes on any more, or the process dies of a CHECK or a signal."""
+"""A failing seed prints the newest events of its trace, its options, the commit and a command that repeats the
+failure. This holds if an invariant is broken, if nothing continues, or if the process dies of a CHECK or a signal."""
 
 import os
 import re
@@ -11,15 +11,15 @@ import sys
 import unittest
 
 PROGRAM = "tests/simulation/step_simulation_test"
-# Of SeededBug.
+# Values of SeededBug.
 FORGETFUL_SHARD, FAILED_CHECK, SEGMENTATION_FAULT, LOST_SHARD = 1, 3, 4, 5
 EVENT = re.compile(r"^\d+ \S.*$", re.MULTILINE)
-# Of tests/simulation/trace_ring.h.
+# Constant of tests/simulation/trace_ring.h.
 MOST_EVENTS = 200
 
 
 def run(*arguments):
-    """What the program ended with, said and traced. Its cases are none of this test's."""
+    """Returns the program's exit status, output and trace. Its test cases do not matter here."""
     environment = {name: value for name, value in os.environ.items()
                    if not name.startswith(("XML_OUTPUT_FILE", "GTEST_", "TEST_"))}
     done = subprocess.run([PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, check=False)
@@ -27,7 +27,7 @@ def run(*arguments):
 
 
 class Report:
-    """Of one failing seed."""
+    """Report of one failing seed."""
 
     def __init__(self, said):
         self.found = self.line(said, "FOUND seed ")
@@ -56,7 +56,7 @@ class FailingSeedTest(unittest.TestCase):
         self.assertRegex(report.build, r"^commit \S+, compiled by ")
         self.assertGreater(len(report.events), 5)
         self.assertLessEqual(len(report.events), MOST_EVENTS)
-        # Not asked for, it is not traced as a whole.
+        # The whole trace is printed on request only.
         self.assertEqual([line for line in EVENT.findall(traced) if line in report.events], [])
         self.replay(report, status)
 
@@ -69,7 +69,7 @@ class FailingSeedTest(unittest.TestCase):
         again = Report(said)
         self.assertEqual((again.found, again.options, again.hash), (report.found, report.options, report.hash))
         self.assertEqual(again.events, report.events)
-        # Of long lines only the beginning is kept.
+        # Long lines are truncated.
         newest = EVENT.findall(traced)[-len(report.events):]
         self.assertEqual([line[:len(kept)] for line, kept in zip(newest, report.events)], report.events)
 
@@ -83,7 +83,7 @@ class FailingSeedTest(unittest.TestCase):
         self.fail_and_replay(FAILED_CHECK, -signal.SIGABRT, "the process died")
 
     def test_a_long_trace(self):
-        """Of which only the end is printed."""
+        """Only the end of the trace is printed."""
         for seed in range(1, 200):
             ended, said, traced = run(f"--first_seed={seed}", "--seeds=1", f"--bug={FAILED_CHECK}", "--trace",
                                       "--gtest_filter=*KeepsEveryPromise*")

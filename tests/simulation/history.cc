@@ -97,7 +97,7 @@ class Check {
   }
 
   void CheckDigest(const LogKey& key, const v1::StepRecord& record) {
-    // P4: each record says what state the entry found.
+    // P4: each record has the digest of the state before the entry.
     if (record.decision().state_digest() == replay_.StateDigest()) return;
     Fail(absl::StrCat("entry ", key.position, " found state digest ",
                       record.decision().state_digest(), ", the serial execution has ",
@@ -130,7 +130,7 @@ class Check {
       return Fail(absl::StrCat("entry ", key.position, " goes to timeline ", key.timeline, " from ",
                                timeline_, " and the state of entry ", restored.position));
     }
-    // Behind what was forgotten, it finds another state, and takes the place of what was there.
+    // If shards have forgotten entries, the restore finds another state and takes their positions.
     if (key.position > position_ + 1) {
       return Fail(absl::StrCat("no entry at ", position_ + 1));
     }

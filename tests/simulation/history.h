@@ -34,7 +34,7 @@ struct Operation {
   enum class Kind {
     // A worker begins a step and waits for its record.
     kStep,
-    // A reader asks for a version of a parameter.
+    // A reader pulls a version of a parameter.
     kPull,
     // An admin sets hyper-parameters of a group.
     kChange,

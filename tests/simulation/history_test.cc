@@ -22,7 +22,7 @@ constexpr uint32_t kScale = 4;
 
 absl::Time At(int64_t milliseconds) { return absl::FromUnixMillis(milliseconds); }
 
-// Histories of two ranks. Each entry takes 10 ms.
+// Builds histories of two ranks in which each entry lasts 10 ms.
 class HistoryBuilder : public testing::Test {
  protected:
   HistoryBuilder() : job_(TinyJob(2)), replay_(job_) {
@@ -85,7 +85,7 @@ class HistoryBuilder : public testing::Test {
     operation.outcome = Operation::Outcome::kDone;
     operation.returned = end();
     operations_.push_back(operation);
-    // The other rank dies before it is told.
+    // The other rank dies before it gets the record.
     operation.rank = 1;
     operation.outcome = Operation::Outcome::kUnknown;
     operation.returned = absl::InfiniteFuture();
@@ -127,7 +127,7 @@ class HistoryBuilder : public testing::Test {
     operations_.push_back(std::move(operation));
   }
 
-  // Somebody reads a checkpoint of the newest state.
+  // A reader reads a checkpoint of the newest state.
   void Checkpoint() {
     Operation operation;
     operation.kind = Operation::Kind::kCheckpoint;
@@ -158,8 +158,8 @@ class HistoryBuilder : public testing::Test {
     Pull(1);
   }
 
-  // To the state of entry `target` of timeline `of`; all shards have forgotten what is above
-  // `above`.
+  // Rolls back to the state of entry `target` of timeline `of`. All shards have forgotten the
+  // entries above `above`.
   void Rollback(uint64_t target, uint64_t of, uint64_t step, uint64_t above) {
     v1::StepPlan plan;
     plan.mutable_rollback()->mutable_target()->set_position(target);
@@ -418,7 +418,7 @@ TEST_F(HistoryOfRollbacksTest, WorkerToldOfALostStepInTheNextTimeline) {
 }
 
 TEST_F(HistoryOfRollbacksTest, StepThatFollowsWhatWasLost) {
-  // The next timeline goes on behind the lost steps.
+  // The next timeline continues after the lost steps.
   v1::StepRecord step = log_[{2, 5}];
   step.mutable_plan()->mutable_step()->set_step(4);
   log_[{2, 5}] = step;

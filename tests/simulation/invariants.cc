@@ -15,7 +15,7 @@ namespace {
 
 bool TakesBack(const v1::StepPlan& plan) { return plan.has_restore() || plan.has_rollback(); }
 
-// Registrations are left out of what is shown.
+// A shard shows records without their registrations.
 bool IsShownAs(const v1::StepRecord& decided, const v1::StepRecord& shown) {
   const v1::StepPlan& plan = decided.plan();
   const bool left_out = plan.has_registration() || TakesBack(plan);
@@ -151,7 +151,9 @@ void Invariants::CheckPrepared(int shard, Seen& seen) {
   seen.prepared = std::move(plan);
   seen.prepared_bytes = held->plan();
   if (!seen.prepared.has_step()) return;
-  // A new stamp is about the same sums; of what a restart read back only the gradients are known.
+  // A new stamp is about the same sums. After a restart the shard knows only the gradients of what
+  // it read back.
+  // known.
   const uint64_t generation = cluster_.machine_of(shard)->accepted_generation();
   if (generation > seen.checked_generation) {
     seen.checked_generation = generation;
@@ -173,7 +175,7 @@ std::vector<uint32_t> Invariants::SummedOn(int shard, const v1::StepBody& step) 
   return parameters;
 }
 
-// "attempts folded = the plan's, one process nonce each": by what the pushed chunks came under.
+// "attempts folded = the plan's, one process nonce each": checks the attempts of the pushed chunks.
 void Invariants::CheckAttempts(int shard, const v1::StepPlan& plan) {
   for (const uint32_t id : SummedOn(shard, plan.step())) {
     const uint64_t num_elements = job::NumElements(cluster_.job.parameters(static_cast<int>(id)));
@@ -186,8 +188,8 @@ void Invariants::CheckAttempts(int shard, const v1::StepPlan& plan) {
   }
 }
 
-// The same, by what the sums hold: every process computes other gradients, so their bits tell whose
-// they are, and how often.
+// Checks the same by the sums. Every process computes other gradients, so the bits of a sum
+// identify the processes and their number.
 void Invariants::CheckGradients(int shard, const v1::StepPlan& plan, const v1::Prepared& prepared) {
   uint64_t digest = 0;
   for (const uint32_t id : SummedOn(shard, plan.step())) {
@@ -248,8 +250,8 @@ void Invariants::CheckDecidedIsHeld(int shard, const shard::ShardMachine& machin
                         " of timeline ", decided->first.timeline, ", which was decided"));
 }
 
-// "shards keep the last 1,000", whatever their journals have forgotten. In mode INTERVAL those of
-// steps are not written, and what was taken back is gone.
+// "shards keep the last 1,000", whatever their journals have forgotten. In mode INTERVAL the
+// records of steps are not written, and discarded ones are gone.
 void Invariants::CheckHistory(int shard, uint64_t applied_position) {
   uint64_t next = applied_position - std::min<uint64_t>(applied_position, journal::kMaxHistory) + 1;
   for (const v1::StepRecord& record : cluster_.history_of(shard)) {
@@ -296,8 +298,8 @@ void Invariants::CheckPlace(const v1::StepRecord& record) {
     return Violated(absl::StrCat("position ", plan.position(), " was decided in timeline ",
                                  plan.timeline(), ", which nothing began"));
   }
-  // Only where votes are forgotten can a coordinator that was frozen be the last to learn that a
-  // timeline is over.
+  // A coordinator that was frozen may be the last to learn that a timeline is over, but only if
+  // votes are forgotten.
   if (std::next(found) != timelines_.end() && cluster_.interval_steps == 0) {
     Violated(absl::StrCat("position ", plan.position(), " was decided in timeline ",
                           plan.timeline(), ", which is over"));

@@ -18,7 +18,7 @@ namespace {
 
 constexpr uint64_t kPoisonedStep = 7;
 
-// SplitMix64: gradients are computed for every chunk, and most generators take longer to be seeded.
+// SplitMix64 is fast to seed, unlike most generators; each chunk needs a new one.
 uint64_t Next(uint64_t& state) {
   uint64_t mixed = state += 0x9e3779b97f4a7c15;
   mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9;

@@ -13,7 +13,7 @@ namespace kaon::simulation {
 
 namespace {
 
-// Small, so that every parameter takes several chunks.
+// The size is small, so that every parameter takes several chunks.
 constexpr uint64_t kChunkElements = 5;
 // A process that should be dead reopens the stream this often, at these intervals.
 constexpr int kReopenings = 20;

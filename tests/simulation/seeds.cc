@@ -6,7 +6,7 @@ namespace kaon::simulation {
 
 namespace {
 
-// SplitMix64: what is drawn of it does not go together with what is drawn of the seed itself.
+// SplitMix64. Its draws are independent of the draws of the seed itself.
 uint64_t Mix(uint64_t seed) {
   seed += 0x9e3779b97f4a7c15;
   seed = (seed ^ (seed >> 30)) * 0xbf58476d1ce4e5b9;
@@ -42,7 +42,7 @@ ClusterOptions OptionsOf(uint64_t seed) {
   }
   options.checkpoints = (mixed >> 24) % 6 == 0;
   options.checkpoint_every_steps = (mixed >> 32) % 2 == 0 ? 3 : 0;
-  // Nobody can be lost of one.
+  // A job of one worker cannot lose one.
   options.fail = !options.shrink && options.num_workers > 1 && (mixed >> 40) % 3 == 0;
   return options;
 }

@@ -53,7 +53,7 @@ std::string ReplayOf(uint64_t seed) {
     absl::StrAppend(&chosen, " --bug=", static_cast<int>(seeded_bug));
   }
 #ifdef KAON_PROTOCOL_MUTATIONS
-  // As tests/protocol_mutation.sh has built it.
+  // tests/protocol_mutation.sh builds the program here.
   program = ".bazel/bin/tests/simulation/step_simulation_test";
   absl::StrAppend(&chosen, " --mutation=", chosen_mutation);
 #endif
@@ -241,8 +241,8 @@ TEST(StepSimulationTest, FindsAWorkerThatChangesItsGradient) {
 }  // namespace
 }  // namespace kaon::simulation
 
-// Each shard runs its part of the seeds, the first one also what is about no range of seeds.
-// GoogleTest would give whole tests to shards.
+// Each test shard runs its part of the seeds; the first one also runs the tests without seeds.
+// GoogleTest would distribute whole tests.
 void TakePart() {
   const char* shards = std::getenv("TEST_TOTAL_SHARDS");
   const char* index = std::getenv("TEST_SHARD_INDEX");

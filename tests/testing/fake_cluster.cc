@@ -77,7 +77,7 @@ class FakeCluster::CoordinatorService : public v1::Coordinator::Service {
     if (Redirects(*context)) return NotTheHolder();
     State& state = cluster_.state_;
     state.finished = false;
-    // As a shard: what an attempt has pushed of a step stays.
+    // Keeps the chunks that the same attempt has pushed for the step, as a shard does.
     const std::string begun =
         absl::StrCat(request->step(), "/", request->attempt().SerializeAsString());
     if (begun != state.begun) state.contributions.clear();
@@ -264,7 +264,7 @@ class FakeCluster::ShardService : public v1::ShardData::Service {
 
   bool MayCredit(grpc::ServerContext& context) {
     MutexLock lock(cluster_.mu_);
-    // Chunks are half a window: the client can send no more while this one waits.
+    // Chunks are half a window, so the client can send no more while this one waits.
     State& state = cluster_.state_;
     if (!state.hold_credits) return true;
     if (state.received_bytes < state.credit_window) return false;

@@ -1,8 +1,9 @@
-"""Reads and writes files of tensors with the reference package of the format, beside what their bytes say.
+"""Reads and writes files of tensors with the reference package of the format, and compares them with the bytes.
 
 read FILE...: the package finds in each file the tensors that its bytes hold, bit for bit.
 rounded EXACT ROUNDED: the second file has the tensors of the first, as torch rounds them to bf16.
-write FROM TO JOB: the package writes FROM's tensors, in other types, and JOB is the definition of a job that has them.
+write FROM TO JOB: the package writes FROM's tensors, in other types, and JOB is the definition of a job that has
+them.
 same THEIRS OURS: OURS has the values of THEIRS as fp32.
 """
 
@@ -19,7 +20,7 @@ TYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16, "I8
 
 
 def bytes_of(path):
-    """name -> (dtype, shape, bytes), and the metadata: by the format's description, with none of the package's code."""
+    """Returns name -> (dtype, shape, bytes), and the metadata, by the format's description without the package."""
     with open(path, "rb") as file:
         contents = file.read()
     (length,) = struct.unpack_from("<Q", contents)

@@ -1,8 +1,8 @@
 #!/bin/bash
-# Files of tensors go between Kaon and the reference package of the format, `safetensors`: it opens what a trained job was
-# exported to and every file of its checkpoint, and finds in them what their bytes say; and what it writes is imported. Debian 12
-# has no such package: pip's is used where Debian's python3 finds it (PYTHONPATH is handed on by tests/nightly.sh), and where it
-# does not, nothing is run and the reason said.
+# Exchanges files of tensors with the reference package of the format, `safetensors`. The package opens the
+# exported file of a trained job and every file of its checkpoint, and finds the tensors that their bytes hold.
+# Kaon imports the files that the package writes. Debian 12 has no such package. pip's is used if Debian's python3
+# finds it (tests/nightly.sh passes PYTHONPATH on). Otherwise nothing runs, and the reason is printed.
 source tests/integration/real_cluster.sh
 
 PYTHON=/usr/bin/python3
@@ -11,7 +11,7 @@ CHECK=tests/torch/check_safetensors_package.py
 if ! missing=$("$PYTHON" -c 'import safetensors.torch' 2>&1); then
   reason="$PYTHON cannot import safetensors.torch: $(tail -n 1 <<<"$missing")"
   echo "safetensors_package_test: not run: $reason"
-  # For tests/count_results.py.
+  # tests/count_results.py reads this file.
   "$PYTHON" - "$reason" >"$XML_OUTPUT_FILE" <<'PY'
 import sys
 from xml.sax.saxutils import quoteattr

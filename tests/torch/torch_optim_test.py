@@ -1,7 +1,8 @@
 #!/usr/bin/python3
-"""AdamW, Adam and SGD step as torch.optim's do in float64: 20 updates in many settings, weights and state within 1e-6.
+"""AdamW, Adam and SGD step as torch.optim's do in float64: 20 updates in many settings, weights and state within
+1e-6.
 
-The interpreter is Debian's, for which python3-torch is installed.
+Needs Debian's interpreter, for which python3-torch is installed.
 """
 
 import itertools
@@ -18,7 +19,7 @@ TOLERANCE = 1e-6
 
 
 def inputs(seed):
-    """fp32 weights and gradients; the gradients' size goes up and down, so that amsgrad matters."""
+    """Returns fp32 weights and gradients. The size of the gradients rises and falls, so that amsgrad matters."""
     generator = torch.Generator().manual_seed(seed)
     weights = torch.randn(NUM_ELEMENTS, generator=generator)
     gradients = [torch.randn(NUM_ELEMENTS, generator=generator) * 10 ** ((t % 5) / 2 - 1) for t in range(NUM_UPDATES)]
@@ -32,7 +33,7 @@ def run_kaon(options, weights, gradients):
 
 
 def run_torch(make_optimizer, weights, gradients):
-    """The weights and the optimizer's state after stepping in float64."""
+    """Returns the weights and the optimizer's state after stepping in float64."""
     parameter = torch.nn.Parameter(weights.double())
     optimizer = make_optimizer([parameter])
     for gradient in gradients:

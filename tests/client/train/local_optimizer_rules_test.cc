@@ -223,8 +223,9 @@ bool AllFinite(const Trainer& trainer) {
   return true;
 }
 
-// [T3]: of finite gradients no momentum becomes infinite and no weight NaN. `sum` with Nesterov
-// makes infinity of 2e38 at once, without Nesterov of two; AdamW's second moment of 1e21.
+// Finite gradients never make an infinite momentum or a NaN weight ([T3]). `sum` makes infinity of
+// 2e38: at once with Nesterov, at the second gradient without. AdamW's second moment makes it of
+// 1e21.
 TEST(LocalOptimizerRulesTest, NoFiniteGradientMakesAWeightThatIsNot) {
   for (const bool nesterov : {true, false}) {
     v1::JobDefinition job = MatrixAndVector();
@@ -258,7 +259,7 @@ TEST(LocalOptimizerRulesTest, NoFiniteGradientMakesAWeightThatIsNot) {
   }
 }
 
-// [T3], [C5]: clipping makes any finite gradient fit; what is exempt has to fit as it is.
+// Clipping makes any finite gradient fit ([T3], [C5]); an exempt gradient must fit as it is.
 TEST(LocalOptimizerRulesTest, AClippedSpikeIsSteppedWith) {
   v1::JobDefinition job = MatrixAndVector();
   job.set_max_grad_norm(1);
@@ -328,7 +329,7 @@ TEST(LocalOptimizerRulesTest, ReportingNormsChangesNoWeight) {
   EXPECT_FALSE(quiet.Step(poisoned).applied);
 }
 
-// Edge 35: the masters add up what is smaller than a step of the workers' bf16 copy.
+// Edge 35: the masters add up changes that are smaller than a step of the workers' bf16 copy.
 TEST(LocalOptimizerRulesTest, MastersAddUpWhatBf16CannotShow) {
   v1::JobDefinition job = MatrixAndVector();
   job.mutable_groups(kVector)->set_lr(1e-5);

@@ -7,8 +7,7 @@
 namespace kaon::train {
 namespace {
 
-// A session that trains is the subject of tests/integration; here is what is refused before any
-// server is asked.
+// Covers errors before any call to a server. tests/integration covers a session that trains.
 class ServiceSessionTest : public testing::Test {
  protected:
   absl::Status Create() { return ServiceSession::Create(options_, gate_).status(); }

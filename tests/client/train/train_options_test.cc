@@ -119,7 +119,7 @@ TEST_F(TrainOptionsTest, EveryWordOfTheClippingFlagsIsTaken) {
   EXPECT_EQ(options("--norm-mode", "scale_invariant").norm_mode, kaon::NormMode::kScaleInvariant);
 }
 
-// Scope and floor are the job's; groups are the preset's, and so is what they say.
+// Scope and floor belong to the job. The preset defines the groups and their options.
 TEST_F(TrainOptionsTest, APresetTakesScopeAndFloor) {
   const ParsedCommandLine parsed =
       Parse({"--local", "--preset", "keller", "--clip-scope", "all", "--clip-floor", "0.25"});

@@ -207,7 +207,7 @@ TEST(TrainerTest, EndsAtTheStepThatTheJobWentBackTo) {
   EXPECT_FALSE(summary.stopped);
 }
 
-// Stops the run as a signal would, while step 3 is open; that step is decided, or given up.
+// Stops the run as a signal would while step 3 is open; that step is decided or abandoned.
 class StoppingSession : public TrainingSession {
  public:
   StoppingSession(Session inner, std::atomic<bool>& signalled, bool give_up)

@@ -92,7 +92,7 @@ TEST_F(CertificateCheckTest, RefusesAnotherRoleOrUse) {
 TEST_F(CertificateCheckTest, KnowsWhenACertificateIsGood) {
   ExpectFault(CheckCertificates(good_, kAdmin, InHours(48)), good_.ca, "expired on ");
   ExpectFault(CheckCertificates(good_, kAdmin, InHours(-48)), good_.ca, "is not valid before ");
-  // It lives for a day, a third of which is less than 30 days.
+  // The certificate is valid for a day, a third of which is less than 30 days.
   EXPECT_EQ(*CheckCertificates(good_, kAdmin, InHours(15)), "");
   EXPECT_THAT(*CheckCertificates(good_, kAdmin, InHours(20)),
               AllOf(HasSubstr("'" + good_.certificate + "' expires on "),

@@ -44,11 +44,11 @@ class FakeLane : public ShardChannel {
   }
   void Credit(uint64_t bytes) { source_->OnCredit(bytes); }
   void Done(const absl::Status& status) { std::exchange(source_, nullptr)->OnDone(status); }
-  // As every stream is at last: until then it keeps the push.
+  // Ends the stream, as every stream ends at last; until then it keeps the push alive.
   void End() {
     if (source_ != nullptr) Done(absl::CancelledError("the test is over"));
   }
-  // Of what is sent next: the parameters, {1000} for a finish, none for nothing.
+  // Returns the parameters of the next message: {1000} for a finish, empty for no message.
   std::vector<uint32_t> Next() {
     PushMessage message = source_->Next();
     if (std::holds_alternative<v1::PushFinish>(message)) {
@@ -152,7 +152,7 @@ TEST_F(LanedPushTest, OtherLanesJoinThePushAndTakeOtherParameters) {
   EXPECT_EQ(source_->AwaitCredit(), 60u);
 }
 
-// A shard takes the chunks of a parameter in their order only.
+// A shard accepts the chunks of a parameter in their order only.
 TEST_F(LanedPushTest, AParameterStaysOnTheLaneThatHasBegunIt) {
   OpenBoth();
   const int resumed = first_->stream->resumed;
@@ -211,7 +211,7 @@ TEST_F(LanedPushTest, GoesOnWithoutALaneThatCannotBeOpened) {
   first_->Next();
   Queue({1});
   QueueFinish();
-  // Not before it is open.
+  // The second lane sends nothing before it is open.
   EXPECT_THAT(second_->Next(), IsEmpty());
   second_->Done(absl::UnavailableError("no such connection"));
   EXPECT_FALSE(first_->stream->cancelled);
@@ -219,7 +219,7 @@ TEST_F(LanedPushTest, GoesOnWithoutALaneThatCannotBeOpened) {
   EXPECT_THAT(first_->Next(), ElementsAre(kFinish));
 }
 
-// Its connection may take seconds to fail.
+// The lane's connection may need seconds to fail.
 TEST_F(LanedPushTest, IsFinishedWhileALaneIsStillNotOpen) {
   first_->Opened(7);
   Queue({0});

@@ -122,7 +122,7 @@ TEST_F(LanedShardChannelTest, TheFirstFailureCancelsTheOthersAndIsTold) {
   Pull({200, 200});
   second_->End(absl::DataLossError("checksum"));
   EXPECT_TRUE(first_->streams[0]->cancelled);
-  // The targets are the caller's again only when nobody writes them any more.
+  // The caller gets the targets back only when no lane writes them any longer.
   EXPECT_THAT(done_, IsEmpty());
   first_->End(absl::CancelledError("cancelled"));
   EXPECT_THAT(done_, ElementsAre(absl::DataLossError("checksum")));

@@ -40,7 +40,7 @@ class PullAssemblerTest : public ::testing::Test {
     chunk.set_dtype(v1::DTYPE_FLOAT32);
     chunk.set_crc32c(proto::Crc32c(values.data(), values.size() * 4) ^ damage);
     const auto* bytes = reinterpret_cast<const std::byte*>(values.data());
-    // As it arrives: in slices cut anywhere.
+    // The payload arrives in slices that are cut anywhere.
     const absl::Span<const std::byte> runs[] = {
         absl::MakeConstSpan(bytes, 3), absl::MakeConstSpan(bytes + 3, values.size() * 4 - 3)};
     return assembler_.Accept({{&chunk, runs}});

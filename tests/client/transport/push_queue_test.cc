@@ -178,17 +178,18 @@ TEST_F(PushQueueTest, GoesOnWithTheCreditOfWhatEarlierStreamsLeftInStaging) {
   ASSERT_TRUE(queue_.Open(0, {{{0, 0}, 20}}).ok());
   EXPECT_THAT(Send(), IsEmpty());
   queue_.AddCredit(40);
-  // Cut for the whole window, not for what was left of it.
+  // The chunk is cut for the whole window, not for the rest of it.
   EXPECT_THAT(Send(), ElementsAre("0.0@20+10"));
-  // A chunk of the earlier stream and this one are staged: which one a credit is for, nobody says.
+  // A chunk of the earlier stream and this one are staged. The queue cannot know which one a credit
+  // is for.
   queue_.AddCredit(40);
   EXPECT_THAT(queue_.TakeAccepted(), IsEmpty());
   queue_.AddCredit(40);
   EXPECT_THAT(queue_.TakeAccepted(), ElementsAre(ContributionKey{0, 0}));
 }
 
-// Mid-step a shard is started again with less staging: what its predecessor granted more is not in
-// flight.
+// A shard restarts in the middle of a step with less staging. Bytes that its previous process
+// granted are not in flight.
 TEST_F(PushQueueTest, TakesTheWindowOfAShardThatHasNothingInAnotherRound) {
   queue_.Add({0, 0}, Tensor(30));
   ASSERT_TRUE(queue_.Open(80, {}).ok());
@@ -202,7 +203,7 @@ TEST_F(PushQueueTest, TakesTheWindowOfAShardThatHasNothingInAnotherRound) {
   queue_.Close();
   ASSERT_TRUE(queue_.Open(0, {}).ok());
   EXPECT_EQ(queue_.in_flight_bytes(), 40u);
-  // As is one that kept what it had.
+  // A shard that kept its chunks is the same process, too.
   queue_.BeginRound();
   ASSERT_TRUE(queue_.Open(20, {{{0, 0}, 10}}).ok());
   EXPECT_EQ(queue_.in_flight_bytes(), 20u);

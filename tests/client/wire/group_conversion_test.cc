@@ -25,7 +25,7 @@ TEST(GroupConversionTest, WhatIsUnsetStaysUnset) {
   EXPECT_EQ(wire.clip_policy(), v1::CLIP_POLICY_UNSPECIFIED);
 }
 
-// Not stepped by whatever rule comes first.
+// The group must not get the first rule of the enumeration.
 TEST(GroupConversionTest, AGroupWithoutARuleIsRefusedByName) {
   kaon::ParameterGroup group;
   group.name = "g";

@@ -44,7 +44,7 @@ v1::JobDescription Described() {
   return description;
 }
 
-// As kaonctl parameters shows it.
+// `kaonctl parameters` shows the same.
 TEST(RouteConversionTest, ARouteSaysHowItsParameterIsSteppedAndClipped) {
   const std::vector<kaon::ParameterRoute> routes = RoutesFromProto(Described());
   ASSERT_EQ(routes.size(), 5u);

@@ -26,7 +26,8 @@ bool SystemLists(const std::string& flag) {
   return false;
 }
 
-// The system's own list is another witness than CPUID. A process may be kept from what it lists.
+// The system's own list is evidence that is independent of CPUID. A process may lack the permission
+// for a feature in the list.
 TEST(AmxDetectionTest, SaysWhatTheSystemListsAndAllows) {
   constexpr int kRequestPermission = 0x1023;
   constexpr int kTileState = 18;

@@ -61,7 +61,7 @@ TEST_F(AmxTilesTest, MultipliesBlocks) {
   }
 }
 
-// The order of the sum is part of the result: numerics that nobody may change unseen.
+// The order of the sum is part of the result, so it must not change unnoticed.
 TEST_F(AmxTilesTest, AddsEvenAndOddProductsApartAndFused) {
   const Block a = RandomBlock(3);
   const Block b = RandomBlock(4);

@@ -1,5 +1,5 @@
-// kernels/gemm/amx_tiles.h in plain loops: what is above the tiles runs on every machine. The tests
-// of the tiles hold for both.
+// Implements kernels/gemm/amx_tiles.h in plain loops, so that the code above the tiles runs on
+// every machine. The tests of the tiles hold for both.
 #include <glog/logging.h>
 
 #include <algorithm>

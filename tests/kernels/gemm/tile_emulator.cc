@@ -26,7 +26,7 @@ struct TileRegisters {
 
 thread_local TileRegisters registers;
 
-// Where the signal found each of the CPU's sixteen, in the order of their numbers.
+// Places of the CPU's sixteen registers in the signal's context, in the order of their numbers.
 constexpr int kGeneralRegisters[] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP,
                                      REG_RSI, REG_RDI, REG_R8,  REG_R9,  REG_R10, REG_R11,
                                      REG_R12, REG_R13, REG_R14, REG_R15};
@@ -140,7 +140,7 @@ void MultiplyTiles(const Instruction& i) {
                               reinterpret_cast<float*>(registers.tiles[i.reg]));
 }
 
-// False for what is none of the tiles' instructions, or not allowed now.
+// Returns false if `i` is no tile instruction, or not allowed now.
 bool Execute(const Instruction& i) {
   constexpr uint8_t kSettings = 0x49;
   constexpr uint8_t kMove = 0x4b;
@@ -204,7 +204,7 @@ bool NeedsEmulation() {
 
 bool EmulateTiles() {
   if (!NeedsEmulation()) return false;
-  // Before a signal is the first to ask.
+  // The first call must not come from a signal handler.
   ChosenInstructionSet();
   struct sigaction action = {};
   action.sa_sigaction = &OnIllegalInstruction;

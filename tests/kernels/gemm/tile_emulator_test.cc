@@ -48,7 +48,7 @@ class TileEmulatorTest : public ::testing::Test {
   const std::vector<uint8_t> from_ = Counted(64 * kTileBytes);
   std::vector<uint8_t> to_ = std::vector<uint8_t>(kTileBytes);
 
-  // Rows of `from_` that lie `stride` bytes apart from `offset` on.
+  // Returns rows of `from_` that are `stride` bytes apart, from `offset` on.
   std::vector<uint8_t> Rows(int64_t offset, int64_t stride) const {
     std::vector<uint8_t> rows;
     for (int64_t row = 0; row < 16; ++row) {

@@ -14,7 +14,7 @@
 namespace kaon::kernels {
 namespace {
 
-// Notes what it is asked for.
+// Counts its calls.
 class CountingGemm : public Gemm {
  public:
   explicit CountingGemm(int64_t* multiply_adds) : multiply_adds_(multiply_adds) {}

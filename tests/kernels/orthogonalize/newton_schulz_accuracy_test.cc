@@ -51,7 +51,7 @@ std::vector<Input> Inputs(double decades, uint32_t seed) {
 }
 
 // The figures of [N9] were measured on jordan, you and polar_express. Other sets enlarge rounding
-// more: there the bound is what rounding alone costs in float64, where that is more.
+// more. There the bound is the error of rounding alone in float64, if that is larger.
 void ExpectWithin(const NewtonSchulzTestCase& c, const Input& in, double tolerance, Gemm& gemm) {
   const std::vector<float> out = OrthogonalizedBy(gemm, c.config, in.rows, in.cols, in.values);
   const reference::Matrix exact = reference::Orthogonalized(c.exact, in.Wide());
@@ -173,7 +173,7 @@ TEST(NewtonSchulzAccuracyTest, AmxTilesAgreeWithFloat64AndRoundWhereTheyStore) {
   }
 }
 
-// [N2]: where the singular values of an input end, and so that they all do.
+// All singular values of an input end in the set's band ([N2]).
 TEST(NewtonSchulzAccuracyTest, SingularValuesEndInTheBandOfTheSet) {
   const std::vector<float> in = reference::MatrixWithSpectrum(16, 24, 1, 7);
   for (const NewtonSchulzTestCase& c : EveryNewtonSchulzCase()) {
@@ -250,7 +250,7 @@ TEST(NewtonSchulzAccuracyTest, HistoricalNormModesAgreeWithFloat64AtEveryScale) 
   }
 }
 
-// Edge 12: [N6] normalises before the cast, so that what fp16 cannot hold stays finite.
+// Edge 12: normalising precedes the cast, so values beyond fp16 stay finite ([N6]).
 TEST(NewtonSchulzAccuracyTest, LossScaledInputsStayFiniteInFloat16) {
   const std::vector<float> in = reference::GaussianVector(31 * 77, 17);
   for (const NewtonSchulzTestCase& c : EveryNewtonSchulzCase()) {

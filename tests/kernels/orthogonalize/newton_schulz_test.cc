@@ -104,7 +104,7 @@ TEST(NewtonSchulzTest, TransposedInputGivesTheTransposedBits) {
   }
 }
 
-// [N4]: what is worked on is the matrix itself, and its transpose only when it is tall.
+// The iteration uses the matrix itself, or its transpose if the matrix is tall ([N4]).
 TEST(NewtonSchulzTest, OnlyTallMatricesAreWorkedOnTransposed) {
   const auto worked_on = [](int rows, int cols, const std::vector<float>& in) {
     CountingGemm gemm;
@@ -117,7 +117,7 @@ TEST(NewtonSchulzTest, OnlyTallMatricesAreWorkedOnTransposed) {
   EXPECT_EQ(worked_on(3, 2, {2, 0, 2, 2, 2, 0}), (std::vector<float>{0.5, 0.5, 0.5, 0, 0.5, 0}));
 }
 
-// [N4]: a square matrix' transpose gives the transpose but for rounding.
+// The transpose of a square matrix gives the transpose of the result, up to rounding ([N4]).
 TEST(NewtonSchulzTest, TransposedSquareGivesTheTranspose) {
   const std::vector<float> in = reference::MatrixWithSpectrum(17, 17, 1, 6);
   for (const NewtonSchulzTestCase& c : EveryNewtonSchulzCase()) {
@@ -167,7 +167,7 @@ TEST(NewtonSchulzTest, GramThatBeginsAnewAfterEveryStepIsTheStandardForm) {
   }
 }
 
-// [N1], [N7]: what each form costs; a cubic skips A A.
+// Counts the products of each form ([N1], [N7]); a cubic skips A A.
 TEST(NewtonSchulzTest, FormsTakeTheProductsTheyMust) {
   const CountingGemm standard = Count(NsCoefficients::kJordan, NsForm::kStandard, {});
   EXPECT_EQ(standard.wide, 10);
@@ -181,8 +181,9 @@ TEST(NewtonSchulzTest, FormsTakeTheProductsTheyMust) {
   EXPECT_EQ(gram.square, 5 + 3 + 6);
 }
 
-// [N6]: what comes out was stored in the storage type, and fp16 is not kept as bf16.
-// Edge 36: rounded to the storage type where it says so, and fp32 to the caller.
+// The result was stored in the storage type, and fp16 is not kept as bf16 ([N6]).
+// Edge 36: it is rounded to the storage type where the configuration says so, and is fp32 for the
+// caller.
 TEST(NewtonSchulzTest, ResultsAreValuesOfTheStorageType) {
   const std::vector<float> in = reference::GaussianVector(11 * 30, 9);
   for (const NewtonSchulzTestCase& c : EveryNewtonSchulzCase()) {

@@ -139,8 +139,8 @@ TEST(NewtonSchulzValidationTest, CustomSetsThatStepUphillAreRefusedByTheirSingul
   // The aol set is negative from the singular value 0.884 up ([N2]).
   EXPECT_THAT(std::string(ValidateNewtonSchulz(CustomCopy("aol", 1)).message()),
               HasSubstr("singular value 0.88"));
-  // 2 s - 1.9 s^3 goes up to 0.79; the second step turns negative past 0.707, which is
-  // what the first makes of 0.428.
+  // 2 s - 1.9 s^3 rises to 0.79. The second step is negative above 0.707, to which the first step
+  // maps 0.428.
   const absl::Status status = ValidateNewtonSchulz(Custom({{2, -1.9f, 0}, {2, -4, 0}}, 2));
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("step 2 of 2"), HasSubstr("singular value 0.428")));
@@ -159,7 +159,7 @@ TEST(NewtonSchulzValidationTest, TheEndOfAStepHasItsRoundingsToo) {
   EXPECT_EQ(ValidateNewtonSchulz(config), absl::OkStatus());
   config.dtype = NsDType::kBFloat16;
   ExpectRefused(config, "newton_schulz.custom", "bfloat16, step 2 of 2", "(0, 1]");
-  // By its name a set is judged by what was measured.
+  // A named set is judged by measurements, not by intervals.
   config = CustomCopy("polar_express", 8);
   config.dtype = NsDType::kBFloat16;
   EXPECT_FALSE(ValidateNewtonSchulz(config).ok());
@@ -176,7 +176,7 @@ TEST(NewtonSchulzValidationTest, CustomSetsThatRunAwayAreRefused) {
   EXPECT_EQ(ValidateNewtonSchulz(Custom({{4, 0, 0}}, 1)), absl::OkStatus());
 }
 
-// Every named set stays downhill in fp32 at any count it takes, also written as a custom one.
+// Every named set stays positive in fp32 at any valid count, even written as a custom set.
 TEST(NewtonSchulzValidationTest, NamedSetsArePositiveAtEveryCount) {
   for (const NewtonSchulzCoefficientSet& set : NewtonSchulzCoefficientSets()) {
     if (set.safety_factor != 1) continue;

@@ -14,7 +14,7 @@
 namespace kaon::kernels {
 namespace {
 
-// As docs/formats.md has it.
+// Mixes a word by docs/formats.md.
 uint64_t Mixed(uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
   x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
@@ -136,7 +136,7 @@ TEST(DigestTest, PiecesAddUpToTheWhole) {
             TensorDigest(3, 1, all));
 }
 
-// Encoded state: of a slot of 10 bytes, 3 words of which the last ends in zeros.
+// Encoded state: a slot of 10 bytes is 3 words, the last of which ends in zeros.
 TEST(DigestTest, BytesAreWordsFilledUpWithZeros) {
   const std::vector<float> words = {1.5f, -2.0f, 3.1f};
   std::vector<std::byte> bytes(12);

@@ -87,7 +87,7 @@ TEST(FoldTest, TheFirstElementThatIsNotFiniteIsTheOneOfTheFirstBlock) {
   EXPECT_EQ(Fold(x, false).non_finite, kFoldBlockElements + 7);
 }
 
-// Adds to what is there.
+// Folding adds to the present sum.
 TEST(FoldTest, ASumOfZerosIsLeftAsItIs) {
   const std::vector<std::byte> zeros(4 * 100);
   std::vector<float> acc(100);

@@ -99,7 +99,7 @@ TEST(GradClipTest, NormGroupsAreApart) {
   EXPECT_EQ(result.group_norms[0], std::sqrt(9.0 + 1e12));
 }
 
-// [C2]: a copy is in no norm, and can be scaled even where nothing else can.
+// A copy is in no norm, and is scaled even if nothing else is live ([C2]).
 TEST(GradClipTest, CopiesAreScaledAndNotCounted) {
   ClipPolicy policy = MaxNorm(1.0);
   policy.scope = ClipScope::kAll;
@@ -119,7 +119,7 @@ TEST(GradClipTest, NoGradientsAndEmptyGroupsHaveNormZeroAndFactorOne) {
   EXPECT_EQ(empty_group.group_norms, (std::vector<double>{0.0, 2.0}));
 }
 
-// Sums come in parameter order and are added in it, wherever the parameters live.
+// Sums arrive and are added in parameter order, wherever the parameters are.
 TEST(GradClipTest, AddsInTheGivenOrder) {
   const std::vector<ClipInput> inputs = {Live(0, 1.0), Live(0, 1e16), Live(0, 1.0), Live(0, 1.0)};
   EXPECT_EQ(ClipByNorm(inputs, 1, MaxNorm(0)).norm_groups[0].norm,

@@ -21,7 +21,7 @@ TEST(GradNormTest, EqualsTheReferenceAtEverySizeAroundLanesAndBlocks) {
   }
 }
 
-// [C1] word for word: any other order of additions gives other bits.
+// The order is that of [C1], word for word; any other order of additions gives other bits.
 TEST(GradNormTest, AddsInTheSpecifiedOrder) {
   const std::vector<float> x = reference::GaussianVector(3 * 4096 + 77, 5);
   double expected = 0;

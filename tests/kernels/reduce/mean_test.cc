@@ -15,10 +15,10 @@
 namespace kaon::kernels {
 namespace {
 
-// More than one thread takes at a time, a last block that is not full, a last register neither.
+// The size exceeds one thread's range and ends with an incomplete block and register.
 constexpr size_t kElements = 3 * 65536 + 4096 + 77;
 
-// The mean and all that is said of it.
+// Returns the mean and its facts.
 auto Finished(int threads, InstructionSet isa, std::vector<float> sum) {
   ChosenInstructionSet() = isa;
   ThreadPool pool(threads);
@@ -42,7 +42,7 @@ TEST(MeanTest, HasTheSameBitsOnAnyNumberOfThreadsAndAnyInstructionSet) {
   }
 }
 
-// [C1] in what was three passes over the sum.
+// One pass gives the results of three passes over the sum ([C1]).
 TEST(MeanTest, SaysWhatSeparatePassesSay) {
   std::vector<float> mean = reference::GaussianVector(kElements, 2);
   ThreadPool pool(2);

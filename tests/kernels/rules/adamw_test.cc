@@ -22,7 +22,8 @@ TEST(AdamWTest, FirstStepHasTheSizeOfTheRateWhateverTheGradient) {
   }
 }
 
-// [A2]: eps outside the root and outside the correction; inside the root it would give 0.0099995.
+// eps is added outside the root and the correction ([A2]); inside the root the result would be
+// 0.0099995.
 TEST(AdamWTest, EpsIsAddedAfterTheRoot) {
   AdamWConfig config;
   config.eps = 1e-2;
@@ -45,7 +46,7 @@ TEST(AdamWTest, ASmallDecayIsNotRoundedAway) {
   EXPECT_NEAR(sum / (64 * 95.5 * 2e-7), 1.0, 0.05);
 }
 
-// [A1]: the corrections come from t in double, and vanish for large t.
+// The corrections are computed from t in double and vanish for large t ([A1]).
 TEST(AdamWTest, BiasCorrectionsFollowTheCounter) {
   const AdamW::Scalars first = AdamW::Prepare(AdamWConfig{}, 1.0, 1.0, 1);
   EXPECT_FLOAT_EQ(first.step_size, 10.0f);

@@ -36,7 +36,8 @@ struct FreeMemory {
   void operator()(float* memory) const { std::free(memory); }
 };
 
-// Weight, then each slot, after three updates, of whose chunks sums are those of what was written.
+// Returns the weight and each slot after three updates. Checks that the chunks' sums are those of
+// the results.
 template <typename Rule>
 std::vector<std::vector<float>> RunThreeUpdates(const Way& way,
                                                 const typename Rule::Config& config) {
@@ -77,7 +78,8 @@ std::vector<std::vector<float>> RunThreeUpdates(const Way& way,
   return buffers;
 }
 
-// The default and what uses every slot, each with decay on the weight and on the gradient.
+// Returns the default and a configuration that uses every slot, each with both kinds of decay: on
+// the weight and on the gradient.
 template <typename Config>
 std::vector<Config> Configurations() {
   Config all;

@@ -31,7 +31,7 @@ TEST(GradientClipTest, AFactorOfOneLeavesEveryBit) {
   }
 }
 
-// Where fp32 holds the factor, the product is rounded once.
+// If fp32 can represent the factor, the product is rounded once.
 TEST(GradientClipTest, AnOrdinaryFactorIsOneProduct) {
   EXPECT_EQ(ClippedGradient(PrepareClip(0.1), 0.7f), 0.1f * 0.7f);
 }

@@ -13,8 +13,8 @@
 namespace kaon::admin_cli {
 namespace {
 
-// A coordinator with two pages of parameters that names one shard; nobody serves that, unless a
-// test says where.
+// A coordinator with two pages of parameters that names one shard. No server is there, unless a
+// test sets its address.
 class FakeAdmin : public v1::Admin::Service {
  public:
   FakeAdmin() { shard.set_address("127.0.0.1:1"); }

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""`kaonctl checkpoint import` and `export` on files that this script writes and reads with struct and json alone: what comes
-out are the weights that went in, bit for bit as float32, rounded to nearest even as bfloat16."""
+"""Tests `kaonctl checkpoint import` and `export` on files that this script writes and reads with struct and json
+alone. The exported weights equal the imported ones: bit for bit as float32, and rounded to nearest even as
+bfloat16."""
 
 import json
 import os
@@ -50,7 +51,7 @@ def bits_of(value):
 
 
 def to_bfloat16(bits):
-    """Nearest, ties to even; of finite values that stay finite."""
+    """Rounds to nearest, ties to even. The value and the result are finite."""
     return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
 
 
@@ -66,9 +67,9 @@ def main(folder):
     for name, shape in SHAPES.items():
         count = shape[0] * (shape[1] if len(shape) > 1 else 1)
         masters[name] = [bits_of(random.gauss(0, 1)) for _ in range(count)]
-    # Ties, to even on both sides.
+    # These are ties, which round to even on both sides.
     masters["norm"] = [0x3F808000, 0x3F818000, 0x3F808001, 0xBF807FFF, 0x00000000, 0x80000000, 0x00000001]
-    # norm comes as bfloat16 where it is one.
+    # norm is bfloat16 in one of the imported files.
     given = {
         "norm": ("F32", SHAPES["norm"], struct.pack("<7I", *masters["norm"])),
         "hidden.bias": ("BF16", SHAPES["hidden.bias"], struct.pack("<1000H", *(to_bfloat16(b) for b in masters["hidden.bias"]))),

@@ -26,7 +26,7 @@ void AddShard(uint64_t weights, uint64_t state, v1::GetStatusResponse* status) {
   facts->mutable_state()->set_applied_step(kPosition - 2);
   facts->add_parameters()->set_parameter_id(index);
   facts->set_weights_digest(weights);
-  // As a shard describes it: with the position in it.
+  // The digest includes the position, as in a shard's description.
   facts->set_state_digest(state + kernels::FactDigest(index, kernels::kPositionSlot, kPosition));
 }
 

@@ -45,7 +45,7 @@ TEST(PhasesReportTest, TextHasATablePerStepAndWhatWasHidden) {
 
 TEST(PhasesReportTest, JsonHasTheDocumentedKeys) {
   const nlohmann::ordered_json json = PhasesJson(TwoSteps());
-  // Shard 2 is one that does not tell what was hidden.
+  // Shard 2 does not report hidden time.
   EXPECT_EQ(json["shards"][1].dump(),
             R"({"shard":2,"steps":[{"position":6,"step":4,"total_microseconds":700,)"
             R"("hidden_microseconds":null,"idle_microseconds":null,)"

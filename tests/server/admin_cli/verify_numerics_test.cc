@@ -71,7 +71,7 @@ TEST(VerifyNumericsTest, ReportsABackendWhoseUpdatesAreOff) {
   for (const conformance::NumericsResult& row : report.rows) {
     EXPECT_FALSE(row.passed && row.numerics_case.compared == "weights");
   }
-  // Rows of the state pass where no l2 decay takes the weights into it.
+  // Rows of the state pass if no l2 decay carries the weights into it.
   EXPECT_GE(failed, 10);
   EXPECT_LT(failed, 20);
   EXPECT_NE(NumericsText(report).find("FAIL"), std::string::npos);

@@ -120,7 +120,7 @@ TEST_F(CheckpointDirectoryTest, TheHighestTimelineThenPositionIsNewest) {
   EXPECT_EQ(Newest(), "b");
 }
 
-// P9: it exists only once its manifest is there.
+// P9: a checkpoint exists only once its manifest does.
 TEST_F(CheckpointDirectoryTest, WithoutAManifestItDoesNotExist) {
   Write("a", 10);
   ASSERT_TRUE(WritePart(directory_, "b", 11, 0, TinyShards()).ok());
@@ -209,7 +209,8 @@ TEST_F(CheckpointDirectoryTest, CommitsOnlyWhatIsThereAndAsReported) {
   EXPECT_EQ(Newest(), "a");
 }
 
-// The header is checked against the manifest too: CRCs alone say only that nothing changed since.
+// The header is checked against the manifest, too; CRCs only show that nothing changed since the
+// write.
 TEST_F(CheckpointDirectoryTest, NamesATensorThatTheHeaderHasOtherwise) {
   v1::CheckpointPart part = *WritePart(directory_, "a", 10, 0, {1});
   for (v1::CheckpointTensor& tensor : *part.mutable_tensors()) {
@@ -235,7 +236,7 @@ TEST_F(CheckpointDirectoryTest, AttemptsHaveNoFileInCommon) {
   EXPECT_EQ(directory_.Load("a")->files(1).name(),
             "a.0000000000000abc.shard-00001-of-00002.0000.safetensors");
   EXPECT_EQ(Newest(), "a");
-  // It is a checkpoint now, whatever the other one does.
+  // It is a checkpoint now, whatever the other coordinator does.
   EXPECT_EQ(WriteCheckpoint(directory_, "a", 12, OfAttempt(2)).status().code(),
             absl::StatusCode::kAlreadyExists);
   EXPECT_EQ(directory_.Verify("a")->position(), 11u);
@@ -392,7 +393,7 @@ TEST_F(CheckpointDirectoryTest, ABadOneCountsForNothingAndIsNeverRemoved) {
   ASSERT_EQ(retained.skipped.size(), 3u);
   EXPECT_EQ(*directory_.List(), (std::vector<std::string>{"a", "c", "d", "e"}));
   EXPECT_TRUE(disk_.Open(CheckpointDirectory::FileName("f", 0, 2, 0)).ok());
-  // Nothing changes when it is asked again.
+  // A second call changes nothing.
   EXPECT_TRUE(directory_.Retain("tiny", 2)->removed.empty());
 }
 

@@ -87,7 +87,7 @@ TEST_F(ExportTest, LeavesNothingOfADamagedCheckpoint) {
   EXPECT_TRUE(out_.List().value().empty());
 }
 
-// Infinity is refused, and so is the largest float32 where bfloat16 makes infinity of it.
+// Infinity is refused, and so is the largest float32 if rounding to bfloat16 makes it infinity.
 TEST_F(ExportTest, WritesNoWeightThatIsNotFinite) {
   TinyShards shards;
   shards.role = "weight";

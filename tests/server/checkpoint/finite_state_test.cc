@@ -18,8 +18,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Infinity is at the end; the largest finite number is there too, and so is NaN where only that is
-// not finite.
+// The last element is infinity; the elements before it are the largest finite numbers.
 TEST(FiniteStateTest, KnowsInfinityOfEveryDType) {
   const std::string largest32("\xff\xff\x7f\xff", 4);
   const std::string infinity32("\x00\x00\x80\xff", 4);

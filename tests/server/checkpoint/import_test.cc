@@ -128,7 +128,7 @@ TEST_F(ImportTest, TakesBackWhatWasExported) {
   EXPECT_EQ(second->state_digest(), first.state_digest());
 }
 
-// Names and shapes of this many take more than the 1 MiB that a header of ours may have.
+// So many names and shapes exceed the 1 MiB that a header of ours may have.
 TEST_F(ImportTest, TakesBackAnExportOfTenThousandParameters) {
   for (int i = 0; i < 10000; ++i) {
     v1::ParameterSpec& parameter = *job_.add_parameters();
@@ -151,7 +151,7 @@ TEST_F(ImportTest, TakesBackAnExportOfTenThousandParameters) {
   EXPECT_EQ(second->weights_digest(), first->weights_digest());
 }
 
-// A file may hold one of a tie, or all; two that are there are equal.
+// A file may hold one tensor of a tie, or all; those present must be equal.
 TEST_F(ImportTest, FillsTiedParametersFromAnyOfThem) {
   v1::ParameterSpec& copy = *job_.add_parameters();
   copy = job_.parameters(0);

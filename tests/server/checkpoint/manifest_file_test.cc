@@ -24,7 +24,7 @@ v1::CheckpointManifest SomeManifest() {
   return manifest;
 }
 
-// With a digest that is right, whatever the message is.
+// Frames a message with the right digest, whatever its content is.
 std::string Framed(const std::string& message) {
   const std::string bytes = kLine + LittleEndian64(message.size()) + message;
   return bytes + Sha256(bytes);
@@ -71,7 +71,7 @@ TEST(ManifestFileTest, NamesBothValues) {
   EXPECT_EQ(refusal(Framed("\xff\xff")).message(), "manifest m: its message cannot be parsed");
 }
 
-// A later version's field changes what the others mean: it is not for this version to guess how.
+// A later version's field may change the meaning of others, so this version refuses it.
 TEST(ManifestFileTest, RefusesFieldsItDoesNotKnow) {
   v1::CheckpointManifest manifest = SomeManifest();
   // Field 1000, varint 5; in the manifest itself and deep inside.

@@ -139,7 +139,7 @@ TEST_F(PartWriterTest, RefusesTooManyBytesAndTooFew) {
   EXPECT_TRUE(writer->Finish().ok());
 }
 
-// A full disk, for the header of the first file already: nobody is told of the part.
+// The disk is full from the header of the first file on, so no part is reported.
 TEST_F(PartWriterTest, LeavesNoFileBehindThatItCannotBegin) {
   disk_.SetFreeBytes(100);
   EXPECT_EQ(Write(TinyRegistration().definition(), TinyTensors(0, 1, 1 << 20), 100).status().code(),

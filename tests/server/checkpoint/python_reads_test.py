@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""Our safetensors files say to other programs what they say to us: python's json and struct read them as the format's
-description has it, without any of our code and without the safetensors package, and find every bit where it belongs; and we
-read what python writes."""
+"""Python's json and struct read our safetensors files by the format's description, without any code of ours and
+without the safetensors package. They find every bit where it belongs, and we read the files that Python writes."""
 
 import json
 import os
@@ -15,7 +14,7 @@ SIZES = {"F32": 4, "BF16": 2, "F16": 2, "I8": 1, "U8": 1, "I64": 8, "U64": 8}
 
 
 def pattern(name, count):
-    """The bytes that safetensors_file.cc gives the tensor of that name."""
+    """Returns the bytes that safetensors_file.cc gives the tensor of that name."""
     return bytes((ord(name[0]) * 31 + i * 7 + (i >> 8)) & 0xFF for i in range(count))
 
 
@@ -27,7 +26,7 @@ def elements(shape):
 
 
 def decode(contents):
-    """name -> (dtype, shape, bytes), and the metadata; fails where the format's description is broken."""
+    """Returns name -> (dtype, shape, bytes), and the metadata. Fails if the file violates the format's description."""
     (length,) = struct.unpack_from("<Q", contents)
     text = contents[8:8 + length]
     assert len(text) == length and text[:1] == b"{", (length, len(text))
@@ -63,7 +62,7 @@ def check_ours(path):
 
 
 def check_theirs(path):
-    """As torch and the safetensors package lay a file out: padded to 8 bytes, entries in any order."""
+    """Lays a file out as torch and the safetensors package do: padded to 8 bytes, entries in any order."""
     header = {
         "b": {"dtype": "BF16", "shape": [2, 2], "data_offsets": [12, 20]},
         "__metadata__": {"format": "pt"},

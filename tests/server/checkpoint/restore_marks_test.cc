@@ -225,7 +225,7 @@ TEST(RestoreMarksTest, NorBetweenTwoRetentions) {
   }
 }
 
-// Of the power as well: what was marked is marked after it.
+// The death may be a power cut. A marked checkpoint is still marked afterwards.
 TEST(RestoreMarksTest, ADeathLeavesWhatTheNextRetentionFinishes) {
   for (const bool cut : {false, true}) {
     for (const bool restore_dies : {true, false}) {
@@ -330,7 +330,7 @@ TEST(RestoreMarksTest, MarksAreNoCheckpointAndNoAttempt) {
   EXPECT_TRUE(FilesOf(files, "gone").empty());
 }
 
-// As a damaged mark may: what is not the checkpoint's stays.
+// A damaged mark may name such files; files of other checkpoints stay.
 TEST(RestoreMarksTest, ARemovalIsFinishedByTheNamesInItsMark) {
   simulation::SimulatedDirectory files("disk", 1);
   for (const char* name : {"gone.shard-00000-of-00001.0000.safetensors", "gone.given-up",
@@ -342,7 +342,7 @@ TEST(RestoreMarksTest, ARemovalIsFinishedByTheNamesInItsMark) {
                            "b.shard-00000-of-00001.0000.safetensors", "../x.safetensors"})
                   .ok());
   CheckpointDirectory directory(files);
-  // Nobody begins another one by this name meanwhile.
+  // A checkpoint of this name cannot begin meanwhile.
   EXPECT_EQ(directory.CreateFile("gone", 1, 0, 1, 0).status().code(),
             absl::StatusCode::kFailedPrecondition);
   ASSERT_TRUE(Retain(files, kBefore));
@@ -363,7 +363,7 @@ TEST(RestoreMarksTest, TheNewestIsNoneThatIsBeingRemoved) {
   EXPECT_THAT(found.skipped[0].reason, HasSubstr("c.removing"));
 }
 
-// No restore takes what is marked so: it is none of the two that are always there.
+// No restore uses a checkpoint with this mark, so it is not one of the two that are kept.
 TEST(RestoreMarksTest, WhatIsBeingRemovedTakesNoPlaceOfThoseThatAreKept) {
   simulation::SimulatedDirectory files("/checkpoints", 1);
   WriteThree(files);

@@ -10,7 +10,7 @@
 namespace kaon::config {
 namespace {
 
-// As a server's: one default, one limit.
+// Completes a configuration as a server does: one default, one limit.
 absl::Status Complete(google::protobuf::Message* message) {
   auto& config = static_cast<v1::ShardConfig&>(*message);
   if (config.host_memory_bytes() == 0) config.set_host_memory_bytes(4096);

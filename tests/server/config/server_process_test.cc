@@ -29,7 +29,7 @@ class Server {
     life.ca_file = config.ca_file();
     if (config.ca_file() == "bad") return absl::FailedPreconditionError("ca_file is bad");
     if (config.ca_file() == "grows") kill(getpid(), SIGXFSZ);
-    // Waits, as RunServer has blocked it, until it is asked for.
+    // RunServer has blocked the signal, so it stays pending until the server waits for it.
     kill(getpid(), SIGTERM);
     return std::make_unique<Server>();
   }

@@ -114,7 +114,7 @@ class ControlScale {
     });
   }
 
-  // `sent` arrives as bytes, and `take` hands it to the machine.
+  // `sent` arrives as bytes, and `take` passes it to the machine.
   template <typename Message, typename Take>
   void Work(const Message& sent, const Take& take) {
     const std::string bytes = sent.SerializeAsString();
@@ -162,15 +162,16 @@ class ControlScale {
 };
 
 void ExpectMessagesBy(int shards, uint32_t workers, const StepCost& cost) {
-  // A vote and that it is applied; a plan and a decision, and a part of a checkpoint is asked for
-  // at some steps.
+  // From each shard: a vote and the report that the step is applied. To each shard: a plan, a
+  // decision, and at some steps the request for a part of a checkpoint.
   EXPECT_EQ(cost.from_shards, 2 * shards);
   EXPECT_GE(cost.to_shards, 2 * shards);
   EXPECT_LE(cost.to_shards, 3 * shards);
-  // Begin and what follows it; the answer to Begin, the plan, the record.
+  // From each worker: Begin and the following call. To each worker: the answer to Begin, the plan,
+  // the record.
   EXPECT_EQ(cost.from_workers, 2 * static_cast<int>(workers));
   EXPECT_EQ(cost.to_workers, 3 * static_cast<int>(workers));
-  // The plan names every worker, and everybody is told of it.
+  // The plan names every worker, and every worker gets it.
   EXPECT_LT(cost.bytes, uint64_t{100} * workers * (workers + 2 * shards));
   // A vote has the plan, and a sum of squares of every parameter of its shard.
   EXPECT_LT(cost.bytes_in, uint64_t{100} * (workers * (shards + 1) + kParameters));

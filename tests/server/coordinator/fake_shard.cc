@@ -24,7 +24,7 @@ FakeShard::FakeShard(const std::string& address) {
 FakeShard::~FakeShard() { Stop(); }
 
 void FakeShard::Stop() {
-  // Streams of coordinators stay open for ever otherwise.
+  // Without a deadline, open streams of coordinators would block the shutdown.
   server_->Shutdown(std::chrono::system_clock::now());
   server_->Wait();
 }

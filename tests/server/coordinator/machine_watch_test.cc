@@ -45,8 +45,8 @@ TEST_F(MachineWatchTest, AStoppedJobDoesNotServe) {
   EXPECT_EQ(Counted(), "job_stopped=1 takeover=1 ");
 }
 
-// A state that no checkpoint can be taken of is no good, until another one takes its place. A
-// checkpoint that fails for another reason says nothing of the state.
+// A state that cannot be checkpointed is faulty, until another one replaces it. A checkpoint that
+// fails for another reason says nothing about the state.
 TEST_F(MachineWatchTest, AStateThatIsNoCheckpointDoesNotServe) {
   watch_.OnCheckpoint("c1", absl::ResourceExhaustedError("disk full"));
   EXPECT_TRUE(health_.serving());

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::chrono::seconds kPatience(20);
 
-// Asks again for as long as workers do: on a busy machine a shard may not have been heard lately.
+// Retries as long as workers do: on a busy machine a shard may have been silent lately.
 template <typename Ask>
 absl::Status UntilAvailable(const Ask& ask) {
   const auto give_up = std::chrono::steady_clock::now() + kPatience;

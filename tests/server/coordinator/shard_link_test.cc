@@ -21,7 +21,7 @@ namespace {
 
 enum Event { kConnected, kDisconnected, kProbed, kPromised, kNumEvents };
 
-// Counts what the link reports.
+// Counts the reports of the link.
 struct Seen {
   Mutex mu;
   CondVar changed;
@@ -109,7 +109,7 @@ class StalledShard : public v1::ShardControl::Service {
     stalled_ = false;
     changed_.NotifyAll();
   }
-  // Plans that came before the message without one.
+  // Blocks until the message without a plan arrives. Returns the number of plans before it.
   int AwaitPlans() {
     MutexLock lock(mu_);
     while (!ended_) changed_.Wait(mu_);
@@ -157,7 +157,7 @@ TEST_F(ShardLinkTest, KeepsFewLargeMessagesForAShardThatDoesNotRead) {
   plan.mutable_plan()->set_job(std::string(8 << 20, 'x'));
   for (int i = 0; i < 10; ++i) link->Send(plan);
   shard.LetGo();
-  // Sent until it gets through: what does not fit is lost on the way.
+  // The message is resent until it arrives, because messages beyond the limit are dropped.
   std::atomic<bool> ended{false};
   std::thread prober([&] {
     while (!ended) link->Send(Promise());

@@ -34,7 +34,7 @@ class PosixDirectoryTest : public testing::Test {
   std::unique_ptr<PosixDirectory> directory_ = std::move(PosixDirectory::At(path_)).value();
 };
 
-// As the snapshots of a shard do while its journal is truncated.
+// The snapshots of a shard are listed while its journal is truncated.
 TEST_F(PosixDirectoryTest, ListsWhileSomebodyElseRemoves) {
   std::atomic<bool> stop = false;
   std::thread other([this, &stop] {
@@ -54,7 +54,7 @@ TEST_F(PosixDirectoryTest, ListsWhileSomebodyElseRemoves) {
   other.join();
 }
 
-// As on a read-only file system. Nobody is refused whose files this user may write, as root may.
+// The file system is read-only. A user who may write the files, such as root, is not refused.
 TEST_F(PosixDirectoryTest, WhatCanOnlyBeReadIsRead) {
   constexpr uid_t kNobody = 65534;
   const auto written = std::move(directory_->Create("file")).value();
@@ -74,7 +74,7 @@ TEST_F(PosixDirectoryTest, WhatCanOnlyBeReadIsRead) {
             "truncating " + path_ + "/file: Permission denied");
 }
 
-// Connections of strangers come out of the same table: a shard waits until they are gone.
+// Connections of strangers use the same table: a shard waits until they are gone.
 TEST_F(PosixDirectoryTest, NoRoomForAnotherOpenFileIsAReasonToWait) {
   const auto open = std::move(directory_->Create("open")).value();
   rlimit before;

@@ -51,7 +51,7 @@ TEST_F(PrivateDirectoryTest, IsCreatedForItsOwnerAlone) {
 
 TEST_F(PrivateDirectoryTest, ItsNameIsDurable) {
   const std::string parent = std::filesystem::canonical(testing::TempDir());
-  // One that is there may never have been synced by who made it.
+  // The maker of an existing directory may never have synced it.
   for (const std::string& path : {path_, path_, path_ + "/"}) {
     Synced().clear();
     ASSERT_TRUE(CreatePrivateDirectory("data_dir", path).ok());

@@ -46,8 +46,8 @@ class CorruptionTest : public testing::Test {
     FindPlaces();
   }
 
-  // Steps in several segments, with gradients of which whole sectors are zero; the last entries are
-  // not synced.
+  // Writes steps to several segments, with gradients that have whole sectors of zeros. The last
+  // entries are not synced.
   void Write(SimulatedDirectory& directory, const DirectoryId& id, float value) {
     History history;
     JournalLog::Options options;
@@ -110,7 +110,7 @@ class CorruptionTest : public testing::Test {
     EXPECT_TRUE(directory.Sync().ok());
   }
 
-  // Damage to the file `history` is said of a journal that opens.
+  // A journal with a damaged file `history` opens and reports the damage.
   static absl::Status StatusOf(const absl::StatusOr<std::unique_ptr<JournalLog>>& log) {
     if (!log.ok() || (*log)->found().history_problem.empty()) return log.status();
     return absl::DataLossError((*log)->found().history_problem);
@@ -245,8 +245,8 @@ TEST_F(CorruptionTest, FindsEveryFlippedBit) {
   Report("single flipped bits");
 }
 
-// Without the file `durable`, which a power cut may have taken: a flipped bit is not what a torn
-// write leaves.
+// A power cut may have removed the file `durable`. A flipped bit differs from the remains of a torn
+// write.
 TEST_F(CorruptionTest, FindsEveryFlippedBitAlsoWithoutTheMark) {
   ASSERT_TRUE(original_->Remove(kDurableMarkFile).ok());
   const std::string name = Segments(*original_).back();
@@ -269,7 +269,7 @@ TEST_F(CorruptionTest, FindsEveryTruncationOfWhatWasDurable) {
     const uint64_t durable = last ? durable_end_ - before_last : contents.size();
     for (uint64_t size = 0; size < durable; size += 512) {
       ExpectFoundIn(name, contents.substr(0, size));
-      // And all lengths of the newest vote.
+      // Also cuts the newest vote at every length.
       for (uint64_t odd = 1; last && size + 1024 > durable && odd < 512; ++odd) {
         if (size + odd < durable) ExpectFoundIn(name, contents.substr(0, size + odd));
       }
@@ -328,7 +328,7 @@ TEST_F(CorruptionTest, FindsSwappedStaleZeroedAndForeignBlocks) {
     const std::string contents = Get(*original_, name);
     const std::string& from_name = segments[random_() % segments.size()];
     const uint64_t block = random_() % 2 == 0 ? 512 : 4096;
-    // Not of the entry that is not synced: its last block.
+    // The last block belongs to the entry that is not synced, so it is left alone.
     const uint64_t blocks = (contents.size() - 512) / block;
     const uint64_t at = random_() % blocks * block;
     std::string changed = contents;

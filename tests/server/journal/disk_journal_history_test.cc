@@ -61,8 +61,8 @@ class DiskJournalHistoryTest : public testing::Test {
       journal_->Append(Decision(position), [] {});
     }
   }
-  // A snapshot of the position stands for what comes before it; then the process ends, and is
-  // started from that snapshot.
+  // Makes a snapshot of the position, which replaces the entries before it. Then ends the process
+  // and starts it from that snapshot.
   void TruncateAndReopen(uint64_t position) {
     journal_->Truncate(position);
     journal_->Stop();
@@ -115,7 +115,7 @@ TEST_F(DiskJournalHistoryTest, ShowsTheLastThousand) {
   EXPECT_EQ(Shown(), PositionsFrom(1502, 2501));
 }
 
-// A coordinator that takes over finds by it what a request that is made again came to.
+// A coordinator that takes over finds the result of a retried request by its id.
 TEST_F(DiskJournalHistoryTest, ShowsTheRequestOfAnEntry) {
   Open();
   DecisionRecord change = Decision(1);
@@ -127,7 +127,7 @@ TEST_F(DiskJournalHistoryTest, ShowsTheRequestOfAnEntry) {
   const int all = entries_;
   TruncateAndReopen(7);
   EXPECT_LT(entries_, all / 2);
-  // And once it is only in the file of the first truncation.
+  // The second truncation finds it only in the file of the first one.
   AppendSteps(10, 14);
   journal_->Stop();
   Open();
@@ -138,7 +138,8 @@ TEST_F(DiskJournalHistoryTest, ShowsTheRequestOfAnEntry) {
   EXPECT_EQ(Shown(), PositionsFrom(1, 14));
 }
 
-// protocol.md section 3: what a rollback took back is gone, also what is still in the journal.
+// Records that a rollback discarded are gone, even if the journal still has them (protocol.md
+// section 3).
 TEST_F(DiskJournalHistoryTest, ShowsNothingThatWasTakenBack) {
   OpenTruncated();
   DecisionRecord rollback = Decision(12);

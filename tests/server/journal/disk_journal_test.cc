@@ -316,7 +316,7 @@ TEST_F(DiskJournalTest, MakesRoomAsSoonAsItCanOnAFullDisk) {
   const uint64_t bytes = journal_->Status().bytes();
   SetError("create", absl::ResourceExhaustedError("creating /d/start: No space left on device"));
   journal_->Truncate(7);
-  // Nothing but the truncation asks for a file.
+  // Only the truncation needs a new file.
   WaitUntilRefused();
   EXPECT_EQ(journal_->Status().bytes(), bytes);
   SetError("", absl::OkStatus());
@@ -324,7 +324,8 @@ TEST_F(DiskJournalTest, MakesRoomAsSoonAsItCanOnAFullDisk) {
   EXPECT_LT(journal_->Status().bytes(), bytes / 2);
 }
 
-// P18: nothing is acknowledged while the disk is full; it says why and goes on by itself.
+// P18: nothing is acknowledged while the disk is full. The journal says why and continues by
+// itself.
 TEST_F(DiskJournalTest, WaitsForRoomAndGoesOnByItself) {
   std::vector<std::string> told;
   options_.on_room = [&](const absl::Status& status) {
@@ -354,7 +355,7 @@ TEST_F(DiskJournalTest, SyncsWhatIsWrittenAlsoWhenTheDiskIsFull) {
   Hold("write");
   Append(Promise(1), 'a');
   WaitUntilHeld();
-  // Queued behind it: would share its sync, were there room.
+  // This entry is queued behind it and would share its sync, if there were room.
   Append(Promise(2), 'b');
   SetError("write", absl::ResourceExhaustedError("full"), 1);
   Release();

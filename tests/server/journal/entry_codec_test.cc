@@ -62,7 +62,7 @@ TEST(EntryCodecTest, BorrowsTheValuesOfAGradient) {
   EXPECT_EQ(static_cast<const void*>(encoded->payload().data()), values.data());
 }
 
-// Plans are alike iff their bytes are equal (protocol.md 2.1 rule 2): what was voted for comes back
+// Plans are alike iff their bytes are equal (protocol.md 2.1 rule 2), so a voted plan is read back
 // byte for byte.
 TEST(EntryCodecTest, KeepsThePlanOfAVoteByteForByte) {
   PrepareRecord prepare = Prepare(3, 1);

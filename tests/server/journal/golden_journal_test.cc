@@ -1,5 +1,5 @@
-// The journal of a data_dir of version 2, kept under golden/, is read for ever (T20). Its frames
-// are those that version 1 wrote: only the identity says otherwise (ADR 0027).
+// The journal of a data_dir of version 2, kept under golden/, stays readable for ever (T20). Its
+// frames equal those of version 1; only the identity differs (ADR 0027).
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -17,7 +17,7 @@ constexpr char kGolden[] = "tests/server/journal/golden/";
 constexpr uint64_t kSegmentBytes = 3000;
 constexpr DirectoryId kId = {0x0123456789abcdef, 0xfedcba9876543210};
 
-// The files of the golden journal, where they may be changed.
+// Returns a copy of the golden journal that the test may change.
 std::unique_ptr<disk::PosixDirectory> CopyOfGolden() {
   std::unique_ptr<disk::PosixDirectory> directory = TemporaryDirectory();
   for (const std::string name : {"identity", "durable", "journal-0000000000000001",
@@ -63,7 +63,7 @@ TEST(GoldenJournalTest, CanBeGoneOnWith) {
   EXPECT_EQ(found, expected);
 }
 
-// The same journal without its first segment, and the file that says so.
+// The same journal without its first segment, and with the file that records this.
 TEST(GoldenJournalTest, IsReadAsItWasTruncated) {
   const std::unique_ptr<disk::PosixDirectory> directory = CopyOfGolden();
   const std::string start = ReadFile(std::string(kGolden) + "start");
@@ -87,7 +87,7 @@ TEST(GoldenJournalTest, IsReadAsItWasTruncated) {
   EXPECT_EQ(ReadFile(directory->path() + "/start"), start);
 }
 
-// As it was truncated since there is the file `history`.
+// The journal as it is truncated since the file `history` exists.
 TEST(GoldenJournalTest, IsReadWithTheRecordsOfWhatWasTruncated) {
   const std::unique_ptr<disk::PosixDirectory> directory = CopyOfGolden();
   const std::string start = ReadFile(std::string(kGolden) + "start_with_history");

@@ -46,7 +46,7 @@ class HistoryFileTest : public testing::Test {
     return PositionsIn(history);
   }
   void ExpectRefused(const JournalStart& start, uint64_t directory, const std::string& words) {
-    // Also by who needs no records.
+    // A caller without need of records gets the error, too.
     const absl::Status status = ReadHistory(*directory_, directory, start, nullptr).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
     EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(path_), HasSubstr(words)));
@@ -74,7 +74,7 @@ TEST_F(HistoryFileTest, GivesBackRecordsUpToThePosition) {
   EXPECT_EQ(*newest_, 0u);
 }
 
-// Longer than what is written at once, and never longer than what is kept in memory.
+// The records are longer than one write, and never longer than the bound in memory.
 TEST_F(HistoryFileTest, GivesBackLargeRecords) {
   History history;
   v1::StepRecord record = Decision(1).record;
@@ -127,13 +127,14 @@ TEST_F(HistoryFileTest, RefusesOneThatIsMissingOrOlderThanTheStart) {
   EXPECT_EQ(Read(kStart).size(), 8u);
 }
 
-// Without the file there is nothing to miss; a program that did not know it has left it behind.
+// An old start does not name the history, so the file may be missing. A program that does not know
+// the file may also have left one behind.
 TEST_F(HistoryFileTest, TakesDirectoriesOfBeforeAndWhatWasLeftInThem) {
   EXPECT_TRUE(Read(kOldStart).empty());
   ASSERT_TRUE(Write(*directory_, 6, 1, 9).ok());
   EXPECT_TRUE(Read(kOldStart).empty());
   EXPECT_EQ(*newest_, 0u);
-  // A crash came before the first start that says that it is there.
+  // A crash preceded the first start file that records it.
   ASSERT_TRUE(Write(*directory_, 7, 1, 9).ok());
   EXPECT_EQ(Read(kOldStart).size(), 7u);
 }
@@ -204,7 +205,7 @@ TEST_F(HistoryFileTest, RefusesRecordsThatCannotBe) {
   ExpectRefused(kStart, kDirectory, " at offset 1024: 512 bytes behind the last of 2 frames");
 }
 
-// P18: and what was begun does not hold the room that is missing.
+// P18: the unfinished file does not hold the missing room.
 TEST_F(HistoryFileTest, LeavesTheOneBeforeOnAFullDisk) {
   HookedDirectory hooked(*directory_);
   ASSERT_TRUE(Write(hooked, 7, 1, 7).ok());

@@ -73,7 +73,7 @@ TEST_F(HistoryTest, KeepsFewerWhereTheyAreLarge) {
   const auto kept = *history_.Read(0, 100);
   EXPECT_EQ(kept.size(), 7u);
   EXPECT_EQ(kept.back().plan().position(), 20u);
-  // One that is larger than all is the only one; and what goes makes room.
+  // A record that is larger than the bound is the only one; removing it makes room.
   record.mutable_decision()->set_reason(std::string(kMaxHistoryBytes + 1, 'x'));
   record.mutable_plan()->set_position(21);
   history_.Add(record);

@@ -11,7 +11,7 @@
 namespace kaon::journal {
 namespace {
 
-// A disk that completes when the test says so.
+// A disk that completes appends when the test says so.
 class SlowJournal : public Journal {
  public:
   void Append(Record record, std::function<void()> done) override {
@@ -141,7 +141,7 @@ TEST_F(IntervalJournalTest, StepsAndChangesAreNotWrittenButForTheDecisionsOfPoin
   ASSERT_EQ(disk_->records.size(), 1u);
   EXPECT_EQ(std::get<DecisionRecord>(disk_->records[0]).record.plan().position(), 4u);
   EXPECT_TRUE(disk_->slices.empty());
-  // In the order of appends: what needs no disk waits for what does.
+  // Callbacks run in the order of appends: an entry without a disk write waits for earlier writes.
   disk_->Complete();
   EXPECT_EQ(done_, "vdvdvd");
   Vote(ChangeAt(6), "g");
@@ -154,7 +154,7 @@ TEST_F(IntervalJournalTest, StepsAndChangesAreNotWrittenButForTheDecisionsOfPoin
 TEST_F(IntervalJournalTest, AVoteWaitsForTheSnapshotThatARollbackWouldNeed) {
   OpenLoaded();
   Vote(ChangeAt(3), "g");
-  // Not even a change of groups before the first one: a restart would not know of it.
+  // Even a change of groups waits for the first snapshot, because a restart would not know of it.
   EXPECT_EQ(done_, "");
   journal_->OnSnapshot(1, 0);
   EXPECT_EQ(done_, "g");

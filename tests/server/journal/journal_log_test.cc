@@ -28,7 +28,7 @@ class JournalLogTest : public testing::Test {
 
   absl::Status OpenStatus() { return OpenLog(directory_, &found_).status(); }
 
-  // Appends and remembers what must come back.
+  // Appends an entry and remembers it for the comparison.
   void Append(JournalLog& log, const Entry& entry) {
     const absl::Status status = log.Append(entry);
     EXPECT_TRUE(status.ok()) << status;
@@ -71,7 +71,7 @@ TEST_F(JournalLogTest, TruncationLeavesWhatFollowsTheDecision) {
   AppendSteps(*log, 21, 25);
   log = MustOpen(3000);
   EXPECT_EQ(log->bytes(), log->found().bytes);
-  // A whole tail of what was appended, with the decision in it.
+  // The journal holds a whole tail of the appended entries, with the decision in it.
   ASSERT_LT(found_.size(), appended_.size());
   EXPECT_EQ(found_, std::vector<std::string>(appended_.end() - found_.size(), appended_.end()));
   EXPECT_NE(std::find(found_.begin(), found_.end(), Describe(Decision(15))), found_.end());
@@ -129,7 +129,7 @@ TEST_F(JournalLogTest, AFullDiskLeavesTheJournalWhole) {
   EXPECT_LT(Names().size(), names.size());
 }
 
-// No snapshot, or only one that is too old, stands for what is gone.
+// The removed segments are covered by no snapshot, or only by one that is too old.
 TEST_F(JournalLogTest, RefusesATruncatedJournalWithoutItsSnapshot) {
   std::unique_ptr<JournalLog> log = MustOpen(3000);
   AppendSteps(*log, 1, 10);
@@ -206,7 +206,7 @@ TEST_F(JournalLogTest, ClosesSegmentsAndReadsThemAll) {
   EXPECT_EQ(log->bytes(), bytes);
 }
 
-// A power cut must not take the file's name once something in it counts as durable.
+// A power cut must not remove the file's name once its content counts as durable.
 TEST_F(JournalLogTest, MakesASegmentsNameDurableBeforeItIsUsed) {
   std::unique_ptr<JournalLog> log = MustOpen(2048);
   std::vector<std::string> operations;
@@ -412,7 +412,7 @@ TEST_F(JournalLogTest, GoesOnOnceAFullDiskHasRoomAgain) {
   EXPECT_EQ(found_, appended_);
 }
 
-// As the operating system refuses it: part of a write is done.
+// The operating system refuses a write after doing a part of it.
 TEST_F(JournalLogTest, GoesOnAfterTheSystemRefusedToLetAFileGrow) {
   ASSERT_NE(std::signal(SIGXFSZ, SIG_IGN), SIG_ERR);
   rlimit limit;
@@ -470,7 +470,7 @@ TEST_F(JournalLogTest, DoesNothingMoreOnceTheDeviceFailed) {
   EXPECT_EQ(log->Sync().code(), absl::StatusCode::kDataLoss);
 }
 
-// Even one for want of room: what the file holds is unknown.
+// Even a sync that failed for lack of room is final, because the content of the file is unknown.
 TEST_F(JournalLogTest, NeverTriesAFailedSyncAgain) {
   std::unique_ptr<JournalLog> log = MustOpen();
   bool failing = true;

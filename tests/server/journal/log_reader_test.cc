@@ -157,7 +157,7 @@ TEST_F(LogReaderTest, RefusesFramesThatBelongElsewhere) {
   }
 }
 
-// The newest step that was decided before the damage, whatever the entry behind it is of.
+// The message names the newest step that was decided before the damage, whatever entry follows it.
 TEST_F(LogReaderTest, NamesTheStepBeforeTheDamage) {
   DecisionRecord step = Decision(40);
   step.record.mutable_plan()->mutable_step()->set_step(7);

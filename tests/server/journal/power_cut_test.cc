@@ -32,7 +32,7 @@ struct Totals {
   uint64_t entries = 0;
   uint64_t segments = 0;
   int truncations = 0;
-  // Shown though the journal does not have them any more.
+  // Records that are shown although the journal no longer has them.
   uint64_t records = 0;
 };
 
@@ -55,7 +55,7 @@ class Lives {
 
   void Live() {
     ++totals_.lives;
-    // A device that fails after so many operations stands for a process that dies between any two.
+    // A device that fails after so many operations acts like a process that dies between any two.
     if (Below(4) == 0) directory_.FailAfter(Below(60));
     std::vector<std::string> found;
     history_ = std::make_unique<History>();
@@ -84,7 +84,7 @@ class Lives {
   }
 
   void CheckFound(const std::vector<std::string>& found) {
-    // Where it begins now: not behind what the snapshot was said to stand for.
+    // The journal must not begin after the position that the snapshot covers.
     const auto first =
         found.empty() ? appended_.begin() : std::find(appended_.begin(), appended_.end(), found[0]);
     const auto needed =
@@ -99,7 +99,7 @@ class Lives {
     CheckHistory(found);
   }
 
-  // Every decision that was not lost, whatever was truncated.
+  // Checks that every decision that was not lost is shown, whatever was truncated.
   void CheckHistory(const std::vector<std::string>& found) {
     const auto last = found.empty()
                           ? appended_.begin()
@@ -179,7 +179,7 @@ class Lives {
         positions_[Describe(Decision(number))] = number;
         return Decision(number);
       default:
-        // Zeros as well: a gradient may be, and must not be taken for what was not written.
+        // Some gradients are zeros, which must not be mistaken for unwritten bytes.
         values_.assign(Below(600), Below(2) == 0 ? 0 : static_cast<float>(number));
         return Slice(number, number, 0, values_);
     }
@@ -196,7 +196,7 @@ class Lives {
   std::map<std::string, uint64_t> positions_;
   // Positions of decisions that may be on the disk, or were removed.
   std::set<uint64_t> decided_;
-  // The highest that a truncation was given; it may have been carried out or not.
+  // The highest position of a truncation, which may or may not have been carried out.
   uint64_t relied_on_ = 0;
   // Number of appended entries that a sync made durable.
   size_t num_durable_ = 0;

@@ -101,7 +101,7 @@ TEST_F(ConnectionTableTest, LeavesTheDescriptorsThatItMayNotHave) {
     ASSERT_TRUE(table_.MakeRoom(now_));
     table_.MarkKnown(Connect(address).peer.name);
   }
-  // One is left, and an unknown peer takes two.
+  // One place is left, and an unknown peer needs two.
   EXPECT_FALSE(table_.MakeRoom(now_));
   EXPECT_TRUE(table_.FullOfKnown());
   Close(pairs_.front());

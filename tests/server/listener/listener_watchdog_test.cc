@@ -33,7 +33,7 @@ TEST(ProbePortTest, IsAnsweredByAServerWithAndWithoutTls) {
   EXPECT_TRUE(ProbePort(Loopback(plain.listener().port()), false, timeout).ok());
 }
 
-// A port whose connections the kernel completes, and nobody accepts.
+// A port whose connections the kernel completes, and no process accepts.
 class DeafPort {
  public:
   DeafPort() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

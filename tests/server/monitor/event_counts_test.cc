@@ -73,8 +73,8 @@ TEST(EventCountsTest, CallsThatWereAnsweredOrGivenUpAreNoRefusals) {
   EXPECT_EQ(Text(counts), "");
 }
 
-// Each log statement that says a refusal does so at most once a second, so what they share is
-// looked at by itself.
+// Each log statement of a refusal runs at most once a second, so this tests their common part
+// alone.
 TEST(EventCountsTest, WhatIsLoggedOfARefusalIsShortAndOfOneLine) {
   const std::string text = ForLog(absl::PermissionDeniedError("job \n" + std::string(9999, 'a')));
   EXPECT_EQ(text.rfind("PERMISSION_DENIED: job \\naaa", 0), 0u) << text;

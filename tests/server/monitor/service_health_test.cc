@@ -8,7 +8,7 @@
 namespace kaon::monitor {
 namespace {
 
-// Notes what it is told.
+// Records its calls.
 class NotedHealth : public grpc::HealthCheckServiceInterface {
  public:
   void SetServingStatus(const std::string& service, bool serving) override {

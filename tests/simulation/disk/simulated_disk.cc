@@ -14,7 +14,7 @@ namespace kaon::simulation {
 
 namespace {
 
-// As an operation leaves bytes that begin at `start`.
+// Applies an operation to bytes that begin at `start`.
 void ApplyTo(bool truncate, uint64_t offset, const std::string& bytes, uint64_t start,
              std::string& to) {
   const uint64_t end = start + to.size();
@@ -100,7 +100,7 @@ class SimulatedDirectory::OpenFile : public disk::File {
   absl::Status Sync() override {
     CheckAlive();
     if (const absl::Status status = directory_.CheckDevice(path_); !status.ok()) {
-      // The system may have thrown away what it could not write.
+      // The system may have dropped data that it could not write.
       directory_.Settle(*inode_);
       return status;
     }

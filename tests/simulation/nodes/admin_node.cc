@@ -15,7 +15,7 @@ struct Setting {
   const char* field;
   const char* value;
 };
-// Each changes what the kernels or decide() do.
+// Each setting changes a result of the kernels or of decide().
 constexpr Setting kOfMuon[] = {{"weight_decay", "0.1"},    {"muon.momentum", "0.8"},
                                {"muon.nesterov", "false"}, {"muon.nesterov", "true"},
                                {"muon.ns_steps", "3"},     {"muon.scale", "original"},
@@ -74,7 +74,7 @@ void AdminNode::Draw(uint64_t revision) {
   change_.request.set_expected_revision(revision);
   // A value has at most 64 bytes.
   if (drawn_ < 60 && world_.Chance(0.3)) {
-    // The number there is, written another way each time: it takes the place of an open step.
+    // The present number, written differently each time; it displaces an open step.
     Add("world_size", absl::StrCat(std::string(drawn_, '0'), world_.options().num_workers),
         change_.request);
   } else {
@@ -105,7 +105,7 @@ void AdminNode::OnAnswer(const coordinator::CoordinatorAction& action) {
     }
     return Later(absl::Milliseconds(50), [this] { ReadRevision(); });
   }
-  // NOT_FOUND is what a coordinator says that was frozen since before the registration.
+  // A coordinator that was frozen since before the registration answers NOT_FOUND.
   if (!absl::IsUnavailable(status) && !absl::IsFailedPrecondition(status) &&
       !absl::IsNotFound(status)) {
     world_.invariants().Violated(absl::StrCat("a change of groups got ", status.ToString()));

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kOrders = 24;
 constexpr int kRestores = 2;
-// As long as a part may take, and its disk be full.
+// A part may take so long while its disk is full.
 constexpr absl::Duration kCallTimeout = absl::Seconds(4);
 constexpr absl::Duration kBetween = absl::Milliseconds(500);
 
@@ -43,14 +43,14 @@ void CheckpointNode::Next() {
   if (finished_) return;
   ++num_orders_;
   if (!asked_.empty() && num_restores_ < kRestores && world_.Chance(0.4)) {
-    // Perhaps one that never came to be.
+    // The checkpoint may never have come to exist.
     return Restore(asked_[world_.Below(asked_.size())]);
   }
   Create();
 }
 
 void CheckpointNode::Create() {
-  // Sometimes one is asked for again, as by somebody whose answer was lost.
+  // Sometimes requests the same one again, as an admin whose answer was lost.
   const bool again = !asked_.empty() && world_.Chance(0.3);
   const std::string id = again ? asked_.back() : absl::StrCat("kept-", num_orders_);
   if (!again) asked_.push_back(id);
@@ -71,7 +71,7 @@ void CheckpointNode::OnCreated(const std::string& id,
   world_.Trace(absl::StrCat("admin: checkpoint ", id, " of position ",
                             created->checkpoint().position(), " is there"));
   reported_.push_back(id);
-  // "A checkpoint that was reported exists", whatever becomes of the power.
+  // "A checkpoint that was reported exists", even after a power cut.
   const absl::Status noted = Note(*world_.checkpoints().DurableCopy(), id);
   if (noted.ok() || MayBeRemoved(noted)) return;
   world_.invariants().Violated(
@@ -127,7 +127,7 @@ void CheckpointNode::Restore(const std::string& id) {
 
 void CheckpointNode::OnRestored(History::Id operation,
                                 const absl::StatusOr<v1::RestoreCheckpointResponse>& restored) {
-  // It may take effect yet.
+  // The restore may still take effect.
   if (!restored.ok()) return CheckPasses("restore", restored.status());
   world_.Trace(absl::StrCat("admin: restored in timeline ", restored->timeline()));
   world_.history().operation(operation).timeline = restored->timeline();
@@ -146,8 +146,8 @@ void CheckpointNode::OnRestored(History::Id operation,
 void CheckpointNode::CheckPasses(const char* what, const absl::Status& status) {
   world_.Trace(absl::StrCat("admin: ", what, ": ", status.ToString()));
   switch (status.code()) {
-    // NOT_FOUND is what a coordinator says that was frozen since before the registration, DATA_LOSS
-    // what a failing disk is.
+    // A coordinator that was frozen since before the registration answers NOT_FOUND; a failing disk
+    // is DATA_LOSS.
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kAborted:

@@ -196,7 +196,7 @@ void CoordinatorNode::SendToShard(int shard, const v1::CoordinatorToShard& messa
                               message.plan().position(), " round ", message.plan().round()));
   }
   if (!links_[shard].open || world_.now() < cut_off_until_) return;
-  // A stream that breaks loses what is in flight in both directions and is opened again.
+  // A stream that breaks loses the messages in flight in both directions and is opened again.
   if (world_.faulty() && world_.Chance(message.has_decision() ? kBreaksUnderDecision : kBreaks)) {
     Break(shard);
     machine_->OnShardDisconnected(shard);

@@ -83,7 +83,7 @@ v1::JournalStatus SimulatedJournal::Status() const { return {}; }
 void SimulatedJournal::Wake() {
   if (busy_) return;
   busy_ = true;
-  // Never inside the call: who appends is in the middle of an event.
+  // Runs later, because the caller is in the middle of an event.
   After(world_.Chance(0.5) ? absl::ZeroDuration()
                            : world_.Between(absl::Microseconds(50), absl::Milliseconds(10)),
         [this] { WriteQueued(); });
@@ -123,7 +123,7 @@ bool SimulatedJournal::WriteOne(const journal::Entry& entry) {
 void SimulatedJournal::BeginSync() {
   if (written_.empty()) return;
   busy_ = true;
-  // A device may have everything long before it says so.
+  // A device may have everything long before it reports that.
   bool synced = world_.Chance(0.5);
   if (synced && log_ != nullptr) {
     const absl::Status status = log_->Sync();

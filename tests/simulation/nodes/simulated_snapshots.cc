@@ -58,7 +58,8 @@ bool SimulatedSnapshots::IsDue(const shard::ShardCore& core, uint64_t appended_b
 void SimulatedSnapshots::OnApplied(shard::ShardCore& core, uint64_t appended_bytes) {
   if (!core.machine().weights_loaded() || !IsDue(core, appended_bytes)) return;
   const bool busy = next_ != nullptr || stage_ != Stage::kIdle;
-  // By a schedule, one may wait for another, and one of an older timeline for nothing any more.
+  // With a schedule, one snapshot may wait for another; a snapshot of an older timeline no longer
+  // waits.
   if (busy && !options_.schedule.has_value()) return;
   auto freeze = core.Freeze();
   if (!freeze.ok()) {
@@ -79,7 +80,7 @@ void SimulatedSnapshots::OnDurable(uint64_t position) {
 void SimulatedSnapshots::GoOn(Stage stage) {
   stage_ = stage == Stage::kIdle && next_ != nullptr ? Stage::kCreate : stage;
   if (stage_ == Stage::kIdle) return;
-  // Some devices keep what waits for them waiting for long.
+  // Some devices are slow with waiting operations.
   const bool slow = options_.schedule.has_value() && world_.Chance(0.05);
   world_.queue().After(world_.Between(absl::ZeroDuration(), slow ? kSlowPiece : kPiece),
                        [this, alive = std::weak_ptr<bool>(alive_)] {

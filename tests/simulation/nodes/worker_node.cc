@@ -172,7 +172,7 @@ void WorkerNode::OnJoinOver(const client::JoinOver& over) {
   NoteLoss(over.joined.status());
   if (!over.joined.ok()) {
     if (absl::IsAborted(over.joined.status())) return Supervise();
-    // Not registered yet, or nobody holds the shards.
+    // The job is not registered yet, or no coordinator holds the shards.
     return JoinAfter(absl::Milliseconds(100));
   }
   if (!over.joined->weights_loaded && rank_ != 0) return JoinAfter(absl::Milliseconds(100));
@@ -191,7 +191,7 @@ void WorkerNode::OnRewound(const client::Joined& joined) {
 
 void WorkerNode::BeginNext() {
   if (open_step_ > world_.last_step()) {
-    // There may be more, or its last ones may be taken back yet.
+    // More steps may follow, or its last ones may still be rolled back.
     const bool taken_back = world_.options().interval_steps > 0 || world_.options().checkpoints;
     if (taken_back || !world_.last_step_is_known()) JoinAfter(kLook);
     return;
@@ -232,7 +232,7 @@ void WorkerNode::OnStepOver(const client::StepOver& over) {
       OnRewound(*over.rewound);
       return Later(absl::Milliseconds(1), [this] { BeginNext(); });
     }
-    // The step was decided while this process was starting: it asks where the job is.
+    // The step was decided while this process started, so it asks for the job's position.
     if (over.record.status().code() == absl::StatusCode::kFailedPrecondition) {
       return JoinAfter(absl::Milliseconds(20));
     }
@@ -257,7 +257,7 @@ void WorkerNode::OnStepOver(const client::StepOver& over) {
   finished_step_ = step;
   open_step_ = step + 1;
   Pull(step);
-  // The next gradient takes a while.
+  // Computing the next gradient needs some time.
   Later(world_.Between(absl::Milliseconds(1), absl::Milliseconds(30)), [this] { BeginNext(); });
 }
 

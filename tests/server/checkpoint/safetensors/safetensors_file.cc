@@ -1,5 +1,5 @@
-// Writes a safetensors file of every dtype, or prints the tensors of one: what python_reads_test.py
-// looks at from the outside.
+// Writes a safetensors file with every dtype, or prints the tensors of one, for
+// python_reads_test.py.
 #include <glog/logging.h>
 
 #include <cstdio>

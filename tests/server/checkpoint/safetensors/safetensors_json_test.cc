@@ -96,7 +96,7 @@ TEST(SafetensorsJsonTest, RefusesWhatIsThereTwice) {
             "file f: header: tensor '__metadata__' is there twice");
 }
 
-// Neither deep nor long input costs more than its own length, and no message grows with it.
+// Deep or long input costs no more than its own length, and no message grows with it.
 TEST(SafetensorsJsonTest, DepthAndLengthAreBounded) {
   const size_t many = 1 << 20;
   EXPECT_LT(Refusal(std::string(many, '[')).size(), 500u);

@@ -12,7 +12,7 @@
 namespace kaon::checkpoint {
 namespace {
 
-// As another program may write it: no padding, names in no order.
+// Returns a file as another program may write it: no padding, names in no order.
 std::string Imported() {
   const std::string json = R"({"w":{"dtype":"F32","shape":[1,2],"data_offsets":[2,10]},)"
                            R"("b":{"dtype":"F16","shape":[],"data_offsets":[0,2]}})";

@@ -94,7 +94,8 @@ TEST_F(CheckpointFinisherTest, RemovesAnAttemptOfItsOwnThatIsGivenUpAndNoOther) 
   WriteParts("mine", 10, 2);
   ASSERT_EQ(Finish("mine", 10, 1, {}), absl::OkStatus());
   EXPECT_EQ(FilesOf("mine"), 2u);
-  // Not after any number of them: no shard has written for this coordinator since.
+  // Any number of own attempts does not remove it, because no shard has written for this
+  // coordinator since.
   for (uint64_t attempt = 3; attempt < 6; ++attempt) Finish("mine", 10, attempt, {}).IgnoreError();
   EXPECT_EQ(FilesOf("mine"), 2u);
 }
@@ -108,8 +109,9 @@ TEST_F(CheckpointFinisherTest, WhatWasThereBeforeItStartedGoesWithItsFirstAttemp
   EXPECT_EQ(FilesOf("before"), 0u);
 }
 
-// Neither as one too many, nor as an attempt that nobody finished, which its files would be if no
-// manifest named them. One whose manifest is gone is no checkpoint any more, so it is not here.
+// Retention does not remove it as one too many. Its files are not those of an unfinished attempt,
+// which they would be if no manifest named them. A checkpoint without its manifest is no
+// checkpoint, so it is not here.
 TEST_F(CheckpointFinisherTest, NeverRemovesAnythingOfADamagedCheckpoint) {
   uint64_t attempt = 0;
   for (const checkpoint::Damage damage : checkpoint::kEveryDamage) {

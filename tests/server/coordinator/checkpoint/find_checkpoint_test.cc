@@ -66,7 +66,7 @@ TEST(FindCheckpointTest, NamesWhatItPassesOverAndWhatThereIsNot) {
   EXPECT_THAT(newest->skipped[0].reason, HasSubstr(damaged));
 }
 
-// Neither for one who asks for it by name, nor as the newest.
+// A damaged checkpoint is found neither by its name nor as the newest one.
 TEST(FindCheckpointTest, TakesNothingThatIsDamagedInAnyWay) {
   for (const checkpoint::Damage damage : checkpoint::kEveryDamage) {
     for (const bool of_manifest : {false, true}) {

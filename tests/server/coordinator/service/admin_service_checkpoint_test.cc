@@ -112,7 +112,7 @@ TEST_F(AdminServiceCheckpointTest, ARestoreWhoseAnswerWasLostIsAnsweredByTheNext
   EXPECT_EQ(shards_[0]->state().applied_position(), first.position() + 1);
 }
 
-// A restore gives the shards another state.
+// A restore replaces the state of the shards.
 TEST_F(AdminServiceCheckpointTest, AStateThatIsNoCheckpointIsSaidByStatusUntilARestore) {
   v1::RestoreCheckpointRequest from_newest;
   v1::RestoreCheckpointResponse restored;
@@ -133,7 +133,7 @@ TEST_F(AdminServiceCheckpointTest, AStateThatIsNoCheckpointIsSaidByStatusUntilAR
   EXPECT_EQ(Status().phase().find(problem), std::string::npos) << Status().phase();
 }
 
-// P7: what was written is as it was, but it is not what was frozen.
+// P7: the files are as they were written, but their content is not the frozen state.
 TEST_F(AdminServiceCheckpointTest, TakesNothingWhoseDigestsAreNotThoseOfItsFiles) {
   checkpoint::CheckpointDirectory directory(*files_);
   ASSERT_TRUE(checkpoint::WriteCheckpoint(directory, "other", 14).ok());
@@ -177,7 +177,7 @@ TEST_F(AdminServiceCheckpointTest, TakesWhatItsOwnBuildWrote) {
   EXPECT_EQ(response.timeline(), 2u);
 }
 
-// Its shards never say that they have written anything.
+// The shards never report that they have written anything.
 TEST_F(AdminServiceCheckpointTest, CountsOneThatIsGivenUp) {
   Train();
   const auto create = [this] {

@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// An open step whose plan the stream of rank 0 has told.
+// An open step whose plan was sent on the stream of rank 0.
 class AwaitReactorTest : public ServerFixture {
  protected:
   void SetUp() override {

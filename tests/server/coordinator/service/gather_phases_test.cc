@@ -40,7 +40,7 @@ TEST(GatherPhasesTest, LeavesOutTheShardThatDoesNotAnswer) {
   ASSERT_EQ(phases.size(), 2u);
   EXPECT_EQ(phases[0].shard(), 0u);
   EXPECT_EQ(phases[1].shard(), 2u);
-  // Asked for, although the request left it open.
+  // The coordinator asks for it, although the request left it open.
   EXPECT_EQ(phases[1].steps_size(), 1);
   for (const auto& link : links) link->Shutdown();
 }

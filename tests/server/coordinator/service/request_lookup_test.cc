@@ -28,7 +28,7 @@ class RequestLookupTest : public ::testing::Test {
     records_[8].mutable_plan()->mutable_group_change()->set_request_id(80);
   }
 
-  // Position of what was found.
+  // Returns the position of the entry that was found.
   absl::StatusOr<uint64_t> Find(uint64_t request_id, uint64_t after = 0) {
     RequestLookup::Query query;
     query.request_id = request_id;
@@ -89,7 +89,7 @@ TEST_F(RequestLookupTest, EndsWhereTheHistoryDoes) {
   EXPECT_EQ(Find(30).status().code(), absl::StatusCode::kUnavailable);
 }
 
-// A shard that restarted behind a truncation keeps less than the others.
+// A shard that restarted after a truncation keeps fewer records than the others.
 TEST_F(RequestLookupTest, AsksAnotherShardWhereOneDoesNotKeepTheRecordAnyMore) {
   keeps_from_[0] = 5;
   EXPECT_EQ(*Find(30), 3u);

@@ -132,7 +132,7 @@ TEST_F(PlanCheckTest, NamesTheMalformedRateAndScale) {
                 [](v1::StepBody* step) { step->mutable_rates(0)->set_learning_rate(-1); });
   ExpectInvalid("learning rate of group 'matrices' is 1e+39",
                 [](v1::StepBody* step) { step->mutable_rates(0)->set_learning_rate(1e39); });
-  // A float, but not any more with the factors of its parameters.
+  // The rate is a float, but its product with the factors of parameters is not.
   ExpectInvalid("learning rate 3e+38 * lr_multiplier 1",
                 [](v1::StepBody* step) { step->mutable_rates(1)->set_learning_rate(3e38); });
   ExpectInvalid("loss scale is 0", [](v1::StepBody* step) { step->set_loss_scale(0); });

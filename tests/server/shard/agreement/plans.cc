@@ -69,7 +69,7 @@ v1::RegisterBody MakeRegistration() {
   v1::ParameterGroup* matrices = job.add_groups();
   matrices->set_name("matrices");
   matrices->set_rule(v1::RULE_MUON);
-  // As the kept files under golden_entries were written.
+  // The files under golden_entries were written with this dtype.
   matrices->mutable_muon()->set_ns_dtype(v1::NEWTON_SCHULZ_DTYPE_FLOAT32);
   matrices->set_lr(0.02);
   v1::ParameterGroup* scalars = job.add_groups();

@@ -58,7 +58,7 @@ TEST_F(ShardMachineReplayTest, StandsAtTheNewestDecision) {
   EXPECT_EQ(machine_.state().applied_record().plan().position(), 2u);
 }
 
-// Rule 4: "A promise withdraws nothing." Nor does a restart.
+// Rule 4: "A promise withdraws nothing." A restart withdraws nothing, either.
 TEST_F(ShardMachineReplayTest, HoldsItsPrepareAndRefusesPlansBelowIt) {
   RestoreLoaded();
   ASSERT_TRUE(Prepare(TrainPlan(1, 1, 2), 3).ok());

@@ -1,5 +1,5 @@
-// Mode interval(K): what a shard that restarted says and takes, and what one that did not takes
-// with it (protocol.md 2.2 and 3).
+// Mode interval(K): the state and votes of a shard that restarted, and of one that rolls back with
+// it (protocol.md 2.2 and 3).
 #include <gtest/gtest.h>
 
 #include <string>
@@ -108,7 +108,7 @@ TEST_F(ShardMachineRollbackTest, ARestartedShardSaysSoAndTakesNothingElse) {
   EXPECT_TRUE(absl::StrContains(RefusedAs(v1::REFUSAL_REASON_STALE_PLAN), "a rollback is needed"));
   Plan(kHolder, GroupChangePlan(5, 0.5, 2, 1));
   EXPECT_TRUE(absl::StrContains(RefusedAs(v1::REFUSAL_REASON_STALE_PLAN), "a rollback is needed"));
-  // At any later position: others went on.
+  // The position may be any later one, because other shards continued.
   Plan(kHolder, RollbackPlan(9, 2));
   Check();
   EXPECT_TRUE(TakeSent().empty());
@@ -136,7 +136,7 @@ TEST_F(ShardMachineRollbackTest, AShardThatWentOnGoesBackAndForgetsItsVote) {
   MakeDurable();
   ASSERT_TRUE(Voted());
   BecomeHolder(2);
-  // Neither at a position that it voted for, nor into the timeline that it is in.
+  // A rollback is refused at a position that the shard voted for, and into its present timeline.
   Plan(kHolder, RollbackPlan(8, 2));
   EXPECT_EQ(RefusedAs(v1::REFUSAL_REASON_STALE_PLAN),
             "rollback at position 8 planned, expecting above 8");
@@ -164,8 +164,8 @@ TEST_F(ShardMachineRollbackTest, AShardThatWentOnGoesBackAndForgetsItsVote) {
   ASSERT_EQ(applies_.size(), 1u);
   Apply(10);
   EXPECT_EQ(machine_.applied_step(), 2u);
-  // The state of step 4 is no part of the job's history any more, and neither is one that was being
-  // written.
+  // The state of step 4 no longer belongs to the job's history, and neither does the snapshot that
+  // was being written.
   machine_.OnSnapshot(PointAt(7, 5), 1);
   ASSERT_EQ(machine_.state().snapshots_size(), 1);
   EXPECT_EQ(machine_.state().snapshots(0).step(), 2u);
@@ -200,7 +200,7 @@ TEST_F(ShardMachineRollbackTest, AVoteThatIsDurableOnlyAfterThePromiseIsInNobody
   Collect();
   EXPECT_TRUE(TakeSent().empty());
   EXPECT_NE(machine_.held(), nullptr);
-  // A promise that is asked for again says more than the holder went by.
+  // A repeated promise reports more than the holder planned by.
   Promise(kHolder, 2);
   ASSERT_EQ(TakeSent().size(), 1u);
   Plan(kHolder, RollbackPlan(8, 2));
@@ -226,7 +226,7 @@ TEST_F(ShardMachineRollbackTest, ASnapshotThatIsNotThereIsNoTarget) {
   Check(absl::FailedPreconditionError("too many open files"));
   EXPECT_EQ(RefusedAs(v1::REFUSAL_REASON_STALE_PLAN), "too many open files");
   EXPECT_EQ(machine_.state().snapshots_size(), 2);
-  // One that turns out to be damaged is named no more.
+  // A snapshot that turns out to be damaged is no longer listed.
   Plan(kHolder, RollbackPlan(9, 2));
   Check(absl::DataLossError("file f is torn"));
   EXPECT_EQ(RefusedAs(v1::REFUSAL_REASON_INVALID), "file f is torn");

@@ -124,7 +124,7 @@ TEST_F(ShardMachineTest, AChangeOfGroupsIsPreparedAtOnceAndAppliedWhole) {
   EXPECT_EQ(foldings_, 1);
 }
 
-// Rule 2 holds for control changes too; nobody folds them.
+// Rule 2 applies to control changes, too, although they have nothing to fold.
 TEST_F(ShardMachineTest, AChangeOfGroupsIsRestamped) {
   Start();
   Plan(kHolder, GroupChangePlan(3, 0.5, 1, 1));
@@ -308,7 +308,8 @@ TEST_F(ShardMachineTest, ReportsForHowLongTheHolderWasSilent) {
   EXPECT_EQ(TakeSent().at(0).message.probed().holder_silent_ms(), 0u);
 }
 
-// P4, rule 2: every vote, re-stamped or about a change, says what state it found.
+// P4, rule 2: every vote, even a re-stamped one or one on a change, has the digest of the state
+// before.
 TEST_F(ShardMachineTest, StampsEveryVoteWithTheStateAfterTheEntryBefore) {
   StartPrepared(TrainPlan(1, 1, 1));
   Decide(kHolder, 1, Applying(TrainPlan(1, 1, 1)));

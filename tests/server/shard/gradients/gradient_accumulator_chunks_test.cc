@@ -1,4 +1,4 @@
-// Messages of several chunks: each as if it had come alone, in the message's order.
+// Messages of several chunks: the result is as if each chunk came alone, in the message's order.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -19,7 +19,7 @@ class GradientAccumulatorChunksTest : public AccumulatorFixture {
  protected:
   GradientAccumulatorChunksTest() { Begin(); }
 
-  // `spoil` may change what is sent.
+  // `spoil` may change the message.
   absl::Status PushAtOnce(
       const PushingWorker& worker, const std::vector<Piece>& pieces,
       const std::function<void(std::vector<v1::TensorChunk>&,
@@ -92,7 +92,7 @@ TEST_F(GradientAccumulatorChunksTest, AddsNothingWhenOneDoesNotFitItsParameter) 
   EXPECT_EQ(Open(0).opened.received_size(), 0);
 }
 
-// As if each had come alone: what is before the refused one counts, and its credit is given.
+// Chunks before the refused one count, and the worker gets their credit.
 TEST_F(GradientAccumulatorChunksTest, KeepsWhatCameBeforeTheOneThatIsRefused) {
   const PushingWorker worker = Open(0);
   ExpectInvalid(PushAtOnce(worker, {{kW, 0, {1, 2, 3, 4, 5, 6}}, {kB, 2, {3, 4}}, {kB, 0, {9}}}),

@@ -171,7 +171,7 @@ TEST_F(GradientAccumulatorTest, RefusesMoreThanTheCreditGranted) {
   const absl::Status status = AddOne(accumulator, push->stream, Header(kW, chunk_elements, more),
                                      {absl::MakeConstSpan(more)});
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
-  // A new stream is told what is still waiting.
+  // A new stream learns which chunks still wait.
   const absl::StatusOr<OpenPush> again =
       accumulator.Open(OpenRequest(1), {[](uint64_t) {}, [](const absl::Status&) {}});
   EXPECT_EQ(again->opened.credit_bytes(), 0u);
@@ -237,7 +237,7 @@ TEST_F(GradientAccumulatorTest, KeepsNothingOfARefusedChunkInTheWindow) {
   const PushingWorker worker = Open(1);
   ASSERT_TRUE(Push(worker, kB, 0, {1, 2}).ok());
   ExpectInvalid(Push(worker, kB, 3, {4}), "gap");
-  // The worker would take it for accepted.
+  // The worker would mistake credit for acceptance.
   EXPECT_EQ(*worker.credit, 0u);
   EXPECT_EQ(Open(1).opened.credit_bytes(), accumulator_->staging_window_bytes() - 8);
 }

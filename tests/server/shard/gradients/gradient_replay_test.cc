@@ -13,7 +13,7 @@ namespace {
 // Covers the errors of an order that no shard appends; LostJournalTest covers the others.
 class GradientReplayTest : public AccumulatorFixture {
  protected:
-  // Folds a step, and keeps what of it is journaled.
+  // Folds a step and keeps its journaled slices.
   GradientReplayTest() {
     Begin();
     PushAll(Open(0), 1);
@@ -53,7 +53,7 @@ TEST_F(GradientReplayTest, AWorkerThatComesBackNeedNotSendAnything) {
   EXPECT_TRUE(worker.opened.finished());
   ASSERT_EQ(worker.opened.received_size(), 2);
   EXPECT_EQ(worker.opened.received(0).num_elements(), 6u);
-  // P2: counts once, whatever it sends.
+  // P2: the contribution counts once, whatever the worker sends.
   EXPECT_TRUE(Push(worker, kW, 0, {9, 9, 9, 9, 9, 9}).ok());
   EXPECT_TRUE(Finish(worker).ok());
   EXPECT_EQ(Gradient(kW), (std::vector<float>{2, 4, 6, 8, 10, 12}));

@@ -67,7 +67,7 @@ TEST_F(ParameterFoldTest, FoldsAContributionAsFarAsTheOneBefore) {
   ASSERT_TRUE(Add(0, 0, {1, 1}).ok());
   ASSERT_TRUE(Add(1, 0, {10, 10}).ok());
   EXPECT_EQ(sum_, (std::vector<float>{11, 11, 77, 77}));
-  // It reaches beyond what rank 0 has, so all of it waits.
+  // The chunk extends beyond that of rank 0, so all of it waits.
   ASSERT_TRUE(Add(1, 2, {10, 10}).ok());
   ASSERT_TRUE(Add(0, 2, {1}).ok());
   EXPECT_EQ(fold_->StagedBytes(1), 8u);
@@ -102,7 +102,7 @@ TEST_F(ParameterFoldTest, OneChunkMayFreeAWholeChainOfRanks) {
   EXPECT_EQ(sum_, std::vector<float>(4, 6));
 }
 
-// P11: the transport cuts where it likes, between the bytes of an element as well.
+// P11: the transport may cut anywhere, even between the bytes of an element.
 TEST_F(ParameterFoldTest, GivesTheSameBitsWhereverTheBytesAreCut) {
   std::mt19937 random(3);
   std::vector<float> values(5 * kernels::kFoldBlockElements + 123);
@@ -212,7 +212,8 @@ TEST_F(ParameterFoldTest, WithoutAnyGradientItDescribesAMissingParameter) {
   EXPECT_FALSE(fold_->first_non_finite_rank().has_value());
 }
 
-// [T7] zero: stepped with zeros, whatever the memory held; edge 29: an expert without tokens.
+// The group's policy is zero ([T7]): zeros are stepped with, whatever the memory held. Edge 29: an
+// expert without tokens.
 TEST_F(ParameterFoldTest, ZerosStandInForWhatNobodySentWhereTheGroupSaysSo) {
   fold_->Expect(Members(2), false);
   fold_->MarkMissing(0, &released_);
@@ -229,7 +230,7 @@ TEST_F(ParameterFoldTest, ZerosStandInForWhatNobodySentWhereTheGroupSaysSo) {
   EXPECT_TRUE(fold_->Finish({1, 1}).missing());
 }
 
-// [T3], [T5]: what is not finite is found without the sum of squares.
+// Values that are not finite are found without the sum of squares ([T3], [T5]).
 TEST_F(ParameterFoldTest, FindsWhatIsNotFiniteWhenNobodyReadsTheNorm) {
   fold_->Expect(Members(2), false);
   ASSERT_TRUE(Add(0, 0, {3e38f, 0, 5, 1}).ok());
@@ -251,7 +252,7 @@ TEST_F(ParameterFoldTest, StandsRestoredAsIfEveryMemberHadSentTheSum) {
   EXPECT_TRUE(fold_->CheckFinished(1, false).ok());
   // It is divided already.
   EXPECT_EQ(fold_->Finish({2, 1}).sum_squares(), 4);
-  // Of its chunks nothing is known: whatever comes is a repetition.
+  // The fold does not know its chunks, so every chunk counts as a repetition.
   EXPECT_TRUE(Add(1, 2, {9, 9}, 1).ok());
   ASSERT_EQ(released_.size(), 1u);
   EXPECT_EQ(sum_, (std::vector<float>{1, 2, 3, 4}));

@@ -47,7 +47,7 @@ TEST_F(PushRegistryTest, LanesBringChunksWhoseCreditGoesToTheirPush) {
   EXPECT_EQ(Gradient(kB), (std::vector<float>{0.5, 1, 1.5, 2}));
 }
 
-// Of a push that has all its chunks: what waits in a lane would be lost.
+// The push has all its chunks, but chunks that wait in a lane would be lost.
 TEST_F(PushRegistryTest, ThePushIsNotFinishedByItsLanes) {
   Begin();
   const PushingWorker push = Open(0);

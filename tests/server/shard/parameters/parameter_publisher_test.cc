@@ -50,7 +50,7 @@ class ParameterPublisherTest : public testing::Test {
   ParameterPublisher publisher_{nullptr, &store_};
 };
 
-// P5: who reads a version has it, however many steps the job takes meanwhile.
+// P5: a reader keeps its version, however many steps the job takes meanwhile.
 TEST_F(ParameterPublisherTest, AVersionThatIsReadOutlivesItsBuffer) {
   Write(0, 10);
   const ReaderId reader = publisher_.Pin(Request(0));

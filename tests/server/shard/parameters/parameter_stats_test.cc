@@ -113,7 +113,7 @@ TEST(ParameterStatsTest, OfZeroWeightsHaveNoRatio) {
   EXPECT_FALSE(stats.has_momentum_norm());
 }
 
-// [T5] With report_norms off no squares are summed where no decision reads them.
+// With report_norms off, squares are summed only for decisions ([T5]).
 TEST(ParameterStatsTest, OfAGradientWhoseSquaresNobodySummedHaveNoNorm) {
   StoredParameter parameter;
   parameter.trace.sums.emplace().set_absolute_max(0x1p-149);
@@ -129,7 +129,7 @@ TEST(ParameterStatsTest, OfAGradientWhoseSquaresNobodySummedHaveNoNorm) {
   EXPECT_FALSE(StatsOf(parameter, {}, {}).has_grad_zeros());
 }
 
-// [T3] Nothing of the last update changes; what the gradient held is counted.
+// The last update's values do not change; the gradient's non-finite elements are counted ([T3]).
 TEST(ParameterStatsTest, ASkippedStepIsCountedAndKeepsTheRest) {
   DrivenShard shard;
   shard.Load();
@@ -186,14 +186,14 @@ TEST(ParameterStatsTest, ReadStateAndChangeNone) {
   StatsIn(shard, kW);
   DiagnosticsIn(shard, kW);
   EXPECT_EQ(shard.core().Describe("")->SerializeAsString(), before);
-  // Nor does what they keep of a step enter the digest.
+  // The data that they keep of a step are not part of the digest, either.
   DrivenShard unasked;
   unasked.Load();
   unasked.Train(1, {kGradientOfW, kGradientOfB});
   EXPECT_EQ(shard.core().Describe("")->state_digest(), unasked.core().Describe("")->state_digest());
 }
 
-// [Q1] The norm is that of what is kept.
+// The norm is that of the stored momentum ([Q1]).
 TEST(ParameterStatsTest, DecodeCompactMomentum) {
   tier::HostTier host(1 << 16);
   tier::TieredStore store(host);

@@ -49,7 +49,7 @@ TEST_F(ParameterStoreTest, GivesEachParameterTheStateItsRuleNeeds) {
   EXPECT_EQ(stored[2].state_bytes, 5u * 4 * 2);
 }
 
-// Edge 26: and it is zero, whatever the memory held before.
+// Edge 26: the state is zero, whatever the memory held before.
 TEST_F(ParameterStoreTest, StateBeginsAsZeros) {
   for (const unsigned char fill : {0xff, 0x00}) {
     const absl::StatusOr<std::unique_ptr<ParameterStore>> parameters = Create();
@@ -105,8 +105,8 @@ TEST_F(ParameterStoreTest, SetsAsideWhatTheLargestUpdateTakes) {
 }
 
 TEST_F(ParameterStoreTest, SetsAsideWhatSmallParametersTakeSideBySide) {
-  // Another matrix like the first one: one for each of two threads, which take more than one that
-  // has both.
+  // Adds another matrix like the first one. Two updates of one thread each need more memory than
+  // one update of both threads.
   v1::JobDefinition& job = *registration_.mutable_definition();
   *job.add_parameters() = job.parameters(0);
   job.mutable_parameters(job.parameters_size() - 1)->set_name("w2");

@@ -1,4 +1,4 @@
-// Resident memory of released chunks while a shard updates a parameter.
+// What of chunks is resident while a shard updates a parameter.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -16,7 +16,7 @@
 namespace kaon::shard {
 namespace {
 
-// Records the free memory of main's arena when each update begins; computes nothing.
+// What main's arena kept free as each update began; computes nothing.
 class WatchingBackend final : public kernels::Backend {
  public:
   std::string name() const override { return "cpu/reference"; }

@@ -139,7 +139,7 @@ class Shards {
     Enter(LoadPlan(1, 1), Gradients(/*step=*/0, {}));
   }
 
-  // A rank's gradients by parameter; those in `missing` nobody has.
+  // Returns a rank's gradients by parameter; no rank has those in `missing`.
   std::map<uint32_t, std::vector<float>> Gradients(uint64_t step,
                                                    const std::vector<bool>& missing) {
     std::map<uint32_t, std::vector<float>> gradients;
@@ -236,7 +236,7 @@ struct Counts {
   int changes = 0;
 };
 
-// The same entries for the same seed, whatever the number of shards.
+// Makes the same entries for the same seed, for any number of shards.
 std::vector<uint64_t> Live(uint64_t seed, uint32_t num_shards, Counts* counts) {
   Random random(seed);
   const v1::JobDefinition job = MakeJob(random);
@@ -262,7 +262,7 @@ std::vector<uint64_t> Live(uint64_t seed, uint32_t num_shards, Counts* counts) {
     shards.Train(gradients);
     if (shards.record().decision().outcome() == v1::OUTCOME_SKIP) {
       ++counts->skips;
-      // Edge 10: the next entry finds what this one found; Enter compares both with the memory.
+      // Edge 10: the next entry has the digest after this one; Enter compares both with the memory.
     }
   }
   return shards.recorded();

@@ -1,5 +1,5 @@
-// Weights that are computed before the decision (protocol.md section 3): the same bits, whatever
-// becomes of the step.
+// Weights that are computed before the decision (protocol.md section 3) have the same bits,
+// whatever the outcome of the step is.
 #include "server/shard/parameters/speculation.h"
 
 #include <gtest/gtest.h>
@@ -113,7 +113,7 @@ TEST(SpeculationTest, ASkippedStepLeavesNothingBehind) {
   ExpectSameState(shard, plain, 2, 1);
 }
 
-// Rule 8: what was computed of the attempts before is of no use.
+// Rule 8: results of earlier attempts are useless.
 TEST(SpeculationTest, AnotherAttemptsGradientIsComputedAnew) {
   DrivenShard shard;
   shard.Load();

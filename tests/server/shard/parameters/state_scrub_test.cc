@@ -100,7 +100,7 @@ TEST_F(StateScrubTest, ReadsNoMoreThanItsShare) {
   EXPECT_LT(found, 20);
 }
 
-// Recovery path = crash path: started again, it replays what is on disk.
+// The recovery path is the crash path: after a restart the shard replays its disk.
 TEST_F(StateScrubTest, ADamagedShardEndsInsteadOfVotingOn) {
   Tensors().back().bytes[0] ^= std::byte{1};
   const auto train_on = [this] {

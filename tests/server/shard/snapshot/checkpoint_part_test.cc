@@ -88,7 +88,7 @@ TEST_F(CheckpointPartTest, ReportsHowFarItIsAndEndsWhenItIsTold) {
   options.progress = [](uint64_t) { return absl::CancelledError("another one is asked for"); };
   EXPECT_EQ(WriteCheckpointPart(*freeze, files_, options).status().message(),
             "another one is asked for");
-  // Its own files are gone, and no others.
+  // Only its own files are gone.
   EXPECT_EQ(*files_.List(), before);
 }
 

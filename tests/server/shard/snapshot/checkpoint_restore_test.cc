@@ -96,7 +96,7 @@ TEST_F(CheckpointRestoreTest, LoadsWhatIsPlacedOnTheShardWhoeverWroteIt) {
 }
 
 TEST_F(CheckpointRestoreTest, ChecksItsOwnFilesOnly) {
-  // h.b is all that shard 1 has of file 1 of shard 1, say; flip every file in turn.
+  // Flips every file in turn; of some files a shard needs one tensor only, such as h.b for shard 1.
   checkpoint::CheckpointDirectory directory(files_);
   for (const v1::CheckpointFile& file : manifest_.files()) {
     const auto state = CheckpointRestore::Open(files_, restore_).value();

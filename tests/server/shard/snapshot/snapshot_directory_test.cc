@@ -186,7 +186,7 @@ TEST_F(SnapshotDirectoryTest, KeepsTheTwoNewestWholeOnes) {
   }
   EXPECT_EQ(*directory_.List(), (std::vector<uint64_t>{7, 6}));
   EXPECT_EQ(Names().size(), 4u);
-  // After a restart only what was read is known to be whole.
+  // After a restart only snapshots that were read are known to be whole.
   SnapshotDirectory restarted(disk_, kSnapshotId);
   restarted.SetWhole(7);
   EXPECT_EQ(restarted.oldest_kept(), 0u);
@@ -261,7 +261,7 @@ TEST_F(SnapshotDirectoryTest, TheOldOneIsThereAndTheNewOneWholeOrNot) {
         ASSERT_TRUE(restarted.Verify(5).ok()) << restarted.Verify(5);
         ++found_new;
       }
-      // And it can be written again.
+      // The snapshot can be written again.
       if (!listed) {
         ASSERT_TRUE(WriteSnapshot(*after, restarted).ok());
         ASSERT_TRUE(restarted.Verify(5).ok());

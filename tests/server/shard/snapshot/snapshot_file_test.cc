@@ -53,7 +53,7 @@ TEST(SnapshotFileTest, GivesBackWhatWasWritten) {
   EXPECT_EQ(read->part.SerializeAsString(), snapshot.part.SerializeAsString());
 }
 
-// T20: what version 2 wrote is read for ever. The file is never written again.
+// T20: files of version 2 stay readable for ever. The file is never written again.
 TEST(SnapshotFileTest, ReadsWhatVersion2Wrote) {
   std::ifstream stream(kGolden, std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
@@ -102,7 +102,7 @@ TEST(SnapshotFileTest, RefusesLengthsThatAreNotTheFiles) {
   ExpectRefused(WithSha256(longer), absl::StatusCode::kDataLoss, "bytes long, there are");
 }
 
-// Checksums that are right, around what cannot be true.
+// The checksums are right, but the content is impossible.
 TEST(SnapshotFileTest, RefusesWhatCannotBeTrueNamingBothValues) {
   const auto refused = [](const std::function<void(Snapshot&)>& change, const std::string& words) {
     Snapshot snapshot = MakeSnapshot();

@@ -24,7 +24,7 @@ class SnapshotPointsTest : public testing::Test {
     }
   }
 
-  // The snapshot of `position` says that this plan is what it comes after.
+  // Makes `plan` the last plan before the snapshot of `position`.
   void Rewrite(uint64_t position, const v1::StepPlan& plan) {
     Snapshot snapshot = directory_.Load(position).value();
     *snapshot.facts.state.mutable_applied_record()->mutable_plan() = plan;
@@ -58,7 +58,7 @@ TEST_F(SnapshotPointsTest, OldestFirstUpToTheNewestWholeOne) {
   EXPECT_EQ(Positions(5), (std::vector<uint64_t>{3, 5}));
 }
 
-// P18: of a device that fails nobody knows what it holds.
+// P18: the content of a device that fails is unknown.
 TEST_F(SnapshotPointsTest, NoneIsLeftOutBecauseItCannotBeRead) {
   uint64_t failed = 0;
   for (uint64_t operations = 0;; ++operations) {

@@ -34,8 +34,7 @@ TEST(SnapshotWriterTest, ASnapshotExistsOnceItIsCommitted) {
   EXPECT_EQ((*disk.List()).size(), 2u);
 }
 
-// A shard may hold no parameter of the job: its promise and place are worth a snapshot all the
-// same.
+// A shard may hold no parameter of the job. Its promise and position still need a snapshot.
 TEST(SnapshotWriterTest, AShardWithoutParametersHasOneToo) {
   simulation::SimulatedDirectory disk("/d", 1);
   SnapshotDirectory directory(disk, kSnapshotId);

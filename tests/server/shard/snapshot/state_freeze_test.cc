@@ -64,7 +64,7 @@ class Parameters {
     return *std::move(freeze);
   }
 
-  // As it is now.
+  // Returns the present state.
   Bytes State() const {
     Bytes state;
     for (const StoredParameter& parameter : parameters_->parameters()) {
@@ -79,7 +79,7 @@ class Parameters {
     return state;
   }
 
-  // As a step does; some parameters are left alone.
+  // Writes as a step does; some parameters are left alone.
   void Step() {
     ++position_;
     for (StoredParameter& parameter : parameters_->parameters()) {
@@ -143,7 +143,7 @@ class Reader {
   Bytes read_;
 };
 
-// Pieces, steps, new freezes and readers that give up, in any order; two freezes at once.
+// Pieces, steps, new freezes and readers that stop, in any order, with two freezes at a time.
 TEST(StateFreezeTest, ReaderGetsTheStateOfItsPositionWhateverIsWrittenMeanwhile) {
   int compared = 0;
   for (uint64_t seed = 1; seed <= 300; ++seed) {
@@ -268,7 +268,7 @@ TEST(StateFreezeTest, DescribesWhatIsFrozen) {
   EXPECT_EQ(num_bytes, 8u + 24 + 3 * 16 + 20);
 }
 
-// The core says what it writes before it writes it, and freezes right after an entry.
+// The core announces each write before it, and freezes right after an entry.
 TEST(StateFreezeTest, StepsOfAShardLeaveWhatIsFrozenAlone) {
   const std::vector<std::vector<float>> gradients = {{0.5, -1, 2, 0.25, -0.5, 1}, {1, -2, 3, -4}};
   DrivenShard shard;

@@ -101,7 +101,7 @@ class FullStagingTest : public AccumulatorFixture {
   }
   ~FullStagingTest() override { accumulator_.reset(); }
 
-  // Both send whatever they may until neither may; then both must be through.
+  // Both workers send until neither may send more; then both must have finished.
   void Complete(Worker& first, Worker& later) {
     while (first.SendOne()) later.SendAll();
     EXPECT_TRUE(first.queue().all_sent());

@@ -172,7 +172,7 @@ TEST_F(PushStreamTest, RefusesPiecesThatDoNotFit) {
   ExpectPiecesRefused(grpc::StatusCode::DATA_LOSS, "parameter 1 micro-batch 0",
                       [](v1::PushRequest* r) { r->mutable_payload()->back() ^= 1; });
   ExpectRefused({PiecesRequest()}, invalid, "the first message is a chunk, expecting open");
-  // None of them left anything behind, be it of the piece before the one that is wrong.
+  // None of the refused messages left anything behind, not even the piece before the wrong one.
   std::vector<v1::PushResponse> responses;
   ASSERT_TRUE(Push({OpenRequest(0, 1), PiecesRequest(), FinishRequest()}, &responses).ok());
   EXPECT_EQ(responses.front().opened().received_size(), 0);
@@ -190,7 +190,7 @@ TEST_F(PushStreamTest, RefusesChunksThatDoNotFollowOneAnother) {
                 "parameter b of rank 0 micro-batch 0: finished with 0 elements, expecting 4");
 }
 
-// Each chunk that is taken is remembered until the step is applied.
+// The shard remembers each accepted chunk until the step is applied.
 TEST_F(PushStreamTest, RefusesASmallChunkThatDoesNotEndItsParameter) {
   ExpectRefused({OpenRequest(0, 1), ChunkRequest(0, {1, 2, 3, 4, 5})},
                 grpc::StatusCode::INVALID_ARGUMENT,

@@ -60,7 +60,7 @@ TEST_F(ShardServiceTest, ShowsWhatItHasCounted) {
   coordinator_->Send(PlanOf(reopened));
   EXPECT_TRUE(coordinator_->Ask(PlanOf(TrainPlan(1, 1, 1))).has_refused());
   {
-    // The attempt whose place was taken.
+    // This attempt was replaced.
     const testing::CapturedLog log;
     EXPECT_EQ(Push({OpenRequest(1, 1)}).error_code(), grpc::StatusCode::ABORTED);
     EXPECT_THAT(log.text(), HasSubstr("push of a caller on this machine aborted: ABORTED: "));

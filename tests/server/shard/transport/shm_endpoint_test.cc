@@ -56,7 +56,7 @@ class ShmEndpointTest : public testing::Test {
     return recv(socket.get(), &byte, 1, MSG_DONTWAIT) == 0;
   }
 
-  // Until it is so, or for a time that no machine takes.
+  // Waits until `is_so`, at most for a time that no machine needs.
   static bool Eventually(const std::function<bool()>& is_so) {
     const absl::Time end = absl::Now() + absl::Seconds(60);
     while (absl::Now() < end) {
@@ -195,7 +195,7 @@ TEST_F(ShmEndpointTest, NoRankKeepsTheOthersFromASession) {
   }
   EXPECT_EQ(endpoint_->Open(Rank(3), proto::BootId()).status(),
             absl::ResourceExhaustedError("shm_sessions is 8, all of them are taken"));
-  // As soon as it is seen that one has ended, another may begin.
+  // Another session may begin as soon as the endpoint notices the end of one.
   greedy[0]->reset();
   EXPECT_TRUE(Eventually([this] { return endpoint_->Open(Rank(0), proto::BootId()).ok(); }));
 }
@@ -310,7 +310,7 @@ TEST_F(ShmEndpointTest, RemovesWhatKilledShardsHaveLeft) {
   options.directory = directory;
   Start(options);
   const v1::OpenSessionResponse opened = Open();
-  // As the end of a process leaves it.
+  // A process that died leaves such a socket.
   const std::string own = directory + "/kaon-shard-0123456789abcdef0123456789abcde";
   const std::string abandoned = own + "f.sock";
   { ASSERT_TRUE(proto::ListenLocal(abandoned).ok()); }
@@ -327,7 +327,7 @@ TEST_F(ShmEndpointTest, RemovesWhatKilledShardsHaveLeft) {
   EXPECT_FALSE(std::filesystem::exists(abandoned));
   EXPECT_TRUE(std::filesystem::exists(other_name));
   EXPECT_TRUE(std::filesystem::exists(no_socket));
-  // Only root can give a file away.
+  // Only root can change the owner of a file.
   EXPECT_EQ(std::filesystem::exists(other_user), given_away);
   // The socket of a live shard still belongs to that shard, and no caller was counted as an
   // intruder.

@@ -134,7 +134,7 @@ class ShmSessionRandomTest : public ServedShardTest {
   }
 
   std::mt19937 random_;
-  // A push was begun and neither finished nor given up, as far as the worker knows.
+  // True if the worker has a push in progress, as far as it knows.
   bool open_ = false;
   // Bodies.
   std::vector<std::string> pushes_;

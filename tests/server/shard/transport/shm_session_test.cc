@@ -27,7 +27,7 @@ const std::vector<float> kB = {1, 2, 3, 4};
 
 class ShmSessionTest : public ServedShardTest {
  protected:
-  // As PlanStepOne has it.
+  // The arguments are those of PlanStepOne.
   explicit ShmSessionTest(uint64_t b_elements = 4, uint32_t micro_batches = 1)
       : ServedShardTest(/*shm_sessions=*/2) {
     PlanStepOne(b_elements, micro_batches);
@@ -61,7 +61,7 @@ class ShmSessionTest : public ServedShardTest {
     EXPECT_TRUE(responses.back().has_finished());
   }
 
-  // Both ranks' contributions are folded: what the gradient is.
+  // Checks the gradient: both ranks' contributions are folded.
   void ExpectHonestSums() {
     const v1::Prepared prepared = coordinator_->Receive().prepared();
     ASSERT_EQ(prepared.sums_size(), 2);
@@ -217,7 +217,7 @@ TEST_F(ShmSessionTest, AWorkerThatDiesInTheMiddleGoesOnOverGrpc) {
   std::vector<v1::PushResponse> responses;
   ASSERT_TRUE(Push({OpenRequest(0, 1), ChunkRequest(1, kB), FinishRequest()}, &responses).ok());
   EXPECT_EQ(responses.front().opened().received(0).num_elements(), 6u);
-  // And its session is free.
+  // The session of the dead worker is free.
   const auto first = Connect();
   const auto second = Connect();
 }
@@ -247,7 +247,7 @@ TEST_F(ShmSessionTest, EndsOnPlacesThatCannotBe) {
 
 TEST_F(ShmSessionTest, EndsWhenMoreWasReadThanWritten) {
   worker_->responses().places->read = uint64_t{1} << 40;
-  // Answers that nobody reads, until there is no room for another.
+  // No one reads the answers, until there is no room for another.
   const std::string request = PullOf(0, std::vector<uint32_t>(5000, 2)).SerializeAsString();
   for (int i = 0; i < 50; ++i) {
     worker_->Send(ShmRecord::kPullRequest, worker_->next_call(), request);
