@@ -26,13 +26,13 @@ namespace kaon::auth {
 
 namespace {
 
-// Called for every call before its handler. Owned by the credentials; any of gRPC's threads.
+// Authorizes every call before its handler. Owned by the credentials. gRPC calls it on any thread.
 class MethodAuthorizer : public grpc::AuthMetadataProcessor {
  public:
   MethodAuthorizer(OnRefused on_refused, OnCall on_call)
       : on_refused_(std::move(on_refused)), on_call_(std::move(on_call)) {}
 
-  // It only looks things up, so it need not leave gRPC's thread.
+  // Process only looks things up, so gRPC may call it on its own threads.
   bool IsBlocking() const override { return false; }
 
   grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext* context, OutputMetadata*,
@@ -66,7 +66,7 @@ kaon::TlsFiles FilesOf(const v1::TlsConfig& tls) {
 }  // namespace
 
 absl::Status CheckServerFiles(const v1::TlsConfig& tls, proto::Role role) {
-  // A coordinator calls the shards.
+  // A coordinator is also a client: it calls the shards.
   const client::CertificateUse use = {
       .roles = {role}, .serves = true, .calls = role == proto::Role::kCoordinator};
   KAON_ASSIGN_OR_RETURN(const std::string warning, client::CheckCertificates(FilesOf(tls), use));
@@ -101,7 +101,7 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CreateServerCredentials
 
 void HardenServer(grpc::ServerBuilder& builder, int max_message_bytes) {
   builder.SetMaxReceiveMessageSize(max_message_bytes);
-  // Answers are bounded by what is asked for: a listing may be larger than any request.
+  // Responses have a fixed limit, because a listing may be larger than its request.
   builder.SetMaxSendMessageSize(kCoordinatorMessageBytes);
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
@@ -110,20 +110,21 @@ void HardenServer(grpc::ServerBuilder& builder, int max_message_bytes) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 256);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10000);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  // Without these 32 slow streams held 1.3 GB of read-ahead; with them 100 MB, as fast (protocol.md
-  // section 4).
+  // Without these, 32 slow streams held 1.3 GB of read-ahead; with them 100 MB, as fast
+  // (protocol.md section 4).
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 1 << 20);
   builder.AddChannelArgument(GRPC_ARG_TCP_READ_CHUNK_SIZE, 1 << 20);
   builder.AddChannelArgument(GRPC_ARG_TCP_MIN_READ_CHUNK_SIZE, 1 << 20);
   builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, 1 << 20);
-  // A caller that vanished without a word is noticed within 4 s: its streams end, and a worker may
-  // count as lost.
+  // The server detects within 4 s that a caller vanished. Its streams end, and a worker may count
+  // as lost.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
                              absl::ToInt64Milliseconds(client::kKeepaliveTime));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
                              absl::ToInt64Milliseconds(client::kKeepaliveTimeout));
-  // Callers ping every kKeepaliveTime, with or without a call; twice as often is abuse.
+  // Callers ping every kKeepaliveTime, with or without a call. Pings at less than half that
+  // interval are abuse.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              absl::ToInt64Milliseconds(client::kKeepaliveTime / 2));
