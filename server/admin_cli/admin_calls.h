@@ -1,5 +1,5 @@
-// The calls behind kaonctl: one coordinator out of the endpoints answers, each call with its
-// deadline. Owned by main; one thread.
+// The calls behind kaonctl, each with its deadline. Any one coordinator of the endpoints answers.
+// Not thread-safe. Owned by main.
 #ifndef KAON_SERVER_ADMIN_CLI_ADMIN_CALLS_H_
 #define KAON_SERVER_ADMIN_CLI_ADMIN_CALLS_H_
 
@@ -21,43 +21,45 @@ namespace kaon::admin_cli {
 
 void PauseFor(absl::Duration duration);
 
-// For one request and its repetitions; never 0.
+// Returns a random id, never 0, for one request and its retries.
 uint64_t RandomRequestId();
 
-// Every function asks the endpoints in order until one can be reached; UNAVAILABLE or
-// DEADLINE_EXCEEDED with the last one's error when none can, otherwise the status of the call.
-// Those that ask again do so until the timeout, which counts from the construction.
+// Each function asks the endpoints in order until it reaches one. If it reaches none, it returns
+// the last one's UNAVAILABLE or DEADLINE_EXCEEDED; otherwise the status of the call. Functions that
+// retry do so until the timeout, which counts from the construction.
 class AdminCalls {
  public:
-  // Returns after so long.
+  // Sleeps for the duration.
   using Pause = std::function<void(absl::Duration)>;
 
   enum class WhileAway { kFail, kAskAgain };
 
   explicit AdminCalls(const Options& options, Pause pause = PauseFor);
 
-  // What a change is compared with is asked for again while no coordinator can be reached.
+  // With kAskAgain these retry while no coordinator can be reached; a change reads the value to
+  // compare with this way.
   absl::StatusOr<v1::GetStatusResponse> GetStatus(WhileAway while_away = WhileAway::kFail) const;
   absl::StatusOr<v1::JobDescription> DescribeJob(WhileAway while_away = WhileAway::kFail) const;
-  // All pages. INVALID_ARGUMENT for a filter that is no RE2.
+  // Returns all pages. INVALID_ARGUMENT for a filter that is not valid RE2.
   absl::StatusOr<std::vector<v1::ParameterRow>> ListParameters() const;
   absl::StatusOr<v1::StepHistoryResponse> StepHistory() const;
-  // Of the parameter that the options name.
+  // Return the facts of the parameter that the options name.
   absl::StatusOr<NamedStats> GetParameterStats() const;
   absl::StatusOr<NamedDiagnostics> GetParameterDiagnostics() const;
-  // Follows to the coordinator that holds the shards, and asks again while there is none or none
-  // can be reached: the request's id lets it be applied once.
+  // Follows redirects to the coordinator that holds the shards. Retries while there is none or it
+  // cannot be reached; the request's id makes sure that the change is applied only once.
   absl::StatusOr<v1::SetGroupResponse> SetGroup(const v1::SetGroupRequest& request) const;
-  // DEADLINE_EXCEEDED when reading takes longer than the timeout.
+  // DEADLINE_EXCEEDED if reading takes longer than the timeout.
   absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints() const;
   absl::StatusOr<v1::CheckpointSummary> VerifyCheckpoint() const;
-  // Follows to the coordinator that holds the shards.
+  // Follows redirects to the coordinator that holds the shards.
   absl::StatusOr<v1::CheckpointSummary> CreateCheckpoint() const;
-  // As SetGroup.
+  // Retries like SetGroup.
   absl::StatusOr<v1::RestoreCheckpointResponse> RestoreCheckpoint(
       const v1::RestoreCheckpointRequest& request) const;
-  // Every endpoint, and every shard that the first reachable one names. Servers that cannot be
-  // reached are rows, not errors; of those that do not serve it is asked why.
+  // Asks every endpoint, and every shard that the first reachable one names. A server that cannot
+  // be reached gives a row, not an error. For a server that is not serving, also asks for the
+  // reason.
   std::vector<HealthRow> CheckHealth() const;
 
  private:

@@ -24,7 +24,8 @@ struct MatrixKey {
   std::string group;
   uint64_t rows = 0;
   uint64_t cols = 0;
-  // Several at once, one per thread; else one after the other, each by all threads.
+  // If true, several are computed concurrently, one thread each; else one after the other, each by
+  // all threads.
   bool is_batched = false;
 
   bool operator<(const MatrixKey& other) const {
@@ -39,12 +40,12 @@ struct Matrices {
   std::set<uint32_t> shards;
 };
 
-// The part of cpu/amx after the slash; a plugin has its own products.
+// Splits cpu/amx at the slash; a plugin has its own matrix products.
 std::pair<std::string, std::string> NameAndGemm(const std::string& backend) {
   return absl::StrSplit(backend, absl::MaxSplits('/', 1));
 }
 
-// bfloat16 of NEWTON_SCHULZ_DTYPE_BFLOAT16.
+// Returns bfloat16 for NEWTON_SCHULZ_DTYPE_BFLOAT16.
 std::string DTypeWord(v1::NewtonSchulzDType dtype) {
   return absl::AsciiStrToLower(
       absl::StripPrefix(v1::NewtonSchulzDType_Name(dtype), "NEWTON_SCHULZ_DTYPE_"));

@@ -25,7 +25,7 @@ namespace kaon::admin_cli {
 
 namespace {
 
-// A file by the directory it is in.
+// Directory and name of a file.
 struct Location {
   std::string directory;
   std::string name;

@@ -1,5 +1,5 @@
-// `kaonctl checkpoint`: what is printed of the answers about checkpoints, and the two commands that
-// work on files, without a service. No state; one thread.
+// `kaonctl checkpoint`: output of the answers about checkpoints, and the two commands that work on
+// files, without a service. Stateless; not thread-safe.
 #ifndef KAON_SERVER_ADMIN_CLI_CHECKPOINT_COMMAND_H_
 #define KAON_SERVER_ADMIN_CLI_CHECKPOINT_COMMAND_H_
 
@@ -17,20 +17,23 @@ namespace kaon::admin_cli {
 struct ExportedFile {
   std::string path;
   uint64_t bytes = 0;
-  // As sha256sum(1) prints it.
+  // Printed like the output of sha256sum(1).
   std::string sha256;
 };
 
-// A definition in a file: protobuf's JSON if its name ends in .json, textproto otherwise.
-// INVALID_ARGUMENT naming the file and what is wrong; NOT_FOUND.
+// Reads a definition: protobuf's JSON if the file's name ends in .json, textproto otherwise.
+// INVALID_ARGUMENT names the file and the problem; NOT_FOUND.
 absl::StatusOr<v1::JobDefinition> ReadJobFile(const std::string& path);
 
-// Writes the weights of a checkpoint as one file. Codes: ExportWeights, CheckpointDirectory::Load.
+// Writes the weights of a checkpoint as one file. Returns the errors of ExportWeights and
+// CheckpointDirectory::Load.
 absl::StatusOr<ExportedFile> ExportCheckpoint(const Options& options);
-// Makes a checkpoint of a file with weights. Codes: ImportWeights, ReadJobFile.
+// Creates a checkpoint from a file with weights. Returns the errors of ImportWeights and
+// ReadJobFile.
 absl::StatusOr<v1::CheckpointSummary> ImportCheckpoint(const Options& options);
 
-// The whole command: with the step that was given, or read just before. Codes: those of the calls.
+// Runs the whole command. Compares with the given step, or reads the present step first. Returns
+// the errors of the calls.
 absl::StatusOr<v1::RestoreCheckpointResponse> RestoreCheckpoint(const AdminCalls& calls,
                                                                 const Options& options);
 

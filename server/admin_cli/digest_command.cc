@@ -23,7 +23,7 @@ absl::Status CheckAnswered(const v1::ShardStatus& shard) {
   return absl::DataLossError(absl::StrCat(NameOf(shard), ": ", data_loss));
 }
 
-// A description's digest has the position in it, once per parameter; a record's has not.
+// The digest of a description includes the position once per parameter; that of a record does not.
 uint64_t StateWithoutPosition(const v1::DescribeShardResponse& facts) {
   uint64_t digest = facts.state_digest();
   for (const v1::ParameterState& parameter : facts.parameters()) {

@@ -1,5 +1,5 @@
-// What `kaonctl job show --effective` prints: every value of the job and where it comes from. Pure
-// functions; any thread.
+// Output of `kaonctl job show --effective`: every value of the job, and its source. Pure functions;
+// thread-safe.
 #ifndef KAON_SERVER_ADMIN_CLI_EFFECTIVE_REPORT_H_
 #define KAON_SERVER_ADMIN_CLI_EFFECTIVE_REPORT_H_
 

@@ -29,7 +29,7 @@
 namespace kaon::admin_cli {
 namespace {
 
-// Prints an answer in the form that was asked for; the exit status.
+// Prints an answer in the requested form, and returns the exit status.
 template <typename T>
 int Print(const Options& options, const absl::StatusOr<T>& answer, Json (*json)(const T&),
           std::string (*text)(const T&)) {
@@ -82,14 +82,14 @@ int RunOffline(const Options& options) {
 absl::StatusOr<BackendFacts> AskBackend(const AdminCalls& calls) {
   BackendFacts facts;
   KAON_ASSIGN_OR_RETURN(facts.status, calls.GetStatus());
-  // Before a job is registered there are shards all the same.
+  // Shards exist even before a job is registered.
   if (facts.status.job().empty()) return facts;
   KAON_ASSIGN_OR_RETURN(facts.job, calls.DescribeJob());
   KAON_ASSIGN_OR_RETURN(facts.parameters, calls.ListParameters());
   return facts;
 }
 
-// Anybody may ask for health.
+// Any role may ask for health.
 absl::Status CheckFiles(const Options& options) {
   const bool any = options.command == Command::kHealth;
   const client::CertificateUse use = {
@@ -164,7 +164,7 @@ int main(int argc, char** argv) {
     (parsed.exit_status == 0 ? std::cout : std::cerr) << parsed.text;
     return parsed.exit_status;
   }
-  // gRPC's own log would mix with the one line that says what is wrong.
+  // gRPC's own log would mix with the line that states the error.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   return kaon::admin_cli::Run(*parsed.options);
 }

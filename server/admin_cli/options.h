@@ -1,5 +1,5 @@
-// What kaonctl was asked to do: the command line and the environment, checked and resolved to
-// endpoints and certificate files. Plain values; called once from main, before any thread starts.
+// Options of kaonctl: command line and environment, checked and resolved to endpoints and
+// certificate files. Plain values; called once from main, before any thread starts.
 #ifndef KAON_SERVER_ADMIN_CLI_OPTIONS_H_
 #define KAON_SERVER_ADMIN_CLI_OPTIONS_H_
 
@@ -46,44 +46,43 @@ struct Options {
   kaon::TlsFiles tls;
   // Empty = the only job.
   std::string job;
-  // parameters: RE2 on the name.
+  // parameters: an RE2 on the name.
   std::string filter;
   // parameter: its whole name.
   std::string parameter;
-  // steps: newest so many.
+  // steps: how many of the newest.
   uint32_t limit = 20;
   // group set, and job set with an empty group: the group, FIELD=VALUE each, and the revision to
   // compare with; unset = read it first.
   std::string group;
   std::vector<std::string> settings;
   std::optional<uint64_t> expected_revision;
-  // checkpoint: its id; where checkpoints lie, for the commands that work on files.
+  // checkpoint: its id; the directory, for the commands that work on files.
   std::string checkpoint;
   std::string checkpoint_directory;
-  // checkpoint restore: the step that the job must be at; unset = it is read first.
+  // checkpoint restore: the step at which the job must be; unset = read it first.
   std::optional<uint64_t> expected_step;
-  // checkpoint restore: whoever wrote it.
+  // checkpoint restore: accept a checkpoint of any build, backend and device class.
   bool allow_other_build = false;
   // checkpoint export: the file to write, float32 or bfloat16. checkpoint import: the file to read,
-  // and that with the job's definition.
+  // and the file with the job's definition.
   std::string file;
   std::string dtype = "float32";
   std::string job_file;
-  // verify-numerics: as kernels::BackendOptions has them.
+  // verify-numerics: fields of kernels::BackendOptions.
   std::string backend = "cpu";
   std::string gemm;
   std::string isa = "widest";
 };
 
-// The options, or the text to print and the status to exit with: 0 for --help, 2 for a bad command
-// line.
+// The options; or the text to print and the exit status: 0 for --help, 2 for a bad command line.
 struct ParsedCommandLine {
   std::optional<Options> options;
   std::string text;
   int exit_status = 0;
 };
 
-// Whether the command works on this machine alone: no endpoints are needed.
+// Returns whether the command works on this machine alone, without endpoints.
 bool IsOffline(Command command);
 
 ParsedCommandLine ParseCommandLine(int argc, const char* const* argv);

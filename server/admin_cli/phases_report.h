@@ -1,5 +1,5 @@
-// Where the time of steps went on every shard (`kaonctl steps --phases`), as JSON and as tables.
-// Pure functions; any thread.
+// Time of the phases of steps on every shard (`kaonctl steps --phases`), as JSON and as tables.
+// Pure functions; thread-safe.
 #ifndef KAON_SERVER_ADMIN_CLI_PHASES_REPORT_H_
 #define KAON_SERVER_ADMIN_CLI_PHASES_REPORT_H_
 
@@ -10,10 +10,10 @@
 
 namespace kaon::admin_cli {
 
-// By shard.
+// Returns the phases by shard.
 nlohmann::ordered_json PhasesJson(const v1::StepHistoryResponse& history);
 
-// One table for each step, oldest first.
+// Returns one table per step, oldest first.
 std::string PhasesText(const v1::StepHistoryResponse& history);
 
 }  // namespace kaon::admin_cli

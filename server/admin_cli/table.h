@@ -1,5 +1,5 @@
-// Text tables for terminals: a header line, then rows, columns padded to their widest cell. A value
-// type; one thread.
+// Text tables for terminals: a header line, then rows, with columns padded to their widest cell. A
+// value type; not thread-safe.
 #ifndef KAON_SERVER_ADMIN_CLI_TABLE_H_
 #define KAON_SERVER_ADMIN_CLI_TABLE_H_
 
@@ -19,11 +19,12 @@ class Table {
  public:
   explicit Table(std::vector<Column> columns);
 
-  // As many cells as columns (CHECK). Control characters are shown as '?', so that a cell stays on
-  // its line.
+  // Adds a row with one cell per column (CHECK). Control characters become '?', so that a cell
+  // stays on its line.
   void AddRow(std::vector<std::string> cells);
 
-  // Lines end with a newline and have no trailing spaces. A table without rows is its header.
+  // Returns the lines, each with a newline and without trailing spaces. A table without rows is its
+  // header.
   std::string ToString() const;
 
  private:

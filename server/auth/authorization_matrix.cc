@@ -23,7 +23,8 @@ constexpr Role kEveryone[] = {Role::kWorker, Role::kReader, Role::kAdmin, Role::
 constexpr MethodRule kMatrix[] = {
     {"/kaon.v1.ShardData/Push", kWorkers},
     {"/kaon.v1.ShardData/Pull", kReaders},
-    // A reader that asks is told that it gets none, and is no intruder.
+    // Readers may ask; OpenSession tells them that shared memory is not for them. So a reader that
+    // asks is not logged as an intruder.
     {"/kaon.v1.ShardLocal/OpenSession", kReaders},
 
     {"/kaon.v1.ShardControl/Control", kCoordinators},

@@ -1,5 +1,5 @@
-// Who is at the other end of a call, and whether it may act for a worker rank. Pure functions over
-// a call's context; any thread, for as long as the context lives.
+// Finds the identity of a caller, and checks whether it may act for a worker rank. Pure functions
+// over a call's context; thread-safe during the lifetime of the context.
 #ifndef KAON_SERVER_AUTH_PEER_IDENTITY_H_
 #define KAON_SERVER_AUTH_PEER_IDENTITY_H_
 
@@ -16,20 +16,20 @@
 
 namespace kaon::auth {
 
-// The identity in a certificate that the handshake has verified. UNAUTHENTICATED when it does not
-// have exactly one URI name or that name is not an identity of ours.
+// Returns the identity in a certificate that the handshake has verified. UNAUTHENTICATED if it does
+// not have exactly one URI name, or if that name is no Kaon identity.
 absl::StatusOr<proto::Identity> CertificateIdentity(const grpc::AuthContext& context);
 
-// For handlers: on servers with certificates the processor of CreateServerCredentials has already
-// refused a call whose certificate names nobody. On plaintext servers, which are loopback only,
-// whoever can connect is the machine's own user: role admin with an empty domain, which
-// AuthorizeWorker lets act for every rank.
+// Returns the identity of a handler's caller. On servers with certificates, CreateServerCredentials
+// has already refused callers without an identity.
+// Plaintext servers listen on loopback only, so every caller is a user of this machine. It gets
+// role admin with an empty domain, and AuthorizeWorker lets it act for every rank.
 proto::Identity PeerIdentity(const grpc::ServerContextBase& context);
 
-// For logs: the URI of the certificate, or that there was none.
+// Returns the URI of the certificate for logs, or says that there was none.
 std::string PeerName(const proto::Identity& identity);
 
-// PERMISSION_DENIED naming both jobs or both ranks, or the role if it is not worker.
+// Returns PERMISSION_DENIED naming both jobs, both ranks, or the role if it is not worker.
 absl::Status AuthorizeWorker(const proto::Identity& identity, absl::string_view job, uint32_t rank);
 
 }  // namespace kaon::auth

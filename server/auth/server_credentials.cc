@@ -27,13 +27,13 @@ namespace kaon::auth {
 
 namespace {
 
-// Called for every call before its handler. Owned by the credentials; any of gRPC's threads.
+// Authorizes every call before its handler. Owned by the credentials. gRPC calls it on any thread.
 class MethodAuthorizer : public grpc::AuthMetadataProcessor {
  public:
   MethodAuthorizer(OnRefused on_refused, OnCall on_call)
       : on_refused_(std::move(on_refused)), on_call_(std::move(on_call)) {}
 
-  // It only looks things up, so it need not leave gRPC's thread.
+  // Process only looks things up, so gRPC may call it on its own threads.
   bool IsBlocking() const override { return false; }
 
   grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext* context, OutputMetadata*,
@@ -67,7 +67,7 @@ kaon::TlsFiles FilesOf(const v1::TlsConfig& tls) {
 }  // namespace
 
 absl::Status CheckServerFiles(const v1::TlsConfig& tls, proto::Role role) {
-  // A coordinator calls the shards.
+  // A coordinator is also a client: it calls the shards.
   const client::CertificateUse use = {
       .roles = {role}, .serves = true, .calls = role == proto::Role::kCoordinator};
   KAON_ASSIGN_OR_RETURN(const std::string warning, client::CheckCertificates(FilesOf(tls), use));

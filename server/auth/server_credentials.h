@@ -1,6 +1,6 @@
-// What every Kaon port requires of a caller before a handler runs: a certificate of the cluster's
-// CA, a role the method allows, and messages within the limits. Used once per server by its
-// composition root, before the server starts.
+// Checks that every Kaon port makes before a handler runs. The caller needs a certificate of the
+// cluster's CA and a role that may call the method; messages must be within the limits. Each
+// server's composition root uses this once, before the server starts.
 #ifndef KAON_SERVER_AUTH_SERVER_CREDENTIALS_H_
 #define KAON_SERVER_AUTH_SERVER_CREDENTIALS_H_
 
@@ -23,13 +23,15 @@ namespace kaon::auth {
 // that it has none of ours, and why. Any of gRPC's threads; must not block.
 using OnRefused = std::function<void(const std::string& peer, const absl::Status& refusal)>;
 
-// Told of each call that comes with a certificate of the CA, whatever becomes of it. As above.
+// Called for each call that has a certificate of the CA, also if it is refused later. gRPC calls
+// this on any thread; it must not block.
 using OnCall = std::function<void()>;
 
-// Mutual TLS with the role x method table of authorization_matrix.h in front of every method: a
-// caller without a certificate of the CA fails in the handshake, one without an identity gets
+// Returns mutual TLS with the table of authorization_matrix.h in front of every method. A caller
+// without a certificate of the CA fails in the handshake. A caller without an identity gets
 // UNAUTHENTICATED, one with the wrong role PERMISSION_DENIED. Files are read again within seconds
-// of a change. Without certificates: plaintext, every method open, on loopback only.
+// of a change.
+// Without certificates: plaintext, every method open, on loopback only.
 //   INVALID_ARGUMENT     `listen` is not host:port, or only some of the three files are named
 //   FAILED_PRECONDITION  no certificates and `listen` is not a loopback address
 //   NOT_FOUND            a file cannot be read (names it)
@@ -37,8 +39,8 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CreateServerCredentials
     const v1::TlsConfig& tls, absl::string_view listen, OnRefused on_refused = nullptr,
     OnCall on_call = nullptr);
 
-// Checks the files that a server of `role` starts with, and logs a warning where its certificate is
-// about to expire. Errors as of client::CheckCertificates.
+// Checks the files with which a server of `role` starts. Logs a warning if its certificate expires
+// soon. Returns the errors of client::CheckCertificates.
 absl::Status CheckServerFiles(const v1::TlsConfig& tls, proto::Role role);
 
 // Limits of protocol.md section 4 and reliability.md section 0: identity compression only

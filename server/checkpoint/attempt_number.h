@@ -1,6 +1,6 @@
-// Numbers of attempts at checkpoints: which job an attempt is of, and 32 random bits. Clusters of
-// different jobs may share a directory: each gives up and removes only attempts of its own job
-// (docs/adr/0021-checkpoint-attempts.md). Pure functions; any thread.
+// Numbers of attempts to write checkpoints: a checksum of the job's name, and 32 random bits.
+// Clusters of different jobs may share a directory. Each abandons and removes only attempts of its
+// own job (docs/adr/0021-checkpoint-attempts.md). Pure functions; thread-safe.
 #ifndef KAON_SERVER_CHECKPOINT_ATTEMPT_NUMBER_H_
 #define KAON_SERVER_CHECKPOINT_ATTEMPT_NUMBER_H_
 
@@ -15,7 +15,8 @@ inline uint64_t AttemptNumber(const std::string& job, uint64_t random) {
   return uint64_t{proto::Crc32c(job.data(), job.size())} << 32 | (random & 0xffffffff);
 }
 
-// Of two jobs whose names have one checksum it says yes for both.
+// Returns whether the attempt belongs to `job`. Also true for a job whose name has the same
+// checksum.
 inline bool IsAttemptOf(const std::string& job, uint64_t number) {
   return number >> 32 == AttemptNumber(job, 0) >> 32;
 }

@@ -28,12 +28,12 @@ namespace {
 
 constexpr absl::string_view kManifest = ".manifest";
 constexpr absl::string_view kUncommittedManifest = ".manifest.tmp";
-// Says that an attempt is not to be committed any more.
+// Marks an attempt that must not be committed any more.
 constexpr absl::string_view kGivenUp = ".given-up";
 constexpr absl::string_view kShard = ".shard-";
 constexpr size_t kAttemptDigits = 16;
 
-// Of a file of any attempt; absent for any other name.
+// Returns the attempt of one of its files; nullopt for any other name.
 std::optional<CheckpointAttempt> AttemptOf(absl::string_view name) {
   const size_t dot = name.find('.');
   if (dot == absl::string_view::npos || !CheckId(name.substr(0, dot)).ok()) return std::nullopt;
@@ -47,7 +47,7 @@ std::optional<CheckpointAttempt> AttemptOf(absl::string_view name) {
   return CheckpointAttempt{std::string(id), number};
 }
 
-// That of all the files; INVALID_ARGUMENT naming two that are of different attempts.
+// Returns the stem that all files share; INVALID_ARGUMENT names two files of different attempts.
 absl::StatusOr<std::string> StemOf(const v1::CheckpointManifest& manifest) {
   std::string stem = manifest.id();
   for (int i = 0; i < manifest.files_size(); ++i) {
@@ -117,7 +117,7 @@ absl::StatusOr<std::unique_ptr<disk::File>> CheckpointDirectory::CreateFile(
     absl::string_view id, std::optional<uint64_t> attempt, uint32_t shard, uint32_t num_shards,
     uint32_t index) {
   KAON_RETURN_IF_ERROR(CheckId(id));
-  // Whoever finishes the removal goes by names.
+  // A pending removal of this id removes files by name.
   KAON_RETURN_IF_ERROR(CheckNotRemoved(id));
   return directory_.Create(FileName(Stem(id, attempt), shard, num_shards, index));
 }
@@ -147,7 +147,7 @@ absl::Status CheckpointDirectory::CheckHeader(const v1::CheckpointManifest& mani
   for (size_t i = 0; i < tensors.size(); ++i) {
     const auto id = static_cast<int>(expected[i]->parameter_id());
     Tensor tensor = TensorInFile(job.parameters(id), *expected[i]);
-    // An offset inside the header wraps, and differs.
+    // An offset inside the header wraps around, and so differs.
     tensor.begin = expected[i]->offset() - reader->header().first_byte;
     tensor.end = tensor.begin + StateBytes(expected[i]->dtype(), expected[i]->num_elements());
     if (!(tensors[i] == tensor)) return Differs(checked.path(), tensors[i], tensor);
@@ -178,7 +178,7 @@ absl::Status CheckpointDirectory::WriteManifest(const v1::CheckpointManifest& ma
   PassFailpoint(Failpoint::manifest_written);
   KAON_RETURN_IF_ERROR(file.Sync());
   PassFailpoint(Failpoint::manifest_synced);
-  // Another attempt may have become this checkpoint meanwhile.
+  // Meanwhile another attempt may have become this checkpoint.
   return CheckAbsent(manifest.id());
 }
 
@@ -186,12 +186,12 @@ absl::Status CheckpointDirectory::Commit(const v1::CheckpointManifest& manifest)
   KAON_RETURN_IF_ERROR(CheckManifest(manifest));
   KAON_ASSIGN_OR_RETURN(const std::string stem, StemOf(manifest));
   KAON_RETURN_IF_ERROR(CheckAbsent(manifest.id()));
-  // First: from now on whoever gives the attempt up removes this one, and the rename fails.
+  // Create this file first: GiveUp of the attempt removes it, and then the rename fails.
   const std::string uncommitted = absl::StrCat(stem, kUncommittedManifest);
   KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::File> file, directory_.Create(uncommitted));
   const absl::Status written = WriteManifest(manifest, stem, *file);
   if (!written.ok()) {
-    // What made it fail is worth more than whether the rest could be removed.
+    // Report the first error, and ignore errors of the cleanup.
     directory_.Remove(uncommitted).IgnoreError();
     return written;
   }
@@ -218,7 +218,7 @@ absl::StatusOr<std::string> CheckpointDirectory::ReadManifest(absl::string_view 
   KAON_RETURN_IF_ERROR(CheckId(id));
   KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::File> file, directory_.Open(ManifestName(id)));
   *path = file->path();
-  // The line, the length and the digest around the message take less.
+  // Enough for the line, the length and the digest around the message.
   constexpr uint64_t kFrameBytes = 4096;
   return ReadWhole(*file, kMaxManifestBytes + kFrameBytes);
 }
@@ -237,7 +237,7 @@ absl::StatusOr<v1::CheckpointManifest> CheckpointDirectory::Load(absl::string_vi
     return absl::DataLossError(absl::StrCat("manifest ", path, " is of checkpoint ",
                                             Quoted(manifest.id()), ", expecting ", Quoted(id)));
   }
-  // An option that was not there when the checkpoint was written is as if it was not set.
+  // An option that is newer than the checkpoint counts as unset.
   v1::JobDefinition& job = *manifest.mutable_registration()->mutable_definition();
   KAON_ASSIGN_OR_RETURN(job, job::Effective(job));
   KAON_RETURN_IF_ERROR(CheckManifest(manifest));
@@ -328,7 +328,8 @@ absl::StatusOr<RetainedCheckpoints> CheckpointDirectory::Retain(
   KAON_ASSIGN_OR_RETURN(const std::vector<Candidate> candidates,
                         NewestFirst(job, &retained.skipped));
   RetentionView view{reached, {}};
-  // Newer ones come first; those of the timeline that was left for it are none that replace it.
+  // Newer checkpoints come first. Those of a timeline that the restore left do not replace the
+  // restored one.
   const auto is_needed = [&](const Candidate& candidate) {
     return std::any_of(restored.begin(), restored.end(), [&](const RestoredCheckpoint& one) {
       const auto since = std::count_if(view.newer.begin(), view.newer.end(),
@@ -337,14 +338,14 @@ absl::StatusOr<RetainedCheckpoints> CheckpointDirectory::Retain(
     });
   };
   for (const Candidate& candidate : candidates) {
-    // Old ones too: a bad one is evidence, and its files may be what repairs another.
+    // Verify old ones too: a bad one is evidence, and its files may help to repair another.
     const absl::StatusOr<v1::CheckpointManifest> manifest = Verify(candidate.id);
     if (!manifest.ok()) {
       retained.skipped.push_back({candidate.id, manifest.status().ToString()});
       continue;
     }
     const bool stays = retained.kept.size() < keep || is_needed(candidate);
-    // No restore takes it any more: it is none of those that are kept, and goes once there are
+    // No restore can use it any more, so it does not count as kept. It is removed once there are
     // enough.
     if (stays && !CheckNotRemoved(candidate.id).ok()) continue;
     if (!stays) {
@@ -365,7 +366,7 @@ absl::StatusOr<RetainedCheckpoints> CheckpointDirectory::Retain(
 absl::StatusOr<bool> CheckpointDirectory::RemoveUnlessRestored(
     const v1::CheckpointManifest& manifest, const RetentionView& view) {
   const std::string& id = manifest.id();
-  // Before it is marked too, as that mark is never taken back.
+  // Look before setting the mark too, because that mark is never withdrawn.
   KAON_ASSIGN_OR_RETURN(RestoreMarks marks, FindRestoreMarks(directory_, id, view, kMinKept));
   if (!marks.keeping.empty()) return false;
   std::vector<std::string> files;
@@ -373,8 +374,8 @@ absl::StatusOr<bool> CheckpointDirectory::RemoveUnlessRestored(
   KAON_RETURN_IF_ERROR(MarkRemoval(directory_, id, files));
   KAON_ASSIGN_OR_RETURN(marks, FindRestoreMarks(directory_, id, view, kMinKept));
   if (!marks.keeping.empty()) return false;
-  // The manifest first, durably: no manifest is ever left without its files. Another retention may
-  // have come before this one.
+  // Remove the manifest first, durably, so that no manifest is ever left without its files. Another
+  // retention may have removed it already.
   KAON_RETURN_IF_ERROR(disk::RemoveIfThere(directory_, ManifestName(id)));
   PassFailpoint(Failpoint::checkpoint_manifest_removed);
   KAON_RETURN_IF_ERROR(RemoveFiles(files));
@@ -464,7 +465,7 @@ absl::Status CheckpointDirectory::RemoveAttempt(const CheckpointAttempt& attempt
   }
   KAON_ASSIGN_OR_RETURN(const std::vector<std::string> names, directory_.List());
   for (const std::string& name : names) {
-    // The mark that it was given up is its maker's, and the last to go.
+    // The mark that the attempt was abandoned stays: its maker removes it last.
     if (name != absl::StrCat(stem, kUncommittedManifest) &&
         !absl::StartsWith(name, absl::StrCat(stem, kShard))) {
       continue;
@@ -478,9 +479,12 @@ absl::Status CheckpointDirectory::GiveUp(const CheckpointAttempt& attempt) {
   KAON_RETURN_IF_ERROR(CheckId(attempt.id));
   const std::string stem = Stem(attempt.id, attempt.number);
   const std::string mark = absl::StrCat(stem, kGivenUp);
-  // Commit creates its file, then looks for this mark, then for the files, then renames. So it sees
-  // the mark; or it renames in vain, as its file is removed; or the manifest is seen below; or,
-  // where the mark is gone again, so is a file.
+  // Commit creates its file, looks for this mark, looks for the files, and then renames. So one of
+  // these holds:
+  // - Commit sees the mark;
+  // - its rename fails, because its file is gone;
+  // - RemoveAttempt below sees the manifest;
+  // - the mark is gone again, and a file of the attempt is gone too.
   const absl::Status marked = directory_.Create(mark).status();
   if (!marked.ok() && !absl::IsAlreadyExists(marked)) return marked;
   KAON_RETURN_IF_ERROR(disk::RemoveIfThere(directory_, absl::StrCat(stem, kUncommittedManifest)));

@@ -1,9 +1,9 @@
 // The checkpoints of one directory: <id>.manifest, and the files with tensors that it names. A
-// checkpoint exists from the moment its manifest is renamed into place (P9); there is no pointer to
-// the newest one that could be torn: who loads looks at every manifest. Each attempt to write one
-// has files of its own (docs/adr/0021-checkpoint-attempts.md), so that several processes may use
-// one directory, each its own object. Owned by whoever writes or loads checkpoints; one thread at a
-// time.
+// checkpoint exists from the moment its manifest is renamed into place (reliability.md P9). There
+// is no pointer to the newest one that a crash could tear: a loader looks at every manifest.
+// Each attempt to write one has its own files (docs/adr/0021-checkpoint-attempts.md), so several
+// processes may use one directory, each with its own object. Not thread-safe. The writer or loader
+// of checkpoints owns the object.
 #ifndef KAON_SERVER_CHECKPOINT_CHECKPOINT_DIRECTORY_H_
 #define KAON_SERVER_CHECKPOINT_CHECKPOINT_DIRECTORY_H_
 
@@ -26,7 +26,7 @@
 
 namespace kaon::checkpoint {
 
-// A checkpoint that is not used, and why. It is never deleted.
+// A checkpoint that is not used, and the reason. It is never deleted.
 struct SkippedCheckpoint {
   std::string id;
   std::string reason;
@@ -35,19 +35,20 @@ struct SkippedCheckpoint {
 // One try to write a checkpoint.
 struct CheckpointAttempt {
   std::string id;
-  // Random: no other attempt of this id has it. Absent for an import, which is one program's.
+  // Random, unique among the attempts of this id. Absent for an import, which a single program
+  // writes.
   std::optional<uint64_t> number;
 };
 
 struct FoundCheckpoint {
-  // Every byte of it was checked. Absent if there is none.
+  // Newest good checkpoint, with every byte checked. Absent if there is none.
   std::optional<v1::CheckpointManifest> newest;
-  // Those that would have been newer, and those that do not say how new they are.
+  // Checkpoints that would have been newer, or whose age is unknown.
   std::vector<SkippedCheckpoint> skipped;
 };
 
 struct RetainedCheckpoints {
-  // Newest first; every byte of them was checked.
+  // Newest first, with every byte checked.
   std::vector<std::string> kept;
   std::vector<std::string> removed;
   std::vector<SkippedCheckpoint> skipped;
@@ -55,77 +56,85 @@ struct RetainedCheckpoints {
 
 class CheckpointDirectory {
  public:
-  // Fewer than so many good checkpoints are never left.
+  // Retain never leaves fewer good checkpoints than this.
   static constexpr size_t kMinKept = 2;
 
-  // `directory` outlives the result.
+  // `directory` must outlive the result.
   explicit CheckpointDirectory(disk::Directory& directory) : directory_(directory) {}
 
-  // What the names of an attempt's files begin with: "<id>.0123456789abcdef", or "<id>".
+  // Returns the first part of the names of an attempt's files: "<id>.0123456789abcdef", or "<id>".
   static std::string Stem(absl::string_view id, std::optional<uint64_t> attempt);
-  // "<stem>.shard-00001-of-00002.0000.safetensors".
+  // Returns "<stem>.shard-00001-of-00002.0000.safetensors".
   static std::string FileName(absl::string_view stem, uint32_t shard, uint32_t num_shards,
                               uint32_t index);
   static std::string ManifestName(absl::string_view id);
 
-  // A new, empty file. INVALID_ARGUMENT for a bad id, ALREADY_EXISTS, and as CheckNotRemoved.
+  // Creates a new, empty file. INVALID_ARGUMENT for a bad id, ALREADY_EXISTS, and the errors of
+  // CheckNotRemoved.
   absl::StatusOr<std::unique_ptr<disk::File>> CreateFile(absl::string_view id,
                                                          std::optional<uint64_t> attempt,
                                                          uint32_t shard, uint32_t num_shards,
                                                          uint32_t index);
-  // By whoever created it. NOT_FOUND.
+  // Removes a file that the caller created. NOT_FOUND.
   absl::Status RemoveFile(const std::string& name) { return directory_.Remove(name); }
-  // Names of files created so far are durable when it returns.
+  // Makes the names of the created files durable.
   absl::Status SyncNames() { return directory_.Sync(); }
 
-  // The checkpoint exists, durably, when it returns OK; after an error of the disk it does or does
-  // not. INVALID_ARGUMENT as CheckManifest, and for files of two attempts; DATA_LOSS naming a file
-  // that is not as the manifest has it (sizes and headers are looked at, Verify reads the rest);
-  // NOT_FOUND for one that is gone; ALREADY_EXISTS; FAILED_PRECONDITION for an attempt that was
-  // given up (GiveUp).
+  // Creates the checkpoint durably. After an error of the disk it may or may not exist.
+  //   INVALID_ARGUMENT     as CheckManifest, and for files of two attempts
+  //   DATA_LOSS            a file is not as the manifest says (checks sizes and headers; Verify
+  //                        reads the rest)
+  //   NOT_FOUND            a file is missing
+  //   ALREADY_EXISTS       the checkpoint exists
+  //   FAILED_PRECONDITION  the attempt was abandoned (GiveUp)
   absl::Status Commit(const v1::CheckpointManifest& manifest);
 
-  // Ids of checkpoints that have a manifest, ascending.
+  // Returns the ids of checkpoints that have a manifest, ascending.
   absl::StatusOr<std::vector<std::string>> List();
-  // The manifest alone, checked. NOT_FOUND; DATA_LOSS or INVALID_ARGUMENT naming what is wrong;
-  // FAILED_PRECONDITION for another version.
+  // Reads and checks the manifest alone. NOT_FOUND; DATA_LOSS or INVALID_ARGUMENT names the
+  // problem; FAILED_PRECONDITION for another version.
   absl::StatusOr<v1::CheckpointManifest> Load(absl::string_view id);
-  // SHA-256 of the manifest's file. NOT_FOUND; DATA_LOSS for one that is too long.
+  // Returns the SHA-256 of the manifest's file. NOT_FOUND; DATA_LOSS for a file that is too long.
   absl::StatusOr<std::string> ManifestDigest(absl::string_view id);
-  // As Load, and every byte of every file: DATA_LOSS naming the first bad one, or the first tensor
-  // with a value that is not finite, and the step and position of the checkpoint.
+  // Calls Load, and checks every byte of every file. DATA_LOSS names the first bad byte, or the
+  // first tensor with a value that is not finite, and the step and position of the checkpoint.
   absl::StatusOr<v1::CheckpointManifest> Verify(absl::string_view id);
-  // A file of a loaded checkpoint, whose every read is checked.
+  // Opens a file of a loaded checkpoint. The file checks every read.
   absl::StatusOr<std::unique_ptr<CheckedFile>> Open(const v1::CheckpointFile& file);
 
-  // The checkpoint of `job` with the highest (timeline, position) that passes Verify. Fails if the
-  // directory cannot be listed, or the device cannot be read: what may be whole is not passed over.
+  // Returns the checkpoint of `job` with the highest (timeline, position) that passes Verify. Fails
+  // if it cannot list the directory or read the device, because it must not skip a checkpoint that
+  // may be good.
   absl::StatusOr<FoundCheckpoint> FindNewest(absl::string_view job);
 
-  // Removes good checkpoints of `job` but the `keep` newest good ones, and those that it was
-  // restored from and that fewer than kMinKept good ones were taken since: `restored`, and what
-  // marks in the directory say of them that the job's log, which has come to `reached`, has not
-  // left behind. INVALID_ARGUMENT when `keep` is less than kMinKept. A bad one counts as none and
-  // is left alone. Finishes what another retention has left half removed.
+  // Removes good checkpoints of `job`, and finishes removals that another call left incomplete. It
+  // keeps:
+  // - the `keep` newest good ones;
+  // - each checkpoint that the job was restored from, until kMinKept good ones are newer than the
+  //   restore. Restores are those in `restored`, and those of marks in the directory that are not
+  //   over (RestoreMarks). `reached` is the newest entry of the job's log.
+  // Bad checkpoints do not count and stay. INVALID_ARGUMENT if `keep` is less than kMinKept.
   absl::StatusOr<RetainedCheckpoints> Retain(absl::string_view job, size_t keep,
                                              absl::Span<const RestoredCheckpoint> restored = {},
                                              const LogPoint& reached = {});
-  // FAILED_PRECONDITION naming the mark that says so.
+  // Returns FAILED_PRECONDITION, naming the mark, if the checkpoint is being removed.
   absl::Status CheckNotRemoved(absl::string_view id) {
     return checkpoint::CheckNotRemoved(directory_, id);
   }
 
-  // Numbered attempts that there are files of and that no manifest names: being written, or given
-  // up. Those of an id whose manifest cannot be read are left out, as it may name them.
+  // Returns numbered attempts that have files and that no manifest names: in progress, or
+  // abandoned. Leaves out attempts of an id whose manifest cannot be read, because it may name
+  // them.
   absl::StatusOr<std::vector<CheckpointAttempt>> Unfinished();
-  // Ids that there are files of without a number and without a manifest, and one such file: of an
-  // import that runs, or that was killed. Nothing removes these by itself.
+  // Returns ids that have files without a number but no manifest, each with one such file. They
+  // come from an import that runs or was killed. Nothing removes these automatically.
   absl::StatusOr<std::map<std::string, std::string>> UnfinishedImports();
-  // Removes what is left of an attempt, by whoever alone could commit it. Nothing if it was
-  // finished; FAILED_PRECONDITION when the id's manifest cannot be read, as it may name the files.
+  // Removes the files of an attempt that only the caller could commit. Does nothing if the attempt
+  // is finished. FAILED_PRECONDITION if the id's manifest cannot be read, because it may name the
+  // files.
   absl::Status RemoveAttempt(const CheckpointAttempt& attempt);
-  // As RemoveAttempt, where another process may be about to commit it: either that fails from now
-  // on, or the attempt is finished and nothing of it is removed.
+  // Like RemoveAttempt, but safe while another process may commit the attempt. Either that commit
+  // fails from now on, or the attempt is finished and none of its files is removed.
   absl::Status GiveUp(const CheckpointAttempt& attempt);
 
  private:
@@ -135,28 +144,29 @@ class CheckpointDirectory {
     uint64_t position = 0;
   };
 
-  // The manifest's file; its name goes to `path`.
+  // Reads the manifest's file, and sets `path` to its name.
   absl::StatusOr<std::string> ReadManifest(absl::string_view id, std::string* path);
-  // ALREADY_EXISTS naming the manifest.
+  // Returns ALREADY_EXISTS, naming the manifest, if there is one.
   absl::Status CheckAbsent(absl::string_view id);
-  // Into `file`, once every file it names is there and the attempt was not given up.
+  // Writes the manifest into `file`, after checking that every file it names exists and the attempt
+  // was not abandoned.
   absl::Status WriteManifest(const v1::CheckpointManifest& manifest, absl::string_view stem,
                              disk::File& file);
-  // Every byte of it.
+  // Reads and checks every byte of the file.
   absl::Status VerifyFile(const v1::CheckpointManifest& manifest, int index);
-  // That the file's header says what the manifest says of it.
+  // Checks that the file's header agrees with the manifest.
   absl::Status CheckHeader(const v1::CheckpointManifest& manifest, int file, CheckedFile& checked);
-  // Of `job`, newest first; what cannot be loaded goes to `skipped`.
+  // Returns checkpoints of `job`, newest first; adds those that cannot be loaded to `skipped`.
   absl::StatusOr<std::vector<Candidate>> NewestFirst(absl::string_view job,
                                                      std::vector<SkippedCheckpoint>* skipped);
-  // Of a checkpoint whose manifest was removed.
+  // Removes the files of a checkpoint whose manifest is removed.
   absl::Status RemoveFiles(const std::vector<std::string>& names);
-  // False when somebody takes its state, or may: then it stays.
+  // Returns false, and leaves the checkpoint, if a restore uses it or may use it.
   absl::StatusOr<bool> RemoveUnlessRestored(const v1::CheckpointManifest& manifest,
                                             const RetentionView& view);
-  // Marks of restores that are over, of a checkpoint that stays.
+  // Removes marks of finished restores, of a checkpoint that stays.
   absl::Status RemoveOldMarks(absl::string_view id, const RetentionView& view);
-  // Of checkpoints that have no manifest any more: marks, and the files that those name.
+  // Removes marks without a manifest, and the files that those name.
   absl::Status FinishRemovals();
 
   disk::Directory& directory_;

@@ -13,13 +13,13 @@ namespace kaon::checkpoint {
 
 namespace {
 
-// Of a tensor, whichever of its runs.
+// Identifies a tensor that may consist of several runs.
 struct Key {
   uint32_t parameter_id;
   absl::string_view role;
 };
 
-// The order of the manifest.
+// Order of tensors in the manifest.
 struct BeforeInManifest {
   static std::pair<uint32_t, absl::string_view> Of(const Key& key) {
     return {key.parameter_id, key.role};
@@ -43,7 +43,7 @@ absl::Status CheckpointReader::Read(uint32_t parameter_id, absl::string_view rol
   const std::string name = absl::StrCat(
       "checkpoint ", manifest_.id(), ": ",
       Describe(manifest_.registration().definition(), parameter_id, std::string(role)));
-  // The runs of one tensor lie together, without holes: CheckManifest saw to it.
+  // CheckManifest has checked that the runs of one tensor are adjacent and without holes.
   const auto [begin, end] = std::equal_range(manifest_.tensors().begin(), manifest_.tensors().end(),
                                              Key{parameter_id, role}, BeforeInManifest());
   if (begin == end) return absl::NotFoundError(absl::StrCat(name, " is not in it"));
@@ -92,7 +92,7 @@ absl::Status CheckpointReader::ReadFile(uint32_t file, uint64_t offset, absl::Sp
     file_ = *std::move(opened);
     file_index_ = file;
   }
-  // A file that is as long as the manifest says has every byte of its tensors.
+  // The length of the file was checked, so it has every byte of its tensors.
   return placed(file_->Read(offset, to.size(), to.data()).status());
 }
 

@@ -1,6 +1,6 @@
-// Reads the state of a job out of a checkpoint, by parameter and element: who loads need not know
-// how many shards wrote it, nor where its elements lie (protocol.md section 6). Every byte is
-// checked on the way. Owned by whoever restores; one thread at a time.
+// Reads the state of a job from a checkpoint, by parameter and element. The caller need not know
+// how many shards wrote it, nor which file has an element (protocol.md section 6). Checks every
+// byte. Not thread-safe. The code that restores owns it.
 #ifndef KAON_SERVER_CHECKPOINT_CHECKPOINT_READER_H_
 #define KAON_SERVER_CHECKPOINT_CHECKPOINT_READER_H_
 
@@ -18,15 +18,17 @@ namespace kaon::checkpoint {
 
 class CheckpointReader {
  public:
-  // `manifest` is one that CheckpointDirectory gave; `directory` outlives the reader.
+  // `manifest` must come from a CheckpointDirectory; `directory` must outlive the reader.
   CheckpointReader(CheckpointDirectory& directory, v1::CheckpointManifest manifest);
 
   const v1::CheckpointManifest& manifest() const { return manifest_; }
 
-  // Elements first .. first + num_elements as StateBytes lays them out; `to` has just that size.
-  // In int8 both ends are multiples of 32, unless they end the parameter. Reads in the order of
-  // (file, offset) read each fragment once. NOT_FOUND naming the tensor; INVALID_ARGUMENT naming
-  // both values for a range or size it does not have; DATA_LOSS as CheckedFile.
+  // Reads elements [first, first + num_elements) in the layout of StateBytes; `to` has exactly that
+  // size. For int8 both ends must be multiples of 32, or the end of the parameter. Calls in the
+  // order of (file, offset) read each fragment only once.
+  //   NOT_FOUND         names the tensor
+  //   INVALID_ARGUMENT  the tensor does not have that range or size; names both values
+  //   DATA_LOSS         as CheckedFile
   absl::Status Read(uint32_t parameter_id, absl::string_view role, uint64_t first,
                     uint64_t num_elements, absl::Span<char> to);
 
@@ -35,7 +37,7 @@ class CheckpointReader {
 
   CheckpointDirectory& directory_;
   const v1::CheckpointManifest manifest_;
-  // The file that was read last.
+  // The file of the last read.
   std::unique_ptr<CheckedFile> file_;
   uint32_t file_index_ = 0;
 };

@@ -17,16 +17,16 @@ namespace kaon::checkpoint {
 
 namespace {
 
-// Elements that are held at once: a multiple of those of a group of int8, and of a word.
+// Elements in memory at a time: a multiple of an int8 group and of a word.
 constexpr uint64_t kPiece = uint64_t{1} << 18;
 
-// In the order in which they lie in the files, so that each fragment is read once.
+// Sorts tensors by their place in the files, so that each fragment is read once.
 absl::StatusOr<std::vector<StateTensor>> TensorsInFiles(const v1::CheckpointManifest& manifest) {
   KAON_ASSIGN_OR_RETURN(std::vector<StateTensor> tensors, StateTensorsOf(manifest.registration()));
   using Place = std::pair<uint32_t, uint64_t>;
   std::map<std::pair<uint32_t, std::string>, Place> place_of;
   for (const v1::CheckpointTensor& run : manifest.tensors()) {
-    // Of the first run, if there are more.
+    // Keeps the place of the first run.
     place_of.try_emplace({run.parameter_id(), run.role()}, run.file(), run.offset());
   }
   std::sort(tensors.begin(), tensors.end(), [&](const StateTensor& a, const StateTensor& b) {

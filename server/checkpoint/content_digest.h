@@ -1,6 +1,6 @@
-// Digests of what a checkpoint's files hold, as shards take them of what is in their memory
-// (docs/formats.md): whether a restore will come to the state that was frozen. Reads every tensor;
-// one thread.
+// Digests of the contents of a checkpoint's files, computed as shards compute those of their memory
+// (docs/formats.md). They tell whether a restore gives the state that was frozen. Reads every
+// tensor. Not thread-safe.
 #ifndef KAON_SERVER_CHECKPOINT_CONTENT_DIGEST_H_
 #define KAON_SERVER_CHECKPOINT_CONTENT_DIGEST_H_
 
@@ -15,16 +15,16 @@ namespace kaon::checkpoint {
 
 struct ContentDigests {
   uint64_t weights = 0;
-  // Of weights, optimizer state, update counters and position.
+  // Digest of weights, optimizer state, update counters and position.
   uint64_t state = 0;
 };
 
-// Of a manifest that CheckManifest accepts. DATA_LOSS naming a bad file.
+// Computes the digests for a manifest that CheckManifest accepts. DATA_LOSS names a bad file.
 absl::StatusOr<ContentDigests> DigestsOf(CheckpointDirectory& directory,
                                          const v1::CheckpointManifest& manifest);
 
-// DATA_LOSS naming the digests of both where the manifest has others: what was written is not what
-// was frozen, however good its checksums are (P7).
+// Returns DATA_LOSS with both digests if the manifest has other ones: the files differ from the
+// frozen state, although their checksums are correct (reliability.md P7).
 absl::Status CheckDigests(CheckpointDirectory& directory, const v1::CheckpointManifest& manifest);
 
 }  // namespace kaon::checkpoint

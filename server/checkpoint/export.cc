@@ -21,13 +21,13 @@ namespace kaon::checkpoint {
 
 namespace {
 
-// Elements that are held at once.
+// Elements in memory at a time.
 constexpr uint64_t kPiece = uint64_t{1} << 18;
 
-// Elements of a parameter from `first` on, as they are exported.
+// Checks elements of a parameter from `first` on, as they will be exported.
 absl::Status CheckExported(const v1::ParameterSpec& parameter, kernels::DType dtype, uint64_t first,
                            absl::Span<const float> masters) {
-  // Rounding keeps their order: the largest is infinite if any is.
+  // Rounding keeps the order of magnitudes: if any rounds to infinity, the largest does.
   const float largest = kernels::FloatOf(kernels::LargestMagnitudeBits(masters));
   if (std::isfinite(kernels::RoundTo(dtype, largest))) return absl::OkStatus();
   for (size_t i = 0; i < masters.size(); ++i) {
@@ -73,7 +73,7 @@ absl::StatusOr<FileSums> Write(CheckpointDirectory& from, const v1::CheckpointMa
     tensor.shape.assign(job.parameters(id).shape().begin(), job.parameters(id).shape().end());
     id_of[tensor.name] = static_cast<uint32_t>(id);
   }
-  // What loads models by this format asks for the first of these.
+  // Loaders of this format look for the first of these.
   const std::map<std::string, std::string> metadata = {{"format", "pt"},
                                                        {"checkpoint", manifest.id()},
                                                        {"job", manifest.job()},
@@ -110,7 +110,7 @@ absl::StatusOr<FileSums> ExportWeights(CheckpointDirectory& from,
   if (!file.ok()) return file.status();
   absl::StatusOr<FileSums> sums = Write(from, manifest, dtype, *std::move(file));
   if (!sums.ok()) {
-    // What made it fail is worth more than whether the rest could be removed.
+    // Report the first error, and ignore errors of the cleanup.
     to.Remove(unfinished).IgnoreError();
     return sums.status();
   }

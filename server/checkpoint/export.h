@@ -1,6 +1,5 @@
-// The weights of a checkpoint as one safetensors file with the parameters' own names, for programs
-// that know nothing of checkpoints. Works on files alone. Pure but for the files it is given; one
-// thread at a time.
+// Exports the weights of a checkpoint as one safetensors file with the parameters' own names, for
+// programs that do not know our checkpoints. Works on files alone. Not thread-safe.
 #ifndef KAON_SERVER_CHECKPOINT_EXPORT_H_
 #define KAON_SERVER_CHECKPOINT_EXPORT_H_
 
@@ -15,11 +14,13 @@
 
 namespace kaon::checkpoint {
 
-// Writes file `name` of `to`: every parameter in its shape, frozen ones included; as `dtype`
-// kFloat32 the masters bit for bit, as kBFloat16 rounded to nearest even. The name appears once
-// everything under it is durable. ALREADY_EXISTS for the name, INVALID_ARGUMENT for another dtype,
-// naming an element that is not finite as `dtype`, and for more names than a header of the format
-// holds, DATA_LOSS naming a bad file of the checkpoint; nothing is left then.
+// Writes file `name` of `to`: every parameter in its shape, including frozen ones. `dtype` kFloat32
+// copies the masters bit for bit; kBFloat16 rounds to nearest even. The name appears once the
+// contents are durable. After an error nothing is left.
+//   ALREADY_EXISTS    the name exists
+//   INVALID_ARGUMENT  another dtype, an element that is not finite as `dtype` (names it), or more
+//                     names than a header of the format holds
+//   DATA_LOSS         names a bad file of the checkpoint
 absl::StatusOr<FileSums> ExportWeights(CheckpointDirectory& from,
                                        const v1::CheckpointManifest& manifest, kernels::DType dtype,
                                        disk::Directory& to, const std::string& name);

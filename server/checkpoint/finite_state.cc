@@ -15,10 +15,11 @@ namespace {
 constexpr uint32_t kFloat32Exponent = 0x7f800000;
 constexpr uint16_t kBFloat16Exponent = 0x7f80;
 
-// Whether no word, one in each `stride` bytes, has all bits of the exponent.
+// Returns whether no word has all bits of the exponent set; there is one word in each `stride`
+// bytes.
 template <typename Word>
 bool NoneHas(Word exponent, size_t stride, absl::string_view bytes) {
-  // No branch in the loop: it is vectorised.
+  // The compiler vectorizes this loop, because it has no branch.
   bool found = false;
   for (size_t at = 0; at + sizeof(Word) <= bytes.size(); at += stride) {
     Word word;
@@ -33,7 +34,7 @@ bool NoneHas(Word exponent, size_t stride, absl::string_view bytes) {
 bool AllFinite(v1::StateDType dtype, absl::string_view bytes) {
   switch (dtype) {
     case v1::STATE_DTYPE_INT8:
-      // The scale is the first of each group.
+      // A group begins with its scale.
       return NoneHas(kBFloat16Exponent, StateBytes(dtype, 32), bytes);
     case v1::STATE_DTYPE_BFLOAT16:
       return NoneHas(kBFloat16Exponent, sizeof(uint16_t), bytes);

@@ -1,5 +1,5 @@
-// Whether the values of a state are finite: a state with infinity or NaN in it trains no more, so a
-// checkpoint of it does not count as good. Pure but for the file; any thread.
+// Checks that the values of a state are finite. A state with infinity or NaN cannot train on, so
+// its checkpoint does not count as good. Pure functions except for reading the file; thread-safe.
 #ifndef KAON_SERVER_CHECKPOINT_FINITE_STATE_H_
 #define KAON_SERVER_CHECKPOINT_FINITE_STATE_H_
 
@@ -12,18 +12,19 @@
 
 namespace kaon::checkpoint {
 
-// At most this many bytes of a tensor are read at once. A multiple of every element's size, and of
-// that of a group of int8 elements.
+// Maximum number of bytes of a tensor to read at once. A multiple of every element's size, and of
+// the size of a group of int8 elements.
 inline constexpr size_t kFinitePiece = (size_t{1} << 20) / 68 * 68;
 
-// Returns whether `bytes`, whole elements or groups of `dtype` (docs/formats.md), are finite.
+// Returns whether all of `bytes`, whole elements or groups of `dtype` (docs/formats.md), are
+// finite.
 bool AllFinite(v1::StateDType dtype, absl::string_view bytes);
 
-// Reads the tensors of file number `index` of the manifest, which is `file`. DATA_LOSS naming the
-// first that is not finite; the codes of disk::File.
+// Reads all tensors of `file`, which is file number `index` of the manifest. DATA_LOSS names the
+// first one that is not finite. Also returns the errors of disk::File.
 absl::Status CheckFinite(const v1::CheckpointManifest& manifest, int index, disk::File& file);
 
-// DATA_LOSS for a tensor that is not finite, saying what to do.
+// Returns DATA_LOSS for a tensor that is not finite, and says what to do.
 absl::Status NotFiniteError(const v1::JobDefinition& job, const v1::CheckpointTensor& tensor);
 
 }  // namespace kaon::checkpoint

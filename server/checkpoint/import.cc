@@ -34,7 +34,7 @@ namespace kaon::checkpoint {
 
 namespace {
 
-// Elements that are held at once.
+// Elements in memory at a time.
 constexpr uint64_t kPiece = uint64_t{1} << 18;
 constexpr uint64_t kTimeline = 1;
 constexpr uint64_t kPosition = 1;
@@ -52,7 +52,7 @@ std::optional<kernels::DType> DTypeOf(TensorType type) {
   }
 }
 
-// What of `tensor` is not the parameter's; empty if nothing.
+// Returns how `tensor` does not fit the parameter; empty if it fits.
 std::string Mismatch(const v1::ParameterSpec& parameter, const Tensor& tensor) {
   const std::vector<uint64_t> shape(parameter.shape().begin(), parameter.shape().end());
   if (!DTypeOf(tensor.type)) {
@@ -65,16 +65,15 @@ std::string Mismatch(const v1::ParameterSpec& parameter, const Tensor& tensor) {
                       absl::StrJoin(shape, ", "), "]");
 }
 
-// Where the weights of one parameter are.
+// Tensors with the weights of one parameter.
 struct Weights {
   // Null if the file has none.
   const Tensor* tensor = nullptr;
-  // Of a parameter that this one is tied to: its values must be equal. Null if `tensor` is the only
-  // one.
+  // Tensor of a tied parameter, which must have equal values. Null if `tensor` is the only one.
   const Tensor* twin = nullptr;
 };
 
-// Finds the weights of every parameter. Those of a tie need one tensor only, any of them.
+// Finds the weights of every parameter. Tied parameters need only one tensor, of any of them.
 class WeightSources {
  public:
   WeightSources(const v1::JobDefinition& job, const SafetensorsReader& reader) : reader_(reader) {
@@ -105,11 +104,11 @@ class WeightSources {
   }
 
   const SafetensorsReader& reader_;
-  // By the original's name: the first tensor of a tie in the order of parameters.
+  // First tensor of each tie in the order of parameters, by the original's name.
   absl::flat_hash_map<std::string, const Tensor*> first_of_tie_;
 };
 
-// Whoever prepares the file wants to hear of every tensor at once.
+// Lists every bad tensor at once, so that the user can repair the file in one go.
 absl::Status CheckNames(const disk::File& file, const v1::JobDefinition& job,
                         const WeightSources& sources) {
   std::vector<std::string> problems;
@@ -134,7 +133,7 @@ absl::Status CheckNames(const disk::File& file, const v1::JobDefinition& job,
       absl::StrCat("file ", file.path(), ": ", absl::StrJoin(problems, "; ")));
 }
 
-// Everything on one shard; whoever loads it places it anew.
+// Puts everything on one shard; a restore places it again.
 absl::StatusOr<v1::RegisterBody> Register(const v1::JobDefinition& job) {
   KAON_ASSIGN_OR_RETURN(v1::RegisterBody registration, job::Resolve(job));
   registration.mutable_placement()->set_num_shards(1);
@@ -151,13 +150,13 @@ CheckpointFacts FactsOf(const std::string& id, const v1::RegisterBody& registrat
   plan.set_position(kPosition);
   plan.set_decide_version(proto::kDecideVersion);
   *plan.mutable_registration() = registration;
-  // As a job that was just registered: nothing was updated yet.
+  // As in a job that was just registered: nothing has been updated yet.
   *facts.last_record.mutable_decision() = job::Decide(registration, plan, {}, nullptr);
   facts.step = 0;
   return facts;
 }
 
-// Elements of `tensor` from `first` on, as masters.
+// Reads elements of `tensor` from `first` on, as masters.
 absl::Status ReadMasters(const SafetensorsReader& reader, const Tensor& tensor, uint64_t first,
                          absl::Span<float> masters) {
   const kernels::DType dtype = *DTypeOf(tensor.type);
@@ -168,7 +167,7 @@ absl::Status ReadMasters(const SafetensorsReader& reader, const Tensor& tensor, 
   return absl::OkStatus();
 }
 
-// Elements from `first` on of a tensor and, if there is one, its twin.
+// Checks elements from `first` on of a tensor and, if there is one, its twin.
 absl::Status CheckMasters(const Weights& weights, uint64_t first, absl::Span<const float> masters,
                           absl::Span<const float> twins) {
   const auto error = [&](size_t i, const std::string& expected) {
@@ -185,7 +184,7 @@ absl::Status CheckMasters(const Weights& weights, uint64_t first, absl::Span<con
   return absl::OkStatus();
 }
 
-// The file's weights as masters, into `writer`; adds their digest to `digest`.
+// Copies the file's weights as masters into `writer`, and adds their digest to `digest`.
 absl::Status CopyWeights(const WeightSources& sources, const v1::ParameterSpec& parameter,
                          uint32_t id, PartWriter& writer, uint64_t* digest) {
   const Weights weights = sources.Of(parameter);
@@ -218,7 +217,7 @@ absl::Status AppendZeros(uint64_t num_bytes, PartWriter& writer) {
   return absl::OkStatus();
 }
 
-// Of state that no step has touched: zero bytes in every slot, no update counted.
+// Returns the digest of state before any step: zero bytes in every slot, no update counted.
 uint64_t FreshStateDigest(const v1::RegisterBody& registration, uint32_t id) {
   const v1::JobDefinition& job = registration.definition();
   const v1::ParameterSpec& parameter = job.parameters(static_cast<int>(id));
@@ -310,9 +309,9 @@ absl::StatusOr<v1::CheckpointManifest> ImportWeights(disk::File& file, const v1:
     return absl::AlreadyExistsError(absl::StrCat("checkpoint ", id, " is there"));
   }
   absl::StatusOr<v1::CheckpointManifest> manifest = Write(sources, FactsOf(id, registration), to);
-  // A name that is there without a manifest may be another import's.
+  // Files of this id without a manifest may belong to another import.
   if (!manifest.ok() && !absl::IsAlreadyExists(manifest.status())) {
-    // What made it fail is worth more than whether the rest could be removed.
+    // Report the first error, and ignore errors of the cleanup.
     to.RemoveAttempt({id, std::nullopt}).IgnoreError();
   }
   return manifest;

@@ -1,6 +1,5 @@
-// A checkpoint of step 0 out of a safetensors file with weights and the definition of a job: what a
-// restore starts the job from. Works on files alone. Pure but for the files it is given; one thread
-// at a time.
+// Creates a checkpoint of step 0 from a safetensors file with weights and from the definition of a
+// job. A restore from it starts the job. Works on files alone. Not thread-safe.
 #ifndef KAON_SERVER_CHECKPOINT_IMPORT_H_
 #define KAON_SERVER_CHECKPOINT_IMPORT_H_
 
@@ -15,13 +14,14 @@
 
 namespace kaon::checkpoint {
 
-// Checkpoint `id` of `job`, at timeline 1, position 1, step 0: the weights of `file` (F32, F16 or
-// BF16, one tensor for each parameter, by its name and in its shape), and optimizer state of zeros.
-// Parameters that are tied need one tensor between them; those that the file has are equal.
-// INVALID_ARGUMENT naming the field of the definition, or every tensor that is missing, that no
-// parameter has the name of, or whose shape or element type is another one, or the first weight
-// that is not finite, or differs from that of a tied one; ALREADY_EXISTS for the id. After an error
-// nothing of it is left.
+// Writes checkpoint `id` of `job`, at timeline 1, position 1, step 0. Weights come from `file`
+// (F32, F16 or BF16), with one tensor per parameter, by its name and in its shape. Optimizer state
+// is zero. Tied parameters need only one tensor; if the file has several of them, they must be
+// equal. After an error nothing is left.
+//   INVALID_ARGUMENT  names the bad field of the definition; or every tensor that is missing,
+//                     unknown, or of another shape or element type; or the first weight that is not
+//                     finite or differs from its tied one
+//   ALREADY_EXISTS    the id exists
 absl::StatusOr<v1::CheckpointManifest> ImportWeights(disk::File& file, const v1::JobDefinition& job,
                                                      const std::string& id,
                                                      CheckpointDirectory& to);

@@ -62,7 +62,7 @@ absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints(CheckpointDirectory&
   for (const std::string& id : ids) {
     const absl::StatusOr<v1::CheckpointManifest> manifest = directory.Load(id);
     absl::Status status = manifest.status();
-    // Of whose job a manifest is that cannot be read, nobody knows: it is shown.
+    // Nobody knows the job of a manifest that cannot be read, so it is shown for every job.
     if (status.ok() && !job.empty() && manifest->job() != job) continue;
     if (status.ok()) status = CheckSizes(directory, *manifest);
     if (status.ok()) status = directory.CheckNotRemoved(id);

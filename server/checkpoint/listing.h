@@ -1,5 +1,4 @@
-// What a directory of checkpoints holds, as it is shown to people. Pure functions over a directory;
-// one thread at a time.
+// Lists a directory of checkpoints for people. Pure functions over a directory; not thread-safe.
 #ifndef KAON_SERVER_CHECKPOINT_LISTING_H_
 #define KAON_SERVER_CHECKPOINT_LISTING_H_
 
@@ -15,12 +14,12 @@ namespace kaon::checkpoint {
 
 v1::CheckpointSummary SummaryOf(const v1::CheckpointManifest& manifest);
 
-// A row for one that is not loaded.
+// Returns a row for a checkpoint that is not loaded.
 v1::CheckpointRow RowOf(const SkippedCheckpoint& skipped);
 
-// Those of `job` (empty = of every job), newest first, then those with a problem by id, then what
-// imports have left: manifests are read, and the sizes of files looked at. Fails only if the
-// directory cannot be listed.
+// Lists the checkpoints of `job` (empty = every job), newest first, then those with a problem by
+// id, then remains of imports. Reads manifests and checks the sizes of files. Fails only if it
+// cannot list the directory.
 absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints(CheckpointDirectory& directory,
                                                             absl::string_view job);
 

@@ -32,7 +32,7 @@ absl::Status CheckEqual(absl::string_view what, const Value& is, const Value& ex
   return Wrong(absl::StrCat(what, " is ", is, ", expecting ", expected));
 }
 
-// What a job counts on from: far from where numbers end.
+// Checks a number from which a job counts on: it must be far from overflow.
 absl::Status CheckCount(absl::string_view what, uint64_t value, uint64_t min) {
   constexpr uint64_t kMax = uint64_t{1} << 62;
   if (value >= min && value <= kMax) return absl::OkStatus();
@@ -58,7 +58,7 @@ absl::Status CheckFacts(const v1::CheckpointManifest& manifest) {
   return CheckEqual("step of the last record", plan.step().step(), manifest.step());
 }
 
-// A manifest names files of its own checkpoint only.
+// A manifest may name files of its own checkpoint only.
 absl::Status CheckFileName(const std::string& id, const std::string& name) {
   const bool good =
       absl::StartsWith(name, absl::StrCat(id, ".")) && name.size() <= 128 &&
@@ -99,7 +99,7 @@ std::string NameOf(v1::MomentumForm form) {
   return NameOrNumber(v1::MomentumForm_Name(form), form);
 }
 
-// That one run of elements can be one of `expected`, and is where its neighbour ends.
+// Checks that one run of elements can be one of `expected`, and begins where the previous run ends.
 absl::Status CheckRun(const std::string& name, const v1::CheckpointTensor& tensor,
                       const StateTensor& expected, uint64_t covered) {
   KAON_RETURN_IF_ERROR(
@@ -159,8 +159,8 @@ absl::Status CheckCoverage(const v1::CheckpointManifest& manifest) {
       ": is no tensor of the job, or out of order"));
 }
 
-// Every byte behind a file's header belongs to exactly one tensor. After CheckCoverage: sizes do
-// not overflow.
+// Checks that every byte after a file's header belongs to exactly one tensor. Call it after
+// CheckCoverage, so that sizes do not overflow.
 absl::Status CheckLayout(const v1::CheckpointManifest& manifest) {
   const v1::JobDefinition& job = manifest.registration().definition();
   std::vector<const v1::CheckpointTensor*> tensors;
@@ -230,7 +230,8 @@ absl::Status CheckParts(const v1::CheckpointManifest& manifest,
   return absl::OkStatus();
 }
 
-// Files in the order of their names, and the tensors of all parts with their files' new places.
+// Adds files in order of their names, and the tensors of all parts with the new indices of their
+// files.
 void AddFiles(const std::vector<v1::CheckpointPart>& parts, v1::CheckpointManifest& manifest) {
   struct Place {
     absl::string_view name;

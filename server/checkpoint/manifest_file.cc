@@ -17,7 +17,7 @@ namespace kaon::checkpoint {
 namespace {
 
 constexpr absl::string_view kFirstLine = "kaon checkpoint 2\n";
-// What every version's first line begins with.
+// Start of every version's first line.
 constexpr absl::string_view kAnyVersion = "kaon checkpoint ";
 constexpr size_t kMessageAt = kFirstLine.size() + 8;
 
@@ -26,7 +26,7 @@ absl::Status Damaged(absl::string_view file, absl::string_view what) {
 }
 
 absl::Status CheckFirstLine(absl::string_view file, absl::string_view bytes) {
-  // A whole line, or one that is cut off, which the length will tell.
+  // A whole line, or one that is cut off; the check of the length reports the latter.
   if (absl::StartsWith(bytes, kFirstLine) || absl::StartsWith(kFirstLine, bytes)) {
     return absl::OkStatus();
   }

@@ -41,8 +41,8 @@ absl::Status PartWriter::OpenFile() {
   tensors_.clear();
   next_ = 0;
   if (waiting_.empty()) return absl::OkStatus();
-  // Names are at most 512 bytes and escapes at most double them, so 1 MiB of header has room for
-  // hundreds of the longest; Create's check of the header has the last word.
+  // Names have at most 512 bytes, and escapes at most double them. So 1 MiB of header has room for
+  // hundreds of the longest. Create checks the actual header.
   constexpr size_t kHeaderBytes = size_t{900} << 10;
   constexpr size_t kBytesBesideName = 400;
   std::vector<Tensor> in_file;
@@ -125,7 +125,7 @@ absl::StatusOr<v1::CheckpointPart> PartWriter::Finish() {
 }
 
 void PartWriter::Discard() {
-  // What made it fail is worth more than whether the rest could be removed.
+  // Report the first error, and ignore errors of the cleanup.
   for (const std::string& name : made_) directory_.RemoveFile(name).IgnoreError();
   made_.clear();
 }

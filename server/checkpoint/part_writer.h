@@ -1,6 +1,6 @@
-// Writes what one shard puts into a checkpoint: its tensors, in as many files as their headers
-// need, and the report that the coordinator makes the manifest of. Owned by the shard's checkpoint;
-// one thread at a time.
+// Writes one shard's part of a checkpoint: its tensors, in as many files as their headers need.
+// Returns the report from which the coordinator builds the manifest. Not thread-safe. The shard's
+// checkpoint owns it.
 #ifndef KAON_SERVER_CHECKPOINT_PART_WRITER_H_
 #define KAON_SERVER_CHECKPOINT_PART_WRITER_H_
 
@@ -24,40 +24,42 @@ class PartWriter {
  public:
   struct Options {
     std::string id;
-    // In the names of the files; absent where nobody else can be writing `id`.
+    // Part of the file names; absent if nobody else can be writing `id`.
     std::optional<uint64_t> attempt;
-    // With shard, num_shards, job, timeline, position and both digests; the rest is filled in.
+    // The caller sets shard, num_shards, job, timeline, position and both digests; the writer fills
+    // in the rest.
     v1::CheckpointPart part;
-    // Who writes: build, backend and device_class; the rest is filled in.
+    // The caller sets build, backend and device_class; the writer fills in the rest.
     v1::CheckpointFile written_by;
     uint64_t max_tensors_per_file = 1000;
   };
 
-  // `tensors` of this shard, whose file and offset are not read. INVALID_ARGUMENT naming one that
-  // is no parameter of `job`, or is there twice. `directory` and `job` outlive the writer.
+  // `tensors` are those of this shard; their file and offset are ignored. `directory` and `job`
+  // must outlive the writer. INVALID_ARGUMENT names a tensor that is no parameter of `job`, or
+  // appears twice.
   static absl::StatusOr<std::unique_ptr<PartWriter>> Create(
       CheckpointDirectory& directory, const v1::JobDefinition& job, Options options,
       std::vector<v1::CheckpointTensor> tensors);
 
-  // Whose bytes are appended next; null when all are there.
+  // Returns the tensor whose bytes come next; null once all are there.
   const v1::CheckpointTensor* tensor() const;
 
-  // The next bytes of tensor(), in pieces of any size. INVALID_ARGUMENT for more than it lacks; the
-  // codes of disk::File, after which the part is worth nothing: Discard.
+  // Appends the next bytes of tensor(), in pieces of any size. INVALID_ARGUMENT for more bytes than
+  // are missing. After an error of disk::File the part is useless: call Discard.
   absl::Status Append(absl::string_view bytes);
 
-  // What the shard reports; everything it names is durable. FAILED_PRECONDITION naming a tensor
+  // Returns the shard's report; everything it names is durable. FAILED_PRECONDITION names a tensor
   // whose bytes are missing.
   absl::StatusOr<v1::CheckpointPart> Finish();
 
-  // Removes the files that it made, of a part that nobody was told of. What cannot be removed is
-  // left.
+  // Removes the files that the writer made; the part must not have been reported. Leaves files that
+  // cannot be removed.
   void Discard();
 
  private:
   PartWriter(CheckpointDirectory& directory, const v1::JobDefinition& job, Options options);
 
-  // Of the next file.
+  // Returns the name of the next file.
   std::string NextName() const;
   // Opens the file of the next tensors, if any are left.
   absl::Status OpenFile();
@@ -67,15 +69,15 @@ class PartWriter {
   const v1::JobDefinition& job_;
   const Options options_;
   v1::CheckpointPart part_;
-  // Names of the files that it made.
+  // Names of the files that this writer made.
   std::vector<std::string> made_;
-  // Of files that are not open yet, in the order of Create.
+  // Tensors of files that are not open yet, in the order of Create.
   std::deque<v1::CheckpointTensor> waiting_;
-  // Of the open file, in the order of their bytes; those before next_ are written.
+  // The open file, and its tensors in the order of their bytes; those before next_ are written.
   std::unique_ptr<SafetensorsWriter> file_;
   std::vector<v1::CheckpointTensor> tensors_;
   size_t next_ = 0;
-  // Of tensors_[next_].
+  // Number of bytes of tensors_[next_].
   uint64_t written_bytes_ = 0;
 };
 

@@ -28,7 +28,7 @@ constexpr uint64_t kMaxMarkBytes = uint64_t{64} << 20;
 
 std::string RestoreStem(absl::string_view id) { return absl::StrCat(id, kRestore); }
 
-// What a mark of `id` says; absent for a name that is not as MarkName has it.
+// Parses a mark of `id`; nullopt for a name that MarkName does not produce.
 std::optional<RestoreMark> Parse(absl::string_view id, absl::string_view name) {
   RestoreMark mark;
   mark.id = std::string(id);
@@ -45,8 +45,8 @@ std::optional<RestoreMark> Parse(absl::string_view id, absl::string_view name) {
   return mark;
 }
 
-// Durable, file and name, when it returns OK; whoever else made it, with the same contents, may not
-// have come so far.
+// Creates a mark. On OK file and name are durable. If another process created it with the same
+// contents, this one syncs it all the same, because the other may not have finished.
 absl::Status MakeMark(disk::Directory& directory, const std::string& name,
                       absl::string_view contents) {
   absl::StatusOr<std::unique_ptr<disk::File>> file = directory.Create(name);
@@ -59,13 +59,13 @@ absl::Status MakeMark(disk::Directory& directory, const std::string& name,
 
 bool Keeps(const RestoreMark& mark, const RetentionView& view, size_t enough) {
   const LogPoint& reached = view.reached;
-  // Still to come, for all that is known here: so it may be decided by now.
+  // As far as is known here, the restore is still to come; so it may be decided by now.
   if (std::tie(reached.timeline, reached.position) < std::tie(mark.at.timeline, mark.at.position)) {
     return true;
   }
   // Another entry was decided in its place.
   if (reached.timeline < mark.timeline) return false;
-  // Those of this log: an older life of the job may have gone beyond.
+  // Count those of this log; an older life of the job may have gone beyond it.
   const auto since = std::count_if(view.newer.begin(), view.newer.end(), [&](uint64_t timeline) {
     return timeline >= mark.timeline && timeline <= reached.timeline;
   });
@@ -124,7 +124,7 @@ absl::StatusOr<std::vector<std::string>> FilesToRemove(disk::Directory& director
   KAON_ASSIGN_OR_RETURN(const size_t read, file->Read(0, bytes.size(), bytes.data()));
   bytes.resize(read);
   std::vector<std::string> names = absl::StrSplit(bytes, '\n');
-  // Whatever lies in the file: nothing is removed that is not of this checkpoint.
+  // Only files of this checkpoint may be removed, whatever the mark contains.
   names.erase(std::remove_if(names.begin(), names.end(),
                              [&id](const std::string& name) {
                                return !absl::StartsWith(name, absl::StrCat(id, ".")) ||
@@ -141,7 +141,7 @@ absl::StatusOr<RestoreMarks> FindRestoreMarks(disk::Directory& directory, absl::
   for (const std::string& name : names) {
     if (!absl::StartsWith(name, RestoreStem(id))) continue;
     const std::optional<RestoreMark> mark = Parse(id, name);
-    // One that cannot be read is another version's.
+    // A mark that cannot be parsed comes from another version, so it keeps the checkpoint.
     const bool keeps = !mark.has_value() || Keeps(*mark, view, enough);
     (keeps ? marks.keeping : marks.over).push_back(name);
   }

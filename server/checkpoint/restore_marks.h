@@ -1,7 +1,8 @@
-// Marks in a directory of checkpoints that keep a removal and a restore of one checkpoint apart,
-// whoever makes them and however long he sleeps in between (docs/adr/0031-restore-marks.md). Each
-// side makes its mark durable before it looks for the other's, so that of two at least one sees the
-// other, and gives up. Pure functions over a directory, by the one thread that has it.
+// Marks in a directory of checkpoints that keep a removal and a restore of one checkpoint apart
+// (docs/adr/0031-restore-marks.md). They work even if a process stops between its steps for any
+// time.
+// Each side makes its mark durable before it looks for the other's. So at least one of the two sees
+// the other, and gives up. Pure functions over a directory; not thread-safe.
 #ifndef KAON_SERVER_CHECKPOINT_RESTORE_MARKS_H_
 #define KAON_SERVER_CHECKPOINT_RESTORE_MARKS_H_
 
@@ -17,62 +18,63 @@
 
 namespace kaon::checkpoint {
 
-// How far a job's log was decided, once.
+// The newest decided entry of a job's log, as known at some time.
 struct LogPoint {
   uint64_t timeline = 0;
   uint64_t position = 0;
 };
 
-// The restore of one checkpoint as one entry of the log: all shards, and everybody who asks for the
-// same again, share it.
+// The restore of one checkpoint as one entry of the log. All shards, and all retries, share it.
 struct RestoreMark {
   std::string id;
-  // The timeline that begins with it.
+  // The timeline that begins with the restore.
   uint64_t timeline = 0;
-  // The entry's position, in the timeline that it leaves; 0 where no job runs.
+  // Position of the entry, in the timeline that it leaves; 0 if no job runs.
   LogPoint at;
 };
 
-// "<id>.restore-<timeline>.at-<left timeline>-<position>".
+// Returns "<id>.restore-<timeline>.at-<left timeline>-<position>".
 std::string MarkName(const RestoreMark& mark);
-// "<id>.removing".
+// Returns "<id>.removing".
 std::string RemovalMarkName(absl::string_view id);
-// Of either kind.
+// Returns whether the name is that of a mark of either kind.
 bool IsMark(absl::string_view name);
 
-// By whoever is about to take the state of `mark.id`, before it reads it: once this returns OK, the
-// checkpoint, if it is there, stays until a RestoreMarks says that it need not. INVALID_ARGUMENT
-// for a bad id; FAILED_PRECONDITION naming checkpoint and mark when it is being removed, and the
-// codes of disk.h naming the checkpoint when the directory cannot be written. The mark is left in
-// any case: another shard's vote may rest on it.
+// Marks a restore; call it before reading the state of `mark.id`. On OK the checkpoint, if it
+// exists, stays until a RestoreMarks says that the restore is over. The mark stays after an error
+// too, because another shard's vote may depend on it.
+//   INVALID_ARGUMENT     a bad id
+//   FAILED_PRECONDITION  the checkpoint is being removed; names checkpoint and mark
+//   codes of disk.h      the directory cannot be written; names the checkpoint
 absl::Status MarkRestore(disk::Directory& directory, const RestoreMark& mark);
 
-// FAILED_PRECONDITION naming checkpoint and mark when it is being removed: no restore takes it.
+// Returns FAILED_PRECONDITION, naming checkpoint and mark, if the checkpoint is being removed and
+// so cannot be restored.
 absl::Status CheckNotRemoved(disk::Directory& directory, absl::string_view id);
 
-// By whoever is about to remove it, before it looks for RestoreMarks. Never taken back while the
-// checkpoint is there: somebody else may go on with the removal. Names the `files` that go with the
-// manifest.
+// Marks a removal; call it before looking for RestoreMarks. `files` are removed with the manifest.
+// The mark is never withdrawn while the checkpoint exists, because another process may continue the
+// removal.
 absl::Status MarkRemoval(disk::Directory& directory, absl::string_view id,
                          absl::Span<const std::string> files);
-// Those, once the manifest is gone. NOT_FOUND without a mark.
+// Returns the `files` of the removal's mark, once the manifest is gone. NOT_FOUND without a mark.
 absl::StatusOr<std::vector<std::string>> FilesToRemove(disk::Directory& directory,
                                                        absl::string_view id);
 
-// What is known of the job whose checkpoints are looked at; all of it may be old.
+// State of the job whose checkpoints are examined; all of it may be old.
 struct RetentionView {
-  // By the log of the running job.
+  // Newest entry of the running job's log.
   LogPoint reached;
-  // Timelines of the good checkpoints that are newer than the one looked at.
+  // Timelines of the good checkpoints that are newer than the one examined.
   std::vector<uint64_t> newer;
 };
 
 // Names of the marks of restores of one checkpoint.
 struct RestoreMarks {
-  // It must stay for these.
+  // The checkpoint must stay because of these.
   std::vector<std::string> keeping;
-  // The log has left the restore behind for another entry at its position, or at least `enough`
-  // good checkpoints were taken since: these may go.
+  // These may be removed: the log has another entry at the restore's position, or at least `enough`
+  // good checkpoints are newer.
   std::vector<std::string> over;
 };
 

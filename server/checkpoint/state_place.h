@@ -1,5 +1,5 @@
-// Which state a damaged file is of, for whoever has to know what is lost with it. A pure function;
-// any thread.
+// Adds to an error about a damaged file which state the file holds, so that its reader knows what
+// is lost. A pure function; thread-safe.
 #ifndef KAON_SERVER_CHECKPOINT_STATE_PLACE_H_
 #define KAON_SERVER_CHECKPOINT_STATE_PLACE_H_
 
@@ -13,8 +13,8 @@
 
 namespace kaon::checkpoint {
 
-// `status`, which is of a file with the state after this entry, and says so; OK stays OK. A step is
-// absent where only the damaged file knows it.
+// Returns `status` with the step and position of the entry whose state the file holds; OK stays OK.
+// `step` is nullopt if only the damaged file knows it.
 inline absl::Status OfState(const absl::Status& status, std::optional<uint64_t> step,
                             uint64_t position) {
   if (status.ok()) return status;

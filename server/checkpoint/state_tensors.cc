@@ -21,11 +21,11 @@ constexpr char kMomentumRole[] = "momentum_buffer";
 v1::MomentumForm FormOf(const v1::ParameterGroup& group, const std::string& role) {
   if (role != kMomentumRole) return v1::MOMENTUM_FORM_UNSPECIFIED;
   if (group.rule() == v1::RULE_MUON) return group.muon().momentum_form();
-  // torch's SGD ([G1]) adds the gradient, dampened or not.
+  // Matches torch's SGD ([G1]), which adds the gradient, dampened or not.
   return v1::MOMENTUM_FORM_SUM;
 }
 
-// The wire's enumerators are the kernels', counted from 1.
+// The wire's enumerators are those of kernels, plus 1.
 v1::StateDType FromKernels(kernels::StateDType dtype) {
   return static_cast<v1::StateDType>(static_cast<int>(dtype) + 1);
 }

@@ -1,6 +1,6 @@
-// Which tensors the state of a job is made of, and how one of them is called in a file. The
-// registration alone says so: whoever writes a checkpoint and whoever checks one ask the same
-// functions. Pure functions; any thread.
+// The tensors that form the state of a job, and their names in files. They follow from the
+// registration alone, so the writer and the checker of a checkpoint use the same functions. Pure
+// functions; thread-safe.
 #ifndef KAON_SERVER_CHECKPOINT_STATE_TENSORS_H_
 #define KAON_SERVER_CHECKPOINT_STATE_TENSORS_H_
 
@@ -15,33 +15,34 @@
 
 namespace kaon::checkpoint {
 
-// The role of a parameter's master weights; every other one is a state slot's name.
+// Role of a parameter's master weights; every other role is the name of a state slot.
 inline constexpr char kWeightRole[] = "weight";
 
 struct StateTensor {
   uint32_t parameter_id = 0;
   std::string role;
   v1::StateDType dtype = v1::STATE_DTYPE_FLOAT32;
-  // Of a momentum_buffer; UNSPECIFIED for every other role.
+  // Set for a momentum_buffer; UNSPECIFIED for every other role.
   v1::MomentumForm momentum_form = v1::MOMENTUM_FORM_UNSPECIFIED;
   uint64_t num_elements = 0;
-  // By which digests are taken of it (kernels/reduce/digest.h): 0 for weights, state slots in the
-  // order of the rule from 1 on.
+  // Slot for digests (kernels/reduce/digest.h): 0 for weights, then state slots in the order of the
+  // rule from 1 on.
   uint32_t slot = 0;
 };
 
-// Ordered by (parameter_id, role). INVALID_ARGUMENT naming what is wrong with the definition or
-// with the placement of a parameter; total.
+// Returns the tensors ordered by (parameter_id, role); any input is safe. INVALID_ARGUMENT says
+// what is wrong with the definition or with the placement of a parameter.
 absl::StatusOr<std::vector<StateTensor>> StateTensorsOf(const v1::RegisterBody& registration);
 
-// Bytes of so many elements from the first of a group of 32 on.
+// Returns the number of bytes of `num_elements` elements; int8 elements start at the first of a
+// group of 32.
 uint64_t StateBytes(v1::StateDType dtype, uint64_t num_elements);
 
-// "parameter 'h.weight' exp_avg", for messages.
+// Returns "parameter 'h.weight' exp_avg", for messages.
 std::string Describe(const v1::JobDefinition& job, uint32_t parameter_id, const std::string& role);
 
-// How `tensor` of `parameter` is written in its file: its name (role:parameter, or
-// role[first,end]:parameter for a part), type and shape. int8 state is a row of bytes.
+// Returns the entry of `tensor` of `parameter` in its file: type, shape, and name. The name is
+// role:parameter, or role[first,end]:parameter for a part. int8 state is a row of bytes.
 Tensor TensorInFile(const v1::ParameterSpec& parameter, const v1::CheckpointTensor& tensor);
 
 }  // namespace kaon::checkpoint

@@ -12,9 +12,9 @@ namespace kaon::checkpoint {
 
 namespace {
 
-// Goes up with whatever changes bits of results.
+// Increase this with every change of the bits of results.
 constexpr char kBuild[] = "kaon 1";
-// In place of a backend.
+// Stands in place of a backend.
 constexpr char kImport[] = "import";
 
 bool IsOther(const std::string& written, const std::string& present) {

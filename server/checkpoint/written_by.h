@@ -1,5 +1,5 @@
-// What a file of a checkpoint says of the program that wrote it, and whether another program goes
-// on to the same bits. Pure functions but for the name of the processor; any thread.
+// Records which program wrote a file of a checkpoint, and checks whether another program would
+// continue with the same bits. Pure functions except for reading the processor's name; thread-safe.
 #ifndef KAON_SERVER_CHECKPOINT_WRITTEN_BY_H_
 #define KAON_SERVER_CHECKPOINT_WRITTEN_BY_H_
 
@@ -11,17 +11,17 @@
 
 namespace kaon::checkpoint {
 
-// With build, backend and device_class: bits depend on them. "import" for weights nobody computed.
+// Returns build, backend and device_class, on which bits depend. `backend` "import" stands for
+// weights that no step computed.
 v1::CheckpointFile WrittenBy(absl::string_view backend);
 
-// FAILED_PRECONDITION naming what was written (`what`), who goes on with it (`who`), and build,
-// backend and device class of both, if one of them differs: bits depend on them (protocol.md
-// section 3). What nobody computed (an import), and what versions wrote that did not say, is of
-// any.
+// Returns FAILED_PRECONDITION if build, backend or device class differ, because bits depend on them
+// (protocol.md section 3). The error names `what` was written, `who` continues with it, and the
+// three values of both. Accepts imports, and files of versions that did not record these values.
 absl::Status CheckSameBits(absl::string_view what, const v1::CheckpointFile& written_by,
                            absl::string_view who, const v1::CheckpointFile& present);
 
-// The model name in `cpuinfo`, which is what /proc/cpuinfo holds; "unknown" without one.
+// Returns the model name in `cpuinfo`, the contents of /proc/cpuinfo; "unknown" without one.
 std::string ProcessorModel(absl::string_view cpuinfo);
 
 }  // namespace kaon::checkpoint

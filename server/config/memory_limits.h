@@ -1,5 +1,6 @@
-// Refuses to start a server where a limit of the system leaves it too little memory: it would end
-// in the middle of its work, or accept connections and shake no hands. Any thread.
+// Checks before a server starts that the system's limits leave it enough memory. With too little,
+// it would end in the middle of its work, or accept connections without completing handshakes.
+// Thread-safe.
 #ifndef KAON_SERVER_CONFIG_MEMORY_LIMITS_H_
 #define KAON_SERVER_CONFIG_MEMORY_LIMITS_H_
 
@@ -12,14 +13,15 @@
 
 namespace kaon::config {
 
-// Address space of program, libraries, threads and their arenas: twice what an idle server has.
+// Address space of program, libraries, threads and their arenas: twice that of an idle server.
 inline constexpr uint64_t kProgramBytes = uint64_t{512} << 20;
-// What gRPC may hold beyond the gradients that wait: a few registrations, and a chunk on its way
-// for each of many streams.
+// Upper bound on gRPC's memory without waiting gradients: a few registrations, and one chunk in
+// flight for each of many streams.
 inline constexpr uint64_t kTransportBytes = uint64_t{256} << 20;
 
-// `configured` bytes are what the configuration lets the server take beside these.
-// FAILED_PRECONDITION names the limit, its value and what it must be.
+// Checks that the limits allow `configured` bytes, which the configuration lets the server
+// allocate, plus both constants above. FAILED_PRECONDITION names the limit, its value and the
+// required value.
 inline absl::Status CheckMemoryLimits(uint64_t configured) {
   const uint64_t needed = kProgramBytes + kTransportBytes + configured;
   struct Limit {

@@ -1,8 +1,8 @@
-// Looks at a coordinator's state machine after each event, and at what it sends, and tells of what
-// has changed: whether its job is stopped or its state is damaged, which the health service
-// answers; takeovers, rounds, control entries, checkpoints, lost workers and those whose gradients
-// are far from the others', which are counted. Owned by CoordinatorServer; called by the loop's
-// thread unless it says so.
+// Watches a coordinator's state machine after each event, and its messages, and reports changes. It
+// tells the health service whether the job is stopped or its state damaged. It counts takeovers,
+// rounds, control entries, checkpoints, lost workers, and workers whose gradient norms are
+// outliers.
+// Owned by CoordinatorServer. Only the loop's thread calls it, except OnCheckpoint.
 #ifndef KAON_SERVER_COORDINATOR_MACHINE_WATCH_H_
 #define KAON_SERVER_COORDINATOR_MACHINE_WATCH_H_
 
@@ -19,19 +19,19 @@
 
 namespace kaon::coordinator {
 
-// Cause of ill health: the state is not one that a checkpoint can be taken of.
+// Cause of ill health: the state cannot be saved in a checkpoint.
 inline constexpr char kCheckpointCause[] = "checkpoint";
 
 class MachineWatch {
  public:
-  // `health`, of the service that workers call, and `counts` outlive the watch.
+  // `health` is that of the service that workers call. Both must outlive the watch.
   MachineWatch(monitor::ServiceHealth& health, monitor::EventCounts& counts)
       : health_(health), counts_(counts) {}
 
   void Look(const StepMachine& machine);
-  // To whichever shard.
+  // Reports a message to any shard.
   void OnSent(const v1::CoordinatorToShard& message);
-  // A checkpoint was created, or given up. Any thread.
+  // Reports that a checkpoint was created or abandoned. Thread-safe.
   void OnCheckpoint(const std::string& id, const absl::Status& status);
 
  private:
@@ -41,12 +41,12 @@ class MachineWatch {
 
   monitor::ServiceHealth& health_;
   monitor::EventCounts& counts_;
-  // As of the last look.
+  // State at the last look.
   bool stopped_ = false;
   bool holds_ = false;
   std::set<uint32_t> lost_;
   uint64_t outliers_ = 0;
-  // Newest that was counted: a round after the first, and a decision.
+  // Newest counted entries: a round after the first, and a decision.
   uint64_t reopened_position_ = 0;
   v1::Ballot reopened_ballot_;
   uint64_t reopened_round_ = 0;

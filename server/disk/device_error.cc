@@ -6,7 +6,7 @@ namespace kaon::disk {
 
 namespace {
 
-// Whoever prints the status prints these: [device='failed'].
+// A printed status shows these: [device='failed'].
 constexpr char kPayload[] = "device";
 constexpr char kFailed[] = "failed";
 

@@ -1,7 +1,6 @@
-// A device that reports an error, told from bytes that are wrong: both are DATA_LOSS, but damage
-// stays and may be passed over for something older, while of a device that cannot be read nobody
-// knows what it holds, so that the process must end (reliability.md, P18). Pure functions; any
-// thread.
+// Tells an error of the device from wrong bytes; both are DATA_LOSS. Damaged bytes stay damaged, so
+// a reader may use an older file instead. If a device cannot be read, nobody knows what it holds,
+// and the process must end (reliability.md P18). Pure functions; thread-safe.
 #ifndef KAON_SERVER_DISK_DEVICE_ERROR_H_
 #define KAON_SERVER_DISK_DEVICE_ERROR_H_
 
@@ -10,7 +9,7 @@
 
 namespace kaon::disk {
 
-// DATA_LOSS, and IsDeviceError.
+// Returns DATA_LOSS for which IsDeviceError is true.
 absl::Status DeviceError(absl::string_view message);
 bool IsDeviceError(const absl::Status& status);
 

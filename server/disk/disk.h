@@ -1,12 +1,14 @@
-// Files as the journal and checkpoints see them: the seam between them and the operating system, so
-// that a simulated disk can lose and tear what was not synced. Implemented by PosixDirectory and by
-// the simulator. A Directory and each File may be used by one thread at a time.
+// Files as the journal and checkpoints see them: the seam between them and the operating system. A
+// simulated disk behind it can lose and tear what was not synced. PosixDirectory and the simulator
+// implement it. One thread at a time may use a Directory, and one thread at a time each File.
 //
-// Codes of every call: RESOURCE_EXHAUSTED when the disk or the quota is full (nothing is promised
-// about what was written; the call may be repeated), DATA_LOSS when the device reports an error,
-// FAILED_PRECONDITION for a name or mode that cannot be used; each names the path and the system's
-// reason. After a failed Sync what the file holds is unknown: the process must end, or, of a file
-// of a checkpoint, which nothing rests on yet, the checkpoint be given up.
+// Codes of every call; each message names the path and the system's reason:
+//   RESOURCE_EXHAUSTED   the disk or the quota is full; some bytes of the call may be written, and
+//                        the caller may retry
+//   DATA_LOSS            the device reports an error
+//   FAILED_PRECONDITION  the name or the mode cannot be used
+// After a failed Sync the content of the file is unknown. The process must end. For a file of a
+// checkpoint, on which nothing depends yet, it is enough to abandon the checkpoint.
 #ifndef KAON_SERVER_DISK_DISK_H_
 #define KAON_SERVER_DISK_DISK_H_
 
@@ -23,25 +25,25 @@
 
 namespace kaon::disk {
 
-// An open file. Closed by the destructor, which syncs nothing.
+// An open file. The destructor closes it without a sync.
 class File {
  public:
   virtual ~File() = default;
 
-  // All bytes of `slices`, one after the other, from `offset` on; the file grows as needed. Durable
-  // only after Sync.
+  // Writes all bytes of `slices`, one after the other, from `offset` on; the file grows as needed.
+  // Durable only after Sync.
   virtual absl::Status Write(uint64_t offset, absl::Span<const absl::string_view> slices) = 0;
-  // Up to `size` bytes from `offset` on into `to`; the number read is smaller only at the file's
-  // end.
+  // Reads up to `size` bytes from `offset` on into `to`. Returns the number of bytes read, which is
+  // smaller only at the end of the file.
   virtual absl::StatusOr<size_t> Read(uint64_t offset, size_t size, char* to) = 0;
   virtual absl::StatusOr<uint64_t> Size() = 0;
-  // Cuts the file off. Durable only after Sync.
+  // Cuts the file off at `size` bytes. Durable only after Sync.
   virtual absl::Status Truncate(uint64_t size) = 0;
-  // Everything written is durable when it returns, the file's size included; its name only after
-  // Directory::Sync.
+  // Makes everything written durable, including the file's size. The file's name is durable only
+  // after Directory::Sync.
   virtual absl::Status Sync() = 0;
 
-  // For messages.
+  // Returns the path, for messages.
   virtual const std::string& path() const = 0;
 };
 
@@ -50,20 +52,20 @@ class Directory {
  public:
   virtual ~Directory() = default;
 
-  // A file that is there. NOT_FOUND.
+  // Opens an existing file. NOT_FOUND.
   virtual absl::StatusOr<std::unique_ptr<File>> Open(const std::string& name) = 0;
-  // A new, empty file. ALREADY_EXISTS.
+  // Creates a new, empty file. ALREADY_EXISTS.
   virtual absl::StatusOr<std::unique_ptr<File>> Create(const std::string& name) = 0;
-  // Names of files, ascending; directories are left out.
+  // Returns the names of files, ascending, without directories.
   virtual absl::StatusOr<std::vector<std::string>> List() = 0;
-  // `to` is replaced if it exists. NOT_FOUND for `from`.
+  // Renames a file; replaces `to` if it exists. NOT_FOUND for `from`.
   virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;
-  // NOT_FOUND.
+  // Removes a file. NOT_FOUND.
   virtual absl::Status Remove(const std::string& name) = 0;
-  // What was created, renamed and removed is durable when it returns.
+  // Makes every Create, Rename and Remove durable.
   virtual absl::Status Sync() = 0;
 
-  // For messages.
+  // Returns the path, for messages.
   virtual const std::string& path() const = 0;
 };
 

@@ -9,7 +9,7 @@ namespace kaon::disk {
 
 namespace {
 
-// Calls `operation` until there is room for it, or nobody waits.
+// Calls `operation` until there is room for it, or `await_room` gives up.
 template <typename Operation>
 auto Retry(const PatientDirectory::AwaitRoom& await_room, const Operation& operation) {
   const auto status_of = [](const auto& result) -> absl::Status {

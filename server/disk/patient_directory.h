@@ -1,6 +1,6 @@
-// A directory in which a full disk only delays: what fails for want of room is tried again until
-// whoever owns it gives up. Syncs are not: what a failed one leaves is unknown. Owned by whoever
-// writes; as Directory, one thread at a time.
+// A directory in which a full disk only delays. It retries an operation that found no room until
+// the owner's callback gives up. It never retries a Sync: the state after a failed Sync is unknown.
+// Not thread-safe. The writer owns it.
 #ifndef KAON_SERVER_DISK_PATIENT_DIRECTORY_H_
 #define KAON_SERVER_DISK_PATIENT_DIRECTORY_H_
 
@@ -18,14 +18,14 @@ namespace kaon::disk {
 
 class PatientDirectory : public Directory {
  public:
-  // Called with each RESOURCE_EXHAUSTED, returns when it is worth trying again; false to give up,
-  // and that is what the operation returns then.
+  // Called after each RESOURCE_EXHAUSTED. Blocks until a retry is worthwhile and returns true.
+  // Returns false to give up; the operation then returns that error.
   using AwaitRoom = std::function<bool(const absl::Status& status)>;
 
   PatientDirectory(std::unique_ptr<Directory> directory, AwaitRoom await_room)
       : directory_(std::move(directory)), await_room_(std::move(await_room)) {}
 
-  // Files that come from here are as patient, and do not outlive it.
+  // Their files retry too, and must not outlive this directory.
   absl::StatusOr<std::unique_ptr<File>> Open(const std::string& name) override;
   absl::StatusOr<std::unique_ptr<File>> Create(const std::string& name) override;
   absl::StatusOr<std::vector<std::string>> List() override { return directory_->List(); }

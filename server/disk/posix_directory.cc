@@ -25,17 +25,17 @@ namespace {
 
 constexpr uint64_t kPageBytes = 4096;
 constexpr uint64_t kLongWrite = uint64_t{256} << 10;
-// Slices that one system call takes; IOV_MAX is 1024.
+// Number of slices for one system call; IOV_MAX is 1024.
 constexpr size_t kMaxSlicesAtOnce = 64;
 
-// What the caller can do depends on the code alone: wait for room, end, or tell the user.
+// The code tells the caller what to do: wait for room, end the process, or report to the user.
 absl::Status SystemError(absl::string_view what, const std::string& path, int error) {
   const std::string message = absl::StrCat(what, " ", path, ": ", std::strerror(error));
   switch (error) {
     case ENOSPC:
     case EDQUOT:
     case EFBIG:
-    // No room in a table of the process or of the system: others may give theirs back.
+    // A table of the process or of the system is full; room may come.
     case EMFILE:
     case ENFILE:
     case ENOMEM:
@@ -74,7 +74,7 @@ auto Repeat(const Call& call) {
 
 class PosixFile : public File {
  public:
-  // `read_only`: why it can only be read, an errno; 0 if it can be written to.
+  // `read_only` is the errno that says why the file can only be read; 0 if it is writable.
   PosixFile(std::string path, int fd, int read_only)
       : path_(std::move(path)), fd_(fd), read_only_(read_only) {}
   ~PosixFile() override { ::close(fd_); }
@@ -131,7 +131,7 @@ class PosixFile : public File {
     return absl::OkStatus();
   }
 
-  // Not repeated when interrupted: what a failed sync leaves behind is unknown.
+  // An interrupted sync is not repeated: the state after a failed sync is unknown.
   absl::Status Sync() override {
     PassFailpoint(Failpoint::disk_sync_begin);
     if (::fdatasync(fd_) != 0) return SystemError("syncing", path_, errno);
@@ -142,9 +142,9 @@ class PosixFile : public File {
   const std::string& path() const override { return path_; }
 
  private:
-  // Gradients and tensors, which are synced before long: the device takes them while the next ones
-  // are summed up and copied, and has little left to do in the sync. Only whole pages: any other is
-  // written to again. What goes wrong is the sync's to tell.
+  // Starts to write gradients and tensors to the device early. The device works while the next ones
+  // are summed and copied, and the sync has little left to do. Only whole pages, because the last
+  // page will be written again. The sync reports errors.
   void StartWriteback(uint64_t begin, uint64_t end) {
     begin = begin / kPageBytes * kPageBytes;
     end = end / kPageBytes * kPageBytes;
@@ -152,7 +152,8 @@ class PosixFile : public File {
                       SYNC_FILE_RANGE_WRITE);
   }
 
-  // The first slice that is not written whole once `written` more bytes are, cut to what is left.
+  // Skips `written` bytes. Returns the first slice that is not written whole, and cuts that slice
+  // to the rest.
   static size_t Skip(std::vector<struct iovec>& slices, size_t first, size_t written) {
     while (first < slices.size() && written >= slices[first].iov_len) {
       written -= slices[first].iov_len;
@@ -195,7 +196,7 @@ absl::Status PosixDirectory::Lock() {
 absl::StatusOr<std::unique_ptr<File>> PosixDirectory::OpenAt(const std::string& name, int flags) {
   KAON_RETURN_IF_ERROR(CheckName(path_, name));
   std::string path = absl::StrCat(path_, "/", name);
-  // O_NONBLOCK: what lies there instead of a file, a pipe say, must not hold us up.
+  // O_NONBLOCK: a pipe instead of a file must not block us.
   const auto open = [&](int mode) {
     return Repeat([&] {
       return ::openat(fd_, name.c_str(), mode | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | flags, 0600);
@@ -203,8 +204,8 @@ absl::StatusOr<std::unique_ptr<File>> PosixDirectory::OpenAt(const std::string& 
   };
   int read_only = 0;
   int fd = open(O_RDWR);
-  // Checkpoints are verified, exported and restored from read-only file systems, too. Whoever wants
-  // to write is told then.
+  // Checkpoints are also verified, exported and restored from read-only file systems. A later Write
+  // reports the error.
   if (fd < 0 && flags == 0 && (errno == EROFS || errno == EACCES)) {
     read_only = errno;
     fd = open(O_RDONLY);
@@ -229,7 +230,8 @@ absl::StatusOr<std::unique_ptr<File>> PosixDirectory::Create(const std::string& 
 }
 
 absl::StatusOr<std::vector<std::string>> PosixDirectory::List() {
-  // A descriptor of its own: the stream takes it over, with its place in the directory.
+  // The stream takes ownership of a separate descriptor, which has its own position in the
+  // directory.
   const int fd = ::openat(fd_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return SystemError("listing", path_, errno);
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(fd), &::closedir);
@@ -243,7 +245,7 @@ absl::StatusOr<std::vector<std::string>> PosixDirectory::List() {
   for (const dirent* entry; (entry = ::readdir(stream.get())) != nullptr; errno = 0) {
     struct stat state;
     if (::fstatat(fd_, entry->d_name, &state, AT_SYMLINK_NOFOLLOW) != 0) {
-      // Removed since by somebody else: a shard's journal and its snapshots share a directory.
+      // Another user of the directory removed it: a shard's journal and its snapshots share one.
       if (errno == ENOENT) continue;
       return SystemError("listing", absl::StrCat(path_, "/", entry->d_name), errno);
     }

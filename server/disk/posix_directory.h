@@ -1,6 +1,6 @@
-// A directory of the operating system, as disk.h describes it: files are opened beneath the
-// directory's descriptor, never through a symbolic link, and belong to this user alone (mode 0600).
-// Owned by whoever keeps files in it; one thread at a time.
+// A directory of the operating system, as disk.h describes it. Opens files relative to the
+// directory's descriptor, never through a symbolic link, and creates them for this user alone (mode
+// 0600). Not thread-safe. The user of the files owns it.
 #ifndef KAON_SERVER_DISK_POSIX_DIRECTORY_H_
 #define KAON_SERVER_DISK_POSIX_DIRECTORY_H_
 
@@ -16,12 +16,12 @@ namespace kaon::disk {
 
 class PosixDirectory : public Directory {
  public:
-  // An existing directory. FAILED_PRECONDITION naming it and the system's reason.
+  // Opens an existing directory. FAILED_PRECONDITION names it and the system's reason.
   static absl::StatusOr<std::unique_ptr<PosixDirectory>> At(const std::string& path);
   ~PosixDirectory() override;
 
-  // Until this object dies no other one of any process gets the lock of the same directory.
-  // FAILED_PRECONDITION naming the path when another one has it.
+  // Locks the directory for the lifetime of this object, against every other object and process.
+  // FAILED_PRECONDITION names the path if another one holds the lock.
   absl::Status Lock();
 
   absl::StatusOr<std::unique_ptr<File>> Open(const std::string& name) override;

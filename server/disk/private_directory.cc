@@ -20,11 +20,11 @@ std::string ParentOf(const std::string& path) {
   return path.substr(0, slash + 1);
 }
 
-// So that a power cut does not take the name of a directory away, with all that is in it. Also of
-// one that is there already: whoever made it may have been killed before it came to this.
+// Syncs the parent, so that a power cut cannot remove the directory's name and all its files. This
+// is needed for an existing directory too: its creator may have been killed before the sync.
 absl::Status SyncName(absl::string_view name, const std::string& path, bool created) {
   const absl::StatusOr<std::unique_ptr<PosixDirectory>> parent = PosixDirectory::At(ParentOf(path));
-  // One that may not be read was not made by us.
+  // We did not create a directory whose parent we cannot read.
   if (!parent.ok() && !created) return absl::OkStatus();
   const absl::Status synced = parent.ok() ? (*parent)->Sync() : parent.status();
   if (synced.ok()) return synced;

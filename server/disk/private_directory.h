@@ -1,5 +1,5 @@
-// The check that a directory belongs to this user alone. Pure functions over the file system; any
-// thread.
+// Checks that a directory belongs to this user alone. Pure functions over the file system;
+// thread-safe.
 #ifndef KAON_SERVER_DISK_PRIVATE_DIRECTORY_H_
 #define KAON_SERVER_DISK_PRIVATE_DIRECTORY_H_
 
@@ -10,9 +10,10 @@
 
 namespace kaon::disk {
 
-// Creates `path` (mode 0700) if it does not exist; its parent must. The directory's name is durable
-// when this returns OK. `name` is what messages call it. FAILED_PRECONDITION naming path and the
-// system's reason, or when it is no directory or open to others.
+// Creates `path` (mode 0700) if it does not exist; its parent must exist. On OK the directory's
+// name is durable. Messages call the directory `name`.
+//   FAILED_PRECONDITION  no directory, or open to other users, or an error of the system; names
+//                        path and reason
 absl::Status CreatePrivateDirectory(absl::string_view name, const std::string& path);
 
 }  // namespace kaon::disk

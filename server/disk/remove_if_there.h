@@ -1,4 +1,4 @@
-// Removing a file that may be gone already. A pure function over a directory; whoever may use that.
+// Removes a file that may not exist. One function; the rules of Directory for threads apply.
 #ifndef KAON_SERVER_DISK_REMOVE_IF_THERE_H_
 #define KAON_SERVER_DISK_REMOVE_IF_THERE_H_
 
@@ -9,8 +9,8 @@
 
 namespace kaon::disk {
 
-// As Directory::Remove, and OK where the file is not there: whoever else removes the same, or a
-// removal that a crash cut short, comes to the same end.
+// Calls Directory::Remove, and returns OK for NOT_FOUND too. After a crash, or with another
+// remover, the result is the same.
 inline absl::Status RemoveIfThere(Directory& directory, const std::string& name) {
   const absl::Status removed = directory.Remove(name);
   return absl::IsNotFound(removed) ? absl::OkStatus() : removed;

@@ -1,4 +1,4 @@
-// Small files that are written as a whole. Stateless; any thread, one for each directory at a time.
+// Replaces small files as a whole. Stateless; thread-safe for different directories.
 #ifndef KAON_SERVER_DISK_REPLACE_FILE_H_
 #define KAON_SERVER_DISK_REPLACE_FILE_H_
 
@@ -13,8 +13,9 @@
 
 namespace kaon::disk {
 
-// `name` holds `contents`, durably, the name included, when it returns OK. A crash or an error
-// leaves it as it was or whole, and perhaps `name`.tmp, which the next call removes.
+// Replaces the contents of `name`. On OK contents and name are durable. After a crash or an error
+// the file is unchanged or whole. `name`.tmp may remain, and the next call removes it. Errors are
+// those of Directory and File.
 inline absl::Status ReplaceFile(Directory& directory, const std::string& name,
                                 absl::string_view contents) {
   const std::string temporary = name + ".tmp";

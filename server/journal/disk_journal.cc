@@ -16,7 +16,7 @@ namespace kaon::journal {
 
 namespace {
 
-// A decision may wait: a coordinator would come to the same one from the votes.
+// A decision may wait: from the votes a coordinator would reach the same one.
 bool IsAwaited(const Entry& entry) {
   return std::holds_alternative<PromiseRecord>(entry) ||
          std::holds_alternative<PrepareRecord>(entry);
@@ -69,8 +69,8 @@ void DiskJournal::Append(Record record, std::function<void()> done) {
 }
 
 void DiskJournal::AppendGradient(const GradientSlice& slice) {
-  // Summed up here, so that the thread writes one piece while the next is read: together they would
-  // take a quarter longer than the disk.
+  // Compute the checksums here, so that the thread writes one piece while the caller reads the
+  // next. One thread for both would take a quarter longer than the disk alone.
   constexpr size_t kValues = kMaxGradientBytes / sizeof(float);
   GradientSlice piece = slice;
   do {
@@ -82,14 +82,14 @@ void DiskJournal::AppendGradient(const GradientSlice& slice) {
 
 void DiskJournal::WithdrawGradients() {
   MutexLock lock(mu_);
-  // A write that finds the disk full leaves its entry where it was.
+  // After a write that finds the disk full, the entry is still in the queue.
   while (EraseGradientsLocked()) write_ended_.Wait(mu_);
 }
 
 bool DiskJournal::EraseGradientsLocked() {
   for (auto next = queue_.end(); next != queue_.begin();) {
     const auto item = std::prev(next);
-    // What is before it was voted on.
+    // A PREPARE refers to everything before it.
     if (std::holds_alternative<PrepareRecord>(item->entry)) return false;
     const bool gradient = IsGradient(item->entry);
     if (gradient && writing_ && item == queue_.begin()) return true;
@@ -135,7 +135,7 @@ void DiskJournal::Run() {
     if (SyncIsDueLocked()) {
       SyncLocked();
     } else if (truncate_to_ > 0 && SteadyNow() >= truncate_at_) {
-      // Also while the disk is full: this is what makes room.
+      // Also while the disk is full, because truncation makes room.
       TruncateLocked();
     } else if (!queue_.empty()) {
       WriteFrontLocked();
@@ -153,7 +153,7 @@ void DiskJournal::Run() {
 }
 
 bool DiskJournal::SyncIsDueLocked() const {
-  // Gradients of a later step share nothing with a vote that is waited for.
+  // Gradients of a later step must not delay a vote.
   return awaited_ && (queue_.empty() || IsGradient(queue_.front().entry));
 }
 
@@ -191,14 +191,14 @@ void DiskJournal::WriteFrontLocked() {
 }
 
 void DiskJournal::WaitForRoomLocked() {
-  // What is written already need not wait.
+  // Entries that are already written need not wait.
   if (awaited_) SyncLocked();
   const absl::Time retry_at = SteadyNow() + options_.retry_delay;
   while (!stopping_ && !ended_ && SteadyNow() < retry_at) {
     wake_.WaitFor(mu_, retry_at - SteadyNow());
   }
   if (!stopping_) return;
-  // The votes that are queued were never given.
+  // The queued votes were never sent.
   LOG(ERROR) << "journal: " << queue_.size() << " entries not written: " << read_only_reason_;
   queue_.clear();
 }
@@ -237,7 +237,7 @@ void DiskJournal::FailLocked(const absl::Status& status) {
   if (options_.on_failed) {
     options_.on_failed(status);
   } else {
-    // Whether a vote is on disk is unknown now: a restart finds out.
+    // It is unknown now whether a vote is on disk; a restart finds out.
     LOG(FATAL) << "journal: " << status;
   }
   mu_.Lock();

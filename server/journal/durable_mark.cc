@@ -20,8 +20,8 @@ absl::StatusOr<DurableMarkFile> DurableMarkFile::Open(disk::Directory& directory
   if (file.status().code() == absl::StatusCode::kNotFound)
     file = directory.Create(kDurableMarkFile);
   if (!file.ok()) return file.status();
-  // Its one sector is there for good before it says anything: a write that a full disk cuts short
-  // would leave a part of a header, which is not the trace of a crash.
+  // Make the one sector durable first. Otherwise a full disk could leave a part of a header, which
+  // would look like damage and not like a crash.
   KAON_ASSIGN_OR_RETURN(const uint64_t size, (*file)->Size());
   if (size < kSectorBytes) {
     const std::string zeros(kSectorBytes, '\0');
@@ -36,7 +36,7 @@ absl::StatusOr<std::optional<DurableMark>> DurableMarkFile::Read(disk::Directory
   const absl::StatusOr<std::unique_ptr<disk::File>> file = directory.Open(kDurableMarkFile);
   if (file.status().code() == absl::StatusCode::kNotFound) return std::nullopt;
   if (!file.ok()) return file.status();
-  // One byte more than the file has, to see that it has no more.
+  // Read one byte more than the file may have, to detect a longer file.
   char buffer[kSectorBytes + 1];
   KAON_ASSIGN_OR_RETURN(const size_t size, (*file)->Read(0, sizeof(buffer), buffer));
   const absl::string_view bytes(buffer, size);

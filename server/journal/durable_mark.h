@@ -1,7 +1,7 @@
 // The file `durable` of a journal: names the newest frame that is known to be on disk. It is
-// written after each sync and not synced itself, so it may lag behind and never runs ahead; what it
-// names must be found, else the journal has lost what a vote was given on. Owned by JournalLog; one
-// thread.
+// written after each sync, but not synced itself, so it may lag behind and never runs ahead. If the
+// frame that it names is missing, the journal has lost an entry on which a vote depended. Not
+// thread-safe. JournalLog owns it.
 #ifndef KAON_SERVER_JOURNAL_DURABLE_MARK_H_
 #define KAON_SERVER_JOURNAL_DURABLE_MARK_H_
 
@@ -17,7 +17,7 @@ namespace kaon::journal {
 
 inline constexpr char kDurableMarkFile[] = "durable";
 
-// One frame.
+// Identifies one frame.
 struct DurableMark {
   uint64_t sequence = 0;
   uint32_t header_crc = 0;
@@ -25,16 +25,16 @@ struct DurableMark {
 
 class DurableMarkFile {
  public:
-  // Creates it if it is not there. `directory` outlives the result, which is of the directory with
-  // the id hash `directory_hash`.
+  // Opens the file of `directory`, and creates it if missing. `directory` must outlive the result;
+  // `directory_hash` is the hash of its id. Returns the errors of the directory.
   static absl::StatusOr<DurableMarkFile> Open(disk::Directory& directory, uint64_t directory_hash);
 
-  // Absent in a directory without the file, and when a crash left it without a sector written.
-  // DATA_LOSS naming the file when it is damaged or of another directory.
+  // Reads the mark. Returns nullopt if there is no file, or if a crash left it without a written
+  // sector. DATA_LOSS names a file that is damaged or of another directory.
   static absl::StatusOr<std::optional<DurableMark>> Read(disk::Directory& directory,
                                                          uint64_t directory_hash);
 
-  // One sector, written whole or not at all.
+  // Writes one sector, whole or not at all.
   absl::Status Write(const DurableMark& mark);
 
  private:

@@ -11,7 +11,7 @@ namespace kaon::journal {
 
 namespace {
 
-// A promise as it lies on disk.
+// Layout of a promise on disk.
 struct PromiseBytes {
   uint64_t counter;
   uint64_t incarnation_high;
@@ -35,8 +35,8 @@ EncodedEntry Encode(const PrepareRecord& prepare) {
   encoded.header.type = FrameType::kPrepare;
   encoded.header.generation = prepare.generation;
   v1::StepPlan plan;
-  // The plan is data here: one that does not parse is kept as it is, its position for messages
-  // is unknown.
+  // Here the plan is data: if it does not parse, it is kept as it is, and messages cannot name its
+  // position.
   if (plan.ParseFromString(prepare.prepared.plan())) {
     encoded.header.timeline = plan.timeline();
     encoded.header.position = plan.position();

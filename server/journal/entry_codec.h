@@ -1,4 +1,4 @@
-// Entries of the journal as the payloads of frames and back. Pure; any thread.
+// Converts journal entries to frame payloads and back. Pure functions; thread-safe.
 #ifndef KAON_SERVER_JOURNAL_ENTRY_CODEC_H_
 #define KAON_SERVER_JOURNAL_ENTRY_CODEC_H_
 
@@ -11,8 +11,8 @@
 
 namespace kaon::journal {
 
-// The payload of one frame, and what its header says of it. Of a gradient the payload is the
-// caller's values; of all else it is in `message`, so that an object that moves keeps it.
+// Header and payload of one frame. The payload of a gradient is the caller's memory. Any other
+// payload is in `message`, so that it stays valid when the object moves.
 struct EncodedEntry {
   FrameHeader header;
   std::string message;
@@ -23,16 +23,18 @@ struct EncodedEntry {
   }
 };
 
-// A gradient slice must fit into one frame. INVALID_ARGUMENT naming both sizes when the entry is
-// too large. `described` is what DescribeGradient said of it; null: it is summed up here.
+// Encodes an entry; a gradient slice must fit into one frame. `described` is the result of
+// DescribeGradient, or null to compute it here. INVALID_ARGUMENT names both sizes if the entry is
+// too large.
 absl::StatusOr<EncodedEntry> EncodeEntry(const Entry& entry,
                                          const FrameHeader* described = nullptr);
 
-// What the header of its frame says of the values alone.
+// Returns the fields of the frame's header that depend on the values alone.
 FrameHeader DescribeGradient(const GradientSlice& slice);
 
-// What a gradient borrows is `frame.payload`, which must lie as floats do. DATA_LOSS naming what is
-// wrong with a payload of correct checksum, and for types of frame that hold no entry.
+// Decodes an entry. A gradient refers to `frame.payload`, which must be aligned for float.
+// DATA_LOSS says what is wrong with a payload whose checksum is correct, or names a type of frame
+// that holds no entry.
 absl::StatusOr<Entry> DecodeEntry(const Frame& frame);
 
 }  // namespace kaon::journal

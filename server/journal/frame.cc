@@ -18,10 +18,10 @@ namespace {
 #error "Gradient values are written as they lie in memory, and the format is little-endian."
 #endif
 
-// "KAJ" and a byte that is no text, so that no text file starts like a frame.
+// "KAJ" and a byte that is not text, so that no text file starts like a frame.
 constexpr uint32_t kMagic = 0x914a414b;
 
-// Where each field lies. Magic, version and CRC stay there in every version.
+// Offset of each field. Magic, version and CRC keep their places in every version.
 enum Field : size_t {
   kMagicAt = 0,
   kVersionAt = 4,
@@ -57,13 +57,13 @@ T Get(Field at, absl::string_view header) {
 }
 
 bool IsZero(absl::string_view bytes) {
-  // Most sectors are not, and say so in their first bytes.
+  // Most sectors are not zero, and their first bytes show it.
   return bytes.empty() ||
          (bytes[0] == 0 && std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0);
 }
 
-// Sectors of a frame after its first, which the header lies in, that are zero. `payload` may be cut
-// short; what is missing of it counts as nothing.
+// Counts zero sectors of a frame after the first, which holds the header. `payload` may be cut
+// short; its missing part does not count.
 uint32_t CountZeroSectors(absl::string_view payload) {
   constexpr size_t kInFirst = kSectorBytes - kFrameHeaderBytes;
   uint32_t count = 0;
@@ -191,7 +191,7 @@ absl::StatusOr<Frame> DecodeFrame(absl::string_view bytes) {
 bool MayBeUnwritten(absl::string_view bytes) {
   if (IsZero(bytes.substr(0, kSectorBytes)) || bytes.size() < kFrameHeaderBytes) return true;
   const absl::StatusOr<FrameHeader> header = DecodeFrameHeader(bytes);
-  // A sector is written whole, and the header lies in one.
+  // The header is in one sector, and a sector is written whole.
   if (!header.ok()) return false;
   if (bytes.size() < FrameBytes(header->payload_bytes)) return true;
   const absl::string_view payload = bytes.substr(kFrameHeaderBytes, header->payload_bytes);

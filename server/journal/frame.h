@@ -1,7 +1,7 @@
-// How one record lies in a segment file: a header of fixed size, the payload, and zeros up to the
-// next sector (docs/formats.md). Frames share no sector, so a write that a power cut tore leaves
-// whole sectors of the frame unwritten, and never touches an older frame. Pure functions; any
-// thread.
+// Layout of one record in a segment file: a header of fixed size, the payload, and zeros up to the
+// next sector (docs/formats.md). Frames share no sector. So a write torn by a power cut leaves
+// whole sectors of its frame unwritten, and never touches an older frame. Pure functions;
+// thread-safe.
 #ifndef KAON_SERVER_JOURNAL_FRAME_H_
 #define KAON_SERVER_JOURNAL_FRAME_H_
 
@@ -15,49 +15,51 @@
 namespace kaon::journal {
 
 inline constexpr uint16_t kJournalVersion = 1;
-// What a disk writes whole or not at all.
+// Unit that a disk writes whole or not at all.
 inline constexpr size_t kSectorBytes = 512;
 inline constexpr size_t kFrameHeaderBytes = 128;
-// Longest payload of a frame with gradient values, and of any other.
+// Maximum payload of a frame with gradient values, and of any other frame.
 inline constexpr uint32_t kMaxGradientBytes = uint32_t{1} << 20;
 inline constexpr uint32_t kMaxMessageBytes = uint32_t{128} << 20;
 
 enum class FrameType : uint16_t {
-  // First of a segment.
+  // First frame of a segment.
   kSegmentStart = 1,
-  // Last of a segment; the next one exists before it is written.
+  // Last frame of a segment; it is written after the next segment exists.
   kSegmentEnd = 2,
   kPromise = 3,
   kPrepare = 4,
   kDecision = 5,
   kGradient = 6,
-  // Not in a segment: what the files `durable` and `start` hold, and what `history` begins with.
+  // Not in a segment: contents of the files `durable` and `start`, and the first frame of
+  // `history`.
   kDurable = 7,
   kStart = 8,
   kHistory = 9,
 };
 
-// Zero where the type has none.
+// A field that the type does not have is zero.
 struct FrameHeader {
   FrameType type = FrameType::kSegmentStart;
-  // DirectoryId::Hash() of the data_dir it belongs to.
+  // DirectoryId::Hash() of the frame's data_dir.
   uint64_t directory = 0;
   // Frames of one journal count from 1, without gaps.
   uint64_t sequence = 0;
-  // Highest sequence number known to be durable when this was written.
+  // Highest sequence number that was known to be durable at the time of writing.
   uint64_t durable_sequence = 0;
   uint64_t timeline = 0;
   uint64_t position = 0;
   uint64_t generation = 0;
-  // Of the first value, in elements.
+  // Offset of the first value, in elements.
   uint64_t offset = 0;
   uint32_t parameter_id = 0;
   uint32_t payload_bytes = 0;
-  // Sectors of the frame that are zero because the payload is, and not because nothing was written.
+  // Number of the frame's sectors that are zero because the payload is zero there. Other zero
+  // sectors were not written.
   uint32_t zero_sectors = 0;
   // CRC32C of the payload.
   uint32_t payload_crc = 0;
-  // HeaderCrc of the frame before; 0 for the first of a journal.
+  // HeaderCrc of the previous frame; 0 for the first of a journal.
   uint32_t chain = 0;
 };
 
@@ -65,38 +67,39 @@ using EncodedHeader = std::array<char, kFrameHeaderBytes>;
 
 EncodedHeader EncodeFrameHeader(const FrameHeader& header);
 
-// Total: any bytes give a header or a status that names what is wrong with them. DATA_LOSS for
-// damage; FAILED_PRECONDITION naming both versions for the intact header of another version. Reads
-// the first kFrameHeaderBytes of `bytes`.
+// Decodes the first kFrameHeaderBytes of `bytes`. Any bytes give a header or an error. DATA_LOSS
+// names the damage; FAILED_PRECONDITION names both versions for an intact header of another
+// version.
 absl::StatusOr<FrameHeader> DecodeFrameHeader(absl::string_view bytes);
 
-// The CRC32C that an encoded header ends with; the next frame's `chain`.
+// Returns the CRC32C at the end of an encoded header; it is the next frame's `chain`.
 uint32_t HeaderCrc(absl::string_view header);
 
-// Sets what the header says of its payload.
+// Sets the header's fields that describe the payload.
 void DescribePayload(absl::string_view payload, FrameHeader& header);
 
-// Bytes of a frame in the file, a multiple of kSectorBytes.
+// Returns the size of a frame in the file, a multiple of kSectorBytes.
 constexpr uint64_t FrameBytes(uint32_t payload_bytes) {
   return (kFrameHeaderBytes + uint64_t{payload_bytes} + kSectorBytes - 1) / kSectorBytes *
          kSectorBytes;
 }
 
-// The zeros that fill a frame up.
+// Returns the zeros after the payload of a frame.
 absl::string_view FramePadding(uint32_t payload_bytes);
 
-// A whole frame whose header, payload and padding agree. Borrows `payload`.
+// A whole frame whose header, payload and padding agree. `payload` refers to the decoded bytes.
 struct Frame {
   FrameHeader header;
   absl::string_view payload;
 };
 
-// Total, as DecodeFrameHeader. DATA_LOSS also when `bytes` are not exactly the frame's.
+// Decodes a frame with the errors of DecodeFrameHeader. DATA_LOSS also if `bytes` are not exactly
+// one frame.
 absl::StatusOr<Frame> DecodeFrame(absl::string_view bytes);
 
-// Whether `bytes`, which start where a frame should, can be the trace of a write of which some
-// sectors never reached the disk: its file ends before the frame does (`bytes` are all there is),
-// or a whole sector that should not be is zero.
+// Returns whether `bytes` can come from a write whose sectors did not all reach the disk. `bytes`
+// reach from the place of a frame to the end of the file. Either the file ends before the frame
+// does, or a whole sector is zero that should not be.
 bool MayBeUnwritten(absl::string_view bytes);
 
 }  // namespace kaon::journal

@@ -23,7 +23,7 @@ void History::Add(v1::StepRecord record) {
   LeaveOutRegistration(*record.mutable_plan());
   const size_t bytes = record.ByteSizeLong();
   MutexLock lock(mu_);
-  // What was rolled back is no part of the job's history any more.
+  // Rolled-back records are no longer part of the job's history.
   while (!records_.empty() && records_.back().record.plan().position() > kept) {
     bytes_ -= records_.back().bytes;
     records_.pop_back();

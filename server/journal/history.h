@@ -1,5 +1,5 @@
-// The records of the newest decided entries, which a shard shows to a coordinator that takes over
-// and to people. Owned by a Journal; any thread.
+// Records of the newest decided entries, for a coordinator that takes over and for people. A
+// Journal owns it. Thread-safe.
 #ifndef KAON_SERVER_JOURNAL_HISTORY_H_
 #define KAON_SERVER_JOURNAL_HISTORY_H_
 
@@ -14,22 +14,22 @@
 
 namespace kaon::journal {
 
-// Records that are kept, and bytes of them: those of thousands of workers are fewer. One is kept
-// whatever its size.
+// Limits of the number of records and of their bytes; with thousands of workers the second is
+// reached first. The newest record is kept whatever its size.
 inline constexpr size_t kMaxHistory = 1000;
 inline constexpr size_t kMaxHistoryBytes = size_t{32} << 20;
 
 class History {
  public:
-  // Of a position above the newest, usually the next: those between are not known, or were taken
-  // back. A rollback takes back what is above its target. Registrations are left out, which may
-  // have megabytes: the one that is so now is part of ShardState.
+  // Adds the record of a position above the newest. Positions between them are unknown or rolled
+  // back. The record of a rollback removes those above its target. Registrations, which may have
+  // megabytes, are left out: the current one is part of ShardState.
   void Add(v1::StepRecord record);
 
-  // As Journal::History.
+  // Implements Journal::History.
   absl::StatusOr<std::vector<v1::StepRecord>> Read(uint64_t from_position, uint32_t limit);
 
-  // Those up to `position`, oldest first.
+  // Returns the records up to `position`, oldest first.
   std::vector<v1::StepRecord> UpTo(uint64_t position) const;
 
  private:

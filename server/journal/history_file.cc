@@ -19,10 +19,10 @@ namespace kaon::journal {
 namespace {
 
 constexpr char kTemporaryFile[] = "history.tmp";
-// Handed to the disk at once.
+// Size of one write to the disk.
 constexpr size_t kStrideBytes = size_t{1} << 20;
 
-// Frames of one file, numbered from 1, each naming the one before.
+// Writes the frames of one file, numbered from 1 and chained.
 class FrameWriter {
  public:
   FrameWriter(disk::File& file, uint64_t directory_hash)
@@ -56,7 +56,7 @@ class FrameWriter {
 
 absl::Status WriteTemporary(disk::Directory& directory, uint64_t directory_hash, uint64_t position,
                             std::vector<v1::StepRecord> records) {
-  // Left behind by a crash.
+  // A crash may have left it.
   KAON_RETURN_IF_ERROR(disk::RemoveIfThere(directory, kTemporaryFile));
   KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::File> file, directory.Create(kTemporaryFile));
   FrameWriter writer(*file, directory_hash);
@@ -74,20 +74,20 @@ absl::Status WriteTemporary(disk::Directory& directory, uint64_t directory_hash,
   return file->Sync();
 }
 
-// One pass over the file, from its first frame on.
+// Reads the file once, from its first frame on.
 class HistoryReader {
  public:
   HistoryReader(disk::File& file, uint64_t size, uint64_t directory_hash)
       : path_(file.path()), reader_(file, size, 0), directory_hash_(directory_hash) {}
 
-  // The position up to which the file has the records.
+  // Returns the position up to which the file holds the records.
   absl::StatusOr<uint64_t> ReadFirst() {
     KAON_ASSIGN_OR_RETURN(const Frame frame, ReadFrame(FrameType::kHistory));
     last_ = frame.header.durable_sequence;
     position_ = frame.header.position;
     return position_;
   }
-  // That of the newest.
+  // Returns the position of the newest record.
   absl::StatusOr<uint64_t> ReadRecords(History* history) {
     uint64_t newest = 0;
     std::vector<v1::StepRecord> records;
@@ -112,7 +112,7 @@ class HistoryReader {
     for (v1::StepRecord& record : records) history->Add(std::move(record));
     return newest;
   }
-  // Of the frame that was read last.
+  // Names the frame that was read last.
   absl::Status Damage(absl::string_view what) const {
     return absl::DataLossError(absl::StrCat(path_, " at offset ", offset_, ": ", what));
   }
@@ -142,11 +142,11 @@ class HistoryReader {
   const std::string path_;
   SegmentReader reader_;
   const uint64_t directory_hash_;
-  // Of the frame that was read last.
+  // Of the last frame read: offset, sequence number, HeaderCrc.
   uint64_t offset_ = 0;
   uint64_t sequence_ = 0;
   uint32_t chain_ = 0;
-  // As the first frame says.
+  // Values of the first frame: sequence number of the last frame, position of the newest record.
   uint64_t last_ = 0;
   uint64_t position_ = 0;
 };
@@ -167,7 +167,7 @@ absl::StatusOr<uint64_t> ReadHistory(disk::Directory& directory, uint64_t direct
   HistoryReader reader(**file, size, directory_hash);
   KAON_ASSIGN_OR_RETURN(const uint64_t position, reader.ReadFirst());
   if (position >= start.position) return reader.ReadRecords(history);
-  // The records between are nowhere.
+  // The records between both positions are lost.
   if (!start.history) return 0;
   return reader.Damage(absl::StrCat("it holds records of entries up to position ", position, ", ",
                                     kStartFile, " says up to ", start.position));
@@ -179,12 +179,12 @@ absl::Status WriteHistory(disk::Directory& directory, uint64_t directory_hash, u
       WriteTemporary(directory, directory_hash, position, history.UpTo(position));
   if (written.ok()) written = directory.Rename(kTemporaryFile, kHistoryFile);
   if (absl::IsResourceExhausted(written)) {
-    // What is there of it holds the room that the journal waits for.
+    // The partial file occupies the room for which the journal waits.
     KAON_RETURN_IF_ERROR(disk::RemoveIfThere(directory, kTemporaryFile));
   }
   KAON_RETURN_IF_ERROR(written);
   const absl::Status synced = directory.Sync();
-  // Which of the two a crash would leave is unknown now.
+  // It is unknown now which of the two files a crash would leave.
   if (absl::IsResourceExhausted(synced)) return absl::DataLossError(synced.message());
   return synced;
 }

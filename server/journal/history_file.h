@@ -1,6 +1,7 @@
-// The file `history` of a journal that was truncated: records of the newest decided entries up to a
-// position, whose frames go with the segments that are removed. It is durable before the file
-// `start` says that it is there, and so before anything is removed. Free functions; one thread.
+// The file `history` of a truncated journal: the records of the newest decided entries up to a
+// position. Truncation removes the segments with their frames.
+// The file is durable before the file `start` refers to it, and so before any segment is removed.
+// Free functions; not thread-safe for one directory.
 #ifndef KAON_SERVER_JOURNAL_HISTORY_FILE_H_
 #define KAON_SERVER_JOURNAL_HISTORY_FILE_H_
 
@@ -16,16 +17,18 @@ namespace kaon::journal {
 
 inline constexpr char kHistoryFile[] = "history";
 
-// Adds the records to `history`, unless it is null, and returns the position of the newest, 0 if
-// there is none. Adds none on an error. DATA_LOSS naming file and offset when the file is damaged,
-// of another directory or older than `start`, or when `start` says that it is there and it is not;
-// FAILED_PRECONDITION naming both versions. What is left of one that a program of before this file
-// went on without is not used.
+// Adds the records to `history`, unless it is null. Returns the position of the newest record, 0 if
+// there is none. On an error it adds none.
+//   DATA_LOSS            the file is damaged, of another directory or older than `start`, or it is
+//                        missing although `start` refers to it; names file and offset
+//   FAILED_PRECONDITION  another version; names both
+// Returns 0 for an old file to which `start` does not refer: later, a program that did not know
+// this file truncated the journal.
 absl::StatusOr<uint64_t> ReadHistory(disk::Directory& directory, uint64_t directory_hash,
                                      const JournalStart& start, History* history);
 
-// What `history` has up to `position`. Durable, the name included, when it returns OK; a crash
-// leaves this file or the one before. On RESOURCE_EXHAUSTED nothing has changed.
+// Writes the records of `history` up to `position`. On OK contents and name are durable. A crash
+// leaves this file or the previous one. On RESOURCE_EXHAUSTED nothing has changed.
 absl::Status WriteHistory(disk::Directory& directory, uint64_t directory_hash, uint64_t position,
                           const History& history);
 

@@ -17,7 +17,8 @@ constexpr absl::string_view kFirstLine = "kaon data 2\n";
 constexpr size_t kHexDigits = 32;
 constexpr size_t kFileBytes = kFirstLine.size() + kHexDigits + 1;
 
-// Only what ToHex prints: another spelling of the same number would be a changed byte unnoticed.
+// Accept only what ToHex prints: with two spellings of one number, a changed byte could stay
+// undetected.
 std::optional<uint64_t> ParseHex(absl::string_view digits) {
   uint64_t value = 0;
   for (const char digit : digits) {
@@ -43,7 +44,8 @@ std::string DirectoryId::ToHex() const {
 }
 
 uint64_t DirectoryId::Hash() const {
-  // Any change of few bits changes it; an odd factor keeps the map of each half one to one.
+  // A change of few bits changes the hash. The factor is odd, so the map of each half is one to
+  // one.
   return high * 0x9e3779b97f4a7c15 ^ low;
 }
 
@@ -51,7 +53,7 @@ absl::StatusOr<std::optional<DirectoryId>> ReadIdentity(disk::Directory& directo
   absl::StatusOr<std::unique_ptr<disk::File>> file = directory.Open(kIdentityFile);
   if (file.status().code() == absl::StatusCode::kNotFound) return std::nullopt;
   if (!file.ok()) return file.status();
-  // One byte more than the file has, to see that it has no more.
+  // Read one byte more than the file may have, to detect a longer file.
   char buffer[kFileBytes + 1];
   KAON_ASSIGN_OR_RETURN(const size_t size, (*file)->Read(0, sizeof(buffer), buffer));
   const absl::string_view contents(buffer, size);

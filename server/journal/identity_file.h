@@ -1,6 +1,6 @@
-// The file `identity` of a shard's data_dir: says that a journal lies there, of which version, and
-// gives the directory the random number that its records carry, so that files of another directory
-// are found. One thread at a time.
+// The file `identity` of a shard's data_dir. It says that the directory holds a journal, and of
+// which version. It gives the directory a random number, which its records carry, so that files of
+// another directory are detected. Not thread-safe.
 #ifndef KAON_SERVER_JOURNAL_IDENTITY_FILE_H_
 #define KAON_SERVER_JOURNAL_IDENTITY_FILE_H_
 
@@ -21,19 +21,19 @@ struct DirectoryId {
 
   bool operator==(const DirectoryId& other) const { return high == other.high && low == other.low; }
 
-  // As it stands in the file: 32 hexadecimal digits.
+  // Returns the form in the file: 32 hexadecimal digits.
   std::string ToHex() const;
-  // What record headers carry.
+  // Returns the number that record headers carry.
   uint64_t Hash() const;
 };
 
 inline constexpr char kIdentityFile[] = "identity";
 
-// Absent if there is no such file. FAILED_PRECONDITION naming both first lines for another version;
-// DATA_LOSS for anything else that WriteIdentity does not write.
+// Reads the file; nullopt if there is none. FAILED_PRECONDITION names both first lines for another
+// version. DATA_LOSS for any other content that WriteIdentity does not write.
 absl::StatusOr<std::optional<DirectoryId>> ReadIdentity(disk::Directory& directory);
 
-// Durable, the name included, when it returns; a crash leaves the whole file or none.
+// Writes the file. On OK contents and name are durable; a crash leaves the whole file or none.
 absl::Status WriteIdentity(disk::Directory& directory, const DirectoryId& id);
 
 }  // namespace kaon::journal

@@ -27,7 +27,7 @@ std::string Describe(absl::string_view what, const std::string& path) {
   return absl::StrCat(what, " ", path, ": ", std::strerror(errno));
 }
 
-// Closes on every path.
+// Closes the file on every path.
 class OpenFile {
  public:
   OpenFile(const std::string& path, int flags)
@@ -44,8 +44,8 @@ class OpenFile {
   const int fd_;
 };
 
-// Its existence is what counts: one torn by a crash still says that a promise was under way. What
-// another version wrote is not ours to judge.
+// The existence of the marker counts: one torn by a crash still says that a promise was in
+// progress. A marker of another version is an error, since its meaning is unknown.
 absl::Status CheckContents(const std::string& path) {
   const OpenFile file(path, O_RDONLY);
   // Enough of a foreign line to name it.

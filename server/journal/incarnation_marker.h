@@ -1,6 +1,6 @@
-// A file that says that this shard once promised, so that a shard which restarts without its state
-// knows that it lost it and never votes again (protocol.md 2.1 rule 5). Owned by the shard's
-// composition root; one thread at a time.
+// A file that says that this shard once promised. A shard that restarts without its state learns
+// from it that it lost its state, and never votes again (protocol.md 2.1 rule 5). Not thread-safe.
+// The shard's composition root owns it.
 #ifndef KAON_SERVER_JOURNAL_INCARNATION_MARKER_H_
 #define KAON_SERVER_JOURNAL_INCARNATION_MARKER_H_
 
@@ -13,16 +13,16 @@ namespace kaon::journal {
 
 class IncarnationMarker {
  public:
-  // Creates `data_dir` (mode 0700) if it does not exist; its parent must. FAILED_PRECONDITION
-  // naming the path and the system's reason, or when the directory is open to others, or naming the
-  // first line of a marker of another version.
+  // Creates `data_dir` (mode 0700) if it does not exist; its parent must exist.
+  //   FAILED_PRECONDITION  an error of the system, or the directory is open to other users (names
+  //                        the path); or a marker of another version (names its first line)
   static absl::StatusOr<IncarnationMarker> Open(const std::string& data_dir);
 
-  // Whether an earlier process promised.
+  // Returns whether an earlier process promised.
   bool held_state() const { return held_state_; }
 
-  // Durable when it returns: file and directory are synced. Does nothing the second time.
-  // UNAVAILABLE naming the path and the system's reason.
+  // Writes the marker durably: syncs file and directory. The second call does nothing. UNAVAILABLE
+  // names the path and the system's reason.
   absl::Status Write();
 
   const std::string& path() const { return path_; }

@@ -18,17 +18,17 @@ IntervalJournal::IntervalJournal(std::unique_ptr<Journal> disk, const IntervalSc
   for (const v1::StepRecord& record : *read_back) history_.Add(record);
 }
 
-// Rule 5: "Promise and timeline are durable in every mode but `none`": so are the entries that
-// begin a timeline.
+// Rule 5 (protocol.md 2.1): "Promise and timeline are durable in every mode but `none`". So are the
+// entries that begin a timeline.
 bool IntervalJournal::IsDurable(const v1::StepPlan& plan) const {
-  // Before there are weights nothing is in a snapshot.
+  // Before the weights are loaded, no snapshot holds anything.
   return !weights_loaded_ || plan.has_registration() || plan.has_restore() || plan.has_rollback();
 }
 
 void IntervalJournal::Append(Record record, std::function<void()> done) {
   if (const auto* prepare = std::get_if<PrepareRecord>(&record)) {
     v1::StepPlan plan;
-    // Our own serialization.
+    // Always parses: this shard serialized it.
     if (!plan.ParseFromString(prepare->prepared.plan()) || IsDurable(plan)) {
       return AppendToDisk(std::move(record), std::move(done));
     }
@@ -44,7 +44,7 @@ void IntervalJournal::Append(Record record, std::function<void()> done) {
 }
 
 void IntervalJournal::AppendGradient(const GradientSlice& slice) {
-  // Initial weights; what comes after them is the gradient of a train step.
+  // Only initial weights are written; later gradients belong to train steps.
   if (!weights_loaded_) disk_->AppendGradient(slice);
 }
 
@@ -97,7 +97,7 @@ void IntervalJournal::AppendVolatile(std::optional<uint64_t> vote, std::function
 void IntervalJournal::OnSnapshot(uint64_t timeline, uint64_t step) {
   {
     MutexLock lock(mu_);
-    // That of a timeline that is over came late.
+    // A snapshot of an earlier timeline came late.
     if (timeline != timeline_) return;
     durable_ = std::max(durable_.value_or(0), step);
   }
@@ -111,7 +111,7 @@ bool IntervalJournal::IsCompleteLocked(const Pending& pending) const {
 
 void IntervalJournal::Complete() {
   MutexLock lock(mu_);
-  // One at a time, so that the order holds.
+  // One thread completes at a time, to keep the order.
   if (completing_) return;
   completing_ = true;
   while (!pending_.empty() && IsCompleteLocked(pending_.front())) {

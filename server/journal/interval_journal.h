@@ -1,8 +1,9 @@
-// Durability mode `interval(K)`: what a job is made of goes to a journal on disk (registration,
-// initial weights, restore, rollback, promises), train steps and changes of groups do not; a vote
-// for one of those waits until the snapshots are there that a rollback would need
-// (interval_schedule.h). Owned by the shard's composition root; appends and withdrawals by one
-// thread, everything else by any. What waits is bounded by the step, which waits for its votes.
+// Durability mode `interval(K)`. A journal on disk gets the entries that define a job:
+// registration, initial weights, restore, rollback, promises. Train steps and changes of groups are
+// not written. A vote for one of these waits until the snapshots exist that a rollback would need
+// (interval_schedule.h).
+// The shard's composition root owns it. One thread appends and withdraws; any thread may call the
+// rest. Waiting completions are bounded, because a step waits for its votes.
 #ifndef KAON_SERVER_JOURNAL_INTERVAL_JOURNAL_H_
 #define KAON_SERVER_JOURNAL_INTERVAL_JOURNAL_H_
 
@@ -26,19 +27,19 @@ namespace kaon::journal {
 
 class IntervalJournal : public Journal {
  public:
-  // Where the shard stands when it starts.
+  // State of the shard when it starts.
   struct Start {
     uint64_t timeline = 0;
     uint64_t applied_step = 0;
     bool weights_loaded = false;
   };
 
-  // The records that `disk` was read back with are shown too.
+  // Takes ownership of `disk`. History also returns the records that `disk` read back.
   IntervalJournal(std::unique_ptr<Journal> disk, const IntervalSchedule& schedule,
                   const Start& start);
 
-  // As the interface. Of points of the schedule the decision is written, though not its vote: so
-  // that the log tells what came before a snapshot from what came after it.
+  // Implement Journal. A decision at a point of the schedule is written, although its vote is not.
+  // So the log tells the entries before a snapshot from those after it.
   void Append(Record record, std::function<void()> done) override;
   void AppendGradient(const GradientSlice& slice) override;
   void WithdrawGradients() override { disk_->WithdrawGradients(); }
@@ -48,33 +49,33 @@ class IntervalJournal : public Journal {
   uint64_t appended_bytes() const override { return disk_->appended_bytes(); }
   v1::JournalStatus Status() const override { return disk_->Status(); }
 
-  // The snapshot of that step is durable.
+  // Reports that the snapshot of `step` is durable.
   void OnSnapshot(uint64_t timeline, uint64_t step);
 
  private:
-  // A completion that waits for its turn, and for what it says is so.
+  // A completion that waits for its turn and for its condition.
   struct Pending {
     std::function<void()> done;
-    // On disk, or not to be written.
+    // The entry is on disk, or need not be written.
     bool written = false;
-    // The train step that is voted for, or that the change comes after.
+    // Step of the vote: the train step itself, or the step before a change of groups.
     std::optional<uint64_t> vote;
   };
 
-  // Whether a restart is to find the entry.
+  // Returns whether a restart must find the entry.
   bool IsDurable(const v1::StepPlan& plan) const;
   void AppendToDisk(Record record, std::function<void()> done);
   void AppendVolatile(std::optional<uint64_t> vote, std::function<void()> done);
-  // Keeps account of where the shard stands.
+  // Updates the shard's state from a decision.
   void Note(const v1::StepRecord& record);
   bool IsCompleteLocked(const Pending& pending) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Runs the completions whose turn it is, without the lock.
+  // Runs the completions whose turn has come, without the lock.
   void Complete();
 
   const IntervalSchedule schedule_;
   journal::History history_;
 
-  // Of the thread that appends.
+  // Used by the appending thread only.
   uint64_t applied_step_;
   bool weights_loaded_;
 
@@ -82,13 +83,13 @@ class IntervalJournal : public Journal {
   uint64_t timeline_ ABSL_GUARDED_BY(mu_);
   // Step of the newest snapshot of the timeline.
   std::optional<uint64_t> durable_ ABSL_GUARDED_BY(mu_);
-  // In the order of appends; the first has this number.
+  // In order of appends; first_pending_ is the number of the first.
   std::deque<Pending> pending_ ABSL_GUARDED_BY(mu_);
   uint64_t first_pending_ ABSL_GUARDED_BY(mu_) = 0;
-  // Some thread is completing, and goes on.
+  // A thread is running completions, and will run new ones too.
   bool completing_ ABSL_GUARDED_BY(mu_) = false;
 
-  // Last: its thread completes into what is above.
+  // Declared last, so that it is destroyed first: its thread completes into the members above.
   const std::unique_ptr<Journal> disk_;
 };
 

@@ -1,5 +1,6 @@
-// When a shard in durability mode interval(K) has to have which snapshot, so that all shards can go
-// back to a common step, K back at most (protocol.md section 3). A plain value; any thread.
+// Says which snapshots a shard in durability mode interval(K) needs before it votes. With them all
+// shards can return to a common step, at most K back (protocol.md section 3). A plain value;
+// thread-safe.
 #ifndef KAON_SERVER_JOURNAL_INTERVAL_SCHEDULE_H_
 #define KAON_SERVER_JOURNAL_INTERVAL_SCHEDULE_H_
 
@@ -9,23 +10,26 @@
 
 namespace kaon::journal {
 
-// Snapshots are taken at the same steps by every shard: at the first of a timeline (initial
-// weights, restore, rollback), and after every train step whose number is a multiple of
-// h = ceil(K / 2); the two newest are kept.
+// All shards take snapshots at the same points. The first step of a timeline (initial weights,
+// restore, rollback) is a point. So is every train step whose number is a multiple of h = ceil(K /
+// 2). A shard keeps the two newest snapshots.
 //
-// A shard votes for step s once a snapshot of the timeline is durable whose step d is at least the
-// one before the newest point up to s: d >= s - s % h - h. As s is committed by all votes,
-// (a) what is lost is less than h + s % h < 2 h <= K + 1 steps, and
-// (b) no shard has a snapshot that is two points newer than another shard's newest: the point at s
-//     itself needs the one before it of everybody. So the two that each keeps have one in common.
+// A shard may vote for step s once it has a durable snapshot, in this timeline, of a step d >= s -
+// s % h - h. The bound is the point before the newest point up to s. A commit of s needs all
+// votes, therefore:
+// (a) A loss is less than h + s % h < 2 h <= K + 1 steps.
+// (b) The point at s needs every shard's snapshot of the point before. So no shard has a snapshot
+// two points newer than another shard's newest, and the two snapshots of each shard have one step
+// in common.
 class IntervalSchedule {
  public:
-  // K; at least 1.
+  // `steps` is K, at least 1.
   explicit IntervalSchedule(uint32_t steps) : spacing_((steps + uint64_t{1}) / 2) {}
 
-  // Every shard takes a snapshot of the state that the entry leaves.
+  // Returns whether every shard takes a snapshot of the state after this entry.
   bool IsPoint(const v1::StepRecord& record) const;
-  // A shard whose newest durable snapshot of the timeline is of step `durable` may vote for `step`.
+  // Returns whether a shard may vote for `step` if its newest durable snapshot of the timeline is
+  // of step `durable`.
   bool MayVote(uint64_t step, uint64_t durable) const;
 
  private:

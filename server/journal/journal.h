@@ -1,6 +1,6 @@
-// Where a shard makes its votes durable: the seam between the state machine and the durability
-// modes (protocol.md section 3). Owned by whoever builds the shard; Append and AppendGradient are
-// called by the shard's step thread alone, everything else by any thread.
+// Makes a shard's votes durable: the seam between the state machine and the durability modes
+// (protocol.md section 3). The creator of the shard owns it. Only the shard's step thread calls
+// Append, AppendGradient and WithdrawGradients; any thread may call the rest.
 #ifndef KAON_SERVER_JOURNAL_JOURNAL_H_
 #define KAON_SERVER_JOURNAL_JOURNAL_H_
 
@@ -20,32 +20,34 @@ class Journal {
  public:
   virtual ~Journal() = default;
 
-  // `done` runs once the record, and all that was appended before it, is as durable as the mode
-  // makes it, in the order of appends, on any thread, perhaps before Append returns. A write that
-  // fails for good ends the process: a shard that cannot say whether it voted must not go on. A
-  // full disk only delays `done`.
+  // Appends a record. `done` runs once the record and everything appended before it are as durable
+  // as the mode makes them. Completions run in order of the appends, on any thread, perhaps before
+  // Append returns.
+  // A full disk only delays `done`. A write that fails permanently ends the process: a shard that
+  // cannot say whether it voted must not continue.
   virtual void Append(Record record, std::function<void()> done) = 0;
 
-  // To be called for the whole gradient of a generation before its PREPARE is appended, each
-  // parameter's slices in ascending order of offset. The values are borrowed, unchanged, until that
-  // PREPARE's `done` runs, or WithdrawGradients returns.
+  // Appends a slice of a gradient. The caller appends the whole gradient of a generation before its
+  // PREPARE, each parameter's slices in ascending order of offset. The values must stay unchanged
+  // until that PREPARE's `done` runs, or WithdrawGradients returns.
   virtual void AppendGradient(const GradientSlice& slice) = 0;
-  // No PREPARE will come for the gradients appended since the last one: their values are not read
-  // any more. Waits for a write of one of them that is under way.
+  // Discards the gradients appended since the last PREPARE: no PREPARE for them will come. Waits
+  // for a write of one of them that is in progress. Their values are not read afterwards.
   virtual void WithdrawGradients() = 0;
 
-  // Records of decided entries from `from_position` on, at most `limit`; from the oldest kept if
-  // that one is older. OUT_OF_RANGE naming both positions when it is newer than the newest.
+  // Returns at most `limit` records of decided entries, from `from_position` on. Starts at the
+  // oldest kept record if that one is newer. OUT_OF_RANGE names both positions if `from_position`
+  // is above the newest.
   virtual absl::StatusOr<std::vector<v1::StepRecord>> History(uint64_t from_position,
                                                               uint32_t limit) = 0;
 
-  // The snapshot of `position` is durable, and so is that decision: what comes before it is not
-  // needed any more, and is removed at some time.
+  // Says that the snapshot and the decision of `position` are durable. The journal may remove
+  // everything before that position, at any later time.
   virtual void Truncate(uint64_t position) = 0;
-  // Grows with what is written; 0 where nothing is.
+  // Returns the bytes written so far, including removed ones; 0 if the mode writes nothing.
   virtual uint64_t appended_bytes() const = 0;
 
-  // What an operator is told.
+  // Returns what an operator sees.
   virtual v1::JournalStatus Status() const = 0;
 };
 

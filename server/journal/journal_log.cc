@@ -33,7 +33,8 @@ EncodedHeader FirstFrame(uint64_t directory_hash) {
   return EncodeFrameHeader(header);
 }
 
-// Without an identity nothing was ever durable but, perhaps, the first frame of the first segment.
+// Without an identity, nothing was ever durable except, perhaps, the first frame of the first
+// segment.
 absl::Status CheckNothingIsLost(disk::Directory& directory, const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     if (name != kDurableMarkFile && name != kStartFile && name != kHistoryFile &&
@@ -61,7 +62,7 @@ absl::Status CreateJournal(disk::Directory& directory, const DirectoryId& id) {
   KAON_RETURN_IF_ERROR(WriteFrame(*file, 0, FirstFrame(id.Hash()), ""));
   KAON_RETURN_IF_ERROR(file->Sync());
   KAON_RETURN_IF_ERROR(directory.Sync());
-  // Last: a directory with an identity has a journal.
+  // Last, because an identity means that there is a journal.
   return WriteIdentity(directory, id);
 }
 
@@ -89,15 +90,16 @@ absl::StatusOr<std::unique_ptr<JournalLog>> JournalLog::Open(disk::Directory& di
         start.position, ", the newest whole snapshot is of position ", snapshot));
   }
   const absl::StatusOr<uint64_t> read = ReadHistory(directory, id->Hash(), start, options.history);
-  // A copy of records that other shards have too, and that no state is made of. What the journal
-  // still has of before the truncation may have been taken back: the file would know.
-  // A device that cannot be read is no damage of this file (P18).
+  // Without this file the journal still works: it is a copy of records that other shards have too,
+  // and no state depends on it. Records before the truncation that the journal still has are not
+  // used, because a later rollback may have removed them.
+  // An error of the device is not damage of this file (reliability.md P18).
   const bool is_damaged = absl::IsDataLoss(read.status()) && !disk::IsDeviceError(read.status());
   if (!read.ok() && !is_damaged) return read.status();
   const uint64_t newest = is_damaged ? start.position : *read;
   const Visitor keep = [&](const Entry& entry) {
     const auto* decision = std::get_if<DecisionRecord>(&entry);
-    // What is kept of a truncated segment was in that file already, or was taken back since.
+    // Older records were in the file already, or were rolled back since.
     if (decision != nullptr && decision->record.plan().position() > newest && options.history) {
       options.history->Add(decision->record);
     }
@@ -127,7 +129,7 @@ absl::Status JournalLog::TakeUp(const LogEnd& end) {
         absl::StrCat(file_->path(), " from offset ", end.offset, ": ", end.torn_bytes, " bytes");
     KAON_RETURN_IF_ERROR(file_->Truncate(end.offset));
   }
-  // What was read back may be on its way to the disk only, and counts from now on.
+  // Entries that were read back may not be on disk yet, and count as durable from now on.
   KAON_RETURN_IF_ERROR(file_->Sync());
   KAON_RETURN_IF_ERROR(directory_.Sync());
   tail_ = {end.offset, end.next_sequence, end.chain};
@@ -203,9 +205,9 @@ absl::Status JournalLog::CutFailedWrite() {
   return absl::OkStatus();
 }
 
-// Each stage is durable before the next, so that wherever a crash comes the reader knows: a segment
-// that is closed has a successor with its first frame, and what follows one that is not closed was
-// never used.
+// Each stage is durable before the next, so that after a crash at any point the reader knows the
+// state. A closed segment has a successor with its first frame. A segment after one that is not
+// closed was never used.
 absl::Status JournalLog::Rotate() {
   PassFailpoint(Failpoint::journal_rotate_begin);
   if (!opening_.has_value()) KAON_RETURN_IF_ERROR(StartOpening());
@@ -258,8 +260,8 @@ absl::Status JournalLog::Sync() {
   return Remember(MarkDurable());
 }
 
-// What stands for the removed segments is durable before the first of them goes, and they go from
-// the oldest on: wherever a crash comes, the reader knows which may be missing.
+// First makes the files that replace the removed segments durable. Then removes segments from the
+// oldest on. So after a crash at any point the reader knows which ones may be missing.
 absl::Status JournalLog::Truncate(uint64_t position) {
   KAON_RETURN_IF_ERROR(broken_);
   if (position > decided_position()) {
@@ -308,7 +310,7 @@ absl::Status JournalLog::MarkDurable() {
   PassFailpoint(Failpoint::journal_mark_begin);
   if (status.ok()) status = mark_->Write({durable_sequence_, tail_.chain});
   PassFailpoint(Failpoint::journal_mark_end);
-  // A mark that lags for want of room is still true.
+  // An old mark is still true if the disk is full.
   return status.code() == absl::StatusCode::kResourceExhausted ? absl::OkStatus() : status;
 }
 

@@ -1,7 +1,7 @@
 // The journal of one shard on disk: framed, checksummed, hash-chained records in segment files
-// (docs/formats.md). Pure but for its Directory: no thread, no clock, so that the simulator runs
-// it on a disk that loses and tears what was not synced. Owned by DiskJournal or by the simulator;
-// one thread at a time.
+// (docs/formats.md). It depends on its Directory alone, without thread or clock. So the simulator
+// can run it on a disk that loses and tears what was not synced. Not thread-safe. DiskJournal or
+// the simulator owns it.
 #ifndef KAON_SERVER_JOURNAL_JOURNAL_LOG_H_
 #define KAON_SERVER_JOURNAL_JOURNAL_LOG_H_
 
@@ -28,78 +28,80 @@ namespace kaon::journal {
 class JournalLog {
  public:
   struct Options {
-    // A segment is closed once it holds as much.
+    // A segment is closed once it holds this many bytes.
     uint64_t segment_bytes = uint64_t{256} << 20;
-    // What a directory without a journal is to be known by: random but in tests.
+    // Identity of a directory that has no journal yet: random except in tests.
     DirectoryId id_if_created;
-    // Of the newest whole snapshot, 0 if there is none: it must stand for what was truncated, and
-    // the journal must reach it; of gradients up to it, only headers are read. Absent: whoever
-    // reads does not need one.
+    // Position of the newest whole snapshot, 0 if there is none. It must cover what was truncated,
+    // and the journal must reach it. Of gradients up to it, only headers are read. nullopt if the
+    // reader needs no snapshot.
     std::optional<uint64_t> snapshot_position = 0;
-    // Empty; given the records of decided entries at Open, of those that were truncated too. Those
-    // that are appended are the caller's to add, perhaps before that, and it outlives the journal.
-    // Null: nobody asks for them, and none that are truncated are kept.
+    // Receives the records of decided entries at Open, including truncated ones; it must be empty
+    // and must outlive the journal. The caller adds later records itself, perhaps before it appends
+    // them. If null, no records of truncated entries are kept.
     History* history = nullptr;
   };
 
-  // Takes one entry that was read back, in the order of appends; what it borrows is valid during
-  // the call. A long gradient slice comes back in several. An error ends the reading with that
-  // error.
+  // Called for each entry that Open reads back, in order of appends; the entry's memory is valid
+  // during the call. A long gradient slice arrives in several pieces. An error ends the reading
+  // with that error.
   using Visitor = LogReader::Visitor;
 
-  // What was found at Open.
+  // Results of Open.
   struct Found {
     uint64_t entries = 0;
-    // Without what was not read.
+    // Bytes of the segments, without those that were not read.
     uint64_t bytes = 0;
-    // Names file, offset and length of an unsynced tail that a crash tore and that was cut off;
-    // empty if none.
+    // File, offset and length of an unsynced tail that a crash tore and that was cut off; empty if
+    // none.
     std::string torn_tail;
-    // Why the file `history` was not used, naming it; empty if all is well. Records up to the
-    // position of the last truncation are not shown then.
+    // Why the file `history` was not used, naming it; empty if it was. Then History has no records
+    // up to the position of the last truncation.
     std::string history_problem;
   };
 
-  // Reads everything in `directory` through `visit`, cuts a torn tail off, makes the rest durable
-  // and is ready to append. A directory without a journal gets one. DATA_LOSS naming file, offset,
-  // sequence number and position when a record that was durable is missing, damaged or of another
-  // directory (of the file `history`, a copy, see Found), or when neither the journal nor the
-  // snapshot has it; FAILED_PRECONDITION naming both versions for a journal of another version.
-  // Nothing is changed then. `directory` outlives the result.
+  // Reads everything in `directory` through `visit`, cuts off a torn tail, makes the rest durable,
+  // and is ready to append. Creates a journal in a directory without one. `directory` must outlive
+  // the result. After these errors nothing is changed:
+  //   DATA_LOSS            a durable record is missing, damaged or of another directory, or neither
+  //                        the journal nor the snapshot has it; names file, offset, sequence number
+  //                        and position. A damaged file `history`, a copy, is no error: see Found
+  //   FAILED_PRECONDITION  a journal of another version; names both
   static absl::StatusOr<std::unique_ptr<JournalLog>> Open(disk::Directory& directory,
                                                           const Options& options,
                                                           const Visitor& visit);
 
-  // Written, not yet durable. On RESOURCE_EXHAUSTED nothing counts as appended and the call may be
-  // repeated, or made for another entry; any other error is for good. `described` is null or what
-  // DescribeGradient said of the entry, a slice that one frame holds.
+  // Writes an entry, without making it durable. After RESOURCE_EXHAUSTED nothing counts as
+  // appended, and the caller may retry or append another entry. Any other error is permanent.
+  // `described` is null or the result of DescribeGradient for the entry, a slice that one frame
+  // holds.
   absl::Status Append(const Entry& entry, const FrameHeader* described = nullptr);
-  // Everything appended is durable when it returns OK; any error is for good.
+  // Makes everything appended durable. Any error is permanent.
   absl::Status Sync();
 
-  // Removes segments all of whose entries come before the decision of `position`, which is in the
-  // journal and whose snapshot is durable: FAILED_PRECONDITION naming both positions when it is
-  // not. The records that go are kept in a file, as far back as the history has them. On
-  // RESOURCE_EXHAUSTED nothing is removed; any other error is for good.
+  // Removes segments whose entries all come before the decision of `position`. FAILED_PRECONDITION
+  // names both positions if that decision is not in the journal. Its snapshot must be durable. A
+  // file keeps the removed records that `history` still has. On RESOURCE_EXHAUSTED nothing is
+  // removed; any other error is permanent.
   absl::Status Truncate(uint64_t position);
 
   const Found& found() const { return found_; }
-  // Newest position whose decision was appended; 0 if there is none.
+  // Returns the newest position whose decision was appended; 0 if there is none.
   uint64_t decided_position() const { return kept_.back().decided; }
-  // Grows with every append, whatever is removed.
+  // Returns the bytes appended so far, including removed ones.
   uint64_t appended_bytes() const { return removed_bytes_ + bytes(); }
-  // Of the segments on disk.
+  // Returns the bytes of the segments on disk.
   uint64_t bytes() const { return closed_bytes_ + tail_.offset; }
 
  private:
-  // Where the next frame goes.
+  // Place of the next frame.
   struct Tail {
     uint64_t offset = 0;
     uint64_t sequence = 1;
     uint32_t chain = 0;
   };
-  // A segment that is being opened while the one before is not closed yet. Kept when the disk is
-  // full, and gone on with once it is not.
+  // A segment that is being opened before the previous one is closed. It is kept while the disk is
+  // full, and continued afterwards.
   struct Opening {
     std::unique_ptr<disk::File> file;
     EncodedHeader end_of_last = {};
@@ -108,19 +110,19 @@ class JournalLog {
 
   JournalLog(disk::Directory& directory, const Options& options, uint64_t directory_hash);
 
-  // Cuts off what `end` leaves out, and takes the journal up there.
+  // Cuts off what lies after `end`, and continues the journal there.
   absl::Status TakeUp(const LogEnd& end);
-  // Errors but RESOURCE_EXHAUSTED are remembered.
+  // Keeps every error except RESOURCE_EXHAUSTED in broken_.
   absl::Status Remember(absl::Status status);
   absl::Status TryAppend(const Entry& entry, const FrameHeader* described);
   absl::Status WriteEntry(const Entry& entry, const FrameHeader* described, Tail& tail);
-  // Cuts off what a failed write may have left behind the tail, for good: written over, half of it
-  // could come back in a crash, in the middle of a sector.
+  // Removes durably what a failed write may have left after the tail. Overwriting would not do:
+  // after a crash half of it could reappear in the middle of a sector.
   absl::Status CutFailedWrite();
   absl::Status Rotate();
   absl::Status StartOpening();
-  // For the status of a sync: what a failed one leaves on disk is unknown, whatever its code, so
-  // that of a full disk must not make anybody try again.
+  // Handles the status of a sync. The state after a failed sync is unknown, whatever its code. So
+  // the code of a full disk becomes DATA_LOSS, which nobody retries.
   absl::Status Synced(const absl::Status& status);
   absl::Status MarkDurable();
 
@@ -139,7 +141,7 @@ class JournalLog {
   uint64_t removed_bytes_ = 0;
   bool write_failed_ = false;
   std::optional<Opening> opening_;
-  // Why nothing can be done any more.
+  // Permanent error, which every later call returns.
   absl::Status broken_;
 };
 

@@ -22,7 +22,7 @@ absl::StatusOr<JournalStart> ReadStart(disk::Directory& directory, uint64_t dire
   const absl::StatusOr<std::unique_ptr<disk::File>> file = directory.Open(kStartFile);
   if (absl::IsNotFound(file.status())) return JournalStart();
   if (!file.ok()) return file.status();
-  // One byte more than the file has, to see that it has no more.
+  // Read one byte more than the file may have, to detect a longer file.
   char buffer[kSectorBytes + 1];
   KAON_ASSIGN_OR_RETURN(const size_t size, (*file)->Read(0, sizeof(buffer), buffer));
   const absl::StatusOr<Frame> frame = DecodeFrame(absl::string_view(buffer, size));
@@ -43,7 +43,7 @@ absl::StatusOr<JournalStart> ReadStart(disk::Directory& directory, uint64_t dire
 
 absl::Status WriteStart(disk::Directory& directory, uint64_t directory_hash,
                         const JournalStart& start) {
-  // Left behind by a crash, or by a full disk.
+  // A crash or a full disk may have left it.
   KAON_RETURN_IF_ERROR(disk::RemoveIfThere(directory, kTemporaryFile));
   FrameHeader header;
   header.type = FrameType::kStart;
@@ -62,7 +62,7 @@ absl::Status WriteStart(disk::Directory& directory, uint64_t directory_hash,
   KAON_RETURN_IF_ERROR(directory.Rename(kTemporaryFile, kStartFile));
   PassFailpoint(Failpoint::journal_start_renamed);
   const absl::Status synced = directory.Sync();
-  // Which of the two a crash would leave is unknown now.
+  // It is unknown now which of the two files a crash would leave.
   if (absl::IsResourceExhausted(synced)) return absl::DataLossError(synced.message());
   return synced;
 }

@@ -1,6 +1,6 @@
-// The file `start` of a journal that was truncated: names its first frame, and the position whose
-// snapshot stands for what was removed. It is durable before anything is removed, so that a missing
-// segment is either one that this file says is gone, or a loss. Free functions; one thread.
+// The file `start` of a truncated journal: names its first frame, and the position whose snapshot
+// replaces what was removed. It is durable before any segment is removed. So a missing segment that
+// the file does not cover is lost data. Free functions; not thread-safe for one directory.
 #ifndef KAON_SERVER_JOURNAL_JOURNAL_START_H_
 #define KAON_SERVER_JOURNAL_JOURNAL_START_H_
 
@@ -18,21 +18,21 @@ inline constexpr char kStartFile[] = "start";
 struct JournalStart {
   // First frame of the first segment that is kept.
   uint64_t sequence = 1;
-  // HeaderCrc of the frame before it; 0 if there never was one.
+  // HeaderCrc of the frame before it; 0 if there is none.
   uint32_t chain = 0;
-  // Every decision that was removed is of a lower one.
+  // Every removed decision has a lower position.
   uint64_t position = 0;
-  // The file `history` holds the records of the newest of them. Directories that were truncated
-  // before there was that file have none.
+  // The file `history` holds the records of the newest removed decisions. False in directories that
+  // were truncated before that file existed.
   bool history = false;
 };
 
-// The whole journal if there is no such file. DATA_LOSS naming the file when it is damaged or of
-// another directory; FAILED_PRECONDITION naming both versions.
+// Reads the file; the default value if there is none. DATA_LOSS names a file that is damaged or of
+// another directory; FAILED_PRECONDITION names both versions.
 absl::StatusOr<JournalStart> ReadStart(disk::Directory& directory, uint64_t directory_hash);
 
-// Durable, the name included, when it returns OK; a crash leaves this one or the one before. On
-// RESOURCE_EXHAUSTED nothing has changed.
+// Writes the file. On OK contents and name are durable. A crash leaves this file or the previous
+// one. On RESOURCE_EXHAUSTED nothing has changed.
 absl::Status WriteStart(disk::Directory& directory, uint64_t directory_hash,
                         const JournalStart& start);
 

@@ -15,7 +15,7 @@ namespace {
 
 using Kind = SegmentReader::Kind;
 
-// The step that a decision leaves the state at; absent for one that does not change it.
+// Returns the step of the state after a decision; nullopt if the decision does not change it.
 std::optional<uint64_t> StepOf(const v1::StepPlan& plan) {
   if (plan.has_step()) return plan.step().step();
   if (plan.has_restore()) return plan.restore().step();
@@ -47,7 +47,7 @@ absl::StatusOr<LogEnd> LogReader::Read() {
   }
   for (size_t index = 0; index < segments_.size(); ++index) {
     if (segments_[index] != SegmentName(end_.next_sequence)) {
-      // Where older ones were removed, a file says so.
+      // The file `start` would exist if older segments had been removed.
       const std::string nor = end_.next_sequence > 1
                                   ? ""
                                   : absl::StrCat(", and no ", directory_.path(), "/", kStartFile,
@@ -59,7 +59,7 @@ absl::StatusOr<LogEnd> LogReader::Read() {
     KAON_ASSIGN_OR_RETURN(const bool closed, ReadSegment(index));
     if (!closed) return end_;
   }
-  // The next segment is created before one is closed, and the first before the journal is one.
+  // The next segment is created before one is closed, and the first one before the identity.
   return Damage(absl::StrCat(directory_.path(), "/", SegmentName(end_.next_sequence)), 0,
                 "the segment is missing");
 }
@@ -144,7 +144,7 @@ absl::Status LogReader::EndIn(size_t index, const std::string& path, SegmentRead
   if (found.kind == Kind::kDamaged) {
     return Damage(path, reader.offset(), found.why.message());
   }
-  // A segment's first frame is durable before anything says that there is the segment.
+  // The first frame of a segment is durable before anything refers to the segment.
   if (reader.offset() == 0) {
     return Damage(path, 0, found.kind == Kind::kEnd ? "the segment is empty" : found.why.message());
   }
@@ -167,7 +167,7 @@ absl::Status LogReader::TakeUnfinished(size_t index) {
     KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::File> file,
                           directory_.Open(segments_[index]));
     KAON_ASSIGN_OR_RETURN(const uint64_t size, file->Size());
-    // The frame that was to close the last segment comes before its first.
+    // The frame that closes the last segment has the number before its first.
     if (segments_[index] != SegmentName(end_.next_sequence + 1) || size > kSectorBytes) {
       return Damage(file->path(), 0,
                     absl::StrCat("a segment of ", size, " bytes lies behind the journal's end"));

@@ -1,5 +1,5 @@
-// Reads a whole journal in order, checks that nothing that was durable is missing or changed, and
-// says where it ends. Changes nothing. Owned by JournalLog::Open; one thread.
+// Reads a whole journal in order, checks that nothing durable is missing or changed, and finds its
+// end. Changes nothing. Not thread-safe. JournalLog::Open owns it.
 #ifndef KAON_SERVER_JOURNAL_LOG_READER_H_
 #define KAON_SERVER_JOURNAL_LOG_READER_H_
 
@@ -19,18 +19,18 @@
 
 namespace kaon::journal {
 
-// One segment file that a journal has.
+// One segment file of a journal.
 struct KeptSegment {
   uint64_t first_sequence = 1;
   // HeaderCrc of the frame before its first; 0 for the first of all.
   uint32_t chain = 0;
-  // Once it is closed.
+  // Size once it is closed.
   uint64_t bytes = 0;
   // Newest position decided in it or before it.
   uint64_t decided = 0;
 };
 
-// Where the next frame goes.
+// Place of the next frame, and what the reader found.
 struct LogEnd {
   // Name of the file, and the offset in it.
   std::string segment;
@@ -39,18 +39,17 @@ struct LogEnd {
   // HeaderCrc of the last frame.
   uint32_t chain = 0;
 
-  // Entries read.
+  // Number of entries read.
   uint64_t entries = 0;
   // Bytes of gradients that were not read.
   uint64_t unread_bytes = 0;
-  // Oldest first; the last one is where the next frame goes.
+  // Oldest first; the next frame goes into the last one.
   std::vector<KeptSegment> kept;
-  // Bytes behind the end that hold nothing durable.
+  // Bytes after the end, none of them durable.
   uint64_t torn_bytes = 0;
-  // Name of a segment that was being begun when a crash came, and holds nothing; empty if there is
-  // none.
+  // Name of a segment that a crash left half created and that holds nothing; empty if none.
   std::string unfinished;
-  // Names of segments before `start`, which a truncation did not get to.
+  // Names of segments before `start` that an interrupted truncation left.
   std::vector<std::string> removable;
 };
 
@@ -58,30 +57,31 @@ class LogReader {
  public:
   using Visitor = std::function<absl::Status(const Entry& entry)>;
 
-  // `directory_hash`, `start` and `mark` as its files say. Gradients up to position `snapshot` are
-  // neither read nor visited: what they led to is in that snapshot. All references outlive the
-  // reader.
+  // The arguments from `directory_hash` to `mark` are the contents of the directory's files.
+  // Gradients up to position `snapshot` are neither read nor visited, because that snapshot
+  // contains their effect. All references must outlive the reader.
   LogReader(disk::Directory& directory, uint64_t directory_hash, const JournalStart& start,
             const std::optional<DurableMark>& mark, uint64_t snapshot, const Visitor& visit);
 
-  // Once. DATA_LOSS naming file, offset, sequence number and the step and position before when a
-  // frame that was durable is missing, damaged or of another directory; FAILED_PRECONDITION naming
-  // both versions; errors of `visit`.
+  // Reads the journal; call it once. Returns the errors of `visit`, and:
+  //   DATA_LOSS            a durable frame is missing, damaged or of another directory; names file,
+  //                        offset, sequence number, and the step and position before it
+  //   FAILED_PRECONDITION  another version; names both
   absl::StatusOr<LogEnd> Read();
 
  private:
-  // False when the log ends in it.
+  // Returns false if the log ends in this segment.
   absl::StatusOr<bool> ReadSegment(size_t index);
   absl::Status TakeFrame(const std::string& path, uint64_t offset,
                          const SegmentReader::Found& found);
-  // What makes an intact frame the wrong one here; empty if nothing does.
+  // Returns why an intact frame is not the expected one; empty if it is.
   std::string WhyNotNext(bool first_of_segment, const SegmentReader::Found& found) const;
-  // OK if the log may end where `reader` stands: what is missing from there on was never durable.
+  // Returns OK if the log may end at the place of `reader`: nothing missing after it was durable.
   absl::Status EndIn(size_t index, const std::string& path, SegmentReader& reader,
                      const SegmentReader::Found& found);
-  // What lies behind the end may be a segment that was just begun, and nothing else.
+  // Accepts one segment after the end if it was just begun; reports anything else as damage.
   absl::Status TakeUnfinished(size_t index);
-  // The highest number that a frame of a later segment says was durable.
+  // Returns the highest sequence number that a frame of a later segment calls durable.
   absl::StatusOr<uint64_t> HighestDurableFrom(size_t index) const;
   absl::Status Damage(const std::string& path, uint64_t offset, absl::string_view what) const;
 
@@ -94,9 +94,9 @@ class LogReader {
 
   std::vector<std::string> segments_;
   LogEnd end_;
-  // Of the newest entry that has one.
+  // Position of the newest entry that has one.
   uint64_t position_;
-  // Of the state after the newest decision that was read; absent before one.
+  // Step of the state after the newest decision read; nullopt before one.
   std::optional<uint64_t> step_;
 };
 

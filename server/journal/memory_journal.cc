@@ -11,7 +11,7 @@ MemoryJournal::MemoryJournal(IncarnationMarker* marker) : marker_(marker) {}
 void MemoryJournal::Append(Record record, std::function<void()> done) {
   if (std::holds_alternative<PromiseRecord>(record) && marker_ != nullptr) {
     const absl::Status status = marker_->Write();
-    // Without the marker a restart would let this shard vote twice (protocol.md 2.1 rule 5).
+    // Without the marker, a restarted shard could vote twice (protocol.md 2.1 rule 5).
     CHECK(status.ok()) << status;
   }
   if (auto* decision = std::get_if<DecisionRecord>(&record)) {
@@ -20,7 +20,7 @@ void MemoryJournal::Append(Record record, std::function<void()> done) {
   done();
 }
 
-// Gradients stay where they are: nothing outlives the process.
+// Nothing outlives the process, so gradients are not copied.
 void MemoryJournal::AppendGradient(const GradientSlice& /*slice*/) {}
 
 v1::JournalStatus MemoryJournal::Status() const { return v1::JournalStatus(); }

@@ -1,6 +1,6 @@
-// Durability mode `none`: what is appended is kept in memory for as long as the process lives. A
-// restarted shard is told so by the incarnation marker, which is the one thing written to disk.
-// Owned by the shard's composition root; Append by one thread, History by any.
+// Durability mode `none`: keeps records in memory for the life of the process. The incarnation
+// marker is the only file; it tells a restarted shard that its state is lost. The shard's
+// composition root owns it. One thread calls Append; any thread may call History.
 #ifndef KAON_SERVER_JOURNAL_MEMORY_JOURNAL_H_
 #define KAON_SERVER_JOURNAL_MEMORY_JOURNAL_H_
 
@@ -16,11 +16,11 @@ namespace kaon::journal {
 
 class MemoryJournal : public Journal {
  public:
-  // `marker` may be null (tests, which keep no directory); else it outlives the journal and is
-  // written before the first promise completes.
+  // `marker` may be null in tests, which keep no directory. Otherwise it must outlive the journal,
+  // and it is written before the first promise completes.
   explicit MemoryJournal(IncarnationMarker* marker);
 
-  // Ends the process when the marker cannot be written.
+  // Ends the process if the marker cannot be written.
   void Append(Record record, std::function<void()> done) override;
   void AppendGradient(const GradientSlice& slice) override;
   void WithdrawGradients() override {}

@@ -1,5 +1,5 @@
-// What a shard makes durable, in the order in which it appends it. Plain values, owned by whoever
-// appends or reads them; any thread.
+// Everything that a shard makes durable, in order of appends. Plain values; the appender or the
+// reader owns them.
 #ifndef KAON_SERVER_JOURNAL_RECORD_H_
 #define KAON_SERVER_JOURNAL_RECORD_H_
 
@@ -11,18 +11,18 @@
 
 namespace kaon::journal {
 
-// The shard answers no ballot below this one any more.
+// After this record the shard answers no lower ballot.
 struct PromiseRecord {
   v1::Ballot ballot;
-  // Which shard of how many it is: a restarted one must not take another's place.
+  // Index of the shard and number of shards: a restarted shard must not take another's place.
   uint32_t shard = 0;
   uint32_t num_shards = 0;
 };
 
-// The shard's vote for a plan, or the same vote stamped with a higher (ballot, round).
+// The shard's vote for a plan, or the same vote re-stamped with a higher (ballot, round).
 struct PrepareRecord {
   v1::Prepared prepared;
-  // Names the gradient voted on: that of the slices of this generation. A re-stamped vote keeps it.
+  // Generation whose slices form the gradient of the vote. A re-stamped vote keeps it.
   uint64_t generation = 0;
 };
 
@@ -33,19 +33,19 @@ struct DecisionRecord {
 
 using Record = std::variant<PromiseRecord, PrepareRecord, DecisionRecord>;
 
-// A piece of the reduced gradient of one parameter (of its initial weights, when a plan loads
-// them), before the PREPARE that votes on it.
+// A piece of the reduced gradient of one parameter, or of its initial weights if the plan loads
+// them. It comes before the PREPARE that votes on it.
 struct GradientSlice {
   uint64_t position = 0;
   uint64_t generation = 0;
   uint32_t parameter_id = 0;
-  // Of the first value, in elements.
+  // Offset of the first value, in elements.
   uint64_t offset = 0;
-  // Borrowed; Journal::AppendGradient says for how long.
+  // The caller's memory; Journal::AppendGradient says how long it must stay valid.
   absl::Span<const float> values;
 };
 
-// All that is in a journal.
+// Any entry of a journal.
 using Entry = std::variant<PromiseRecord, PrepareRecord, DecisionRecord, GradientSlice>;
 
 }  // namespace kaon::journal

@@ -12,7 +12,7 @@ namespace kaon::journal {
 namespace {
 
 constexpr absl::string_view kPrefix = "journal-";
-// Read at once when nothing is known of what lies there.
+// Size of one read where the layout is unknown.
 constexpr uint64_t kStrideBytes = uint64_t{1} << 20;
 static_assert(kStrideBytes % kSectorBytes == 0);
 

@@ -1,5 +1,5 @@
-// The data_dir of a shard: private to its user, and of one process at a time. Owned by the shard's
-// composition root; one thread at a time.
+// The data_dir of a shard: private to its user, and used by one process at a time. Not thread-safe.
+// The shard's composition root owns it.
 #ifndef KAON_SERVER_JOURNAL_SHARD_DIRECTORY_H_
 #define KAON_SERVER_JOURNAL_SHARD_DIRECTORY_H_
 
@@ -15,14 +15,14 @@ namespace kaon::journal {
 
 class ShardDirectory {
  public:
-  // Creates `data_dir` (mode 0700) if it does not exist; its parent must. It is locked for as long
-  // as the result lives. FAILED_PRECONDITION naming the path and the system's reason, when it is
-  // open to others, and when another process is using it.
+  // Creates `data_dir` (mode 0700) if it does not exist; its parent must exist. Locks it for the
+  // lifetime of the result. FAILED_PRECONDITION names the path and the reason: an error of the
+  // system, open to other users, or in use by another process.
   static absl::StatusOr<std::unique_ptr<ShardDirectory>> Open(const std::string& data_dir);
 
   disk::Directory& files() { return *files_; }
 
-  // Whether there is a journal, or what is left of one.
+  // Returns whether the directory has a journal, or remains of one.
   absl::StatusOr<bool> HoldsJournal();
 
  private:
@@ -31,7 +31,7 @@ class ShardDirectory {
   const std::unique_ptr<disk::PosixDirectory> files_;
 };
 
-// For a directory that gets a journal.
+// Returns a random id, for a directory that gets a journal.
 DirectoryId RandomDirectoryId();
 
 }  // namespace kaon::journal

@@ -21,7 +21,7 @@ namespace kaon::listener {
 
 namespace {
 
-// What a TLS client says first; empty if OpenSSL has no memory for it.
+// Returns the first message of a TLS client; empty if OpenSSL has no memory for it.
 std::string ClientHello() {
   ERR_set_mark();
   const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context(SSL_CTX_new(TLS_client_method()),
@@ -81,10 +81,10 @@ absl::Status ProbePort(const sockaddr_storage& address, bool tls, absl::Duration
   if (tls) {
     const std::string hello = ClientHello();
     if (hello.empty()) return absl::UnavailableError("no memory for a handshake");
-    // Whoever has closed the connection is there; the read below shows it.
+    // If the server has closed the connection, it is alive; the read below shows it.
     (void)!send(connection.get(), hello.data(), hello.size(), MSG_NOSIGNAL);
   }
-  // Without TLS a server speaks first.
+  // Without TLS a server sends first.
   return Await(connection.get(), POLLIN, end, "no byte of a handshake comes");
 }
 
@@ -117,7 +117,7 @@ void ListenerWatchdog::Run() {
                      answered.message(), "): this process ends, to be started again");
     if (options_.on_deaf) return options_.on_deaf(reason);
     LOG(ERROR) << reason;
-    // Threads that hang may not keep the process.
+    // Exit without waiting: threads that hang must not keep the process alive.
     std::_Exit(1);
   }
 }

@@ -1,6 +1,6 @@
-// Connects to a port of this process every few seconds, as a stranger would, and calls `on_deaf`
-// with the reason once the port has not answered several times in a row. An answer is the first
-// byte of a handshake, or the end of the connection: whoever ends connections listens. Owned by
+// Connects to a port of this process every few seconds, as a stranger would. Calls `on_deaf` with
+// the reason once the port has not answered several times in a row. An answer is the first byte of
+// a handshake, or the end of the connection, which also shows that the server listens. Owned by
 // Listener.
 #ifndef KAON_SERVER_LISTENER_LISTENER_WATCHDOG_H_
 #define KAON_SERVER_LISTENER_LISTENER_WATCHDOG_H_
@@ -18,8 +18,8 @@
 
 namespace kaon::listener {
 
-// Connects to `address` and waits for an answer. DEADLINE_EXCEEDED without one, otherwise why
-// there is no connection.
+// Connects to `address` and waits for an answer. DEADLINE_EXCEEDED if none comes within `timeout`;
+// otherwise an error says why there is no connection.
 absl::Status ProbePort(const sockaddr_storage& address, bool tls, absl::Duration timeout);
 
 class ListenerWatchdog {
@@ -28,11 +28,12 @@ class ListenerWatchdog {
     sockaddr_storage address = {};
     bool tls = false;
     absl::Duration interval = absl::Seconds(10);
-    // Shorter than Limits::unknown_lifetime, which ends a connection whether anyone listens or not.
+    // Must be shorter than Limits::unknown_lifetime, after which the connection ends even if
+    // nothing answers.
     absl::Duration timeout = absl::Seconds(5);
-    // In a row. A process that was stopped for a while fails one.
+    // Number of failures in a row. A process that was stopped for a while fails one probe.
     int failures = 3;
-    // Logs the reason and ends the process unless a test sets another.
+    // If empty, the watchdog logs the reason and ends the process. Tests set another.
     std::function<void(const std::string& reason)> on_deaf;
   };
 

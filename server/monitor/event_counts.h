@@ -1,6 +1,6 @@
-// How often things happened in this process that an operator may ask about: refusals, retries,
-// aborts, fences, repairs, admin acts (reliability.md P20). Owned by each server's main object; any
-// thread. Shown by `kaonctl status`; docs/kaonctl.md says what each is.
+// Counts events of this process that an operator may ask about: refusals, retries, aborts, fences,
+// repairs, admin requests (reliability.md P20). Thread-safe. Each server's main object owns one.
+// `kaonctl status` shows the counts; docs/kaonctl.md explains each.
 #ifndef KAON_SERVER_MONITOR_EVENT_COUNTS_H_
 #define KAON_SERVER_MONITOR_EVENT_COUNTS_H_
 
@@ -17,8 +17,8 @@
 
 namespace kaon::monitor {
 
-// EVENT(enumerator, name, what is counted apart and follows the name: nothing, the canonical code
-// of the refusal, or its RefusalReason).
+// EVENT(enumerator, name, suffix). Counts are kept per suffix of the name: nothing, the canonical
+// code of the refusal, or its RefusalReason.
 // clang-format off
 #define KAON_EVENTS(EVENT)                                           \
   EVENT(kAdminAct, "admin_act", kNothing)                            \
@@ -61,13 +61,13 @@ enum class Event {
 
 class EventCounts {
  public:
-  // Of an event of which nothing is counted apart.
+  // Counts an event without a suffix.
   void Add(Event event) { AddApart(event, 0); }
-  // Of one whose codes are, respectively its reasons.
+  // Counts an event per canonical code, or per reason.
   void Add(Event event, absl::StatusCode code) { AddApart(event, static_cast<size_t>(code)); }
   void Add(Event event, v1::RefusalReason reason) { AddApart(event, static_cast<size_t>(reason)); }
 
-  // Those that happened, ordered by name: "promise", "push_refused.invalid_argument",
+  // Returns the events that happened, ordered by name: "promise", "push_refused.invalid_argument",
   // "control_refused.stale_plan".
   std::vector<v1::EventCount> Happened() const;
 
@@ -75,29 +75,29 @@ class EventCounts {
 #define KAON_EVENT_OF(enumerator, name, apart) +1
   static constexpr size_t kNumEvents = 0 KAON_EVENTS(KAON_EVENT_OF);
 #undef KAON_EVENT_OF
-  // As many as there are canonical codes, and no fewer than reasons.
+  // Number of canonical codes; there are fewer reasons.
   static constexpr size_t kMaxApart = 17;
 
   void AddApart(Event event, size_t apart);
 
-  // They order nothing: relaxed.
+  // Relaxed atomics: no other memory depends on their order.
   std::array<std::array<std::atomic<uint64_t>, kMaxApart>, kNumEvents> counts_{};
 };
 
-// As it may be logged: a refusal repeats what was asked for, which may be long, and have any bytes.
+// Returns the text for a log: escaped and cut off. A refusal repeats the request, which may be long
+// and contain any bytes.
 std::string ForLog(const absl::Status& status);
 
-// A call that `peer`, a URI or an address, may not make. Counted each time; logged with who it was
-// at most once a second, as anyone may try as often as he likes.
+// Counts a call that `peer`, a URI or an address, may not make. Logs the peer at most once a
+// second, because anyone may try at any rate.
 void NoteUnauthorized(EventCounts& counts, absl::string_view peer, const absl::Status& refusal);
 
-// How a call of `peer` to `method` ended: nothing of one that was answered, or whose caller is
-// gone; PERMISSION_DENIED as above; what else it was refused with is counted by its code, and
-// logged as rarely.
+// Counts how a call of `peer` to `method` ended. Ignores OK and CANCELLED. PERMISSION_DENIED counts
+// as in NoteUnauthorized. Other codes count as kCallRefused, and are logged at most once a second.
 void NoteEnd(EventCounts& counts, absl::string_view peer, absl::string_view method,
              const absl::Status& status);
 
-// What came of an admin's request, `act` with its arguments; counted and logged.
+// Counts and logs the result of an admin's request; `act` is its name with its arguments.
 void NoteAdminAct(EventCounts& counts, absl::string_view peer, absl::string_view act,
                   const absl::Status& result);
 

@@ -1,6 +1,6 @@
-// Whether one service of this process takes calls, as grpc.health.v1 answers it (reliability.md
-// P18): SERVING, or NOT_SERVING for as long as there is a cause not to; both are logged once
-// whenever it changes. Owned by the server whose service it is; any thread.
+// Health of one service of this process, as grpc.health.v1 reports it (reliability.md P18):
+// NOT_SERVING while at least one cause has a reason, else SERVING. Each change is logged once.
+// Thread-safe. The server that offers the service owns it.
 #ifndef KAON_SERVER_MONITOR_SERVICE_HEALTH_H_
 #define KAON_SERVER_MONITOR_SERVICE_HEALTH_H_
 
@@ -17,24 +17,25 @@ namespace kaon::monitor {
 
 class ServiceHealth {
  public:
-  // `service` as on the wire: package.Service.
+  // `service` is the name on the wire: package.Service.
   explicit ServiceHealth(std::string service) : service_(std::move(service)) {}
 
-  // Why it takes no calls as far as `cause` knows, a word such as "journal"; empty: it may take
-  // them. Causes do not know of each other.
+  // Sets why the service takes no calls as far as `cause`, a word such as "journal", knows. An
+  // empty reason withdraws it. Causes are independent.
   void SetReason(const std::string& cause, const std::string& reason);
-  // What was set last for `cause`.
+  // Returns the last reason of `cause`, or "".
   std::string reason(const std::string& cause) const;
   bool serving() const;
 
-  // `server` answers what is so from now on, and later changes; null before it goes.
+  // Reports the present state and later changes to `server`. Call it with null before `server` is
+  // destroyed.
   void ShowIn(grpc::HealthCheckServiceInterface* server);
 
  private:
   const std::string service_;
 
   mutable Mutex mu_;
-  // By cause; never empty ones.
+  // Reasons by cause; no reason is empty.
   std::map<std::string, std::string> reasons_ ABSL_GUARDED_BY(mu_);
   grpc::HealthCheckServiceInterface* server_ ABSL_GUARDED_BY(mu_) = nullptr;
 };

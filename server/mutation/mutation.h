@@ -1,7 +1,7 @@
-// Bugs of the protocol that can be switched on, one at a time, to see that the simulation finds
-// each of them (tests/protocol_mutation.sh, which builds with KAON_PROTOCOL_MUTATIONS). In every
-// product that is not defined, and Mutated() is a constant that leaves no trace. A mutation is one
-// condition in one place, in the file named beside it. One thread, as the simulation has.
+// Bugs of the protocol for tests/protocol_mutation.sh, which builds with KAON_PROTOCOL_MUTATIONS.
+// It switches on one bug at a time and checks that the simulation finds it.
+// In every other build Mutated() is the constant false. A mutation is one condition in one place,
+// in the file that its line names. Not thread-safe: the simulation has one thread.
 #ifndef KAON_SERVER_MUTATION_MUTATION_H_
 #define KAON_SERVER_MUTATION_MUTATION_H_
 
@@ -17,7 +17,7 @@ enum class Mutation {
   kOtherVotesCount = 2,  // server/coordinator/machine/step_machine
   // Rule 3: "if all are alike it must decide".
   kUnanimousVoteReopened = 3,  // server/coordinator/machine/step_machine
-  // A decision takes the PREPARE of every shard.
+  // A decision needs the PREPARE of every shard.
   kDecidedWithoutAll = 4,  // server/coordinator/machine/step_machine
   // All shards use the current attempt of each worker.
   kStaleMembers = 5,  // server/coordinator/machine/step_machine
@@ -28,19 +28,19 @@ enum class Mutation {
   // Rule 8: "A shard keeps its sums iff what is folded is a rank-order prefix of unchanged
   // attempts."
   kOtherAttemptsKept = 8,  // server/shard/gradients/gradient_accumulator
-  // An attempt that the plan does not name pushes.
+  // The plan does not name the attempt that pushes.
   kAnyAttemptPushes = 9,  // server/shard/gradients/gradient_accumulator
-  // A chunk that is sent again counts again.
+  // A resent chunk counts twice.
   kRepetitionFolded = 10,  // server/shard/gradients/parameter_fold
-  // Contributions are summed in the order of their arrival.
+  // Contributions are summed in the order of arrival.
   kFoldedAsTheyArrive = 11,  // server/shard/gradients/parameter_fold
-  // A pull gets whatever version comes first.
+  // A pull reads any version that is ready.
   kAnyVersionRead = 12,  // server/shard/parameters/parameter_publisher
   // Rule 1: "After promising b a shard sends no answer [...] to a lower ballot."
   kLowerBallotsAnswered = 13,  // server/shard/agreement/shard_machine
   // Rule 1: "sent after that shard's promise was durable".
   kPromiseAnsweredUnsynced = 14,  // server/shard/agreement/shard_machine
-  // A PREPARE is answered before it is on disk.
+  // The shard sends a PREPARE before it is on disk.
   kPrepareAnsweredUnsynced = 15,  // server/shard/agreement/shard_machine
   // Rule 2: "re-stamped durably".
   kRestampUnsynced = 16,  // server/shard/agreement/shard_machine
@@ -51,31 +51,32 @@ enum class Mutation {
   // Rule 5: "The record of every log entry n [...] is durable in the same write as, or before,
   // PREPARE(n+1)."
   kDecisionNotJournaled = 19,  // server/shard/agreement/shard_machine
-  // A plan is accepted while the journal still reads the gradient it will overwrite.
+  // A shard accepts a plan while the journal still reads the gradient that the plan overwrites.
   kJournaledGradientOverwritten = 20,  // server/shard/agreement/shard_machine
-  // A generation is used again after a restart.
+  // A restarted shard reuses a generation.
   kGenerationsReused = 21,  // server/shard/agreement/shard_machine_replay
-  // A gradient read back is not compared with the digest that was voted on.
+  // Replay does not compare a gradient with the digest that the shard voted on.
   kReplayDigestIgnored = 22,  // server/shard/gradients/gradient_replay
-  // A record counts although its payload is not what was written.
+  // Replay accepts a record whose payload differs from what was written.
   kTornRecordTaken = 23,  // server/journal/frame
-  // What did not fit on the disk is acknowledged.
+  // The shard acknowledges what did not fit on the disk.
   kFullDiskAcknowledged = 24,  // server/journal/journal_log
-  // The journal is written and not synced.
+  // The shard writes the journal without a sync.
   kSyncLeftOut = 25,  // server/journal/journal_log
-  // A segment is used before its name is on disk.
+  // The journal uses a segment before the segment's name is on disk.
   kNamesUnsynced = 26,  // server/journal/journal_log
-  // Mode INTERVAL: a step is voted for before the snapshots are there that a rollback would need.
+  // Mode INTERVAL: the shard votes for a step before the snapshots that a rollback needs exist.
   kVoteBeforeSnapshot = 27,  // server/journal/interval_schedule
-  // Mode INTERVAL: a shard that has forgotten its votes goes on as if it had given none.
+  // Mode INTERVAL: a shard that has lost its votes continues as if it had given none.
   kForgottenVotesUnsaid = 28,  // server/shard/agreement/shard_machine_replay
-  // Weights computed ahead of a decision are used although other gradients were pushed since.
+  // A shard uses weights that it computed ahead of a decision, although other gradients arrived
+  // since.
   kSpeculationKept = 29,  // server/shard/parameters/speculation
 };
 // clang-format on
 
 #ifdef KAON_PROTOCOL_MUTATIONS
-// Number of the one that is on; 0 for none.
+// Number of the mutation that is on; 0 for none.
 inline int chosen_mutation = 0;
 inline bool Mutated(Mutation mutation) { return static_cast<int>(mutation) == chosen_mutation; }
 #else

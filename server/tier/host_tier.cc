@@ -16,8 +16,8 @@ void HostTier::FreeMemory::operator()(std::byte* memory) const { std::free(memor
 
 namespace {
 
-// Whole pages of what was allocated, on large pages where the system has them: every pass over
-// gradients and state walks fewer page tables. Memory is the same, since all of it is written.
+// Asks for large pages for the whole pages of an allocation, so that passes over gradients and
+// state walk fewer page tables. This costs no memory, since all of it is written.
 void AskForLargePages(std::byte* memory, uint64_t bytes) {
   constexpr uint64_t kPageBytes = 4096;
   constexpr uint64_t kLargePageBytes = 2 << 20;
@@ -25,7 +25,7 @@ void AskForLargePages(std::byte* memory, uint64_t bytes) {
   const uint64_t skipped =
       (kPageBytes - reinterpret_cast<uintptr_t>(memory) % kPageBytes) % kPageBytes;
   const uint64_t whole = (bytes - skipped) / kPageBytes * kPageBytes;
-  // A system without them refuses, and is slower.
+  // A system without large pages refuses; the memory still works, only slower.
   static_cast<void>(madvise(memory + skipped, whole, MADV_HUGEPAGE));
 }
 
@@ -38,7 +38,7 @@ absl::StatusOr<ExtentId> HostTier::Allocate(uint64_t bytes) {
   if (bytes == 0)
     return absl::InvalidArgumentError("0 bytes of host memory asked for, expecting > 0");
   MutexLock lock(mu_);
-  // Compared before rounding up, which could overflow.
+  // Compare before rounding up, which could overflow.
   const uint64_t rounded =
       bytes > capacity_bytes_ - used_bytes_
           ? bytes

@@ -1,5 +1,5 @@
-// Host memory as a tier: extents aligned for vector instructions, which can also be used where they
-// lie. Owned by whoever builds the store over it; any thread may call it.
+// Host memory as a tier. Extents are aligned for vector instructions, and code may use them in
+// place. Thread-safe. The creator of the TieredStore owns it.
 #ifndef KAON_SERVER_TIER_HOST_TIER_H_
 #define KAON_SERVER_TIER_HOST_TIER_H_
 
@@ -11,13 +11,12 @@
 
 namespace kaon::tier {
 
-// Alignment of an extent, and what its size is rounded up to: one cache line, one AVX-512 register.
+// Alignment and granularity of an extent: one cache line, one AVX-512 register.
 inline constexpr size_t kHostAlignmentBytes = 64;
 
 class HostTier : public StateTier {
  public:
-  // `reserved_bytes` of the capacity, at most all of it, are in use elsewhere for as long as the
-  // tier lives.
+  // `reserved_bytes` <= `capacity_bytes` count as used for the lifetime of the tier.
   explicit HostTier(uint64_t capacity_bytes, uint64_t reserved_bytes = 0);
 
   absl::string_view name() const override { return "host"; }
@@ -28,13 +27,13 @@ class HostTier : public StateTier {
   uint64_t capacity_bytes() const override { return capacity_bytes_; }
   uint64_t used_bytes() const override;
 
-  // The extent's own bytes, valid until it is freed. NOT_FOUND if it is not allocated.
+  // Returns the extent's own memory, valid until Free. NOT_FOUND if it is not allocated.
   absl::StatusOr<absl::Span<std::byte>> Memory(ExtentId extent);
 
-  // `bytes` are in use from now on by somebody who allocates them elsewhere. RESOURCE_EXHAUSTED
-  // naming the arithmetic.
+  // Counts `bytes` as used that the caller allocates elsewhere. RESOURCE_EXHAUSTED states the
+  // arithmetic.
   absl::Status Claim(uint64_t bytes);
-  // Of what was claimed.
+  // Returns claimed `bytes` to the tier.
   void Release(uint64_t bytes);
 
  private:

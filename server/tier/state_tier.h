@@ -1,6 +1,6 @@
-// One place where state can live: host memory, later a disk or a device. A tier knows bytes and its
-// capacity, no tensor. Owned by whoever builds the TieredStore over it. Any thread may call it; one
-// extent is used by one thread at a time.
+// One place where state can live: host memory, later a disk or a device. A tier manages bytes and
+// its capacity; it knows no tensors. Thread-safe, except that one thread at a time may use one
+// extent. The creator of the TieredStore owns it.
 #ifndef KAON_SERVER_TIER_STATE_TIER_H_
 #define KAON_SERVER_TIER_STATE_TIER_H_
 
@@ -20,23 +20,23 @@ class StateTier {
  public:
   virtual ~StateTier() = default;
 
-  // "host", for messages.
+  // Returns the name for messages, such as "host".
   virtual absl::string_view name() const = 0;
 
-  // `bytes` > 0 zeroed bytes. INVALID_ARGUMENT for 0, RESOURCE_EXHAUSTED with the arithmetic when
-  // they do not fit.
+  // Allocates `bytes` > 0 zeroed bytes. INVALID_ARGUMENT for 0; RESOURCE_EXHAUSTED with the
+  // arithmetic if they do not fit.
   virtual absl::StatusOr<ExtentId> Allocate(uint64_t bytes) = 0;
-  // NOT_FOUND for an extent that is not allocated.
+  // Releases an extent. NOT_FOUND if it is not allocated.
   virtual absl::Status Free(ExtentId extent) = 0;
 
-  // Copies from and to [offset, offset + size) of an extent. NOT_FOUND, or OUT_OF_RANGE naming both
+  // Copy out of and into [offset, offset + size) of an extent. NOT_FOUND, or OUT_OF_RANGE with both
   // sizes.
   virtual absl::Status Load(ExtentId extent, uint64_t offset, absl::Span<std::byte> to) = 0;
   virtual absl::Status Store(ExtentId extent, uint64_t offset,
                              absl::Span<const std::byte> from) = 0;
 
   virtual uint64_t capacity_bytes() const = 0;
-  // Including what alignment adds.
+  // Returns the bytes in use, including padding for alignment.
   virtual uint64_t used_bytes() const = 0;
 };
 

@@ -1,7 +1,6 @@
-// Named tensors over tiers: code that computes pins a tensor and gets its memory, wherever the
-// tensor lives otherwise. In this version every tensor lives in host memory, so pinning moves
-// nothing. Owned by the shard's composition root and outlives its tensors and pins; any thread may
-// call it.
+// Named tensors over tiers. Code that computes pins a tensor and gets its memory, in whatever tier
+// the tensor lives. In this version every tensor lives in host memory, so pinning moves nothing.
+// Thread-safe. The shard's composition root owns the store, which must outlive its pins.
 #ifndef KAON_SERVER_TIER_TIERED_STORE_H_
 #define KAON_SERVER_TIER_TIERED_STORE_H_
 
@@ -20,7 +19,7 @@ namespace kaon::tier {
 
 class TieredStore;
 
-// The memory of one tensor while this object lives. Movable.
+// Access to the memory of one tensor for the lifetime of this object. Movable.
 class Pin {
  public:
   Pin() = default;
@@ -49,18 +48,18 @@ class TieredStore {
   // CHECKs that no pin is left.
   ~TieredStore();
 
-  // A zeroed tensor of `num_elements` fp32. ALREADY_EXISTS for a name in use, RESOURCE_EXHAUSTED
-  // naming the tensor and the arithmetic.
+  // Allocates a zeroed tensor of `num_elements` fp32. ALREADY_EXISTS for a name in use;
+  // RESOURCE_EXHAUSTED names the tensor and states the arithmetic.
   absl::Status Allocate(absl::string_view name, uint64_t num_elements);
-  // NOT_FOUND, or FAILED_PRECONDITION while it is pinned.
+  // Releases a tensor. NOT_FOUND, or FAILED_PRECONDITION while it is pinned.
   absl::Status Free(absl::string_view name);
-  // NOT_FOUND. A tensor may be pinned more than once.
+  // Pins a tensor, which may have several pins. NOT_FOUND.
   absl::StatusOr<kaon::tier::Pin> Pin(absl::string_view name);
-  // Says that the tensor will be pinned soon. NOT_FOUND. Nothing to do while host memory is the
+  // Announces that the tensor will be pinned soon. NOT_FOUND. Does nothing while host memory is the
   // only tier.
   absl::Status Prefetch(absl::string_view name);
 
-  // As those of HostTier, for memory that steps take beside the tensors.
+  // Forward to HostTier, for memory that steps use in addition to the tensors.
   absl::Status Claim(uint64_t bytes) { return host_.Claim(bytes); }
   void Release(uint64_t bytes) { host_.Release(bytes); }
 

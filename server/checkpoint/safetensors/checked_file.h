@@ -1,6 +1,6 @@
-// A file of which no wrong byte is ever read: every read checks the fragments it touches against
-// the checksums that were taken when the file was written (P8). Read-only. Owned by whoever reads a
-// checkpoint; one thread at a time.
+// A read-only file that never returns a wrong byte. Every read checks the fragments it touches
+// against the checksums from the time of writing (reliability.md P8). Not thread-safe. The reader
+// of the checkpoint owns it.
 #ifndef KAON_SERVER_CHECKPOINT_SAFETENSORS_CHECKED_FILE_H_
 #define KAON_SERVER_CHECKPOINT_SAFETENSORS_CHECKED_FILE_H_
 
@@ -17,19 +17,20 @@ namespace kaon::checkpoint {
 
 class CheckedFile : public disk::File {
  public:
-  // DATA_LOSS naming the file and both sizes when it is not as long as it was.
+  // Opens `file` with its `sums`. DATA_LOSS names the file and both sizes if its length is not that
+  // of `sums`.
   static absl::StatusOr<std::unique_ptr<CheckedFile>> Create(std::unique_ptr<disk::File> file,
                                                              FileSums sums);
 
-  // DATA_LOSS naming the file, the fragment, its bytes and both checksums.
+  // Reads like disk::File. DATA_LOSS names the file, the fragment, its bytes and both checksums.
   absl::StatusOr<size_t> Read(uint64_t offset, size_t size, char* to) override;
   absl::StatusOr<uint64_t> Size() override { return sums_.num_bytes; }
   const std::string& path() const override { return file_->path(); }
 
-  // Reads everything and compares the SHA-256 too. DATA_LOSS as Read, or naming both digests.
+  // Reads everything, and compares the SHA-256 too. DATA_LOSS as Read, or with both digests.
   absl::Status Verify();
 
-  // FAILED_PRECONDITION: nobody writes to what was checked.
+  // These return FAILED_PRECONDITION: the file is read-only.
   absl::Status Write(uint64_t offset, absl::Span<const absl::string_view> slices) override;
   absl::Status Truncate(uint64_t size) override;
   absl::Status Sync() override;
@@ -38,13 +39,13 @@ class CheckedFile : public disk::File {
   CheckedFile(std::unique_ptr<disk::File> file, FileSums sums);
 
   uint64_t FragmentSize(uint64_t fragment) const;
-  // The whole fragment, checked, into `to`.
+  // Reads the whole fragment into `to` and checks it.
   absl::Status ReadFragment(uint64_t fragment, char* to);
   absl::Status ReadOnly() const;
 
   const std::unique_ptr<disk::File> file_;
   const FileSums sums_;
-  // The fragment that was read in part last; reads in order read each once.
+  // Fragment that the last read used in part, so that sequential reads load each fragment once.
   std::string held_bytes_;
   uint64_t held_fragment_ = UINT64_MAX;
 };

@@ -1,6 +1,6 @@
-// Checksums of a file that is written from its first byte to its last: CRC32C of each fragment of
-// 1 MiB, so that a range can be checked by itself, and SHA-256 of the whole, as sha256sum(1) prints
-// it. Owned by whoever writes or verifies the file; one thread at a time.
+// Checksums of a file that is written sequentially. The CRC32C of each fragment of 1 MiB lets a
+// reader check a range alone. The SHA-256 of the whole is the one that sha256sum(1) prints. Not
+// thread-safe. The writer or verifier of the file owns it.
 #ifndef KAON_SERVER_CHECKPOINT_SAFETENSORS_FRAGMENT_SUMS_H_
 #define KAON_SERVER_CHECKPOINT_SAFETENSORS_FRAGMENT_SUMS_H_
 
@@ -19,16 +19,16 @@ namespace kaon::checkpoint {
 inline constexpr uint64_t kFragmentBytes = uint64_t{1} << 20;
 inline constexpr size_t kSha256Bytes = 32;
 
-// Of one whole file.
+// Checksums of one whole file.
 struct FileSums {
   uint64_t num_bytes = 0;
-  // Fragment i is the bytes from i * kFragmentBytes on; the last one may be shorter.
+  // Fragment i starts at byte i * kFragmentBytes; the last one may be shorter.
   std::vector<uint32_t> fragment_crc32c;
   // 32 bytes.
   std::string sha256;
 };
 
-// 32 bytes.
+// Returns the 32 bytes of the digest.
 std::string Sha256(absl::string_view bytes);
 
 class FragmentSums {
@@ -38,10 +38,10 @@ class FragmentSums {
   FragmentSums(const FragmentSums&) = delete;
   FragmentSums& operator=(const FragmentSums&) = delete;
 
-  // The file's next bytes.
+  // Adds the file's next bytes.
   void Extend(absl::string_view bytes);
   uint64_t num_bytes() const { return sums_.num_bytes; }
-  // Of everything; nothing can be added afterwards.
+  // Returns the sums of everything; Extend must not be called afterwards.
   FileSums Finish();
 
  private:

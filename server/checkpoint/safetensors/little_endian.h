@@ -1,5 +1,5 @@
-// 64-bit numbers as the files of a checkpoint hold them, whatever the processor. Pure functions;
-// any thread.
+// 64-bit numbers in the byte order of checkpoint files, on any processor. Pure functions;
+// thread-safe.
 #ifndef KAON_SERVER_CHECKPOINT_SAFETENSORS_LITTLE_ENDIAN_H_
 #define KAON_SERVER_CHECKPOINT_SAFETENSORS_LITTLE_ENDIAN_H_
 
@@ -19,7 +19,7 @@ inline std::string LittleEndian64(uint64_t value) {
   return bytes;
 }
 
-// Of the first 8 bytes, which are there.
+// Reads the first 8 bytes, which must exist.
 inline uint64_t FromLittleEndian64(absl::string_view bytes) {
   uint64_t value = 0;
   for (int i = 7; i >= 0; --i) value = value << 8 | static_cast<unsigned char>(bytes[i]);

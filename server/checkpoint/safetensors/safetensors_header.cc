@@ -24,7 +24,7 @@ absl::Status TensorError(absl::string_view file, const Tensor& tensor, absl::str
   return Error(file, absl::StrCat("tensor ", Quoted(tensor.name), ": ", what));
 }
 
-// The order of our files: every tensor is aligned to its elements if no hole is left.
+// The order of our files: without holes, every tensor is aligned to its elements.
 auto Rank(const Tensor& tensor) {
   return std::make_tuple(~SizeOf(tensor.type), absl::string_view(tensor.name));
 }
@@ -46,7 +46,7 @@ absl::Status CheckSize(absl::string_view file, const Tensor& tensor, uint64_t to
   return absl::OkStatus();
 }
 
-// Every byte of the data belongs to exactly one tensor.
+// Checks that every byte of the data belongs to exactly one tensor.
 absl::Status CheckContiguous(absl::string_view file, const std::vector<Tensor>& tensors,
                              uint64_t total) {
   uint64_t end = 0;
@@ -128,7 +128,7 @@ uint64_t SizeOf(TensorType type) {
 
 absl::StatusOr<uint64_t> TensorBytes(TensorType type, absl::Span<const uint64_t> shape) {
   uint64_t bytes = SizeOf(type);
-  // An empty tensor has no bytes, whatever the other dimensions' product would be.
+  // An empty tensor has no bytes, even if the product of its other dimensions overflows.
   if (std::find(shape.begin(), shape.end(), uint64_t{0}) != shape.end()) return 0;
   for (const uint64_t dimension : shape) {
     if (__builtin_mul_overflow(bytes, dimension, &bytes)) {
@@ -165,7 +165,7 @@ absl::StatusOr<std::string> FormatHeader(absl::string_view file,
   const uint64_t first_byte = (unpadded + kDataAlignment - 1) / kDataAlignment * kDataAlignment;
   json.resize(first_byte - kLengthBytes, ' ');
   const uint64_t data_bytes = tensors.empty() ? 0 : tensors.back().end;
-  // What is written can be read, by the same code that will.
+  // Check the header by the code that will read it.
   std::string header = LittleEndian64(json.size()) + json;
   KAON_RETURN_IF_ERROR(ParseHeaderLength(file, header, first_byte + data_bytes, rules).status());
   KAON_ASSIGN_OR_RETURN(const SafetensorsHeader read,
@@ -201,7 +201,7 @@ absl::StatusOr<SafetensorsHeader> ParseHeader(absl::string_view file, absl::stri
     return Error(file,
                  absl::StrCat("is ", file_bytes, " bytes long, its header alone is ", json.size()));
   }
-  // The format says so; the JSON library would also take spaces and a byte order mark.
+  // The format requires this; the JSON library also accepts spaces and a byte order mark.
   if (json.empty() || json[0] != '{') {
     return Error(file, absl::StrCat("its header begins with '", absl::CHexEscape(json.substr(0, 1)),
                                     "', expecting '{'"));
@@ -215,7 +215,7 @@ absl::StatusOr<SafetensorsHeader> ParseHeader(absl::string_view file, absl::stri
   if (rules.canonical) {
     KAON_RETURN_IF_ERROR(CheckCanonical(file, header.tensors, header.first_byte));
   } else {
-    // By end too: an empty tensor lies before the one that begins where it does.
+    // Sort by end too: an empty tensor comes before the one that begins at the same place.
     std::stable_sort(header.tensors.begin(), header.tensors.end(),
                      [](const Tensor& a, const Tensor& b) {
                        return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);

@@ -25,8 +25,8 @@ std::string TypeNames() {
   return names;
 }
 
-// Takes the parser's events. Each returns whether to go on, as the library wants it; the first
-// thing that is wrong stays in status().
+// Receives the parser's events. Each returns whether to continue, as the library requires; the
+// first error stays in status().
 class HeaderEvents {
  public:
   explicit HeaderEvents(absl::string_view file) : file_(file) {}
@@ -125,7 +125,7 @@ class HeaderEvents {
   }
 
   bool parse_error(size_t position, const std::string&, const Json::exception& exception) {
-    // It ends with the token, which may be as long as the header.
+    // The message ends with the token, which may be as long as the header.
     status_ = absl::InvalidArgumentError(
         absl::StrCat("file ", file_, ": header: byte ", position, ": ", Quoted(exception.what())));
     return false;
@@ -167,7 +167,7 @@ class HeaderEvents {
   Place place_ = Place::kOutside;
   SafetensorsHeader header_;
   absl::Status status_;
-  // Where the parser is.
+  // Current place of the parser.
   std::string tensor_;
   std::string field_;
   std::vector<uint64_t> offsets_;
@@ -189,7 +189,7 @@ std::string FormatHeaderJson(const std::map<std::string, std::string>& metadata,
     return json.dump(-1, ' ', false, Json::error_handler_t::replace);
   };
   std::string text = "{";
-  // One by one: an object of the library would look for each name among all before it.
+  // Add each tensor as text: an object of the library would compare each name with all before it.
   const auto add = [&](absl::string_view name, const Json& value) {
     absl::StrAppend(&text, text.size() > 1 ? "," : "", dump(Json(std::string(name))), ":",
                     dump(value));

@@ -1,6 +1,6 @@
-// The JSON of a safetensors header: what it says, before anybody asked whether it can be true. The
-// only place that knows the JSON library, whose event interface neither throws nor recurses. Pure
-// functions; any thread.
+// Parses the JSON of a safetensors header, without checking whether its facts can be true. The only
+// code that uses the JSON library, whose event interface neither throws nor recurses. Pure
+// functions; thread-safe.
 #ifndef KAON_SERVER_CHECKPOINT_SAFETENSORS_SAFETENSORS_JSON_H_
 #define KAON_SERVER_CHECKPOINT_SAFETENSORS_SAFETENSORS_JSON_H_
 
@@ -15,12 +15,13 @@
 
 namespace kaon::checkpoint {
 
-// INVALID_ARGUMENT naming the file and what is wrong, with the tensor and field: no JSON, bad
-// UTF-8, a name or field twice, an unknown dtype, a field that is missing, unknown or of another
-// kind. Tensors are in the order of the file; their offsets are as written there.
+// Parses `json`. Tensors are in the order of the file; their offsets are as written there.
+//   INVALID_ARGUMENT  no JSON, bad UTF-8, a repeated name or field, an unknown dtype, or a field
+//                     that is missing, unknown or of another kind; names file, tensor and field
 absl::StatusOr<SafetensorsHeader> ParseHeaderJson(absl::string_view file, absl::string_view json);
 
-// Without padding. Bytes that are not UTF-8 are replaced: who must know parses it again.
+// Returns the JSON without padding. Replaces bytes that are not UTF-8; a caller that must detect
+// them parses the result.
 std::string FormatHeaderJson(const std::map<std::string, std::string>& metadata,
                              absl::Span<const Tensor> tensors);
 

@@ -1,6 +1,5 @@
-// Reads ranges of the tensors of one safetensors file. The header is checked whole before anything
-// is read; whether the bytes are those that were written is for the file to know (CheckedFile).
-// Owned by whoever reads the file; one thread at a time.
+// Reads ranges of the tensors of one safetensors file. Checks the whole header before any read. It
+// does not check the data; CheckedFile does. Not thread-safe. The reader of the file owns it.
 #ifndef KAON_SERVER_CHECKPOINT_SAFETENSORS_SAFETENSORS_READER_H_
 #define KAON_SERVER_CHECKPOINT_SAFETENSORS_SAFETENSORS_READER_H_
 
@@ -19,18 +18,18 @@ namespace kaon::checkpoint {
 
 class SafetensorsReader {
  public:
-  // INVALID_ARGUMENT naming the file and what of its header breaks `rules`; the codes of
-  // disk::File. `file` outlives the reader.
+  // Opens `file`, which must outlive the reader. INVALID_ARGUMENT names the file and how its header
+  // breaks `rules`. Also returns the errors of disk::File.
   static absl::StatusOr<std::unique_ptr<SafetensorsReader>> Open(disk::File& file,
                                                                  const SafetensorsRules& rules);
 
   const SafetensorsHeader& header() const { return header_; }
 
-  // NOT_FOUND naming the file and the tensor.
+  // Returns the tensor. NOT_FOUND names the file and the tensor.
   absl::StatusOr<const Tensor*> Find(absl::string_view name) const;
 
-  // Bytes of `tensor`, which is one of this header's, from `offset` on. OUT_OF_RANGE naming the
-  // tensor and both ends; DATA_LOSS when the file became shorter; the codes of disk::File.
+  // Reads bytes of `tensor`, one of this header's, from `offset` on. OUT_OF_RANGE names the tensor
+  // and both ends; DATA_LOSS if the file became shorter. Also returns the errors of disk::File.
   absl::Status Read(const Tensor& tensor, uint64_t offset, absl::Span<char> to) const;
 
  private:
@@ -38,7 +37,7 @@ class SafetensorsReader {
 
   disk::File& file_;
   const SafetensorsHeader header_;
-  // Name -> place in the header, whose names it refers to.
+  // Index in the header by name; the keys refer to the header's names.
   absl::flat_hash_map<absl::string_view, size_t> by_name_;
 };
 

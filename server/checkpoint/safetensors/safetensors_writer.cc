@@ -27,7 +27,7 @@ absl::StatusOr<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::Create(
 }
 
 absl::Status SafetensorsWriter::Write(absl::string_view bytes) {
-  // What a failed write left is overwritten by its repetition: sums come after the bytes.
+  // Sums follow the bytes, so a retry overwrites what a failed write left.
   KAON_RETURN_IF_ERROR(file_->Write(sums_.num_bytes(), {bytes}));
   sums_.Extend(bytes);
   return absl::OkStatus();

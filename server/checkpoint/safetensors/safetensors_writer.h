@@ -1,6 +1,5 @@
-// Writes one safetensors file of a checkpoint from its first byte to its last, and takes its
-// checksums on the way: no byte is read back or held. Owned by whoever writes the checkpoint; one
-// thread at a time.
+// Writes one safetensors file of a checkpoint sequentially, and computes its checksums on the way,
+// without reading back or buffering data. Not thread-safe. The writer of the checkpoint owns it.
 #ifndef KAON_SERVER_CHECKPOINT_SAFETENSORS_SAFETENSORS_WRITER_H_
 #define KAON_SERVER_CHECKPOINT_SAFETENSORS_SAFETENSORS_WRITER_H_
 
@@ -21,24 +20,25 @@ namespace kaon::checkpoint {
 
 class SafetensorsWriter {
  public:
-  // Writes the header of `tensors`, whose begin and end are not read: LayOut says where each lies.
-  // `file` is empty; `rules` as FormatHeader. INVALID_ARGUMENT naming a tensor that cannot be
-  // written, or both sizes of a header that is too long; the codes of disk::File.
+  // Writes the header of `tensors` into the empty `file`. Ignores their begin and end: LayOut sets
+  // the places. `rules` are those of FormatHeader. INVALID_ARGUMENT names a tensor that cannot be
+  // written, or both sizes of a header that is too long. Also returns the errors of disk::File.
   static absl::StatusOr<std::unique_ptr<SafetensorsWriter>> Create(
       std::unique_ptr<disk::File> file, const std::map<std::string, std::string>& metadata,
       std::vector<Tensor> tensors, const SafetensorsRules& rules = kOurFiles);
 
-  // In the order in which their bytes are appended.
+  // Returns the tensors in the order in which their bytes must be appended.
   const std::vector<Tensor>& tensors() const { return tensors_; }
-  // First byte of the first tensor in the file.
+  // Returns the offset of the first tensor in the file.
   uint64_t first_byte() const { return first_byte_; }
 
-  // The next bytes of the tensors, in pieces of any size. After RESOURCE_EXHAUSTED the same call
-  // may be repeated. INVALID_ARGUMENT for bytes beyond the last tensor; nothing is written then.
+  // Appends the next bytes of the tensors, in pieces of any size. After RESOURCE_EXHAUSTED the
+  // caller may retry the same call. INVALID_ARGUMENT for bytes beyond the last tensor; then nothing
+  // is written.
   absl::Status Append(absl::string_view bytes);
 
-  // Everything is durable when it returns OK, the file's name excepted. FAILED_PRECONDITION naming
-  // both sizes when bytes are missing. Nothing can be appended afterwards.
+  // Makes everything durable except the file's name, and returns the sums. FAILED_PRECONDITION
+  // names both sizes if bytes are missing. Nothing can be appended afterwards.
   absl::StatusOr<FileSums> Finish();
 
  private:
@@ -50,7 +50,7 @@ class SafetensorsWriter {
   const std::unique_ptr<disk::File> file_;
   const std::vector<Tensor> tensors_;
   const uint64_t first_byte_;
-  // Of the whole file.
+  // Size of the whole file.
   const uint64_t num_bytes_;
   FragmentSums sums_;
 };
