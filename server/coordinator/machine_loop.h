@@ -1,6 +1,6 @@
-// Runs one StepMachine on one thread: a bounded queue of events, the machine's timer, and the way
-// of its actions to shards and waiting calls. Owned by CoordinatorServer; Post, Submit and Cancel
-// may be called by any thread.
+// Runs one StepMachine on one thread. Holds a bounded queue of events and the machine's timer, and
+// passes the machine's actions to shards and to waiting calls. Owned by CoordinatorServer; any
+// thread may call Post, Submit and Cancel.
 #ifndef KAON_SERVER_COORDINATOR_MACHINE_LOOP_H_
 #define KAON_SERVER_COORDINATOR_MACHINE_LOOP_H_
 
@@ -26,47 +26,48 @@ class MachineLoop {
   using Event = std::function<void(StepMachine&, absl::Time now)>;
   // Hands one request to the machine under its call id.
   using Request = std::function<void(StepMachine&, CallId)>;
-  // Receives the actions of one call, on the loop's thread: AwaitEvents, then exactly one Reply...,
-  // last AwaitEvent or AwaitFailed. Calls that the loop itself ends get AwaitFailed, whatever their
-  // kind. Must not block.
+  // Receives the actions of one call on the loop's thread: AwaitEvents, then exactly one final
+  // action. The final action is a Reply..., the last AwaitEvent, or AwaitFailed. A call of any kind
+  // that the loop itself ends gets AwaitFailed. Must not block.
   using Sink = std::function<void(CoordinatorAction)>;
-  // To one shard; on the loop's thread; must not block.
+  // Sends a message to one shard. Runs on the loop's thread; must not block.
   using ShardSender = std::function<void(SendToShard send)>;
 
-  // Asks `shard` for the record of `position`, to be answered with StepMachine::OnRecordRead; on
+  // Asks `shard` for the record of `position`; StepMachine::OnRecordRead takes the answer. Runs on
   // the loop's thread; must not block.
   using RecordReader = std::function<void(int shard, uint64_t position)>;
 
-  // Carries it out, to be answered as it says; on the loop's thread; must not block.
+  // Carries out `finish`, then answers the machine as FinishCheckpoint says. Runs on the loop's
+  // thread; must not block.
   using CheckpointFinisher = std::function<void(FinishCheckpoint finish)>;
 
-  // Looks at the machine after each event, once its actions are carried out; on the loop's thread;
-  // must not block.
+  // Looks at the machine after each event, once the loop has carried out the actions. Runs on the
+  // loop's thread; must not block.
   using Observer = std::function<void(const StepMachine& machine)>;
 
-  // Without a `reader` no record is ever read, without a `finisher` no checkpoint finished.
+  // Without a `reader` the loop reads no records; without a `finisher` it finishes no checkpoints.
   explicit MachineLoop(ShardSender sender, RecordReader reader = nullptr,
                        CheckpointFinisher finisher = nullptr, Observer observer = nullptr);
   ~MachineLoop();
   MachineLoop(const MachineLoop&) = delete;
   MachineLoop& operator=(const MachineLoop&) = delete;
 
-  // Events posted before wait for it.
+  // Starts the thread, which also runs the events posted earlier.
   void Start(StepMachineOptions options);
   // Ends every open call with UNAVAILABLE. Idempotent.
   void Stop();
 
-  // Runs `event`, which holds so many bytes, on the loop's thread. Or nothing happens:
-  // RESOURCE_EXHAUSTED when the queue is full, UNAVAILABLE when the loop stopped.
+  // Runs `event`, which holds `bytes` bytes, on the loop's thread. After an error `event` never
+  // runs: RESOURCE_EXHAUSTED if the queue is full, UNAVAILABLE if the loop stopped.
   absl::Status Post(Event event, size_t bytes = 0);
-  // As Post, whatever the queue's length: for events of which there can only be a few.
+  // Posts even if the queue is full. Use it for events of which only a few can exist.
   void PostAlways(Event event);
 
   CallId NewCall() { return ++last_call_; }
-  // Exactly one final action reaches `sink`; if Post fails it is that status, on the caller's
-  // thread.
+  // Posts `request`. `sink` receives exactly one final action. If Post fails, `sink` gets that
+  // error on the caller's thread.
   void Submit(CallId call, Request request, Sink sink);
-  // The caller is gone: ends the call with CANCELLED if it is still open.
+  // Ends the call with CANCELLED if it is still open, because its caller is gone.
   void Cancel(CallId call);
 
  private:
@@ -89,11 +90,11 @@ class MachineLoop {
   Mutex mu_;
   CondVar wake_;
   std::deque<Waiting> events_ ABSL_GUARDED_BY(mu_);
-  // Of events that have not run to their end.
+  // Bytes held by events that have not finished.
   size_t waiting_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 
-  // Owned by the loop's thread (and by Stop once that is joined).
+  // Owned by the loop's thread, and by Stop after it has joined that thread.
   std::unique_ptr<StepMachine> machine_;
   std::map<CallId, Sink> sinks_;
   absl::Time wake_at_ = absl::InfinitePast();

@@ -1,8 +1,11 @@
-// Looks at a coordinator's state machine after each event, and at what it sends, and tells of what
-// has changed: whether its job is stopped or its state is damaged, which the health service
-// answers; takeovers, rounds, control entries, checkpoints, lost workers and those whose gradients
-// are far from the others', which are counted. Owned by CoordinatorServer; called by the loop's
-// thread unless it says so.
+// Looks at a coordinator's state machine after each event, and at the messages it sends, and
+// reports changes.
+//
+// - To the health service: the job is stopped, or its state is damaged.
+// - To the event counts: takeovers, rounds, control entries, checkpoints, lost workers, and workers
+//   whose gradient norms are far from the others'.
+//
+// Owned by CoordinatorServer; called by the loop's thread unless a method says otherwise.
 #ifndef KAON_SERVER_COORDINATOR_MACHINE_WATCH_H_
 #define KAON_SERVER_COORDINATOR_MACHINE_WATCH_H_
 
@@ -19,19 +22,19 @@
 
 namespace kaon::coordinator {
 
-// Cause of ill health: the state is not one that a checkpoint can be taken of.
+// Cause of ill health: no checkpoint can be taken of the state.
 inline constexpr char kCheckpointCause[] = "checkpoint";
 
 class MachineWatch {
  public:
-  // `health`, of the service that workers call, and `counts` outlive the watch.
+  // `health` is of the service that workers call. It and `counts` must outlive the watch.
   MachineWatch(monitor::ServiceHealth& health, monitor::EventCounts& counts)
       : health_(health), counts_(counts) {}
 
   void Look(const StepMachine& machine);
-  // To whichever shard.
+  // Counts a message that was sent to any shard.
   void OnSent(const v1::CoordinatorToShard& message);
-  // A checkpoint was created, or given up. Any thread.
+  // Call it when a checkpoint was created or abandoned. Any thread.
   void OnCheckpoint(const std::string& id, const absl::Status& status);
 
  private:
@@ -46,7 +49,7 @@ class MachineWatch {
   bool holds_ = false;
   std::set<uint32_t> lost_;
   uint64_t outliers_ = 0;
-  // Newest that was counted: a round after the first, and a decision.
+  // The newest round after a first one, and the newest decision, that were counted.
   uint64_t reopened_position_ = 0;
   v1::Ballot reopened_ballot_;
   uint64_t reopened_round_ = 0;
