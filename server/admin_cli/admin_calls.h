@@ -1,5 +1,5 @@
-// The calls behind kaonctl: one coordinator out of the endpoints answers, each call with its
-// deadline. Owned by main; one thread.
+// The calls behind kaonctl. Each call has a deadline, and one of the given coordinators answers it.
+// Owned by main; one thread.
 #ifndef KAON_SERVER_ADMIN_CLI_ADMIN_CALLS_H_
 #define KAON_SERVER_ADMIN_CLI_ADMIN_CALLS_H_
 
@@ -21,47 +21,48 @@ namespace kaon::admin_cli {
 
 void PauseFor(absl::Duration duration);
 
-// For one request and its repetitions; never 0.
+// Returns a random id for one request and its retries; never 0.
 uint64_t RandomRequestId();
 
-// Every function asks the endpoints in order until one can be reached; UNAVAILABLE or
-// DEADLINE_EXCEEDED with the last one's error when none can, otherwise the status of the call.
-// Those that ask again do so until the timeout, which counts from the construction.
+// Every function asks the endpoints in order until it reaches one. If it reaches none, it returns
+// the last error, UNAVAILABLE or DEADLINE_EXCEEDED. Otherwise it returns the status of the call.
+// Functions that retry do so until the timeout, which starts at construction.
 class AdminCalls {
  public:
-  // Returns after so long.
+  // Returns after the given time.
   using Pause = std::function<void(absl::Duration)>;
 
   enum class WhileAway { kFail, kAskAgain };
 
   explicit AdminCalls(const Options& options, Pause pause = PauseFor);
 
-  // What a change is compared with is asked for again while no coordinator can be reached.
+  // kAskAgain retries while no coordinator can be reached. Use it to read the value that a change
+  // is compared with.
   absl::StatusOr<v1::GetStatusResponse> GetStatus(WhileAway while_away = WhileAway::kFail) const;
   absl::StatusOr<v1::JobDescription> DescribeJob(WhileAway while_away = WhileAway::kFail) const;
-  // All pages. INVALID_ARGUMENT for a filter that is no RE2.
+  // Reads all pages. INVALID_ARGUMENT if the filter is no RE2.
   absl::StatusOr<std::vector<v1::ParameterRow>> ListParameters() const;
   absl::StatusOr<v1::StepHistoryResponse> StepHistory() const;
-  // Of the parameter that the options name.
+  // Both read the parameter that the options name.
   absl::StatusOr<NamedStats> GetParameterStats() const;
   absl::StatusOr<NamedDiagnostics> GetParameterDiagnostics() const;
-  // Follows to the coordinator that holds the shards, and asks again while there is none or none
-  // can be reached: the request's id lets it be applied once.
+  // Follows the redirect to the coordinator that holds the shards. Retries while there is none or
+  // none can be reached; thanks to the request's id the change is applied once.
   absl::StatusOr<v1::SetGroupResponse> SetGroup(const v1::SetGroupRequest& request) const;
-  // DEADLINE_EXCEEDED when reading takes longer than the timeout.
+  // DEADLINE_EXCEEDED if reading takes longer than the timeout.
   absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints() const;
   absl::StatusOr<v1::CheckpointSummary> VerifyCheckpoint() const;
-  // Follows to the coordinator that holds the shards.
+  // Follows the redirect to the coordinator that holds the shards.
   absl::StatusOr<v1::CheckpointSummary> CreateCheckpoint() const;
-  // As SetGroup.
+  // Redirects and retries like SetGroup.
   absl::StatusOr<v1::RestoreCheckpointResponse> RestoreCheckpoint(
       const v1::RestoreCheckpointRequest& request) const;
-  // Every endpoint, and every shard that the first reachable one names. Servers that cannot be
-  // reached are rows, not errors; of those that do not serve it is asked why.
+  // Checks every endpoint, and every shard that the first reachable endpoint names. An unreachable
+  // server is a row, not an error. Asks a server that is not serving for the reason.
   std::vector<HealthRow> CheckHealth() const;
 
  private:
-  // kHolder follows a refusal that says where the holder of the shards is.
+  // kHolder follows a refusal that names the holder of the shards.
   enum class To { kAny, kHolder };
 
   // Calls `method` of v1::Admin::Stub.

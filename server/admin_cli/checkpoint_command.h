@@ -1,5 +1,5 @@
-// `kaonctl checkpoint`: what is printed of the answers about checkpoints, and the two commands that
-// work on files, without a service. No state; one thread.
+// `kaonctl checkpoint`: prints the answers about checkpoints, and runs the two commands that work
+// on files without a service. No state; one thread.
 #ifndef KAON_SERVER_ADMIN_CLI_CHECKPOINT_COMMAND_H_
 #define KAON_SERVER_ADMIN_CLI_CHECKPOINT_COMMAND_H_
 
@@ -17,20 +17,21 @@ namespace kaon::admin_cli {
 struct ExportedFile {
   std::string path;
   uint64_t bytes = 0;
-  // As sha256sum(1) prints it.
+  // Has the format of sha256sum(1).
   std::string sha256;
 };
 
-// A definition in a file: protobuf's JSON if its name ends in .json, textproto otherwise.
-// INVALID_ARGUMENT naming the file and what is wrong; NOT_FOUND.
+// Reads a job definition from a file: JSON of protobuf if the name ends in .json, otherwise
+// textproto. NOT_FOUND if there is no such file; INVALID_ARGUMENT names the file and the error.
 absl::StatusOr<v1::JobDefinition> ReadJobFile(const std::string& path);
 
-// Writes the weights of a checkpoint as one file. Codes: ExportWeights, CheckpointDirectory::Load.
+// Writes the weights of a checkpoint to one file. Codes: ExportWeights, CheckpointDirectory::Load.
 absl::StatusOr<ExportedFile> ExportCheckpoint(const Options& options);
-// Makes a checkpoint of a file with weights. Codes: ImportWeights, ReadJobFile.
+// Makes a checkpoint from a file of weights. Codes: ImportWeights, ReadJobFile.
 absl::StatusOr<v1::CheckpointSummary> ImportCheckpoint(const Options& options);
 
-// The whole command: with the step that was given, or read just before. Codes: those of the calls.
+// Runs the whole command. Uses the expected step of the options, or reads the present step first.
+// Codes: those of the calls.
 absl::StatusOr<v1::RestoreCheckpointResponse> RestoreCheckpoint(const AdminCalls& calls,
                                                                 const Options& options);
 

@@ -1,5 +1,5 @@
-// `kaonctl digest`: the digests of a job's weights and state at one applied position, per shard and
-// of the whole job. No state; any thread.
+// `kaonctl digest`: digests of a job's weights and state at one applied position, for each shard
+// and for the whole job. No state; any thread.
 #ifndef KAON_SERVER_ADMIN_CLI_DIGEST_COMMAND_H_
 #define KAON_SERVER_ADMIN_CLI_DIGEST_COMMAND_H_
 
@@ -14,7 +14,7 @@
 
 namespace kaon::admin_cli {
 
-// As a StepRecord has it: of weights, optimizer state and update counters.
+// The same digests as in a StepRecord: `state` covers optimizer state and update counters.
 struct ShardDigests {
   uint32_t shard = 0;
   std::string address;
@@ -25,24 +25,26 @@ struct ShardDigests {
 struct JobDigests {
   std::string job;
   uint64_t timeline = 0;
-  // Of the newest entry that every shard has applied, and of the newest train step.
+  // `position`: the newest entry that every shard has applied. `step`: the newest train step.
   uint64_t position = 0;
   uint64_t step = 0;
-  // The shards' added up (mod 2^64).
+  // Sums over the shards, mod 2^64.
   uint64_t weights = 0;
   uint64_t state = 0;
   std::vector<ShardDigests> shards;
 };
 
-// How often it is asked before shards that step while they are asked are an error.
+// AskDigests makes at most so many attempts while the shards step.
 inline constexpr int kDigestAttempts = 20;
 
-// UNAVAILABLE naming a shard that did not answer, DATA_LOSS one that lost its state, ABORTED two
-// shards and their positions when these differ.
+// Extracts the digests.
+//   UNAVAILABLE  a shard did not answer; names it
+//   DATA_LOSS    a shard lost its state; names it
+//   ABORTED      two shards have different positions; names both
 absl::StatusOr<JobDigests> DigestsIn(const v1::GetStatusResponse& status);
 
-// Calls `ask` until every shard answers from one position; `wait` between two attempts. Errors of
-// `ask`, and of DigestsIn after the last attempt.
+// Calls `ask` until all shards answer from one position, and `wait` between attempts. Returns
+// errors of `ask`, and of DigestsIn after the last attempt.
 absl::StatusOr<JobDigests> AskDigests(
     const std::function<absl::StatusOr<v1::GetStatusResponse>()>& ask,
     const std::function<void()>& wait);

@@ -1,5 +1,5 @@
-// What `kaonctl job show --effective` prints: every value of the job and where it comes from. Pure
-// functions; any thread.
+// Prints `kaonctl job show --effective`: every value of the job and its origin. Pure functions; any
+// thread.
 #ifndef KAON_SERVER_ADMIN_CLI_EFFECTIVE_REPORT_H_
 #define KAON_SERVER_ADMIN_CLI_EFFECTIVE_REPORT_H_
 

@@ -1,5 +1,5 @@
-// What servers have counted (`kaonctl status --events`), as JSON and as a table. Pure functions;
-// any thread.
+// Prints the event counts of the servers (`kaonctl status --events`) as JSON and as a table. Pure
+// functions; any thread.
 #ifndef KAON_SERVER_ADMIN_CLI_EVENTS_REPORT_H_
 #define KAON_SERVER_ADMIN_CLI_EVENTS_REPORT_H_
 
@@ -13,10 +13,10 @@
 
 namespace kaon::admin_cli {
 
-// By name; an event that is not there has not happened.
+// Keyed by name; a missing event has not happened.
 nlohmann::ordered_json EventsJson(const google::protobuf::RepeatedPtrField<v1::EventCount>& events);
 
-// Of the coordinator that was asked, and of every shard.
+// Covers the coordinator that answered and every shard.
 std::string EventsText(const v1::GetStatusResponse& status);
 
 }  // namespace kaon::admin_cli

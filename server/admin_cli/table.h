@@ -1,5 +1,5 @@
-// Text tables for terminals: a header line, then rows, columns padded to their widest cell. A value
-// type; one thread.
+// Text tables for terminals: a header line, then rows. Columns are padded to their widest cell. A
+// value type; one thread.
 #ifndef KAON_SERVER_ADMIN_CLI_TABLE_H_
 #define KAON_SERVER_ADMIN_CLI_TABLE_H_
 
@@ -19,8 +19,8 @@ class Table {
  public:
   explicit Table(std::vector<Column> columns);
 
-  // As many cells as columns (CHECK). Control characters are shown as '?', so that a cell stays on
-  // its line.
+  // Adds a row; CHECKs that it has one cell per column. Shows control characters as '?', so that a
+  // cell stays on its line.
   void AddRow(std::vector<std::string> cells);
 
   // Lines end with a newline and have no trailing spaces. A table without rows is its header.

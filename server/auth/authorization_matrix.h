@@ -1,6 +1,6 @@
-// Which role may call which method: one explicit list, default deny. Adding an RPC means adding its
-// row; a test generated from the service descriptors fails until that is done. Constant data and
-// pure functions; any thread.
+// Defines which role may call which method: one explicit list, default deny. A new RPC needs a row;
+// a test generated from the service descriptors fails without it. Constant data and pure functions;
+// any thread.
 #ifndef KAON_SERVER_AUTH_AUTHORIZATION_MATRIX_H_
 #define KAON_SERVER_AUTH_AUTHORIZATION_MATRIX_H_
 
@@ -12,17 +12,17 @@
 namespace kaon::auth {
 
 struct MethodRule {
-  // As on the wire: /package.Service/Method.
+  // Name on the wire: /package.Service/Method.
   absl::string_view method;
-  // At most as many as there are roles.
+  // Has at most one entry per role.
   absl::Span<const proto::Role> roles;
 };
 
-// Every method that a Kaon server answers.
+// Returns a row for every method that a Kaon server answers.
 absl::Span<const MethodRule> AuthorizationMatrix();
 
-// PERMISSION_DENIED naming method and role, for a role that is not in the method's row and for a
-// method without a row.
+// PERMISSION_DENIED if the method has no row, or its row lacks the role; names the method and the
+// role.
 absl::Status AuthorizeMethod(proto::Role role, absl::string_view method);
 
 }  // namespace kaon::auth

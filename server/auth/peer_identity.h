@@ -1,5 +1,5 @@
-// Who is at the other end of a call, and whether it may act for a worker rank. Pure functions over
-// a call's context; any thread, for as long as the context lives.
+// Identifies the caller of a call, and decides whether it may act for a worker rank. Pure functions
+// over a call's context; any thread, while the context lives.
 #ifndef KAON_SERVER_AUTH_PEER_IDENTITY_H_
 #define KAON_SERVER_AUTH_PEER_IDENTITY_H_
 
@@ -16,17 +16,19 @@
 
 namespace kaon::auth {
 
-// The identity in a certificate that the handshake has verified. UNAUTHENTICATED when it does not
-// have exactly one URI name or that name is not an identity of ours.
+// Returns the identity in a certificate that the handshake has verified. UNAUTHENTICATED unless the
+// certificate has exactly one URI name and that name is an identity of Kaon.
 absl::StatusOr<proto::Identity> CertificateIdentity(const grpc::AuthContext& context);
 
-// For handlers: on servers with certificates the processor of CreateServerCredentials has already
-// refused a call whose certificate names nobody. On plaintext servers, which are loopback only,
-// whoever can connect is the machine's own user: role admin with an empty domain, which
-// AuthorizeWorker lets act for every rank.
+// Returns the identity of the caller, for handlers.
+//
+// - With certificates: the processor of CreateServerCredentials has already rejected a certificate
+//   without an identity.
+// - Plaintext: the server is on loopback only, so every caller is a user of this machine. Returns
+//   role admin with an empty domain, which AuthorizeWorker accepts for every rank.
 proto::Identity PeerIdentity(const grpc::ServerContextBase& context);
 
-// For logs: the URI of the certificate, or that there was none.
+// Returns the URI of the certificate, or a text that there was none, for logs.
 std::string PeerName(const proto::Identity& identity);
 
 // PERMISSION_DENIED naming both jobs or both ranks, or the role if it is not worker.

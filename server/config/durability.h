@@ -1,5 +1,5 @@
-// The durability mode of a shard as it is typed and shown: "journal", "interval(50)", "none"
-// (protocol.md section 3). Pure functions; any thread.
+// The durability mode of a shard as text: "journal", "interval(50)", "none" (protocol.md section
+// 3). Pure functions; any thread.
 #ifndef KAON_SERVER_CONFIG_DURABILITY_H_
 #define KAON_SERVER_CONFIG_DURABILITY_H_
 
@@ -16,14 +16,14 @@ inline constexpr uint32_t kMaxIntervalSteps = 1000000;
 
 struct Durability {
   v1::DurabilityMode mode = v1::DURABILITY_MODE_JOURNAL;
-  // What a restart loses at most; 0 in other modes than INTERVAL.
+  // Upper bound on the steps that a restart loses; 0 unless the mode is INTERVAL.
   uint32_t interval_steps = 0;
 };
 
-// Empty = journal. INVALID_ARGUMENT naming the text and what may stand there.
+// Parses a mode; empty means journal. INVALID_ARGUMENT names the text and the allowed forms.
 absl::StatusOr<Durability> ParseDurability(absl::string_view text);
 
-// The same for each way to write a mode; lower-case words for what is no mode.
+// Returns the text of a mode. Returns the lower-case name of the enum value if it is no mode.
 std::string DurabilityText(v1::DurabilityMode mode, uint32_t interval_steps);
 
 }  // namespace kaon::config

@@ -1,5 +1,5 @@
-// Refuses to start a server where a limit of the system leaves it too little memory: it would end
-// in the middle of its work, or accept connections and shake no hands. Any thread.
+// Rejects a start if a system limit leaves the server too little memory. Otherwise the server would
+// die during its work, or accept connections without completing the handshake. Any thread.
 #ifndef KAON_SERVER_CONFIG_MEMORY_LIMITS_H_
 #define KAON_SERVER_CONFIG_MEMORY_LIMITS_H_
 
@@ -12,14 +12,14 @@
 
 namespace kaon::config {
 
-// Address space of program, libraries, threads and their arenas: twice what an idle server has.
+// Address space of the program, libraries, threads and their arenas: twice that of an idle server.
 inline constexpr uint64_t kProgramBytes = uint64_t{512} << 20;
-// What gRPC may hold beyond the gradients that wait: a few registrations, and a chunk on its way
-// for each of many streams.
+// Upper bound on gRPC's memory besides waiting gradients: a few registrations, and a chunk in
+// flight for each of many streams.
 inline constexpr uint64_t kTransportBytes = uint64_t{256} << 20;
 
-// `configured` bytes are what the configuration lets the server take beside these.
-// FAILED_PRECONDITION names the limit, its value and what it must be.
+// `configured` is the number of bytes that the configuration lets the server allocate in addition.
+// FAILED_PRECONDITION names the limit, its value and the required value.
 inline absl::Status CheckMemoryLimits(uint64_t configured) {
   const uint64_t needed = kProgramBytes + kTransportBytes + configured;
   struct Limit {

@@ -1,6 +1,6 @@
-// The life of a server's process, the same for every server: configured from file, environment and
-// flags, serving until SIGTERM or SIGINT, shut down in order. Called once from main, before any
-// thread starts.
+// The life of every server's process. It reads the configuration from file, environment and flags,
+// serves until SIGTERM or SIGINT, and shuts down in order. Called once from main, before any thread
+// starts.
 #ifndef KAON_SERVER_CONFIG_SERVER_PROCESS_H_
 #define KAON_SERVER_CONFIG_SERVER_PROCESS_H_
 
@@ -28,7 +28,7 @@ inline uint64_t MaxOpenFiles() {
   return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_max : 0;
 }
 
-// As many open files as the system lets this process have.
+// Raises the limit of open files to the maximum that the system allows.
 inline void RaiseOpenFileLimit() {
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -38,7 +38,8 @@ inline void RaiseOpenFileLimit() {
 }
 
 // Server has `static StatusOr<unique_ptr<Server>> Start(Config)` and `Shutdown()`. Returns the exit
-// status: ParseCommandLine's, 1 with the reason on stderr if it cannot start, 0 after a shutdown.
+// status: that of ParseCommandLine, 1 if the server cannot start (the reason is on stderr), 0 after
+// a shutdown.
 template <typename Server, typename Config>
 int RunServer(const CommandLine& command_line, int argc, const char* const* argv) {
   Config config;
@@ -49,17 +50,17 @@ int RunServer(const CommandLine& command_line, int argc, const char* const* argv
     std::cerr << command_line.program << ": " << armed.message() << std::endl;
     return 2;
   }
-  // Before the first thread, so that every thread leaves these signals to sigwait.
+  // Block the signals before the first thread starts, so that every thread leaves them to sigwait.
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 
-  // A file that may grow no more is a full disk, which is waited for, and no reason to end.
+  // Treat a file that reached its size limit like a full disk: the server waits and does not end.
   signal(SIGXFSZ, SIG_IGN);
 
-  // Connections and files come out of one table; the usual limit of 1024 is meant for select().
+  // Connections and files share one table. The usual limit of 1024 is meant for select().
   RaiseOpenFileLimit();
 
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(std::move(config));

@@ -1,7 +1,7 @@
-// Accepts the connections of one gRPC server in its stead. gRPC 1.51 stops accepting for good once
-// the process has run out of descriptors; this listener never lets connections take the last ones,
-// bounds them in total, by address and while their peer is unknown, and ends the process, with the
-// reason, should its port stop answering all the same. Owned by the server's composition root.
+// Accepts the connections of one gRPC server, because gRPC 1.51 stops accepting forever once the
+// process has run out of descriptors. Connections never get the last descriptors. They are limited
+// in total, by address, and while their peer is unknown. If the port stops answering all the same,
+// the listener ends the process with the reason. Owned by the server's composition root.
 #ifndef KAON_SERVER_LISTENER_LISTENER_H_
 #define KAON_SERVER_LISTENER_LISTENER_H_
 
@@ -30,25 +30,26 @@ namespace kaon::listener {
 class Listener {
  public:
   // Binds host:port and listens; port 0 = any. `counts` must outlive the listener.
-  //   FAILED_PRECONDITION  the host is unknown, or the port is in use or not ours to take
+  //   FAILED_PRECONDITION  the host is unknown, or the port is in use or not permitted
   static absl::StatusOr<std::unique_ptr<Listener>> Bind(const std::string& listen,
                                                         monitor::EventCounts& counts);
-  // As Stop. Outlives the server that was built with it.
+  // Calls Stop. The listener must outlive the server that AddTo configured.
   ~Listener();
 
   int port() const { return port_; }
-  // Connections whose peer has made no authorized call yet.
+  // Returns the number of connections whose peer has made no authorized call yet.
   size_t num_unknown() const ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Makes the server get its connections here, and tell of each authorized call.
+  // Makes the server get its connections here and report each authorized call.
   void AddTo(grpc::ServerBuilder& builder, std::shared_ptr<grpc::ServerCredentials> credentials);
 
-  // Begins to accept, once the server is started. `reserve` descriptors more than are open now are
-  // kept for files and outgoing connections. `tls` says what the watchdog expects.
+  // Begins to accept; call it once the server is started. Keeps `reserve` descriptors, in addition
+  // to those open now, for files and outgoing connections. `tls` tells the watchdog whether the
+  // port speaks TLS.
   //   FAILED_PRECONDITION  the limit of open files leaves room for too few connections
   absl::Status Start(size_t reserve, bool tls);
 
-  // Accepts no more, and closes the port; before the server is shut down. Idempotent.
+  // Stops accepting and closes the port. Call it before the server shuts down. Idempotent.
   void Stop();
 
  private:
@@ -56,9 +57,9 @@ class Listener {
   Listener(std::vector<proto::Descriptor> sockets, int port, proto::Descriptor wake,
            monitor::EventCounts& counts);
   void Run();
-  // Accepts a connection that waits there; false to accept nothing for a while.
+  // Accepts a waiting connection. Returns false if the loop should accept nothing for a while.
   bool AcceptOne(int socket);
-  // False: the connection is to be closed.
+  // Returns false if the caller must close the connection.
   bool Admit(int fd, const sockaddr_storage& address);
   void CountCut() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
