@@ -33,14 +33,14 @@ constexpr uint32_t kMaxHeartbeatMs = 60000;
 constexpr uint32_t kMaxTakeoverMs = 600000;
 constexpr uint64_t kMaxCheckpointEverySteps = uint64_t{1} << 40;
 constexpr uint64_t kDefaultCheckpointKeep = 3;
-// Fewer good ones are never left.
+// Retention never leaves fewer good checkpoints.
 constexpr uint64_t kMinCheckpointKeep = 2;
 constexpr uint64_t kMaxCheckpointKeep = 1000;
-// Checkpoints and what libraries open now and then; a link, and the one that takes its place.
+// Checkpoint files, files that libraries open occasionally, a link, and the link that replaces it.
 constexpr size_t kOwnDescriptors = 8;
 constexpr size_t kDescriptorsOfShard = 2;
 constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
-// A worker waits for what is read; the machine asks again at each heartbeat.
+// A worker waits for the record; the machine asks again at each heartbeat.
 constexpr absl::Duration kReadTimeout = absl::Seconds(2);
 
 absl::Status CheckAddress(absl::string_view field, const std::string& address) {
@@ -89,7 +89,7 @@ absl::StatusOr<v1::CoordinatorConfig> CompleteConfig(v1::CoordinatorConfig confi
   if (config.heartbeat_ms() == 0) config.set_heartbeat_ms(100);
   KAON_RETURN_IF_ERROR(CheckRange("heartbeat_ms", config.heartbeat_ms(), 1, kMaxHeartbeatMs));
   if (config.takeover_ms() == 0) config.set_takeover_ms(std::max(500u, 5 * config.heartbeat_ms()));
-  // One lost heartbeat is no reason to replace a holder.
+  // One lost heartbeat must not replace a holder.
   KAON_RETURN_IF_ERROR(
       CheckRange("takeover_ms", config.takeover_ms(), 2 * config.heartbeat_ms(), kMaxTakeoverMs));
   KAON_RETURN_IF_ERROR(CheckRange("checkpoint_every_steps", config.checkpoint_every_steps(), 0,
@@ -148,7 +148,7 @@ absl::Status CoordinatorServer::Connect() {
     };
     events.message = [this, i](v1::ShardToCoordinator message) {
       const size_t bytes = message.ByteSizeLong();
-      // Shared: a function is copied, the message need not be.
+      // Copying a std::function copies its captures; sharing avoids a copy of the message.
       auto shared = std::make_shared<v1::ShardToCoordinator>(std::move(message));
       loop_
           ->Post(
@@ -157,7 +157,7 @@ absl::Status CoordinatorServer::Connect() {
                 machine.OnShardMessage(i, std::move(*shared), now);
               },
               bytes)
-          // A message dropped by a full queue is like one lost on the way.
+          // A message dropped by a full queue is like one lost on the network.
           .IgnoreError();
     };
     links_.push_back(std::make_unique<ShardLink>(std::move(options), std::move(events)));
@@ -167,7 +167,8 @@ absl::Status CoordinatorServer::Connect() {
 
 void CoordinatorServer::FinishCheckpointRun(FinishCheckpoint finish) {
   const uint64_t attempt = finish.attempt;
-  // One without parts was given up, as one is in the end whose manifest could not be written.
+  // No parts means that the attempt was abandoned. An attempt whose manifest could not be written
+  // ends here too.
   if (finish.parts.empty() && !finish.is_there) {
     watch_.OnCheckpoint(finish.facts.id, finish.why);
   }
@@ -255,7 +256,7 @@ void CoordinatorServer::RunMachine() {
 }
 
 void CoordinatorServer::Shutdown() {
-  // First the callers get their answers, then nothing can start new work, then the port closes.
+  // First all callers get their answers. Then no new work can start. Then the port closes.
   if (loop_) loop_->Stop();
   for (const auto& link : links_) link->Shutdown();
   if (keeper_) keeper_->Stop();

@@ -15,11 +15,11 @@ namespace {
 
 constexpr absl::string_view kShuttingDown = "coordinator is shutting down";
 
-// Requests and shard messages that may wait for the thread. Far above what 4096 workers have open
-// at once.
+// Requests and shard messages that may wait for the thread. Far above the number that 4096 workers
+// have open at once.
 constexpr size_t kMaxEvents = 1 << 16;
-// Of what they hold: a shard's state comes with its registration, and again at each heartbeat. One
-// that is larger waits alone.
+// Bytes that waiting events may hold. A shard's state arrives with its registration, and again at
+// each heartbeat. A larger event waits alone.
 constexpr size_t kMaxEventBytes = size_t{256} << 20;
 
 template <typename... Ts>
@@ -29,7 +29,7 @@ struct Overloaded : Ts... {
 template <typename... Ts>
 Overloaded(Ts...) -> Overloaded<Ts...>;
 
-// After the message went out: a decision may then be with the first shard alone.
+// Runs after the send, so at a failpoint a decision may have reached only the first shard.
 void PassSent(v1::CoordinatorToShard::BodyCase body, bool restore) {
   if (body == v1::CoordinatorToShard::kPromise) {
     PassFailpoint(Failpoint::coordinator_promise_sent);
@@ -107,7 +107,7 @@ absl::Status MachineLoop::Post(Event event, size_t bytes) {
 }
 
 void MachineLoop::PostAlways(Event event) {
-  // A loop that stopped needs no more events.
+  // A stopped loop needs no more events.
   Enqueue({std::move(event), 0}, std::numeric_limits<size_t>::max()).IgnoreError();
 }
 
@@ -137,12 +137,12 @@ void MachineLoop::Run() {
         wake_.WaitFor(mu_, wait);
       }
       events.swap(events_);
-      // What is queued still runs: each request in it has a caller that waits for an answer.
+      // Run the queued events first: each request among them has a caller that waits for an answer.
       if (stopping_ && events.empty()) return;
     }
     for (Waiting& waiting : events) {
       waiting.event(*machine_, SteadyNow());
-      // What it holds goes now.
+      // Release what the event holds now.
       waiting.event = nullptr;
       Dispatch();
       MutexLock lock(mu_);

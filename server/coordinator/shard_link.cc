@@ -13,11 +13,11 @@ namespace kaon::coordinator {
 
 namespace {
 
-// Messages that may wait for a slow shard. Each tick adds at most one, so this is some seconds'
-// worth.
+// Messages that may wait for a slow shard. Each tick adds at most one, so this is a few seconds of
+// messages.
 constexpr size_t kMaxOutgoing = 32;
-// Of them beside the one that is being written: plans and records may hold a registration of
-// megabytes, and each shard gets its own.
+// Bytes that may wait behind the message being written. Plans and records may hold a registration
+// of megabytes, and each shard gets its own.
 constexpr size_t kMaxOutgoingBytes = size_t{1} << 20;
 constexpr absl::Duration kFirstBackoff = absl::Milliseconds(50);
 constexpr absl::Duration kMaxBackoff = absl::Seconds(1);
@@ -31,16 +31,16 @@ grpc::ByteBuffer Encode(const v1::CoordinatorToShard& message, absl::string_view
 
 }  // namespace
 
-// One life of the control stream. Owned by its link until OnDone.
+// One life of the control stream. The link owns it until OnDone.
 class ShardLink::Stream : public grpc::ClientBidiReactor<grpc::ByteBuffer, v1::ShardToCoordinator> {
  public:
   explicit Stream(ShardLink& link) : token_(link.calls_), link_(link) {}
 
   void Start(ControlStub& stub, grpc::ByteBuffer probe) {
-    // Otherwise a shard that is not up yet would end stream after stream.
+    // Wait for a shard that is not up yet; otherwise stream after stream would fail.
     context_.set_wait_for_ready(true);
     stub.PrepareBidiStreamingCall(&context_, kControlMethod, grpc::StubOptions(), this);
-    // Writes are started from outside of reactions, so the stream may not end while reads go on.
+    // Writes start outside of reactions, so the stream must not end while reads continue.
     AddHold();
     StartRead(&incoming_);
     StartCall();
@@ -53,13 +53,13 @@ class ShardLink::Stream : public grpc::ClientBidiReactor<grpc::ByteBuffer, v1::S
       if (broken_ || outgoing_.size() >= kMaxOutgoing) return;
       if (!outgoing_.empty()) {
         const size_t bytes = message.Length();
-        // One that is larger waits alone.
+        // A larger message waits alone.
         if (waiting_bytes_ > 0 && waiting_bytes_ + bytes > kMaxOutgoingBytes) return;
         waiting_bytes_ += bytes;
       }
       outgoing_.push_back(std::move(message));
       if (outgoing_.size() > 1) return;
-      // Keeps the stream from ending between here and StartWrite.
+      // Keeps the stream from ending before StartWrite.
       AddHold();
     }
     WriteFront();
@@ -95,7 +95,8 @@ class ShardLink::Stream : public grpc::ClientBidiReactor<grpc::ByteBuffer, v1::S
   void OnDone(const grpc::Status& status) override { link_.OnStreamDone(status); }
 
  private:
-  // By the one that put it there, or by the end of the write before: never twice at a time.
+  // Called by the Send that queued the front, or at the end of the previous write: never twice
+  // concurrently.
   void WriteFront() {
     const grpc::ByteBuffer* front = nullptr;
     {
@@ -108,13 +109,13 @@ class ShardLink::Stream : public grpc::ClientBidiReactor<grpc::ByteBuffer, v1::S
   const client::CallTracker::Token token_;
   ShardLink& link_;
   grpc::ClientContext context_;
-  // Owned by the one read under way.
+  // Owned by the current read.
   v1::ShardToCoordinator incoming_;
 
   Mutex mu_;
   // The front is being written.
   std::deque<grpc::ByteBuffer> outgoing_ ABSL_GUARDED_BY(mu_);
-  // Of those behind the front.
+  // Bytes of the messages behind the front.
   size_t waiting_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   bool broken_ ABSL_GUARDED_BY(mu_) = false;
 };
@@ -173,7 +174,7 @@ void ShardLink::OnStreamDone(const grpc::Status& status) {
   bool is_news = false;
   {
     MutexLock lock(mu_);
-    // A shard that refuses this coordinator ends every stream alike.
+    // A shard that rejects this coordinator ends every stream with the same status. Log it once.
     is_news = !shutting_down_ && (connected_ || why != last_end_);
     last_end_ = why;
   }
@@ -210,7 +211,7 @@ void ShardLink::Shutdown() {
     MutexLock lock(mu_);
     while (stream_ || alarms_pending_ > 0 || !unary_.empty()) idle_.Wait(mu_);
   }
-  // gRPC's threads must not be the ones that drop the channel.
+  // A thread of gRPC must not be the one that destroys the channel.
   calls_->AwaitNone();
 }
 
