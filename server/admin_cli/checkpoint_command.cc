@@ -25,7 +25,7 @@ namespace kaon::admin_cli {
 
 namespace {
 
-// A file by the directory it is in.
+// A file's directory and its name there.
 struct Location {
   std::string directory;
   std::string name;

@@ -29,7 +29,7 @@
 namespace kaon::admin_cli {
 namespace {
 
-// Prints an answer in the form that was asked for; the exit status.
+// Prints an answer in the requested format. Returns the exit status.
 template <typename T>
 int Print(const Options& options, const absl::StatusOr<T>& answer, Json (*json)(const T&),
           std::string (*text)(const T&)) {
@@ -51,7 +51,7 @@ int RunOnBackend(const Options& options) {
   wanted.name = options.backend;
   wanted.gemm = options.gemm;
   wanted.isa = options.isa;
-  // As many as a shard has by default, where time matters.
+  // Use the default number of threads of a shard when time is measured.
   if (options.command == Command::kMeasureForms) {
     wanted.threads = std::clamp<int>(std::thread::hardware_concurrency(), 1, kernels::kMaxThreads);
   }
@@ -82,14 +82,14 @@ int RunOffline(const Options& options) {
 absl::StatusOr<BackendFacts> AskBackend(const AdminCalls& calls) {
   BackendFacts facts;
   KAON_ASSIGN_OR_RETURN(facts.status, calls.GetStatus());
-  // Before a job is registered there are shards all the same.
+  // Shards exist even before a job is registered.
   if (facts.status.job().empty()) return facts;
   KAON_ASSIGN_OR_RETURN(facts.job, calls.DescribeJob());
   KAON_ASSIGN_OR_RETURN(facts.parameters, calls.ListParameters());
   return facts;
 }
 
-// Anybody may ask for health.
+// Any role may ask for health.
 absl::Status CheckFiles(const Options& options) {
   const bool any = options.command == Command::kHealth;
   const client::CertificateUse use = {

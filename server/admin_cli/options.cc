@@ -28,7 +28,7 @@ constexpr char kFooter[] =
     "  kaonctl checkpoint export run-1-42 --checkpoint-dir /ckpt --out run.safetensors\n"
     "  kaonctl --endpoints 127.0.0.1:7700 --tls-dir ~/kaon/tls steps --limit 5";
 
-// As typed, before --dir and --tls-dir are turned into endpoints and files.
+// Arguments as typed, before --dir and --tls-dir become endpoints and files.
 struct Typed {
   Options options;
   std::string output = "table";
@@ -62,7 +62,7 @@ void AddGlobalOptions(CLI::App& app, Typed& typed) {
   app.add_option("--job", typed.options.job, "Name of the job (default: the only one)");
 }
 
-// A subcommand that sets its command when it is given.
+// Adds a subcommand that sets `command` when the user gives it.
 CLI::App* AddCommand(CLI::App& parent, const char* name, const char* help, Command command,
                      Typed& typed) {
   CLI::App* sub = parent.add_subcommand(name, help);
@@ -115,7 +115,7 @@ void AddCheckpointCommands(CLI::App& app, Typed& typed) {
   }
 }
 
-// What `group set` and `job set` take.
+// Adds the FIELD=VALUE arguments of `group set` and `job set`.
 void AddSettings(CLI::App& set, const char* help, Options& options) {
   set.add_option("settings", options.settings, help)
       ->required()
@@ -271,7 +271,7 @@ ParsedCommandLine ParseCommandLine(int argc, const char* const* argv) {
   AddCommands(app, typed);
   client::AcceptPlainNumbersOnly(app);
   ParsedCommandLine parsed;
-  // CLI11 reports by exception; it goes no further than this.
+  // CLI11 reports by exception; none leaves this function.
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

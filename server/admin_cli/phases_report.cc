@@ -22,8 +22,8 @@ uint64_t BusyOf(const v1::StepPhases& step) {
   return busy;
 }
 
-// By how much the step was shorter than its phases one after the other. Absent if the shard does
-// not say.
+// Returns how much shorter the step was than its phases in sequence, in microseconds. Absent if the
+// shard does not report it.
 std::optional<uint64_t> HiddenOf(const v1::StepPhases& step) {
   if (!step.has_active_microseconds()) return std::nullopt;
   uint64_t active = 0;

@@ -48,7 +48,8 @@ Json BallotJson(const v1::Ballot& ballot) {
           {"incarnation", Hex(ballot.incarnation_high()) + Hex(ballot.incarnation_low())}};
 }
 
-// Of the whole job: the shards' digests add up. Absent while a shard is not described.
+// Returns the digest of the whole job, which is the sum of the shards' digests. Absent if a shard
+// did not describe itself.
 std::optional<uint64_t> WeightsDigest(const v1::GetStatusResponse& status) {
   uint64_t digest = 0;
   for (const v1::ShardStatus& shard : status.shards()) {
@@ -58,7 +59,8 @@ std::optional<uint64_t> WeightsDigest(const v1::GetStatusResponse& status) {
   return digest;
 }
 
-// Mode interval: what would be lost if the shard restarted now, and all had this snapshot.
+// For durability interval(K): steps that the job would lose if the shard restarted now and all
+// shards had this snapshot.
 uint64_t StepsBehindSnapshot(const v1::DescribeShardResponse& facts) {
   const uint64_t step = facts.snapshot().step();
   return facts.state().applied_step() - std::min(step, facts.state().applied_step());
@@ -107,7 +109,7 @@ Json ShardJson(const v1::ShardStatus& shard) {
   return row;
 }
 
-// The worst of what is wrong with a shard.
+// Returns the most serious problem of a shard.
 std::string ProblemOf(const v1::ShardStatus& shard) {
   if (!shard.problem().empty()) return shard.problem();
   const v1::DescribeShardResponse& facts = shard.description();
@@ -120,7 +122,8 @@ std::string ProblemOf(const v1::ShardStatus& shard) {
   return absl::StrCat("snapshot: ", facts.snapshot().problem());
 }
 
-// The step that a restart begins from, and how far back that is where it is lost.
+// Returns the step that a restart begins from. Adds how many steps back that is, if a restart loses
+// them.
 std::string SnapshotText(const v1::DescribeShardResponse& facts) {
   if (facts.snapshot().position() == 0) return "-";
   const bool loses = facts.state().interval_steps() > 0;
@@ -157,7 +160,7 @@ std::string ShardsText(const v1::GetStatusResponse& status) {
   return table.ToString();
 }
 
-// The train or load step of a record; control entries have none.
+// Returns the train or load step of a record; null for a control entry.
 const v1::StepBody* StepOf(const v1::StepRecord& record) {
   return record.plan().has_step() ? &record.plan().step() : nullptr;
 }
@@ -170,7 +173,7 @@ std::string KindOf(const v1::StepRecord& record) {
   return record.plan().has_group_change() ? "group_change" : "registration";
 }
 
-// Why a step was skipped, what a change of groups set, or which state was taken and why.
+// Returns why a step was skipped, what a change of groups set, or which state was restored and why.
 std::string ReasonText(const v1::StepRecord& record) {
   if (record.plan().has_restore()) {
     return absl::StrCat("step ", record.plan().restore().step(), " of checkpoint ",
@@ -185,7 +188,7 @@ std::string ReasonText(const v1::StepRecord& record) {
                        });
 }
 
-// A norm that was not taken is null, and "-" in a table: 0 is the norm of gradients that are 0.
+// A norm that was not computed is null, and "-" in a table: 0 is the norm of gradients that are 0.
 Json NormJson(bool is_taken, double norm) { return is_taken ? Json(norm) : Json(nullptr); }
 
 std::string NormText(bool is_taken, double norm) { return is_taken ? Number(norm) : "-"; }
@@ -330,7 +333,7 @@ std::string JobText(const v1::JobDescription& job) {
 
 namespace {
 
-// As the routing rules and layouts of a job are written.
+// Returns the spelling of the routing rules and layouts of a job.
 std::string LayoutWord(const v1::MatrixLayout& layout) {
   return Word(v1::MatrixLayoutKind_Name(layout.kind()), "MATRIX_LAYOUT_KIND_");
 }
@@ -346,7 +349,7 @@ Json BlocksJson(const v1::ParameterRow& row) {
   return blocks;
 }
 
-// "8 of 64x64 * 1.6, 1 of 32x64 * 1".
+// Returns text such as "8 of 64x64 * 1.6, 1 of 32x64 * 1".
 std::string BlocksText(const v1::ParameterRow& row) {
   return absl::StrJoin(row.blocks(), ", ", [](std::string* out, const v1::MatrixBlocks& block) {
     absl::StrAppend(out, block.count(), " of ", block.rows(), "x", block.cols(), " * ",
@@ -354,7 +357,7 @@ std::string BlocksText(const v1::ParameterRow& row) {
   });
 }
 
-// "main", with what is special about the parameter's rates and counting.
+// Returns the norm group, such as "main", and whether the parameter is exempt or not counted.
 std::string NormText(const v1::ParameterRow& row) {
   if (row.spec().frozen()) return "-";
   return absl::StrCat(row.placement().norm_group(), row.clip_exempt() ? ", exempt" : "",
