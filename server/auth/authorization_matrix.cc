@@ -23,7 +23,7 @@ constexpr Role kEveryone[] = {Role::kWorker, Role::kReader, Role::kAdmin, Role::
 constexpr MethodRule kMatrix[] = {
     {"/kaon.v1.ShardData/Push", kWorkers},
     {"/kaon.v1.ShardData/Pull", kReaders},
-    // A reader that asks is told that it gets none, and is no intruder.
+    // A reader may ask: the handler refuses it a session, and it is not reported as an intruder.
     {"/kaon.v1.ShardLocal/OpenSession", kReaders},
 
     {"/kaon.v1.ShardControl/Control", kCoordinators},

@@ -43,8 +43,8 @@ proto::Identity PeerIdentity(const grpc::ServerContextBase& context) {
   if (peer != nullptr && IsTls(*peer)) {
     absl::StatusOr<proto::Identity> identity = CertificateIdentity(*peer);
     if (identity.ok()) return *std::move(identity);
-    // Unreachable behind the processor; if it ever were, the least there is: a reader of nobody's
-    // job.
+    // Unreachable behind the processor. If it ever runs, it grants the least: a reader of a job
+    // that does not exist.
     return {.domain = "unauthenticated", .role = proto::Role::kReader, .job = "", .rank = {}};
   }
   return {.domain = "", .role = proto::Role::kAdmin, .job = {}, .rank = {}};
