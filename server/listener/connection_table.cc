@@ -17,7 +17,7 @@ namespace kaon::listener {
 namespace {
 
 constexpr size_t kMaxUnknown = 128;
-// Above this number the table looks for closed connections at most once per kReapInterval.
+// A larger table searches for closed connections at most once per kReapInterval.
 constexpr size_t kManyConnections = 1000;
 constexpr absl::Duration kReapInterval = absl::Milliseconds(100);
 
