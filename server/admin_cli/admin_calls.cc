@@ -22,7 +22,7 @@ namespace kaon::admin_cli {
 
 namespace {
 
-// Trailing metadata with the address of the holder.
+// Trailing metadata: the address of the holder of the shards.
 constexpr char kHolderKey[] = "kaon-holder";
 constexpr char kNotServing[] = "NOT_SERVING";
 constexpr absl::Duration kFirstBackoff = absl::Milliseconds(50);
@@ -46,7 +46,7 @@ absl::Status CallAny(const Options& options, const Call& call,
     grpc::ClientContext context;
     context.set_deadline(Deadline(options));
     status = proto::FromGrpc(call(*stub, &context));
-    // No code here cancels a call: its server or its connection is gone.
+    // kaonctl cancels no call: the server or the connection went away.
     if (absl::IsCancelled(status)) status = proto::ConnectionLost(status.message());
     if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) return status;
     status = absl::Status(status.code(), absl::StrCat("coordinator ", endpoint, ": ",
@@ -58,12 +58,12 @@ absl::Status CallAny(const Options& options, const Call& call,
 
 struct HolderAnswer {
   absl::Status status;
-  // Address of the holder, if a coordinator refused because another one is the holder.
+  // Address of the holder, from a coordinator that refused because it is not the holder.
   std::string holder;
 };
 
-// Like CallAny, but calls the holder if the refusal names one. Stops after DEADLINE_EXCEEDED,
-// because the request may still be carried out.
+// Calls like CallAny. If the refusal names the holder, calls the holder once. A deadline ends the
+// attempts, because the request may still be carried out.
 template <typename Call>
 HolderAnswer CallHolder(const Options& options, const Call& ask) {
   HolderAnswer answer;
@@ -83,8 +83,8 @@ HolderAnswer CallHolder(const Options& options, const Call& ask) {
   return answer;
 }
 
-// Retries `ask(options)` while there is no holder or none can be reached. Repeating `ask` must be
-// harmless.
+// Calls `ask(options)` until a coordinator that holds the shards answers or the time is over. `ask`
+// must be safe to repeat.
 template <typename Ask>
 absl::Status AskUntilAnswered(const Options& options, const AdminCalls::Pause& pause,
                               absl::Time end, const Ask& ask) {
@@ -101,7 +101,7 @@ absl::Status AskUntilAnswered(const Options& options, const AdminCalls::Pause& p
   }
 }
 
-// Checks the service without which a worker cannot run.
+// Asks for the service that a worker cannot work without.
 absl::StatusOr<std::string> CheckOne(const Options& options, const std::string& address,
                                      proto::Role role) {
   KAON_ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel,
@@ -121,7 +121,7 @@ HealthRow CheckRow(const Options& options, const std::string& address, proto::Ro
           .reason = ""};
 }
 
-// Returns the reason, which grpc.health.v1 cannot transport.
+// Returns why a server is not serving; grpc.health.v1 has no field for it.
 std::string WhyNotServing(const v1::GetStatusResponse& status, const std::string& address) {
   for (const v1::ShardStatus& shard : status.shards()) {
     if (shard.address() != address) continue;
@@ -280,7 +280,7 @@ std::vector<HealthRow> AdminCalls::CheckHealth() const {
   for (const v1::ShardStatus& shard : status->shards()) {
     HealthRow& row = rows.emplace_back(CheckRow(options_, shard.address(), proto::Role::kShard));
     if (row.status != kNotServing) continue;
-    // Ask again, because at the time of the first status there may have been no reason yet.
+    // Ask again: the server may have had no reason when its address was learned.
     const absl::StatusOr<v1::GetStatusResponse> later = GetStatus();
     if (later.ok()) row.reason = WhyNotServing(*later, shard.address());
   }

@@ -1,5 +1,5 @@
-// The calls behind kaonctl, each with its deadline. Any one coordinator of the endpoints answers.
-// Not thread-safe. Owned by main.
+// The calls behind kaonctl. Each call has a deadline, and one of the given coordinators answers it.
+// Owned by main; one thread.
 #ifndef KAON_SERVER_ADMIN_CLI_ADMIN_CALLS_H_
 #define KAON_SERVER_ADMIN_CLI_ADMIN_CALLS_H_
 
@@ -21,49 +21,48 @@ namespace kaon::admin_cli {
 
 void PauseFor(absl::Duration duration);
 
-// Returns a random id, never 0, for one request and its retries.
+// Returns a random id for one request and its retries; never 0.
 uint64_t RandomRequestId();
 
-// Each function asks the endpoints in order until it reaches one. If it reaches none, it returns
-// the last one's UNAVAILABLE or DEADLINE_EXCEEDED; otherwise the status of the call. Functions that
-// retry do so until the timeout, which counts from the construction.
+// Every function asks the endpoints in order until it reaches one. If it reaches none, it returns
+// the last error, UNAVAILABLE or DEADLINE_EXCEEDED. Otherwise it returns the status of the call.
+// Functions that retry do so until the timeout, which starts at construction.
 class AdminCalls {
  public:
-  // Sleeps for the duration.
+  // Returns after the given time.
   using Pause = std::function<void(absl::Duration)>;
 
   enum class WhileAway { kFail, kAskAgain };
 
   explicit AdminCalls(const Options& options, Pause pause = PauseFor);
 
-  // With kAskAgain these retry while no coordinator can be reached; a change reads the value to
-  // compare with this way.
+  // kAskAgain retries while no coordinator can be reached. Use it to read the value that a change
+  // is compared with.
   absl::StatusOr<v1::GetStatusResponse> GetStatus(WhileAway while_away = WhileAway::kFail) const;
   absl::StatusOr<v1::JobDescription> DescribeJob(WhileAway while_away = WhileAway::kFail) const;
-  // Returns all pages. INVALID_ARGUMENT for a filter that is not valid RE2.
+  // Reads all pages. INVALID_ARGUMENT if the filter is no RE2.
   absl::StatusOr<std::vector<v1::ParameterRow>> ListParameters() const;
   absl::StatusOr<v1::StepHistoryResponse> StepHistory() const;
-  // Return the facts of the parameter that the options name.
+  // Both read the parameter that the options name.
   absl::StatusOr<NamedStats> GetParameterStats() const;
   absl::StatusOr<NamedDiagnostics> GetParameterDiagnostics() const;
-  // Follows redirects to the coordinator that holds the shards. Retries while there is none or it
-  // cannot be reached; the request's id makes sure that the change is applied only once.
+  // Follows the redirect to the coordinator that holds the shards. Retries while there is none or
+  // none can be reached; thanks to the request's id the change is applied once.
   absl::StatusOr<v1::SetGroupResponse> SetGroup(const v1::SetGroupRequest& request) const;
   // DEADLINE_EXCEEDED if reading takes longer than the timeout.
   absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints() const;
   absl::StatusOr<v1::CheckpointSummary> VerifyCheckpoint() const;
-  // Follows redirects to the coordinator that holds the shards.
+  // Follows the redirect to the coordinator that holds the shards.
   absl::StatusOr<v1::CheckpointSummary> CreateCheckpoint() const;
-  // Retries like SetGroup.
+  // Redirects and retries like SetGroup.
   absl::StatusOr<v1::RestoreCheckpointResponse> RestoreCheckpoint(
       const v1::RestoreCheckpointRequest& request) const;
-  // Asks every endpoint, and every shard that the first reachable one names. A server that cannot
-  // be reached gives a row, not an error. For a server that is not serving, also asks for the
-  // reason.
+  // Checks every endpoint, and every shard that the first reachable endpoint names. An unreachable
+  // server is a row, not an error. Asks a server that is not serving for the reason.
   std::vector<HealthRow> CheckHealth() const;
 
  private:
-  // kHolder follows a refusal that says where the holder of the shards is.
+  // kHolder follows a refusal that names the holder of the shards.
   enum class To { kAny, kHolder };
 
   // Calls `method` of v1::Admin::Stub.

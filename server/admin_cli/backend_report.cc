@@ -19,13 +19,13 @@ namespace kaon::admin_cli {
 
 namespace {
 
-// Matrices of one shape that are orthogonalized alike.
+// Matrices of one shape that are orthogonalized in the same way.
 struct MatrixKey {
   std::string group;
   uint64_t rows = 0;
   uint64_t cols = 0;
-  // If true, several are computed concurrently, one thread each; else one after the other, each by
-  // all threads.
+  // True: several matrices concurrently, one per thread. False: one matrix at a time, by all
+  // threads.
   bool is_batched = false;
 
   bool operator<(const MatrixKey& other) const {
@@ -40,12 +40,12 @@ struct Matrices {
   std::set<uint32_t> shards;
 };
 
-// Splits cpu/amx at the slash; a plugin has its own matrix products.
+// Splits "cpu/amx" at the slash. A plugin has its own matrix products and no slash.
 std::pair<std::string, std::string> NameAndGemm(const std::string& backend) {
   return absl::StrSplit(backend, absl::MaxSplits('/', 1));
 }
 
-// Returns bfloat16 for NEWTON_SCHULZ_DTYPE_BFLOAT16.
+// Returns "bfloat16" for NEWTON_SCHULZ_DTYPE_BFLOAT16.
 std::string DTypeWord(v1::NewtonSchulzDType dtype) {
   return absl::AsciiStrToLower(
       absl::StripPrefix(v1::NewtonSchulzDType_Name(dtype), "NEWTON_SCHULZ_DTYPE_"));
@@ -90,7 +90,7 @@ Json MatrixJson(const BackendFacts& facts, const MatrixKey& key, const Matrices&
                    [&key](const v1::ParameterGroup& one) { return one.name() == key.group; });
   if (group == groups.end()) return row;
   const v1::NewtonSchulzOptions& options = group->muon().newton_schulz();
-  // A square matrix has nothing to gain: kernels/orthogonalize.
+  // A square matrix gains nothing from Gram form (kernels/orthogonalize).
   const bool is_gram = options.form() == v1::NEWTON_SCHULZ_FORM_GRAM && key.rows != key.cols;
   row["form"] = is_gram ? "gram" : "standard";
   row["restarts"] = Json::array();

@@ -1,5 +1,5 @@
-// What `kaonctl backend` prints: what the shards compute with, and in which form Muon's matrices
-// are orthogonalized. Pure functions; any thread.
+// Prints `kaonctl backend`: the backend of each shard, and the Newton-Schulz form of Muon's
+// matrices. Pure functions; any thread.
 #ifndef KAON_SERVER_ADMIN_CLI_BACKEND_REPORT_H_
 #define KAON_SERVER_ADMIN_CLI_BACKEND_REPORT_H_
 

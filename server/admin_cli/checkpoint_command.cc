@@ -25,7 +25,7 @@ namespace kaon::admin_cli {
 
 namespace {
 
-// Directory and name of a file.
+// A file's directory and its name there.
 struct Location {
   std::string directory;
   std::string name;

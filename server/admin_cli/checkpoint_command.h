@@ -1,5 +1,5 @@
-// `kaonctl checkpoint`: output of the answers about checkpoints, and the two commands that work on
-// files, without a service. Stateless; not thread-safe.
+// `kaonctl checkpoint`: prints the answers about checkpoints, and runs the two commands that work
+// on files without a service. No state; one thread.
 #ifndef KAON_SERVER_ADMIN_CLI_CHECKPOINT_COMMAND_H_
 #define KAON_SERVER_ADMIN_CLI_CHECKPOINT_COMMAND_H_
 
@@ -17,23 +17,21 @@ namespace kaon::admin_cli {
 struct ExportedFile {
   std::string path;
   uint64_t bytes = 0;
-  // Printed like the output of sha256sum(1).
+  // Has the format of sha256sum(1).
   std::string sha256;
 };
 
-// Reads a definition: protobuf's JSON if the file's name ends in .json, textproto otherwise.
-// INVALID_ARGUMENT names the file and the problem; NOT_FOUND.
+// Reads a job definition from a file: JSON of protobuf if the name ends in .json, otherwise
+// textproto. NOT_FOUND if there is no such file; INVALID_ARGUMENT names the file and the error.
 absl::StatusOr<v1::JobDefinition> ReadJobFile(const std::string& path);
 
-// Writes the weights of a checkpoint as one file. Returns the errors of ExportWeights and
-// CheckpointDirectory::Load.
+// Writes the weights of a checkpoint to one file. Codes: ExportWeights, CheckpointDirectory::Load.
 absl::StatusOr<ExportedFile> ExportCheckpoint(const Options& options);
-// Creates a checkpoint from a file with weights. Returns the errors of ImportWeights and
-// ReadJobFile.
+// Makes a checkpoint from a file of weights. Codes: ImportWeights, ReadJobFile.
 absl::StatusOr<v1::CheckpointSummary> ImportCheckpoint(const Options& options);
 
-// Runs the whole command. Compares with the given step, or reads the present step first. Returns
-// the errors of the calls.
+// Runs the whole command. Uses the expected step of the options, or reads the present step first.
+// Codes: those of the calls.
 absl::StatusOr<v1::RestoreCheckpointResponse> RestoreCheckpoint(const AdminCalls& calls,
                                                                 const Options& options);
 

@@ -23,7 +23,8 @@ absl::Status CheckAnswered(const v1::ShardStatus& shard) {
   return absl::DataLossError(absl::StrCat(NameOf(shard), ": ", data_loss));
 }
 
-// The digest of a description includes the position once per parameter; that of a record does not.
+// Removes the position from a description's state digest, which has it once per parameter. A
+// record's digest does not have it.
 uint64_t StateWithoutPosition(const v1::DescribeShardResponse& facts) {
   uint64_t digest = facts.state_digest();
   for (const v1::ParameterState& parameter : facts.parameters()) {

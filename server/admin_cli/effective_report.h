@@ -1,5 +1,5 @@
-// Output of `kaonctl job show --effective`: every value of the job, and its source. Pure functions;
-// thread-safe.
+// Prints `kaonctl job show --effective`: every value of the job and its origin. Pure functions; any
+// thread.
 #ifndef KAON_SERVER_ADMIN_CLI_EFFECTIVE_REPORT_H_
 #define KAON_SERVER_ADMIN_CLI_EFFECTIVE_REPORT_H_
 

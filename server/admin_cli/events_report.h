@@ -1,5 +1,5 @@
-// Event counts of servers (`kaonctl status --events`), as JSON and as a table. Pure functions;
-// thread-safe.
+// Prints the event counts of the servers (`kaonctl status --events`) as JSON and as a table. Pure
+// functions; any thread.
 #ifndef KAON_SERVER_ADMIN_CLI_EVENTS_REPORT_H_
 #define KAON_SERVER_ADMIN_CLI_EVENTS_REPORT_H_
 
@@ -13,10 +13,10 @@
 
 namespace kaon::admin_cli {
 
-// Returns counts by name; an event that never happened is missing.
+// Keyed by name; a missing event has not happened.
 nlohmann::ordered_json EventsJson(const google::protobuf::RepeatedPtrField<v1::EventCount>& events);
 
-// Returns the counts of the coordinator that answered, and of every shard.
+// Covers the coordinator that answered and every shard.
 std::string EventsText(const v1::GetStatusResponse& status);
 
 }  // namespace kaon::admin_cli

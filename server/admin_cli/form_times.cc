@@ -25,7 +25,7 @@ constexpr std::pair<NsDType, const char*> kDTypes[] = {{NsDType::kFloat32, "floa
 // Smallest ratio of the times at which Gram form counts as faster.
 constexpr double kLeastGain = 1.05;
 
-// Buffers of one parameter, updated again and again.
+// Buffers of one parameter for repeated updates.
 class MeasuredMatrix {
  public:
   explicit MeasuredMatrix(uint64_t cols)
@@ -79,7 +79,7 @@ FormTimes MeasureForms(kernels::Backend& backend, absl::Duration at_least,
     for (const auto& [dtype, name] : kDTypes) times.rows.push_back({name, kRows, cols});
   }
   const absl::Time end = now() + at_least;
-  // Forms and rows alternate, so that other work on the machine slows all of them.
+  // Alternate forms and rows, so that other work on the machine slows all of them.
   for (int round = 0; round < 2 || now() < end; ++round) {
     for (size_t i = 0; i < times.rows.size(); ++i) {
       FormTime& row = times.rows[i];

@@ -1,6 +1,6 @@
-// kaonctl backend --measure: times whole Muon updates in standard and in Gram form ([N1], [N7]) on
-// this machine, so that a user can choose the form of a group (ADR 0024). Needs no cluster. One
-// thread; updates are spread over the threads of the backend.
+// kaonctl backend --measure: times whole Muon updates in standard form (formula [N1]) and in Gram
+// form (formula [N7]) on this machine. A user can then choose the form of a group (ADR 0024). Needs
+// no cluster. Called on one thread; the backend's threads share each update.
 #ifndef KAON_SERVER_ADMIN_CLI_FORM_TIMES_H_
 #define KAON_SERVER_ADMIN_CLI_FORM_TIMES_H_
 
@@ -27,19 +27,19 @@ struct FormTime {
 };
 
 struct FormTimes {
-  // Name that the backend gives itself: "cpu/amx".
+  // The backend's own name, such as "cpu/amx".
   std::string backend;
   std::vector<FormTime> rows;
 };
 
-// Times updates of 5 steps, Gram form with restarts {2, 3}, of 256 x 512 and 256 x 1024 matrices in
-// fp32, bf16 and fp16. Repeats rounds of all rows until `at_least` has passed on the clock `now`,
-// and runs at least two: the first one allocates memory.
+// Times Muon updates of 5 iterations of 256 x 512 and 256 x 1024 matrices in fp32, bf16 and fp16.
+// Gram form restarts at {2, 3}. Repeats rounds of all rows until `at_least` has passed on the clock
+// `now`. Runs at least two rounds, because the first one allocates memory.
 FormTimes MeasureForms(kernels::Backend& backend, absl::Duration at_least = absl::Milliseconds(500),
                        absl::FunctionRef<absl::Time()> now = SteadyNow);
 
-// Both name the faster form of each row: gram from a gain of 5 % on, as repeated measurements of
-// one form differ by less.
+// Both name the faster form of each row. Gram form must gain at least 5 %, because repeated
+// measurements of one form differ by less.
 Json FormTimesJson(const FormTimes& times);
 std::string FormTimesText(const FormTimes& times);
 

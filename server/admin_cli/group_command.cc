@@ -19,7 +19,7 @@ using google::protobuf::Reflection;
 
 Json MessageJson(const Message& message);
 
-// Returns the value of `field`; for a list, that of its element `index`.
+// Returns the value of `field`; for a repeated field, its element `index`.
 Json ValueJson(const Message& message, const FieldDescriptor& field, int index) {
   const Reflection& reflection = *message.GetReflection();
   const bool in_list = field.is_repeated();
@@ -63,7 +63,7 @@ Json MessageJson(const Message& message) {
   return json;
 }
 
-// Appends one line per field, named by the path that sets it.
+// Appends one line per field, under the path that sets it.
 void AppendFields(const Json& json, const std::string& prefix, std::string& text) {
   for (const auto& [name, value] : json.items()) {
     const std::string path = absl::StrCat(prefix, name);
@@ -76,7 +76,7 @@ void AppendFields(const Json& json, const std::string& prefix, std::string& text
   }
 }
 
-// Returns the part that the answer describes.
+// Returns the group or the workers that the answer describes.
 Json ChangedJson(const v1::SetGroupResponse& response) {
   if (!response.has_workers()) return MessageJson(response.group());
   const v1::JobDefinition& workers = response.workers();

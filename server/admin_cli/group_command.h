@@ -1,5 +1,5 @@
 // `kaonctl group set` and `kaonctl job set`: builds the request from the command line, and prints
-// the answer. Pure functions except SetGroup; thread-safe.
+// the answer. Pure functions; any thread.
 #ifndef KAON_SERVER_ADMIN_CLI_GROUP_COMMAND_H_
 #define KAON_SERVER_ADMIN_CLI_GROUP_COMMAND_H_
 
@@ -14,15 +14,15 @@
 
 namespace kaon::admin_cli {
 
-// Without --expect-revision the expected revision is 0, which no job has: SetGroup then reads it
-// first.
+// Builds the request. Without --expect-revision its revision is 0, which no job has; SetGroup then
+// reads the present one.
 v1::SetGroupRequest SetGroupRequestOf(const Options& options);
 
-// Runs the whole command: compares and sets with the given revision, or reads the present one
-// first. Returns the errors of the calls.
+// Runs the whole command, a compare-and-set on the job's revision. Uses the expected revision of
+// the options, or reads the present one first. Codes: those of the calls.
 absl::StatusOr<v1::SetGroupResponse> SetGroup(const AdminCalls& calls, const Options& options);
 
-// Print the new revision, and every field of the group or the job's workers.
+// Both show the new revision and every field of the group, or the job's workers.
 Json GroupJson(const v1::SetGroupResponse& response);
 std::string GroupText(const v1::SetGroupResponse& response);
 

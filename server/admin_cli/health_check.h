@@ -1,5 +1,5 @@
 // Asks a server by grpc.health.v1 whether one of its services takes calls. Uses the generic stub,
-// because Debian ships no generated code for grpc.health.v1. Stateless; thread-safe.
+// because Debian ships no generated code for grpc.health.v1. A free function; any thread.
 #ifndef KAON_SERVER_ADMIN_CLI_HEALTH_CHECK_H_
 #define KAON_SERVER_ADMIN_CLI_HEALTH_CHECK_H_
 
@@ -13,8 +13,8 @@
 
 namespace kaon::admin_cli {
 
-// Returns SERVING or NOT_SERVING for `service`, named as on the wire: package.Service. NOT_FOUND if
-// the server does not have the service; DEADLINE_EXCEEDED at the latest after `timeout`.
+// Returns SERVING or NOT_SERVING. `service` is the name on the wire: package.Service. NOT_FOUND if
+// the server has no such service; DEADLINE_EXCEEDED after `timeout`.
 absl::StatusOr<std::string> CheckHealth(const std::shared_ptr<grpc::Channel>& channel,
                                         const std::string& service, absl::Duration timeout);
 

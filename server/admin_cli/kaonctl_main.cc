@@ -29,7 +29,7 @@
 namespace kaon::admin_cli {
 namespace {
 
-// Prints an answer in the requested form, and returns the exit status.
+// Prints an answer in the requested format. Returns the exit status.
 template <typename T>
 int Print(const Options& options, const absl::StatusOr<T>& answer, Json (*json)(const T&),
           std::string (*text)(const T&)) {
@@ -51,7 +51,7 @@ int RunOnBackend(const Options& options) {
   wanted.name = options.backend;
   wanted.gemm = options.gemm;
   wanted.isa = options.isa;
-  // As many as a shard has by default, where time matters.
+  // Use the default number of threads of a shard when time is measured.
   if (options.command == Command::kMeasureForms) {
     wanted.threads = std::clamp<int>(std::thread::hardware_concurrency(), 1, kernels::kMaxThreads);
   }

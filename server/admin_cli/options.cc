@@ -62,7 +62,7 @@ void AddGlobalOptions(CLI::App& app, Typed& typed) {
   app.add_option("--job", typed.options.job, "Name of the job (default: the only one)");
 }
 
-// Adds a subcommand that sets its command if it is given.
+// Adds a subcommand that sets `command` when the user gives it.
 CLI::App* AddCommand(CLI::App& parent, const char* name, const char* help, Command command,
                      Typed& typed) {
   CLI::App* sub = parent.add_subcommand(name, help);
@@ -115,7 +115,7 @@ void AddCheckpointCommands(CLI::App& app, Typed& typed) {
   }
 }
 
-// Adds the arguments of `group set` and `job set`.
+// Adds the FIELD=VALUE arguments of `group set` and `job set`.
 void AddSettings(CLI::App& set, const char* help, Options& options) {
   set.add_option("settings", options.settings, help)
       ->required()
@@ -271,7 +271,7 @@ ParsedCommandLine ParseCommandLine(int argc, const char* const* argv) {
   AddCommands(app, typed);
   client::AcceptPlainNumbersOnly(app);
   ParsedCommandLine parsed;
-  // CLI11 reports by exception; this function catches all of them.
+  // CLI11 reports by exception; none leaves this function.
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

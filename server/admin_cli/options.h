@@ -1,5 +1,5 @@
-// Options of kaonctl: command line and environment, checked and resolved to endpoints and
-// certificate files. Plain values; called once from main, before any thread starts.
+// The request to kaonctl: command line and environment, checked and resolved to endpoints and
+// certificate files. Plain values; main calls it once, before any thread starts.
 #ifndef KAON_SERVER_ADMIN_CLI_OPTIONS_H_
 #define KAON_SERVER_ADMIN_CLI_OPTIONS_H_
 
@@ -41,7 +41,7 @@ struct Options {
   Command command = Command::kStatus;
   bool json = false;
   double timeout_seconds = 10;
-  // Coordinators, host:port.
+  // Coordinators as host:port.
   std::vector<std::string> endpoints;
   kaon::TlsFiles tls;
   // Empty = the only job.
@@ -50,39 +50,39 @@ struct Options {
   std::string filter;
   // parameter: its whole name.
   std::string parameter;
-  // steps: how many of the newest.
+  // steps: how many of the newest steps to show.
   uint32_t limit = 20;
-  // group set, and job set with an empty group: the group, FIELD=VALUE each, and the revision to
-  // compare with; unset = read it first.
+  // group set: the group, its FIELD=VALUE settings, and the expected revision of the job; unset =
+  // read it first. job set is the same with an empty group.
   std::string group;
   std::vector<std::string> settings;
   std::optional<uint64_t> expected_revision;
-  // checkpoint: its id; the directory, for the commands that work on files.
+  // checkpoint: its id. Commands that work on files also need the checkpoint directory.
   std::string checkpoint;
   std::string checkpoint_directory;
-  // checkpoint restore: the step at which the job must be; unset = read it first.
+  // checkpoint restore: the step that the job must be at; unset = read it first.
   std::optional<uint64_t> expected_step;
-  // checkpoint restore: accept a checkpoint of any build, backend and device class.
+  // checkpoint restore: accept a checkpoint of any build.
   bool allow_other_build = false;
-  // checkpoint export: the file to write, float32 or bfloat16. checkpoint import: the file to read,
-  // and the file with the job's definition.
+  // checkpoint export: the output file, and float32 or bfloat16. checkpoint import: the input file,
+  // and the file of the job's definition.
   std::string file;
   std::string dtype = "float32";
   std::string job_file;
-  // verify-numerics: fields of kernels::BackendOptions.
+  // verify-numerics: the fields of kernels::BackendOptions.
   std::string backend = "cpu";
   std::string gemm;
   std::string isa = "widest";
 };
 
-// The options; or the text to print and the exit status: 0 for --help, 2 for a bad command line.
+// Holds either the options or a text and an exit status: 0 for --help, 2 for a bad command line.
 struct ParsedCommandLine {
   std::optional<Options> options;
   std::string text;
   int exit_status = 0;
 };
 
-// Returns whether the command works on this machine alone, without endpoints.
+// Returns whether the command runs on this machine alone and needs no endpoints.
 bool IsOffline(Command command);
 
 ParsedCommandLine ParseCommandLine(int argc, const char* const* argv);

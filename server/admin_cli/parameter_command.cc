@@ -20,7 +20,7 @@ Json Home(const std::string& name, const v1::ParameterPlacement& placement) {
           {"shard", placement.shard()}};
 }
 
-// Returns the norms in the documented order.
+// Keeps the documented order.
 Json Norms(const v1::ParameterStats& stats) {
   Json norms = {{"weight_norm", stats.weight_norm()}};
   norms["grad_norm"] = stats.has_grad_norm() ? Json(stats.grad_norm()) : Json();

@@ -1,5 +1,5 @@
-// Output of `kaonctl parameter stats` and `kaonctl parameter diagnostics`, as JSON with stable keys
-// (docs/kaonctl.md) and as a table. Pure functions; thread-safe.
+// Prints `kaonctl parameter stats` and `kaonctl parameter diagnostics`, as JSON with stable keys
+// (docs/kaonctl.md) and as a table. Pure functions; any thread.
 #ifndef KAON_SERVER_ADMIN_CLI_PARAMETER_COMMAND_H_
 #define KAON_SERVER_ADMIN_CLI_PARAMETER_COMMAND_H_
 
@@ -10,7 +10,7 @@
 
 namespace kaon::admin_cli {
 
-// One parameter with the name from the command line.
+// Answers for one parameter, under the name from the command line.
 struct NamedStats {
   std::string name;
   v1::GetParameterStatsResponse answer;
@@ -20,7 +20,7 @@ struct NamedDiagnostics {
   v1::GetParameterDiagnosticsResponse answer;
 };
 
-// A value that does not exist yet, or not for this rule, is null, and a dash in the table.
+// A value that does not exist yet, or not for this rule, is null in JSON and a dash in the table.
 Json ParameterStatsJson(const NamedStats& stats);
 std::string ParameterStatsText(const NamedStats& stats);
 

@@ -22,7 +22,7 @@ uint64_t BusyOf(const v1::StepPhases& step) {
   return busy;
 }
 
-// Returns how much shorter the step was than the sum of its phases, in microseconds; nullopt if the
+// Returns how much shorter the step was than its phases in sequence, in microseconds. Absent if the
 // shard does not report it.
 std::optional<uint64_t> HiddenOf(const v1::StepPhases& step) {
   if (!step.has_active_microseconds()) return std::nullopt;

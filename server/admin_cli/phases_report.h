@@ -1,5 +1,5 @@
-// Time of the phases of steps on every shard (`kaonctl steps --phases`), as JSON and as tables.
-// Pure functions; thread-safe.
+// Prints how long each phase of the steps took on every shard (`kaonctl steps --phases`), as JSON
+// and as tables. Pure functions; any thread.
 #ifndef KAON_SERVER_ADMIN_CLI_PHASES_REPORT_H_
 #define KAON_SERVER_ADMIN_CLI_PHASES_REPORT_H_
 
@@ -10,7 +10,7 @@
 
 namespace kaon::admin_cli {
 
-// Returns the phases by shard.
+// Grouped by shard.
 nlohmann::ordered_json PhasesJson(const v1::StepHistoryResponse& history);
 
 // Returns one table per step, oldest first.

@@ -48,8 +48,8 @@ Json BallotJson(const v1::Ballot& ballot) {
           {"incarnation", Hex(ballot.incarnation_high()) + Hex(ballot.incarnation_low())}};
 }
 
-// Returns the digest of the whole job, the sum of the shards' digests; nullopt while a shard is not
-// described.
+// Returns the digest of the whole job, which is the sum of the shards' digests. Absent if a shard
+// did not describe itself.
 std::optional<uint64_t> WeightsDigest(const v1::GetStatusResponse& status) {
   uint64_t digest = 0;
   for (const v1::ShardStatus& shard : status.shards()) {
@@ -59,8 +59,8 @@ std::optional<uint64_t> WeightsDigest(const v1::GetStatusResponse& status) {
   return digest;
 }
 
-// Mode interval: returns the steps lost if the shard restarted now and all shards had this
-// snapshot.
+// For durability interval(K): steps that the job would lose if the shard restarted now and all
+// shards had this snapshot.
 uint64_t StepsBehindSnapshot(const v1::DescribeShardResponse& facts) {
   const uint64_t step = facts.snapshot().step();
   return facts.state().applied_step() - std::min(step, facts.state().applied_step());
@@ -109,7 +109,7 @@ Json ShardJson(const v1::ShardStatus& shard) {
   return row;
 }
 
-// Returns the worst problem of a shard.
+// Returns the most serious problem of a shard.
 std::string ProblemOf(const v1::ShardStatus& shard) {
   if (!shard.problem().empty()) return shard.problem();
   const v1::DescribeShardResponse& facts = shard.description();
@@ -122,7 +122,8 @@ std::string ProblemOf(const v1::ShardStatus& shard) {
   return absl::StrCat("snapshot: ", facts.snapshot().problem());
 }
 
-// Returns the step at which a restart begins, and how many steps it would lose.
+// Returns the step that a restart begins from. Adds how many steps back that is, if a restart loses
+// them.
 std::string SnapshotText(const v1::DescribeShardResponse& facts) {
   if (facts.snapshot().position() == 0) return "-";
   const bool loses = facts.state().interval_steps() > 0;
@@ -159,7 +160,7 @@ std::string ShardsText(const v1::GetStatusResponse& status) {
   return table.ToString();
 }
 
-// Returns the train or load step of a record; null for control entries.
+// Returns the train or load step of a record; null for a control entry.
 const v1::StepBody* StepOf(const v1::StepRecord& record) {
   return record.plan().has_step() ? &record.plan().step() : nullptr;
 }
@@ -332,7 +333,7 @@ std::string JobText(const v1::JobDescription& job) {
 
 namespace {
 
-// Returns the spelling in routing rules and layouts.
+// Returns the spelling of the routing rules and layouts of a job.
 std::string LayoutWord(const v1::MatrixLayout& layout) {
   return Word(v1::MatrixLayoutKind_Name(layout.kind()), "MATRIX_LAYOUT_KIND_");
 }
@@ -348,7 +349,7 @@ Json BlocksJson(const v1::ParameterRow& row) {
   return blocks;
 }
 
-// Example: "8 of 64x64 * 1.6, 1 of 32x64 * 1".
+// Returns text such as "8 of 64x64 * 1.6, 1 of 32x64 * 1".
 std::string BlocksText(const v1::ParameterRow& row) {
   return absl::StrJoin(row.blocks(), ", ", [](std::string* out, const v1::MatrixBlocks& block) {
     absl::StrAppend(out, block.count(), " of ", block.rows(), "x", block.cols(), " * ",
@@ -356,7 +357,7 @@ std::string BlocksText(const v1::ParameterRow& row) {
   });
 }
 
-// Returns "main", and says if the parameter is exempt from clipping or not counted in the norm.
+// Returns the norm group, such as "main", and whether the parameter is exempt or not counted.
 std::string NormText(const v1::ParameterRow& row) {
   if (row.spec().frozen()) return "-";
   return absl::StrCat(row.placement().norm_group(), row.clip_exempt() ? ", exempt" : "",

@@ -1,5 +1,5 @@
-// Output of kaonctl for each answer of the Admin service, as JSON with stable keys
-// (docs/kaonctl.md) and as a table. Pure functions; thread-safe.
+// Prints the answers of the Admin service, as JSON with stable keys (docs/kaonctl.md) and as
+// tables. Pure functions; any thread.
 #ifndef KAON_SERVER_ADMIN_CLI_REPORT_H_
 #define KAON_SERVER_ADMIN_CLI_REPORT_H_
 
@@ -13,20 +13,20 @@
 
 namespace kaon::admin_cli {
 
-// Keys keep the order of insertion, which is the documented one.
+// Keeps the keys in the order of insertion, which is the documented order.
 using Json = nlohmann::ordered_json;
 
 // Returns 16 hexadecimal digits, because JSON readers lose the low bits of 64-bit numbers.
 std::string Hex(uint64_t digest);
 
-// One server's answer to grpc.health.v1.Health/Check for the service that workers call.
+// The answer of one server to grpc.health.v1.Health/Check for the service that workers call.
 struct HealthRow {
   std::string role;
   std::string address;
   bool serving = false;
   // SERVING, NOT_SERVING, UNKNOWN, or the error of the call.
   std::string status;
-  // Why the server is NOT_SERVING, if kaonctl could learn it.
+  // Why a server is NOT_SERVING; empty if kaonctl could not learn it.
   std::string reason;
 };
 

@@ -1,5 +1,5 @@
-// Text tables for terminals: a header line, then rows, with columns padded to their widest cell. A
-// value type; not thread-safe.
+// Text tables for terminals: a header line, then rows. Columns are padded to their widest cell. A
+// value type; one thread.
 #ifndef KAON_SERVER_ADMIN_CLI_TABLE_H_
 #define KAON_SERVER_ADMIN_CLI_TABLE_H_
 
@@ -19,8 +19,8 @@ class Table {
  public:
   explicit Table(std::vector<Column> columns);
 
-  // Adds a row with one cell per column (CHECK). Control characters become '?', so that a cell
-  // stays on its line.
+  // Adds a row; CHECKs that it has one cell per column. Shows control characters as '?', so that a
+  // cell stays on its line.
   void AddRow(std::vector<std::string> cells);
 
   // Returns the lines, each with a newline and without trailing spaces. A table without rows is its

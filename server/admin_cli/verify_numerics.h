@@ -1,5 +1,5 @@
 // kaonctl verify-numerics: runs the numerics table (tests/conformance/numerics_table.h) on this
-// machine, and prints the result. Needs no cluster. Stateless; not thread-safe.
+// machine, and prints the result. Needs no cluster. Functions of their arguments; one thread.
 #ifndef KAON_SERVER_ADMIN_CLI_VERIFY_NUMERICS_H_
 #define KAON_SERVER_ADMIN_CLI_VERIFY_NUMERICS_H_
 
@@ -14,20 +14,20 @@
 namespace kaon::admin_cli {
 
 struct NumericsReport {
-  // Backend::name(), such as "cpu/amx".
+  // The backend's own name, such as "cpu/amx".
   std::string backend;
   std::vector<conformance::NumericsResult> rows;
 };
 
-// Runs `cases`, and prints a line to `progress` from time to time.
+// Runs `cases`. Writes an occasional line to `progress`.
 NumericsReport VerifyNumerics(const std::vector<conformance::NumericsCase>& cases,
                               kernels::Backend& backend, std::ostream& progress);
 
-// Returns the number of rows that did not pass.
+// Counts the rows that did not pass.
 int NumFailed(const NumericsReport& report);
 
 Json NumericsJson(const NumericsReport& report);
-// Returns a table, and a last line with the summary.
+// Returns a table and a last line that sums it up.
 std::string NumericsText(const NumericsReport& report);
 
 }  // namespace kaon::admin_cli

@@ -1,4 +1,4 @@
-// The workers of `kaonctl status`, as JSON and as a table. Pure functions; thread-safe.
+// Prints the workers of `kaonctl status`, as JSON and as a table. Pure functions; any thread.
 #ifndef KAON_SERVER_ADMIN_CLI_WORKER_REPORT_H_
 #define KAON_SERVER_ADMIN_CLI_WORKER_REPORT_H_
 
@@ -10,7 +10,7 @@
 
 namespace kaon::admin_cli {
 
-// Returns the counter of the attempt's ballot, and its number: 3.7.
+// Returns the counter of the attempt's ballot, a dot, and the attempt's number: 3.7.
 std::string AttemptText(const v1::Attempt& attempt);
 
 nlohmann::ordered_json WorkersJson(const v1::GetStatusResponse& status);

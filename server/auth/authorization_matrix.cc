@@ -23,8 +23,7 @@ constexpr Role kEveryone[] = {Role::kWorker, Role::kReader, Role::kAdmin, Role::
 constexpr MethodRule kMatrix[] = {
     {"/kaon.v1.ShardData/Push", kWorkers},
     {"/kaon.v1.ShardData/Pull", kReaders},
-    // Readers may ask; OpenSession tells them that shared memory is not for them. So a reader that
-    // asks is not logged as an intruder.
+    // A reader may ask: the handler refuses it a session, and it is not reported as an intruder.
     {"/kaon.v1.ShardLocal/OpenSession", kReaders},
 
     {"/kaon.v1.ShardControl/Control", kCoordinators},

@@ -43,8 +43,8 @@ proto::Identity PeerIdentity(const grpc::ServerContextBase& context) {
   if (peer != nullptr && IsTls(*peer)) {
     absl::StatusOr<proto::Identity> identity = CertificateIdentity(*peer);
     if (identity.ok()) return *std::move(identity);
-    // Unreachable, because the processor refuses such calls. As a second line of defence, grant the
-    // least: a reader of no job.
+    // Unreachable behind the processor. If it ever runs, it grants the least: a reader of a job
+    // that does not exist.
     return {.domain = "unauthenticated", .role = proto::Role::kReader, .job = "", .rank = {}};
   }
   return {.domain = "", .role = proto::Role::kAdmin, .job = {}, .rank = {}};

@@ -1,5 +1,5 @@
-// Finds the identity of a caller, and checks whether it may act for a worker rank. Pure functions
-// over a call's context; thread-safe during the lifetime of the context.
+// Identifies the caller of a call, and decides whether it may act for a worker rank. Pure functions
+// over a call's context; any thread, while the context lives.
 #ifndef KAON_SERVER_AUTH_PEER_IDENTITY_H_
 #define KAON_SERVER_AUTH_PEER_IDENTITY_H_
 
@@ -16,17 +16,19 @@
 
 namespace kaon::auth {
 
-// Returns the identity in a certificate that the handshake has verified. UNAUTHENTICATED if it does
-// not have exactly one URI name, or if that name is no Kaon identity.
+// Returns the identity in a certificate that the handshake has verified. UNAUTHENTICATED unless the
+// certificate has exactly one URI name and that name is an identity of Kaon.
 absl::StatusOr<proto::Identity> CertificateIdentity(const grpc::AuthContext& context);
 
-// Returns the identity of a handler's caller. On servers with certificates, CreateServerCredentials
-// has already refused callers without an identity.
-// Plaintext servers listen on loopback only, so every caller is a user of this machine. It gets
-// role admin with an empty domain, and AuthorizeWorker lets it act for every rank.
+// Returns the identity of the caller, for handlers.
+//
+// - With certificates: the processor of CreateServerCredentials has already rejected a certificate
+//   without an identity.
+// - Plaintext: the server is on loopback only, so every caller is a user of this machine. Returns
+//   role admin with an empty domain, which AuthorizeWorker accepts for every rank.
 proto::Identity PeerIdentity(const grpc::ServerContextBase& context);
 
-// Returns the URI of the certificate for logs, or says that there was none.
+// Returns the URI of the certificate, or a text that there was none, for logs.
 std::string PeerName(const proto::Identity& identity);
 
 // Returns PERMISSION_DENIED naming both jobs, both ranks, or the role if it is not worker.

@@ -27,13 +27,13 @@ namespace kaon::auth {
 
 namespace {
 
-// Authorizes every call before its handler. Owned by the credentials. gRPC calls it on any thread.
+// Runs for every call before its handler. Owned by the credentials; any of gRPC's threads.
 class MethodAuthorizer : public grpc::AuthMetadataProcessor {
  public:
   MethodAuthorizer(OnRefused on_refused, OnCall on_call)
       : on_refused_(std::move(on_refused)), on_call_(std::move(on_call)) {}
 
-  // Process only looks things up, so gRPC may call it on its own threads.
+  // Process only looks up values, so it may run on gRPC's thread.
   bool IsBlocking() const override { return false; }
 
   grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext* context, OutputMetadata*,
@@ -101,7 +101,7 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CreateServerCredentials
 }
 
 void HardenServer(grpc::ServerBuilder& builder) {
-  // PushStream and PullStream accept less: a chunk.
+  // PushStream and PullStream accept less: one chunk.
   builder.SetMaxReceiveMessageSize(proto::kMaxMessageBytes);
   builder.SetMaxSendMessageSize(proto::kMaxMessageBytes);
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
@@ -113,7 +113,7 @@ void HardenServer(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   proto::SetSharedArguments(
       [&](const char* name, int value) { builder.AddChannelArgument(name, value); });
-  // Callers ping every kKeepaliveTime, with or without a call; twice as often is abuse.
+  // Callers ping every kKeepaliveTime, with or without a call. Twice as often is abuse.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              absl::ToInt64Milliseconds(proto::kKeepaliveTime / 2));
 }

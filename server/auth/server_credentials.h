@@ -1,6 +1,6 @@
-// Checks that every Kaon port makes before a handler runs. The caller needs a certificate of the
-// cluster's CA and a role that may call the method; messages must be within the limits. Each
-// server's composition root uses this once, before the server starts.
+// The checks of every Kaon port before a handler runs. The caller needs a certificate of the
+// cluster's CA and a role that the method allows; messages must be within the limits. The
+// composition root of a server uses it once, before the server starts.
 #ifndef KAON_SERVER_AUTH_SERVER_CREDENTIALS_H_
 #define KAON_SERVER_AUTH_SERVER_CREDENTIALS_H_
 
@@ -19,19 +19,19 @@
 
 namespace kaon::auth {
 
-// Told of each call that is refused before its handler: the URI of the caller's certificate, or
-// that it has none of ours, and why. Any of gRPC's threads; must not block.
+// Receives each call that is rejected before its handler. `peer` is the URI of the caller's
+// certificate, or says that it has no identity of Kaon. Runs on any thread of gRPC; must not block.
 using OnRefused = std::function<void(const std::string& peer, const absl::Status& refusal)>;
 
-// Called for each call that has a certificate of the CA, also if it is refused later. gRPC calls
-// this on any thread; it must not block.
+// Runs for each call with a certificate of the CA, even if the call is rejected later. Runs on any
+// thread of gRPC; must not block.
 using OnCall = std::function<void()>;
 
-// Returns mutual TLS with the table of authorization_matrix.h in front of every method. A caller
-// without a certificate of the CA fails in the handshake. A caller without an identity gets
-// UNAUTHENTICATED, one with the wrong role PERMISSION_DENIED. Files are read again within seconds
-// of a change.
-// Without certificates: plaintext, every method open, on loopback only.
+// Creates credentials for mutual TLS that check every method against the table of
+// authorization_matrix.h. A caller without a certificate of the CA fails in the handshake. A caller
+// without an identity gets UNAUTHENTICATED, and one with the wrong role PERMISSION_DENIED. Changed
+// files are reloaded within seconds.
+// Without certificates the port is plaintext on loopback only, and every method is open.
 //   INVALID_ARGUMENT     `listen` is not host:port, or only some of the three files are named
 //   FAILED_PRECONDITION  no certificates and `listen` is not a loopback address
 //   NOT_FOUND            a file cannot be read (names it)
@@ -39,14 +39,16 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> CreateServerCredentials
     const v1::TlsConfig& tls, absl::string_view listen, OnRefused on_refused = nullptr,
     OnCall on_call = nullptr);
 
-// Checks the files with which a server of `role` starts. Logs a warning if its certificate expires
-// soon. Returns the errors of client::CheckCertificates.
+// Checks the files that a server of `role` starts with. Logs a warning if its certificate expires
+// soon. Errors: client::CheckCertificates.
 absl::Status CheckServerFiles(const v1::TlsConfig& tls, proto::Role role);
 
-// Limits of protocol.md section 4 and reliability.md section 0: identity compression only
-// (UNIMPLEMENTED otherwise, before anything is inflated), message and metadata sizes
-// (RESOURCE_EXHAUSTED), handshake time, read-ahead, streams per connection; a port in use is an
-// error rather than shared.
+// Sets the limits of protocol.md section 4 and reliability.md section 0.
+//
+// - Compression: identity only. Anything else gets UNIMPLEMENTED before it is inflated.
+// - Sizes of messages and metadata: RESOURCE_EXHAUSTED above the limit.
+// - Handshake time, read-ahead, and streams per connection.
+// - A port in use is an error; gRPC must not share it.
 void HardenServer(grpc::ServerBuilder& builder);
 
 }  // namespace kaon::auth

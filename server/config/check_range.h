@@ -1,4 +1,4 @@
-// Checks a number of a server's configuration. Pure function; thread-safe.
+// Checks a number of a server's configuration. Pure function; any thread.
 #ifndef KAON_SERVER_CONFIG_CHECK_RANGE_H_
 #define KAON_SERVER_CONFIG_CHECK_RANGE_H_
 
@@ -10,7 +10,7 @@
 
 namespace kaon::config {
 
-// Returns OK if `value` is in [min, max], else INVALID_ARGUMENT with field, value and range.
+// INVALID_ARGUMENT names the field, its value and the range.
 inline absl::Status CheckRange(absl::string_view field, uint64_t value, uint64_t min,
                                uint64_t max) {
   if (value >= min && value <= max) return absl::OkStatus();

@@ -1,5 +1,5 @@
-// Text form of a shard's durability mode: "journal", "interval(50)", "none" (protocol.md section
-// 3). Pure functions; thread-safe.
+// The durability mode of a shard as text: "journal", "interval(50)", "none" (protocol.md section
+// 3). Pure functions; any thread.
 #ifndef KAON_SERVER_CONFIG_DURABILITY_H_
 #define KAON_SERVER_CONFIG_DURABILITY_H_
 
@@ -16,15 +16,14 @@ inline constexpr uint32_t kMaxIntervalSteps = 1000000;
 
 struct Durability {
   v1::DurabilityMode mode = v1::DURABILITY_MODE_JOURNAL;
-  // Maximum number of steps that a restart loses; 0 in modes other than INTERVAL.
+  // Upper bound on the steps that a restart loses; 0 unless the mode is INTERVAL.
   uint32_t interval_steps = 0;
 };
 
-// Parses a mode; empty means journal. INVALID_ARGUMENT names the text and what is allowed.
+// Parses a mode; empty means journal. INVALID_ARGUMENT names the text and the allowed forms.
 absl::StatusOr<Durability> ParseDurability(absl::string_view text);
 
-// Returns the text of a mode, which ParseDurability accepts. For an unknown mode, returns its enum
-// name in lower case.
+// Returns the text of a mode. Returns the lower-case name of the enum value if it is no mode.
 std::string DurabilityText(v1::DurabilityMode mode, uint32_t interval_steps);
 
 }  // namespace kaon::config

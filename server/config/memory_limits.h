@@ -1,6 +1,5 @@
-// Checks before a server starts that the system's limits leave it enough memory. With too little,
-// it would end in the middle of its work, or accept connections without completing handshakes.
-// Thread-safe.
+// Rejects a start if a system limit leaves the server too little memory. Otherwise the server would
+// die during its work, or accept connections without completing the handshake. Any thread.
 #ifndef KAON_SERVER_CONFIG_MEMORY_LIMITS_H_
 #define KAON_SERVER_CONFIG_MEMORY_LIMITS_H_
 
@@ -13,15 +12,14 @@
 
 namespace kaon::config {
 
-// Address space of program, libraries, threads and their arenas: twice that of an idle server.
+// Address space of the program, libraries, threads and their arenas: twice that of an idle server.
 inline constexpr uint64_t kProgramBytes = uint64_t{512} << 20;
-// Upper bound on gRPC's memory without waiting gradients: a few registrations, and one chunk in
+// Upper bound on gRPC's memory besides waiting gradients: a few registrations, and a chunk in
 // flight for each of many streams.
 inline constexpr uint64_t kTransportBytes = uint64_t{256} << 20;
 
-// Checks that the limits allow `configured` bytes, which the configuration lets the server
-// allocate, plus both constants above. FAILED_PRECONDITION names the limit, its value and the
-// required value.
+// `configured` is the number of bytes that the configuration lets the server allocate in addition.
+// FAILED_PRECONDITION names the limit, its value and the required value.
 inline absl::Status CheckMemoryLimits(uint64_t configured) {
   const uint64_t needed = kProgramBytes + kTransportBytes + configured;
   struct Limit {

@@ -1,5 +1,5 @@
-// Tells the process that started a server which port it got. The server writes the file once, when
-// it accepts calls.
+// Tells the process that started a server which port the server got. The server writes the file
+// once, when it accepts calls.
 #ifndef KAON_SERVER_CONFIG_PORT_FILE_H_
 #define KAON_SERVER_CONFIG_PORT_FILE_H_
 
@@ -9,8 +9,8 @@
 
 namespace kaon::config {
 
-// Writes "PORT\n" to `path` by rename, so that a reader never sees half of it. UNAVAILABLE names
-// path and reason.
+// Writes "PORT\n" to `path`. Uses a rename, so that a reader never sees half of it. UNAVAILABLE
+// names the path and the reason.
 absl::Status WritePortFile(const std::string& path, int port);
 
 }  // namespace kaon::config

@@ -53,7 +53,7 @@ bool IsSwitch(absl::string_view path, const google::protobuf::Descriptor* type) 
   return field->cpp_type() == FieldDescriptor::CPPTYPE_BOOL;
 }
 
-// Parses an integer field of 32 or 64 bits.
+// Parses a number for an integer field of 32 or 64 bits.
 absl::StatusOr<uint64_t> ParseNumber(const std::string& path, absl::string_view value,
                                      const FieldDescriptor& field) {
   uint64_t number = 0;
@@ -66,7 +66,7 @@ absl::StatusOr<uint64_t> ParseNumber(const std::string& path, absl::string_view 
   return number;
 }
 
-// Returns the message that holds the last component of a dotted path, and that field.
+// Returns the message that holds the last component of a dotted path, and the field.
 std::pair<Message*, const FieldDescriptor*> Resolve(absl::string_view path, Message* message) {
   const std::vector<std::string> parts = absl::StrSplit(path, '.');
   for (size_t i = 0; i + 1 < parts.size(); ++i) {

@@ -1,6 +1,6 @@
-// Reads a server's configuration from file, environment and flags (docs/adr/0010). Reflection gives
-// every field of the config message a flag and a KAON_ variable. Called once from main, before any
-// thread starts.
+// A server's configuration from file, environment and flags (docs/adr/0010). Reflection makes every
+// field of the config message a flag and a KAON_ variable. Called once from main, before any thread
+// starts.
 #ifndef KAON_SERVER_CONFIG_SERVER_CONFIG_H_
 #define KAON_SERVER_CONFIG_SERVER_CONFIG_H_
 
@@ -14,8 +14,8 @@
 
 namespace kaon::config {
 
-// Merges a textproto into `message`. INVALID_ARGUMENT names file, line and column of a syntax error
-// or unknown field; NOT_FOUND names the file.
+// Merges a textproto into `message`. NOT_FOUND names the file. INVALID_ARGUMENT names file, line
+// and column of a syntax error or unknown field.
 absl::Status LoadTextproto(const std::string& path, google::protobuf::Message* message);
 
 // One field of the message as a flag: `tls.ca_file` becomes --tls-ca-file and KAON_TLS_CA_FILE.
@@ -27,18 +27,18 @@ struct Flag {
 struct CommandLine {
   std::string program;
   std::string description;
-  // Every field of the message; a field without a row is a bug (CHECK).
+  // Has a row for every field of the message (CHECK).
   std::vector<Flag> flags;
-  // Fills in defaults, and rejects what the server would reject.
+  // Fills in the defaults. Rejects a configuration that the server would reject.
   std::function<absl::Status(google::protobuf::Message*)> complete;
 };
 
 // Fills `message` from --config FILE (or KAON_CONFIG), then the environment, then the flags.
-// Repeated fields take comma-separated values. Calls `complete` at the end, so that --print-config
-// and --check-config see the values that the server would use.
-// Returns the exit status if the process should end now. It is 0 after --help, --print-config and
-// --check-config. It is 2, with the reason on stderr, for a bad value, a bad file or an unknown
-// flag.
+// Repeated fields take comma-separated values. Then runs `complete`, so that --print-config and
+// --check-config use the configuration that the server would run with.
+// Returns the exit status if the process should end now:
+//   0  after --help, --print-config and --check-config
+//   2  a bad value, a bad file or an unknown flag; the reason is on stderr
 std::optional<int> ParseCommandLine(const CommandLine& command_line, int argc,
                                     const char* const* argv, google::protobuf::Message* message);
 

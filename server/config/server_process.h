@@ -1,5 +1,6 @@
-// The main function of every server: reads the configuration, serves until SIGTERM or SIGINT, shuts
-// down in order. Called once from main, before any thread starts.
+// The life of every server's process. It reads the configuration from file, environment and flags,
+// serves until SIGTERM or SIGINT, and shuts down in order. Called once from main, before any thread
+// starts.
 #ifndef KAON_SERVER_CONFIG_SERVER_PROCESS_H_
 #define KAON_SERVER_CONFIG_SERVER_PROCESS_H_
 
@@ -27,7 +28,7 @@ inline uint64_t MaxOpenFiles() {
   return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_max : 0;
 }
 
-// Raises the limit of open files to the maximum of this process. Logs a warning if that fails.
+// Raises the limit of open files to the maximum that the system allows.
 inline void RaiseOpenFileLimit() {
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -36,9 +37,9 @@ inline void RaiseOpenFileLimit() {
       << "the limit of open files stays below " << limit.rlim_max;
 }
 
-// Runs a Server, which has `static StatusOr<unique_ptr<Server>> Start(Config)` and `Shutdown()`.
-// Returns the exit status: ParseCommandLine's, 2 for a bad failpoint, 1 with the reason on stderr
-// if it cannot start, 0 after a shutdown.
+// Server has `static StatusOr<unique_ptr<Server>> Start(Config)` and `Shutdown()`. Returns the exit
+// status: that of ParseCommandLine, 1 if the server cannot start (the reason is on stderr), 0 after
+// a shutdown.
 template <typename Server, typename Config>
 int RunServer(const CommandLine& command_line, int argc, const char* const* argv) {
   Config config;
@@ -56,10 +57,10 @@ int RunServer(const CommandLine& command_line, int argc, const char* const* argv
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 
-  // A file at its size limit is handled as a full disk: the server waits and does not end.
+  // Treat a file that reached its size limit like a full disk: the server waits and does not end.
   signal(SIGXFSZ, SIG_IGN);
 
-  // Connections and files share one table; the usual limit of 1024 exists for select().
+  // Connections and files share one table. The usual limit of 1024 is meant for select().
   RaiseOpenFileLimit();
 
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(std::move(config));

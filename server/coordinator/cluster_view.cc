@@ -64,7 +64,7 @@ absl::StatusOr<v1::JobDescription> ClusterView::DescribeJob(absl::string_view jo
 
 namespace {
 
-// Fills in how the group of the row updates its parameter.
+// Fills in how the row's group updates its parameter.
 void FillRule(const v1::ParameterGroup& group, v1::ParameterRow& row) {
   row.set_rule(group.rule());
   row.set_clip_exempt(job::IsClipExempt(group));
@@ -116,7 +116,7 @@ void GatherCluster(const std::vector<std::unique_ptr<ShardLink>>& links,
     std::function<void(ClusterView)> done;
     std::atomic<size_t> missing{0};
   };
-  // The calls share this; the last to answer passes the view on.
+  // Shared by the calls; the last one to answer passes the view on.
   auto gathering = std::make_shared<Gathering>();
   gathering->view.addresses = std::move(addresses);
   gathering->view.shards.resize(links.size(), absl::UnknownError("not answered"));

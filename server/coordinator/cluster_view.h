@@ -1,5 +1,5 @@
-// Descriptions of all shards at about one moment, gathered for the Admin service, and views of the
-// job that follow from them. GatherCluster is thread-safe; the rest are pure functions.
+// The state of all shards at about one moment, gathered for the Admin service, and views of the job
+// derived from it. Any thread may gather; the other functions are pure.
 #ifndef KAON_SERVER_COORDINATOR_CLUSTER_VIEW_H_
 #define KAON_SERVER_COORDINATOR_CLUSTER_VIEW_H_
 
@@ -20,25 +20,26 @@ namespace kaon::coordinator {
 
 struct ClusterView {
   std::vector<std::string> addresses;
-  // By shard; an error says why a shard could not be described.
+  // Indexed by shard. An error says why a shard could not be described.
   std::vector<absl::StatusOr<v1::DescribeShardResponse>> shards;
 
-  // Returns the shard that has applied most, of those with a registered job; -1 if there is none.
+  // Returns the shard that has applied the most entries among those with a registered job; -1 if no
+  // shard has one.
   int Newest() const;
-  // Returns the job as the newest shard knows it; an empty `job` means the only one. NOT_FOUND
-  // names the existing job. UNAVAILABLE, with the first reason, if no shard that answered knows a
-  // job and some did not answer.
+  // Returns the job as the newest shard knows it. An empty `job` means the only job.
+  //   NOT_FOUND    there is another job or none; names the job that exists
+  //   UNAVAILABLE  no shard that answered knows a job and some did not answer; has the first reason
   absl::StatusOr<v1::JobDescription> DescribeJob(absl::string_view job) const;
-  // Returns one row per parameter of `job` with an id >= `first` whose name `wanted` accepts, at
-  // most `limit` rows. A row has no state if its shard did not answer. Sets `next` to the id to
-  // continue with, or to the number of parameters.
+  // Returns one row per parameter of `job` with id >= `first` whose name `wanted` accepts, at most
+  // `limit` rows. The state is absent where the shard did not answer. Sets `next` to the id to
+  // continue with, or to the number of parameters at the end.
   std::vector<v1::ParameterRow> Rows(const v1::JobDescription& job, uint32_t first, uint32_t limit,
                                      const std::function<bool(const std::string&)>& wanted,
                                      uint32_t* next) const;
 };
 
-// Asks every shard, each with `timeout`. Calls `done` once, on one of gRPC's threads. The links
-// must outlive the calls.
+// Asks every shard, each within `timeout`. Calls `done` once, on a thread of gRPC. `links` must
+// outlive the calls.
 void GatherCluster(const std::vector<std::unique_ptr<ShardLink>>& links,
                    std::vector<std::string> addresses, absl::Duration timeout,
                    std::function<void(ClusterView)> done);

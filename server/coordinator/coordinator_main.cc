@@ -1,5 +1,5 @@
-// kaon-coordinator, the process. Reads its configuration from file, environment and flags; shuts
-// down in order on SIGTERM and SIGINT.
+// kaon-coordinator: the process. Reads its configuration from file, environment and flags. Shuts
+// down cleanly on SIGTERM and SIGINT.
 #include <glog/logging.h>
 
 #include "absl/status/status.h"

@@ -33,15 +33,14 @@ constexpr uint32_t kMaxHeartbeatMs = 60000;
 constexpr uint32_t kMaxTakeoverMs = 600000;
 constexpr uint64_t kMaxCheckpointEverySteps = uint64_t{1} << 40;
 constexpr uint64_t kDefaultCheckpointKeep = 3;
-// A job never has fewer good checkpoints than this.
+// Retention never leaves fewer good checkpoints.
 constexpr uint64_t kMinCheckpointKeep = 2;
 constexpr uint64_t kMaxCheckpointKeep = 1000;
-// Descriptors for checkpoints and for files that libraries open at times; for a shard's link, and
-// for the link that replaces it.
+// Checkpoint files, files that libraries open occasionally, a link, and the link that replaces it.
 constexpr size_t kOwnDescriptors = 8;
 constexpr size_t kDescriptorsOfShard = 2;
 constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
-// A worker waits for the record; the machine repeats the request at each heartbeat.
+// A worker waits for the record; the machine asks again at each heartbeat.
 constexpr absl::Duration kReadTimeout = absl::Seconds(2);
 
 absl::Status CheckAddress(absl::string_view field, const std::string& address) {
@@ -149,7 +148,7 @@ absl::Status CoordinatorServer::Connect() {
     };
     events.message = [this, i](v1::ShardToCoordinator message) {
       const size_t bytes = message.ByteSizeLong();
-      // Shared, because a std::function is copied and the message need not be.
+      // Copying a std::function copies its captures; sharing avoids a copy of the message.
       auto shared = std::make_shared<v1::ShardToCoordinator>(std::move(message));
       loop_
           ->Post(
@@ -158,7 +157,7 @@ absl::Status CoordinatorServer::Connect() {
                 machine.OnShardMessage(i, std::move(*shared), now);
               },
               bytes)
-          // The protocol tolerates a lost message, so a full queue may drop it.
+          // A message dropped by a full queue is like one lost on the network.
           .IgnoreError();
     };
     links_.push_back(std::make_unique<ShardLink>(std::move(options), std::move(events)));
@@ -168,7 +167,8 @@ absl::Status CoordinatorServer::Connect() {
 
 void CoordinatorServer::FinishCheckpointRun(FinishCheckpoint finish) {
   const uint64_t attempt = finish.attempt;
-  // A checkpoint without parts was abandoned, or its manifest could not be written.
+  // No parts means that the attempt was abandoned. An attempt whose manifest could not be written
+  // ends here too.
   if (finish.parts.empty() && !finish.is_there) {
     watch_.OnCheckpoint(finish.facts.id, finish.why);
   }
@@ -256,7 +256,7 @@ void CoordinatorServer::RunMachine() {
 }
 
 void CoordinatorServer::Shutdown() {
-  // First the callers get their answers, then no new work can start, then the port closes.
+  // First all callers get their answers. Then no new work can start. Then the port closes.
   if (loop_) loop_->Stop();
   for (const auto& link : links_) link->Shutdown();
   if (keeper_) keeper_->Stop();

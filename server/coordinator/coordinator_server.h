@@ -1,6 +1,6 @@
-// A whole coordinator in one object: the state machine on its thread, a link to every shard, the
-// gRPC server. This is the composition root. main owns it, or a test that runs a cluster in its own
-// process. One thread calls Start, then Shutdown; gRPC's threads serve the calls.
+// A complete coordinator in one object: the state machine on its thread, a link to every shard, and
+// the gRPC server. It is the composition root, owned by main or by a test that runs a cluster in
+// its own process. Call Start, then Shutdown, from one thread. gRPC's threads serve the calls.
 #ifndef KAON_SERVER_COORDINATOR_COORDINATOR_SERVER_H_
 #define KAON_SERVER_COORDINATOR_COORDINATOR_SERVER_H_
 
@@ -25,24 +25,24 @@
 
 namespace kaon::coordinator {
 
-// Fills in the defaults. INVALID_ARGUMENT names field, value and range.
+// Fills in the defaults. INVALID_ARGUMENT names the field, its value and its range.
 absl::StatusOr<v1::CoordinatorConfig> CompleteConfig(v1::CoordinatorConfig config);
 
 class CoordinatorServer {
  public:
-  // Returns once the port accepts calls; shards may start later.
+  // Returns once the port accepts calls. Shards may start later.
   //   INVALID_ARGUMENT     a field of the configuration; names it, its value and range
   //   FAILED_PRECONDITION  an address that is not loopback, without certificates; a checkpoint
-  //                        directory that cannot be opened; a port in use; a limit of open files
-  //                        that is too low
+  //                        directory that cannot be opened; a port that is in use; a limit of open
+  //                        files that is too low
   //   NOT_FOUND            a certificate file that cannot be read
   //   UNAVAILABLE          port_file cannot be written
   static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Start(v1::CoordinatorConfig config);
-  // Creates an object that serves nothing; use Start.
+  // Creates an idle server; use Start instead.
   CoordinatorServer() = default;
   ~CoordinatorServer();
 
-  // Ends every call with UNAVAILABLE, and stops everything that the server started. Idempotent.
+  // Ends every call with UNAVAILABLE, then stops everything that the server started. Idempotent.
   void Shutdown();
   int port() const { return port_; }
 
@@ -65,7 +65,7 @@ class CoordinatorServer {
   std::unique_ptr<CheckpointKeeper> keeper_;
   std::unique_ptr<CoordinatorService> coordinator_service_;
   std::unique_ptr<AdminService> admin_service_;
-  // Outlives the server, which reports calls to it.
+  // Outlives server_, which reports calls to it.
   std::unique_ptr<listener::Listener> listener_;
   std::unique_ptr<grpc::Server> server_;
 };

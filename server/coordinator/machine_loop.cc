@@ -15,11 +15,11 @@ namespace {
 
 constexpr absl::string_view kShuttingDown = "coordinator is shutting down";
 
-// Maximum number of requests and shard messages in the queue: far above what 4096 workers have open
-// at once.
+// Requests and shard messages that may wait for the thread. Far above the number that 4096 workers
+// have open at once.
 constexpr size_t kMaxEvents = 1 << 16;
-// Maximum number of their bytes. A shard's state includes its registration, and it is sent at each
-// heartbeat. A larger event must wait alone.
+// Bytes that waiting events may hold. A shard's state arrives with its registration, and again at
+// each heartbeat. A larger event waits alone.
 constexpr size_t kMaxEventBytes = size_t{256} << 20;
 
 template <typename... Ts>
@@ -29,7 +29,7 @@ struct Overloaded : Ts... {
 template <typename... Ts>
 Overloaded(Ts...) -> Overloaded<Ts...>;
 
-// Called after the message was sent, so that the first shard alone may have a decision.
+// Runs after the send, so at a failpoint a decision may have reached only the first shard.
 void PassSent(v1::CoordinatorToShard::BodyCase body, bool restore) {
   if (body == v1::CoordinatorToShard::kPromise) {
     PassFailpoint(Failpoint::coordinator_promise_sent);
@@ -137,12 +137,12 @@ void MachineLoop::Run() {
         wake_.WaitFor(mu_, wait);
       }
       events.swap(events_);
-      // Queued events still run, because each request has a caller that waits for an answer.
+      // Run the queued events first: each request among them has a caller that waits for an answer.
       if (stopping_ && events.empty()) return;
     }
     for (Waiting& waiting : events) {
       waiting.event(*machine_, SteadyNow());
-      // Release the memory of the event now.
+      // Release what the event holds now.
       waiting.event = nullptr;
       Dispatch();
       MutexLock lock(mu_);

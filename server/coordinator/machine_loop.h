@@ -1,6 +1,6 @@
-// Runs one StepMachine on one thread: a bounded queue of events, the machine's timer, and the
-// delivery of its actions to shards and waiting calls. Owned by CoordinatorServer. Any thread may
-// call Post, PostAlways, NewCall, Submit and Cancel.
+// Runs one StepMachine on one thread. Holds a bounded queue of events and the machine's timer, and
+// passes the machine's actions to shards and to waiting calls. Owned by CoordinatorServer; any
+// thread may call Post, Submit and Cancel.
 #ifndef KAON_SERVER_COORDINATOR_MACHINE_LOOP_H_
 #define KAON_SERVER_COORDINATOR_MACHINE_LOOP_H_
 
@@ -26,23 +26,23 @@ class MachineLoop {
   using Event = std::function<void(StepMachine&, absl::Time now)>;
   // Passes one request to the machine under its call id.
   using Request = std::function<void(StepMachine&, CallId)>;
-  // Receives the actions of one call on the loop's thread: AwaitEvents, then exactly one Reply...,
-  // and last AwaitEvent or AwaitFailed. Calls of any kind that the loop itself ends get
-  // AwaitFailed. Must not block.
+  // Receives the actions of one call on the loop's thread: AwaitEvents, then exactly one final
+  // action. The final action is a Reply..., the last AwaitEvent, or AwaitFailed. A call of any kind
+  // that the loop itself ends gets AwaitFailed. Must not block.
   using Sink = std::function<void(CoordinatorAction)>;
-  // Sends to one shard. Runs on the loop's thread; must not block.
+  // Sends a message to one shard. Runs on the loop's thread; must not block.
   using ShardSender = std::function<void(SendToShard send)>;
 
-  // Asks `shard` for the record of `position`; the answer goes to StepMachine::OnRecordRead. Runs
-  // on the loop's thread; must not block.
+  // Asks `shard` for the record of `position`; StepMachine::OnRecordRead takes the answer. Runs on
+  // the loop's thread; must not block.
   using RecordReader = std::function<void(int shard, uint64_t position)>;
 
-  // Carries out `finish`, and answers as FinishCheckpoint says. Runs on the loop's thread; must not
-  // block.
+  // Carries out `finish`, then answers the machine as FinishCheckpoint says. Runs on the loop's
+  // thread; must not block.
   using CheckpointFinisher = std::function<void(FinishCheckpoint finish)>;
 
-  // Called after each event, once the machine's actions are carried out. Runs on the loop's thread;
-  // must not block.
+  // Looks at the machine after each event, once the loop has carried out the actions. Runs on the
+  // loop's thread; must not block.
   using Observer = std::function<void(const StepMachine& machine)>;
 
   // Without a `reader` the loop reads no records; without a `finisher` it finishes no checkpoints.
@@ -52,22 +52,22 @@ class MachineLoop {
   MachineLoop(const MachineLoop&) = delete;
   MachineLoop& operator=(const MachineLoop&) = delete;
 
-  // Starts the thread. Events posted earlier wait for this.
+  // Starts the thread, which also runs the events posted earlier.
   void Start(StepMachineOptions options);
   // Ends every open call with UNAVAILABLE. Idempotent.
   void Stop();
 
-  // Runs `event`, which holds `bytes` bytes, on the loop's thread. RESOURCE_EXHAUSTED if the queue
-  // is full, UNAVAILABLE if the loop has stopped; then `event` does not run.
+  // Runs `event`, which holds `bytes` bytes, on the loop's thread. After an error `event` never
+  // runs: RESOURCE_EXHAUSTED if the queue is full, UNAVAILABLE if the loop stopped.
   absl::Status Post(Event event, size_t bytes = 0);
-  // Like Post, for any length of the queue: for events whose number is bounded otherwise.
+  // Posts even if the queue is full. Use it for events of which only a few can exist.
   void PostAlways(Event event);
 
   CallId NewCall() { return ++last_call_; }
-  // Submits `request`. `sink` gets exactly one final action. If Post fails, that action is its
-  // status, on the caller's thread.
+  // Posts `request`. `sink` receives exactly one final action. If Post fails, `sink` gets that
+  // error on the caller's thread.
   void Submit(CallId call, Request request, Sink sink);
-  // Ends the call with CANCELLED if it is still open, because the caller is gone.
+  // Ends the call with CANCELLED if it is still open, because its caller is gone.
   void Cancel(CallId call);
 
  private:
@@ -90,11 +90,11 @@ class MachineLoop {
   Mutex mu_;
   CondVar wake_;
   std::deque<Waiting> events_ ABSL_GUARDED_BY(mu_);
-  // Bytes of events that have not finished.
+  // Bytes held by events that have not finished.
   size_t waiting_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 
-  // Owned by the loop's thread, and by Stop once that thread has ended.
+  // Owned by the loop's thread, and by Stop after it has joined that thread.
   std::unique_ptr<StepMachine> machine_;
   std::map<CallId, Sink> sinks_;
   absl::Time wake_at_ = absl::InfinitePast();

@@ -15,7 +15,7 @@ void MachineWatch::Look(const StepMachine& machine) {
   LookAtHolder(machine);
   LookAtWorkers(machine);
   LookAtGradNorms(machine.grad_norms());
-  // A standby coordinator answers with the holder's address, whatever it held before.
+  // A standby coordinator answers with the holder's address, even if it once held a stopped job.
   const bool stopped = machine.IsHolder() && !machine.stopped().ok();
   if (stopped == stopped_) return;
   stopped_ = stopped;
@@ -27,13 +27,13 @@ void MachineWatch::LookAtHolder(const StepMachine& machine) {
   if (machine.IsHolder() == holds_) return;
   holds_ = machine.IsHolder();
   counts_.Add(holds_ ? Event::kTakeover : Event::kHolderReplaced);
-  // The machine's phase names the holder, if a shard has reported it.
+  // The phase names the new holder if a shard has reported it.
   if (holds_) {
     LOG(INFO) << "holds the shards from now on, ballot "
               << proto::ToString(machine.Snapshot().ballot);
   } else {
     LOG(WARNING) << "holds the shards no more: " << machine.Snapshot().phase;
-    // From now on another coordinator is responsible for its checkpoints.
+    // The new holder now watches the checkpoints.
     health_.SetReason(kCheckpointCause, "");
   }
 }
@@ -76,7 +76,7 @@ void MachineWatch::OnSent(const v1::CoordinatorToShard& message) {
     decided_position_ = plan.position();
     if (plan.has_restore()) counts_.Add(Event::kRestore);
     if (plan.has_rollback()) counts_.Add(Event::kRollback);
-    // The job has another state now.
+    // The job now has another state.
     if (plan.has_restore() || plan.has_rollback()) health_.SetReason(kCheckpointCause, "");
     if (plan.has_group_change()) counts_.Add(Event::kGroupChange);
   }

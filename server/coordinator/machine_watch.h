@@ -1,8 +1,11 @@
-// Watches a coordinator's state machine after each event, and its messages, and reports changes. It
-// tells the health service whether the job is stopped or its state damaged. It counts takeovers,
-// rounds, control entries, checkpoints, lost workers, and workers whose gradient norms are
-// outliers.
-// Owned by CoordinatorServer. Only the loop's thread calls it, except OnCheckpoint.
+// Looks at a coordinator's state machine after each event, and at the messages it sends, and
+// reports changes.
+//
+// - To the health service: the job is stopped, or its state is damaged.
+// - To the event counts: takeovers, rounds, control entries, checkpoints, lost workers, and workers
+//   whose gradient norms are far from the others'.
+//
+// Owned by CoordinatorServer; called by the loop's thread unless a method says otherwise.
 #ifndef KAON_SERVER_COORDINATOR_MACHINE_WATCH_H_
 #define KAON_SERVER_COORDINATOR_MACHINE_WATCH_H_
 
@@ -19,19 +22,19 @@
 
 namespace kaon::coordinator {
 
-// Cause of ill health: the state cannot be saved in a checkpoint.
+// Cause of ill health: no checkpoint can be taken of the state.
 inline constexpr char kCheckpointCause[] = "checkpoint";
 
 class MachineWatch {
  public:
-  // `health` is that of the service that workers call. Both must outlive the watch.
+  // `health` is of the service that workers call. It and `counts` must outlive the watch.
   MachineWatch(monitor::ServiceHealth& health, monitor::EventCounts& counts)
       : health_(health), counts_(counts) {}
 
   void Look(const StepMachine& machine);
-  // Reports a message to any shard.
+  // Counts a message that was sent to any shard.
   void OnSent(const v1::CoordinatorToShard& message);
-  // Reports that a checkpoint was created or abandoned. Thread-safe.
+  // Call it when a checkpoint was created or abandoned. Any thread.
   void OnCheckpoint(const std::string& id, const absl::Status& status);
 
  private:
@@ -46,7 +49,7 @@ class MachineWatch {
   bool holds_ = false;
   std::set<uint32_t> lost_;
   uint64_t outliers_ = 0;
-  // Newest counted entries: a round after the first, and a decision.
+  // The newest round after a first one, and the newest decision, that were counted.
   uint64_t reopened_position_ = 0;
   v1::Ballot reopened_ballot_;
   uint64_t reopened_round_ = 0;

@@ -13,11 +13,11 @@ namespace kaon::coordinator {
 
 namespace {
 
-// Maximum number of messages that wait for a slow shard. Each tick adds at most one, so this is a
-// few seconds' worth.
+// Messages that may wait for a slow shard. Each tick adds at most one, so this is a few seconds of
+// messages.
 constexpr size_t kMaxOutgoing = 32;
-// Maximum bytes of waiting messages, without the one that is being written. Plans and records may
-// hold a registration of several megabytes, and each shard gets its own.
+// Bytes that may wait behind the message being written. Plans and records may hold a registration
+// of megabytes, and each shard gets its own.
 constexpr size_t kMaxOutgoingBytes = size_t{1} << 20;
 constexpr absl::Duration kFirstBackoff = absl::Milliseconds(50);
 constexpr absl::Duration kMaxBackoff = absl::Seconds(1);
@@ -31,17 +31,16 @@ grpc::ByteBuffer Encode(const v1::CoordinatorToShard& message, absl::string_view
 
 }  // namespace
 
-// One control stream, owned by its link until OnDone.
+// One life of the control stream. The link owns it until OnDone.
 class ShardLink::Stream : public grpc::ClientBidiReactor<grpc::ByteBuffer, v1::ShardToCoordinator> {
  public:
   explicit Stream(ShardLink& link) : token_(link.calls_), link_(link) {}
 
   void Start(ControlStub& stub, grpc::ByteBuffer probe) {
-    // Otherwise each stream to a shard that is still starting would fail at once.
+    // Wait for a shard that is not up yet; otherwise stream after stream would fail.
     context_.set_wait_for_ready(true);
     stub.PrepareBidiStreamingCall(&context_, kControlMethod, grpc::StubOptions(), this);
-    // Writes are started outside of reactions, so the hold keeps the stream open while reads
-    // continue.
+    // Writes start outside of reactions, so the stream must not end while reads continue.
     AddHold();
     StartRead(&incoming_);
     StartCall();
@@ -54,13 +53,13 @@ class ShardLink::Stream : public grpc::ClientBidiReactor<grpc::ByteBuffer, v1::S
       if (broken_ || outgoing_.size() >= kMaxOutgoing) return;
       if (!outgoing_.empty()) {
         const size_t bytes = message.Length();
-        // A larger message must wait alone.
+        // A larger message waits alone.
         if (waiting_bytes_ > 0 && waiting_bytes_ + bytes > kMaxOutgoingBytes) return;
         waiting_bytes_ += bytes;
       }
       outgoing_.push_back(std::move(message));
       if (outgoing_.size() > 1) return;
-      // The hold keeps the stream open until StartWrite.
+      // Keeps the stream from ending before StartWrite.
       AddHold();
     }
     WriteFront();
@@ -96,8 +95,8 @@ class ShardLink::Stream : public grpc::ClientBidiReactor<grpc::ByteBuffer, v1::S
   void OnDone(const grpc::Status& status) override { link_.OnStreamDone(status); }
 
  private:
-  // Called by the Send that queued the front, or at the end of the previous write: never twice at a
-  // time.
+  // Called by the Send that queued the front, or at the end of the previous write: never twice
+  // concurrently.
   void WriteFront() {
     const grpc::ByteBuffer* front = nullptr;
     {
@@ -110,7 +109,7 @@ class ShardLink::Stream : public grpc::ClientBidiReactor<grpc::ByteBuffer, v1::S
   const client::CallTracker::Token token_;
   ShardLink& link_;
   grpc::ClientContext context_;
-  // Used by the current read.
+  // Owned by the current read.
   v1::ShardToCoordinator incoming_;
 
   Mutex mu_;
@@ -175,7 +174,7 @@ void ShardLink::OnStreamDone(const grpc::Status& status) {
   bool is_news = false;
   {
     MutexLock lock(mu_);
-    // A shard that refuses this coordinator ends every stream with the same status: log it once.
+    // A shard that rejects this coordinator ends every stream with the same status. Log it once.
     is_news = !shutting_down_ && (connected_ || why != last_end_);
     last_end_ = why;
   }
@@ -212,7 +211,7 @@ void ShardLink::Shutdown() {
     MutexLock lock(mu_);
     while (stream_ || alarms_pending_ > 0 || !unary_.empty()) idle_.Wait(mu_);
   }
-  // One of gRPC's threads must not release the channel last.
+  // A thread of gRPC must not be the one that destroys the channel.
   calls_->AwaitNone();
 }
 

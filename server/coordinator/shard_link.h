@@ -1,5 +1,6 @@
-// The coordinator's connection to one shard: the control stream, which is reopened whenever it
-// ends, and the unary calls of ShardControl. Thread-safe. Owned by CoordinatorServer.
+// The coordinator's connection to one shard: the control stream, which reopens whenever it ends,
+// and the unary calls of the shard's ShardControl service. Owned by CoordinatorServer; any thread
+// may call it.
 #ifndef KAON_SERVER_COORDINATOR_SHARD_LINK_H_
 #define KAON_SERVER_COORDINATOR_SHARD_LINK_H_
 
@@ -30,14 +31,14 @@ namespace kaon::coordinator {
 
 struct ShardLinkOptions {
   int shard = 0;
-  // Only the stubs made from it share it.
+  // Only the stubs made from this channel share it.
   std::shared_ptr<grpc::Channel> channel;
 };
 
-// gRPC's threads call these, one at a time. They may call Send, and must not block.
+// gRPC's threads run these callbacks, one at a time. A callback may call Send and must not block.
 struct ShardLinkEvents {
-  // connected: the shard answered on a new stream. disconnected: a stream ended, whether it was
-  // answered or not.
+  // `connected`: the shard answered on a new stream. `disconnected`: a stream ended, whether or not
+  // the shard had answered on it.
   std::function<void()> connected;
   std::function<void(const absl::Status&)> disconnected;
   std::function<void(v1::ShardToCoordinator)> message;
@@ -53,18 +54,17 @@ class ShardLink {
   ShardLink(const ShardLink&) = delete;
   ShardLink& operator=(const ShardLink&) = delete;
 
-  // Opens the control stream, once. Each new stream begins with `probe`, whose answer shows that
-  // the shard is alive. Unary calls may be made earlier.
+  // Opens the first stream; call it once. `probe` is the first message on every new stream, and its
+  // answer shows that the shard is there. Unary calls may precede Start.
   void Start(v1::CoordinatorToShard probe);
-  // Cancels everything, and returns once no callback runs or will run. Idempotent.
+  // Cancels everything. Returns once no callback runs or will run. Idempotent.
   void Shutdown();
 
-  // Sends `message`, with the serialized fields of `more` after its own. Drops it if no stream is
-  // open or too many messages wait: the state machine sends it again.
+  // Sends `message`, followed by the serialized fields of `more`. Drops it when no stream is open
+  // or too many messages wait; the state machine sends it again.
   void Send(const v1::CoordinatorToShard& message, absl::string_view more = "");
 
-  // Each call runs `callback` exactly once, on one of gRPC's threads, with DEADLINE_EXCEEDED at the
-  // latest after `timeout`.
+  // Run `callback` exactly once, on a thread of gRPC. DEADLINE_EXCEEDED after `timeout`.
   void DescribeShard(const v1::DescribeShardRequest& request, absl::Duration timeout,
                      Callback<v1::DescribeShardResponse> callback);
   void ReadHistory(const v1::ReadHistoryRequest& request, absl::Duration timeout,
@@ -76,7 +76,7 @@ class ShardLink {
 
  private:
   class Stream;
-  // Sends bytes, because a message is serialized once for all shards.
+  // Byte buffers let the caller serialize a message once for all shards.
   using ControlStub = grpc::TemplatedGenericStub<grpc::ByteBuffer, v1::ShardToCoordinator>;
   struct UnaryContext {
     explicit UnaryContext(std::shared_ptr<client::CallTracker> tracker)
@@ -89,7 +89,7 @@ class ShardLink {
   void OpenStream();
   void OnMessage(v1::ShardToCoordinator message);
   void OnStreamDone(const grpc::Status& status);
-  // Starts the RPC with `method` on the stub that it gets.
+  // `method` starts the RPC on the stub that it receives.
   template <typename Request, typename Response, typename Method>
   void Call(const Request& request, absl::Duration timeout, Callback<Response> callback,
             Method method);
@@ -101,7 +101,7 @@ class ShardLink {
   const ShardLinkEvents events_;
   const std::unique_ptr<v1::ShardControl::Stub> stub_;
   ControlStub control_stub_;
-  // Tracks every object that holds the channel.
+  // Tracks everything that holds the channel.
   const std::shared_ptr<client::CallTracker> calls_ = std::make_shared<client::CallTracker>();
   // Constant after Start.
   v1::CoordinatorToShard probe_;
@@ -112,18 +112,17 @@ class ShardLink {
   // Shared with a Send that is passing it a message.
   std::shared_ptr<Stream> stream_ ABSL_GUARDED_BY(mu_);
   bool connected_ ABSL_GUARDED_BY(mu_) = false;
-  // Alarm of the pause before the next stream.
+  // Fires when the next stream is due.
   std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mu_);
-  // Alarms whose callback has not returned. There may be two, because a callback sets the next
-  // alarm.
+  // Alarms whose callback has not returned. A new alarm may be set while the last callback returns.
   int alarms_pending_ ABSL_GUARDED_BY(mu_) = 0;
-  // Has jitter, because all coordinators lose a shard at once.
+  // Has jitter, because all coordinators lose a shard at the same moment.
   client::Backoff backoff_ ABSL_GUARDED_BY(mu_);
   // Status of the newest stream that ended.
   absl::Status last_end_ ABSL_GUARDED_BY(mu_);
-  // Streams in a row that ended without a message.
+  // Consecutive streams that ended before the shard sent a message.
   int failures_ ABSL_GUARDED_BY(mu_) = 0;
-  // Shared with gRPC's callback of the call.
+  // Shared with gRPC's callback of each call.
   std::set<std::shared_ptr<UnaryContext>> unary_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -17,11 +17,11 @@ namespace kaon::listener {
 namespace {
 
 constexpr size_t kMaxUnknown = 128;
-// Above this number of connections, ReapClosed runs at most once per kReapInterval.
+// A larger table searches for closed connections at most once per kReapInterval.
 constexpr size_t kManyConnections = 1000;
 constexpr absl::Duration kReapInterval = absl::Milliseconds(100);
 
-// Returns the kernel's number of the socket; 0 if `fd` is no socket.
+// Returns 0 if `fd` is not a socket.
 uint64_t CookieOf(int fd) {
   uint64_t cookie = 0;
   socklen_t size = sizeof(cookie);
@@ -54,7 +54,7 @@ Peer PeerOf(const sockaddr_storage& address) {
 }
 
 std::string PeerName(absl::string_view grpc_peer) {
-  // Examples: ipv4:127.0.0.1:80, ipv6:%5B::1%5D:80, ipv6:%5Bfe80::1%252%5D:80.
+  // Forms: ipv4:127.0.0.1:80, ipv6:%5B::1%5D:80, ipv6:%5Bfe80::1%252%5D:80.
   grpc_peer.remove_prefix(std::min(grpc_peer.size(), grpc_peer.find(':') + 1));
   const std::string text = absl::StrReplaceAll(
       grpc_peer, {{"%5B", ""}, {"%5D", ""}, {"%25", "%"}, {"[", ""}, {"]", ""}});
@@ -98,7 +98,8 @@ bool ConnectionTable::Add(int fd, const Peer& peer, absl::Time now) {
     Cut(oldest);
   }
   if (unknown_.size() >= limits_.unknown) Cut(Oldest());
-  // An older connection of that name is closed already, or reached another address of this machine.
+  // An older connection of that name is closed already, or it connected to another address of this
+  // machine.
   const auto namesake = unknown_.find(peer.name);
   if (namesake != unknown_.end()) Cut(namesake->second);
   proto::Descriptor duplicate(fcntl(fd, F_DUPFD_CLOEXEC, 0));
@@ -161,13 +162,13 @@ void ConnectionTable::Sweep(absl::Time now) {
 }
 
 void ConnectionTable::ReapClosed(absl::Time now) {
-  // This asks the kernel about each connection, while every new call waits for the lock.
+  // The loop below asks the kernel about each connection, while every new call waits.
   if (connections_.size() > kManyConnections && now < next_reap_) return;
   next_reap_ = now + kReapInterval;
   for (auto next = connections_.begin(); next != connections_.end();) {
     const auto connection = next++;
     if (CookieOf(connection->fd) == connection->cookie) continue;
-    // By now another connection may have its name.
+    // Another connection may have this name by now.
     if (connection->duplicate.valid()) EndUnknown(connection->peer.name);
     if (connection->live) Leave(connection->peer);
     connections_.erase(connection);

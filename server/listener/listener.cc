@@ -29,15 +29,14 @@ namespace kaon::listener {
 
 namespace {
 
-// Connections that may wait to be accepted: few enough to be accepted within the watchdog's
+// Connections that wait to be accepted. They are few enough to be accepted within the watchdog's
 // timeout.
 constexpr int kBacklog = 512;
-// Interval of the sweeps for overdue and closed connections, and pause while the table or the
-// process is full.
+// Time between sweeps of overdue and closed connections. kPause: time between retries when the
+// table or the process is full.
 constexpr absl::Duration kTick = absl::Seconds(1);
 constexpr absl::Duration kPause = absl::Milliseconds(10);
-// With fewer descriptors for connections the server refuses to start; it uses no more than the
-// maximum.
+// Fewer descriptors for connections make no useful service; more bring no benefit.
 constexpr size_t kMinDescriptors = 8;
 constexpr size_t kMaxDescriptors = 1 << 20;
 
@@ -54,12 +53,12 @@ absl::StatusOr<sockaddr_storage> AddressOf(int socket) {
   return address;
 }
 
-// The port has the same offset in both address types.
+// IPv4 and IPv6 addresses have the port at the same offset.
 in_port_t& PortOf(sockaddr_storage& address) {
   return reinterpret_cast<sockaddr_in&>(address).sin_port;
 }
 
-// Replaces a wildcard address by the loopback address, which reaches it.
+// Replaces a wildcard address by the loopback address, where the port can be reached.
 sockaddr_storage Reachable(sockaddr_storage address) {
   if (address.ss_family == AF_INET) {
     in_addr& host = reinterpret_cast<sockaddr_in&>(address).sin_addr;
@@ -71,7 +70,7 @@ sockaddr_storage Reachable(sockaddr_storage address) {
   return address;
 }
 
-// Returns an invalid descriptor, with errno set, if it cannot listen there.
+// Returns a listening socket; an invalid descriptor, with errno set, if it cannot listen there.
 proto::Descriptor ListenOn(const sockaddr_storage& address, socklen_t size) {
   proto::Descriptor made(
       socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
@@ -79,7 +78,7 @@ proto::Descriptor ListenOn(const sockaddr_storage& address, socklen_t size) {
   const int off = 0;
   if (made.valid()) {
     setsockopt(made.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    // Accepted sockets inherit this option. Credits and votes must not wait for an acknowledgement.
+    // Accepted sockets inherit this option: credits and votes must not wait for an acknowledgement.
     setsockopt(made.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     if (address.ss_family == AF_INET6) {
       setsockopt(made.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
@@ -95,7 +94,7 @@ proto::Descriptor ListenOn(const sockaddr_storage& address, socklen_t size) {
   return made;
 }
 
-// Returns the number of descriptors that connections may have.
+// Returns how many descriptors connections may use.
 absl::StatusOr<size_t> Available(size_t reserve) {
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
@@ -116,7 +115,7 @@ absl::StatusOr<size_t> Available(size_t reserve) {
 
 }  // namespace
 
-// Observes every authorized call; intercepts none.
+// Reports every authorized call; intercepts none.
 class Listener::PeerObserver : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
   explicit PeerObserver(Listener& listener) : listener_(listener) {}
@@ -151,12 +150,12 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Bind(const std::string& list
   for (const addrinfo* next = found; next != nullptr; next = next->ai_next) {
     sockaddr_storage address = {};
     std::memcpy(&address, next->ai_addr, next->ai_addrlen);
-    // If the system chose the port, use the same one for every address of the host.
+    // Use the port that the system chose for every address of the host.
     if (bound != 0) PortOf(address) = bound;
     proto::Descriptor socket = ListenOn(address, next->ai_addrlen);
     if (!socket.valid()) {
       error = errno;
-      // Without IPv6, localhost is an IPv4 address only.
+      // On a machine without IPv6, localhost is an IPv4 address only.
       if (error != EADDRNOTAVAIL && error != EAFNOSUPPORT) break;
       continue;
     }
@@ -218,7 +217,7 @@ void Listener::Stop() {
   const uint64_t one = 1;
   (void)!write(wake_.get(), &one, sizeof(one));
   if (thread_.joinable()) thread_.join();
-  // Clients get a refusal at once instead of waiting for an answer.
+  // New clients get a refused connection instead of one that never answers.
   for (const proto::Descriptor& socket : sockets_) shutdown(socket.get(), SHUT_RDWR);
 }
 
@@ -252,7 +251,8 @@ void Listener::Run() {
 bool Listener::AcceptOne(int socket) {
   {
     MutexLock lock(mu_);
-    // If known peers fill the table, no room will come: accept, and refuse the caller.
+    // If known peers fill the table, waiting makes no room. Accept, so that the caller gets an end
+    // of the connection.
     const bool wait = !table_->MakeRoom(SteadyNow()) && !table_->FullOfKnown();
     CountCut();
     if (wait) return false;
@@ -262,7 +262,7 @@ bool Listener::AcceptOne(int socket) {
   const int fd =
       accept4(socket, reinterpret_cast<sockaddr*>(&address), &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (fd < 0) {
-    // The caller may have gone. Without descriptors or memory, retry later.
+    // The caller may have gone. Without descriptors or memory, the listener retries after a pause.
     const int error = errno;
     if (error == EAGAIN || error == ECONNABORTED || error == EINTR) return true;
     LOG_EVERY_T(ERROR, 1) << "no connection can be accepted: " << std::strerror(error);

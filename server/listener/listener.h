@@ -1,8 +1,7 @@
-// Accepts the connections of one gRPC server, in place of gRPC's own listener. gRPC 1.51 stops
-// accepting forever once the process runs out of descriptors. This listener never lets connections
-// use the last ones. It limits connections in total, per address, and while their peer is unknown.
-// If the port stops answering all the same, it logs the reason and ends the process. Thread-safe.
-// The server's composition root owns it.
+// Accepts the connections of one gRPC server, because gRPC 1.51 stops accepting forever once the
+// process has run out of descriptors. Connections never get the last descriptors. They are limited
+// in total, by address, and while their peer is unknown. If the port stops answering all the same,
+// the listener ends the process with the reason. Owned by the server's composition root.
 #ifndef KAON_SERVER_LISTENER_LISTENER_H_
 #define KAON_SERVER_LISTENER_LISTENER_H_
 
@@ -30,28 +29,27 @@ namespace kaon::listener {
 
 class Listener {
  public:
-  // Binds host:port and listens; port 0 means any. `counts` must outlive the listener.
-  //   FAILED_PRECONDITION  the host is unknown, the port is in use, or we may not bind it
+  // Binds host:port and listens; port 0 = any. `counts` must outlive the listener.
+  //   FAILED_PRECONDITION  the host is unknown, or the port is in use or not permitted
   static absl::StatusOr<std::unique_ptr<Listener>> Bind(const std::string& listen,
                                                         monitor::EventCounts& counts);
-  // Calls Stop. The listener must outlive the server that was built with it.
+  // Calls Stop. The listener must outlive the server that AddTo configured.
   ~Listener();
 
   int port() const { return port_; }
   // Returns the number of connections whose peer has made no authorized call yet.
   size_t num_unknown() const ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Connects the server to this listener: it gets its connections here, and reports each authorized
-  // call.
+  // Makes the server get its connections here and report each authorized call.
   void AddTo(grpc::ServerBuilder& builder, std::shared_ptr<grpc::ServerCredentials> credentials);
 
-  // Starts accepting; call it once the server has started. Keeps `reserve` descriptors, beyond
-  // those that are open now, for files and outgoing connections. `tls` says whether the port
-  // expects a TLS handshake.
+  // Begins to accept; call it once the server is started. Keeps `reserve` descriptors, in addition
+  // to those open now, for files and outgoing connections. `tls` tells the watchdog whether the
+  // port speaks TLS.
   //   FAILED_PRECONDITION  the limit of open files leaves room for too few connections
   absl::Status Start(size_t reserve, bool tls);
 
-  // Stops accepting and closes the port; call it before the server shuts down. Idempotent.
+  // Stops accepting and closes the port. Call it before the server shuts down. Idempotent.
   void Stop();
 
  private:
@@ -59,7 +57,7 @@ class Listener {
   Listener(std::vector<proto::Descriptor> sockets, int port, proto::Descriptor wake,
            monitor::EventCounts& counts);
   void Run();
-  // Accepts one waiting connection. Returns false if nothing can be accepted for a while.
+  // Accepts a waiting connection. Returns false if the loop should accept nothing for a while.
   bool AcceptOne(int socket);
   // Returns false if the caller must close the connection.
   bool Admit(int fd, const sockaddr_storage& address);

@@ -21,7 +21,7 @@ namespace kaon::listener {
 
 namespace {
 
-// Returns the first message of a TLS client; empty if OpenSSL has no memory for it.
+// Returns the first bytes of a TLS client; empty if OpenSSL has no memory for them.
 std::string ClientHello() {
   ERR_set_mark();
   const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context(SSL_CTX_new(TLS_client_method()),
@@ -30,7 +30,7 @@ std::string ClientHello() {
       context == nullptr ? nullptr : SSL_new(context.get()), SSL_free);
   std::string hello;
   if (ssl != nullptr) {
-    // The connection owns both.
+    // The SSL object owns both BIOs.
     BIO* const out = BIO_new(BIO_s_mem());
     SSL_set_bio(ssl.get(), BIO_new(BIO_s_mem()), out);
     SSL_set_connect_state(ssl.get());
@@ -81,10 +81,10 @@ absl::Status ProbePort(const sockaddr_storage& address, bool tls, absl::Duration
   if (tls) {
     const std::string hello = ClientHello();
     if (hello.empty()) return absl::UnavailableError("no memory for a handshake");
-    // If the server has closed the connection, it is alive; the read below shows it.
+    // If the peer has closed the connection, the send fails and the poll below reports it.
     (void)!send(connection.get(), hello.data(), hello.size(), MSG_NOSIGNAL);
   }
-  // Without TLS a server sends first.
+  // Without TLS the server sends first.
   return Await(connection.get(), POLLIN, end, "no byte of a handshake comes");
 }
 
@@ -117,7 +117,7 @@ void ListenerWatchdog::Run() {
                      answered.message(), "): this process ends, to be started again");
     if (options_.on_deaf) return options_.on_deaf(reason);
     LOG(ERROR) << reason;
-    // Exit without waiting: threads that hang must not keep the process alive.
+    // Hanging threads must not keep the process alive.
     std::_Exit(1);
   }
 }

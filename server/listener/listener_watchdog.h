@@ -1,7 +1,7 @@
-// Connects to a port of this process every few seconds, as a stranger would. Calls `on_deaf` with
-// the reason once the port has not answered several times in a row. An answer is the first byte of
-// a handshake, or the end of the connection, which also shows that the server listens. Owned by
-// Listener.
+// Connects to a port of this process every few seconds, as an unknown client. Calls `on_deaf` with
+// the reason after the port has not answered several times in a row. The first byte of a handshake
+// is an answer. The end of the connection is one too, because only a live listener ends
+// connections. Owned by Listener.
 #ifndef KAON_SERVER_LISTENER_LISTENER_WATCHDOG_H_
 #define KAON_SERVER_LISTENER_LISTENER_WATCHDOG_H_
 
@@ -18,8 +18,8 @@
 
 namespace kaon::listener {
 
-// Connects to `address` and waits for an answer. DEADLINE_EXCEEDED if none comes within `timeout`;
-// otherwise an error says why there is no connection.
+// Connects to `address` and waits for an answer. DEADLINE_EXCEEDED without an answer; otherwise the
+// reason why there is no connection.
 absl::Status ProbePort(const sockaddr_storage& address, bool tls, absl::Duration timeout);
 
 class ListenerWatchdog {
@@ -28,12 +28,11 @@ class ListenerWatchdog {
     sockaddr_storage address = {};
     bool tls = false;
     absl::Duration interval = absl::Seconds(10);
-    // Must be shorter than Limits::unknown_lifetime, after which the connection ends even if
-    // nothing answers.
+    // Shorter than Limits::unknown_lifetime, after which a connection ends even if nobody listens.
     absl::Duration timeout = absl::Seconds(5);
-    // Number of failures in a row. A process that was stopped for a while fails one probe.
+    // Consecutive failures. A process that was suspended for a while fails one.
     int failures = 3;
-    // If empty, the watchdog logs the reason and ends the process. Tests set another.
+    // The default logs the reason and ends the process; tests replace it.
     std::function<void(const std::string& reason)> on_deaf;
   };
 

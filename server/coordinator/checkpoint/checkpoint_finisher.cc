@@ -23,7 +23,7 @@ absl::StatusOr<v1::CheckpointSummary> Commit(checkpoint::CheckpointDirectory& di
   KAON_RETURN_IF_ERROR(directory.Commit(manifest));
   LOG(INFO) << "checkpoint " << manifest.id() << " of step " << manifest.step() << " is complete";
   if (!finish.retain) return checkpoint::SummaryOf(manifest);
-  // The checkpoint is there, whatever becomes of older ones.
+  // The checkpoint is complete, even if the removal of older ones fails.
   const auto retained = directory.Retain(manifest.job(), keep, finish.in_use,
                                          {manifest.timeline(), manifest.position()});
   if (!retained.ok()) {
@@ -51,12 +51,13 @@ void CheckpointFinisher::Finish(const FinishCheckpoint& finish, uint64_t keep, c
   const std::string& job = finish.facts.registration.definition().name();
   if (!finish.parts.empty()) {
     const auto summary = Commit(directory_, finish, keep);
-    // Before `done`, so that what is seen now is older than any attempt that is begun from now on.
+    // Look before `done`: after it, new attempts may begin, and `leftovers_` must be older than
+    // those.
     const Attempts seen = std::exchange(leftovers_, UnfinishedIn(directory_));
     done(summary);
     GiveUp(seen, job);
   } else {
-    // Only this coordinator could commit it.
+    // Only this coordinator could commit this attempt.
     const absl::Status removed = directory_.RemoveAttempt({finish.facts.id, finish.attempt});
     LOG_IF(WARNING, !removed.ok()) << "checkpoint " << finish.facts.id << ": " << removed;
     if (before_first_ballot_) GiveUp(std::exchange(leftovers_, {}), job);
@@ -64,12 +65,15 @@ void CheckpointFinisher::Finish(const FinishCheckpoint& finish, uint64_t keep, c
   before_first_ballot_ = false;
 }
 
-// Files of another coordinator's attempt that were there before this one began the attempt that is
-// finished now: every shard has since reported its part of that under this coordinator's ballot,
-// which is above the other's; so it tells the other nothing any more (rule 1), and writes nothing
-// for it. Those that were there before this process took its first ballot, with which it has begun
-// the attempt that is given up now, are of lower ballots too. Then the other may still have all the
-// parts and be about to commit them, which GiveUp ends, or finds done.
+// Why the attempts in `seen` are over, although other coordinators began them:
+//
+// - After a finished attempt: `seen` existed before that attempt began. Every shard has since
+//   reported its part under this coordinator's ballot, which is above the other ballots. A shard
+//   answers no lower ballot (protocol.md 2.1 rule 1), so it writes and reports nothing more for
+//   them.
+// - After an abandoned first attempt: `seen` existed before this process took its first ballot, so
+//   the other ballots are lower too. Another coordinator may still have all parts and be about to
+//   commit. CheckpointDirectory::GiveUp prevents that commit, or finds it done.
 void CheckpointFinisher::GiveUp(const Attempts& seen, const std::string& job) {
   for (const checkpoint::CheckpointAttempt& attempt : seen) {
     if (!checkpoint::IsAttemptOf(job, attempt.number.value_or(0))) continue;

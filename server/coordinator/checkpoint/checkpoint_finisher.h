@@ -1,6 +1,6 @@
-// What a coordinator does in the directory of checkpoints once the shards have written theirs, or
-// have not: the manifest, and what attempts leave. Owned by CheckpointKeeper, whose thread calls
-// it, or by the simulator, which is one thread.
+// Ends checkpoint attempts in the checkpoint directory. Writes the manifest once all shards have
+// written their parts, and removes the files of failed attempts. Owned by CheckpointKeeper, whose
+// thread calls it, or by the simulator, which has one thread.
 #ifndef KAON_SERVER_COORDINATOR_CHECKPOINT_CHECKPOINT_FINISHER_H_
 #define KAON_SERVER_COORDINATOR_CHECKPOINT_CHECKPOINT_FINISHER_H_
 
@@ -20,25 +20,29 @@ class CheckpointFinisher {
  public:
   using Done = std::function<void(const absl::StatusOr<v1::CheckpointSummary>&)>;
 
-  // Before the coordinator takes its first ballot. `directory` outlives the result.
+  // Call it before the coordinator takes its first ballot. `directory` must outlive this object.
   explicit CheckpointFinisher(checkpoint::CheckpointDirectory& directory);
 
-  // Writes the manifest, and removes those beyond the `keep` newest good ones if it says so; or
-  // removes what is left of an attempt that was given up. Calls `done` for the former alone; until
-  // then no other attempt is begun. What attempts of other coordinators left is removed here too,
-  // once none of them can be running any more.
+  // Ends the attempt in `finish`.
+  //
+  // - With parts: writes the manifest and calls `done`. If `finish` says so, also removes all but
+  //   the `keep` newest good checkpoints. No other attempt may begin before `done` runs.
+  // - Without parts: the attempt was abandoned. Removes its files and does not call `done`.
+  //
+  // Also removes files of other coordinators' attempts, once none of those attempts can still run.
   void Finish(const FinishCheckpoint& finish, uint64_t keep, const Done& done);
 
  private:
   using Attempts = std::vector<checkpoint::CheckpointAttempt>;
 
-  // Removes the files of those of `job`, which no coordinator and no shard works on any more.
-  // Others are another cluster's, which no ballot of this one orders.
+  // Removes the files of those attempts in `seen` that belong to `job`. No coordinator and no shard
+  // may still work on them. Skips other jobs: they belong to another cluster, whose ballots this
+  // cluster does not order.
   void GiveUp(const Attempts& seen, const std::string& job);
 
   checkpoint::CheckpointDirectory& directory_;
-  // Unfinished attempts that were there before this coordinator began its newest one, and whether
-  // that was before it took its first ballot.
+  // Unfinished attempts that existed before this coordinator began its newest attempt. The flag
+  // says whether they also existed before this coordinator took its first ballot.
   Attempts leftovers_;
   bool before_first_ballot_ = true;
 };

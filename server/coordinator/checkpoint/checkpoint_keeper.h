@@ -1,6 +1,6 @@
-// The coordinator's checkpoint directory and the one thread that works on it: reading a checkpoint
-// takes as long as the disk does, and the state machine must not wait for it. Owned by
-// CoordinatorServer; any thread may call it. The queue is bounded.
+// Owns the coordinator's checkpoint directory and the one thread that works on it. Reading a
+// checkpoint waits for the disk, and the state machine must not wait. The task queue is bounded.
+// Owned by CoordinatorServer; any thread may call it.
 #ifndef KAON_SERVER_COORDINATOR_CHECKPOINT_CHECKPOINT_KEEPER_H_
 #define KAON_SERVER_COORDINATOR_CHECKPOINT_CHECKPOINT_KEEPER_H_
 
@@ -26,27 +26,28 @@ namespace kaon::coordinator {
 
 class CheckpointKeeper {
  public:
-  // The directory, or why there is none.
+  // Receives the directory, or the reason why there is none.
   using Task = std::function<void(absl::StatusOr<checkpoint::CheckpointDirectory*> directory)>;
 
-  // Work that may wait for the thread.
+  // Upper bound on the tasks that wait for the thread.
   static constexpr size_t kMaxTasks = 16;
 
-  // Empty: there is no directory, and every task is told so. FAILED_PRECONDITION naming `path` when
-  // it cannot be opened.
+  // Opens the directory at `path`. If `path` is empty, there is no directory and every task
+  // receives that error. FAILED_PRECONDITION naming `path` if it cannot be opened.
   static absl::StatusOr<std::unique_ptr<CheckpointKeeper>> Create(const std::string& path);
-  // Stops.
+  // Calls Stop.
   ~CheckpointKeeper();
 
-  // `task` runs once: on the thread, or at once with FAILED_PRECONDITION without a directory,
-  // RESOURCE_EXHAUSTED when too many wait, UNAVAILABLE once it is shutting down.
+  // Runs `task` exactly once, normally on the thread. Runs it at once with an error instead:
+  // FAILED_PRECONDITION without a directory, RESOURCE_EXHAUSTED if too many tasks wait, UNAVAILABLE
+  // after Stop.
   void Run(Task task);
 
-  // As CheckpointFinisher::Finish; `done` as a task.
+  // Runs CheckpointFinisher::Finish as a task. Calls `done` with the error if the task cannot run.
   void Finish(FinishCheckpoint finish, uint64_t keep,
               std::function<void(const absl::StatusOr<v1::CheckpointSummary>&)> done);
 
-  // Ends what is queued with UNAVAILABLE, and waits for what runs. Idempotent.
+  // Ends queued tasks with UNAVAILABLE and waits for the running one. Idempotent.
   void Stop();
 
  private:
@@ -54,9 +55,9 @@ class CheckpointKeeper {
 
   void Work();
 
-  // Constant after construction; used by the thread alone.
+  // Constant after construction; only the thread uses it.
   const std::unique_ptr<disk::PosixDirectory> files_;
-  // Absent without one; used by the thread alone.
+  // Absent without a directory; only the thread uses it.
   std::optional<checkpoint::CheckpointDirectory> directory_;
   std::optional<CheckpointFinisher> finisher_;
 

@@ -16,7 +16,7 @@ namespace kaon::coordinator {
 
 namespace {
 
-// The job of every checkpoint there is, if it is one.
+// Returns the job of the good checkpoints if they all have the same one.
 absl::StatusOr<std::string> OnlyJob(checkpoint::CheckpointDirectory& directory) {
   KAON_ASSIGN_OR_RETURN(const v1::ListCheckpointsResponse listed,
                         checkpoint::ListCheckpoints(directory, ""));
@@ -59,7 +59,7 @@ absl::StatusOr<FoundRestore> FindCheckpoint(checkpoint::CheckpointDirectory& dir
                            : directory.Verify(request.id());
   if (!manifest.ok()) return manifest.status();
   KAON_RETURN_IF_ERROR(checkpoint::CheckDigests(directory, *manifest));
-  // Whoever wrote it may have died before its name was durable.
+  // The writer may have died before the name was durable.
   KAON_RETURN_IF_ERROR(directory.SyncNames());
   found.order.manifest = std::make_shared<const v1::CheckpointManifest>(*std::move(manifest));
   KAON_ASSIGN_OR_RETURN(found.order.manifest_sha256,

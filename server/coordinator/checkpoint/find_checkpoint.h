@@ -1,4 +1,5 @@
-// Which checkpoint a restore takes. A free function; called by the thread that has the directory.
+// Chooses the checkpoint that a restore loads. A free function; call it on the thread that owns the
+// directory.
 #ifndef KAON_SERVER_COORDINATOR_CHECKPOINT_FIND_CHECKPOINT_H_
 #define KAON_SERVER_COORDINATOR_CHECKPOINT_FIND_CHECKPOINT_H_
 
@@ -11,15 +12,17 @@
 
 namespace kaon::coordinator {
 
-// What a restore would take, read whole, and what it passed over.
+// The checkpoint to restore, completely read, and the checkpoints that were skipped.
 struct FoundRestore {
   RestoreOrder order;
   std::vector<checkpoint::SkippedCheckpoint> skipped;
 };
 
-// The one that the request names, or the newest good one. It stays, whatever becomes of the power:
-// shards read it again when they restart. NOT_FOUND naming those that are not good,
-// FAILED_PRECONDITION for one that is being removed, and the codes of CheckpointDirectory::Verify.
+// Returns the checkpoint that the request names, or else the newest good one. Makes its name
+// durable, because shards read it again when they restart.
+//   NOT_FOUND            no good checkpoint; names the bad ones
+//   FAILED_PRECONDITION  the checkpoint is being removed
+//   other codes          CheckpointDirectory::Verify
 absl::StatusOr<FoundRestore> FindCheckpoint(checkpoint::CheckpointDirectory& directory,
                                             const v1::RestoreCheckpointRequest& request);
 

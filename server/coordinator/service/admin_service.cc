@@ -35,7 +35,7 @@ constexpr size_t kMaxActBytes = 400;
 constexpr size_t kMaxRegexBytes = 1024;
 constexpr int64_t kMaxRegexMemoryBytes = 1 << 20;
 
-// Which workers' gradients the open step waits for, as shards say it.
+// Lists the workers whose gradients the open step waits for, according to the shards.
 std::string PushesText(const ClusterView& view) {
   constexpr int kRanksShown = 8;
   std::string text;
@@ -67,7 +67,7 @@ void Fill(const CoordinatorSnapshot& snapshot, const ClusterView& view,
     }
     shard.set_problem(snapshot.shard_problems[i]);
     *shard.mutable_description() = *view.shards[i];
-    // Large, and DescribeJob's to show.
+    // Too large for GetStatus; DescribeJob returns it.
     shard.mutable_description()->mutable_state()->clear_registration();
     shard.mutable_description()->mutable_state()->clear_applied_record();
     shard.mutable_description()->mutable_state()->clear_prepared();
@@ -80,7 +80,7 @@ void Fill(const CoordinatorSnapshot& snapshot, const ClusterView& view,
     if (worker.grad_norm) row.set_grad_norm(*worker.grad_norm);
     row.set_grad_norm_outliers(worker.grad_norm_outliers);
   }
-  // A coordinator that does not hold the shards knows the job from them only.
+  // A coordinator that does not hold the shards knows the job only from them.
   absl::StatusOr<v1::JobDescription> job = absl::NotFoundError("");
   if (snapshot.holder && snapshot.job) {
     job = *snapshot.job;
@@ -150,8 +150,8 @@ absl::Status List(const v1::ListParametersRequest& request, const Listing& listi
   return absl::OkStatus();
 }
 
-// What a change that was asked for again is answered with: as the first time, if there is its
-// record, otherwise it was refused rightly.
+// Returns the answer to a retried change. If `record` has the change, repeats the first answer. If
+// there is no such record, the refusal was right.
 ReplySetGroup Repeated(const v1::SetGroupRequest& request,
                        const absl::StatusOr<v1::StepRecord>& record, ReplySetGroup refused) {
   if (absl::IsNotFound(record.status())) return refused;
@@ -165,7 +165,7 @@ ReplySetGroup Repeated(const v1::SetGroupRequest& request,
     if (group.name() == request.group()) *response.mutable_group() = group;
   }
   if (request.group().empty()) {
-    // As far as the entry tells: the fields that it changed.
+    // The entry has only the fields that it changed.
     job::ApplyJobSettings(record->plan().group_change().settings(), *response.mutable_workers());
   }
   refused.response = std::move(response);
@@ -185,7 +185,7 @@ AdminService::AdminService(MachineLoop& loop, const ShardLinks& links,
       counts_(counts) {}
 
 CallEnded AdminService::Act(const grpc::CallbackServerContext& context, std::string what) {
-  // What is asked for may be long, and have any bytes.
+  // `what` comes from the caller: it may be long and contain any bytes.
   if (what.size() > kMaxActBytes) what.resize(kMaxActBytes);
   return [this, peer = auth::PeerName(auth::PeerIdentity(context)), act = absl::CHexEscape(what)](
              const absl::Status& status) { monitor::NoteAdminAct(counts_, peer, act, status); };
@@ -322,7 +322,7 @@ grpc::ServerUnaryReactor* AdminService::StepHistory(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* AdminService::SetGroup(grpc::CallbackServerContext* context,
                                                  const v1::SetGroupRequest* request,
                                                  v1::SetGroupResponse* response) {
-  // It may wait for a step to end.
+  // The call may wait for a step to end.
   WaitingReactor* const reactor = WaitingReactor::Make(loop_);
   const std::string act =
       absl::StrCat(request->group().empty() ? "job set" : "group set ", request->group(), " ",
@@ -341,8 +341,8 @@ grpc::ServerUnaryReactor* AdminService::SetGroup(grpc::CallbackServerContext* co
         const bool elsewhere = reply != nullptr && absl::IsAborted(reply->response.status()) &&
                                reply->config_revision > request->expected_revision();
         if (!elsewhere || request->request_id() == 0) return answer(std::move(action));
-        // The job is past the revision that the request expects: perhaps by this very request, and
-        // its answer was lost with the coordinator that would have given it.
+        // The job is past the revision that the request expects. This very request may have changed
+        // it: a coordinator that failed could not send its answer.
         FindRequest(request->request_id(), reply->config_revision, request->expected_revision(),
                     [answer, request, refused = *reply](absl::StatusOr<v1::StepRecord> record) {
                       answer(Repeated(*request, record, refused));

@@ -1,5 +1,5 @@
-// kaon.v1.Admin over gRPC's callback API: asks the machine's loop for its snapshot and every shard
-// for its state, within a deadline, and shows both; hands changes to the machine. Owned by
+// Serves kaon.v1.Admin with gRPC's callback API. Queries ask the machine's loop for a snapshot and
+// every shard for its state, within a deadline. Changes go to the machine. Owned by
 // CoordinatorServer; called by gRPC's threads.
 #ifndef KAON_SERVER_COORDINATOR_SERVICE_ADMIN_SERVICE_H_
 #define KAON_SERVER_COORDINATOR_SERVICE_ADMIN_SERVICE_H_
@@ -33,13 +33,13 @@ class AdminService : public v1::Admin::CallbackService {
  public:
   using ShardLinks = std::vector<std::unique_ptr<ShardLink>>;
 
-  // All but `addresses` outlive the service; they are the shards', by index.
+  // `addresses` are the addresses of the shards, by index. All other arguments must outlive the
+  // service.
   AdminService(MachineLoop& loop, const ShardLinks& links, std::vector<std::string> addresses,
                CheckpointKeeper& checkpoints, const monitor::ServiceHealth& health,
                monitor::EventCounts& counts);
 
-  // RESOURCE_EXHAUSTED when the coordinator has too many requests waiting. Other codes:
-  // admin.proto.
+  // RESOURCE_EXHAUSTED if too many requests wait in the coordinator. Other codes: admin.proto.
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
                                       const v1::GetStatusRequest* request,
                                       v1::GetStatusResponse* response) override;
@@ -76,13 +76,15 @@ class AdminService : public v1::Admin::CallbackService {
 
  private:
   void Gather(std::function<void(ClusterView)> done);
-  // To be told of the answer to an admin's request, which is logged with who made it.
+  // Returns a callback for the answer to an admin's request. It logs the answer with the caller's
+  // name.
   CallEnded Act(const grpc::CallbackServerContext& context, std::string what);
-  // Ends, once, a call to `method` that only asks; a refusal is counted, and logged with who asked.
+  // Ends a query exactly once. Counts a refusal and logs it with the caller's name and the
+  // `method`.
   using Finish = std::function<void(const absl::Status& status)>;
   Finish Finishing(const grpc::CallbackServerContext* context, grpc::ServerUnaryReactor* reactor,
                    absl::string_view method);
-  // A restore that was asked for, and the way of its answer.
+  // A requested restore and the means to answer it.
   struct RestoreCall {
     WaitingReactor* reactor = nullptr;
     UnaryAnswer<ReplyRestore, v1::RestoreCheckpointResponse> answer;
@@ -91,11 +93,13 @@ class AdminService : public v1::Admin::CallbackService {
   };
   // Reads the checkpoint and hands it to the machine; `timeline` as in RestoreOrder.
   void Restore(const RestoreCall& restore, uint64_t timeline);
-  // As the entry that came of the same request was; the log does not know what was skipped then.
+  // Answers as the first try of the request was answered, from its entry `plan`. The log does not
+  // record the skipped checkpoints, so the answer has none.
   void AnswerRestored(const RestoreCall& restore, const v1::StepPlan& plan);
-  // Looks for the entry of a request among the control entries after `after`, from `newest` on.
+  // Searches the control entries after `after`, from `newest` backwards, for the entry of a
+  // request.
   void FindRequest(uint64_t request_id, uint64_t newest, uint64_t after, RequestLookup::Done done);
-  // Finds the parameter that `request` names and asks the shard that holds it by `method`.
+  // Finds the parameter that `request` names and calls `method` on the shard that holds it.
   template <typename Request, typename Response, typename Answer>
   void AskShard(const Finish& finish, const Request& request, Response* response,
                 void (ShardLink::*method)(const v1::ShardParameterRequest&, absl::Duration,

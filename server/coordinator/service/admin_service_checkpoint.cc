@@ -1,4 +1,4 @@
-// The calls about checkpoints: what only reads the directory is answered from its thread.
+// The calls about checkpoints. The directory's thread answers calls that only read the directory.
 #include <memory>
 #include <string>
 #include <utility>
@@ -39,7 +39,8 @@ absl::Status CheckSameBits(const v1::CheckpointManifest& manifest, const Cluster
   return absl::OkStatus();
 }
 
-// Hands it to the machine, unless the caller gave up: reading took as long as the disk did.
+// Hands the checkpoint to the machine, unless the caller has given up. Reading waited for the disk,
+// so it may have.
 void Take(const FoundRestore& found, WaitingReactor& reactor,
           const UnaryAnswer<ReplyRestore, v1::RestoreCheckpointResponse>& answer) {
   reactor.Submit(
@@ -69,7 +70,8 @@ grpc::ServerUnaryReactor* AdminService::RestoreCheckpoint(
   const RestoreCall restore{reactor, {context, reactor, response, Act(*context, act)}, request};
   const absl::Status posted = loop_.Post([this, restore](StepMachine& machine, absl::Time) {
     const CoordinatorSnapshot snapshot = machine.Snapshot();
-    // Without a job nothing came of it yet, and who does not hold the shards refuses it.
+    // No earlier try can be in the log without a job. A coordinator that does not hold the shards
+    // refuses the restore in any case.
     if (restore.request->request_id() == 0 || !snapshot.holder || !snapshot.job) {
       return Restore(restore, 0);
     }
@@ -115,7 +117,7 @@ void AdminService::AnswerRestored(const RestoreCall& restore, const v1::StepPlan
   response.mutable_checkpoint()->set_job(plan.job());
   response.mutable_checkpoint()->set_step(plan.restore().step());
   checkpoints_.Run([answer = restore.answer, response](const Directory& directory) mutable {
-    // It may be gone by now; what the log says of it is still so.
+    // The checkpoint may be removed by now. The fields taken from the log are still correct.
     const absl::StatusOr<v1::CheckpointManifest> manifest =
         directory.ok() ? (*directory)->Load(response.checkpoint().id()) : directory.status();
     if (manifest.ok()) *response.mutable_checkpoint() = checkpoint::SummaryOf(*manifest);

@@ -31,7 +31,7 @@ void AwaitReactor::OnAction(CoordinatorAction action) {
   {
     MutexLock lock(mu_);
     if (auto* event = std::get_if<AwaitEvent>(&action)) {
-      // A plan that waits behind the one being written is overtaken.
+      // A newer event replaces a plan that waits behind the event being written.
       if (events_.size() > 1 && events_.back()->message.has_planned()) events_.pop_back();
       events_.push_back(std::move(event->event));
       if (event->last) end_ = absl::OkStatus();
@@ -61,7 +61,7 @@ void AwaitReactor::Proceed() {
     }
   }
   if (event != nullptr) {
-    // Copied: gRPC may hold on to it for longer than the stream lives.
+    // gRPC may keep the bytes for longer than the stream lives, so copy them.
     const grpc::Slice slice(event->bytes.data(), event->bytes.size());
     out_ = grpc::ByteBuffer(&slice, 1);
     StartWrite(&out_);
@@ -85,7 +85,7 @@ void AwaitReactor::OnWriteDone(bool ok) {
 void AwaitReactor::OnCancel() { loop_.Cancel(call_); }
 
 void AwaitReactor::OnDone() {
-  // May be the last owner: nothing may be touched after this.
+  // This may be the last owner: touch no member after this line.
   const std::shared_ptr<AwaitReactor> last = std::move(self_);
 }
 

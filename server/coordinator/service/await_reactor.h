@@ -1,5 +1,5 @@
 // Server side of one AwaitStep stream: queues the machine's events and writes them one by one. Owns
-// itself until gRPC is done with it; the loop's thread and gRPC's threads may call it.
+// itself until gRPC calls OnDone. The loop's thread and gRPC's threads may call it.
 #ifndef KAON_SERVER_COORDINATOR_SERVICE_AWAIT_REACTOR_H_
 #define KAON_SERVER_COORDINATOR_SERVICE_AWAIT_REACTOR_H_
 
@@ -24,11 +24,11 @@ namespace kaon::coordinator {
 
 class AwaitReactor : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
  public:
-  // Submits the request to the loop. `loop` and `context` outlive the stream. The reactor is shared
-  // by gRPC, through itself, and by the loop for as long as the call is open there.
+  // Submits the request to the loop. `loop` and `context` must outlive the stream. gRPC (through
+  // self_) and the loop share the reactor as long as the loop has the call open.
   static AwaitReactor* Start(MachineLoop& loop, grpc::CallbackServerContext& context,
                              CallEnded ended, const v1::AwaitStepRequest& request);
-  // A stream that ends with `status` at once.
+  // Returns a stream that ends with `status` at once.
   static AwaitReactor* Refuse(MachineLoop& loop, grpc::CallbackServerContext& context,
                               CallEnded ended, const absl::Status& status);
 
@@ -50,16 +50,16 @@ class AwaitReactor : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   const CallId call_;
 
   Mutex mu_;
-  // The front is being written when `writing_`. A plan that was overtaken by another is dropped, so
-  // there are never more than three.
+  // If `writing_`, the front is being written. A newer plan replaces a queued older one, so the
+  // queue never holds more than three events.
   std::deque<Shared<v1::StepEvent>> events_ ABSL_GUARDED_BY(mu_);
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
-  // How the stream ends after the queued events.
+  // The status that ends the stream after the queued events.
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mu_);
   std::string holder_address_ ABSL_GUARDED_BY(mu_);
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
 
-  // Of the write that is under way.
+  // Holds the bytes of the current write.
   grpc::ByteBuffer out_;
 
   std::shared_ptr<AwaitReactor> self_;

@@ -1,5 +1,5 @@
-// What a call's owner wants to know of its end. Called once, just before the caller is told, while
-// the call's context still lives; any thread; must not block.
+// Tells the owner of a call how the call ended. Runs once, just before the caller gets the status,
+// while the call's context still lives. Any thread; must not block.
 #ifndef KAON_SERVER_COORDINATOR_SERVICE_CALL_ENDED_H_
 #define KAON_SERVER_COORDINATOR_SERVICE_CALL_ENDED_H_
 

@@ -1,5 +1,5 @@
-// kaon.v1.Coordinator over gRPC's callback API: checks who calls, hands the request to the
-// machine's loop, sends its answer. Owned by CoordinatorServer; called by gRPC's threads.
+// Serves kaon.v1.Coordinator with gRPC's callback API: checks the caller, hands the request to the
+// machine's loop, and sends the answer. Owned by CoordinatorServer; called by gRPC's threads.
 #ifndef KAON_SERVER_COORDINATOR_SERVICE_COORDINATOR_SERVICE_H_
 #define KAON_SERVER_COORDINATOR_SERVICE_COORDINATOR_SERVICE_H_
 
@@ -16,20 +16,22 @@
 
 namespace kaon::coordinator {
 
-// Trailing metadata that names the coordinator to ask instead, host:port.
+// Trailing metadata: host:port of the coordinator to ask instead.
 inline constexpr char kHolderMetadata[] = "kaon-holder";
 
-// Raw where all workers are told the same: it is serialized once.
+// AwaitStep is raw: all workers get the same event, so it is serialized once.
 class CoordinatorService
     : public v1::Coordinator::WithRawCallbackMethod_AwaitStep<v1::Coordinator::CallbackService> {
  public:
-  // `loop` and `counts` outlive the service.
+  // `loop` and `counts` must outlive the service.
   CoordinatorService(MachineLoop& loop, monitor::EventCounts& counts)
       : loop_(loop), counts_(counts) {}
 
-  // A worker's certificate must be bound to the job (if to any), and to the rank where there is one
-  // (PERMISSION_DENIED). The other codes: coordinator.proto. Every call may be repeated, also to
-  // another coordinator: RegisterJob needs no request id, as an equal definition is the same job.
+  // PERMISSION_DENIED unless the worker's certificate is bound to the request's job (or to none)
+  // and, if the request has a rank, to that rank. Other codes: coordinator.proto.
+  //
+  // A caller may repeat every call, also at another coordinator. RegisterJob needs no request id,
+  // because an equal definition is the same job.
   grpc::ServerUnaryReactor* RegisterJob(grpc::CallbackServerContext* context,
                                         const v1::RegisterJobRequest* request,
                                         v1::JobDescription* response) override;
@@ -46,7 +48,8 @@ class CoordinatorService
                                                         const grpc::ByteBuffer* request) override;
 
  private:
-  // To be told how a call to `method` ends: a refusal is counted, and logged with who called.
+  // Returns a callback for the end of a call to `method`. It counts a refusal and logs it with the
+  // caller's name.
   CallEnded Noting(const grpc::CallbackServerContext* context, absl::string_view method);
 
   MachineLoop& loop_;

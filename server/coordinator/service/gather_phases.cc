@@ -16,7 +16,7 @@ void GatherPhases(const std::vector<std::unique_ptr<ShardLink>>& links, v1::Read
     std::function<void(std::vector<v1::ShardPhases>)> done;
     std::atomic<size_t> missing{0};
   };
-  // Shared by the calls; the last to answer passes them on.
+  // Shared by the calls; the last one to answer passes the answers on.
   auto gathering = std::make_shared<Gathering>();
   gathering->answers.resize(links.size());
   gathering->done = std::move(done);

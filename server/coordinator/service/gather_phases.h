@@ -1,4 +1,4 @@
-// Asks every shard where the time of its steps went (`kaonctl steps --phases`). Any thread.
+// Asks every shard how long each phase of its steps took (`kaonctl steps --phases`). Any thread.
 #ifndef KAON_SERVER_COORDINATOR_SERVICE_GATHER_PHASES_H_
 #define KAON_SERVER_COORDINATOR_SERVICE_GATHER_PHASES_H_
 
@@ -13,9 +13,9 @@
 
 namespace kaon::coordinator {
 
-// Of the entries that `read` names; each shard has `timeout`, and one that does not answer in it,
-// or has not come as far as they are, is left out. `done` runs once, on gRPC's threads, with those
-// that answered ordered by shard. The links outlive the calls.
+// Reads the phases of the entries that `read` names. Each shard has `timeout` to answer. Omits a
+// shard that does not answer or has not reached those entries. Calls `done` once, on a thread of
+// gRPC, with the answers ordered by shard. `links` must outlive the calls.
 void GatherPhases(const std::vector<std::unique_ptr<ShardLink>>& links, v1::ReadHistoryRequest read,
                   absl::Duration timeout,
                   std::function<void(std::vector<v1::ShardPhases> phases)> done);

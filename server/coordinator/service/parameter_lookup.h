@@ -1,5 +1,5 @@
-// Finds the parameter that a person named, and says what they may have meant when there is none.
-// Pure function; any thread.
+// Finds a parameter by the name that a person typed, and suggests a name if there is none. Pure
+// function; any thread.
 #ifndef KAON_SERVER_COORDINATOR_SERVICE_PARAMETER_LOOKUP_H_
 #define KAON_SERVER_COORDINATOR_SERVICE_PARAMETER_LOOKUP_H_
 
@@ -9,9 +9,9 @@
 
 namespace kaon::coordinator {
 
-// Its placement, in `job`. INVALID_ARGUMENT without a name; NOT_FOUND naming the parameter, and a
-// parameter of the same name but for upper and lower case, or the first that begins so or that it
-// begins with.
+// Returns the placement of parameter `name` in `job`. INVALID_ARGUMENT if `name` is empty.
+// NOT_FOUND names the parameter and suggests a similar one: equal except for case, else the first
+// where one name is a prefix of the other.
 absl::StatusOr<v1::ParameterPlacement> FindParameter(const v1::JobDescription& job,
                                                      absl::string_view name);
 

@@ -7,7 +7,7 @@ namespace kaon::coordinator {
 
 namespace {
 
-// 0 for what no request asked for.
+// Returns 0 for an entry that no request asked for.
 uint64_t RequestIdOf(const v1::StepPlan& plan) {
   if (plan.has_group_change()) return plan.group_change().request_id();
   return plan.has_restore() ? plan.restore().request_id() : 0;
@@ -25,7 +25,7 @@ void RequestLookup::Ask(int shard, uint64_t position) {
     return done_(absl::NotFoundError(absl::StrCat("no entry after position ", query_.after,
                                                   " came of request ", query_.request_id)));
   }
-  // Decided records are the same on every shard; one that is away, or behind, is passed over.
+  // Decided records are equal on every shard, so skip a shard that is unreachable or behind.
   if (shard >= query_.num_shards && forgotten_ && !away_) {
     return done_(absl::NotFoundError(
         absl::StrCat("the record of position ", position, " is not kept any more")));
@@ -46,7 +46,8 @@ void RequestLookup::OnHistory(int shard, uint64_t position, const History& histo
   }
   const v1::StepRecord& record = history->records(0);
   if (record.plan().position() != position) {
-    // The oldest that this shard keeps: another one may have restarted longer ago.
+    // The answer is the oldest record that this shard keeps. Another shard may have restarted
+    // longer ago and keep more.
     forgotten_ = true;
     return Ask(shard + 1, position);
   }

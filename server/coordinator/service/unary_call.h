@@ -1,6 +1,6 @@
-// A unary call on its way to the state machine and back: asked in the loop's thread, answered by
-// the machine's action, ended when its caller is gone. Shared by the services of the coordinator;
-// gRPC's threads and the loop's use it.
+// A unary call on its way to the state machine and back. The loop's thread asks the machine, the
+// machine's action is the answer, and the call ends early if its caller is gone. Shared by the
+// coordinator's services; used by gRPC's threads and the loop's thread.
 #ifndef KAON_SERVER_COORDINATOR_SERVICE_UNARY_CALL_H_
 #define KAON_SERVER_COORDINATOR_SERVICE_UNARY_CALL_H_
 
@@ -22,7 +22,7 @@
 
 namespace kaon::coordinator {
 
-// The way back of a unary call. Copied into the loop; gRPC keeps context, reactor and response
+// Sends the answer of a unary call. The loop holds a copy. gRPC keeps context, reactor and response
 // alive until Finish.
 template <typename Reply, typename Response>
 class UnaryAnswer {
@@ -59,8 +59,8 @@ class UnaryAnswer {
   CallEnded ended_;
 };
 
-// Reactor of a unary call that may wait for long: ends it in the loop when its caller is gone. Owns
-// itself until gRPC is done with it.
+// Reactor of a unary call that may wait long: ends the call in the loop when its caller is gone.
+// Owns itself until gRPC calls OnDone.
 class WaitingReactor : public grpc::ServerUnaryReactor {
  public:
   static WaitingReactor* Make(MachineLoop& loop) {
@@ -72,13 +72,13 @@ class WaitingReactor : public grpc::ServerUnaryReactor {
   explicit WaitingReactor(MachineLoop& loop) : loop_(loop), call_(loop.NewCall()) {}
 
   CallId call() const { return call_; }
-  // As MachineLoop::Submit, of a call that may have waited for something else first: nothing is
-  // asked for a caller that is gone by the time it is the request's turn.
+  // Submits a call that may have waited for other work first (MachineLoop::Submit). If the caller
+  // is gone when the request runs, the machine is not asked.
   void Submit(MachineLoop::Request request, MachineLoop::Sink sink) {
     loop_.Submit(
         call_,
         [this, request = std::move(request)](StepMachine& machine, CallId call) {
-          // Alive until the sink ends the call, which follows in the loop.
+          // `this` lives until the sink ends the call, which happens later in the loop.
           if (cancelled_) return loop_.Cancel(call);
           request(machine, call);
         },
@@ -89,7 +89,7 @@ class WaitingReactor : public grpc::ServerUnaryReactor {
     loop_.Cancel(call_);
   }
   void OnDone() override {
-    // The last owner: nothing may be touched after this.
+    // The last owner: touch no member after this line.
     const std::shared_ptr<WaitingReactor> last = std::move(self_);
   }
 
@@ -100,7 +100,7 @@ class WaitingReactor : public grpc::ServerUnaryReactor {
   std::shared_ptr<WaitingReactor> self_;
 };
 
-// Asks the machine `question`, in its thread, unless the caller may not; it answers by `answer`.
+// Asks the machine `question` on its thread if `authorized` is OK. Ends the call through `answer`.
 template <typename Request, typename Answer>
 grpc::ServerUnaryReactor* Ask(MachineLoop& loop, CallId call, const absl::Status& authorized,
                               void (StepMachine::*question)(CallId, const Request&),
