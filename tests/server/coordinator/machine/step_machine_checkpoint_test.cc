@@ -1,16 +1,12 @@
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <optional>
 #include <string>
 
 #include "tests/server/coordinator/machine/machine_harness.h"
-#include "tests/server/coordinator/machine/test_job.h"
 
 namespace kaon::coordinator {
 namespace {
-
-using ::testing::HasSubstr;
 
 std::optional<v1::TakeCheckpoint> Asked(MachineHarness& harness, int shard) {
   std::optional<v1::TakeCheckpoint> asked;
@@ -91,53 +87,6 @@ TEST(CheckpointTest, IsAskedForBetweenTwoDecisionsWhileAStepIsOpen) {
   EXPECT_EQ(Asked(harness, 1)->position(), step.position());
 }
 
-TEST(CheckpointTest, IsGivenUpWithTheFirstError) {
-  MachineHarness harness;
-  harness.Train();
-  const CallId call = harness.Create("mine");
-  Report(harness, 0, "mine");
-  Report(harness, 1, "mine", "/ckpt is full");
-  EXPECT_EQ(StatusOf(harness, call).code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(StatusOf(harness, call).message(), HasSubstr("shard 1: /ckpt is full"));
-  ASSERT_EQ(harness.finished().size(), 1u);
-  EXPECT_TRUE(harness.finished()[0].parts.empty());
-  EXPECT_EQ(harness.finished()[0].facts.id, "mine");
-}
-
-// Two tries of one name, at one entry: what is said of the first is nothing to the second.
-TEST(CheckpointTest, EachTryIsAnAttemptOfItsOwn) {
-  MachineHarness harness;
-  harness.Train();
-  harness.Create("mine");
-  const uint64_t first = harness.attempt();
-  Report(harness, 0, "mine", "/ckpt is full");
-  const CallId call = harness.Create("mine");
-  ASSERT_NE(harness.attempt(), first);
-  EXPECT_EQ(Asked(harness, 1)->attempt(), harness.attempt());
-  Report(harness, 0, "mine", "/ckpt is full", first);
-  Report(harness, 1, "mine", "", first);
-  EXPECT_FALSE(harness.created(call));
-  harness.machine().OnCheckpointFinished(first, absl::InternalError("late"));
-  for (int shard : {0, 1}) Report(harness, shard, "mine");
-  ASSERT_EQ(harness.finished().size(), 2u);
-  EXPECT_EQ(harness.finished()[0].attempt, first);
-  EXPECT_TRUE(harness.finished()[0].parts.empty());
-  EXPECT_EQ(harness.finished()[1].attempt, harness.attempt());
-  harness.CheckpointFinished(v1::CheckpointSummary());
-  EXPECT_TRUE(StatusOf(harness, call).ok());
-}
-
-// Nor do two coordinators ever draw the same number.
-TEST(CheckpointTest, CoordinatorsDrawTheirOwnNumbers) {
-  MachineHarness one;
-  MachineHarness other(2, "coordinator-b:1");
-  one.Train();
-  other.Train();
-  one.Create("mine");
-  other.Create("mine");
-  EXPECT_NE(one.attempt(), other.attempt());
-}
-
 TEST(CheckpointTest, IsGivenUpWithTheBallot) {
   MachineHarness harness;
   harness.Train();
@@ -165,15 +114,6 @@ TEST(CheckpointTest, OnceEveryPartIsDurableTheShardsDoNotMatter) {
   EXPECT_EQ(harness.finished().size(), 1u);
 }
 
-void ReportWritten(MachineHarness& harness, int shard, const std::string& id, uint64_t bytes) {
-  v1::ShardToCoordinator message;
-  message.mutable_checkpoint()->set_id(id);
-  message.mutable_checkpoint()->set_attempt(harness.attempt());
-  message.mutable_checkpoint()->set_written_bytes(bytes);
-  message.mutable_checkpoint()->set_total_bytes(10);
-  harness.FromShard(shard, message);
-}
-
 // Both shards are heard all the time.
 void LetPass(MachineHarness& harness, absl::Duration time) {
   constexpr absl::Duration kTick = absl::Milliseconds(500);
@@ -183,40 +123,6 @@ void LetPass(MachineHarness& harness, absl::Duration time) {
     for (int shard : {0, 1}) harness.FromShard(shard, alive);
     harness.Tick(kTick);
   }
-}
-
-TEST(CheckpointTest, IsGivenUpOnceNoShardComesFurther) {
-  MachineHarness harness;
-  harness.Train();
-  const CallId call = harness.Create("mine");
-  const uint64_t first = harness.attempt();
-  for (uint64_t minutes = 0; minutes < 30; minutes += 6) {
-    // However long it takes, as long as one of them writes.
-    ReportWritten(harness, 1, "mine", minutes / 6 + 1);
-    if (minutes == 6) Report(harness, 0, "mine");
-    LetPass(harness, absl::Minutes(6));
-    ASSERT_FALSE(harness.created(call)) << minutes;
-  }
-  // That is nothing new, nor is a report that comes late.
-  ReportWritten(harness, 1, "mine", 5);
-  ReportWritten(harness, 1, "mine", 3);
-  Report(harness, 0, "mine");
-  LetPass(harness, absl::Minutes(6));
-  EXPECT_EQ(StatusOf(harness, call).code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(StatusOf(harness, call).message(),
-            "checkpoint mine has come no further for 10m: shard 1 has written 5 of 10 bytes");
-  ASSERT_EQ(harness.finished().size(), 1u);
-  EXPECT_EQ(harness.finished()[0].attempt, first);
-  EXPECT_TRUE(harness.finished()[0].parts.empty());
-  EXPECT_EQ(harness.finished()[0].why, StatusOf(harness, call));
-  // The part that comes after all finishes nothing, and another one may begin.
-  Report(harness, 1, "mine", "", first);
-  EXPECT_EQ(harness.finished().size(), 1u);
-  const CallId again = harness.Create("mine");
-  EXPECT_NE(harness.attempt(), first);
-  for (int shard : {0, 1}) Report(harness, shard, "mine");
-  harness.CheckpointFinished(v1::CheckpointSummary());
-  EXPECT_TRUE(StatusOf(harness, again).ok());
 }
 
 // They are taken by themselves as before after one that nobody asked for, and nobody is told of.
@@ -235,53 +141,6 @@ TEST(CheckpointTest, TheNextOneIsTakenAfterOneThatCameNoFurther) {
   ASSERT_EQ(harness.finished().size(), 2u);
   EXPECT_EQ(harness.finished()[1].parts.size(), 2u);
   EXPECT_TRUE(harness.finished()[1].retain);
-}
-
-// Whoever was told that it failed must not find it there later.
-TEST(CheckpointTest, IsNotGivenUpWhileItsManifestIsWritten) {
-  MachineHarness harness;
-  harness.Train();
-  const CallId call = harness.Create("mine");
-  for (int shard : {0, 1}) Report(harness, shard, "mine");
-  for (int i = 0; i < 3; ++i) LetPass(harness, absl::Minutes(11));
-  EXPECT_FALSE(harness.created(call));
-  harness.CheckpointFinished(v1::CheckpointSummary());
-  EXPECT_TRUE(StatusOf(harness, call).ok());
-}
-
-TEST(CheckpointTest, AManifestThatCannotBeWrittenLeavesNothing) {
-  MachineHarness harness;
-  harness.Train();
-  const CallId call = harness.Create("mine");
-  for (int shard : {0, 1}) Report(harness, shard, "mine");
-  harness.CheckpointFinished(absl::AlreadyExistsError("checkpoint mine is there"));
-  EXPECT_EQ(StatusOf(harness, call).code(), absl::StatusCode::kAlreadyExists);
-  ASSERT_EQ(harness.finished().size(), 2u);
-  EXPECT_TRUE(harness.finished()[1].parts.empty());
-  EXPECT_FALSE(harness.finished()[1].is_there);
-}
-
-TEST(CheckpointTest, IsRefusedWithoutStateOrDirectoryAndOneAtATime) {
-  MachineHarness idle;
-  idle.Hold();
-  EXPECT_EQ(StatusOf(idle, idle.Create("mine")).code(), absl::StatusCode::kNotFound);
-  ASSERT_TRUE(idle.Register(TestJob()).ok());
-  EXPECT_THAT(StatusOf(idle, idle.Create("mine")).message(), HasSubstr("weights are not loaded"));
-  MachineHarness harness;
-  harness.Train();
-  harness.Create("mine");
-  EXPECT_THAT(StatusOf(harness, harness.Create("other")).message(),
-              HasSubstr("0 of 2 parts of checkpoint mine"));
-}
-
-// Whoever asked for it did not ask for older ones to go, whether it still waits or not.
-TEST(CheckpointTest, OneThatWasAskedForRemovesNoOther) {
-  MachineHarness harness;
-  harness.Train();
-  harness.HangUp(harness.Create("mine"));
-  for (int shard : {0, 1}) Report(harness, shard, "mine");
-  ASSERT_EQ(harness.finished().size(), 1u);
-  EXPECT_FALSE(harness.finished()[0].retain);
 }
 
 TEST(CheckpointTest, OneIsTakenEverySoManySteps) {

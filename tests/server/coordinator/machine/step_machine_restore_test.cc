@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "server/coordinator/machine/registration.h"
+#include "tests/server/coordinator/machine/checkpoint_seven.h"
 #include "tests/server/coordinator/machine/machine_harness.h"
 #include "tests/server/coordinator/machine/test_job.h"
 
@@ -13,26 +13,6 @@ namespace kaon::coordinator {
 namespace {
 
 using ::testing::HasSubstr;
-
-// Of TestJob, as a single shard wrote it, at step 7 of timeline 4.
-RestoreOrder Order(const std::string& job, uint64_t expected_step) {
-  PlacementLimits limits;
-  auto manifest = std::make_shared<v1::CheckpointManifest>();
-  manifest->set_id("seven");
-  manifest->set_job("tiny");
-  manifest->set_timeline(4);
-  manifest->set_position(9);
-  manifest->set_step(7);
-  *manifest->mutable_registration() = MakeRegistration(TestJob(), limits).value();
-  manifest->mutable_last_record()->mutable_decision()->set_next_loss_scale(128);
-  manifest->mutable_last_record()->mutable_decision()->set_applied_updates(6);
-  RestoreOrder order;
-  order.request.set_job(job);
-  order.request.set_expected_step(expected_step);
-  order.manifest = manifest;
-  order.manifest_sha256 = "digest";
-  return order;
-}
 
 absl::Status StatusOf(MachineHarness& harness, CallId call) {
   const auto answer = harness.restored(call);
@@ -43,7 +23,7 @@ absl::Status StatusOf(MachineHarness& harness, CallId call) {
 TEST(RestoreTest, StartsAJobWhereNoneRuns) {
   MachineHarness harness;
   harness.Hold();
-  const CallId call = harness.Restore(Order("", 0));
+  const CallId call = harness.Restore(OrderOfSeven("", 0));
   const v1::StepPlan plan = *harness.SentPlan(1);
   EXPECT_EQ(plan.position(), 1u);
   EXPECT_EQ(plan.timeline(), 5u);
@@ -72,7 +52,7 @@ TEST(RestoreTest, StartsAJobWhereNoneRuns) {
 TEST(RestoreTest, TheFirstToRegisterSaysHowManyWorkersARestoredJobHas) {
   MachineHarness harness;
   harness.Hold();
-  harness.Restore(Order("", 0));
+  harness.Restore(OrderOfSeven("", 0));
   harness.VoteAndApply();
   v1::RegisterJobRequest request;
   *request.mutable_definition() = TestJob(4);
@@ -94,7 +74,7 @@ TEST(RestoreTest, TheFirstToRegisterSaysHowManyWorkersARestoredJobHas) {
 
 // Registered with 2, changed to 5, then written and restored: 2 is not what the job has.
 TEST(RestoreTest, ARestoredJobIsNotTheOneThatWasOnceAskedFor) {
-  RestoreOrder order = Order("", 0);
+  RestoreOrder order = OrderOfSeven("", 0);
   auto manifest = std::make_shared<v1::CheckpointManifest>(*order.manifest);
   manifest->mutable_registration()->mutable_definition()->set_world_size(5);
   manifest->mutable_registration()->add_changed()->set_field("world_size");
@@ -115,7 +95,7 @@ TEST(RestoreTest, ARestoredJobIsNotTheOneThatWasOnceAskedFor) {
 TEST(RestoreTest, AJobThatRunsKeepsItsWorkers) {
   MachineHarness harness;
   harness.Train(4);
-  const CallId call = harness.Restore(Order("tiny", 0));
+  const CallId call = harness.Restore(OrderOfSeven("tiny", 0));
   EXPECT_EQ(harness.SentPlan(0)->restore().registration().definition().world_size(), 4u);
   harness.VoteAndApply();
   EXPECT_TRUE(StatusOf(harness, call).ok());
@@ -130,7 +110,7 @@ TEST(RestoreTest, TakesThePlaceOfAStepThatIsNotDecided) {
   const CallId waiting = harness.Await(0, 1);
   const v1::StepPlan step = *harness.SentPlan(0);
   harness.Vote(0, step);
-  const CallId call = harness.Restore(Order("tiny", 0));
+  const CallId call = harness.Restore(OrderOfSeven("tiny", 0));
   const v1::StepPlan plan = *harness.SentPlan(0);
   ASSERT_TRUE(plan.has_restore());
   EXPECT_EQ(plan.position(), step.position());
@@ -169,7 +149,7 @@ TEST(RestoreTest, IsPlannedWhenTheChangeItWaitsForIsRefused) {
   const CallId change = harness.SetRate("0.5", 1);
   const v1::StepPlan refused = *harness.SentPlan(0);
   ASSERT_TRUE(refused.has_group_change());
-  const CallId call = harness.Restore(Order("tiny", 0));
+  const CallId call = harness.Restore(OrderOfSeven("tiny", 0));
   ASSERT_TRUE(harness.SentPlan(0)->has_group_change());
   harness.RefusePlan(0, "no such option", refused);
   EXPECT_EQ(harness.set(change)->status().code(), absl::StatusCode::kInvalidArgument);
@@ -185,9 +165,9 @@ TEST(RestoreTest, WaitsForADecisionToBeApplied) {
   const v1::StepPlan step = *harness.SentPlan(0);
   for (int shard : {0, 1}) harness.Vote(shard, step);
   // Decided: the job is at step 1 now.
-  EXPECT_EQ(StatusOf(harness, harness.Restore(Order("tiny", 2))).code(),
+  EXPECT_EQ(StatusOf(harness, harness.Restore(OrderOfSeven("tiny", 2))).code(),
             absl::StatusCode::kFailedPrecondition);
-  const CallId call = harness.Restore(Order("tiny", 0));
+  const CallId call = harness.Restore(OrderOfSeven("tiny", 0));
   EXPECT_TRUE(harness.SentRecord(0));
   EXPECT_FALSE(harness.SentPlan(0)->has_restore());
   for (int shard : {0, 1}) harness.Applied(shard, step.position());
@@ -196,30 +176,11 @@ TEST(RestoreTest, WaitsForADecisionToBeApplied) {
   EXPECT_TRUE(StatusOf(harness, call).ok());
 }
 
-TEST(RestoreTest, NamesWhatDoesNotFit) {
-  MachineHarness harness;
-  harness.Train();
-  EXPECT_THAT(StatusOf(harness, harness.Restore(Order("tiny", 3))).message(),
-              HasSubstr("expected_step is 3, the job is at step 0"));
-  EXPECT_THAT(StatusOf(harness, harness.Restore(Order("", 0))).message(),
-              HasSubstr("the job that runs is \"tiny\""));
-  RestoreOrder other = Order("tiny", 0);
-  v1::CheckpointManifest manifest = *other.manifest;
-  manifest.mutable_registration()->mutable_definition()->mutable_parameters(0)->set_shape(0, 9);
-  other.manifest = std::make_shared<v1::CheckpointManifest>(manifest);
-  EXPECT_THAT(StatusOf(harness, harness.Restore(other)).message(),
-              HasSubstr("parameters[0].shape[0]: 8 -> 9"));
-  EXPECT_FALSE(harness.SentPlan(0));
-  MachineHarness idle;
-  idle.Hold();
-  EXPECT_THAT(StatusOf(idle, idle.Restore(Order("tiny", 0))).message(), HasSubstr("no job runs"));
-}
-
 TEST(RestoreTest, AShardThatCannotReadItsPartEndsItAndNothingChanges) {
   MachineHarness harness;
   harness.Train();
   for (uint32_t rank : {0, 1}) ASSERT_TRUE(harness.Begin(rank, 1).ok());
-  const CallId call = harness.Restore(Order("tiny", 0));
+  const CallId call = harness.Restore(OrderOfSeven("tiny", 0));
   harness.RefusePlan(1, "file x has CRC 1, expecting 2", *harness.SentPlan(1));
   EXPECT_EQ(StatusOf(harness, call).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(StatusOf(harness, call).message(), HasSubstr("shard 1: file x has CRC 1"));
@@ -231,11 +192,11 @@ TEST(RestoreTest, AShardThatCannotReadItsPartEndsItAndNothingChanges) {
 TEST(RestoreTest, OneIsUnderWayAtATime) {
   MachineHarness harness;
   harness.Train();
-  const CallId first = harness.Restore(Order("tiny", 0));
-  EXPECT_EQ(StatusOf(harness, harness.Restore(Order("tiny", 0))).code(),
+  const CallId first = harness.Restore(OrderOfSeven("tiny", 0));
+  EXPECT_EQ(StatusOf(harness, harness.Restore(OrderOfSeven("tiny", 0))).code(),
             absl::StatusCode::kAborted);
   harness.machine().CancelCall(first);
-  EXPECT_EQ(StatusOf(harness, harness.Restore(Order("tiny", 0))).code(),
+  EXPECT_EQ(StatusOf(harness, harness.Restore(OrderOfSeven("tiny", 0))).code(),
             absl::StatusCode::kAborted);
   harness.VoteAndApply();
   EXPECT_FALSE(harness.restored(first));
@@ -245,7 +206,7 @@ TEST(RestoreTest, OneIsUnderWayAtATime) {
 TEST(RestoreTest, ARepetitionWaitsForTheEntryOfItsRequest) {
   MachineHarness harness;
   harness.Train();
-  RestoreOrder order = Order("tiny", 0);
+  RestoreOrder order = OrderOfSeven("tiny", 0);
   order.request.set_request_id(7);
   const CallId first = harness.Restore(order);
   const CallId second = harness.Restore(order);
@@ -253,7 +214,7 @@ TEST(RestoreTest, ARepetitionWaitsForTheEntryOfItsRequest) {
   EXPECT_EQ(harness.SentPlan(0)->restore().request_id(), 7u);
   harness.machine().CancelCall(second);
   const CallId third = harness.Restore(order);
-  EXPECT_EQ(StatusOf(harness, harness.Restore(Order("tiny", 0))).code(),
+  EXPECT_EQ(StatusOf(harness, harness.Restore(OrderOfSeven("tiny", 0))).code(),
             absl::StatusCode::kAborted);
   const v1::StepPlan plan = *harness.SentPlan(0);
   for (int shard : {0, 1}) harness.Vote(shard, plan);
@@ -267,21 +228,6 @@ TEST(RestoreTest, ARepetitionWaitsForTheEntryOfItsRequest) {
   const CallId fifth = harness.Restore(order);
   EXPECT_TRUE(StatusOf(harness, fifth).ok());
   EXPECT_EQ((*harness.restored(fifth))->position(), plan.position());
-  EXPECT_FALSE(harness.SentPlan(0));
-}
-
-// The log was looked through before the checkpoint was read, which takes its time.
-TEST(RestoreTest, IsNotDoneOnceTheJobIsInAnotherTimelineThanWhenTheLogWasRead) {
-  MachineHarness harness;
-  harness.Train();
-  RestoreOrder order = Order("tiny", 0);
-  order.timeline = 1;
-  harness.Restore(order);
-  harness.VoteAndApply();
-  harness.ClearSent();
-  const absl::Status status = StatusOf(harness, harness.Restore(order));
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(status.message(), "the job was in timeline 1 when the checkpoint was read, it is in 5");
   EXPECT_FALSE(harness.SentPlan(0));
 }
 
@@ -303,7 +249,7 @@ TEST(RestoreTest, WhatTheStateIsTakenFromIsInUse) {
     return harness.finished().back().in_use;
   };
   EXPECT_TRUE(in_use().empty());
-  harness.Restore(Order("tiny", 0));
+  harness.Restore(OrderOfSeven("tiny", 0));
   ASSERT_EQ(in_use().size(), 1u);
   EXPECT_EQ(in_use()[0].id, "seven");
   harness.VoteAndApply();
@@ -317,7 +263,7 @@ TEST(RestoreTest, WhatTheStateIsTakenFromIsInUse) {
 TEST(RestoreTest, IsFinishedByTheNextHolder) {
   MachineHarness harness;
   harness.Train();
-  harness.Restore(Order("tiny", 0));
+  harness.Restore(OrderOfSeven("tiny", 0));
   const v1::StepPlan plan = *harness.SentPlan(0);
   MachineHarness next(2, "coordinator-b:1");
   next.Stand(plan.ballot());
