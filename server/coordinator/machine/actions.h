@@ -1,6 +1,6 @@
-// What the coordinator's state machine asks its owner to do: messages to shards, answers to waiting
-// calls, the next time it wants to be woken. Plain values made by StepMachine and consumed by the
-// one thread that owns it.
+// Actions that the coordinator's state machine asks of its owner: messages to shards, answers to
+// waiting calls, the next time to wake it. Plain values; StepMachine and its parts make them, the
+// one thread that owns the machine consumes them.
 #ifndef KAON_SERVER_COORDINATOR_MACHINE_ACTIONS_H_
 #define KAON_SERVER_COORDINATOR_MACHINE_ACTIONS_H_
 
@@ -20,15 +20,15 @@
 
 namespace kaon::coordinator {
 
-// One call of a worker or an admin, named by the machine's owner; never reused while the call is
-// open.
+// Names one call of a worker or an admin. The machine's owner chooses it and does not reuse it
+// while the call is open.
 using CallId = uint64_t;
 
-// May be lost without harm: everything that matters is sent again at each heartbeat.
+// The message may be lost without harm: each heartbeat sends again what matters.
 struct SendToShard {
-  // What it says, but perhaps for who says it to whom.
+  // Returns the content. It may lack the ballot, the holder's address and the shard.
   const v1::CoordinatorToShard& content() const { return body ? body->message : message; }
-  // The message as the shard reads it. On the wire it is `message` with `body`'s bytes behind.
+  // Returns the message as the shard reads it: on the wire, the bytes of `body` follow `message`.
   v1::CoordinatorToShard Whole() const {
     v1::CoordinatorToShard whole = message;
     if (body) whole.MergeFrom(body->message);
@@ -37,19 +37,19 @@ struct SendToShard {
 
   int shard = 0;
   v1::CoordinatorToShard message;
-  // The plan or decision of a message that has none itself; null = it is complete.
+  // Plan or decision of a `message` that has none itself; null if `message` is complete.
   Shared<v1::CoordinatorToShard> body;
 };
 
-// Read the record of `position` from a shard's history; answer with OnRecordRead. Asked again at
-// each heartbeat until it is answered.
+// Read the record of `position` from a shard's history; answer with OnRecordRead. Each heartbeat
+// asks again until the answer is there.
 struct ReadRecord {
   int shard = 0;
   uint64_t position = 0;
 };
 
-// The one answer to a unary call. `holder_address` is where the caller should go instead; empty if
-// unknown.
+// These are the only answers to unary calls. `holder_address` is where a refused caller should go
+// instead; empty if unknown.
 struct ReplyRegister {
   CallId call = 0;
   absl::StatusOr<v1::JobDescription> response = absl::UnknownError("unset");
@@ -74,13 +74,13 @@ struct ReplySetGroup {
   CallId call = 0;
   absl::StatusOr<v1::SetGroupResponse> response = absl::UnknownError("unset");
   std::string holder_address;
-  // Of a refusal: the control entry from which on the request may be found in the log; 0 = none.
+  // A refusal names the control entry from which on the log may have the request; 0 = none.
   uint64_t config_revision = 0;
 };
 
 struct ReplyRestore {
   CallId call = 0;
-  // Without the checkpoint and what was skipped, which the asker knows.
+  // The response lacks the checkpoint and the skipped ones, which the caller knows.
   absl::StatusOr<v1::RestoreCheckpointResponse> response = absl::UnknownError("unset");
   std::string holder_address;
 };
@@ -92,17 +92,17 @@ struct ReplyCreate {
 };
 
 // Every part is durable: write the manifest; answer with OnCheckpointFinished. Without parts the
-// checkpoint is given up: remove what of it is there, nobody waits for that.
+// checkpoint is abandoned: remove its files; no caller waits for that.
 struct FinishCheckpoint {
   checkpoint::CheckpointFacts facts;
   uint64_t attempt = 0;
   std::vector<v1::CheckpointPart> parts;
-  // Without parts: nothing failed, the same checkpoint is there already.
+  // Without parts: nothing failed, the same checkpoint exists already.
   bool is_there = false;
-  // Older ones that are beyond what is kept may go, but for those that are in use.
+  // Remove older checkpoints beyond the number to keep, except those in use.
   bool retain = false;
   std::vector<checkpoint::RestoredCheckpoint> in_use;
-  // Without parts: what it was given up for.
+  // Without parts: why the checkpoint was abandoned.
   absl::Status why;
 };
 
@@ -128,6 +128,7 @@ using CoordinatorAction =
     std::variant<SendToShard, ReplyRegister, ReplyGetJob, ReplyJoin, ReplyBegin, ReplySetGroup,
                  ReplyRestore, ReplyCreate, FinishCheckpoint, AwaitEvent, AwaitFailed, ReadRecord,
                  WakeAt>;
+using Actions = std::vector<CoordinatorAction>;
 
 }  // namespace kaon::coordinator
 

@@ -1,5 +1,5 @@
-// A decided record, or none, and how it is said to shards and to workers: made and serialized once,
-// whatever their number, and only if it is said to any. Of the machine and its thread.
+// A decided record, or none, with the messages that carry it to shards and to workers. Each message
+// is made and serialized once, when the first receiver needs it. Used on the machine's thread.
 #ifndef KAON_SERVER_COORDINATOR_MACHINE_DECIDED_RECORD_H_
 #define KAON_SERVER_COORDINATOR_MACHINE_DECIDED_RECORD_H_
 
@@ -26,7 +26,7 @@ class DecidedRecord {
   const v1::StepRecord* operator->() const { return &kept_->record; }
   void reset() { kept_ = nullptr; }
 
-  // A message's body, and an event; of one that has a value.
+  // Return the body of a message and an event. Both require a value.
   Shared<v1::CoordinatorToShard> ForShards() const {
     if (kept_->for_shards == nullptr) {
       v1::CoordinatorToShard body;
@@ -47,12 +47,12 @@ class DecidedRecord {
  private:
   struct Kept {
     v1::StepRecord record;
-    // Null until they are wanted.
+    // Null until the first receiver needs them.
     Shared<v1::CoordinatorToShard> for_shards;
     Shared<v1::StepEvent> for_workers;
   };
 
-  // Shared by the copies: the newest record is most often the newest step's too.
+  // Copies share the record: the newest record is most often the newest step's too.
   std::shared_ptr<Kept> kept_;
 };
 

@@ -10,7 +10,7 @@ namespace kaon::coordinator {
 namespace {
 
 constexpr int kMaxDoublings = 6;
-// After as many takeover times without a change a contest counts as over.
+// An election counts as over after this many takeover times without a change.
 constexpr int kSettledTakeovers = 4;
 constexpr int64_t kNeverMs = std::numeric_limits<int64_t>::max();
 
@@ -46,9 +46,9 @@ bool Election::HolderIsSilent(int shard, const v1::ProbeReply& reply, absl::Time
   if (!unpromised_since_[shard]) {
     return absl::Milliseconds(reply.holder_silent_ms()) >= patience_;
   }
-  // A shard that never promised counts as one whose holder fell silent when it could first be
-  // replaced: a first start waits only the random part, which keeps two coordinators from standing
-  // at the same moment.
+  // A shard without a promise counts as one whose holder fell silent one takeover time before the
+  // shard was first heard. So a first start waits only the random part, which keeps two
+  // coordinators from standing at the same moment.
   return options_.takeover + (now - *unpromised_since_[shard]) >= patience_;
 }
 
@@ -87,8 +87,8 @@ void Election::Won() {
 }
 
 // Rule 7: "A refused or idle coordinator stands for election after a random time in which SOME
-// shard has not heard its promised holder; the holder heartbeats every shard; the delay doubles at
-// each refusal. Two may be alive for ever and the job still progresses."
+// shard has not heard its promised holder". The delay doubles at each refusal. "Two may be alive
+// for ever and the job still progresses."
 void Election::DrawPatience() {
   const double fraction = std::uniform_real_distribution<double>(0, 1)(random_);
   patience_ = options_.takeover * (1 + fraction) * (1 << refusals_);

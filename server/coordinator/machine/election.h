@@ -29,18 +29,18 @@ class Election {
 
   // Learns the promised ballot and the holder from any message of a shard.
   void Observe(int shard, const v1::ShardToCoordinator& message, absl::Time now);
-  // Whether what shard `shard` just said means that its promised holder has been silent for long
-  // enough.
+  // Returns whether the reply of `shard` shows that its promised holder was silent for long enough.
   bool HolderIsSilent(int shard, const v1::ProbeReply& reply, absl::Time now);
-  // Above every ballot seen so far.
+  // Returns a ballot above every ballot seen so far.
   v1::Ballot TakeBallot();
-  // The coordinator was refused: the next patience is drawn from twice the range, until one holder
-  // was heard of by every shard that speaks for some takeover times. Whoever lost many elections is
-  // to stand as soon as anybody else when the one who won them dies much later.
+  // Notes that the coordinator was refused: the next patience is drawn from twice the range. The
+  // range is the first again once all shards that speak have named the same holder for some
+  // takeover times. So a coordinator that lost many elections stands as soon as any other when the
+  // winner dies much later.
   void Refused();
-  // Every shard was read: the next patience is short again.
+  // Notes that every shard was read: the next patience is short again.
   void Won();
-  // Address of the holder of the highest ballot heard of; empty if none.
+  // Address of the holder of the highest ballot seen so far; empty if none.
   const std::string& holder_address() const { return holder_address_; }
 
  private:
@@ -53,12 +53,12 @@ class Election {
   v1::Ballot holder_ballot_;
   std::string holder_address_;
   int refusals_ = 0;
-  // The ballot that all shards have said to be promised and alive since then.
+  // Ballot that all shards have named as promised, with a holder that is alive, and since when.
   v1::Ballot settled_ballot_;
   absl::Time settled_since_ = absl::InfiniteFuture();
   // A holder silent for longer than this may be replaced.
   absl::Duration patience_;
-  // When a shard that never promised was first heard of.
+  // Time when a shard without a promise was first heard.
   std::vector<std::optional<absl::Time>> unpromised_since_;
 };
 

@@ -21,4 +21,15 @@ std::string NameOfEntry(const v1::StepPlan& plan) {
   return absl::StrCat("step ", plan.step().step());
 }
 
+absl::Status TimelineIsOver(uint64_t timeline, const v1::StepPlan& plan) {
+  if (plan.has_rollback()) {
+    return absl::AbortedError(absl::StrCat("timeline ", timeline,
+                                           " is over: ", plan.rollback().reason(), " in timeline ",
+                                           plan.timeline()));
+  }
+  return absl::AbortedError(absl::StrCat(
+      "timeline ", timeline, " is over: the job goes on from ", "step ", plan.restore().step(),
+      " of checkpoint ", plan.restore().checkpoint(), " in timeline ", plan.timeline()));
+}
+
 }  // namespace kaon::coordinator

@@ -1,15 +1,20 @@
-// What people are told of an entry of the log. Pure; any thread.
+// Words for an entry of the log, for people. Pure; any thread.
 #ifndef KAON_SERVER_COORDINATOR_MACHINE_ENTRY_NAME_H_
 #define KAON_SERVER_COORDINATOR_MACHINE_ENTRY_NAME_H_
 
+#include <cstdint>
 #include <string>
 
+#include "absl/status/status.h"
 #include "kaon/v1/agreement.pb.h"
 
 namespace kaon::coordinator {
 
-// "step 7", "change of group muon", "restore of checkpoint a".
+// Returns "step 7", "change of group muon", "restore of checkpoint a".
 std::string NameOfEntry(const v1::StepPlan& plan);
+
+// ABORTED: the restore or rollback `plan` ended `timeline`, and where the job goes on.
+absl::Status TimelineIsOver(uint64_t timeline, const v1::StepPlan& plan);
 
 }  // namespace kaon::coordinator
 

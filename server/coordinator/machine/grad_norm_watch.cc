@@ -8,10 +8,10 @@ namespace kaon::coordinator {
 
 namespace {
 
-// Below, the others have no median that one of them alone could not move.
+// With fewer others, one of them alone could move their median.
 constexpr size_t kLeastOthers = 2;
 
-// Of values that are sorted, at least one.
+// Returns the median of `count` sorted values, at least one.
 template <typename Sorted>
 double MedianOf(size_t count, const Sorted& at) {
   return (at((count - 1) / 2) + at(count / 2)) / 2;
@@ -23,14 +23,14 @@ double MedianOf(const std::deque<double>& values) {
   return MedianOf(sorted.size(), [&sorted](size_t i) { return sorted[i]; });
 }
 
-// Of `sorted` without one value that equals `own`.
+// Returns the median of `sorted` without one value that equals `own`.
 double MedianOfOthers(const std::vector<double>& sorted, double own) {
   const size_t skipped =
       static_cast<size_t>(std::lower_bound(sorted.begin(), sorted.end(), own) - sorted.begin());
   return MedianOf(sorted.size() - 1, [&](size_t i) { return sorted[i < skipped ? i : i + 1]; });
 }
 
-// By rank; empty if some shard that has gradients says nothing of the workers'.
+// Returns the norms by rank; empty if a vote has gradients and no sums of the workers.
 std::vector<std::pair<uint32_t, double>> NormsOf(const v1::StepPlan& plan,
                                                  const std::vector<v1::Prepared>& prepared) {
   const auto& members = plan.step().members();
@@ -55,7 +55,7 @@ std::vector<std::pair<uint32_t, double>> NormsOf(const v1::StepPlan& plan,
 }  // namespace
 
 void GradNormWatch::Judge(const v1::StepPlan& plan, const std::vector<v1::Prepared>& prepared) {
-  // After a new reading of the shards the same may be decided once more.
+  // After a new reading of the shards the same entry may be decided once more.
   if (plan.position() <= position_) return;
   position_ = plan.position();
   newest_.clear();

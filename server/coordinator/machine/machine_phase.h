@@ -1,10 +1,12 @@
-// Where a coordinator's state machine stands, and what it has heard of one shard. Plain values;
-// owned by StepMachine.
+// The phase of a coordinator's state machine, and what the machine has heard of each shard. Plain
+// values; owned by StepMachine.
 #ifndef KAON_SERVER_COORDINATOR_MACHINE_MACHINE_PHASE_H_
 #define KAON_SERVER_COORDINATOR_MACHINE_MACHINE_PHASE_H_
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -13,40 +15,48 @@
 
 namespace kaon::coordinator {
 
-// In the order in which a coordinator goes through them.
+// The values are in the order in which a coordinator goes through them.
 enum class MachinePhase {
-  // Another coordinator may hold the shards; probing.
+  // Another coordinator may hold the shards; the machine probes them.
   kStandby,
-  // A ballot is taken; its promise is asked of every shard.
+  // The machine took a ballot and waits for every shard to promise it.
   kReading,
-  // `record_` is decided and not yet applied by every shard.
+  // The newest record is decided and not yet applied by every shard.
   kApplying,
-  // Every shard has applied `position_`; waiting for workers or a registration.
+  // Every shard has applied the newest record; the machine waits for workers or a registration.
   kReady,
-  // `plan_` is open at position_ + 1; collecting its PREPAREs.
+  // A plan is open at the next position; the machine collects its PREPAREs.
   kRound,
 };
 
 struct ShardView {
   bool connected = false;
-  // What its newest stream ended with.
+  // Status that the shard's newest stream ended with.
   absl::Status ended;
-  // Why it does not answer to what is open.
+  // Why the shard does not answer the open entry.
   std::string obstacle;
   absl::Time heard = absl::InfinitePast();
-  absl::Duration silence;  // As of the newest tick; 0 once it is heard again.
-  // Answer to this ballot's promise.
+  // Time since the shard was heard, as of the newest tick; 0 once it is heard again.
+  absl::Duration silence;
+  // Answer to the promise of the machine's ballot.
   std::optional<v1::ShardState> state;
-  // PREPARE of exactly `plan_`.
+  // PREPARE of exactly the open plan.
   std::optional<v1::Prepared> prepared;
   uint64_t applied_position = 0;
 
-  // Another entry is open.
+  // Drops the answers to an entry that is no longer open.
   void ForgetEntry() {
     prepared.reset();
     obstacle.clear();
   }
 };
+
+// Returns the states by shard; an empty state for a shard that was not read.
+inline std::vector<v1::ShardState> StatesOf(const std::vector<ShardView>& shards) {
+  std::vector<v1::ShardState> states;
+  for (const ShardView& view : shards) states.push_back(view.state.value_or(v1::ShardState()));
+  return states;
+}
 
 }  // namespace kaon::coordinator
 

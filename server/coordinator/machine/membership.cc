@@ -15,16 +15,12 @@ namespace kaon::coordinator {
 
 namespace {
 
-absl::Status Taken(uint32_t rank) {
-  return absl::AbortedError(absl::StrCat("rank ", rank, " was taken by another process"));
-}
-
-// 0 means 1.
+// Returns 1 for 0.
 uint32_t MicroBatches(const v1::BeginStepRequest& request) {
   return request.micro_batches() == 0 ? 1 : request.micro_batches();
 }
 
-// Absent means 1.
+// Returns 1 if the request has none.
 double Multiplier(const v1::BeginStepRequest& request) {
   return request.has_learning_rate_multiplier() ? request.learning_rate_multiplier() : 1;
 }
@@ -50,6 +46,16 @@ absl::Status CheckShare(const v1::BeginStepRequest& request) {
 }
 
 }  // namespace
+
+absl::Status RankTaken(uint32_t rank) {
+  return absl::AbortedError(absl::StrCat("rank ", rank, " was taken by another process"));
+}
+
+absl::Status MultiplierRefused(uint32_t rank, double multiplier, double agreed, uint64_t step) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "learning_rate_multiplier is ", multiplier, " from rank ", rank, ", the ranks agreed on ",
+      agreed, " for step ", step, ": use the same on every rank"));
+}
 
 void Membership::Reset(uint32_t world_size) {
   world_size_ = world_size;
@@ -117,14 +123,14 @@ absl::StatusOr<v1::Attempt> Membership::TakeRank(const v1::JoinWorkerRequest& re
        proto::Compare(request.previous_attempt(), known->second.attempt) > 0);
   if (!has_newer_attempt && known != workers_.end() &&
       known->second.process_nonce == request.process_nonce()) {
-    // A repeated Join of the same process, whose answer was lost, is the same attempt.
+    // The same process repeats a Join whose answer was lost: it keeps its attempt.
     return known->second.attempt;
   }
   if (!request.has_previous_attempt() || (known == workers_.end() && HadRank(request))) {
     workers_[rank] = {Allot(ballot), request.process_nonce(), std::nullopt};
     return workers_[rank].attempt;
   }
-  if (!has_newer_attempt) return Taken(rank);
+  if (!has_newer_attempt) return RankTaken(rank);
   const v1::Attempt& previous = request.previous_attempt();
   const int by_ballot = proto::Compare(previous.ballot(), ballot);
   if (by_ballot > 0) {
@@ -133,7 +139,7 @@ absl::StatusOr<v1::Attempt> Membership::TakeRank(const v1::JoinWorkerRequest& re
                                                proto::ToString(ballot), ")"));
   }
   // This coordinator knows every attempt it allotted under its own ballot.
-  if (by_ballot == 0) return Taken(rank);
+  if (by_ballot == 0) return RankTaken(rank);
   workers_[rank] = {previous, request.process_nonce(), std::nullopt};
   return previous;
 }
@@ -158,7 +164,7 @@ absl::Status Membership::CheckBegin(const v1::BeginStepRequest& request) const {
   KAON_RETURN_IF_ERROR(CheckShare(request));
   KAON_RETURN_IF_ERROR(CheckAttempt(request.rank(), request.attempt()));
   const Worker& worker = workers_.at(request.rank());
-  if (worker.process_nonce != request.process_nonce()) return Taken(request.rank());
+  if (worker.process_nonce != request.process_nonce()) return RankTaken(request.rank());
   return absl::OkStatus();
 }
 
@@ -215,8 +221,8 @@ std::vector<uint32_t> Membership::MissingRanks(uint64_t step) const {
 }
 
 bool Membership::AllBegun(uint64_t step) const {
-  // Round and round, from the one that was missing last: none is looked at twice in a step while
-  // another is missing.
+  // Start at the rank that was missing last. So no rank is looked at twice in a step while another
+  // is missing.
   const uint32_t ranks = ParticipantsOf(step);
   bool any = false;
   for (uint32_t i = 0; i < ranks; ++i) {
@@ -231,9 +237,23 @@ bool Membership::AllBegun(uint64_t step) const {
   return any;
 }
 
-bool Membership::AnyBegun(uint64_t step, const std::set<uint32_t>& ranks) const {
-  return std::any_of(ranks.begin(), ranks.end(),
-                     [this, step](uint32_t rank) { return HasBegun(rank, step); });
+std::vector<uint32_t> Membership::AbsentRanks(uint64_t step,
+                                              const std::set<uint32_t>& there) const {
+  std::vector<uint32_t> absent;
+  const bool any_begun =
+      std::any_of(there.begin(), there.end(), [&](uint32_t rank) { return HasBegun(rank, step); });
+  for (uint32_t rank = 0; any_begun && rank < world_size_; ++rank) {
+    if (there.count(rank) == 0 && lost_.count(rank) == 0) absent.push_back(rank);
+  }
+  return absent;
+}
+
+bool Membership::AreMembers(const google::protobuf::RepeatedPtrField<v1::Member>& planned,
+                            uint64_t step) const {
+  return std::all_of(planned.begin(), planned.end(), [&](const v1::Member& member) {
+    return HasBegun(member.rank(), step) && !IsLost(step, member.rank()) &&
+           proto::Compare(workers_.at(member.rank()).attempt, member.attempt()) == 0;
+  });
 }
 
 std::vector<v1::Member> Membership::MembersOf(uint64_t step) const {

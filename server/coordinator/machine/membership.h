@@ -1,5 +1,5 @@
-// Which attempt of each worker rank is the current one, and what it has begun (protocol.md section
-// 1 and 2.1 rule 6). Pure; owned by StepMachine, called by its thread.
+// The current attempt of each worker rank and the step that it has begun (protocol.md section 1 and
+// 2.1 rule 6). Pure; owned by StepMachine, called by its thread.
 #ifndef KAON_SERVER_COORDINATOR_MACHINE_MEMBERSHIP_H_
 #define KAON_SERVER_COORDINATOR_MACHINE_MEMBERSHIP_H_
 
@@ -19,34 +19,39 @@ namespace kaon::coordinator {
 struct WorkerSnapshot {
   uint32_t rank = 0;
   v1::Attempt attempt;
-  // Step it has begun and that is not decided; absent if none.
+  // Step that the rank has begun and that is not decided; absent if none.
   std::optional<uint64_t> begun_step;
-  // As GradNormWatch has it.
+  // Values of GradNormWatch.
   std::optional<double> grad_norm;
   uint64_t grad_norm_outliers = 0;
 };
+
+// ABORTED: another process took the rank.
+absl::Status RankTaken(uint32_t rank);
+// INVALID_ARGUMENT: `rank` began `step` with another learning-rate multiplier than the agreed one.
+absl::Status MultiplierRefused(uint32_t rank, double multiplier, double agreed, uint64_t step);
 
 class Membership {
  public:
   struct Agreed {
     double multiplier = 1;
-    // Of the members that differ: their own multipliers by rank.
+    // Multipliers by rank of the members that differ.
     std::map<uint32_t, double> refused;
   };
 
-  // Forgets every worker; ranks are 0 .. world_size-1 from now on.
+  // Forgets every worker. Ranks are 0 .. world_size-1 from now on.
   void Reset(uint32_t world_size);
-  // Every rank must join again, and is allotted another attempt, in another timeline: the same
-  // processes have the ranks.
+  // Begins another timeline: every rank must join again and is allotted another attempt. The same
+  // processes keep the ranks.
   void BeginTimeline(uint32_t world_size);
-  // Ranks are 0 .. world_size-1 from now on; those that stay keep their workers and what these have
-  // begun.
+  // Makes the ranks 0 .. world_size-1. Ranks that stay keep their workers and the steps that these
+  // have begun.
   void Resize(uint32_t world_size);
   uint32_t world_size() const { return world_size_; }
   // INVALID_ARGUMENT for a rank out of range.
   absl::Status CheckRank(uint32_t rank) const;
 
-  // Allots or confirms the attempt of a rank; new ones are numbered under `ballot`.
+  // Allots or confirms the attempt of a rank. New attempts are numbered under `ballot`.
   // INVALID_ARGUMENT names the field; ABORTED when another process took the rank; UNAVAILABLE when
   // the attempt is of a ballot above this coordinator's own.
   absl::StatusOr<v1::Attempt> Join(const v1::JoinWorkerRequest& request, const v1::Ballot& ballot);
@@ -57,34 +62,40 @@ class Membership {
   // Checks rank, attempt, nonce and the values; changes nothing. Codes: BeginStep in
   // coordinator.proto.
   absl::Status CheckBegin(const v1::BeginStepRequest& request) const;
-  // Declares the step begun. After CheckBegin. ALREADY_EXISTS if begun with other values.
+  // Notes that the rank has begun the step; call CheckBegin first. ALREADY_EXISTS if the rank has
+  // begun it with other values.
   absl::Status Begin(const v1::BeginStepRequest& request);
-  // No rank has begun any step but `step` any more.
+  // Forgets that ranks have begun other steps than `step`, or any step.
   void ForgetBegunExcept(uint64_t step);
   void ForgetBegun();
 
-  // Steps go on without the rank until it joins, or is there again.
+  // Steps go on without a lost rank until it joins or Regain is called.
   void Lose(uint32_t rank) { lost_.insert(rank); }
   void Regain(uint32_t rank) { lost_.erase(rank); }
   const std::set<uint32_t>& lost() const { return lost_; }
 
-  // Whether every rank that takes part in `step` has begun it: rank 0 alone for step 0, else those
-  // that are not lost, at least one.
+  // Returns whether every rank that takes part in `step` has begun it. Rank 0 alone takes part in
+  // step 0; all ranks that are not lost, at least one, take part in a train step.
   bool AllBegun(uint64_t step) const;
-  // Whether one of `ranks` has begun it.
-  bool AnyBegun(uint64_t step, const std::set<uint32_t>& ranks) const;
-  // Those that have begun it and are not lost, in rank order.
+  // Returns the ranks that are neither lost nor `there`, ascending; none unless one of `there` has
+  // begun `step`.
+  std::vector<uint32_t> AbsentRanks(uint64_t step, const std::set<uint32_t>& there) const;
+  // Returns whether each of `planned` has begun `step` with the same attempt and is not lost.
+  bool AreMembers(const google::protobuf::RepeatedPtrField<v1::Member>& planned,
+                  uint64_t step) const;
+  // Returns the ranks that have begun `step` and are not lost, in rank order.
   std::vector<v1::Member> MembersOf(uint64_t step) const;
   // Requires AllBegun(step). Agrees on the learning-rate multiplier of the step: that of most
-  // members, or of the lowest rank where as many have another. A member that differs has not begun
-  // the step any more.
+  // members; in a tie, that of the lowest rank. A member that differs has not begun the step any
+  // more.
   Agreed AgreeOnMultiplier(uint64_t step);
-  // The learning-rate multipliers that ranks have begun the step with, each once.
+  // Returns the learning-rate multipliers that ranks have begun the step with, each once.
   std::set<double> BegunMultipliers(uint64_t step) const;
-  // One of them, the newest if it is still there.
+  // Returns the multiplier of the rank that began the step last, or of another rank that has begun
+  // it; nothing if none has.
   std::optional<double> LastMultiplier(uint64_t step) const;
   bool HasBegun(uint32_t rank, uint64_t step) const;
-  // Ranks that take part in `step` and have not begun it, ascending.
+  // Returns the ranks that take part in `step` and have not begun it, ascending.
   std::vector<uint32_t> MissingRanks(uint64_t step) const;
 
   std::vector<WorkerSnapshot> Snapshot() const;
@@ -108,16 +119,16 @@ class Membership {
   bool IsLost(uint64_t step, uint32_t rank) const { return step > 0 && lost_.count(rank) > 0; }
   absl::StatusOr<v1::Attempt> TakeRank(const v1::JoinWorkerRequest& request,
                                        const v1::Ballot& ballot);
-  // Numbers begin again under each ballot.
+  // Allots the next number. Numbers begin again under each ballot.
   v1::Attempt Allot(const v1::Ballot& ballot);
 
   uint32_t world_size_ = 0;
   std::map<uint32_t, Worker> workers_;
-  // Where AllBegun found one missing last, and who began last: what is looked at first, so that a
-  // step's calls take time by the number of workers, not by its square.
+  // Rank that AllBegun found missing last, and rank that began last. Searches start there, so that
+  // all calls of a step take time linear in the number of workers.
   mutable uint32_t seen_missing_ = 0;
   uint32_t last_begun_ = 0;
-  // Of older timelines.
+  // Workers of older timelines.
   std::map<uint32_t, Worker> earlier_;
   std::set<uint32_t> lost_;
   v1::Ballot numbering_ballot_;

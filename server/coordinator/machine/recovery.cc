@@ -7,14 +7,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "proto/ballot.h"
-#include "server/coordinator/machine/rollback_choice.h"
+#include "server/coordinator/machine/rollbacks.h"
 
 namespace kaon::coordinator {
 
 namespace {
 
-// The plan a shard voted for at its applied position + 1, if it holds one. What takes back a job is
-// voted for wherever a shard stands.
+// Returns the plan that the shard voted for and has not applied, if it holds one. The plan is at
+// the applied position + 1, or at any higher position if it takes back the job.
 std::optional<v1::StepPlan> HeldPlan(const v1::ShardState& state) {
   v1::StepPlan plan;
   if (!state.has_prepared() || !plan.ParseFromString(state.prepared().plan())) return std::nullopt;
@@ -31,9 +31,9 @@ absl::Status Lost(int shard, absl::string_view why) {
   return absl::DataLossError(absl::StrCat("shard ", shard, ": ", why));
 }
 
-// Every vote is unanimous before a decision and nothing withdraws one, so a shard that has not
-// applied the newest record holds the PREPARE of exactly its plan; otherwise it lost what it voted
-// for (2.1 rule 5).
+// Votes are unanimous before a decision, and nothing withdraws a vote. So a shard that has not
+// applied the newest record holds the PREPARE of exactly its plan, or has lost its vote (2.1 rule
+// 5).
 absl::Status CheckBehind(int shard, const v1::ShardState& state, const Recovery& recovery,
                          const v1::ShardState& newest) {
   const uint64_t position = newest.applied_position();
@@ -59,11 +59,11 @@ std::optional<v1::StepPlan> AlikeAtAll(const std::vector<v1::ShardState>& states
   return first;
 }
 
-// A shard that restarted has forgotten votes, so that what was applied or decided since its
-// snapshot cannot be completed. But what replaces the state is remembered, and comes first: if it
-// was decided, everybody holds it. 2.2 says of PREPARE(rollback) that "once any shard holds it,
-// every later holder completes it": here where all hold it, or else by a rollback of its own above
-// it (ADR 0020, ADR 0028).
+// A shard that restarted has forgotten votes, so entries after its snapshot cannot be completed.
+// But it remembers its vote for a plan that replaces the state. Such a plan comes first: if it was
+// decided, every shard holds it. Section 2.2 says of PREPARE(rollback): "once any shard holds it,
+// every later holder completes it". If all shards hold it, this decides it; else the holder plans a
+// rollback of its own above it (ADR 0020, ADR 0028).
 void RecoverForgotten(const std::vector<v1::ShardState>& states, Recovery& recovery) {
   const std::optional<v1::StepPlan> alike = AlikeAtAll(states);
   if (alike && TakesBack(*alike)) {
@@ -79,7 +79,7 @@ void RecoverForgotten(const std::vector<v1::ShardState>& states, Recovery& recov
     if (!recovery.stop.ok()) return;
     recovery.behind.push_back(i);
   }
-  // Who is not helped by it needs a rollback all the same, once all have applied it.
+  // Once all shards have applied the record, those that it did not help still need a rollback.
   if (!recovery.behind.empty()) return;
   RollbackChoice choice = ChooseRollback(states);
   recovery.stop = std::move(choice.stop);

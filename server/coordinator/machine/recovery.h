@@ -1,4 +1,4 @@
-// What the states of all shards, read under one ballot, oblige their new holder to do
+// Works out the duties of a new holder from the states of all shards, read under one ballot
 // (protocol.md 2.1 rules 3 and 5). A pure function; any thread.
 #ifndef KAON_SERVER_COORDINATOR_MACHINE_RECOVERY_H_
 #define KAON_SERVER_COORDINATOR_MACHINE_RECOVERY_H_
@@ -17,12 +17,13 @@ struct Recovery {
   absl::Status stop;
   // A shard at the highest applied position.
   int newest = 0;
-  // Shards that have not applied the newest position: they hold its PREPARE and need its record.
+  // Shards that hold the PREPARE of the newest position and have not applied it: they need its
+  // record.
   std::vector<int> behind;
   // Set when every shard holds the PREPARE of this plan at the next position: it must be decided.
   std::optional<v1::StepPlan> must_decide;
-  // Mode INTERVAL: the rollback that must be planned, but for ballot and round; or, before it can
-  // be chosen, shards that must be read again.
+  // Mode INTERVAL: the rollback that must be planned, but for ballot and round. Before it can be
+  // chosen: the shards that must be read again.
   std::optional<v1::StepPlan> rollback;
   std::vector<int> wait_for;
 };

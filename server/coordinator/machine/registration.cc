@@ -17,12 +17,12 @@ namespace kaon::coordinator {
 
 namespace {
 
-// Fractions of one element's element-wise update (about 1 ns on one core): state is streamed at
-// tens of GB/s, the wire with CRC and fold runs at about 4 GB/s per core.
+// Costs are fractions of one element's element-wise update, about 1 ns on one core. State is
+// streamed at tens of GB/s; the wire with CRC and fold runs at about 4 GB/s per core.
 constexpr double kCostPerStateByte = 1.0 / 32;
 constexpr double kCostPerWireByte = 1.0 / 4;
 constexpr uint64_t kBytesPerElement = 4;
-// Versions t and t-1 of the weight lie side by side.
+// A shard holds versions t and t-1 of the weight.
 constexpr uint64_t kWeightBuffers = 2;
 
 // `group` is null for a frozen parameter.
@@ -32,7 +32,7 @@ PlacementItem ItemOf(uint32_t world_size, const v1::ParameterSpec& parameter,
   PlacementItem item;
   item.name = parameter.name();
   uint64_t buffers = kWeightBuffers;
-  uint64_t wire_elements = num_elements;  // Pulled by each worker.
+  uint64_t wire_elements = num_elements;  // Each worker pulls them.
   if (group != nullptr) {
     const std::vector<uint64_t> shape(parameter.shape().begin(), parameter.shape().end());
     const kernels::RuleConfig rule = job::RuleConfigOf(*group, parameter, route);
@@ -50,7 +50,7 @@ PlacementItem ItemOf(uint32_t world_size, const v1::ParameterSpec& parameter,
   return item;
 }
 
-// A worker that restarts may ask for what it always has, or for what the job was changed to.
+// A worker that restarts may name the workers that were registered, or the present ones.
 void AgreeOnWorkers(const v1::JobDefinition& present, const v1::JobDefinition& there_is,
                     v1::JobDefinition& other) {
   v1::JobDefinition workers = job::WorkersOf(other);
@@ -71,9 +71,8 @@ absl::StatusOr<v1::RegisterBody> MakeRegistration(const v1::JobDefinition& defin
   return body;
 }
 
-// protocol.md 2.2: "An entry that changes the shard set needs the PREPARE of old and new shards; a
-// removed shard answers until all remaining ones hold the record durably." There is no such entry:
-// a job stays on the shards that it is placed on here (ADR 0028).
+// protocol.md 2.2: "An entry that changes the shard set needs the PREPARE of old and new shards".
+// There is no such entry: a job stays on the shards that it is placed on here (ADR 0028).
 absl::Status PlaceOnShards(const PlacementLimits& limits, v1::RegisterBody& body) {
   const v1::JobDefinition& job = body.definition();
   const absl::flat_hash_map<std::string, int> groups = job::GroupIndices(job);
@@ -98,7 +97,7 @@ absl::Status PlaceOnShards(const PlacementLimits& limits, v1::RegisterBody& body
 std::string FirstDifference(const v1::RegisterBody& registered,
                             const v1::JobDefinition& requested) {
   v1::JobDefinition original = registered.requested();
-  // Left out of what was asked for, and never changed.
+  // The kept request has no parameters, as they never change.
   *original.mutable_parameters() = registered.definition().parameters();
   job::ReplaceUnknownForms(registered.definition(), original);
   absl::StatusOr<v1::JobDefinition> there_is = job::Effective(original);
@@ -106,7 +105,7 @@ std::string FirstDifference(const v1::RegisterBody& registered,
   absl::StatusOr<v1::JobDefinition> other = job::Effective(requested);
   if (!other.ok()) return std::string(other.status().message());
   AgreeOnWorkers(registered.definition(), *there_is, *other);
-  // Two bytewise equal ones take a moment; each worker's registration but the first is one.
+  // The quick comparison of bytes serves each worker but the first.
   if (there_is->SerializeAsString() == other->SerializeAsString()) return "";
   std::string differences;
   google::protobuf::util::MessageDifferencer differencer;

@@ -1,5 +1,5 @@
-// From a job's definition to the entry that registers it: validation, routes, placement; and the
-// comparison of two definitions. Pure functions; any thread.
+// Turns a job's definition into the entry that registers it: validation, routes, placement.
+// Compares two definitions. Pure functions; any thread.
 #ifndef KAON_SERVER_COORDINATOR_MACHINE_REGISTRATION_H_
 #define KAON_SERVER_COORDINATOR_MACHINE_REGISTRATION_H_
 
@@ -14,20 +14,22 @@
 
 namespace kaon::coordinator {
 
-// Errors are those of job::Resolve; RESOURCE_EXHAUSTED has the arithmetic of what does not fit.
+// Returns the entry. Errors are those of job::Resolve; RESOURCE_EXHAUSTED has the arithmetic of a
+// parameter that does not fit.
 absl::StatusOr<v1::RegisterBody> MakeRegistration(const v1::JobDefinition& definition,
                                                   const PlacementLimits& limits);
 
-// Gives every parameter of `body`, which is whole but for that, one of the shards.
-// RESOURCE_EXHAUSTED as above.
+// Sets the shard of every parameter of `body`, which has all other fields. RESOURCE_EXHAUSTED as
+// above.
 absl::Status PlaceOnShards(const PlacementLimits& limits, v1::RegisterBody& body);
 
-// The first difference of `requested` to the job as it was registered, whatever was changed since,
-// the defaults of both written out, for people: "groups[0].lr: 0.01 registered, 0.02 requested".
-// Workers are equal if they are those that were registered, or the present ones. Empty if equal.
+// Returns the first difference between `requested` and the job as it was registered, for people:
+// "groups[0].lr: 0.01 registered, 0.02 requested"; empty if equal. Both have their defaults written
+// out, and later changes of the job do not matter. Workers are equal if they are those that were
+// registered, or the present ones.
 std::string FirstDifference(const v1::RegisterBody& registered, const v1::JobDefinition& requested);
 
-// Whether the two differ at most in workers (job/workers.h).
+// Returns whether the two differ at most in workers (job/workers.h).
 bool DifferInWorkersAlone(const v1::RegisterBody& registered, const v1::JobDefinition& requested);
 
 }  // namespace kaon::coordinator

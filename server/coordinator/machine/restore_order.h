@@ -1,5 +1,5 @@
-// A checkpoint that was found and read whole, and whose state a job is to take. Plain values; the
-// thread that reads checkpoints hands them to the state machine's.
+// A checkpoint that was found and read whole, for a job to go on from. Plain values; the thread
+// that reads checkpoints hands them to the state machine's thread.
 #ifndef KAON_SERVER_COORDINATOR_MACHINE_RESTORE_ORDER_H_
 #define KAON_SERVER_COORDINATOR_MACHINE_RESTORE_ORDER_H_
 
@@ -8,25 +8,17 @@
 
 #include "kaon/v1/admin.pb.h"
 #include "kaon/v1/checkpoint.pb.h"
-#include "server/coordinator/machine/actions.h"
 
 namespace kaon::coordinator {
 
 struct RestoreOrder {
   v1::RestoreCheckpointRequest request;
-  // Shared by the call's answer and the machine: it may be large.
+  // The call's answer and the machine share the manifest, which may be large.
   std::shared_ptr<const v1::CheckpointManifest> manifest;
-  // Of the manifest's file.
+  // SHA-256 of the manifest's file.
   std::string manifest_sha256;
-  // Of the job when its log did not hold the request; 0 = it was not looked for there.
+  // Timeline of the job when its log did not hold the request; 0 if the log was not read.
   uint64_t timeline = 0;
-};
-
-// The one that waits: for the boundary, or for its entry to be applied.
-struct PendingRestore {
-  CallId call = 0;
-  RestoreOrder order;
-  bool planned = false;
 };
 
 }  // namespace kaon::coordinator

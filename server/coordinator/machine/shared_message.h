@@ -1,5 +1,5 @@
-// A message that goes to many receivers: made and serialized once, whatever their number. Constant;
-// shared by the actions that carry it, on any thread.
+// A message for many receivers, made and serialized once. Constant; the actions that carry it share
+// it on any thread.
 #ifndef KAON_SERVER_COORDINATOR_MACHINE_SHARED_MESSAGE_H_
 #define KAON_SERVER_COORDINATOR_MACHINE_SHARED_MESSAGE_H_
 
@@ -18,7 +18,7 @@ struct SharedMessage {
   const std::string bytes;
 };
 
-// Shared by the actions of all receivers, and by the machine for those that are sent it later.
+// The actions of all receivers share the message; the machine keeps it for later receivers.
 template <typename Message>
 using Shared = std::shared_ptr<const SharedMessage<Message>>;
 

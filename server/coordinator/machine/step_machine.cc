@@ -1,4 +1,4 @@
-// The shards' side of the machine; the workers' side is in step_machine_calls.cc.
+// The machine's side towards the shards; its side towards callers is in step_machine_calls.cc.
 #include "server/coordinator/machine/step_machine.h"
 
 #include <algorithm>
@@ -7,12 +7,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "job/decide.h"
-#include "job/schedule.h"
-#include "job/settings.h"
 #include "proto/ballot.h"
 #include "proto/decide_version.h"
 #include "server/coordinator/machine/entry_name.h"
-#include "server/coordinator/machine/rollback_choice.h"
+#include "server/coordinator/machine/recovery.h"
+#include "server/coordinator/machine/rollbacks.h"
 #include "server/mutation/mutation.h"
 
 namespace kaon::coordinator {
@@ -29,7 +28,14 @@ ElectionOptions ElectionOptionsOf(const StepMachineOptions& options) {
   return election;
 }
 
-// Late refusals of older rounds and ballots are about other plans.
+PlacementLimits LimitsOf(const StepMachineOptions& options) {
+  PlacementLimits limits;
+  limits.num_shards = static_cast<int>(options.shard_addresses.size());
+  limits.shard_capacity_bytes = options.shard_capacity_bytes;
+  return limits;
+}
+
+// Returns false for a late refusal of an older round or ballot.
 bool IsAbout(const v1::Refused& refused, const v1::StepPlan& plan) {
   return refused.position() == plan.position() && refused.round() == plan.round() &&
          proto::Compare(refused.ballot(), plan.ballot()) == 0;
@@ -39,24 +45,43 @@ bool IsAbout(const v1::Refused& refused, const v1::StepPlan& plan) {
 
 StepMachine::StepMachine(StepMachineOptions options)
     : options_(std::move(options)),
-      random_(options_.seed),
+      limits_(LimitsOf(options_)),
       election_(ElectionOptionsOf(options_)),
+      shards_(options_.shard_addresses.size()),
       watch_(2 * options_.heartbeat),
-      shards_(options_.shard_addresses.size()) {}
+      restores_(limits_),
+      checkpoints_(options_) {}
+
+void StepMachine::Do(CoordinatorAction action) {
+  std::visit(
+      [this](auto& answer) {
+        if constexpr (requires { answer.holder_address; }) {
+          bool refused = true;
+          if constexpr (requires { answer.response; }) refused = !answer.response.ok();
+          if (refused && !IsHolder()) answer.holder_address = HolderHint();
+        }
+      },
+      action);
+  actions_.push_back(std::move(action));
+}
+
+void StepMachine::Do(Actions actions) {
+  for (CoordinatorAction& action : actions) Do(std::move(action));
+}
+
+Actions StepMachine::TakeActions() { return std::exchange(actions_, {}); }
 
 void StepMachine::Send(int shard, v1::CoordinatorToShard message,
                        Shared<v1::CoordinatorToShard> body) {
   if (!shards_[shard].connected) return;
-  // A probe asks on behalf of nobody: it must not be refused for the ballot this coordinator once
-  // had.
+  // A probe has no ballot: the shard must not refuse it for one that this coordinator once had.
   if (!message.has_probe()) *message.mutable_ballot() = ballot_;
   message.set_holder_address(options_.address);
   message.set_shard(shard);
   message.set_num_shards(static_cast<uint32_t>(shards_.size()));
-  actions_.push_back(SendToShard{shard, std::move(message), std::move(body)});
+  Do(SendToShard{shard, std::move(message), std::move(body)});
 }
 
-// What `shard` has not answered yet, or a sign of life.
 void StepMachine::SendPhaseMessage(int shard) {
   const ShardView& view = shards_[shard];
   v1::CoordinatorToShard message;
@@ -64,8 +89,8 @@ void StepMachine::SendPhaseMessage(int shard) {
     message.mutable_probe();
   } else if (!view.state) {
     message.mutable_promise();
-  } else if (phase_ == Phase::kApplying && view.applied_position < position_) {
-    return Send(shard, std::move(message), record_.ForShards());
+  } else if (phase_ == Phase::kApplying && view.applied_position < job_.position) {
+    return Send(shard, std::move(message), job_.record.ForShards());
   } else if (phase_ == Phase::kRound && !view.prepared) {
     return Send(shard, std::move(message), plan_message_);
   } else {
@@ -82,29 +107,39 @@ void StepMachine::SendHeartbeat(int shard) {
   Send(shard, std::move(message));
 }
 
+void StepMachine::AskForParts() {
+  for (int i = 0; i < shards_.size(); ++i) {
+    std::optional<v1::TakeCheckpoint> ask = checkpoints_.Ask(i);
+    if (!ask) continue;
+    v1::CoordinatorToShard message;
+    *message.mutable_checkpoint() = *std::move(ask);
+    Send(i, std::move(message));
+  }
+}
+
 void StepMachine::Tick(absl::Time now) {
   for (int i = 0; i < shards_.size(); ++i) {
     shards_[i].silence = now - shards_[i].heard;
     SendPhaseMessage(i);
-    // A plan is answered only when every worker has pushed, however long that takes: the shard must
-    // be heard meanwhile.
+    // The shard answers the plan once every worker has pushed, however long that takes, and must
+    // hear its holder meanwhile.
     if (phase_ == Phase::kRound && !shards_[i].prepared) SendHeartbeat(i);
   }
   if (const absl::Status heard = CheckHeard(); !heard.ok()) {
     FailChanges(heard);
-    FailAwaits(heard);
+    Do(results_.Fail(heard));
   }
   LoseWorkers(now);
-  TickCheckpoint(now);
+  Do(checkpoints_.Tick(now));
+  AskForParts();
   ReadStepRecord();
-  actions_.push_back(WakeAt{now + options_.heartbeat});
+  Do(WakeAt{now + options_.heartbeat});
 }
 
 void StepMachine::OnShardConnected(int shard) {
   shards_[shard].connected = true;
-  // A shard that comes back may be another process. What it said under this ballot counts for
-  // nothing then, and late copies of it cannot be told from new answers; so read all shards again
-  // under a higher ballot (rule 1).
+  // The shard may be another process, which is not bound by the answers of the first one. Late
+  // copies of those look like new answers, so read all shards again under a higher ballot (rule 1).
   if (phase_ != Phase::kStandby && shards_[shard].state) {
     Stand();
   } else {
@@ -133,7 +168,7 @@ void StepMachine::OnShardMessage(int shard, v1::ShardToCoordinator message, absl
     StepDown();
     return;
   }
-  // Lost state is a fact about the shard, under whatever ballot: it never votes again (rule 5).
+  // A shard that lost its state never votes again, whatever the ballot (rule 5).
   const bool lost = message.has_state() && !message.state().data_loss().empty();
   // Rule 1: "only answers carrying its own ballot, sent after that shard's promise was durable,
   // count".
@@ -152,7 +187,7 @@ void StepMachine::OnShardMessage(int shard, v1::ShardToCoordinator message, absl
       OnApplied(shard, message.applied().position());
       break;
     case v1::ShardToCoordinator::kCheckpoint:
-      OnCheckpointReport(shard, message.checkpoint());
+      Do(checkpoints_.OnReport(shard, message.checkpoint(), restores_.InUse(job_)));
       break;
     default:
       break;
@@ -170,7 +205,7 @@ void StepMachine::Stand() {
     view.ForgetEntry();
     view.applied_position = 0;
   }
-  wanted_position_ = 0;
+  results_.StopReading();
   FailChanges(absl::UnavailableError("the shards are being read again"));
   for (int i = 0; i < shards_.size(); ++i) SendPhaseMessage(i);
 }
@@ -181,7 +216,21 @@ void StepMachine::StepDown() {
   election_.Refused();
   membership_.Reset(0);
   FailChanges(CheckHolder());
-  FailAwaits(CheckHolder());
+  Do(results_.Fail(CheckHolder()));
+}
+
+void StepMachine::Stop(absl::Status reason) {
+  stopped_ = std::move(reason);
+  phase_ = Phase::kReady;
+  FailChanges(stopped_);
+  Do(results_.Fail(stopped_));
+}
+
+void StepMachine::FailChanges(const absl::Status& status) {
+  AnswerRegistrations(status);
+  Do(changes_.End(status, job_));
+  Do(restores_.End(status, job_));
+  Do(checkpoints_.Abandon(status));
 }
 
 void StepMachine::OnState(int shard, const v1::ShardState& state) {
@@ -197,92 +246,101 @@ void StepMachine::OnState(int shard, const v1::ShardState& state) {
 }
 
 void StepMachine::RecoverWhenAllRead() {
-  std::vector<v1::ShardState> states;
   for (const ShardView& view : shards_) {
     if (!view.state) return;
-    states.push_back(*view.state);
   }
   election_.Won();
+  const std::vector<v1::ShardState> states = StatesOf(shards_);
   const Recovery recovery = Recover(states);
   const v1::ShardState& newest = states[recovery.newest];
-  position_ = newest.applied_position();
-  record_.reset();
-  if (newest.has_applied_record()) record_ = DecidedRecord(newest.applied_record());
-  registration_.reset();
-  if (newest.has_registration()) registration_ = newest.registration();
-  const bool rewound = newest.timeline() != timeline_;
-  timeline_ = std::max<uint64_t>(1, newest.timeline());
-  config_revision_ = newest.config_revision();
-  applied_step_ = newest.applied_step();
-  weights_loaded_ = newest.weights_loaded();
-  const uint32_t world_size = registration_ ? registration_->definition().world_size() : 0;
-  // Attempts that this process allotted or confirmed stay good when it reads the shards again.
-  // Those of an older timeline must join again to be told.
-  if (membership_.world_size() != world_size || rewound) {
-    membership_.Reset(world_size);
+  const bool rewound = newest.timeline() != job_.timeline;
+  job_.Read(newest);
+  // Attempts that this process allotted or confirmed stay valid when it reads the shards again. In
+  // a newer timeline the workers must join again to be told.
+  if (membership_.world_size() != job_.WorldSize() || rewound) {
+    membership_.Reset(job_.WorldSize());
     // A step whose workers are forgotten would never be planned: they begin it again.
-    FailAwaits(absl::AbortedError("the shards were read again and say other than before"));
+    Do(results_.Fail(absl::AbortedError("the shards were read again and say other than before")));
   }
   if (!recovery.stop.ok()) return Stop(recovery.stop);
-  if (recovery.rollback || !recovery.wait_for.empty()) return BeginRollback(recovery);
+  if (recovery.rollback || !recovery.wait_for.empty()) {
+    // The rollback may take back the newest record.
+    results_.Forget();
+    if (recovery.rollback) return OpenRound(*recovery.rollback);
+    phase_ = Phase::kReading;
+    return WaitForSnapshots(recovery.wait_for, shards_);
+  }
   phase_ = Phase::kApplying;
-  FindStepRecord();
-  AnnounceRecord();
+  results_.Find(job_);
+  ReadStepRecord();
+  Do(results_.AnnounceRecord(job_, membership_));
   if (recovery.must_decide && !Mutated(Mutation::kUnanimousVoteReopened)) {
     std::vector<v1::Prepared> prepared;
     for (const v1::ShardState& state : states) prepared.push_back(state.prepared());
     return TakeDecision(*recovery.must_decide, prepared);
   }
-  membership_.ForgetBegunExcept(NextStep());
+  membership_.ForgetBegunExcept(job_.NextStep());
   for (int shard : recovery.behind) SendPhaseMessage(shard);
   BecomeReadyWhenAllApplied();
 }
 
-void StepMachine::Stop(absl::Status reason) {
-  stopped_ = std::move(reason);
-  phase_ = Phase::kReady;
-  FailChanges(stopped_);
-  FailAwaits(stopped_);
+void StepMachine::ReadStepRecord() {
+  const uint64_t wanted = results_.wanted_position();
+  if (wanted == 0 || !IsHolder()) return;
+  // Decided records are the same on every shard. A shard that does not answer is asked again.
+  for (int i = 0; i < shards_.size(); ++i) {
+    const ShardView& view = shards_[i];
+    if (!view.connected || !view.state || view.state->applied_position() < wanted) continue;
+    return Do(ReadRecord{i, wanted});
+  }
+}
+
+void StepMachine::OnRecordRead(uint64_t position, const absl::StatusOr<v1::StepRecord>& record) {
+  // The next heartbeat asks again after an error.
+  if (position != results_.wanted_position() || !IsHolder() || !record.ok()) return;
+  Do(results_.OnRead(*record));
+  ReadStepRecord();
+  Do(results_.AnnounceRecord(job_, membership_));
 }
 
 void StepMachine::OnRefused(int shard, const v1::Refused& refused) {
   const std::string problem = absl::StrCat("shard ", shard, ": ", refused.detail());
   if (refused.reason() == v1::REFUSAL_REASON_DATA_LOSS) {
     Stop(absl::DataLossError(problem));
-    return;
-  }
-  if (refused.decision()) {
-    if (phase_ != Phase::kApplying || !IsAbout(refused, record_->plan())) return;
+  } else if (refused.decision()) {
+    OnDecisionRefused(shard, refused);
+  } else if (phase_ == Phase::kRound && IsAbout(refused, plan_)) {
     shards_[shard].obstacle = absl::StrCat("refuses: ", refused.detail());
-    const std::string what =
-        absl::StrCat("decision of ", NameOfEntry(record_->plan()), " refused by ", problem);
-    // It is final and this shard cannot apply it: sent again, it would be refused for ever. Rule 4:
-    // nothing withdrew the vote it was decided on, so a shard that does not hold it has lost it.
-    if (refused.reason() == v1::REFUSAL_REASON_INVALID) Stop(absl::InternalError(what));
-    if (refused.reason() == v1::REFUSAL_REASON_STALE_PLAN) Stop(absl::DataLossError(what));
-    return;
+    // A stale refusal answers a copy of an older message; the next heartbeat sends again what is
+    // still wanted.
+    if (refused.reason() == v1::REFUSAL_REASON_INVALID) OnPlanRefused(problem);
   }
-  if (phase_ == Phase::kRound && IsAbout(refused, plan_)) {
-    shards_[shard].obstacle = absl::StrCat("refuses: ", refused.detail());
-  }
-  // Stale refusals answer copies of older messages; whatever is still wanted is sent again at the
-  // next heartbeat.
-  if (refused.reason() != v1::REFUSAL_REASON_INVALID) return;
-  if (phase_ != Phase::kRound || !IsAbout(refused, plan_)) return;
-  if (plan_.has_rollback()) return Stand();  // Its snapshot is damaged; it says so when it is read.
+}
+
+void StepMachine::OnDecisionRefused(int shard, const v1::Refused& refused) {
+  if (phase_ != Phase::kApplying || !IsAbout(refused, job_.record->plan())) return;
+  shards_[shard].obstacle = absl::StrCat("refuses: ", refused.detail());
+  const std::string what = absl::StrCat("decision of ", NameOfEntry(job_.record->plan()),
+                                        " refused by shard ", shard, ": ", refused.detail());
+  // The decision is final, and the shard would refuse it for ever. Rule 4: nothing withdrew the
+  // vote it was decided on, so a shard that does not hold the vote has lost it.
+  if (refused.reason() == v1::REFUSAL_REASON_INVALID) Stop(absl::InternalError(what));
+  if (refused.reason() == v1::REFUSAL_REASON_STALE_PLAN) Stop(absl::DataLossError(what));
+}
+
+void StepMachine::OnPlanRefused(const std::string& problem) {
+  // The shard's snapshot is damaged. Its next state says so.
+  if (plan_.has_rollback()) return Stand();
   if (plan_.has_step()) {
-    // What workers say of a step is checked when they begin it, so every plan of it would be
-    // refused.
-    Stop(absl::InternalError(absl::StrCat(NameOfEntry(plan_), " refused by ", problem)));
-    return;
+    // BeginStep checks all that workers say of a step, so the shard would refuse every plan of it.
+    return Stop(absl::InternalError(absl::StrCat(NameOfEntry(plan_), " refused by ", problem)));
   }
-  // Given up, not decided: what comes next at this position is another round.
+  // The entry is abandoned, not decided: another round follows at this position.
   phase_ = Phase::kReady;
   AnswerRegistrations(absl::ResourceExhaustedError(problem));
-  if (plan_.has_group_change()) AnswerGroupChange(absl::InvalidArgumentError(problem));
-  if (plan_.has_restore()) AnswerRestore(absl::FailedPreconditionError(problem));
-  // Another one may have waited for it.
-  if (!OpenRestore() && !OpenGroupChange()) MaybeOpenStepRound();
+  if (plan_.has_group_change()) Do(changes_.End(absl::InvalidArgumentError(problem), job_));
+  if (plan_.has_restore()) Do(restores_.End(absl::FailedPreconditionError(problem), job_));
+  OpenNext();
 }
 
 void StepMachine::OnPrepared(int shard, v1::Prepared prepared) {
@@ -299,7 +357,7 @@ void StepMachine::DecideWhenAllPrepared() {
   if (!all && !Mutated(Mutation::kDecidedWithoutAll)) return;
   std::vector<v1::Prepared> prepared;
   for (ShardView& view : shards_) {
-    // Decided, they are of no use any more.
+    // The decision follows: the votes are not needed any more.
     if (view.prepared) prepared.push_back(*std::move(view.prepared));
   }
   TakeDecision(plan_, prepared);
@@ -315,49 +373,49 @@ void StepMachine::TakeDecision(const v1::StepPlan& plan,
   }
   v1::StepRecord record;
   *record.mutable_plan() = plan;
-  *record.mutable_decision() = job::Decide(registration_ ? *registration_ : plan.registration(),
-                                           plan, prepared, record_ ? &*record_ : nullptr);
+  *record.mutable_decision() =
+      job::Decide(job_.registration ? *job_.registration : plan.registration(), plan, prepared,
+                  job_.record ? &*job_.record : nullptr);
   grad_norms_.Judge(plan, prepared);
   Adopt(std::move(record));
 }
 
-void StepMachine::Adopt(v1::StepRecord record) {
-  const v1::StepPlan& plan = record.plan();
-  // Rule 3: "Having decided t it never opens a round for t": rounds are opened at position_ + 1
+void StepMachine::Adopt(v1::StepRecord decided) {
+  const uint64_t timeline = job_.timeline;
+  // Rule 3: "Having decided t it never opens a round for t": rounds are opened at job_.position + 1
   // only.
-  position_ = plan.position();
+  job_.Append(std::move(decided));
+  const v1::StepPlan& plan = job_.record->plan();
   // Workers tell the rounds of a step apart by their number: a change of the job may have come
   // between two of them.
   round_ = plan.has_group_change() && plan.round() > 1 ? plan.round() : 0;
   for (ShardView& view : shards_) view.ForgetEntry();
-  if (plan.has_registration()) {
-    registration_ = plan.registration();
-    timeline_ = plan.timeline();
-    config_revision_ = plan.position();
-    membership_.Reset(registration_->definition().world_size());
-  } else if (TakesBack(plan)) {
-    AdoptNewTimeline(plan);
-  } else if (plan.has_group_change()) {
-    config_revision_ = plan.position();
-    job::ApplyGroupChange(plan.group_change(), *registration_);
-    DismissWorkers();
-  } else if (plan.step().kind() == v1::STEP_KIND_TRAIN) {
-    applied_step_ = plan.step().step();
-  } else {
-    weights_loaded_ = record.decision().outcome() == v1::OUTCOME_APPLY;
+  if (plan.has_registration()) membership_.Reset(job_.WorldSize());
+  if (TakesBack(plan)) BeginTimeline(TimelineIsOver(timeline, plan));
+  if (plan.has_group_change()) {
+    membership_.Resize(job_.WorldSize());
+    Do(results_.FailDismissed(membership_));
   }
   // Workers may have begun the next step already when this record is taken again after a new
   // reading. Initial weights that were refused are begun anew.
-  if (plan.has_step() && plan.step().step() == NextStep()) membership_.ForgetBegun();
-  membership_.ForgetBegunExcept(NextStep());
-  record_ = DecidedRecord(std::move(record));
-  if (record_->plan().has_step()) {
-    step_record_ = record_;
-    wanted_position_ = 0;
-  }
+  if (plan.has_step() && plan.step().step() == job_.NextStep()) membership_.ForgetBegun();
+  membership_.ForgetBegunExcept(job_.NextStep());
+  if (plan.has_step()) results_.Decided(job_.record);
   phase_ = Phase::kApplying;
-  AnnounceRecord();
+  Do(results_.AnnounceRecord(job_, membership_));
   for (int i = 0; i < shards_.size(); ++i) SendPhaseMessage(i);
+}
+
+void StepMachine::BeginTimeline(const absl::Status& over) {
+  const v1::StepPlan& plan = job_.record->plan();
+  if (plan.has_restore()) restores_.Decided(plan.restore(), job_.timeline);
+  stopped_ = absl::OkStatus();
+  // The steps that were begun are of the old timeline. Join tells workers of the new one.
+  membership_.BeginTimeline(job_.WorldSize());
+  results_.Forget();
+  Do(changes_.End(over, job_));
+  Do(checkpoints_.Abandon(over));
+  Do(results_.Fail(over));
 }
 
 void StepMachine::OnApplied(int shard, uint64_t position) {
@@ -367,76 +425,63 @@ void StepMachine::OnApplied(int shard, uint64_t position) {
 
 void StepMachine::BecomeReadyWhenAllApplied() {
   for (const ShardView& view : shards_) {
-    if (view.applied_position < position_) return;
+    if (view.applied_position < job_.position) return;
   }
-  if (ReadAgainIfForgotten()) return;
+  const v1::StepPlan& plan = job_.NewestPlan();
+  if (NeedRollbackAfter(plan, shards_)) return Stand();
   phase_ = Phase::kReady;
-  if (registration_) AnswerRegistrations(absl::OkStatus());
-  if (record_ && record_->plan().has_group_change()) {
-    AnswerGroupChange(absl::OkStatus());
+  if (job_.registration) AnswerRegistrations(absl::OkStatus());
+  if (plan.has_group_change()) {
+    Do(changes_.End(absl::OkStatus(), job_));
     ForgetSharesOutOfRange();
   }
-  if (failure_.first == timeline_) return Stop(failure_.second);
-  if (record_ && record_->plan().has_restore()) AnswerRestore(absl::OkStatus());
-  MaybeTakeCheckpoint();
-  // Between two steps, and before the next is planned.
+  if (failure_.first == job_.timeline) return Stop(failure_.second);
+  if (plan.has_restore()) Do(restores_.End(absl::OkStatus(), job_));
+  if (checkpoints_.IsDue(job_)) {
+    checkpoints_.Start("", std::nullopt, job_);
+    AskForParts();
+  }
+  OpenNext();
+}
+
+void StepMachine::ForgetSharesOutOfRange() {
+  const absl::Status status = CheckBegun({}, job_, membership_);
+  if (status.ok()) return;
+  // The plan would stop the job; beginning again tells the worker why.
+  membership_.ForgetBegun();
+  Do(results_.Fail(absl::UnavailableError(status.message())));
+}
+
+void StepMachine::OpenNext() {
   if (!OpenRestore() && !OpenGroupChange()) MaybeOpenStepRound();
 }
 
 // Rule 3: "It may open a round for t only after reading all shards so, none at t, and not all
 // prepared alike". Both phases it opens rounds from mean just that: kReady, every shard at
-// position_; kRound, a PREPARE still missing.
+// job_.position; kRound, a PREPARE still missing.
 void StepMachine::MaybeOpenStepRound() {
-  if (!stopped_.ok() || !registration_) return;
-  if (phase_ != Phase::kReady && (phase_ != Phase::kRound || !plan_.has_step())) return;
-  if (!membership_.AllBegun(NextStep())) return;
-  if (phase_ == Phase::kRound) {
-    // Who is back after it was lost takes part in the next round, but needs none.
-    const std::vector<v1::Member> members = membership_.MembersOf(NextStep());
-    const auto& planned = plan_.step().members();
-    const bool unchanged =
-        std::all_of(planned.begin(), planned.end(), [&members](const v1::Member& member) {
-          return std::any_of(members.begin(), members.end(), [&member](const v1::Member& now) {
-            return now.rank() == member.rank() &&
-                   proto::Compare(now.attempt(), member.attempt()) == 0;
-          });
-        });
-    if (unchanged || Mutated(Mutation::kStaleMembers)) return;
+  const uint64_t step = job_.NextStep();
+  if (!stopped_.ok() || !job_.registration) return;
+  if (phase_ != Phase::kReady && !OpenPlan().has_step()) return;
+  if (!membership_.AllBegun(step)) return;
+  // A worker that is back after it was lost takes part in the next round, but needs no new one.
+  if (phase_ == Phase::kRound &&
+      (membership_.AreMembers(plan_.step().members(), step) || Mutated(Mutation::kStaleMembers))) {
+    return;
   }
-  const Membership::Agreed agreed = membership_.AgreeOnMultiplier(NextStep());
-  // The step waits for those that differ as for any worker that is not there.
-  if (!agreed.refused.empty()) return RefuseMultipliers(agreed);
-  OpenStepRound(agreed.multiplier);
-}
-
-void StepMachine::OpenStepRound(double multiplier) {
-  const v1::JobDefinition& definition = registration_->definition();
-  v1::StepPlan plan;
-  v1::StepBody& step = *plan.mutable_step();
-  step.set_step(NextStep());
-  for (v1::Member& member : membership_.MembersOf(NextStep())) {
-    *step.add_members() = std::move(member);
-  }
-  if (weights_loaded_) {
-    step.set_kind(v1::STEP_KIND_TRAIN);
-    // Rule 8: "The loss scale of t comes from StepRecord(t-1) only".
-    step.set_loss_scale(record_->decision().next_loss_scale());
-    job::AddRates(definition, record_->decision().applied_updates(), multiplier, step);
-  } else {
-    step.set_kind(v1::STEP_KIND_LOAD_WEIGHTS);
-    step.set_loss_scale(1);
-  }
-  plan.set_job(definition.name());
-  OpenRound(std::move(plan));
+  const Membership::Agreed agreed = membership_.AgreeOnMultiplier(step);
+  // The step waits for the ranks that differ as for any absent worker.
+  if (!agreed.refused.empty()) return Do(results_.RefuseMultipliers(agreed, step));
+  OpenRound(job_.PlanStep(membership_.MembersOf(step), agreed.multiplier));
 }
 
 void StepMachine::OpenRound(v1::StepPlan plan) {
-  if (!TakesBack(plan)) plan.set_timeline(timeline_);
-  if (!plan.has_rollback()) plan.set_position(position_ + 1);
+  if (!TakesBack(plan)) plan.set_timeline(job_.timeline);
+  if (!plan.has_rollback()) plan.set_position(job_.position + 1);
   *plan.mutable_ballot() = ballot_;
   plan.set_round(++round_);
   plan.set_decide_version(proto::kDecideVersion);
-  plan.set_config_revision(config_revision_);
+  plan.set_config_revision(job_.config_revision);
   plan_ = std::move(plan);
   plan_bytes_ = plan_.SerializeAsString();
   v1::CoordinatorToShard message;
@@ -445,7 +490,7 @@ void StepMachine::OpenRound(v1::StepPlan plan) {
   for (ShardView& view : shards_) view.ForgetEntry();
   phase_ = Phase::kRound;
   for (int i = 0; i < shards_.size(); ++i) SendPhaseMessage(i);
-  for (const auto& [call, waiter] : waiters_) AnnouncePlan(call, waiter);
+  Do(results_.AnnouncePlan(plan_));
 }
 
 }  // namespace kaon::coordinator

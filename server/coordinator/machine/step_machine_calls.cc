@@ -1,19 +1,19 @@
-// The workers' side of the machine: Register, GetJob, Join, Begin, Await.
+// The machine's side towards its callers: workers, admins, and people who ask for its status.
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "job/job_settings.h"
 #include "job/resolve.h"
 #include "job/route_validation.h"
 #include "job/settings.h"
 #include "job/validation.h"
-#include "proto/ballot.h"
 #include "proto/status_macros.h"
 #include "proto/text.h"
 #include "server/coordinator/machine/registration.h"
-#include "server/coordinator/machine/rollback_choice.h"
+#include "server/coordinator/machine/rollbacks.h"
 #include "server/coordinator/machine/step_machine.h"
 #include "server/mutation/mutation.h"
 
@@ -21,19 +21,13 @@ namespace kaon::coordinator {
 
 namespace {
 
-// Calls that may wait for one registration.
+// Upper bound on the calls that wait for one registration.
 constexpr size_t kMaxRegistering = 64;
-
-absl::Status MultiplierRefused(uint32_t rank, double multiplier, double agreed, uint64_t step) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      "learning_rate_multiplier is ", multiplier, " from rank ", rank, ", the ranks agreed on ",
-      agreed, " for step ", step, ": use the same on every rank"));
-}
 
 }  // namespace
 
 std::string StepMachine::HolderHint() const {
-  // The address may be that of an earlier life of this very coordinator.
+  // The address may be that of an earlier process of this very coordinator.
   if (election_.holder_address() == options_.address) return "";
   return election_.holder_address();
 }
@@ -44,40 +38,40 @@ absl::Status StepMachine::CheckHolder() const {
     return absl::FailedPreconditionError(absl::StrCat(
         "coordinator ", options_.address, " does not hold the shards, ", HolderHint(), " does"));
   }
-  return absl::UnavailableError(
-      absl::StrCat("coordinator ", options_.address, " does not hold the shards: ", PhaseText()));
-}
-
-bool StepMachine::RegistrationIsApplied() const {
-  const bool applying = phase_ == Phase::kApplying;
-  return registration_ && !(applying && record_->plan().has_registration()) &&
-         !(applying && TakesBack(record_->plan()));
+  return absl::UnavailableError(absl::StrCat("coordinator ", options_.address,
+                                             " does not hold the shards: ", PhaseText(Facts())));
 }
 
 absl::Status StepMachine::CheckJob(absl::string_view job) const {
   if (!Mutated(Mutation::kRefusedCoordinatorAnswers)) KAON_RETURN_IF_ERROR(CheckHolder());
-  if (!registration_) {
+  if (!job_.registration) {
     if (!stopped_.ok()) return stopped_;
     return absl::NotFoundError(
         absl::StrCat("job \"", proto::Excerpt(job), "\": no job is registered"));
   }
-  if (registration_->definition().name() != job) {
-    return absl::NotFoundError(absl::StrCat("job \"", proto::Excerpt(job), "\": the job here is \"",
-                                            registration_->definition().name(), "\""));
+  const std::string& name = job_.registration->definition().name();
+  if (name != job) {
+    return absl::NotFoundError(
+        absl::StrCat("job \"", proto::Excerpt(job), "\": the job here is \"", name, "\""));
   }
-  if (!RegistrationIsApplied()) {
-    const char* what = record_->plan().has_rollback() ? "rolled back" : "registered";
+  if (IsBeingRegistered()) {
+    const char* what = job_.record->plan().has_rollback() ? "rolled back" : "registered";
     return absl::UnavailableError(absl::StrCat("job \"", job, "\" is being ", what));
   }
-  if (IsRollingBack()) {
+  if (OpenPlan().has_rollback()) {
     return absl::UnavailableError(absl::StrCat("job \"", job, "\" is being rolled back"));
   }
   return absl::OkStatus();
 }
 
+bool StepMachine::IsBeingRegistered() const {
+  const v1::StepPlan& newest = job_.NewestPlan();
+  return phase_ == Phase::kApplying && (newest.has_registration() || TakesBack(newest));
+}
+
 absl::Status StepMachine::CheckHeard() const {
   for (int i = 0; i < shards_.size(); ++i) {
-    // By then every other coordinator that hears the shard may have replaced this one (rule 7).
+    // Another coordinator that hears the shard may have replaced this one by now (rule 7).
     if (shards_[i].silence <= 2 * options_.takeover) continue;
     return absl::UnavailableError(absl::StrCat("coordinator ", options_.address, ": shard ", i,
                                                " not heard for ",
@@ -92,12 +86,21 @@ absl::Status StepMachine::CheckRunning(absl::string_view job) const {
   return CheckHeard();
 }
 
+absl::Status StepMachine::CheckAdmin(const std::string& job) const {
+  const bool any = job.empty() && job_.registration;
+  return CheckRunning(any ? job_.registration->definition().name() : job);
+}
+
+StatusFacts StepMachine::Facts() const {
+  return {phase_, stopped_, HolderHint(), options_.takeover, shards_, job_, membership_, plan_};
+}
+
 CoordinatorSnapshot StepMachine::Snapshot() const {
   CoordinatorSnapshot snapshot;
   snapshot.holder = IsHolder();
   snapshot.holder_address = IsHolder() ? options_.address : HolderHint();
   snapshot.ballot = ballot_;
-  if (registration_) snapshot.job = Describe();
+  if (job_.registration) snapshot.job = Describe();
   snapshot.workers = membership_.Snapshot();
   for (WorkerSnapshot& worker : snapshot.workers) {
     const auto seen = grad_norms_.workers().find(worker.rank);
@@ -105,21 +108,14 @@ CoordinatorSnapshot StepMachine::Snapshot() const {
     worker.grad_norm = seen->second.norm;
     worker.grad_norm_outliers = seen->second.outliers;
   }
-  snapshot.phase = PhaseText();
-  snapshot.shard_problems = ShardProblems();
+  const StatusFacts facts = Facts();
+  snapshot.phase = PhaseText(facts);
+  snapshot.shard_problems = ShardProblems(facts);
   return snapshot;
 }
 
 v1::JobDescription StepMachine::Describe() const {
-  v1::JobDescription description;
-  *description.mutable_definition() = registration_->definition();
-  *description.mutable_placement() = registration_->placement();
-  description.set_timeline(timeline_);
-  description.set_applied_step(applied_step_);
-  description.set_weights_loaded(weights_loaded_);
-  *description.mutable_requested() = registration_->requested();
-  *description.mutable_changed() = registration_->changed();
-  description.set_config_revision(config_revision_);
+  v1::JobDescription description = job_.Describe();
   for (const std::string& address : options_.shard_addresses) {
     description.add_shard_addresses(address);
   }
@@ -127,26 +123,31 @@ v1::JobDescription StepMachine::Describe() const {
   return description;
 }
 
-// OK when the call waits in `registering_` or can be answered with the job.
+absl::StatusOr<v1::JobDescription> StepMachine::DescribeIf(const absl::Status& status) const {
+  if (!status.ok()) return status;
+  return Describe();
+}
+
+// Returns OK if the call waits in `registering_` or can be answered with the job.
 absl::Status StepMachine::TryRegister(CallId call, const v1::JobDefinition& definition) {
   KAON_RETURN_IF_ERROR(CheckHolder());
-  // For a moment: RESOURCE_EXHAUSTED would say that the job does not fit.
+  // UNAVAILABLE, as calls wait for a moment only. RESOURCE_EXHAUSTED says that a job does not fit.
   if (registering_.size() >= kMaxRegistering) {
     return absl::UnavailableError(
         absl::StrCat(kMaxRegistering, " registrations are waiting already"));
   }
-  if (registration_) {
-    const std::string difference = FirstDifference(*registration_, definition);
+  if (job_.registration) {
+    const std::string difference = FirstDifference(*job_.registration, definition);
     if (!difference.empty()) {
-      // What is wrong with it comes first.
+      // Errors of the definition come first.
       KAON_RETURN_IF_ERROR(job::CheckJob(definition));
-      if (DifferInWorkersAlone(*registration_, definition)) {
+      if (DifferInWorkersAlone(*job_.registration, definition)) {
         return TakeWorkers(call, definition);
       }
-      return absl::AlreadyExistsError(absl::StrCat("job \"", registration_->definition().name(),
+      return absl::AlreadyExistsError(absl::StrCat("job \"", job_.registration->definition().name(),
                                                    "\" is registered and differs: ", difference));
     }
-    if (!RegistrationIsApplied()) registering_.insert(call);
+    if (IsBeingRegistered()) registering_.insert(call);
     return absl::OkStatus();
   }
   KAON_RETURN_IF_ERROR(stopped_);
@@ -158,13 +159,9 @@ absl::Status StepMachine::TryRegister(CallId call, const v1::JobDefinition& defi
     registering_.insert(call);
     return absl::OkStatus();
   }
-  std::vector<v1::ShardState> states;
-  for (const ShardView& view : shards_) states.push_back(view.state.value_or(v1::ShardState()));
+  const std::vector<v1::ShardState> states = StatesOf(shards_);
   KAON_RETURN_IF_ERROR(CheckSameDurability(states));
-  PlacementLimits limits;
-  limits.num_shards = static_cast<int>(shards_.size());
-  limits.shard_capacity_bytes = options_.shard_capacity_bytes;
-  KAON_ASSIGN_OR_RETURN(v1::RegisterBody body, MakeRegistration(definition, limits));
+  KAON_ASSIGN_OR_RETURN(v1::RegisterBody body, MakeRegistration(definition, limits_));
   registering_.insert(call);
   v1::StepPlan plan;
   plan.set_job(body.definition().name());
@@ -173,273 +170,238 @@ absl::Status StepMachine::TryRegister(CallId call, const v1::JobDefinition& defi
   return absl::OkStatus();
 }
 
-// A job that was just restored has the workers of its checkpoint until a trainer says which it has:
-// workers belong to the job as it is registered now (ADR 0039). OK when the call waits for the
-// entry that changes them.
+// A restored job has the workers of its checkpoint until a trainer registers: workers belong to the
+// job as it is registered now (ADR 0039). Returns OK if the call waits for the entry that changes
+// them.
 absl::Status StepMachine::TakeWorkers(CallId call, const v1::JobDefinition& definition) {
-  const v1::JobDefinition& job = registration_->definition();
+  const std::string& name = job_.registration->definition().name();
   KAON_RETURN_IF_ERROR(stopped_);
   const bool joined = !membership_.Snapshot().empty();
-  if (joined || !record_ || !record_->plan().has_restore()) {
+  if (joined || !job_.NewestPlan().has_restore()) {
     return absl::AlreadyExistsError(absl::StrCat(
-        "job \"", job.name(),
-        "\" is registered with other workers: ", FirstDifference(*registration_, definition),
+        "job \"", name,
+        "\" is registered with other workers: ", FirstDifference(*job_.registration, definition),
         "; to change them while it runs: kaonctl job set world_size=", definition.world_size()));
   }
-  if (phase_ != Phase::kReady || restore_ || change_) {
-    return absl::UnavailableError(absl::StrCat("job \"", job.name(), "\" is being changed"));
+  if (phase_ != Phase::kReady || restores_.waits() || changes_.waits()) {
+    return absl::UnavailableError(absl::StrCat("job \"", name, "\" is being changed"));
   }
-  KAON_ASSIGN_OR_RETURN(
-      v1::GroupChangeBody body,
-      job::MakeGroupChange(*registration_, "", job::WorkerSettings(definition), position_ + 1));
-  registering_.insert(call);
   v1::StepPlan plan;
-  plan.set_job(job.name());
-  *plan.mutable_group_change() = std::move(body);
+  plan.set_job(name);
+  KAON_ASSIGN_OR_RETURN(*plan.mutable_group_change(),
+                        job::MakeGroupChange(*job_.registration, "",
+                                             job::WorkerSettings(definition), job_.position + 1));
+  registering_.insert(call);
   OpenRound(std::move(plan));
   return absl::OkStatus();
 }
 
 void StepMachine::Register(CallId call, const v1::RegisterJobRequest& request) {
   const absl::Status status = TryRegister(call, request.definition());
-  if (!status.ok()) {
-    actions_.push_back(ReplyRegister{call, status, IsHolder() ? "" : HolderHint()});
-  } else if (registering_.count(call) == 0) {
-    actions_.push_back(ReplyRegister{call, Describe(), ""});
-  }
+  if (registering_.count(call) == 0) Do(ReplyRegister{call, DescribeIf(status), ""});
 }
 
 void StepMachine::AnswerRegistrations(const absl::Status& status) {
-  for (CallId call : registering_) {
-    if (status.ok()) {
-      actions_.push_back(ReplyRegister{call, Describe(), ""});
-    } else {
-      actions_.push_back(ReplyRegister{call, status, IsHolder() ? "" : HolderHint()});
-    }
-  }
+  for (CallId call : registering_) Do(ReplyRegister{call, DescribeIf(status), ""});
   registering_.clear();
 }
 
 void StepMachine::GetJob(CallId call, const v1::GetJobRequest& request) {
   absl::Status status = CheckJob(request.job());
-  // As everywhere, a job that stopped is said to have stopped first.
+  // Callers learn first that a job stopped, and why.
   if (status.ok() && stopped_.ok()) status = CheckHeard();
-  if (status.ok()) {
-    actions_.push_back(ReplyGetJob{call, Describe(), ""});
-  } else {
-    actions_.push_back(ReplyGetJob{call, status, IsHolder() ? "" : HolderHint()});
-  }
+  Do(ReplyGetJob{call, DescribeIf(status), ""});
 }
 
 absl::StatusOr<v1::JoinWorkerResponse> StepMachine::TryJoin(const v1::JoinWorkerRequest& request) {
   KAON_RETURN_IF_ERROR(CheckRunning(request.job()));
   KAON_ASSIGN_OR_RETURN(v1::Attempt attempt, membership_.Join(request, ballot_));
-  FailAwaitsOfOthers(request.rank(), attempt);
+  Do(results_.FailOthers(request.rank(), attempt));
   watch_.Heard(request.rank());
   v1::JoinWorkerResponse response;
   *response.mutable_attempt() = std::move(attempt);
   response.set_process_nonce(request.process_nonce());
-  response.set_timeline(timeline_);
-  response.set_applied_step(applied_step_);
-  response.set_weights_loaded(weights_loaded_);
-  response.set_loss_scale(record_.has_value() ? record_->decision().next_loss_scale() : 1);
+  response.set_timeline(job_.timeline);
+  response.set_applied_step(job_.applied_step);
+  response.set_weights_loaded(job_.weights_loaded);
+  response.set_loss_scale(job_.record ? job_.record->decision().next_loss_scale() : 1);
   return response;
 }
 
 void StepMachine::Join(CallId call, const v1::JoinWorkerRequest& request) {
-  actions_.push_back(ReplyJoin{call, TryJoin(request), IsHolder() ? "" : HolderHint()});
+  Do(ReplyJoin{call, TryJoin(request), ""});
 }
 
 absl::StatusOr<v1::BeginStepResponse> StepMachine::TryBegin(const v1::BeginStepRequest& request) {
   KAON_RETURN_IF_ERROR(CheckRunning(request.job()));
   KAON_RETURN_IF_ERROR(membership_.CheckBegin(request));
-  const v1::JobDefinition& job = registration_->definition();
+  const v1::JobDefinition& job = job_.registration->definition();
   KAON_RETURN_IF_ERROR(
       job::ValidateContributions(request.micro_batches(), job.parameters_size(), job.world_size()));
-  watch_.Heard(request.rank());
-  membership_.Regain(request.rank());
-  // A plan with other rates would stop the job.
-  if (request.has_learning_rate_multiplier() &&
-      membership_.LastMultiplier(NextStep()) != request.learning_rate_multiplier()) {
-    KAON_RETURN_IF_ERROR(
-        job::ValidateMultiplier(registration_->definition().groups(), registration_->definition(),
-                                registration_->placement(), request.learning_rate_multiplier()));
-  }
+  const uint32_t rank = request.rank();
   const uint64_t step = request.step();
-  v1::BeginStepResponse response;
-  if (step == NextStep()) {
-    KAON_RETURN_IF_ERROR(membership_.Begin(request));
-    MaybeOpenStepRound();
-    // The last rank to begin has no AwaitStep yet that could tell it.
-    const std::optional<double> agreed = membership_.LastMultiplier(step);
-    if (agreed && step == NextStep() && !membership_.HasBegun(request.rank(), step)) {
-      return MultiplierRefused(request.rank(), request.learning_rate_multiplier(), *agreed, step);
-    }
-    return response;
+  watch_.Heard(rank);
+  membership_.Regain(rank);
+  // A plan with rates out of range would stop the job.
+  if (request.has_learning_rate_multiplier() &&
+      membership_.LastMultiplier(job_.NextStep()) != request.learning_rate_multiplier()) {
+    KAON_RETURN_IF_ERROR(job::ValidateMultiplier(job.groups(), job, job_.registration->placement(),
+                                                 request.learning_rate_multiplier()));
   }
-  if (step > NextStep()) {
-    // Rule 8: "A request above the applied step is UNAVAILABLE, never a rewind."
-    return absl::UnavailableError(
-        weights_loaded_
-            ? absl::StrCat("step ", step, " begun, expecting ", NextStep())
-            : absl::StrCat("step ", step, " begun, the initial weights (step 0) are not loaded"));
+  if (step != job_.NextStep()) return results_.AnswerBegin(rank, step, job_, membership_);
+  KAON_RETURN_IF_ERROR(membership_.Begin(request));
+  MaybeOpenStepRound();
+  // The last rank to begin has no AwaitStep yet that could tell it.
+  const std::optional<double> agreed = membership_.LastMultiplier(step);
+  if (agreed && step == job_.NextStep() && !membership_.HasBegun(rank, step)) {
+    return MultiplierRefused(rank, request.learning_rate_multiplier(), *agreed, step);
   }
-  if (IsDecided(request.rank(), step)) {
-    *response.mutable_record() = *step_record_;
-    return response;
-  }
-  if (wanted_position_ > 0 && step + 1 == NextStep()) {
-    return absl::UnavailableError(absl::StrCat("the record of step ", step, " is being read"));
-  }
-  return absl::FailedPreconditionError(
-      absl::StrCat("step ", step, " begun, the newest applied step is ", applied_step_));
+  return v1::BeginStepResponse();
 }
 
 void StepMachine::Begin(CallId call, const v1::BeginStepRequest& request) {
-  absl::StatusOr<v1::BeginStepResponse> response = TryBegin(request);
-  actions_.push_back(ReplyBegin{call, std::move(response), IsHolder() ? "" : HolderHint()});
-}
-
-bool StepMachine::IsDecided(uint32_t rank, uint64_t step) const {
-  if (!step_record_ || step_record_->plan().step().step() != step) return false;
-  if (step != NextStep()) return true;
-  // The newest record says that initial weights were refused: final for the rank that brought them,
-  // unless it has begun again.
-  return rank == 0 && !membership_.AllBegun(step);
-}
-
-absl::Status StepMachine::CheckAwait(const v1::AwaitStepRequest& request) const {
-  KAON_RETURN_IF_ERROR(CheckRunning(request.job()));
-  KAON_RETURN_IF_ERROR(membership_.CheckAttempt(request.rank(), request.attempt()));
-  if (request.step() > NextStep()) {
-    return absl::UnavailableError(
-        absl::StrCat("step ", request.step(), " awaited, the next one is ", NextStep()));
-  }
-  // Between its BeginStep and this, the step may have been refused to it.
-  if (request.step() == NextStep() && !IsDecided(request.rank(), request.step()) &&
-      !membership_.HasBegun(request.rank(), request.step())) {
-    return absl::UnavailableError(absl::StrCat("step ", request.step(), " awaited, rank ",
-                                               request.rank(),
-                                               " has not begun it: begin it again"));
-  }
-  const bool is_read = wanted_position_ > 0 && request.step() + 1 == NextStep();
-  if (request.step() != NextStep() && !is_read && !IsDecided(request.rank(), request.step())) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "step ", request.step(), " awaited, the newest applied step is ", applied_step_));
-  }
-  return absl::OkStatus();
+  Do(ReplyBegin{call, TryBegin(request), ""});
 }
 
 void StepMachine::Await(CallId call, const v1::AwaitStepRequest& request) {
-  const absl::Status status = CheckAwait(request);
-  if (!status.ok()) {
-    actions_.push_back(AwaitFailed{call, status, IsHolder() ? "" : HolderHint()});
-    return;
-  }
-  if (IsDecided(request.rank(), request.step())) {
-    actions_.push_back(AwaitEvent{call, step_record_.ForWorkers(), true});
-    return;
-  }
-  // One waiting stream per worker bounds their number; a repeated call means that the older stream
-  // broke.
-  for (auto it = waiters_.begin(); it != waiters_.end();) {
-    if (it->second.rank != request.rank()) {
-      ++it;
-      continue;
-    }
-    actions_.push_back(AwaitFailed{
-        it->first, absl::CancelledError("a later AwaitStep of this worker replaces this one"), ""});
-    it = waiters_.erase(it);
-  }
-  const Waiter waiter{request.rank(), request.attempt(), request.step()};
-  waiters_[call] = waiter;
-  AnnouncePlan(call, waiter);
+  const absl::Status status = CheckRunning(request.job());
+  if (!status.ok()) return Do(AwaitFailed{call, status, ""});
+  Do(results_.Await(call, request, OpenPlan(), job_, membership_));
 }
 
-// Says that shards were sent the plan; a shard that does not have it yet answers pushes
-// UNAVAILABLE.
-void StepMachine::AnnouncePlan(CallId call, const Waiter& waiter) {
-  if (phase_ != Phase::kRound || !plan_.has_step() || plan_.step().step() != waiter.step) return;
-  // Ranks that take no part, or whose attempt was replaced since, have nothing to push.
-  const auto& members = plan_.step().members();
-  const auto member = std::lower_bound(
-      members.begin(), members.end(), waiter.rank,
-      [](const v1::Member& member, uint32_t rank) { return member.rank() < rank; });
-  if (member == members.end() || member->rank() != waiter.rank ||
-      proto::Compare(member->attempt(), waiter.attempt) != 0) {
-    return;
-  }
-  v1::StepEvent event;
-  *event.mutable_planned()->mutable_ballot() = plan_.ballot();
-  event.mutable_planned()->set_round(plan_.round());
-  actions_.push_back(AwaitEvent{call, Share(std::move(event)), false});
+// protocol.md 2.2, "Worker lost": a step waits for the worker that another worker, with a stream
+// open, has begun. The worker is lost after `worker_loss_seconds` with no stream of it open and no
+// call of it heard. Time in which the coordinator did not run or did not hear a shard does not
+// count.
+std::vector<uint32_t> StepMachine::AbsentWorkers() const {
+  const bool waits = phase_ == Phase::kReady || OpenPlan().has_step();
+  // "The initial weights are rank 0's alone, lost or not". While no call could be answered, no
+  // worker is to blame.
+  if (!waits || !job_.weights_loaded || !stopped_.ok() || !CheckHeard().ok()) return {};
+  const v1::WorkerLossPolicy policy = job_.registration->definition().worker_loss();
+  if (policy != v1::WORKER_LOSS_POLICY_SHRINK && policy != v1::WORKER_LOSS_POLICY_FAIL) return {};
+  return membership_.AbsentRanks(job_.NextStep(), results_.RanksThatAwait(job_.NextStep()));
 }
 
-// Ends every Await that the newest step's record answers, or makes pointless.
-void StepMachine::AnnounceRecord() {
-  if (!step_record_) return;
-  const uint64_t decided_step = step_record_->plan().step().step();
-  for (auto it = waiters_.begin(); it != waiters_.end();) {
-    const bool begun_anew = it->second.step == NextStep() && membership_.AllBegun(NextStep());
-    if (it->second.step > decided_step || begun_anew) {
-      ++it;
-      continue;
-    }
-    if (it->second.step == decided_step) {
-      actions_.push_back(AwaitEvent{it->first, step_record_.ForWorkers(), true});
-    } else {
-      actions_.push_back(AwaitFailed{
-          it->first,
-          absl::FailedPreconditionError(absl::StrCat(
-              "step ", it->second.step, " awaited, the newest applied step is ", decided_step)),
-          ""});
-    }
-    it = waiters_.erase(it);
+// "Policy per job `wait` (default) | `shrink` (new member set and round, mean re-weighted) |
+// `fail`. Never a partial contribution." Under `shrink`, an open round goes on without a worker
+// that comes back. Its pushes are ABORTED and its AwaitStep ends with the step's record. The next
+// step waits for the worker, and so does a round that must be opened anyway. Under `fail` the
+// holder stops the job until it is restored. Another holder has to wait for as long to find the
+// loss.
+void StepMachine::LoseWorkers(absl::Time now) {
+  const double seconds =
+      job_.registration ? job_.registration->definition().worker_loss_seconds() : 0;
+  const std::vector<uint32_t> lost = watch_.Tick(now, AbsentWorkers(), absl::Seconds(seconds));
+  if (lost.empty()) return;
+  if (job_.registration->definition().worker_loss() == v1::WORKER_LOSS_POLICY_FAIL) {
+    failure_ = {
+        job_.timeline,
+        absl::FailedPreconditionError(absl::StrCat(
+            "rank ", absl::StrJoin(lost, ", "), " was lost: step ", job_.NextStep(), " waited ",
+            seconds,
+            " s for it (worker_loss is fail); restore the job from a checkpoint to go on"))};
+    return Stop(failure_.second);
   }
+  for (const uint32_t rank : lost) membership_.Lose(rank);
+  MaybeOpenStepRound();
 }
 
-void StepMachine::FailAwaits(const absl::Status& status) {
-  for (const auto& [call, waiter] : waiters_) {
-    actions_.push_back(AwaitFailed{call, status, IsHolder() ? "" : HolderHint()});
+// Returns OK if the call waits in `changes_`.
+absl::Status StepMachine::TrySetGroup(CallId call, const v1::SetGroupRequest& request) {
+  KAON_RETURN_IF_ERROR(CheckAdmin(request.job()));
+  if (changes_.Repeats(request, UnderWay())) {
+    Do(changes_.End(absl::UnavailableError("the same request was made again"), job_));
+    changes_.Wait(call, request);
+    return absl::OkStatus();
   }
-  waiters_.clear();
+  KAON_RETURN_IF_ERROR(changes_.Check(request, job_, UnderWay()));
+  changes_.Wait(call, request);
+  // A step may wait for a worker that does not come back, so a change of the workers does not wait
+  // for the step. Not all PREPAREs of the step are there, or it would be decided; it is planned
+  // anew after the change.
+  const bool is_urgent = request.group().empty() && OpenPlan().has_step();
+  if (phase_ == Phase::kReady || is_urgent) OpenGroupChange();
+  return absl::OkStatus();
 }
 
-void StepMachine::FailAwaitsOfOthers(uint32_t rank, const v1::Attempt& current) {
-  for (auto it = waiters_.begin(); it != waiters_.end();) {
-    if (it->second.rank != rank || proto::Compare(it->second.attempt, current) == 0) {
-      ++it;
-      continue;
-    }
-    actions_.push_back(AwaitFailed{
-        it->first, absl::AbortedError(absl::StrCat("rank ", rank, " was taken by another process")),
-        ""});
-    it = waiters_.erase(it);
-  }
+void StepMachine::SetGroup(CallId call, const v1::SetGroupRequest& request) {
+  const absl::Status status = TrySetGroup(call, request);
+  if (!status.ok()) Do(ReplySetGroup{call, status, "", job_.config_revision});
 }
 
-void StepMachine::RefuseMultipliers(const Membership::Agreed& agreed) {
-  for (auto it = waiters_.begin(); it != waiters_.end();) {
-    const auto refused = agreed.refused.find(it->second.rank);
-    if (refused == agreed.refused.end()) {
-      ++it;
-      continue;
-    }
-    actions_.push_back(AwaitFailed{
-        it->first,
-        MultiplierRefused(refused->first, refused->second, agreed.multiplier, NextStep()), ""});
-    it = waiters_.erase(it);
+bool StepMachine::OpenGroupChange() {
+  if (!changes_.waits() || !stopped_.ok()) return false;
+  absl::StatusOr<v1::StepPlan> plan = changes_.Plan(job_, membership_);
+  if (plan.ok()) {
+    OpenRound(*std::move(plan));
+  } else {
+    Do(changes_.End(plan.status(), job_));
   }
+  return plan.ok();
+}
+
+// Returns OK if the call waits in `restores_`.
+absl::Status StepMachine::TryRestore(CallId call, const RestoreOrder& order) {
+  KAON_RETURN_IF_ERROR(CheckHolder());
+  // A job that stopped because it lost a worker goes on from a checkpoint.
+  if (failure_.first != job_.timeline) KAON_RETURN_IF_ERROR(stopped_);
+  KAON_RETURN_IF_ERROR(CheckHeard());
+  if (restores_.Repeats(order, UnderWay())) {
+    const bool planned = !restores_.WaitsForItsPlan();
+    Do(restores_.End(absl::UnavailableError("the same request was made again"), job_));
+    restores_.Wait(call, order, planned);
+    return absl::OkStatus();
+  }
+  KAON_RETURN_IF_ERROR(restores_.Check(order, job_, UnderWay()));
+  restores_.Wait(call, order, /*planned=*/false);
+  // A step that waits for its workers would wait for them here too. Not all of its PREPAREs are
+  // there, or it would be decided.
+  if (phase_ == Phase::kReady || OpenPlan().has_step()) OpenRestore();
+  return absl::OkStatus();
+}
+
+void StepMachine::Restore(CallId call, const RestoreOrder& order) {
+  // The entry of a repeated order may have become the newest while the log and the directory were
+  // read again.
+  if (phase_ == Phase::kReady && restores_.IsDone(order, job_)) {
+    restores_.Wait(call, order, /*planned=*/true);
+    return Do(restores_.End(absl::OkStatus(), job_));
+  }
+  const absl::Status status = TryRestore(call, order);
+  if (!status.ok()) Do(ReplyRestore{call, status, ""});
+}
+
+bool StepMachine::OpenRestore() {
+  if (!restores_.WaitsForItsPlan()) return false;
+  absl::StatusOr<v1::StepPlan> plan = restores_.Plan(job_);
+  if (plan.ok()) {
+    OpenRound(*std::move(plan));
+  } else {
+    Do(restores_.End(plan.status(), job_));
+  }
+  return plan.ok();
+}
+
+void StepMachine::CreateCheckpoint(CallId call, const v1::CreateCheckpointRequest& request) {
+  absl::Status status = CheckAdmin(request.job());
+  if (status.ok()) status = checkpoints_.Check(job_);
+  if (!status.ok()) return Do(ReplyCreate{call, status, ""});
+  checkpoints_.Start(request.id(), call, job_);
+  AskForParts();
+}
+
+void StepMachine::OnCheckpointFinished(uint64_t attempt,
+                                       const absl::StatusOr<v1::CheckpointSummary>& summary) {
+  Do(checkpoints_.OnFinished(attempt, summary));
 }
 
 void StepMachine::CancelCall(CallId call) {
-  waiters_.erase(call);
+  results_.Cancel(call);
   registering_.erase(call);
-  if (change_ && change_->call == call) change_.reset();
-  if (restore_ && restore_->call == call) restore_.reset();
-  if (run_ && run_->call() == call) run_->ForgetCall();
+  changes_.Cancel(call);
+  restores_.Cancel(call);
+  checkpoints_.Cancel(call);
 }
-
-std::vector<CoordinatorAction> StepMachine::TakeActions() { return std::exchange(actions_, {}); }
 
 }  // namespace kaon::coordinator

@@ -1,5 +1,4 @@
-// What a coordinator's state machine is made with, and what it shows of itself. Plain values; any
-// thread.
+// Options of a coordinator's state machine, and its snapshot. Plain values; any thread.
 #ifndef KAON_SERVER_COORDINATOR_MACHINE_STEP_MACHINE_OPTIONS_H_
 #define KAON_SERVER_COORDINATOR_MACHINE_STEP_MACHINE_OPTIONS_H_
 
@@ -16,9 +15,9 @@
 namespace kaon::coordinator {
 
 struct StepMachineOptions {
-  // How workers reach this coordinator, host:port; told to the shards with every message.
+  // host:port for workers of this coordinator. Every message tells it to the shard.
   std::string address;
-  // host:port of every shard; the order is the shards' identity. At least one.
+  // host:port of every shard, at least one; the order is the shards' identity.
   std::vector<std::string> shard_addresses;
   // 128 random bits of this process: two coordinators, or two lives of one, never share them.
   uint64_t incarnation_high = 0;
@@ -26,27 +25,27 @@ struct StepMachineOptions {
   uint64_t seed = 0;
   absl::Duration heartbeat = absl::Milliseconds(100);
   absl::Duration takeover = absl::Milliseconds(500);
-  // There is a directory for them; and one is taken each time so many train steps are applied,
-  // 0 = never.
+  // True if the coordinator has a checkpoint directory. Without one it takes no checkpoint.
   bool takes_checkpoints = false;
+  // Train steps between two periodic checkpoints; 0 = never.
   uint64_t checkpoint_every_steps = 0;
-  // A checkpoint is given up once no shard has written anything more of it for so long.
+  // A checkpoint is abandoned once no shard has made progress for so long.
   absl::Duration checkpoint_patience = absl::Minutes(10);
   // Bytes of state one shard may hold, for placement; 0 = unbounded.
   uint64_t shard_capacity_bytes = 0;
 };
 
-// What Admin.GetStatus shows of a coordinator.
+// The coordinator as Admin.GetStatus shows it.
 struct CoordinatorSnapshot {
   bool holder = false;
-  // The believed holder: this coordinator's own address when it holds; empty if unknown.
+  // Address of the believed holder: its own while it holds; empty if unknown.
   std::string holder_address;
   v1::Ballot ballot;
-  // The job, once registered, its stop reason included.
+  // The job, with the reason it stopped; absent before the registration.
   std::optional<v1::JobDescription> job;
   std::vector<WorkerSnapshot> workers;
   std::string phase;
-  // By shard: why it takes no part; empty if it does.
+  // Reason by shard why it takes no part; empty if it does.
   std::vector<std::string> shard_problems;
 };
 

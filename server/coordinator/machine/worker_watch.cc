@@ -12,7 +12,7 @@ std::vector<uint32_t> WorkerWatch::Tick(absl::Time now, const std::vector<uint32
   std::map<uint32_t, absl::Duration> before = std::exchange(silences_, {});
   std::vector<uint32_t> lost;
   for (const uint32_t rank : absent) {
-    // The first tick that finds it absent only begins the count.
+    // The first tick that finds the rank absent only starts its silence.
     const auto known = before.find(rank);
     const absl::Duration silence =
         known == before.end() ? absl::ZeroDuration() : known->second + passed;

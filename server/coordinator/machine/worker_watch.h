@@ -1,5 +1,5 @@
-// Which workers a step has waited for in vain (protocol.md 2.2 "Worker lost"): adds up how long
-// nothing was heard of each that is waited for. Pure; owned by StepMachine, called by its thread.
+// Finds the workers that a step has waited for too long (protocol.md 2.2 "Worker lost"): adds up
+// the silence of each absent worker. Pure; owned by StepMachine, called by its thread.
 #ifndef KAON_SERVER_COORDINATOR_MACHINE_WORKER_WATCH_H_
 #define KAON_SERVER_COORDINATOR_MACHINE_WORKER_WATCH_H_
 
@@ -13,16 +13,16 @@ namespace kaon::coordinator {
 
 class WorkerWatch {
  public:
-  // Of a longer pause between two ticks only `longest_tick` counts: while this process did not run,
-  // it could not hear anybody either.
+  // A longer pause between two ticks counts as `longest_tick`: while this process did not run, it
+  // could not hear a worker either.
   explicit WorkerWatch(absl::Duration longest_tick) : longest_tick_(longest_tick) {}
 
-  // A call of the rank has arrived.
+  // Notes that a call of the rank arrived.
   void Heard(uint32_t rank) { silences_.erase(rank); }
 
-  // `absent` are the ranks that are waited for and have no stream open, now and since the tick
-  // before; returns those of which nothing was heard for `patience`, ascending. Whoever is not
-  // absent begins anew.
+  // Returns the ranks of which nothing was heard for `patience`, ascending. `absent` are the ranks
+  // that the step waits for and that have no stream open. The silence of a rank that is not absent
+  // starts again at 0.
   std::vector<uint32_t> Tick(absl::Time now, const std::vector<uint32_t>& absent,
                              absl::Duration patience);
 

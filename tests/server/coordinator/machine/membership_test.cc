@@ -111,7 +111,31 @@ TEST_F(MembershipTest, StepIsBegunByAllRanksAndTheWeightsByRankZero) {
   EXPECT_THAT(members_.MissingRanks(0), ElementsAre(0));
 }
 
-// T21
+TEST_F(MembershipTest, NobodyIsAbsentWhileNoneThatIsThereHasBegun) {
+  members_.Resize(4);
+  const v1::Attempt one = *Join(1, 2);
+  EXPECT_THAT(members_.AbsentRanks(7, {1}), ElementsAre());
+  ASSERT_TRUE(Begin(1, one, 2, 7).ok());
+  EXPECT_THAT(members_.AbsentRanks(7, {}), ElementsAre());
+  EXPECT_THAT(members_.AbsentRanks(7, {1}), ElementsAre(0, 2, 3));
+  members_.Lose(2);
+  EXPECT_THAT(members_.AbsentRanks(7, {1}), ElementsAre(0, 3));
+}
+
+TEST_F(MembershipTest, MembersOfAPlanAreThoseThatHaveBegunWithTheSameAttempt) {
+  ASSERT_TRUE(Begin(0, *Join(0, 1), 1, 7).ok());
+  ASSERT_TRUE(Begin(1, *Join(1, 2), 2, 7).ok());
+  v1::StepBody planned;
+  for (v1::Member& member : members_.MembersOf(7)) *planned.add_members() = member;
+  EXPECT_TRUE(members_.AreMembers(planned.members(), 7));
+  members_.Lose(1);
+  EXPECT_FALSE(members_.AreMembers(planned.members(), 7));
+  members_.Regain(1);
+  ASSERT_TRUE(Begin(1, *Join(1, 3), 3, 7).ok());
+  EXPECT_FALSE(members_.AreMembers(planned.members(), 7));
+}
+
+// T21: a worker is lost.
 TEST_F(MembershipTest, StepsGoOnWithoutALostRankUntilItJoinsOrIsThereAgain) {
   EXPECT_FALSE(members_.AllBegun(7));
   ASSERT_TRUE(Begin(0, *Join(0, 1), 1, 7).ok());
@@ -119,8 +143,6 @@ TEST_F(MembershipTest, StepsGoOnWithoutALostRankUntilItJoinsOrIsThereAgain) {
   EXPECT_THAT(members_.MissingRanks(7), ElementsAre());
   EXPECT_TRUE(members_.AllBegun(7));
   EXPECT_EQ(members_.MembersOf(7).size(), 1u);
-  EXPECT_TRUE(members_.AnyBegun(7, {0, 1}));
-  EXPECT_FALSE(members_.AnyBegun(7, {1}));
   const v1::Attempt one = *Join(1, 2);
   EXPECT_THAT(members_.MissingRanks(7), ElementsAre(1));
   ASSERT_TRUE(Begin(1, one, 2, 7).ok());

@@ -207,15 +207,6 @@ TEST(StepMachineCallsTest, AwaitTellsPlanThenRecordThenEnds) {
   EXPECT_EQ(mid.old().ended(late), absl::OkStatus());
 }
 
-TEST(StepMachineCallsTest, CancelledCallHearsNothingMore) {
-  MidStep mid;
-  const CallId await = mid.old().Await(0, 2);
-  mid.old().machine().CancelCall(await);
-  mid.old().VoteAndApply();
-  EXPECT_EQ(mid.old().events(await).size(), 1);
-  EXPECT_FALSE(mid.old().ended(await).has_value());
-}
-
 TEST(StepMachineCallsTest, SkippedInitialWeightsMayBeLoadedAgain) {
   MachineHarness machine;
   machine.Hold();

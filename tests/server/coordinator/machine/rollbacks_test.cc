@@ -1,4 +1,4 @@
-#include "server/coordinator/machine/rollback_choice.h"
+#include "server/coordinator/machine/rollbacks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -131,6 +131,26 @@ TEST(RollbackChoiceTest, ShardsOfOneJobHaveOneMode) {
   v1::ShardState longer = interval;
   longer.set_interval_steps(5);
   EXPECT_THAT(CheckSameDurability({interval, longer}).message(), HasSubstr("interval(5)"));
+}
+
+// Shards 0 and 1 need a rollback; shard 1 was behind the entry when it was read.
+TEST(RollbacksTest, ARollbackHelpsTheShardsThatWereBehindIt) {
+  std::vector<ShardView> shards(2);
+  v1::StepPlan rollback;
+  rollback.set_position(8);
+  rollback.mutable_rollback();
+  for (ShardView& view : shards) view.state.emplace().set_rollback_needed(true);
+  shards[0].state->set_applied_position(8);
+  shards[1].state->set_applied_position(7);
+  v1::StepPlan step;
+  step.set_position(8);
+  step.mutable_step();
+  EXPECT_TRUE(NeedRollbackAfter(step, shards));
+  EXPECT_TRUE(shards[1].state->rollback_needed());
+  EXPECT_TRUE(NeedRollbackAfter(rollback, shards));
+  EXPECT_FALSE(shards[1].state->rollback_needed());
+  shards[0].state->set_rollback_needed(false);
+  EXPECT_FALSE(NeedRollbackAfter(rollback, shards));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "server/coordinator/machine/rollback_choice.h"
+#include "server/coordinator/machine/rollbacks.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace kaon::coordinator {
 
 namespace {
 
-// What other shards know too: byte-equal everywhere.
+// Returns equal keys for equal points: a point is the same bytes on every shard.
 std::string KeyOf(const v1::SnapshotPoint& point) { return point.SerializeAsString(); }
 
 bool Has(const v1::ShardState& state, const std::string& key) {
@@ -32,8 +32,8 @@ const v1::SnapshotPoint* NewestCommon(const std::vector<v1::ShardState>& states)
   return newest;
 }
 
-// The entry that a timeline begins with is applied, its snapshot is not durable yet, and so nothing
-// was voted for behind it.
+// Returns whether the shard has applied the first entry of its timeline and the snapshot of it is
+// not durable yet. The shard has not voted for a later entry then.
 bool IsFirstSnapshotMissing(const v1::ShardState& state) {
   const v1::StepPlan& plan = state.applied_record().plan();
   const bool loads = plan.step().kind() == v1::STEP_KIND_LOAD_WEIGHTS;
@@ -79,7 +79,8 @@ std::string ReasonFor(const std::vector<v1::ShardState>& states, const v1::Snaps
                       ", the job goes on from step ", target.step());
 }
 
-// Of the job itself, by the shard that has applied most: workers are no part of the state.
+// Keeps the settings of the job itself that the shard with the newest position has: workers are no
+// part of the state.
 void KeepJobSettings(const std::vector<v1::ShardState>& states, v1::RollbackBody& rollback) {
   const auto newest = std::max_element(states.begin(), states.end(),
                                        [](const v1::ShardState& a, const v1::ShardState& b) {
@@ -112,7 +113,7 @@ RollbackChoice ChooseRollback(const std::vector<v1::ShardState>& states) {
   uint64_t timeline = 0;
   for (const v1::ShardState& state : states) {
     v1::StepPlan held;
-    // Its own serialization; none if it holds none.
+    // The bytes are the shard's own serialization, and empty if it holds no vote.
     if (!held.ParseFromString(state.prepared().plan())) held.Clear();
     position = std::max({position, state.applied_position(), held.position()});
     timeline = std::max({timeline, state.timeline(), held.timeline()});
@@ -125,6 +126,24 @@ RollbackChoice ChooseRollback(const std::vector<v1::ShardState>& states) {
   KeepJobSettings(states, *plan.mutable_rollback());
   choice.plan = std::move(plan);
   return choice;
+}
+
+void WaitForSnapshots(const std::vector<int>& wait_for, std::vector<ShardView>& shards) {
+  for (const int shard : wait_for) {
+    shards[shard].state.reset();
+    shards[shard].obstacle = "the first snapshot of its timeline is not on its disk yet";
+  }
+}
+
+bool NeedRollbackAfter(const v1::StepPlan& newest, std::vector<ShardView>& shards) {
+  bool need = false;
+  for (ShardView& view : shards) {
+    if (!view.state || !view.state->rollback_needed()) continue;
+    const bool helped = TakesBack(newest) && view.state->applied_position() < newest.position();
+    if (helped) view.state->set_rollback_needed(false);
+    need |= !helped;
+  }
+  return need;
 }
 
 absl::Status CheckSameDurability(const std::vector<v1::ShardState>& states) {

@@ -1,9 +1,12 @@
+#include "server/coordinator/machine/restores.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
 
 #include "server/coordinator/machine/registration.h"
 #include "tests/server/coordinator/machine/machine_harness.h"
@@ -13,9 +16,12 @@ namespace kaon::coordinator {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
-// Of TestJob, as a single shard wrote it, at step 7 of timeline 4.
-RestoreOrder Order(const std::string& job, uint64_t expected_step) {
+constexpr CallId kCall = 7;
+
+// Names a checkpoint of TestJob that one shard wrote at step 7 of timeline 4.
+RestoreOrder OrderOfSeven(const std::string& job, uint64_t expected_step) {
   PlacementLimits limits;
   auto manifest = std::make_shared<v1::CheckpointManifest>();
   manifest->set_id("seven");
@@ -34,16 +40,103 @@ RestoreOrder Order(const std::string& job, uint64_t expected_step) {
   return order;
 }
 
+PlacementLimits TwoShards() {
+  PlacementLimits limits;
+  limits.num_shards = 2;
+  return limits;
+}
+
+// The job is at step 1 of timeline 1; no entry is under way.
+class RestoresTest : public testing::Test {
+ protected:
+  RestoresTest() { job_.Read(StateAfterStep(1)); }
+
+  absl::Status Check(const RestoreOrder& order) { return restores_.Check(order, job_, idle_); }
+
+  const v1::StepPlan idle_;
+  JobState job_;
+  Restores restores_{TwoShards()};
+};
+
+TEST_F(RestoresTest, NamesWhatDoesNotFit) {
+  EXPECT_THAT(Check(OrderOfSeven("tiny", 3)).message(),
+              HasSubstr("expected_step is 3, the job is at step 1"));
+  EXPECT_THAT(Check(OrderOfSeven("", 0)).message(), HasSubstr("the job that runs is \"tiny\""));
+  RestoreOrder other = OrderOfSeven("tiny", 0);
+  v1::CheckpointManifest manifest = *other.manifest;
+  manifest.mutable_registration()->mutable_definition()->mutable_parameters(0)->set_shape(0, 9);
+  other.manifest = std::make_shared<v1::CheckpointManifest>(manifest);
+  EXPECT_THAT(Check(other).message(), HasSubstr("parameters[0].shape[0]: 8 -> 9"));
+  job_ = JobState();
+  EXPECT_THAT(Check(OrderOfSeven("tiny", 0)).message(), HasSubstr("no job runs"));
+}
+
+// The log was looked through before the checkpoint was read, which takes time.
+TEST_F(RestoresTest, IsRefusedOnceTheJobIsInAnotherTimelineThanWhenTheLogWasRead) {
+  RestoreOrder order = OrderOfSeven("tiny", 0);
+  order.timeline = 1;
+  EXPECT_TRUE(Check(order).ok());
+  job_.timeline = 5;
+  EXPECT_EQ(
+      Check(order),
+      absl::UnavailableError("the job was in timeline 1 when the checkpoint was read, it is in 5"));
+}
+
+TEST_F(RestoresTest, OneIsUnderWayAtATime) {
+  const RestoreOrder order = OrderOfSeven("tiny", 0);
+  v1::StepPlan open;
+  open.mutable_restore();
+  EXPECT_EQ(restores_.Check(order, job_, open).code(), absl::StatusCode::kAborted);
+  restores_.Wait(kCall, order, /*planned=*/false);
+  EXPECT_EQ(Check(order).code(), absl::StatusCode::kAborted);
+  restores_.Cancel(kCall);
+  EXPECT_TRUE(Check(order).ok());
+}
+
+TEST_F(RestoresTest, ARequestIdRepeatsWhatWaitsOrIsUnderWayOrIsDone) {
+  RestoreOrder order = OrderOfSeven("tiny", 0);
+  v1::StepPlan open;
+  open.mutable_restore()->set_request_id(7);
+  EXPECT_FALSE(restores_.Repeats(order, open));
+  EXPECT_FALSE(restores_.Repeats(order, idle_));
+  order.request.set_request_id(7);
+  EXPECT_TRUE(restores_.Repeats(order, open));
+  EXPECT_FALSE(restores_.IsDone(order, job_));
+  v1::StepRecord record;
+  *record.mutable_plan() = open;
+  job_.record = DecidedRecord(record);
+  EXPECT_TRUE(restores_.IsDone(order, job_));
+  restores_.Wait(kCall, order, /*planned=*/false);
+  EXPECT_TRUE(restores_.Repeats(order, idle_));
+  EXPECT_FALSE(restores_.IsDone(order, job_));
+}
+
+TEST_F(RestoresTest, IsPlannedOnceAndAnsweredOnce) {
+  restores_.Wait(kCall, OrderOfSeven("tiny", 0), /*planned=*/false);
+  ASSERT_TRUE(restores_.WaitsForItsPlan());
+  const absl::StatusOr<v1::StepPlan> plan = restores_.Plan(job_);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->timeline(), 5u);
+  EXPECT_EQ(plan->restore().step(), 7u);
+  EXPECT_FALSE(restores_.WaitsForItsPlan());
+  EXPECT_TRUE(restores_.waits());
+  const Actions ended = restores_.End(absl::OkStatus(), job_);
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_EQ(std::get<ReplyRestore>(ended[0]).call, kCall);
+  EXPECT_EQ(std::get<ReplyRestore>(ended[0]).response->position(), job_.position);
+  EXPECT_THAT(restores_.End(absl::OkStatus(), job_), IsEmpty());
+}
+
 absl::Status StatusOf(MachineHarness& harness, CallId call) {
   const auto answer = harness.restored(call);
   EXPECT_TRUE(answer.has_value()) << harness.phase();
   return answer ? answer->status() : absl::UnknownError("open");
 }
 
-TEST(RestoreTest, StartsAJobWhereNoneRuns) {
+TEST(StepMachineRestoreTest, StartsAJobWhereNoneRuns) {
   MachineHarness harness;
   harness.Hold();
-  const CallId call = harness.Restore(Order("", 0));
+  const CallId call = harness.Restore(OrderOfSeven("", 0));
   const v1::StepPlan plan = *harness.SentPlan(1);
   EXPECT_EQ(plan.position(), 1u);
   EXPECT_EQ(plan.timeline(), 5u);
@@ -69,10 +162,10 @@ TEST(RestoreTest, StartsAJobWhereNoneRuns) {
 }
 
 // Workers belong to the job as it is registered now, not to the checkpoint.
-TEST(RestoreTest, TheFirstToRegisterSaysHowManyWorkersARestoredJobHas) {
+TEST(StepMachineRestoreTest, TheFirstToRegisterSaysHowManyWorkersARestoredJobHas) {
   MachineHarness harness;
   harness.Hold();
-  harness.Restore(Order("", 0));
+  harness.Restore(OrderOfSeven("", 0));
   harness.VoteAndApply();
   v1::RegisterJobRequest request;
   *request.mutable_definition() = TestJob(4);
@@ -93,8 +186,8 @@ TEST(RestoreTest, TheFirstToRegisterSaysHowManyWorkersARestoredJobHas) {
 }
 
 // Registered with 2, changed to 5, then written and restored: 2 is not what the job has.
-TEST(RestoreTest, ARestoredJobIsNotTheOneThatWasOnceAskedFor) {
-  RestoreOrder order = Order("", 0);
+TEST(StepMachineRestoreTest, ARestoredJobIsNotTheOneThatWasOnceAskedFor) {
+  RestoreOrder order = OrderOfSeven("", 0);
   auto manifest = std::make_shared<v1::CheckpointManifest>(*order.manifest);
   manifest->mutable_registration()->mutable_definition()->set_world_size(5);
   manifest->mutable_registration()->add_changed()->set_field("world_size");
@@ -112,10 +205,10 @@ TEST(RestoreTest, ARestoredJobIsNotTheOneThatWasOnceAskedFor) {
   EXPECT_EQ(harness.machine().Snapshot().job->definition().world_size(), 2u);
 }
 
-TEST(RestoreTest, AJobThatRunsKeepsItsWorkers) {
+TEST(StepMachineRestoreTest, AJobThatRunsKeepsItsWorkers) {
   MachineHarness harness;
   harness.Train(4);
-  const CallId call = harness.Restore(Order("tiny", 0));
+  const CallId call = harness.Restore(OrderOfSeven("tiny", 0));
   EXPECT_EQ(harness.SentPlan(0)->restore().registration().definition().world_size(), 4u);
   harness.VoteAndApply();
   EXPECT_TRUE(StatusOf(harness, call).ok());
@@ -123,14 +216,14 @@ TEST(RestoreTest, AJobThatRunsKeepsItsWorkers) {
   EXPECT_TRUE(harness.Join(3, 103).ok());
 }
 
-TEST(RestoreTest, TakesThePlaceOfAStepThatIsNotDecided) {
+TEST(StepMachineRestoreTest, TakesThePlaceOfAStepThatIsNotDecided) {
   MachineHarness harness;
   harness.Train();
   for (uint32_t rank : {0, 1}) ASSERT_TRUE(harness.Begin(rank, 1).ok());
   const CallId waiting = harness.Await(0, 1);
   const v1::StepPlan step = *harness.SentPlan(0);
   harness.Vote(0, step);
-  const CallId call = harness.Restore(Order("tiny", 0));
+  const CallId call = harness.Restore(OrderOfSeven("tiny", 0));
   const v1::StepPlan plan = *harness.SentPlan(0);
   ASSERT_TRUE(plan.has_restore());
   EXPECT_EQ(plan.position(), step.position());
@@ -163,13 +256,13 @@ TEST(RestoreTest, TakesThePlaceOfAStepThatIsNotDecided) {
 }
 
 // Nothing but what waits would ever open the next round of a job at rest.
-TEST(RestoreTest, IsPlannedWhenTheChangeItWaitsForIsRefused) {
+TEST(StepMachineRestoreTest, IsPlannedWhenTheChangeItWaitsForIsRefused) {
   MachineHarness harness;
   harness.Train();
   const CallId change = harness.SetRate("0.5", 1);
   const v1::StepPlan refused = *harness.SentPlan(0);
   ASSERT_TRUE(refused.has_group_change());
-  const CallId call = harness.Restore(Order("tiny", 0));
+  const CallId call = harness.Restore(OrderOfSeven("tiny", 0));
   ASSERT_TRUE(harness.SentPlan(0)->has_group_change());
   harness.RefusePlan(0, "no such option", refused);
   EXPECT_EQ(harness.set(change)->status().code(), absl::StatusCode::kInvalidArgument);
@@ -178,16 +271,16 @@ TEST(RestoreTest, IsPlannedWhenTheChangeItWaitsForIsRefused) {
   EXPECT_TRUE(StatusOf(harness, call).ok());
 }
 
-TEST(RestoreTest, WaitsForADecisionToBeApplied) {
+TEST(StepMachineRestoreTest, WaitsForADecisionToBeApplied) {
   MachineHarness harness;
   harness.Train();
   for (uint32_t rank : {0, 1}) ASSERT_TRUE(harness.Begin(rank, 1).ok());
   const v1::StepPlan step = *harness.SentPlan(0);
   for (int shard : {0, 1}) harness.Vote(shard, step);
   // Decided: the job is at step 1 now.
-  EXPECT_EQ(StatusOf(harness, harness.Restore(Order("tiny", 2))).code(),
+  EXPECT_EQ(StatusOf(harness, harness.Restore(OrderOfSeven("tiny", 2))).code(),
             absl::StatusCode::kFailedPrecondition);
-  const CallId call = harness.Restore(Order("tiny", 0));
+  const CallId call = harness.Restore(OrderOfSeven("tiny", 0));
   EXPECT_TRUE(harness.SentRecord(0));
   EXPECT_FALSE(harness.SentPlan(0)->has_restore());
   for (int shard : {0, 1}) harness.Applied(shard, step.position());
@@ -196,30 +289,11 @@ TEST(RestoreTest, WaitsForADecisionToBeApplied) {
   EXPECT_TRUE(StatusOf(harness, call).ok());
 }
 
-TEST(RestoreTest, NamesWhatDoesNotFit) {
-  MachineHarness harness;
-  harness.Train();
-  EXPECT_THAT(StatusOf(harness, harness.Restore(Order("tiny", 3))).message(),
-              HasSubstr("expected_step is 3, the job is at step 0"));
-  EXPECT_THAT(StatusOf(harness, harness.Restore(Order("", 0))).message(),
-              HasSubstr("the job that runs is \"tiny\""));
-  RestoreOrder other = Order("tiny", 0);
-  v1::CheckpointManifest manifest = *other.manifest;
-  manifest.mutable_registration()->mutable_definition()->mutable_parameters(0)->set_shape(0, 9);
-  other.manifest = std::make_shared<v1::CheckpointManifest>(manifest);
-  EXPECT_THAT(StatusOf(harness, harness.Restore(other)).message(),
-              HasSubstr("parameters[0].shape[0]: 8 -> 9"));
-  EXPECT_FALSE(harness.SentPlan(0));
-  MachineHarness idle;
-  idle.Hold();
-  EXPECT_THAT(StatusOf(idle, idle.Restore(Order("tiny", 0))).message(), HasSubstr("no job runs"));
-}
-
-TEST(RestoreTest, AShardThatCannotReadItsPartEndsItAndNothingChanges) {
+TEST(StepMachineRestoreTest, AShardThatCannotReadItsPartEndsItAndNothingChanges) {
   MachineHarness harness;
   harness.Train();
   for (uint32_t rank : {0, 1}) ASSERT_TRUE(harness.Begin(rank, 1).ok());
-  const CallId call = harness.Restore(Order("tiny", 0));
+  const CallId call = harness.Restore(OrderOfSeven("tiny", 0));
   harness.RefusePlan(1, "file x has CRC 1, expecting 2", *harness.SentPlan(1));
   EXPECT_EQ(StatusOf(harness, call).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(StatusOf(harness, call).message(), HasSubstr("shard 1: file x has CRC 1"));
@@ -228,24 +302,24 @@ TEST(RestoreTest, AShardThatCannotReadItsPartEndsItAndNothingChanges) {
   EXPECT_EQ(harness.VoteAndApply().plan().timeline(), 1u);
 }
 
-TEST(RestoreTest, OneIsUnderWayAtATime) {
+TEST(StepMachineRestoreTest, OneIsUnderWayAtATime) {
   MachineHarness harness;
   harness.Train();
-  const CallId first = harness.Restore(Order("tiny", 0));
-  EXPECT_EQ(StatusOf(harness, harness.Restore(Order("tiny", 0))).code(),
+  const CallId first = harness.Restore(OrderOfSeven("tiny", 0));
+  EXPECT_EQ(StatusOf(harness, harness.Restore(OrderOfSeven("tiny", 0))).code(),
             absl::StatusCode::kAborted);
   harness.machine().CancelCall(first);
-  EXPECT_EQ(StatusOf(harness, harness.Restore(Order("tiny", 0))).code(),
+  EXPECT_EQ(StatusOf(harness, harness.Restore(OrderOfSeven("tiny", 0))).code(),
             absl::StatusCode::kAborted);
   harness.VoteAndApply();
   EXPECT_FALSE(harness.restored(first));
   EXPECT_TRUE(harness.Join(0, 100).ok());
 }
 
-TEST(RestoreTest, ARepetitionWaitsForTheEntryOfItsRequest) {
+TEST(StepMachineRestoreTest, ARepetitionWaitsForTheEntryOfItsRequest) {
   MachineHarness harness;
   harness.Train();
-  RestoreOrder order = Order("tiny", 0);
+  RestoreOrder order = OrderOfSeven("tiny", 0);
   order.request.set_request_id(7);
   const CallId first = harness.Restore(order);
   const CallId second = harness.Restore(order);
@@ -253,7 +327,7 @@ TEST(RestoreTest, ARepetitionWaitsForTheEntryOfItsRequest) {
   EXPECT_EQ(harness.SentPlan(0)->restore().request_id(), 7u);
   harness.machine().CancelCall(second);
   const CallId third = harness.Restore(order);
-  EXPECT_EQ(StatusOf(harness, harness.Restore(Order("tiny", 0))).code(),
+  EXPECT_EQ(StatusOf(harness, harness.Restore(OrderOfSeven("tiny", 0))).code(),
             absl::StatusCode::kAborted);
   const v1::StepPlan plan = *harness.SentPlan(0);
   for (int shard : {0, 1}) harness.Vote(shard, plan);
@@ -270,24 +344,9 @@ TEST(RestoreTest, ARepetitionWaitsForTheEntryOfItsRequest) {
   EXPECT_FALSE(harness.SentPlan(0));
 }
 
-// The log was looked through before the checkpoint was read, which takes its time.
-TEST(RestoreTest, IsNotDoneOnceTheJobIsInAnotherTimelineThanWhenTheLogWasRead) {
-  MachineHarness harness;
-  harness.Train();
-  RestoreOrder order = Order("tiny", 0);
-  order.timeline = 1;
-  harness.Restore(order);
-  harness.VoteAndApply();
-  harness.ClearSent();
-  const absl::Status status = StatusOf(harness, harness.Restore(order));
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(status.message(), "the job was in timeline 1 when the checkpoint was read, it is in 5");
-  EXPECT_FALSE(harness.SentPlan(0));
-}
-
 // A checkpoint that is being written may be finished at any moment of a restore, and then remove
 // others.
-TEST(RestoreTest, WhatTheStateIsTakenFromIsInUse) {
+TEST(StepMachineRestoreTest, WhatTheStateIsTakenFromIsInUse) {
   MachineHarness harness;
   harness.Train();
   const auto in_use = [&harness] {
@@ -303,7 +362,7 @@ TEST(RestoreTest, WhatTheStateIsTakenFromIsInUse) {
     return harness.finished().back().in_use;
   };
   EXPECT_TRUE(in_use().empty());
-  harness.Restore(Order("tiny", 0));
+  harness.Restore(OrderOfSeven("tiny", 0));
   ASSERT_EQ(in_use().size(), 1u);
   EXPECT_EQ(in_use()[0].id, "seven");
   harness.VoteAndApply();
@@ -314,10 +373,10 @@ TEST(RestoreTest, WhatTheStateIsTakenFromIsInUse) {
 
 // Rule 3: "if all are alike it must decide": a restore whose coordinator died is finished by the
 // next one.
-TEST(RestoreTest, IsFinishedByTheNextHolder) {
+TEST(StepMachineRestoreTest, IsFinishedByTheNextHolder) {
   MachineHarness harness;
   harness.Train();
-  harness.Restore(Order("tiny", 0));
+  harness.Restore(OrderOfSeven("tiny", 0));
   const v1::StepPlan plan = *harness.SentPlan(0);
   MachineHarness next(2, "coordinator-b:1");
   next.Stand(plan.ballot());

@@ -1,0 +1,123 @@
+#include "server/coordinator/machine/status_text.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "server/coordinator/machine/entry_name.h"
+#include "server/coordinator/machine/rollbacks.h"
+
+namespace kaon::coordinator {
+
+namespace {
+
+constexpr size_t kRanksShown = 8;
+constexpr size_t kShardsShown = 4;
+
+// Returns how to make a stopped job go on, where the reason does not say it.
+std::string Advice(const absl::Status& stopped) {
+  if (absl::IsDataLoss(stopped)) {
+    return "; to go on, start all shards on empty data directories and run: kaonctl checkpoint "
+           "restore";
+  }
+  if (absl::IsInternal(stopped)) {
+    return "; run one version on all servers, then restart the coordinators";
+  }
+  return "";
+}
+
+std::string LostText(const std::set<uint32_t>& lost) {
+  return lost.empty() ? "" : absl::StrCat("; without rank ", absl::StrJoin(lost, ", "), " (lost)");
+}
+
+std::string IdleText(const std::vector<ShardView>& shards) {
+  const absl::Status same = CheckSameDurability(StatesOf(shards));
+  return absl::StrCat("idle: no job is registered",
+                      same.ok() ? "" : ", and none can be: ", same.message());
+}
+
+std::string ReadyText(const StatusFacts& facts) {
+  if (!facts.job.registration) return IdleText(facts.shards);
+  const uint64_t step = facts.job.NextStep();
+  std::vector<uint32_t> missing = facts.membership.MissingRanks(step);
+  const size_t more = missing.size() > kRanksShown ? missing.size() - kRanksShown : 0;
+  missing.resize(missing.size() - more);
+  return absl::StrCat(facts.job.weights_loaded ? absl::StrCat("step ", step) : "initial weights",
+                      ": waiting for rank ", absl::StrJoin(missing, ", "),
+                      more > 0 ? absl::StrCat(" and ", more, " more") : "",
+                      LostText(facts.membership.lost()));
+}
+
+std::vector<int> ShardsToWaitFor(const StatusFacts& facts) {
+  std::vector<int> waiting;
+  for (size_t i = 0; i < facts.shards.size(); ++i) {
+    const ShardView& view = facts.shards[i];
+    const bool done = facts.phase == MachinePhase::kReading ? view.state.has_value()
+                      : facts.phase == MachinePhase::kApplying
+                          ? view.applied_position >= facts.job.position
+                      : facts.phase == MachinePhase::kRound ? view.prepared.has_value()
+                                                            : true;
+    if (!done) waiting.push_back(static_cast<int>(i));
+  }
+  return waiting;
+}
+
+std::string WorkText(const StatusFacts& facts) {
+  if (!facts.stopped.ok()) {
+    return absl::StrCat("stopped: ", facts.stopped.ToString(), Advice(facts.stopped));
+  }
+  const std::string shards =
+      absl::StrCat("waiting for shard ", absl::StrJoin(ShardsToWaitFor(facts), ", "));
+  switch (facts.phase) {
+    case MachinePhase::kStandby:
+      return facts.holder.empty()
+                 ? "standing by: no holder known"
+                 : absl::StrCat("standing by: ", facts.holder, " holds the shards");
+    case MachinePhase::kReading:
+      return absl::StrCat("reading the shards: ", shards);
+    case MachinePhase::kApplying:
+      return absl::StrCat("applying ", NameOfEntry(facts.job.NewestPlan()), ": ", shards);
+    case MachinePhase::kReady:
+      return ReadyText(facts);
+    case MachinePhase::kRound:
+      break;
+  }
+  return absl::StrCat(NameOfEntry(facts.plan), " round ", facts.plan.round(), ": ", shards,
+                      LostText(facts.membership.lost()));
+}
+
+}  // namespace
+
+std::vector<std::string> ShardProblems(const StatusFacts& facts) {
+  const std::vector<int> waiting = ShardsToWaitFor(facts);
+  std::vector<std::string> problems(facts.shards.size());
+  for (size_t i = 0; i < facts.shards.size(); ++i) {
+    const ShardView& view = facts.shards[i];
+    const bool is_awaited = std::count(waiting.begin(), waiting.end(), i) > 0;
+    if (!view.connected) {
+      problems[i] = view.ended.ok() ? "not connected" : view.ended.ToString();
+    } else if (facts.phase > MachinePhase::kReading && view.silence > 2 * facts.takeover) {
+      problems[i] = absl::StrCat("not heard for ", absl::FormatDuration(view.silence));
+    } else if (is_awaited) {
+      problems[i] = view.obstacle;
+    }
+  }
+  return problems;
+}
+
+std::string PhaseText(const StatusFacts& facts) {
+  std::string text = WorkText(facts);
+  const std::vector<std::string> problems = ShardProblems(facts);
+  size_t with_problem = 0;
+  for (size_t i = 0; i < problems.size(); ++i) {
+    if (problems[i].empty() || ++with_problem > kShardsShown) continue;
+    absl::StrAppend(&text, "; shard ", i, ": ", problems[i]);
+  }
+  if (with_problem > kShardsShown) {
+    absl::StrAppend(&text, "; and ", with_problem - kShardsShown, " more shards");
+  }
+  return text;
+}
+
+}  // namespace kaon::coordinator
