@@ -56,7 +56,7 @@ class ShardMachine {
   absl::Status RestoreDecision(const v1::StepRecord& record);
   // Makes all new generations greater than `generation`.
   void RestoreGeneration(uint64_t generation);
-  // Restores the state after the newest entry of `facts`. Call it before any other Restore method.
+  // Restores the state after the newest entry of `facts`. Call it before records are replayed.
   void RestoreFacts(const AgreementSnapshot& facts, uint64_t state_digest);
 
   // Sets the states that a rollback may name, oldest first. Call it before entries are replayed.

@@ -59,12 +59,12 @@ class GradientAccumulator {
   // without a plan. Returns NOT_FOUND (other job), ABORTED (other attempt planned),
   // INVALID_ARGUMENT (no such rank), or CloseAll's.
   absl::StatusOr<OpenPush> Open(const v1::PushOpen& open, PushCallbacks callbacks);
-  // Adds the chunks of one message and reads their payloads now. Adds none if a checksum or a size
-  // is wrong, else those before the first refused chunk. ABORTED: the stream is over; other errors
-  // as in shard_data.proto.
+  // Adds the chunks of one message and reads their payloads now. Adds none if any has a wrong
+  // checksum or does not fit its parameter, else those before the first refused chunk. ABORTED: the
+  // stream is over; other errors as in shard_data.proto.
   absl::Status AddChunks(PushStreamId stream, absl::Span<const proto::ChunkView> chunks);
   // Returns INVALID_ARGUMENT naming the first parameter neither complete nor missing, and changes
-  // nothing then. Repeatable. On a lane, only ends the lane.
+  // nothing then. Repeatable. On a lane, it only says that the lane sends nothing more.
   absl::Status Finish(PushStreamId stream, const v1::PushFinish& finish);
   void Close(PushStreamId stream);
 

@@ -20,10 +20,10 @@ bool AreEqual(const kernels::UpdateScalars& a, const kernels::UpdateScalars& b) 
 
 // A group that neither clips nor counts for the skip threshold does not need the decision
 // (protocol.md 2.2). Its momentum and orthogonalized update are computed as soon as its gradient is
-// folded and rounded. They go to scratch tagged (ballot, round, attempts), swapped in on apply and
-// dropped on skip or re-round. Here only the weights are computed, in the buffer of the next
-// version, tagged with the generation of the sums. So there is no scratch and nothing to swap (ADR
-// 0026).
+// folded and rounded. In the protocol's text, they go to scratch tagged (ballot, round, attempts),
+// swapped in on apply and dropped on skip or re-round. Here only the weights are computed, in the
+// buffer of the next version, tagged with the generation of the sums. So there is no scratch and
+// nothing to swap (ADR 0026).
 void Speculation::Begin(const v1::StepPlan& plan, uint64_t generation) {
   if (!Mutated(Mutation::kSpeculationKept)) End();
   if (plan.step().kind() != v1::STEP_KIND_TRAIN) return;
