@@ -1,5 +1,5 @@
-// What the agreement knew of a shard right after one log entry: with the tensors of that moment it
-// is all that a shard needs to stand there again. A plain value; any thread.
+// The agreement state of a shard right after one log entry. Together with the tensors of that entry
+// it restores the shard completely. A plain value; any thread.
 #ifndef KAON_SERVER_SHARD_AGREEMENT_AGREEMENT_SNAPSHOT_H_
 #define KAON_SERVER_SHARD_AGREEMENT_AGREEMENT_SNAPSHOT_H_
 
@@ -11,7 +11,7 @@
 namespace kaon::shard {
 
 struct AgreementSnapshot {
-  // With the registration and the record of the entry; without a vote on the next one.
+  // Includes the registration and the record of the entry. Excludes any vote on the next entry.
   v1::ShardState state;
   v1::Ballot promised;
   uint32_t shard = 0;

@@ -26,7 +26,7 @@ bool IsInRange(double value, double low_excluded, double high) {
   return std::isfinite(value) && value > low_excluded && value <= high;
 }
 
-// Gradients are divided by it as a float.
+// The scale must fit a float, because gradients are divided by it as one.
 absl::Status CheckLossScale(absl::string_view field, double scale) {
   if (IsInRange(static_cast<float>(scale), 0, std::numeric_limits<float>::max())) {
     return absl::OkStatus();
@@ -61,7 +61,8 @@ absl::Status CheckFactors(absl::string_view of, const std::vector<std::string>& 
   return absl::OkStatus();
 }
 
-// Each rank once, ascending; all there are, unless the job goes on without those that are lost.
+// Checks that each rank appears once, ascending. All ranks must be there, unless the job continues
+// without lost workers.
 absl::Status CheckRanks(const v1::JobDefinition& job, const v1::StepBody& step) {
   const bool loading = step.kind() == v1::STEP_KIND_LOAD_WEIGHTS;
   const bool shrinks = !loading && job.worker_loss() == v1::WORKER_LOSS_POLICY_SHRINK;
@@ -75,7 +76,7 @@ absl::Status CheckRanks(const v1::JobDefinition& job, const v1::StepBody& step) 
   for (int i = 0; i < step.members_size(); ++i) {
     const uint32_t rank = step.members(i).rank();
     const uint32_t first = i == 0 ? 0 : step.members(i - 1).rank() + 1;
-    // Enough ranks must be left for the members after it.
+    // Leave enough ranks for the members after it.
     const uint32_t last = static_cast<uint32_t>(most - (shrinks ? 1 : step.members_size() - i));
     if (rank >= first && rank <= last) continue;
     return absl::InvalidArgumentError(absl::StrCat("member ", i, " of the plan has rank ", rank,
@@ -103,7 +104,7 @@ absl::Status CheckMembers(const v1::JobDefinition& job, const v1::StepBody& step
 
 absl::Status CheckRates(const v1::RegisterBody& registration, const v1::StepBody& step) {
   const v1::JobDefinition& job = registration.definition();
-  // Loading weights runs no rule.
+  // Loading weights runs no rule and has no rates.
   const int expected = step.kind() == v1::STEP_KIND_LOAD_WEIGHTS ? 0 : job.groups_size();
   if (step.rates_size() != expected) {
     return absl::InvalidArgumentError(
@@ -122,11 +123,11 @@ absl::Status CheckRates(const v1::RegisterBody& registration, const v1::StepBody
         rate.learning_rate()));
     rates.push_back(rate.learning_rate());
   }
-  // Parameters have factors of their own.
+  // Parameters have multipliers of their own.
   return job::ValidateRates(job.groups(), job, registration.placement(), rates);
 }
 
-// Expects a registered job.
+// Requires a registered job.
 absl::Status CheckStep(const JobProgress& progress, const v1::StepBody& step) {
   const v1::JobDefinition& job = progress.registration->definition();
   if (step.kind() != v1::STEP_KIND_TRAIN && step.kind() != v1::STEP_KIND_LOAD_WEIGHTS) {
@@ -145,11 +146,11 @@ absl::Status CheckStep(const JobProgress& progress, const v1::StepBody& step) {
   }
   KAON_RETURN_IF_ERROR(CheckLossScale("loss scale", step.loss_scale()));
   KAON_RETURN_IF_ERROR(CheckMembers(job, step));
-  // Loading steps nothing: it has no rates.
+  // Loading weights has no rates to check.
   return loading ? absl::OkStatus() : CheckRates(*progress.registration, step);
 }
 
-// An entry about a job that is there.
+// Checks an entry about a registered job.
 absl::Status CheckJob(const JobProgress& progress, const v1::StepPlan& plan,
                       absl::string_view entry) {
   if (progress.registration == nullptr) {
@@ -164,7 +165,7 @@ absl::Status CheckJob(const JobProgress& progress, const v1::StepPlan& plan,
   return absl::OkStatus();
 }
 
-// Expects a registered job.
+// Requires a registered job.
 absl::Status CheckGroupChange(const JobProgress& progress, const v1::StepPlan& plan) {
   for (const v1::GroupSetting& setting : plan.group_change().settings()) {
     if (setting.position() != plan.position()) {
@@ -177,7 +178,7 @@ absl::Status CheckGroupChange(const JobProgress& progress, const v1::StepPlan& p
   return job::CheckGroupChange(*progress.registration, plan.group_change());
 }
 
-// Whether the checkpoint is there and good is for whoever reads it.
+// Does not check that the checkpoint exists and is intact; its reader does.
 absl::Status CheckRestore(const JobProgress& progress, const v1::StepPlan& plan) {
   const v1::RestoreBody& restore = plan.restore();
   KAON_RETURN_IF_ERROR(checkpoint::CheckId(restore.checkpoint()));
@@ -198,11 +199,11 @@ absl::Status CheckRestore(const JobProgress& progress, const v1::StepPlan& plan)
                      "}, the job that runs has {", running.ShortDebugString(), "}"));
   }
   const absl::Status fits = job::CheckRestoreFits(*progress.registration, restore.registration());
-  // The plan is no later one's: it is refused for good.
+  // INVALID_ARGUMENT refuses the plan for good: waiting cannot make it fit.
   return fits.ok() ? fits : absl::InvalidArgumentError(fits.message());
 }
 
-// Whether the snapshot is there and good is for whoever reads it.
+// Does not check that the snapshot exists and is intact; its reader does.
 absl::Status CheckRollback(const JobProgress& progress, const v1::StepPlan& plan) {
   const v1::SnapshotPoint& target = plan.rollback().target();
   KAON_RETURN_IF_ERROR(CheckJob(progress, plan, "rollback"));

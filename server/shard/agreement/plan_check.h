@@ -1,5 +1,5 @@
-// Whether a plan or a decision that a coordinator sent fits the job as this shard knows it, so that
-// nothing behind this check can be tripped by a message. Pure functions; any thread.
+// Checks whether a coordinator's plan or decision fits the job as this shard knows it. No message
+// that passes can violate an invariant of later code. Pure functions; any thread.
 #ifndef KAON_SERVER_SHARD_AGREEMENT_PLAN_CHECK_H_
 #define KAON_SERVER_SHARD_AGREEMENT_PLAN_CHECK_H_
 
@@ -11,23 +11,23 @@
 
 namespace kaon::shard {
 
-// "(ballot ..., round ...)", for messages.
+// Returns "(ballot ..., round ...)", for messages.
 std::string DescribeStamp(const v1::StepPlan& plan);
 
 struct JobProgress {
-  // Null before the registration was applied.
+  // Null before the registration is applied.
   const v1::RegisterBody* registration = nullptr;
   uint64_t applied_step = 0;
   bool weights_loaded = false;
 };
 
-// FAILED_PRECONDITION for another step than the next; INVALID_ARGUMENT naming field, value and
-// range for a malformed body.
+// Returns FAILED_PRECONDITION if the step is not the next one. Returns INVALID_ARGUMENT naming
+// field, value and range if the body is malformed.
 absl::Status CheckPlanBody(const JobProgress& progress, const v1::StepPlan& plan);
 
-// INVALID_ARGUMENT for an unknown outcome, a loss scale out of range, a clip factor outside (0, 1],
-// or, of a step that is applied, other groups or norm groups than the job's. `registration` is the
-// applied one, null before.
+// Returns INVALID_ARGUMENT for an unknown outcome, a loss scale out of range, or a clip factor
+// outside (0, 1]. The groups and norm groups of an applied step must also be the job's.
+// `registration` is the applied one; null before.
 absl::Status CheckDecision(const v1::RegisterBody* registration, const v1::StepRecord& record);
 
 }  // namespace kaon::shard

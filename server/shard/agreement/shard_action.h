@@ -1,5 +1,5 @@
-// What the agreement of a shard asks its owner to do. Plain values, made by ShardMachine and
-// carried out by ShardCore and its owner; any thread.
+// Actions that the agreement of a shard asks its owner to perform. Plain values: ShardMachine
+// creates them, ShardCore and its owner perform them. Any thread.
 #ifndef KAON_SERVER_SHARD_AGREEMENT_SHARD_ACTION_H_
 #define KAON_SERVER_SHARD_AGREEMENT_SHARD_ACTION_H_
 
@@ -13,52 +13,53 @@
 
 namespace kaon::shard {
 
-// One control stream of one coordinator, for as long as it is open.
+// Identifies one control stream of one coordinator while it is open.
 using StreamId = uint64_t;
 
-// Send on a stream; if it has closed meanwhile the message is lost, as any message may be.
+// Send `message` on a stream. If the stream has closed meanwhile, the message is lost, like any
+// message may be.
 struct SendToCoordinator {
   StreamId stream = 0;
   v1::ShardToCoordinator message;
 };
 
-// End a stream that broke the contract.
+// End a stream that violated the protocol.
 struct EndStream {
   StreamId stream = 0;
   absl::Status status;
 };
 
-// Answer with OnDurable(token).
+// Append `record` to the journal; call OnDurable(token) once it is durable.
 struct AppendJournal {
   uint64_t token = 0;
   journal::Record record;
 };
 
-// Collect the contributions of a step; answer with OnFolded(generation) once all are folded. What
-// an earlier generation collected may be kept as rule 8 allows.
+// Collect the contributions to a step; call OnFolded(generation) once all are folded. The
+// contributions of an earlier generation may be kept where protocol.md 2.1 allows it (rule 8).
 struct BeginFolding {
   v1::StepPlan plan;
   uint64_t generation = 0;
 };
 
-// The plan in folding got a new (ballot, round) and nothing else; the generation stays.
+// Replace (ballot, round) of the plan in folding. Nothing else changes; the generation stays.
 struct RestampPlan {
   v1::StepPlan plan;
 };
 
-// Make sure of memory, and of a restore's checkpoint; answer with OnReserved(generation).
+// Reserve memory, and check the checkpoint of a restore; call OnReserved(generation).
 struct ReserveJob {
   v1::StepPlan plan;
   uint64_t generation = 0;
 };
 
-// The entry is decided: change the state accordingly, answer OnApplied with its digest then.
+// Apply a decided entry to the state, then call OnApplied with the new digest.
 struct ApplyRecord {
   v1::StepRecord record;
 };
 
-// Write the state after `position` into checkpoint `id`, as this attempt of it, and tell `stream`
-// how far that is.
+// Write the state after the order's `position` into its checkpoint and attempt; report progress on
+// `stream`.
 struct WriteCheckpoint {
   StreamId stream = 0;
   v1::TakeCheckpoint order;

@@ -22,7 +22,7 @@ v1::RefusalReason ReasonOf(const absl::Status& status) {
                                                                 : v1::REFUSAL_REASON_INVALID;
 }
 
-// What a refusal of `plan` says it is about.
+// Returns the identification of `plan` for a refusal.
 v1::Refused About(const v1::StepPlan& plan) {
   v1::Refused about;
   about.set_position(plan.position());
@@ -92,8 +92,8 @@ bool ShardMachine::AdmitShardIndex(StreamId stream, const v1::CoordinatorToShard
                                            ", expecting an index below the number of shards"))});
     return false;
   }
-  // Answered as it asks, and bound by nothing but a promise: a coordinator with a wrong list of
-  // shards may only have looked.
+  // Before a promise, accept any index: a coordinator with a wrong list of shards may only be
+  // probing. Only a promise binds the index.
   if (!placed_) {
     shard_ = message.shard();
     num_shards_ = message.num_shards();
@@ -187,7 +187,7 @@ void ShardMachine::OnPromise(StreamId stream, const v1::CoordinatorToShard& mess
 
 void ShardMachine::AnswerPromise(StreamId stream) {
   v1::ShardToCoordinator reply;
-  // Rule 4: "A promise withdraws nothing": the held PREPARE is part of the answer.
+  // Rule 4: "A promise withdraws nothing". The held PREPARE is part of the answer.
   *reply.mutable_state() = state();
   Send(stream, std::move(reply));
 }
@@ -202,8 +202,8 @@ absl::Status ShardMachine::CheckPlan(const v1::StepPlan& plan) const {
   return plan.has_rollback() ? CheckTarget(plan.rollback().target()) : absl::OkStatus();
 }
 
-// 2.2: "Steps and control changes share ONE numbering and the same unanimous PREPARE; a shard holds
-// at most one PREPARE and accepts only position applied + 1 naming its applied revision."
+// Protocol.md 2.2: steps and control changes share one numbering and the same unanimous PREPARE. A
+// shard holds at most one PREPARE. It accepts only position applied + 1 with its applied revision.
 absl::Status ShardMachine::CheckPosition(const v1::StepPlan& plan) const {
   if (plan.round() == 0) return absl::InvalidArgumentError("round is 0, expecting >= 1");
   if (plan.has_rollback()) return CheckRollback(plan);
@@ -245,8 +245,8 @@ void ShardMachine::OnPlan(StreamId stream, const v1::CoordinatorToShard& message
   if (!data_loss_.empty()) {
     return Refuse(stream, v1::REFUSAL_REASON_DATA_LOSS, data_loss_, About(plan));
   }
-  // The coordinator reads before it plans, so this plan overtook nothing: it is lost, and comes
-  // again.
+  // A coordinator plans only after it read this shard's durable promise, so this plan is not early.
+  // Drop it; the coordinator resends it.
   if (!promise_durable_) return;
   if (proto::Compare(plan.ballot(), promised_) != 0) {
     return Refuse(stream, v1::REFUSAL_REASON_INVALID,
@@ -268,8 +268,8 @@ void ShardMachine::OnPlan(StreamId stream, const v1::CoordinatorToShard& message
                   About(plan));
   }
   if (proto::AlikeButForRound(plan, accepted_->plan)) return Restamp(plan);
-  // The journal still reads the gradient that this plan would overwrite: it is lost, and comes
-  // again.
+  // The journal still reads the gradient that this plan would overwrite. Drop the plan; the
+  // coordinator resends it.
   const bool is_read = accepted_->facts.has_value() && !held_.has_value();
   if (is_read && !Mutated(Mutation::kJournaledGradientOverwritten)) return;
   Accept(plan);
@@ -284,7 +284,7 @@ void ShardMachine::Accept(const v1::StepPlan& plan) {
   if (plan.has_registration() || plan.has_restore() || plan.has_rollback() || sets_workers) {
     actions_.push_back(ReserveJob{plan, accepted_->generation});
   } else if (plan.has_group_change()) {
-    // Nothing to collect: it was checked whole, and changes no memory.
+    // Nothing to collect: the change was checked completely and needs no memory.
     OnFolded(accepted_->generation, v1::Prepared());
   } else {
     actions_.push_back(BeginFolding{plan, accepted_->generation});
@@ -295,7 +295,7 @@ void ShardMachine::Restamp(const v1::StepPlan& plan) {
   // Rule 2: "A PLAN that differs from the held PREPARE only in (ballot, round) is re-stamped
   // durably without a re-push."
   accepted_->plan = plan;
-  // Control changes are folded by nobody.
+  // Control changes are not folded.
   if (plan.has_step()) actions_.push_back(RestampPlan{plan});
   if (accepted_->facts.has_value()) AppendPrepare();
   if (Mutated(Mutation::kRestampUnsynced) && accepted_->facts.has_value()) {
@@ -315,7 +315,7 @@ void ShardMachine::OnReserved(uint64_t generation, const absl::Status& status) {
   if (!accepted_.has_value() || accepted_->generation != generation) return;
   v1::Refused about = About(accepted_->plan);
   v1::RefusalReason reason = v1::REFUSAL_REASON_INVALID;
-  // What could not be looked at may be whole: the holder sends the plan again.
+  // After an error other than damage the snapshot may be intact: the holder resends the plan.
   if (accepted_->plan.has_rollback() &&
       !DropIfDamaged(accepted_->plan.rollback().target(), status)) {
     reason = v1::REFUSAL_REASON_STALE_PLAN;
@@ -348,26 +348,26 @@ void ShardMachine::OnDurable(uint64_t token) {
   promise_durable_ = true;
   // Rule 1: only answers "sent after that shard's promise was durable, count".
   for (const auto& [stream, ballot] : std::exchange(promise_waiters_, {})) AnswerPromise(stream);
-  // By the first answer alone: a repetition may say more, and a holder goes by what it read first.
+  // Only the first answer counts: a repetition may contain more, but a holder uses what it read
+  // first.
   if (held_.has_value()) held_->told = true;
 }
 
 void ShardMachine::OnPrepareDurable(v1::Prepared prepared) {
   v1::StepPlan plan;
-  // Our own serialization, of a plan that may have been withdrawn since.
+  // `plan` is this shard's own serialization. It may have been withdrawn since.
   if (!plan.ParseFromString(prepared.plan()) || !accepted_.has_value() ||
       !accepted_->facts.has_value() || !proto::AlikeButForRound(plan, accepted_->plan)) {
     return;
   }
-  // A new stamp on the same vote.
+  // A new stamp on the same vote keeps `told`.
   const bool told = held_.has_value() && held_->told;
   held_ = Held{std::move(plan), std::move(prepared), told};
   AnswerPrepared();
 }
 
 void ShardMachine::AnswerPrepared() {
-  // A re-stamp that is not durable yet answers when it is; a plan of an older ballot never (rule
-  // 1).
+  // A re-stamp that is not durable yet answers later; a plan of an older ballot never (rule 1).
   if (!held_.has_value() || !holder_stream_.has_value() || !promise_durable_ ||
       !proto::Alike(held_->plan, accepted_->plan) ||
       proto::Compare(held_->plan.ballot(), promised_) != 0) {
@@ -393,7 +393,7 @@ void ShardMachine::OnDecision(StreamId stream, const v1::CoordinatorToShard& mes
     reply.mutable_applied()->set_position(position);
     return Send(stream, std::move(reply));
   }
-  // A later entry cannot be decided while this shard has no PREPARE for it; one in application
+  // A later entry cannot be decided while this shard has no PREPARE for it. An entry being applied
   // answers when it is done.
   const bool is_held = held_.has_value() && held_->plan.position() == position;
   if ((position > applied_position_ + 1 && !is_held) || applying_.has_value()) return;
@@ -416,7 +416,7 @@ void ShardMachine::OnDecision(StreamId stream, const v1::CoordinatorToShard& mes
   }
   applying_ = record;
   // Rule 5: "The record of every log entry n, step or control change, is durable in the same write
-  // as, or before, PREPARE(n+1)": it is appended before anything of n + 1 can be.
+  // as, or before, PREPARE(n+1)". So append it before anything of entry n + 1.
   if (!Mutated(Mutation::kDecisionNotJournaled)) Append(journal::DecisionRecord{record});
   actions_.push_back(ApplyRecord{record});
 }

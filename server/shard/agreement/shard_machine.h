@@ -1,7 +1,7 @@
 // The agreement of one shard as a pure state machine (protocol.md section 2.1): messages and
-// completions in, actions out. It does no I/O, starts no thread and reads no clock. Owned by
-// ShardCore (or the simulator); one thread at a time. Idempotent under loss, repetition and
-// reordering of control messages. The journal must complete in the order of appends.
+// completions in, actions out. It does no I/O, starts no thread and reads no clock. ShardCore or
+// the simulator owns it; one thread at a time. Control messages may be lost, repeated or reordered.
+// The journal must complete appends in their order.
 #ifndef KAON_SERVER_SHARD_AGREEMENT_SHARD_MACHINE_H_
 #define KAON_SERVER_SHARD_AGREEMENT_SHARD_MACHINE_H_
 
@@ -24,47 +24,48 @@ namespace kaon::shard {
 
 class ShardMachine {
  public:
-  // `data_loss`: why it never votes, else empty. `durability` is what it says of its journal;
-  // `interval_steps` is 0 in other modes than INTERVAL.
+  // `data_loss`: why this shard never votes; empty if it may vote. `durability` is the mode of its
+  // journal. `interval_steps` is 0 in all modes but INTERVAL.
   explicit ShardMachine(std::string data_loss = "",
                         v1::DurabilityMode durability = v1::DURABILITY_MODE_NONE,
                         uint32_t interval_steps = 0);
 
-  // `now` serves only to say for how long the holder was silent; no decision depends on it.
+  // `now` is used only to report how long the holder was silent. No decision depends on it.
   void OnControl(StreamId stream, const v1::CoordinatorToShard& message, absl::Time now);
-  // `stream` is listened to from now on: before, its sender was not silent.
+  // Starts to listen to `stream`. Silence before this call is not counted against its sender.
   void OnReady(StreamId stream, absl::Time now);
   void OnStreamClosed(StreamId stream);
-  // All contributions to the plan of `generation` are folded; `facts` lack the plan. Late: ignored.
+  // All contributions to the plan of `generation` are folded. `facts` lack the plan. Ignores an
+  // outdated generation.
   void OnFolded(uint64_t generation, v1::Prepared facts);
   // An error refuses the registration with its message.
   void OnReserved(uint64_t generation, const absl::Status& status);
   void OnDurable(uint64_t token);
-  // `total` is what the state digests of all shards must add up to now, where a checkpoint says so:
-  // the decision on the next entry tells. One that tells otherwise ends this shard with DATA_LOSS.
+  // `total`: the sum of all shards' state digests according to a checkpoint, if it has one. If the
+  // decision on the next entry shows another sum, this shard stops with DATA_LOSS.
   void OnApplied(uint64_t position, uint64_t state_digest,
                  std::optional<uint64_t> total = std::nullopt);
-  // A snapshot that was taken in that timeline is durable.
+  // A snapshot taken in `timeline` is durable.
   void OnSnapshot(const v1::SnapshotPoint& snapshot, uint64_t timeline);
 
-  // Replay: the machine stands where what it once appended says it stood; no actions come of it.
-  // DATA_LOSS naming both values for a record that does not follow those before.
+  // Replay: each call restores the state that the appended record describes, without any action.
+  // Returns DATA_LOSS naming both values if the record does not follow the earlier ones.
   absl::Status RestorePromise(const journal::PromiseRecord& promise);
   absl::Status RestorePrepared(const v1::StepPlan& plan, const journal::PrepareRecord& prepare);
-  // To be applied; answer with OnApplied.
+  // The caller applies `record`, then calls OnApplied.
   absl::Status RestoreDecision(const v1::StepRecord& record);
-  // New generations are above `generation`.
+  // Makes all new generations greater than `generation`.
   void RestoreGeneration(uint64_t generation);
-  // As if everything up to the newest entry of `facts` had been replayed; before anything else.
+  // Restores the state after the newest entry of `facts`. Call it before records are replayed.
   void RestoreFacts(const AgreementSnapshot& facts, uint64_t state_digest);
 
-  // The states it can be rolled back to, oldest first; before entries are replayed.
+  // Sets the states that a rollback may name, oldest first. Call it before entries are replayed.
   void RestoreSnapshots(std::vector<v1::SnapshotPoint> snapshots);
 
-  // In the order in which they are to be carried out.
+  // Returns the pending actions, in the order to perform them.
   std::vector<ShardAction> TakeActions();
 
-  // What a new coordinator is told.
+  // Returns the state that a new coordinator reads.
   v1::ShardState state() const;
 
   const v1::Ballot& promised() const { return promised_; }
@@ -76,40 +77,40 @@ class ShardMachine {
   uint64_t applied_step() const { return applied_step_; }
   uint64_t timeline() const { return timeline_; }
   bool weights_loaded() const { return weights_loaded_; }
-  // 0 in other modes than INTERVAL.
+  // 0 in all modes but INTERVAL.
   uint32_t interval_steps() const { return interval_steps_; }
-  // Of weights, optimizer state and update counters as applied; 0 before registration.
+  // Digest of applied weights, optimizer state and update counters; 0 before registration.
   uint64_t state_digest() const { return state_digest_; }
   // Absent until the registration is applied.
   const std::optional<v1::RegisterBody>& registration() const { return registration_; }
-  // Position of this shard in the coordinators' lists; 0 of 0 until told.
+  // Position of this shard in the coordinators' lists, and their length. Both are 0 until known.
   uint32_t shard() const { return shard_; }
   uint32_t num_shards() const { return num_shards_; }
-  // Of the newest applied position; and the durable vote for the next, null if there is none.
+  // Record of the newest applied position, and the durable vote for the next (null if none).
   const std::optional<v1::StepRecord>& applied_record() const { return applied_record_; }
   const v1::Prepared* held() const { return held_.has_value() ? &held_->prepared : nullptr; }
-  // Allotted so far; 0 if none was.
+  // Newest generation allotted so far; 0 if none.
   uint64_t newest_generation() const { return next_generation_ - 1; }
-  // Whether a restart forgets that it voted for such a plan, now.
+  // Returns true if a restart now would forget a vote for `plan`.
   bool IsVolatile(const v1::StepPlan& plan) const;
-  // The plan accepted for applied_position() + 1, folding or prepared, and its generation or 0. In
-  // mode INTERVAL that of a restore or a rollback may be for a later position.
+  // The plan accepted for applied_position() + 1, folding or prepared, and its generation (0 if
+  // none). In mode INTERVAL, a restore or a rollback may be for a later position.
   const v1::StepPlan* accepted_plan() const { return accepted_ ? &accepted_->plan : nullptr; }
   uint64_t accepted_generation() const { return accepted_.has_value() ? accepted_->generation : 0; }
 
  private:
-  // What is known of the entry at applied position + 1.
+  // State of the entry at applied position + 1.
   struct Accepted {
     v1::StepPlan plan;
     uint64_t generation = 0;
     // Set once every contribution is folded.
     std::optional<v1::Prepared> facts;
   };
-  // A vote that is durable.
+  // A durable vote.
   struct Held {
     v1::StepPlan plan;
     v1::Prepared prepared;
-    // Some coordinator may know of it.
+    // A coordinator may know the vote.
     bool told = false;
   };
 
@@ -118,24 +119,25 @@ class ShardMachine {
   void OnPlan(StreamId stream, const v1::CoordinatorToShard& message);
   void OnDecision(StreamId stream, const v1::CoordinatorToShard& message);
 
-  // True if the message may be taken further; otherwise it was refused or dropped.
+  // Returns true if the message may be processed. Otherwise it was refused or dropped.
   bool AdmitBallot(StreamId stream, const v1::CoordinatorToShard& message, absl::Time now);
   bool AdmitShardIndex(StreamId stream, const v1::CoordinatorToShard& message);
-  // OK if `plan` may be voted for: CheckPosition, and it will be decided as this shard knows it.
+  // Returns OK if the shard may vote for `plan`: CheckPosition, the decide() version and
+  // CheckTarget.
   absl::Status CheckPlan(const v1::StepPlan& plan) const;
-  // OK if `plan` is for the next position of this shard's log and fits the job.
+  // Returns OK if `plan` is for the next position of this shard's log and fits the job.
   absl::Status CheckPosition(const v1::StepPlan& plan) const;
-  // The same for a rollback, and that this shard has the state it names.
+  // CheckPosition of a rollback; and OK if this shard has the snapshot that a rollback names.
   absl::Status CheckRollback(const v1::StepPlan& plan) const;
   absl::Status CheckTarget(const v1::SnapshotPoint& target) const;
-  // DATA_LOSS naming both digests if what all shards had before this decision is not what the
-  // checkpoint had that they took.
+  // Returns DATA_LOSS naming both digests if the state of all shards before this decision differs
+  // from the checkpoint that they restored.
   absl::Status CheckRestored(const v1::StepRecord& record) const;
-  // `plan` takes the whole state with it, from wherever a restart left this shard.
+  // Returns true if `plan` replaces the whole state, so it may skip positions that a restart lost.
   bool IsBeyondForgotten(const v1::StepPlan& plan) const;
-  // Whether it did.
+  // Forgets `snapshot` if `status` says that it is damaged. Returns whether it did.
   bool DropIfDamaged(const v1::SnapshotPoint& snapshot, const absl::Status& status);
-  // A restore or a rollback is applied.
+  // Updates the agreement for an applied restore or rollback.
   void TakeBack(const v1::StepPlan& plan);
   void Accept(const v1::StepPlan& plan);
   void Restamp(const v1::StepPlan& plan);
@@ -143,7 +145,7 @@ class ShardMachine {
   void AnswerPrepared();
   void OnPrepareDurable(v1::Prepared prepared);
   void AnswerPromise(StreamId stream);
-  // `about` says which message it answers.
+  // `about` says which message is refused.
   void Refuse(StreamId stream, v1::RefusalReason reason, std::string detail, v1::Refused about);
   void Send(StreamId stream, v1::ShardToCoordinator message);
   uint64_t Append(journal::Record record);
@@ -162,7 +164,7 @@ class ShardMachine {
   std::string holder_address_;
   std::optional<StreamId> holder_stream_;
   std::optional<absl::Time> holder_heard_;
-  // Streams that wait for a promise to be durable, with its ballot.
+  // Streams that wait for a durable promise, with its ballot.
   std::map<StreamId, v1::Ballot> promise_waiters_;
 
   uint64_t applied_position_ = 0;
@@ -171,11 +173,11 @@ class ShardMachine {
   uint64_t config_revision_ = 0;
   bool weights_loaded_ = false;
   uint64_t state_digest_ = 0;
-  // Right after a restore.
+  // Set right after a restore.
   std::optional<uint64_t> total_digest_;
   std::optional<v1::StepRecord> applied_record_;
   std::optional<v1::RegisterBody> registration_;
-  // Mode INTERVAL: what a rollback may name, oldest first; and whether it must come to one.
+  // Mode INTERVAL: states that a rollback may name, oldest first, and whether a rollback is needed.
   std::vector<v1::SnapshotPoint> snapshots_;
   bool rollback_needed_ = false;
 
@@ -185,7 +187,7 @@ class ShardMachine {
 
   uint64_t next_generation_ = 1;
   uint64_t next_token_ = 1;
-  // Appends that are not durable yet and have a consequence when they are.
+  // Appends that are not durable yet and need an action when they are.
   std::map<uint64_t, journal::Record> in_flight_;
 };
 

@@ -1,4 +1,5 @@
-// The machine read back from its journal: the same checks as of messages, but nobody is answered.
+// Replay of the journal into the machine. The checks are those of messages, but no answers are
+// sent.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -49,7 +50,7 @@ void ShardMachine::RestoreFacts(const AgreementSnapshot& facts, uint64_t state_d
   applied_record_ = facts.state.applied_record();
   registration_ = facts.state.registration();
   state_digest_ = state_digest;
-  // Unless what comes in the journal replaces the state.
+  // Reset if the journal replaces the state later.
   rollback_needed_ = interval_steps_ > 0 && !Mutated(Mutation::kForgottenVotesUnsaid);
   RestoreGeneration(facts.newest_generation);
 }
@@ -62,7 +63,7 @@ absl::Status ShardMachine::RestorePrepared(const v1::StepPlan& plan,
     return absl::DataLossError(absl::StrCat("PREPARE of ", DescribeStamp(plan),
                                             ", promised is ballot ", proto::ToString(promised_)));
   }
-  // P7, P11: what replay made of the journal is what the shard held when it voted.
+  // Replay must give the state that this shard held when it voted (P7, P11).
   if (!beyond && prepare.prepared.state_digest() != state_digest_) {
     return absl::DataLossError(
         absl::StrFormat("the PREPARE of %s was made with state digest %016x, replay gives %016x",
@@ -76,7 +77,7 @@ absl::Status ShardMachine::RestorePrepared(const v1::StepPlan& plan,
       return absl::DataLossError(absl::StrCat("PREPARE of ", DescribeStamp(plan), " after that of ",
                                               DescribeStamp(accepted_->plan)));
     }
-    // Rule 2: only (ballot, round) of a re-stamped vote differ.
+    // Rule 2: a re-stamped vote differs only in (ballot, round).
     if (accepted_->generation == prepare.generation &&
         (!proto::AlikeButForRound(plan, accepted_->plan) ||
          facts.SerializeAsString() != accepted_->facts->SerializeAsString())) {
@@ -96,7 +97,7 @@ absl::Status ShardMachine::RestorePrepared(const v1::StepPlan& plan,
 }
 
 absl::Status ShardMachine::CheckRestored(const v1::StepRecord& record) const {
-  // What takes the state back again does not go on from it.
+  // A restore or rollback does not continue from the restored state.
   const v1::StepPlan& plan = record.plan();
   if (!total_digest_.has_value() || plan.has_restore() || plan.has_rollback()) {
     return absl::OkStatus();
@@ -114,8 +115,7 @@ absl::Status ShardMachine::RestoreDecision(const v1::StepRecord& record) {
     return absl::DataLossError(absl::StrCat("decision of position ", plan.position(),
                                             ", expecting ", applied_position_ + 1));
   }
-  // Which of its stamps was decided does not matter: a later one may have been on its way to the
-  // disk.
+  // Accept the decision of any stamp of the vote: a later stamp may have been on its way to disk.
   if (!held_.has_value() || !proto::AlikeButForRound(plan, held_->plan)) {
     return absl::DataLossError(absl::StrCat(
         "decision of the plan of ", DescribeStamp(plan), ", held is ",

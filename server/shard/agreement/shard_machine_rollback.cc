@@ -1,6 +1,5 @@
-// Mode interval(K): a shard that restarts has forgotten what it voted for since its newest
-// snapshot. It says so, and votes for nothing but a rollback to a state that every shard has
-// (protocol.md 2.2 and 3).
+// Mode interval(K): a restarted shard has forgotten its votes since its newest snapshot. It says
+// so, and then votes only for a rollback to a state that every shard has (protocol.md 2.2 and 3).
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -16,14 +15,14 @@ namespace kaon::shard {
 
 namespace {
 
-// As SnapshotDirectory::kKept.
+// Equal to SnapshotDirectory::kKept.
 constexpr size_t kKept = 2;
 
 }  // namespace
 
 bool ShardMachine::IsVolatile(const v1::StepPlan& plan) const {
   const bool trains = plan.has_step() && plan.step().kind() == v1::STEP_KIND_TRAIN;
-  // Before there are weights nothing is in a snapshot, and everything in the journal.
+  // Before weights are loaded there is no snapshot, and the journal holds everything.
   return interval_steps_ > 0 && weights_loaded_ && (trains || plan.has_group_change());
 }
 
@@ -32,16 +31,15 @@ bool ShardMachine::IsBeyondForgotten(const v1::StepPlan& plan) const {
   return plan.has_rollback() || (plan.has_restore() && rollback_needed_);
 }
 
-// 2.2: "PREPARE(rollback) lies beside PREPARE(t), which is erased only when the rollback is
-// applied; it names the new timeline and target step; once any shard holds it, every later holder
-// completes it." Rule 4 lets a plan withdraw a PREPARE of its own position only, too. Here that of
-// a rollback takes its place (ADR 0020), which loses nothing: a rollback is planned by a holder
-// that has read of every shard that some shard needs one. That shard has forgotten its vote, and
-// never says again what it was, so that what is held here, and not decided yet, cannot be decided
-// any more by who reads all shards. And a decision taken before is among the steps that are lost:
-// it is refused here, as its PREPARE is not held (OnDecision), and skipped once the rollback is
-// applied. Until then every later holder finds the need, or this PREPARE, and completes or plans a
-// rollback.
+// Protocol.md 2.2 keeps PREPARE(rollback) alongside PREPARE(t) until the rollback is applied. Rule
+// 4 lets a plan withdraw only a PREPARE of its own position. Here PREPARE(rollback) replaces
+// PREPARE(t) instead (ADR 0020). Nothing is lost:
+// - An undecided entry that is held here cannot be decided any more. A holder plans a rollback only
+//   after it read that some shard needs one. Such a shard forgot its vote and never repeats it.
+// - A decision taken earlier belongs to the lost steps. OnDecision refuses it here, because its
+//   PREPARE is not held. The applied rollback skips it.
+// Until the rollback is applied, every later holder finds either the need or this PREPARE. It then
+// completes the rollback or plans one.
 absl::Status ShardMachine::CheckRollback(const v1::StepPlan& plan) const {
   if (interval_steps_ == 0) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -53,8 +51,8 @@ absl::Status ShardMachine::CheckRollback(const v1::StepPlan& plan) const {
                                                       " planned, position ",
                                                       applying_->plan().position(), " is decided"));
   }
-  // What was voted for since the holder has read of this shard, it could not plan above; and it
-  // never will be told of that, as it was the vote for an older ballot (rule 1).
+  // Count only a vote that a coordinator may know. A holder cannot plan above a vote made after it
+  // read this shard. It never hears of such a vote, which was for an older ballot (rule 1).
   uint64_t voted = 0;
   if (held_.has_value() && held_->told) {
     voted = held_->plan.position() - (held_->plan.has_rollback() ? 1 : 0);
@@ -92,7 +90,7 @@ void ShardMachine::RestoreSnapshots(std::vector<v1::SnapshotPoint> snapshots) {
 }
 
 void ShardMachine::OnSnapshot(const v1::SnapshotPoint& snapshot, uint64_t timeline) {
-  // That of a timeline that is over came late.
+  // Ignore a late snapshot of a timeline that is over.
   if (interval_steps_ == 0 || timeline != timeline_) return;
   snapshots_.push_back(snapshot);
   if (snapshots_.size() > kKept) {
@@ -100,7 +98,7 @@ void ShardMachine::OnSnapshot(const v1::SnapshotPoint& snapshot, uint64_t timeli
   }
 }
 
-// Of one that was found damaged the next holder must choose another.
+// After damage, the next holder must choose another snapshot.
 bool ShardMachine::DropIfDamaged(const v1::SnapshotPoint& snapshot, const absl::Status& status) {
   if (!absl::IsDataLoss(status) && !absl::IsNotFound(status) && !absl::IsInvalidArgument(status)) {
     return false;
@@ -126,7 +124,7 @@ void ShardMachine::TakeBack(const v1::StepPlan& plan) {
     applied_step_ = plan.rollback().target().step();
     kept = plan.rollback().target().position();
   }
-  // The others are no part of the job's history any more.
+  // Later snapshots no longer belong to the job's history.
   const auto is_gone = [kept](const v1::SnapshotPoint& one) { return one.position() > kept; };
   snapshots_.erase(std::remove_if(snapshots_.begin(), snapshots_.end(), is_gone), snapshots_.end());
 }

@@ -1,4 +1,5 @@
-// Whether a chunk fits its parameter, whatever was pushed before it. Pure functions; any thread.
+// Checks whether a chunk fits its parameter, independent of earlier chunks. Pure functions; any
+// thread.
 #ifndef KAON_SERVER_SHARD_GRADIENTS_CHUNK_CHECK_H_
 #define KAON_SERVER_SHARD_GRADIENTS_CHUNK_CHECK_H_
 
@@ -10,17 +11,17 @@
 
 namespace kaon::shard {
 
-// What a chunk must fit.
+// Limits of one parameter's chunks.
 struct ChunkBounds {
-  // Of the parameter.
+  // Name of the parameter.
   absl::string_view name;
   uint64_t num_elements = 0;
-  // Fewest payload bytes of a chunk that does not end its parameter: each chunk that is taken costs
+  // Minimum payload bytes of every chunk but the last of its parameter. Each accepted chunk costs
   // memory until its step is applied, whatever its size.
   uint64_t min_chunk_bytes = 0;
 };
 
-// INVALID_ARGUMENT naming the parameter, the field, its value and its range.
+// Returns INVALID_ARGUMENT naming the parameter, the field, its value and its range.
 absl::Status CheckChunk(const ChunkBounds& bounds, const v1::TensorChunk& chunk,
                         uint64_t payload_bytes);
 

@@ -22,7 +22,7 @@ void Run(const std::vector<std::function<void()>>& calls) {
   for (const auto& call : calls) call();
 }
 
-// Whether a member's contributions to one plan are its contributions to another.
+// Returns true if a member's contributions to one plan also count for the other.
 bool IsUnchanged(const v1::Member& a, const v1::Member& b) {
   return a.SerializeAsString() == b.SerializeAsString();
 }
@@ -104,13 +104,13 @@ void GradientAccumulator::ExpectStep(ExpectedStep expected) {
 }
 
 bool GradientAccumulator::IsActiveLocked(const Parameter& parameter) const {
-  // Frozen parameters are loaded, then served unchanged ([T8]).
+  // Frozen parameters are loaded once and then served unchanged ([T8]).
   return plan_.has_value() &&
          (!parameter.frozen || plan_->step().kind() == v1::STEP_KIND_LOAD_WEIGHTS);
 }
 
 size_t GradientAccumulator::KeptMembersLocked(const v1::StepPlan& plan) {
-  // A finished sum is divided already, so nothing can be added to it.
+  // A finished sum is divided already, so it accepts no more contributions.
   if (!plan_.has_value() || folded_ || plan_->step().step() != plan.step().step() ||
       plan_->step().kind() != plan.step().kind()) {
     return 0;
@@ -137,9 +137,9 @@ void GradientAccumulator::Restamp(const v1::StepPlan& plan) {
   if (plan_.has_value()) plan_ = plan;
 }
 
-// protocol.md 2.2, "Worker restarted mid-step": "new attempt, round + 1, sums cleared unless rule 8
-// keeps them, workers re-push (only to shards whose sums had to be cleared, rule 8). All shards use
-// the same attempt of each worker." It is the plan's.
+// After a worker restarts within a step, the plan has its new attempt and round + 1 (protocol.md
+// 2.2). Sums are cleared unless rule 8 keeps them. Workers resend only to shards that cleared their
+// sums. All shards use the attempt that the plan names.
 void GradientAccumulator::BeginFolding(const v1::StepPlan& plan, uint64_t generation) {
   Calls calls;
   {
@@ -148,7 +148,7 @@ void GradientAccumulator::BeginFolding(const v1::StepPlan& plan, uint64_t genera
                          absl::StrCat("step ", plan.step().step(), " was reopened as round ",
                                       plan.round(), " of ballot ", proto::ToString(plan.ballot()))),
                      &calls);
-    // No chunk of the old generation is taken from here on: what is kept must not move.
+    // Accept no chunk of the old generation from here on: kept sums must not change.
     for (auto& [id, parameter] : parameters_) {
       MutexLock parameter_lock(parameter->mu);
       parameter->generation = 0;
@@ -208,7 +208,8 @@ absl::Status GradientAccumulator::CheckOpenLocked(const v1::PushOpen& open) cons
   if (open.timeline() != expected_->timeline) {
     const std::string both =
         absl::StrCat("timeline ", open.timeline(), " pushed, expecting ", expected_->timeline);
-    // As of steps: a shard that lost power may have to be told again of a timeline.
+    // A future timeline is UNAVAILABLE, like a future step: a shard that lost power may not know it
+    // yet.
     return open.timeline() > expected_->timeline ? absl::UnavailableError(both)
                                                  : absl::FailedPreconditionError(both);
   }
@@ -222,8 +223,7 @@ absl::Status GradientAccumulator::CheckOpenLocked(const v1::PushOpen& open) cons
                                                expected_->step,
                                                plan_.has_value() ? "" : ", which has no plan yet"));
   }
-  // Sums that an accepted plan will clear must not be answered for: the worker would never push
-  // them again.
+  // Accept no push for sums that a newer plan will clear: the worker would never resend it.
   const int by_ballot = proto::Compare(plan_->ballot(), open.ballot());
   if (by_ballot < 0 || (by_ballot == 0 && plan_->round() < open.round())) {
     return absl::UnavailableError(
@@ -235,7 +235,7 @@ absl::Status GradientAccumulator::CheckOpenLocked(const v1::PushOpen& open) cons
   if (worker == workers_.end()) {
     const std::string why =
         absl::StrCat("rank ", open.rank(), " pushed, which takes no part in step ", open.step());
-    // One that was lost may be in a later round, or will hear of the decision.
+    // A lost worker may take part in a later round, or it will hear of the decision.
     const bool is_one = open.rank() < world_size_;
     const bool trains = plan_->step().kind() == v1::STEP_KIND_TRAIN;
     return is_one && trains ? absl::AbortedError(why) : absl::InvalidArgumentError(why);
@@ -254,7 +254,7 @@ uint64_t GradientAccumulator::WindowLocked() const {
 }
 
 uint64_t GradientAccumulator::RoomLocked(const Worker& worker) const {
-  // A chunk whose turn has come is taken even without credit.
+  // 0 does not block a chunk whose turn has come: it needs no credit.
   return worker.staged_bytes >= WindowLocked() ? 0 : WindowLocked() - worker.staged_bytes;
 }
 
@@ -318,12 +318,12 @@ void GradientAccumulator::ForgetRefusedLocked(uint32_t rank, PushStreamId stream
                                               Calls* calls) {
   Worker& worker = workers_[rank];
   worker.staged_bytes -= bytes;
-  // To the worker, credit on the stream itself would mean that the chunk was accepted.
+  // The worker would read credit on this stream as acceptance of the chunk.
   if (worker.stream != stream) CreditLocked(worker, bytes, calls);
 }
 
 void GradientAccumulator::ReleaseLocked(const std::vector<ReleasedBytes>& released, Calls* calls) {
-  // One credit for each rank, however many chunks it is for.
+  // Send one credit per rank, however many chunks it covers.
   std::map<uint32_t, uint64_t> by_rank;
   for (const ReleasedBytes& bytes : released) by_rank[bytes.rank] += bytes.bytes;
   for (const auto& [rank, bytes] : by_rank) {
@@ -395,10 +395,10 @@ void GradientAccumulator::CheckFoldedLocked(Calls* calls) {
   bool any_active = false;
   for (auto& [id, parameter] : parameters_) any_active = any_active || IsActiveLocked(*parameter);
   for (const auto& [rank, worker] : workers_) {
-    // A shard without anything to sum waits for nobody.
+    // A shard with nothing to sum waits for no worker.
     if (any_active && !worker.finished) return;
   }
-  // Every contribution was received whole, so none can still wait for an earlier one.
+  // Every contribution arrived whole, so none still waits for an earlier one.
   folded_ = true;
   calls->push_back([this, generation = generation_] { options_.on_folded(generation); });
 }

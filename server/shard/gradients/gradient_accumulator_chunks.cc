@@ -1,5 +1,4 @@
-// What a push stream brings on its way into the sums: checked as a whole, then added chunk by
-// chunk.
+// Adds the chunks of a push stream to the sums: checks all first, then adds one by one.
 #include <utility>
 
 #include "job/definition.h"
@@ -17,7 +16,8 @@ uint64_t BytesOf(proto::Slices payload) {
   return bytes;
 }
 
-// That each fits its parameter, which the job has, and came as it was sent.
+// Checks that each chunk fits its parameter and arrived unchanged. The job must have the
+// parameters.
 absl::Status CheckChunks(const v1::JobDefinition& job, uint64_t min_chunk_bytes,
                          absl::Span<const proto::ChunkView> chunks) {
   for (const proto::ChunkView& view : chunks) {
@@ -45,13 +45,13 @@ absl::Status GradientAccumulator::AddChunks(PushStreamId stream_id,
       parameters.push_back(parameter);
     }
   }
-  // Before anything is added: a sum cannot be undone.
+  // Check before the first addition: a sum cannot be undone.
   KAON_RETURN_IF_ERROR(CheckChunks(registration_.definition(), options_.min_chunk_bytes, chunks));
   uint64_t left_bytes = 0;
   for (const proto::ChunkView& view : chunks) left_bytes += BytesOf(view.payload);
   uint32_t rank = 0;
   uint64_t generation = 0;
-  // Where its credit goes.
+  // The stream that receives the credit.
   PushStreamId push = 0;
   uint64_t room = 0;
   {
@@ -62,7 +62,8 @@ absl::Status GradientAccumulator::AddChunks(PushStreamId stream_id,
     push = stream->joined.value_or(stream_id);
     Worker& worker = workers_[rank];
     room = RoomLocked(worker);
-    // Before it is added: a stream that the rank opens meanwhile must not get credit for it.
+    // Count the bytes before adding: a stream that the rank opens meanwhile must not get credit for
+    // them.
     worker.staged_bytes += left_bytes;
   }
   std::vector<ReleasedBytes> released;
@@ -82,12 +83,12 @@ absl::Status GradientAccumulator::AddChunks(PushStreamId stream_id,
     CheckSettledLocked(parameter, generation, &calls);
     if (!status.ok()) break;
     left_bytes -= bytes;
-    // It waits, and leaves the chunks behind it so much less room.
+    // A staged chunk leaves less room for the chunks after it.
     if (released.size() == released_before) room -= bytes;
   }
   {
     MutexLock lock(mu_);
-    // Otherwise the workers' bytes have been counted anew.
+    // A new generation has reset the workers' byte counts.
     if (generation_ == generation) {
       ReleaseLocked(released, &calls);
       if (!status.ok()) ForgetRefusedLocked(rank, push, left_bytes, &calls);

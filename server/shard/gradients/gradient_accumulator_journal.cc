@@ -1,4 +1,4 @@
-// Sums that become gradients, on their way to the journal; and gradients read back from it.
+// Finishes sums to gradients and writes them to the journal; restores gradients from it.
 #include <map>
 #include <utility>
 
@@ -9,8 +9,8 @@ namespace kaon::shard {
 
 namespace {
 
-// 1 MiB: little enough that a full disk, which makes the journal write an entry again, makes it
-// write little; much enough that what a record costs beside its values does not count.
+// 1 MiB. The journal rewrites an entry after a full disk, so slices must be small. The header of a
+// record must cost little next to its values, so slices must not be tiny.
 constexpr size_t kMaxSliceElements = size_t{1} << 18;
 
 Divisors DivisorsOf(const v1::StepPlan& plan) {
@@ -145,13 +145,13 @@ absl::Status GradientAccumulator::RestoreFolded(const v1::StepPlan& plan, uint64
           absl::StrCat("PREPARE says nothing of parameter ", parameter->fold->name()));
     }
     parameter->fold->Restore(members, loading, *found->second);
-    // A worker that pushes again finishes nothing again.
+    // Another push must not finish the parameter again.
     parameter->announced = true;
     parameter->appended = true;
     parameter->generation = generation;
   }
   ResetWorkersLocked(0);
-  // A worker that comes back need not send anything.
+  // Workers that reconnect need not resend anything.
   for (auto& [rank, worker] : workers_) worker.finished = true;
   return absl::OkStatus();
 }

@@ -16,7 +16,7 @@ absl::Status GradientReplay::Add(const journal::GradientSlice& slice, bool keep_
       return absl::DataLossError(absl::StrCat("slice of generation ", slice.generation,
                                               " after one of generation ", generation_));
     }
-    // What came before was withdrawn unless it was voted on.
+    // Slices of an older generation without a vote were withdrawn.
     added_.clear();
     generation_ = slice.generation;
   }

@@ -1,7 +1,6 @@
-// Puts the gradients that a journal holds back where the votes on them found them: takes slices in
-// the order in which they were appended, and at a PREPARE makes the accumulator stand as if it had
-// folded them. Slices that no PREPARE follows are forgotten. Owned by ShardCore while it replays;
-// one thread.
+// Restores the gradients that a journal holds to their state at each vote. Reads slices in append
+// order. At a PREPARE, sets the accumulator as if it had folded them. Discards slices that no
+// PREPARE follows. Owned by ShardCore during replay; one thread.
 #ifndef KAON_SERVER_SHARD_GRADIENTS_GRADIENT_REPLAY_H_
 #define KAON_SERVER_SHARD_GRADIENTS_GRADIENT_REPLAY_H_
 
@@ -21,23 +20,24 @@ class GradientReplay {
   // `accumulator` outlives this object.
   explicit GradientReplay(GradientAccumulator& accumulator) : accumulator_(accumulator) {}
 
-  // Forgets what no PREPARE followed.
+  // Discards slices that no PREPARE followed.
   void Clear() { added_.clear(); }
 
-  // With `keep_sums`, the accumulator's sums are those of a PREPARE that stands until another one
-  // is read: the slice waits beside them. DATA_LOSS naming the parameter and both numbers when it
-  // is not this shard's, does not follow the slice before, or ends beyond its parameter.
+  // Adds a slice. `keep_sums`: the accumulator's sums belong to a PREPARE that is valid until
+  // another one is read, so the slice waits in separate memory. Returns DATA_LOSS naming the
+  // parameter and both numbers if the parameter is not this shard's, or the slice leaves a gap or
+  // exceeds the parameter.
   absl::Status Add(const journal::GradientSlice& slice, bool keep_sums);
 
-  // The vote on what was added of its generation. DATA_LOSS naming both values when a gradient is
-  // incomplete or too many, or when its digest is not that of the vote.
+  // Completes a vote on the slices of `generation`. Returns DATA_LOSS naming both values if a
+  // gradient is incomplete or unexpected, or its digest is not the vote's.
   absl::Status Complete(const v1::StepPlan& plan, uint64_t generation, const v1::Prepared& facts);
 
  private:
-  // Elements of one parameter.
+  // Elements read so far of one parameter.
   struct Added {
     uint64_t num_elements = 0;
-    // What waits, if it must.
+    // Values that wait if the accumulator's sums are kept.
     std::vector<float> waiting;
   };
 

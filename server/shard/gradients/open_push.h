@@ -1,5 +1,5 @@
-// Which step is pushed, and one push stream as the accumulator and the transport see it. Plain
-// values; whose threads may call the callbacks is said below.
+// One push stream as the accumulator and the transport see it, and the step that a shard expects.
+// Plain values. Comments below say which threads invoke the callbacks.
 #ifndef KAON_SERVER_SHARD_GRADIENTS_OPEN_PUSH_H_
 #define KAON_SERVER_SHARD_GRADIENTS_OPEN_PUSH_H_
 
@@ -14,7 +14,7 @@ namespace kaon::shard {
 
 using PushStreamId = uint64_t;
 
-// Which step the shard may take next.
+// The step that the shard accepts next.
 struct ExpectedStep {
   std::string job;
   uint64_t timeline = 0;
@@ -22,12 +22,11 @@ struct ExpectedStep {
   uint64_t step = 0;
 };
 
-// Called without a lock held, on any thread, perhaps still after Close: they must keep alive what
-// they touch.
+// Invoked without a lock held, on any thread, perhaps even after Close. Keep alive what they use.
 struct PushCallbacks {
-  // So many more payload bytes may be sent.
+  // The worker may send `bytes` more payload bytes.
   std::function<void(uint64_t bytes)> on_credit;
-  // The stream is over; nothing more will be taken from it.
+  // The stream is over and accepts nothing more.
   std::function<void(const absl::Status& status)> on_ended;
 };
 

@@ -18,7 +18,7 @@ namespace kaon::shard {
 
 namespace {
 
-// Values of the two enumerations are equal (kernels/dtype.h).
+// The two enumerations have equal values (kernels/dtype.h).
 kernels::DType ToKernels(v1::DType dtype) { return static_cast<kernels::DType>(dtype); }
 
 std::vector<std::byte> Flatten(proto::Slices slices) {
@@ -71,7 +71,8 @@ bool ParameterFold::HasFoldedBeyond(size_t num_members) const {
 }
 
 void ParameterFold::ReplaceMembersFrom(size_t num_members, absl::Span<const v1::Member> members) {
-  // Not up to the next member's: the one after those kept may have left the plan.
+  // Do not search for the next member's rank: the member after the kept ones may have left the
+  // plan.
   contributions_.resize(num_members == 0 ? 0 : LowerBound(members[num_members - 1].rank() + 1, 0));
   AppendContributions(members.subspan(num_members), loading_weights_);
 }
@@ -110,7 +111,7 @@ absl::StatusOr<bool> ParameterFold::CheckOrder(const Contribution& contribution,
     return Invalid(contribution, absl::StrCat("gap: elements from ", chunk.offset(),
                                               " pushed, expecting from ", contribution.received));
   }
-  // Restored: of its chunks nothing is known but that they were taken.
+  // After Restore, chunks are known only as accepted; their bytes are unknown.
   if (contribution.taken.empty()) return true;
   const uint64_t end = chunk.offset() + chunk.num_elements();
   const auto taken =
@@ -200,8 +201,8 @@ void ParameterFold::Fold(size_t index, kernels::DType dtype, uint64_t offset,
     non_finite = std::max(non_finite, found);
     next += num_elements;
   };
-  // A block, or even an element, may lie across two slices of what the transport received. Blocks
-  // are put together again, so that the sum of squares does not depend on where it cut them.
+  // Blocks and even elements may span two slices that the transport received. Reassemble blocks, so
+  // that the sum of squares does not depend on the slices.
   std::array<std::byte, kernels::kFoldBlockElements * sizeof(float)> split;
   size_t split_bytes = 0;
   for (absl::Span<const std::byte> slice : payload) {
@@ -221,7 +222,7 @@ void ParameterFold::Fold(size_t index, kernels::DType dtype, uint64_t offset,
   if (split_bytes > 0) fold(split.data(), split_bytes);
   contribution.folded = next;
   if (non_finite >= 0) {
-    // The lowest rank, whatever order the chunks came in.
+    // Keep the lowest rank, in any order of arrival.
     non_finite_rank_ = std::min(non_finite_rank_.value_or(contribution.rank), contribution.rank);
   }
 }
@@ -249,7 +250,7 @@ void ParameterFold::Drain(size_t index, std::vector<ReleasedBytes>* released) {
       released->push_back({contribution.rank, chunk.bytes.size()});
       contribution.staged.pop_front();
     }
-    // Later ones wait for this one alone.
+    // Later contributions wait for this one.
     if (contribution.folded == folded_before && contribution.folded < sum_.size()) return;
   }
 }
@@ -277,7 +278,7 @@ void ParameterFold::MarkMissing(uint32_t rank, std::vector<ReleasedBytes>* relea
 }
 
 bool ParameterFold::IsComplete() const {
-  // Nothing is folded ahead of an earlier contribution, so the last one tells for all.
+  // No contribution is folded ahead of an earlier one, so the last one decides.
   const Contribution* last = Previous(contributions_.size());
   return last == nullptr || last->folded == sum_.size();
 }

@@ -70,7 +70,7 @@ void PushIntake::NoteEnd(const absl::Status& status) const {
     return;
   }
   counts_.Add(monitor::Event::kPushRefused, status.code());
-  // A worker that asks too early, or means harm, asks often.
+  // Limit the log: a premature or malicious worker may retry often.
   LOG_EVERY_T(WARNING, 1) << "push of " << auth::PeerName(peer_)
                           << " refused: " << monitor::ForLog(status);
 }

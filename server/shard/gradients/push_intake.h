@@ -1,5 +1,5 @@
-// What a push says, whatever carries it: its messages are decoded, checked against who sends them,
-// and handed to the GradientAccumulator (room 3 of a gradient's life; no decisions). Owned by one
+// Decodes the messages of a push from any transport (room 3 of a gradient's life). It checks them
+// against the peer and passes them to the GradientAccumulator. It makes no decisions. Owned by one
 // call of PushStream or ShmSession; one thread at a time.
 #ifndef KAON_SERVER_SHARD_GRADIENTS_PUSH_INTAKE_H_
 #define KAON_SERVER_SHARD_GRADIENTS_PUSH_INTAKE_H_
@@ -19,22 +19,22 @@ namespace kaon::shard {
 
 class PushIntake {
  public:
-  // What a message is answered with at once.
+  // Immediate answer to a message.
   struct Answer {
     std::optional<v1::PushOpened> opened;
-    // The push is over, and all of it accepted.
+    // The push is complete and everything in it was accepted.
     bool finished = false;
   };
 
   // `accumulator` and `counts` outlive the intake.
   PushIntake(GradientAccumulator& accumulator, monitor::EventCounts& counts, proto::Identity peer);
 
-  // Takes a PushRequest, whose bytes are read now. `callbacks` is called once, by an open that may
-  // be taken. Errors are those of ShardData.Push and end the push.
+  // Processes a serialized PushRequest and reads its bytes now. Invokes `callbacks` once, for an
+  // acceptable open. Errors are those of ShardData.Push and end the push.
   absl::StatusOr<Answer> Take(proto::Slices message, absl::FunctionRef<PushCallbacks()> callbacks);
-  // Counts and logs how a push ended.
+  // Counts and logs the end of a push.
   void NoteEnd(const absl::Status& status) const;
-  // Nothing more will be taken. Called once all callbacks may be forgotten.
+  // Accepts nothing more. Call it once no callback is needed any more.
   void Close();
 
   bool finished() const { return finished_; }

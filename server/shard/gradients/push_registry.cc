@@ -66,7 +66,7 @@ void PushRegistry::EndAll(const absl::Status& status, Calls* calls) {
 void PushRegistry::Remove(PushStreamId id, Calls* calls) {
   const auto found = streams_.find(id);
   if (found == streams_.end()) return;
-  // Whoever ended it need not be told.
+  // The transport ended the stream itself and needs no callback.
   found->second.callbacks.on_ended = [](const absl::Status&) {};
   End(id, absl::AbortedError("the push of this lane is over"), calls);
 }

@@ -1,6 +1,6 @@
-// The push streams that are open on a shard, and the lanes that have joined them: who sends what a
-// lane brings, and what ends with what. Plain bookkeeping, no gradients; owned by
-// GradientAccumulator, under its lock.
+// The open push streams of a shard and the lanes that joined them. It knows the rank of each stream
+// and which lanes end with a push. It holds no gradients. Owned by GradientAccumulator, under its
+// lock.
 #ifndef KAON_SERVER_SHARD_GRADIENTS_PUSH_REGISTRY_H_
 #define KAON_SERVER_SHARD_GRADIENTS_PUSH_REGISTRY_H_
 
@@ -18,33 +18,33 @@ namespace kaon::shard {
 
 class PushRegistry {
  public:
-  // A push over several connections has one stream that opens and finishes it, and lanes.
+  // A push over several connections has one stream that opens and finishes it, plus lanes.
   static constexpr uint32_t kMostLanes = 3;
 
   struct Stream {
     uint32_t rank = 0;
     uint64_t generation = 0;
     PushCallbacks callbacks;
-    // The stream that a lane has joined.
+    // Set for a lane: the stream that it joined.
     std::optional<PushStreamId> joined;
-    // How many have joined this one since it was opened.
+    // Number of lanes that joined this stream since it opened.
     uint32_t num_lanes = 0;
   };
-  // To be made once no lock is held.
+  // Callbacks to invoke once no lock is held.
   using Calls = std::vector<std::function<void()>>;
 
   PushStreamId Add(uint32_t rank, uint64_t generation, PushCallbacks callbacks);
-  // A lane of `push`. ABORTED if that is over, INVALID_ARGUMENT if it is another rank's or a lane
-  // itself, RESOURCE_EXHAUSTED if it has kMostLanes.
+  // Adds a lane to `push`. Returns ABORTED if the push is over, INVALID_ARGUMENT if it is a lane or
+  // belongs to another rank, RESOURCE_EXHAUSTED if it has kMostLanes.
   absl::StatusOr<PushStreamId> Join(PushStreamId push, uint32_t rank, PushCallbacks callbacks);
 
-  // ABORTED if it is over. Valid until something is added or ended.
+  // Returns ABORTED if the stream is over. The pointer is valid until a stream is added or ended.
   absl::StatusOr<const Stream*> Find(PushStreamId id) const;
 
-  // Ends it and its lanes, and tells them; nothing if it is over.
+  // Ends the stream and its lanes, and adds their on_ended to `calls`. Does nothing if it is over.
   void End(PushStreamId id, const absl::Status& status, Calls* calls);
   void EndAll(const absl::Status& status, Calls* calls);
-  // Its transport has ended it: tells its lanes.
+  // Removes a stream that its transport has ended, and ends its lanes.
   void Remove(PushStreamId id, Calls* calls);
 
  private:

@@ -1,5 +1,5 @@
-// What a shard does with the sum of one parameter besides dividing it: by the job alone, the same
-// in every step until its groups change. Pure functions; any thread.
+// Settings by which a shard reduces the sum of one parameter to its gradient. The job's groups
+// determine them, so they stay the same until the groups change. Pure functions; any thread.
 #ifndef KAON_SERVER_SHARD_GRADIENTS_REDUCTION_H_
 #define KAON_SERVER_SHARD_GRADIENTS_REDUCTION_H_
 
@@ -10,16 +10,16 @@
 namespace kaon::shard {
 
 struct Reduction {
-  // Some decision reads its sum of squares, or the record reports it ([T5]). What is not finite is
-  // looked for in any case ([T3]).
+  // A decision or the record needs the sum of squares ([T5]). The check for non-finite values
+  // ([T3]) runs in any case.
   bool takes_sum = true;
-  // Stepped with zeros when no worker sent a gradient ([T7]).
+  // Use zeros if no worker sent a gradient ([T7]).
   bool zero_if_missing = false;
-  // Some norm may scale its gradient ([C3], [C7]): how it is stepped is known with the decision.
+  // A norm may scale the gradient ([C3], [C7]), so the update must wait for the decision.
   bool is_clipped = true;
 };
 
-// By parameter id.
+// Returns the reductions of all parameters, indexed by parameter id.
 std::vector<Reduction> ReductionsOf(const v1::RegisterBody& job);
 
 }  // namespace kaon::shard

@@ -25,7 +25,7 @@ void ParameterPublisher::Serve(const std::string& job, uint64_t timeline,
       MutexLock parameter_lock(parameter->mu);
       parameter->versions[0].memory = source.first;
       parameter->versions[1].memory = source.second;
-      // The first write goes to the first buffer, also where there is no second.
+      // The first write goes to the first buffer, even if there is no second.
       parameter->current = 1;
     }
     parameters_.emplace(source.parameter_id, std::move(parameter));
@@ -101,7 +101,7 @@ absl::Status ParameterPublisher::CheckPull(const v1::PullRequest& request) const
 absl::Status ParameterPublisher::CheckTimelineLocked(uint64_t timeline) const {
   if (timeline == timeline_) return absl::OkStatus();
   const std::string both = absl::StrCat("timeline ", timeline, " pulled, expecting ", timeline_);
-  // A shard that lost power may have to be told again of a timeline that others are in already.
+  // A shard that lost power may not know yet a timeline that others have begun.
   return timeline > timeline_ ? absl::UnavailableError(both) : absl::FailedPreconditionError(both);
 }
 
@@ -118,7 +118,7 @@ void ParameterPublisher::Rewind(uint64_t timeline) {
       MutexLock parameter_lock(parameter->mu);
       for (Version& version : parameter->versions) version.valid = false;
       parameter->pinned.Clear();
-      // As Serve leaves it: the next write goes to the first buffer.
+      // Like after Serve, the next write goes to the first buffer.
       parameter->current = 1;
     }
   }

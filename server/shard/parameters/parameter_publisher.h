@@ -1,8 +1,8 @@
-// Versions of the weights that readers may have (room 8 of a gradient's life): two buffers per
-// parameter, so that version t is written while t - 1 is read, copies of what readers still hold on
-// to when its buffer is written again, and readers that wait for a version that is on its way.
-// Owned by ShardCore. Readers come from any thread; what is under "Step thread" from the one that
-// drives the core.
+// Versions of the weights for readers (room 8 of a gradient's life). Each parameter has two
+// buffers, so that version t is written while t - 1 is read. Versions that readers still pin are
+// copied before their buffer is overwritten. Readers may wait for a planned version. Owned by
+// ShardCore. Reader methods: any thread. Methods below "Step thread": the thread that drives the
+// core.
 #ifndef KAON_SERVER_SHARD_PARAMETERS_PARAMETER_PUBLISHER_H_
 #define KAON_SERVER_SHARD_PARAMETERS_PARAMETER_PUBLISHER_H_
 
@@ -27,82 +27,83 @@
 
 namespace kaon::shard {
 
-// Most parameters one pull may name.
+// Maximum number of parameters in one pull.
 inline constexpr int kMaxPulledParameters = 100000;
 
 using WaiterId = uint64_t;
 
 class ParameterPublisher {
  public:
-  // One parameter of this shard. The memory outlives its serving.
+  // One parameter of this shard. Its memory outlives the publisher's use.
   struct Source {
     uint32_t parameter_id = 0;
     std::string name;
     absl::Span<float> first;
-    // Empty for a parameter that is written once.
+    // Empty for a parameter that is written only once.
     absl::Span<float> second;
   };
 
-  // `phases`, told of what is read, and `store`, which has the memory of copies, outlive the
-  // publisher; null if nobody measures, or no version outlives its buffer.
+  // `phases` records the time of reads; null: not measured. `store` allocates copies; null: no
+  // version outlives its buffer. Both outlive the publisher.
   explicit ParameterPublisher(StepPhases* phases = nullptr, tier::TieredStore* store = nullptr)
       : phases_(phases), store_(store) {}
 
-  // NOT_FOUND, FAILED_PRECONDITION (older timeline; step that is gone: names both),
-  // INVALID_ARGUMENT (dtype, parameters), UNAVAILABLE (a timeline that is not there yet; a step
-  // that is neither there nor planned), or what the publisher was closed with.
+  // Checks a request. Returns NOT_FOUND, INVALID_ARGUMENT (dtype, parameters), or
+  // FAILED_PRECONDITION naming both for an older timeline or a replaced step. Returns UNAVAILABLE
+  // for a future timeline, or a step neither present nor planned. After CloseAll, returns its
+  // status.
   absl::Status CheckPull(const v1::PullRequest& request) const;
 
-  // 0: Read may be called. Otherwise `ready` will be called once, without a lock held, on any
-  // thread, when it is worth asking again, unless Forget comes first; it must keep alive what it
-  // touches. Errors are those of CheckPull.
+  // Returns 0 if Read may be called. Otherwise calls `ready` once when a retry makes sense, on any
+  // thread, without a lock held. Forget cancels the call. `ready` keeps alive what it uses. Errors
+  // are those of CheckPull.
   absl::StatusOr<WaiterId> Await(uint32_t parameter_id, uint64_t step, std::function<void()> ready);
   void Forget(WaiterId waiter);
-  // Whether Await would return 0 now.
+  // Returns true if Await would return 0 now.
   bool IsReadable(uint32_t parameter_id, uint64_t step) const;
 
-  // Of a request that CheckPull accepts: from now on its version outlives its buffers, if `store`
-  // has room for a copy when they are written again. Each parameter until it is let go of.
+  // Pins the version that `request` names, after CheckPull accepted it. BeginWrite copies a pinned
+  // version before overwriting it, if `store` has room. Each parameter stays pinned until Unpin.
   ReaderId Pin(const v1::PullRequest& request);
   void Unpin(ReaderId reader, uint32_t parameter_id);
 
-  // `to` <- elements [offset, offset + num_elements) of version `step`, rounded to `dtype`. The
-  // parameter and the range must be this shard's. FAILED_PRECONDITION naming both steps when the
-  // version is gone.
+  // Copies elements [offset, offset + num_elements) of version `step` to `to`, rounded to `dtype`.
+  // The parameter and the range must be this shard's. Returns FAILED_PRECONDITION naming both steps
+  // if the version is gone.
   absl::Status Read(uint32_t parameter_id, uint64_t step, uint64_t offset, kernels::DType dtype,
                     uint64_t num_elements, std::byte* to) const;
-  // Naming both timelines: FAILED_PRECONDITION when `timeline` is over, UNAVAILABLE when it is not
-  // there yet. What was read before is of it as long as this is OK afterwards.
+  // Returns FAILED_PRECONDITION if `timeline` is over, UNAVAILABLE if it has not begun; both name
+  // both timelines. OK after a Read means that the values read belong to `timeline`.
   absl::Status CheckTimeline(uint64_t timeline) const;
-  // 0 for a parameter that is not served.
+  // Returns 0 for a parameter that is not served.
   uint64_t num_elements(uint32_t parameter_id) const;
 
   // Step thread.
 
   void Serve(const std::string& job, uint64_t timeline, std::vector<Source> sources);
-  // Version `step` is planned: readers may wait for it. Absent: none is.
+  // Lets readers wait for the planned version `step`; absent: no version is planned.
   void ExpectStep(std::optional<uint64_t> step);
-  // What was served is of an older timeline: no version is there, until the next is published.
+  // Starts `timeline`: all served versions are invalid. Readers wait until the next Publish.
   void Rewind(uint64_t timeline);
-  // The newest version.
+  // Returns the newest version.
   absl::Span<const float> current(uint32_t parameter_id) const;
-  // The version before the newest write; empty before the second write.
+  // Returns the version before the newest; empty before the second write.
   absl::Span<const float> previous(uint32_t parameter_id) const;
-  // Memory for the next version; what it held is gone from now on.
+  // Returns memory for the next version. Its previous contents are invalid from now on.
   absl::Span<float> BeginWrite(uint32_t parameter_id);
-  // What was written is version `step`.
+  // Publishes the written memory as version `step`.
   void Publish(uint32_t parameter_id, uint64_t step);
-  // Version `step` is the newest one unchanged.
+  // Publishes the newest version, unchanged, also as version `step`.
   void Carry(uint32_t parameter_id, uint64_t step);
-  // Memory is needed: readers lose what has no buffer any more.
+  // Frees all copies, when memory is needed. Readers lose versions that have no buffer.
   void DropCopies();
-  // Ends every wait and refuses every pull with `status`.
+  // Ends every wait, and refuses every pull, with `status`.
   void CloseAll(const absl::Status& status);
 
  private:
   struct Version {
     absl::Span<float> memory;
-    // Steps it is the version of.
+    // The memory is the version of the steps first_step to last_step.
     bool valid = false;
     uint64_t first_step = 0;
     uint64_t last_step = 0;
@@ -126,17 +127,17 @@ class ParameterPublisher {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<const Parameter*> FindLocked(uint32_t parameter_id) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Calls what waits for the parameter; absent: everything.
+  // Wakes the readers that wait for the parameter; absent: all readers.
   void Wake(std::optional<uint32_t> parameter_id);
 
   StepPhases* const phases_;
   tier::TieredStore* const store_;
-  // Of the step thread: no two copies have the same name.
+  // Used by the step thread; makes the names of copies unique.
   uint64_t copies_made_ = 0;
   // Written by Serve, before the job is known to anyone.
   std::map<uint32_t, std::unique_ptr<Parameter>> parameters_;
 
-  // Taken before a parameter's lock, never inside one.
+  // Acquired before a parameter's lock, never inside one.
   mutable Mutex mu_;
   absl::Status closed_ ABSL_GUARDED_BY(mu_);
   // Empty until a job is served.

@@ -19,11 +19,11 @@ namespace kaon::shard {
 
 namespace {
 
-// Momentum is decoded and differences are taken so many elements at a time.
+// Elements per block when decoding momentum and computing differences.
 constexpr size_t kChunk = 4096;
 static_assert(kChunk % kernels::kStateGroup == 0);
 
-// The one tier there is.
+// The only tier today.
 constexpr char kTier[] = "cpu";
 
 double NormOf(absl::Span<const float> values) {
@@ -65,12 +65,14 @@ const char* NameOf(kernels::StateDType dtype) {
   return "float32";
 }
 
-// Of the newest gradient, where there was one, it was finite, and its squares were summed.
+// Returns the norm of the newest gradient. Absent without a gradient, with a non-finite one, or if
+// its squares were not summed.
 std::optional<double> GradNormOf(const ParameterTrace& trace) {
   if (!trace.sums.has_value() || trace.sums->missing() || trace.sums->num_non_finite() > 0) {
     return std::nullopt;
   }
-  // In float64 no square of an element vanishes: a sum of 0 beside one was not taken ([T5]).
+  // No element's square underflows to 0 in float64. So a sum of 0 with a nonzero maximum means that
+  // no sum was computed ([T5]).
   const double sum = trace.sums->sum_squares();
   if (sum == 0 && trace.sums->absolute_max() > 0) return std::nullopt;
   return std::sqrt(sum);
@@ -133,14 +135,14 @@ v1::ParameterDiagnostics DiagnosticsOf(const StoredParameter& parameter,
   weight->set_first_used_step(trace.first_update_step);
   v1::StoredTensor* gradient = AddTensor(parameter, "gradient", &diagnostics);
   if (trace.gradient_dtype != v1::DTYPE_UNSPECIFIED) {
-    // Values of the two enumerations are equal (kernels/dtype.h).
+    // The two enumerations have equal values (kernels/dtype.h).
     const absl::string_view name =
         kernels::NameOf(static_cast<kernels::DType>(trace.gradient_dtype));
     gradient->set_dtype(std::string(name));
   } else if (trace.first_gradient_step > 0) {
     gradient->set_dtype("float32 zeros");
   }
-  // Whatever is pushed, the sum is fp32.
+  // The sum is fp32 for every pushed dtype.
   gradient->set_bytes(weight_bytes);
   gradient->set_first_used_step(trace.first_gradient_step);
   for (const kernels::StateSlot& slot : parameter.state_slots) {

@@ -1,6 +1,6 @@
-// What a shard tells people about one of its parameters: norms of weight, gradient, update and
-// momentum, how orthogonal the update was, and what is stored where. Pure functions of committed
-// state that read each buffer once or twice; the thread that drives the core.
+// Statistics of one parameter: norms of weight, gradient, update and momentum, the orthogonality of
+// the update, and the place of each tensor. Pure functions of committed state that read each buffer
+// once or twice. Called by the thread that drives the core.
 #ifndef KAON_SERVER_SHARD_PARAMETERS_PARAMETER_STATS_H_
 #define KAON_SERVER_SHARD_PARAMETERS_PARAMETER_STATS_H_
 
@@ -11,12 +11,12 @@
 
 namespace kaon::shard {
 
-// `current` is the newest version of the weight, `previous` the one before the newest update, empty
-// before the first.
+// `current` is the newest version of the weight. `previous` is the version before the newest
+// update; empty before the first.
 v1::ParameterStats StatsOf(const StoredParameter& parameter, absl::Span<const float> current,
                            absl::Span<const float> previous);
 
-// `backend` is the name of the one that steps it.
+// `backend` is the name of the backend that updates the parameter.
 v1::ParameterDiagnostics DiagnosticsOf(const StoredParameter& parameter, absl::string_view backend);
 
 }  // namespace kaon::shard

@@ -59,7 +59,7 @@ absl::Status CheckPlacement(const v1::RegisterBody& registration, uint32_t num_s
   return absl::OkStatus();
 }
 
-// [C3]: a norm group nobody declared is an error.
+// Rejects a norm group that the job does not declare ([C3]).
 absl::Status CheckNormGroups(const v1::RegisterBody& registration) {
   const std::vector<std::string> known = job::NormGroupNames(registration.definition());
   for (const v1::ParameterPlacement& parameter : registration.placement().parameters()) {
@@ -72,11 +72,11 @@ absl::Status CheckNormGroups(const v1::RegisterBody& registration) {
   return absl::OkStatus();
 }
 
-// Of updates side by side in one thread: tens of milliseconds of Newton-Schulz.
+// Limit for concurrent updates, per thread: tens of milliseconds of Newton-Schulz.
 constexpr uint64_t kMostElementsPerThread = uint64_t{512} << 10;
 
-// Of an update, in elements of an element-wise rule. A matrix of 256x256 takes 77 ns per element in
-// one thread, AdamW 2.3.
+// Returns the work of an update, in elements of an element-wise rule. A 256x256 matrix costs 77 ns
+// per element in one thread, AdamW 2.3 ns.
 uint64_t WorkOf(const StoredParameter& parameter) {
   constexpr uint64_t kOfNewtonSchulz = 32;
   if (!parameter.rule.has_value()) return 0;
@@ -84,8 +84,8 @@ uint64_t WorkOf(const StoredParameter& parameter) {
   return muon ? kOfNewtonSchulz * parameter.num_elements : parameter.num_elements;
 }
 
-// Of as many updates as there are threads, those that take most; what is needed to show the
-// orthogonality of one is counted in.
+// Returns the scratch memory of the most expensive updates, one per thread. The memory for
+// measuring the orthogonality of one update is included.
 uint64_t WorkspaceBytes(absl::string_view backend, uint32_t threads,
                         absl::Span<const StoredParameter> side_by_side) {
   const uint32_t threads_of_each = side_by_side.size() > 1 ? 1 : threads;
@@ -176,15 +176,15 @@ absl::Status ParameterStore::Add(const v1::RegisterBody& registration,
                                  const v1::ParameterPlacement& placement) {
   const v1::JobDefinition& job = registration.definition();
   const v1::ParameterSpec& spec = job.parameters(static_cast<int>(placement.parameter_id()));
-  // In the list before anything is allocated, so that the destructor frees what a later refusal
-  // leaves.
+  // Add it to the list before any allocation, so that the destructor frees everything after a later
+  // error.
   StoredParameter& parameter = parameters_.emplace_back();
   parameter.id = placement.parameter_id();
   parameter.name = spec.name();
   parameter.shape.assign(spec.shape().begin(), spec.shape().end());
   const uint64_t num_elements = job::NumElements(spec);
   parameter.num_elements = num_elements;
-  // The gradient's sum, which GradientAccumulator allocates.
+  // Includes the gradient's sum, which GradientAccumulator allocates.
   parameter.state_bytes = num_elements * sizeof(float);
   const int num_buffers = spec.frozen() ? 1 : 2;
   for (int i = 0; i < num_buffers; ++i) {
@@ -198,7 +198,7 @@ absl::Status ParameterStore::Add(const v1::RegisterBody& registration,
   KAON_RETURN_IF_ERROR(kernels::ValidateRule(*parameter.rule, parameter.shape));
   for (const kernels::StateSlot& slot : kernels::StateSlots(*parameter.rule, parameter.shape)) {
     const std::string tensor = absl::StrCat(slot.name, "/", parameter.id);
-    // The tiers count in floats.
+    // Tiers count in floats.
     const uint64_t floats =
         (static_cast<uint64_t>(slot.num_bytes) + sizeof(float) - 1) / sizeof(float);
     KAON_ASSIGN_OR_RETURN(tier::Pin pin, AllocateTensor(tensor, floats, &parameter));
@@ -281,7 +281,7 @@ StateDigests ParameterStore::Digests() const {
 
 uint64_t ParameterStore::PositionDigest(uint64_t applied_position) const {
   uint64_t digest = 0;
-  // Per parameter, so that the sum over shards does not depend on their number.
+  // Digest each parameter separately, so that the sum over shards does not depend on their number.
   for (const StoredParameter& parameter : parameters_) {
     digest += kernels::FactDigest(parameter.id, kernels::kPositionSlot, applied_position);
   }

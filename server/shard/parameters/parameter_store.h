@@ -1,5 +1,5 @@
-// The parameters of one job on one shard: where each one's weights and optimizer state live, which
-// rule steps it, how often it was stepped. Owned by ShardCore; used by the thread that drives it.
+// The parameters of one job on one shard: memory of weights and optimizer state, rule, and update
+// counts. Owned by ShardCore; used by the thread that drives it.
 #ifndef KAON_SERVER_SHARD_PARAMETERS_PARAMETER_STORE_H_
 #define KAON_SERVER_SHARD_PARAMETERS_PARAMETER_STORE_H_
 
@@ -30,36 +30,37 @@ struct StoredParameter {
   // Index of its group; -1 for a frozen parameter, which has no rule and no state.
   int group = -1;
   std::optional<kernels::RuleConfig> rule;
-  // Two buffers of weights, one for a frozen parameter; ParameterPublisher says which is which
-  // version.
+  // Two buffers of weights, or one for a frozen parameter. ParameterPublisher knows the version of
+  // each.
   std::vector<tier::Pin> weights;
-  // As kernels::StateSlots orders them, and what each is.
+  // Optimizer state in the order of kernels::StateSlots, and a description of each slot.
   std::vector<tier::Pin> state;
   std::vector<kernels::StateSlot> state_slots;
   std::vector<std::string> tensor_names;
   uint64_t state_bytes = 0;
   uint64_t updates_applied = 0;
   uint64_t newton_schulz_updates = 0;
-  // Of the newest weights, 0 before there are any; of all slots. Whoever writes them says what they
-  // are now.
+  // Digests of the newest weights (0 before the first load) and of all slots. Every writer of these
+  // tensors must update them.
   uint64_t weights_digest = 0;
   uint64_t slots_digest = 0;
-  // Bits of the largest magnitude among the newest weights; 0 before there are any.
+  // Bit pattern of the largest magnitude in the newest weights; 0 before the first load.
   uint32_t largest_weight_bits = 0;
   ParameterTrace trace;
 };
 
-// Sets what is known of the newest weights, and of all slots, of a parameter whose tensors were
-// written by other means than an update.
+// Recompute the digests (and the largest weight) of a parameter. Call them after anything but an
+// update wrote its tensors.
 void NoteWeights(absl::Span<const float> weights, StoredParameter& parameter);
 void NoteSlots(StoredParameter& parameter);
 
-// How many of these parameters, the first ones, are to be updated side by side, each in one of so
-// many threads: consecutive small ones of which none is more than a thread's share of their work,
-// and not so many that readers wait long for the first; or 1, which has all threads.
+// Returns how many leading small parameters to update concurrently, one thread each. 1: the first
+// gets all threads. No update exceeds a thread's share of the work, and the total stays small so
+// that readers need not wait long for the first.
 size_t NumSideBySide(absl::Span<const StoredParameter> parameters, uint32_t threads);
 
-// docs/formats.md: of the newest weights; of weights, slots and counters.
+// Digests of docs/formats.md. `weights`: of the newest weights. `state`: of weights, slots and
+// counters.
 struct StateDigests {
   uint64_t weights = 0;
   uint64_t state = 0;
@@ -67,34 +68,33 @@ struct StateDigests {
 
 class ParameterStore {
  public:
-  // Memory for the job's parameters on `shard`. RESOURCE_EXHAUSTED naming the parameter and the
-  // arithmetic, INVALID_ARGUMENT naming a field of the definition or placement; nothing stays
-  // reserved then. `store` outlives the result.
+  // Allocates memory for the job's parameters on `shard`. Returns RESOURCE_EXHAUSTED naming the
+  // parameter and the arithmetic, or INVALID_ARGUMENT naming a field of the definition or
+  // placement. After an error nothing stays reserved. `store` outlives the result.
   static absl::StatusOr<std::unique_ptr<ParameterStore>> Create(
       tier::TieredStore& store, const v1::RegisterBody& registration, uint32_t shard,
       uint32_t num_shards);
   ~ParameterStore();
 
-  // Sets aside, once, what the update of one of these parameters, or of several side by side, takes
-  // beside the tensors on the backend of that name, also after any change of their groups.
-  // RESOURCE_EXHAUSTED naming the parameter and the arithmetic.
+  // Reserves, once, the scratch memory that updates need on `backend`, for any later groups and for
+  // concurrent updates. Returns RESOURCE_EXHAUSTED naming the parameter and the arithmetic.
   absl::Status ReserveWorkspace(absl::string_view backend, uint32_t threads);
 
-  // Steps by the groups of `registration` from now on, which keep rule and state of the job
-  // (job::CheckGroupChange). Touches no state.
+  // Updates by the groups of `registration` from now on. They must keep each parameter's rule and
+  // state (job::CheckGroupChange). Changes no state.
   void SetGroups(const v1::RegisterBody& registration);
 
   // Ordered by id.
   std::vector<StoredParameter>& parameters() { return parameters_; }
   const std::vector<StoredParameter>& parameters() const { return parameters_; }
-  // Of this shard (CHECK).
+  // Requires a parameter of this shard (CHECK).
   const StoredParameter& Get(uint32_t parameter_id) const;
-  // For ParameterPublisher::Serve.
+  // Returns the argument for ParameterPublisher::Serve.
   std::vector<ParameterPublisher::Source> sources() const;
 
-  // Of this shard; reads no tensor.
+  // Returns the digests of this shard, without reading a tensor.
   StateDigests Digests() const;
-  // What the position adds to the state digest of DescribeShardResponse.
+  // Returns what `applied_position` adds to the state digest of DescribeShardResponse.
   uint64_t PositionDigest(uint64_t applied_position) const;
   std::vector<v1::ParameterState> Describe() const;
 
@@ -107,7 +107,7 @@ class ParameterStore {
 
   tier::TieredStore& store_;
   std::vector<StoredParameter> parameters_;
-  // Of the store, for updates.
+  // Bytes reserved in the store for updates.
   uint64_t workspace_bytes_ = 0;
 };
 

@@ -1,6 +1,5 @@
-// What the shard remembers of a parameter's steps beside its tensors, for statistics alone: no step
-// depends on it and no digest covers it. A plain value in StoredParameter; used by the thread that
-// drives the core.
+// History of a parameter's steps, for statistics only. No step depends on it and no digest covers
+// it. A plain value in StoredParameter; used by the thread that drives the core.
 #ifndef KAON_SERVER_SHARD_PARAMETERS_PARAMETER_TRACE_H_
 #define KAON_SERVER_SHARD_PARAMETERS_PARAMETER_TRACE_H_
 
@@ -14,23 +13,23 @@
 namespace kaon::shard {
 
 struct ParameterTrace {
-  // With what the newest update was made.
+  // Settings of the newest update.
   struct Update {
     double lr = 0;
     kernels::RuleConfig rule;
   };
 
-  // Of the newest decided train step; absent before the first.
+  // Sums of the newest decided train step; absent before the first.
   std::optional<v1::ParameterSums> sums;
   std::optional<Update> update;
-  // As first pushed; unspecified before, also while zeros stand in for it ([T7]).
+  // Dtype as first pushed; unspecified before a push, even while zeros replace the gradient ([T7]).
   v1::DType gradient_dtype = v1::DTYPE_UNSPECIFIED;
-  // Train steps, 0 if not yet.
+  // Train steps; 0 if there was none yet.
   uint64_t first_gradient_step = 0;
   uint64_t first_update_step = 0;
-  // Somebody wants statistics, which read the version before the newest, up to this step.
+  // Up to this step, a client wants statistics, which read the version before the newest.
   uint64_t watched_until_step = 0;
-  // Since the process started.
+  // Counted since the process started.
   uint64_t non_finite_steps = 0;
   uint64_t non_finite_elements = 0;
 };

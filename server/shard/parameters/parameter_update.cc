@@ -10,8 +10,8 @@
 namespace kaon::shard {
 namespace {
 
-// Newton-Schulz's matrices from here on are worth the milliseconds of giving back what is kept of
-// chunks: much less than their products take.
+// From this size of Newton-Schulz matrices on, release the chunk memory first. Releasing it costs
+// milliseconds, far less than the matrix products.
 constexpr uint64_t kWorthGivingBack = 16 << 20;
 
 }  // namespace
@@ -40,7 +40,7 @@ kernels::UpdateResult ParameterUpdate::Run(kernels::UpdatePart part, kernels::Ba
   buffers.new_param = new_weights;
   buffers.state = state;
   buffers.part = part;
-  // As for one thread: the matrices themselves. The state's part has none.
+  // The size for one thread is that of the matrices alone. Updating only state needs no matrices.
   if (part != kernels::UpdatePart::kState &&
       kernels::UpdateWorkspaceBytes(backend.name(), 1, *parameter_.rule, parameter_.shape) >=
           kWorthGivingBack) {
@@ -61,7 +61,7 @@ void RunUpdates(kernels::Backend& backend, const ParameterPublisher& publisher,
     update.result.largest_weight_bits = update.ahead->largest_weight_bits;
     update.result.fault = update.ahead->fault;
   };
-  // One alone has all threads.
+  // A single update gets all threads.
   if (updates.size() == 1) return run(updates[0]);
   backend.RunUpdates(static_cast<int64_t>(updates.size()),
                      [&](int64_t i) { run(updates[static_cast<size_t>(i)]); });

@@ -1,5 +1,5 @@
-// One update of one parameter, before or after its step is decided: what the backend is told of it;
-// and several that run side by side. Made and run by the thread that drives ShardCore.
+// One update of one parameter, before or after the decision, and the concurrent run of several.
+// Created and run by the thread that drives ShardCore.
 #ifndef KAON_SERVER_SHARD_PARAMETERS_PARAMETER_UPDATE_H_
 #define KAON_SERVER_SHARD_PARAMETERS_PARAMETER_UPDATE_H_
 
@@ -16,15 +16,16 @@ namespace kaon::shard {
 
 class ParameterUpdate {
  public:
-  // Of a parameter with a rule. Learning rate of its group times its own multiplier; its own count
-  // of updates ([A1], [M6]). `parameter` and `gradient` outlive this.
+  // `parameter` must have a rule. Uses its group's learning rate times its own multiplier, and its
+  // own count of updates ([A1], [M6]). `parameter` and `gradient` outlive this object.
   ParameterUpdate(const StoredParameter& parameter, const v1::StepBody& step,
                   const v1::ParameterPlacement& placement, double clip_factor,
                   absl::Span<const float> gradient);
 
   const kernels::UpdateScalars& scalars() const { return scalars_; }
 
-  // From the newest weights into `new_weights`, BeginWrite's of the same publisher.
+  // Reads the newest weights of `publisher` and writes `new_weights`, which its BeginWrite
+  // returned.
   kernels::UpdateResult Run(kernels::UpdatePart part, kernels::Backend& backend,
                             const ParameterPublisher& publisher,
                             absl::Span<float> new_weights) const;
@@ -35,20 +36,20 @@ class ParameterUpdate {
   kernels::UpdateScalars scalars_;
 };
 
-// One that is decided, between its preparation and its publication.
+// An update after its decision, between preparation and publication.
 struct DecidedUpdate {
   StoredParameter* parameter;
   ParameterUpdate update;
-  // BeginWrite's.
+  // Memory that BeginWrite returned.
   absl::Span<float> new_weights;
-  // Of weights that were computed before the decision; the state is left to do.
+  // Result of weights computed before the decision; only the state remains to be updated.
   std::optional<kernels::UpdateResult> ahead;
-  // Of RunUpdates.
+  // Set by RunUpdates.
   kernels::UpdateResult result;
 };
 
-// Runs what of each is not computed yet, from the newest weights of the publisher, side by side
-// where there are several (NumSideBySide). Bits do not depend on what runs beside it.
+// Runs the missing part of each update on the publisher's newest weights; several run concurrently
+// (NumSideBySide). The resulting bits do not depend on concurrency.
 void RunUpdates(kernels::Backend& backend, const ParameterPublisher& publisher,
                 absl::Span<DecidedUpdate> updates);
 

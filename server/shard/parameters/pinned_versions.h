@@ -1,6 +1,6 @@
-// The versions of one parameter that readers hold on to, and copies of those whose memory was
-// written again (P5: nobody who has begun to read a version finds it gone, as long as the memory
-// budget has room for a copy). Owned by ParameterPublisher, under the parameter's lock.
+// Versions of one parameter that readers pinned, and copies of those whose buffer was overwritten.
+// A pinned version stays readable while the memory budget has room for a copy (P5). Owned by
+// ParameterPublisher, under the parameter's lock.
 #ifndef KAON_SERVER_SHARD_PARAMETERS_PINNED_VERSIONS_H_
 #define KAON_SERVER_SHARD_PARAMETERS_PINNED_VERSIONS_H_
 
@@ -15,29 +15,30 @@
 
 namespace kaon::shard {
 
-// One reader, of any number of parameters.
+// Identifies a reader of any number of parameters.
 using ReaderId = uint64_t;
 
 class PinnedVersions {
  public:
   PinnedVersions() = default;
-  // Clear.
+  // Calls Clear.
   ~PinnedVersions();
   PinnedVersions(const PinnedVersions&) = delete;
   PinnedVersions& operator=(const PinnedVersions&) = delete;
 
   void Add(ReaderId reader, uint64_t step);
-  // Frees what nobody else holds on to. Nothing for a reader that is not there.
+  // Removes the reader and frees copies that no other reader pins. Ignores an unknown reader.
   void Remove(ReaderId reader);
-  // Whether anybody holds on to one of these steps' version.
+  // Returns true if a reader pins the version of one of these steps.
   bool Holds(uint64_t first_step, uint64_t last_step) const;
-  // Copies what is that version, under a name that `store`, which outlives this object, does not
-  // have yet. RESOURCE_EXHAUSTED naming the arithmetic: its readers lose it.
+  // Copies `version`, the weights of these steps, into `store`, under a name that is new to it.
+  // Returns RESOURCE_EXHAUSTED naming the arithmetic; its readers then lose the version. `store`
+  // outlives this object.
   absl::Status Keep(tier::TieredStore& store, std::string name, uint64_t first_step,
                     uint64_t last_step, absl::Span<const float> version);
-  // The copy of that step's version; empty if there is none. Valid until Remove or Clear.
+  // Returns the copy for `step`; empty if there is none. Valid until Remove or Clear.
   absl::Span<const float> Find(uint64_t step) const;
-  // Frees all copies; readers stay, for versions that are yet to come.
+  // Frees all copies. Readers stay, for versions still to come.
   void Clear();
 
  private:
@@ -51,7 +52,7 @@ class PinnedVersions {
 
   static void Free(Copy& copy);
 
-  // Each with the step it reads.
+  // Maps each reader to the step that it reads.
   std::map<ReaderId, uint64_t> readers_;
   std::list<Copy> copies_;
 };

@@ -32,7 +32,7 @@ absl::Status PullReader::Open(v1::PullRequest request) {
 }
 
 absl::StatusOr<bool> PullReader::Await(std::function<void()> ready) {
-  // Within a parameter every read checks that the version is still there.
+  // Within a parameter, each Read checks that the version still exists.
   if (next_element_ > 0) return true;
   KAON_RETURN_IF_ERROR(publisher_.CheckTimeline(request_.timeline()));
   KAON_ASSIGN_OR_RETURN(waiter_, publisher_.Await(request_.parameter_ids(next_parameter_),
@@ -52,7 +52,7 @@ std::vector<v1::TensorChunk> PullReader::Next() {
     const uint32_t id = request_.parameter_ids(next_parameter_);
     const uint64_t left = publisher_.num_elements(id) - next_element_;
     const uint64_t most = (proto::kMaxChunkBytes - bytes) / element_bytes;
-    // Behind others, only what is not cut and need not be waited for.
+    // Append only a parameter that fits whole and is readable now.
     if (!chunks.empty() && (left > most || !publisher_.IsReadable(id, request_.step()))) break;
     v1::TensorChunk& chunk = chunks.emplace_back();
     chunk.set_parameter_id(id);
@@ -89,9 +89,9 @@ absl::Status PullReader::Read(std::vector<v1::TensorChunk>& chunks, std::byte* t
       publisher_.Unpin(reader_, chunk.parameter_id());
     }
   }
-  // Every parameter was let go of as it ended.
+  // Each parameter was unpinned at its end.
   if (done()) reader_ = 0;
-  // A version of the same number may be another timeline's by now.
+  // The same version number may belong to another timeline by now.
   return publisher_.CheckTimeline(request_.timeline());
 }
 

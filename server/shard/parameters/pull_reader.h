@@ -1,5 +1,5 @@
-// What a pull asks for, whatever carries it: which chunks are next, and their bytes from the
-// ParameterPublisher. Owned by one call of PullStream or ShmSession, one thread at a time.
+// Serves a pull for any transport: selects the next chunks and reads them from the
+// ParameterPublisher. Owned by one call of PullStream or ShmSession; one thread at a time.
 #ifndef KAON_SERVER_SHARD_PARAMETERS_PULL_READER_H_
 #define KAON_SERVER_SHARD_PARAMETERS_PULL_READER_H_
 
@@ -23,28 +23,29 @@ class PullReader {
   // `publisher` and `counts` outlive the reader.
   PullReader(ParameterPublisher& publisher, monitor::EventCounts& counts, proto::Identity peer)
       : publisher_(publisher), counts_(counts), peer_(std::move(peer)) {}
-  // Lets go of what was not read to its end.
+  // Unpins what was not read to its end.
   ~PullReader();
   PullReader(const PullReader&) = delete;
   PullReader& operator=(const PullReader&) = delete;
 
-  // Errors, of this and the methods below, are those of ShardData.Pull and end the pull.
+  // Checks and pins the request. Errors of this method and those below are those of ShardData.Pull
+  // and end the pull.
   absl::Status Open(v1::PullRequest request);
-  // Everything was read.
+  // Returns true once everything was read.
   bool done() const { return next_parameter_ == request_.parameter_ids_size(); }
-  // False: `ready`, which must keep alive what it touches, will be called when it is worth asking
-  // again, on any thread. Not when done.
+  // Returns true if Next may be called. Otherwise calls `ready` on any thread when a retry makes
+  // sense. `ready` keeps alive what it uses. Do not call it when done.
   absl::StatusOr<bool> Await(std::function<void()> ready);
-  // `ready` need not be called any more.
+  // Cancels `ready`.
   void Forget();
-  // The chunks of the next message, without checksums: one, or several of parameters that are there
-  // already and so small that they fit into one message whole. They count as read. Once Await was
-  // true.
+  // Returns the chunks of the next message, without checksums, and counts them as read. A message
+  // holds one chunk, or several small parameters that are present and fit whole. Call it after
+  // Await returned true.
   std::vector<v1::TensorChunk> Next();
   uint64_t BytesOf(const std::vector<v1::TensorChunk>& chunks) const;
-  // `to` <- BytesOf(chunks) bytes, and in the chunks their checksums.
+  // Writes BytesOf(chunks) bytes to `to` and sets the checksums of the chunks.
   absl::Status Read(std::vector<v1::TensorChunk>& chunks, std::byte* to);
-  // Counts and logs how a pull ended.
+  // Counts and logs the end of a pull.
   void NoteEnd(const absl::Status& status) const;
 
  private:
@@ -52,9 +53,9 @@ class PullReader {
   monitor::EventCounts& counts_;
   const proto::Identity peer_;
   v1::PullRequest request_;
-  // What is asked for is pinned by it; 0 = nothing is.
+  // The publisher's pin for this request; 0: nothing is pinned.
   ReaderId reader_ = 0;
-  // Index into the request's parameters, and the first element of the next chunk.
+  // Index into the request's parameters, and first element of the next chunk.
   int next_parameter_ = 0;
   uint64_t next_element_ = 0;
   WaiterId waiter_ = 0;

@@ -18,12 +18,12 @@ bool AreEqual(const kernels::UpdateScalars& a, const kernels::UpdateScalars& b) 
 
 }  // namespace
 
-// protocol.md 2.2: "A group that neither clips nor counts for the skip threshold does not need the
-// decision: its momentum and orthogonalized update are computed as soon as its gradient is folded
-// and rounded, into scratch tagged (ballot, round, attempts), swapped in on apply, dropped on skip
-// or re-round. Admission counts the scratch; snapshots read committed buffers only; on disk it
-// writes the B extent." Here that is the weights alone, in the buffer of the next version, tagged
-// with the generation of the sums: there is no scratch, and nothing to swap (ADR 0026).
+// A group that neither clips nor counts for the skip threshold does not need the decision
+// (protocol.md 2.2). Its momentum and orthogonalized update are computed as soon as its gradient is
+// folded and rounded. In the protocol's text, they go to scratch tagged (ballot, round, attempts),
+// swapped in on apply and dropped on skip or re-round. Here only the weights are computed, in the
+// buffer of the next version, tagged with the generation of the sums. So there is no scratch and
+// nothing to swap (ADR 0026).
 void Speculation::Begin(const v1::StepPlan& plan, uint64_t generation) {
   if (!Mutated(Mutation::kSpeculationKept)) End();
   if (plan.step().kind() != v1::STEP_KIND_TRAIN) return;

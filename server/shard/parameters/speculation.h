@@ -1,8 +1,8 @@
-// New weights of parameters whose update does not depend on the decision (protocol.md section 3),
-// computed while other gradients still arrive and while the vote waits: those of rules that
-// orthogonalize, where no norm scales the gradient. They are written beside the newest version,
-// where the decision would have them written; optimizer state is not touched, so that nothing need
-// be undone when they are not used. Owned by ShardCore; used by the thread that drives it.
+// Computes new weights before the decision, while gradients arrive and the vote waits (protocol.md
+// section 3). Only for parameters whose update cannot depend on the decision: rules that
+// orthogonalize, without norm clipping. Writes the buffer of the next version, as an applied
+// decision would. Optimizer state stays untouched, so discarded weights need no undo. Owned by
+// ShardCore; used by the thread that drives it.
 #ifndef KAON_SERVER_SHARD_PARAMETERS_SPECULATION_H_
 #define KAON_SERVER_SHARD_PARAMETERS_SPECULATION_H_
 
@@ -21,24 +21,24 @@ namespace kaon::shard {
 
 class Speculation {
  public:
-  // All outlive this.
+  // All of them outlive this object.
   Speculation(kernels::Backend& backend, const GradientAccumulator& accumulator,
               ParameterPublisher& publisher)
       : backend_(backend), accumulator_(accumulator), publisher_(publisher) {}
 
-  // Gradients of this plan come from now on; what was computed is of another one.
+  // Starts `plan`, and discards weights computed for an earlier plan.
   void Begin(const v1::StepPlan& plan, uint64_t generation);
-  // The parameter's gradient may be finished. Often, late or never.
+  // Call it when a gradient may be finished. Repeated, late or missing calls do no harm.
   void OnGradient(uint64_t generation, const ParameterStore& parameters, uint32_t parameter_id);
-  // Nothing is computed any more until Begin, and nothing computed is of use.
+  // Discards all results and computes nothing until Begin.
   void End();
 
-  // ComputeOne has something to do.
+  // Returns true if ComputeOne has work to do.
   bool IsPending() const { return !waiting_.empty(); }
-  // The weights of one parameter.
+  // Computes the weights of one parameter.
   void ComputeOne(const ParameterStore& parameters, const v1::Placement& placement);
 
-  // What ComputeOne wrote for the parameter, if it was by these scalars; absent if it did not.
+  // Returns the result of ComputeOne for the parameter, if the scalars were the same; else nothing.
   std::optional<kernels::UpdateResult> Take(const kernels::UpdateScalars& scalars);
 
  private:
@@ -51,10 +51,10 @@ class Speculation {
   const GradientAccumulator& accumulator_;
   ParameterPublisher& publisher_;
 
-  // 0: there is none.
+  // 0: no plan.
   uint64_t generation_ = 0;
   v1::StepBody step_;
-  // A parameter is in one of the two at most, by its id.
+  // Parameters by id. An id is in at most one of the two containers.
   std::set<uint32_t> waiting_;
   std::map<uint32_t, Computed> computed_;
 };

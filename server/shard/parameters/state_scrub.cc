@@ -49,7 +49,7 @@ absl::Status StateScrub::Check(const ParameterStore& parameters,
   for (const StoredParameter& parameter : all) total += BytesOf(parameter);
   const auto steps = static_cast<int64_t>(steps_);
   due_bytes_ += (total + steps - 1) / steps;
-  // More than all there is never has to be read at once: the job may have shrunk.
+  // Never read more than one pass at once: the job may have shrunk.
   due_bytes_ = std::min(due_bytes_, total);
   while (due_bytes_ > 0 && !all.empty()) {
     if (next_ >= all.size()) next_ = 0;

@@ -1,8 +1,7 @@
-// Rereads a share of the state in memory before each train step and compares it with the digests
-// that were taken as it was written (reliability.md P11): memory that does not keep its bits is
-// found, though nothing else looks at them. A pass over everything takes as many steps as it is
-// told; a tensor that every step writes is checked as it was since its last writing alone. Owned by
-// ShardCore, used by its thread.
+// Finds memory that loses bits (reliability.md P11). Before each train step, rereads a share of the
+// state and compares it with the digests taken when it was written. A full pass takes the given
+// number of steps. For a tensor that every step writes, the check covers only the time since its
+// last write. Owned by ShardCore, used by its thread.
 #ifndef KAON_SERVER_SHARD_PARAMETERS_STATE_SCRUB_H_
 #define KAON_SERVER_SHARD_PARAMETERS_STATE_SCRUB_H_
 
@@ -17,18 +16,18 @@ namespace kaon::shard {
 
 class StateScrub {
  public:
-  // `steps` >= 1: of a pass.
+  // `steps`: train steps per pass, >= 1.
   explicit StateScrub(uint64_t steps) : steps_(steps) {}
 
-  // The next share, whole parameters at a time. DATA_LOSS naming the parameter, weights or
-  // optimizer state, and both digests.
+  // Checks the next share, in whole parameters. Returns DATA_LOSS naming the parameter, weights or
+  // moments, and both digests.
   absl::Status Check(const ParameterStore& parameters, const ParameterPublisher& publisher);
 
  private:
   const uint64_t steps_;
-  // Index of the parameter whose turn is next.
+  // Index of the next parameter.
   size_t next_ = 0;
-  // Bytes that should have been read by now, less those that were.
+  // Bytes that should have been read by now, minus bytes read.
   int64_t due_bytes_ = 0;
 };
 

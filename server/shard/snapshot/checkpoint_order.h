@@ -1,6 +1,5 @@
-// The one attempt at a checkpoint that a shard was asked for last: of which entry, how far it is,
-// and what came of it. Owned by ShardCore and used by its thread; how many bytes are written, and
-// whether to go on, is shared with the thread that writes.
+// The newest checkpoint attempt that this shard was asked for: its entry, progress and result.
+// Owned by ShardCore and used by its thread. Only Progress is shared with the thread that writes.
 #ifndef KAON_SERVER_SHARD_SNAPSHOT_CHECKPOINT_ORDER_H_
 #define KAON_SERVER_SHARD_SNAPSHOT_CHECKPOINT_ORDER_H_
 
@@ -21,7 +20,7 @@ namespace kaon::shard {
 
 class CheckpointOrder {
  public:
-  // What the writer and the one that waits for it share.
+  // Shared by the writer and this order.
   struct Progress {
     std::atomic<uint64_t> written_bytes{0};
     std::atomic<bool> given_up{false};
@@ -29,7 +28,7 @@ class CheckpointOrder {
 
   CheckpointOrder(v1::TakeCheckpoint order, v1::Ballot ballot)
       : order_(std::move(order)), ballot_(std::move(ballot)) {}
-  // Whoever writes it stops soon.
+  // Makes the writer stop soon.
   ~CheckpointOrder() { progress_->given_up = true; }
 
   const std::string& id() const { return order_.id(); }
@@ -38,7 +37,7 @@ class CheckpointOrder {
     return id == order_.id() && attempt == order_.attempt();
   }
   uint64_t position() const { return order_.position(); }
-  // Of who asked last, by which stream.
+  // Ballot and stream of the latest request.
   const v1::Ballot& ballot() const { return ballot_; }
   StreamId stream() const { return stream_; }
   void AskedBy(StreamId stream, const v1::Ballot& ballot) {
@@ -46,9 +45,9 @@ class CheckpointOrder {
     ballot_ = ballot;
   }
 
-  // Neither frozen nor failed: its entry is not applied yet.
+  // Returns true while the entry is not applied yet: neither frozen nor failed.
   bool waits() const { return !begun_ && result_.ok() && !result_->has_value(); }
-  // Of a shard without parameters there are none.
+  // Starts progress. A shard without parameters has 0 bytes.
   void Begin(uint64_t total_bytes) {
     begun_ = true;
     total_bytes_ = total_bytes;
@@ -64,7 +63,7 @@ class CheckpointOrder {
   StreamId stream_ = 0;
   bool begun_ = false;
   uint64_t total_bytes_ = 0;
-  // Nothing while it is written.
+  // Absent while the part is being written.
   absl::StatusOr<std::optional<v1::CheckpointPart>> result_ = std::optional<v1::CheckpointPart>();
   // Shared with the writer, which may outlive the order.
   const std::shared_ptr<Progress> progress_ = std::make_shared<Progress>();

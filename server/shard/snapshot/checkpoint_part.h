@@ -1,5 +1,5 @@
-// What a shard writes into a checkpoint: a frozen state, tensor by tensor, while the shard goes on.
-// A pure function but for the files; called by the thread that owns the freeze.
+// Writes a shard's part of a checkpoint from a frozen state, tensor by tensor, while the shard
+// continues. Its only side effects are the files. Called by the thread that owns the freeze.
 #ifndef KAON_SERVER_SHARD_SNAPSHOT_CHECKPOINT_PART_H_
 #define KAON_SERVER_SHARD_SNAPSHOT_CHECKPOINT_PART_H_
 
@@ -17,18 +17,19 @@
 namespace kaon::shard {
 
 struct PartOptions {
-  // Of the checkpoint, and of this attempt to write it.
+  // Identify the checkpoint and this attempt to write it.
   std::string id;
   uint64_t attempt = 0;
-  // What the state was computed with.
+  // Name of the backend that computed the state.
   std::string backend;
-  // Told how many bytes of tensors are written so far; an error ends the writing with it. May be
-  // null.
+  // Reports bytes of tensors written so far. If it returns an error, writing stops with that error.
+  // May be null.
   std::function<absl::Status(uint64_t written_bytes)> progress;
 };
 
-// Everything the part names is durable when it returns. The codes of PartWriter, StateFreeze::Read
-// and `progress`; no file that it made is left then, unless it cannot be removed.
+// Writes the part and returns once everything in it is durable. Errors are those of PartWriter,
+// StateFreeze::Read and `progress`. After an error, removes the files it made, if they can be
+// removed.
 absl::StatusOr<v1::CheckpointPart> WriteCheckpointPart(StateFreeze& freeze, disk::Directory& files,
                                                        const PartOptions& options);
 

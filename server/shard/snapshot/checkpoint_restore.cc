@@ -21,10 +21,10 @@ namespace {
 
 using google::protobuf::util::MessageDifferencer;
 
-// Elements that are held at once, a multiple of those of a group of int8.
+// Elements held at once; a multiple of the elements of an int8 group.
 constexpr uint64_t kPiece = uint64_t{1} << 18;
 
-// Shards and workers are those of the job that loads it.
+// Clears shards and workers, which are those of the job that loads the checkpoint.
 v1::RegisterBody WithoutCluster(v1::RegisterBody registration) {
   job::KeepWorkers({}, registration);
   registration.mutable_placement()->clear_num_shards();

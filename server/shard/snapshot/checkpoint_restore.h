@@ -1,6 +1,5 @@
-// The state of a checkpoint on its way into a shard's memory: what a restore names is found,
-// checked whole before the shard votes for it, and loaded when it is decided. Owned by whoever
-// checks or loads; one thread at a time.
+// Restores a checkpoint into a shard's memory: finds it, checks it whole before the shard votes,
+// and loads it once the restore is decided. The caller owns it; one thread at a time.
 #ifndef KAON_SERVER_SHARD_SNAPSHOT_CHECKPOINT_RESTORE_H_
 #define KAON_SERVER_SHARD_SNAPSHOT_CHECKPOINT_RESTORE_H_
 
@@ -25,22 +24,23 @@ namespace kaon::shard {
 
 class CheckpointRestore {
  public:
-  // The checkpoint that `restore` names. NOT_FOUND; DATA_LOSS for one that is damaged, or whose
-  // manifest is another file than the one named; INVALID_ARGUMENT naming what of `restore` is not
-  // as its manifest has it. `files` outlives the result.
+  // Opens the checkpoint that `restore` names. Returns NOT_FOUND, or DATA_LOSS if it is damaged or
+  // has a different manifest file. Returns INVALID_ARGUMENT naming the field of `restore` that
+  // differs from the manifest. `files` outlives the result.
   static absl::StatusOr<std::unique_ptr<CheckpointRestore>> Open(disk::Directory& files,
                                                                  const v1::RestoreBody& restore);
 
-  // checkpoint::RestoredDigest.
+  // Returns checkpoint::RestoredDigest of the manifest.
   uint64_t restored_digest() const { return checkpoint::RestoredDigest(reader_.manifest()); }
 
-  // Reads every byte of the parameters that the restore places on `shard`, some MiB at a time.
-  // DATA_LOSS naming the file.
+  // Reads every byte of the parameters that the restore places on `shard`, up to 1 MiB at a time.
+  // Returns DATA_LOSS naming the file.
   absl::Status Check(uint32_t shard);
 
-  // Weights, state and counters of all parameters of `store`, the weights as the publisher's next
-  // version. `before_write` is told of each parameter and the weights' memory before either is
-  // written. After an error, DATA_LOSS naming the file, nothing of what is there can be used.
+  // Loads weights, state and counters of all parameters of `store`. The weights become the
+  // publisher's next version. Calls `before_write` with each parameter and its weights' memory
+  // before either is written. Returns DATA_LOSS naming the file; the contents of `store` are
+  // unusable after an error.
   absl::Status Load(ParameterStore& store, ParameterPublisher& publisher,
                     const std::function<void(uint32_t, absl::Span<const float>)>& before_write);
 
@@ -51,7 +51,7 @@ class CheckpointRestore {
   checkpoint::CheckpointDirectory directory_;
   const v1::RestoreBody restore_;
   checkpoint::CheckpointReader reader_;
-  // Of the manifest, in the order in which they lie in its files.
+  // Tensors of the manifest, in the order of their bytes in its files.
   std::vector<const v1::CheckpointTensor*> runs_;
 };
 

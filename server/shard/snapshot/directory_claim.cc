@@ -12,10 +12,10 @@ namespace kaon::shard {
 
 namespace {
 
-// A processor's name is some dozens of characters long.
+// Maximum size of the file in bytes. A processor's name has only dozens of characters.
 constexpr size_t kMostBytes = 4096;
 
-// It is compared, and never parsed.
+// The text is compared, never parsed.
 std::string TextOf(const v1::CheckpointFile& present) {
   return absl::StrCat("kaon written_by 1\nbuild ", present.build(), "\nbackend ", present.backend(),
                       "\ndevice_class ", present.device_class(), "\n");

@@ -1,5 +1,5 @@
-// The file `written_by` of a shard's data_dir: whose bits it goes on with, from the first start on.
-// One thread at a time.
+// The file `written_by` of a shard's data_dir: the build, backend and device class that compute its
+// bits, from the first start on. One thread at a time.
 #ifndef KAON_SERVER_SHARD_SNAPSHOT_DIRECTORY_CLAIM_H_
 #define KAON_SERVER_SHARD_SNAPSHOT_DIRECTORY_CLAIM_H_
 
@@ -12,11 +12,12 @@ namespace kaon::shard {
 
 inline constexpr char kWrittenByFile[] = "written_by";
 
-// Whether the file is there; directories of older versions have none. FAILED_PRECONDITION naming
-// it, what it says, and build, backend and device class of `present`, if it says something else.
+// Returns whether the file exists; directories of older versions have none. Returns
+// FAILED_PRECONDITION if it differs from `present`, naming the file, its text, and the build,
+// backend and device class of `present`.
 absl::StatusOr<bool> IsClaimed(disk::Directory& directory, const v1::CheckpointFile& present);
 
-// Writes it, durably: whole, or as it was.
+// Writes the file durably and atomically.
 absl::Status ClaimDirectory(disk::Directory& directory, const v1::CheckpointFile& present);
 
 }  // namespace kaon::shard

@@ -1,6 +1,6 @@
-// Writes a frozen state as this shard's part of a snapshot or of a checkpoint, piece by piece, so
-// that whoever owns it decides when: a thread of its own, or the simulator's events. One thread at
-// a time, another one than the step's if it likes.
+// Writes a frozen state as this shard's part of a snapshot or of a checkpoint, piece by piece. Its
+// owner decides when: a thread of its own, or the simulator's events. One thread at a time, which
+// may differ from the step thread.
 #ifndef KAON_SERVER_SHARD_SNAPSHOT_FROZEN_PART_WRITER_H_
 #define KAON_SERVER_SHARD_SNAPSHOT_FROZEN_PART_WRITER_H_
 
@@ -20,24 +20,24 @@ namespace kaon::shard {
 
 class FrozenPartWriter {
  public:
-  // As `id`, and `attempt` as PartWriter has it; who writes is in `written_by`. `directory` and
-  // `freeze` outlive the writer. Codes of PartWriter::Create.
+  // Starts part `id`; `attempt` as in PartWriter. `written_by` names the writing build. `directory`
+  // and `freeze` outlive the writer. Errors are those of PartWriter::Create.
   static absl::StatusOr<std::unique_ptr<FrozenPartWriter>> Create(
       checkpoint::CheckpointDirectory& directory, StateFreeze& freeze, const std::string& id,
       std::optional<uint64_t> attempt, const v1::CheckpointFile& written_by);
 
-  // The next piece, a MiB at most. False once there is none. After an error the part is worth
-  // nothing: RESOURCE_EXHAUSTED for a full disk, the other codes of disk::File, and CANCELLED of
-  // StateFreeze.
+  // Writes the next piece, at most 1 MiB. Returns false once nothing is left. After an error,
+  // discard the part. Errors: RESOURCE_EXHAUSTED for a full disk, others of disk::File, and
+  // CANCELLED of StateFreeze.
   absl::StatusOr<bool> WriteSome();
-  // Of freeze.num_bytes().
+  // Bytes written, out of freeze.num_bytes().
   uint64_t written_bytes() const { return written_bytes_; }
-  // DATA_LOSS naming the first tensor so far with a value that is not finite.
+  // DATA_LOSS naming the first tensor with a non-finite value among those written; else OK.
   const absl::Status& finite() const { return finite_; }
 
-  // As PartWriter::Finish.
+  // Like PartWriter::Finish.
   absl::StatusOr<v1::CheckpointPart> Finish() { return writer_->Finish(); }
-  // As PartWriter::Discard.
+  // Like PartWriter::Discard.
   void Discard() { writer_->Discard(); }
 
  private:
@@ -45,7 +45,7 @@ class FrozenPartWriter {
 
   StateFreeze& freeze_;
   const std::unique_ptr<checkpoint::PartWriter> writer_;
-  // Of the tensor that is being written.
+  // Offset in the current tensor.
   uint64_t offset_ = 0;
   uint64_t written_bytes_ = 0;
   absl::Status finite_;

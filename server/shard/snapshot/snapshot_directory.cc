@@ -25,10 +25,10 @@ constexpr absl::string_view kPrefix = "snapshot-";
 constexpr absl::string_view kMeta = ".meta";
 constexpr absl::string_view kUnfinishedMeta = ".meta.tmp";
 constexpr size_t kDigits = 16;
-// Registration, record and the part of one shard, as large as their messages may be.
+// Registration, record and part of one shard, at their maximum message sizes.
 constexpr uint64_t kMaxMetaBytes = uint64_t{512} << 20;
 
-// Of a file of any snapshot; absent for any other name.
+// Returns the position in the name of a snapshot file; absent for any other name.
 std::optional<uint64_t> PositionOf(absl::string_view name) {
   if (!absl::ConsumePrefix(&name, kPrefix) || name.size() <= kDigits || name[kDigits] != '.') {
     return std::nullopt;
@@ -46,7 +46,7 @@ std::string MetaName(uint64_t position) {
   return absl::StrCat(SnapshotDirectory::IdOf(position), kMeta);
 }
 
-// Whether a name is there durably is unknown after a failed sync, whatever its code.
+// After a failed sync the durability of a name is unknown, so RESOURCE_EXHAUSTED becomes DATA_LOSS.
 absl::Status Synced(const absl::Status& status) {
   return absl::IsResourceExhausted(status) ? absl::DataLossError(status.message()) : status;
 }
@@ -166,7 +166,7 @@ absl::Status SnapshotDirectory::RemoveIfWhole(uint64_t position) {
 }
 
 absl::Status SnapshotDirectory::RemoveOne(uint64_t position) {
-  // The .meta first, durably: none is ever left without its files.
+  // Remove the .meta durably first, so that no .meta remains without its files.
   KAON_RETURN_IF_ERROR(directory_.Remove(MetaName(position)));
   PassFailpoint(Failpoint::snapshot_meta_removed);
   KAON_RETURN_IF_ERROR(Synced(directory_.Sync()));

@@ -1,7 +1,6 @@
-// The snapshots of a shard in its data_dir: snapshot-<position>.meta, and the files with tensors
-// that it names. A snapshot exists from the moment its .meta is renamed into place; there is no
-// pointer to the newest one that could be torn. Owned by whoever recovers or writes; one thread at
-// a time, as its disk::Directory.
+// The snapshots of a shard in its data_dir: snapshot-<position>.meta and the tensor files that it
+// names. A snapshot exists once its .meta is renamed into place. No pointer names the newest one,
+// so none can be torn. The caller owns it; one thread at a time, like its disk::Directory.
 #ifndef KAON_SERVER_SHARD_SNAPSHOT_SNAPSHOT_DIRECTORY_H_
 #define KAON_SERVER_SHARD_SNAPSHOT_SNAPSHOT_DIRECTORY_H_
 
@@ -22,52 +21,54 @@ namespace kaon::shard {
 
 class SnapshotDirectory {
  public:
-  // As many whole ones are kept: the journal reaches back to the older.
+  // Number of whole snapshots to keep. The journal reaches back to the older one.
   static constexpr size_t kKept = 2;
 
-  // `directory`, whose identity is `id`, outlives the result.
+  // `directory` has identity `id` and outlives this object.
   SnapshotDirectory(disk::Directory& directory, const journal::DirectoryId& id)
       : directory_(directory), id_(id), files_(directory) {}
 
-  // "snapshot-000000000000002a".
+  // Returns for example "snapshot-000000000000002a".
   static std::string IdOf(uint64_t position);
   const journal::DirectoryId& id() const { return id_; }
   const std::string& path() const { return directory_.path(); }
-  // Where the files with tensors are.
+  // The directory of the tensor files.
   checkpoint::CheckpointDirectory& files() { return files_; }
 
-  // Positions that have a .meta, newest first; whether they are whole is not known.
+  // Returns the positions that have a .meta, newest first. They may be damaged.
   absl::StatusOr<std::vector<uint64_t>> List();
 
-  // `status`, of one of its files, which it then names the state of.
+  // Returns `status`, about a file of `snapshot`, with step and position added.
   static absl::Status OfState(const Snapshot& snapshot, const absl::Status& status);
 
-  // Everything but the tensors' bytes, checked, and that every file has its length. DATA_LOSS
-  // naming the file, both values and the position for damage, for a missing file and for a snapshot
-  // of another directory; FAILED_PRECONDITION for another version; NOT_FOUND.
+  // Loads and checks everything but the tensors' bytes, including the length of every file. Returns
+  // NOT_FOUND, or FAILED_PRECONDITION for another version. Returns DATA_LOSS naming the file, both
+  // values and the position for damage, a missing file or a snapshot of another directory.
   absl::StatusOr<Snapshot> Load(uint64_t position);
-  // As Load, and every byte. DATA_LOSS naming the file and fragment, step and position.
+  // Like Load, and checks every byte. Returns DATA_LOSS naming the file and fragment, step and
+  // position.
   absl::Status Verify(uint64_t position);
-  // What was read whole is known to be, and need not be read again before it is removed.
+  // Marks a snapshot as whole after all of it was read. Retain then removes it without another
+  // read.
   void SetWhole(uint64_t position) { whole_.insert(position); }
 
-  // The snapshot, whose files are durable, exists durably when it returns OK, and is one of the
-  // whole. On RESOURCE_EXHAUSTED it does not exist; after any other error it does or does not.
+  // Makes `snapshot`, whose files are durable, exist durably, and marks it as whole. After
+  // RESOURCE_EXHAUSTED it does not exist. After any other error it may or may not exist.
   absl::Status Commit(const Snapshot& snapshot);
-  // Oldest position of the kKept newest that are known to be whole; 0 while there are fewer.
+  // Returns the oldest position of the kKept newest whole snapshots; 0 while there are fewer.
   uint64_t oldest_kept() const;
-  // Removes whole ones that are older than oldest_kept(). A bad one is left, and named in the log.
+  // Removes whole snapshots older than oldest_kept(). Keeps a damaged one and names it in the log.
   absl::Status Retain();
-  // Removes whole ones between the two positions: a rollback made them nobody's. A bad one is left,
-  // as Retain leaves it.
+  // Removes whole snapshots between the two positions, which a rollback dropped from the job's
+  // history. Keeps a damaged one, like Retain.
   absl::Status RemoveBetween(uint64_t below, uint64_t above);
-  // Removes what interrupted writers left.
+  // Removes files of interrupted writers.
   absl::Status RemoveUnfinished();
-  // Of all files of snapshots.
+  // Returns the total size of all snapshot files in bytes.
   absl::StatusOr<uint64_t> Bytes();
 
  private:
-  // Without a look at the other files.
+  // Loads the .meta without a look at the other files.
   absl::StatusOr<Snapshot> LoadMeta(uint64_t position);
   absl::Status RemoveIfWhole(uint64_t position);
   absl::Status RemoveOne(uint64_t position);

@@ -22,9 +22,10 @@ using checkpoint::FromLittleEndian64;
 using checkpoint::LittleEndian64;
 
 constexpr absl::string_view kFirstLine = "kaon snapshot 2\n";
-// What every version's first line begins with.
+// Start of the first line in every version.
 constexpr absl::string_view kAnyVersion = "kaon snapshot ";
-// Directory id, ballot, shard, num_shards, newest generation, and the lengths of both messages.
+// Number of 8-byte fields: directory id, ballot, shard, num_shards, newest generation, and the
+// lengths of both messages.
 constexpr size_t kNumbers = 10;
 constexpr size_t kMessagesAt = kFirstLine.size() + kNumbers * 8;
 
@@ -33,7 +34,7 @@ absl::Status Damaged(absl::string_view file, absl::string_view what) {
 }
 
 absl::Status CheckFirstLine(absl::string_view file, absl::string_view bytes) {
-  // A whole line, or one that is cut off, which the length will tell.
+  // The first line is whole or cut off; the length check detects the latter.
   if (absl::StartsWith(bytes, kFirstLine) || absl::StartsWith(kFirstLine, bytes)) {
     return absl::OkStatus();
   }
@@ -82,7 +83,7 @@ absl::Status CheckFacts(absl::string_view file, const Snapshot& snapshot) {
                          ", weights_loaded ", state.weights_loaded()));
 }
 
-// The tensors are those of the shard's parameters, each whole and once.
+// Checks that the tensors are those of the shard's parameters, each whole and once.
 absl::Status CheckTensors(absl::string_view file, const Snapshot& snapshot) {
   const v1::RegisterBody& registration = snapshot.facts.state.registration();
   const absl::StatusOr<std::vector<checkpoint::StateTensor>> all =

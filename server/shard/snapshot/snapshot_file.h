@@ -1,6 +1,5 @@
-// What a shard's snapshot holds beside its tensors, and the bytes of the file that says so
-// (docs/formats.md): whose it is, what the agreement knew, and where the tensors lie. Pure
-// functions and plain values; any thread.
+// The .meta file of a shard's snapshot (docs/formats.md): its owner, the agreement state, and the
+// place of each tensor. Pure functions and plain values; any thread.
 #ifndef KAON_SERVER_SHARD_SNAPSHOT_SNAPSHOT_FILE_H_
 #define KAON_SERVER_SHARD_SNAPSHOT_SNAPSHOT_FILE_H_
 
@@ -16,7 +15,7 @@
 namespace kaon::shard {
 
 struct Snapshot {
-  // Of the data_dir it belongs to.
+  // Identity of the data_dir that owns the snapshot.
   journal::DirectoryId directory;
   AgreementSnapshot facts;
   v1::CheckpointPart part;
@@ -26,11 +25,10 @@ struct Snapshot {
 
 std::string FormatSnapshot(const Snapshot& snapshot);
 
-// What `bytes`, the whole file called `file`, say. Total: any bytes are read or refused. DATA_LOSS
-// naming both values for bytes that are not those that were written, and for what cannot be true:
-// a part that is of another shard or position than the rest, tensors that are not those of the
-// shard's parameters. FAILED_PRECONDITION for another version, naming both, and for fields that
-// this version does not know.
+// Parses `bytes`, the whole contents of `file`. Total: accepts or refuses any bytes. Returns
+// DATA_LOSS naming both values for changed bytes and for contradictions. Examples are a part of
+// another shard or position, and tensors that do not match the shard's parameters. Returns
+// FAILED_PRECONDITION for another version, naming both, and for fields unknown to this version.
 absl::StatusOr<Snapshot> ParseSnapshot(absl::string_view file, absl::string_view bytes);
 
 }  // namespace kaon::shard

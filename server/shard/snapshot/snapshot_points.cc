@@ -27,7 +27,7 @@ absl::StatusOr<std::vector<v1::SnapshotPoint>> ListPoints(SnapshotDirectory& dir
   for (const uint64_t position : positions) {
     if (position > highest) continue;
     const absl::StatusOr<Snapshot> snapshot = directory.Load(position);
-    // What cannot be read today may be the state that other shards go back to.
+    // A snapshot unreadable today may be the state that other shards roll back to.
     if (disk::IsDeviceError(snapshot.status())) return snapshot.status();
     if (!snapshot.ok()) {
       LOG(ERROR) << SnapshotDirectory::IdOf(position)

@@ -1,5 +1,4 @@
-// Snapshots as states that a job can be rolled back to. Free functions; one thread at a time for
-// the same directory.
+// Snapshots as targets of a rollback. Free functions; one thread at a time per directory.
 #ifndef KAON_SERVER_SHARD_SNAPSHOT_SNAPSHOT_POINTS_H_
 #define KAON_SERVER_SHARD_SNAPSHOT_SNAPSHOT_POINTS_H_
 
@@ -13,13 +12,13 @@
 
 namespace kaon::shard {
 
-// Of a state with an applied record.
+// Returns the point of `state`, which has an applied record.
 v1::SnapshotPoint PointOf(const v1::ShardState& state);
 
-// Of the snapshots of position `newest`, which is whole, and before, oldest first; their tensors
-// are not read. A bad one is left out and named in the log (an error of the device is returned); so
-// are states that are no part of the job's history any more: those between a rollback and its
-// target, and those before a restore.
+// Returns the points of snapshot `newest`, which is whole, and of earlier ones, oldest first. Reads
+// no tensors. Skips a damaged snapshot and names it in the log, but returns an error of the device.
+// Skips states outside the job's history: those between a rollback and its target, and those before
+// a restore.
 absl::StatusOr<std::vector<v1::SnapshotPoint>> ListPoints(SnapshotDirectory& directory,
                                                           uint64_t newest);
 

@@ -14,7 +14,7 @@ absl::Status SnapshotTensors::Read(const v1::CheckpointTensor& tensor, absl::Spa
     if (!opened.ok()) return SnapshotDirectory::OfState(snapshot_, opened.status());
     file_ = *std::move(opened);
   }
-  // A file that is as long as the .meta says has every byte of its tensors.
+  // A file of the length in the .meta contains every byte of its tensors.
   KAON_RETURN_IF_ERROR(SnapshotDirectory::OfState(
       snapshot_, file_->Read(tensor.offset(), to.size(), to.data()).status()));
   PassFailpoint(Failpoint::snapshot_tensor_read);

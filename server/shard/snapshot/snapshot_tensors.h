@@ -1,5 +1,5 @@
-// Reads the tensors of one snapshot, every byte of them checked; those of one file one after the
-// other. Owned by whoever loads the snapshot; one thread.
+// Reads the tensors of one snapshot and checks every byte. Within a file, read tensors in file
+// order. The caller owns it; one thread.
 #ifndef KAON_SERVER_SHARD_SNAPSHOT_SNAPSHOT_TENSORS_H_
 #define KAON_SERVER_SHARD_SNAPSHOT_SNAPSHOT_TENSORS_H_
 
@@ -17,11 +17,12 @@ namespace kaon::shard {
 
 class SnapshotTensors {
  public:
-  // Both outlive the reader; `snapshot` is one that `directory` has loaded.
+  // Both outlive the reader. `directory` loaded `snapshot`.
   SnapshotTensors(SnapshotDirectory& directory, const Snapshot& snapshot)
       : directory_(directory), snapshot_(snapshot) {}
 
-  // All bytes of the tensor, which are as many as `to` has. DATA_LOSS naming file and fragment.
+  // Reads all bytes of `tensor`; `to` has exactly its size. Returns DATA_LOSS naming file and
+  // fragment.
   absl::Status Read(const v1::CheckpointTensor& tensor, absl::Span<char> to);
 
  private:

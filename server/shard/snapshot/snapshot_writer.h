@@ -1,5 +1,5 @@
-// Writes one snapshot: the frozen tensors, piece by piece, then the file that makes it exist. Owned
-// by whoever writes snapshots; one thread at a time.
+// Writes one snapshot: first the frozen tensors, piece by piece, then the .meta file that makes it
+// exist. The caller owns it; one thread at a time.
 #ifndef KAON_SERVER_SHARD_SNAPSHOT_SNAPSHOT_WRITER_H_
 #define KAON_SERVER_SHARD_SNAPSHOT_SNAPSHOT_WRITER_H_
 
@@ -18,7 +18,7 @@ namespace kaon::shard {
 
 class SnapshotWriter {
  public:
-  // What an interrupted writer left is removed first. `directory` outlives the writer.
+  // Removes files of an interrupted writer first. `directory` outlives the writer.
   static absl::StatusOr<std::unique_ptr<SnapshotWriter>> Create(
       SnapshotDirectory& directory, std::unique_ptr<StateFreeze> freeze,
       const v1::CheckpointFile& written_by);
@@ -27,14 +27,14 @@ class SnapshotWriter {
   uint64_t step() const { return freeze_->facts().state.applied_step(); }
   const AgreementSnapshot& facts() const { return freeze_->facts(); }
 
-  // As FrozenPartWriter.
+  // Like FrozenPartWriter::WriteSome.
   absl::StatusOr<bool> WriteSome() { return writer_->WriteSome(); }
 
-  // Once nothing is left to write, and once the journal holds the decision of position() and all
-  // before it durably: it must be able to go on from an older snapshot. As
-  // SnapshotDirectory::Commit.
+  // Makes the snapshot exist; errors are those of SnapshotDirectory::Commit. Requires that
+  // WriteSome returned false. Also requires a journal that durably holds the decision of position()
+  // and all before it, because recovery may start from an older snapshot.
   absl::Status Commit();
-  // Of the files with tensors; once it is committed.
+  // Size of the tensor files in bytes, after Commit.
   uint64_t file_bytes() const { return file_bytes_; }
 
  private:

@@ -15,7 +15,7 @@ namespace kaon::shard {
 
 namespace {
 
-// Whether `tensor` comes before the one of these names.
+// Returns true if `tensor` sorts before these names.
 bool Precedes(uint32_t parameter_id, absl::string_view role, uint32_t other_id,
               absl::string_view other_role) {
   return parameter_id != other_id ? parameter_id < other_id : role < other_role;
@@ -42,7 +42,7 @@ absl::StatusOr<absl::Span<const std::byte>> MemoryOf(const StoredParameter& para
 
 }  // namespace
 
-// Each tensor until it is read: where it lies in memory, or its copy.
+// All tensors of a freeze. Until it is read, a tensor refers to live memory or to its copy.
 class StateFreeze::Tensors {
  public:
   struct Tensor {
@@ -58,7 +58,7 @@ class StateFreeze::Tensors {
 
   explicit Tensors(uint64_t copy_bytes) : copy_bytes_(copy_bytes) {}
 
-  // Ordered by (parameter_id, role); before it is shared.
+  // Call it in order of (parameter_id, role), before the object is shared.
   void Add(Tensor tensor) {
     MutexLock lock(mu_);
     tensors_.push_back(std::move(tensor));
@@ -101,7 +101,7 @@ class StateFreeze::Tensors {
     for (auto tensor = FindLocked(parameter_id, "");
          tensor != tensors_.end() && tensor->parameter_id == parameter_id; ++tensor) {
       if (!NeedsCopy(*tensor, weights)) continue;
-      // Not zeroed first.
+      // `new std::byte[]` does not zero the memory.
       tensor->copy.reset(new std::byte[tensor->num_bytes]);
       std::memcpy(tensor->copy.get(), tensor->live.data(), tensor->num_bytes);
       copied_bytes_ += tensor->num_bytes;
@@ -130,14 +130,14 @@ class StateFreeze::Tensors {
     return tensor.role != checkpoint::kWeightRole || tensor.live.data() == weights;
   }
 
-  // The first at or behind these names.
+  // Returns the first tensor at or after these names.
   std::vector<Tensor>::iterator FindLocked(uint32_t parameter_id, absl::string_view role)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return std::partition_point(tensors_.begin(), tensors_.end(), [&](const Tensor& tensor) {
       return Precedes(tensor.parameter_id, tensor.role, parameter_id, role);
     });
   }
-  // Bytes to copy before the parameter is written.
+  // Returns the bytes to copy before the parameter is written.
   uint64_t NeededLocked(uint32_t parameter_id, const void* weights)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     uint64_t needed = 0;
@@ -151,7 +151,7 @@ class StateFreeze::Tensors {
   const uint64_t copy_bytes_;
 
   mutable Mutex mu_;
-  // Something was read or given up.
+  // Signaled when a tensor was read or the freeze ended.
   CondVar room_;
   std::vector<Tensor> tensors_ ABSL_GUARDED_BY(mu_);
   uint64_t copied_bytes_ ABSL_GUARDED_BY(mu_) = 0;
@@ -196,7 +196,7 @@ absl::StatusOr<std::unique_ptr<StateFreeze>> FreezeList::Add(AgreementSnapshot f
   const StateDigests digests = store.Digests();
   part.set_weights_digest(digests.weights);
   part.set_state_digest(digests.state + store.PositionDigest(state.applied_position()));
-  // Both are in the order of parameter ids.
+  // Both lists are ordered by parameter id.
   auto tensor = tensors.begin();
   for (const StoredParameter& parameter : store.parameters()) {
     v1::CheckpointParameter* counters = part.add_parameters();

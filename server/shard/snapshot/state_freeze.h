@@ -1,8 +1,8 @@
-// The state of a shard right after one log entry, read while later entries are applied: a tensor
-// that is not read yet is copied, within a budget, before it is overwritten, and beyond the budget
-// the step waits for the reader. A StateFreeze is the reader's end, owned by whoever writes a
-// snapshot or a checkpoint and used by one thread, which may be another than the step's; FreezeList
-// is the step's end, owned by ShardCore. Neither knows of files.
+// The state of a shard right after one log entry, read while later entries are applied. A tensor
+// not read yet is copied before it is overwritten, within a memory budget. Beyond the budget, the
+// step waits for the reader. StateFreeze is the reader's end: its owner writes a snapshot or a
+// checkpoint on one thread, which may differ from the step thread. FreezeList is the step's end,
+// owned by ShardCore. Neither knows files.
 #ifndef KAON_SERVER_SHARD_SNAPSHOT_STATE_FREEZE_H_
 #define KAON_SERVER_SHARD_SNAPSHOT_STATE_FREEZE_H_
 
@@ -23,25 +23,25 @@ namespace kaon::shard {
 
 class StateFreeze {
  public:
-  // Gives up what was not read.
+  // Releases the tensors not read.
   ~StateFreeze();
 
   const AgreementSnapshot& facts() const { return facts_; }
-  // Everything that does not depend on files: shard, position, counters of updates and digests.
+  // Everything independent of files: shard, position, update counters and digests.
   const v1::CheckpointPart& part() const { return part_; }
-  // Of this shard, ordered by (parameter_id, role); without file and offset.
+  // Tensors of this shard, ordered by (parameter_id, role), without file and offset.
   const std::vector<v1::CheckpointTensor>& tensors() const { return tensors_; }
-  // Of all tensors.
+  // Bytes of all tensors.
   uint64_t num_bytes() const { return num_bytes_; }
 
-  // Bytes of a tensor, as checkpoint::StateBytes lays them out, from `offset` on. Tensors in any
-  // order, each from its first byte to its last: it is given up once that was read. Pieces of up
-  // to a MiB keep the step from waiting long. INVALID_ARGUMENT naming the tensor and both values
-  // for any other range; CANCELLED once the shard has ended the freeze.
+  // Reads bytes of a tensor from `offset` on, laid out as in checkpoint::StateBytes. Read tensors
+  // in any order, each from first to last byte; the last byte releases it. Pieces up to 1 MiB keep
+  // the step from waiting long. Returns INVALID_ARGUMENT naming the tensor and both values for any
+  // other range. Returns CANCELLED once the shard has ended the freeze.
   absl::Status Read(uint32_t parameter_id, absl::string_view role, uint64_t offset,
                     absl::Span<char> to);
 
-  // The step waits for this reader. Any thread.
+  // Returns true while the step waits for this reader. Any thread.
   bool is_waited_for() const;
 
  private:
@@ -54,35 +54,35 @@ class StateFreeze {
   v1::CheckpointPart part_;
   std::vector<v1::CheckpointTensor> tensors_;
   uint64_t num_bytes_ = 0;
-  // Shared with the list, which may outlive the reader or be outlived by it.
+  // Shared with the list; either may live longer.
   std::shared_ptr<Tensors> shared_;
 };
 
 class FreezeList {
  public:
-  // Copies that one freeze may hold, by default.
+  // Default limit of the copies that one freeze may hold, in bytes.
   static constexpr uint64_t kCopyBytes = uint64_t{64} << 20;
 
   FreezeList();
-  // EndAll.
+  // Calls EndAll.
   ~FreezeList();
 
-  // The state as it is now, weights included: FAILED_PRECONDITION before they are loaded. A
-  // parameter of more than `copy_bytes` is read to its end before it is written again. Both memory
-  // and registration must be those of the other.
+  // Freezes the current state. Returns FAILED_PRECONDITION before weights are loaded. A parameter
+  // larger than `copy_bytes` is read to its end before it is written again. `facts`, `store` and
+  // `publisher` must have the same registration and memory.
   absl::StatusOr<std::unique_ptr<StateFreeze>> Add(AgreementSnapshot facts,
                                                    const ParameterStore& store,
                                                    const ParameterPublisher& publisher,
                                                    uint64_t copy_bytes = kCopyBytes);
 
-  // To be called before the slots of the parameter are written, and `weights`, which is one of its
-  // buffers. May wait for readers.
+  // Call it before writing the parameter's slots and `weights`, one of its buffers. May block until
+  // readers have made room.
   void BeforeWrite(uint32_t parameter_id, absl::Span<const float> weights);
 
-  // Some reader has not read all.
+  // Returns true while a reader has not finished.
   bool IsRead() const;
 
-  // Readers get CANCELLED from now on: the memory goes.
+  // Ends all reads with CANCELLED, because the memory will be freed.
   void EndAll();
 
  private:

@@ -1,6 +1,6 @@
-// What one coordinator's stream has received while the step thread is at work on an earlier message
-// of it: an apply may take long, and a coordinator repeats what is not answered. Owned by its
-// ControlStream, under whose mutex it is used.
+// Messages that one coordinator's stream received while the step thread works on an earlier one. An
+// apply may take long, and a coordinator repeats unanswered messages. Owned by its ControlStream
+// and used under that stream's mutex.
 #ifndef KAON_SERVER_SHARD_TRANSPORT_CONTROL_BACKLOG_H_
 #define KAON_SERVER_SHARD_TRANSPORT_CONTROL_BACKLOG_H_
 
@@ -15,29 +15,29 @@ namespace kaon::shard {
 
 class ControlBacklog {
  public:
-  // Different messages that wait; more are dropped, as a stream may lose messages.
+  // Maximum number of different waiting messages. More are dropped; a stream may lose messages.
   static constexpr size_t kMaxWaiting = 4;
 
   enum class Fate {
-    // To be worked on now; `message` is left alone.
+    // The caller works on it now; `message` is unchanged.
     kWork,
-    // Taken; Next() gives it in its turn.
+    // Stored; Next() returns it later.
     kWaits,
-    // Dropped: a heartbeat, or one like a message that waits or is worked on.
+    // Dropped: a heartbeat, the backlog is full, or an equal message waits or is being worked on.
     kDropped,
   };
 
   Fate Add(v1::CoordinatorToShard& message);
-  // The message that was worked on is worked off. The one to work on now, if any waits.
+  // Marks the current message as finished. Returns the next message to work on, if any waits.
   std::optional<v1::CoordinatorToShard> Next();
-  // Nothing is worked on.
+  // Returns true if no message is being worked on.
   bool idle() const { return working_.empty(); }
 
  private:
-  // The same for messages that ask for the same.
+  // Returns equal strings for messages that ask for the same.
   static std::string KindOf(const v1::CoordinatorToShard& message);
 
-  // Empty when there is none.
+  // Kind of the current message; empty if there is none.
   std::string working_;
   std::deque<v1::CoordinatorToShard> waiting_;
 };

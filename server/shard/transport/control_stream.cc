@@ -29,7 +29,7 @@ void ControlStream::Read() {
 void ControlStream::OnReadDone(bool ok) {
   if (!ok) {
     MutexLock lock(mu_);
-    // What was sent before is still answered.
+    // Earlier messages still get their answers.
     half_closed_ = true;
     if (backlog_.idle()) EndLocked(absl::OkStatus());
     return;
@@ -42,7 +42,7 @@ void ControlStream::OnReadDone(bool ok) {
   if (fate == ControlBacklog::Fate::kWork) {
     Work(std::move(received_));
   } else if (fate == ControlBacklog::Fate::kDropped) {
-    // The step thread is at work, perhaps for long; the sender hears that the process lives.
+    // The step thread may be busy for long. Tell the sender that the process lives.
     loop_.AnswerWhileBusy(stream_, received_.ballot());
   }
   Read();
@@ -106,7 +106,7 @@ void ControlStream::EndLocked(const absl::Status& status) {
 
 void ControlStream::OnDone() {
   loop_.CloseStream(stream_);
-  // May be the last owner.
+  // This may be the last owner.
   const std::shared_ptr<ControlStream> self = std::move(self_);
 }
 

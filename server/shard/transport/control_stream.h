@@ -1,5 +1,5 @@
-// One coordinator's control stream: gRPC reads and writes on one side, StepLoop on the other. Owns
-// itself until the call is done; callbacks of gRPC and of the loop come from any thread.
+// One coordinator's control stream: connects gRPC reads and writes with the StepLoop. Owns itself
+// until the call ends. gRPC and the loop invoke callbacks on any thread.
 #ifndef KAON_SERVER_SHARD_TRANSPORT_CONTROL_STREAM_H_
 #define KAON_SERVER_SHARD_TRANSPORT_CONTROL_STREAM_H_
 
@@ -18,14 +18,15 @@
 
 namespace kaon::shard {
 
-// Answers that may wait for a slow coordinator; beyond it the stream ends with RESOURCE_EXHAUSTED.
+// Maximum number of answers that wait for a slow coordinator. Beyond it, the stream ends with
+// RESOURCE_EXHAUSTED.
 inline constexpr size_t kMaxWaitingAnswers = 1000;
 
 class ControlStream
     : public grpc::ServerBidiReactor<v1::CoordinatorToShard, v1::ShardToCoordinator>,
       public std::enable_shared_from_this<ControlStream> {
  public:
-  // Starts reading. `loop` outlives the call; `peer` is who calls, for logs.
+  // Starts reading. `loop` outlives the call. `peer` names the caller, for logs.
   static ControlStream* Start(StepLoop& loop, std::string peer);
 
   void OnReadDone(bool ok) override;
@@ -46,18 +47,18 @@ class ControlStream
 
   StepLoop& loop_;
   StreamId stream_ = 0;
-  // Keeps this object alive until OnDone, beside calls of the loop that are under way.
+  // Keeps this object alive until OnDone; pending calls of the loop also own it.
   std::shared_ptr<ControlStream> self_;
-  // Owned by the one read in flight.
+  // Owned by the read in flight.
   v1::CoordinatorToShard received_;
 
   Mutex mu_;
   ControlBacklog backlog_ ABSL_GUARDED_BY(mu_);
-  // No more messages come.
+  // The peer sends no more messages.
   bool half_closed_ ABSL_GUARDED_BY(mu_) = false;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
-  // The front one is being written if `writing_`.
+  // If `writing_`, the front answer is being written.
   std::deque<v1::ShardToCoordinator> answers_ ABSL_GUARDED_BY(mu_);
 };
 

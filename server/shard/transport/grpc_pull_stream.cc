@@ -67,7 +67,7 @@ void PullStream::Continue() {
 absl::Status PullStream::WriteChunksLocked() {
   std::vector<v1::TensorChunk> chunks = reader_.Next();
   grpc::Slice payload(reader_.BytesOf(chunks));
-  // A fresh slice is ours alone until it is sent.
+  // A new slice has no other owner until it is sent.
   auto* to = reinterpret_cast<std::byte*>(const_cast<uint8_t*>(payload.begin()));
   KAON_RETURN_IF_ERROR(reader_.Read(chunks, to));
   const grpc::Slice slices[] = {grpc::Slice(proto::EncodeChunkHeader(chunks, payload.size())),
@@ -98,7 +98,7 @@ void PullStream::EndLocked(const absl::Status& status) {
 }
 
 void PullStream::OnDone() {
-  // May be the last owner.
+  // This may be the last owner.
   const std::shared_ptr<PullStream> self = std::move(self_);
 }
 

@@ -1,6 +1,5 @@
-// One Pull call over gRPC: writes what PullReader reads of the weights, waiting for what is on its
-// way. Owns itself until the call is done; callbacks of gRPC and of the publisher come from any
-// thread.
+// One Pull call over gRPC: writes the weights that PullReader reads, and waits for planned
+// versions. Owns itself until the call ends. gRPC and the publisher invoke callbacks on any thread.
 #ifndef KAON_SERVER_SHARD_TRANSPORT_GRPC_PULL_STREAM_H_
 #define KAON_SERVER_SHARD_TRANSPORT_GRPC_PULL_STREAM_H_
 
@@ -39,12 +38,12 @@ class PullStream : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
       : reader_(publisher, counts, std::move(peer)) {}
 
   absl::Status Open(const grpc::ByteBuffer& request) ABSL_LOCKS_EXCLUDED(mu_);
-  // Writes the next message, waits for what it begins with, or ends the call.
+  // Writes the next message, waits for its first parameter, or ends the call.
   void Continue();
   absl::Status WriteChunksLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // Keeps this object alive until OnDone, beside callbacks of the publisher that are under way.
+  // Keeps this object alive until OnDone; pending callbacks of the publisher also own it.
   std::shared_ptr<PullStream> self_;
 
   Mutex mu_;

@@ -13,7 +13,7 @@ namespace kaon::shard {
 
 namespace {
 
-// A chunk, its header, and the parameter ids of a finish.
+// Size of a chunk, its header, and the parameter ids of a finish.
 constexpr size_t kMaxMessageBytes = proto::kMaxChunkBytes + (64 << 10);
 
 }  // namespace
@@ -32,7 +32,7 @@ PushStream* PushStream::Start(GradientAccumulator& accumulator, monitor::EventCo
 
 void PushStream::OnReadDone(bool ok) {
   if (!ok) {
-    // After a finish the last write ends the call.
+    // After a finish, the last write ends the call.
     if (!intake_.finished()) {
       End(absl::InvalidArgumentError("the push stream ended without a finish"));
     }
@@ -54,7 +54,7 @@ void PushStream::OnReadDone(bool ok) {
     status = Take(slices);
   }
   if (!status.ok()) return End(status);
-  // The next read replaces the bytes the slices lie in.
+  // The next read overwrites the memory of these slices.
   MutexLock lock(mu_);
   if (!ended_) StartRead(&received_);
 }
@@ -89,7 +89,7 @@ void PushStream::WriteLocked() {
   if (opened_.has_value()) {
     *response.mutable_opened() = *std::exchange(opened_, std::nullopt);
   } else if (finished_) {
-    // Nobody needs the credit that may be left.
+    // Drop any remaining credit: the push is over.
     response.mutable_finished();
     last = true;
   } else if (credit_bytes_ > 0) {
@@ -124,7 +124,7 @@ void PushStream::End(const absl::Status& status) {
 
 void PushStream::OnDone() {
   intake_.Close();
-  // May be the last owner.
+  // This may be the last owner.
   const std::shared_ptr<PushStream> self = std::move(self_);
 }
 

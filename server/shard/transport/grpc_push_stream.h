@@ -1,5 +1,5 @@
-// One worker's Push call over gRPC: reads and writes on one side, PushIntake on the other. Owns
-// itself until the call is done; callbacks of gRPC and of the accumulator come from any thread.
+// One worker's Push call over gRPC: connects gRPC reads and writes with a PushIntake. Owns itself
+// until the call ends. gRPC and the accumulator invoke callbacks on any thread.
 #ifndef KAON_SERVER_SHARD_TRANSPORT_GRPC_PUSH_STREAM_H_
 #define KAON_SERVER_SHARD_TRANSPORT_GRPC_PUSH_STREAM_H_
 
@@ -41,17 +41,17 @@ class PushStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBu
   void End(const absl::Status& status);
   void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // Keeps this object alive until OnDone, beside callbacks of the accumulator that are under way.
+  // Keeps this object alive until OnDone; pending callbacks of the accumulator also own it.
   std::shared_ptr<PushStream> self_;
 
-  // Owned by the one read in flight.
+  // Owned by the read in flight.
   grpc::ByteBuffer received_;
   PushIntake intake_;
 
   Mutex mu_;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
-  // Left to be written, in this order.
+  // Responses still to be written, in this order.
   std::optional<v1::PushOpened> opened_ ABSL_GUARDED_BY(mu_);
   uint64_t credit_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   bool finished_ ABSL_GUARDED_BY(mu_) = false;

@@ -14,8 +14,8 @@ namespace kaon::shard {
 
 namespace {
 
-// A unary call to `method`, a literal: ended once, with what the loop answers; a refusal is
-// counted, and logged with who called.
+// A unary call to `method`, a literal. Finish it once, with the loop's answer. A refusal is
+// counted, and logged with its caller.
 struct UnaryCall {
   template <typename Response>
   auto Answer(Response* response) const {

@@ -1,6 +1,6 @@
-// The gRPC services of a shard. They translate: data-plane calls become PushStream and PullStream,
-// control streams ControlStream, the rest questions to the StepLoop and the ShmEndpoint. Owned by
-// ShardServer; called by gRPC's threads.
+// The gRPC services of a shard; they only translate. Data-plane calls become PushStream and
+// PullStream, control streams become ControlStream. All other calls query the StepLoop or the
+// ShmEndpoint. Owned by ShardServer; called by gRPC's threads.
 #ifndef KAON_SERVER_SHARD_TRANSPORT_SHARD_SERVICE_H_
 #define KAON_SERVER_SHARD_TRANSPORT_SHARD_SERVICE_H_
 
@@ -16,7 +16,7 @@
 
 namespace kaon::shard {
 
-// Raw on both methods: tensor bytes are read and written as slices, without the generated parser.
+// Both methods are raw: tensor bytes are read and written as slices, without the generated parser.
 class ShardDataService : public v1::ShardData::WithRawCallbackMethod_Push<
                              v1::ShardData::WithRawCallbackMethod_Pull<v1::ShardData::Service>> {
  public:
@@ -34,7 +34,7 @@ class ShardDataService : public v1::ShardData::WithRawCallbackMethod_Push<
 
 class ShardLocalService : public v1::ShardLocal::CallbackService {
  public:
-  // Both outlive the service; without an endpoint there are no sessions.
+  // Both outlive the service. Null `endpoint`: no sessions.
   ShardLocalService(ShmEndpoint* endpoint, monitor::EventCounts& counts)
       : endpoint_(endpoint), counts_(counts) {}
 

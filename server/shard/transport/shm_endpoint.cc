@@ -30,19 +30,19 @@ namespace kaon::shard {
 
 namespace {
 
-// Of connections without a token yet. More wait in the listener's queue.
+// Maximum number of connections without a token. Others wait in the listener's queue.
 constexpr size_t kMaxConnections = 16;
-// How often connections are looked at whose time may be over.
+// Interval between checks for expired connections.
 constexpr absl::Duration kTick = absl::Milliseconds(500);
 
 constexpr char kName[] = "kaon-shard-";
 constexpr char kSuffix[] = ".sock";
-// As long.
+// Equal length to kSuffix, so that both names have one size limit.
 constexpr char kNotListeningSuffix[] = ".bind";
-// Between name and suffix.
+// Digits between prefix and suffix.
 constexpr size_t kRandomDigits = 32;
 
-// A name that nobody else has, nor can guess.
+// Returns a name that nobody else has or can guess.
 std::string NewName() {
   ShmTokens names(absl::ZeroDuration());
   return absl::StrCat(
@@ -50,14 +50,14 @@ std::string NewName() {
                  names.Issue(proto::Identity(), SteadyNow()).substr(0, kRandomDigits / 2)));
 }
 
-// A name that NewName can have made.
+// Returns true for a name that NewName can create.
 bool IsOwnName(absl::string_view name) {
   return absl::ConsumePrefix(&name, kName) && absl::ConsumeSuffix(&name, kSuffix) &&
          name.size() == kRandomDigits &&
          std::all_of(name.begin(), name.end(), absl::ascii_isxdigit);
 }
 
-// Removes the sockets of shards of this user that were killed, and nothing else.
+// Removes the sockets of this user's killed shards, and nothing else.
 void RemoveAbandoned(const std::string& directory) {
   std::error_code error;
   for (std::filesystem::directory_iterator file(directory, error), end; !error && file != end;
@@ -72,7 +72,7 @@ void RemoveAbandoned(const std::string& directory) {
   }
 }
 
-// Where everybody may write, anybody may put a socket of theirs in the place of the shard's.
+// In a directory that everyone may write to, anyone could replace the shard's socket.
 absl::Status CheckDirectory(const std::string& directory) {
   struct stat facts;
   if (stat(directory.c_str(), &facts) != 0) {
@@ -86,7 +86,8 @@ absl::Status CheckDirectory(const std::string& directory) {
                       directory, facts.st_mode & 07777));
 }
 
-// Under its name a socket always has a listener, or had one, so that others see what is abandoned.
+// Binds under a temporary name and renames the socket once it listens. So a socket under its final
+// name without a listener is abandoned.
 absl::StatusOr<proto::Descriptor> ListenIn(const std::string& directory, std::string* address) {
   KAON_RETURN_IF_ERROR(CheckDirectory(directory));
   RemoveAbandoned(directory);
@@ -142,7 +143,7 @@ void ShmEndpoint::Stop() {
     for (const Session& session : sessions_) session.session->Stop();
   }
   Wake();
-  // Starts no session any more.
+  // After the join, no new session starts.
   thread_.join();
   {
     MutexLock lock(mu_);
@@ -184,10 +185,10 @@ absl::StatusOr<v1::OpenSessionResponse> ShmEndpoint::Open(const proto::Identity&
 }
 
 uint32_t ShmEndpoint::LimitOf(const proto::Identity& peer) const {
-  // Without certificates nobody knows one worker from another.
+  // Without certificates, workers cannot be told apart.
   if (peer.domain.empty()) return options_.max_sessions;
   const uint32_t half = (options_.max_sessions + 1) / 2;
-  // One without a rank may stand for all workers of a job.
+  // A peer without a rank may represent all workers of a job.
   return peer.rank.has_value() ? std::min(kMaxShmSessionsOfRank, half) : half;
 }
 
@@ -251,7 +252,7 @@ void ShmEndpoint::JoinEnded() {
 void ShmEndpoint::Accept() {
   proto::Descriptor socket(
       accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  // Without a free descriptor a connection stays in the queue, and would be tried again at once.
+  // Without a free descriptor the connection stays in the queue, and an immediate retry would spin.
   if (!socket.valid() && errno != EAGAIN) accept_after_ = SteadyNow() + kTick;
   if (!socket.valid() || !MayConnect(socket)) return;
   connections_.push_back({std::move(socket), SteadyNow() + options_.token_timeout});
@@ -275,7 +276,7 @@ bool ShmEndpoint::TakeToken(Connection& connection) {
   char token[proto::kShmTokenBytes];
   const ssize_t received = recv(connection.socket.get(), token, sizeof(token), MSG_DONTWAIT);
   if (received < 0 && errno == EAGAIN && SteadyNow() < connection.deadline) return false;
-  // Who goes without a word wanted to know whether somebody listens.
+  // A peer that closes without a message only tested whether somebody listens.
   if (received == 0) return true;
   std::optional<proto::Identity> peer;
   if (received == static_cast<ssize_t>(sizeof(token))) {

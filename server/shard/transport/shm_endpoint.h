@@ -1,8 +1,7 @@
-// Where workers of this machine get their sessions over shared memory: issues tokens to callers
-// that gRPC has authenticated, accepts connections on a UNIX socket, checks whose process connects
-// and whose token it presents, and runs the sessions. Their number, and so their memory, is
-// bounded, of each caller's too, tokens that are not redeemed yet included. Owned by ShardServer;
-// thread-safe.
+// Serves workers of this machine over shared memory. It issues tokens to callers that gRPC has
+// authenticated and accepts connections on a UNIX socket. It checks the process and token of each
+// connection, and runs the sessions. Limits bound the number of sessions, and so their memory, in
+// total and per caller; unredeemed tokens count. Owned by ShardServer; thread-safe.
 #ifndef KAON_SERVER_SHARD_TRANSPORT_SHM_ENDPOINT_H_
 #define KAON_SERVER_SHARD_TRANSPORT_SHM_ENDPOINT_H_
 
@@ -31,10 +30,10 @@
 namespace kaon::shard {
 
 inline constexpr uint32_t kMaxShmSessions = 64;
-// Of one rank: twice what a worker uses, as one that was started again need not wait until the end
-// of its former life is seen.
+// Limit per rank: twice what a worker uses. A restarted worker need not wait until the shard
+// notices the end of its former process.
 inline constexpr uint32_t kMaxShmSessionsOfRank = 4;
-// Of host memory, for each: its two rings and the message that is being taken.
+// Host memory per session: two rings and the message being processed.
 inline constexpr uint64_t kShmSessionBytes = uint64_t{10} << 20;
 static_assert(2 * proto::kShmRingBytes + proto::kMaxRingBody < kShmSessionBytes);
 
@@ -42,35 +41,35 @@ class ShmEndpoint {
  public:
   struct Options {
     uint32_t max_sessions = 0;
-    // For the socket; empty: an abstract one.
+    // Directory of the socket; empty: an abstract socket.
     std::string directory;
-    // Whose processes may connect: this one's user, and others.
+    // Users whose processes may connect: this process's user, and others.
     uid_t user = geteuid();
     std::vector<uid_t> other_users;
     absl::Duration token_lifetime = absl::Seconds(10);
-    // From a connection to its token.
+    // Maximum time from a connection to its token.
     absl::Duration token_timeout = absl::Seconds(2);
     absl::Duration idle_limit = absl::Minutes(5);
     size_t ring_bytes = proto::kShmRingBytes;
   };
 
-  // Removes the sockets that killed shards of this user have left in the directory.
-  // FAILED_PRECONDITION if others may write to it or the socket cannot be made, INVALID_ARGUMENT if
-  // its name is too long.
+  // Removes sockets that killed shards of this user left in the directory. Returns
+  // FAILED_PRECONDITION if others may write to the directory or the socket cannot be created.
+  // Returns INVALID_ARGUMENT if the socket's name is too long.
   static absl::StatusOr<std::unique_ptr<ShmEndpoint>> Start(Options options,
                                                             const ShmBackends& backends);
-  // As Stop.
+  // Calls Stop.
   ~ShmEndpoint();
 
-  // A token for `peer`, whose machine booted as `boot_id`. FAILED_PRECONDITION for another machine
-  // and for readers, RESOURCE_EXHAUSTED when all sessions are taken, or as many as `peer` may have,
-  // UNAVAILABLE once stopped.
+  // Issues a token to `peer`, whose machine has boot id `boot_id`. Returns FAILED_PRECONDITION for
+  // another machine and for readers, UNAVAILABLE after Stop. Returns RESOURCE_EXHAUSTED if all
+  // sessions are in use, or as many as `peer` may have.
   absl::StatusOr<v1::OpenSessionResponse> Open(const proto::Identity& peer,
                                                const std::string& boot_id);
-  // Ends every session; returns when their threads have. Idempotent.
+  // Ends every session and blocks until their threads have ended. Idempotent.
   void Stop();
 
-  // Of workers that are connected.
+  // Number of sessions of connected workers.
   uint32_t num_sessions() const;
 
  private:
@@ -86,16 +85,16 @@ class ShmEndpoint {
 
   ShmEndpoint(Options options, const ShmBackends& backends, std::string address,
               proto::Descriptor listener, proto::Descriptor wake);
-  // Until Stop: accepts, and joins the sessions that have ended.
+  // Accepts connections and joins ended sessions, until Stop.
   void Run();
   void Accept();
   bool MayConnect(const proto::Descriptor& socket) const;
-  // True if the connection is done with: it has become a session, or is refused.
+  // Returns true if the connection needs no more work: it became a session or was refused.
   bool TakeToken(Connection& connection);
   absl::Status StartSession(proto::Descriptor socket, const proto::Identity& peer);
-  // How many sessions `peer` may have: no certificate may take all that others need.
+  // Returns how many sessions `peer` may have, so that no certificate can use up all of them.
   uint32_t LimitOf(const proto::Identity& peer) const;
-  // A session of `peer` is no more.
+  // Releases a session of `peer`.
   void Release(const proto::Identity& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void JoinEnded() ABSL_LOCKS_EXCLUDED(mu_);
   void Wake();
@@ -107,7 +106,7 @@ class ShmEndpoint {
   const proto::Descriptor listener_;
   const proto::Descriptor wake_;
 
-  // Of Run's thread.
+  // Used by Run's thread only.
   std::vector<Connection> connections_;
   absl::Time accept_after_ = absl::InfinitePast();
 
@@ -115,12 +114,12 @@ class ShmEndpoint {
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
   ShmTokens tokens_ ABSL_GUARDED_BY(mu_);
   std::vector<Session> sessions_ ABSL_GUARDED_BY(mu_);
-  // How many sessions each caller has, by URI, from the redemption of a token to the end.
+  // Sessions per caller URI, from redemption of the token to the end of the session.
   std::map<std::string, uint32_t> held_ ABSL_GUARDED_BY(mu_);
-  // Of sessions_, those whose Run has returned.
+  // Elements of sessions_ whose Run has returned.
   std::vector<const ShmSession*> ended_ ABSL_GUARDED_BY(mu_);
 
-  // Last: it uses everything above.
+  // Last member: it uses everything above.
   std::thread thread_;
 };
 

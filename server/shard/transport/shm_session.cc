@@ -39,7 +39,7 @@ void ShmSession::Run() {
       MutexLock lock(mu_);
       stopped = stopped_;
     }
-    // Whatever the worker still says; it hears how its call ended if that is known already.
+    // After Stop, ignore further messages, but still write the known end of the call.
     const absl::StatusOr<bool> advanced = stopped ? WriteAnswers() : Advance();
     status = advanced.status();
     if (status.ok() && *advanced) link_->Ring();
@@ -65,7 +65,7 @@ void ShmSession::Stop() {
 absl::StatusOr<bool> ShmSession::Advance() {
   KAON_ASSIGN_OR_RETURN(const bool answered, WriteAnswers());
   KAON_ASSIGN_OR_RETURN(const bool wrote, WriteChunks());
-  // The end of a call is said before another may begin: there is one of everything.
+  // Write the end of a call before another begins: the session has state for one call only.
   if (end_.has_value()) return answered || wrote;
   KAON_ASSIGN_OR_RETURN(const bool took, TakeRecord());
   return answered || wrote || took;
@@ -85,7 +85,7 @@ absl::StatusOr<bool> ShmSession::TakeRecord() {
     KAON_RETURN_IF_ERROR(Begin(*record));
     return true;
   }
-  // What was on its way when the call ended.
+  // The record was in flight when its call ended.
   if (header.call < number_ || !open) return true;
   if (header.kind == KindOf(ShmRecord::kCancel)) {
     EndCall(absl::CancelledError("the worker is gone"));
@@ -169,7 +169,7 @@ absl::StatusOr<bool> ShmSession::WriteChunks() {
     MutexLock lock(mu_);
     if (pull_waits_ && !std::exchange(pending_.readable, false)) return false;
   }
-  // Before it is asked for, as it counts as read then.
+  // Reserve space before Await and Next, because chunks count as read after Next.
   KAON_ASSIGN_OR_RETURN(std::byte* const to, link_->writer().Reserve(proto::kMaxRingBody));
   if (to == nullptr) {
     pull_waits_ = false;
@@ -211,7 +211,7 @@ absl::StatusOr<bool> ShmSession::WriteAnswers() {
     credit_bytes = pending_.credit_bytes;
     ended = std::exchange(pending_.ended, std::nullopt);
   }
-  // After a finish was taken, that is the answer.
+  // After an accepted finish, the finish response is the answer.
   if (ended.has_value() && !finished_) EndCall(*ended);
   bool written = false;
   if (opened_.has_value()) {
@@ -228,7 +228,7 @@ absl::StatusOr<bool> ShmSession::WriteAnswers() {
     KAON_ASSIGN_OR_RETURN(const bool fits, WriteResponse(response));
     if (!fits) return written;
     finished_ = false;
-    // The worker knows by that: nothing else is said of the call.
+    // The finish response tells the worker; the call needs no end record.
     EndCall(absl::OkStatus());
     end_.reset();
     return true;

@@ -1,8 +1,8 @@
-// One worker's session over shared memory: one push or pull at a time, whose messages come through
+// One worker's session over shared memory, with one push or pull at a time. Messages arrive through
 // the rings of a ShmLink and go to the same PushIntake and PullReader as those of gRPC. Each
-// message is copied out of the ring, once, before anything of it is looked at; the worker may write
-// there at any time. Owned by ShmEndpoint beside callbacks that are under way; Run has a thread of
-// its own, callbacks of accumulator and publisher and Stop come from any.
+// message is copied out of the ring once, before it is parsed, because the worker may write there
+// at any time. Owned by ShmEndpoint and by pending callbacks. Run has its own thread; Stop and the
+// callbacks of accumulator and publisher come from any thread.
 #ifndef KAON_SERVER_SHARD_TRANSPORT_SHM_SESSION_H_
 #define KAON_SERVER_SHARD_TRANSPORT_SHM_SESSION_H_
 
@@ -29,7 +29,7 @@
 
 namespace kaon::shard {
 
-// What calls go to. All of it outlives the sessions.
+// Objects that serve the calls. All outlive the sessions.
 struct ShmBackends {
   GradientAccumulator* accumulator = nullptr;
   ParameterPublisher* publisher = nullptr;
@@ -38,16 +38,16 @@ struct ShmBackends {
 
 class ShmSession : public std::enable_shared_from_this<ShmSession> {
  public:
-  // Acts as `peer`. A session without a call for `idle_limit` ends.
+  // Acts on behalf of `peer`. A session without a call for `idle_limit` ends.
   ShmSession(const ShmBackends& backends, proto::Identity peer,
              std::unique_ptr<proto::ShmLink> link, absl::Duration idle_limit);
 
-  // Serves until the worker is gone, does what no worker may, or is idle too long, or Stop.
+  // Serves until the worker is gone, breaks the protocol or is idle too long, or until Stop.
   void Run();
   void Stop();
 
  private:
-  // Said by callbacks of the call `number`, done by Run.
+  // Set by callbacks of call `number`; processed by Run.
   struct Pending {
     uint32_t number = 0;
     uint64_t credit_bytes = 0;
@@ -55,20 +55,20 @@ class ShmSession : public std::enable_shared_from_this<ShmSession> {
     bool readable = false;
   };
 
-  // One step of each kind that is possible now; false if there was none. INVALID_ARGUMENT for what
-  // ends the session.
+  // Does one step of each kind that is possible now; returns false if none was. Returns
+  // INVALID_ARGUMENT for an error that ends the session.
   absl::StatusOr<bool> Advance();
   absl::StatusOr<bool> TakeRecord();
   absl::Status Begin(const proto::RingReader::Record& record);
   void TakePush(absl::Span<const std::byte> message);
   void OpenPull(absl::Span<const std::byte> message);
   absl::StatusOr<bool> WriteChunks();
-  // What is left to be said of the call.
+  // Writes the pending answers of the call.
   absl::StatusOr<bool> WriteAnswers();
   absl::StatusOr<bool> WriteResponse(const v1::PushResponse& response);
   PushCallbacks CallbacksOf(uint32_t number);
   void Note(uint32_t number, const std::function<void(Pending&)>& note) ABSL_LOCKS_EXCLUDED(mu_);
-  // The call is over; the worker will be told, unless it is the one that ended it.
+  // Ends the call. The worker is told, unless it ended the call itself.
   void EndCall(const absl::Status& status);
 
   const ShmBackends backends_;
@@ -76,15 +76,15 @@ class ShmSession : public std::enable_shared_from_this<ShmSession> {
   const std::unique_ptr<proto::ShmLink> link_;
   const absl::Duration idle_limit_;
 
-  // Of Run's thread.
+  // Used by Run's thread only.
   std::vector<std::byte> message_;
-  // Of the newest call.
+  // Number of the newest call.
   uint32_t number_ = 0;
-  // At most one of them.
+  // At most one of the two is set.
   std::optional<PushIntake> push_;
   std::optional<PullReader> pull_;
   bool pull_waits_ = false;
-  // To be written, in this order.
+  // Answers still to be written, in this order.
   std::optional<v1::PushOpened> opened_;
   bool finished_ = false;
   std::optional<absl::Status> end_;

@@ -1,5 +1,5 @@
-// The tokens with which workers present themselves at the shard's local socket: each of 256 random
-// bits, for one caller whom gRPC has authenticated, for one connection, for a short time. Owned by
+// Tokens that workers present at the shard's local socket. Each has 256 random bits and is valid
+// for one caller that gRPC authenticated, for one connection, for a short time. Owned by
 // ShmEndpoint, which serializes the calls.
 #ifndef KAON_SERVER_SHARD_TRANSPORT_SHM_TOKENS_H_
 #define KAON_SERVER_SHARD_TRANSPORT_SHM_TOKENS_H_
@@ -19,11 +19,11 @@ class ShmTokens {
  public:
   explicit ShmTokens(absl::Duration lifetime) : lifetime_(lifetime) {}
 
-  // A new token of `peer`.
+  // Returns a new token for `peer`.
   std::string Issue(const proto::Identity& peer, absl::Time now);
-  // Whose token that is. It is no token any more then.
+  // Returns the owner of a valid token and invalidates the token.
   std::optional<proto::Identity> Redeem(absl::string_view token, absl::Time now);
-  // That may still be redeemed: of everybody, and of one.
+  // Number of redeemable tokens: of all callers, and of one.
   size_t Count(absl::Time now);
   size_t CountOf(const proto::Identity& peer, absl::Time now);
 
