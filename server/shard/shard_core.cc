@@ -44,12 +44,20 @@ void NoteFault(const DecidedUpdate& update, uint64_t step, monitor::EventCounts*
 
 }  // namespace
 
-ShardCore::ShardCore(Options options)
+ShardCore::ShardCore(Options options, ShardHost& host, StepPhases* phases,
+                     monitor::EventCounts* counts)
     : options_(std::move(options)),
+      host_(host),
+      phases_(phases),
+      counts_(counts),
       machine_(options_.data_loss, options_.durability, options_.interval_steps),
-      publisher_(options_.phases, options_.store),
-      accumulator_({options_.store, options_.backend, options_.staging_bytes, options_.on_folded,
-                    options_.on_parameter_folded, options_.min_chunk_bytes, options_.phases}),
+      publisher_(phases, options_.store),
+      accumulator_({options_.store, options_.backend, options_.staging_bytes,
+                    [&host](uint64_t generation) { host.OnFolded(generation); },
+                    [&host](uint64_t generation, uint32_t parameter_id) {
+                      host.OnParameterFolded(generation, parameter_id);
+                    },
+                    options_.min_chunk_bytes, phases}),
       gradient_replay_(accumulator_),
       speculation_(*options_.backend, accumulator_, publisher_),
       scrub_(options_.scrub_steps) {
@@ -62,7 +70,7 @@ void ShardCore::OnControl(StreamId stream, const v1::CoordinatorToShard& message
   // What it took from a checkpoint is not what the checkpoint has: nobody is served of that.
   if (!was_lost && !machine_.data_loss().empty()) {
     EndDataStreams(absl::DataLossError(machine_.data_loss()));
-    if (options_.on_data_loss != nullptr) options_.on_data_loss(machine_.data_loss());
+    host_.OnDataLoss(machine_.data_loss());
   }
   Carry();
 }
@@ -82,7 +90,7 @@ void ShardCore::OnDurable(uint64_t token) {
 // Room 5: the sum becomes a mean, its norm is taken, it goes to the journal while others are still
 // pushed, and once all are there the shard votes.
 void ShardCore::OnParameterFolded(uint64_t generation, uint32_t parameter_id) {
-  if (accumulator_.FinishParameter(generation, parameter_id, options_.append_gradient)) {
+  if (accumulator_.FinishParameter(generation, parameter_id, AppendSlice())) {
     ahead_of_prepare_ = true;
   }
   // Of a generation from before a reservation that failed.
@@ -106,6 +114,10 @@ void ShardCore::OnFolded(uint64_t generation) {
   Carry();
 }
 
+GradientAccumulator::AppendSlice ShardCore::AppendSlice() {
+  return [this](const journal::GradientSlice& slice) { host_.AppendGradient(slice); };
+}
+
 std::vector<ShardOutput> ShardCore::TakeOutputs() { return std::exchange(outputs_, {}); }
 
 void ShardCore::Carry() {
@@ -120,8 +132,8 @@ void ShardCore::Carry() {
         outputs_.push_back(std::move(*append));
       } else if (const auto* begin = std::get_if<BeginFolding>(&action)) {
         publisher_.ExpectStep(begin->plan.step().step());
-        if (options_.phases != nullptr) {
-          options_.phases->Begin(begin->plan.position(), begin->plan.step().step());
+        if (phases_ != nullptr) {
+          phases_->Begin(begin->plan.position(), begin->plan.step().step());
         }
         WithdrawGradients();
         speculation_.Begin(begin->plan, begin->generation);
@@ -133,7 +145,7 @@ void ShardCore::Carry() {
       } else if (const auto* write = std::get_if<WriteCheckpoint>(&action)) {
         TakeCheckpoint(*write);
       } else if (const auto* apply = std::get_if<ApplyRecord>(&action)) {
-        StepPhases* const phases = apply->record.plan().has_step() ? options_.phases : nullptr;
+        StepPhases* const phases = apply->record.plan().has_step() ? phases_ : nullptr;
         if (phases != nullptr) phases->Decided();
         const PhaseTimer timer(phases, Phase::kApply);
         // Room 6 was the coordinator's: the decision is in the record.
@@ -143,7 +155,7 @@ void ShardCore::Carry() {
           LOG(FATAL) << "position " << apply->record.plan().position() << ": " << status;
         }
         FreezeForCheckpoint();
-        if (options_.on_applied != nullptr) options_.on_applied();
+        host_.OnApplied();
       }
     }
   }
@@ -153,12 +165,12 @@ void ShardCore::AppendGradientOf(const journal::Record& record) {
   const auto* prepare = std::get_if<journal::PrepareRecord>(&record);
   if (prepare == nullptr || prepare->generation == appended_generation_) return;
   appended_generation_ = prepare->generation;
-  accumulator_.AppendGradient(prepare->generation, options_.append_gradient);
+  accumulator_.AppendGradient(prepare->generation, AppendSlice());
   ahead_of_prepare_ = false;
 }
 
 void ShardCore::WithdrawGradients() {
-  if (std::exchange(ahead_of_prepare_, false)) options_.withdraw_gradients();
+  if (std::exchange(ahead_of_prepare_, false)) host_.WithdrawGradients();
 }
 
 void ShardCore::Reserve(const ReserveJob& reserve) {
@@ -292,7 +304,7 @@ void ShardCore::ApplyTo(absl::Span<StoredParameter> parameters, const v1::StepRe
     parameter.slots_digest = update.result.slots_digest;
     parameter.largest_weight_bits = update.result.largest_weight_bits;
     if (update.result.fault != kernels::UpdateFault::kNone) {
-      NoteFault(update, step.step(), options_.counts);
+      NoteFault(update, step.step(), counts_);
     }
     parameter.trace.update = {update.update.scalars().lr, *parameter.rule};
     if (parameter.trace.first_update_step == 0) parameter.trace.first_update_step = step.step();

@@ -19,8 +19,8 @@
 #include "absl/time/time.h"
 #include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/shard_control.pb.h"
-#include "server/disk/disk.h"
 #include "server/journal/record.h"
+#include "server/monitor/event_counts.h"
 #include "server/shard/agreement/shard_machine.h"
 #include "server/shard/gradients/gradient_accumulator.h"
 #include "server/shard/gradients/gradient_replay.h"
@@ -30,9 +30,11 @@
 #include "server/shard/parameters/speculation.h"
 #include "server/shard/parameters/state_scrub.h"
 #include "server/shard/shard_core_options.h"
+#include "server/shard/shard_host.h"
 #include "server/shard/snapshot/checkpoint_order.h"
 #include "server/shard/snapshot/checkpoint_part.h"
 #include "server/shard/snapshot/state_freeze.h"
+#include "server/shard/step_phases.h"
 
 namespace kaon::shard {
 
@@ -43,7 +45,10 @@ class ShardCore {
  public:
   using Options = ShardCoreOptions;
 
-  explicit ShardCore(Options options);
+  // All pointers outlive the core. `phases`: told of plans, pushes and pulls by any thread; null if
+  // nobody measures. `counts`: counts what this shard prevents; null if nobody counts.
+  ShardCore(Options options, ShardHost& host, StepPhases* phases = nullptr,
+            monitor::EventCounts* counts = nullptr);
 
   // All bytes of a tensor, as checkpoint::StateBytes lays them out.
   using ReadTensor =
@@ -88,19 +93,6 @@ class ShardCore {
   bool CanSpeculate() const { return speculation_.IsPending() && !freezes_.IsRead(); }
   void Speculate() { speculation_.ComputeOne(*parameters_, machine_.registration()->placement()); }
 
-  // As WriteCheckpointPart; FAILED_PRECONDITION without a directory of checkpoints.
-  static absl::StatusOr<v1::CheckpointPart> WritePart(const Options& options, StateFreeze& freeze,
-                                                      const PartOptions& part);
-
-  // Marks the checkpoint, so that nobody removes it, and reads all of it that the restore places on
-  // the shard: DATA_LOSS or NOT_FOUND naming the file, INVALID_ARGUMENT what of the restore it is
-  // not, FAILED_PRECONDITION without a directory, and as checkpoint::MarkRestore.
-  static absl::Status CheckCheckpoint(const Options& options, const RestoreCheck& check);
-
-  // Reads all of the snapshot that is the state of `target`: DATA_LOSS or NOT_FOUND naming the
-  // file, INVALID_ARGUMENT when it is of another state, FAILED_PRECONDITION where there are none.
-  static absl::Status CheckSnapshot(const Options& options, const v1::SnapshotPoint& target);
-
   // The state after machine().applied_position(), to be read while events go on: BeforeWrite of
   // FreezeList says when they wait. FAILED_PRECONDITION before weights are loaded, and for a shard
   // that lost its state. The reader ends before this object's memory does, or gets CANCELLED.
@@ -129,6 +121,7 @@ class ShardCore {
   void Carry();
   // What the vote is about goes before it into the journal; once, however often it is stamped.
   void AppendGradientOf(const journal::Record& record);
+  GradientAccumulator::AppendSlice AppendSlice();
   // Before the memory of sums is used again.
   void WithdrawGradients();
   void TakeCheckpoint(const WriteCheckpoint& write);
@@ -137,7 +130,6 @@ class ShardCore {
   void Reserve(const ReserveJob& reserve);
   void ReserveRestore(const ReserveJob& reserve);
   void ReserveRollback(const ReserveJob& reserve);
-  static absl::StatusOr<std::unique_ptr<disk::Directory>> OpenCheckpoints(const Options& options);
   absl::Status ReplaySlice(const journal::GradientSlice& slice);
   absl::Status ReplayPrepare(const v1::StepPlan& plan, const journal::PrepareRecord& prepare);
   // True for what a restored snapshot holds already.
@@ -166,6 +158,9 @@ class ShardCore {
   void ExpectNextStep();
 
   const Options options_;
+  ShardHost& host_;
+  StepPhases* const phases_;
+  monitor::EventCounts* const counts_;
   ShardMachine machine_;
   ParameterPublisher publisher_;
   GradientAccumulator accumulator_;

@@ -44,16 +44,7 @@ void ShardCore::FreezeForCheckpoint() {
     if (!progress->given_up) return absl::OkStatus();
     return absl::CancelledError("nobody waits for this checkpoint any more");
   };
-  if (options_.write_part != nullptr) {
-    return options_.write_part(*std::move(freeze), std::move(options));
-  }
-  checkpoint_->End(WritePart(options_, **freeze, options));
-}
-
-absl::StatusOr<v1::CheckpointPart> ShardCore::WritePart(const Options& options, StateFreeze& freeze,
-                                                        const PartOptions& part) {
-  KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::Directory> files, OpenCheckpoints(options));
-  return WriteCheckpointPart(freeze, *files, part);
+  host_.WritePart(*std::move(freeze), std::move(options));
 }
 
 void ShardCore::OnPartWritten(const std::string& id, uint64_t attempt,

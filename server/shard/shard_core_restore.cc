@@ -5,29 +5,10 @@
 #include "absl/strings/str_cat.h"
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
-#include "server/checkpoint/restore_marks.h"
 #include "server/shard/shard_core.h"
 #include "server/shard/snapshot/checkpoint_restore.h"
 
 namespace kaon::shard {
-
-absl::StatusOr<std::unique_ptr<disk::Directory>> ShardCore::OpenCheckpoints(
-    const Options& options) {
-  if (options.open_checkpoints != nullptr) return options.open_checkpoints();
-  return absl::FailedPreconditionError("this shard has no checkpoint directory");
-}
-
-absl::Status ShardCore::CheckCheckpoint(const Options& options, const RestoreCheck& check) {
-  PassFailpoint(Failpoint::restore_check_begin);
-  KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::Directory> files, OpenCheckpoints(options));
-  // First: what is there after this stays.
-  KAON_RETURN_IF_ERROR(checkpoint::MarkRestore(*files, check.mark));
-  KAON_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointRestore> state,
-                        CheckpointRestore::Open(*files, check.restore));
-  KAON_RETURN_IF_ERROR(state->Check(check.shard));
-  PassFailpoint(Failpoint::restore_checked);
-  return absl::OkStatus();
-}
 
 void ShardCore::ReserveRestore(const ReserveJob& reserve) {
   // It would be checked behind what is written; the coordinator has given that up.
@@ -46,8 +27,7 @@ void ShardCore::ReserveRestore(const ReserveJob& reserve) {
       plan.restore(),
       {plan.restore().checkpoint(), plan.timeline(), {machine_.timeline(), plan.position()}},
       machine_.shard()};
-  if (options_.check_restore != nullptr) return options_.check_restore(check, reserve.generation);
-  machine_.OnReserved(reserve.generation, CheckCheckpoint(options_, check));
+  host_.CheckRestore(check, reserve.generation);
 }
 
 void ShardCore::OnRestoreChecked(uint64_t generation, const absl::Status& status) {
@@ -59,7 +39,7 @@ absl::Status ShardCore::ApplyRestore(const v1::StepPlan& plan) {
   PassFailpoint(Failpoint::restore_load_begin);
   const v1::RestoreBody& restore = plan.restore();
   // Not there now, which is no damage: a directory may still have to be mounted.
-  const absl::StatusOr<std::unique_ptr<disk::Directory>> files = OpenCheckpoints(options_);
+  const absl::StatusOr<std::unique_ptr<disk::Directory>> files = host_.OpenCheckpoints();
   if (!files.ok()) return absl::UnavailableError(files.status().message());
   KAON_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointRestore> state,
                         CheckpointRestore::Open(**files, restore));

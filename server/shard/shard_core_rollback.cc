@@ -1,32 +1,12 @@
 // A shard that goes back to the state of a snapshot of its own: checked before it votes, loaded
 // once it is decided, the same way whether a coordinator or the journal says so.
-#include <string>
-
-#include "absl/strings/str_cat.h"
 #include "job/settings.h"
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
 #include "server/shard/shard_core.h"
-#include "server/shard/snapshot/snapshot_points.h"
 #include "server/shard/snapshot/snapshot_tensors.h"
 
 namespace kaon::shard {
-
-absl::Status ShardCore::CheckSnapshot(const Options& options, const v1::SnapshotPoint& target) {
-  if (options.with_snapshots == nullptr) {
-    return absl::InvalidArgumentError("this shard keeps no snapshots to roll back to");
-  }
-  return options.with_snapshots([&target](SnapshotDirectory& directory) -> absl::Status {
-    KAON_ASSIGN_OR_RETURN(const Snapshot snapshot, directory.Load(target.position()));
-    if (PointOf(snapshot.facts.state).SerializeAsString() != target.SerializeAsString()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the snapshot of position ", target.position(), " is of step ",
-                       snapshot.facts.state.applied_step(), ", or of another job, than step ",
-                       target.step(), " to roll back to"));
-    }
-    return directory.Verify(target.position());
-  });
-}
 
 void ShardCore::ReserveRollback(const ReserveJob& reserve) {
   // It would be checked behind what is written; the coordinator has given that up.
@@ -35,23 +15,17 @@ void ShardCore::ReserveRollback(const ReserveJob& reserve) {
   // whole would push the target out.
   freezes_.EndAll();
   const v1::SnapshotPoint& target = reserve.plan.rollback().target();
-  if (options_.check_rollback != nullptr) {
-    return options_.check_rollback(target, reserve.generation);
-  }
-  machine_.OnReserved(reserve.generation, CheckSnapshot(options_, target));
+  host_.CheckRollback(target, reserve.generation);
 }
 
 absl::Status ShardCore::ApplyRollback(const v1::StepPlan& plan) {
-  if (options_.with_snapshots == nullptr) {
-    return absl::FailedPreconditionError("this shard keeps no snapshots to roll back to");
-  }
   const v1::SnapshotPoint& target = plan.rollback().target();
   // What is being written of the state that goes is of no use to anybody.
   freezes_.EndAll();
   WithdrawGradients();
   publisher_.Rewind(plan.timeline());
   KAON_RETURN_IF_ERROR(
-      options_.with_snapshots([this, &target](SnapshotDirectory& directory) -> absl::Status {
+      host_.WithSnapshots([this, &target](SnapshotDirectory& directory) -> absl::Status {
         KAON_ASSIGN_OR_RETURN(const Snapshot snapshot, directory.Load(target.position()));
         SnapshotTensors tensors(directory, snapshot);
         return LoadTensors(snapshot.part, target.step(),

@@ -56,17 +56,6 @@ constexpr size_t kOwnDescriptors = 12;
 // makes segments end every few steps by it.
 constexpr char kSegmentBytesVariable[] = "KAON_JOURNAL_SEGMENT_BYTES";
 
-using UseSnapshots = std::function<absl::Status(SnapshotDirectory& directory)>;
-
-absl::Status WithSnapshots(const std::string& data_dir, const UseSnapshots& use) {
-  KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::PosixDirectory> files,
-                        disk::PosixDirectory::At(data_dir));
-  KAON_ASSIGN_OR_RETURN(const std::optional<journal::DirectoryId> id,
-                        journal::ReadIdentity(*files));
-  SnapshotDirectory directory(*files, id.value_or(journal::DirectoryId()));
-  return use(directory);
-}
-
 // The journal goes with what it was written as: the votes that one mode writes and another does not
 // would be missed.
 absl::Status CheckMode(SnapshotDirectory& directory, uint64_t newest,
@@ -153,24 +142,16 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
     options.measure_forms = [this] { return MeasureForms(*backend_); };
   options.staging_bytes = config.staging_bytes();
   options.min_chunk_bytes = kMinChunkBytes;
-  options.on_data_loss = [this](const std::string& why) { health_.SetReason("state", why); };
   if (!config.checkpoint_dir().empty()) {
     // So that a wrong path is found now, and not when it is needed.
     KAON_RETURN_IF_ERROR(disk::PosixDirectory::At(config.checkpoint_dir()).status());
-    options.open_checkpoints =
-        [path = config.checkpoint_dir()]() -> absl::StatusOr<std::unique_ptr<disk::Directory>> {
-      return disk::PosixDirectory::At(path);
-    };
   }
+  files_.checkpoint_dir = config.checkpoint_dir();
   KAON_ASSIGN_OR_RETURN(const config::Durability durability,
                         config::ParseDurability(config.durability()));
   options.durability = durability.mode;
   options.interval_steps = durability.interval_steps;
-  if (durability.mode == v1::DURABILITY_MODE_INTERVAL) {
-    options.with_snapshots = [path = config.data_dir()](const UseSnapshots& use) {
-      return WithSnapshots(path, use);
-    };
-  }
+  if (durability.mode == v1::DURABILITY_MODE_INTERVAL) files_.snapshot_dir = config.data_dir();
   KAON_RETURN_IF_ERROR(durability.mode == v1::DURABILITY_MODE_NONE
                            ? BuildInMemory(config, std::move(options))
                            : BuildOnDisk(config, std::move(options)));
@@ -196,7 +177,7 @@ absl::Status ShardServer::BuildInMemory(const v1::ShardConfig& config, ShardCore
                            "none); ", marker_->path(), " says that it had voted"));
     return absl::OkStatus();
   }
-  loop_ = std::make_unique<StepLoop>(std::move(options), counts_);
+  MakeLoop(std::move(options));
   journal_ = std::make_unique<journal::MemoryJournal>(&*marker_);
   return absl::OkStatus();
 }
@@ -220,6 +201,12 @@ absl::Status ShardServer::BuildOnDisk(const v1::ShardConfig& config, ShardCore::
   return recovered;
 }
 
+void ShardServer::MakeLoop(ShardCore::Options options) {
+  // The last loop releases its memory before the next one reserves any.
+  loop_.reset();
+  loop_ = std::make_unique<StepLoop>(std::move(options), files_, counts_, health_);
+}
+
 absl::StatusOr<RestoredSnapshot> ShardServer::Restore(disk::Directory& files,
                                                       const ShardCore::Options& options,
                                                       bool allow_other_build) {
@@ -236,9 +223,7 @@ absl::StatusOr<RestoredSnapshot> ShardServer::Restore(disk::Directory& files,
     KAON_RETURN_IF_ERROR(CheckBuild(directory, positions.front(), options.written_by));
   }
   const auto restore = [&](const Snapshot& snapshot, const ShardCore::ReadTensor& read) {
-    // What one that was given up reserved goes first.
-    loop_.reset();
-    loop_ = std::make_unique<StepLoop>(options, counts_);
+    MakeLoop(options);
     return loop_->Restore(snapshot, read);
   };
   KAON_ASSIGN_OR_RETURN(RestoredSnapshot restored, RestoreNewest(directory, restore));
@@ -246,10 +231,7 @@ absl::StatusOr<RestoredSnapshot> ShardServer::Restore(disk::Directory& files,
     counts_.Add(monitor::Event::kDamagedFileSkipped);
     LOG(ERROR) << skipped;
   }
-  if (restored.position == 0) {
-    loop_.reset();
-    loop_ = std::make_unique<StepLoop>(options, counts_);
-  }
+  if (restored.position == 0) MakeLoop(options);
   if (options.interval_steps > 0) {
     KAON_ASSIGN_OR_RETURN(std::vector<v1::SnapshotPoint> points,
                           ListPoints(directory, restored.position));
@@ -357,9 +339,7 @@ std::function<void(const absl::Status& status)> ShardServer::OnRoom(std::string 
 void ShardServer::BuildLost(ShardCore::Options options, std::string why) {
   health_.SetReason("state", why);
   options.data_loss = std::move(why);
-  // What a replay reserved goes first.
-  loop_.reset();
-  loop_ = std::make_unique<StepLoop>(std::move(options), counts_);
+  MakeLoop(std::move(options));
   // Its promises bind nobody: a shard that lost its state never votes.
   journal_ = std::make_unique<journal::MemoryJournal>(nullptr);
 }

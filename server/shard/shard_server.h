@@ -20,6 +20,7 @@
 #include "server/monitor/event_counts.h"
 #include "server/monitor/service_health.h"
 #include "server/shard/complete_config.h"
+#include "server/shard/shard_files.h"
 #include "server/shard/snapshot_restore.h"
 #include "server/shard/snapshot_thread.h"
 #include "server/shard/step_loop.h"
@@ -54,6 +55,8 @@ class ShardServer {
   // Each builds the journal of one durability mode, and the loop that goes on from it.
   absl::Status BuildInMemory(const v1::ShardConfig& config, ShardCore::Options options);
   absl::Status BuildOnDisk(const v1::ShardConfig& config, ShardCore::Options options);
+  // Replaces the loop by one that has seen nothing.
+  void MakeLoop(ShardCore::Options options);
   // What the disk says of the shard: its newest snapshot, and the journal behind it. DATA_LOSS when
   // they cannot be used.
   absl::Status Recover(const v1::ShardConfig& config, const ShardCore::Options& options);
@@ -77,6 +80,7 @@ class ShardServer {
   monitor::EventCounts counts_;
   // Of the service that takes pushes.
   monitor::ServiceHealth health_{v1::ShardData::service_full_name()};
+  ShardFiles files_;
   std::unique_ptr<tier::HostTier> host_tier_;
   std::unique_ptr<tier::TieredStore> store_;
   std::unique_ptr<kernels::Backend> backend_;

@@ -10,6 +10,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -24,8 +25,11 @@
 #include "kernels/mutex.h"
 #include "server/journal/journal.h"
 #include "server/monitor/event_counts.h"
+#include "server/monitor/service_health.h"
 #include "server/shard/checkpoint_thread.h"
 #include "server/shard/shard_core.h"
+#include "server/shard/shard_files.h"
+#include "server/shard/shard_host.h"
 #include "server/shard/snapshot_thread.h"
 #include "server/shard/step_log.h"
 #include "server/shard/step_phases.h"
@@ -52,12 +56,14 @@ struct PlanStanding {
   uint64_t applied_position = 0;
 };
 
-class StepLoop {
+class StepLoop final : private ShardHost {
  public:
-  // `options` without callbacks; what they name, and `counts`, outlives the loop.
-  StepLoop(ShardCore::Options options, monitor::EventCounts& counts);
-  // Stops.
-  ~StepLoop();
+  // `counts`, `health` and all that `options` point to outlive the loop. `health` hears of damage
+  // to the state.
+  StepLoop(ShardCore::Options options, ShardFiles files, monitor::EventCounts& counts,
+           monitor::ServiceHealth& health);
+  // Calls Stop.
+  ~StepLoop() override;
 
   // As ShardCore::Restore, before Replay.
   absl::Status Restore(const Snapshot& snapshot, const ShardCore::ReadTensor& read) {
@@ -119,6 +125,21 @@ class StepLoop {
  private:
   using Event = std::function<void()>;
 
+  // ShardHost.
+  void OnParameterFolded(uint64_t generation, uint32_t parameter_id) override;
+  void OnFolded(uint64_t generation) override;
+  void AppendGradient(const journal::GradientSlice& slice) override;
+  void WithdrawGradients() override { journal_->WithdrawGradients(); }
+  void OnApplied() override;
+  void OnDataLoss(const std::string& why) override { health_.SetReason("state", why); }
+  void CheckRestore(const RestoreCheck& check, uint64_t generation) override;
+  void CheckRollback(const v1::SnapshotPoint& target, uint64_t generation) override;
+  void WritePart(std::unique_ptr<StateFreeze> freeze, PartOptions part) override;
+  absl::StatusOr<std::unique_ptr<disk::Directory>> OpenCheckpoints() override {
+    return files_.OpenCheckpoints();
+  }
+  absl::Status WithSnapshots(UseSnapshots use) override { return files_.WithSnapshots(use); }
+
   // False, and nothing happens, once stopped.
   bool Post(Event event);
   void Run();
@@ -132,7 +153,9 @@ class StepLoop {
   void NoteRefused(const std::string& peer, const v1::Refused& refused);
   void NotePlan(const PlanStanding& before);
 
+  const ShardFiles files_;
   monitor::EventCounts& counts_;
+  monitor::ServiceHealth& health_;
   // Constant once started.
   journal::Journal* journal_ = nullptr;
   SnapshotThread* snapshots_ = nullptr;

@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -25,9 +26,13 @@ class ShardCoreCheckpointTest : public testing::Test {
   }
 
   v1::CheckpointReport Take(const std::string& id, uint64_t position, uint64_t attempt = 1) {
-    const auto answers = shard_.Take(id, position, attempt);
-    EXPECT_EQ(answers.size(), 1u);
-    return answers.empty() ? v1::CheckpointReport() : answers[0].checkpoint();
+    return Last(shard_.Take(id, position, attempt));
+  }
+
+  // An order is answered at once, and again when its part is written.
+  static v1::CheckpointReport Last(const std::vector<v1::ShardToCoordinator>& answers) {
+    EXPECT_THAT(answers.size(), testing::AnyOf(1, 2));
+    return answers.empty() ? v1::CheckpointReport() : answers.back().checkpoint();
   }
 
   simulation::SimulatedDirectory files_{"checkpoints", 1};
@@ -56,9 +61,7 @@ TEST_F(ShardCoreCheckpointTest, WritesNoStateThatIsNotFinite) {
   DrivenShard shard;
   shard.SetCheckpoints(&files_);
   shard.Load(RegistrationPlan(1, 1), std::numeric_limits<float>::infinity());
-  const auto answers = shard.Take("a", 2, 1);
-  ASSERT_EQ(answers.size(), 1u);
-  const v1::CheckpointReport& report = answers[0].checkpoint();
+  const v1::CheckpointReport report = Last(shard.Take("a", 2, 1));
   EXPECT_EQ(report.error_code(), static_cast<uint32_t>(absl::StatusCode::kDataLoss));
   EXPECT_EQ(report.error(),
             "parameter 'w' 'weight' has values that are not finite, must be finite: go back to an "
