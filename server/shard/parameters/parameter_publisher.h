@@ -92,8 +92,8 @@ class ParameterPublisher {
   absl::Span<float> BeginWrite(uint32_t parameter_id);
   // What was written is version `step`.
   void Publish(uint32_t parameter_id, uint64_t step);
-  // Version `step` is the newest one unchanged.
-  void Carry(uint32_t parameter_id, uint64_t step);
+  // Publishes the newest version as version `step`, too: it is unchanged.
+  void PublishUnchanged(uint32_t parameter_id, uint64_t step);
   // Memory is needed: readers lose what has no buffer any more.
   void DropCopies();
   // Ends every wait and refuses every pull with `status`.

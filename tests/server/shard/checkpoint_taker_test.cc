@@ -14,9 +14,9 @@
 namespace kaon::shard {
 namespace {
 
-class ShardCoreCheckpointTest : public testing::Test {
+class CheckpointTakerTest : public testing::Test {
  protected:
-  ShardCoreCheckpointTest() {
+  CheckpointTakerTest() {
     shard_.SetCheckpoints(&files_);
     shard_.Load();
   }
@@ -39,7 +39,7 @@ class ShardCoreCheckpointTest : public testing::Test {
   DrivenShard shard_;
 };
 
-TEST_F(ShardCoreCheckpointTest, WritesTheStateAfterTheAppliedEntry) {
+TEST_F(CheckpointTakerTest, WritesTheStateAfterTheAppliedEntry) {
   Train(shard_, 1);
   const v1::CheckpointReport report = Take("a", 3);
   EXPECT_EQ(report.error(), "");
@@ -57,7 +57,7 @@ TEST_F(ShardCoreCheckpointTest, WritesTheStateAfterTheAppliedEntry) {
   EXPECT_TRUE(directory.Verify("a").ok());
 }
 
-TEST_F(ShardCoreCheckpointTest, WritesNoStateThatIsNotFinite) {
+TEST_F(CheckpointTakerTest, WritesNoStateThatIsNotFinite) {
   DrivenShard shard;
   shard.SetCheckpoints(&files_);
   shard.Load(RegistrationPlan(1, 1), std::numeric_limits<float>::infinity());
@@ -69,7 +69,7 @@ TEST_F(ShardCoreCheckpointTest, WritesNoStateThatIsNotFinite) {
   EXPECT_TRUE(files_.List().value().empty());
 }
 
-TEST_F(ShardCoreCheckpointTest, WaitsForTheNextEntry) {
+TEST_F(CheckpointTakerTest, WaitsForTheNextEntry) {
   const v1::CheckpointReport waiting = Take("a", 3);
   EXPECT_EQ(waiting.error(), "");
   EXPECT_EQ(waiting.total_bytes(), 0u);
@@ -82,14 +82,14 @@ TEST_F(ShardCoreCheckpointTest, WaitsForTheNextEntry) {
   EXPECT_EQ(Take("a", 3).part().position(), 3u);
 }
 
-TEST_F(ShardCoreCheckpointTest, NamesAPositionThatIsGone) {
+TEST_F(CheckpointTakerTest, NamesAPositionThatIsGone) {
   Train(shard_, 1);
   const v1::CheckpointReport report = Take("a", 2);
   EXPECT_EQ(report.error_code(), static_cast<uint32_t>(absl::StatusCode::kFailedPrecondition));
   EXPECT_EQ(report.error(), "checkpoint of position 2 asked for, the shard is at position 3");
 }
 
-TEST_F(ShardCoreCheckpointTest, AnotherIdEndsTheOneBefore) {
+TEST_F(CheckpointTakerTest, AnotherIdEndsTheOneBefore) {
   Take("a", 3);
   const v1::CheckpointReport report = Take("b", 2);
   EXPECT_TRUE(report.has_part());
@@ -97,7 +97,7 @@ TEST_F(ShardCoreCheckpointTest, AnotherIdEndsTheOneBefore) {
 }
 
 // What made one fail says nothing of the next, of the same name and entry.
-TEST_F(ShardCoreCheckpointTest, AnotherAttemptBeginsAnewAndLeavesNothingOfTheFirst) {
+TEST_F(CheckpointTakerTest, AnotherAttemptBeginsAnewAndLeavesNothingOfTheFirst) {
   files_.SetFreeBytes(100);
   EXPECT_EQ(Take("a", 2, 7).error_code(),
             static_cast<uint32_t>(absl::StatusCode::kResourceExhausted));
@@ -115,7 +115,7 @@ TEST_F(ShardCoreCheckpointTest, AnotherAttemptBeginsAnewAndLeavesNothingOfTheFir
 }
 
 // The same name at another entry, while the first one's files are there still.
-TEST_F(ShardCoreCheckpointTest, AttemptsHaveFilesOfTheirOwn) {
+TEST_F(CheckpointTakerTest, AttemptsHaveFilesOfTheirOwn) {
   ASSERT_TRUE(Take("a", 2, 7).has_part());
   Train(shard_, 1);
   const v1::CheckpointReport report = Take("a", 3, 8);
@@ -124,7 +124,7 @@ TEST_F(ShardCoreCheckpointTest, AttemptsHaveFilesOfTheirOwn) {
   EXPECT_EQ(files_.List()->size(), 2u);
 }
 
-TEST_F(ShardCoreCheckpointTest, HearsNothingOfTheWriterOfAnEarlierAttempt) {
+TEST_F(CheckpointTakerTest, HearsNothingOfTheWriterOfAnEarlierAttempt) {
   Take("a", 3, 7);
   Take("a", 3, 8);
   shard_.core().OnPartWritten("a", 7, absl::CancelledError("nobody waits"));
@@ -133,7 +133,7 @@ TEST_F(ShardCoreCheckpointTest, HearsNothingOfTheWriterOfAnEarlierAttempt) {
   EXPECT_EQ(Take("a", 3, 8).error(), "");
 }
 
-TEST_F(ShardCoreCheckpointTest, SaysThatItHasNoDirectoryOrThatTheDiskIsFull) {
+TEST_F(CheckpointTakerTest, SaysThatItHasNoDirectoryOrThatTheDiskIsFull) {
   shard_.SetCheckpoints(nullptr);
   EXPECT_EQ(Take("a", 2).error_code(),
             static_cast<uint32_t>(absl::StatusCode::kFailedPrecondition));
@@ -147,7 +147,7 @@ TEST_F(ShardCoreCheckpointTest, SaysThatItHasNoDirectoryOrThatTheDiskIsFull) {
 
 // P18 ends a process whose own disk fails. Nothing rests on a checkpoint that is being written, and
 // its directory is another disk.
-TEST_F(ShardCoreCheckpointTest, AFailingDeviceFailsTheCheckpointAlone) {
+TEST_F(CheckpointTakerTest, AFailingDeviceFailsTheCheckpointAlone) {
   for (uint64_t operations = 0; operations < 4; ++operations) {
     files_.FailAfter(operations);
     const v1::CheckpointReport report = Take(absl::StrCat("bad-", operations), operations + 2);
@@ -161,7 +161,7 @@ TEST_F(ShardCoreCheckpointTest, AFailingDeviceFailsTheCheckpointAlone) {
 }
 
 // Rule 1: "After promising b a shard sends no answer, PREPARE included, to a lower ballot."
-TEST_F(ShardCoreCheckpointTest, TellsNothingToAnOlderBallot) {
+TEST_F(CheckpointTakerTest, TellsNothingToAnOlderBallot) {
   Take("a", 3);
   shard_.Promise(2);
   const auto answers = shard_.Take("a", 3);

@@ -56,7 +56,7 @@ int FormTimesOf(DrivenShard& shard, absl::Span<const Entry> entries = {}) {
 }
 
 // ADR 0024: of a shard that holds a job nobody asks for them, and a step waits for it.
-TEST(ShardCoreReplayTest, FormsAreMeasuredWithoutAJobOnly) {
+TEST(JournalReplayTest, FormsAreMeasuredWithoutAJobOnly) {
   DrivenShard fresh;
   EXPECT_EQ(FormTimesOf(fresh), 1);
   DrivenShard loaded;
@@ -71,7 +71,7 @@ TEST(ShardCoreReplayTest, FormsAreMeasuredWithoutAJobOnly) {
 }
 
 // P6, P7: killed after any entry, it goes on with the same inputs to the same bits.
-TEST(ShardCoreReplayTest, AnyPrefixOfTheJournalGoesOnToTheSameBits) {
+TEST(JournalReplayTest, AnyPrefixOfTheJournalGoesOnToTheSameBits) {
   HistoryCounts counts;
   for (uint64_t seed = 1; seed <= 12; ++seed) {
     const ShardHistory history = MakeHistory(seed, 5);
@@ -112,7 +112,7 @@ TEST(ShardCoreReplayTest, AnyPrefixOfTheJournalGoesOnToTheSameBits) {
   EXPECT_GT(counts.withdrawals, 3);
 }
 
-TEST(ShardCoreReplayTest, KeepsItsPromiseAndItsPlace) {
+TEST(JournalReplayTest, KeepsItsPromiseAndItsPlace) {
   DrivenShard before;
   before.Promise(7);
   const std::unique_ptr<DrivenShard> shard = Restore(EntriesOf(before));
@@ -209,7 +209,7 @@ TEST_F(HeldPrepareTest, IsDecidedUnderAnEarlierStampToo) {
   EXPECT_EQ(Describe(*Restore(entries)), Describe(before_));
 }
 
-TEST(ShardCoreReplayTest, CountsStepsSinceTheProcessStarted) {
+TEST(JournalReplayTest, CountsStepsSinceTheProcessStarted) {
   DrivenShard before;
   before.Load();
   before.Train(1, kGradients);
@@ -220,7 +220,7 @@ TEST(ShardCoreReplayTest, CountsStepsSinceTheProcessStarted) {
   EXPECT_EQ(shard->core().Describe("")->parameters(1).updates_applied(), 1u);
 }
 
-TEST(ShardCoreReplayTest, AJobThatDoesNotFitIntoMemoryIsNoLoss) {
+TEST(JournalReplayTest, AJobThatDoesNotFitIntoMemoryIsNoLoss) {
   DrivenShard before;
   before.Load();
   DrivenShard small(/*capacity_bytes=*/256);
