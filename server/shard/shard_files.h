@@ -19,9 +19,9 @@ struct ShardFiles {
   // Directory of the snapshots that a rollback may load; empty outside mode INTERVAL.
   std::string snapshot_dir;
 
-  // As ShardHost::OpenCheckpoints.
+  // Implements ShardHost::OpenCheckpoints.
   absl::StatusOr<std::unique_ptr<disk::Directory>> OpenCheckpoints() const;
-  // As ShardHost::WithSnapshots.
+  // Implements ShardHost::WithSnapshots.
   absl::Status WithSnapshots(ShardHost::UseSnapshots use) const;
 };
 

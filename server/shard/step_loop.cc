@@ -213,7 +213,7 @@ void StepLoop::AnswerWhileBusy(StreamId stream, const v1::Ballot& ballot) {
 }
 
 void StepLoop::Deliver() {
-  // First: whoever reads an answer may be asking already whether this process lives.
+  // The promise comes first: a coordinator that reads an answer may already ask for a heartbeat.
   PublishPromise();
   for (ShardOutput& output : core_.TakeOutputs()) {
     if (auto* append = std::get_if<AppendJournal>(&output)) {
@@ -255,7 +255,7 @@ void StepLoop::Append(AppendJournal append) {
   }
   journal_->Append(std::move(append.record), [this, token = append.token, decided, vote] {
     if (vote) phases_.Stop(*vote);
-    // At once: a snapshot waits for it on a thread that this loop may wait for.
+    // Told at once: a snapshot waits for the decision, on a thread that this loop may wait for.
     if (snapshots_ != nullptr && decided > 0) snapshots_->OnDurable(decided);
     Post([this, token] { core_.OnDurable(token); });
   });
@@ -270,13 +270,13 @@ void StepLoop::NoteRefused(const std::string& peer, const v1::Refused& refused) 
   counts_.Add(monitor::Event::kControlRefused, refused.reason());
   const std::string why = absl::StrCat(
       " of ", peer, " refused: ", v1::RefusalReason_Name(refused.reason()), ": ", refused.detail());
-  // Rare, and said beside whatever else is refused: it was replaced while it decided.
+  // Logged apart from other refusals: rare, as the coordinator was replaced while it decided.
   if (refused.decision()) {
     LOG_EVERY_T(WARNING, 1) << "shard " << core_.machine().shard() << ": decision of position "
                             << refused.position() << why;
     return;
   }
-  // One that was replaced asks until it knows.
+  // A coordinator that was replaced asks until it knows.
   LOG_EVERY_T(WARNING, 1) << "shard " << core_.machine().shard() << ": message" << why;
 }
 
