@@ -68,8 +68,7 @@ absl::Status AppliedState::TryReserve(const v1::RegisterBody& registration, uint
   parameters_.reset();
   KAON_ASSIGN_OR_RETURN(parameters_,
                         ParameterStore::Create(*options_.store, registration, shard, num_shards));
-  KAON_RETURN_IF_ERROR(
-      parameters_->ReserveWorkspace(options_.backend->name(), options_.compute_threads));
+  KAON_RETURN_IF_ERROR(parameters_->ReserveWorkspace(*options_.backend));
   return accumulator_.Reserve(registration, shard);
 }
 
@@ -184,8 +183,10 @@ void AppliedState::LoadWeights() {
 void AppliedState::ApplyTrainStep(const v1::StepRecord& record) {
   TraceGradients(record.plan().step().step());
   absl::Span<StoredParameter> parameters = absl::MakeSpan(parameters_->parameters());
+  const std::vector<kernels::SizedUpdate> updates = parameters_->SizedUpdates();
   while (!parameters.empty()) {
-    const size_t count = NumSideBySide(parameters, options_.compute_threads);
+    const auto next = absl::MakeConstSpan(updates).last(parameters.size());
+    const size_t count = options_.backend->NumConcurrentUpdates(next);
     ApplyTo(parameters.first(count), record);
     parameters.remove_prefix(count);
   }

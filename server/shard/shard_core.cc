@@ -233,7 +233,7 @@ absl::StatusOr<v1::ParameterStats> ShardCore::Stats(const v1::ShardParameterRequ
 absl::StatusOr<v1::ParameterDiagnostics> ShardCore::Diagnostics(
     const v1::ShardParameterRequest& request) {
   KAON_ASSIGN_OR_RETURN(const StoredParameter* parameter, Find(request));
-  return DiagnosticsOf(*parameter, options_.backend->name());
+  return DiagnosticsOf(*parameter, *options_.backend);
 }
 
 absl::StatusOr<v1::DescribeShardResponse> ShardCore::Describe(absl::string_view job) {

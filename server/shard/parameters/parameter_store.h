@@ -11,10 +11,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/shard_control.pb.h"
+#include "kernels/backend.h"
 #include "kernels/optimizer_rule.h"
 #include "server/shard/parameters/parameter_publisher.h"
 #include "server/shard/parameters/parameter_trace.h"
@@ -54,11 +54,6 @@ struct StoredParameter {
 void NoteWeights(absl::Span<const float> weights, StoredParameter& parameter);
 void NoteSlots(StoredParameter& parameter);
 
-// How many of these parameters, the first ones, are to be updated side by side, each in one of so
-// many threads: consecutive small ones of which none is more than a thread's share of their work,
-// and not so many that readers wait long for the first; or 1, which has all threads.
-size_t NumSideBySide(absl::Span<const StoredParameter> parameters, uint32_t threads);
-
 // docs/formats.md: of the newest weights; of weights, slots and counters.
 struct StateDigests {
   uint64_t weights = 0;
@@ -75,10 +70,12 @@ class ParameterStore {
       uint32_t num_shards);
   ~ParameterStore();
 
-  // Sets aside, once, what the update of one of these parameters, or of several side by side, takes
-  // beside the tensors on the backend of that name, also after any change of their groups.
-  // RESOURCE_EXHAUSTED naming the parameter and the arithmetic.
-  absl::Status ReserveWorkspace(absl::string_view backend, uint32_t threads);
+  // Reserves, once, the most that concurrent updates of these parameters allocate on `backend`,
+  // also after a change of their groups. RESOURCE_EXHAUSTED naming the parameter and the
+  // arithmetic.
+  absl::Status ReserveWorkspace(const kernels::Backend& backend);
+  // Returns rule and shape of every parameter, ordered by id; valid until SetGroups.
+  std::vector<kernels::SizedUpdate> SizedUpdates() const;
 
   // Steps by the groups of `registration` from now on, which keep rule and state of the job
   // (job::CheckGroupChange). Touches no state.

@@ -4,17 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/update_workspace.h"
-#include "proto/chunk_memory.h"
-
 namespace kaon::shard {
-namespace {
-
-// Newton-Schulz's matrices from here on are worth the milliseconds of giving back what is kept of
-// chunks: much less than their products take.
-constexpr uint64_t kWorthGivingBack = 16 << 20;
-
-}  // namespace
 
 ParameterUpdate::ParameterUpdate(const StoredParameter& parameter, const v1::StepBody& step,
                                  const v1::ParameterPlacement& placement, double clip_factor,
@@ -40,12 +30,6 @@ kernels::UpdateResult ParameterUpdate::Run(kernels::UpdatePart part, kernels::Ba
   buffers.new_param = new_weights;
   buffers.state = state;
   buffers.part = part;
-  // As for one thread: the matrices themselves. The state's part has none.
-  if (part != kernels::UpdatePart::kState &&
-      kernels::UpdateWorkspaceBytes(backend.name(), 1, *parameter_.rule, parameter_.shape) >=
-          kWorthGivingBack) {
-    proto::GiveBackChunkMemory();
-  }
   return backend.ApplyUpdate(*parameter_.rule, scalars_, parameter_.shape, buffers);
 }
 

@@ -48,7 +48,8 @@ struct DecidedUpdate {
 };
 
 // Runs what of each is not computed yet, from the newest weights of the publisher, side by side
-// where there are several (NumSideBySide). Bits do not depend on what runs beside it.
+// where there are several (Backend::NumConcurrentUpdates). Bits do not depend on what runs beside
+// it.
 void RunUpdates(kernels::Backend& backend, const ParameterPublisher& publisher,
                 absl::Span<DecidedUpdate> updates);
 
