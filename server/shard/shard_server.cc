@@ -257,8 +257,7 @@ absl::Status ShardServer::Recover(const v1::ShardConfig& config,
   journal::DiskJournal::Options journal;
   journal.log.id_if_created = journal::RandomDirectoryId();
   journal.log.snapshot_position = restored.position;
-  // The journal removes whole segments, so they are smaller than the growth that leads to a
-  // snapshot.
+  // The journal removes whole segments: they are smaller than the growth between snapshots.
   journal.log.segment_bytes = std::max(kLeastSegmentBytes, journal_bytes / 4);
   if (journal_bytes == 0) journal.log.segment_bytes = kSegmentBytes;
   KAON_RETURN_IF_ERROR(SetSegmentBytes(journal.log.segment_bytes));

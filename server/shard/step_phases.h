@@ -1,6 +1,6 @@
 // Measures where the time of each step went on this shard. It says when each kind of work began and
-// ended, and how much of that was work. It also says how much of the work overlapped with other work
-// of the step. No decision depends on it. Owned by StepLoop; any thread.
+// ended, and how much of that was work. It also says how much of the work overlapped with other
+// work of the step. No decision depends on it. Owned by StepLoop; any thread.
 #ifndef KAON_SERVER_SHARD_STEP_PHASES_H_
 #define KAON_SERVER_SHARD_STEP_PHASES_H_
 

@@ -1,3 +1,5 @@
+#include "server/shard/checkpoint_taker.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

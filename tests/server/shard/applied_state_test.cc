@@ -1,3 +1,5 @@
+#include "server/shard/applied_state.h"
+
 #include <gtest/gtest.h>
 
 #include <memory>
