@@ -62,6 +62,8 @@ size_t KeptBytes(const kernels::RuleConfig& rule, uint64_t side, kernels::Update
   std::vector<float> new_weights(side * side);
   ParameterPublisher publisher;
   publisher.Serve("job", 1, {{0, "w", absl::MakeSpan(weights), {}}});
+  publisher.BeginWrite(0);
+  publisher.Publish(0, 0);
   size_t kept = 0;
   kernels::CpuBackend backend(std::make_unique<WatchingGemm>(kept));
   proto::KeepChunkMemory();
