@@ -98,6 +98,13 @@ struct UpdateResult {
   UpdateFault fault = UpdateFault::kNone;
 };
 
+// Rule and shape of one parameter whose update is planned.
+struct SizedUpdate {
+  // Null for a parameter that no rule steps.
+  const RuleConfig* rule = nullptr;
+  absl::Span<const uint64_t> shape;
+};
+
 // Block size of the sum of squares in Backend::Fold, in elements.
 inline constexpr int64_t kFoldBlockElements = 1024;
 
@@ -133,6 +140,24 @@ class Backend {
   virtual void RunUpdates(int64_t n, absl::FunctionRef<void(int64_t)> update) {
     for (int64_t i = 0; i < n; ++i) update(i);
   }
+
+  // Returns how many of `updates`, the first ones, to run concurrently in one RunUpdates. At least
+  // 1: the first alone. `updates` is not empty. No bit depends on the number.
+  virtual size_t NumConcurrentUpdates(absl::Span<const SizedUpdate> updates) const {
+    static_cast<void>(updates);
+    return 1;
+  }
+
+  // Returns an upper bound on the host memory that `updates` allocate, run concurrently, apart from
+  // their buffers. It holds for any Newton-Schulz form, while new_param is not param, and for
+  // OrthogonalityError of one of them. 0: the backend allocates on its device alone.
+  virtual uint64_t WorkspaceBytes(absl::Span<const SizedUpdate> updates) const {
+    static_cast<void>(updates);
+    return 0;
+  }
+
+  // Returns the name of the memory that holds the buffers, as diagnostics show it.
+  virtual std::string memory_tier() const { return "cpu"; }
 };
 
 // Maximum number of elements of such a small update. Its Newton-Schulz products have at most three
@@ -167,7 +192,7 @@ std::string ChosenIsa();
 
 // Interface version. A plugin exports: extern "C" int kaon_backend_version(); extern "C" Backend*
 // kaon_create_backend();
-inline constexpr int kBackendVersion = 8;
+inline constexpr int kBackendVersion = 9;
 
 }  // namespace kaon::kernels
 

@@ -32,6 +32,10 @@ class CpuBackend final : public Backend {
   UpdateResult ApplyUpdate(const RuleConfig& rule, const UpdateScalars& scalars,
                            absl::Span<const uint64_t> shape, const UpdateBuffers& buffers) override;
   void RunUpdates(int64_t n, absl::FunctionRef<void(int64_t)> update) override;
+  // Runs consecutive small updates concurrently if none takes more than one thread's share of their
+  // work. Readers wait for the first of them, so all take at most some tens of milliseconds.
+  size_t NumConcurrentUpdates(absl::Span<const SizedUpdate> updates) const override;
+  uint64_t WorkspaceBytes(absl::Span<const SizedUpdate> updates) const override;
 
  private:
   ThreadPool pool_;

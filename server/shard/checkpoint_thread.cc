@@ -29,7 +29,7 @@ void CheckpointThread::Stop() {
 }
 
 void CheckpointThread::Run() {
-  // By which an operator, and tests/crash, tell it from others; at most 15 characters.
+  // Operators and tests/crash find the thread by this name; 15 characters at most.
   pthread_setname_np(pthread_self(), "checkpoints");
   while (true) {
     std::function<void()> work;

@@ -1,6 +1,6 @@
-// The thread on which a shard reads and writes checkpoints, so that no step waits for their disk:
-// one piece of work after the other. Owned by StepLoop; any thread may post. What waits is bounded
-// by who posts: at most one check of a restore and one part of a checkpoint for each plan.
+// Thread on which a shard reads and writes checkpoints, one piece of work after the other: no step
+// waits for their disk. Owned by StepLoop; any thread may post. The queue is bounded by StepLoop,
+// which posts at most one check of a restore and one part of a checkpoint for each plan.
 #ifndef KAON_SERVER_SHARD_CHECKPOINT_THREAD_H_
 #define KAON_SERVER_SHARD_CHECKPOINT_THREAD_H_
 
@@ -16,12 +16,12 @@ namespace kaon::shard {
 class CheckpointThread {
  public:
   CheckpointThread();
-  // Stops.
+  // Calls Stop.
   ~CheckpointThread();
 
-  // Dropped once it is stopped.
+  // Queues `work`; drops it after Stop.
   void Post(std::function<void()> work);
-  // Drops what waits, and waits for what runs. Idempotent.
+  // Drops the queue, and blocks until the running work ends. Idempotent.
   void Stop();
 
  private:

@@ -26,7 +26,7 @@ constexpr uint64_t kDefaultStagingBytes = uint64_t{64} << 20;
 constexpr uint64_t kMaxBytes = uint64_t{1} << 50;
 constexpr uint32_t kDefaultShmSessions = 8;
 
-// That this process may run on.
+// Returns the number of CPUs that this process may run on.
 uint32_t AvailableCpus() {
   return std::clamp(std::thread::hardware_concurrency(), 1u, uint32_t{kernels::kMaxThreads});
 }
@@ -53,7 +53,7 @@ absl::StatusOr<v1::ShardConfig> CompleteConfig(v1::ShardConfig config) {
   config.set_durability(config::DurabilityText(durability.mode, durability.interval_steps));
   if (config.host_memory_bytes() == 0) config.set_host_memory_bytes(kDefaultHostMemoryBytes);
   KAON_RETURN_IF_ERROR(CheckRange("shm_sessions", config.shm_sessions(), 0, kMaxShmSessions));
-  // They are kept beside the tensors, and no job may need memory that they have taken.
+  // Sessions are allocated in addition to the tensors: no job may need their memory.
   if (config.host_memory_bytes() <= ReservedBytes(config)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "host_memory_bytes is ", config.host_memory_bytes(), ", must be more than ",

@@ -1,4 +1,4 @@
-// A shard's configuration with its defaults, checked. Pure but for the number of CPUs; any thread.
+// Completes and checks a shard's configuration. Pure but for the number of CPUs; any thread.
 #ifndef KAON_SERVER_SHARD_COMPLETE_CONFIG_H_
 #define KAON_SERVER_SHARD_COMPLETE_CONFIG_H_
 
@@ -18,9 +18,9 @@ absl::StatusOr<v1::ShardConfig> CompleteConfig(v1::ShardConfig config);
 // Returns the part of host_memory_bytes that holds no tensor.
 uint64_t ReservedBytes(const v1::ShardConfig& config);
 
-// How many sessions over shared memory kaon-shard has unless it is told: enough for a push and a
-// pull of four workers, as long as they take no more than a sixteenth of `host_memory_bytes`, and
-// an eighth of `open_files`, the descriptors that the process may have.
+// Returns the default number of shared-memory sessions of kaon-shard: enough for a push and a pull
+// of four workers. They take at most a sixteenth of `host_memory_bytes`, and at most an eighth of
+// `open_files`, the descriptors that the process may open.
 uint32_t DefaultShmSessions(uint64_t host_memory_bytes, uint64_t open_files);
 
 }  // namespace kaon::shard

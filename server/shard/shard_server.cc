@@ -41,33 +41,22 @@ namespace kaon::shard {
 
 namespace {
 
-// What the shard keeps of a chunk until its step is applied is some dozens of bytes.
+// The shard keeps some dozens of bytes for each chunk until its step is applied.
 constexpr uint64_t kMinChunkBytes = 4096;
 constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
-// Of a state of gigabytes on a slow disk; what takes longer is replayed.
+// Enough for a state of gigabytes on a slow disk. Without the snapshot the next start replays more.
 constexpr absl::Duration kLastSnapshot = absl::Seconds(20);
-// Of a segment of the journal, and the least where snapshots come more often than they should.
+// Bytes of a journal segment, and the least if snapshots come more often than they should.
 constexpr uint64_t kSegmentBytes = uint64_t{64} << 20;
 constexpr uint64_t kLeastSegmentBytes = uint64_t{16} << 10;
 // Journal, snapshot and checkpoint at once, and what libraries open now and then.
 constexpr size_t kOwnDescriptors = 12;
-// Of the journal. Not among the settings, as no job is better off with another size: tests/crash
-// makes segments end every few steps by it.
+// Overrides the bytes of a journal segment. No setting has them, as no job gains by another size;
+// tests/crash ends segments every few steps.
 constexpr char kSegmentBytesVariable[] = "KAON_JOURNAL_SEGMENT_BYTES";
 
-using UseSnapshots = std::function<absl::Status(SnapshotDirectory& directory)>;
-
-absl::Status WithSnapshots(const std::string& data_dir, const UseSnapshots& use) {
-  KAON_ASSIGN_OR_RETURN(const std::unique_ptr<disk::PosixDirectory> files,
-                        disk::PosixDirectory::At(data_dir));
-  KAON_ASSIGN_OR_RETURN(const std::optional<journal::DirectoryId> id,
-                        journal::ReadIdentity(*files));
-  SnapshotDirectory directory(*files, id.value_or(journal::DirectoryId()));
-  return use(directory);
-}
-
-// The journal goes with what it was written as: the votes that one mode writes and another does not
-// would be missed.
+// Checks that this durability mode wrote the newest snapshot. A journal is read in the mode that it
+// was written in: modes differ in the votes that they write.
 absl::Status CheckMode(SnapshotDirectory& directory, uint64_t newest,
                        const ShardCore::Options& options) {
   const absl::StatusOr<Snapshot> snapshot = directory.Load(newest);
@@ -82,8 +71,8 @@ absl::Status CheckMode(SnapshotDirectory& directory, uint64_t newest,
                    " now; the way from one to the other is a checkpoint"));
 }
 
-// Protocol.md section 3: "recorded, and resuming across a change needs an explicit flag". Of what a
-// snapshot holds, so that a directory without the file `written_by` is not taken either.
+// Checks that this build wrote the newest snapshot. Protocol.md section 3: "recorded, and resuming
+// across a change needs an explicit flag". The snapshot tells even without the file `written_by`.
 absl::Status CheckBuild(SnapshotDirectory& directory, uint64_t newest,
                         const v1::CheckpointFile& present) {
   const absl::StatusOr<Snapshot> snapshot = directory.Load(newest);
@@ -96,8 +85,8 @@ absl::Status CheckBuild(SnapshotDirectory& directory, uint64_t newest,
   return absl::OkStatus();
 }
 
-// P18: where there is no room for it, a shard that has a journal serves what it has, and says whose
-// it is at its next start.
+// Writes the file `written_by`. Without room for it the shard serves all the same, and writes the
+// file at its next start (P18).
 absl::Status Claim(disk::Directory& files, const v1::CheckpointFile& present) {
   const absl::Status status = ClaimDirectory(files, present);
   if (!absl::IsResourceExhausted(status)) return status;
@@ -150,24 +139,16 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
   }
   options.staging_bytes = config.staging_bytes();
   options.min_chunk_bytes = kMinChunkBytes;
-  options.on_data_loss = [this](const std::string& why) { health_.SetReason("state", why); };
   if (!config.checkpoint_dir().empty()) {
-    // So that a wrong path is found now, and not when it is needed.
+    // A wrong path fails the start, not the first checkpoint.
     KAON_RETURN_IF_ERROR(disk::PosixDirectory::At(config.checkpoint_dir()).status());
-    options.open_checkpoints =
-        [path = config.checkpoint_dir()]() -> absl::StatusOr<std::unique_ptr<disk::Directory>> {
-      return disk::PosixDirectory::At(path);
-    };
   }
+  files_.checkpoint_dir = config.checkpoint_dir();
   KAON_ASSIGN_OR_RETURN(const config::Durability durability,
                         config::ParseDurability(config.durability()));
   options.durability = durability.mode;
   options.interval_steps = durability.interval_steps;
-  if (durability.mode == v1::DURABILITY_MODE_INTERVAL) {
-    options.with_snapshots = [path = config.data_dir()](const UseSnapshots& use) {
-      return WithSnapshots(path, use);
-    };
-  }
+  if (durability.mode == v1::DURABILITY_MODE_INTERVAL) files_.snapshot_dir = config.data_dir();
   KAON_RETURN_IF_ERROR(durability.mode == v1::DURABILITY_MODE_NONE
                            ? BuildInMemory(config, std::move(options))
                            : BuildOnDisk(config, std::move(options)));
@@ -193,7 +174,7 @@ absl::Status ShardServer::BuildInMemory(const v1::ShardConfig& config, ShardCore
                            "none); ", marker_->path(), " says that it had voted"));
     return absl::OkStatus();
   }
-  loop_ = std::make_unique<StepLoop>(std::move(options), counts_);
+  MakeLoop(std::move(options));
   journal_ = std::make_unique<journal::MemoryJournal>(&*marker_);
   return absl::OkStatus();
 }
@@ -206,7 +187,7 @@ absl::Status ShardServer::BuildOnDisk(const v1::ShardConfig& config, ShardCore::
     return absl::OkStatus();
   }
   const absl::Status recovered = Recover(config, options);
-  // P18: of a device that cannot be read nobody knows what is there; the next start may.
+  // A device that cannot be read now may be readable at the next start (P18).
   if (disk::IsDeviceError(recovered)) return recovered;
   if (absl::IsDataLoss(recovered)) {
     // P8: "found before use, then ... refused, naming file, block, step."
@@ -215,6 +196,12 @@ absl::Status ShardServer::BuildOnDisk(const v1::ShardConfig& config, ShardCore::
     return absl::OkStatus();
   }
   return recovered;
+}
+
+void ShardServer::MakeLoop(ShardCore::Options options) {
+  // The last loop releases its memory before the next one reserves any.
+  loop_.reset();
+  loop_ = std::make_unique<StepLoop>(std::move(options), files_, counts_, health_);
 }
 
 absl::StatusOr<RestoredSnapshot> ShardServer::Restore(disk::Directory& files,
@@ -233,9 +220,7 @@ absl::StatusOr<RestoredSnapshot> ShardServer::Restore(disk::Directory& files,
     KAON_RETURN_IF_ERROR(CheckBuild(directory, positions.front(), options.written_by));
   }
   const auto restore = [&](const Snapshot& snapshot, const ShardCore::ReadTensor& read) {
-    // What one that was given up reserved goes first.
-    loop_.reset();
-    loop_ = std::make_unique<StepLoop>(options, counts_);
+    MakeLoop(options);
     return loop_->Restore(snapshot, read);
   };
   KAON_ASSIGN_OR_RETURN(RestoredSnapshot restored, RestoreNewest(directory, restore));
@@ -243,10 +228,7 @@ absl::StatusOr<RestoredSnapshot> ShardServer::Restore(disk::Directory& files,
     counts_.Add(monitor::Event::kDamagedFileSkipped);
     LOG(ERROR) << skipped;
   }
-  if (restored.position == 0) {
-    loop_.reset();
-    loop_ = std::make_unique<StepLoop>(options, counts_);
-  }
+  if (restored.position == 0) MakeLoop(options);
   if (options.interval_steps > 0) {
     KAON_ASSIGN_OR_RETURN(std::vector<v1::SnapshotPoint> points,
                           ListPoints(directory, restored.position));
@@ -263,7 +245,7 @@ absl::Status ShardServer::Recover(const v1::ShardConfig& config,
   absl::StatusOr<bool> claimed = IsClaimed(*files, options.written_by);
   if (absl::IsFailedPrecondition(claimed.status()) && config.allow_other_build()) claimed = false;
   KAON_RETURN_IF_ERROR(claimed.status());
-  // What another wrote and this one was allowed to go on with is this one's, snapshots too.
+  // Once allowed, a directory of another build belongs to this one, its snapshots included.
   KAON_ASSIGN_OR_RETURN(const RestoredSnapshot restored,
                         Restore(*files, options, *claimed || config.allow_other_build()));
   if (!*claimed) KAON_RETURN_IF_ERROR(Claim(*files, options.written_by));
@@ -272,7 +254,7 @@ absl::Status ShardServer::Recover(const v1::ShardConfig& config,
   journal::DiskJournal::Options journal;
   journal.log.id_if_created = journal::RandomDirectoryId();
   journal.log.snapshot_position = restored.position;
-  // Segments go as a whole, so that they have to be smaller than what leads to a snapshot.
+  // The journal removes whole segments: they are smaller than the growth between snapshots.
   journal.log.segment_bytes = std::max(kLeastSegmentBytes, journal_bytes / 4);
   if (journal_bytes == 0) journal.log.segment_bytes = kSegmentBytes;
   KAON_RETURN_IF_ERROR(SetSegmentBytes(journal.log.segment_bytes));
@@ -280,7 +262,7 @@ absl::Status ShardServer::Recover(const v1::ShardConfig& config,
   journal.on_gradient_write = [loop = loop_.get()](bool writing) {
     loop->OnGradientWrite(writing);
   };
-  // Decisions are all that is written between two snapshots, and a snapshot waits for its own.
+  // Only decisions are written between two snapshots, and a snapshot waits for its own.
   if (options.interval_steps > 0) journal.idle_delay = absl::Milliseconds(1);
   uint64_t replayed_bytes = 0;
   KAON_ASSIGN_OR_RETURN(
@@ -336,7 +318,8 @@ void ShardServer::UseInterval(uint32_t steps, SnapshotThread::Options& snapshots
   snapshots.on_room = OnRoom("snapshots", monitor::Event::kSnapshotRetry);
   snapshots.on_snapshot = [loop = loop_.get(), raw = journal.get()](const v1::SnapshotPoint& point,
                                                                     uint64_t timeline) {
-    // First, so that no coordinator hears of a vote that waited for it and not of the snapshot.
+    // The loop comes first: a coordinator hears of the snapshot before it hears of a vote that
+    // waited for it.
     loop->OnSnapshot(point, timeline);
     raw->OnSnapshot(timeline, point.step());
   };
@@ -354,10 +337,8 @@ std::function<void(const absl::Status& status)> ShardServer::OnRoom(std::string 
 void ShardServer::BuildLost(ShardCore::Options options, std::string why) {
   health_.SetReason("state", why);
   options.data_loss = std::move(why);
-  // What a replay reserved goes first.
-  loop_.reset();
-  loop_ = std::make_unique<StepLoop>(std::move(options), counts_);
-  // Its promises bind nobody: a shard that lost its state never votes.
+  MakeLoop(std::move(options));
+  // Promises need not be durable: a shard that lost its state never votes.
   journal_ = std::make_unique<journal::MemoryJournal>(nullptr);
 }
 
@@ -369,7 +350,7 @@ absl::Status ShardServer::StartSessions(const v1::ShardConfig& config) {
   options.other_users.assign(config.shm_uids().begin(), config.shm_uids().end());
   absl::StatusOr<std::unique_ptr<ShmEndpoint>> endpoint = ShmEndpoint::Start(
       std::move(options), {&loop_->accumulator(), &loop_->publisher(), &counts_});
-  // Where a sandbox has no abstract sockets, nobody asked for one by name.
+  // A sandbox may have no abstract sockets. Only a directory that was configured must work.
   if (!endpoint.ok() && config.shm_dir().empty()) {
     LOG(WARNING) << "no sessions over shared memory: " << endpoint.status();
     return absl::OkStatus();
@@ -389,8 +370,8 @@ absl::Status ShardServer::Listen(const v1::ShardConfig& config) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   auth::HardenServer(builder);
-  // A last fuse: as the port takes messages of a registration's size from anyone with a
-  // certificate, gRPC as a whole stops reading before they exhaust the process.
+  // A last fuse. Any client with a certificate may send messages of a registration's size. gRPC as
+  // a whole stops reading before they exhaust the memory of the process.
   grpc::ResourceQuota quota("kaon-shard");
   quota.Resize(config.staging_bytes() + config::kTransportBytes);
   builder.SetResourceQuota(quota);
@@ -417,18 +398,19 @@ void ShardServer::Shutdown() { Stop(kLastSnapshot); }
 
 void ShardServer::Stop(absl::Duration last_snapshot) {
   if (snapshots_ != nullptr) snapshots_->StopWaiting();
-  // First, so that every open stream ends by itself.
+  // The loop stops first: every open stream then ends by itself.
   if (loop_ != nullptr) loop_->Stop();
   if (shm_endpoint_ != nullptr) shm_endpoint_->Stop();
   if (listener_ != nullptr) listener_->Stop();
   if (server_ != nullptr) server_->Shutdown(proto::DeadlineAfter(kShutdownGrace));
   health_.ShowIn(nullptr);
-  // Joins gRPC's calls: nothing of the services runs afterwards.
+  // Joins gRPC's calls: no service runs afterwards.
   server_.reset();
   if (snapshots_ != nullptr && last_snapshot > absl::ZeroDuration()) {
     loop_->TakeLastSnapshot(SteadyNow() + last_snapshot);
   }
-  // Before the journal that it truncates; it hears of what that makes durable to the end.
+  // Snapshots stop before the journal, which they truncate and which reports durable entries to
+  // them until then.
   if (snapshots_ != nullptr) snapshots_->Stop();
   journal_.reset();
 }

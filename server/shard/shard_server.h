@@ -1,4 +1,4 @@
-// The composition root of a shard: builds tiers, backend, journal, step loop and services from a
+// Composition root of a shard: builds tiers, backend, journal, step loop and services from a
 // configuration, and serves them on one port. Owned by main or by a test; one thread at a time.
 #ifndef KAON_SERVER_SHARD_SHARD_SERVER_H_
 #define KAON_SERVER_SHARD_SHARD_SERVER_H_
@@ -20,6 +20,7 @@
 #include "server/monitor/event_counts.h"
 #include "server/monitor/service_health.h"
 #include "server/shard/complete_config.h"
+#include "server/shard/shard_files.h"
 #include "server/shard/snapshot_restore.h"
 #include "server/shard/snapshot_thread.h"
 #include "server/shard/step_loop.h"
@@ -36,14 +37,15 @@ namespace kaon::shard {
 
 class ShardServer {
  public:
-  // Serving when it returns. INVALID_ARGUMENT for a bad configuration, FAILED_PRECONDITION when the
-  // address, the certificates or data_dir cannot be used, NOT_FOUND for a missing backend.
+  // Returns a server that already serves. INVALID_ARGUMENT for a bad configuration,
+  // FAILED_PRECONDITION when the address, the certificates or data_dir cannot be used, NOT_FOUND
+  // for a missing backend.
   static absl::StatusOr<std::unique_ptr<ShardServer>> Start(v1::ShardConfig config);
-  // As Shutdown, without the snapshot.
+  // Shuts down without a last snapshot.
   ~ShardServer();
 
-  // Ends every call, stops serving, and leaves a snapshot behind if that takes no longer than some
-  // seconds, so that the next start replays little. Idempotent.
+  // Ends every call and stops serving. Writes a last snapshot if that takes at most 20 s: the next
+  // start then replays little. Idempotent.
   void Shutdown();
 
   int port() const { return port_; }
@@ -51,32 +53,35 @@ class ShardServer {
  private:
   ShardServer() = default;
   absl::Status Build(const v1::ShardConfig& config);
-  // Each builds the journal of one durability mode, and the loop that goes on from it.
+  // Each builds the journal of one durability mode, and the loop that continues from it.
   absl::Status BuildInMemory(const v1::ShardConfig& config, ShardCore::Options options);
   absl::Status BuildOnDisk(const v1::ShardConfig& config, ShardCore::Options options);
-  // What the disk says of the shard: its newest snapshot, and the journal behind it. DATA_LOSS when
-  // they cannot be used.
+  // Replaces the loop by one that has seen nothing.
+  void MakeLoop(ShardCore::Options options);
+  // Recovers the shard from its newest snapshot and the journal behind it. DATA_LOSS: they cannot
+  // be used.
   absl::Status Recover(const v1::ShardConfig& config, const ShardCore::Options& options);
-  // FAILED_PRECONDITION for what another durability mode or, unless that is allowed, another build
-  // wrote.
+  // Restores the newest snapshot. FAILED_PRECONDITION if another durability mode wrote it, or
+  // another build without `allow_other_build`.
   absl::StatusOr<RestoredSnapshot> Restore(disk::Directory& files,
                                            const ShardCore::Options& options,
                                            bool allow_other_build);
-  // What is built for mode journal becomes that of mode interval(steps).
+  // Turns what was built for mode journal into mode interval(steps).
   void UseInterval(uint32_t steps, SnapshotThread::Options& snapshots);
-  // For a journal, or snapshots, that votes wait for: it is a cause to take no pushes, and each
-  // status that is not OK a retry.
+  // Returns a listener for a journal, or for snapshots, that votes wait for. While the status is
+  // not OK the service takes no pushes for that cause, and each such status counts as a retry.
   std::function<void(const absl::Status& status)> OnRoom(std::string cause, monitor::Event retry);
-  // A loop that says `why` and never votes.
+  // Builds a loop that reports `why` and never votes.
   void BuildLost(ShardCore::Options options, std::string why);
   absl::Status StartSessions(const v1::ShardConfig& config);
   absl::Status Listen(const v1::ShardConfig& config);
   void Stop(absl::Duration last_snapshot);
 
-  // In the order in which they depend on each other; destroyed in reverse.
+  // Members depend on those before them.
   monitor::EventCounts counts_;
-  // Of the service that takes pushes.
+  // Health of the service that takes pushes.
   monitor::ServiceHealth health_{v1::ShardData::service_full_name()};
+  ShardFiles files_;
   std::unique_ptr<tier::HostTier> host_tier_;
   std::unique_ptr<tier::TieredStore> store_;
   std::unique_ptr<kernels::Backend> backend_;
@@ -85,14 +90,14 @@ class ShardServer {
   std::unique_ptr<StepLoop> loop_;
   // Null in mode none.
   std::unique_ptr<SnapshotThread> snapshots_;
-  // Goes before the loop, whose gradients it borrows.
+  // Borrows gradients of the loop, and is destroyed before it.
   std::unique_ptr<journal::Journal> journal_;
-  // Null without shm_sessions. Goes before what its sessions push to.
+  // Null without shm_sessions. Destroyed before the accumulator that its sessions push to.
   std::unique_ptr<ShmEndpoint> shm_endpoint_;
   std::unique_ptr<ShardDataService> data_service_;
   std::unique_ptr<ShardLocalService> local_service_;
   std::unique_ptr<ShardControlService> control_service_;
-  // Outlives the server, which tells it of calls.
+  // Hears of calls from the server, and outlives it.
   std::unique_ptr<listener::Listener> listener_;
   std::unique_ptr<grpc::Server> server_;
   int port_ = 0;

@@ -1,4 +1,4 @@
-// Finds the newest whole snapshot of a data_dir and puts it into a shard. Free functions, called
+// Finds the newest whole snapshot of a data_dir and loads it into a shard. Free functions, called
 // while a shard starts; one thread.
 #ifndef KAON_SERVER_SHARD_SNAPSHOT_RESTORE_H_
 #define KAON_SERVER_SHARD_SNAPSHOT_RESTORE_H_
@@ -16,26 +16,27 @@
 namespace kaon::shard {
 
 struct RestoredSnapshot {
-  // All 0 if there was none.
+  // All numbers are 0 without a snapshot.
   uint64_t position = 0;
   uint64_t step = 0;
-  // Of the job, as it was then.
+  // Timeline of the job when the snapshot was taken.
   uint64_t timeline = 0;
-  // Of what it was rolled back to, if it is the first of a timeline that began so; else 0.
+  // Position that the timeline was rolled back to, if this is the first snapshot of a timeline that
+  // began so; else 0.
   uint64_t rolled_back_to = 0;
-  // Of its files with tensors.
+  // Bytes of the snapshot's files with tensors.
   uint64_t bytes = 0;
-  // Why newer ones were not used, naming file and both values. They are left where they are.
+  // Reasons why newer snapshots were not used, naming file and both values. Their files stay.
   std::vector<std::string> skipped;
 };
 
-// ShardCore::Restore on a core that has seen nothing yet.
+// Calls ShardCore::Restore on a core that has seen nothing yet.
 using RestoreShard =
     std::function<absl::Status(const Snapshot& snapshot, const ShardCore::ReadTensor& read)>;
 
-// Calls `restore` with whole snapshots, newest first, until it returns OK. Memory that is too small
-// (RESOURCE_EXHAUSTED) and errors of the device are no fault of a snapshot: they are returned, and
-// no older one is taken. A core that it was called for in vain is useless.
+// Calls `restore` with whole snapshots, newest first, until it returns OK. Returns
+// RESOURCE_EXHAUSTED (too little memory) and errors of the device without trying an older snapshot:
+// no snapshot is at fault. A core whose `restore` failed is useless.
 absl::StatusOr<RestoredSnapshot> RestoreNewest(SnapshotDirectory& directory,
                                                const RestoreShard& restore);
 

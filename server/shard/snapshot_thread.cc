@@ -95,7 +95,7 @@ void SnapshotThread::OnApplied(ShardCore& core, uint64_t appended_bytes) {
   }
   if (!core.machine().weights_loaded() || !IsDue(core, appended_bytes)) return;
   MutexLock lock(mu_);
-  // By a schedule, one may wait for another, and one of an older timeline for nothing any more.
+  // With a schedule, a snapshot may wait for another, and one of an older timeline for nothing.
   if (stopping_ || (status_.in_progress() && !options_.schedule.has_value())) return;
   if (!BeginLocked(core).ok()) return;
   of_restore_ = std::exchange(due_, false);
@@ -131,7 +131,7 @@ void SnapshotThread::TakeLast(ShardCore& core, absl::Time deadline) {
   PassFailpoint(Failpoint::stop_begin);
   MutexLock lock(mu_);
   if (!AwaitEndLocked(deadline) || !core.machine().weights_loaded()) return;
-  // By a schedule, one that other shards do not take would push one out that they have.
+  // With a schedule, a snapshot of this shard alone would push out one that all shards have.
   if (options_.schedule.has_value()) return;
   if (status_.position() == core.machine().applied_position()) return;
   if (!BeginLocked(core).ok()) return;
@@ -185,7 +185,7 @@ bool SnapshotThread::AwaitRoom(const absl::Status& status) {
 }
 
 void SnapshotThread::Fail(const absl::Status& status) {
-  // What is on disk is unknown now: a restart finds out.
+  // The content of the disk is unknown now: a restart finds out.
   if (!options_.on_failed) LOG(FATAL) << "snapshot: " << status;
   {
     MutexLock lock(mu_);
@@ -208,13 +208,13 @@ void SnapshotThread::Run() {
       freeze = std::move(next_);
     }
     const absl::Status status = Write(std::move(freeze));
-    // Before anybody hears that it is over, and stops the thread.
+    // Decided before Report: a caller that reads the report may stop the thread.
     const bool goes_on = status.ok() || MayGiveUp(status);
     Report(status);
     if (!goes_on) Fail(status);
   }
   MutexLock lock(mu_);
-  // Begun, and given up before the thread came to it.
+  // The snapshot was given up before the thread began to write it.
   next_.reset();
   status_.set_in_progress(false);
 }
@@ -223,10 +223,10 @@ bool SnapshotThread::MayGiveUp(const absl::Status& status) const {
   if (absl::IsCancelled(status)) return true;
   MutexLock lock(mu_);
   if (options_.schedule.has_value()) {
-    // Votes would wait for it for ever: what could be tried again was.
+    // Votes would wait for the snapshot for ever: every retry was made.
     return absl::IsResourceExhausted(status) && (impatient_ || stopping_);
   }
-  // A damaged one of the same position is there, of which the shard did not start.
+  // A damaged snapshot of the same position exists, which the shard did not start from.
   return absl::IsResourceExhausted(status) || absl::IsAlreadyExists(status);
 }
 
@@ -260,14 +260,14 @@ absl::Status SnapshotThread::Write(std::unique_ptr<StateFreeze> freeze) {
     status_.set_seconds(seconds);
     if (of_restore_) PassFailpoint(Failpoint::restore_snapshot_committed);
   }
-  // In mode interval(K) one comes each K / 2 steps.
+  // Mode interval(K) takes a snapshot each K / 2 steps.
   LOG_EVERY_T(INFO, 10) << "snapshot of position " << writer->position() << ", step "
                         << writer->step() << ": " << writer->file_bytes() << " bytes in " << seconds
                         << " s";
   const v1::ShardState& state = writer->facts().state;
   if (options_.on_snapshot) options_.on_snapshot(PointOf(state), state.timeline());
   if (state.applied_record().plan().has_rollback()) {
-    // Only now: the target was needed until a restart no more reads the rollback itself.
+    // Not earlier: a restart needs the target as long as it reads the rollback itself.
     const v1::SnapshotPoint& target = state.applied_record().plan().rollback().target();
     KAON_RETURN_IF_ERROR(directory_.RemoveBetween(target.position(), writer->position()));
   }

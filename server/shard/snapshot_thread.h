@@ -1,10 +1,10 @@
-// Takes snapshots of a shard while it goes on: freezes the state once the journal has grown by so
-// much, or at the points of a schedule, writes it on a thread of its own, and lets the journal
-// forget what the older of the two newest stands for. A full disk only delays: what was begun is
-// removed, and the next trigger tries again; by a schedule, whose votes wait for it, each write is
-// tried until there is room. Any other failure ends the process (recovery path = crash path). Owned
-// by the shard's composition root, longer than its StepLoop runs and shorter than its core and its
-// journal live.
+// Takes snapshots of a shard while it goes on. Freezes the state once the journal has grown enough,
+// or at the points of a schedule, and writes it on a thread of its own. The journal may then forget
+// all that the older of the two newest snapshots holds. A full disk only delays: the begun snapshot
+// is removed, and the next trigger tries again. With a schedule votes wait for the snapshot, so
+// each write is retried until there is room. Any other failure ends the process: the next start
+// recovers as after a crash. Owned by the shard's composition root. Outlives the run of its
+// StepLoop; its core and its journal outlive it.
 #ifndef KAON_SERVER_SHARD_SNAPSHOT_THREAD_H_
 #define KAON_SERVER_SHARD_SNAPSHOT_THREAD_H_
 
@@ -32,103 +32,105 @@ namespace kaon::shard {
 class SnapshotThread {
  public:
   struct Options {
-    // Growth of the journal that leads to a snapshot; 0 = 256 MiB, or twice the state if that is
+    // Bytes of journal growth that lead to a snapshot; 0 = 256 MiB, or twice the state if that is
     // more.
     uint64_t journal_bytes = 0;
-    // Mode INTERVAL: these points, instead of the journal's growth.
+    // Mode INTERVAL: takes snapshots at these points, not by the journal's growth.
     std::optional<journal::IntervalSchedule> schedule;
-    // One that was taken in that timeline is durable. Any thread.
+    // Tells that a snapshot is durable, which was taken in that timeline. Any thread calls it.
     std::function<void(const v1::SnapshotPoint& snapshot, uint64_t timeline)> on_snapshot;
-    // By a schedule: of each write that finds the disk full, and, OK, of the next snapshot that is
-    // whole. Runs on the thread, and must not block.
+    // With a schedule: gets the error of each write that finds the disk full, and OK for the next
+    // whole snapshot. Runs on the snapshot thread, and must not block.
     std::function<void(const absl::Status& status)> on_room;
-    // How often a full disk is tried again by a schedule.
+    // Time between two tries of a full disk, with a schedule.
     absl::Duration retry_delay = absl::Milliseconds(200);
-    // Of the journal when the thread starts, and how much of it is newer than the snapshot.
+    // Bytes of the journal when the thread starts, and those of them newer than the snapshot.
     uint64_t appended_bytes = 0;
     uint64_t replayed_bytes = 0;
-    // Who writes: build, backend and device_class.
+    // Build, backend and device_class of the writer.
     v1::CheckpointFile written_by;
-    // The journal may forget what is before the decision of `position`. Any thread.
+    // Lets the journal forget all before the decision of `position`. Any thread calls it.
     std::function<void(uint64_t position)> truncate;
-    // Ends the process; tests replace it, and nothing more is written once it returns.
+    // Ends the process. Tests replace it; the thread writes nothing more once it returns.
     std::function<void(const absl::Status& status)> on_failed;
   };
 
-  // `directory`, whose identity is `id`, is used by nobody else; `restored` is what the shard
-  // started from.
+  // Takes ownership of `directory`, whose identity is `id`. `restored` is the snapshot that the
+  // shard started from.
   SnapshotThread(std::unique_ptr<disk::Directory> directory, const journal::DirectoryId& id,
                  const RestoredSnapshot& restored, Options options);
-  // Stops.
+  // Calls Stop.
   ~SnapshotThread();
 
   // Step thread.
 
-  // What was replayed is durable. Votes may wait for a snapshot of its newest entry; and a restart
-  // that read a checkpoint again must be the last to need it.
+  // Tells that the replay ended: its entries are durable. Takes a snapshot if votes wait for one of
+  // the newest entry, or if the replay read a checkpoint: no later restart shall need that.
   void OnStarted(ShardCore& core, uint64_t appended_bytes);
-  // An entry has taken effect; `appended_bytes` is the journal's.
+  // Tells that an entry has taken effect, and how many bytes the journal has appended.
   void OnApplied(ShardCore& core, uint64_t appended_bytes);
-  // The journal holds that decision, and all before it, durably. Any thread.
+  // Tells that the decision of `position`, and all before it, are durable in the journal. Any
+  // thread.
   void OnDurable(uint64_t position);
 
   // Any thread.
 
   v1::SnapshotStatus Status() const;
-  // Of all snapshots on disk.
+  // Returns the bytes of all snapshots on disk.
   uint64_t disk_bytes() const;
-  // By a schedule: why votes wait, while one finds the disk full; empty when all is well.
+  // Returns why votes wait, while a scheduled snapshot finds the disk full; else empty.
   std::string read_only_reason() const;
 
-  // What a shard that is asked to end leaves behind, so that it starts again with little to replay:
-  // waits for the snapshot that is being written, and takes a last one if anything was applied
-  // since. Gives up at `deadline`. Once no step is applied any more, before Stop.
+  // Takes the last snapshot of a shard that ends, so that its next start replays little. Blocks
+  // until the snapshot in progress ends, then takes another if an entry was applied since. Gives up
+  // at `deadline`. Must be called once no step is applied any more, before Stop.
   void TakeLast(ShardCore& core, absl::Time deadline);
 
-  // From now on what finds the disk full is given up, by a schedule too: the step thread may wait
-  // for it, and a shard that is asked to end for the step thread.
+  // Gives up, from now on, a snapshot that finds the disk full, with a schedule too. The step
+  // thread may wait for that snapshot, and the end of the shard waits for the step thread.
   void StopWaiting();
 
-  // Gives up what is being written and joins the thread. Idempotent; by one thread.
+  // Gives up the snapshot in progress and joins the thread. Idempotent; one thread calls it.
   void Stop();
 
  private:
   void Run();
-  // Writes one snapshot to its end. CANCELLED when stopped.
+  // Writes one whole snapshot. CANCELLED: stopped.
   absl::Status Write(std::unique_ptr<StateFreeze> freeze);
-  // Whether the shard goes on without a snapshot that ended so.
+  // Returns whether the shard goes on without a snapshot that ended with `status`.
   bool MayGiveUp(const absl::Status& status) const;
   bool AwaitDurable(uint64_t position);
   bool is_stopping() const;
   void Report(const absl::Status& status);
-  // What disk_bytes() says from now on.
+  // Sets what disk_bytes() returns from now on.
   void CountBytes();
-  // Whether none is being written any more.
+  // Returns whether no snapshot is being written any more.
   bool AwaitEndLocked(absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status BeginLocked(ShardCore& core) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   uint64_t Threshold(const ShardCore& core) const;
-  // Of a shard with weights. Step thread.
+  // Requires that the shard has weights. Step thread.
   bool IsDue(const ShardCore& core, uint64_t appended_bytes);
-  // False to give up.
+  // Blocks until the disk is to be tried again; false: give up.
   bool AwaitRoom(const absl::Status& status);
-  // For good.
+  // Ends the process through on_failed.
   void Fail(const absl::Status& status);
 
   const Options options_;
-  // Of the newest that is there, was begun, or waits. Step thread.
+  // Position of the newest snapshot that is on disk, begun, or waiting. Step thread.
   uint64_t newest_;
-  // What the shard started from.
+  // Facts of the snapshot that the shard started from.
   const uint64_t restored_position_;
   const uint64_t restored_timeline_;
   const uint64_t rolled_back_to_;
-  // Of the thread, once it runs.
+  // Used by the thread once it runs.
   const std::unique_ptr<disk::Directory> files_;
   SnapshotDirectory directory_;
 
-  // Step thread. What the journal had when growth began to count, and growth before that.
+  // Step thread. Bytes of the journal when growth began to count.
   uint64_t grown_from_;
-  // One is to be taken however little the journal has grown.
+  // A snapshot is due, however little the journal has grown.
   bool due_ = false;
+  // Growth before that: bytes that the start replayed.
   uint64_t replayed_bytes_;
 
   mutable Mutex mu_;
@@ -136,13 +138,13 @@ class SnapshotThread {
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   bool impatient_ ABSL_GUARDED_BY(mu_) = false;
   std::unique_ptr<StateFreeze> next_ ABSL_GUARDED_BY(mu_);
-  // That which is being written is the first since a restore.
+  // The snapshot in progress is the first since a restore.
   bool of_restore_ ABSL_GUARDED_BY(mu_) = false;
-  // The first since a restore was given up: the next entry leads to another.
+  // The first snapshot since a restore was given up: the next entry leads to another.
   bool restore_lacks_one_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t durable_position_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t disk_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  // Empty unless a write waits, or waited and was given up, and none has succeeded since.
+  // Empty unless a write waits for room, or gave up and no snapshot has succeeded since.
   std::string read_only_reason_ ABSL_GUARDED_BY(mu_);
   v1::SnapshotStatus status_ ABSL_GUARDED_BY(mu_);
 

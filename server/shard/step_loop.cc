@@ -79,60 +79,68 @@ PlanStanding StandingOf(const ShardMachine& machine) {
 
 }  // namespace
 
-StepLoop::StepLoop(ShardCore::Options options, monitor::EventCounts& counts)
-    : counts_(counts), phases_(SteadyNow), core_([this, &options] {
-        options.phases = &phases_;
-        options.counts = &counts_;
-        options.on_folded = [this](uint64_t generation) {
-          Post([this, generation] {
-            const PhaseTimer timer(&phases_, Phase::kPrepare, &innermost_);
-            core_.OnFolded(generation);
-          });
-        };
-        options.on_parameter_folded = [this](uint64_t generation, uint32_t parameter_id) {
-          Post([this, generation, parameter_id] {
-            const PhaseTimer timer(&phases_, Phase::kPrepare, &innermost_);
-            core_.OnParameterFolded(generation, parameter_id);
-          });
-        };
-        options.withdraw_gradients = [this] { journal_->WithdrawGradients(); };
-        options.check_restore = [this, checkpoints = options](const RestoreCheck& check,
-                                                              uint64_t generation) {
-          checkpoints_.Post([this, checkpoints, check, generation] {
-            const absl::Status status = ShardCore::CheckCheckpoint(checkpoints, check);
-            Post([this, generation, status] { core_.OnRestoreChecked(generation, status); });
-          });
-        };
-        options.check_rollback = [this, snapshots = options](const v1::SnapshotPoint& target,
-                                                             uint64_t generation) {
-          checkpoints_.Post([this, snapshots, target, generation] {
-            const absl::Status status = ShardCore::CheckSnapshot(snapshots, target);
-            // P18. Not so above: nothing rests on a checkpoint.
-            if (disk::IsDeviceError(status)) LOG(FATAL) << "snapshot: " << status;
-            Post([this, generation, status] { core_.OnRestoreChecked(generation, status); });
-          });
-        };
-        options.write_part = [this, checkpoints = options](std::unique_ptr<StateFreeze> freeze,
-                                                           const PartOptions& part) {
-          // A function can be copied; the freeze goes with its last copy.
-          checkpoints_.Post([this, checkpoints, part,
-                             shared = std::shared_ptr<StateFreeze>(std::move(freeze))] {
-            const auto written = ShardCore::WritePart(checkpoints, *shared, part);
-            LOG_IF(WARNING, !written.ok()) << "checkpoint " << part.id << ": " << written.status();
-            Post([this, id = part.id, attempt = part.attempt, written] {
-              core_.OnPartWritten(id, attempt, written);
-            });
-          });
-        };
-        options.append_gradient = [this](const journal::GradientSlice& slice) {
-          const PhaseTimer timer(&phases_, Phase::kJournal, &innermost_);
-          journal_->AppendGradient(slice);
-        };
-        options.on_applied = [this] {
-          if (snapshots_ != nullptr) snapshots_->OnApplied(core_, journal_->appended_bytes());
-        };
-        return std::move(options);
-      }()) {}
+StepLoop::StepLoop(ShardCore::Options options, ShardFiles files, monitor::EventCounts& counts,
+                   monitor::ServiceHealth& health)
+    : files_(std::move(files)),
+      counts_(counts),
+      health_(health),
+      phases_(SteadyNow),
+      core_(std::move(options), *this, &phases_, &counts) {}
+
+void StepLoop::OnParameterFolded(uint64_t generation, uint32_t parameter_id) {
+  Post([this, generation, parameter_id] {
+    const PhaseTimer timer(&phases_, Phase::kPrepare, &innermost_);
+    core_.OnParameterFolded(generation, parameter_id);
+  });
+}
+
+void StepLoop::OnFolded(uint64_t generation) {
+  Post([this, generation] {
+    const PhaseTimer timer(&phases_, Phase::kPrepare, &innermost_);
+    core_.OnFolded(generation);
+  });
+}
+
+void StepLoop::AppendGradient(const journal::GradientSlice& slice) {
+  const PhaseTimer timer(&phases_, Phase::kJournal, &innermost_);
+  journal_->AppendGradient(slice);
+}
+
+void StepLoop::OnApplied() {
+  if (snapshots_ != nullptr) snapshots_->OnApplied(core_, journal_->appended_bytes());
+}
+
+void StepLoop::CheckRestore(const RestoreCheck& check, uint64_t generation) {
+  checkpoints_.Post([this, check, generation] {
+    const auto files = OpenCheckpoints();
+    const absl::Status status = files.ok() ? CheckCheckpoint(**files, check) : files.status();
+    Post([this, generation, status] { core_.OnRestoreChecked(generation, status); });
+  });
+}
+
+void StepLoop::CheckRollback(const v1::SnapshotPoint& target, uint64_t generation) {
+  checkpoints_.Post([this, target, generation] {
+    const absl::Status status = WithSnapshots(
+        [&target](SnapshotDirectory& directory) { return CheckSnapshot(directory, target); });
+    // A shard ends when its own device fails (P18). A checkpoint's device may fail: no state
+    // depends on it.
+    if (disk::IsDeviceError(status)) LOG(FATAL) << "snapshot: " << status;
+    Post([this, generation, status] { core_.OnRestoreChecked(generation, status); });
+  });
+}
+
+void StepLoop::WritePart(std::unique_ptr<StateFreeze> freeze, PartOptions part) {
+  // std::function needs a copyable closure; the last copy ends the freeze.
+  checkpoints_.Post([this, part, shared = std::shared_ptr<StateFreeze>(std::move(freeze))] {
+    const auto files = OpenCheckpoints();
+    const absl::StatusOr<v1::CheckpointPart> written =
+        files.ok() ? WriteCheckpointPart(*shared, **files, part) : files.status();
+    LOG_IF(WARNING, !written.ok()) << "checkpoint " << part.id << ": " << written.status();
+    Post([this, id = part.id, attempt = part.attempt, written] {
+      core_.OnPartWritten(id, attempt, written);
+    });
+  });
+}
 
 void StepLoop::Start(journal::Journal& journal, SnapshotThread* snapshots) {
   core_.FinishReplay();
@@ -205,7 +213,7 @@ void StepLoop::AnswerWhileBusy(StreamId stream, const v1::Ballot& ballot) {
 }
 
 void StepLoop::Deliver() {
-  // First: whoever reads an answer may be asking already whether this process lives.
+  // The promise comes first: a coordinator that reads an answer may already ask for a heartbeat.
   PublishPromise();
   for (ShardOutput& output : core_.TakeOutputs()) {
     if (auto* append = std::get_if<AppendJournal>(&output)) {
@@ -247,7 +255,7 @@ void StepLoop::Append(AppendJournal append) {
   }
   journal_->Append(std::move(append.record), [this, token = append.token, decided, vote] {
     if (vote) phases_.Stop(*vote);
-    // At once: a snapshot waits for it on a thread that this loop may wait for.
+    // Told at once: a snapshot waits for the decision, on a thread that this loop may wait for.
     if (snapshots_ != nullptr && decided > 0) snapshots_->OnDurable(decided);
     Post([this, token] { core_.OnDurable(token); });
   });
@@ -262,13 +270,13 @@ void StepLoop::NoteRefused(const std::string& peer, const v1::Refused& refused) 
   counts_.Add(monitor::Event::kControlRefused, refused.reason());
   const std::string why = absl::StrCat(
       " of ", peer, " refused: ", v1::RefusalReason_Name(refused.reason()), ": ", refused.detail());
-  // Rare, and said beside whatever else is refused: it was replaced while it decided.
+  // Logged apart from other refusals: rare, as the coordinator was replaced while it decided.
   if (refused.decision()) {
     LOG_EVERY_T(WARNING, 1) << "shard " << core_.machine().shard() << ": decision of position "
                             << refused.position() << why;
     return;
   }
-  // One that was replaced asks until it knows.
+  // A coordinator that was replaced asks until it knows.
   LOG_EVERY_T(WARNING, 1) << "shard " << core_.machine().shard() << ": message" << why;
 }
 

@@ -11,7 +11,7 @@ namespace {
 constexpr const char* kNames[kNumPhases] = {"receive",   "fold",   "journal", "prepare",
                                             "speculate", "decide", "apply",   "pull"};
 
-// Readers of older versions than these are late, and no part of a step.
+// Readers of older versions than these are late, and their work belongs to no step.
 constexpr size_t kMostRecent = 8;
 
 uint64_t Microseconds(absl::Duration duration) {
@@ -79,7 +79,7 @@ void StepPhases::Stop(const Work& work) {
   const auto of = std::lower_bound(
       steps_.begin(), steps_.end(), *work.position,
       [](const Step& step, uint64_t position) { return step.position < position; });
-  // So long ago that the step is kept no more.
+  // The step is so old that it is no longer kept.
   if (of == steps_.end() || of->position != *work.position) return;
   const absl::Time now = now_();
   SeeLocked(*of, now);
@@ -95,7 +95,7 @@ void StepPhases::Decided() {
   const absl::Time at = now_();
   Step* const step = FindLocked(std::nullopt);
   if (step == nullptr) return;
-  // The vote is the last that is written of a step before it is decided.
+  // The vote is the last entry of a step before its decision.
   const absl::Time voted = step->spans[static_cast<size_t>(Phase::kJournal)].end;
   Span& span = step->spans[static_cast<size_t>(Phase::kDecide)];
   if (voted == absl::InfinitePast() || span.end >= at) return;
@@ -104,7 +104,7 @@ void StepPhases::Decided() {
 }
 
 std::vector<v1::StepPhases> StepPhases::Read(uint64_t from_position) const {
-  // The messages are made without the lock: whoever writes gradients takes it, too.
+  // The messages are made without the lock, which threads that write gradients take, too.
   std::vector<Step> steps;
   {
     MutexLock lock(mu_);

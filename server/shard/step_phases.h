@@ -1,6 +1,6 @@
-// Where the time of each step went on this shard: when each kind of work began and ended, how much
-// of that was work, and how much of it was hidden behind other work of the step. Measures only;
-// nothing is decided by it. Owned by StepLoop; any thread.
+// Measures where the time of each step went on this shard. It says when each kind of work began and
+// ended, and how much of that was work. It also says how much of the work overlapped with other
+// work of the step. No decision depends on it. Owned by StepLoop; any thread.
 #ifndef KAON_SERVER_SHARD_STEP_PHASES_H_
 #define KAON_SERVER_SHARD_STEP_PHASES_H_
 
@@ -18,7 +18,7 @@
 
 namespace kaon::shard {
 
-// As docs/kaonctl.md explains them.
+// Kinds of work, which docs/kaonctl.md explains.
 enum class Phase { kReceive, kFold, kJournal, kPrepare, kSpeculate, kDecide, kApply, kPull };
 inline constexpr size_t kNumPhases = 8;
 
@@ -26,40 +26,41 @@ class StepPhases {
  public:
   static constexpr size_t kMostSteps = 1000;
 
-  // Work that one thread is at, or a wait for what other threads do for that phase.
+  // Work of one thread, or its wait for work of other threads on that phase.
   struct Work {
-    // Of the step; absent if that is not kept.
+    // Position of the step; absent if the step is not kept.
     std::optional<uint64_t> position;
     Phase phase;
     absl::Time begin;
     bool waits = false;
   };
 
-  // `now` is monotonic; called by any thread.
+  // `now` is monotonic; any thread calls it.
   explicit StepPhases(std::function<absl::Time()> now) : now_(std::move(now)) {}
 
-  // A plan of `step` was accepted at `position`; of a later round of it, nothing.
+  // Tells that a plan of `step` was accepted at `position`. A later round of it changes nothing.
   void Begin(uint64_t position, uint64_t step);
-  // Work begins now, on the newest step begun, or on `step` if that is a recent one; nothing
-  // otherwise. Several threads may be at one phase. Stop ends it, once.
+  // Begins work on the newest step, or on `step` if that is recent; else nothing is measured.
+  // Several threads may work on one phase. The caller ends the work with one Stop.
   Work Start(Phase phase, std::optional<uint64_t> step = std::nullopt);
-  // As Start, for the newest step, of a wait: it is not counted as work besides while any thread is
-  // at work of `phase`.
+  // Begins a wait on the newest step. Its time counts as work only while no thread works on
+  // `phase`.
   Work StartWait(Phase phase);
   void Stop(const Work& work);
-  // The decision of the newest step begun has come: it was waited for since the vote was durable.
+  // Tells that the newest step is decided; the shard waited since its vote was durable.
   void Decided();
 
-  // Oldest first, those at `from_position` and above; at most kMostSteps are kept.
+  // Returns the steps from `from_position` on, oldest first. At most kMostSteps are kept.
   std::vector<v1::StepPhases> Read(uint64_t from_position) const;
 
  private:
   struct Span {
     absl::Time begin = absl::InfiniteFuture();
     absl::Time end = absl::InfinitePast();
-    // Of all threads together.
+    // Sum over all threads.
     absl::Duration busy;
-    // While anybody was at it, and while somebody was at another phase of the step besides.
+    // Time in which any thread worked on the phase, and the part of it in which another phase of
+    // the step had a thread, too.
     absl::Duration active;
     absl::Duration hidden;
     int running = 0;
@@ -72,14 +73,14 @@ class StepPhases {
     uint64_t step = 0;
     absl::Time begun;
     std::array<Span, kNumPhases> spans;
-    // While anybody was at any phase, until `seen`.
+    // Time until `seen` in which any thread worked on any phase.
     absl::Duration active;
     absl::Time seen;
   };
 
   Work Open(Phase phase, std::optional<uint64_t> step, bool waits);
   Step* FindLocked(std::optional<uint64_t> step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Before work begins or ends: adds the time since the last time to what is running.
+  // Adds the time since `seen` to all that runs. Called before work begins or ends.
   static void SeeLocked(Step& step, absl::Time now);
 
   const std::function<absl::Time()> now_;
@@ -87,8 +88,8 @@ class StepPhases {
   std::deque<Step> steps_ ABSL_GUARDED_BY(mu_);
 };
 
-// At work from its construction to its end. Without a recorder it does nothing. On one thread: one
-// inside another, of the same `innermost`, stops the outer's clock.
+// Measures work from its construction to its destruction; null `phases` measures nothing. Used by
+// one thread. A timer inside another with the same `innermost` stops the clock of the outer one.
 class PhaseTimer {
  public:
   PhaseTimer(StepPhases* phases, Phase phase, PhaseTimer** innermost = nullptr,
@@ -97,7 +98,7 @@ class PhaseTimer {
   PhaseTimer(const PhaseTimer&) = delete;
   PhaseTimer& operator=(const PhaseTimer&) = delete;
 
-  // What follows is of another phase.
+  // Ends the phase and begins another.
   void Next(Phase phase);
 
  private:

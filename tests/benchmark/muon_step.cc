@@ -273,7 +273,7 @@ class Benchmark {
           Muon(NsForm::kStandard), std::vector<uint64_t>{kSide, kSide}, pool_));
     }
     Report("muon_step", absl::StrCat(count, " parameters of 256x256 bf16"), flops, product, [&] {
-      // Concurrent parameters, as many as on a shard (shard::NumSideBySide).
+      // As many at once as a shard takes (Backend::NumConcurrentUpdates).
       const int64_t at_once = 8 * threads_;
       for (int64_t first = 0; first < count; first += at_once) {
         backend_.RunUpdates(std::min(at_once, count - first), [&](int64_t i) {

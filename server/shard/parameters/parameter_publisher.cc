@@ -266,7 +266,7 @@ void ParameterPublisher::Publish(uint32_t parameter_id, uint64_t step) {
   Wake(parameter_id);
 }
 
-void ParameterPublisher::Carry(uint32_t parameter_id, uint64_t step) {
+void ParameterPublisher::PublishUnchanged(uint32_t parameter_id, uint64_t step) {
   Parameter& parameter = *parameters_.at(parameter_id);
   {
     MutexLock parameter_lock(parameter.mu);

@@ -93,9 +93,9 @@ class ParameterPublisher {
   absl::Span<float> BeginWrite(uint32_t parameter_id);
   // Publishes the written memory as version `step`.
   void Publish(uint32_t parameter_id, uint64_t step);
-  // Publishes the newest version, unchanged, also as version `step`.
-  void Carry(uint32_t parameter_id, uint64_t step);
-  // Frees all copies, when memory is needed. Readers lose versions that have no buffer.
+  // Publishes the newest version as version `step`, too: it is unchanged.
+  void PublishUnchanged(uint32_t parameter_id, uint64_t step);
+  // Memory is needed: readers lose what has no buffer any more.
   void DropCopies();
   // Ends every wait, and refuses every pull, with `status`.
   void CloseAll(const absl::Status& status);

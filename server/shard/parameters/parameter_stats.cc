@@ -23,9 +23,6 @@ namespace {
 constexpr size_t kChunk = 4096;
 static_assert(kChunk % kernels::kStateGroup == 0);
 
-// The only tier today.
-constexpr char kTier[] = "cpu";
-
 double NormOf(absl::Span<const float> values) {
   return std::sqrt(kernels::ComputeGradNorm(values).sum_squares);
 }
@@ -83,7 +80,6 @@ v1::StoredTensor* AddTensor(const StoredParameter& parameter, const std::string&
   v1::StoredTensor* tensor = diagnostics->add_tensors();
   tensor->set_name(name);
   for (uint64_t size : parameter.shape) tensor->add_shape(size);
-  tensor->set_tier(kTier);
   return tensor;
 }
 
@@ -124,7 +120,7 @@ v1::ParameterStats StatsOf(const StoredParameter& parameter, absl::Span<const fl
 }
 
 v1::ParameterDiagnostics DiagnosticsOf(const StoredParameter& parameter,
-                                       absl::string_view backend) {
+                                       const kernels::Backend& backend) {
   const ParameterTrace& trace = parameter.trace;
   v1::ParameterDiagnostics diagnostics;
   diagnostics.set_parameter_id(parameter.id);
@@ -153,7 +149,10 @@ v1::ParameterDiagnostics DiagnosticsOf(const StoredParameter& parameter,
   }
   if (parameter.rule.has_value()) {
     diagnostics.set_rule(kernels::RuleName(*parameter.rule));
-    diagnostics.set_backend(std::string(backend));
+    diagnostics.set_backend(backend.name());
+  }
+  for (v1::StoredTensor& tensor : *diagnostics.mutable_tensors()) {
+    tensor.set_tier(backend.memory_tier());
   }
   return diagnostics;
 }

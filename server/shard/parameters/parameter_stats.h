@@ -4,9 +4,9 @@
 #ifndef KAON_SERVER_SHARD_PARAMETERS_PARAMETER_STATS_H_
 #define KAON_SERVER_SHARD_PARAMETERS_PARAMETER_STATS_H_
 
-#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kaon/v1/shard_control.pb.h"
+#include "kernels/backend.h"
 #include "server/shard/parameters/parameter_store.h"
 
 namespace kaon::shard {
@@ -16,8 +16,9 @@ namespace kaon::shard {
 v1::ParameterStats StatsOf(const StoredParameter& parameter, absl::Span<const float> current,
                            absl::Span<const float> previous);
 
-// `backend` is the name of the backend that updates the parameter.
-v1::ParameterDiagnostics DiagnosticsOf(const StoredParameter& parameter, absl::string_view backend);
+// `backend` is the one that steps it.
+v1::ParameterDiagnostics DiagnosticsOf(const StoredParameter& parameter,
+                                       const kernels::Backend& backend);
 
 }  // namespace kaon::shard
 

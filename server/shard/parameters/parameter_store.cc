@@ -3,20 +3,15 @@
 #include <glog/logging.h>
 
 #include <algorithm>
-#include <functional>
-#include <numeric>
 #include <utility>
-#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "job/definition.h"
 #include "job/norm_use.h"
 #include "job/rule_config.h"
 #include "job/validation.h"
-#include "kernels/backend.h"
 #include "kernels/reduce/digest.h"
 #include "kernels/reduce/grad_norm.h"
-#include "kernels/update_workspace.h"
 #include "proto/status_macros.h"
 #include "proto/text.h"
 
@@ -72,34 +67,6 @@ absl::Status CheckNormGroups(const v1::RegisterBody& registration) {
   return absl::OkStatus();
 }
 
-// Limit for concurrent updates, per thread: tens of milliseconds of Newton-Schulz.
-constexpr uint64_t kMostElementsPerThread = uint64_t{512} << 10;
-
-// Returns the work of an update, in elements of an element-wise rule. A 256x256 matrix costs 77 ns
-// per element in one thread, AdamW 2.3 ns.
-uint64_t WorkOf(const StoredParameter& parameter) {
-  constexpr uint64_t kOfNewtonSchulz = 32;
-  if (!parameter.rule.has_value()) return 0;
-  const bool muon = std::holds_alternative<kernels::MuonConfig>(*parameter.rule);
-  return muon ? kOfNewtonSchulz * parameter.num_elements : parameter.num_elements;
-}
-
-// Returns the scratch memory of the most expensive updates, one per thread. The memory for
-// measuring the orthogonality of one update is included.
-uint64_t WorkspaceBytes(absl::string_view backend, uint32_t threads,
-                        absl::Span<const StoredParameter> side_by_side) {
-  const uint32_t threads_of_each = side_by_side.size() > 1 ? 1 : threads;
-  std::vector<uint64_t> bytes;
-  for (const StoredParameter& parameter : side_by_side) {
-    if (!parameter.rule.has_value()) continue;
-    bytes.push_back(
-        kernels::UpdateWorkspaceBytes(backend, threads_of_each, *parameter.rule, parameter.shape));
-  }
-  std::sort(bytes.begin(), bytes.end(), std::greater<>());
-  bytes.resize(std::min<size_t>(bytes.size(), std::max<uint32_t>(threads, 1)));
-  return std::accumulate(bytes.begin(), bytes.end(), uint64_t{0});
-}
-
 }  // namespace
 
 void NoteWeights(absl::Span<const float> weights, StoredParameter& parameter) {
@@ -113,24 +80,6 @@ void NoteSlots(StoredParameter& parameter) {
     parameter.slots_digest += kernels::TensorDigest(parameter.id, static_cast<uint32_t>(i) + 1,
                                                     parameter.state[i].floats());
   }
-}
-
-size_t NumSideBySide(absl::Span<const StoredParameter> parameters, uint32_t threads) {
-  size_t count = 1;
-  if (threads <= 1) return count;
-  uint64_t elements = 0;
-  uint64_t work = 0;
-  uint64_t most = 0;
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    const StoredParameter& parameter = parameters[i];
-    elements += parameter.num_elements;
-    if (parameter.num_elements > static_cast<uint64_t>(kernels::kSmallUpdateElements)) break;
-    if (elements > threads * kMostElementsPerThread) break;
-    work += WorkOf(parameter);
-    most = std::max(most, WorkOf(parameter));
-    if (most * threads <= work) count = i + 1;
-  }
-  return count;
 }
 
 absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(
@@ -209,18 +158,30 @@ absl::Status ParameterStore::Add(const v1::RegisterBody& registration,
   return absl::OkStatus();
 }
 
-absl::Status ParameterStore::ReserveWorkspace(absl::string_view backend, uint32_t threads) {
+std::vector<kernels::SizedUpdate> ParameterStore::SizedUpdates() const {
+  std::vector<kernels::SizedUpdate> updates;
+  updates.reserve(parameters_.size());
+  for (const StoredParameter& parameter : parameters_) {
+    updates.push_back({parameter.rule.has_value() ? &*parameter.rule : nullptr, parameter.shape});
+  }
+  return updates;
+}
+
+absl::Status ParameterStore::ReserveWorkspace(const kernels::Backend& backend) {
   CHECK_EQ(workspace_bytes_, 0u);
   uint64_t most = 0;
   absl::Span<const StoredParameter> needs_most;
   absl::Span<const StoredParameter> rest = parameters_;
+  const std::vector<kernels::SizedUpdate> updates = SizedUpdates();
   while (!rest.empty()) {
-    const auto side_by_side = rest.first(NumSideBySide(rest, threads));
-    rest.remove_prefix(side_by_side.size());
-    const uint64_t bytes = WorkspaceBytes(backend, threads, side_by_side);
-    if (bytes <= most) continue;
-    most = bytes;
-    needs_most = side_by_side;
+    const auto first = absl::MakeConstSpan(updates).last(rest.size());
+    const size_t count = backend.NumConcurrentUpdates(first);
+    const uint64_t bytes = backend.WorkspaceBytes(first.first(count));
+    if (bytes > most) {
+      most = bytes;
+      needs_most = rest.first(count);
+    }
+    rest.remove_prefix(count);
   }
   const absl::Status status = store_.Claim(most);
   if (!status.ok()) {

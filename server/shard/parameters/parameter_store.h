@@ -11,10 +11,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/shard_control.pb.h"
+#include "kernels/backend.h"
 #include "kernels/optimizer_rule.h"
 #include "server/shard/parameters/parameter_publisher.h"
 #include "server/shard/parameters/parameter_trace.h"
@@ -54,13 +54,7 @@ struct StoredParameter {
 void NoteWeights(absl::Span<const float> weights, StoredParameter& parameter);
 void NoteSlots(StoredParameter& parameter);
 
-// Returns how many leading small parameters to update concurrently, one thread each. 1: the first
-// gets all threads. No update exceeds a thread's share of the work, and the total stays small so
-// that readers need not wait long for the first.
-size_t NumSideBySide(absl::Span<const StoredParameter> parameters, uint32_t threads);
-
-// Digests of docs/formats.md. `weights`: of the newest weights. `state`: of weights, slots and
-// counters.
+// docs/formats.md: of the newest weights; of weights, slots and counters.
 struct StateDigests {
   uint64_t weights = 0;
   uint64_t state = 0;
@@ -76,9 +70,12 @@ class ParameterStore {
       uint32_t num_shards);
   ~ParameterStore();
 
-  // Reserves, once, the scratch memory that updates need on `backend`, for any later groups and for
-  // concurrent updates. Returns RESOURCE_EXHAUSTED naming the parameter and the arithmetic.
-  absl::Status ReserveWorkspace(absl::string_view backend, uint32_t threads);
+  // Reserves, once, the most that concurrent updates of these parameters allocate on `backend`,
+  // also after a change of their groups. RESOURCE_EXHAUSTED naming the parameter and the
+  // arithmetic.
+  absl::Status ReserveWorkspace(const kernels::Backend& backend);
+  // Returns rule and shape of every parameter, ordered by id; valid until SetGroups.
+  std::vector<kernels::SizedUpdate> SizedUpdates() const;
 
   // Updates by the groups of `registration` from now on. They must keep each parameter's rule and
   // state (job::CheckGroupChange). Changes no state.

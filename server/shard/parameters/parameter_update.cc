@@ -4,17 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/update_workspace.h"
-#include "proto/chunk_memory.h"
-
 namespace kaon::shard {
-namespace {
-
-// From this size of Newton-Schulz matrices on, release the chunk memory first. Releasing it costs
-// milliseconds, far less than the matrix products.
-constexpr uint64_t kWorthGivingBack = 16 << 20;
-
-}  // namespace
 
 ParameterUpdate::ParameterUpdate(const StoredParameter& parameter, const v1::StepBody& step,
                                  const v1::ParameterPlacement& placement, double clip_factor,
@@ -40,12 +30,6 @@ kernels::UpdateResult ParameterUpdate::Run(kernels::UpdatePart part, kernels::Ba
   buffers.new_param = new_weights;
   buffers.state = state;
   buffers.part = part;
-  // The size for one thread is that of the matrices alone. Updating only state needs no matrices.
-  if (part != kernels::UpdatePart::kState &&
-      kernels::UpdateWorkspaceBytes(backend.name(), 1, *parameter_.rule, parameter_.shape) >=
-          kWorthGivingBack) {
-    proto::GiveBackChunkMemory();
-  }
   return backend.ApplyUpdate(*parameter_.rule, scalars_, parameter_.shape, buffers);
 }
 

@@ -47,25 +47,45 @@ DrivenShard::DrivenShard(uint64_t capacity_bytes, std::string data_loss, uint32_
   options.backend = backend_.get();
   options.staging_bytes = 4 << 20;
   options.data_loss = std::move(data_loss);
-  options.on_folded = [this](uint64_t generation) { folded_.push_back(generation); };
-  options.on_parameter_folded = [this](uint64_t generation, uint32_t parameter_id) {
-    folded_parameters_.push_back({generation, parameter_id});
-  };
-  options.withdraw_gradients = [] {};
-  options.on_data_loss = [this](const std::string& why) { losses_.push_back(why); };
-  options.append_gradient = [this](const journal::GradientSlice& slice) { journal_.Append(slice); };
-  options.open_checkpoints = [this]() -> absl::StatusOr<std::unique_ptr<disk::Directory>> {
-    if (checkpoints_ == nullptr) return absl::FailedPreconditionError("no checkpoints");
-    return std::make_unique<SharedDirectory>(*checkpoints_);
-  };
   if (interval_steps > 0) {
     options.durability = v1::DURABILITY_MODE_INTERVAL;
     options.interval_steps = interval_steps;
-    options.with_snapshots = [this](const std::function<absl::Status(SnapshotDirectory&)>& use) {
-      return use(*snapshots_);
-    };
   }
-  core_ = std::make_unique<ShardCore>(std::move(options));
+  ShardHost& host = *this;
+  core_ = std::make_unique<ShardCore>(std::move(options), host);
+}
+
+void DrivenShard::CheckRestore(const RestoreCheck& check, uint64_t generation) {
+  work_.push_back([this, check, generation] {
+    const auto files = OpenCheckpoints();
+    core_->OnRestoreChecked(generation,
+                            files.ok() ? CheckCheckpoint(**files, check) : files.status());
+  });
+}
+
+void DrivenShard::CheckRollback(const v1::SnapshotPoint& target, uint64_t generation) {
+  work_.push_back([this, target, generation] {
+    core_->OnRestoreChecked(generation, CheckSnapshot(*snapshots_, target));
+  });
+}
+
+void DrivenShard::WritePart(std::unique_ptr<StateFreeze> freeze, PartOptions part) {
+  work_.push_back([this, part, shared = std::shared_ptr<StateFreeze>(std::move(freeze))] {
+    const auto files = OpenCheckpoints();
+    const absl::StatusOr<v1::CheckpointPart> written =
+        files.ok() ? WriteCheckpointPart(*shared, **files, part) : files.status();
+    core_->OnPartWritten(part.id, part.attempt, written);
+  });
+}
+
+absl::StatusOr<std::unique_ptr<disk::Directory>> DrivenShard::OpenCheckpoints() {
+  if (checkpoints_ == nullptr) return absl::FailedPreconditionError("no checkpoints");
+  return std::make_unique<SharedDirectory>(*checkpoints_);
+}
+
+absl::Status DrivenShard::WithSnapshots(UseSnapshots use) {
+  if (snapshots_ == nullptr) return absl::InvalidArgumentError("no snapshots");
+  return use(*snapshots_);
 }
 
 void DrivenShard::PlaceAs(uint32_t shard, uint32_t num_shards) {
@@ -88,7 +108,8 @@ std::vector<v1::ShardToCoordinator> DrivenShard::Pump() {
     std::vector<ShardOutput> outputs = core_->TakeOutputs();
     const std::vector<uint64_t> folded = std::exchange(folded_, {});
     const auto folded_parameters = std::exchange(folded_parameters_, {});
-    if (outputs.empty() && folded.empty() && folded_parameters.empty()) return sent;
+    const auto work = std::exchange(work_, {});
+    if (outputs.empty() && folded.empty() && folded_parameters.empty() && work.empty()) return sent;
     for (ShardOutput& output : outputs) {
       if (auto* send = std::get_if<SendToCoordinator>(&output))
         sent.push_back(std::move(send->message));
@@ -99,6 +120,7 @@ std::vector<v1::ShardToCoordinator> DrivenShard::Pump() {
     }
     for (const auto& [generation, id] : folded_parameters) core_->OnParameterFolded(generation, id);
     for (uint64_t generation : folded) core_->OnFolded(generation);
+    for (const auto& run : work) run();
   }
 }
 

@@ -1,17 +1,20 @@
-// A ShardCore driven by a test as its owner would, with a journal that completes at once. One
-// thread.
+// A ShardCore driven by a test, which is its host: its journal completes at once, and Pump does the
+// slow work. One thread.
 #ifndef KAON_TESTS_SERVER_SHARD_DRIVEN_SHARD_H_
 #define KAON_TESTS_SERVER_SHARD_DRIVEN_SHARD_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/backend.h"
 #include "server/disk/disk.h"
 #include "server/shard/shard_core.h"
+#include "server/shard/shard_host.h"
 #include "server/shard/snapshot/snapshot_directory.h"
 #include "server/tier/host_tier.h"
 #include "server/tier/tiered_store.h"
@@ -20,7 +23,7 @@
 
 namespace kaon::shard {
 
-class DrivenShard {
+class DrivenShard final : private ShardHost {
  public:
   // `interval_steps`: mode INTERVAL, if it is not 0.
   explicit DrivenShard(uint64_t capacity_bytes = 1 << 16, std::string data_loss = "",
@@ -28,7 +31,7 @@ class DrivenShard {
 
   ShardCore& core() { return *core_; }
   v1::ShardState state() const { return core_->machine().state(); }
-  // What on_data_loss was told.
+  // What OnDataLoss was told.
   const std::vector<std::string>& losses() const { return losses_; }
   // Everything it appended.
   const RecordedJournal& journal() const { return journal_; }
@@ -73,6 +76,21 @@ class DrivenShard {
   std::vector<float> Read(uint32_t parameter_id, uint64_t step);
 
  private:
+  // ShardHost.
+  void OnParameterFolded(uint64_t generation, uint32_t parameter_id) override {
+    folded_parameters_.push_back({generation, parameter_id});
+  }
+  void OnFolded(uint64_t generation) override { folded_.push_back(generation); }
+  void AppendGradient(const journal::GradientSlice& slice) override { journal_.Append(slice); }
+  void WithdrawGradients() override {}
+  void OnApplied() override {}
+  void OnDataLoss(const std::string& why) override { losses_.push_back(why); }
+  void CheckRestore(const RestoreCheck& check, uint64_t generation) override;
+  void CheckRollback(const v1::SnapshotPoint& target, uint64_t generation) override;
+  void WritePart(std::unique_ptr<StateFreeze> freeze, PartOptions part) override;
+  absl::StatusOr<std::unique_ptr<disk::Directory>> OpenCheckpoints() override;
+  absl::Status WithSnapshots(UseSnapshots use) override;
+
   v1::CoordinatorToShard Envelope(uint64_t counter);
 
   tier::HostTier host_;
@@ -86,6 +104,8 @@ class DrivenShard {
   std::map<uint32_t, uint64_t> attempts_;
   std::vector<uint64_t> folded_;
   std::vector<std::pair<uint64_t, uint32_t>> folded_parameters_;
+  // What the host was asked to start.
+  std::vector<std::function<void()>> work_;
   std::vector<std::string> losses_;
   RecordedJournal journal_;
   std::unique_ptr<ShardCore> core_;

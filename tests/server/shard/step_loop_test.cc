@@ -11,6 +11,8 @@
 #include "kernels/backend.h"
 #include "kernels/steady_clock.h"
 #include "server/journal/memory_journal.h"
+#include "server/monitor/service_health.h"
+#include "server/shard/shard_files.h"
 #include "server/tier/host_tier.h"
 #include "tests/server/shard/agreement/plans.h"
 
@@ -27,7 +29,7 @@ class StepLoopTest : public testing::Test {
     options.store = &store_;
     options.backend = backend_.get();
     options.staging_bytes = 4 << 20;
-    loop_ = std::make_unique<StepLoop>(options, counts_);
+    loop_ = std::make_unique<StepLoop>(options, ShardFiles(), counts_, health_);
     loop_->Start(journal_);
   }
 
@@ -82,6 +84,7 @@ class StepLoopTest : public testing::Test {
   }
 
   monitor::EventCounts counts_;
+  monitor::ServiceHealth health_{"kaon.v1.ShardData"};
   tier::HostTier host_;
   tier::TieredStore store_;
   std::unique_ptr<kernels::Backend> backend_;

@@ -57,79 +57,80 @@ shard::ShardCore::Options ShardNode::CoreOptions() {
   options.backend = backend_.get();
   // One chunk of the largest size per worker, the least a shard may have.
   options.staging_bytes = uint64_t{1} << 22;
-  options.on_folded = [this, life = life_](uint64_t generation) {
-    world_.queue().After(absl::Microseconds(50), [this, life, generation] {
-      if (life != life_ || !alive()) return;
-      core_->OnFolded(generation);
-      Drain();
-      SpeculateSoon();
-    });
-  };
-  options.on_parameter_folded = [this, life = life_](uint64_t generation, uint32_t parameter_id) {
-    // Perhaps long after: the parameter is finished with all others then.
-    const absl::Duration delay = absl::Microseconds(world_.Chance(0.1) ? 2000 : 20);
-    world_.queue().After(delay, [this, life, generation, parameter_id] {
-      if (life != life_ || !alive()) return;
-      core_->OnParameterFolded(generation, parameter_id);
-      SpeculateSoon();
-    });
-  };
-  options.withdraw_gradients = [this] { journal_->WithdrawGradients(); };
-  options.append_gradient = [this](const journal::GradientSlice& slice) {
-    journal_->AppendGradient(slice);
-  };
-  options.on_applied = [this] {
-    if (snapshots_ != nullptr) snapshots_->OnApplied(*core_, journal_->appended_bytes());
-  };
   if (world_.options().durable) options.durability = v1::DURABILITY_MODE_JOURNAL;
-  if (world_.options().interval_steps > 0) AddInterval(options);
-  if (world_.options().checkpoints) AddCheckpoints(options);
+  if (world_.options().interval_steps > 0) {
+    options.durability = v1::DURABILITY_MODE_INTERVAL;
+    options.interval_steps = world_.options().interval_steps;
+  }
   return options;
+}
+
+std::unique_ptr<shard::ShardCore> ShardNode::NewCore() {
+  shard::ShardHost& host = *this;
+  return std::make_unique<shard::ShardCore>(CoreOptions(), host);
+}
+
+void ShardNode::After(absl::Duration delay, std::function<void()> event) {
+  world_.queue().After(delay, [this, life = life_, event = std::move(event)] {
+    if (life == life_ && alive()) event();
+  });
+}
+
+void ShardNode::OnParameterFolded(uint64_t generation, uint32_t parameter_id) {
+  // Perhaps long after: the parameter is finished with all others then.
+  After(absl::Microseconds(world_.Chance(0.1) ? 2000 : 20), [this, generation, parameter_id] {
+    core_->OnParameterFolded(generation, parameter_id);
+    SpeculateSoon();
+  });
+}
+
+void ShardNode::OnFolded(uint64_t generation) {
+  After(absl::Microseconds(50), [this, generation] {
+    core_->OnFolded(generation);
+    Drain();
+    SpeculateSoon();
+  });
+}
+
+void ShardNode::OnApplied() {
+  if (snapshots_ != nullptr) snapshots_->OnApplied(*core_, journal_->appended_bytes());
 }
 
 // Before the next event, after some, or not before the decision.
 void ShardNode::SpeculateSoon() {
-  const absl::Duration delay = world_.Between(absl::ZeroDuration(), kSpeculation);
-  world_.queue().After(delay, [this, life = life_] {
-    if (life == life_ && alive() && core_->CanSpeculate()) core_->Speculate();
+  After(world_.Between(absl::ZeroDuration(), kSpeculation), [this] {
+    if (core_->CanSpeculate()) core_->Speculate();
   });
 }
 
-void ShardNode::AddCheckpoints(shard::ShardCore::Options& options) {
-  options.open_checkpoints = [this]() -> absl::StatusOr<std::unique_ptr<disk::Directory>> {
-    return world_.checkpoints().View();
-  };
-  options.check_restore = [this, open = options.open_checkpoints, life = life_](
-                              const shard::RestoreCheck& check, uint64_t generation) {
-    world_.queue().After(world_.Between(absl::ZeroDuration(), kCheck), [=, this] {
-      if (life != life_ || !alive()) return;
-      shard::ShardCore::Options files;
-      files.open_checkpoints = open;
-      core_->OnRestoreChecked(generation, shard::ShardCore::CheckCheckpoint(files, check));
-      Drain();
-    });
-  };
-  options.write_part = [this, life = life_](std::unique_ptr<shard::StateFreeze> freeze,
-                                            shard::PartOptions part) {
-    world_.queue().After(
-        world_.Between(absl::ZeroDuration(), kPart),
-        [this, life, part, shared = std::shared_ptr<shard::StateFreeze>(std::move(freeze))] {
-          if (life == life_ && alive()) WritePart(*shared, part);
-        });
-  };
+absl::StatusOr<std::unique_ptr<disk::Directory>> ShardNode::OpenCheckpoints() {
+  if (world_.options().checkpoints) return world_.checkpoints().View();
+  return absl::FailedPreconditionError("this shard has no checkpoint directory");
 }
 
-void ShardNode::WritePart(shard::StateFreeze& freeze, const shard::PartOptions& part) {
+void ShardNode::CheckRestore(const shard::RestoreCheck& check, uint64_t generation) {
+  After(world_.Between(absl::ZeroDuration(), kCheck), [this, check, generation] {
+    const auto files = OpenCheckpoints();
+    core_->OnRestoreChecked(generation,
+                            files.ok() ? shard::CheckCheckpoint(**files, check) : files.status());
+    Drain();
+  });
+}
+
+void ShardNode::WritePart(std::unique_ptr<shard::StateFreeze> freeze, shard::PartOptions part) {
+  After(world_.Between(absl::ZeroDuration(), kPart),
+        [this, part, shared = std::shared_ptr<shard::StateFreeze>(std::move(freeze))] {
+          WriteFrozen(*shared, part);
+        });
+}
+
+void ShardNode::WriteFrozen(shard::StateFreeze& freeze, const shard::PartOptions& part) {
   SimulatedDirectory& disk = world_.checkpoints();
   const uint64_t failed = disk.counters().failed;
   const bool dies = world_.faulty() && world_.options().durable && world_.Chance(0.1);
   if (dies || (world_.faulty() && world_.Chance(0.05))) disk.FailAfter(world_.Below(20));
-  shard::ShardCore::Options files;
-  files.open_checkpoints = [&disk]() -> absl::StatusOr<std::unique_ptr<disk::Directory>> {
-    return disk.View();
-  };
   const absl::StatusOr<v1::CheckpointPart> written =
-      shard::ShardCore::WritePart(files, freeze, part);
+      shard::WriteCheckpointPart(freeze, *disk.View(), part);
   disk.SetHealthy();
   if (dies && disk.counters().failed > failed) {
     ++world_.result().torn_checkpoints;
@@ -139,32 +140,29 @@ void ShardNode::WritePart(shard::StateFreeze& freeze, const shard::PartOptions& 
   Drain();
 }
 
-void ShardNode::AddInterval(shard::ShardCore::Options& options) {
-  options.durability = v1::DURABILITY_MODE_INTERVAL;
-  options.interval_steps = world_.options().interval_steps;
-  options.with_snapshots = [this](const UseSnapshots& use) {
-    // A live core ends its process when it cannot read what it has checked: of that the process
-    // dies at its next operation.
-    const uint64_t operations_left = disk_->operations_left();
-    if (alive()) disk_->SetHealthy();
-    const absl::Status status = WithSnapshots(use);
-    if (alive()) disk_->FailAfter(operations_left);
-    return status;
-  };
-  options.check_rollback = [this, life = life_](const v1::SnapshotPoint& target,
-                                                uint64_t generation) {
-    world_.queue().After(
-        world_.Between(absl::ZeroDuration(), kCheck), [this, life, target, generation] {
-          if (life != life_ || !alive()) return;
-          shard::ShardCore::Options snapshots;
-          snapshots.with_snapshots = [this](const UseSnapshots& use) { return WithSnapshots(use); };
-          core_->OnRestoreChecked(generation, shard::ShardCore::CheckSnapshot(snapshots, target));
-          Drain();
-        });
-  };
+void ShardNode::CheckRollback(const v1::SnapshotPoint& target, uint64_t generation) {
+  After(world_.Between(absl::ZeroDuration(), kCheck), [this, target, generation] {
+    core_->OnRestoreChecked(generation, UseDisk([&target](shard::SnapshotDirectory& directory) {
+                              return shard::CheckSnapshot(directory, target);
+                            }));
+    Drain();
+  });
 }
 
-absl::Status ShardNode::WithSnapshots(const UseSnapshots& use) {
+absl::Status ShardNode::WithSnapshots(UseSnapshots use) {
+  if (world_.options().interval_steps == 0) {
+    return absl::InvalidArgumentError("this shard keeps no snapshots to roll back to");
+  }
+  // A live core ends its process when it cannot read what it has checked: of that the process
+  // dies at its next operation.
+  const uint64_t operations_left = disk_->operations_left();
+  if (alive()) disk_->SetHealthy();
+  const absl::Status status = UseDisk(use);
+  if (alive()) disk_->FailAfter(operations_left);
+  return status;
+}
+
+absl::Status ShardNode::UseDisk(UseSnapshots use) {
   KAON_ASSIGN_OR_RETURN(const std::optional<journal::DirectoryId> id,
                         journal::ReadIdentity(*disk_));
   shard::SnapshotDirectory directory(*disk_, id.value_or(journal::DirectoryId()));
@@ -174,7 +172,7 @@ absl::Status ShardNode::WithSnapshots(const UseSnapshots& use) {
 absl::Status ShardNode::RestoreSnapshot(Recovered& recovered) {
   const auto renew = [&] {
     recovered.core.reset();
-    recovered.core = std::make_unique<shard::ShardCore>(CoreOptions());
+    recovered.core = NewCore();
   };
   renew();
   KAON_ASSIGN_OR_RETURN(const std::optional<journal::DirectoryId> id,
@@ -198,7 +196,7 @@ absl::Status ShardNode::RestoreSnapshot(Recovered& recovered) {
 
 absl::Status ShardNode::Recover(Recovered& recovered) {
   if (!world_.options().durable) {
-    recovered.core = std::make_unique<shard::ShardCore>(CoreOptions());
+    recovered.core = NewCore();
     return absl::OkStatus();
   }
   KAON_RETURN_IF_ERROR(RestoreSnapshot(recovered));

@@ -18,6 +18,7 @@
 #include "server/journal/journal.h"
 #include "server/journal/journal_log.h"
 #include "server/shard/shard_core.h"
+#include "server/shard/shard_host.h"
 #include "server/shard/snapshot/snapshot_directory.h"
 #include "server/shard/snapshot_restore.h"
 #include "server/tier/host_tier.h"
@@ -31,7 +32,7 @@
 
 namespace kaon::simulation {
 
-class ShardNode {
+class ShardNode final : private shard::ShardHost {
  public:
   // Shared by the events it is part of.
   using Message = std::shared_ptr<const v1::ShardToCoordinator>;
@@ -39,7 +40,7 @@ class ShardNode {
   using OnClosed = std::function<void(shard::StreamId)>;
 
   ShardNode(World& world, int index);
-  ~ShardNode();
+  ~ShardNode() override;
 
   int index() const { return index_; }
   bool alive() const { return core_ != nullptr; }
@@ -98,15 +99,30 @@ class ShardNode {
     OnClosed on_closed;
   };
 
-  using UseSnapshots = std::function<absl::Status(shard::SnapshotDirectory& directory)>;
+  // ShardHost.
+  void OnParameterFolded(uint64_t generation, uint32_t parameter_id) override;
+  void OnFolded(uint64_t generation) override;
+  void AppendGradient(const journal::GradientSlice& slice) override {
+    journal_->AppendGradient(slice);
+  }
+  void WithdrawGradients() override { journal_->WithdrawGradients(); }
+  void OnApplied() override;
+  void OnDataLoss(const std::string& why) override { static_cast<void>(why); }
+  void CheckRestore(const shard::RestoreCheck& check, uint64_t generation) override;
+  void CheckRollback(const v1::SnapshotPoint& target, uint64_t generation) override;
+  void WritePart(std::unique_ptr<shard::StateFreeze> freeze, shard::PartOptions part) override;
+  absl::StatusOr<std::unique_ptr<disk::Directory>> OpenCheckpoints() override;
+  absl::Status WithSnapshots(UseSnapshots use) override;
 
   shard::ShardCore::Options CoreOptions();
-  void AddInterval(shard::ShardCore::Options& options);
+  std::unique_ptr<shard::ShardCore> NewCore();
+  // Runs `event` later, unless this process has died by then.
+  void After(absl::Duration delay, std::function<void()> event);
   void SpeculateSoon();
-  void AddCheckpoints(shard::ShardCore::Options& options);
   // As its thread of checkpoints does; the process may die in the middle.
-  void WritePart(shard::StateFreeze& freeze, const shard::PartOptions& part);
-  absl::Status WithSnapshots(const UseSnapshots& use);
+  void WriteFrozen(shard::StateFreeze& freeze, const shard::PartOptions& part);
+  // Calls `use` with the snapshots on its disk.
+  absl::Status UseDisk(UseSnapshots use);
   // What a start has made of the disk.
   struct Recovered {
     std::unique_ptr<shard::ShardCore> core;

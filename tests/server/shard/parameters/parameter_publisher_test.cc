@@ -131,7 +131,7 @@ TEST_F(ParameterPublisherTest, AVersionIsGoneBeforeItsMemoryIsWritten) {
 
 TEST_F(ParameterPublisherTest, ACarriedVersionIsTheSameMemory) {
   Write(0, 10);
-  publisher_.Carry(7, 1);
+  publisher_.PublishUnchanged(7, 1);
   EXPECT_EQ(*Read(0), 10);
   EXPECT_EQ(*Read(1), 10);
   EXPECT_EQ(publisher_.current(7)[0], 10);
@@ -141,7 +141,7 @@ TEST_F(ParameterPublisherTest, WritesAFrozenParameterOnce) {
   const absl::Span<float> to = publisher_.BeginWrite(8);
   ASSERT_EQ(to.size(), 2u);
   publisher_.Publish(8, 0);
-  publisher_.Carry(8, 1);
+  publisher_.PublishUnchanged(8, 1);
   EXPECT_TRUE(publisher_.Await(8, 1, [] {}).ok());
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/backend.h"
 #include "kernels/state_codec.h"
 #include "server/tier/host_tier.h"
 #include "tests/server/shard/driven_shard.h"
@@ -208,7 +209,8 @@ TEST(ParameterStatsTest, DecodeCompactMomentum) {
   // Whole numbers up to 127 are kept as they are.
   EXPECT_NEAR(StatsOf(w, w.weights[0].floats(), {}).momentum_norm(),
               std::sqrt(2 * 127.0 * 127 + 64 * 64 + 32 * 32 + 1), 1e-9);
-  const v1::ParameterDiagnostics diagnostics = DiagnosticsOf(w, "cpu/reference");
+  const std::unique_ptr<kernels::Backend> backend = *kernels::CreateBackend({});
+  const v1::ParameterDiagnostics diagnostics = DiagnosticsOf(w, *backend);
   EXPECT_EQ(diagnostics.tensors(2).dtype(), "int8");
   EXPECT_EQ(diagnostics.tensors(2).bytes(), static_cast<uint64_t>(w.state_slots[0].num_bytes));
 }

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "kernels/backend.h"
 #include "kernels/update_workspace.h"
 #include "server/tier/host_tier.h"
 #include "tests/server/shard/agreement/plans.h"
@@ -14,7 +16,12 @@ namespace {
 
 class ParameterStoreTest : public testing::Test {
  protected:
-  ParameterStoreTest() : host_(1 << 16), store_(host_) {}
+  ParameterStoreTest() : host_(1 << 16), store_(host_) {
+    kernels::BackendOptions options;
+    options.gemm = "onednn";
+    options.threads = 2;
+    backend_ = *kernels::CreateBackend(options);
+  }
 
   absl::StatusOr<std::unique_ptr<ParameterStore>> Create() {
     return ParameterStore::Create(store_, registration_, 0, 1);
@@ -26,6 +33,7 @@ class ParameterStoreTest : public testing::Test {
     EXPECT_EQ(store_.used_bytes(), 0u);
   }
 
+  std::unique_ptr<kernels::Backend> backend_;
   tier::HostTier host_;
   tier::TieredStore store_;
   v1::RegisterBody registration_ = MakeRegistration();
@@ -98,7 +106,7 @@ TEST_F(ParameterStoreTest, SetsAsideWhatTheLargestUpdateTakes) {
         kernels::UpdateWorkspaceBytes("cpu/onednn", 2, *(*parameters)->parameters()[0].rule,
                                       (*parameters)->parameters()[0].shape);
     ASSERT_GT(workspace, 0u);
-    ASSERT_TRUE((*parameters)->ReserveWorkspace("cpu/onednn", 2).ok());
+    ASSERT_TRUE((*parameters)->ReserveWorkspace(*backend_).ok());
     EXPECT_EQ(store_.used_bytes(), tensors + workspace);
   }
   EXPECT_EQ(store_.used_bytes(), 0u);
@@ -119,44 +127,8 @@ TEST_F(ParameterStoreTest, SetsAsideWhatSmallParametersTakeSideBySide) {
   const StoredParameter& first = (*parameters)->parameters()[0];
   const uint64_t alone = kernels::UpdateWorkspaceBytes("cpu/onednn", 1, *first.rule, first.shape);
   ASSERT_GT(2 * alone, kernels::UpdateWorkspaceBytes("cpu/onednn", 2, *first.rule, first.shape));
-  ASSERT_TRUE((*parameters)->ReserveWorkspace("cpu/onednn", 2).ok());
+  ASSERT_TRUE((*parameters)->ReserveWorkspace(*backend_).ok());
   EXPECT_EQ(store_.used_bytes(), tensors + 2 * alone);
-}
-
-size_t NumSideBySideOf(const std::vector<uint64_t>& num_elements, uint32_t threads = 2,
-                       const kernels::RuleConfig& first = kernels::AdamWConfig()) {
-  std::vector<StoredParameter> parameters(num_elements.size());
-  for (size_t i = 0; i < num_elements.size(); ++i) {
-    parameters[i].num_elements = num_elements[i];
-    parameters[i].rule = i == 0 ? first : kernels::AdamWConfig();
-  }
-  return NumSideBySide(parameters, threads);
-}
-
-constexpr uint64_t kSmall = 512 * 512;
-
-TEST(NumSideBySideTest, SmallParametersThatFollowOneAnother) {
-  EXPECT_EQ(NumSideBySideOf({kSmall}), 1u);
-  EXPECT_EQ(NumSideBySideOf({kSmall, kSmall, 1}), 3u);
-  EXPECT_EQ(NumSideBySideOf({kSmall, kSmall, kSmall + 1, 6}), 2u);
-  // A large one has all threads for itself.
-  EXPECT_EQ(NumSideBySideOf({kSmall + 1, kSmall + 1}), 1u);
-  EXPECT_EQ(NumSideBySideOf({uint64_t{1} << 40, 6}), 1u);
-  // Readers do not wait for more than 512 Ki elements per thread.
-  EXPECT_EQ(NumSideBySideOf(std::vector<uint64_t>(100, kSmall)), 4u);
-  EXPECT_EQ(NumSideBySideOf(std::vector<uint64_t>(100, kSmall), 8), 16u);
-  EXPECT_EQ(NumSideBySideOf(std::vector<uint64_t>(10000, 64)), 10000u);
-}
-
-TEST(NumSideBySideTest, OnlyWhereNoThreadIsWithoutWork) {
-  EXPECT_EQ(NumSideBySideOf({100, 100}, 1), 1u);
-  EXPECT_EQ(NumSideBySideOf({100, 100}, 0), 1u);
-  EXPECT_EQ(NumSideBySideOf({100, 100}, 3), 1u);
-  EXPECT_EQ(NumSideBySideOf({100, 100, 100}, 3), 3u);
-  // Most of the work is that of one of them.
-  EXPECT_EQ(NumSideBySideOf({1000, 100, 100}), 1u);
-  EXPECT_EQ(NumSideBySideOf({100, 100, 1000}), 2u);
-  EXPECT_EQ(NumSideBySideOf({100, 100}, 2, kernels::MuonConfig()), 1u);
 }
 
 TEST_F(ParameterStoreTest, NamesTheParameterWhoseUpdateDoesNotFit) {
@@ -165,7 +137,7 @@ TEST_F(ParameterStoreTest, NamesTheParameterWhoseUpdateDoesNotFit) {
   const auto parameters = ParameterStore::Create(store, registration_, 0, 1);
   ASSERT_TRUE(parameters.ok()) << parameters.status();
   const uint64_t tensors = store.used_bytes();
-  const absl::Status status = (*parameters)->ReserveWorkspace("cpu/onednn", 2);
+  const absl::Status status = (*parameters)->ReserveWorkspace(*backend_);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(status.message().find("parameter w: an update takes "), absl::string_view::npos)
       << status;

@@ -86,7 +86,7 @@ class Parameters {
       if (parameter.rule.has_value() && random_() % 4 != 0) {
         Write(parameter, true);
       } else {
-        publisher_.Carry(parameter.id, position_);
+        publisher_.PublishUnchanged(parameter.id, position_);
       }
     }
   }

@@ -1,3 +1,5 @@
+#include "server/shard/applied_state.h"
+
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -31,9 +33,9 @@ std::unique_ptr<DrivenShard> Make(SnapshotDirectory& snapshots) {
 }
 
 // A shard in mode interval(4) at step 5, whose snapshots are those of steps 2 and 4.
-class ShardCoreRollbackTest : public testing::Test {
+class RollbackTest : public testing::Test {
  protected:
-  ShardCoreRollbackTest() {
+  RollbackTest() {
     shard_->Load();
     for (uint64_t step = 1; step <= 5; ++step) {
       shard_->Train(step, GradientOf(step));
@@ -99,7 +101,7 @@ class ShardCoreRollbackTest : public testing::Test {
   StateDigests five_;
 };
 
-TEST_F(ShardCoreRollbackTest, TheStateIsThatOfTheSnapshotAndGoesOnToTheSameBits) {
+TEST_F(RollbackTest, TheStateIsThatOfTheSnapshotAndGoesOnToTheSameBits) {
   const v1::StepPlan plan = RollbackPlan(12, points_[0]);
   const auto answers = shard_->Plan(plan);
   ASSERT_EQ(answers.size(), 1u);
@@ -119,7 +121,7 @@ TEST_F(ShardCoreRollbackTest, TheStateIsThatOfTheSnapshotAndGoesOnToTheSameBits)
 }
 
 // P6: killed anywhere between vote and decision, with whatever is on disk of what it forgot.
-TEST_F(ShardCoreRollbackTest, ARestartReadsItAgainUntilItHasASnapshot) {
+TEST_F(RollbackTest, ARestartReadsItAgainUntilItHasASnapshot) {
   std::unique_ptr<DrivenShard> restarted = Restart();
   EXPECT_EQ(restarted->state().applied_step(), 4u);
   EXPECT_TRUE(restarted->state().rollback_needed());
@@ -154,7 +156,7 @@ TEST_F(ShardCoreRollbackTest, ARestartReadsItAgainUntilItHasASnapshot) {
 // All shards have forgotten step 5, whose decision is in this one's journal; and so is its vote for
 // a rollback at a later position, of which nobody was told. The rollback that was decided has the
 // position of step 5.
-TEST_F(ShardCoreRollbackTest, ARestartKnowsWhatIsOlderThanItsSnapshotWhateverItsPosition) {
+TEST_F(RollbackTest, ARestartKnowsWhatIsOlderThanItsSnapshotWhateverItsPosition) {
   std::unique_ptr<DrivenShard> shard = Restart();
   shard->Promise(1);
   const v1::StepPlan plan = RollbackPlan(7, points_[1]);
@@ -187,7 +189,7 @@ TEST_F(ShardCoreRollbackTest, ARestartKnowsWhatIsOlderThanItsSnapshotWhateverIts
   EXPECT_FALSE(fresh->state().has_prepared());
 }
 
-TEST_F(ShardCoreRollbackTest, ADamagedSnapshotIsRefusedAndNothingChanges) {
+TEST_F(RollbackTest, ADamagedSnapshotIsRefusedAndNothingChanges) {
   const std::string name = "snapshot-0000000000000004.shard-00000-of-00001.0000.safetensors";
   ASSERT_TRUE(disk_.FlipBit(name, 4096 * 8 + 77).ok());
   const auto answers = shard_->Plan(RollbackPlan(12, points_[0]));
@@ -201,7 +203,7 @@ TEST_F(ShardCoreRollbackTest, ADamagedSnapshotIsRefusedAndNothingChanges) {
   EXPECT_EQ(shard_->state().applied_step(), 6u);
 }
 
-TEST_F(ShardCoreRollbackTest, TheJournalOfAnotherModeIsNamed) {
+TEST_F(RollbackTest, TheJournalOfAnotherModeIsNamed) {
   std::unique_ptr<DrivenShard> fresh = Make(directory_);
   absl::Status status;
   for (const journal::Entry& entry : shard_->journal().entries()) {

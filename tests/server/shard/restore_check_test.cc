@@ -1,3 +1,5 @@
+#include "server/shard/restore_check.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,9 +29,9 @@ Gradients GradientOf(uint64_t step) {
 }
 
 // One that went on after a checkpoint of step 3.
-class ShardCoreRestoreTest : public testing::Test {
+class RestoreCheckTest : public testing::Test {
  protected:
-  ShardCoreRestoreTest() {
+  RestoreCheckTest() {
     shard_.SetCheckpoints(&files_);
     shard_.Load();
     for (uint64_t step = 1; step <= 3; ++step) shard_.Train(step, GradientOf(step));
@@ -56,7 +58,7 @@ class ShardCoreRestoreTest : public testing::Test {
   StateDigests digests_;
 };
 
-TEST_F(ShardCoreRestoreTest, TheStateIsThatOfTheCheckpointAsANewTimeline) {
+TEST_F(RestoreCheckTest, TheStateIsThatOfTheCheckpointAsANewTimeline) {
   const StateDigests at_five = Digests(shard_);
   ASSERT_NE(at_five.weights, digests_.weights);
   const auto answers = Take(shard_, RestorePlan(shard_, restore_, 2));
@@ -74,7 +76,7 @@ TEST_F(ShardCoreRestoreTest, TheStateIsThatOfTheCheckpointAsANewTimeline) {
   EXPECT_EQ(Digests(shard_).state, at_five.state);
 }
 
-TEST_F(ShardCoreRestoreTest, TheOldTimelineIsRefused) {
+TEST_F(RestoreCheckTest, TheOldTimelineIsRefused) {
   const std::vector<float> at_three = shard_.Read(2, 5);
   Take(shard_, RestorePlan(shard_, restore_, 2));
   v1::PullRequest pull;
@@ -96,7 +98,7 @@ TEST_F(ShardCoreRestoreTest, TheOldTimelineIsRefused) {
   EXPECT_EQ(shard_.Read(2, 3), at_three);
 }
 
-TEST_F(ShardCoreRestoreTest, StartsTheJobOnAnEmptyShard) {
+TEST_F(RestoreCheckTest, StartsTheJobOnAnEmptyShard) {
   DrivenShard fresh;
   fresh.SetCheckpoints(&files_);
   fresh.Promise(1);
@@ -110,14 +112,14 @@ TEST_F(ShardCoreRestoreTest, StartsTheJobOnAnEmptyShard) {
 }
 
 // So that no retention removes it, whoever runs one.
-TEST_F(ShardCoreRestoreTest, AVoteLeavesADurableMark) {
+TEST_F(RestoreCheckTest, AVoteLeavesADurableMark) {
   ASSERT_TRUE(shard_.Plan(RestorePlan(shard_, restore_, 2))[0].has_prepared());
   const uint64_t position = shard_.state().applied_position() + 1;
   EXPECT_TRUE(
       files_.DurableCopy()->Open(absl::StrFormat("three.restore-2.at-1-%d", position)).ok());
 }
 
-TEST_F(ShardCoreRestoreTest, WhatIsBeingRemovedIsRefusedByNameAndTheJobGoesOn) {
+TEST_F(RestoreCheckTest, WhatIsBeingRemovedIsRefusedByNameAndTheJobGoesOn) {
   ASSERT_TRUE(checkpoint::MarkRemoval(files_, "three", {}).ok());
   const auto answers = shard_.Plan(RestorePlan(shard_, restore_, 2));
   ASSERT_EQ(answers.size(), 1u);
@@ -128,7 +130,7 @@ TEST_F(ShardCoreRestoreTest, WhatIsBeingRemovedIsRefusedByNameAndTheJobGoesOn) {
   EXPECT_EQ(shard_.state().applied_step(), 6u);
 }
 
-TEST_F(ShardCoreRestoreTest, WhatCannotBeMarkedIsRefusedByName) {
+TEST_F(RestoreCheckTest, WhatCannotBeMarkedIsRefusedByName) {
   checkpoint::SteppedDirectory read_only(
       files_, [](uint64_t) { return absl::FailedPreconditionError("Read-only file system"); });
   shard_.SetCheckpoints(&read_only);
@@ -140,7 +142,7 @@ TEST_F(ShardCoreRestoreTest, WhatCannotBeMarkedIsRefusedByName) {
             "Read-only file system");
 }
 
-TEST_F(ShardCoreRestoreTest, IsRefusedWithEveryDamageAndNothingChanges) {
+TEST_F(RestoreCheckTest, IsRefusedWithEveryDamageAndNothingChanges) {
   const v1::StepPlan plan = RestorePlan(shard_, restore_, 2);
   const StateDigests before = Digests(shard_);
   const auto refused = [&](const v1::StepPlan& changed) {
@@ -184,7 +186,7 @@ TEST_F(ShardCoreRestoreTest, IsRefusedWithEveryDamageAndNothingChanges) {
   EXPECT_EQ(shard_.state().applied_step(), 6u);
 }
 
-TEST_F(ShardCoreRestoreTest, AnOlderTimelineIsStale) {
+TEST_F(RestoreCheckTest, AnOlderTimelineIsStale) {
   Take(shard_, RestorePlan(shard_, restore_, 2));
   const auto answers = shard_.Plan(RestorePlan(shard_, restore_, 2));
   ASSERT_EQ(answers.size(), 1u);
@@ -193,7 +195,7 @@ TEST_F(ShardCoreRestoreTest, AnOlderTimelineIsStale) {
 }
 
 // P6, P7: killed after any entry, the shard stands where it stood.
-TEST_F(ShardCoreRestoreTest, IsReplayedFromTheJournal) {
+TEST_F(RestoreCheckTest, IsReplayedFromTheJournal) {
   Take(shard_, RestorePlan(shard_, restore_, 2));
   shard_.Train(4, GradientOf(4));
   const std::vector<journal::Entry> entries = shard_.journal().entries();
@@ -214,7 +216,7 @@ TEST_F(ShardCoreRestoreTest, IsReplayedFromTheJournal) {
 
 // P7: whichever shard took something else than the checkpoint has, the sum that the next decision
 // carries tells all of them.
-TEST_F(ShardCoreRestoreTest, ASumThatIsNotTheCheckpointsIsDataLoss) {
+TEST_F(RestoreCheckTest, ASumThatIsNotTheCheckpointsIsDataLoss) {
   Take(shard_, RestorePlan(shard_, restore_, 2));
   v1::StepRecord record = shard_.Decided(4, GradientOf(4));
   const uint64_t good = record.decision().state_digest();
@@ -238,7 +240,7 @@ TEST_F(ShardCoreRestoreTest, ASumThatIsNotTheCheckpointsIsDataLoss) {
   EXPECT_EQ(shard_.losses(), std::vector<std::string>{answers[0].refused().detail()});
 }
 
-TEST_F(ShardCoreRestoreTest, OnlyTheDecisionRightAfterItTells) {
+TEST_F(RestoreCheckTest, OnlyTheDecisionRightAfterItTells) {
   Take(shard_, RestorePlan(shard_, restore_, 2));
   shard_.Train(4, GradientOf(4));
   v1::StepRecord record = shard_.Decided(5, GradientOf(5));
@@ -251,7 +253,7 @@ TEST_F(ShardCoreRestoreTest, OnlyTheDecisionRightAfterItTells) {
   EXPECT_EQ(shard_.state().timeline(), 4u);
 }
 
-TEST_F(ShardCoreRestoreTest, AJournalWhoseCheckpointIsGoneIsLost) {
+TEST_F(RestoreCheckTest, AJournalWhoseCheckpointIsGoneIsLost) {
   Take(shard_, RestorePlan(shard_, restore_, 2));
   ASSERT_TRUE(files_.Remove("three.manifest").ok());
   DrivenShard replayed;
@@ -266,7 +268,7 @@ TEST_F(ShardCoreRestoreTest, AJournalWhoseCheckpointIsGoneIsLost) {
 }
 
 // It may be mounted a moment later: whoever starts the shard tries again.
-TEST_F(ShardCoreRestoreTest, AMissingCheckpointDirectoryIsNoLoss) {
+TEST_F(RestoreCheckTest, AMissingCheckpointDirectoryIsNoLoss) {
   Take(shard_, RestorePlan(shard_, restore_, 2));
   DrivenShard replayed;
   absl::Status status;

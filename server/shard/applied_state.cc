@@ -1,0 +1,327 @@
+#include "server/shard/applied_state.h"
+
+#include <glog/logging.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "job/settings.h"
+#include "kernels/float_bits.h"
+#include "proto/failpoint.h"
+#include "proto/status_macros.h"
+#include "server/shard/parameters/parameter_update.h"
+#include "server/shard/snapshot/checkpoint_restore.h"
+#include "server/shard/snapshot/snapshot_tensors.h"
+
+namespace kaon::shard {
+
+namespace {
+
+// Returns the clip factor of its norm group; 1 for a group that is exempt ([C3], [C7]).
+double ClipFactorOf(const v1::StepDecision& decision, int group, const std::string& norm_group) {
+  if (decision.norms(group).exempt()) return 1;
+  for (const v1::NormGroupNorm& norm : decision.norm_groups()) {
+    if (norm.norm_group() == norm_group) return norm.clip_factor();
+  }
+  return 1;
+}
+
+// Logs that the update of `step` was not applied to its parameter ([T10]).
+void NoteFault(const DecidedUpdate& update, uint64_t step, monitor::EventCounts* counts) {
+  if (counts != nullptr) counts->Add(monitor::Event::kWeightsKept);
+  const bool too_large = update.result.fault == kernels::UpdateFault::kTooLarge;
+  LOG_EVERY_T(ERROR, 1)
+      << "step " << step << ": parameter " << update.parameter->name << " keeps its weights: "
+      << (too_large ? "the norm of its orthogonalized update is more than correct arithmetic "
+                      "gives; check this machine with kaonctl verify-numerics, and the "
+                      "group's Newton-Schulz options"
+                    : "its update is not finite; lower the group's learning rate or decay");
+}
+
+}  // namespace
+
+AppliedState::AppliedState(const ShardCoreOptions& options, const Siblings& siblings)
+    : options_(options),
+      host_(siblings.host),
+      machine_(siblings.machine),
+      accumulator_(siblings.accumulator),
+      publisher_(siblings.publisher),
+      gradients_(siblings.gradients),
+      counts_(siblings.counts),
+      speculation_(*options.backend, accumulator_, publisher_),
+      scrub_(options.scrub_steps) {}
+
+absl::Status AppliedState::Reserve(const v1::RegisterBody& registration, uint32_t shard,
+                                   uint32_t num_shards) {
+  const absl::Status status = TryReserve(registration, shard, num_shards);
+  if (!status.ok()) parameters_.reset();
+  return status;
+}
+
+absl::Status AppliedState::TryReserve(const v1::RegisterBody& registration, uint32_t shard,
+                                      uint32_t num_shards) {
+  // An earlier, withdrawn registration releases its memory first.
+  freezes_.EndAll();
+  publisher_.DropCopies();
+  gradients_.Withdraw();
+  parameters_.reset();
+  KAON_ASSIGN_OR_RETURN(parameters_,
+                        ParameterStore::Create(*options_.store, registration, shard, num_shards));
+  KAON_RETURN_IF_ERROR(parameters_->ReserveWorkspace(*options_.backend));
+  return accumulator_.Reserve(registration, shard);
+}
+
+absl::Status AppliedState::Apply(const v1::StepRecord& record) {
+  const v1::StepPlan& plan = record.plan();
+  const bool applied = record.decision().outcome() == v1::OUTCOME_APPLY;
+  PassFailpoint(Failpoint::apply_begin);
+  if (plan.has_registration()) {
+    if (applied) publisher_.Serve(plan.job(), plan.timeline(), parameters_->sources());
+  } else if (plan.has_restore()) {
+    KAON_RETURN_IF_ERROR(ApplyRestore(plan));
+  } else if (plan.has_rollback()) {
+    KAON_RETURN_IF_ERROR(ApplyRollback(plan));
+  } else if (plan.has_group_change()) {
+    ApplyGroupChange(record);
+    return absl::OkStatus();
+  } else if (plan.step().kind() == v1::STEP_KIND_LOAD_WEIGHTS) {
+    if (applied) LoadWeights();
+  } else {
+    KAON_RETURN_IF_ERROR(scrub_.Check(*parameters_, publisher_));
+    ApplyTrainStep(record);
+    ++(applied ? applied_steps_ : skipped_steps_);
+  }
+  FinishApply(plan.position());
+  ExpectNextStep();
+  return absl::OkStatus();
+}
+
+void AppliedState::FinishApply(uint64_t position) {
+  speculation_.End();
+  PassFailpoint(Failpoint::apply_end);
+  machine_.OnApplied(position, parameters_->Digests().state,
+                     std::exchange(restored_digest_, std::nullopt));
+}
+
+void AppliedState::Adopt(const v1::RegisterBody& registration) {
+  parameters_->SetGroups(registration);
+  accumulator_.Adopt(registration);
+  sums_.clear();
+}
+
+void AppliedState::ApplyGroupChange(const v1::StepRecord& record) {
+  FinishApply(record.plan().position());
+  parameters_->SetGroups(*machine_.registration());
+  accumulator_.Adopt(*machine_.registration());
+  // A step that an earlier holder planned at this position is planned again at the next one.
+  ExpectNextStep();
+}
+
+absl::Status AppliedState::ApplyRestore(const v1::StepPlan& plan) {
+  PassFailpoint(Failpoint::restore_load_begin);
+  const v1::RestoreBody& restore = plan.restore();
+  // A directory that is absent now is no damage: it may still have to be mounted.
+  const absl::StatusOr<std::unique_ptr<disk::Directory>> files = host_.OpenCheckpoints();
+  if (!files.ok()) return absl::UnavailableError(files.status().message());
+  KAON_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointRestore> state,
+                        CheckpointRestore::Open(**files, restore));
+  if (machine_.registration().has_value()) {
+    publisher_.Rewind(plan.timeline());
+  } else {
+    publisher_.Serve(plan.job(), plan.timeline(), parameters_->sources());
+  }
+  KAON_RETURN_IF_ERROR(state->Load(
+      *parameters_, publisher_,
+      [this](uint32_t id, absl::Span<const float> weights) { freezes_.BeforeWrite(id, weights); }));
+  Adopt(restore.registration());
+  restored_digest_ = state->restored_digest();
+  PassFailpoint(Failpoint::restore_loaded);
+  return absl::OkStatus();
+}
+
+absl::Status AppliedState::ApplyRollback(const v1::StepPlan& plan) {
+  const v1::SnapshotPoint& target = plan.rollback().target();
+  // Nobody needs a snapshot of the state that is replaced.
+  freezes_.EndAll();
+  gradients_.Withdraw();
+  publisher_.Rewind(plan.timeline());
+  KAON_RETURN_IF_ERROR(
+      host_.WithSnapshots([this, &target](SnapshotDirectory& directory) -> absl::Status {
+        KAON_ASSIGN_OR_RETURN(const Snapshot snapshot, directory.Load(target.position()));
+        SnapshotTensors tensors(directory, snapshot);
+        return Load(snapshot.part, target.step(),
+                    [&tensors](const v1::CheckpointTensor& tensor, absl::Span<char> to) {
+                      return tensors.Read(tensor, to);
+                    });
+      }));
+  for (StoredParameter& parameter : parameters_->parameters()) parameter.trace = {};
+  Adopt(job::RegistrationAfter(plan.rollback()));
+  return absl::OkStatus();
+}
+
+absl::Status AppliedState::Load(const v1::CheckpointPart& part, uint64_t step,
+                                const ReadTensor& read) {
+  return LoadState(part, step, read, *parameters_, publisher_);
+}
+
+void AppliedState::LoadWeights() {
+  for (StoredParameter& parameter : parameters_->parameters()) {
+    PassFailpoint(Failpoint::load_weights_parameter);
+    const absl::Span<const float> weights = accumulator_.gradient(parameter.id);
+    const absl::Span<float> to = publisher_.BeginWrite(parameter.id);
+    CHECK_EQ(weights.size(), to.size()) << parameter.name;
+    freezes_.BeforeWrite(parameter.id, to);
+    std::copy(weights.begin(), weights.end(), to.begin());
+    NoteWeights(to, parameter);
+    publisher_.Publish(parameter.id, 0);
+  }
+}
+
+// Rooms 7 and 8: version t of each parameter is written into the buffer that t - 1 does not use,
+// then published.
+void AppliedState::ApplyTrainStep(const v1::StepRecord& record) {
+  TraceGradients(record.plan().step().step());
+  absl::Span<StoredParameter> parameters = absl::MakeSpan(parameters_->parameters());
+  const std::vector<kernels::SizedUpdate> updates = parameters_->SizedUpdates();
+  while (!parameters.empty()) {
+    const auto next = absl::MakeConstSpan(updates).last(parameters.size());
+    const size_t count = options_.backend->NumConcurrentUpdates(next);
+    ApplyTo(parameters.first(count), record);
+    parameters.remove_prefix(count);
+  }
+}
+
+void AppliedState::ApplyTo(absl::Span<StoredParameter> parameters, const v1::StepRecord& record) {
+  const v1::StepBody& step = record.plan().step();
+  const bool applied = record.decision().outcome() == v1::OUTCOME_APPLY;
+  std::vector<DecidedUpdate> updates;
+  for (StoredParameter& parameter : parameters) {
+    // 7a. Frozen parameters, and those no worker had a gradient for, are left alone ([T7], [T8]); a
+    // skipped step leaves all alone.
+    const absl::Span<const float> gradient = applied && parameter.rule.has_value()
+                                                 ? accumulator_.gradient(parameter.id)
+                                                 : absl::Span<const float>();
+    if (gradient.empty()) {
+      publisher_.PublishUnchanged(parameter.id, step.step());
+      continue;
+    }
+    // 7b. The clip factor is that of its norm group.
+    const v1::ParameterPlacement& placement =
+        machine_.registration()->placement().parameters(static_cast<int>(parameter.id));
+    const double clip_factor =
+        ClipFactorOf(record.decision(), parameter.group, placement.norm_group());
+    const ParameterUpdate update(parameter, step, placement, clip_factor, gradient);
+    PassFailpoint(Failpoint::apply_parameter_begin);
+    const std::optional<kernels::UpdateResult> ahead = speculation_.Take(update.scalars());
+    const absl::Span<float> to = publisher_.BeginWrite(parameter.id);
+    freezes_.BeforeWrite(parameter.id, to);
+    updates.push_back({&parameter, update, to, ahead, {}});
+  }
+  // 7c. The rule reads the newest weights and writes the other buffer.
+  RunUpdates(*options_.backend, publisher_, absl::MakeSpan(updates));
+  for (const DecidedUpdate& update : updates) {
+    StoredParameter& parameter = *update.parameter;
+    PassFailpoint(Failpoint::apply_parameter_written);
+    parameter.updates_applied += 1;
+    parameter.newton_schulz_updates += static_cast<uint64_t>(update.result.newton_schulz_calls);
+    parameter.weights_digest = update.result.weights_digest;
+    parameter.slots_digest = update.result.slots_digest;
+    parameter.largest_weight_bits = update.result.largest_weight_bits;
+    if (update.result.fault != kernels::UpdateFault::kNone) {
+      NoteFault(update, step.step(), counts_);
+    }
+    parameter.trace.update = {update.update.scalars().lr, *parameter.rule};
+    if (parameter.trace.first_update_step == 0) parameter.trace.first_update_step = step.step();
+    // 8. Readers may have it.
+    publisher_.Publish(parameter.id, step.step());
+    PassFailpoint(Failpoint::apply_parameter_published);
+  }
+}
+
+void AppliedState::TraceGradients(uint64_t step) {
+  // Both are in the order of parameter ids; frozen parameters have no sums.
+  auto sums = sums_.begin();
+  for (StoredParameter& parameter : parameters_->parameters()) {
+    ParameterTrace& trace = parameter.trace;
+    while (sums != sums_.end() && sums->parameter_id() < parameter.id) ++sums;
+    if (sums == sums_.end() || sums->parameter_id() != parameter.id) continue;
+    trace.sums = *sums;
+    if (sums->num_non_finite() > 0) ++trace.non_finite_steps;
+    trace.non_finite_elements += sums->num_non_finite();
+    if (sums->missing()) continue;
+    if (trace.first_gradient_step == 0) trace.first_gradient_step = step;
+    // Nobody pushed the zeros that replace a missing gradient ([T7]): they have no dtype.
+    if (trace.gradient_dtype != v1::DTYPE_UNSPECIFIED) continue;
+    trace.gradient_dtype = accumulator_.gradient_dtype(parameter.id);
+  }
+}
+
+void AppliedState::FinishReplay() {
+  applied_steps_ = 0;
+  skipped_steps_ = 0;
+  if (parameters_ == nullptr) return;
+  for (StoredParameter& parameter : parameters_->parameters()) {
+    parameter.trace.non_finite_steps = 0;
+    parameter.trace.non_finite_elements = 0;
+    // No journal says as which dtype a gradient was pushed.
+    parameter.trace.first_gradient_step = 0;
+  }
+}
+
+void AppliedState::SetSums(const v1::Prepared& facts) {
+  sums_.assign(facts.sums().begin(), facts.sums().end());
+}
+
+void AppliedState::ExpectNextStep() {
+  if (!machine_.registration().has_value()) return;
+  ExpectedStep expected;
+  expected.job = machine_.registration()->definition().name();
+  expected.timeline = machine_.timeline();
+  expected.step = machine_.weights_loaded() ? machine_.applied_step() + 1 : 0;
+  accumulator_.ExpectStep(std::move(expected));
+  publisher_.ExpectStep(std::nullopt);
+}
+
+void AppliedState::BeginStep(const v1::StepPlan& plan, uint64_t generation) {
+  speculation_.Begin(plan, generation);
+}
+
+void AppliedState::OnParameterFolded(uint64_t generation, uint32_t parameter_id) {
+  // The gradient may be older than a reservation that failed.
+  if (parameters_ == nullptr) return;
+  speculation_.OnGradient(generation, *parameters_, parameter_id);
+}
+
+void AppliedState::OnFolded(uint64_t generation, v1::Prepared& facts) {
+  for (v1::ParameterSums& row : *facts.mutable_sums()) {
+    const StoredParameter& parameter = parameters_->Get(row.parameter_id());
+    row.set_weight_absolute_max(kernels::FloatOf(parameter.largest_weight_bits));
+  }
+  SetSums(facts);
+  for (const StoredParameter& parameter : parameters_->parameters()) {
+    speculation_.OnGradient(generation, *parameters_, parameter.id);
+  }
+}
+
+void AppliedState::Speculate() {
+  speculation_.ComputeOne(*parameters_, machine_.registration()->placement());
+}
+
+absl::StatusOr<std::unique_ptr<StateFreeze>> AppliedState::Freeze() {
+  if (parameters_ == nullptr || !machine_.data_loss().empty()) {
+    return absl::FailedPreconditionError("this shard holds no state to freeze");
+  }
+  AgreementSnapshot facts;
+  facts.state = machine_.state();
+  facts.state.clear_prepared();
+  facts.state.clear_snapshots();
+  facts.state.clear_rollback_needed();
+  facts.promised = machine_.promised();
+  facts.shard = machine_.shard();
+  facts.num_shards = machine_.num_shards();
+  facts.newest_generation = machine_.newest_generation();
+  return freezes_.Add(std::move(facts), *parameters_, publisher_);
+}
+
+}  // namespace kaon::shard
