@@ -1,6 +1,6 @@
 // Restores the gradients that a journal holds to their state at each vote. Reads slices in append
 // order. At a PREPARE, sets the accumulator as if it had folded them. Discards slices that no
-// PREPARE follows. Owned by ShardCore during replay; one thread.
+// PREPARE follows. Owned by JournalReplay; one thread.
 #ifndef KAON_SERVER_SHARD_GRADIENTS_GRADIENT_REPLAY_H_
 #define KAON_SERVER_SHARD_GRADIENTS_GRADIENT_REPLAY_H_
 

@@ -1,5 +1,5 @@
 // The parameters of one job on one shard: memory of weights and optimizer state, rule, and update
-// counts. Owned by ShardCore; used by the thread that drives it.
+// counts. Owned by AppliedState; used by the thread that drives it.
 #ifndef KAON_SERVER_SHARD_PARAMETERS_PARAMETER_STORE_H_
 #define KAON_SERVER_SHARD_PARAMETERS_PARAMETER_STORE_H_
 

@@ -48,9 +48,8 @@ struct DecidedUpdate {
   kernels::UpdateResult result;
 };
 
-// Runs what of each is not computed yet, from the newest weights of the publisher, side by side
-// where there are several (Backend::NumConcurrentUpdates). Bits do not depend on what runs beside
-// it.
+// Runs the missing part of each update on the publisher's newest weights; several run concurrently
+// (Backend::NumConcurrentUpdates). The resulting bits do not depend on concurrency.
 void RunUpdates(kernels::Backend& backend, const ParameterPublisher& publisher,
                 absl::Span<DecidedUpdate> updates);
 

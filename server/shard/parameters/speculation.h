@@ -2,7 +2,7 @@
 // section 3). Only for parameters whose update cannot depend on the decision: rules that
 // orthogonalize, without norm clipping. Writes the buffer of the next version, as an applied
 // decision would. Optimizer state stays untouched, so discarded weights need no undo. Owned by
-// ShardCore; used by the thread that drives it.
+// AppliedState; used by the thread that drives it.
 #ifndef KAON_SERVER_SHARD_PARAMETERS_SPECULATION_H_
 #define KAON_SERVER_SHARD_PARAMETERS_SPECULATION_H_
 

@@ -1,7 +1,7 @@
 // Finds memory that loses bits (reliability.md P11). Before each train step, rereads a share of the
 // state and compares it with the digests taken when it was written. A full pass takes the given
 // number of steps. For a tensor that every step writes, the check covers only the time since its
-// last write. Owned by ShardCore, used by its thread.
+// last write. Owned by AppliedState, used by its thread.
 #ifndef KAON_SERVER_SHARD_PARAMETERS_STATE_SCRUB_H_
 #define KAON_SERVER_SHARD_PARAMETERS_STATE_SCRUB_H_
 

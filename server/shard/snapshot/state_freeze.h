@@ -2,7 +2,7 @@
 // not read yet is copied before it is overwritten, within a memory budget. Beyond the budget, the
 // step waits for the reader. StateFreeze is the reader's end: its owner writes a snapshot or a
 // checkpoint on one thread, which may differ from the step thread. FreezeList is the step's end,
-// owned by ShardCore. Neither knows files.
+// owned by AppliedState. Neither knows files.
 #ifndef KAON_SERVER_SHARD_SNAPSHOT_STATE_FREEZE_H_
 #define KAON_SERVER_SHARD_SNAPSHOT_STATE_FREEZE_H_
 
