@@ -1,5 +1,5 @@
 // The newest checkpoint attempt that this shard was asked for: its entry, progress and result.
-// Owned by CheckpointTaker and used by its thread. Only Progress is shared with the thread that writes.
+// Owned by CheckpointTaker and used by its thread. Only Progress is shared with the writing thread.
 #ifndef KAON_SERVER_SHARD_SNAPSHOT_CHECKPOINT_ORDER_H_
 #define KAON_SERVER_SHARD_SNAPSHOT_CHECKPOINT_ORDER_H_
 
