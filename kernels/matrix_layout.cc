@@ -209,6 +209,21 @@ std::vector<MatrixBlock> InterleavedBlocks(absl::Span<const uint64_t> sizes, uin
   return blocks;
 }
 
+// Returns `count` matrices for each of `sizes` rows.
+std::vector<MatrixCount> CountBySize(absl::Span<const uint64_t> sizes, uint64_t count,
+                                     uint64_t cols) {
+  std::vector<MatrixCount> matrices;
+  absl::flat_hash_map<uint64_t, size_t> index_of;
+  for (const uint64_t size : sizes) {
+    const auto [at, added] = index_of.emplace(size, matrices.size());
+    if (added) {
+      matrices.push_back({static_cast<int64_t>(size), static_cast<int64_t>(cols), 0});
+    }
+    matrices[at->second].count += static_cast<int64_t>(count);
+  }
+  return matrices;
+}
+
 }  // namespace
 
 absl::Status CheckLayout(const MatrixLayout& layout, absl::Span<const uint64_t> shape) {
@@ -242,16 +257,35 @@ uint64_t NumRowRuns(const MatrixLayout& layout, absl::Span<const uint64_t> shape
 
 absl::StatusOr<std::vector<MatrixCount>> CountMatrices(const MatrixLayout& layout,
                                                        absl::Span<const uint64_t> shape) {
-  const absl::StatusOr<std::vector<MatrixBlock>> blocks = MatrixBlocks(layout, shape);
-  if (!blocks.ok()) return blocks.status();
-  std::vector<MatrixCount> matrices;
-  absl::flat_hash_map<std::pair<int64_t, int64_t>, size_t> index_of;
-  for (const MatrixBlock& block : *blocks) {
-    const auto [at, added] = index_of.emplace(std::pair(block.rows, block.cols), matrices.size());
-    if (added) matrices.push_back({block.rows, block.cols, 0});
-    ++matrices[at->second].count;
+  if (absl::Status status = CheckLayout(layout, shape); !status.ok()) return status;
+  const uint64_t cols = shape.back();
+  switch (layout.kind) {
+    case MatrixLayoutKind::kMatrix:
+      break;
+    case MatrixLayoutKind::kBatched: {
+      const uint64_t rows = shape[shape.size() - 2];
+      const uint64_t count = ProductOf(shape.first(shape.size() - 2));
+      if (layout.sizes.empty()) return CountBySize({rows}, count, cols);
+      return CountBySize(layout.sizes, count, cols);
+    }
+    case MatrixLayoutKind::kConvFlatten:
+      return CountBySize(shape.first(1), 1, ProductOf(shape.subspan(1)));
+    case MatrixLayoutKind::kSplitRows:
+      return CountBySize(layout.sizes, 1, cols);
+    case MatrixLayoutKind::kQkvInterleaved: {
+      std::vector<uint64_t> rows = layout.sizes;
+      for (uint64_t& size : rows) size *= shape[0] / SumOf(layout.sizes);
+      return CountBySize(rows, 1, cols);
+    }
+    case MatrixLayoutKind::kHeads:
+      return CountBySize({shape[0] / layout.num_heads}, layout.num_heads, cols);
+    case MatrixLayoutKind::kSplitCols: {
+      std::vector<MatrixCount> matrices = CountBySize(layout.sizes, 1, shape[0]);
+      for (MatrixCount& matrix : matrices) std::swap(matrix.rows, matrix.cols);
+      return matrices;
+    }
   }
-  return matrices;
+  return CountBySize(shape.first(1), 1, cols);
 }
 
 absl::StatusOr<std::vector<MatrixBlock>> MatrixBlocks(const MatrixLayout& layout,

@@ -3,7 +3,7 @@
 // library returns memory to the system as soon as 128 KiB are free. Then each page of the next
 // chunk causes a page fault and is cleared again.
 // KeepChunkMemory and BoundArenas set options of the process: main calls them once, before it
-// starts threads. Any thread may call GiveBackChunkMemory.
+// starts threads.
 #ifndef KAON_PROTO_CHUNK_MEMORY_H_
 #define KAON_PROTO_CHUNK_MEMORY_H_
 
@@ -24,10 +24,6 @@ inline void KeepChunkMemory() {
   mallopt(M_TRIM_THRESHOLD, kKeptBytes);
   mallopt(M_MMAP_THRESHOLD, kLargestKeptBytes);
 }
-
-// Returns the free memory of every arena to the system. Call it before a large allocation. Costs
-// some milliseconds now, and as many page faults for the next chunks.
-inline void GiveBackChunkMemory() { malloc_trim(0); }
 
 // Limits the number of arenas to the CPUs of the process; the default is eight per CPU. Each arena
 // keeps chunks, and the memory of a shard is bounded. The price: threads that all make many small

@@ -66,7 +66,7 @@ class ShardCore {
   // RESOURCE_EXHAUSTED: the job does not fit into memory. UNAVAILABLE: a checkpoint that was
   // restored cannot be opened. FAILED_PRECONDITION: another durability mode wrote the entry.
   absl::Status Replay(const journal::Entry& entry) { return replay_.Replay(entry); }
-  // Ends the replay. Measures forms if the shard holds no job.
+  // Ends the replay.
   void FinishReplay();
 
   // Events. The host takes the outputs after each.

@@ -143,12 +143,32 @@ TEST(MatrixLayoutTest, CountsAreThoseOfTheBlocks) {
     const auto blocks = MatrixBlocks(drawn.layout, drawn.shape);
     const auto counts = CountMatrices(drawn.layout, drawn.shape);
     ASSERT_TRUE(blocks.ok() && counts.ok());
+    std::vector<MatrixCount> expected;
     uint64_t runs = 0;
-    for (const MatrixBlock& block : *blocks) runs += block.runs.size();
+    for (const MatrixBlock& block : *blocks) {
+      runs += block.runs.size();
+      auto same = std::find_if(expected.begin(), expected.end(), [&block](const MatrixCount& one) {
+        return one.rows == block.rows && one.cols == block.cols;
+      });
+      if (same == expected.end()) same = expected.insert(same, {block.rows, block.cols, 0});
+      ++same->count;
+    }
     EXPECT_EQ(NumRowRuns(drawn.layout, drawn.shape), runs);
-    int64_t count = 0;
-    for (const MatrixCount& matrix : *counts) count += matrix.count;
-    EXPECT_EQ(count, static_cast<int64_t>(blocks->size()));
+    ASSERT_EQ(counts->size(), expected.size());
+    for (size_t k = 0; k < expected.size(); ++k) {
+      EXPECT_EQ((*counts)[k].rows, expected[k].rows);
+      EXPECT_EQ((*counts)[k].cols, expected[k].cols);
+      EXPECT_EQ((*counts)[k].count, expected[k].count);
+    }
+  }
+}
+
+// A coordinator counts while it answers a registration: a thousand times a million blocks.
+TEST(MatrixLayoutTest, CountsWithoutBuildingBlocks) {
+  for (int i = 0; i < 1000; ++i) {
+    const auto counts = CountMatrices({.kind = MatrixLayoutKind::kBatched}, {1 << 20, 1, 1});
+    ASSERT_TRUE(counts.ok()) << counts.status();
+    ASSERT_EQ(counts->front().count, 1 << 20);
   }
 }
 

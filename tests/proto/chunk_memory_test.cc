@@ -14,8 +14,6 @@
 #include <thread>
 #include <vector>
 
-#include "tests/testing/resident_memory.h"
-
 namespace kaon::proto {
 namespace {
 
@@ -74,16 +72,6 @@ TEST(ChunkMemoryTest, TheNextChunksTakeThePagesOfThoseBefore) {
     // 20,480 faults if the allocator returned the pages each time.
     EXPECT_LT(PageFaults() - before, 1000);
   }).join();
-}
-
-TEST(ChunkMemoryTest, GivesBackWhatIsKeptFree) {
-  constexpr uint64_t kMost = 1 << 20;
-  KeepChunkMemory();
-  const uint64_t before = testing::ResidentBytes();
-  ReceiveChunks(4);
-  EXPECT_GE(testing::ResidentBytes(), before + 3 * kMost);
-  GiveBackChunkMemory();
-  EXPECT_LT(testing::ResidentBytes(), before + kMost);
 }
 
 }  // namespace

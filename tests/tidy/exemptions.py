@@ -6,7 +6,7 @@ _PUBLIC = "public headers use the standard library only; Mutex needs Abseil's at
 
 _WHOLE_CALLS = "tests/client/client_test.cc drives it with real calls to an in-process cluster; alone it does nothing"
 
-_BOTH_TRANSPORTS = "tests/server/shard/transport/grpc_push_stream_test.cc, pull_stream_test.cc and shm_session_test.cc drive it over both transports"
+_BOTH_TRANSPORTS = "tests/server/shard/transport/grpc_push_stream_test.cc, grpc_pull_stream_test.cc and shm_session_test.cc drive it over both transports"
 
 _CHANNEL_SUITE = "tests/client/transport/shm_shard_channel_test.cc runs the suite of ShardChannel over it; alone it does nothing"
 

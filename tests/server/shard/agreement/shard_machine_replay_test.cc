@@ -1,4 +1,4 @@
-// The machine read back from its journal. shard_core_replay_test covers a whole shard that replays
+// The machine read back from its journal. journal_replay_test covers a whole shard that replays
 // its records.
 #include <gtest/gtest.h>
 
