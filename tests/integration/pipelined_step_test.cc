@@ -17,7 +17,8 @@ using testing::DrawTensor;
 using testing::TrainedJob;
 using testing::TrainingPlan;
 
-constexpr uint64_t kSteps = 10;
+// Enough that some steps overlap as they should while other processes use the processors.
+constexpr uint64_t kSteps = 40;
 
 // The matrices are so large that a stage takes milliseconds, and so many that stages overlap.
 TrainingPlan ManyMatrices() {
@@ -82,7 +83,7 @@ TEST(PipelinedStepTest, NoStageWaitsForTheEndOfTheOneBefore) {
     SCOPED_TRACE(shard.shard());
     // Chunks are folded as they arrive, unless the machine was busy elsewhere at that moment.
     // ShardChannelConformance shows that folding precedes the next chunk.
-    EXPECT_GE(NumOverlaps(shard, "receive", "fold"), static_cast<int>(kSteps) - 2);
+    EXPECT_GE(NumOverlaps(shard, "receive", "fold"), static_cast<int>(kSteps) / 2);
     // The rest depends on how busy the machine is, so some steps suffice. While other gradients
     // still arrive, the shard finishes and writes sums and orthogonalizes matrices.
     EXPECT_GT(NumOverlaps(shard, "receive", "prepare"), 0);
