@@ -166,7 +166,8 @@ TEST(MatrixLayoutTest, CountsAreThoseOfTheBlocks) {
 // A coordinator counts while it answers a registration: a thousand times a million blocks.
 TEST(MatrixLayoutTest, CountsWithoutBuildingBlocks) {
   for (int i = 0; i < 1000; ++i) {
-    const auto counts = CountMatrices({.kind = MatrixLayoutKind::kBatched}, {1 << 20, 1, 1});
+    const auto counts =
+        CountMatrices({.kind = MatrixLayoutKind::kBatched, .sizes = {}}, {1 << 20, 1, 1});
     ASSERT_TRUE(counts.ok()) << counts.status();
     ASSERT_EQ(counts->front().count, 1 << 20);
   }

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 
-PROGRAM = os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), "safetensors_file")
+PROGRAM = os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), "safetensors", "safetensors_file")
 SIZES = {"F32": 4, "BF16": 2, "F16": 2, "I8": 1, "U8": 1, "I64": 8, "U64": 8}
 
 
