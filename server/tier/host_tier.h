@@ -3,15 +3,15 @@
 #ifndef KAON_SERVER_TIER_HOST_TIER_H_
 #define KAON_SERVER_TIER_HOST_TIER_H_
 
-#include <cstddef>
 #include <cstdint>
 
+#include "kernels/host_memory.h"
 #include "server/tier/memory_tier.h"
 
 namespace kaon::tier {
 
-// Alignment and granularity of an extent: one cache line, one AVX-512 register.
-inline constexpr size_t kHostAlignmentBytes = 64;
+// Granularity of an extent in bytes.
+inline constexpr uint64_t kHostAlignmentBytes = kernels::kHostAlignmentBytes;
 
 class HostTier final : public MemoryTier {
  public:
