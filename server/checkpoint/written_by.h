@@ -1,9 +1,7 @@
 // Records which program wrote a file of a checkpoint, and checks whether another program would
-// continue with the same bits. Pure functions except for reading the processor's name; thread-safe.
+// continue with the same bits. Pure functions; thread-safe.
 #ifndef KAON_SERVER_CHECKPOINT_WRITTEN_BY_H_
 #define KAON_SERVER_CHECKPOINT_WRITTEN_BY_H_
-
-#include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -11,18 +9,17 @@
 
 namespace kaon::checkpoint {
 
-// Returns build, backend and device_class, on which bits depend. `backend` "import" stands for
-// weights that no step computed.
-v1::CheckpointFile WrittenBy(absl::string_view backend);
+// Returns build, backend and device class, on which bits depend. The last two are those of
+// kernels::Backend.
+v1::CheckpointFile WrittenBy(absl::string_view backend, absl::string_view device_class);
+// Returns the same for weights that no step computed.
+v1::CheckpointFile WrittenByImport();
 
 // Returns FAILED_PRECONDITION if build, backend or device class differ, because bits depend on them
 // (protocol.md section 3). The error names `what` was written, `who` continues with it, and the
 // three values of both. Accepts imports, and files of versions that did not record these values.
 absl::Status CheckSameBits(absl::string_view what, const v1::CheckpointFile& written_by,
                            absl::string_view who, const v1::CheckpointFile& present);
-
-// Returns the model name in `cpuinfo`, the contents of /proc/cpuinfo; "unknown" without one.
-std::string ProcessorModel(absl::string_view cpuinfo);
 
 }  // namespace kaon::checkpoint
 

@@ -40,7 +40,7 @@ ShardCore::ShardCore(Options options, ShardHost& host, StepPhases* phases,
       gradients_(accumulator_, host),
       state_(options_, {host, machine_, accumulator_, publisher_, gradients_, counts}),
       replay_(machine_, state_, accumulator_, publisher_, gradients_),
-      checkpoint_(host, machine_, state_, options_.backend->name()) {
+      checkpoint_(host, machine_, state_, options_.written_by) {
   if (!options_.data_loss.empty()) EndDataStreams(absl::DataLossError(options_.data_loss));
 }
 
@@ -243,7 +243,7 @@ absl::StatusOr<v1::DescribeShardResponse> ShardCore::Describe(absl::string_view 
   response.set_capacity_bytes(options_.store->capacity_bytes());
   response.set_used_bytes(options_.store->used_bytes());
   response.set_staging_bytes(options_.staging_bytes);
-  response.set_backend(options_.backend->name());
+  response.set_backend(options_.written_by);
   response.set_build(options_.written_by.build());
   response.set_device_class(options_.written_by.device_class());
   response.set_instruction_set(options_.instruction_set);

@@ -22,13 +22,12 @@
 #include "kernels/region.h"
 #include "proto/tensor_stream.h"
 #include "server/journal/record.h"
+#include "server/shard/gradients/gradient_accumulator_options.h"
 #include "server/shard/gradients/open_push.h"
 #include "server/shard/gradients/parameter_fold.h"
 #include "server/shard/gradients/push_registry.h"
 #include "server/shard/gradients/reduction.h"
-#include "server/shard/step_phases.h"
 #include "server/tier/backend_memory.h"
-#include "server/tier/state_tier.h"
 #include "server/tier/tiered_store.h"
 
 namespace kaon::shard {
@@ -37,25 +36,7 @@ class GradientAccumulator {
  public:
   using AppendSlice = std::function<void(const journal::GradientSlice& slice)>;
 
-  struct Options {
-    // Both outlive the accumulator.
-    tier::TieredStore* store = nullptr;
-    kernels::Backend* backend = nullptr;
-    // Split evenly over the job's workers.
-    uint64_t staging_bytes = 0;
-    // Called when everything of a generation is folded: without a lock held, on any thread, perhaps
-    // inside BeginFolding.
-    std::function<void(uint64_t generation)> on_folded;
-    // Like on_folded, once for a parameter folded before all are; never inside BeginFolding.
-    std::function<void(uint64_t generation, uint32_t parameter_id)> on_parameter_folded;
-    // Minimum bytes of every chunk but the last of its parameter.
-    uint64_t min_chunk_bytes = 0;
-    // Records the time of receiving and folding; null: not measured.
-    StepPhases* phases = nullptr;
-    // Budget of the host memory that gradients of a device are journaled from; outlives the
-    // accumulator. Null: they are not journaled. Not used where the backend computes on the host.
-    tier::StateTier* staging = nullptr;
-  };
+  using Options = GradientAccumulatorOptions;
 
   explicit GradientAccumulator(Options options);
   ~GradientAccumulator();

@@ -75,7 +75,8 @@ TEST_F(CheckpointPartTest, IsOfTheFrozenStateWhateverIsAppliedMeanwhile) {
 TEST_F(CheckpointPartTest, ReportsHowFarItIsAndEndsWhenItIsTold) {
   std::unique_ptr<StateFreeze> freeze = shard_.core().Freeze().value();
   std::vector<uint64_t> written;
-  PartOptions options = {"one", 1, "reference", [&written](uint64_t bytes) {
+  PartOptions options = {"one", 1, checkpoint::WrittenBy("reference", "Xeon"),
+                         [&written](uint64_t bytes) {
                            written.push_back(bytes);
                            return absl::OkStatus();
                          }};
