@@ -29,14 +29,12 @@ ShardCore::ShardCore(Options options, ShardHost& host, StepPhases* phases,
       phases_(phases),
       machine_(options_.data_loss, options_.durability, options_.interval_steps),
       publisher_(*options_.backend, phases, options_.store),
-      accumulator_(
-          {options_.store, options_.backend, options_.staging_bytes,
-           [&host](uint64_t generation) { host.OnFolded(generation); },
-           [&host](uint64_t generation, uint32_t parameter_id) {
-             host.OnParameterFolded(generation, parameter_id);
-           },
-           options_.min_chunk_bytes, phases,
-           options_.durability == v1::DURABILITY_MODE_JOURNAL ? options_.staging : nullptr}),
+      accumulator_({options_.store, options_.backend, options_.staging_bytes,
+                    [&host](uint64_t generation) { host.OnFolded(generation); },
+                    [&host](uint64_t generation, uint32_t parameter_id) {
+                      host.OnParameterFolded(generation, parameter_id);
+                    },
+                    options_.min_chunk_bytes, phases, options_.staging}),
       gradients_(accumulator_, host),
       state_(options_, {host, machine_, accumulator_, publisher_, gradients_, counts}),
       replay_(machine_, state_, accumulator_, publisher_, gradients_),
@@ -243,7 +241,7 @@ absl::StatusOr<v1::DescribeShardResponse> ShardCore::Describe(absl::string_view 
   response.set_capacity_bytes(options_.store->capacity_bytes());
   response.set_used_bytes(options_.store->used_bytes());
   response.set_staging_bytes(options_.staging_bytes);
-  response.set_backend(options_.written_by);
+  response.set_backend(options_.backend->name());
   response.set_build(options_.written_by.build());
   response.set_device_class(options_.written_by.device_class());
   response.set_instruction_set(options_.instruction_set);

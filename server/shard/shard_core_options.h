@@ -19,8 +19,8 @@ struct ShardCoreOptions {
   // All pointers outlive the core. The backend computes on the memory of the store.
   tier::TieredStore* store = nullptr;
   kernels::Backend* backend = nullptr;
-  // Budget of the host memory that a device's gradients are journaled from. Not used where the
-  // backend computes on the host.
+  // Budget of the host memory that a device's gradients are journaled from; null: they are not. Not
+  // used where the backend computes on the host.
   tier::StateTier* staging = nullptr;
   // Build, backend and device class, as the shard writes them into files and shows them.
   v1::CheckpointFile written_by;

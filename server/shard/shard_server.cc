@@ -133,7 +133,6 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
   ShardCore::Options options;
   options.store = store_.get();
   options.backend = backend_.get();
-  options.staging = host_tier_.get();
   options.written_by = checkpoint::WrittenBy(backend_->name(), backend_->device_class());
   if (config.backend() == "cpu") {
     options.instruction_set = kernels::ChosenIsa();
@@ -150,6 +149,8 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
                         config::ParseDurability(config.durability()));
   options.durability = durability.mode;
   options.interval_steps = durability.interval_steps;
+  // The other modes write no gradients.
+  if (durability.mode == v1::DURABILITY_MODE_JOURNAL) options.staging = host_tier_.get();
   if (durability.mode == v1::DURABILITY_MODE_INTERVAL) files_.snapshot_dir = config.data_dir();
   KAON_RETURN_IF_ERROR(durability.mode == v1::DURABILITY_MODE_NONE
                            ? BuildInMemory(config, std::move(options))

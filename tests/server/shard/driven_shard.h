@@ -11,15 +11,14 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/backend.h"
 #include "server/disk/disk.h"
 #include "server/shard/shard_core.h"
 #include "server/shard/shard_host.h"
 #include "server/shard/snapshot/snapshot_directory.h"
-#include "server/tier/host_tier.h"
 #include "server/tier/tiered_store.h"
 #include "tests/server/shard/agreement/plans.h"
 #include "tests/server/shard/recorded_journal.h"
+#include "tests/server/shard/shard_memory.h"
 
 namespace kaon::shard {
 
@@ -35,7 +34,8 @@ class DrivenShard final : private ShardHost {
   const std::vector<std::string>& losses() const { return losses_; }
   // Everything it appended.
   const RecordedJournal& journal() const { return journal_; }
-  tier::TieredStore& store() { return store_; }
+  tier::TieredStore& store() { return memory_.store(); }
+  ShardMemory& memory() { return memory_; }
 
   // Where it finds checkpoints from now on; outlives it.
   void SetCheckpoints(disk::Directory* files) { checkpoints_ = files; }
@@ -93,9 +93,7 @@ class DrivenShard final : private ShardHost {
 
   v1::CoordinatorToShard Envelope(uint64_t counter);
 
-  tier::HostTier host_;
-  tier::TieredStore store_;
-  std::unique_ptr<kernels::Backend> backend_;
+  ShardMemory memory_;
   disk::Directory* checkpoints_ = nullptr;
   SnapshotDirectory* snapshots_ = nullptr;
   uint32_t shard_ = 0;

@@ -75,7 +75,8 @@ class ShmEndpointTest : public testing::Test {
   }
 
   GradientAccumulator accumulator_{GradientAccumulator::Options()};
-  ParameterPublisher publisher_;
+  ShardMemory memory_{1};
+  ParameterPublisher publisher_{memory_.backend()};
   monitor::EventCounts counts_;
   std::unique_ptr<ShmEndpoint> endpoint_;
 };

@@ -1,0 +1,12 @@
+"""Runs tests of shards once more, on a device that the host cannot touch."""
+
+def on_device(tests):
+    """Adds NAME_on_device for each cc_test NAME of the package, which must use ShardMemory."""
+    for test in tests:
+        native.sh_test(
+            name = test + "_on_device",
+            size = "small",
+            srcs = ["//tests/server/shard:on_device.sh"],
+            args = ["$(rootpath :%s)" % test],
+            data = [":" + test],
+        )
