@@ -1,7 +1,9 @@
 // Records which program wrote a file of a checkpoint, and checks whether another program would
-// continue with the same bits. Pure functions; thread-safe.
+// continue with the same bits. Pure functions except for reading the processor's name; thread-safe.
 #ifndef KAON_SERVER_CHECKPOINT_WRITTEN_BY_H_
 #define KAON_SERVER_CHECKPOINT_WRITTEN_BY_H_
+
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -9,10 +11,10 @@
 
 namespace kaon::checkpoint {
 
-// Returns build, backend and device class, on which bits depend. The last two are those of
-// kernels::Backend.
+// Returns this build with the name and device class of a backend; bits depend on all three.
 v1::CheckpointFile WrittenBy(absl::string_view backend, absl::string_view device_class);
-// Returns the same for weights that no step computed.
+
+// Returns what stands for weights that no step computed: backend "import".
 v1::CheckpointFile WrittenByImport();
 
 // Returns FAILED_PRECONDITION if build, backend or device class differ, because bits depend on them
