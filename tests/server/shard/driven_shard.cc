@@ -38,8 +38,9 @@ class SharedDirectory : public disk::Directory {
 
 }  // namespace
 
-DrivenShard::DrivenShard(uint64_t capacity_bytes, std::string data_loss, uint32_t interval_steps)
-    : memory_(capacity_bytes) {
+DrivenShard::DrivenShard(uint64_t capacity_bytes, std::string data_loss, uint32_t interval_steps,
+                         bool on_device)
+    : memory_(capacity_bytes, ShardMemory::Reference(), on_device) {
   ShardCore::Options options;
   options.store = &memory_.store();
   options.backend = &memory_.backend();

@@ -24,9 +24,9 @@ namespace kaon::shard {
 
 class DrivenShard final : private ShardHost {
  public:
-  // `interval_steps`: mode INTERVAL, if it is not 0.
+  // `interval_steps`: mode INTERVAL, if it is not 0. `on_device`: as ShardMemory.
   explicit DrivenShard(uint64_t capacity_bytes = 1 << 16, std::string data_loss = "",
-                       uint32_t interval_steps = 0);
+                       uint32_t interval_steps = 0, bool on_device = ShardMemory::is_device());
 
   ShardCore& core() { return *core_; }
   v1::ShardState state() const { return core_->machine().state(); }

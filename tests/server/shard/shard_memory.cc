@@ -6,8 +6,6 @@
 #include <string>
 #include <utility>
 
-#include "tests/server/shard/fake_device_backend.h"
-
 namespace kaon::shard {
 
 bool ShardMemory::is_device() {
@@ -23,14 +21,17 @@ kernels::BackendOptions ShardMemory::Reference() {
   return options;
 }
 
-ShardMemory::ShardMemory(uint64_t capacity_bytes, kernels::BackendOptions options)
+ShardMemory::ShardMemory(uint64_t capacity_bytes, kernels::BackendOptions options, bool on_device)
     : host_(capacity_bytes) {
   backend_ = kernels::CreateBackend(options).value();
-  if (is_device()) {
-    backend_ = std::make_unique<FakeDeviceBackend>(std::move(backend_));
+  if (on_device) {
+    auto device = std::make_unique<FakeDeviceBackend>(std::move(backend_));
+    fake_ = device.get();
+    backend_ = std::move(device);
     device_ = std::make_unique<tier::DeviceTier>(*backend_, capacity_bytes);
   }
-  store_ = std::make_unique<tier::TieredStore>(is_device() ? *device_ : host_);
+  store_ = std::make_unique<tier::TieredStore>(on_device ? *device_
+                                                         : static_cast<tier::StateTier&>(host_));
 }
 
 std::vector<float> ShardMemory::Floats(kernels::ConstRegion region) {

@@ -1,6 +1,6 @@
-// Backend, tier and store of a test's shard: the CPU backend, or a FakeDeviceBackend where the
-// environment has KAON_TEST_MEMORY=device. on_device.bzl runs tests in both. The test owns it; one
-// thread.
+// Backend, tier and store of a test's shard: the CPU backend, or a FakeDeviceBackend where the test
+// asks for it or the environment has KAON_TEST_MEMORY=device. on_device.bzl runs tests in both. The
+// test owns it; one thread.
 #ifndef KAON_TESTS_SERVER_SHARD_SHARD_MEMORY_H_
 #define KAON_TESTS_SERVER_SHARD_SHARD_MEMORY_H_
 
@@ -16,13 +16,16 @@
 #include "server/tier/host_tier.h"
 #include "server/tier/state_tier.h"
 #include "server/tier/tiered_store.h"
+#include "tests/server/shard/fake_device_backend.h"
 
 namespace kaon::shard {
 
 class ShardMemory {
  public:
-  explicit ShardMemory(uint64_t capacity_bytes, kernels::BackendOptions options = Reference());
+  explicit ShardMemory(uint64_t capacity_bytes, kernels::BackendOptions options = Reference(),
+                       bool on_device = is_device());
 
+  // Returns what the environment says.
   static bool is_device();
   // Granularity of the tier, in bytes.
   static uint64_t least_extent() {
@@ -32,6 +35,8 @@ class ShardMemory {
   static kernels::BackendOptions Reference();
 
   kernels::Backend& backend() { return *backend_; }
+  // Null on the host.
+  FakeDeviceBackend* device() { return fake_; }
   tier::TieredStore& store() { return *store_; }
   // Budget of staging.
   tier::StateTier& host() { return host_; }
@@ -45,6 +50,7 @@ class ShardMemory {
 
  private:
   std::unique_ptr<kernels::Backend> backend_;
+  FakeDeviceBackend* fake_ = nullptr;
   tier::HostTier host_;
   // Null on the host.
   std::unique_ptr<tier::StateTier> device_;
