@@ -1,6 +1,6 @@
 """Runs tests of shards once more, on a device that the host cannot touch."""
 
-def on_device(tests):
+def on_device(tests, tags = []):
     """Adds NAME_on_device for each cc_test NAME of the package, which must use ShardMemory."""
     for test in tests:
         native.sh_test(
@@ -8,5 +8,9 @@ def on_device(tests):
             size = "small",
             srcs = ["//tests/server/shard:on_device.sh"],
             args = ["$(rootpath :%s)" % test],
-            data = [":" + test],
+            data = [
+                ":" + test,
+                "//tests/server/shard:libkaon_fake.so",
+            ],
+            tags = tags,
         )

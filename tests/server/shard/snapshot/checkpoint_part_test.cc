@@ -46,7 +46,7 @@ TEST_F(CheckpointPartTest, IsOfTheFrozenStateWhateverIsAppliedMeanwhile) {
   const std::unique_ptr<StateFreeze> freeze = shard_.core().Freeze().value();
   shard_.Train(2, {{1, 1, 1, 1, 1, 1}, {1, 1, 1, 1}});
   const absl::StatusOr<v1::CheckpointPart> part =
-      WriteCheckpointPart(*freeze, files_, {"one", 1, "reference", nullptr});
+      WriteCheckpointPart(*freeze, files_, {"one", 1, {}, nullptr});
   ASSERT_TRUE(part.ok()) << part.status();
   const v1::ShardState& state = freeze->facts().state;
   const checkpoint::CheckpointFacts about = {"one", state.registration(), state.applied_record(),
