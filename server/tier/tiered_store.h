@@ -27,7 +27,7 @@ class Pin {
   Pin& operator=(Pin&& other) noexcept;
   ~Pin();
 
-  // In the space of the tier. Its size is that of the tensor.
+  // The memory of the tensor, in the space of the tier.
   kernels::Region region() const { return region_; }
 
  private:

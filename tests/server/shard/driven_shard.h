@@ -17,8 +17,8 @@
 #include "server/shard/snapshot/snapshot_directory.h"
 #include "server/tier/tiered_store.h"
 #include "tests/server/shard/agreement/plans.h"
+#include "tests/server/shard/device/shard_memory.h"
 #include "tests/server/shard/recorded_journal.h"
-#include "tests/server/shard/shard_memory.h"
 
 namespace kaon::shard {
 

@@ -12,7 +12,7 @@
 #include "server/checkpoint/manifest.h"
 #include "server/disk/posix_directory.h"
 #include "tests/server/shard/agreement/plans.h"
-#include "tests/server/shard/shard_memory.h"
+#include "tests/server/shard/device/shard_memory.h"
 
 namespace kaon::shard {
 

@@ -14,7 +14,7 @@
 #include "server/monitor/service_health.h"
 #include "server/shard/shard_files.h"
 #include "tests/server/shard/agreement/plans.h"
-#include "tests/server/shard/shard_memory.h"
+#include "tests/server/shard/device/shard_memory.h"
 
 namespace kaon::shard {
 namespace {

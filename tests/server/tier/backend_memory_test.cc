@@ -5,7 +5,7 @@
 #include <memory>
 #include <utility>
 
-#include "tests/server/shard/fake_device_backend.h"
+#include "tests/server/shard/device/fake_device_backend.h"
 
 namespace kaon::tier {
 namespace {

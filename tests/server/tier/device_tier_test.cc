@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tests/conformance/state_tier_conformance.h"
-#include "tests/server/shard/fake_device_backend.h"
+#include "tests/server/shard/device/fake_device_backend.h"
 
 namespace kaon::tier {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/tensor.h"
-#include "tests/server/shard/fake_device_backend.h"
+#include "tests/server/shard/device/fake_device_backend.h"
 
 namespace kaon::tier {
 namespace {

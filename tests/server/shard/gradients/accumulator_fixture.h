@@ -16,7 +16,7 @@
 #include "proto/crc32c.h"
 #include "server/shard/gradients/gradient_accumulator.h"
 #include "tests/server/shard/agreement/plans.h"
-#include "tests/server/shard/shard_memory.h"
+#include "tests/server/shard/device/shard_memory.h"
 
 namespace kaon::shard {
 

@@ -7,7 +7,7 @@
 
 #include "kernels/tensor.h"
 #include "server/tier/tiered_store.h"
-#include "tests/server/shard/shard_memory.h"
+#include "tests/server/shard/device/shard_memory.h"
 
 namespace kaon::shard {
 namespace {

@@ -9,7 +9,7 @@
 #include "kernels/backend.h"
 #include "kernels/update_workspace.h"
 #include "tests/server/shard/agreement/plans.h"
-#include "tests/server/shard/shard_memory.h"
+#include "tests/server/shard/device/shard_memory.h"
 
 namespace kaon::shard {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kernels/tensor.h"
-#include "tests/server/shard/shard_memory.h"
+#include "tests/server/shard/device/shard_memory.h"
 
 namespace kaon::shard {
 namespace {

@@ -13,7 +13,7 @@
 #include "server/shard/parameters/parameter_publisher.h"
 #include "server/shard/parameters/parameter_store.h"
 #include "tests/server/checkpoint/tiny_checkpoint.h"
-#include "tests/server/shard/shard_memory.h"
+#include "tests/server/shard/device/shard_memory.h"
 #include "tests/simulation/disk/simulated_disk.h"
 
 namespace {

@@ -15,8 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "server/checkpoint/state_tensors.h"
 #include "tests/server/shard/agreement/plans.h"
+#include "tests/server/shard/device/shard_memory.h"
 #include "tests/server/shard/driven_shard.h"
-#include "tests/server/shard/shard_memory.h"
 
 namespace kaon::shard {
 namespace {

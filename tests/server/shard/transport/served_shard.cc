@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/crc32c.h"
 #include "server/admin_cli/health_check.h"
-#include "tests/server/shard/shard_memory.h"
+#include "tests/server/shard/device/shard_memory.h"
 
 namespace kaon::shard {
 

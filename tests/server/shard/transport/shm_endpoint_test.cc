@@ -16,7 +16,7 @@
 
 #include "proto/local_socket.h"
 #include "proto/shm_link.h"
-#include "tests/server/shard/shard_memory.h"
+#include "tests/server/shard/device/shard_memory.h"
 
 namespace kaon::shard {
 namespace {

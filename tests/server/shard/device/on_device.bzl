@@ -6,11 +6,11 @@ def on_device(tests, tags = []):
         native.sh_test(
             name = test + "_on_device",
             size = "small",
-            srcs = ["//tests/server/shard:on_device.sh"],
+            srcs = ["//tests/server/shard/device:on_device.sh"],
             args = ["$(rootpath :%s)" % test],
             data = [
                 ":" + test,
-                "//tests/server/shard:libkaon_fake.so",
+                "//tests/server/shard/device:libkaon_fake.so",
             ],
             tags = tags,
         )

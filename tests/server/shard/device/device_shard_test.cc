@@ -115,7 +115,7 @@ class DeviceGradientsTest : public testing::Test {
 TEST_F(DeviceGradientsTest, HaveStagingWhereTheyAreJournaled) {
   tier::HostTier host(1 << 10);
   ASSERT_TRUE(Reserve(&host).ok());
-  // Of w, b and f.
+  // Three parameters have 6, 4 and 5 elements.
   EXPECT_EQ(backend_.staging_bytes(), (6u + 4 + 5) * sizeof(float));
   EXPECT_EQ(host.used_bytes(), (6u + 4 + 5) * sizeof(float));
   accumulator_.reset();

@@ -2,7 +2,7 @@
 #include <memory>
 #include <string>
 
-#include "tests/server/shard/fake_device_backend.h"
+#include "tests/server/shard/device/fake_device_backend.h"
 
 extern "C" int kaon_backend_version() { return kaon::kernels::kBackendVersion; }
 

@@ -16,7 +16,7 @@
 #include "server/tier/host_tier.h"
 #include "server/tier/state_tier.h"
 #include "server/tier/tiered_store.h"
-#include "tests/server/shard/fake_device_backend.h"
+#include "tests/server/shard/device/fake_device_backend.h"
 
 namespace kaon::shard {
 

@@ -1,4 +1,4 @@
-#include "tests/server/shard/shard_memory.h"
+#include "tests/server/shard/device/shard_memory.h"
 
 #include <glog/logging.h>
 

@@ -1,4 +1,4 @@
-#include "tests/server/shard/fake_device_backend.h"
+#include "tests/server/shard/device/fake_device_backend.h"
 
 #include <glog/logging.h>
 
