@@ -1,8 +1,8 @@
 // A backend whose memory the host cannot touch: the CPU backend behind addresses that no host
 // pointer may follow. Every use of a region is checked against the allocations. A new sum is filled
 // with NaNs. The creator owns it, as any Backend; thread-safe.
-#ifndef KAON_TESTS_SERVER_SHARD_FAKE_DEVICE_BACKEND_H_
-#define KAON_TESTS_SERVER_SHARD_FAKE_DEVICE_BACKEND_H_
+#ifndef KAON_TESTS_SERVER_SHARD_DEVICE_FAKE_DEVICE_BACKEND_H_
+#define KAON_TESTS_SERVER_SHARD_DEVICE_FAKE_DEVICE_BACKEND_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -58,4 +58,4 @@ class FakeDeviceBackend final : public kernels::ForwardingBackend {
 
 }  // namespace kaon::shard
 
-#endif  // KAON_TESTS_SERVER_SHARD_FAKE_DEVICE_BACKEND_H_
+#endif  // KAON_TESTS_SERVER_SHARD_DEVICE_FAKE_DEVICE_BACKEND_H_

@@ -1,8 +1,8 @@
 // Backend, tier and store of a test's shard: the CPU backend, or a FakeDeviceBackend where the test
 // asks for it or the environment has KAON_TEST_MEMORY=device. on_device.bzl runs tests in both. The
 // test owns it; one thread.
-#ifndef KAON_TESTS_SERVER_SHARD_SHARD_MEMORY_H_
-#define KAON_TESTS_SERVER_SHARD_SHARD_MEMORY_H_
+#ifndef KAON_TESTS_SERVER_SHARD_DEVICE_SHARD_MEMORY_H_
+#define KAON_TESTS_SERVER_SHARD_DEVICE_SHARD_MEMORY_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -59,4 +59,4 @@ class ShardMemory {
 
 }  // namespace kaon::shard
 
-#endif  // KAON_TESTS_SERVER_SHARD_SHARD_MEMORY_H_
+#endif  // KAON_TESTS_SERVER_SHARD_DEVICE_SHARD_MEMORY_H_
