@@ -56,9 +56,7 @@ absl::StatusOr<Device> ParseDevice(absl::string_view text) {
 // Sets `backend` from `device`, which must not contradict it.
 absl::Status CompleteBackend(v1::ShardConfig& config) {
   if (config.device().empty()) {
-    KAON_RETURN_IF_ERROR(
-        CheckRange("device_memory_bytes", config.device_memory_bytes(), 0, kMaxBytes));
-    KAON_RETURN_IF_ERROR(CompleteBackend(config));
+    if (config.backend().empty()) config.set_backend("cpu");
     return absl::OkStatus();
   }
   KAON_ASSIGN_OR_RETURN(const Device device, ParseDevice(config.device()));
@@ -118,7 +116,9 @@ absl::StatusOr<v1::ShardConfig> CompleteConfig(v1::ShardConfig config) {
       CheckRange("staging_bytes", config.staging_bytes(), proto::kMaxChunkBytes, kMaxBytes));
   KAON_RETURN_IF_ERROR(
       CheckRange("snapshot_journal_bytes", config.snapshot_journal_bytes(), 0, kMaxBytes));
-  if (config.backend().empty()) config.set_backend("cpu");
+  KAON_RETURN_IF_ERROR(
+      CheckRange("device_memory_bytes", config.device_memory_bytes(), 0, kMaxBytes));
+  KAON_RETURN_IF_ERROR(CompleteBackend(config));
   if (config.threads() == 0) config.set_threads(AvailableCpus());
   KAON_RETURN_IF_ERROR(CheckRange("threads", config.threads(), 0, kernels::kMaxThreads));
   return config;
