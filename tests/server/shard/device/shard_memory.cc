@@ -36,7 +36,7 @@ ShardMemory::ShardMemory(uint64_t capacity_bytes, kernels::BackendOptions option
 
 std::vector<float> ShardMemory::Floats(kernels::ConstRegion region) {
   std::vector<float> floats(region.num_floats());
-  backend_->CopyOut(region, kernels::Region(floats).host_bytes());
+  if (!floats.empty()) backend_->CopyOut(region, kernels::Region(floats).host_bytes());
   return floats;
 }
 
