@@ -12,6 +12,7 @@
 #include "kernels/dtype.h"
 #include "kernels/newton_schulz_config.h"
 #include "kernels/optimizer_rule.h"
+#include "kernels/orthogonalize/normalization.h"
 #include "kernels/rules/muon_elements.h"
 
 namespace kaon::kernels::cuda {
@@ -116,14 +117,6 @@ struct MuonMatrices {
   int64_t pitch;
   // Type of the elements of X.
   NsDType dtype;
-};
-
-// Options of the normalization [N5].
-struct NormalizationOptions {
-  NormMode norm_mode = NormMode::kScaleInvariant;
-  double norm_eps = 1e-7;
-  // NewtonSchulzCoefficientSet::safety_factor.
-  double safety_factor = 1;
 };
 
 // Writes the norms of all matrices.
