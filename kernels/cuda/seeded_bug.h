@@ -29,7 +29,9 @@ enum class SeededBug {
   kFirstOfBatchOnly = 112,
 };
 
-KAON_HOST_DEVICE constexpr bool Has(SeededBug bug) { return static_cast<int>(bug) == KAON_SEEDED_BUG; }
+KAON_HOST_DEVICE constexpr bool Has(SeededBug bug) {
+  return static_cast<int>(bug) == KAON_SEEDED_BUG;
+}
 
 }  // namespace kaon::kernels::cuda
 
