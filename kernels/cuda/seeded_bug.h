@@ -38,6 +38,20 @@ enum class SeededBug {
   kPartsOverlap = 19,
   kRaggedRowsStored = 20,
 
+  // Element-wise kernels.
+  kNormWithoutBarrier = 101,
+  kFoldLanesInOtherOrder = 102,
+  kDigestWithoutTail = 103,
+  kTailOffByOne = 104,
+  kOffset32Bits = 105,
+  kStaleSlot = 106,
+  kScaleOfHalfGroup = 107,
+  kNotTransposedBack = 108,
+  kTileEdgeOffByOne = 109,
+  kSquaresNotWidened = 110,
+  kNanInLargest = 111,
+  kFirstOfBatchOnly = 112,
+
   // Products and Newton-Schulz.
   kStaleGraphMemory = 301,
   kLastBlockNotMirrored = 302,
