@@ -1,0 +1,47 @@
+// Bugs of device code that can be built in, one at a time, to verify that the tests find each of
+// them. KAON_SEEDED_BUG is the number of the bug in this build; 0 in every product, where Has() is
+// a constant that leaves no trace. Constants only; any thread.
+#ifndef KAON_KERNELS_CUDA_SEEDED_BUG_H_
+#define KAON_KERNELS_CUDA_SEEDED_BUG_H_
+
+#include "kernels/host_device.h"
+
+#ifndef KAON_SEEDED_BUG
+#define KAON_SEEDED_BUG 0
+#endif
+
+namespace kaon::kernels::cuda {
+
+enum class SeededBug {
+  kNone = 0,
+  // Element-wise kernels.
+  kNormWithoutBarrier = 101,
+  kFoldLanesInOtherOrder = 102,
+  kDigestWithoutTail = 103,
+  kTailOffByOne = 104,
+  kOffset32Bits = 105,
+  kStaleSlot = 106,
+  kScaleOfHalfGroup = 107,
+  kNotTransposedBack = 108,
+  kTileEdgeOffByOne = 109,
+  kSquaresNotWidened = 110,
+  kNanInLargest = 111,
+  kFirstOfBatchOnly = 112,
+  // Order of streams, events and pinned memory.
+  kSlotReusedBeforeItsEvent = 201,
+  kCopyNotAfterFolds = 202,
+  kFactsReadBeforeTheMean = 203,
+  kChunkCopiedOnOtherStream = 204,
+  kPieceReusedBeforeItsEvent = 205,
+  kMeanOnOtherStream = 206,
+  kResultsReadBeforeTheWait = 207,
+  kResultsNotZeroed = 208,
+};
+
+KAON_HOST_DEVICE constexpr bool Has(SeededBug bug) {
+  return static_cast<int>(bug) == KAON_SEEDED_BUG;
+}
+
+}  // namespace kaon::kernels::cuda
+
+#endif  // KAON_KERNELS_CUDA_SEEDED_BUG_H_
