@@ -27,7 +27,7 @@ enum class SeededBug {
   kSquaresNotWidened = 110,
   kNanInLargest = 111,
   kFirstOfBatchOnly = 112,
-  // Order of streams, events and pinned memory.
+  // Order of streams, events and page-locked memory.
   kSlotReusedBeforeItsEvent = 201,
   kCopyNotAfterFolds = 202,
   kFactsReadBeforeTheMean = 203,
