@@ -22,8 +22,8 @@ absl::StatusOr<std::unique_ptr<CudaBackend>> CreatePluginBackend(const BackendOp
 extern "C" int kaon_backend_version() { return kaon::kernels::kBackendVersion; }
 
 // The caller owns the result; null with the reason in *error.
-extern "C" kaon::kernels::Backend* kaon_create_backend(
-    const kaon::kernels::BackendOptions* options, std::string* error) {
+extern "C" kaon::kernels::Backend* kaon_create_backend(const kaon::kernels::BackendOptions* options,
+                                                       std::string* error) {
   auto backend = kaon::kernels::cuda::CreatePluginBackend(*options);
   if (!backend.ok()) {
     *error = std::string(backend.status().message());
