@@ -102,10 +102,10 @@ class WideForm {
 };
 
 template <typename Storage>
-void Orthogonalize(const Iteration& it, const Normalization& normalization,
+void Orthogonalize(const Iteration& it, Gemm& gemm, const Normalization& normalization,
                    const OrthogonalizedMatrix& matrix, ThreadPool& pool, OrthogonalizedRows sink) {
   const WideForm form(matrix.shape);
-  Iterated<Storage> iterated(it, matrix.in);
+  Iterated<Storage> iterated(it, gemm, matrix.in);
   form.ForEachStripe(pool, [&](int64_t row) {
     FloatTile tile = {};
     form.ForEachTile(row, [&](const TilePlace& place) {
@@ -157,14 +157,14 @@ void NewtonSchulz(const NewtonSchulzConfig& config, const OrthogonalizedMatrix& 
   const Normalization normalization = NormalizationOf(
       {config.norm_mode, config.norm_eps, set->safety_factor}, norm.sum_squares, norm.absolute_max);
   const Iteration it{config, *set, std::min(shape.rows, shape.cols),
-                     std::max(shape.rows, shape.cols), gemm};
+                     std::max(shape.rows, shape.cols)};
   switch (config.dtype) {
     case NsDType::kFloat32:
-      return Orthogonalize<Float32Storage>(it, normalization, matrix, pool, sink);
+      return Orthogonalize<Float32Storage>(it, gemm, normalization, matrix, pool, sink);
     case NsDType::kBFloat16:
-      return Orthogonalize<BFloat16Storage>(it, normalization, matrix, pool, sink);
+      return Orthogonalize<BFloat16Storage>(it, gemm, normalization, matrix, pool, sink);
     case NsDType::kFloat16:
-      return Orthogonalize<Float16Storage>(it, normalization, matrix, pool, sink);
+      return Orthogonalize<Float16Storage>(it, gemm, normalization, matrix, pool, sink);
   }
 }
 
