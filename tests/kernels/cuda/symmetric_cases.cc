@@ -1,6 +1,7 @@
 #include "tests/kernels/cuda/symmetric_cases.h"
 
 #include <glog/logging.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <memory>
@@ -99,6 +100,44 @@ Matrices Expected(const SymmetricCase& c, const SymmetricSchedule& schedule, Mat
   return d;
 }
 
+// Address space for matrices that lie far apart; only what is touched takes memory.
+class FarMatrices {
+ public:
+  FarMatrices(const SymmetricCase& c, const Matrices& near)
+      : stride_((int64_t{1} << 31) + 64), bytes_(static_cast<size_t>(c.batch * stride_) * 2) {
+    data_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    PCHECK(data_ != MAP_FAILED) << bytes_ << " bytes of address space";
+    for (int64_t b = 0; b < c.batch; ++b) {
+      std::copy_n(near.values.begin() + b * near.stride, near.stride, At(b));
+    }
+  }
+  ~FarMatrices() { munmap(data_, bytes_); }
+  FarMatrices(const FarMatrices&) = delete;
+  FarMatrices& operator=(const FarMatrices&) = delete;
+
+  uint16_t* At(int64_t b) const { return static_cast<uint16_t*>(data_) + b * stride_; }
+  int64_t stride() const { return stride_; }
+
+ private:
+  const int64_t stride_;
+  const size_t bytes_;
+  void* data_;
+};
+
+// Returns D's values as `near` has them, computed where they lie far apart.
+std::vector<uint16_t> RunFar(const SymmetricCase& c, const SymmetricProduct& product,
+                             Stream& stream, SymmetricOperands operands, const Matrices& near) {
+  const FarMatrices far(c, near);
+  operands.d = {far.At(0), near.pitch, far.stride()};
+  product.Run(stream, operands);
+  std::vector<uint16_t> d(near.values.size());
+  for (int64_t b = 0; b < c.batch; ++b) {
+    std::copy_n(far.At(b), near.stride, d.begin() + b * near.stride);
+  }
+  return d;
+}
+
 }  // namespace
 
 int WrongSymmetricProducts(const SymmetricCase& c, int seeds) {
@@ -111,21 +150,24 @@ int WrongSymmetricProducts(const SymmetricCase& c, int seeds) {
     ImmediateDevice device(c.multiprocessors, static_cast<uint64_t>(seed));
     auto product = SymmetricProduct::Create(device, {c.n, c.k, c.batch, c.dtype});
     CHECK(product.ok()) << product.status();
-    std::vector<uint16_t> d =
-        c.in_place ? addend.values : std::vector<uint16_t>(addend.values.size(), kPadding);
+    Matrices d = c.in_place ? addend : Matrices(c.batch, c.n, c.n);
     std::vector<float> workspace((*product)->workspace_bytes() / sizeof(float), 1e30f);
     SymmetricOperands operands;
     operands.a = a.on(a.values.data());
     operands.b = b.on(b.values.data());
-    operands.c = addend.on(c.in_place ? d.data() : addend.values.data());
-    operands.d = addend.on(d.data());
+    operands.c = c.in_place ? d.on(d.values.data()) : addend.on(addend.values.data());
+    operands.d = d.on(d.values.data());
     operands.alpha = c.alpha;
     operands.beta = c.beta;
     operands.workspace = workspace.data();
     const std::unique_ptr<Stream> stream = device.NewStream();
-    (*product)->Run(*stream, operands);
+    if (c.far) {
+      d.values = RunFar(c, **product, *stream, operands, d);
+    } else {
+      (*product)->Run(*stream, operands);
+    }
     stream->Synchronize();
-    wrong += d != Expected(c, (*product)->schedule(), a, b, addend).values;
+    wrong += d.values != Expected(c, (*product)->schedule(), a, b, addend).values;
   }
   return wrong;
 }

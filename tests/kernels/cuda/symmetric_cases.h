@@ -20,6 +20,8 @@ struct SymmetricCase {
   int multiprocessors = 4;
   // D is where C is.
   bool in_place = false;
+  // The matrices of D are more than 2^31 elements apart.
+  bool far = false;
 };
 
 // Returns how many of `seeds` orders of threads give other bits than the loop, in the matrix or in

@@ -38,6 +38,10 @@ TEST(SymmetricProductTest, MultipliesABatch) {
   EXPECT_EQ(WrongSymmetricProducts({.n = 24, .k = 520, .batch = 3, .multiprocessors = 2}, 2), 0);
 }
 
+TEST(SymmetricProductTest, WritesMatricesMoreThan2To31ElementsApart) {
+  EXPECT_EQ(WrongSymmetricProducts({.n = 24, .k = 8, .batch = 2, .far = true}, 1), 0);
+}
+
 TEST(SymmetricProductTest, MultipliesHalfPrecision) {
   EXPECT_EQ(WrongSymmetricProducts({.n = 200, .k = 72, .dtype = DType::kFloat16, .beta = 1}, 3), 0);
 }
