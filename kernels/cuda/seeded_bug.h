@@ -51,6 +51,15 @@ enum class SeededBug {
   kSquaresNotWidened = 110,
   kNanInLargest = 111,
   kFirstOfBatchOnly = 112,
+  // Order of streams, events and page-locked memory.
+  kSlotReusedBeforeItsEvent = 201,
+  kCopyNotAfterFolds = 202,
+  kFactsReadBeforeTheMean = 203,
+  kChunkCopiedOnOtherStream = 204,
+  kPieceReusedBeforeItsEvent = 205,
+  kMeanOnOtherStream = 206,
+  kResultsReadBeforeTheWait = 207,
+  kResultsNotZeroed = 208,
 
   // Products and Newton-Schulz.
   kStaleGraphMemory = 301,
