@@ -1,6 +1,8 @@
-// Bugs of device code that can be built in, one at a time, to verify that the tests find each of
-// them. KAON_SEEDED_BUG is the number of the bug in this build; 0 in every product, where Has() is
-// a constant that leaves no trace. Constants only; any thread.
+// GPU bugs that can be built in to verify that tests on the host find each of them.
+// KAON_SEEDED_BUG is the number of the bug in this build. In every product it is 0, and Has() is a
+// constant that leaves no trace. A test library with KAON_SEEDED_BUG=-1 has all of them, and
+// seeded_bug chooses one at run time. A bug is one `Has(...)` in one place. Any thread, except that
+// seeded_bug is set while no kernel runs.
 #ifndef KAON_KERNELS_CUDA_SEEDED_BUG_H_
 #define KAON_KERNELS_CUDA_SEEDED_BUG_H_
 
@@ -14,7 +16,28 @@ namespace kaon::kernels::cuda {
 
 enum class SeededBug {
   kNone = 0,
-  // Element-wise kernels.
+  // symmetric_kernels.cu and symmetric_schedule.cc
+  kFullWaitMissing = 1,
+  kEmptyWaitMissing = 2,
+  kEmptyParityWrong = 3,
+  kArrivalCountWrong = 4,
+  kTransactionBytesWrong = 5,
+  kStepOffByOne = 6,
+  kDescriptorStrideWrong = 7,
+  kReleasedBeforeRead = 8,
+  kSumsReadBeforeWait = 9,
+  kSumsNotCleared = 10,
+  kProductsNotFenced = 11,
+  kTileReadBeforeWritten = 12,
+  kTileOverwrittenEarly = 13,
+  kMirrorIndexWrong = 14,
+  kUpperHalfStored = 15,
+  kBatchIgnored = 16,
+  kOffsetIn32Bits = 17,
+  kLastPartMissing = 18,
+  kPartsOverlap = 19,
+  kRaggedRowsStored = 20,
+  // Element-wise kernels
   kNormWithoutBarrier = 101,
   kFoldLanesInOtherOrder = 102,
   kDigestWithoutTail = 103,
@@ -27,11 +50,18 @@ enum class SeededBug {
   kSquaresNotWidened = 110,
   kNanInLargest = 111,
   kFirstOfBatchOnly = 112,
+  kTileReadTooEarly = 113,
+  kFactsOfWarpLost = 114,
 };
 
+#if KAON_SEEDED_BUG < 0
+inline SeededBug seeded_bug = SeededBug::kNone;
+inline bool Has(SeededBug bug) { return bug == seeded_bug; }
+#else
 KAON_HOST_DEVICE constexpr bool Has(SeededBug bug) {
-  return static_cast<int>(bug) == KAON_SEEDED_BUG;
+  return static_cast<int>(bug) == KAON_SEEDED_BUG && bug != SeededBug::kNone;
 }
+#endif
 
 }  // namespace kaon::kernels::cuda
 
