@@ -203,7 +203,7 @@ std::vector<float> MakeValues(int64_t n, Values kind, uint64_t seed) {
   for (float& x : values) {
     const uint64_t draw = random();
     x = kind == Values::kZero ? 0.0f : normal(random) * (kind == Values::kTiny ? 0x1p-70f : 1);
-    if (kind == Values::kZero || kind == Values::kTiny) continue;
+    if (kind == Values::kZero || kind == Values::kTiny || kind == Values::kGaussian) continue;
     if (draw % 16 == 0) x = kSpecial[draw / 16 % std::size(kSpecial)];
     if (kind == Values::kInfinite && draw % 512 == 1) x = draw % 1024 == 1 ? kInfinity : -kInfinity;
     if (kind == Values::kNan && draw % 512 == 1) {

@@ -15,6 +15,7 @@
 namespace kaon::kernels::cuda {
 
 enum class Values {
+  kGaussian,
   // Gaussian, with zeros of both signs, subnormal and very small and large numbers among them.
   kFinite,
   // So small that their squares vanish in fp32.
@@ -37,7 +38,7 @@ inline constexpr int64_t kSizes[] = {1, 3, 31, 511, 512, 1024, 1025, 4096, 4097,
 struct FoldCase {
   DType dtype = DType::kFloat32;
   int64_t num_elements = 0;
-  Values values = Values::kFinite;
+  Values values = Values::kGaussian;
   // Distance of the chunk from a multiple of 256 bytes, and of the sum in elements.
   size_t shift_bytes = 0;
   size_t sum_shift = 0;
@@ -47,7 +48,7 @@ std::string CompareFold(const FoldCase& fold, uint64_t seed);
 
 struct MeanCase {
   int64_t num_elements = 0;
-  Values values = Values::kFinite;
+  Values values = Values::kGaussian;
   float total_weight = 3;
   float loss_scale = 1024;
   bool takes_sum = true;

@@ -31,7 +31,7 @@ TEST(FoldTest, HasTheBitsOfTheCpuAtAnyAlignment) {
 }
 
 TEST(FoldTest, KeepsSquaresThatVanishInFloat32) {
-  for (const Values values : {Values::kTiny, Values::kZero}) {
+  for (const Values values : {Values::kTiny, Values::kZero, Values::kFinite}) {
     EXPECT_EQ(CompareFold({.num_elements = 5000, .values = values}, 7), "");
   }
 }

@@ -21,8 +21,9 @@ TEST(MeanTest, HasTheBitsOfTheCpuForAnyDivisors) {
   }
 }
 
-TEST(MeanTest, DescribesElementsThatAreNotFinite) {
-  for (const Values values : {Values::kInfinite, Values::kNan, Values::kZero, Values::kTiny}) {
+TEST(MeanTest, DescribesSpecialElements) {
+  for (const Values values :
+       {Values::kInfinite, Values::kNan, Values::kZero, Values::kTiny, Values::kFinite}) {
     EXPECT_EQ(CompareMean({.num_elements = 9000, .values = values}, 6), "")
         << static_cast<int>(values);
   }
