@@ -16,7 +16,7 @@ constexpr int kWarps = kThreads / 32;
 template <DType dtype>
 using Stored = std::conditional_t<dtype == DType::kFloat32, float, uint16_t>;
 
-// As many elements as 16 bytes hold.
+// The elements that 16 bytes hold.
 template <DType dtype>
 struct alignas(16) Vector {
   static constexpr int kSize = 16 / sizeof(Stored<dtype>);

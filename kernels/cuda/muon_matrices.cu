@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kThreads)
   facts.norm = normalization.norm;
 }
 
-// As many elements of X as 16 bytes hold.
+// The elements of X that 16 bytes hold.
 template <typename T>
 struct alignas(16) XVector {
   static constexpr int kSize = 16 / sizeof(T);

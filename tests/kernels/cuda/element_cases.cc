@@ -79,7 +79,7 @@ StateDType MomentumDTypeOf(const RuleConfig& rule) {
   return std::visit([](const auto& config) { return config.momentum_dtype; }, rule);
 }
 
-// What an update starts with and leaves.
+// Weights and state before or after an update, and its facts.
 struct Stepped {
   std::vector<float> weights;
   std::vector<std::vector<std::byte>> state;

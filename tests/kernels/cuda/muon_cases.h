@@ -27,12 +27,12 @@ struct MomentumCase {
 };
 std::string CompareMomentum(const MomentumCase& momentum, uint64_t seed);
 
-// How the rows of a matrix lie in its parameter.
+// Places of the rows of a matrix in its parameter.
 enum class Rows {
   kContiguous,
-  // With gaps between them.
+  // Gaps separate the rows.
   kStrided,
-  // In reverse order.
+  // The last row comes first.
   kListed
 };
 
