@@ -47,6 +47,14 @@ bool NeedsRowElements(const MatrixBlock& block) { return block.runs.size() > 1; 
 
 }  // namespace
 
+int64_t TileSquaresOf(const MatrixCount& matrices) {
+  MuonMatrices sizes = {};
+  sizes.rows = matrices.rows;
+  sizes.cols = matrices.cols;
+  sizes.count = matrices.count;
+  return NumTileSquares(sizes);
+}
+
 const MuonConfig& MuonRun::ConfigOf(size_t update) const {
   return std::get<MuonConfig>(*updates_[update]->rule);
 }
@@ -153,10 +161,9 @@ void MuonRun::Place() {
   for (RunningBatch& running : batches_) {
     const int64_t blocks = NumNormBlocks(running.batch.rows * running.batch.cols);
     running.norms = Append<NormBlock>(end, running.num_described * blocks);
-    const MuonMatrices sizes = {.count = static_cast<int64_t>(running.batch.matrices.size()),
-                                .rows = running.batch.rows,
-                                .cols = running.batch.cols};
-    running.tile_squares = Append<double>(end, NumTileSquares(sizes));
+    running.tile_squares =
+        Append<double>(end, TileSquaresOf({running.batch.rows, running.batch.cols,
+                                           static_cast<int64_t>(running.batch.matrices.size())}));
   }
   for (size_t i = 0; i < updates_.size(); ++i) {
     UpdatePlaces places;

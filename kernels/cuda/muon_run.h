@@ -27,6 +27,9 @@ struct MuonLimits {
   uint64_t small_plan_bytes = uint64_t{64} << 20;
 };
 
+// Returns NumTileSquares of equal matrices.
+int64_t TileSquaresOf(const MatrixCount& matrices);
+
 // Memory that one run leaves to the next.
 struct MuonMemory {
   // Arguments of kernels, and facts about results.

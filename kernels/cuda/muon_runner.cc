@@ -47,7 +47,7 @@ std::vector<MatrixCount> CountsOf(const SizedUpdate& update) {
 // Returns the bytes of MuonRun's places for these matrices.
 uint64_t PlacesBytes(const MatrixCount& matrix) {
   const int64_t n = matrix.rows * matrix.cols;
-  const int64_t squares = NumTileSquares({.count = 1, .rows = matrix.rows, .cols = matrix.cols});
+  const int64_t squares = TileSquaresOf({matrix.rows, matrix.cols, 1});
   // Norms of the direction and of the matrix, each up to one block more.
   const uint64_t norms = (2 * NumNormBlocks(n) + 1) * sizeof(NormBlock);
   return matrix.count * (sizeof(MuonMatrix) + sizeof(MatrixFacts) + norms +

@@ -139,8 +139,8 @@ double MedianErrorAgainstEmulator(Orthogonalizer& device, const NewtonSchulzTest
       const std::vector<float> out =
           device.Run(c.config, shape.rows, shape.cols, {NormalisedMatrix(c, in)})[0];
       errors.push_back(reference::RelativeError(
-          out, reference::Orthogonalized(c.emulator,
-                                         reference::AsMatrix(in, shape.rows, shape.cols))));
+          out,
+          reference::Orthogonalized(c.emulator, reference::AsMatrix(in, shape.rows, shape.cols))));
     }
   }
   std::sort(errors.begin(), errors.end());
@@ -229,8 +229,8 @@ TEST(DeviceNewtonSchulzTest, PlansOfOneStreamShareTheirMemory) {
                                       NewtonSchulzPlan::MemoryBytes(gram.config, shape)));
   const auto first = device.Plan(standard.config, shape, memory.data());
   const auto second = device.Plan(gram.config, shape, memory.data());
-  for (const auto& [plan, c] : {std::pair(first.get(), &standard), {second.get(), &gram},
-                                {first.get(), &standard}}) {
+  for (const auto& [plan, c] :
+       {std::pair(first.get(), &standard), {second.get(), &gram}, {first.get(), &standard}}) {
     device.Store(c->config, shape, in, *plan);
     plan->Run();
     EXPECT_EQ(device.Result(c->config, shape, *plan), device.Run(c->config, 20, 50, in));

@@ -74,8 +74,7 @@ class TestDevice {
   std::vector<std::vector<float>> DownloadMatrices(NsDType dtype, int64_t rows, int64_t cols,
                                                    int64_t batch, const void* from) {
     const BatchLayout layout = LayoutOf(dtype, rows, cols);
-    const auto stored =
-        Download<std::byte>(from, batch * layout.stride * ElementBytes(dtype));
+    const auto stored = Download<std::byte>(from, batch * layout.stride * ElementBytes(dtype));
     std::vector<std::vector<float>> matrices(batch, std::vector<float>(rows * cols));
     for (int64_t m = 0; m < batch; ++m) {
       for (int64_t i = 0; i < rows; ++i) {
