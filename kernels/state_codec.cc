@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "kernels/expand.h"
-#include "kernels/state_group.h"
+#include "kernels/rules/state_group.h"
 #include "kernels/vector_dispatch.h"
 
 namespace kaon::kernels {

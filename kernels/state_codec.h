@@ -10,7 +10,7 @@
 
 #include "absl/types/span.h"
 #include "kernels/optimizer_rule.h"
-#include "kernels/state_group.h"
+#include "kernels/rules/state_group.h"
 
 namespace kaon::kernels {
 

@@ -16,7 +16,7 @@ constexpr int kWarps = kThreads / 32;
 template <DType dtype>
 using Stored = std::conditional_t<dtype == DType::kFloat32, float, uint16_t>;
 
-// As many elements as 16 bytes hold.
+// The elements that 16 bytes hold.
 template <DType dtype>
 struct alignas(16) Vector {
   static constexpr int kSize = 16 / sizeof(Stored<dtype>);
@@ -68,8 +68,9 @@ KAON_DEVICE void FoldEach(const FoldChunkArguments& chunk, int64_t begin, int64_
 KAON_DEVICE float SquaresOf(const float* values) {
   // Each thread has the lanes that the first step of the tree adds.
   const int lane = LaneOfWarp();
-  const int low = Has(SeededBug::kFoldLanesInOtherOrder) ? 2 * lane : lane;
-  const int high = Has(SeededBug::kFoldLanesInOtherOrder) ? 2 * lane + 1 : lane + kFoldLanes / 2;
+  const bool neighbours = Has(SeededBug::kFoldLanesInOtherOrder);
+  const int low = neighbours ? 2 * lane : lane;
+  const int high = neighbours ? low + 1 : low + kFoldLanes / 2;
   float sum_low = 0;
   float sum_high = 0;
   for (int64_t row = 0; row < kBlock; row += kFoldLanes) {

@@ -19,8 +19,8 @@ inline constexpr int kThreads = 128;
 inline constexpr int64_t kTurn = 4 * kThreads;
 inline constexpr unsigned kWholeWarp = 0xffffffffu;
 
-// Blocks of a grid that loops over turns. So many are several waves on any device, so that the last
-// wave costs little, and few enough that the atomic additions at their ends do not count.
+// Limit on the blocks of a grid that loops over turns. They are several waves on any device, so
+// that the last wave costs little. Each adds to the facts once, so few are better.
 inline constexpr int64_t kMostBlocks = 16384;
 
 inline int64_t BlocksFor(int64_t num_elements) {
@@ -89,7 +89,7 @@ KAON_DEVICE void AddOfWarp(uint64_t value, uint64_t* to) {
   for (unsigned delta = 16; delta > 0; delta /= 2) {
     value += __shfl_down_sync(kWholeWarp, value, delta);
   }
-  if (LaneOfWarp() == 0) {
+  if (LaneOfWarp() == 0 && !(Has(SeededBug::kFactsOfWarpLost) && threadIdx.x >= 96)) {
     atomicAdd(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(value));
   }
 }

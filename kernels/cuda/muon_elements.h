@@ -1,7 +1,7 @@
 // The element-wise parts of Muon on a device: momentum and direction, the normalized matrix that
-// Newton-Schulz starts with, and the weights after it. One launch covers a batch. What may change
-// between two steps is in device memory, so a captured graph can be launched with new values. All
-// pointers are device memory of the caller. One thread at a time per stream.
+// Newton-Schulz starts with, and the weights after it. One launch covers a batch. Values of one
+// step are in device memory, so a captured graph can be launched with new ones. All pointers are
+// device memory of the caller. One thread at a time per stream.
 #ifndef KAON_KERNELS_CUDA_MUON_ELEMENTS_H_
 #define KAON_KERNELS_CUDA_MUON_ELEMENTS_H_
 
@@ -17,7 +17,7 @@
 
 namespace kaon::kernels::cuda {
 
-// Facts about one block of kNormBlockElements (kernels/reduce/grad_norm.h) of a direction.
+// Facts about one block of kNormBlockElements (kernels/reduce/norm_order.h) of a direction.
 struct NormBlock {
   double sum_squares;
   // Largest magnitude without NaN.
@@ -91,9 +91,8 @@ struct MuonMatrix {
   int64_t offset;
   int64_t row_stride;
   // Norms of the matrix, row by row: NumNormBlocks(rows * cols) facts. DescribeMatrices writes
-  // them. A matrix whose elements are contiguous can use those of its direction instead, if
-  // offset is a multiple of kNormBlockElements, and so are its elements unless they end the
-  // parameter.
+  // them. A matrix of contiguous elements can use those of its direction instead. Its offset must
+  // then be a multiple of kNormBlockElements, and so must its size unless it ends the parameter.
   NormBlock* norms;
   // Matrix X (r, c), r = min(rows, cols), c = max(rows, cols), transposed if rows > cols.
   // NormalizeMatrices writes `normalized`; StepMatrices reads `orthogonal`. 16-byte aligned.

@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kThreads)
   facts.norm = normalization.norm;
 }
 
-// As many elements of X as 16 bytes hold.
+// The elements of X that 16 bytes hold.
 template <typename T>
 struct alignas(16) XVector {
   static constexpr int kSize = 16 / sizeof(T);
@@ -238,7 +238,7 @@ __global__ void __launch_bounds__(kThreads)
   MatrixFacts& facts = batch.facts[place.matrix()];
   const bool is_zero = facts.absolute_max == 0;
   LoadTile<dtype>(batch, place, matrix.orthogonal, shared.tile);
-  __syncthreads();
+  if (!Has(SeededBug::kTileReadTooEarly)) __syncthreads();
   const MuonWeightScalars scalars = matrix.scalars;
   DigestSum digest(shared.digest, matrix.weights_key);
   uint32_t largest = 0;

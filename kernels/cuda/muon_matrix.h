@@ -1,4 +1,4 @@
-// Where the elements of a matrix of a parameter lie. Device code; pure functions.
+// Access to the elements of a matrix of a parameter. Device code; pure functions.
 #ifndef KAON_KERNELS_CUDA_MUON_MATRIX_H_
 #define KAON_KERNELS_CUDA_MUON_MATRIX_H_
 

@@ -1,5 +1,5 @@
-// The sum of squares of a block of kNormBlockElements in the CPU's order (norm_order.h), and the
-// turns in which a thread block steps such a block. Device code; the threads of one block.
+// Facts about a block of kNormBlockElements, with the sum of squares in the CPU's order
+// (norm_order.h). Device code; the threads of one block.
 #ifndef KAON_KERNELS_CUDA_NORM_LANES_H_
 #define KAON_KERNELS_CUDA_NORM_LANES_H_
 

@@ -51,6 +51,8 @@ enum class SeededBug {
   kSquaresNotWidened = 110,
   kNanInLargest = 111,
   kFirstOfBatchOnly = 112,
+  kTileReadTooEarly = 113,
+  kFactsOfWarpLost = 114,
   // Order of streams, events and page-locked memory.
   kSlotReusedBeforeItsEvent = 201,
   kCopyNotAfterFolds = 202,

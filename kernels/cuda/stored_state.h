@@ -9,7 +9,7 @@
 #include "kernels/cuda/digest_sum.h"
 #include "kernels/cuda/four.h"
 #include "kernels/optimizer_rule.h"
-#include "kernels/state_group.h"
+#include "kernels/rules/state_group.h"
 
 namespace kaon::kernels::cuda {
 

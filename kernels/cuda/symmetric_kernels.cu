@@ -59,7 +59,7 @@ struct ProductArguments {
   TensorMap a;
   TensorMap b;
   const SymmetricWork* work;
-  int64_t num_work;
+  int num_work;
   float* workspace;
   Epilogue epilogue;
 };
@@ -215,7 +215,8 @@ KAON_DEVICE void LoadOperands(const ProductArguments& arguments, Pipeline& p) {
   PrefetchMap(arguments.a);
   PrefetchMap(arguments.b);
   uint32_t step = 0;
-  for (int64_t i = blockIdx.x; i < arguments.num_work; i += gridDim.x) {
+  for (int i = static_cast<int>(blockIdx.x); i < arguments.num_work;
+       i += static_cast<int>(gridDim.x)) {
     const SymmetricWork w = arguments.work[i];
     for (int k = w.first_step; k < w.first_step + w.num_steps; ++k, ++step) {
       const uint32_t s = step % kStages;
@@ -241,7 +242,8 @@ KAON_DEVICE void MultiplyOperands(const ProductArguments& arguments, Pipeline& p
   const int group_bytes = 8 * kBoxRowBytes / (Has(SeededBug::kDescriptorStrideWrong) ? 2 : 1);
   float d[128];
   uint32_t step = 0;
-  for (int64_t i = blockIdx.x; i < arguments.num_work; i += gridDim.x) {
+  for (int i = static_cast<int>(blockIdx.x); i < arguments.num_work;
+       i += static_cast<int>(gridDim.x)) {
     const SymmetricWork w = arguments.work[i];
     for (int k = 0; k < w.num_steps; ++k, ++step) {
       const uint32_t s = step % kStages;
@@ -289,12 +291,12 @@ __global__ void __launch_bounds__(kThreads, 1)
     FenceBarriers();
   }
   __syncthreads();
-  // 40 * 128 + 232 * 256 is at most the 65536 registers of a multiprocessor.
+  // What 128 threads give back, 256 threads get: they start with 168 each.
   if (threadIdx.x < 128) {
-    ShrinkRegisters<40>();
+    ShrinkRegisters<24>();
     if (threadIdx.x == 0) LoadOperands(arguments, p);
   } else {
-    GrowRegisters<232>();
+    GrowRegisters<240>();
     MultiplyOperands<dtype>(arguments, p, static_cast<int>(threadIdx.x) / 128 - 1);
   }
 #else
@@ -371,14 +373,14 @@ void LaunchAs(Stream& stream, const SymmetricLaunch& l) {
                              l.d.pitch,
                              l.d.stride};
   Launch(stream,
-         {.blocks = std::min<int64_t>(l.multiprocessors, l.num_work),
+         {.blocks = std::min(l.multiprocessors, l.num_work),
           .threads = kThreads,
           .dynamic_shared_bytes = kSymmetricSharedBytes},
          MultiplySymmetric<dtype>,
          ProductArguments{operand(l.a, kTileRows), operand(l.b, kTileCols), l.work, l.num_work,
                           l.workspace, epilogue});
-  Launch(stream, {.blocks = l.num_cut * kSquaresOfTile, .threads = kFinishThreads}, AddParts<dtype>,
-         FinishArguments{l.cut, l.parts, l.workspace, epilogue});
+  Launch(stream, {.blocks = int64_t{l.num_cut} * kSquaresOfTile, .threads = kFinishThreads},
+         AddParts<dtype>, FinishArguments{l.cut, l.parts, l.workspace, epilogue});
 }
 
 }  // namespace

@@ -35,9 +35,9 @@ struct SymmetricLaunch {
   float beta;
   // Device memory: the schedule, and the sums of its parts.
   const SymmetricWork* work;
-  int64_t num_work;
+  int num_work;
   const SymmetricWork* cut;
-  int64_t num_cut;
+  int num_cut;
   int parts;
   float* workspace;
   int multiprocessors;

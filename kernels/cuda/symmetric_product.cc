@@ -72,9 +72,9 @@ void SymmetricProduct::Run(Stream& stream, const SymmetricOperands& operands) co
   launch.alpha = operands.alpha;
   launch.beta = operands.beta;
   launch.work = table_;
-  launch.num_work = static_cast<int64_t>(schedule_.work.size());
+  launch.num_work = static_cast<int>(schedule_.work.size());
   launch.cut = table_ + schedule_.work.size();
-  launch.num_cut = static_cast<int64_t>(schedule_.cut.size());
+  launch.num_cut = static_cast<int>(schedule_.cut.size());
   launch.parts = schedule_.parts;
   launch.workspace = static_cast<float*>(operands.workspace);
   launch.multiprocessors = device_.properties().multiprocessors;

@@ -55,16 +55,16 @@ class Parameter {
     }
   }
 
-  void Finish(std::vector<uint64_t>& facts) {
-    // The sum as a shard copies it while folds are under way.
-    facts.push_back(TensorDigest(id_, 7, sum_.Floats()));
+  // While folds are under way.
+  void Finish() {
+    if (id_ % 3 == 0) facts_.push_back(TensorDigest(id_, 7, sum_.Floats()));
     const MeanFacts mean = accumulation_->FinishMean(
         {.total_weight = 3, .loss_scale = 1024, .parameter_id = id_, .takes_sum = true});
-    facts.push_back(mean.digest);
-    facts.push_back(BitsOfDouble(mean.norm.sum_squares));
-    facts.push_back(BitsOfDouble(mean.norm.absolute_max));
+    facts_.push_back(mean.digest);
+    facts_.push_back(BitsOfDouble(mean.norm.sum_squares));
+    facts_.push_back(BitsOfDouble(mean.norm.absolute_max));
     for (const uint32_t number : {0, 1, 2}) {
-      facts.push_back(BitsOfDouble(accumulation_->FactsOf(number).sum_squares));
+      facts_.push_back(BitsOfDouble(accumulation_->FactsOf(number).sum_squares));
     }
   }
 
@@ -78,16 +78,18 @@ class Parameter {
 
   void TakeNewWeights() { backend_.Copy(new_weight_.region(), weight_.region()); }
 
-  void Describe(const UpdateResult& result, std::vector<uint64_t>& facts) const {
-    facts.insert(facts.end(),
-                 {result.weights_digest, result.slots_digest, uint64_t{result.largest_weight_bits},
-                  static_cast<uint64_t>(result.fault)});
-    facts.push_back(backend_.Digest(id_, kWeightSlot, new_weight_.region()));
-    facts.push_back(backend_.LargestMagnitude(new_weight_.region()));
+  void Describe(const UpdateResult& result) {
+    facts_.insert(facts_.end(),
+                  {result.weights_digest, result.slots_digest, uint64_t{result.largest_weight_bits},
+                   static_cast<uint64_t>(result.fault)});
+    facts_.push_back(backend_.Digest(id_, kWeightSlot, new_weight_.region()));
+    facts_.push_back(backend_.LargestMagnitude(new_weight_.region()));
     std::vector<std::byte> rounded(2 * (shape_[0] + 1));
     backend_.RoundOut(new_weight_.region(), DType::kBFloat16, rounded.data());
-    facts.push_back(TensorDigester(id_, 8).OfBytes(rounded, 0));
+    facts_.push_back(TensorDigester(id_, 8).OfBytes(rounded, 0));
   }
+
+  const std::vector<uint64_t>& facts() const { return facts_; }
 
  private:
   Backend& backend_;
@@ -100,6 +102,7 @@ class Parameter {
   std::vector<Tensor> slots_;
   std::vector<Region> regions_;
   std::unique_ptr<Accumulation> accumulation_;
+  std::vector<uint64_t> facts_;
 };
 
 // Copies more than the pieces of a lane in and out.
@@ -125,27 +128,28 @@ std::vector<uint64_t> RunScenario(Backend& backend) {
     const auto id = static_cast<uint32_t>(parameters.size());
     parameters.push_back(std::make_unique<Parameter>(backend, id, rule, size));
   }
-  std::vector<uint64_t> facts = {CopyMuch(backend)};
   for (int step = 1; step <= 2; ++step) {
     std::vector<std::thread> threads;
     for (size_t t = 0; t < 2; ++t) {
       threads.emplace_back([&parameters, t, step] {
-        for (const uint32_t number : {0, 1}) {
-          for (size_t i = t; i < parameters.size(); i += 2) parameters[i]->Fold(number, step);
+        for (size_t i = t; i < parameters.size(); i += 2) {
+          for (const uint32_t number : {0, 1}) parameters[i]->Fold(number, step);
+          parameters[i]->Finish();
         }
       });
     }
     for (std::thread& thread : threads) thread.join();
     std::vector<Update> updates;
-    for (const auto& parameter : parameters) {
-      parameter->Finish(facts);
-      updates.push_back(parameter->Next(step));
-    }
+    for (const auto& parameter : parameters) updates.push_back(parameter->Next(step));
     backend.RunUpdates(absl::MakeSpan(updates));
     for (size_t i = 0; i < updates.size(); ++i) {
-      parameters[i]->Describe(updates[i].result, facts);
+      parameters[i]->Describe(updates[i].result);
       parameters[i]->TakeNewWeights();
     }
+  }
+  std::vector<uint64_t> facts = {CopyMuch(backend)};
+  for (const auto& parameter : parameters) {
+    facts.insert(facts.end(), parameter->facts().begin(), parameter->facts().end());
   }
   return facts;
 }

@@ -1,7 +1,7 @@
 // Elements of encoded optimizer state (state_codec.h), for the CPU's loops and for kernels of a
 // device. Abseil-free. Pure functions; any thread.
-#ifndef KAON_KERNELS_STATE_GROUP_H_
-#define KAON_KERNELS_STATE_GROUP_H_
+#ifndef KAON_KERNELS_RULES_STATE_GROUP_H_
+#define KAON_KERNELS_RULES_STATE_GROUP_H_
 
 #include <cstdint>
 
@@ -64,4 +64,4 @@ KAON_HOST_DEVICE float Int8ValueOf(float scale, int8_t code) {
 
 }  // namespace kaon::kernels
 
-#endif  // KAON_KERNELS_STATE_GROUP_H_
+#endif  // KAON_KERNELS_RULES_STATE_GROUP_H_
