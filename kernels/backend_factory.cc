@@ -90,7 +90,8 @@ absl::StatusOr<std::unique_ptr<Backend>> LoadPlugin(const BackendOptions& option
                                             reason != nullptr ? reason : "no reason given"));
   }
   const auto version = reinterpret_cast<int (*)()>(dlsym(library.get(), "kaon_backend_version"));
-  const auto create = reinterpret_cast<Backend* (*)()>(dlsym(library.get(), "kaon_create_backend"));
+  const auto create = reinterpret_cast<Backend* (*)(const BackendOptions*, std::string*)>(
+      dlsym(library.get(), "kaon_create_backend"));
   if (version == nullptr || create == nullptr) {
     return absl::FailedPreconditionError(
         absl::StrCat("backend ", options.name, ": ", path,
@@ -101,10 +102,11 @@ absl::StatusOr<std::unique_ptr<Backend>> LoadPlugin(const BackendOptions& option
                                                       " has interface version ", version(),
                                                       ", this program has ", kBackendVersion));
   }
-  std::unique_ptr<Backend> backend(create());
+  std::string error;
+  std::unique_ptr<Backend> backend(create(&options, &error));
   if (backend == nullptr) {
     return absl::FailedPreconditionError(
-        absl::StrCat("backend ", options.name, ": ", path, " found no device it can use"));
+        absl::StrCat("backend ", options.name, ": ", path, ": ", error));
   }
   // The backend's code is in the library, so the library stays loaded until the process ends.
   static_cast<void>(library.release());

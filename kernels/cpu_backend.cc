@@ -4,6 +4,7 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <numeric>
 #include <type_traits>
@@ -14,13 +15,15 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/float_bits.h"
 #include "kernels/gemm/tiled_gemm.h"
+#include "kernels/host_memory.h"
 #include "kernels/muon_step.h"
 #include "kernels/mutation.h"
 #include "kernels/parallel_ranges.h"
+#include "kernels/processor_model.h"
+#include "kernels/reduce/cpu_accumulation.h"
 #include "kernels/reduce/digest.h"
 #include "kernels/reduce/digest_products.h"
-#include "kernels/reduce/fold.h"
-#include "kernels/reduce/mean.h"
+#include "kernels/reduce/grad_norm.h"
 #include "kernels/rules/element_wise_kernel.h"
 #include "kernels/rules/element_wise_rules.h"
 #include "kernels/state_codec.h"
@@ -36,9 +39,11 @@ void CheckSizes(const RuleConfig& rule, absl::Span<const uint64_t> shape,
                 const UpdateBuffers& buffers) {
   uint64_t n = 1;
   for (const uint64_t extent : shape) n *= extent;
-  CHECK(buffers.grad.size() == n && buffers.param.size() == n && buffers.new_param.size() == n)
+  const uint64_t bytes = n * sizeof(float);
+  CHECK(buffers.grad.size() == n && buffers.param.size() == bytes &&
+        buffers.new_param.size() == bytes)
       << "shape has " << n << " elements, gradient " << buffers.grad.size() << ", parameter "
-      << buffers.param.size() << ", new parameter " << buffers.new_param.size();
+      << buffers.param.num_floats() << ", new parameter " << buffers.new_param.num_floats();
   const std::vector<StateSlot> slots = StateSlots(rule, shape);
   CHECK(buffers.state.size() == slots.size())
       << "rule has " << slots.size() << " state slots, given " << buffers.state.size();
@@ -76,7 +81,8 @@ std::vector<StoredSlot> StoredSlots(const Config& config, int num_slots, uint32_
                                     const UpdateBuffers& buffers) {
   std::vector<StoredSlot> slots;
   for (int k = 0; k < num_slots; ++k) {
-    slots.push_back({buffers.state[k], k == 0 ? config.momentum_dtype : StateDType::kFloat32,
+    slots.push_back({buffers.state[k].host_bytes(),
+                     k == 0 ? config.momentum_dtype : StateDType::kFloat32,
                      TensorDigester(parameter_id, static_cast<uint32_t>(k) + 1)});
   }
   return slots;
@@ -91,25 +97,26 @@ struct ElementWiseStep {
   TensorDigester weights;
   // Storage type of the first slot; fp32 is stepped in place.
   StateDType momentum_dtype;
-  const UpdateBuffers& buffers;
+  GradView grad;
+  absl::Span<const float> param;
+  absl::Span<float> new_param;
 
   bool encoded() const { return num_slots > 0 && momentum_dtype != StateDType::kFloat32; }
   // In place, a line of weights has just been read and is written back to the same address.
   bool streams() const {
     constexpr uintptr_t kLineBytes = 64;
-    const absl::Span<float> to = buffers.new_param;
-    return to.data() != buffers.param.data() && to.size() * sizeof(float) >= kLeastStreamedBytes &&
-           reinterpret_cast<uintptr_t>(to.data()) % kLineBytes == 0;
+    return new_param.data() != param.data() &&
+           new_param.size() * sizeof(float) >= kLeastStreamedBytes &&
+           reinterpret_cast<uintptr_t>(new_param.data()) % kLineBytes == 0;
   }
 };
 
 // Returns the chunk from `first` on, in place.
 template <typename Rule>
 void FindNext(const ElementWiseStep<Rule>& step, int64_t first, NextBytes* next) {
-  const UpdateBuffers& buffers = step.buffers;
   constexpr int64_t kLine = NextBytes::kLine;
-  next[0] = {buffers.grad.at(first), kLine * static_cast<int64_t>(SizeOf(buffers.grad.dtype()))};
-  next[1] = {reinterpret_cast<const std::byte*>(buffers.param.data() + first),
+  next[0] = {step.grad.at(first), kLine * static_cast<int64_t>(SizeOf(step.grad.dtype()))};
+  next[1] = {reinterpret_cast<const std::byte*>(step.param.data() + first),
              kLine * static_cast<int64_t>(sizeof(float))};
   for (int k = 0; k < step.num_slots; ++k) {
     const StoredSlot& slot = step.slots[k];
@@ -122,7 +129,6 @@ void FindNext(const ElementWiseStep<Rule>& step, int64_t first, NextBytes* next)
 // independent, and chunks end at group boundaries.
 template <typename Rule>
 UpdateResult StepRange(const ElementWiseStep<Rule>& step, int64_t begin, int64_t end) {
-  const UpdateBuffers& buffers = step.buffers;
   const InstructionSet isa = ChosenInstructionSet().load(std::memory_order_relaxed);
   UpdateResult result;
   float momentum[kChunk];
@@ -130,10 +136,10 @@ UpdateResult StepRange(const ElementWiseStep<Rule>& step, int64_t begin, int64_t
   for (int64_t first = begin; first < end; first += kChunk) {
     ElementWiseArrays<Rule> chunk;
     chunk.n = std::min(kChunk, end - first);
-    chunk.grad = buffers.grad.at(first);
-    chunk.grad_dtype = buffers.grad.dtype();
-    chunk.param = buffers.param.data() + first;
-    chunk.new_param = buffers.new_param.data() + first;
+    chunk.grad = step.grad.at(first);
+    chunk.grad_dtype = step.grad.dtype();
+    chunk.param = step.param.data() + first;
+    chunk.new_param = step.new_param.data() + first;
     chunk.streams = streams;
     for (int k = 0; k < step.num_slots; ++k) chunk.state[k] = Floats(step.slots[k].bytes) + first;
     const absl::Span<float> decoded = absl::MakeSpan(momentum, chunk.n);
@@ -175,8 +181,10 @@ UpdateResult ApplyElementWise(const typename Rule::Config& config, const UpdateS
       StoredSlots(config, num_slots, scalars.parameter_id, buffers),
       TensorDigester(scalars.parameter_id, kWeightSlot),
       config.momentum_dtype,
-      buffers};
-  const auto n = static_cast<int64_t>(buffers.param.size());
+      buffers.grad,
+      buffers.param.host_floats(),
+      buffers.new_param.host_floats()};
+  const auto n = static_cast<int64_t>(step.param.size());
   UpdateResult result = SumOverRanges(
       pool, n, kPiece, [&](int64_t begin, int64_t end) { return StepRange(step, begin, end); });
   if (!IsFiniteMagnitude(result.largest_weight_bits)) {
@@ -215,6 +223,11 @@ uint64_t WorkOf(const SizedUpdate& update) {
 // free for the next chunks. The release takes some milliseconds, much less than its products.
 constexpr uint64_t kWorkspaceWorthReleasing = uint64_t{16} << 20;
 
+absl::Status Refused(uint64_t bytes) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("host memory: the system refused ", bytes, " bytes"));
+}
+
 }  // namespace
 
 CpuBackend::CpuBackend(std::unique_ptr<Gemm> gemm, int threads) : pool_(threads) {
@@ -227,18 +240,55 @@ CpuBackend::CpuBackend(const MakeGemm& make_gemm, int threads)
 
 std::string CpuBackend::name() const { return absl::StrCat("cpu/", gemm_->name()); }
 
-int64_t CpuBackend::Fold(DType dtype, const std::byte* src, float weight, bool first,
-                         absl::Span<float> acc, double* sum_squares) {
-  return FoldElements(dtype, src, weight, first, acc, sum_squares);
+std::string CpuBackend::device_class() const { return ProcessorModel(); }
+
+absl::StatusOr<Region> CpuBackend::Allocate(uint64_t bytes) {
+  const absl::Span<std::byte> memory = AllocateZeroedHost(bytes);
+  if (memory.empty()) return Refused(bytes);
+  return Region(memory);
 }
 
-MeanFacts CpuBackend::FinishMean(const MeanScalars& scalars, absl::Span<float> acc) {
-  return FinishMeanOn(pool_, scalars, acc);
+void CpuBackend::Free(Region region) { FreeHost(region.host_bytes()); }
+
+absl::StatusOr<absl::Span<std::byte>> CpuBackend::AllocateStaging(uint64_t bytes) {
+  const absl::Span<std::byte> memory = AllocateHost(bytes);
+  if (memory.empty()) return Refused(bytes);
+  return memory;
 }
 
-UpdateResult CpuBackend::ApplyUpdate(const RuleConfig& rule, const UpdateScalars& scalars,
-                                     absl::Span<const uint64_t> shape,
-                                     const UpdateBuffers& buffers) {
+void CpuBackend::FreeStaging(absl::Span<std::byte> staging) { FreeHost(staging); }
+
+void CpuBackend::CopyIn(absl::Span<const std::byte> from, Region to) { Copy(from, to); }
+
+void CpuBackend::CopyOut(ConstRegion from, absl::Span<std::byte> to) { Copy(from, to); }
+
+void CpuBackend::Copy(ConstRegion from, Region to) {
+  CHECK(from.size() == to.size()) << from.size() << " bytes to " << to.size();
+  if (from.empty()) return;
+  std::memcpy(to.host_bytes().data(), from.host_bytes().data(), from.size());
+}
+
+void CpuBackend::RoundOut(ConstRegion floats, DType dtype, std::byte* to) {
+  FromFloat(dtype, floats.host_floats(), to);
+}
+
+uint64_t CpuBackend::Digest(uint32_t parameter_id, uint32_t slot, ConstRegion bytes) {
+  return TensorDigester(parameter_id, slot).OfBytes(bytes.host_bytes(), 0);
+}
+
+uint32_t CpuBackend::LargestMagnitude(ConstRegion floats) {
+  return LargestMagnitudeBits(floats.host_floats());
+}
+
+std::unique_ptr<Accumulation> CpuBackend::Accumulate(Region sum) {
+  return std::make_unique<CpuAccumulation>(sum.host_floats(), pool_);
+}
+
+UpdateResult CpuBackend::Run(const Update& update) {
+  const RuleConfig& rule = *update.rule;
+  const UpdateScalars& scalars = update.scalars;
+  const absl::Span<const uint64_t> shape = update.shape;
+  const UpdateBuffers& buffers = update.buffers;
   CheckSizes(rule, shape, buffers);
   // The workspace of one thread is that of the matrices. Without weights there are none.
   if (buffers.part != UpdatePart::kState &&
@@ -260,8 +310,9 @@ UpdateResult CpuBackend::ApplyUpdate(const RuleConfig& rule, const UpdateScalars
       rule);
 }
 
-void CpuBackend::RunUpdates(int64_t n, absl::FunctionRef<void(int64_t)> update) {
-  pool_.ParallelFor(n, update);
+void CpuBackend::RunUpdates(absl::Span<Update> updates) {
+  pool_.ParallelFor(static_cast<int64_t>(updates.size()),
+                    [&](int64_t i) { updates[i].result = Run(updates[i]); });
 }
 
 size_t CpuBackend::NumConcurrentUpdates(absl::Span<const SizedUpdate> updates) const {

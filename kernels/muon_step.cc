@@ -57,7 +57,7 @@ struct MuonWeightKernel {
 void Advance(const MuonMomentumScalars& scalars, const UpdateBuffers& buffers, int64_t first,
              absl::Span<float> momentum, float* direction) {
   const float* grad = buffers.grad.floats().data() + first;
-  const float* param = buffers.param.data() + first;
+  const float* param = buffers.param.host_floats().data() + first;
   const int64_t n = static_cast<int64_t>(momentum.size());
   if (scalars.decay.l2 != 0) {
     RunVectorized<MuonDirectionKernel<true>>(&scalars, grad, param, momentum.data(), direction, n);
@@ -85,7 +85,7 @@ UpdateResult DirectionOf(StateDType dtype, const MuonMomentumScalars& scalars,
                          int64_t begin, int64_t end, float* direction) {
   const bool encoded = dtype != StateDType::kFloat32;
   const bool writes_state = buffers.part != UpdatePart::kWeights;
-  const absl::Span<std::byte> state = buffers.state[0];
+  const absl::Span<std::byte> state = buffers.state[0].host_bytes();
   std::array<float, kChunk> chunk;
   std::array<float, kChunk> unread;
   UpdateResult result;
@@ -130,13 +130,14 @@ SteppedRows StepWeights(const MuonWeightScalars& scalars, absl::Span<const float
                         const UpdateBuffers& buffers, int64_t element,
                         const TensorDigester& digester) {
   SteppedRows stepped;
+  const float* const param = buffers.param.host_floats().data();
   const auto end = static_cast<int64_t>(orthogonal.size());
   for (int64_t first = 0; first < end; first += kChunk) {
     const int64_t count = std::min(kChunk, end - first);
     const int64_t at = element + first;
-    const absl::Span<float> written = buffers.new_param.subspan(at, count);
-    RunVectorized<MuonWeightKernel>(&scalars, orthogonal.data() + first, buffers.param.data() + at,
-                                    written.data(), count);
+    const absl::Span<float> written = buffers.new_param.host_floats().subspan(at, count);
+    RunVectorized<MuonWeightKernel>(&scalars, orthogonal.data() + first, param + at, written.data(),
+                                    count);
     stepped.digest += digester.Of(written, at);
     stepped.sum_squares += FactsOf(orthogonal.subspan(first, count)).sum_squares;
     stepped.largest_weight_bits =
@@ -291,7 +292,7 @@ UpdateResult ApplyMuon(const MuonConfig& config, const UpdateScalars& scalars,
   const auto blocks = MatrixBlocks(config.layout, shape);
   CHECK(blocks.ok()) << blocks.status();
   const MuonMomentumScalars before = MomentumScalars(config, scalars);
-  const auto n = static_cast<int64_t>(given.param.size());
+  const auto n = static_cast<int64_t>(given.param.num_floats());
   const TensorDigester momentum(scalars.parameter_id, 1);
   if (given.part == UpdatePart::kState) {
     return SumOverRanges(pool, n, kPiece, [&](int64_t begin, int64_t end) {
@@ -305,7 +306,7 @@ UpdateResult ApplyMuon(const MuonConfig& config, const UpdateScalars& scalars,
   const auto memory = std::make_unique_for_overwrite<float[]>(in_place ? n : 0);
   UpdateBuffers buffers = given;
   if (in_place) buffers.new_param = absl::MakeSpan(memory.get(), n);
-  const absl::Span<float> direction = buffers.new_param;
+  const absl::Span<float> direction = buffers.new_param.host_floats();
   std::vector<MatrixNorm> norms((n + kPiece - 1) / kPiece);
   UpdateResult result = SumOverRanges(pool, n, kPiece, [&](int64_t begin, int64_t end) {
     const UpdateResult piece =
@@ -341,7 +342,8 @@ UpdateResult ApplyMuon(const MuonConfig& config, const UpdateScalars& scalars,
   if (Mutated(Mutation::kMomentumAliased) && config.momentum_dtype == StateDType::kFloat32) {
     memcpy(buffers.state[0].data(), direction.data(), buffers.state[0].size());
   }
-  if (in_place) std::copy(direction.begin(), direction.end(), given.new_param.begin());
+  if (in_place)
+    std::copy(direction.begin(), direction.end(), given.new_param.host_floats().begin());
   return result;
 }
 

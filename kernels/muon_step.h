@@ -1,6 +1,6 @@
 // One whole update of one parameter by Muon on the CPU (formulas [M1]-[M6]): momentum, direction,
 // orthogonalization, scale, decay. Pure function over borrowed buffers; any thread, on disjoint
-// buffers, as far as the Gemm allows.
+// buffers of host memory, as far as the Gemm allows.
 #ifndef KAON_KERNELS_MUON_STEP_H_
 #define KAON_KERNELS_MUON_STEP_H_
 

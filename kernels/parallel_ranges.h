@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/backend.h"
 #include "kernels/thread_pool.h"
+#include "kernels/update.h"
 
 namespace kaon::kernels {
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/backend.h"
+#include "kernels/accumulation.h"
 #include "kernels/float_bits.h"
 #include "kernels/mutation.h"
 #include "kernels/streaming_store.h"

@@ -64,7 +64,7 @@ TEST(CpuBackendTest, GivesTheSameBitsWithAnyNumberOfThreads) {
       Parameter parameter(rule, shape, weight);
       std::vector<float> mean = grad;
       const MeanFacts facts =
-          backend.FinishMean({.total_weight = 3, .loss_scale = 2}, absl::MakeSpan(mean));
+          backend.Accumulate(mean)->FinishMean({.total_weight = 3, .loss_scale = 2});
       const UpdateResult result = parameter.Update(backend, mean, {0.1, 0.5, 1});
       return std::make_tuple(parameter.weight, result.weights_digest, result.slots_digest, mean,
                              facts.norm.sum_squares, facts.norm.absolute_max, facts.digest);
@@ -93,9 +93,9 @@ SteppedWeights SteppedBeside(CpuBackend& backend, const RuleConfig& rule,
                              absl::optional<int> offset) {
   const std::vector<uint64_t> shape = {weight.size()};
   std::vector<std::vector<std::byte>> slots;
-  std::vector<absl::Span<std::byte>> spans;
+  std::vector<Region> regions;
   for (const StateSlot& slot : StateSlots(rule, shape)) slots.emplace_back(slot.num_bytes);
-  for (std::vector<std::byte>& slot : slots) spans.push_back(absl::MakeSpan(slot));
+  for (std::vector<std::byte>& slot : slots) regions.emplace_back(absl::MakeSpan(slot));
   constexpr size_t kLineFloats = 16;
   std::vector<float> memory(weight.size() + 3 * kLineFloats, std::nanf(""));
   const size_t into_line = reinterpret_cast<uintptr_t>(memory.data()) / sizeof(float) % kLineFloats;
@@ -104,7 +104,7 @@ SteppedWeights SteppedBeside(CpuBackend& backend, const RuleConfig& rule,
   const absl::Span<float> to =
       offset ? lines.subspan(*offset, weight.size()) : absl::MakeSpan(weight);
   const UpdateResult result = backend.ApplyUpdate(rule, {.lr = 0.1, .clip_factor = 1, .t = 1},
-                                                  shape, {grad, weight, to, spans});
+                                                  shape, {grad, weight, to, regions});
   return {std::vector<float>(to.begin(), to.end()), result};
 }
 

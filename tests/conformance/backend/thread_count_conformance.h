@@ -118,12 +118,13 @@ TEST_P(ThreadCountConformanceTest, MuonInTwoParts) {
       const std::unique_ptr<Backend> backend = GetParam()(threads);
       Parameter parts = before;
       std::vector<float> new_weight(grad.size());
-      const absl::Span<std::byte> state[] = {parts.StateBytesOf(0)};
-      UpdateBuffers buffers = {GradView(grad), parts.weight, absl::MakeSpan(new_weight), state};
+      const UpdateTensors tensors(*backend, parts, grad, new_weight);
+      UpdateBuffers buffers = tensors.buffers();
       buffers.part = UpdatePart::kWeights;
       const UpdateResult weights = backend->ApplyUpdate(rule, {1e-2, 0.5, 3}, shape, buffers);
       buffers.part = UpdatePart::kState;
       const UpdateResult slots = backend->ApplyUpdate(rule, {1e-2, 0.5, 3}, shape, buffers);
+      tensors.Read(new_weight);
       EXPECT_TRUE(SameBits(new_weight, whole.weight));
       EXPECT_TRUE(SameState(parts, whole));
       EXPECT_EQ(weights.weights_digest, expected.weights_digest);
@@ -144,28 +145,33 @@ TEST_P(ThreadCountConformanceTest, ManyParameters) {
   const auto parameter_of = [](const Case& c) {
     return Parameter(c.rule, c.shape, reference::GaussianVector(c.shape[0] * c.shape[1], 1));
   };
-  const auto step = [](Backend& backend, const Case& c, Parameter& parameter) {
-    return parameter.Update(backend, reference::GaussianVector(c.shape[0] * c.shape[1], 10),
-                            {1e-2, 0.5, 1});
+  const auto grad_of = [](const Case& c) {
+    return reference::GaussianVector(c.shape[0] * c.shape[1], 10);
   };
+  const UpdateScalars scalars = {1e-2, 0.5, 1};
   const std::unique_ptr<Backend> serial = GetParam()(1);
   std::vector<Parameter> expected;
   std::vector<UpdateResult> expected_results;
   for (const Case& c : cases) {
     expected.push_back(parameter_of(c));
-    expected_results.push_back(step(*serial, c, expected.back()));
+    expected_results.push_back(expected.back().Update(*serial, grad_of(c), scalars));
   }
   for (const int threads : {1, 2, 8}) {
     const std::unique_ptr<Backend> backend = GetParam()(threads);
     std::vector<Parameter> parameters;
     for (const Case& c : cases) parameters.push_back(parameter_of(c));
-    std::vector<UpdateResult> results(cases.size());
-    backend->RunUpdates(static_cast<int64_t>(cases.size()),
-                        [&](int64_t i) { results[i] = step(*backend, cases[i], parameters[i]); });
+    std::vector<UpdateTensors> tensors;
+    std::vector<Update> updates;
+    for (size_t i = 0; i < cases.size(); ++i) {
+      tensors.emplace_back(*backend, parameters[i], grad_of(cases[i]), parameters[i].weight);
+      updates.push_back(tensors.back().UpdateBy(scalars));
+    }
+    backend->RunUpdates(absl::MakeSpan(updates));
     for (size_t i = 0; i < cases.size(); ++i) {
       SCOPED_TRACE(testing::Message() << threads << " threads, case " << i);
-      EXPECT_EQ(results[i].weights_digest, expected_results[i].weights_digest);
-      EXPECT_EQ(results[i].slots_digest, expected_results[i].slots_digest);
+      tensors[i].Read(parameters[i].weight);
+      EXPECT_EQ(updates[i].result.weights_digest, expected_results[i].weights_digest);
+      EXPECT_EQ(updates[i].result.slots_digest, expected_results[i].slots_digest);
       EXPECT_TRUE(SameBits(parameters[i].weight, expected[i].weight));
       EXPECT_TRUE(SameState(parameters[i], expected[i]));
     }
