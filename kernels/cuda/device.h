@@ -40,14 +40,14 @@ class Event {
   virtual void Await() = 0;
 };
 
-// Work recorded by Stream::EndCapture, to be launched any number of times.
+// Work recorded by Stream::EndCapture, to be launched any number of times. Outlives its launches.
 class Graph {
  public:
   virtual ~Graph() = default;
 };
 
 // Work that the device does in order. Host memory of a copy comes from AllocatePinned and belongs
-// to the copy until it is done.
+// to the copy until it is done. The destructor blocks until all work is done.
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -63,12 +63,14 @@ class Stream {
   // Blocks until everything is done.
   virtual void Synchronize() = 0;
 
-  // Between the two calls, work is recorded and not done. Allocations are not allowed meanwhile.
+  // Between the two calls, work is recorded and not done. The thread neither allocates nor waits
+  // meanwhile, and the stream neither records nor waits for events.
   virtual void BeginCapture() = 0;
   virtual std::unique_ptr<Graph> EndCapture() = 0;
   virtual void Launch(const Graph& graph) = 0;
 
-  // The cudaStream_t, for launch.h and cuBLASLt; null on the host.
+  // The cudaStream_t, for launch.h and cuBLASLt; null on the host. Makes the device the current
+  // one of the calling thread.
   virtual void* native() = 0;
 };
 
