@@ -157,7 +157,7 @@ ROWS = [
     of_copy("AdamW fp32 256 Mi", "adamw", 0.90),
     of_copy("SGD fp32 256 Mi", "sgd", 0.90),
     of_copy("Lion fp32 256 Mi", "lion", 0.90),
-    of_torch("AdamW fp32 256 Mi", "adamw", ["adamw_fused"], 1.15, "torch AdamW fused"),
+    of_torch("AdamW fp32 256 Mi", "adamw_ms", ["adamw_fused"], 1.15, "torch AdamW fused"),
     of_copy("fold bf16 -> fp32", "fold", 0.85),
     of_copy("mean + norm + digest", "mean", 0.85),
     Ratio("NS5 4096^2", ("bench", "ns_4096x4096"), [("bench", "ns_dense_4096x4096")], 1.25, "own dense form"),
