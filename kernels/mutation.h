@@ -6,6 +6,8 @@
 #ifndef KAON_KERNELS_MUTATION_H_
 #define KAON_KERNELS_MUTATION_H_
 
+#include "kernels/host_device.h"
+
 #ifndef KAON_MUTATION
 #define KAON_MUTATION 0
 #endif
@@ -43,7 +45,9 @@ enum class Mutation {
 };
 // clang-format on
 
-constexpr bool Mutated(Mutation mutation) { return static_cast<int>(mutation) == KAON_MUTATION; }
+KAON_HOST_DEVICE constexpr bool Mutated(Mutation mutation) {
+  return static_cast<int>(mutation) == KAON_MUTATION;
+}
 
 }  // namespace kaon::kernels
 

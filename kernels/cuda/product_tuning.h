@@ -1,0 +1,44 @@
+// Cross-checks and times the forms of symmetric products on the device at hand. Blocks on the
+// stream. One thread at a time per stream.
+#ifndef KAON_KERNELS_CUDA_PRODUCT_TUNING_H_
+#define KAON_KERNELS_CUDA_PRODUCT_TUNING_H_
+
+#include <cstdint>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "kernels/cuda/product_choice.h"
+#include "kernels/cuda/symmetric_forms.h"
+
+namespace kaon::kernels::cuda {
+
+// Returns the bytes of device memory that a cross-check needs. Newton-Schulz on a (n, k) batch has
+// as many for its matrices.
+uint64_t CrossCheckBytes(const SymmetricShape& shape);
+
+// Returns true if `form` computes alpha A A^T + beta C as the dense form does, up to one rounding
+// of each element. `memory` has CrossCheckBytes on the device, 256-byte aligned. Fails as
+// SymmetricProducts::Find does.
+absl::StatusOr<bool> PassesCrossCheck(SymmetricProducts& symmetric, const ProductStream& on,
+                                      SymmetricForm form, const SymmetricShape& shape,
+                                      std::byte* memory);
+
+struct TuningOptions {
+  Device& device;
+  SymmetricProducts& symmetric;
+  // Reads a monotonic clock.
+  absl::FunctionRef<absl::Time()> now;
+};
+
+// Sets the fastest form of each shape, among those that pass their cross-check. A form that is not
+// at least 2 % faster than the dense one is not chosen. RESOURCE_EXHAUSTED if the device has no
+// room for the matrices.
+absl::Status Tune(const TuningOptions& options, absl::Span<const SymmetricShape> shapes,
+                  ProductChoice& choice);
+
+}  // namespace kaon::kernels::cuda
+
+#endif  // KAON_KERNELS_CUDA_PRODUCT_TUNING_H_
