@@ -172,6 +172,8 @@ def main():
     for name, measure in (("training", measure_training), ("transfers", measure_transfers)):
         try:
             measure(programs, args.directory, device, args.small)
+        except FileNotFoundError as error:
+            emit("", skipped=str(error))
         except (OSError, RuntimeError, subprocess.SubprocessError) as error:
             print(f"{name}: {error}", file=sys.stderr)
             emit(name, ok=False, detail=str(error))

@@ -43,9 +43,10 @@ class Results:
         return [e for e in self.entries if e.get("section") == section and "ok" in e and e["name"].startswith(prefix)]
 
     def reason(self, section, prefix=""):
-        """Why a section has no such line; empty if nothing says so."""
+        """Why a section has no such line; empty if nothing says so. A reason without a name is that of all rows."""
         for entry in self.entries:
-            if entry.get("section") == section and "skipped" in entry and entry["name"].startswith(prefix):
+            if entry.get("section") == section and "skipped" in entry and (
+                    not entry["name"] or entry["name"].startswith(prefix)):
                 return entry["skipped"]
         return self.failed.get(section, "")
 
