@@ -29,30 +29,12 @@
 #include "kernels/state_codec.h"
 #include "kernels/streaming_store.h"
 #include "kernels/update_fault.h"
+#include "kernels/update_sizes.h"
 #include "kernels/update_workspace.h"
 #include "kernels/vector_dispatch.h"
 
 namespace kaon::kernels {
 namespace {
-
-void CheckSizes(const RuleConfig& rule, absl::Span<const uint64_t> shape,
-                const UpdateBuffers& buffers) {
-  uint64_t n = 1;
-  for (const uint64_t extent : shape) n *= extent;
-  const uint64_t bytes = n * sizeof(float);
-  CHECK(buffers.grad.size() == n && buffers.param.size() == bytes &&
-        buffers.new_param.size() == bytes)
-      << "shape has " << n << " elements, gradient " << buffers.grad.size() << ", parameter "
-      << buffers.param.num_floats() << ", new parameter " << buffers.new_param.num_floats();
-  const std::vector<StateSlot> slots = StateSlots(rule, shape);
-  CHECK(buffers.state.size() == slots.size())
-      << "rule has " << slots.size() << " state slots, given " << buffers.state.size();
-  for (size_t i = 0; i < slots.size(); ++i) {
-    CHECK(static_cast<int64_t>(buffers.state[i].size()) == slots[i].num_bytes)
-        << slots[i].name << " has " << buffers.state[i].size() << " bytes, needs "
-        << slots[i].num_bytes;
-  }
-}
 
 float* Floats(absl::Span<std::byte> slot) { return reinterpret_cast<float*>(slot.data()); }
 
@@ -289,7 +271,7 @@ UpdateResult CpuBackend::Run(const Update& update) {
   const UpdateScalars& scalars = update.scalars;
   const absl::Span<const uint64_t> shape = update.shape;
   const UpdateBuffers& buffers = update.buffers;
-  CheckSizes(rule, shape, buffers);
+  CheckUpdateSizes(update);
   // The workspace of one thread is that of the matrices. Without weights there are none.
   if (buffers.part != UpdatePart::kState &&
       UpdateWorkspaceBytes(name(), 1, rule, shape) >= kWorkspaceWorthReleasing) {

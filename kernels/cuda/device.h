@@ -16,6 +16,8 @@
 namespace kaon::kernels::cuda {
 
 struct DeviceProperties {
+  // "cuda", or "cuda_on_host".
+  std::string platform;
   // Model, such as "NVIDIA H100 80GB HBM3".
   std::string name;
   // Compute capability, such as 9 and 0.

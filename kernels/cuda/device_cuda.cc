@@ -252,6 +252,7 @@ absl::StatusOr<DeviceProperties> PropertiesOf(int ordinal) {
     return Unusable(ordinal, "cudaGetDeviceProperties", error);
   }
   DeviceProperties properties;
+  properties.platform = "cuda";
   properties.name = prop.name;
   properties.major = prop.major;
   properties.minor = prop.minor;

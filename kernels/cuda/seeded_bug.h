@@ -1,6 +1,6 @@
-// GPU bugs that can be built in, one at a time, to verify that tests find each of them.
-// KAON_SEEDED_BUG is the number of the bug in this build. In every product it is 0, and Has() is a
-// constant that leaves no trace. Constants only; any thread.
+// Bugs of device code that can be built in, one at a time, to verify that the tests find each of
+// them. KAON_SEEDED_BUG is the number of the bug in this build; 0 in every product, where Has() is
+// a constant that leaves no trace. Constants only; any thread.
 #ifndef KAON_KERNELS_CUDA_SEEDED_BUG_H_
 #define KAON_KERNELS_CUDA_SEEDED_BUG_H_
 
@@ -12,18 +12,40 @@
 
 namespace kaon::kernels::cuda {
 
-// clang-format off
 enum class SeededBug {
-  kStaleGraphMemory = 301,  // kernels/cuda/muon_runner
-  kLastBlockNotMirrored = 302,  // kernels/cuda/mirror
-  kWrongBatchStride = 303,  // kernels/cuda/block_addresses
-  kSwappedX = 304,  // kernels/cuda/newton_schulz
-  kRestartMissing = 305,  // kernels/cuda/newton_schulz
-  kStaleGraphConfig = 306,  // kernels/cuda/muon_runner
-  kStripMissing = 307,  // kernels/cuda/symmetric_forms
-  kDiagonalOfFirstOnly = 308,  // kernels/cuda/iteration_kernels
+  kNone = 0,
+  // Element-wise kernels.
+  kNormWithoutBarrier = 101,
+  kFoldLanesInOtherOrder = 102,
+  kDigestWithoutTail = 103,
+  kTailOffByOne = 104,
+  kOffset32Bits = 105,
+  kStaleSlot = 106,
+  kScaleOfHalfGroup = 107,
+  kNotTransposedBack = 108,
+  kTileEdgeOffByOne = 109,
+  kSquaresNotWidened = 110,
+  kNanInLargest = 111,
+  kFirstOfBatchOnly = 112,
+  // Order of streams, events and page-locked memory.
+  kSlotReusedBeforeItsEvent = 201,
+  kCopyNotAfterFolds = 202,
+  kFactsReadBeforeTheMean = 203,
+  kChunkCopiedOnOtherStream = 204,
+  kPieceReusedBeforeItsEvent = 205,
+  kMeanOnOtherStream = 206,
+  kResultsReadBeforeTheWait = 207,
+  kResultsNotZeroed = 208,
+  // Products and Newton-Schulz.
+  kStaleGraphMemory = 301,
+  kLastBlockNotMirrored = 302,
+  kWrongBatchStride = 303,
+  kSwappedX = 304,
+  kRestartMissing = 305,
+  kStaleGraphConfig = 306,
+  kStripMissing = 307,
+  kDiagonalOfFirstOnly = 308,
 };
-// clang-format on
 
 KAON_HOST_DEVICE constexpr bool Has(SeededBug bug) {
   return static_cast<int>(bug) == KAON_SEEDED_BUG;

@@ -14,6 +14,8 @@
 namespace kaon::kernels {
 namespace {
 
+static_assert(kFoldBlock == kFoldBlockElements);
+
 // Adds neighbours at half the distance until one is left.
 template <int n>
 KAON_HOST_DEVICE float SumOf(float* lanes) {

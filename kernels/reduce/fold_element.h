@@ -15,6 +15,9 @@
 
 namespace kaon::kernels {
 
+// Elements per block of the sum of squares.
+inline constexpr int64_t kFoldBlock = 1024;
+
 // Lanes of the sum of squares of a block: element i is added to lane i % kFoldLanes. Then lanes at
 // half the distance are added until one is left. The lanes fill four of the widest registers, to
 // hide the latency of the additions.

@@ -119,6 +119,7 @@ class DeviceOnHost final : public Device {
       : memory_("device memory", options.memory_bytes),
         pinned_("pinned memory", options.pinned_bytes),
         random_(options.seed) {
+    properties_.platform = "cuda_on_host";
     properties_.name = "kaon device on the host";
     properties_.major = 9;
     properties_.minor = 0;
