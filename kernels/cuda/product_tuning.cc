@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
+#include <cstring>
 
-#include "absl/cleanup/cleanup.h"
 #include "kernels/cuda/cross_check.h"
+#include "kernels/cuda/owned_memory.h"
 #include "kernels/float_bits.h"
 
 namespace kaon::kernels::cuda {
@@ -18,13 +18,13 @@ namespace {
 float MostDifference(NsDType dtype) { return dtype == NsDType::kBFloat16 ? 0x1p-6f : 0x1p-9f; }
 
 // Matrices of one product: A (n, k), and two results (n, n).
-struct Memory {
+struct Matrices {
   std::byte* a;
   std::byte* c;
   std::byte* d;
   uint32_t* largest_bits;
 
-  Memory(const SymmetricShape& shape, std::byte* memory) {
+  Matrices(const SymmetricShape& shape, std::byte* memory) {
     const int64_t bytes = shape.batch * ElementBytes(shape.dtype);
     const int64_t square = LayoutOf(shape.dtype, shape.n, shape.n).stride * bytes;
     a = memory;
@@ -32,35 +32,116 @@ struct Memory {
     d = c + square;
     largest_bits = reinterpret_cast<uint32_t*>(d + square);
   }
+  uint64_t bytes_from(const std::byte* memory) const {
+    constexpr uint64_t kWordBytes = 256;
+    return reinterpret_cast<const std::byte*>(largest_bits) - memory + kWordBytes;
+  }
 };
 
 // Sums off the diagonal are about 1, and those on it about sqrt(k).
-float AlphaOf(const SymmetricShape& shape) {
-  return 3 / std::sqrt(static_cast<float>(shape.k));
-}
+float AlphaOf(const SymmetricShape& shape) { return 3 / std::sqrt(static_cast<float>(shape.k)); }
 constexpr float kBeta = -0.5f;
+constexpr float kFloor = 1;
 
-uint32_t ReadWord(const TuningOptions*, Stream&, const uint32_t*);
+void FillOperands(Stream& stream, const SymmetricShape& shape, const Matrices& x) {
+  FillPattern(stream, {shape.dtype, shape.n, shape.k, shape.batch}, false, x.a);
+  FillPattern(stream, {shape.dtype, shape.n, shape.n, shape.batch}, true, x.c);
+}
 
-// Device memory that is freed at the end of the scope.
-class DeviceMemory {
- public:
-  static absl::StatusOr<std::unique_ptr<DeviceMemory>> Allocate(Device& device, uint64_t bytes) {
-    const absl::StatusOr<void*> memory = device.Allocate(bytes);
-    if (!memory.ok()) return memory.status();
-    return std::make_unique<DeviceMemory>(device, *memory);
+// Microseconds of one product: the shortest of some rounds.
+double Microseconds(const FormsUnderTest& forms, absl::FunctionRef<absl::Time()> now,
+                    SymmetricForm form, const SymmetricShape& shape, const Matrices& x) {
+  constexpr int kRounds = 5;
+  // Enough products to hide a round's launch and wait.
+  constexpr double kOperations = 2e12;
+  const double operations = 2.0 * static_cast<double>(shape.n) * static_cast<double>(shape.n) *
+                            static_cast<double>(shape.k) * static_cast<double>(shape.batch);
+  const int repeats = static_cast<int>(std::clamp(kOperations / operations, 1.0, 200.0));
+  absl::Duration shortest = absl::InfiniteDuration();
+  for (int round = 0; round <= kRounds; ++round) {
+    forms.on.stream.Synchronize();
+    const absl::Time begin = now();
+    for (int i = 0; i < repeats; ++i) {
+      forms.symmetric.Multiply(forms.on, form, shape, AlphaOf(shape), kBeta, {x.a, x.a, x.c, x.d});
+    }
+    forms.on.stream.Synchronize();
+    // The first round warms up.
+    if (round > 0) shortest = std::min(shortest, now() - begin);
   }
-  DeviceMemory(Device& device, void* memory) : device_(device), memory_(memory) {}
-  ~DeviceMemory() { device_.Free(memory_); }
-  DeviceMemory(const DeviceMemory&) = delete;
-  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  return absl::ToDoubleMicroseconds(shortest) / repeats;
+}
 
-  std::byte* get() const { return static_cast<std::byte*>(memory_); }
-
- private:
-  Device& device_;
-  void* const memory_;
-};
+absl::Status TuneShape(const FormsUnderTest& forms, absl::FunctionRef<absl::Time()> now,
+                       const SymmetricShape& shape, ProductChoice& choice) {
+  constexpr double kLeastGain = 0.98;
+  absl::StatusOr<OwnedMemory> memory = OwnedMemory::OnDevice(forms.device, CrossCheckBytes(shape));
+  if (!memory.ok()) return memory.status();
+  const Matrices matrices(shape, memory->data());
+  ChosenForm chosen;
+  double& dense = chosen.microseconds[static_cast<int>(SymmetricForm::kDense)];
+  for (const SymmetricForm form : kSymmetricForms) {
+    if (!forms.symmetric.Supports(form, shape)) continue;
+    const absl::StatusOr<bool> passes = PassesCrossCheck(forms, form, shape, memory->data());
+    if (!passes.ok()) return passes.status();
+    if (!*passes) continue;
+    FillOperands(forms.on.stream, shape, matrices);
+    double& time = chosen.microseconds[static_cast<int>(form)];
+    time = Microseconds(forms, now, form, shape, matrices);
+    const double best = chosen.microseconds[static_cast<int>(chosen.form)];
+    if (form != SymmetricForm::kDense && time < kLeastGain * dense && time < best) {
+      chosen.form = form;
+    }
+  }
+  choice.Set(shape, chosen);
+  return absl::OkStatus();
+}
 
 }  // namespace
+
+uint64_t CrossCheckBytes(const SymmetricShape& shape) {
+  std::byte* const none = nullptr;
+  return Matrices(shape, none).bytes_from(none);
+}
+
+absl::StatusOr<bool> PassesCrossCheck(const FormsUnderTest& forms, SymmetricForm form,
+                                      const SymmetricShape& shape, std::byte* memory) {
+  absl::Status status = forms.symmetric.Find(SymmetricForm::kDense, shape);
+  if (status.ok()) status = forms.symmetric.Find(form, shape);
+  if (!status.ok()) return status;
+  if (form == SymmetricForm::kDense) return true;
+  absl::StatusOr<OwnedMemory> largest = OwnedMemory::Pinned(forms.device, sizeof(uint32_t));
+  if (!largest.ok()) return largest.status();
+  Stream& stream = forms.on.stream;
+  const Matrices x(shape, memory);
+  FillOperands(stream, shape, x);
+  stream.SetZero(x.largest_bits, sizeof(uint32_t));
+  const float alpha = AlphaOf(shape);
+  forms.symmetric.Multiply(forms.on, form, shape, alpha, kBeta, {x.a, x.a, x.c, x.d});
+  forms.symmetric.Multiply(forms.on, SymmetricForm::kDense, shape, alpha, kBeta,
+                           {x.a, x.a, x.c, x.c});
+  CompareMatrices(stream, {shape.dtype, shape.n, shape.n, shape.batch}, x.c, x.d, kFloor,
+                  x.largest_bits);
+  stream.CopyOut(x.largest_bits, largest->data(), sizeof(uint32_t));
+  stream.Synchronize();
+  uint32_t bits = 0;
+  memcpy(&bits, largest->data(), sizeof(bits));
+  const bool passes = FloatOf(bits) <= MostDifference(shape.dtype);
+  if (!passes) {
+    LOG(ERROR) << forms.device.properties().name << ": symmetric product " << shape.n << "x"
+               << shape.k << ", batch " << shape.batch << ", form " << NameOf(form)
+               << " differs from dense by " << FloatOf(bits) << ", at most "
+               << MostDifference(shape.dtype) << " is correct; the dense form is used";
+  }
+  return passes;
+}
+
+absl::Status Tune(const FormsUnderTest& forms, absl::FunctionRef<absl::Time()> now,
+                  absl::Span<const SymmetricShape> shapes, ProductChoice& choice) {
+  for (const SymmetricShape& shape : shapes) {
+    const absl::Status status = TuneShape(forms, now, shape, choice);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace kaon::kernels::cuda

@@ -15,29 +15,27 @@
 
 namespace kaon::kernels::cuda {
 
-// Returns the bytes of device memory that a cross-check needs. Newton-Schulz on a (n, k) batch has
-// as many for its matrices.
+// Forms under test, where they run, and the device of the stream.
+struct FormsUnderTest {
+  Device& device;
+  SymmetricProducts& symmetric;
+  ProductStream on;
+};
+
+// Returns the bytes of device memory that a cross-check needs.
 uint64_t CrossCheckBytes(const SymmetricShape& shape);
 
 // Returns true if `form` computes alpha A A^T + beta C as the dense form does, up to one rounding
-// of each element. `memory` has CrossCheckBytes on the device, 256-byte aligned. Fails as
-// SymmetricProducts::Find does.
-absl::StatusOr<bool> PassesCrossCheck(SymmetricProducts& symmetric, const ProductStream& on,
-                                      SymmetricForm form, const SymmetricShape& shape,
-                                      std::byte* memory);
-
-struct TuningOptions {
-  Device& device;
-  SymmetricProducts& symmetric;
-  // Reads a monotonic clock.
-  absl::FunctionRef<absl::Time()> now;
-};
+// of each element. `memory` has CrossCheckBytes on the device, 256-byte
+// aligned. Fails as SymmetricProducts::Find does.
+absl::StatusOr<bool> PassesCrossCheck(const FormsUnderTest& forms, SymmetricForm form,
+                                      const SymmetricShape& shape, std::byte* memory);
 
 // Sets the fastest form of each shape, among those that pass their cross-check. A form that is not
-// at least 2 % faster than the dense one is not chosen. RESOURCE_EXHAUSTED if the device has no
-// room for the matrices.
-absl::Status Tune(const TuningOptions& options, absl::Span<const SymmetricShape> shapes,
-                  ProductChoice& choice);
+// at least 2 % faster than the dense one is not chosen. `now` reads a monotonic clock.
+// RESOURCE_EXHAUSTED if the device has no room for the matrices.
+absl::Status Tune(const FormsUnderTest& forms, absl::FunctionRef<absl::Time()> now,
+                  absl::Span<const SymmetricShape> shapes, ProductChoice& choice);
 
 }  // namespace kaon::kernels::cuda
 
