@@ -47,9 +47,9 @@ class Bench {
     MeasureElementWise("adamw", kernels::AdamWConfig{.weight_decay = 0.1}, 28);
     MeasureElementWise("sgd", kernels::SgdConfig{.momentum = 0.9}, 20);
     MeasureElementWise("lion", kernels::LionConfig{.weight_decay = 0.1}, 20);
-    MeasureMuon("ns_4096x4096", NsForm::kStandard, {{4096, 4096}}, 1);
-    MeasureMuon("ns_8192x8192", NsForm::kStandard, {{8192, 8192}}, 1);
-    MeasureMuon("ns_gram_4096x14336", NsForm::kGram, {{4096, 14336}}, 1);
+    MeasureMuon("muon_4096x4096", NsForm::kStandard, {{4096, 4096}}, 1);
+    MeasureMuon("muon_8192x8192", NsForm::kStandard, {{8192, 8192}}, 1);
+    MeasureMuon("muon_gram_4096x14336", NsForm::kGram, {{4096, 14336}}, 1);
     MeasureMuon("muon_64x256x256", NsForm::kStandard, {{256, 256}}, 64);
     std::vector<std::vector<uint64_t>> shapes;
     for (const auto& shape : kSmallShapes) shapes.push_back({shape[0], shape[1]});
@@ -84,7 +84,10 @@ class Bench {
     if (!Allocate("copy", bytes, from) || !Allocate("copy", bytes, to)) return;
     Rate("copy", 2 * bytes, [&] { cuda.Copy(from.region(), to.region()); });
     absl::StatusOr<absl::Span<std::byte>> staging = cuda.AllocateStaging(bytes / 2);
-    if (!staging.ok()) return results_.Skip("transfer", std::string(staging.status().message()));
+    if (!staging.ok()) {
+      results_.Skip("transfer", std::string(staging.status().message()));
+      return;
+    }
     const kernels::Region half = to.region().Sub(0, bytes / 2);
     Rate("transfer_h2d", bytes / 2, [&] { cuda.CopyIn(*staging, half); });
     Rate("transfer_d2h", bytes / 2, [&] { cuda.CopyOut(half, *staging); });
