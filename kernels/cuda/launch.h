@@ -12,7 +12,7 @@
 #include <cuda_runtime.h>
 #include <glog/logging.h>
 #else
-#include "kernels/cuda/on_host/block.h"
+#include "kernels/cuda/on_host/built_in.h"
 #include "kernels/cuda/on_host/host_stream.h"
 #endif
 

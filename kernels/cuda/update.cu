@@ -116,37 +116,6 @@ void Dispatch(Stream& stream, int num_slots, const UpdateArguments<Rule>& argume
   StepSlots<Rule, at>(stream, arguments);
 }
 
-struct KeepArguments {
-  const float* param;
-  float* new_param;
-  int64_t num_elements;
-  uint64_t key;
-  UpdateFacts* facts;
-  bool vector;
-};
-
-__global__ void __launch_bounds__(kThreads) KeepKernel(const KeepArguments keep) {
-  DigestTable& table = SharedMemory<DigestTable>();
-  FillDigestTable(table);
-  __syncthreads();
-  DigestSum weights(table, keep.key);
-  uint32_t largest = 0;
-  for (int64_t turn = int64_t{blockIdx.x} * kTurn; turn < keep.num_elements;
-       turn += int64_t{gridDim.x} * kTurn) {
-    const int64_t first = turn + 4 * threadIdx.x;
-    const int count = NumOfFour(first, keep.num_elements);
-    const Four<float> x = LoadFour(keep.param + first, count, keep.vector);
-    for (int i = 0; i < 4; ++i) {
-      const uint32_t magnitude = BitsOf(x.of[i]) & 0x7fffffffu;
-      if (i < count && magnitude > largest) largest = magnitude;
-    }
-    StoreFour(x, keep.new_param + first, count, keep.vector);
-    weights.AddFour(x, count, first);
-  }
-  AddOfWarp(weights.sum(), &keep.facts->weights_digest);
-  MaxOfWarp(largest, &keep.facts->largest_weight_bits);
-}
-
 }  // namespace
 
 template <typename Rule>
@@ -168,13 +137,5 @@ void StepElementWise(Stream& stream, const typename Rule::Scalars& scalars, int 
 template void StepElementWise<AdamW>(Stream&, const AdamW::Scalars&, int, const ElementWiseUpdate&);
 template void StepElementWise<Sgd>(Stream&, const Sgd::Scalars&, int, const ElementWiseUpdate&);
 template void StepElementWise<Lion>(Stream&, const Lion::Scalars&, int, const ElementWiseUpdate&);
-
-void KeepWeights(Stream& stream, uint32_t parameter_id, const float* param, int64_t num_elements,
-                 float* new_param, UpdateFacts* facts) {
-  const KeepArguments keep = {param,        new_param,
-                              num_elements, TensorDigestKey(parameter_id, kWeightSlot),
-                              facts,        IsVectorAligned(param) && IsVectorAligned(new_param)};
-  Launch(stream, {BlocksFor(num_elements), kThreads}, KeepKernel, keep);
-}
 
 }  // namespace kaon::kernels::cuda

@@ -41,12 +41,6 @@ extern template void StepElementWise<Sgd>(Stream&, const Sgd::Scalars&, int,
 extern template void StepElementWise<Lion>(Stream&, const Lion::Scalars&, int,
                                            const ElementWiseUpdate&);
 
-// The weights of an update that must not be applied: new_param <- param, which do not overlap.
-// Adds weights_digest and largest_weight_bits of new_param; the caller zeroes both before. For
-// updates whose facts show a fault (kernels/update_fault.h).
-void KeepWeights(Stream& stream, uint32_t parameter_id, const float* param, int64_t num_elements,
-                 float* new_param, UpdateFacts* facts);
-
 }  // namespace kaon::kernels::cuda
 
 #endif  // KAON_KERNELS_CUDA_UPDATE_H_

@@ -8,14 +8,27 @@
 
 #include <ucontext.h>
 
+#include <array>
+#include <csetjmp>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
 #include <memory>
-#include <random>
 #include <tuple>
 #include <vector>
+
+#if defined(__SANITIZE_THREAD__)
+#define KAON_TSAN 1
+#elif defined(__SANITIZE_ADDRESS__)
+#define KAON_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define KAON_TSAN 1
+#elif __has_feature(address_sanitizer)
+#define KAON_ASAN 1
+#endif
+#endif
 
 // ThreadSanitizer leaves alone what the fibers' own machinery reads and writes.
 #define KAON_UNSEEN __attribute__((no_sanitize("thread")))
@@ -31,7 +44,8 @@ struct Index {
 class Block {
  public:
   static constexpr int kMostThreads = 1024;
-  static constexpr size_t kSharedBytes = 227 * 1024;
+  static constexpr size_t kStaticSharedBytes = 48 * 1024;
+  static constexpr size_t kDynamicSharedBytes = 227 * 1024;
 
   // The block that the calling host thread runs.
   static Block& Current();
@@ -41,6 +55,9 @@ class Block {
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 
+  // Restarts the order of threads from a seed.
+  void Seed(uint64_t seed) { random_ = seed; }
+  int count() const { return count_; }
   // Runs `body` on every thread of the block.
   void Run(Index block, Index grid, uint32_t dynamic_shared_bytes,
            const std::function<void()>& body);
@@ -53,7 +70,9 @@ class Block {
   Index grid() const { return grid_; }
   // Shared memory, filled with NaN at the start of each block.
   std::byte* shared(size_t bytes);
-  unsigned char* dynamic_shared();
+  unsigned char* dynamic_shared() {
+    return reinterpret_cast<unsigned char*>(dynamic_shared_.start);
+  }
   // All threads of the block must come to the same place, which `where` names.
   void Barrier(const char* where);
   // All threads of a warp must come. Returns the value of lane `from` of the warp. Orders no
@@ -66,6 +85,10 @@ class Block {
   void Wake();
   // Runs `work` at some later time, in any order, as the copy engine would.
   void Defer(std::function<void()> work);
+  // Draws a number for a choice that the device leaves open.
+  uint64_t Draw();
+  // Number of Run calls up to this one.
+  uint64_t run() const { return run_; }
   // Tells ThreadSanitizer that what came before a release is seen after an acquire of the token.
   static void Release(const void* token);
   static void Acquire(const void* token);
@@ -73,33 +96,60 @@ class Block {
  private:
   enum class State { kReady, kPolling, kAtBarrier, kInWarp, kDone };
   struct Fiber {
+    // Entered once; later switches use `jump`.
     ucontext_t context;
+    std::jmp_buf jump;
+    bool entered = false;
     std::unique_ptr<char[]> stack;
-    State state = State::kReady;
+    State state = State::kDone;
     // Place of the barrier or warp operation that it waits at.
     const char* where = nullptr;
     uint64_t exchanged = 0;
     void* tsan = nullptr;
   };
 
+  // Memory of which the block may write the first bytes; the rest keeps its NaN.
+  struct SharedPart {
+    explicit SharedPart(size_t bytes);
+    void Poison(size_t next_bytes);
+    void CheckBounds() const;
+    std::vector<std::byte> memory;
+    // Aligned start.
+    std::byte* start;
+    size_t used = 0;
+  };
+
   static void Enter();
+  void SetState(int thread, State state);
   void Wait(State state, const char* where);
-  void Switch(ucontext_t& from, ucontext_t& to, void* tsan);
+  void SwitchTo(Fiber& fiber);
+  static void Prepare(Fiber& fiber);
+  void SwitchBack(Fiber& fiber);
   bool Step();
+  int PickReady(uint64_t draw) const;
   void RunDeferred(uint64_t draw);
   void ReleaseWarp(int base);
   void ReleaseBarrier();
 
   const int count_;
-  const std::unique_ptr<Fiber[]> fibers_;
-  std::mt19937_64 random_;
-  std::vector<std::byte> shared_;
-  uint32_t dynamic_shared_bytes_ = 0;
+  const std::unique_ptr<Fiber[]> owned_fibers_;
+  // As a plain pointer: ThreadSanitizer sees what the standard containers read.
+  Fiber* const fibers_;
+  uint64_t random_;
+  SharedPart static_shared_;
+  SharedPart dynamic_shared_;
   std::vector<std::function<void()>> deferred_;
+  size_t num_deferred_ = 0;
   const std::function<void()>* body_ = nullptr;
   ucontext_t scheduler_;
+  std::jmp_buf scheduler_jump_;
   void* scheduler_tsan_ = nullptr;
   int now_ = 0;
+  // A bit for each ready thread of a warp, and the number of threads at a warp operation.
+  std::array<uint32_t, kMostThreads / 32> ready_ = {};
+  std::array<int, kMostThreads / 32> in_warp_ = {};
+  int num_done_ = 0;
+  uint64_t run_ = 0;
   Index block_;
   Index grid_;
 };
@@ -119,49 +169,5 @@ T ShuffleAs(T value, int from) {
 }
 
 }  // namespace kaon::kernels::cuda::on_host
-
-#define __global__
-#define __launch_bounds__(...)
-#define __grid_constant__
-#define threadIdx (::kaon::kernels::cuda::on_host::Block::Current().thread())
-#define blockIdx (::kaon::kernels::cuda::on_host::Block::Current().block())
-#define blockDim (::kaon::kernels::cuda::on_host::Block::Current().dim())
-#define gridDim (::kaon::kernels::cuda::on_host::Block::Current().grid())
-#define KAON_TEXT_OF(x) #x
-#define KAON_PLACE_OF(line) __FILE__ ":" KAON_TEXT_OF(line)
-#define __syncthreads() \
-  ::kaon::kernels::cuda::on_host::Block::Current().Barrier(KAON_PLACE_OF(__LINE__))
-
-inline void __syncwarp() { ::kaon::kernels::cuda::on_host::Block::Current().SyncWarp(); }
-
-// Lanes past the end of the warp get their own value.
-template <typename T>
-T __shfl_down_sync(unsigned, T value, unsigned delta) {
-  const int lane = static_cast<int>(threadIdx.x % 32);
-  const int from = lane + static_cast<int>(delta);
-  return ::kaon::kernels::cuda::on_host::ShuffleAs(value, from < 32 ? from : lane);
-}
-template <typename T>
-T __shfl_xor_sync(unsigned, T value, int mask) {
-  return ::kaon::kernels::cuda::on_host::ShuffleAs(value,
-                                                   static_cast<int>(threadIdx.x % 32) ^ mask);
-}
-template <typename T>
-T __shfl_sync(unsigned, T value, int from) {
-  return ::kaon::kernels::cuda::on_host::ShuffleAs(value, from);
-}
-// Relaxed, as on the device.
-template <typename T>
-T atomicAdd(T* to, T value) {
-  return __atomic_fetch_add(to, value, __ATOMIC_RELAXED);
-}
-template <typename T>
-T atomicMax(T* to, T value) {
-  T old = __atomic_load_n(to, __ATOMIC_RELAXED);
-  while (old < value &&
-         !__atomic_compare_exchange_n(to, &old, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-  }
-  return old;
-}
 
 #endif  // KAON_KERNELS_CUDA_ON_HOST_BLOCK_H_
