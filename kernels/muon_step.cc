@@ -4,21 +4,18 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstring>
 #include <memory>
 #include <vector>
 
 #include "absl/types/optional.h"
-#include "kernels/float_bits.h"
 #include "kernels/matrix_layout.h"
+#include "kernels/muon_scalars.h"
 #include "kernels/mutation.h"
 #include "kernels/orthogonalize/newton_schulz.h"
 #include "kernels/parallel_ranges.h"
 #include "kernels/reduce/digest.h"
 #include "kernels/reduce/grad_norm.h"
-#include "kernels/rules/gradient_clip.h"
-#include "kernels/rules/muon.h"
 #include "kernels/rules/muon_elements.h"
 #include "kernels/state_codec.h"
 #include "kernels/update_fault.h"
@@ -179,7 +176,7 @@ class BlockStep {
   // block's direction, if it is known.
   UpdateResult Run(const MatrixBlock& block, absl::optional<MatrixNorm> norm, Gemm& gemm,
                    ThreadPool& pool) const {
-    const MuonWeightScalars after = ScalarsOf(block);
+    const MuonWeightScalars after = WeightScalars(config_, scalars_, shape_, block);
     const std::vector<int64_t> rows = RowElements(block);
     std::vector<float> gathered;
     const OrthogonalizedMatrix matrix = {
@@ -197,19 +194,6 @@ class BlockStep {
   }
 
  private:
-  MuonWeightScalars ScalarsOf(const MatrixBlock& block) const {
-    const bool from_kernel = Mutated(Mutation::kConvScaleFromKernelSize) && shape_.size() > 3;
-    const MatrixShape fans =
-        from_kernel ? MatrixShape{static_cast<int64_t>(shape_[2]), static_cast<int64_t>(shape_[3])}
-                    : MatrixShape{block.rows, block.cols};
-    MuonWeightScalars after;
-    const double step_size = scalars_.lr * Muon::UpdateScaleOf(config_, fans.rows, fans.cols);
-    after.decay =
-        PrepareDecay(config_, Mutated(Mutation::kDecayWithScaledRate) ? step_size : scalars_.lr);
-    after.step_size = static_cast<float>(step_size);
-    return after;
-  }
-
   // Returns the block's elements of the direction as a contiguous array: in place, or in
   // `gathered`.
   absl::Span<float> MatrixOf(const MatrixBlock& block, const std::vector<int64_t>& rows,
@@ -229,14 +213,8 @@ class BlockStep {
     UpdateResult result;
     result.weights_digest = whole.digest;
     result.largest_weight_bits = whole.largest_weight_bits;
-    const int64_t rank = std::min(block.rows, block.cols);
-    // The negated comparison also catches a norm that is NaN.
-    if (rank > 0 && !(std::sqrt(whole.sum_squares) <=
-                      most_norm_of_rank_1_ * std::sqrt(static_cast<double>(rank)))) {
-      result.fault = UpdateFault::kTooLarge;
-    } else if (!IsFiniteMagnitude(whole.largest_weight_bits)) {
-      result.fault = UpdateFault::kNotFinite;
-    }
+    result.fault =
+        FaultOf(block, {whole.sum_squares, whole.largest_weight_bits}, most_norm_of_rank_1_);
     return result;
   }
 
@@ -263,19 +241,6 @@ class BlockStep {
   const TensorDigester digester_;
   const double most_norm_of_rank_1_;
 };
-
-MuonMomentumScalars MomentumScalars(const MuonConfig& config, const UpdateScalars& scalars) {
-  MuonMomentumScalars before;
-  before.clip = PrepareClip(scalars.clip_factor);
-  before.momentum = static_cast<float>(config.momentum);
-  before.grad_share =
-      (config.momentum_form == MomentumForm::kSum) != Mutated(Mutation::kEmaAndSumSwapped)
-          ? 1.0f
-          : static_cast<float>(1.0 - config.momentum);
-  before.nesterov = config.nesterov;
-  before.decay = PrepareDecay(config, scalars.lr);
-  return before;
-}
 
 bool AreManyAndSmall(const std::vector<MatrixBlock>& blocks) {
   return blocks.size() > 1 &&

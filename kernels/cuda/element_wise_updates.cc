@@ -6,9 +6,11 @@
 #include <type_traits>
 #include <variant>
 
+#include "kernels/cuda/digest.h"
 #include "kernels/cuda/seeded_bug.h"
 #include "kernels/cuda/update.h"
 #include "kernels/float_bits.h"
+#include "kernels/reduce/digest.h"
 
 namespace kaon::kernels::cuda {
 namespace {
@@ -89,10 +91,12 @@ void ElementWiseUpdates::KeepWeights(const Queued& queued) {
   Lane& lane = *lanes_[queued.lane];
   UpdateFacts* const facts = lane.results<UpdateFacts>() + queued.place;
   lane.stream->SetZero(facts, sizeof(UpdateFacts));
-  kernels::cuda::KeepWeights(*lane.stream, queued.update->scalars.parameter_id,
-                             reinterpret_cast<const float*>(buffers.param.data()),
-                             static_cast<int64_t>(buffers.grad.size()),
-                             reinterpret_cast<float*>(buffers.new_param.data()), facts);
+  const Region kept = buffers.new_param;
+  lane.stream->Copy(buffers.param.data(), kept.data(), kept.size());
+  AddDigest(*lane.stream, queued.update->scalars.parameter_id, kWeightSlot, kept.data(),
+            kept.size(), &facts->weights_digest);
+  MaxMagnitude(*lane.stream, reinterpret_cast<const float*>(kept.data()),
+               static_cast<int64_t>(kept.num_floats()), &facts->largest_weight_bits);
 }
 
 void ElementWiseUpdates::Finish() {

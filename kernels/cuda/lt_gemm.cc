@@ -133,27 +133,19 @@ class LtGemm final : public Products {
   absl::Status Find(const BatchedProduct& product) override {
     MutexLock lock(mutex_);
     if (found_.count(product) != 0) return absl::OkStatus();
+    const BatchedProduct typical = Typical(product);
+    const absl::StatusOr<cublasLtMatmulAlgo_t> algorithm = AlgorithmOfLocked(typical);
+    if (!algorithm.ok()) return algorithm.status();
     std::unique_ptr<LtProduct> lt = HandlesOf(product, multiprocessors_);
-    // The heuristic gives the algorithm that it expects to be the fastest.
-    cublasLtMatmulHeuristicResult_t best = {};
-    int count = 0;
-    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-        handle_, lt->operation, lt->b, lt->a, lt->d, lt->d, preference_, 1, &best, &count);
-    if (status != CUBLAS_STATUS_SUCCESS || count == 0 || best.state != CUBLAS_STATUS_SUCCESS) {
-      return absl::UnimplementedError(absl::StrCat(
-          "cuBLASLt has no algorithm for ", Describe(product), ": ",
-          cublasLtGetStatusName(status != CUBLAS_STATUS_SUCCESS || count == 0 ? status
-                                                                              : best.state)));
-    }
-    lt->algorithm = best.algo;
+    lt->algorithm = *algorithm;
     cublasLtMatmulHeuristicResult_t checked = {};
     const cublasStatus_t check = cublasLtMatmulAlgoCheck(handle_, lt->operation, lt->b, lt->a,
                                                          lt->d, lt->d, &lt->algorithm, &checked);
     if (check != CUBLAS_STATUS_SUCCESS || checked.workspaceSize > ProductStream::kLibraryBytes) {
-      return absl::UnimplementedError(absl::StrCat("cuBLASLt's algorithm for ", Describe(product),
-                                                   " does not run: ", cublasLtGetStatusName(check),
-                                                   ", scratch ", checked.workspaceSize, " of ",
-                                                   ProductStream::kLibraryBytes, " bytes"));
+      return absl::UnimplementedError(
+          absl::StrCat("cuBLASLt's algorithm for ", Describe(typical), " does not run for batch ",
+                       product.batch, ": ", cublasLtGetStatusName(check), ", scratch ",
+                       checked.workspaceSize, " of ", ProductStream::kLibraryBytes, " bytes"));
     }
     found_.emplace(product, std::move(lt));
     return absl::OkStatus();
@@ -170,13 +162,16 @@ class LtGemm final : public Products {
                                  static_cast<cudaStream_t>(on.stream.native())));
   }
 
+  std::string library() const override {
+    const size_t version = cublasLtGetVersion();
+    return absl::StrCat("cublasLt ", version / 10000, ".", version / 100 % 100, ".", version % 100);
+  }
+
   std::string Algorithms() const override {
     MutexLock lock(mutex_);
-    std::string text = absl::StrCat("cuBLASLt ", cublasLtGetVersion(), " multiprocessors ",
-                                    multiprocessors_, "\n");
-    for (const auto& [product, lt] : found_) {
-      const absl::string_view bytes(reinterpret_cast<const char*>(&lt->algorithm),
-                                    sizeof(lt->algorithm));
+    std::string text = absl::StrCat(library(), ", ", multiprocessors_, " multiprocessors\n");
+    for (const auto& [product, algorithm] : algorithms_) {
+      const absl::string_view bytes(reinterpret_cast<const char*>(&algorithm), sizeof(algorithm));
       absl::StrAppend(&text, Describe(product), ": ", absl::BytesToHexString(bytes), "\n");
     }
     return text;
@@ -208,6 +203,29 @@ class LtGemm final : public Products {
   }
 
  private:
+  static BatchedProduct Typical(BatchedProduct product) {
+    product.batch = TypicalBatch(product.rows, product.cols);
+    return product;
+  }
+
+  // Asks the heuristic for the algorithm that it expects to be the fastest.
+  absl::StatusOr<cublasLtMatmulAlgo_t> AlgorithmOfLocked(const BatchedProduct& typical)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const auto found = algorithms_.find(typical);
+    if (found != algorithms_.end()) return found->second;
+    const std::unique_ptr<LtProduct> lt = HandlesOf(typical, multiprocessors_);
+    cublasLtMatmulHeuristicResult_t best = {};
+    int count = 0;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        handle_, lt->operation, lt->b, lt->a, lt->d, lt->d, preference_, 1, &best, &count);
+    if (status != CUBLAS_STATUS_SUCCESS || count == 0 || best.state != CUBLAS_STATUS_SUCCESS) {
+      return absl::UnimplementedError(absl::StrCat(
+          "cuBLASLt has no algorithm for ", Describe(typical), ": ",
+          cublasLtGetStatusName(status == CUBLAS_STATUS_SUCCESS ? best.state : status)));
+    }
+    return algorithms_.emplace(typical, best.algo).first->second;
+  }
+
   const LtProduct& Found(const BatchedProduct& product) const {
     MutexLock lock(mutex_);
     const auto found = found_.find(product);
@@ -220,6 +238,8 @@ class LtGemm final : public Products {
   const cublasLtMatmulPreference_t preference_;
 
   mutable Mutex mutex_;
+  // By the product with its typical batch.
+  std::map<BatchedProduct, cublasLtMatmulAlgo_t> algorithms_ ABSL_GUARDED_BY(mutex_);
   // Entries are never removed, so that references to them stay valid.
   std::map<BatchedProduct, std::unique_ptr<LtProduct>> found_ ABSL_GUARDED_BY(mutex_);
 };

@@ -7,10 +7,20 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/muon_lane.h"
+#include "kernels/cuda/muon_run.h"
+#include "kernels/cuda/product_choice.h"
+#include "kernels/cuda/products.h"
+#include "kernels/cuda/symmetric_forms.h"
+#include "kernels/mutex.h"
 #include "kernels/update.h"
 
 namespace kaon::kernels::cuda {
@@ -19,18 +29,42 @@ class MuonRunner {
  public:
   // FAILED_PRECONDITION if a library refuses the device; RESOURCE_EXHAUSTED with the arithmetic.
   static absl::StatusOr<std::unique_ptr<MuonRunner>> Create(Device& device);
-  virtual ~MuonRunner() = default;
 
   // Runs updates whose rule is Muon, with buffers in device memory, and writes their results.
   // Returns when all are done. Sizes are checked by the caller. The bits are those of each update
   // alone.
-  virtual void RunUpdates(absl::Span<Update* const> updates) = 0;
+  void RunUpdates(absl::Span<Update* const> updates);
   // Returns an upper bound on the device memory that RunUpdates allocates for these updates, all of
-  // Muon, apart from what is allocated already.
-  virtual uint64_t WorkspaceBytes(absl::Span<const SizedUpdate> updates) const = 0;
-  // Returns what the bits of products depend on, as part of Backend::device_class:
-  // "cublasLt 13.1.0".
-  virtual std::string Library() const = 0;
+  // Muon, apart from what is allocated already. It holds while new_param is not param.
+  uint64_t WorkspaceBytes(absl::Span<const SizedUpdate> updates) const;
+  // Returns what the bits of products depend on, as part of Backend::device_class: the library, and
+  // a digest of the algorithms that it chooses for some products.
+  std::string Library() const { return library_; }
+
+  // Times the forms of symmetric products for these updates, and uses the fastest from now on. So
+  // bits may change. `now` reads a monotonic clock. RESOURCE_EXHAUSTED.
+  absl::Status TuneProducts(absl::Span<const SizedUpdate> updates,
+                            absl::FunctionRef<absl::Time()> now);
+  // The forms in use (product_choice.h) and the library's algorithms.
+  ProductChoice& product_choice() { return choice_; }
+  std::string Algorithms() const { return products_->Algorithms(); }
+
+ private:
+  // Small batches run on several lanes at once.
+  static constexpr int kNumLanes = 4;
+
+  MuonRunner(Device& device, std::unique_ptr<Products> products, std::string library);
+
+  Device& device_;
+  const std::unique_ptr<Products> products_;
+  const std::string library_;
+  SymmetricProducts symmetric_;
+  ProductChoice choice_;
+  const MuonLimits limits_;
+
+  Mutex mutex_;
+  std::vector<std::unique_ptr<MuonLane>> lanes_ ABSL_GUARDED_BY(mutex_);
+  MuonMemory memory_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace kaon::kernels::cuda

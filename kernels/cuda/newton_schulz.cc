@@ -68,7 +68,7 @@ class NewtonSchulzPlan::Search {
   explicit Search(const NewtonSchulzPlan& plan) : plan_(plan) {}
 
   const absl::Status& status() const { return status_; }
-  const std::map<SymmetricShape, SymmetricForm>& forms() const { return forms_; }
+  const std::map<SymmetricBatch, SymmetricForm>& forms() const { return forms_; }
 
   Matrix MakeSquare() { return nullptr; }
   void Scale(int64_t, Matrix, float, Matrix) {}
@@ -83,25 +83,26 @@ class NewtonSchulzPlan::Search {
 
  private:
   // A chosen form is checked again, since the choice may be another device's.
-  absl::Status FindForm(const SymmetricShape& shape) {
+  absl::Status FindForm(const SymmetricBatch& shape) {
     const ProductEngine& engine = plan_.engine_;
     if (forms_.count(shape) != 0) return absl::OkStatus();
+    const SymmetricBatch kind = KindOf(shape);
     ChosenForm chosen;
-    chosen.form = FormByRule(engine.symmetric, shape, engine.device.properties().multiprocessors);
-    if (const absl::optional<ChosenForm> known = engine.choice.Find(shape)) chosen = *known;
+    chosen.form = FormByRule(engine.symmetric, kind, engine.device.properties().multiprocessors);
+    if (const absl::optional<ChosenForm> known = engine.choice.Find(kind)) chosen = *known;
     if (!engine.symmetric.Supports(chosen.form, shape)) chosen.form = SymmetricForm::kDense;
     const absl::StatusOr<bool> passes = PassesCrossCheck(
         {engine.device, engine.symmetric, engine.on}, chosen.form, shape, plan_.memory_);
     if (!passes.ok()) return passes.status();
     if (!*passes) chosen.form = SymmetricForm::kDense;
-    engine.choice.Set(shape, chosen);
+    engine.choice.Set(kind, chosen);
     forms_.emplace(shape, chosen.form);
     return absl::OkStatus();
   }
 
   const NewtonSchulzPlan& plan_;
   absl::Status status_;
-  std::map<SymmetricShape, SymmetricForm> forms_;
+  std::map<SymmetricBatch, SymmetricForm> forms_;
 };
 
 class NewtonSchulzPlan::Queue {
@@ -121,7 +122,7 @@ class NewtonSchulzPlan::Queue {
     const ProductEngine& engine = plan_.engine_;
     const ProductOperands operands = {a, b, addend == nullptr ? nullptr : *addend, to};
     if (product.symmetric) {
-      const SymmetricShape shape = {dtype(), product.rows, product.inner, batch()};
+      const SymmetricBatch shape = {dtype(), product.rows, product.inner, batch()};
       const SymmetricForm form = plan_.forms_.at(shape);
       if (form != SymmetricForm::kDense) {
         engine.symmetric.Multiply(engine.on, form, shape, product.alpha, product.beta, operands);
@@ -145,7 +146,7 @@ uint64_t NewtonSchulzPlan::MemoryBytes(const NewtonSchulzConfig& config, const W
   const int squares = config.form == NsForm::kGram && shape.r < shape.c ? 3 : 1;
   // The largest cross-check has X and two squares, and lies in X, its successor and the first
   // square, up to its last word.
-  const SymmetricShape gram = {config.dtype, shape.r, shape.c, shape.batch};
+  const SymmetricBatch gram = {config.dtype, shape.r, shape.c, shape.batch};
   const uint64_t bytes = 2 * BatchBytes(config.dtype, shape.r, shape.c, shape.batch) +
                          squares * BatchBytes(config.dtype, shape.r, shape.r, shape.batch);
   return std::max(bytes, CrossCheckBytes(gram));

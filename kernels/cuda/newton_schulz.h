@@ -78,7 +78,7 @@ class NewtonSchulzPlan {
   const WideBatch shape_;
   std::byte* const memory_;
   // The form of each symmetric product.
-  std::map<SymmetricShape, SymmetricForm> forms_;
+  std::map<SymmetricBatch, SymmetricForm> forms_;
   const std::byte* result_ = nullptr;
   std::unique_ptr<Graph> graph_;
 };

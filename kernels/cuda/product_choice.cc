@@ -11,7 +11,7 @@ namespace {
 
 constexpr absl::string_view kDTypes[] = {"fp32", "bf16", "fp16"};
 
-std::string ShapeText(const SymmetricShape& shape) {
+std::string ShapeText(const SymmetricBatch& shape) {
   return absl::StrCat(kDTypes[static_cast<int>(shape.dtype)], " ", shape.n, " ", shape.k, " ",
                       shape.batch);
 }
@@ -34,7 +34,7 @@ bool ReadForm(absl::string_view text, SymmetricForm& form) {
   return false;
 }
 
-bool ReadLine(absl::string_view line, SymmetricShape& shape, ChosenForm& chosen) {
+bool ReadLine(absl::string_view line, SymmetricBatch& shape, ChosenForm& chosen) {
   const std::vector<absl::string_view> words = absl::StrSplit(line, ' ');
   constexpr size_t kWordsBeforeTimes = 5;
   if (words.size() != kWordsBeforeTimes + std::size(kSymmetricForms)) return false;
@@ -49,14 +49,14 @@ bool ReadLine(absl::string_view line, SymmetricShape& shape, ChosenForm& chosen)
 
 }  // namespace
 
-absl::optional<ChosenForm> ProductChoice::Find(const SymmetricShape& shape) const {
+absl::optional<ChosenForm> ProductChoice::Find(const SymmetricBatch& shape) const {
   MutexLock lock(mutex_);
   const auto found = chosen_.find(shape);
   if (found == chosen_.end()) return absl::nullopt;
   return found->second;
 }
 
-void ProductChoice::Set(const SymmetricShape& shape, const ChosenForm& chosen) {
+void ProductChoice::Set(const SymmetricBatch& shape, const ChosenForm& chosen) {
   MutexLock lock(mutex_);
   chosen_[shape] = chosen;
 }
@@ -74,7 +74,7 @@ std::string ProductChoice::Text() const {
 
 absl::Status ProductChoice::Read(absl::string_view text) {
   for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
-    SymmetricShape shape;
+    SymmetricBatch shape;
     ChosenForm chosen;
     if (!ReadLine(line, shape, chosen)) {
       return absl::InvalidArgumentError(
@@ -96,7 +96,7 @@ uint64_t ProductChoice::Digest() const {
   return TextDigest(text);
 }
 
-SymmetricForm FormByRule(const SymmetricProducts& symmetric, const SymmetricShape& shape,
+SymmetricForm FormByRule(const SymmetricProducts& symmetric, const SymmetricBatch& shape,
                          int multiprocessors) {
   static_cast<void>(multiprocessors);
   // Below, three waves of blocks and the mirror take as long as the dense product.

@@ -23,11 +23,12 @@ struct ChosenForm {
   double microseconds[std::size(kSymmetricForms)] = {};
 };
 
+// Shapes are those of KindOf.
 class ProductChoice {
  public:
   // Returns the choice for a shape, if there is one.
-  absl::optional<ChosenForm> Find(const SymmetricShape& shape) const;
-  void Set(const SymmetricShape& shape, const ChosenForm& chosen);
+  absl::optional<ChosenForm> Find(const SymmetricBatch& shape) const;
+  void Set(const SymmetricBatch& shape, const ChosenForm& chosen);
 
   // Returns one line per shape: dtype, n, k, batch, form, microseconds of each form.
   std::string Text() const;
@@ -38,11 +39,11 @@ class ProductChoice {
 
  private:
   mutable Mutex mutex_;
-  std::map<SymmetricShape, ChosenForm> chosen_ ABSL_GUARDED_BY(mutex_);
+  std::map<SymmetricBatch, ChosenForm> chosen_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Returns the form that a device with so many multiprocessors should use if nothing was measured.
-SymmetricForm FormByRule(const SymmetricProducts& symmetric, const SymmetricShape& shape,
+SymmetricForm FormByRule(const SymmetricProducts& symmetric, const SymmetricBatch& shape,
                          int multiprocessors);
 
 // Digest of a text, the same on every machine.

@@ -24,7 +24,7 @@ struct Matrices {
   std::byte* d;
   uint32_t* largest_bits;
 
-  Matrices(const SymmetricShape& shape, std::byte* memory) {
+  Matrices(const SymmetricBatch& shape, std::byte* memory) {
     const int64_t bytes = shape.batch * ElementBytes(shape.dtype);
     const int64_t square = LayoutOf(shape.dtype, shape.n, shape.n).stride * bytes;
     a = memory;
@@ -39,18 +39,18 @@ struct Matrices {
 };
 
 // Sums off the diagonal are about 1, and those on it about sqrt(k).
-float AlphaOf(const SymmetricShape& shape) { return 3 / std::sqrt(static_cast<float>(shape.k)); }
+float AlphaOf(const SymmetricBatch& shape) { return 3 / std::sqrt(static_cast<float>(shape.k)); }
 constexpr float kBeta = -0.5f;
 constexpr float kFloor = 1;
 
-void FillOperands(Stream& stream, const SymmetricShape& shape, const Matrices& x) {
+void FillOperands(Stream& stream, const SymmetricBatch& shape, const Matrices& x) {
   FillPattern(stream, {shape.dtype, shape.n, shape.k, shape.batch}, false, x.a);
   FillPattern(stream, {shape.dtype, shape.n, shape.n, shape.batch}, true, x.c);
 }
 
 // Microseconds of one product: the shortest of some rounds.
 double Microseconds(const FormsUnderTest& forms, absl::FunctionRef<absl::Time()> now,
-                    SymmetricForm form, const SymmetricShape& shape, const Matrices& x) {
+                    SymmetricForm form, const SymmetricBatch& shape, const Matrices& x) {
   constexpr int kRounds = 5;
   // Enough products to hide a round's launch and wait.
   constexpr double kOperations = 2e12;
@@ -72,7 +72,7 @@ double Microseconds(const FormsUnderTest& forms, absl::FunctionRef<absl::Time()>
 }
 
 absl::Status TuneShape(const FormsUnderTest& forms, absl::FunctionRef<absl::Time()> now,
-                       const SymmetricShape& shape, ProductChoice& choice) {
+                       const SymmetricBatch& shape, ProductChoice& choice) {
   constexpr double kLeastGain = 0.98;
   absl::StatusOr<OwnedMemory> memory = OwnedMemory::OnDevice(forms.device, CrossCheckBytes(shape));
   if (!memory.ok()) return memory.status();
@@ -98,13 +98,13 @@ absl::Status TuneShape(const FormsUnderTest& forms, absl::FunctionRef<absl::Time
 
 }  // namespace
 
-uint64_t CrossCheckBytes(const SymmetricShape& shape) {
+uint64_t CrossCheckBytes(const SymmetricBatch& shape) {
   std::byte* const none = nullptr;
   return Matrices(shape, none).bytes_from(none);
 }
 
 absl::StatusOr<bool> PassesCrossCheck(const FormsUnderTest& forms, SymmetricForm form,
-                                      const SymmetricShape& shape, std::byte* memory) {
+                                      const SymmetricBatch& shape, std::byte* memory) {
   absl::Status status = forms.symmetric.Find(SymmetricForm::kDense, shape);
   if (status.ok()) status = forms.symmetric.Find(form, shape);
   if (!status.ok()) return status;
@@ -136,8 +136,8 @@ absl::StatusOr<bool> PassesCrossCheck(const FormsUnderTest& forms, SymmetricForm
 }
 
 absl::Status Tune(const FormsUnderTest& forms, absl::FunctionRef<absl::Time()> now,
-                  absl::Span<const SymmetricShape> shapes, ProductChoice& choice) {
-  for (const SymmetricShape& shape : shapes) {
+                  absl::Span<const SymmetricBatch> shapes, ProductChoice& choice) {
+  for (const SymmetricBatch& shape : shapes) {
     const absl::Status status = TuneShape(forms, now, shape, choice);
     if (!status.ok()) return status;
   }

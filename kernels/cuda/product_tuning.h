@@ -23,19 +23,19 @@ struct FormsUnderTest {
 };
 
 // Returns the bytes of device memory that a cross-check needs.
-uint64_t CrossCheckBytes(const SymmetricShape& shape);
+uint64_t CrossCheckBytes(const SymmetricBatch& shape);
 
 // Returns true if `form` computes alpha A A^T + beta C as the dense form does, up to one rounding
 // of each element. `memory` has CrossCheckBytes on the device, 256-byte
 // aligned. Fails as SymmetricProducts::Find does.
 absl::StatusOr<bool> PassesCrossCheck(const FormsUnderTest& forms, SymmetricForm form,
-                                      const SymmetricShape& shape, std::byte* memory);
+                                      const SymmetricBatch& shape, std::byte* memory);
 
 // Sets the fastest form of each shape, among those that pass their cross-check. A form that is not
 // at least 2 % faster than the dense one is not chosen. `now` reads a monotonic clock.
 // RESOURCE_EXHAUSTED if the device has no room for the matrices.
 absl::Status Tune(const FormsUnderTest& forms, absl::FunctionRef<absl::Time()> now,
-                  absl::Span<const SymmetricShape> shapes, ProductChoice& choice);
+                  absl::Span<const SymmetricBatch> shapes, ProductChoice& choice);
 
 }  // namespace kaon::kernels::cuda
 

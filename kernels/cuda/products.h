@@ -5,6 +5,7 @@
 #ifndef KAON_KERNELS_CUDA_PRODUCTS_H_
 #define KAON_KERNELS_CUDA_PRODUCTS_H_
 
+#include <algorithm>
 #include <compare>
 #include <cstdint>
 #include <memory>
@@ -81,6 +82,16 @@ struct ProductStream {
   void* form_scratch() const { return scratch + kLibraryBytes; }
 };
 
+// Returns the size of the batch that algorithms and forms of products with results (rows, cols) are
+// chosen for, whatever the batch at hand: the bits of a matrix must not depend on the others of its
+// batch. So many matrices occupy a large device once.
+inline int64_t TypicalBatch(int64_t rows, int64_t cols) {
+  constexpr int64_t kTile = 128;
+  constexpr int64_t kTilesAtOnce = 264;
+  const int64_t tiles = ((rows + kTile - 1) / kTile) * ((cols + kTile - 1) / kTile);
+  return std::max<int64_t>(1, kTilesAtOnce / std::max<int64_t>(1, tiles));
+}
+
 class Products {
  public:
   virtual ~Products() = default;
@@ -88,14 +99,16 @@ class Products {
   // The device outlives the result. FAILED_PRECONDITION if the library refuses it.
   static absl::StatusOr<std::unique_ptr<Products>> Create(const Device& device);
 
-  // Chooses the algorithm of a product, once. Not between BeginCapture and EndCapture.
-  // UNIMPLEMENTED if the library has none, with its reason.
+  // Chooses the algorithm of a product, once; it does not depend on the size of the batch. Not
+  // between BeginCapture and EndCapture. UNIMPLEMENTED if the library has none, with its reason.
   virtual absl::Status Find(const BatchedProduct& product) = 0;
   // Queues a product that Find has accepted (CHECK).
   virtual void Multiply(const ProductStream& on, const BatchedProduct& product, float alpha,
                         float beta, const ProductOperands& operands) = 0;
-  // Returns the library with its version, the number of multiprocessors, and a line per product
-  // that Find has accepted, with the algorithm's bytes.
+  // Returns the library and its version, such as "cublasLt 13.1.0".
+  virtual std::string library() const = 0;
+  // Returns the library, the number of multiprocessors, and a line per kind of product that Find
+  // has accepted, with the algorithm's bytes.
   virtual std::string Algorithms() const = 0;
   // Returns how many of the library's bf16 algorithms can compute half of a symmetric product.
   virtual std::string TriangleSupport() const = 0;

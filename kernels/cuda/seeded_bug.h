@@ -51,7 +51,6 @@ enum class SeededBug {
   kSquaresNotWidened = 110,
   kNanInLargest = 111,
   kFirstOfBatchOnly = 112,
-
   // Order of streams, events and page-locked memory.
   kSlotReusedBeforeItsEvent = 201,
   kCopyNotAfterFolds = 202,

@@ -27,7 +27,7 @@ struct Cut {
   }
 };
 
-BlockTriangle TriangleOf(const SymmetricShape& shape, const ProductOperands& operands) {
+BlockTriangle TriangleOf(const SymmetricBatch& shape, const ProductOperands& operands) {
   const Cut cut(shape.n);
   return {cut.side,
           cut.edge,
@@ -37,7 +37,7 @@ BlockTriangle TriangleOf(const SymmetricShape& shape, const ProductOperands& ope
           operands};
 }
 
-BatchedProduct DenseProduct(const SymmetricShape& shape) {
+BatchedProduct DenseProduct(const SymmetricBatch& shape) {
   const BatchLayout factor = LayoutOf(shape.dtype, shape.n, shape.k);
   return {.dtype = shape.dtype,
           .rows = shape.n,
@@ -50,7 +50,7 @@ BatchedProduct DenseProduct(const SymmetricShape& shape) {
           .d = LayoutOf(shape.dtype, shape.n, shape.n)};
 }
 
-BatchedProduct BlockProduct(const SymmetricShape& shape) {
+BatchedProduct BlockProduct(const SymmetricBatch& shape) {
   const BlockTriangle triangle = TriangleOf(shape, {});
   BatchedProduct product = DenseProduct(shape);
   product.rows = triangle.edge;
@@ -61,7 +61,7 @@ BatchedProduct BlockProduct(const SymmetricShape& shape) {
   return product;
 }
 
-BatchedProduct StripProduct(const SymmetricShape& shape) {
+BatchedProduct StripProduct(const SymmetricBatch& shape) {
   const Cut cut(shape.n);
   BatchedProduct product = DenseProduct(shape);
   product.rows = shape.n - cut.side * cut.edge;
@@ -80,14 +80,14 @@ absl::string_view NameOf(SymmetricForm form) {
   return "blocks";
 }
 
-bool SymmetricProducts::Supports(SymmetricForm form, const SymmetricShape& shape) const {
+bool SymmetricProducts::Supports(SymmetricForm form, const SymmetricBatch& shape) const {
   if (form == SymmetricForm::kDense) return true;
   const uint64_t addresses = 4 * TriangleOf(shape, {}).NumBlocks();
   return ElementBytes(shape.dtype) == 2 && shape.n >= 2 * kEdgeUnit &&
          addresses * sizeof(void*) <= ProductStream::kFormBytes;
 }
 
-absl::Status SymmetricProducts::Find(SymmetricForm form, const SymmetricShape& shape) {
+absl::Status SymmetricProducts::Find(SymmetricForm form, const SymmetricBatch& shape) {
   if (!Supports(form, shape)) {
     return absl::UnimplementedError(absl::StrCat("symmetric product of ", shape.n, "x", shape.k,
                                                  ", batch ", shape.batch, ": no form ",
@@ -101,7 +101,7 @@ absl::Status SymmetricProducts::Find(SymmetricForm form, const SymmetricShape& s
 }
 
 void SymmetricProducts::Multiply(const ProductStream& on, SymmetricForm form,
-                                 const SymmetricShape& shape, float alpha, float beta,
+                                 const SymmetricBatch& shape, float alpha, float beta,
                                  const ProductOperands& operands) {
   switch (form) {
     case SymmetricForm::kDense:
@@ -111,7 +111,7 @@ void SymmetricProducts::Multiply(const ProductStream& on, SymmetricForm form,
   }
 }
 
-void SymmetricProducts::MultiplyBlocks(const ProductStream& on, const SymmetricShape& shape,
+void SymmetricProducts::MultiplyBlocks(const ProductStream& on, const SymmetricBatch& shape,
                                        float alpha, float beta, const ProductOperands& operands) {
   // A product with beta = 0 has no C; D's addresses are valid, and nobody reads there.
   const void* const c = beta == 0 ? operands.d : operands.c;

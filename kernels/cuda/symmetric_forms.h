@@ -25,29 +25,35 @@ inline constexpr SymmetricForm kSymmetricForms[] = {SymmetricForm::kDense, Symme
 // Returns "dense" or "blocks".
 absl::string_view NameOf(SymmetricForm form);
 
-struct SymmetricShape {
+struct SymmetricBatch {
   NsDType dtype = NsDType::kBFloat16;
   int64_t n = 0;
   int64_t k = 0;
   int64_t batch = 1;
 
-  auto operator<=>(const SymmetricShape&) const = default;
+  auto operator<=>(const SymmetricBatch&) const = default;
 };
+
+// Returns the batch that stands for all of its size: forms are chosen for it (TypicalBatch).
+inline SymmetricBatch KindOf(SymmetricBatch batch) {
+  batch.batch = TypicalBatch(batch.n, batch.n);
+  return batch;
+}
 
 class SymmetricProducts {
  public:
   // `products` outlives this.
   explicit SymmetricProducts(Products& products) : products_(products) {}
 
-  bool Supports(SymmetricForm form, const SymmetricShape& shape) const;
+  bool Supports(SymmetricForm form, const SymmetricBatch& shape) const;
   // As in Products. UNIMPLEMENTED, too, for a form that Supports rejects.
-  absl::Status Find(SymmetricForm form, const SymmetricShape& shape);
+  absl::Status Find(SymmetricForm form, const SymmetricBatch& shape);
   // D is none of the other operands, except C in dense form.
-  void Multiply(const ProductStream& on, SymmetricForm form, const SymmetricShape& shape,
+  void Multiply(const ProductStream& on, SymmetricForm form, const SymmetricBatch& shape,
                 float alpha, float beta, const ProductOperands& operands);
 
  private:
-  void MultiplyBlocks(const ProductStream& on, const SymmetricShape& shape, float alpha, float beta,
+  void MultiplyBlocks(const ProductStream& on, const SymmetricBatch& shape, float alpha, float beta,
                       const ProductOperands& operands);
 
   Products& products_;

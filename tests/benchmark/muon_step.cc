@@ -276,9 +276,11 @@ class Benchmark {
       // As many at once as a shard takes (Backend::NumConcurrentUpdates).
       const int64_t at_once = 8 * threads_;
       for (int64_t first = 0; first < count; first += at_once) {
-        backend_.RunUpdates(std::min(at_once, count - first), [&](int64_t i) {
-          parameters[static_cast<size_t>(first + i)]->Step(backend_);
-        });
+        std::vector<Update> updates;
+        for (int64_t i = first; i < std::min(first + at_once, count); ++i) {
+          updates.push_back(parameters[static_cast<size_t>(i)]->Next());
+        }
+        backend_.RunUpdates(absl::MakeSpan(updates));
       }
     });
   }

@@ -264,12 +264,11 @@ TEST(MuonStepLayoutsTest, NewWeightsMayGoElsewhere) {
     const std::vector<float> grad = GaussianVector(CountOf(c), 6);
     const std::vector<float> old_weight = apart.weight;
     std::vector<float> new_weight(old_weight.size(), std::nanf(""));
-    const absl::Span<std::byte> slot = absl::MakeSpan(apart.state);
+    const Region slot = absl::MakeSpan(apart.state);
     ReferenceGemm gemm;
     ThreadPool pool(1);
     in_place.Step(grad, {0.1, 1.0, 1});
-    ApplyMuon(config, {0.1, 1.0, 1}, c.shape,
-              {grad, apart.weight, absl::MakeSpan(new_weight), absl::MakeSpan(&slot, 1)}, gemm,
+    ApplyMuon(config, {0.1, 1.0, 1}, c.shape, {grad, apart.weight, new_weight, {&slot, 1}}, gemm,
               pool);
     EXPECT_TRUE(EqualBits(new_weight, in_place.weight)) << c.name;
     EXPECT_TRUE(EqualBits(apart.weight, old_weight)) << c.name;

@@ -243,17 +243,17 @@ TEST(MuonStepTest, MicroBatchesAreOneStep) {
   constexpr int kBatches = 4;
   // The first fold overwrites whatever the memory held.
   std::vector<float> folded(240, std::nanf(""));
+  const std::unique_ptr<Accumulation> sum = backend.Accumulate(folded);
   std::vector<float> mean(240);
   for (int k = 0; k < kBatches; ++k) {
     std::vector<float> grad = GaussianVector(240, 70 + k);
     for (float& x : grad) x = std::nearbyint(8 * x) / 8;
     for (size_t i = 0; i < mean.size(); ++i) mean[i] += grad[i] / kBatches;
-    double sum_squares = 0;
-    EXPECT_EQ(backend.Fold(DType::kFloat32, reinterpret_cast<const std::byte*>(grad.data()), 1.0f,
-                           k == 0, absl::MakeSpan(folded), &sum_squares),
-              -1);
+    const absl::Span<const std::byte> bytes = ConstRegion(grad).host_bytes();
+    sum->Fold({DType::kFloat32, {&bytes, 1}, 0, static_cast<uint32_t>(k), 1.0f, k == 0});
+    EXPECT_FALSE(sum->FactsOf(static_cast<uint32_t>(k)).non_finite);
   }
-  backend.FinishMean({.total_weight = kBatches}, absl::MakeSpan(folded));
+  sum->FinishMean({.total_weight = kBatches});
   SteppedMuon once(MuonConfig{}, {12, 20}, GaussianVector(240, 1));
   SteppedMuon accumulated = once;
   once.Step(mean, {0.1, 1.0, 1});
@@ -305,9 +305,9 @@ TEST(MuonStepTest, KeepsTheWeightsWhereNewtonSchulzRunsAway) {
           std::vector<float> weight = start;
           std::vector<float> beside(60);
           std::vector<std::byte> momentum(60 * sizeof(float));
-          const absl::Span<std::byte> slot = absl::MakeSpan(momentum);
-          const UpdateBuffers buffers = {grad, weight, absl::MakeSpan(in_place ? weight : beside),
-                                         absl::MakeSpan(&slot, 1), part};
+          const Region slot = absl::MakeSpan(momentum);
+          const UpdateBuffers buffers = {
+              grad, weight, in_place ? weight : beside, {&slot, 1}, part};
           const UpdateResult result = ApplyMuon(config, {1e-2, 1, 1}, shape, buffers, gemm, pool);
           EXPECT_EQ(result.fault, UpdateFault::kTooLarge);
           EXPECT_TRUE(EqualBits(in_place ? weight : beside, start));

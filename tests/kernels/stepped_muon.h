@@ -23,9 +23,8 @@ struct SteppedMuon {
   UpdateResult Step(const std::vector<float>& grad, const UpdateScalars& scalars) {
     ReferenceGemm gemm;
     ThreadPool pool(1);
-    const absl::Span<std::byte> slot = absl::MakeSpan(state);
-    return ApplyMuon(config, scalars, shape,
-                     {grad, weight, absl::MakeSpan(weight), absl::MakeSpan(&slot, 1)}, gemm, pool);
+    const Region slot = absl::MakeSpan(state);
+    return ApplyMuon(config, scalars, shape, {grad, weight, weight, {&slot, 1}}, gemm, pool);
   }
 
   std::vector<float> Momentum() const {

@@ -111,8 +111,8 @@ int64_t MostTakenBy(Backend& backend, const Case& c) {
   const std::vector<float> weights(n, 1);
   std::vector<float> new_weights(n);
   std::vector<std::byte> momentum(StateBytes(StateDType::kFloat32, static_cast<int64_t>(n)));
-  const absl::Span<std::byte> slot = absl::MakeSpan(momentum);
-  UpdateBuffers buffers{grad, weights, absl::MakeSpan(new_weights), absl::MakeSpan(&slot, 1)};
+  const Region slot = absl::MakeSpan(momentum);
+  const UpdateBuffers buffers{grad, weights, new_weights, {&slot, 1}};
   UpdateScalars scalars;
   scalars.lr = 0.02;
   const int64_t before = allocated;

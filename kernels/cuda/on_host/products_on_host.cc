@@ -90,7 +90,8 @@ class ProductsOnHost final : public Products {
     });
   }
 
-  std::string Algorithms() const override { return "products on the host\n"; }
+  std::string library() const override { return "host loops"; }
+  std::string Algorithms() const override { return library() + "\n"; }
   std::string TriangleSupport() const override { return "none: products on the host"; }
 };
 

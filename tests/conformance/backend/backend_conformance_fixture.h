@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "kernels/tensor.h"
 #include "tests/conformance/backend/backend_conformance_parameter.h"
+#include "tests/conformance/gradient_sum.h"
 
 namespace kaon::kernels {
 
@@ -33,14 +33,10 @@ class BackendConformanceTest : public ::testing::TestWithParam<BackendMaker> {
   FoldFacts FoldVector(DType dtype, const std::vector<float>& in, float weight, bool first,
                        std::vector<float>& acc) {
     const std::vector<std::byte> bytes = Encode(dtype, in);
-    const absl::Span<const std::byte> slice = absl::MakeConstSpan(bytes).subspan(1);
-    const Tensor sum(*backend_, acc);
-    const std::unique_ptr<Accumulation> accumulation = backend_->Accumulate(sum.region());
-    accumulation->Begin();
-    accumulation->Fold({dtype, {&slice, 1}, 0, 0, weight, first});
-    const FoldFacts facts = accumulation->FactsOf(0);
-    sum.Read(absl::MakeSpan(acc));
-    return facts;
+    GradientSum sum(*backend_, acc);
+    sum.Fold(dtype, absl::MakeConstSpan(bytes).subspan(1), weight, 0, first);
+    acc = sum.Floats();
+    return sum.accumulation().FactsOf(0);
   }
 
   // Returns the sum of squares that folding `in` adds.
@@ -51,9 +47,9 @@ class BackendConformanceTest : public ::testing::TestWithParam<BackendMaker> {
 
   // Turns a sum into the mean.
   MeanFacts FinishMean(const MeanScalars& scalars, std::vector<float>& sum) {
-    const Tensor tensor(*backend_, sum);
-    const MeanFacts facts = backend_->Accumulate(tensor.region())->FinishMean(scalars);
-    tensor.Read(absl::MakeSpan(sum));
+    GradientSum mean(*backend_, sum);
+    const MeanFacts facts = mean.accumulation().FinishMean(scalars);
+    sum = mean.Floats();
     return facts;
   }
 

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -85,15 +84,13 @@ TEST_P(BackendConformanceTest, FoldTakesTheSquaresOfFewElementsAmongZeros) {
 TEST_P(BackendConformanceTest, ChunksOfWholeBlocksHaveTheSquaresOfOneChunk) {
   const std::vector<float> x = reference::GaussianVector(4 * kFoldBlockElements + 100, 9);
   const std::vector<std::byte> bytes = Encode(DType::kFloat32, x);
-  const Tensor sum(*backend_, x);
-  const std::unique_ptr<Accumulation> accumulation = backend_->Accumulate(sum.region());
-  accumulation->Begin();
+  GradientSum sum(*backend_, x);
   for (size_t begin = 0; begin < x.size(); begin += 2 * kFoldBlockElements) {
     const size_t count = std::min<size_t>(2 * kFoldBlockElements, x.size() - begin);
     const auto slice = absl::MakeConstSpan(bytes).subspan(1 + 4 * begin, 4 * count);
-    accumulation->Fold({DType::kFloat32, {&slice, 1}, begin, 0, 1.0f, true});
+    sum.accumulation().Fold({DType::kFloat32, {&slice, 1}, begin, 0, 1.0f, true});
   }
-  EXPECT_EQ(accumulation->FactsOf(0).sum_squares, FoldedSquares(DType::kFloat32, x));
+  EXPECT_EQ(sum.accumulation().FactsOf(0).sum_squares, FoldedSquares(DType::kFloat32, x));
   EXPECT_TRUE(SameBits(sum.Floats(), x));
 }
 
@@ -105,11 +102,9 @@ TEST_P(BackendConformanceTest, NoBitDependsOnTheSlicesOfAChunk) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
     const std::vector<std::byte> bytes = Encode(dtype, x);
     const auto folded = [&](const std::vector<absl::Span<const std::byte>>& slices, bool first) {
-      const Tensor sum(*backend_, before);
-      const std::unique_ptr<Accumulation> accumulation = backend_->Accumulate(sum.region());
-      accumulation->Begin();
-      accumulation->Fold({dtype, slices, 5, 0, 0.7f, first});
-      return std::make_pair(sum.Floats(), accumulation->FactsOf(0).sum_squares);
+      GradientSum sum(*backend_, before);
+      sum.accumulation().Fold({dtype, slices, 5, 0, 0.7f, first});
+      return std::make_pair(sum.Floats(), sum.accumulation().FactsOf(0).sum_squares);
     };
     const absl::Span<const std::byte> whole = absl::MakeConstSpan(bytes).subspan(1);
     for (const bool first : {true, false}) {
@@ -136,36 +131,33 @@ TEST_P(BackendConformanceTest, AnAccumulationKeepsTheFactsOfEachContribution) {
   const std::vector<float> x = reference::GaussianVector(1500, 12);
   std::vector<float> y = x;
   y[1200] = HUGE_VALF;
-  const Tensor sum(*backend_, x);
-  const std::unique_ptr<Accumulation> accumulation = backend_->Accumulate(sum.region());
+  GradientSum sum(*backend_, x);
   for (int step = 0; step < 2; ++step) {
-    accumulation->Begin();
+    sum.accumulation().Begin();
     for (const uint32_t contribution : {0, 2, 3}) {
       const std::vector<std::byte> bytes =
           Encode(DType::kFloat32, step == 0 && contribution == 2 ? y : x);
-      const absl::Span<const std::byte> slice = absl::MakeConstSpan(bytes).subspan(1);
-      accumulation->Fold({DType::kFloat32, {&slice, 1}, 0, contribution, 1.0f, contribution == 0});
+      sum.Fold(DType::kFloat32, absl::MakeConstSpan(bytes).subspan(1), 1.0f, contribution,
+               contribution == 0);
     }
     for (const uint32_t contribution : {0, 1, 2, 3, 4}) {
-      const FoldFacts facts = accumulation->FactsOf(contribution);
+      const FoldFacts facts = sum.accumulation().FactsOf(contribution);
       EXPECT_EQ(facts.non_finite, step == 0 && contribution == 2) << contribution;
       if (facts.non_finite) continue;
       const bool folded = contribution != 1 && contribution != 4;
       EXPECT_EQ(facts.sum_squares, folded ? FoldedSquares(DType::kFloat32, x) : 0) << contribution;
     }
   }
-  accumulation->Begin();
-  EXPECT_EQ(accumulation->FactsOf(0).sum_squares, 0);
+  sum.accumulation().Begin();
+  EXPECT_EQ(sum.accumulation().FactsOf(0).sum_squares, 0);
 }
 
 TEST_P(BackendConformanceTest, ASumIsSetToZero) {
   std::vector<float> x = reference::GaussianVector(70001, 13);
   x[3] = HUGE_VALF;
-  const Tensor sum(*backend_, x);
-  const std::unique_ptr<Accumulation> accumulation = backend_->Accumulate(sum.region());
-  accumulation->Begin();
-  accumulation->SetZero();
-  EXPECT_EQ(accumulation->FinishMean({}).norm.num_zeros, 70001);
+  GradientSum sum(*backend_, x);
+  sum.accumulation().SetZero();
+  EXPECT_EQ(sum.accumulation().FinishMean({}).norm.num_zeros, 70001);
   EXPECT_TRUE(SameBits(sum.Floats(), std::vector<float>(x.size())));
 }
 

@@ -1,15 +1,16 @@
-// A parameter of the backend conformance suite (backend_conformance.h), kept in host memory, and
-// its tensors in a backend's space during an update. Used by tests only; one thread.
+// A parameter of the backend conformance suite (backend_conformance.h). It is kept in host memory,
+// and copied to a backend's space for each update. Used by tests only; one thread.
 #ifndef KAON_TESTS_CONFORMANCE_BACKEND_BACKEND_CONFORMANCE_PARAMETER_H_
 #define KAON_TESTS_CONFORMANCE_BACKEND_BACKEND_CONFORMANCE_PARAMETER_H_
 
 #include <cstddef>
 #include <cstring>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "kernels/backend.h"
-#include "kernels/tensor.h"
+#include "tests/conformance/copied_buffers.h"
 
 namespace kaon::kernels {
 
@@ -34,11 +35,26 @@ struct Parameter {
   }
 
   UpdateResult UpdateInto(Backend& backend, const GradView& grad, const UpdateScalars& scalars,
-                          std::vector<float>& new_weight);
+                          std::vector<float>& new_weight) {
+    const std::vector<Region> regions = StateRegions();
+    return UpdateCopied(backend, rule, scalars, shape, {grad, weight, new_weight, regions});
+  }
+
+  // Returns copies for an update in place.
+  std::unique_ptr<CopiedBuffers> Copied(Backend& backend, const std::vector<float>& grad) {
+    const std::vector<Region> regions = StateRegions();
+    return std::make_unique<CopiedBuffers>(backend, UpdateBuffers{grad, weight, weight, regions});
+  }
 
   absl::Span<std::byte> StateBytesOf(size_t slot) {
     return {reinterpret_cast<std::byte*>(state[slot].data()),
             static_cast<size_t>(slots[slot].num_bytes)};
+  }
+
+  std::vector<Region> StateRegions() {
+    std::vector<Region> regions;
+    for (size_t k = 0; k < state.size(); ++k) regions.emplace_back(StateBytesOf(k));
+    return regions;
   }
 
   RuleConfig rule;
@@ -48,59 +64,6 @@ struct Parameter {
   // Elements of each fp32 slot. An encoded slot is kept as its bytes, padded to whole floats.
   std::vector<std::vector<float>> state;
 };
-
-// The tensors of one update. The parameter outlives this object.
-class UpdateTensors {
- public:
-  // The update is in place if `new_weight` is the parameter's weight.
-  UpdateTensors(Backend& backend, Parameter& parameter, const GradView& grad,
-                const std::vector<float>& new_weight)
-      : parameter_(parameter),
-        grad_dtype_(grad.dtype()),
-        grad_(backend, grad.region().host_bytes()),
-        weight_(backend, parameter.weight) {
-    if (&new_weight != &parameter.weight) new_weight_.emplace_back(backend, new_weight);
-    for (size_t k = 0; k < parameter.state.size(); ++k) {
-      state_.emplace_back(backend, absl::MakeConstSpan(parameter.StateBytesOf(k)));
-      regions_.push_back(state_.back().region());
-    }
-  }
-
-  // Returns the buffers, which are valid as long as this object.
-  UpdateBuffers buffers() const {
-    const Tensor& to = new_weight_.empty() ? weight_ : new_weight_.front();
-    return {GradView(grad_dtype_, grad_.region()), weight_.region(), to.region(), regions_};
-  }
-  Update UpdateBy(const UpdateScalars& scalars) const {
-    return {&parameter_.rule, scalars, parameter_.shape, buffers(), {}};
-  }
-
-  // Copies all tensors back to the parameter, and the new weights to `new_weight`.
-  void Read(std::vector<float>& new_weight) const {
-    weight_.Read(absl::MakeSpan(parameter_.weight));
-    if (!new_weight_.empty()) new_weight_.front().Read(absl::MakeSpan(new_weight));
-    for (size_t k = 0; k < state_.size(); ++k) state_[k].Read(parameter_.StateBytesOf(k));
-  }
-
- private:
-  Parameter& parameter_;
-  const DType grad_dtype_;
-  Tensor grad_;
-  Tensor weight_;
-  // Empty in place, otherwise one.
-  std::vector<Tensor> new_weight_;
-  std::vector<Tensor> state_;
-  std::vector<Region> regions_;
-};
-
-inline UpdateResult Parameter::UpdateInto(Backend& backend, const GradView& grad,
-                                          const UpdateScalars& scalars,
-                                          std::vector<float>& new_weight) {
-  const UpdateTensors tensors(backend, *this, grad, new_weight);
-  const UpdateResult result = backend.ApplyUpdate(rule, scalars, shape, tensors.buffers());
-  tensors.Read(new_weight);
-  return result;
-}
 
 // Returns true if the bits are equal. -0 differs from 0, and a NaN equals itself.
 inline bool SameBits(const std::vector<float>& x, const std::vector<float>& y) {

@@ -118,13 +118,13 @@ TEST_P(ThreadCountConformanceTest, MuonInTwoParts) {
       const std::unique_ptr<Backend> backend = GetParam()(threads);
       Parameter parts = before;
       std::vector<float> new_weight(grad.size());
-      const UpdateTensors tensors(*backend, parts, grad, new_weight);
-      UpdateBuffers buffers = tensors.buffers();
+      const CopiedBuffers copies(*backend, {grad, parts.weight, new_weight, parts.StateRegions()});
+      UpdateBuffers buffers = copies.buffers();
       buffers.part = UpdatePart::kWeights;
       const UpdateResult weights = backend->ApplyUpdate(rule, {1e-2, 0.5, 3}, shape, buffers);
       buffers.part = UpdatePart::kState;
       const UpdateResult slots = backend->ApplyUpdate(rule, {1e-2, 0.5, 3}, shape, buffers);
-      tensors.Read(new_weight);
+      copies.Read();
       EXPECT_TRUE(SameBits(new_weight, whole.weight));
       EXPECT_TRUE(SameState(parts, whole));
       EXPECT_EQ(weights.weights_digest, expected.weights_digest);
@@ -160,16 +160,17 @@ TEST_P(ThreadCountConformanceTest, ManyParameters) {
     const std::unique_ptr<Backend> backend = GetParam()(threads);
     std::vector<Parameter> parameters;
     for (const Case& c : cases) parameters.push_back(parameter_of(c));
-    std::vector<UpdateTensors> tensors;
+    std::vector<std::unique_ptr<CopiedBuffers>> copies;
     std::vector<Update> updates;
     for (size_t i = 0; i < cases.size(); ++i) {
-      tensors.emplace_back(*backend, parameters[i], grad_of(cases[i]), parameters[i].weight);
-      updates.push_back(tensors.back().UpdateBy(scalars));
+      Parameter& parameter = parameters[i];
+      copies.push_back(parameter.Copied(*backend, grad_of(cases[i])));
+      updates.push_back({&parameter.rule, scalars, parameter.shape, copies.back()->buffers(), {}});
     }
     backend->RunUpdates(absl::MakeSpan(updates));
     for (size_t i = 0; i < cases.size(); ++i) {
       SCOPED_TRACE(testing::Message() << threads << " threads, case " << i);
-      tensors[i].Read(parameters[i].weight);
+      copies[i]->Read();
       EXPECT_EQ(updates[i].result.weights_digest, expected_results[i].weights_digest);
       EXPECT_EQ(updates[i].result.slots_digest, expected_results[i].slots_digest);
       EXPECT_TRUE(SameBits(parameters[i].weight, expected[i].weight));
