@@ -12,6 +12,10 @@
 
 #include "tests/gpu/sections.h"
 
+#ifndef KAON_CHECKED_BACKEND
+#define KAON_CHECKED_BACKEND "cuda"
+#endif
+
 namespace kaon::gpu_check {
 namespace {
 

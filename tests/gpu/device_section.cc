@@ -15,8 +15,8 @@ namespace {
 using kernels::NsDType;
 using kernels::NsForm;
 using kernels::cuda::OwnedMemory;
+using kernels::cuda::SymmetricBatch;
 using kernels::cuda::SymmetricForm;
-using kernels::cuda::SymmetricShape;
 using kernels::cuda::WideBatch;
 
 class DeviceBench {
@@ -109,7 +109,7 @@ class DeviceBench {
     config.dtype = NsDType::kBFloat16;
     kernels::cuda::ProductChoice dense;
     for (const int64_t k : {r, c}) {
-      dense.Set({config.dtype, r, k, 1}, {SymmetricForm::kDense, {}});
+      dense.Set(kernels::cuda::KindOf({config.dtype, r, k, 1}), {SymmetricForm::kDense, {}});
     }
     MeasureIteration(absl::StrCat("ns_dense_", shape), config, {r, c, 1}, dense);
     if (form == NsForm::kGram) {
@@ -118,7 +118,7 @@ class DeviceBench {
       config.coefficients = kernels::NsCoefficients::kPolarExpress;
       config.gram_restarts = {2};
     }
-    const SymmetricShape shapes[] = {{config.dtype, r, r, 1}, {config.dtype, r, c, 1}};
+    const SymmetricBatch shapes[] = {{config.dtype, r, r, 1}, {config.dtype, r, c, 1}};
     const absl::Status tuned = kernels::cuda::Tune({stream_.device(), symmetric_, stream_.on()},
                                                    SteadyNow, shapes, tuned_);
     const std::string name = absl::StrCat(form == NsForm::kGram ? "ns_gram_" : "ns_", shape);

@@ -14,8 +14,8 @@ namespace {
 
 using kernels::NsDType;
 using kernels::cuda::BatchedProduct;
+using kernels::cuda::SymmetricBatch;
 using kernels::cuda::SymmetricForm;
-using kernels::cuda::SymmetricShape;
 
 constexpr float kAlpha = 1.25f;
 constexpr float kBeta = -0.5f;
@@ -136,7 +136,7 @@ void CheckProduct(DeviceStream& stream, BatchedProduct product, Results& results
 }
 
 // C must be symmetric, so it is A A^T of another A, rounded.
-std::vector<float> SymmetricNumbers(const SymmetricShape& shape) {
+std::vector<float> SymmetricNumbers(const SymmetricBatch& shape) {
   std::vector<float> values = Stored(shape.dtype, shape.batch * shape.n * shape.n, 3);
   for (int64_t matrix = 0; matrix < shape.batch; ++matrix) {
     float* c = values.data() + matrix * shape.n * shape.n;
@@ -147,7 +147,7 @@ std::vector<float> SymmetricNumbers(const SymmetricShape& shape) {
   return values;
 }
 
-bool IsSymmetric(const SymmetricShape& shape, const std::vector<float>& values) {
+bool IsSymmetric(const SymmetricBatch& shape, const std::vector<float>& values) {
   for (int64_t matrix = 0; matrix < shape.batch; ++matrix) {
     const float* d = values.data() + matrix * shape.n * shape.n;
     for (int64_t i = 0; i < shape.n; ++i) {
@@ -159,7 +159,7 @@ bool IsSymmetric(const SymmetricShape& shape, const std::vector<float>& values) 
   return true;
 }
 
-void CheckSymmetric(DeviceStream& stream, SymmetricForm form, const SymmetricShape& shape,
+void CheckSymmetric(DeviceStream& stream, SymmetricForm form, const SymmetricBatch& shape,
                     Results& results) {
   kernels::cuda::SymmetricProducts symmetric(stream.products());
   const std::string name =
