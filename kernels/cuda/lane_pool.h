@@ -21,7 +21,7 @@ namespace kaon::kernels::cuda {
 // One thread at a time.
 struct Lane {
   static constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
-  static constexpr uint64_t kResultBytes = uint64_t{64} << 10;
+  static constexpr uint64_t kResultBytes = uint64_t{16} << 10;
 
   // Memory of one piece of a copy, on both sides, and the event after its last use.
   struct Piece {
