@@ -118,7 +118,8 @@ class DeviceBench {
       config.coefficients = kernels::NsCoefficients::kPolarExpress;
       config.gram_restarts = {2};
     }
-    const SymmetricBatch shapes[] = {{config.dtype, r, r, 1}, {config.dtype, r, c, 1}};
+    const SymmetricBatch shapes[] = {kernels::cuda::KindOf({config.dtype, r, r, 1}),
+                                     kernels::cuda::KindOf({config.dtype, r, c, 1})};
     const absl::Status tuned = kernels::cuda::Tune({stream_.device(), symmetric_, stream_.on()},
                                                    SteadyNow, shapes, tuned_);
     const std::string name = absl::StrCat(form == NsForm::kGram ? "ns_gram_" : "ns_", shape);
