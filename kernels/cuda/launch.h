@@ -28,6 +28,7 @@ struct LaunchShape {
 #if defined(__CUDACC__)
 
 #define KAON_DEVICE __device__ __forceinline__
+#define KAON_UNROLL _Pragma("unroll")
 
 // The block's shared memory as a T, at most 48 KiB; contents are undefined. One T per kernel.
 template <typename T>
@@ -66,6 +67,7 @@ void Launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Params...),
 #else
 
 #define KAON_DEVICE inline
+#define KAON_UNROLL
 
 template <typename T>
 T& SharedMemory() {

@@ -1,5 +1,11 @@
 """CUDA sources built for the host."""
 
+# Suffix of a library to its defines: as it is, and with the bugs of seeded_bug.h to choose from.
+SEEDED = {
+    "": [],
+    "_seeded": ["KAON_SEEDED_BUG=-1"],
+}
+
 def on_host_kernels(name, srcs, **kwargs):
     """A cc_library of .cu files compiled by the C++ compiler over on_host/block.h.
 

@@ -70,7 +70,6 @@ KAON_UNSEEN void Block::Run(Index block, Index grid, uint32_t dynamic_shared_byt
   block_ = block;
   grid_ = grid;
   body_ = &body;
-  ++run_;
   static_shared_.Poison(0);
   dynamic_shared_.Poison(dynamic_shared_bytes);
 #if defined(KAON_TSAN)
@@ -78,7 +77,12 @@ KAON_UNSEEN void Block::Run(Index block, Index grid, uint32_t dynamic_shared_byt
 #endif
   Block* const outer = std::exchange(current, this);
   num_done_ = 0;
-  for (int i = 0; i < count_; ++i) SetState(i, State::kReady);
+  for (int i = 0; i < count_; ++i) {
+    SetState(i, State::kReady);
+    if (!fibers_[i].scratch_used) continue;
+    std::fill_n(fibers_[i].scratch, kScratchBytes, std::byte{0});
+    fibers_[i].scratch_used = false;
+  }
   Release(this);
   while (Step()) {
   }
@@ -156,6 +160,11 @@ KAON_UNSEEN void Block::Defer(std::function<void()> work) {
   deferred_.push_back(std::move(work));
   ++num_deferred_;
   Release(&deferred_);
+}
+
+KAON_UNSEEN void* Block::scratch() {
+  fibers_[now_].scratch_used = true;
+  return fibers_[now_].scratch;
 }
 
 KAON_UNSEEN void Block::Release([[maybe_unused]] const void* token) {

@@ -46,6 +46,7 @@ class Block {
   static constexpr int kMostThreads = 1024;
   static constexpr size_t kStaticSharedBytes = 48 * 1024;
   static constexpr size_t kDynamicSharedBytes = 227 * 1024;
+  static constexpr size_t kScratchBytes = 1024;
 
   // The block that the calling host thread runs.
   static Block& Current();
@@ -87,8 +88,8 @@ class Block {
   void Defer(std::function<void()> work);
   // Draws a number for a choice that the device leaves open.
   uint64_t Draw();
-  // Number of Run calls up to this one.
-  uint64_t run() const { return run_; }
+  // Memory of the thread for the state of its instructions, zero at the start of each block.
+  void* scratch();
   // Tells ThreadSanitizer that what came before a release is seen after an acquire of the token.
   static void Release(const void* token);
   static void Acquire(const void* token);
@@ -105,6 +106,8 @@ class Block {
     // Place of the barrier or warp operation that it waits at.
     const char* where = nullptr;
     uint64_t exchanged = 0;
+    alignas(16) std::byte scratch[kScratchBytes] = {};
+    bool scratch_used = false;
     void* tsan = nullptr;
   };
 
@@ -149,7 +152,6 @@ class Block {
   std::array<uint32_t, kMostThreads / 32> ready_ = {};
   std::array<int, kMostThreads / 32> in_warp_ = {};
   int num_done_ = 0;
-  uint64_t run_ = 0;
   Index block_;
   Index grid_;
 };
