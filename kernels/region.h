@@ -43,7 +43,7 @@ class BasicRegion {
       : BasicRegion(other.space(), other.data(), other.size()) {}
 
   Space space() const { return space_; }
-  // On a device, an address there.
+  // Returns the first address. The host may not follow one of a device.
   Byte* data() const { return data_; }
   // Returns the size in bytes.
   uint64_t size() const { return size_; }

@@ -19,6 +19,8 @@ class GradientSum {
   GradientSum(Backend& backend, absl::Span<const float> values)
       : tensor_(backend, values), accumulation_(backend.Accumulate(tensor_.region())) {
     accumulation_->Begin();
+    // Begin may have destroyed them.
+    tensor_.Fill(values);
   }
 
   // Folds one contribution as a whole.

@@ -145,6 +145,29 @@ TEST(CpuBackendTest, NewWeightsBesideTheOldOnesAreThoseInPlace) {
   ChosenInstructionSet() = WidestInstructionSet();
 }
 
+// Host memory may hold the gradients as a message had them.
+TEST(CpuBackendTest, GradientsInHalfPrecisionNeedNoAlignment) {
+  const size_t n = 3 * 4099;
+  const std::vector<float> weight = reference::GaussianVector(n, 1);
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    std::vector<std::byte> bytes(1 + 2 * n);
+    FromFloat(dtype, reference::GaussianVector(n, 2), bytes.data() + 1);
+    const absl::Span<const std::byte> odd = absl::MakeConstSpan(bytes).subspan(1);
+    const std::vector<std::byte> even(odd.begin(), odd.end());
+    for (const RuleConfig& rule : {RuleConfig(MuonConfig{}), RuleConfig(SgdConfig{})}) {
+      const auto stepped = [&](absl::Span<const std::byte> grad) {
+        Parameter parameter(rule, {3, 4099}, weight);
+        CpuBackend backend(std::make_unique<ReferenceGemm>());
+        backend.ApplyUpdate(
+            rule, {1e-2, 1, 1}, parameter.shape,
+            {GradView(dtype, grad), parameter.weight, parameter.weight, parameter.StateRegions()});
+        return parameter.weight;
+      };
+      EXPECT_EQ(stepped(odd), stepped(even)) << RuleName(rule);
+    }
+  }
+}
+
 std::unique_ptr<Backend> BackendOf(int threads) {
   return std::make_unique<CpuBackend>(std::make_unique<ReferenceGemm>(), threads);
 }
