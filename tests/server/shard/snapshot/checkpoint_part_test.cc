@@ -46,7 +46,7 @@ TEST_F(CheckpointPartTest, IsOfTheFrozenStateWhateverIsAppliedMeanwhile) {
   const std::unique_ptr<StateFreeze> freeze = shard_.core().Freeze().value();
   shard_.Train(2, {{1, 1, 1, 1, 1, 1}, {1, 1, 1, 1}});
   const absl::StatusOr<v1::CheckpointPart> part =
-      WriteCheckpointPart(*freeze, files_, {"one", 1, "reference", nullptr});
+      WriteCheckpointPart(*freeze, files_, {"one", 1, {}, nullptr});
   ASSERT_TRUE(part.ok()) << part.status();
   const v1::ShardState& state = freeze->facts().state;
   const checkpoint::CheckpointFacts about = {"one", state.registration(), state.applied_record(),
@@ -75,7 +75,8 @@ TEST_F(CheckpointPartTest, IsOfTheFrozenStateWhateverIsAppliedMeanwhile) {
 TEST_F(CheckpointPartTest, ReportsHowFarItIsAndEndsWhenItIsTold) {
   std::unique_ptr<StateFreeze> freeze = shard_.core().Freeze().value();
   std::vector<uint64_t> written;
-  PartOptions options = {"one", 1, "reference", [&written](uint64_t bytes) {
+  PartOptions options = {"one", 1, checkpoint::WrittenBy("reference", "Xeon"),
+                         [&written](uint64_t bytes) {
                            written.push_back(bytes);
                            return absl::OkStatus();
                          }};
