@@ -70,15 +70,19 @@ command -v python3 >/dev/null || die "python3 is missing: it runs the PyTorch pe
 mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 2
 [ -z "$page" ] || page=$(realpath "$page")
 
-# In a bundle the programs are beside this script; in the repository Bazel built them.
+# In a bundle the programs are beside this script. In the repository Bazel built them, and make the plugin.
+root=$(cd "$here/../.." && pwd)
 if [ -z "$programs" ]; then
   programs=$here/bin
-  [ -d "$programs" ] || programs=$here/../../.bazel/bin
+  if [ ! -d "$programs" ]; then
+    programs=$root/.bazel/bin
+    export LD_LIBRARY_PATH=$root/build/cuda:$programs/kernels/cuda${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+  fi
 fi
 # program NAME: prints its path, wherever it is below the folder of programs.
 program() {
   local path
-  for path in "$programs"/"$1" "$programs"/{server/coordinator,server/shard,server/admin_cli,client/train,tests/gpu,tests/benchmark}/"$1"; do
+  for path in "$programs/$1" "$root/build/cuda/$1" "$programs"/{server/coordinator,server/shard,server/admin_cli,client/train,tests/gpu,tests/benchmark}/"$1"; do
     [ ! -x "$path" ] || { echo "$path"; return; }
   done
   return 1
@@ -149,7 +153,7 @@ section_peers() { python3 "$here/peers.py" ${smoke:+--cpu-smoke}; }
 
 section_cluster() {
   local directory device=cuda:0
-  [ -z "$smoke" ] || device=cpu
+  [ -z "$smoke" ] || device=cuda_on_host:0
   directory=$(mktemp -d "${TMPDIR:-/tmp}/kaon-gpu-cluster.XXXXXX")
   python3 "$here/cluster.py" --device $device --directory "$directory" --programs "$programs" ${smoke:+--small}
   local status=$?
