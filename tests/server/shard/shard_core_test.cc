@@ -323,7 +323,7 @@ TEST(ShardCoreTest, RefusesAJobWhoseUpdatesDoNotFit) {
     EXPECT_TRUE(shard.Plan(RegistrationPlan(1, 1)).at(0).has_refused()) << capacity;
     EXPECT_EQ(shard.store().used_bytes(), 0u);
   }
-  DrivenShard tensors_only(512);
+  DrivenShard tensors_only(8 * ShardMemory::least_extent());
   tensors_only.Promise(1);
   const std::string detail = tensors_only.Plan(RegistrationPlan(1, 1)).at(0).refused().detail();
   EXPECT_TRUE(absl::StrContains(detail, "parameter w: an update takes ")) << detail;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "server/checkpoint/content_digest.h"
+#include "server/checkpoint/written_by.h"
 #include "tests/server/shard/driven_shard.h"
 #include "tests/server/shard/shard_checkpoint.h"
 #include "tests/simulation/disk/simulated_disk.h"
