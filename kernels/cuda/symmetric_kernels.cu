@@ -42,7 +42,7 @@ struct Pipeline {
 };
 static_assert(sizeof(Pipeline) <= kSymmetricSharedBytes && sizeof(Step) == kStepBytes);
 
-// How sums become results.
+// Turns sums into results.
 struct Epilogue {
   int n;
   float alpha;
@@ -116,7 +116,7 @@ KAON_DEVICE void StoreMirror(const Epilogue& e, int batch, int row, int col,
   Store(e.d + OffsetOf(batch, e.d_stride, col, e.d_pitch, row), values, begin, end);
 }
 
-// Returns the results of two sums beside each other, from an even column on.
+// Returns the results of the sums of two neighbouring columns; `col` is even.
 template <DType dtype>
 KAON_DEVICE uint32_t ResultsOf(const Epilogue& e, int batch, int row, int col, float sum,
                                float right_sum) {
@@ -282,7 +282,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     FenceBarriers();
   }
   __syncthreads();
-  // What 128 threads give back, 256 threads get: they start with 168 each.
+  // All start with 168 registers. 128 threads release 144 each, and 256 threads get 72 each.
   if (threadIdx.x < 128) {
     ShrinkRegisters<24>();
     if (threadIdx.x == 0) LoadOperands(arguments, p);

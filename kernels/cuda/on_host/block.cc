@@ -42,7 +42,7 @@ KAON_UNSEEN Block& Block::Current() { return *current; }
 
 Block::Block(int threads, uint64_t seed)
     : count_(threads),
-      owned_fibers_(new Fiber[threads]),
+      owned_fibers_(std::make_unique<Fiber[]>(static_cast<size_t>(threads))),
       fibers_(owned_fibers_.get()),
       random_(seed),
       static_shared_(kStaticSharedBytes),
