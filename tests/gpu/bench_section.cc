@@ -175,8 +175,8 @@ class Bench {
     results_.Figure(name, SecondsOfStep(all, repeats()) * 1e3, "ms");
   }
 
-  // A step of about 1 G parameters, half of them in Muon: all updates in one call, and the sum of
-  // its groups of equal updates, each in a call of its own.
+  // Measures a step of about 1 G parameters, half of them in Muon: all updates in one call. The
+  // groups of equal updates, each in a call of its own, add up to what it is compared with.
   void MeasureStep() {
     std::vector<Parameters> groups;
     groups.push_back(MuonParameters(NsForm::kStandard, {{4096, 4096}}, 16));

@@ -1,5 +1,5 @@
-// What the device sections share: one stream with the scratch of products, and batches of matrices
-// in device memory. The creator owns them, and the device outlives them. One thread at a time.
+// One stream with the scratch of products, and batches of matrices in device memory. The device
+// sections share them. The creator owns them, and the device outlives them. One thread at a time.
 #ifndef KAON_TESTS_GPU_DEVICE_MATRICES_H_
 #define KAON_TESTS_GPU_DEVICE_MATRICES_H_
 

@@ -207,7 +207,7 @@ void CheckGraph(DeviceStream& stream, const kernels::NewtonSchulzConfig& config,
       (*plan)->layout().stride * shape.batch * kernels::cuda::ElementBytes(config.dtype);
   auto first = DeviceMatrices::Create(stream, stored);
   if (!first.ok()) return results.Skip(name, std::string(first.status().message()));
-  // Of Frobenius norm below 1.
+  // The Frobenius norm is below 1.
   const float scale = 1 / std::sqrt(static_cast<float>(shape.r * shape.c));
   first->FillRepeated(stream, 9, scale);
   std::vector<std::vector<std::byte>> outcomes;

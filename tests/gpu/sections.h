@@ -18,19 +18,19 @@ struct Machine {
   bool small = false;
 };
 
-// What this card is, and what its libraries can do.
+// Describes the card, and what its libraries can do.
 void Probe(const Machine& machine, Results& results);
-// The host twins of instructions.h against the instructions.
+// Compares the instructions of instructions.h with what their host twins give.
 void CheckTwins(const Machine& machine, Results& results);
-// Every operation of the CUDA backend against the CPU backend, bit for bit.
+// Compares every operation of the CUDA backend with the CPU backend, bit for bit.
 void CheckConformance(const Machine& machine, Results& results);
-// Matrix products against fp64.
+// Compares matrix products with fp64.
 void CheckProducts(const Machine& machine, Results& results);
-// One digest in all repeats, whatever runs concurrently.
+// Checks that all repeats have one digest, whatever runs concurrently.
 void CheckDeterminism(const Machine& machine, Results& results);
-// Rates and times beside those of a device copy.
+// Measures rates and times, and those of a device copy.
 void Measure(const Machine& machine, Results& results);
-// Times of parts below the backend; Measure calls it.
+// Measures parts below the backend. Measure calls it.
 void MeasureDevice(const Machine& machine, Results& results);
 
 }  // namespace kaon::gpu_check

@@ -3,7 +3,7 @@
 #include "kernels/cuda/tensor_map.h"
 #include "tests/gpu/twins.h"
 
-// As in kernels/cuda/symmetric_kernels.cu.
+// Other architectures compile a trap, as in kernels/cuda/symmetric_kernels.cu.
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define KAON_HAS_WGMMA 1
 #endif

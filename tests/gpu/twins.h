@@ -30,7 +30,7 @@ struct TwinMatrices {
   int64_t stride = 0;
 };
 
-// Where a box begins.
+// First column, row and matrix of a box.
 struct TwinBox {
   int x = 0;
   int y = 0;
