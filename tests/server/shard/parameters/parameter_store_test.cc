@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/backend.h"
 #include "kernels/update_workspace.h"
 #include "tests/server/shard/agreement/plans.h"
@@ -86,7 +87,7 @@ TEST_F(ParameterStoreTest, ReturnsItsMemory) {
 }
 
 TEST_F(ParameterStoreTest, NamesTheParameterThatDoesNotFit) {
-  ShardMemory memory(256, TwoThreads());
+  ShardMemory memory(4 * ShardMemory::least_extent(), TwoThreads());
   tier::TieredStore& store = memory.store();
   const absl::Status status =
       ParameterStore::Create(store, memory.backend(), registration_, 0, 1).status();
@@ -131,7 +132,8 @@ TEST_F(ParameterStoreTest, SetsAsideWhatSmallParametersTakeSideBySide) {
 }
 
 TEST_F(ParameterStoreTest, NamesTheParameterWhoseUpdateDoesNotFit) {
-  ShardMemory memory(512, TwoThreads());
+  const uint64_t capacity = 8 * ShardMemory::least_extent();
+  ShardMemory memory(capacity, TwoThreads());
   tier::TieredStore& store = memory.store();
   const auto parameters = ParameterStore::Create(store, memory.backend(), registration_, 0, 1);
   ASSERT_TRUE(parameters.ok()) << parameters.status();
@@ -140,7 +142,9 @@ TEST_F(ParameterStoreTest, NamesTheParameterWhoseUpdateDoesNotFit) {
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(status.message().find("parameter w: an update takes "), absl::string_view::npos)
       << status;
-  EXPECT_NE(status.message().find("free = 512 capacity"), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find(absl::StrCat("free = ", capacity, " capacity")),
+            absl::string_view::npos)
+      << status;
   EXPECT_EQ(store.used_bytes(), tensors);
 }
 

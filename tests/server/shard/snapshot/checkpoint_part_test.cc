@@ -46,8 +46,8 @@ TEST_F(CheckpointPartTest, IsOfTheFrozenStateWhateverIsAppliedMeanwhile) {
   const v1::DescribeShardResponse facts = shard_.core().Describe("").value();
   const std::unique_ptr<StateFreeze> freeze = shard_.core().Freeze().value();
   shard_.Train(2, {{1, 1, 1, 1, 1, 1}, {1, 1, 1, 1}});
-  const absl::StatusOr<v1::CheckpointPart> part =
-      WriteCheckpointPart(*freeze, files_, {"one", 1, {}, nullptr});
+  const absl::StatusOr<v1::CheckpointPart> part = WriteCheckpointPart(
+      *freeze, files_, {"one", 1, checkpoint::WrittenBy("reference", "Xeon"), nullptr});
   ASSERT_TRUE(part.ok()) << part.status();
   const v1::ShardState& state = freeze->facts().state;
   const checkpoint::CheckpointFacts about = {"one", state.registration(), state.applied_record(),
