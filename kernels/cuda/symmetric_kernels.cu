@@ -6,6 +6,7 @@
 #include "kernels/cuda/seeded_bug.h"
 #include "kernels/cuda/symmetric_kernels.h"
 #include "kernels/cuda/tensor_map.h"
+#include "kernels/float_bits.h"
 
 // The products need sm_90a; other architectures compile a trap.
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -187,17 +188,14 @@ KAON_DEVICE void StoreTile(const Epilogue& e, const SymmetricWork& w, int warp_r
 
 // Stores a warp's sums of a part as they are.
 KAON_DEVICE void StorePart(float* workspace, int part, int warp_row, const float (&d)[128]) {
-  struct alignas(8) Pair {
-    float left;
-    float right;
-  };
   const int lane = static_cast<int>(threadIdx.x) % 32;
   float* const to = workspace + (int64_t{part} * kTileRows + warp_row) * kTileCols;
   KAON_UNROLL
   for (int j = 0; j < 64; ++j) {
     const int r = lane / 4 + j % 2 * 8;
     const int c = j / 2 * 8 + lane % 4 * 2;
-    *reinterpret_cast<Pair*>(&to[r * kTileCols + c]) = {d[j * 2], d[j * 2 + 1]};
+    *reinterpret_cast<uint64_t*>(&to[r * kTileCols + c]) =
+        BitsOf(d[j * 2]) | static_cast<uint64_t>(BitsOf(d[j * 2 + 1])) << 32;
   }
 }
 

@@ -152,6 +152,14 @@ class Block {
   std::array<uint32_t, kMostThreads / 32> ready_ = {};
   std::array<int, kMostThreads / 32> in_warp_ = {};
   int num_done_ = 0;
+  // Tokens for ThreadSanitizer. Waits alternate between two, since one thread may release the next
+  // wait before another has acquired the last.
+  char start_;
+  char end_;
+  char barrier_tokens_[2];
+  char warp_tokens_[kMostThreads / 32 * 2];
+  unsigned num_barriers_ = 0;
+  unsigned num_warp_waits_[kMostThreads / 32] = {};
   Index block_;
   Index grid_;
 };
