@@ -97,7 +97,8 @@ __global__ void __launch_bounds__(kThreads) DescribeKernel(const MuonMatrices ba
     if (count > 0 && col + count <= batch.cols) {
       x = LoadOfRow(matrix.direction + RowStart(matrix, row) + col, count);
     } else {
-      for (int i = 0; i < count; ++i) {
+      for (int i = 0; i < 4; ++i) {
+        if (i >= count) continue;
         const int64_t element = first + i;
         x.of[i] = matrix.direction[RowStart(matrix, element / batch.cols) + element % batch.cols];
       }
