@@ -9,7 +9,6 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/cuda/product_tuning.h"
 #include "kernels/matrix_layout.h"
 #include "kernels/reduce/grad_norm.h"
 
@@ -74,7 +73,7 @@ MuonRunner::MuonRunner(Device& device, std::unique_ptr<Products> products, std::
     : device_(device),
       products_(std::move(products)),
       library_(std::move(library)),
-      symmetric_(*products_) {
+      symmetric_(device, *products_) {
   for (int i = 0; i < kNumLanes; ++i) {
     lanes_.push_back(
         std::make_unique<MuonLane>(MuonLane::Shared{device_, *products_, symmetric_, choice_}));
@@ -118,7 +117,7 @@ uint64_t MuonRunner::WorkspaceBytes(absl::Span<const SizedUpdate> updates) const
 }
 
 absl::Status MuonRunner::TuneProducts(absl::Span<const SizedUpdate> updates,
-                                      absl::FunctionRef<absl::Time()> now) {
+                                      const Stopwatch& watch) {
   std::set<SymmetricBatch> kinds;
   for (const SizedUpdate& update : updates) {
     const NsDType dtype = std::get<MuonConfig>(*update.rule).newton_schulz.dtype;
@@ -133,7 +132,7 @@ absl::Status MuonRunner::TuneProducts(absl::Span<const SizedUpdate> updates,
   for (const std::unique_ptr<MuonLane>& lane : lanes_) lane->ForgetPlans();
   absl::Status status = lanes_[0]->Reserve(0);
   if (!status.ok()) return status;
-  return Tune({device_, symmetric_, lanes_[0]->on()}, now,
+  return Tune({device_, symmetric_, lanes_[0]->on()}, watch,
               std::vector<SymmetricBatch>(kinds.begin(), kinds.end()), choice_);
 }
 

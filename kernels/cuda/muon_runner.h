@@ -9,15 +9,14 @@
 #include <string>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/muon_lane.h"
 #include "kernels/cuda/muon_run.h"
 #include "kernels/cuda/product_choice.h"
+#include "kernels/cuda/product_tuning.h"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/symmetric_forms.h"
 #include "kernels/mutex.h"
@@ -42,9 +41,8 @@ class MuonRunner {
   std::string Library() const { return library_; }
 
   // Times the forms of symmetric products for these updates, and uses the fastest from now on. So
-  // bits may change. `now` reads a monotonic clock. RESOURCE_EXHAUSTED.
-  absl::Status TuneProducts(absl::Span<const SizedUpdate> updates,
-                            absl::FunctionRef<absl::Time()> now);
+  // bits may change. RESOURCE_EXHAUSTED.
+  absl::Status TuneProducts(absl::Span<const SizedUpdate> updates, const Stopwatch& watch);
   // The forms in use (product_choice.h) and the library's algorithms.
   ProductChoice& product_choice() { return choice_; }
   std::string Algorithms() const { return products_->Algorithms(); }

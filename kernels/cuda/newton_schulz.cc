@@ -93,8 +93,10 @@ class NewtonSchulzPlan::Search {
     if (!engine.symmetric.Supports(chosen.form, shape)) chosen.form = SymmetricForm::kDense;
     const absl::StatusOr<bool> passes = PassesCrossCheck(
         {engine.device, engine.symmetric, engine.on}, chosen.form, shape, plan_.memory_);
-    if (!passes.ok()) return passes.status();
-    if (!*passes) chosen.form = SymmetricForm::kDense;
+    // A library need not have what a form is made of.
+    const bool is_missing = absl::IsUnimplemented(passes.status());
+    if (!passes.ok() && !is_missing) return passes.status();
+    if (is_missing || !*passes) chosen.form = SymmetricForm::kDense;
     engine.choice.Set(kind, chosen);
     forms_.emplace(shape, chosen.form);
     return absl::OkStatus();

@@ -5,6 +5,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "kernels/cuda/symmetric_schedule.h"
 
 namespace kaon::kernels::cuda {
 namespace {
@@ -98,7 +99,15 @@ uint64_t ProductChoice::Digest() const {
 
 SymmetricForm FormByRule(const SymmetricProducts& symmetric, const SymmetricBatch& shape,
                          int multiprocessors) {
-  static_cast<void>(multiprocessors);
+  // Below, most tiles touch the diagonal: the library's dense product is as fast.
+  constexpr int64_t kLeastForWgmma = 2048;
+  // One wave of our own kernel's tiles, two for each square that touches the lower triangle. With
+  // fewer it leaves multiprocessors idle.
+  const int64_t squares = (shape.n + kTileCols - 1) / kTileCols;
+  if (shape.n >= kLeastForWgmma && squares * (squares + 1) * shape.batch >= multiprocessors &&
+      symmetric.Supports(SymmetricForm::kWgmma, shape)) {
+    return SymmetricForm::kWgmma;
+  }
   // Below, three waves of blocks and the mirror take as long as the dense product.
   constexpr int64_t kLeastForBlocks = 4096;
   if (shape.n >= kLeastForBlocks && symmetric.Supports(SymmetricForm::kBlocks, shape)) {

@@ -48,30 +48,28 @@ void FillOperands(Stream& stream, const SymmetricBatch& shape, const Matrices& x
   FillPattern(stream, {shape.dtype, shape.n, shape.n, shape.batch}, true, x.c);
 }
 
-// Microseconds of one product: the shortest of some rounds.
-double Microseconds(const FormsUnderTest& forms, absl::FunctionRef<absl::Time()> now,
-                    SymmetricForm form, const SymmetricBatch& shape, const Matrices& x) {
-  constexpr int kRounds = 5;
-  // Enough products to hide a round's launch and wait.
-  constexpr double kOperations = 2e12;
+// Microseconds of one product.
+double Microseconds(const FormsUnderTest& forms, const Stopwatch& watch, SymmetricForm form,
+                    const SymmetricBatch& shape, const Matrices& x) {
   const double operations = 2.0 * static_cast<double>(shape.n) * static_cast<double>(shape.n) *
                             static_cast<double>(shape.k) * static_cast<double>(shape.batch);
-  const int repeats = static_cast<int>(std::clamp(kOperations / operations, 1.0, 200.0));
+  const int repeats =
+      static_cast<int>(std::clamp(watch.operations_per_round / operations, 1.0, 200.0));
   absl::Duration shortest = absl::InfiniteDuration();
-  for (int round = 0; round <= kRounds; ++round) {
+  for (int round = 0; round <= watch.rounds; ++round) {
     forms.on.stream.Synchronize();
-    const absl::Time begin = now();
+    const absl::Time begin = watch.now();
     for (int i = 0; i < repeats; ++i) {
       forms.symmetric.Multiply(forms.on, form, shape, AlphaOf(shape), kBeta, {x.a, x.a, x.c, x.d});
     }
     forms.on.stream.Synchronize();
     // The first round warms up.
-    if (round > 0) shortest = std::min(shortest, now() - begin);
+    if (round > 0) shortest = std::min(shortest, watch.now() - begin);
   }
   return absl::ToDoubleMicroseconds(shortest) / repeats;
 }
 
-absl::Status TuneShape(const FormsUnderTest& forms, absl::FunctionRef<absl::Time()> now,
+absl::Status TuneShape(const FormsUnderTest& forms, const Stopwatch& watch,
                        const SymmetricBatch& shape, ProductChoice& choice) {
   constexpr double kLeastGain = 0.98;
   absl::StatusOr<OwnedMemory> memory = OwnedMemory::OnDevice(forms.device, CrossCheckBytes(shape));
@@ -82,11 +80,13 @@ absl::Status TuneShape(const FormsUnderTest& forms, absl::FunctionRef<absl::Time
   for (const SymmetricForm form : kSymmetricForms) {
     if (!forms.symmetric.Supports(form, shape)) continue;
     const absl::StatusOr<bool> passes = PassesCrossCheck(forms, form, shape, memory->data());
+    // A library need not have what a form is made of.
+    if (form != SymmetricForm::kDense && absl::IsUnimplemented(passes.status())) continue;
     if (!passes.ok()) return passes.status();
     if (!*passes) continue;
     FillOperands(forms.on.stream, shape, matrices);
     double& time = chosen.microseconds[static_cast<int>(form)];
-    time = Microseconds(forms, now, form, shape, matrices);
+    time = Microseconds(forms, watch, form, shape, matrices);
     const double best = chosen.microseconds[static_cast<int>(chosen.form)];
     if (form != SymmetricForm::kDense && time < kLeastGain * dense && time < best) {
       chosen.form = form;
@@ -135,10 +135,10 @@ absl::StatusOr<bool> PassesCrossCheck(const FormsUnderTest& forms, SymmetricForm
   return passes;
 }
 
-absl::Status Tune(const FormsUnderTest& forms, absl::FunctionRef<absl::Time()> now,
+absl::Status Tune(const FormsUnderTest& forms, const Stopwatch& watch,
                   absl::Span<const SymmetricBatch> shapes, ProductChoice& choice) {
   for (const SymmetricBatch& shape : shapes) {
-    const absl::Status status = TuneShape(forms, now, shape, choice);
+    const absl::Status status = TuneShape(forms, watch, shape, choice);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();

@@ -22,6 +22,14 @@ struct FormsUnderTest {
   ProductStream on;
 };
 
+// How forms are timed: the shortest of some rounds, each of enough products to hide its wait.
+struct Stopwatch {
+  // Reads a monotonic clock.
+  absl::FunctionRef<absl::Time()> now;
+  int rounds = 5;
+  double operations_per_round = 2e12;
+};
+
 // Returns the bytes of device memory that a cross-check needs.
 uint64_t CrossCheckBytes(const SymmetricBatch& shape);
 
@@ -32,9 +40,9 @@ absl::StatusOr<bool> PassesCrossCheck(const FormsUnderTest& forms, SymmetricForm
                                       const SymmetricBatch& shape, std::byte* memory);
 
 // Sets the fastest form of each shape, among those that pass their cross-check. A form that is not
-// at least 2 % faster than the dense one is not chosen. `now` reads a monotonic clock.
-// RESOURCE_EXHAUSTED if the device has no room for the matrices.
-absl::Status Tune(const FormsUnderTest& forms, absl::FunctionRef<absl::Time()> now,
+// at least 2 % faster than the dense one is not chosen. RESOURCE_EXHAUSTED if the device has no
+// room for the matrices.
+absl::Status Tune(const FormsUnderTest& forms, const Stopwatch& watch,
                   absl::Span<const SymmetricBatch> shapes, ProductChoice& choice);
 
 }  // namespace kaon::kernels::cuda

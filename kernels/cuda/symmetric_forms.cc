@@ -1,11 +1,14 @@
 #include "kernels/cuda/symmetric_forms.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/block_addresses.h"
 #include "kernels/cuda/mirror.h"
 #include "kernels/cuda/seeded_bug.h"
+#include "kernels/cuda/symmetric_schedule.h"
+#include "kernels/dtype.h"
 
 namespace kaon::kernels::cuda {
 namespace {
@@ -36,6 +39,21 @@ BlockTriangle TriangleOf(const SymmetricBatch& shape, const ProductOperands& ope
           LayoutOf(shape.dtype, shape.n, shape.n),
           operands};
 }
+
+// The launches of our own kernel for a batch. A matrix that cuts its last wave alone cuts it in a
+// batch too, so it has a launch of its own. Small matrices never cut theirs.
+struct WgmmaLaunches {
+  SymmetricShape shape;
+  int64_t count;
+
+  WgmmaLaunches(const SymmetricBatch& batch, int multiprocessors) {
+    const DType dtype = batch.dtype == NsDType::kFloat16 ? DType::kFloat16 : DType::kBFloat16;
+    const bool cuts = TypicalBatch(batch.n, batch.n) == 1 &&
+                      MakeSymmetricSchedule(batch.n, batch.k, 1, multiprocessors).parts > 1;
+    shape = {batch.n, batch.k, cuts ? 1 : batch.batch, dtype, cuts};
+    count = batch.batch / shape.batch;
+  }
+};
 
 BatchedProduct DenseProduct(const SymmetricBatch& shape) {
   const BatchLayout factor = LayoutOf(shape.dtype, shape.n, shape.k);
@@ -75,13 +93,18 @@ absl::string_view NameOf(SymmetricForm form) {
     case SymmetricForm::kDense:
       return "dense";
     case SymmetricForm::kBlocks:
+      return "blocks";
+    case SymmetricForm::kWgmma:
       break;
   }
-  return "blocks";
+  return "wgmma";
 }
 
 bool SymmetricProducts::Supports(SymmetricForm form, const SymmetricBatch& shape) const {
   if (form == SymmetricForm::kDense) return true;
+  if (form == SymmetricForm::kWgmma) {
+    return ElementBytes(shape.dtype) == 2 && SymmetricProductSupported(device_.properties());
+  }
   const uint64_t addresses = 4 * TriangleOf(shape, {}).NumBlocks();
   return ElementBytes(shape.dtype) == 2 && shape.n >= 2 * kEdgeUnit &&
          addresses * sizeof(void*) <= ProductStream::kFormBytes;
@@ -94,6 +117,7 @@ absl::Status SymmetricProducts::Find(SymmetricForm form, const SymmetricBatch& s
                                                  NameOf(form)));
   }
   if (form == SymmetricForm::kDense) return products_.Find(DenseProduct(shape));
+  if (form == SymmetricForm::kWgmma) return FindWgmma(shape);
   absl::Status status = products_.Find(BlockProduct(shape));
   const BatchedProduct strip = StripProduct(shape);
   if (status.ok() && strip.rows > 0) status = products_.Find(strip);
@@ -108,6 +132,49 @@ void SymmetricProducts::Multiply(const ProductStream& on, SymmetricForm form,
       return products_.Multiply(on, DenseProduct(shape), alpha, beta, operands);
     case SymmetricForm::kBlocks:
       return MultiplyBlocks(on, shape, alpha, beta, operands);
+    case SymmetricForm::kWgmma:
+      return MultiplyWgmma(on, shape, alpha, beta, operands);
+  }
+}
+
+absl::Status SymmetricProducts::FindWgmma(const SymmetricBatch& shape) {
+  const WgmmaLaunches launches(shape, device_.properties().multiprocessors);
+  MutexLock lock(mutex_);
+  if (wgmma_.count(shape) != 0) return absl::OkStatus();
+  auto product = SymmetricProduct::Create(device_, launches.shape);
+  if (!product.ok()) return product.status();
+  if ((*product)->workspace_bytes() > ProductStream::kFormBytes) {
+    return absl::UnimplementedError(absl::StrCat("symmetric product of ", shape.n, "x", shape.k,
+                                                 ": its parts need ", (*product)->workspace_bytes(),
+                                                 " bytes, more than ", ProductStream::kFormBytes));
+  }
+  wgmma_.emplace(shape, *std::move(product));
+  return absl::OkStatus();
+}
+
+void SymmetricProducts::MultiplyWgmma(const ProductStream& on, const SymmetricBatch& shape,
+                                      float alpha, float beta, const ProductOperands& operands) {
+  const SymmetricProduct* product = nullptr;
+  {
+    MutexLock lock(mutex_);
+    product = wgmma_.at(shape).get();
+  }
+  const BatchLayout factor = LayoutOf(shape.dtype, shape.n, shape.k);
+  const BatchLayout square = LayoutOf(shape.dtype, shape.n, shape.n);
+  const auto matrices = [&](const void* base, const BatchLayout& layout, int64_t i) {
+    auto* const first = static_cast<uint16_t*>(const_cast<void*>(base));
+    return SymmetricMatrices{first == nullptr ? nullptr : first + i * layout.stride, layout.pitch,
+                             layout.stride};
+  };
+  const WgmmaLaunches launches(shape, device_.properties().multiprocessors);
+  for (int64_t i = 0; i < launches.count; ++i) {
+    product->Run(on.stream, {.a = matrices(operands.a, factor, i),
+                             .b = matrices(operands.b, factor, i),
+                             .c = matrices(operands.c, square, i),
+                             .d = matrices(operands.d, square, i),
+                             .alpha = alpha,
+                             .beta = beta,
+                             .workspace = on.form_scratch()});
   }
 }
 

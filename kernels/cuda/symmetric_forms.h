@@ -6,10 +6,15 @@
 
 #include <compare>
 #include <cstdint>
+#include <map>
+#include <memory>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "kernels/cuda/device.h"
 #include "kernels/cuda/products.h"
+#include "kernels/cuda/symmetric_product.h"
+#include "kernels/mutex.h"
 
 namespace kaon::kernels::cuda {
 
@@ -17,12 +22,15 @@ enum class SymmetricForm : uint8_t {
   // The library's product of all elements.
   kDense,
   // The library's products of the lower triangle in blocks, then mirrored.
-  kBlocks
+  kBlocks,
+  // Our own kernel (symmetric_product.h).
+  kWgmma
 };
 
-inline constexpr SymmetricForm kSymmetricForms[] = {SymmetricForm::kDense, SymmetricForm::kBlocks};
+inline constexpr SymmetricForm kSymmetricForms[] = {SymmetricForm::kDense, SymmetricForm::kBlocks,
+                                                    SymmetricForm::kWgmma};
 
-// Returns "dense" or "blocks".
+// Returns "dense", "blocks" or "wgmma".
 absl::string_view NameOf(SymmetricForm form);
 
 struct SymmetricBatch {
@@ -42,11 +50,11 @@ inline SymmetricBatch KindOf(SymmetricBatch batch) {
 
 class SymmetricProducts {
  public:
-  // `products` outlives this.
-  explicit SymmetricProducts(Products& products) : products_(products) {}
+  // The arguments outlive this, and no stream may still have work of it when it ends.
+  SymmetricProducts(Device& device, Products& products) : device_(device), products_(products) {}
 
   bool Supports(SymmetricForm form, const SymmetricBatch& shape) const;
-  // As in Products. UNIMPLEMENTED, too, for a form that Supports rejects.
+  // As in Products. UNIMPLEMENTED, too, for a form that Supports rejects. RESOURCE_EXHAUSTED.
   absl::Status Find(SymmetricForm form, const SymmetricBatch& shape);
   // D is none of the other operands, except C in dense form.
   void Multiply(const ProductStream& on, SymmetricForm form, const SymmetricBatch& shape,
@@ -56,7 +64,17 @@ class SymmetricProducts {
   void MultiplyBlocks(const ProductStream& on, const SymmetricBatch& shape, float alpha, float beta,
                       const ProductOperands& operands);
 
+  // Makes the plan of our own kernel.
+  absl::Status FindWgmma(const SymmetricBatch& shape);
+  void MultiplyWgmma(const ProductStream& on, const SymmetricBatch& shape, float alpha, float beta,
+                     const ProductOperands& operands);
+
+  Device& device_;
   Products& products_;
+
+  Mutex mutex_;
+  // Entries are never removed, so that references to them stay valid.
+  std::map<SymmetricBatch, std::unique_ptr<SymmetricProduct>> wgmma_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace kaon::kernels::cuda

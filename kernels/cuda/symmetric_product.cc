@@ -25,7 +25,7 @@ SymmetricProduct::SymmetricProduct(Device& device, const SymmetricShape& shape)
     : device_(device),
       shape_(shape),
       schedule_(MakeSymmetricSchedule(shape.n, shape.k, shape.batch,
-                                      device.properties().multiprocessors)) {}
+                                      device.properties().multiprocessors, shape.cuts_last_wave)) {}
 
 SymmetricProduct::~SymmetricProduct() {
   if (table_ != nullptr) device_.Free(table_);

@@ -26,6 +26,8 @@ struct SymmetricShape {
   int64_t batch = 1;
   // kBFloat16 or kFloat16.
   DType dtype = DType::kBFloat16;
+  // As in MakeSymmetricSchedule.
+  bool cuts_last_wave = true;
 };
 
 // Device memory. Matrices start on 16-byte boundaries, and pitch and stride are multiples of 8

@@ -33,7 +33,8 @@ void AppendTiles(int n, int steps, int batch, std::vector<SymmetricWork>* tiles)
 
 }  // namespace
 
-SymmetricSchedule MakeSymmetricSchedule(int64_t n, int64_t k, int64_t batch, int multiprocessors) {
+SymmetricSchedule MakeSymmetricSchedule(int64_t n, int64_t k, int64_t batch, int multiprocessors,
+                                        bool cuts_last_wave) {
   constexpr int64_t kMost = std::numeric_limits<int>::max() - kTileCols;
   CHECK(n > 0 && n <= kMost && k > 0 && k <= kMost && batch > 0 && multiprocessors > 0)
       << batch << " products of " << n << " x " << k << " on " << multiprocessors;
@@ -44,7 +45,8 @@ SymmetricSchedule MakeSymmetricSchedule(int64_t n, int64_t k, int64_t batch, int
   }
   const int rest = static_cast<int>(tiles.size() % static_cast<size_t>(multiprocessors));
   SymmetricSchedule schedule;
-  if (rest > 0) schedule.parts = std::max(1, std::min(multiprocessors / rest, steps / kLeastSteps));
+  if (cuts_last_wave && rest > 0)
+    schedule.parts = std::max(1, std::min(multiprocessors / rest, steps / kLeastSteps));
   const int parts = schedule.parts;
   const auto whole =
       tiles.end() - static_cast<std::ptrdiff_t>(parts > 1 ? static_cast<size_t>(rest) : 0);

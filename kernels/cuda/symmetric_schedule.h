@@ -39,8 +39,10 @@ struct SymmetricSchedule {
   }
 };
 
-// All positive. The product of an n x k and a k x n matrix, `batch` times.
-SymmetricSchedule MakeSymmetricSchedule(int64_t n, int64_t k, int64_t batch, int multiprocessors);
+// All positive. The product of an n x k and a k x n matrix, `batch` times. Without `cuts_last_wave`
+// every tile is whole, so that the bits of a matrix do not depend on the batch.
+SymmetricSchedule MakeSymmetricSchedule(int64_t n, int64_t k, int64_t batch, int multiprocessors,
+                                        bool cuts_last_wave = true);
 
 }  // namespace kaon::kernels::cuda
 

@@ -9,70 +9,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/dtype.h"
-#include "kernels/orthogonalize/normalization.h"
-#include "tests/kernels/cuda/test_device.h"
+#include "tests/kernels/cuda/orthogonalizer.h"
 #include "tests/kernels/orthogonalize/newton_schulz_cases.h"
 
 namespace kaon::kernels::cuda {
 namespace {
-
-using Batch = std::vector<std::vector<float>>;
-
-// Runs plans on one device.
-class Orthogonalizer {
- public:
-  explicit Orthogonalizer(uint64_t seed = 1) : device_(seed), symmetric_(device_.products()) {}
-
-  ProductChoice& choice() { return choice_; }
-  TestDevice& device() { return device_; }
-
-  std::unique_ptr<NewtonSchulzPlan> Plan(const NewtonSchulzConfig& config, const WideBatch& shape,
-                                         std::byte* memory) {
-    auto plan = NewtonSchulzPlan::Create(
-        {device_.device(), device_.products(), symmetric_, choice_, device_.on()}, config, shape,
-        memory);
-    CHECK(plan.ok()) << plan.status();
-    return *std::move(plan);
-  }
-
-  void Store(const NewtonSchulzConfig& config, const WideBatch& shape, const Batch& normalised,
-             const NewtonSchulzPlan& plan) {
-    device_.UploadMatrices(config.dtype, shape.r, shape.c, normalised, plan.x());
-  }
-  Batch Result(const NewtonSchulzConfig& config, const WideBatch& shape,
-               const NewtonSchulzPlan& plan) {
-    return device_.DownloadMatrices(config.dtype, shape.r, shape.c, shape.batch, plan.result());
-  }
-
-  // Orthogonalizes wide matrices.
-  Batch Run(const NewtonSchulzConfig& config, int64_t r, int64_t c, const Batch& normalised) {
-    const WideBatch shape = {r, c, static_cast<int64_t>(normalised.size())};
-    const OwnedMemory memory = device_.Memory(NewtonSchulzPlan::MemoryBytes(config, shape));
-    const auto plan = Plan(config, shape, memory.data());
-    Store(config, shape, normalised, *plan);
-    plan->Run();
-    return Result(config, shape, *plan);
-  }
-
- private:
-  TestDevice device_;
-  SymmetricProducts symmetric_;
-  ProductChoice choice_;
-};
-
-std::vector<float> NormalisedMatrix(const NewtonSchulzTestCase& c, std::vector<float> in) {
-  double squares = 0;
-  double largest = 0;
-  for (const float x : in) {
-    squares += static_cast<double>(x) * x;
-    largest = std::max(largest, std::abs(static_cast<double>(x)));
-  }
-  const Normalization by =
-      NormalizationOf({NormMode::kScaleInvariant, 0, c.exact.safety_factor}, squares, largest);
-  for (float& x : in) x = Normalized(by, x);
-  return in;
-}
 
 struct Shape {
   int rows;
@@ -237,21 +178,38 @@ TEST(DeviceNewtonSchulzTest, PlansOfOneStreamShareTheirMemory) {
   }
 }
 
-// Blocks have other sums than a dense product only if a library sums otherwise; ours does not.
+// Our loops sum an element in the same order in every form, and the polynomials of the standard
+// form are exactly symmetric.
 TEST(DeviceNewtonSchulzTest, BlocksGiveTheBitsOfTheDenseForm) {
-  for (const NsForm form : {NsForm::kStandard, NsForm::kGram}) {
-    const NewtonSchulzTestCase c = CaseOf(NsDType::kBFloat16, form, 2);
-    const Batch in = SomeMatrices(c, 2, 300, 310, 7);
-    Orthogonalizer dense;
-    Orthogonalizer blocks;
-    for (const int64_t k : {300, 310}) {
-      blocks.choice().Set({NsDType::kBFloat16, 300, k, 2}, {SymmetricForm::kBlocks, {}});
-    }
-    EXPECT_EQ(blocks.Run(c.config, 300, 310, in), dense.Run(c.config, 300, 310, in));
-    EXPECT_EQ(blocks.choice().Find({NsDType::kBFloat16, 300, 310, 2})->form,
-              SymmetricForm::kBlocks);
-    EXPECT_EQ(dense.choice().Find({NsDType::kBFloat16, 300, 310, 2})->form, SymmetricForm::kDense);
+  const NewtonSchulzTestCase c = CaseOf(NsDType::kBFloat16, NsForm::kStandard, 1);
+  const Batch in = SomeMatrices(c, 2, 260, 264, 7);
+  Orthogonalizer dense;
+  Orthogonalizer blocks;
+  const SymmetricBatch kinds[] = {KindOf({NsDType::kBFloat16, 260, 264, 1}),
+                                  KindOf({NsDType::kBFloat16, 260, 260, 1})};
+  for (const SymmetricBatch& kind : kinds) blocks.choice().Set(kind, {SymmetricForm::kBlocks, {}});
+  EXPECT_EQ(blocks.Run(c.config, 260, 264, in), dense.Run(c.config, 260, 264, in));
+  for (const SymmetricBatch& kind : kinds) {
+    EXPECT_EQ(blocks.choice().Find(kind)->form, SymmetricForm::kBlocks);
+    EXPECT_EQ(dense.choice().Find(kind)->form, SymmetricForm::kDense);
   }
+}
+
+TEST(DeviceNewtonSchulzTest, OurKernelStaysWithinRounding) {
+  const NewtonSchulzTestCase c = CaseOf(NsDType::kBFloat16, NsForm::kStandard, 1);
+  const Batch in = SomeMatrices(c, 2, 40, 72, 7);
+  Orthogonalizer dense;
+  Orthogonalizer wgmma;
+  for (const int64_t k : {40, 72}) {
+    wgmma.choice().Set(KindOf({NsDType::kBFloat16, 40, k, 1}), {SymmetricForm::kWgmma, {}});
+  }
+  const Batch expected = dense.Run(c.config, 40, 72, in);
+  const Batch out = wgmma.Run(c.config, 40, 72, in);
+  for (size_t i = 0; i < in.size(); ++i) {
+    EXPECT_LE(reference::RelativeError(out[i], reference::Widened(expected[i])), 1e-2);
+  }
+  EXPECT_EQ(wgmma.choice().Find(KindOf({NsDType::kBFloat16, 40, 72, 1}))->form,
+            SymmetricForm::kWgmma);
 }
 
 }  // namespace

@@ -19,9 +19,7 @@ namespace kaon::kernels::cuda {
 class TestDevice {
  public:
   explicit TestDevice(uint64_t seed = 1)
-      : device_(on_host::NewDeviceOnHost({.seed = seed})),
-        stream_(device_->NewStream()),
-        scratch_(Memory(ProductStream::kScratchBytes)) {
+      : device_(on_host::NewDeviceOnHost({.seed = seed})), stream_(device_->NewStream()) {
     auto products = Products::Create(*device_);
     CHECK(products.ok()) << products.status();
     products_ = *std::move(products);
@@ -30,7 +28,10 @@ class TestDevice {
   Device& device() { return *device_; }
   Stream& stream() { return *stream_; }
   Products& products() { return *products_; }
-  ProductStream on() { return {*stream_, scratch_.data()}; }
+  ProductStream on() {
+    if (scratch_.size() == 0) scratch_ = Memory(ProductStream::kScratchBytes);
+    return {*stream_, scratch_.data()};
+  }
 
   OwnedMemory Memory(uint64_t bytes) {
     auto memory = OwnedMemory::OnDevice(*device_, bytes);
