@@ -1,6 +1,6 @@
-// What a kernel's source needs to compile both with nvcc and, over on_host/block.h, with g++:
-// Launch, SharedMemory, and the built-in variables and functions of CUDA C++. Kernels contain no
-// inline PTX (instructions.h has it) and no <<<>>>.
+// Launch, SharedMemory and the built-in names of CUDA C++. With them a kernel's source compiles
+// with nvcc and, over on_host/block.h, with g++. Kernels contain no inline PTX (instructions.h has
+// it) and no <<<>>>. Called by kernels, or on the thread of a stream.
 #ifndef KAON_KERNELS_CUDA_LAUNCH_H_
 #define KAON_KERNELS_CUDA_LAUNCH_H_
 
