@@ -48,6 +48,8 @@ template <typename... Params, typename... Args>
 void Launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Params...), Args&&... args) {
   if (shape.blocks == 0) return;
   const auto launch = [&](Params... values) {
+    // First: it makes the stream's device the current one.
+    const auto native = static_cast<cudaStream_t>(stream.native());
     void* pointers[] = {const_cast<void*>(static_cast<const void*>(&values))...};
     if (shape.dynamic_shared_bytes > 48 * 1024) {
       const cudaError_t set = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
@@ -57,8 +59,7 @@ void Launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Params...),
     }
     const cudaError_t launched = cudaLaunchKernel(
         reinterpret_cast<const void*>(kernel), dim3(static_cast<unsigned>(shape.blocks)),
-        dim3(static_cast<unsigned>(shape.threads)), pointers, shape.dynamic_shared_bytes,
-        static_cast<cudaStream_t>(stream.native()));
+        dim3(static_cast<unsigned>(shape.threads)), pointers, shape.dynamic_shared_bytes, native);
     CHECK(launched == cudaSuccess) << "cudaLaunchKernel: " << cudaGetErrorString(launched);
   };
   launch(static_cast<Params>(args)...);

@@ -34,8 +34,11 @@ TEST(MuonRunnerTest, AgreesWithTheCpu) {
       EXPECT_EQ(p.result.weights_digest,
                 TensorDigest(p.scalars.parameter_id, kWeightSlot, p.new_weight));
       EXPECT_EQ(p.result.largest_weight_bits, LargestMagnitudeBits(p.new_weight));
+      // By storage type: both differ from the exact update by [N9].
+      const double tolerance[] = {1e-4, 4e-2, 1e-2};
+      const NsDType dtype = std::get<MuonConfig>(p.rule).newton_schulz.dtype;
       EXPECT_LE(Distance(p.new_weight, expected[i].new_weight),
-                2e-2 * Distance(p.weight, expected[i].new_weight));
+                tolerance[static_cast<int>(dtype)] * Distance(p.weight, expected[i].new_weight));
       p.weight = p.new_weight;
       p.grad = reference::GaussianVector(p.weight.size(), 1000 * step + i);
       // What changes from step to step must not be that of the first one.

@@ -58,6 +58,7 @@ TEST(ProductChoiceTest, TheRuleWantsAWaveOfTiles) {
   };
   EXPECT_EQ(form(NsDType::kBFloat16, 2048, 1), SymmetricForm::kDense);
   EXPECT_EQ(form(NsDType::kBFloat16, 2048, 4), SymmetricForm::kWgmma);
+  EXPECT_EQ(form(NsDType::kBFloat16, 256, 66), SymmetricForm::kDense);
   EXPECT_EQ(form(NsDType::kFloat16, 4096, 1), SymmetricForm::kWgmma);
   EXPECT_EQ(form(NsDType::kFloat32, 4096, 1), SymmetricForm::kDense);
 }

@@ -18,20 +18,17 @@ struct Forms {
   SymmetricProducts symmetric;
 };
 
-// A clock whose intervals are each `factor` times the one before.
-class Clock {
- public:
-  explicit Clock(double factor) : factor_(factor) {}
-  absl::Time operator()() {
-    interval_ *= factor_;
-    return now_ += interval_;
-  }
-
- private:
-  const double factor_;
-  absl::Duration interval_ = absl::Seconds(1000);
-  absl::Time now_ = absl::UnixEpoch();
-};
+// Tunes one shape with a clock whose intervals are each `factor` times the one before.
+absl::Status TuneBy(double factor, const SymmetricBatch& shape, ProductChoice& choice) {
+  Forms forms;
+  absl::Duration interval = absl::Seconds(1000);
+  absl::Time time = absl::UnixEpoch();
+  const auto now = [&] {
+    interval *= factor;
+    return time += interval;
+  };
+  return Tune(forms.under_test(), {now, 1, 1}, {shape}, choice);
+}
 
 TEST(ProductTuningTest, EveryFormPassesItsCrossCheck) {
   Forms forms;
@@ -48,10 +45,8 @@ TEST(ProductTuningTest, EveryFormPassesItsCrossCheck) {
 }
 
 TEST(ProductTuningTest, AFormThatIsFasterIsChosen) {
-  Forms forms;
   ProductChoice choice;
-  Clock clock(0.9);
-  ASSERT_TRUE(Tune(forms.under_test(), {clock, 1, 1}, {kShape}, choice).ok());
+  ASSERT_TRUE(TuneBy(0.9, kShape, choice).ok());
   const ChosenForm chosen = *choice.Find(kShape);
   EXPECT_EQ(chosen.form, SymmetricForm::kWgmma);
   EXPECT_LT(chosen.microseconds[2], chosen.microseconds[1]);
@@ -60,22 +55,17 @@ TEST(ProductTuningTest, AFormThatIsFasterIsChosen) {
 
 TEST(ProductTuningTest, DenseStaysIfNothingIsFaster) {
   for (const double factor : {1.0, 1.1}) {
-    Forms forms;
     ProductChoice choice;
-    Clock clock(factor);
-    ASSERT_TRUE(Tune(forms.under_test(), {clock, 1, 1}, {kShape}, choice).ok());
+    ASSERT_TRUE(TuneBy(factor, kShape, choice).ok());
     EXPECT_EQ(choice.Find(kShape)->form, SymmetricForm::kDense);
     EXPECT_GT(choice.Find(kShape)->microseconds[1], 0);
   }
 }
 
 TEST(ProductTuningTest, MatricesMustFitIntoTheDevice) {
-  Forms forms;
   ProductChoice choice;
-  Clock clock(1);
   const SymmetricBatch large = {NsDType::kBFloat16, 1 << 17, 1 << 17, 1};
-  EXPECT_EQ(Tune(forms.under_test(), {clock, 1, 1}, {large}, choice).code(),
-            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(TuneBy(1, large, choice).code(), absl::StatusCode::kResourceExhausted);
 }
 
 }  // namespace
