@@ -35,10 +35,11 @@ cd "$root"
 "$root/deploy/install_packages.sh"
 targets=(//server/coordinator:kaon-coordinator //server/shard:kaon-shard //server/admin_cli:kaonctl
   //client/train:kaon-train //tests/benchmark:push_pull //tests/gpu:kaon-gpu-check-on-host)
+on_host=//kernels/cuda:libkaon_cuda_on_host.so
 bazel build --config=opt "--disk_cache=$(deploy/disk_cache.sh)" --noshow_progress --ui_event_filters=-info \
-  "${targets[@]}" </dev/null
-if command -v nvcc >/dev/null; then
-  make --no-print-directory -C tests/gpu "OUT=$root/build/cuda"
+  "${targets[@]}" $on_host </dev/null
+if home=$(deploy/detect_cuda.sh); then
+  make --no-print-directory -C tests/gpu "OUT=$root/build/cuda" "CUDA_HOME=$home" CUDA_ARCHS=90a
 fi
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/kaon-bundle.XXXXXX")
@@ -59,6 +60,7 @@ for target in "${targets[@]}"; do
   add_program ".bazel/bin/${path/://}"
 done
 add_program "$(command -v openssl)"
+install -m 644 .bazel/bin/kernels/cuda/libkaon_cuda_on_host.so "$bundle/lib/"
 if [ -e "$check" ]; then
   add_program "$check"
 else
@@ -91,6 +93,10 @@ find /usr/share/common-licenses -maxdepth 1 -type f -exec cp {} "$bundle/corpus/
 cp /etc/ssl/openssl.cnf "$bundle/"
 git describe --always --dirty --abbrev=12 >"$bundle/COMMIT"
 tests/gpu/sources.sh "$bundle/source"
+for library in "$bundle"/lib/*.so.*; do
+  name=$(basename "$library")
+  ln -s "../../lib/$name" "$bundle/source/lib/${name%%.so.*}.so"
+done
 
 mkdir -p "$(dirname "$output")"
 tar -C "$work" --owner=0 --group=0 --sort=name -cf - kaon-gpu-bundle | gzip -9 >"$output"

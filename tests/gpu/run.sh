@@ -174,6 +174,18 @@ if [ -n "${KAON_GPU_SECTION:-}" ]; then
   exit
 fi
 
+# build_check: compiles the check program and the plugin if the bundle has none and this host has a CUDA toolkit.
+build_check() {
+  local home
+  [ -z "$smoke" ] && [ -d "$here/source" ] && ! program kaon-gpu-check >/dev/null || return 0
+  home=$(bash "$here/source/deploy/detect_cuda.sh") || return 0
+  timeout 240 make -C "$here/source/tests/gpu" -j "$(nproc)" "OUT=$here/source/build" "CUDA_HOME=$home" CUDA_ARCHS=90a \
+    "CPPFLAGS=-I$here/source/include" "LDFLAGS=-L$here/source/lib" >"$out/build.log" 2>&1 || { tail -n 5 "$out/build.log"; return 0; }
+  mkdir -p "$here/programs" && cp "$here/source/build/kaon-gpu-check" "$here/programs/"
+  cp "$here/source/build/libkaon_cuda.so" "$here/lib/"
+  ln -sf kaonctl "$here/bin/kaon-gpu-check"
+}
+
 # facts: writes the line that describes machine, commit and command.
 facts() {
   python3 - "$here" "$command_line" "$smoke" >"$out/facts.jsonl" <<'PYTHON'
@@ -205,6 +217,7 @@ KAON_CUDA_LIBS=$(cuda_libraries)
   echo "run.sh: found no libcublasLt.so.13 in the CUDA toolkit or in torch's wheels; set CUDA_HOME" >&2
 facts
 start=$SECONDS
+build_check
 for name in "${wanted[@]}"; do
   [[ " ${again[*]-} " != *" $name "* ]] || rm -f "$out/$name.done"
   if [ -e "$out/$name.done" ]; then

@@ -5,9 +5,10 @@ set -euo pipefail
 [ $# -eq 1 ] || { echo "Usage: tests/gpu/sources.sh DIR" >&2; exit 2; }
 to=$(realpath -m "$1")
 cd "$(dirname "$0")/../.."
-mkdir -p "$to"
+mkdir -p "$to/lib"
 
 find kernels tests/gpu \( -name "*.cc" -o -name "*.h" -o -name "*.cu" -o -name Makefile \) -exec cp --parents -t "$to" {} +
+cp --parents -t "$to" deploy/detect_cuda.sh
 
 find kernels tests/gpu -maxdepth 2 -name '*.cc' ! -path '*/cuda/*' |
   xargs -I{} g++ -std=c++20 -I. '-DKAON_CHECKED_BACKEND=""' -M {} |
