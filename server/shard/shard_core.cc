@@ -28,7 +28,7 @@ ShardCore::ShardCore(Options options, ShardHost& host, StepPhases* phases,
       host_(host),
       phases_(phases),
       machine_(options_.data_loss, options_.durability, options_.interval_steps),
-      publisher_(*options_.backend, phases, options_.store),
+      publisher_(*options_.backend, phases, options_.store, options_.pull_cache),
       accumulator_({options_.store, options_.backend, options_.staging_bytes,
                     [&host](uint64_t generation) { host.OnFolded(generation); },
                     [&host](uint64_t generation, uint32_t parameter_id) {

@@ -22,6 +22,9 @@ struct ShardCoreOptions {
   // Budget of the host memory that a device's gradients are journaled from; null: they are not. Not
   // used where the backend computes on the host.
   tier::StateTier* staging = nullptr;
+  // Budget of the host memory that pulls of a device's weights share; null: each pull copies out of
+  // the device. Not used where the backend computes on the host.
+  tier::StateTier* pull_cache = nullptr;
   // Build, backend and device class, as the shard writes them into files and shows them.
   v1::CheckpointFile written_by;
   // Facts of the cpu backend, which DescribeShardResponse shows.

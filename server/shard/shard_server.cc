@@ -149,6 +149,7 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
                         config::ParseDurability(config.durability()));
   options.durability = durability.mode;
   options.interval_steps = durability.interval_steps;
+  options.pull_cache = host_tier_.get();
   // The other modes write no gradients.
   if (durability.mode == v1::DURABILITY_MODE_JOURNAL) options.staging = host_tier_.get();
   if (durability.mode == v1::DURABILITY_MODE_INTERVAL) files_.snapshot_dir = config.data_dir();

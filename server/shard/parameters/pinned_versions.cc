@@ -38,9 +38,11 @@ absl::Status PinnedVersions::Keep(const StepWeights& version, kernels::Backend& 
   return absl::OkStatus();
 }
 
-kernels::ConstRegion PinnedVersions::Find(uint64_t step) const {
+StepWeights PinnedVersions::Find(uint64_t step) const {
   for (const Copy& copy : copies_) {
-    if (copy.first_step <= step && step <= copy.last_step) return copy.pin.region();
+    if (copy.first_step <= step && step <= copy.last_step) {
+      return {copy.first_step, copy.last_step, copy.pin.region()};
+    }
   }
   return {};
 }

@@ -43,8 +43,8 @@ class PinnedVersions {
   // naming the arithmetic; its readers then lose the version. `store` outlives this object.
   absl::Status Keep(const StepWeights& version, kernels::Backend& backend, tier::TieredStore& store,
                     std::string name);
-  // Returns the copy for `step`; empty if there is none. Valid until Remove or Clear.
-  kernels::ConstRegion Find(uint64_t step) const;
+  // Returns the copy for `step`; empty memory if there is none. Valid until Remove or Clear.
+  StepWeights Find(uint64_t step) const;
   // Frees all copies. Readers stay, for versions still to come.
   void Clear();
 

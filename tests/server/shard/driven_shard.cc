@@ -45,6 +45,7 @@ DrivenShard::DrivenShard(uint64_t capacity_bytes, std::string data_loss, uint32_
   options.store = &memory_.store();
   options.backend = &memory_.backend();
   options.staging = &memory_.host();
+  options.pull_cache = &memory_.host();
   options.written_by =
       checkpoint::WrittenBy(options.backend->name(), options.backend->device_class());
   options.staging_bytes = 4 << 20;

@@ -42,10 +42,10 @@ TEST_F(PinnedVersionsTest, ACopyStaysUntilItsLastReaderHasLeft) {
   versions_.Add(2, 6);
   ASSERT_TRUE(Keep("a", 5, 6).ok());
   versions_.Remove(1);
-  EXPECT_EQ(memory_.Floats(versions_.Find(6)), (std::vector<float>{1, 2, 3}));
-  EXPECT_TRUE(versions_.Find(7).empty());
+  EXPECT_EQ(memory_.Floats(versions_.Find(6).memory), (std::vector<float>{1, 2, 3}));
+  EXPECT_TRUE(versions_.Find(7).memory.empty());
   versions_.Remove(2);
-  EXPECT_TRUE(versions_.Find(6).empty());
+  EXPECT_TRUE(versions_.Find(6).memory.empty());
   EXPECT_EQ(store_.used_bytes(), 0u);
 }
 
@@ -55,9 +55,9 @@ TEST_F(PinnedVersionsTest, NamesTheArithmeticOfACopyThatDoesNotFit) {
   ASSERT_TRUE(Keep("b", 6, 6).ok());
   const absl::Status status = Keep("c", 7, 7);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
-  EXPECT_TRUE(versions_.Find(7).empty());
+  EXPECT_TRUE(versions_.Find(7).memory.empty());
   versions_.Clear();
-  EXPECT_TRUE(versions_.Find(5).empty());
+  EXPECT_TRUE(versions_.Find(5).memory.empty());
   EXPECT_TRUE(versions_.Holds(5, 5));
   EXPECT_EQ(store_.used_bytes(), 0u);
 }
