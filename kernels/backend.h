@@ -89,6 +89,12 @@ class Backend {
   // concurrently, apart from their buffers. It holds for any Newton-Schulz form, while new_param is
   // not param, and in host memory for OrthogonalityError of one of them.
   virtual uint64_t WorkspaceBytes(absl::Span<const SizedUpdate> updates) const = 0;
+  // Reserves what these updates, as many at once as NumConcurrentUpdates says, need in any other
+  // space. It replaces the reservation before. RESOURCE_EXHAUSTED with the arithmetic.
+  virtual absl::Status Reserve(absl::Span<const SizedUpdate> updates) {
+    static_cast<void>(updates);
+    return absl::OkStatus();
+  }
 };
 
 // Maximum number of elements of such a small update. Its Newton-Schulz products have at most three
@@ -112,13 +118,18 @@ struct BackendOptions {
   int threads = 1;
   // Ordinal of the plugin's device.
   int device = 0;
+  // Keeps all tensors in host memory: the plugin's device computes Newton-Schulz, the cpu backend
+  // the rest (offload_backend.h). No effect on the cpu backend alone.
+  bool host_memory = false;
+  // Upper bound on the device memory that `host_memory` uses; 0: 90 % of what the device has.
+  uint64_t device_memory_bytes = 0;
   std::string plugin_dir;
 };
 
 // Creates a backend. INVALID_ARGUMENT for an unknown gemm or isa, and for threads out of range.
 // NOT_FOUND for a missing plugin; names the library and the loader's reason. FAILED_PRECONDITION
 // for a plugin of another interface version or without a usable device, and for a gemm or isa that
-// this machine lacks.
+// this machine lacks. RESOURCE_EXHAUSTED if the device has less than device_memory_bytes.
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(const BackendOptions& options);
 
 // Returns the instruction set of the cpu backend's own loops: "avx512", "avx2" or "scalar".
@@ -127,7 +138,7 @@ std::string ChosenIsa();
 // Interface version. A plugin exports extern "C" int kaon_backend_version() and
 // extern "C" Backend* kaon_create_backend(const BackendOptions*, std::string* error).
 // The second returns null with an error that says why.
-inline constexpr int kBackendVersion = 10;
+inline constexpr int kBackendVersion = 11;
 
 }  // namespace kaon::kernels
 

@@ -15,6 +15,7 @@
 #include "kernels/gemm/onednn_gemm.h"
 #include "kernels/gemm/reference_gemm.h"
 #include "kernels/gemm/tiled_gemm.h"
+#include "kernels/offload_backend.h"
 #include "kernels/vector_dispatch.h"
 
 namespace kaon::kernels {
@@ -117,7 +118,13 @@ absl::StatusOr<std::unique_ptr<Backend>> LoadPlugin(const BackendOptions& option
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(const BackendOptions& options) {
   if (options.name == "cpu") return CreateCpuBackend(options);
-  return LoadPlugin(options);
+  absl::StatusOr<std::unique_ptr<Backend>> plugin = LoadPlugin(options);
+  if (!options.host_memory || !plugin.ok() || (*plugin)->space() == Space::kHost) return plugin;
+  absl::StatusOr<std::unique_ptr<Backend>> cpu = CreateCpuBackend(options);
+  if (!cpu.ok()) return cpu.status();
+  OffloadBackend::Options offload;
+  offload.device_memory_bytes = options.device_memory_bytes;
+  return OffloadBackend::Create(*std::move(cpu), *std::move(plugin), offload);
 }
 
 std::string ChosenIsa() {

@@ -108,6 +108,11 @@ int64_t OrthogonalityBytes(const MatrixCount& matrix) {
   return static_cast<int64_t>(sizeof(double)) * ((whole ? elements : 0) + matrix.cols);
 }
 
+// Returns the bytes of the positions of the blocks and of their rows.
+uint64_t BlocksBytes(const MuonConfig& config, absl::Span<const uint64_t> shape) {
+  return NumRowRuns(config.layout, shape) * (sizeof(MatrixBlock) + 2 * sizeof(RowRun));
+}
+
 }  // namespace
 
 uint64_t UpdateWorkspaceBytes(absl::string_view backend, uint32_t threads, const RuleConfig& rule,
@@ -130,10 +135,17 @@ uint64_t UpdateWorkspaceBytes(absl::string_view backend, uint32_t threads, const
   // Small matrices are processed concurrently.
   const int64_t at_once =
       largest <= kSmallMatrixElements ? std::clamp<int64_t>(count, 1, num_threads) : 1;
-  // Positions of the blocks and of their rows.
-  const uint64_t blocks =
-      NumRowRuns(muon->layout, shape) * (sizeof(MatrixBlock) + 2 * sizeof(RowRun));
-  return static_cast<uint64_t>(std::max(at_once * most, shown)) + blocks;
+  return static_cast<uint64_t>(std::max(at_once * most, shown)) + BlocksBytes(*muon, shape);
+}
+
+uint64_t OrthogonalityWorkspaceBytes(const RuleConfig& rule, absl::Span<const uint64_t> shape) {
+  const auto* muon = std::get_if<MuonConfig>(&rule);
+  if (muon == nullptr) return 0;
+  const auto matrices = CountMatrices(muon->layout, shape);
+  CHECK(matrices.ok()) << matrices.status();
+  int64_t most = 0;
+  for (const MatrixCount& matrix : *matrices) most = std::max(most, OrthogonalityBytes(matrix));
+  return static_cast<uint64_t>(most) + BlocksBytes(*muon, shape);
 }
 
 }  // namespace kaon::kernels

@@ -19,6 +19,9 @@ namespace kaon::kernels {
 // for a backend that is not "cpu": it uses the memory of its device.
 uint64_t UpdateWorkspaceBytes(absl::string_view backend, uint32_t threads, const RuleConfig& rule,
                               absl::Span<const uint64_t> shape);
+// Returns an upper bound in bytes on the host memory that OrthogonalityError allocates; 0 for an
+// element-wise rule.
+uint64_t OrthogonalityWorkspaceBytes(const RuleConfig& rule, absl::Span<const uint64_t> shape);
 
 }  // namespace kaon::kernels
 

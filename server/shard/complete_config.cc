@@ -69,6 +69,19 @@ absl::Status CompleteBackend(v1::ShardConfig& config) {
   return absl::OkStatus();
 }
 
+absl::Status CheckMemoryTier(const v1::ShardConfig& config) {
+  const std::string& tier = config.memory_tier();
+  if (tier.empty() || tier == "host") return absl::OkStatus();
+  if (tier != "device") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("memory_tier is \"", proto::Excerpt(tier), "\", must be device or host"));
+  }
+  if (config.backend() != "cpu") return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "memory_tier is \"device\" and device is cpu, which has host memory alone; choose a device "
+      "such as cuda:0");
+}
+
 // Returns the number of CPUs that this process may run on.
 uint32_t AvailableCpus() {
   return std::clamp(std::thread::hardware_concurrency(), 1u, uint32_t{kernels::kMaxThreads});
@@ -119,6 +132,7 @@ absl::StatusOr<v1::ShardConfig> CompleteConfig(v1::ShardConfig config) {
   KAON_RETURN_IF_ERROR(
       CheckRange("device_memory_bytes", config.device_memory_bytes(), 0, kMaxBytes));
   KAON_RETURN_IF_ERROR(CompleteBackend(config));
+  KAON_RETURN_IF_ERROR(CheckMemoryTier(config));
   if (config.threads() == 0) config.set_threads(AvailableCpus());
   KAON_RETURN_IF_ERROR(CheckRange("threads", config.threads(), 0, kernels::kMaxThreads));
   return config;

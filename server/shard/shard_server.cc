@@ -125,6 +125,8 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
   backend.gemm = config.gemm();
   backend.threads = static_cast<int>(config.threads());
   backend.device = DeviceOrdinal(config);
+  backend.host_memory = config.memory_tier() == "host";
+  backend.device_memory_bytes = config.device_memory_bytes();
   if (!config.isa().empty()) backend.isa = config.isa();
   KAON_ASSIGN_OR_RETURN(backend_, kernels::CreateBackend(backend));
   KAON_ASSIGN_OR_RETURN(directory_, journal::ShardDirectory::Open(config.data_dir()));
@@ -134,7 +136,8 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
   options.store = store_.get();
   options.backend = backend_.get();
   options.written_by = checkpoint::WrittenBy(backend_->name(), backend_->device_class());
-  if (config.backend() == "cpu") {
+  // The cpu backend computes, alone or beside a device.
+  if (backend_->space() == kernels::Space::kHost) {
     options.instruction_set = kernels::ChosenIsa();
     options.compute_threads = config.threads();
   }
@@ -165,17 +168,19 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
 }
 
 absl::Status ShardServer::BuildTiers(const v1::ShardConfig& config) {
-  host_tier_ = std::make_unique<tier::HostTier>(config.host_memory_bytes(), ReservedBytes(config));
   uint64_t bytes = config.device_memory_bytes();
   if (backend_->space() == kernels::Space::kHost) {
-    if (bytes > 0) {
+    if (bytes > 0 && config.backend() == "cpu") {
       return absl::InvalidArgumentError(
           absl::StrCat("device_memory_bytes is ", bytes, ", must be 0: backend ", config.backend(),
                        " computes in host memory, which host_memory_bytes bounds"));
     }
+    host_tier_ = std::make_unique<tier::HostTier>(*backend_, config.host_memory_bytes(),
+                                                  ReservedBytes(config));
     store_ = std::make_unique<tier::TieredStore>(*host_tier_);
     return absl::OkStatus();
   }
+  host_tier_ = std::make_unique<tier::HostTier>(config.host_memory_bytes(), ReservedBytes(config));
   const uint64_t capacity = backend_->capacity_bytes();
   if (capacity > 0 && bytes > capacity) {
     return absl::InvalidArgumentError(absl::StrCat("device_memory_bytes is ", bytes,

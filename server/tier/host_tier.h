@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "kernels/backend.h"
 #include "kernels/host_memory.h"
 #include "server/tier/memory_tier.h"
 
@@ -17,6 +18,8 @@ class HostTier final : public MemoryTier {
  public:
   // `reserved_bytes` <= `capacity_bytes` count as used for the lifetime of the tier.
   explicit HostTier(uint64_t capacity_bytes, uint64_t reserved_bytes = 0);
+  // Memory of `backend`, which computes on the host's and outlives the tier.
+  HostTier(kernels::Backend& backend, uint64_t capacity_bytes, uint64_t reserved_bytes);
   ~HostTier() override;
 
  private:
@@ -24,6 +27,9 @@ class HostTier final : public MemoryTier {
   void FreeMemory(kernels::Region memory) override;
   void CopyOut(kernels::ConstRegion from, absl::Span<std::byte> to) override;
   void CopyIn(absl::Span<const std::byte> from, kernels::Region to) override;
+
+  // Null: the system's memory.
+  kernels::Backend* const backend_ = nullptr;
 };
 
 }  // namespace kaon::tier

@@ -4,8 +4,9 @@
     cluster.py --device cuda:0 --directory DIR --programs DIR [--small]
 
 Prints one JSON line per check and figure. Two shards share the device. `repeated`: two runs of Muon and AdamW end in one
-digest. `adamw`: a run of AdamW alone ends in the digest of a run on the CPU. `push_*` and `pull_*`: rates over shared
-memory of a shard on the device and of one on the CPU. --device cpu leaves the option away, to test this program.
+digest. `host_memory`: so does a run whose tensors stay in host memory. `adamw`: a run of AdamW alone ends in the digest
+of a run on the CPU. `push_*` and `pull_*`: rates over shared memory of a shard on the device and of one on the CPU.
+--device cpu leaves the option away, to test this program.
 """
 
 import argparse
@@ -136,6 +137,9 @@ def measure_training(programs, directory, device, small):
             runs.append(cluster.train(options))
     digests = [run["weights_digest"] for run in runs]
     emit("repeated", ok=digests[0] == digests[1] and runs[0]["applied"] > 0, detail=f"digests {digests}")
+    with Cluster(programs, os.path.join(directory, "host_memory"), device + ["--memory-tier", "host"]) as cluster:
+        there = cluster.train(options)["weights_digest"]
+    emit("host_memory", ok=there == digests[0], detail=f"tensors on the host {there}, on the device {digests[0]}")
     options = options + ["--preset", "adamw"]
     with Cluster(programs, os.path.join(directory, "adamw"), device) as cluster:
         there = cluster.train(options)["weights_digest"]

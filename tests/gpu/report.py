@@ -174,6 +174,7 @@ ROWS = [
     Ratio("step of a 1 G parameter half-Muon job", ("bench", "step_1g"), [("bench", "step_1g_kernels")], 1.15,
           "sum of its kernels", above=True),
     Check("training with 2 shards on the GPU: one digest in two runs", "cluster", "repeated"),
+    Check("host tensors, Newton-Schulz on the GPU: digest of GPU tensors", "cluster", "host_memory"),
     Check("AdamW on 2 GPU shards: digest of the CPU", "cluster", "adamw"),
     Transfer("pushes to a GPU shard, shared memory", "push", "transfer_h2d"),
     Transfer("pulls from a GPU shard, shared memory", "pull", "transfer_d2h"),

@@ -106,6 +106,21 @@ TEST(BackendFactoryTest, APluginTakesTheDeviceAskedForOrSaysWhyNot) {
             "backend echo: tests/kernels/libkaon_echo.so: no device 8, this machine has 8");
 }
 
+TEST(BackendFactoryTest, JoinsAPluginWithTheCpuIfTensorsStayInHostMemory) {
+  BackendOptions options = Plugin("echo");
+  options.host_memory = true;
+  options.gemm = "reference";
+  const absl::StatusOr<std::unique_ptr<Backend>> backend = CreateBackend(options);
+  ASSERT_TRUE(backend.ok()) << backend.status();
+  EXPECT_EQ((*backend)->name(), "echo+cpu/reference");
+  EXPECT_EQ((*backend)->memory_tier(), "cpu");
+  options.gemm = "blas";
+  EXPECT_EQ(CreateBackend(options).status().code(), absl::StatusCode::kInvalidArgument);
+  options = {};
+  options.host_memory = true;
+  EXPECT_EQ((*CreateBackend(options))->name().find("cpu/"), 0u);
+}
+
 TEST(BackendFactoryTest, MissingPluginIsNotFoundWithLibraryAndReason) {
   const absl::Status status = CreateBackend(Plugin("absent")).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);

@@ -43,6 +43,9 @@ class ForwardingBackend : public Backend {
   uint64_t WorkspaceBytes(absl::Span<const SizedUpdate> updates) const override {
     return to_->WorkspaceBytes(updates);
   }
+  absl::Status Reserve(absl::Span<const SizedUpdate> updates) override {
+    return to_->Reserve(updates);
+  }
 
  private:
   const std::unique_ptr<Backend> to_;

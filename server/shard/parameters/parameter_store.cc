@@ -194,7 +194,7 @@ absl::Status ParameterStore::ReserveWorkspace() {
                         absl::StrCat(who, most, " bytes beside the tensors: ", status.message()));
   }
   workspace_bytes_ = most;
-  return absl::OkStatus();
+  return backend_.Reserve(updates);
 }
 
 void ParameterStore::SetGroups(const v1::RegisterBody& registration) {

@@ -64,6 +64,24 @@ TEST(CompleteConfigTest, RefusesADeviceThatIsNone) {
   }
 }
 
+TEST(CompleteConfigTest, TakesTheMemoryTiersThatTheDeviceHas) {
+  const auto status = [](const std::string& device, const std::string& tier) {
+    v1::ShardConfig config = With("", device);
+    config.set_memory_tier(tier);
+    return CompleteConfig(config).status();
+  };
+  for (const std::string tier : {"", "device", "host"}) {
+    EXPECT_EQ(status("cuda:0", tier), absl::OkStatus()) << tier;
+  }
+  EXPECT_EQ(status("cpu", "host"), absl::OkStatus());
+  EXPECT_EQ(
+      status("cpu", "device"),
+      absl::InvalidArgumentError("memory_tier is \"device\" and device is cpu, which has host "
+                                 "memory alone; choose a device such as cuda:0"));
+  EXPECT_EQ(status("cuda:0", "nvme"),
+            absl::InvalidArgumentError("memory_tier is \"nvme\", must be device or host"));
+}
+
 TEST(DefaultShmSessionsTest, TakeASixteenthOfTheMemoryAtMost) {
   EXPECT_EQ(DefaultShmSessions(0, 1024), 8u);
   EXPECT_EQ(DefaultShmSessions(uint64_t{4} << 30, 1024), 8u);

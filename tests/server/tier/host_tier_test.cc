@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <memory>
 
+#include "kernels/backend.h"
 #include "tests/conformance/state_tier_conformance.h"
+#include "tests/kernels/forwarding_backend.h"
 
 namespace kaon::tier {
 namespace {
@@ -26,6 +28,34 @@ TEST(HostTierTest, AlignsEveryExtent) {
     EXPECT_EQ(address % kHostAlignmentBytes, 0u) << bytes;
   }
   EXPECT_EQ(tier.used_bytes(), 64u + 64 + 64 + 128 + 256);
+}
+
+TEST(HostTierTest, TakesTheMemoryOfABackend) {
+  class CountingBackend final : public kernels::ForwardingBackend {
+   public:
+    using ForwardingBackend::ForwardingBackend;
+    absl::StatusOr<kernels::Region> Allocate(uint64_t bytes) override {
+      allocated_bytes += bytes;
+      return ForwardingBackend::Allocate(bytes);
+    }
+    void Free(kernels::Region region) override {
+      allocated_bytes -= region.size();
+      ForwardingBackend::Free(region);
+    }
+    uint64_t allocated_bytes = 0;
+  };
+  CountingBackend backend(kernels::CreateBackend({}).value());
+  {
+    HostTier tier(backend, 1024, 512);
+    const ExtentId extent = *tier.Allocate(256);
+    EXPECT_EQ(tier.used_bytes(), 768u);
+    EXPECT_EQ(tier.Allocate(512).status().code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ(backend.allocated_bytes, 256u);
+    EXPECT_TRUE(tier.Free(extent).ok());
+    EXPECT_EQ(backend.allocated_bytes, 0u);
+    EXPECT_TRUE(tier.Allocate(64).ok());
+  }
+  EXPECT_EQ(backend.allocated_bytes, 0u);
 }
 
 TEST(HostTierTest, GivesTheMemoryThatLoadReads) {

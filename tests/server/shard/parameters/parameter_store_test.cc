@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/backend.h"
 #include "kernels/update_workspace.h"
+#include "tests/kernels/forwarding_backend.h"
 #include "tests/server/shard/agreement/plans.h"
 #include "tests/server/shard/device/shard_memory.h"
 
@@ -146,6 +147,20 @@ TEST_F(ParameterStoreTest, NamesTheParameterWhoseUpdateDoesNotFit) {
             absl::string_view::npos)
       << status;
   EXPECT_EQ(store.used_bytes(), tensors);
+}
+
+TEST_F(ParameterStoreTest, RefusesWhatTheBackendHasNoMemoryForElsewhere) {
+  class FullBackend final : public kernels::ForwardingBackend {
+   public:
+    using ForwardingBackend::ForwardingBackend;
+    absl::Status Reserve(absl::Span<const kernels::SizedUpdate> updates) override {
+      return absl::ResourceExhaustedError(absl::StrCat("no room for ", updates.size()));
+    }
+  };
+  FullBackend backend(kernels::CreateBackend(TwoThreads()).value());
+  const auto parameters = ParameterStore::Create(store_, backend, registration_, 0, 1);
+  ASSERT_TRUE(parameters.ok()) << parameters.status();
+  EXPECT_EQ((*parameters)->ReserveWorkspace(), absl::ResourceExhaustedError("no room for 3"));
 }
 
 TEST_F(ParameterStoreTest, RefusesAPlacementOfOtherParameters) {
