@@ -9,7 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/backend.h"
-#include "kernels/cpu_backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/gemm/amx_gemm.h"
 #include "kernels/gemm/amx_tiles.h"
 #include "kernels/gemm/onednn_gemm.h"

@@ -12,8 +12,8 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/cpu/update_workspace.h"
 #include "kernels/update_sizes.h"
-#include "kernels/update_workspace.h"
 
 namespace kaon::kernels {
 namespace {

@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "absl/types/span.h"
+#include "kernels/cpu/parallel_ranges.h"
+#include "kernels/cpu/thread_pool.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/orthogonalize/iteration_steps.h"
 #include "kernels/orthogonalize/lent_memory.h"
-#include "kernels/parallel_ranges.h"
-#include "kernels/thread_pool.h"
 
 namespace kaon::kernels {
 

@@ -9,10 +9,10 @@
 #include "absl/functional/function_ref.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "kernels/cpu/thread_pool.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/newton_schulz_config.h"
 #include "kernels/reduce/norm_order.h"
-#include "kernels/thread_pool.h"
 
 namespace kaon::kernels {
 

@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/cpu/streaming_store.h"
 #include "kernels/host_device.h"
 #include "kernels/reduce/digest_key.h"
-#include "kernels/streaming_store.h"
 #include "kernels/vector_dispatch.h"
 
 #if defined(__x86_64__)

@@ -6,9 +6,9 @@
 #include <cmath>
 
 #include "kernels/accumulation.h"
+#include "kernels/cpu/streaming_store.h"
 #include "kernels/float_bits.h"
 #include "kernels/reduce/fold_element.h"
-#include "kernels/streaming_store.h"
 #include "kernels/vector_dispatch.h"
 
 namespace kaon::kernels {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <vector>
 
+#include "kernels/cpu/parallel_ranges.h"
 #include "kernels/host_device.h"
 #include "kernels/mutation.h"
-#include "kernels/parallel_ranges.h"
 #include "kernels/reduce/digest.h"
 #include "kernels/reduce/division.h"
 #include "kernels/reduce/grad_norm.h"

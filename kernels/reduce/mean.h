@@ -6,7 +6,7 @@
 
 #include "absl/types/span.h"
 #include "kernels/accumulation.h"
-#include "kernels/thread_pool.h"
+#include "kernels/cpu/thread_pool.h"
 
 namespace kaon::kernels {
 

@@ -12,7 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "kernels/muon_step.h"
+#include "kernels/cpu/muon_step.h"
 #include "server/admin_cli/table.h"
 
 namespace kaon::admin_cli {

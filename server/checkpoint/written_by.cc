@@ -1,7 +1,7 @@
 #include "server/checkpoint/written_by.h"
 
 #include "absl/strings/str_cat.h"
-#include "kernels/processor_model.h"
+#include "kernels/cpu/processor_model.h"
 
 namespace kaon::checkpoint {
 

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/host_memory.h"
+#include "kernels/cpu/host_memory.h"
 
 namespace kaon::tier {
 

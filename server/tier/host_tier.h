@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "kernels/backend.h"
-#include "kernels/host_memory.h"
+#include "kernels/cpu/host_memory.h"
 #include "server/tier/memory_tier.h"
 
 namespace kaon::tier {

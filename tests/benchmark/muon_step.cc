@@ -24,7 +24,8 @@
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
-#include "kernels/cpu_backend.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/thread_pool.h"
 #include "kernels/dtype.h"
 #include "kernels/gemm/amx_gemm.h"
 #include "kernels/gemm/amx_tiles.h"
@@ -33,7 +34,6 @@
 #include "kernels/optimizer_rule.h"
 #include "kernels/orthogonalize/newton_schulz.h"
 #include "kernels/steady_clock.h"
-#include "kernels/thread_pool.h"
 #include "tests/benchmark/measurement.h"
 #include "tests/benchmark/stepped_parameter.h"
 

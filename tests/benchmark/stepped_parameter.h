@@ -15,11 +15,11 @@
 
 #include "absl/types/span.h"
 #include "kernels/backend.h"
+#include "kernels/cpu/host_memory.h"
+#include "kernels/cpu/parallel_ranges.h"
+#include "kernels/cpu/thread_pool.h"
 #include "kernels/dtype.h"
-#include "kernels/host_memory.h"
 #include "kernels/optimizer_rule.h"
-#include "kernels/parallel_ranges.h"
-#include "kernels/thread_pool.h"
 
 namespace kaon::kernels {
 

@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cpu_backend.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/update_workspace.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/on_host/device_on_host.h"
 #include "kernels/gemm/reference_gemm.h"
-#include "kernels/update_workspace.h"
 #include "tests/conformance/backend/backend_conformance.h"
 #include "tests/kernels/cuda/backend_scenario.h"
 #include "tests/kernels/forwarding_backend.h"

@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/cpu/muon_step.h"
 #include "kernels/gemm/reference_gemm.h"
-#include "kernels/muon_step.h"
 #include "tests/kernels/reference/random_matrices.h"
 
 namespace kaon::kernels {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cpu_backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/gemm/reference_gemm.h"
 
 namespace kaon::kernels {

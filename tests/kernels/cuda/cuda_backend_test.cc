@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cpu_backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/on_host/device_on_host.h"
 #include "kernels/cuda/update_facts.h"
 #include "kernels/gemm/reference_gemm.h"

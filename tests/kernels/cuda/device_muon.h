@@ -12,11 +12,11 @@
 #include <variant>
 #include <vector>
 
+#include "kernels/cpu/muon_step.h"
+#include "kernels/cpu/thread_pool.h"
 #include "kernels/cuda/muon_runner.h"
 #include "kernels/gemm/reference_gemm.h"
-#include "kernels/muon_step.h"
 #include "kernels/state_codec.h"
-#include "kernels/thread_pool.h"
 #include "tests/kernels/cuda/test_device.h"
 #include "tests/kernels/reference/random_matrices.h"
 

@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/cpu/thread_pool.h"
 #include "kernels/cuda/digest.h"
 #include "kernels/cuda/fold.h"
 #include "kernels/cuda/mean.h"
@@ -22,7 +23,6 @@
 #include "kernels/reduce/mean.h"
 #include "kernels/rules/type_list.h"
 #include "kernels/state_codec.h"
-#include "kernels/thread_pool.h"
 #include "tests/kernels/cuda/device_array.h"
 #include "tests/kernels/cuda/immediate_device.h"
 

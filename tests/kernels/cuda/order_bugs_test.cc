@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "kernels/cpu_backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/seeded_bug.h"
 #include "kernels/gemm/reference_gemm.h"
 #include "tests/kernels/cuda/backend_scenario.h"

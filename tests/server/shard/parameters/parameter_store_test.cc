@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/backend.h"
-#include "kernels/update_workspace.h"
+#include "kernels/cpu/update_workspace.h"
 #include "tests/kernels/forwarding_backend.h"
 #include "tests/server/shard/agreement/plans.h"
 #include "tests/server/shard/device/shard_memory.h"

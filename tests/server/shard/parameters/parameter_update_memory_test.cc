@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/cpu_backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/gemm/gemm.h"
 #include "proto/chunk_memory.h"
 #include "server/shard/parameters/parameter_publisher.h"

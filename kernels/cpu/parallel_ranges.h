@@ -1,13 +1,13 @@
 // Element-wise work on a long array, in pieces of a fixed size for a pool of threads. No result
 // depends on the number of threads. Pure functions; any thread.
-#ifndef KAON_KERNELS_PARALLEL_RANGES_H_
-#define KAON_KERNELS_PARALLEL_RANGES_H_
+#ifndef KAON_KERNELS_CPU_PARALLEL_RANGES_H_
+#define KAON_KERNELS_CPU_PARALLEL_RANGES_H_
 
 #include <algorithm>
 #include <cstdint>
 #include <vector>
 
-#include "kernels/thread_pool.h"
+#include "kernels/cpu/thread_pool.h"
 #include "kernels/update.h"
 
 namespace kaon::kernels {
@@ -37,4 +37,4 @@ UpdateResult SumOverRanges(ThreadPool& pool, int64_t n, int64_t piece, const Run
 
 }  // namespace kaon::kernels
 
-#endif  // KAON_KERNELS_PARALLEL_RANGES_H_
+#endif  // KAON_KERNELS_CPU_PARALLEL_RANGES_H_

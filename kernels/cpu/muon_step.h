@@ -1,15 +1,15 @@
 // One whole update of one parameter by Muon on the CPU (formulas [M1]-[M6]): momentum, direction,
 // orthogonalization, scale, decay. Pure function over borrowed buffers; any thread, on disjoint
 // buffers of host memory, as far as the Gemm allows.
-#ifndef KAON_KERNELS_MUON_STEP_H_
-#define KAON_KERNELS_MUON_STEP_H_
+#ifndef KAON_KERNELS_CPU_MUON_STEP_H_
+#define KAON_KERNELS_CPU_MUON_STEP_H_
 
 #include <cstdint>
 
 #include "absl/types/span.h"
 #include "kernels/backend.h"
+#include "kernels/cpu/thread_pool.h"
 #include "kernels/gemm/gemm.h"
-#include "kernels/thread_pool.h"
 
 namespace kaon::kernels {
 
@@ -24,4 +24,4 @@ UpdateResult ApplyMuon(const MuonConfig& config, const UpdateScalars& scalars,
 
 }  // namespace kaon::kernels
 
-#endif  // KAON_KERNELS_MUON_STEP_H_
+#endif  // KAON_KERNELS_CPU_MUON_STEP_H_

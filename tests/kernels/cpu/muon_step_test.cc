@@ -1,4 +1,4 @@
-#include "kernels/muon_step.h"
+#include "kernels/cpu/muon_step.h"
 
 #include <gtest/gtest.h>
 
@@ -8,12 +8,12 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cpu_backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/orthogonalize/newton_schulz.h"
 #include "kernels/reduce/digest.h"
+#include "tests/kernels/cpu/stepped_muon.h"
 #include "tests/kernels/reference/float64_muon.h"
 #include "tests/kernels/reference/random_matrices.h"
-#include "tests/kernels/stepped_muon.h"
 
 namespace kaon::kernels {
 namespace {

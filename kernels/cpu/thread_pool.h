@@ -1,8 +1,8 @@
 // The compute threads of a backend: one pool for everything, so that no two pools compete for the
 // cores (performance.md section 0). The backend's factory owns it; the backend and its matrix
 // products share it. Several threads may call ParallelFor concurrently.
-#ifndef KAON_KERNELS_THREAD_POOL_H_
-#define KAON_KERNELS_THREAD_POOL_H_
+#ifndef KAON_KERNELS_CPU_THREAD_POOL_H_
+#define KAON_KERNELS_CPU_THREAD_POOL_H_
 
 #include <atomic>
 #include <cstdint>
@@ -61,4 +61,4 @@ class ThreadPool {
 
 }  // namespace kaon::kernels
 
-#endif  // KAON_KERNELS_THREAD_POOL_H_
+#endif  // KAON_KERNELS_CPU_THREAD_POOL_H_

@@ -1,15 +1,15 @@
 // One parameter and its momentum, which ApplyMuon steps with the reference products. Used by tests
 // only; one thread.
-#ifndef KAON_TESTS_KERNELS_STEPPED_MUON_H_
-#define KAON_TESTS_KERNELS_STEPPED_MUON_H_
+#ifndef KAON_TESTS_KERNELS_CPU_STEPPED_MUON_H_
+#define KAON_TESTS_KERNELS_CPU_STEPPED_MUON_H_
 
 #include <cstddef>
 #include <cstring>
 #include <utility>
 #include <vector>
 
+#include "kernels/cpu/muon_step.h"
 #include "kernels/gemm/reference_gemm.h"
-#include "kernels/muon_step.h"
 #include "kernels/state_codec.h"
 
 namespace kaon::kernels {
@@ -47,4 +47,4 @@ inline bool EqualBits(const std::vector<float>& x, const std::vector<float>& y) 
 
 }  // namespace kaon::kernels
 
-#endif  // KAON_TESTS_KERNELS_STEPPED_MUON_H_
+#endif  // KAON_TESTS_KERNELS_CPU_STEPPED_MUON_H_

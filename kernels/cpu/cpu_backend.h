@@ -2,16 +2,16 @@
 // instruction set with the same bits on each, and a Gemm for matrix products. The creator owns it.
 // Several threads may use it concurrently on disjoint buffers. Every call runs in its caller's
 // thread, and some on the backend's threads as well.
-#ifndef KAON_KERNELS_CPU_BACKEND_H_
-#define KAON_KERNELS_CPU_BACKEND_H_
+#ifndef KAON_KERNELS_CPU_CPU_BACKEND_H_
+#define KAON_KERNELS_CPU_CPU_BACKEND_H_
 
 #include <functional>
 #include <memory>
 #include <string>
 
 #include "kernels/backend.h"
+#include "kernels/cpu/thread_pool.h"
 #include "kernels/gemm/gemm.h"
-#include "kernels/thread_pool.h"
 
 namespace kaon::kernels {
 
@@ -61,4 +61,4 @@ class CpuBackend final : public Backend {
 
 }  // namespace kaon::kernels
 
-#endif  // KAON_KERNELS_CPU_BACKEND_H_
+#endif  // KAON_KERNELS_CPU_CPU_BACKEND_H_

@@ -1,7 +1,7 @@
 // Memory that one update allocates in addition to its buffers. A shard reserves it before it
 // accepts a job. Pure function; any thread.
-#ifndef KAON_KERNELS_UPDATE_WORKSPACE_H_
-#define KAON_KERNELS_UPDATE_WORKSPACE_H_
+#ifndef KAON_KERNELS_CPU_UPDATE_WORKSPACE_H_
+#define KAON_KERNELS_CPU_UPDATE_WORKSPACE_H_
 
 #include <cstdint>
 
@@ -25,4 +25,4 @@ uint64_t OrthogonalityWorkspaceBytes(const RuleConfig& rule, absl::Span<const ui
 
 }  // namespace kaon::kernels
 
-#endif  // KAON_KERNELS_UPDATE_WORKSPACE_H_
+#endif  // KAON_KERNELS_CPU_UPDATE_WORKSPACE_H_

@@ -1,4 +1,4 @@
-#include "kernels/update_workspace.h"
+#include "kernels/cpu/update_workspace.h"
 
 #include <glog/logging.h>
 
@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "kernels/cpu/muon_step.h"
 #include "kernels/gemm/amx_gemm.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/gemm/tiled_gemm.h"
 #include "kernels/matrix_layout.h"
-#include "kernels/muon_step.h"
 #include "kernels/orthogonality.h"
 
 namespace kaon::kernels {

@@ -1,6 +1,6 @@
 // Compares UpdateWorkspaceBytes with what updates allocate: counts every operator new of this
 // process.
-#include "kernels/update_workspace.h"
+#include "kernels/cpu/update_workspace.h"
 
 #include <gtest/gtest.h>
 #include <malloc.h>

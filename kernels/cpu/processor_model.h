@@ -1,7 +1,7 @@
 // Model of the machine's processor: bits of results depend on it. Pure functions except for reading
 // /proc/cpuinfo; any thread.
-#ifndef KAON_KERNELS_PROCESSOR_MODEL_H_
-#define KAON_KERNELS_PROCESSOR_MODEL_H_
+#ifndef KAON_KERNELS_CPU_PROCESSOR_MODEL_H_
+#define KAON_KERNELS_CPU_PROCESSOR_MODEL_H_
 
 #include <string>
 
@@ -17,4 +17,4 @@ std::string ProcessorModelIn(absl::string_view cpuinfo);
 
 }  // namespace kaon::kernels
 
-#endif  // KAON_KERNELS_PROCESSOR_MODEL_H_
+#endif  // KAON_KERNELS_CPU_PROCESSOR_MODEL_H_

@@ -1,4 +1,4 @@
-#include "kernels/streaming_store.h"
+#include "kernels/cpu/streaming_store.h"
 
 #include <gtest/gtest.h>
 

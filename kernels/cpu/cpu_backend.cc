@@ -1,4 +1,4 @@
-#include "kernels/cpu_backend.h"
+#include "kernels/cpu/cpu_backend.h"
 
 #include <glog/logging.h>
 #include <malloc.h>
@@ -13,13 +13,15 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/cpu/host_memory.h"
+#include "kernels/cpu/muon_step.h"
+#include "kernels/cpu/parallel_ranges.h"
+#include "kernels/cpu/processor_model.h"
+#include "kernels/cpu/streaming_store.h"
+#include "kernels/cpu/update_workspace.h"
 #include "kernels/float_bits.h"
 #include "kernels/gemm/tiled_gemm.h"
-#include "kernels/host_memory.h"
-#include "kernels/muon_step.h"
 #include "kernels/mutation.h"
-#include "kernels/parallel_ranges.h"
-#include "kernels/processor_model.h"
 #include "kernels/reduce/cpu_accumulation.h"
 #include "kernels/reduce/digest.h"
 #include "kernels/reduce/digest_products.h"
@@ -27,10 +29,8 @@
 #include "kernels/rules/element_wise_kernel.h"
 #include "kernels/rules/element_wise_rules.h"
 #include "kernels/state_codec.h"
-#include "kernels/streaming_store.h"
 #include "kernels/update_fault.h"
 #include "kernels/update_sizes.h"
-#include "kernels/update_workspace.h"
 #include "kernels/vector_dispatch.h"
 
 namespace kaon::kernels {

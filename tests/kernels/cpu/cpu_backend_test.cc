@@ -1,4 +1,4 @@
-#include "kernels/cpu_backend.h"
+#include "kernels/cpu/cpu_backend.h"
 
 #include <glog/logging.h>
 #include <gtest/gtest.h>
@@ -14,10 +14,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
+#include "kernels/cpu/streaming_store.h"
+#include "kernels/cpu/update_workspace.h"
 #include "kernels/gemm/reference_gemm.h"
 #include "kernels/reduce/digest.h"
-#include "kernels/streaming_store.h"
-#include "kernels/update_workspace.h"
 #include "kernels/vector_dispatch.h"
 #include "tests/conformance/backend/backend_conformance.h"
 #include "tests/conformance/backend/thread_count_conformance.h"

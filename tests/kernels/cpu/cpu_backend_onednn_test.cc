@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/cpu_backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/gemm/onednn_gemm.h"
 #include "kernels/gemm/reference_gemm.h"
 #include "kernels/vector_dispatch.h"

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "tests/kernels/cpu/stepped_muon.h"
 #include "tests/kernels/reference/float64_muon.h"
 #include "tests/kernels/reference/random_matrices.h"
-#include "tests/kernels/stepped_muon.h"
 
 namespace kaon::kernels {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/processor_model.h"
+#include "kernels/cpu/processor_model.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "kernels/muon_step.h"
+#include "kernels/cpu/muon_step.h"
 
 #include <glog/logging.h>
 
@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "absl/types/optional.h"
+#include "kernels/cpu/parallel_ranges.h"
 #include "kernels/matrix_layout.h"
 #include "kernels/muon_scalars.h"
 #include "kernels/mutation.h"
 #include "kernels/orthogonalize/newton_schulz.h"
-#include "kernels/parallel_ranges.h"
 #include "kernels/reduce/digest.h"
 #include "kernels/reduce/grad_norm.h"
 #include "kernels/rules/muon_elements.h"

@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/cpu_backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/gemm/amx_gemm.h"
 #include "kernels/gemm/amx_tiles.h"
 #include "kernels/gemm/reference_gemm.h"

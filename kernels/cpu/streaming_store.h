@@ -1,7 +1,7 @@
 // Copies past the caches, for data that is written completely and not read soon: the stored cache
 // line is not fetched from memory first. Pure functions; any thread.
-#ifndef KAON_KERNELS_STREAMING_STORE_H_
-#define KAON_KERNELS_STREAMING_STORE_H_
+#ifndef KAON_KERNELS_CPU_STREAMING_STORE_H_
+#define KAON_KERNELS_CPU_STREAMING_STORE_H_
 
 #include <algorithm>
 #include <cstddef>
@@ -47,4 +47,4 @@ inline void EndStreaming() {
 
 }  // namespace kaon::kernels
 
-#endif  // KAON_KERNELS_STREAMING_STORE_H_
+#endif  // KAON_KERNELS_CPU_STREAMING_STORE_H_

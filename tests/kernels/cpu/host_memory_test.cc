@@ -1,4 +1,4 @@
-#include "kernels/host_memory.h"
+#include "kernels/cpu/host_memory.h"
 
 #include <gtest/gtest.h>
 

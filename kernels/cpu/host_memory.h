@@ -1,7 +1,7 @@
 // Host memory for bulk data: aligned for vector instructions and for copies by a device. The caller
 // owns what it allocates. Pure functions; any thread.
-#ifndef KAON_KERNELS_HOST_MEMORY_H_
-#define KAON_KERNELS_HOST_MEMORY_H_
+#ifndef KAON_KERNELS_CPU_HOST_MEMORY_H_
+#define KAON_KERNELS_CPU_HOST_MEMORY_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -23,4 +23,4 @@ void FreeHost(absl::Span<std::byte> memory);
 
 }  // namespace kaon::kernels
 
-#endif  // KAON_KERNELS_HOST_MEMORY_H_
+#endif  // KAON_KERNELS_CPU_HOST_MEMORY_H_
