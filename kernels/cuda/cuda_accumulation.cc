@@ -6,8 +6,8 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/cuda/fold.h"
-#include "kernels/cuda/mean.h"
+#include "kernels/cuda/elements/fold.h"
+#include "kernels/cuda/elements/mean.h"
 #include "kernels/cuda/seeded_bug.h"
 #include "kernels/cuda/slice_reader.h"
 #include "kernels/cuda/staged_copy.h"

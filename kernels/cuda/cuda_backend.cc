@@ -8,9 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/cuda/cuda_accumulation.h"
-#include "kernels/cuda/digest.h"
 #include "kernels/cuda/element_wise_updates.h"
-#include "kernels/cuda/round.h"
+#include "kernels/cuda/elements/digest.h"
+#include "kernels/cuda/elements/round.h"
 #include "kernels/cuda/seeded_bug.h"
 #include "kernels/cuda/staged_copy.h"
 #include "kernels/update_sizes.h"

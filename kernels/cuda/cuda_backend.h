@@ -16,7 +16,7 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/fold_ring.h"
 #include "kernels/cuda/lane_pool.h"
-#include "kernels/cuda/muon_runner.h"
+#include "kernels/cuda/muon/muon_runner.h"
 #include "kernels/mutex.h"
 
 namespace kaon::kernels::cuda {

@@ -6,9 +6,9 @@
 #include <type_traits>
 #include <variant>
 
-#include "kernels/cuda/digest.h"
+#include "kernels/cuda/elements/digest.h"
+#include "kernels/cuda/elements/update.h"
 #include "kernels/cuda/seeded_bug.h"
-#include "kernels/cuda/update.h"
 #include "kernels/float_bits.h"
 #include "kernels/reduce/digest.h"
 

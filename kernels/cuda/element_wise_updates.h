@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "kernels/cuda/elements/update_facts.h"
 #include "kernels/cuda/fold_ring.h"
 #include "kernels/cuda/lane_pool.h"
-#include "kernels/cuda/update_facts.h"
 #include "kernels/update.h"
 
 namespace kaon::kernels::cuda {

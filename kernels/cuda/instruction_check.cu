@@ -1,7 +1,7 @@
 #include "kernels/cuda/instruction_check.h"
-#include "kernels/cuda/instructions.h"
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/tensor_map.h"
+#include "kernels/cuda/products/instructions.h"
+#include "kernels/cuda/products/tensor_map.h"
 
 namespace kaon::kernels::cuda {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/owned_memory.h"
-#include "kernels/cuda/products.h"
+#include "kernels/cuda/products/products.h"
 #include "kernels/dtype.h"
 
 namespace kaon::gpu_check {

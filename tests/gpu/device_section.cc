@@ -2,9 +2,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/accumulation.h"
-#include "kernels/cuda/fold.h"
-#include "kernels/cuda/newton_schulz.h"
-#include "kernels/cuda/product_tuning.h"
+#include "kernels/cuda/elements/fold.h"
+#include "kernels/cuda/muon/newton_schulz.h"
+#include "kernels/cuda/products/product_tuning.h"
 #include "kernels/steady_clock.h"
 #include "tests/gpu/device_matrices.h"
 #include "tests/gpu/sections.h"

@@ -2,8 +2,8 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/cuda/newton_schulz.h"
-#include "kernels/cuda/symmetric_forms.h"
+#include "kernels/cuda/muon/newton_schulz.h"
+#include "kernels/cuda/products/symmetric_forms.h"
 #include "kernels/dtype.h"
 #include "tests/gpu/device_matrices.h"
 #include "tests/gpu/device_numbers.h"

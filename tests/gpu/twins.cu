@@ -1,9 +1,9 @@
-#include "kernels/cuda/instructions.h"
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/tensor_map.h"
+#include "kernels/cuda/products/instructions.h"
+#include "kernels/cuda/products/tensor_map.h"
 #include "tests/gpu/twins.h"
 
-// Other architectures compile a trap, as in kernels/cuda/symmetric_kernels.cu.
+// Other architectures compile a trap, as in kernels/cuda/products/symmetric_kernels.cu.
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define KAON_HAS_WGMMA 1
 #endif

@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/tensor_map.h"
+#include "kernels/cuda/products/tensor_map.h"
 #include "kernels/dtype.h"
 #include "kernels/float_bits.h"
 

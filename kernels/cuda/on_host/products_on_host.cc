@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "kernels/cuda/on_host/host_stream.h"
-#include "kernels/cuda/products.h"
+#include "kernels/cuda/products/products.h"
 #include "kernels/cuda/seeded_bug.h"
 #include "kernels/float_bits.h"
 

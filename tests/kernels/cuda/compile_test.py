@@ -67,7 +67,7 @@ def findings(file, rows, budgets):
 
 def compile_file(nvcc, file, architecture, folder):
     """Returns what the compiler prints."""
-    output = os.path.join(folder, f"{file}.{architecture}.cubin")
+    output = os.path.join(folder, f"{os.path.basename(file)}.{architecture}.cubin")
     run = subprocess.run([nvcc, *FLAGS, f"-arch={architecture}", f"-I{ROOT}", os.path.join(FOLDER, file), "-o", output],
                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if run.returncode != 0:
@@ -98,7 +98,8 @@ ptxas info    : Used 32 registers, used 1 barriers
             return
         with open(os.path.join(HERE, "budgets.json"), encoding="utf-8") as file:
             budgets = json.load(file)
-        files = sorted(name for name in os.listdir(FOLDER) if name.endswith(".cu"))
+        files = sorted(os.path.relpath(os.path.join(folder, name), FOLDER)
+                       for folder, _, names in os.walk(FOLDER) for name in names if name.endswith(".cu"))
         self.assertTrue(files)
         failures = []
         print(f"{'file':24} {'kernel':28} {'arch':7} {'registers':>9} {'stack':>5} {'spilled':>7}")

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cuda/elements/update_facts.h"
 #include "kernels/cuda/on_host/device_on_host.h"
-#include "kernels/cuda/update_facts.h"
 #include "kernels/gemm/reference_gemm.h"
 #include "kernels/reduce/digest.h"
 #include "tests/conformance/backend/backend_conformance.h"

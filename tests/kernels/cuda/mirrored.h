@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "kernels/cuda/mirror.h"
+#include "kernels/cuda/products/mirror.h"
 #include "kernels/dtype.h"
 #include "tests/kernels/cuda/test_device.h"
 #include "tests/kernels/reference/random_matrices.h"

@@ -11,7 +11,7 @@
 
 #include "kernels/cuda/on_host/device_on_host.h"
 #include "kernels/cuda/owned_memory.h"
-#include "kernels/cuda/products.h"
+#include "kernels/cuda/products/products.h"
 #include "kernels/dtype.h"
 
 namespace kaon::kernels::cuda {

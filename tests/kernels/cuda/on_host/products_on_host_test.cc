@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "kernels/cuda/products.h"
+#include "kernels/cuda/products/products.h"
 #include "kernels/dtype.h"
 #include "tests/kernels/cuda/test_device.h"
 #include "tests/kernels/reference/random_matrices.h"
