@@ -10,8 +10,6 @@ constexpr int kRows = 64;
 constexpr int kCols = 256;
 // The last warp copies, the others multiply.
 constexpr int kThreads = 160;
-// Boxes that go through the one place in shared memory, to try both parities of the barriers.
-constexpr int kRounds = 4;
 
 struct Arguments {
   TensorMap a;
@@ -30,6 +28,9 @@ struct Memory {
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define KAON_HAS_WGMMA 1
+
+// Boxes that go through the one place in shared memory, to try both parities of the barriers.
+constexpr int kRounds = 4;
 
 KAON_DEVICE void Copy(const Arguments& arguments, Memory& memory) {
   for (uint32_t round = 0; round < kRounds; ++round) {

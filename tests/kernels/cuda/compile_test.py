@@ -114,7 +114,7 @@ ptxas info    : Used 32 registers, used 1 barriers
                 failures += [f"{architecture}: {finding}" for finding in findings(file, rows, budgets)]
                 failures += [f"{architecture}: {file}: {line}" for line in output.split("\n")
                              if re.search(r"warning|Performance Loss", line)]
-        self.assertEqual(failures, [])
+        self.assertFalse(failures, "\n" + "\n".join(failures))
 
 
 if __name__ == "__main__":
