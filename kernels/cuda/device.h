@@ -1,8 +1,8 @@
 // One GPU: its memory, its streams, and what orders them. Two implementations link against this
-// header: device_cuda.cc on the CUDA runtime, and on_host/device_on_host.cc, which runs the work of
-// streams late on the host, in a seeded legal order. Any thread may use a Device; one thread at a
-// time uses a Stream. A failed call ends the process with the reason, except where a status is
-// returned.
+// header: device_cuda.cc on the CUDA runtime, and on_host/device_on_host.cc on host memory. The
+// second one runs the work of streams late, in a seeded legal order. Any thread may use a Device;
+// one thread at a time uses a Stream. A failed call ends the process with the reason, except where
+// a status is returned.
 #ifndef KAON_KERNELS_CUDA_DEVICE_H_
 #define KAON_KERNELS_CUDA_DEVICE_H_
 
@@ -80,8 +80,8 @@ class Device {
  public:
   virtual ~Device() = default;
 
-  // NOT_FOUND if the ordinal does not exist, FAILED_PRECONDITION if the driver or the device is too
-  // old; both say what is there and what is needed.
+  // NOT_FOUND if the ordinal does not exist. FAILED_PRECONDITION if the driver or the device is
+  // missing or too old. Both say what is there and what is needed.
   static absl::StatusOr<std::unique_ptr<Device>> Open(int ordinal);
 
   virtual const DeviceProperties& properties() const = 0;

@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "kernels/cuda/device.h"
+#include "kernels/steady_clock.h"
 
 namespace kaon::kernels::cuda {
 namespace {
@@ -37,12 +38,12 @@ struct LastCall {
 void AwaitEvent(int ordinal, cudaEvent_t event, const LastCall& last, absl::Duration deadline) {
   // Most waits end in some microseconds.
   constexpr absl::Duration kSpins = absl::Microseconds(200);
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = SteadyNow();
   while (true) {
     const cudaError_t state = cudaEventQuery(event);
     if (state == cudaSuccess) return;
     if (state != cudaErrorNotReady) Check(ordinal, "cudaEventQuery", state);
-    const absl::Duration waited = absl::Now() - begin;
+    const absl::Duration waited = SteadyNow() - begin;
     if (waited > deadline) {
       LOG(FATAL) << "device cuda:" << ordinal << " failed: after " << waited
                  << " it has not done the work of a stream up to " << last.name << " of "
@@ -57,7 +58,7 @@ void AwaitEvent(int ordinal, cudaEvent_t event, const LastCall& last, absl::Dura
   }
 }
 
-// What streams and events know of their device.
+// The part of a device that its streams and events use.
 struct Context {
   int ordinal = 0;
   absl::Duration deadline;

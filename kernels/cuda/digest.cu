@@ -22,11 +22,16 @@ KAON_DEVICE uint32_t PaddedWord(const std::byte* bytes, int64_t count) {
   return word;
 }
 
+struct DigestShared {
+  DigestTable table;
+  OfWarps<uint64_t> sum;
+};
+
 __global__ void __launch_bounds__(kThreads) DigestKernel(const DigestArguments arguments) {
-  DigestTable& table = SharedMemory<DigestTable>();
-  FillDigestTable(table);
+  DigestShared& shared = SharedMemory<DigestShared>();
+  FillDigestTable(shared.table);
   __syncthreads();
-  DigestSum digest(table, arguments.key);
+  DigestSum digest(shared.table, arguments.key);
   const auto* const words = reinterpret_cast<const uint32_t*>(arguments.bytes);
   const int64_t whole = arguments.num_bytes / 4;
   const int64_t num_words = (arguments.num_bytes + 3) / 4;
@@ -42,7 +47,7 @@ __global__ void __launch_bounds__(kThreads) DigestKernel(const DigestArguments a
     }
     digest.AddWithinBlock(x.of, count, first);
   }
-  AddOfWarp(digest.sum(), arguments.digest);
+  AddOfBlock(digest.sum(), shared.sum, arguments.digest);
 }
 
 struct MagnitudeArguments {
@@ -64,7 +69,7 @@ __global__ void __launch_bounds__(kThreads) MagnitudeKernel(const MagnitudeArgum
       largest = magnitude > largest ? magnitude : largest;
     }
   }
-  MaxOfWarp(largest, arguments.bits);
+  RaiseByBlock(largest, SharedMemory<OfWarps<uint32_t>>(), arguments.bits);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// What the sums of a backend share: the streams that folds run on, a ring of chunks on their way to
-// the device, and which memory is being summed. The backend owns it, and the device outlives it.
-// Any thread.
+// The parts that all sums of a backend share: streams of folds, a ring of chunks on their way to
+// the device, and a list of the memory that is being summed. The backend owns it, and the device
+// outlives it. Any thread.
 #ifndef KAON_KERNELS_CUDA_FOLD_RING_H_
 #define KAON_KERNELS_CUDA_FOLD_RING_H_
 
@@ -52,8 +52,8 @@ class FoldRing {
   // RESOURCE_EXHAUSTED with the arithmetic.
   static absl::StatusOr<std::unique_ptr<FoldRing>> Create(Device& device, const Options& options);
 
-  // Returns the slot that was used longest ago, once the device is done with it. Blocks until
-  // there is one. The caller records `done` after its use, and gives the slot back.
+  // Returns the slot that was used longest ago, once the device has finished its work. Blocks until
+  // a slot is free. The caller records `done` after its use, and gives the slot back.
   FoldSlot& Take();
   void GiveBack(FoldSlot& slot);
 
@@ -79,7 +79,7 @@ class FoldRing {
   CondVar given_back_;
   // Longest unused first.
   std::deque<FoldSlot*> free_ ABSL_GUARDED_BY(mutex_);
-  // By address. No two overlap, but several accumulations may be of the same memory.
+  // Sorted by address. No two overlap, but several accumulations may be of the same memory.
   std::map<uintptr_t, Sum> sums_ ABSL_GUARDED_BY(mutex_);
   size_t next_stream_ ABSL_GUARDED_BY(mutex_) = 0;
 };

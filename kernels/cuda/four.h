@@ -84,22 +84,50 @@ KAON_DEVICE Four<float> LoadFourAs(DType dtype, const void* array, int64_t first
 
 KAON_DEVICE int LaneOfWarp() { return static_cast<int>(threadIdx.x % 32); }
 
-// Adds the values of a warp to `*to`. All its threads call it.
-KAON_DEVICE void AddOfWarp(uint64_t value, uint64_t* to) {
+// One value per warp of a block, in shared memory. Each reduction needs its own.
+template <typename T>
+struct OfWarps {
+  T of[kThreads / 32];
+};
+
+// Returns the sum of the threads' values in thread 0, in a fixed order. All threads call it.
+template <typename T>
+KAON_DEVICE T SumOfBlock(T value, OfWarps<T>& warps) {
   for (unsigned delta = 16; delta > 0; delta /= 2) {
     value += __shfl_down_sync(kWholeWarp, value, delta);
   }
-  if (LaneOfWarp() == 0 && !(Has(SeededBug::kFactsOfWarpLost) && threadIdx.x >= 96)) {
-    atomicAdd(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(value));
+  if (LaneOfWarp() == 0) warps.of[threadIdx.x / 32] = value;
+  __syncthreads();
+  T sum = 0;
+  for (int i = Has(SeededBug::kFactsOfWarpLost) ? 1 : 0; i < kThreads / 32; ++i) {
+    sum += warps.of[i];
   }
+  return sum;
 }
 
-KAON_DEVICE void MaxOfWarp(uint32_t value, uint32_t* to) {
+// Same for the largest value.
+KAON_DEVICE uint32_t LargestOfBlock(uint32_t value, OfWarps<uint32_t>& warps) {
   for (int mask = 16; mask > 0; mask /= 2) {
     const uint32_t other = __shfl_xor_sync(kWholeWarp, value, mask);
     value = other > value ? other : value;
   }
-  if (LaneOfWarp() == 0) atomicMax(to, value);
+  if (LaneOfWarp() == 0) warps.of[threadIdx.x / 32] = value;
+  __syncthreads();
+  for (const uint32_t other : warps.of) value = other > value ? other : value;
+  return value;
+}
+
+// Adds the threads' values to `*to`, once per block: additions to one address are serialized.
+KAON_DEVICE void AddOfBlock(uint64_t value, OfWarps<uint64_t>& warps, uint64_t* to) {
+  const uint64_t sum = SumOfBlock(value, warps);
+  if (threadIdx.x == 0 && sum != 0) {
+    atomicAdd(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(sum));
+  }
+}
+
+KAON_DEVICE void RaiseByBlock(uint32_t value, OfWarps<uint32_t>& warps, uint32_t* to) {
+  const uint32_t largest = LargestOfBlock(value, warps);
+  if (threadIdx.x == 0) atomicMax(to, largest);
 }
 
 }  // namespace kaon::kernels::cuda

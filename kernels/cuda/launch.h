@@ -1,6 +1,6 @@
-// What a kernel's source needs to compile both with nvcc and, over on_host/block.h, with g++:
-// Launch, SharedMemory, and the built-in variables and functions of CUDA C++. Kernels contain no
-// inline PTX (instructions.h has it) and no <<<>>>.
+// Launch, SharedMemory and the built-in names of CUDA C++. With them a kernel's source compiles
+// with nvcc and, over on_host/block.h, with g++. Kernels contain no inline PTX (instructions.h has
+// it) and no <<<>>>. Called by kernels, or on the thread of a stream.
 #ifndef KAON_KERNELS_CUDA_LAUNCH_H_
 #define KAON_KERNELS_CUDA_LAUNCH_H_
 
@@ -48,6 +48,8 @@ template <typename... Params, typename... Args>
 void Launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Params...), Args&&... args) {
   if (shape.blocks == 0) return;
   const auto launch = [&](Params... values) {
+    // First: it makes the stream's device the current one.
+    const auto native = static_cast<cudaStream_t>(stream.native());
     void* pointers[] = {const_cast<void*>(static_cast<const void*>(&values))...};
     if (shape.dynamic_shared_bytes > 48 * 1024) {
       const cudaError_t set = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
@@ -57,8 +59,7 @@ void Launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Params...),
     }
     const cudaError_t launched = cudaLaunchKernel(
         reinterpret_cast<const void*>(kernel), dim3(static_cast<unsigned>(shape.blocks)),
-        dim3(static_cast<unsigned>(shape.threads)), pointers, shape.dynamic_shared_bytes,
-        static_cast<cudaStream_t>(stream.native()));
+        dim3(static_cast<unsigned>(shape.threads)), pointers, shape.dynamic_shared_bytes, native);
     CHECK(launched == cudaSuccess) << "cudaLaunchKernel: " << cudaGetErrorString(launched);
   };
   launch(static_cast<Params>(args)...);

@@ -16,6 +16,8 @@ int64_t NumBlocks(int64_t num_elements) {
 struct MeanShared {
   NormLanes lanes;
   DigestTable digest;
+  OfWarps<uint64_t> sums[3];
+  OfWarps<uint32_t> largest;
 };
 
 // One thread block steps one block of the norm.
@@ -46,12 +48,12 @@ __global__ void __launch_bounds__(kThreads)
     digest.AddFour(x, count, first);
     if (mean.takes_sum) shared.lanes.Keep(x, at);
   }
-  AddOfWarp(digest.sum(), &sums->digest);
-  AddOfWarp(zeros, reinterpret_cast<uint64_t*>(&sums->num_zeros));
-  AddOfWarp(non_finite, reinterpret_cast<uint64_t*>(&sums->num_non_finite));
-  MaxOfWarp(largest, &sums->largest_bits);
   const double sum = mean.takes_sum ? shared.lanes.SumOfSquares() : 0.0;
   if (threadIdx.x == 0) squares[blockIdx.x] = sum;
+  AddOfBlock(digest.sum(), shared.sums[0], &sums->digest);
+  AddOfBlock(zeros, shared.sums[1], &sums->num_zeros);
+  AddOfBlock(non_finite, shared.sums[2], &sums->num_non_finite);
+  RaiseByBlock(largest, shared.largest, &sums->largest_bits);
 }
 
 }  // namespace
@@ -73,8 +75,8 @@ GradNorm NormOfFacts(const std::byte* facts, int64_t num_elements) {
   GradNorm norm;
   norm.absolute_max = FloatOf(sums.largest_bits);
   norm.num_elements = num_elements;
-  norm.num_zeros = sums.num_zeros;
-  norm.num_non_finite = sums.num_non_finite;
+  norm.num_zeros = static_cast<int64_t>(sums.num_zeros);
+  norm.num_non_finite = static_cast<int64_t>(sums.num_non_finite);
   for (int64_t block = 0; block < NumBlocks(num_elements); ++block) {
     double squares;
     memcpy(&squares, facts + sizeof(sums) + block * sizeof(squares), sizeof(squares));

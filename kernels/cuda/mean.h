@@ -15,8 +15,8 @@ namespace kaon::kernels::cuda {
 // Facts about a mean, as the kernel leaves them. The sums of squares of its norm blocks follow.
 struct MeanSums {
   uint64_t digest;
-  int64_t num_zeros;
-  int64_t num_non_finite;
+  uint64_t num_zeros;
+  uint64_t num_non_finite;
   // Bits of the largest magnitude without NaN.
   uint32_t largest_bits;
   uint32_t unused;

@@ -13,6 +13,13 @@ struct MomentumShared {
   NormLanes lanes;
   DigestTable digest;
   MomentumStep step;
+  OfWarps<uint64_t> digest_sum;
+  OfWarps<uint32_t> largest;
+};
+
+struct DescribeShared {
+  NormLanes lanes;
+  OfWarps<uint32_t> largest;
 };
 
 // Returns the step that a block of the grid belongs to.
@@ -26,9 +33,10 @@ KAON_DEVICE const MomentumStep& StepOf(const MomentumBatch& batch, int64_t block
 }
 
 // All threads call it. `norms` receives the facts about the values that `lanes` kept.
-KAON_DEVICE void WriteNorm(NormLanes& lanes, uint32_t largest, NormBlock& norm) {
+KAON_DEVICE void WriteNorm(NormLanes& lanes, uint32_t largest, OfWarps<uint32_t>& warps,
+                           NormBlock& norm) {
   const double sum = lanes.SumOfSquares();
-  const uint32_t of_block = lanes.LargestOf(largest);
+  const uint32_t of_block = LargestOfBlock(largest, warps);
   if (threadIdx.x == 0) norm = {sum, of_block, 0};
 }
 
@@ -65,13 +73,16 @@ __global__ void __launch_bounds__(kThreads) MomentumKernel(const MomentumBatch b
     StoreFour(direction, step.direction + first, count, vector);
     shared.lanes.Keep(direction, at);
   }
-  if (step.writes_state) AddOfWarp(digest.sum(), &step.facts->slots_digest);
-  if (step.direction != nullptr) WriteNorm(shared.lanes, largest, step.norms[block]);
+  if (step.writes_state) {
+    AddOfBlock(digest.sum(), shared.digest_sum, &step.facts->slots_digest);
+  }
+  if (step.direction == nullptr) return;
+  WriteNorm(shared.lanes, largest, shared.largest, step.norms[block]);
 }
 
 // One thread block describes one block of the norm of a matrix, row by row.
 __global__ void __launch_bounds__(kThreads) DescribeKernel(const MuonMatrices batch) {
-  NormLanes& lanes = SharedMemory<NormLanes>();
+  DescribeShared& shared = SharedMemory<DescribeShared>();
   const int64_t num_elements = batch.rows * batch.cols;
   const int64_t blocks = (num_elements + kNormBlockElements - 1) / kNormBlockElements;
   const MuonMatrix& matrix = batch.matrices[blockIdx.x / blocks];
@@ -86,15 +97,16 @@ __global__ void __launch_bounds__(kThreads) DescribeKernel(const MuonMatrices ba
     if (count > 0 && col + count <= batch.cols) {
       x = LoadOfRow(matrix.direction + RowStart(matrix, row) + col, count);
     } else {
-      for (int i = 0; i < count; ++i) {
+      for (int i = 0; i < 4; ++i) {
+        if (i >= count) continue;
         const int64_t element = first + i;
         x.of[i] = matrix.direction[RowStart(matrix, element / batch.cols) + element % batch.cols];
       }
     }
     for (const float value : x.of) largest = LargerWithoutNan(largest, value);
-    lanes.Keep(x, at);
+    shared.lanes.Keep(x, at);
   }
-  WriteNorm(lanes, largest, matrix.norms[block]);
+  WriteNorm(shared.lanes, largest, shared.largest, matrix.norms[block]);
 }
 
 }  // namespace

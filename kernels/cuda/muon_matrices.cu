@@ -189,20 +189,10 @@ __global__ void __launch_bounds__(kThreads) NormalizeKernel(const MuonMatrices b
 struct StepShared {
   Tile tile;
   DigestTable digest;
-  double squares[kThreads / 32];
+  OfWarps<double> squares;
+  OfWarps<uint64_t> digest_sum;
+  OfWarps<uint32_t> largest;
 };
-
-// Adds the threads' values in a fixed order. Thread 0 gets the sum.
-KAON_DEVICE double SumOfBlock(double value, double* of_warp) {
-  for (unsigned delta = 16; delta > 0; delta /= 2) {
-    value += __shfl_down_sync(kWholeWarp, value, delta);
-  }
-  if (LaneOfWarp() == 0) of_warp[threadIdx.x / 32] = value;
-  __syncthreads();
-  double sum = 0;
-  for (int warp = 0; threadIdx.x == 0 && warp < kThreads / 32; ++warp) sum += of_warp[warp];
-  return sum;
-}
 
 template <NsDType dtype>
 KAON_DEVICE void LoadTile(const MuonMatrices& batch, const TilePlace& place, const void* from,
@@ -261,8 +251,8 @@ __global__ void __launch_bounds__(kThreads)
     StoreFour(written, to, count, IsVectorAligned(to));
     digest.AddWords(written, count, element);
   });
-  AddOfWarp(digest.sum(), &facts.weights_digest);
-  MaxOfWarp(largest, &facts.largest_weight_bits);
+  AddOfBlock(digest.sum(), shared.digest_sum, &facts.weights_digest);
+  RaiseByBlock(largest, shared.largest, &facts.largest_weight_bits);
   const double sum = SumOfBlock(squares, shared.squares);
   if (threadIdx.x == 0) tile_squares[blockIdx.x] = sum;
 }
@@ -270,13 +260,10 @@ __global__ void __launch_bounds__(kThreads)
 // Adds the squares of the tiles of one matrix in a fixed order.
 __global__ void __launch_bounds__(kThreads)
     AddTilesKernel(const MuonMatrices batch, const double* tile_squares, const int64_t num_tiles) {
-  struct Shared {
-    double squares[kThreads / 32];
-  };
   const double* const squares = tile_squares + blockIdx.x * num_tiles;
   double sum = 0;
   for (int64_t tile = threadIdx.x; tile < num_tiles; tile += kThreads) sum += squares[tile];
-  sum = SumOfBlock(sum, SharedMemory<Shared>().squares);
+  sum = SumOfBlock(sum, SharedMemory<OfWarps<double>>());
   if (threadIdx.x == 0) batch.facts[blockIdx.x].sum_squares = sum;
 }
 

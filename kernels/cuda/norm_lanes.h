@@ -27,7 +27,6 @@ struct NormLanes {
   // 0 past the end of the block.
   alignas(16) float values[kNormBlockElements];
   double lane[kNormLanes];
-  uint32_t largest[kThreads / 32];
 
   // Keeps the values of a thread; `at` is its first element in the block.
   KAON_DEVICE void Keep(const Four<float>& x, int64_t at) {
@@ -49,18 +48,6 @@ struct NormLanes {
     }
     __syncwarp();
     return threadIdx.x == 0 ? SumOfNormLanes(lane) : 0.0;
-  }
-
-  // Returns the largest of the threads' values in thread 0. All threads call it.
-  KAON_DEVICE uint32_t LargestOf(uint32_t value) {
-    for (int mask = 16; mask > 0; mask /= 2) {
-      const uint32_t other = __shfl_xor_sync(kWholeWarp, value, mask);
-      value = other > value ? other : value;
-    }
-    if (LaneOfWarp() == 0) largest[threadIdx.x / 32] = value;
-    __syncthreads();
-    for (const uint32_t other : largest) value = other > value ? other : value;
-    return value;
   }
 };
 

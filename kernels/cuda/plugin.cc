@@ -1,4 +1,5 @@
-// What kernels/backend.h wants of a plugin: libkaon_cuda.so, and libkaon_cuda_on_host.so for tests.
+// Exports the functions of a plugin (kernels/backend.h), for libkaon_cuda.so and
+// libkaon_cuda_on_host.so.
 #include <memory>
 #include <string>
 

@@ -1,4 +1,4 @@
-// Copies between any host memory and a device, through the page-locked pieces of a lane: the host
+// Copies between any host memory and a device, through the page-locked pieces of a lane. The host
 // copies one piece while the device copies the other. One thread at a time per lane.
 #ifndef KAON_KERNELS_CUDA_STAGED_COPY_H_
 #define KAON_KERNELS_CUDA_STAGED_COPY_H_

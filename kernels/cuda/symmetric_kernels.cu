@@ -1,11 +1,11 @@
 #include <algorithm>
 
+#include "kernels/cuda/half_pair.h"
 #include "kernels/cuda/instructions.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/seeded_bug.h"
 #include "kernels/cuda/symmetric_kernels.h"
 #include "kernels/cuda/tensor_map.h"
-#include "kernels/float_bits.h"
 
 // The products need sm_90a; other architectures compile a trap.
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -42,9 +42,9 @@ struct Pipeline {
 };
 static_assert(sizeof(Pipeline) <= kSymmetricSharedBytes && sizeof(Step) == kStepBytes);
 
-// How sums become results.
+// Turns sums into results.
 struct Epilogue {
-  int64_t n;
+  int n;
   float alpha;
   float beta;
   const uint16_t* c;
@@ -71,15 +71,6 @@ struct FinishArguments {
   Epilogue epilogue;
 };
 
-template <DType dtype>
-KAON_DEVICE float Widened(uint16_t x) {
-  return dtype == DType::kBFloat16 ? BFloat16ToFloat(x) : Float16ToFloat(x);
-}
-template <DType dtype>
-KAON_DEVICE uint16_t Rounded(float x) {
-  return dtype == DType::kBFloat16 ? FloatToBFloat16(x) : FloatToFloat16(x);
-}
-
 // Packed elements that one access loads or stores.
 template <int count>
 struct alignas(count * 2) Elements {
@@ -88,7 +79,7 @@ struct alignas(count * 2) Elements {
 
 // Stores the elements [begin, end), as one access if these are all.
 template <int count>
-KAON_DEVICE void Store(uint16_t* to, const Elements<count>& from, int64_t begin, int64_t end) {
+KAON_DEVICE void Store(uint16_t* to, const Elements<count>& from, int begin, int end) {
   if (begin <= 0 && end >= count) {
     *reinterpret_cast<Elements<count>*>(to) = from;
     return;
@@ -98,7 +89,7 @@ KAON_DEVICE void Store(uint16_t* to, const Elements<count>& from, int64_t begin,
   }
 }
 
-KAON_DEVICE int64_t OffsetOf(int batch, int64_t stride, int64_t row, int64_t pitch, int64_t col) {
+KAON_DEVICE int64_t OffsetOf(int batch, int64_t stride, int row, int64_t pitch, int col) {
   if (Has(SeededBug::kBatchIgnored)) batch = 0;
   const int64_t offset = batch * stride + row * pitch + col;
   return Has(SeededBug::kOffsetIn32Bits) ? static_cast<int32_t>(offset) : offset;
@@ -106,28 +97,28 @@ KAON_DEVICE int64_t OffsetOf(int batch, int64_t stride, int64_t row, int64_t pit
 
 // Stores elements of a row of the lower triangle, diagonal included, from column `col` on.
 template <int count>
-KAON_DEVICE void StoreLower(const Epilogue& e, int batch, int64_t row, int64_t col,
+KAON_DEVICE void StoreLower(const Epilogue& e, int batch, int row, int col,
                             const Elements<count>& values) {
   if (row >= e.n && !Has(SeededBug::kRaggedRowsStored)) return;
-  const int64_t end = Has(SeededBug::kUpperHalfStored) ? e.n - col : row - col + 1;
+  const int end = Has(SeededBug::kUpperHalfStored) ? e.n - col : row - col + 1;
   if (end <= 0) return;
   Store(e.d + OffsetOf(batch, e.d_stride, row, e.d_pitch, col), values, 0, end);
 }
 
 // Stores the mirror image of elements of a column, from row `row` on: those below the diagonal.
 template <int count>
-KAON_DEVICE void StoreMirror(const Epilogue& e, int batch, int64_t row, int64_t col,
+KAON_DEVICE void StoreMirror(const Epilogue& e, int batch, int row, int col,
                              const Elements<count>& values) {
-  const int64_t begin = col + 1 - row;
-  const int64_t end = e.n - row;
+  const int begin = col + 1 - row;
+  const int end = e.n - row;
   if (begin >= count || end <= 0) return;
   if (Has(SeededBug::kMirrorIndexWrong)) row ^= 8;
   Store(e.d + OffsetOf(batch, e.d_stride, col, e.d_pitch, row), values, begin, end);
 }
 
-// Returns the results of two sums beside each other, from an even column on.
+// Returns the results of the sums of two neighbouring columns; `col` is even.
 template <DType dtype>
-KAON_DEVICE uint32_t ResultsOf(const Epilogue& e, int batch, int64_t row, int64_t col, float sum,
+KAON_DEVICE uint32_t ResultsOf(const Epilogue& e, int batch, int row, int col, float sum,
                                float right_sum) {
   float result = e.alpha * sum;
   float right_result = e.alpha * right_sum;
@@ -138,13 +129,15 @@ KAON_DEVICE uint32_t ResultsOf(const Epilogue& e, int batch, int64_t row, int64_
     result += e.beta * Widened<dtype>(static_cast<uint16_t>(addends));
     right_result += e.beta * Widened<dtype>(static_cast<uint16_t>(addends >> 16));
   }
-  return Rounded<dtype>(result) | static_cast<uint32_t>(Rounded<dtype>(right_result)) << 16;
+  return RoundedPair<dtype>(result, right_result);
 }
+
+#if defined(KAON_HAS_WGMMA)
 
 // Stores both images of a warp's staged results, in accesses of 16 bytes. Its first element is
 // (row, col) of the matrix.
-KAON_DEVICE void StoreStaged(const Epilogue& e, const StagedRows& staged, int batch, int64_t row,
-                             int64_t col) {
+KAON_DEVICE void StoreStaged(const Epilogue& e, const StagedRows& staged, int batch, int row,
+                             int col) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int chunk = lane % 16 * 8;
   KAON_UNROLL
@@ -169,17 +162,15 @@ KAON_DEVICE void StoreStaged(const Epilogue& e, const StagedRows& staged, int ba
   }
 }
 
-#if defined(KAON_HAS_WGMMA)
-
 // Stores a warp's sums of a whole tile. Its first row is `warp_row` of the tile.
 template <DType dtype>
 KAON_DEVICE void StoreTile(const Epilogue& e, const SymmetricWork& w, int warp_row,
                            StagedRows& staged, const float (&d)[128]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int64_t row = int64_t{w.row} + warp_row;
+  const int row = w.row + warp_row;
   KAON_UNROLL
   for (int part = 0; part < kTileCols / kStagedCols; ++part) {
-    const int64_t col = int64_t{w.col} + part * kStagedCols;
+    const int col = w.col + part * kStagedCols;
     KAON_UNROLL
     for (int j = 0; j < 32; ++j) {
       const int r = lane / 4 + j % 2 * 8;
@@ -291,7 +282,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     FenceBarriers();
   }
   __syncthreads();
-  // What 128 threads give back, 256 threads get: they start with 168 each.
+  // All start with 168 registers. 128 threads release 144 each, and 256 threads get 72 each.
   if (threadIdx.x < 128) {
     ShrinkRegisters<24>();
     if (threadIdx.x == 0) LoadOperands(arguments, p);
@@ -325,8 +316,8 @@ __global__ void __launch_bounds__(kFinishThreads)
   const int square = static_cast<int>(blockIdx.x) % kSquaresOfTile;
   const int square_row = square / (kTileCols / kSquare) * kSquare;
   const int square_col = square % (kTileCols / kSquare) * kSquare;
-  const int64_t row = int64_t{w.row} + square_row;
-  const int64_t col = int64_t{w.col} + square_col;
+  const int row = w.row + square_row;
+  const int col = w.col + square_col;
   const Epilogue& e = arguments.epilogue;
   if (row >= e.n || col >= row + kSquare) return;
   const int r = static_cast<int>(threadIdx.x) / 8;
@@ -363,7 +354,7 @@ void LaunchAs(Stream& stream, const SymmetricLaunch& l) {
   const auto operand = [&](const SymmetricMatrices& m, int box_rows) {
     return MakeTensorMap({m.data, l.n, l.k, m.pitch, l.batch, m.stride}, dtype, box_rows);
   };
-  const Epilogue epilogue = {l.n,
+  const Epilogue epilogue = {static_cast<int>(l.n),
                              l.alpha,
                              l.beta,
                              static_cast<const uint16_t*>(l.c.data),

@@ -1,5 +1,5 @@
-// The kernels of a symmetric product, behind a plain function (symmetric_product.h has the contract
-// and the plan). For multiprocessors with WGMMA and TMA, sm_90a. One thread a stream.
+// The kernels of a symmetric product, behind a plain function. symmetric_product.h has the contract
+// and the plan. They need WGMMA and TMA, which sm_90a has. One thread uses a stream.
 #ifndef KAON_KERNELS_CUDA_SYMMETRIC_KERNELS_H_
 #define KAON_KERNELS_CUDA_SYMMETRIC_KERNELS_H_
 

@@ -1,8 +1,7 @@
-// A product whose result is symmetric, D <- alpha A B^T + beta C, on the tensor cores of a device
-// with WGMMA and TMA (sm_90a): half the work of a dense product. Elements have 16 bits, sums are
-// fp32. D is exactly symmetric: the lower triangle is computed and mirrored, whatever the upper one
-// would be. The bits depend on shape and device alone. A plan is made once for each shape, outside
-// of a capture; one plan may serve several streams at once.
+// A product whose result is symmetric: D <- alpha A B^T + beta C. It takes half the work of a dense
+// product, on devices with WGMMA and TMA (sm_90a). Elements have 16 bits; sums are fp32. The lower
+// triangle is computed and mirrored, so D is exactly symmetric. The bits depend on shape and device
+// alone. Make one plan for each shape, outside of a capture. Several streams may use one plan.
 #ifndef KAON_KERNELS_CUDA_SYMMETRIC_PRODUCT_H_
 #define KAON_KERNELS_CUDA_SYMMETRIC_PRODUCT_H_
 
@@ -31,7 +30,7 @@ struct SymmetricShape {
 };
 
 // Device memory. Matrices start on 16-byte boundaries, and pitch and stride are multiples of 8
-// elements: the caller pads rows. What lies in the padding is neither read nor written.
+// elements: the caller pads rows. The padding is neither read nor written.
 struct SymmetricOperands {
   // n x k each; may be the same.
   SymmetricMatrices a;

@@ -1,8 +1,8 @@
-// The order of work of a symmetric product on a device: tiles of 128 x 256 that touch the lower
+// The order of work of a symmetric product on a device. Tiles of 128 x 256 touch the lower
 // triangle, in groups that share operands in the L2 cache. Whole waves come first. The tiles of the
-// last wave are cut along K, so that they occupy every multiprocessor; their sums are added in
-// order afterwards. So the bits depend on the shape and the number of multiprocessors alone.
-// Values and pure functions; any thread.
+// last wave are cut along K, so that they occupy every multiprocessor; a second kernel adds their
+// sums in order. So the bits depend on the shape and the number of multiprocessors alone. Values
+// and pure functions; any thread.
 #ifndef KAON_KERNELS_CUDA_SYMMETRIC_SCHEDULE_H_
 #define KAON_KERNELS_CUDA_SYMMETRIC_SCHEDULE_H_
 

@@ -1,6 +1,6 @@
-// A batch of matrices of 16-bit elements as the copy engine (TMA) of a device reads it: boxes of
-// rows by 64 columns, which land in shared memory in rows of 128 bytes with the 128-byte swizzle.
-// Elements outside a matrix are zero. For .cu files only. A value; any thread.
+// A batch of matrices of 16-bit elements, as the copy engine (TMA) of a device reads it. It copies
+// boxes of rows by 64 columns into shared memory: rows of 128 bytes with the 128-byte swizzle.
+// Elements outside a matrix become zero. Only .cu files include this. A value; any thread.
 #ifndef KAON_KERNELS_CUDA_TENSOR_MAP_H_
 #define KAON_KERNELS_CUDA_TENSOR_MAP_H_
 

@@ -68,10 +68,17 @@ class UpdateTurn {
   const int count_;
 };
 
+struct UpdateShared {
+  DigestTable table;
+  OfWarps<uint64_t> sums[2];
+  OfWarps<uint32_t> largest;
+};
+
 template <typename Rule, int num_slots, StateDType momentum>
 __global__ void __launch_bounds__(kThreads) UpdateKernel(const UpdateArguments<Rule> arguments) {
-  DigestTable& table = SharedMemory<DigestTable>();
-  FillDigestTable(table);
+  UpdateShared& shared = SharedMemory<UpdateShared>();
+  const DigestTable& table = shared.table;
+  FillDigestTable(shared.table);
   __syncthreads();
   DigestSum weights(table, arguments.weights_key);
   DigestSum slots[3] = {DigestSum(table, arguments.slot_keys[0]),
@@ -86,9 +93,9 @@ __global__ void __launch_bounds__(kThreads) UpdateKernel(const UpdateArguments<R
   uint64_t slots_sum = 0;
   for (int k = 0; k < num_slots; ++k) slots_sum += slots[k].sum();
   UpdateFacts& facts = *arguments.update.facts;
-  AddOfWarp(weights.sum(), &facts.weights_digest);
-  if (num_slots > 0) AddOfWarp(slots_sum, &facts.slots_digest);
-  MaxOfWarp(largest, &facts.largest_weight_bits);
+  AddOfBlock(weights.sum(), shared.sums[0], &facts.weights_digest);
+  if (num_slots > 0) AddOfBlock(slots_sum, shared.sums[1], &facts.slots_digest);
+  RaiseByBlock(largest, shared.largest, &facts.largest_weight_bits);
 }
 
 template <typename Rule, int num_slots>

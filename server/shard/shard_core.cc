@@ -28,17 +28,17 @@ ShardCore::ShardCore(Options options, ShardHost& host, StepPhases* phases,
       host_(host),
       phases_(phases),
       machine_(options_.data_loss, options_.durability, options_.interval_steps),
-      publisher_(phases, options_.store),
+      publisher_(*options_.backend, phases, options_.store),
       accumulator_({options_.store, options_.backend, options_.staging_bytes,
                     [&host](uint64_t generation) { host.OnFolded(generation); },
                     [&host](uint64_t generation, uint32_t parameter_id) {
                       host.OnParameterFolded(generation, parameter_id);
                     },
-                    options_.min_chunk_bytes, phases}),
+                    options_.min_chunk_bytes, phases, options_.staging}),
       gradients_(accumulator_, host),
       state_(options_, {host, machine_, accumulator_, publisher_, gradients_, counts}),
       replay_(machine_, state_, accumulator_, publisher_, gradients_),
-      checkpoint_(host, machine_, state_, options_.backend->name()) {
+      checkpoint_(host, machine_, state_, options_.written_by) {
   if (!options_.data_loss.empty()) EndDataStreams(absl::DataLossError(options_.data_loss));
 }
 
@@ -222,7 +222,8 @@ absl::StatusOr<StoredParameter*> ShardCore::Find(const v1::ShardParameterRequest
 absl::StatusOr<v1::ParameterStats> ShardCore::Stats(const v1::ShardParameterRequest& request) {
   KAON_ASSIGN_OR_RETURN(StoredParameter * parameter, Find(request));
   parameter->trace.watched_until_step = machine_.applied_step() + kWatchedSteps;
-  return StatsOf(*parameter, publisher_.current(parameter->id), publisher_.previous(parameter->id));
+  return StatsOf(*parameter, *options_.backend, publisher_.current(parameter->id),
+                 publisher_.previous(parameter->id));
 }
 
 absl::StatusOr<v1::ParameterDiagnostics> ShardCore::Diagnostics(

@@ -42,7 +42,7 @@ KAON_UNSEEN Block& Block::Current() { return *current; }
 
 Block::Block(int threads, uint64_t seed)
     : count_(threads),
-      owned_fibers_(new Fiber[threads]),
+      owned_fibers_(std::make_unique<Fiber[]>(static_cast<size_t>(threads))),
       fibers_(owned_fibers_.get()),
       random_(seed),
       static_shared_(kStaticSharedBytes),
@@ -83,10 +83,10 @@ KAON_UNSEEN void Block::Run(Index block, Index grid, uint32_t dynamic_shared_byt
     std::fill_n(fibers_[i].scratch, kScratchBytes, std::byte{0});
     fibers_[i].scratch_used = false;
   }
-  Release(this);
+  Release(&start_);
   while (Step()) {
   }
-  Acquire(this);
+  Acquire(&end_);
   current = outer;
   static_shared_.CheckBounds();
   dynamic_shared_.CheckBounds();
@@ -118,17 +118,18 @@ KAON_UNSEEN void Block::Enter() {
   // The fiber runs its thread of one block after the other.
   while (true) {
     Block* const block = current;
-    Acquire(block);
+    Acquire(&block->start_);
     (*block->body_)();
-    Release(block);
+    Release(&block->end_);
     block->Wait(State::kDone, nullptr);
   }
 }
 
 KAON_UNSEEN void Block::Barrier(const char* where) {
-  Release(this);
+  const void* const token = &barrier_tokens_[num_barriers_ % 2];
+  Release(token);
   Wait(State::kAtBarrier, where);
-  Acquire(this);
+  Acquire(token);
 }
 
 KAON_UNSEEN uint64_t Block::Shuffle(uint64_t value, int from) {
@@ -141,10 +142,11 @@ KAON_UNSEEN uint64_t Block::Shuffle(uint64_t value, int from) {
 }
 
 KAON_UNSEEN void Block::SyncWarp() {
-  const Fiber* const warp = &fibers_[now_ / kWarp * kWarp];
-  Release(warp);
+  const int warp = now_ / kWarp;
+  const void* const token = &warp_tokens_[warp * 2 + num_warp_waits_[warp] % 2];
+  Release(token);
   Wait(State::kInWarp, "a __syncwarp");
-  Acquire(warp);
+  Acquire(token);
 }
 
 KAON_UNSEEN void Block::Poll() { Wait(State::kPolling, "a poll"); }
@@ -300,6 +302,7 @@ KAON_UNSEEN void Block::ReleaseWarp(int base) {
     if (fibers_[i].where != fibers_[base].where) return;
   }
   for (int i = base; i < end; ++i) SetState(i, State::kReady);
+  ++num_warp_waits_[base / kWarp];
 }
 
 KAON_UNSEEN void Block::ReleaseBarrier() {
@@ -312,6 +315,7 @@ KAON_UNSEEN void Block::ReleaseBarrier() {
         << "threads of a block wait at different places: " << where << " and " << fiber.where;
     SetState(i, State::kReady);
   }
+  ++num_barriers_;
 }
 
 void RunGrid(uint64_t seed, int64_t blocks, int threads, uint32_t dynamic_shared_bytes,

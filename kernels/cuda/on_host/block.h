@@ -1,8 +1,8 @@
-// The threads of one block of a CUDA kernel, run on the host: each is a fiber, and blocks run one
-// after the other in seeded order. It finds missing barriers (other bits under another seed, or
-// ThreadSanitizer, to which each fiber is a thread), barriers that not all threads reach, and reads
-// of shared memory that nobody wrote. Memory-model subtleties and time have no counterpart here.
-// One thread at a time uses a block; several blocks may run on several threads.
+// The threads of one block of a CUDA kernel, run on the host. Each thread is a fiber. Blocks run
+// one after the other in seeded order. A block finds missing barriers: other bits under another
+// seed, or a race for ThreadSanitizer, to which each fiber is a thread. It aborts on barriers that
+// not all threads reach, and fills shared memory with NaN. Memory-model subtleties and time have no
+// counterpart here. One thread at a time uses a block; several blocks may run on several threads.
 #ifndef KAON_KERNELS_CUDA_ON_HOST_BLOCK_H_
 #define KAON_KERNELS_CUDA_ON_HOST_BLOCK_H_
 
@@ -152,6 +152,14 @@ class Block {
   std::array<uint32_t, kMostThreads / 32> ready_ = {};
   std::array<int, kMostThreads / 32> in_warp_ = {};
   int num_done_ = 0;
+  // Tokens for ThreadSanitizer. Waits alternate between two, since one thread may release the next
+  // wait before another has acquired the last.
+  char start_;
+  char end_;
+  char barrier_tokens_[2];
+  char warp_tokens_[kMostThreads / 32 * 2];
+  unsigned num_barriers_ = 0;
+  unsigned num_warp_waits_[kMostThreads / 32] = {};
   Index block_;
   Index grid_;
 };

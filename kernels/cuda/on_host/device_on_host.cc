@@ -346,7 +346,7 @@ void StreamOnHost::Wait(const Event& event) {
 void StreamOnHost::Synchronize() {
   MutexLock lock(device_.mutex_);
   device_.CheckNoCaptureLocked("waits for a stream");
-  // Of the queue as it is now.
+  // Marks the end of the queue as it is now.
   Work end;
   const SharedMark mark = std::make_shared<Mark>();
   end.records = mark;

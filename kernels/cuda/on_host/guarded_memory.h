@@ -1,4 +1,4 @@
-// Allocations of one kind of memory that find mistakes: fresh contents are NaN patterns, and a
+// Allocations of one kind of memory that find mistakes. Fresh contents are NaN patterns, and a
 // guard before and after each allocation shows writes outside it. Its owner orders the calls.
 #ifndef KAON_KERNELS_CUDA_ON_HOST_GUARDED_MEMORY_H_
 #define KAON_KERNELS_CUDA_ON_HOST_GUARDED_MEMORY_H_
@@ -55,7 +55,7 @@ class GuardedMemory {
   const std::string kind_;
   const uint64_t capacity_;
   uint64_t used_ = 0;
-  // By the first byte that the caller has.
+  // Sorted by the first byte that the caller has.
   std::map<uintptr_t, Allocation> allocations_;
   std::vector<Allocation> freed_;
 };

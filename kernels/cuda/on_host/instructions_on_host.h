@@ -24,6 +24,11 @@ struct Mbarrier {
   int32_t bytes;
 };
 static_assert(sizeof(Mbarrier) == sizeof(uint64_t));
+// Names a phase for ThreadSanitizer.
+inline const void* TokenOf(const void* barrier, uint32_t phase) {
+  return static_cast<const char*>(barrier) + phase * 4;
+}
+
 KAON_UNSEEN inline void EndPhaseIfComplete(Mbarrier& barrier) {
   if (barrier.pending != 0 || barrier.bytes != 0) return;
   barrier.phase ^= 1;
@@ -36,8 +41,7 @@ inline uint32_t Swizzled(uint32_t address) { return address ^ (((address >> 7) &
 
 struct Product {
   float* d;
-  uint64_t a;
-  uint64_t b;
+  uint64_t a, b;
   bool add;
   DType dtype;
   int group;
@@ -47,8 +51,7 @@ struct Product {
 struct Products {
   static constexpr int kMost = 16;
   Product waiting[kMost];
-  int num_waiting;
-  int groups;  // committed so far
+  int num_waiting, groups;  // groups committed so far
   bool fenced;
 };
 static_assert(sizeof(Products) <= Block::kScratchBytes);
@@ -127,31 +130,29 @@ KAON_UNSEEN inline uint32_t SharedAddress(const void* p) {
 }
 
 KAON_UNSEEN inline void InitBarrier(uint64_t* barrier, int count) {
-  const auto arrivals = static_cast<uint32_t>(count);
-  *reinterpret_cast<on_host::Mbarrier*>(barrier) = {0, arrivals & 0x7fff, arrivals & 0xffff, 0};
+  const uint32_t arrivals = static_cast<uint32_t>(count) & 0x7fff;
+  *reinterpret_cast<on_host::Mbarrier*>(barrier) = {0, arrivals, arrivals, 0};
 }
 
 KAON_UNSEEN inline void ArriveExpecting(uint64_t* barrier, uint32_t bytes) {
   on_host::Mbarrier& state = *reinterpret_cast<on_host::Mbarrier*>(barrier);
-  on_host::Block::Release(barrier);
+  on_host::Block::Release(on_host::TokenOf(barrier, state.phase));
   CHECK_GT(state.pending, 0u) << "one arrival too many";
   state.bytes += static_cast<int32_t>(bytes);
   --state.pending;
   on_host::EndPhaseIfComplete(state);
 }
-
 inline void Arrive(uint64_t* barrier) { ArriveExpecting(barrier, 0); }
 
 KAON_UNSEEN inline void AwaitPhase(uint64_t* barrier, uint32_t parity) {
   while (reinterpret_cast<on_host::Mbarrier*>(barrier)->phase == parity) {
     on_host::Block::Current().Poll();
   }
-  on_host::Block::Acquire(barrier);
+  on_host::Block::Acquire(on_host::TokenOf(barrier, parity));
 }
 
 inline void FenceBarriers() {}
 inline void PrefetchMap(const TensorMap&) {}
-
 KAON_UNSEEN inline void LoadBox(void* to, const TensorMap& map, uint64_t* barrier, int x, int y,
                                 int z) {
   CHECK_EQ(SharedAddress(to) % 128, 0u) << "a box lands on a boundary of 128 bytes";
@@ -159,8 +160,8 @@ KAON_UNSEEN inline void LoadBox(void* to, const TensorMap& map, uint64_t* barrie
   on_host::Block::Current().Defer([=] {
     on_host::Block::Acquire(to);
     on_host::CopyBox(map, SharedAddress(to), x, y, z);
-    on_host::Block::Release(barrier);
     on_host::Mbarrier& state = *reinterpret_cast<on_host::Mbarrier*>(barrier);
+    on_host::Block::Release(on_host::TokenOf(barrier, state.phase));
     state.bytes -= map.box_rows * kBoxRowBytes;
     on_host::EndPhaseIfComplete(state);
   });

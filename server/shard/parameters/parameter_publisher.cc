@@ -20,7 +20,7 @@ void ParameterPublisher::Serve(const std::string& job, uint64_t timeline,
   for (Source& source : sources) {
     auto parameter = std::make_unique<Parameter>();
     parameter->name = std::move(source.name);
-    parameter->num_elements = source.first.size();
+    parameter->num_elements = source.first.num_floats();
     {
       MutexLock parameter_lock(parameter->mu);
       parameter->versions[0].memory = source.first;
@@ -169,11 +169,11 @@ absl::Status ParameterPublisher::Read(uint32_t parameter_id, uint64_t step, uint
     newest = std::max(newest, version.last_step);
     const bool wanted = step >= version.first_step && step <= version.last_step;
     if (!wanted && !Mutated(Mutation::kAnyVersionRead)) continue;
-    kernels::FromFloat(dtype, version.memory.subspan(offset, num_elements), to);
+    backend_.RoundOut(version.memory.SubFloats(offset, num_elements), dtype, to);
     return absl::OkStatus();
   }
-  if (const absl::Span<const float> copy = parameter->pinned.Find(step); !copy.empty()) {
-    kernels::FromFloat(dtype, copy.subspan(offset, num_elements), to);
+  if (const kernels::ConstRegion copy = parameter->pinned.Find(step); !copy.empty()) {
+    backend_.RoundOut(copy.SubFloats(offset, num_elements), dtype, to);
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(
@@ -216,27 +216,27 @@ void ParameterPublisher::ExpectStep(std::optional<uint64_t> step) {
   Wake(std::nullopt);
 }
 
-absl::Span<const float> ParameterPublisher::current(uint32_t parameter_id) const {
+kernels::ConstRegion ParameterPublisher::current(uint32_t parameter_id) const {
   const Parameter& parameter = *parameters_.at(parameter_id);
   MutexLock parameter_lock(parameter.mu);
   return parameter.versions[parameter.current].memory;
 }
 
-absl::Span<const float> ParameterPublisher::previous(uint32_t parameter_id) const {
+kernels::ConstRegion ParameterPublisher::previous(uint32_t parameter_id) const {
   const Parameter& parameter = *parameters_.at(parameter_id);
   MutexLock parameter_lock(parameter.mu);
   const Version& version = parameter.versions[1 - parameter.current];
-  return version.valid ? version.memory : absl::Span<float>();
+  return version.valid ? version.memory : kernels::Region();
 }
 
-absl::Span<float> ParameterPublisher::BeginWrite(uint32_t parameter_id) {
+kernels::Region ParameterPublisher::BeginWrite(uint32_t parameter_id) {
   Parameter& parameter = *parameters_.at(parameter_id);
   MutexLock parameter_lock(parameter.mu);
   Version& next = parameter.versions[1 - parameter.current];
   if (store_ != nullptr && next.valid && parameter.pinned.Holds(next.first_step, next.last_step)) {
     const absl::Status kept =
-        parameter.pinned.Keep(*store_, absl::StrCat("version/", parameter_id, "/", ++copies_made_),
-                              next.first_step, next.last_step, next.memory);
+        parameter.pinned.Keep({next.first_step, next.last_step, next.memory}, backend_, *store_,
+                              absl::StrCat("version/", parameter_id, "/", ++copies_made_));
     if (!kept.ok()) {
       LOG_EVERY_T(WARNING, 1) << "readers lose version " << next.last_step << " of "
                               << parameter.name << ": " << kept;

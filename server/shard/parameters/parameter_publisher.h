@@ -17,10 +17,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "kaon/v1/shard_data.pb.h"
+#include "kernels/backend.h"
 #include "kernels/dtype.h"
 #include "kernels/mutex.h"
+#include "kernels/region.h"
 #include "server/shard/parameters/pinned_versions.h"
 #include "server/shard/step_phases.h"
 #include "server/tier/tiered_store.h"
@@ -34,19 +35,20 @@ using WaiterId = uint64_t;
 
 class ParameterPublisher {
  public:
-  // One parameter of this shard. Its memory outlives the publisher's use.
+  // One parameter of this shard. Its memory, in the backend's space, outlives the publisher's use.
   struct Source {
     uint32_t parameter_id = 0;
     std::string name;
-    absl::Span<float> first;
+    kernels::Region first;
     // Empty for a parameter that is written only once.
-    absl::Span<float> second;
+    kernels::Region second;
   };
 
   // `phases` records the time of reads; null: not measured. `store` allocates copies; null: no
-  // version outlives its buffer. Both outlive the publisher.
-  explicit ParameterPublisher(StepPhases* phases = nullptr, tier::TieredStore* store = nullptr)
-      : phases_(phases), store_(store) {}
+  // version outlives its buffer. All outlive the publisher.
+  explicit ParameterPublisher(kernels::Backend& backend, StepPhases* phases = nullptr,
+                              tier::TieredStore* store = nullptr)
+      : backend_(backend), phases_(phases), store_(store) {}
 
   // Checks a request. Returns NOT_FOUND, INVALID_ARGUMENT (dtype, parameters), or
   // FAILED_PRECONDITION naming both for an older timeline or a replaced step. Returns UNAVAILABLE
@@ -86,11 +88,11 @@ class ParameterPublisher {
   // Starts `timeline`: all served versions are invalid. Readers wait until the next Publish.
   void Rewind(uint64_t timeline);
   // Returns the newest version.
-  absl::Span<const float> current(uint32_t parameter_id) const;
+  kernels::ConstRegion current(uint32_t parameter_id) const;
   // Returns the version before the newest; empty before the second write.
-  absl::Span<const float> previous(uint32_t parameter_id) const;
+  kernels::ConstRegion previous(uint32_t parameter_id) const;
   // Returns memory for the next version. Its previous contents are invalid from now on.
-  absl::Span<float> BeginWrite(uint32_t parameter_id);
+  kernels::Region BeginWrite(uint32_t parameter_id);
   // Publishes the written memory as version `step`.
   void Publish(uint32_t parameter_id, uint64_t step);
   // Publishes the newest version as version `step`, too: it is unchanged.
@@ -102,7 +104,7 @@ class ParameterPublisher {
 
  private:
   struct Version {
-    absl::Span<float> memory;
+    kernels::Region memory;
     // The memory is the version of the steps first_step to last_step.
     bool valid = false;
     uint64_t first_step = 0;
@@ -130,6 +132,7 @@ class ParameterPublisher {
   // Wakes the readers that wait for the parameter; absent: all readers.
   void Wake(std::optional<uint32_t> parameter_id);
 
+  kernels::Backend& backend_;
   StepPhases* const phases_;
   tier::TieredStore* const store_;
   // Used by the step thread; makes the names of copies unique.

@@ -55,7 +55,7 @@ class Parameter {
     }
   }
 
-  // While folds are under way.
+  // Reads sum, mean and facts while folds are under way.
   void Finish() {
     if (id_ % 3 == 0) facts_.push_back(TensorDigest(id_, 7, sum_.Floats()));
     const MeanFacts mean = accumulation_->FinishMean(

@@ -1,5 +1,5 @@
-// What a shard does with a backend in one step, in small: sums of several parameters folded by
-// turns and by several threads, means, updates, copies. Returns every fact and digest, so that two
+// Runs small steps of a shard on a backend: several threads fold sums of several parameters, then
+// come means, updates and copies. Returns every fact and digest, so that two
 // backends, streams or seeds can be compared bit by bit. Used by tests only.
 #ifndef KAON_TESTS_KERNELS_CUDA_BACKEND_SCENARIO_H_
 #define KAON_TESTS_KERNELS_CUDA_BACKEND_SCENARIO_H_

@@ -1,5 +1,5 @@
-// Runs checks with one bug of kernels/cuda/seeded_bug.h after the other. For tests whose libraries
-// are built with KAON_SEEDED_BUG=-1; one thread.
+// Runs checks with one bug of kernels/cuda/seeded_bug.h after the other. Tests that use it build
+// their libraries with KAON_SEEDED_BUG=-1. One thread.
 #ifndef KAON_TESTS_KERNELS_CUDA_SEEDED_BUGS_H_
 #define KAON_TESTS_KERNELS_CUDA_SEEDED_BUGS_H_
 
@@ -13,8 +13,8 @@
 
 namespace kaon::kernels::cuda {
 
-// Returns true if `passes`, run in a process of its own with the bug built in, is false, crashes,
-// or does not end within a minute.
+// Runs `passes` in a process of its own with the bug built in. Returns true if it returns false,
+// crashes, or does not end within a minute.
 inline bool IsFound(SeededBug bug, const std::function<bool()>& passes) {
   const pid_t child = fork();
   if (child == 0) {

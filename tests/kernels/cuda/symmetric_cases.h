@@ -1,5 +1,5 @@
 // Symmetric products of random matrices on the host, and the bits that they must give: a loop that
-// adds in the same order. For tests; one thread.
+// adds in the same order. Tests call it on one thread.
 #ifndef KAON_TESTS_KERNELS_CUDA_SYMMETRIC_CASES_H_
 #define KAON_TESTS_KERNELS_CUDA_SYMMETRIC_CASES_H_
 

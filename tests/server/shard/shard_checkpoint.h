@@ -21,8 +21,7 @@ namespace kaon::shard {
 inline v1::RestoreBody WriteShardCheckpoint(DrivenShard& shard, disk::Directory& files,
                                             const std::string& id) {
   const std::unique_ptr<StateFreeze> freeze = shard.core().Freeze().value();
-  const v1::CheckpointPart part =
-      WriteCheckpointPart(*freeze, files, {id, 1, "reference", nullptr}).value();
+  const v1::CheckpointPart part = WriteCheckpointPart(*freeze, files, {id, 1, {}, nullptr}).value();
   const v1::ShardState& state = freeze->facts().state;
   const checkpoint::CheckpointFacts facts = {id, state.registration(), state.applied_record(),
                                              state.applied_step()};
