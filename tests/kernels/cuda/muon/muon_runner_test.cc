@@ -169,27 +169,32 @@ TEST(MuonRunnerTest, WorkspaceIsABoundOfWhatIsAllocated) {
   }
 }
 
-TEST(MuonRunnerTest, TunedFormsStayWithinRounding) {
+TEST(MuonRunnerTest, ChosenFormsStayWithinRounding) {
   DeviceMuon plain;
-  DeviceMuon tuned;
+  DeviceMuon chosen;
   MuonConfig config = ConfigOf(NsDType::kBFloat16);
   config.newton_schulz.steps = 1;
   Parameter p(config, {260, 264}, 5);
   Parameter same = p;
-  // Every interval is shorter than the one before it, so that later forms win.
-  absl::Time time = absl::UnixEpoch();
-  absl::Duration interval = absl::Seconds(1000);
-  const auto now = [&] {
-    interval *= 0.9;
-    return time += interval;
-  };
-  const SizedUpdate sized = {&p.rule, p.shape};
-  ASSERT_TRUE(tuned.runner().TuneProducts({&sized, 1}, {now, 1, 1}).ok());
-  EXPECT_EQ(tuned.runner().product_choice().Text().find("dense"), std::string::npos)
-      << tuned.runner().product_choice().Text();
+  const SymmetricBatch kind = KindOf({NsDType::kBFloat16, 260, 264, 1});
+  chosen.runner().product_choice().Set(kind, {SymmetricForm::kBlocks, {}});
   plain.Step({&p});
-  tuned.Step({&same});
+  chosen.Step({&same});
+  EXPECT_EQ(chosen.runner().product_choice().Find(kind)->form, SymmetricForm::kBlocks);
   EXPECT_LE(Distance(p.new_weight, same.new_weight), 1e-2 * Distance(p.weight, p.new_weight));
+}
+
+TEST(MuonRunnerTest, TuningTimesTheProductsOfTheUpdates) {
+  DeviceMuon device;
+  const RuleConfig rule = ConfigOf(NsDType::kFloat32);
+  const std::vector<uint64_t> shape = {24, 8};
+  const SizedUpdate sized = {&rule, shape};
+  absl::Time time = absl::UnixEpoch();
+  const auto now = [&] { return time += absl::Microseconds(200); };
+  ASSERT_TRUE(device.runner().TuneProducts({&sized, 1}, {now, 1, 1}).ok());
+  EXPECT_EQ(device.runner().product_choice().Text(),
+            "fp32 8 8 264 dense 200 0 0\n"
+            "fp32 8 24 264 dense 200 0 0\n");
 }
 
 TEST(MuonRunnerTest, TheLibraryIsNamed) {
