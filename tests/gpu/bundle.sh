@@ -99,10 +99,11 @@ for library in "$bundle"/lib/*.so.*; do
 done
 
 mkdir -p "$(dirname "$output")"
-tar -C "$work" --owner=0 --group=0 --sort=name -cf - kaon-gpu-bundle | gzip -9 >"$output"
-bytes=$(stat -c %s "$output")
+tar -C "$work" --owner=0 --group=0 --sort=name -cf - kaon-gpu-bundle | gzip >"$work/archive"
+bytes=$(stat -c %s "$work/archive")
 if [ "$bytes" -gt $MAX_BYTES ]; then
   echo "bundle.sh: $output has $bytes bytes, at most $MAX_BYTES are allowed: leave something out" >&2
   exit 1
 fi
+mv "$work/archive" "$output"
 echo "$output: $((bytes >> 20)) MiB; on the GPU host: tar xzf kaon-gpu-bundle.tar.gz && kaon-gpu-bundle/run.sh"
