@@ -22,7 +22,10 @@ using kernels::cuda::WideBatch;
 class DeviceBench {
  public:
   DeviceBench(DeviceStream& stream, bool small, Results& results)
-      : stream_(stream), small_(small), results_(results), symmetric_(stream.products()) {}
+      : stream_(stream),
+        small_(small),
+        results_(results),
+        symmetric_(stream.device(), stream.products()) {}
 
   void Run() {
     MeasureFold();
@@ -121,7 +124,7 @@ class DeviceBench {
     const SymmetricBatch shapes[] = {kernels::cuda::KindOf({config.dtype, r, r, 1}),
                                      kernels::cuda::KindOf({config.dtype, r, c, 1})};
     const absl::Status tuned = kernels::cuda::Tune({stream_.device(), symmetric_, stream_.on()},
-                                                   SteadyNow, shapes, tuned_);
+                                                   {.now = SteadyNow}, shapes, tuned_);
     const std::string name = absl::StrCat(form == NsForm::kGram ? "ns_gram_" : "ns_", shape);
     if (!tuned.ok()) {
       Skip(name, tuned);

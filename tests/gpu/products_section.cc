@@ -161,7 +161,7 @@ bool IsSymmetric(const SymmetricBatch& shape, const std::vector<float>& values) 
 
 void CheckSymmetric(DeviceStream& stream, SymmetricForm form, const SymmetricBatch& shape,
                     Results& results) {
-  kernels::cuda::SymmetricProducts symmetric(stream.products());
+  kernels::cuda::SymmetricProducts symmetric(stream.device(), stream.products());
   const std::string name =
       absl::StrCat("symmetric ", std::string(kernels::cuda::NameOf(form)), " ", NameOf(shape.dtype),
                    " ", shape.n, "x", shape.k, " batch ", shape.batch);
@@ -193,7 +193,7 @@ void CheckGraph(DeviceStream& stream, const kernels::NewtonSchulzConfig& config,
   const std::string name =
       absl::StrCat("newton_schulz ", NameOf(config.dtype), " ", shape.r, "x", shape.c, " batch ",
                    shape.batch, config.form == kernels::NsForm::kGram ? " gram" : "");
-  kernels::cuda::SymmetricProducts symmetric(stream.products());
+  kernels::cuda::SymmetricProducts symmetric(stream.device(), stream.products());
   kernels::cuda::ProductChoice choice;
   auto memory = kernels::cuda::OwnedMemory::OnDevice(
       stream.device(), kernels::cuda::NewtonSchulzPlan::MemoryBytes(config, shape));
