@@ -48,10 +48,10 @@ struct BatchedProduct {
   // B is stored as (cols, inner).
   bool transpose_b = false;
   int64_t batch = 1;
-  BatchLayout a;
-  BatchLayout b;
+  BatchLayout a = {};
+  BatchLayout b = {};
   // Of C and D.
-  BatchLayout d;
+  BatchLayout d = {};
   // The operands are arrays in device memory with the address of each matrix.
   bool by_address = false;
 
