@@ -160,6 +160,8 @@ absl::StatusOr<std::unique_ptr<NewtonSchulzPlan>> NewtonSchulzPlan::Create(
   const absl::optional<NewtonSchulzCoefficientSet> set = FindCoefficientSet(config);
   CHECK(set) << "coefficient set " << static_cast<int>(config.coefficients) << " has no row";
   auto plan = absl::WrapUnique(new NewtonSchulzPlan(engine, ConfigOf(config), *set, shape, memory));
+  // The library's heuristic asks the thread's current device: the stream's.
+  static_cast<void>(engine.on.stream.native());
   Search search(*plan);
   plan->RunSteps(search);
   if (!search.status().ok()) return search.status();

@@ -78,7 +78,7 @@ int64_t BlocksFor(int64_t threads) { return (threads + kThreads - 1) / kThreads;
 
 }  // namespace
 
-void FillPattern(Stream& stream, const MatrixBatch& matrices, bool symmetric, void* x) {
+void FillPattern(Stream& stream, const CheckedMatrices& matrices, bool symmetric, void* x) {
   const BatchLayout layout = LayoutOf(matrices.dtype, matrices.rows, matrices.cols);
   const int64_t count = matrices.batch * matrices.rows * matrices.cols;
   ForDType(matrices.dtype, [&]<NsDType dtype>() {
@@ -91,7 +91,7 @@ void FillPattern(Stream& stream, const MatrixBatch& matrices, bool symmetric, vo
   });
 }
 
-void CompareMatrices(Stream& stream, const MatrixBatch& matrices, const void* x, const void* y,
+void CompareMatrices(Stream& stream, const CheckedMatrices& matrices, const void* x, const void* y,
                      float floor, uint32_t* largest_bits) {
   constexpr int64_t kMostBlocks = 1024;
   const BatchLayout layout = LayoutOf(matrices.dtype, matrices.rows, matrices.cols);

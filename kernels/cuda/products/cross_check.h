@@ -11,7 +11,7 @@
 namespace kaon::kernels::cuda {
 
 // A batch of (rows, cols) matrices laid out by LayoutOf.
-struct MatrixBatch {
+struct CheckedMatrices {
   NsDType dtype = NsDType::kBFloat16;
   int64_t rows = 0;
   int64_t cols = 0;
@@ -20,11 +20,11 @@ struct MatrixBatch {
 
 // Writes values of [-1, 1] that depend on their place alone; `symmetric`: on the unordered pair of
 // row and column.
-void FillPattern(Stream& stream, const MatrixBatch& matrices, bool symmetric, void* x);
+void FillPattern(Stream& stream, const CheckedMatrices& matrices, bool symmetric, void* x);
 
 // Raises *largest_bits to the bits of the largest |x - y| / (max(|x|, |y|) + floor). It is at least
 // infinity if an element is not finite.
-void CompareMatrices(Stream& stream, const MatrixBatch& matrices, const void* x, const void* y,
+void CompareMatrices(Stream& stream, const CheckedMatrices& matrices, const void* x, const void* y,
                      float floor, uint32_t* largest_bits);
 
 }  // namespace kaon::kernels::cuda
