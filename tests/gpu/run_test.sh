@@ -94,6 +94,7 @@ expect "the rest of the page" "$work/page.md" '^after'
 rm "$programs/kaon-gpu-check-on-host"
 sections d conformance,cluster,peers
 expect "a missing program" "$work/d/table.md" '^\| CUDA backend .* kaon-gpu-check-on-host was not built .* not measured \|'
+expect "a missing server" "$work/d/table.md" '^\| AdamW on 2 GPU shards.* kaon-shard was not built .* not measured \|'
 
 for script in bundle.sh launcher.sh sources.sh; do bash -n "tests/gpu/$script" || fail "$script"; done
 [ $failures -eq 0 ] || { echo "$failures failures"; exit 1; }
