@@ -71,8 +71,8 @@ expect "a section with an error" "$work/b/table.md" '^\| twins .* \| exit status
 expect "its last words" "$work/output" '^twins are broken'
 
 # A section that hangs is cut with everything that it started, and runs again the next time.
-sections c determinism,conformance --budget 2
-expect "a section that hangs" "$work/c/table.md" '^\| one digest .* \| cut after 2 s \| all \| - \| failed \|'
+sections c determinism,conformance --budget 5
+expect "a section that hangs" "$work/c/table.md" '^\| one digest .* \| cut after [1-5] s \| all \| - \| failed \|'
 expect "the section after it" "$work/c/table.md" '^\| CUDA backend .* \| no time was left \| all \| - \| not measured \|'
 ! kill -0 "$(cat "$work/sleeper")" 2>/dev/null || fail "a child of the section is still there"
 touch "$work/healed"
