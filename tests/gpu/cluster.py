@@ -172,8 +172,12 @@ def main():
     programs = Programs(args.programs)
     # Both shards share the device.
     device = [] if args.device == "cpu" else ["--device", args.device, "--device-memory-bytes", str(SHARD_BYTES)]
-    if device and not programs.knows("kaon-shard", "--device"):
-        emit("", skipped="kaon-shard has no option --device")
+    try:
+        if device and not programs.knows("kaon-shard", "--device"):
+            emit("", skipped="kaon-shard has no option --device")
+            return 0
+    except FileNotFoundError as error:
+        emit("", skipped=str(error))
         return 0
     failed = 0
     for name, measure in (("training", measure_training), ("transfers", measure_transfers)):
