@@ -15,7 +15,7 @@
 #include "kernels/gemm/onednn_gemm.h"
 #include "kernels/gemm/reference_gemm.h"
 #include "kernels/gemm/tiled_gemm.h"
-#include "kernels/offload_backend.h"
+#include "kernels/offload/offload_backend.h"
 #include "kernels/vector_dispatch.h"
 
 namespace kaon::kernels {

@@ -136,7 +136,7 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
   options.store = store_.get();
   options.backend = backend_.get();
   options.written_by = checkpoint::WrittenBy(backend_->name(), backend_->device_class());
-  // The cpu backend computes, alone or beside a device.
+  // The cpu backend computes, alone or together with a device.
   if (backend_->space() == kernels::Space::kHost) {
     options.instruction_set = kernels::ChosenIsa();
     options.compute_threads = config.threads();

@@ -4,8 +4,8 @@
 // So weights of Muon have the bits of the device backend, and all other results those of the CPU
 // backend. The creator owns it. Several threads may use it concurrently on disjoint buffers; those
 // with work for the device take turns.
-#ifndef KAON_KERNELS_OFFLOAD_BACKEND_H_
-#define KAON_KERNELS_OFFLOAD_BACKEND_H_
+#ifndef KAON_KERNELS_OFFLOAD_OFFLOAD_BACKEND_H_
+#define KAON_KERNELS_OFFLOAD_OFFLOAD_BACKEND_H_
 
 #include <cstdint>
 #include <memory>
@@ -60,14 +60,14 @@ class OffloadBackend final : public Backend {
 
   std::unique_ptr<Accumulation> Accumulate(Region sum) override { return cpu_->Accumulate(sum); }
 
-  // CPU and device work at the same time. Grows the reservation for an update that is larger than
-  // any before; the process ends with the arithmetic if the device has no memory for it.
+  // CPU and device work at the same time. An update that is larger than any before grows the
+  // reservation. The process ends with the arithmetic if the device has no memory for it.
   void RunUpdates(absl::Span<Update> updates) override;
   // The longest list whose buffers are at most most_staged_bytes.
   size_t NumConcurrentUpdates(absl::Span<const SizedUpdate> updates) const override;
   // Host memory: only OrthogonalityError needs any.
   uint64_t WorkspaceBytes(absl::Span<const SizedUpdate> updates) const override;
-  // Allocates device memory for the copies. Refuses an update that has no room beside its
+  // Allocates device memory for the copies. Refuses an update that does not fit together with its
   // workspace.
   absl::Status Reserve(absl::Span<const SizedUpdate> updates) override;
 
@@ -96,4 +96,4 @@ class OffloadBackend final : public Backend {
 
 }  // namespace kaon::kernels
 
-#endif  // KAON_KERNELS_OFFLOAD_BACKEND_H_
+#endif  // KAON_KERNELS_OFFLOAD_OFFLOAD_BACKEND_H_

@@ -1,4 +1,4 @@
-#include "kernels/offload_backend.h"
+#include "kernels/offload/offload_backend.h"
 
 #include <glog/logging.h>
 
