@@ -44,7 +44,9 @@ bool RoundedVersion::HasMemory(uint64_t num_elements) {
   if (refused_ || !pieces_.empty()) return !refused_;
   const absl::Status allocated = Allocate(num_elements * kernels::SizeOf(dtype_));
   refused_ = !allocated.ok();
-  if (refused_) LOG_EVERY_T(WARNING, 60) << "each pull copies out of the device: " << allocated;
+  if (refused_) {
+    LOG_EVERY_T(WARNING, 60) << "each pull copies out of the device: " << allocated;
+  }
   return !refused_;
 }
 
