@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -17,6 +18,7 @@
 #include "kernels/accumulation.h"
 #include "kernels/dtype.h"
 #include "kernels/optimizer_rule.h"
+#include "kernels/product_form.h"
 #include "kernels/region.h"
 #include "kernels/update.h"
 
@@ -31,6 +33,8 @@ class Backend {
   // Returns everything but the build that the bits of results depend on: model of the processor or
   // device, library versions, chosen algorithms.
   virtual std::string device_class() const = 0;
+  // Returns the form of each shape of symmetric products so far, for diagnostics.
+  virtual std::vector<ProductForm> ProductForms() const { return {}; }
 
   // Memory.
 
@@ -138,7 +142,7 @@ std::string ChosenIsa();
 // Interface version. A plugin exports extern "C" int kaon_backend_version() and
 // extern "C" Backend* kaon_create_backend(const BackendOptions*, std::string* error).
 // The second returns null with an error that says why.
-inline constexpr int kBackendVersion = 11;
+inline constexpr int kBackendVersion = 12;
 
 }  // namespace kaon::kernels
 

@@ -39,6 +39,7 @@ class CudaBackend final : public Backend {
 
   std::string name() const override;
   std::string device_class() const override;
+  std::vector<ProductForm> ProductForms() const override { return muon_->product_choice().Forms(); }
 
   Space space() const override { return Space::kDevice; }
   std::string memory_tier() const override;

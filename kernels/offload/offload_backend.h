@@ -35,6 +35,7 @@ class OffloadBackend final : public Backend {
 
   std::string name() const override;
   std::string device_class() const override;
+  std::vector<ProductForm> ProductForms() const override { return device_->ProductForms(); }
 
   Space space() const override { return Space::kHost; }
   std::string memory_tier() const override { return cpu_->memory_tier(); }

@@ -20,6 +20,17 @@ namespace {
 // every few seconds.
 constexpr uint64_t kWatchedSteps = 64;
 
+void AddProductForms(const kernels::Backend& backend, v1::DescribeShardResponse& response) {
+  for (kernels::ProductForm& form : backend.ProductForms()) {
+    v1::ProductForm& added = *response.add_product_forms();
+    added.set_dtype(std::move(form.dtype));
+    added.set_n(form.n);
+    added.set_k(form.k);
+    added.set_batch(form.batch);
+    added.set_form(std::move(form.form));
+  }
+}
+
 }  // namespace
 
 ShardCore::ShardCore(Options options, ShardHost& host, StepPhases* phases,
@@ -246,6 +257,8 @@ absl::StatusOr<v1::DescribeShardResponse> ShardCore::Describe(absl::string_view 
   response.set_device_class(options_.written_by.device_class());
   response.set_instruction_set(options_.instruction_set);
   response.set_compute_threads(options_.compute_threads);
+  response.set_memory_tier(options_.backend->memory_tier());
+  AddProductForms(*options_.backend, response);
   response.set_applied_steps(state_.applied_steps());
   response.set_skipped_steps(state_.skipped_steps());
   for (const uint32_t rank : accumulator_.AwaitedRanks()) response.add_awaited_ranks(rank);

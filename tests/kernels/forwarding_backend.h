@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "kernels/backend.h"
 
@@ -16,6 +17,7 @@ class ForwardingBackend : public Backend {
 
   std::string name() const override { return to_->name(); }
   std::string device_class() const override { return to_->device_class(); }
+  std::vector<ProductForm> ProductForms() const override { return to_->ProductForms(); }
   Space space() const override { return to_->space(); }
   std::string memory_tier() const override { return to_->memory_tier(); }
   uint64_t capacity_bytes() const override { return to_->capacity_bytes(); }

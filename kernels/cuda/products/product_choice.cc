@@ -62,6 +62,18 @@ void ProductChoice::Set(const SymmetricBatch& shape, const ChosenForm& chosen) {
   chosen_[shape] = chosen;
 }
 
+std::vector<ProductForm> ProductChoice::Forms() const {
+  constexpr const char* kWords[] = {"float32", "bfloat16", "float16"};
+  MutexLock lock(mutex_);
+  std::vector<ProductForm> forms;
+  for (const auto& [shape, chosen] : chosen_) {
+    forms.push_back({kWords[static_cast<int>(shape.dtype)], static_cast<uint64_t>(shape.n),
+                     static_cast<uint64_t>(shape.k), static_cast<uint64_t>(shape.batch),
+                     std::string(NameOf(chosen.form))});
+  }
+  return forms;
+}
+
 std::string ProductChoice::Text() const {
   MutexLock lock(mutex_);
   std::string text;

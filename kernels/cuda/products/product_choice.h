@@ -8,12 +8,14 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "kernels/cuda/products/symmetric_forms.h"
 #include "kernels/mutex.h"
+#include "kernels/product_form.h"
 
 namespace kaon::kernels::cuda {
 
@@ -30,6 +32,8 @@ class ProductChoice {
   absl::optional<ChosenForm> Find(const SymmetricBatch& shape) const;
   void Set(const SymmetricBatch& shape, const ChosenForm& chosen);
 
+  // Returns shapes and forms, as Backend shows them.
+  std::vector<ProductForm> Forms() const;
   // Returns one line per shape: dtype, n, k, batch, form, microseconds of each form.
   std::string Text() const;
   // Adds the lines of Text(). INVALID_ARGUMENT names the line.

@@ -17,6 +17,14 @@ TEST(ProductChoiceTest, FindsWhatWasSet) {
   EXPECT_FALSE(choice.Find({NsDType::kFloat16, 4096, 14336, 1}));
 }
 
+TEST(ProductChoiceTest, ShowsFormsByShape) {
+  ProductChoice choice;
+  choice.Set(kShape, {SymmetricForm::kWgmma, {632, 475, 334.5}});
+  choice.Set({NsDType::kFloat32, 3, 4, 64}, {SymmetricForm::kDense, {1, 0, 0}});
+  EXPECT_EQ(choice.Forms(), (std::vector<ProductForm>{{"float32", 3, 4, 64, "dense"},
+                                                      {"bfloat16", 4096, 14336, 1, "wgmma"}}));
+}
+
 TEST(ProductChoiceTest, TextIsReadBack) {
   ProductChoice choice;
   choice.Set(kShape, {SymmetricForm::kWgmma, {632, 475, 334.5}});

@@ -59,6 +59,21 @@ TEST(DeviceShardTest, EndsInTheBitsOfAHostShard) {
   for (size_t i = 0; i < slices.size(); ++i) EXPECT_EQ(on_device[i].values, slices[i].values) << i;
 }
 
+TEST(DeviceShardTest, SaysWhereItsTensorsAreAndHowItMultiplies) {
+  const auto device = Make(true);
+  const v1::DescribeShardResponse description = *device->core().Describe("");
+  EXPECT_EQ(description.memory_tier(), "fake:0");
+  ASSERT_EQ(description.product_forms_size(), 1);
+  const v1::ProductForm& form = description.product_forms(0);
+  EXPECT_EQ(form.dtype(), "bfloat16");
+  EXPECT_EQ(form.n(), 64u);
+  EXPECT_EQ(form.k(), 96u);
+  EXPECT_EQ(form.batch(), 2u);
+  EXPECT_EQ(form.form(), "dense");
+  EXPECT_EQ(Make(false)->core().Describe("")->memory_tier(), "cpu");
+  EXPECT_EQ(Make(false)->core().Describe("")->product_forms_size(), 0);
+}
+
 TEST(DeviceShardTest, GoesOnFromTheJournalOfAHostShard) {
   const auto host = Make(false);
   Train(*host);

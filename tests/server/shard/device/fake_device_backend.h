@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "kernels/backend.h"
 #include "kernels/mutex.h"
@@ -23,6 +24,9 @@ class FakeDeviceBackend final : public kernels::ForwardingBackend {
   ~FakeDeviceBackend() override;
 
   std::string device_class() const override { return "fake"; }
+  std::vector<kernels::ProductForm> ProductForms() const override {
+    return {{"bfloat16", 64, 96, 2, "dense"}};
+  }
   kernels::Space space() const override { return kernels::Space::kDevice; }
   std::string memory_tier() const override { return "fake:0"; }
   uint64_t capacity_bytes() const override { return uint64_t{1} << 30; }
