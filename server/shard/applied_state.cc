@@ -55,7 +55,12 @@ AppliedState::AppliedState(const ShardCoreOptions& options, const Siblings& sibl
 absl::Status AppliedState::Reserve(const v1::RegisterBody& registration, uint32_t shard,
                                    uint32_t num_shards) {
   const absl::Status status = TryReserve(registration, shard, num_shards);
-  if (!status.ok()) parameters_.reset();
+  if (!status.ok()) {
+    parameters_.reset();
+    // Gives back what the backend has reserved for these parameters.
+    const absl::Status freed = options_.backend->Reserve({});
+    if (!freed.ok()) LOG(WARNING) << "the backend keeps a reservation: " << freed;
+  }
   return status;
 }
 

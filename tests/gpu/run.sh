@@ -230,12 +230,13 @@ for name in "${wanted[@]}"; do
   left=$((budget - (SECONDS - start)))
   limit=$(limit_of "$name")
   [ "$limit" -le "$left" ] || limit=$left
-  rm -f "$out/$name.failed" "$out/$name.jsonl"
   if [ "$limit" -le 0 ]; then
-    skip "$name" "" "no time was left" >"$out/$name.jsonl"
+    # Figures of an earlier run that was cut stay.
+    [ -s "$out/$name.jsonl" ] || skip "$name" "" "no time was left" >"$out/$name.jsonl"
     echo "$name: no time is left"
     continue
   fi
+  rm -f "$out/$name.failed" "$out/$name.jsonl"
   begin=$SECONDS
   KAON_GPU_SECTION=$name timeout --kill-after=5 "$limit" bash "$0" --out "$out" --programs "$programs" ${smoke:+--cpu-smoke} \
     >"$out/$name.jsonl" 2>"$out/$name.log" </dev/null

@@ -166,6 +166,9 @@ absl::StatusOr<std::unique_ptr<NewtonSchulzPlan>> NewtonSchulzPlan::Create(
   plan->RunSteps(search);
   if (!search.status().ok()) return search.status();
   plan->forms_ = search.forms();
+  // The first run loads kernels, which a capture does not allow for certain.
+  plan->RunDirectly();
+  engine.on.stream.Synchronize();
   engine.on.stream.BeginCapture();
   plan->RunDirectly();
   plan->graph_ = engine.on.stream.EndCapture();

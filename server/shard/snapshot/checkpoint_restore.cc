@@ -24,6 +24,7 @@ using google::protobuf::util::MessageDifferencer;
 
 // Elements held at once; a multiple of the elements of an int8 group.
 constexpr uint64_t kPiece = uint64_t{1} << 18;
+static_assert(kPiece * sizeof(float) <= tier::kFilledBytes, "a piece is filled at once");
 
 // Clears shards and workers, which are those of the job that loads the checkpoint.
 v1::RegisterBody WithoutCluster(v1::RegisterBody registration) {
