@@ -1,7 +1,7 @@
 // The form of each symmetric product on one device. A form other than dense is chosen only if its
 // cross-check passed there. Timing chooses between forms only where somebody asks for it (Tune in
-// product_tuning.h); otherwise a fixed rule does. Bits depend on the choice. Digest() describes it; the device class
-// does not have it, because shapes are not known when a shard starts. Any thread.
+// product_tuning.h); otherwise a fixed rule does. Bits depend on the choice. Digest() describes it;
+// the device class does not have it, because shapes are not known when a shard starts. Any thread.
 #ifndef KAON_KERNELS_CUDA_PRODUCTS_PRODUCT_CHOICE_H_
 #define KAON_KERNELS_CUDA_PRODUCTS_PRODUCT_CHOICE_H_
 
