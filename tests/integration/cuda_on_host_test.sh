@@ -24,7 +24,7 @@ run() {
   shift
   start 2 2
   train "$out" "${OPTIONS[@]}" --log-jsonl "$out.log" "$@" || { cat "$out"; cluster_show_logs "$DIR"; exit 1; }
-  on_device || fail "a shard computes on the CPU"
+  wait_for 20 on_device || fail "a shard computes on the CPU"
   stop
 }
 
