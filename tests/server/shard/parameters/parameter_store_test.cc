@@ -9,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/update_workspace.h"
+#include "server/tier/host_tier.h"
+#include "server/tier/tiered_store.h"
 #include "tests/kernels/forwarding_backend.h"
 #include "tests/server/shard/agreement/plans.h"
 #include "tests/server/shard/device/shard_memory.h"
@@ -158,7 +160,10 @@ TEST_F(ParameterStoreTest, RefusesWhatTheBackendHasNoMemoryForElsewhere) {
     }
   };
   FullBackend backend(kernels::CreateBackend(TwoThreads()).value());
-  const auto parameters = ParameterStore::Create(store_, backend, registration_, 0, 1);
+  // Its own memory: that of the fixture may be another backend's.
+  tier::HostTier host(uint64_t{1} << 30);
+  tier::TieredStore store(host);
+  const auto parameters = ParameterStore::Create(store, backend, registration_, 0, 1);
   ASSERT_TRUE(parameters.ok()) << parameters.status();
   EXPECT_EQ((*parameters)->ReserveWorkspace(), absl::ResourceExhaustedError("no room for 3"));
 }
