@@ -1,6 +1,6 @@
-// The parts that all sums of a backend share: streams of folds, a ring of chunks on their way to
-// the device, and a list of the memory that is being summed. The backend owns it, and the device
-// outlives it. Any thread.
+// FoldRing holds the parts that all sums of a backend share. They are streams of folds, a ring of
+// chunks on their way to the device, and a list of the memory that is being summed. The backend
+// owns it, and the device outlives it. Any thread.
 #ifndef KAON_KERNELS_CUDA_FOLD_RING_H_
 #define KAON_KERNELS_CUDA_FOLD_RING_H_
 

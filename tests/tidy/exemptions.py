@@ -26,12 +26,16 @@ _BACKEND_SUITE = "tests/kernels/cuda/cuda_backend_test.cc runs the conformance s
 
 _NEEDS_A_GPU = "tests/gpu runs it where a GPU is; nothing of it runs without one"
 
+_RUNNER = "muon_runner_test.cc runs it: alone it has no updates"
+
 # (rule, path): reason
 EXEMPT = {
     ("skipped-test", "tests/kernels/cuda/plugin_test.cc"): _NVCC,
     ("mirrored-test", "kernels/cuda/cuda_accumulation.cc"): _BACKEND_SUITE,
     ("mirrored-test", "kernels/cuda/element_wise_updates.cc"): _BACKEND_SUITE,
     ("mirrored-test", "kernels/cuda/device_cuda.cc"): _NEEDS_A_GPU,
+    ("mirrored-test", "kernels/cuda/products/lt_gemm.cc"): _NEEDS_A_GPU,
+    ("mirrored-test", "kernels/cuda/muon/muon_run.cc"): _RUNNER,
     ("sleep", "tests/benchmark/loopback_job.cc"): _BACKWARD,
     ("skipped-test", "tests/conformance/numerics_table_test.cc"): _ISA,
     ("skipped-test", "tests/kernels/gemm/amx_gemm_test.cc"): _TILES,

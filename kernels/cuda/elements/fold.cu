@@ -68,8 +68,9 @@ KAON_DEVICE void FoldEach(const FoldChunkArguments& chunk, int64_t begin, int64_
 KAON_DEVICE float SquaresOf(const float* values) {
   // Each thread has the lanes that the first step of the tree adds.
   const int lane = LaneOfWarp();
-  const int low = Has(SeededBug::kFoldLanesInOtherOrder) ? 2 * lane : lane;
-  const int high = Has(SeededBug::kFoldLanesInOtherOrder) ? 2 * lane + 1 : lane + kFoldLanes / 2;
+  const bool neighbours = Has(SeededBug::kFoldLanesInOtherOrder);
+  const int low = neighbours ? 2 * lane : lane;
+  const int high = neighbours ? low + 1 : low + kFoldLanes / 2;
   float sum_low = 0;
   float sum_high = 0;
   for (int64_t row = 0; row < kBlock; row += kFoldLanes) {

@@ -31,7 +31,7 @@ struct BatchedMatrix {
 
 // Matrices (rows, cols), all by one configuration. Not empty.
 struct MuonBatch {
-  // That of one of the rules.
+  // Points into one of the rules.
   const NewtonSchulzConfig* config = nullptr;
   int64_t rows = 0;
   int64_t cols = 0;

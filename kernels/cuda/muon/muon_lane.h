@@ -22,7 +22,7 @@ namespace kaon::kernels::cuda {
 
 class MuonLane {
  public:
-  // What the lanes of a device share; it outlives them.
+  // The lanes of a device share these; they outlive the lanes.
   struct Shared {
     Device& device;
     Products& products;
@@ -34,7 +34,7 @@ class MuonLane {
       : shared_(shared), stream_(shared.device.NewStream()), done_(shared.device.NewEvent()) {}
 
   Stream& stream() { return *stream_; }
-  // After Reserve.
+  // Call it after Reserve.
   ProductStream on() { return {*stream_, scratch_.data()}; }
   // Recorded by the lane's user.
   Event& done() { return *done_; }

@@ -39,7 +39,7 @@ struct MuonMemory {
 
 class MuonRun {
  public:
-  // All arguments outlive it. At least one lane.
+  // All arguments outlive it. There is at least one lane.
   MuonRun(Device& device, absl::Span<const std::unique_ptr<MuonLane>> lanes,
           const MuonLimits& limits, absl::Span<Update* const> updates)
       : device_(device), lanes_(lanes), limits_(limits), updates_(updates) {}
@@ -76,7 +76,7 @@ class MuonRun {
     size_t first = 0;
     // Its first matrices, whose norms are not those of their direction.
     int64_t num_described = 0;
-    // Of the described matrices, one after the other.
+    // Counts of the described matrices, one after the other.
     uint64_t norms = 0;
     uint64_t tile_squares = 0;
   };

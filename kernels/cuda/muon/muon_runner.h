@@ -36,8 +36,8 @@ class MuonRunner {
   // Returns an upper bound on the device memory that RunUpdates allocates for these updates, all of
   // Muon, apart from what is allocated already. It holds while new_param is not param.
   uint64_t WorkspaceBytes(absl::Span<const SizedUpdate> updates) const;
-  // Returns what the bits of products depend on, as part of Backend::device_class: the library, and
-  // a digest of the algorithms that it chooses for some products.
+  // Returns the part of Backend::device_class that the bits of products depend on. It names the
+  // library, and a digest of the algorithms that it chooses for some products.
   std::string Library() const { return library_; }
 
   // Times the forms of symmetric products for these updates, and uses the fastest from now on. So

@@ -18,7 +18,7 @@
 
 namespace kaon::kernels::cuda {
 
-// What the iterations of one stream share.
+// The iterations of one stream share these.
 struct ProductEngine {
   Device& device;
   Products& products;
@@ -38,7 +38,7 @@ class NewtonSchulzPlan {
  public:
   // Returns the bytes of device memory that a plan needs.
   static uint64_t MemoryBytes(const NewtonSchulzConfig& config, const WideBatch& shape);
-  // What `engine` refers to, and `memory`, 256-byte aligned, outlive the plan. Several plans of one
+  // The members of `engine` and `memory` (256-byte aligned) outlive the plan. Several plans of one
   // stream may use the same memory, one after the other. The cross-checks of its products block on
   // the stream. Fails as Products::Find does. RESOURCE_EXHAUSTED.
   static absl::StatusOr<std::unique_ptr<NewtonSchulzPlan>> Create(const ProductEngine& engine,

@@ -96,7 +96,7 @@ std::unique_ptr<LtProduct> HandlesOf(const BatchedProduct& product, int multipro
   return lt;
 }
 
-// What the heuristic may depend on is fixed, so that it gives the same algorithm in every process.
+// Fixes the preferences of the heuristic, so that it gives the same algorithm in every process.
 // No algorithm may split the sums among blocks.
 cublasLtMatmulPreference_t FixedPreference() {
   cublasLtMatmulPreference_t preference = nullptr;
@@ -238,7 +238,7 @@ class LtGemm final : public Products {
   const cublasLtMatmulPreference_t preference_;
 
   mutable Mutex mutex_;
-  // By the product with its typical batch.
+  // The key is the product with its typical batch.
   std::map<BatchedProduct, cublasLtMatmulAlgo_t> algorithms_ ABSL_GUARDED_BY(mutex_);
   // Entries are never removed, so that references to them stay valid.
   std::map<BatchedProduct, std::unique_ptr<LtProduct>> found_ ABSL_GUARDED_BY(mutex_);

@@ -22,7 +22,7 @@ struct FormsUnderTest {
   ProductStream on;
 };
 
-// How forms are timed: the shortest of some rounds, each of enough products to hide its wait.
+// Times a form as the shortest of some rounds, each of enough products to hide its wait.
 struct Stopwatch {
   // Reads a monotonic clock.
   absl::FunctionRef<absl::Time()> now;

@@ -22,9 +22,9 @@ inline constexpr int64_t ElementBytes(NsDType dtype) { return dtype == NsDType::
 
 // Layout of a batch of equal matrices, in elements.
 struct BatchLayout {
-  // From one row to the next.
+  // Elements from one row to the next.
   int64_t pitch = 0;
-  // From one matrix to the next. Unused if addresses come in arrays.
+  // Elements from one matrix to the next. Unused if addresses come in arrays.
   int64_t stride = 0;
 
   auto operator<=>(const BatchLayout&) const = default;
@@ -50,7 +50,7 @@ struct BatchedProduct {
   int64_t batch = 1;
   BatchLayout a = {};
   BatchLayout b = {};
-  // Of C and D.
+  // Layout of C and D.
   BatchLayout d = {};
   // The operands are arrays in device memory with the address of each matrix.
   bool by_address = false;
@@ -83,8 +83,8 @@ struct ProductStream {
 };
 
 // Returns the size of the batch that algorithms and forms of products with results (rows, cols) are
-// chosen for, whatever the batch at hand: the bits of a matrix must not depend on the others of its
-// batch. So many matrices occupy a large device once.
+// chosen for. It does not depend on the batch at hand, because the bits of a matrix must not depend
+// on the others of its batch. So many matrices occupy a large device once.
 inline int64_t TypicalBatch(int64_t rows, int64_t cols) {
   constexpr int64_t kTile = 128;
   constexpr int64_t kTilesAtOnce = 264;

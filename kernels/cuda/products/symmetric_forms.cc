@@ -18,7 +18,7 @@ constexpr int64_t kEdgeUnit = 128;
 // Four blocks a side make 10 of 16 blocks, in three waves at n = 4096 on 132 multiprocessors.
 constexpr int64_t kMostSide = 4;
 
-// How the rows are divided: `side` blocks of `edge` rows, then a strip that is computed whole.
+// Divides the rows into `side` blocks of `edge` rows, then a strip that is computed whole.
 struct Cut {
   int64_t edge;
   int64_t side;

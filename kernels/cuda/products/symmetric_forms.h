@@ -54,7 +54,8 @@ class SymmetricProducts {
   SymmetricProducts(Device& device, Products& products) : device_(device), products_(products) {}
 
   bool Supports(SymmetricForm form, const SymmetricBatch& shape) const;
-  // As in Products. UNIMPLEMENTED, too, for a form that Supports rejects. RESOURCE_EXHAUSTED.
+  // Fails as Products::Find does. UNIMPLEMENTED, too, for a form that Supports rejects.
+  // RESOURCE_EXHAUSTED.
   absl::Status Find(SymmetricForm form, const SymmetricBatch& shape);
   // D is none of the other operands, except C in dense form.
   void Multiply(const ProductStream& on, SymmetricForm form, const SymmetricBatch& shape,

@@ -25,7 +25,7 @@ struct SymmetricShape {
   int64_t batch = 1;
   // kBFloat16 or kFloat16.
   DType dtype = DType::kBFloat16;
-  // As in MakeSymmetricSchedule.
+  // Means the same as in MakeSymmetricSchedule.
   bool cuts_last_wave = true;
 };
 

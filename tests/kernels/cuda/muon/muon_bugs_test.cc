@@ -1,5 +1,5 @@
-// Each bug that can be built into products, Newton-Schulz and Muon's batches is found: by the
-// comparison with another form, a fresh runner, a matrix alone, or float64.
+// Finds each bug that can be built into products, Newton-Schulz and Muon's batches. The comparison
+// is with another form, a fresh runner, a matrix alone, or float64.
 #include <gtest/gtest.h>
 
 #include <vector>

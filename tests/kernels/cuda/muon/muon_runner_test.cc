@@ -41,7 +41,7 @@ TEST(MuonRunnerTest, AgreesWithTheCpu) {
                 tolerance[static_cast<int>(dtype)] * Distance(p.weight, expected[i].new_weight));
       p.weight = p.new_weight;
       p.grad = reference::GaussianVector(p.weight.size(), 1000 * step + i);
-      // What changes from step to step must not be that of the first one.
+      // Scalars that change from step to step must not be those of the first one.
       p.scalars.lr *= 0.5;
       p.scalars.clip_factor *= 0.9;
       ++p.scalars.t;
@@ -61,7 +61,7 @@ TEST(MuonRunnerTest, ManyUpdatesHaveTheBitsOfEachAlone) {
   }
 }
 
-// What an earlier step left in memory, plans and graphs does not matter.
+// Leftovers of an earlier step in memory, plans and graphs do not matter.
 TEST(MuonRunnerTest, StepsHaveTheBitsOfAFreshRunner) {
   DeviceMuon device;
   std::vector<Parameter> all = ManyParameters();

@@ -97,7 +97,7 @@ TEST(ProductsOnHostTest, AddressesMayComeInArrays) {
   TestDevice device;
   BatchedProduct product = ProductOf(NsDType::kBFloat16, true);
   Operands x(device, product);
-  // In reverse, so that an array that is not read is found.
+  // The order is reversed, so that an array that is not read is found.
   std::vector<const void*> addresses;
   for (const auto& [memory, stride] : {std::pair(&x.a, product.a.stride),
                                        {&x.b, product.b.stride},

@@ -86,7 +86,7 @@ class PullCacheTest : public testing::Test {
     }
     return bytes;
   }
-  // What a shard on the host serves.
+  // Returns the values that a shard on the host serves.
   std::vector<std::byte> OnHost(float value, DType dtype) {
     const auto cpu = kernels::CreateBackend(ShardMemory::Reference()).value();
     const std::vector<float> weights = Weights(value);
