@@ -57,7 +57,7 @@ absl::Status AppliedState::Reserve(const v1::RegisterBody& registration, uint32_
   const absl::Status status = TryReserve(registration, shard, num_shards);
   if (!status.ok()) {
     parameters_.reset();
-    // Gives back what the backend has reserved for these parameters.
+    // Releases the memory that the backend has reserved for these parameters.
     const absl::Status freed = options_.backend->Reserve({});
     if (!freed.ok()) LOG(WARNING) << "the backend keeps a reservation: " << freed;
   }
