@@ -9,12 +9,13 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/backend.h"
-#include "kernels/cpu_backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/gemm/amx_gemm.h"
 #include "kernels/gemm/amx_tiles.h"
 #include "kernels/gemm/onednn_gemm.h"
 #include "kernels/gemm/reference_gemm.h"
 #include "kernels/gemm/tiled_gemm.h"
+#include "kernels/offload/offload_backend.h"
 #include "kernels/vector_dispatch.h"
 
 namespace kaon::kernels {
@@ -90,7 +91,8 @@ absl::StatusOr<std::unique_ptr<Backend>> LoadPlugin(const BackendOptions& option
                                             reason != nullptr ? reason : "no reason given"));
   }
   const auto version = reinterpret_cast<int (*)()>(dlsym(library.get(), "kaon_backend_version"));
-  const auto create = reinterpret_cast<Backend* (*)()>(dlsym(library.get(), "kaon_create_backend"));
+  const auto create = reinterpret_cast<Backend* (*)(const BackendOptions*, std::string*)>(
+      dlsym(library.get(), "kaon_create_backend"));
   if (version == nullptr || create == nullptr) {
     return absl::FailedPreconditionError(
         absl::StrCat("backend ", options.name, ": ", path,
@@ -101,10 +103,11 @@ absl::StatusOr<std::unique_ptr<Backend>> LoadPlugin(const BackendOptions& option
                                                       " has interface version ", version(),
                                                       ", this program has ", kBackendVersion));
   }
-  std::unique_ptr<Backend> backend(create());
+  std::string error;
+  std::unique_ptr<Backend> backend(create(&options, &error));
   if (backend == nullptr) {
     return absl::FailedPreconditionError(
-        absl::StrCat("backend ", options.name, ": ", path, " found no device it can use"));
+        absl::StrCat("backend ", options.name, ": ", path, ": ", error));
   }
   // The backend's code is in the library, so the library stays loaded until the process ends.
   static_cast<void>(library.release());
@@ -115,7 +118,13 @@ absl::StatusOr<std::unique_ptr<Backend>> LoadPlugin(const BackendOptions& option
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(const BackendOptions& options) {
   if (options.name == "cpu") return CreateCpuBackend(options);
-  return LoadPlugin(options);
+  absl::StatusOr<std::unique_ptr<Backend>> plugin = LoadPlugin(options);
+  if (!options.host_memory || !plugin.ok() || (*plugin)->space() == Space::kHost) return plugin;
+  absl::StatusOr<std::unique_ptr<Backend>> cpu = CreateCpuBackend(options);
+  if (!cpu.ok()) return cpu.status();
+  OffloadBackend::Options offload;
+  offload.device_memory_bytes = options.device_memory_bytes;
+  return OffloadBackend::Create(*std::move(cpu), *std::move(plugin), offload);
 }
 
 std::string ChosenIsa() {

@@ -11,6 +11,7 @@
 
 #include "absl/types/span.h"
 #include "kernels/dtype.h"
+#include "kernels/region.h"
 
 namespace kaon::kernels {
 
@@ -18,28 +19,32 @@ class GradView {
  public:
   GradView() = default;
   // Implicit: a gradient is fp32 by default.
-  GradView(absl::Span<const float> floats)
-      : bytes_(reinterpret_cast<const std::byte*>(floats.data())), size_(floats.size()) {}
-  GradView(const std::vector<float>& floats) : GradView(absl::MakeConstSpan(floats)) {}
+  GradView(ConstRegion floats) : region_(floats), size_(floats.num_floats()) {}
+  GradView(Region floats) : GradView(ConstRegion(floats)) {}
+  GradView(absl::Span<const float> floats) : GradView(ConstRegion(floats)) {}
+  GradView(const std::vector<float>& floats) : GradView(ConstRegion(floats)) {}
   // `bytes` has whole elements of `dtype`; fp32 must be aligned for float.
-  GradView(DType dtype, absl::Span<const std::byte> bytes)
-      : dtype_(dtype), bytes_(bytes.data()), size_(bytes.size() / SizeOf(dtype)) {}
+  GradView(DType dtype, ConstRegion bytes)
+      : dtype_(dtype), region_(bytes), size_(bytes.size() / SizeOf(dtype)) {}
 
   DType dtype() const { return dtype_; }
+  ConstRegion region() const { return region_; }
   // Returns the number of elements.
   size_t size() const { return size_; }
+  // Returns the place of an element in host memory.
   const std::byte* at(int64_t element) const {
-    return bytes_ + element * static_cast<int64_t>(SizeOf(dtype_));
+    DCHECK(region_.space() == Space::kHost);
+    return region_.data() + element * static_cast<int64_t>(SizeOf(dtype_));
   }
-  // Returns the fp32 elements (CHECK).
+  // Returns the fp32 elements in host memory (CHECK).
   absl::Span<const float> floats() const {
     CHECK(dtype_ == DType::kFloat32) << "gradient is " << NameOf(dtype_) << ", not float32";
-    return {reinterpret_cast<const float*>(bytes_), size_};
+    return region_.host_floats();
   }
 
  private:
   DType dtype_ = DType::kFloat32;
-  const std::byte* bytes_ = nullptr;
+  ConstRegion region_;
   size_t size_ = 0;
 };
 

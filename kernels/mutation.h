@@ -6,6 +6,8 @@
 #ifndef KAON_KERNELS_MUTATION_H_
 #define KAON_KERNELS_MUTATION_H_
 
+#include "kernels/host_device.h"
+
 #ifndef KAON_MUTATION
 #define KAON_MUTATION 0
 #endif
@@ -15,26 +17,26 @@ namespace kaon::kernels {
 // tests/mutation.sh reads this list: one line each, `kName = number,  // sources to build with it`.
 // clang-format off
 enum class Mutation {
-  kScaleArgumentsSwapped = 1,  // kernels/(muon_step|orthogonality|optimizer_rule)
-  kDecayAfterUpdate = 2,  // kernels/muon_step
-  kMomentumAliased = 3,  // kernels/muon_step
-  kEpsInsideRoot = 4,  // kernels/cpu_backend
-  kClipAfterMomentum = 5,  // kernels/muon_step
+  kScaleArgumentsSwapped = 1,  // kernels/(cpu/muon_step|orthogonality|optimizer_rule)
+  kDecayAfterUpdate = 2,  // kernels/cpu/muon_step
+  kMomentumAliased = 3,  // kernels/cpu/muon_step
+  kEpsInsideRoot = 4,  // kernels/cpu/cpu_backend
+  kClipAfterMomentum = 5,  // kernels/cpu/muon_step
   kNotTransposedBack = 6,  // kernels/orthogonalize/newton_schulz
-  kBiasCorrectionOneBehind = 7,  // kernels/cpu_backend
-  kNesterovWithoutFreshMomentum = 8,  // kernels/muon_step
+  kBiasCorrectionOneBehind = 7,  // kernels/cpu/cpu_backend
+  kNesterovWithoutFreshMomentum = 8,  // kernels/cpu/muon_step
   kNotNormalised = 9,  // kernels/orthogonalize/newton_schulz
   kSafetyFactorMissing = 10,  // kernels/orthogonalize/newton_schulz
   kGramWithoutRestart = 11,  // kernels/orthogonalize/newton_schulz
   kLastTripleNotRepeated = 12,  // kernels/orthogonalize/coefficients
   kSplitRowsOffByOne = 13,  // kernels/matrix_layout
-  kConvScaleFromKernelSize = 14,  // kernels/muon_step
-  kDecayWithScaledRate = 15,  // kernels/muon_step
-  kEmaAndSumSwapped = 16,  // kernels/muon_step
+  kConvScaleFromKernelSize = 14,  // kernels/cpu/muon_step
+  kDecayWithScaledRate = 15,  // kernels/cpu/muon_step
+  kEmaAndSumSwapped = 16,  // kernels/cpu/muon_step
   kInt8ScaleRoundedDown = 17,  // kernels/state_codec
-  kInt8DirectionFromState = 18,  // kernels/muon_step
+  kInt8DirectionFromState = 18,  // kernels/cpu/muon_step
   kFoldInFloat16 = 19,  // kernels/reduce/fold
-  kLionUsesNewMomentum = 20,  // kernels/cpu_backend
+  kLionUsesNewMomentum = 20,  // kernels/cpu/cpu_backend
   kLossScaleNotTakenOut = 21,  // kernels/reduce/mean
   kCopyCountedInNorm = 22,  // kernels/reduce/grad_clip
   kClipFloorIgnored = 23,  // kernels/reduce/grad_clip
@@ -43,7 +45,9 @@ enum class Mutation {
 };
 // clang-format on
 
-constexpr bool Mutated(Mutation mutation) { return static_cast<int>(mutation) == KAON_MUTATION; }
+KAON_HOST_DEVICE constexpr bool Mutated(Mutation mutation) {
+  return static_cast<int>(mutation) == KAON_MUTATION;
+}
 
 }  // namespace kaon::kernels
 

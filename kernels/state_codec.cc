@@ -6,26 +6,16 @@
 #include <cstring>
 
 #include "kernels/expand.h"
-#include "kernels/float_bits.h"
-#include "kernels/mutation.h"
+#include "kernels/rules/state_group.h"
 #include "kernels/vector_dispatch.h"
 
 namespace kaon::kernels {
 namespace {
 
-constexpr uint32_t kMagnitude = 0x7fffffffu;
-constexpr uint32_t kLargestFinite = 0x7f7fffffu;
-constexpr int64_t kScaleBytes = 2;
-constexpr int64_t kGroupBytes = kScaleBytes + kStateGroup;
-
 struct EncodeBFloat16 {
   KAON_HOST_DEVICE static void Run(const float* in, std::byte* bytes, int64_t n) {
-    constexpr uint32_t kLargest = 0x7f7f0000u;
     for (int64_t i = 0; i < n; ++i) {
-      const uint32_t bits = BitsOf(in[i]);
-      // An infinity would stay in the buffer for ever; so only an infinity may become one.
-      const bool clipped = (bits & kMagnitude) <= kLargestFinite && (bits & kMagnitude) > kLargest;
-      const uint16_t x = FloatToBFloat16(FloatOf(clipped ? (bits & ~kMagnitude) | kLargest : bits));
+      const uint16_t x = BFloat16StateOf(in[i]);
       memcpy(bytes + 2 * i, &x, sizeof(x));
     }
   }
@@ -36,43 +26,32 @@ KAON_HOST_DEVICE void DecodeGroup(const std::byte* group, float* out, int64_t n)
   uint16_t scale_bits;
   memcpy(&scale_bits, group, sizeof(scale_bits));
   const float scale = BFloat16ToFloat(scale_bits);
-  const auto* codes = reinterpret_cast<const int8_t*>(group + kScaleBytes);
-  for (int64_t i = 0; i < n; ++i) out[i] = scale * static_cast<float>(codes[i]);
+  const auto* codes = reinterpret_cast<const int8_t*>(group + kStateScaleBytes);
+  for (int64_t i = 0; i < n; ++i) out[i] = Int8ValueOf(scale, codes[i]);
 }
 
 KAON_HOST_DEVICE void EncodeGroup(const float* in, std::byte* group, int64_t n) {
   uint32_t magnitudes[kStateGroup];
   uint32_t largest = 0;
   for (int64_t i = 0; i < n; ++i) {
-    const uint32_t magnitude = BitsOf(in[i]) & kMagnitude;
-    magnitudes[i] = magnitude < kLargestFinite ? magnitude : kLargestFinite;
+    magnitudes[i] = FiniteMagnitudeBits(in[i]);
     largest = largest > magnitudes[i] ? largest : magnitudes[i];
   }
-  // Rounded up: otherwise the largest element would have the code 128, or lose up to 2^-9 of its
-  // value.
-  constexpr uint32_t kRoundUp = Mutated(Mutation::kInt8ScaleRoundedDown) ? 0 : 0xffff;
-  const uint32_t up = (BitsOf(FloatOf(largest) / 127.0f) + kRoundUp) >> 16;
-  const auto scale_bits = static_cast<uint16_t>(up);
+  const uint16_t scale_bits = Int8ScaleOf(largest);
   memcpy(group, &scale_bits, sizeof(scale_bits));
-  const float scale = BFloat16ToFloat(scale_bits);
-  // A division: the inverse of a scale below 2^-128 is infinite.
-  const float divisor = scale > 0 ? scale : 1.0f;
-  auto* codes = reinterpret_cast<int8_t*>(group + kScaleBytes);
-  for (int64_t i = 0; i < n; ++i) {
-    const float x = FloatOf(magnitudes[i] | (BitsOf(in[i]) & ~kMagnitude));
-    // Adding 1.5 * 2^23 rounds to the nearest integer, ties to even, and leaves it in the low bits.
-    codes[i] = static_cast<int8_t>(BitsOf(x / divisor + 12582912.0f));
-  }
+  const float divisor = Int8DivisorOf(scale_bits);
+  auto* codes = reinterpret_cast<int8_t*>(group + kStateScaleBytes);
+  for (int64_t i = 0; i < n; ++i) codes[i] = Int8CodeOf(in[i], magnitudes[i], divisor);
 }
 
 struct DecodeInt8 {
   KAON_HOST_DEVICE static void Run(const std::byte* bytes, float* out, int64_t n) {
     const int64_t full = n / kStateGroup;
     for (int64_t g = 0; g < full; ++g) {
-      DecodeGroup(bytes + g * kGroupBytes, out + g * kStateGroup, kStateGroup);
+      DecodeGroup(bytes + g * kStateGroupBytes, out + g * kStateGroup, kStateGroup);
     }
     const int64_t tail = n - full * kStateGroup;
-    if (tail > 0) DecodeGroup(bytes + full * kGroupBytes, out + full * kStateGroup, tail);
+    if (tail > 0) DecodeGroup(bytes + full * kStateGroupBytes, out + full * kStateGroup, tail);
   }
 };
 
@@ -80,10 +59,10 @@ struct EncodeInt8 {
   KAON_HOST_DEVICE static void Run(const float* in, std::byte* bytes, int64_t n) {
     const int64_t full = n / kStateGroup;
     for (int64_t g = 0; g < full; ++g) {
-      EncodeGroup(in + g * kStateGroup, bytes + g * kGroupBytes, kStateGroup);
+      EncodeGroup(in + g * kStateGroup, bytes + g * kStateGroupBytes, kStateGroup);
     }
     const int64_t tail = n - full * kStateGroup;
-    if (tail > 0) EncodeGroup(in + full * kStateGroup, bytes + full * kGroupBytes, tail);
+    if (tail > 0) EncodeGroup(in + full * kStateGroup, bytes + full * kStateGroupBytes, tail);
   }
 };
 
@@ -108,7 +87,7 @@ int64_t StateBytes(StateDType dtype, int64_t num_elements) {
     case StateDType::kBFloat16:
       return num_elements * 2;
     case StateDType::kInt8:
-      return num_elements + (num_elements + kStateGroup - 1) / kStateGroup * kScaleBytes;
+      return num_elements + (num_elements + kStateGroup - 1) / kStateGroup * kStateScaleBytes;
   }
   LOG(FATAL) << "state dtype " << static_cast<int>(dtype) << " is none of float32, bfloat16, int8";
 }

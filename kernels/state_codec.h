@@ -10,11 +10,9 @@
 
 #include "absl/types/span.h"
 #include "kernels/optimizer_rule.h"
+#include "kernels/rules/state_group.h"
 
 namespace kaon::kernels {
-
-// Number of contiguous elements that share a scale.
-inline constexpr int64_t kStateGroup = 32;
 
 // Returns the bytes of a slot of `num_elements`.
 int64_t StateBytes(StateDType dtype, int64_t num_elements);

@@ -12,10 +12,12 @@ namespace kaon::kernels {
 void KeepWeights(UpdateFault fault, uint32_t parameter_id, const UpdateBuffers& buffers,
                  UpdateResult& result) {
   result.fault = fault;
-  if (buffers.new_param.data() == buffers.param.data()) return;
-  std::copy(buffers.param.begin(), buffers.param.end(), buffers.new_param.begin());
-  result.weights_digest = TensorDigest(parameter_id, kWeightSlot, buffers.new_param);
-  result.largest_weight_bits = LargestMagnitudeBits(buffers.param);
+  const absl::Span<const float> param = buffers.param.host_floats();
+  const absl::Span<float> new_param = buffers.new_param.host_floats();
+  if (new_param.data() == param.data()) return;
+  std::copy(param.begin(), param.end(), new_param.begin());
+  result.weights_digest = TensorDigest(parameter_id, kWeightSlot, new_param);
+  result.largest_weight_bits = LargestMagnitudeBits(param);
 }
 
 double MostOrthogonalNorm(const NewtonSchulzConfig& config, int64_t rank) {

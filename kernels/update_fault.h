@@ -1,13 +1,14 @@
 // Handles an update that must not be applied: the weights keep their values. A decision is final,
 // so this is the last guard. It depends on the arguments alone, so a replay gives the same result.
-// Pure functions over borrowed buffers; any thread, on disjoint buffers.
+// Pure functions over borrowed buffers; any thread, on disjoint buffers
+// of host memory.
 #ifndef KAON_KERNELS_UPDATE_FAULT_H_
 #define KAON_KERNELS_UPDATE_FAULT_H_
 
 #include <cstdint>
 
-#include "kernels/backend.h"
 #include "kernels/newton_schulz_config.h"
+#include "kernels/update.h"
 
 namespace kaon::kernels {
 

@@ -7,7 +7,7 @@ suites=(
   "fastbuild:everything as programmers build it, without what is tagged opt_only"
   "asan:everything under AddressSanitizer and LeakSanitizer"
   "ubsan:everything under UndefinedBehaviorSanitizer"
-  "tsan:everything above the transport under ThreadSanitizer, with the reference matrix product"
+  "tsan:everything above the transport under ThreadSanitizer, with the reference matrix product; each thread of a CUDA kernel on the host is a thread to it"
   "tsa:clang's thread-safety analysis of every library and program; nothing is run"
   "sim:50,000 simulated clusters, and 3,000 of the size of the protocol's model with their rate (tests tagged nightly under tests/simulation)"
   "network:60 schedules of network faults (tests/network:chaos_nightly_test)"

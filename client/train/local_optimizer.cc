@@ -16,7 +16,6 @@
 #include "job/schedule.h"
 #include "kernels/float_bits.h"
 #include "kernels/reduce/digest.h"
-#include "kernels/reduce/grad_norm.h"
 #include "proto/decide_version.h"
 #include "proto/status_macros.h"
 
@@ -47,19 +46,17 @@ absl::StatusOr<LocalOptimizer> LocalOptimizer::Create(const v1::JobDefinition& j
     return absl::InvalidArgumentError(absl::StrCat(
         "weights of ", weights.size(), " parameters given, the job has ", num_parameters));
   }
+  optimizer.backend_ = std::move(backend);
+  uint64_t largest = 0;
   for (size_t id = 0; id < num_parameters; ++id) {
-    KAON_RETURN_IF_ERROR(optimizer.AddParameter(static_cast<int>(id), weights[id].size()));
+    KAON_RETURN_IF_ERROR(optimizer.AddParameter(static_cast<int>(id), weights[id]));
+    largest = std::max(largest, optimizer.parameters_[id].weights.region().size());
+    // The tensor has a copy.
+    weights[id] = {};
   }
+  KAON_ASSIGN_OR_RETURN(optimizer.next_, kernels::Tensor::Create(*optimizer.backend_, largest));
   optimizer.norm_use_ = job::NormUseOf(registration);
   optimizer.newton_schulz_calls_.resize(num_parameters);
-  optimizer.weights_ = std::move(weights);
-  for (uint32_t id = 0; id < num_parameters; ++id) {
-    Parameter& parameter = optimizer.parameters_[id];
-    const absl::Span<const float> values = optimizer.weights_[id];
-    parameter.weights_digest = kernels::TensorDigest(id, kernels::kWeightSlot, values);
-    parameter.largest_weight_bits = kernels::LargestMagnitudeBits(values);
-  }
-  optimizer.backend_ = std::move(backend);
   v1::StepPlan& plan = *optimizer.record_.mutable_plan();
   plan.set_decide_version(proto::kDecideVersion);
   *plan.mutable_registration() = registration;
@@ -67,25 +64,34 @@ absl::StatusOr<LocalOptimizer> LocalOptimizer::Create(const v1::JobDefinition& j
   return optimizer;
 }
 
-absl::Status LocalOptimizer::AddParameter(int id, size_t num_weights) {
+absl::Status LocalOptimizer::AddParameter(int id, const std::vector<float>& weights) {
   const v1::JobDefinition& job = registration_.definition();
   const v1::ParameterSpec& spec = job.parameters(id);
-  if (num_weights != job::NumElements(spec)) {
-    return absl::InvalidArgumentError(absl::StrCat("parameter ", spec.name(), ": ", num_weights,
+  if (weights.size() != job::NumElements(spec)) {
+    return absl::InvalidArgumentError(absl::StrCat("parameter ", spec.name(), ": ", weights.size(),
                                                    " weights given, it has ",
                                                    job::NumElements(spec), " elements"));
   }
   Parameter& parameter = parameters_.emplace_back();
   parameter.shape.assign(spec.shape().begin(), spec.shape().end());
-  sums_.emplace_back(num_weights, 0.0f);
+  const uint64_t bytes = weights.size() * sizeof(float);
+  KAON_ASSIGN_OR_RETURN(parameter.weights, kernels::Tensor::Create(*backend_, bytes));
+  parameter.weights.Fill(weights);
+  const kernels::Region region = parameter.weights.region();
+  parameter.weights_digest = backend_->Digest(id, kernels::kWeightSlot, region);
+  parameter.largest_weight_bits = backend_->LargestMagnitude(region);
   const v1::ParameterPlacement& placement = registration_.placement().parameters(id);
   parameter.group = job::GroupIndex(job, placement.group());
   if (parameter.group < 0) return absl::OkStatus();
+  KAON_ASSIGN_OR_RETURN(parameter.sum, kernels::Tensor::Create(*backend_, bytes));
+  parameter.accumulation = backend_->Accumulate(parameter.sum.region());
   parameter.rule = job::RuleConfigOf(job.groups(parameter.group), spec, placement);
   for (const kernels::StateSlot& slot : kernels::StateSlots(parameter.rule, parameter.shape)) {
-    parameter.state.emplace_back(slot.num_bytes);
-    const kernels::TensorDigester digester(id, static_cast<uint32_t>(parameter.state.size()));
-    parameter.slots_digest += digester.OfBytes(parameter.state.back(), 0);
+    KAON_ASSIGN_OR_RETURN(kernels::Tensor state,
+                          kernels::Tensor::Create(*backend_, slot.num_bytes));
+    parameter.state.push_back(std::move(state));
+    parameter.slots_digest += backend_->Digest(id, static_cast<uint32_t>(parameter.state.size()),
+                                               parameter.state.back().region());
   }
   return absl::OkStatus();
 }
@@ -113,25 +119,27 @@ v1::ParameterSums LocalOptimizer::FoldParameter(const v1::StepBody& step, uint32
                                                 absl::Span<const StepContribution> contributions,
                                                 v1::Prepared& prepared) {
   Parameter& parameter = parameters_[id];
-  const absl::Span<float> sum = absl::MakeSpan(sums_[id]);
+  kernels::Accumulation& sum = *parameter.accumulation;
   double total_weight = 0;
-  double sum_squares = 0;
-  int non_finite_rank = -1;
   parameter.missing = true;
+  sum.Begin();
   for (size_t rank = 0; rank < contributions.size(); ++rank) {
     // A worker without a gradient counts in the mean as zeros.
     total_weight += contributions[rank].token_weight;
     if (IsMissing(contributions[rank], id)) continue;
     const TensorBuffers& gradients = *contributions[rank].gradients;
-    const int64_t non_finite = backend_->Fold(gradients.dtype, gradients.tensors[id].data(),
-                                              static_cast<float>(contributions[rank].token_weight),
-                                              parameter.missing, sum, &sum_squares);
-    if (non_finite >= 0 && non_finite_rank < 0) non_finite_rank = static_cast<int>(rank);
+    const absl::Span<const std::byte> bytes = gradients.tensors[id];
+    sum.Fold({gradients.dtype,
+              {&bytes, 1},
+              0,
+              static_cast<uint32_t>(rank),
+              static_cast<float>(contributions[rank].token_weight),
+              parameter.missing});
     parameter.missing = false;
   }
   v1::ParameterSums sums;
   sums.set_parameter_id(id);
-  sums.set_num_elements(sum.size());
+  sums.set_num_elements(parameter.sum.region().num_floats());
   kernels::MeanScalars scalars;
   scalars.parameter_id = id;
   scalars.takes_sum = norm_use_.parameters[id].takes_sum;
@@ -140,16 +148,21 @@ v1::ParameterSums LocalOptimizer::FoldParameter(const v1::StepBody& step, uint32
     scalars.loss_scale = static_cast<float>(step.loss_scale());
   } else if (registration_.definition().groups(parameter.group).missing_gradient() ==
              v1::MISSING_GRADIENT_ZERO) {
-    std::fill(sum.begin(), sum.end(), 0.0f);
+    sum.SetZero();
     parameter.missing = false;
   }
   sums.set_missing(parameter.missing);
   if (parameter.missing) return sums;
-  const kernels::GradNorm norm = backend_->FinishMean(scalars, sum).norm;
+  const kernels::GradNorm norm = sum.FinishMean(scalars).norm;
   sums.set_sum_squares(norm.sum_squares);
   sums.set_absolute_max(norm.absolute_max);
   sums.set_num_non_finite(static_cast<uint64_t>(norm.num_non_finite));
   sums.set_weight_absolute_max(kernels::FloatOf(parameter.largest_weight_bits));
+  int non_finite_rank = -1;
+  for (size_t rank = 0; rank < contributions.size() && non_finite_rank < 0; ++rank) {
+    const auto contribution = static_cast<uint32_t>(rank);
+    if (sum.FactsOf(contribution).non_finite) non_finite_rank = static_cast<int>(rank);
+  }
   if ((non_finite_rank >= 0 || norm.num_non_finite > 0) && !prepared.has_first_non_finite()) {
     prepared.mutable_first_non_finite()->set_parameter_id(id);
     prepared.mutable_first_non_finite()->set_rank(non_finite_rank);
@@ -174,6 +187,12 @@ v1::Prepared LocalOptimizer::Fold(const v1::StepPlan& plan,
   return prepared;
 }
 
+std::vector<std::vector<float>> LocalOptimizer::weights() const {
+  std::vector<std::vector<float>> weights;
+  for (const Parameter& parameter : parameters_) weights.push_back(parameter.weights.Floats());
+  return weights;
+}
+
 uint64_t LocalOptimizer::StateDigest() const {
   uint64_t digest = 0;
   for (size_t id = 0; id < parameters_.size(); ++id) {
@@ -190,8 +209,8 @@ void LocalOptimizer::Apply(const v1::StepRecord& record) {
     Parameter& parameter = parameters_[id];
     if (parameter.group < 0 || parameter.missing) continue;
     const job::ParameterNormUse& norm_use = norm_use_.parameters[id];
-    std::vector<absl::Span<std::byte>> state;
-    for (std::vector<std::byte>& slot : parameter.state) state.push_back(absl::MakeSpan(slot));
+    std::vector<kernels::Region> state;
+    for (const kernels::Tensor& slot : parameter.state) state.push_back(slot.region());
     kernels::UpdateScalars scalars;
     scalars.lr = record.plan().step().rates(parameter.group).learning_rate() *
                  registration_.placement().parameters(static_cast<int>(id)).lr_multiplier();
@@ -202,15 +221,15 @@ void LocalOptimizer::Apply(const v1::StepRecord& record) {
     scalars.t = ++parameter.updates;
     scalars.parameter_id = static_cast<uint32_t>(id);
     kernels::UpdateBuffers buffers;
-    buffers.grad = sums_[id];
-    buffers.param = weights_[id];
-    next_.resize(weights_[id].size());
-    buffers.new_param = absl::MakeSpan(next_);
+    const kernels::Region weights = parameter.weights.region();
+    buffers.grad = parameter.sum.region();
+    buffers.param = weights;
+    buffers.new_param = next_.region().Sub(0, weights.size());
     buffers.state = state;
     const kernels::UpdateResult result =
         backend_->ApplyUpdate(parameter.rule, scalars, parameter.shape, buffers);
     newton_schulz_calls_[id] += result.newton_schulz_calls;
-    weights_[id].swap(next_);
+    backend_->Copy(buffers.new_param, weights);
     parameter.weights_digest = result.weights_digest;
     parameter.slots_digest = result.slots_digest;
     parameter.largest_weight_bits = result.largest_weight_bits;

@@ -18,11 +18,14 @@
 #include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/parameters.pb.h"
 #include "kernels/backend.h"
+#include "kernels/tensor.h"
 
 namespace kaon::train {
 
 class LocalOptimizer {
  public:
+  LocalOptimizer(LocalOptimizer&&) = default;
+
   // Returns INVALID_ARGUMENT for a job that a coordinator would reject, or for weights that do not
   // fit it.
   static absl::StatusOr<LocalOptimizer> Create(const v1::JobDefinition& job,
@@ -40,8 +43,8 @@ class LocalOptimizer {
   uint64_t step() const { return step_; }
   // Returns the loss scale of the next step.
   double loss_scale() const { return record_.decision().next_loss_scale(); }
-  // Returns the fp32 masters by parameter id.
-  const std::vector<std::vector<float>>& weights() const { return weights_; }
+  // Copies the fp32 masters by parameter id.
+  std::vector<std::vector<float>> weights() const;
   // Returns the Newton-Schulz calls of each parameter since creation.
   const std::vector<uint64_t>& newton_schulz_calls() const { return newton_schulz_calls_; }
 
@@ -51,7 +54,10 @@ class LocalOptimizer {
     // Index of the parameter's group; -1 if frozen.
     int group = -1;
     kernels::RuleConfig rule;
-    std::vector<std::vector<std::byte>> state;
+    kernels::Tensor weights;
+    kernels::Tensor sum;
+    std::unique_ptr<kernels::Accumulation> accumulation;
+    std::vector<kernels::Tensor> state;
     int64_t updates = 0;
     // Same values as in kernels::UpdateResult.
     uint64_t weights_digest = 0;
@@ -63,9 +69,9 @@ class LocalOptimizer {
 
   LocalOptimizer() = default;
 
-  absl::Status AddParameter(int id, size_t num_weights);
+  absl::Status AddParameter(int id, const std::vector<float>& weights);
   v1::StepPlan PlanOf(absl::Span<const StepContribution> contributions) const;
-  // Sums the gradients of all parameters into sums_ and returns their facts.
+  // Sums the gradients of all parameters and returns their facts.
   v1::Prepared Fold(const v1::StepPlan& plan, absl::Span<const StepContribution> contributions);
   v1::ParameterSums FoldParameter(const v1::StepBody& step, uint32_t id,
                                   absl::Span<const StepContribution> contributions,
@@ -76,12 +82,12 @@ class LocalOptimizer {
 
   v1::RegisterBody registration_;
   job::NormUse norm_use_;
+  // Outlives all tensors below.
   std::unique_ptr<kernels::Backend> backend_;
   std::vector<Parameter> parameters_;
-  std::vector<std::vector<float>> weights_;
-  // Target of an update: the old weights stay if it must not be applied ([T10]).
-  std::vector<float> next_;
-  std::vector<std::vector<float>> sums_;
+  // Target of an update, as large as the largest parameter: the old weights stay if it must not be
+  // applied ([T10]).
+  kernels::Tensor next_;
   std::vector<uint64_t> newton_schulz_calls_;
   uint64_t step_ = 0;
   // Record of the newest step, or of the registration.

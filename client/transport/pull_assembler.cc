@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/cpu/streaming_store.h"
 #include "kernels/dtype.h"
-#include "kernels/streaming_store.h"
 #include "proto/status_macros.h"
 
 namespace kaon::client {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "kernels/cpu/thread_pool.h"
 #include "kernels/gemm/gemm.h"
-#include "kernels/thread_pool.h"
 
 namespace kaon::kernels {
 

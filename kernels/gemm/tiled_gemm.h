@@ -11,8 +11,8 @@
 #include <memory>
 
 #include "absl/strings/string_view.h"
+#include "kernels/cpu/thread_pool.h"
 #include "kernels/gemm/gemm.h"
-#include "kernels/thread_pool.h"
 
 namespace kaon::kernels {
 

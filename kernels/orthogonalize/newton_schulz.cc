@@ -10,43 +10,18 @@
 #include "kernels/orthogonalize/coefficients.h"
 #include "kernels/orthogonalize/iteration.h"
 #include "kernels/orthogonalize/matrix_storage.h"
+#include "kernels/orthogonalize/normalization.h"
 #include "kernels/reduce/grad_norm.h"
 #include "kernels/vector_dispatch.h"
 
 namespace kaon::kernels {
 namespace {
 
-static_assert(kNormPiece % kNormBlockElements == 0, "a piece is whole blocks");
-
-// Factors of the normalisation (rule [N5]), after the division by the largest element in
-// kScaleInvariant.
-struct Normalization {
-  float scale = 1;
-  float norm = 1;
-};
-
 struct Normalize {
   KAON_HOST_DEVICE static void Run(float scale, float norm, float* x, int64_t n) {
-    for (int64_t i = 0; i < n; ++i) x[i] = (x[i] / scale) / norm;
+    for (int64_t i = 0; i < n; ++i) x[i] = Normalized({scale, norm}, x[i]);
   }
 };
-
-Normalization NormalizationOf(const NewtonSchulzConfig& config, double safety_factor,
-                              const MatrixNorm& norm) {
-  if (Mutated(Mutation::kNotNormalised)) return {};
-  if (Mutated(Mutation::kSafetyFactorMissing)) safety_factor = 1;
-  const double whole = safety_factor * std::sqrt(norm.sum_squares);
-  const float eps = static_cast<float>(config.norm_eps);
-  switch (config.norm_mode) {
-    case NormMode::kAddEps:
-      return {1, static_cast<float>(whole) + eps};
-    case NormMode::kClampEps:
-      return {1, std::max(static_cast<float>(whole), eps)};
-    case NormMode::kScaleInvariant:
-      break;
-  }
-  return {static_cast<float>(norm.absolute_max), static_cast<float>(whole / norm.absolute_max)};
-}
 
 MatrixNorm NormOf(absl::Span<const float> x, ThreadPool& pool) {
   std::vector<MatrixNorm> pieces((x.size() + kNormPiece - 1) / kNormPiece);
@@ -127,10 +102,10 @@ class WideForm {
 };
 
 template <typename Storage>
-void Orthogonalize(const Iteration& it, const Normalization& normalization,
+void Orthogonalize(const Iteration& it, Gemm& gemm, const Normalization& normalization,
                    const OrthogonalizedMatrix& matrix, ThreadPool& pool, OrthogonalizedRows sink) {
   const WideForm form(matrix.shape);
-  Iterated<Storage> iterated(it, matrix.in);
+  Iterated<Storage> iterated(it, gemm, matrix.in);
   form.ForEachStripe(pool, [&](int64_t row) {
     FloatTile tile = {};
     form.ForEachTile(row, [&](const TilePlace& place) {
@@ -179,16 +154,17 @@ void NewtonSchulz(const NewtonSchulzConfig& config, const OrthogonalizedMatrix& 
     for (int64_t row = 0; row < shape.rows; ++row) sink(row * shape.cols, zeros);
     return;
   }
-  const Normalization normalization = NormalizationOf(config, set->safety_factor, norm);
+  const Normalization normalization = NormalizationOf(
+      {config.norm_mode, config.norm_eps, set->safety_factor}, norm.sum_squares, norm.absolute_max);
   const Iteration it{config, *set, std::min(shape.rows, shape.cols),
-                     std::max(shape.rows, shape.cols), gemm};
+                     std::max(shape.rows, shape.cols)};
   switch (config.dtype) {
     case NsDType::kFloat32:
-      return Orthogonalize<Float32Storage>(it, normalization, matrix, pool, sink);
+      return Orthogonalize<Float32Storage>(it, gemm, normalization, matrix, pool, sink);
     case NsDType::kBFloat16:
-      return Orthogonalize<BFloat16Storage>(it, normalization, matrix, pool, sink);
+      return Orthogonalize<BFloat16Storage>(it, gemm, normalization, matrix, pool, sink);
     case NsDType::kFloat16:
-      return Orthogonalize<Float16Storage>(it, normalization, matrix, pool, sink);
+      return Orthogonalize<Float16Storage>(it, gemm, normalization, matrix, pool, sink);
   }
 }
 

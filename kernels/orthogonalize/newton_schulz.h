@@ -9,9 +9,10 @@
 #include "absl/functional/function_ref.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "kernels/cpu/thread_pool.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/newton_schulz_config.h"
-#include "kernels/thread_pool.h"
+#include "kernels/reduce/norm_order.h"
 
 namespace kaon::kernels {
 
@@ -29,8 +30,6 @@ struct MatrixNorm {
   // elements and added in order.
   void Add(const MatrixNorm& piece);
 };
-
-inline constexpr int64_t kNormPiece = 32768;
 
 MatrixNorm NormOfPiece(absl::Span<const float> piece);
 

@@ -6,19 +6,15 @@
 #include <cstring>
 
 #include "kernels/host_device.h"
+#include "kernels/reduce/digest_key.h"
 #include "kernels/reduce/digest_products.h"
 #include "kernels/vector_dispatch.h"
 
 namespace kaon::kernels {
 namespace {
 
-constexpr uint64_t kTensorDomain = 0x4b616f6e54656e73ull;
 constexpr uint64_t kFactDomain = 0x4b616f6e46616374ull;
 constexpr int64_t kWordBytes = 4;
-
-constexpr uint64_t KeyOf(uint64_t domain, uint32_t parameter_id, uint32_t slot) {
-  return MixDigestKey(MixDigestKey(domain) ^ (static_cast<uint64_t>(parameter_id) << 32 | slot));
-}
 
 constexpr bool AreDistinct(const uint32_t (&values)[kDigestBlock]) {
   for (int64_t i = 0; i < kDigestBlock; ++i) {
@@ -63,7 +59,7 @@ uint64_t ProductsOf(const std::byte* words, int64_t n, int64_t place, const std:
 }  // namespace
 
 TensorDigester::TensorDigester(uint32_t parameter_id, uint32_t slot)
-    : key_(KeyOf(kTensorDomain, parameter_id, slot) | 1) {}
+    : key_(TensorDigestKey(parameter_id, slot)) {}
 
 uint64_t TensorDigester::OfWords(const std::byte* words, uint64_t num_words, uint64_t first_index,
                                  const std::byte* next) const {
@@ -89,9 +85,7 @@ uint64_t TensorDigester::Of(absl::Span<const float> values, uint64_t first_index
 }
 
 uint64_t TensorDigester::OfProducts(uint64_t products, int64_t n, uint64_t block) const {
-  // Each word has its own multiplier, so zeros count too. It is odd: multiplication is a bijection,
-  // so one changed word always changes the sum.
-  return static_cast<uint64_t>(n) * key_ + products * (MixDigestKey(key_ ^ block) | 1);
+  return static_cast<uint64_t>(n) * key_ + products * DigestBlockKey(key_, block);
 }
 
 uint64_t TensorDigester::OfBytes(absl::Span<const std::byte> bytes, uint64_t first_byte) const {
@@ -113,7 +107,7 @@ uint64_t TensorDigest(uint32_t parameter_id, uint32_t slot, absl::Span<const flo
 }
 
 uint64_t FactDigest(uint32_t parameter_id, uint32_t slot, uint64_t value) {
-  return MixDigestKey(KeyOf(kFactDomain, parameter_id, slot) ^ value);
+  return MixDigestKey(DigestKeyOf(kFactDomain, parameter_id, slot) ^ value);
 }
 
 }  // namespace kaon::kernels

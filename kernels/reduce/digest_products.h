@@ -7,8 +7,9 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/cpu/streaming_store.h"
 #include "kernels/host_device.h"
-#include "kernels/streaming_store.h"
+#include "kernels/reduce/digest_key.h"
 #include "kernels/vector_dispatch.h"
 
 #if defined(__x86_64__)
@@ -17,19 +18,8 @@
 
 namespace kaon::kernels {
 
-// Finalizer of splitmix64; gives keys without a pattern.
-constexpr uint64_t MixDigestKey(uint64_t x) {
-  x += 0x9e3779b97f4a7c15ull;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
-}
-
-// Number of words that share one key.
-inline constexpr int64_t kDigestBlock = 512;
-
-// Multipliers of the words in a block: odd, from 2^31 on, all different. Those of odd positions are
-// stored once more as 64-bit values, for products of every second word.
+// DigestMultiplier of the words in a block. Those of odd positions are stored once more as 64-bit
+// values, for products of every second word.
 struct DigestMultipliers {
   uint32_t of[kDigestBlock] = {};
   uint64_t of_odd[kDigestBlock / 2] = {};
@@ -38,8 +28,7 @@ struct DigestMultipliers {
 constexpr DigestMultipliers MakeDigestMultipliers() {
   DigestMultipliers multipliers;
   for (int64_t i = 0; i < kDigestBlock; ++i) {
-    multipliers.of[i] =
-        static_cast<uint32_t>(MixDigestKey(static_cast<uint64_t>(i)) >> 32) | 0x80000001u;
+    multipliers.of[i] = DigestMultiplier(i);
     if (i % 2 == 1) multipliers.of_odd[i / 2] = multipliers.of[i];
   }
   return multipliers;

@@ -4,35 +4,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
-#include "kernels/backend.h"
+#include "kernels/accumulation.h"
+#include "kernels/cpu/streaming_store.h"
 #include "kernels/float_bits.h"
-#include "kernels/mutation.h"
-#include "kernels/streaming_store.h"
+#include "kernels/reduce/fold_element.h"
 #include "kernels/vector_dispatch.h"
 
 namespace kaon::kernels {
 namespace {
 
-template <DType dtype>
-KAON_HOST_DEVICE float LoadAs(const std::byte* src, int64_t i) {
-  if constexpr (dtype == DType::kFloat32) {
-    float x;
-    memcpy(&x, src + 4 * i, sizeof(x));
-    return x;
-  } else {
-    uint16_t x;
-    memcpy(&x, src + 2 * i, sizeof(x));
-    return dtype == DType::kBFloat16 ? BFloat16ToFloat(x) : Float16ToFloat(x);
-  }
-}
-
-template <bool first>
-KAON_HOST_DEVICE float Folded(float weight, float g, float acc) {
-  const float sum = first ? weight * g : std::fma(weight, g, acc);
-  return Mutated(Mutation::kFoldInFloat16) ? Float16ToFloat(FloatToFloat16(sum)) : sum;
-}
+static_assert(kFoldBlock == kFoldBlockElements);
 
 // Adds neighbours at half the distance until one is left.
 template <int n>
@@ -49,8 +31,7 @@ KAON_HOST_DEVICE float SumOf(float* lanes) {
 // rounding does not matter to the readers of the sum.
 template <DType dtype, bool first>
 struct FoldBlock {
-  // Fills four of the widest registers, to hide the latency of the additions.
-  static constexpr int kLanes = 64;
+  static constexpr int kLanes = kFoldLanes;
 
   // Restrict-qualified, so that the lanes stay in registers.
   KAON_HOST_DEVICE static float Run(const std::byte* __restrict src, float weight,
@@ -95,10 +76,6 @@ struct AnyNonZero {
   }
 };
 
-// Smaller sums are computed again in fp64: squares that count may have been rounded to nothing
-// there. Each loses up to 2^-150, or 2^-126 if subnormal numbers count as zero.
-constexpr float kLeastSquares = 0x1p-92f;
-
 // The first write of a sum bypasses the caches: later additions and the division come when the sum
 // has left them. Small parameters of several workers lose by this, but less than the others gain.
 template <DType dtype, bool first>
@@ -121,7 +98,7 @@ int64_t FoldAs(const std::byte* src, float weight, absl::Span<float> acc, double
     const int64_t count = std::min(kFoldBlockElements, n - begin);
     const std::byte* const block = src + begin * static_cast<int64_t>(SizeOf(dtype));
     const float squares = FoldOneBlock<dtype, first>(block, weight, acc.data() + begin, count);
-    if (squares >= kLeastSquares && !IsNonFinite(squares)) {
+    if (AreSquaresExactEnough(squares)) {
       *sum_squares += squares;
     } else if (RunVectorized<AnyNonZero<dtype>>(block, count)) {
       *sum_squares += RunVectorized<WideSquares<dtype>>(block, count);

@@ -11,7 +11,11 @@
 
 namespace kaon::kernels {
 
-// Implements Backend::Fold.
+// Folds a gradient g, the fp32 values of `src`, into a sum:
+//     acc[i] <- first ? weight * g[i] : fma(weight, g[i], acc[i])
+// Returns the index of the first non-finite g[i], or -1; accumulates all the same.
+// Adds the squares of g to *sum_squares, in blocks of kFoldBlockElements, to about fp32's precision
+// at any size. The result is not finite if an element is not.
 int64_t FoldElements(DType dtype, const std::byte* src, float weight, bool first,
                      absl::Span<float> acc, double* sum_squares);
 

@@ -84,15 +84,14 @@ class BlockScan {
   }
 
   KAON_HOST_DEVICE BlockFacts Facts() const {
-    double sum[kSumLanes];
+    double sum[kNormLanes];
     int32_t zeros[kWidth];
     int32_t largest[kWidth];
     memcpy(&sum, &sum_, sizeof(sum));
     memcpy(&zeros, &zeros_, sizeof(zeros));
     memcpy(&largest, &largest_, sizeof(largest));
     BlockFacts facts;
-    facts.sum_squares =
-        ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
+    facts.sum_squares = SumOfNormLanes(sum);
     facts.num_zeros = -num_filled_;
     for (int lane = 0; lane < kWidth; ++lane) {
       facts.num_zeros += zeros[lane];
@@ -104,7 +103,6 @@ class BlockScan {
  private:
   // Number of registers that hold kWidth floats, and of those that hold half as many doubles.
   static constexpr int kParts = kWidth * static_cast<int>(sizeof(float)) / kBytes;
-  static constexpr int kSumLanes = 8;
   static constexpr int kInts = kBytes / static_cast<int>(sizeof(int32_t));
   static constexpr int kDoubles = kBytes / static_cast<int>(sizeof(double));
   using Ints = typename Register<kBytes>::Ints;

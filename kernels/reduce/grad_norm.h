@@ -6,12 +6,9 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
+#include "kernels/reduce/norm_order.h"
 
 namespace kaon::kernels {
-
-// Elements per block of the sum of squares. A block has 8 interleaved fp64 lanes, added pairwise at
-// its end. The sums of the blocks are added in ascending order.
-inline constexpr int64_t kNormBlockElements = 4096;
 
 struct GradNorm {
   double sum_squares = 0;

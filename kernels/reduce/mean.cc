@@ -1,14 +1,13 @@
 #include "kernels/reduce/mean.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
 #include <vector>
 
+#include "kernels/cpu/parallel_ranges.h"
 #include "kernels/host_device.h"
 #include "kernels/mutation.h"
-#include "kernels/parallel_ranges.h"
 #include "kernels/reduce/digest.h"
+#include "kernels/reduce/division.h"
 #include "kernels/reduce/grad_norm.h"
 #include "kernels/vector_dispatch.h"
 
@@ -18,7 +17,7 @@ namespace {
 template <bool multiplies>
 struct ScaleBlock {
   KAON_HOST_DEVICE static void Run(float* x, float by, int64_t n) {
-    for (int64_t i = 0; i < n; ++i) x[i] = multiplies ? x[i] * by : x[i] / by;
+    for (int64_t i = 0; i < n; ++i) x[i] = Divided({by, multiplies}, x[i]);
   }
 };
 
@@ -26,14 +25,11 @@ struct ScaleBlock {
 void Divide(absl::Span<float> x, float divisor) {
   const auto n = static_cast<int64_t>(x.size());
   if (divisor == 1) return;
-  // Multiplies if the divisor is a power of two whose reciprocal is one too, neither subnormal.
-  // Product and quotient then have equal bits: both are the exact value rounded once. A division
-  // costs as much as several products.
-  int exponent;
-  if (std::frexp(divisor, &exponent) == 0.5f && std::abs(exponent) < 120) {
-    RunVectorized<ScaleBlock<true>>(x.data(), 1 / divisor, n);
+  const Division division = PrepareDivision(divisor);
+  if (division.multiplies) {
+    RunVectorized<ScaleBlock<true>>(x.data(), division.by, n);
   } else {
-    RunVectorized<ScaleBlock<false>>(x.data(), divisor, n);
+    RunVectorized<ScaleBlock<false>>(x.data(), division.by, n);
   }
 }
 

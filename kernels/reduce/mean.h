@@ -5,12 +5,12 @@
 #define KAON_KERNELS_REDUCE_MEAN_H_
 
 #include "absl/types/span.h"
-#include "kernels/backend.h"
-#include "kernels/thread_pool.h"
+#include "kernels/accumulation.h"
+#include "kernels/cpu/thread_pool.h"
 
 namespace kaon::kernels {
 
-// Implements Backend::FinishMean on the threads of `pool`, with the bits of one thread.
+// Implements Accumulation::FinishMean on the threads of `pool`, with the bits of one thread.
 MeanFacts FinishMeanOn(ThreadPool& pool, const MeanScalars& scalars, absl::Span<float> sum);
 
 }  // namespace kaon::kernels

@@ -12,7 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "kernels/muon_step.h"
+#include "kernels/cpu/muon_step.h"
 #include "server/admin_cli/table.h"
 
 namespace kaon::admin_cli {
@@ -111,7 +111,14 @@ Json ShardJson(const v1::ShardStatus& shard) {
           {"isa", shard.description().instruction_set()},
           {"threads", shard.description().compute_threads()},
           {"device_class", shard.description().device_class()},
+          {"memory_tier", shard.description().memory_tier()},
+          {"capacity_bytes", shard.description().capacity_bytes()},
           {"build", shard.description().build()}};
+}
+
+Json ProductJson(uint32_t shard, const v1::ProductForm& product) {
+  return {{"shard", shard},   {"dtype", product.dtype()}, {"n", product.n()},
+          {"k", product.k()}, {"batch", product.batch()}, {"form", product.form()}};
 }
 
 std::string Cell(const Json& value) {
@@ -141,9 +148,15 @@ std::string TableOf(const Json& rows, const std::vector<std::pair<std::string, C
 }  // namespace
 
 Json BackendJson(const BackendFacts& facts) {
-  Json json = {{"job", facts.status.job()}, {"shards", Json::array()}, {"matrices", Json::array()}};
+  Json json = {{"job", facts.status.job()},
+               {"shards", Json::array()},
+               {"matrices", Json::array()},
+               {"products", Json::array()}};
   for (const v1::ShardStatus& shard : facts.status.shards()) {
     json["shards"].push_back(ShardJson(shard));
+    for (const v1::ProductForm& product : shard.description().product_forms()) {
+      json["products"].push_back(ProductJson(shard.shard(), product));
+    }
   }
   for (const auto& [key, matrices] : MatricesOf(facts.parameters)) {
     json["matrices"].push_back(MatrixJson(facts, key, matrices));
@@ -154,27 +167,38 @@ Json BackendJson(const BackendFacts& facts) {
 std::string BackendText(const BackendFacts& facts) {
   constexpr Align kRight = Align::kRight;
   const Json json = BackendJson(facts);
-  return absl::StrCat(TableOf(json["shards"], {{"shard", {"SHARD", kRight}},
-                                               {"address", {"ADDRESS"}},
-                                               {"connected", {"CONNECTED"}},
-                                               {"backend", {"BACKEND"}},
-                                               {"gemm", {"GEMM"}},
-                                               {"isa", {"ISA"}},
-                                               {"threads", {"THREADS", kRight}},
-                                               {"device_class", {"DEVICE"}},
-                                               {"build", {"BUILD"}}}),
-                      "\n",
-                      TableOf(json["matrices"], {{"group", {"GROUP"}},
-                                                 {"rows", {"ROWS", kRight}},
-                                                 {"cols", {"COLS", kRight}},
-                                                 {"form", {"FORM"}},
-                                                 {"restarts", {"RESTARTS"}},
-                                                 {"dtype", {"DTYPE"}},
-                                                 {"steps", {"STEPS", kRight}},
-                                                 {"batched", {"BATCHED"}},
-                                                 {"matrices", {"MATRICES", kRight}},
-                                                 {"parameters", {"PARAMETERS", kRight}},
-                                                 {"shards", {"SHARDS"}}}));
+  std::string text = TableOf(json["shards"], {{"shard", {"SHARD", kRight}},
+                                              {"address", {"ADDRESS"}},
+                                              {"connected", {"CONNECTED"}},
+                                              {"backend", {"BACKEND"}},
+                                              {"gemm", {"GEMM"}},
+                                              {"isa", {"ISA"}},
+                                              {"threads", {"THREADS", kRight}},
+                                              {"memory_tier", {"MEMORY"}},
+                                              {"capacity_bytes", {"CAPACITY", kRight}},
+                                              {"device_class", {"DEVICE"}},
+                                              {"build", {"BUILD"}}});
+  absl::StrAppend(&text, "\n",
+                  TableOf(json["matrices"], {{"group", {"GROUP"}},
+                                             {"rows", {"ROWS", kRight}},
+                                             {"cols", {"COLS", kRight}},
+                                             {"form", {"FORM"}},
+                                             {"restarts", {"RESTARTS"}},
+                                             {"dtype", {"DTYPE"}},
+                                             {"steps", {"STEPS", kRight}},
+                                             {"batched", {"BATCHED"}},
+                                             {"matrices", {"MATRICES", kRight}},
+                                             {"parameters", {"PARAMETERS", kRight}},
+                                             {"shards", {"SHARDS"}}}));
+  if (json["products"].empty()) return text;
+  absl::StrAppend(&text, "\n",
+                  TableOf(json["products"], {{"shard", {"SHARD", kRight}},
+                                             {"dtype", {"DTYPE"}},
+                                             {"n", {"N", kRight}},
+                                             {"k", {"K", kRight}},
+                                             {"batch", {"BATCH", kRight}},
+                                             {"form", {"PRODUCT"}}}));
+  return text;
 }
 
 }  // namespace kaon::admin_cli

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/types/span.h"
 #include "kernels/optimizer_rule.h"
+#include "kernels/tensor.h"
 #include "server/admin_cli/table.h"
 
 namespace kaon::admin_cli {
@@ -25,18 +26,25 @@ constexpr std::pair<NsDType, const char*> kDTypes[] = {{NsDType::kFloat32, "floa
 // Smallest ratio of the times at which Gram form counts as faster.
 constexpr double kLeastGain = 1.05;
 
+// Returns noise: a gradient of one value would have rank 1.
+std::vector<float> Noise(uint64_t n) {
+  std::vector<float> values(n);
+  uint32_t random = 1;
+  for (float& value : values) {
+    random = random * 1664525u + 1013904223u;
+    value = static_cast<float>(random >> 8) * 0x1p-23f - 1.0f;
+  }
+  return values;
+}
+
 // Buffers of one parameter for repeated updates.
 class MeasuredMatrix {
  public:
-  explicit MeasuredMatrix(uint64_t cols)
-      : shape_({kRows, cols}), weight_(kRows * cols), state_(kRows * cols), grad_(kRows * cols) {
-    // Noise: a gradient of one value would have rank 1.
-    uint32_t random = 1;
-    for (float& value : grad_) {
-      random = random * 1664525u + 1013904223u;
-      value = static_cast<float>(random >> 8) * 0x1p-23f - 1.0f;
-    }
-  }
+  MeasuredMatrix(kernels::Backend& backend, uint64_t cols)
+      : shape_({kRows, cols}),
+        weight_(backend, std::vector<float>(kRows * cols)),
+        state_(backend, std::vector<float>(kRows * cols)),
+        grad_(backend, Noise(kRows * cols)) {}
 
   void Update(kernels::Backend& backend, NsDType dtype, NsForm form) {
     kernels::MuonConfig config;
@@ -44,18 +52,19 @@ class MeasuredMatrix {
     config.newton_schulz.form = form;
     config.newton_schulz.steps = 5;
     if (form == NsForm::kGram) config.newton_schulz.gram_restarts = {2, 3};
-    const absl::Span<std::byte> slots[] = {
-        {reinterpret_cast<std::byte*>(state_.data()), state_.size() * sizeof(float)}};
-    backend.ApplyUpdate(
-        config, {.lr = 1e-3, .clip_factor = 1, .t = ++updates_}, shape_,
-        {.grad = grad_, .param = weight_, .new_param = absl::MakeSpan(weight_), .state = slots});
+    const kernels::Region slot = state_.region();
+    backend.ApplyUpdate(config, {.lr = 1e-3, .clip_factor = 1, .t = ++updates_}, shape_,
+                        {.grad = grad_.region(),
+                         .param = weight_.region(),
+                         .new_param = weight_.region(),
+                         .state = {&slot, 1}});
   }
 
  private:
-  const std::vector<uint64_t> shape_;
-  std::vector<float> weight_;
-  std::vector<float> state_;
-  std::vector<float> grad_;
+  std::vector<uint64_t> shape_;
+  kernels::Tensor weight_;
+  kernels::Tensor state_;
+  kernels::Tensor grad_;
   int64_t updates_ = 0;
 };
 
@@ -75,7 +84,7 @@ FormTimes MeasureForms(kernels::Backend& backend, absl::Duration at_least,
   FormTimes times{backend.name(), {}};
   std::vector<MeasuredMatrix> matrices;
   for (const uint64_t cols : kCols) {
-    matrices.emplace_back(cols);
+    matrices.emplace_back(backend, cols);
     for (const auto& [dtype, name] : kDTypes) times.rows.push_back({name, kRows, cols});
   }
   const absl::Time end = now() + at_least;

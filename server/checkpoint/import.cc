@@ -267,7 +267,7 @@ absl::StatusOr<v1::CheckpointPart> WritePart(const WeightSources& sources,
     options.part.add_parameters()->set_parameter_id(static_cast<uint32_t>(id));
     state += FreshStateDigest(facts.registration, static_cast<uint32_t>(id));
   }
-  options.written_by = WrittenBy("import");
+  options.written_by = WrittenByImport();
   KAON_ASSIGN_OR_RETURN(const std::unique_ptr<PartWriter> writer,
                         PartWriter::Create(to, job, std::move(options), std::move(tensors)));
   uint64_t weights = 0;

@@ -1,12 +1,7 @@
 #include "server/checkpoint/written_by.h"
 
-#include <fstream>
-#include <sstream>
-
-#include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
+#include "kernels/cpu/processor_model.h"
 
 namespace kaon::checkpoint {
 
@@ -28,36 +23,25 @@ std::string Describe(const v1::CheckpointFile& file) {
 
 }  // namespace
 
-std::string ProcessorModel(absl::string_view cpuinfo) {
-  for (const absl::string_view line : absl::StrSplit(cpuinfo, '\n')) {
-    const size_t colon = line.find(':');
-    if (colon == absl::string_view::npos || !absl::StartsWith(line, "model name")) continue;
-    return std::string(absl::StripAsciiWhitespace(line.substr(colon + 1)));
-  }
-  return "unknown";
-}
-
 absl::Status CheckSameBits(absl::string_view what, const v1::CheckpointFile& written_by,
                            absl::string_view who, const v1::CheckpointFile& present) {
   const bool differs = IsOther(written_by.build(), present.build()) ||
                        IsOther(written_by.backend(), present.backend()) ||
                        IsOther(written_by.device_class(), present.device_class());
   if (!differs || written_by.backend() == kImport) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat(what, " was written by ", Describe(written_by), ", ", who, " has ",
-                   Describe(present),
-                   ": later steps may differ in their last bits; --allow-other-build takes it"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      what, " was written by ", Describe(written_by), ", ", who, " has ", Describe(present),
+      ": later steps may differ in their last bits; --allow-other-build takes it"));
 }
 
-v1::CheckpointFile WrittenBy(absl::string_view backend) {
-  std::ifstream file("/proc/cpuinfo");
-  std::stringstream cpuinfo;
-  cpuinfo << file.rdbuf();
+v1::CheckpointFile WrittenBy(absl::string_view backend, absl::string_view device_class) {
   v1::CheckpointFile written_by;
   written_by.set_build(kBuild);
   written_by.set_backend(std::string(backend));
-  written_by.set_device_class(ProcessorModel(cpuinfo.str()));
+  written_by.set_device_class(std::string(device_class));
   return written_by;
 }
+
+v1::CheckpointFile WrittenByImport() { return WrittenBy(kImport, kernels::ProcessorModel()); }
 
 }  // namespace kaon::checkpoint

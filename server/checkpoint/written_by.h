@@ -11,18 +11,17 @@
 
 namespace kaon::checkpoint {
 
-// Returns build, backend and device_class, on which bits depend. `backend` "import" stands for
-// weights that no step computed.
-v1::CheckpointFile WrittenBy(absl::string_view backend);
+// Returns this build with the name and device class of a backend; bits depend on all three.
+v1::CheckpointFile WrittenBy(absl::string_view backend, absl::string_view device_class);
+
+// Returns what stands for weights that no step computed: backend "import".
+v1::CheckpointFile WrittenByImport();
 
 // Returns FAILED_PRECONDITION if build, backend or device class differ, because bits depend on them
 // (protocol.md section 3). The error names `what` was written, `who` continues with it, and the
 // three values of both. Accepts imports, and files of versions that did not record these values.
 absl::Status CheckSameBits(absl::string_view what, const v1::CheckpointFile& written_by,
                            absl::string_view who, const v1::CheckpointFile& present);
-
-// Returns the model name in `cpuinfo`, the contents of /proc/cpuinfo; "unknown" without one.
-std::string ProcessorModel(absl::string_view cpuinfo);
 
 }  // namespace kaon::checkpoint
 

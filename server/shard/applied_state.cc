@@ -55,7 +55,12 @@ AppliedState::AppliedState(const ShardCoreOptions& options, const Siblings& sibl
 absl::Status AppliedState::Reserve(const v1::RegisterBody& registration, uint32_t shard,
                                    uint32_t num_shards) {
   const absl::Status status = TryReserve(registration, shard, num_shards);
-  if (!status.ok()) parameters_.reset();
+  if (!status.ok()) {
+    parameters_.reset();
+    // Releases the memory that the backend has reserved for these parameters.
+    const absl::Status freed = options_.backend->Reserve({});
+    if (!freed.ok()) LOG(WARNING) << "the backend keeps a reservation: " << freed;
+  }
   return status;
 }
 
@@ -66,9 +71,9 @@ absl::Status AppliedState::TryReserve(const v1::RegisterBody& registration, uint
   publisher_.DropCopies();
   gradients_.Withdraw();
   parameters_.reset();
-  KAON_ASSIGN_OR_RETURN(parameters_,
-                        ParameterStore::Create(*options_.store, registration, shard, num_shards));
-  KAON_RETURN_IF_ERROR(parameters_->ReserveWorkspace(*options_.backend));
+  KAON_ASSIGN_OR_RETURN(parameters_, ParameterStore::Create(*options_.store, *options_.backend,
+                                                            registration, shard, num_shards));
+  KAON_RETURN_IF_ERROR(parameters_->ReserveWorkspace());
   return accumulator_.Reserve(registration, shard);
 }
 
@@ -133,7 +138,7 @@ absl::Status AppliedState::ApplyRestore(const v1::StepPlan& plan) {
   }
   KAON_RETURN_IF_ERROR(state->Load(
       *parameters_, publisher_,
-      [this](uint32_t id, absl::Span<const float> weights) { freezes_.BeforeWrite(id, weights); }));
+      [this](uint32_t id, kernels::ConstRegion weights) { freezes_.BeforeWrite(id, weights); }));
   Adopt(restore.registration());
   restored_digest_ = state->restored_digest();
   PassFailpoint(Failpoint::restore_loaded);
@@ -151,9 +156,8 @@ absl::Status AppliedState::ApplyRollback(const v1::StepPlan& plan) {
         KAON_ASSIGN_OR_RETURN(const Snapshot snapshot, directory.Load(target.position()));
         SnapshotTensors tensors(directory, snapshot);
         return Load(snapshot.part, target.step(),
-                    [&tensors](const v1::CheckpointTensor& tensor, absl::Span<char> to) {
-                      return tensors.Read(tensor, to);
-                    });
+                    [&tensors](const v1::CheckpointTensor& tensor, uint64_t offset,
+                               absl::Span<char> to) { return tensors.Read(tensor, offset, to); });
       }));
   for (StoredParameter& parameter : parameters_->parameters()) parameter.trace = {};
   Adopt(job::RegistrationAfter(plan.rollback()));
@@ -168,12 +172,10 @@ absl::Status AppliedState::Load(const v1::CheckpointPart& part, uint64_t step,
 void AppliedState::LoadWeights() {
   for (StoredParameter& parameter : parameters_->parameters()) {
     PassFailpoint(Failpoint::load_weights_parameter);
-    const absl::Span<const float> weights = accumulator_.gradient(parameter.id);
-    const absl::Span<float> to = publisher_.BeginWrite(parameter.id);
-    CHECK_EQ(weights.size(), to.size()) << parameter.name;
+    const kernels::Region to = publisher_.BeginWrite(parameter.id);
     freezes_.BeforeWrite(parameter.id, to);
-    std::copy(weights.begin(), weights.end(), to.begin());
-    NoteWeights(to, parameter);
+    options_.backend->Copy(accumulator_.gradient(parameter.id), to);
+    NoteWeights(*options_.backend, to, parameter);
     publisher_.Publish(parameter.id, 0);
   }
 }
@@ -199,9 +201,9 @@ void AppliedState::ApplyTo(absl::Span<StoredParameter> parameters, const v1::Ste
   for (StoredParameter& parameter : parameters) {
     // 7a. Frozen parameters, and those no worker had a gradient for, are left alone ([T7], [T8]); a
     // skipped step leaves all alone.
-    const absl::Span<const float> gradient = applied && parameter.rule.has_value()
-                                                 ? accumulator_.gradient(parameter.id)
-                                                 : absl::Span<const float>();
+    const kernels::ConstRegion gradient = applied && parameter.rule.has_value()
+                                              ? accumulator_.gradient(parameter.id)
+                                              : kernels::ConstRegion();
     if (gradient.empty()) {
       publisher_.PublishUnchanged(parameter.id, step.step());
       continue;
@@ -211,12 +213,12 @@ void AppliedState::ApplyTo(absl::Span<StoredParameter> parameters, const v1::Ste
         machine_.registration()->placement().parameters(static_cast<int>(parameter.id));
     const double clip_factor =
         ClipFactorOf(record.decision(), parameter.group, placement.norm_group());
-    const ParameterUpdate update(parameter, step, placement, clip_factor, gradient);
+    ParameterUpdate update(parameter, step, placement, clip_factor, gradient);
     PassFailpoint(Failpoint::apply_parameter_begin);
     const std::optional<kernels::UpdateResult> ahead = speculation_.Take(update.scalars());
-    const absl::Span<float> to = publisher_.BeginWrite(parameter.id);
+    const kernels::Region to = publisher_.BeginWrite(parameter.id);
     freezes_.BeforeWrite(parameter.id, to);
-    updates.push_back({&parameter, update, to, ahead, {}});
+    updates.push_back({&parameter, std::move(update), to, ahead, {}});
   }
   // 7c. The rule reads the newest weights and writes the other buffer.
   RunUpdates(*options_.backend, publisher_, absl::MakeSpan(updates));

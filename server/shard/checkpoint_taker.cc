@@ -32,7 +32,7 @@ void CheckpointTaker::FreezeIfDue() {
   PartOptions options;
   options.id = order_->id();
   options.attempt = order_->attempt();
-  options.backend = backend_;
+  options.written_by = written_by_;
   options.progress = [progress = order_->progress()](uint64_t written_bytes) {
     progress->written_bytes = written_bytes;
     if (!progress->given_up) return absl::OkStatus();

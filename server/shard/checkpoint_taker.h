@@ -27,10 +27,11 @@ class CheckpointTaker {
   // ballot."
   using Report = std::optional<SendToCoordinator>;
 
-  // All references outlive this object. `backend` is the name of the one that computed the state.
+  // All references outlive this object. `written_by`: build, backend and device
+  // class that computed the state.
   CheckpointTaker(ShardHost& host, const ShardMachine& machine, AppliedState& state,
-                  std::string backend)
-      : host_(host), machine_(machine), state_(state), backend_(std::move(backend)) {}
+                  v1::CheckpointFile written_by)
+      : host_(host), machine_(machine), state_(state), written_by_(std::move(written_by)) {}
 
   // Begins the attempt that `write` orders, in place of an earlier one. An order that is repeated
   // begins nothing. Returns how far the attempt is.
@@ -51,7 +52,7 @@ class CheckpointTaker {
   ShardHost& host_;
   const ShardMachine& machine_;
   AppliedState& state_;
-  const std::string backend_;
+  const v1::CheckpointFile written_by_;
   // Newest attempt; null before the first, and after GiveUp.
   std::unique_ptr<CheckpointOrder> order_;
 };

@@ -1,9 +1,13 @@
 #include "server/shard/complete_config.h"
 
 #include <algorithm>
+#include <string>
 #include <thread>
+#include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "client/transport/loopback.h"
 #include "kernels/backend.h"
 #include "proto/status_macros.h"
@@ -25,6 +29,58 @@ constexpr uint64_t kDefaultStagingBytes = uint64_t{64} << 20;
 // More than any machine has; sums of a few of them do not overflow.
 constexpr uint64_t kMaxBytes = uint64_t{1} << 50;
 constexpr uint32_t kDefaultShmSessions = 8;
+// Devices of a machine are a few.
+constexpr uint32_t kMaxOrdinal = 1023;
+
+struct Device {
+  std::string backend;
+  uint32_t ordinal = 0;
+};
+
+// Parses NAME or NAME:ORDINAL. The CPU has no ordinals.
+absl::StatusOr<Device> ParseDevice(absl::string_view text) {
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(text, absl::MaxSplits(':', 1));
+  Device device;
+  device.backend = std::string(parts.first);
+  const bool has_ordinal = parts.first.size() < text.size();
+  const bool good =
+      !has_ordinal || (device.backend != "cpu" && absl::SimpleAtoi(parts.second, &device.ordinal) &&
+                       device.ordinal <= kMaxOrdinal);
+  if (good && !device.backend.empty()) return device;
+  return absl::InvalidArgumentError(
+      absl::StrCat("device is \"", proto::Excerpt(std::string(text)),
+                   "\", must be cpu, or a backend and the number of its device, such as cuda:0"));
+}
+
+// Sets `backend` from `device`, which must not contradict it.
+absl::Status CompleteBackend(v1::ShardConfig& config) {
+  if (config.device().empty()) {
+    if (config.backend().empty()) config.set_backend("cpu");
+    return absl::OkStatus();
+  }
+  KAON_ASSIGN_OR_RETURN(const Device device, ParseDevice(config.device()));
+  if (!config.backend().empty() && config.backend() != device.backend) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "backend is \"", proto::Excerpt(config.backend()), "\" and device is \"",
+        proto::Excerpt(config.device()), "\", must name the same backend; device is enough"));
+  }
+  config.set_backend(device.backend);
+  return absl::OkStatus();
+}
+
+absl::Status CheckMemoryTier(const v1::ShardConfig& config) {
+  const std::string& tier = config.memory_tier();
+  if (tier.empty() || tier == "host") return absl::OkStatus();
+  if (tier != "device") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("memory_tier is \"", proto::Excerpt(tier), "\", must be device or host"));
+  }
+  if (config.backend() != "cpu") return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "memory_tier is \"device\" and device is cpu, which has host memory alone; choose a device "
+      "such as cuda:0");
+}
 
 // Returns the number of CPUs that this process may run on.
 uint32_t AvailableCpus() {
@@ -32,6 +88,11 @@ uint32_t AvailableCpus() {
 }
 
 }  // namespace
+
+int DeviceOrdinal(const v1::ShardConfig& config) {
+  const absl::StatusOr<Device> device = ParseDevice(config.device());
+  return device.ok() ? static_cast<int>(device->ordinal) : 0;
+}
 
 uint64_t ReservedBytes(const v1::ShardConfig& config) {
   return journal::kMaxHistoryBytes + config.shm_sessions() * kShmSessionBytes;
@@ -68,7 +129,10 @@ absl::StatusOr<v1::ShardConfig> CompleteConfig(v1::ShardConfig config) {
       CheckRange("staging_bytes", config.staging_bytes(), proto::kMaxChunkBytes, kMaxBytes));
   KAON_RETURN_IF_ERROR(
       CheckRange("snapshot_journal_bytes", config.snapshot_journal_bytes(), 0, kMaxBytes));
-  if (config.backend().empty()) config.set_backend("cpu");
+  KAON_RETURN_IF_ERROR(
+      CheckRange("device_memory_bytes", config.device_memory_bytes(), 0, kMaxBytes));
+  KAON_RETURN_IF_ERROR(CompleteBackend(config));
+  KAON_RETURN_IF_ERROR(CheckMemoryTier(config));
   if (config.threads() == 0) config.set_threads(AvailableCpus());
   KAON_RETURN_IF_ERROR(CheckRange("threads", config.threads(), 0, kernels::kMaxThreads));
   return config;

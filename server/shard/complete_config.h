@@ -15,6 +15,9 @@ inline constexpr uint64_t kDescriptorsOfSession = 3;
 // Fills in the defaults of config.proto. INVALID_ARGUMENT naming field, value and range.
 absl::StatusOr<v1::ShardConfig> CompleteConfig(v1::ShardConfig config);
 
+// Returns the ordinal of the device that a complete configuration names.
+int DeviceOrdinal(const v1::ShardConfig& config);
+
 // Returns the part of host_memory_bytes that holds no tensor.
 uint64_t ReservedBytes(const v1::ShardConfig& config);
 

@@ -20,6 +20,17 @@ namespace {
 // every few seconds.
 constexpr uint64_t kWatchedSteps = 64;
 
+void AddProductForms(const kernels::Backend& backend, v1::DescribeShardResponse& response) {
+  for (kernels::ProductForm& form : backend.ProductForms()) {
+    v1::ProductForm& added = *response.add_product_forms();
+    added.set_dtype(std::move(form.dtype));
+    added.set_n(form.n);
+    added.set_k(form.k);
+    added.set_batch(form.batch);
+    added.set_form(std::move(form.form));
+  }
+}
+
 }  // namespace
 
 ShardCore::ShardCore(Options options, ShardHost& host, StepPhases* phases,
@@ -28,17 +39,17 @@ ShardCore::ShardCore(Options options, ShardHost& host, StepPhases* phases,
       host_(host),
       phases_(phases),
       machine_(options_.data_loss, options_.durability, options_.interval_steps),
-      publisher_(phases, options_.store),
+      publisher_(*options_.backend, phases, options_.store, options_.pull_cache),
       accumulator_({options_.store, options_.backend, options_.staging_bytes,
                     [&host](uint64_t generation) { host.OnFolded(generation); },
                     [&host](uint64_t generation, uint32_t parameter_id) {
                       host.OnParameterFolded(generation, parameter_id);
                     },
-                    options_.min_chunk_bytes, phases}),
+                    options_.min_chunk_bytes, phases, options_.staging}),
       gradients_(accumulator_, host),
       state_(options_, {host, machine_, accumulator_, publisher_, gradients_, counts}),
       replay_(machine_, state_, accumulator_, publisher_, gradients_),
-      checkpoint_(host, machine_, state_, options_.backend->name()) {
+      checkpoint_(host, machine_, state_, options_.written_by) {
   if (!options_.data_loss.empty()) EndDataStreams(absl::DataLossError(options_.data_loss));
 }
 
@@ -222,7 +233,8 @@ absl::StatusOr<StoredParameter*> ShardCore::Find(const v1::ShardParameterRequest
 absl::StatusOr<v1::ParameterStats> ShardCore::Stats(const v1::ShardParameterRequest& request) {
   KAON_ASSIGN_OR_RETURN(StoredParameter * parameter, Find(request));
   parameter->trace.watched_until_step = machine_.applied_step() + kWatchedSteps;
-  return StatsOf(*parameter, publisher_.current(parameter->id), publisher_.previous(parameter->id));
+  return StatsOf(*parameter, *options_.backend, publisher_.current(parameter->id),
+                 publisher_.previous(parameter->id));
 }
 
 absl::StatusOr<v1::ParameterDiagnostics> ShardCore::Diagnostics(
@@ -245,6 +257,8 @@ absl::StatusOr<v1::DescribeShardResponse> ShardCore::Describe(absl::string_view 
   response.set_device_class(options_.written_by.device_class());
   response.set_instruction_set(options_.instruction_set);
   response.set_compute_threads(options_.compute_threads);
+  response.set_memory_tier(options_.backend->memory_tier());
+  AddProductForms(*options_.backend, response);
   response.set_applied_steps(state_.applied_steps());
   response.set_skipped_steps(state_.skipped_steps());
   for (const uint32_t rank : accumulator_.AwaitedRanks()) response.add_awaited_ranks(rank);

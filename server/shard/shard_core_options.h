@@ -10,14 +10,21 @@
 #include "kaon/v1/checkpoint.pb.h"
 #include "kaon/v1/shard_control.pb.h"
 #include "kernels/backend.h"
+#include "server/tier/state_tier.h"
 #include "server/tier/tiered_store.h"
 
 namespace kaon::shard {
 
 struct ShardCoreOptions {
-  // Both pointers outlive the core.
+  // All pointers outlive the core. The backend computes on the memory of the store.
   tier::TieredStore* store = nullptr;
   kernels::Backend* backend = nullptr;
+  // Budget of the host memory that a device's gradients are journaled from; null: they are not. Not
+  // used where the backend computes on the host.
+  tier::StateTier* staging = nullptr;
+  // Budget of the host memory that pulls of a device's weights share; null: each pull copies out of
+  // the device. Not used where the backend computes on the host.
+  tier::StateTier* pull_cache = nullptr;
   // Build, backend and device class, as the shard writes them into files and shows them.
   v1::CheckpointFile written_by;
   // Facts of the cpu backend, which DescribeShardResponse shows.

@@ -35,6 +35,15 @@ kaon::config::CommandLine Describe() {
        "gradients that may wait for an earlier rank, all workers together; beside "
        "host_memory_bytes: a shard has at most a tenth more than both resident (67108864)"},
       {"backend", "cpu, or the name of a loadable backend (cpu)"},
+      {"device",
+       "cpu, or a loadable backend and the number of its device, whose memory then holds tensors, "
+       "such as cuda:0 (device 0 of the backend)"},
+      {"device_memory_bytes",
+       "memory of the device for tensors and the workspace of the largest update; a job that needs "
+       "more is refused; 0: 90 % of what the device has (0)"},
+      {"memory_tier",
+       "device, or host: tensors stay in host memory, and the device computes Newton-Schulz alone "
+       "(that of device)"},
       {"gemm", "amx, onednn or reference (the fastest that this machine has)"},
       {"isa", "avx512, avx2 or scalar, for loops of its own; same results (the widest)"},
       {"threads", "compute threads; 0 = as many as there are CPUs to run on (0)"},

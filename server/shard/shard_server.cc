@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -123,17 +124,20 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
   backend.name = config.backend();
   backend.gemm = config.gemm();
   backend.threads = static_cast<int>(config.threads());
+  backend.device = DeviceOrdinal(config);
+  backend.host_memory = config.memory_tier() == "host";
+  backend.device_memory_bytes = config.device_memory_bytes();
   if (!config.isa().empty()) backend.isa = config.isa();
   KAON_ASSIGN_OR_RETURN(backend_, kernels::CreateBackend(backend));
   KAON_ASSIGN_OR_RETURN(directory_, journal::ShardDirectory::Open(config.data_dir()));
   KAON_ASSIGN_OR_RETURN(marker_, journal::IncarnationMarker::Open(config.data_dir()));
-  host_tier_ = std::make_unique<tier::HostTier>(config.host_memory_bytes(), ReservedBytes(config));
-  store_ = std::make_unique<tier::TieredStore>(*host_tier_);
+  KAON_RETURN_IF_ERROR(BuildTiers(config));
   ShardCore::Options options;
   options.store = store_.get();
   options.backend = backend_.get();
-  options.written_by = checkpoint::WrittenBy(backend_->name());
-  if (config.backend() == "cpu") {
+  options.written_by = checkpoint::WrittenBy(backend_->name(), backend_->device_class());
+  // The cpu backend computes, alone or together with a device.
+  if (backend_->space() == kernels::Space::kHost) {
     options.instruction_set = kernels::ChosenIsa();
     options.compute_threads = config.threads();
   }
@@ -148,6 +152,9 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
                         config::ParseDurability(config.durability()));
   options.durability = durability.mode;
   options.interval_steps = durability.interval_steps;
+  options.pull_cache = host_tier_.get();
+  // The other modes write no gradients.
+  if (durability.mode == v1::DURABILITY_MODE_JOURNAL) options.staging = host_tier_.get();
   if (durability.mode == v1::DURABILITY_MODE_INTERVAL) files_.snapshot_dir = config.data_dir();
   KAON_RETURN_IF_ERROR(durability.mode == v1::DURABILITY_MODE_NONE
                            ? BuildInMemory(config, std::move(options))
@@ -157,6 +164,33 @@ absl::Status ShardServer::Build(const v1::ShardConfig& config) {
   data_service_ = std::make_unique<ShardDataService>(*loop_);
   local_service_ = std::make_unique<ShardLocalService>(shm_endpoint_.get(), counts_);
   control_service_ = std::make_unique<ShardControlService>(*loop_);
+  return absl::OkStatus();
+}
+
+absl::Status ShardServer::BuildTiers(const v1::ShardConfig& config) {
+  uint64_t bytes = config.device_memory_bytes();
+  if (backend_->space() == kernels::Space::kHost) {
+    if (bytes > 0 && config.backend() == "cpu") {
+      return absl::InvalidArgumentError(
+          absl::StrCat("device_memory_bytes is ", bytes, ", must be 0: backend ", config.backend(),
+                       " computes in host memory, which host_memory_bytes bounds"));
+    }
+    host_tier_ = std::make_unique<tier::HostTier>(*backend_, config.host_memory_bytes(),
+                                                  ReservedBytes(config));
+    store_ = std::make_unique<tier::TieredStore>(*host_tier_);
+    return absl::OkStatus();
+  }
+  host_tier_ = std::make_unique<tier::HostTier>(config.host_memory_bytes(), ReservedBytes(config));
+  const uint64_t capacity = backend_->capacity_bytes();
+  if (capacity > 0 && bytes > capacity) {
+    return absl::InvalidArgumentError(absl::StrCat("device_memory_bytes is ", bytes,
+                                                   ", must be at most ", capacity, ", which ",
+                                                   backend_->memory_tier(), " has"));
+  }
+  // The rest is for contexts, libraries and the copies of snapshots.
+  if (bytes == 0) bytes = capacity > 0 ? capacity / 10 * 9 : std::numeric_limits<uint64_t>::max();
+  device_tier_ = std::make_unique<tier::DeviceTier>(*backend_, bytes);
+  store_ = std::make_unique<tier::TieredStore>(*device_tier_);
   return absl::OkStatus();
 }
 
@@ -388,7 +422,10 @@ absl::Status ShardServer::Listen(const v1::ShardConfig& config) {
   server_->GetHealthCheckService()->SetServingStatus(v1::ShardControl::service_full_name(), true);
   health_.ShowIn(server_->GetHealthCheckService());
   LOG(INFO) << "shard serves on port " << port_ << " with " << backend_->name() << ", "
-            << config.host_memory_bytes() << " bytes of host memory";
+            << config.host_memory_bytes() << " bytes of host memory"
+            << (device_tier_ == nullptr ? ""
+                                        : absl::StrCat(" and ", device_tier_->capacity_bytes(),
+                                                       " bytes of ", backend_->memory_tier()));
   return absl::OkStatus();
 }
 

@@ -26,6 +26,7 @@
 #include "server/shard/step_loop.h"
 #include "server/shard/transport/shard_service.h"
 #include "server/shard/transport/shm_endpoint.h"
+#include "server/tier/device_tier.h"
 #include "server/tier/host_tier.h"
 #include "server/tier/tiered_store.h"
 
@@ -53,6 +54,8 @@ class ShardServer {
  private:
   ShardServer() = default;
   absl::Status Build(const v1::ShardConfig& config);
+  // Builds the memory of tensors, in the space that the backend computes on.
+  absl::Status BuildTiers(const v1::ShardConfig& config);
   // Each builds the journal of one durability mode, and the loop that continues from it.
   absl::Status BuildInMemory(const v1::ShardConfig& config, ShardCore::Options options);
   absl::Status BuildOnDisk(const v1::ShardConfig& config, ShardCore::Options options);
@@ -82,9 +85,11 @@ class ShardServer {
   // Health of the service that takes pushes.
   monitor::ServiceHealth health_{v1::ShardData::service_full_name()};
   ShardFiles files_;
-  std::unique_ptr<tier::HostTier> host_tier_;
-  std::unique_ptr<tier::TieredStore> store_;
   std::unique_ptr<kernels::Backend> backend_;
+  std::unique_ptr<tier::HostTier> host_tier_;
+  // Null if the backend computes in host memory.
+  std::unique_ptr<tier::DeviceTier> device_tier_;
+  std::unique_ptr<tier::TieredStore> store_;
   std::unique_ptr<journal::ShardDirectory> directory_;
   std::optional<journal::IncarnationMarker> marker_;
   std::unique_ptr<StepLoop> loop_;

@@ -15,10 +15,9 @@ absl::Status RestoreOne(SnapshotDirectory& directory, uint64_t position,
   KAON_ASSIGN_OR_RETURN(const Snapshot snapshot, directory.Load(position));
   PassFailpoint(Failpoint::snapshot_found);
   SnapshotTensors reader(directory, snapshot);
-  KAON_RETURN_IF_ERROR(
-      restore(snapshot, [&reader](const v1::CheckpointTensor& tensor, absl::Span<char> to) {
-        return reader.Read(tensor, to);
-      }));
+  KAON_RETURN_IF_ERROR(restore(
+      snapshot, [&reader](const v1::CheckpointTensor& tensor, uint64_t offset,
+                          absl::Span<char> to) { return reader.Read(tensor, offset, to); }));
   PassFailpoint(Failpoint::snapshot_read_back);
   restored.position = position;
   restored.step = snapshot.facts.state.applied_step();

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "proto/status_macros.h"
 #include "server/checkpoint/state_tensors.h"
+#include "server/tier/host_view.h"
 
 namespace kaon::shard {
 
@@ -23,34 +24,32 @@ StoredParameter* Find(ParameterStore& parameters, uint32_t id) {
 }
 
 // Returns the memory of the optimizer state with this role; empty: the parameter has none.
-absl::Span<std::byte> FindSlot(StoredParameter& parameter, const std::string& role) {
+kernels::Region FindSlot(StoredParameter& parameter, const std::string& role) {
   for (size_t i = 0; i < parameter.state_slots.size(); ++i) {
-    const kernels::StateSlot& slot = parameter.state_slots[i];
-    if (slot.name != role) continue;
-    return parameter.state[i].bytes().first(static_cast<size_t>(slot.num_bytes));
+    if (parameter.state_slots[i].name == role) return parameter.slot(i);
   }
   return {};
 }
 
-absl::Status LoadTensor(const v1::CheckpointTensor& tensor, uint64_t step, const ReadTensor& read,
-                        StoredParameter* parameter, ParameterPublisher& publisher) {
-  absl::Span<std::byte> to;
-  const bool weights = tensor.role() == checkpoint::kWeightRole;
-  if (parameter != nullptr && weights) {
-    const absl::Span<float> memory = publisher.BeginWrite(parameter->id);
-    to = {reinterpret_cast<std::byte*>(memory.data()), memory.size() * sizeof(float)};
-  } else if (parameter != nullptr) {
-    to = FindSlot(*parameter, tensor.role());
-  }
+// Returns the memory that the tensor is read into; empty: this shard has none.
+kernels::Region MemoryFor(const v1::CheckpointTensor& tensor, StoredParameter* parameter,
+                          ParameterPublisher& publisher) {
+  if (parameter == nullptr) return {};
+  if (tensor.role() == checkpoint::kWeightRole) return publisher.BeginWrite(parameter->id);
+  return FindSlot(*parameter, tensor.role());
+}
+
+absl::Status LoadTensor(const v1::CheckpointTensor& tensor, const ReadTensor& read,
+                        kernels::Backend& backend, kernels::Region to) {
   const uint64_t size = checkpoint::StateBytes(tensor.dtype(), tensor.num_elements());
   if (to.size() != size) {
     return absl::DataLossError(absl::StrCat("the snapshot has ", size, " bytes of parameter_id ",
                                             tensor.parameter_id(), " ", tensor.role(),
                                             ", expecting ", to.size()));
   }
-  KAON_RETURN_IF_ERROR(read(tensor, absl::MakeSpan(reinterpret_cast<char*>(to.data()), to.size())));
-  if (weights) publisher.Publish(parameter->id, step);
-  return absl::OkStatus();
+  return tier::FillRegion(backend, to, [&](uint64_t offset, absl::Span<char> piece) {
+    return read(tensor, offset, piece);
+  });
 }
 
 }  // namespace
@@ -58,8 +57,10 @@ absl::Status LoadTensor(const v1::CheckpointTensor& tensor, uint64_t step, const
 absl::Status LoadState(const v1::CheckpointPart& part, uint64_t step, const ReadTensor& read,
                        ParameterStore& parameters, ParameterPublisher& publisher) {
   for (const v1::CheckpointTensor& tensor : part.tensors()) {
+    StoredParameter* parameter = Find(parameters, tensor.parameter_id());
     KAON_RETURN_IF_ERROR(
-        LoadTensor(tensor, step, read, Find(parameters, tensor.parameter_id()), publisher));
+        LoadTensor(tensor, read, parameters.backend(), MemoryFor(tensor, parameter, publisher)));
+    if (tensor.role() == checkpoint::kWeightRole) publisher.Publish(parameter->id, step);
   }
   for (const v1::CheckpointParameter& counters : part.parameters()) {
     StoredParameter* parameter = Find(parameters, counters.parameter_id());
@@ -68,8 +69,8 @@ absl::Status LoadState(const v1::CheckpointPart& part, uint64_t step, const Read
     parameter->newton_schulz_updates = counters.newton_schulz_updates();
   }
   for (StoredParameter& parameter : parameters.parameters()) {
-    NoteWeights(publisher.current(parameter.id), parameter);
-    NoteSlots(parameter);
+    NoteWeights(parameters.backend(), publisher.current(parameter.id), parameter);
+    NoteSlots(parameters.backend(), parameter);
   }
   const StateDigests digests = parameters.Digests();
   const uint64_t state = digests.state + parameters.PositionDigest(part.position());

@@ -13,9 +13,10 @@
 
 namespace kaon::shard {
 
-// Reads all bytes of a tensor, as checkpoint::StateBytes lays them out.
-using ReadTensor =
-    std::function<absl::Status(const v1::CheckpointTensor& tensor, absl::Span<char> to)>;
+// Reads the bytes of a tensor from `offset` on, as checkpoint::StateBytes lays them out. Reads are
+// in order.
+using ReadTensor = std::function<absl::Status(const v1::CheckpointTensor& tensor, uint64_t offset,
+                                              absl::Span<char> to)>;
 
 // Reads the tensors of `part` in their order and publishes the weights as version `step`. DATA_LOSS
 // naming both sizes of a tensor, or both digests, if what was read is not what was frozen (P7).

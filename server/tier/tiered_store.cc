@@ -10,20 +10,20 @@
 
 namespace kaon::tier {
 
-Pin::Pin(TieredStore* store, std::string name, absl::Span<std::byte> bytes)
-    : store_(store), name_(std::move(name)), bytes_(bytes) {}
+Pin::Pin(TieredStore* store, std::string name, kernels::Region region)
+    : store_(store), name_(std::move(name)), region_(region) {}
 
 Pin::Pin(Pin&& other) noexcept
     : store_(std::exchange(other.store_, nullptr)),
       name_(std::move(other.name_)),
-      bytes_(std::exchange(other.bytes_, {})) {}
+      region_(std::exchange(other.region_, kernels::Region())) {}
 
 Pin& Pin::operator=(Pin&& other) noexcept {
   if (this != &other) {
     Release();
     store_ = std::exchange(other.store_, nullptr);
     name_ = std::move(other.name_);
-    bytes_ = std::exchange(other.bytes_, {});
+    region_ = std::exchange(other.region_, kernels::Region());
   }
   return *this;
 }
@@ -34,17 +34,13 @@ void Pin::Release() {
   if (store_ != nullptr) std::exchange(store_, nullptr)->Unpin(name_);
 }
 
-absl::Span<float> Pin::floats() const {
-  return absl::MakeSpan(reinterpret_cast<float*>(bytes_.data()), bytes_.size() / sizeof(float));
-}
-
-TieredStore::TieredStore(HostTier& host) : host_(host) {}
+TieredStore::TieredStore(StateTier& tier) : tier_(tier) {}
 
 TieredStore::~TieredStore() {
   MutexLock lock(mu_);
   for (const auto& [name, tensor] : tensors_) {
     CHECK_EQ(tensor.pins, 0) << "tensor " << name << " is still pinned";
-    CHECK(host_.Free(tensor.extent).ok()) << name;
+    CHECK(tier_.Free(tensor.extent).ok()) << name;
   }
 }
 
@@ -58,7 +54,7 @@ absl::Status TieredStore::Allocate(absl::string_view name, uint64_t num_elements
     return absl::ResourceExhaustedError(
         absl::StrCat("tensor ", name, ": ", num_elements, " elements, at most ", most_elements));
   }
-  const absl::StatusOr<ExtentId> extent = host_.Allocate(num_elements * sizeof(float));
+  const absl::StatusOr<ExtentId> extent = tier_.Allocate(num_elements * sizeof(float));
   if (!extent.ok()) {
     return absl::Status(extent.status().code(),
                         absl::StrCat("tensor ", name, ": ", extent.status().message()));
@@ -75,7 +71,7 @@ absl::Status TieredStore::Free(absl::string_view name) {
     return absl::FailedPreconditionError(
         absl::StrCat("tensor ", name, " is pinned ", found->second.pins, " times, expecting 0"));
   }
-  KAON_RETURN_IF_ERROR(host_.Free(found->second.extent));
+  KAON_RETURN_IF_ERROR(tier_.Free(found->second.extent));
   tensors_.erase(found);
   return absl::OkStatus();
 }
@@ -84,9 +80,9 @@ absl::StatusOr<Pin> TieredStore::Pin(absl::string_view name) {
   MutexLock lock(mu_);
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) return absl::NotFoundError(absl::StrCat("no tensor ", name));
-  KAON_ASSIGN_OR_RETURN(const absl::Span<std::byte> memory, host_.Memory(found->second.extent));
+  KAON_ASSIGN_OR_RETURN(const kernels::Region memory, tier_.Memory(found->second.extent));
   ++found->second.pins;
-  return kaon::tier::Pin(this, found->first, memory.first(found->second.bytes));
+  return kaon::tier::Pin(this, found->first, memory.Sub(0, found->second.bytes));
 }
 
 absl::Status TieredStore::Prefetch(absl::string_view name) {

@@ -1,6 +1,6 @@
-// Named tensors over tiers. Code that computes pins a tensor and gets its memory, in whatever tier
-// the tensor lives. In this version every tensor lives in host memory, so pinning moves nothing.
-// Thread-safe. The shard's composition root owns the store, which must outlive its pins.
+// Named tensors over a tier. Code that computes pins a tensor and gets its memory. In this version
+// the backend computes on the memory of the tier, so pinning moves nothing. Thread-safe. The
+// shard's composition root owns the store, which must outlive its pins.
 #ifndef KAON_SERVER_TIER_TIERED_STORE_H_
 #define KAON_SERVER_TIER_TIERED_STORE_H_
 
@@ -11,9 +11,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/span.h"
 #include "kernels/mutex.h"
-#include "server/tier/host_tier.h"
+#include "kernels/region.h"
+#include "server/tier/state_tier.h"
 
 namespace kaon::tier {
 
@@ -27,24 +27,24 @@ class Pin {
   Pin& operator=(Pin&& other) noexcept;
   ~Pin();
 
-  absl::Span<std::byte> bytes() const { return bytes_; }
-  absl::Span<float> floats() const;
+  // The memory of the tensor, in the space of the tier.
+  kernels::Region region() const { return region_; }
 
  private:
   friend class TieredStore;
-  Pin(TieredStore* store, std::string name, absl::Span<std::byte> bytes);
+  Pin(TieredStore* store, std::string name, kernels::Region region);
   void Release();
 
   // Null when empty.
   TieredStore* store_ = nullptr;
   std::string name_;
-  absl::Span<std::byte> bytes_;
+  kernels::Region region_;
 };
 
 class TieredStore {
  public:
-  // `host` must outlive the store.
-  explicit TieredStore(HostTier& host);
+  // `tier` must outlive the store.
+  explicit TieredStore(StateTier& tier);
   // CHECKs that no pin is left.
   ~TieredStore();
 
@@ -55,16 +55,16 @@ class TieredStore {
   absl::Status Free(absl::string_view name);
   // Pins a tensor, which may have several pins. NOT_FOUND.
   absl::StatusOr<kaon::tier::Pin> Pin(absl::string_view name);
-  // Announces that the tensor will be pinned soon. NOT_FOUND. Does nothing while host memory is the
-  // only tier.
+  // Announces that the tensor will be pinned soon. NOT_FOUND. Does nothing while
+  // pinning moves nothing.
   absl::Status Prefetch(absl::string_view name);
 
-  // Forward to HostTier, for memory that steps use in addition to the tensors.
-  absl::Status Claim(uint64_t bytes) { return host_.Claim(bytes); }
-  void Release(uint64_t bytes) { host_.Release(bytes); }
+  // Forward to the tier, for memory that steps use in addition to the tensors.
+  absl::Status Claim(uint64_t bytes) { return tier_.Claim(bytes); }
+  void Release(uint64_t bytes) { tier_.Release(bytes); }
 
-  uint64_t capacity_bytes() const { return host_.capacity_bytes(); }
-  uint64_t used_bytes() const { return host_.used_bytes(); }
+  uint64_t capacity_bytes() const { return tier_.capacity_bytes(); }
+  uint64_t used_bytes() const { return tier_.used_bytes(); }
 
  private:
   friend class kaon::tier::Pin;
@@ -76,7 +76,7 @@ class TieredStore {
 
   void Unpin(const std::string& name);
 
-  HostTier& host_;
+  StateTier& tier_;
 
   Mutex mu_;
   std::map<std::string, Tensor, std::less<>> tensors_ ABSL_GUARDED_BY(mu_);

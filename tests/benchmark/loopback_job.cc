@@ -69,6 +69,7 @@ LoopbackServers::LoopbackServers(const LoopbackOptions& options)
     shard.set_data_dir(absl::StrCat(directory_, "/shard-", i));
     shard.set_durability(options.durability);
     shard.set_host_memory_bytes(options.host_memory_bytes);
+    if (!options.device.empty()) shard.set_device(options.device);
     shard.set_threads(options.threads);
     shard.set_shm_sessions(options.shm_sessions);
     auto started = shard::ShardServer::Start(shard);

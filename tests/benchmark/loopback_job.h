@@ -23,6 +23,8 @@ struct LoopbackOptions {
   std::string durability = "none";
   // Memory of each shard.
   uint64_t host_memory_bytes = 0;
+  // Device of each shard, such as "cuda:0"; empty: the CPU.
+  std::string device;
   // Compute threads of each shard; 0: as many as there are CPUs.
   uint32_t threads = 0;
   // Sessions of each shard. If there are any, all trainers must use them.

@@ -24,7 +24,8 @@
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
-#include "kernels/cpu_backend.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/thread_pool.h"
 #include "kernels/dtype.h"
 #include "kernels/gemm/amx_gemm.h"
 #include "kernels/gemm/amx_tiles.h"
@@ -33,7 +34,6 @@
 #include "kernels/optimizer_rule.h"
 #include "kernels/orthogonalize/newton_schulz.h"
 #include "kernels/steady_clock.h"
-#include "kernels/thread_pool.h"
 #include "tests/benchmark/measurement.h"
 #include "tests/benchmark/stepped_parameter.h"
 
@@ -276,9 +276,11 @@ class Benchmark {
       // As many at once as a shard takes (Backend::NumConcurrentUpdates).
       const int64_t at_once = 8 * threads_;
       for (int64_t first = 0; first < count; first += at_once) {
-        backend_.RunUpdates(std::min(at_once, count - first), [&](int64_t i) {
-          parameters[static_cast<size_t>(first + i)]->Step(backend_);
-        });
+        std::vector<Update> updates;
+        for (int64_t i = first; i < std::min(first + at_once, count); ++i) {
+          updates.push_back(parameters[static_cast<size_t>(i)]->Next());
+        }
+        backend_.RunUpdates(absl::MakeSpan(updates));
       }
     });
   }

@@ -14,13 +14,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "kernels/backend.h"
-#include "kernels/cpu_backend.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/parallel_ranges.h"
+#include "kernels/cpu/streaming_store.h"
+#include "kernels/cpu/thread_pool.h"
 #include "kernels/dtype.h"
 #include "kernels/gemm/onednn_gemm.h"
 #include "kernels/optimizer_rule.h"
-#include "kernels/parallel_ranges.h"
-#include "kernels/streaming_store.h"
-#include "kernels/thread_pool.h"
 #include "tests/benchmark/measurement.h"
 #include "tests/benchmark/stepped_parameter.h"
 
@@ -99,10 +99,10 @@ void MeasureFinish(const Options& options, int threads, std::FILE* json) {
   };
   // Divide by 3 in one round and by 1/3 in the next, so that the sum keeps its size.
   bool by_a_third = false;
+  const std::unique_ptr<Accumulation> accumulation = backend.Accumulate(sum.region());
   const auto finish = [&] {
     by_a_third = !by_a_third;
-    backend.FinishMean({.total_weight = by_a_third ? 1.0f / 3 : 3.0f},
-                       absl::MakeSpan(sum.data(), sum.size()));
+    accumulation->FinishMean({.total_weight = by_a_third ? 1.0f / 3 : 3.0f});
   };
   const auto rounds = benchmark::MeasureByTurns(options.rounds, finish, copy);
   Measurement measurement;

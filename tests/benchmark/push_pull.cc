@@ -44,6 +44,8 @@ struct Options {
   std::vector<std::string> transports = {"grpc", "shm"};
   // Certificates of worker and shard, for tls.
   std::string certificates;
+  // Device of the shard; empty: the CPU.
+  std::string device;
   int rounds = 5;
   std::string json;
 };
@@ -151,6 +153,7 @@ std::vector<std::unique_ptr<Limit>> LimitsOf(const Options& options, const std::
 LoopbackOptions ServersOf(const Options& options, const std::string& transport, int workers) {
   LoopbackOptions servers;
   // Weights, the sum of the gradients, staging.
+  servers.device = options.device;
   servers.host_memory_bytes = 3 * (options.mebibytes << 20) + (uint64_t{256} << 20);
   if (transport == "shm") {
     servers.shm_sessions = 2 * static_cast<uint32_t>(workers);
@@ -270,6 +273,7 @@ int Main(int argc, char** argv) {
       ->check(CLI::IsMember({"grpc", "tls", "shm"}));
   app.add_option("--certificates", options.certificates,
                  "directory of deploy/make_certificates.sh --job push-pull, for tls");
+  app.add_option("--device", options.device, "of the shard, such as cuda:0 (the CPU)");
   app.add_option("--rounds", options.rounds, "of each measurement (5)")->check(CLI::Range(5, 1000));
   app.add_option("--json", options.json, "file for one JSON object per line");
   CLI11_PARSE(app, argc, argv);

@@ -15,36 +15,37 @@
 
 #include "absl/types/span.h"
 #include "kernels/backend.h"
+#include "kernels/cpu/host_memory.h"
+#include "kernels/cpu/parallel_ranges.h"
+#include "kernels/cpu/thread_pool.h"
 #include "kernels/dtype.h"
 #include "kernels/optimizer_rule.h"
-#include "kernels/parallel_ranges.h"
-#include "kernels/thread_pool.h"
-#include "server/tier/host_tier.h"
 
 namespace kaon::kernels {
 
-// Memory like a shard's host tier: aligned, and on large pages if there are any; initially zero. A
-// vector of this size would start 16 bytes after a page, so every second vector register of it
-// would cross a cache line.
+// Memory like that of the cpu backend: aligned, and on large pages if there are any; initially
+// zero. A vector of this size would start 16 bytes after a page, so every second vector register of
+// it would cross a cache line.
 template <typename T>
 class HostArray {
  public:
   HostArray() = default;
-  explicit HostArray(int64_t n)
-      : tier_(std::make_unique<tier::HostTier>(n * sizeof(T) + tier::kHostAlignmentBytes)) {
-    const auto extent = tier_->Allocate(n * sizeof(T));
-    CHECK(extent.ok()) << extent.status();
-    const absl::Span<std::byte> bytes = *tier_->Memory(*extent);
-    values_ = {reinterpret_cast<T*>(bytes.data()), static_cast<size_t>(n)};
+  explicit HostArray(int64_t n) : memory_(AllocateZeroedHost(n * sizeof(T)).data()), size_(n) {
+    CHECK(memory_ != nullptr) << n << " elements";
   }
 
-  const T* data() const { return values_.data(); }
-  T* data() { return values_.data(); }
-  size_t size() const { return values_.size(); }
+  const T* data() const { return reinterpret_cast<const T*>(memory_.get()); }
+  T* data() { return reinterpret_cast<T*>(memory_.get()); }
+  size_t size() const { return static_cast<size_t>(size_); }
+  Region region() { return absl::MakeSpan(memory_.get(), size() * sizeof(T)); }
 
  private:
-  std::unique_ptr<tier::HostTier> tier_;
-  absl::Span<T> values_;
+  struct Deleter {
+    void operator()(std::byte* memory) const { FreeHost({memory, 0}); }
+  };
+
+  std::unique_ptr<std::byte, Deleter> memory_;
+  int64_t size_ = 0;
 };
 
 // The threads that will use the values write them first.
@@ -88,20 +89,25 @@ class SteppedParameter {
     for (const StateSlot& slot : StateSlots(rule_, shape_)) {
       slots_.push_back(HostValues(pool, slot.num_bytes / sizeof(float), 0));
     }
-    for (HostArray<float>& slot : slots_) {
-      spans_.push_back(
-          absl::MakeSpan(reinterpret_cast<std::byte*>(slot.data()), slot.size() * sizeof(float)));
-    }
+    for (HostArray<float>& slot : slots_) regions_.push_back(slot.region());
+  }
+
+  // Returns the next update. Run it before the one after it.
+  Update Next() {
+    const bool in_place = new_weight_.size() == 0;
+    const Update update = {&rule_,
+                           {.lr = 1e-3, .clip_factor = 1, .t = ++t_},
+                           shape_,
+                           {GradView(grad_dtype_, grad_.region()), weight_.region(),
+                            in_place ? weight_.region() : new_weight_.region(), regions_},
+                           {}};
+    if (!in_place) std::swap(weight_, new_weight_);
+    return update;
   }
 
   void Step(Backend& backend) {
-    const bool in_place = new_weight_.size() == 0;
-    HostArray<float>& written = in_place ? weight_ : new_weight_;
-    backend.ApplyUpdate(rule_, {.lr = 1e-3, .clip_factor = 1, .t = ++t_}, shape_,
-                        {GradView(grad_dtype_, absl::MakeConstSpan(grad_.data(), grad_.size())),
-                         absl::MakeConstSpan(weight_.data(), weight_.size()),
-                         absl::MakeSpan(written.data(), written.size()), spans_});
-    if (!in_place) std::swap(weight_, new_weight_);
+    Update update = Next();
+    backend.RunUpdates(absl::MakeSpan(&update, 1));
   }
 
  private:
@@ -113,7 +119,7 @@ class SteppedParameter {
   // Empty for kInPlace.
   HostArray<float> new_weight_;
   std::vector<HostArray<float>> slots_;
-  std::vector<absl::Span<std::byte>> spans_;
+  std::vector<Region> regions_;
   int64_t t_ = 0;
 };
 

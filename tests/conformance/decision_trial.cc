@@ -8,6 +8,7 @@
 #include "job/decide.h"
 #include "job/resolve.h"
 #include "proto/decide_version.h"
+#include "tests/conformance/gradient_sum.h"
 #include "tests/kernels/reference/random_matrices.h"
 
 namespace kaon::conformance {
@@ -33,8 +34,9 @@ std::vector<v1::Prepared> Votes(const DecisionTrial& trial, const v1::RegisterBo
     row.set_num_elements(trial.gradients[id].size());
     row.set_missing(trial.parameters[id].missing);
     if (row.missing()) continue;
-    std::vector<float> gradient = trial.gradients[id];
-    const kernels::GradNorm norm = backend.FinishMean({}, absl::MakeSpan(gradient)).norm;
+    const std::vector<float>& gradient = trial.gradients[id];
+    const kernels::GradNorm norm =
+        kernels::GradientSum(backend, gradient).accumulation().FinishMean({}).norm;
     row.set_sum_squares(norm.sum_squares);
     row.set_absolute_max(norm.absolute_max);
     row.set_num_zeros(static_cast<uint64_t>(norm.num_zeros));

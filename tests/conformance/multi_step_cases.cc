@@ -10,6 +10,7 @@
 #include "job/schedule.h"
 #include "proto/decide_version.h"
 #include "tests/conformance/decision_trial.h"
+#include "tests/conformance/gradient_sum.h"
 #include "tests/kernels/reference/float64_decision.h"
 
 namespace kaon::conformance {
@@ -70,9 +71,10 @@ class Steps {
     step.set_loss_scale(decision().next_loss_scale());
     job::AddRates(job_.definition(), decision().applied_updates(), kMultiplier, step);
     const float spike = sent == Sent::kSpike ? 2 * kThreshold : 0.5f;
-    std::vector<float> gradient = {sent == Sent::kOverflow ? std::numeric_limits<float>::infinity()
-                                                           : spike};
-    const kernels::GradNorm norm = backend.FinishMean({}, absl::MakeSpan(gradient)).norm;
+    const std::vector<float> gradient = {
+        sent == Sent::kOverflow ? std::numeric_limits<float>::infinity() : spike};
+    const kernels::GradNorm norm =
+        kernels::GradientSum(backend, gradient).accumulation().FinishMean({}).norm;
     std::vector<v1::Prepared> votes(1);
     v1::ParameterSums& row = *votes[0].add_sums();
     row.set_num_elements(1);

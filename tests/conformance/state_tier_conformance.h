@@ -77,12 +77,12 @@ TYPED_TEST_P(StateTierConformance, RefusesAnEmptyExtent) {
 }
 
 TYPED_TEST_P(StateTierConformance, RefusesAccessBeyondAnExtent) {
-  const ExtentId extent = *this->tier_->Allocate(64);
-  std::vector<std::byte> bytes(65);
+  const ExtentId extent = *this->tier_->Allocate(1024);
+  std::vector<std::byte> bytes(1025);
   EXPECT_EQ(this->tier_->Load(extent, 0, absl::MakeSpan(bytes)).code(),
             absl::StatusCode::kOutOfRange);
   EXPECT_EQ(this->tier_->Store(extent, ~uint64_t{0}, bytes).code(), absl::StatusCode::kOutOfRange);
-  EXPECT_TRUE(this->tier_->Store(extent, 64, {}).ok());
+  EXPECT_TRUE(this->tier_->Store(extent, 1024, {}).ok());
 }
 
 TYPED_TEST_P(StateTierConformance, KnowsNoFreedExtent) {

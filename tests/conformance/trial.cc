@@ -8,6 +8,7 @@
 #include <limits>
 #include <variant>
 
+#include "tests/conformance/copied_buffers.h"
 #include "tests/kernels/reference/random_matrices.h"
 
 namespace kaon::conformance {
@@ -88,15 +89,15 @@ struct BackendEnd {
 
 BackendEnd RunBackend(const Trial& trial, kernels::Backend& backend) {
   BackendEnd end{InitialWeights(trial), kernels::StateSlots(trial.rule, trial.shape), {}};
-  std::vector<absl::Span<std::byte>> spans;
+  std::vector<kernels::Region> regions;
   for (const kernels::StateSlot& slot : end.slots) end.state.emplace_back(slot.num_bytes / 4 + 1);
   for (size_t i = 0; i < end.slots.size(); ++i) {
-    spans.emplace_back(reinterpret_cast<std::byte*>(end.state[i].data()), end.slots[i].num_bytes);
+    regions.push_back(kernels::Region(end.state[i]).Sub(0, end.slots[i].num_bytes));
   }
   for (const UpdateScalars& scalars : kUpdates) {
     const std::vector<float> grad = Gradient(trial, scalars);
-    backend.ApplyUpdate(trial.rule, scalars, trial.shape,
-                        {grad, end.param, absl::MakeSpan(end.param), spans});
+    kernels::UpdateCopied(backend, trial.rule, scalars, trial.shape,
+                          {grad, end.param, end.param, regions});
   }
   return end;
 }

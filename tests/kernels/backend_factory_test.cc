@@ -92,7 +92,33 @@ TEST(BackendFactoryTest, LoadsAPluginByItsName) {
   const absl::StatusOr<std::unique_ptr<Backend>> backend = CreateBackend(Plugin("echo"));
   ASSERT_TRUE(backend.ok()) << backend.status();
   EXPECT_EQ((*backend)->name(), "echo");
-  EXPECT_EQ((*backend)->Fold(DType::kFloat32, nullptr, 1.0f, true, {}, nullptr), 4711);
+  EXPECT_EQ((*backend)->Digest(0, 0, {}), 4711u);
+}
+
+TEST(BackendFactoryTest, APluginTakesTheDeviceAskedForOrSaysWhyNot) {
+  BackendOptions options = Plugin("echo");
+  options.device = 2;
+  EXPECT_EQ(CreateBackend(options).value()->device_class(), "device 2");
+  options.device = 8;
+  const absl::Status status = CreateBackend(options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(status.message(),
+            "backend echo: tests/kernels/libkaon_echo.so: no device 8, this machine has 8");
+}
+
+TEST(BackendFactoryTest, JoinsAPluginWithTheCpuIfTensorsStayInHostMemory) {
+  BackendOptions options = Plugin("echo");
+  options.host_memory = true;
+  options.gemm = "reference";
+  const absl::StatusOr<std::unique_ptr<Backend>> backend = CreateBackend(options);
+  ASSERT_TRUE(backend.ok()) << backend.status();
+  EXPECT_EQ((*backend)->name(), "echo+cpu/reference");
+  EXPECT_EQ((*backend)->memory_tier(), "cpu");
+  options.gemm = "blas";
+  EXPECT_EQ(CreateBackend(options).status().code(), absl::StatusCode::kInvalidArgument);
+  options = {};
+  options.host_memory = true;
+  EXPECT_EQ((*CreateBackend(options))->name().find("cpu/"), 0u);
 }
 
 TEST(BackendFactoryTest, MissingPluginIsNotFoundWithLibraryAndReason) {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "kernels/cpu_backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/dtype.h"
 #include "kernels/gemm/blocked_matrix.h"
 #include "kernels/gemm/reference_gemm.h"

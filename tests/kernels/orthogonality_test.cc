@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/cpu/muon_step.h"
 #include "kernels/gemm/reference_gemm.h"
-#include "kernels/muon_step.h"
 #include "tests/kernels/reference/random_matrices.h"
 
 namespace kaon::kernels {
@@ -77,13 +77,11 @@ TEST(OrthogonalityTest, TakesDecayLearningRateAndScaleOut) {
     const std::vector<float> before = GaussianVector(24 * 40, 1);
     std::vector<float> after(before.size());
     std::vector<float> momentum(before.size());
-    const absl::Span<std::byte> slot(reinterpret_cast<std::byte*>(momentum.data()),
-                                     momentum.size() * sizeof(float));
+    const Region slot(momentum);
     ReferenceGemm gemm;
     ThreadPool pool(1);
-    ApplyMuon(config, {0.125, 1, 1}, shape,
-              {GaussianVector(24 * 40, 2), before, absl::MakeSpan(after), absl::MakeSpan(&slot, 1)},
-              gemm, pool);
+    const std::vector<float> grad = GaussianVector(24 * 40, 2);
+    ApplyMuon(config, {0.125, 1, 1}, shape, {grad, before, after, {&slot, 1}}, gemm, pool);
     const std::optional<double> error = OrthogonalityError(config, 0.125, shape, before, after);
     ASSERT_TRUE(error.has_value());
     // polar_express converges to 1 ([N2]), so only the rounding of the weights remains.

@@ -11,6 +11,8 @@
 #include "job/settings.h"
 #include "kernels/reduce/digest.h"
 #include "kernels/routing.h"
+#include "tests/conformance/copied_buffers.h"
+#include "tests/conformance/gradient_sum.h"
 
 namespace kaon::simulation {
 
@@ -146,25 +148,23 @@ uint64_t SerialReplay::StateDigest() const {
 }
 
 std::vector<float> SerialReplay::ReducedGradient(const v1::StepBody& step, uint32_t parameter_id) {
-  std::vector<float> sum(job::NumElements(job_.parameters(parameter_id)));
+  kernels::GradientSum sum(*backend_,
+                           std::vector<float>(job::NumElements(job_.parameters(parameter_id))));
   double total_weight = 0;
-  bool first = true;
-  double sum_squares = 0;
+  uint32_t contribution = 0;
   for (const v1::Member& member : step.members()) {
     const std::vector<float> gradient =
         Gradient(job_, parameter_id, member.rank(), member.process_nonce(), step.step());
     for (uint32_t micro = 0; micro < member.micro_batches(); ++micro) {
-      backend_->Fold(kernels::DType::kFloat32, reinterpret_cast<const std::byte*>(gradient.data()),
-                     static_cast<float>(member.token_weight()), first, absl::MakeSpan(sum),
-                     &sum_squares);
-      first = false;
+      sum.Fold(kernels::DType::kFloat32, kernels::ConstRegion(gradient).host_bytes(),
+               static_cast<float>(member.token_weight()), contribution, contribution == 0);
+      ++contribution;
     }
     total_weight += member.token_weight();
   }
-  backend_->FinishMean({.total_weight = static_cast<float>(total_weight),
-                        .loss_scale = static_cast<float>(step.loss_scale())},
-                       absl::MakeSpan(sum));
-  return sum;
+  sum.accumulation().FinishMean({.total_weight = static_cast<float>(total_weight),
+                                 .loss_scale = static_cast<float>(step.loss_scale())});
+  return sum.Floats();
 }
 
 uint64_t SerialReplay::GradientDigest(const v1::StepBody& step, uint32_t parameter_id) {
@@ -182,16 +182,16 @@ void SerialReplay::Update(const v1::StepRecord& record, uint32_t parameter_id) {
   const int group = job::GroupIndex(state_.body.definition(), placement.group());
   const kernels::RuleConfig rule = RuleOf(state_.body, parameter_id);
   const std::vector<uint64_t> shape = Shape(parameter);
-  std::vector<absl::Span<std::byte>> slots;
+  std::vector<kernels::Region> slots;
   for (std::vector<std::byte>& slot : state_.slots[parameter_id])
-    slots.push_back(absl::MakeSpan(slot));
+    slots.emplace_back(absl::MakeSpan(slot));
   const std::vector<float> gradient = ReducedGradient(record.plan().step(), parameter_id);
   kernels::UpdateScalars scalars;
   scalars.lr = record.plan().step().rates(group).learning_rate();
   scalars.clip_factor = record.decision().norms(group).clip_factor();
   scalars.t = ++state_.updates[parameter_id];
   std::vector<float>& weights = state_.weights[parameter_id];
-  backend_->ApplyUpdate(rule, scalars, shape, {gradient, weights, absl::MakeSpan(weights), slots});
+  kernels::UpdateCopied(*backend_, rule, scalars, shape, {gradient, weights, weights, slots});
 }
 
 void SerialReplay::Apply(const v1::StepRecord& record) {

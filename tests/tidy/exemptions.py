@@ -20,17 +20,31 @@ _ISA = "which instruction sets the processor has is known when the test runs; th
 
 _BACKWARD = "it stands for the time that a GPU computes gradients, which step_ahead measures with; nothing is synchronised by it"
 
+_NVCC = "whether nvcc is there is known when the library is built; the skip prints why it is not"
+
+_BACKEND_SUITE = "tests/kernels/cuda/cuda_backend_test.cc runs the conformance suite over it; alone it does nothing"
+
+_NEEDS_A_GPU = "tests/gpu runs it where a GPU is; nothing of it runs without one"
+
+_RUNNER = "muon_runner_test.cc runs it: alone it has no updates"
+
 # (rule, path): reason
 EXEMPT = {
+    ("skipped-test", "tests/kernels/cuda/plugin_test.cc"): _NVCC,
+    ("mirrored-test", "kernels/cuda/cuda_accumulation.cc"): _BACKEND_SUITE,
+    ("mirrored-test", "kernels/cuda/element_wise_updates.cc"): _BACKEND_SUITE,
+    ("mirrored-test", "kernels/cuda/device_cuda.cc"): _NEEDS_A_GPU,
+    ("mirrored-test", "kernels/cuda/products/lt_gemm.cc"): _NEEDS_A_GPU,
+    ("mirrored-test", "kernels/cuda/muon/muon_run.cc"): _RUNNER,
     ("sleep", "tests/benchmark/loopback_job.cc"): _BACKWARD,
     ("skipped-test", "tests/conformance/numerics_table_test.cc"): _ISA,
     ("skipped-test", "tests/kernels/gemm/amx_gemm_test.cc"): _TILES,
     ("skipped-test", "tests/kernels/gemm/amx_tiles_test.cc"): _TILES,
-    ("skipped-test", "tests/kernels/cpu_backend_amx_test.cc"): _TILES,
+    ("skipped-test", "tests/kernels/cpu/cpu_backend_amx_test.cc"): _TILES,
     ("skipped-test", "tests/kernels/gemm/onednn_gemm_test.cc"): _PRIMITIVES,
     ("skipped-test", "tests/kernels/gemm/tile_emulator_test.cc"): _ISA,
     ("skipped-test", "tests/kernels/orthogonalize/newton_schulz_accuracy_test.cc"): _TILES,
-    ("skipped-test", "tests/kernels/update_workspace_test.cc"): _TILES,
+    ("skipped-test", "tests/kernels/cpu/update_workspace_test.cc"): _TILES,
     ("file-name", "proto/kaon/v1/shard_data.proto"): _WIRE_NAME,
     ("type-name", "server/shard/transport/shard_service.h"): _WIRE_NAME,
     ("mutex", "kernels/mutex.h"): _OWN_MUTEX,

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "tests/conformance/copied_buffers.h"
 
 namespace kaon::kernels {
 namespace {
@@ -53,15 +54,12 @@ int Run() {
   }
   const std::vector<StateSlot> slots = StateSlots(rule, shape);
   std::vector<std::vector<float>> state(slots.size(), std::vector<float>(weights.size()));
-  std::vector<absl::Span<std::byte>> bytes;
-  for (std::vector<float>& slot : state) {
-    bytes.emplace_back(reinterpret_cast<std::byte*>(slot.data()), slot.size() * sizeof(float));
-  }
+  const std::vector<Region> regions(state.begin(), state.end());
   UpdateScalars scalars;
   scalars.lr = in.at("lr");
   for (const Json& gradient : in.at("gradients")) {
     const auto grad = gradient.get<std::vector<float>>();
-    (*backend)->ApplyUpdate(rule, scalars, shape, {grad, weights, absl::MakeSpan(weights), bytes});
+    UpdateCopied(**backend, rule, scalars, shape, {grad, weights, weights, regions});
     scalars.t += 1;
   }
   Json out = {{"weights", weights}, {"state", Json::object()}};

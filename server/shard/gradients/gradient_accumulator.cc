@@ -35,6 +35,11 @@ GradientAccumulator::~GradientAccumulator() { ReleaseReservation(); }
 
 void GradientAccumulator::ReleaseReservation() {
   for (auto& [id, parameter] : parameters_) {
+    if (!parameter->staging.region().empty()) {
+      options_.staging->Release(parameter->staging.region().size());
+    }
+    // It ends before the memory that it sums into.
+    parameter->fold.reset();
     parameter->pin = tier::Pin();
     const absl::Status status = options_.store->Free(TensorName(id));
     CHECK(status.ok()) << status;
@@ -49,23 +54,33 @@ absl::Status GradientAccumulator::Reserve(const v1::RegisterBody& registration, 
     if (placement.shard() != shard) continue;
     const uint32_t id = placement.parameter_id();
     const v1::ParameterSpec& spec = registration.definition().parameters(static_cast<int>(id));
-    absl::Status status = options_.store->Allocate(TensorName(id), job::NumElements(spec));
-    if (!status.ok()) {
-      ReleaseReservation();
-      return absl::Status(status.code(),
-                          absl::StrCat("parameter ", spec.name(), ": ", status.message()));
-    }
-    auto parameter = std::make_unique<Parameter>();
-    parameter->frozen = spec.frozen();
-    absl::StatusOr<tier::Pin> pin = options_.store->Pin(TensorName(id));
-    CHECK(pin.ok()) << pin.status();
-    parameter->pin = *std::move(pin);
-    parameter->fold =
-        std::make_unique<ParameterFold>(id, spec.name(), parameter->pin.floats(), options_.backend);
-    parameters_.emplace(id, std::move(parameter));
+    const absl::Status status = ReserveParameter(id, spec);
+    if (status.ok()) continue;
+    ReleaseReservation();
+    return absl::Status(status.code(),
+                        absl::StrCat("parameter ", spec.name(), ": ", status.message()));
   }
   registration_ = registration;
   Adopt(registration);
+  return absl::OkStatus();
+}
+
+absl::Status GradientAccumulator::ReserveParameter(uint32_t id, const v1::ParameterSpec& spec) {
+  KAON_RETURN_IF_ERROR(options_.store->Allocate(TensorName(id), job::NumElements(spec)));
+  Parameter& parameter = *parameters_.emplace(id, std::make_unique<Parameter>()).first->second;
+  parameter.frozen = spec.frozen();
+  KAON_ASSIGN_OR_RETURN(parameter.pin, options_.store->Pin(TensorName(id)));
+  const kernels::Region sum = parameter.pin.region();
+  parameter.fold = std::make_unique<ParameterFold>(id, spec.name(), sum, *options_.backend);
+  if (sum.space() == kernels::Space::kHost || options_.staging == nullptr) return absl::OkStatus();
+  KAON_RETURN_IF_ERROR(options_.staging->Claim(sum.size()));
+  absl::StatusOr<tier::BackendMemory> staging =
+      tier::BackendMemory::AllocateStaging(*options_.backend, sum.size());
+  if (!staging.ok()) {
+    options_.staging->Release(sum.size());
+    return staging.status();
+  }
+  parameter.staging = *std::move(staging);
   return absl::OkStatus();
 }
 
@@ -437,14 +452,14 @@ void GradientAccumulator::CloseAll(const absl::Status& status) {
   Run(calls);
 }
 
-absl::Span<const float> GradientAccumulator::gradient(uint32_t parameter_id) const {
+kernels::ConstRegion GradientAccumulator::gradient(uint32_t parameter_id) const {
   Parameter& parameter = *parameters_.at(parameter_id);
   MutexLock parameter_lock(parameter.mu);
-  return parameter.fold->missing() ? absl::Span<const float>() : parameter.fold->sum();
+  return parameter.fold->missing() ? kernels::ConstRegion() : parameter.fold->sum();
 }
 
-absl::Span<const float> GradientAccumulator::UnclippedGradient(uint64_t generation,
-                                                               uint32_t parameter_id) const {
+kernels::ConstRegion GradientAccumulator::UnclippedGradient(uint64_t generation,
+                                                            uint32_t parameter_id) const {
   if (reductions_[parameter_id].is_clipped) return {};
   Parameter& parameter = *parameters_.at(parameter_id);
   MutexLock parameter_lock(parameter.mu);

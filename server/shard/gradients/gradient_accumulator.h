@@ -19,13 +19,15 @@
 #include "kaon/v1/shard_data.pb.h"
 #include "kernels/backend.h"
 #include "kernels/mutex.h"
+#include "kernels/region.h"
 #include "proto/tensor_stream.h"
 #include "server/journal/record.h"
+#include "server/shard/gradients/gradient_accumulator_options.h"
 #include "server/shard/gradients/open_push.h"
 #include "server/shard/gradients/parameter_fold.h"
 #include "server/shard/gradients/push_registry.h"
 #include "server/shard/gradients/reduction.h"
-#include "server/shard/step_phases.h"
+#include "server/tier/backend_memory.h"
 #include "server/tier/tiered_store.h"
 
 namespace kaon::shard {
@@ -34,22 +36,7 @@ class GradientAccumulator {
  public:
   using AppendSlice = std::function<void(const journal::GradientSlice& slice)>;
 
-  struct Options {
-    // Both outlive the accumulator.
-    tier::TieredStore* store = nullptr;
-    kernels::Backend* backend = nullptr;
-    // Split evenly over the job's workers.
-    uint64_t staging_bytes = 0;
-    // Called when everything of a generation is folded: without a lock held, on any thread, perhaps
-    // inside BeginFolding.
-    std::function<void(uint64_t generation)> on_folded;
-    // Like on_folded, once for a parameter folded before all are; never inside BeginFolding.
-    std::function<void(uint64_t generation, uint32_t parameter_id)> on_parameter_folded;
-    // Minimum bytes of every chunk but the last of its parameter.
-    uint64_t min_chunk_bytes = 0;
-    // Records the time of receiving and folding; null: not measured.
-    StepPhases* phases = nullptr;
-  };
+  using Options = GradientAccumulatorOptions;
 
   explicit GradientAccumulator(Options options);
   ~GradientAccumulator();
@@ -70,7 +57,8 @@ class GradientAccumulator {
 
   // Step thread.
 
-  // Allocates a sum for each parameter of the job on `shard` and frees earlier ones. Returns
+  // Allocates a sum for each parameter of the job on `shard`, and staging for it where its
+  // gradients are journaled from a device. Frees earlier ones. Returns
   // RESOURCE_EXHAUSTED with the arithmetic, and then reserves nothing.
   absl::Status Reserve(const v1::RegisterBody& registration, uint32_t shard);
   // Returns RESOURCE_EXHAUSTED with the arithmetic if staging is too small for `world_size`.
@@ -93,17 +81,18 @@ class GradientAccumulator {
   // Appends every finished gradient that FinishParameter did not, by parameter id and offset. Does
   // nothing if `generation` is over.
   void AppendGradient(uint64_t generation, const AppendSlice& append);
+  kernels::Backend& backend() const { return *options_.backend; }
   // Memory to replay gradients into; absent for a parameter of another shard.
-  std::optional<absl::Span<float>> restorable_sum(uint32_t parameter_id);
+  std::optional<kernels::Region> restorable_sum(uint32_t parameter_id);
   // Restores `plan` as folded, with the gradients in restorable_sum and their `facts`. Returns
   // DATA_LOSS naming a parameter that `facts` lack.
   absl::Status RestoreFolded(const v1::StepPlan& plan, uint64_t generation,
                              const v1::Prepared& facts);
   // Returns the finished gradient; empty if this step leaves the parameter alone ([T7]).
-  absl::Span<const float> gradient(uint32_t parameter_id) const;
+  kernels::ConstRegion gradient(uint32_t parameter_id) const;
   // Returns the gradient that a decision to apply `generation` will use. Empty unless it is
   // finished, finite, and no decision can clip it or skip the step because of it.
-  absl::Span<const float> UnclippedGradient(uint64_t generation, uint32_t parameter_id) const;
+  kernels::ConstRegion UnclippedGradient(uint64_t generation, uint32_t parameter_id) const;
   // Dtype of the gradient as first pushed; unspecified if no worker pushed one.
   v1::DType gradient_dtype(uint32_t parameter_id) const;
   // Ends every stream, and refuses new ones, with `status`.
@@ -120,6 +109,8 @@ class GradientAccumulator {
  private:
   struct Parameter {
     tier::Pin pin;
+    // Copy of the gradient for the journal, where the sum is in memory of a device.
+    tier::BackendMemory staging;
     bool frozen = false;
     Mutex mu;
     // Only contributions of this generation are accepted; 0: none.
@@ -165,9 +156,11 @@ class GradientAccumulator {
   // Announces the parameter if nothing more can arrive for it.
   void CheckSettledLocked(Parameter& parameter, uint64_t generation, Calls* calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(parameter.mu);
+  // Allocates what one parameter needs; after an error, ReleaseReservation frees it.
+  absl::Status ReserveParameter(uint32_t id, const v1::ParameterSpec& spec);
   // Returns false if there is nothing to append.
-  static bool AppendLocked(Parameter& parameter, journal::GradientSlice slice,
-                           const AppendSlice& append) ABSL_EXCLUSIVE_LOCKS_REQUIRED(parameter.mu);
+  bool AppendLocked(Parameter& parameter, journal::GradientSlice slice, const AppendSlice& append)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(parameter.mu);
   bool IsActiveLocked(const Parameter& parameter) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReleaseReservation();
 

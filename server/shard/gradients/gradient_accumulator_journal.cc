@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/region.h"
 #include "server/shard/gradients/gradient_accumulator.h"
 
 namespace kaon::shard {
@@ -37,7 +38,14 @@ void GradientAccumulator::CheckSettledLocked(Parameter& parameter, uint64_t gene
 bool GradientAccumulator::AppendLocked(Parameter& parameter, journal::GradientSlice slice,
                                        const AppendSlice& append) {
   if (std::exchange(parameter.appended, true) || parameter.fold->missing()) return false;
-  const absl::Span<const float> values = parameter.fold->sum();
+  kernels::ConstRegion sum = parameter.fold->sum();
+  if (sum.space() != kernels::Space::kHost) {
+    const kernels::Region staging = parameter.staging.region();
+    if (staging.empty()) return false;
+    options_.backend->CopyOut(sum, staging.host_bytes());
+    sum = staging;
+  }
+  const absl::Span<const float> values = sum.host_floats();
   slice.parameter_id = parameter.fold->parameter_id();
   for (slice.offset = 0; slice.offset < values.size(); slice.offset += slice.values.size()) {
     slice.values = values.subspan(slice.offset, kMaxSliceElements);
@@ -119,10 +127,10 @@ void GradientAccumulator::AppendGradient(uint64_t generation, const AppendSlice&
   }
 }
 
-std::optional<absl::Span<float>> GradientAccumulator::restorable_sum(uint32_t parameter_id) {
+std::optional<kernels::Region> GradientAccumulator::restorable_sum(uint32_t parameter_id) {
   const auto found = parameters_.find(parameter_id);
   if (found == parameters_.end()) return std::nullopt;
-  return found->second->pin.floats();
+  return found->second->pin.region();
 }
 
 absl::Status GradientAccumulator::RestoreFolded(const v1::StepPlan& plan, uint64_t generation,

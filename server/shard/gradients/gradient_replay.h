@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "kaon/v1/agreement.pb.h"
 #include "server/journal/record.h"
 #include "server/shard/gradients/gradient_accumulator.h"
@@ -41,6 +42,8 @@ class GradientReplay {
     std::vector<float> waiting;
   };
 
+  // Copies values into the parameter's sum.
+  void Restore(uint32_t parameter_id, uint64_t offset, absl::Span<const float> values);
   absl::Status CheckAdded(const v1::Prepared& facts) const;
 
   GradientAccumulator& accumulator_;

@@ -3,7 +3,6 @@
 #include <glog/logging.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -32,11 +31,21 @@ std::vector<std::byte> Flatten(proto::Slices slices) {
 
 }  // namespace
 
-ParameterFold::ParameterFold(uint32_t parameter_id, std::string name, absl::Span<float> sum,
-                             kernels::Backend* backend)
-    : parameter_id_(parameter_id), name_(std::move(name)), sum_(sum), backend_(backend) {}
+ParameterFold::ParameterFold(uint32_t parameter_id, std::string name, kernels::Region sum,
+                             kernels::Backend& backend)
+    : parameter_id_(parameter_id),
+      name_(std::move(name)),
+      sum_(sum),
+      num_elements_(sum.num_floats()),
+      accumulation_(backend.Accumulate(sum)) {}
 
 void ParameterFold::Expect(absl::Span<const v1::Member> members, bool loading_weights) {
+  Clear();
+  accumulation_->Begin();
+  AppendContributions(members, loading_weights);
+}
+
+void ParameterFold::Clear() {
   contributions_.clear();
   restored_ = false;
   non_finite_rank_.reset();
@@ -44,7 +53,6 @@ void ParameterFold::Expect(absl::Span<const v1::Member> members, bool loading_we
   is_zero_ = false;
   finished_.reset();
   gradient_digest_ = 0;
-  AppendContributions(members, loading_weights);
 }
 
 void ParameterFold::AppendContributions(absl::Span<const v1::Member> members,
@@ -79,12 +87,14 @@ void ParameterFold::ReplaceMembersFrom(size_t num_members, absl::Span<const v1::
 
 void ParameterFold::Restore(absl::Span<const v1::Member> members, bool loading_weights,
                             const v1::ParameterSums& sums) {
-  Expect(members, loading_weights);
+  // The sum holds the gradient, so the accumulation must not begin.
+  Clear();
+  AppendContributions(members, loading_weights);
   restored_ = true;
   finished_ = sums;
   for (Contribution& contribution : contributions_) {
     contribution.missing = sums.missing();
-    if (!sums.missing()) contribution.received = contribution.folded = sum_.size();
+    if (!sums.missing()) contribution.received = contribution.folded = num_elements_;
   }
 }
 
@@ -169,7 +179,7 @@ absl::Status ParameterFold::Add(uint32_t rank, const v1::TensorChunk& chunk, pro
                                    Flatten(payload), chunk.crc32c()});
     return absl::OkStatus();
   }
-  Fold(index, ToKernels(chunk.dtype()), chunk.offset(), payload);
+  Fold(index, end, {ToKernels(chunk.dtype()), payload, chunk.offset()});
   released->push_back({rank, bytes});
   Drain(index + 1, released);
   return absl::OkStatus();
@@ -182,49 +192,18 @@ const ParameterFold::Contribution* ParameterFold::Previous(size_t index) const {
   return nullptr;
 }
 
-void ParameterFold::Fold(size_t index, kernels::DType dtype, uint64_t offset,
-                         proto::Slices payload) {
+void ParameterFold::Fold(size_t index, uint64_t end, kernels::GradientChunk chunk) {
   Contribution& contribution = contributions_[index];
-  const auto folded_before = [offset](const Contribution& other) { return other.folded > offset; };
-  const bool first = Mutated(Mutation::kFoldedAsTheyArrive)
-                         ? std::none_of(contributions_.begin(), contributions_.end(), folded_before)
-                         : Previous(index) == nullptr;
-  const size_t element_bytes = kernels::SizeOf(dtype);
-  const size_t block_bytes = kernels::kFoldBlockElements * element_bytes;
-  uint64_t next = offset;
-  int64_t non_finite = -1;
-  const auto fold = [&](const std::byte* bytes, size_t num_bytes) {
-    const size_t num_elements = num_bytes / element_bytes;
-    const int64_t found =
-        backend_->Fold(dtype, bytes, contribution.weight, first, sum_.subspan(next, num_elements),
-                       &contribution.sum_squares);
-    non_finite = std::max(non_finite, found);
-    next += num_elements;
+  const auto folded_before = [&chunk](const Contribution& other) {
+    return other.folded > chunk.offset;
   };
-  // Blocks and even elements may span two slices that the transport received. Reassemble blocks, so
-  // that the sum of squares does not depend on the slices.
-  std::array<std::byte, kernels::kFoldBlockElements * sizeof(float)> split;
-  size_t split_bytes = 0;
-  for (absl::Span<const std::byte> slice : payload) {
-    if (split_bytes > 0) {
-      const size_t taken = std::min(block_bytes - split_bytes, slice.size());
-      std::copy_n(slice.data(), taken, split.data() + split_bytes);
-      split_bytes += taken;
-      slice.remove_prefix(taken);
-      if (split_bytes < block_bytes) continue;
-      fold(split.data(), block_bytes);
-    }
-    split_bytes = slice.size() % block_bytes;
-    const size_t whole = slice.size() - split_bytes;
-    if (whole > 0) fold(slice.data(), whole);
-    std::copy_n(slice.data() + whole, split_bytes, split.data());
-  }
-  if (split_bytes > 0) fold(split.data(), split_bytes);
-  contribution.folded = next;
-  if (non_finite >= 0) {
-    // Keep the lowest rank, in any order of arrival.
-    non_finite_rank_ = std::min(non_finite_rank_.value_or(contribution.rank), contribution.rank);
-  }
+  chunk.contribution = static_cast<uint32_t>(index);
+  chunk.weight = contribution.weight;
+  chunk.first = Mutated(Mutation::kFoldedAsTheyArrive)
+                    ? std::none_of(contributions_.begin(), contributions_.end(), folded_before)
+                    : Previous(index) == nullptr;
+  accumulation_->Fold(chunk);
+  contribution.folded = end;
 }
 
 void ParameterFold::CheckStaged(const Contribution& contribution, const Staged& chunk) const {
@@ -246,12 +225,14 @@ void ParameterFold::Drain(size_t index, std::vector<ReleasedBytes>* released) {
       const Staged& chunk = contribution.staged.front();
       if (previous != nullptr && previous->folded < chunk.offset + chunk.num_elements) break;
       CheckStaged(contribution, chunk);
-      Fold(index, chunk.dtype, chunk.offset, {absl::MakeConstSpan(chunk.bytes)});
+      const auto payload = absl::MakeConstSpan(chunk.bytes);
+      Fold(index, chunk.offset + chunk.num_elements,
+           {chunk.dtype, absl::MakeConstSpan(&payload, 1), chunk.offset});
       released->push_back({contribution.rank, chunk.bytes.size()});
       contribution.staged.pop_front();
     }
     // Later contributions wait for this one.
-    if (contribution.folded == folded_before && contribution.folded < sum_.size()) return;
+    if (contribution.folded == folded_before && contribution.folded < num_elements_) return;
   }
 }
 
@@ -259,7 +240,7 @@ absl::Status ParameterFold::CheckFinished(uint32_t rank, bool missing) const {
   for (size_t i = LowerBound(rank, 0); i < contributions_.size() && contributions_[i].rank == rank;
        ++i) {
     const Contribution& contribution = contributions_[i];
-    const uint64_t expected = missing ? 0 : sum_.size();
+    const uint64_t expected = missing ? 0 : num_elements_;
     if (contribution.missing ? !missing : contribution.received != expected) {
       return Invalid(contribution,
                      absl::StrCat("finished with ", contribution.received, " elements, expecting ",
@@ -280,12 +261,13 @@ void ParameterFold::MarkMissing(uint32_t rank, std::vector<ReleasedBytes>* relea
 bool ParameterFold::IsComplete() const {
   // No contribution is folded ahead of an earlier one, so the last one decides.
   const Contribution* last = Previous(contributions_.size());
-  return last == nullptr || last->folded == sum_.size();
+  return last == nullptr || last->folded == num_elements_;
 }
 
 bool ParameterFold::IsSettled() const {
-  return std::all_of(contributions_.begin(), contributions_.end(),
-                     [this](const auto& one) { return one.missing || one.folded == sum_.size(); });
+  return std::all_of(contributions_.begin(), contributions_.end(), [this](const auto& one) {
+    return one.missing || one.folded == num_elements_;
+  });
 }
 
 uint64_t ParameterFold::StagedBytes(uint32_t rank) const {
@@ -304,13 +286,24 @@ v1::DType ParameterFold::first_dtype() const {
   return v1::DTYPE_UNSPECIFIED;
 }
 
+void ParameterFold::NoteFacts() {
+  for (size_t i = 0; i < contributions_.size(); ++i) {
+    const kernels::FoldFacts facts = accumulation_->FactsOf(static_cast<uint32_t>(i));
+    contributions_[i].sum_squares = facts.sum_squares;
+    // Contributions are in the order of ranks.
+    if (facts.non_finite && !non_finite_rank_.has_value()) {
+      non_finite_rank_ = contributions_[i].rank;
+    }
+  }
+}
+
 const v1::ParameterSums& ParameterFold::Finish(const Divisors& divisors,
                                                const Reduction& reduction) {
   if (finished_.has_value()) return *finished_;
   CHECK(IsComplete()) << "parameter " << name_ << ": its sum is not complete";
   v1::ParameterSums& sums = finished_.emplace();
   sums.set_parameter_id(parameter_id_);
-  sums.set_num_elements(sum_.size());
+  sums.set_num_elements(num_elements_);
   if (missing() && !reduction.zero_if_missing) {
     sums.set_missing(true);
     return sums;
@@ -319,13 +312,14 @@ const v1::ParameterSums& ParameterFold::Finish(const Divisors& divisors,
   scalars.parameter_id = parameter_id_;
   scalars.takes_sum = reduction.takes_sum;
   if (missing()) {
-    std::fill(sum_.begin(), sum_.end(), 0.0f);
+    accumulation_->SetZero();
     is_zero_ = true;
   } else {
     scalars.total_weight = divisors.total_weight;
     scalars.loss_scale = divisors.loss_scale;
   }
-  const kernels::MeanFacts facts = backend_->FinishMean(scalars, sum_);
+  const kernels::MeanFacts facts = accumulation_->FinishMean(scalars);
+  if (!is_zero_) NoteFacts();
   const kernels::GradNorm& norm = facts.norm;
   sums.set_sum_squares(norm.sum_squares);
   sums.set_absolute_max(norm.absolute_max);

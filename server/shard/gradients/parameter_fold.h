@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <list>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,7 +19,9 @@
 #include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/shard_data.pb.h"
 #include "kaon/v1/tensor.pb.h"
+#include "kernels/accumulation.h"
 #include "kernels/backend.h"
+#include "kernels/region.h"
 #include "proto/tensor_stream.h"
 #include "server/shard/gradients/reduction.h"
 
@@ -38,10 +41,10 @@ struct Divisors {
 
 class ParameterFold {
  public:
-  // `name` is for messages. `sum` and `backend` outlive this object; sum.size() is the parameter's
-  // element count.
-  ParameterFold(uint32_t parameter_id, std::string name, absl::Span<float> sum,
-                kernels::Backend* backend);
+  // `name` is for messages. `sum`, in the backend's space, and `backend` outlive this object;
+  // sum.num_floats() is the parameter's element count.
+  ParameterFold(uint32_t parameter_id, std::string name, kernels::Region sum,
+                kernels::Backend& backend);
 
   // Clears everything and expects contributions of `members`, ordered by rank, each with its
   // micro-batches. Weights that are loaded are not scaled: weight 1.
@@ -98,7 +101,7 @@ class ParameterFold {
 
   uint32_t parameter_id() const { return parameter_id_; }
   const std::string& name() const { return name_; }
-  absl::Span<const float> sum() const { return sum_; }
+  kernels::ConstRegion sum() const { return sum_; }
   // After Finish: true if no worker sent a gradient and zeros do not replace it.
   bool missing() const { return !is_zero_ && Previous(contributions_.size()) == nullptr; }
   // Dtype of the first contribution in (rank, micro-batch) order; unspecified if there is none.
@@ -127,20 +130,24 @@ class ParameterFold {
     uint64_t received = 0;
     uint64_t folded = 0;
     bool missing = false;
-    // Sum of squares of the folded values.
+    // Sum of squares of the folded values, once finished.
     double sum_squares = 0;
     std::vector<Taken> taken;
     // A list, which allocates nothing while empty: one exists per rank and micro-batch.
     std::list<Staged> staged;
   };
 
+  // Forgets all contributions and the result.
+  void Clear();
   void AppendContributions(absl::Span<const v1::Member> members, bool loading_weights);
   // Returns true for a repetition of an accepted chunk.
   absl::StatusOr<bool> CheckOrder(const Contribution& contribution,
                                   const v1::TensorChunk& chunk) const;
   // Returns the nearest earlier contribution that is not missing, or null.
   const Contribution* Previous(size_t index) const;
-  void Fold(size_t index, kernels::DType dtype, uint64_t offset, proto::Slices payload);
+  void Fold(size_t index, uint64_t end, kernels::GradientChunk chunk);
+  // Notes what the sum tells of each contribution.
+  void NoteFacts();
   // Aborts the process if a staged chunk changed in memory (P10 checks bytes after the last copy).
   // A sum cannot be undone and this memory is suspect. Workers resend everything to the restarted
   // shard.
@@ -153,8 +160,9 @@ class ParameterFold {
 
   const uint32_t parameter_id_;
   const std::string name_;
-  const absl::Span<float> sum_;
-  kernels::Backend* const backend_;
+  const kernels::Region sum_;
+  const uint64_t num_elements_;
+  const std::unique_ptr<kernels::Accumulation> accumulation_;
 
   // Sorted by (rank, micro-batch).
   std::vector<Contribution> contributions_;

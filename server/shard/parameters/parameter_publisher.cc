@@ -20,7 +20,7 @@ void ParameterPublisher::Serve(const std::string& job, uint64_t timeline,
   for (Source& source : sources) {
     auto parameter = std::make_unique<Parameter>();
     parameter->name = std::move(source.name);
-    parameter->num_elements = source.first.size();
+    parameter->num_elements = source.first.num_floats();
     {
       MutexLock parameter_lock(parameter->mu);
       parameter->versions[0].memory = source.first;
@@ -57,7 +57,7 @@ absl::Status ParameterPublisher::CheckStepLocked(const Parameter& parameter, uin
     any_valid = true;
     newest = std::max(newest, version.last_step);
   }
-  if (!parameter.pinned.Find(step).empty()) {
+  if (!parameter.pinned.Find(step).memory.empty()) {
     *readable = true;
     return absl::OkStatus();
   }
@@ -118,6 +118,7 @@ void ParameterPublisher::Rewind(uint64_t timeline) {
       MutexLock parameter_lock(parameter->mu);
       for (Version& version : parameter->versions) version.valid = false;
       parameter->pinned.Clear();
+      parameter->cache.Clear();
       // Like after Serve, the next write goes to the first buffer.
       parameter->current = 1;
     }
@@ -162,6 +163,7 @@ absl::Status ParameterPublisher::Read(uint32_t parameter_id, uint64_t step, uint
     MutexLock lock(mu_);
     KAON_ASSIGN_OR_RETURN(parameter, FindLocked(parameter_id));
   }
+  const Range range = {offset, num_elements, dtype, to};
   MutexLock parameter_lock(parameter->mu);
   uint64_t newest = 0;
   for (const Version& version : parameter->versions) {
@@ -169,16 +171,61 @@ absl::Status ParameterPublisher::Read(uint32_t parameter_id, uint64_t step, uint
     newest = std::max(newest, version.last_step);
     const bool wanted = step >= version.first_step && step <= version.last_step;
     if (!wanted && !Mutated(Mutation::kAnyVersionRead)) continue;
-    kernels::FromFloat(dtype, version.memory.subspan(offset, num_elements), to);
+    if (version.memory.space() == kernels::Space::kDevice) {
+      CopyUnlocked(*parameter, version, range);
+    } else {
+      Copy(nullptr, version.memory, range);
+    }
     return absl::OkStatus();
   }
-  if (const absl::Span<const float> copy = parameter->pinned.Find(step); !copy.empty()) {
-    kernels::FromFloat(dtype, copy.subspan(offset, num_elements), to);
+  if (const StepWeights copy = parameter->pinned.Find(step); !copy.memory.empty()) {
+    Copy(Rounded(*parameter, copy, dtype).get(), copy.memory, range);
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(
       absl::StrCat("parameter ", parameter->name, ": version ", step,
                    " was replaced while it was read, the newest is ", newest));
+}
+
+std::shared_ptr<RoundedVersion> ParameterPublisher::Rounded(const Parameter& parameter,
+                                                            const StepWeights& from,
+                                                            kernels::DType dtype) const {
+  if (pull_cache_ == nullptr || from.memory.space() == kernels::Space::kHost) return nullptr;
+  const bool older_are_read = from.first_step > 0 && parameter.pinned.Holds(0, from.first_step - 1);
+  return parameter.cache.Find(backend_, *pull_cache_, from.first_step, dtype, older_are_read);
+}
+
+void ParameterPublisher::Copy(RoundedVersion* rounded, kernels::ConstRegion weights,
+                              const Range& range) const {
+  if (rounded != nullptr) {
+    rounded->Read(weights, range.offset, range.num_elements, range.to);
+  } else {
+    backend_.RoundOut(weights.SubFloats(range.offset, range.num_elements), range.dtype, range.to);
+  }
+}
+
+void ParameterPublisher::CopyUnlocked(const Parameter& parameter, const Version& version,
+                                      const Range& range) const {
+  const kernels::ConstRegion memory = version.memory;
+  std::shared_ptr<RoundedVersion> rounded =
+      Rounded(parameter, {version.first_step, version.last_step, memory}, range.dtype);
+  // BeginWrite waits until nobody reads.
+  ++version.reads;
+  parameter.mu.Unlock();
+  Copy(rounded.get(), memory, range);
+  parameter.mu.Lock();
+  rounded.reset();
+  if (--version.reads == 0) parameter.read.NotifyAll();
+}
+
+void ParameterPublisher::TrimCache(const Parameter& parameter) {
+  parameter.cache.KeepOnly([&parameter](uint64_t first_step) {
+    parameter.mu.AssertHeld();
+    for (const Version& version : parameter.versions) {
+      if (version.valid && version.first_step == first_step) return true;
+    }
+    return !parameter.pinned.Find(first_step).memory.empty();
+  });
 }
 
 ReaderId ParameterPublisher::Pin(const v1::PullRequest& request) {
@@ -199,6 +246,7 @@ void ParameterPublisher::Unpin(ReaderId reader, uint32_t parameter_id) {
   if (found == parameters_.end()) return;
   MutexLock parameter_lock(found->second->mu);
   found->second->pinned.Remove(reader);
+  TrimCache(*found->second);
 }
 
 uint64_t ParameterPublisher::num_elements(uint32_t parameter_id) const {
@@ -216,33 +264,35 @@ void ParameterPublisher::ExpectStep(std::optional<uint64_t> step) {
   Wake(std::nullopt);
 }
 
-absl::Span<const float> ParameterPublisher::current(uint32_t parameter_id) const {
+kernels::ConstRegion ParameterPublisher::current(uint32_t parameter_id) const {
   const Parameter& parameter = *parameters_.at(parameter_id);
   MutexLock parameter_lock(parameter.mu);
   return parameter.versions[parameter.current].memory;
 }
 
-absl::Span<const float> ParameterPublisher::previous(uint32_t parameter_id) const {
+kernels::ConstRegion ParameterPublisher::previous(uint32_t parameter_id) const {
   const Parameter& parameter = *parameters_.at(parameter_id);
   MutexLock parameter_lock(parameter.mu);
   const Version& version = parameter.versions[1 - parameter.current];
-  return version.valid ? version.memory : absl::Span<float>();
+  return version.valid ? version.memory : kernels::Region();
 }
 
-absl::Span<float> ParameterPublisher::BeginWrite(uint32_t parameter_id) {
+kernels::Region ParameterPublisher::BeginWrite(uint32_t parameter_id) {
   Parameter& parameter = *parameters_.at(parameter_id);
   MutexLock parameter_lock(parameter.mu);
   Version& next = parameter.versions[1 - parameter.current];
   if (store_ != nullptr && next.valid && parameter.pinned.Holds(next.first_step, next.last_step)) {
     const absl::Status kept =
-        parameter.pinned.Keep(*store_, absl::StrCat("version/", parameter_id, "/", ++copies_made_),
-                              next.first_step, next.last_step, next.memory);
+        parameter.pinned.Keep({next.first_step, next.last_step, next.memory}, backend_, *store_,
+                              absl::StrCat("version/", parameter_id, "/", ++copies_made_));
     if (!kept.ok()) {
       LOG_EVERY_T(WARNING, 1) << "readers lose version " << next.last_step << " of "
                               << parameter.name << ": " << kept;
     }
   }
   next.valid = false;
+  while (next.reads > 0) parameter.read.Wait(parameter.mu);
+  TrimCache(parameter);
   return next.memory;
 }
 
@@ -250,6 +300,7 @@ void ParameterPublisher::DropCopies() {
   for (auto& [id, parameter] : parameters_) {
     MutexLock parameter_lock(parameter->mu);
     parameter->pinned.Clear();
+    parameter->cache.Clear();
   }
 }
 

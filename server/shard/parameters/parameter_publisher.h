@@ -17,12 +17,15 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "kaon/v1/shard_data.pb.h"
+#include "kernels/backend.h"
 #include "kernels/dtype.h"
 #include "kernels/mutex.h"
+#include "kernels/region.h"
 #include "server/shard/parameters/pinned_versions.h"
+#include "server/shard/parameters/pull_cache.h"
 #include "server/shard/step_phases.h"
+#include "server/tier/state_tier.h"
 #include "server/tier/tiered_store.h"
 
 namespace kaon::shard {
@@ -34,19 +37,22 @@ using WaiterId = uint64_t;
 
 class ParameterPublisher {
  public:
-  // One parameter of this shard. Its memory outlives the publisher's use.
+  // One parameter of this shard. Its memory, in the backend's space, outlives the publisher's use.
   struct Source {
     uint32_t parameter_id = 0;
     std::string name;
-    absl::Span<float> first;
+    kernels::Region first;
     // Empty for a parameter that is written only once.
-    absl::Span<float> second;
+    kernels::Region second;
   };
 
   // `phases` records the time of reads; null: not measured. `store` allocates copies; null: no
-  // version outlives its buffer. Both outlive the publisher.
-  explicit ParameterPublisher(StepPhases* phases = nullptr, tier::TieredStore* store = nullptr)
-      : phases_(phases), store_(store) {}
+  // version outlives its buffer. `pull_cache` is the budget of host memory that readers of a device
+  // share; null: each reads the device. All outlive the publisher.
+  explicit ParameterPublisher(kernels::Backend& backend, StepPhases* phases = nullptr,
+                              tier::TieredStore* store = nullptr,
+                              tier::StateTier* pull_cache = nullptr)
+      : backend_(backend), phases_(phases), store_(store), pull_cache_(pull_cache) {}
 
   // Checks a request. Returns NOT_FOUND, INVALID_ARGUMENT (dtype, parameters), or
   // FAILED_PRECONDITION naming both for an older timeline or a replaced step. Returns UNAVAILABLE
@@ -86,27 +92,30 @@ class ParameterPublisher {
   // Starts `timeline`: all served versions are invalid. Readers wait until the next Publish.
   void Rewind(uint64_t timeline);
   // Returns the newest version.
-  absl::Span<const float> current(uint32_t parameter_id) const;
+  kernels::ConstRegion current(uint32_t parameter_id) const;
   // Returns the version before the newest; empty before the second write.
-  absl::Span<const float> previous(uint32_t parameter_id) const;
-  // Returns memory for the next version. Its previous contents are invalid from now on.
-  absl::Span<float> BeginWrite(uint32_t parameter_id);
+  kernels::ConstRegion previous(uint32_t parameter_id) const;
+  // Returns memory for the next version. Its previous contents are invalid from now on. Blocks
+  // while readers copy their current chunk of it.
+  kernels::Region BeginWrite(uint32_t parameter_id);
   // Publishes the written memory as version `step`.
   void Publish(uint32_t parameter_id, uint64_t step);
   // Publishes the newest version as version `step`, too: it is unchanged.
   void PublishUnchanged(uint32_t parameter_id, uint64_t step);
-  // Memory is needed: readers lose what has no buffer any more.
+  // Memory is needed: readers lose what has no buffer any more, and the cache of pulls is emptied.
   void DropCopies();
   // Ends every wait, and refuses every pull, with `status`.
   void CloseAll(const absl::Status& status);
 
  private:
   struct Version {
-    absl::Span<float> memory;
+    kernels::Region memory;
     // The memory is the version of the steps first_step to last_step.
     bool valid = false;
     uint64_t first_step = 0;
     uint64_t last_step = 0;
+    // Readers that copy out of a device now, without the parameter's lock.
+    mutable int reads = 0;
   };
   struct Parameter {
     std::string name;
@@ -115,6 +124,17 @@ class ParameterPublisher {
     std::array<Version, 2> versions ABSL_GUARDED_BY(mu);
     int current ABSL_GUARDED_BY(mu) = 0;
     PinnedVersions pinned ABSL_GUARDED_BY(mu);
+    // Used for a device only.
+    mutable PullCache cache ABSL_GUARDED_BY(mu);
+    // Notified when the last reader of a version has copied.
+    mutable CondVar read;
+  };
+  // Elements of a version that a reader wants.
+  struct Range {
+    uint64_t offset = 0;
+    uint64_t num_elements = 0;
+    kernels::DType dtype = kernels::DType::kFloat32;
+    std::byte* to = nullptr;
   };
   struct Waiter {
     WaiterId id = 0;
@@ -127,11 +147,23 @@ class ParameterPublisher {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<const Parameter*> FindLocked(uint32_t parameter_id) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns what readers of `from` share; null: they read its memory.
+  std::shared_ptr<RoundedVersion> Rounded(const Parameter& parameter, const StepWeights& from,
+                                          kernels::DType dtype) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(parameter.mu);
+  void Copy(RoundedVersion* rounded, kernels::ConstRegion weights, const Range& range) const;
+  // Copies out of a device without the lock.
+  void CopyUnlocked(const Parameter& parameter, const Version& version, const Range& range) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(parameter.mu);
+  // Drops what the cache has of versions that nobody can read any more.
+  static void TrimCache(const Parameter& parameter) ABSL_EXCLUSIVE_LOCKS_REQUIRED(parameter.mu);
   // Wakes the readers that wait for the parameter; absent: all readers.
   void Wake(std::optional<uint32_t> parameter_id);
 
+  kernels::Backend& backend_;
   StepPhases* const phases_;
   tier::TieredStore* const store_;
+  tier::StateTier* const pull_cache_;
   // Used by the step thread; makes the names of copies unique.
   uint64_t copies_made_ = 0;
   // Written by Serve, before the job is known to anyone.

@@ -14,6 +14,7 @@
 #include "kernels/orthogonality.h"
 #include "kernels/reduce/grad_norm.h"
 #include "kernels/state_codec.h"
+#include "server/tier/host_view.h"
 
 namespace kaon::shard {
 
@@ -85,32 +86,34 @@ v1::StoredTensor* AddTensor(const StoredParameter& parameter, const std::string&
 
 }  // namespace
 
-v1::ParameterStats StatsOf(const StoredParameter& parameter, absl::Span<const float> current,
-                           absl::Span<const float> previous) {
+v1::ParameterStats StatsOf(const StoredParameter& parameter, kernels::Backend& backend,
+                           kernels::ConstRegion current, kernels::ConstRegion previous) {
   const ParameterTrace& trace = parameter.trace;
   v1::ParameterStats stats;
   stats.set_parameter_id(parameter.id);
-  stats.set_weight_norm(NormOf(current));
+  const tier::HostView weights(backend, current);
+  stats.set_weight_norm(NormOf(weights.floats()));
   const std::optional<double> grad_norm = GradNormOf(trace);
   if (grad_norm.has_value()) stats.set_grad_norm(*grad_norm);
   if (trace.sums.has_value() && !trace.sums->missing()) {
     stats.set_grad_zeros(trace.sums->num_zeros());
   }
   if (trace.update.has_value() && !previous.empty()) {
-    stats.set_update_norm(NormOfDifference(current, previous));
+    const tier::HostView before(backend, previous);
+    stats.set_update_norm(NormOfDifference(weights.floats(), before.floats()));
     if (stats.weight_norm() > 0) {
       stats.set_update_to_weight_ratio(stats.update_norm() / stats.weight_norm());
     }
     if (const auto* muon = std::get_if<kernels::MuonConfig>(&trace.update->rule)) {
-      const std::optional<double> error =
-          kernels::OrthogonalityError(*muon, trace.update->lr, parameter.shape, previous, current);
+      const std::optional<double> error = kernels::OrthogonalityError(
+          *muon, trace.update->lr, parameter.shape, before.floats(), weights.floats());
       if (error.has_value()) stats.set_orthogonality_error(*error);
     }
   }
   for (size_t i = 0; i < parameter.state_slots.size(); ++i) {
     const kernels::StateSlot& slot = parameter.state_slots[i];
     if (slot.name != "momentum_buffer" && slot.name != "exp_avg") continue;
-    stats.set_momentum_norm(NormOfState(slot, parameter.state[i].bytes()));
+    stats.set_momentum_norm(NormOfState(slot, tier::HostView(backend, parameter.slot(i)).bytes()));
   }
   stats.set_newton_schulz_updates(parameter.newton_schulz_updates);
   stats.set_updates_applied(parameter.updates_applied);
@@ -124,7 +127,7 @@ v1::ParameterDiagnostics DiagnosticsOf(const StoredParameter& parameter,
   const ParameterTrace& trace = parameter.trace;
   v1::ParameterDiagnostics diagnostics;
   diagnostics.set_parameter_id(parameter.id);
-  const uint64_t weight_bytes = parameter.weights[0].floats().size() * sizeof(float);
+  const uint64_t weight_bytes = parameter.weights[0].region().size();
   v1::StoredTensor* weight = AddTensor(parameter, "weight", &diagnostics);
   weight->set_dtype(NameOf(kernels::StateDType::kFloat32));
   weight->set_bytes(weight_bytes * parameter.weights.size());

@@ -11,7 +11,6 @@
 #include "job/rule_config.h"
 #include "job/validation.h"
 #include "kernels/reduce/digest.h"
-#include "kernels/reduce/grad_norm.h"
 #include "proto/status_macros.h"
 #include "proto/text.h"
 
@@ -69,26 +68,27 @@ absl::Status CheckNormGroups(const v1::RegisterBody& registration) {
 
 }  // namespace
 
-void NoteWeights(absl::Span<const float> weights, StoredParameter& parameter) {
-  parameter.weights_digest = kernels::TensorDigest(parameter.id, kernels::kWeightSlot, weights);
-  parameter.largest_weight_bits = kernels::LargestMagnitudeBits(weights);
+void NoteWeights(kernels::Backend& backend, kernels::ConstRegion weights,
+                 StoredParameter& parameter) {
+  parameter.weights_digest = backend.Digest(parameter.id, kernels::kWeightSlot, weights);
+  parameter.largest_weight_bits = backend.LargestMagnitude(weights);
 }
 
-void NoteSlots(StoredParameter& parameter) {
+void NoteSlots(kernels::Backend& backend, StoredParameter& parameter) {
   parameter.slots_digest = 0;
   for (size_t i = 0; i < parameter.state.size(); ++i) {
-    parameter.slots_digest += kernels::TensorDigest(parameter.id, static_cast<uint32_t>(i) + 1,
-                                                    parameter.state[i].floats());
+    parameter.slots_digest +=
+        backend.Digest(parameter.id, static_cast<uint32_t>(i) + 1, parameter.slot(i));
   }
 }
 
 absl::StatusOr<std::unique_ptr<ParameterStore>> ParameterStore::Create(
-    tier::TieredStore& store, const v1::RegisterBody& registration, uint32_t shard,
-    uint32_t num_shards) {
+    tier::TieredStore& store, kernels::Backend& backend, const v1::RegisterBody& registration,
+    uint32_t shard, uint32_t num_shards) {
   KAON_RETURN_IF_ERROR(job::ValidateJob(registration.definition()).status());
   KAON_RETURN_IF_ERROR(CheckPlacement(registration, num_shards));
   KAON_RETURN_IF_ERROR(CheckNormGroups(registration));
-  std::unique_ptr<ParameterStore> parameters(new ParameterStore(store));
+  std::unique_ptr<ParameterStore> parameters(new ParameterStore(store, backend));
   for (const v1::ParameterPlacement& placement : registration.placement().parameters()) {
     if (placement.shard() != shard) continue;
     KAON_RETURN_IF_ERROR(parameters->Add(registration, placement));
@@ -154,7 +154,7 @@ absl::Status ParameterStore::Add(const v1::RegisterBody& registration,
     parameter.state_slots.push_back(slot);
     parameter.state.push_back(std::move(pin));
   }
-  NoteSlots(parameter);
+  NoteSlots(backend_, parameter);
   return absl::OkStatus();
 }
 
@@ -167,7 +167,7 @@ std::vector<kernels::SizedUpdate> ParameterStore::SizedUpdates() const {
   return updates;
 }
 
-absl::Status ParameterStore::ReserveWorkspace(const kernels::Backend& backend) {
+absl::Status ParameterStore::ReserveWorkspace() {
   CHECK_EQ(workspace_bytes_, 0u);
   uint64_t most = 0;
   absl::Span<const StoredParameter> needs_most;
@@ -175,8 +175,8 @@ absl::Status ParameterStore::ReserveWorkspace(const kernels::Backend& backend) {
   const std::vector<kernels::SizedUpdate> updates = SizedUpdates();
   while (!rest.empty()) {
     const auto first = absl::MakeConstSpan(updates).last(rest.size());
-    const size_t count = backend.NumConcurrentUpdates(first);
-    const uint64_t bytes = backend.WorkspaceBytes(first.first(count));
+    const size_t count = backend_.NumConcurrentUpdates(first);
+    const uint64_t bytes = backend_.WorkspaceBytes(first.first(count));
     if (bytes > most) {
       most = bytes;
       needs_most = rest.first(count);
@@ -194,7 +194,7 @@ absl::Status ParameterStore::ReserveWorkspace(const kernels::Backend& backend) {
                         absl::StrCat(who, most, " bytes beside the tensors: ", status.message()));
   }
   workspace_bytes_ = most;
-  return absl::OkStatus();
+  return backend_.Reserve(updates);
 }
 
 void ParameterStore::SetGroups(const v1::RegisterBody& registration) {
@@ -221,8 +221,8 @@ std::vector<ParameterPublisher::Source> ParameterStore::sources() const {
     ParameterPublisher::Source source;
     source.parameter_id = parameter.id;
     source.name = parameter.name;
-    source.first = parameter.weights[0].floats();
-    if (parameter.weights.size() > 1) source.second = parameter.weights[1].floats();
+    source.first = parameter.weights[0].region();
+    if (parameter.weights.size() > 1) source.second = parameter.weights[1].region();
     sources.push_back(std::move(source));
   }
   return sources;

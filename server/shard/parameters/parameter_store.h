@@ -11,11 +11,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/shard_control.pb.h"
 #include "kernels/backend.h"
 #include "kernels/optimizer_rule.h"
+#include "kernels/region.h"
 #include "server/shard/parameters/parameter_publisher.h"
 #include "server/shard/parameters/parameter_trace.h"
 #include "server/tier/tiered_store.h"
@@ -47,12 +47,18 @@ struct StoredParameter {
   // Bit pattern of the largest magnitude in the newest weights; 0 before the first load.
   uint32_t largest_weight_bits = 0;
   ParameterTrace trace;
+
+  // Returns the bytes of a slot, without the padding of its tensor.
+  kernels::Region slot(size_t i) const {
+    return state[i].region().Sub(0, static_cast<uint64_t>(state_slots[i].num_bytes));
+  }
 };
 
 // Recompute the digests (and the largest weight) of a parameter. Call them after anything but an
 // update wrote its tensors.
-void NoteWeights(absl::Span<const float> weights, StoredParameter& parameter);
-void NoteSlots(StoredParameter& parameter);
+void NoteWeights(kernels::Backend& backend, kernels::ConstRegion weights,
+                 StoredParameter& parameter);
+void NoteSlots(kernels::Backend& backend, StoredParameter& parameter);
 
 // docs/formats.md: of the newest weights; of weights, slots and counters.
 struct StateDigests {
@@ -64,16 +70,17 @@ class ParameterStore {
  public:
   // Allocates memory for the job's parameters on `shard`. Returns RESOURCE_EXHAUSTED naming the
   // parameter and the arithmetic, or INVALID_ARGUMENT naming a field of the definition or
-  // placement. After an error nothing stays reserved. `store` outlives the result.
+  // placement. After an error nothing stays reserved. `backend` computes on the memory of `store`.
+  // Both outlive the result.
   static absl::StatusOr<std::unique_ptr<ParameterStore>> Create(
-      tier::TieredStore& store, const v1::RegisterBody& registration, uint32_t shard,
-      uint32_t num_shards);
+      tier::TieredStore& store, kernels::Backend& backend, const v1::RegisterBody& registration,
+      uint32_t shard, uint32_t num_shards);
   ~ParameterStore();
 
-  // Reserves, once, the most that concurrent updates of these parameters allocate on `backend`,
+  // Reserves, once, the most that the backend allocates for concurrent updates of these parameters,
   // also after a change of their groups. RESOURCE_EXHAUSTED naming the parameter and the
   // arithmetic.
-  absl::Status ReserveWorkspace(const kernels::Backend& backend);
+  absl::Status ReserveWorkspace();
   // Returns rule and shape of every parameter, ordered by id; valid until SetGroups.
   std::vector<kernels::SizedUpdate> SizedUpdates() const;
 
@@ -81,6 +88,7 @@ class ParameterStore {
   // state (job::CheckGroupChange). Changes no state.
   void SetGroups(const v1::RegisterBody& registration);
 
+  kernels::Backend& backend() const { return backend_; }
   // Ordered by id.
   std::vector<StoredParameter>& parameters() { return parameters_; }
   const std::vector<StoredParameter>& parameters() const { return parameters_; }
@@ -96,13 +104,15 @@ class ParameterStore {
   std::vector<v1::ParameterState> Describe() const;
 
  private:
-  explicit ParameterStore(tier::TieredStore& store) : store_(store) {}
+  ParameterStore(tier::TieredStore& store, kernels::Backend& backend)
+      : store_(store), backend_(backend) {}
 
   absl::Status Add(const v1::RegisterBody& registration, const v1::ParameterPlacement& placement);
   absl::StatusOr<tier::Pin> AllocateTensor(const std::string& tensor, uint64_t num_elements,
                                            StoredParameter* parameter);
 
   tier::TieredStore& store_;
+  kernels::Backend& backend_;
   std::vector<StoredParameter> parameters_;
   // Bytes reserved in the store for updates.
   uint64_t workspace_bytes_ = 0;

@@ -6,9 +6,11 @@
 #include <cstddef>
 #include <optional>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
 #include "kaon/v1/agreement.pb.h"
 #include "kernels/backend.h"
+#include "kernels/region.h"
 #include "server/shard/parameters/parameter_publisher.h"
 #include "server/shard/parameters/parameter_store.h"
 
@@ -20,20 +22,20 @@ class ParameterUpdate {
   // own count of updates ([A1], [M6]). `parameter` and `gradient` outlive this object.
   ParameterUpdate(const StoredParameter& parameter, const v1::StepBody& step,
                   const v1::ParameterPlacement& placement, double clip_factor,
-                  absl::Span<const float> gradient);
+                  kernels::ConstRegion gradient);
 
   const kernels::UpdateScalars& scalars() const { return scalars_; }
 
-  // Reads the newest weights of `publisher` and writes `new_weights`, which its BeginWrite
-  // returned.
-  kernels::UpdateResult Run(kernels::UpdatePart part, kernels::Backend& backend,
-                            const ParameterPublisher& publisher,
-                            absl::Span<float> new_weights) const;
+  // Returns the update as a backend runs it. It reads the newest weights of `publisher` and writes
+  // `new_weights`, which its BeginWrite returned. This object must outlive the result, in place.
+  kernels::Update ForBackend(kernels::UpdatePart part, const ParameterPublisher& publisher,
+                             kernels::Region new_weights) const;
 
  private:
   const StoredParameter& parameter_;
-  const absl::Span<const float> gradient_;
+  const kernels::ConstRegion gradient_;
   kernels::UpdateScalars scalars_;
+  absl::InlinedVector<kernels::Region, 2> state_;
 };
 
 // An update after its decision, between preparation and publication.
@@ -41,7 +43,7 @@ struct DecidedUpdate {
   StoredParameter* parameter;
   ParameterUpdate update;
   // Memory that BeginWrite returned.
-  absl::Span<float> new_weights;
+  kernels::Region new_weights;
   // Result of weights computed before the decision; only the state remains to be updated.
   std::optional<kernels::UpdateResult> ahead;
   // Set by RunUpdates.

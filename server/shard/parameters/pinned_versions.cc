@@ -27,19 +27,22 @@ bool PinnedVersions::Holds(uint64_t first_step, uint64_t last_step) const {
   });
 }
 
-absl::Status PinnedVersions::Keep(tier::TieredStore& store, std::string name, uint64_t first_step,
-                                  uint64_t last_step, absl::Span<const float> version) {
-  KAON_RETURN_IF_ERROR(store.Allocate(name, version.size()));
+absl::Status PinnedVersions::Keep(const StepWeights& version, kernels::Backend& backend,
+                                  tier::TieredStore& store, std::string name) {
+  KAON_RETURN_IF_ERROR(store.Allocate(name, version.memory.num_floats()));
   absl::StatusOr<tier::Pin> pin = store.Pin(name);
   CHECK(pin.ok()) << pin.status();
-  std::copy(version.begin(), version.end(), pin->floats().begin());
-  copies_.push_back({&store, std::move(name), *std::move(pin), first_step, last_step});
+  backend.Copy(version.memory, pin->region());
+  copies_.push_back(
+      {&store, std::move(name), *std::move(pin), version.first_step, version.last_step});
   return absl::OkStatus();
 }
 
-absl::Span<const float> PinnedVersions::Find(uint64_t step) const {
+StepWeights PinnedVersions::Find(uint64_t step) const {
   for (const Copy& copy : copies_) {
-    if (copy.first_step <= step && step <= copy.last_step) return copy.pin.floats();
+    if (copy.first_step <= step && step <= copy.last_step) {
+      return {copy.first_step, copy.last_step, copy.pin.region()};
+    }
   }
   return {};
 }

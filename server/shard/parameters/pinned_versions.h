@@ -10,13 +10,21 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/types/span.h"
+#include "kernels/backend.h"
+#include "kernels/region.h"
 #include "server/tier/tiered_store.h"
 
 namespace kaon::shard {
 
 // Identifies a reader of any number of parameters.
 using ReaderId = uint64_t;
+
+// The weights of steps first_step to last_step.
+struct StepWeights {
+  uint64_t first_step = 0;
+  uint64_t last_step = 0;
+  kernels::ConstRegion memory;
+};
 
 class PinnedVersions {
  public:
@@ -31,13 +39,12 @@ class PinnedVersions {
   void Remove(ReaderId reader);
   // Returns true if a reader pins the version of one of these steps.
   bool Holds(uint64_t first_step, uint64_t last_step) const;
-  // Copies `version`, the weights of these steps, into `store`, under a name that is new to it.
-  // Returns RESOURCE_EXHAUSTED naming the arithmetic; its readers then lose the version. `store`
-  // outlives this object.
-  absl::Status Keep(tier::TieredStore& store, std::string name, uint64_t first_step,
-                    uint64_t last_step, absl::Span<const float> version);
-  // Returns the copy for `step`; empty if there is none. Valid until Remove or Clear.
-  absl::Span<const float> Find(uint64_t step) const;
+  // Copies `version` into `store`, under a name that is new to it. Returns RESOURCE_EXHAUSTED
+  // naming the arithmetic; its readers then lose the version. `store` outlives this object.
+  absl::Status Keep(const StepWeights& version, kernels::Backend& backend, tier::TieredStore& store,
+                    std::string name);
+  // Returns the copy for `step`; empty memory if there is none. Valid until Remove or Clear.
+  StepWeights Find(uint64_t step) const;
   // Frees all copies. Readers stay, for versions still to come.
   void Clear();
 

@@ -51,14 +51,15 @@ void Speculation::End() {
 void Speculation::ComputeOne(const ParameterStore& parameters, const v1::Placement& placement) {
   const uint32_t id = *waiting_.begin();
   waiting_.erase(waiting_.begin());
-  const absl::Span<const float> gradient = accumulator_.UnclippedGradient(generation_, id);
+  const kernels::ConstRegion gradient = accumulator_.UnclippedGradient(generation_, id);
   if (gradient.empty()) return;
   const ParameterUpdate update(parameters.Get(id), step_,
                                placement.parameters(static_cast<int>(id)), 1, gradient);
-  const kernels::UpdateResult result =
-      update.Run(kernels::UpdatePart::kWeights, backend_, publisher_, publisher_.BeginWrite(id));
+  kernels::Update weights =
+      update.ForBackend(kernels::UpdatePart::kWeights, publisher_, publisher_.BeginWrite(id));
+  backend_.RunUpdates(absl::MakeSpan(&weights, 1));
   PassFailpoint(Failpoint::speculation_written);
-  computed_[id] = {update.scalars(), result};
+  computed_[id] = {update.scalars(), weights.result};
 }
 
 std::optional<kernels::UpdateResult> Speculation::Take(const kernels::UpdateScalars& scalars) {

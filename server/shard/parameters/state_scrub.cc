@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/span.h"
+#include "kernels/backend.h"
 #include "kernels/reduce/digest.h"
 #include "proto/status_macros.h"
 
@@ -22,20 +22,19 @@ absl::Status Compare(const StoredParameter& parameter, absl::string_view what, u
 }
 
 int64_t BytesOf(const StoredParameter& parameter) {
-  auto bytes = static_cast<int64_t>(parameter.weights[0].bytes().size());
+  auto bytes = static_cast<int64_t>(parameter.weights[0].region().size());
   for (const kernels::StateSlot& slot : parameter.state_slots) bytes += slot.num_bytes;
   return bytes;
 }
 
-absl::Status CheckParameter(const StoredParameter& parameter, absl::Span<const float> weights) {
+absl::Status CheckParameter(kernels::Backend& backend, const StoredParameter& parameter,
+                            kernels::ConstRegion weights) {
   KAON_RETURN_IF_ERROR(Compare(parameter, "weights",
-                               kernels::TensorDigest(parameter.id, kernels::kWeightSlot, weights),
+                               backend.Digest(parameter.id, kernels::kWeightSlot, weights),
                                parameter.weights_digest));
   uint64_t slots = 0;
   for (size_t i = 0; i < parameter.state.size(); ++i) {
-    const auto num_bytes = static_cast<size_t>(parameter.state_slots[i].num_bytes);
-    slots += kernels::TensorDigester(parameter.id, static_cast<uint32_t>(i + 1))
-                 .OfBytes(parameter.state[i].bytes().first(num_bytes), 0);
+    slots += backend.Digest(parameter.id, static_cast<uint32_t>(i + 1), parameter.slot(i));
   }
   return Compare(parameter, "moments", slots, parameter.slots_digest);
 }
@@ -54,7 +53,8 @@ absl::Status StateScrub::Check(const ParameterStore& parameters,
   while (due_bytes_ > 0 && !all.empty()) {
     if (next_ >= all.size()) next_ = 0;
     const StoredParameter& parameter = all[next_++];
-    KAON_RETURN_IF_ERROR(CheckParameter(parameter, publisher.current(parameter.id)));
+    KAON_RETURN_IF_ERROR(
+        CheckParameter(parameters.backend(), parameter, publisher.current(parameter.id)));
     due_bytes_ -= BytesOf(parameter);
   }
   return absl::OkStatus();

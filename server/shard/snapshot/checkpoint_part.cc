@@ -5,7 +5,6 @@
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
 #include "server/checkpoint/checkpoint_directory.h"
-#include "server/checkpoint/written_by.h"
 #include "server/shard/snapshot/frozen_part_writer.h"
 
 namespace kaon::shard {
@@ -30,9 +29,9 @@ absl::StatusOr<v1::CheckpointPart> WriteAll(FrozenPartWriter& writer, const Part
 absl::StatusOr<v1::CheckpointPart> WriteCheckpointPart(StateFreeze& freeze, disk::Directory& files,
                                                        const PartOptions& options) {
   checkpoint::CheckpointDirectory directory(files);
-  KAON_ASSIGN_OR_RETURN(const std::unique_ptr<FrozenPartWriter> writer,
-                        FrozenPartWriter::Create(directory, freeze, options.id, options.attempt,
-                                                 checkpoint::WrittenBy(options.backend)));
+  KAON_ASSIGN_OR_RETURN(
+      const std::unique_ptr<FrozenPartWriter> writer,
+      FrozenPartWriter::Create(directory, freeze, options.id, options.attempt, options.written_by));
   absl::StatusOr<v1::CheckpointPart> part = WriteAll(*writer, options);
   if (!part.ok()) writer->Discard();
   return part;

@@ -20,8 +20,8 @@ struct PartOptions {
   // Identify the checkpoint and this attempt to write it.
   std::string id;
   uint64_t attempt = 0;
-  // Name of the backend that computed the state.
-  std::string backend;
+  // Build, backend and device class that computed the state.
+  v1::CheckpointFile written_by;
   // Reports bytes of tensors written so far. If it returns an error, writing stops with that error.
   // May be null.
   std::function<absl::Status(uint64_t written_bytes)> progress;

@@ -14,6 +14,7 @@
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
 #include "server/checkpoint/state_tensors.h"
+#include "server/tier/host_view.h"
 
 namespace kaon::shard {
 
@@ -23,6 +24,7 @@ using google::protobuf::util::MessageDifferencer;
 
 // Elements held at once; a multiple of the elements of an int8 group.
 constexpr uint64_t kPiece = uint64_t{1} << 18;
+static_assert(kPiece * sizeof(float) <= tier::kFilledBytes, "a piece is filled at once");
 
 // Clears shards and workers, which are those of the job that loads the checkpoint.
 v1::RegisterBody WithoutCluster(v1::RegisterBody registration) {
@@ -49,15 +51,6 @@ absl::Status CheckSame(const v1::RestoreBody& restore, const v1::CheckpointManif
   if (differs == nullptr) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("the restore of checkpoint ", manifest.id(),
                                                  " has another ", differs, " than its manifest"));
-}
-
-uint64_t BytesOf(const v1::CheckpointTensor& run) {
-  return checkpoint::StateBytes(run.dtype(), run.first_element() + run.num_elements()) -
-         checkpoint::StateBytes(run.dtype(), run.first_element());
-}
-
-absl::Span<char> BytesOf(absl::Span<float> floats) {
-  return {reinterpret_cast<char*>(floats.data()), floats.size() * sizeof(float)};
 }
 
 }  // namespace
@@ -104,26 +97,40 @@ absl::Status CheckpointRestore::Check(uint32_t shard) {
   return absl::OkStatus();
 }
 
+absl::Status CheckpointRestore::LoadRun(const v1::CheckpointTensor& run, kernels::Backend& backend,
+                                        kernels::Region tensor) {
+  const uint64_t end = run.first_element() + run.num_elements();
+  // Host memory is read in one piece.
+  const uint64_t most = tensor.space() == kernels::Space::kHost ? run.num_elements() : kPiece;
+  for (uint64_t first = run.first_element(); first < end; first += most) {
+    const uint64_t count = std::min(most, end - first);
+    const uint64_t offset = checkpoint::StateBytes(run.dtype(), first);
+    const uint64_t size = checkpoint::StateBytes(run.dtype(), first + count) - offset;
+    KAON_RETURN_IF_ERROR(
+        tier::FillRegion(backend, tensor.Sub(offset, size), [&](uint64_t, absl::Span<char> piece) {
+          return reader_.Read(run.parameter_id(), run.role(), first, count, piece);
+        }));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckpointRestore::Load(
     ParameterStore& store, ParameterPublisher& publisher,
-    const std::function<void(uint32_t, absl::Span<const float>)>& before_write) {
+    const std::function<void(uint32_t, kernels::ConstRegion)>& before_write) {
   using Key = std::pair<uint32_t, std::string>;
-  std::map<Key, absl::Span<char>> memory;
+  std::map<Key, kernels::Region> memory;
   for (StoredParameter& parameter : store.parameters()) {
-    const absl::Span<float> weights = publisher.BeginWrite(parameter.id);
+    const kernels::Region weights = publisher.BeginWrite(parameter.id);
     before_write(parameter.id, weights);
-    memory[{parameter.id, checkpoint::kWeightRole}] = BytesOf(weights);
+    memory[{parameter.id, checkpoint::kWeightRole}] = weights;
     for (size_t i = 0; i < parameter.state.size(); ++i) {
-      memory[{parameter.id, parameter.state_slots[i].name}] = BytesOf(parameter.state[i].floats());
+      memory[{parameter.id, parameter.state_slots[i].name}] = parameter.slot(i);
     }
   }
   for (const v1::CheckpointTensor* run : runs_) {
     const auto to = memory.find({run->parameter_id(), run->role()});
     if (to == memory.end()) continue;
-    const uint64_t first = checkpoint::StateBytes(run->dtype(), run->first_element());
-    KAON_RETURN_IF_ERROR(reader_.Read(run->parameter_id(), run->role(), run->first_element(),
-                                      run->num_elements(),
-                                      to->second.subspan(first, BytesOf(*run))));
+    KAON_RETURN_IF_ERROR(LoadRun(*run, store.backend(), to->second));
     PassFailpoint(Failpoint::restore_run_loaded);
   }
   for (StoredParameter& parameter : store.parameters()) {
@@ -133,8 +140,8 @@ absl::Status CheckpointRestore::Load(
     parameter.newton_schulz_updates = counted.newton_schulz_updates();
     parameter.trace = {};
     publisher.Publish(parameter.id, restore_.step());
-    NoteWeights(publisher.current(parameter.id), parameter);
-    NoteSlots(parameter);
+    NoteWeights(store.backend(), publisher.current(parameter.id), parameter);
+    NoteSlots(store.backend(), parameter);
   }
   return absl::OkStatus();
 }

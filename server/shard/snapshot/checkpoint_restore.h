@@ -10,9 +10,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "kaon/v1/agreement.pb.h"
 #include "kaon/v1/checkpoint.pb.h"
+#include "kernels/backend.h"
+#include "kernels/region.h"
 #include "server/checkpoint/checkpoint_directory.h"
 #include "server/checkpoint/checkpoint_reader.h"
 #include "server/checkpoint/manifest.h"
@@ -42,9 +43,12 @@ class CheckpointRestore {
   // before either is written. Returns DATA_LOSS naming the file; the contents of `store` are
   // unusable after an error.
   absl::Status Load(ParameterStore& store, ParameterPublisher& publisher,
-                    const std::function<void(uint32_t, absl::Span<const float>)>& before_write);
+                    const std::function<void(uint32_t, kernels::ConstRegion)>& before_write);
 
  private:
+  // Reads a run of a tensor whose memory is `tensor`.
+  absl::Status LoadRun(const v1::CheckpointTensor& run, kernels::Backend& backend,
+                       kernels::Region tensor);
   CheckpointRestore(disk::Directory& files, const v1::RestoreBody& restore,
                     v1::CheckpointManifest manifest);
 

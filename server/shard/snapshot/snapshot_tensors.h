@@ -21,9 +21,9 @@ class SnapshotTensors {
   SnapshotTensors(SnapshotDirectory& directory, const Snapshot& snapshot)
       : directory_(directory), snapshot_(snapshot) {}
 
-  // Reads all bytes of `tensor`; `to` has exactly its size. Returns DATA_LOSS naming file and
-  // fragment.
-  absl::Status Read(const v1::CheckpointTensor& tensor, absl::Span<char> to);
+  // Reads the bytes of `tensor` from `offset` on; `to` ends within it. Returns DATA_LOSS naming
+  // file and fragment.
+  absl::Status Read(const v1::CheckpointTensor& tensor, uint64_t offset, absl::Span<char> to);
 
  private:
   SnapshotDirectory& directory_;

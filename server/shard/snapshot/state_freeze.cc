@@ -1,15 +1,18 @@
 #include "server/shard/snapshot/state_freeze.h"
 
+#include <glog/logging.h>
+
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/backend.h"
 #include "kernels/mutex.h"
 #include "proto/status_macros.h"
 #include "server/checkpoint/state_tensors.h"
+#include "server/tier/backend_memory.h"
 
 namespace kaon::shard {
 
@@ -21,23 +24,20 @@ bool Precedes(uint32_t parameter_id, absl::string_view role, uint32_t other_id,
   return parameter_id != other_id ? parameter_id < other_id : role < other_role;
 }
 
-absl::StatusOr<absl::Span<const std::byte>> MemoryOf(const StoredParameter& parameter,
-                                                     const checkpoint::StateTensor& tensor,
-                                                     const ParameterPublisher& publisher) {
+absl::StatusOr<kernels::ConstRegion> MemoryOf(const StoredParameter& parameter,
+                                              const checkpoint::StateTensor& tensor,
+                                              const ParameterPublisher& publisher) {
   const uint64_t size = checkpoint::StateBytes(tensor.dtype, tensor.num_elements);
-  absl::Span<const std::byte> memory;
-  if (tensor.role == checkpoint::kWeightRole) {
-    const absl::Span<const float> weights = publisher.current(parameter.id);
-    memory = {reinterpret_cast<const std::byte*>(weights.data()), weights.size() * sizeof(float)};
-  }
+  kernels::ConstRegion memory;
+  if (tensor.role == checkpoint::kWeightRole) memory = publisher.current(parameter.id);
   for (size_t i = 0; i < parameter.state_slots.size(); ++i) {
-    if (parameter.state_slots[i].name == tensor.role) memory = parameter.state[i].bytes();
+    if (parameter.state_slots[i].name == tensor.role) memory = parameter.slot(i);
   }
   if (memory.size() < size) {
     return absl::InternalError(absl::StrCat("parameter ", parameter.name, " ", tensor.role, " has ",
                                             memory.size(), " bytes in memory, expecting ", size));
   }
-  return memory.first(size);
+  return memory.Sub(0, size);
 }
 
 }  // namespace
@@ -49,14 +49,16 @@ class StateFreeze::Tensors {
     uint32_t parameter_id = 0;
     std::string role;
     uint64_t num_bytes = 0;
-    absl::Span<const std::byte> live;
-    std::unique_ptr<std::byte[]> copy;
+    kernels::ConstRegion live;
+    tier::BackendMemory copy;
     uint64_t read_bytes = 0;
 
     bool is_read() const { return read_bytes == num_bytes; }
+    bool is_copied() const { return !copy.region().empty(); }
   };
 
-  explicit Tensors(uint64_t copy_bytes) : copy_bytes_(copy_bytes) {}
+  Tensors(kernels::Backend& backend, uint64_t copy_bytes)
+      : backend_(backend), copy_bytes_(copy_bytes) {}
 
   // Call it in order of (parameter_id, role), before the object is shared.
   void Add(Tensor tensor) {
@@ -78,34 +80,24 @@ class StateFreeze::Tensors {
           "parameter_id ", parameter_id, " ", role, ": ", to.size(), " bytes from ", offset,
           " on read, expecting from ", found->read_bytes, " and at most to ", found->num_bytes));
     }
-    const std::byte* from = found->copy != nullptr ? found->copy.get() : found->live.data();
-    if (!to.empty()) std::memcpy(to.data(), from + offset, to.size());
+    const kernels::ConstRegion from = found->is_copied() ? found->copy.region() : found->live;
+    backend_.CopyOut(from.Sub(offset, to.size()),
+                     {reinterpret_cast<std::byte*>(to.data()), to.size()});
     found->read_bytes += to.size();
     if (!found->is_read()) return absl::OkStatus();
-    if (found->copy != nullptr) copied_bytes_ -= found->num_bytes;
-    found->copy.reset();
+    if (found->is_copied()) copied_bytes_ -= found->num_bytes;
+    found->copy = {};
     room_.NotifyAll();
     return absl::OkStatus();
   }
 
   void BeforeWrite(uint32_t parameter_id, const void* weights) {
     MutexLock lock(mu_);
-    uint64_t needed = NeededLocked(parameter_id, weights);
-    while (needed > 0 && needed > copy_bytes_ - copied_bytes_) {
+    while (!CopyLocked(parameter_id, weights)) {
       waited_for_ = true;
       room_.Wait(mu_);
-      needed = NeededLocked(parameter_id, weights);
     }
     waited_for_ = false;
-    if (needed == 0) return;
-    for (auto tensor = FindLocked(parameter_id, "");
-         tensor != tensors_.end() && tensor->parameter_id == parameter_id; ++tensor) {
-      if (!NeedsCopy(*tensor, weights)) continue;
-      // `new std::byte[]` does not zero the memory.
-      tensor->copy.reset(new std::byte[tensor->num_bytes]);
-      std::memcpy(tensor->copy.get(), tensor->live.data(), tensor->num_bytes);
-      copied_bytes_ += tensor->num_bytes;
-    }
   }
 
   void End() {
@@ -126,7 +118,7 @@ class StateFreeze::Tensors {
 
  private:
   static bool NeedsCopy(const Tensor& tensor, const void* weights) {
-    if (tensor.is_read() || tensor.copy != nullptr) return false;
+    if (tensor.is_read() || tensor.is_copied()) return false;
     return tensor.role != checkpoint::kWeightRole || tensor.live.data() == weights;
   }
 
@@ -136,6 +128,25 @@ class StateFreeze::Tensors {
     return std::partition_point(tensors_.begin(), tensors_.end(), [&](const Tensor& tensor) {
       return Precedes(tensor.parameter_id, tensor.role, parameter_id, role);
     });
+  }
+  // Copies what the parameter's write would destroy. Returns false if there is no room, perhaps
+  // after some copies.
+  bool CopyLocked(uint32_t parameter_id, const void* weights) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (NeededLocked(parameter_id, weights) > copy_bytes_ - copied_bytes_) return false;
+    for (auto tensor = FindLocked(parameter_id, "");
+         tensor != tensors_.end() && tensor->parameter_id == parameter_id; ++tensor) {
+      if (!NeedsCopy(*tensor, weights)) continue;
+      absl::StatusOr<tier::BackendMemory> copy =
+          tier::BackendMemory::Allocate(backend_, tensor->num_bytes);
+      if (!copy.ok()) {
+        LOG_EVERY_T(WARNING, 1) << "a step waits until the state is read: " << copy.status();
+        return false;
+      }
+      backend_.Copy(tensor->live, copy->region());
+      tensor->copy = *std::move(copy);
+      copied_bytes_ += tensor->num_bytes;
+    }
+    return true;
   }
   // Returns the bytes to copy before the parameter is written.
   uint64_t NeededLocked(uint32_t parameter_id, const void* weights)
@@ -148,6 +159,7 @@ class StateFreeze::Tensors {
     return needed;
   }
 
+  kernels::Backend& backend_;
   const uint64_t copy_bytes_;
 
   mutable Mutex mu_;
@@ -182,7 +194,7 @@ absl::StatusOr<std::unique_ptr<StateFreeze>> FreezeList::Add(AgreementSnapshot f
                      " and has no weights yet, there is no state to freeze"));
   }
   std::unique_ptr<StateFreeze> freeze(new StateFreeze());
-  freeze->shared_ = std::make_shared<StateFreeze::Tensors>(copy_bytes);
+  freeze->shared_ = std::make_shared<StateFreeze::Tensors>(store.backend(), copy_bytes);
   freeze->facts_ = std::move(facts);
   const v1::ShardState& state = freeze->facts_.state;
   KAON_ASSIGN_OR_RETURN(const std::vector<checkpoint::StateTensor> tensors,
@@ -205,7 +217,7 @@ absl::StatusOr<std::unique_ptr<StateFreeze>> FreezeList::Add(AgreementSnapshot f
     counters->set_newton_schulz_updates(parameter.newton_schulz_updates);
     while (tensor != tensors.end() && tensor->parameter_id < parameter.id) ++tensor;
     for (; tensor != tensors.end() && tensor->parameter_id == parameter.id; ++tensor) {
-      KAON_ASSIGN_OR_RETURN(const absl::Span<const std::byte> memory,
+      KAON_ASSIGN_OR_RETURN(const kernels::ConstRegion memory,
                             MemoryOf(parameter, *tensor, publisher));
       v1::CheckpointTensor& frozen = freeze->tensors_.emplace_back();
       frozen.set_parameter_id(tensor->parameter_id);
@@ -221,7 +233,7 @@ absl::StatusOr<std::unique_ptr<StateFreeze>> FreezeList::Add(AgreementSnapshot f
   return freeze;
 }
 
-void FreezeList::BeforeWrite(uint32_t parameter_id, absl::Span<const float> weights) {
+void FreezeList::BeforeWrite(uint32_t parameter_id, kernels::ConstRegion weights) {
   for (const auto& tensors : live_) tensors->BeforeWrite(parameter_id, weights.data());
   live_.erase(std::remove_if(live_.begin(), live_.end(),
                              [](const auto& tensors) { return tensors->ended(); }),

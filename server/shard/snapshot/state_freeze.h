@@ -1,8 +1,8 @@
 // The state of a shard right after one log entry, read while later entries are applied. A tensor
-// not read yet is copied before it is overwritten, within a memory budget. Beyond the budget, the
-// step waits for the reader. StateFreeze is the reader's end: its owner writes a snapshot or a
-// checkpoint on one thread, which may differ from the step thread. FreezeList is the step's end,
-// owned by AppliedState. Neither knows files.
+// not read yet is copied in the backend's memory before it is overwritten, within a budget. Beyond
+// the budget, or without memory for the copy, the step waits for the reader. StateFreeze is the
+// reader's end: its owner writes a snapshot or a checkpoint on one thread, which may differ from
+// the step thread. FreezeList is the step's end, owned by AppliedState. Neither knows files.
 #ifndef KAON_SERVER_SHARD_SNAPSHOT_STATE_FREEZE_H_
 #define KAON_SERVER_SHARD_SNAPSHOT_STATE_FREEZE_H_
 
@@ -15,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "kaon/v1/checkpoint.pb.h"
+#include "kernels/region.h"
 #include "server/shard/agreement/agreement_snapshot.h"
 #include "server/shard/parameters/parameter_publisher.h"
 #include "server/shard/parameters/parameter_store.h"
@@ -77,7 +78,7 @@ class FreezeList {
 
   // Call it before writing the parameter's slots and `weights`, one of its buffers. May block until
   // readers have made room.
-  void BeforeWrite(uint32_t parameter_id, absl::Span<const float> weights);
+  void BeforeWrite(uint32_t parameter_id, kernels::ConstRegion weights);
 
   // Returns true while a reader has not finished.
   bool IsRead() const;

@@ -68,7 +68,7 @@ class Trainer {
     contribution.missing_parameters = std::move(missing);
     return optimizer_.Step({contribution});
   }
-  const std::vector<float>& weights(int id) const { return optimizer_.weights()[id]; }
+  std::vector<float> weights(int id) const { return optimizer_.weights()[id]; }
   LocalOptimizer& optimizer() { return optimizer_; }
 
  private:

@@ -6,6 +6,7 @@
 #define KAON_TESTS_CONFORMANCE_BACKEND_BACKEND_CONFORMANCE_H_
 
 // These headers define the tests, so including this header registers all of them.
+#include "tests/conformance/backend/backend_conformance_batch.h"
 #include "tests/conformance/backend/backend_conformance_digest.h"
 #include "tests/conformance/backend/backend_conformance_element_wise.h"
 #include "tests/conformance/backend/backend_conformance_encoded.h"
@@ -13,6 +14,7 @@
 #include "tests/conformance/backend/backend_conformance_fold.h"
 #include "tests/conformance/backend/backend_conformance_grad_dtype.h"
 #include "tests/conformance/backend/backend_conformance_mean.h"
+#include "tests/conformance/backend/backend_conformance_memory.h"
 #include "tests/conformance/backend/backend_conformance_muon.h"
 #include "tests/conformance/backend/backend_conformance_update.h"
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "tests/conformance/backend/backend_conformance_fixture.h"
@@ -19,23 +20,22 @@ TEST_P(BackendConformanceTest, FoldsInEveryDTypeAsOneFusedMultiplyAdd) {
   const std::vector<float> y = reference::GaussianVector(1003, 2);
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
     std::vector<float> acc(x.size(), 7.0f);
-    EXPECT_EQ(FoldVector(dtype, x, 0.3f, true, acc), -1);
-    EXPECT_EQ(FoldVector(dtype, y, 1.7f, false, acc), -1);
+    EXPECT_FALSE(FoldVector(dtype, x, 0.3f, true, acc).non_finite);
+    EXPECT_FALSE(FoldVector(dtype, y, 1.7f, false, acc).non_finite);
     for (size_t i = 0; i < acc.size(); ++i) {
       ASSERT_EQ(acc[i], std::fma(1.7f, RoundTo(dtype, y[i]), 0.3f * RoundTo(dtype, x[i]))) << i;
     }
   }
 }
 
-TEST_P(BackendConformanceTest, FoldNamesTheFirstNonFiniteElement) {
+TEST_P(BackendConformanceTest, FoldFindsAnElementThatIsNotFinite) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
     for (const float bad : {HUGE_VALF, -HUGE_VALF, std::nanf("")}) {
       std::vector<float> x(517, 1.0f);
       x[300] = bad;
-      x[401] = bad;
       std::vector<float> acc(x.size());
-      EXPECT_EQ(FoldVector(dtype, x, 0.0f, true, acc), 300);
-      EXPECT_EQ(FoldVector(dtype, x, 2.0f, false, acc), 300);
+      EXPECT_TRUE(FoldVector(dtype, x, 0.0f, true, acc).non_finite);
+      EXPECT_TRUE(FoldVector(dtype, x, 2.0f, false, acc).non_finite);
       EXPECT_EQ(acc[299], 2.0f);
     }
   }
@@ -43,12 +43,13 @@ TEST_P(BackendConformanceTest, FoldNamesTheFirstNonFiniteElement) {
 
 TEST_P(BackendConformanceTest, FoldReportsOnlyTheGradientNotTheAccumulator) {
   std::vector<float> acc(9, HUGE_VALF);
-  EXPECT_EQ(FoldVector(DType::kFloat32, std::vector<float>(9, 1.0f), 1.0f, false, acc), -1);
+  const std::vector<float> ones(9, 1.0f);
+  EXPECT_FALSE(FoldVector(DType::kFloat32, ones, 1.0f, false, acc).non_finite);
 }
 
 TEST_P(BackendConformanceTest, FoldOfNothingIsNothing) {
   std::vector<float> acc;
-  EXPECT_EQ(FoldVector(DType::kBFloat16, {}, 1.0f, true, acc), -1);
+  EXPECT_FALSE(FoldVector(DType::kBFloat16, {}, 1.0f, true, acc).non_finite);
   EXPECT_EQ(FoldedSquares(DType::kBFloat16, {}), 0);
 }
 
@@ -80,17 +81,84 @@ TEST_P(BackendConformanceTest, FoldTakesTheSquaresOfFewElementsAmongZeros) {
   }
 }
 
-TEST_P(BackendConformanceTest, SquaresFoldedInWholeBlocksAreThoseOfAllAtOnce) {
+TEST_P(BackendConformanceTest, ChunksOfWholeBlocksHaveTheSquaresOfOneChunk) {
   const std::vector<float> x = reference::GaussianVector(4 * kFoldBlockElements + 100, 9);
   const std::vector<std::byte> bytes = Encode(DType::kFloat32, x);
-  std::vector<float> acc(x.size());
-  double sum_squares = 0;
+  GradientSum sum(*backend_, x);
   for (size_t begin = 0; begin < x.size(); begin += 2 * kFoldBlockElements) {
     const size_t count = std::min<size_t>(2 * kFoldBlockElements, x.size() - begin);
-    backend_->Fold(DType::kFloat32, bytes.data() + 1 + 4 * begin, 1.0f, true,
-                   absl::MakeSpan(acc).subspan(begin, count), &sum_squares);
+    const auto slice = absl::MakeConstSpan(bytes).subspan(1 + 4 * begin, 4 * count);
+    sum.accumulation().Fold({DType::kFloat32, {&slice, 1}, begin, 0, 1.0f, true});
   }
-  EXPECT_EQ(sum_squares, FoldedSquares(DType::kFloat32, x));
+  EXPECT_EQ(sum.accumulation().FactsOf(0).sum_squares, FoldedSquares(DType::kFloat32, x));
+  EXPECT_TRUE(SameBits(sum.Floats(), x));
+}
+
+// A transport cuts a chunk anywhere, also inside a block and inside an element.
+TEST_P(BackendConformanceTest, NoBitDependsOnTheSlicesOfAChunk) {
+  const size_t n = 3 * kFoldBlockElements + 517;
+  const std::vector<float> x = reference::GaussianVector(n, 10);
+  const std::vector<float> before = reference::GaussianVector(n + 7, 11);
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    const std::vector<std::byte> bytes = Encode(dtype, x);
+    const auto folded = [&](const std::vector<absl::Span<const std::byte>>& slices, bool first) {
+      GradientSum sum(*backend_, before);
+      sum.accumulation().Fold({dtype, slices, 5, 0, 0.7f, first});
+      return std::make_pair(sum.Floats(), sum.accumulation().FactsOf(0).sum_squares);
+    };
+    const absl::Span<const std::byte> whole = absl::MakeConstSpan(bytes).subspan(1);
+    for (const bool first : {true, false}) {
+      const auto expected = folded({whole}, first);
+      for (const size_t piece : {size_t{1}, size_t{1001}, size_t{4096}, size_t{4099}}) {
+        std::vector<absl::Span<const std::byte>> slices = {{}};
+        for (size_t at = 0; at < whole.size(); at += piece) {
+          slices.push_back(whole.subspan(at, piece));
+          if (at == 0) slices.emplace_back();
+        }
+        const auto actual = folded(slices, first);
+        EXPECT_TRUE(SameBits(actual.first, expected.first)) << piece;
+        EXPECT_EQ(actual.second, expected.second) << piece;
+      }
+      // Elements outside the chunk keep their values.
+      EXPECT_EQ(expected.first[4], before[4]);
+      EXPECT_EQ(expected.first[n + 5], before[n + 5]);
+      EXPECT_NE(expected.first[5], before[5]);
+    }
+  }
+}
+
+TEST_P(BackendConformanceTest, AnAccumulationKeepsTheFactsOfEachContribution) {
+  const std::vector<float> x = reference::GaussianVector(1500, 12);
+  std::vector<float> y = x;
+  y[1200] = HUGE_VALF;
+  GradientSum sum(*backend_, x);
+  for (int step = 0; step < 2; ++step) {
+    sum.accumulation().Begin();
+    for (const uint32_t contribution : {0, 2, 3}) {
+      const std::vector<std::byte> bytes =
+          Encode(DType::kFloat32, step == 0 && contribution == 2 ? y : x);
+      sum.Fold(DType::kFloat32, absl::MakeConstSpan(bytes).subspan(1), 1.0f, contribution,
+               contribution == 0);
+    }
+    for (const uint32_t contribution : {0, 1, 2, 3, 4}) {
+      const FoldFacts facts = sum.accumulation().FactsOf(contribution);
+      EXPECT_EQ(facts.non_finite, step == 0 && contribution == 2) << contribution;
+      if (facts.non_finite) continue;
+      const bool folded = contribution != 1 && contribution != 4;
+      EXPECT_EQ(facts.sum_squares, folded ? FoldedSquares(DType::kFloat32, x) : 0) << contribution;
+    }
+  }
+  sum.accumulation().Begin();
+  EXPECT_EQ(sum.accumulation().FactsOf(0).sum_squares, 0);
+}
+
+TEST_P(BackendConformanceTest, ASumIsSetToZero) {
+  std::vector<float> x = reference::GaussianVector(70001, 13);
+  x[3] = HUGE_VALF;
+  GradientSum sum(*backend_, x);
+  sum.accumulation().SetZero();
+  EXPECT_EQ(sum.accumulation().FinishMean({}).norm.num_zeros, 70001);
+  EXPECT_TRUE(SameBits(sum.Floats(), std::vector<float>(x.size())));
 }
 
 TEST_P(BackendConformanceTest, SquaresOfWhatIsNotFiniteAreNotFinite) {

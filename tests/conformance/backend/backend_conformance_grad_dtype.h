@@ -63,7 +63,7 @@ TEST_P(BackendConformanceTest, RulesFollowTheReferenceWithGradientsOfEveryDType)
       const std::vector<float> grad = Rounded(dtype, reference::GaussianVector(kSize, 64 + t));
       std::vector<std::byte> bytes(kSize * SizeOf(dtype));
       FromFloat(dtype, grad, bytes.data());
-      const GradView view(dtype, bytes);
+      const GradView view(dtype, absl::MakeConstSpan(bytes));
       adamw.Update(*backend_, view, {1e-2, 1.0, t});
       sgd.Update(*backend_, view, {1e-2, 1.0, t});
       lion.Update(*backend_, view, {1e-2, 1.0, t});

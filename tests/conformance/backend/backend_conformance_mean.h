@@ -30,7 +30,7 @@ TEST_P(BackendConformanceTest, MeanIsTheWeightedMeanUnscaled) {
                acc);
     wide.push_back(reference::Widened(gradients[worker]));
   }
-  backend_->FinishMean({.total_weight = 135.0f, .loss_scale = 1024.0f}, absl::MakeSpan(acc));
+  FinishMean({.total_weight = 135.0f, .loss_scale = 1024.0f}, acc);
   EXPECT_LE(reference::RelativeError(acc, reference::WeightedMean(wide, weights, 1024)), 1e-6);
 }
 
@@ -39,7 +39,7 @@ TEST_P(BackendConformanceTest, MeanOverOneLeavesEveryBit) {
   acc[3] = -0.0f;
   acc[4] = 1e-42f;
   const std::vector<float> before = acc;
-  backend_->FinishMean({}, absl::MakeSpan(acc));
+  FinishMean({}, acc);
   EXPECT_TRUE(SameBits(acc, before));
 }
 
@@ -48,7 +48,7 @@ TEST_P(BackendConformanceTest, MeanDividesByTheWeightAndThenByTheLossScale) {
   for (const size_t n : {0, 1, 15, 16, 17, 4095, 4096, 4097, 65537, 200001}) {
     const std::vector<float> sum = reference::GaussianVector(n, 7);
     std::vector<float> mean = sum;
-    backend_->FinishMean({.total_weight = 3.7f, .loss_scale = 1000.3f}, absl::MakeSpan(mean));
+    FinishMean({.total_weight = 3.7f, .loss_scale = 1000.3f}, mean);
     for (size_t i = 0; i < n; ++i) ASSERT_EQ(mean[i], (sum[i] / 3.7f) / 1000.3f) << n << " " << i;
   }
 }
@@ -70,7 +70,7 @@ TEST_P(BackendConformanceTest, MeanOverPowersOfTwoHasTheBitsOfDivisions) {
       {0x1p127f, 2}, {0x1p-127f, 1}, {0x1p119f, 0x1p-100f}, {0x1p-130f, 1}};
   for (const auto& [weight, scale] : divisors) {
     std::vector<float> mean = sum;
-    backend_->FinishMean({.total_weight = weight, .loss_scale = scale}, absl::MakeSpan(mean));
+    FinishMean({.total_weight = weight, .loss_scale = scale}, mean);
     // `volatile` hides the divisors from the compiler, which might make the same optimization.
     const volatile float by[] = {weight, scale};
     std::vector<float> expected = sum;
@@ -85,8 +85,8 @@ TEST_P(BackendConformanceTest, MeanComesWithItsFixedOrderNormAndDigest) {
   for (const size_t n : {0, 1, 15, 16, 17, 4095, 4096, 4097, 65537, 200001}) {
     std::vector<float> mean = reference::GaussianVector(n, 8);
     for (size_t i = 0; i < n; i += 5) mean[i] = i % 2 == 0 ? 0.0f : -0.0f;
-    const MeanFacts facts = backend_->FinishMean(
-        {.total_weight = 3.7f, .loss_scale = 2.0f, .parameter_id = 5}, absl::MakeSpan(mean));
+    const MeanFacts facts =
+        FinishMean({.total_weight = 3.7f, .loss_scale = 2.0f, .parameter_id = 5}, mean);
     const GradNorm expected = ComputeGradNorm(mean);
     EXPECT_EQ(facts.norm.sum_squares, expected.sum_squares) << n;
     EXPECT_EQ(facts.norm.absolute_max, expected.absolute_max) << n;
@@ -111,7 +111,7 @@ TEST_P(BackendConformanceTest, MeanCountsWhatIsNotFinite) {
     mean[60001] = HUGE_VALF;
     mean[69999] = -8;
     const MeanScalars scalars = {.total_weight = 0.5f, .takes_sum = takes_sum};
-    const MeanFacts facts = backend_->FinishMean(scalars, absl::MakeSpan(mean));
+    const MeanFacts facts = FinishMean(scalars, mean);
     EXPECT_EQ(facts.norm.num_elements, 70000);
     EXPECT_EQ(facts.norm.num_zeros, 1);
     EXPECT_EQ(facts.norm.num_non_finite, 2);
@@ -121,7 +121,7 @@ TEST_P(BackendConformanceTest, MeanCountsWhatIsNotFinite) {
       EXPECT_EQ(facts.norm.sum_squares, 0);
     }
     mean.assign(70000, 3e38f);
-    EXPECT_EQ(backend_->FinishMean(scalars, absl::MakeSpan(mean)).norm.num_non_finite, 70000);
+    EXPECT_EQ(FinishMean(scalars, mean).norm.num_non_finite, 70000);
   }
 }
 

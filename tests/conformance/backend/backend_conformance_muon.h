@@ -58,10 +58,11 @@ TEST_P(BackendConformanceTest, MuonInTwoPartsIsMuon) {
     const std::vector<float> grad = reference::GaussianVector(64 * 72, 33);
     const UpdateResult expected = whole.Update(*backend_, grad, {1e-2, 0.5, 2});
     std::vector<float> new_weight(grad.size());
-    const absl::Span<std::byte> state[] = {parts.StateBytesOf(0)};
-    UpdateBuffers buffers = {GradView(grad), parts.weight, absl::MakeSpan(new_weight), state};
+    const CopiedBuffers copies(*backend_, {grad, parts.weight, new_weight, parts.StateRegions()});
+    UpdateBuffers buffers = copies.buffers();
     buffers.part = UpdatePart::kWeights;
     const UpdateResult weights = backend_->ApplyUpdate(rule, {1e-2, 0.5, 2}, parts.shape, buffers);
+    copies.Read();
     EXPECT_TRUE(SameState(parts, before));
     EXPECT_EQ(weights.newton_schulz_calls, 1);
     EXPECT_EQ(weights.weights_digest, expected.weights_digest);
@@ -69,6 +70,7 @@ TEST_P(BackendConformanceTest, MuonInTwoPartsIsMuon) {
     EXPECT_TRUE(SameBits(new_weight, whole.weight));
     buffers.part = UpdatePart::kState;
     const UpdateResult slots = backend_->ApplyUpdate(rule, {1e-2, 0.5, 2}, parts.shape, buffers);
+    copies.Read();
     EXPECT_TRUE(SameState(parts, whole));
     EXPECT_EQ(slots.newton_schulz_calls, 0);
     EXPECT_EQ(slots.weights_digest, 0u);

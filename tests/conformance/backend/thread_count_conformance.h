@@ -118,12 +118,13 @@ TEST_P(ThreadCountConformanceTest, MuonInTwoParts) {
       const std::unique_ptr<Backend> backend = GetParam()(threads);
       Parameter parts = before;
       std::vector<float> new_weight(grad.size());
-      const absl::Span<std::byte> state[] = {parts.StateBytesOf(0)};
-      UpdateBuffers buffers = {GradView(grad), parts.weight, absl::MakeSpan(new_weight), state};
+      const CopiedBuffers copies(*backend, {grad, parts.weight, new_weight, parts.StateRegions()});
+      UpdateBuffers buffers = copies.buffers();
       buffers.part = UpdatePart::kWeights;
       const UpdateResult weights = backend->ApplyUpdate(rule, {1e-2, 0.5, 3}, shape, buffers);
       buffers.part = UpdatePart::kState;
       const UpdateResult slots = backend->ApplyUpdate(rule, {1e-2, 0.5, 3}, shape, buffers);
+      copies.Read();
       EXPECT_TRUE(SameBits(new_weight, whole.weight));
       EXPECT_TRUE(SameState(parts, whole));
       EXPECT_EQ(weights.weights_digest, expected.weights_digest);
@@ -144,28 +145,34 @@ TEST_P(ThreadCountConformanceTest, ManyParameters) {
   const auto parameter_of = [](const Case& c) {
     return Parameter(c.rule, c.shape, reference::GaussianVector(c.shape[0] * c.shape[1], 1));
   };
-  const auto step = [](Backend& backend, const Case& c, Parameter& parameter) {
-    return parameter.Update(backend, reference::GaussianVector(c.shape[0] * c.shape[1], 10),
-                            {1e-2, 0.5, 1});
+  const auto grad_of = [](const Case& c) {
+    return reference::GaussianVector(c.shape[0] * c.shape[1], 10);
   };
+  const UpdateScalars scalars = {1e-2, 0.5, 1};
   const std::unique_ptr<Backend> serial = GetParam()(1);
   std::vector<Parameter> expected;
   std::vector<UpdateResult> expected_results;
   for (const Case& c : cases) {
     expected.push_back(parameter_of(c));
-    expected_results.push_back(step(*serial, c, expected.back()));
+    expected_results.push_back(expected.back().Update(*serial, grad_of(c), scalars));
   }
   for (const int threads : {1, 2, 8}) {
     const std::unique_ptr<Backend> backend = GetParam()(threads);
     std::vector<Parameter> parameters;
     for (const Case& c : cases) parameters.push_back(parameter_of(c));
-    std::vector<UpdateResult> results(cases.size());
-    backend->RunUpdates(static_cast<int64_t>(cases.size()),
-                        [&](int64_t i) { results[i] = step(*backend, cases[i], parameters[i]); });
+    std::vector<std::unique_ptr<CopiedBuffers>> copies;
+    std::vector<Update> updates;
+    for (size_t i = 0; i < cases.size(); ++i) {
+      Parameter& parameter = parameters[i];
+      copies.push_back(parameter.Copied(*backend, grad_of(cases[i])));
+      updates.push_back({&parameter.rule, scalars, parameter.shape, copies.back()->buffers(), {}});
+    }
+    backend->RunUpdates(absl::MakeSpan(updates));
     for (size_t i = 0; i < cases.size(); ++i) {
       SCOPED_TRACE(testing::Message() << threads << " threads, case " << i);
-      EXPECT_EQ(results[i].weights_digest, expected_results[i].weights_digest);
-      EXPECT_EQ(results[i].slots_digest, expected_results[i].slots_digest);
+      copies[i]->Read();
+      EXPECT_EQ(updates[i].result.weights_digest, expected_results[i].weights_digest);
+      EXPECT_EQ(updates[i].result.slots_digest, expected_results[i].slots_digest);
       EXPECT_TRUE(SameBits(parameters[i].weight, expected[i].weight));
       EXPECT_TRUE(SameState(parameters[i], expected[i]));
     }

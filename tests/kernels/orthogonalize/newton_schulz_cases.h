@@ -11,11 +11,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "kernels/cpu/thread_pool.h"
 #include "kernels/gemm/reference_gemm.h"
 #include "kernels/orthogonalize/coefficients.h"
 #include "kernels/orthogonalize/newton_schulz.h"
 #include "kernels/orthogonalize/newton_schulz_validation.h"
-#include "kernels/thread_pool.h"
 #include "tests/kernels/reference/float64_newton_schulz.h"
 #include "tests/kernels/reference/random_matrices.h"
 

@@ -10,6 +10,7 @@ namespace kaon::admin_cli {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 template <typename Message>
 Message Parse(const std::string& text) {
@@ -32,8 +33,14 @@ BackendFacts Facts() {
     job: "run"
     shards { shard: 0 address: "h:1" connected: true
              description { backend: "cpu/amx" instruction_set: "avx512" compute_threads: 8
-                           device_class: "Xeon" build: "kaon 1" } }
-    shards { shard: 1 address: "h:2" connected: true description { backend: "cuda" } }
+                           device_class: "Xeon" build: "kaon 1" memory_tier: "cpu"
+                           capacity_bytes: 4096 } }
+    shards { shard: 1 address: "h:2" connected: true
+             description { backend: "cuda" memory_tier: "cuda:0" capacity_bytes: 16384
+                           product_forms { dtype: "bfloat16" n: 1024 k: 4096 batch: 1
+                                           form: "wgmma" }
+                           product_forms { dtype: "bfloat16" n: 512 k: 512 batch: 64
+                                           form: "dense" } } }
     shards { shard: 2 address: "h:3" })");
   facts.job = Parse<v1::JobDescription>(R"(
     definition {
@@ -59,19 +66,26 @@ TEST(BackendReportTest, SaysWhatEachShardComputesWith) {
   EXPECT_EQ(json["job"], "run");
   EXPECT_EQ(json["shards"].dump(),
             R"([{"shard":0,"address":"h:1","connected":true,"backend":"cpu","gemm":"amx",)"
-            R"("isa":"avx512","threads":8,"device_class":"Xeon","build":"kaon 1"},)"
+            R"("isa":"avx512","threads":8,"device_class":"Xeon","memory_tier":"cpu",)"
+            R"("capacity_bytes":4096,"build":"kaon 1"},)"
             R"({"shard":1,"address":"h:2","connected":true,"backend":"cuda","gemm":"",)"
-            R"("isa":"","threads":0,"device_class":"","build":""},)"
+            R"("isa":"","threads":0,"device_class":"","memory_tier":"cuda:0",)"
+            R"("capacity_bytes":16384,"build":""},)"
             R"({"shard":2,"address":"h:3","connected":false,"backend":"","gemm":"",)"
-            R"("isa":"","threads":0,"device_class":"","build":""}])");
+            R"("isa":"","threads":0,"device_class":"","memory_tier":"",)"
+            R"("capacity_bytes":0,"build":""}])");
 }
 
 TEST(BackendReportTest, TextHasOneLinePerShardAndPerKindOfMatrix) {
   EXPECT_EQ(BackendText(Facts()),
-            "SHARD  ADDRESS  CONNECTED  BACKEND  GEMM  ISA     THREADS  DEVICE  BUILD\n"
-            "    0  h:1      yes        cpu      amx   avx512        8  Xeon    kaon 1\n"
-            "    1  h:2      yes        cuda     -     -             0  -       -\n"
-            "    2  h:3      no         -        -     -             0  -       -\n"
+            "SHARD  ADDRESS  CONNECTED  BACKEND  GEMM  ISA     THREADS  MEMORY  CAPACITY  "
+            "DEVICE  BUILD\n"
+            "    0  h:1      yes        cpu      amx   avx512        8  cpu         4096  "
+            "Xeon    kaon 1\n"
+            "    1  h:2      yes        cuda     -     -             0  cuda:0     16384  "
+            "-       -\n"
+            "    2  h:3      no         -        -     -             0  -              0  "
+            "-       -\n"
             "\n"
             "GROUP  ROWS  COLS  FORM      RESTARTS  DTYPE     STEPS  BATCHED  MATRICES  "
             "PARAMETERS  SHARDS\n"
@@ -84,7 +98,17 @@ TEST(BackendReportTest, TextHasOneLinePerShardAndPerKindOfMatrix) {
             "muon   2048  2048  standard  -         bfloat16      5  no              1  "
             "         1  0\n"
             "plain    64     8  standard  -         float32       7  yes             2  "
-            "         1  0\n");
+            "         1  0\n"
+            "\n"
+            "SHARD  DTYPE        N     K  BATCH  PRODUCT\n"
+            "    1  bfloat16  1024  4096      1  wgmma\n"
+            "    1  bfloat16   512   512     64  dense\n");
+}
+
+TEST(BackendReportTest, AShardWithoutChoicesHasNoTableOfThem) {
+  BackendFacts facts = Facts();
+  facts.status.mutable_shards(1)->mutable_description()->clear_product_forms();
+  EXPECT_THAT(BackendText(facts), Not(HasSubstr("PRODUCT")));
 }
 
 // Element-wise rules have no matrices.

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "kernels/optimizer_rule.h"
+#include "tests/kernels/forwarding_backend.h"
 
 namespace kaon::admin_cli {
 namespace {
@@ -15,26 +16,22 @@ using kernels::NsForm;
 constexpr size_t kUpdatesOfARound = 12;
 
 // Advances a clock of its own by the time that an update takes in its form.
-class TimedBackend : public kernels::Backend {
+class TimedBackend : public kernels::ForwardingBackend {
  public:
+  TimedBackend() : ForwardingBackend(kernels::CreateBackend({}).value()) {}
+
   std::string name() const override { return "timed"; }
-  int64_t Fold(kernels::DType, const std::byte*, float, bool, absl::Span<float>, double*) override {
-    return -1;
-  }
-  kernels::MeanFacts FinishMean(const kernels::MeanScalars&, absl::Span<float>) override {
-    return {};
-  }
-  kernels::UpdateResult ApplyUpdate(const kernels::RuleConfig& rule, const kernels::UpdateScalars&,
-                                    absl::Span<const uint64_t> shape,
-                                    const kernels::UpdateBuffers& buffers) override {
-    EXPECT_EQ(buffers.grad.size(), shape[0] * shape[1]);
-    const kernels::NewtonSchulzConfig& config = std::get<kernels::MuonConfig>(rule).newton_schulz;
+  void RunUpdates(absl::Span<kernels::Update> updates) override {
+    ASSERT_EQ(updates.size(), 1u);
+    const kernels::Update& update = updates.front();
+    EXPECT_EQ(update.buffers.grad.size(), update.shape[0] * update.shape[1]);
+    const kernels::NewtonSchulzConfig& config =
+        std::get<kernels::MuonConfig>(*update.rule).newton_schulz;
     EXPECT_EQ(config.form == NsForm::kGram, config.gram_restarts == (std::vector<int>{2, 3}));
     forms_.push_back(config.form);
     // The first update of each matrix is slow.
     const int64_t slow = forms_.size() <= kUpdatesOfARound ? 10 : 1;
     now_ += slow * absl::Milliseconds(config.form == NsForm::kGram ? 3 : 4);
-    return {};
   }
 
   absl::Time now() const { return now_; }

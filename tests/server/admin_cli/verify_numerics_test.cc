@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kernels/backend.h"
+#include "tests/kernels/forwarding_backend.h"
 
 namespace kaon::admin_cli {
 namespace {
@@ -18,28 +19,18 @@ std::unique_ptr<kernels::Backend> Cpu() {
 }
 
 // The cpu backend, but the first weight of every update is off by one part in a thousand.
-class BrokenBackend : public kernels::Backend {
+class BrokenBackend : public kernels::ForwardingBackend {
  public:
-  std::string name() const override { return "broken"; }
-  int64_t Fold(kernels::DType dtype, const std::byte* src, float weight, bool first,
-               absl::Span<float> acc, double* sum_squares) override {
-    return cpu_->Fold(dtype, src, weight, first, acc, sum_squares);
-  }
-  kernels::MeanFacts FinishMean(const kernels::MeanScalars& scalars,
-                                absl::Span<float> acc) override {
-    return cpu_->FinishMean(scalars, acc);
-  }
-  kernels::UpdateResult ApplyUpdate(const kernels::RuleConfig& rule,
-                                    const kernels::UpdateScalars& scalars,
-                                    absl::Span<const uint64_t> shape,
-                                    const kernels::UpdateBuffers& buffers) override {
-    const kernels::UpdateResult result = cpu_->ApplyUpdate(rule, scalars, shape, buffers);
-    if (!buffers.new_param.empty()) buffers.new_param[0] *= 1.001f;
-    return result;
-  }
+  BrokenBackend() : ForwardingBackend(Cpu()) {}
 
- private:
-  const std::unique_ptr<kernels::Backend> cpu_ = Cpu();
+  std::string name() const override { return "broken"; }
+  void RunUpdates(absl::Span<kernels::Update> updates) override {
+    ForwardingBackend::RunUpdates(updates);
+    for (const kernels::Update& update : updates) {
+      const absl::Span<float> weights = update.buffers.new_param.host_floats();
+      if (!weights.empty()) weights[0] *= 1.001f;
+    }
+  }
 };
 
 // The first `count` rows of one rule.

@@ -12,7 +12,7 @@ namespace {
 TEST(CompleteConfigTest, RefusesSizesThatNoMachineHas) {
   for (const auto set :
        {&v1::ShardConfig::set_staging_bytes, &v1::ShardConfig::set_host_memory_bytes,
-        &v1::ShardConfig::set_snapshot_journal_bytes}) {
+        &v1::ShardConfig::set_snapshot_journal_bytes, &v1::ShardConfig::set_device_memory_bytes}) {
     v1::ShardConfig config;
     config.set_data_dir("data");
     (config.*set)(uint64_t{1} << 50);
@@ -22,6 +22,64 @@ TEST(CompleteConfigTest, RefusesSizesThatNoMachineHas) {
                 ::testing::ContainsRegex("_bytes is 18446744073709551615, must be [0-9]+ .. "
                                          "1125899906842624"));
   }
+}
+
+v1::ShardConfig With(const std::string& backend, const std::string& device) {
+  v1::ShardConfig config;
+  config.set_data_dir("data");
+  config.set_backend(backend);
+  config.set_device(device);
+  return config;
+}
+
+TEST(CompleteConfigTest, TheDeviceNamesTheBackend) {
+  const auto backend = [](const std::string& backend, const std::string& device) {
+    return CompleteConfig(With(backend, device))->backend();
+  };
+  EXPECT_EQ(backend("", ""), "cpu");
+  EXPECT_EQ(backend("cuda", ""), "cuda");
+  EXPECT_EQ(backend("", "cpu"), "cpu");
+  EXPECT_EQ(backend("", "cuda"), "cuda");
+  EXPECT_EQ(backend("cuda", "cuda:3"), "cuda");
+  EXPECT_EQ(DeviceOrdinal(*CompleteConfig(With("", "cuda:3"))), 3);
+  EXPECT_EQ(DeviceOrdinal(*CompleteConfig(With("", "cuda"))), 0);
+  EXPECT_EQ(DeviceOrdinal(*CompleteConfig(With("cuda", ""))), 0);
+}
+
+TEST(CompleteConfigTest, RefusesADeviceThatContradictsTheBackend) {
+  const absl::Status status = CompleteConfig(With("cpu", "cuda:0")).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(),
+            "backend is \"cpu\" and device is \"cuda:0\", must name the same backend; device is "
+            "enough");
+}
+
+TEST(CompleteConfigTest, RefusesADeviceThatIsNone) {
+  for (const std::string device : {":0", "cuda:", "cuda:x", "cuda:-1", "cuda:1024", "cpu:0"}) {
+    const absl::Status status = CompleteConfig(With("", device)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << device;
+    EXPECT_EQ(status.message(),
+              "device is \"" + device +
+                  "\", must be cpu, or a backend and the number of its device, such as cuda:0");
+  }
+}
+
+TEST(CompleteConfigTest, TakesTheMemoryTiersThatTheDeviceHas) {
+  const auto status = [](const std::string& device, const std::string& tier) {
+    v1::ShardConfig config = With("", device);
+    config.set_memory_tier(tier);
+    return CompleteConfig(config).status();
+  };
+  for (const std::string tier : {"", "device", "host"}) {
+    EXPECT_EQ(status("cuda:0", tier), absl::OkStatus()) << tier;
+  }
+  EXPECT_EQ(status("cpu", "host"), absl::OkStatus());
+  EXPECT_EQ(
+      status("cpu", "device"),
+      absl::InvalidArgumentError("memory_tier is \"device\" and device is cpu, which has host "
+                                 "memory alone; choose a device such as cuda:0"));
+  EXPECT_EQ(status("cuda:0", "nvme"),
+            absl::InvalidArgumentError("memory_tier is \"nvme\", must be device or host"));
 }
 
 TEST(DefaultShmSessionsTest, TakeASixteenthOfTheMemoryAtMost) {

@@ -8,6 +8,7 @@
 
 #include "proto/crc32c.h"
 #include "proto/status_macros.h"
+#include "server/checkpoint/written_by.h"
 
 namespace kaon::shard {
 
@@ -37,14 +38,16 @@ class SharedDirectory : public disk::Directory {
 
 }  // namespace
 
-DrivenShard::DrivenShard(uint64_t capacity_bytes, std::string data_loss, uint32_t interval_steps)
-    : host_(capacity_bytes), store_(host_) {
-  kernels::BackendOptions backend;
-  backend.gemm = "reference";
-  backend_ = *kernels::CreateBackend(backend);
+DrivenShard::DrivenShard(uint64_t capacity_bytes, std::string data_loss, uint32_t interval_steps,
+                         bool on_device)
+    : memory_(capacity_bytes, ShardMemory::Reference(), on_device) {
   ShardCore::Options options;
-  options.store = &store_;
-  options.backend = backend_.get();
+  options.store = &memory_.store();
+  options.backend = &memory_.backend();
+  options.staging = &memory_.host();
+  options.pull_cache = &memory_.host();
+  options.written_by =
+      checkpoint::WrittenBy(options.backend->name(), options.backend->device_class());
   options.staging_bytes = 4 << 20;
   options.data_loss = std::move(data_loss);
   if (interval_steps > 0) {

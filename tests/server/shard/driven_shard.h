@@ -11,23 +11,22 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/backend.h"
 #include "server/disk/disk.h"
 #include "server/shard/shard_core.h"
 #include "server/shard/shard_host.h"
 #include "server/shard/snapshot/snapshot_directory.h"
-#include "server/tier/host_tier.h"
 #include "server/tier/tiered_store.h"
 #include "tests/server/shard/agreement/plans.h"
+#include "tests/server/shard/device/shard_memory.h"
 #include "tests/server/shard/recorded_journal.h"
 
 namespace kaon::shard {
 
 class DrivenShard final : private ShardHost {
  public:
-  // `interval_steps`: mode INTERVAL, if it is not 0.
+  // `interval_steps`: mode INTERVAL, if it is not 0. `on_device`: as ShardMemory.
   explicit DrivenShard(uint64_t capacity_bytes = 1 << 16, std::string data_loss = "",
-                       uint32_t interval_steps = 0);
+                       uint32_t interval_steps = 0, bool on_device = ShardMemory::is_device());
 
   ShardCore& core() { return *core_; }
   v1::ShardState state() const { return core_->machine().state(); }
@@ -35,7 +34,8 @@ class DrivenShard final : private ShardHost {
   const std::vector<std::string>& losses() const { return losses_; }
   // Everything it appended.
   const RecordedJournal& journal() const { return journal_; }
-  tier::TieredStore& store() { return store_; }
+  tier::TieredStore& store() { return memory_.store(); }
+  ShardMemory& memory() { return memory_; }
 
   // Where it finds checkpoints from now on; outlives it.
   void SetCheckpoints(disk::Directory* files) { checkpoints_ = files; }
@@ -93,9 +93,7 @@ class DrivenShard final : private ShardHost {
 
   v1::CoordinatorToShard Envelope(uint64_t counter);
 
-  tier::HostTier host_;
-  tier::TieredStore store_;
-  std::unique_ptr<kernels::Backend> backend_;
+  ShardMemory memory_;
   disk::Directory* checkpoints_ = nullptr;
   SnapshotDirectory* snapshots_ = nullptr;
   uint32_t shard_ = 0;

@@ -198,7 +198,7 @@ TEST(ShardCoreReplayTest, CountsStepsSinceTheProcessStarted) {
 TEST(ShardCoreReplayTest, AJobThatDoesNotFitIntoMemoryIsNoLoss) {
   DrivenShard before;
   before.Load();
-  DrivenShard small(/*capacity_bytes=*/256);
+  DrivenShard small(4 * ShardMemory::least_extent());
   absl::Status status;
   for (const Entry& entry : EntriesOf(before)) {
     status = small.core().Replay(entry);

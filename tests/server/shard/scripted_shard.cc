@@ -12,6 +12,7 @@
 #include "server/checkpoint/manifest.h"
 #include "server/disk/posix_directory.h"
 #include "tests/server/shard/agreement/plans.h"
+#include "tests/server/shard/device/shard_memory.h"
 
 namespace kaon::shard {
 
@@ -45,6 +46,7 @@ void ScriptedShard::Start() {
   config.set_durability(durability_);
   config.set_host_memory_bytes(64 << 20);
   config.set_gemm("reference");
+  if (ShardMemory::is_device()) config.set_device("fake:0");
   config.set_allow_other_build(true);
   absl::StatusOr<std::unique_ptr<ShardServer>> server = ShardServer::Start(config);
   EXPECT_TRUE(server.ok()) << server.status();

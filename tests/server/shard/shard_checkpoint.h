@@ -11,6 +11,7 @@
 #include "proto/decide_version.h"
 #include "server/checkpoint/checkpoint_directory.h"
 #include "server/checkpoint/manifest.h"
+#include "server/checkpoint/written_by.h"
 #include "server/disk/disk.h"
 #include "server/shard/snapshot/checkpoint_part.h"
 #include "tests/server/shard/driven_shard.h"
@@ -22,7 +23,9 @@ inline v1::RestoreBody WriteShardCheckpoint(DrivenShard& shard, disk::Directory&
                                             const std::string& id) {
   const std::unique_ptr<StateFreeze> freeze = shard.core().Freeze().value();
   const v1::CheckpointPart part =
-      WriteCheckpointPart(*freeze, files, {id, 1, "reference", nullptr}).value();
+      WriteCheckpointPart(*freeze, files,
+                          {id, 1, checkpoint::WrittenBy("reference", "Xeon"), nullptr})
+          .value();
   const v1::ShardState& state = freeze->facts().state;
   const checkpoint::CheckpointFacts facts = {id, state.registration(), state.applied_record(),
                                              state.applied_step()};

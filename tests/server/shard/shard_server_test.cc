@@ -435,6 +435,14 @@ TEST_F(ShardServerTest, RefusesAConfigurationItCannotServe) {
   config.set_backend("missing");
   ExpectRefused(config, absl::StatusCode::kNotFound, "missing");
   config = Config();
+  config.set_device("cuda");
+  config.set_backend("cpu");
+  ExpectRefused(config, absl::StatusCode::kInvalidArgument, "must name the same backend");
+  config = Config();
+  config.set_device_memory_bytes(1 << 20);
+  ExpectRefused(config, absl::StatusCode::kInvalidArgument,
+                "device_memory_bytes is 1048576, must be 0: backend cpu computes in host memory");
+  config = Config();
   config.set_listen("0.0.0.0:0");
   ExpectRefused(config, absl::StatusCode::kFailedPrecondition, "0.0.0.0");
 }

@@ -169,11 +169,12 @@ TEST_F(TwoSnapshotsTest, WhatWasReadIsComparedWithTheDigests) {
   const absl::StatusOr<Snapshot> snapshot = directory_.Load(4);
   ASSERT_TRUE(snapshot.ok()) << snapshot.status();
   DrivenShard shard;
-  const absl::Status status = shard.core().Restore(
-      snapshot->facts, snapshot->part, [](const v1::CheckpointTensor&, absl::Span<char> to) {
-        std::fill(to.begin(), to.end(), 0);
-        return absl::OkStatus();
-      });
+  const absl::Status status =
+      shard.core().Restore(snapshot->facts, snapshot->part,
+                           [](const v1::CheckpointTensor&, uint64_t, absl::Span<char> to) {
+                             std::fill(to.begin(), to.end(), 0);
+                             return absl::OkStatus();
+                           });
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_TRUE(absl::StrContains(status.message(), "the snapshot of position 4 was made with"))
       << status;

@@ -21,7 +21,9 @@ class StateLoadTest : public testing::Test {
     freeze_ = shard_.core().Freeze().value();
     part_ = freeze_->part();
     for (const v1::CheckpointTensor& tensor : freeze_->tensors()) *part_.add_tensors() = tensor;
-    parameters_ = ParameterStore::Create(store_, MakeRegistration(), 0, 1).value();
+    parameters_ =
+        ParameterStore::Create(memory_.store(), memory_.backend(), MakeRegistration(), 0, 1)
+            .value();
     publisher_.Serve("gpt2", 1, parameters_->sources());
   }
 
@@ -29,17 +31,16 @@ class StateLoadTest : public testing::Test {
     return LoadState(part_, 1, read, *parameters_, publisher_);
   }
   ReadTensor ReadFrozen() {
-    return [this](const v1::CheckpointTensor& tensor, absl::Span<char> to) {
-      return freeze_->Read(tensor.parameter_id(), tensor.role(), 0, to);
+    return [this](const v1::CheckpointTensor& tensor, uint64_t offset, absl::Span<char> to) {
+      return freeze_->Read(tensor.parameter_id(), tensor.role(), offset, to);
     };
   }
 
   DrivenShard shard_;
   std::unique_ptr<StateFreeze> freeze_;
   v1::CheckpointPart part_;
-  tier::HostTier host_{1 << 16};
-  tier::TieredStore store_{host_};
-  ParameterPublisher publisher_;
+  ShardMemory memory_{1 << 16};
+  ParameterPublisher publisher_{memory_.backend()};
   std::unique_ptr<ParameterStore> parameters_;
 };
 
@@ -49,17 +50,19 @@ TEST_F(StateLoadTest, TheStateIsTheFrozenOne) {
   EXPECT_EQ(parameters_->Digests().state, frozen.Digests().state);
   EXPECT_EQ(parameters_->parameters()[0].updates_applied, 1u);
   EXPECT_EQ(parameters_->parameters()[0].newton_schulz_updates, 1u);
-  EXPECT_EQ(publisher_.current(0), shard_.core().publisher().current(0));
+  EXPECT_EQ(memory_.Floats(publisher_.current(0)),
+            shard_.memory().Floats(shard_.core().publisher().current(0)));
   EXPECT_TRUE(publisher_.IsReadable(0, 1));
 }
 
 TEST_F(StateLoadTest, NamesBothDigestsOfAnotherState) {
   const ReadTensor read = ReadFrozen();
-  const absl::Status status = Load([&](const v1::CheckpointTensor& tensor, absl::Span<char> to) {
-    const absl::Status good = read(tensor, to);
-    to[0] ^= 1;
-    return good;
-  });
+  const absl::Status status =
+      Load([&](const v1::CheckpointTensor& tensor, uint64_t offset, absl::Span<char> to) {
+        const absl::Status good = read(tensor, offset, to);
+        to[0] ^= 1;
+        return good;
+      });
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_TRUE(absl::StartsWith(status.message(), "the snapshot of position 3 was made with "))
       << status;
@@ -76,7 +79,8 @@ TEST_F(StateLoadTest, NamesATensorOfAnotherSize) {
 
 TEST_F(StateLoadTest, ReturnsTheErrorsOfItsReader) {
   const absl::Status status = absl::UnavailableError("later");
-  EXPECT_EQ(Load([&](const v1::CheckpointTensor&, absl::Span<char>) { return status; }), status);
+  EXPECT_EQ(Load([&](const v1::CheckpointTensor&, uint64_t, absl::Span<char>) { return status; }),
+            status);
 }
 
 }  // namespace

@@ -13,21 +13,18 @@
 #include "server/journal/memory_journal.h"
 #include "server/monitor/service_health.h"
 #include "server/shard/shard_files.h"
-#include "server/tier/host_tier.h"
 #include "tests/server/shard/agreement/plans.h"
+#include "tests/server/shard/device/shard_memory.h"
 
 namespace kaon::shard {
 namespace {
 
 class StepLoopTest : public testing::Test {
  protected:
-  StepLoopTest() : host_(1 << 16), store_(host_), journal_(nullptr) {
-    kernels::BackendOptions backend;
-    backend.gemm = "reference";
-    backend_ = *kernels::CreateBackend(backend);
+  StepLoopTest() : journal_(nullptr) {
     ShardCore::Options options;
-    options.store = &store_;
-    options.backend = backend_.get();
+    options.store = &memory_.store();
+    options.backend = &memory_.backend();
     options.staging_bytes = 4 << 20;
     loop_ = std::make_unique<StepLoop>(options, ShardFiles(), counts_, health_);
     loop_->Start(journal_);
@@ -85,9 +82,7 @@ class StepLoopTest : public testing::Test {
 
   monitor::EventCounts counts_;
   monitor::ServiceHealth health_{"kaon.v1.ShardData"};
-  tier::HostTier host_;
-  tier::TieredStore store_;
-  std::unique_ptr<kernels::Backend> backend_;
+  ShardMemory memory_{1 << 16};
   journal::MemoryJournal journal_;
   std::unique_ptr<StepLoop> loop_;
 };

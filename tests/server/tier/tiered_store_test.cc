@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "server/tier/host_tier.h"
+
 namespace kaon::tier {
 namespace {
 
@@ -19,16 +21,15 @@ TEST_F(TieredStoreTest, PinsATensorOfItsOwnSizeThatStartsAtZero) {
   ASSERT_TRUE(store_.Allocate("w", 5).ok());
   const absl::StatusOr<Pin> pin = store_.Pin("w");
   ASSERT_TRUE(pin.ok()) << pin.status();
-  ASSERT_EQ(pin->floats().size(), 5u);
-  EXPECT_EQ(pin->bytes().size(), 20u);
-  for (float value : pin->floats()) EXPECT_EQ(value, 0);
+  EXPECT_EQ(pin->region().size(), 20u);
+  for (float value : pin->region().host_floats()) EXPECT_EQ(value, 0);
 }
 
 TEST_F(TieredStoreTest, KeepsWhatWasWrittenBetweenPins) {
   ASSERT_TRUE(store_.Allocate("w", 5).ok());
-  store_.Pin("w")->floats()[3] = 2.5;
+  store_.Pin("w")->region().host_floats()[3] = 2.5;
   ASSERT_TRUE(store_.Prefetch("w").ok());
-  EXPECT_EQ(store_.Pin("w")->floats()[3], 2.5);
+  EXPECT_EQ(store_.Pin("w")->region().host_floats()[3], 2.5);
 }
 
 TEST_F(TieredStoreTest, FreesNothingThatIsPinned) {
@@ -57,7 +58,7 @@ TEST_F(TieredStoreTest, NamesTheTensorThatDoesNotFit) {
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(status.message(),
             "tensor momentum_buffer/7: host memory: 800 bytes needed, 512 free = 1024 capacity - "
-            "512 in use");
+            "512 in use: raise --host-memory-bytes or add shards");
   EXPECT_EQ(store_.Allocate("x", ~uint64_t{0} / 2).code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(store_.used_bytes(), 512u);
 }

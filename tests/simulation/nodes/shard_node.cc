@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "proto/ballot.h"
 #include "proto/status_macros.h"
+#include "server/checkpoint/written_by.h"
 #include "server/journal/identity_file.h"
 #include "server/journal/interval_journal.h"
 #include "server/journal/interval_schedule.h"
@@ -55,6 +56,7 @@ shard::ShardCore::Options ShardNode::CoreOptions() {
   shard::ShardCore::Options options;
   options.store = store_.get();
   options.backend = backend_.get();
+  options.written_by = checkpoint::WrittenBy(backend_->name(), backend_->device_class());
   // One chunk of the largest size per worker, the least a shard may have.
   options.staging_bytes = uint64_t{1} << 22;
   if (world_.options().durable) options.durability = v1::DURABILITY_MODE_JOURNAL;
@@ -403,7 +405,7 @@ void ShardNode::Deliver(shard::StreamId stream, const v1::CoordinatorToShard& me
 }
 
 std::vector<float> ShardNode::Weights(uint32_t parameter_id) {
-  const absl::Span<const float> weights = core_->publisher().current(parameter_id);
+  const absl::Span<const float> weights = core_->publisher().current(parameter_id).host_floats();
   return {weights.begin(), weights.end()};
 }
 

@@ -15,8 +15,8 @@
 #include "kernels/dtype.h"
 #include "proto/crc32c.h"
 #include "server/shard/gradients/gradient_accumulator.h"
-#include "server/tier/host_tier.h"
 #include "tests/server/shard/agreement/plans.h"
+#include "tests/server/shard/device/shard_memory.h"
 
 namespace kaon::shard {
 
@@ -33,20 +33,16 @@ struct PushingWorker {
 
 class AccumulatorFixture : public testing::Test {
  protected:
-  AccumulatorFixture() : host_(1 << 20), store_(host_) {
-    kernels::BackendOptions options;
-    options.gemm = "reference";
-    backend_ = *kernels::CreateBackend(options);
-    Restart(2 * proto::kMaxChunkBytes);
-  }
+  AccumulatorFixture() { Restart(2 * proto::kMaxChunkBytes); }
 
   void Restart(uint64_t staging_bytes) {
     accumulator_.reset();
     folded_.clear();
     folded_parameters_.clear();
     GradientAccumulator::Options options;
-    options.store = &store_;
-    options.backend = backend_.get();
+    options.store = &memory_.store();
+    options.backend = &memory_.backend();
+    options.staging = &memory_.host();
     options.staging_bytes = staging_bytes;
     options.on_folded = [this](uint64_t generation) { folded_.push_back(generation); };
     options.on_parameter_folded = [this](uint64_t generation, uint32_t parameter_id) {
@@ -130,8 +126,7 @@ class AccumulatorFixture : public testing::Test {
     ASSERT_TRUE(Finish(worker).ok());
   }
   std::vector<float> Gradient(uint32_t parameter) {
-    const absl::Span<const float> gradient = accumulator_->gradient(parameter);
-    return std::vector<float>(gradient.begin(), gradient.end());
+    return memory_.Floats(accumulator_->gradient(parameter));
   }
   static void ExpectInvalid(const absl::Status& status, absl::string_view words) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
@@ -140,9 +135,7 @@ class AccumulatorFixture : public testing::Test {
 
   v1::RegisterBody registration_ = MakeRegistration();
   v1::StepPlan plan_ = TrainPlan(1, 1, 1);
-  tier::HostTier host_;
-  tier::TieredStore store_;
-  std::unique_ptr<kernels::Backend> backend_;
+  ShardMemory memory_{1 << 20};
   std::vector<uint64_t> folded_;
   std::vector<std::pair<uint64_t, uint32_t>> folded_parameters_;
   std::unique_ptr<GradientAccumulator> accumulator_;

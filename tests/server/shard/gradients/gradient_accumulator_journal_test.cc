@@ -126,12 +126,11 @@ TEST_F(GradientAccumulatorJournalTest, AppendsNothingOfAnotherGenerationOrBefore
 
 TEST(LargeGradientTest, IsCutIntoSlicesOfAMebibyteAscendingWithoutGaps) {
   constexpr uint64_t kElements = (uint64_t{2} << 18) + 5;
-  tier::HostTier host(8 << 20);
-  tier::TieredStore store(host);
-  const std::unique_ptr<kernels::Backend> backend = *kernels::CreateBackend({});
+  ShardMemory memory(8 << 20);
   GradientAccumulator::Options options;
-  options.store = &store;
-  options.backend = backend.get();
+  options.store = &memory.store();
+  options.backend = &memory.backend();
+  options.staging = &memory.host();
   options.staging_bytes = 2 * proto::kMaxChunkBytes;
   options.on_folded = [](uint64_t) {};
   options.on_parameter_folded = [](uint64_t, uint32_t) {};

@@ -9,7 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "tests/kernels/forwarding_backend.h"
 #include "tests/server/shard/gradients/accumulator_fixture.h"
 
 namespace kaon::shard {
@@ -17,31 +19,43 @@ namespace {
 
 using GradientAccumulatorTest = AccumulatorFixture;
 
-// Another backend, with something to be done in the middle of a fold.
-class InterruptedBackend final : public kernels::Backend {
+// A sum, with something to be done in the middle of a fold.
+class InterruptedAccumulation final : public kernels::Accumulation {
  public:
-  InterruptedBackend(kernels::Backend& backend, std::function<void()> interrupt)
-      : backend_(backend), interrupt_(std::move(interrupt)) {}
+  InterruptedAccumulation(std::unique_ptr<kernels::Accumulation> sum,
+                          std::function<void()> interrupt)
+      : sum_(std::move(sum)), interrupt_(std::move(interrupt)) {}
 
-  std::string name() const override { return backend_.name(); }
-  int64_t Fold(kernels::DType dtype, const std::byte* src, float weight, bool first,
-               absl::Span<float> acc, double* sum_squares) override {
+  void Begin() override { sum_->Begin(); }
+  void Fold(const kernels::GradientChunk& chunk) override {
     interrupt_();
-    return backend_.Fold(dtype, src, weight, first, acc, sum_squares);
+    sum_->Fold(chunk);
   }
-  kernels::MeanFacts FinishMean(const kernels::MeanScalars& scalars,
-                                absl::Span<float> acc) override {
-    return backend_.FinishMean(scalars, acc);
+  void SetZero() override { sum_->SetZero(); }
+  kernels::MeanFacts FinishMean(const kernels::MeanScalars& scalars) override {
+    return sum_->FinishMean(scalars);
   }
-  kernels::UpdateResult ApplyUpdate(const kernels::RuleConfig& rule,
-                                    const kernels::UpdateScalars& scalars,
-                                    absl::Span<const uint64_t> shape,
-                                    const kernels::UpdateBuffers& buffers) override {
-    return backend_.ApplyUpdate(rule, scalars, shape, buffers);
+  kernels::FoldFacts FactsOf(uint32_t contribution) const override {
+    return sum_->FactsOf(contribution);
   }
 
  private:
-  kernels::Backend& backend_;
+  const std::unique_ptr<kernels::Accumulation> sum_;
+  const std::function<void()> interrupt_;
+};
+
+class InterruptedBackend final : public kernels::ForwardingBackend {
+ public:
+  explicit InterruptedBackend(std::function<void()> interrupt)
+      : ForwardingBackend(*kernels::CreateBackend(ShardMemory::Reference())),
+        interrupt_(std::move(interrupt)) {}
+
+  std::unique_ptr<kernels::Accumulation> Accumulate(kernels::Region sum) override {
+    return std::make_unique<InterruptedAccumulation>(ForwardingBackend::Accumulate(sum),
+                                                     interrupt_);
+  }
+
+ private:
   const std::function<void()> interrupt_;
 };
 
@@ -151,10 +165,10 @@ TEST_F(GradientAccumulatorTest, RefusesMoreThanTheCreditGranted) {
   const uint64_t chunk_elements = proto::kMaxChunkBytes / 4;
   registration.mutable_definition()->mutable_parameters(0)->clear_shape();
   registration.mutable_definition()->mutable_parameters(0)->add_shape(chunk_elements * 2);
-  tier::HostTier host(64 << 20);
-  tier::TieredStore store(host);
-  GradientAccumulator::Options options{&store, backend_.get(), 2 * proto::kMaxChunkBytes,
-                                       [](uint64_t) {}, [](uint64_t, uint32_t) {}};
+  ShardMemory memory(64 << 20);
+  GradientAccumulator::Options options{&memory.store(), &memory.backend(),
+                                       2 * proto::kMaxChunkBytes, [](uint64_t) {},
+                                       [](uint64_t, uint32_t) {}};
   GradientAccumulator accumulator(options);
   ASSERT_TRUE(accumulator.Reserve(registration, 0).ok());
   accumulator.ExpectStep({"gpt2", 1, 1});
@@ -183,13 +197,15 @@ TEST_F(GradientAccumulatorTest, RefusesMoreThanTheCreditGranted) {
 TEST_F(GradientAccumulatorTest, GrantsNoCreditForAChunkThatIsBeingAdded) {
   absl::Notification folding;
   absl::Notification replaced;
-  InterruptedBackend backend(*backend_, [&] {
+  InterruptedBackend backend([&] {
     folding.Notify();
     // The other thread holds the accumulator's lock then, and has not looked at the credit yet.
     EXPECT_TRUE(replaced.WaitForNotificationWithTimeout(absl::Seconds(30)));
   });
+  tier::HostTier host(1 << 20);
+  tier::TieredStore store(host);
   GradientAccumulator::Options options;
-  options.store = &store_;
+  options.store = &store;
   options.backend = &backend;
   options.staging_bytes = 2 * proto::kMaxChunkBytes;
   options.on_folded = [](uint64_t) {};
@@ -230,6 +246,7 @@ TEST_F(GradientAccumulatorTest, GrantsNoCreditForAChunkThatIsBeingAdded) {
   opener.join();
   EXPECT_EQ(worker.opened.credit_bytes(), accumulator_->staging_window_bytes() - 16);
   EXPECT_EQ(*worker.credit, 16u);
+  accumulator_ = nullptr;
 }
 
 TEST_F(GradientAccumulatorTest, KeepsNothingOfARefusedChunkInTheWindow) {
@@ -392,21 +409,22 @@ TEST_F(GradientAccumulatorTest, WaitsForNobodyWhenItHasNothingToSum) {
 }
 
 TEST_F(GradientAccumulatorTest, ReservesAllOrNothing) {
-  tier::HostTier host(64 * 2);
-  tier::TieredStore store(host);
-  GradientAccumulator accumulator({&store, backend_.get(), 2 * proto::kMaxChunkBytes,
+  const uint64_t capacity = 2 * ShardMemory::least_extent();
+  ShardMemory memory(capacity);
+  GradientAccumulator accumulator({&memory.store(), &memory.backend(), 2 * proto::kMaxChunkBytes,
                                    [](uint64_t) {}, [](uint64_t, uint32_t) {}});
   const absl::Status status = accumulator.Reserve(registration_, 0);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_NE(status.message().find("20 bytes needed, 0 free = 128 capacity - 128 in use"),
+  EXPECT_NE(status.message().find(absl::StrCat("20 bytes needed, 0 free = ", capacity,
+                                               " capacity - ", capacity, " in use")),
             absl::string_view::npos)
       << status;
-  EXPECT_EQ(store.used_bytes(), 0u);
+  EXPECT_EQ(memory.store().used_bytes(), 0u);
 }
 
 TEST_F(GradientAccumulatorTest, RefusesAJobWhoseWorkersGetLessThanAChunkOfStaging) {
-  GradientAccumulator accumulator(
-      {&store_, backend_.get(), proto::kMaxChunkBytes, [](uint64_t) {}, [](uint64_t, uint32_t) {}});
+  GradientAccumulator accumulator({&memory_.store(), &memory_.backend(), proto::kMaxChunkBytes,
+                                   [](uint64_t) {}, [](uint64_t, uint32_t) {}});
   const absl::Status status = accumulator.Reserve(registration_, 0);
   EXPECT_EQ(status.message(),
             "staging_bytes: 1048576 / 2 workers = 524288 bytes each, expecting at least one chunk "

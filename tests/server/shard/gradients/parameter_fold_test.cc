@@ -22,7 +22,7 @@ class ParameterFoldTest : public testing::Test {
     kernels::BackendOptions options;
     options.gemm = "reference";
     backend_ = *kernels::CreateBackend(options);
-    fold_ = std::make_unique<ParameterFold>(7, "w", absl::MakeSpan(sum_), backend_.get());
+    fold_ = std::make_unique<ParameterFold>(7, "w", kernels::Region(sum_), *backend_);
   }
 
   static std::vector<v1::Member> Members(int count, uint32_t micro_batches = 1) {
@@ -121,10 +121,11 @@ TEST_F(ParameterFoldTest, GivesTheSameBitsWhereverTheBytesAreCut) {
           bytes.subspan(at, longest == bytes.size() ? longest : 1 + random() % longest));
     }
     std::vector<float> sum(values.size());
-    ParameterFold fold(7, "w", absl::MakeSpan(sum), backend_.get());
+    ParameterFold fold(7, "w", kernels::Region(sum), *backend_);
     fold.Expect(Members(1), false);
     ASSERT_TRUE(fold.Add(0, chunk, slices, bytes.size(), &released_).ok());
     ASSERT_EQ(sum, values) << longest;
+    fold.Finish({});
     std::map<uint32_t, double> squares;
     fold.AddSumSquares(&squares);
     if (slices.size() == 1) expected = squares[0];

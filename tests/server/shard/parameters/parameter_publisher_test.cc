@@ -2,12 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
-#include "server/tier/host_tier.h"
+#include "kernels/tensor.h"
 #include "server/tier/tiered_store.h"
+#include "tests/server/shard/device/shard_memory.h"
 
 namespace kaon::shard {
 namespace {
@@ -16,12 +16,10 @@ class ParameterPublisherTest : public testing::Test {
  protected:
   ParameterPublisherTest() {
     publisher_.Serve("gpt2", 1,
-                     {{7, "w", absl::MakeSpan(first_), absl::MakeSpan(second_)},
-                      {8, "f", absl::MakeSpan(frozen_), {}}});
+                     {{7, "w", first_.region(), second_.region()}, {8, "f", frozen_.region(), {}}});
   }
   void Write(uint64_t step, float value) {
-    const absl::Span<float> to = publisher_.BeginWrite(7);
-    std::fill(to.begin(), to.end(), value);
+    memory_.Write(publisher_.BeginWrite(7), std::vector<float>(3, value));
     publisher_.Publish(7, step);
   }
   absl::StatusOr<float> Read(uint64_t step) {
@@ -42,12 +40,12 @@ class ParameterPublisherTest : public testing::Test {
   }
 
   // Room for two copies.
-  tier::HostTier host_{128};
-  tier::TieredStore store_{host_};
-  std::vector<float> first_ = std::vector<float>(3);
-  std::vector<float> second_ = std::vector<float>(3);
-  std::vector<float> frozen_ = std::vector<float>(2);
-  ParameterPublisher publisher_{nullptr, &store_};
+  ShardMemory memory_{ShardMemory::least_extent() * 2};
+  tier::TieredStore& store_ = memory_.store();
+  kernels::Tensor first_ = *kernels::Tensor::Create(memory_.backend(), 12);
+  kernels::Tensor second_ = *kernels::Tensor::Create(memory_.backend(), 12);
+  kernels::Tensor frozen_ = *kernels::Tensor::Create(memory_.backend(), 8);
+  ParameterPublisher publisher_{memory_.backend(), nullptr, &store_};
 };
 
 // P5: a reader keeps its version, however many steps the job takes meanwhile.
@@ -58,7 +56,7 @@ TEST_F(ParameterPublisherTest, AVersionThatIsReadOutlivesItsBuffer) {
   for (uint64_t step = 1; step <= 4; ++step) Write(step, 10.0f + static_cast<float>(step));
   EXPECT_EQ(*Read(0), 10);
   EXPECT_TRUE(publisher_.IsReadable(7, 0));
-  EXPECT_EQ(store_.used_bytes(), 64u);
+  EXPECT_EQ(store_.used_bytes(), ShardMemory::least_extent());
   publisher_.Unpin(reader, 7);
   publisher_.Unpin(reader, 7);
   EXPECT_EQ(*Read(0), 10);
@@ -134,12 +132,11 @@ TEST_F(ParameterPublisherTest, ACarriedVersionIsTheSameMemory) {
   publisher_.PublishUnchanged(7, 1);
   EXPECT_EQ(*Read(0), 10);
   EXPECT_EQ(*Read(1), 10);
-  EXPECT_EQ(publisher_.current(7)[0], 10);
+  EXPECT_EQ(memory_.Floats(publisher_.current(7))[0], 10);
 }
 
 TEST_F(ParameterPublisherTest, WritesAFrozenParameterOnce) {
-  const absl::Span<float> to = publisher_.BeginWrite(8);
-  ASSERT_EQ(to.size(), 2u);
+  ASSERT_EQ(publisher_.BeginWrite(8).num_floats(), 2u);
   publisher_.Publish(8, 0);
   publisher_.PublishUnchanged(8, 1);
   EXPECT_TRUE(publisher_.Await(8, 1, [] {}).ok());

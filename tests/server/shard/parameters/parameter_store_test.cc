@@ -6,25 +6,29 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/backend.h"
-#include "kernels/update_workspace.h"
+#include "kernels/cpu/update_workspace.h"
 #include "server/tier/host_tier.h"
+#include "server/tier/tiered_store.h"
+#include "tests/kernels/forwarding_backend.h"
 #include "tests/server/shard/agreement/plans.h"
+#include "tests/server/shard/device/shard_memory.h"
 
 namespace kaon::shard {
 namespace {
 
 class ParameterStoreTest : public testing::Test {
  protected:
-  ParameterStoreTest() : host_(1 << 16), store_(host_) {
+  static kernels::BackendOptions TwoThreads() {
     kernels::BackendOptions options;
     options.gemm = "onednn";
     options.threads = 2;
-    backend_ = *kernels::CreateBackend(options);
+    return options;
   }
 
   absl::StatusOr<std::unique_ptr<ParameterStore>> Create() {
-    return ParameterStore::Create(store_, registration_, 0, 1);
+    return ParameterStore::Create(store_, memory_.backend(), registration_, 0, 1);
   }
   void ExpectRefused(absl::string_view words) {
     const absl::Status status = Create().status();
@@ -33,9 +37,8 @@ class ParameterStoreTest : public testing::Test {
     EXPECT_EQ(store_.used_bytes(), 0u);
   }
 
-  std::unique_ptr<kernels::Backend> backend_;
-  tier::HostTier host_;
-  tier::TieredStore store_;
+  ShardMemory memory_{1 << 16, TwoThreads()};
+  tier::TieredStore& store_ = memory_.store();
   v1::RegisterBody registration_ = MakeRegistration();
 };
 
@@ -64,10 +67,9 @@ TEST_F(ParameterStoreTest, StateBeginsAsZeros) {
     ASSERT_TRUE(parameters.ok()) << parameters.status();
     for (const StoredParameter& parameter : (*parameters)->parameters()) {
       for (const tier::Pin& slot : parameter.state) {
-        for (std::byte& byte : slot.bytes()) {
-          ASSERT_EQ(byte, std::byte{0}) << parameter.name;
-          byte = std::byte{fill};
-        }
+        const std::vector<std::byte> zeros(slot.region().size());
+        ASSERT_EQ(memory_.Bytes(slot.region()), zeros) << parameter.name;
+        memory_.Write(slot.region(), std::vector<std::byte>(zeros.size(), std::byte{fill}));
       }
     }
   }
@@ -76,7 +78,7 @@ TEST_F(ParameterStoreTest, StateBeginsAsZeros) {
 TEST_F(ParameterStoreTest, TakesOnlyTheParametersOfItsShard) {
   registration_.mutable_placement()->set_num_shards(2);
   registration_.mutable_placement()->mutable_parameters(1)->set_shard(1);
-  const auto parameters = ParameterStore::Create(store_, registration_, 1, 2);
+  const auto parameters = ParameterStore::Create(store_, memory_.backend(), registration_, 1, 2);
   ASSERT_TRUE(parameters.ok()) << parameters.status();
   ASSERT_EQ((*parameters)->parameters().size(), 1u);
   EXPECT_EQ((*parameters)->parameters()[0].name, "b");
@@ -88,9 +90,10 @@ TEST_F(ParameterStoreTest, ReturnsItsMemory) {
 }
 
 TEST_F(ParameterStoreTest, NamesTheParameterThatDoesNotFit) {
-  tier::HostTier host(256);
-  tier::TieredStore store(host);
-  const absl::Status status = ParameterStore::Create(store, registration_, 0, 1).status();
+  ShardMemory memory(4 * ShardMemory::least_extent(), TwoThreads());
+  tier::TieredStore& store = memory.store();
+  const absl::Status status =
+      ParameterStore::Create(store, memory.backend(), registration_, 0, 1).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(status.message().find("parameter b: tensor"), absl::string_view::npos) << status;
   EXPECT_EQ(store.used_bytes(), 0u);
@@ -106,7 +109,7 @@ TEST_F(ParameterStoreTest, SetsAsideWhatTheLargestUpdateTakes) {
         kernels::UpdateWorkspaceBytes("cpu/onednn", 2, *(*parameters)->parameters()[0].rule,
                                       (*parameters)->parameters()[0].shape);
     ASSERT_GT(workspace, 0u);
-    ASSERT_TRUE((*parameters)->ReserveWorkspace(*backend_).ok());
+    ASSERT_TRUE((*parameters)->ReserveWorkspace().ok());
     EXPECT_EQ(store_.used_bytes(), tensors + workspace);
   }
   EXPECT_EQ(store_.used_bytes(), 0u);
@@ -127,22 +130,42 @@ TEST_F(ParameterStoreTest, SetsAsideWhatSmallParametersTakeSideBySide) {
   const StoredParameter& first = (*parameters)->parameters()[0];
   const uint64_t alone = kernels::UpdateWorkspaceBytes("cpu/onednn", 1, *first.rule, first.shape);
   ASSERT_GT(2 * alone, kernels::UpdateWorkspaceBytes("cpu/onednn", 2, *first.rule, first.shape));
-  ASSERT_TRUE((*parameters)->ReserveWorkspace(*backend_).ok());
+  ASSERT_TRUE((*parameters)->ReserveWorkspace().ok());
   EXPECT_EQ(store_.used_bytes(), tensors + 2 * alone);
 }
 
 TEST_F(ParameterStoreTest, NamesTheParameterWhoseUpdateDoesNotFit) {
-  tier::HostTier host(512);
-  tier::TieredStore store(host);
-  const auto parameters = ParameterStore::Create(store, registration_, 0, 1);
+  const uint64_t capacity = 8 * ShardMemory::least_extent();
+  ShardMemory memory(capacity, TwoThreads());
+  tier::TieredStore& store = memory.store();
+  const auto parameters = ParameterStore::Create(store, memory.backend(), registration_, 0, 1);
   ASSERT_TRUE(parameters.ok()) << parameters.status();
   const uint64_t tensors = store.used_bytes();
-  const absl::Status status = (*parameters)->ReserveWorkspace(*backend_);
+  const absl::Status status = (*parameters)->ReserveWorkspace();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(status.message().find("parameter w: an update takes "), absl::string_view::npos)
       << status;
-  EXPECT_NE(status.message().find("free = 512 capacity"), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find(absl::StrCat("free = ", capacity, " capacity")),
+            absl::string_view::npos)
+      << status;
   EXPECT_EQ(store.used_bytes(), tensors);
+}
+
+TEST_F(ParameterStoreTest, RefusesWhatTheBackendHasNoMemoryForElsewhere) {
+  class FullBackend final : public kernels::ForwardingBackend {
+   public:
+    using ForwardingBackend::ForwardingBackend;
+    absl::Status Reserve(absl::Span<const kernels::SizedUpdate> updates) override {
+      return absl::ResourceExhaustedError(absl::StrCat("no room for ", updates.size()));
+    }
+  };
+  FullBackend backend(kernels::CreateBackend(TwoThreads()).value());
+  // Its own memory: that of the fixture may be another backend's.
+  tier::HostTier host(uint64_t{1} << 30);
+  tier::TieredStore store(host);
+  const auto parameters = ParameterStore::Create(store, backend, registration_, 0, 1);
+  ASSERT_TRUE(parameters.ok()) << parameters.status();
+  EXPECT_EQ((*parameters)->ReserveWorkspace(), absl::ResourceExhaustedError("no room for 3"));
 }
 
 TEST_F(ParameterStoreTest, RefusesAPlacementOfOtherParameters) {

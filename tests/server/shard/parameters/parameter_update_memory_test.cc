@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/cpu_backend.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/gemm/gemm.h"
 #include "proto/chunk_memory.h"
 #include "server/shard/parameters/parameter_publisher.h"
@@ -60,18 +60,19 @@ size_t KeptBytes(const kernels::RuleConfig& rule, uint64_t side, kernels::Update
   const std::vector<float> gradient(side * side, 0.5f);
   std::vector<float> weights(side * side, 0.5f);
   std::vector<float> new_weights(side * side);
-  ParameterPublisher publisher;
-  publisher.Serve("job", 1, {{0, "w", absl::MakeSpan(weights), {}}});
-  publisher.BeginWrite(0);
-  publisher.Publish(0, 0);
   size_t kept = 0;
   kernels::CpuBackend backend(std::make_unique<WatchingGemm>(kept));
+  ParameterPublisher publisher(backend);
+  publisher.Serve("job", 1, {{0, "w", kernels::Region(weights), {}}});
+  publisher.BeginWrite(0);
+  publisher.Publish(0, 0);
   proto::KeepChunkMemory();
   std::vector<std::unique_ptr<char[]>> pieces;
   for (int i = 0; i < 64; ++i) pieces.push_back(std::make_unique<char[]>(64 << 10));
   pieces.clear();
-  ParameterUpdate(parameter, step, {}, 1, gradient)
-      .Run(part, backend, publisher, absl::MakeSpan(new_weights));
+  const ParameterUpdate update(parameter, step, {}, 1, kernels::ConstRegion(gradient));
+  kernels::Update run = update.ForBackend(part, publisher, kernels::Region(new_weights));
+  backend.RunUpdates(absl::MakeSpan(&run, 1));
   return kept > 0 ? kept : mallinfo2().keepcost;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/tensor.h"
 #include "tests/server/shard/driven_shard.h"
 
 namespace kaon::shard {
@@ -40,27 +41,29 @@ TEST(ParameterUpdateTest, StepsTheNewestWeights) {
   const StoredParameter& parameter = shard.core().parameters()->Get(0);
   v1::ParameterPlacement placement;
   placement.set_lr_multiplier(1);
-  const ParameterUpdate update(parameter, TrainPlan(1, 1, 1).step(), placement, 1, w);
-  kernels::BackendOptions options;
-  options.gemm = "reference";
-  const std::unique_ptr<kernels::Backend> backend = *kernels::CreateBackend(options);
-  const absl::Span<float> written = shard.core().publisher().BeginWrite(0);
-  const kernels::UpdateResult result =
-      update.Run(kernels::UpdatePart::kAll, *backend, shard.core().publisher(), written);
-  EXPECT_EQ(std::vector<float>(written.begin(), written.end()), trained.Read(0, 1));
-  EXPECT_EQ(result.weights_digest, trained.core().parameters()->Get(0).weights_digest);
-  EXPECT_EQ(result.slots_digest, trained.core().parameters()->Get(0).slots_digest);
+  kernels::Backend& backend = shard.memory().backend();
+  const kernels::Tensor gradient(backend, w);
+  const ParameterUpdate update(parameter, TrainPlan(1, 1, 1).step(), placement, 1,
+                               gradient.region());
+  const kernels::Region written = shard.core().publisher().BeginWrite(0);
+  kernels::Update run =
+      update.ForBackend(kernels::UpdatePart::kAll, shard.core().publisher(), written);
+  backend.RunUpdates(absl::MakeSpan(&run, 1));
+  EXPECT_EQ(shard.memory().Floats(written), trained.Read(0, 1));
+  EXPECT_EQ(run.result.weights_digest, trained.core().parameters()->Get(0).weights_digest);
+  EXPECT_EQ(run.result.slots_digest, trained.core().parameters()->Get(0).slots_digest);
 }
 
 TEST(ParameterUpdateTest, UpdatesSideBySideAreThoseOneAfterTheOther) {
+  // The threads are the CPU backend's.
+  if (ShardMemory::is_device()) return;
   const std::vector<std::vector<float>> gradients = {{0.5, -1, 2, 0.25, -0.5, 1}, {1, -2, 3, -4}};
   DrivenShard trained;
   trained.Load();
   trained.Train(1, gradients);
   DrivenShard shard;
   shard.Load();
-  kernels::BackendOptions options;
-  options.gemm = "reference";
+  kernels::BackendOptions options = ShardMemory::Reference();
   options.threads = 2;
   const std::unique_ptr<kernels::Backend> backend = *kernels::CreateBackend(options);
   v1::ParameterPlacement placement;
@@ -69,7 +72,8 @@ TEST(ParameterUpdateTest, UpdatesSideBySideAreThoseOneAfterTheOther) {
   const v1::StepPlan plan = TrainPlan(1, 1, 1);
   std::vector<DecidedUpdate> updates;
   for (uint32_t id : {0, 1}) {
-    const ParameterUpdate update(parameters[id], plan.step(), placement, 1, gradients[id]);
+    const ParameterUpdate update(parameters[id], plan.step(), placement, 1,
+                                 kernels::ConstRegion(gradients[id]));
     updates.push_back({nullptr, update, shard.core().publisher().BeginWrite(id), std::nullopt, {}});
   }
   RunUpdates(*backend, shard.core().publisher(), absl::MakeSpan(updates));

@@ -4,7 +4,8 @@
 
 #include <vector>
 
-#include "server/tier/host_tier.h"
+#include "kernels/tensor.h"
+#include "tests/server/shard/device/shard_memory.h"
 
 namespace kaon::shard {
 namespace {
@@ -12,12 +13,14 @@ namespace {
 class PinnedVersionsTest : public testing::Test {
  protected:
   absl::Status Keep(const std::string& name, uint64_t first_step, uint64_t last_step) {
-    return versions_.Keep(store_, name, first_step, last_step, {1, 2, 3});
+    return versions_.Keep({first_step, last_step, version_.region()}, memory_.backend(), store_,
+                          name);
   }
 
   // Room for two copies.
-  tier::HostTier host_{128};
-  tier::TieredStore store_{host_};
+  ShardMemory memory_{ShardMemory::least_extent() * 2};
+  tier::TieredStore& store_ = memory_.store();
+  kernels::Tensor version_{memory_.backend(), std::vector<float>{1, 2, 3}};
   PinnedVersions versions_;
 };
 
@@ -39,11 +42,10 @@ TEST_F(PinnedVersionsTest, ACopyStaysUntilItsLastReaderHasLeft) {
   versions_.Add(2, 6);
   ASSERT_TRUE(Keep("a", 5, 6).ok());
   versions_.Remove(1);
-  ASSERT_EQ(versions_.Find(6).size(), 3u);
-  EXPECT_EQ(versions_.Find(6)[2], 3);
-  EXPECT_TRUE(versions_.Find(7).empty());
+  EXPECT_EQ(memory_.Floats(versions_.Find(6).memory), (std::vector<float>{1, 2, 3}));
+  EXPECT_TRUE(versions_.Find(7).memory.empty());
   versions_.Remove(2);
-  EXPECT_TRUE(versions_.Find(6).empty());
+  EXPECT_TRUE(versions_.Find(6).memory.empty());
   EXPECT_EQ(store_.used_bytes(), 0u);
 }
 
@@ -53,9 +55,9 @@ TEST_F(PinnedVersionsTest, NamesTheArithmeticOfACopyThatDoesNotFit) {
   ASSERT_TRUE(Keep("b", 6, 6).ok());
   const absl::Status status = Keep("c", 7, 7);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
-  EXPECT_TRUE(versions_.Find(7).empty());
+  EXPECT_TRUE(versions_.Find(7).memory.empty());
   versions_.Clear();
-  EXPECT_TRUE(versions_.Find(5).empty());
+  EXPECT_TRUE(versions_.Find(5).memory.empty());
   EXPECT_TRUE(versions_.Holds(5, 5));
   EXPECT_EQ(store_.used_bytes(), 0u);
 }

@@ -109,11 +109,13 @@ uint64_t StateDigestIn(DrivenShard& shard) {
   uint64_t digest = 0;
   for (const StoredParameter& parameter : core.parameters()->parameters()) {
     if (core.machine().weights_loaded()) {
-      digest += kernels::TensorDigest(parameter.id, kernels::kWeightSlot,
-                                      core.publisher().current(parameter.id));
+      digest +=
+          kernels::TensorDigest(parameter.id, kernels::kWeightSlot,
+                                shard.memory().Floats(core.publisher().current(parameter.id)));
     }
     for (uint32_t k = 0; k < parameter.state.size(); ++k) {
-      digest += kernels::TensorDigest(parameter.id, k + 1, parameter.state[k].floats());
+      digest += kernels::TensorDigest(parameter.id, k + 1,
+                                      shard.memory().Floats(parameter.state[k].region()));
     }
     digest += kernels::FactDigest(parameter.id, kernels::kUpdatesSlot, parameter.updates_applied);
   }

@@ -32,25 +32,30 @@ class StateScrubTest : public testing::Test {
 
   struct Tensor {
     std::string parameter;
-    absl::Span<std::byte> bytes;
+    kernels::Region region;
   };
 
   // Everything that a pass reads.
   std::vector<Tensor> Tensors() {
     std::vector<Tensor> tensors;
     for (const StoredParameter& parameter : shard_.core().parameters()->parameters()) {
-      const absl::Span<const float> current = shard_.core().publisher().current(parameter.id);
+      const kernels::ConstRegion current = shard_.core().publisher().current(parameter.id);
       for (const tier::Pin& pin : parameter.weights) {
-        if (pin.floats().data() == current.data()) {
-          tensors.push_back({parameter.name, pin.bytes().first(current.size() * sizeof(float))});
+        if (pin.region().data() == current.data()) {
+          tensors.push_back({parameter.name, pin.region()});
         }
       }
       for (size_t i = 0; i < parameter.state.size(); ++i) {
-        const auto num_bytes = static_cast<size_t>(parameter.state_slots[i].num_bytes);
-        tensors.push_back({parameter.name, parameter.state[i].bytes().first(num_bytes)});
+        tensors.push_back({parameter.name, parameter.slot(i)});
       }
     }
     return tensors;
+  }
+
+  void Flip(const Tensor& tensor, size_t bit) {
+    const kernels::Region byte = tensor.region.Sub(bit / 8, 1);
+    const std::byte old = shard_.memory().Bytes(byte)[0];
+    shard_.memory().Write(byte, {old ^ static_cast<std::byte>(1 << bit % 8)});
   }
 
   // Of one whole pass.
@@ -74,14 +79,13 @@ TEST_F(StateScrubTest, FindsEveryFlippedBitWithinOnePass) {
   for (const Tensor& tensor : Tensors()) {
     for (int i = 0; i < 100; ++i) {
       ASSERT_EQ(Pass(scrub), absl::OkStatus());
-      const size_t bit = random() % (tensor.bytes.size() * 8);
-      const auto mask = static_cast<std::byte>(1 << bit % 8);
-      tensor.bytes[bit / 8] ^= mask;
+      const size_t bit = random() % (tensor.region.size() * 8);
+      Flip(tensor, bit);
       const absl::Status status = Pass(scrub);
       EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
       EXPECT_THAT(std::string(status.message()), HasSubstr("parameter " + tensor.parameter + ":"));
       found += status.ok() ? 0 : 1;
-      tensor.bytes[bit / 8] ^= mask;
+      Flip(tensor, bit);
     }
   }
   std::cout << "bits flipped in memory: 600, found " << found << ", naming the very parameter "
@@ -90,7 +94,7 @@ TEST_F(StateScrubTest, FindsEveryFlippedBitWithinOnePass) {
 
 TEST_F(StateScrubTest, ReadsNoMoreThanItsShare) {
   // Four steps in five read no frozen parameter: it is one of three.
-  Tensors().back().bytes[0] ^= std::byte{1};
+  Flip(Tensors().back(), 0);
   StateScrub scrub(kSteps);
   int found = 0;
   for (int step = 0; step < 20; ++step) {
@@ -102,7 +106,7 @@ TEST_F(StateScrubTest, ReadsNoMoreThanItsShare) {
 
 // The recovery path is the crash path: after a restart the shard replays its disk.
 TEST_F(StateScrubTest, ADamagedShardEndsInsteadOfVotingOn) {
-  Tensors().back().bytes[0] ^= std::byte{1};
+  Flip(Tensors().back(), 0);
   const auto train_on = [this] {
     for (uint64_t step = 3; step <= 70; ++step) shard_.Train(step, kGradients);
   };

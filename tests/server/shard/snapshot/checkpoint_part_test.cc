@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "server/checkpoint/content_digest.h"
+#include "server/checkpoint/written_by.h"
 #include "tests/server/shard/driven_shard.h"
 #include "tests/server/shard/shard_checkpoint.h"
 #include "tests/simulation/disk/simulated_disk.h"
@@ -45,8 +46,8 @@ TEST_F(CheckpointPartTest, IsOfTheFrozenStateWhateverIsAppliedMeanwhile) {
   const v1::DescribeShardResponse facts = shard_.core().Describe("").value();
   const std::unique_ptr<StateFreeze> freeze = shard_.core().Freeze().value();
   shard_.Train(2, {{1, 1, 1, 1, 1, 1}, {1, 1, 1, 1}});
-  const absl::StatusOr<v1::CheckpointPart> part =
-      WriteCheckpointPart(*freeze, files_, {"one", 1, "reference", nullptr});
+  const absl::StatusOr<v1::CheckpointPart> part = WriteCheckpointPart(
+      *freeze, files_, {"one", 1, checkpoint::WrittenBy("reference", "Xeon"), nullptr});
   ASSERT_TRUE(part.ok()) << part.status();
   const v1::ShardState& state = freeze->facts().state;
   const checkpoint::CheckpointFacts about = {"one", state.registration(), state.applied_record(),
@@ -75,7 +76,8 @@ TEST_F(CheckpointPartTest, IsOfTheFrozenStateWhateverIsAppliedMeanwhile) {
 TEST_F(CheckpointPartTest, ReportsHowFarItIsAndEndsWhenItIsTold) {
   std::unique_ptr<StateFreeze> freeze = shard_.core().Freeze().value();
   std::vector<uint64_t> written;
-  PartOptions options = {"one", 1, "reference", [&written](uint64_t bytes) {
+  PartOptions options = {"one", 1, checkpoint::WrittenBy("reference", "Xeon"),
+                         [&written](uint64_t bytes) {
                            written.push_back(bytes);
                            return absl::OkStatus();
                          }};

@@ -12,9 +12,8 @@
 #include "server/checkpoint/safetensors/safetensors_writer.h"
 #include "server/shard/parameters/parameter_publisher.h"
 #include "server/shard/parameters/parameter_store.h"
-#include "server/tier/host_tier.h"
-#include "server/tier/tiered_store.h"
 #include "tests/server/checkpoint/tiny_checkpoint.h"
+#include "tests/server/shard/device/shard_memory.h"
 #include "tests/simulation/disk/simulated_disk.h"
 
 namespace {
@@ -67,26 +66,26 @@ TEST_F(CheckpointRestoreTest, LoadsWhatIsPlacedOnTheShardWhoeverWroteIt) {
   const auto state = CheckpointRestore::Open(files_, restore_).value();
   for (uint32_t shard : {0, 1}) {
     ASSERT_TRUE(state->Check(shard).ok());
-    tier::HostTier host(1 << 20);
-    tier::TieredStore memory(host);
-    const auto store = ParameterStore::Create(memory, restore_.registration(), shard, 2).value();
-    ParameterPublisher publisher;
+    ShardMemory memory(1 << 20);
+    const auto store =
+        ParameterStore::Create(memory.store(), memory.backend(), restore_.registration(), shard, 2)
+            .value();
+    ParameterPublisher publisher(memory.backend());
     publisher.Serve("tiny", 2, store->sources());
     size_t told = 0;
     ASSERT_TRUE(
-        state->Load(*store, publisher, [&told](uint32_t, absl::Span<const float>) { ++told; })
-            .ok());
+        state->Load(*store, publisher, [&told](uint32_t, kernels::ConstRegion) { ++told; }).ok());
     EXPECT_EQ(told, store->parameters().size());
     for (const StoredParameter& parameter : store->parameters()) {
-      const absl::Span<const float> weights = publisher.current(parameter.id);
-      EXPECT_EQ(std::string(reinterpret_cast<const char*>(weights.data()), 4 * weights.size()),
+      const std::vector<std::byte> weights = memory.Bytes(publisher.current(parameter.id));
+      EXPECT_EQ(std::string(reinterpret_cast<const char*>(weights.data()), weights.size()),
                 checkpoint::TinyBytes(10, parameter.id, "weight", v1::STATE_DTYPE_FLOAT32, 0,
-                                      weights.size()));
+                                      weights.size() / 4));
       for (size_t i = 0; i < parameter.state.size(); ++i) {
         const kernels::StateSlot& slot = parameter.state_slots[i];
-        const auto* bytes = reinterpret_cast<const char*>(parameter.state[i].bytes().data());
+        const std::vector<std::byte> bytes = memory.Bytes(parameter.slot(i));
         const auto dtype = static_cast<v1::StateDType>(static_cast<int>(slot.dtype) + 1);
-        EXPECT_EQ(std::string(bytes, slot.num_bytes),
+        EXPECT_EQ(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()),
                   checkpoint::TinyBytes(10, parameter.id, slot.name, dtype, 0, slot.num_elements))
             << slot.name;
       }

@@ -23,8 +23,8 @@ class WrittenByFileTest : public testing::Test {
   }
 
   simulation::SimulatedDirectory directory_{"/d", 1};
-  const v1::CheckpointFile here_ = checkpoint::WrittenBy("cpu/onednn");
-  const v1::CheckpointFile elsewhere_ = checkpoint::WrittenBy("cpu/amx");
+  const v1::CheckpointFile here_ = checkpoint::WrittenBy("cpu/onednn", "Xeon");
+  const v1::CheckpointFile elsewhere_ = checkpoint::WrittenBy("cpu/amx", "Xeon");
 };
 
 TEST_F(WrittenByFileTest, IsTheOneThatWroteItAlsoAfterAPowerCut) {

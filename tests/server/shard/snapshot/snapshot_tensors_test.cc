@@ -23,7 +23,7 @@ TEST(SnapshotTensorsTest, ReadsEveryTensorAndNamesTheFileOfADamagedOne) {
   const auto read = [&](const v1::CheckpointTensor& tensor) -> absl::StatusOr<std::string> {
     SnapshotTensors tensors(directory, snapshot);
     std::string bytes(checkpoint::StateBytes(tensor.dtype(), tensor.num_elements()), ' ');
-    const absl::Status status = tensors.Read(tensor, absl::MakeSpan(bytes));
+    const absl::Status status = tensors.Read(tensor, 0, absl::MakeSpan(bytes));
     if (!status.ok()) return status;
     return bytes;
   };

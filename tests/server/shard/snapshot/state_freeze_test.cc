@@ -14,9 +14,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/checkpoint/state_tensors.h"
-#include "server/tier/host_tier.h"
-#include "server/tier/tiered_store.h"
 #include "tests/server/shard/agreement/plans.h"
+#include "tests/server/shard/device/shard_memory.h"
 #include "tests/server/shard/driven_shard.h"
 
 namespace kaon::shard {
@@ -28,17 +27,13 @@ uint64_t SizeOf(const v1::CheckpointTensor& tensor) {
   return checkpoint::StateBytes(tensor.dtype(), tensor.num_elements());
 }
 
-std::string BytesOf(absl::Span<const std::byte> bytes, size_t size) {
-  return {reinterpret_cast<const char*>(bytes.data()), size};
-}
-
 // Parameters w, b and f of plans.h, written without any step.
 class Parameters {
  public:
-  explicit Parameters(uint64_t seed) : random_(seed), host_(1 << 16), store_(host_) {
+  explicit Parameters(uint64_t seed) : random_(seed) {
     registration_ = MakeRegistration();
     registration_.mutable_definition()->mutable_groups(0)->set_momentum_dtype(v1::STATE_DTYPE_INT8);
-    parameters_ = *ParameterStore::Create(store_, registration_, 0, 1);
+    parameters_ = *ParameterStore::Create(memory_.store(), memory_.backend(), registration_, 0, 1);
     publisher_.Serve("gpt2", 1, parameters_->sources());
     for (StoredParameter& parameter : parameters_->parameters()) Write(parameter, false);
   }
@@ -65,15 +60,12 @@ class Parameters {
   }
 
   // Returns the present state.
-  Bytes State() const {
+  Bytes State() {
     Bytes state;
     for (const StoredParameter& parameter : parameters_->parameters()) {
-      const auto weights = publisher_.current(parameter.id);
-      state[{parameter.id, "weight"}] =
-          BytesOf({reinterpret_cast<const std::byte*>(weights.data()), 0}, weights.size() * 4);
+      state[{parameter.id, "weight"}] = BytesOf(publisher_.current(parameter.id));
       for (size_t i = 0; i < parameter.state.size(); ++i) {
-        state[{parameter.id, parameter.state_slots[i].name}] = BytesOf(
-            parameter.state[i].bytes(), static_cast<size_t>(parameter.state_slots[i].num_bytes));
+        state[{parameter.id, parameter.state_slots[i].name}] = BytesOf(parameter.slot(i));
       }
     }
     return state;
@@ -92,22 +84,28 @@ class Parameters {
   }
 
  private:
+  std::string BytesOf(kernels::ConstRegion region) {
+    const std::vector<std::byte> bytes = memory_.Bytes(region);
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  }
+  void WriteRandom(kernels::Region region) {
+    std::vector<std::byte> bytes(region.size());
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random_());
+    memory_.Write(region, bytes);
+  }
   void Write(StoredParameter& parameter, bool announced) {
-    const absl::Span<float> weights = publisher_.BeginWrite(parameter.id);
+    const kernels::Region weights = publisher_.BeginWrite(parameter.id);
     if (announced) freezes_.BeforeWrite(parameter.id, weights);
-    for (float& weight : weights) weight = static_cast<float>(random_() % 1000);
-    for (const tier::Pin& slot : parameter.state) {
-      for (std::byte& byte : slot.bytes()) byte = static_cast<std::byte>(random_());
-    }
+    WriteRandom(weights);
+    for (const tier::Pin& slot : parameter.state) WriteRandom(slot.region());
     parameter.updates_applied += announced ? 1 : 0;
     publisher_.Publish(parameter.id, position_);
   }
 
   std::mt19937_64 random_;
-  tier::HostTier host_;
-  tier::TieredStore store_;
+  ShardMemory memory_{1 << 16};
   v1::RegisterBody registration_;
-  ParameterPublisher publisher_;
+  ParameterPublisher publisher_{memory_.backend()};
   std::unique_ptr<ParameterStore> parameters_;
   FreezeList freezes_;
   uint64_t position_ = 2;

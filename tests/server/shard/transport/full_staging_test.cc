@@ -82,14 +82,14 @@ class Worker {
 
 class FullStagingTest : public AccumulatorFixture {
  protected:
-  FullStagingTest() : large_host_(16 << 20), large_store_(large_host_) {
+  FullStagingTest() {
     v1::RegisterBody registration = registration_;
     v1::ParameterSpec* w = registration.mutable_definition()->mutable_parameters(kW);
     w->clear_shape();
     w->add_shape(kElements);
     GradientAccumulator::Options options;
-    options.store = &large_store_;
-    options.backend = backend_.get();
+    options.store = &large_memory_.store();
+    options.backend = &large_memory_.backend();
     options.staging_bytes = 2 * proto::kMaxChunkBytes;
     options.on_folded = [this](uint64_t generation) { folded_.push_back(generation); };
     options.on_parameter_folded = [](uint64_t, uint32_t) {};
@@ -113,12 +113,11 @@ class FullStagingTest : public AccumulatorFixture {
     }
     ASSERT_EQ(folded_, std::vector<uint64_t>{1});
     ASSERT_TRUE(accumulator_->FinishSums(1).has_value());
-    EXPECT_EQ(Gradient(kW), std::vector<float>(kElements, 2));
-    EXPECT_EQ(Gradient(kB), std::vector<float>(4, 2));
+    EXPECT_EQ(large_memory_.Floats(accumulator_->gradient(kW)), std::vector<float>(kElements, 2));
+    EXPECT_EQ(large_memory_.Floats(accumulator_->gradient(kB)), std::vector<float>(4, 2));
   }
 
-  tier::HostTier large_host_;
-  tier::TieredStore large_store_;
+  ShardMemory large_memory_{16 << 20};
 };
 
 TEST_F(FullStagingTest, ALaterRankGoesOnAsTheEarlierOneIsFolded) {

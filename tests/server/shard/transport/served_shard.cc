@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/crc32c.h"
 #include "server/admin_cli/health_check.h"
+#include "tests/server/shard/device/shard_memory.h"
 
 namespace kaon::shard {
 
@@ -102,6 +103,7 @@ ServedShardTest::ServedShardTest(uint32_t shm_sessions) : data_dir_(NewDirectory
   config.set_data_dir(data_dir_);
   config.set_host_memory_bytes(64 << 20);
   config.set_gemm("reference");
+  if (ShardMemory::is_device()) config.set_device("fake:0");
   config.set_shm_sessions(shm_sessions);
   absl::StatusOr<std::unique_ptr<ShardServer>> server = ShardServer::Start(config);
   EXPECT_TRUE(server.ok()) << server.status();

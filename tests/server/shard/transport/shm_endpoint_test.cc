@@ -16,6 +16,7 @@
 
 #include "proto/local_socket.h"
 #include "proto/shm_link.h"
+#include "tests/server/shard/device/shard_memory.h"
 
 namespace kaon::shard {
 namespace {
@@ -75,7 +76,8 @@ class ShmEndpointTest : public testing::Test {
   }
 
   GradientAccumulator accumulator_{GradientAccumulator::Options()};
-  ParameterPublisher publisher_;
+  ShardMemory memory_{1};
+  ParameterPublisher publisher_{memory_.backend()};
   monitor::EventCounts counts_;
   std::unique_ptr<ShmEndpoint> endpoint_;
 };

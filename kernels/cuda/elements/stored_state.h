@@ -1,0 +1,121 @@
+// A slot of optimizer state as a kernel reads and writes it: four elements per thread, in the
+// layout of kernels/state_codec.h. Device code; all threads of a warp call together, with
+// neighbouring elements, and the first thread of the warp is at a multiple of kStateGroup.
+#ifndef KAON_KERNELS_CUDA_ELEMENTS_STORED_STATE_H_
+#define KAON_KERNELS_CUDA_ELEMENTS_STORED_STATE_H_
+
+#include <cstdint>
+
+#include "kernels/cuda/elements/digest_sum.h"
+#include "kernels/cuda/elements/four.h"
+#include "kernels/optimizer_rule.h"
+#include "kernels/rules/state_group.h"
+
+namespace kaon::kernels::cuda {
+
+template <StateDType dtype>
+struct StoredState;
+
+template <>
+struct StoredState<StateDType::kFloat32> {
+  KAON_DEVICE static Four<float> Load(const void* state, int64_t first, int count, bool vector) {
+    return LoadFour(static_cast<const float*>(state) + first, count, vector);
+  }
+  // Writes and digests.
+  KAON_DEVICE static void Store(const Four<float>& x, void* state, int64_t first, int count,
+                                bool vector, DigestSum& digest) {
+    StoreFour(x, static_cast<float*>(state) + first, count, vector);
+    digest.AddFour(x, count, first);
+  }
+};
+
+template <>
+struct StoredState<StateDType::kBFloat16> {
+  KAON_DEVICE static Four<float> Load(const void* state, int64_t first, int count, bool vector) {
+    return LoadFourAs(DType::kBFloat16, state, first, count, vector);
+  }
+  KAON_DEVICE static void Store(const Four<float>& x, void* state, int64_t first, int count,
+                                bool vector, DigestSum& digest) {
+    Four<uint16_t> stored;
+    uint32_t words[2] = {};
+    for (int i = 0; i < 4; ++i) {
+      stored.of[i] = BFloat16StateOf(x.of[i]);
+      if (i < count) words[i / 2] |= static_cast<uint32_t>(stored.of[i]) << (16 * (i % 2));
+    }
+    digest.AddWithinBlock(words, (count + 1) / 2, first / 2);
+    StoreFour(stored, static_cast<uint16_t*>(state) + first, count, vector);
+  }
+};
+
+// Threads of a group: 8, of four elements each.
+template <>
+struct StoredState<StateDType::kInt8> {
+  KAON_DEVICE static Four<float> Load(const void* state, int64_t first, int count, bool) {
+    Four<float> x = {};
+    if (count == 0) return x;
+    const uint16_t* const group = GroupOf(state, first);
+    const float scale = BFloat16ToFloat(group[0]);
+    const auto* const codes = reinterpret_cast<const int8_t*>(group + 1) + first % kStateGroup;
+    if (count == 4) {
+      const auto* const pairs = reinterpret_cast<const uint16_t*>(codes);
+      for (int i = 0; i < 4; ++i) {
+        x.of[i] = Int8ValueOf(scale, static_cast<int8_t>(pairs[i / 2] >> (i % 2 * 8)));
+      }
+      return x;
+    }
+    for (int i = 0; i < 4; ++i) {
+      if (i < count) x.of[i] = Int8ValueOf(scale, codes[i]);
+    }
+    return x;
+  }
+  KAON_DEVICE static void Store(const Four<float>& x, void* state, int64_t first, int count, bool,
+                                DigestSum& digest) {
+    uint32_t magnitudes[4];
+    uint32_t largest = 0;
+    for (int i = 0; i < 4; ++i) {
+      magnitudes[i] = FiniteMagnitudeBits(x.of[i]);
+      if (i < count && magnitudes[i] > largest) largest = magnitudes[i];
+    }
+    for (int mask = Has(SeededBug::kScaleOfHalfGroup) ? 2 : 4; mask > 0; mask /= 2) {
+      const uint32_t other = __shfl_xor_sync(kWholeWarp, largest, mask);
+      largest = other > largest ? other : largest;
+    }
+    // All threads of the group have read the old scale.
+    __syncwarp();
+    if (count == 0) return;
+    const uint16_t scale = Int8ScaleOf(largest);
+    const float divisor = Int8DivisorOf(scale);
+    uint32_t codes = 0;
+    for (int i = 0; i < 4; ++i) {
+      const auto code = static_cast<uint8_t>(Int8CodeOf(x.of[i], magnitudes[i], divisor));
+      if (i < count) codes |= static_cast<uint32_t>(code) << (8 * i);
+    }
+    uint16_t* const group = const_cast<uint16_t*>(GroupOf(state, first));
+    const int64_t half = first / kStateGroup * (kStateGroupBytes / 2);
+    const int64_t at = 1 + first % kStateGroup / 2;
+    if (first % kStateGroup == 0) {
+      group[0] = scale;
+      digest.AddHalf(scale, half);
+    }
+    digest.AddHalf(static_cast<uint16_t>(codes), half + at);
+    if (count > 2) digest.AddHalf(static_cast<uint16_t>(codes >> 16), half + at + 1);
+    if (count == 4) {
+      group[at] = static_cast<uint16_t>(codes);
+      group[at + 1] = static_cast<uint16_t>(codes >> 16);
+      return;
+    }
+    auto* const bytes = reinterpret_cast<uint8_t*>(group + at);
+    for (int i = 0; i < count; ++i) bytes[i] = static_cast<uint8_t>(codes >> (8 * i));
+  }
+
+ private:
+  static_assert(kStateScaleBytes == 2 && kStateGroupBytes % 2 == 0);
+
+  KAON_DEVICE static const uint16_t* GroupOf(const void* state, int64_t first) {
+    return static_cast<const uint16_t*>(state) + first / kStateGroup * (kStateGroupBytes / 2);
+  }
+};
+
+}  // namespace kaon::kernels::cuda
+
+#endif  // KAON_KERNELS_CUDA_ELEMENTS_STORED_STATE_H_

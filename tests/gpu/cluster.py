@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+"""Trains on real servers whose shards keep their state on the GPU: the section `cluster` of tests/gpu/run.sh.
+
+    cluster.py --device cuda:0 --directory DIR --programs DIR [--small]
+
+Prints one JSON line per check and figure. Two shards share the device. `repeated`: two runs of Muon and AdamW end in one
+digest. `host_memory`: so does a run whose tensors stay in host memory. `adamw`: a run of AdamW alone ends in the digest
+of a run on the CPU. `push_*` and `pull_*`: rates over shared memory of a shard on the device and of one on the CPU.
+--device cpu leaves the option away, to test this program.
+"""
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+START_SECONDS = 60
+SHARDS, WORKERS = 2, 2
+# Device memory of a shard: far more than these jobs need.
+SHARD_BYTES = 2 << 30
+FOLDERS = ("", "server/coordinator", "server/shard", "server/admin_cli", "client/train", "tests/benchmark")
+
+
+def emit(name, **fields):
+    print(json.dumps({"section": "cluster", "name": name, **fields}), flush=True)
+
+
+class Programs:
+    """Finds the programs of a bundle or of a build."""
+
+    def __init__(self, folder):
+        self.folder = os.path.abspath(folder)
+        # A bundle brings the openssl that makes certificates.
+        self.environment = {**os.environ, "PATH": self.folder + ":" + os.environ.get("PATH", "/usr/bin:/bin")}
+
+    def path(self, name):
+        for folder in FOLDERS:
+            path = os.path.join(self.folder, folder, name)
+            if os.access(path, os.X_OK):
+                return path
+        raise FileNotFoundError(f"{name} was not built")
+
+    def run(self, name, *arguments):
+        """Returns what the program printed; raises with the end of it if it fails."""
+        done = subprocess.run([self.path(name), *arguments], env=self.environment, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        text = done.stdout.decode("utf-8", "replace")
+        if done.returncode != 0:
+            raise RuntimeError(f"{name} ended with {done.returncode}: {text[-300:]}")
+        return text
+
+    def knows(self, name, option):
+        return re.search(rf"{option}\b", self.run(name, "--help")) is not None
+
+
+class Cluster:
+    """Servers in a fresh directory; a context that ends them."""
+
+    def __init__(self, programs, directory, device):
+        self.programs, self.directory, self.device = programs, directory, device
+        self.processes = []
+
+    def __enter__(self):
+        os.makedirs(self.directory, mode=0o700)
+        script = next(path for path in (os.path.join(HERE, "deploy/make_certificates.sh"),
+                                        os.path.join(HERE, "../../deploy/make_certificates.sh")) if os.path.exists(path))
+        subprocess.run(["bash", script, self.file("tls"), "--workers", str(WORKERS)], env=self.programs.environment,
+                       stdin=subprocess.DEVNULL, stdout=sys.stderr, check=True)
+        try:
+            addresses = [self.start(f"shard-{i}", "kaon-shard", "shard", ["--data-dir", self.file(f"shard-{i}")] + self.device)
+                         for i in range(SHARDS)]
+            self.address = self.start("coordinator", "kaon-coordinator", "coordinator", ["--shards", ",".join(addresses)])
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for process in reversed(self.processes):
+            process.send_signal(signal.SIGTERM)
+        for process in self.processes:
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def file(self, name):
+        return os.path.join(self.directory, name)
+
+    def start(self, name, program, role, options):
+        """Returns the address of the server once it serves."""
+        port, log = self.file(name + ".port"), self.file(name + ".log")
+        os.makedirs(self.file(name), mode=0o700, exist_ok=True)
+        command = [self.programs.path(program), "--listen", "127.0.0.1:0", "--port-file", port, "--tls-ca-file", self.file("tls/ca.crt"),
+                   "--tls-certificate-file", self.file(f"tls/{role}.crt"), "--tls-private-key-file", self.file(f"tls/{role}.key")]
+        with open(log, "wb") as output:
+            self.processes.append(subprocess.Popen(command + options, env=self.programs.environment,
+                                                   stdin=subprocess.DEVNULL, stdout=output, stderr=output))
+        deadline = time.monotonic() + START_SECONDS
+        while not (os.path.exists(port) and os.path.getsize(port)):
+            if self.processes[-1].poll() is not None or time.monotonic() > deadline:
+                with open(log, encoding="utf-8", errors="replace") as file:
+                    raise RuntimeError(f"{name} does not serve: {file.read()[-300:]}")
+            time.sleep(0.05)
+        with open(port, encoding="utf-8") as file:
+            return "127.0.0.1:" + file.read().strip()
+
+    def train(self, options):
+        return summary(self.programs.run("kaon-train", "--connect", self.address, "--tls-dir", self.file("tls"), *options))
+
+
+def summary(text):
+    line = text.strip().splitlines()[-1]
+    if not line.startswith("SUMMARY "):
+        raise RuntimeError(f"kaon-train printed no SUMMARY: {line[-300:]}")
+    return json.loads(line[len("SUMMARY "):])
+
+
+def training(small):
+    size = ["--hidden", "48", "--embedding", "8", "--batch-size", "96", "--steps", "4"] if small else \
+        ["--hidden", "512", "--batch-size", "256", "--steps", "12"]
+    corpus = os.path.join(HERE, "corpus")
+    return ["--workers", str(WORKERS), *size] + (["--corpus-dir", corpus] if os.path.isdir(corpus) else [])
+
+
+def measure_training(programs, directory, device, small):
+    options = training(small)
+    runs = []
+    for i in range(2):
+        with Cluster(programs, os.path.join(directory, f"muon-{i}"), device) as cluster:
+            runs.append(cluster.train(options))
+    digests = [run["weights_digest"] for run in runs]
+    emit("repeated", ok=digests[0] == digests[1] and runs[0]["applied"] > 0, detail=f"digests {digests}")
+    with Cluster(programs, os.path.join(directory, "host_memory"), device + ["--memory-tier", "host"]) as cluster:
+        there = cluster.train(options)["weights_digest"]
+    emit("host_memory", ok=there == digests[0], detail=f"tensors on the host {there}, on the device {digests[0]}")
+    options = options + ["--preset", "adamw"]
+    with Cluster(programs, os.path.join(directory, "adamw"), device) as cluster:
+        there = cluster.train(options)["weights_digest"]
+    here = summary(programs.run("kaon-train", "--local", *options))["weights_digest"]
+    emit("adamw", ok=here == there, detail=f"device {there}, CPU {here}")
+
+
+def measure_transfers(programs, directory, device, small):
+    for label, options in (("cpu", []), ("gpu", device)):
+        if label == "gpu" and not programs.knows("push_pull", "--device"):
+            for name in ("push", "pull"):
+                emit(name, skipped="push_pull has no option --device")
+            return
+        path = os.path.join(directory, label + ".json")
+        programs.run("push_pull", "--transports", "shm", "--workers", "1", "--mebibytes", "4" if small else "512", "--json", path,
+                     *options[:2])
+        with open(path, encoding="utf-8") as file:
+            for row in map(json.loads, file):
+                if row["unit"] == "GB/s":
+                    emit(f"{row['name'].replace('_shm', '')}_{label}", value=row["value"], unit=row["unit"])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("--device", "--directory", "--programs"):
+        parser.add_argument(name, required=True)
+    parser.add_argument("--small", action="store_true")
+    args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    programs = Programs(args.programs)
+    # Both shards share the device.
+    device = [] if args.device == "cpu" else ["--device", args.device, "--device-memory-bytes", str(SHARD_BYTES)]
+    try:
+        if device and not programs.knows("kaon-shard", "--device"):
+            emit("", skipped="kaon-shard has no option --device")
+            return 0
+    except FileNotFoundError as error:
+        emit("", skipped=str(error))
+        return 0
+    failed = 0
+    for name, measure in (("training", measure_training), ("transfers", measure_transfers)):
+        try:
+            measure(programs, args.directory, device, args.small)
+        except FileNotFoundError as error:
+            emit("", skipped=str(error))
+        except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            emit(name, ok=False, detail=str(error))
+            failed = 1
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,197 @@
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/accumulation.h"
+#include "kernels/cuda/elements/fold.h"
+#include "kernels/cuda/muon/newton_schulz.h"
+#include "kernels/cuda/products/product_tuning.h"
+#include "kernels/steady_clock.h"
+#include "tests/gpu/device_matrices.h"
+#include "tests/gpu/sections.h"
+
+namespace kaon::gpu_check {
+namespace {
+
+using kernels::NsDType;
+using kernels::NsForm;
+using kernels::cuda::OwnedMemory;
+using kernels::cuda::SymmetricBatch;
+using kernels::cuda::SymmetricForm;
+using kernels::cuda::WideBatch;
+
+class DeviceBench {
+ public:
+  DeviceBench(DeviceStream& stream, bool small, Results& results)
+      : stream_(stream),
+        small_(small),
+        results_(results),
+        symmetric_(stream.device(), stream.products()) {}
+
+  void Run() {
+    MeasureFold();
+    for (const int64_t n : {2048, 4096, 8192}) MeasureGemm(n);
+    for (const int64_t n : {4096, 8192}) MeasureForms(n, n, NsForm::kStandard);
+    MeasureForms(4096, 14336, NsForm::kGram);
+    results_.Fact("chosen_forms", tuned_.Text());
+    results_.Fact("algorithms", stream_.products().Algorithms());
+  }
+
+ private:
+  // Writes why `name` has no figure; returns false.
+  bool Skip(const std::string& name, const absl::Status& status) {
+    results_.Skip(name, std::string(status.message()));
+    return false;
+  }
+
+  // A bf16 chunk is added to an fp32 sum: 2 bytes and 4 are read, 4 are written.
+  void MeasureFold() {
+    const int64_t n = small_ ? 5000 : int64_t{256} << 20;
+    auto from = OwnedMemory::OnDevice(stream_.device(), n * 2);
+    auto sum = OwnedMemory::OnDevice(stream_.device(), n * 4);
+    auto squares =
+        OwnedMemory::OnDevice(stream_.device(), kernels::cuda::NumFoldBlocks(n) * sizeof(double));
+    auto facts = OwnedMemory::OnDevice(stream_.device(), sizeof(kernels::cuda::FoldSums));
+    for (const auto* memory : {&from, &sum, &squares, &facts}) {
+      if (!memory->ok()) {
+        Skip("fold", memory->status());
+        return;
+      }
+      stream_.stream().SetZero((*memory)->data(), (*memory)->size());
+    }
+    kernels::cuda::FoldChunkArguments chunk;
+    chunk.dtype = kernels::DType::kBFloat16;
+    chunk.from = from->data();
+    chunk.weight = 0.5f;
+    chunk.first = false;
+    chunk.sum = reinterpret_cast<float*>(sum->data());
+    chunk.num_elements = n;
+    chunk.facts = reinterpret_cast<kernels::cuda::FoldSums*>(facts->data());
+    chunk.block_squares = reinterpret_cast<double*>(squares->data());
+    const double seconds = stream_.MedianSeconds(
+        small_, [&](int) { kernels::cuda::FoldChunk(stream_.stream(), chunk); });
+    results_.Figure("fold", 10.0 * static_cast<double>(n) / seconds / 1e9, "GB/s");
+  }
+
+  void MeasureGemm(int64_t size) {
+    const std::string name = absl::StrCat("gemm_", size);
+    const int64_t n = small_ ? 32 : size;
+    kernels::cuda::BatchedProduct product = {NsDType::kBFloat16, n, n, n, true, 1};
+    DeviceMatrices matrices[5];
+    for (DeviceMatrices& one : matrices) {
+      auto created = DeviceMatrices::Create(stream_, {NsDType::kBFloat16, n, n, 1});
+      if (!created.ok()) {
+        Skip(name, created.status());
+        return;
+      }
+      one = *std::move(created);
+      one.FillRepeated(stream_, 1, 1);
+    }
+    product.a = product.b = product.d = matrices[0].layout();
+    if (const absl::Status found = stream_.products().Find(product); !found.ok()) {
+      Skip(name, found);
+      return;
+    }
+    // Two pairs of operands by turns.
+    const double seconds = stream_.MedianSeconds(small_, [&](int call) {
+      const int pair = call % 2 * 2;
+      stream_.products().Multiply(
+          stream_.on(), product, 1, 0,
+          {matrices[pair].data(), matrices[pair + 1].data(), nullptr, matrices[4].data()});
+    });
+    const double operations = 2.0 * static_cast<double>(n * n) * static_cast<double>(n);
+    results_.Figure(name, operations / seconds / 1e12, "TFLOP/s");
+  }
+
+  // The iteration alone in bf16 (Gram: fp16): in the fastest form of each product, and in the
+  // standard form with dense products.
+  void MeasureForms(int64_t rows, int64_t cols, NsForm form) {
+    const std::string shape = absl::StrCat(rows, "x", cols);
+    const int64_t r = small_ ? 16 : rows;
+    const int64_t c = small_ ? 16 * cols / rows : cols;
+    kernels::NewtonSchulzConfig config;
+    config.dtype = NsDType::kBFloat16;
+    kernels::cuda::ProductChoice dense;
+    for (const int64_t k : {r, c}) {
+      dense.Set(kernels::cuda::KindOf({config.dtype, r, k, 1}), {SymmetricForm::kDense, {}});
+    }
+    MeasureIteration(absl::StrCat("ns_dense_", shape), config, {r, c, 1}, dense);
+    if (form == NsForm::kGram) {
+      config.form = form;
+      config.dtype = NsDType::kFloat16;
+      config.coefficients = kernels::NsCoefficients::kPolarExpress;
+      config.gram_restarts = {2};
+    }
+    const SymmetricBatch shapes[] = {kernels::cuda::KindOf({config.dtype, r, r, 1}),
+                                     kernels::cuda::KindOf({config.dtype, r, c, 1})};
+    const absl::Status tuned = kernels::cuda::Tune({stream_.device(), symmetric_, stream_.on()},
+                                                   {.now = SteadyNow}, shapes, tuned_);
+    const std::string name = absl::StrCat(form == NsForm::kGram ? "ns_gram_" : "ns_", shape);
+    if (!tuned.ok()) {
+      Skip(name, tuned);
+      return;
+    }
+    MeasureIteration(name, config, {r, c, 1}, tuned_);
+  }
+
+  void MeasureIteration(const std::string& name, const kernels::NewtonSchulzConfig& config,
+                        const WideBatch& shape, kernels::cuda::ProductChoice& choice) {
+    using kernels::cuda::NewtonSchulzPlan;
+    auto memory =
+        OwnedMemory::OnDevice(stream_.device(), NewtonSchulzPlan::MemoryBytes(config, shape));
+    if (!memory.ok()) {
+      Skip(name, memory.status());
+      return;
+    }
+    auto plan = NewtonSchulzPlan::Create(
+        {stream_.device(), stream_.products(), symmetric_, choice, stream_.on()}, config, shape,
+        memory->data());
+    auto x = DeviceMatrices::Create(stream_, {config.dtype, shape.r, shape.c, 1});
+    if (!plan.ok() || !x.ok()) {
+      Skip(name, plan.ok() ? x.status() : plan.status());
+      return;
+    }
+    x->FillRepeated(stream_, 5, 0.5f / static_cast<float>(shape.c));
+    const uint64_t bytes = (*plan)->layout().stride * kernels::cuda::ElementBytes(config.dtype);
+    // The copy of the input takes the place of normalisation and rounding.
+    const double seconds = stream_.MedianSeconds(small_, [&](int) {
+      stream_.stream().Copy(x->data(), (*plan)->x(), bytes);
+      (*plan)->Run();
+    });
+    results_.Figure(name, seconds * 1e3, "ms");
+  }
+
+  DeviceStream& stream_;
+  const bool small_;
+  Results& results_;
+  kernels::cuda::SymmetricProducts symmetric_;
+  kernels::cuda::ProductChoice tuned_;
+};
+
+}  // namespace
+
+void Probe(const Machine& machine, Results& results) {
+  const kernels::cuda::DeviceProperties& properties = machine.device.properties();
+  results.Fact("device", properties.name);
+  results.Fact("compute_capability", absl::StrCat(properties.major, ".", properties.minor));
+  results.Figure("multiprocessors", properties.multiprocessors, "");
+  results.Figure("memory", static_cast<double>(properties.memory_bytes) / (1 << 30), "GiB");
+  results.Figure("shared_memory_per_block",
+                 static_cast<double>(properties.shared_bytes_per_block) / 1024, "KiB");
+  results.Figure("driver_version", properties.driver_version, "");
+  results.Figure("runtime_version", properties.runtime_version, "");
+  results.Fact("device_class", machine.cuda.device_class());
+  const auto products = kernels::cuda::Products::Create(machine.device);
+  if (products.ok()) {
+    results.Fact("uplo_support", (*products)->TriangleSupport());
+  } else {
+    results.Skip("uplo_support", std::string(products.status().message()));
+  }
+}
+
+void MeasureDevice(const Machine& machine, Results& results) {
+  auto stream = DeviceStream::Create(machine.device);
+  if (!stream.ok()) return results.Skip("", std::string(stream.status().message()));
+  DeviceBench(**stream, machine.small, results).Run();
+}
+
+}  // namespace kaon::gpu_check

@@ -1,0 +1,57 @@
+#include "tests/server/shard/device/shard_memory.h"
+
+#include <glog/logging.h>
+
+#include <cstdlib>
+#include <string>
+#include <utility>
+
+namespace kaon::shard {
+
+bool ShardMemory::is_device() {
+  const char* memory = std::getenv("KAON_TEST_MEMORY");
+  if (memory == nullptr) return false;
+  CHECK_EQ(std::string(memory), "device");
+  return true;
+}
+
+kernels::BackendOptions ShardMemory::Reference() {
+  kernels::BackendOptions options;
+  options.gemm = "reference";
+  return options;
+}
+
+ShardMemory::ShardMemory(uint64_t capacity_bytes, kernels::BackendOptions options, bool on_device)
+    : host_(capacity_bytes) {
+  backend_ = kernels::CreateBackend(options).value();
+  if (on_device) {
+    auto device = std::make_unique<FakeDeviceBackend>(std::move(backend_));
+    fake_ = device.get();
+    backend_ = std::move(device);
+    device_ = std::make_unique<tier::DeviceTier>(*backend_, capacity_bytes);
+  }
+  store_ = std::make_unique<tier::TieredStore>(on_device ? *device_
+                                                         : static_cast<tier::StateTier&>(host_));
+}
+
+std::vector<float> ShardMemory::Floats(kernels::ConstRegion region) {
+  std::vector<float> floats(region.num_floats());
+  if (!floats.empty()) backend_->CopyOut(region, kernels::Region(floats).host_bytes());
+  return floats;
+}
+
+std::vector<std::byte> ShardMemory::Bytes(kernels::ConstRegion region) {
+  std::vector<std::byte> bytes(region.size());
+  backend_->CopyOut(region, absl::MakeSpan(bytes));
+  return bytes;
+}
+
+void ShardMemory::Write(kernels::Region region, absl::Span<const float> floats) {
+  Write(region, kernels::ConstRegion(floats).host_bytes());
+}
+
+void ShardMemory::Write(kernels::Region region, absl::Span<const std::byte> bytes) {
+  backend_->CopyIn(bytes, region.Sub(0, bytes.size()));
+}
+
+}  // namespace kaon::shard

@@ -1,0 +1,62 @@
+// Backend, tier and store of a test's shard: the CPU backend, or a FakeDeviceBackend where the test
+// asks for it or the environment has KAON_TEST_MEMORY=device. on_device.bzl runs tests in both. The
+// test owns it; one thread.
+#ifndef KAON_TESTS_SERVER_SHARD_DEVICE_SHARD_MEMORY_H_
+#define KAON_TESTS_SERVER_SHARD_DEVICE_SHARD_MEMORY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "kernels/backend.h"
+#include "server/tier/device_tier.h"
+#include "server/tier/host_tier.h"
+#include "server/tier/state_tier.h"
+#include "server/tier/tiered_store.h"
+#include "tests/server/shard/device/fake_device_backend.h"
+
+namespace kaon::shard {
+
+class ShardMemory {
+ public:
+  explicit ShardMemory(uint64_t capacity_bytes, kernels::BackendOptions options = Reference(),
+                       bool on_device = is_device());
+
+  // Returns what the environment says.
+  static bool is_device();
+  // Granularity of the tier, in bytes.
+  static uint64_t least_extent() {
+    return is_device() ? tier::kDeviceAlignmentBytes : tier::kHostAlignmentBytes;
+  }
+  // Options of a backend with reference products.
+  static kernels::BackendOptions Reference();
+
+  kernels::Backend& backend() { return *backend_; }
+  // Null on the host.
+  FakeDeviceBackend* device() { return fake_; }
+  tier::TieredStore& store() { return *store_; }
+  // Budget of staging.
+  tier::StateTier& host() { return host_; }
+
+  // Copies out.
+  std::vector<float> Floats(kernels::ConstRegion region);
+  std::vector<std::byte> Bytes(kernels::ConstRegion region);
+  // Copies in, from the region's first byte on.
+  void Write(kernels::Region region, absl::Span<const float> floats);
+  void Write(kernels::Region region, absl::Span<const std::byte> bytes);
+
+ private:
+  std::unique_ptr<kernels::Backend> backend_;
+  FakeDeviceBackend* fake_ = nullptr;
+  tier::HostTier host_;
+  // Null on the host.
+  std::unique_ptr<tier::StateTier> device_;
+  std::unique_ptr<tier::TieredStore> store_;
+};
+
+}  // namespace kaon::shard
+
+#endif  // KAON_TESTS_SERVER_SHARD_DEVICE_SHARD_MEMORY_H_
