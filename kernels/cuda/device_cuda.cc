@@ -201,8 +201,8 @@ class CudaDevice final : public Device {
   absl::StatusOr<void*> Allocate(uint64_t bytes) override {
     MakeCurrent(context_.ordinal);
     void* memory = nullptr;
-    return Allocated("cudaMalloc", cudaMalloc(&memory, std::max<uint64_t>(bytes, 1)), bytes,
-                     memory);
+    const cudaError_t error = cudaMalloc(&memory, std::max<uint64_t>(bytes, 1));
+    return Allocated("cudaMalloc", error, bytes, memory);
   }
   void Free(void* memory) override {
     MakeCurrent(context_.ordinal);
@@ -211,9 +211,9 @@ class CudaDevice final : public Device {
   absl::StatusOr<void*> AllocatePinned(uint64_t bytes) override {
     MakeCurrent(context_.ordinal);
     void* memory = nullptr;
-    return Allocated("cudaHostAlloc",
-                     cudaHostAlloc(&memory, std::max<uint64_t>(bytes, 1), cudaHostAllocPortable),
-                     bytes, memory);
+    const cudaError_t error =
+        cudaHostAlloc(&memory, std::max<uint64_t>(bytes, 1), cudaHostAllocPortable);
+    return Allocated("cudaHostAlloc", error, bytes, memory);
   }
   void FreePinned(void* memory) override {
     MakeCurrent(context_.ordinal);

@@ -39,7 +39,7 @@ on_host=//kernels/cuda:libkaon_cuda_on_host.so
 bazel build --config=opt "--disk_cache=$(deploy/disk_cache.sh)" --noshow_progress --ui_event_filters=-info \
   "${targets[@]}" $on_host </dev/null
 if home=$(deploy/detect_cuda.sh); then
-  make --no-print-directory -C tests/gpu "OUT=$root/build/cuda" "CUDA_HOME=$home" CUDA_ARCHS=90a
+  make --no-print-directory -j "$(nproc)" -C tests/gpu "OUT=$root/build/cuda" "CUDA_HOME=$home" CUDA_ARCHS=90a
 fi
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/kaon-bundle.XXXXXX")
