@@ -15,7 +15,6 @@ using kernels::NsForm;
 using kernels::Tensor;
 using kernels::Update;
 
-constexpr int kRepeats = 20;
 constexpr double kGiga = 1e9;
 // 126 matrices: 18 of each shape. peers.py has the same list.
 constexpr uint64_t kSmallShapes[][2] = {{64, 64},   {128, 128},  {256, 256}, {64, 576},
@@ -58,7 +57,7 @@ class Bench {
   }
 
  private:
-  int repeats() const { return machine_.small ? 2 : kRepeats; }
+  int repeats() const { return machine_.small ? 2 : machine_.repeats; }
   uint64_t elements() const { return machine_.small ? 4096 : uint64_t{256} << 20; }
 
   void Rate(const std::string& name, uint64_t bytes, const std::function<void()>& run) {
@@ -192,7 +191,7 @@ class Bench {
     }
     std::vector<TrainedParameter*> all;
     double sum = 0;
-    const int repeats = machine_.small ? 2 : 5;
+    const int repeats = machine_.small ? 2 : std::min(5, machine_.repeats);
     for (const Parameters& group : groups) {
       std::vector<TrainedParameter*> members;
       Append(group, members);

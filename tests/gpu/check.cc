@@ -33,7 +33,7 @@ constexpr Section kSections[] = {{"probe", Probe},
 
 constexpr char kUsage[] =
     "Usage: kaon-gpu-check SECTION [--json FILE] [--small] [--device N] [--backend NAME]\n"
-    "                      [--plugin-dir DIR]\n"
+    "                      [--plugin-dir DIR] [--repeats N]\n"
     "SECTION is probe, twins, conformance, products, determinism or bench.\n"
     "  --json FILE        where JSON lines go (default: standard output)\n"
     "  --small            tiny sizes, to see that everything runs: figures mean nothing\n"
@@ -41,12 +41,14 @@ constexpr char kUsage[] =
     "  --backend NAME     the backend to compare with the CPU's (default: " KAON_CHECKED_BACKEND
     ")\n"
     "  --plugin-dir DIR   folder of its library (default: where the loader looks)\n"
+    "  --repeats N        rounds of a figure of `bench`, for a profiler (default: 20)\n"
     "Exit status: 0 if every check passed, 1 if one failed, 2 if the section could not run.\n";
 
 struct Options {
   const Section* section = nullptr;
   std::string json;
   bool small = false;
+  int repeats = 20;
   kernels::BackendOptions backend;
 };
 
@@ -66,6 +68,8 @@ bool Parse(int argc, char** argv, Options& options) {
       options.backend.name = argv[++i];
     } else if (argument == "--plugin-dir" && has_value) {
       options.backend.plugin_dir = argv[++i];
+    } else if (argument == "--repeats" && has_value) {
+      options.repeats = std::max(1, std::atoi(argv[++i]));
     } else {
       if (options.section != nullptr) return false;
       for (const Section& section : kSections) {
@@ -103,7 +107,7 @@ int Main(int argc, char** argv) {
   if (!cuda.ok()) return CannotRun(cuda.status());
   std::cerr << (*cuda)->name() << ": " << (*cuda)->device_class() << std::endl;
   Results results(options.section->name, json);
-  options.section->run({**device, **cuda, **cpu, options.small}, results);
+  options.section->run({**device, **cuda, **cpu, options.small, options.repeats}, results);
   return results.num_failed() > 0 ? 1 : 0;
 }
 

@@ -16,6 +16,8 @@ struct Machine {
   kernels::Backend& cpu;
   // Tiny sizes, to see that everything runs: figures mean nothing.
   bool small = false;
+  // Rounds of a figure of Measure.
+  int repeats = 20;
 };
 
 // Describes the card, and what its libraries can do.
