@@ -113,10 +113,8 @@ SymmetricForm FormByRule(const SymmetricProducts& symmetric, const SymmetricBatc
                          int multiprocessors) {
   // Below, most tiles touch the diagonal: the library's dense product is as fast.
   constexpr int64_t kLeastForWgmma = 2048;
-  // One wave of our own kernel's tiles, two for each square that touches the lower triangle. With
-  // fewer it leaves multiprocessors idle.
-  const int64_t squares = (shape.n + kTileCols - 1) / kTileCols;
-  if (shape.n >= kLeastForWgmma && squares * (squares + 1) * shape.batch >= multiprocessors &&
+  // With less than a wave of tiles, our own kernel leaves multiprocessors idle.
+  if (shape.n >= kLeastForWgmma && NumSymmetricTiles(shape.n) * shape.batch >= multiprocessors &&
       symmetric.Supports(SymmetricForm::kWgmma, shape)) {
     return SymmetricForm::kWgmma;
   }

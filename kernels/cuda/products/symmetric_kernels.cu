@@ -21,11 +21,9 @@ constexpr int kStepBytes = (kTileRows + kTileCols) * kBoxRowBytes;
 // One warpgroup loads, two multiply.
 constexpr int kThreads = 384;
 constexpr int kConsumerWarps = 8;
-// Rows and columns of the results that a warp stages at a time; 16 more bytes a row spread the
-// rows over the banks.
+// Rows of a block that a warp stages at a time; 16 more bytes a row spread the rows over the banks.
 constexpr int kWarpRows = 16;
-constexpr int kStagedCols = 128;
-constexpr int kStagedPitch = kStagedCols + 8;
+constexpr int kStagedPitch = kBlockEdge + 8;
 static_assert(kTileK == kBoxCols);
 
 struct Step {
@@ -96,37 +94,43 @@ KAON_DEVICE int64_t OffsetOf(int batch, int64_t stride, int row, int64_t pitch, 
   return Has(SeededBug::kOffsetIn32Bits) ? static_cast<int32_t>(offset) : offset;
 }
 
-// Stores elements of a row of the lower triangle, diagonal included, from column `col` on.
+// Stores elements of a row of a block, from column `col` on; on the diagonal, up to it.
 template <int count>
-KAON_DEVICE void StoreLower(const Epilogue& e, int batch, int row, int col,
-                            const Elements<count>& values) {
+KAON_DEVICE void StoreRow(const Epilogue& e, int batch, int row, int col, bool on_diagonal,
+                          const Elements<count>& values) {
   if (row >= e.n && !Has(SeededBug::kRaggedRowsStored)) return;
-  const int end = Has(SeededBug::kUpperHalfStored) ? e.n - col : row - col + 1;
+  const bool whole = !on_diagonal || Has(SeededBug::kUpperHalfStored);
+  const int end = whole ? e.n - col : row - col + 1;
   if (end <= 0) return;
   Store(e.d + OffsetOf(batch, e.d_stride, row, e.d_pitch, col), values, 0, end);
 }
 
-// Stores the mirror image of elements of a column, from row `row` on: those below the diagonal.
+// Stores the mirror image of elements of a column, from row `row` on; on the diagonal, of those
+// below it.
 template <int count>
-KAON_DEVICE void StoreMirror(const Epilogue& e, int batch, int row, int col,
+KAON_DEVICE void StoreMirror(const Epilogue& e, int batch, int row, int col, bool on_diagonal,
                              const Elements<count>& values) {
-  const int begin = col + 1 - row;
+  const int begin = on_diagonal ? col + 1 - row : 0;
   const int end = e.n - row;
-  if (begin >= count || end <= 0) return;
+  if (begin >= count || end <= 0 || col >= e.n) return;
   if (Has(SeededBug::kMirrorIndexWrong)) row ^= 8;
   Store(e.d + OffsetOf(batch, e.d_stride, col, e.d_pitch, row), values, begin, end);
 }
 
-// Returns the results of the sums of two neighbouring columns; `col` is even.
+// Reads `count` elements of C; those past its edge are undefined.
+template <int count>
+KAON_DEVICE Elements<count> LoadAddends(const Epilogue& e, int batch, int row, int col) {
+  if (row >= e.n || col >= e.n) return {};
+  return *reinterpret_cast<const Elements<count>*>(
+      e.c + OffsetOf(batch, e.c_stride, row, e.c_pitch, col));
+}
+
+// Returns the results of the sums of two neighbours.
 template <DType dtype>
-KAON_DEVICE uint32_t ResultsOf(const Epilogue& e, int batch, int row, int col, float sum,
-                               float right_sum) {
+KAON_DEVICE uint32_t ResultsOf(const Epilogue& e, float sum, float right_sum, uint32_t addends) {
   float result = e.alpha * sum;
   float right_result = e.alpha * right_sum;
-  if (e.beta != 0 && row < e.n && col <= row) {
-    const uint16_t* const c = e.c + OffsetOf(batch, e.c_stride, row, e.c_pitch, col);
-    // The upper half may be where the mirror image goes.
-    const uint32_t addends = col < row ? *reinterpret_cast<const uint32_t*>(c) : *c;
+  if (e.beta != 0) {
     result += e.beta * Widened<dtype>(static_cast<uint16_t>(addends));
     right_result += e.beta * Widened<dtype>(static_cast<uint16_t>(addends >> 16));
   }
@@ -138,17 +142,17 @@ KAON_DEVICE uint32_t ResultsOf(const Epilogue& e, int batch, int row, int col, f
 // Stores both images of a warp's staged results, in accesses of 16 bytes. Its first element is
 // (row, col) of the matrix.
 KAON_DEVICE void StoreStaged(const Epilogue& e, const StagedRows& staged, int batch, int row,
-                             int col) {
+                             int col, bool on_diagonal) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int chunk = lane % 16 * 8;
   KAON_UNROLL
   for (int r = lane / 16; r < kWarpRows; r += 2) {
-    StoreLower(e, batch, row + r, col + chunk,
-               *reinterpret_cast<const Elements<8>*>(&staged.values[r][chunk]));
+    StoreRow(e, batch, row + r, col + chunk, on_diagonal,
+             *reinterpret_cast<const Elements<8>*>(&staged.values[r][chunk]));
   }
   const int half = lane % 2 * 8;
   KAON_UNROLL
-  for (int c = lane / 2 * 2; c < kStagedCols; c += 32) {
+  for (int c = lane / 2 * 2; c < kBlockEdge; c += 32) {
     Elements<8> left;
     Elements<8> right;
     KAON_UNROLL
@@ -158,30 +162,57 @@ KAON_DEVICE void StoreStaged(const Epilogue& e, const StagedRows& staged, int ba
       left.words[i] = (even & 0xffffu) | odd << 16;
       right.words[i] = even >> 16 | (odd & 0xffff0000u);
     }
-    StoreMirror(e, batch, row + half, col + c, left);
-    StoreMirror(e, batch, row + half, col + c + 1, right);
+    StoreMirror(e, batch, row + half, col + c, on_diagonal, left);
+    StoreMirror(e, batch, row + half, col + c + 1, on_diagonal, right);
   }
 }
 
-// Stores a warp's sums of a whole tile. Its first row is `warp_row` of the tile.
+// The elements of C that a thread loads for a warp's rows of a block.
+struct WarpAddends {
+  Elements<8> of[kWarpRows / 2];
+
+  KAON_DEVICE static int Row(int i) { return static_cast<int>(threadIdx.x) % 32 / 16 + i * 2; }
+  KAON_DEVICE static int Col() { return static_cast<int>(threadIdx.x) % 16 * 8; }
+  KAON_DEVICE void Load(const Epilogue& e, int batch, int row, int col) {
+    KAON_UNROLL
+    for (int i = 0; i < kWarpRows / 2; ++i) {
+      of[i] = LoadAddends<8>(e, batch, row + Row(i), col + Col());
+    }
+  }
+  KAON_DEVICE void Stage(StagedRows& staged) const {
+    KAON_UNROLL
+    for (int i = 0; i < kWarpRows / 2; ++i) {
+      *reinterpret_cast<Elements<8>*>(&staged.values[Row(i)][Col()]) = of[i];
+    }
+  }
+};
+
+// Stores a warp's sums of a whole tile. Its first row is `warp_row` of the tile; `addends` are
+// those of the first block.
 template <DType dtype>
 KAON_DEVICE void StoreTile(const Epilogue& e, const SymmetricWork& w, int warp_row,
-                           StagedRows& staged, const float (&d)[128]) {
+                           StagedRows& staged, WarpAddends& addends, const float (&d)[128]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int row = w.row + warp_row;
   KAON_UNROLL
-  for (int part = 0; part < kTileCols / kStagedCols; ++part) {
-    const int col = w.col + part * kStagedCols;
+  for (int block = 0; block < 2; ++block) {
+    const int col = w.cols[block];
+    if (col < 0) return;
+    if (e.beta != 0) {
+      addends.Stage(staged);
+      __syncwarp();
+      if (block == 0 && w.cols[1] >= 0) addends.Load(e, w.batch, row, w.cols[1]);
+    }
     KAON_UNROLL
     for (int j = 0; j < 32; ++j) {
       const int r = lane / 4 + j % 2 * 8;
       const int c = j / 2 * 8 + lane % 4 * 2;
-      const int i = part * 64 + j * 2;
-      *reinterpret_cast<uint32_t*>(&staged.values[r][c]) =
-          ResultsOf<dtype>(e, w.batch, row + r, col + c, d[i], d[i + 1]);
+      const int i = block * 64 + j * 2;
+      auto* const pair = reinterpret_cast<uint32_t*>(&staged.values[r][c]);
+      *pair = ResultsOf<dtype>(e, d[i], d[i + 1], *pair);
     }
     if (!Has(SeededBug::kTileReadBeforeWritten)) __syncwarp();
-    StoreStaged(e, staged, w.batch, row, col);
+    StoreStaged(e, staged, w.batch, row, col, w.row == col);
     if (!Has(SeededBug::kTileOverwrittenEarly)) __syncwarp();
   }
 }
@@ -207,6 +238,8 @@ KAON_DEVICE void LoadOperands(const ProductArguments& arguments, Pipeline& p) {
   for (int i = static_cast<int>(blockIdx.x); i < arguments.num_work;
        i += static_cast<int>(gridDim.x)) {
     const SymmetricWork w = arguments.work[i];
+    // A missing block is another copy of the first one, whose products nobody stores.
+    const int second_col = w.cols[1] < 0 ? w.cols[0] : w.cols[1];
     for (int k = w.first_step; k < w.first_step + w.num_steps; ++k, ++step) {
       const uint32_t s = step % kStages;
       const uint32_t parity = Has(SeededBug::kEmptyParityWrong) ? 0 : 1;
@@ -218,7 +251,9 @@ KAON_DEVICE void LoadOperands(const ProductArguments& arguments, Pipeline& p) {
       ArriveExpecting(&p.full[s], bytes);
       const int x = (k + (Has(SeededBug::kStepOffByOne) ? 1 : 0)) * kTileK;
       LoadBox(p.steps[s].a, arguments.a, &p.full[s], x, w.row, w.batch);
-      LoadBox(p.steps[s].b, arguments.b, &p.full[s], x, w.col, w.batch);
+      LoadBox(p.steps[s].b, arguments.b, &p.full[s], x, w.cols[0], w.batch);
+      LoadBox(p.steps[s].b + kBlockEdge * kBoxRowBytes, arguments.b, &p.full[s], x, second_col,
+              w.batch);
     }
   }
 }
@@ -253,13 +288,17 @@ KAON_DEVICE void MultiplyOperands(const ProductArguments& arguments, Pipeline& p
       const uint32_t read = step + (Has(SeededBug::kReleasedBeforeRead) ? 0 : kStages - 1);
       if (k > 0 && first_lane) Arrive(&p.empty[read % kStages]);
     }
+    const int warp_row = group * 64 + warp * kWarpRows;
+    const Epilogue& e = arguments.epilogue;
+    // Loaded while the last products run.
+    WarpAddends addends;
+    if (e.beta != 0 && w.part < 0) addends.Load(e, w.batch, w.row + warp_row, w.cols[0]);
     if (!Has(SeededBug::kSumsReadBeforeWait)) AwaitSums(d);
     if (first_lane) Arrive(&p.empty[(step + kStages - 1) % kStages]);
     if (w.part >= 0) {
-      StorePart(arguments.workspace, w.part, group * 64 + warp * kWarpRows, d);
+      StorePart(arguments.workspace, w.part, warp_row, d);
     } else {
-      StoreTile<dtype>(arguments.epilogue, w, group * 64 + warp * kWarpRows,
-                       p.staged[group * 4 + warp], d);
+      StoreTile<dtype>(e, w, warp_row, p.staged[group * 4 + warp], addends, d);
     }
   }
 }
@@ -314,10 +353,12 @@ __global__ void __launch_bounds__(kFinishThreads)
   const int square = static_cast<int>(blockIdx.x) % kSquaresOfTile;
   const int square_row = square / (kTileCols / kSquare) * kSquare;
   const int square_col = square % (kTileCols / kSquare) * kSquare;
+  const int block_col = w.cols[square_col / kBlockEdge];
   const int row = w.row + square_row;
-  const int col = w.col + square_col;
+  const int col = block_col + square_col % kBlockEdge;
+  const bool on_diagonal = w.row == block_col;
   const Epilogue& e = arguments.epilogue;
-  if (row >= e.n || col >= row + kSquare) return;
+  if (block_col < 0 || row >= e.n || (on_diagonal && col >= row + kSquare)) return;
   const int r = static_cast<int>(threadIdx.x) / 8;
   const int c = static_cast<int>(threadIdx.x) % 8 * 4;
   const float* from = arguments.workspace +
@@ -328,12 +369,14 @@ __global__ void __launch_bounds__(kFinishThreads)
     const Quad addends = *reinterpret_cast<const Quad*>(from);
     for (int i = 0; i < 4; ++i) sums.values[i] += addends.values[i];
   }
+  Elements<4> addends = {};
+  if (e.beta != 0) addends = LoadAddends<4>(e, w.batch, row + r, col + c);
   Elements<4> results;
   for (int i = 0; i < 2; ++i) {
-    results.words[i] = ResultsOf<dtype>(e, w.batch, row + r, col + c + i * 2, sums.values[i * 2],
-                                        sums.values[i * 2 + 1]);
+    results.words[i] =
+        ResultsOf<dtype>(e, sums.values[i * 2], sums.values[i * 2 + 1], addends.words[i]);
   }
-  StoreLower(e, w.batch, row + r, col + c, results);
+  StoreRow(e, w.batch, row + r, col + c, on_diagonal, results);
   FinishMemory& memory = SharedMemory<FinishMemory>();
   for (int i = 0; i < 4; ++i) {
     memory.values[c + i][r] = static_cast<uint16_t>(results.words[i / 2] >> (i % 2 * 16));
@@ -344,13 +387,13 @@ __global__ void __launch_bounds__(kFinishThreads)
     mirrored.words[i] =
         memory.values[r][c + i * 2] | static_cast<uint32_t>(memory.values[r][c + i * 2 + 1]) << 16;
   }
-  StoreMirror(e, w.batch, row + c, col + r, mirrored);
+  StoreMirror(e, w.batch, row + c, col + r, on_diagonal, mirrored);
 }
 
 template <DType dtype>
 void LaunchAs(Stream& stream, const SymmetricLaunch& l) {
-  const auto operand = [&](const SymmetricMatrices& m, int box_rows) {
-    return MakeTensorMap({m.data, l.n, l.k, m.pitch, l.batch, m.stride}, dtype, box_rows);
+  const auto operand = [&](const SymmetricMatrices& m) {
+    return MakeTensorMap({m.data, l.n, l.k, m.pitch, l.batch, m.stride}, dtype, kBlockEdge);
   };
   const Epilogue epilogue = {static_cast<int>(l.n),
                              l.alpha,
@@ -366,8 +409,7 @@ void LaunchAs(Stream& stream, const SymmetricLaunch& l) {
           .threads = kThreads,
           .dynamic_shared_bytes = kSymmetricSharedBytes},
          MultiplySymmetric<dtype>,
-         ProductArguments{operand(l.a, kTileRows), operand(l.b, kTileCols), l.work, l.num_work,
-                          l.workspace, epilogue});
+         ProductArguments{operand(l.a), operand(l.b), l.work, l.num_work, l.workspace, epilogue});
   Launch(stream, {.blocks = int64_t{l.num_cut} * kSquaresOfTile, .threads = kFinishThreads},
          AddParts<dtype>, FinishArguments{l.cut, l.parts, l.workspace, epilogue});
 }

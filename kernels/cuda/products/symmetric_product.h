@@ -1,7 +1,8 @@
 // A product whose result is symmetric: D <- alpha A B^T + beta C. It takes half the work of a dense
-// product, on devices with WGMMA and TMA (sm_90a). Elements have 16 bits; sums are fp32. The lower
-// triangle is computed and mirrored, so D is exactly symmetric. The bits depend on shape and device
-// alone. Make one plan for each shape, outside of a capture. Several streams may use one plan.
+// product, on devices with WGMMA and TMA (sm_90a). Elements have 16 bits; sums are fp32. Each pair
+// of mirror images is computed once (symmetric_schedule.h), so D is exactly symmetric. The bits
+// depend on shape and device alone. Make one plan for each shape, outside of a capture. Several
+// streams may use one plan.
 #ifndef KAON_KERNELS_CUDA_PRODUCTS_SYMMETRIC_PRODUCT_H_
 #define KAON_KERNELS_CUDA_PRODUCTS_SYMMETRIC_PRODUCT_H_
 
@@ -30,12 +31,12 @@ struct SymmetricShape {
 };
 
 // Device memory. Matrices start on 16-byte boundaries, and pitch and stride are multiples of 8
-// elements: the caller pads rows. The padding is neither read nor written.
+// elements: the caller pads rows. Of the padding, only that of c may be read.
 struct SymmetricOperands {
   // n x k each; may be the same.
   SymmetricMatrices a;
   SymmetricMatrices b;
-  // n x n each; may be the same. Only the lower triangle of c is read, and none of it if beta is 0.
+  // n x n each. c is symmetric, and not read if beta is 0. d is none of the others.
   SymmetricMatrices c;
   SymmetricMatrices d;
   float alpha = 1;

@@ -10,28 +10,52 @@
 namespace kaon::kernels::cuda {
 namespace {
 
-// Squares of kTileCols on an edge of a group.
+// Squares of 2 x 2 blocks on an edge of a group.
 constexpr int kGroup = 8;
 // Shorter parts cost more in their epilogue than they save.
 constexpr int kLeastSteps = 4;
 
-void AppendTiles(int n, int steps, int batch, std::vector<SymmetricWork>* tiles) {
-  const int squares = (n + kTileCols - 1) / kTileCols;
-  const auto append_square = [&](int i, int j) {
-    for (int row = i * kTileCols; row < std::min(n, (i + 1) * kTileCols); row += kTileRows) {
-      tiles->push_back({batch, row, j * kTileCols, 0, steps, -1});
-    }
+// Appends the tiles of a square of 2 x 2 blocks. The block (2 i, 2 i) on the diagonal has no
+// neighbour left. For even i its tile takes the mirror image of the block (2 i + 2, 2 i), so that
+// the rest of that row has tiles of two blocks.
+void AppendSquare(int i, int j, int blocks, const SymmetricWork& whole,
+                  std::vector<SymmetricWork>* tiles) {
+  const auto append = [&](int row, int col, int second_col) {
+    SymmetricWork tile = whole;
+    tile.row = row * kBlockEdge;
+    tile.cols[0] = col * kBlockEdge;
+    tile.cols[1] = second_col < blocks ? second_col * kBlockEdge : -1;
+    tiles->push_back(tile);
   };
+  const int row = 2 * i;
+  if (i == j && i % 2 == 0) append(row, row, row + 2);
+  if (i == j && i % 2 == 1) append(row, row - 1, row);
+  const bool is_taken = j == i - 1 && j % 2 == 0;
+  if (j < i && !is_taken) append(row, 2 * j, 2 * j + 1);
+  if (row + 1 < blocks) append(row + 1, 2 * j, 2 * j + 1);
+}
+
+void AppendTiles(int n, int steps, int batch, std::vector<SymmetricWork>* tiles) {
+  const int blocks = (n + kBlockEdge - 1) / kBlockEdge;
+  const int squares = (blocks + 1) / 2;
+  const SymmetricWork whole = {batch, 0, {0, -1}, 0, steps, -1};
   for (int group_i = 0; group_i < squares; group_i += kGroup) {
     for (int group_j = 0; group_j <= group_i; group_j += kGroup) {
       for (int i = group_i; i < std::min(squares, group_i + kGroup); ++i) {
-        for (int j = group_j; j <= std::min(i, group_j + kGroup - 1); ++j) append_square(i, j);
+        for (int j = group_j; j <= std::min(i, group_j + kGroup - 1); ++j) {
+          AppendSquare(i, j, blocks, whole, tiles);
+        }
       }
     }
   }
 }
 
 }  // namespace
+
+int64_t NumSymmetricTiles(int64_t n) {
+  const int64_t blocks = (n + kBlockEdge - 1) / kBlockEdge;
+  return (blocks * (blocks + 1) / 2 + 1) / 2;
+}
 
 SymmetricSchedule MakeSymmetricSchedule(int64_t n, int64_t k, int64_t batch, int multiprocessors,
                                         bool cuts_last_wave) {
@@ -58,8 +82,10 @@ SymmetricSchedule MakeSymmetricSchedule(int64_t n, int64_t k, int64_t batch, int
       const int begin = static_cast<int>(int64_t{steps} * p / parts);
       int end = static_cast<int>(int64_t{steps} * (p + 1) / parts);
       if (Has(SeededBug::kPartsOverlap)) end = std::min(end + 1, steps);
-      schedule.work.push_back(
-          {tile->batch, tile->row, tile->col, begin, end - begin, tile->part + p});
+      schedule.work.push_back(*tile);
+      schedule.work.back().first_step = begin;
+      schedule.work.back().num_steps = end - begin;
+      schedule.work.back().part = tile->part + p;
     }
   }
   return schedule;

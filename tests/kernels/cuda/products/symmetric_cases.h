@@ -18,8 +18,6 @@ struct SymmetricCase {
   float alpha = 1;
   float beta = 0;
   int multiprocessors = 4;
-  // D is where C is.
-  bool in_place = false;
   // The matrices of D are more than 2^31 elements apart.
   bool far = false;
 };

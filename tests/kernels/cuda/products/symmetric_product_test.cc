@@ -22,10 +22,6 @@ TEST(SymmetricProductTest, AddsTheMatrixC) {
   EXPECT_EQ(WrongSymmetricProducts({.n = 260, .k = 64, .alpha = 2.5f, .beta = -0.5f}, 3), 0);
 }
 
-TEST(SymmetricProductTest, WritesWhereCIs) {
-  EXPECT_EQ(WrongSymmetricProducts({.n = 136, .k = 80, .beta = 1.5f, .in_place = true}, 3), 0);
-}
-
 TEST(SymmetricProductTest, AddsThePartsOfACutWave) {
   // 5 tiles on 4 multiprocessors: the last one in 2 parts of 4 steps.
   EXPECT_EQ(WrongSymmetricProducts({.n = 264, .k = 520, .alpha = 3, .beta = 2}, 2), 0);
