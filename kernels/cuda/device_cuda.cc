@@ -36,8 +36,8 @@ struct LastCall {
 // Waits for an event, at most `deadline`. Polls, since cudaEventSynchronize never returns for a
 // wedged device.
 void AwaitEvent(int ordinal, cudaEvent_t event, const LastCall& last, absl::Duration deadline) {
-  // Most waits end in some microseconds.
-  constexpr absl::Duration kSpins = absl::Microseconds(200);
+  // A sleep ends up to 0.3 ms late, which a step of small matrices would feel.
+  constexpr absl::Duration kSpins = absl::Milliseconds(2);
   const absl::Time begin = SteadyNow();
   while (true) {
     const cudaError_t state = cudaEventQuery(event);

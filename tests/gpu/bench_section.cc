@@ -16,11 +16,6 @@ using kernels::Tensor;
 using kernels::Update;
 
 constexpr double kGiga = 1e9;
-// 126 matrices: 18 of each shape. peers.py has the same list.
-constexpr uint64_t kSmallShapes[][2] = {{64, 64},   {128, 128},  {256, 256}, {64, 576},
-                                        {128, 512}, {256, 1024}, {192, 384}};
-constexpr int kOfEachShape = 18;
-
 using Parameters = std::vector<std::unique_ptr<TrainedParameter>>;
 
 // Returns the median of the seconds of `run`, which waits for the device.
@@ -51,8 +46,10 @@ class Bench {
     MeasureMuon("muon_gram_4096x14336", NsForm::kGram, {{4096, 14336}}, 1);
     MeasureMuon("muon_64x256x256", NsForm::kStandard, {{256, 256}}, 64);
     std::vector<std::vector<uint64_t>> shapes;
-    for (const auto& shape : kSmallShapes) shapes.push_back({shape[0], shape[1]});
-    MeasureMuon("muon_126", NsForm::kStandard, shapes, kOfEachShape);
+    for (const auto& shape : kSmallShapes) {
+      shapes.push_back({static_cast<uint64_t>(shape[0]), static_cast<uint64_t>(shape[1])});
+    }
+    MeasureMuon("muon_126", NsForm::kStandard, shapes, kOfEachSmallShape);
     MeasureStep();
   }
 

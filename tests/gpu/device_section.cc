@@ -14,6 +14,7 @@ namespace {
 
 using kernels::NsDType;
 using kernels::NsForm;
+using kernels::cuda::NewtonSchulzPlan;
 using kernels::cuda::OwnedMemory;
 using kernels::cuda::SymmetricBatch;
 using kernels::cuda::SymmetricForm;
@@ -32,6 +33,7 @@ class DeviceBench {
     for (const int64_t n : {2048, 4096, 8192}) MeasureGemm(n);
     for (const int64_t n : {4096, 8192}) MeasureForms(n, n, NsForm::kStandard);
     MeasureForms(4096, 14336, NsForm::kGram);
+    MeasureSmall();
     results_.Fact("chosen_forms", tuned_.Text());
     results_.Fact("algorithms", stream_.products().Algorithms());
   }
@@ -114,7 +116,7 @@ class DeviceBench {
     for (const int64_t k : {r, c}) {
       dense.Set(kernels::cuda::KindOf({config.dtype, r, k, 1}), {SymmetricForm::kDense, {}});
     }
-    MeasureIteration(absl::StrCat("ns_dense_", shape), config, {r, c, 1}, dense);
+    MeasureIteration(absl::StrCat("ns_dense_", shape), config, {{r, c, 1}}, dense);
     if (form == NsForm::kGram) {
       config.form = form;
       config.dtype = NsDType::kFloat16;
@@ -130,34 +132,68 @@ class DeviceBench {
       Skip(name, tuned);
       return;
     }
-    MeasureIteration(name, config, {r, c, 1}, tuned_);
+    MeasureIteration(name, config, {{r, c, 1}}, tuned_);
   }
 
-  void MeasureIteration(const std::string& name, const kernels::NewtonSchulzConfig& config,
-                        const WideBatch& shape, kernels::cuda::ProductChoice& choice) {
-    using kernels::cuda::NewtonSchulzPlan;
+  // One batch of matrices of one shape, with its input.
+  struct Iteration {
+    OwnedMemory memory;
+    std::unique_ptr<NewtonSchulzPlan> plan;
+    DeviceMatrices x;
+    uint64_t bytes = 0;
+  };
+
+  absl::StatusOr<Iteration> MakeIteration(const kernels::NewtonSchulzConfig& config,
+                                          const WideBatch& shape,
+                                          kernels::cuda::ProductChoice& choice) {
     auto memory =
         OwnedMemory::OnDevice(stream_.device(), NewtonSchulzPlan::MemoryBytes(config, shape));
-    if (!memory.ok()) {
-      Skip(name, memory.status());
-      return;
-    }
+    if (!memory.ok()) return memory.status();
     auto plan = NewtonSchulzPlan::Create(
         {stream_.device(), stream_.products(), symmetric_, choice, stream_.on()}, config, shape,
         memory->data());
-    auto x = DeviceMatrices::Create(stream_, {config.dtype, shape.r, shape.c, 1});
-    if (!plan.ok() || !x.ok()) {
-      Skip(name, plan.ok() ? x.status() : plan.status());
-      return;
-    }
+    if (!plan.ok()) return plan.status();
+    auto x = DeviceMatrices::Create(stream_, {config.dtype, shape.r, shape.c, shape.batch});
+    if (!x.ok()) return x.status();
     x->FillRepeated(stream_, 5, 0.5f / static_cast<float>(shape.c));
     const uint64_t bytes = (*plan)->layout().stride * kernels::cuda::ElementBytes(config.dtype);
+    return Iteration{*std::move(memory), *std::move(plan), *std::move(x), bytes * shape.batch};
+  }
+
+  void MeasureIteration(const std::string& name, const kernels::NewtonSchulzConfig& config,
+                        const std::vector<WideBatch>& shapes,
+                        kernels::cuda::ProductChoice& choice) {
+    std::vector<Iteration> iterations;
+    for (const WideBatch& shape : shapes) {
+      absl::StatusOr<Iteration> iteration = MakeIteration(config, shape, choice);
+      if (!iteration.ok()) {
+        Skip(name, iteration.status());
+        return;
+      }
+      iterations.push_back(*std::move(iteration));
+    }
     // The copy of the input takes the place of normalisation and rounding.
     const double seconds = stream_.MedianSeconds(small_, [&](int) {
-      stream_.stream().Copy(x->data(), (*plan)->x(), bytes);
-      (*plan)->Run();
+      for (const Iteration& iteration : iterations) {
+        stream_.stream().Copy(iteration.x.data(), iteration.plan->x(), iteration.bytes);
+        iteration.plan->Run();
+      }
     });
     results_.Figure(name, seconds * 1e3, "ms");
+  }
+
+  // Batches of equal small matrices in bf16.
+  void MeasureSmall() {
+    const kernels::NewtonSchulzConfig config = {.dtype = NsDType::kBFloat16};
+    const int64_t each = small_ ? 2 : kOfEachSmallShape;
+    MeasureIteration("ns_64x256x256", config,
+                     {{small_ ? 16 : 256, small_ ? 16 : 256, small_ ? 2 : 64}}, tuned_);
+    std::vector<WideBatch> shapes;
+    for (const auto& shape : kSmallShapes) {
+      const int64_t divisor = small_ ? shape[0] / 16 : 1;
+      shapes.push_back({shape[0] / divisor, shape[1] / divisor, each});
+    }
+    MeasureIteration("ns_126", config, shapes, tuned_);
   }
 
   DeviceStream& stream_;

@@ -18,7 +18,7 @@ import time
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 STEPS = 5
 LARGE = [(4096, 4096), (8192, 8192), (4096, 14336)]
-# 126 matrices: 18 of each shape. bench_section.cc has the same list.
+# 126 matrices: 18 of each shape. sections.h has the same list.
 SMALL = [(64, 64), (128, 128), (256, 256), (64, 576), (128, 512), (256, 1024), (192, 384)]
 EACH = 18
 REASON = "not measured: "
@@ -116,14 +116,18 @@ class Peers:
         inputs = [self.random(1, n, m) for _ in range(2)]
         row(name, self.by_turns(run, inputs) * 1e3, "ms", steps=STEPS)
 
-    def muon(self, name, shape):
-        n, m = (16, 16 * shape[1] // shape[0]) if self.smoke else shape
-        optimizer = self.torch.optim.Muon(self.parameters([(n, m)]), lr=1e-3, momentum=0.95, nesterov=True, ns_steps=STEPS)
+    def muon(self, name, groups):
+        """`groups` are (count, n, m)."""
+        shapes = [(n, m) for count, n, m in self.sized(groups) for _ in range(count)]
+        optimizer = self.torch.optim.Muon(self.parameters(shapes), lr=1e-3, momentum=0.95, nesterov=True, ns_steps=STEPS)
         row(name, self.seconds(optimizer.step) * 1e3, "ms", steps=STEPS)
+
+    def sized(self, groups):
+        return [(min(count, 2), 16, 16 * m // n) for count, n, m in groups] if self.smoke else groups
 
     def small(self, name, groups, batched):
         """`groups` are (count, n, m). Eager runs one matrix at a time, as torch.optim.Muon does."""
-        groups = [(2, 16, 16 * m // n) for _, n, m in groups] if self.smoke else groups
+        groups = self.sized(groups)
         batches = [self.random(*group) for group in groups]
 
         def run():
@@ -145,11 +149,13 @@ def rows(peers):
         for mode in ("eager", "batched"):
             name = f"ns_{mode}_{label}"
             yield name, lambda name=name, groups=groups, mode=mode: peers.small(name, groups, mode == "batched")
+        name = f"muon_torch_{label}"
+        yield name, lambda name=name, groups=groups: peers.muon(name, groups)
     for kind in ("ns_eager", "muon_torch", "ns_compile"):
         for n, m in LARGE:
             name = f"{kind}_{n}x{m}"
             if kind == "muon_torch":
-                yield name, lambda name=name, shape=(n, m): peers.muon(name, shape)
+                yield name, lambda name=name, group=(1, n, m): peers.muon(name, [group])
             else:
                 yield name, lambda name=name, shape=(n, m), kind=kind: peers.orthogonalize(name, shape, kind == "ns_compile")
 

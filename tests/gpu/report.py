@@ -140,7 +140,11 @@ def of_torch(row, name, peers, floor, words):
 
 
 def best_of_torch(shape):
-    return [f"ns_eager_{shape}", f"ns_compile_{shape}", f"muon_torch_{shape}"]
+    return [f"ns_eager_{shape}", f"ns_compile_{shape}"]
+
+
+def of_torch_muon(row, name, peer, floor):
+    return of_torch(row, name, [f"muon_torch_{peer}"], floor, "torch.optim.Muon")
 
 
 ROWS = [
@@ -163,14 +167,19 @@ ROWS = [
     of_copy("mean + norm + digest", "mean", 0.85),
     Ratio("NS5 4096^2", ("bench", "ns_4096x4096"), [("bench", "ns_dense_4096x4096")], 1.25, "own dense form"),
     Ratio("NS5 8192^2", ("bench", "ns_8192x8192"), [("bench", "ns_dense_8192x8192")], 1.40, "own dense form"),
-    of_torch("NS5 4096^2", "muon_4096x4096", best_of_torch("4096x4096"), 1.50, "best of torch"),
-    of_torch("NS5 8192^2", "muon_8192x8192", best_of_torch("8192x8192"), 1.50, "best of torch"),
+    of_torch("NS5 4096^2", "ns_4096x4096", best_of_torch("4096x4096"), 1.50, "best of torch"),
+    of_torch("NS5 8192^2", "ns_8192x8192", best_of_torch("8192x8192"), 1.50, "best of torch"),
+    of_torch_muon("Muon 4096^2", "muon_4096x4096", "4096x4096", 1.50),
+    of_torch_muon("Muon 8192^2", "muon_8192x8192", "8192x8192", 1.50),
+    of_torch_muon("Muon 4096x14336 Gram", "muon_gram_4096x14336", "4096x14336", 1.50),
     Ratio("NS5 4096x14336 Gram", ("bench", "ns_gram_4096x14336"), [("bench", "ns_dense_4096x14336")], 1.90,
           "own dense form"),
-    of_torch("64 x 256^2", "muon_64x256x256", ["ns_eager_64x256x256"], 5.0, "torch eager"),
-    of_torch("64 x 256^2", "muon_64x256x256", ["ns_batched_64x256x256"], 1.5, "torch batched"),
-    of_torch("126 small matrices", "muon_126", ["ns_eager_126"], 5.0, "torch eager"),
-    of_torch("126 small matrices", "muon_126", ["ns_batched_126"], 1.5, "torch batched"),
+    of_torch("NS5 64 x 256^2", "ns_64x256x256", ["ns_eager_64x256x256"], 5.0, "torch eager"),
+    of_torch("NS5 64 x 256^2", "ns_64x256x256", ["ns_batched_64x256x256"], 1.5, "torch batched"),
+    of_torch_muon("Muon 64 x 256^2", "muon_64x256x256", "64x256x256", 5.0),
+    of_torch("NS5 126 small matrices", "ns_126", ["ns_eager_126"], 5.0, "torch eager"),
+    of_torch("NS5 126 small matrices", "ns_126", ["ns_batched_126"], 1.5, "torch batched"),
+    of_torch_muon("Muon 126 small matrices", "muon_126", "126", 5.0),
     Ratio("step of a 1 G parameter half-Muon job", ("bench", "step_1g"), [("bench", "step_1g_kernels")], 1.15,
           "sum of its kernels", above=True),
     Check("training with 2 shards on the GPU: one digest in two runs", "cluster", "repeated"),

@@ -3,11 +3,18 @@
 #ifndef KAON_TESTS_GPU_SECTIONS_H_
 #define KAON_TESTS_GPU_SECTIONS_H_
 
+#include <cstdint>
+
 #include "kernels/backend.h"
 #include "kernels/cuda/device.h"
 #include "tests/gpu/check_results.h"
 
 namespace kaon::gpu_check {
+
+// 126 matrices: 18 of each shape. peers.py has the same list.
+inline constexpr int64_t kSmallShapes[][2] = {{64, 64},   {128, 128},  {256, 256}, {64, 576},
+                                              {128, 512}, {256, 1024}, {192, 384}};
+inline constexpr int kOfEachSmallShape = 18;
 
 struct Machine {
   kernels::cuda::Device& device;
