@@ -57,7 +57,7 @@ T ResultOf(Lane& lane, const Queue& queue) {
 }  // namespace
 
 CudaBackend::CudaBackend(std::unique_ptr<Device> device, const Options& options)
-    : options_(options), device_(std::move(device)) {}
+    : options_(options), device_(std::move(device)), capacity_bytes_(device_->free_bytes()) {}
 
 CudaBackend::~CudaBackend() {
   MutexLock lock(mutex_);
@@ -94,7 +94,7 @@ std::string CudaBackend::device_class() const {
 
 std::string CudaBackend::memory_tier() const { return absl::StrCat("cuda:", options_.ordinal); }
 
-uint64_t CudaBackend::capacity_bytes() const { return device_->properties().memory_bytes; }
+uint64_t CudaBackend::capacity_bytes() const { return capacity_bytes_; }
 
 absl::StatusOr<Region> CudaBackend::Allocate(uint64_t bytes) {
   CHECK_GT(bytes, 0u);

@@ -73,6 +73,8 @@ class CudaBackend final : public Backend {
 
   const Options options_;
   const std::unique_ptr<Device> device_;
+  // Free at the start: what other processes have is not for this one.
+  const uint64_t capacity_bytes_;
   std::unique_ptr<LanePool> lanes_;
   std::unique_ptr<FoldRing> folds_;
   std::unique_ptr<MuonRunner> muon_;

@@ -9,10 +9,17 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "kernels/cuda/device.h"
 #include "kernels/steady_clock.h"
+
+// What nvcc was asked for, as the Makefile says: "80 90a 100".
+#ifndef KAON_CUDA_ARCHS
+#error "KAON_CUDA_ARCHS names the architectures of the kernels"
+#endif
 
 namespace kaon::kernels::cuda {
 namespace {
@@ -270,6 +277,21 @@ absl::StatusOr<DeviceProperties> PropertiesOf(int ordinal) {
   return properties;
 }
 
+// Returns true if the library was built for the device. Code runs on later minor versions of its
+// architecture; code of an architecture with a letter, such as 90a, does not.
+bool HasKernelsFor(const DeviceProperties& device) {
+  const int here = 10 * device.major + device.minor;
+  for (const absl::string_view arch : absl::StrSplit(KAON_CUDA_ARCHS, ' ', absl::SkipEmpty())) {
+    int built = 0;
+    if (absl::SimpleAtoi(arch, &built)) {
+      if (built <= here && built / 10 == device.major) return true;
+    } else if (absl::SimpleAtoi(arch.substr(0, arch.size() - 1), &built) && built == here) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // Returns how long a wait may last.
 absl::StatusOr<absl::Duration> ReadDeadline() {
   constexpr const char* kName = "KAON_CUDA_DEADLINE_SECONDS";
@@ -295,10 +317,11 @@ absl::StatusOr<std::unique_ptr<Device>> Device::Open(int ordinal) {
   }
   absl::StatusOr<DeviceProperties> properties = PropertiesOf(ordinal);
   if (!properties.ok()) return properties.status();
-  if (properties->major < 8) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("device cuda:", ordinal, " is a ", properties->name, " of compute capability ",
-                     properties->major, ".", properties->minor, ", must be 8.0 or later"));
+  if (!HasKernelsFor(*properties)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "device cuda:", ordinal, " is a ", properties->name, ", sm_", properties->major,
+        properties->minor, ": this library has kernels for sm_", KAON_CUDA_ARCHS,
+        " alone; build it with CUDA_ARCHS=", properties->major, properties->minor));
   }
   const absl::StatusOr<absl::Duration> deadline = ReadDeadline();
   if (!deadline.ok()) return deadline.status();

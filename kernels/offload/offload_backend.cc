@@ -83,7 +83,7 @@ absl::StatusOr<std::unique_ptr<OffloadBackend>> OffloadBackend::Create(
   if (capacity > 0 && options.device_memory_bytes > capacity) {
     return absl::ResourceExhaustedError(
         absl::StrCat("device_memory_bytes is ", options.device_memory_bytes, ", must be at most ",
-                     capacity, ", which ", device->memory_tier(), " has"));
+                     capacity, ", which ", device->memory_tier(), " has free"));
   }
   // The rest is for contexts and libraries.
   if (options.device_memory_bytes == 0) {

@@ -40,7 +40,7 @@ kaon::config::CommandLine Describe() {
        "such as cuda:0 (device 0 of the backend)"},
       {"device_memory_bytes",
        "memory of the device for tensors and the workspace of the largest update; a job that needs "
-       "more is refused; 0: 90 % of what the device has (0)"},
+       "more is refused; 0: 90 % of what is free at the start (0)"},
       {"memory_tier",
        "device, or host: tensors stay in host memory, and the device computes Newton-Schulz alone "
        "(that of device)"},

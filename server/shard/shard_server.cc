@@ -185,7 +185,7 @@ absl::Status ShardServer::BuildTiers(const v1::ShardConfig& config) {
   if (capacity > 0 && bytes > capacity) {
     return absl::InvalidArgumentError(absl::StrCat("device_memory_bytes is ", bytes,
                                                    ", must be at most ", capacity, ", which ",
-                                                   backend_->memory_tier(), " has"));
+                                                   backend_->memory_tier(), " has free"));
   }
   // The rest is for contexts, libraries and the copies of snapshots.
   if (bytes == 0) bytes = capacity > 0 ? capacity / 10 * 9 : std::numeric_limits<uint64_t>::max();
