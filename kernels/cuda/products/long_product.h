@@ -1,6 +1,6 @@
 // fp32 products with a long inner dimension, cut into pieces. The library may add the terms of an
-// element one after another, and each addition rounds: n equal terms are then off by about n
-// 2^-27, and products of long rows miss the tolerance [N9] of numerics.md. Other products are left
+// element one after another, and each addition rounds: n equal terms are then off by up to n 2^-26.
+// So products of long rows would miss the tolerance [N9] of numerics.md. Other products are left
 // whole. Neither the cut nor the bits of a matrix depend on its batch. Any thread.
 // If the results of all pieces of a matrix fit into the scratch, one batch computes them, and one
 // kernel adds them. Otherwise each piece is added to the result so far.
@@ -15,7 +15,7 @@
 namespace kaon::kernels::cuda {
 
 // Longest inner dimension of a piece whose result lies in the scratch. 128 equal terms are off by
-// at most 2e-6, which the steepest coefficient sets magnify two hundred times.
+// at most 2e-6; steep coefficient sets magnify that two hundred times.
 inline constexpr int64_t kLongestPiece = 128;
 // Longest inner dimension of a piece that is added to a result too large for that. Shorter ones
 // would take longer, since each reads and writes the result.
