@@ -8,6 +8,7 @@
 
 #include "absl/memory/memory.h"
 #include "kernels/cuda/muon/iteration_kernels.h"
+#include "kernels/cuda/products/long_product.h"
 #include "kernels/cuda/products/product_tuning.h"
 #include "kernels/cuda/seeded_bug.h"
 #include "kernels/orthogonalize/iteration_steps.h"
@@ -76,7 +77,7 @@ class NewtonSchulzPlan::Search {
   void Multiply(const MatrixProduct& product, Matrix, Matrix, const Matrix*, Matrix) {
     const NsDType dtype = plan_.config_.dtype;
     const int64_t batch = plan_.shape_.batch;
-    status_.Update(plan_.engine_.products.Find(ProductOf(product, dtype, batch)));
+    status_.Update(FindInPieces(plan_.engine_.products, ProductOf(product, dtype, batch)));
     if (!status_.ok() || !product.symmetric) return;
     status_ = FindForm({dtype, product.rows, product.inner, batch});
   }
@@ -131,8 +132,8 @@ class NewtonSchulzPlan::Queue {
         return;
       }
     }
-    engine.products.Multiply(engine.on, ProductOf(product, dtype(), batch()), product.alpha,
-                             product.beta, operands);
+    MultiplyInPieces(engine.products, engine.on, ProductOf(product, dtype(), batch()),
+                     product.alpha, product.beta, operands);
   }
 
  private:

@@ -69,7 +69,7 @@ struct ProductOperands {
 
 // A stream, and device memory that only its products use.
 struct ProductStream {
-  // Scratch of the library, and of the symmetric forms, one after the other.
+  // Scratch of the library, then of symmetric forms and of pieces (long_product.h).
   static constexpr uint64_t kLibraryBytes = uint64_t{32} << 20;
   static constexpr uint64_t kFormBytes = uint64_t{32} << 20;
   static constexpr uint64_t kScratchBytes = kLibraryBytes + kFormBytes;

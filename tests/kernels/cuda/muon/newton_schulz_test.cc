@@ -70,6 +70,20 @@ TEST(DeviceNewtonSchulzTest, AgreesWithFloat64WithinItsTolerances) {
   }
 }
 
+// The Gram matrix sums squares of 30000 equal elements, each step anew.
+TEST(DeviceNewtonSchulzTest, LongRowsOfOneSignKeepTheirTolerance) {
+  constexpr int kRows = 2;
+  constexpr int kCols = 30000;
+  const NewtonSchulzTestCase c =
+      TestCase(NewtonSchulzCoefficientSets()[0], 5, NsDType::kFloat32, NsForm::kStandard);
+  const std::vector<float> in(kRows * kCols, 1.25f);
+  Orthogonalizer device;
+  const std::vector<float> out = device.Run(c.config, kRows, kCols, {NormalisedMatrix(c, in)})[0];
+  const reference::Matrix exact =
+      reference::Orthogonalized(c.exact, reference::AsMatrix(in, kRows, kCols));
+  EXPECT_LE(reference::RelativeError(out, exact), 1e-5);
+}
+
 double MedianErrorAgainstEmulator(Orthogonalizer& device, const NewtonSchulzTestCase& c,
                                   double decades) {
   std::vector<double> errors;
