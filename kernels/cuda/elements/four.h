@@ -149,6 +149,22 @@ KAON_DEVICE void RaiseByBlock(uint32_t value, OfWarps<uint32_t>& warps, uint32_t
   if (threadIdx.x == 0) atomicMax(to, LargestOfWarps(warps));
 }
 
+// Adds values in shared memory to `sum` one after the other. `count` is a multiple of
+// kSumAhead: zeros may follow the last value, since they change no sum of squares. Loads run ahead
+// of the additions.
+inline constexpr int kSumAhead = 16;
+
+KAON_DEVICE double SumInOrder(double sum, const double* values, int count) {
+  for (int at = 0; at < count; at += kSumAhead) {
+    double x[kSumAhead];
+    KAON_UNROLL
+    for (int i = 0; i < kSumAhead; ++i) x[i] = values[at + i];
+    KAON_UNROLL
+    for (int i = 0; i < kSumAhead; ++i) sum += x[i];
+  }
+  return sum;
+}
+
 }  // namespace kaon::kernels::cuda
 
 #endif  // KAON_KERNELS_CUDA_ELEMENTS_FOUR_H_
