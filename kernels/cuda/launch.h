@@ -28,6 +28,8 @@ struct LaunchShape {
 #if defined(__CUDACC__)
 
 #define KAON_DEVICE __device__ __forceinline__
+// Opens the definition of a constant in device memory.
+#define KAON_DEVICE_CONSTANT static __device__ const
 #define KAON_UNROLL _Pragma("unroll")
 
 // The block's shared memory as a T, at most 48 KiB; contents are undefined. One T per kernel.
@@ -68,6 +70,7 @@ void Launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Params...),
 #else
 
 #define KAON_DEVICE inline
+#define KAON_DEVICE_CONSTANT static constexpr
 #define KAON_UNROLL
 
 template <typename T>

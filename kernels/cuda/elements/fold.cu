@@ -129,17 +129,18 @@ __global__ void __launch_bounds__(kThreads)
     AddSquaresKernel(const double* block_squares, const int64_t num_blocks, FoldSums* facts) {
   constexpr int64_t kAtOnce = 512;
   struct Shared {
-    double squares[kAtOnce];
+    alignas(16) double squares[kAtOnce];
   };
   double* const squares = SharedMemory<Shared>().squares;
   double sum = facts->sum_squares;
   for (int64_t begin = 0; begin < num_blocks; begin += kAtOnce) {
-    const int64_t count = num_blocks - begin < kAtOnce ? num_blocks - begin : kAtOnce;
-    for (int64_t i = threadIdx.x; i < count; i += kThreads) squares[i] = block_squares[begin + i];
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      for (int64_t i = 0; i < count; ++i) sum += squares[i];
+    const int count = static_cast<int>(num_blocks - begin < kAtOnce ? num_blocks - begin : kAtOnce);
+    const int padded = (count + kSumAhead - 1) / kSumAhead * kSumAhead;
+    for (int i = static_cast<int>(threadIdx.x); i < padded; i += kThreads) {
+      squares[i] = i < count ? block_squares[begin + i] : 0.0;
     }
+    __syncthreads();
+    if (threadIdx.x == 0) sum = SumInOrder(sum, squares, padded);
     __syncthreads();
   }
   if (threadIdx.x == 0) facts->sum_squares = sum;

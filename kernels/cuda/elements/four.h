@@ -90,14 +90,18 @@ struct OfWarps {
   T of[kThreads / 32];
 };
 
-// Returns the sum of the threads' values in thread 0, in a fixed order. All threads call it.
+// Adds the values of each warp in a fixed order. All threads call it.
 template <typename T>
-KAON_DEVICE T SumOfBlock(T value, OfWarps<T>& warps) {
+KAON_DEVICE void AddInWarps(T value, OfWarps<T>& warps) {
   for (unsigned delta = 16; delta > 0; delta /= 2) {
     value += __shfl_down_sync(kWholeWarp, value, delta);
   }
   if (LaneOfWarp() == 0) warps.of[threadIdx.x / 32] = value;
-  __syncthreads();
+}
+
+// Returns the sum over the warps. The block needs a barrier after AddInWarps.
+template <typename T>
+KAON_DEVICE T SumOfWarps(const OfWarps<T>& warps) {
   T sum = 0;
   for (int i = Has(SeededBug::kFactsOfWarpLost) ? 1 : 0; i < kThreads / 32; ++i) {
     sum += warps.of[i];
@@ -105,29 +109,60 @@ KAON_DEVICE T SumOfBlock(T value, OfWarps<T>& warps) {
   return sum;
 }
 
+// Returns the sum of the threads' values. All threads call it.
+template <typename T>
+KAON_DEVICE T SumOfBlock(T value, OfWarps<T>& warps) {
+  AddInWarps(value, warps);
+  __syncthreads();
+  return SumOfWarps(warps);
+}
+
 // Same for the largest value.
-KAON_DEVICE uint32_t LargestOfBlock(uint32_t value, OfWarps<uint32_t>& warps) {
+KAON_DEVICE void RaiseInWarps(uint32_t value, OfWarps<uint32_t>& warps) {
   for (int mask = 16; mask > 0; mask /= 2) {
     const uint32_t other = __shfl_xor_sync(kWholeWarp, value, mask);
     value = other > value ? other : value;
   }
   if (LaneOfWarp() == 0) warps.of[threadIdx.x / 32] = value;
-  __syncthreads();
-  for (const uint32_t other : warps.of) value = other > value ? other : value;
-  return value;
+}
+
+KAON_DEVICE uint32_t LargestOfWarps(const OfWarps<uint32_t>& warps) {
+  uint32_t largest = 0;
+  for (const uint32_t value : warps.of) largest = value > largest ? value : largest;
+  return largest;
+}
+
+KAON_DEVICE void AtomicAdd(uint64_t* to, uint64_t value) {
+  if (value == 0) return;
+  atomicAdd(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(value));
 }
 
 // Adds the threads' values to `*to`, once per block: additions to one address are serialized.
 KAON_DEVICE void AddOfBlock(uint64_t value, OfWarps<uint64_t>& warps, uint64_t* to) {
   const uint64_t sum = SumOfBlock(value, warps);
-  if (threadIdx.x == 0 && sum != 0) {
-    atomicAdd(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(sum));
-  }
+  if (threadIdx.x == 0) AtomicAdd(to, sum);
 }
 
 KAON_DEVICE void RaiseByBlock(uint32_t value, OfWarps<uint32_t>& warps, uint32_t* to) {
-  const uint32_t largest = LargestOfBlock(value, warps);
-  if (threadIdx.x == 0) atomicMax(to, largest);
+  RaiseInWarps(value, warps);
+  __syncthreads();
+  if (threadIdx.x == 0) atomicMax(to, LargestOfWarps(warps));
+}
+
+// Adds values in shared memory to `sum` one after the other. `count` is a multiple of
+// kSumAhead: zeros may follow the last value, since they change no sum of squares. Loads run ahead
+// of the additions.
+inline constexpr int kSumAhead = 16;
+
+KAON_DEVICE double SumInOrder(double sum, const double* values, int count) {
+  for (int at = 0; at < count; at += kSumAhead) {
+    double x[kSumAhead];
+    KAON_UNROLL
+    for (int i = 0; i < kSumAhead; ++i) x[i] = values[at + i];
+    KAON_UNROLL
+    for (int i = 0; i < kSumAhead; ++i) sum += x[i];
+  }
+  return sum;
 }
 
 }  // namespace kaon::kernels::cuda

@@ -11,7 +11,7 @@ namespace {
 
 struct MomentumShared {
   NormLanes lanes;
-  DigestTable digest;
+  DigestKeys keys;
   MomentumStep step;
   OfWarps<uint64_t> digest_sum;
   OfWarps<uint32_t> largest;
@@ -32,56 +32,96 @@ KAON_DEVICE const MomentumStep& StepOf(const MomentumBatch& batch, int64_t block
   return batch.steps[low];
 }
 
-// All threads call it. `norms` receives the facts about the values that `lanes` kept.
+// All threads call it. `norm` receives the facts about the values that `lanes` kept.
 KAON_DEVICE void WriteNorm(NormLanes& lanes, uint32_t largest, OfWarps<uint32_t>& warps,
                            NormBlock& norm) {
+  RaiseInWarps(largest, warps);
   const double sum = lanes.SumOfSquares();
-  const uint32_t of_block = LargestOfBlock(largest, warps);
-  if (threadIdx.x == 0) norm = {sum, of_block, 0};
+  if (NormLanes::GetsSum()) norm = {sum, LargestOfWarps(warps), 0};
+}
+
+// Steps the elements of one thread in a norm block that starts at `block_begin`. Returns the bits
+// of the largest direction. `whole`: all elements exist and are aligned.
+template <StateDType dtype, bool whole>
+KAON_DEVICE uint32_t StepElements(const MomentumStep& step, int64_t block_begin, bool vector,
+                                  NormLanes& lanes, DigestSum& digest) {
+  // Codes of int8 need the registers.
+  constexpr int kAhead = dtype == StateDType::kInt8 ? 1 : 2;
+  const int64_t begin = block_begin + 4 * threadIdx.x;
+  uint32_t largest = 0;
+  // Loads cannot pass stores to memory that may be the same, so several turns load first.
+  for (int at = 0; at < kNormBlockElements; at += kAhead * static_cast<int>(kTurn)) {
+    int count[kAhead];
+    Four<float> grad[kAhead];
+    Four<float> param[kAhead];
+    Four<float> momentum[kAhead];
+    KAON_UNROLL
+    for (int k = 0; k < kAhead; ++k) {
+      const int64_t first = begin + at + k * kTurn;
+      count[k] = whole ? 4 : NumOfFour(first, step.num_elements);
+      grad[k] = LoadFourAs(step.grad_dtype, step.grad, first, count[k], whole || vector);
+      param[k] = {};
+      if (step.scalars.decay.l2 != 0) {
+        param[k] = LoadFour(step.param + first, count[k], whole || vector);
+      }
+      momentum[k] = StoredState<dtype>::Load(step.state, first, count[k], whole || vector);
+    }
+    KAON_UNROLL
+    for (int k = 0; k < kAhead; ++k) {
+      const int64_t first = begin + at + k * kTurn;
+      Four<float> direction = {};
+      for (int i = 0; i < 4; ++i) {
+        if (i >= count[k]) continue;
+        direction.of[i] =
+            MuonDirection(step.scalars, grad[k].of[i], param[k].of[i], momentum[k].of[i]);
+        largest = LargerWithoutNan(largest, direction.of[i]);
+      }
+      if (step.writes_state) {
+        StoredState<dtype>::Store(momentum[k], step.state, first, count[k], whole || vector,
+                                  digest);
+      }
+      if (step.direction == nullptr) continue;
+      StoreFour(direction, step.direction + first, count[k], whole || vector);
+      lanes.Keep(direction, first - block_begin);
+    }
+  }
+  return largest;
 }
 
 // One thread block steps one block of the norm.
 template <StateDType dtype>
-__global__ void __launch_bounds__(kThreads) MomentumKernel(const MomentumBatch batch) {
+__global__ void __launch_bounds__(kThreads, kNormBlocksAtOnce)
+    MomentumKernel(const MomentumBatch batch) {
   MomentumShared& shared = SharedMemory<MomentumShared>();
-  FillDigestTable(shared.digest);
   if (threadIdx.x == 0) shared.step = StepOf(batch, blockIdx.x);
   __syncthreads();
-  const MomentumStep& step = shared.step;
+  const MomentumStep step = shared.step;
   const int64_t block = int64_t{blockIdx.x} - step.first_block;
+  const int64_t begin = block * kNormBlockElements;
+  const int64_t first_word = StoredState<dtype>::WordOf(begin);
+  shared.keys.Fill(step.state_key, first_word);
+  __syncthreads();
   const bool vector = IsVectorAligned(step.grad) && IsVectorAligned(step.param) &&
                       IsVectorAligned(step.state) && IsVectorAligned(step.direction);
-  DigestSum digest(shared.digest, step.state_key);
-  uint32_t largest = 0;
-  for (int64_t at = 4 * threadIdx.x; at < kNormBlockElements; at += kTurn) {
-    const int64_t first = block * kNormBlockElements + at;
-    const int count = NumOfFour(first, step.num_elements);
-    const Four<float> grad = LoadFourAs(step.grad_dtype, step.grad, first, count, vector);
-    Four<float> param = {};
-    if (step.scalars.decay.l2 != 0) param = LoadFour(step.param + first, count, vector);
-    Four<float> momentum = StoredState<dtype>::Load(step.state, first, count, vector);
-    Four<float> direction = {};
-    for (int i = 0; i < 4; ++i) {
-      if (i >= count) continue;
-      direction.of[i] = MuonDirection(step.scalars, grad.of[i], param.of[i], momentum.of[i]);
-      largest = LargerWithoutNan(largest, direction.of[i]);
-    }
-    if (step.writes_state) {
-      StoredState<dtype>::Store(momentum, step.state, first, count, vector, digest);
-    }
-    if (step.direction == nullptr) continue;
-    StoreFour(direction, step.direction + first, count, vector);
-    shared.lanes.Keep(direction, at);
+  DigestSum digest(kDigestTable, step.state_key, shared.keys, first_word);
+  const uint32_t largest =
+      vector && begin + kNormBlockElements <= step.num_elements
+          ? StepElements<dtype, true>(step, begin, vector, shared.lanes, digest)
+          : StepElements<dtype, false>(step, begin, vector, shared.lanes, digest);
+  AddInWarps(digest.sum(), shared.digest_sum);
+  if (step.direction != nullptr) {
+    WriteNorm(shared.lanes, largest, shared.largest, step.norms[block]);
+  } else {
+    __syncthreads();
   }
-  if (step.writes_state) {
-    AddOfBlock(digest.sum(), shared.digest_sum, &step.facts->slots_digest);
+  if (step.writes_state && NormLanes::IsFree()) {
+    AtomicAdd(&step.facts->slots_digest, SumOfWarps(shared.digest_sum));
   }
-  if (step.direction == nullptr) return;
-  WriteNorm(shared.lanes, largest, shared.largest, step.norms[block]);
 }
 
 // One thread block describes one block of the norm of a matrix, row by row.
-__global__ void __launch_bounds__(kThreads) DescribeKernel(const MuonMatrices batch) {
+__global__ void __launch_bounds__(kThreads, kNormBlocksAtOnce)
+    DescribeKernel(const MuonMatrices batch) {
   DescribeShared& shared = SharedMemory<DescribeShared>();
   const int64_t num_elements = batch.rows * batch.cols;
   const int64_t blocks = (num_elements + kNormBlockElements - 1) / kNormBlockElements;

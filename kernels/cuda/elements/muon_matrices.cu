@@ -47,12 +47,13 @@ class TilePlace {
  public:
   KAON_DEVICE explicit TilePlace(const MuonMatrices& batch)
       : batch_(batch), transposed_(batch.rows > batch.cols) {
-    const int64_t across = (batch.cols + kSide - 1) / kSide;
-    const int64_t tiles = across * ((batch.rows + kSide - 1) / kSide);
-    const int64_t tile = blockIdx.x % tiles;
+    // Divisions of 32 bits are short; the grid has no more tiles than that.
+    const auto across = static_cast<uint32_t>((batch.cols + kSide - 1) / kSide);
+    const uint32_t tiles = across * static_cast<uint32_t>((batch.rows + kSide - 1) / kSide);
+    const uint32_t tile = blockIdx.x % tiles;
     matrix_ = blockIdx.x / tiles;
-    row_ = tile / across * kSide;
-    col_ = tile % across * kSide;
+    row_ = int64_t{tile / across} * kSide;
+    col_ = int64_t{tile % across} * kSide;
   }
 
   KAON_DEVICE int64_t matrix() const { return matrix_; }
@@ -74,24 +75,40 @@ class TilePlace {
   }
   KAON_DEVICE bool transposed() const { return transposed_; }
 
-  // Calls visit(row, col) for the first of four neighbours in each row of the matrix's tile.
-  template <typename Visit>
-  KAON_DEVICE void ForEachFour(const Visit& visit) const {
-    for (int at = static_cast<int>(threadIdx.x); at < kSide * kSide / 4; at += kThreads) {
-      const int row = at / (kSide / 4);
-      if (row_ + row < batch_.rows) visit(row, at % (kSide / 4) * 4);
-    }
+  // Calls use(row, col, load(row, col)) for the first of four neighbours in each row of the
+  // matrix's tile. Several loads precede their uses: loads cannot pass stores.
+  template <typename Load, typename Use>
+  KAON_DEVICE void ForEachFour(const Load& load, const Use& use) const {
+    ForEach<4, 4>(batch_.rows - row_, load, use);
   }
-  // Calls visit(row, col) for the first of `size` neighbours in each row of the tile in X.
-  template <int size, typename Visit>
-  KAON_DEVICE void ForEachInX(const Visit& visit) const {
-    for (int at = static_cast<int>(threadIdx.x); at < kSide * kSide / size; at += kThreads) {
-      const int row = at / (kSide / size);
-      if (row < x_height()) visit(row, at % (kSide / size) * size);
-    }
+  // Same for `size` neighbours in each row of the tile in X.
+  template <int size, typename Load, typename Use>
+  KAON_DEVICE void ForEachInX(const Load& load, const Use& use) const {
+    ForEach<size, size == 4 ? 4 : 2>(x_height(), load, use);
   }
 
  private:
+  template <int size, int ahead, typename Load, typename Use>
+  KAON_DEVICE static void ForEach(int64_t height, const Load& load, const Use& use) {
+    constexpr int kInRow = kSide / size;
+    static_assert(kSide * kInRow % (ahead * kThreads) == 0);
+    const int thread = static_cast<int>(threadIdx.x);
+    const int col = thread % kInRow * size;
+    for (int row = thread / kInRow; row < kSide; row += ahead * kThreads / kInRow) {
+      decltype(load(row, col)) loaded[ahead] = {};
+      KAON_UNROLL
+      for (int k = 0; k < ahead; ++k) {
+        const int at = row + k * kThreads / kInRow;
+        if (at < height) loaded[k] = load(at, col);
+      }
+      KAON_UNROLL
+      for (int k = 0; k < ahead; ++k) {
+        const int at = row + k * kThreads / kInRow;
+        if (at < height) use(at, col, loaded[k]);
+      }
+    }
+  }
+
   const MuonMatrices& batch_;
   const bool transposed_;
   int64_t matrix_;
@@ -99,39 +116,54 @@ class TilePlace {
   int64_t col_;
 };
 
-// Adds the norms of one matrix: blocks of a piece in order, then pieces in order.
+// Adds the norms of one matrix: blocks of a piece in order, then pieces in order. The first warp
+// adds a round of pieces while the others load the next.
 __global__ void __launch_bounds__(kThreads)
     NormalizationKernel(const MuonMatrices batch, const NormalizationOptions options) {
-  constexpr int64_t kBlocksOfPiece = kNormPiece / kNormBlockElements;
+  constexpr int kBlocksOfPiece = kNormPiece / kNormBlockElements;
+  constexpr int kLoading = kThreads - 32;
+  // So many that a load takes no longer than the additions.
+  constexpr int kPieces = 2 * kLoading;
+  static_assert(kPieces % kSumAhead == 0);
   struct Shared {
-    double piece[kThreads];
-    uint32_t largest[kThreads];
+    alignas(16) double pieces[2][kPieces];
+    OfWarps<uint32_t> largest;
   };
   Shared& shared = SharedMemory<Shared>();
   const NormBlock* const norms = batch.matrices[blockIdx.x].norms;
   const int64_t blocks = (batch.rows * batch.cols + kNormBlockElements - 1) / kNormBlockElements;
+  const int64_t rounds = (blocks + kPieces * kBlocksOfPiece - 1) / (kPieces * kBlocksOfPiece);
   double sum = 0;
   uint32_t largest = 0;
-  for (int64_t begin = 0; begin < blocks; begin += kThreads * kBlocksOfPiece) {
-    double piece = 0;
-    uint32_t of_piece = 0;
-    const int64_t first = begin + threadIdx.x * kBlocksOfPiece;
-    for (int64_t block = first; block < first + kBlocksOfPiece && block < blocks; ++block) {
-      piece += norms[block].sum_squares;
-      if (norms[block].largest_bits > of_piece) of_piece = norms[block].largest_bits;
+  for (int64_t round = 0; round <= rounds; ++round) {
+    if (threadIdx.x >= 32 && round < rounds) {
+      KAON_UNROLL
+      for (int at = static_cast<int>(threadIdx.x) - 32; at < kPieces; at += kLoading) {
+        const int64_t first = (round * kPieces + at) * kBlocksOfPiece;
+        double piece = 0;
+        const auto add = [&](const NormBlock& block) {
+          piece += block.sum_squares;
+          largest = block.largest_bits > largest ? block.largest_bits : largest;
+        };
+        if (first + kBlocksOfPiece <= blocks) {
+          KAON_UNROLL
+          for (int i = 0; i < kBlocksOfPiece; ++i) add(norms[first + i]);
+        } else {
+          for (int64_t block = first; block < blocks; ++block) add(norms[block]);
+        }
+        shared.pieces[round % 2][at] = piece;
+      }
     }
-    shared.piece[threadIdx.x] = piece;
-    shared.largest[threadIdx.x] = of_piece;
-    __syncthreads();
-    for (int i = 0; threadIdx.x == 0 && i < kThreads; ++i) {
-      sum += shared.piece[i];
-      if (shared.largest[i] > largest) largest = shared.largest[i];
+    if (threadIdx.x == 0 && round > 0) {
+      sum = SumInOrder(sum, shared.pieces[(round - 1) % 2], kPieces);
     }
     __syncthreads();
   }
+  RaiseInWarps(largest, shared.largest);
+  __syncthreads();
   if (threadIdx.x != 0) return;
   MatrixFacts& facts = batch.facts[blockIdx.x];
-  const double absolute_max = FloatOf(largest);
+  const double absolute_max = FloatOf(LargestOfWarps(shared.largest));
   const Normalization normalization =
       absolute_max == 0 ? Normalization() : NormalizationOf(options, sum, absolute_max);
   facts.absolute_max = absolute_max;
@@ -152,39 +184,48 @@ __global__ void __launch_bounds__(kThreads) NormalizeKernel(const MuonMatrices b
   using Vector = XVector<T>;
   Tile& tile = SharedMemory<Tile>();
   const TilePlace place(batch);
-  const MuonMatrix& matrix = batch.matrices[place.matrix()];
-  const MatrixFacts& facts = batch.facts[Has(SeededBug::kFirstOfBatchOnly) ? 0 : place.matrix()];
+  const MuonMatrix matrix = batch.matrices[place.matrix()];
+  const MatrixFacts facts = batch.facts[Has(SeededBug::kFirstOfBatchOnly) ? 0 : place.matrix()];
   const Normalization normalization = {facts.scale, facts.norm};
   const bool is_zero = facts.absolute_max == 0;
-  const float* const direction = matrix.direction;
-  place.ForEachFour([&](int row, int col) {
-    const int count = NumOfFour(place.col() + col, batch.cols);
-    if (count == 0) return;
-    const float* const from = direction + RowStart(matrix, place.row() + row) + place.col() + col;
-    const Four<float> x = LoadOfRow(from, count);
-    for (int i = 0; i < 4; ++i) {
-      tile.values[row][col + i] = is_zero ? 0.0f : Normalized(normalization, x.of[i]);
-    }
-  });
+  place.ForEachFour(
+      [&](int row, int col) {
+        const int count = NumOfFour(place.col() + col, batch.cols);
+        if (count == 0) return Four<float>{};
+        return LoadOfRow(matrix.direction + RowStart(matrix, place.row() + row) + place.col() + col,
+                         count);
+      },
+      [&](int row, int col, const Four<float>& x) {
+        for (int i = 0; i < 4; ++i) {
+          tile.values[row][col + i] = is_zero ? 0.0f : Normalized(normalization, x.of[i]);
+        }
+      });
   __syncthreads();
   T* const to = static_cast<T*>(matrix.normalized) + place.x_row() * batch.pitch + place.x_col();
-  place.template ForEachInX<Vector::kSize>([&](int row, int col) {
-    Vector x = {};
-    const int64_t count = place.x_width() - col;
-    for (int i = 0; i < Vector::kSize; ++i) {
-      if (i >= count) continue;
-      x.of[i] = Stored<dtype>::Of(TilePlace::InX(tile, place.transposed(), row, col + i));
-    }
-    T* const at = to + row * batch.pitch + col;
-    if (count >= Vector::kSize) {
-      *reinterpret_cast<Vector*>(at) = x;
-      return;
-    }
-    for (int i = 0; i < Vector::kSize; ++i) {
-      if (i < count) at[i] = x.of[i];
-    }
-  });
+  place.template ForEachInX<Vector::kSize>(
+      [&](int row, int col) {
+        Vector x = {};
+        for (int i = 0; i < Vector::kSize; ++i) {
+          if (i >= place.x_width() - col) continue;
+          x.of[i] = Stored<dtype>::Of(TilePlace::InX(tile, place.transposed(), row, col + i));
+        }
+        return x;
+      },
+      [&](int row, int col, const Vector& x) {
+        T* const at = to + row * batch.pitch + col;
+        const int64_t count = place.x_width() - col;
+        if (count >= Vector::kSize) {
+          *reinterpret_cast<Vector*>(at) = x;
+          return;
+        }
+        for (int i = 0; i < Vector::kSize; ++i) {
+          if (i < count) at[i] = x.of[i];
+        }
+      });
 }
+
+// Thread blocks per multiprocessor that registers shall leave room for.
+constexpr int kTilesAtOnce = 8;
 
 struct StepShared {
   Tile tile;
@@ -201,56 +242,68 @@ KAON_DEVICE void LoadTile(const MuonMatrices& batch, const TilePlace& place, con
   using Vector = XVector<T>;
   const bool transposed = place.transposed() && !Has(SeededBug::kNotTransposedBack);
   const T* const x = static_cast<const T*>(from) + place.x_row() * batch.pitch + place.x_col();
-  place.template ForEachInX<Vector::kSize>([&](int row, int col) {
-    const T* const at = x + row * batch.pitch + col;
-    const int64_t count = place.x_width() - col;
-    Vector values = {};
-    if (count >= Vector::kSize) {
-      values = *reinterpret_cast<const Vector*>(at);
-    } else {
-      for (int i = 0; i < Vector::kSize; ++i) {
-        if (i < count) values.of[i] = at[i];
-      }
-    }
-    for (int i = 0; i < Vector::kSize; ++i) {
-      TilePlace::InX(tile, transposed, row, col + i) = Stored<dtype>::ToFloat(values.of[i]);
-    }
-  });
+  place.template ForEachInX<Vector::kSize>(
+      [&](int row, int col) {
+        const T* const at = x + row * batch.pitch + col;
+        const int64_t count = place.x_width() - col;
+        if (count >= Vector::kSize) return *reinterpret_cast<const Vector*>(at);
+        Vector values = {};
+        for (int i = 0; i < Vector::kSize; ++i) {
+          if (i < count) values.of[i] = at[i];
+        }
+        return values;
+      },
+      [&](int row, int col, const Vector& values) {
+        for (int i = 0; i < Vector::kSize; ++i) {
+          TilePlace::InX(tile, transposed, row, col + i) = Stored<dtype>::ToFloat(values.of[i]);
+        }
+      });
 }
 
+// Four weights of a row.
+struct FourWeights {
+  Four<float> values;
+  int64_t first;
+  int count;
+};
+
 template <NsDType dtype>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kTilesAtOnce)
     StepKernel(const MuonMatrices batch, double* tile_squares) {
   StepShared& shared = SharedMemory<StepShared>();
   FillDigestTable(shared.digest);
   const TilePlace place(batch);
-  const MuonMatrix& matrix = batch.matrices[place.matrix()];
+  const MuonMatrix matrix = batch.matrices[place.matrix()];
   MatrixFacts& facts = batch.facts[place.matrix()];
   const bool is_zero = facts.absolute_max == 0;
   LoadTile<dtype>(batch, place, matrix.orthogonal, shared.tile);
   if (!Has(SeededBug::kTileReadTooEarly)) __syncthreads();
-  const MuonWeightScalars scalars = matrix.scalars;
   DigestSum digest(shared.digest, matrix.weights_key);
   uint32_t largest = 0;
   double squares = 0;
-  place.ForEachFour([&](int row, int col) {
-    const int count = NumOfFour(place.col() + col, batch.cols);
-    if (count == 0) return;
-    const int64_t element = RowStart(matrix, place.row() + row) + place.col() + col;
-    const Four<float> param = LoadOfRow(matrix.param + element, count);
-    Four<float> written = {};
-    for (int i = 0; i < 4; ++i) {
-      if (i >= count) continue;
-      const float orthogonal = is_zero ? 0.0f : shared.tile.values[row][col + i];
-      squares += static_cast<double>(orthogonal) * orthogonal;
-      written.of[i] = MuonWeight(scalars, orthogonal, param.of[i]);
-      const uint32_t magnitude = BitsOf(written.of[i]) & 0x7fffffffu;
-      largest = magnitude > largest ? magnitude : largest;
-    }
-    float* const to = matrix.new_param + element;
-    StoreFour(written, to, count, IsVectorAligned(to));
-    digest.AddWords(written, count, element);
-  });
+  place.ForEachFour(
+      [&](int row, int col) {
+        FourWeights param = {};
+        param.count = NumOfFour(place.col() + col, batch.cols);
+        if (param.count == 0) return param;
+        param.first = RowStart(matrix, place.row() + row) + place.col() + col;
+        param.values = LoadOfRow(matrix.param + param.first, param.count);
+        return param;
+      },
+      [&](int row, int col, const FourWeights& param) {
+        Four<float> written = {};
+        for (int i = 0; i < 4; ++i) {
+          if (i >= param.count) continue;
+          const float orthogonal = is_zero ? 0.0f : shared.tile.values[row][col + i];
+          squares += static_cast<double>(orthogonal) * orthogonal;
+          written.of[i] = MuonWeight(matrix.scalars, orthogonal, param.values.of[i]);
+          const uint32_t magnitude = BitsOf(written.of[i]) & 0x7fffffffu;
+          largest = magnitude > largest ? magnitude : largest;
+        }
+        float* const to = matrix.new_param + param.first;
+        StoreFour(written, to, param.count, IsVectorAligned(to));
+        digest.AddWords(written, param.count, param.first);
+      });
   AddOfBlock(digest.sum(), shared.digest_sum, &facts.weights_digest);
   RaiseByBlock(largest, shared.largest, &facts.largest_weight_bits);
   const double sum = SumOfBlock(squares, shared.squares);

@@ -18,6 +18,8 @@ struct StoredState;
 
 template <>
 struct StoredState<StateDType::kFloat32> {
+  // Returns the word of the slot at which an element starts, a multiple of kNormBlockElements.
+  KAON_DEVICE static int64_t WordOf(int64_t element) { return element; }
   KAON_DEVICE static Four<float> Load(const void* state, int64_t first, int count, bool vector) {
     return LoadFour(static_cast<const float*>(state) + first, count, vector);
   }
@@ -31,6 +33,7 @@ struct StoredState<StateDType::kFloat32> {
 
 template <>
 struct StoredState<StateDType::kBFloat16> {
+  KAON_DEVICE static int64_t WordOf(int64_t element) { return element / 2; }
   KAON_DEVICE static Four<float> Load(const void* state, int64_t first, int count, bool vector) {
     return LoadFourAs(DType::kBFloat16, state, first, count, vector);
   }
@@ -50,6 +53,9 @@ struct StoredState<StateDType::kBFloat16> {
 // Threads of a group: 8, of four elements each.
 template <>
 struct StoredState<StateDType::kInt8> {
+  KAON_DEVICE static int64_t WordOf(int64_t element) {
+    return element / kStateGroup * kStateGroupBytes / 4;
+  }
   KAON_DEVICE static Four<float> Load(const void* state, int64_t first, int count, bool) {
     Four<float> x = {};
     if (count == 0) return x;
