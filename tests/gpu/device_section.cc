@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/accumulation.h"
 #include "kernels/cuda/elements/fold.h"
+#include "kernels/cuda/fold_ring.h"
 #include "kernels/cuda/muon/newton_schulz.h"
 #include "kernels/cuda/products/product_tuning.h"
 #include "kernels/steady_clock.h"
@@ -14,6 +15,7 @@ namespace {
 
 using kernels::NsDType;
 using kernels::NsForm;
+using kernels::cuda::FoldSlot;
 using kernels::cuda::NewtonSchulzPlan;
 using kernels::cuda::OwnedMemory;
 using kernels::cuda::SymmetricBatch;
@@ -45,32 +47,68 @@ class DeviceBench {
     return false;
   }
 
-  // A bf16 chunk is added to an fp32 sum: 2 bytes and 4 are read, 4 are written.
+  // Sums that have a stream each.
+  struct FoldLane {
+    std::unique_ptr<kernels::cuda::Stream> stream;
+    std::unique_ptr<kernels::cuda::Event> end;
+    OwnedMemory squares;
+    OwnedMemory facts;
+  };
+
+  absl::Status Create(FoldLane& lane) {
+    kernels::cuda::Device& device = stream_.device();
+    lane.stream = device.NewStream();
+    lane.end = device.NewEvent();
+    auto squares = OwnedMemory::OnDevice(device, FoldSlot::kBlocks * sizeof(double));
+    if (!squares.ok()) return squares.status();
+    auto facts = OwnedMemory::OnDevice(device, sizeof(kernels::cuda::FoldSums));
+    if (!facts.ok()) return facts.status();
+    lane.squares = *std::move(squares);
+    lane.facts = *std::move(facts);
+    stream_.stream().SetZero(lane.facts.data(), lane.facts.size());
+    return absl::OkStatus();
+  }
+
+  // bf16 chunks of FoldSlot::kBytes are added to an fp32 sum, and take turns over 8 streams: 2
+  // bytes and 4 are read per element, 4 are written.
   void MeasureFold() {
-    const int64_t n = small_ ? 5000 : int64_t{256} << 20;
-    auto from = OwnedMemory::OnDevice(stream_.device(), n * 2);
+    const int64_t chunk_elements = small_ ? 5000 : FoldSlot::kBytes / 2;
+    const int64_t num_chunks = small_ ? 9 : 64;
+    const int64_t n = chunk_elements * num_chunks;
+    auto from =
+        DeviceMatrices::Create(stream_, {NsDType::kBFloat16, num_chunks, chunk_elements, 1});
     auto sum = OwnedMemory::OnDevice(stream_.device(), n * 4);
-    auto squares =
-        OwnedMemory::OnDevice(stream_.device(), kernels::cuda::NumFoldBlocks(n) * sizeof(double));
-    auto facts = OwnedMemory::OnDevice(stream_.device(), sizeof(kernels::cuda::FoldSums));
-    for (const auto* memory : {&from, &sum, &squares, &facts}) {
-      if (!memory->ok()) {
-        Skip("fold", memory->status());
-        return;
-      }
-      stream_.stream().SetZero((*memory)->data(), (*memory)->size());
+    FoldLane lanes[8];
+    absl::Status created = from.ok() ? sum.status() : from.status();
+    for (FoldLane& lane : lanes) created.Update(Create(lane));
+    if (!created.ok()) {
+      Skip("fold", created);
+      return;
     }
+    from->FillRepeated(stream_, 1, 1);
+    stream_.stream().SetZero(sum->data(), sum->size());
     kernels::cuda::FoldChunkArguments chunk;
     chunk.dtype = kernels::DType::kBFloat16;
-    chunk.from = from->data();
     chunk.weight = 0.5f;
     chunk.first = false;
-    chunk.sum = reinterpret_cast<float*>(sum->data());
-    chunk.num_elements = n;
-    chunk.facts = reinterpret_cast<kernels::cuda::FoldSums*>(facts->data());
-    chunk.block_squares = reinterpret_cast<double*>(squares->data());
-    const double seconds = stream_.MedianSeconds(
-        small_, [&](int) { kernels::cuda::FoldChunk(stream_.stream(), chunk); });
+    chunk.num_elements = chunk_elements;
+    const auto begin = stream_.device().NewEvent();
+    const double seconds = stream_.MedianSeconds(small_, [&](int) {
+      stream_.stream().Record(*begin);
+      for (const FoldLane& lane : lanes) lane.stream->Wait(*begin);
+      for (int64_t i = 0; i < num_chunks; ++i) {
+        const FoldLane& lane = lanes[i % 8];
+        chunk.from = static_cast<const uint16_t*>(from->data()) + i * from->layout().pitch;
+        chunk.sum = reinterpret_cast<float*>(sum->data()) + i * chunk_elements;
+        chunk.facts = reinterpret_cast<kernels::cuda::FoldSums*>(lane.facts.data());
+        chunk.block_squares = reinterpret_cast<double*>(lane.squares.data());
+        kernels::cuda::FoldChunk(*lane.stream, chunk);
+      }
+      for (const FoldLane& lane : lanes) {
+        lane.stream->Record(*lane.end);
+        stream_.stream().Wait(*lane.end);
+      }
+    });
     results_.Figure("fold", 10.0 * static_cast<double>(n) / seconds / 1e9, "GB/s");
   }
 

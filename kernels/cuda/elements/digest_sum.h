@@ -118,7 +118,7 @@ class DigestSum {
     AddHalves(low ? uint64_t{half} : uint64_t{half} << 16, half_index / 2, low);
   }
 
-  KAON_DEVICE uint64_t sum() const { return sum_ + count_ * key_; }
+  KAON_DEVICE uint64_t sum() const { return sum_ + uint64_t{count_} * key_; }
 
  private:
   KAON_DEVICE static uint32_t BlockOf(int64_t index) {
@@ -136,8 +136,8 @@ class DigestSum {
   const uint64_t key_;
   const DigestKeys* const keys_ = nullptr;
   const uint32_t first_block_ = 0;
-  // Words; each adds the tensor's key once.
-  uint64_t count_ = 0;
+  // Words of the thread, fewer than 2^32. Each adds the tensor's key once.
+  uint32_t count_ = 0;
   uint64_t sum_ = 0;
 };
 

@@ -32,21 +32,38 @@ KAON_DEVICE float Widened(Stored<dtype> x) {
 template <DType dtype, bool first>
 KAON_DEVICE void FoldVectors(const FoldChunkArguments& chunk, int64_t begin, float* values) {
   constexpr int kSize = Vector<dtype>::kSize;
+  constexpr int kStep = 32 * kSize;
+  // A chunk of 1 MiB has few warps per multiprocessor, so each loads much before it stores.
+  constexpr int kAhead = first || kSize == 4 ? 4 : 2;
   const auto* const from = static_cast<const Stored<dtype>*>(chunk.from) + begin;
   float* const sum = chunk.sum + begin;
-  for (int64_t at = LaneOfWarp() * kSize; at < kBlock; at += 32 * kSize) {
-    const auto vector = *reinterpret_cast<const Vector<dtype>*>(from + at);
-    for (int part = 0; part < kSize; part += 4) {
-      Four<float> old = {};
-      if (!first) old = *reinterpret_cast<const Four<float>*>(sum + at + part);
-      Four<float> wide;
-      Four<float> folded;
-      for (int i = 0; i < 4; ++i) {
-        wide.of[i] = Widened<dtype>(vector.of[part + i]);
-        folded.of[i] = Folded<first>(chunk.weight, wide.of[i], old.of[i]);
+  for (int64_t at = LaneOfWarp() * kSize; at < kBlock; at += kAhead * kStep) {
+    Vector<dtype> added[kAhead];
+    Four<float> old[kAhead][kSize / 4];
+    KAON_UNROLL
+    for (int k = 0; k < kAhead; ++k) {
+      added[k] = *reinterpret_cast<const Vector<dtype>*>(from + at + k * kStep);
+      for (int part = 0; part < kSize / 4; ++part) {
+        old[k][part] = {};
+        if (first) continue;
+        old[k][part] = *reinterpret_cast<const Four<float>*>(sum + at + k * kStep + 4 * part);
       }
-      *reinterpret_cast<Four<float>*>(sum + at + part) = folded;
-      *reinterpret_cast<Four<float>*>(values + at + part) = wide;
+    }
+    // Otherwise the compiler moves loads behind stores to save registers.
+    __syncwarp();
+    KAON_UNROLL
+    for (int k = 0; k < kAhead; ++k) {
+      for (int part = 0; part < kSize / 4; ++part) {
+        const int64_t to = at + k * kStep + 4 * part;
+        Four<float> wide;
+        Four<float> folded;
+        for (int i = 0; i < 4; ++i) {
+          wide.of[i] = Widened<dtype>(added[k].of[4 * part + i]);
+          folded.of[i] = Folded<first>(chunk.weight, wide.of[i], old[k][part].of[i]);
+        }
+        *reinterpret_cast<Four<float>*>(sum + to) = folded;
+        *reinterpret_cast<Four<float>*>(values + to) = wide;
+      }
     }
   }
 }

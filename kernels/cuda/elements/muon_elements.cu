@@ -22,14 +22,14 @@ struct DescribeShared {
   OfWarps<uint32_t> largest;
 };
 
-// Returns the step that a block of the grid belongs to.
-KAON_DEVICE const MomentumStep& StepOf(const MomentumBatch& batch, int64_t block) {
-  int64_t low = 0;
-  for (int64_t high = batch.count; high - low > 1;) {
-    const int64_t middle = (low + high) / 2;
-    (batch.steps[middle].first_block <= block ? low : high) = middle;
+// Copies the step that a block of the grid belongs to, in the one thread that finds it.
+KAON_DEVICE void CopyStepOf(const MomentumBatch& batch, int64_t block, MomentumStep& step) {
+  int64_t found = -1;
+  for (int64_t i = threadIdx.x; i < batch.count; i += kThreads) {
+    const bool ends = i + 1 < batch.count && batch.steps[i + 1].first_block <= block;
+    if (!ends && batch.steps[i].first_block <= block) found = i;
   }
-  return batch.steps[low];
+  if (found >= 0) step = batch.steps[found];
 }
 
 // All threads call it. `norm` receives the facts about the values that `lanes` kept.
@@ -45,7 +45,6 @@ KAON_DEVICE void WriteNorm(NormLanes& lanes, uint32_t largest, OfWarps<uint32_t>
 template <StateDType dtype, bool whole>
 KAON_DEVICE uint32_t StepElements(const MomentumStep& step, int64_t block_begin, bool vector,
                                   NormLanes& lanes, DigestSum& digest) {
-  // Codes of int8 need the registers.
   constexpr int kAhead = dtype == StateDType::kInt8 ? 1 : 2;
   const int64_t begin = block_begin + 4 * threadIdx.x;
   uint32_t largest = 0;
@@ -93,7 +92,7 @@ template <StateDType dtype>
 __global__ void __launch_bounds__(kThreads, kNormBlocksAtOnce)
     MomentumKernel(const MomentumBatch batch) {
   MomentumShared& shared = SharedMemory<MomentumShared>();
-  if (threadIdx.x == 0) shared.step = StepOf(batch, blockIdx.x);
+  CopyStepOf(batch, blockIdx.x, shared.step);
   __syncthreads();
   const MomentumStep step = shared.step;
   const int64_t block = int64_t{blockIdx.x} - step.first_block;
@@ -104,8 +103,10 @@ __global__ void __launch_bounds__(kThreads, kNormBlocksAtOnce)
   const bool vector = IsVectorAligned(step.grad) && IsVectorAligned(step.param) &&
                       IsVectorAligned(step.state) && IsVectorAligned(step.direction);
   DigestSum digest(kDigestTable, step.state_key, shared.keys, first_word);
+  // A second loop for int8 takes too many registers.
+  constexpr bool kHasWhole = dtype != StateDType::kInt8;
   const uint32_t largest =
-      vector && begin + kNormBlockElements <= step.num_elements
+      kHasWhole && vector && begin + kNormBlockElements <= step.num_elements
           ? StepElements<dtype, true>(step, begin, vector, shared.lanes, digest)
           : StepElements<dtype, false>(step, begin, vector, shared.lanes, digest);
   AddInWarps(digest.sum(), shared.digest_sum);

@@ -313,9 +313,18 @@ __global__ void __launch_bounds__(kThreads, kTilesAtOnce)
 // Adds the squares of the tiles of one matrix in a fixed order.
 __global__ void __launch_bounds__(kThreads)
     AddTilesKernel(const MuonMatrices batch, const double* tile_squares, const int64_t num_tiles) {
+  constexpr int kAhead = 8;
   const double* const squares = tile_squares + blockIdx.x * num_tiles;
   double sum = 0;
-  for (int64_t tile = threadIdx.x; tile < num_tiles; tile += kThreads) sum += squares[tile];
+  for (int64_t tile = threadIdx.x; tile < num_tiles; tile += kAhead * kThreads) {
+    double x[kAhead];
+    KAON_UNROLL
+    for (int k = 0; k < kAhead; ++k) {
+      const int64_t at = tile + k * kThreads;
+      x[k] = at < num_tiles ? squares[at] : 0.0;
+    }
+    for (const double square : x) sum += square;
+  }
   sum = SumOfBlock(sum, SharedMemory<OfWarps<double>>());
   if (threadIdx.x == 0) batch.facts[blockIdx.x].sum_squares = sum;
 }
