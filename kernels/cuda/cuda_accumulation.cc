@@ -138,11 +138,11 @@ MeanFacts CudaAccumulation::FinishMean(const MeanScalars& scalars) {
     stream_.stream->Record(*stream_.end);
     if (!Has(SeededBug::kFactsReadBeforeTheMean)) lane->stream->Wait(*stream_.end);
   }
-  std::vector<std::byte> facts(bytes);
-  CopyOutThrough(*lane, mean_facts_.data(), bytes, facts.data());
+  facts_of_mean_.resize(bytes);
+  CopyOutThrough(*lane, mean_facts_.data(), bytes, facts_of_mean_.data());
   MeanSums sums;
-  std::memcpy(&sums, facts.data(), sizeof(sums));
-  return {NormOfFacts(facts.data(), num_elements), sums.digest};
+  std::memcpy(&sums, facts_of_mean_.data(), sizeof(sums));
+  return {NormOfFacts(facts_of_mean_.data(), num_elements), sums.digest};
 }
 
 void CudaAccumulation::ReadFacts() const {

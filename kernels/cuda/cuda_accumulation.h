@@ -49,8 +49,9 @@ class CudaAccumulation final : public Accumulation {
   uint32_t capacity_ = 0;
   // Contributions up to the last one that has a chunk.
   uint32_t num_contributions_ = 0;
-  // Facts of the mean; empty before the first one.
+  // Facts of the mean, on the device and on the host; empty before the first one.
   OwnedMemory mean_facts_;
+  std::vector<std::byte> facts_of_mean_;
   // The facts on the host, read by the first FactsOf after a fold.
   mutable std::vector<FoldFacts> known_facts_;
 };

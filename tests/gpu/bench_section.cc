@@ -108,6 +108,7 @@ class Bench {
     TrainedParameter parameter(machine_.cuda, {.rule = rule,
                                                .shape = {elements()},
                                                .grad_dtype = kernels::DType::kFloat32,
+                                               .in_place = false,
                                                .repeats_numbers = true});
     int64_t t = 0;
     const auto step = [&] {
@@ -139,6 +140,7 @@ class Bench {
             TrainedParameter::Options{.rule = muon,
                                       .shape = {shape[0] / divisor, shape[1] / divisor},
                                       .grad_dtype = kernels::DType::kFloat32,
+                                      .in_place = false,
                                       .seed = parameters.size() + 1,
                                       .repeats_numbers = true}));
       }
@@ -183,6 +185,7 @@ class Bench {
           machine_.cuda, TrainedParameter::Options{.rule = kernels::AdamWConfig(),
                                                    .shape = {elements()},
                                                    .grad_dtype = kernels::DType::kFloat32,
+                                                   .in_place = false,
                                                    .seed = static_cast<uint64_t>(100 + i),
                                                    .repeats_numbers = true}));
     }
