@@ -69,8 +69,8 @@ class DeviceBench {
     return absl::OkStatus();
   }
 
-  // bf16 chunks of FoldSlot::kBytes are added to an fp32 sum, and take turns over 8 streams: 2
-  // bytes and 4 are read per element, 4 are written.
+  // Adds bf16 chunks of FoldSlot::kBytes to an fp32 sum. They take turns over 8 streams. An element
+  // reads 2 bytes and 4, and writes 4.
   void MeasureFold() {
     const int64_t chunk_elements = small_ ? 5000 : FoldSlot::kBytes / 2;
     const int64_t num_chunks = small_ ? 9 : 64;

@@ -21,7 +21,7 @@ constexpr DigestTable MakeDigestTable() {
   return table;
 }
 
-// In device memory. A kernel of many turns copies the table to shared memory.
+// The table in device memory. A kernel of many turns copies it to shared memory.
 [[maybe_unused]] KAON_DEVICE_CONSTANT DigestTable kDigestTable = MakeDigestTable();
 
 // The block needs a barrier before it reads the table.
