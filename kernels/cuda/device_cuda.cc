@@ -16,7 +16,7 @@
 #include "kernels/cuda/device.h"
 #include "kernels/steady_clock.h"
 
-// What nvcc was asked for, as the Makefile says: "80 90a 100".
+// The Makefile names the architectures of the kernels, such as "80 90a 100".
 #ifndef KAON_CUDA_ARCHS
 #error "KAON_CUDA_ARCHS names the architectures of the kernels"
 #endif
