@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/accumulation.h"
 #include "kernels/cuda/elements/fold.h"
-#include "kernels/cuda/fold_ring.h"
+#include "kernels/cuda/elements/mean.h"
 #include "kernels/cuda/muon/newton_schulz.h"
 #include "kernels/cuda/products/product_tuning.h"
 #include "kernels/steady_clock.h"
@@ -15,7 +15,6 @@ namespace {
 
 using kernels::NsDType;
 using kernels::NsForm;
-using kernels::cuda::FoldSlot;
 using kernels::cuda::NewtonSchulzPlan;
 using kernels::cuda::OwnedMemory;
 using kernels::cuda::SymmetricBatch;
@@ -32,6 +31,7 @@ class DeviceBench {
 
   void Run() {
     MeasureFold();
+    MeasureMean();
     for (const int64_t n : {2048, 4096, 8192}) MeasureGemm(n);
     for (const int64_t n : {4096, 8192}) MeasureForms(n, n, NsForm::kStandard);
     MeasureForms(4096, 14336, NsForm::kGram);
@@ -55,11 +55,12 @@ class DeviceBench {
     OwnedMemory facts;
   };
 
-  absl::Status Create(FoldLane& lane) {
+  absl::Status Create(int64_t chunk_elements, FoldLane& lane) {
     kernels::cuda::Device& device = stream_.device();
     lane.stream = device.NewStream();
     lane.end = device.NewEvent();
-    auto squares = OwnedMemory::OnDevice(device, FoldSlot::kBlocks * sizeof(double));
+    auto squares = OwnedMemory::OnDevice(
+        device, kernels::cuda::NumFoldBlocks(chunk_elements) * sizeof(double));
     if (!squares.ok()) return squares.status();
     auto facts = OwnedMemory::OnDevice(device, sizeof(kernels::cuda::FoldSums));
     if (!facts.ok()) return facts.status();
@@ -69,18 +70,18 @@ class DeviceBench {
     return absl::OkStatus();
   }
 
-  // Adds bf16 chunks of FoldSlot::kBytes to an fp32 sum. They take turns over 8 streams. An element
-  // reads 2 bytes and 4, and writes 4.
+  // Adds bf16 chunks that are on the device to an fp32 sum. They take turns over 8 streams. An
+  // element reads 2 bytes and 4, and writes 4.
   void MeasureFold() {
-    const int64_t chunk_elements = small_ ? 5000 : FoldSlot::kBytes / 2;
-    const int64_t num_chunks = small_ ? 9 : 64;
+    const int64_t chunk_elements = small_ ? 5000 : int64_t{8} << 20;
+    const int64_t num_chunks = small_ ? 9 : 16;
     const int64_t n = chunk_elements * num_chunks;
     auto from =
         DeviceMatrices::Create(stream_, {NsDType::kBFloat16, num_chunks, chunk_elements, 1});
     auto sum = OwnedMemory::OnDevice(stream_.device(), n * 4);
     FoldLane lanes[8];
     absl::Status created = from.ok() ? sum.status() : from.status();
-    for (FoldLane& lane : lanes) created.Update(Create(lane));
+    for (FoldLane& lane : lanes) created.Update(Create(chunk_elements, lane));
     if (!created.ok()) {
       Skip("fold", created);
       return;
@@ -110,6 +111,28 @@ class DeviceBench {
       }
     });
     results_.Figure("fold", 10.0 * static_cast<double>(n) / seconds / 1e9, "GB/s");
+  }
+
+  // Finishes a mean without the host's part: an element is read and written.
+  void MeasureMean() {
+    const int64_t n = small_ ? 5000 : int64_t{256} << 20;
+    auto sum = OwnedMemory::OnDevice(stream_.device(), n * 4);
+    auto facts = OwnedMemory::OnDevice(stream_.device(), kernels::cuda::MeanFactsBytes(n));
+    if (!sum.ok() || !facts.ok()) {
+      Skip("mean_kernel", sum.ok() ? facts.status() : sum.status());
+      return;
+    }
+    stream_.stream().SetZero(sum->data(), sum->size());
+    const kernels::cuda::FinishMeanArguments mean = {.sum = reinterpret_cast<float*>(sum->data()),
+                                                     .num_elements = n,
+                                                     .total_weight = kernels::PrepareDivision(1.5f),
+                                                     .loss_scale = kernels::PrepareDivision(1),
+                                                     .key = 1,
+                                                     .takes_sum = true,
+                                                     .facts = facts->data()};
+    const double seconds = stream_.MedianSeconds(
+        small_, [&](int) { kernels::cuda::FinishMean(stream_.stream(), mean); });
+    results_.Figure("mean_kernel", 8.0 * static_cast<double>(n) / seconds / 1e9, "GB/s");
   }
 
   void MeasureGemm(int64_t size) {
