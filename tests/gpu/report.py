@@ -15,6 +15,7 @@ import collections
 import glob
 import json
 import os
+import re
 import sys
 
 BEGIN = "<!-- results: begin -->"
@@ -238,14 +239,19 @@ def aligned(lines):
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
 
 
-def replace_table(page, table):
+def replace_table(page, card, table):
+    """Puts the table in the place of the card's last one; without a card, in the place of all."""
     with open(page, encoding="utf-8") as file:
         before, begin, rest = file.read().partition(BEGIN)
-    _, end, after = rest.partition(END)
+    old, end, after = rest.partition(END)
     if not begin or not end:
         sys.exit(f"report.py: {page} has no lines {BEGIN} and {END}")
+    _, *parts = re.split(r"^### (.*)\n", old, flags=re.MULTILINE)
+    tables = dict(zip(parts[::2], (text.strip("\n") for text in parts[1::2])))
+    tables[card] = table.strip("\n")
+    text = "".join(f"### {card}\n\n{table}\n\n" for card, table in tables.items()) if card else table + "\n"
     with open(page, "w", encoding="utf-8") as file:
-        file.write(f"{before}{begin}\n{table}{end}{after}")
+        file.write(f"{before}{begin}\n{text.strip()}\n{end}{after}")
 
 
 def main():
@@ -262,7 +268,7 @@ def main():
     if args.write and results.facts().get("smoke"):
         sys.exit("report.py: these figures are of --cpu-smoke; they mean nothing")
     if args.write:
-        replace_table(args.write, NEVER + "\n" + table if args.empty else table)
+        replace_table(args.write, results.facts().get("card"), NEVER + "\n" + table if args.empty else table)
     if args.empty:
         return 0
     with open(os.path.join(args.directory, "table.md"), "w", encoding="utf-8") as file:

@@ -31,7 +31,7 @@ struct SymmetricShape {
 };
 
 // Device memory. Matrices start on 16-byte boundaries, and pitch and stride are multiples of 8
-// elements: the caller pads rows. Of the padding, only that of c may be read.
+// elements: the caller pads rows. Only the padding of c may be read.
 struct SymmetricOperands {
   // n x k each; may be the same.
   SymmetricMatrices a;

@@ -16,8 +16,8 @@ constexpr int kGroup = 8;
 constexpr int kLeastSteps = 4;
 
 // Appends the tiles of a square of 2 x 2 blocks. The block (2 i, 2 i) on the diagonal has no
-// neighbour left. For even i its tile takes the mirror image of the block (2 i + 2, 2 i), so that
-// the rest of that row has tiles of two blocks.
+// neighbour left. For even i its tile takes the mirror image of the block (2 i + 2, 2 i). The rest
+// of that row then has tiles of two blocks.
 void AppendSquare(int i, int j, int blocks, const SymmetricWork& whole,
                   std::vector<SymmetricWork>* tiles) {
   const auto append = [&](int row, int col, int second_col) {
