@@ -1,7 +1,7 @@
 // The backend of one CUDA device, over the seam of device.h: the same code runs on a GPU and, for
 // tests, on the host. Its creator owns it. Several threads may use it concurrently on disjoint
-// buffers; one list of Muon updates runs at a time. Element-wise updates, facts and digests have the
-// bits of the CPU backend, NaN payloads excepted; Newton-Schulz agrees within [N9].
+// buffers; one list of Muon updates runs at a time. Element-wise updates, facts and digests have
+// the bits of the CPU backend, NaN payloads excepted; Newton-Schulz agrees within [N9].
 #ifndef KAON_KERNELS_CUDA_CUDA_BACKEND_H_
 #define KAON_KERNELS_CUDA_CUDA_BACKEND_H_
 
