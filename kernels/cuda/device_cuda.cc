@@ -277,8 +277,8 @@ absl::StatusOr<DeviceProperties> PropertiesOf(int ordinal) {
   return properties;
 }
 
-// Returns the architecture to build for a device. Code for compute capability 9.0 has WGMMA by the
-// letter.
+// Returns the architecture to build for a device. Compute capability 9.0 needs the letter, for
+// WGMMA.
 std::string ArchitectureOf(const DeviceProperties& device) {
   const bool has_wgmma = device.major == 9 && device.minor == 0;
   return absl::StrCat(device.major, device.minor, has_wgmma ? "a" : "");
