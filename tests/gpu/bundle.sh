@@ -88,7 +88,7 @@ ldd "$bundle"/programs/* "$bundle"/lib/*.so 2>/dev/null | awk '$2 == "=>" && $3 
 done
 
 install -m 755 tests/gpu/{run.sh,report.py,peers.py,cluster.py} "$bundle/"
-install -m 755 deploy/make_certificates.sh "$bundle/deploy/"
+install -m 755 deploy/certificates.sh "$bundle/deploy/"
 find /usr/share/common-licenses -maxdepth 1 -type f -exec cp {} "$bundle/corpus/" \;
 cp /etc/ssl/openssl.cnf "$bundle/"
 git describe --always --dirty --abbrev=12 >"$bundle/COMMIT"
