@@ -28,7 +28,7 @@ list_only=
 for argument in "$@"; do
   case "$argument" in
     --help | -h) usage; exit 0 ;;
-    --test) packages+=(libgtest-dev libgmock-dev git strace libfaketime) ;;
+    --test) packages+=(libgtest-dev libgmock-dev git strace libfaketime cmake pkg-config) ;;
     --sanitizers) packages+=(clang-14 libclang-rt-14-dev llvm-14 clang-format-14) ;;
     --torch) packages+=(python3-torch) ;;
     --list) list_only=1 ;;
