@@ -25,12 +25,12 @@
 #include <string>
 #include <vector>
 
-#include "client/kaon/client_options.h"
-#include "client/kaon/future.h"
-#include "client/kaon/job_definition.h"
-#include "client/kaon/status.h"
-#include "client/kaon/step_record.h"
-#include "client/kaon/tensor.h"
+#include "kaon/client_options.h"
+#include "kaon/future.h"
+#include "kaon/job_definition.h"
+#include "kaon/status.h"
+#include "kaon/step_record.h"
+#include "kaon/tensor.h"
 
 namespace kaon {
 

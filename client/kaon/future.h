@@ -12,7 +12,7 @@
 #include <optional>
 #include <utility>
 
-#include "client/kaon/status.h"
+#include "kaon/status.h"
 
 namespace kaon {
 
