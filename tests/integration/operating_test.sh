@@ -1,7 +1,7 @@
 #!/bin/bash
 # Executes the commands of docs/operating.md, in order. Each machine of the page is a network namespace on a bridge,
 # with a home directory of its own; ssh and scp go from home to home. Between two blocks of one service, the service
-# is killed. A block ```sh MACHINE[,MACHINE] [service=NAME] runs on its machines, a service in the background.
+# is killed. A block ```sh MACHINE[,MACHINE] [service=NAME|fails] runs on its machines, a service in the background.
 set -euo pipefail
 
 page=docs/operating.md
@@ -61,17 +61,17 @@ chmod +x "$work/bin"/s??
 
 # on MACHINE SCRIPT: runs it there. Variables that it exports stay for later blocks of the machine.
 on() {
-  local home=$work/home/${ADDRESS[$1]}
-  printf 'set -eo pipefail\n[ ! -e %s ] || source %s\n' "$work/$1.env" "$work/$1.env" >"$work/run-$1.sh"
-  cat "$2" >>"$work/run-$1.sh"
-  [ -n "${3:-}" ] || printf '\nexport -p | grep " KAON_" >%s || true\n' "$work/$1.env" >>"$work/run-$1.sh"
+  local home=$work/home/${ADDRESS[$1]} script=$work/run-$1-$blocks.sh
+  printf 'set -eo pipefail\n[ ! -e %s ] || source %s\n' "$work/$1.env" "$work/$1.env" >"$script"
+  cat "$2" >>"$script"
+  [ -n "${3:-}" ] || printf '\nexport -p | grep " KAON_" >%s || true\n' "$work/$1.env" >>"$script"
   # A service is killed by the test, everything else ends by itself.
-  local limit=90
-  [ -z "${3:-}" ] || limit=0
-  exec ip netns exec "$prefix-$1" env HOME="$home" PATH="$work/bin:$PATH" timeout $limit bash "$work/run-$1.sh"
+  local limit=(timeout 90)
+  [ -z "${3:-}" ] || limit=()
+  exec ip netns exec "$prefix-$1" env HOME="$home" PATH="$work/bin:$PATH" ${limit[@]+"${limit[@]}"} bash "$script"
 }
 
-# start MACHINE NAME SCRIPT: a service. Its last process is killed first, as the runbook has it.
+# start MACHINE NAME SCRIPT: a service.
 start() {
   local name=$1-$2
   [ ! -e "$work/$name.pid" ] || fail "$name still runs"
@@ -100,14 +100,14 @@ head=
 while IFS= read -r line; do
   if [ -n "$head" ]; then
     [ "$line" = '```' ] || { printf '%s\n' "$line" >>"$block"; continue; }
-    read -r _ machines service <<<"$head"
+    read -r _ machines kind <<<"$head"
     for machine in ${machines//,/ }; do
       echo "== $machine: $(head -n 1 "$block")"
-      if [ -n "$service" ]; then
-        start "$machine" "${service#service=}" "$block"
-      else
-        (on "$machine" "$block") >"$work/last.log" 2>&1 || fail "$machine: $(cat "$block")"
-      fi
+      case "$kind" in
+        service=*) start "$machine" "${kind#service=}" "$block" ;;
+        fails) ! (on "$machine" "$block") >"$work/last.log" 2>&1 || fail "$machine: no failure: $(cat "$block")" ;;
+        *) (on "$machine" "$block") >"$work/last.log" 2>&1 || fail "$machine: $(cat "$block")" ;;
+      esac
     done
     head=
     blocks=$((blocks + 1))
@@ -118,5 +118,6 @@ while IFS= read -r line; do
   fi
 done <"$page"
 [ $blocks -ge 10 ] || fail "only $blocks blocks in $page"
-[ ! -s "$work/last.log" ] || grep -q SUMMARY "$work/last.log" || fail "the last training printed no SUMMARY"
+grep -q SUMMARY "$work/last.log" || fail "the last training printed no SUMMARY"
+for pid in "$work"/*.pid; do kill -0 "$(cat "$pid")" || fail "$(basename "$pid" .pid) has ended"; done
 echo "$blocks blocks passed"
