@@ -7,7 +7,7 @@ usage() {
 Usage: deploy/install_packages.sh [--test] [--package] [--sanitizers] [--torch] [--list]
 
   --test         also what the tests need
-  --package      also what deploy/package.sh needs
+  --package      also what deploy/package.sh and its test need
   --sanitizers   also what tests/nightly.sh needs: clang, its run-time libraries, clang-format
   --torch        also what the nightly suite torch compares with: python3-torch
   --list         print the packages and stop
@@ -30,7 +30,7 @@ for argument in "$@"; do
   case "$argument" in
     --help | -h) usage; exit 0 ;;
     --test) packages+=(libgtest-dev libgmock-dev git strace libfaketime cmake pkg-config iproute2) ;;
-    --package) packages+=(dpkg-dev patchelf) ;;
+    --package) packages+=(dpkg-dev patchelf mmdebstrap) ;;
     --sanitizers) packages+=(clang-14 libclang-rt-14-dev llvm-14 clang-format-14) ;;
     --torch) packages+=(python3-torch) ;;
     --list) list_only=1 ;;

@@ -76,6 +76,16 @@ TEXT
   echo "$package: $(($(stat -c %s "$package") >> 20)) MiB"
 }
 
+# copy_licences LIB DIR: copies the copyright files of the Debian packages that the libraries are from.
+copy_licences() {
+  local libraries package
+  mapfile -t libraries < <(cd "$1" && find . -name '*.so.*' ! -name 'libkaon*' -printf '*-linux-gnu/%f\n')
+  mkdir "$2"
+  dpkg-query -S "${libraries[@]}" | sed 's/:.*//' | sort -u | while read -r package; do
+    cp -L "/usr/share/doc/$package/copyright" "$2/$package"
+  done
+}
+
 make_archive() {
   local name=kaon-$version-linux-x86_64 tree archive file
   tree=$work/$name
@@ -86,6 +96,7 @@ make_archive() {
   for file in "$tree"/lib/*.so.*; do
     [ -L "$file" ] || patchelf --set-rpath '$ORIGIN' "$file"
   done
+  copy_licences "$tree/lib" "$tree/share/doc/kaon/libraries"
   # kaon-train --corpus-dir: hosts other than Debian do not have these texts.
   mkdir "$tree/share/kaon/corpus"
   find /usr/share/common-licenses -maxdepth 1 -type f -exec cp {} "$tree/share/kaon/corpus/" \;
