@@ -28,7 +28,10 @@ list_only=
 for argument in "$@"; do
   case "$argument" in
     --help | -h) usage; exit 0 ;;
-    --test) packages+=(libgtest-dev libgmock-dev git strace libfaketime) ;;
+    --test)
+      packages+=(libgtest-dev libgmock-dev git strace libfaketime python3-yaml)
+      command -v kubectl >/dev/null || packages+=(kubernetes-client)
+      ;;
     --sanitizers) packages+=(clang-14 libclang-rt-14-dev llvm-14 clang-format-14) ;;
     --torch) packages+=(python3-torch) ;;
     --list) list_only=1 ;;
