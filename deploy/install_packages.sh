@@ -4,11 +4,12 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-Usage: deploy/install_packages.sh [--test] [--sanitizers] [--torch] [--list]
+Usage: deploy/install_packages.sh [--test] [--sanitizers] [--torch] [--containers] [--list]
 
   --test         also what the tests need
   --sanitizers   also what tests/nightly.sh needs: clang, its run-time libraries, clang-format
   --torch        also what the nightly suite torch compares with: python3-torch
+  --containers   also what deploy/container_smoke.sh needs where docker is not
   --list         print the packages and stop
 Needs root, or sudo, only if something is missing.
 TEXT
@@ -34,6 +35,7 @@ for argument in "$@"; do
       ;;
     --sanitizers) packages+=(clang-14 libclang-rt-14-dev llvm-14 clang-format-14) ;;
     --torch) packages+=(python3-torch) ;;
+    --containers) packages+=(podman podman-compose runc netavark aardvark-dns iptables mmdebstrap) ;;
     --list) list_only=1 ;;
     *) echo "install_packages.sh: unknown option $argument; see --help" >&2; exit 2 ;;
   esac
