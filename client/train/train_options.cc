@@ -95,7 +95,8 @@ void AddJobOptions(CLI::App& app, TrainOptions& o) {
       ->capture_default_str();
   app.add_option("--job", o.job, "Name of the job; an equal one is resumed at its newest step")
       ->capture_default_str();
-  app.add_option("--tls-dir", o.tls_dir, "Directory with ca.crt and worker-<rank>.{crt,key}, or worker.{crt,key}");
+  app.add_option("--tls-dir", o.tls_dir,
+                 "Directory with ca.crt and worker-<rank>.{crt,key}, or worker.{crt,key}");
   app.add_option("--ca", o.tls.ca, "CA certificate, PEM");
   app.add_option("--cert", o.tls.certificate, "Certificate of the worker, PEM");
   app.add_option("--key", o.tls.private_key, "Its private key, PEM");
