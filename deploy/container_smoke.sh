@@ -145,6 +145,13 @@ disturb() {
   fi
 }
 
+# await_return: training goes on after the last disturbance.
+await_return() {
+  local start=$SECONDS
+  await_step $(($(steps_done) + 1))
+  say "training went on after $((SECONDS - start)) s"
+}
+
 kaonctl() { $engine exec "$(name "$1")" kaonctl "${@:2}"; }
 
 train() {
@@ -155,13 +162,16 @@ train() {
   await_step $((steps / 4))
   disturb kill shard-1
   quiet $engine start "$(name shard-1)"
+  await_return
   await_step $((steps / 2))
   disturb stop shard-2
   quiet $engine start "$(name shard-2)"
+  await_return
   await_step $((steps * 3 / 4))
   leader=$(kaonctl coordinator-0 -o json status | grep -oE '"holder_address": *"coordinator-[01]' | grep -oE 'coordinator-[01]')
   other=coordinator-$((1 - ${leader#coordinator-}))
   disturb stop "$leader"
+  await_return
   for worker in worker-0 worker-1; do
     [ "$($engine wait "$(name $worker)")" = 0 ] || die "$worker ended as: $(state $worker)"
   done
