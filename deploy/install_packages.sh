@@ -4,12 +4,13 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-Usage: deploy/install_packages.sh [--test] [--package] [--sanitizers] [--torch] [--list]
+Usage: deploy/install_packages.sh [--test] [--package] [--sanitizers] [--torch] [--containers] [--list]
 
   --test         also what the tests need
   --package      also what deploy/package.sh and its test need
   --sanitizers   also what tests/nightly.sh needs: clang, its run-time libraries, clang-format
   --torch        also what the nightly suite torch compares with: python3-torch
+  --containers   also what deploy/container_smoke.sh needs where docker is not
   --list         print the packages and stop
 Needs root, or sudo, only if something is missing.
 TEXT
@@ -29,10 +30,14 @@ list_only=
 for argument in "$@"; do
   case "$argument" in
     --help | -h) usage; exit 0 ;;
-    --test) packages+=(libgtest-dev libgmock-dev git strace libfaketime cmake pkg-config iproute2) ;;
+    --test)
+      packages+=(libgtest-dev libgmock-dev git strace libfaketime cmake pkg-config iproute2 python3-yaml)
+      command -v kubectl >/dev/null || packages+=(kubernetes-client)
+      ;;
     --package) packages+=(dpkg-dev patchelf mmdebstrap) ;;
     --sanitizers) packages+=(clang-14 libclang-rt-14-dev llvm-14 clang-format-14) ;;
     --torch) packages+=(python3-torch) ;;
+    --containers) packages+=(podman podman-compose runc netavark aardvark-dns iptables mmdebstrap) ;;
     --list) list_only=1 ;;
     *) echo "install_packages.sh: unknown option $argument; see --help" >&2; exit 2 ;;
   esac

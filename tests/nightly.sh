@@ -21,6 +21,7 @@ suites=(
   "recovery:100 recoveries with 64 MiB of state, 3 with 1 GiB (tests/crash:recovery_time_nightly_test and large_recovery_nightly_test)"
   "bench:every benchmark's ratio to its limit beside docs/benchmarks.md (tests/benchmark/check.sh)"
   "install:the packages in a fresh root file system, and a trainer in a Bazel workspace of its own (tests tagged nightly under tests/install)"
+  "containers:deploy/compose.yaml trains in the image while containers are killed and stopped (deploy/container_smoke.sh)"
   "torch:element-wise rules against torch.optim, with Debian's python3-torch; exported weights, checkpoints and imports against the package safetensors where python3 finds it (tests under tests/torch)"
 )
 
@@ -76,6 +77,7 @@ case "$suite" in
   fuzz) options=(--config=fuzz --build_tests_only --test_tag_filters=nightly); targets=(//tests/fuzz/...) ;;
   coverage) verb=script; script=tests/fuzz_coverage.py; options=() ;;
   mutation) verb=script; script=tests/mutation.sh; options=(); packages=() ;;
+  containers) verb=script; script=deploy/container_smoke.sh; options=(); packages=(--containers) ;;
   protocol) verb=script; script=tests/protocol_mutation.sh; options=(); packages=() ;;
   *) echo "nightly.sh: unknown suite '$suite'; there are:" >&2; list >&2; exit 2 ;;
 esac
@@ -115,7 +117,7 @@ if [ "$verb" = test ]; then
   echo "$counts"
   numbers=$(tail -n 1 <<<"$counts" | sed 's/\([0-9]*\) passed, \([0-9]*\) failed/\1 | \2/')
 elif [ "$verb" = script ]; then
-  numbers=$(sed -nE 's#^([0-9]+)(/| of )([0-9]+) (found$|ratios |parsers ).*#\1 \3#p' "$work/log" | tail -n 1 | awk '{print $1 " | " $2 - $1}')
+  numbers=$(sed -nE 's#^([0-9]+)(/| of )([0-9]+) (found$|ratios |parsers |checks ).*#\1 \3#p' "$work/log" | tail -n 1 | awk '{print $1 " | " $2 - $1}')
 else
   numbers='- | -'
 fi

@@ -128,6 +128,9 @@ grpc::ChannelArguments MakeArguments() {
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 4000);
+  // A container that restarts may get another address. gRPC's default would resolve its name again
+  // only after 30 s.
+  arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1000);
   proto::SetSharedArguments([&](const char* name, int value) { arguments.SetInt(name, value); });
   // Do not limit the pings of an idle connection.
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
