@@ -13,6 +13,16 @@ fail() {
   failures=$((failures + 1))
 }
 
+# refused WHAT OPTIONS...: install.sh says so, and installs nothing.
+refused() {
+  local status=0
+  deploy/install.sh "${@:2}" 2>"$work/refused" || status=$?
+  [ $status -eq 2 ] && grep -qF -e "$1" "$work/refused" || fail "install.sh ${*:2}: $status, $(cat "$work/refused")"
+}
+refused "--prefix here is not an absolute path" --prefix here --binaries "$PWD"
+refused "kaon-coordinator is missing: build it first" --prefix "$work/nothing" --binaries "$work"
+[ ! -e "$work/nothing" ] || fail "a refused installation leaves files"
+
 DESTDIR=$work/staged deploy/install.sh --prefix /opt/kaon --binaries "$PWD"
 mv "$work/staged/opt/kaon" "$kaon"
 version=$(<VERSION)
