@@ -62,7 +62,7 @@ g++ -std=c++17 -o "$work/pkg_config" "$consumers/trainer.cc" $(pkg-config --cfla
 # shellcheck disable=SC2046
 g++ -std=c++17 -o "$work/pkg_config_static" "$consumers/trainer.cc" \
   $(pkg-config --cflags --libs --static kaon | sed 's/-lkaon_client/-l:libkaon_client.a/')
-cmake -S "$consumers/cmake" -B "$work/cmake" -DCMAKE_PREFIX_PATH="$kaon" -DCMAKE_BUILD_TYPE=Release >"$work/log" &&
+cmake -S "$consumers/cmake" -B "$work/cmake" -DCMAKE_PREFIX_PATH="$kaon" -DKAON_VERSION="${version%.*}" >"$work/log" &&
   cmake --build "$work/cmake" >>"$work/log" || fail "$(cat "$work/log")"
 
 cluster=$kaon/share/kaon/deploy/local_cluster.sh

@@ -42,7 +42,7 @@ train_cluster() {
   inside "$prefix/bin/kaonctl" --dir $cluster health
   inside "$prefix/share/kaon/deploy/local_cluster.sh" stop $cluster
   alone=$(inside "$prefix/bin/kaon-train" --local --workers 1 "${SMALL[@]}" | tail -n 1)
-  echo "$served"
+  echo "$prefix: trained to $(digest "$served")"
   [ "$(digest "$served")" = "$(digest "$alone")" ] || fail "$prefix: service $served, local $alone"
   rm -rf "$root$cluster"
 }
