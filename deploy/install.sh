@@ -10,7 +10,7 @@ Builds Kaon and installs it below DIR, an absolute path:
   bin/                   kaon-coordinator, kaon-shard, kaonctl, kaon-train
   include/kaon/          headers: #include <kaon/client.h>
   lib/                   libkaon_client.so and .a; pkgconfig/kaon.pc; cmake/Kaon: find_package(Kaon), target Kaon::client
-  share/kaon/            proto/; deploy/local_cluster.sh and make_certificates.sh
+  share/kaon/            proto/; deploy/local_cluster.sh and certificates.sh
   share/doc/kaon/        LICENSE
 The tree may be moved. If DESTDIR is set, the files go below DESTDIR/DIR.
   --prefix DIR     where to (default: /usr/local)
@@ -67,7 +67,7 @@ ln -sf "libkaon_client.so.$abi" "$to/lib/libkaon_client.so"
 install -m 644 "$bin/deploy/library/libkaon_client.a" "$to/lib/"
 install -m 644 client/kaon/*.h "$to/include/kaon/"
 install -m 644 proto/kaon/v1/*.proto "$to/share/kaon/proto/kaon/v1/"
-install -m 755 deploy/local_cluster.sh deploy/make_certificates.sh "$to/share/kaon/deploy/"
+install -m 755 deploy/local_cluster.sh deploy/certificates.sh "$to/share/kaon/deploy/"
 install -m 644 LICENSE "$to/share/doc/kaon/"
 
 # fill TEMPLATE FILE

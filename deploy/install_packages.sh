@@ -29,7 +29,7 @@ list_only=
 for argument in "$@"; do
   case "$argument" in
     --help | -h) usage; exit 0 ;;
-    --test) packages+=(libgtest-dev libgmock-dev git strace libfaketime cmake pkg-config) ;;
+    --test) packages+=(libgtest-dev libgmock-dev git strace libfaketime cmake pkg-config iproute2) ;;
     --package) packages+=(dpkg-dev patchelf mmdebstrap) ;;
     --sanitizers) packages+=(clang-14 libclang-rt-14-dev llvm-14 clang-format-14) ;;
     --torch) packages+=(python3-torch) ;;

@@ -1,5 +1,7 @@
 #include "client/train/train_options.h"
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
@@ -93,7 +95,8 @@ void AddJobOptions(CLI::App& app, TrainOptions& o) {
       ->capture_default_str();
   app.add_option("--job", o.job, "Name of the job; an equal one is resumed at its newest step")
       ->capture_default_str();
-  app.add_option("--tls-dir", o.tls_dir, "Directory with ca.crt and worker-<rank>.{crt,key}");
+  app.add_option("--tls-dir", o.tls_dir,
+                 "Directory with ca.crt and worker-<rank>.{crt,key}, or worker.{crt,key}");
   app.add_option("--ca", o.tls.ca, "CA certificate, PEM");
   app.add_option("--cert", o.tls.certificate, "Certificate of the worker, PEM");
   app.add_option("--key", o.tls.private_key, "Its private key, PEM");
@@ -306,7 +309,12 @@ ParsedCommandLine ParseCommandLine(int argc, const char* const* argv) {
 kaon::TlsFiles TlsFilesOf(const TrainOptions& options, uint32_t rank) {
   kaon::TlsFiles files = options.tls;
   if (options.tls_dir.empty()) return files;
-  const std::string worker = absl::StrCat(options.tls_dir, "/worker-", rank);
+  std::string worker = absl::StrCat(options.tls_dir, "/worker-", rank);
+  const std::string any_rank = options.tls_dir + "/worker";
+  if (access((worker + ".crt").c_str(), F_OK) != 0 &&
+      access((any_rank + ".crt").c_str(), F_OK) == 0) {
+    worker = any_rank;
+  }
   if (files.ca.empty()) files.ca = options.tls_dir + "/ca.crt";
   if (files.certificate.empty()) files.certificate = worker + ".crt";
   if (files.private_key.empty()) files.private_key = worker + ".key";

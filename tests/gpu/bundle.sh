@@ -79,7 +79,7 @@ fi
 copy_libraries "$bundle/lib" "$bundle/glibc" "$bundle"/programs/* "$bundle"/lib/*.so
 
 install -m 755 tests/gpu/{run.sh,report.py,peers.py,cluster.py} "$bundle/"
-install -m 755 deploy/make_certificates.sh "$bundle/deploy/"
+install -m 755 deploy/certificates.sh "$bundle/deploy/"
 find /usr/share/common-licenses -maxdepth 1 -type f -exec cp {} "$bundle/corpus/" \;
 cp /etc/ssl/openssl.cnf "$bundle/"
 git describe --always --dirty --abbrev=12 >"$bundle/COMMIT"
