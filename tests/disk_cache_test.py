@@ -17,6 +17,7 @@ SCRIPTS = (
     ["tests/protocol_mutation.sh"],
     ["tests/benchmark/run.sh"],
     ["deploy/quickstart.sh"],
+    ["deploy/install.sh"],
 )
 BESIDE = ("deploy/disk_cache.sh", "deploy/local_cluster.sh", "deploy/progress.sh", "tests/mutation_driver.sh",
           "tests/fuzz_coverage.py", "tests/count_results.py")

@@ -13,6 +13,16 @@ fail() {
   failures=$((failures + 1))
 }
 
+# refused WHAT OPTIONS...: install.sh says so, and installs nothing.
+refused() {
+  local status=0
+  deploy/install.sh "${@:2}" 2>"$work/refused" || status=$?
+  [ $status -eq 2 ] && grep -qF -e "$1" "$work/refused" || fail "install.sh ${*:2}: $status, $(cat "$work/refused")"
+}
+refused "--prefix here is not an absolute path" --prefix here --binaries "$PWD"
+refused "kaon-coordinator is missing: build it first" --prefix "$work/nothing" --binaries "$work"
+[ ! -e "$work/nothing" ] || fail "a refused installation leaves files"
+
 DESTDIR=$work/staged deploy/install.sh --prefix /opt/kaon --binaries "$PWD"
 mv "$work/staged/opt/kaon" "$kaon"
 version=$(<VERSION)
@@ -52,7 +62,7 @@ g++ -std=c++17 -o "$work/pkg_config" "$consumers/trainer.cc" $(pkg-config --cfla
 # shellcheck disable=SC2046
 g++ -std=c++17 -o "$work/pkg_config_static" "$consumers/trainer.cc" \
   $(pkg-config --cflags --libs --static kaon | sed 's/-lkaon_client/-l:libkaon_client.a/')
-cmake -S "$consumers/cmake" -B "$work/cmake" -DCMAKE_PREFIX_PATH="$kaon" -DCMAKE_BUILD_TYPE=Release >"$work/log" &&
+cmake -S "$consumers/cmake" -B "$work/cmake" -DCMAKE_PREFIX_PATH="$kaon" -DKAON_VERSION="${version%.*}" >"$work/log" &&
   cmake --build "$work/cmake" >>"$work/log" || fail "$(cat "$work/log")"
 
 cluster=$kaon/share/kaon/deploy/local_cluster.sh

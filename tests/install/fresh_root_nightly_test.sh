@@ -42,7 +42,7 @@ train_cluster() {
   inside "$prefix/bin/kaonctl" --dir $cluster health
   inside "$prefix/share/kaon/deploy/local_cluster.sh" stop $cluster
   alone=$(inside "$prefix/bin/kaon-train" --local --workers 1 "${SMALL[@]}" | tail -n 1)
-  echo "$served"
+  echo "$prefix: trained to $(digest "$served")"
   [ "$(digest "$served")" = "$(digest "$alone")" ] || fail "$prefix: service $served, local $alone"
   rm -rf "$root$cluster"
 }
@@ -55,16 +55,21 @@ version=$(<VERSION)
 mkdir "$root/opt/elsewhere"
 tar -C "$root/opt/elsewhere" --strip-components 1 -xzf "$work/packages/kaon-$version-linux-x86_64.tar.gz"
 inside /opt/elsewhere/bin/kaon-train --local --corpus-dir /opt/elsewhere/share/kaon/corpus "${SMALL[@]}" | tail -n 1
+# install PACKAGE...: with what it depends on and nothing else.
+install() {
+  inside env DEBIAN_FRONTEND=noninteractive apt-get install -qq -o Dpkg::Use-Pty=0 --no-install-recommends "$@" \
+    >"$work/log" 2>&1 || { cat "$work/log"; fail "$* cannot be installed"; }
+}
 inside apt-get update -qq
 # What local_cluster.sh needs: the package recommends these two.
-inside apt-get install -qq --no-install-recommends openssl procps >/dev/null
+install openssl procps
 train_cluster /opt/elsewhere
 rm -rf "$root/opt/elsewhere"
 
 cp "$work"/packages/kaon_*.deb "$root/kaon.deb"
-inside env DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends /kaon.deb >/dev/null
+install /kaon.deb
 inside dpkg --verify kaon
-inside ldconfig -p | grep -q 'libkaon_client.so' || fail "the loader does not know libkaon_client.so"
+[[ $(inside ldconfig -p) == *libkaon_client.so* ]] || fail "the loader does not know libkaon_client.so"
 train_cluster /usr
 inside dpkg --purge kaon
 rest=$(find "$root/usr" "$root/etc" "$root/var/lib" -iname '*kaon*')
