@@ -84,7 +84,7 @@ class Promise {
 };
 
 template <typename T>
-class Future {
+class [[nodiscard]] Future {
  public:
   Future() = default;
 
