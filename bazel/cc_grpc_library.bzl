@@ -7,13 +7,18 @@ Files import each other, and are included, relative to the package (`import "kao
 def _sources(name):
     return name + "_sources"
 
+def _package_path():
+    """Returns the package's folder, as seen where commands run: another repository's is in external/."""
+    repository = native.repository_name()[1:]
+    return ("external/" + repository + "/" if repository else "") + native.package_name()
+
 def _generate(name, src, deps, ending, options):
     stem = src[:-len(".proto")]
     native.genrule(
         name = name + "_generate",
         srcs = [src] + [_sources(dep) for dep in deps],
         outs = [stem + ending + ".h", stem + ending + ".cc"],
-        cmd = "protoc --proto_path=%s %s $(location %s)" % (native.package_name(), options, src),
+        cmd = "protoc --proto_path=%s %s $(location %s)" % (_package_path(), options, src),
         message = "Generating C++ from " + src,
     )
     return stem + ending

@@ -1,5 +1,7 @@
 #include "client/environment.h"
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <fstream>
 #include <utility>
@@ -25,6 +27,16 @@ absl::StatusOr<std::string> EndpointIn(const std::string& directory) {
     return absl::NotFoundError(absl::StrCat("no port in '", proto::OneLine(path), "'"));
   }
   return absl::StrCat("127.0.0.1:", port);
+}
+
+std::string WorkerNameIn(const std::string& directory, const std::string& rank) {
+  const std::string any_rank = "worker";
+  if (rank.empty()) return any_rank;
+  const std::string one_rank = absl::StrCat(any_rank, "-", rank);
+  const auto has = [&directory](const std::string& name) {
+    return access(absl::StrCat(directory, "/", name, ".crt").c_str(), F_OK) == 0;
+  };
+  return !has(one_rank) && has(any_rank) ? any_rank : one_rank;
 }
 
 void FillTlsFiles(const std::string& directory, const std::string& name, kaon::TlsFiles& files) {
@@ -64,7 +76,7 @@ Result<ClientOptions> ClientOptions::FromEnvironment() {
   if (tls_directory.empty() && !directory.empty()) tls_directory = directory + "/tls";
   if (!tls_directory.empty()) {
     const std::string rank = client::FromEnvironment(client::kRankVariable);
-    client::FillTlsFiles(tls_directory, rank.empty() ? "worker" : "worker-" + rank, options.tls);
+    client::FillTlsFiles(tls_directory, client::WorkerNameIn(tls_directory, rank), options.tls);
   }
   return options;
 }

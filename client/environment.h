@@ -27,6 +27,10 @@ std::string FromEnvironment(const char* variable);
 // coordinator.port cannot be read.
 absl::StatusOr<std::string> EndpointIn(const std::string& directory);
 
+// Returns the name of a worker's certificate in `directory`: worker-`rank`; or worker, for any
+// rank, if `rank` is empty or only worker.crt is there.
+std::string WorkerNameIn(const std::string& directory, const std::string& rank);
+
 // Fills each path that is empty: ca.crt, `name`.crt and `name`.key in `directory`.
 void FillTlsFiles(const std::string& directory, const std::string& name, kaon::TlsFiles& files);
 

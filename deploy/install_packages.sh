@@ -4,9 +4,10 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-Usage: deploy/install_packages.sh [--test] [--sanitizers] [--torch] [--list]
+Usage: deploy/install_packages.sh [--test] [--package] [--sanitizers] [--torch] [--list]
 
   --test         also what the tests need
+  --package      also what deploy/package.sh and its test need
   --sanitizers   also what tests/nightly.sh needs: clang, its run-time libraries, clang-format
   --torch        also what the nightly suite torch compares with: python3-torch
   --list         print the packages and stop
@@ -28,7 +29,8 @@ list_only=
 for argument in "$@"; do
   case "$argument" in
     --help | -h) usage; exit 0 ;;
-    --test) packages+=(libgtest-dev libgmock-dev git strace libfaketime) ;;
+    --test) packages+=(libgtest-dev libgmock-dev git strace libfaketime cmake pkg-config iproute2) ;;
+    --package) packages+=(dpkg-dev patchelf mmdebstrap) ;;
     --sanitizers) packages+=(clang-14 libclang-rt-14-dev llvm-14 clang-format-14) ;;
     --torch) packages+=(python3-torch) ;;
     --list) list_only=1 ;;

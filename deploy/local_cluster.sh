@@ -12,7 +12,8 @@ Usage: deploy/local_cluster.sh start DIR [--shards N] [--workers N] [--binaries 
 
 start   makes DIR with fresh certificates, starts the servers, waits until they serve, and leaves them running
 stop    ends them
-BIN is a bazel-bin of `bazel build //server/... //client/train:kaon-train` (default: this checkout's).
+BIN is a bazel-bin of `bazel build //server/... //client/train:kaon-train`, or the bin/ of deploy/install.sh
+(default: this checkout's, or that of the installation which has this script).
 TEXT
 }
 
@@ -22,12 +23,19 @@ cluster_say() { echo "local_cluster: $*" >&2; }
 
 # cluster_find_binaries [BIN]: sets KAON_COORDINATOR, KAON_SHARD, KAONCTL and KAON_TRAIN.
 cluster_find_binaries() {
-  local bin=${1:-$KAON_ROOT/.bazel/bin}
+  local bin=${1:-$KAON_ROOT/.bazel/bin} binary
+  # deploy/install.sh puts this script into share/kaon/deploy.
+  [ -n "${1:-}" ] || [ ! -x "$KAON_ROOT/../../bin/kaon-shard" ] || bin=$(cd "$KAON_ROOT/../../bin" && pwd)
   KAON_COORDINATOR=$bin/server/coordinator/kaon-coordinator
   KAON_SHARD=$bin/server/shard/kaon-shard
   KAONCTL=$bin/server/admin_cli/kaonctl
   KAON_TRAIN=$bin/client/train/kaon-train
-  local binary
+  if [ -x "$bin/kaon-shard" ]; then
+    KAON_COORDINATOR=$bin/kaon-coordinator
+    KAON_SHARD=$bin/kaon-shard
+    KAONCTL=$bin/kaonctl
+    KAON_TRAIN=$bin/kaon-train
+  fi
   for binary in "$KAON_COORDINATOR" "$KAON_SHARD" "$KAONCTL"; do
     if [ ! -x "$binary" ]; then
       cluster_say "$binary is missing: build it first"
@@ -139,7 +147,7 @@ cluster_start() {
   local dir=$1 shards=$2 workers=$3 i
   mkdir -p -m 700 "$dir" || return 1
   rm -rf "$dir"/tls "$dir"/shard-* "$dir"/coordinator.*
-  "$KAON_ROOT/deploy/make_certificates.sh" "$dir/tls" --workers "$workers" || return 1
+  "$KAON_ROOT/deploy/certificates.sh" "$dir/tls" --workers "$workers" >/dev/null || return 1
   for ((i = 0; i < shards; i++)); do cluster_start_shard "$dir" "$i"; done
   for ((i = 0; i < shards; i++)); do cluster_wait_port "$dir" "shard-$i" || return 1; done
   cluster_start_coordinator "$dir" "$shards"

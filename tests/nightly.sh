@@ -20,6 +20,7 @@ suites=(
   "sweep:a crash at every system call of a shard, a failure of every read, full and failing disks, every point of a restore, every moment of a control change (tests/crash:syscall_sweep_, disk_faults_, read_faults_, restore_ and control_crashes_nightly_test)"
   "recovery:100 recoveries with 64 MiB of state, 3 with 1 GiB (tests/crash:recovery_time_nightly_test and large_recovery_nightly_test)"
   "bench:every benchmark's ratio to its limit beside docs/benchmarks.md (tests/benchmark/check.sh)"
+  "install:the packages in a fresh root file system, and a trainer in a Bazel workspace of its own (tests tagged nightly under tests/install)"
   "torch:element-wise rules against torch.optim, with Debian's python3-torch; exported weights, checkpoints and imports against the package safetensors where python3 finds it (tests under tests/torch)"
 )
 
@@ -60,6 +61,7 @@ case "$suite" in
   sim) options=(--config=opt --test_tag_filters=nightly); targets=(//tests/simulation/...) ;;
   network) options=(--config=opt --test_tag_filters=nightly); targets=(//tests/network:chaos_nightly_test); packages=() ;;
   frozen) options=(--config=opt --test_tag_filters=nightly); targets=(//tests/network:{frozen_peers,half_open}_nightly_test //tests/crash:history_network_nightly_test); packages=() ;;
+  install) options=(--config=opt --test_tag_filters=nightly --test_output=all --test_env=KAON_TEST_ROOT); targets=(//tests/install/...); packages=(--package) ;;
   torch) options=(--config=opt --test_tag_filters=nightly --test_output=all --test_env=PYTHONPATH); targets=(//tests/torch/...); packages=(--torch) ;;
   crash | sweep | recovery)
     options=(--config=opt --test_tag_filters=nightly --test_output=all)

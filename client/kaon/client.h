@@ -35,12 +35,12 @@
 #include <memory>
 #include <string>
 
-#include "client/kaon/client_options.h"
-#include "client/kaon/job.h"
-#include "client/kaon/job_definition.h"
-#include "client/kaon/status.h"
-#include "client/kaon/step.h"
-#include "client/kaon/worker.h"
+#include "kaon/client_options.h"
+#include "kaon/job.h"
+#include "kaon/job_definition.h"
+#include "kaon/status.h"
+#include "kaon/step.h"
+#include "kaon/worker.h"
 
 namespace kaon {
 
@@ -71,8 +71,8 @@ class Client {
   // Checks the options and the certificate files, then blocks until a coordinator answers.
   // INVALID_ARGUMENT names the option, NOT_FOUND the file that cannot be read. FAILED_PRECONDITION:
   // a file is faulty, an address that is not loopback has no TLS, or every address is another
-  // server's. DEADLINE_EXCEEDED after call_deadline names the newest error of each address: it is
-  // unreachable, the CA does not know the server, or the server has another role or host name.
+  // server's. DEADLINE_EXCEEDED after call_deadline names the newest error of each address, such
+  // as an unreachable host, an unknown CA, or a server of another role.
   static Result<Client> Connect(const ClientOptions& options);
 
   // Creates the job, or attaches to an equal one. ALREADY_EXISTS names the first difference,

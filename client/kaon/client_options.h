@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "client/kaon/status.h"
+#include "kaon/status.h"
 
 namespace kaon {
 
@@ -34,8 +34,8 @@ struct ClientOptions {
   // Returns options from the environment, with the variables of kaonctl:
   // - KAON_ENDPOINTS: host:port of every coordinator, separated by commas. Without it,
   //   coordinator.port in the directory KAON_DIR names one on this machine.
-  // - KAON_TLS_DIR, or else tls in KAON_DIR: directory of ca.crt and of worker-R.crt and
-  //   worker-R.key, where R is KAON_RANK; without KAON_RANK, of worker.crt and worker.key.
+  // - KAON_TLS_DIR, or else tls in KAON_DIR: directory of ca.crt, and of worker-R.crt and
+  //   worker-R.key, where R is KAON_RANK. Without these it uses worker.crt and worker.key.
   // - KAON_CA, KAON_CERT and KAON_KEY: single files; each beats the directory.
   // INVALID_ARGUMENT if no coordinator is named; NOT_FOUND if coordinator.port cannot be read.
   // Reads no other file: Connect does. Do not change the environment on another thread meanwhile.

@@ -13,7 +13,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "client/kaon/status.h"
+#include "kaon/status.h"
 
 namespace kaon {
 
@@ -117,8 +117,9 @@ class [[nodiscard]] Future {
     return state_->ready.wait_for(lock, wait, [this] { return state_->result.has_value(); });
   }
 
-  // Calls `f` once with the Result<T>, and returns the future of its outcome: of U if `f` returns U
-  // or Result<U>, of Done if it returns nothing. Use it in place of Get: std::move(future).Then(f).
+  // Calls `f` once with the Result<T>, in place of Get. Returns the future of the outcome of `f`:
+  // of U if `f` returns U or Result<U>, of Done if it returns nothing. Takes this future:
+  // std::move(future).Then(f).
   // `f` runs on the library thread that stores the result, or at once on this thread if there is a
   // result. It may call Push, Finish, Pull and Then. It must not block: a call that would deadlock
   // the library aborts the process. Cancel of the returned future cancels this operation. The

@@ -11,11 +11,11 @@
 #include <utility>
 #include <vector>
 
-#include "client/kaon/future.h"
-#include "client/kaon/job_definition.h"
-#include "client/kaon/status.h"
-#include "client/kaon/tensor.h"
-#include "client/kaon/worker.h"
+#include "kaon/future.h"
+#include "kaon/job_definition.h"
+#include "kaon/status.h"
+#include "kaon/tensor.h"
+#include "kaon/worker.h"
 
 namespace kaon {
 

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "client/kaon/optimizer_options.h"
-#include "client/kaon/routing.h"
-#include "client/kaon/tensor.h"
+#include "kaon/optimizer_options.h"
+#include "kaon/routing.h"
+#include "kaon/tensor.h"
 
 namespace kaon {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "client/kaon/tensor.h"
+#include "kaon/tensor.h"
 
 namespace kaon {
 

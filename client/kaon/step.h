@@ -10,13 +10,13 @@
 #include <string>
 #include <vector>
 
-#include "client/kaon/future.h"
-#include "client/kaon/step_record.h"
-#include "client/kaon/tensor.h"
+#include "kaon/future.h"
+#include "kaon/step_record.h"
+#include "kaon/tensor.h"
 
 namespace kaon {
 
-// In one line: worker.Begin({step, num_tokens}).
+// Options of Worker::Begin; {step, num_tokens} sets the first two.
 struct BeginOptions {
   // The job's applied step + 1.
   uint64_t step = 0;
@@ -30,7 +30,7 @@ struct BeginOptions {
   double learning_rate_multiplier = 1;
 };
 
-// In one line: step.Finish({loss}).
+// Options of Step::Finish; {loss} sets the first.
 struct FinishOptions {
   std::optional<double> loss = std::nullopt;
   // Ids of the parameters without a gradient in this step; push all others. If other ranks push a

@@ -9,11 +9,11 @@
 #include <optional>
 #include <vector>
 
-#include "client/kaon/future.h"
-#include "client/kaon/status.h"
-#include "client/kaon/step.h"
-#include "client/kaon/step_record.h"
-#include "client/kaon/tensor.h"
+#include "kaon/future.h"
+#include "kaon/status.h"
+#include "kaon/step.h"
+#include "kaon/step_record.h"
+#include "kaon/tensor.h"
 
 namespace kaon {
 

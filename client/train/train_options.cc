@@ -93,7 +93,8 @@ void AddJobOptions(CLI::App& app, TrainOptions& o) {
       ->capture_default_str();
   app.add_option("--job", o.job, "Name of the job; an equal one is resumed at its newest step")
       ->capture_default_str();
-  app.add_option("--tls-dir", o.tls_dir, "Directory with ca.crt and worker-<rank>.{crt,key}");
+  app.add_option("--tls-dir", o.tls_dir,
+                 "Directory with ca.crt and worker-<rank>.{crt,key}, or worker.{crt,key}");
   app.add_option("--ca", o.tls.ca, "CA certificate, PEM");
   app.add_option("--cert", o.tls.certificate, "Certificate of the worker, PEM");
   app.add_option("--key", o.tls.private_key, "Its private key, PEM");
@@ -303,7 +304,8 @@ ParsedCommandLine ParseCommandLine(int argc, const char* const* argv) {
 kaon::TlsFiles TlsFilesOf(const TrainOptions& options, uint32_t rank) {
   kaon::TlsFiles files = options.tls;
   if (!options.tls_dir.empty()) {
-    client::FillTlsFiles(options.tls_dir, absl::StrCat("worker-", rank), files);
+    const std::string rank_text = absl::StrCat(rank);
+    client::FillTlsFiles(options.tls_dir, client::WorkerNameIn(options.tls_dir, rank_text), files);
   }
   return files;
 }

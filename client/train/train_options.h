@@ -31,7 +31,8 @@ struct TrainOptions {
   // shard does.
   std::string gemm;
   std::vector<std::string> coordinators;
-  // Directory with ca.crt and worker-<rank>.{crt,key}, or the three files.
+  // Directory with ca.crt and worker-<rank>.{crt,key}, or worker.{crt,key} for the ranks
+  // without one. Otherwise the three files.
   std::string tls_dir;
   kaon::TlsFiles tls;
   // Unset: the library's default.

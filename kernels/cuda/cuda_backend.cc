@@ -54,6 +54,14 @@ T ResultOf(Lane& lane, const Queue& queue) {
   return *lane.results_out<T>();
 }
 
+std::vector<SizedUpdate> MuonOf(absl::Span<const SizedUpdate> updates) {
+  std::vector<SizedUpdate> muon;
+  for (const SizedUpdate& update : updates) {
+    if (update.rule != nullptr && IsMuon(*update.rule)) muon.push_back(update);
+  }
+  return muon;
+}
+
 }  // namespace
 
 CudaBackend::CudaBackend(std::unique_ptr<Device> device, const Options& options)
@@ -235,11 +243,21 @@ size_t CudaBackend::NumConcurrentUpdates(absl::Span<const SizedUpdate> updates) 
 }
 
 uint64_t CudaBackend::WorkspaceBytes(absl::Span<const SizedUpdate> updates) const {
-  std::vector<SizedUpdate> muon;
-  for (const SizedUpdate& update : updates) {
-    if (update.rule != nullptr && IsMuon(*update.rule)) muon.push_back(update);
-  }
+  const std::vector<SizedUpdate> muon = MuonOf(updates);
   return muon.empty() ? 0 : muon_->WorkspaceBytes(muon);
+}
+
+absl::Status CudaBackend::Reserve(absl::Span<const SizedUpdate> updates) {
+  while (!updates.empty()) {
+    const size_t count = NumConcurrentUpdates(updates);
+    const std::vector<SizedUpdate> muon = MuonOf(updates.first(count));
+    if (!muon.empty()) {
+      const absl::Status status = muon_->Reserve(muon);
+      if (!status.ok()) return status;
+    }
+    updates.remove_prefix(count);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace kaon::kernels::cuda

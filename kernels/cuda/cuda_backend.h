@@ -1,7 +1,7 @@
 // The backend of one CUDA device, over the seam of device.h: the same code runs on a GPU and, for
 // tests, on the host. Its creator owns it. Several threads may use it concurrently on disjoint
-// buffers; none waits for the device under a lock. Element-wise updates, facts and digests have the
-// bits of the CPU backend, NaN payloads excepted; Newton-Schulz agrees within [N9].
+// buffers; one list of Muon updates runs at a time. Element-wise updates, facts and digests have
+// the bits of the CPU backend, NaN payloads excepted; Newton-Schulz agrees within [N9].
 #ifndef KAON_KERNELS_CUDA_CUDA_BACKEND_H_
 #define KAON_KERNELS_CUDA_CUDA_BACKEND_H_
 
@@ -62,6 +62,8 @@ class CudaBackend final : public Backend {
   // The longest list whose workspace is at most 1 GiB.
   size_t NumConcurrentUpdates(absl::Span<const SizedUpdate> updates) const override;
   uint64_t WorkspaceBytes(absl::Span<const SizedUpdate> updates) const override;
+  // Allocates the workspace as well, so that no update finds the device full.
+  absl::Status Reserve(absl::Span<const SizedUpdate> updates) override;
 
  private:
   CudaBackend(std::unique_ptr<Device> device, const Options& options);

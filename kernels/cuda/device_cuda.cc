@@ -277,6 +277,13 @@ absl::StatusOr<DeviceProperties> PropertiesOf(int ordinal) {
   return properties;
 }
 
+// Returns the architecture to build for a device. Compute capability 9.0 needs the letter, for
+// WGMMA.
+std::string ArchitectureOf(const DeviceProperties& device) {
+  const bool has_wgmma = device.major == 9 && device.minor == 0;
+  return absl::StrCat(device.major, device.minor, has_wgmma ? "a" : "");
+}
+
 // Returns true if the library was built for the device. Code runs on later minor versions of its
 // architecture; code of an architecture with a letter, such as 90a, does not.
 bool HasKernelsFor(const DeviceProperties& device) {
@@ -284,7 +291,7 @@ bool HasKernelsFor(const DeviceProperties& device) {
   for (const absl::string_view arch : absl::StrSplit(KAON_CUDA_ARCHS, ' ', absl::SkipEmpty())) {
     int built = 0;
     if (absl::SimpleAtoi(arch, &built)) {
-      if (built <= here && built / 10 == device.major) return true;
+      if (built <= here && built / 10 == device.major && built != 90) return true;
     } else if (absl::SimpleAtoi(arch.substr(0, arch.size() - 1), &built) && built == here) {
       return true;
     }
@@ -319,9 +326,9 @@ absl::StatusOr<std::unique_ptr<Device>> Device::Open(int ordinal) {
   if (!properties.ok()) return properties.status();
   if (!HasKernelsFor(*properties)) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "device cuda:", ordinal, " is a ", properties->name, ", sm_", properties->major,
-        properties->minor, ": this library has kernels for sm_", KAON_CUDA_ARCHS,
-        " alone; build it with CUDA_ARCHS=", properties->major, properties->minor));
+        "device cuda:", ordinal, " is a ", properties->name, ", sm_", ArchitectureOf(*properties),
+        ": this library has kernels for sm_", KAON_CUDA_ARCHS,
+        " alone; build it with CUDA_ARCHS=", ArchitectureOf(*properties)));
   }
   const absl::StatusOr<absl::Duration> deadline = ReadDeadline();
   if (!deadline.ok()) return deadline.status();

@@ -4,7 +4,7 @@ set -euo pipefail
 
 programs=tests/benchmark
 certificates=$TEST_TMPDIR/tls
-deploy/make_certificates.sh "$certificates" --workers 2 --job push-pull >"$TEST_TMPDIR/certificates.log" 2>&1 ||
+deploy/certificates.sh "$certificates" --workers 2 --job push-pull >"$TEST_TMPDIR/certificates.log" 2>&1 ||
   { cat "$TEST_TMPDIR/certificates.log"; exit 1; }
 
 # run NAME OPTION...: NAME's objects go to $TEST_TMPDIR/NAME.json

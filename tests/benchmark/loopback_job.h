@@ -29,7 +29,7 @@ struct LoopbackOptions {
   uint32_t threads = 0;
   // Sessions of each shard. If there are any, all trainers must use them.
   uint32_t shm_sessions = 0;
-  // Output directory of deploy/make_certificates.sh, with a worker for each rank; empty: no TLS.
+  // Output directory of deploy/certificates.sh, with a worker for each rank; empty: no TLS.
   std::string certificates;
 };
 

@@ -16,7 +16,7 @@ namespace kaon::benchmark {
 class LoopbackTls {
  public:
   // Opens `connections`; each moves `bytes` per Transfer. `certificates` is the output directory of
-  // deploy/make_certificates.sh. CHECKs that the machine has sockets.
+  // deploy/certificates.sh. CHECKs that the machine has sockets.
   LoopbackTls(int connections, uint64_t bytes, const std::string& certificates);
   ~LoopbackTls();
 

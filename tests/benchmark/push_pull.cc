@@ -272,7 +272,7 @@ int Main(int argc, char** argv) {
       ->delimiter(',')
       ->check(CLI::IsMember({"grpc", "tls", "shm"}));
   app.add_option("--certificates", options.certificates,
-                 "directory of deploy/make_certificates.sh --job push-pull, for tls");
+                 "directory of deploy/certificates.sh --job push-pull, for tls");
   app.add_option("--device", options.device, "of the shard, such as cuda:0 (the CPU)");
   app.add_option("--rounds", options.rounds, "of each measurement (5)")->check(CLI::Range(5, 1000));
   app.add_option("--json", options.json, "file for one JSON object per line");

@@ -41,7 +41,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/kaon-benchmark.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 bazel build --config=opt "--disk_cache=$(deploy/disk_cache.sh)" --noshow_progress --ui_event_filters=-info \
   "${names[@]/#///tests/benchmark:}" </dev/null
-deploy/make_certificates.sh "$work/tls" --workers 4 --job push-pull
+deploy/certificates.sh "$work/tls" --workers 4 --job push-pull
 for name in "${names[@]}"; do
   if [ "$name" = shard_memory ]; then
     # A script, which finds the programs in what bazel lays out for it.

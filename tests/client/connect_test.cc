@@ -12,6 +12,7 @@
 #include <string>
 
 #include "client/kaon/client.h"
+#include "kaon/v1/shard_data.grpc.pb.h"
 #include "tests/server/auth/certificates.h"
 #include "tests/testing/fake_cluster.h"
 
@@ -25,7 +26,7 @@ std::string ContentsOf(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-// A server with the files of one certificate and the health service alone. One thread.
+// A server with the files of one certificate, a shard's service and health. One thread.
 class Server {
  public:
   explicit Server(const TlsFiles& files) {
@@ -39,6 +40,7 @@ class Server {
         "127.0.0.1:0",
         files.ca.empty() ? grpc::InsecureServerCredentials() : grpc::SslServerCredentials(options),
         &port_);
+    builder.RegisterService(&shard_data_);
     server_ = builder.BuildAndStart();
   }
 
@@ -49,6 +51,7 @@ class Server {
   std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
 
  private:
+  v1::ShardData::Service shard_data_;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
 };

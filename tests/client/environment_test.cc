@@ -43,6 +43,17 @@ TEST_F(EnvironmentTest, NamesTheCertificateOfARank) {
   EXPECT_EQ(ClientOptions::FromEnvironment()->tls.certificate, "/tls/worker-3.crt");
 }
 
+TEST_F(EnvironmentTest, NamesTheCertificateOfAnyRankIfTheRankHasNone) {
+  const std::string directory = ::testing::TempDir();
+  setenv("KAON_ENDPOINTS", "a:1", 1);
+  setenv("KAON_TLS_DIR", directory.c_str(), 1);
+  setenv("KAON_RANK", "1", 1);
+  std::ofstream(directory + "/worker.crt") << "certificate";
+  EXPECT_EQ(ClientOptions::FromEnvironment()->tls.private_key, directory + "/worker.key");
+  std::ofstream(directory + "/worker-1.crt") << "certificate";
+  EXPECT_EQ(ClientOptions::FromEnvironment()->tls.private_key, directory + "/worker-1.key");
+}
+
 TEST_F(EnvironmentTest, NamesNoCertificatesWithoutADirectory) {
   setenv("KAON_ENDPOINTS", "127.0.0.1:1", 1);
   EXPECT_EQ(ClientOptions::FromEnvironment()->tls.certificate, "");

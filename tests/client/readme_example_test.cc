@@ -1,5 +1,5 @@
-// The C++ of README.md, "Train your own model", and of client/kaon/client.h: these lines compile as
-// C++17, train, and equal those of the page and the header.
+// The examples of README.md, "Train your own model", and of client/kaon/client.h. They compile as
+// C++17, train, and equal the lines of the page and the header.
 
 #include <gtest/gtest.h>
 
@@ -27,8 +27,8 @@ std::string Unindented(std::string line) {
   return line;
 }
 
-// Returns the lines of `path` after each line equal to `begin` and before the next one equal to
-// `end`, all without their indentation; empty lines are left out.
+// Returns the lines of `path` between each line `begin` and the next line `end`, without their
+// indentation. Leaves out empty lines.
 Lines LinesBetween(const std::string& path, const std::string& begin, const std::string& end) {
   std::ifstream file(path);
   Lines lines;

@@ -171,7 +171,7 @@ class Cluster:
     def prepare(shared, workers=2):
         """Makes certificates and corpus."""
         os.makedirs(shared)
-        subprocess.run(["deploy/make_certificates.sh", os.path.join(shared, "tls"), "--workers", str(workers)], check=True,
+        subprocess.run(["deploy/certificates.sh", os.path.join(shared, "tls"), "--workers", str(workers)], check=True,
                        stdout=subprocess.DEVNULL)
         write_corpus(os.path.join(shared, "corpus"))
 

@@ -32,6 +32,8 @@ while [ $# -gt 0 ]; do
 done
 
 cd "$root"
+# shellcheck source=deploy/copy_libraries.sh
+source "$root/deploy/copy_libraries.sh"
 "$root/deploy/install_packages.sh"
 targets=(//server/coordinator:kaon-coordinator //server/shard:kaon-shard //server/admin_cli:kaonctl
   //client/train:kaon-train //tests/benchmark:push_pull //tests/gpu:kaon-gpu-check-on-host)
@@ -73,22 +75,11 @@ else
   echo "bundle.sh: no $plugin: the shards of this bundle have no device" >&2
 fi
 
-# Everything that the programs load, apart from the driver and from CUDA's libraries, which are the host's. The loader
-# and the C library go to glibc/, which the launcher uses on hosts with an older one.
-ldd "$bundle"/programs/* "$bundle"/lib/*.so 2>/dev/null | awk '$2 == "=>" && $3 ~ /^\// { print $3 } $1 ~ /^\// && $2 ~ /^\(/ { print $1 }' |
-  sort -u | while read -r library; do
-  case "$(basename "$library")" in
-    libcublas* | libcuda* | libnv*) ;;
-    ld-linux* | libc.so* | libm.so* | libpthread.so* | libdl.so* | librt.so* | libresolv.so* | libmvec.so*)
-      cp -L "$library" "$bundle/glibc/" ;;
-    *)
-      install -m 644 "$library" "$bundle/lib/"
-      strip --strip-unneeded "$bundle/lib/$(basename "$library")" ;;
-  esac
-done
+# The launcher uses glibc/ on hosts with an older C library.
+copy_libraries "$bundle/lib" "$bundle/glibc" "$bundle"/programs/* "$bundle"/lib/*.so
 
 install -m 755 tests/gpu/{run.sh,report.py,peers.py,cluster.py} "$bundle/"
-install -m 755 deploy/make_certificates.sh "$bundle/deploy/"
+install -m 755 deploy/certificates.sh "$bundle/deploy/"
 find /usr/share/common-licenses -maxdepth 1 -type f -exec cp {} "$bundle/corpus/" \;
 cp /etc/ssl/openssl.cnf "$bundle/"
 git describe --always --dirty --abbrev=12 >"$bundle/COMMIT"

@@ -41,7 +41,7 @@ constexpr char kUsage[] =
     "  --backend NAME     the backend to compare with the CPU's (default: " KAON_CHECKED_BACKEND
     ")\n"
     "  --plugin-dir DIR   folder of its library (default: where the loader looks)\n"
-    "  --repeats N        rounds of a figure of `bench`, for a profiler (default: 20)\n"
+    "  --repeats N        rounds of the whole calls of `bench`, for a profiler (default: 20)\n"
     "Exit status: 0 if every check passed, 1 if one failed, 2 if the section could not run.\n";
 
 struct Options {

@@ -67,8 +67,8 @@ class Cluster:
 
     def __enter__(self):
         os.makedirs(self.directory, mode=0o700)
-        script = next(path for path in (os.path.join(HERE, "deploy/make_certificates.sh"),
-                                        os.path.join(HERE, "../../deploy/make_certificates.sh")) if os.path.exists(path))
+        script = next(path for path in (os.path.join(HERE, "deploy/certificates.sh"),
+                                        os.path.join(HERE, "../../deploy/certificates.sh")) if os.path.exists(path))
         subprocess.run(["bash", script, self.file("tls"), "--workers", str(WORKERS)], env=self.programs.environment,
                        stdin=subprocess.DEVNULL, stdout=sys.stderr, check=True)
         try:

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -216,7 +217,9 @@ class DeviceBench {
     if (!plan.ok()) return plan.status();
     auto x = DeviceMatrices::Create(stream_, {config.dtype, shape.r, shape.c, shape.batch});
     if (!x.ok()) return x.status();
-    x->FillRepeated(stream_, 5, 0.5f / static_cast<float>(shape.c));
+    // Like a normalised X.
+    const auto n = static_cast<float>(shape.r * shape.c);
+    x->FillRepeated(stream_, 5, 1 / std::sqrt(n));
     const uint64_t bytes = (*plan)->layout().stride * kernels::cuda::ElementBytes(config.dtype);
     return Iteration{*std::move(memory), *std::move(plan), *std::move(x), bytes * shape.batch};
   }

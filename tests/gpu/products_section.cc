@@ -242,7 +242,7 @@ void CheckProducts(const Machine& machine, Results& results) {
     }
     for (const SymmetricForm form : kernels::cuda::kSymmetricForms) {
       for (const int64_t n : machine.small ? std::vector<int64_t>{40, 264}
-                                           : std::vector<int64_t>{256, 1000, 2048, 4096}) {
+                                           : std::vector<int64_t>{256, 1000, 2048, 3072, 4096}) {
         CheckSymmetric(**stream, form, {dtype, n, machine.small ? 24 : 1536, 1}, results);
         CheckSymmetric(**stream, form, {dtype, n, n / 2, 2}, results);
       }

@@ -72,6 +72,11 @@ class Check:
         return Line(self.row, measured, "all", "", "ok")
 
 
+def ratio_text(ratio, passed):
+    """Two digits; a third where two would hide that the ratio misses its floor."""
+    return f"{ratio:.2f}" if passed else f"{ratio:.3f}"
+
+
 class Fact:
     """A row that shows a figure or a word, without a floor."""
 
@@ -111,7 +116,7 @@ class Ratio:
         limit = min(limits) if is_time else max(limits)
         ratio = limit / entry["value"] if is_time and not self.above else entry["value"] / limit
         passed = ratio <= self.floor if self.above else ratio >= self.floor
-        return Line(self.row, measured, floor, f"{ratio:.2f}", "ok" if passed else "low")
+        return Line(self.row, measured, floor, ratio_text(ratio, passed), "ok" if passed else "low")
 
 
 class Transfer:
@@ -129,7 +134,7 @@ class Transfer:
             return Line(self.row, reason, words, "", "failed" if "cluster" in results.failed else NOT_MEASURED)
         ratio = own / min(0.8 * cpu, 0.7 * bus)
         measured = f"{text_of(own)} GB/s (CPU shard {text_of(cpu)}, PCIe {text_of(bus)})"
-        return Line(self.row, measured, words, f"{ratio:.2f}", "ok" if ratio >= 1 else "low")
+        return Line(self.row, measured, words, ratio_text(ratio, ratio >= 1), "ok" if ratio >= 1 else "low")
 
 
 def of_copy(row, name, floor):

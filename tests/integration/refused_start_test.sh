@@ -3,7 +3,7 @@
 source tests/integration/real_cluster.sh
 
 TLS=$TEST_TMPDIR/tls
-deploy/make_certificates.sh "$TLS"
+deploy/certificates.sh "$TLS"
 mkdir -m 700 "$TEST_TMPDIR/data"
 
 # refused FAULT COMMAND...
@@ -28,7 +28,7 @@ refused_programs "tls private key file '$TLS/admin.key' is not the key of" "$TLS
 refused_programs "tls certificate file '$TLS/admin.key' holds no PEM certificate" "$TLS/admin.key" "$TLS/admin.key"
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=self -keyout "$TLS/self.key" -out "$TLS/self.crt" 2>/dev/null
 refused_programs "tls certificate file '$TLS/self.crt' is not good for ca file '$TLS/ca.crt'" "$TLS/self.crt" "$TLS/self.key"
-deploy/make_certificates.sh "$TLS" --extra reader=reader
+deploy/certificates.sh "$TLS" --extra reader=reader
 refused_programs "tls certificate file '$TLS/reader.crt' is for role reader, must be for " "$TLS/reader.crt" "$TLS/reader.key"
 chmod 0644 "$TLS/reader.key"
 refused_programs "tls private key file '$TLS/reader.key' has mode 0644" "$TLS/reader.crt" "$TLS/reader.key"

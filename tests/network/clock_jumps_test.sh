@@ -22,7 +22,7 @@ ballot() { "$KAONCTL" --dir "$DIR" -o json status | python3 -c 'import json, sys
 # Makes certificates that were valid an hour ago as well.
 mkdir -p -m 700 "$DIR"
 set_clock -2h
-with_clock deploy/make_certificates.sh "$DIR/tls" --workers 2
+with_clock deploy/certificates.sh "$DIR/tls" --workers 2
 set_clock +0
 for i in 0 1; do with_clock cluster_start_shard "$DIR" $i; done
 for i in 0 1; do cluster_wait_port "$DIR" shard-$i || give_up; done

@@ -58,7 +58,7 @@ break_them() {
 
 rm -rf "$DIR"
 mkdir -p -m 700 "$DIR"
-deploy/make_certificates.sh "$DIR/tls" --workers 2
+deploy/certificates.sh "$DIR/tls" --workers 2
 for i in 0 1; do cluster_start_shard "$DIR" $i; done
 for i in 0 1; do cluster_wait_port "$DIR" shard-$i; done
 run_proxy shards "127.0.0.1:$(cat "$DIR/shard-0.port")" "127.0.0.1:$(cat "$DIR/shard-1.port")"

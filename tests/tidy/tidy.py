@@ -113,7 +113,7 @@ def check_includes(file):
         is_rpc = included.startswith(("grpc", "google/protobuf", "kaon/v1/"))
         if folder == "kernels" and is_rpc:
             yield finding(file, line, "include-rpc", f"kernels/ knows no RPC or protobuf, includes {included}")
-        if file.path.startswith("client/kaon/") and (is_rpc or (quoted and not included.startswith("client/kaon/"))
+        if file.path.startswith("client/kaon/") and (is_rpc or (quoted and not included.startswith("kaon/"))
                                                      or included.startswith("absl/")):
             yield finding(file, line, "include-public", f"public headers use the standard library only, not {included}")
         if PURE.match(file.path) and included.startswith("grpc"):

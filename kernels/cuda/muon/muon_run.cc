@@ -55,6 +55,11 @@ int64_t TileSquaresOf(const MatrixCount& matrices) {
   return NumTileSquares(sizes);
 }
 
+absl::Status MuonMemory::Reserve(Device& owner, uint64_t device_bytes, uint64_t pinned_bytes) {
+  const absl::Status status = Grow(owner, device_bytes, /*pinned=*/false, device);
+  return status.ok() ? Grow(owner, pinned_bytes, /*pinned=*/true, pinned) : status;
+}
+
 const MuonConfig& MuonRun::ConfigOf(size_t update) const {
   return std::get<MuonConfig>(*updates_[update]->rule);
 }
@@ -96,12 +101,10 @@ MuonMatrices MuonRun::Matrices(const RunningBatch& running) const {
 
 absl::Status MuonRun::Prepare(MuonMemory& memory) {
   memory_ = &memory;
-  absl::Status status = PreparePlans();
+  const absl::Status status = PreparePlans();
   if (!status.ok()) return status;
   Place();
-  status = Grow(device_, places_.end, /*pinned=*/false, memory.device);
-  if (status.ok()) status = Grow(device_, places_.facts_end, /*pinned=*/true, memory.pinned);
-  return status;
+  return memory.Reserve(device_, places_.end, places_.facts_end);
 }
 
 absl::Status MuonRun::PreparePlans() {

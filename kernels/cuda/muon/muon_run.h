@@ -35,6 +35,9 @@ struct MuonMemory {
   // Arguments of kernels, and facts about results.
   OwnedMemory device;
   OwnedMemory pinned;
+
+  // Makes both at least so large. RESOURCE_EXHAUSTED.
+  absl::Status Reserve(Device& owner, uint64_t device_bytes, uint64_t pinned_bytes);
 };
 
 class MuonRun {

@@ -90,17 +90,18 @@ void MuonRunner::RunUpdates(absl::Span<Update* const> updates) {
   run.Finish();
 }
 
-uint64_t MuonRunner::WorkspaceBytes(absl::Span<const SizedUpdate> updates) const {
+MuonRunner::Workspace MuonRunner::WorkspaceOf(absl::Span<const SizedUpdate> updates) const {
   // Every place is rounded up.
   constexpr uint64_t kSlack = 256;
-  uint64_t places = 8 * kSlack;
+  Workspace workspace;
+  workspace.places = 8 * kSlack;
   uint64_t all_plans = 0;
   uint64_t largest_plan = 0;
   for (const SizedUpdate& update : updates) {
     NewtonSchulzConfig config = std::get<MuonConfig>(*update.rule).newton_schulz;
     // A group may change to it, and it needs the most.
     config.form = NsForm::kGram;
-    places += sizeof(MomentumStep) + sizeof(UpdateFacts) + kSlack;
+    workspace.places += sizeof(MomentumStep) + sizeof(UpdateFacts) + kSlack;
     for (const MatrixCount& matrix : CountsOf(update)) {
       if (matrix.rows == 0 || matrix.cols == 0) continue;
       const WideBatch one = {std::min(matrix.rows, matrix.cols), std::max(matrix.rows, matrix.cols),
@@ -108,12 +109,28 @@ uint64_t MuonRunner::WorkspaceBytes(absl::Span<const SizedUpdate> updates) const
       const uint64_t plan = NewtonSchulzPlan::MemoryBytes(config, one);
       all_plans += matrix.count * plan;
       largest_plan = std::max(largest_plan, plan);
-      places += PlacesBytes(matrix) + 3 * kSlack * matrix.count;
+      workspace.places += PlacesBytes(matrix) + 3 * kSlack * matrix.count;
     }
   }
-  const uint64_t first_lane = std::max(largest_plan, std::min(all_plans, limits_.most_plan_bytes));
-  const uint64_t other_lanes = (kNumLanes - 1) * std::min(all_plans, limits_.small_plan_bytes);
-  return places + kNumLanes * ProductStream::kScratchBytes + first_lane + other_lanes;
+  workspace.first_lane = std::max(largest_plan, std::min(all_plans, limits_.most_plan_bytes));
+  workspace.other_lane = std::min(all_plans, limits_.small_plan_bytes);
+  return workspace;
+}
+
+uint64_t MuonRunner::WorkspaceBytes(absl::Span<const SizedUpdate> updates) const {
+  const Workspace workspace = WorkspaceOf(updates);
+  return workspace.places + kNumLanes * ProductStream::kScratchBytes + workspace.first_lane +
+         (kNumLanes - 1) * workspace.other_lane;
+}
+
+absl::Status MuonRunner::Reserve(absl::Span<const SizedUpdate> updates) {
+  const Workspace workspace = WorkspaceOf(updates);
+  MutexLock lock(mutex_);
+  absl::Status status = memory_.Reserve(device_, workspace.places, workspace.places);
+  for (size_t i = 0; i < lanes_.size() && status.ok(); ++i) {
+    status = lanes_[i]->Reserve(i == 0 ? workspace.first_lane : workspace.other_lane);
+  }
+  return status;
 }
 
 absl::Status MuonRunner::TuneProducts(absl::Span<const SizedUpdate> updates,

@@ -36,6 +36,9 @@ class MuonRunner {
   // Returns an upper bound on the device memory that RunUpdates allocates for these updates, all of
   // Muon, apart from what is allocated already. It holds while new_param is not param.
   uint64_t WorkspaceBytes(absl::Span<const SizedUpdate> updates) const;
+  // Allocates that much, so that RunUpdates of these updates needs no more memory.
+  // RESOURCE_EXHAUSTED with the arithmetic.
+  absl::Status Reserve(absl::Span<const SizedUpdate> updates);
   // Returns the part of Backend::device_class that the bits of products depend on. It names the
   // library, and a digest of the algorithms that it chooses for some products.
   std::string Library() const { return library_; }
@@ -51,7 +54,16 @@ class MuonRunner {
   // Small batches run on several lanes at once.
   static constexpr int kNumLanes = 4;
 
+  // Upper bounds of what a list of updates takes.
+  struct Workspace {
+    uint64_t places = 0;
+    uint64_t first_lane = 0;
+    uint64_t other_lane = 0;
+  };
+
   MuonRunner(Device& device, std::unique_ptr<Products> products, std::string library);
+
+  Workspace WorkspaceOf(absl::Span<const SizedUpdate> updates) const;
 
   Device& device_;
   const std::unique_ptr<Products> products_;

@@ -20,7 +20,8 @@ struct Cut {
     if (product.dtype != NsDType::kFloat32 || product.inner <= kLongestPiece) return;
     const int64_t pieces = (product.inner + kLongestPiece - 1) / kLongestPiece;
     const uint64_t bytes = pieces * product.d.stride * ElementBytes(product.dtype);
-    if (bytes <= ProductStream::kFormBytes) {
+    // The library counts the products of a batch in 16 bits.
+    if (bytes <= ProductStream::kFormBytes && pieces <= 65535) {
       order = Order::kSideBySide;
       longest = kLongestPiece;
     } else if (product.inner > kLongestPieceOfLarge) {

@@ -2,8 +2,8 @@
 // element one after another, and each addition rounds. A sum of n equal terms is then off by up to
 // n 2^-26. Products of long rows would miss the tolerance [N9] of numerics.md. Other products are
 // left whole. Neither the cut nor the bits of a matrix depend on its batch. Any thread.
-// If the results of all pieces of a matrix fit into the scratch, one batch computes them, and one
-// kernel adds them. Otherwise each piece is added to the result so far.
+// If the results of all pieces of a matrix fit into the scratch, one batch and one product compute
+// them, and one kernel adds them. Otherwise each piece is added to the result so far.
 #ifndef KAON_KERNELS_CUDA_PRODUCTS_LONG_PRODUCT_H_
 #define KAON_KERNELS_CUDA_PRODUCTS_LONG_PRODUCT_H_
 

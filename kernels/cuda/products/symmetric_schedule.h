@@ -1,6 +1,6 @@
 // The order of work of a symmetric product on a device. The result consists of blocks of 128 x 128;
-// each block on or below the diagonal is computed, or its mirror image. A tile is one or two blocks
-// of a row, and all tiles but one have two. Groups of tiles share operands in the L2 cache. Whole
+// each block on or below the diagonal is computed, or its mirror image. A tile is two blocks of a
+// row; at most one tile of a matrix has one. Groups of tiles share operands in the L2 cache. Whole
 // waves come first. The tiles of the last wave are cut along K, so that they occupy every
 // multiprocessor; a second kernel adds their sums in order. So the bits depend on the shape and the
 // number of multiprocessors alone. Values and pure functions; any thread.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <fstream>
 #include <vector>
 
 namespace kaon::train {
@@ -232,6 +233,17 @@ TEST(TlsFilesOfTest, FindsEachRanksCertificate) {
   EXPECT_EQ(files.ca, "/tls/ca.crt");
   EXPECT_EQ(files.certificate, "/tls/worker-3.crt");
   EXPECT_EQ(files.private_key, "/elsewhere.key");
+}
+
+TEST(TlsFilesOfTest, TakesTheCertificateForAnyRankOnlyIfARankHasNone) {
+  TrainOptions options;
+  options.tls_dir = ::testing::TempDir();
+  for (const char* name : {"/worker.crt", "/worker-1.crt"}) {
+    std::ofstream(options.tls_dir + name) << "certificate";
+  }
+  EXPECT_EQ(TlsFilesOf(options, 0).certificate, options.tls_dir + "/worker.crt");
+  EXPECT_EQ(TlsFilesOf(options, 0).private_key, options.tls_dir + "/worker.key");
+  EXPECT_EQ(TlsFilesOf(options, 1).certificate, options.tls_dir + "/worker-1.crt");
 }
 
 TEST(MakeJobDefinitionTest, ClipsAndGivesEachGroupItsOwnRate) {

@@ -15,7 +15,7 @@ Certificates::Certificates(const std::string& arguments) {
   const char* runfiles = std::getenv("TEST_SRCDIR");
   CHECK(runfiles != nullptr) << "run by bazel test";
   const std::string command =
-      std::string(runfiles) + "/kaon/deploy/make_certificates.sh '" + directory_ + "' " + arguments;
+      std::string(runfiles) + "/kaon/deploy/certificates.sh '" + directory_ + "' " + arguments;
   CHECK_EQ(std::system(command.c_str()), 0) << command;
 }
 

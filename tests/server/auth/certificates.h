@@ -1,4 +1,4 @@
-// Certificates that deploy/make_certificates.sh makes in the test's own scratch directory. Needs
+// Certificates that deploy/certificates.sh makes in the test's own scratch directory. Needs
 // openssl and the script among the test's data. One thread.
 #ifndef KAON_TESTS_SERVER_AUTH_CERTIFICATES_H_
 #define KAON_TESTS_SERVER_AUTH_CERTIFICATES_H_

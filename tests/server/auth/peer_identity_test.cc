@@ -36,6 +36,12 @@ TEST(AuthorizeWorkerTest, WorkerWithoutRankMayTakeAny) {
   EXPECT_TRUE(AuthorizeWorker(identity, "run", 7).ok());
 }
 
+TEST(AuthorizeWorkerTest, WorkerWithoutJobMayTakeAnyRankOfAny) {
+  const proto::Identity identity = Worker("spiffe://kaon.local/kaon/worker");
+  EXPECT_TRUE(AuthorizeWorker(identity, "run", 0).ok());
+  EXPECT_TRUE(AuthorizeWorker(identity, "walk", 7).ok());
+}
+
 TEST(AuthorizeWorkerTest, RefusesOtherRoles) {
   for (const char* role : {"reader", "admin", "coordinator", "shard"}) {
     const proto::Identity identity = Worker(std::string("spiffe://kaon.local/kaon/") + role);

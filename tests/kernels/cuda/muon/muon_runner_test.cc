@@ -169,6 +169,28 @@ TEST(MuonRunnerTest, WorkspaceIsABoundOfWhatIsAllocated) {
   }
 }
 
+TEST(MuonRunnerTest, UpdatesTakeNoMoreThanTheirReservation) {
+  DeviceMuon device;
+  std::vector<Parameter> parameters = ManyParameters();
+  std::vector<SizedUpdate> sized;
+  for (const Parameter& p : parameters) sized.push_back({&p.rule, p.shape});
+  ASSERT_TRUE(device.runner().Reserve(sized).ok());
+  const uint64_t before = device.device().device().free_bytes();
+  device.Step(parameters);
+  // Tables of the schedules of products may come.
+  EXPECT_LE(before - device.device().device().free_bytes(), uint64_t{64} << 10);
+}
+
+TEST(MuonRunnerTest, AReservationWithoutRoomIsRefused) {
+  DeviceMuon device;
+  const RuleConfig rule = ConfigOf(NsDType::kBFloat16);
+  const std::vector<uint64_t> shape = {1 << 18, 1 << 18};
+  const SizedUpdate sized = {&rule, shape};
+  const absl::Status refused = device.runner().Reserve({&sized, 1});
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
+  EXPECT_NE(refused.message().find("bytes"), absl::string_view::npos) << refused;
+}
+
 TEST(MuonRunnerTest, ChosenFormsStayWithinRounding) {
   DeviceMuon plain;
   DeviceMuon chosen;

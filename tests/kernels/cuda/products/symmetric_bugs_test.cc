@@ -11,6 +11,7 @@ namespace {
 bool ProductsAreRight() {
   return WrongSymmetricProducts({.n = 200, .k = 320, .beta = 1}, 2) == 0 &&
          WrongSymmetricProducts({.n = 264, .k = 320, .multiprocessors = 2}, 3) == 0 &&
+         WrongSymmetricProducts({.n = 264, .k = 520, .beta = 1, .multiprocessors = 6}, 1) == 0 &&
          WrongSymmetricProducts({.n = 40, .k = 520, .batch = 2, .multiprocessors = 4}, 2) == 0 &&
          WrongSymmetricProducts({.n = 24, .k = 8, .batch = 2, .far = true}, 1) == 0;
 }

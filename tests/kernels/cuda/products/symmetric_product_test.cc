@@ -23,8 +23,10 @@ TEST(SymmetricProductTest, AddsTheMatrixC) {
 }
 
 TEST(SymmetricProductTest, AddsThePartsOfACutWave) {
-  // 5 tiles on 4 multiprocessors: the last one in 2 parts of 4 steps.
-  EXPECT_EQ(WrongSymmetricProducts({.n = 264, .k = 520, .alpha = 3, .beta = 2}, 2), 0);
+  // 3 tiles of two blocks on 6 multiprocessors: 2 parts each, of 4 and 5 steps.
+  EXPECT_EQ(
+      WrongSymmetricProducts({.n = 264, .k = 520, .alpha = 3, .beta = 2, .multiprocessors = 6}, 2),
+      0);
   // 1 tile on 7: 3 parts of 4 and 5 steps.
   EXPECT_EQ(WrongSymmetricProducts({.n = 100, .k = 830, .multiprocessors = 7}, 3), 0);
 }

@@ -1,0 +1,19 @@
+# The shared libraries that a relocatable tree carries. Source this file.
+
+# copy_libraries LIB GLIBC FILE...: copies what the programs and libraries FILE... load into the folder LIB, stripped.
+# The loader and the C library go to the folder GLIBC, or nowhere if GLIBC is empty. CUDA's libraries are the host's.
+copy_libraries() {
+  local lib=$1 glibc=$2 library
+  shift 2
+  ldd "$@" 2>/dev/null | awk '$2 == "=>" && $3 ~ /^\// { print $3 } $1 ~ /^\// && $2 ~ /^\(/ { print $1 }' |
+    sort -u | while read -r library; do
+    case "$(basename "$library")" in
+      libcublas* | libcuda* | libnv*) ;;
+      ld-linux* | libc.so* | libm.so* | libpthread.so* | libdl.so* | librt.so* | libresolv.so* | libmvec.so*)
+        [ -z "$glibc" ] || cp -L "$library" "$glibc/" ;;
+      *)
+        install -m 644 "$library" "$lib/"
+        strip --strip-unneeded "$lib/$(basename "$library")" ;;
+    esac
+  done
+}

@@ -1,0 +1,109 @@
+#!/bin/bash
+# Packs an installation into a Debian package and into an archive that runs from any folder.
+set -euo pipefail
+
+usage() {
+  cat <<'TEXT'
+Usage: deploy/package.sh [--output DIR] [--binaries BIN]
+
+Builds Kaon and writes into DIR:
+  kaon_VERSION_amd64.deb             for Debian 12
+  kaon-VERSION-linux-x86_64.tar.gz   for any host with glibc 2.36 or later; carries all other libraries
+  --output DIR     where to (default: build)
+  --binaries BIN   pack the files of this bazel-bin instead of building
+TEXT
+}
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+output=$root/build
+binaries=()
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --help | -h) usage; exit 0 ;;
+    --output) output=$(realpath -m "${2:?--output needs a folder}"); shift ;;
+    --binaries) binaries=(--binaries "$(realpath "${2:?--binaries needs a folder}")"); shift ;;
+    *) echo "package.sh: unknown option $1; see --help" >&2; exit 2 ;;
+  esac
+  shift
+done
+
+cd "$root"
+# shellcheck source=deploy/copy_libraries.sh
+source deploy/copy_libraries.sh
+deploy/install_packages.sh --package
+version=$(<VERSION)
+# Equal sources give equal archives.
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
+export SOURCE_DATE_EPOCH
+work=$(mktemp -d "${TMPDIR:-/tmp}/kaon-package.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+umask 022
+mkdir -p "$output"
+
+# depends FILE...: prints the Debian packages that the files need.
+depends() {
+  mkdir -p "$work/shlibs/debian"
+  printf 'Source: kaon\n\nPackage: kaon\nArchitecture: any\n' >"$work/shlibs/debian/control"
+  (cd "$work/shlibs" && dpkg-shlibdeps --warnings=1 -O "$@") | sed -n 's/^shlibs:Depends=//p'
+}
+
+make_debian_package() {
+  local tree=$work/debian architecture package
+  architecture=$(dpkg --print-architecture)
+  package=$output/kaon_${version}_$architecture.deb
+  DESTDIR=$tree deploy/install.sh --prefix /usr ${binaries[@]+"${binaries[@]}"}
+  mv "$tree/usr/share/doc/kaon/LICENSE" "$tree/usr/share/doc/kaon/copyright"
+  mkdir "$tree/DEBIAN"
+  (cd "$tree" && find usr -type f -print0 | sort -z | xargs -0 md5sum) >"$tree/DEBIAN/md5sums"
+  echo 'activate-noawait ldconfig' >"$tree/DEBIAN/triggers"
+  cat >"$tree/DEBIAN/control" <<TEXT
+Package: kaon
+Version: $version
+Architecture: $architecture
+Maintainer: Maintainers of Kaon
+Section: science
+Priority: optional
+Installed-Size: $(du -sk "$tree/usr" | cut -f1)
+Depends: $(depends "$tree"/usr/bin/* "$tree/usr/lib/libkaon_client.so.$version")
+Recommends: openssl, procps
+Suggests: g++, pkg-config
+Description: optimizer-state service for training neural networks
+ Shard servers own the weights and the optimizer state. Workers push gradients
+ and pull weights. This package has the servers, kaonctl, an example trainer and
+ the client library with its headers.
+TEXT
+  dpkg-deb --root-owner-group --build "$tree" "$package" >/dev/null
+  echo "$package: $(($(stat -c %s "$package") >> 20)) MiB"
+}
+
+# copy_licences LIB DIR: copies the copyright files of the Debian packages that the libraries are from.
+copy_licences() {
+  local libraries package
+  mapfile -t libraries < <(cd "$1" && find . -name '*.so.*' ! -name 'libkaon*' -printf '*-linux-gnu/%f\n')
+  mkdir "$2"
+  dpkg-query -S "${libraries[@]}" | sed 's/:.*//' | sort -u | while read -r package; do
+    cp -L "/usr/share/doc/$package/copyright" "$2/$package"
+  done
+}
+
+make_archive() {
+  local name=kaon-$version-linux-x86_64 tree archive file
+  tree=$work/$name
+  archive=$output/$name.tar.gz
+  deploy/install.sh --prefix "$tree" ${binaries[@]+"${binaries[@]}"}
+  copy_libraries "$tree/lib" "" "$tree"/bin/* "$tree/lib/libkaon_client.so"
+  for file in "$tree"/bin/*; do patchelf --set-rpath '$ORIGIN/../lib' "$file"; done
+  for file in "$tree"/lib/*.so.*; do
+    [ -L "$file" ] || patchelf --set-rpath '$ORIGIN' "$file"
+  done
+  copy_licences "$tree/lib" "$tree/share/doc/kaon/libraries"
+  # kaon-train --corpus-dir: hosts other than Debian do not have these texts.
+  mkdir "$tree/share/kaon/corpus"
+  find /usr/share/common-licenses -maxdepth 1 -type f -exec cp {} "$tree/share/kaon/corpus/" \;
+  tar -C "$work" --owner=0 --group=0 --sort=name --mtime="@$SOURCE_DATE_EPOCH" -cf - "$name" | gzip -n >"$work/archive"
+  mv "$work/archive" "$archive"
+  echo "$archive: $(($(stat -c %s "$archive") >> 20)) MiB"
+}
+
+make_debian_package
+make_archive

@@ -1,0 +1,73 @@
+#!/bin/bash
+# Installs Kaon, moves the tree elsewhere, builds trainers with it through CMake and pkg-config, and trains against its
+# cluster. Checks what the shared library exports and what the headers include.
+set -euo pipefail
+
+work=$TEST_TMPDIR
+kaon=$work/moved
+consumers=$PWD/tests/install/consumers
+failures=0
+
+fail() {
+  echo "FAILED: $*"
+  failures=$((failures + 1))
+}
+
+DESTDIR=$work/staged deploy/install.sh --prefix /opt/kaon --binaries "$PWD"
+mv "$work/staged/opt/kaon" "$kaon"
+version=$(<VERSION)
+
+# The words of the headers, without comments.
+headers=$(cat "$kaon"/include/kaon/*.h | sed 's|//.*||' | grep -oE '[A-Za-z_]+' | sort -u)
+# public_names: reads demangled symbols `kaon::Name...`; prints those whose Name is in a header.
+public_names() {
+  while read -r symbol; do
+    name=${symbol#kaon::}
+    grep -qxF "${name%%[^A-Za-z_]*}" <<<"$headers" && echo "$symbol"
+  done
+}
+# A function that the map hides by mistake is missed only by those who call it.
+nm -D --defined-only "$kaon/lib/libkaon_client.so" | c++filt | cut -d' ' -f3- | sort -u >"$work/exported"
+nm --defined-only "$kaon/lib/libkaon_client.a" 2>/dev/null | awk '$2 == "T"' | c++filt | cut -d' ' -f3- |
+  grep '^kaon::[A-Z]' | sort -u | public_names >"$work/wanted"
+[ "$(wc -l <"$work/wanted")" -ge 20 ] || fail "the archive has hardly any public function: $(cat "$work/wanted")"
+missing=$(comm -13 "$work/exported" "$work/wanted")
+[ -z "$missing" ] || fail "deploy/library/kaon_client.map does not export $missing"
+extra=$(public_names <"$work/exported" | comm -23 "$work/exported" -)
+[ -z "$extra" ] || fail "libkaon_client.so exports what is in no header: $extra"
+soname=$(objdump -p "$kaon/lib/libkaon_client.so" | awk '$1 == "SONAME" { print $2 }')
+[ "$soname" = "libkaon_client.so.${version%.*}" ] || fail "the soname is $soname"
+
+# Each header compiles alone, as C++17, and includes the standard library only.
+for header in "$kaon"/include/kaon/*.h; do
+  g++ -std=c++17 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I"$kaon/include" -x c++ "$header" -H 2>"$work/includes" ||
+    fail "$(cat "$work/includes")"
+  ! grep -E '^\.+ .*/(grpc|google|absl|glog)' "$work/includes" || fail "$header includes other libraries"
+done
+
+export PKG_CONFIG_PATH=$kaon/lib/pkgconfig
+[ "$(pkg-config --modversion kaon)" = "$version" ] || fail "kaon.pc has version $(pkg-config --modversion kaon)"
+# shellcheck disable=SC2046
+g++ -std=c++17 -o "$work/pkg_config" "$consumers/trainer.cc" $(pkg-config --cflags --libs kaon)
+# shellcheck disable=SC2046
+g++ -std=c++17 -o "$work/pkg_config_static" "$consumers/trainer.cc" \
+  $(pkg-config --cflags --libs --static kaon | sed 's/-lkaon_client/-l:libkaon_client.a/')
+cmake -S "$consumers/cmake" -B "$work/cmake" -DCMAKE_PREFIX_PATH="$kaon" -DCMAKE_BUILD_TYPE=Release >"$work/log" &&
+  cmake --build "$work/cmake" >>"$work/log" || fail "$(cat "$work/log")"
+
+cluster=$kaon/share/kaon/deploy/local_cluster.sh
+trap '"$cluster" stop "$work/cluster" >/dev/null 2>&1 || true' EXIT
+"$cluster" start "$work/cluster" --shards 2 --workers 1
+coordinator=127.0.0.1:$(<"$work/cluster/coordinator.port")
+# The second trainer goes on where the first one ended.
+for trainer in pkg_config pkg_config_static cmake/trainer cmake/trainer_static; do
+  echo "$trainer:"
+  LD_LIBRARY_PATH=$kaon/lib "$work/$trainer" "$coordinator" "$work/cluster/tls" || fail "$trainer"
+done
+[ "$("$kaon/bin/kaonctl" --dir "$work/cluster" -o json status | grep -oE '"applied_step": *[0-9]+' | head -n 1 |
+  grep -oE '[0-9]+$')" = 40 ] || fail "the cluster is not at step 40"
+"$cluster" stop "$work/cluster" || fail "the cluster did not stop"
+if ldd "$work/pkg_config_static" | grep kaon; then fail "a static trainer needs libkaon_client.so"; fi
+
+[ "$failures" -eq 0 ] || { echo "$failures failures"; exit 1; }
+echo "all passed"

@@ -1,0 +1,72 @@
+#!/bin/bash
+# Runs the packages where nothing of Kaon has been: in a fresh root file system of Debian 12 without the libraries of Kaon.
+# First the archive, unpacked in a folder that it was not made in, then the Debian package: installed, trained with, and
+# removed. Needs root, mmdebstrap and Debian's mirror.
+set -euo pipefail
+
+[ "$(id -u)" = 0 ] || { echo "FAILED: only root may make a root file system"; exit 1; }
+command -v mmdebstrap >/dev/null || { echo "FAILED: no mmdebstrap: deploy/install_packages.sh --package"; exit 1; }
+
+# What is mounted here is gone when the test ends, however it ends.
+if [ -z "${KAON_IN_NAMESPACE:-}" ]; then
+  KAON_IN_NAMESPACE=1 exec unshare --mount --pid --fork --kill-child "$0"
+fi
+work=$TEST_TMPDIR
+root=$work/root
+deploy/package.sh --binaries "$PWD" --output "$work/packages"
+# KAON_TEST_ROOT: a tar that mmdebstrap has made before.
+if [ -n "${KAON_TEST_ROOT:-}" ]; then
+  mkdir -p "$root"
+  tar -C "$root" -xf "$KAON_TEST_ROOT"
+else
+  mmdebstrap --quiet --variant=minbase bookworm "$root"
+fi
+mount -t proc proc "$root/proc"
+mount -t tmpfs tmpfs "$root/dev/shm"
+
+fail() {
+  echo "FAILED: $*"
+  exit 1
+}
+# inside COMMAND...: runs it in the fresh root.
+inside() { chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root "$@"; }
+SMALL=(--hidden 48 --embedding 8 --batch-size 96 --report-every 1 --steps 5)
+
+# train_cluster PREFIX: starts the cluster of an installation, trains with its kaon-train, and compares with a run without
+# servers.
+train_cluster() {
+  local prefix=$1 cluster=/tmp/cluster served alone
+  inside "$prefix/share/kaon/deploy/local_cluster.sh" start $cluster --shards 2 --workers 1
+  served=$(inside "$prefix/bin/kaon-train" --connect "127.0.0.1:$(<"$root$cluster/coordinator.port")" \
+    --tls-dir $cluster/tls --workers 1 "${SMALL[@]}" | tail -n 1)
+  inside "$prefix/bin/kaonctl" --dir $cluster health
+  inside "$prefix/share/kaon/deploy/local_cluster.sh" stop $cluster
+  alone=$(inside "$prefix/bin/kaon-train" --local --workers 1 "${SMALL[@]}" | tail -n 1)
+  echo "$served"
+  [ "$(digest "$served")" = "$(digest "$alone")" ] || fail "$prefix: service $served, local $alone"
+  rm -rf "$root$cluster"
+}
+digest() {
+  python3 -c 'import json, sys; print(json.loads(sys.argv[1][len("SUMMARY "):])["weights_digest"])' "$1"
+}
+
+version=$(<VERSION)
+! inside dpkg-query -W 'libgrpc*' 2>/dev/null || fail "the fresh root has gRPC"
+mkdir "$root/opt/elsewhere"
+tar -C "$root/opt/elsewhere" --strip-components 1 -xzf "$work/packages/kaon-$version-linux-x86_64.tar.gz"
+inside /opt/elsewhere/bin/kaon-train --local --corpus-dir /opt/elsewhere/share/kaon/corpus "${SMALL[@]}" | tail -n 1
+inside apt-get update -qq
+# What local_cluster.sh needs: the package recommends these two.
+inside apt-get install -qq --no-install-recommends openssl procps >/dev/null
+train_cluster /opt/elsewhere
+rm -rf "$root/opt/elsewhere"
+
+cp "$work"/packages/kaon_*.deb "$root/kaon.deb"
+inside env DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends /kaon.deb >/dev/null
+inside dpkg --verify kaon
+inside ldconfig -p | grep -q 'libkaon_client.so' || fail "the loader does not know libkaon_client.so"
+train_cluster /usr
+inside dpkg --purge kaon
+rest=$(find "$root/usr" "$root/etc" "$root/var/lib" -iname '*kaon*')
+[ -z "$rest" ] || fail "the removed package leaves $rest"
+echo "all passed"
