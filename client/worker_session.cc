@@ -45,7 +45,6 @@ WorkerSession::WorkerSession(WorkerSessionOptions options)
 void WorkerSession::Join(absl::Time) {
   CHECK(idle());
   share_.reset();
-  last_failure_ = absl::OkStatus();
   ForgetFailures();
   phase_ = Phase::kJoining;
   CallCoordinator();
@@ -54,7 +53,6 @@ void WorkerSession::Join(absl::Time) {
 void WorkerSession::Begin(const StepShare& share, absl::Time) {
   CHECK(idle());
   share_ = share;
-  last_failure_ = absl::OkStatus();
   planned_.reset();
   pushes_.assign(options_.num_shards, ShardPush());
   ForgetFailures();
@@ -103,6 +101,7 @@ std::string WorkerSession::WaitsFor() const {
 void WorkerSession::ForgetFailures() {
   coordinator_failures_ = 0;
   coordinator_not_found_ = 0;
+  last_failure_ = absl::OkStatus();
 }
 
 void WorkerSession::CallCoordinator() {
@@ -252,8 +251,8 @@ void WorkerSession::OnPushEnded(uint64_t call, uint32_t shard, const absl::Statu
   ShardPush& push = pushes_[shard];
   push.call = 0;
   push.accepted = status.ok() || absl::IsFailedPrecondition(status);
-  if (status.ok()) return;
   last_failure_ = status;
+  if (status.ok()) return;
   // The shard is past this step: the decision is on its way.
   if (absl::IsFailedPrecondition(status)) return;
   // A shard that crashed before the registration was decided on its disk has no job until the

@@ -134,7 +134,7 @@ class WorkerSession {
   // The newest known plan of this step.
   std::optional<Planned> planned_;
   std::vector<ShardPush> pushes_;
-  // The newest failure of a call since the Join or Begin.
+  // The newest failure of a call since the last progress.
   absl::Status last_failure_;
 };
 
