@@ -2,8 +2,10 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "client/job_call.h"
 #include "client/job_context.h"
+#include "client/job_progress.h"
 #include "client/pull_operation.h"
 #include "client/runtime.h"
 #include "client/step_operation.h"
@@ -12,6 +14,7 @@
 #include "client/wire/record_conversion.h"
 #include "client/worker_state.h"
 #include "job/resolve.h"
+#include "proto/status_macros.h"
 
 namespace kaon {
 
@@ -34,6 +37,7 @@ class Step::Impl {
   }
 
   const std::shared_ptr<StepOperation>& step() const { return step_; }
+  const WorkerState& worker() const { return *worker_; }
 
  private:
   // Shared with the library's threads until the step is closed.
@@ -49,6 +53,14 @@ Step::~Step() = default;
 
 Future<Done> Step::Push(uint32_t parameter_id, TensorView gradient, uint32_t micro_batch) {
   return impl_->step()->Push(parameter_id, gradient, micro_batch);
+}
+
+Future<Done> Step::Push(const std::string& parameter, TensorView gradient, uint32_t micro_batch) {
+  const absl::StatusOr<uint32_t> id = impl_->worker().job().IdOf(parameter);
+  if (id.ok()) return Push(*id, gradient, micro_batch);
+  const Promise<Done> promise;
+  promise.Set(ToPublic(id.status()));
+  return promise.future();
 }
 
 Future<StepRecord> Step::Finish(FinishOptions options) {
@@ -95,6 +107,67 @@ Result<Step> Worker::Begin(const BeginOptions& options) {
   return Step(std::make_shared<Step::Impl>(*std::move(step), impl_->worker()));
 }
 
+namespace {
+
+absl::Status CheckViews(const char* what, size_t number, const JobContext& job) {
+  if (number == job.num_parameters()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      number, " ", what, ", expecting ", job.num_parameters(), ", one for each parameter of job ",
+      job.name(), ": pass an empty view for a parameter without one"));
+}
+
+// Returns the targets of the views that are not empty.
+absl::StatusOr<std::vector<PullTarget>> TargetsOf(const JobContext& job,
+                                                  const std::vector<MutableTensorView>& weights) {
+  KAON_RETURN_IF_ERROR(CheckViews("weights", weights.size(), job));
+  std::vector<PullTarget> targets;
+  for (uint32_t id = 0; id < weights.size(); ++id) {
+    if (weights[id].elements != nullptr) targets.emplace_back(id, weights[id]);
+  }
+  return client::CheckTargets(job, std::move(targets));
+}
+
+absl::Status CheckPlainStep(const JobContext& job, const BeginOptions& options,
+                            const std::vector<TensorView>& gradients) {
+  if (options.micro_batches != 1) {
+    return absl::InvalidArgumentError(absl::StrCat("micro_batches is ", options.micro_batches,
+                                                   ", must be 1: push several by Begin and Push"));
+  }
+  return CheckViews("gradients", gradients.size(), job);
+}
+
+}  // namespace
+
+Result<StepRecord> Worker::RunStep(const BeginOptions& options,
+                                   const std::vector<TensorView>& gradients,
+                                   std::optional<double> loss,
+                                   const std::vector<MutableTensorView>& weights) {
+  const std::shared_ptr<const JobContext> job = impl_->worker()->shared_job();
+  const absl::Status valid = CheckPlainStep(*job, options, gradients);
+  if (!valid.ok()) return ToPublic(valid);
+  absl::StatusOr<std::vector<PullTarget>> targets = TargetsOf(*job, weights);
+  if (!targets.ok()) return ToPublic(targets.status());
+  Result<Step> step = Begin(options);
+  if (!step) return step.status();
+  FinishOptions finish{loss};
+  for (uint32_t id = 0; id < gradients.size(); ++id) {
+    if (gradients[id].elements == nullptr) {
+      if (!job->parameter(id).frozen) finish.missing_parameters.push_back(id);
+      continue;
+    }
+    Future<Done> pushed = step->Push(id, gradients[id]);
+    // The future is ready at once if a view does not fit; the step then ends without a record.
+    if (!pushed.Ready()) continue;
+    const Result<Done> result = pushed.Get();
+    if (!result) return result.status();
+  }
+  Result<StepRecord> record = step->Finish(std::move(finish)).Get();
+  if (!record) return record;
+  const Result<Done> pulled = client::StartPull(job, options.step, *std::move(targets)).Get();
+  if (!pulled) return pulled.status();
+  return record;
+}
+
 double Worker::loss_scale() const { return impl_->worker()->loss_scale(); }
 
 uint32_t Worker::rank() const { return impl_->worker()->rank(); }
@@ -118,17 +191,23 @@ const JobDescription& Job::description() const { return impl_->job()->descriptio
 
 Result<JobDescription> Job::Refresh() {
   const JobContext& job = *impl_->job();
-  const absl::Status usable = job.runtime().CheckUsable();
-  if (!usable.ok()) return ToPublic(usable);
   const absl::StatusOr<v1::JobDescription> description =
-      client::LookUpJob(job.shared_runtime(), job.name());
+      client::RefreshJob(job, job.runtime().call_deadline());
   if (!description.ok()) return ToPublic(description.status());
-  job.NoteTimeline(description->timeline(), description->applied_step());
-  if (!description->stopped_reason().empty()) {
-    return Status(StatusCode::kDataLoss,
-                  "job " + job.name() + " stopped: " + description->stopped_reason());
-  }
   return client::FromProto(*description);
+}
+
+Result<uint32_t> Job::ParameterId(const std::string& parameter) const {
+  const absl::StatusOr<uint32_t> id = impl_->job()->IdOf(parameter);
+  if (!id.ok()) return ToPublic(id.status());
+  return *id;
+}
+
+Result<uint64_t> Job::WaitForWeights(std::chrono::milliseconds timeout) {
+  const absl::StatusOr<uint64_t> applied =
+      client::WaitForWeights(*impl_->job(), absl::FromChrono(timeout));
+  if (!applied.ok()) return ToPublic(applied.status());
+  return *applied;
 }
 
 Result<Worker> Job::Join(uint32_t rank) {
@@ -140,7 +219,7 @@ Result<Worker> Job::Join(uint32_t rank) {
 }
 
 Future<Done> Job::Pull(uint64_t step, std::vector<PullTarget> targets) {
-  return client::StartPull(impl_->job(), step, targets);
+  return client::StartPull(impl_->job(), step, std::move(targets));
 }
 
 class Client::Impl {
@@ -185,7 +264,10 @@ Client::~Client() = default;
 Result<Client> Client::Connect(const ClientOptions& options) {
   absl::StatusOr<std::shared_ptr<Runtime>> runtime = Runtime::Create(options);
   if (!runtime.ok()) return ToPublic(runtime.status());
-  return Client(std::make_shared<Impl>(*std::move(runtime)));
+  Client client(std::make_shared<Impl>(*runtime));
+  const absl::Status found = client::FindCoordinator(*runtime);
+  if (!found.ok()) return ToPublic(found);
+  return client;
 }
 
 Result<Job> Client::Register(const JobDefinition& definition) {

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "job/definition.h"
+#include "proto/text.h"
 
 namespace kaon::client {
 
@@ -32,11 +33,19 @@ void JobContext::NoteTimeline(uint64_t timeline, uint64_t step) const {
   if (on_rewind) on_rewind(timeline, step);
 }
 
+absl::StatusOr<uint32_t> JobContext::IdOf(const std::string& parameter) const {
+  const auto found = id_of_.find(parameter);
+  if (found != id_of_.end()) return found->second;
+  return absl::InvalidArgumentError(absl::StrCat("parameter is '", proto::Excerpt(parameter),
+                                                 "', which job ", name(), " does not have"));
+}
+
 JobContext::JobContext(std::shared_ptr<Runtime> runtime, const v1::JobDescription& description)
     : runtime_(std::move(runtime)),
       description_(FromProto(description)),
       timeline_(description.timeline()) {
   for (const v1::ParameterSpec& parameter : description.definition().parameters()) {
+    id_of_[parameter.name()] = static_cast<uint32_t>(num_elements_.size());
     num_elements_.push_back(job::NumElements(parameter));
   }
 }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -36,6 +37,8 @@ class JobContext {
   const kaon::ParameterSpec& parameter(uint32_t id) const {
     return description_.definition.parameters[id];
   }
+  // Returns INVALID_ARGUMENT if no parameter has that name.
+  absl::StatusOr<uint32_t> IdOf(const std::string& parameter) const;
   uint64_t num_elements(uint32_t id) const { return num_elements_[id]; }
   uint32_t shard_of(uint32_t id) const { return description_.routes[id].shard; }
 
@@ -56,6 +59,7 @@ class JobContext {
   const std::shared_ptr<Runtime> runtime_;
   const JobDescription description_;
   std::vector<uint64_t> num_elements_;
+  std::unordered_map<std::string, uint32_t> id_of_;
   // Held while on_rewind runs: a thread that finds the timeline already known must wait until the
   // callback has returned.
   mutable Mutex rewind_mu_;

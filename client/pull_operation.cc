@@ -9,47 +9,15 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/backoff.h"
+#include "client/wait_log.h"
 #include "client/wire/public_status.h"
 #include "proto/failpoint.h"
 #include "proto/status_macros.h"
 
 namespace kaon::client {
 namespace {
-
-absl::Status CheckTargets(const JobContext& job, const std::vector<PullTarget>& targets) {
-  std::set<uint32_t> seen;
-  for (const PullTarget& target : targets) {
-    const uint32_t id = target.parameter_id;
-    if (id >= job.num_parameters()) {
-      return absl::InvalidArgumentError(absl::StrCat("parameter_id is ", id, ", job ", job.name(),
-                                                     " has ", job.num_parameters()));
-    }
-    const std::string& name = job.parameter(id).name;
-    if (!seen.insert(id).second) {
-      return absl::InvalidArgumentError(absl::StrCat("parameter ", name, " is pulled twice"));
-    }
-    if (target.into.num_elements != job.num_elements(id)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("parameter ", name, ": target of ", target.into.num_elements,
-                       " elements, expecting ", job.num_elements(id)));
-    }
-    if (target.into.elements == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat("parameter ", name, ": elements is null"));
-    }
-    const int dtype = static_cast<int>(target.into.dtype);
-    if (dtype < 1 || dtype > 3) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("parameter ", name, ": dtype is ", dtype, ", must be 1 .. 3"));
-    }
-    if (target.into.dtype != targets[0].into.dtype) {
-      return absl::InvalidArgumentError(absl::StrCat("parameter ", name, ": dtype ",
-                                                     NameOf(target.into.dtype), " beside ",
-                                                     NameOf(targets[0].into.dtype)));
-    }
-  }
-  return absl::OkStatus();
-}
 
 // All methods run on the loop, except Start.
 class PullOperation : public std::enable_shared_from_this<PullOperation> {
@@ -72,6 +40,10 @@ class PullOperation : public std::enable_shared_from_this<PullOperation> {
 
   Future<Done> Start() {
     Runtime& runtime = job_->runtime();
+    log_ = std::make_unique<WaitLog>(runtime, [weak = weak_from_this()] {
+      const std::shared_ptr<PullOperation> self = weak.lock();
+      return self == nullptr ? std::string() : self->WaitsFor();
+    });
     const bool added = runtime.AddOperation(
         [self = shared_from_this()] {
           self->Stop(absl::CancelledError("the client was destroyed"));
@@ -155,9 +127,22 @@ class PullOperation : public std::enable_shared_from_this<PullOperation> {
                        absl::FormatDuration(job_->runtime().step_deadline()),
                        "; last error: ", status.ToString())));
     }
+    last_error_ = status;
     job_->runtime().counters()->NoteRetry(status);
     job_->runtime().loop().PostAt(at,
                                   [self = shared_from_this(), shard] { self->StartPart(shard); });
+  }
+
+  std::string WaitsFor() const {
+    std::vector<uint32_t> shards;
+    for (const auto& [shard, part] : parts_) {
+      if (!part.complete) shards.push_back(shard);
+    }
+    if (ended_ || shards.empty()) return "";
+    const v1::PullRequest& request = parts_.begin()->second.request;
+    return absl::StrCat("step ", request.step(), " of job ", job_->name(), " from shard ",
+                        absl::StrJoin(shards, ", "), last_error_.ok() ? "" : "; last error: ",
+                        last_error_.ok() ? "" : last_error_.ToString());
   }
 
   // The first failure is the result. All streams must still end before the targets are free.
@@ -179,6 +164,7 @@ class PullOperation : public std::enable_shared_from_this<PullOperation> {
     }
     if (failure_.ok() && !complete) return;
     ended_ = true;
+    log_.reset();
     // Remove it first: the receiver of the result may destroy the client.
     job_->runtime().RemoveOperation(operation_);
     if (failure_.ok()) {
@@ -198,21 +184,65 @@ class PullOperation : public std::enable_shared_from_this<PullOperation> {
   Backoff backoff_;
   std::map<uint32_t, ShardPart> parts_;
   absl::Status failure_;
+  // Of the newest try that was repeated.
+  absl::Status last_error_;
+  std::unique_ptr<WaitLog> log_;
   bool ended_ = false;
 };
 
 }  // namespace
 
-Future<Done> StartPull(std::shared_ptr<const JobContext> job, uint64_t step,
-                       const std::vector<PullTarget>& targets) {
-  absl::Status valid = job->runtime().CheckUsable();
-  if (valid.ok()) valid = CheckTargets(*job, targets);
-  if (!valid.ok()) {
-    const Promise<Done> promise;
-    promise.Set(ToPublic(valid));
-    return promise.future();
+absl::StatusOr<std::vector<PullTarget>> CheckTargets(const JobContext& job,
+                                                     std::vector<PullTarget> targets) {
+  std::set<uint32_t> seen;
+  for (PullTarget& target : targets) {
+    if (!target.parameter.empty()) {
+      KAON_ASSIGN_OR_RETURN(target.parameter_id, job.IdOf(target.parameter));
+    }
+    const uint32_t id = target.parameter_id;
+    if (id >= job.num_parameters()) {
+      return absl::InvalidArgumentError(absl::StrCat("parameter_id is ", id, ", job ", job.name(),
+                                                     " has ", job.num_parameters()));
+    }
+    const std::string& name = job.parameter(id).name;
+    if (!seen.insert(id).second) {
+      return absl::InvalidArgumentError(absl::StrCat("parameter ", name, " is pulled twice"));
+    }
+    if (target.into.num_elements != job.num_elements(id)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("parameter ", name, ": target of ", target.into.num_elements,
+                       " elements, expecting ", job.num_elements(id)));
+    }
+    if (target.into.elements == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat("parameter ", name, ": elements is null"));
+    }
+    const int dtype = static_cast<int>(target.into.dtype);
+    if (dtype < 1 || dtype > 3) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("parameter ", name, ": dtype is ", dtype, ", must be 1 .. 3"));
+    }
+    if (target.into.dtype != targets[0].into.dtype) {
+      return absl::InvalidArgumentError(absl::StrCat("parameter ", name, ": dtype ",
+                                                     NameOf(target.into.dtype), " beside ",
+                                                     NameOf(targets[0].into.dtype)));
+    }
   }
-  return std::make_shared<PullOperation>(std::move(job), step, targets)->Start();
+  return targets;
+}
+
+Future<Done> StartPull(std::shared_ptr<const JobContext> job, uint64_t step,
+                       std::vector<PullTarget> targets) {
+  absl::Status valid = job->runtime().CheckUsable();
+  if (valid.ok()) {
+    absl::StatusOr<std::vector<PullTarget>> checked = CheckTargets(*job, std::move(targets));
+    valid = checked.status();
+    if (valid.ok()) {
+      return std::make_shared<PullOperation>(std::move(job), step, *checked)->Start();
+    }
+  }
+  const Promise<Done> promise;
+  promise.Set(ToPublic(valid));
+  return promise.future();
 }
 
 }  // namespace kaon::client

@@ -7,16 +7,22 @@
 #include <memory>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "client/job_context.h"
-#include "client/kaon/client.h"
+#include "client/kaon/job.h"
 
 namespace kaon::client {
 
-// Call it on any thread but the loop's. An unknown or repeated parameter, a wrong element count or
-// mixed dtypes give INVALID_ARGUMENT at once, with the wrong value and the expected one. Once the
-// future is ready, the library no longer writes to the targets.
+// Returns the targets with the ids of those that are named. INVALID_ARGUMENT for an unknown or
+// repeated parameter, a wrong element count or mixed dtypes, with the wrong value and the expected
+// one. Any thread.
+absl::StatusOr<std::vector<PullTarget>> CheckTargets(const JobContext& job,
+                                                     std::vector<PullTarget> targets);
+
+// Errors of CheckTargets are there at once. Once the future is ready, the library no longer writes
+// to the targets. Any thread.
 Future<Done> StartPull(std::shared_ptr<const JobContext> job, uint64_t step,
-                       const std::vector<PullTarget>& targets);
+                       std::vector<PullTarget> targets);
 
 }  // namespace kaon::client
 

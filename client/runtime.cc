@@ -30,13 +30,14 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Create(const ClientOptions& op
   if (options.coordinators.empty()) {
     return absl::InvalidArgumentError("coordinators is empty, must name at least one host:port");
   }
-  if (options.call_deadline.count() <= 0) {
+  const std::pair<const char*, std::chrono::milliseconds> durations[] = {
+      {"call_deadline", options.call_deadline},
+      {"step_deadline", options.step_deadline},
+      {"wait_log_interval", options.wait_log_interval}};
+  for (const auto& [name, duration] : durations) {
+    if (duration.count() > 0) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("call_deadline is ", options.call_deadline.count(), " ms, must be > 0"));
-  }
-  if (options.step_deadline.count() <= 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("step_deadline is ", options.step_deadline.count(), " ms, must be > 0"));
+        absl::StrCat(name, " is ", duration.count(), " ms, must be > 0"));
   }
   if (options.max_bytes_in_flight < proto::kMaxChunkBytes) {
     return absl::InvalidArgumentError(absl::StrCat("max_bytes_in_flight is ",

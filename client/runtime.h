@@ -15,7 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "client/kaon/client.h"
+#include "client/kaon/client_options.h"
 #include "client/transport/call_tracker.h"
 #include "client/transport/coordinator_client.h"
 #include "client/transport/event_loop.h"

@@ -197,7 +197,13 @@ absl::Status StepOperation::Finish(const FinishOptions& options,
     // The finish must not overtake contributions that are counted but not yet queued.
     while (num_queueing_ > 0) changed_.Wait(mu_);
     closed = closed_;
-    if (!closed) done_ = std::move(done);
+    if (!closed) {
+      done_ = std::move(done);
+      log_ = std::make_unique<WaitLog>(options_.job->runtime(), [weak = weak_from_this()] {
+        const std::shared_ptr<StepOperation> self = weak.lock();
+        return self == nullptr ? std::string() : self->WaitsFor();
+      });
+    }
   }
   if (closed) {
     done(*outcome_);
@@ -219,6 +225,8 @@ void StepOperation::Stop(const absl::Status& status) {
 void StepOperation::StopAndWait(const absl::Status& status) {
   options_.job->runtime().loop().CheckNotOnLoop("a step that is not finished was destroyed");
   Stop(status);
+  const WaitLog log(options_.job->runtime(),
+                    [self = shared_from_this()] { return self->WaitsFor(); });
   MutexLock lock(mu_);
   while (!closed_) changed_.Wait(mu_);
 }
@@ -226,6 +234,12 @@ void StepOperation::StopAndWait(const absl::Status& status) {
 bool StepOperation::finished() const {
   MutexLock lock(mu_);
   return finished_;
+}
+
+std::string StepOperation::WaitsFor() const {
+  if (outcome_.has_value()) return "the shards' connections to release the gradients";
+  const std::string what = options_.driver->WaitsFor();
+  return what.empty() ? what : absl::StrCat(what, ", step ", options_.share.step);
 }
 
 void StepOperation::Begin() {
@@ -254,6 +268,7 @@ void StepOperation::Close() {
     MutexLock lock(mu_);
     closed_ = true;
     done = std::move(done_);
+    log_.reset();
     if (deadline_.has_value()) options_.job->runtime().loop().Cancel(*deadline_);
     changed_.NotifyAll();
   }

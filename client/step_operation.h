@@ -14,8 +14,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/job_context.h"
-#include "client/kaon/client.h"
+#include "client/kaon/step.h"
 #include "client/step_pusher.h"
+#include "client/wait_log.h"
 #include "client/worker_driver.h"
 #include "kernels/mutex.h"
 
@@ -74,7 +75,8 @@ class StepOperation : public std::enable_shared_from_this<StepOperation> {
   // later call replaces it; the end of the step cancels it.
   void StartDeadline(const std::string& what) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // These three run on the loop.
+  // These four run on the loop.
+  std::string WaitsFor() const;
   void Begin();
   void OnOver(const Outcome& outcome);
   void Close() ABSL_LOCKS_EXCLUDED(mu_);
@@ -94,6 +96,8 @@ class StepOperation : public std::enable_shared_from_this<StepOperation> {
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   std::function<void(const Outcome&)> done_ ABSL_GUARDED_BY(mu_);
   std::optional<EventLoop::Timer> deadline_ ABSL_GUARDED_BY(mu_);
+  // Set by Finish until the step is closed.
+  std::unique_ptr<WaitLog> log_ ABSL_GUARDED_BY(mu_);
 
   // Written on the loop before closed_ is set; read afterwards.
   std::optional<Outcome> outcome_;

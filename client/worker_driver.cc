@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/str_cat.h"
 #include "proto/failpoint.h"
 
 namespace kaon::client {
@@ -37,9 +38,7 @@ absl::StatusOr<std::optional<v1::StepRecord>> RecordOf(
 
 WorkerDriver::WorkerDriver(std::shared_ptr<const JobContext> job, uint32_t rank,
                            uint64_t process_nonce)
-    : job_(std::move(job)),
-      rank_(rank),
-      session_(SessionOptions(*job_, rank, process_nonce)) {}
+    : job_(std::move(job)), rank_(rank), session_(SessionOptions(*job_, rank, process_nonce)) {}
 
 void WorkerDriver::Join(OnJoined done) {
   on_joined_ = std::move(done);
@@ -61,6 +60,11 @@ void WorkerDriver::Abandon() {
   on_record_ = nullptr;
   Act();
   pusher_.reset();
+}
+
+std::string WorkerDriver::WaitsFor() const {
+  const std::string what = session_.WaitsFor();
+  return what.empty() ? what : absl::StrCat(what, " (job ", job_->name(), ", rank ", rank_, ")");
 }
 
 void WorkerDriver::Post(std::function<void(WorkerDriver&)> input) {

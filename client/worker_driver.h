@@ -39,6 +39,10 @@ class WorkerDriver : public std::enable_shared_from_this<WorkerDriver> {
   // such a step ends. Call this before any Begin.
   void OnRewound(std::function<void(const Joined&)> rewound) { on_rewound_ = std::move(rewound); }
 
+  // Returns what the current Join or Begin waits for, and of which job and rank. Call it on the
+  // loop.
+  std::string WaitsFor() const;
+
   uint32_t rank() const { return rank_; }
 
  private:

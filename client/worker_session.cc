@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "proto/ballot.h"
 
 namespace kaon::client {
@@ -67,9 +68,40 @@ void WorkerSession::Abandon() {
   phase_ = Phase::kIdle;
 }
 
+std::string WorkerSession::WaitsFor() const {
+  std::string what;
+  std::vector<uint32_t> shards;
+  switch (phase_) {
+    case Phase::kIdle:
+      return what;
+    case Phase::kJoining:
+      what = absl::StrCat("coordinator ", coordinator_, " to let it join");
+      break;
+    case Phase::kBeginning:
+      what = absl::StrCat("coordinator ", coordinator_, " to accept the step");
+      break;
+    case Phase::kAwaiting:
+      for (uint32_t shard = 0; shard < pushes_.size(); ++shard) {
+        if (!pushes_[shard].accepted) shards.push_back(shard);
+      }
+      if (!planned_.has_value()) {
+        what = absl::StrCat("the plan of coordinator ", coordinator_,
+                            ": every rank must begin the step");
+      } else if (!shards.empty()) {
+        what = absl::StrCat("gradients to reach shard ", absl::StrJoin(shards, ", "));
+      } else {
+        what = absl::StrCat("the decision of coordinator ", coordinator_,
+                            ": every rank must push its gradients");
+      }
+  }
+  if (!last_failure_.ok()) absl::StrAppend(&what, "; last error: ", last_failure_.ToString());
+  return what;
+}
+
 void WorkerSession::ForgetFailures() {
   coordinator_failures_ = 0;
   coordinator_not_found_ = 0;
+  last_failure_ = absl::OkStatus();
 }
 
 void WorkerSession::CallCoordinator() {
@@ -166,6 +198,7 @@ void WorkerSession::OnAwaitEnded(uint64_t call, const absl::Status& status,
 
 void WorkerSession::OnCoordinatorFailure(const absl::Status& status, const std::string& holder,
                                          absl::Time now) {
+  last_failure_ = status;
   const bool redirected = absl::IsFailedPrecondition(status) && !holder.empty();
   // A refused attempt joins again at the holder named in the refusal (protocol.md 2.1 rule 6).
   const bool join_again = absl::IsAborted(status);
@@ -217,6 +250,8 @@ void WorkerSession::OnPushEnded(uint64_t call, uint32_t shard, const absl::Statu
   if (idle() || shard >= pushes_.size() || pushes_[shard].call != call) return;
   ShardPush& push = pushes_[shard];
   push.call = 0;
+  push.accepted = status.ok() || absl::IsFailedPrecondition(status);
+  last_failure_ = status;
   if (status.ok()) return;
   // The shard is past this step: the decision is on its way.
   if (absl::IsFailedPrecondition(status)) return;

@@ -55,6 +55,9 @@ class WorkerSession {
   bool idle() const { return phase_ == Phase::kIdle; }
   const std::optional<v1::Attempt>& attempt() const { return attempt_; }
 
+  // Returns what the current Join or Begin waits for, with the newest error; "" when idle.
+  std::string WaitsFor() const;
+
   // The next five take results of calls; they ignore calls that are not current. `holder` is the
   // address in the trailing metadata kaon-holder, or empty.
   void OnJoin(uint64_t call, const absl::StatusOr<Joined>& result, const std::string& holder,
@@ -81,6 +84,7 @@ class WorkerSession {
   struct ShardPush {
     // 0: no push is open.
     uint64_t call = 0;
+    bool accepted = false;
     int failures = 0;
     int not_found = 0;
     std::optional<absl::Time> retry_at;
@@ -130,6 +134,8 @@ class WorkerSession {
   // The newest known plan of this step.
   std::optional<Planned> planned_;
   std::vector<ShardPush> pushes_;
+  // The newest failure of a call since the last progress.
+  absl::Status last_failure_;
 };
 
 }  // namespace kaon::client

@@ -3,11 +3,11 @@
 #include <cstring>
 #include <random>
 #include <string>
-#include <unordered_map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/job_call.h"
+#include "client/wait_log.h"
 #include "client/wire/public_status.h"
 #include "job/validation.h"
 #include "proto/status_macros.h"
@@ -32,19 +32,18 @@ absl::Status CheckShare(const BeginOptions& options) {
 // Checks that a copy has the same bits as its original: steps keep them equal, but cannot make them
 // equal. Leaves tensors of another size to Push.
 absl::Status CheckCopies(const JobContext& job, const std::vector<TensorView>& weights) {
-  std::unordered_map<std::string, uint32_t> id_of;
-  for (uint32_t id = 0; id < weights.size(); ++id) id_of[job.parameter(id).name] = id;
   for (uint32_t id = 0; id < weights.size(); ++id) {
-    const auto original = id_of.find(job.parameter(id).tied_to);
-    if (original == id_of.end()) continue;
+    const absl::StatusOr<uint32_t> original = job.IdOf(job.parameter(id).tied_to);
+    if (!original.ok()) continue;
     const TensorView& a = weights[id];
-    const TensorView& b = weights[original->second];
+    const TensorView& b = weights[*original];
     if (a.elements == b.elements || a.dtype != b.dtype || a.num_elements != b.num_elements)
       continue;
     if (std::memcmp(a.elements, b.elements, a.num_bytes()) == 0) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "weights of parameter ", job.parameter(id).name, " differ from those of ", original->first,
-        ", which it is tied to, must be equal: load one tensor for both"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("weights of parameter ", job.parameter(id).name, " differ from those of ",
+                     job.parameter(*original).name,
+                     ", which it is tied to, must be equal: load one tensor for both"));
   }
   return absl::OkStatus();
 }
@@ -101,6 +100,7 @@ absl::Status WorkerState::WaitForJoin() {
         give_up(absl::DeadlineExceededError(
             absl::StrCat("no coordinator let rank ", rank, " join in time")));
       });
+  const WaitLog log(runtime, [driver = driver_] { return driver->WaitsFor(); });
   Future<Done> ended = pending->ended.future();
   (void)ended.Get();
   runtime.loop().Cancel(timer);

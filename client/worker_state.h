@@ -9,7 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "client/job_context.h"
-#include "client/kaon/client.h"
+#include "client/kaon/worker.h"
 #include "client/step_operation.h"
 #include "client/worker_driver.h"
 #include "kernels/mutex.h"
@@ -36,6 +36,7 @@ class WorkerState : public std::enable_shared_from_this<WorkerState> {
 
   uint32_t rank() const { return driver_->rank(); }
   const JobContext& job() const { return *job_; }
+  const std::shared_ptr<const JobContext>& shared_job() const { return job_; }
 
  private:
   absl::Status WaitForJoin();

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "kaon/status.h"
+
 namespace kaon {
 
 // Paths of PEM files. Set all three; without them the client connects to loopback addresses only.
@@ -29,15 +31,27 @@ enum class Transport {
 };
 
 struct ClientOptions {
+  // Returns options from the environment, with the variables of kaonctl:
+  // - KAON_ENDPOINTS: host:port of every coordinator, separated by commas. Without it,
+  //   coordinator.port in the directory KAON_DIR names one on this machine.
+  // - KAON_TLS_DIR, or else tls in KAON_DIR: directory of ca.crt, and of worker-R.crt and
+  //   worker-R.key, where R is KAON_RANK. Without these it uses worker.crt and worker.key.
+  // - KAON_CA, KAON_CERT and KAON_KEY: single files; each beats the directory.
+  // INVALID_ARGUMENT if no coordinator is named; NOT_FOUND if coordinator.port cannot be read.
+  // Reads no other file: Connect does. Do not change the environment on another thread meanwhile.
+  static Result<ClientOptions> FromEnvironment();
+
   // host:port of every coordinator. Any of them may be the one that leads.
   std::vector<std::string> coordinators;
   TlsFiles tls;
   Transport transport = Transport::kAuto;
-  // Deadline of each control call, retries included.
+  // Deadline of Connect and of each control call, retries included.
   std::chrono::milliseconds call_deadline{30000};
   // Deadline of a step from Begin to Finish, and again from Finish to its decision; also of a pull.
   // Reconnects and repeated rounds are included.
   std::chrono::milliseconds step_deadline{600000};
+  // Each time a call of yours has waited this long, the log says what it waits for. > 0.
+  std::chrono::milliseconds wait_log_interval{10000};
   // Payload bytes sent and not yet acknowledged, over all shards of one worker. >= 1 MiB.
   uint64_t max_bytes_in_flight = 64 << 20;
   // Connections to each shard over the network, 1 .. 4, opened on first use. The client divides the

@@ -1,6 +1,6 @@
-// A value that arrives later, with deadline and cancellation. Movable, one consumer; the producer
-// may be any library thread. Destroying a Future does not cancel its operation. C++17, standard
-// library only.
+// A value that arrives later, with deadline and cancellation. Movable; one consumer calls Get or
+// Then. The producer may be any library thread. Destroying a Future does not cancel its operation.
+// C++17, standard library only.
 #ifndef KAON_CLIENT_KAON_FUTURE_H_
 #define KAON_CLIENT_KAON_FUTURE_H_
 
@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "kaon/status.h"
@@ -21,6 +22,20 @@ struct Done {};
 
 template <typename T>
 class Future;
+
+// Value type of the future that Future::Then returns for a function that returns R.
+template <typename R>
+struct ThenValue {
+  using Type = R;
+};
+template <typename R>
+struct ThenValue<Result<R>> {
+  using Type = R;
+};
+template <>
+struct ThenValue<void> {
+  using Type = Done;
+};
 
 // The producing end. Copies share one state. The first Set counts; later ones are ignored.
 template <typename T>
@@ -34,13 +49,17 @@ class Promise {
   bool Set(Result<T> result) const {
     // The consumer may destroy this promise as soon as the result is stored.
     const std::shared_ptr<State> state = state_;
+    std::function<void()> then;
     {
       std::lock_guard<std::mutex> lock(state->mu);
       if (state->result.has_value()) return false;
       state->result.emplace(std::move(result));
       state->cancel = nullptr;
+      then = std::move(state->then);
+      state->then = nullptr;
     }
     state->ready.notify_all();
+    if (then) then();
     return true;
   }
 
@@ -58,12 +77,14 @@ class Promise {
     std::condition_variable ready;
     std::optional<Result<T>> result;
     std::function<void()> cancel;
+    // Takes the result in place of Get.
+    std::function<void()> then;
   };
   std::shared_ptr<State> state_;
 };
 
 template <typename T>
-class Future {
+class [[nodiscard]] Future {
  public:
   Future() = default;
 
@@ -96,6 +117,16 @@ class Future {
     return state_->ready.wait_for(lock, wait, [this] { return state_->result.has_value(); });
   }
 
+  // Calls `f` once with the Result<T>, in place of Get. Returns the future of the outcome of `f`:
+  // of U if `f` returns U or Result<U>, of Done if it returns nothing. Takes this future:
+  // std::move(future).Then(f).
+  // `f` runs on the library thread that stores the result, or at once on this thread if there is a
+  // result. It may call Push, Finish, Pull and Then. It must not block: a call that would deadlock
+  // the library aborts the process. Cancel of the returned future cancels this operation. The
+  // library owns `f` until it has run.
+  template <typename F>
+  Future<typename ThenValue<std::invoke_result_t<F&, Result<T>>>::Type> Then(F f) &&;
+
   // Asks the operation to stop. The result becomes CANCELLED unless another one is already on its
   // way.
   void Cancel() {
@@ -115,6 +146,38 @@ class Future {
 
   std::shared_ptr<State> state_;
 };
+
+template <typename T>
+template <typename F>
+Future<typename ThenValue<std::invoke_result_t<F&, Result<T>>>::Type> Future<T>::Then(F f) && {
+  using R = std::invoke_result_t<F&, Result<T>>;
+  const Promise<typename ThenValue<R>::Type> promise;
+  const std::shared_ptr<State> state = std::move(state_);
+  // Weak: the operation owns the promise of `state`, which owns `promise` until there is a result.
+  promise.OnCancel([weak = std::weak_ptr<State>(state)] {
+    if (const std::shared_ptr<State> state = weak.lock()) Future(state).Cancel();
+  });
+  // A std::function must be copyable, and `f` need not be.
+  const auto shared = std::make_shared<F>(std::move(f));
+  // Runs once the result is stored, so a plain pointer to the state is alive.
+  const auto run = [promise, shared, state = state.get()] {
+    if constexpr (std::is_void_v<R>) {
+      (*shared)(std::move(*state->result));
+      promise.Set(Done());
+    } else {
+      promise.Set((*shared)(std::move(*state->result)));
+    }
+  };
+  {
+    std::lock_guard<std::mutex> lock(state->mu);
+    if (!state->result.has_value()) {
+      state->then = run;
+      return promise.future();
+    }
+  }
+  run();
+  return promise.future();
+}
 
 }  // namespace kaon
 

@@ -53,8 +53,8 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
-// A value, or the error that prevented it. value() of a failed Result prints the status and aborts
-// the process.
+// A value, or the error that prevented it. A Result is true if it has a value. Access to the value
+// of a failed Result prints the status and aborts the process. Copies own their value.
 template <typename T>
 class [[nodiscard]] Result {
  public:
@@ -62,14 +62,19 @@ class [[nodiscard]] Result {
   Result(Status status) : status_(std::move(status)) {}
 
   bool ok() const { return value_.has_value(); }
+  explicit operator bool() const { return ok(); }
   const Status& status() const { return status_; }
   T& value() & { return CheckedValue(); }
+  const T& value() const& { return CheckedValue(); }
   T&& value() && { return std::move(CheckedValue()); }
   T* operator->() { return &CheckedValue(); }
+  const T* operator->() const { return &CheckedValue(); }
   T& operator*() { return CheckedValue(); }
+  const T& operator*() const { return CheckedValue(); }
 
  private:
-  T& CheckedValue();
+  const T& CheckedValue() const;
+  T& CheckedValue() { return const_cast<T&>(std::as_const(*this).CheckedValue()); }
 
   Status status_;
   std::optional<T> value_;
@@ -79,7 +84,7 @@ class [[nodiscard]] Result {
 [[noreturn]] void DieOnBadResult(const Status& status);
 
 template <typename T>
-T& Result<T>::CheckedValue() {
+const T& Result<T>::CheckedValue() const {
   if (!value_.has_value()) DieOnBadResult(status_);
   return *value_;
 }

@@ -1,17 +1,15 @@
 #include "client/train/train_options.h"
 
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <map>
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "client/environment.h"
 #include "client/number_flags.h"
 #include "proto/text.h"
 
@@ -28,7 +26,7 @@ constexpr char kDescription[] =
     "this process alone (--local). Both end with the same weights bit for bit.";
 
 constexpr char kFooter[] =
-    "Environment: KAON_COORDINATORS, KAON_TLS_DIR, KAON_CA, KAON_CERT and KAON_KEY stand in for "
+    "Environment: KAON_ENDPOINTS, KAON_TLS_DIR, KAON_CA, KAON_CERT and KAON_KEY stand in for "
     "the\n"
     "flags of the same meaning. Exit status: 0 done, 1 failed, 2 wrong command line, 130 stopped "
     "by\n"
@@ -212,26 +210,23 @@ void AddTrainingOptions(CLI::App& app, TrainOptions& o) {
   app.add_option("--log-jsonl", o.log_jsonl, "Also write every step and the summary here as JSON");
 }
 
-std::string FromEnvironment(const char* variable) {
-  const char* value = std::getenv(variable);
-  return value == nullptr ? "" : value;
-}
-
 // Flags override the environment. A local run, or one that names its coordinators, takes no
 // coordinators from it; a run that names any certificate takes no certificates from it.
 void ApplyEnvironment(TrainOptions& options) {
   if (!options.local && options.coordinators.empty()) {
-    options.coordinators =
-        absl::StrSplit(FromEnvironment("KAON_COORDINATORS"), ',', absl::SkipEmpty());
+    std::string endpoints = client::FromEnvironment(client::kEndpointsVariable);
+    // The name of that variable in earlier versions.
+    if (endpoints.empty()) endpoints = client::FromEnvironment("KAON_COORDINATORS");
+    options.coordinators = absl::StrSplit(endpoints, ',', absl::SkipEmpty());
   }
   const kaon::TlsFiles& tls = options.tls;
   const bool by_flag = !options.tls_dir.empty() || !tls.ca.empty() || !tls.certificate.empty() ||
                        !tls.private_key.empty();
   if (by_flag) return;
-  options.tls_dir = FromEnvironment("KAON_TLS_DIR");
-  options.tls.ca = FromEnvironment("KAON_CA");
-  options.tls.certificate = FromEnvironment("KAON_CERT");
-  options.tls.private_key = FromEnvironment("KAON_KEY");
+  options.tls_dir = client::FromEnvironment(client::kTlsDirectoryVariable);
+  options.tls.ca = client::FromEnvironment(client::kCaVariable);
+  options.tls.certificate = client::FromEnvironment(client::kCertificateVariable);
+  options.tls.private_key = client::FromEnvironment(client::kPrivateKeyVariable);
 }
 
 }  // namespace
@@ -308,16 +303,10 @@ ParsedCommandLine ParseCommandLine(int argc, const char* const* argv) {
 
 kaon::TlsFiles TlsFilesOf(const TrainOptions& options, uint32_t rank) {
   kaon::TlsFiles files = options.tls;
-  if (options.tls_dir.empty()) return files;
-  std::string worker = absl::StrCat(options.tls_dir, "/worker-", rank);
-  const std::string any_rank = options.tls_dir + "/worker";
-  if (access((worker + ".crt").c_str(), F_OK) != 0 &&
-      access((any_rank + ".crt").c_str(), F_OK) == 0) {
-    worker = any_rank;
+  if (!options.tls_dir.empty()) {
+    const std::string rank_text = absl::StrCat(rank);
+    client::FillTlsFiles(options.tls_dir, client::WorkerNameIn(options.tls_dir, rank_text), files);
   }
-  if (files.ca.empty()) files.ca = options.tls_dir + "/ca.crt";
-  if (files.certificate.empty()) files.certificate = worker + ".crt";
-  if (files.private_key.empty()) files.private_key = worker + ".key";
   return files;
 }
 

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "client/kaon/client.h"
+#include "client/kaon/client_options.h"
 
 namespace kaon::client {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/kaon/client.h"
+#include "client/kaon/client_options.h"
 #include "proto/identity.h"
 
 namespace kaon::client {

@@ -1,8 +1,11 @@
 #include "client/transport/coordinator_client.h"
 
 #include <grpcpp/client_context.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/client_callback.h>
 
+#include <cstring>
 #include <utility>
 
 #include "client/transport/channel.h"
@@ -14,9 +17,10 @@
 namespace kaon::client {
 
 struct CoordinatorClient::Peer {
-  explicit Peer(std::shared_ptr<grpc::Channel> channel)
-      : stub(v1::Coordinator::NewStub(std::move(channel))) {}
+  explicit Peer(const std::shared_ptr<grpc::Channel>& channel)
+      : stub(v1::Coordinator::NewStub(channel)), any_method(channel) {}
   const std::unique_ptr<v1::Coordinator::Stub> stub;
+  grpc::GenericStub any_method;
 };
 
 namespace {
@@ -135,7 +139,7 @@ std::shared_ptr<OutgoingCall> CoordinatorClient::Call(const std::string& address
       done(proto::FromGrpc(status), holder);
     }
   };
-  method((*peer)->stub->async(), &call->context, &call->request, &call->response, on_done);
+  method(**peer, &call->context, &call->request, &call->response, on_done);
   return call;
 }
 
@@ -144,7 +148,7 @@ std::shared_ptr<OutgoingCall> CoordinatorClient::Register(const std::string& add
                                                           absl::Duration timeout,
                                                           Callback<v1::JobDescription> done) {
   return Call(address, request, timeout, std::move(done),
-              [](auto* stub, auto... call) { stub->RegisterJob(call...); });
+              [](Peer& peer, auto... call) { peer.stub->async()->RegisterJob(call...); });
 }
 
 std::shared_ptr<OutgoingCall> CoordinatorClient::GetJob(const std::string& address,
@@ -152,7 +156,7 @@ std::shared_ptr<OutgoingCall> CoordinatorClient::GetJob(const std::string& addre
                                                         absl::Duration timeout,
                                                         Callback<v1::JobDescription> done) {
   return Call(address, request, timeout, std::move(done),
-              [](auto* stub, auto... call) { stub->GetJob(call...); });
+              [](Peer& peer, auto... call) { peer.stub->async()->GetJob(call...); });
 }
 
 std::shared_ptr<OutgoingCall> CoordinatorClient::Join(const std::string& address,
@@ -160,7 +164,7 @@ std::shared_ptr<OutgoingCall> CoordinatorClient::Join(const std::string& address
                                                       absl::Duration timeout,
                                                       Callback<v1::JoinWorkerResponse> done) {
   return Call(address, request, timeout, std::move(done),
-              [](auto* stub, auto... call) { stub->JoinWorker(call...); });
+              [](Peer& peer, auto... call) { peer.stub->async()->JoinWorker(call...); });
 }
 
 std::shared_ptr<OutgoingCall> CoordinatorClient::Begin(const std::string& address,
@@ -168,7 +172,31 @@ std::shared_ptr<OutgoingCall> CoordinatorClient::Begin(const std::string& addres
                                                        absl::Duration timeout,
                                                        Callback<v1::BeginStepResponse> done) {
   return Call(address, request, timeout, std::move(done),
-              [](auto* stub, auto... call) { stub->BeginStep(call...); });
+              [](Peer& peer, auto... call) { peer.stub->async()->BeginStep(call...); });
+}
+
+std::shared_ptr<OutgoingCall> CoordinatorClient::CheckAnswers(const std::string& address,
+                                                              absl::Duration timeout,
+                                                              Callback<bool> done) {
+  // grpc.health.v1.HealthCheckRequest has one field: the string `service`, number 1. Debian has no
+  // stub of that service.
+  std::string request = "\x0a";
+  request.push_back(static_cast<char>(std::strlen(v1::Coordinator::service_full_name())));
+  request.append(v1::Coordinator::service_full_name());
+  const grpc::Slice bytes(request);
+  return Call<grpc::ByteBuffer, grpc::ByteBuffer>(
+      address, grpc::ByteBuffer(&bytes, 1), timeout,
+      [done = std::move(done)](const absl::StatusOr<grpc::ByteBuffer>& answer,
+                               const std::string& holder) {
+        if (answer.ok()) {
+          done(true, holder);
+        } else {
+          done(answer.status(), holder);
+        }
+      },
+      [](Peer& peer, grpc::ClientContext* context, auto... call) {
+        peer.any_method.UnaryCall(context, "/grpc.health.v1.Health/Check", {}, call...);
+      });
 }
 
 std::shared_ptr<OutgoingCall> CoordinatorClient::Await(

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "client/kaon/client.h"
+#include "client/kaon/client_options.h"
 #include "client/transport/call_tracker.h"
 #include "kaon/v1/coordinator.pb.h"
 #include "kernels/mutex.h"
@@ -54,6 +54,11 @@ class CoordinatorClient {
                                       const v1::BeginStepRequest& request, absl::Duration timeout,
                                       Callback<v1::BeginStepResponse> done);
 
+  // Asks whether a coordinator answers, serving or not. NOT_FOUND or UNIMPLEMENTED: `address` is
+  // another server's. Ends as the four do.
+  std::shared_ptr<OutgoingCall> CheckAnswers(const std::string& address, absl::Duration timeout,
+                                             Callback<bool> done);
+
   // Reports events in order, then the end. There is no deadline: the connection's keepalive detects
   // a dead peer.
   std::shared_ptr<OutgoingCall> Await(
@@ -64,7 +69,7 @@ class CoordinatorClient {
  private:
   struct Peer;
 
-  // `method` starts the RPC on the given stub.
+  // `method` starts the RPC on the given connection.
   template <typename Request, typename Response, typename Method>
   std::shared_ptr<OutgoingCall> Call(const std::string& address, const Request& request,
                                      absl::Duration timeout, Callback<Response> done,

@@ -1,10 +1,11 @@
 #include "server/admin_cli/options.h"
 
 #include <CLI/CLI.hpp>
-#include <fstream>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "client/environment.h"
 #include "client/number_flags.h"
 #include "client/transport/loopback.h"
 #include "proto/text.h"
@@ -42,17 +43,17 @@ struct Typed {
 
 void AddGlobalOptions(CLI::App& app, Typed& typed) {
   app.add_option("--dir", typed.directory, "A quickstart's directory: coordinator.port and tls/")
-      ->envname("KAON_DIR");
+      ->envname(client::kDirectoryVariable);
   app.add_option("--endpoints", typed.options.endpoints, "Coordinators, host:port, comma-separated")
       ->delimiter(',')
-      ->envname("KAON_ENDPOINTS");
+      ->envname(client::kEndpointsVariable);
   app.add_option("--tls-dir", typed.tls_directory, "Directory with ca.crt, admin.crt, admin.key")
-      ->envname("KAON_TLS_DIR");
-  app.add_option("--ca", typed.options.tls.ca, "CA certificate, PEM")->envname("KAON_CA");
+      ->envname(client::kTlsDirectoryVariable);
+  app.add_option("--ca", typed.options.tls.ca, "CA certificate, PEM")->envname(client::kCaVariable);
   app.add_option("--cert", typed.options.tls.certificate, "Admin certificate, PEM")
-      ->envname("KAON_CERT");
+      ->envname(client::kCertificateVariable);
   app.add_option("--key", typed.options.tls.private_key, "Its private key, PEM")
-      ->envname("KAON_KEY");
+      ->envname(client::kPrivateKeyVariable);
   app.add_option("-o,--output", typed.output, "table or json")
       ->check(CLI::IsMember({"table", "json"}))
       ->capture_default_str();
@@ -211,13 +212,11 @@ void AddCommands(CLI::App& app, Typed& typed) {
 
 absl::Status ReadDirectory(const std::string& directory, Typed& typed) {
   if (typed.options.endpoints.empty()) {
-    const std::string path = directory + "/coordinator.port";
-    std::ifstream file(path);
-    int port = 0;
-    if (!(file >> port)) {
-      return absl::NotFoundError(absl::StrCat("--dir: no port in '", proto::OneLine(path), "'"));
+    const absl::StatusOr<std::string> endpoint = client::EndpointIn(directory);
+    if (!endpoint.ok()) {
+      return absl::NotFoundError(absl::StrCat("--dir: ", endpoint.status().message()));
     }
-    typed.options.endpoints.push_back(absl::StrCat("127.0.0.1:", port));
+    typed.options.endpoints.push_back(*endpoint);
   }
   if (typed.tls_directory.empty()) typed.tls_directory = directory + "/tls";
   return absl::OkStatus();
@@ -244,13 +243,7 @@ absl::Status Resolve(Typed& typed) {
         absl::StrCat("--endpoints names '", proto::Excerpt(endpoint), "', must be host:port"));
   }
   if (!typed.tls_directory.empty()) {
-    if (options.tls.ca.empty()) options.tls.ca = typed.tls_directory + "/ca.crt";
-    if (options.tls.certificate.empty()) {
-      options.tls.certificate = typed.tls_directory + "/admin.crt";
-    }
-    if (options.tls.private_key.empty()) {
-      options.tls.private_key = typed.tls_directory + "/admin.key";
-    }
+    client::FillTlsFiles(typed.tls_directory, "admin", options.tls);
   }
   return absl::OkStatus();
 }

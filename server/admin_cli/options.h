@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/kaon/client.h"
+#include "client/kaon/client_options.h"
 
 namespace kaon::admin_cli {
 

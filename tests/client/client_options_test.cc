@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <string>
 
 #include "client/kaon/client.h"
@@ -25,6 +26,9 @@ TEST(ClientOptionsTest, AreCheckedAtConnect) {
               "lanes is " + std::to_string(lanes) + ", must be 1 .. 4");
   }
   options.lanes = 4;
+  options.wait_log_interval = std::chrono::milliseconds(0);
+  EXPECT_EQ(Client::Connect(options).status().message(), "wait_log_interval is 0 ms, must be > 0");
+  options.wait_log_interval = std::chrono::milliseconds(1);
   options.coordinators = {"127.0.0.1:1", " 127.0.0.1:2"};
   EXPECT_THAT(Client::Connect(options).status().message(),
               HasSubstr("address ' 127.0.0.1:2' is not host:port"));
@@ -36,8 +40,9 @@ TEST(ClientOptionsTest, CertificatesAreCheckedAtConnect) {
   const testing::Certificates certificates("");
   ClientOptions options;
   options.coordinators = {"127.0.0.1:1"};
+  options.call_deadline = std::chrono::milliseconds(1);
   options.tls = certificates.Client("worker-0");
-  EXPECT_TRUE(Client::Connect(options).ok());
+  EXPECT_EQ(Client::Connect(options).status().code(), StatusCode::kDeadlineExceeded);
   options.tls.private_key = certificates.Client("worker-1").private_key;
   EXPECT_THAT(Client::Connect(options).status().message(),
               HasSubstr("worker-1.key' is not the key of certificate file"));

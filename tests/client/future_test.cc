@@ -80,5 +80,40 @@ TEST(FutureTest, DoesNotCancelWhatHasAResult) {
   EXPECT_EQ(cancelled, 0);
 }
 
+TEST(FutureTest, ThenTakesAResultThatComesLater) {
+  const Promise<int> promise;
+  Future<std::string> next =
+      promise.future().Then([](Result<int> result) { return std::to_string(result.value() + 1); });
+  EXPECT_FALSE(next.Ready());
+  promise.Set(1);
+  EXPECT_EQ(next.Get().value(), "2");
+}
+
+TEST(FutureTest, ThenTakesAResultThatIsThere) {
+  const Promise<int> promise;
+  promise.Set(1);
+  int heard = 0;
+  Future<Done> next =
+      promise.future().Then([&heard](const Result<int>& result) { heard = result.value(); });
+  EXPECT_TRUE(next.Ready());
+  EXPECT_EQ(heard, 1);
+}
+
+TEST(FutureTest, ThenPassesErrorsOn) {
+  const Promise<int> promise;
+  promise.Set(Status(StatusCode::kAborted, "taken"));
+  Future<int> next = promise.future().Then([](Result<int> result) { return result; });
+  EXPECT_EQ(next.Get().status().ToString(), "ABORTED: taken");
+}
+
+TEST(FutureTest, CancelOfThenReachesTheOperation) {
+  const Promise<int> promise;
+  int cancelled = 0;
+  promise.OnCancel([&cancelled] { ++cancelled; });
+  Future<int> next = promise.future().Then([](Result<int> result) { return result; });
+  next.Cancel();
+  EXPECT_EQ(cancelled, 1);
+}
+
 }  // namespace
 }  // namespace kaon

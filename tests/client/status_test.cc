@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <type_traits>
 
 namespace kaon {
 namespace {
@@ -40,6 +41,17 @@ TEST(ResultTest, HoldsTheReasonThereIsNone) {
   const Result<int> result(Status(StatusCode::kNotFound, "job 'run'"));
   EXPECT_FALSE(result.ok());
   EXPECT_EQ(result.status().code(), StatusCode::kNotFound);
+}
+
+TEST(ResultTest, IsTrueWithAValueAndReadAsConst) {
+  const Result<std::string> there(std::string("there"));
+  const Result<std::string> missing(Status(StatusCode::kNotFound, "job 'run'"));
+  EXPECT_TRUE(there);
+  EXPECT_FALSE(missing);
+  EXPECT_EQ(*there, "there");
+  EXPECT_EQ(there->size(), 5u);
+  EXPECT_EQ(there.value(), "there");
+  EXPECT_FALSE((std::is_convertible_v<Result<std::string>, bool>));
 }
 
 TEST(ResultDeathTest, ValueOfAFailureEndsTheProcessWithTheReason) {

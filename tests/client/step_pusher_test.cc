@@ -120,8 +120,8 @@ class StepPusherTest : public ::testing::Test {
 };
 
 TEST_F(StepPusherTest, SendsEachShardItsOwn) {
-  Push(0, 3);
-  Push(1, 4);
+  (void)Push(0, 3);
+  (void)Push(1, 4);
   EXPECT_THAT(Start(0).sent(), ElementsAre(ContributionKey(3, 0)));
   EXPECT_THAT(Start(1).sent(), ElementsAre(ContributionKey(4, 0)));
   EXPECT_EQ(channel_.opens[0].step(), 7u);
@@ -131,19 +131,19 @@ TEST_F(StepPusherTest, SendsEachShardItsOwn) {
 TEST_F(StepPusherTest, SendsWhatIsQueuedWhileTheStreamIsOpen) {
   FakeStream& stream = Start(0);
   EXPECT_THAT(stream.sent(), IsEmpty());
-  Push(0, 3);
+  (void)Push(0, 3);
   EXPECT_THAT(stream.sent(), ElementsAre(ContributionKey(3, 0)));
 }
 
 // Credit that a shard's previous process granted does not use up the budget of bytes in flight.
 TEST_F(StepPusherTest, SendsInASmallerWindowToAShardThatWasStartedAgain) {
-  Push(0, 3);
+  (void)Push(0, 3);
   Start(0);
   EXPECT_THAT(Start(0, 2, kWindow / 16).sent(), ElementsAre(ContributionKey(3, 0)));
 }
 
 TEST_F(StepPusherTest, FinishesOnceEverythingIsSent) {
-  Push(0, 3);
+  (void)Push(0, 3);
   FakeStream& stream = Start(0);
   EXPECT_FALSE(stream.finished());
   pusher_->Finish(std::vector<v1::PushFinish>(2));
@@ -156,8 +156,8 @@ TEST_F(StepPusherTest, FinishesAShardThatHasNoParameters) {
 }
 
 TEST_F(StepPusherTest, KeepsAllShardsTogetherWithinTheLimitInFlight) {
-  Push(0, 3, 1 << 18);
-  Push(1, 4, 1 << 18);
+  (void)Push(0, 3, 1 << 18);
+  (void)Push(1, 4, 1 << 18);
   FakeStream& first = Start(0);
   FakeStream& second = Start(1);
   EXPECT_EQ(first.sent().size(), 1u);
@@ -167,8 +167,8 @@ TEST_F(StepPusherTest, KeepsAllShardsTogetherWithinTheLimitInFlight) {
 }
 
 TEST_F(StepPusherTest, GivesTheBudgetOfAnEndedStreamToTheOthers) {
-  Push(0, 3, 1 << 18);
-  Push(1, 4, 1 << 18);
+  (void)Push(0, 3, 1 << 18);
+  (void)Push(1, 4, 1 << 18);
   FakeStream& first = Start(0);
   FakeStream& second = Start(1);
   first.source().OnDone(absl::UnavailableError("reset"));
@@ -177,20 +177,20 @@ TEST_F(StepPusherTest, GivesTheBudgetOfAnEndedStreamToTheOthers) {
 }
 
 TEST_F(StepPusherTest, SendsAgainOnTheNextStream) {
-  Push(0, 3);
+  (void)Push(0, 3);
   Start(0).source().OnDone(absl::UnavailableError("reset"));
   EXPECT_THAT(Start(0).sent(), ElementsAre(ContributionKey(3, 0)));
 }
 
 TEST_F(StepPusherTest, IgnoresAStreamItReplaced) {
-  Push(0, 3);
+  (void)Push(0, 3);
   Start(0);
   const std::shared_ptr<FakeStream> old = channel_.streams[0];
   FakeStream& current = Start(0, /*round=*/2);
   EXPECT_TRUE(old->cancelled());
   old->source().OnCredit(16);
   old->source().OnDone(absl::DataLossError("late"));
-  Push(0, 5);
+  (void)Push(0, 5);
   EXPECT_THAT(old->sent(), ElementsAre(ContributionKey(3, 0)));
   EXPECT_THAT(current.sent(), ElementsAre(ContributionKey(3, 0), ContributionKey(5, 0)));
   EXPECT_THAT(ends_, IsEmpty());
@@ -222,7 +222,7 @@ TEST_F(StepPusherTest, SettlesWhatIsLeftWithTheOutcome) {
 }
 
 TEST_F(StepPusherTest, GivesTheMemoryBackWhenTheLastSliceIsReleased) {
-  Push(0, 3);
+  (void)Push(0, 3);
   FakeStream& stream = Start(0);
   bool free = false;
   pusher_->Close(absl::OkStatus(), [&free] { free = true; });
@@ -241,7 +241,7 @@ TEST_F(StepPusherTest, GivesTheMemoryBackAtOnceWhenNothingWasSent) {
 TEST_F(StepPusherTest, SendsNothingAfterClose) {
   FakeStream& stream = Start(0);
   pusher_->Close(absl::OkStatus(), [] {});
-  Push(0, 3);
+  (void)Push(0, 3);
   stream.Resume();
   EXPECT_THAT(stream.sent(), IsEmpty());
 }

@@ -104,5 +104,24 @@ TEST_F(WorkerSessionOutageTest, WorkersDoNotComeBackAtTheSameTime) {
   EXPECT_GT(*last.rbegin() - *last.begin(), Options().max_backoff / 2);
 }
 
+TEST_F(WorkerSessionTest, SaysWhatItWaitsFor) {
+  EXPECT_EQ(session_.WaitsFor(), "");
+  session_.Join(now_);
+  session_.OnJoin(Only<CallJoin>().call, Away(), "", now_);
+  EXPECT_EQ(session_.WaitsFor(), "coordinator b:1 to let it join; last error: UNAVAILABLE: away");
+  session_.Abandon();
+  await_ = ReachAwait();
+  EXPECT_EQ(session_.WaitsFor(), "the plan of coordinator b:1: every rank must begin the step");
+  session_.OnEvent(await_, Plan(4, 1), now_);
+  const std::vector<StartPush> pushes = All<StartPush>();
+  session_.OnPushEnded(pushes.at(0).call, 0, absl::OkStatus(), now_);
+  session_.OnPushEnded(pushes.at(1).call, 1, Away(), now_);
+  EXPECT_EQ(session_.WaitsFor(), "gradients to reach shard 1; last error: UNAVAILABLE: away");
+  session_.Tick(now_ + absl::Seconds(1));
+  session_.OnPushEnded(Only<StartPush>().call, 1, absl::OkStatus(), now_);
+  EXPECT_EQ(session_.WaitsFor(),
+            "the decision of coordinator b:1: every rank must push its gradients");
+}
+
 }  // namespace
 }  // namespace kaon::client

@@ -1,5 +1,6 @@
 #include "tests/testing/fake_cluster.h"
 
+#include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
@@ -287,12 +288,15 @@ struct FakeCluster::Server {
 };
 
 FakeCluster::FakeCluster() : server_(std::make_unique<Server>(*this)) {
+  grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(&server_->coordinator);
   builder.RegisterService(&server_->shard);
   server_->server = builder.BuildAndStart();
+  server_->server->GetHealthCheckService()->SetServingStatus(v1::Coordinator::service_full_name(),
+                                                             true);
   address_ = absl::StrCat("127.0.0.1:", port);
 }
 

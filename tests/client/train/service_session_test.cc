@@ -4,11 +4,13 @@
 
 #include <atomic>
 
+#include "tests/testing/fake_cluster.h"
+
 namespace kaon::train {
 namespace {
 
-// Covers errors before any call to a server. tests/integration covers a session that trains.
-class ServiceSessionTest : public testing::Test {
+// Covers errors before a job is registered. tests/integration covers a session that trains.
+class ServiceSessionTest : public ::testing::Test {
  protected:
   absl::Status Create() { return ServiceSession::Create(options_, gate_).status(); }
 
@@ -23,7 +25,8 @@ TEST_F(ServiceSessionTest, KeepsTheCodeOfARefusalToConnect) {
 }
 
 TEST_F(ServiceSessionTest, KeepsTheCodeOfARefusedJob) {
-  options_.client.coordinators = {"127.0.0.1:1"};
+  const testing::FakeCluster cluster;
+  options_.client.coordinators = {cluster.address()};
   options_.job.name = "Not A Name";
   EXPECT_EQ(Create().code(), absl::StatusCode::kInvalidArgument);
 }

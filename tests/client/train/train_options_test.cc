@@ -17,7 +17,7 @@ class TrainOptionsTest : public testing::Test {
  protected:
   TrainOptionsTest() {
     for (const char* name :
-         {"KAON_COORDINATORS", "KAON_TLS_DIR", "KAON_CA", "KAON_CERT", "KAON_KEY"}) {
+         {"KAON_ENDPOINTS", "KAON_TLS_DIR", "KAON_CA", "KAON_CERT", "KAON_KEY"}) {
       unsetenv(name);
     }
   }
@@ -207,7 +207,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Refusal{{"--local", "--colour"}, "--colour"}));
 
 TEST_F(TrainOptionsTest, TakesCoordinatorsAndCertificatesFromTheEnvironment) {
-  setenv("KAON_COORDINATORS", "a:1,b:2", 1);
+  setenv("KAON_ENDPOINTS", "a:1,b:2", 1);
   setenv("KAON_TLS_DIR", "/tls", 1);
   const ParsedCommandLine parsed = Parse({});
   ASSERT_TRUE(parsed.options.has_value()) << parsed.text;
@@ -216,7 +216,7 @@ TEST_F(TrainOptionsTest, TakesCoordinatorsAndCertificatesFromTheEnvironment) {
 }
 
 TEST_F(TrainOptionsTest, FlagsBeatTheEnvironment) {
-  setenv("KAON_COORDINATORS", "a:1", 1);
+  setenv("KAON_ENDPOINTS", "a:1", 1);
   setenv("KAON_CERT", "/env.crt", 1);
   const ParsedCommandLine parsed = Parse({"--connect", "c:3", "--tls-dir", "/tls"});
   ASSERT_TRUE(parsed.options.has_value()) << parsed.text;

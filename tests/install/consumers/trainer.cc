@@ -53,7 +53,7 @@ void Train(const std::string& coordinator, const std::string& tls_dir) {
     kaon::BeginOptions begin;
     begin.step = step;
     kaon::Step open = worker.Begin(begin).value();
-    open.Push(0, gradient_view);
+    (void)open.Push(0, gradient_view);
     if (!open.Finish().Get().value().applied) std::exit(1);
     pull(step);
   }

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "client/kaon/client.h"
+#include "client/kaon/client_options.h"
 #include "kaon/v1/config.pb.h"
 
 namespace kaon::testing {
