@@ -253,9 +253,9 @@ TEST_F(StepPusherTest, TakesContributionsAndCreditFromDifferentThreads) {
     for (int i = 0; i < kContributions; ++i) stream.source().OnCredit(16);
   });
   std::thread other([this] {
-    for (int i = 0; i < kContributions; i += 2) Push(0, i);
+    for (int i = 0; i < kContributions; i += 2) (void)Push(0, i);
   });
-  for (int i = 1; i < kContributions; i += 2) Push(0, i);
+  for (int i = 1; i < kContributions; i += 2) (void)Push(0, i);
   other.join();
   shard.join();
   EXPECT_EQ(stream.sent().size(), static_cast<size_t>(kContributions));
