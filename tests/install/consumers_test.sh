@@ -50,8 +50,8 @@ soname=$(objdump -p "$kaon/lib/libkaon_client.so" | awk '$1 == "SONAME" { print 
 
 # Each header compiles alone, as C++17, and includes the standard library only.
 for header in "$kaon"/include/kaon/*.h; do
-  g++ -std=c++17 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I"$kaon/include" -x c++ "$header" -H 2>"$work/includes" ||
-    fail "$(cat "$work/includes")"
+  g++ -std=c++17 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I"$kaon/include" -H -x c++ "$header" \
+    2>"$work/includes" || fail "$(cat "$work/includes")"
   ! grep -E '^\.+ .*/(grpc|google|absl|glog)' "$work/includes" || fail "$header includes other libraries"
 done
 
