@@ -27,14 +27,11 @@ DESTDIR=$work/staged deploy/install.sh --prefix /opt/kaon --binaries "$PWD"
 mv "$work/staged/opt/kaon" "$kaon"
 version=$(<VERSION)
 
-# The words of the headers, without comments.
-headers=$(cat "$kaon"/include/kaon/*.h | sed 's|//.*||' | grep -oE '[A-Za-z_]+' | sort -u)
-# public_names: reads demangled symbols `kaon::Name...`; prints those whose Name is in a header.
+# public_names: reads demangled symbols `kaon::Name...`; prints those whose Name is a word of a header, comments aside.
+sed 's|//.*||' "$kaon"/include/kaon/*.h | grep -oE '[A-Za-z_]+' | sort -u >"$work/words"
 public_names() {
-  while read -r symbol; do
-    name=${symbol#kaon::}
-    grep -qxF "${name%%[^A-Za-z_]*}" <<<"$headers" && echo "$symbol"
-  done
+  awk 'NR == FNR { words[$1] = 1; next }
+       match($0, /^kaon::[A-Za-z_]+/) && substr($0, 7, RLENGTH - 6) in words' "$work/words" -
 }
 # A function that the map hides by mistake is missed only by those who call it.
 nm -D --defined-only "$kaon/lib/libkaon_client.so" | c++filt | cut -d' ' -f3- | sort -u >"$work/exported"
@@ -50,8 +47,8 @@ soname=$(objdump -p "$kaon/lib/libkaon_client.so" | awk '$1 == "SONAME" { print 
 
 # Each header compiles alone, as C++17, and includes the standard library only.
 for header in "$kaon"/include/kaon/*.h; do
-  g++ -std=c++17 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I"$kaon/include" -x c++ "$header" -H 2>"$work/includes" ||
-    fail "$(cat "$work/includes")"
+  g++ -std=c++17 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I"$kaon/include" -H -x c++ "$header" \
+    2>"$work/includes" || fail "$(cat "$work/includes")"
   ! grep -E '^\.+ .*/(grpc|google|absl|glog)' "$work/includes" || fail "$header includes other libraries"
 done
 

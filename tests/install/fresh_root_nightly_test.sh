@@ -1,7 +1,7 @@
 #!/bin/bash
-# Runs the packages where nothing of Kaon has been: in a fresh root file system of Debian 12 without the libraries of Kaon.
-# First the archive, unpacked in a folder that it was not made in, then the Debian package: installed, trained with, and
-# removed. Needs root, mmdebstrap and Debian's mirror.
+# Runs the packages in a fresh root file system of Debian 12, which has none of the libraries of Kaon. First the archive,
+# unpacked in a folder that it was not made in, then the Debian package, which is removed in the end. Each starts a
+# cluster, trains with kaon-train, builds a trainer and trains with it. Needs root, mmdebstrap and Debian's mirror.
 set -euo pipefail
 
 [ "$(id -u)" = 0 ] || { echo "FAILED: only root may make a root file system"; exit 1; }
@@ -32,8 +32,8 @@ fail() {
 inside() { chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root "$@"; }
 SMALL=(--hidden 48 --embedding 8 --batch-size 96 --report-every 1 --steps 5)
 
-# train_cluster PREFIX: starts the cluster of an installation, trains with its kaon-train, and compares with a run without
-# servers.
+# train_cluster PREFIX: starts the cluster of an installation, trains with its kaon-train, and compares with a run
+# without servers.
 train_cluster() {
   local prefix=$1 cluster=/tmp/cluster served alone
   inside "$prefix/share/kaon/deploy/local_cluster.sh" start $cluster --shards 2 --workers 1
@@ -44,7 +44,18 @@ train_cluster() {
   alone=$(inside "$prefix/bin/kaon-train" --local --workers 1 "${SMALL[@]}" | tail -n 1)
   echo "$prefix: trained to $(digest "$served")"
   [ "$(digest "$served")" = "$(digest "$alone")" ] || fail "$prefix: service $served, local $alone"
+  link_trainer "$prefix" $cluster
   rm -rf "$root$cluster"
+}
+
+# link_trainer PREFIX CLUSTER: builds a trainer where no header of gRPC or Protobuf is, and trains with it.
+link_trainer() {
+  local prefix=$1 cluster=$2
+  inside env PKG_CONFIG_PATH="$prefix/lib/pkgconfig" \
+    bash -c 'g++ -std=c++17 -o /tmp/trainer /tmp/trainer.cc $(pkg-config --cflags --libs kaon)'
+  inside "$prefix/share/kaon/deploy/local_cluster.sh" start "$cluster" --shards 2 --workers 1
+  inside env LD_LIBRARY_PATH="$prefix/lib" /tmp/trainer "127.0.0.1:$(<"$root$cluster/coordinator.port")" "$cluster/tls"
+  inside "$prefix/share/kaon/deploy/local_cluster.sh" stop "$cluster"
 }
 digest() {
   python3 -c 'import json, sys; print(json.loads(sys.argv[1][len("SUMMARY "):])["weights_digest"])' "$1"
@@ -61,8 +72,9 @@ install() {
     >"$work/log" 2>&1 || { cat "$work/log"; fail "$* cannot be installed"; }
 }
 inside apt-get update -qq
-# What local_cluster.sh needs: the package recommends these two.
-install openssl procps
+# What local_cluster.sh needs, and a compiler: the package recommends and suggests these.
+install openssl procps g++ libc6-dev pkg-config
+cp tests/install/consumers/trainer.cc "$root/tmp/"
 train_cluster /opt/elsewhere
 rm -rf "$root/opt/elsewhere"
 
