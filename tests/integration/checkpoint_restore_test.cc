@@ -144,8 +144,9 @@ class CheckpointRestoreTest : public ::testing::Test {
       std::vector<std::vector<float>> gradients;
       for (int id = 0; id < definition.parameters_size(); ++id) {
         gradients.push_back(DrawTensor(definition, static_cast<uint32_t>(id), number));
-        step->Push(static_cast<uint32_t>(id),
-                   {gradients.back().data(), gradients.back().size(), DType::kFloat32});
+        static_cast<void>(
+            step->Push(static_cast<uint32_t>(id),
+                       {gradients.back().data(), gradients.back().size(), DType::kFloat32}));
       }
       const Result<StepRecord> record = step->Finish().Get();
       ASSERT_TRUE(record.ok()) << record.status().ToString();

@@ -29,7 +29,8 @@ Future<StepRecord> HonestWorker::PushStep() {
     if (job_.parameters(id).frozen()) continue;
     tensors_[id] = simulation::Gradient(job_, id, 0, 0, 1);
     for (uint32_t micro = 0; micro < share.micro_batches; ++micro) {
-      step_->Push(id, {tensors_[id].data(), tensors_[id].size(), DType::kFloat32}, micro);
+      static_cast<void>(
+          step_->Push(id, {tensors_[id].data(), tensors_[id].size(), DType::kFloat32}, micro));
     }
   }
   return step_->Finish();

@@ -114,7 +114,8 @@ StepRecord TrainStep(const TrainingPlan& plan, Worker& worker, uint64_t number) 
       continue;
     }
     for (uint32_t micro = 0; micro < plan.micro_batches; ++micro) {
-      step.Push(id, {gradients[id].data(), gradients[id].size(), DType::kFloat32}, micro);
+      static_cast<void>(
+          step.Push(id, {gradients[id].data(), gradients[id].size(), DType::kFloat32}, micro));
     }
   }
   finish.loss = worker.rank();
